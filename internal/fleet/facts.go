@@ -1,0 +1,245 @@
+package fleet
+
+import (
+	"net/netip"
+	"time"
+)
+
+// TakeoverGeneration grows with each takeover of a machine.
+type TakeoverGeneration int64
+
+// HostGeneration grows with each reinstall that gives a machine a new identity (a new host key).
+type HostGeneration int64
+
+// InstallGeneration grows with each install of a machine that was asked for.
+type InstallGeneration int64
+
+// Machine is one managed server.
+type Machine struct {
+	ID       MachineID
+	Provider ProviderName
+	// ProviderID is empty until the provider has created the machine.
+	ProviderID ProviderID
+	CreatedAt  time.Time
+}
+
+// Record is all that the BMDB knows of one machine: the machine, its facts (nil: not recorded), its backoffs and its holds. It
+// is what package lifecycle judges.
+type Record struct {
+	Machine
+
+	Intent         *Intent
+	Provided       *Provided
+	AgentStarted   *AgentStarted
+	AgentSeen      *AgentSeen
+	Hardware       *Hardware
+	InstallRequest *InstallRequest
+	InstallAttempt *InstallAttempt
+	InstallReport  *InstallReport
+	Installed      *Installed
+	Quarantine     *Quarantine
+
+	// TakeoverGeneration is the newest that was minted, whether or not its takeover succeeded.
+	TakeoverGeneration TakeoverGeneration
+
+	Backoffs map[Process]Waiting
+	Holds    map[Lane]Hold
+}
+
+// Intent is what the provisioner is about to ask of a provider. Written by the provisioner before the first call, closed on
+// knowledge of the outcome.
+type Intent struct {
+	Machine  MachineID
+	Provider ProviderName
+	Capacity CapacityID
+	Token    Token
+	OpenedAt time.Time
+	// PlannedAt is when the provisioner means to make the first call, judged by its pacing when the intent was opened.
+	PlannedAt time.Time
+	// CalledAt is set before the first call that could create something; nil while none was made.
+	CalledAt *time.Time
+	// Calls counts the calls that could have created something.
+	Calls int
+}
+
+// Availability is what a provider says of one of its entries.
+type Availability string
+
+// The availabilities.
+const (
+	AvailabilityKnownUsed   Availability = "known-used"
+	AvailabilityKnownUnused Availability = "known-unused"
+	// AvailabilityPossiblyUsed comes from a provider with no memory of its own: used if and only if the BMDB has it.
+	AvailabilityPossiblyUsed Availability = "possibly-used"
+)
+
+// ProviderStatus is what a provider says of a machine's condition, in words common to all providers.
+type ProviderStatus string
+
+// The provider statuses.
+const (
+	// ProviderStatusCreating: not usable yet.
+	ProviderStatusCreating ProviderStatus = "creating"
+	// ProviderStatusActive: powered on and handed over.
+	ProviderStatusActive ProviderStatus = "active"
+	// ProviderStatusOff: exists and is powered off, or on its way on or off.
+	ProviderStatusOff ProviderStatus = "off"
+	// ProviderStatusFailed: the provider gave it up.
+	ProviderStatusFailed ProviderStatus = "failed"
+	// ProviderStatusDeleting: on its way out.
+	ProviderStatusDeleting ProviderStatus = "deleting"
+	// ProviderStatusGone: the provider is certain that it does not exist (any more).
+	ProviderStatusGone ProviderStatus = "gone"
+)
+
+// Provided is what the provider last said of a machine. Written by the provisioner when the machine is created or adopted, by
+// the updater from then on.
+type Provided struct {
+	// At is when this was first seen; it stays while nothing changes.
+	At time.Time
+	// CreatedAt is when the machine came into being at the provider, as far as the BMDB knows: when its intent was closed.
+	CreatedAt time.Time
+	Status    ProviderStatus
+	// ActiveAt is when the status was first seen to be active; nil before.
+	ActiveAt *time.Time
+	// Detail is the provider's own word for the status, with progress where there is some.
+	Detail   string
+	Hostname string
+	// Address is the public IPv4 address, else the public IPv6 address; invalid while there is none.
+	Address  netip.Addr
+	Location string
+	Capacity CapacityID
+	// HostKeys are the host keys that the provider attests, in authorized_keys form; empty when it attests none.
+	HostKeys []string
+}
+
+// AgentStarted is a takeover that succeeded. Written by the initializer.
+type AgentStarted struct {
+	At                 time.Time
+	TakeoverGeneration TakeoverGeneration
+	// PublicKey is the agent's Ed25519 key, 32 bytes.
+	PublicKey    []byte
+	AgentVersion string
+	BootID       string
+}
+
+// AgentSeen says that the agent of a takeover generation has spoken. Written by the agent API.
+type AgentSeen struct {
+	TakeoverGeneration TakeoverGeneration
+	FirstAt            time.Time
+	// LastAt is coalesced: it may be behind by the flush interval.
+	LastAt time.Time
+	BootID string
+}
+
+// Hardware says that a hardware report is stored. Written by the agent API.
+type Hardware struct {
+	FirstAt time.Time
+	At      time.Time
+	// Digest is the SHA-256 of the encoded report, in hexadecimal.
+	Digest string
+}
+
+// Compression is how an image is compressed.
+type Compression string
+
+// The compressions.
+const (
+	CompressionNone Compression = "none"
+	CompressionZstd Compression = "zstd"
+	CompressionGzip Compression = "gzip"
+	CompressionXZ   Compression = "xz"
+)
+
+// Image names an operating system image by digest.
+type Image struct {
+	URL string `json:"url"`
+	// Digest of the raw image: "sha256:" and 64 hexadecimal digits.
+	Digest      string      `json:"digest"`
+	Compression Compression `json:"compression"`
+	// Size of the raw image in bytes; 0 when not known.
+	Size int64 `json:"size,omitempty"`
+}
+
+// Pick decides among several disks that match a selector.
+type Pick string
+
+// The picks. The empty one wants exactly one match.
+const (
+	PickOnly     Pick = ""
+	PickSmallest Pick = "smallest"
+	PickLargest  Pick = "largest"
+)
+
+// DiskSelector picks the root disk. All set fields must match.
+type DiskSelector struct {
+	Serial string `json:"serial,omitempty"`
+	WWN    string `json:"wwn,omitempty"`
+	// MinSize in bytes.
+	MinSize int64 `json:"min_size,omitempty"`
+	Pick    Pick  `json:"pick,omitempty"`
+}
+
+// InstallRequest is an operating system that is wanted on a machine. Written by an operator, or by the provisioner where the
+// provider's configuration names an image for every new machine.
+type InstallRequest struct {
+	Generation    InstallGeneration
+	At            time.Time
+	Actor         string
+	Image         Image
+	RootDisk      DiskSelector
+	FirstBootData []byte
+}
+
+// InstallAttempt is the newest attempt that was handed to the agent. Committed before it is handed out. Written by the agent API.
+type InstallAttempt struct {
+	Generation InstallGeneration
+	// Attempt counts from 1 within a generation.
+	Attempt int
+	At      time.Time
+	// SecretHash is the SHA-256 of the boot token's secret.
+	SecretHash []byte
+}
+
+// InstallReport is how the newest attempt that ended did so. Written by the agent API; by the janitor when the attempt ran
+// out of time.
+type InstallReport struct {
+	Generation InstallGeneration
+	Attempt    int
+	At         time.Time
+	OK         bool
+	// Error is one sentence; empty when OK.
+	Error string
+	Disk  string
+	// Duration as measured by the agent.
+	Duration time.Duration
+	Bytes    int64
+}
+
+// Installed says that an installed system has been seen to come up. Written by the agent API.
+type Installed struct {
+	Generation InstallGeneration
+	Attempt    int
+	At         time.Time
+	BootID     string
+}
+
+// Quarantine keeps all work away from a machine. Written by an operator, or by the recoverer at the end of its ladder.
+type Quarantine struct {
+	At     time.Time
+	Actor  string
+	Reason string
+}
+
+// Hold is who holds a lane.
+type Hold struct {
+	Session SessionID
+	// Component and Host of the session, for people.
+	Component string
+	Host      string
+	Process   Process
+	Epoch     Epoch
+	Since     time.Time
+	// Deadline is when the session ends unless it is extended. Only its end frees the lane.
+	Deadline time.Time
+}

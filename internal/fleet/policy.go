@@ -1,0 +1,100 @@
+package fleet
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Policy is the deadlines, limits and permissions that lifecycle is given. It is a numbered row in the BMDB; every process
+// follows the highest number.
+type Policy struct {
+	// Number is assigned by the BMDB. Zero: not stored yet.
+	Number int64 `json:"-"`
+
+	// HeartbeatInterval is what agents are asked for; the server stretches it with the size of the fleet.
+	HeartbeatInterval time.Duration `json:"heartbeat_interval"`
+	// NeverSpokeAfter is how long a started agent may take to its first heartbeat.
+	NeverSpokeAfter time.Duration `json:"never_spoke_after"`
+	// SilentAfter is how long an agent may be silent, counted only while an agent listener was up.
+	SilentAfter time.Duration `json:"silent_after"`
+	// InstallTimeout is how long one attempt may take from hand-out to report.
+	InstallTimeout time.Duration `json:"install_timeout"`
+	// InstallRetry is waited between a failed attempt and the next.
+	InstallRetry Backoff `json:"install_retry"`
+	// BootTimeout is how long an installed system may take to say that it is up.
+	BootTimeout time.Duration `json:"boot_timeout"`
+
+	// ProvisionInterval is from the start of one provision pass to the next at one provider.
+	ProvisionInterval time.Duration `json:"provision_interval"`
+	// UpdateInterval is from one refresh of a provider's facts to the next while machines are changing there, and
+	// UpdateSettledInterval while none is.
+	UpdateInterval        time.Duration `json:"update_interval"`
+	UpdateSettledInterval time.Duration `json:"update_settled_interval"`
+}
+
+// DefaultPolicy returns the documented defaults.
+func DefaultPolicy() Policy {
+	return Policy{
+		HeartbeatInterval:     30 * time.Second,
+		NeverSpokeAfter:       30 * time.Minute,
+		SilentAfter:           10 * time.Minute,
+		InstallTimeout:        15 * time.Minute,
+		InstallRetry:          Backoff{Initial: time.Minute, Exponent: 1.5, Maximum: time.Hour},
+		BootTimeout:           15 * time.Minute,
+		ProvisionInterval:     time.Minute,
+		UpdateInterval:        time.Minute,
+		UpdateSettledInterval: 30 * time.Minute,
+	}
+}
+
+// Validate reports every fault, each named by its configuration key. The errors are of kind Invalid.
+func (p Policy) Validate() error {
+	var faults []error
+	positive := func(key string, d time.Duration) {
+		if d <= 0 {
+			faults = append(faults, Errorf(KindInvalid, "%s must be positive, not %s", key, d))
+		}
+	}
+	positive("policy.heartbeat_interval", p.HeartbeatInterval)
+	positive("policy.never_spoke_after", p.NeverSpokeAfter)
+	positive("policy.silent_after", p.SilentAfter)
+	positive("policy.install_timeout", p.InstallTimeout)
+	positive("policy.install_retry.initial", p.InstallRetry.Initial)
+	positive("policy.boot_timeout", p.BootTimeout)
+	positive("policy.provision_interval", p.ProvisionInterval)
+	positive("policy.update_interval", p.UpdateInterval)
+	positive("policy.update_settled_interval", p.UpdateSettledInterval)
+	if p.HeartbeatInterval > 0 && p.SilentAfter < 3*p.HeartbeatInterval {
+		faults = append(faults, Errorf(KindInvalid, "policy.silent_after must be at least three heartbeat intervals (%s), not %s",
+			3*p.HeartbeatInterval, p.SilentAfter))
+	}
+	return errors.Join(faults...)
+}
+
+// Environment is what lifecycle must know besides a machine's own facts.
+type Environment struct {
+	Policy Policy
+	// ListenerUpSince is since when agents have been able to reach a listener without interruption; zero while none is up.
+	ListenerUpSince time.Time
+	// PromisedInterval is the longest heartbeat interval that agents have been asked for lately. Silence is never declared
+	// below three of them.
+	PromisedInterval time.Duration
+}
+
+// ProviderRecord is what the BMDB knows of one provider instance; it is what lifecycle judges provider processes by.
+type ProviderRecord struct {
+	Name ProviderName
+	// Kind of provider, such as equinix or static.
+	Kind string
+	// LastPassAt is when the last provision pass started, LastUpdateAt the last refresh; zero: never.
+	LastPassAt   time.Time
+	LastUpdateAt time.Time
+	// Changing counts the machines whose provider facts are expected to change: created and not active yet, deleting.
+	Changing int
+	Backoffs map[Process]Waiting
+	Holds    map[Lane]Hold
+}
+
+// String names the provider and its kind.
+func (p ProviderRecord) String() string { return fmt.Sprintf("%s (%s)", p.Name, p.Kind) }

@@ -1,0 +1,40 @@
+package fleet
+
+// State is what people are shown and filter by. It is computed from the facts by package lifecycle; nobody sets it.
+type State string
+
+// The states, in the order of a machine's way.
+const (
+	// StateCreating: an intent is open; the provider has not confirmed the machine yet.
+	StateCreating State = "creating"
+	// StateProvisioning: the provider has it and is not done with it.
+	StateProvisioning State = "provisioning"
+	// StateProvided: the provider handed it over; no agent is in charge yet.
+	StateProvided State = "provided"
+	// StateStarted: the agent was started and has not spoken yet.
+	StateStarted State = "agent-started"
+	// StateAvailable: the agent speaks, the hardware is known, nothing more is wanted.
+	StateAvailable State = "available"
+	// StateInstalling: an install is wanted or under way.
+	StateInstalling State = "installing"
+	// StateBooting: the disk is written; the installed system has not been seen yet.
+	StateBooting State = "booting"
+	// StateInstalled: the installed system has been seen to come up.
+	StateInstalled State = "installed"
+	// StateSilent: the agent stopped speaking, or never spoke.
+	StateSilent State = "silent"
+	// StateFailed: the provider gave the machine up.
+	StateFailed State = "failed"
+	// StateMissing: the provider is certain that it does not have the machine.
+	StateMissing State = "missing"
+	// StateQuarantined: kept away from all work.
+	StateQuarantined State = "quarantined"
+)
+
+// States lists all states in that order.
+func States() []State {
+	return []State{
+		StateCreating, StateProvisioning, StateProvided, StateStarted, StateAvailable, StateInstalling, StateBooting,
+		StateInstalled, StateSilent, StateFailed, StateMissing, StateQuarantined,
+	}
+}
