@@ -58,8 +58,9 @@ type Intent struct {
 	PlannedAt time.Time
 	// CalledAt is set before the first call that could create something; nil while none was made.
 	CalledAt *time.Time
-	// Calls counts the calls that could have created something.
-	Calls int
+	// Calls counts the calls that could have created something, Rejected those of them that the provider definitely rejected.
+	Calls    int
+	Rejected int
 }
 
 // Availability is what a provider says of one of its entries.

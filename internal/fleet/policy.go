@@ -80,6 +80,9 @@ type Environment struct {
 	// PromisedInterval is the longest heartbeat interval that agents have been asked for lately. Silence is never declared
 	// below three of them.
 	PromisedInterval time.Duration
+	// Restored is the evidence that the database is a restored or copied one; empty when it is not, or when an operator has
+	// accepted it. Until then whatever destroys or reboots waits.
+	Restored string
 }
 
 // ProviderRecord is what the BMDB knows of one provider instance; it is what lifecycle judges provider processes by.
