@@ -1,0 +1,49 @@
+// Command ironherd-agent runs on machines: it is put in charge over SSH (takeover) and then keeps the session with the
+// control plane (run).
+//
+// IRONHERD_AGENT_ROOT is put before every path that it touches (/sys, /proc, /dev, /run, /var); default "/". A simulator sets
+// it to let the agent work on a machine made of files.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/ironherd/ironherd/internal/agent"
+)
+
+// version is set by the linker (-X main.version=…).
+var version string
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := agent.Main(ctx, os.Args[1:], agent.Env{
+		Root:    os.Getenv("IRONHERD_AGENT_ROOT"),
+		Version: agentVersion(),
+		Stdin:   os.Stdin,
+		Stdout:  os.Stdout,
+		Stderr:  os.Stderr,
+	})
+	stop()
+	os.Exit(code)
+}
+
+// agentVersion is the linker's version, else the module's or the revision that the toolchain recorded.
+func agentVersion() string {
+	if version != "" {
+		return version
+	}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	for _, setting := range info.Settings {
+		if setting.Key == "vcs.revision" && len(setting.Value) >= 12 {
+			return "devel-" + setting.Value[:12]
+		}
+	}
+	return "devel"
+}
