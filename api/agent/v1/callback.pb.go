@@ -178,7 +178,7 @@ func (x InstallProgress_Phase) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use InstallProgress_Phase.Descriptor instead.
 func (InstallProgress_Phase) EnumDescriptor() ([]byte, []int) {
-	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{6, 0}
+	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{7, 0}
 }
 
 // HeartbeatRequest is sent once an interval, and at once when there is something new to report.
@@ -675,6 +675,72 @@ func (x *BootToken) GetCaCertificate() []byte {
 	return nil
 }
 
+// FirstBoot is the payload of the first-boot area that an install leaves on the disk: what the installed system needs on its
+// first boot. The area is the 1 MiB block at offset floor((size - 2 MiB) / 1 MiB) * 1 MiB of the disk: the 16 bytes
+// "IRONHERD-BOOT-1\n", the payload's length as an unsigned 32-bit big-endian integer (at most 128 KiB), the payload's SHA-256
+// (32 bytes), then the payload, which is this message in binary form.
+type FirstBoot struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Token *BootToken             `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
+	// First-boot data as it was requested; may be empty.
+	Data []byte `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
+	// What was written from offset 0 of the disk; its size is always set.
+	Image         *Image `protobuf:"bytes,3,opt,name=image,proto3" json:"image,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FirstBoot) Reset() {
+	*x = FirstBoot{}
+	mi := &file_api_agent_v1_callback_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FirstBoot) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FirstBoot) ProtoMessage() {}
+
+func (x *FirstBoot) ProtoReflect() protoreflect.Message {
+	mi := &file_api_agent_v1_callback_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FirstBoot.ProtoReflect.Descriptor instead.
+func (*FirstBoot) Descriptor() ([]byte, []int) {
+	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *FirstBoot) GetToken() *BootToken {
+	if x != nil {
+		return x.Token
+	}
+	return nil
+}
+
+func (x *FirstBoot) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *FirstBoot) GetImage() *Image {
+	if x != nil {
+		return x.Image
+	}
+	return nil
+}
+
 // InstallProgress is where a running install stands.
 type InstallProgress struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
@@ -690,7 +756,7 @@ type InstallProgress struct {
 
 func (x *InstallProgress) Reset() {
 	*x = InstallProgress{}
-	mi := &file_api_agent_v1_callback_proto_msgTypes[6]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -702,7 +768,7 @@ func (x *InstallProgress) String() string {
 func (*InstallProgress) ProtoMessage() {}
 
 func (x *InstallProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_api_agent_v1_callback_proto_msgTypes[6]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -715,7 +781,7 @@ func (x *InstallProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstallProgress.ProtoReflect.Descriptor instead.
 func (*InstallProgress) Descriptor() ([]byte, []int) {
-	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{6}
+	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *InstallProgress) GetInstallGeneration() int64 {
@@ -772,7 +838,7 @@ type InstallReport struct {
 
 func (x *InstallReport) Reset() {
 	*x = InstallReport{}
-	mi := &file_api_agent_v1_callback_proto_msgTypes[7]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -784,7 +850,7 @@ func (x *InstallReport) String() string {
 func (*InstallReport) ProtoMessage() {}
 
 func (x *InstallReport) ProtoReflect() protoreflect.Message {
-	mi := &file_api_agent_v1_callback_proto_msgTypes[7]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -797,7 +863,7 @@ func (x *InstallReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstallReport.ProtoReflect.Descriptor instead.
 func (*InstallReport) Descriptor() ([]byte, []int) {
-	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{7}
+	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *InstallReport) GetInstallGeneration() int64 {
@@ -870,7 +936,7 @@ type ReportUpRequest struct {
 
 func (x *ReportUpRequest) Reset() {
 	*x = ReportUpRequest{}
-	mi := &file_api_agent_v1_callback_proto_msgTypes[8]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -882,7 +948,7 @@ func (x *ReportUpRequest) String() string {
 func (*ReportUpRequest) ProtoMessage() {}
 
 func (x *ReportUpRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_agent_v1_callback_proto_msgTypes[8]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -895,7 +961,7 @@ func (x *ReportUpRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportUpRequest.ProtoReflect.Descriptor instead.
 func (*ReportUpRequest) Descriptor() ([]byte, []int) {
-	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{8}
+	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ReportUpRequest) GetMachineId() string {
@@ -941,7 +1007,7 @@ type ReportUpResponse struct {
 
 func (x *ReportUpResponse) Reset() {
 	*x = ReportUpResponse{}
-	mi := &file_api_agent_v1_callback_proto_msgTypes[9]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -953,7 +1019,7 @@ func (x *ReportUpResponse) String() string {
 func (*ReportUpResponse) ProtoMessage() {}
 
 func (x *ReportUpResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_agent_v1_callback_proto_msgTypes[9]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -966,7 +1032,7 @@ func (x *ReportUpResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportUpResponse.ProtoReflect.Descriptor instead.
 func (*ReportUpResponse) Descriptor() ([]byte, []int) {
-	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{9}
+	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{10}
 }
 
 var File_api_agent_v1_callback_proto protoreflect.FileDescriptor
@@ -1019,7 +1085,11 @@ const file_api_agent_v1_callback_proto_rawDesc = "" +
 	"\aattempt\x18\x03 \x01(\x05R\aattempt\x12\x16\n" +
 	"\x06secret\x18\x04 \x01(\fR\x06secret\x12\x1a\n" +
 	"\bendpoint\x18\x05 \x01(\tR\bendpoint\x12%\n" +
-	"\x0eca_certificate\x18\x06 \x01(\fR\rcaCertificate\"\xcc\x02\n" +
+	"\x0eca_certificate\x18\x06 \x01(\fR\rcaCertificate\"\x83\x01\n" +
+	"\tFirstBoot\x122\n" +
+	"\x05token\x18\x01 \x01(\v2\x1c.ironherd.agent.v1.BootTokenR\x05token\x12\x12\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data\x12.\n" +
+	"\x05image\x18\x03 \x01(\v2\x18.ironherd.agent.v1.ImageR\x05image\"\xcc\x02\n" +
 	"\x0fInstallProgress\x12-\n" +
 	"\x12install_generation\x18\x01 \x01(\x03R\x11installGeneration\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12>\n" +
@@ -1076,7 +1146,7 @@ func file_api_agent_v1_callback_proto_rawDescGZIP() []byte {
 }
 
 var file_api_agent_v1_callback_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_api_agent_v1_callback_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_api_agent_v1_callback_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_api_agent_v1_callback_proto_goTypes = []any{
 	(Compression)(0),           // 0: ironherd.agent.v1.Compression
 	(DiskSelector_Pick)(0),     // 1: ironherd.agent.v1.DiskSelector.Pick
@@ -1087,32 +1157,35 @@ var file_api_agent_v1_callback_proto_goTypes = []any{
 	(*Image)(nil),              // 6: ironherd.agent.v1.Image
 	(*DiskSelector)(nil),       // 7: ironherd.agent.v1.DiskSelector
 	(*BootToken)(nil),          // 8: ironherd.agent.v1.BootToken
-	(*InstallProgress)(nil),    // 9: ironherd.agent.v1.InstallProgress
-	(*InstallReport)(nil),      // 10: ironherd.agent.v1.InstallReport
-	(*ReportUpRequest)(nil),    // 11: ironherd.agent.v1.ReportUpRequest
-	(*ReportUpResponse)(nil),   // 12: ironherd.agent.v1.ReportUpResponse
-	(*HardwareReport)(nil),     // 13: ironherd.agent.v1.HardwareReport
+	(*FirstBoot)(nil),          // 9: ironherd.agent.v1.FirstBoot
+	(*InstallProgress)(nil),    // 10: ironherd.agent.v1.InstallProgress
+	(*InstallReport)(nil),      // 11: ironherd.agent.v1.InstallReport
+	(*ReportUpRequest)(nil),    // 12: ironherd.agent.v1.ReportUpRequest
+	(*ReportUpResponse)(nil),   // 13: ironherd.agent.v1.ReportUpResponse
+	(*HardwareReport)(nil),     // 14: ironherd.agent.v1.HardwareReport
 }
 var file_api_agent_v1_callback_proto_depIdxs = []int32{
-	13, // 0: ironherd.agent.v1.HeartbeatRequest.hardware_report:type_name -> ironherd.agent.v1.HardwareReport
-	9,  // 1: ironherd.agent.v1.HeartbeatRequest.install_progress:type_name -> ironherd.agent.v1.InstallProgress
-	10, // 2: ironherd.agent.v1.HeartbeatRequest.install_report:type_name -> ironherd.agent.v1.InstallReport
+	14, // 0: ironherd.agent.v1.HeartbeatRequest.hardware_report:type_name -> ironherd.agent.v1.HardwareReport
+	10, // 1: ironherd.agent.v1.HeartbeatRequest.install_progress:type_name -> ironherd.agent.v1.InstallProgress
+	11, // 2: ironherd.agent.v1.HeartbeatRequest.install_report:type_name -> ironherd.agent.v1.InstallReport
 	5,  // 3: ironherd.agent.v1.HeartbeatResponse.install_request:type_name -> ironherd.agent.v1.InstallRequest
 	6,  // 4: ironherd.agent.v1.InstallRequest.image:type_name -> ironherd.agent.v1.Image
 	7,  // 5: ironherd.agent.v1.InstallRequest.root_disk:type_name -> ironherd.agent.v1.DiskSelector
 	8,  // 6: ironherd.agent.v1.InstallRequest.boot_token:type_name -> ironherd.agent.v1.BootToken
 	0,  // 7: ironherd.agent.v1.Image.compression:type_name -> ironherd.agent.v1.Compression
 	1,  // 8: ironherd.agent.v1.DiskSelector.pick:type_name -> ironherd.agent.v1.DiskSelector.Pick
-	2,  // 9: ironherd.agent.v1.InstallProgress.phase:type_name -> ironherd.agent.v1.InstallProgress.Phase
-	3,  // 10: ironherd.agent.v1.AgentCallback.Heartbeat:input_type -> ironherd.agent.v1.HeartbeatRequest
-	11, // 11: ironherd.agent.v1.AgentCallback.ReportUp:input_type -> ironherd.agent.v1.ReportUpRequest
-	4,  // 12: ironherd.agent.v1.AgentCallback.Heartbeat:output_type -> ironherd.agent.v1.HeartbeatResponse
-	12, // 13: ironherd.agent.v1.AgentCallback.ReportUp:output_type -> ironherd.agent.v1.ReportUpResponse
-	12, // [12:14] is the sub-list for method output_type
-	10, // [10:12] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	8,  // 9: ironherd.agent.v1.FirstBoot.token:type_name -> ironherd.agent.v1.BootToken
+	6,  // 10: ironherd.agent.v1.FirstBoot.image:type_name -> ironherd.agent.v1.Image
+	2,  // 11: ironherd.agent.v1.InstallProgress.phase:type_name -> ironherd.agent.v1.InstallProgress.Phase
+	3,  // 12: ironherd.agent.v1.AgentCallback.Heartbeat:input_type -> ironherd.agent.v1.HeartbeatRequest
+	12, // 13: ironherd.agent.v1.AgentCallback.ReportUp:input_type -> ironherd.agent.v1.ReportUpRequest
+	4,  // 14: ironherd.agent.v1.AgentCallback.Heartbeat:output_type -> ironherd.agent.v1.HeartbeatResponse
+	13, // 15: ironherd.agent.v1.AgentCallback.ReportUp:output_type -> ironherd.agent.v1.ReportUpResponse
+	14, // [14:16] is the sub-list for method output_type
+	12, // [12:14] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_api_agent_v1_callback_proto_init() }
@@ -1127,7 +1200,7 @@ func file_api_agent_v1_callback_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_agent_v1_callback_proto_rawDesc), len(file_api_agent_v1_callback_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   10,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
