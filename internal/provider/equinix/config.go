@@ -1,0 +1,134 @@
+package equinix
+
+import (
+	"errors"
+	"net/url"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// Config says which project of which API to use, and how gently.
+type Config struct {
+	// APIURL is the base URL of the API, with or without a trailing slash.
+	APIURL string `yaml:"api_url"`
+	// User names this integration to the API (X-Consumer-Token). It is no credential.
+	User string `yaml:"user"`
+	// TokenFile holds the API token and nothing else. It is read before each call, so that a token can be rotated in place.
+	TokenFile string `yaml:"token_file"`
+	// Project is the UUID of the project whose reservations are used.
+	Project string `yaml:"project"`
+	// SSHKeyLabel is the label under which SSHPublicKey is kept in the project.
+	SSHKeyLabel string `yaml:"ssh_key_label"`
+	// SSHPublicKey is the public half of the key that machines are reached with, in authorized_keys form. It is derived from the
+	// configured private key, not configured itself.
+	SSHPublicKey string `yaml:"-"`
+	// DevicePrefix starts the host name of every device that is created here.
+	DevicePrefix string `yaml:"device_prefix"`
+	// OperatingSystem is the slug of the system that new devices boot first.
+	OperatingSystem string `yaml:"operating_system"`
+	// Spacing is the least time from one call to the next.
+	Spacing time.Duration `yaml:"spacing"`
+	// InFlight is how many calls may be under way at once.
+	InFlight int `yaml:"in_flight"`
+	// PageSize is how many rows of a list are asked for at once. The API may give fewer.
+	PageSize int `yaml:"page_size"`
+}
+
+// DefaultConfig returns the documented defaults. Token file, project, key label, device prefix and operating system have none.
+func DefaultConfig() Config {
+	return Config{
+		APIURL:   "https://api.equinix.com/metal/v1",
+		User:     "ironherd",
+		Spacing:  2 * time.Second,
+		InFlight: 1,
+		PageSize: 100,
+	}
+}
+
+// maximumPageSize is the schema's limit for per_page.
+const maximumPageSize = 1000
+
+var (
+	devicePrefix = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9-])?$`)
+	slug         = regexp.MustCompile(`^[a-z0-9][a-z0-9_.-]*$`)
+)
+
+// Validate reports every fault at once; each names its key and is of kind Invalid.
+func (c Config) Validate() error {
+	var faults []error
+	fault := func(format string, args ...any) {
+		faults = append(faults, fleet.Errorf(fleet.KindInvalid, format, args...))
+	}
+
+	if problem := apiURLProblem(c.APIURL); problem != "" {
+		fault("api_url must be %s", problem)
+	}
+	for _, required := range []struct{ key, value string }{
+		{"token_file", c.TokenFile},
+		{"project", c.Project},
+		{"ssh_key_label", c.SSHKeyLabel},
+		{"device_prefix", c.DevicePrefix},
+		{"operating_system", c.OperatingSystem},
+	} {
+		switch {
+		case strings.TrimSpace(required.value) == "":
+			fault("%s must be set", required.key)
+		case placeholder(required.value):
+			fault("%s is still the placeholder %q: set it to a value of your own", required.key, required.value)
+		}
+	}
+	if set(c.Project) && uuid.Validate(c.Project) != nil {
+		fault("project must be the UUID of a project, not %q", c.Project)
+	}
+	if set(c.DevicePrefix) && !devicePrefix.MatchString(c.DevicePrefix) {
+		fault("device_prefix must be 1 to 40 lower-case letters, digits and hyphens, no hyphen first, not %q", c.DevicePrefix)
+	}
+	if set(c.OperatingSystem) && !slug.MatchString(c.OperatingSystem) {
+		fault("operating_system must be a slug such as debian_12, not %q", c.OperatingSystem)
+	}
+	if c.Spacing < 0 {
+		fault("spacing must not be negative, not %s", c.Spacing)
+	}
+	if c.InFlight < 1 {
+		fault("in_flight must be at least 1, not %d", c.InFlight)
+	}
+	if c.PageSize < 1 || c.PageSize > maximumPageSize {
+		fault("page_size must be from 1 to %d, not %d", maximumPageSize, c.PageSize)
+	}
+	return errors.Join(faults...)
+}
+
+func set(value string) bool { return strings.TrimSpace(value) != "" && !placeholder(value) }
+
+// placeholder reports whether a value was left as an example has it.
+func placeholder(value string) bool {
+	value = strings.TrimSpace(value)
+	if strings.ContainsAny(value, "<>") || strings.Contains(value, "${") {
+		return true
+	}
+	switch strings.Trim(strings.ToLower(strings.NewReplacer("_", "", "-", "", " ", "").Replace(value)), ".!") {
+	case "changeme", "changethis", "fixme", "todo", "tbd", "xxx", "example", "placeholder", "replaceme", "yourprefix", "prefix":
+		return true
+	}
+	return false
+}
+
+func apiURLProblem(raw string) string {
+	u, err := url.Parse(raw)
+	switch {
+	case raw == "":
+		return "set"
+	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
+		return "an http or https URL"
+	case u.User != nil:
+		return "without a user or password: the token belongs into token_file"
+	case u.RawQuery != "" || u.Fragment != "":
+		return "without a query or fragment"
+	}
+	return ""
+}

@@ -1,0 +1,55 @@
+package static
+
+import (
+	"errors"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// Config says where the host list is. Exactly one of Path and URL is set.
+type Config struct {
+	// Path of the list on this host. It is read again for each question.
+	Path string `yaml:"path"`
+	// URL of the list, http or https.
+	URL string `yaml:"url"`
+	// Spacing is the least time from one fetch of the URL to the next.
+	Spacing time.Duration `yaml:"spacing"`
+	// InFlight is how many fetches may be under way at once.
+	InFlight int `yaml:"in_flight"`
+}
+
+// DefaultConfig returns the documented defaults. The list has none.
+func DefaultConfig() Config {
+	return Config{Spacing: time.Second, InFlight: 1}
+}
+
+// Validate reports every fault at once; each names its key and is of kind Invalid.
+func (c Config) Validate() error {
+	var faults []error
+	fault := func(format string, args ...any) {
+		faults = append(faults, fleet.Errorf(fleet.KindInvalid, format, args...))
+	}
+
+	path, address := strings.TrimSpace(c.Path) != "", strings.TrimSpace(c.URL) != ""
+	switch {
+	case !path && !address:
+		fault("path or url must be set")
+	case path && address:
+		fault("path and url must not both be set")
+	}
+	if address {
+		if u, err := url.Parse(c.URL); err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
+			fault("url must be an http or https URL")
+		}
+	}
+	if c.Spacing < 0 {
+		fault("spacing must not be negative, not %s", c.Spacing)
+	}
+	if c.InFlight < 1 {
+		fault("in_flight must be at least 1, not %d", c.InFlight)
+	}
+	return errors.Join(faults...)
+}

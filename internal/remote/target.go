@@ -1,0 +1,44 @@
+package remote
+
+import (
+	"net/netip"
+)
+
+// Target is a host to reach.
+type Target struct {
+	Address netip.AddrPort
+	User    string
+	Trust   Trust
+}
+
+// Trust says which host keys are accepted, all in authorized_keys form. The best source that has any key decides alone.
+type Trust struct {
+	// Attested by the provider.
+	Attested []string
+	// Injected at creation.
+	Injected []string
+	// Pinned from an earlier contact.
+	Pinned []string
+	// FirstUse accepts any key while no source has one. The caller records the key that it finds in Host.HostKey.
+	FirstUse bool
+}
+
+// Source is where trust in a host key comes from.
+type Source string
+
+// The sources, best first.
+const (
+	SourceAttested Source = "attested"
+	SourceInjected Source = "injected"
+	SourcePinned   Source = "pinned"
+	SourceFirstUse Source = "first-use"
+)
+
+// HostKey is the verified key of a host.
+type HostKey struct {
+	// Key in authorized_keys form, without a comment.
+	Key string
+	// Fingerprint as ssh-keygen shows it, such as "SHA256:…".
+	Fingerprint string
+	Source      Source
+}
