@@ -1,0 +1,282 @@
+package lifecycle
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// Decide judges one machine. See the package comment for what it promises.
+func Decide(r fleet.Record, env fleet.Environment, now time.Time) Plan {
+	c := judgement{r: r, env: env, now: now}
+	plan := Plan{Decisions: []Decision{
+		c.provision(),
+		c.machine(fleet.ProcessAgentStart, c.agentStart()),
+		c.machine(fleet.ProcessInstall, c.install()),
+		c.machine(fleet.ProcessRecovery, c.recovery()),
+		c.update(),
+	}}
+	plan.State, plan.Reason = c.state()
+	return plan
+}
+
+// judgement is one call of Decide.
+type judgement struct {
+	r   fleet.Record
+	env fleet.Environment
+	now time.Time
+}
+
+// want is what the facts alone say of a process: before backoff and holds.
+type want struct {
+	verdict Verdict // NotWanted, Waiting, or Due: to be done at dueAt
+	dueAt   time.Time
+	reason  string
+}
+
+func notWanted(format string, args ...any) want {
+	return want{verdict: NotWanted, reason: fmt.Sprintf(format, args...)}
+}
+
+func waiting(format string, args ...any) want {
+	return want{verdict: Waiting, reason: fmt.Sprintf(format, args...)}
+}
+
+func dueAt(at time.Time, format string, args ...any) want {
+	return want{verdict: Due, dueAt: at, reason: fmt.Sprintf(format, args...)}
+}
+
+// machine turns what the facts want into a decision, by the hold of the lane and the backoff.
+func (c judgement) machine(process fleet.Process, w want) Decision {
+	return decide(process, w, c.r.Holds, c.r.Backoffs, c.now)
+}
+
+func decide(process fleet.Process, w want, holds map[fleet.Lane]fleet.Hold, backoffs map[fleet.Process]fleet.Waiting,
+	now time.Time,
+) Decision {
+	d := Decision{Process: process, Verdict: w.verdict, DueAt: w.dueAt, Reason: w.reason}
+	hold, held := holds[process.Lane()]
+	if held && hold.Process == process {
+		d.Verdict, d.DueAt, d.Hold = Running, hold.Deadline, &hold
+		d.Reason = fmt.Sprintf("held by session %s (%s on %s, epoch %d)", hold.Session, hold.Component, hold.Host, hold.Epoch)
+		return d
+	}
+	if !w.verdict.Scheduled() {
+		d.DueAt = time.Time{}
+		return d
+	}
+	if b, ok := backoffs[process]; ok && b.NotBefore.After(d.DueAt) {
+		d.DueAt = b.NotBefore
+		if b.NotBefore.After(now) {
+			d.Backoff = &b
+			d.Reason = fmt.Sprintf("in backoff after %s: %s", failures(b.Failures), b.Cause)
+		}
+	}
+	d.Verdict = Due
+	if d.DueAt.After(now) {
+		d.Verdict = Later
+	}
+	if held {
+		// Another process has the lane: look again when its holder's session could have ended.
+		d.Verdict, d.DueAt = Later, later(d.DueAt, hold.Deadline)
+		if !d.DueAt.After(now) {
+			d.Verdict = Due
+		}
+		d.Reason = fmt.Sprintf("%s; the %s lane is held for %s by session %s", d.Reason, process.Lane(), hold.Process, hold.Session)
+	}
+	return d
+}
+
+// provision has no agenda row of its own: it is work on the provider.
+func (c judgement) provision() Decision {
+	d := Decision{Process: fleet.ProcessProvision}
+	intent := c.r.Intent
+	switch {
+	case intent == nil && c.r.ProviderID != "":
+		d.Reason = "the provider has created the machine"
+	case intent == nil:
+		d.Reason = "no intent is open"
+	case intent.Calls > intent.Rejected:
+		d.Verdict = Waiting
+		d.Reason = fmt.Sprintf("%s was asked %s for capacity %s; the outcome is not confirmed yet",
+			c.r.Provider, times(intent.Calls), intent.Capacity)
+	case intent.Calls > 0:
+		d.Verdict = Waiting
+		d.Reason = fmt.Sprintf("the provider rejected %s for capacity %s; the provisioner is to try again or give it up",
+			requests(intent.Calls), intent.Capacity)
+	case intent.PlannedAt.After(c.now):
+		d.Verdict = Waiting
+		d.Reason = fmt.Sprintf("waiting for creation pacing: its turn at %s is in about %s",
+			c.r.Provider, intent.PlannedAt.Sub(c.now).Round(time.Second))
+	default:
+		d.Verdict = Waiting
+		d.Reason = fmt.Sprintf("waiting for creation pacing: next in line at %s", c.r.Provider)
+	}
+	return d
+}
+
+// update has no agenda row of its own either.
+func (c judgement) update() Decision {
+	d := Decision{Process: fleet.ProcessUpdate, Verdict: Waiting}
+	switch {
+	case c.r.Provided == nil:
+		d.Verdict, d.Reason = NotWanted, "the provider has not confirmed the machine yet"
+	case changing(c.r.Provided.Status):
+		d.Reason = fmt.Sprintf("%s is asked every %s while the machine is %s", c.r.Provider, c.env.Policy.UpdateInterval, c.r.Provided.Status)
+	default:
+		d.Verdict = NotWanted
+		d.Reason = fmt.Sprintf("settled; refreshed with the whole provider every %s", c.env.Policy.UpdateSettledInterval)
+	}
+	return d
+}
+
+// changing says whether a provider status is expected to change by itself.
+func changing(s fleet.ProviderStatus) bool {
+	return s == fleet.ProviderStatusCreating || s == fleet.ProviderStatusDeleting || s == fleet.ProviderStatusOff
+}
+
+// unusable is why nothing at all is to be done on the host; "" when there is no such reason.
+func (c judgement) unusable() string {
+	switch p := c.r.Provided; {
+	case c.r.Quarantine != nil:
+		return "quarantined by " + c.r.Quarantine.Actor + ": " + c.r.Quarantine.Reason
+	case p == nil:
+		return ""
+	case p.Status == fleet.ProviderStatusFailed:
+		return "the provider gave the machine up: " + p.Detail
+	case p.Status == fleet.ProviderStatusGone:
+		return "the provider does not have the machine"
+	case p.Status == fleet.ProviderStatusDeleting:
+		return "the provider is deleting the machine"
+	}
+	return ""
+}
+
+func (c judgement) agentStart() want {
+	p := c.r.Provided
+	why := c.unusable()
+	switch {
+	case c.r.Quarantine != nil:
+		return notWanted("%s", why)
+	case p == nil:
+		return waiting("waiting for the provider to create the machine")
+	case c.installedRunning():
+		return notWanted("an installed operating system is running; it needs no agent")
+	case c.awaitingBoot():
+		return notWanted("the installed system is booting")
+	case c.agent() != nil:
+		return notWanted("the agent was started (takeover generation %d)", c.agent().TakeoverGeneration)
+	case p.Status == fleet.ProviderStatusFailed || p.Status == fleet.ProviderStatusGone:
+		return notWanted("%s", why)
+	case p.Status != fleet.ProviderStatusActive:
+		return waiting("waiting for the provider: %s", detail(p))
+	}
+	at := p.At
+	if p.ActiveAt != nil {
+		at = *p.ActiveAt
+	}
+	if rep := c.r.InstallReport; c.r.AgentStarted != nil && rep != nil { // the last agent ended with an install
+		at = later(at, rep.At)
+	}
+	return dueAt(at, "the machine needs an agent")
+}
+
+func (c judgement) install() want {
+	req := c.r.InstallRequest
+	switch {
+	case req == nil:
+		return notWanted("no operating system was asked for")
+	case c.installedCurrent():
+		return notWanted("installed (install generation %d)", c.r.Installed.Generation)
+	case c.unusable() != "":
+		return notWanted("%s", c.unusable())
+	case c.awaitingBoot():
+		return waiting("waiting for the installed system to come up")
+	case c.attemptOpen():
+		return dueAt(c.r.InstallAttempt.At.Add(c.env.Policy.InstallTimeout),
+			"attempt %d is under way since %s; it is given up after %s", c.r.InstallAttempt.Attempt,
+			c.r.InstallAttempt.At.Format(time.TimeOnly), c.env.Policy.InstallTimeout)
+	case c.env.Restored != "":
+		return waiting("the database looks restored or copied (%s): installs wait for `ironherd db accept-restore`", c.env.Restored)
+	case c.agent() == nil:
+		return waiting("waiting for the agent to be started")
+	case !c.spoken():
+		return waiting("waiting for a heartbeat")
+	case c.r.Hardware == nil:
+		return waiting("waiting for the hardware report")
+	}
+	at := later(req.At, c.r.AgentSeen.FirstAt)
+	return dueAt(at, "handed to the agent with its next heartbeat")
+}
+
+func (c judgement) recovery() want {
+	s, seen := c.agent(), c.r.AgentSeen
+	switch {
+	case c.unusable() != "":
+		return notWanted("%s", c.unusable())
+	case c.installedRunning():
+		return notWanted("a running installed operating system is left alone")
+	case c.awaitingBoot():
+		return dueAt(c.listened(c.r.InstallReport.At).Add(c.env.Policy.BootTimeout),
+			"the installed system is given up if it has not come up %s after the install", c.env.Policy.BootTimeout)
+	case s == nil:
+		return notWanted("no agent was started")
+	case !c.spoken():
+		return dueAt(c.listened(s.At).Add(c.env.Policy.NeverSpokeAfter), "the agent is started again if it has not spoken %s after its start",
+			c.env.Policy.NeverSpokeAfter)
+	}
+	return dueAt(c.listened(seen.LastAt).Add(c.silentAfter()), "the machine is repaired when its agent has been silent for %s", c.silentAfter())
+}
+
+// silentAfter never declares silence below three promised intervals.
+func (c judgement) silentAfter() time.Duration {
+	return max(c.env.Policy.SilentAfter, 3*c.env.PromisedInterval)
+}
+
+// listened returns from when on silence counts: only while an agent listener was up.
+func (c judgement) listened(since time.Time) time.Time {
+	if c.env.ListenerUpSince.IsZero() {
+		return later(since, c.now)
+	}
+	return later(since, c.env.ListenerUpSince)
+}
+
+// agent returns the takeover that is in charge; nil when there is none. An install that succeeded ended the one before it: the
+// machine was restarted into what was installed.
+func (c judgement) agent() *fleet.AgentStarted {
+	s, rep := c.r.AgentStarted, c.r.InstallReport
+	if s == nil || rep != nil && rep.OK && rep.At.After(s.At) && !c.awaitingBoot() {
+		return nil
+	}
+	return s
+}
+
+// spoken: the agent of the current takeover has been heard.
+func (c judgement) spoken() bool {
+	s := c.agent()
+	return s != nil && c.r.AgentSeen != nil && c.r.AgentSeen.TakeoverGeneration == s.TakeoverGeneration
+}
+
+// installedCurrent: the newest install that was asked for has been seen to come up.
+func (c judgement) installedCurrent() bool {
+	return c.r.Installed != nil && (c.r.InstallRequest == nil || c.r.Installed.Generation >= c.r.InstallRequest.Generation)
+}
+
+// installedRunning: an installed system runs and nothing newer is wanted of the machine.
+func (c judgement) installedRunning() bool { return c.installedCurrent() }
+
+// awaitingBoot: the disk was written for the newest request, and the installed system has not been seen yet.
+func (c judgement) awaitingBoot() bool {
+	rep := c.r.InstallReport
+	return rep != nil && rep.OK && c.r.InstallRequest != nil && rep.Generation == c.r.InstallRequest.Generation && !c.installedCurrent()
+}
+
+// attemptOpen: an attempt at the newest request was handed out and has not been reported.
+func (c judgement) attemptOpen() bool {
+	a, rep := c.r.InstallAttempt, c.r.InstallReport
+	if a == nil || c.r.InstallRequest == nil || a.Generation != c.r.InstallRequest.Generation {
+		return false
+	}
+	return rep == nil || rep.Generation != a.Generation || rep.Attempt < a.Attempt
+}

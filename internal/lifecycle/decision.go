@@ -1,0 +1,97 @@
+package lifecycle
+
+import (
+	"time"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// Verdict is the short form of a decision.
+type Verdict int
+
+// The verdicts.
+const (
+	// NotWanted: nothing is to be done, and nothing is expected to change that.
+	NotWanted Verdict = iota
+	// Waiting: an event must happen first. The event is a write of facts.
+	Waiting
+	// Later: to be done at DueAt.
+	Later
+	// Due: to be done now; it has been since DueAt.
+	Due
+	// Running: a session holds the lane. DueAt is its deadline.
+	Running
+)
+
+var verdictNames = [...]string{"not-wanted", "waiting", "later", "due", "running"}
+
+// String returns the verdict as people see it.
+func (v Verdict) String() string { return verdictNames[v] }
+
+// Scheduled says whether the decision has a row in the agenda.
+func (v Verdict) Scheduled() bool { return v >= Later }
+
+// Decision is what is decided about one process.
+type Decision struct {
+	Process fleet.Process
+	Verdict Verdict
+	// DueAt is set exactly when the verdict is scheduled.
+	DueAt time.Time
+	// Reason is one clause in words.
+	Reason string
+	// Hold is who holds the lane; set when the verdict is Running.
+	Hold *fleet.Hold
+	// Backoff is set while the process waits because it failed.
+	Backoff *fleet.Waiting
+}
+
+// Plan is what is decided about one machine.
+type Plan struct {
+	State fleet.State
+	// Reason says why the machine is in that state, in one clause.
+	Reason string
+	// Decisions has one entry for each process that concerns a machine, in the order of fleet.Processes.
+	Decisions []Decision
+}
+
+// For returns the decision on a process; NotWanted for a process that does not concern machines.
+func (p Plan) For(process fleet.Process) Decision {
+	for _, d := range p.Decisions {
+		if d.Process == process {
+			return d
+		}
+	}
+	return Decision{Process: process, Verdict: NotWanted, Reason: "does not concern machines"}
+}
+
+// Next returns the decision that says best what the machine is about: what runs, else what is due longest, else what comes next,
+// else what it waits for. The second value is false when nothing is wanted.
+func (p Plan) Next() (Decision, bool) {
+	var best Decision
+	for _, d := range p.Decisions {
+		switch {
+		case d.Verdict == NotWanted:
+		case best.Verdict == NotWanted,
+			rank(d) > rank(best),
+			rank(d) == rank(best) && d.Verdict.Scheduled() && d.DueAt.Before(best.DueAt):
+			best = d
+		}
+	}
+	return best, best.Verdict != NotWanted
+}
+
+// rank orders decisions by how much they say. Recovery that is not due yet says least: it is only a deadline.
+func rank(d Decision) int {
+	if d.Process == fleet.ProcessRecovery && d.Verdict == Later {
+		return 0
+	}
+	switch d.Verdict {
+	case Running:
+		return 4
+	case Due:
+		return 3
+	case Later:
+		return 2
+	}
+	return 1
+}

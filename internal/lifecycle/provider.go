@@ -1,0 +1,31 @@
+package lifecycle
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// DecideProvider judges the processes whose subject is a provider: provision and update, in this order. Both are always
+// wanted; the answer is when.
+func DecideProvider(p fleet.ProviderRecord, env fleet.Environment, now time.Time) []Decision {
+	pass := dueAt(next(p.LastPassAt, env.Policy.ProvisionInterval), "a pass starts every %s", env.Policy.ProvisionInterval)
+	interval, why := env.Policy.UpdateSettledInterval, "all machines are settled"
+	if p.Changing > 0 {
+		interval, why = env.Policy.UpdateInterval, fmt.Sprintf("%d machines are changing", p.Changing)
+	}
+	update := dueAt(next(p.LastUpdateAt, interval), "refreshed every %s: %s", interval, why)
+	return []Decision{
+		decide(fleet.ProcessProvision, pass, p.Holds, p.Backoffs, now),
+		decide(fleet.ProcessUpdate, update, p.Holds, p.Backoffs, now),
+	}
+}
+
+// next is one interval after the last time; at once when there was none.
+func next(last time.Time, interval time.Duration) time.Time {
+	if last.IsZero() {
+		return time.Unix(0, 0).UTC()
+	}
+	return last.Add(interval)
+}

@@ -1,0 +1,81 @@
+package lifecycle
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// state computes what people are shown.
+func (c judgement) state() (fleet.State, string) {
+	r := c.r
+	switch {
+	case r.Quarantine != nil:
+		return fleet.StateQuarantined, r.Quarantine.Reason
+	case r.Provided == nil:
+		return fleet.StateCreating, c.provision().Reason
+	case r.Provided.Status == fleet.ProviderStatusFailed:
+		return fleet.StateFailed, c.unusable()
+	case r.Provided.Status == fleet.ProviderStatusGone:
+		return fleet.StateMissing, c.unusable()
+	case c.installedCurrent():
+		return fleet.StateInstalled, fmt.Sprintf("install generation %d", r.Installed.Generation)
+	case c.silent():
+		return fleet.StateSilent, c.recovery().reason
+	case c.awaitingBoot():
+		return fleet.StateBooting, "waiting for the installed system to come up"
+	case c.agent() == nil && r.Provided.Status != fleet.ProviderStatusActive:
+		return fleet.StateProvisioning, detail(r.Provided)
+	case c.agent() == nil:
+		return fleet.StateProvided, c.machine(fleet.ProcessAgentStart, c.agentStart()).Reason
+	case !c.spoken():
+		return fleet.StateStarted, "waiting for a heartbeat"
+	case r.InstallRequest != nil:
+		return fleet.StateInstalling, c.machine(fleet.ProcessInstall, c.install()).Reason
+	case r.Hardware == nil:
+		return fleet.StateStarted, "waiting for the hardware report"
+	}
+	return fleet.StateAvailable, "the agent speaks; nothing was asked for"
+}
+
+// silent: recovery is due.
+func (c judgement) silent() bool {
+	w := c.recovery()
+	return w.verdict == Due && !w.dueAt.After(c.now)
+}
+
+func detail(p *fleet.Provided) string {
+	if p.Detail == "" {
+		return string(p.Status)
+	}
+	return p.Detail
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+func times(n int) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
+}
+
+func failures(n int) string {
+	if n == 1 {
+		return "a failure"
+	}
+	return fmt.Sprintf("%d failures", n)
+}
+
+func requests(n int) string {
+	if n == 1 {
+		return "a request"
+	}
+	return fmt.Sprintf("%d requests", n)
+}
