@@ -1,0 +1,54 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// ExitError says that a command ran and failed. The connection is still good.
+type ExitError struct {
+	// Status is the command's exit status; -1 when a signal ended it, or when the host did not say.
+	Status int
+	// Signal that ended the command, without "SIG"; empty when none did.
+	Signal string
+	// Stderr is the last line that the command wrote there.
+	Stderr string
+}
+
+// Error tells how the command ended and its last line.
+func (e *ExitError) Error() string {
+	how := fmt.Sprintf("exit status %d", e.Status)
+	switch {
+	case e.Signal != "":
+		how = "ended by signal " + e.Signal
+	case e.Status == -1:
+		how = "ended without an exit status"
+	}
+	if e.Stderr != "" {
+		how += ": " + e.Stderr
+	}
+	return how
+}
+
+// notFound is the exit status with which a shell says that it has no such command.
+const notFound = 127
+
+// ended tells that what was under way was given up because ctx ended. It is a timeout in either case: what was asked for may have
+// happened on the host.
+func ended(ctx context.Context, what string) error {
+	cause := context.Cause(ctx)
+	if !errors.Is(cause, ctx.Err()) {
+		cause = fmt.Errorf("%w: %w", ctx.Err(), cause)
+	}
+	return &fleet.Error{Kind: fleet.KindTimeout, Message: what + " was given up", Err: cause}
+}
+
+func isTimeout(err error) bool {
+	var network net.Error
+	return errors.As(err, &network) && network.Timeout() || errors.Is(err, os.ErrDeadlineExceeded)
+}

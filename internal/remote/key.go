@@ -1,0 +1,91 @@
+package remote
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/pem"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/crypto/ssh"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// Key is the private key that hosts are reached with. It is safe for concurrent use, and never printed.
+type Key struct{ signer ssh.Signer }
+
+// OpenKey reads a private key in OpenSSH or PEM form. A key with a passphrase is refused: nobody is there to type it. Errors are of
+// kind Invalid and never quote the file.
+func OpenKey(path string) (*Key, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fleet.Errorf(fleet.KindInvalid, "read SSH key: %w", err)
+	}
+	key, err := ParseKey(data)
+	if err != nil {
+		return nil, fleet.Errorf(fleet.KindInvalid, "SSH key %s: %w", path, err)
+	}
+	return key, nil
+}
+
+// ParseKey is OpenKey for a key that was read already.
+func ParseKey(data []byte) (*Key, error) {
+	signer, err := ssh.ParsePrivateKey(data)
+	if _, locked := err.(*ssh.PassphraseMissingError); locked { //nolint:errorlint // returned bare by ParsePrivateKey
+		return nil, fleet.Errorf(fleet.KindInvalid, "the private key has a passphrase: use one without")
+	}
+	if err != nil {
+		return nil, fleet.Errorf(fleet.KindInvalid, "not a private key in OpenSSH or PEM form")
+	}
+	return &Key{signer: signer}, nil
+}
+
+// NewKey returns a fresh Ed25519 key and its private half in OpenSSH form, to be kept in a file that only its owner can read.
+func NewKey(comment string) (*Key, []byte, error) {
+	_, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, nil, fmt.Errorf("generate SSH key: %w", err)
+	}
+	block, err := ssh.MarshalPrivateKey(private, comment)
+	if err != nil {
+		return nil, nil, fmt.Errorf("encode SSH key: %w", err)
+	}
+	signer, err := ssh.NewSignerFromKey(private)
+	if err != nil {
+		return nil, nil, fmt.Errorf("use SSH key: %w", err)
+	}
+	return &Key{signer: signer}, pem.EncodeToMemory(block), nil
+}
+
+// Public returns the public half in authorized_keys form, without a comment.
+func (k *Key) Public() string { return authorized(k.signer.PublicKey()) }
+
+// Fingerprint returns the fingerprint of the public half, such as "SHA256:…".
+func (k *Key) Fingerprint() string { return ssh.FingerprintSHA256(k.signer.PublicKey()) }
+
+// String names the key by its fingerprint, so that printing one gives nothing away.
+func (k *Key) String() string { return k.Fingerprint() }
+
+// NormalizeHostKey checks one host key in authorized_keys form and returns it without comment and options. The error is of kind
+// Invalid.
+func NormalizeHostKey(text string) (string, error) {
+	key, err := parsePublic(text)
+	if err != nil {
+		return "", err
+	}
+	return authorized(key), nil
+}
+
+func parsePublic(text string) (ssh.PublicKey, error) {
+	key, _, _, rest, err := ssh.ParseAuthorizedKey([]byte(text))
+	if err != nil || len(strings.TrimSpace(string(rest))) > 0 {
+		return nil, fleet.Errorf(fleet.KindInvalid, "%.100q is not one public key in authorized_keys form", text)
+	}
+	return key, nil
+}
+
+func authorized(key ssh.PublicKey) string {
+	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key)))
+}

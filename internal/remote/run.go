@@ -1,0 +1,190 @@
+package remote
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"strings"
+
+	"golang.org/x/crypto/ssh"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// DefaultOutputLimit is how much a command may write to its standard output, in bytes.
+const DefaultOutputLimit = 1 << 20
+
+// stderrLineLimit is where a line on standard error is cut, in bytes.
+const stderrLineLimit = 4 << 10
+
+// Command is what Run executes.
+type Command struct {
+	// Args are the program and its arguments. Each reaches the program as it is: they are quoted for the host's shell.
+	Args []string
+	// Stdin is what the command reads; nil: nothing. Run may return while a read from it is still under way.
+	Stdin io.Reader
+	// OutputLimit bounds standard output, in bytes. Zero: DefaultOutputLimit. A command that writes more is cut off.
+	OutputLimit int
+	// OnStderr is called with each line on standard error, without its end, cut at 4 KiB; from one goroutine at a time. Nil: the
+	// lines are logged.
+	OnStderr func(line string)
+}
+
+// Run executes a command and returns what it wrote to standard output. It waits until the command has ended and closed its output.
+//
+// A command that ran and failed gives an error that holds an *ExitError, with its output; one that wrote too much is an error of
+// kind Invalid. When ctx ends, the connection is closed and the error is a timeout: the command may still be running.
+func (h *Host) Run(ctx context.Context, command Command) ([]byte, error) {
+	if len(command.Args) == 0 || command.Args[0] == "" {
+		return nil, fleet.Errorf(fleet.KindInvalid, "a command needs a name")
+	}
+	what := "run " + command.Args[0]
+	var output []byte
+	err := h.bounded(ctx, what, func() (err error) {
+		output, err = h.execute(quote(command.Args), command)
+		return err
+	})
+	var exit *ExitError
+	if err != nil && !errors.As(err, &exit) {
+		return nil, err
+	}
+	return output, err
+}
+
+// execute runs one shell line.
+func (h *Host) execute(line string, command Command) ([]byte, error) {
+	session, err := h.client.NewSession()
+	if err != nil {
+		return nil, fleet.Errorf(fleet.KindTemporary, "open session: %w", err)
+	}
+	defer session.Close()
+
+	limit := command.OutputLimit
+	if limit <= 0 {
+		limit = DefaultOutputLimit
+	}
+	stdout := &limitedBuffer{limit: limit, full: func() { session.Close() }}
+	stderr := &lineWriter{emit: command.OnStderr}
+	if stderr.emit == nil {
+		stderr.emit = func(text string) { h.logger.Info("command wrote to stderr", "host", h.address, "line", text) }
+	}
+	session.Stdout, session.Stderr = stdout, stderr
+	if command.Stdin != nil {
+		// Not session.Stdin: with that, Wait would wait for a reader that may never end.
+		pipe, err := session.StdinPipe()
+		if err != nil {
+			return nil, fleet.Errorf(fleet.KindTemporary, "open standard input: %w", err)
+		}
+		if err := session.Start(line); err != nil {
+			return nil, startError(err)
+		}
+		go func() {
+			_, _ = io.Copy(pipe, command.Stdin) // the command's exit status tells whether it read what it needed
+			pipe.Close()
+		}()
+	} else if err := session.Start(line); err != nil {
+		return nil, startError(err)
+	}
+	err = session.Wait()
+	stderr.flush()
+	if stdout.exceeded {
+		return nil, fleet.Errorf(fleet.KindInvalid, "the command wrote more than %d bytes", limit)
+	}
+	return stdout.Bytes(), exitError(err, stderr.last)
+}
+
+func startError(err error) error {
+	return fleet.Errorf(fleet.KindTemporary, "the host did not start the command: %w", err)
+}
+
+func exitError(err error, lastLine string) error {
+	var exit *ssh.ExitError
+	var missing *ssh.ExitMissingError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &exit) && exit.Signal() != "":
+		return &ExitError{Status: -1, Signal: exit.Signal(), Stderr: lastLine}
+	case errors.As(err, &exit):
+		return &ExitError{Status: exit.ExitStatus(), Stderr: lastLine}
+	case errors.As(err, &missing):
+		// So ends a connection that broke. A command that a host lets go without a word is rarer, and means as little.
+		return fleet.Errorf(fleet.KindTemporary, "the connection ended before the command did: %w", err)
+	}
+	return err
+}
+
+// quote renders arguments as one line for a POSIX shell.
+func quote(args []string) string {
+	words := make([]string, len(args))
+	for i, arg := range args {
+		words[i] = quoteWord(arg)
+	}
+	return strings.Join(words, " ")
+}
+
+func quoteWord(word string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_@%+:,./-", r)
+	}
+	if word != "" && strings.IndexFunc(word, func(r rune) bool { return !plain(r) }) < 0 {
+		return word
+	}
+	return quoteAlways(word)
+}
+
+func quoteAlways(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
+
+// limitedBuffer keeps up to limit bytes, and calls full once when more come.
+type limitedBuffer struct {
+	bytes.Buffer
+	limit    int
+	exceeded bool
+	full     func()
+}
+
+// Write keeps p, or gives up.
+func (b *limitedBuffer) Write(p []byte) (int, error) {
+	if b.Len()+len(p) > b.limit {
+		if !b.exceeded {
+			b.exceeded = true
+			b.full()
+		}
+		return 0, io.ErrShortWrite
+	}
+	return b.Buffer.Write(p)
+}
+
+// lineWriter cuts a stream into lines.
+type lineWriter struct {
+	emit    func(string)
+	pending []byte
+	last    string
+}
+
+// Write emits every line that p completes.
+func (w *lineWriter) Write(p []byte) (int, error) {
+	written := len(p)
+	for len(p) > 0 {
+		line, rest, complete := bytes.Cut(p, []byte{'\n'})
+		if room := stderrLineLimit - len(w.pending); len(line) > room {
+			line = line[:max(room, 0)]
+		}
+		w.pending = append(w.pending, line...)
+		if complete {
+			w.flush()
+		}
+		p = rest
+	}
+	return written, nil
+}
+
+func (w *lineWriter) flush() {
+	line := strings.ToValidUTF8(strings.TrimRight(string(w.pending), "\r"), "�")
+	w.pending = w.pending[:0]
+	if line != "" {
+		w.last = line
+		w.emit(line)
+	}
+}
