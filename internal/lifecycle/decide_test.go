@@ -1,0 +1,395 @@
+package lifecycle_test
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/lifecycle"
+)
+
+// The instants of the specification: everything happens on one morning.
+var midnight = time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
+
+func at(minutes float64) time.Time {
+	return midnight.Add(time.Duration(minutes * float64(time.Minute)))
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// step adds one fact to a record; a case of the specification is a list of steps.
+type step func(*fleet.Record)
+
+func intent(planned float64, calls, rejected int) step {
+	return func(r *fleet.Record) {
+		r.Intent = &fleet.Intent{
+			Machine: r.ID, Provider: r.Provider, Capacity: "rack-7", Token: "t", OpenedAt: at(0), PlannedAt: at(planned),
+			Calls: calls, Rejected: rejected,
+		}
+	}
+}
+
+func provided(minute float64, status fleet.ProviderStatus) step {
+	return func(r *fleet.Record) {
+		r.Intent, r.ProviderID = nil, "dev-1"
+		r.Provided = &fleet.Provided{At: at(minute), CreatedAt: at(minute), Status: status, Address: netip.MustParseAddr("192.0.2.7")}
+		if status == fleet.ProviderStatusActive {
+			r.Provided.ActiveAt = ptr(at(minute))
+		}
+	}
+}
+
+func started(minute float64, generation fleet.TakeoverGeneration) step {
+	return func(r *fleet.Record) {
+		r.TakeoverGeneration = generation
+		r.AgentStarted = &fleet.AgentStarted{At: at(minute), TakeoverGeneration: generation, PublicKey: make([]byte, 32)}
+	}
+}
+
+func seen(first, last float64, generation fleet.TakeoverGeneration) step {
+	return func(r *fleet.Record) {
+		r.AgentSeen = &fleet.AgentSeen{TakeoverGeneration: generation, FirstAt: at(first), LastAt: at(last), BootID: "boot-1"}
+	}
+}
+
+func hardware(minute float64) step {
+	return func(r *fleet.Record) { r.Hardware = &fleet.Hardware{FirstAt: at(minute), At: at(minute), Digest: "d"} }
+}
+
+func wantInstall(minute float64, generation fleet.InstallGeneration) step {
+	return func(r *fleet.Record) {
+		r.InstallRequest = &fleet.InstallRequest{Generation: generation, At: at(minute), Actor: "operator"}
+	}
+}
+
+func attempt(minute float64, generation fleet.InstallGeneration, n int) step {
+	return func(r *fleet.Record) {
+		r.InstallAttempt = &fleet.InstallAttempt{Generation: generation, Attempt: n, At: at(minute)}
+	}
+}
+
+func report(minute float64, generation fleet.InstallGeneration, n int, ok bool) step {
+	return func(r *fleet.Record) {
+		r.InstallReport = &fleet.InstallReport{Generation: generation, Attempt: n, At: at(minute), OK: ok}
+	}
+}
+
+func installed(minute float64, generation fleet.InstallGeneration) step {
+	return func(r *fleet.Record) {
+		r.Installed = &fleet.Installed{Generation: generation, Attempt: 1, At: at(minute)}
+	}
+}
+
+func quarantine(minute float64) step {
+	return func(r *fleet.Record) {
+		r.Quarantine = &fleet.Quarantine{At: at(minute), Actor: "ada", Reason: "smells of smoke"}
+	}
+}
+
+func backoff(process fleet.Process, until float64, cause string) step {
+	return func(r *fleet.Record) {
+		r.Backoffs[process] = fleet.Waiting{NotBefore: at(until), Interval: time.Minute, Cause: cause, Failures: 1}
+	}
+}
+
+func held(process fleet.Process, until float64) step {
+	return func(r *fleet.Record) {
+		r.Holds[process.Lane()] = fleet.Hold{
+			Session: "s-1", Component: "initializer", Host: "ctl", Process: process, Epoch: 3, Since: at(0), Deadline: at(until),
+		}
+	}
+}
+
+func record(steps ...step) fleet.Record {
+	r := fleet.Record{
+		Machine:  fleet.Machine{ID: "m-1", Provider: "metal", CreatedAt: at(0)},
+		Backoffs: map[fleet.Process]fleet.Waiting{},
+		Holds:    map[fleet.Lane]fleet.Hold{},
+	}
+	for _, s := range steps {
+		s(&r)
+	}
+	return r
+}
+
+func environment() fleet.Environment {
+	return fleet.Environment{Policy: fleet.DefaultPolicy(), ListenerUpSince: at(-60), PromisedInterval: 30 * time.Second}
+}
+
+// due is what the specification says of one process: verdict, minute (for a scheduled one), and words that the reason holds.
+type due struct {
+	process fleet.Process
+	verdict lifecycle.Verdict
+	minute  float64
+	words   string
+}
+
+const (
+	agentStart = fleet.ProcessAgentStart
+	install    = fleet.ProcessInstall
+	recovery   = fleet.ProcessRecovery
+	provision  = fleet.ProcessProvision
+	update     = fleet.ProcessUpdate
+)
+
+// Steps that many cases share: the way of a machine up to a point.
+var (
+	active     = []step{provided(1, fleet.ProviderStatusActive)}
+	agent      = append(active[:1:1], started(2, 1))
+	speaking   = append(agent[:2:2], seen(3, 3, 1))
+	known      = append(speaking[:3:3], hardware(3))
+	asked      = append(known[:4:4], wantInstall(0, 1))
+	underWay   = append(asked[:5:5], attempt(4, 1, 1))
+	written    = append(underWay[:6:6], report(5, 1, 1, true))
+	up         = append(written[:7:7], installed(6, 1))
+	reinstall  = append(up[:8:8], wantInstall(20, 2))
+	reinstall2 = append(reinstall[:9:9], started(22, 2), seen(23, 23, 2))
+)
+
+func with(steps []step, more ...step) []step { return append(steps[:len(steps):len(steps)], more...) }
+
+var specification = []struct {
+	name  string
+	steps []step
+	now   float64
+	env   func(*fleet.Environment)
+	state fleet.State
+	want  []due
+}{
+	{
+		name: "a machine that waits for its turn to be created", steps: []step{intent(2, 0, 0)}, now: 1,
+		state: fleet.StateCreating,
+		want: []due{
+			{provision, lifecycle.Waiting, 0, "creation pacing: its turn at metal is in about 1m0s"},
+			{agentStart, lifecycle.Waiting, 0, "waiting for the provider to create"},
+			{install, lifecycle.NotWanted, 0, "no operating system was asked for"},
+			{recovery, lifecycle.NotWanted, 0, "no agent was started"},
+			{update, lifecycle.NotWanted, 0, "not confirmed"},
+		},
+	},
+	{
+		name: "a create whose answer was lost", steps: []step{intent(0, 1, 0)}, now: 1,
+		state: fleet.StateCreating,
+		want:  []due{{provision, lifecycle.Waiting, 0, "asked once for capacity rack-7; the outcome is not confirmed"}},
+	},
+	{
+		name: "the provider is still at work", steps: []step{provided(1, fleet.ProviderStatusCreating)}, now: 2,
+		state: fleet.StateProvisioning,
+		want: []due{
+			{agentStart, lifecycle.Waiting, 0, "waiting for the provider: creating"},
+			{update, lifecycle.Waiting, 0, "asked every 1m0s while the machine is creating"},
+		},
+	},
+	{
+		name: "handed over: an agent is wanted at once", steps: active, now: 2,
+		state: fleet.StateProvided,
+		want: []due{
+			{agentStart, lifecycle.Due, 1, "needs an agent"},
+			{update, lifecycle.NotWanted, 0, "settled"},
+		},
+	},
+	{
+		name: "held by a session", steps: with(active, held(agentStart, 2.1)), now: 2,
+		state: fleet.StateProvided,
+		want:  []due{{agentStart, lifecycle.Running, 2.1, "held by session s-1 (initializer on ctl, epoch 3)"}},
+	},
+	{
+		name: "in backoff", steps: with(active, backoff(agentStart, 5, "dial: refused")), now: 2,
+		state: fleet.StateProvided,
+		want:  []due{{agentStart, lifecycle.Later, 5, "in backoff after a failure: dial: refused"}},
+	},
+	{
+		name: "a backoff that is over", steps: with(active, backoff(agentStart, 5, "dial: refused")), now: 6,
+		state: fleet.StateProvided,
+		want:  []due{{agentStart, lifecycle.Due, 5, "needs an agent"}},
+	},
+	{
+		name: "the provider gave it up", steps: []step{provided(1, fleet.ProviderStatusFailed)}, now: 2,
+		state: fleet.StateFailed,
+		want: []due{
+			{agentStart, lifecycle.NotWanted, 0, "gave the machine up"},
+			{recovery, lifecycle.NotWanted, 0, "gave the machine up"},
+		},
+	},
+	{
+		name: "the provider lost it", steps: []step{provided(1, fleet.ProviderStatusGone)}, now: 2,
+		state: fleet.StateMissing,
+		want:  []due{{agentStart, lifecycle.NotWanted, 0, "does not have the machine"}},
+	},
+	{
+		name: "the agent was started and has not spoken", steps: with(agent, wantInstall(0, 1)), now: 3,
+		state: fleet.StateStarted,
+		want: []due{
+			{agentStart, lifecycle.NotWanted, 0, "the agent was started (takeover generation 1)"},
+			{install, lifecycle.Waiting, 0, "waiting for a heartbeat"},
+			{recovery, lifecycle.Later, 32, "has not spoken 30m0s after its start"},
+		},
+	},
+	{
+		name: "the agent never spoke", steps: agent, now: 33,
+		state: fleet.StateSilent,
+		want:  []due{{recovery, lifecycle.Due, 32, "has not spoken"}},
+	},
+	{
+		name: "the agent of an older takeover spoke, the newest has not", now: 3,
+		steps: with(active, started(2, 2), seen(1, 2, 1)),
+		state: fleet.StateStarted,
+		want:  []due{{recovery, lifecycle.Later, 32, "has not spoken"}},
+	},
+	{
+		name: "it speaks, its hardware is not known", steps: with(speaking, wantInstall(0, 1)), now: 4,
+		state: fleet.StateInstalling,
+		want: []due{
+			{install, lifecycle.Waiting, 0, "waiting for the hardware report"},
+			{recovery, lifecycle.Later, 13, "silent for 10m0s"},
+		},
+	},
+	{
+		name: "ready for whatever comes", steps: known, now: 4,
+		state: fleet.StateAvailable,
+		want:  []due{{install, lifecycle.NotWanted, 0, "no operating system was asked for"}},
+	},
+	{
+		name: "silence", steps: known, now: 13,
+		state: fleet.StateSilent,
+		want:  []due{{recovery, lifecycle.Due, 13, "silent for 10m0s"}},
+	},
+	{
+		name: "silence does not count while no listener was up", steps: known, now: 60,
+		env:   func(e *fleet.Environment) { e.ListenerUpSince = time.Time{} },
+		state: fleet.StateAvailable,
+		want:  []due{{recovery, lifecycle.Later, 70, "silent for 10m0s"}},
+	},
+	{
+		name: "silence counts from when the listener came up", steps: known, now: 60,
+		env:   func(e *fleet.Environment) { e.ListenerUpSince = at(55) },
+		state: fleet.StateAvailable,
+		want:  []due{{recovery, lifecycle.Later, 65, "silent for 10m0s"}},
+	},
+	{
+		name: "silence is never declared below three promised intervals", steps: known, now: 20,
+		env:   func(e *fleet.Environment) { e.PromisedInterval = 10 * time.Minute },
+		state: fleet.StateAvailable,
+		want:  []due{{recovery, lifecycle.Later, 33, "silent for 30m0s"}},
+	},
+	{
+		name: "an install is handed out with the next heartbeat", steps: asked, now: 4,
+		state: fleet.StateInstalling,
+		want:  []due{{install, lifecycle.Due, 3, "next heartbeat"}},
+	},
+	{
+		name: "after a restore nothing is destroyed", steps: asked, now: 4,
+		env:   func(e *fleet.Environment) { e.Restored = "counter 7 beside the file, 5 in it" },
+		state: fleet.StateInstalling,
+		want:  []due{{install, lifecycle.Waiting, 0, "accept-restore"}},
+	},
+	{
+		name: "an attempt is under way", steps: underWay, now: 5,
+		state: fleet.StateInstalling,
+		want:  []due{{install, lifecycle.Later, 19, "attempt 1 is under way"}},
+	},
+	{
+		name: "an attempt that takes too long", steps: with(underWay, seen(3, 19, 1)), now: 20,
+		state: fleet.StateInstalling,
+		want:  []due{{install, lifecycle.Due, 19, "given up after 15m0s"}},
+	},
+	{
+		name: "a failed attempt", now: 6,
+		steps: with(underWay, report(5, 1, 1, false), backoff(install, 7, "digest does not match")),
+		state: fleet.StateInstalling,
+		want:  []due{{install, lifecycle.Later, 7, "digest does not match"}},
+	},
+	{
+		name: "the disk is written", steps: written, now: 6,
+		state: fleet.StateBooting,
+		want: []due{
+			{agentStart, lifecycle.NotWanted, 0, "booting"},
+			{install, lifecycle.Waiting, 0, "come up"},
+			{recovery, lifecycle.Later, 20, "has not come up 15m0s after"},
+		},
+	},
+	{
+		name: "the installed system never came up", steps: written, now: 21,
+		state: fleet.StateSilent,
+		want:  []due{{recovery, lifecycle.Due, 20, "has not come up"}},
+	},
+	{
+		name: "installed: nothing is wanted", steps: up, now: 500,
+		state: fleet.StateInstalled,
+		want: []due{
+			{agentStart, lifecycle.NotWanted, 0, "needs no agent"},
+			{install, lifecycle.NotWanted, 0, "installed (install generation 1)"},
+			{recovery, lifecycle.NotWanted, 0, "left alone"},
+			{update, lifecycle.NotWanted, 0, "settled"},
+		},
+	},
+	{
+		name: "a reinstall needs an agent again", steps: reinstall, now: 21,
+		state: fleet.StateProvided,
+		want: []due{
+			{agentStart, lifecycle.Due, 5, "needs an agent"},
+			{install, lifecycle.Waiting, 0, "waiting for the agent"},
+			{recovery, lifecycle.NotWanted, 0, "no agent was started"},
+		},
+	},
+	{
+		name: "a reinstall is handed to the new agent", steps: reinstall2, now: 24,
+		state: fleet.StateInstalling,
+		want:  []due{{install, lifecycle.Due, 23, "next heartbeat"}},
+	},
+	{
+		name: "people win", steps: with(asked, quarantine(4)), now: 500,
+		state: fleet.StateQuarantined,
+		want: []due{
+			{agentStart, lifecycle.NotWanted, 0, "quarantined by ada: smells of smoke"},
+			{install, lifecycle.NotWanted, 0, "quarantined"},
+			{recovery, lifecycle.NotWanted, 0, "quarantined"},
+		},
+	},
+	{
+		name: "another process has the lane", steps: with(active, held(recovery, 9)), now: 2,
+		state: fleet.StateProvided,
+		want: []due{
+			{agentStart, lifecycle.Later, 9, "the host lane is held for recovery"},
+			{recovery, lifecycle.Running, 9, "held by session"},
+		},
+	},
+}
+
+func TestSpecification(t *testing.T) {
+	t.Parallel()
+	for _, c := range specification {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			env := environment()
+			if c.env != nil {
+				c.env(&env)
+			}
+			plan := lifecycle.Decide(record(c.steps...), env, at(c.now))
+			if plan.State != c.state {
+				t.Errorf("state %s (%s), want %s", plan.State, plan.Reason, c.state)
+			}
+			for _, w := range c.want {
+				checkDecision(t, plan.For(w.process), w)
+			}
+		})
+	}
+}
+
+func checkDecision(t *testing.T, got lifecycle.Decision, want due) {
+	t.Helper()
+	if got.Verdict != want.verdict {
+		t.Errorf("%s is %s (%s), want %s", want.process, got.Verdict, got.Reason, want.verdict)
+	}
+	if want.verdict.Scheduled() && !got.DueAt.Equal(at(want.minute)) {
+		t.Errorf("%s is due at %s, want %s", want.process, got.DueAt, at(want.minute))
+	}
+	if !want.verdict.Scheduled() && !got.DueAt.IsZero() {
+		t.Errorf("%s is %s and yet due at %s", want.process, got.Verdict, got.DueAt)
+	}
+	if !strings.Contains(got.Reason, want.words) {
+		t.Errorf("%s: reason %q, want it to say %q", want.process, got.Reason, want.words)
+	}
+}

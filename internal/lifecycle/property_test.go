@@ -1,0 +1,173 @@
+package lifecycle_test
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/lifecycle"
+)
+
+// steps are what a record can be made of, each at a random minute; a random subset in random order makes a record, also one that
+// "cannot happen".
+func drawRecord(t *rapid.T) fleet.Record {
+	minute := func(label string) float64 { return float64(rapid.IntRange(0, 120).Draw(t, label)) }
+	status := rapid.SampledFrom([]fleet.ProviderStatus{
+		fleet.ProviderStatusCreating, fleet.ProviderStatusActive, fleet.ProviderStatusOff, fleet.ProviderStatusFailed,
+		fleet.ProviderStatusDeleting, fleet.ProviderStatusGone,
+	})
+	generation := func(label string) int64 { return rapid.Int64Range(1, 3).Draw(t, label) }
+	makers := []func() step{
+		func() step { return intent(minute("planned"), rapid.IntRange(0, 2).Draw(t, "calls"), 0) },
+		func() step { return provided(minute("provided"), status.Draw(t, "status")) },
+		func() step { return started(minute("started"), fleet.TakeoverGeneration(generation("takeover"))) },
+		func() step {
+			first := minute("first")
+			return seen(first, first+minute("last"), fleet.TakeoverGeneration(generation("seen")))
+		},
+		func() step { return hardware(minute("hardware")) },
+		func() step { return wantInstall(minute("asked"), fleet.InstallGeneration(generation("asked for"))) },
+		func() step { return attempt(minute("attempt"), fleet.InstallGeneration(generation("attempted")), 1) },
+		func() step {
+			return report(minute("report"), fleet.InstallGeneration(generation("reported")), 1, rapid.Bool().Draw(t, "ok"))
+		},
+		func() step { return installed(minute("installed"), fleet.InstallGeneration(generation("up"))) },
+		func() step { return quarantine(minute("quarantine")) },
+		func() step {
+			return backoff(rapid.SampledFrom(fleet.MachineProcesses()).Draw(t, "failing"), minute("until"), "it broke")
+		},
+		func() step {
+			return held(rapid.SampledFrom(fleet.MachineProcesses()).Draw(t, "holding"), minute("deadline"))
+		},
+	}
+	var steps []step
+	for _, m := range makers {
+		if rapid.IntRange(0, 3).Draw(t, "in") > 0 {
+			steps = append(steps, m())
+		}
+	}
+	return record(steps...)
+}
+
+func drawEnvironment(t *rapid.T) fleet.Environment {
+	env := environment()
+	switch rapid.IntRange(0, 2).Draw(t, "listener") {
+	case 0:
+		env.ListenerUpSince = time.Time{}
+	case 1:
+		env.ListenerUpSince = at(float64(rapid.IntRange(-60, 120).Draw(t, "up since")))
+	}
+	return env
+}
+
+// TestAnswersOnlyMoveLater is what makes an agenda row safe: as long as no fact changes, a later look never finds a process
+// scheduled that was not, nor due earlier than it was said to be.
+func TestAnswersOnlyMoveLater(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		r, env := drawRecord(t), drawEnvironment(t)
+		t1 := at(float64(rapid.IntRange(0, 200).Draw(t, "now")))
+		t2 := t1.Add(time.Duration(rapid.IntRange(0, 200).Draw(t, "minutes later")) * time.Minute)
+		before, after := lifecycle.Decide(r, env, t1), lifecycle.Decide(r, env, t2)
+		for i, b := range before.Decisions {
+			a := after.Decisions[i]
+			if a.Verdict.Scheduled() != b.Verdict.Scheduled() {
+				t.Fatalf("%s was %s and becomes %s by time alone", b.Process, b.Verdict, a.Verdict)
+			}
+			if a.DueAt.Before(b.DueAt) {
+				t.Fatalf("%s was due at %s and is due at %s when asked later", b.Process, b.DueAt, a.DueAt)
+			}
+		}
+	})
+}
+
+// TestEveryPlanIsComplete: any record gets a state, a reason, and a decision for each process that is finite and consistent.
+func TestEveryPlanIsComplete(t *testing.T) {
+	t.Parallel()
+	states := map[fleet.State]bool{}
+	for _, s := range fleet.States() {
+		states[s] = true
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		r, env := drawRecord(t), drawEnvironment(t)
+		now := at(float64(rapid.IntRange(0, 200).Draw(t, "now")))
+		plan := lifecycle.Decide(r, env, now)
+		if !states[plan.State] || plan.Reason == "" {
+			t.Fatalf("state %q, reason %q", plan.State, plan.Reason)
+		}
+		if len(plan.Decisions) != len(fleet.Processes()) {
+			t.Fatalf("%d decisions", len(plan.Decisions))
+		}
+		for i, d := range plan.Decisions {
+			checkConsistent(t, d, fleet.Processes()[i], now)
+		}
+	})
+}
+
+func checkConsistent(t *rapid.T, d lifecycle.Decision, process fleet.Process, now time.Time) {
+	if d.Process != process || d.Reason == "" {
+		t.Fatalf("%+v, want a reason and process %s", d, process)
+	}
+	if d.Verdict.Scheduled() == d.DueAt.IsZero() {
+		t.Fatalf("%s is %s with due time %s", d.Process, d.Verdict, d.DueAt)
+	}
+	if d.Verdict == lifecycle.Due && d.DueAt.After(now) || d.Verdict == lifecycle.Later && !d.DueAt.After(now) {
+		t.Fatalf("%s is %s with due time %s at %s", d.Process, d.Verdict, d.DueAt, now)
+	}
+	if (d.Verdict == lifecycle.Running) != (d.Hold != nil) {
+		t.Fatalf("%s is %s with hold %v", d.Process, d.Verdict, d.Hold)
+	}
+}
+
+// TestNoMachineIsLost is I2: whatever the facts, a machine is worked on, scheduled, or waits for an event that the provider, a
+// person or an agent with a deadline brings; or it is at rest in a state that says why.
+func TestNoMachineIsLost(t *testing.T) {
+	t.Parallel()
+	rest := map[fleet.State]bool{
+		fleet.StateAvailable: true, fleet.StateInstalled: true, fleet.StateQuarantined: true, fleet.StateFailed: true,
+		fleet.StateMissing: true,
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		r, env := drawRecord(t), drawEnvironment(t)
+		if r.Intent == nil && r.Provided == nil {
+			return // no machine: its intent was rejected
+		}
+		plan := lifecycle.Decide(r, env, at(float64(rapid.IntRange(0, 200).Draw(t, "now"))))
+		if rest[plan.State] {
+			return
+		}
+		if plan.State == fleet.StateCreating || plan.State == fleet.StateProvisioning {
+			return // the provider's own processes look after it
+		}
+		for _, d := range plan.Decisions {
+			if d.Verdict.Scheduled() {
+				return
+			}
+		}
+		t.Fatalf("state %s (%s) and nothing is scheduled: %+v", plan.State, plan.Reason, plan.Decisions)
+	})
+}
+
+func TestProviderProcesses(t *testing.T) {
+	t.Parallel()
+	env := environment()
+	check := func(name string, p fleet.ProviderRecord, process int, want time.Time) {
+		t.Helper()
+		if d := lifecycle.DecideProvider(p, env, at(10))[process]; !d.DueAt.Equal(want) {
+			t.Errorf("%s: due at %s, want %s", name, d.DueAt, want)
+		}
+	}
+	never := fleet.ProviderRecord{Name: "metal"}
+	epoch := time.Unix(0, 0).UTC()
+	check("a first pass is due at once", never, 0, epoch)
+	check("a first update is due at once", never, 1, epoch)
+	ran := fleet.ProviderRecord{Name: "metal", LastPassAt: at(9), LastUpdateAt: at(9)}
+	check("the next pass is an interval after the last", ran, 0, at(10))
+	check("settled machines are refreshed rarely", ran, 1, at(39))
+	ran.Changing = 2
+	check("changing machines are refreshed often", ran, 1, at(10))
+	ran.Backoffs = map[fleet.Process]fleet.Waiting{fleet.ProcessProvision: {NotBefore: at(15), Cause: "no answer"}}
+	check("a failed pass backs off", ran, 0, at(15))
+}
