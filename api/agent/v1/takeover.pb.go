@@ -325,15 +325,19 @@ type AgentState struct {
 	// PKCS #8 form of the Ed25519 private key.
 	PrivateKey []byte `protobuf:"bytes,2,opt,name=private_key,json=privateKey,proto3" json:"private_key,omitempty"`
 	// The newest install that this host has started, whatever became of it. Zero when none.
-	InstallGeneration int64                  `protobuf:"varint,3,opt,name=install_generation,json=installGeneration,proto3" json:"install_generation,omitempty"`
-	InstallAttempt    int32                  `protobuf:"varint,4,opt,name=install_attempt,json=installAttempt,proto3" json:"install_attempt,omitempty"`
-	StartedAt         *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
+	InstallGeneration int64 `protobuf:"varint,3,opt,name=install_generation,json=installGeneration,proto3" json:"install_generation,omitempty"`
+	InstallAttempt    int32 `protobuf:"varint,4,opt,name=install_attempt,json=installAttempt,proto3" json:"install_attempt,omitempty"`
+	// When that install was started.
+	StartedAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
 	// The install report that has not been acknowledged yet, encoded InstallReport; empty when there is none.
 	UnacknowledgedReport []byte `protobuf:"bytes,6,opt,name=unacknowledged_report,json=unacknowledgedReport,proto3" json:"unacknowledged_report,omitempty"`
 	// The boot under which install_attempt was started.
 	InstallBootId string `protobuf:"bytes,7,opt,name=install_boot_id,json=installBootId,proto3" json:"install_boot_id,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// True from the start of that install until its report is stored here. An agent that finds it set when it starts has lost
+	// the install with its predecessor.
+	InstallRunning bool `protobuf:"varint,8,opt,name=install_running,json=installRunning,proto3" json:"install_running,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *AgentState) Reset() {
@@ -415,6 +419,13 @@ func (x *AgentState) GetInstallBootId() string {
 	return ""
 }
 
+func (x *AgentState) GetInstallRunning() bool {
+	if x != nil {
+		return x.InstallRunning
+	}
+	return false
+}
+
 var File_api_agent_v1_takeover_proto protoreflect.FileDescriptor
 
 const file_api_agent_v1_takeover_proto_rawDesc = "" +
@@ -441,7 +452,7 @@ const file_api_agent_v1_takeover_proto_rawDesc = "" +
 	"\amessage\x18\x01 \x01(\tR\amessage\x12\x1e\n" +
 	"\n" +
 	"superseded\x18\x02 \x01(\bR\n" +
-	"superseded\"\xd2\x02\n" +
+	"superseded\"\xfb\x02\n" +
 	"\n" +
 	"AgentState\x123\n" +
 	"\x04init\x18\x01 \x01(\v2\x1f.ironherd.agent.v1.TakeoverInitR\x04init\x12\x1f\n" +
@@ -452,7 +463,8 @@ const file_api_agent_v1_takeover_proto_rawDesc = "" +
 	"\n" +
 	"started_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x123\n" +
 	"\x15unacknowledged_report\x18\x06 \x01(\fR\x14unacknowledgedReport\x12&\n" +
-	"\x0finstall_boot_id\x18\a \x01(\tR\rinstallBootIdB3Z1github.com/ironherd/ironherd/api/agent/v1;agentv1b\x06proto3"
+	"\x0finstall_boot_id\x18\a \x01(\tR\rinstallBootId\x12'\n" +
+	"\x0finstall_running\x18\b \x01(\bR\x0einstallRunningB3Z1github.com/ironherd/ironherd/api/agent/v1;agentv1b\x06proto3"
 
 var (
 	file_api_agent_v1_takeover_proto_rawDescOnce sync.Once
