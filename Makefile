@@ -1,0 +1,73 @@
+# `make` prints this help. Everything that CI does is a target here.
+
+SHELL       := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS   += --no-print-directory
+
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+GOBUILD := CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)'
+TOOL     = go tool -modfile=tools/$(1)/go.mod $(1)
+
+.PHONY: help
+help: ## Show this help
+	@echo "Ironherd: a bare-metal control plane."
+	@echo
+	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: build ## Bring up a fleet of 12 simulated machines, here, in under a minute (ARGS="--machines 50")
+	@bin/ironherd demo $(ARGS)
+
+.PHONY: build
+build: ## Build the binaries into bin/
+	@mkdir -p bin
+	@$(GOBUILD) -o bin/ironherd-agent ./cmd/ironherd-agent
+	@$(GOBUILD) -o bin/ironherd ./cmd/ironherd
+
+.PHONY: setup
+setup: ## Install the Debian packages that the tests need (as root; else say what is missing)
+	@scripts/setup
+
+.PHONY: test
+test: setup build ## Run every test, with the race detector (PKG=./internal/bmdb/... for some)
+	@go vet ./...
+	@go test -race -timeout 15m $(or $(PKG),./...)
+
+.PHONY: lint
+lint: ## Check style: golangci-lint, gofumpt, buf
+	@$(call TOOL,golangci-lint) run ./...
+	@test -z "$$($(call TOOL,gofumpt) -l $$(git ls-files '*.go'))" || { echo "not formatted; run: make format"; exit 1; }
+	@$(call TOOL,buf) lint
+
+.PHONY: format
+format: ## Format the source
+	@$(call TOOL,gofumpt) -l -w $$(git ls-files '*.go')
+
+.PHONY: generate
+generate: ## Generate code and reference pages from their sources
+	@$(call TOOL,buf) generate --template api/agent/buf.gen.yaml
+	@$(call TOOL,buf) generate --template api/fleet/buf.gen.yaml
+	@$(call TOOL,sqlc) generate
+	@go generate ./...
+
+.PHONY: verify
+verify: generate ## Regenerate, and fail if that changes anything
+	@git diff --exit-code --stat || { echo "generated files are out of date; commit what 'make generate' made"; exit 1; }
+
+.PHONY: bench
+bench: ## Run the benchmarks
+	@go test -run '^$$' -bench . -benchmem ./internal/...
+
+.PHONY: fuzz
+fuzz: ## Run every fuzz target for a while (TIME=30s)
+	@scripts/fuzz $(or $(TIME),30s)
+
+.PHONY: torture
+torture: build ## Kill the control plane (and the world) N times and check what is left (N=20, BOTH=1 kills both)
+	@go run ./test/torture -n $(or $(N),20) $(if $(BOTH),-both)
+
+.PHONY: clean
+clean: ## Remove what was built
+	@rm -rf bin
