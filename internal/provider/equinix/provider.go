@@ -1,20 +1,242 @@
-// Package equinix is the provider for the Equinix Metal API and whatever is compatible with it.
+// Package equinix is the provider for the Equinix Metal API and whatever is compatible with it: one project, whose hardware
+// reservations are the capacity and whose devices are the machines.
+//
+// packngo speaks the API; pacing, retry, budgets and metrics are those of package provider; the rest is here:
+//
+//   - A list is read page by page, and counts only when it is whole: as many distinct IDs as the API says there are, the same number
+//     on every page. The default order of the API is not stable, so duplicates and gaps are normal; then the list is read again.
+//     A row that cannot be understood is an entry that says so, and spoils no other.
+//   - An answer that a thing does not exist is believed only when it comes from the API itself, not from something on the way.
+//   - A create names a concrete reservation and carries the caller's token as a tag. Before it, the reservation is asked who
+//     occupies it: the API's lists lag behind, and an earlier create whose reply was lost shows as our own device there. One call
+//     is made, and never repeated here.
+//   - A refusal (403) stays Forbidden: it may mean that a device which failed on demand is gone, but the API does not say so.
+//
+// The provider keeps nothing but the ID of its SSH key, as a memo.
 package equinix
 
 import (
+	"context"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/packethost/packngo"
+
+	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider"
 )
 
-// Provider is one project at one API. It is safe for concurrent use.
-type Provider struct{ config Config }
+// managedTag is on every device that was created here, for people.
+const managedTag = "managed-by-ironherd"
 
-// New returns a provider for a valid configuration. It reads the token file once, to fail early, and makes no call.
+// Provider is one project at one API. It is safe for concurrent use.
+type Provider struct {
+	config    Config
+	logger    *slog.Logger
+	transport *provider.Transport
+	base      string
+	key       keyMemo
+}
+
+var (
+	_ provider.Provider = (*Provider)(nil)
+	_ provider.Rebooter = (*Provider)(nil)
+	_ provider.Releaser = (*Provider)(nil)
+)
+
+// New returns a provider for a valid configuration. It reads the token file, to fail early, and makes no call.
 func New(config Config, options provider.Options) (*Provider, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	return &Provider{config: config}, nil
+	if _, err := readToken(config.TokenFile); err != nil {
+		return nil, err
+	}
+	limits := provider.Limits{Spacing: config.Spacing, InFlight: config.InFlight}
+	p := &Provider{
+		config: config, logger: options.Log(),
+		base: strings.TrimRight(config.APIURL, "/") + "/", // packngo resolves against it
+		key:  keyMemo{turn: make(chan struct{}, 1)},
+	}
+	p.transport = provider.NewTransport(limits, p.endpoint, options)
+	return p, nil
 }
 
 // Kind returns "equinix".
 func (p *Provider) Kind() string { return "equinix" }
+
+// CloseIdleConnections closes what is kept open for the next call.
+func (p *Provider) CloseIdleConnections() { p.transport.CloseIdleConnections() }
+
+// List returns the project's devices and its free reservations.
+func (p *Provider) List(ctx context.Context) ([]provider.Entry, error) {
+	// Reservations first: one that is taken in between is seen as taken by the later list of devices.
+	reservations, err := p.listReservations(ctx)
+	if err != nil {
+		return nil, err
+	}
+	devices, err := p.listDevices(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	return merge(devices, reservations), nil
+}
+
+// Get returns a device.
+func (p *Provider) Get(ctx context.Context, id fleet.ProviderID) (provider.Entry, error) {
+	if err := checkID("device", string(id)); err != nil {
+		return provider.Entry{}, err
+	}
+	device, err := p.getDevice(ctx, string(id))
+	if err != nil {
+		return provider.Entry{}, err
+	}
+	return deviceEntry(device), nil
+}
+
+// FindByToken asks the reservation, then lists by tag, then lists everything: a filter is a search index, and may lag.
+func (p *Provider) FindByToken(ctx context.Context, capacity fleet.CapacityID, token fleet.Token) (provider.Entry, error) {
+	if err := checkID("reservation", string(capacity)); err != nil {
+		return provider.Entry{}, err
+	}
+	if token == "" {
+		return provider.Entry{}, fleet.Errorf(fleet.KindInvalid, "a token is needed to find a device by")
+	}
+	_, device, err := p.occupant(ctx, capacity)
+	if err != nil && fleet.KindOf(err) != fleet.KindNotFound { // a reservation that was moved away takes no device along
+		return provider.Entry{}, err
+	}
+	if device != nil && carries(device, token) {
+		return deviceEntry(device), nil
+	}
+	for _, filter := range []map[string]string{{"tag": string(token)}, nil} {
+		rows, err := p.listDevices(ctx, filter)
+		if err != nil {
+			return provider.Entry{}, err
+		}
+		for _, row := range rows {
+			if row.device != nil && carries(row.device, token) {
+				return row.entry(), nil
+			}
+		}
+	}
+	return provider.Entry{}, fleet.Errorf(fleet.KindNotFound, "no device of project %s carries the token %s", p.config.Project, token)
+}
+
+// Reboot asks for a reboot. The call returns when the request was accepted.
+func (p *Provider) Reboot(ctx context.Context, id fleet.ProviderID) error {
+	if err := checkID("device", string(id)); err != nil {
+		return err
+	}
+	what := "reboot device " + string(id)
+	client, err := p.client(ctx, what)
+	if err != nil {
+		return err
+	}
+	response, err := client.Devices.Reboot(string(id))
+	return stateError(classify(what, response, err))
+}
+
+// Release deletes a device, whatever it is doing. One that is gone already was released.
+func (p *Provider) Release(ctx context.Context, id fleet.ProviderID) error {
+	if err := checkID("device", string(id)); err != nil {
+		return err
+	}
+	what := "delete device " + string(id)
+	client, err := p.client(ctx, what)
+	if err != nil {
+		return err
+	}
+	response, err := client.Devices.Delete(string(id), true)
+	if err = stateError(classify(what, response, err)); fleet.KindOf(err) == fleet.KindNotFound {
+		return nil
+	}
+	return err
+}
+
+// getDevice returns a device with its reservation.
+func (p *Provider) getDevice(ctx context.Context, id string) (*packngo.Device, error) {
+	what := "get device " + id
+	client, err := p.client(ctx, what)
+	if err != nil {
+		return nil, err
+	}
+	device, response, err := client.Devices.Get(id, &packngo.GetOptions{Includes: []string{"hardware_reservation"}})
+	if err := classify(what, response, err); err != nil {
+		return nil, err
+	}
+	if !strings.EqualFold(device.ID, id) {
+		return nil, fleet.Errorf(fleet.KindUnknown, "%s: the answer is about %.64q", what, device.ID)
+	}
+	return device, nil
+}
+
+// occupant returns a reservation and the device on it; nil when there is none. A reservation names its device, and says no more of
+// it unless asked; some answers stay short even then.
+func (p *Provider) occupant(ctx context.Context, capacity fleet.CapacityID) (*reservation, *packngo.Device, error) {
+	what := "get reservation " + string(capacity)
+	client, err := p.client(ctx, what)
+	if err != nil {
+		return nil, nil, err
+	}
+	found := new(reservation)
+	options := &packngo.GetOptions{Includes: []string{"device"}}
+	response, err := client.DoRequest(http.MethodGet, options.WithQuery("hardware-reservations/"+string(capacity)), nil, found)
+	if err := classify(what, response, err); err != nil {
+		return nil, nil, err
+	}
+	if !strings.EqualFold(found.ID, string(capacity)) {
+		return nil, nil, fleet.Errorf(fleet.KindUnknown, "%s: the answer is about %.64q", what, found.ID)
+	}
+	if found.Device == nil {
+		return found, nil, nil
+	}
+	if found.Device.ID != "" && found.Device.State != "" {
+		device := *found.Device
+		device.HardwareReservation = &packngo.HardwareReservation{ID: found.ID}
+		return found, &device, nil
+	}
+	id := deviceID(found.Device)
+	if id == "" {
+		return nil, nil, fleet.Errorf(fleet.KindUnknown, "%s: it names a device without an ID", what)
+	}
+	device, err := p.getDevice(ctx, id)
+	switch fleet.KindOf(err) {
+	case fleet.KindNotFound, fleet.KindForbidden:
+		// A device on its way out is named for a little longer than it can be seen.
+		return nil, nil, fleet.Errorf(fleet.KindConflict, "reservation %s is still held by device %s, which cannot be seen: %w", capacity, id, err)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return found, device, nil
+}
+
+func carries(device *packngo.Device, token fleet.Token) bool {
+	for _, tag := range device.Tags {
+		if tag == string(token) {
+			return true
+		}
+	}
+	return false
+}
+
+// checkID refuses what cannot be an ID before it becomes part of a URL.
+func checkID(what, id string) error {
+	if len(id) != 36 || uuid.Validate(id) != nil {
+		return fleet.Errorf(fleet.KindInvalid, "%.64q is not the ID of a %s: a UUID is expected", id, what)
+	}
+	return nil
+}
+
+// parseTime reads an instant as the API writes it; zero when it does not say.
+func parseTime(text string) time.Time {
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return time.Time{}
+	}
+	return at.UTC()
+}

@@ -1,20 +1,189 @@
-// Package static is the provider for hosts that exist already: a list of them in a file or behind a URL.
+// Package static is the provider for hosts that exist already: a list of them in a file or behind a URL, in YAML or JSON:
+//
+//	hosts:
+//	  - id: rack1-node3
+//	    address: 192.0.2.17
+//	    location: rack 1
+//	    host_key: ssh-ed25519 AAAA…
+//
+// or the bare list of hosts. Host and capacity are one thing here: an entry's ID is both. The list says nothing of whether a host is
+// in use (possibly-used: the BMDB knows), and nothing is ever created, so that each promise about creation is kept in a simple way:
+// Create and FindByToken return the host if it is on the list. A list carries no tokens; FindByToken ignores the token, because two
+// creations of one host cannot differ in anything.
+//
+// The list is read anew for each question and counts as a whole: unreadable, it answers nothing, with the line of the fault. One host
+// whose description makes no sense spoils no other: it is an entry that says what is wrong with it. A host is gone only when a list
+// that was read completely does not have it.
 package static
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+
+	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider"
 )
 
+// listSize bounds a list, in bytes.
+const listSize = 16 << 20
+
 // Provider is one host list. It is safe for concurrent use.
-type Provider struct{ config Config }
+type Provider struct {
+	config Config
+	logger *slog.Logger
+	client *http.Client
+}
+
+var _ provider.Provider = (*Provider)(nil)
 
 // New returns a provider for a valid configuration. It does not read the list.
 func New(config Config, options provider.Options) (*Provider, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	return &Provider{config: config}, nil
+	limits := provider.Limits{Spacing: config.Spacing, InFlight: config.InFlight, AnswerSize: listSize}
+	endpoint := func(*http.Request) string { return "GET host list" }
+	return &Provider{
+		config: config, logger: options.Log(),
+		client: &http.Client{Transport: provider.NewTransport(limits, endpoint, options)},
+	}, nil
 }
 
 // Kind returns "static".
 func (p *Provider) Kind() string { return "static" }
+
+// CloseIdleConnections closes what is kept open for the next call.
+func (p *Provider) CloseIdleConnections() { p.client.CloseIdleConnections() }
+
+// List returns the hosts.
+func (p *Provider) List(ctx context.Context) ([]provider.Entry, error) {
+	data, err := p.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := parse(data)
+	if err != nil {
+		return nil, fleet.Errorf(fleet.KindInvalid, "host list %s: %w", p.name(), err)
+	}
+	slices.SortStableFunc(entries, provider.CompareEntries)
+	return entries, nil
+}
+
+// Get returns a host.
+func (p *Provider) Get(ctx context.Context, id fleet.ProviderID) (provider.Entry, error) {
+	if id == "" {
+		return provider.Entry{}, fleet.Errorf(fleet.KindInvalid, "a host is asked for by its ID")
+	}
+	entries, err := p.List(ctx)
+	if err != nil {
+		return provider.Entry{}, err
+	}
+	for _, entry := range entries {
+		if entry.ID == id {
+			return entry, nil
+		}
+	}
+	return provider.Entry{}, fleet.Errorf(fleet.KindNotFound, "host %q is not on the list %s", id, p.name())
+}
+
+// Create returns the host if it is on the list and makes sense. There is nothing to call: BeforeCall is not called.
+func (p *Provider) Create(ctx context.Context, request provider.CreateRequest) (provider.Entry, error) {
+	if request.Token == "" {
+		return provider.Entry{}, fleet.Errorf(fleet.KindInvalid, "a host is taken with a token")
+	}
+	entry, err := p.Get(ctx, fleet.ProviderID(request.Capacity))
+	if err != nil {
+		return provider.Entry{}, err
+	}
+	if entry.Invalid != "" {
+		return provider.Entry{}, fleet.Errorf(fleet.KindInvalid, "host list %s: %s", p.name(), entry.Invalid)
+	}
+	return entry, nil
+}
+
+// FindByToken returns the host if it is on the list; see the package comment.
+func (p *Provider) FindByToken(ctx context.Context, capacity fleet.CapacityID, _ fleet.Token) (provider.Entry, error) {
+	return p.Get(ctx, fleet.ProviderID(capacity))
+}
+
+// name is what messages call the list: never with what a URL may hide in its user or query.
+func (p *Provider) name() string {
+	if p.config.Path != "" {
+		return p.config.Path
+	}
+	address, err := url.Parse(p.config.URL)
+	if err != nil {
+		return "(URL)"
+	}
+	return address.Scheme + "://" + address.Host + address.Path
+}
+
+func (p *Provider) read(ctx context.Context) ([]byte, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("read host list %s: %w", p.name(), context.Cause(ctx))
+	}
+	if p.config.Path != "" {
+		return p.readFile()
+	}
+	return p.fetch(ctx)
+}
+
+func (p *Provider) readFile() ([]byte, error) {
+	info, err := os.Stat(p.config.Path)
+	if err == nil && !info.Mode().IsRegular() {
+		return nil, fleet.Errorf(fleet.KindInvalid, "read host list: %s is not a file", p.config.Path)
+	}
+	var file *os.File
+	if err == nil {
+		file, err = os.Open(p.config.Path)
+	}
+	if err != nil {
+		// Not NotFound: a list that is not there says nothing about its hosts.
+		return nil, fleet.Errorf(fleet.KindTemporary, "read host list: %w", err)
+	}
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, listSize+1))
+	if err != nil {
+		return nil, fleet.Errorf(fleet.KindTemporary, "read host list: %w", err)
+	}
+	if len(data) > listSize {
+		return nil, fleet.Errorf(fleet.KindInvalid, "host list %s has more than %d bytes", p.config.Path, listSize)
+	}
+	return data, nil
+}
+
+func (p *Provider) fetch(ctx context.Context) ([]byte, error) {
+	what := "fetch host list " + p.name()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.config.URL, http.NoBody)
+	if err != nil {
+		return nil, fleet.Errorf(fleet.KindInvalid, "%s: the URL cannot be used", what)
+	}
+	response, err := p.client.Do(request)
+	if err != nil {
+		var lost *url.Error
+		if errors.As(err, &lost) { // its text has the URL
+			err = lost.Err
+		}
+		return nil, &fleet.Error{Kind: fleet.KindOf(err), Message: what, RetryAfter: fleet.RetryAfter(err), Err: err}
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		kind := provider.KindOfStatus(response.StatusCode)
+		if kind == fleet.KindNotFound { // the list is not there, which says nothing about its hosts
+			kind = fleet.KindInvalid
+		}
+		return nil, fleet.Errorf(kind, "%s: the answer is %s", what, response.Status)
+	}
+	data, err := io.ReadAll(response.Body)
+	if err != nil {
+		return nil, fleet.Errorf(fleet.KindTemporary, "%s: %w", what, err)
+	}
+	return data, nil
+}

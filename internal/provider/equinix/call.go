@@ -1,0 +1,194 @@
+package equinix
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"regexp"
+	"strings"
+	"unicode"
+
+	"github.com/packethost/packngo"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider"
+)
+
+// client returns an API client for one operation. packngo knows no contexts and keeps state about its last answer, so each operation
+// has a client of its own, bound to its context; it costs some allocations, and the connections are shared.
+func (p *Provider) client(ctx context.Context, what string) (*packngo.Client, error) {
+	token, err := readToken(p.config.TokenFile)
+	if err != nil {
+		return nil, fleet.Errorf(fleet.KindOf(err), "%s: %w", what, err)
+	}
+	client, err := packngo.NewClient(
+		packngo.WithAuth(p.config.User, token),
+		packngo.WithHTTPClient(&http.Client{
+			Transport: bound{ctx: ctx, provider: p, what: what},
+			// A redirect could carry the token to another host.
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		}),
+		packngo.WithBaseURL(p.base),
+	)
+	if err != nil {
+		return nil, fleet.Errorf(fleet.KindInvalid, "%s: use %s: %w", what, p.base, err)
+	}
+	return client, nil
+}
+
+// bound gives the requests of one operation its context.
+type bound struct {
+	ctx      context.Context //nolint:containedctx // the library has no other place for it
+	provider *Provider
+	what     string
+}
+
+// RoundTrip makes the call, and keeps from the library what it would print by itself.
+func (b bound) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := b.provider.transport.RoundTrip(request.WithContext(b.ctx))
+	if err != nil {
+		return nil, err
+	}
+	if sunset := response.Header.Get("Sunset"); sunset != "" || response.Header.Get("Deprecation") != "" {
+		b.provider.logger.Warn("the API says that a call is going away", "call", b.provider.endpoint(request), "sunset", sunset)
+	}
+	for _, name := range []string{"Deprecation", "Sunset", "Link"} {
+		response.Header.Del(name)
+	}
+	return response, nil
+}
+
+var uuidSegment = regexp.MustCompile(`[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}`)
+
+// endpoint names a request for the observer.
+func (p *Provider) endpoint(request *http.Request) string {
+	path := request.URL.Path
+	if base, err := url.Parse(p.base); err == nil {
+		path = strings.TrimPrefix(path, strings.TrimRight(base.Path, "/"))
+	}
+	return request.Method + " " + uuidSegment.ReplaceAllString(path, "{id}")
+}
+
+// classify gives the outcome of a library call its kind, and says what was being done. Nil for success.
+func classify(what string, response *packngo.Response, err error) error {
+	if err == nil {
+		return nil
+	}
+	var refused *packngo.ErrorResponse
+	var lost *url.Error
+	switch {
+	case errors.As(err, &refused):
+		return refusal(what, refused)
+	case errors.As(err, &lost):
+		// Without the URL: it says nothing that "what" does not.
+		return &fleet.Error{Kind: fleet.KindOf(lost.Err), Message: what, RetryAfter: fleet.RetryAfter(lost.Err), Err: lost.Err}
+	case response != nil && response.Response != nil && response.StatusCode >= http.StatusMultipleChoices:
+		return fleet.Errorf(provisional(response.StatusCode), "%s: the provider answered %s, and nothing that can be read",
+			what, response.Status)
+	}
+	return fleet.Errorf(fleet.KindTemporary, "%s: the provider's answer cannot be read: %w", what, decodeProblem(err))
+}
+
+// refusal is the error for an answer other than success.
+func refusal(what string, refused *packngo.ErrorResponse) error {
+	status := refused.Response.StatusCode
+	kind := provider.KindOfStatus(status)
+	if !fromAPI(refused) {
+		kind = provisional(status)
+	}
+	texts := refused.Errors
+	if refused.SingleError != "" {
+		texts = append(texts, refused.SingleError)
+	}
+	text := printable(strings.Join(texts, ", "))
+	if text == "" {
+		text = http.StatusText(status)
+	}
+	return &fleet.Error{
+		Kind: kind, Message: what, RetryAfter: provider.RetryAfter(status, refused.Response.Header),
+		Err: &answerError{status: status, text: text},
+	}
+}
+
+// answerError is what the API said.
+type answerError struct {
+	status int
+	text   string
+}
+
+// Error tells the text and the status.
+func (e *answerError) Error() string {
+	return "the provider answered " + e.text + " (" + http.StatusText(e.status) + ")"
+}
+
+// fromAPI tells the API's own answers from those of a proxy on the way: JSON, and with a request ID or in the form of its errors.
+func fromAPI(refused *packngo.ErrorResponse) bool {
+	header := refused.Response.Header
+	return strings.HasPrefix(header.Get("Content-Type"), "application/json") &&
+		(header.Get("X-Request-Id") != "" || len(refused.Errors) > 0 || refused.SingleError != "")
+}
+
+// provisional is the kind of a status that something on the way may have made up: it is no knowledge about the thing asked for.
+func provisional(status int) fleet.Kind {
+	if kind := provider.KindOfStatus(status); kind != fleet.KindNotFound {
+		return kind
+	}
+	return fleet.KindUnknown
+}
+
+// stateError turns the API's one status for "wrong" and "not now" into a conflict, for calls that have nothing to be wrong about.
+func stateError(err error) error {
+	var failed *fleet.Error
+	if errors.As(err, &failed) && failed.Kind == fleet.KindInvalid {
+		return &fleet.Error{Kind: fleet.KindConflict, Err: err}
+	}
+	return err
+}
+
+// decodeProblem keeps an error of the JSON decoder from quoting the answer.
+func decodeProblem(err error) error {
+	var mistyped *json.UnmarshalTypeError
+	if errors.As(err, &mistyped) {
+		return errors.New(mistyped.Field + " is a JSON " + mistyped.Value)
+	}
+	return err
+}
+
+// printable cuts a foreign text to what fits into a message.
+func printable(text string) string {
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, text)
+	if runes := []rune(text); len(runes) > 300 {
+		text = string(runes[:300]) + "…"
+	}
+	return strings.TrimSpace(text)
+}
+
+// tokenSize is the most that a token file may hold.
+const tokenSize = 4 << 10
+
+// readToken returns the API token from its file.
+func readToken(path string) (string, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return "", fleet.Errorf(fleet.KindUnauthenticated, "token_file: %w", err)
+	}
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, tokenSize+1))
+	if err != nil {
+		return "", fleet.Errorf(fleet.KindUnauthenticated, "token_file: %w", err)
+	}
+	token := strings.TrimSpace(string(data))
+	if token == "" || len(data) > tokenSize || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return "", fleet.Errorf(fleet.KindUnauthenticated, "token_file: %s does not hold one token and nothing else", path)
+	}
+	return token, nil
+}

@@ -1,0 +1,143 @@
+package equinix
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/packethost/packngo"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider"
+)
+
+// Create turns a reservation into a device. Up to the one call that creates, everything may be repeated; of that call, an error tells
+// whether its outcome is open (provider.MayHaveCreated).
+func (p *Provider) Create(ctx context.Context, request provider.CreateRequest) (provider.Entry, error) {
+	if err := checkCreate(request); err != nil {
+		return provider.Entry{}, err
+	}
+	key, err := p.ensureKey(ctx)
+	if err != nil {
+		return provider.Entry{}, err
+	}
+	found, device, err := p.occupant(ctx, request.Capacity)
+	if err != nil {
+		return provider.Entry{}, err
+	}
+	if device != nil {
+		return ownOrLost(request, device)
+	}
+	if !found.free() {
+		return provider.Entry{}, fleet.Errorf(fleet.KindConflict, "reservation %s is not provisionable now", request.Capacity)
+	}
+	created, err := p.post(ctx, request, found, key)
+	if err == nil {
+		return created, nil
+	}
+	if kind := fleet.KindOf(err); kind == fleet.KindInvalid || kind == fleet.KindNotFound {
+		p.key.forget() // it may be the key that is not there any more
+	}
+	if fleet.KindOf(err) == fleet.KindInvalid {
+		return p.explainRefusal(ctx, request, err)
+	}
+	return provider.Entry{}, err
+}
+
+func checkCreate(request provider.CreateRequest) error {
+	if err := checkID("reservation", string(request.Capacity)); err != nil {
+		return err
+	}
+	if request.Token == "" || request.Machine == "" {
+		return fleet.Errorf(fleet.KindInvalid, "a device is created with a token and a machine ID")
+	}
+	return nil
+}
+
+// ownOrLost decides about a reservation that is occupied.
+func ownOrLost(request provider.CreateRequest, device *packngo.Device) (provider.Entry, error) {
+	if carries(device, request.Token) {
+		return deviceEntry(device), nil
+	}
+	return provider.Entry{}, fleet.Errorf(fleet.KindRaceLost, "reservation %s is occupied by device %s, which is not ours",
+		request.Capacity, device.ID)
+}
+
+// post makes the one call that creates.
+func (p *Provider) post(
+	ctx context.Context, request provider.CreateRequest, found *reservation, key string,
+) (provider.Entry, error) {
+	what := "create device on reservation " + string(request.Capacity)
+	if request.BeforeCall != nil {
+		ctx = provider.WithBeforeSend(ctx, request.BeforeCall)
+	}
+	client, err := p.client(ctx, what)
+	if err != nil {
+		return provider.Entry{}, err
+	}
+	device, response, err := client.Devices.Create(&packngo.DeviceCreateRequest{
+		ProjectID:             p.config.Project,
+		HardwareReservationID: string(request.Capacity),
+		Hostname:              p.hostname(request.Machine),
+		Plan:                  found.Plan.Slug,
+		OS:                    p.config.OperatingSystem,
+		Tags:                  []string{string(request.Token), managedTag},
+		ProjectSSHKeys:        []string{key},
+	})
+	if err := capacityError(classify(what, response, err)); err != nil {
+		return provider.Entry{}, err
+	}
+	if checkID("device", device.ID) != nil {
+		return provider.Entry{}, fleet.Errorf(fleet.KindUnknown, "%s: it was accepted, but the answer names no device", what)
+	}
+	if !carries(device, request.Token) {
+		return provider.Entry{}, fleet.Errorf(fleet.KindUnknown, "%s: the answer is about device %s, which does not carry the token",
+			what, device.ID)
+	}
+	device.HardwareReservation = &packngo.HardwareReservation{ID: string(request.Capacity)}
+	return deviceEntry(device), nil
+}
+
+// hostname is the prefix and the end of the machine's ID: the end, because IDs of one hour begin alike.
+func (p *Provider) hostname(machine fleet.MachineID) string {
+	short := strings.ReplaceAll(string(machine), "-", "")
+	return p.config.DevicePrefix + short[max(0, len(short)-8):]
+}
+
+// explainRefusal asks why a create was refused: the API has one status for a wrong request and for a reservation that is not free any
+// more. This call created nothing in either case; an earlier one of ours may have landed late, and its device is returned then.
+func (p *Provider) explainRefusal(ctx context.Context, request provider.CreateRequest, refusal error) (provider.Entry, error) {
+	found, device, err := p.occupant(ctx, request.Capacity)
+	switch {
+	case fleet.KindOf(err) == fleet.KindConflict:
+		return provider.Entry{}, &fleet.Error{Kind: fleet.KindConflict, Err: refusal}
+	case err != nil:
+		return provider.Entry{}, refusal // the more important of the two
+	case device != nil:
+		entry, err := ownOrLost(request, device)
+		if err != nil {
+			return provider.Entry{}, fleet.Errorf(fleet.KindRaceLost, "%w: %w", err, refusal)
+		}
+		return entry, nil
+	case !found.free():
+		return provider.Entry{}, &fleet.Error{Kind: fleet.KindConflict, Err: refusal}
+	}
+	return provider.Entry{}, refusal
+}
+
+// capacityError recognises the answer "nothing is free". This is the one place that looks at a text of the API, because it has no
+// code for it: a create that finds no capacity is answered 503, as an outage is.
+func capacityError(err error) error {
+	var answer *answerError
+	if !errors.As(err, &answer) || answer.status != http.StatusServiceUnavailable {
+		return err
+	}
+	text := strings.ToLower(answer.text)
+	for _, phrase := range []string{"no available hardware reservations", "no available servers", "not enough capacity", "aren't available servers"} {
+		if strings.Contains(text, phrase) {
+			return &fleet.Error{Kind: fleet.KindNoCapacity, Err: err}
+		}
+	}
+	return err
+}

@@ -1,0 +1,198 @@
+package equinix
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+	"github.com/packethost/packngo"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider"
+)
+
+// reservation is a hardware reservation, with the field that packngo lacks.
+type reservation struct {
+	packngo.HardwareReservation
+	NeedOfService bool `json:"need_of_service"`
+}
+
+// free reports whether a device could be created on the reservation.
+func (r *reservation) free() bool {
+	return r.Device == nil && r.Provisionable && !r.Spare && !r.NeedOfService
+}
+
+// deviceRow is one row of a list of devices: the device, or why it cannot be understood.
+type deviceRow struct {
+	id      string
+	device  *packngo.Device
+	problem string
+}
+
+// reservationRow is one row of a list of reservations.
+type reservationRow struct {
+	id          string
+	reservation *reservation
+	problem     string
+}
+
+func parseDevice(raw json.RawMessage) deviceRow {
+	device := new(packngo.Device)
+	if err := json.Unmarshal(raw, device); err != nil {
+		return deviceRow{id: rowID(raw), problem: fmt.Sprintf("the device cannot be read: %v", decodeProblem(err))}
+	}
+	return deviceRow{id: device.ID, device: device}
+}
+
+func parseReservation(raw json.RawMessage) reservationRow {
+	found := new(reservation)
+	if err := json.Unmarshal(raw, found); err != nil {
+		return reservationRow{id: rowID(raw), problem: fmt.Sprintf("the reservation cannot be read: %v", decodeProblem(err))}
+	}
+	return reservationRow{id: found.ID, reservation: found}
+}
+
+// entry returns the row as the contract has it.
+func (r deviceRow) entry() provider.Entry {
+	if r.device == nil {
+		return provider.Entry{Availability: fleet.AvailabilityKnownUsed, ID: fleet.ProviderID(r.id), Invalid: r.problem}
+	}
+	return deviceEntry(r.device)
+}
+
+// merge returns devices and free reservations in the order of their IDs.
+func merge(devices []deviceRow, reservations []reservationRow) []provider.Entry {
+	entries := make([]provider.Entry, 0, len(devices)+len(reservations))
+	occupied := make(map[fleet.CapacityID]bool)
+	for _, row := range devices {
+		entry := row.entry()
+		if entry.Capacity != "" {
+			occupied[entry.Capacity] = true
+		}
+		entries = append(entries, entry)
+	}
+	for _, row := range reservations {
+		capacity := fleet.CapacityID(row.id)
+		switch {
+		case occupied[capacity]: // the lists are not of the same instant; the one of devices is newer
+		case row.reservation == nil:
+			entries = append(entries, provider.Entry{Availability: fleet.AvailabilityKnownUnused, Capacity: capacity, Invalid: row.problem})
+		case row.reservation.free():
+			entries = append(entries, freeEntry(row.reservation))
+		}
+	}
+	slices.SortStableFunc(entries, provider.CompareEntries)
+	return entries
+}
+
+// freeEntry is a reservation that a device could be created on.
+func freeEntry(r *reservation) provider.Entry {
+	entry := provider.Entry{
+		Availability: fleet.AvailabilityKnownUnused,
+		Capacity:     fleet.CapacityID(r.ID),
+		Location:     location(&r.Facility, nil),
+		Detail:       r.Plan.Slug,
+	}
+	if err := checkID("reservation", r.ID); err != nil {
+		entry.Invalid = err.Error()
+	}
+	return entry
+}
+
+// deviceEntry is a device as the contract has it.
+func deviceEntry(device *packngo.Device) provider.Entry {
+	entry := provider.Entry{
+		Availability: fleet.AvailabilityKnownUsed,
+		ID:           fleet.ProviderID(device.ID),
+		Detail:       detail(device),
+		Hostname:     device.Hostname,
+		Location:     location(device.Facility, device.Metro),
+		Tokens:       provider.Tokens(device.Tags),
+		CreatedAt:    parseTime(device.Created),
+	}
+	if device.HardwareReservation != nil {
+		entry.Capacity = fleet.CapacityID(referenceID(device.HardwareReservation.ID, device.HardwareReservation.Href))
+	}
+	status, known := statuses[device.State]
+	address, addressProblem := address(device.Network)
+	entry.Status, entry.Address = status, address
+	if err := checkID("device", device.ID); err != nil {
+		entry.Invalid = err.Error()
+	} else if !known {
+		entry.Invalid = fmt.Sprintf("device %s is in the state %.40q, which is not known here", device.ID, device.State)
+	} else if addressProblem != "" {
+		entry.Invalid = fmt.Sprintf("device %s: %s", device.ID, addressProblem)
+	}
+	return entry
+}
+
+// statuses maps the API's device states (all ten of them).
+var statuses = map[string]fleet.ProviderStatus{
+	"queued":         fleet.ProviderStatusCreating,
+	"provisioning":   fleet.ProviderStatusCreating,
+	"reinstalling":   fleet.ProviderStatusCreating,
+	"active":         fleet.ProviderStatusActive,
+	"inactive":       fleet.ProviderStatusOff,
+	"powering_on":    fleet.ProviderStatusOff,
+	"powering_off":   fleet.ProviderStatusOff,
+	"failed":         fleet.ProviderStatusFailed,
+	"deprovisioning": fleet.ProviderStatusDeleting,
+	"deleted":        fleet.ProviderStatusGone,
+}
+
+// detail is the API's word for the state, with progress where there is some.
+func detail(device *packngo.Device) string {
+	if device.State == "provisioning" && device.ProvisionPer > 0 && device.ProvisionPer <= 100 {
+		return fmt.Sprintf("provisioning, %.0f %%", device.ProvisionPer)
+	}
+	return printable(device.State)
+}
+
+// address returns the public IPv4 address, else the public IPv6 address. A device's own addresses are marked as management; others
+// were attached later, and the host may not know of them, so they count only where nothing is marked.
+func address(assigned []*packngo.IPAddressAssignment) (netip.Addr, string) {
+	for _, want := range []struct {
+		management bool
+		family     int
+	}{{true, 4}, {true, 6}, {false, 4}, {false, 6}} {
+		for _, ip := range assigned {
+			if ip == nil || !ip.Public || ip.Management != want.management || ip.AddressFamily != want.family {
+				continue
+			}
+			parsed, err := netip.ParseAddr(ip.Address)
+			if err != nil || parsed.Is4() != (want.family == 4) || parsed.IsUnspecified() {
+				return netip.Addr{}, fmt.Sprintf("its public IPv%d address %.64q makes no sense", want.family, ip.Address)
+			}
+			return parsed, ""
+		}
+	}
+	return netip.Addr{}, ""
+}
+
+// location is the facility, else the metro.
+func location(facility *packngo.Facility, metro *packngo.Metro) string {
+	if facility != nil && facility.Code != "" {
+		return facility.Code
+	}
+	if metro != nil {
+		return metro.Code
+	}
+	return ""
+}
+
+func deviceID(device *packngo.Device) string { return referenceID(device.ID, device.Href) }
+
+// referenceID returns the ID of a thing that may be given by reference only; empty when neither tells it.
+func referenceID(id, href string) string {
+	if id != "" {
+		return id
+	}
+	if last := path.Base(strings.TrimRight(href, "/")); uuid.Validate(last) == nil {
+		return last
+	}
+	return ""
+}

@@ -1,0 +1,160 @@
+package equinix
+
+import (
+	"context"
+	"strings"
+	"sync"
+
+	"github.com/packethost/packngo"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// keyMemo remembers the ID of our key, so that not every create asks for it. It is a memo only: what is in the project counts.
+type keyMemo struct {
+	// turn lets one caller at a time look and create.
+	turn chan struct{}
+
+	mu sync.Mutex
+	id string
+}
+
+func (m *keyMemo) get() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.id
+}
+
+func (m *keyMemo) set(id string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.id = id
+}
+
+func (m *keyMemo) forget() { m.set("") }
+
+// EnsureKey makes sure that the project has our public key under the configured label. It is called at start, so that a fault shows
+// then; Create does the same when first used. The label with another key, and the key under another label, are conflicts.
+func (p *Provider) EnsureKey(ctx context.Context) error {
+	p.key.forget()
+	_, err := p.ensureKey(ctx)
+	return err
+}
+
+// RemoveKey takes our key out of the project. A key that is gone already was removed; another key under our label is a conflict.
+func (p *Provider) RemoveKey(ctx context.Context) error {
+	p.key.forget()
+	id, err := p.findKey(ctx)
+	if id == "" || err != nil {
+		return err
+	}
+	what := "delete SSH key " + id
+	client, err := p.client(ctx, what)
+	if err != nil {
+		return err
+	}
+	response, err := client.SSHKeys.Delete(id)
+	if err = classify(what, response, err); fleet.KindOf(err) == fleet.KindNotFound {
+		return nil
+	}
+	return err
+}
+
+// ensureKey returns the ID of our key in the project.
+func (p *Provider) ensureKey(ctx context.Context) (string, error) {
+	if id := p.key.get(); id != "" {
+		return id, nil
+	}
+	if len(strings.Fields(p.config.SSHPublicKey)) < 2 {
+		return "", fleet.Errorf(fleet.KindInvalid, "provider equinix was given no SSH public key: without one its devices could not be reached")
+	}
+	select {
+	case p.key.turn <- struct{}{}:
+		defer func() { <-p.key.turn }()
+	case <-ctx.Done():
+		return "", fleet.Errorf(fleet.KindTimeout, "wait for the SSH key: %w", context.Cause(ctx))
+	}
+	if id := p.key.get(); id != "" {
+		return id, nil
+	}
+	id, err := p.findKey(ctx)
+	if err != nil {
+		return "", err
+	}
+	if id == "" {
+		if id, err = p.createKey(ctx); err != nil {
+			return "", err
+		}
+	}
+	p.key.set(id)
+	return id, nil
+}
+
+// findKey returns the ID of our key; empty when the project does not have it.
+func (p *Provider) findKey(ctx context.Context) (string, error) {
+	what := "list SSH keys of project " + p.config.Project
+	client, err := p.client(ctx, what)
+	if err != nil {
+		return "", err
+	}
+	keys, response, err := client.SSHKeys.ProjectList(p.config.Project)
+	if err := classify(what, response, err); err != nil {
+		return "", err
+	}
+	var fault error
+	for _, key := range keys {
+		switch same, label := sameKey(key.Key, p.config.SSHPublicKey), key.Label == p.config.SSHKeyLabel; {
+		case same && label:
+			return key.ID, nil
+		case label:
+			fault = fleet.Errorf(fleet.KindConflict,
+				"project %s has another SSH key under the label %q: set ssh_key_label to a label of its own, or remove that key",
+				p.config.Project, key.Label)
+		case same && fault == nil:
+			fault = fleet.Errorf(fleet.KindConflict,
+				"project %s has our SSH key under the label %q: set ssh_key_label to that, or use another key", p.config.Project, key.Label)
+		}
+	}
+	return "", fault
+}
+
+// createKey registers our key. A refusal or a lost reply may mean that it is there by now: somebody else of us may have been faster.
+func (p *Provider) createKey(ctx context.Context) (string, error) {
+	what := "create SSH key " + p.config.SSHKeyLabel
+	client, err := p.client(ctx, what)
+	if err != nil {
+		return "", err
+	}
+	created, response, err := client.SSHKeys.Create(&packngo.SSHKeyCreateRequest{
+		Label: p.config.SSHKeyLabel, Key: p.config.SSHPublicKey, ProjectID: p.config.Project,
+	})
+	if err = classify(what, response, err); err == nil {
+		p.logger.Info("registered SSH key with the provider", "label", p.config.SSHKeyLabel)
+		return keyID(created.ID)
+	}
+	switch fleet.KindOf(err) {
+	case fleet.KindInvalid, fleet.KindConflict, fleet.KindTemporary, fleet.KindTimeout:
+	default:
+		return "", err
+	}
+	if ctx.Err() != nil {
+		return "", err
+	}
+	if id, again := p.findKey(ctx); again == nil && id != "" {
+		return id, nil
+	}
+	return "", err
+}
+
+// sameKey compares kind and value, and leaves the comment aside.
+func sameKey(a, b string) bool {
+	left, right := strings.Fields(a), strings.Fields(b)
+	return len(left) >= 2 && len(right) >= 2 && left[0] == right[0] && left[1] == right[1]
+}
+
+func keyID(id string) (string, error) {
+	if err := checkID("SSH key", id); err != nil {
+		return "", err
+	}
+	return id, nil
+}

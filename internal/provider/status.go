@@ -1,0 +1,64 @@
+package provider
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// KindOfStatus returns the kind of error that an HTTP status stands for, where the provider has no more precise meaning of it.
+func KindOfStatus(status int) fleet.Kind {
+	switch status {
+	case http.StatusUnauthorized:
+		return fleet.KindUnauthenticated
+	case http.StatusForbidden:
+		return fleet.KindForbidden
+	case http.StatusNotFound, http.StatusGone:
+		return fleet.KindNotFound
+	case http.StatusConflict, http.StatusPreconditionFailed, http.StatusLocked:
+		return fleet.KindConflict
+	case http.StatusMethodNotAllowed, http.StatusNotImplemented:
+		return fleet.KindUnsupported
+	case http.StatusTooManyRequests:
+		return fleet.KindThrottled
+	case http.StatusRequestTimeout, http.StatusTooEarly:
+		return fleet.KindTemporary
+	}
+	switch {
+	case status >= 500:
+		return fleet.KindTemporary
+	case status >= 400:
+		return fleet.KindInvalid
+	}
+	return fleet.KindUnknown
+}
+
+// maximumRetryAfter is the most that is believed of a wish to be left alone.
+const maximumRetryAfter = time.Hour
+
+// RetryAfter reads from an answer how long the provider asks to be left alone: Retry-After in seconds or as a date (RFC 9110,
+// 10.2.3), else, for status 429, X-RateLimit-Reset in Unix seconds. Zero when it says nothing that makes sense; at most an hour.
+func RetryAfter(status int, header http.Header) time.Duration {
+	if status != http.StatusTooManyRequests && status < 500 {
+		return 0
+	}
+	wait := retryAfterHeader(header.Get("Retry-After"))
+	if wait == 0 && status == http.StatusTooManyRequests {
+		if reset, err := strconv.ParseInt(header.Get("X-RateLimit-Reset"), 10, 64); err == nil && reset > 0 {
+			wait = time.Until(time.Unix(reset, 0))
+		}
+	}
+	return min(max(wait, 0), maximumRetryAfter)
+}
+
+func retryAfterHeader(value string) time.Duration {
+	if seconds, err := strconv.ParseInt(value, 10, 64); err == nil {
+		return time.Duration(min(max(seconds, 0), int64(maximumRetryAfter/time.Second))) * time.Second
+	}
+	if at, err := http.ParseTime(value); err == nil {
+		return max(time.Until(at), 0)
+	}
+	return 0
+}

@@ -1,0 +1,284 @@
+package provider
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// Transport carries the calls of one HTTP provider. It is an http.RoundTripper, so that any client library can be put on top of it,
+// and does what no library here does well:
+//
+//	call ──► slot (bounded in flight) ──► turn (bucket, Retry-After) ──► before-send hook ──► request ──► whole answer
+//	  ▲                                                                                          │
+//	  └── full-jitter backoff ◄── retry budget ◄── safe to repeat? ◄── transient failure ◄───────┘
+//
+// Transient are: no complete answer, and status 408, 425, 429, 500, 502, 503 and 504. Safe to repeat are GET, HEAD, OPTIONS, PUT,
+// PATCH and DELETE; a POST is sent once, whatever happens.
+//
+// What RoundTrip returns is either an answer that was read completely, or an error and nothing else:
+//
+//   - a call that ran out of attempts or of budget: errors.Is(err, os.ErrDeadlineExceeded); KindThrottled after 429, with how long to
+//     wait, otherwise KindTimeout
+//   - a POST that got no complete answer: KindTemporary, or KindTimeout when that was because time was over. It may have been done.
+//   - a context that ended before anything was sent: its error and its cause, wrapped
+//   - an answer that is too large: KindInvalid
+//
+// A transient status in answer to a POST is returned as the answer that it is.
+//
+// No error contains a URL, a header or a body.
+type Transport struct {
+	next     http.RoundTripper
+	limits   Limits
+	endpoint func(*http.Request) string
+	observer Observer
+	logger   *slog.Logger
+
+	slots  chan struct{}
+	pacer  *pacer
+	budget *budget
+}
+
+// NewTransport returns a transport with limits of its own. The endpoint function names requests for the observer: a template without
+// IDs in it.
+func NewTransport(limits Limits, endpoint func(*http.Request) string, options Options) *Transport {
+	limits = limits.withDefaults()
+	next := options.HTTP
+	if next == nil {
+		next = newHTTP(limits)
+	}
+	return &Transport{
+		next: next, limits: limits, endpoint: endpoint, observer: options.Observer, logger: options.Log(),
+		slots: make(chan struct{}, limits.InFlight), pacer: newPacer(limits), budget: newBudget(),
+	}
+}
+
+func newHTTP(limits Limits) *http.Transport {
+	return &http.Transport{
+		Proxy:               http.ProxyFromEnvironment,
+		DialContext:         (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
+		ForceAttemptHTTP2:   true,
+		MaxIdleConnsPerHost: limits.InFlight,
+		IdleConnTimeout:     90 * time.Second,
+		TLSHandshakeTimeout: 10 * time.Second,
+	}
+}
+
+// CloseIdleConnections closes what is kept open for the next call.
+func (t *Transport) CloseIdleConnections() {
+	if closer, ok := t.next.(interface{ CloseIdleConnections() }); ok {
+		closer.CloseIdleConnections()
+	}
+}
+
+type beforeSendKey struct{}
+
+// WithBeforeSend makes the transport call before each request of a call that carries the returned context, when it has its turn and
+// is about to be sent. An error stops the call, and is returned by it, wrapped; nothing is sent then.
+func WithBeforeSend(ctx context.Context, before func(context.Context) error) context.Context {
+	return context.WithValue(ctx, beforeSendKey{}, before)
+}
+
+// RoundTrip makes one call.
+func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
+	if request.Body != nil {
+		defer request.Body.Close()
+	}
+	ctx := request.Context()
+	t.budget.call()
+	for attempt := 1; ; attempt++ {
+		response, err := t.attempt(request, attempt)
+		var failed *failure
+		switch {
+		case err != nil && !errors.As(err, &failed):
+			return nil, err // nothing was sent, or there is no use in repeating it
+		case err == nil && !transient(response.StatusCode):
+			return response, nil
+		case err == nil && !repeatable(request):
+			return response, nil
+		case err == nil:
+			failed = &failure{status: response.StatusCode, retryAfter: RetryAfter(response.StatusCode, response.Header)}
+		case ctx.Err() != nil:
+			return nil, givenUp(ctx)
+		case !repeatable(request):
+			return nil, failed.once()
+		}
+		if attempt == t.limits.Attempts {
+			return nil, failed.exhausted(attempt, "after %d attempts")
+		}
+		if !t.budget.spend() {
+			return nil, failed.exhausted(attempt, "after %d attempts: too many calls fail for more")
+		}
+		err = t.backOff(ctx, request, attempt, failed)
+		if ctx.Err() != nil {
+			return nil, givenUp(ctx)
+		}
+		if err != nil {
+			return nil, failed.exhausted(attempt, "after %d attempts: no time is left for more")
+		}
+	}
+}
+
+func givenUp(ctx context.Context) error {
+	return &fleet.Error{Kind: fleet.KindTimeout, Message: "the call was given up before its answer came", Err: ended(ctx)}
+}
+
+// attempt sends one request and reads its answer completely. A *failure is transient by nature.
+func (t *Transport) attempt(request *http.Request, attempt int) (*http.Response, error) {
+	ctx := request.Context()
+	select {
+	case t.slots <- struct{}{}:
+		defer func() { <-t.slots }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for a free slot: %w", ended(ctx))
+	}
+	if err := t.pacer.wait(ctx); err != nil {
+		return nil, fmt.Errorf("wait for its turn: %w", err)
+	}
+	if before, ok := ctx.Value(beforeSendKey{}).(func(context.Context) error); ok {
+		if err := before(ctx); err != nil {
+			return nil, fmt.Errorf("before the call: %w", err)
+		}
+	}
+	sending, cancel := context.WithTimeout(ctx, t.limits.AttemptTimeout)
+	defer cancel()
+	clone, err := renew(sending, request, attempt)
+	if err != nil {
+		return nil, err
+	}
+	start := time.Now()
+	response, err := t.exchange(clone)
+	status := 0
+	if err == nil {
+		status = response.StatusCode
+		if wait := RetryAfter(status, response.Header); wait > 0 {
+			t.pacer.hold(wait)
+		}
+	}
+	if t.observer != nil {
+		t.observer.Call(t.endpoint(request), status, time.Since(start))
+	}
+	return response, err
+}
+
+// renew returns the request for one attempt.
+func renew(ctx context.Context, request *http.Request, attempt int) (*http.Request, error) {
+	clone := request.Clone(ctx)
+	clone.Close = false // some libraries ask for a new connection each time
+	if request.Body == nil || attempt == 1 {
+		return clone, nil
+	}
+	if request.GetBody == nil {
+		return nil, fleet.Errorf(fleet.KindInvalid, "the request cannot be repeated: its body can be read only once")
+	}
+	body, err := request.GetBody()
+	if err != nil {
+		return nil, fmt.Errorf("repeat request: %w", err)
+	}
+	clone.Body = body
+	return clone, nil
+}
+
+// exchange sends, and replaces the answer's body by one that was read to its end, so that a connection cut in the middle is a failed
+// attempt like any other.
+func (t *Transport) exchange(request *http.Request) (*http.Response, error) {
+	response, err := t.next.RoundTrip(request)
+	if err != nil {
+		return nil, &failure{err: err}
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, t.limits.AnswerSize+1))
+	if err != nil {
+		return nil, &failure{err: err}
+	}
+	if int64(len(body)) > t.limits.AnswerSize {
+		return nil, fleet.Errorf(fleet.KindInvalid, "the provider's answer has more than %d bytes", t.limits.AnswerSize)
+	}
+	response.Body = io.NopCloser(bytes.NewReader(body))
+	response.ContentLength = int64(len(body))
+	return response, nil
+}
+
+// backOff waits before a retry: full jitter, and never less than the provider asked for (the pacer sees to that). A wait that could
+// not end in time is not begun.
+func (t *Transport) backOff(ctx context.Context, request *http.Request, attempt int, failed *failure) error {
+	ceiling := t.limits.MaximumBackoff
+	if doubled := t.limits.Backoff << (attempt - 1); doubled > 0 {
+		ceiling = min(ceiling, doubled)
+	}
+	wait := rand.N(ceiling) //nolint:gosec // spreads load, guards nothing
+	if failed.retryAfter > t.limits.Patience {
+		return failed
+	}
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < max(wait, failed.retryAfter) {
+		return context.DeadlineExceeded
+	}
+	t.logger.Debug("provider call failed, trying again", "endpoint", t.endpoint(request), "attempt", attempt, "wait", wait, "err", failed)
+	return pause(ctx, wait)
+}
+
+// failure is one attempt that may pass when repeated: a transient status, or no complete answer.
+type failure struct {
+	status     int
+	retryAfter time.Duration
+	err        error
+}
+
+// Error tells the status or what went wrong.
+func (f *failure) Error() string {
+	if f.err != nil {
+		return f.err.Error()
+	}
+	return fmt.Sprintf("the provider answered %d %s", f.status, http.StatusText(f.status))
+}
+
+// Unwrap returns the cause.
+func (f *failure) Unwrap() error { return f.err }
+
+// once is the error of a call that is not repeated.
+func (f *failure) once() error {
+	kind := fleet.KindTemporary
+	var network net.Error
+	if errors.Is(f.err, context.DeadlineExceeded) || errors.As(f.err, &network) && network.Timeout() {
+		kind = fleet.KindTimeout
+	}
+	return &fleet.Error{Kind: kind, Message: "no complete answer came", Err: f.err}
+}
+
+// exhausted is the error of a call that is not tried again.
+func (f *failure) exhausted(attempts int, why string) error {
+	err := &fleet.Error{Kind: fleet.KindTimeout, Message: "given up " + fmt.Sprintf(why, attempts), Err: f}
+	if f.status == http.StatusTooManyRequests {
+		err.Kind, err.RetryAfter, err.Err = fleet.KindThrottled, f.retryAfter, &throttled{f}
+	}
+	return err
+}
+
+// throttled makes a call that ran out of attempts a deadline error, whatever its kind.
+type throttled struct{ *failure }
+
+// Is reports os.ErrDeadlineExceeded.
+func (*throttled) Is(target error) bool { return target == os.ErrDeadlineExceeded }
+
+func transient(status int) bool {
+	switch status {
+	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests, http.StatusInternalServerError,
+		http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return true
+	}
+	return false
+}
+
+func repeatable(request *http.Request) bool {
+	return request.Method != http.MethodPost && (request.Body == nil || request.GetBody != nil)
+}
