@@ -1,0 +1,182 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+const (
+	// A machine whose clock is behind (a flat battery, no time server yet) must still find the certificate valid. The authority
+	// signs for nobody but us, so an early start gives nothing away.
+	backdated        = 365 * 24 * time.Hour
+	authorityLife    = 30 * 365 * 24 * time.Hour
+	certificateLife  = 365 * 24 * time.Hour
+	renewBefore      = certificateLife / 3
+	renewalCheck     = 10 * time.Minute
+	authorityFile    = "agent-ca.pem"
+	certificateFile  = "agent-server.pem"
+	organization     = "Ironherd"
+	certificateOwner = "Ironherd agent API"
+)
+
+// Certificates is what a server proves itself with, and what its clients are given to verify it by.
+type Certificates struct {
+	logger    *slog.Logger
+	authority []byte // PEM, without the key
+	// renewal replaces the certificate in use if it is time to.
+	renewal func() error
+
+	// Of certificates that we make.
+	dir    string
+	hosts  []string
+	signer *keyPair
+
+	mu      sync.RWMutex
+	current *tls.Certificate
+}
+
+// OpenCertificates reads the authority and the server certificate that were made under dir before, and makes what is missing: an
+// authority of our own (ECDSA P-256), and a certificate signed by it for the hosts (names and IP addresses). The files have
+// mode 0600 and are complete or absent at every moment; of two processes that start at once, both end up with the same
+// authority. A certificate that does not name every host, or is due for renewal, is replaced; the authority never is, because
+// agents hold on to it. What cannot be read is KindInvalid and is left as it is.
+func OpenCertificates(dir string, hosts []string, logger *slog.Logger) (*Certificates, error) {
+	if len(hosts) == 0 {
+		return nil, fleet.Errorf(fleet.KindInvalid, "make certificates: no host to make them for")
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make directory for certificates: %w", err)
+	}
+	signer, err := openAuthority(filepath.Join(dir, authorityFile))
+	if err != nil {
+		return nil, err
+	}
+	c := &Certificates{dir: dir, hosts: slices.Clone(hosts), logger: logger, signer: signer, authority: signer.certificatePEM()}
+	c.renewal = c.renew
+	if err := c.renew(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// LoadCertificates reads a configured certificate chain with its key, and the certificates that clients shall verify it by (file
+// names; authority may be empty: the public roots). Serve takes up the certificate and key anew when they change.
+func LoadCertificates(certificate, key, authority string, logger *slog.Logger) (*Certificates, error) {
+	c := &Certificates{logger: logger}
+	c.renewal = func() error {
+		pair, err := tls.LoadX509KeyPair(certificate, key)
+		if err != nil {
+			return fleet.Errorf(fleet.KindInvalid, "read certificate %s with key %s: %w", certificate, key, err)
+		}
+		c.use(&pair)
+		return nil
+	}
+	err := c.renewal()
+	if err != nil || authority == "" {
+		return c, err
+	}
+	if c.authority, err = os.ReadFile(authority); err != nil {
+		return nil, fleet.Errorf(fleet.KindInvalid, "read CA certificate: %w", err)
+	}
+	if !x509.NewCertPool().AppendCertsFromPEM(c.authority) {
+		return nil, fleet.Errorf(fleet.KindInvalid, "%s holds no PEM certificate", authority)
+	}
+	return c, nil
+}
+
+// Authority returns the PEM certificates that clients verify the server by; nil: the public roots.
+func (c *Certificates) Authority() []byte { return slices.Clone(c.authority) }
+
+// Expires returns when the certificate in use ceases to be valid.
+func (c *Certificates) Expires() time.Time {
+	pair, _ := c.get(nil)
+	return pair.Leaf.NotAfter
+}
+
+// TLS returns a server configuration of TLS 1.3 that always presents the newest certificate. Clients are asked for a certificate
+// and may present any: that they hold its key is proven by the handshake, whether they are admitted is for the caller to say.
+func (c *Certificates) TLS() *tls.Config {
+	return &tls.Config{MinVersion: tls.VersionTLS13, ClientAuth: tls.RequestClientCert, GetCertificate: c.get}
+}
+
+// Serve renews the certificate in time until ctx ends. A renewal that fails is tried again and logged; the certificate in use
+// stays, so it never ends by itself. Connections that exist are not touched.
+func (c *Certificates) Serve(ctx context.Context) error {
+	ticker := time.NewTicker(renewalCheck)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+			if err := c.renewal(); err != nil {
+				c.logger.Error("cannot renew the certificate of the agent API", slog.Any("err", err), slog.Time("expires", c.Expires()))
+			}
+		}
+	}
+}
+
+func (c *Certificates) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.current, nil
+}
+
+// renew makes sure that the certificate in use is one of our authority, for all hosts, and not due for renewal.
+func (c *Certificates) renew() error {
+	if pair, _ := c.get(nil); pair != nil && c.serves(pair.Leaf) {
+		return nil
+	}
+	path := filepath.Join(c.dir, certificateFile)
+	pair, err := readPair(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+	case err != nil:
+		return err
+	case c.serves(pair.certificate):
+		c.use(pair.tls())
+		return nil
+	}
+	if pair, err = newCertificate(c.signer, c.hosts); err != nil {
+		return err
+	}
+	if err := writeFile(path, pair.pem(), true); err != nil {
+		return fmt.Errorf("store certificate: %w", err)
+	}
+	c.logger.Info("made a certificate for the agent API", slog.Any("hosts", c.hosts), slog.Time("expires", pair.certificate.NotAfter))
+	c.use(pair.tls())
+	return nil
+}
+
+func (c *Certificates) serves(leaf *x509.Certificate) bool {
+	if time.Now().After(leaf.NotAfter.Add(-renewBefore)) || leaf.CheckSignatureFrom(c.signer.certificate) != nil {
+		return false
+	}
+	return !slices.ContainsFunc(c.hosts, func(host string) bool { return leaf.VerifyHostname(bracketed(host)) != nil })
+}
+
+func (c *Certificates) use(certificate *tls.Certificate) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.current = certificate
+}
+
+// bracketed is how VerifyHostname wants IP addresses.
+func bracketed(host string) string {
+	if net.ParseIP(host) != nil {
+		return "[" + host + "]"
+	}
+	return host
+}

@@ -1,0 +1,136 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"time"
+)
+
+// HTTPOptions is what an HTTP server is built with besides its handler.
+type HTTPOptions struct {
+	Logger *slog.Logger
+	// Drain is how long requests may go on once the server is told to stop; zero: 10 s.
+	Drain time.Duration
+	// MaxBody bounds every request's body in bytes; zero: 4 MiB.
+	MaxBody int64
+}
+
+// HTTP is an HTTP/1.1 and (in plain text, for gRPC) HTTP/2 server.
+type HTTP struct {
+	handler http.Handler
+	options HTTPOptions
+}
+
+// NewHTTP returns a server of the handler.
+func NewHTTP(handler http.Handler, options HTTPOptions) *HTTP {
+	if options.Drain <= 0 {
+		options.Drain = 10 * time.Second
+	}
+	if options.MaxBody <= 0 {
+		options.MaxBody = 4 << 20
+	}
+	return &HTTP{handler: handler, options: options}
+}
+
+// Serve serves the listener until ctx ends, then lets the requests that are under way finish for the drain time; their contexts
+// are cancelled at its half, so that streams end by themselves. It closes the listener, and returns nil after an orderly end. It
+// may be called again with another listener.
+func (h *HTTP) Serve(ctx context.Context, ln net.Listener) error {
+	base, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	srv := h.server(base)
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(ln) }()
+	select {
+	case err := <-served:
+		return fmt.Errorf("serve HTTP: %w", err)
+	case <-ctx.Done():
+	}
+	stop, done := context.WithTimeout(context.WithoutCancel(ctx), h.options.Drain)
+	defer done()
+	timer := time.AfterFunc(h.options.Drain/2, func() { cancel(errShutdown) })
+	defer timer.Stop()
+	if err := srv.Shutdown(stop); err != nil {
+		cancel(errShutdown)
+		_ = srv.Close()
+	}
+	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve HTTP: %w", err)
+	}
+	return nil
+}
+
+var errShutdown = errors.New("the server is shutting down")
+
+func (h *HTTP) server(base context.Context) *http.Server {
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
+	return &http.Server{
+		Handler:           h.wrap(),
+		Protocols:         &protocols,
+		ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout:       time.Minute,
+		WriteTimeout:      2 * time.Minute,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		BaseContext:       func(net.Listener) context.Context { return base },
+		ConnContext:       withPeer,
+		ErrorLog:          slog.NewLogLogger(h.options.Logger.Handler(), slog.LevelDebug),
+	}
+}
+
+// wrap bounds the body, turns a panic into an error of that request alone, and logs the request: method, path, status and time;
+// never a header, a query or a body.
+func (h *HTTP) wrap() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		start := time.Now()
+		recorder := &statusRecorder{ResponseWriter: w}
+		r.Body = http.MaxBytesReader(w, r.Body, h.options.MaxBody)
+		defer func() {
+			if v := recover(); v != nil {
+				if err, ok := v.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+					panic(v)
+				}
+				h.options.Logger.Error("a request panicked", slog.String("path", r.URL.Path), slog.Any("err", v),
+					slog.String("stack", string(debug.Stack())))
+				if recorder.status == 0 {
+					http.Error(recorder, "something failed in the control plane; its log says what", http.StatusInternalServerError)
+				}
+			}
+			h.options.Logger.Debug("request", slog.String("method", r.Method), slog.String("path", r.URL.Path),
+				slog.Int("status", recorder.status), slog.Duration("took", time.Since(start)), slog.String("remote", r.RemoteAddr))
+		}()
+		h.handler.ServeHTTP(recorder, r)
+	})
+}
+
+type statusRecorder struct {
+	http.ResponseWriter
+	status int
+}
+
+func (s *statusRecorder) WriteHeader(status int) {
+	if s.status == 0 {
+		s.status = status
+	}
+	s.ResponseWriter.WriteHeader(status)
+}
+
+func (s *statusRecorder) Write(p []byte) (int, error) {
+	if s.status == 0 {
+		s.status = http.StatusOK
+	}
+	return s.ResponseWriter.Write(p)
+}
+
+// Unwrap lets http.ResponseController reach the writer's other abilities.
+func (s *statusRecorder) Unwrap() http.ResponseWriter { return s.ResponseWriter }
+
+// Flush is what Connect's streams and server-sent events ask for directly.
+func (s *statusRecorder) Flush() { _ = http.NewResponseController(s.ResponseWriter).Flush() }

@@ -1,0 +1,181 @@
+package server
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// keyPair is a certificate and its key. Both live in one file, so that they cannot be of two minds.
+type keyPair struct {
+	certificate *x509.Certificate
+	key         crypto.Signer
+	keyDER      []byte // PKCS #8
+}
+
+func (p *keyPair) certificatePEM() []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.certificate.Raw})
+}
+
+func (p *keyPair) pem() []byte {
+	return append(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: p.keyDER}), p.certificatePEM()...)
+}
+
+func (p *keyPair) tls() *tls.Certificate {
+	return &tls.Certificate{Certificate: [][]byte{p.certificate.Raw}, PrivateKey: p.key, Leaf: p.certificate}
+}
+
+// openAuthority reads the authority, or makes it. Whoever links the file first wins; the other one reads it.
+func openAuthority(path string) (*keyPair, error) {
+	pair, err := readPair(path)
+	if !errors.Is(err, os.ErrNotExist) {
+		return pair, err
+	}
+	pair, err = newPair(&x509.Certificate{
+		Subject:  pkix.Name{Organization: []string{organization}, CommonName: "Ironherd agent CA"},
+		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign, BasicConstraintsValid: true, IsCA: true, MaxPathLenZero: true,
+	}, authorityLife, nil)
+	if err != nil {
+		return nil, err
+	}
+	err = writeFile(path, pair.pem(), false)
+	if errors.Is(err, os.ErrExist) {
+		return readPair(path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("store the agent CA: %w", err)
+	}
+	return pair, nil
+}
+
+func newCertificate(authority *keyPair, hosts []string) (*keyPair, error) {
+	template := &x509.Certificate{
+		Subject:  pkix.Name{Organization: []string{organization}, CommonName: certificateOwner},
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, BasicConstraintsValid: true,
+	}
+	for _, host := range hosts {
+		if ip := net.ParseIP(host); ip != nil {
+			template.IPAddresses = append(template.IPAddresses, ip)
+		} else {
+			template.DNSNames = append(template.DNSNames, host)
+		}
+	}
+	return newPair(template, certificateLife, authority)
+}
+
+// newPair makes a key and has the certificate signed; by itself when there is no authority.
+func newPair(template *x509.Certificate, life time.Duration, authority *keyPair) (*keyPair, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("make a key: %w", err)
+	}
+	now := time.Now()
+	template.NotBefore, template.NotAfter = now.Add(-backdated), now.Add(life)
+	parent, signer := template, crypto.Signer(key)
+	if authority != nil {
+		parent, signer = authority.certificate, authority.key
+		if template.NotAfter.After(parent.NotAfter) {
+			template.NotAfter = parent.NotAfter
+		}
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
+	if err != nil {
+		return nil, fmt.Errorf("make a certificate: %w", err)
+	}
+	certificate, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, fmt.Errorf("make a certificate: %w", err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("encode a key: %w", err)
+	}
+	return &keyPair{certificate: certificate, key: key, keyDER: keyDER}, nil
+}
+
+// readPair returns os.ErrNotExist as it is, and anything that is wrong with the contents as KindInvalid.
+func readPair(path string) (*keyPair, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read certificate: %w", err)
+	}
+	pair, err := parsePair(data)
+	if err != nil {
+		return nil, fleet.Errorf(fleet.KindInvalid, "%s is not a certificate and key that were made here: %w", path, err)
+	}
+	return pair, nil
+}
+
+func parsePair(data []byte) (*keyPair, error) {
+	keyBlock, rest := pem.Decode(data)
+	certificateBlock, _ := pem.Decode(rest)
+	if keyBlock == nil || certificateBlock == nil || keyBlock.Type != "PRIVATE KEY" || certificateBlock.Type != "CERTIFICATE" {
+		return nil, errors.New("a private key and a certificate are expected, in this order")
+	}
+	parsed, err := x509.ParsePKCS8PrivateKey(keyBlock.Bytes)
+	if err != nil {
+		return nil, err
+	}
+	key, ok := parsed.(*ecdsa.PrivateKey)
+	if !ok {
+		return nil, errors.New("the key is not an ECDSA key")
+	}
+	certificate, err := x509.ParseCertificate(certificateBlock.Bytes)
+	if err != nil {
+		return nil, err
+	}
+	if !key.PublicKey.Equal(certificate.PublicKey) {
+		return nil, errors.New("the key is not the certificate's")
+	}
+	return &keyPair{certificate: certificate, key: key, keyDER: bytes.Clone(keyBlock.Bytes)}, nil
+}
+
+// writeFile leaves a complete file of mode 0600 under the path, or none. Without replace, a file that is there already wins, and
+// the error is os.ErrExist.
+func writeFile(path string, data []byte, replace bool) (err error) {
+	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if rmErr := os.Remove(file.Name()); rmErr != nil && !errors.Is(rmErr, os.ErrNotExist) {
+			err = errors.Join(err, rmErr)
+		}
+	}()
+	_, err = file.Write(data)
+	err = errors.Join(err, file.Sync(), file.Close())
+	if err != nil {
+		return err
+	}
+	if replace {
+		err = os.Rename(file.Name(), path)
+	} else {
+		err = os.Link(file.Name(), path)
+	}
+	if err != nil {
+		return err
+	}
+	return syncDirectory(filepath.Dir(path))
+}
+
+func syncDirectory(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
