@@ -1,0 +1,110 @@
+package shepherd
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// Config is how eagerly a loop works.
+type Config struct {
+	// ClaimRate limits claims (transactions, each for as many pieces of work as there are free slots).
+	ClaimRate Rate `yaml:"claim_rate"`
+	// Parallelism is how many pieces of work may be under way at once.
+	Parallelism int `yaml:"parallelism"`
+	// ErrorPause is waited after a claim or a session that failed.
+	ErrorPause time.Duration `yaml:"error_pause"`
+	// Poll is the longest time from one look at the agenda to the next. An idle look reads one index entry.
+	Poll time.Duration `yaml:"poll"`
+	// Grace is how long running work may go on when the loop is asked to stop.
+	Grace time.Duration `yaml:"grace"`
+}
+
+// DefaultConfig returns the documented defaults.
+func DefaultConfig() Config {
+	return Config{
+		ClaimRate:   Rate{Every: 250 * time.Millisecond, Burst: 8},
+		Parallelism: 10,
+		ErrorPause:  time.Second,
+		Poll:        2 * time.Second,
+		Grace:       10 * time.Second,
+	}
+}
+
+// Validate reports every fault at once; each names its key and is of kind Invalid.
+func (c Config) Validate() error {
+	var faults []error
+	if c.Parallelism < 1 {
+		faults = append(faults, fleet.Errorf(fleet.KindInvalid, "parallelism must be at least 1, not %d", c.Parallelism))
+	}
+	return errors.Join(append(faults,
+		c.ClaimRate.Validate("claim_rate"),
+		RequirePositive("error_pause", c.ErrorPause),
+		RequirePositive("poll", c.Poll),
+		RequireNotNegative("grace", c.Grace))...)
+}
+
+// RequirePositive returns an error of kind Invalid, naming the key, when d is not positive.
+func RequirePositive(key string, d time.Duration) error {
+	if d <= 0 {
+		return fleet.Errorf(fleet.KindInvalid, "%s must be positive, not %s", key, d)
+	}
+	return nil
+}
+
+// RequireNotNegative returns an error of kind Invalid, naming the key, when d is negative.
+func RequireNotNegative(key string, d time.Duration) error {
+	if d < 0 {
+		return fleet.Errorf(fleet.KindInvalid, "%s must not be negative, not %s", key, d)
+	}
+	return nil
+}
+
+// RequireBackoff returns an error of kind Invalid, naming the key, when b is not a backoff.
+func RequireBackoff(key string, b fleet.Backoff) error {
+	var fault string
+	switch {
+	case b.Initial <= 0:
+		fault = fmt.Sprintf("initial must be positive, not %s", b.Initial)
+	case b.Exponent < 0 || b.Exponent > 0 && b.Exponent < 1:
+		fault = fmt.Sprintf("exponent must be at least 1, not %g", b.Exponent)
+	case b.Maximum != 0 && b.Maximum < b.Initial:
+		fault = fmt.Sprintf("maximum must not be below initial (%s), not %s", b.Initial, b.Maximum)
+	default:
+		return nil
+	}
+	return fleet.Errorf(fleet.KindInvalid, "%s.%s", key, fault)
+}
+
+// Options is what a loop is built with besides its configuration.
+type Options struct {
+	Config Config
+	// SessionInterval is how long a session lives without an extension. Zero: 5 s.
+	SessionInterval time.Duration
+	// Host and PID are shown beside the session.
+	Host string
+	PID  int
+	// Logger receives what an operator should know. Nil: nothing is logged.
+	Logger *slog.Logger
+	// Observer is told of every claim and every piece of work. Nil: nobody is.
+	Observer Observer
+}
+
+// Observer is told what a loop does. It is called from many goroutines at once and must not block.
+type Observer interface {
+	// Claimed reports one claim: how many pieces of work it got, how long it took, how it failed.
+	Claimed(process fleet.Process, works int, took time.Duration, err error)
+	// Started reports that a piece of work begins.
+	Started(process fleet.Process)
+	// Ended reports how it ended, and how long acting and committing took.
+	Ended(process fleet.Process, result Result, took time.Duration)
+}
+
+type nobody struct{}
+
+func (nobody) Claimed(fleet.Process, int, time.Duration, error) {}
+func (nobody) Started(fleet.Process)                            {}
+func (nobody) Ended(fleet.Process, Result, time.Duration)       {}

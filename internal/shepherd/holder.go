@@ -1,0 +1,143 @@
+package shepherd
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// Holder is one session of a loop and the work that is done through it.
+type Holder struct {
+	loop    *Loop
+	session *bmdb.Session
+
+	// The rest is used by Loop.Run alone.
+
+	// tasks counts the work under way.
+	tasks sync.WaitGroup
+	// over ends when the session is lost or must not be used any more; its cause says why.
+	over   context.Context
+	giveUp context.CancelCauseFunc
+	// acting is what all work of this session runs under.
+	acting context.Context
+	cancel context.CancelCauseFunc
+	// unkeep ends the extensions, and returns when they have.
+	unkeep func()
+}
+
+// Open starts a session. Nobody extends it: Loop.Run does that for its own; others call Extend.
+func (l *Loop) Open(ctx context.Context) (*Holder, error) {
+	session, err := l.db.StartSession(ctx, bmdb.SessionOptions{
+		Component: string(l.scope.Process), Host: l.options.Host, PID: l.options.PID, Interval: l.options.SessionInterval,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Holder{loop: l, session: session}, nil
+}
+
+// Session returns the ID of the session.
+func (h *Holder) Session() fleet.SessionID { return h.session.ID() }
+
+// Extend extends the session once. ErrLeaseLost: it has ended.
+func (h *Holder) Extend(ctx context.Context) error { return h.session.Extend(ctx) }
+
+// Claim claims up to limit pieces of work. It also returns when the next one is due in the time of the BMDB; zero: none is.
+//
+// After an error other than ErrLeaseLost work may have been claimed all the same: the holder should be closed.
+func (h *Holder) Claim(ctx context.Context, limit int) ([]*Task, time.Time, error) {
+	l, start := h.loop, time.Now()
+	claim, err := h.session.Claim(ctx, bmdb.ClaimRequest{Process: l.scope.Process, Providers: l.scope.Providers, Limit: limit})
+	l.observer.Claimed(l.scope.Process, len(claim.Works), time.Since(start), err)
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	tasks := make([]*Task, len(claim.Works))
+	for i, work := range claim.Works {
+		tasks[i] = &Task{Work: work, holder: h}
+	}
+	return tasks, claim.NextDue, nil
+}
+
+// Close ends the session; what is still held through it is free at once.
+func (h *Holder) Close(ctx context.Context, cause string) error { return h.session.Close(ctx, cause) }
+
+// live opens a session that is kept alive until it is retired.
+func (l *Loop) live(ctx context.Context) (*Holder, error) {
+	h, err := l.Open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	background := context.WithoutCancel(ctx)
+	h.over, h.giveUp = context.WithCancelCause(background)
+	h.acting, h.cancel = context.WithCancelCause(background)
+
+	keeping, stop := context.WithCancel(background)
+	kept := make(chan struct{})
+	go func() {
+		defer close(kept)
+		if err := h.session.Run(keeping); err != nil {
+			h.giveUp(err)
+		}
+	}()
+	h.unkeep = func() { stop(); <-kept }
+	return h, nil
+}
+
+// start does one task in the background. The caller has taken its slot.
+func (h *Holder) start(task *Task) {
+	h.tasks.Go(func() {
+		defer func() { <-h.loop.slots }()
+		task.Act(h.acting)
+		if err := task.Commit(h.acting); err != nil && fleet.KindOf(err) != fleet.KindLeaseLost {
+			h.giveUp(err)
+		}
+	})
+}
+
+// retire ends a holder: what runs may finish while the session is good and the loop goes on, and for the grace period when the loop
+// stops. ctx is the loop's.
+func (h *Holder) retire(ctx context.Context) {
+	l := h.loop
+	idle := make(chan struct{})
+	go func() {
+		defer close(idle)
+		h.tasks.Wait()
+	}()
+
+	cause := errStopping
+	select {
+	case <-idle:
+	case <-h.over.Done():
+		cause = context.Cause(h.over)
+	case <-ctx.Done():
+		grace := time.NewTimer(l.options.Config.Grace)
+		defer grace.Stop()
+		select {
+		case <-idle:
+		case <-h.over.Done():
+			cause = context.Cause(h.over)
+		case <-grace.C:
+		}
+	}
+	h.cancel(cause)
+	obedience := time.NewTimer(commitPatience + commitAttempt)
+	defer obedience.Stop()
+	select {
+	case <-idle:
+	case <-obedience.C:
+		l.logger.ErrorContext(ctx, "work ignores its end; its session is left to expire", slog.String("session", string(h.Session())))
+		h.unkeep()
+		return
+	}
+	h.unkeep()
+	closing, done := context.WithTimeout(context.WithoutCancel(ctx), commitAttempt)
+	defer done()
+	if err := h.Close(closing, causeOf(cause)); err != nil {
+		l.logger.WarnContext(ctx, "session could not be closed", slog.String("session", string(h.Session())), slog.Any("err", err))
+	}
+}

@@ -1,0 +1,160 @@
+package shepherd
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// Loop runs the work of one handler.
+type Loop struct {
+	db       *bmdb.DB
+	handler  Handler
+	scope    Scope
+	options  Options
+	logger   *slog.Logger
+	observer Observer
+
+	limiter *rate.Limiter
+	// slots has one element for each piece of work under way.
+	slots chan struct{}
+}
+
+// New returns a loop over a database. The configuration is valid.
+func New(db *bmdb.DB, handler Handler, options Options) (*Loop, error) {
+	if err := options.Config.Validate(); err != nil {
+		return nil, err
+	}
+	if options.Logger == nil {
+		options.Logger = slog.New(slog.DiscardHandler)
+	}
+	if options.Observer == nil {
+		options.Observer = nobody{}
+	}
+	if options.SessionInterval == 0 {
+		options.SessionInterval = 5 * time.Second
+	}
+	scope := handler.Scope()
+	return &Loop{
+		db: db, handler: handler, scope: scope, options: options,
+		logger: options.Logger.With("process", string(scope.Process)), observer: options.Observer,
+		limiter: options.Config.ClaimRate.Limiter(),
+		slots:   make(chan struct{}, options.Config.Parallelism),
+	}, nil
+}
+
+// Process returns what the loop does.
+func (l *Loop) Process() fleet.Process { return l.scope.Process }
+
+// Run works until ctx ends, and returns nil when everything that it held is finished or handed back. It is called once at a time.
+func (l *Loop) Run(ctx context.Context) error {
+	if len(l.scope.Providers) == 0 {
+		<-ctx.Done() // nothing is configured; an empty list would claim for all providers
+		return nil
+	}
+	var retiring sync.WaitGroup
+	defer retiring.Wait()
+	for ctx.Err() == nil {
+		holder, err := l.live(ctx)
+		if err != nil {
+			if ctx.Err() == nil {
+				l.logger.ErrorContext(ctx, "session could not be started", slog.Any("err", err))
+				sleep(ctx, l.options.Config.ErrorPause)
+			}
+			continue
+		}
+		err = l.dispatch(ctx, holder)
+		if err != nil && ctx.Err() == nil {
+			l.logger.ErrorContext(ctx, "session is given up", slog.String("session", string(holder.Session())), slog.Any("err", err))
+		}
+		if fleet.KindOf(err) == fleet.KindLeaseLost {
+			holder.giveUp(err)
+		}
+		retiring.Go(func() { holder.retire(ctx) })
+		if err != nil {
+			sleep(ctx, l.options.Config.ErrorPause)
+		}
+	}
+	return nil
+}
+
+// dispatch claims and starts work through one holder until ctx ends (nil) or no more can be claimed through it.
+func (l *Loop) dispatch(ctx context.Context, holder *Holder) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	defer context.AfterFunc(holder.over, func() { stop(context.Cause(holder.over)) })()
+
+	for {
+		free, err := l.ready(ctx)
+		if err != nil {
+			return ended(ctx)
+		}
+		tasks, next, err := holder.Claim(ctx, free)
+		if err != nil {
+			if ctx.Err() != nil {
+				return ended(ctx)
+			}
+			return err
+		}
+		for _, task := range tasks {
+			l.slots <- struct{}{} // never blocks: nobody else takes slots
+			holder.start(task)
+		}
+		if len(tasks) < free && !l.idle(ctx, next, len(tasks) > 0) {
+			return ended(ctx)
+		}
+	}
+}
+
+// ended returns why a dispatch ended: nil when the loop stops.
+func ended(ctx context.Context) error {
+	if cause := context.Cause(ctx); cause != context.Canceled { //nolint:errorlint // the bare cancellation of the loop's own context
+		return cause
+	}
+	return nil
+}
+
+// ready waits for the claim rate and for a free slot, and returns how many are free.
+func (l *Loop) ready(ctx context.Context) (int, error) {
+	select {
+	case l.slots <- struct{}{}:
+		<-l.slots
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	if err := l.limiter.Wait(ctx); err != nil {
+		return 0, err
+	}
+	return cap(l.slots) - len(l.slots), nil
+}
+
+// restless is how soon the agenda is looked at again when it says that something is due, and nothing could be claimed.
+const restless = 250 * time.Millisecond
+
+// idle waits until there may be something to claim: the next due row, a wake-up, or the poll. It says whether ctx goes on.
+func (l *Loop) idle(ctx context.Context, next time.Time, claimed bool) bool {
+	wait := l.options.Config.Poll
+	if !next.IsZero() {
+		if now, err := l.db.Now(ctx); err == nil {
+			wait = min(wait, max(next.Sub(now), 0))
+		}
+		if !claimed {
+			wait = max(wait, restless)
+		}
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-l.db.Wake(l.scope.Process):
+	case <-ctx.Done():
+		return false
+	}
+	return true
+}

@@ -1,0 +1,122 @@
+package shepherd
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// Handler says what a piece of work of one process means.
+type Handler interface {
+	// Scope says what the handler works on. It is asked once.
+	Scope() Scope
+
+	// Act does one piece of work and says how it ended. It is called from many goroutines at once, each with work of its own. An
+	// error means Fail with the default backoff, whatever the outcome says. ctx ends with the trust in the lease, or when the loop
+	// stops: nothing may take effect afterwards. Facts that must be recorded in the middle of work are written with work.Note.
+	Act(ctx context.Context, work *bmdb.Work) (Outcome, error)
+}
+
+// Scope says what a handler works on.
+type Scope struct {
+	Process fleet.Process
+	// Providers whose work is claimed; those that this process was configured with.
+	Providers []fleet.ProviderName
+	// Backoff of a failure that does not name its own.
+	Backoff fleet.Backoff
+}
+
+// Outcome is how a piece of work ended: Finish, Fail or Cancel.
+type Outcome interface {
+	commit(ctx context.Context, work *bmdb.Work) error
+	result() Result
+}
+
+// Finish says that the work is done. It resets the backoff.
+type Finish struct{ Changes []bmdb.Change }
+
+// Fail says that the work failed: it is tried again after a backoff.
+type Fail struct {
+	// Err is the cause, shown to people as it is; its RetryAfter is a lower bound of the wait.
+	Err error
+	// Backoff that the wait grows by. Zero: the default of the handler's scope.
+	Backoff fleet.Backoff
+	// Changes are facts to be recorded all the same.
+	Changes []bmdb.Change
+}
+
+// Cancel hands the work back: nothing failed, and it is due again as if it had not been started.
+type Cancel struct {
+	// Reason in one clause.
+	Reason  string
+	Changes []bmdb.Change
+}
+
+func (o Finish) commit(ctx context.Context, work *bmdb.Work) error {
+	return work.Finish(ctx, o.Changes...)
+}
+
+func (o Fail) commit(ctx context.Context, work *bmdb.Work) error {
+	return work.Fail(ctx, bmdb.Failure{
+		Cause: causeOf(o.Err), Backoff: o.Backoff, RetryAfter: max(0, fleet.RetryAfter(o.Err)),
+	}, o.Changes...)
+}
+
+func (o Cancel) commit(ctx context.Context, work *bmdb.Work) error {
+	return work.Cancel(ctx, o.Reason, o.Changes...)
+}
+
+// lost is the outcome of work that ended because it is not ours any more. There is nothing to commit.
+type lost struct{}
+
+func (lost) commit(context.Context, *bmdb.Work) error { return fleet.ErrLeaseLost }
+
+// Result is the short form of how work ended, for metrics and logs.
+type Result string
+
+// The results.
+const (
+	ResultFinished  Result = "finished"
+	ResultFailed    Result = "failed"
+	ResultCancelled Result = "cancelled"
+	// ResultLost: the lease was lost; nothing was recorded.
+	ResultLost Result = "lost"
+	// ResultUncommitted: the outcome could not be recorded.
+	ResultUncommitted Result = "uncommitted"
+)
+
+func (Finish) result() Result { return ResultFinished }
+func (Fail) result() Result   { return ResultFailed }
+func (Cancel) result() Result { return ResultCancelled }
+func (lost) result() Result   { return ResultLost }
+
+// causeLimit is how long a cause may be, in bytes: it is stored with the machine and shown in tables.
+const causeLimit = 500
+
+// causeOf renders an error as a cause: one line of valid UTF-8, of bounded length.
+func causeOf(err error) string {
+	text := strings.ToValidUTF8(err.Error(), "�")
+	text = strings.Join(strings.Fields(text), " ")
+	if len(text) > causeLimit {
+		text = strings.ToValidUTF8(text[:causeLimit], "") + "…"
+	}
+	return text
+}
+
+// panicked is the cause of work whose handler panicked.
+type panicked struct{ value any }
+
+func (p panicked) Error() string { return "internal error: the handler panicked" }
+
+// unnamed outcomes are a handler's mistake.
+var errNoOutcome = fleet.Errorf(fleet.KindUnknown, "internal error: the handler gave no outcome")
+
+// commitPatience is how long an outcome is tried to be committed while the session is trusted, and commitAttempt how long one
+// attempt may take.
+const (
+	commitPatience = 30 * time.Second
+	commitAttempt  = 5 * time.Second
+)

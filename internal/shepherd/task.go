@@ -1,0 +1,161 @@
+package shepherd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// errStopping is the cause of contexts that end because the loop stops.
+var errStopping = errors.New("the loop is stopping")
+
+// Task is one piece of claimed work on its way: Act, then Commit, once each, from one goroutine.
+type Task struct {
+	Work *bmdb.Work
+
+	holder  *Holder
+	started time.Time
+	outcome Outcome
+}
+
+// Act does the work. ctx bounds it, and so does the trust in the lease. It never panics.
+func (t *Task) Act(ctx context.Context) {
+	l := t.holder.loop
+	t.started = time.Now()
+	l.observer.Started(l.scope.Process)
+	l.logger.DebugContext(ctx, "work started", t.attrs()...)
+
+	guarded, cancel := t.Work.Guard(ctx)
+	defer cancel()
+	outcome, err := t.call(guarded)
+	switch {
+	case err != nil && errors.Is(context.Cause(guarded), fleet.ErrLeaseLost), err != nil && errors.Is(err, fleet.ErrLeaseLost):
+		t.outcome = lost{}
+	case err != nil && guarded.Err() != nil:
+		t.outcome = Cancel{Reason: causeOf(context.Cause(guarded))}
+	case err != nil:
+		t.outcome = Fail{Err: err}
+	default:
+		t.outcome = outcome
+	}
+	if failure, ok := t.outcome.(Fail); ok && failure.Backoff == (fleet.Backoff{}) {
+		failure.Backoff = l.scope.Backoff
+		t.outcome = failure
+	}
+}
+
+// call runs the handler and turns a panic into an error.
+func (t *Task) call(ctx context.Context) (outcome Outcome, err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			t.holder.loop.logger.ErrorContext(ctx, "handler panicked", append(t.attrs(),
+				slog.String("panic", fmt.Sprint(value)), slog.String("stack", string(debug.Stack())))...)
+			outcome, err = nil, panicked{value}
+		}
+	}()
+	outcome, err = t.holder.loop.handler.Act(ctx, t.Work)
+	if outcome == nil && err == nil {
+		err = errNoOutcome
+	}
+	return outcome, err
+}
+
+// Outcome returns how Act ended; nil before it has.
+func (t *Task) Outcome() Outcome { return t.outcome }
+
+// Commit records the outcome. It goes on after the end of ctx, and repeats what fails for as long as the lease is trusted. The
+// error is ErrLeaseLost when the work is not ours any more; after any other, it is not known whether the outcome is recorded, and
+// the session should be closed.
+func (t *Task) Commit(ctx context.Context) error {
+	l := t.holder.loop
+	err := t.commit(ctx, t.outcome)
+	if err != nil && refused(err) {
+		// The facts cannot be recorded as they are. The work must not be held for ever because of it.
+		l.logger.ErrorContext(ctx, "outcome was refused", append(t.attrs(), slog.Any("err", err))...)
+		t.outcome = Fail{Err: fmt.Errorf("record the outcome: %w", err), Backoff: l.scope.Backoff}
+		err = t.commit(ctx, t.outcome)
+	}
+	t.report(ctx, err)
+	return err
+}
+
+// commit tries one outcome until there is an answer.
+func (t *Task) commit(ctx context.Context, outcome Outcome) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitPatience)
+	defer cancel()
+	for pause := 50 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		attempt, done := context.WithTimeout(ctx, commitAttempt)
+		err := outcome.commit(attempt, t.Work)
+		done()
+		if err == nil || refused(err) || errors.Is(err, fleet.ErrLeaseLost) {
+			return err
+		}
+		t.holder.loop.logger.WarnContext(ctx, "commit failed", append(t.attrs(), slog.Any("err", err))...)
+		if !t.holder.session.Trusted() || !sleep(ctx, pause) {
+			return err
+		}
+	}
+}
+
+// refused says that the BMDB answered, and that asking again is no use.
+func refused(err error) bool {
+	switch fleet.KindOf(err) {
+	case fleet.KindInvalid, fleet.KindNotFound, fleet.KindConflict, fleet.KindForbidden, fleet.KindUnsupported:
+		return true
+	}
+	return false
+}
+
+// report tells the log and the observer how the work ended.
+func (t *Task) report(ctx context.Context, err error) {
+	l, took, result := t.holder.loop, time.Since(t.started), t.outcome.result()
+	attrs := append(t.attrs(), slog.Duration("took", took))
+	switch outcome := t.outcome.(type) {
+	case Fail:
+		attrs = append(attrs, slog.String("cause", causeOf(outcome.Err)))
+	case Cancel:
+		attrs = append(attrs, slog.String("reason", outcome.Reason))
+	}
+	switch {
+	case errors.Is(err, fleet.ErrLeaseLost):
+		result = ResultLost
+		l.logger.WarnContext(ctx, "work was lost", attrs...)
+	case err != nil:
+		result = ResultUncommitted
+		l.logger.ErrorContext(ctx, "outcome could not be recorded", append(attrs, slog.Any("err", err))...)
+	case result == ResultFailed:
+		l.logger.WarnContext(ctx, "work failed", attrs...)
+	case result == ResultCancelled:
+		l.logger.InfoContext(ctx, "work handed back", attrs...)
+	default:
+		l.logger.InfoContext(ctx, "work finished", attrs...)
+	}
+	l.observer.Ended(l.scope.Process, result, took)
+}
+
+// attrs names the work in logs.
+func (t *Task) attrs() []any {
+	subject := slog.String("provider", string(t.Work.Subject.Provider))
+	if t.Work.Subject.Machine != "" {
+		subject = slog.String("machine", string(t.Work.Subject.Machine))
+	}
+	return []any{subject, slog.String("session", string(t.Work.Session)), slog.Int64("epoch", int64(t.Work.Epoch))}
+}
+
+// sleep waits, and says whether it did so to the end.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
