@@ -1,0 +1,197 @@
+package install
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// zeroBlock is the granularity in which zeros are looked for.
+const zeroBlock = 32 << 10
+
+// maxSector is the largest logical sector: what is to be made zeros on a device without writing must be whole sectors.
+const maxSector = 4096
+
+var zeros [zeroBlock]byte
+
+// disk is an open target.
+type disk struct {
+	file *os.File
+	size int64
+	// device: a block device, synced and opened exclusively; otherwise a regular file.
+	device bool
+	// zero is the cheapest way to make zeros that has not failed yet, an index of zeroWays.
+	zero int
+}
+
+// zeroWays are modes of fallocate(2) that make a range read as zeros, cheapest first. Both hold for block devices (since Linux
+// 4.9, where they guarantee zeros or fail) and for files. After the last of them zeros are written.
+var zeroWays = [...]uint32{
+	unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE,
+	unix.FALLOC_FL_ZERO_RANGE | unix.FALLOC_FL_KEEP_SIZE,
+}
+
+// devicePath is where the device of a kernel name is; names such as cciss!c0d0 stand for a path with slashes.
+func devicePath(name string) string { return "/dev/" + strings.ReplaceAll(name, "!", "/") }
+
+// openDisk opens the disk of that kernel name, which must have that size. A block device is opened exclusively, so that the
+// kernel itself refuses one that it uses. A regular file stands for a disk only below a root other than "/".
+func openDisk(root, name string, size int64) (*disk, error) {
+	path := filepath.Join(root, devicePath(name))
+	info, err := os.Lstat(path)
+	if err != nil {
+		return nil, err
+	}
+	flags := os.O_RDWR | unix.O_CLOEXEC | unix.O_NOFOLLOW
+	device := info.Mode()&(os.ModeDevice|os.ModeCharDevice) == os.ModeDevice
+	switch {
+	case device:
+		flags |= unix.O_EXCL
+	case !info.Mode().IsRegular() || filepath.Clean(root) == "/":
+		return nil, fmt.Errorf("%s is not a block device", path)
+	}
+	file, err := os.OpenFile(path, flags, 0)
+	if errors.Is(err, unix.EBUSY) {
+		return nil, fmt.Errorf("%s is in use", path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	d := &disk{file: file, size: size, device: device}
+	if err := d.checkSize(); err != nil {
+		_ = file.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+// checkSize compares the device with what the kernel's tables say of it, and grows a file to it.
+func (d *disk) checkSize() error {
+	end, err := d.file.Seek(0, io.SeekEnd)
+	if err != nil {
+		return err
+	}
+	if d.device {
+		if end != d.size {
+			return fmt.Errorf("%s has %d bytes now, not %d", d.file.Name(), end, d.size)
+		}
+		return nil
+	}
+	if end < d.size {
+		return d.file.Truncate(d.size)
+	}
+	return nil
+}
+
+func (d *disk) close() { _ = d.file.Close() }
+
+// sync waits until everything is on stable storage. A file that stands for a disk has none of its own.
+func (d *disk) sync() error {
+	if !d.device {
+		return nil
+	}
+	return d.file.Sync()
+}
+
+// write writes data at the offset.
+func (d *disk) write(data []byte, offset int64) error {
+	_, err := d.file.WriteAt(data, offset)
+	return err
+}
+
+// makeZero makes the range read as zeros. Its offset is a multiple of zeroBlock.
+func (d *disk) makeZero(offset, length int64) error {
+	if length <= 0 || d.isHole(offset, length) {
+		return nil
+	}
+	cheap := length
+	if d.device {
+		cheap -= length % maxSector
+	}
+	for d.zero < len(zeroWays) && cheap > 0 {
+		err := unix.Fallocate(int(d.file.Fd()), zeroWays[d.zero], offset, cheap)
+		switch {
+		case err == nil:
+			offset, length, cheap = offset+cheap, length-cheap, 0
+		case errors.Is(err, unix.EINTR):
+			continue
+		case errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP):
+			d.zero++
+		default:
+			return &os.PathError{Op: "zero", Path: d.file.Name(), Err: err}
+		}
+	}
+	for length > 0 {
+		n := min(length, zeroBlock)
+		if err := d.write(zeros[:n], offset); err != nil {
+			return err
+		}
+		offset, length = offset+n, length-n
+	}
+	return nil
+}
+
+// isHole says whether a file has nothing at all in the range, so that it reads as zeros already.
+func (d *disk) isHole(offset, length int64) bool {
+	if d.device {
+		return false
+	}
+	data, err := unix.Seek(int(d.file.Fd()), offset, unix.SEEK_DATA)
+	return errors.Is(err, unix.ENXIO) || (err == nil && data >= offset+length)
+}
+
+// writer writes a stream of chunks in order, and runs of zeros as such.
+type writer struct {
+	disk *disk
+	// zeroFrom to zeroTo is a run of zeros that is not on the disk yet.
+	zeroFrom, zeroTo int64
+}
+
+// write takes the chunk at the offset, which must be where the last one ended.
+func (w *writer) write(chunk []byte, offset int64) error {
+	for len(chunk) > 0 {
+		length, zero := leading(chunk)
+		if zero {
+			if w.zeroTo != offset {
+				w.zeroFrom = offset
+			}
+			w.zeroTo = offset + int64(length)
+		} else {
+			if err := w.flush(); err != nil {
+				return err
+			}
+			if err := w.disk.write(chunk[:length], offset); err != nil {
+				return err
+			}
+		}
+		chunk, offset = chunk[length:], offset+int64(length)
+	}
+	return nil
+}
+
+// flush makes the pending run of zeros real.
+func (w *writer) flush() error {
+	from, to := w.zeroFrom, w.zeroTo
+	w.zeroFrom, w.zeroTo = 0, 0
+	return w.disk.makeZero(from, to-from)
+}
+
+// leading returns how many bytes at the beginning of a chunk are all blocks of zeros, or all other blocks.
+func leading(chunk []byte) (length int, zero bool) {
+	for length < len(chunk) {
+		block := chunk[length:min(len(chunk), length+zeroBlock)]
+		isZero := bytes.Equal(block, zeros[:len(block)])
+		if length > 0 && isZero != zero {
+			break
+		}
+		zero = isZero
+		length += len(block)
+	}
+	return length, zero
+}

@@ -1,0 +1,70 @@
+package install
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+)
+
+const (
+	mebibyte = 1 << 20
+	// firstBootMagic starts the first-boot area.
+	firstBootMagic = "IRONHERD-BOOT-1\n"
+	// firstBootHeader is the size of magic, length and checksum.
+	firstBootHeader = len(firstBootMagic) + 4 + sha256.Size
+	// maxFirstBoot is the largest payload, in bytes.
+	maxFirstBoot = 128 << 10
+)
+
+// FirstBootOffset returns where the first-boot area of a disk of that size begins: at the last whole MiB that leaves the area
+// and one MiB behind it. It is negative for a disk below 2 MiB.
+func FirstBootOffset(size int64) int64 {
+	if size < 2*mebibyte {
+		return -1
+	}
+	return (size - 2*mebibyte) / mebibyte * mebibyte
+}
+
+// EncodeFirstBoot returns the used beginning of a first-boot area.
+func EncodeFirstBoot(first *agentv1.FirstBoot) ([]byte, error) {
+	payload, err := proto.Marshal(first)
+	if err != nil {
+		return nil, fmt.Errorf("encode the first-boot data: %w", err)
+	}
+	if len(payload) > maxFirstBoot {
+		return nil, fmt.Errorf("the first-boot data takes %d bytes, and at most %d fit", len(payload), maxFirstBoot)
+	}
+	area := make([]byte, 0, firstBootHeader+len(payload))
+	area = append(area, firstBootMagic...)
+	area = binary.BigEndian.AppendUint32(area, uint32(len(payload)))
+	sum := sha256.Sum256(payload)
+	area = append(area, sum[:]...)
+	return append(area, payload...), nil
+}
+
+// DecodeFirstBoot reads what EncodeFirstBoot has written, from the beginning of an area.
+func DecodeFirstBoot(area []byte) (*agentv1.FirstBoot, error) {
+	if len(area) < firstBootHeader || !bytes.HasPrefix(area, []byte(firstBootMagic)) {
+		return nil, errors.New("there is no first-boot area")
+	}
+	rest := area[len(firstBootMagic):]
+	length := binary.BigEndian.Uint32(rest)
+	if length > maxFirstBoot || int(length) > len(area)-firstBootHeader {
+		return nil, errors.New("the first-boot area is cut short")
+	}
+	payload := area[firstBootHeader : firstBootHeader+int(length)]
+	if sum := sha256.Sum256(payload); !bytes.Equal(sum[:], rest[4:4+sha256.Size]) {
+		return nil, errors.New("the first-boot area is damaged")
+	}
+	first := new(agentv1.FirstBoot)
+	if err := proto.Unmarshal(payload, first); err != nil {
+		return nil, errors.New("the first-boot area holds no first-boot data")
+	}
+	return first, nil
+}

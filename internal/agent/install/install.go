@@ -1,0 +1,230 @@
+package install
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+)
+
+const (
+	// defaultTimeout holds when the request names none.
+	defaultTimeout = 15 * time.Minute
+	// maxFirstBootData is the largest first-boot data, in bytes.
+	maxFirstBootData = 64 << 10
+)
+
+// Options are what an install needs of its machine.
+type Options struct {
+	// Root is put before every path; "/" on a real machine.
+	Root string
+	// Disks of the machine, as the inventory reports them.
+	Disks []*agentv1.BlockDevice
+	// Client fetches the image. Nil: NewClient's.
+	Client *http.Client
+	// Progress is told where the install stands; it must be quick. May be nil.
+	Progress func(phase agentv1.InstallProgress_Phase, done int64)
+}
+
+// NewClient returns an HTTP client for images: patient with bodies, not with silence.
+func NewClient() *http.Client {
+	return &http.Client{Transport: &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           (&net.Dialer{Timeout: 15 * time.Second}).DialContext,
+		TLSHandshakeTimeout:   15 * time.Second,
+		ResponseHeaderTimeout: stallLimit,
+		IdleConnTimeout:       5 * time.Second,
+		MaxIdleConnsPerHost:   1,
+		DisableCompression:    true,
+		ForceAttemptHTTP2:     true,
+		ReadBufferSize:        32 << 10,
+	}}
+}
+
+// heads are the buffers in which the first MiB of images is held back.
+var heads = sync.Pool{New: func() any { return new([mebibyte]byte) }}
+
+// Run installs what the request asks for and returns the report: of success, or of the failure in one sentence. It returns
+// soon after ctx has ended. The caller sees to it that one attempt is started at most once and that installs do not overlap.
+func Run(ctx context.Context, request *agentv1.InstallRequest, options Options) *agentv1.InstallReport {
+	started := time.Now()
+	timeout := time.Duration(request.GetTimeoutMs()) * time.Millisecond
+	if timeout <= 0 {
+		timeout = defaultTimeout
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("the install did not end within %s", timeout))
+	defer cancel()
+	if options.Client == nil {
+		options.Client = NewClient()
+		defer options.Client.CloseIdleConnections()
+	}
+	if options.Progress == nil {
+		options.Progress = func(agentv1.InstallProgress_Phase, int64) {}
+	}
+	report := &agentv1.InstallReport{InstallGeneration: request.GetInstallGeneration(), Attempt: request.GetAttempt()}
+	err := install(ctx, request, options, report)
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	report.Ok = err == nil
+	if err != nil {
+		report.Error = clip(err.Error())
+	}
+	report.DurationMs = time.Since(started).Milliseconds()
+	return report
+}
+
+// clip keeps an error's text to what a report may hold.
+func clip(text string) string {
+	const limit = 1000
+	if len(text) > limit {
+		text = text[:limit]
+	}
+	return strings.ToValidUTF8(text, "?")
+}
+
+// install does the work and fills in the report as it learns.
+func install(ctx context.Context, request *agentv1.InstallRequest, options Options, report *agentv1.InstallReport) error {
+	options.Progress(agentv1.InstallProgress_PHASE_PREPARING, 0)
+	digest, err := parseDigest(request.GetImage().GetDigest())
+	if err != nil {
+		return err
+	}
+	if size := len(request.GetFirstBootData()); size > maxFirstBootData {
+		return fmt.Errorf("the first-boot data has %d bytes, and at most %d are allowed", size, maxFirstBootData)
+	}
+	source, err := newSource(ctx, options.Client, request.GetImage().GetUrl())
+	if err != nil {
+		return err
+	}
+	defer source.Close()
+	target, err := prepare(request, options, report)
+	if err != nil {
+		return err
+	}
+	defer target.close()
+
+	buffer := heads.Get().(*[mebibyte]byte)
+	defer heads.Put(buffer)
+	s := &stream{limit: FirstBootOffset(target.size), disk: target, head: buffer[:0], progress: func(done int64) {
+		options.Progress(agentv1.InstallProgress_PHASE_WRITING, done)
+	}}
+	err = transfer(ctx, request.GetImage(), source, s)
+	report.BytesWritten = s.total
+	if err != nil {
+		return err
+	}
+	options.Progress(agentv1.InstallProgress_PHASE_VERIFYING, s.total)
+	if sum := s.hash.Sum(nil); [len(digest)]byte(sum) != digest {
+		return fmt.Errorf("the image has the digest sha256:%x, not %s", sum, request.GetImage().GetDigest())
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	options.Progress(agentv1.InstallProgress_PHASE_FINISHING, s.total)
+	return finish(request, target, s)
+}
+
+// prepare chooses and opens the disk and wipes what boots it.
+func prepare(request *agentv1.InstallRequest, options Options, report *agentv1.InstallReport) (*disk, error) {
+	inUse := func(string) string { return "" }
+	if filepath.Clean(options.Root) == "/" {
+		inUse = readUsage(options.Root).of
+	}
+	chosen, err := choose(options.Disks, request.GetRootDisk(), max(1, request.GetImage().GetSize()), inUse)
+	if err != nil {
+		return nil, err
+	}
+	report.Disk, report.DiskSerial = devicePath(chosen.GetName()), chosen.GetSerial()
+	target, err := openDisk(options.Root, chosen.GetName(), chosen.GetSizeBytes())
+	if err != nil {
+		return nil, fmt.Errorf("open the disk: %w", err)
+	}
+	for _, offset := range []int64{0, target.size - mebibyte} {
+		if err := target.makeZero(offset, mebibyte); err != nil {
+			target.close()
+			return nil, fmt.Errorf("wipe the disk: %w", err)
+		}
+	}
+	if err := target.sync(); err != nil {
+		target.close()
+		return nil, fmt.Errorf("wipe the disk: %w", err)
+	}
+	return target, nil
+}
+
+// transfer moves the image to the disk, all but its first MiB.
+func transfer(ctx context.Context, image *agentv1.Image, source *source, s *stream) error {
+	want, room := image.GetSize(), s.limit
+	if want > 0 {
+		s.limit = want
+	}
+	raw, release, err := decompress(source, image.GetCompression())
+	defer release()
+	if err == nil {
+		s.raw, s.abort = raw, source.abort
+		err = s.run(ctx)
+	}
+	switch {
+	case errors.Is(err, errTooLarge) && want > 0:
+		return fmt.Errorf("the image is larger than the %d bytes that were announced", want)
+	case errors.Is(err, errTooLarge):
+		return fmt.Errorf("the image does not fit: it would reach into the first-boot area at %d", room)
+	case err != nil:
+		return fmt.Errorf("copy the image: %w", err)
+	case want > 0 && s.total != want:
+		return fmt.Errorf("the image has %d bytes, not the %d that were announced", s.total, want)
+	case s.total == 0:
+		return errors.New("the image is empty")
+	}
+	return nil
+}
+
+// finish writes the first-boot area, and then what makes the disk boot. It does not stop half-way when the time is up.
+func finish(request *agentv1.InstallRequest, target *disk, s *stream) error {
+	image := proto.CloneOf(request.GetImage())
+	image.Size = s.total
+	area, err := EncodeFirstBoot(&agentv1.FirstBoot{Token: request.GetBootToken(), Data: request.GetFirstBootData(), Image: image})
+	if err != nil {
+		return err
+	}
+	offset := FirstBootOffset(target.size)
+	if err := target.makeZero(offset, mebibyte); err != nil {
+		return fmt.Errorf("write the first-boot area: %w", err)
+	}
+	if err := target.write(area, offset); err != nil {
+		return fmt.Errorf("write the first-boot area: %w", err)
+	}
+	if err := target.sync(); err != nil {
+		return fmt.Errorf("sync the disk: %w", err)
+	}
+	w := writer{disk: target}
+	if err := errors.Join(w.write(s.head, 0), w.flush()); err != nil {
+		return fmt.Errorf("write the boot sectors: %w", err)
+	}
+	if err := target.sync(); err != nil {
+		return fmt.Errorf("sync the disk: %w", err)
+	}
+	return nil
+}
+
+// parseDigest reads "sha256:" and 64 hexadecimal digits.
+func parseDigest(text string) (digest [32]byte, err error) {
+	digits, ok := strings.CutPrefix(text, "sha256:")
+	if ok && len(digits) == 2*len(digest) {
+		if _, err := hex.Decode(digest[:], []byte(digits)); err == nil {
+			return digest, nil
+		}
+	}
+	return digest, errors.New(`the image's digest is not "sha256:" and 64 hexadecimal digits`)
+}

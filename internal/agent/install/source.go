@@ -1,0 +1,256 @@
+package install
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	// stallLimit is how long a download may stand still before it is asked for again.
+	stallLimit = 30 * time.Second
+	// maxFutile is how often in a row a download may fail without having brought a byte.
+	maxFutile = 8
+	retryBase = 100 * time.Millisecond
+	retryCap  = 5 * time.Second
+)
+
+var errStalled = errors.New("the download stood still")
+
+// source is an image over HTTP, read from the beginning to the end. A connection that breaks is replaced by one that goes on
+// where it broke. It is not safe for concurrent use, and Read may not be called after Close.
+type source struct {
+	ctx    context.Context //nolint:containedctx // it is the context of one install, which io.Reader cannot carry
+	stop   context.CancelCauseFunc
+	client *http.Client
+	url    string
+	// place is the URL without what may be secret in it (user, query).
+	place string
+
+	body io.ReadCloser
+	// cancel ends the request under way; stall does so when no byte has come for a while.
+	cancel context.CancelCauseFunc
+	stall  *time.Timer
+	// offset counts the bytes that were read; length is their number, or -1 while unknown.
+	offset, length int64
+	validator      string
+	futile         int
+	last           error
+}
+
+// newSource makes the source of an image; the first Read makes the first request.
+func newSource(ctx context.Context, client *http.Client, address string) (*source, error) {
+	parsed, err := url.Parse(address)
+	if err != nil || parsed.Host == "" || (parsed.Scheme != "http" && parsed.Scheme != "https") {
+		return nil, errors.New("the image has no http:// or https:// URL")
+	}
+	place := url.URL{Scheme: parsed.Scheme, Host: parsed.Host, Path: parsed.Path}
+	ctx, stop := context.WithCancelCause(ctx)
+	return &source{ctx: ctx, stop: stop, client: client, url: address, place: place.String(), length: -1}, nil
+}
+
+// Read implements io.Reader. Its errors are final.
+func (s *source) Read(p []byte) (int, error) {
+	for {
+		if s.body == nil {
+			if err := s.connect(); err != nil {
+				return 0, err
+			}
+			if s.body == nil {
+				continue
+			}
+		}
+		s.stall.Reset(stallLimit)
+		n, err := s.body.Read(p)
+		s.stall.Stop()
+		s.offset += int64(n)
+		if n > 0 {
+			s.futile = 0
+		}
+		switch {
+		case err == nil:
+			return n, nil
+		case errors.Is(err, io.EOF) && (s.length < 0 || s.offset == s.length):
+			return n, io.EOF
+		}
+		s.disconnect(err)
+		if n > 0 {
+			return n, nil
+		}
+	}
+}
+
+// abort makes a Read that is under way, and every later one, return soon. Unlike the others it may be called from anywhere.
+func (s *source) abort() { s.stop(context.Canceled) }
+
+// Close ends the request under way.
+func (s *source) Close() {
+	if s.body != nil {
+		s.disconnect(nil)
+	}
+	s.stop(nil)
+}
+
+func (s *source) disconnect(cause error) {
+	if errors.Is(cause, io.EOF) {
+		cause = io.ErrUnexpectedEOF
+	}
+	s.last = cause
+	s.stall.Stop()
+	s.cancel(nil)
+	_ = s.body.Close()
+	s.body = nil
+}
+
+// connect makes one request for the rest of the image. It returns an error only when there is no point in going on; when it
+// left no body, the next call tries again.
+func (s *source) connect() error {
+	if err := s.pause(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(s.ctx)
+	stall := time.AfterFunc(stallLimit, func() { cancel(errStalled) })
+	response, err := s.request(ctx)
+	if err == nil {
+		err = s.accept(response)
+		if err != nil {
+			_ = response.Body.Close()
+		}
+	}
+	if err != nil {
+		stall.Stop()
+		if cause := context.Cause(ctx); errors.Is(cause, errStalled) {
+			err = cause
+		}
+		cancel(nil)
+		if permanent, ok := errors.AsType[*permanentError](err); ok {
+			return permanent
+		}
+		s.last = err
+		return nil
+	}
+	s.body, s.cancel, s.stall = response.Body, cancel, stall
+	return nil
+}
+
+// pause waits before a request that follows a failed one, and gives up when too many in a row brought nothing.
+func (s *source) pause() error {
+	if s.ctx.Err() != nil {
+		return context.Cause(s.ctx)
+	}
+	if s.last == nil {
+		return nil
+	}
+	if s.futile++; s.futile > maxFutile {
+		return fmt.Errorf("download %s: %d tries in a row brought nothing: %w", s.place, maxFutile, s.last)
+	}
+	limit := min(retryCap, retryBase<<min(s.futile, 10))
+	timer := time.NewTimer(rand.N(limit))
+	defer timer.Stop()
+	select {
+	case <-s.ctx.Done():
+		return context.Cause(s.ctx)
+	case <-timer.C:
+		return nil
+	}
+}
+
+func (s *source) request(ctx context.Context) (*http.Response, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url, nil)
+	if err != nil {
+		return nil, &permanentError{"the image's URL makes no sense"}
+	}
+	request.Header.Set("Accept-Encoding", "identity")
+	if s.offset > 0 {
+		request.Header.Set("Range", fmt.Sprintf("bytes=%d-", s.offset))
+		if s.validator != "" {
+			request.Header.Set("If-Range", s.validator)
+		}
+	}
+	response, err := s.client.Do(request)
+	if wrapped, ok := errors.AsType[*url.Error](err); ok {
+		err = wrapped.Err // without the URL, which may hold a secret
+	}
+	return response, err
+}
+
+// accept checks that a response goes on at the offset.
+func (s *source) accept(response *http.Response) error {
+	switch code := response.StatusCode; {
+	case code == http.StatusOK:
+		return s.acceptWhole(response)
+	case code == http.StatusPartialContent && s.offset > 0:
+		first, total := parseContentRange(response.Header.Get("Content-Range"))
+		if first != s.offset || (s.length >= 0 && total >= 0 && total != s.length) {
+			return &permanentError{"download " + s.place + ": the server sent another part than was asked for"}
+		}
+		if s.length < 0 {
+			s.length = total
+		}
+		return nil
+	case code == http.StatusRequestTimeout, code == http.StatusTooManyRequests, code >= 500:
+		return fmt.Errorf("the server says %q", response.Status)
+	default:
+		return &permanentError{fmt.Sprintf("download %s: the server says %q", s.place, response.Status)}
+	}
+}
+
+// acceptWhole takes a response that starts at the beginning: the first one, or that of a server that knows no ranges, whose
+// bytes up to the offset are dropped.
+func (s *source) acceptWhole(response *http.Response) error {
+	validator := validatorOf(response.Header)
+	if s.offset == 0 {
+		s.validator, s.length = validator, response.ContentLength
+		return nil
+	}
+	if validator != s.validator || response.ContentLength != s.length {
+		return &permanentError{"download " + s.place + ": the image changed while it was being downloaded"}
+	}
+	_, err := io.CopyN(io.Discard, response.Body, s.offset)
+	return err
+}
+
+// validatorOf returns what identifies a representation for If-Range: a strong entity tag, else the modification date.
+func validatorOf(header http.Header) string {
+	if tag := header.Get("ETag"); tag != "" && !strings.HasPrefix(tag, "W/") {
+		return tag
+	}
+	return header.Get("Last-Modified")
+}
+
+// parseContentRange reads "bytes FIRST-LAST/TOTAL"; -1 stands for what is not there.
+func parseContentRange(value string) (first, total int64) {
+	rest, ok := strings.CutPrefix(value, "bytes ")
+	if !ok {
+		return -1, -1
+	}
+	span, size, ok := strings.Cut(rest, "/")
+	if !ok {
+		return -1, -1
+	}
+	start, _, ok := strings.Cut(span, "-")
+	if !ok {
+		return -1, -1
+	}
+	return parseSize(start), parseSize(size)
+}
+
+func parseSize(s string) int64 {
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n < 0 {
+		return -1
+	}
+	return n
+}
+
+// permanentError is a failure that a repetition would meet again.
+type permanentError struct{ message string }
+
+func (e *permanentError) Error() string { return e.message }

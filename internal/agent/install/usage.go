@@ -1,0 +1,89 @@
+package install
+
+import (
+	"bufio"
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// usage finds out what the running system uses of its disks.
+type usage struct {
+	root string
+	// mounted maps device numbers (major:minor) to mount points; swaps holds the device paths of active swap.
+	mounted map[string]string
+	swaps   map[string]bool
+}
+
+// readUsage looks at mounts and swap of the system below root. What cannot be read is taken as unused here: the kernel itself
+// refuses the exclusive open of a disk that is in use, this only says it in better words and before anything is touched.
+func readUsage(root string) usage {
+	u := usage{root: root}
+	mounts, _ := os.ReadFile(filepath.Join(root, "proc/self/mountinfo"))
+	u.mounted = parseMounts(mounts)
+	swaps, _ := os.ReadFile(filepath.Join(root, "proc/swaps"))
+	u.swaps = parseSwaps(swaps)
+	return u
+}
+
+// of says how the disk or one of its partitions is used, or "".
+func (u usage) of(disk string) string {
+	dir := filepath.Join(u.root, "sys/class/block", disk)
+	if reason := u.device(dir, disk); reason != "" {
+		return reason
+	}
+	entries, _ := os.ReadDir(dir)
+	for _, entry := range entries {
+		partition := filepath.Join(dir, entry.Name())
+		if _, err := os.Stat(filepath.Join(partition, "partition")); err != nil {
+			continue
+		}
+		if reason := u.device(partition, entry.Name()); reason != "" {
+			return reason
+		}
+	}
+	return ""
+}
+
+func (u usage) device(dir, name string) string {
+	number, _ := os.ReadFile(filepath.Join(dir, "dev"))
+	if point, ok := u.mounted[string(bytes.TrimSpace(number))]; ok {
+		return "is mounted at " + point
+	}
+	if u.swaps[name] {
+		return "is used as swap"
+	}
+	if holders, _ := os.ReadDir(filepath.Join(dir, "holders")); len(holders) > 0 {
+		return "is held by " + holders[0].Name()
+	}
+	return ""
+}
+
+// parseMounts reads mountinfo (proc(5)): the third field is the device number, the fifth the mount point.
+func parseMounts(data []byte) map[string]string {
+	mounted := make(map[string]string)
+	lines := bufio.NewScanner(bytes.NewReader(data))
+	for lines.Scan() {
+		fields := strings.Fields(lines.Text())
+		if len(fields) < 5 {
+			continue
+		}
+		if _, ok := mounted[fields[2]]; !ok {
+			mounted[fields[2]] = fields[4]
+		}
+	}
+	return mounted
+}
+
+// parseSwaps reads /proc/swaps: a header, then one line for each area with its path first.
+func parseSwaps(data []byte) map[string]bool {
+	swaps := make(map[string]bool)
+	lines := bufio.NewScanner(bytes.NewReader(data))
+	for first := true; lines.Scan(); first = false {
+		if fields := strings.Fields(lines.Text()); !first && len(fields) > 1 && strings.HasPrefix(fields[0], "/dev/") {
+			swaps[filepath.Base(fields[0])] = true
+		}
+	}
+	return swaps
+}
