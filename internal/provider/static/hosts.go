@@ -132,16 +132,21 @@ func hostFields(node *yaml.Node) (map[string]string, error) {
 	}
 	fields := make(map[string]string)
 	var fault error
+	found := func(format string, args ...any) {
+		if fault == nil {
+			fault = fmt.Errorf(format, args...)
+		}
+	}
 	for i := 0; i+1 < len(node.Content); i += 2 {
 		key, value := node.Content[i], node.Content[i+1]
 		_, twice := fields[key.Value]
 		switch {
 		case key.Value != "id" && key.Value != "address" && key.Value != "location" && key.Value != "host_key":
-			fault = errors.Join(fault, fmt.Errorf("line %d: %.40q is not known here: use id, address, location and host_key", key.Line, key.Value))
+			found("line %d: %.40q is not known here: use id, address, location and host_key", key.Line, key.Value)
 		case twice:
-			fault = errors.Join(fault, fmt.Errorf("line %d: %s is given twice", key.Line, key.Value))
+			found("line %d: %s is given twice", key.Line, key.Value)
 		case value.Kind != yaml.ScalarNode:
-			fault = errors.Join(fault, fmt.Errorf("line %d: %s must be a text", key.Line, key.Value))
+			found("line %d: %s must be a text", key.Line, key.Value)
 		case value.Tag == "!!null":
 			fields[key.Value] = ""
 		default:
@@ -164,7 +169,7 @@ func parseAddress(text string) (netip.Addr, error) {
 }
 
 // parseHostKey checks that a text has the form of a public key: its kind, and the same kind again in the encoded key (RFC 4253, 6.6).
-// It is returned without options and comment.
+// It is returned without comment.
 func parseHostKey(text string) (string, error) {
 	fields := strings.Fields(text)
 	if len(fields) >= 2 {

@@ -1,0 +1,28 @@
+package provider
+
+import (
+	"time"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// Provided returns what the entry says as a fact, seen at now. previous is the fact that it takes the place of; nil: none.
+func (e Entry) Provided(previous *fleet.Provided, now time.Time) fleet.Provided {
+	fact := fleet.Provided{
+		At: now, CreatedAt: now, Status: e.Status, Detail: e.Detail, Hostname: e.Hostname, Address: e.Address,
+		Location: e.Location, Capacity: e.Capacity, HostKeys: e.HostKeys,
+	}
+	if previous != nil {
+		fact.CreatedAt, fact.ActiveAt = previous.CreatedAt, previous.ActiveAt
+		if len(fact.HostKeys) == 0 { // a list may say less than a direct question does
+			fact.HostKeys = previous.HostKeys
+		}
+	}
+	if fact.ActiveAt == nil && e.Status == fleet.ProviderStatusActive {
+		fact.ActiveAt = &now
+	}
+	return fact
+}
+
+// SuddenLoss says whether so many of the known machines are missing from a list that the list is to be doubted, not the machines.
+func SuddenLoss(known, missing int) bool { return missing >= 3 && 2*missing > known }

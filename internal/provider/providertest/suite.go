@@ -1,0 +1,464 @@
+// Package providertest is the suite that every kind of provider passes: what package provider promises, as tests.
+//
+// A kind brings a Harness: a provider on a world of its own, and the levers that the world has. A lever that a kind cannot have is
+// nil, and what needs it is skipped. The suite never looks at how a provider works.
+package providertest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider"
+)
+
+// Harness is one provider on one fresh world.
+type Harness struct {
+	Provider provider.Provider
+	// Free are at least four pieces of capacity that nobody uses.
+	Free []fleet.CapacityID
+	// Absent is the ID of a machine that could exist and does not.
+	Absent fleet.ProviderID
+	// AbsentCapacity is the ID of capacity that could exist and does not.
+	AbsentCapacity fleet.CapacityID
+	// NotAnID is an ID that this kind of provider could never have given; empty where there is none.
+	NotAnID fleet.ProviderID
+
+	// Machines counts the machines that exist, by looking beneath the provider's interface. Nil where nothing is ever created.
+	Machines func() int
+	// LoseCreateReply makes the next create succeed and its reply get lost.
+	LoseCreateReply func()
+	// Occupy puts somebody else's machine on a piece of capacity.
+	Occupy func(fleet.CapacityID)
+	// Shuffle makes the provider give lists in another order each time.
+	Shuffle func()
+	// Remove makes a machine vanish.
+	Remove func(fleet.ProviderID)
+	// Break makes every further call fail in a way that is of the given kind.
+	Break map[fleet.Kind]func()
+	// Stall makes every further call hang until its caller gives up.
+	Stall func()
+}
+
+// Run runs the suite. Open is called once for each test.
+func Run(t *testing.T, open func(t *testing.T) Harness) {
+	t.Helper()
+	for name, test := range map[string]func(*testing.T, Harness){
+		"list":               testList,
+		"list order":         testListOrder,
+		"get":                testGet,
+		"get not found":      testNotFound,
+		"create":             testCreate,
+		"create again":       testCreateAgain,
+		"before call":        testBeforeCall,
+		"reply lost":         testReplyLost,
+		"race lost":          testRaceLost,
+		"create refused":     testCreateRefused,
+		"find by token":      testFindByToken,
+		"cancelled":          testCancelled,
+		"stalled":            testStalled,
+		"concurrent":         testConcurrent,
+		"errors":             testErrors,
+		"reboot and release": testCapabilities,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			harness := open(t)
+			if len(harness.Free) < 4 {
+				t.Fatalf("the harness has %d pieces of free capacity, and four are needed", len(harness.Free))
+			}
+			test(t, harness)
+		})
+	}
+}
+
+func request(capacity fleet.CapacityID) provider.CreateRequest {
+	return provider.CreateRequest{Capacity: capacity, Token: fleet.NewToken(), Machine: fleet.NewMachineID()}
+}
+
+func create(t *testing.T, h Harness, request provider.CreateRequest) provider.Entry {
+	t.Helper()
+	entry, err := h.Provider.Create(t.Context(), request)
+	if err != nil {
+		t.Fatalf("create: %v (%s)", err, fleet.KindOf(err))
+	}
+	checkMachine(t, entry, request)
+	return entry
+}
+
+// checkMachine checks a machine that was made by a request.
+func checkMachine(t *testing.T, entry provider.Entry, request provider.CreateRequest) {
+	t.Helper()
+	if entry.ID == "" || entry.Capacity != request.Capacity || entry.Invalid != "" {
+		t.Errorf("the machine on %s is given as %+v", request.Capacity, entry)
+	}
+	if entry.Availability == fleet.AvailabilityKnownUsed && !slices.Contains(entry.Tokens, request.Token) {
+		t.Errorf("the machine does not show its token: %v", entry.Tokens)
+	}
+}
+
+// refused checks a failure: its kind, and that no value came with it.
+func refused(t *testing.T, what string, entry provider.Entry, err error, kinds ...fleet.Kind) {
+	t.Helper()
+	if err == nil || !slices.Contains(kinds, fleet.KindOf(err)) {
+		t.Errorf("%s gives %v (%s), want one of %v", what, err, fleet.KindOf(err), kinds)
+	}
+	if !empty(entry) {
+		t.Errorf("%s gives a value besides its error: %+v", what, entry)
+	}
+}
+
+func empty(entry provider.Entry) bool {
+	return entry.ID == "" && entry.Capacity == "" && entry.Availability == "" && entry.Status == "" && !entry.Address.IsValid() &&
+		entry.Hostname == "" && len(entry.Tokens) == 0
+}
+
+func list(t *testing.T, h Harness) []provider.Entry {
+	t.Helper()
+	entries, err := h.Provider.List(t.Context())
+	if err != nil {
+		t.Fatalf("list: %v", err)
+	}
+	return entries
+}
+
+// checkList checks that a list is in order and has nothing twice.
+func checkList(t *testing.T, entries []provider.Entry) {
+	t.Helper()
+	if !slices.IsSortedFunc(entries, provider.CompareEntries) {
+		t.Error("the list is not in the order of the IDs")
+	}
+	ids, capacities := map[fleet.ProviderID]bool{}, map[fleet.CapacityID]bool{}
+	for _, entry := range entries {
+		if entry.ID != "" && ids[entry.ID] || entry.Capacity != "" && capacities[entry.Capacity] {
+			t.Errorf("the list has %s (on %s) twice", entry.ID, entry.Capacity)
+		}
+		ids[entry.ID], capacities[entry.Capacity] = true, true
+		if entry.Availability == fleet.AvailabilityKnownUnused && entry.ID != "" {
+			t.Errorf("%s is listed as unused", entry.ID)
+		}
+	}
+}
+
+func testList(t *testing.T, h Harness) {
+	made := request(h.Free[1])
+	machine := create(t, h, made)
+	entries := list(t, h)
+	checkList(t, entries)
+	for _, capacity := range h.Free {
+		at := slices.IndexFunc(entries, func(e provider.Entry) bool { return e.Capacity == capacity })
+		if at < 0 {
+			t.Fatalf("capacity %s is not listed", capacity)
+		}
+		entry := entries[at]
+		switch {
+		case capacity == made.Capacity && entry.ID != machine.ID:
+			t.Errorf("the machine %s on %s is listed as %+v", machine.ID, capacity, entry)
+		case capacity != made.Capacity && entry.Availability == fleet.AvailabilityKnownUsed:
+			t.Errorf("free capacity %s is listed as used", capacity)
+		case entry.Invalid != "":
+			t.Errorf("capacity %s is listed as invalid: %s", capacity, entry.Invalid)
+		}
+	}
+}
+
+func testListOrder(t *testing.T, h Harness) {
+	for _, capacity := range h.Free[:3] {
+		create(t, h, request(capacity))
+	}
+	first := list(t, h)
+	if h.Shuffle != nil {
+		h.Shuffle()
+	}
+	for range 5 {
+		again := list(t, h)
+		checkList(t, again)
+		if !slices.EqualFunc(first, again, func(a, b provider.Entry) bool { return a.ID == b.ID && a.Capacity == b.Capacity }) {
+			t.Fatalf("two lists of the same world differ: %d and %d entries", len(first), len(again))
+		}
+	}
+}
+
+func testGet(t *testing.T, h Harness) {
+	made := request(h.Free[0])
+	machine := create(t, h, made)
+	entry, err := h.Provider.Get(t.Context(), machine.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkMachine(t, entry, made)
+	if entry.ID != machine.ID {
+		t.Errorf("asked for %s, got %s", machine.ID, entry.ID)
+	}
+}
+
+func testNotFound(t *testing.T, h Harness) {
+	entry, err := h.Provider.Get(t.Context(), h.Absent)
+	refused(t, "get of an absent machine", entry, err, fleet.KindNotFound)
+	if h.NotAnID != "" {
+		entry, err = h.Provider.Get(t.Context(), h.NotAnID)
+		refused(t, "get of what is no ID", entry, err, fleet.KindInvalid)
+	}
+	if h.Remove == nil {
+		return
+	}
+	machine := create(t, h, request(h.Free[0]))
+	h.Remove(machine.ID)
+	entry, err = h.Provider.Get(t.Context(), machine.ID)
+	refused(t, "get of a machine that vanished", entry, err, fleet.KindNotFound)
+	if slices.ContainsFunc(list(t, h), func(e provider.Entry) bool { return e.ID == machine.ID }) {
+		t.Error("a machine that vanished is still listed")
+	}
+}
+
+func testCreate(t *testing.T, h Harness) {
+	before := 0
+	if h.Machines != nil {
+		before = h.Machines()
+	}
+	create(t, h, request(h.Free[0]))
+	if h.Machines != nil && h.Machines() != before+1 {
+		t.Errorf("one create made %d machines", h.Machines()-before)
+	}
+}
+
+func testCreateAgain(t *testing.T, h Harness) {
+	again := request(h.Free[0])
+	first := create(t, h, again)
+	count := 0
+	if h.Machines != nil {
+		count = h.Machines()
+	}
+	again.BeforeCall = func(context.Context) error {
+		t.Error("a call is made for a machine that exists already")
+		return nil
+	}
+	if second := create(t, h, again); second.ID != first.ID {
+		t.Errorf("the same token gave %s and then %s", first.ID, second.ID)
+	}
+	if h.Machines != nil && h.Machines() != count {
+		t.Error("a second machine was made for the same token")
+	}
+}
+
+func testBeforeCall(t *testing.T, h Harness) {
+	if h.Machines == nil {
+		t.Skip("nothing is ever created here")
+	}
+	before := h.Machines()
+	stop := errors.New("not now")
+	made := request(h.Free[0])
+	made.BeforeCall = func(context.Context) error { return stop }
+	entry, err := h.Provider.Create(t.Context(), made)
+	if !errors.Is(err, stop) || !empty(entry) || h.Machines() != before {
+		t.Errorf("BeforeCall refuses: %+v, %v, %d machines more", entry, err, h.Machines()-before)
+	}
+	calls := 0
+	made.BeforeCall = func(context.Context) error {
+		calls++
+		if h.Machines() != before {
+			t.Error("BeforeCall comes after the call")
+		}
+		return nil
+	}
+	create(t, h, made)
+	if calls != 1 {
+		t.Errorf("BeforeCall was called %d times for one create", calls)
+	}
+}
+
+func testReplyLost(t *testing.T, h Harness) {
+	if h.LoseCreateReply == nil {
+		t.Skip("no reply can be lost here")
+	}
+	before := h.Machines()
+	made := request(h.Free[0])
+	h.LoseCreateReply()
+	entry, err := h.Provider.Create(t.Context(), made)
+	if err == nil || !empty(entry) {
+		t.Fatalf("a create whose reply is lost gives %+v, %v", entry, err)
+	}
+	if !provider.MayHaveCreated(err) {
+		t.Errorf("a create whose reply is lost is taken for one that did nothing: %v (%s)", err, fleet.KindOf(err))
+	}
+	if got := h.Machines(); got != before+1 {
+		t.Fatalf("one create made %d machines", got-before)
+	}
+	found, err := h.Provider.FindByToken(t.Context(), made.Capacity, made.Token)
+	if err != nil {
+		t.Fatalf("the machine is not found by its token: %v", err)
+	}
+	checkMachine(t, found, made)
+	if again := create(t, h, made); again.ID != found.ID {
+		t.Errorf("the token has %s and %s", found.ID, again.ID)
+	}
+	if got := h.Machines(); got != before+1 {
+		t.Errorf("the same token made %d machines", got-before)
+	}
+}
+
+func testRaceLost(t *testing.T, h Harness) {
+	if h.Occupy == nil {
+		t.Skip("nobody else can come first here")
+	}
+	h.Occupy(h.Free[2])
+	before := h.Machines()
+	entry, err := h.Provider.Create(t.Context(), request(h.Free[2]))
+	refused(t, "create on occupied capacity", entry, err, fleet.KindRaceLost)
+	if provider.MayHaveCreated(err) || h.Machines() != before {
+		t.Errorf("a lost race leaves a doubt, or a machine: %v, %d more", err, h.Machines()-before)
+	}
+
+	other := request(h.Free[3])
+	other.BeforeCall = func(context.Context) error { h.Occupy(h.Free[3]); return nil } // in the last moment
+	entry, err = h.Provider.Create(t.Context(), other)
+	refused(t, "create on capacity that was taken in the last moment", entry, err, fleet.KindRaceLost, fleet.KindConflict)
+	if provider.MayHaveCreated(err) {
+		t.Errorf("a lost race leaves a doubt: %v", err)
+	}
+}
+
+func testCreateRefused(t *testing.T, h Harness) {
+	absent := request(h.AbsentCapacity)
+	entry, err := h.Provider.Create(t.Context(), absent)
+	refused(t, "create on capacity that does not exist", entry, err, fleet.KindNotFound, fleet.KindForbidden, fleet.KindInvalid)
+	if provider.MayHaveCreated(err) {
+		t.Errorf("a refused create leaves a doubt: %v", err)
+	}
+	for what, wrong := range map[string]provider.CreateRequest{
+		"no capacity": {Token: fleet.NewToken(), Machine: fleet.NewMachineID()},
+		"no token":    {Capacity: h.Free[0], Machine: fleet.NewMachineID()},
+	} {
+		entry, err := h.Provider.Create(t.Context(), wrong)
+		refused(t, "create with "+what, entry, err, fleet.KindInvalid)
+	}
+}
+
+func testFindByToken(t *testing.T, h Harness) {
+	made := request(h.Free[0])
+	machine := create(t, h, made)
+	found, err := h.Provider.FindByToken(t.Context(), made.Capacity, made.Token)
+	if err != nil || found.ID != machine.ID {
+		t.Errorf("the token of %s finds %s: %v", machine.ID, found.ID, err)
+	}
+	checkMachine(t, found, made)
+	if found.Availability == fleet.AvailabilityKnownUsed {
+		// The machine is where it is, whatever capacity is named.
+		if found, err := h.Provider.FindByToken(t.Context(), h.Free[1], made.Token); err != nil || found.ID != machine.ID {
+			t.Errorf("the token of %s, asked for at another capacity, finds %s: %v", machine.ID, found.ID, err)
+		}
+		entry, err := h.Provider.FindByToken(t.Context(), made.Capacity, fleet.NewToken())
+		refused(t, "find by a token that nothing carries", entry, err, fleet.KindNotFound)
+	}
+	entry, err := h.Provider.FindByToken(t.Context(), h.AbsentCapacity, fleet.NewToken())
+	refused(t, "find at capacity that does not exist", entry, err, fleet.KindNotFound, fleet.KindForbidden)
+}
+
+// everyCall calls each method once.
+func everyCall(ctx context.Context, h Harness) map[string]error {
+	failures := make(map[string]error)
+	entries, err := h.Provider.List(ctx)
+	if failures["list"] = err; err != nil && entries != nil {
+		failures["list"] = errors.Join(err, errors.New("and a list came with it"))
+	}
+	_, failures["get"] = h.Provider.Get(ctx, h.Absent)
+	_, failures["find"] = h.Provider.FindByToken(ctx, h.Free[0], fleet.NewToken())
+	_, failures["create"] = h.Provider.Create(ctx, request(h.Free[0]))
+	return failures
+}
+
+func testCancelled(t *testing.T, h Harness) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cause := errors.New("people said so")
+	cancel(cause)
+	start := time.Now()
+	for call, err := range everyCall(ctx, h) {
+		if !errors.Is(err, context.Canceled) && !errors.Is(err, cause) {
+			t.Errorf("%s with a cancelled context gives %v", call, err)
+		}
+	}
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("calls with a cancelled context took %s", took)
+	}
+}
+
+func testStalled(t *testing.T, h Harness) {
+	if h.Stall == nil {
+		t.Skip("nothing can hang here")
+	}
+	h.Stall()
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	start := time.Now()
+	for call, err := range everyCall(ctx, h) {
+		if fleet.KindOf(err) != fleet.KindTimeout {
+			t.Errorf("%s at a provider that hangs gives %v (%s)", call, err, fleet.KindOf(err))
+		}
+	}
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("the calls took %s, with a deadline of 200 ms", took)
+	}
+}
+
+func testConcurrent(t *testing.T, h Harness) {
+	var callers sync.WaitGroup
+	made := make([]fleet.ProviderID, 4)
+	for i, capacity := range h.Free[:4] {
+		wanted := request(capacity)
+		callers.Go(func() {
+			entry, err := h.Provider.Create(t.Context(), wanted)
+			if err != nil {
+				t.Errorf("create beside others: %v", err)
+				return
+			}
+			made[i] = entry.ID
+		})
+		callers.Go(func() {
+			entries, err := h.Provider.List(t.Context())
+			if err != nil {
+				t.Errorf("list beside creates: %v", err)
+			}
+			checkList(t, entries)
+		})
+	}
+	callers.Wait()
+	entries := list(t, h)
+	for _, id := range made {
+		if !slices.ContainsFunc(entries, func(e provider.Entry) bool { return e.ID == id }) {
+			t.Errorf("%q is not listed after it was created", id)
+		}
+	}
+}
+
+func testErrors(t *testing.T, h Harness) {
+	if len(h.Break) == 0 {
+		t.Skip("nothing can break here")
+	}
+	for kind, breakIt := range h.Break {
+		breakIt()
+		for call, err := range everyCall(t.Context(), h) {
+			if fleet.KindOf(err) != kind {
+				t.Errorf("%s gives %v (%s), want %s", call, err, fleet.KindOf(err), kind)
+			}
+		}
+	}
+}
+
+func testCapabilities(t *testing.T, h Harness) {
+	if rebooter, can := h.Provider.(provider.Rebooter); can {
+		if err := rebooter.Reboot(t.Context(), h.Absent); fleet.KindOf(err) != fleet.KindNotFound {
+			t.Errorf("reboot of an absent machine gives %v", err)
+		}
+	}
+	if releaser, can := h.Provider.(provider.Releaser); can {
+		for _, what := range []string{"an absent machine", "the same again"} {
+			if err := releaser.Release(t.Context(), h.Absent); err != nil {
+				t.Errorf("release of %s gives %v", what, err)
+			}
+		}
+	}
+}

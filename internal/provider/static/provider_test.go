@@ -1,0 +1,273 @@
+package static
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider"
+	"github.com/ironherd/ironherd/internal/provider/providertest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const hostKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBSbaqp5NGX0RWLDfBUMYvpV9WQnYj1tXnN1jx4vqJwe"
+
+const fiveHosts = `# our rack
+hosts:
+  - {id: e, address: 192.0.2.5}
+  - id: b
+    address: 192.0.2.2
+    location: rack 1
+    host_key: ` + hostKey + ` root@b
+  - {id: a, address: "2001:db8::1"}
+  - {id: d, address: 192.0.2.4}
+  - {id: "7", address: 192.0.2.7}
+`
+
+func writeList(t *testing.T, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "hosts.yaml")
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func newProvider(t *testing.T, config Config) *Provider {
+	t.Helper()
+	config.InFlight = 1
+	p, err := New(config, provider.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.CloseIdleConnections)
+	return p
+}
+
+func fromFile(t *testing.T, content string) *Provider {
+	t.Helper()
+	return newProvider(t, Config{Path: writeList(t, content)})
+}
+
+func harness(p *Provider) providertest.Harness {
+	return providertest.Harness{
+		Provider: p, Free: []fleet.CapacityID{"a", "b", "d", "e"}, Absent: "nobody", AbsentCapacity: "nobody",
+	}
+}
+
+func TestConformanceFromAFile(t *testing.T) {
+	t.Parallel()
+	providertest.Run(t, func(t *testing.T) providertest.Harness {
+		path := writeList(t, fiveHosts)
+		h := harness(newProvider(t, Config{Path: path}))
+		h.Break = map[fleet.Kind]func(){fleet.KindTemporary: func() {
+			if err := os.Remove(path); err != nil {
+				t.Error(err)
+			}
+		}}
+		h.Remove = func(id fleet.ProviderID) {
+			lines := strings.SplitAfter(fiveHosts, "\n")
+			kept := ""
+			for _, line := range lines {
+				if !strings.Contains(line, "{id: "+string(id)+",") {
+					kept += line
+				}
+			}
+			if err := os.WriteFile(path, []byte(kept), 0o600); err != nil {
+				t.Error(err)
+			}
+		}
+		return h
+	})
+}
+
+func TestConformanceFromAURL(t *testing.T) {
+	t.Parallel()
+	providertest.Run(t, func(t *testing.T) providertest.Harness {
+		var status atomic.Int64
+		stalled := make(chan struct{})
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch s := status.Load(); s {
+			case 0:
+				fmt.Fprint(w, fiveHosts)
+			case -1:
+				select {
+				case <-r.Context().Done():
+				case <-stalled:
+				}
+			default:
+				w.WriteHeader(int(s))
+			}
+		}))
+		t.Cleanup(server.Close)
+		t.Cleanup(func() { close(stalled) })
+		h := harness(newProvider(t, Config{URL: server.URL + "/hosts.yaml?key=hidden"}))
+		h.Stall = func() { status.Store(-1) }
+		h.Break = map[fleet.Kind]func(){
+			fleet.KindUnauthenticated: func() { status.Store(http.StatusUnauthorized) },
+			fleet.KindForbidden:       func() { status.Store(http.StatusForbidden) },
+			// A list that is not there must not make its hosts gone.
+			fleet.KindInvalid: func() { status.Store(http.StatusNotFound) },
+		}
+		return h
+	})
+}
+
+func TestEntriesSayWhatTheListSays(t *testing.T) {
+	t.Parallel()
+	entries, err := fromFile(t, fiveHosts).List(t.Context())
+	if err != nil || len(entries) != 5 {
+		t.Fatalf("%d entries, %v", len(entries), err)
+	}
+	b := entries[2]
+	if b.ID != "b" || b.Capacity != "b" || b.Address.String() != "192.0.2.2" || b.Location != "rack 1" ||
+		b.Availability != fleet.AvailabilityPossiblyUsed || b.Status != fleet.ProviderStatusActive ||
+		len(b.HostKeys) != 1 || b.HostKeys[0] != hostKey {
+		t.Errorf("%+v", b)
+	}
+}
+
+func TestAFaultOfOneHostConcernsItAlone(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ host, says string }{
+		"no id":              {`{address: 192.0.2.1}`, "id must be"},
+		"id with a slash":    {`{id: a/b, address: 192.0.2.1}`, "id must be"},
+		"no address":         {`{id: x}`, "address must be"},
+		"host name":          {`{id: x, address: node3.example}`, "address must be"},
+		"any address":        {`{id: x, address: 0.0.0.0}`, "cannot be a host's"},
+		"unknown key":        {`{id: x, address: 192.0.2.1, host_kye: k}`, `"host_kye" is not known`},
+		"key twice":          {`{id: x, address: 192.0.2.1, address: 192.0.2.9}`, "given twice"},
+		"list for a text":    {`{id: x, address: [192.0.2.1]}`, "must be a text"},
+		"text for a host":    {`x`, "a host is described by"},
+		"broken host key":    {`{id: x, address: 192.0.2.1, host_key: ssh-ed25519 AAAA}`, "host_key must be"},
+		"private host key":   {`{id: x, address: 192.0.2.1, host_key: "-----BEGIN OPENSSH PRIVATE KEY-----"}`, "host_key must be"},
+		"key of another one": {`{id: x, address: 192.0.2.1, host_key: ` + strings.Replace(hostKey, "ssh-ed25519 ", "ssh-rsa ", 1) + `}`, "host_key must be"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			entries, err := fromFile(t, "hosts:\n  - {id: good, address: 192.0.2.100}\n  - "+test.host+"\n").List(t.Context())
+			if err != nil || len(entries) != 2 {
+				t.Fatalf("%v, %v", entries, err)
+			}
+			for _, entry := range entries {
+				if bad := entry.ID != "good"; bad != (entry.Invalid != "") {
+					t.Errorf("%+v", entry)
+				} else if bad && (!strings.Contains(entry.Invalid, test.says) || !strings.Contains(entry.Invalid, "line 3")) {
+					t.Errorf("it says %q", entry.Invalid)
+				}
+			}
+		})
+	}
+}
+
+func TestDuplicatesAreNamed(t *testing.T) {
+	t.Parallel()
+	p := fromFile(t, "- {id: a, address: 192.0.2.1}\n- {id: b, address: 192.0.2.2}\n- {id: a, address: 192.0.2.3}\n"+
+		"- {id: c, address: 192.0.2.2}\n- {id: d, address: 192.0.2.4}\n")
+	entries, err := p.List(t.Context())
+	if err != nil || len(entries) != 4 {
+		t.Fatalf("%v, %v", entries, err)
+	}
+	for i, says := range []string{`lines 1 and 3: host "a" is listed twice`, `lines 2 and 4: hosts "b" and "c"`, `lines 2 and 4: hosts "b" and "c"`, ""} {
+		if got := entries[i].Invalid; says == "" && got != "" || !strings.Contains(got, says) {
+			t.Errorf("%s: %q", entries[i].ID, got)
+		}
+	}
+	_, err = p.Create(t.Context(), provider.CreateRequest{Capacity: "a", Token: fleet.NewToken(), Machine: fleet.NewMachineID()})
+	if fleet.KindOf(err) != fleet.KindInvalid {
+		t.Errorf("a host that is listed twice can be taken: %v", err)
+	}
+}
+
+func TestAnUnreadableListFailsWithItsLine(t *testing.T) {
+	t.Parallel()
+	for content, says := range map[string]string{
+		"":                             "it is empty",
+		"hosts:\n  - id: [\n":          "line 2",
+		"hosts: 7\n":                   "line 1: hosts must be a list",
+		"# none\nhosts:\n":             "line 2: hosts must be a list",
+		"machines: []\n":               `line 1: "machines" is not known`,
+		"hosts: []\nhosts: []\n":       "line 2: hosts is given twice",
+		"hosts: []\n---\nhosts: []\n":  "more than one document",
+		"\nnothing\n":                  "line 2: a list of hosts is expected",
+		"{}\n":                         "hosts is missing",
+		"hosts: []\n---\n\t- broken\n": "line",
+		"- &a {id: x}\n- *b\n":         "unknown anchor",
+	} {
+		entries, err := fromFile(t, content).List(t.Context())
+		if entries != nil || fleet.KindOf(err) != fleet.KindInvalid || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q gives %v, %v", content, entries, err)
+		}
+	}
+	if entries, err := fromFile(t, "hosts: []\n").List(t.Context()); err != nil || len(entries) != 0 {
+		t.Errorf("a list without hosts gives %v, %v", entries, err)
+	}
+}
+
+func TestJSON(t *testing.T) {
+	t.Parallel()
+	entries, err := fromFile(t, `{"hosts":[{"id":"a","address":"192.0.2.1","host_key":null}]}`).List(t.Context())
+	if err != nil || len(entries) != 1 || entries[0].Invalid != "" || entries[0].ID != "a" {
+		t.Errorf("%+v, %v", entries, err)
+	}
+}
+
+func TestErrorsHideWhatTheURLHides(t *testing.T) {
+	t.Parallel()
+	p := newProvider(t, Config{URL: "http://user:hidden@127.0.0.1:1/hosts?key=hidden"})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, cancelled := p.List(ctx)
+	server := httptest.NewServer(http.NotFoundHandler())
+	defer server.Close()
+	_, missing := newProvider(t, Config{URL: strings.Replace(server.URL, "://", "://user:hidden@", 1) + "/hosts?key=hidden"}).List(t.Context())
+	if err := errors.Join(cancelled, missing); strings.Contains(err.Error(), "hidden") {
+		t.Error(err)
+	}
+}
+
+func TestValidateReportsEveryFault(t *testing.T) {
+	t.Parallel()
+	err := Config{Path: "a", URL: "ftp://x", Spacing: -1}.Validate()
+	for _, says := range []string{"path and url", "url must be", "spacing must", "in_flight must"} {
+		if err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q is missing in: %v", says, err)
+		}
+	}
+	config := DefaultConfig()
+	if err := config.Validate(); err == nil || !strings.Contains(err.Error(), "path or url must be set") {
+		t.Error(err)
+	}
+	config.Path = "hosts.yaml"
+	if err := config.Validate(); err != nil {
+		t.Error(err)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(fiveHosts))
+	f.Add([]byte("- {id: a, address: 192.0.2.1}\n- *x\n"))
+	f.Add([]byte("hosts: [[{}], &a {id: b}, *a, ~]"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		entries, err := parse(data)
+		if err != nil && entries != nil {
+			t.Error("a list came with an error")
+		}
+		for _, entry := range entries {
+			if entry.Invalid == "" && (entry.ID == "" || !entry.Address.IsValid()) {
+				t.Errorf("accepted: %+v", entry)
+			}
+		}
+	})
+}
