@@ -1,0 +1,76 @@
+package agentapi
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/server"
+)
+
+// errRefused is the one answer to whoever is not admitted.
+var errRefused = status.Error(codes.PermissionDenied, "agent not admitted")
+
+var errThrottled = status.Error(codes.ResourceExhausted, "too many calls; call again at the next interval")
+
+// admit returns the caller's agent, or the error to answer with.
+func (s *Server) admit(ctx context.Context, machine string, generation fleet.TakeoverGeneration) (*agent, error) {
+	conn := connectionOf(ctx)
+	if !conn.limiter.Allow() {
+		return nil, errThrottled
+	}
+	id, err := fleet.ParseMachineID(machine)
+	if err != nil {
+		id = nobodyID // an ID that is none goes the same way as one that nobody has
+	}
+	if a := s.roster.fresh(id, conn.key, generation); a != nil {
+		return a, nil
+	}
+	identity, err := s.db.Agent(ctx, id)
+	switch {
+	case fleet.KindOf(err) == fleet.KindNotFound:
+		s.roster.supersede(id, bmdb.AgentIdentity{})
+		return nil, s.refuse(ctx, id, generation)
+	case err != nil:
+		return nil, s.failure(ctx, "read the agent's identity", id, err)
+	}
+	s.roster.supersede(id, identity)
+	if !fits(identity, conn.key, generation) {
+		return nil, s.refuse(ctx, id, generation)
+	}
+	return s.roster.verified(identity), nil
+}
+
+// nobodyID is a well-formed ID that no machine has.
+const nobodyID = fleet.MachineID("00000000-0000-0000-0000-000000000000")
+
+// refuse logs for the operator what the caller is not told.
+func (s *Server) refuse(ctx context.Context, id fleet.MachineID, generation fleet.TakeoverGeneration) error {
+	s.options.Logger.DebugContext(ctx, "refused an agent", slog.String("machine", string(id)),
+		slog.Int64("takeover_generation", int64(generation)))
+	return errRefused
+}
+
+// failure turns an error of the BMDB into the answer to an agent that was admitted. What it is not to blame for is told as
+// unavailable, without details: it will come again.
+func (s *Server) failure(ctx context.Context, doing string, id fleet.MachineID, err error) error {
+	switch code := server.StatusOf(err).GRPC; {
+	case ctx.Err() != nil || errors.Is(err, context.Canceled):
+		return status.FromContextError(context.Cause(ctx)).Err()
+	case code == codes.PermissionDenied:
+		s.roster.supersede(id, bmdb.AgentIdentity{})
+		return errRefused
+	case code == codes.InvalidArgument || code == codes.FailedPrecondition || code == codes.NotFound:
+		s.options.Logger.WarnContext(ctx, "an agent's report is not accepted", slog.String("machine", string(id)),
+			slog.String("doing", doing), slog.Any("err", err))
+		return status.Error(code, err.Error())
+	}
+	s.options.Logger.ErrorContext(ctx, "cannot serve an agent", slog.String("machine", string(id)), slog.String("doing", doing),
+		slog.Any("err", err))
+	return status.Error(codes.Unavailable, "the control plane cannot "+doing+" now")
+}

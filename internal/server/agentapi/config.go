@@ -1,0 +1,91 @@
+package agentapi
+
+import (
+	"errors"
+	"net"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/server"
+)
+
+// Config is how the agent API is served.
+type Config struct {
+	// Listen is the address to listen on, as host:port.
+	Listen string `yaml:"listen"`
+	// Endpoint is where machines reach it, as host:port.
+	Endpoint string `yaml:"endpoint"`
+	// TLS is the certificate that it proves itself with.
+	TLS server.CertificateConfig `yaml:"tls"`
+
+	// HeartbeatsPerSecond bounds what all agents together are asked for: with more agents, each is asked to speak less often.
+	HeartbeatsPerSecond int `yaml:"heartbeats_per_second"`
+	// FlushInterval is how often liveness is written.
+	FlushInterval time.Duration `yaml:"flush_interval"`
+	// Recheck is how long a remembered identity is good for, and how often an agent's installs are looked for without a hint.
+	Recheck time.Duration `yaml:"recheck"`
+	// CallRate bounds the calls of one agent, and of one connection.
+	CallRate fleet.Rate `yaml:"call_rate"`
+	// ReportRate bounds the reports of one agent that must be committed.
+	ReportRate fleet.Rate `yaml:"report_rate"`
+	// MaxMessageBytes bounds one request.
+	MaxMessageBytes int `yaml:"max_message_bytes"`
+	// MaxConnections bounds the open connections; MaxConnectionsPerAddress those from one IP address. Zero: no limit.
+	MaxConnections           int `yaml:"max_connections"`
+	MaxConnectionsPerAddress int `yaml:"max_connections_per_address"`
+	// Drain is how long calls may go on when the server is told to stop.
+	Drain time.Duration `yaml:"drain"`
+}
+
+// DefaultConfig returns the documented defaults. Endpoint must be set.
+func DefaultConfig() Config {
+	return Config{
+		Listen:                   ":8443",
+		HeartbeatsPerSecond:      500,
+		FlushInterval:            time.Second,
+		Recheck:                  time.Minute,
+		CallRate:                 fleet.Rate{Every: 250 * time.Millisecond, Burst: 20},
+		ReportRate:               fleet.Rate{Every: 5 * time.Second, Burst: 10},
+		MaxMessageBytes:          1 << 20,
+		MaxConnections:           50_000,
+		MaxConnectionsPerAddress: 10_000,
+		Drain:                    5 * time.Second,
+	}
+}
+
+// Validate reports every fault at once; each names its key and is of kind Invalid.
+func (c Config) Validate() error {
+	var faults []error
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			faults = append(faults, fleet.Errorf(fleet.KindInvalid, format, args...))
+		}
+	}
+	check(isHostPort(c.Listen, false), "listen must be host:port or :port, not %q", c.Listen)
+	check(c.Endpoint != "", "endpoint must be set: where machines reach the agent API, as host:port")
+	check(c.Endpoint == "" || isHostPort(c.Endpoint, true), "endpoint must be host:port, not %q", c.Endpoint)
+	check(c.HeartbeatsPerSecond > 0, "heartbeats_per_second must be positive, not %d", c.HeartbeatsPerSecond)
+	check(c.FlushInterval > 0, "flush_interval must be positive, not %s", c.FlushInterval)
+	check(c.Recheck > 0, "recheck must be positive, not %s", c.Recheck)
+	check(c.CallRate.Valid(), "call_rate must be a positive duration and a positive number, such as 250ms,20, not %s", c.CallRate)
+	check(c.ReportRate.Valid(), "report_rate must be a positive duration and a positive number, such as 5s,10, not %s", c.ReportRate)
+	check(c.MaxMessageBytes >= 64<<10, "max_message_bytes must be at least 65536, not %d", c.MaxMessageBytes)
+	check(c.MaxConnections >= 0, "max_connections must not be negative, but is %d", c.MaxConnections)
+	check(c.MaxConnectionsPerAddress >= 0, "max_connections_per_address must not be negative, but is %d", c.MaxConnectionsPerAddress)
+	check(c.Drain > 0, "drain must be positive, not %s", c.Drain)
+	return errors.Join(append(faults, c.TLS.Validate())...)
+}
+
+// Hosts returns the names and addresses that the endpoint's certificate must carry.
+func (c Config) Hosts() []string {
+	host, _, err := net.SplitHostPort(c.Endpoint)
+	if err != nil {
+		return nil
+	}
+	return []string{host}
+}
+
+func isHostPort(s string, needHost bool) bool {
+	host, port, err := net.SplitHostPort(s)
+	return err == nil && port != "" && (host != "" || !needHost)
+}

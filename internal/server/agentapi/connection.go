@@ -1,0 +1,71 @@
+package agentapi
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/tls"
+	"crypto/x509"
+	"net"
+
+	"golang.org/x/time/rate"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// connection is what is known of one TLS connection. The handshake has proven that the caller holds the key.
+type connection struct {
+	credentials.TLSInfo
+	key     ed25519.PublicKey // nil when the caller showed no certificate with an Ed25519 key
+	limiter *rate.Limiter
+}
+
+// connectionOf returns the connection that a call came in on.
+func connectionOf(ctx context.Context) *connection {
+	if p, ok := peer.FromContext(ctx); ok {
+		if c, ok := p.AuthInfo.(*connection); ok {
+			return c
+		}
+	}
+	return &connection{limiter: rate.NewLimiter(0, 0)} // not one of ours: nothing is allowed
+}
+
+// handshaker is gRPC's TLS, with a limiter for each connection.
+type handshaker struct {
+	credentials.TransportCredentials
+	rate fleet.Rate
+}
+
+func newHandshaker(config *tls.Config, rate fleet.Rate) handshaker {
+	return handshaker{TransportCredentials: credentials.NewTLS(config), rate: rate}
+}
+
+// ServerHandshake implements credentials.TransportCredentials.
+func (h handshaker) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	conn, info, err := h.TransportCredentials.ServerHandshake(raw)
+	if err != nil {
+		return nil, nil, err
+	}
+	c := &connection{limiter: newLimiter(h.rate)}
+	if tlsInfo, ok := info.(credentials.TLSInfo); ok {
+		c.TLSInfo = tlsInfo
+		c.key = keyOf(tlsInfo.State.PeerCertificates)
+	}
+	return conn, c, nil
+}
+
+// Clone implements credentials.TransportCredentials.
+func (h handshaker) Clone() credentials.TransportCredentials {
+	return handshaker{TransportCredentials: h.TransportCredentials.Clone(), rate: h.rate}
+}
+
+func keyOf(chain []*x509.Certificate) ed25519.PublicKey {
+	if len(chain) == 0 {
+		return nil
+	}
+	key, _ := chain[0].PublicKey.(ed25519.PublicKey)
+	return key
+}
+
+func newLimiter(r fleet.Rate) *rate.Limiter { return rate.NewLimiter(rate.Every(r.Every), r.Burst) }

@@ -1,0 +1,125 @@
+package agentapi
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+const (
+	aliveInterval = 5 * time.Second
+	sweepAtMost   = time.Second      // from one sweep to the next when woken
+	sweepAtLeast  = 30 * time.Second // when not
+	sweepPage     = 1000
+	forgetAfter   = 10 * time.Minute
+)
+
+// flushEvery writes liveness until ctx ends.
+func (s *Server) flushEvery(ctx context.Context) {
+	ticker := time.NewTicker(s.config.FlushInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			s.flush(ctx)
+		}
+	}
+}
+
+// flush writes the liveness that is in memory, in one batch. What fails is kept for the next.
+func (s *Server) flush(ctx context.Context) {
+	taken := s.roster.takeDirty()
+	if len(taken) == 0 {
+		return
+	}
+	start := time.Now()
+	err := s.db.FlushSeen(ctx, s.roster.seen(taken))
+	s.observer.AgentFlush(len(taken), time.Since(start), err)
+	if err != nil {
+		s.roster.putBack(taken)
+		s.options.Logger.Warn("cannot write the liveness of agents; it is kept", slog.Int("agents", len(taken)), slog.Any("err", err))
+	}
+}
+
+// aliveEvery proves until ctx ends that agents can reach us.
+func (s *Server) aliveEvery(ctx context.Context) {
+	ticker := time.NewTicker(aliveInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			if err := s.alive(ctx); err != nil && ctx.Err() == nil {
+				s.options.Logger.Warn("cannot record that the agent API is up", slog.Any("err", err))
+			}
+		}
+	}
+}
+
+// alive follows the policy and the size of the fleet, and records what agents are promised.
+func (s *Server) alive(ctx context.Context) error {
+	env, err := s.db.Environment(ctx)
+	if err != nil {
+		return err
+	}
+	agents := s.roster.forget(max(forgetAfter, 4*s.pace.promised()))
+	s.pace.set(env.Policy.HeartbeatInterval, agents)
+	return s.db.ListenerAlive(ctx, aliveInterval, s.pace.promised())
+}
+
+// sweepEvery looks until ctx ends for machines that want an install: soon after the BMDB woke us, and now and then.
+func (s *Server) sweepEvery(ctx context.Context) {
+	timer := time.NewTimer(sweepAtMost)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		if err := s.sweep(ctx); err != nil && ctx.Err() == nil {
+			s.options.Logger.Warn("cannot look for machines that want an install", slog.Any("err", err))
+		}
+		timer.Reset(sweepAtMost)
+		select { // at most one sweep a second
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		timer.Reset(sweepAtLeast - sweepAtMost)
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+			timer.Reset(0)
+		case <-s.db.Wake(fleet.ProcessInstall):
+			timer.Reset(0)
+		}
+	}
+}
+
+// sweep reads by the index over states, a page at a time; it costs as much as there are machines being installed.
+func (s *Server) sweep(ctx context.Context) error {
+	filter := bmdb.MachineFilter{States: []fleet.State{fleet.StateInstalling}, Limit: sweepPage}
+	for {
+		rows, err := s.db.ListMachines(ctx, filter)
+		if err != nil {
+			return err
+		}
+		ids := make([]fleet.MachineID, len(rows))
+		for i, row := range rows {
+			ids[i] = row.ID
+		}
+		s.roster.want(ids)
+		if len(rows) < sweepPage {
+			return nil
+		}
+		filter.After = ids[len(ids)-1]
+	}
+}

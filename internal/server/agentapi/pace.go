@@ -1,0 +1,53 @@
+package agentapi
+
+import (
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// spread is the part of the interval by which an answer may shorten it, so that agents that started together drift apart.
+const spread = 0.2
+
+// pace is the heartbeat interval that agents are asked for.
+type pace struct {
+	perSecond int
+
+	mu       sync.Mutex
+	policy   time.Duration
+	interval time.Duration
+	// A longer interval that was asked for before, and until when agents may still be following it.
+	longer time.Duration
+	until  time.Time
+}
+
+func newPace(perSecond int) *pace { return &pace{perSecond: perSecond} }
+
+// set takes the interval that the policy asks for, and the number of agents that are to share the heartbeats of a second.
+func (p *pace) set(policy time.Duration, agents int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	interval := max(policy, time.Duration(agents)*time.Second/time.Duration(p.perSecond))
+	if p.interval > interval && p.interval >= p.longer {
+		p.longer, p.until = p.interval, time.Now().Add(p.interval)
+	}
+	p.policy, p.interval = policy, interval
+}
+
+// next returns the interval for one answer; never longer than what is promised.
+func (p *pace) next() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return time.Duration(float64(p.interval) * (1 - spread*rand.Float64()))
+}
+
+// promised returns the longest interval that any agent may be following now.
+func (p *pace) promised() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if time.Now().Before(p.until) {
+		return max(p.interval, p.longer)
+	}
+	p.longer = 0
+	return p.interval
+}

@@ -1,0 +1,175 @@
+package agentapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"runtime/debug"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/server"
+)
+
+// Observer is told what agents do. It is called from many goroutines at once and must not block.
+type Observer interface {
+	// AgentCall reports one call: "Heartbeat" or "ReportUp", and the name of the gRPC code that it was answered with.
+	AgentCall(method, code string, took time.Duration)
+	// AgentReport reports a committed fact: "spoken", "hardware", "install", "handed out", "up".
+	AgentReport(kind string)
+	// AgentFlush reports one batch of liveness.
+	AgentFlush(agents int, took time.Duration, err error)
+}
+
+// Options is what a server is built with besides its configuration.
+type Options struct {
+	Logger *slog.Logger
+	// Certificates are what it proves itself with, and what installed systems are given to verify it by.
+	Certificates *server.Certificates
+	// Observer may be nil.
+	Observer Observer
+}
+
+// Server is the agent API.
+type Server struct {
+	agentv1.UnimplementedAgentCallbackServer
+
+	db       *bmdb.DB
+	config   Config
+	options  Options
+	observer Observer
+	roster   *roster
+	pace     *pace
+}
+
+// New returns a server; it does nothing until Serve is called.
+func New(db *bmdb.DB, config Config, options Options) *Server {
+	s := &Server{
+		db: db, config: config, options: options, observer: options.Observer,
+		roster: newRoster(config), pace: newPace(config.HeartbeatsPerSecond),
+	}
+	if s.observer == nil {
+		s.observer = nobody{}
+	}
+	return s
+}
+
+// Progress returns where the install of a machine stands, as its agent last said; nil when none is under way, or when the agent
+// speaks to another process.
+func (s *Server) Progress(machine fleet.MachineID) *agentv1.InstallProgress {
+	return s.roster.progress(machine)
+}
+
+// Agents returns how many agents have spoken to this process lately.
+func (s *Server) Agents() int { return s.roster.size() }
+
+// Serve serves the listener until ctx ends, then lets the calls that are under way finish, and writes the liveness that is still in
+// memory. It closes the listener, and returns nil after an orderly end. It may be called again with another listener.
+func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
+	if err := s.alive(ctx); err != nil { // also learns the policy, which the first answer needs
+		return errors.Join(fmt.Errorf("agent API: %w", err), ln.Close())
+	}
+	limit := server.Limit{Total: s.config.MaxConnections, PerAddress: s.config.MaxConnectionsPerAddress}
+	srv := s.grpcServer()
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return s.serve(srv, server.LimitConnections(ln, limit)) })
+	group.Go(func() error { s.flushEvery(ctx); return nil })
+	group.Go(func() error { s.aliveEvery(ctx); return nil })
+	group.Go(func() error { s.sweepEvery(ctx); return nil })
+	group.Go(func() error { s.stop(ctx, srv); return nil })
+	err := group.Wait()
+	flush, done := context.WithTimeout(context.WithoutCancel(ctx), s.config.Drain)
+	defer done()
+	s.flush(flush)
+	return err
+}
+
+func (s *Server) serve(srv *grpc.Server, ln net.Listener) error {
+	if err := srv.Serve(ln); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+		return fmt.Errorf("agent API: %w", err)
+	}
+	return nil
+}
+
+// stop ends the server when ctx does.
+func (s *Server) stop(ctx context.Context, srv *grpc.Server) {
+	<-ctx.Done()
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		srv.GracefulStop()
+	}()
+	timer := time.NewTimer(s.config.Drain)
+	defer timer.Stop()
+	select {
+	case <-stopped:
+	case <-timer.C:
+		srv.Stop()
+		<-stopped
+	}
+}
+
+const (
+	buffer        = 4 << 10 // per direction and connection; a heartbeat is a few hundred bytes
+	maxStreams    = 4
+	maxHeaders    = 8 << 10
+	handshake     = 15 * time.Second
+	pingAfter     = 2 * time.Minute
+	pingTimeout   = 20 * time.Second
+	minimumPing   = 10 * time.Second
+	connectionAge = 12 * time.Hour // gRPC spreads it; with several control planes, agents find their way to all of them
+)
+
+func (s *Server) grpcServer() *grpc.Server {
+	srv := grpc.NewServer(
+		grpc.Creds(newHandshaker(s.options.Certificates.TLS(), s.config.CallRate)),
+		grpc.ReadBufferSize(buffer), grpc.WriteBufferSize(buffer), grpc.SharedWriteBuffer(true),
+		grpc.MaxRecvMsgSize(s.config.MaxMessageBytes), grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(maxHeaders),
+		grpc.ConnectionTimeout(handshake),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pingTimeout, MaxConnectionAge: connectionAge}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minimumPing, PermitWithoutStream: true}),
+		grpc.UnaryInterceptor(s.observed),
+		grpc.WaitForHandlers(true),
+	)
+	agentv1.RegisterAgentCallbackServer(srv, s)
+	return srv
+}
+
+// observed counts the call, and turns a panic into an error of that call alone.
+func (s *Server) observed(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (resp any, err error) {
+	start := time.Now()
+	defer func() {
+		if v := recover(); v != nil {
+			s.options.Logger.Error("a call of an agent panicked", slog.String("method", info.FullMethod), slog.Any("err", v),
+				slog.String("stack", string(debug.Stack())))
+			resp, err = nil, status.Error(codes.Internal, "something failed in the control plane; its log says what")
+		}
+		s.observer.AgentCall(methodName(info.FullMethod), status.Code(err).String(), time.Since(start))
+	}()
+	return handle(ctx, req)
+}
+
+func methodName(full string) string {
+	if full == agentv1.AgentCallback_Heartbeat_FullMethodName {
+		return "Heartbeat"
+	}
+	return "ReportUp"
+}
+
+type nobody struct{}
+
+func (nobody) AgentCall(string, string, time.Duration) {}
+
+func (nobody) AgentReport(string) {}
+
+func (nobody) AgentFlush(int, time.Duration, error) {}

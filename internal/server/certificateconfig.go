@@ -1,0 +1,42 @@
+package server
+
+import (
+	"errors"
+	"log/slog"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// CertificateConfig names the certificate of the agent API. All empty: one is made, with an authority of its own.
+type CertificateConfig struct {
+	// Certificate and Key are PEM files: the chain, leaf first, and its private key.
+	Certificate string `yaml:"certificate"`
+	Key         string `yaml:"key"`
+	// CACertificate is a PEM file that agents are given to verify the endpoint by. Empty, with a certificate configured: the
+	// public roots.
+	CACertificate string `yaml:"ca_certificate"`
+}
+
+// Validate reports every fault at once; each names its key and is of kind Invalid.
+func (c CertificateConfig) Validate() error {
+	var faults []error
+	need := func(have, want, key, other string) {
+		if have != "" && want == "" {
+			faults = append(faults, fleet.Errorf(fleet.KindInvalid, "%s must be set, because %s is", key, other))
+		}
+	}
+	need(c.Key, c.Certificate, "certificate", "key")
+	need(c.Certificate, c.Key, "key", "certificate")
+	if c.Certificate == "" && c.Key == "" {
+		need(c.CACertificate, c.Certificate, "certificate", "ca_certificate")
+	}
+	return errors.Join(faults...)
+}
+
+// Open loads the configured certificate, or makes one under dir for the hosts.
+func (c CertificateConfig) Open(dir string, hosts []string, logger *slog.Logger) (*Certificates, error) {
+	if c.Certificate == "" {
+		return OpenCertificates(dir, hosts, logger)
+	}
+	return LoadCertificates(c.Certificate, c.Key, c.CACertificate, logger)
+}
