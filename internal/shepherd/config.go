@@ -12,7 +12,7 @@ import (
 // Config is how eagerly a loop works.
 type Config struct {
 	// ClaimRate limits claims (transactions, each for as many pieces of work as there are free slots).
-	ClaimRate Rate `yaml:"claim_rate"`
+	ClaimRate fleet.Rate `yaml:"claim_rate"`
 	// Parallelism is how many pieces of work may be under way at once.
 	Parallelism int `yaml:"parallelism"`
 	// ErrorPause is waited after a claim or a session that failed.
@@ -26,7 +26,7 @@ type Config struct {
 // DefaultConfig returns the documented defaults.
 func DefaultConfig() Config {
 	return Config{
-		ClaimRate:   Rate{Every: 250 * time.Millisecond, Burst: 8},
+		ClaimRate:   fleet.Rate{Every: 250 * time.Millisecond, Burst: 8},
 		Parallelism: 10,
 		ErrorPause:  time.Second,
 		Poll:        2 * time.Second,
@@ -41,7 +41,7 @@ func (c Config) Validate() error {
 		faults = append(faults, fleet.Errorf(fleet.KindInvalid, "parallelism must be at least 1, not %d", c.Parallelism))
 	}
 	return errors.Join(append(faults,
-		c.ClaimRate.Validate("claim_rate"),
+		RequireRate("claim_rate", c.ClaimRate),
 		RequirePositive("error_pause", c.ErrorPause),
 		RequirePositive("poll", c.Poll),
 		RequireNotNegative("grace", c.Grace))...)

@@ -44,7 +44,7 @@ func New(db *bmdb.DB, handler Handler, options Options) (*Loop, error) {
 	return &Loop{
 		db: db, handler: handler, scope: scope, options: options,
 		logger: options.Logger.With("process", string(scope.Process)), observer: options.Observer,
-		limiter: options.Config.ClaimRate.Limiter(),
+		limiter: Limiter(options.Config.ClaimRate),
 		slots:   make(chan struct{}, options.Config.Parallelism),
 	}, nil
 }

@@ -1,0 +1,140 @@
+// Package initializer puts our agent in charge of machines: the process agent-start.
+//
+// For each machine that needs an agent it asks the provider for the address, dials it over SSH and verifies the host key, mints a
+// takeover generation, uploads the agent unless that very version is there, runs it with TakeoverInit on standard input, checks the
+// TakeoverResponse, and records the agent's public key.
+//
+// What it promises:
+//
+//   - The takeover generation is minted, and a host key that was trusted on first use is pinned, before anything is written to the
+//     host. A takeover that was interrupted leaves an agent that the agent API refuses, and the next one supersedes it.
+//   - A response counts only when it echoes the very init message and carries an Ed25519 key.
+//   - One machine's failure is that machine's alone, with its cause in the backoff. Kinds of failure wait differently: the provider
+//     cannot be asked; the start failed; the provider does not know the ID.
+package initializer
+
+import (
+	"crypto/x509"
+	"errors"
+	"net"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider"
+	"github.com/ironherd/ironherd/internal/remote"
+	"github.com/ironherd/ironherd/internal/shepherd"
+)
+
+// Config is how agents are started.
+type Config struct {
+	// AgentExecutable is the path of the agent's executable on this host. Required.
+	AgentExecutable string `yaml:"agent_executable"`
+	// TargetPath is the directory on the machines that it is uploaded to.
+	TargetPath string `yaml:"target_path"`
+	// Endpoint is where the agents find the agent API, as host:port. Required.
+	Endpoint string `yaml:"endpoint"`
+	// EndpointCA is a PEM file with the certificates that the endpoint's certificate must chain to. Empty: the public roots of the
+	// machines.
+	EndpointCA string `yaml:"endpoint_ca"`
+	// User and Port of SSH on the machines.
+	User string `yaml:"user"`
+	Port uint16 `yaml:"port"`
+	// ConnectTimeout bounds the TCP connect, ExecuteTimeout everything on the machine, the agent's run included.
+	ConnectTimeout time.Duration `yaml:"connect_timeout"`
+	ExecuteTimeout time.Duration `yaml:"execute_timeout"`
+	// ProviderBackoff is waited when the provider cannot be asked, StartBackoff when starting failed, IDBackoff when the provider
+	// says that the machine's ID makes no sense.
+	ProviderBackoff fleet.Backoff `yaml:"provider_backoff"`
+	StartBackoff    fleet.Backoff `yaml:"start_backoff"`
+	IDBackoff       fleet.Backoff `yaml:"id_backoff"`
+}
+
+// DefaultConfig returns the documented defaults. Agent executable and endpoint have none.
+func DefaultConfig() Config {
+	return Config{
+		TargetPath:      "/root/agent/",
+		User:            "root",
+		Port:            22,
+		ConnectTimeout:  2 * time.Second,
+		ExecuteTimeout:  time.Minute,
+		ProviderBackoff: fleet.Backoff{Initial: 30 * time.Second},
+		StartBackoff:    fleet.Backoff{Initial: time.Minute, Exponent: 1.5, Maximum: time.Hour},
+		IDBackoff:       fleet.Backoff{Initial: time.Hour},
+	}
+}
+
+// Validate reports every fault at once; each names its key and is of kind Invalid. It does not read the files.
+func (c Config) Validate() error {
+	var faults []error
+	fault := func(format string, args ...any) {
+		faults = append(faults, fleet.Errorf(fleet.KindInvalid, format, args...))
+	}
+	if strings.TrimSpace(c.AgentExecutable) == "" {
+		fault("agent_executable must be set")
+	}
+	if !path.IsAbs(c.TargetPath) || strings.ContainsAny(c.TargetPath, "\x00\n") {
+		fault("target_path must be an absolute path, not %q", c.TargetPath)
+	}
+	if c.Endpoint == "" {
+		fault("endpoint must be set")
+	} else if !validEndpoint(c.Endpoint) {
+		fault("endpoint must be host:port, not %q", c.Endpoint)
+	}
+	if strings.TrimSpace(c.User) == "" {
+		fault("user must be set")
+	}
+	if c.Port == 0 {
+		fault("port must be from 1 to 65535, not 0")
+	}
+	return errors.Join(append(faults,
+		shepherd.RequirePositive("connect_timeout", c.ConnectTimeout),
+		shepherd.RequirePositive("execute_timeout", c.ExecuteTimeout),
+		shepherd.RequireBackoff("provider_backoff", c.ProviderBackoff),
+		shepherd.RequireBackoff("start_backoff", c.StartBackoff),
+		shepherd.RequireBackoff("id_backoff", c.IDBackoff))...)
+}
+
+func validEndpoint(endpoint string) bool {
+	host, port, err := net.SplitHostPort(endpoint)
+	n, errPort := strconv.ParseUint(port, 10, 16)
+	return err == nil && errPort == nil && n > 0 && host != ""
+}
+
+// Source is a provider instance whose machines get agents.
+type Source struct {
+	Name     fleet.ProviderName
+	Provider provider.Provider
+	// TrustFirstUse accepts any host key from a machine of which none is known, and pins it.
+	TrustFirstUse bool
+}
+
+// Payload is what is brought to the machines.
+type Payload struct {
+	// Agent is the executable.
+	Agent *remote.Content
+	// CA is the PEM form of the certificates that the endpoint's certificate must chain to; empty: public roots.
+	CA []byte
+}
+
+// ReadPayload reads the files that the configuration names. Errors are of kind Invalid and name the key.
+func ReadPayload(c Config) (Payload, error) {
+	agent, err := remote.ReadContent(c.AgentExecutable)
+	if err != nil {
+		return Payload{}, fleet.Errorf(fleet.KindInvalid, "agent_executable: %w", err)
+	}
+	if c.EndpointCA == "" {
+		return Payload{Agent: agent}, nil
+	}
+	ca, err := os.ReadFile(c.EndpointCA)
+	if err != nil {
+		return Payload{}, fleet.Errorf(fleet.KindInvalid, "endpoint_ca: %w", err)
+	}
+	if !x509.NewCertPool().AppendCertsFromPEM(ca) {
+		return Payload{}, fleet.Errorf(fleet.KindInvalid, "endpoint_ca: %s holds no certificate in PEM form", c.EndpointCA)
+	}
+	return Payload{Agent: agent, CA: ca}, nil
+}

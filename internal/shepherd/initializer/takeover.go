@@ -1,0 +1,157 @@
+package initializer
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path"
+
+	"google.golang.org/protobuf/proto"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/remote"
+)
+
+const (
+	// executableName starts the name of the executable on a machine; the digest follows.
+	executableName = "ironherd-agent"
+	// stderrLines bounds how many lines of one agent are logged.
+	stderrLines = 200
+	// textLimit bounds what a machine says of itself, in bytes.
+	textLimit = 300
+)
+
+// takeover is one attempt on one machine.
+type takeover struct {
+	*Initializer
+	work   *bmdb.Work
+	target remote.Target
+	logger *slog.Logger
+}
+
+// run puts the agent in charge, and returns the fact to record. Nothing is written to the host before the takeover generation is
+// minted.
+func (t *takeover) run(ctx context.Context) (fleet.AgentStarted, error) {
+	host, err := t.dialer.Dial(ctx, t.target)
+	if err != nil {
+		return fleet.AgentStarted{}, fmt.Errorf("dial: %w", err)
+	}
+	defer host.Close()
+	request, err := t.mint(ctx, host.HostKey())
+	if err != nil {
+		return fleet.AgentStarted{}, err
+	}
+	executable, err := t.upload(ctx, host)
+	if err != nil {
+		return fleet.AgentStarted{}, fmt.Errorf("upload agent: %w", err)
+	}
+	answer, err := t.execute(ctx, host, executable, request)
+	if err != nil {
+		return fleet.AgentStarted{}, err
+	}
+	return check(request, answer)
+}
+
+// mint commits the takeover generation, and with it a host key that was seen for the first time.
+func (t *takeover) mint(ctx context.Context, key remote.HostKey) (*agentv1.TakeoverInit, error) {
+	env, err := t.db.Environment(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read the policy: %w", err)
+	}
+	var generation fleet.TakeoverGeneration
+	changes := []bmdb.Change{bmdb.MintTakeover(&generation)}
+	if key.Source == remote.SourceFirstUse {
+		t.logger.WarnContext(ctx, "host key is trusted on first use", slog.String("fingerprint", key.Fingerprint))
+		changes = append(changes,
+			bmdb.PinHostKeys(t.work.Record.ID, []string{key.Key}),
+			bmdb.RecordHistory("host key trusted on first use", key.Fingerprint))
+	}
+	if err := t.work.Note(ctx, changes...); err != nil {
+		return nil, fmt.Errorf("record the takeover: %w", err)
+	}
+	return &agentv1.TakeoverInit{
+		MachineId:           string(t.work.Record.ID),
+		TakeoverGeneration:  int64(generation),
+		Endpoint:            t.config.Endpoint,
+		CaCertificate:       t.payload.CA,
+		HeartbeatIntervalMs: env.Policy.HeartbeatInterval.Milliseconds(),
+	}, nil
+}
+
+// upload makes sure that the executable is on the host, and returns its path there.
+func (t *takeover) upload(ctx context.Context, host *remote.Host) (string, error) {
+	directory := path.Clean(t.config.TargetPath)
+	if _, err := host.Run(ctx, remote.Command{Args: []string{"mkdir", "-p", directory}}); err != nil {
+		return "", err
+	}
+	uploaded, err := host.Upload(ctx, t.payload.Agent, path.Join(directory, executableName), 0o700)
+	if err != nil {
+		return "", err
+	}
+	t.logger.DebugContext(ctx, "agent is on the machine", slog.String("path", uploaded.Path), slog.Int64("sent", uploaded.Sent))
+	return uploaded.Path, nil
+}
+
+// execute runs `ironherd-agent takeover` and returns what it answered. An agent that answers is believed more than its exit status.
+func (t *takeover) execute(ctx context.Context, host *remote.Host, executable string, request *agentv1.TakeoverInit) ([]byte, error) {
+	stdin, err := proto.Marshal(request)
+	if err != nil {
+		return nil, fmt.Errorf("encode the takeover: %w", err)
+	}
+	lines := 0
+	stdout, err := host.Run(ctx, remote.Command{
+		Args: []string{executable, "takeover"}, Stdin: bytes.NewReader(stdin),
+		OnStderr: func(line string) {
+			if lines++; lines <= stderrLines {
+				t.logger.InfoContext(ctx, "agent wrote to stderr", slog.String("line", line))
+			}
+		},
+	})
+	if _, exited := errors.AsType[*remote.ExitError](err); err == nil || exited && len(stdout) > 0 {
+		return stdout, nil
+	}
+	return nil, fmt.Errorf("run agent: %w", err)
+}
+
+// check accepts an answer that echoes the request and carries a key.
+func check(request *agentv1.TakeoverInit, answer []byte) (fleet.AgentStarted, error) {
+	var response agentv1.TakeoverResponse
+	if err := proto.Unmarshal(answer, &response); err != nil {
+		return fleet.AgentStarted{}, fleet.Errorf(fleet.KindInvalid, "the agent's answer (%d bytes) is no takeover response", len(answer))
+	}
+	if !proto.Equal(response.GetInit(), request) {
+		return fleet.AgentStarted{}, fleet.Errorf(fleet.KindInvalid, "the agent's answer does not echo what it was given")
+	}
+	success := response.GetSuccess()
+	switch failure := response.GetFailure(); {
+	case failure.GetSuperseded():
+		return fleet.AgentStarted{}, fleet.Errorf(fleet.KindConflict, "the host has seen a takeover generation above %d: %s",
+			request.GetTakeoverGeneration(), clip(failure.GetMessage()))
+	case failure != nil:
+		return fleet.AgentStarted{}, fleet.Errorf(fleet.KindUnknown, "the agent did not take the machine over: %s", clip(failure.GetMessage()))
+	case success == nil:
+		return fleet.AgentStarted{}, fleet.Errorf(fleet.KindInvalid, "the agent's answer has no outcome")
+	case len(success.GetPublicKey()) != ed25519.PublicKeySize:
+		return fleet.AgentStarted{}, fleet.Errorf(fleet.KindInvalid, "the agent's public key has %d bytes, not %d",
+			len(success.GetPublicKey()), ed25519.PublicKeySize)
+	}
+	return fleet.AgentStarted{
+		TakeoverGeneration: fleet.TakeoverGeneration(request.GetTakeoverGeneration()),
+		PublicKey:          success.GetPublicKey(),
+		AgentVersion:       clip(success.GetAgentVersion()),
+		BootID:             clip(success.GetBootId()),
+	}, nil
+}
+
+// clip bounds a text from a machine.
+func clip(text string) string {
+	if len(text) > textLimit {
+		text = text[:textLimit] + "…"
+	}
+	return text
+}

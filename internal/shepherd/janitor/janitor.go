@@ -1,0 +1,231 @@
+// Package janitor keeps the BMDB in order: it ends sessions that have run out, recomputes agenda rows of older policies, reports
+// install attempts that ran out of time, checks what can be checked from rows, and deletes what is too old to keep.
+//
+// It holds no lease: each duty is a short transaction that is right whoever runs it and however often, so any number of janitors
+// may run. A duty that fails is logged and comes again at its next time; none stops the others.
+package janitor
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/shepherd"
+)
+
+// Config is how often the duties come, and how much is kept.
+type Config struct {
+	// Interval is between looks for ended sessions, agenda rows of older policies and install attempts out of time.
+	Interval time.Duration `yaml:"interval"`
+	// CheckInterval is between checks of the whole database, PruneInterval between deletions of what is too old.
+	CheckInterval time.Duration `yaml:"check_interval"`
+	PruneInterval time.Duration `yaml:"prune_interval"`
+	// KeepHistory and KeepSessions are how long history and ended sessions are kept.
+	KeepHistory  time.Duration `yaml:"keep_history"`
+	KeepSessions time.Duration `yaml:"keep_sessions"`
+	// Batch is how many rows one transaction changes at most.
+	Batch int `yaml:"batch"`
+}
+
+// DefaultConfig returns the documented defaults.
+func DefaultConfig() Config {
+	return Config{
+		Interval:      2 * time.Second,
+		CheckInterval: time.Minute,
+		PruneInterval: 10 * time.Minute,
+		KeepHistory:   90 * 24 * time.Hour,
+		KeepSessions:  7 * 24 * time.Hour,
+		Batch:         200,
+	}
+}
+
+// Validate reports every fault at once; each names its key and is of kind Invalid.
+func (c Config) Validate() error {
+	var faults []error
+	if c.Batch < 1 {
+		faults = append(faults, fleet.Errorf(fleet.KindInvalid, "batch must be at least 1, not %d", c.Batch))
+	}
+	return errors.Join(append(faults,
+		shepherd.RequirePositive("interval", c.Interval),
+		shepherd.RequirePositive("check_interval", c.CheckInterval),
+		shepherd.RequirePositive("prune_interval", c.PruneInterval),
+		shepherd.RequirePositive("keep_history", c.KeepHistory),
+		shepherd.RequirePositive("keep_sessions", c.KeepSessions))...)
+}
+
+// Duty is one thing that the janitor does.
+type Duty string
+
+// The duties.
+const (
+	DutyCollect   Duty = "collect-sessions"
+	DutyRecompute Duty = "recompute-agenda"
+	DutyExpire    Duty = "expire-installs"
+	DutyCheck     Duty = "check"
+	DutyHistory   Duty = "prune-history"
+	DutySessions  Duty = "prune-sessions"
+)
+
+// Duties lists all duties in the order in which they are done.
+func Duties() []Duty {
+	return []Duty{DutyCollect, DutyRecompute, DutyExpire, DutyCheck, DutyHistory, DutySessions}
+}
+
+// Observer is told of every duty: how many rows it changed (of a check: found wrong), how long it took, how it failed. It must not
+// block.
+type Observer interface {
+	Done(duty Duty, rows int, took time.Duration, err error)
+}
+
+// Options is what a Janitor is built with besides its configuration.
+type Options struct {
+	// Logger receives what an operator should know. Nil: nothing is logged.
+	Logger *slog.Logger
+	// Observer may be nil.
+	Observer Observer
+}
+
+// Janitor does the duties.
+type Janitor struct {
+	db      *bmdb.DB
+	config  Config
+	options Options
+
+	mu       sync.Mutex
+	findings []bmdb.Finding
+}
+
+// New returns a janitor. It reports every fault of the configuration.
+func New(db *bmdb.DB, config Config, options Options) (*Janitor, error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	if options.Logger == nil {
+		options.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Janitor{db: db, config: config, options: options}, nil
+}
+
+// Run does each duty in its time until ctx ends, and returns nil then.
+func (j *Janitor) Run(ctx context.Context) error {
+	next := make(map[Duty]time.Time)
+	for _, duty := range []Duty{DutyHistory, DutySessions} { // not in the middle of a start
+		next[duty] = time.Now().Add(j.config.PruneInterval)
+	}
+	ticker := time.NewTicker(j.config.Interval)
+	defer ticker.Stop()
+	for {
+		for _, duty := range Duties() {
+			if now := time.Now(); ctx.Err() == nil && !now.Before(next[duty]) {
+				next[duty] = now.Add(j.interval(duty))
+				_ = j.Do(ctx, duty) // logged there; it comes again
+			}
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (j *Janitor) interval(duty Duty) time.Duration {
+	switch duty {
+	case DutyCheck:
+		return j.config.CheckInterval
+	case DutyHistory, DutySessions:
+		return j.config.PruneInterval
+	case DutyCollect, DutyRecompute, DutyExpire:
+	}
+	return 0 // with every tick
+}
+
+// Do does one duty now.
+func (j *Janitor) Do(ctx context.Context, duty Duty) error {
+	start := time.Now()
+	rows, err := j.do(ctx, duty)
+	if ctx.Err() != nil {
+		return err
+	}
+	switch {
+	case err != nil:
+		j.options.Logger.ErrorContext(ctx, "janitor failed", slog.String("duty", string(duty)), slog.Any("err", err))
+	case rows > 0 && duty != DutyCheck:
+		j.options.Logger.InfoContext(ctx, "janitor cleaned up", slog.String("duty", string(duty)), slog.Int("rows", rows))
+	}
+	if j.options.Observer != nil {
+		j.options.Observer.Done(duty, rows, time.Since(start), err)
+	}
+	return err
+}
+
+func (j *Janitor) do(ctx context.Context, duty Duty) (int, error) {
+	switch duty {
+	case DutyCollect:
+		return j.db.CollectSessions(ctx)
+	case DutyRecompute:
+		return j.inBatches(ctx, j.db.RecomputeAgenda)
+	case DutyExpire:
+		return j.inBatches(ctx, j.db.ExpireInstalls)
+	case DutyCheck:
+		return j.check(ctx)
+	case DutyHistory:
+		return j.inBatches(ctx, func(ctx context.Context, limit int) (int, error) {
+			return j.db.PruneHistory(ctx, j.config.KeepHistory, limit)
+		})
+	case DutySessions:
+		return j.inBatches(ctx, func(ctx context.Context, limit int) (int, error) {
+			return j.db.PruneSessions(ctx, j.config.KeepSessions, limit)
+		})
+	}
+	return 0, fleet.Errorf(fleet.KindInvalid, "the janitor has no duty %q", duty)
+}
+
+// batchesAtOnce bounds a duty, so that the others get their turn. The rest is done the next time.
+const batchesAtOnce = 50
+
+// inBatches goes on while batches are full.
+func (j *Janitor) inBatches(ctx context.Context, do func(ctx context.Context, limit int) (int, error)) (int, error) {
+	total := 0
+	for range batchesAtOnce {
+		n, err := do(ctx, j.config.Batch)
+		total += n
+		if err != nil || n < j.config.Batch {
+			return total, err
+		}
+	}
+	return total, nil
+}
+
+// check looks for violated invariants. A finding is logged when it is new.
+func (j *Janitor) check(ctx context.Context) (int, error) {
+	found, err := j.db.Check(ctx)
+	if err != nil {
+		return 0, err
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	known := make(map[bmdb.Finding]bool, len(j.findings))
+	for _, finding := range j.findings {
+		known[finding] = true
+	}
+	for _, finding := range found {
+		if !known[finding] {
+			j.options.Logger.ErrorContext(ctx, "invariant is violated", slog.String("invariant", finding.Invariant),
+				slog.String("subject", finding.Subject), slog.String("detail", finding.Detail))
+		}
+	}
+	j.findings = found
+	return len(found), nil
+}
+
+// Findings returns what the last check found; empty while all is well or nothing was checked yet.
+func (j *Janitor) Findings() []bmdb.Finding {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return append([]bmdb.Finding(nil), j.findings...)
+}

@@ -1,0 +1,69 @@
+package provisioner
+
+import (
+	"errors"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider"
+	"github.com/ironherd/ironherd/internal/shepherd"
+)
+
+// Config is how machines are created at one provider.
+type Config struct {
+	// MaxMachines is how many machines there may be, open intents included. 0: no limit. A lower number never shrinks the fleet.
+	MaxMachines int `yaml:"max_machines"`
+	// ChunkSize is how many machines one pass creates at most.
+	ChunkSize int `yaml:"chunk_size"`
+	// CreateRate limits creations. The bucket is empty at first, so that restarts do not exceed the rate.
+	CreateRate fleet.Rate `yaml:"create_rate"`
+	// CreateParallelism is how many creations may be under way at once.
+	CreateParallelism int `yaml:"create_parallelism"`
+	// Penalty is how long capacity that failed is left alone.
+	Penalty time.Duration `yaml:"penalty"`
+	// SettlingTime is how long the provider's lists may lag, and a request may be on its way.
+	SettlingTime time.Duration `yaml:"settling_time"`
+	// Backoff of passes that failed.
+	Backoff fleet.Backoff `yaml:"backoff"`
+}
+
+// DefaultConfig returns the documented defaults.
+func DefaultConfig() Config {
+	return Config{
+		MaxMachines:       50,
+		ChunkSize:         20,
+		CreateRate:        fleet.Rate{Every: 5 * time.Second, Burst: 1},
+		CreateParallelism: 1,
+		Penalty:           time.Hour,
+		SettlingTime:      15 * time.Minute,
+		Backoff:           fleet.Backoff{Initial: 10 * time.Second, Exponent: 1.5, Maximum: 5 * time.Minute},
+	}
+}
+
+// Validate reports every fault at once; each names its key and is of kind Invalid.
+func (c Config) Validate() error {
+	var faults []error
+	if c.MaxMachines < 0 {
+		faults = append(faults, fleet.Errorf(fleet.KindInvalid, "max_machines must not be negative, not %d (0 means no limit)", c.MaxMachines))
+	}
+	if c.ChunkSize < 1 {
+		faults = append(faults, fleet.Errorf(fleet.KindInvalid, "chunk_size must be at least 1, not %d", c.ChunkSize))
+	}
+	if c.CreateParallelism < 1 {
+		faults = append(faults, fleet.Errorf(fleet.KindInvalid, "create_parallelism must be at least 1, not %d", c.CreateParallelism))
+	}
+	return errors.Join(append(faults,
+		shepherd.RequireRate("create_rate", c.CreateRate),
+		shepherd.RequirePositive("penalty", c.Penalty),
+		shepherd.RequirePositive("settling_time", c.SettlingTime),
+		shepherd.RequireBackoff("backoff", c.Backoff))...)
+}
+
+// Source is a provider instance that machines are created at.
+type Source struct {
+	Name     fleet.ProviderName
+	Provider provider.Provider
+	Config   Config
+	// Install is asked for on every machine that is created here; nil: nothing is.
+	Install *fleet.InstallRequest
+}

@@ -1,0 +1,177 @@
+package provisioner
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider"
+)
+
+// asksPerPass bounds the direct questions of one kind that a pass asks besides its list.
+const asksPerPass = 20
+
+// settle returns the changes that close what can be closed, and adopt what carries our tokens.
+func (p *pass) settle(ctx context.Context) ([]bmdb.Change, error) {
+	var changes []bmdb.Change
+	now := p.view.Now
+	for _, seen := range p.survey.found {
+		p.tally.adopted++
+		changes = append(changes, bmdb.CloseIntentProvided(seen.machine, seen.entry.ID, seen.entry.Provided(nil, now)))
+	}
+	for _, seen := range p.survey.adopt {
+		p.tally.adopted++
+		p.logger.WarnContext(ctx, "machine with a closed token surfaced", slog.String("machine", string(seen.machine)))
+		changes = append(changes, bmdb.AdoptToken(seen.token, seen.entry.ID, seen.entry.Capacity, seen.entry.Provided(nil, now)))
+	}
+	for _, dead := range p.survey.dead {
+		changes = append(changes, bmdb.CloseIntentRejected(dead.intent.Machine, "nothing was created: "+dead.evidence))
+	}
+	for _, capacity := range p.survey.failed {
+		changes = append(changes, bmdb.SetPenalty(capacity, p.source.Config.Penalty, "the machine on it failed to provision"))
+	}
+	contested, err := p.contested(ctx)
+	return append(changes, contested...), err
+}
+
+// contested decides about the open intents whose capacity is not free: closed when another owner was seen in two complete lists after
+// the settling time, and a direct look finds no machine with the token.
+func (p *pass) contested(ctx context.Context) ([]bmdb.Change, error) {
+	ripe := p.ripe()
+	if len(ripe) > asksPerPass {
+		ripe = ripe[:asksPerPass]
+	}
+	var changes []bmdb.Change
+	for _, f := range ripe {
+		intent := f.intent
+		entry, err := p.source.Provider.FindByToken(ctx, intent.Capacity, intent.Token)
+		switch {
+		case ctx.Err() != nil:
+			return nil, fmt.Errorf("look for the machine of an intent: %w", context.Cause(ctx))
+		case err == nil && entry.Invalid == "":
+			p.tally.adopted++
+			changes = append(changes, bmdb.CloseIntentProvided(intent.Machine, entry.ID, entry.Provided(nil, p.view.Now)))
+		case err == nil:
+			p.logger.WarnContext(ctx, "entry is left alone", slog.String("reason", entry.Invalid))
+		case fleet.KindOf(err) == fleet.KindNotFound:
+			evidence := fmt.Sprintf("%s, in two complete lists after the settling time of %s", f.evidence, p.source.Config.SettlingTime)
+			changes = append(changes, bmdb.CloseIntentOtherOwner(intent.Machine, evidence))
+		default:
+			p.logger.WarnContext(ctx, "machine of an intent cannot be looked for",
+				slog.String("machine", string(intent.Machine)), slog.Any("err", err))
+		}
+	}
+	return changes, nil
+}
+
+// ripe counts this list as a look at each contested intent, and returns those that have had enough of them.
+func (p *pass) ripe() []finding {
+	s := p.source
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	looks := make(map[fleet.MachineID]int)
+	var ripe []finding
+	for _, f := range p.survey.contested {
+		called := f.intent.OpenedAt
+		if f.intent.CalledAt != nil {
+			called = *f.intent.CalledAt
+		}
+		if p.view.Now.Sub(called) < s.Config.SettlingTime {
+			continue
+		}
+		looks[f.intent.Machine] = s.looks[f.intent.Machine] + 1
+		if looks[f.intent.Machine] >= 2 {
+			ripe = append(ripe, f)
+		}
+	}
+	s.looks = looks // looks in a row: what was not contested this time starts again
+	return ripe
+}
+
+// compare returns the real discrepancies.
+func (p *pass) compare(ctx context.Context) ([]bmdb.Discrepancy, error) {
+	var found []bmdb.Discrepancy
+	for _, entry := range p.survey.unknown {
+		found = append(found, bmdb.Discrepancy{
+			Kind: KindUnknownMachine, ProviderID: entry.ID,
+			Evidence: fmt.Sprintf("the provider lists %s as used (%s, created %s); the BMDB does not know it",
+				entry.ID, entry.Hostname, age(entry.CreatedAt)),
+			Remedy: "adopt it, or remove it at the provider",
+		})
+	}
+	for _, seen := range p.survey.duplicate {
+		found = append(found, bmdb.Discrepancy{
+			Kind: KindDuplicateMachine, ProviderID: seen.entry.ID, Machine: seen.machine,
+			Evidence: fmt.Sprintf("the provider lists %s with the token of machine %s, which is another one", seen.entry.ID, seen.machine),
+			Remedy:   "remove it at the provider",
+		})
+	}
+	for _, m := range p.survey.gone {
+		found = append(found, missing(m, "the provider said so when asked for it"))
+	}
+	if provider.SuddenLoss(p.survey.known, len(p.survey.missing)) {
+		return append(found, bmdb.Discrepancy{
+			Kind:     KindListLoss,
+			Evidence: fmt.Sprintf("%d of %d machines are missing from the provider's list", len(p.survey.missing), p.survey.known),
+			Remedy:   "find out what happened to the list; where the machines are really gone, forget them",
+		}), nil
+	}
+	confirmed, err := p.confirm(ctx)
+	return append(found, confirmed...), err
+}
+
+// The kinds of discrepancy.
+const (
+	KindUnknownMachine   = "unknown-machine"
+	KindDuplicateMachine = "duplicate-machine"
+	KindMissingMachine   = "missing-machine"
+	KindListLoss         = "list-loss"
+)
+
+// confirm asks for each missing machine by its ID. Only a definite answer is a discrepancy; where there is none, what was found
+// earlier stands.
+func (p *pass) confirm(ctx context.Context) ([]bmdb.Discrepancy, error) {
+	recorded := make(map[fleet.MachineID]bool)
+	for _, d := range p.view.Discrepancies {
+		recorded[d.Machine] = recorded[d.Machine] || d.Kind == KindMissingMachine
+	}
+	var found []bmdb.Discrepancy
+	asks := 0
+	for _, m := range p.survey.missing {
+		err := errNotAsked
+		if asks < asksPerPass {
+			asks++
+			_, err = p.source.Provider.Get(ctx, m.ProviderID)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return nil, fmt.Errorf("ask for a missing machine: %w", context.Cause(ctx))
+		case err == nil: // the list lags
+		case fleet.KindOf(err) == fleet.KindNotFound:
+			found = append(found, missing(m, "asked for by its ID, the provider does not have it"))
+		case recorded[m.ID]:
+			found = append(found, missing(m, "asked for again by its ID, the provider gave no clear answer"))
+		}
+	}
+	return found, nil
+}
+
+var errNotAsked = fleet.Errorf(fleet.KindUnknown, "not asked")
+
+func missing(m bmdb.ProviderMachine, how string) bmdb.Discrepancy {
+	return bmdb.Discrepancy{
+		Kind: KindMissingMachine, ProviderID: m.ProviderID, Machine: m.ID,
+		Evidence: fmt.Sprintf("machine %s (%s) is not in the provider's list; %s", m.ID, m.ProviderID, how),
+		Remedy:   "forget it, or bring it back at the provider",
+	}
+}
+
+func age(created time.Time) string {
+	if created.IsZero() {
+		return "at an unknown time"
+	}
+	return created.UTC().Format(time.RFC3339)
+}

@@ -1,0 +1,295 @@
+package provisioner
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider"
+)
+
+// survey is what follows from one list of the provider and one view of the BMDB.
+type survey struct {
+	// used counts the machines in the list, known those that the BMDB expects there.
+	used, known int
+	// free is capacity that a machine can be created on, in the order of its IDs; resting counts what sits out a penalty.
+	free    []fleet.CapacityID
+	resting int
+
+	// found are open intents whose machine is in the list.
+	found []sighting
+	// retry are open intents whose capacity is still free.
+	retry []fleet.Intent
+	// dead are open intents of which nothing can come: no call is unanswered, and the capacity cannot be had.
+	dead []finding
+	// contested are open intents with an unanswered call whose capacity is not free.
+	contested []finding
+	// adopt are machines with a token that was closed.
+	adopt []sighting
+	// failed is capacity of machines that the provider gave up, unless it has a penalty already.
+	failed []fleet.CapacityID
+
+	// unknown are used machines that the BMDB does not know, duplicate those that carry a token whose machine is another one.
+	unknown   []provider.Entry
+	duplicate []sighting
+	// missing are machines that the list should have and has not; gone those of them of which the provider has said so already.
+	missing, gone []bmdb.ProviderMachine
+
+	// unusable are the reasons why entries are left alone.
+	unusable []string
+}
+
+// sighting is an entry that carries a token of ours.
+type sighting struct {
+	token   fleet.Token
+	machine fleet.MachineID
+	entry   provider.Entry
+}
+
+// finding is an open intent and what was found about it.
+type finding struct {
+	intent   fleet.Intent
+	evidence string
+}
+
+// surveyor is one run of take.
+type surveyor struct {
+	survey
+	settling time.Duration
+	view     bmdb.ProviderView
+
+	machines   map[fleet.ProviderID]bmdb.ProviderMachine
+	byID       map[fleet.MachineID]bmdb.ProviderMachine
+	byCapacity map[fleet.CapacityID]bool
+	intents    map[fleet.CapacityID]fleet.Intent
+	byToken    map[fleet.Token]fleet.Intent
+
+	listed   map[fleet.ProviderID]bool
+	settled  map[fleet.MachineID]bool
+	occupied map[fleet.CapacityID]string
+}
+
+// take surveys. The error is of kind Invalid: an entry's availability makes no sense, so nothing in the list can be relied on.
+func take(entries []provider.Entry, view bmdb.ProviderView, settling time.Duration) (survey, error) {
+	s := newSurveyor(view, settling)
+	var unused []provider.Entry
+	for _, entry := range entries {
+		used, err := s.isUsed(entry)
+		switch {
+		case err != nil:
+			return survey{}, err
+		case used:
+			s.takeUsed(entry)
+		default:
+			unused = append(unused, entry)
+		}
+	}
+	for _, entry := range unused { // after all that is used: of the two, that one is believed
+		s.takeUnused(entry)
+	}
+	s.takeIntents()
+	s.takeMissing()
+	slices.Sort(s.free)
+	return s.survey, nil
+}
+
+func newSurveyor(view bmdb.ProviderView, settling time.Duration) *surveyor {
+	s := &surveyor{
+		settling: settling, view: view,
+		machines:   make(map[fleet.ProviderID]bmdb.ProviderMachine, len(view.Machines)),
+		byID:       make(map[fleet.MachineID]bmdb.ProviderMachine, len(view.Machines)),
+		byCapacity: make(map[fleet.CapacityID]bool, len(view.Machines)),
+		intents:    make(map[fleet.CapacityID]fleet.Intent, len(view.Intents)),
+		byToken:    make(map[fleet.Token]fleet.Intent, len(view.Intents)),
+		listed:     make(map[fleet.ProviderID]bool),
+		settled:    make(map[fleet.MachineID]bool),
+		occupied:   make(map[fleet.CapacityID]string),
+	}
+	for _, m := range view.Machines {
+		s.byID[m.ID] = m
+		if m.ProviderID != "" {
+			s.machines[m.ProviderID] = m
+		}
+		if m.Provided != nil && m.Provided.Capacity != "" {
+			s.byCapacity[m.Provided.Capacity] = true
+		}
+	}
+	for _, intent := range view.Intents {
+		s.intents[intent.Capacity] = intent
+		s.byToken[intent.Token] = intent
+	}
+	return s
+}
+
+// isUsed resolves the availability of an entry.
+func (s *surveyor) isUsed(entry provider.Entry) (bool, error) {
+	switch entry.Availability {
+	case fleet.AvailabilityKnownUsed:
+		return true, nil
+	case fleet.AvailabilityKnownUnused:
+		return false, nil
+	case fleet.AvailabilityPossiblyUsed:
+		_, known := s.machines[entry.ID]
+		return known && entry.ID != "", nil
+	}
+	return false, fleet.Errorf(fleet.KindInvalid, "the provider lists %q with the availability %.40q, which is not known here",
+		cmp.Or(string(entry.ID), string(entry.Capacity)), entry.Availability)
+}
+
+func (s *surveyor) takeUsed(entry provider.Entry) {
+	s.used++
+	s.listed[entry.ID] = true
+	if entry.Capacity != "" {
+		s.occupied[entry.Capacity] = string(entry.ID)
+	}
+	if entry.Invalid != "" {
+		s.unusable = append(s.unusable, entry.Invalid)
+		return
+	}
+	if _, known := s.machines[entry.ID]; known {
+		s.penalize(entry)
+		return
+	}
+	if entry.ID == "" || s.takeToken(entry) {
+		return
+	}
+	_, intended := s.intents[entry.Capacity]
+	switch {
+	case intended && entry.Capacity != "": // told by the intent
+	case s.young(entry.CreatedAt):
+	case ending(entry):
+	default:
+		s.unknown = append(s.unknown, entry)
+	}
+}
+
+// takeToken says whether the entry carries a token that explains it.
+func (s *surveyor) takeToken(entry provider.Entry) bool {
+	for _, token := range entry.Tokens {
+		if intent, open := s.byToken[token]; open {
+			seen := sighting{token, intent.Machine, entry}
+			if s.settled[intent.Machine] {
+				if !ending(entry) {
+					s.duplicate = append(s.duplicate, seen)
+				}
+				return true
+			}
+			s.settled[intent.Machine] = true
+			s.found = append(s.found, seen)
+			return true
+		}
+		machine, closed := s.view.ClosedTokens[token]
+		if !closed {
+			continue
+		}
+		seen := sighting{token, machine, entry}
+		other, exists := s.byID[machine]
+		switch {
+		case ending(entry):
+		case exists && other.ProviderID != "" || s.settled[machine]:
+			s.duplicate = append(s.duplicate, seen)
+		default:
+			s.settled[machine] = true
+			s.adopt = append(s.adopt, seen)
+		}
+		return true
+	}
+	return false
+}
+
+// penalize notes the capacity of a machine that failed.
+func (s *surveyor) penalize(entry provider.Entry) {
+	if entry.Status == fleet.ProviderStatusFailed && entry.Capacity != "" && !s.rests(entry.Capacity) {
+		s.failed = append(s.failed, entry.Capacity)
+	}
+}
+
+func (s *surveyor) rests(capacity fleet.CapacityID) bool {
+	penalty, ok := s.view.Penalties[capacity]
+	return ok && penalty.Until.After(s.view.Now)
+}
+
+func (s *surveyor) takeUnused(entry provider.Entry) {
+	intent, intended := s.intents[entry.Capacity]
+	switch {
+	case entry.Invalid != "":
+		s.unusable = append(s.unusable, entry.Invalid)
+		if intended { // nothing is known of the capacity: the intent stays as it is
+			s.settled[intent.Machine] = true
+		}
+	case entry.Capacity == "":
+		s.unusable = append(s.unusable, "a free entry has no capacity ID")
+	case s.occupied[entry.Capacity] != "" || s.byCapacity[entry.Capacity]:
+		// a machine has it, whatever this entry says: lists lag
+	case intended:
+		if !s.settled[intent.Machine] {
+			s.settled[intent.Machine] = true
+			s.retry = append(s.retry, intent)
+		}
+	case s.rests(entry.Capacity):
+		s.resting++
+	default:
+		s.occupied[entry.Capacity] = "a candidate" // a second entry of the same capacity is no second candidate
+		s.free = append(s.free, entry.Capacity)
+	}
+}
+
+// takeIntents finds out about the open intents that the list has not settled.
+func (s *surveyor) takeIntents() {
+	slices.SortFunc(s.retry, func(a, b fleet.Intent) int { return cmp.Compare(a.Capacity, b.Capacity) })
+	for _, intent := range s.view.Intents {
+		if s.settled[intent.Machine] {
+			continue
+		}
+		evidence := fmt.Sprintf("capacity %s is not in the list", intent.Capacity)
+		if owner := s.occupied[intent.Capacity]; owner != "" {
+			evidence = fmt.Sprintf("capacity %s is held by %s, which does not carry our token", intent.Capacity, owner)
+		}
+		if intent.Calls > intent.Rejected {
+			s.contested = append(s.contested, finding{intent, evidence})
+		} else {
+			s.dead = append(s.dead, finding{intent, evidence})
+		}
+	}
+}
+
+// takeMissing finds the machines that the list should have.
+func (s *surveyor) takeMissing() {
+	for _, m := range s.view.Machines {
+		if m.ProviderID == "" || m.Provided == nil {
+			continue
+		}
+		present := s.listed[m.ProviderID]
+		switch status := m.Provided.Status; {
+		case status == fleet.ProviderStatusGone:
+			if !present {
+				s.gone = append(s.gone, m)
+			}
+			continue
+		case present:
+		case status == fleet.ProviderStatusFailed, status == fleet.ProviderStatusDeleting, s.young(m.Provided.CreatedAt):
+			continue
+		default:
+			s.missing = append(s.missing, m)
+		}
+		s.known++
+	}
+}
+
+// young says whether something came into being so lately that a list may not have it right. A time in the far future says nothing.
+func (s *surveyor) young(created time.Time) bool {
+	age := s.view.Now.Sub(created)
+	return !created.IsZero() && age < s.settling && age > -s.settling
+}
+
+// ending says that an entry will go away by itself, or waits for somebody to clear it away: it disagrees with nothing.
+func ending(entry provider.Entry) bool {
+	switch entry.Status {
+	case fleet.ProviderStatusFailed, fleet.ProviderStatusDeleting, fleet.ProviderStatusGone:
+		return true
+	}
+	return false
+}

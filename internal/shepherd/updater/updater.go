@@ -1,0 +1,266 @@
+// Package updater refreshes what is known from providers: the process update, one provider at a time, from one list, not one call for
+// each machine.
+//
+// It writes what changed and nothing else: status, address, location, capacity. A machine that is missing from the list is asked for
+// by its ID, so many in a pass, and is gone only when the provider says so of that very machine. When most of the machines are missing
+// at once the list is doubted: nothing is declared gone, and the pass fails with that as its cause.
+package updater
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider"
+	"github.com/ironherd/ironherd/internal/shepherd"
+)
+
+// Config is how facts are refreshed at one provider. How often is policy (update_interval, update_settled_interval).
+type Config struct {
+	// AsksPerPass bounds how many missing machines one pass asks for by their IDs.
+	AsksPerPass int `yaml:"asks_per_pass"`
+	// SettlingTime is how long the provider's lists may lag.
+	SettlingTime time.Duration `yaml:"settling_time"`
+	// Backoff of passes that failed.
+	Backoff fleet.Backoff `yaml:"backoff"`
+}
+
+// DefaultConfig returns the documented defaults.
+func DefaultConfig() Config {
+	return Config{
+		AsksPerPass:  20,
+		SettlingTime: 15 * time.Minute,
+		Backoff:      fleet.Backoff{Initial: 10 * time.Second, Exponent: 1.5, Maximum: 5 * time.Minute},
+	}
+}
+
+// Validate reports every fault at once; each names its key and is of kind Invalid.
+func (c Config) Validate() error {
+	var faults []error
+	if c.AsksPerPass < 1 {
+		faults = append(faults, fleet.Errorf(fleet.KindInvalid, "asks_per_pass must be at least 1, not %d", c.AsksPerPass))
+	}
+	return errors.Join(append(faults,
+		shepherd.RequirePositive("settling_time", c.SettlingTime),
+		shepherd.RequireBackoff("backoff", c.Backoff))...)
+}
+
+// Source is a provider instance whose facts are refreshed.
+type Source struct {
+	Name     fleet.ProviderName
+	Provider provider.Provider
+	Config   Config
+}
+
+// Updater is the shepherd.Handler of the process update.
+type Updater struct {
+	db      *bmdb.DB
+	sources map[fleet.ProviderName]*source
+	logger  *slog.Logger
+}
+
+type source struct {
+	Source
+
+	mu sync.Mutex
+	// asked is the last missing machine that was asked for: the next pass goes on after it.
+	asked fleet.MachineID
+}
+
+// New returns the handler for these sources. It reports every fault of their configurations.
+func New(db *bmdb.DB, sources []Source, logger *slog.Logger) (*Updater, error) {
+	if logger == nil {
+		logger = slog.New(slog.DiscardHandler)
+	}
+	u := &Updater{db: db, sources: make(map[fleet.ProviderName]*source, len(sources)), logger: logger}
+	var faults []error
+	for _, s := range sources {
+		if err := s.Config.Validate(); err != nil {
+			faults = append(faults, fmt.Errorf("provider %s: %w", s.Name, err))
+		}
+		u.sources[s.Name] = &source{Source: s}
+	}
+	if err := errors.Join(faults...); err != nil {
+		return nil, err
+	}
+	return u, nil
+}
+
+// Scope covers the configured providers.
+func (u *Updater) Scope() shepherd.Scope {
+	scope := shepherd.Scope{Process: fleet.ProcessUpdate, Backoff: DefaultConfig().Backoff}
+	for name := range u.sources {
+		scope.Providers = append(scope.Providers, name)
+	}
+	return scope
+}
+
+// Act is one pass.
+func (u *Updater) Act(ctx context.Context, work *bmdb.Work) (shepherd.Outcome, error) {
+	s, ok := u.sources[work.Subject.Provider]
+	if !ok {
+		return nil, fleet.Errorf(fleet.KindInvalid, "provider %q is not configured here", work.Subject.Provider)
+	}
+	p := &pass{db: u.db, source: s, work: work, logger: u.logger.With("provider", string(s.Name))}
+	if err := p.run(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil, err
+		}
+		return shepherd.Fail{Err: err, Backoff: s.Config.Backoff}, nil
+	}
+	return shepherd.Finish{}, nil
+}
+
+// batch is how many machines are written in one transaction.
+const batch = 100
+
+// pass is one pass of one provider.
+type pass struct {
+	db     *bmdb.DB
+	source *source
+	work   *bmdb.Work
+	logger *slog.Logger
+
+	view    bmdb.ProviderView
+	changes []bmdb.Change
+}
+
+func (p *pass) run(ctx context.Context) error {
+	entries, err := p.look(ctx)
+	if err != nil {
+		return err
+	}
+	missing, known := p.compare(ctx, entries)
+	loss := provider.SuddenLoss(known, len(missing))
+	if !loss {
+		if err := p.ask(ctx, missing); err != nil {
+			return err
+		}
+	}
+	for chunk := range slices.Chunk(p.changes, batch) {
+		if err := p.work.Note(ctx, chunk...); err != nil {
+			return fmt.Errorf("record what changed: %w", err)
+		}
+	}
+	if loss {
+		return fleet.Errorf(fleet.KindUnknown, "%d of %d machines are missing from the provider's list: the list is doubted, nothing is "+
+			"declared gone", len(missing), known)
+	}
+	return nil
+}
+
+// look reads both sides at once.
+func (p *pass) look(ctx context.Context) ([]provider.Entry, error) {
+	var entries []provider.Entry
+	group, both := errgroup.WithContext(ctx)
+	group.Go(func() (err error) {
+		if entries, err = p.source.Provider.List(both); err != nil {
+			return fmt.Errorf("list the provider: %w", err)
+		}
+		return nil
+	})
+	group.Go(func() (err error) {
+		if p.view, err = p.db.ViewProvider(both, p.source.Name); err != nil {
+			return fmt.Errorf("view the BMDB: %w", err)
+		}
+		return nil
+	})
+	return entries, group.Wait()
+}
+
+// compare notes what changed. It returns the machines that the list should have and has not, and how many it should have.
+func (p *pass) compare(ctx context.Context, entries []provider.Entry) (missing []bmdb.ProviderMachine, known int) {
+	listed := make(map[fleet.ProviderID]provider.Entry, len(entries))
+	for _, entry := range entries {
+		if entry.ID != "" {
+			listed[entry.ID] = entry
+		}
+	}
+	for _, m := range p.view.Machines {
+		if m.ProviderID == "" || m.Provided == nil {
+			continue
+		}
+		entry, present := listed[m.ProviderID]
+		gone := m.Provided.Status == fleet.ProviderStatusGone
+		switch {
+		case present && entry.Invalid != "":
+			p.logger.WarnContext(ctx, "entry is left alone", slog.String("machine", string(m.ID)), slog.String("reason", entry.Invalid))
+		case present:
+			p.note(m, entry)
+		case gone || p.young(m.Provided.CreatedAt):
+			continue
+		default:
+			missing = append(missing, m)
+		}
+		known++
+	}
+	slices.SortFunc(missing, func(a, b bmdb.ProviderMachine) int { return cmp.Compare(a.ID, b.ID) })
+	return missing, known
+}
+
+// note writes an entry's facts when they differ from those that are recorded.
+func (p *pass) note(m bmdb.ProviderMachine, entry provider.Entry) {
+	fact := entry.Provided(m.Provided, p.view.Now)
+	if !same(fact, *m.Provided) {
+		p.changes = append(p.changes, bmdb.SetProvided(m.ID, m.ProviderID, fact))
+	}
+}
+
+// ask asks for missing machines by their IDs.
+func (p *pass) ask(ctx context.Context, missing []bmdb.ProviderMachine) error {
+	for _, m := range p.turn(missing) {
+		entry, err := p.source.Provider.Get(ctx, m.ProviderID)
+		switch {
+		case ctx.Err() != nil:
+			return fmt.Errorf("ask for a missing machine: %w", context.Cause(ctx))
+		case err == nil && entry.Invalid == "":
+			p.note(m, entry)
+		case fleet.KindOf(err) == fleet.KindNotFound:
+			p.logger.WarnContext(ctx, "machine is gone", slog.String("machine", string(m.ID)), slog.Any("err", err))
+			fact := *m.Provided
+			fact.At, fact.Status, fact.Detail = p.view.Now, fleet.ProviderStatusGone, ""
+			p.changes = append(p.changes, bmdb.SetProvided(m.ID, m.ProviderID, fact))
+		default:
+			p.logger.WarnContext(ctx, "missing machine cannot be asked for", slog.String("machine", string(m.ID)), slog.Any("err", err))
+		}
+	}
+	return nil
+}
+
+// turn picks the missing machines that this pass asks for: those after the last one that was asked for, then around.
+func (p *pass) turn(missing []bmdb.ProviderMachine) []bmdb.ProviderMachine {
+	s := p.source
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	start := 0
+	for start < len(missing) && missing[start].ID <= s.asked {
+		start++
+	}
+	picked := append(slices.Clone(missing[start:]), missing[:start]...)
+	picked = picked[:min(len(picked), s.Config.AsksPerPass)]
+	if len(picked) > 0 {
+		s.asked = picked[len(picked)-1].ID
+	}
+	return picked
+}
+
+func (p *pass) young(created time.Time) bool {
+	age := p.view.Now.Sub(created)
+	return age < p.source.Config.SettlingTime && age > -p.source.Config.SettlingTime
+}
+
+// same says whether two facts say the same, whenever they were seen.
+func same(a, b fleet.Provided) bool {
+	return a.Status == b.Status && a.Detail == b.Detail && a.Hostname == b.Hostname && a.Address == b.Address &&
+		a.Location == b.Location && a.Capacity == b.Capacity && slices.Equal(a.HostKeys, b.HostKeys) &&
+		(a.ActiveAt == nil) == (b.ActiveAt == nil)
+}
