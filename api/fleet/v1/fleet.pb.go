@@ -27,7 +27,9 @@ const (
 )
 
 type GetSummaryRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Also compute how long each phase took, which reads every machine's facts.
+	Phases        bool `protobuf:"varint,1,opt,name=phases,proto3" json:"phases,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -62,13 +64,20 @@ func (*GetSummaryRequest) Descriptor() ([]byte, []int) {
 	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{0}
 }
 
+func (x *GetSummaryRequest) GetPhases() bool {
+	if x != nil {
+		return x.Phases
+	}
+	return false
+}
+
 type GetSummaryResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	States        []*StateCount          `protobuf:"bytes,1,rep,name=states,proto3" json:"states,omitempty"`
 	Processes     []*ProcessCount        `protobuf:"bytes,2,rep,name=processes,proto3" json:"processes,omitempty"`
 	Machines      int64                  `protobuf:"varint,3,opt,name=machines,proto3" json:"machines,omitempty"`
 	Discrepancies int64                  `protobuf:"varint,4,opt,name=discrepancies,proto3" json:"discrepancies,omitempty"`
-	// How long each phase took, over all machines that have passed it.
+	// How long each phase took, over all machines that have passed it. Only when asked for.
 	Phases        []*PhaseDuration `protobuf:"bytes,5,rep,name=phases,proto3" json:"phases,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1100,7 +1109,7 @@ func (x *ExplainMachineResponse) GetSummary() string {
 type Decision struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Process string                 `protobuf:"bytes,1,opt,name=process,proto3" json:"process,omitempty"`
-	// due, later, running, not-wanted.
+	// due, later, running, waiting, not-wanted.
 	Verdict string                 `protobuf:"bytes,2,opt,name=verdict,proto3" json:"verdict,omitempty"`
 	Reason  string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	DueAt   *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=due_at,json=dueAt,proto3" json:"due_at,omitempty"`
@@ -2164,8 +2173,9 @@ var File_api_fleet_v1_fleet_proto protoreflect.FileDescriptor
 
 const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\n" +
-	"\x18api/fleet/v1/fleet.proto\x12\x11ironherd.fleet.v1\x1a\x1bapi/agent/v1/callback.proto\x1a\x1bapi/agent/v1/hardware.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x13\n" +
-	"\x11GetSummaryRequest\"\x86\x02\n" +
+	"\x18api/fleet/v1/fleet.proto\x12\x11ironherd.fleet.v1\x1a\x1bapi/agent/v1/callback.proto\x1a\x1bapi/agent/v1/hardware.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"+\n" +
+	"\x11GetSummaryRequest\x12\x16\n" +
+	"\x06phases\x18\x01 \x01(\bR\x06phases\"\x86\x02\n" +
 	"\x12GetSummaryResponse\x125\n" +
 	"\x06states\x18\x01 \x03(\v2\x1d.ironherd.fleet.v1.StateCountR\x06states\x12=\n" +
 	"\tprocesses\x18\x02 \x03(\v2\x1f.ironherd.fleet.v1.ProcessCountR\tprocesses\x12\x1a\n" +
