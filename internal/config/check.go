@@ -1,0 +1,190 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/server"
+	"github.com/ironherd/ironherd/internal/shepherd"
+)
+
+// check records the faults of a decoded configuration. Components check their own sections.
+func (d *document) check(c Config) {
+	d.checkGeneral(c)
+	d.checkAgentAPI(c)
+	d.checkOperatorAPI(c)
+	d.faultsOf("session", shepherd.RequirePositive("interval", c.Session.Interval))
+	d.faultsOf("loops.provisioner", c.Loops.Provisioner.Validate())
+	d.faultsOf("loops.initializer", c.Loops.Initializer.Validate())
+	d.faultsOf("loops.updater", c.Loops.Updater.Validate())
+	d.faultsOf("", c.Policy.Validate())
+	d.faultsOf("", shepherd.RequirePositive("drain_timeout", c.DrainTimeout))
+	first := map[string]int{}
+	for i, p := range c.Providers {
+		section := fmt.Sprintf("providers[%d]", i)
+		if j, twice := first[p.Name]; twice && p.Name != "" {
+			d.keyFault(section+".name", "%q is the name of providers[%d] too: names must differ", p.Name, j)
+		}
+		first[p.Name] = i
+		d.checkProvider(section, p)
+	}
+}
+
+// keyFault records a fault at a key; the format continues it.
+func (d *document) keyFault(key, format string, args ...any) {
+	if !d.reported(key) {
+		d.faultAt(d.nearest(key), key, format, args...)
+	}
+}
+
+func (d *document) checkGeneral(c Config) {
+	if c.Dir == "" {
+		d.keyFault("dir", "must be set to a directory for database, certificates and keys")
+	}
+	if len(c.Roles) == 0 {
+		d.keyFault("roles", "must not be empty: leave it out for all roles")
+	}
+	for i, r := range c.Roles {
+		if !slices.Contains(Roles(), r) {
+			d.keyFault(fmt.Sprintf("roles[%d]", i), "%q is no role: the roles are %s", r, list(Roles()))
+		}
+	}
+	if !slices.Contains([]string{"debug", "info", "warn", "error"}, c.Log.Level) {
+		d.keyFault("log.level", "must be debug, info, warn or error, not %q", c.Log.Level)
+	}
+	if !slices.Contains([]string{"auto", "text", "json"}, c.Log.Format) {
+		d.keyFault("log.format", "must be auto, text or json, not %q", c.Log.Format)
+	}
+}
+
+// checkAgentAPI concerns the initializer, too: it tells agents where to call, and what to verify that by.
+func (d *document) checkAgentAPI(c Config) {
+	if !c.Has(RoleAgentAPI) && !c.Has(RoleInitializer) {
+		return
+	}
+	general := c.AgentAPI
+	general.TLS = server.CertificateConfig{} // which does not know the name of its section
+	d.faultsOf("agent_api", general.Validate())
+	d.faultsOf("agent_api.tls", c.AgentAPI.TLS.Validate())
+	if host, port, err := net.SplitHostPort(c.AgentAPI.Endpoint); err == nil {
+		if ip := net.ParseIP(host); port == "0" || ip != nil && ip.IsUnspecified() {
+			d.keyFault("agent_api.endpoint", "must be an address that machines can reach, not %q", c.AgentAPI.Endpoint)
+		}
+	}
+	d.checkFile("agent_api.tls.certificate", c.AgentAPI.TLS.Certificate)
+	d.checkFile("agent_api.tls.key", c.AgentAPI.TLS.Key)
+	d.checkFile("agent_api.tls.ca_certificate", c.AgentAPI.TLS.CACertificate)
+}
+
+// maximumSocketPath is what the kernel takes for a Unix socket, less its terminating zero.
+const maximumSocketPath = 107
+
+func (d *document) checkOperatorAPI(c Config) {
+	if c.OperatorAPI.Listen != "" {
+		d.checkListener("operator_api.listen", c.OperatorAPI.Listen)
+	}
+	if len(c.OperatorAPI.Socket) > maximumSocketPath {
+		d.keyFault("operator_api.socket", "has %d characters, and a socket's path can have %d: use a shorter one",
+			len(c.OperatorAPI.Socket), maximumSocketPath)
+	}
+	d.checkFile("operator_api.token_file", c.OperatorAPI.TokenFile)
+	if d.isSet("ssh.key_file") { // else it is made
+		d.checkFile("ssh.key_file", c.SSH.KeyFile)
+	}
+}
+
+func (d *document) checkProvider(section string, p Provider) {
+	if p.Name == "" {
+		d.keyFault(section+".name", "must be set: it names this provider in the database and to people")
+	} else if _, err := fleet.ParseProviderName(p.Name); err != nil {
+		d.keyFault(section+".name", "%s", err)
+	}
+	other := ""
+	switch p.Kind {
+	case KindEquinix:
+		other = KindStatic
+		d.faultsOf(section+".equinix", p.Equinix.Validate())
+		d.checkFile(section+".equinix.token_file", p.Equinix.TokenFile)
+	case KindStatic:
+		other = KindEquinix
+		d.faultsOf(section+".static", p.Static.Validate())
+		d.checkFile(section+".static.path", p.Static.Path)
+	case "":
+		d.keyFault(section+".kind", "must be set to %s or %s", KindEquinix, KindStatic)
+	default:
+		d.keyFault(section+".kind", "%q is no kind of provider: the kinds are %s and %s", p.Kind, KindEquinix, KindStatic)
+	}
+	if other != "" && d.isSet(section+"."+other) {
+		d.keyFault(section+"."+other, "is for providers of kind %s, and this one is of kind %s: remove it", other, p.Kind)
+	}
+	d.faultsOf(section+".provisioner", p.Provisioner.Validate())
+	if p.Install != nil {
+		d.checkInstall(section+".install", *p.Install)
+	}
+}
+
+var digestForm = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+
+func (d *document) checkInstall(section string, i Install) {
+	if !strings.HasPrefix(i.URL, "http://") && !strings.HasPrefix(i.URL, "https://") {
+		d.keyFault(section+".url", "must be an http or https URL, not %q", i.URL)
+	}
+	if !digestForm.MatchString(i.Digest) {
+		d.keyFault(section+".digest", "must be sha256: and 64 lower-case hexadecimal digits, not %q", i.Digest)
+	}
+	known := []fleet.Compression{fleet.CompressionNone, fleet.CompressionZstd, fleet.CompressionGzip, fleet.CompressionXZ}
+	if !slices.Contains(known, i.Compression) {
+		d.keyFault(section+".compression", "must be one of %s, not %q", list(known), i.Compression)
+	}
+	if i.Size < 0 {
+		d.keyFault(section+".size", "must not be negative, not %d", i.Size)
+	}
+	if i.RootDisk.MinSize < 0 {
+		d.keyFault(section+".root_disk.min_size", "must not be negative, not %d", i.RootDisk.MinSize)
+	}
+	if !slices.Contains([]fleet.Pick{fleet.PickOnly, fleet.PickSmallest, fleet.PickLargest}, i.RootDisk.Pick) {
+		d.keyFault(section+".root_disk.pick", "must be smallest or largest, or left out where exactly one disk matches, not %q", i.RootDisk.Pick)
+	}
+	if _, err := i.ReadFirstBootData(); err != nil {
+		d.faultsOf(section, err)
+	}
+}
+
+// checkListener wants host:port; the host may be empty (all addresses), the port 0 (any free one).
+func (d *document) checkListener(key, address string) {
+	_, port, err := net.SplitHostPort(address)
+	if _, portErr := strconv.ParseUint(port, 10, 16); err != nil || portErr != nil {
+		d.keyFault(key, "must be host:port, such as 127.0.0.1:7480, not %q", address)
+	}
+}
+
+// checkFile wants a file that can be opened, if one is named.
+func (d *document) checkFile(key, path string) {
+	if path == "" {
+		return
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		d.keyFault(key, "the file %s cannot be read: %s", path, pathCause(err))
+		return
+	}
+	info, err := file.Stat()
+	_ = file.Close() // only read
+	if err == nil && info.IsDir() {
+		d.keyFault(key, "%s is a directory, and a file is expected", path)
+	}
+}
+
+func list[T ~string](all []T) string {
+	names := make([]string, len(all))
+	for i, v := range all {
+		names[i] = string(v)
+	}
+	return enumerate(names)
+}

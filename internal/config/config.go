@@ -1,0 +1,275 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider/equinix"
+	"github.com/ironherd/ironherd/internal/provider/static"
+	"github.com/ironherd/ironherd/internal/server/agentapi"
+	"github.com/ironherd/ironherd/internal/shepherd"
+	"github.com/ironherd/ironherd/internal/shepherd/provisioner"
+)
+
+// Config is a whole control plane's configuration.
+type Config struct {
+	// Dir keeps what the control plane must remember: database, certificates, SSH key, socket. Mode 0700; made when it is not
+	// there.
+	Dir string `yaml:"dir"`
+	// Roles that this process has. Default: all.
+	Roles    []Role   `yaml:"roles"`
+	Log      Log      `yaml:"log"`
+	Database Database `yaml:"database"`
+	// AgentAPI is where agents call.
+	AgentAPI agentapi.Config `yaml:"agent_api"`
+	// OperatorAPI is where people and their programs call; the page, metrics and health are on the same listener.
+	OperatorAPI OperatorAPI `yaml:"operator_api"`
+	SSH         SSH         `yaml:"ssh"`
+	Session     Session     `yaml:"session"`
+	// Loops says how eagerly each loop works.
+	Loops Loops `yaml:"loops"`
+	// Policy is what is stored as the fleet's policy when it differs from the newest one in the database.
+	Policy fleet.Policy `yaml:"policy"`
+	// Providers are where machines come from.
+	Providers []Provider `yaml:"providers"`
+	// DrainTimeout bounds an orderly stop.
+	DrainTimeout time.Duration `yaml:"drain_timeout"`
+}
+
+// Role is a part of the control plane that a process can have.
+type Role string
+
+// The roles.
+const (
+	RoleProvisioner Role = "provisioner"
+	RoleInitializer Role = "initializer"
+	RoleUpdater     Role = "updater"
+	RoleJanitor     Role = "janitor"
+	RoleAgentAPI    Role = "agent-api"
+	RoleOperatorAPI Role = "operator-api"
+)
+
+// Roles lists all roles.
+func Roles() []Role {
+	return []Role{RoleProvisioner, RoleInitializer, RoleUpdater, RoleJanitor, RoleAgentAPI, RoleOperatorAPI}
+}
+
+// Log says what is logged, and how.
+type Log struct {
+	// Level is debug, info, warn or error.
+	Level string `yaml:"level"`
+	// Format is text (for people), json, or auto: text when standard error is a terminal.
+	Format string `yaml:"format"`
+}
+
+// Database is the Bare Metal Database.
+type Database struct {
+	// Path of the SQLite file. Default: ironherd.db in dir.
+	Path string `yaml:"path"`
+}
+
+// OperatorAPI is the listener for people.
+type OperatorAPI struct {
+	// Listen is host:port; empty: only the socket. Callers from this host may read, others need the token.
+	Listen string `yaml:"listen"`
+	// Socket is a Unix socket with all rights for whoever can open it (mode 0600). Default: ironherd.sock in dir.
+	Socket string `yaml:"socket"`
+	// TokenFile holds the token that changes over TCP need. Default: none, which means that nothing can be changed over TCP.
+	TokenFile string `yaml:"token_file"`
+}
+
+// SSH is how machines are reached.
+type SSH struct {
+	// KeyFile is the private key, in OpenSSH or PEM form, without passphrase. Default: ssh_key in dir, made on first start.
+	KeyFile string `yaml:"key_file"`
+}
+
+// Session is about proofs of life in the database.
+type Session struct {
+	// Interval is how long a session lives without an extension.
+	Interval time.Duration `yaml:"interval"`
+}
+
+// Loops is how eagerly each loop works.
+type Loops struct {
+	Provisioner shepherd.Config `yaml:"provisioner"`
+	Initializer shepherd.Config `yaml:"initializer"`
+	Updater     shepherd.Config `yaml:"updater"`
+}
+
+// Provider is one place where machines come from.
+type Provider struct {
+	// Name of the instance; it stays with the machines for ever.
+	Name string `yaml:"name"`
+	// Kind is equinix or static; the section of that name configures it.
+	Kind    string         `yaml:"kind"`
+	Equinix equinix.Config `yaml:"equinix"`
+	Static  static.Config  `yaml:"static"`
+	// Provisioner says how machines are created here.
+	Provisioner provisioner.Config `yaml:"provisioner"`
+	// Install is asked for on every machine that is created here. Default: nothing is.
+	Install *Install `yaml:"install"`
+}
+
+// The kinds of provider.
+const (
+	KindEquinix = "equinix"
+	KindStatic  = "static"
+)
+
+func (p *Provider) setDefaults() {
+	*p = Provider{Equinix: equinix.DefaultConfig(), Static: static.DefaultConfig(), Provisioner: provisioner.DefaultConfig()}
+}
+
+// NewProvider returns a provider with the defaults of its sections.
+func NewProvider(name, kind string) Provider {
+	var p Provider
+	p.setDefaults()
+	p.Name, p.Kind = name, kind
+	return p
+}
+
+// Install is an operating system that every new machine gets.
+type Install struct {
+	// URL of the image, http or https.
+	URL string `yaml:"url"`
+	// Digest of the raw image: sha256: and 64 hexadecimal digits.
+	Digest string `yaml:"digest"`
+	// Compression is none, zstd, gzip or xz.
+	Compression fleet.Compression `yaml:"compression"`
+	// Size of the raw image in bytes, for progress in percent; 0: not known.
+	Size int64 `yaml:"size"`
+	// RootDisk picks the disk: all that is set must match; pick (smallest, largest) decides among several.
+	RootDisk fleet.DiskSelector `yaml:"root_disk"`
+	// FirstBootDataFile has what the installed system finds on its first boot, at most 64 KiB.
+	FirstBootDataFile string `yaml:"first_boot_data_file"`
+}
+
+const (
+	// SystemDir is the default directory of a control plane that runs as root.
+	SystemDir = "/var/lib/ironherd"
+	// SocketName is the default name of the operators' socket, in the directory.
+	SocketName   = "ironherd.sock"
+	databaseName = "ironherd.db"
+	sshKeyName   = "ssh_key"
+)
+
+// Default returns the documented defaults.
+func Default() Config {
+	return Config{
+		Dir:          SystemDir,
+		Roles:        Roles(),
+		Log:          Log{Level: "info", Format: "auto"},
+		AgentAPI:     agentapi.DefaultConfig(),
+		OperatorAPI:  OperatorAPI{Listen: "127.0.0.1:7480"},
+		Session:      Session{Interval: 5 * time.Second},
+		Loops:        Loops{Provisioner: shepherd.DefaultConfig(), Initializer: shepherd.DefaultConfig(), Updater: shepherd.DefaultConfig()},
+		Policy:       fleet.DefaultPolicy(),
+		DrainTimeout: 30 * time.Second,
+	}
+}
+
+// Has says whether the process has a role.
+func (c Config) Has(role Role) bool {
+	for _, r := range c.Roles {
+		if r == role {
+			return true
+		}
+	}
+	return false
+}
+
+// UserDir is the directory of what one user runs: $XDG_STATE_HOME/ironherd, else ~/.local/state/ironherd; empty when the
+// environment names neither. A control plane that does not run as root is best put there.
+func UserDir(environ []string) string {
+	home, state := "", ""
+	for _, entry := range environ {
+		if v, ok := strings.CutPrefix(entry, "HOME="); ok {
+			home = v
+		}
+		if v, ok := strings.CutPrefix(entry, "XDG_STATE_HOME="); ok {
+			state = v
+		}
+	}
+	switch {
+	case filepath.IsAbs(state):
+		return filepath.Join(state, "ironherd")
+	case filepath.IsAbs(home):
+		return filepath.Join(home, ".local", "state", "ironherd")
+	}
+	return ""
+}
+
+// Resolve makes paths absolute, relative to base, and fills in those that depend on dir.
+func (c *Config) Resolve(base string) {
+	if absolute, err := filepath.Abs(base); err == nil {
+		base = absolute
+	}
+	for _, path := range c.paths() {
+		if *path != "" && !filepath.IsAbs(*path) {
+			*path = filepath.Join(base, *path)
+		}
+	}
+	for _, own := range []struct {
+		path *string
+		name string
+	}{
+		{&c.Database.Path, databaseName},
+		{&c.OperatorAPI.Socket, SocketName},
+		{&c.SSH.KeyFile, sshKeyName},
+	} {
+		if *own.path == "" {
+			*own.path = filepath.Join(c.Dir, own.name)
+		}
+	}
+}
+
+// paths are all file names of a configuration.
+func (c *Config) paths() []*string {
+	all := []*string{
+		&c.Dir, &c.Database.Path, &c.OperatorAPI.Socket, &c.OperatorAPI.TokenFile, &c.SSH.KeyFile,
+		&c.AgentAPI.TLS.Certificate, &c.AgentAPI.TLS.Key, &c.AgentAPI.TLS.CACertificate,
+	}
+	for i := range c.Providers {
+		p := &c.Providers[i]
+		all = append(all, &p.Equinix.TokenFile, &p.Static.Path)
+		if p.Install != nil {
+			all = append(all, &p.Install.FirstBootDataFile)
+		}
+	}
+	return all
+}
+
+// ReadFirstBootData returns the content of the first-boot data file; nil when there is none. An error is of kind Invalid.
+func (i Install) ReadFirstBootData() ([]byte, error) {
+	if i.FirstBootDataFile == "" {
+		return nil, nil
+	}
+	data, err := os.ReadFile(i.FirstBootDataFile)
+	switch {
+	case err != nil:
+		return nil, fleet.Errorf(fleet.KindInvalid, "first_boot_data_file cannot be read: %w", err)
+	case len(data) > maximumFirstBoot:
+		return nil, fleet.Errorf(fleet.KindInvalid, "first_boot_data_file has %d bytes: at most %d are possible", len(data), maximumFirstBoot)
+	}
+	return data, nil
+}
+
+// maximumFirstBoot is the agent contract's limit.
+const maximumFirstBoot = 64 << 10
+
+// Request returns the install that is asked for on new machines, with its first-boot data read.
+func (i Install) Request(actor string) (*fleet.InstallRequest, error) {
+	data, err := i.ReadFirstBootData()
+	if err != nil {
+		return nil, err
+	}
+	return &fleet.InstallRequest{
+		Generation: 1, Actor: actor,
+		Image:    fleet.Image{URL: i.URL, Digest: i.Digest, Compression: i.Compression, Size: i.Size},
+		RootDisk: i.RootDisk, FirstBootData: data,
+	}, nil
+}

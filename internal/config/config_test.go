@@ -1,0 +1,241 @@
+package config_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/ironherd/ironherd/internal/config"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// minimal is the least that a control plane needs.
+const minimal = "agent_api:\n  endpoint: herd.example:8443\n"
+
+func load(t *testing.T, content string, environ ...string) (config.Config, error) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "ironherd.yaml")
+	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return config.Load(config.Sources{File: file, Environ: environ})
+}
+
+// faults loads a faulty configuration and returns its faults without the directory.
+func faults(t *testing.T, content string, environ ...string) []string {
+	t.Helper()
+	_, err := load(t, content, environ...)
+	if fleet.KindOf(err) != fleet.KindInvalid {
+		t.Fatalf("loading gave %v, want an error of kind invalid", err)
+	}
+	var lines []string
+	for _, line := range config.Explain(err) {
+		lines = append(lines, strings.ReplaceAll(line, directory(line), ""))
+	}
+	return lines
+}
+
+func directory(line string) string {
+	if i := strings.Index(line, "ironherd.yaml"); i > 0 {
+		return line[:i]
+	}
+	return "\x00"
+}
+
+func TestEveryFaultAtOnce(t *testing.T) {
+	t.Parallel()
+	got := faults(t, `dirr: /tmp/herd
+agent_api:
+  listen: 0.0.0.0:8443
+session:
+  interval: 5 seconds
+providers:
+  - name: metal
+    kind: equinix
+    equinix:
+      token_file: /nowhere/token
+      project: 7b1d6e0a-5f2c-4c7e-9a51-0c8f4a6f7d11
+      ssh_key_label: herd
+      device_prefix: CHANGEME
+      operating_system: debian_12
+    provisioner:
+      chunk_size: 0
+`)
+	want := []string{
+		"ironherd.yaml:1: dirr: there is no such key; did you mean dir?",
+		"ironherd.yaml:2: agent_api.endpoint must be set: where machines reach the agent API, as host:port",
+		`ironherd.yaml:5: session.interval: "5 seconds" is not a duration: write a number with its unit, such as 500ms, 30s or 1h30m`,
+		"ironherd.yaml:10: providers[0].equinix.token_file: the file /nowhere/token cannot be read: no such file or directory",
+		`ironherd.yaml:13: providers[0].equinix.device_prefix is still the placeholder "CHANGEME": set it to a value of your own`,
+		"ironherd.yaml:16: providers[0].provisioner.chunk_size must be at least 1, not 0",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		content string
+		environ []string
+		want    string
+	}{
+		"not YAML":        {"dir: [", nil, "ironherd.yaml:1: this is not valid YAML: "},
+		"not a mapping":   {"- a\n", nil, `ironherd.yaml:1: the file must hold keys and values, such as "dir: /var/lib/ironherd", not a list`},
+		"given twice":     {minimal + "dir: /a\ndir: /b\n", nil, "ironherd.yaml:4: dir: is given twice, first in line 3: keep one of them"},
+		"section missing": {minimal + "session: 5s\n", nil, `ironherd.yaml:3: session: a section with interval is expected, not "5s"`},
+		"list missing":    {minimal + "roles: janitor\n", nil, `ironherd.yaml:3: roles: a list is expected, not "janitor": put each entry on a line of its own, after a hyphen`},
+		"value missing":   {minimal + "dir: [a]\n", nil, "ironherd.yaml:3: dir: a single value is expected, not a list"},
+		"bad role":        {minimal + "roles:\n  - janitor\n  - king\n", nil, `ironherd.yaml:5: roles[1]: "king" is no role: the roles are provisioner,`},
+		"bad number":      {minimal + "loops:\n  updater:\n    parallelism: many\n", nil, `ironherd.yaml:5: loops.updater.parallelism: "many" is not a whole number`},
+		"bad rate":        {minimal + "loops:\n  updater:\n    claim_rate: 250ms\n", nil, `ironherd.yaml:5: loops.updater.claim_rate: "250ms" is not a rate: write a positive duration`},
+		"bad policy":      {minimal + "policy:\n  heartbeat_interval: 1h\n", nil, "ironherd.yaml:3: policy.silent_after must be at least three heartbeat intervals"},
+		"bad log level":   {minimal + "log: {level: loud}\n", nil, `ironherd.yaml:3: log.level: must be debug, info, warn or error, not "loud"`},
+		"half a key pair": {minimal + "  tls:\n    key: /dev/null\n", nil, "ironherd.yaml:3: agent_api.tls.certificate must be set, because key is"},
+		"other kind": {
+			minimal + "providers:\n- name: a\n  kind: static\n  static: {url: 'http://x/'}\n  equinix: {spacing: 1s}\n", nil,
+			"ironherd.yaml:7: providers[0].equinix: is for providers of kind equinix, and this one is of kind static: remove it",
+		},
+		"same name": {
+			minimal + "providers:\n- {name: a, kind: static, static: {url: 'http://x/'}}\n- {name: a, kind: static, static: {url: 'http://y/'}}\n", nil,
+			`ironherd.yaml:5: providers[1].name: "a" is the name of providers[0] too: names must differ`,
+		},
+		"bad image": {
+			minimal + "providers:\n- name: a\n  kind: static\n  static: {url: 'http://x/'}\n  install:\n    url: http://x/i\n    compression: none\n    digest: sha1:12\n", nil,
+			`ironherd.yaml:10: providers[0].install.digest: must be sha256: and 64 lower-case hexadecimal digits, not "sha1:12"`,
+		},
+		"unknown variable": {
+			minimal,
+			[]string{"IRONHERD_LOG_LEVLE=debug"},
+			"environment: IRONHERD_LOG_LEVLE: there is no such variable; did you mean IRONHERD_LOG_LEVEL?",
+		},
+		"bad variable": {
+			minimal,
+			[]string{"IRONHERD_SESSION_INTERVAL=soon"},
+			`environment IRONHERD_SESSION_INTERVAL: session.interval: "soon" is not a duration:`,
+		},
+		"unspecified endpoint": {
+			"agent_api:\n  endpoint: 0.0.0.0:8443\n", nil,
+			`ironherd.yaml:2: agent_api.endpoint: must be an address that machines can reach, not "0.0.0.0:8443"`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := faults(t, test.content, test.environ...)
+			if len(got) != 1 || !strings.HasPrefix(got[0], test.want) {
+				t.Errorf("got  %q\nwant %q", got, test.want)
+			}
+		})
+	}
+}
+
+func TestSourcesInOrder(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "ironherd.yaml")
+	content := minimal + `
+dir: state
+log: &log
+  level: warn
+session: {interval: 7s}
+loops:
+  updater: {claim_rate: "1s,2"}
+providers:
+  - name: rack
+    kind: static
+    static: {url: http://hosts.example/}
+    install:
+      url: http://images.example/a.zst
+      digest: sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef
+      compression: zstd
+      root_disk: {serial: 0012, pick: smallest}
+`
+	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err := config.Load(config.Sources{
+		File: file,
+		Environ: []string{
+			"IRONHERD_SESSION_INTERVAL=8s", "IRONHERD_LOG_FORMAT=json", "IRONHERD_ROLES=janitor, updater", "IRONHERD_SERVER=unix:///x",
+			"IRONHERD_SERVICE_HOST=10.0.0.1", "IRONHERD_PORT_443_TCP=tcp://10.0.0.1:443", "HOME=/root",
+		},
+		Flags: []config.Override{{Flag: "--set", Key: "session.interval", Value: "9s"}, {Flag: "--dir", Key: "dir", Value: dir + "/x"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Session.Interval != 9*time.Second || got.Log.Level != "warn" || got.Log.Format != "json" {
+		t.Errorf("flag over environment over file: got %+v, %+v", got.Session, got.Log)
+	}
+	if diff := cmp.Diff([]config.Role{config.RoleJanitor, config.RoleUpdater}, got.Roles); diff != "" {
+		t.Error(diff)
+	}
+	if got.Loops.Updater.ClaimRate != (fleet.Rate{Every: time.Second, Burst: 2}) || got.Loops.Updater.Parallelism != 10 {
+		t.Errorf("a section keeps the defaults of what is not written: %+v", got.Loops.Updater)
+	}
+	if got.Dir != dir+"/x" || got.OperatorAPI.Socket != dir+"/x/ironherd.sock" {
+		t.Errorf("paths follow dir: %s, %s", got.Dir, got.OperatorAPI.Socket)
+	}
+	p := got.Providers[0]
+	if p.Provisioner.ChunkSize != 20 || p.Static.Spacing != time.Second || p.Install.RootDisk.Serial != "0012" {
+		t.Errorf("provider: %+v", p)
+	}
+}
+
+func TestPathsAreRelativeToTheFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, content := range map[string]string{"ironherd.yaml": minimal + "dir: state\noperator_api: {token_file: token}\n", "token": "x"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := config.Load(config.Sources{File: filepath.Join(dir, "ironherd.yaml")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Dir != dir+"/state" || got.OperatorAPI.TokenFile != dir+"/token" || got.Database.Path != dir+"/state/ironherd.db" {
+		t.Errorf("got %s, %s, %s", got.Dir, got.OperatorAPI.TokenFile, got.Database.Path)
+	}
+}
+
+func TestMissingFile(t *testing.T) {
+	t.Parallel()
+	_, err := config.Load(config.Sources{File: "/nowhere/ironherd.yaml"})
+	if fleet.KindOf(err) != fleet.KindInvalid || err.Error() != "configuration file /nowhere/ironherd.yaml does not exist: name one with --config" {
+		t.Errorf("got %v", err)
+	}
+}
+
+func FuzzLoad(f *testing.F) {
+	f.Add(minimal)
+	f.Add("a: &a [*a]\n")
+	f.Add("providers: [{kind: static, static: &x {url: 'http://h/'}}, {name: b, kind: static, static: *x}]")
+	f.Add("session: {interval: !!binary aGk=}\n? [a]\n: b\n")
+	f.Add("<<: {dir: /x}\n")
+	f.Fuzz(func(t *testing.T, content string) {
+		file := filepath.Join(t.TempDir(), "f.yaml")
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := config.Load(config.Sources{File: file})
+		if err == nil {
+			return
+		}
+		var all config.Faults
+		if !errors.As(err, &all) {
+			t.Fatalf("an error that lists no faults: %v", err)
+		}
+		for _, fault := range all {
+			if fault.Source != file || fault.Line < 0 || fault.Problem == "" || strings.ContainsAny(fault.Error(), "\n\x00") {
+				t.Errorf("bad fault: %+v", fault)
+			}
+		}
+	})
+}

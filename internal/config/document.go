@@ -1,0 +1,167 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// document is a configuration before it has types: the file's nodes, with the nodes of the environment and the flags in their
+// places. It remembers where each came from and collects what is wrong.
+type document struct {
+	file string
+	root *yaml.Node
+	// origins of the nodes that are not from the file.
+	origins map[*yaml.Node]string
+	// places of the keys that were read.
+	places map[string]place
+	faults []Fault
+}
+
+type place struct {
+	source string
+	line   int
+}
+
+// newDocument parses the content of a file. The name may be empty when there is no file.
+func newDocument(file string, content []byte) *document {
+	d := &document{file: file, origins: map[*yaml.Node]string{}, places: map[string]place{}}
+	var parsed yaml.Node
+	if err := yaml.Unmarshal(content, &parsed); err != nil {
+		d.syntaxFault(err)
+	}
+	switch {
+	case len(parsed.Content) == 0 || isNull(parsed.Content[0]):
+		d.root = &yaml.Node{Kind: yaml.MappingNode, Line: 1}
+	case parsed.Content[0].Kind != yaml.MappingNode:
+		d.fault(parsed.Content[0], "", "the file must hold keys and values, such as \"dir: /var/lib/ironherd\", not %s", kindName(parsed.Content[0]))
+		d.root = &yaml.Node{Kind: yaml.MappingNode, Line: 1}
+	default:
+		d.root = parsed.Content[0]
+	}
+	d.places[""] = place{file, 1}
+	return d
+}
+
+var syntaxError = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)$`)
+
+// syntaxFault takes the line out of the parser's message: the library has no typed error for it.
+func (d *document) syntaxFault(err error) {
+	fault := Fault{Source: d.file, Problem: "this is not valid YAML: " + err.Error()}
+	if m := syntaxError.FindStringSubmatch(err.Error()); m != nil {
+		fault.Line, _ = strconv.Atoi(m[1])
+		fault.Problem = "this is not valid YAML: " + m[2]
+	}
+	d.faults = append(d.faults, fault)
+}
+
+func (d *document) placeOf(n *yaml.Node) place {
+	if origin, ok := d.origins[n]; ok {
+		return place{source: origin}
+	}
+	return place{d.file, n.Line}
+}
+
+// fault records a fault at a node. The format continues the key.
+func (d *document) fault(n *yaml.Node, key, format string, args ...any) {
+	d.faultAt(d.placeOf(n), key, format, args...)
+}
+
+func (d *document) faultAt(at place, key, format string, args ...any) {
+	problem := fmt.Sprintf(format, args...)
+	if key != "" {
+		problem = key + ": " + problem
+	}
+	d.faults = append(d.faults, Fault{Source: at.source, Line: at.line, Key: key, Problem: problem})
+}
+
+// nearest returns the place of the key, or of the section around it that was written down.
+func (d *document) nearest(key string) place {
+	for {
+		if at, ok := d.places[key]; ok {
+			return at
+		}
+		cut := strings.LastIndexAny(key, ".[")
+		if cut < 0 {
+			return d.places[""]
+		}
+		key = key[:cut]
+	}
+}
+
+// isSet says whether the key was given anywhere.
+func (d *document) isSet(key string) bool {
+	_, ok := d.places[key]
+	return ok
+}
+
+// sorted returns the faults in the order in which one would meet them.
+func (d *document) sorted() Faults {
+	slices.SortStableFunc(d.faults, func(a, b Fault) int {
+		if in := func(f Fault) bool { return f.Source == d.file }; in(a) != in(b) {
+			if in(a) {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Compare(a.Line, b.Line)
+	})
+	return slices.Compact(d.faults)
+}
+
+// lay puts a value over the document, as if the file had it at that path. Paths lead through sections only, not through lists.
+func (d *document) lay(path, value, origin string) {
+	node := d.root
+	steps := strings.Split(path, ".")
+	for i, step := range steps {
+		var child *yaml.Node
+		at := -1
+		for k := 0; k+1 < len(node.Content); k += 2 {
+			if node.Content[k].Value == step {
+				at, child = k+1, node.Content[k+1]
+			}
+		}
+		last := i == len(steps)-1
+		switch {
+		case last:
+			child = &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: value}
+		case child != nil && child.Kind == yaml.AliasNode && child.Alias.Kind == yaml.MappingNode:
+			copied := *child.Alias // what others refer to stays as it is
+			copied.Content = slices.Clone(copied.Content)
+			child = &copied
+		case child == nil || isNull(child):
+			child = &yaml.Node{Kind: yaml.MappingNode}
+			d.origins[child] = origin
+		case child.Kind != yaml.MappingNode:
+			return // the file is wrong there, and will be told so
+		}
+		if last {
+			d.origins[child] = origin
+		}
+		if at < 0 {
+			name := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: step}
+			d.origins[name] = origin
+			node.Content = append(node.Content, name, child)
+		} else {
+			node.Content[at] = child
+		}
+		node = child
+	}
+}
+
+func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
+
+func kindName(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "a section"
+	case yaml.SequenceNode:
+		return "a list"
+	}
+	return strconv.Quote(n.Value)
+}

@@ -1,0 +1,216 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// Sources is what a configuration is made of; later ones win.
+type Sources struct {
+	// File is the path of the YAML file; empty: there is none.
+	File string
+	// Environ is the environment, as os.Environ returns it. Variables that do not begin with IRONHERD_ are ignored.
+	Environ []string
+	// Flags are keys and values from the command line.
+	Flags []Override
+}
+
+// Override is one key that a flag sets, by its full path.
+type Override struct {
+	// Flag as the user wrote it, such as "--dir", for faults.
+	Flag  string
+	Key   string
+	Value string
+}
+
+const prefix = "IRONHERD_"
+
+// reserved are variables that are for clients of a control plane or for the agent, not part of this configuration.
+var reserved = []string{"IRONHERD_CONFIG", "IRONHERD_SERVER", "IRONHERD_TOKEN_FILE", "IRONHERD_AGENT_ROOT"}
+
+// serviceLink matches the variables that Kubernetes makes for a service named ironherd.
+var serviceLink = regexp.MustCompile(`^IRONHERD_(?:[A-Z0-9_]+_)?(?:SERVICE_(?:HOST|PORT(?:_.*)?)|PORT(?:_\d+_(?:TCP|UDP)(?:_.*)?)?)$`)
+
+// Load reads, lays over, decodes and checks. The error is Faults with all that is wrong, or says why the file cannot be read
+// (of kind Invalid, too: the operator named it). What it returns has its paths made absolute, relative to the file's directory.
+func Load(sources Sources) (Config, error) {
+	var content []byte
+	if sources.File != "" {
+		read, err := os.ReadFile(sources.File)
+		if err != nil {
+			return Config{}, unreadable(sources.File, err)
+		}
+		content = read
+	}
+	d := newDocument(sources.File, content)
+	if len(d.faults) > 0 {
+		return Config{}, d.sorted() // nothing in it can be understood
+	}
+	d.layEnvironment(sources.Environ)
+	d.layFlags(sources.Flags)
+	config := Default()
+	d.decode(d.root, "", reflect.ValueOf(&config).Elem())
+	config.Resolve(filepath.Dir(sources.File))
+	d.check(config)
+	if faults := d.sorted(); len(faults) > 0 {
+		return Config{}, faults
+	}
+	return config, nil
+}
+
+func unreadable(file string, err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return fleet.Errorf(fleet.KindInvalid, "configuration file %s does not exist: name one with --config", file)
+	}
+	return fleet.Errorf(fleet.KindInvalid, "configuration file %s cannot be read: %w", file, pathCause(err))
+}
+
+// pathCause is the error below the path, which the sentence around it names already.
+func pathCause(err error) error {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		return e.Err
+	}
+	return err
+}
+
+// variable returns the name of the variable that sets a key.
+func variable(key string) string {
+	return prefix + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
+}
+
+// variables maps names of variables to keys.
+func variables() map[string]string {
+	byName := map[string]string{}
+	leaves(reflect.TypeFor[Config](), "", func(key string, _ reflect.Type) { byName[variable(key)] = key })
+	return byName
+}
+
+func (d *document) layEnvironment(environ []string) {
+	known := variables()
+	for _, entry := range slices.Sorted(slices.Values(environ)) {
+		name, value, _ := strings.Cut(entry, "=")
+		if !strings.HasPrefix(name, prefix) || slices.Contains(reserved, name) {
+			continue
+		}
+		key, ok := known[name]
+		switch {
+		case ok:
+			d.lay(key, fromHere(key, value), "environment "+name)
+		case serviceLink.MatchString(name):
+		default:
+			d.faultAt(place{source: "environment"}, name, "there is no such variable%s", suggestVariable(name, known))
+		}
+	}
+}
+
+// fileKeys are the keys whose values are file names.
+var fileKeys = []string{
+	"dir", "database.path", "operator_api.socket", "operator_api.token_file", "ssh.key_file",
+	"agent_api.tls.certificate", "agent_api.tls.key", "agent_api.tls.ca_certificate",
+}
+
+// fromHere makes a file name from the environment or a flag absolute: it is relative to where the user is, not to the file.
+func fromHere(key, value string) string {
+	if !slices.Contains(fileKeys, key) || value == "" {
+		return value
+	}
+	if absolute, err := filepath.Abs(value); err == nil {
+		return absolute
+	}
+	return value
+}
+
+func suggestVariable(name string, known map[string]string) string {
+	best, least := "", 4
+	for candidate := range known {
+		if n := distance(name, candidate); n < least || n == least && candidate < best {
+			best, least = candidate, n
+		}
+	}
+	if best == "" {
+		return ": unset it, or see docs/reference/config.md for those that there are"
+	}
+	return "; did you mean " + best + "?"
+}
+
+func (d *document) layFlags(flags []Override) {
+	var keys []string
+	leaves(reflect.TypeFor[Config](), "", func(key string, _ reflect.Type) { keys = append(keys, key) })
+	for _, flag := range flags {
+		if !slices.Contains(keys, flag.Key) {
+			d.faultAt(place{source: "flag " + flag.Flag}, flag.Key, "there is no such key that a flag can set%s", suggestKey(flag.Key, keys))
+			continue
+		}
+		d.lay(flag.Key, fromHere(flag.Key, flag.Value), "flag "+flag.Flag)
+	}
+}
+
+func suggestKey(key string, known []string) string {
+	if strings.HasPrefix(key, "providers") {
+		return ": lists of sections are written in the file"
+	}
+	best, least := "", 4
+	for _, candidate := range known {
+		if n := distance(key, candidate); n < least {
+			best, least = candidate, n
+		}
+	}
+	if best == "" {
+		return ": see docs/reference/config.md for those that there are"
+	}
+	return "; did you mean " + best + "?"
+}
+
+// faultsOf records what a component's Validate reported. Each fault begins with its key, relative to the section.
+func (d *document) faultsOf(section string, err error) {
+	for _, fault := range split(err) {
+		text := fault.Error()
+		key, _, _ := strings.Cut(text, " ")
+		path := join(section, strings.TrimSuffix(key, ":"))
+		if d.reported(path) {
+			continue // it could not be decoded, and what was checked was the default
+		}
+		at := d.nearest(path)
+		d.faults = append(d.faults, Fault{Source: at.source, Line: at.line, Key: path, Problem: join(section, text)})
+	}
+}
+
+func (d *document) reported(key string) bool {
+	return slices.ContainsFunc(d.faults, func(f Fault) bool { return f.Key == key })
+}
+
+// split takes joined errors apart.
+func split(err error) []error {
+	if err == nil {
+		return nil
+	}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // only what was joined at this very level
+		var all []error
+		for _, e := range joined.Unwrap() {
+			all = append(all, split(e)...)
+		}
+		return all
+	}
+	return []error{err}
+}
+
+// Explain formats an error of Load for people: one line for each fault.
+func Explain(err error) []string {
+	if faults, ok := errors.AsType[Faults](err); ok {
+		lines := make([]string, len(faults))
+		for i, f := range faults {
+			lines[i] = f.Error()
+		}
+		return lines
+	}
+	return []string{fmt.Sprint(err)}
+}
