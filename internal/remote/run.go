@@ -91,7 +91,7 @@ func (h *Host) execute(line string, command Command) ([]byte, error) {
 	if stdout.exceeded {
 		return nil, fleet.Errorf(fleet.KindInvalid, "the command wrote more than %d bytes", limit)
 	}
-	return stdout.Bytes(), exitError(err, stderr.last)
+	return stdout.kept.Bytes(), exitError(err, stderr.last)
 }
 
 func startError(err error) error {
@@ -137,8 +137,10 @@ func quoteWord(word string) string {
 func quoteAlways(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
 
 // limitedBuffer keeps up to limit bytes, and calls full once when more come.
+//
+// The buffer is not embedded: its ReadFrom would let io.Copy pass the limit by.
 type limitedBuffer struct {
-	bytes.Buffer
+	kept     bytes.Buffer
 	limit    int
 	exceeded bool
 	full     func()
@@ -146,14 +148,14 @@ type limitedBuffer struct {
 
 // Write keeps p, or gives up.
 func (b *limitedBuffer) Write(p []byte) (int, error) {
-	if b.Len()+len(p) > b.limit {
+	if b.kept.Len()+len(p) > b.limit {
 		if !b.exceeded {
 			b.exceeded = true
 			b.full()
 		}
 		return 0, io.ErrShortWrite
 	}
-	return b.Buffer.Write(p)
+	return b.kept.Write(p)
 }
 
 // lineWriter cuts a stream into lines.

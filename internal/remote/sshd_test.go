@@ -1,0 +1,204 @@
+package remote
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// sshd is OpenSSH's own server on an address of 127/8, for one test.
+type sshd struct {
+	address netip.AddrPort
+	key     *Key
+	// hostKeys are the public keys by kind, such as "ed25519".
+	hostKeys map[string]string
+	log      *logBuffer
+}
+
+// logBuffer is a buffer that a process writes and a test reads.
+type logBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write appends.
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+// String returns what was written so far.
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+// startSSHD starts a server that admits the returned key only. It needs root, as OpenSSH's server does to be of use.
+func startSSHD(t testing.TB, extra ...string) *sshd {
+	t.Helper()
+	program, err := exec.LookPath("/usr/sbin/sshd")
+	if err != nil || os.Getuid() != 0 {
+		t.Skip("needs OpenSSH's sshd, and root")
+	}
+	// Where sshd was installed and never started by the system, its directory is missing.
+	if err := os.MkdirAll("/run/sshd", 0o755); err != nil {
+		t.Skip(err)
+	}
+	dir := t.TempDir()
+	s := &sshd{hostKeys: make(map[string]string), log: new(logBuffer)}
+	config := new(strings.Builder)
+	for _, kind := range []string{"ed25519", "ecdsa", "rsa"} {
+		path := filepath.Join(dir, kind)
+		if out, err := exec.Command("ssh-keygen", "-q", "-t", kind, "-N", "", "-f", path).CombinedOutput(); err != nil {
+			t.Fatalf("ssh-keygen: %v: %s", err, out)
+		}
+		public, err := os.ReadFile(path + ".pub")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.hostKeys[kind] = string(public)
+		fmt.Fprintf(config, "HostKey %s\n", path)
+	}
+	if s.key, _, err = NewKey("test"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "authorized"), []byte(s.key.Public()+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.address = freeAddress(t)
+	fmt.Fprintf(config, "ListenAddress %s\nAuthorizedKeysFile %s/authorized\nPidFile none\nUsePAM no\nStrictModes no\n"+
+		"PasswordAuthentication no\nKbdInteractiveAuthentication no\nPermitRootLogin prohibit-password\nLogLevel VERBOSE\n"+
+		"Subsystem sftp internal-sftp\nMaxStartups 100\n%s\n", s.address, dir, strings.Join(extra, "\n"))
+	path := filepath.Join(dir, "config")
+	if err := os.WriteFile(path, []byte(config.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	server := exec.Command(program, "-D", "-e", "-f", path)
+	server.Stderr = s.log
+	server.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = server.Process.Kill()
+		_ = server.Wait()
+	})
+	waitForListener(t, s)
+	return s
+}
+
+// waitForListener returns when the server accepts connections: its own process says so first, which the connect then confirms.
+func waitForListener(t testing.TB, s *sshd) {
+	t.Helper()
+	deadline := time.After(10 * time.Second)
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if connection, err := net.Dial("tcp", s.address.String()); err == nil {
+			connection.Close()
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("sshd does not listen: %s", s.log)
+		}
+	}
+}
+
+func freeAddress(t testing.TB) netip.AddrPort {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.77.1.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return listener.Addr().(*net.TCPAddr).AddrPort()
+}
+
+func (s *sshd) target() Target {
+	return Target{Address: s.address, User: "root", Trust: Trust{Pinned: []string{s.hostKeys["ed25519"]}}}
+}
+
+func (s *sshd) dial(t testing.TB) *Host {
+	t.Helper()
+	host, err := NewDialer(s.key, Options{}).Dial(t.Context(), s.target())
+	if err != nil {
+		t.Fatalf("%v\n%s", err, s.log)
+	}
+	t.Cleanup(func() { host.Close() })
+	return host
+}
+
+// strictServer is an SSH server that tells which of its clients began to authenticate.
+type strictServer struct {
+	address netip.AddrPort
+	hostKey ssh.PublicKey
+
+	mu       sync.Mutex
+	attempts []string
+	done     chan struct{}
+}
+
+func startStrictServer(t *testing.T) *strictServer {
+	t.Helper()
+	key, _, err := NewKey("host")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.77.1.2:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &strictServer{
+		address: listener.Addr().(*net.TCPAddr).AddrPort(), hostKey: key.signer.PublicKey(), done: make(chan struct{}),
+	}
+	config := &ssh.ServerConfig{
+		PublicKeyCallback: func(meta ssh.ConnMetadata, _ ssh.PublicKey) (*ssh.Permissions, error) {
+			return nil, fmt.Errorf("%s is not admitted", meta.User())
+		},
+		AuthLogCallback: func(meta ssh.ConnMetadata, method string, _ error) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.attempts = append(s.attempts, method+" "+meta.User())
+		},
+	}
+	config.AddHostKey(key.signer)
+	go func() {
+		defer close(s.done)
+		for {
+			connection, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			_, _, _, err = ssh.NewServerConn(connection, config)
+			_ = err // every handshake fails here
+			connection.Close()
+		}
+	}()
+	t.Cleanup(func() {
+		listener.Close()
+		<-s.done
+	})
+	return s
+}
+
+// seen returns the attempts to authenticate of all connections so far; the listener is closed by it.
+func (s *strictServer) seen() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]string(nil), s.attempts...)
+}
