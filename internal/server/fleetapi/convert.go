@@ -1,0 +1,95 @@
+package fleetapi
+
+import (
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/lifecycle"
+)
+
+// stamp is absent for the zero instant.
+func stamp(t time.Time) *timestamppb.Timestamp {
+	if t.IsZero() {
+		return nil
+	}
+	return timestamppb.New(t)
+}
+
+func summaryOf(s bmdb.Summary) *fleetv1.GetSummaryResponse {
+	a := &fleetv1.GetSummaryResponse{Machines: int64(s.Machines), Discrepancies: int64(s.Discrepancies)}
+	for _, state := range fleet.States() {
+		a.States = append(a.States, &fleetv1.StateCount{State: string(state), Machines: int64(s.States[state])})
+	}
+	for _, p := range s.Processes {
+		a.Processes = append(a.Processes, &fleetv1.ProcessCount{
+			Process: string(p.Process), Running: int64(p.Running), Due: int64(p.Due), BackingOff: int64(p.BackingOff),
+		})
+	}
+	return a
+}
+
+func phaseOf(p bmdb.Phase) *fleetv1.PhaseDuration {
+	return &fleetv1.PhaseDuration{
+		Phase: p.Name, Count: int64(p.Count), P50: durationpb.New(p.P50), P95: durationpb.New(p.P95), P99: durationpb.New(p.P99),
+		Max: durationpb.New(p.Max),
+	}
+}
+
+func machineOf(r bmdb.MachineRow) *fleetv1.Machine {
+	return &fleetv1.Machine{
+		Id: string(r.ID), Provider: string(r.Provider), ProviderId: string(r.ProviderID), Hostname: r.Hostname, Address: r.Address,
+		Location: r.Location, State: string(r.State), Reason: r.Reason, CreatedAt: stamp(r.CreatedAt), LastSeenAt: stamp(r.LastSeenAt),
+		AgentVersion: r.AgentVersion, TakeoverGeneration: int64(r.TakeoverGeneration), InstallGeneration: int64(r.InstallGeneration),
+		StateSince: stamp(r.StateSince),
+	}
+}
+
+func historyOf(h bmdb.HistoryRow) *fleetv1.HistoryEntry {
+	return &fleetv1.HistoryEntry{
+		At: stamp(h.At), Actor: h.Actor, Process: string(h.Process), Epoch: int64(h.Epoch), Event: h.Event, Detail: h.Detail,
+		RetryAt: stamp(h.RetryAt),
+	}
+}
+
+func decisionOf(d lifecycle.Decision) *fleetv1.Decision {
+	a := &fleetv1.Decision{Process: string(d.Process), Verdict: d.Verdict.String(), Reason: d.Reason, DueAt: stamp(d.DueAt)}
+	if d.Hold != nil {
+		a.Session, a.Epoch = string(d.Hold.Session), int64(d.Hold.Epoch)
+	}
+	if d.Backoff != nil {
+		a.BackoffCause = d.Backoff.Cause
+	}
+	return a
+}
+
+func providerOf(p bmdb.ProviderRow) *fleetv1.Provider {
+	return &fleetv1.Provider{
+		Name: string(p.Name), Kind: p.Kind, Machines: int64(p.Machines), MaxMachines: int64(p.MaxMachines),
+		OpenIntents: int64(p.OpenIntents), Discrepancies: int64(p.Discrepancies), LastPassAt: stamp(p.LastPassAt),
+		LastPass: p.PassResult, LastUpdateAt: stamp(p.LastUpdateAt),
+	}
+}
+
+func sessionOf(s bmdb.SessionRow) *fleetv1.Session {
+	return &fleetv1.Session{
+		Id: string(s.ID), Component: s.Component, Host: s.Host, Pid: int32(s.PID), StartedAt: stamp(s.StartedAt),
+		Deadline: stamp(s.Deadline), EndedAt: stamp(s.EndedAt), EndCause: s.Cause,
+	}
+}
+
+func discrepancyOf(d bmdb.DiscrepancyRow) *fleetv1.Discrepancy {
+	return &fleetv1.Discrepancy{
+		Provider: string(d.Provider), Kind: d.Kind, ProviderId: string(d.ProviderID), MachineId: string(d.Machine),
+		Since: stamp(d.Since), Evidence: d.Evidence, Remedy: d.Remedy,
+	}
+}
+
+func sortFacts(facts []*fleetv1.Fact) {
+	slices.SortStableFunc(facts, func(a, b *fleetv1.Fact) int { return a.GetAt().AsTime().Compare(b.GetAt().AsTime()) })
+}

@@ -1,0 +1,137 @@
+package fleetapi
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/lifecycle"
+)
+
+// GetMachine implements fleetv1connect.FleetServiceHandler.
+func (s *Service) GetMachine(ctx context.Context, req *fleetv1.GetMachineRequest) (*fleetv1.GetMachineResponse, error) {
+	return answer(ctx, s, reading, func(ctx context.Context, _ string) (*fleetv1.GetMachineResponse, error) {
+		j, err := s.judge(ctx, req.GetMachine())
+		if err != nil {
+			return nil, err
+		}
+		a := &fleetv1.GetMachineResponse{
+			Machine: j.machine(), Facts: factsOf(j.record), Decisions: each(j.plan.Decisions, decisionOf),
+			InstallProgress: s.options.Progress(j.record.ID),
+		}
+		a.Hardware, err = s.hardware(ctx, j.record)
+		return a, err
+	})
+}
+
+// ExplainMachine implements fleetv1connect.FleetServiceHandler.
+func (s *Service) ExplainMachine(ctx context.Context, req *fleetv1.ExplainMachineRequest) (*fleetv1.ExplainMachineResponse, error) {
+	return answer(ctx, s, reading, func(ctx context.Context, _ string) (*fleetv1.ExplainMachineResponse, error) {
+		j, err := s.judge(ctx, req.GetMachine())
+		if err != nil {
+			return nil, err
+		}
+		return &fleetv1.ExplainMachineResponse{
+			Machine: j.machine(), Decisions: each(j.plan.Decisions, decisionOf), Summary: summarize(j.plan, j.now),
+		}, nil
+	})
+}
+
+// judged is a machine with what lifecycle says of it.
+type judged struct {
+	record fleet.Record
+	plan   lifecycle.Plan
+	now    time.Time
+	since  time.Time
+}
+
+func (s *Service) judge(ctx context.Context, ref string) (judged, error) {
+	id, err := s.resolve(ctx, ref)
+	if err != nil {
+		return judged{}, err
+	}
+	record, err := s.db.Machine(ctx, id)
+	if err != nil {
+		return judged{}, err
+	}
+	env, err := s.db.Environment(ctx)
+	if err != nil {
+		return judged{}, err
+	}
+	now, err := s.db.Now(ctx)
+	if err != nil {
+		return judged{}, err
+	}
+	return judged{record: record, plan: lifecycle.Decide(record, env, now), now: now}, nil
+}
+
+func (j judged) machine() *fleetv1.Machine {
+	r := j.record
+	m := &fleetv1.Machine{
+		Id: string(r.ID), Provider: string(r.Provider), ProviderId: string(r.ProviderID), CreatedAt: stamp(r.CreatedAt),
+		State: string(j.plan.State), Reason: j.plan.Reason, StateSince: stamp(j.since), TakeoverGeneration: int64(r.TakeoverGeneration),
+	}
+	if p := r.Provided; p != nil {
+		m.Hostname, m.Location = p.Hostname, p.Location
+		if p.Address.IsValid() {
+			m.Address = p.Address.String()
+		}
+	}
+	if r.AgentStarted != nil {
+		m.AgentVersion = r.AgentStarted.AgentVersion
+	}
+	if r.AgentSeen != nil {
+		m.LastSeenAt = stamp(r.AgentSeen.LastAt)
+	}
+	if r.InstallRequest != nil {
+		m.InstallGeneration = int64(r.InstallRequest.Generation)
+	}
+	return m
+}
+
+func (s *Service) hardware(ctx context.Context, r fleet.Record) (*agentv1.HardwareReport, error) {
+	if r.Hardware == nil {
+		return nil, nil
+	}
+	encoded, err := s.db.HardwareReport(ctx, r.ID)
+	if err != nil {
+		if fleet.KindOf(err) == fleet.KindNotFound { // replaced or forgotten since the record was read
+			return nil, nil
+		}
+		return nil, err
+	}
+	var report agentv1.HardwareReport
+	if err := proto.Unmarshal(encoded, &report); err != nil {
+		return nil, fmt.Errorf("read the stored hardware report of machine %s: %w", r.ID, err)
+	}
+	return &report, nil
+}
+
+// summarize says in one sentence what the machine is about.
+func summarize(plan lifecycle.Plan, now time.Time) string {
+	d, wanted := plan.Next()
+	switch {
+	case !wanted:
+		return fmt.Sprintf("Nothing is wanted of this machine: it is %s (%s).", plan.State, plan.Reason)
+	case d.Verdict == lifecycle.Running:
+		return fmt.Sprintf("%s is under way: %s, until %s unless extended.", d.Process, d.Reason, clock(d.DueAt))
+	case d.Verdict == lifecycle.Due:
+		return fmt.Sprintf("%s is due since %s (%s ago): %s.", d.Process, clock(d.DueAt), span(now.Sub(d.DueAt)), d.Reason)
+	case d.Backoff != nil:
+		return fmt.Sprintf("%s waits until %s (in %s): %s.", d.Process, clock(d.DueAt), span(d.DueAt.Sub(now)), d.Reason)
+	case d.Verdict == lifecycle.Later && d.Process == fleet.ProcessRecovery:
+		return fmt.Sprintf("Nothing is to be done now: it is %s (%s); %s, at %s at the earliest.", plan.State, plan.Reason, d.Reason, clock(d.DueAt))
+	case d.Verdict == lifecycle.Later:
+		return fmt.Sprintf("%s comes at %s (in %s): %s.", d.Process, clock(d.DueAt), span(d.DueAt.Sub(now)), d.Reason)
+	}
+	return fmt.Sprintf("%s: %s.", d.Process, d.Reason)
+}
+
+func clock(t time.Time) string { return t.UTC().Format("15:04:05 UTC") }
+
+func span(d time.Duration) string { return max(d, 0).Round(time.Second).String() }

@@ -1,0 +1,180 @@
+package fleetapi
+
+import (
+	"context"
+	"runtime"
+	"slices"
+	"strings"
+
+	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// Bounds of what is asked for at once.
+const (
+	defaultPage    = 100
+	defaultHistory = 200
+	maxRows        = 1000
+)
+
+// GetSummary implements fleetv1connect.FleetServiceHandler.
+func (s *Service) GetSummary(ctx context.Context, req *fleetv1.GetSummaryRequest) (*fleetv1.GetSummaryResponse, error) {
+	return answer(ctx, s, reading, func(ctx context.Context, _ string) (*fleetv1.GetSummaryResponse, error) {
+		summary, err := s.db.Summary(ctx)
+		if err != nil {
+			return nil, err
+		}
+		a := summaryOf(summary)
+		if !req.GetPhases() {
+			return a, nil
+		}
+		phases, err := s.db.Phases(ctx)
+		if err != nil {
+			return nil, err
+		}
+		a.Phases = each(phases, phaseOf)
+		return a, nil
+	})
+}
+
+// ListMachines implements fleetv1connect.FleetServiceHandler.
+func (s *Service) ListMachines(ctx context.Context, req *fleetv1.ListMachinesRequest) (*fleetv1.ListMachinesResponse, error) {
+	return answer(ctx, s, reading, func(ctx context.Context, _ string) (*fleetv1.ListMachinesResponse, error) {
+		filter, err := filterOf(req)
+		if err != nil {
+			return nil, err
+		}
+		page := filter.Limit
+		filter.Limit++ // one more tells whether there is another page
+		rows, err := s.db.ListMachines(ctx, filter)
+		if err != nil {
+			return nil, err
+		}
+		a := &fleetv1.ListMachinesResponse{}
+		if len(rows) > page {
+			rows = rows[:page]
+			a.NextPageToken = string(rows[page-1].ID)
+		}
+		a.Machines = each(rows, machineOf)
+		return a, nil
+	})
+}
+
+func filterOf(req *fleetv1.ListMachinesRequest) (bmdb.MachineFilter, error) {
+	var f bmdb.MachineFilter
+	var err error
+	if f.Limit, err = limit("page_size", req.GetPageSize(), defaultPage); err != nil {
+		return f, err
+	}
+	if req.GetProvider() != "" {
+		if f.Provider, err = fleet.ParseProviderName(req.GetProvider()); err != nil {
+			return f, err
+		}
+	}
+	for _, name := range req.GetStates() {
+		if !slices.Contains(fleet.States(), fleet.State(name)) {
+			return f, fleet.Errorf(fleet.KindInvalid, "no state is named %q: use one of %s", name, join(fleet.States()))
+		}
+		f.States = append(f.States, fleet.State(name))
+	}
+	if req.GetPageToken() != "" {
+		if f.After, err = fleet.ParseMachineID(req.GetPageToken()); err != nil {
+			return f, fleet.Errorf(fleet.KindInvalid, "page_token is not one that this API gave out")
+		}
+	}
+	return f, nil
+}
+
+// ListHistory implements fleetv1connect.FleetServiceHandler.
+func (s *Service) ListHistory(ctx context.Context, req *fleetv1.ListHistoryRequest) (*fleetv1.ListHistoryResponse, error) {
+	return answer(ctx, s, reading, func(ctx context.Context, _ string) (*fleetv1.ListHistoryResponse, error) {
+		n, err := limit("limit", req.GetLimit(), defaultHistory)
+		if err != nil {
+			return nil, err
+		}
+		id, err := s.resolve(ctx, req.GetMachine())
+		if err != nil {
+			return nil, err
+		}
+		rows, err := s.db.History(ctx, id, n)
+		if err != nil {
+			return nil, err
+		}
+		return &fleetv1.ListHistoryResponse{Entries: each(rows, historyOf)}, nil
+	})
+}
+
+// ListProviders implements fleetv1connect.FleetServiceHandler.
+func (s *Service) ListProviders(ctx context.Context, _ *fleetv1.ListProvidersRequest) (*fleetv1.ListProvidersResponse, error) {
+	return answer(ctx, s, reading, func(ctx context.Context, _ string) (*fleetv1.ListProvidersResponse, error) {
+		rows, err := s.db.Providers(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return &fleetv1.ListProvidersResponse{Providers: each(rows, providerOf)}, nil
+	})
+}
+
+// ListSessions implements fleetv1connect.FleetServiceHandler.
+func (s *Service) ListSessions(ctx context.Context, req *fleetv1.ListSessionsRequest) (*fleetv1.ListSessionsResponse, error) {
+	return answer(ctx, s, reading, func(ctx context.Context, _ string) (*fleetv1.ListSessionsResponse, error) {
+		rows, err := s.db.Sessions(ctx, req.GetAll())
+		if err != nil {
+			return nil, err
+		}
+		return &fleetv1.ListSessionsResponse{Sessions: each(rows, sessionOf)}, nil
+	})
+}
+
+// ListDiscrepancies implements fleetv1connect.FleetServiceHandler.
+func (s *Service) ListDiscrepancies(ctx context.Context, _ *fleetv1.ListDiscrepanciesRequest) (*fleetv1.ListDiscrepanciesResponse, error) {
+	return answer(ctx, s, reading, func(ctx context.Context, _ string) (*fleetv1.ListDiscrepanciesResponse, error) {
+		rows, err := s.db.Discrepancies(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return &fleetv1.ListDiscrepanciesResponse{Discrepancies: each(rows, discrepancyOf)}, nil
+	})
+}
+
+// GetVersion implements fleetv1connect.FleetServiceHandler.
+func (s *Service) GetVersion(ctx context.Context, _ *fleetv1.GetVersionRequest) (*fleetv1.GetVersionResponse, error) {
+	return answer(ctx, s, reading, func(context.Context, string) (*fleetv1.GetVersionResponse, error) {
+		return &fleetv1.GetVersionResponse{
+			Version: s.options.Version, GoVersion: runtime.Version(), Database: s.options.Database, Schema: s.options.Schema,
+		}, nil
+	})
+}
+
+// resolve finds the machine that a person means.
+func (s *Service) resolve(ctx context.Context, ref string) (fleet.MachineID, error) {
+	const longest = 300
+	if ref == "" || len(ref) > longest {
+		return "", fleet.Errorf(fleet.KindInvalid,
+			"machine must be a UUID, a prefix of one with at least 4 characters, a host name, or provider/provider-ID")
+	}
+	return s.db.Resolve(ctx, ref)
+}
+
+func limit(field string, n, byDefault int32) (int, error) {
+	if n < 0 || n > maxRows {
+		return 0, fleet.Errorf(fleet.KindInvalid, "%s must be 1 to %d (0 means %d), not %d", field, maxRows, byDefault, n)
+	}
+	if n == 0 {
+		n = byDefault
+	}
+	return int(n), nil
+}
+
+func join[T ~string](names []T) string {
+	return strings.Join(each(names, func(n T) string { return string(n) }), ", ")
+}
+
+func each[A, B any](all []A, convert func(A) B) []B {
+	converted := make([]B, len(all))
+	for i, a := range all {
+		converted[i] = convert(a)
+	}
+	return converted
+}

@@ -1,0 +1,93 @@
+package fleetapi
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"time"
+
+	"connectrpc.com/connect"
+	"connectrpc.com/grpcreflect"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+	"github.com/ironherd/ironherd/api/fleet/v1/fleetv1connect"
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/server"
+)
+
+// maxRequest bounds a request; the largest thing in one is first-boot data.
+const maxRequest = 256 << 10
+
+// Options is what a service is built with besides the database.
+type Options struct {
+	Logger *slog.Logger
+	// Version of this program; Database and Schema of the engine that is open.
+	Version  string
+	Database string
+	Schema   int64
+	// Progress returns where the install of a machine stands; may be nil where no agent API runs in this process.
+	Progress func(fleet.MachineID) *agentv1.InstallProgress
+}
+
+// Service is the operators' interface. Its methods may be called directly (the page does) with a context that came through
+// server.Access, or over the network through what Register adds to a mux.
+type Service struct {
+	db      *bmdb.DB
+	options Options
+}
+
+var _ fleetv1connect.FleetServiceHandler = (*Service)(nil)
+
+// New returns the service over a database.
+func New(db *bmdb.DB, options Options) *Service {
+	if options.Progress == nil {
+		options.Progress = func(fleet.MachineID) *agentv1.InstallProgress { return nil }
+	}
+	return &Service{db: db, options: options}
+}
+
+// Register adds the service to a mux that is behind server.Access.Identify: Connect, gRPC, gRPC-Web, and gRPC's reflection.
+func (s *Service) Register(mux *http.ServeMux) {
+	options := []connect.HandlerOption{connect.WithReadMaxBytes(maxRequest), connect.WithCompressMinBytes(1 << 10)}
+	mux.Handle(fleetv1connect.NewFleetServiceHandler(s, options...))
+	reflector := grpcreflect.NewStaticReflector(fleetv1connect.FleetServiceName)
+	mux.Handle(grpcreflect.NewHandlerV1(reflector, options...))
+	mux.Handle(grpcreflect.NewHandlerV1Alpha(reflector, options...))
+}
+
+// right is what a method needs.
+type right bool
+
+const (
+	reading right = false
+	writing right = true
+)
+
+// answer authorizes the caller, runs the method, and gives its error the right code.
+func answer[A any](ctx context.Context, s *Service, needed right, method func(ctx context.Context, actor string) (*A, error)) (*A, error) {
+	caller, err := server.Authorize(ctx, bool(needed))
+	if err != nil {
+		return nil, s.fail(ctx, err)
+	}
+	a, err := method(ctx, caller.Actor)
+	if err != nil {
+		return nil, s.fail(ctx, err)
+	}
+	return a, nil
+}
+
+// fail turns an error into what the caller gets, and logs what the caller is not told.
+func (s *Service) fail(ctx context.Context, err error) error {
+	status := server.StatusOf(err)
+	if fleet.KindOf(err) == fleet.KindUnknown && ctx.Err() == nil {
+		s.options.Logger.ErrorContext(ctx, "cannot answer an operator", slog.Any("err", err))
+	}
+	failed := connect.NewError(status.Connect(), errors.New(server.Message(err)))
+	if after := fleet.RetryAfter(err); after > 0 {
+		failed.Meta().Set("Retry-After", strconv.Itoa(int((after+time.Second-1)/time.Second)))
+	}
+	return failed
+}
