@@ -39,18 +39,12 @@ func KindOfStatus(status int) fleet.Kind {
 const maximumRetryAfter = time.Hour
 
 // RetryAfter reads from an answer how long the provider asks to be left alone: Retry-After in seconds or as a date (RFC 9110,
-// 10.2.3), else, for status 429, X-RateLimit-Reset in Unix seconds. Zero when it says nothing that makes sense; at most an hour.
+// 10.2.3), with status 429 and from 500 on. Zero when it says nothing that makes sense; at most an hour.
 func RetryAfter(status int, header http.Header) time.Duration {
 	if status != http.StatusTooManyRequests && status < 500 {
 		return 0
 	}
-	wait := retryAfterHeader(header.Get("Retry-After"))
-	if wait == 0 && status == http.StatusTooManyRequests {
-		if reset, err := strconv.ParseInt(header.Get("X-RateLimit-Reset"), 10, 64); err == nil && reset > 0 {
-			wait = time.Until(time.Unix(reset, 0))
-		}
-	}
-	return min(max(wait, 0), maximumRetryAfter)
+	return min(retryAfterHeader(header.Get("Retry-After")), maximumRetryAfter)
 }
 
 func retryAfterHeader(value string) time.Duration {

@@ -1,0 +1,555 @@
+package equinix
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider"
+)
+
+const (
+	listDevices      = "GET projects/" + projectID + "/devices"
+	listReservations = "GET projects/" + projectID + "/hardware-reservations"
+	createDevice     = "POST projects/" + projectID + "/devices"
+	getReservation   = "GET hardware-reservations/" + reservation1
+	getDevice        = "GET devices/" + device1
+)
+
+func errorsBody(texts ...string) string {
+	body, err := json.Marshal(map[string]any{"errors": texts})
+	if err != nil {
+		panic(err)
+	}
+	return string(body)
+}
+
+func TestErrorsAreClassified(t *testing.T) {
+	t.Parallel()
+	html := map[string]string{"Content-Type": "text/html", "X-Request-Id": ""}
+	for name, test := range map[string]struct {
+		answer answer
+		kind   fleet.Kind
+	}{
+		"no token":              {answer{status: 401, body: `{"error":"Invalid authentication token"}`}, fleet.KindUnauthenticated},
+		"not ours":              {answer{status: 403, body: errorsBody("You are not authorized to view this device")}, fleet.KindForbidden},
+		"not there":             {answer{status: 404, body: errorsBody("Not found")}, fleet.KindNotFound},
+		"not there, terse":      {answer{status: 404}, fleet.KindNotFound},
+		"a proxy knows no such": {answer{status: 404, body: "<h1>404</h1>", header: html}, fleet.KindUnknown},
+		"a gateway knows no such": {
+			answer{status: 404, body: `{"message":"no Route matched"}`, header: map[string]string{"X-Request-Id": ""}}, fleet.KindUnknown,
+		},
+		"a firewall forbids":     {answer{status: 403, body: "no", header: html}, fleet.KindForbidden},
+		"wrong":                  {answer{status: 422, body: errorsBody("Facility can't be blank")}, fleet.KindInvalid},
+		"wrong in a strange way": {answer{status: 400, body: `[`}, fleet.KindInvalid},
+		"gone without a body":    {answer{status: 404, body: `[`, header: map[string]string{"X-Request-Id": ""}}, fleet.KindUnknown},
+		"redirected":             {answer{status: 302, header: map[string]string{"Location": "http://192.0.2.1/"}}, fleet.KindUnknown},
+		"success that is none":   {answer{body: "<html>sign in</html>", header: html}, fleet.KindTemporary},
+		"another device":         {answer{body: deviceJSON(map[string]any{"id": reservation1})}, fleet.KindUnknown},
+		"a device of numbers":    {answer{body: `{"id":7}`}, fleet.KindTemporary},
+		"throttled":              {answer{status: 429, header: map[string]string{"Retry-After": "300"}}, fleet.KindThrottled},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, api := newScripted(t)
+			api.on(getDevice, test.answer)
+			entry, err := p.Get(t.Context(), device1)
+			if fleet.KindOf(err) != test.kind || entry.ID != "" {
+				t.Errorf("%+v, %v (%s)", entry, err, fleet.KindOf(err))
+			}
+			if strings.Contains(err.Error(), apiToken) || !strings.Contains(err.Error(), device1) {
+				t.Errorf("the message: %v", err)
+			}
+			if test.kind == fleet.KindThrottled && fleet.RetryAfter(err) == 0 {
+				t.Error("the wish to be left alone is lost")
+			}
+		})
+	}
+}
+
+func TestTheTokenIsNotSentElsewhere(t *testing.T) {
+	t.Parallel()
+	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		t.Errorf("a redirect leads to %s, with the token %q", r.URL, r.Header.Get("X-Auth-Token"))
+	}))
+	defer other.Close()
+	p, api := newScripted(t)
+	api.on(getDevice, answer{status: 307, header: map[string]string{"Location": other.URL}})
+	if _, err := p.Get(t.Context(), device1); err == nil {
+		t.Error("a redirect is taken for an answer")
+	}
+}
+
+func TestTokenFile(t *testing.T) {
+	t.Parallel()
+	p, api := newScripted(t)
+	api.on(getDevice, answer{body: deviceJSON(nil)})
+	if err := os.WriteFile(p.config.TokenFile, []byte("  \n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Get(t.Context(), device1); fleet.KindOf(err) != fleet.KindUnauthenticated {
+		t.Errorf("an empty file: %v", err)
+	}
+	if err := os.WriteFile(p.config.TokenFile, []byte(apiToken), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Get(t.Context(), device1); err != nil {
+		t.Errorf("a token that was put back: %v", err)
+	}
+	for _, content := range []string{"", "two tokens", strings.Repeat("x", tokenSize+1), "tok\x00en"} {
+		if err := os.WriteFile(p.config.TokenFile, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := New(p.config, provider.Options{}); fleet.KindOf(err) != fleet.KindUnauthenticated ||
+			len(content) > 3 && strings.Contains(err.Error(), content) {
+			t.Errorf("%.20q: %v", content, err)
+		}
+	}
+}
+
+func TestEntryOfADevice(t *testing.T) {
+	t.Parallel()
+	token := fleet.NewToken()
+	p, api := newScripted(t)
+	api.on(getDevice, answer{body: deviceJSON(map[string]any{"tags": []string{managedTag, string(token), "ironherd-but-not-a-token"}})})
+	entry, err := p.Get(t.Context(), device1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if entry.ID != device1 || entry.Capacity != reservation1 || entry.Availability != fleet.AvailabilityKnownUsed ||
+		entry.Status != fleet.ProviderStatusActive || entry.Hostname != "fleet-1" || entry.Address.String() != "192.0.2.1" ||
+		entry.Location != "da11" || !slices.Equal(entry.Tokens, []fleet.Token{token}) || entry.CreatedAt.Year() != 2024 || entry.Invalid != "" {
+		t.Errorf("%+v", entry)
+	}
+}
+
+func TestAddressOfADevice(t *testing.T) {
+	t.Parallel()
+	ip := func(address string, family int, public, management bool) map[string]any {
+		return map[string]any{"address": address, "address_family": family, "public": public, "management": management}
+	}
+	for name, test := range map[string]struct {
+		assigned []any
+		want     string
+		invalid  bool
+	}{
+		"none":              {nil, "invalid IP", false},
+		"private only":      {[]any{ip("10.0.0.1", 4, false, true)}, "invalid IP", false},
+		"v6 only":           {[]any{ip("10.0.0.1", 4, false, true), ip("2001:db8::1", 6, true, true)}, "2001:db8::1", false},
+		"v4 before v6":      {[]any{ip("2001:db8::1", 6, true, true), ip("192.0.2.9", 4, true, true)}, "192.0.2.9", false},
+		"attached later":    {[]any{ip("192.0.2.77", 4, true, false), ip("192.0.2.9", 4, true, true)}, "192.0.2.9", false},
+		"nothing is ours":   {[]any{ip("192.0.2.77", 4, true, false)}, "192.0.2.77", false},
+		"nonsense":          {[]any{ip("192.0.2.300", 4, true, true)}, "invalid IP", true},
+		"of another family": {[]any{ip("2001:db8::1", 4, true, true)}, "invalid IP", true},
+		"null":              {[]any{nil, ip("192.0.2.9", 4, true, true)}, "192.0.2.9", false},
+	} {
+		row := parseDevice(json.RawMessage(deviceJSON(map[string]any{"ip_addresses": test.assigned})))
+		if entry := row.entry(); entry.Address.String() != test.want || (entry.Invalid != "") != test.invalid {
+			t.Errorf("%s: %s, %q", name, entry.Address, entry.Invalid)
+		}
+	}
+}
+
+func TestStatusOfADevice(t *testing.T) {
+	t.Parallel()
+	// All states of the published document.
+	for _, state := range strings.Fields("queued provisioning active inactive powering_on powering_off reinstalling deprovisioning deleted failed") {
+		entry := parseDevice(json.RawMessage(deviceJSON(map[string]any{"state": state}))).entry()
+		if entry.Status == "" || entry.Invalid != "" {
+			t.Errorf("%s: %+v", state, entry)
+		}
+	}
+	entry := parseDevice(json.RawMessage(deviceJSON(map[string]any{"state": "provisioning", "provisioning_percentage": 40.4}))).entry()
+	if entry.Detail != "provisioning, 40 %" {
+		t.Errorf("%q", entry.Detail)
+	}
+	if entry := parseDevice(json.RawMessage(deviceJSON(map[string]any{"state": "melting"}))).entry(); entry.Invalid == "" || entry.Status != "" {
+		t.Errorf("%+v", entry)
+	}
+}
+
+func TestAListWithBadRows(t *testing.T) {
+	t.Parallel()
+	p, api := newScripted(t)
+	other := strings.ReplaceAll(device1, "01", "02")
+	api.on(listReservations, rows("hardware_reservations", 1, 1, 4, freeReservation,
+		`{"id":"not-a-uuid","provisionable":true,"created_at":"2023-01-01T00:00:00Z"}`,
+		`{"id":"22222222-2222-4222-8222-222222222202","provisionable":"yes"}`,
+		`{"id":"22222222-2222-4222-8222-222222222203","provisionable":true,"need_of_service":true,"created_at":"2023-01-01T00:00:00Z"}`))
+	api.on(listDevices, rows("devices", 1, 1, 4,
+		deviceJSON(map[string]any{"hardware_reservation": nil}), `{"id":"`+other+`","tags":"none"}`, `7`,
+		deviceJSON(map[string]any{"id": "short", "hardware_reservation": nil})))
+	entries, err := p.List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	good, bad := 0, 0
+	for _, entry := range entries {
+		if entry.Invalid == "" {
+			good++
+		} else {
+			bad++
+		}
+	}
+	if good != 2 || bad != 5 {
+		t.Errorf("%d good, %d bad: %+v", good, bad, entries)
+	}
+	if !slices.IsSortedFunc(entries, provider.CompareEntries) {
+		t.Error("not in order")
+	}
+}
+
+func TestADeviceHidesItsReservation(t *testing.T) {
+	t.Parallel()
+	p, api := newScripted(t)
+	// The list of reservations lags behind: it still shows the reservation as free.
+	api.on(listReservations, rows("hardware_reservations", 1, 1, 1, freeReservation))
+	api.on(listDevices, rows("devices", 1, 1, 1, deviceJSON(nil)))
+	entries, err := p.List(t.Context())
+	if err != nil || len(entries) != 1 || entries[0].ID != device1 || entries[0].Capacity != reservation1 {
+		t.Errorf("%+v, %v", entries, err)
+	}
+}
+
+func TestAListIsWholeOrNone(t *testing.T) {
+	t.Parallel()
+	device := func(n string) string {
+		return deviceJSON(map[string]any{"id": device1[:34] + n, "hardware_reservation": nil})
+	}
+	for name, test := range map[string]struct {
+		pages []answer
+		kind  fleet.Kind
+		ids   int
+		calls int
+	}{
+		"two pages": {
+			[]answer{rows("devices", 1, 2, 3, device("01"), device("02")), rows("devices", 2, 2, 3, device("03"))}, 0, 3, 2,
+		},
+		"shifted once": {
+			[]answer{
+				rows("devices", 1, 2, 3, device("01"), device("02")), rows("devices", 2, 2, 3, device("02")),
+				rows("devices", 1, 2, 3, device("01"), device("02")), rows("devices", 2, 2, 3, device("03")),
+			}, 0, 3, 4,
+		},
+		"grew": {
+			[]answer{
+				rows("devices", 1, 2, 3, device("01"), device("02")), rows("devices", 2, 2, 4, device("03"), device("04")),
+				rows("devices", 1, 1, 4, device("01"), device("02"), device("03"), device("04")),
+			}, 0, 4, 3,
+		},
+		"never whole":  {[]answer{rows("devices", 1, 1, 3, device("01"), device("02"))}, fleet.KindTemporary, 0, passes},
+		"same twice":   {[]answer{rows("devices", 1, 1, 2, device("01"), device("01"))}, fleet.KindTemporary, 0, passes},
+		"no total":     {[]answer{{body: `{"devices":[` + device("01") + `]}`}}, fleet.KindInvalid, 0, 1},
+		"null":         {[]answer{{body: `null`}}, fleet.KindInvalid, 0, 1},
+		"another list": {[]answer{rows("things", 1, 1, 2, device("01"), device("02"))}, fleet.KindTemporary, 0, passes},
+		"fails later": {
+			[]answer{rows("devices", 1, 2, 3, device("01"), device("02")), {status: 403, body: errorsBody("no")}}, fleet.KindForbidden, 0, 2,
+		},
+		"none": {[]answer{rows("devices", 1, 1, 0)}, 0, 0, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, api := newScripted(t)
+			api.on(listReservations, rows("hardware_reservations", 1, 1, 0))
+			api.on(listDevices, test.pages...)
+			entries, err := p.List(t.Context())
+			if fleet.KindOf(err) != test.kind || (err != nil) != (test.kind != 0) || len(entries) != test.ids {
+				t.Errorf("%d entries, %v", len(entries), err)
+			}
+			if got := api.count(listDevices); got != test.calls {
+				t.Errorf("%d pages were read, want %d", got, test.calls)
+			}
+		})
+	}
+}
+
+func TestCreateSendsWhatItShould(t *testing.T) {
+	t.Parallel()
+	p, api := newScripted(t)
+	request := createRequest()
+	api.on(createDevice, answer{status: 201, body: deviceJSON(map[string]any{"state": "queued", "tags": []string{string(request.Token)}})})
+	entry, err := p.Create(t.Context(), request)
+	if err != nil || entry.ID != device1 || entry.Capacity != reservation1 || entry.Status != fleet.ProviderStatusCreating {
+		t.Fatalf("%+v, %v", entry, err)
+	}
+	var sent map[string]any
+	if err := json.Unmarshal([]byte(api.bodies[createDevice]), &sent); err != nil {
+		t.Fatal(err)
+	}
+	for key, want := range map[string]any{
+		"hostname": "fleet-2e3f4a5b", "hardware_reservation_id": reservation1, "operating_system": "debian_12", "plan": "c3.small.x86",
+	} {
+		if sent[key] != want {
+			t.Errorf("%s is sent as %v", key, sent[key])
+		}
+	}
+	text := api.bodies[createDevice]
+	if !strings.Contains(text, `"tags":["`+string(request.Token)+`","`+managedTag+`"]`) || !strings.Contains(text, `"project_ssh_keys":["`+keyUUID+`"]`) {
+		t.Error(text)
+	}
+}
+
+// The trap: without its device included, a reservation names the device only by reference, and a retry after a lost reply takes its own
+// device for another's.
+func TestCreateKnowsItsOwnDeviceByReference(t *testing.T) {
+	t.Parallel()
+	request := createRequest()
+	request.BeforeCall = neverCalled(t)
+	occupied := strings.Replace(freeReservation, `"device":null`, `"device":{"href":"/metal/v1/devices/`+device1+`"}`, 1)
+	for name, test := range map[string]struct {
+		device answer
+		kind   fleet.Kind
+	}{
+		"ours":           {answer{body: deviceJSON(map[string]any{"tags": []string{string(request.Token)}})}, 0},
+		"another's":      {answer{body: deviceJSON(map[string]any{"tags": []string{"x"}})}, fleet.KindRaceLost},
+		"vanishing":      {answer{status: 404, body: errorsBody("Not found")}, fleet.KindConflict},
+		"not to be seen": {answer{status: 403, body: errorsBody("no")}, fleet.KindConflict},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, api := newScripted(t)
+			api.on(getReservation, answer{body: occupied})
+			api.on(getDevice, test.device)
+			entry, err := p.Create(t.Context(), request)
+			if fleet.KindOf(err) != test.kind || (err == nil) != (entry.ID == device1) {
+				t.Errorf("%+v, %v (%s)", entry, err, fleet.KindOf(err))
+			}
+		})
+	}
+}
+
+func TestCreateFailures(t *testing.T) {
+	t.Parallel()
+	busy := strings.Replace(freeReservation, `"provisionable":true`, `"provisionable":false`, 1)
+	taken := strings.Replace(freeReservation, `"device":null`, `"device":`+deviceJSON(nil), 1)
+	refused := answer{status: 422, body: errorsBody("Server is not provisionable")}
+	for name, test := range map[string]struct {
+		reservation []answer
+		create      []answer
+		kind        fleet.Kind
+		may         bool
+	}{
+		"not free":                 {[]answer{{body: busy}}, nil, fleet.KindConflict, false},
+		"a spare":                  {[]answer{{body: strings.Replace(freeReservation, `{"id"`, `{"spare":true,"id"`, 1)}}, nil, fleet.KindConflict, false},
+		"taken":                    {[]answer{{body: taken}}, nil, fleet.KindRaceLost, false},
+		"a wrong request":          {[]answer{{body: freeReservation}}, []answer{refused}, fleet.KindInvalid, false},
+		"busy in the last moment":  {[]answer{{body: freeReservation}, {body: busy}}, []answer{refused}, fleet.KindConflict, false},
+		"taken in the last moment": {[]answer{{body: freeReservation}, {body: taken}}, []answer{refused}, fleet.KindRaceLost, false},
+		"nothing free": {
+			[]answer{{body: freeReservation}},
+			[]answer{{status: 503, body: errorsBody("There are no available hardware reservations")}},
+			fleet.KindNoCapacity, false,
+		},
+		"outage":    {[]answer{{body: freeReservation}}, []answer{{status: 503, body: errorsBody("down for a while")}}, fleet.KindTemporary, true},
+		"a bug":     {[]answer{{body: freeReservation}}, []answer{{status: 500, body: errorsBody("Oh snap")}}, fleet.KindTemporary, true},
+		"a proxy":   {[]answer{{body: freeReservation}}, []answer{{status: 502, body: "<h1>", header: map[string]string{"Content-Type": "text/html"}}}, fleet.KindTemporary, true},
+		"throttled": {[]answer{{body: freeReservation}}, []answer{{status: 429, header: map[string]string{"Retry-After": "5"}}}, fleet.KindThrottled, false},
+		"cut off": {[]answer{{body: freeReservation}}, []answer{{do: func(http.ResponseWriter, *http.Request) {
+			panic(http.ErrAbortHandler)
+		}}}, fleet.KindTemporary, true},
+		"an answer without a device": {[]answer{{body: freeReservation}}, []answer{{status: 201, body: `{}`}}, fleet.KindUnknown, true},
+		"an answer of another":       {[]answer{{body: freeReservation}}, []answer{{status: 201, body: deviceJSON(nil)}}, fleet.KindUnknown, true},
+		"an answer cut short":        {[]answer{{body: freeReservation}}, []answer{{status: 201, body: `{"id":"3333`}}, fleet.KindTemporary, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, api := newScripted(t)
+			api.on(getReservation, test.reservation...)
+			api.on(createDevice, test.create...)
+			entry, err := p.Create(t.Context(), createRequest())
+			if fleet.KindOf(err) != test.kind || err == nil || entry.ID != "" {
+				t.Errorf("%+v, %v (%s)", entry, err, fleet.KindOf(err))
+			}
+			if provider.MayHaveCreated(err) != test.may {
+				t.Errorf("may have created: %t, want %t: %v", !test.may, test.may, err)
+			}
+			if calls := api.count(createDevice); calls != len(test.create) {
+				t.Errorf("the call that creates was made %d times", calls)
+			}
+			if strings.Contains(err.Error(), apiToken) {
+				t.Errorf("the error shows the token: %v", err)
+			}
+		})
+	}
+}
+
+// A create of ours that landed late, after the reservation was looked at: the refusal of the second one leads to its device.
+func TestCreateFindsItsOwnLateDevice(t *testing.T) {
+	t.Parallel()
+	p, api := newScripted(t)
+	request := createRequest()
+	ours := deviceJSON(map[string]any{"tags": []string{string(request.Token)}})
+	api.on(getReservation, answer{body: freeReservation}, answer{body: strings.Replace(freeReservation, `"device":null`, `"device":`+ours, 1)})
+	api.on(createDevice, answer{status: 422, body: errorsBody("Server is not provisionable")})
+	if entry, err := p.Create(t.Context(), request); err != nil || entry.ID != device1 {
+		t.Errorf("%+v, %v", entry, err)
+	}
+}
+
+func TestCapacityTexts(t *testing.T) {
+	t.Parallel()
+	for text, kind := range map[string]fleet.Kind{
+		"There are no available hardware reservations for this plan": fleet.KindNoCapacity,
+		"There aren't available servers in that metro":               fleet.KindNoCapacity,
+		"Service Unavailable": fleet.KindTemporary,
+		"":                    fleet.KindTemporary,
+	} {
+		err := capacityError(&fleet.Error{Kind: fleet.KindTemporary, Err: &answerError{status: 503, text: text}})
+		if fleet.KindOf(err) != kind {
+			t.Errorf("%q is %s", text, fleet.KindOf(err))
+		}
+	}
+	err := &fleet.Error{Kind: fleet.KindInvalid, Err: &answerError{status: 422, text: "no available servers"}}
+	if capacityError(err) != error(err) {
+		t.Error("a text of another status is looked at")
+	}
+}
+
+func TestFindByTokenTrustsNoFilter(t *testing.T) {
+	t.Parallel()
+	request := createRequest()
+	ours := deviceJSON(map[string]any{"tags": []string{string(request.Token)}})
+	none, all := rows("devices", 1, 1, 0), rows("devices", 1, 1, 1, ours)
+	for name, test := range map[string]struct {
+		lists []answer
+		kind  fleet.Kind
+		calls int
+	}{
+		"the filter finds it":      {[]answer{all}, 0, 1},
+		"the filter lags":          {[]answer{none, all}, 0, 2},
+		"the filter does not work": {[]answer{rows("devices", 1, 1, 1, deviceJSON(nil))}, fleet.KindNotFound, 2},
+		"it is nowhere":            {[]answer{none}, fleet.KindNotFound, 2},
+		"a list fails":             {[]answer{none, {status: 403, body: errorsBody("no")}}, fleet.KindForbidden, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, api := newScripted(t)
+			api.on(listDevices, test.lists...)
+			entry, err := p.FindByToken(t.Context(), reservation1, request.Token)
+			if fleet.KindOf(err) != test.kind || (err == nil) != (entry.ID == device1) {
+				t.Errorf("%+v, %v", entry, err)
+			}
+			if calls := api.count(listDevices); calls != test.calls {
+				t.Errorf("%d lists were read", calls)
+			}
+		})
+	}
+	p, api := newScripted(t)
+	api.on(getReservation, answer{status: 404, body: errorsBody("Not found")}) // moved to another project
+	api.on(listDevices, all)
+	if entry, err := p.FindByToken(t.Context(), reservation1, request.Token); err != nil || entry.ID != device1 {
+		t.Errorf("%+v, %v", entry, err)
+	}
+}
+
+func TestReleaseAndReboot(t *testing.T) {
+	t.Parallel()
+	const remove, act = "DELETE devices/" + device1, "POST devices/" + device1 + "/actions"
+	for name, test := range map[string]struct {
+		answer answer
+		kind   fleet.Kind
+		fails  bool
+	}{
+		"done":        {answer{status: 204}, 0, false},
+		"gone":        {answer{status: 404, body: errorsBody("Not found")}, 0, false},
+		"by a proxy":  {answer{status: 404, header: map[string]string{"Content-Type": "text/html"}}, fleet.KindUnknown, true},
+		"not allowed": {answer{status: 403, body: errorsBody("no")}, fleet.KindForbidden, true},
+		"not now":     {answer{status: 422, body: errorsBody("Cannot delete a device while it is provisioning")}, fleet.KindConflict, true},
+	} {
+		p, api := newScripted(t)
+		api.on(remove, test.answer)
+		if err := p.Release(t.Context(), device1); fleet.KindOf(err) != test.kind || (err != nil) != test.fails {
+			t.Errorf("%s: %v (%s)", name, err, fleet.KindOf(err))
+		}
+		if !strings.Contains(api.bodies[remove], `"force_delete":true`) {
+			t.Errorf("%s: %s", name, api.bodies[remove])
+		}
+	}
+	p, api := newScripted(t)
+	api.on(act, answer{status: 202}, answer{status: 404, body: errorsBody("Not found")}, answer{status: 500, body: errorsBody("Oh snap")})
+	for _, kind := range []fleet.Kind{0, fleet.KindNotFound, fleet.KindTemporary} {
+		if err := p.Reboot(t.Context(), device1); fleet.KindOf(err) != kind {
+			t.Errorf("%v, want %s", err, kind)
+		}
+	}
+	if api.count(act) != 3 {
+		t.Error("a reboot was asked for twice")
+	}
+}
+
+func TestNothingButIDsBecomesAPath(t *testing.T) {
+	t.Parallel()
+	p, _ := newScripted(t)
+	for _, id := range []string{"", "next-available", "../projects", "x", device1 + "/../..", "{" + device1 + "}", "urn:uuid:" + device1} {
+		_, get := p.Get(t.Context(), fleet.ProviderID(id))
+		_, create := p.Create(t.Context(), provider.CreateRequest{Capacity: fleet.CapacityID(id), Token: "t", Machine: "m"})
+		_, find := p.FindByToken(t.Context(), fleet.CapacityID(id), "t")
+		for _, err := range []error{get, create, find, p.Release(t.Context(), fleet.ProviderID(id)), p.Reboot(t.Context(), fleet.ProviderID(id))} {
+			if fleet.KindOf(err) != fleet.KindInvalid {
+				t.Errorf("%q: %v", id, err)
+			}
+		}
+	}
+}
+
+func TestDeprecationHeadersStayOutOfStderr(t *testing.T) {
+	t.Parallel()
+	p, api := newScripted(t)
+	api.on(getDevice, answer{body: deviceJSON(nil), header: map[string]string{"Deprecation": "true", "Sunset": "Tue, 30 Jun 2026 00:00:00 GMT"}})
+	client, err := p.client(t.Context(), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, response, err := client.Devices.Get(device1, nil)
+	if err != nil || response.Header.Get("Deprecation") != "" || response.Header.Get("Sunset") != "" {
+		t.Errorf("%v: the library would print %v", err, response.Header)
+	}
+}
+
+func TestEndpointsAreTemplates(t *testing.T) {
+	t.Parallel()
+	p, _ := newScripted(t)
+	for path, want := range map[string]string{
+		"/metal/v1/projects/" + projectID + "/devices?page=2&tag=x": "GET /projects/{id}/devices",
+		"/metal/v1/devices/" + device1:                              "GET /devices/{id}",
+	} {
+		request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, http.NoBody)
+		if got := p.endpoint(request); got != want {
+			t.Errorf("%s is %s", path, got)
+		}
+	}
+}
+
+func TestCancelledCreateTellsThatItMayHaveCreated(t *testing.T) {
+	t.Parallel()
+	p, api := newScripted(t)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	api.on(createDevice, answer{do: func(_ http.ResponseWriter, r *http.Request) {
+		cancel(fleet.ErrLeaseLost)
+		<-r.Context().Done()
+	}})
+	entry, err := p.Create(ctx, createRequest())
+	if entry.ID != "" || !provider.MayHaveCreated(err) || !errors.Is(err, context.Canceled) {
+		t.Errorf("%+v, %v (%s)", entry, err, fleet.KindOf(err))
+	}
+}
+
+func FuzzRows(f *testing.F) {
+	f.Add([]byte(deviceJSON(nil)))
+	f.Add([]byte(freeReservation))
+	f.Add([]byte(`{"id":"` + device1 + `","ip_addresses":[null,{"address":"::","address_family":6,"public":true,"management":true}]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		for _, entry := range merge([]deviceRow{parseDevice(data)}, []reservationRow{parseReservation(data)}) {
+			if entry.Invalid == "" && entry.ID == "" && entry.Capacity == "" {
+				t.Errorf("accepted: %+v", entry)
+			}
+		}
+	})
+}
