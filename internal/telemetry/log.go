@@ -1,0 +1,73 @@
+package telemetry
+
+import (
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/lmittmann/tint"
+	"golang.org/x/term"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// LogOptions says what is logged, and in what form.
+type LogOptions struct {
+	// Level is debug, info, warn or error; empty: info.
+	Level string
+	// Format is text (a line for people), json, or auto: text on a terminal, else json. Empty: auto.
+	Format string
+	// Terminal: the lines go to one. Color: it may be coloured.
+	Terminal, Color bool
+}
+
+// Formats lists the names of the formats.
+func Formats() []string { return []string{"auto", "text", "json"} }
+
+// Levels lists the names of the levels.
+func Levels() []string { return []string{"debug", "info", "warn", "error"} }
+
+// NewLogger returns a logger that writes to w. A level or format that does not exist is KindInvalid.
+func NewLogger(w io.Writer, options LogOptions) (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(options.Level)); options.Level != "" && err != nil || strings.ContainsAny(options.Level, "+-") {
+		return nil, fleet.Errorf(fleet.KindInvalid, "no log level is named %q: use one of %s", options.Level, strings.Join(Levels(), ", "))
+	}
+	format := options.Format
+	if format == "" || format == "auto" {
+		format = "json"
+		if options.Terminal {
+			format = "text"
+		}
+	}
+	switch format {
+	case "json":
+		return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: plain})), nil
+	case "text":
+		return slog.New(tint.NewHandler(w, &tint.Options{
+			Level: level, TimeFormat: "15:04:05.000", NoColor: !options.Color, ReplaceAttr: oneLine,
+		})), nil
+	}
+	return nil, fleet.Errorf(fleet.KindInvalid, "no log format is named %q: use one of %s", options.Format, strings.Join(Formats(), ", "))
+}
+
+// IsTerminal says whether a file is a terminal.
+func IsTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
+
+// plain writes durations as people write them.
+func plain(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindDuration {
+		return slog.String(a.Key, a.Value.Duration().Round(time.Microsecond).String())
+	}
+	return a
+}
+
+// oneLine keeps an error of several lines on the line that it belongs to.
+func oneLine(groups []string, a slog.Attr) slog.Attr {
+	if err, ok := a.Value.Any().(error); ok && strings.Contains(err.Error(), "\n") {
+		return slog.String(a.Key, strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	return plain(groups, a)
+}

@@ -1,0 +1,175 @@
+package telemetry
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider"
+	"github.com/ironherd/ironherd/internal/shepherd"
+)
+
+// Each observer binds one part of the control plane to its metrics.
+var (
+	_ bmdb.Observer     = (*databaseMetrics)(nil)
+	_ provider.Observer = providerObserver{}
+	_ shepherd.Observer = (*shepherdMetrics)(nil)
+)
+
+// Database returns the observer of the database.
+func (m *Metrics) Database() bmdb.Observer { return &m.database }
+
+type databaseMetrics struct {
+	transactions, statements, outcomes *prometheus.CounterVec
+	seconds, held                      *prometheus.HistogramVec
+}
+
+func (d *databaseMetrics) register(m *Metrics) {
+	d.transactions = m.counter("database_transactions_total", "Transactions by kind and outcome.", "kind", "outcome")
+	d.statements = m.counter("database_statements_total", "Statements by the kind of their transaction.", "kind")
+	d.seconds = m.histogram("database_transaction_seconds", "How long transactions took, waiting included.", quick, "kind")
+	d.outcomes = m.counter("lease_outcomes_total", "Ends of leases by process and outcome.", "process", "outcome")
+	d.held = m.histogram("lease_held_seconds", "How long leases were held.", labour, "process")
+}
+
+// Transaction implements bmdb.Observer.
+func (d *databaseMetrics) Transaction(kind string, took time.Duration, statements int, err error) {
+	d.transactions.WithLabelValues(kind, outcome(err)).Inc()
+	d.statements.WithLabelValues(kind).Add(float64(statements))
+	d.seconds.WithLabelValues(kind).Observe(took.Seconds())
+}
+
+// Outcome implements bmdb.Observer.
+func (d *databaseMetrics) Outcome(process fleet.Process, outcome string, held time.Duration) {
+	d.outcomes.WithLabelValues(string(process), outcome).Inc()
+	d.held.WithLabelValues(string(process)).Observe(held.Seconds())
+}
+
+// Provider returns the observer of one provider instance.
+func (m *Metrics) Provider(name fleet.ProviderName) provider.Observer {
+	return providerObserver{metrics: &m.provider, name: string(name)}
+}
+
+type providerMetrics struct {
+	calls   *prometheus.CounterVec
+	seconds *prometheus.HistogramVec
+}
+
+func (p *providerMetrics) register(m *Metrics) {
+	p.calls = m.counter("provider_calls_total", "Requests to providers by endpoint and HTTP status (none: no complete answer).",
+		"provider", "endpoint", "status")
+	p.seconds = m.histogram("provider_call_seconds", "How long requests to providers took.", remote, "provider", "endpoint")
+}
+
+type providerObserver struct {
+	metrics *providerMetrics
+	name    string
+}
+
+// Call implements provider.Observer.
+func (o providerObserver) Call(endpoint string, status int, took time.Duration) {
+	code := "none"
+	if status != 0 {
+		code = strconv.Itoa(status)
+	}
+	o.metrics.calls.WithLabelValues(o.name, endpoint, code).Inc()
+	o.metrics.seconds.WithLabelValues(o.name, endpoint).Observe(took.Seconds())
+}
+
+// Shepherd returns the observer of the control loops.
+func (m *Metrics) Shepherd() shepherd.Observer { return &m.shepherd }
+
+type shepherdMetrics struct {
+	claims, claimed, work *prometheus.CounterVec
+	running               *prometheus.GaugeVec
+	seconds               *prometheus.HistogramVec
+}
+
+func (s *shepherdMetrics) register(m *Metrics) {
+	s.claims = m.counter("claims_total", "Claims by process and outcome.", "process", "outcome")
+	s.claimed = m.counter("claimed_work_total", "Pieces of work that were claimed.", "process")
+	s.work = m.counter("work_total", "Pieces of work by process and how they ended.", "process", "result")
+	s.running = m.gauge("work_running", "Pieces of work that this process has under way.", "process")
+	s.seconds = m.histogram("work_seconds", "How long work took, act and commit.", labour, "process", "result")
+}
+
+// Claimed implements shepherd.Observer.
+func (s *shepherdMetrics) Claimed(process fleet.Process, works int, _ time.Duration, err error) {
+	s.claims.WithLabelValues(string(process), outcome(err)).Inc()
+	s.claimed.WithLabelValues(string(process)).Add(float64(works))
+}
+
+// Started implements shepherd.Observer.
+func (s *shepherdMetrics) Started(process fleet.Process) {
+	s.running.WithLabelValues(string(process)).Inc()
+}
+
+// Ended implements shepherd.Observer.
+func (s *shepherdMetrics) Ended(process fleet.Process, result shepherd.Result, took time.Duration) {
+	s.running.WithLabelValues(string(process)).Dec()
+	s.work.WithLabelValues(string(process), string(result)).Inc()
+	s.seconds.WithLabelValues(string(process), string(result)).Observe(took.Seconds())
+}
+
+type janitorMetrics struct {
+	rows    *prometheus.CounterVec
+	runs    *prometheus.CounterVec
+	seconds *prometheus.HistogramVec
+}
+
+func (j *janitorMetrics) register(m *Metrics) {
+	j.runs = m.counter("janitor_runs_total", "Duties that the janitor did, by outcome.", "duty", "outcome")
+	j.rows = m.counter("janitor_rows_total", "Rows that a duty changed; of the check, findings.", "duty")
+	j.seconds = m.histogram("janitor_seconds", "How long a duty took.", quick, "duty")
+}
+
+// JanitorDone counts one duty of the janitor.
+func (m *Metrics) JanitorDone(duty string, rows int, took time.Duration, err error) {
+	m.janitor.runs.WithLabelValues(duty, outcome(err)).Inc()
+	m.janitor.rows.WithLabelValues(duty).Add(float64(rows))
+	m.janitor.seconds.WithLabelValues(duty).Observe(took.Seconds())
+}
+
+// AgentAPI is the observer of the agent API (agentapi.Observer).
+type AgentAPI struct{ metrics *agentMetrics }
+
+// AgentAPI returns the observer of the agent API.
+func (m *Metrics) AgentAPI() AgentAPI { return AgentAPI{metrics: &m.agents} }
+
+// ConnectedAgents has a gauge read how many agents have spoken to this process lately. Call it once.
+func (m *Metrics) ConnectedAgents(count func() int) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: namespace, Name: "agents", Help: "Agents that have spoken to this process lately.",
+	}, func() float64 { return float64(count()) }))
+}
+
+type agentMetrics struct {
+	calls, reports, flushed *prometheus.CounterVec
+	seconds, flushSeconds   *prometheus.HistogramVec
+}
+
+func (a *agentMetrics) register(m *Metrics) {
+	a.calls = m.counter("agent_calls_total", "Calls of agents by method and gRPC code.", "method", "code")
+	a.seconds = m.histogram("agent_call_seconds", "How long calls of agents took.", quick, "method")
+	a.reports = m.counter("agent_facts_total", "Facts that were committed for agents, by kind.", "kind")
+	a.flushed = m.counter("agent_heartbeats_flushed_total", "Repeated heartbeats that were written in batches, by outcome.", "outcome")
+	a.flushSeconds = m.histogram("agent_flush_seconds", "How long writing a batch of heartbeats took.", quick)
+}
+
+// AgentCall counts one call of an agent.
+func (a AgentAPI) AgentCall(method, code string, took time.Duration) {
+	a.metrics.calls.WithLabelValues(method, code).Inc()
+	a.metrics.seconds.WithLabelValues(method).Observe(took.Seconds())
+}
+
+// AgentReport counts one committed fact.
+func (a AgentAPI) AgentReport(kind string) { a.metrics.reports.WithLabelValues(kind).Inc() }
+
+// AgentFlush counts one batch of liveness.
+func (a AgentAPI) AgentFlush(agents int, took time.Duration, err error) {
+	a.metrics.flushed.WithLabelValues(outcome(err)).Add(float64(agents))
+	a.metrics.flushSeconds.WithLabelValues().Observe(took.Seconds())
+}
