@@ -2,18 +2,36 @@ package agent
 
 import (
 	"context"
+	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/ironherd/ironherd/internal/agent/inventory"
+	"github.com/ironherd/ironherd/internal/agent/takeover"
 )
 
-// Exit codes of Main.
+// Exit codes of Main, the same as those of the operator's CLI.
 const (
-	exitDone   = 0
-	exitFailed = 1
-	exitUsage  = 2
+	exitDone     = 0
+	exitFailed   = 1
+	exitUsage    = 2
+	exitConflict = 5
 )
+
+const usage = `Usage: ironherd-agent COMMAND
+
+  takeover             take this machine over: reads a TakeoverInit message on standard input, writes a TakeoverResponse
+                       message to standard output, and leaves the agent running (control planes do this over SSH)
+  run                  be the agent that the last takeover has put in charge
+  inventory [-o FORM]  print what this machine is made of; FORM is text (default) or json
+  version              print the version
+`
 
 // Env is the machine that Main works on, and what it is given and gives back.
 type Env struct {
@@ -28,7 +46,7 @@ type Env struct {
 	// Reboot restarts the machine; it returns when the restart is under way. Nil: the kernel's own way, below Root.
 	Reboot func(ctx context.Context) error
 	// Detach lets run go on after Main has returned, until run returns or the context that it is given ends. It must not wait for
-	// run. Nil: run becomes a process of its own, this executable's `run`.
+	// run. Nil: run becomes a process of its own, this executable's `run`, which must find the same Root.
 	Detach func(run func(ctx context.Context))
 	// Logger is where the long-lived part logs. Nil: a file of bounded size, /var/log/ironherd-agent.log below Root.
 	Logger *slog.Logger
@@ -36,13 +54,134 @@ type Env struct {
 	HTTPClient *http.Client
 }
 
+// options are those of Run in this environment.
+func (e Env) options() Options {
+	logger := e.Logger
+	if logger == nil {
+		logger = newLogger(e.Root)
+	}
+	return Options{Root: e.Root, Version: e.Version, Logger: logger, Reboot: e.Reboot, HTTPClient: e.HTTPClient}
+}
+
 // Main is the program `ironherd-agent`: args are its arguments without the program's name, the result is its exit code.
 // Everything that it touches comes from env, so that a simulator can run many agents in one process.
-func Main(_ context.Context, args []string, env Env) int {
-	if len(args) == 1 && args[0] == "version" {
-		_, _ = fmt.Fprintln(env.Stdout, env.Version)
+func Main(ctx context.Context, args []string, env Env) int {
+	if env.Root == "" {
+		env.Root = "/"
+	}
+	command := ""
+	if len(args) > 0 {
+		command, args = args[0], args[1:]
+	}
+	flags := flag.NewFlagSet(command, flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	form, readyFd := "text", 0
+	switch command {
+	case "inventory":
+		flags.StringVar(&form, "o", form, "")
+	case "run":
+		flags.IntVar(&readyFd, "ready-fd", 0, "") // of startProcess alone
+	case "takeover", "version":
+	case "help", "-h", "--help":
+		_, _ = io.WriteString(env.Stdout, usage)
+		return exitDone
+	default:
+		return misused(env, fmt.Sprintf("there is no command %q", command))
+	}
+	if err := flags.Parse(args); err != nil {
+		return misused(env, err.Error())
+	}
+	if flags.NArg() > 0 {
+		return misused(env, fmt.Sprintf("%s takes no argument %q", command, flags.Arg(0)))
+	}
+	switch command {
+	case "inventory":
+		return printInventory(env, form)
+	case "run":
+		return run(ctx, env, readyFd)
+	case "takeover":
+		return takeOver(ctx, env)
+	}
+	_, _ = fmt.Fprintln(env.Stdout, env.Version)
+	return exitDone
+}
+
+// misused says what was wrong with the arguments.
+func misused(env Env, problem string) int {
+	_, _ = fmt.Fprintf(env.Stderr, "ironherd-agent: %s\n\n%s", problem, usage)
+	return exitUsage
+}
+
+// takeOver answers on standard output whatever happens.
+func takeOver(ctx context.Context, env Env) int {
+	start := startProcess
+	if env.Detach != nil {
+		start = startInside
+	}
+	response := takeover.Run(ctx, env.Stdin, takeover.Options{
+		Root: env.Root, Version: env.Version,
+		Start: func(ctx context.Context) error { return start(ctx, env) },
+	})
+	data, err := proto.Marshal(response)
+	if err == nil {
+		_, err = env.Stdout.Write(data)
+	}
+	if failure := response.GetFailure(); failure != nil {
+		_, _ = fmt.Fprintf(env.Stderr, "ironherd-agent: %s\n", failure.GetMessage())
+		return exitFailed
+	}
+	if err != nil { // the agent runs; the next takeover replaces it
+		_, _ = fmt.Fprintf(env.Stderr, "ironherd-agent: write the response: %s\n", err)
+		return exitFailed
+	}
+	return exitDone
+}
+
+// run is the agent in a process of its own.
+func run(ctx context.Context, env Env, readyFd int) int {
+	options := env.options()
+	said := readyFd == 0
+	options.Ready = func() error {
+		if said {
+			return nil
+		}
+		said = true // even if it fails: the descriptor is closed
+		return sayReady(readyFd, readyWord)
+	}
+	err := Run(ctx, options)
+	if err == nil {
 		return exitDone
 	}
-	_, _ = fmt.Fprintln(env.Stderr, "usage: ironherd-agent takeover|run|inventory|version")
-	return exitUsage
+	if !said {
+		_ = sayReady(readyFd, err.Error())
+	}
+	options.Logger.Error("the agent ends", "err", err)
+	_, _ = fmt.Fprintf(env.Stderr, "ironherd-agent: %s\n", err)
+	if errors.Is(err, takeover.ErrOccupied) {
+		return exitConflict
+	}
+	return exitFailed
+}
+
+// printInventory prints the hardware report.
+func printInventory(env Env, form string) int {
+	report := inventory.Collect(env.Root)
+	var text []byte
+	switch form {
+	case "json":
+		data, err := protojson.MarshalOptions{Multiline: true, UseProtoNames: true}.Marshal(report)
+		if err != nil {
+			_, _ = fmt.Fprintf(env.Stderr, "ironherd-agent: encode the report: %s\n", err)
+			return exitFailed
+		}
+		text = append(data, '\n')
+	case "text":
+		text = inventory.Text(report)
+	default:
+		return misused(env, fmt.Sprintf("there is no output form %q", form))
+	}
+	if _, err := env.Stdout.Write(text); err != nil {
+		return exitFailed
+	}
+	return exitDone
 }

@@ -46,6 +46,11 @@ func Collect(root string) *agentv1.HardwareReport {
 	return report
 }
 
+// Disks returns the disks alone, as Collect lists them but without asking them for their health.
+func Disks(root string) []*agentv1.BlockDevice {
+	return (&probe{root: root}).blockDevices()
+}
+
 // Digest identifies what a report says of the hardware. Temperatures and hours, which change by themselves, do not count.
 func Digest(report *agentv1.HardwareReport) [sha256.Size]byte {
 	stable := proto.CloneOf(report)

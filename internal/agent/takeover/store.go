@@ -58,6 +58,17 @@ func (s *Store) Load() (*agentv1.AgentState, error) {
 	return state, nil
 }
 
+// Superseded says whether another takeover than init has left its state here. A state that cannot be read is no evidence of
+// one. It is cheap enough to be asked before every heartbeat.
+func (s *Store) Superseded(init *agentv1.TakeoverInit) bool {
+	data, err := os.ReadFile(s.path())
+	if err != nil {
+		return false
+	}
+	state := new(agentv1.AgentState)
+	return proto.Unmarshal(data, state) == nil && state.GetInit() != nil && !InCharge(state, init)
+}
+
 // parseState decodes a state and refuses one that no agent could have written.
 func parseState(data []byte) (*agentv1.AgentState, error) {
 	if len(data) > maxState {

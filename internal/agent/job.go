@@ -1,0 +1,234 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+	"github.com/ironherd/ironherd/internal/agent/install"
+	"github.com/ironherd/ironherd/internal/agent/inventory"
+	"github.com/ironherd/ironherd/internal/agent/takeover"
+)
+
+// progressEvery is how often a running install may cause a heartbeat.
+const progressEvery = time.Second
+
+var (
+	errReplaced = errors.New("the install was replaced by a newer request")
+	errStopped  = errors.New("the agent was stopped while it was installing")
+)
+
+const restartedMessage = "the agent was restarted while it was installing"
+
+// job is an install that is running.
+type job struct {
+	request *agentv1.InstallRequest
+	cancel  context.CancelCauseFunc
+	// ended brings the report, moved says that there is progress to tell.
+	ended chan *agentv1.InstallReport
+	moved chan struct{}
+
+	phase atomic.Int32
+	done  atomic.Int64
+	told  atomic.Int64 // when progress was last told, in nanoseconds since started
+}
+
+// startJob runs the request in a goroutine of its own. ctx gives it values alone: it ends by cancel.
+func startJob(ctx context.Context, request *agentv1.InstallRequest, options Options) *job {
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	j := &job{request: request, cancel: cancel, ended: make(chan *agentv1.InstallReport, 1), moved: make(chan struct{}, 1)}
+	started := time.Now()
+	go func() {
+		defer cancel(nil)
+		j.ended <- install.Run(ctx, request, install.Options{
+			Root:     options.Root,
+			Disks:    inventory.Disks(options.Root),
+			Client:   options.HTTPClient,
+			Progress: func(phase agentv1.InstallProgress_Phase, done int64) { j.note(time.Since(started), phase, done) },
+		})
+	}()
+	return j
+}
+
+// note keeps the progress and passes it on, if that is not too soon.
+func (j *job) note(since time.Duration, phase agentv1.InstallProgress_Phase, done int64) {
+	j.phase.Store(int32(phase))
+	j.done.Store(done)
+	if last := time.Duration(j.told.Load()); since-last < progressEvery {
+		return
+	}
+	j.told.Store(int64(since))
+	select {
+	case j.moved <- struct{}{}:
+	default:
+	}
+}
+
+func (j *job) progress() *agentv1.InstallProgress {
+	return &agentv1.InstallProgress{
+		InstallGeneration: j.request.GetInstallGeneration(),
+		Attempt:           j.request.GetAttempt(),
+		Phase:             agentv1.InstallProgress_Phase(j.phase.Load()),
+		BytesDone:         j.done.Load(),
+		BytesTotal:        j.request.GetImage().GetSize(),
+	}
+}
+
+// jobEnded and jobMoved are the channels of the running install; without one they block for ever.
+func (s *session) jobEnded() <-chan *agentv1.InstallReport {
+	if s.job == nil {
+		return nil
+	}
+	return s.job.ended
+}
+
+func (s *session) jobMoved() <-chan struct{} {
+	if s.job == nil {
+		return nil
+	}
+	return s.job.moved
+}
+
+// resumeInstall takes up what a predecessor left: a report that was not acknowledged, or an install that it lost.
+func (s *session) resumeInstall() error {
+	if s.state.GetInstallRunning() {
+		report := &agentv1.InstallReport{
+			InstallGeneration: s.state.GetInstallGeneration(), Attempt: s.state.GetInstallAttempt(), Error: restartedMessage,
+		}
+		s.keepReport(report)
+		return nil
+	}
+	if data := s.state.GetUnacknowledgedReport(); len(data) > 0 {
+		report := new(agentv1.InstallReport)
+		if err := proto.Unmarshal(data, report); err != nil {
+			return fmt.Errorf("the install report in the agent's state is damaged: %w", err)
+		}
+		s.report = report
+	}
+	return nil
+}
+
+// keepReport records how an install ended. When the host cannot keep it, it is delivered from memory.
+func (s *session) keepReport(report *agentv1.InstallReport) {
+	s.report = report
+	err := s.update(func(state *agentv1.AgentState) {
+		state.InstallRunning, state.UnacknowledgedReport = false, encodeReport(report)
+	})
+	if err != nil {
+		s.log.Error("the install report cannot be recorded", "attempt", report.GetAttempt(), "err", err)
+	}
+}
+
+// installEnded takes the report of the running install, and starts the next one if it is waited for.
+func (s *session) installEnded(ctx context.Context, report *agentv1.InstallReport) {
+	s.log.Info("an install has ended", "install_generation", report.GetInstallGeneration(), "attempt", report.GetAttempt(),
+		"ok", report.GetOk(), "err", report.GetError())
+	s.job = nil
+	s.keepReport(report)
+	s.collected = time.Time{} // look at the disks again
+	if next := s.next; next != nil {
+		s.next = nil
+		s.start(ctx, next)
+	}
+}
+
+// obey does what an answer to a heartbeat says: reported was acknowledged with it, request is to be installed. Its only error is
+// ErrSuperseded.
+func (s *session) obey(ctx context.Context, reported *agentv1.InstallReport, request *agentv1.InstallRequest) error {
+	if request != nil && s.isNew(request) {
+		if s.job == nil {
+			s.start(ctx, request)
+			return nil
+		}
+		s.next = request
+		s.job.cancel(errReplaced)
+	}
+	if reported == nil || s.report != reported {
+		return nil
+	}
+	if reported.GetOk() && !s.rebooted() {
+		s.reboot(ctx)
+		return nil
+	}
+	s.report = nil
+	err := s.update(func(state *agentv1.AgentState) { state.UnacknowledgedReport = nil })
+	if errors.Is(err, takeover.ErrSuperseded) {
+		return err
+	}
+	if err != nil {
+		s.log.Error("the acknowledged install report cannot be forgotten", "attempt", reported.GetAttempt(), "err", err)
+	}
+	return nil
+}
+
+// isNew says whether a request is above everything that was started here or waits to be.
+func (s *session) isNew(request *agentv1.InstallRequest) bool {
+	above := func(generation int64, attempt int32) bool {
+		return request.GetInstallGeneration() > generation ||
+			request.GetInstallGeneration() == generation && request.GetAttempt() > attempt
+	}
+	if request.GetInstallGeneration() > 0 && request.GetAttempt() > 0 &&
+		above(s.state.GetInstallGeneration(), s.state.GetInstallAttempt()) &&
+		(s.next == nil || above(s.next.GetInstallGeneration(), s.next.GetAttempt())) {
+		return true
+	}
+	s.log.Warn("an install request that is not new was refused",
+		"install_generation", request.GetInstallGeneration(), "attempt", request.GetAttempt())
+	return false
+}
+
+// start records an install and runs it. Nothing is touched unless it was recorded.
+func (s *session) start(ctx context.Context, request *agentv1.InstallRequest) {
+	err := s.update(func(state *agentv1.AgentState) {
+		state.InstallGeneration, state.InstallAttempt = request.GetInstallGeneration(), request.GetAttempt()
+		state.InstallRunning, state.InstallBootId = true, s.bootID
+		state.StartedAt, state.UnacknowledgedReport = timestamppb.Now(), nil
+	})
+	if err != nil {
+		s.log.Error("an install was not started, because it cannot be recorded", "attempt", request.GetAttempt(), "err", err)
+		if !errors.Is(err, takeover.ErrSuperseded) {
+			s.report = &agentv1.InstallReport{
+				InstallGeneration: request.GetInstallGeneration(), Attempt: request.GetAttempt(),
+				Error: "the install was not started, because the agent cannot record it",
+			}
+		}
+		return
+	}
+	s.report = nil
+	s.log.Info("an install was started", "install_generation", request.GetInstallGeneration(), "attempt", request.GetAttempt())
+	s.job = startJob(ctx, request, s.options)
+}
+
+// endInstall ends the running install, waits for it, and records that. The host is not given back before: what comes next may
+// write the same disk.
+func (s *session) endInstall() {
+	if s.job == nil {
+		return
+	}
+	s.job.cancel(errStopped)
+	report := <-s.job.ended
+	s.job = nil
+	s.keepReport(report)
+}
+
+// reboot restarts the machine and waits for it to go down. When it does not, the heartbeats go on, and the next one tries again.
+func (s *session) reboot(ctx context.Context) {
+	s.log.Info("the installed system is booted")
+	if err := s.options.Reboot(ctx); err != nil {
+		s.log.Error("the machine cannot be rebooted", "err", err)
+		return
+	}
+	timer := time.NewTimer(rebootWait)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+		s.log.Error("the machine has not gone down")
+	}
+}

@@ -1,0 +1,301 @@
+package agent
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+	"github.com/ironherd/ironherd/internal/agent/inventory"
+	"github.com/ironherd/ironherd/internal/agent/takeover"
+)
+
+const (
+	// minInterval and maxInterval bound what the control plane may ask for between heartbeats.
+	minInterval = 100 * time.Millisecond
+	maxInterval = time.Hour
+	// retryBase and retryCap are the limits within which a failed call is repeated.
+	retryBase = 250 * time.Millisecond
+	retryCap  = 30 * time.Second
+	// inventoryEvery is how often the hardware is looked at again; firstInventory is how long the first heartbeat waits for it.
+	inventoryEvery = 10 * time.Minute
+	firstInventory = 2 * time.Second
+	// rebootWait is how long a machine may take to go down before it is rebooted again.
+	rebootWait = time.Minute
+)
+
+// refusedWaits are the pauses after refusals in a row; the last one stays.
+var refusedWaits = []time.Duration{
+	200 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second,
+	20 * time.Second, 40 * time.Second, time.Minute,
+}
+
+// Options are what Run needs of its machine.
+type Options struct {
+	// Root is put before every path; empty means "/".
+	Root    string
+	Version string
+	// Logger must not be nil.
+	Logger *slog.Logger
+	// Reboot restarts the machine; nil: the kernel's own way, below Root.
+	Reboot func(ctx context.Context) error
+	// Dial connects to the control plane's endpoint; nil: TCP.
+	Dial func(ctx context.Context, address string) (net.Conn, error)
+	// HTTPClient fetches images; nil: a client of the agent's own.
+	HTTPClient *http.Client
+	// Ready is called once the agent is in charge; an error of it ends Run. May be nil.
+	Ready func() error
+}
+
+// Run is the agent that the last takeover of the host below Root has put in charge. It returns nil when ctx has ended or a newer
+// takeover has replaced it, takeover.ErrOccupied when another agent is running there, and an error when the host was never
+// taken over.
+func Run(ctx context.Context, options Options) error {
+	if options.Root == "" {
+		options.Root = "/"
+	}
+	if options.Reboot == nil {
+		options.Reboot = func(context.Context) error { return rebootKernel(options.Root) }
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	tenure, err := takeover.Occupy(options.Root, stop)
+	if err != nil {
+		return err
+	}
+	defer tenure.Release()
+	s, err := newSession(options)
+	if err != nil {
+		return err
+	}
+	defer s.link.drop()
+	defer s.endInstall()
+	if options.Ready != nil {
+		if err := options.Ready(); err != nil {
+			return fmt.Errorf("say that the agent is ready: %w", err)
+		}
+	}
+	err = s.run(ctx)
+	if errors.Is(err, takeover.ErrSuperseded) {
+		s.log.Info("the agent was superseded and ends")
+		return nil
+	}
+	return err
+}
+
+// session is one run of the agent. Everything in it belongs to the goroutine of run.
+type session struct {
+	options Options
+	log     *slog.Logger
+	store   *takeover.Store
+	state   *agentv1.AgentState
+	bootID  string
+	link    *link
+
+	interval time.Duration
+	// failures and refusals count those in a row.
+	failures, refusals int
+
+	// collecting brings a report that is being collected; nil when none is.
+	collecting chan *agentv1.HardwareReport
+	collected  time.Time
+	// hardware is to be delivered; delivered is the digest of the last one that was.
+	hardware  *agentv1.HardwareReport
+	delivered [sha256.Size]byte
+	// rejected: the control plane would not take hardware; it is tried again after the next look at the hardware.
+	rejected bool
+
+	// job is the running install; next is the request that waits for it to end.
+	job  *job
+	next *agentv1.InstallRequest
+	// report is how the last install ended, until it is acknowledged.
+	report *agentv1.InstallReport
+}
+
+func newSession(options Options) (*session, error) {
+	s := &session{options: options, store: takeover.NewStore(options.Root)}
+	var err error
+	if s.state, err = s.store.Load(); err != nil {
+		return nil, err
+	}
+	if s.bootID, err = takeover.BootID(options.Root); err != nil {
+		return nil, err
+	}
+	if s.link, err = newLink(s.state, options.Version, options.Dial); err != nil {
+		return nil, err
+	}
+	s.log = options.Logger.With("machine", s.state.GetInit().GetMachineId())
+	s.promise(s.state.GetInit().GetHeartbeatIntervalMs())
+	return s, s.resumeInstall()
+}
+
+// promise takes the interval that the control plane expects.
+func (s *session) promise(milliseconds int64) {
+	if milliseconds > 0 {
+		s.interval = max(minInterval, min(maxInterval, time.Duration(min(milliseconds, maxInterval.Milliseconds()))*time.Millisecond))
+	}
+}
+
+// run sends heartbeats until ctx ends or the agent is superseded.
+func (s *session) run(ctx context.Context) error {
+	s.log.Info("the agent is in charge")
+	s.collect()
+	s.awaitInventory(ctx)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		news := false
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		case report := <-s.collecting:
+			s.inspect(report)
+			news = s.hardware != nil
+			if !news {
+				continue
+			}
+		case report := <-s.jobEnded():
+			s.installEnded(ctx, report)
+			news = true
+		case <-s.jobMoved():
+			news = true
+		}
+		if news && s.failures > 0 { // it waits for the call that is due anyway
+			continue
+		}
+		wait, err := s.beat(ctx)
+		if err != nil {
+			return err
+		}
+		timer.Reset(wait)
+	}
+}
+
+// beat sends one heartbeat and returns when the next one is due. Its only error is ErrSuperseded.
+func (s *session) beat(ctx context.Context) (time.Duration, error) {
+	if s.store.Superseded(s.state.GetInit()) {
+		return 0, takeover.ErrSuperseded
+	}
+	if s.collecting == nil && s.job == nil && time.Since(s.collected) >= inventoryEvery {
+		s.collect()
+	}
+	request := s.request()
+	response, err := s.link.heartbeat(ctx, request)
+	if err != nil {
+		if ctx.Err() != nil {
+			return 0, nil
+		}
+		return s.failed(err), nil
+	}
+	if s.failures > 0 {
+		s.log.Info("the control plane answers again", "attempt", s.failures+1)
+	}
+	s.failures, s.refusals = 0, 0
+	s.promise(response.GetNextIntervalMs())
+	if request.GetHardwareReport() != nil {
+		s.delivered, s.hardware = inventory.Digest(s.hardware), nil
+	}
+	return s.interval, s.obey(ctx, request.GetInstallReport(), response.GetInstallRequest())
+}
+
+// request says what there is to say.
+func (s *session) request() *agentv1.HeartbeatRequest {
+	request := &agentv1.HeartbeatRequest{
+		MachineId:             s.state.GetInit().GetMachineId(),
+		TakeoverGeneration:    s.state.GetInit().GetTakeoverGeneration(),
+		BootId:                s.bootID,
+		AgentVersion:          s.options.Version,
+		InstallReport:         s.report,
+		LastInstallGeneration: s.state.GetInstallGeneration(),
+		LastInstallAttempt:    s.state.GetInstallAttempt(),
+	}
+	if !s.rejected {
+		request.HardwareReport = s.hardware
+	}
+	if s.job != nil {
+		request.InstallProgress = s.job.progress()
+	}
+	return request
+}
+
+// failed returns how long to wait after a call that failed.
+func (s *session) failed(err error) time.Duration {
+	s.failures++
+	code := status.Code(err)
+	if s.failures&(s.failures-1) == 0 { // the first, second, fourth …
+		s.log.Warn("a heartbeat failed", "attempt", s.failures, "err", err)
+	}
+	switch code {
+	case codes.PermissionDenied:
+		wait := refusedWaits[min(s.refusals, len(refusedWaits)-1)]
+		s.refusals++
+		return wait - wait/8 + rand.N(wait/4)
+	case codes.InvalidArgument, codes.OutOfRange, codes.ResourceExhausted:
+		s.rejected = s.hardware != nil
+	default:
+		s.link.drop()
+	}
+	return minInterval + rand.N(min(retryCap, retryBase<<min(s.failures, 16)))
+}
+
+// collect starts to look at the hardware. It happens beside the heartbeats, because a drive may take its time to answer.
+func (s *session) collect() {
+	found := make(chan *agentv1.HardwareReport, 1)
+	s.collecting, s.collected = found, time.Now()
+	go func() { found <- inventory.Collect(s.options.Root) }()
+}
+
+// awaitInventory lets the first heartbeat carry the first report, if that does not take long.
+func (s *session) awaitInventory(ctx context.Context) {
+	timer := time.NewTimer(firstInventory)
+	defer timer.Stop()
+	select {
+	case report := <-s.collecting:
+		s.inspect(report)
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// inspect keeps a report for delivery if it says something new.
+func (s *session) inspect(report *agentv1.HardwareReport) {
+	s.collecting, s.rejected = nil, false
+	if inventory.Digest(report) == s.delivered {
+		s.hardware = nil
+		return
+	}
+	s.hardware = report
+}
+
+// update changes the state on the host, and what this session knows of it.
+func (s *session) update(change func(*agentv1.AgentState)) error {
+	state, err := s.store.Update(s.state.GetInit(), func(state *agentv1.AgentState) error {
+		change(state)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	s.state = state
+	return nil
+}
+
+// rebooted says whether the machine has been restarted since the last install was started.
+func (s *session) rebooted() bool { return s.state.GetInstallBootId() != s.bootID }
+
+// encodeReport returns the form in which a report is kept in the state.
+func encodeReport(report *agentv1.InstallReport) []byte {
+	data, _ := proto.Marshal(report) // its strings are valid
+	return data
+}

@@ -1,0 +1,549 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+	"github.com/ironherd/ironherd/internal/agent/takeover"
+)
+
+func readerOf(data []byte) io.Reader { return bytes.NewReader(data) }
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// inBubble runs a session test in fake time. The certificate is made outside, where randomness costs nothing.
+func inBubble(t *testing.T, test func(t *testing.T, f *fixture)) {
+	t.Helper()
+	t.Parallel()
+	host, authority := newHost(t), newAuthority(t)
+	synctest.Test(t, func(t *testing.T) {
+		test(t, &fixture{plane: newPlane(t, authority), host: host})
+	})
+}
+
+// after lets that much time pass and everything come to rest.
+func after(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func TestHeartbeats(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		key := f.host.prepare(t, initMessage(4, f.authority))
+		f.answer = func(n int, _ *agentv1.HeartbeatRequest) (*agentv1.HeartbeatResponse, error) {
+			return &agentv1.HeartbeatResponse{NextIntervalMs: 10_000}, nil
+		}
+		f.start(t)
+		after(25 * time.Second)
+		calls := f.seen()
+		if len(calls) != 3 {
+			t.Fatalf("%d heartbeats", len(calls))
+		}
+		for i, call := range calls {
+			if call.GetMachineId() != machineID || call.GetTakeoverGeneration() != 4 || call.GetBootId() != "boot-1" ||
+				call.GetAgentVersion() != "v1" || !bytes.Equal(call.key, key) {
+				t.Errorf("heartbeat: %v", call.HeartbeatRequest)
+			}
+			if (call.GetHardwareReport() != nil) != (i == 0) {
+				t.Errorf("heartbeat %d: hardware %v", i, call.GetHardwareReport())
+			}
+			if gap := call.at.Sub(calls[0].at); gap != time.Duration(i)*10*time.Second {
+				t.Errorf("heartbeat %d after %s", i, gap)
+			}
+		}
+		f.end(t)
+	})
+}
+
+func TestHardwareIsReportedWhenItChanges(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		f.host.prepare(t, initMessage(1, f.authority))
+		f.start(t)
+		after(inventoryEvery + time.Minute)
+		f.host.write(t, "sys/class/block/vdb/size", "99\n")
+		f.host.write(t, "sys/class/block/vdb/device/x", "")
+		after(inventoryEvery + time.Minute)
+		var disks []int
+		for _, call := range f.seen() {
+			if hardware := call.GetHardwareReport(); hardware != nil {
+				disks = append(disks, len(hardware.GetBlockDevices()))
+			}
+		}
+		if len(disks) != 2 || disks[0] != 1 || disks[1] != 2 {
+			t.Errorf("reports with so many disks: %v", disks)
+		}
+		f.end(t)
+	})
+}
+
+func TestRefusalIsRepeatedEverMoreSlowly(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		f.host.prepare(t, initMessage(1, f.authority))
+		f.answer = func(n int, _ *agentv1.HeartbeatRequest) (*agentv1.HeartbeatResponse, error) {
+			if n < 12 {
+				return refuse()
+			}
+			return &agentv1.HeartbeatResponse{NextIntervalMs: 5000}, nil
+		}
+		f.start(t)
+		after(10 * time.Minute)
+		calls := f.seen()
+		if len(calls) < 14 {
+			t.Fatalf("%d heartbeats", len(calls))
+		}
+		for i := 1; i <= 12; i++ {
+			want := refusedWaits[min(i-1, len(refusedWaits)-1)]
+			if gap := calls[i].at.Sub(calls[i-1].at); gap < want-want/8 || gap > want+want/8 {
+				t.Errorf("refusal %d was followed after %s, not about %s", i, gap, want)
+			}
+		}
+		if calls[12].GetHardwareReport() == nil || calls[13].GetHardwareReport() != nil {
+			t.Error("the hardware report was not kept until it was taken")
+		}
+		if gap := calls[13].at.Sub(calls[12].at); gap != 5*time.Second {
+			t.Errorf("next heartbeat after %s", gap)
+		}
+		f.end(t)
+	})
+}
+
+func TestOutageIsSurvived(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		f.host.prepare(t, initMessage(1, f.authority))
+		var dials []time.Time
+		f.options.Dial = func(context.Context, string) (net.Conn, error) {
+			dials = append(dials, time.Now())
+			return nil, errors.New("nobody is there")
+		}
+		f.start(t)
+		after(24 * time.Hour)
+		if len(dials) < 24*60*2 || len(dials) > 24*60*60 {
+			t.Errorf("%d tries in a day", len(dials))
+		}
+		for i := range dials[1:] {
+			if gap := dials[i+1].Sub(dials[i]); gap > retryCap+minInterval || gap < minInterval {
+				t.Fatalf("a pause of %s", gap)
+			}
+		}
+		f.end(t)
+	})
+}
+
+func TestReconnects(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		f.host.prepare(t, initMessage(1, f.authority))
+		f.answer = func(n int, _ *agentv1.HeartbeatRequest) (*agentv1.HeartbeatResponse, error) {
+			if n == 1 {
+				return nil, status.Error(codes.Unavailable, "going down")
+			}
+			return &agentv1.HeartbeatResponse{NextIntervalMs: 1000}, nil
+		}
+		f.start(t)
+		after(5 * time.Second)
+		if calls := f.seen(); len(calls) < 4 {
+			t.Errorf("%d heartbeats", len(calls))
+		}
+		f.end(t)
+	})
+}
+
+// A server that cannot prove itself hears nothing.
+func TestServerIsVerified(t *testing.T) {
+	t.Parallel()
+	other := newAuthority(t)
+	host, authority := newHost(t), newAuthority(t)
+	synctest.Test(t, func(t *testing.T) {
+		for _, init := range []*agentv1.TakeoverInit{
+			initMessage(1, other),
+			func() *agentv1.TakeoverInit {
+				init := initMessage(2, authority)
+				init.Endpoint = "127.0.0.2:1"
+				return init
+			}(),
+		} {
+			f := &fixture{plane: newPlane(t, authority), host: host}
+			host.prepare(t, init)
+			f.start(t)
+			after(time.Minute)
+			if calls := f.seen(); len(calls) != 0 {
+				t.Errorf("%d heartbeats", len(calls))
+			}
+			f.end(t)
+		}
+	})
+}
+
+func TestUnwantedHardwareDoesNotStopHeartbeats(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		f.host.prepare(t, initMessage(1, f.authority))
+		f.answer = func(_ int, request *agentv1.HeartbeatRequest) (*agentv1.HeartbeatResponse, error) {
+			if request.GetHardwareReport() != nil {
+				return nil, status.Error(codes.InvalidArgument, "too large")
+			}
+			return &agentv1.HeartbeatResponse{NextIntervalMs: 30_000}, nil
+		}
+		f.start(t)
+		after(2*inventoryEvery + time.Minute)
+		with, without := 0, 0
+		for _, call := range f.seen() {
+			if call.GetHardwareReport() != nil {
+				with++
+			} else {
+				without++
+			}
+		}
+		if with < 2 || with > 3 || without < 30 {
+			t.Errorf("%d heartbeats with hardware, %d without", with, without)
+		}
+		f.end(t)
+	})
+}
+
+func TestSupersededAgentEnds(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		f.host.prepare(t, initMessage(1, f.authority))
+		f.start(t)
+		after(time.Minute)
+		before := len(f.seen())
+		// The state of a newer takeover, as one that died before it stopped the agent leaves it.
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			data, _ := proto.Marshal(initMessage(2, f.authority))
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			takeover.Run(ctx, readerOf(data), takeover.Options{Root: f.host.root})
+		}()
+		<-done
+		if err := <-f.done; err != nil {
+			t.Error(err)
+		}
+		if calls := f.seen(); len(calls) != before {
+			t.Error("the superseded agent spoke")
+		}
+		f.server.Stop()
+	})
+}
+
+// image is one that fits the disk of a host.
+func image() []byte {
+	data := bytes.Repeat([]byte("image "), 500_000)
+	return data
+}
+
+func installRequest(generation int64, attempt int32, data []byte) *agentv1.InstallRequest {
+	return &agentv1.InstallRequest{
+		InstallGeneration: generation, Attempt: attempt, TimeoutMs: 600_000,
+		Image: &agentv1.Image{
+			Url: "http://images/os", Digest: fmt.Sprintf("sha256:%x", sha256.Sum256(data)), Size: int64(len(data)),
+			Compression: agentv1.Compression_COMPRESSION_NONE,
+		},
+	}
+}
+
+// slowly brings data in pieces, one a second.
+type slowly struct {
+	ctx  context.Context
+	data []byte
+}
+
+func (s *slowly) Read(p []byte) (int, error) {
+	if len(s.data) == 0 {
+		return 0, io.EOF
+	}
+	timer := time.NewTimer(time.Second)
+	defer timer.Stop()
+	select {
+	case <-s.ctx.Done():
+		return 0, context.Cause(s.ctx)
+	case <-timer.C:
+	}
+	n := copy(p, s.data[:min(len(s.data), 300_000)])
+	s.data = s.data[n:]
+	return n, nil
+}
+
+func (s *slowly) Close() error { return nil }
+
+func imageClient(data []byte) *http.Client {
+	return &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: 200, ContentLength: int64(len(data)), Body: &slowly{r.Context(), data}}, nil
+	})}
+}
+
+func TestInstallIsReportedThenBooted(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		f.host.prepare(t, initMessage(1, f.authority))
+		data := image()
+		f.options.HTTPClient = imageClient(data)
+		rebooted := 0
+		f.options.Reboot = func(context.Context) error {
+			rebooted++
+			last := f.seen()[len(f.calls)-1]
+			if !last.GetInstallReport().GetOk() {
+				t.Error("rebooted before the success was acknowledged")
+			}
+			f.stop()
+			return nil
+		}
+		lost := 0
+		f.answer = func(n int, request *agentv1.HeartbeatRequest) (*agentv1.HeartbeatResponse, error) {
+			if request.GetInstallReport() != nil && lost < 3 {
+				lost++
+				return nil, status.Error(codes.Unavailable, "not committed")
+			}
+			response := &agentv1.HeartbeatResponse{NextIntervalMs: 30_000}
+			if n == 0 {
+				response.InstallRequest = installRequest(1, 1, data)
+			}
+			return response, nil
+		}
+		f.start(t)
+		if err := <-f.done; err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		calls := f.seen()
+		progress := 0
+		for i, call := range calls {
+			if i > 0 && call.GetLastInstallGeneration() != 1 {
+				t.Error("the start of the install is not told")
+			}
+			if call.GetInstallProgress() != nil {
+				progress++
+				if gap := call.at.Sub(calls[i-1].at); gap < progressEvery/2 {
+					t.Errorf("progress after %s", gap)
+				}
+			}
+		}
+		if progress < 5 || progress > 15 || rebooted != 1 || lost != 3 {
+			t.Errorf("%d heartbeats with progress, %d reboots, %d lost", progress, rebooted, lost)
+		}
+		last := calls[len(calls)-1].GetInstallReport()
+		if last.GetBytesWritten() != int64(len(data)) || last.GetDurationMs() < 9000 || last.GetDisk() != "/dev/vda" {
+			t.Errorf("report: %v", last)
+		}
+		state := f.host.state(t)
+		if len(state.GetUnacknowledgedReport()) == 0 || state.GetInstallRunning() {
+			t.Error("the report must be kept until the machine has gone down")
+		}
+		f.server.Stop()
+	})
+}
+
+// After the reboot that follows a success nothing reboots again.
+func TestSuccessIsForgottenAfterTheReboot(t *testing.T) {
+	for _, boot := range []string{"boot-1", "boot-2"} {
+		t.Run(boot, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, f *fixture) {
+				f.host.prepare(t, initMessage(1, f.authority))
+				f.host.change(t, func(state *agentv1.AgentState) {
+					state.InstallGeneration, state.InstallAttempt, state.InstallBootId = 1, 1, "boot-1"
+					state.UnacknowledgedReport = encodeReport(&agentv1.InstallReport{InstallGeneration: 1, Attempt: 1, Ok: true})
+				})
+				f.host.write(t, "proc/sys/kernel/random/boot_id", boot)
+				reboots := 0
+				f.options.Reboot = func(context.Context) error {
+					reboots++
+					return nil
+				}
+				f.start(t)
+				after(150 * time.Second)
+				reports := 0
+				for _, call := range f.seen() {
+					if call.GetInstallReport() != nil {
+						reports++
+					}
+				}
+				if boot == "boot-1" && (reboots != 2 || reports != 2) { // one a rebootWait, because it does not go down
+					t.Errorf("%d reboots, %d reports", reboots, reports)
+				}
+				if boot == "boot-2" && (reboots != 0 || reports != 1 || len(f.host.state(t).GetUnacknowledgedReport()) > 0) {
+					t.Errorf("%d reboots, %d reports", reboots, reports)
+				}
+				f.end(t)
+			})
+		})
+	}
+}
+
+func TestFailedInstallIsForgottenOnceReported(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		f.host.prepare(t, initMessage(1, f.authority))
+		data := image()
+		f.options.HTTPClient = imageClient(data)
+		wrong := installRequest(3, 1, data)
+		wrong.Image.Digest = "sha256:" + strings.Repeat("0", 64)
+		var reports []*agentv1.InstallReport
+		f.answer = func(_ int, request *agentv1.HeartbeatRequest) (*agentv1.HeartbeatResponse, error) {
+			if report := request.GetInstallReport(); report != nil {
+				reports = append(reports, proto.CloneOf(report))
+				if len(f.host.state(t).GetUnacknowledgedReport()) == 0 {
+					t.Error("the report is not in the state")
+				}
+			}
+			// The same request for ever, as if every answer had been lost; then older ones.
+			requests := []*agentv1.InstallRequest{wrong, installRequest(2, 9, data), installRequest(0, 1, data), installRequest(4, 0, data)}
+			return &agentv1.HeartbeatResponse{NextIntervalMs: 1000, InstallRequest: requests[len(reports)%4]}, nil
+		}
+		f.start(t)
+		after(5 * time.Minute)
+		if len(reports) != 1 || reports[0].GetOk() || !strings.Contains(reports[0].GetError(), "digest") {
+			t.Errorf("reports: %v", reports)
+		}
+		if state := f.host.state(t); len(state.GetUnacknowledgedReport()) > 0 || state.GetInstallGeneration() != 3 || state.GetInstallAttempt() != 1 {
+			t.Errorf("state: %v", state)
+		}
+		f.end(t)
+	})
+}
+
+func TestNewerRequestReplacesTheInstall(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		f.host.prepare(t, initMessage(1, f.authority))
+		data := image()
+		f.options.HTTPClient = imageClient(data)
+		f.options.Reboot = func(context.Context) error {
+			f.stop()
+			return nil
+		}
+		f.answer = func(n int, _ *agentv1.HeartbeatRequest) (*agentv1.HeartbeatResponse, error) {
+			response := &agentv1.HeartbeatResponse{NextIntervalMs: 30_000}
+			if n < 4 {
+				response.InstallRequest = installRequest(1, int32(n+1), data)
+			}
+			return response, nil
+		}
+		f.start(t)
+		if err := <-f.done; err != nil {
+			t.Fatal(err)
+		}
+		calls := f.seen()
+		if last := calls[len(calls)-1].GetInstallReport(); !last.GetOk() || last.GetAttempt() != 4 {
+			t.Errorf("report: %v", last)
+		}
+		f.server.Stop()
+	})
+}
+
+func TestLostInstallIsReported(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		f.host.prepare(t, initMessage(1, f.authority))
+		f.host.change(t, func(state *agentv1.AgentState) {
+			state.InstallGeneration, state.InstallAttempt, state.InstallRunning, state.InstallBootId = 2, 3, true, "boot-1"
+		})
+		f.host.prepare(t, initMessage(2, f.authority)) // a takeover carries it over
+		f.start(t)
+		after(time.Minute)
+		report := f.seen()[0].GetInstallReport()
+		if report.GetInstallGeneration() != 2 || report.GetAttempt() != 3 || report.GetOk() || report.GetError() != restartedMessage {
+			t.Errorf("report: %v", report)
+		}
+		if f.seen()[1].GetInstallReport() != nil || len(f.host.state(t).GetUnacknowledgedReport()) > 0 {
+			t.Error("the report was not forgotten")
+		}
+		f.end(t)
+	})
+}
+
+func TestStoppedInstallIsReportedByTheNextAgent(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		f.host.prepare(t, initMessage(1, f.authority))
+		data := image()
+		f.options.HTTPClient = imageClient(data)
+		f.answer = func(n int, _ *agentv1.HeartbeatRequest) (*agentv1.HeartbeatResponse, error) {
+			response := &agentv1.HeartbeatResponse{NextIntervalMs: 30_000}
+			if n == 0 {
+				response.InstallRequest = installRequest(1, 1, data)
+			}
+			return response, nil
+		}
+		f.start(t)
+		after(3 * time.Second)
+		f.stop()
+		if err := <-f.done; err != nil {
+			t.Error(err)
+		}
+		report := new(agentv1.InstallReport)
+		state := f.host.state(t)
+		if err := proto.Unmarshal(state.GetUnacknowledgedReport(), report); err != nil || report.GetError() != errStopped.Error() {
+			t.Errorf("report: %v", report)
+		}
+		if head, err := os.ReadFile(filepath.Join(f.host.root, "dev/vda")); err != nil || len(bytes.Trim(head[:1<<20], "\x00")) > 0 {
+			t.Error("what was half written would boot")
+		}
+		f.server.Stop()
+	})
+}
+
+func TestSecondAgentIsRefused(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		f.host.prepare(t, initMessage(1, f.authority))
+		f.start(t)
+		synctest.Wait()
+		if err := Run(t.Context(), f.options); !errors.Is(err, takeover.ErrOccupied) {
+			t.Errorf("got %v", err)
+		}
+		f.end(t)
+	})
+}
+
+func TestRunWithoutTakeover(t *testing.T) {
+	t.Parallel()
+	f := &fixture{plane: newPlane(t, newAuthority(t)), host: newHost(t)}
+	f.start(t)
+	if err := <-f.done; !errors.Is(err, takeover.ErrNoState) {
+		t.Errorf("got %v", err)
+	}
+	f.stop()
+}
+
+func TestRebootTrigger(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	if err := rebootKernel(h.root); err != nil {
+		t.Fatal(err)
+	}
+	if data, err := os.ReadFile(filepath.Join(h.root, "proc/sysrq-trigger")); err != nil || string(data) != "b" {
+		t.Errorf("%q, %v", data, err)
+	}
+	if err := rebootKernel(t.TempDir()); err == nil {
+		t.Error("a machine without a trigger was rebooted")
+	}
+}
+
+func TestLogStaysBounded(t *testing.T) {
+	t.Parallel()
+	log := &logFile{path: filepath.Join(t.TempDir(), "var/log/x.log")}
+	for i := range 40_000 {
+		if _, err := fmt.Fprintf(log, "line %d %s\n", i, strings.Repeat("x", 80)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	data, err := os.ReadFile(log.path)
+	if err != nil || len(data) > maxLog || len(data) < maxLog/2 {
+		t.Fatalf("%d bytes, %v", len(data), err)
+	}
+	if !strings.HasPrefix(string(data), "line ") || !strings.HasSuffix(strings.TrimRight(string(data), "x\n"), "line 39999 ") {
+		t.Errorf("%q … %q", data[:20], data[len(data)-100:])
+	}
+}

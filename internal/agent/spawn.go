@@ -1,0 +1,124 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+const (
+	// startLimit is how long a started agent may take to be ready.
+	startLimit = 10 * time.Second
+	// readyWord is what a started agent writes when it is in charge; anything else is what went wrong, in one sentence.
+	readyWord = "ready"
+	// readyFD is the file descriptor that it is written to.
+	readyFD = 3
+)
+
+// startProcess starts this executable's `run` as a process of its own, out of reach of the session that started it, and
+// returns when it is ready. When it fails it has killed the process.
+func startProcess(ctx context.Context, env Env) error {
+	ready, theirs, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = ready.Close() }()
+	log, err := openLog(logPath(env.Root))
+	if err != nil {
+		_ = theirs.Close()
+		return fmt.Errorf("open the log file: %w", err)
+	}
+	defer func() { _ = log.Close() }()
+	// Not CommandContext: the process outlives this one. And not by path: that may hold another version by now.
+	command := exec.Command("/proc/self/exe", "run", fmt.Sprintf("--ready-fd=%d", readyFD)) //nolint:noctx // see above
+	command.Args[0] = "ironherd-agent"
+	command.Dir = "/"
+	command.Stderr = log // for a panic; it has no other output
+	command.ExtraFiles = []*os.File{theirs}
+	command.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	err = command.Start()
+	_ = theirs.Close()
+	if err != nil {
+		return err
+	}
+	if err := awaitReady(ctx, ready); err != nil {
+		_ = command.Process.Kill()
+		_ = command.Wait()
+		return err
+	}
+	return command.Process.Release()
+}
+
+// awaitReady reads what the started process has to say of itself.
+func awaitReady(ctx context.Context, ready *os.File) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, startLimit, errors.New("it is not ready in time"))
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { _ = ready.SetReadDeadline(time.Unix(1, 0)) })()
+	said, err := io.ReadAll(io.LimitReader(ready, 1<<10))
+	switch {
+	case string(said) == readyWord:
+		return nil
+	case len(said) > 0:
+		return errors.New(strings.ToValidUTF8(string(said), "?"))
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil:
+		return err
+	}
+	return errors.New("it ended at once; its log file says why")
+}
+
+// startInside starts Run inside this process, as the host of a simulation lets it go on, and returns when it is ready. When it
+// fails it leaves nothing running.
+func startInside(ctx context.Context, env Env) error {
+	const starting, running, abandoned = 0, 1, 2
+	var state atomic.Int32
+	ended := make(chan error, 2)
+	env.Detach(func(ctx context.Context) {
+		options := env.options()
+		options.Ready = func() error {
+			if !state.CompareAndSwap(starting, running) {
+				return errors.New("nobody waits for the agent any more")
+			}
+			ended <- nil
+			return nil
+		}
+		err := Run(ctx, options)
+		if err == nil {
+			err = errors.New("it ended at once")
+		}
+		ended <- err
+	})
+	timer := time.NewTimer(startLimit)
+	defer timer.Stop()
+	var err error
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	case <-timer.C:
+		err = errors.New("it is not ready in time")
+	}
+	if state.CompareAndSwap(starting, abandoned) {
+		return err
+	}
+	return nil
+}
+
+// sayReady tells the process that started this one how it went.
+func sayReady(fd int, said string) error {
+	file := os.NewFile(uintptr(fd), "ready")
+	if file == nil {
+		return fmt.Errorf("file descriptor %d is not open", fd)
+	}
+	_, err := file.WriteString(said)
+	return errors.Join(err, file.Close())
+}
