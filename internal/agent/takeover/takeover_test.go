@@ -1,0 +1,266 @@
+package takeover
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+	"google.golang.org/protobuf/proto"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	machineA = "0190a0a0-0000-7000-8000-00000000000a"
+	machineB = "0190a0a0-0000-7000-8000-00000000000b"
+)
+
+func message(machine string, generation int64) *agentv1.TakeoverInit {
+	return &agentv1.TakeoverInit{
+		MachineId: machine, TakeoverGeneration: generation, Endpoint: "[::1]:443", HeartbeatIntervalMs: 1000,
+	}
+}
+
+func newRoot(t testing.TB) string {
+	t.Helper()
+	root := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(root, "proc/sys/kernel/random"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(root, "proc/sys/kernel/random/boot_id"), []byte("boot\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
+
+// take runs a takeover whose start does what start says.
+func take(t testing.TB, root string, init *agentv1.TakeoverInit, start func() error) *agentv1.TakeoverResponse {
+	t.Helper()
+	data, err := proto.Marshal(init)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Run(t.Context(), bytes.NewReader(data), Options{
+		Root: root, Version: "v", Start: func(context.Context) error { return start() },
+	})
+}
+
+func fine() error { return nil }
+
+func TestGenerations(t *testing.T) {
+	t.Parallel()
+	root := newRoot(t)
+	steps := []struct {
+		init       *agentv1.TakeoverInit
+		start      func() error
+		superseded bool
+		failed     bool
+	}{
+		{message(machineA, 3), fine, false, false},
+		{message(machineA, 3), fine, true, true},
+		{message(machineA, 2), fine, true, true},
+		{message(machineA, 4), func() error { return errors.New("no") }, false, true},
+		{message(machineA, 4), fine, true, true}, // seen, although it failed
+		{message(machineA, 5), fine, false, false},
+		{message(machineB, 1), fine, false, false}, // another machine counts anew
+	}
+	for i, step := range steps {
+		response := take(t, root, step.init, step.start)
+		if failure := response.GetFailure(); (failure != nil) != step.failed || failure.GetSuperseded() != step.superseded {
+			t.Errorf("step %d: %v", i, response)
+		}
+		if !proto.Equal(response.GetInit(), step.init) {
+			t.Errorf("step %d: not the same message: %v", i, response.GetInit())
+		}
+	}
+}
+
+func TestInstallIsCarriedOver(t *testing.T) {
+	t.Parallel()
+	root := newRoot(t)
+	store := NewStore(root)
+	take(t, root, message(machineA, 1), fine)
+	_, err := store.Update(message(machineA, 1), func(state *agentv1.AgentState) error {
+		state.InstallGeneration, state.InstallAttempt, state.InstallRunning, state.InstallBootId = 7, 2, true, "b"
+		state.UnacknowledgedReport = []byte("report")
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	take(t, root, message(machineA, 2), fine)
+	state, err := store.Load()
+	if err != nil || state.GetInstallGeneration() != 7 || state.GetInstallAttempt() != 2 || !state.GetInstallRunning() ||
+		state.GetInstallBootId() != "b" || string(state.GetUnacknowledgedReport()) != "report" {
+		t.Errorf("%v, %v", state, err)
+	}
+	take(t, root, message(machineB, 1), fine)
+	if state, err := store.Load(); err != nil || state.GetInstallGeneration() != 0 || state.GetInstallRunning() {
+		t.Errorf("%v, %v", state, err)
+	}
+}
+
+func TestSupersededAgentCannotWrite(t *testing.T) {
+	t.Parallel()
+	root := newRoot(t)
+	store := NewStore(root)
+	take(t, root, message(machineA, 1), fine)
+	if store.Superseded(message(machineA, 1)) {
+		t.Error("superseded by itself")
+	}
+	take(t, root, message(machineA, 2), fine)
+	before, _ := os.ReadFile(store.path())
+	_, err := store.Update(message(machineA, 1), func(state *agentv1.AgentState) error {
+		state.InstallGeneration = 9
+		return nil
+	})
+	after, _ := os.ReadFile(store.path())
+	if !errors.Is(err, ErrSuperseded) || !bytes.Equal(before, after) || !store.Superseded(message(machineA, 1)) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestStateOnARealHostIsSynced(t *testing.T) {
+	t.Parallel()
+	if !NewStore("/").sync || !NewStore("//").sync || NewStore(t.TempDir()).sync {
+		t.Error("wrong durability")
+	}
+	store := NewStore(newRoot(t))
+	store.sync = true
+	response := take(t, filepath.Dir(filepath.Dir(filepath.Dir(store.dir))), message(machineA, 1), fine)
+	if response.GetSuccess() == nil {
+		t.Fatal(response)
+	}
+	if _, err := store.Update(message(machineA, 1), func(*agentv1.AgentState) error { return nil }); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestDamagedStateIsNotOverwritten(t *testing.T) {
+	t.Parallel()
+	root := newRoot(t)
+	store := NewStore(root)
+	take(t, root, message(machineA, 1), fine)
+	for _, damage := range []string{"", "garbage", strings.Repeat("x", maxState+1)} {
+		if err := os.WriteFile(store.path(), []byte(damage), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		response := take(t, root, message(machineA, 2), fine)
+		if !strings.Contains(response.GetFailure().GetMessage(), "is damaged") {
+			t.Errorf("%v", response)
+		}
+		if store.Superseded(message(machineA, 1)) {
+			t.Error("damage is no evidence of a takeover")
+		}
+	}
+}
+
+func TestUnwritableHost(t *testing.T) {
+	t.Parallel()
+	root := newRoot(t)
+	if err := os.WriteFile(filepath.Join(root, "var"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if response := take(t, root, message(machineA, 1), fine); response.GetFailure() == nil || response.GetFailure().GetSuperseded() {
+		t.Errorf("%v", response)
+	}
+	if response := take(t, t.TempDir(), message(machineA, 1), fine); !strings.Contains(response.GetFailure().GetMessage(), "boot ID") {
+		t.Errorf("%v", response)
+	}
+}
+
+func TestValidate(t *testing.T) {
+	t.Parallel()
+	if err := Validate(message(machineA, 1)); err != nil {
+		t.Error(err)
+	}
+	for want, change := range map[string]func(*agentv1.TakeoverInit){
+		"not a UUID":  func(m *agentv1.TakeoverInit) { m.MachineId = "x" },
+		"canonical":   func(m *agentv1.TakeoverInit) { m.MachineId = strings.ToUpper(machineA) },
+		"generation":  func(m *agentv1.TakeoverInit) { m.TakeoverGeneration = -1 },
+		"host:port":   func(m *agentv1.TakeoverInit) { m.Endpoint = "host" },
+		"is not host": func(m *agentv1.TakeoverInit) { m.Endpoint = ":1" },
+		"number from": func(m *agentv1.TakeoverInit) { m.Endpoint = "host:99999" },
+		"1 to 65535":  func(m *agentv1.TakeoverInit) { m.Endpoint = "host:0" },
+		"interval":    func(m *agentv1.TakeoverInit) { m.HeartbeatIntervalMs = 0 },
+		"PEM form":    func(m *agentv1.TakeoverInit) { m.CaCertificate = []byte("x") },
+		"cannot be re": func(m *agentv1.TakeoverInit) {
+			m.CaCertificate = []byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+		},
+	} {
+		m := message(machineA, 1)
+		change(m)
+		if err := Validate(m); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+	if Validate(nil) == nil {
+		t.Error("nothing is valid")
+	}
+}
+
+func TestEvict(t *testing.T) {
+	t.Parallel()
+	root := newRoot(t)
+	if err := Evict(t.Context(), root); err != nil { // there never was an agent
+		t.Error(err)
+	}
+	var tenure *Tenure
+	stopped := 0
+	tenure, err := Occupy(root, func() {
+		stopped++
+		tenure.Release()
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Occupy(root, func() {}); !errors.Is(err, ErrOccupied) {
+		t.Errorf("two agents: %v", err)
+	}
+	if err := Evict(t.Context(), root); err != nil || stopped != 1 {
+		t.Errorf("%v, %d", err, stopped)
+	}
+	// A process ID that was left behind belongs to nobody that could be signalled: here it is that of the test.
+	if err := os.WriteFile(pidPath(root), []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := Evict(t.Context(), root); err != nil {
+		t.Error(err)
+	}
+}
+
+func FuzzReadInit(f *testing.F) {
+	data, _ := proto.Marshal(message(machineA, 1))
+	f.Add(data)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		init, err := ReadInit(bytes.NewReader(data))
+		if err == nil && Validate(init) != nil {
+			t.Error("an invalid message was taken")
+		}
+	})
+}
+
+func FuzzState(f *testing.F) {
+	root := newRoot(f)
+	data, _ := proto.Marshal(message(machineA, 1))
+	Run(f.Context(), bytes.NewReader(data), Options{Root: root, Start: func(context.Context) error { return nil }})
+	state, err := os.ReadFile(NewStore(root).path())
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(state)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		state, err := parseState(data)
+		if err == nil && Validate(state.GetInit()) != nil {
+			t.Error("an invalid state was taken")
+		}
+	})
+}
