@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path"
+	"strings"
 
 	"google.golang.org/protobuf/proto"
 
@@ -148,10 +149,10 @@ func check(request *agentv1.TakeoverInit, answer []byte) (fleet.AgentStarted, er
 	}, nil
 }
 
-// clip bounds a text from a machine.
+// clip bounds a text from a machine, and makes it fit to be stored.
 func clip(text string) string {
 	if len(text) > textLimit {
 		text = text[:textLimit] + "…"
 	}
-	return text
+	return strings.ToValidUTF8(text, "")
 }

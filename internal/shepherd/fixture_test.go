@@ -1,0 +1,184 @@
+package shepherd_test
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/shepherd"
+	"github.com/ironherd/ironherd/internal/shepherd/shepherdtest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const source fleet.ProviderName = "metal"
+
+// faulty is a real engine whose transactions can be made to fail, before or after they were committed.
+type faulty struct {
+	bmdb.Engine
+
+	mu sync.Mutex
+	// update and extend are called around each transaction: run commits it.
+	update, extend func(run func() error) error
+}
+
+func (f *faulty) set(update, extend func(run func() error) error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.update, f.extend = update, extend
+}
+
+func (f *faulty) around(which *func(run func() error) error, run func() error) error {
+	f.mu.Lock()
+	hook := *which
+	f.mu.Unlock()
+	if hook == nil {
+		return run()
+	}
+	return hook(run)
+}
+
+func (f *faulty) Update(ctx context.Context, fn func(ctx context.Context, tx bmdb.Tx) error) error {
+	return f.around(&f.update, func() error { return f.Engine.Update(ctx, fn) })
+}
+
+func (f *faulty) Extend(ctx context.Context, fn func(ctx context.Context, tx bmdb.Tx) error) error {
+	return f.around(&f.extend, func() error { return f.Engine.Extend(ctx, fn) })
+}
+
+var errBroken = errors.New("the connection broke")
+
+// open returns a fresh database on a real engine, and that engine.
+func open(t *testing.T) (*bmdb.DB, *faulty) {
+	t.Helper()
+	real, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "bmdb"), sqlite.Options{Unsynced: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := real.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	engine := &faulty{Engine: real}
+	db, err := bmdb.Open(t.Context(), engine, bmdb.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return db, engine
+}
+
+// seed puts machines into the database that the provider has handed over, and returns them in the order of their IDs.
+func seed(t *testing.T, db *bmdb.DB, n int) []fleet.MachineID {
+	t.Helper()
+	return shepherdtest.Seed(t, db, source, shepherdtest.NewFakeProvider(n), n)
+}
+
+// handler is a shepherd.Handler of agent starts made of a function.
+type handler func(ctx context.Context, work *bmdb.Work) (shepherd.Outcome, error)
+
+func (h handler) Scope() shepherd.Scope {
+	return shepherd.Scope{
+		Process: fleet.ProcessAgentStart, Providers: []fleet.ProviderName{source},
+		Backoff: fleet.Backoff{Initial: 10 * time.Second, Exponent: 2, Maximum: time.Minute},
+	}
+}
+
+func (h handler) Act(ctx context.Context, work *bmdb.Work) (shepherd.Outcome, error) {
+	return h(ctx, work)
+}
+
+// started is the outcome of an agent start that succeeded.
+func started() shepherd.Outcome {
+	return shepherd.Finish{Changes: []bmdb.Change{bmdb.SetAgentStarted(fleet.AgentStarted{
+		TakeoverGeneration: 1, PublicKey: make([]byte, 32), AgentVersion: "test", BootID: "boot",
+	})}}
+}
+
+// recorder is an observer.
+type recorder struct {
+	mu      sync.Mutex
+	claims  []time.Time
+	largest int
+	results map[shepherd.Result]int
+}
+
+func (r *recorder) Claimed(_ fleet.Process, works int, _ time.Duration, _ error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.claims = append(r.claims, time.Now())
+	r.largest = max(r.largest, works)
+}
+
+func (r *recorder) Started(fleet.Process) {}
+
+func (r *recorder) Ended(_ fleet.Process, result shepherd.Result, _ time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.results == nil {
+		r.results = make(map[shepherd.Result]int)
+	}
+	r.results[result]++
+}
+
+func (r *recorder) count(result shepherd.Result) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.results[result]
+}
+
+// run starts a loop, and returns what ends it and waits for it.
+func run(t *testing.T, db *bmdb.DB, h shepherd.Handler, options shepherd.Options) (stop func()) {
+	t.Helper()
+	if options.Config == (shepherd.Config{}) {
+		options.Config = shepherd.DefaultConfig()
+	}
+	loop, err := shepherd.New(db, h, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- loop.Run(ctx) }()
+	var once sync.Once
+	stop = func() {
+		once.Do(func() {
+			cancel()
+			if err := <-ended; err != nil {
+				t.Errorf("the loop ended with %v", err)
+			}
+		})
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+// openSessions returns the sessions that have not ended.
+func openSessions(t *testing.T, db *bmdb.DB) []bmdb.SessionRow {
+	t.Helper()
+	rows, err := db.Sessions(context.WithoutCancel(t.Context()), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rows
+}
+
+func machineOf(t *testing.T, db *bmdb.DB, id fleet.MachineID) fleet.Record {
+	t.Helper()
+	record, err := db.Machine(context.WithoutCancel(t.Context()), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return record
+}

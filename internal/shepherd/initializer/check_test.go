@@ -1,0 +1,118 @@
+package initializer
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+func request() *agentv1.TakeoverInit {
+	return &agentv1.TakeoverInit{MachineId: "m", TakeoverGeneration: 7, Endpoint: "127.0.0.1:1", HeartbeatIntervalMs: 30000}
+}
+
+func success() *agentv1.TakeoverResponse {
+	return &agentv1.TakeoverResponse{Init: request(), Outcome: &agentv1.TakeoverResponse_Success{Success: &agentv1.TakeoverSuccess{
+		PublicKey: bytes.Repeat([]byte{1}, 32), AgentVersion: "v1", BootId: "b",
+	}}}
+}
+
+func encode(t *testing.T, m proto.Message) []byte {
+	t.Helper()
+	data, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func TestCheckAccepts(t *testing.T) {
+	t.Parallel()
+	got, err := check(request(), encode(t, success()))
+	if err != nil || got.TakeoverGeneration != 7 || len(got.PublicKey) != 32 || got.AgentVersion != "v1" || got.BootID != "b" {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+func TestCheckRefuses(t *testing.T) {
+	t.Parallel()
+	failure := func(message string, superseded bool) []byte {
+		return encode(t, &agentv1.TakeoverResponse{Init: request(), Outcome: &agentv1.TakeoverResponse_Failure{
+			Failure: &agentv1.TakeoverFailure{Message: message, Superseded: superseded},
+		}})
+	}
+	changed := func(change func(*agentv1.TakeoverResponse)) []byte {
+		response := success()
+		change(response)
+		return encode(t, response)
+	}
+	for name, test := range map[string]struct {
+		answer []byte
+		kind   fleet.Kind
+		text   string
+	}{
+		"nothing":         {nil, fleet.KindInvalid, "does not echo"},
+		"garbage":         {[]byte("\xff\xff\xffhello"), fleet.KindInvalid, "no takeover response"},
+		"another machine": {changed(func(r *agentv1.TakeoverResponse) { r.Init.MachineId = "n" }), fleet.KindInvalid, "does not echo"},
+		"a later takeover": {
+			changed(func(r *agentv1.TakeoverResponse) { r.Init.TakeoverGeneration = 8 }), fleet.KindInvalid, "does not echo",
+		},
+		"a short key": {
+			changed(func(r *agentv1.TakeoverResponse) { r.GetSuccess().PublicKey = make([]byte, 31) }), fleet.KindInvalid, "31 bytes",
+		},
+		"no outcome":   {changed(func(r *agentv1.TakeoverResponse) { r.Outcome = nil }), fleet.KindInvalid, "no outcome"},
+		"failure":      {failure("no disk", false), fleet.KindUnknown, "no disk"},
+		"superseded":   {failure("9 was here", true), fleet.KindConflict, "above 7"},
+		"long failure": {failure(strings.Repeat("x", 10000), false), fleet.KindUnknown, "xxx…"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := check(request(), test.answer)
+			if fleet.KindOf(err) != test.kind || !strings.Contains(err.Error(), test.text) || len(err.Error()) > 500 {
+				t.Errorf("got %v (%s)", err, fleet.KindOf(err))
+			}
+		})
+	}
+}
+
+// FuzzCheck: a host's answer never makes a panic, and never a fact without a key.
+func FuzzCheck(f *testing.F) {
+	data, _ := proto.Marshal(success())
+	f.Add(data)
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, answer []byte) {
+		got, err := check(request(), answer)
+		if err == nil && (len(got.PublicKey) != 32 || got.TakeoverGeneration != 7) {
+			t.Errorf("accepted %+v", got)
+		}
+	})
+}
+
+func TestConfig(t *testing.T) {
+	t.Parallel()
+	good := DefaultConfig()
+	good.AgentExecutable, good.Endpoint = "/usr/lib/ironherd/agent", "herd.example:7443"
+	if err := good.Validate(); err != nil {
+		t.Errorf("a good one: %v", err)
+	}
+	err := Config{TargetPath: "relative"}.Validate()
+	for _, key := range []string{
+		"agent_executable", "target_path", "endpoint must be set", "user", "port", "connect_timeout", "execute_timeout",
+		"provider_backoff.initial", "start_backoff.initial", "id_backoff.initial",
+	} {
+		if err == nil || !strings.Contains(err.Error(), key) {
+			t.Errorf("no fault names %s: %v", key, err)
+		}
+	}
+	for _, endpoint := range []string{"host", ":7443", "host:", "host:0", "host:70000", "host:x"} {
+		bad := good
+		bad.Endpoint = endpoint
+		if err := bad.Validate(); err == nil {
+			t.Errorf("%q was accepted", endpoint)
+		}
+	}
+}

@@ -1,0 +1,353 @@
+package initializer_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/crypto/ssh"
+	"google.golang.org/protobuf/proto"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider"
+	"github.com/ironherd/ironherd/internal/remote"
+	"github.com/ironherd/ironherd/internal/shepherd"
+	"github.com/ironherd/ironherd/internal/shepherd/initializer"
+	"github.com/ironherd/ironherd/internal/shepherd/shepherdtest"
+	"github.com/ironherd/ironherd/internal/sim/sshhost"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const source fleet.ProviderName = "metal"
+
+// bench is one machine with a real SSH server, a provider that has it, and a database that wants an agent on it.
+type bench struct {
+	t       *testing.T
+	db      *bmdb.DB
+	fake    *shepherdtest.FakeProvider
+	machine fleet.MachineID
+	device  provider.Entry
+	key     *remote.Key
+	hostKey string
+	root    string
+	sources []initializer.Source
+	config  initializer.Config
+	log     bytes.Buffer
+
+	mu sync.Mutex
+	// agent is what the uploaded executable does.
+	agent func(init *agentv1.TakeoverInit, program sshhost.Program) sshhost.Status
+	inits []*agentv1.TakeoverInit
+	paths []string
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	b := &bench{t: t, fake: shepherdtest.NewFakeProvider(1), agent: takesOver}
+	b.openDB()
+	address := b.serve()
+	b.seed(address.Addr())
+	b.config = initializer.DefaultConfig()
+	b.config.AgentExecutable, b.config.Endpoint, b.config.Port = "unused", "127.0.0.1:7443", address.Port()
+	b.sources = []initializer.Source{{Name: source, Provider: b.fake}}
+	b.attest(b.hostKey)
+	return b
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (b *bench) openDB() {
+	b.t.Helper()
+	engine, err := sqlite.Open(b.t.Context(), filepath.Join(b.t.TempDir(), "bmdb"), sqlite.Options{Unsynced: true})
+	check(b.t, err)
+	check(b.t, engine.Migrate(b.t.Context()))
+	b.db, err = bmdb.Open(b.t.Context(), engine, bmdb.Options{})
+	check(b.t, err)
+	b.t.Cleanup(func() { check(b.t, b.db.Close()) })
+}
+
+// serve starts the machine.
+func (b *bench) serve() netip.AddrPort {
+	b.t.Helper()
+	key, _, err := remote.NewKey("test")
+	check(b.t, err)
+	b.key, b.root = key, b.t.TempDir()
+	check(b.t, os.MkdirAll(filepath.Join(b.root, "root/.ssh"), 0o700))
+	check(b.t, os.WriteFile(filepath.Join(b.root, "root/.ssh/authorized_keys"), []byte(key.Public()+"\n"), 0o600))
+	_, private, err := ed25519.GenerateKey(rand.Reader)
+	check(b.t, err)
+	signer, err := ssh.NewSignerFromKey(private)
+	check(b.t, err)
+	b.hostKey = strings.TrimSpace(string(ssh.MarshalAuthorizedKey(signer.PublicKey())))
+	store, err := sshhost.OpenStore(filepath.Join(b.t.TempDir(), "store"))
+	check(b.t, err)
+	server := sshhost.NewServer(sshhost.Options{
+		Root: b.root, Hostname: "machine", HostKey: signer, Store: store, Execute: b.execute, Reboot: func() error { return errors.New("no") },
+		Logger: slog.New(slog.DiscardHandler),
+	})
+	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // a test
+	check(b.t, err)
+	ctx, cancel := context.WithCancel(b.t.Context())
+	served := make(chan struct{})
+	go func() { defer close(served); server.Serve(ctx, listener) }()
+	b.t.Cleanup(func() { cancel(); <-served })
+	return netip.MustParseAddrPort(listener.Addr().String())
+}
+
+// execute is the uploaded agent.
+func (b *bench) execute(_ context.Context, program sshhost.Program) sshhost.Status {
+	input, err := io.ReadAll(program.Stdin)
+	if err != nil {
+		return sshhost.Status{Code: 1}
+	}
+	init := new(agentv1.TakeoverInit)
+	if len(program.Args) != 1 || program.Args[0] != "takeover" || proto.Unmarshal(input, init) != nil {
+		return sshhost.Status{Code: 2}
+	}
+	b.mu.Lock()
+	b.inits, b.paths = append(b.inits, init), append(b.paths, program.Path)
+	agent := b.agent
+	b.mu.Unlock()
+	return agent(init, program)
+}
+
+func answer(program sshhost.Program, response *agentv1.TakeoverResponse) sshhost.Status {
+	data, err := proto.Marshal(response)
+	if err == nil {
+		_, err = program.Stdout.Write(data)
+	}
+	if err != nil || response.GetFailure() != nil {
+		return sshhost.Status{Code: 1}
+	}
+	return sshhost.Status{}
+}
+
+// takesOver is an agent that does what it should.
+func takesOver(init *agentv1.TakeoverInit, program sshhost.Program) sshhost.Status {
+	_, _ = fmt.Fprintln(program.Stderr, "taking over")
+	return answer(program, &agentv1.TakeoverResponse{Init: init, Outcome: &agentv1.TakeoverResponse_Success{Success: &agentv1.TakeoverSuccess{
+		PublicKey: bytes.Repeat([]byte{7}, 32), AgentVersion: "v1.2.3", BootId: "boot-1",
+	}}})
+}
+
+// seed puts the machine into provider and database.
+func (b *bench) seed(address netip.Addr) {
+	b.t.Helper()
+	b.fake.Provisioning = 0
+	b.fake.Address = func(int) netip.Addr { return address }
+	b.machine = shepherdtest.Seed(b.t, b.db, source, b.fake, 1)[0]
+	b.device, _ = b.fake.On("capacity-000")
+}
+
+// attest makes the provider attest these host keys.
+func (b *bench) attest(keys ...string) {
+	b.fake.Change(b.device.ID, func(e *provider.Entry) bool { e.HostKeys = keys; return true })
+}
+
+// start does one piece of work and returns how it ended.
+func (b *bench) start() shepherd.Outcome {
+	b.t.Helper()
+	logger := slog.New(slog.NewTextHandler(&b.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	handler, err := initializer.New(b.db, b.config, initializer.Options{
+		Sources: b.sources, Dialer: remote.NewDialer(b.key, remote.Options{ConnectTimeout: b.config.ConnectTimeout}),
+		Payload: initializer.Payload{Agent: remote.NewContent([]byte("#!agent\n")), CA: []byte("a certificate")}, Logger: logger,
+	})
+	check(b.t, err)
+	loop, err := shepherd.New(b.db, handler, shepherd.Options{Config: shepherd.DefaultConfig(), Logger: logger})
+	check(b.t, err)
+	holder, err := loop.Open(b.t.Context())
+	check(b.t, err)
+	tasks, _, err := holder.Claim(b.t.Context(), 5)
+	check(b.t, err)
+	if len(tasks) != 1 {
+		b.t.Fatalf("claimed %d machines", len(tasks))
+	}
+	tasks[0].Act(b.t.Context())
+	check(b.t, tasks[0].Commit(b.t.Context()))
+	check(b.t, holder.Close(b.t.Context(), "done"))
+	return tasks[0].Outcome()
+}
+
+func (b *bench) record() fleet.Record {
+	b.t.Helper()
+	record, err := b.db.Machine(b.t.Context(), b.machine)
+	check(b.t, err)
+	return record
+}
+
+func TestStartsTheAgent(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	if outcome, ok := b.start().(shepherd.Finish); !ok {
+		t.Fatalf("got %T %+v\n%s", outcome, outcome, b.log.String())
+	}
+	record := b.record()
+	if s := record.AgentStarted; s == nil || s.TakeoverGeneration != 1 || s.AgentVersion != "v1.2.3" || s.BootID != "boot-1" || len(s.PublicKey) != 32 {
+		t.Errorf("recorded %+v", s)
+	}
+	init := b.inits[0]
+	if init.GetMachineId() != string(b.machine) || init.GetTakeoverGeneration() != 1 || init.GetEndpoint() != "127.0.0.1:7443" ||
+		string(init.GetCaCertificate()) != "a certificate" || init.GetHeartbeatIntervalMs() != 30000 {
+		t.Errorf("the agent was told %v", init)
+	}
+	if !strings.HasPrefix(b.paths[0], "/root/agent/ironherd-agent-") {
+		t.Errorf("it runs from %s", b.paths[0])
+	}
+	if !strings.Contains(b.log.String(), "taking over") {
+		t.Errorf("its stderr is not in the log:\n%s", b.log.String())
+	}
+}
+
+func TestFailures(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		prepare func(b *bench)
+		cause   string
+		backoff time.Duration
+		// minted is the takeover generation afterwards.
+		minted fleet.TakeoverGeneration
+	}{
+		"the provider cannot be asked": {func(b *bench) {
+			b.fake.Hook = func(shepherdtest.Point, fleet.CapacityID) error {
+				return fleet.Errorf(fleet.KindTemporary, "out of order")
+			}
+		}, "out of order", 30 * time.Second, 0},
+		"the provider does not know the ID": {func(b *bench) {
+			b.fake.Change(b.device.ID, func(*provider.Entry) bool { return false })
+		}, "does not know", time.Hour, 0},
+		"no address": {func(b *bench) {
+			b.fake.Change(b.device.ID, func(e *provider.Entry) bool { e.Address = netip.Addr{}; return true })
+		}, "no public address", 30 * time.Second, 0},
+		"not active": {func(b *bench) {
+			b.fake.Change(b.device.ID, func(e *provider.Entry) bool { e.Status = fleet.ProviderStatusOff; return true })
+		}, "is off", 30 * time.Second, 0},
+		"nobody listens": {func(b *bench) { b.config.Port = 1 }, "connect", time.Minute, 0},
+		"another host key": {func(b *bench) {
+			other, _, err := remote.NewKey("other")
+			check(b.t, err)
+			b.attest(other.Public())
+		}, "nothing was sent", time.Minute, 0},
+		"no host key is known": {func(b *bench) { b.attest() }, "first use is not allowed", time.Minute, 0},
+		"our key is refused": {func(b *bench) {
+			check(b.t, os.WriteFile(filepath.Join(b.root, "root/.ssh/authorized_keys"), nil, 0o600))
+		}, "refuses the key", time.Minute, 0},
+		"the agent fails without a word": {func(b *bench) {
+			b.agent = func(_ *agentv1.TakeoverInit, p sshhost.Program) sshhost.Status {
+				_, _ = fmt.Fprintln(p.Stderr, "no memory")
+				return sshhost.Status{Code: 3}
+			}
+		}, "no memory", time.Minute, 1},
+		"the agent says why": {func(b *bench) {
+			b.agent = func(init *agentv1.TakeoverInit, p sshhost.Program) sshhost.Status {
+				return answer(p, &agentv1.TakeoverResponse{Init: init, Outcome: &agentv1.TakeoverResponse_Failure{
+					Failure: &agentv1.TakeoverFailure{Message: "the disk is read-only"},
+				}})
+			}
+		}, "the disk is read-only", time.Minute, 1},
+		"the host has seen a later takeover": {func(b *bench) {
+			b.agent = func(init *agentv1.TakeoverInit, p sshhost.Program) sshhost.Status {
+				return answer(p, &agentv1.TakeoverResponse{Init: init, Outcome: &agentv1.TakeoverResponse_Failure{
+					Failure: &agentv1.TakeoverFailure{Message: "5 is the last", Superseded: true},
+				}})
+			}
+		}, "above 1: 5 is the last", time.Minute, 1},
+		"another machine answers": {func(b *bench) {
+			b.agent = func(init *agentv1.TakeoverInit, p sshhost.Program) sshhost.Status {
+				init.MachineId = "another"
+				return takesOver(init, p)
+			}
+		}, "does not echo", time.Minute, 1},
+		"it writes without end": {func(b *bench) {
+			b.agent = func(_ *agentv1.TakeoverInit, p sshhost.Program) sshhost.Status {
+				for range 100 {
+					if _, err := p.Stdout.Write(make([]byte, 64<<10)); err != nil {
+						break
+					}
+				}
+				return sshhost.Status{}
+			}
+		}, "more than", time.Minute, 1},
+		"it never answers": {func(b *bench) {
+			b.config.ExecuteTimeout = 500 * time.Millisecond
+			b.agent = func(_ *agentv1.TakeoverInit, p sshhost.Program) sshhost.Status {
+				<-b.t.Context().Done()
+				return sshhost.Status{}
+			}
+		}, "given up", time.Minute, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			test.prepare(b)
+			if outcome, ok := b.start().(shepherd.Fail); !ok {
+				t.Fatalf("got %T %+v", outcome, outcome)
+			}
+			record := b.record()
+			waiting := record.Backoffs[fleet.ProcessAgentStart]
+			if !strings.Contains(waiting.Cause, test.cause) || waiting.Interval != test.backoff {
+				t.Errorf("backoff %s, cause %q", waiting.Interval, waiting.Cause)
+			}
+			if record.AgentStarted != nil || record.TakeoverGeneration != test.minted {
+				t.Errorf("started %+v, takeover generation %d", record.AgentStarted, record.TakeoverGeneration)
+			}
+		})
+	}
+}
+
+// TestFirstUse: where it is allowed the first key is taken, pinned, and no other accepted from then on.
+func TestFirstUse(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.attest()
+	b.sources[0].TrustFirstUse = true
+	b.agent = func(*agentv1.TakeoverInit, sshhost.Program) sshhost.Status { return sshhost.Status{Code: 1} }
+	if _, failed := b.start().(shepherd.Fail); !failed {
+		t.Fatal("a silent agent was believed")
+	}
+	pinned, err := b.db.HostKeys(t.Context(), b.machine)
+	if err != nil || len(pinned) != 1 || pinned[0] != b.hostKey {
+		t.Fatalf("pinned %v, %v", pinned, err)
+	}
+	other, _, err := remote.NewKey("other")
+	check(t, err)
+	pin(t, b, other.Public())
+	if outcome, failed := b.start().(shepherd.Fail); !failed || !strings.Contains(outcome.Err.Error(), "nothing was sent") {
+		t.Errorf("another pinned key: %+v", outcome)
+	}
+}
+
+// pin replaces the pinned key and makes the machine due again.
+func pin(t *testing.T, b *bench, key string) {
+	t.Helper()
+	_, err := b.db.Retry(t.Context(), "test", b.machine, "")
+	check(t, err)
+	session, err := b.db.StartSession(t.Context(), bmdb.SessionOptions{Component: "pin", Interval: 5 * time.Second})
+	check(t, err)
+	claim, err := session.Claim(t.Context(), bmdb.ClaimRequest{Process: fleet.ProcessAgentStart, Limit: 1})
+	check(t, err)
+	check(t, claim.Works[0].Cancel(t.Context(), "only to pin", bmdb.PinHostKeys(b.machine, []string{key})))
+	check(t, session.Close(t.Context(), "pinned"))
+}

@@ -1,0 +1,241 @@
+package shepherd_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/shepherd"
+)
+
+func TestClaimsNoMoreThanTheFreeSlots(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, _ := open(t)
+		seed(t, db, 50)
+		var running, peak, done atomic.Int32
+		seen := &recorder{}
+		config := shepherd.DefaultConfig()
+		config.Parallelism = 4
+		run(t, db, handler(func(ctx context.Context, work *bmdb.Work) (shepherd.Outcome, error) {
+			peak.Store(max(peak.Load(), running.Add(1)))
+			defer running.Add(-1)
+			time.Sleep(time.Duration(100+done.Load()%3*50) * time.Millisecond)
+			done.Add(1)
+			return started(), nil
+		}), shepherd.Options{Config: config, Observer: seen})
+		time.Sleep(30 * time.Second)
+		synctest.Wait()
+		if done.Load() != 50 || peak.Load() != 4 || seen.largest > 4 || seen.count(shepherd.ResultFinished) != 50 {
+			t.Errorf("done %d, at once %d, in one claim %d, results %v", done.Load(), peak.Load(), seen.largest, seen.results)
+		}
+	})
+}
+
+// TestClaimRate is I10 for claims: no window holds more than the bucket allows.
+func TestClaimRate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, _ := open(t)
+		seed(t, db, 60)
+		seen := &recorder{}
+		config := shepherd.DefaultConfig()
+		config.Parallelism = 1 // every piece of work is a claim of its own
+		run(t, db, handler(func(context.Context, *bmdb.Work) (shepherd.Outcome, error) { return started(), nil }),
+			shepherd.Options{Config: config, Observer: seen})
+		time.Sleep(30 * time.Second)
+		synctest.Wait()
+		if seen.count(shepherd.ResultFinished) != 60 {
+			t.Fatalf("results %v", seen.results)
+		}
+		for i := range seen.claims {
+			for j := i; j < len(seen.claims); j++ {
+				allowed := 8 + int(seen.claims[j].Sub(seen.claims[i])/(250*time.Millisecond))
+				if j-i+1 > allowed {
+					t.Fatalf("%d claims in %s", j-i+1, seen.claims[j].Sub(seen.claims[i]))
+				}
+			}
+		}
+	})
+}
+
+func TestWakesUpForWhatBecomesDue(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, _ := open(t)
+		ids := seed(t, db, 1)
+		if err := db.Quarantine(t.Context(), "test", ids[0], "not yet"); err != nil {
+			t.Fatal(err)
+		}
+		config := shepherd.DefaultConfig()
+		config.Poll = time.Hour
+		var at atomic.Int64
+		run(t, db, handler(func(context.Context, *bmdb.Work) (shepherd.Outcome, error) {
+			at.Store(time.Now().UnixNano())
+			return started(), nil
+		}), shepherd.Options{Config: config})
+		time.Sleep(time.Minute)
+		released := time.Now()
+		if err := db.Unquarantine(t.Context(), "test", ids[0], "now"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if took := time.Unix(0, at.Load()).Sub(released); at.Load() == 0 || took > time.Second {
+			t.Errorf("it was started %s after it became due", took)
+		}
+	})
+}
+
+func TestBackoffGrowsAndResets(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, _ := open(t)
+		ids := seed(t, db, 1)
+		var mu sync.Mutex
+		var tries []time.Time
+		var fails atomic.Bool
+		fails.Store(true)
+		run(t, db, handler(func(context.Context, *bmdb.Work) (shepherd.Outcome, error) {
+			mu.Lock()
+			tries = append(tries, time.Now())
+			mu.Unlock()
+			if fails.Load() {
+				return nil, errors.New("the host said\nno")
+			}
+			return started(), nil
+		}), shepherd.Options{})
+		want := []time.Duration{10 * time.Second, 20 * time.Second, 40 * time.Second, time.Minute, time.Minute}
+		for i, interval := range want {
+			time.Sleep(time.Second)
+			waiting := machineOf(t, db, ids[0]).Backoffs[fleet.ProcessAgentStart]
+			if waiting.Interval != interval || waiting.Failures != i+1 || waiting.Cause != "the host said no" {
+				t.Fatalf("after %d failures: %+v", i+1, waiting)
+			}
+			if i == len(want)-1 {
+				fails.Store(false)
+			}
+			time.Sleep(time.Until(waiting.NotBefore))
+			synctest.Wait()
+		}
+		time.Sleep(3 * time.Second)
+		record := machineOf(t, db, ids[0])
+		if _, still := record.Backoffs[fleet.ProcessAgentStart]; still || record.AgentStarted == nil {
+			t.Errorf("after the success: %+v, %+v", record.Backoffs, record.AgentStarted)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for i := range want {
+			if pause := tries[i+1].Sub(tries[i]); pause < want[i] || pause > want[i]*5/4+5*time.Second {
+				t.Errorf("try %d came after %s, the interval was %s", i+2, pause, want[i])
+			}
+		}
+	})
+}
+
+func TestFailureNamesItsOwnBackoff(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, _ := open(t)
+		ids := seed(t, db, 1)
+		run(t, db, handler(func(context.Context, *bmdb.Work) (shepherd.Outcome, error) {
+			throttled := &fleet.Error{Kind: fleet.KindThrottled, Message: "slower", RetryAfter: 20 * time.Minute}
+			return shepherd.Fail{Err: throttled, Backoff: fleet.Backoff{Initial: time.Minute}}, nil
+		}), shepherd.Options{})
+		start := time.Now()
+		time.Sleep(5 * time.Second)
+		waiting := machineOf(t, db, ids[0]).Backoffs[fleet.ProcessAgentStart]
+		if waiting.Interval != time.Minute || waiting.NotBefore.Sub(start) < 20*time.Minute {
+			t.Errorf("got %+v", waiting)
+		}
+	})
+}
+
+func TestAPanicIsOneMachinesFailure(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, _ := open(t)
+		ids := seed(t, db, 5)
+		seen := &recorder{}
+		run(t, db, handler(func(_ context.Context, work *bmdb.Work) (shepherd.Outcome, error) {
+			switch work.Record.ID {
+			case ids[1]:
+				panic("a nil somewhere")
+			case ids[2]:
+				return nil, nil //nolint:nilnil // the mistake that is tested
+			}
+			return started(), nil
+		}), shepherd.Options{Observer: seen})
+		time.Sleep(5 * time.Second)
+		if seen.count(shepherd.ResultFinished) != 3 || seen.count(shepherd.ResultFailed) != 2 {
+			t.Errorf("results %v", seen.results)
+		}
+		for _, i := range []int{1, 2} {
+			if cause := machineOf(t, db, ids[i]).Backoffs[fleet.ProcessAgentStart].Cause; !strings.Contains(cause, "internal error") {
+				t.Errorf("machine %d: cause %q", i, cause)
+			}
+		}
+	})
+}
+
+// TestDrain: what can finish within the grace period does, the rest is handed back without a backoff, the session ends.
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, _ := open(t)
+		ids := seed(t, db, 4)
+		seen := &recorder{}
+		stop := run(t, db, handler(func(ctx context.Context, work *bmdb.Work) (shepherd.Outcome, error) {
+			d := 5 * time.Second
+			if work.Record.ID == ids[0] {
+				d = time.Hour
+			}
+			select {
+			case <-time.After(d):
+				return started(), nil
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}), shepherd.Options{Observer: seen})
+		time.Sleep(3 * time.Second)
+		begin := time.Now()
+		stop()
+		if took := time.Since(begin); took < 10*time.Second || took > 11*time.Second {
+			t.Errorf("the drain took %s", took)
+		}
+		if seen.count(shepherd.ResultFinished) != 3 || seen.count(shepherd.ResultCancelled) != 1 {
+			t.Errorf("results %v", seen.results)
+		}
+		if open := openSessions(t, db); len(open) != 0 {
+			t.Errorf("open sessions: %+v", open)
+		}
+		record := machineOf(t, db, ids[0])
+		if len(record.Holds) != 0 || len(record.Backoffs) != 0 || record.AgentStarted != nil {
+			t.Errorf("what was handed back: %+v", record)
+		}
+	})
+}
+
+func TestConfigNamesEveryFault(t *testing.T) {
+	t.Parallel()
+	if err := shepherd.DefaultConfig().Validate(); err != nil {
+		t.Errorf("the defaults: %v", err)
+	}
+	err := shepherd.Config{Grace: -1}.Validate()
+	for _, key := range []string{"claim_rate", "parallelism", "error_pause", "poll", "grace"} {
+		if err == nil || !strings.Contains(err.Error(), key) {
+			t.Errorf("no fault names %s: %v", key, err)
+		}
+	}
+	for _, bad := range []fleet.Backoff{{}, {Initial: time.Second, Exponent: 0.5}, {Initial: time.Minute, Maximum: time.Second}} {
+		if err := shepherd.RequireBackoff("b", bad); fleet.KindOf(err) != fleet.KindInvalid {
+			t.Errorf("%+v: got %v", bad, err)
+		}
+	}
+}

@@ -1,0 +1,182 @@
+package provisioner_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider"
+	"github.com/ironherd/ironherd/internal/shepherd/provisioner"
+	"github.com/ironherd/ironherd/internal/shepherd/shepherdtest"
+)
+
+// killedAt is a provider as a process sees it that dies at a point: its context ends there, and whatever it wants to record
+// afterwards is not recorded.
+func killedAt(point shepherdtest.Point, n int, kill context.CancelFunc) func(shepherdtest.Point, fleet.CapacityID) error {
+	return once(point, n, func(fleet.CapacityID) error {
+		kill()
+		if point == shepherdtest.Created {
+			return nil // the call succeeded; nobody is left to hear it
+		}
+		return errKilled
+	})
+}
+
+// TestKilledAnywhere kills the process at every step of the n-th creation (and before the intents are opened), starts another, and
+// demands one device for each machine in the end.
+func TestKilledAnywhere(t *testing.T) {
+	t.Parallel()
+	for _, point := range []shepherdtest.Point{
+		shepherdtest.Listing,  // before the intents are opened
+		shepherdtest.Creating, // after; nothing called
+		shepherdtest.Sending,  // the call is recorded, the request is not sent
+		shepherdtest.Sent,     // the device exists, the reply is lost
+		shepherdtest.Created,  // the reply is here, the machine is not recorded
+	} {
+		for n := 1; n <= 3; n++ {
+			t.Run(fmt.Sprintf("%s-%d", point, n), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					b := newBench(t, 4)
+					if point == shepherdtest.Listing && n > 1 {
+						b.pass() // so that there is something to find
+						b.fake.RemoveCapacity("capacity-none")
+					}
+					task := b.claim()
+					ctx, kill := context.WithCancel(t.Context())
+					b.fake.Hook = killedAt(point, min(n, map[bool]int{true: 1, false: 3}[point == shepherdtest.Listing]), kill)
+					task.Act(ctx) // and no commit
+					if ctx.Err() == nil {
+						t.Fatal("the process was not killed")
+					}
+					b.fake.Hook = nil
+					b.restart()
+					b.passes(3)
+					b.agree(4)
+				})
+			})
+		}
+	}
+}
+
+// TestRepliesLost: every reply of a first try is lost, the process lives on.
+func TestRepliesLost(t *testing.T) {
+	t.Parallel()
+	for _, point := range []shepherdtest.Point{shepherdtest.Sending, shepherdtest.Sent} {
+		t.Run(string(point), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t, 6)
+				b.fake.Hook = func(at shepherdtest.Point, _ fleet.CapacityID) error {
+					if at == point {
+						return errReplyLost
+					}
+					return nil
+				}
+				b.pass()
+				if open := b.view().Intents; len(open) != 6 || open[0].Calls != 1 || open[0].Rejected != 0 {
+					t.Fatalf("after the lost replies: %+v", open)
+				}
+				b.fake.Hook = nil
+				b.passes(2)
+				b.agree(6)
+			})
+		})
+	}
+}
+
+// TestARequestLandsLate: the first request is delayed, the second try is refused because the first has landed by then.
+func TestARequestLandsLate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 1)
+		b.fake.Hook = once(shepherdtest.Sending, 1, func(fleet.CapacityID) error { return errReplyLost })
+		b.pass()
+		intent := b.view().Intents[0]
+		b.fake.Hook = once(shepherdtest.Sending, 1, func(capacity fleet.CapacityID) error {
+			_, err := b.fake.Land(capacity, intent.Token) // between our look and our call
+			return err
+		})
+		b.pass()
+		if open := b.view().Intents; len(open) != 1 || open[0].Calls != 2 || open[0].Rejected != 1 {
+			t.Fatalf("after the refused second try: %+v", open)
+		}
+		b.pass()
+		b.agree(1)
+		if got := b.view().Machines[0].ID; got != intent.Machine {
+			t.Errorf("the machine is %s, the intent was for %s", got, intent.Machine)
+		}
+	})
+}
+
+// TestAnotherOwner: an unanswered intent whose capacity went to somebody else is closed only after the settling time, on two lists,
+// and not while a machine with the token can be found.
+func TestAnotherOwner(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 1)
+		b.fake.Hook = once(shepherdtest.Sending, 1, func(fleet.CapacityID) error { return errReplyLost })
+		b.pass()
+		other, err := b.fake.Land("capacity-000")
+		if err != nil {
+			t.Fatal(err)
+		}
+		called := *b.view().Intents[0].CalledAt
+		looks := 0
+		for len(b.view().Intents) > 0 {
+			if time.Since(called) > 30*time.Minute {
+				t.Fatal("the intent is never closed")
+			}
+			b.pass()
+			if time.Since(called) >= b.config.SettlingTime {
+				looks++
+			}
+			if open := len(b.view().Intents); open == 0 && looks < 2 {
+				t.Fatalf("closed after %d looks, %s after the call", looks, time.Since(called))
+			}
+		}
+		if time.Since(called) < b.config.SettlingTime {
+			t.Errorf("closed %s after the call", time.Since(called))
+		}
+		if len(b.view().Machines) != 0 {
+			t.Errorf("machines: %+v", b.view().Machines)
+		}
+		b.pass()
+		if kinds := b.kinds(); kinds != provisioner.KindUnknownMachine {
+			t.Errorf("the other owner's machine: discrepancies %q", kinds)
+		}
+		b.fake.Change(other.ID, func(*provider.Entry) bool { return false })
+		b.passes(2)
+		b.agree(1)
+	})
+}
+
+// TestAnOrphanIsAdopted: an intent was closed for another owner, and then its device surfaced after all.
+func TestAnOrphanIsAdopted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 1)
+		b.fake.Hook = once(shepherdtest.Sending, 1, func(fleet.CapacityID) error { return errReplyLost })
+		b.pass()
+		intent := b.view().Intents[0]
+		other, err := b.fake.Land("capacity-000")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := 0; len(b.view().Intents) > 0 && i < 40; i++ {
+			b.pass()
+		}
+		b.fake.Change(other.ID, func(*provider.Entry) bool { return false })
+		if _, err := b.fake.Land("capacity-000", intent.Token); err != nil {
+			t.Fatal(err)
+		}
+		b.passes(2)
+		b.agree(1)
+		if got := b.view().Machines[0].ID; got != intent.Machine {
+			t.Errorf("adopted as %s, not as %s", got, intent.Machine)
+		}
+	})
+}

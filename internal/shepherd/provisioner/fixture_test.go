@@ -1,0 +1,229 @@
+package provisioner_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider"
+	"github.com/ironherd/ironherd/internal/shepherd"
+	"github.com/ironherd/ironherd/internal/shepherd/provisioner"
+	"github.com/ironherd/ironherd/internal/shepherd/shepherdtest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const source fleet.ProviderName = "metal"
+
+// bench is one provider and one database, and a provisioner process that can be killed and started again.
+type bench struct {
+	t      *testing.T
+	db     *bmdb.DB
+	fake   *shepherdtest.FakeProvider
+	config provisioner.Config
+	holder *shepherd.Holder
+	// decorate, when set, is what a process sees instead of the provider.
+	decorate func(provider.Provider) provider.Provider
+}
+
+func newBench(t *testing.T, reservations int) *bench {
+	t.Helper()
+	engine, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "bmdb"), sqlite.Options{Unsynced: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := engine.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	db, err := bmdb.Open(t.Context(), engine, bmdb.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := db.RegisterProvider(t.Context(), source, "fake", 0); err != nil {
+		t.Fatal(err)
+	}
+	config := provisioner.DefaultConfig()
+	config.CreateRate = fleet.Rate{Every: time.Second, Burst: 1}
+	b := &bench{t: t, db: db, fake: shepherdtest.NewFakeProvider(reservations), config: config}
+	b.restart()
+	return b
+}
+
+// restart starts a new process; the old one's lease runs out.
+func (b *bench) restart() {
+	b.t.Helper()
+	var p provider.Provider = b.fake
+	if b.decorate != nil {
+		p = b.decorate(p)
+	}
+	handler, err := provisioner.New(b.db, []provisioner.Source{{Name: source, Provider: p, Config: b.config}}, nil)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	loop, err := shepherd.New(b.db, handler, shepherd.Options{Config: shepherd.DefaultConfig()})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if b.holder, err = loop.Open(b.t.Context()); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// claim claims the next pass, as soon as it is due.
+func (b *bench) claim() *shepherd.Task {
+	b.t.Helper()
+	for range 1000 {
+		if err := b.holder.Extend(b.t.Context()); err != nil {
+			b.t.Fatal(err)
+		}
+		if _, err := b.db.CollectSessions(b.t.Context()); err != nil {
+			b.t.Fatal(err)
+		}
+		tasks, _, err := b.holder.Claim(b.t.Context(), 1)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		if len(tasks) == 1 {
+			return tasks[0]
+		}
+		time.Sleep(time.Second)
+	}
+	b.t.Fatal("no pass became due")
+	return nil
+}
+
+// pass runs one whole pass, with the session kept, and returns its outcome.
+func (b *bench) pass() shepherd.Outcome {
+	b.t.Helper()
+	task := b.claim()
+	ctx, cancel := context.WithCancel(b.t.Context())
+	kept := make(chan struct{})
+	holder := b.holder
+	go func() {
+		defer close(kept)
+		for ctx.Err() == nil {
+			_ = holder.Extend(ctx)
+			select {
+			case <-time.After(time.Second):
+			case <-ctx.Done():
+			}
+		}
+	}()
+	task.Act(b.t.Context())
+	if err := task.Commit(b.t.Context()); err != nil {
+		b.t.Fatal(err)
+	}
+	cancel()
+	<-kept
+	return task.Outcome()
+}
+
+// passes runs passes until one more would change nothing, or so many.
+func (b *bench) passes(n int) {
+	b.t.Helper()
+	for range n {
+		b.pass()
+	}
+}
+
+func (b *bench) view() bmdb.ProviderView {
+	b.t.Helper()
+	view, err := b.db.ViewProvider(b.t.Context(), source)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return view
+}
+
+func (b *bench) result() string {
+	b.t.Helper()
+	rows, err := b.db.Providers(b.t.Context())
+	if err != nil || len(rows) != 1 {
+		b.t.Fatalf("got %d providers, %v", len(rows), err)
+	}
+	return rows[0].PassResult
+}
+
+// kinds returns the kinds of the discrepancies.
+func (b *bench) kinds() string {
+	b.t.Helper()
+	var kinds []string
+	for _, d := range b.view().Discrepancies {
+		kinds = append(kinds, d.Kind)
+	}
+	slices.Sort(kinds)
+	return strings.Join(kinds, " ")
+}
+
+// agree is I7: provider and BMDB agree, one device for each machine, each token once, no intent open.
+func (b *bench) agree(machines int) {
+	b.t.Helper()
+	view := b.view()
+	if len(view.Intents) != 0 {
+		b.t.Errorf("open intents: %+v", view.Intents)
+	}
+	known := make(map[fleet.ProviderID]fleet.MachineID)
+	for _, m := range view.Machines {
+		if other, twice := known[m.ProviderID]; twice || m.ProviderID == "" {
+			b.t.Errorf("machines %s and %s are both %q", m.ID, other, m.ProviderID)
+		}
+		known[m.ProviderID] = m.ID
+	}
+	tokens := make(map[fleet.Token]bool)
+	for _, device := range b.fake.Devices() {
+		if _, ok := known[device.ID]; !ok {
+			b.t.Errorf("device %s is an orphan", device.ID)
+		}
+		for _, token := range device.Tokens {
+			if tokens[token] {
+				b.t.Errorf("token %s is on two devices", token)
+			}
+			tokens[token] = true
+		}
+	}
+	if len(view.Machines) != machines || len(b.fake.Devices()) != machines {
+		b.t.Errorf("%d machines and %d devices, want %d of both", len(view.Machines), len(b.fake.Devices()), machines)
+	}
+	if len(view.Discrepancies) != 0 {
+		b.t.Errorf("discrepancies: %+v", view.Discrepancies)
+	}
+	findings, err := b.db.Check(b.t.Context())
+	if err != nil || len(findings) != 0 {
+		b.t.Errorf("check: %+v, %v", findings, err)
+	}
+}
+
+// once returns a hook that fires at the n-th passing of a point.
+func once(at shepherdtest.Point, n int, fire func(capacity fleet.CapacityID) error) func(shepherdtest.Point, fleet.CapacityID) error {
+	return func(point shepherdtest.Point, capacity fleet.CapacityID) error {
+		if point != at {
+			return nil
+		}
+		n--
+		if n == 0 {
+			return fire(capacity)
+		}
+		return nil
+	}
+}
+
+var errReplyLost = fleet.Errorf(fleet.KindTimeout, "the reply was lost")
+
+var errKilled = errors.New("killed")
+
+func text(outcome shepherd.Outcome) string { return fmt.Sprintf("%T %+v", outcome, outcome) }

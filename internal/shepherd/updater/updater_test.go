@@ -1,0 +1,215 @@
+package updater_test
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider"
+	"github.com/ironherd/ironherd/internal/shepherd"
+	"github.com/ironherd/ironherd/internal/shepherd/shepherdtest"
+	"github.com/ironherd/ironherd/internal/shepherd/updater"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const source fleet.ProviderName = "metal"
+
+type bench struct {
+	t    *testing.T
+	db   *bmdb.DB
+	fake *shepherdtest.FakeProvider
+	ids  []fleet.MachineID
+	loop *shepherd.Loop
+}
+
+func newBench(t *testing.T, machines int) *bench {
+	t.Helper()
+	engine, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "bmdb"), sqlite.Options{Unsynced: true})
+	check(t, err)
+	check(t, engine.Migrate(t.Context()))
+	b := &bench{t: t, fake: shepherdtest.NewFakeProvider(machines)}
+	b.db, err = bmdb.Open(t.Context(), engine, bmdb.Options{})
+	check(t, err)
+	t.Cleanup(func() { check(t, b.db.Close()) })
+	b.fake.Provisioning = 90 * time.Second
+	b.ids = shepherdtest.Seed(t, b.db, source, b.fake, machines)
+	handler, err := updater.New(b.db, []updater.Source{{Name: source, Provider: b.fake, Config: updater.DefaultConfig()}}, nil)
+	check(t, err)
+	b.loop, err = shepherd.New(b.db, handler, shepherd.Options{Config: shepherd.DefaultConfig()})
+	check(t, err)
+	return b
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// pass waits until a pass is due and does it.
+func (b *bench) pass() shepherd.Outcome {
+	b.t.Helper()
+	for range 2000 {
+		holder, err := b.loop.Open(b.t.Context())
+		check(b.t, err)
+		tasks, _, err := holder.Claim(b.t.Context(), 1)
+		check(b.t, err)
+		if len(tasks) == 1 {
+			tasks[0].Act(b.t.Context())
+			check(b.t, tasks[0].Commit(b.t.Context()))
+		}
+		check(b.t, holder.Close(b.t.Context(), "done"))
+		if len(tasks) == 1 {
+			return tasks[0].Outcome()
+		}
+		time.Sleep(time.Second)
+	}
+	b.t.Fatal("no pass became due")
+	return nil
+}
+
+func (b *bench) provided(i int) fleet.Provided {
+	b.t.Helper()
+	record, err := b.db.Machine(b.t.Context(), b.ids[i])
+	check(b.t, err)
+	return *record.Provided
+}
+
+func (b *bench) device(i int) provider.Entry { return b.fake.Devices()[i] }
+
+func TestFollowsWhatChanges(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 3)
+		b.pass()
+		if p := b.provided(0); p.Status != fleet.ProviderStatusCreating || p.ActiveAt != nil {
+			t.Errorf("at first: %+v", p)
+		}
+		start := time.Now()
+		b.pass()
+		b.pass()
+		p := b.provided(0)
+		if p.Status != fleet.ProviderStatusActive || p.ActiveAt == nil || p.ActiveAt.Sub(start) < 30*time.Second {
+			t.Fatalf("later: %+v", p)
+		}
+		settled := time.Now()
+		b.pass() // everything is settled: seldom
+		if since := time.Since(settled); since < 20*time.Minute {
+			t.Errorf("the settled were looked at after %s", since)
+		}
+		if again := b.provided(0); !again.At.Equal(p.At) || !again.ActiveAt.Equal(*p.ActiveAt) {
+			t.Errorf("written again without a change: %+v, before %+v", again, p)
+		}
+		b.fake.Change(b.device(1).ID, func(e *provider.Entry) bool { e.Location = "there"; return true })
+		b.pass()
+		if p := b.provided(1); p.Location != "there" || p.Status != fleet.ProviderStatusActive {
+			t.Errorf("moved: %+v", p)
+		}
+	})
+}
+
+func TestGoneOnlyWhenTheProviderSaysSo(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 6)
+		for range 4 {
+			b.pass()
+		}
+		lost, lagging := b.device(0), b.device(1).ID
+		b.fake.Change(lost.ID, func(*provider.Entry) bool { return false })
+		b.fake.Hide = func(e provider.Entry) bool { return e.ID == lagging }
+		b.fake.Hook = func(point shepherdtest.Point, _ fleet.CapacityID) error {
+			if point == shepherdtest.Asking {
+				return fleet.Errorf(fleet.KindUnknown, "a strange answer")
+			}
+			return nil
+		}
+		b.pass()
+		if got := b.provided(0).Status; got != fleet.ProviderStatusActive {
+			t.Errorf("unknown was turned into %s", got)
+		}
+		b.fake.Hook = nil
+		b.pass()
+		if gone, there := b.provided(0).Status, b.provided(1).Status; gone != fleet.ProviderStatusGone || there != fleet.ProviderStatusActive {
+			t.Errorf("the lost one is %s, the lagging one %s", gone, there)
+		}
+		b.fake.Change(lost.ID, func(e *provider.Entry) bool { *e = lost; return true })
+		b.pass()
+		if got := b.provided(0).Status; got != fleet.ProviderStatusActive {
+			t.Errorf("it is back, and %s", got)
+		}
+	})
+}
+
+func TestASuddenLossIsDoubted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 6)
+		for range 4 {
+			b.pass()
+		}
+		for _, device := range b.fake.Devices()[:4] {
+			b.fake.Change(device.ID, func(*provider.Entry) bool { return false })
+		}
+		outcome, failed := b.pass().(shepherd.Fail)
+		if !failed || !strings.Contains(outcome.Err.Error(), "4 of 6") {
+			t.Errorf("outcome %+v", outcome)
+		}
+		for i := range b.ids {
+			if got := b.provided(i).Status; got != fleet.ProviderStatusActive {
+				t.Errorf("machine %d is %s", i, got)
+			}
+		}
+	})
+}
+
+func TestAFailingListFailsThePass(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 1)
+		b.fake.Hook = func(point shepherdtest.Point, _ fleet.CapacityID) error {
+			if point == shepherdtest.Listing {
+				return fleet.Errorf(fleet.KindTemporary, "out of order")
+			}
+			return nil
+		}
+		if outcome, failed := b.pass().(shepherd.Fail); !failed || !strings.Contains(outcome.Err.Error(), "out of order") {
+			t.Errorf("outcome %+v", outcome)
+		}
+	})
+}
+
+// TestALargeFleet: what changed is written in bounded transactions, whoever comes in between.
+func TestALargeFleet(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 350)
+		time.Sleep(2 * time.Minute)
+		b.pass()
+		rows, err := b.db.ListMachines(context.WithoutCancel(t.Context()), bmdb.MachineFilter{States: []fleet.State{fleet.StateProvided}, Limit: 1000})
+		if err != nil || len(rows) != 350 {
+			t.Errorf("%d machines are provided, %v", len(rows), err)
+		}
+	})
+}
+
+func TestConfig(t *testing.T) {
+	t.Parallel()
+	check(t, updater.DefaultConfig().Validate())
+	err := updater.Config{}.Validate()
+	for _, key := range []string{"asks_per_pass", "settling_time", "backoff.initial"} {
+		if err == nil || !strings.Contains(err.Error(), key) {
+			t.Errorf("no fault names %s: %v", key, err)
+		}
+	}
+}
