@@ -29,6 +29,8 @@ type Config struct {
 	RealAgents int
 	// Agent is the agent's program for machines that run it in this process. May be nil when all machines run real processes.
 	Agent AgentFunc
+	// Preload are executables that every machine's first operating system has: path on the machine to path on this host.
+	Preload map[string]string
 	// Faults is a fault specification, as fault.Parse reads it. Default: none.
 	Faults string
 	// StableLists makes the API list in a stable order. By default it does not, as the real one did not.

@@ -37,7 +37,7 @@ func (s *structure) str(offset int, text string) {
 	}
 }
 
-func (s *structure) byte(offset int, v byte) { s.data[offset] = v }
+func (s *structure) byte(offset int, v byte)   { s.data[offset] = v }
 func (s *structure) word(offset int, v uint16) { binary.LittleEndian.PutUint16(s.data[offset:], v) }
 
 func (s *structure) dword(offset int, v uint32) { binary.LittleEndian.PutUint32(s.data[offset:], v) }

@@ -1,0 +1,262 @@
+package equinixapi
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+)
+
+// actionRequest acts on a device.
+type actionRequest struct {
+	Type            string `json:"type"`
+	OperatingSystem string `json:"operating_system"`
+	PreserveData    bool   `json:"preserve_data"`
+	IPXEScriptURL   string `json:"ipxe_script_url"`
+}
+
+// actionsIn are the actions that are possible in a state.
+func actionsIn(state string) []obj {
+	switch state {
+	case stateActive:
+		return []obj{
+			{"type": "power_off", "name": "Power off"},
+			{"type": "reboot", "name": "Reboot"},
+			{"type": "rescue", "name": "Rescue"},
+			{"type": "reinstall", "name": "Reinstall"},
+		}
+	case stateInactive:
+		return []obj{{"type": "power_on", "name": "Power on"}, {"type": "reinstall", "name": "Reinstall"}}
+	}
+	return []obj{}
+}
+
+func (a *API) actOnDevice(w http.ResponseWriter, r *http.Request) {
+	var request actionRequest
+	if err := readJSON(w, r, &request); err != nil {
+		writeError(w, err)
+		return
+	}
+	id := r.PathValue("id")
+	if err := a.act(id, request); err != nil {
+		writeError(w, err)
+		return
+	}
+	w.WriteHeader(http.StatusAccepted)
+}
+
+func (a *API) act(id string, q actionRequest) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	d := a.devices[id]
+	if d == nil {
+		return errNotFound
+	}
+	switch q.Type {
+	case "reboot", "rescue":
+		return a.reboot(d, q.Type == "rescue")
+	case "power_off":
+		if d.State != stateActive {
+			return unprocessable("Device must be powered on")
+		}
+		return a.begin(id, statePoweringOff, taskPowerOff, "Power off operation queued", a.cfg.Durations.PowerOff)
+	case "power_on":
+		if d.State != stateInactive {
+			return unprocessable("Device must be powered off")
+		}
+		return a.begin(id, statePoweringOn, taskPowerOn, "Power on operation queued", Span{})
+	case "reinstall":
+		return a.reinstall(d, q)
+	}
+	return unprocessable("Type is not included in the list")
+}
+
+// reboot resets the machine first: the answer promises that this has happened.
+func (a *API) reboot(d *device, rescue bool) error {
+	if d.State != stateActive {
+		return unprocessable("Device must be powered on")
+	}
+	if err := a.cfg.Hardware.Reset(d.ID, rescue); err != nil {
+		a.cfg.Logger.Error("machine could not be reset", "device", d.ID, "err", err)
+		return err
+	}
+	_, err := a.change(d.ID, func(d *device) error {
+		a.addEvent(d, "power.200", "Reboot operation queued", true)
+		a.addEvent(d, "power.203", "Device rebooted", false)
+		return nil
+	})
+	return err
+}
+
+// begin puts a device into a passing state.
+func (a *API) begin(id, state, kind, what string, takes Span) error {
+	_, err := a.change(id, func(d *device) error {
+		a.addEvent(d, "power.200", what, true)
+		a.addEvent(d, "power.201", "Power operation started", false)
+		d.State = state
+		d.Task = &task{Kind: kind, Due: now().Add(a.duration(takes, kind, a.counters.Events))}
+		return nil
+	})
+	if err == nil {
+		a.start(id)
+	}
+	return err
+}
+
+func (a *API) reinstall(d *device, q actionRequest) error {
+	system, known := a.systemOf(d.OS)
+	if q.OperatingSystem != "" {
+		system, known = a.systemOf(q.OperatingSystem)
+	}
+	switch {
+	case d.Task != nil || d.State == stateFailed:
+		return unprocessable("Device cannot be reinstalled in its present state")
+	case d.Locked:
+		return unprocessable("Cannot reinstall a device while it is locked")
+	case !known:
+		return unprocessable(q.OperatingSystem + " is not a valid operating system")
+	}
+	_, err := a.change(d.ID, func(d *device) error {
+		a.addEvent(d, "provisioning.100", "Reinstall operation queued", true)
+		d.State, d.OS = stateReinstalling, system.slug
+		if q.IPXEScriptURL != "" {
+			d.IPXEScriptURL = q.IPXEScriptURL
+		}
+		d.Generation++
+		d.From = now()
+		d.To = d.From.Add(a.duration(a.cfg.Durations.Provisioning, "reinstall", d.Number*1000+d.Generation))
+		d.Task = &task{Kind: taskReinstall, Due: d.To}
+		return nil
+	})
+	if err == nil {
+		a.start(d.ID)
+	}
+	return err
+}
+
+// start lets the task of a device go on. Before Start there is nothing to do: it finds the task itself. The caller holds the lock.
+func (a *API) start(id string) {
+	if ctx := a.run; ctx != nil {
+		a.tasks.Go(func() { a.perform(ctx, id) })
+	}
+}
+
+// until waits for an instant, and reports whether it came.
+func until(ctx context.Context, at time.Time) bool {
+	timer := time.NewTimer(time.Until(at))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return ctx.Err() == nil
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// perform does what a device is waiting for. When the context ends the task stays, for the next Start.
+func (a *API) perform(ctx context.Context, id string) {
+	d, ok := a.deviceOf(id)
+	if !ok || d.Task == nil {
+		return
+	}
+	var err error
+	var finish func(*device)
+	switch d.Task.Kind {
+	case taskProvision, taskReinstall:
+		if !until(ctx, d.From) {
+			return
+		}
+		if d.WillFail {
+			if until(ctx, d.To) {
+				a.failed(id)
+			}
+			return
+		}
+		err = a.cfg.Hardware.Deploy(ctx, a.deployment(d), d.To)
+		finish = func(d *device) { d.State = stateActive }
+	case taskPowerOff:
+		if !until(ctx, d.Task.Due) {
+			return
+		}
+		err = a.cfg.Hardware.PowerOff(id)
+		finish = func(d *device) {
+			d.State = stateInactive
+			a.addEvent(d, "power.202", "Device powered off", false)
+		}
+	case taskPowerOn:
+		err = a.cfg.Hardware.PowerOn(id)
+		finish = func(d *device) {
+			d.State = stateActive
+			a.addEvent(d, "power.204", "Device powered on", false)
+		}
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	if err != nil {
+		if _, there := a.deviceOf(id); there {
+			a.cfg.Logger.Error("machine failed", "device", id, "task", d.Task.Kind, "err", err)
+			a.failed(id)
+		}
+		return
+	}
+	a.settle(id, finish)
+}
+
+// settle ends the task of a device, unless the device is gone.
+func (a *API) settle(id string, finish func(*device)) {
+	err := a.locked(func() error {
+		_, err := a.change(id, func(d *device) error {
+			d.Task = nil
+			finish(d)
+			return nil
+		})
+		return err
+	})
+	if err != nil && !errors.Is(err, errNotFound) {
+		a.cfg.Logger.Error("device stays as it is", "device", id, "err", err)
+	}
+}
+
+// failed ends a provisioning that failed: a device of a reservation stays for its owner to see, another one vanishes.
+func (a *API) failed(id string) {
+	err := a.locked(func() error {
+		d := a.devices[id]
+		if d == nil {
+			return nil
+		}
+		next := a.counters
+		next.Failed++
+		if d.Reservation == "" {
+			if err := a.forget(d, put("counters", next)); err != nil {
+				return err
+			}
+			a.counters = next
+			return nil
+		}
+		_, err := a.change(id, func(d *device) error {
+			d.State, d.Task = stateFailed, nil
+			a.counters.Failed++
+			return nil
+		})
+		return err
+	})
+	if err != nil {
+		a.cfg.Logger.Error("device stays as it is", "device", id, "err", err)
+	}
+}
+
+// deployment is what a device's machine is to be.
+func (a *API) deployment(d *device) Deployment {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	keys := append([]string{}, d.InlineKeys...)
+	for _, id := range d.Keys {
+		if k := a.keys[id]; k != nil {
+			keys = append(keys, k.Key)
+		}
+	}
+	return Deployment{
+		Device: d.ID, Slot: d.Slot, Generation: d.Generation, Hostname: d.Hostname, AuthorizedKeys: keys, UserData: d.UserData,
+	}
+}

@@ -1,0 +1,261 @@
+package equinixapi
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+)
+
+var (
+	hostnamePattern = regexp.MustCompile(`^[a-zA-Z0-9]([a-zA-Z0-9.-]{0,252}[a-zA-Z0-9])?$`)
+	billingCycles   = []string{"hourly", "daily", "monthly", "yearly"}
+)
+
+// nextAvailable asks for any free reservation.
+const nextAvailable = "next-available"
+
+// createRequest creates a device. Fields that are not here are accepted and mean nothing.
+type createRequest struct {
+	Hostname              string          `json:"hostname"`
+	Plan                  string          `json:"plan"`
+	OperatingSystem       string          `json:"operating_system"`
+	Metro                 string          `json:"metro"`
+	Facility              oneOrMore       `json:"facility"`
+	HardwareReservationID string          `json:"hardware_reservation_id"`
+	BillingCycle          string          `json:"billing_cycle"`
+	Tags                  []string        `json:"tags"`
+	Description           *string         `json:"description"`
+	UserData              string          `json:"userdata"`
+	Locked                bool            `json:"locked"`
+	AlwaysPXE             bool            `json:"always_pxe"`
+	IPXEScriptURL         string          `json:"ipxe_script_url"`
+	TerminationTime       *time.Time      `json:"termination_time"`
+	NoSSHKeys             bool            `json:"no_ssh_keys"`
+	NetworkFrozen         bool            `json:"network_frozen"`
+	Storage               json.RawMessage `json:"storage"`
+	CustomData            customData      `json:"customdata"`
+	SpotInstance          bool            `json:"spot_instance"`
+	SpotPriceMax          number          `json:"spot_price_max"`
+	ProjectSSHKeys        []string        `json:"project_ssh_keys"`
+	UserSSHKeys           []string        `json:"user_ssh_keys"`
+	SSHKeys               []keyRequest    `json:"ssh_keys"`
+}
+
+// oneOrMore is a string or a list of strings.
+type oneOrMore []string
+
+// UnmarshalJSON reads either.
+func (o *oneOrMore) UnmarshalJSON(text []byte) error {
+	var one string
+	if json.Unmarshal(text, &one) == nil {
+		*o = nil
+		if one != "" {
+			*o = oneOrMore{one}
+		}
+		return nil
+	}
+	return json.Unmarshal(text, (*[]string)(o))
+}
+
+// number is a number, quoted or not.
+type number float64
+
+// UnmarshalJSON reads either.
+func (n *number) UnmarshalJSON(text []byte) error {
+	value, err := strconv.ParseFloat(strings.Trim(string(text), `"`), 64)
+	if err != nil {
+		return errors.New("want a number")
+	}
+	*n = number(value)
+	return nil
+}
+
+// customData is an object, or a string that holds one.
+type customData struct{ object json.RawMessage }
+
+// UnmarshalJSON reads either.
+func (c *customData) UnmarshalJSON(text []byte) error {
+	var inner string
+	if json.Unmarshal(text, &inner) == nil {
+		if text = []byte(inner); inner == "" {
+			text = []byte("{}")
+		}
+	}
+	var object map[string]any
+	if err := json.Unmarshal(text, &object); err != nil {
+		return errors.New("customdata is not an object")
+	}
+	c.object = slices.Clone(text)
+	return nil
+}
+
+// validate says everything that is wrong with a request in itself.
+func (q *createRequest) validate(a *API) []string {
+	var wrong []string
+	check := func(ok bool, message string) {
+		if !ok {
+			wrong = append(wrong, message)
+		}
+	}
+	concrete := q.HardwareReservationID != "" && q.HardwareReservationID != nextAvailable
+	if q.Plan == "" {
+		check(concrete, "Plan can't be blank")
+	} else {
+		_, ok := a.planOf(q.Plan)
+		check(ok, q.Plan+" is not a valid plan")
+	}
+	_, ok := a.systemOf(q.OperatingSystem)
+	if q.OperatingSystem == "" {
+		check(false, "Operating system can't be blank")
+	} else {
+		check(ok, q.OperatingSystem+" is not a valid operating system")
+	}
+	check(concrete || q.Metro != "" || len(q.Facility) > 0, "Facility can't be blank")
+	if q.Metro != "" && q.Metro != "any" {
+		check(slices.ContainsFunc(metros, func(m metro) bool { return q.Metro == m.code || q.Metro == a.metroID(m.code) }),
+			q.Metro+" is not a valid metro")
+	}
+	for _, code := range q.Facility {
+		check(code == "any" || slices.ContainsFunc(metros, func(m metro) bool { return code == m.facility() }), code+" is not a valid facility")
+	}
+	check(q.Hostname == "" || hostnamePattern.MatchString(q.Hostname), "Hostname is not valid")
+	check(q.BillingCycle == "" || slices.Contains(billingCycles, q.BillingCycle), "Billing cycle is not included in the list")
+	for _, k := range q.SSHKeys {
+		ok := false
+		if k.Key != nil {
+			_, _, _, _, err := ssh.ParseAuthorizedKey([]byte(*k.Key))
+			ok = err == nil
+		}
+		check(ok, "Ssh keys key is not a valid SSH public key")
+	}
+	return wrong
+}
+
+// placed reports whether a slot is where the request wants it.
+func (q *createRequest) placed(a *API, s Slot) bool {
+	if q.Metro != "" && q.Metro != "any" && q.Metro != s.Metro && q.Metro != a.metroID(s.Metro) {
+		return false
+	}
+	return len(q.Facility) == 0 || slices.Contains(q.Facility, "any") || slices.Contains(q.Facility, metro{code: s.Metro}.facility())
+}
+
+// create makes a device. An answer other than success has changed nothing.
+func (a *API) create(project string, q *createRequest) (*device, error) {
+	if wrong := q.validate(a); len(wrong) > 0 {
+		return nil, unprocessable(wrong...)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.projects[project] == nil {
+		return nil, errNotFound
+	}
+	keys, err := a.chosenKeys(project, q)
+	if err != nil {
+		return nil, err
+	}
+	slot, reservation, err := a.chosenSlot(project, q)
+	if err != nil {
+		return nil, err
+	}
+	system, _ := a.systemOf(q.OperatingSystem) // validated
+	next := a.counters
+	next.Devices++
+	d := &device{
+		ID: a.id("device", next.Devices), Number: next.Devices, Slot: slot, Reservation: reservation, Project: project,
+		Hostname: q.Hostname, Description: q.Description, Plan: a.cfg.Slot(slot).Plan, OS: system.slug, BillingCycle: q.BillingCycle,
+		Tags: nonNil(q.Tags), UserData: q.UserData, IPXEScriptURL: q.IPXEScriptURL, AlwaysPXE: q.AlwaysPXE, Locked: q.Locked,
+		NetworkFrozen: q.NetworkFrozen, Spot: q.SpotInstance, SpotPriceMax: float64(q.SpotPriceMax), TerminationTime: q.TerminationTime,
+		CustomData: q.CustomData.object, Storage: q.Storage, Keys: keys, State: stateQueued, Created: now(), Updated: now(), Generation: 1,
+		rendered: new(atomic.Pointer[rendering]),
+	}
+	for _, k := range q.SSHKeys {
+		d.InlineKeys = append(d.InlineKeys, *k.Key)
+	}
+	if d.Hostname == "" {
+		d.Hostname = d.ID[:8] + ".packethost.net"
+	}
+	if d.BillingCycle == "" {
+		d.BillingCycle = "hourly"
+	}
+	d.WillFail = a.cfg.FailProvisioning != nil && a.cfg.FailProvisioning()
+	d.From = d.Created.Add(a.duration(a.cfg.Durations.Queued, "queued", d.Number))
+	d.To = d.From.Add(a.duration(a.cfg.Durations.Provisioning, "provisioning", d.Number))
+	d.Task = &task{Kind: taskProvision, Due: d.To}
+	if err := a.commit(put("device/"+d.ID, d), put("counters", next)); err != nil {
+		return nil, err
+	}
+	a.counters = next
+	a.devices[d.ID], a.bySlot[d.Slot] = d, d.ID
+	a.start(d.ID)
+	return d, nil
+}
+
+// chosenKeys are the keys that a new device gets: those that were named, else all. The caller holds the lock.
+func (a *API) chosenKeys(project string, q *createRequest) ([]string, error) {
+	if q.NoSSHKeys {
+		return nil, nil
+	}
+	all := len(q.ProjectSSHKeys)+len(q.UserSSHKeys)+len(q.SSHKeys) == 0
+	var chosen []string
+	for _, id := range q.ProjectSSHKeys {
+		if k := a.keys[id]; k == nil || k.Project != "" && k.Project != project {
+			return nil, unprocessable("Project ssh key " + id + " is not valid")
+		}
+		chosen = append(chosen, id)
+	}
+	for _, user := range q.UserSSHKeys {
+		if user != a.user {
+			return nil, unprocessable("User " + user + " is not a collaborator of this project")
+		}
+	}
+	for _, k := range a.keysOf(func(k *key) bool { return k.Project == "" || k.Project == project }) {
+		if all || k.Project == "" && len(q.UserSSHKeys) > 0 {
+			chosen = append(chosen, k.ID)
+		}
+	}
+	return chosen, nil
+}
+
+// chosenSlot finds the slot for a new device, and its reservation if it is reserved. The caller holds the lock.
+func (a *API) chosenSlot(project string, q *createRequest) (slot int, reservation string, err error) {
+	at := now()
+	plan, _ := a.planOf(q.Plan)
+	fits := func(slot int) bool {
+		s := a.cfg.Slot(slot)
+		return (q.Plan == "" || s.Plan == plan.Slug) && q.placed(a, s)
+	}
+	switch q.HardwareReservationID {
+	case "":
+		for slot := a.cfg.Reservations; slot < a.cfg.Reservations+a.cfg.OnDemand; slot++ {
+			if a.slotFree(slot, at) && fits(slot) {
+				return slot, "", nil
+			}
+		}
+		return 0, "", unprocessable("There aren't available servers in that metro")
+	case nextAvailable:
+		for slot := range a.cfg.Reservations {
+			if a.reservationProject(slot) == project && a.provisionable(slot, at) && fits(slot) {
+				return slot, a.reservationID(slot), nil
+			}
+		}
+		return 0, "", refuse(http.StatusServiceUnavailable, "There are no available hardware reservations for this project that match the request")
+	}
+	slot, ok := a.slotOfReservation(q.HardwareReservationID)
+	switch {
+	case !ok || a.reservationProject(slot) != project:
+		return 0, "", errNotFound
+	case !a.provisionable(slot, at):
+		return 0, "", unprocessable("Server is not provisionable")
+	case !fits(slot):
+		return 0, "", unprocessable("Plan or location do not match the hardware reservation")
+	}
+	return slot, a.reservationID(slot), nil
+}

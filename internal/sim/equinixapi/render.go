@@ -1,0 +1,158 @@
+package equinixapi
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"time"
+)
+
+func marshal[T any](value T) ([]byte, error) { return json.Marshal(value) }
+
+// rendering is how a device was last rendered for a list, for which query, and how long that stays right.
+type rendering struct {
+	query string
+	text  []byte
+	until time.Time
+}
+
+// renderForList renders a device. Devices to which nothing happens are rendered once for each query that is repeated.
+func (a *API) renderForList(d *device, v view, query string) ([]byte, error) {
+	at := now()
+	settled := d.Task == nil
+	for name := range v.include {
+		settled = settled && (name == "plan" || name == "facility" || name == "metro" || name == "operating_system")
+	}
+	if last := d.rendered.Load(); settled && last != nil && last.query == query && at.Before(last.until) {
+		return last.text, nil
+	}
+	text, err := json.Marshal(a.renderDevice(d, v))
+	if err == nil && settled {
+		until := d.To.Add(passwordFor)
+		if at.After(until) {
+			until = at.Add(passwordFor)
+		}
+		d.rendered.Store(&rendering{query, text, until})
+	}
+	return text, err
+}
+
+// passwordFor is how long the root password is shown.
+const passwordFor = 24 * time.Hour
+
+// shownState is the state as it is told: what is queued becomes provisioning by itself.
+func (d *device) shownState(at time.Time) string {
+	if d.State == stateQueued && !at.Before(d.From) {
+		return stateProvisioning
+	}
+	return d.State
+}
+
+func (a *API) renderDevice(d *device, v view) obj { return a.renderDeviceAt(d, v, now()) }
+
+func (a *API) renderDeviceAt(d *device, v view, at time.Time) obj {
+	slot := a.cfg.Slot(d.Slot)
+	plan, _ := a.planOf(d.Plan)
+	place, _ := metroOf(slot.Metro)
+	system, _ := a.systemOf(d.OS)
+	state := d.shownState(at)
+	o := obj{
+		"id": d.ID, "short_id": d.ID[:8], "href": deviceHref(d.ID), "hostname": d.Hostname, "description": d.Description, "state": state,
+		"tags": nonNil(d.Tags), "billing_cycle": d.BillingCycle, "user": "root", "locked": d.Locked, "created_at": d.Created,
+		"updated_at": d.Updated, "userdata": d.UserData, "ipxe_script_url": d.IPXEScriptURL, "always_pxe": d.AlwaysPXE,
+		"network_frozen": d.NetworkFrozen, "spot_instance": d.Spot, "termination_time": d.TerminationTime, "volumes": []obj{},
+		"customdata": object(d.CustomData), "storage": object(d.Storage), "iqn": "iqn." + d.Created.Format("2006-01") + ".net.packet:device." + d.ID[:8],
+		"bonding_mode": 4, "image_url": nil, "switch_uuid": a.switchOf(d.Slot), "actions": actionsIn(state),
+		"sos":              d.ID + ".sos." + place.facility() + ".platformequinix.com",
+		"plan":             v.embed("plan", a.planHref(d.Plan), func(v view) obj { return a.renderPlan(plan, v) }),
+		"operating_system": v.embed("operating_system", a.systemHref(d.OS), func(v view) obj { return a.renderSystem(system, v) }),
+		"facility":         v.embed("facility", a.facilityHref(place), func(v view) obj { return a.renderFacility(place, v) }),
+		"metro": v.embed("metro", Prefix+"/locations/metros/"+a.metroID(place.code),
+			func(v view) obj { return a.renderMetro(place, v) }),
+		"project": v.ref("project", projectHref(d.Project), a.renderProjectOf(d.Project)), "project_lite": hrefTo(projectHref(d.Project)),
+		"created_by": obj{"id": a.user, "short_id": a.user[:8], "href": a.userHref(), "full_name": "Simon Ulator"},
+		"ssh_keys":   refs(v, "ssh_keys", d.Keys, keyHref, a.renderKeyOf), "network_ports": a.renderPorts(d, slot),
+		"ip_addresses": []obj{}, "hardware_reservation": nil,
+		"provisioning_events": a.renderProvisioning(d, at),
+	}
+	if d.Spot {
+		o["spot_price_max"] = d.SpotPriceMax
+	}
+	if state != stateQueued {
+		o["ip_addresses"] = a.renderAddresses(d, slot, place)
+	}
+	if state == stateQueued || state == stateProvisioning {
+		o["provisioning_percentage"] = d.percentage(at)
+	}
+	if state == stateActive && at.Sub(d.To) <= passwordFor {
+		o["root_password"] = a.id("password", d.Number*1000+d.Generation)[:10]
+	}
+	if d.Reservation != "" {
+		o["hardware_reservation"] = v.ref("hardware_reservation", reservationHref(d.Reservation), func(v view) obj {
+			a.mu.RLock()
+			r := a.reservationAt(d.Slot, at)
+			a.mu.RUnlock()
+			return a.renderReservation(r, v)
+		})
+	}
+	return o
+}
+
+// renderKeyOf renders a key by ID, if it is still there.
+func (a *API) renderKeyOf(id string, v view) obj {
+	a.mu.RLock()
+	k := a.keys[id]
+	a.mu.RUnlock()
+	if k == nil {
+		return hrefTo(keyHref(id))
+	}
+	return a.renderKey(k, v)
+}
+
+// object is raw JSON, or an empty object.
+func object(raw json.RawMessage) any {
+	if len(raw) == 0 {
+		return obj{}
+	}
+	return raw
+}
+
+func (a *API) renderAddresses(d *device, slot Slot, place metro) []obj {
+	list := make([]obj, 0, 3)
+	for i, address := range []struct {
+		ip     netip.Addr
+		public bool
+		bits   int
+	}{{slot.PublicV4, true, 31}, {slot.PublicV6, true, 127}, {slot.PrivateV4, false, 31}} {
+		family, netmask := 4, "255.255.255.254"
+		if address.ip.Is6() {
+			family, netmask = 6, "ffff:ffff:ffff:ffff:ffff:ffff:ffff:fffe"
+		}
+		network := netip.PrefixFrom(address.ip, address.bits).Masked().Addr()
+		id := a.id(fmt.Sprintf("address %d", i), d.Number)
+		list = append(list, obj{
+			"id": id, "href": Prefix + "/ips/" + id, "address": address.ip.String(), "address_family": family, "network": network.String(),
+			"gateway": network.String(), "netmask": netmask, "cidr": address.bits, "public": address.public, "management": true,
+			"manageable": true, "enabled": true, "global_ip": false, "assigned_to": hrefTo(deviceHref(d.ID)), "created_at": d.From,
+			"project": hrefTo(projectHref(d.Project)), "metro": a.renderMetro(place, view{}), "tags": []string{},
+		})
+	}
+	return list
+}
+
+func (a *API) renderPorts(d *device, slot Slot) []obj {
+	id := func(n int) string { return a.id(fmt.Sprintf("port %d", n), d.Slot) }
+	bond := obj{
+		"id": id(0), "href": Prefix + "/ports/" + id(0), "type": "NetworkBondPort", "name": "bond0", "data": obj{"bonded": true},
+		"network_type": "layer3", "disbond_operation_supported": true, "virtual_networks": []obj{}, "native_virtual_network": nil,
+	}
+	ports := []obj{bond}
+	for i, mac := range slot.MACs {
+		ports = append(ports, obj{
+			"id": id(i + 1), "href": Prefix + "/ports/" + id(i+1), "type": "NetworkPort", "name": fmt.Sprintf("eth%d", i),
+			"data": obj{"mac": mac, "bonded": true}, "bond": obj{"id": id(0), "name": "bond0"}, "disbond_operation_supported": true,
+			"virtual_networks": []obj{}, "native_virtual_network": nil,
+		})
+	}
+	return ports
+}
