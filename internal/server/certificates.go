@@ -87,9 +87,11 @@ func LoadCertificates(certificate, key, authority string, logger *slog.Logger) (
 	if err != nil || authority == "" {
 		return c, err
 	}
-	if c.authority, err = os.ReadFile(authority); err != nil {
+	content, err := os.ReadFile(authority)
+	if err != nil {
 		return nil, fleet.Errorf(fleet.KindInvalid, "read CA certificate: %w", err)
 	}
+	c.authority = certificatesOf(content)
 	if !x509.NewCertPool().AppendCertsFromPEM(c.authority) {
 		return nil, fleet.Errorf(fleet.KindInvalid, "%s holds no PEM certificate", authority)
 	}
@@ -136,7 +138,7 @@ func (c *Certificates) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 
 // renew makes sure that the certificate in use is one of our authority, for all hosts, and not due for renewal.
 func (c *Certificates) renew() error {
-	if pair, _ := c.get(nil); pair != nil && c.serves(pair.Leaf) {
+	if pair, _ := c.get(nil); pair != nil && !due(pair.Leaf) {
 		return nil
 	}
 	path := filepath.Join(c.dir, certificateFile)
@@ -160,8 +162,11 @@ func (c *Certificates) renew() error {
 	return nil
 }
 
+func due(leaf *x509.Certificate) bool { return time.Now().After(leaf.NotAfter.Add(-renewBefore)) }
+
+// serves says whether a certificate that was stored can be used.
 func (c *Certificates) serves(leaf *x509.Certificate) bool {
-	if time.Now().After(leaf.NotAfter.Add(-renewBefore)) || leaf.CheckSignatureFrom(c.signer.certificate) != nil {
+	if due(leaf) || leaf.CheckSignatureFrom(c.signer.certificate) != nil {
 		return false
 	}
 	return !slices.ContainsFunc(c.hosts, func(host string) bool { return leaf.VerifyHostname(bracketed(host)) != nil })

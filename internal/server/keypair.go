@@ -144,6 +144,17 @@ func parsePair(data []byte) (*keyPair, error) {
 	return &keyPair{certificate: certificate, key: key, keyDER: bytes.Clone(keyBlock.Bytes)}, nil
 }
 
+// certificatesOf leaves out whatever else a PEM file holds, such as a private key.
+func certificatesOf(content []byte) []byte {
+	var certificates []byte
+	for block, rest := pem.Decode(content); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type == "CERTIFICATE" {
+			certificates = append(certificates, pem.EncodeToMemory(block)...)
+		}
+	}
+	return certificates
+}
+
 // writeFile leaves a complete file of mode 0600 under the path, or none. Without replace, a file that is there already wins, and
 // the error is os.ErrExist.
 func writeFile(path string, data []byte, replace bool) (err error) {

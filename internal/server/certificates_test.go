@@ -1,0 +1,191 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/server"
+)
+
+var discard = slog.New(slog.DiscardHandler)
+
+func open(t *testing.T, dir string, hosts ...string) *server.Certificates {
+	t.Helper()
+	c, err := server.OpenCertificates(dir, hosts, discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func leaf(t *testing.T, c *server.Certificates) *x509.Certificate {
+	t.Helper()
+	pair, err := c.TLS().GetCertificate(&tls.ClientHelloInfo{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pair.Leaf
+}
+
+// verify says whether a client that was given this authority accepts the certificate for the host.
+func verify(t *testing.T, c *server.Certificates, authority []byte, host string) error {
+	t.Helper()
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(authority)
+	_, err := leaf(t, c).Verify(x509.VerifyOptions{Roots: roots, DNSName: host, CurrentTime: time.Now()})
+	return err
+}
+
+func TestCertificatesSurviveRestarts(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "tls")
+	first := open(t, dir, "127.0.0.1", "herd.example")
+	for _, host := range []string{"127.0.0.1", "herd.example"} {
+		if err := verify(t, first, first.Authority(), host); err != nil {
+			t.Errorf("%s: %v", host, err)
+		}
+	}
+	if err := verify(t, first, first.Authority(), "other.example"); err == nil {
+		t.Error("the certificate is good for a host that nobody asked for")
+	}
+	entries, _ := os.ReadDir(dir)
+	if len(entries) != 2 {
+		t.Errorf("files: %v", entries)
+	}
+	for _, e := range entries {
+		if info, _ := e.Info(); info.Mode().Perm() != 0o600 {
+			t.Errorf("%s has mode %v", e.Name(), info.Mode())
+		}
+	}
+	second := open(t, dir, "127.0.0.1")
+	if !bytes.Equal(first.Authority(), second.Authority()) || !leaf(t, first).Equal(leaf(t, second)) {
+		t.Error("a restart made new certificates")
+	}
+	moved := open(t, dir, "::1")
+	if !bytes.Equal(first.Authority(), moved.Authority()) {
+		t.Error("another endpoint made another authority: agents that are out there would not know it")
+	}
+	if err := verify(t, moved, first.Authority(), "::1"); err != nil {
+		t.Errorf("the new endpoint: %v", err)
+	}
+}
+
+func TestCertificateIsRenewedInTime(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		c := open(t, dir, "127.0.0.1")
+		authority, before := c.Authority(), leaf(t, c)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- c.Serve(ctx) }()
+		for range 3 * 365 {
+			time.Sleep(24 * time.Hour) // fake time
+			if left := time.Until(c.Expires()); left < 100*24*time.Hour {
+				t.Fatalf("%s left", left)
+			}
+			if err := verify(t, c, authority, "127.0.0.1"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if leaf(t, c).Equal(before) {
+			t.Error("never renewed")
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestTwoProcessesEndUpWithOneAuthority(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	all := make([]*server.Certificates, 8)
+	var group sync.WaitGroup
+	for i := range all {
+		group.Go(func() { all[i], _ = server.OpenCertificates(dir, []string{"localhost"}, discard) })
+	}
+	group.Wait()
+	for _, c := range all {
+		if c == nil || !bytes.Equal(c.Authority(), all[0].Authority()) {
+			t.Fatal("they have different authorities")
+		}
+		if err := verify(t, c, all[0].Authority(), "localhost"); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestUnreadableCertificatesAreLeftAlone(t *testing.T) {
+	t.Parallel()
+	for _, content := range []string{"", "garbage", "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"} {
+		dir := t.TempDir()
+		path := filepath.Join(dir, "agent-ca.pem")
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := server.OpenCertificates(dir, []string{"localhost"}, discard); fleet.KindOf(err) != fleet.KindInvalid {
+			t.Errorf("%q: got %v", content, err)
+		}
+		if now, _ := os.ReadFile(path); string(now) != content {
+			t.Errorf("%q was overwritten", content)
+		}
+	}
+}
+
+func TestLoadedCertificates(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	open(t, dir, "localhost")
+	file, ca := filepath.Join(dir, "agent-server.pem"), filepath.Join(dir, "agent-ca.pem")
+	config := server.CertificateConfig{Certificate: file, Key: file, CACertificate: ca}
+	c, err := config.Open("", nil, discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Contains(c.Authority(), []byte("PRIVATE")) {
+		t.Error("agents would be given a private key")
+	}
+	if err := verify(t, c, c.Authority(), "localhost"); err != nil {
+		t.Error(err)
+	}
+	for _, bad := range []server.CertificateConfig{{Certificate: "a"}, {Key: "a"}, {CACertificate: "a"}} {
+		if err := bad.Validate(); err == nil {
+			t.Errorf("%+v is accepted", bad)
+		}
+	}
+	config.Key = ca
+	if _, err := config.Open("", nil, discard); fleet.KindOf(err) != fleet.KindInvalid {
+		t.Errorf("a key that is not the certificate's: %v", err)
+	}
+}
+
+func FuzzCertificateFile(f *testing.F) {
+	dir := f.TempDir()
+	if _, err := server.OpenCertificates(dir, []string{"localhost"}, discard); err != nil {
+		f.Fatal(err)
+	}
+	good, _ := os.ReadFile(filepath.Join(dir, "agent-ca.pem"))
+	f.Add(good)
+	f.Add([]byte("-----BEGIN CERTIFICATE-----"))
+	f.Fuzz(func(t *testing.T, content []byte) {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "agent-ca.pem"), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := server.OpenCertificates(dir, []string{"localhost"}, discard); err != nil && fleet.KindOf(err) != fleet.KindInvalid {
+			t.Errorf("got %v", err)
+		}
+	})
+}
