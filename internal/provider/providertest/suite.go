@@ -62,7 +62,6 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 		"cancelled":          testCancelled,
 		"stalled":            testStalled,
 		"concurrent":         testConcurrent,
-		"errors":             testErrors,
 		"reboot and release": testCapabilities,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -74,6 +73,7 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 			test(t, harness)
 		})
 	}
+	t.Run("errors", func(t *testing.T) { testErrors(t, open) })
 }
 
 func request(capacity fleet.CapacityID) provider.CreateRequest {
@@ -434,17 +434,22 @@ func testConcurrent(t *testing.T, h Harness) {
 	}
 }
 
-func testErrors(t *testing.T, h Harness) {
-	if len(h.Break) == 0 {
-		t.Skip("nothing can break here")
-	}
-	for kind, breakIt := range h.Break {
-		breakIt()
-		for call, err := range everyCall(t.Context(), h) {
-			if fleet.KindOf(err) != kind {
-				t.Errorf("%s gives %v (%s), want %s", call, err, fleet.KindOf(err), kind)
+// testErrors breaks a world of its own in each way that there is.
+func testErrors(t *testing.T, open func(*testing.T) Harness) {
+	for kind := range open(t).Break {
+		t.Run(kind.String(), func(t *testing.T) {
+			t.Parallel()
+			h := open(t)
+			h.Break[kind]()
+			for call, err := range everyCall(t.Context(), h) {
+				if fleet.KindOf(err) != kind {
+					t.Errorf("%s gives %v (%s), want %s", call, err, fleet.KindOf(err), kind)
+				}
+				if provider.MayHaveCreated(err) && call == "create" && kind != fleet.KindTemporary && kind != fleet.KindTimeout {
+					t.Errorf("a create that was refused leaves a doubt: %v", err)
+				}
 			}
-		}
+		})
 	}
 }
 

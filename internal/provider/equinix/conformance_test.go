@@ -1,0 +1,222 @@
+package equinix
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider"
+	"github.com/ironherd/ironherd/internal/provider/providertest"
+	"github.com/ironherd/ironherd/internal/sim/equinixapi"
+)
+
+// hardware is machines that do at once what they are told.
+type hardware struct{}
+
+func (hardware) Deploy(context.Context, equinixapi.Deployment, time.Time) error { return nil }
+func (hardware) Reset(string, bool) error                                       { return nil }
+func (hardware) PowerOff(string) error                                          { return nil }
+func (hardware) PowerOn(string) error                                           { return nil }
+func (hardware) Remove(string) error                                            { return nil }
+
+// simulated is a provider on the simulated API, with the levers of the suite.
+type simulated struct {
+	t        *testing.T
+	api      *equinixapi.API
+	provider *Provider
+
+	mu        sync.Mutex
+	disturb   equinixapi.Disturbance
+	loseReply bool
+}
+
+// free is how many reservations there are. The API gives two rows a page, in another order each time that nobody asks for one.
+const free = 5
+
+func newSimulated(t *testing.T) *simulated {
+	t.Helper()
+	s := &simulated{t: t}
+	var err error
+	s.api, err = equinixapi.New(equinixapi.Config{
+		Seed: 1, Token: apiToken, Reservations: free, Hardware: hardware{}, MaxPerPage: 2, Logger: slog.New(slog.DiscardHandler),
+		Plans:  []equinixapi.Plan{{Slug: "c3.small.x86", CPUs: 1, CPU: "Xeon", MemoryGB: 32}},
+		Commit: func(...equinixapi.Change) error { return nil },
+		Slot: func(slot int) equinixapi.Slot {
+			return equinixapi.Slot{
+				Plan: "c3.small.x86", Metro: equinixapi.Metros()[0],
+				PublicV4: netip.AddrFrom4([4]byte{192, 0, 2, byte(slot + 2)}), PrivateV4: netip.AddrFrom4([4]byte{10, 0, 0, byte(slot + 2)}),
+				PublicV6: netip.MustParseAddr("2001:db8::2"), MACs: [2]string{"aa:00:00:00:00:01", "aa:00:00:00:00:02"},
+			}
+		},
+		Disturb: func() equinixapi.Disturbance {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return s.disturb
+		},
+		LoseReply: func() bool {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			lose := s.loseReply
+			s.loseReply = false
+			return lose
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	s.api.Start(ctx)
+	server := httptest.NewServer(s.api)
+	t.Cleanup(func() {
+		server.Close()
+		cancel()
+		s.api.Wait()
+	})
+	config := testConfig(t, server.URL+equinixapi.Prefix)
+	config.Project, config.OperatingSystem = s.api.ProjectID(), "debian_13"
+	if s.provider, err = New(config, provider.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.provider.CloseIdleConnections)
+	return s
+}
+
+// ask asks the API beneath the provider.
+func (s *simulated) ask(method, path, body string, answer any) int {
+	s.t.Helper()
+	request := httptest.NewRequestWithContext(s.t.Context(), method, path, strings.NewReader(body))
+	request.Header.Set("X-Auth-Token", apiToken)
+	recorder := httptest.NewRecorder()
+	s.api.ServeHTTP(recorder, request)
+	if answer != nil {
+		if err := json.Unmarshal(recorder.Body.Bytes(), answer); err != nil {
+			s.t.Errorf("%s %s: %v", method, path, err)
+		}
+	}
+	return recorder.Code
+}
+
+func (s *simulated) machines() int {
+	var list struct {
+		Meta struct{ Total int }
+	}
+	s.ask(http.MethodGet, "/projects/"+s.api.ProjectID()+"/devices", "", &list)
+	return list.Meta.Total
+}
+
+func (s *simulated) occupy(capacity fleet.CapacityID) {
+	body := fmt.Sprintf(`{"operating_system":"debian_13","hardware_reservation_id":%q,"tags":["theirs"]}`, capacity)
+	if code := s.ask(http.MethodPost, "/projects/"+s.api.ProjectID()+"/devices", body, nil); code != http.StatusCreated {
+		s.t.Errorf("occupy: %d", code)
+	}
+}
+
+// remove deletes a device, as soon as that is allowed.
+func (s *simulated) remove(id fleet.ProviderID) {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for s.ask(http.MethodDelete, "/devices/"+string(id), "", nil) != http.StatusNoContent {
+		select {
+		case <-tick.C:
+		case <-s.t.Context().Done():
+			s.t.Error("the device cannot be removed")
+			return
+		}
+	}
+}
+
+func (s *simulated) set(disturbance equinixapi.Disturbance) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.disturb = disturbance
+}
+
+func (s *simulated) reservations() []fleet.CapacityID {
+	var list struct {
+		Reservations []struct{ ID fleet.CapacityID } `json:"hardware_reservations"`
+	}
+	ids := make([]fleet.CapacityID, 0, free)
+	for page := range 3 {
+		s.ask(http.MethodGet, fmt.Sprintf("/projects/%s/hardware-reservations?sort_by=id&per_page=2&page=%d", s.api.ProjectID(), page+1), "", &list)
+		for _, reservation := range list.Reservations {
+			ids = append(ids, reservation.ID)
+		}
+	}
+	return ids
+}
+
+func TestConformanceOnTheSimulatedAPI(t *testing.T) {
+	t.Parallel()
+	providertest.Run(t, func(t *testing.T) providertest.Harness {
+		s := newSimulated(t)
+		return providertest.Harness{
+			Provider: s.provider, Free: s.reservations(), Absent: device1, AbsentCapacity: reservation1, NotAnID: "web-3",
+			Machines: s.machines, Occupy: s.occupy, Remove: s.remove,
+			LoseCreateReply: func() {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				s.loseReply = true
+			},
+			Stall: func() { s.set(equinixapi.Disturbance{Delay: time.Hour}) },
+			Break: map[fleet.Kind]func(){
+				fleet.KindUnauthenticated: func() {
+					if err := os.WriteFile(s.provider.config.TokenFile, []byte("revoked"), 0o600); err != nil {
+						t.Error(err)
+					}
+				},
+				fleet.KindThrottled: func() {
+					s.set(equinixapi.Disturbance{Status: http.StatusTooManyRequests, RetryAfter: 10 * time.Minute})
+				},
+			},
+		}
+	})
+}
+
+// A machine's way: free, created, active, rebooted, released, free again.
+func TestLifeOfAMachine(t *testing.T) {
+	t.Parallel()
+	s := newSimulated(t)
+	capacity := s.reservations()[0]
+	made, err := s.provider.Create(t.Context(), provider.CreateRequest{
+		Capacity: capacity, Token: fleet.NewToken(), Machine: fleet.NewMachineID(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for entry := made; entry.Status != fleet.ProviderStatusActive; <-tick.C {
+		if entry, err = s.provider.Get(t.Context(), made.ID); err != nil {
+			t.Fatal(err)
+		}
+		made = entry
+	}
+	if made.Capacity != capacity || !made.Address.Is4() || made.Location == "" || !strings.HasPrefix(made.Hostname, "fleet-") || made.CreatedAt.IsZero() {
+		t.Errorf("%+v", made)
+	}
+	if err := s.provider.Reboot(t.Context(), made.ID); err != nil {
+		t.Error(err)
+	}
+	for range 2 {
+		if err := s.provider.Release(t.Context(), made.ID); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := s.provider.Get(t.Context(), made.ID); fleet.KindOf(err) != fleet.KindNotFound {
+		t.Error(err)
+	}
+	entries, err := s.provider.List(t.Context())
+	if err != nil || len(entries) != free {
+		t.Errorf("%d entries, %v", len(entries), err)
+	}
+}
