@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync/atomic"
 	"time"
 
@@ -80,6 +81,17 @@ func (j *job) progress() *agentv1.InstallProgress {
 	}
 }
 
+// numbered is a request or a report.
+type numbered interface {
+	GetInstallGeneration() int64
+	GetAttempt() int32
+}
+
+func generationOf(n numbered) slog.Attr {
+	return slog.Int64("install_generation", n.GetInstallGeneration())
+}
+func attemptOf(n numbered) slog.Attr { return slog.Int("attempt", int(n.GetAttempt())) }
+
 // jobEnded and jobMoved are the channels of the running install; without one they block for ever.
 func (s *session) jobEnded() <-chan *agentv1.InstallReport {
 	if s.job == nil {
@@ -121,14 +133,13 @@ func (s *session) keepReport(report *agentv1.InstallReport) {
 		state.InstallRunning, state.UnacknowledgedReport = false, encodeReport(report)
 	})
 	if err != nil {
-		s.log.Error("the install report cannot be recorded", "attempt", report.GetAttempt(), "err", err)
+		s.log.Error("the install report cannot be recorded", attemptOf(report), slog.Any("err", err))
 	}
 }
 
 // installEnded takes the report of the running install, and starts the next one if it is waited for.
 func (s *session) installEnded(ctx context.Context, report *agentv1.InstallReport) {
-	s.log.Info("an install has ended", "install_generation", report.GetInstallGeneration(), "attempt", report.GetAttempt(),
-		"ok", report.GetOk(), "err", report.GetError())
+	s.log.Info("an install has ended", generationOf(report), attemptOf(report), slog.Bool("ok", report.GetOk()), slog.String("err", report.GetError()))
 	s.job = nil
 	s.keepReport(report)
 	s.collected = time.Time{} // look at the disks again
@@ -162,7 +173,7 @@ func (s *session) obey(ctx context.Context, reported *agentv1.InstallReport, req
 		return err
 	}
 	if err != nil {
-		s.log.Error("the acknowledged install report cannot be forgotten", "attempt", reported.GetAttempt(), "err", err)
+		s.log.Error("the acknowledged install report cannot be forgotten", attemptOf(reported), slog.Any("err", err))
 	}
 	return nil
 }
@@ -178,8 +189,7 @@ func (s *session) isNew(request *agentv1.InstallRequest) bool {
 		(s.next == nil || above(s.next.GetInstallGeneration(), s.next.GetAttempt())) {
 		return true
 	}
-	s.log.Warn("an install request that is not new was refused",
-		"install_generation", request.GetInstallGeneration(), "attempt", request.GetAttempt())
+	s.log.Warn("an install request that is not new was refused", generationOf(request), attemptOf(request))
 	return false
 }
 
@@ -191,7 +201,7 @@ func (s *session) start(ctx context.Context, request *agentv1.InstallRequest) {
 		state.StartedAt, state.UnacknowledgedReport = timestamppb.Now(), nil
 	})
 	if err != nil {
-		s.log.Error("an install was not started, because it cannot be recorded", "attempt", request.GetAttempt(), "err", err)
+		s.log.Error("an install was not started, because it cannot be recorded", attemptOf(request), slog.Any("err", err))
 		if !errors.Is(err, takeover.ErrSuperseded) {
 			s.report = &agentv1.InstallReport{
 				InstallGeneration: request.GetInstallGeneration(), Attempt: request.GetAttempt(),
@@ -201,7 +211,7 @@ func (s *session) start(ctx context.Context, request *agentv1.InstallRequest) {
 		return
 	}
 	s.report = nil
-	s.log.Info("an install was started", "install_generation", request.GetInstallGeneration(), "attempt", request.GetAttempt())
+	s.log.Info("an install was started", generationOf(request), attemptOf(request))
 	s.job = startJob(ctx, request, s.options)
 }
 
@@ -221,7 +231,7 @@ func (s *session) endInstall() {
 func (s *session) reboot(ctx context.Context) {
 	s.log.Info("the installed system is booted")
 	if err := s.options.Reboot(ctx); err != nil {
-		s.log.Error("the machine cannot be rebooted", "err", err)
+		s.log.Error("the machine cannot be rebooted", slog.Any("err", err))
 		return
 	}
 	timer := time.NewTimer(rebootWait)

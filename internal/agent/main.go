@@ -155,7 +155,7 @@ func run(ctx context.Context, env Env, readyFd int) int {
 	if !said {
 		_ = sayReady(readyFd, err.Error())
 	}
-	options.Logger.Error("the agent ends", "err", err)
+	options.Logger.Error("the agent ends", slog.Any("err", err))
 	_, _ = fmt.Fprintf(env.Stderr, "ironherd-agent: %s\n", err)
 	if errors.Is(err, takeover.ErrOccupied) {
 		return exitConflict

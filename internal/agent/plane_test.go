@@ -10,7 +10,6 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"io"
 	"log/slog"
 	"math/big"
 	"net"
@@ -40,11 +39,11 @@ type authority struct {
 	pem         []byte
 }
 
-func newAuthority(t testing.TB) authority {
-	t.Helper()
+func newAuthority(tb testing.TB) authority {
+	tb.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(7), Subject: pkix.Name{CommonName: "plane"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
@@ -53,7 +52,7 @@ func newAuthority(t testing.TB) authority {
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return authority{
 		certificate: tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key},
@@ -79,14 +78,15 @@ type call struct {
 	key ed25519.PublicKey
 }
 
-func newPlane(t testing.TB, authority authority) *plane {
+func newPlane(tb testing.TB, authority authority) *plane {
+	tb.Helper()
 	p := &plane{authority: authority}
-	p.server = grpc.NewServer(grpc.Creds(credentials.NewTLS(&tls.Config{
+	p.server = grpc.NewServer(grpc.ReadBufferSize(bufferSize), grpc.WriteBufferSize(bufferSize), grpc.Creds(credentials.NewTLS(&tls.Config{
 		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{authority.certificate}, ClientAuth: tls.RequireAnyClientCert,
 		ClientCAs: x509.NewCertPool(), // names no authority that the agent could have
 	})))
 	agentv1.RegisterAgentCallbackServer(p.server, p)
-	t.Cleanup(p.server.Stop)
+	tb.Cleanup(p.server.Stop)
 	return p
 }
 
@@ -118,26 +118,26 @@ type host struct {
 	root string
 }
 
-func newHost(t testing.TB) *host {
-	t.Helper()
-	h := &host{root: t.TempDir()}
-	h.write(t, "proc/sys/kernel/random/boot_id", "boot-1\n")
-	h.write(t, "proc/cpuinfo", "processor : 0\nvendor_id : Test\n")
-	h.write(t, "sys/class/block/vda/size", "16384\n") // 8 MiB
-	h.write(t, "sys/class/block/vda/device/x", "")
-	h.write(t, "dev/vda", "")
-	h.write(t, "proc/sysrq-trigger", "")
+func newHost(tb testing.TB) *host {
+	tb.Helper()
+	h := &host{root: tb.TempDir()}
+	h.write(tb, "proc/sys/kernel/random/boot_id", "boot-1\n")
+	h.write(tb, "proc/cpuinfo", "processor : 0\nvendor_id : Test\n")
+	h.write(tb, "sys/class/block/vda/size", "16384\n") // 8 MiB
+	h.write(tb, "sys/class/block/vda/device/x", "")
+	h.write(tb, "dev/vda", "")
+	h.write(tb, "proc/sysrq-trigger", "")
 	return h
 }
 
-func (h *host) write(t testing.TB, path, content string) {
-	t.Helper()
+func (h *host) write(tb testing.TB, path, content string) {
+	tb.Helper()
 	full := filepath.Join(h.root, path)
 	if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if err := os.WriteFile(full, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 
@@ -149,45 +149,46 @@ func initMessage(generation int64, authority authority) *agentv1.TakeoverInit {
 }
 
 // prepare takes the host over without starting anything, and returns the agent's key.
-func (h *host) prepare(t testing.TB, init *agentv1.TakeoverInit) ed25519.PublicKey {
-	t.Helper()
+func (h *host) prepare(tb testing.TB, init *agentv1.TakeoverInit) ed25519.PublicKey {
+	tb.Helper()
 	data, err := proto.Marshal(init)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	response := takeover.Run(t.Context(), readerOf(data), takeover.Options{
+	response := takeover.Run(tb.Context(), readerOf(data), takeover.Options{
 		Root: h.root, Start: func(context.Context) error { return nil },
 	})
 	if response.GetSuccess() == nil {
-		t.Fatal(response.GetFailure().GetMessage())
+		tb.Fatal(response.GetFailure().GetMessage())
 	}
 	return response.GetSuccess().GetPublicKey()
 }
 
 // state returns what the host remembers.
-func (h *host) state(t testing.TB) *agentv1.AgentState {
-	t.Helper()
+func (h *host) state(tb testing.TB) *agentv1.AgentState {
+	tb.Helper()
 	state, err := takeover.NewStore(h.root).Load()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return state
 }
 
 // change changes what the host remembers.
-func (h *host) change(t testing.TB, change func(*agentv1.AgentState)) {
-	t.Helper()
-	_, err := takeover.NewStore(h.root).Update(h.state(t).GetInit(), func(state *agentv1.AgentState) error {
+func (h *host) change(tb testing.TB, change func(*agentv1.AgentState)) {
+	tb.Helper()
+	_, err := takeover.NewStore(h.root).Update(h.state(tb).GetInit(), func(state *agentv1.AgentState) error {
 		change(state)
 		return nil
 	})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 
-// session runs an agent on the host against the plane over memory, and ends both with stop.
+// fixture runs an agent on the host against the plane over memory, and ends both with stop.
 type fixture struct {
+	t *testing.T
 	*plane
 	host    *host
 	options Options
@@ -195,25 +196,25 @@ type fixture struct {
 	done    chan error
 }
 
-func (f *fixture) start(t testing.TB) {
-	t.Helper()
+func (f *fixture) start(tb testing.TB) {
+	tb.Helper()
 	listener := bufconn.Listen(64 << 10)
 	go func() { _ = f.server.Serve(listener) }()
 	if f.options.Dial == nil {
 		f.options.Dial = func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }
 	}
-	f.options.Root, f.options.Version, f.options.Logger = f.host.root, "v1", slog.New(slog.NewTextHandler(io.Discard, nil))
-	ctx, stop := context.WithCancel(t.Context())
+	f.options.Root, f.options.Version, f.options.Logger = f.host.root, "v1", slog.New(slog.DiscardHandler)
+	ctx, stop := context.WithCancel(tb.Context())
 	f.stop, f.done = stop, make(chan error, 1)
 	go func() { f.done <- Run(ctx, f.options) }()
 }
 
 // end stops the agent and the plane.
-func (f *fixture) end(t testing.TB) {
-	t.Helper()
+func (f *fixture) end(tb testing.TB) {
+	tb.Helper()
 	f.stop()
 	if err := <-f.done; err != nil {
-		t.Error(err)
+		tb.Error(err)
 	}
 	f.server.Stop()
 }

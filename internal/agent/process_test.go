@@ -113,21 +113,21 @@ func alive(pid int) bool {
 }
 
 // listen serves the plane on loopback and returns its endpoint.
-func (p *plane) listen(t testing.TB) string {
-	t.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+func (p *plane) listen(tb testing.TB) string {
+	tb.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(tb.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	go func() { _ = p.server.Serve(listener) }()
 	return listener.Addr().String()
 }
 
-func encoded(t testing.TB, message proto.Message) []byte {
-	t.Helper()
+func encoded(tb testing.TB, message proto.Message) []byte {
+	tb.Helper()
 	data, err := proto.Marshal(message)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return data
 }

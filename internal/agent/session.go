@@ -134,7 +134,7 @@ func newSession(options Options) (*session, error) {
 	if s.link, err = newLink(s.state, options.Version, options.Dial); err != nil {
 		return nil, err
 	}
-	s.log = options.Logger.With("machine", s.state.GetInit().GetMachineId())
+	s.log = options.Logger.With(slog.String("machine", s.state.GetInit().GetMachineId()))
 	s.promise(s.state.GetInit().GetHeartbeatIntervalMs())
 	return s, s.resumeInstall()
 }
@@ -193,13 +193,10 @@ func (s *session) beat(ctx context.Context) (time.Duration, error) {
 	request := s.request()
 	response, err := s.link.heartbeat(ctx, request)
 	if err != nil {
-		if ctx.Err() != nil {
-			return 0, nil
-		}
-		return s.failed(err), nil
+		return s.failed(ctx, err), nil
 	}
 	if s.failures > 0 {
-		s.log.Info("the control plane answers again", "attempt", s.failures+1)
+		s.log.Info("the control plane answers again", slog.Int("attempt", s.failures+1))
 	}
 	s.failures, s.refusals = 0, 0
 	s.promise(response.GetNextIntervalMs())
@@ -230,11 +227,14 @@ func (s *session) request() *agentv1.HeartbeatRequest {
 }
 
 // failed returns how long to wait after a call that failed.
-func (s *session) failed(err error) time.Duration {
+func (s *session) failed(ctx context.Context, err error) time.Duration {
+	if ctx.Err() != nil {
+		return 0
+	}
 	s.failures++
 	code := status.Code(err)
 	if s.failures&(s.failures-1) == 0 { // the first, second, fourth …
-		s.log.Warn("a heartbeat failed", "attempt", s.failures, "err", err)
+		s.log.Warn("a heartbeat failed", slog.Int("attempt", s.failures), slog.Any("err", err))
 	}
 	switch code {
 	case codes.PermissionDenied:

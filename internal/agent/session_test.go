@@ -31,12 +31,12 @@ type roundTripper func(*http.Request) (*http.Response, error)
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // inBubble runs a session test in fake time. The certificate is made outside, where randomness costs nothing.
-func inBubble(t *testing.T, test func(t *testing.T, f *fixture)) {
+func inBubble(t *testing.T, test func(f *fixture)) {
 	t.Helper()
 	t.Parallel()
 	host, authority := newHost(t), newAuthority(t)
 	synctest.Test(t, func(t *testing.T) {
-		test(t, &fixture{plane: newPlane(t, authority), host: host})
+		test(&fixture{t: t, plane: newPlane(t, authority), host: host})
 	})
 }
 
@@ -47,7 +47,8 @@ func after(d time.Duration) {
 }
 
 func TestHeartbeats(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fixture) {
+	inBubble(t, func(f *fixture) {
+		t := f.t
 		key := f.host.prepare(t, initMessage(4, f.authority))
 		f.answer = func(n int, _ *agentv1.HeartbeatRequest) (*agentv1.HeartbeatResponse, error) {
 			return &agentv1.HeartbeatResponse{NextIntervalMs: 10_000}, nil
@@ -75,7 +76,8 @@ func TestHeartbeats(t *testing.T) {
 }
 
 func TestHardwareIsReportedWhenItChanges(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fixture) {
+	inBubble(t, func(f *fixture) {
+		t := f.t
 		f.host.prepare(t, initMessage(1, f.authority))
 		f.start(t)
 		after(inventoryEvery + time.Minute)
@@ -96,7 +98,8 @@ func TestHardwareIsReportedWhenItChanges(t *testing.T) {
 }
 
 func TestRefusalIsRepeatedEverMoreSlowly(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fixture) {
+	inBubble(t, func(f *fixture) {
+		t := f.t
 		f.host.prepare(t, initMessage(1, f.authority))
 		f.answer = func(n int, _ *agentv1.HeartbeatRequest) (*agentv1.HeartbeatResponse, error) {
 			if n < 12 {
@@ -127,7 +130,8 @@ func TestRefusalIsRepeatedEverMoreSlowly(t *testing.T) {
 }
 
 func TestOutageIsSurvived(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fixture) {
+	inBubble(t, func(f *fixture) {
+		t := f.t
 		f.host.prepare(t, initMessage(1, f.authority))
 		var dials []time.Time
 		f.options.Dial = func(context.Context, string) (net.Conn, error) {
@@ -149,7 +153,8 @@ func TestOutageIsSurvived(t *testing.T) {
 }
 
 func TestReconnects(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fixture) {
+	inBubble(t, func(f *fixture) {
+		t := f.t
 		f.host.prepare(t, initMessage(1, f.authority))
 		f.answer = func(n int, _ *agentv1.HeartbeatRequest) (*agentv1.HeartbeatResponse, error) {
 			if n == 1 {
@@ -193,7 +198,8 @@ func TestServerIsVerified(t *testing.T) {
 }
 
 func TestUnwantedHardwareDoesNotStopHeartbeats(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fixture) {
+	inBubble(t, func(f *fixture) {
+		t := f.t
 		f.host.prepare(t, initMessage(1, f.authority))
 		f.answer = func(_ int, request *agentv1.HeartbeatRequest) (*agentv1.HeartbeatResponse, error) {
 			if request.GetHardwareReport() != nil {
@@ -219,7 +225,8 @@ func TestUnwantedHardwareDoesNotStopHeartbeats(t *testing.T) {
 }
 
 func TestSupersededAgentEnds(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fixture) {
+	inBubble(t, func(f *fixture) {
+		t := f.t
 		f.host.prepare(t, initMessage(1, f.authority))
 		f.start(t)
 		after(time.Minute)
@@ -291,7 +298,8 @@ func imageClient(data []byte) *http.Client {
 }
 
 func TestInstallIsReportedThenBooted(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fixture) {
+	inBubble(t, func(f *fixture) {
+		t := f.t
 		f.host.prepare(t, initMessage(1, f.authority))
 		data := image()
 		f.options.HTTPClient = imageClient(data)
@@ -354,7 +362,8 @@ func TestInstallIsReportedThenBooted(t *testing.T) {
 func TestSuccessIsForgottenAfterTheReboot(t *testing.T) {
 	for _, boot := range []string{"boot-1", "boot-2"} {
 		t.Run(boot, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, f *fixture) {
+			inBubble(t, func(f *fixture) {
+				t := f.t
 				f.host.prepare(t, initMessage(1, f.authority))
 				f.host.change(t, func(state *agentv1.AgentState) {
 					state.InstallGeneration, state.InstallAttempt, state.InstallBootId = 1, 1, "boot-1"
@@ -387,7 +396,8 @@ func TestSuccessIsForgottenAfterTheReboot(t *testing.T) {
 }
 
 func TestFailedInstallIsForgottenOnceReported(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fixture) {
+	inBubble(t, func(f *fixture) {
+		t := f.t
 		f.host.prepare(t, initMessage(1, f.authority))
 		data := image()
 		f.options.HTTPClient = imageClient(data)
@@ -418,7 +428,8 @@ func TestFailedInstallIsForgottenOnceReported(t *testing.T) {
 }
 
 func TestNewerRequestReplacesTheInstall(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fixture) {
+	inBubble(t, func(f *fixture) {
+		t := f.t
 		f.host.prepare(t, initMessage(1, f.authority))
 		data := image()
 		f.options.HTTPClient = imageClient(data)
@@ -446,7 +457,8 @@ func TestNewerRequestReplacesTheInstall(t *testing.T) {
 }
 
 func TestLostInstallIsReported(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fixture) {
+	inBubble(t, func(f *fixture) {
+		t := f.t
 		f.host.prepare(t, initMessage(1, f.authority))
 		f.host.change(t, func(state *agentv1.AgentState) {
 			state.InstallGeneration, state.InstallAttempt, state.InstallRunning, state.InstallBootId = 2, 3, true, "boot-1"
@@ -466,7 +478,8 @@ func TestLostInstallIsReported(t *testing.T) {
 }
 
 func TestStoppedInstallIsReportedByTheNextAgent(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fixture) {
+	inBubble(t, func(f *fixture) {
+		t := f.t
 		f.host.prepare(t, initMessage(1, f.authority))
 		data := image()
 		f.options.HTTPClient = imageClient(data)
@@ -496,7 +509,8 @@ func TestStoppedInstallIsReportedByTheNextAgent(t *testing.T) {
 }
 
 func TestSecondAgentIsRefused(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fixture) {
+	inBubble(t, func(f *fixture) {
+		t := f.t
 		f.host.prepare(t, initMessage(1, f.authority))
 		f.start(t)
 		synctest.Wait()

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"runtime"
 	"sync"
@@ -37,7 +36,7 @@ func BenchmarkAgents(b *testing.B) {
 		var group sync.WaitGroup
 		for _, h := range hosts {
 			group.Go(func() {
-				_ = Run(ctx, Options{Root: h.root, Version: "v1", Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+				_ = Run(ctx, Options{Root: h.root, Version: "v1", Logger: slog.New(slog.DiscardHandler)})
 			})
 		}
 		ticker := time.NewTicker(10 * time.Millisecond)

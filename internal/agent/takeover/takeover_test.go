@@ -29,26 +29,26 @@ func message(machine string, generation int64) *agentv1.TakeoverInit {
 	}
 }
 
-func newRoot(t testing.TB) string {
-	t.Helper()
-	root := t.TempDir()
+func newRoot(tb testing.TB) string {
+	tb.Helper()
+	root := tb.TempDir()
 	if err := os.MkdirAll(filepath.Join(root, "proc/sys/kernel/random"), 0o755); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(root, "proc/sys/kernel/random/boot_id"), []byte("boot\n"), 0o600); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return root
 }
 
 // take runs a takeover whose start does what start says.
-func take(t testing.TB, root string, init *agentv1.TakeoverInit, start func() error) *agentv1.TakeoverResponse {
-	t.Helper()
+func take(tb testing.TB, root string, init *agentv1.TakeoverInit, start func() error) *agentv1.TakeoverResponse {
+	tb.Helper()
 	data, err := proto.Marshal(init)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	return Run(t.Context(), bytes.NewReader(data), Options{
+	return Run(tb.Context(), bytes.NewReader(data), Options{
 		Root: root, Version: "v", Start: func(context.Context) error { return start() },
 	})
 }
