@@ -146,10 +146,10 @@ func (m *member) current(ctx context.Context) Health {
 	m.mu.Lock()
 	h := m.health
 	m.mu.Unlock()
-	switch {
-	case h.Condition == Stopped:
+	switch h.Condition {
+	case Stopped:
 		h.Healthy = true
-	case h.Condition == Running:
+	case Running:
 		h.Healthy = h.Restarts == 0 || time.Since(h.Since) >= settled
 		if h.Healthy {
 			h.Error = ""

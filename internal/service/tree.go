@@ -106,7 +106,7 @@ var shares = [stages]float64{Loops: 0.6, Listeners: 0.8, State: 1}
 type stage struct {
 	cancel  context.CancelFunc
 	members []*member
-	ended   []<-chan error
+	ended   []<-chan struct{}
 }
 
 func (t *Tree) start(ctx context.Context, which Stage, fail context.CancelCauseFunc) *stage {
@@ -127,7 +127,12 @@ func (t *Tree) start(ctx context.Context, which Stage, fail context.CancelCauseF
 		})
 		supervisor.Add(m)
 		s.members = append(s.members, m)
-		s.ended = append(s.ended, supervisor.ServeBackground(ctx))
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_ = supervisor.Serve(ctx) // returns only why it was stopped
+		}()
+		s.ended = append(s.ended, ended)
 	}
 	return s
 }
@@ -141,11 +146,11 @@ func (s *stage) stop(ctx context.Context, by time.Time) (late []string) {
 		select {
 		case <-ended:
 			continue
-		default:
-		}
-		select {
-		case <-ended:
 		case <-deadline.Done():
+		}
+		select { // it may have ended at the same moment
+		case <-ended:
+		default:
 			late = append(late, s.members[i].Name)
 		}
 	}

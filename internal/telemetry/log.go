@@ -46,7 +46,7 @@ func NewLogger(w io.Writer, options LogOptions) (*slog.Logger, error) {
 	case "json":
 		return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: plain})), nil
 	case "text":
-		return slog.New(tint.NewHandler(w, &tint.Options{
+		return slog.New(tint.NewTextHandler(w, &tint.Options{
 			Level: level, TimeFormat: "15:04:05.000", NoColor: !options.Color, ReplaceAttr: oneLine,
 		})), nil
 	}

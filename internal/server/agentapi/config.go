@@ -22,7 +22,7 @@ type Config struct {
 	HeartbeatsPerSecond int `yaml:"heartbeats_per_second"`
 	// FlushInterval is how often liveness is written.
 	FlushInterval time.Duration `yaml:"flush_interval"`
-	// Recheck is how long a remembered identity is good for, and how often an agent's installs are looked for without a hint.
+	// Recheck is how long a remembered identity is good for without asking the BMDB again.
 	Recheck time.Duration `yaml:"recheck"`
 	// CallRate bounds the calls of one agent, and of one connection.
 	CallRate fleet.Rate `yaml:"call_rate"`

@@ -21,8 +21,8 @@
 // # Installs
 //
 // An attempt is committed before it is handed out; the BMDB closes it as never started when the agent, asked next, does not know
-// of it. Whether the BMDB is asked at all is a matter of hints (a new agent, a new report, a request that woke us, a sweep over
-// machines that want an install); what the hints miss is found by asking again every Config.Recheck.
+// of it. Whether the BMDB is asked at all is a matter of hints: a new agent, a new report, an answer that was lost, and a sweep over
+// the machines that want an install, which runs when the BMDB wakes it and every half minute besides.
 //
 // # Load
 //

@@ -3,6 +3,7 @@ package agentapi
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -12,6 +13,7 @@ import (
 
 // Heartbeat implements agentv1.AgentCallbackServer.
 func (s *Server) Heartbeat(ctx context.Context, req *agentv1.HeartbeatRequest) (*agentv1.HeartbeatResponse, error) {
+	arrived := time.Now()
 	a, err := s.admit(ctx, req.GetMachineId(), fleet.TakeoverGeneration(req.GetTakeoverGeneration()))
 	if err != nil {
 		return nil, err
@@ -29,7 +31,7 @@ func (s *Server) Heartbeat(ctx context.Context, req *agentv1.HeartbeatRequest) (
 	if err := s.record(ctx, a, req); err != nil {
 		return nil, err
 	}
-	order, err := s.install(ctx, a, req)
+	order, err := s.install(ctx, a, req, arrived)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +103,6 @@ func (s *Server) report(ctx context.Context, a *agent, report *agentv1.InstallRe
 	s.observer.AgentReport("install")
 	s.options.Logger.InfoContext(ctx, "install ended", slog.String("machine", string(a.identity.Machine)),
 		slog.Int64("install_generation", int64(fact.Generation)), slog.Int("attempt", fact.Attempt), slog.Bool("ok", fact.OK))
-	a.ask = true
-	a.reportedEnd = attempt{generation: fact.Generation, number: fact.Attempt}
+	a.ask, a.running = true, attempt{}
 	return nil
 }

@@ -66,25 +66,30 @@ var picks = map[fleet.Pick]agentv1.DiskSelector_Pick{
 }
 
 // install asks the BMDB for an install where one may be due. An agent that is busy with one is left alone.
-func (s *Server) install(ctx context.Context, a *agent, req *agentv1.HeartbeatRequest) (*agentv1.InstallRequest, error) {
-	wanted := s.roster.takeWanted(a)
+func (s *Server) install(ctx context.Context, a *agent, req *agentv1.HeartbeatRequest, arrived time.Time) (*agentv1.InstallRequest, error) {
 	last := attempt{generation: fleet.InstallGeneration(req.GetLastInstallGeneration()), number: int(req.GetLastInstallAttempt())}
-	busy := req.GetInstallProgress() != nil || last == a.handed && last.number > 0 && a.reportedEnd != last
-	lost := last.before(a.handed) // its answer did not arrive
-	overdue := time.Since(a.askedAt) >= s.config.Recheck
-	if !overdue && (busy || !a.ask && !wanted && !lost) {
+	if req.GetInstallProgress() != nil && a.running != last {
+		a.running, a.busyUntil = last, time.Now().Add(s.config.Recheck) // handed out by another process, or before a restart
+	}
+	busy := a.running == last && last.number > 0 && time.Now().Before(a.busyUntil)
+	lost := last.before(a.handed) // the answer did not arrive
+	// A heartbeat that was sent before the answer to another one handed an attempt out cannot know of it.
+	stale := arrived.Before(a.handedAt)
+	if busy || stale || !a.ask && !lost && !s.roster.takeWanted(a) {
 		return nil, nil
 	}
 	order, err := s.db.HandOutInstall(ctx, a.identity, last.generation, last.number)
 	if err != nil {
 		return nil, s.failure(ctx, "look for an install", a.identity.Machine, err)
 	}
-	a.ask, a.askedAt = false, time.Now()
+	a.ask, a.handed, a.running = false, last, attempt{}
 	if order == nil {
 		return nil, nil
 	}
+	now := time.Now()
+	a.handed, a.handedAt = attempt{generation: order.Request.Generation, number: order.Attempt}, now
+	a.running, a.busyUntil = a.handed, now.Add(order.Timeout)
 	s.observer.AgentReport("handed out")
-	a.handed = attempt{generation: order.Request.Generation, number: order.Attempt}
 	s.options.Logger.InfoContext(ctx, "install handed out", slog.String("machine", string(a.identity.Machine)),
 		slog.Int64("install_generation", int64(order.Request.Generation)), slog.Int("attempt", order.Attempt))
 	return s.installRequest(a.identity.Machine, order), nil

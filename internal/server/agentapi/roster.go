@@ -24,12 +24,13 @@ type agent struct {
 	turn     chan struct{} // holds a token while a call of this agent is served
 
 	// Held by whoever has the turn.
-	spoken      bool   // RecordSpoken has committed for boot
-	boot        string // the boot ID that was committed
-	ask         bool   // look for an install in the next answer
-	askedAt     time.Time
-	handed      attempt // the newest that was handed out by this process
-	reportedEnd attempt // the newest whose report was committed
+	spoken    bool    // RecordSpoken has committed for boot
+	boot      string  // the boot ID that was committed
+	ask       bool    // look for an install in the next answer
+	handed    attempt // the newest that this process handed out; zero: none that the agent does not know of
+	handedAt  time.Time
+	running   attempt // what the agent is at, until busyUntil at the latest; zero: nothing
+	busyUntil time.Time
 
 	// Guarded by the roster's lock.
 	verifiedAt time.Time // when the BMDB last said that this identity is the current one

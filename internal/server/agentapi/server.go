@@ -133,7 +133,7 @@ const (
 func (s *Server) grpcServer() *grpc.Server {
 	srv := grpc.NewServer(
 		grpc.Creds(newHandshaker(s.options.Certificates.TLS(), s.config.CallRate)),
-		grpc.ReadBufferSize(buffer), grpc.WriteBufferSize(buffer), grpc.SharedWriteBuffer(true),
+		grpc.ReadBufferSize(buffer), grpc.WriteBufferSize(buffer),
 		grpc.MaxRecvMsgSize(s.config.MaxMessageBytes), grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(maxHeaders),
 		grpc.ConnectionTimeout(handshake),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pingTimeout, MaxConnectionAge: connectionAge}),
