@@ -23,6 +23,10 @@ func (d *document) check(c Config) {
 	d.faultsOf("loops.provisioner", c.Loops.Provisioner.Validate())
 	d.faultsOf("loops.initializer", c.Loops.Initializer.Validate())
 	d.faultsOf("loops.updater", c.Loops.Updater.Validate())
+	if c.Has(RoleInitializer) {
+		d.checkInitializer(c)
+	}
+	d.faultsOf("janitor", c.Janitor.Validate())
 	d.faultsOf("", c.Policy.Validate())
 	d.faultsOf("", shepherd.RequirePositive("drain_timeout", c.DrainTimeout))
 	first := map[string]int{}
@@ -82,6 +86,17 @@ func (d *document) checkAgentAPI(c Config) {
 	d.checkFile("agent_api.tls.ca_certificate", c.AgentAPI.TLS.CACertificate)
 }
 
+// checkInitializer leaves out the endpoint that it takes from the agent API, which was checked there.
+func (d *document) checkInitializer(c Config) {
+	i := c.Initializer
+	if !d.isSet("initializer.endpoint") {
+		i.Endpoint = "checked.example:1"
+	}
+	d.faultsOf("initializer", i.Validate())
+	d.checkFile("initializer.agent_executable", i.AgentExecutable)
+	d.checkFile("initializer.endpoint_ca", i.EndpointCA)
+}
+
 // maximumSocketPath is what the kernel takes for a Unix socket, less its terminating zero.
 const maximumSocketPath = 107
 
@@ -124,6 +139,7 @@ func (d *document) checkProvider(section string, p Provider) {
 		d.keyFault(section+"."+other, "is for providers of kind %s, and this one is of kind %s: remove it", other, p.Kind)
 	}
 	d.faultsOf(section+".provisioner", p.Provisioner.Validate())
+	d.faultsOf(section+".updater", p.Updater.Validate())
 	if p.Install != nil {
 		d.checkInstall(section+".install", *p.Install)
 	}

@@ -11,7 +11,10 @@ import (
 	"github.com/ironherd/ironherd/internal/provider/static"
 	"github.com/ironherd/ironherd/internal/server/agentapi"
 	"github.com/ironherd/ironherd/internal/shepherd"
+	"github.com/ironherd/ironherd/internal/shepherd/initializer"
+	"github.com/ironherd/ironherd/internal/shepherd/janitor"
 	"github.com/ironherd/ironherd/internal/shepherd/provisioner"
+	"github.com/ironherd/ironherd/internal/shepherd/updater"
 )
 
 // Config is a whole control plane's configuration.
@@ -20,17 +23,26 @@ type Config struct {
 	// there.
 	Dir string `yaml:"dir"`
 	// Roles that this process has. Default: all.
-	Roles    []Role   `yaml:"roles"`
-	Log      Log      `yaml:"log"`
+	Roles []Role `yaml:"roles"`
+	// Log says what is logged to standard error.
+	Log Log `yaml:"log"`
+	// Database is where the Bare Metal Database is.
 	Database Database `yaml:"database"`
 	// AgentAPI is where agents call.
 	AgentAPI agentapi.Config `yaml:"agent_api"`
 	// OperatorAPI is where people and their programs call; the page, metrics and health are on the same listener.
 	OperatorAPI OperatorAPI `yaml:"operator_api"`
-	SSH         SSH         `yaml:"ssh"`
-	Session     Session     `yaml:"session"`
+	// SSH is how machines are reached.
+	SSH SSH `yaml:"ssh"`
+	// Session is about the loops' proofs of life in the database.
+	Session Session `yaml:"session"`
 	// Loops says how eagerly each loop works.
 	Loops Loops `yaml:"loops"`
+	// Initializer says how agents are started. Its endpoint and endpoint_ca follow the agent API unless they are set; its agent
+	// executable is looked for beside the program.
+	Initializer initializer.Config `yaml:"initializer"`
+	// Janitor says how often the database is cleaned up, and what is kept.
+	Janitor janitor.Config `yaml:"janitor"`
 	// Policy is what is stored as the fleet's policy when it differs from the newest one in the database.
 	Policy fleet.Policy `yaml:"policy"`
 	// Providers are where machines come from.
@@ -95,9 +107,12 @@ type Session struct {
 
 // Loops is how eagerly each loop works.
 type Loops struct {
+	// Provisioner creates machines, a provider at a time.
 	Provisioner shepherd.Config `yaml:"provisioner"`
+	// Initializer starts agents, a machine at a time.
 	Initializer shepherd.Config `yaml:"initializer"`
-	Updater     shepherd.Config `yaml:"updater"`
+	// Updater refreshes what is known of machines, a provider at a time.
+	Updater shepherd.Config `yaml:"updater"`
 }
 
 // Provider is one place where machines come from.
@@ -105,11 +120,16 @@ type Provider struct {
 	// Name of the instance; it stays with the machines for ever.
 	Name string `yaml:"name"`
 	// Kind is equinix or static; the section of that name configures it.
-	Kind    string         `yaml:"kind"`
+	Kind string `yaml:"kind"`
+	// Equinix is an API that is compatible with Equinix Metal's.
 	Equinix equinix.Config `yaml:"equinix"`
-	Static  static.Config  `yaml:"static"`
-	// Provisioner says how machines are created here.
+	// Static is a list of hosts that exist already.
+	Static static.Config `yaml:"static"`
+	// TrustFirstUse accepts any SSH host key from a machine of which none is known, and pins it.
+	TrustFirstUse bool `yaml:"trust_first_use"`
+	// Provisioner says how machines are created here, Updater how what is known of them is refreshed.
 	Provisioner provisioner.Config `yaml:"provisioner"`
+	Updater     updater.Config     `yaml:"updater"`
 	// Install is asked for on every machine that is created here. Default: nothing is.
 	Install *Install `yaml:"install"`
 }
@@ -121,7 +141,10 @@ const (
 )
 
 func (p *Provider) setDefaults() {
-	*p = Provider{Equinix: equinix.DefaultConfig(), Static: static.DefaultConfig(), Provisioner: provisioner.DefaultConfig()}
+	*p = Provider{
+		Equinix: equinix.DefaultConfig(), Static: static.DefaultConfig(),
+		Provisioner: provisioner.DefaultConfig(), Updater: updater.DefaultConfig(),
+	}
 }
 
 // NewProvider returns a provider with the defaults of its sections.
@@ -152,7 +175,9 @@ const (
 	// SystemDir is the default directory of a control plane that runs as root.
 	SystemDir = "/var/lib/ironherd"
 	// SocketName is the default name of the operators' socket, in the directory.
-	SocketName   = "ironherd.sock"
+	SocketName = "ironherd.sock"
+	// AgentName is the name of the agent's executable.
+	AgentName    = "ironherd-agent"
 	databaseName = "ironherd.db"
 	sshKeyName   = "ssh_key"
 )
@@ -167,6 +192,8 @@ func Default() Config {
 		OperatorAPI:  OperatorAPI{Listen: "127.0.0.1:7480"},
 		Session:      Session{Interval: 5 * time.Second},
 		Loops:        Loops{Provisioner: shepherd.DefaultConfig(), Initializer: shepherd.DefaultConfig(), Updater: shepherd.DefaultConfig()},
+		Initializer:  initializer.DefaultConfig(),
+		Janitor:      janitor.DefaultConfig(),
 		Policy:       fleet.DefaultPolicy(),
 		DrainTimeout: 30 * time.Second,
 	}
@@ -225,12 +252,19 @@ func (c *Config) Resolve(base string) {
 			*own.path = filepath.Join(c.Dir, own.name)
 		}
 	}
+	if c.Initializer.Endpoint == "" {
+		c.Initializer.Endpoint = c.AgentAPI.Endpoint
+	}
+	if c.Initializer.EndpointCA == "" {
+		c.Initializer.EndpointCA = c.AgentAPI.TLS.CACertificate
+	}
 }
 
 // paths are all file names of a configuration.
 func (c *Config) paths() []*string {
 	all := []*string{
 		&c.Dir, &c.Database.Path, &c.OperatorAPI.Socket, &c.OperatorAPI.TokenFile, &c.SSH.KeyFile,
+		&c.Initializer.AgentExecutable, &c.Initializer.EndpointCA,
 		&c.AgentAPI.TLS.Certificate, &c.AgentAPI.TLS.Key, &c.AgentAPI.TLS.CACertificate,
 	}
 	for i := range c.Providers {

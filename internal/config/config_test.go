@@ -15,7 +15,7 @@ import (
 )
 
 // minimal is the least that a control plane needs.
-const minimal = "agent_api:\n  endpoint: herd.example:8443\n"
+const minimal = "initializer: {agent_executable: /dev/null}\nagent_api:\n  endpoint: herd.example:8443\n"
 
 func load(t *testing.T, content string, environ ...string) (config.Config, error) {
 	t.Helper()
@@ -50,6 +50,7 @@ func directory(line string) string {
 func TestEveryFaultAtOnce(t *testing.T) {
 	t.Parallel()
 	got := faults(t, `dirr: /tmp/herd
+initializer: {agent_executable: /dev/null}
 agent_api:
   listen: 0.0.0.0:8443
 session:
@@ -68,11 +69,11 @@ providers:
 `)
 	want := []string{
 		"ironherd.yaml:1: dirr: there is no such key; did you mean dir?",
-		"ironherd.yaml:2: agent_api.endpoint must be set: where machines reach the agent API, as host:port",
-		`ironherd.yaml:5: session.interval: "5 seconds" is not a duration: write a number with its unit, such as 500ms, 30s or 1h30m`,
-		"ironherd.yaml:10: providers[0].equinix.token_file: the file /nowhere/token cannot be read: no such file or directory",
-		`ironherd.yaml:13: providers[0].equinix.device_prefix is still the placeholder "CHANGEME": set it to a value of your own`,
-		"ironherd.yaml:16: providers[0].provisioner.chunk_size must be at least 1, not 0",
+		"ironherd.yaml:3: agent_api.endpoint must be set: where machines reach the agent API, as host:port",
+		`ironherd.yaml:6: session.interval: "5 seconds" is not a duration: write a number with its unit, such as 500ms, 30s or 1h30m`,
+		"ironherd.yaml:11: providers[0].equinix.token_file: the file /nowhere/token cannot be read: no such file or directory",
+		`ironherd.yaml:14: providers[0].equinix.device_prefix is still the placeholder "CHANGEME": set it to a value of your own`,
+		"ironherd.yaml:17: providers[0].provisioner.chunk_size must be at least 1, not 0",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -88,27 +89,27 @@ func TestFaults(t *testing.T) {
 	}{
 		"not YAML":        {"dir: [", nil, "ironherd.yaml:1: this is not valid YAML: "},
 		"not a mapping":   {"- a\n", nil, `ironherd.yaml:1: the file must hold keys and values, such as "dir: /var/lib/ironherd", not a list`},
-		"given twice":     {minimal + "dir: /a\ndir: /b\n", nil, "ironherd.yaml:4: dir: is given twice, first in line 3: keep one of them"},
-		"section missing": {minimal + "session: 5s\n", nil, `ironherd.yaml:3: session: a section with interval is expected, not "5s"`},
-		"list missing":    {minimal + "roles: janitor\n", nil, `ironherd.yaml:3: roles: a list is expected, not "janitor": put each entry on a line of its own, after a hyphen`},
-		"value missing":   {minimal + "dir: [a]\n", nil, "ironherd.yaml:3: dir: a single value is expected, not a list"},
-		"bad role":        {minimal + "roles:\n  - janitor\n  - king\n", nil, `ironherd.yaml:5: roles[1]: "king" is no role: the roles are provisioner,`},
-		"bad number":      {minimal + "loops:\n  updater:\n    parallelism: many\n", nil, `ironherd.yaml:5: loops.updater.parallelism: "many" is not a whole number`},
-		"bad rate":        {minimal + "loops:\n  updater:\n    claim_rate: 250ms\n", nil, `ironherd.yaml:5: loops.updater.claim_rate: "250ms" is not a rate: write a positive duration`},
-		"bad policy":      {minimal + "policy:\n  heartbeat_interval: 1h\n", nil, "ironherd.yaml:3: policy.silent_after must be at least three heartbeat intervals"},
-		"bad log level":   {minimal + "log: {level: loud}\n", nil, `ironherd.yaml:3: log.level: must be debug, info, warn or error, not "loud"`},
-		"half a key pair": {minimal + "  tls:\n    key: /dev/null\n", nil, "ironherd.yaml:3: agent_api.tls.certificate must be set, because key is"},
+		"given twice":     {minimal + "dir: /a\ndir: /b\n", nil, "ironherd.yaml:5: dir: is given twice, first in line 4: keep one of them"},
+		"section missing": {minimal + "session: 5s\n", nil, `ironherd.yaml:4: session: a section with interval is expected, not "5s"`},
+		"list missing":    {minimal + "roles: janitor\n", nil, `ironherd.yaml:4: roles: a list is expected, not "janitor": put each entry on a line of its own, after a hyphen`},
+		"value missing":   {minimal + "dir: [a]\n", nil, "ironherd.yaml:4: dir: a single value is expected, not a list"},
+		"bad role":        {minimal + "roles:\n  - janitor\n  - king\n", nil, `ironherd.yaml:6: roles[1]: "king" is no role: the roles are provisioner,`},
+		"bad number":      {minimal + "loops:\n  updater:\n    parallelism: many\n", nil, `ironherd.yaml:6: loops.updater.parallelism: "many" is not a whole number`},
+		"bad rate":        {minimal + "loops:\n  updater:\n    claim_rate: 250ms\n", nil, `ironherd.yaml:6: loops.updater.claim_rate: "250ms" is not a rate: write a positive duration`},
+		"bad policy":      {minimal + "policy:\n  heartbeat_interval: 1h\n", nil, "ironherd.yaml:4: policy.silent_after must be at least three heartbeat intervals"},
+		"bad log level":   {minimal + "log: {level: loud}\n", nil, `ironherd.yaml:4: log.level: must be debug, info, warn or error, not "loud"`},
+		"half a key pair": {minimal + "  tls:\n    key: /dev/null\n", nil, "ironherd.yaml:4: agent_api.tls.certificate must be set, because key is"},
 		"other kind": {
 			minimal + "providers:\n- name: a\n  kind: static\n  static: {url: 'http://x/'}\n  equinix: {spacing: 1s}\n", nil,
-			"ironherd.yaml:7: providers[0].equinix: is for providers of kind equinix, and this one is of kind static: remove it",
+			"ironherd.yaml:8: providers[0].equinix: is for providers of kind equinix, and this one is of kind static: remove it",
 		},
 		"same name": {
 			minimal + "providers:\n- {name: a, kind: static, static: {url: 'http://x/'}}\n- {name: a, kind: static, static: {url: 'http://y/'}}\n", nil,
-			`ironherd.yaml:5: providers[1].name: "a" is the name of providers[0] too: names must differ`,
+			`ironherd.yaml:6: providers[1].name: "a" is the name of providers[0] too: names must differ`,
 		},
 		"bad image": {
 			minimal + "providers:\n- name: a\n  kind: static\n  static: {url: 'http://x/'}\n  install:\n    url: http://x/i\n    compression: none\n    digest: sha1:12\n", nil,
-			`ironherd.yaml:10: providers[0].install.digest: must be sha256: and 64 lower-case hexadecimal digits, not "sha1:12"`,
+			`ironherd.yaml:11: providers[0].install.digest: must be sha256: and 64 lower-case hexadecimal digits, not "sha1:12"`,
 		},
 		"unknown variable": {
 			minimal,
@@ -121,7 +122,7 @@ func TestFaults(t *testing.T) {
 			`environment IRONHERD_SESSION_INTERVAL: session.interval: "soon" is not a duration:`,
 		},
 		"unspecified endpoint": {
-			"agent_api:\n  endpoint: 0.0.0.0:8443\n", nil,
+			"initializer: {agent_executable: /dev/null}\nagent_api: {endpoint: \"0.0.0.0:8443\"}\n", nil,
 			`ironherd.yaml:2: agent_api.endpoint: must be an address that machines can reach, not "0.0.0.0:8443"`,
 		},
 	} {

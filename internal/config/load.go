@@ -22,6 +22,8 @@ type Sources struct {
 	Environ []string
 	// Flags are keys and values from the command line.
 	Flags []Override
+	// Executable is the path of the running program; the agent's executable is looked for beside it. May be empty.
+	Executable string
 }
 
 // Override is one key that a flag sets, by its full path.
@@ -60,11 +62,26 @@ func Load(sources Sources) (Config, error) {
 	config := Default()
 	d.decode(d.root, "", reflect.ValueOf(&config).Elem())
 	config.Resolve(filepath.Dir(sources.File))
+	if config.Initializer.AgentExecutable == "" {
+		config.Initializer.AgentExecutable = agentBeside(sources.Executable)
+	}
 	d.check(config)
 	if faults := d.sorted(); len(faults) > 0 {
 		return Config{}, faults
 	}
 	return config, nil
+}
+
+// agentBeside returns the agent's executable beside the program's; empty when it is not there.
+func agentBeside(executable string) string {
+	if executable == "" {
+		return ""
+	}
+	path := filepath.Join(filepath.Dir(executable), AgentName)
+	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
+		return ""
+	}
+	return path
 }
 
 func unreadable(file string, err error) error {
@@ -114,7 +131,7 @@ func (d *document) layEnvironment(environ []string) {
 
 // fileKeys are the keys whose values are file names.
 var fileKeys = []string{
-	"dir", "database.path", "operator_api.socket", "operator_api.token_file", "ssh.key_file",
+	"dir", "database.path", "initializer.agent_executable", "initializer.endpoint_ca", "operator_api.socket", "operator_api.token_file", "ssh.key_file",
 	"agent_api.tls.certificate", "agent_api.tls.key", "agent_api.tls.ca_certificate",
 }
 

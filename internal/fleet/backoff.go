@@ -7,6 +7,7 @@ import (
 
 // Backoff says how long to wait after a failure: Initial first, then Exponent times as long each time, never above Maximum.
 type Backoff struct {
+	// Initial is the first interval.
 	Initial time.Duration
 	// Exponent is the factor from one interval to the next. Zero or 1: the interval is constant.
 	Exponent float64

@@ -174,11 +174,14 @@ const (
 
 // DiskSelector picks the root disk. All set fields must match.
 type DiskSelector struct {
+	// Serial number of the disk.
 	Serial string `json:"serial,omitempty"`
-	WWN    string `json:"wwn,omitempty"`
+	// WWN is the World Wide Name of the disk.
+	WWN string `json:"wwn,omitempty"`
 	// MinSize in bytes.
 	MinSize int64 `json:"min_size,omitempty"`
-	Pick    Pick  `json:"pick,omitempty"`
+	// Pick decides among several: smallest or largest; left out, exactly one must match.
+	Pick Pick `json:"pick,omitempty"`
 }
 
 // InstallRequest is an operating system that is wanted on a machine. Written by an operator, or by the provisioner where the

@@ -1,0 +1,56 @@
+// Command ironherd is the control plane and the operators' command line in one binary. `ironherd --help` says more.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"golang.org/x/term"
+
+	"github.com/ironherd/ironherd/internal/cli"
+)
+
+// version is set by the linker (-X main.version=…).
+var version string
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-ctx.Done()
+		stop() // a second signal ends the process at once
+	}()
+	executable, err := os.Executable()
+	if err != nil {
+		executable = os.Args[0]
+	}
+	code := cli.Main(ctx, os.Args[1:], cli.Env{
+		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		StdoutTerminal: term.IsTerminal(int(os.Stdout.Fd())),
+		StderrTerminal: term.IsTerminal(int(os.Stderr.Fd())),
+		Environ:        os.Environ(),
+		Executable:     executable,
+		Version:        programVersion(),
+	})
+	stop()
+	os.Exit(code)
+}
+
+// programVersion is the linker's version, else the revision that the toolchain recorded.
+func programVersion() string {
+	if version != "" {
+		return version
+	}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	for _, setting := range info.Settings {
+		if setting.Key == "vcs.revision" && len(setting.Value) >= 12 {
+			return "devel-" + setting.Value[:12]
+		}
+	}
+	return "devel"
+}

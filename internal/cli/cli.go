@@ -1,0 +1,159 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// Env is everything that a run of the program gets from outside.
+type Env struct {
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+	// StdoutTerminal and StderrTerminal say whether a person is looking.
+	StdoutTerminal, StderrTerminal bool
+	// Environ is the environment, as os.Environ returns it.
+	Environ []string
+	// Executable is the path of this program; the agent's is looked for beside it.
+	Executable string
+	// Version of this program.
+	Version string
+}
+
+// Main runs one command line (without the program's name) and returns the exit code. It ends early, with 130, when ctx does, unless
+// the command is one that is meant to be ended so (serve, sim, demo), whose exit code is then 0.
+func Main(ctx context.Context, args []string, env Env) int {
+	a := &app{env: env}
+	root := a.root()
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err != nil && !a.started {
+		err = a.usage(root, args, err)
+	}
+	code := exitCode(ctx, err)
+	if err != nil && !errors.Is(err, errSilent) {
+		a.complain(ctx, err, code)
+	}
+	return code
+}
+
+// app is one run of the program.
+type app struct {
+	env Env
+	// started: the command line was understood, and its command was called.
+	started bool
+
+	server     string
+	tokenFile  string
+	configFile string
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "ironherd",
+		Short: "Turn servers into a working fleet and keep it working",
+		Long: `Ironherd finds machines at a provider, brings them under management, learns their hardware and installs them.
+
+  ironherd demo                 a whole fleet, simulated, on this machine
+  ironherd serve --config FILE  the control plane
+  ironherd machine list         what is there
+  ironherd machine explain NAME why it does (not) do anything
+
+A machine is named by its ID, an unambiguous beginning of it, its host name, or provider/provider-ID.`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          unknownCommand,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetIn(a.env.Stdin)
+	root.SetOut(a.env.Stdout)
+	root.SetErr(a.env.Stderr)
+	flags := root.PersistentFlags()
+	flags.StringVar(&a.server, "server", "", "control plane to ask: unix:///PATH, http://HOST:PORT or https://HOST:PORT")
+	flags.StringVar(&a.tokenFile, "token-file", "", "file with the operator's token, for http and https")
+	flags.StringVar(&a.configFile, "config", "", "configuration file of the control plane")
+	root.SetHelpCommand(&cobra.Command{Hidden: true, Use: "no-help", Args: unknownCommand})
+	root.AddCommand(
+		a.machineCommand(), a.providerCommand(), a.sessionCommand(), a.discrepancyCommand(),
+		a.serveCommand(), a.demoCommand(), a.simCommand(),
+		a.configCommand(), a.dbCommand(), a.versionCommand(),
+	)
+	a.wrap(root)
+	return root
+}
+
+// wrap notes for every command that it was called: what failed before is a matter of usage.
+func (a *app) wrap(cmd *cobra.Command) {
+	if run := cmd.RunE; run != nil {
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			a.started = true
+			return run(cmd, args)
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		a.wrap(sub)
+	}
+}
+
+// group is a noun: a command that only has commands.
+func group(use, short string, commands ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: use, Short: short, Args: unknownCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(commands...)
+	return cmd
+}
+
+func unknownCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	hint := ""
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		hint = ": did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return fmt.Errorf("there is no command %q%s", strings.TrimSpace(strings.TrimPrefix(cmd.CommandPath()+" "+args[0], "ironherd")), hint)
+}
+
+// usage says what is wrong with the command line, and where to read on.
+func (a *app) usage(root *cobra.Command, args []string, err error) error {
+	cmd, _, findErr := root.Find(args)
+	if findErr != nil || cmd == nil {
+		cmd = root
+	}
+	return fleet.Errorf(fleet.KindInvalid, "%w (see %s --help)", err, cmd.CommandPath())
+}
+
+// complain tells a failure on standard error.
+func (a *app) complain(ctx context.Context, err error, code int) {
+	if code == exitInterrupted && ctx.Err() != nil {
+		a.note("ironherd: interrupted")
+		return
+	}
+	for _, line := range explain(err) {
+		a.note("ironherd: %s", line)
+	}
+}
+
+// note writes a line for people to standard error. There is nobody to tell when that fails.
+func (a *app) note(format string, args ...any) {
+	_, _ = fmt.Fprintf(a.env.Stderr, format+"\n", args...)
+}
+
+// getenv returns the last value of a variable in the environment, as a shell would.
+func (a *app) getenv(name string) string {
+	value := ""
+	for _, entry := range a.env.Environ {
+		if v, ok := strings.CutPrefix(entry, name+"="); ok {
+			value = v
+		}
+	}
+	return value
+}

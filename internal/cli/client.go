@@ -1,0 +1,194 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/ironherd/ironherd/api/fleet/v1/fleetv1connect"
+	"github.com/ironherd/ironherd/internal/config"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// fleetClient is how commands reach the fleet.
+type fleetClient = fleetv1connect.FleetServiceClient
+
+const maximumToken = 4096
+
+// client finds the control plane and returns a client for it. Nothing is sent yet.
+func (a *app) client() (fleetClient, error) {
+	address, err := a.findServer()
+	if err != nil {
+		return nil, err
+	}
+	u, err := url.Parse(address)
+	if err != nil {
+		return nil, badServer(address)
+	}
+	switch u.Scheme {
+	case "unix":
+		path := u.Path
+		if path == "" {
+			path = u.Opaque
+		}
+		if path == "" || u.Host != "" {
+			return nil, badServer(address)
+		}
+		return a.overSocket(path), nil
+	case "http", "https":
+		if u.Host == "" || u.User != nil {
+			return nil, badServer(address)
+		}
+		return a.overTCP(u)
+	}
+	return nil, badServer(address)
+}
+
+func badServer(address string) error {
+	return fleet.Errorf(fleet.KindInvalid,
+		"%q does not name a control plane: use unix:///PATH, http://HOST:PORT or https://HOST:PORT", address)
+}
+
+func (a *app) overSocket(path string) fleetClient {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var dialer net.Dialer
+		return dialer.DialContext(ctx, "unix", path)
+	}
+	return a.over(&http.Transport{DialContext: dial}, "http://ironherd", "unix://"+path, "")
+}
+
+func (a *app) overTCP(u *url.URL) (fleetClient, error) {
+	token, err := a.token()
+	if err != nil {
+		return nil, err
+	}
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment}
+	base := strings.TrimSuffix(u.String(), "/")
+	return a.over(transport, base, base, token), nil
+}
+
+func (a *app) over(transport http.RoundTripper, base, shown, token string) fleetClient {
+	authorize := func(next connect.UnaryFunc) connect.UnaryFunc {
+		return func(ctx context.Context, request connect.AnyRequest) (connect.AnyResponse, error) {
+			if token != "" {
+				request.Header().Set("Authorization", "Bearer "+token)
+			}
+			response, err := next(ctx, request)
+			return response, explainUnreachable(ctx, shown, err)
+		}
+	}
+	return fleetv1connect.NewFleetServiceClient(&http.Client{Transport: transport}, base,
+		connect.WithInterceptors(connect.UnaryInterceptorFunc(authorize)))
+}
+
+// explainUnreachable turns a failure to get an answer at all into a sentence. Answers of the control plane stay as they are.
+func explainUnreachable(ctx context.Context, server string, err error) error {
+	if err == nil || connect.IsWireError(err) || errors.Is(ctx.Err(), context.Canceled) {
+		return err
+	}
+	if connect.CodeOf(err) == connect.CodeDeadlineExceeded {
+		return fleet.Errorf(fleet.KindTimeout, "the control plane at %s did not answer in time: %w", server, context.DeadlineExceeded)
+	}
+	cause := err
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		cause = op.Err
+		if call, ok := errors.AsType[*os.SyscallError](op.Err); ok {
+			cause = call.Err
+		}
+	} else if remote, ok := errors.AsType[*connect.Error](err); ok {
+		cause = errors.New(remote.Message())
+	}
+	return fleet.Errorf(fleet.KindTemporary, "no control plane answers at %s (%w): is `ironherd serve` running there?", server, cause)
+}
+
+// token reads the operator's token; empty when no file was named. It is never shown.
+func (a *app) token() (string, error) {
+	file := firstOf(a.tokenFile, a.getenv("IRONHERD_TOKEN_FILE"))
+	if file == "" {
+		return "", nil
+	}
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return "", fleet.Errorf(fleet.KindInvalid, "token file %s cannot be read: %w", file, pathCause(err))
+	}
+	token := strings.TrimSpace(string(content))
+	if token == "" || len(token) > maximumToken || strings.ContainsAny(token, "\r\n\t ") {
+		return "", fleet.Errorf(fleet.KindInvalid, "token file %s does not hold a token and nothing else", file)
+	}
+	return token, nil
+}
+
+// findServer returns the control plane to ask: what was named, else that of the configuration, else the only one that is found at
+// the well-known places.
+func (a *app) findServer() (string, error) {
+	if named := firstOf(a.server, a.getenv("IRONHERD_SERVER")); named != "" {
+		return named, nil
+	}
+	if file := firstOf(a.configFile, a.getenv("IRONHERD_CONFIG")); file != "" {
+		loaded, err := config.Load(config.Sources{File: file, Environ: a.env.Environ})
+		if err != nil {
+			return "", err
+		}
+		return "unix://" + loaded.OperatorAPI.Socket, nil
+	}
+	var found []string
+	for _, path := range a.wellKnownSockets() {
+		if info, err := os.Stat(path); err == nil && info.Mode()&os.ModeSocket != 0 {
+			found = append(found, "unix://"+path)
+		}
+	}
+	switch len(found) {
+	case 1:
+		return found[0], nil
+	case 0:
+		return "", fleet.Errorf(fleet.KindTemporary,
+			"no control plane was found on this host: start one (ironherd demo, ironherd serve) or name one with --server")
+	}
+	return "", fleet.Errorf(fleet.KindInvalid, "several control planes were found (%s): name one with --server", strings.Join(found, ", "))
+}
+
+// wellKnownSockets are where a control plane with the default directory listens, and where a demo leaves a link to its own.
+func (a *app) wellKnownSockets() []string {
+	user := config.UserDir(a.env.Environ)
+	paths := []string{filepath.Join(config.SystemDir, config.SocketName)}
+	if user != "" {
+		paths = append(paths, filepath.Join(user, config.SocketName), filepath.Join(user, demoSocket))
+	}
+	return paths
+}
+
+// demoSocket is the name of the link that a demo leaves in the user's directory.
+const demoSocket = "demo.sock"
+
+// within bounds a request. The context's end by this deadline is a timeout, not an interruption.
+func within(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	if timeout <= 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, timeout)
+}
+
+func firstOf(values ...string) string {
+	for _, v := range values {
+		if v != "" {
+			return v
+		}
+	}
+	return ""
+}
+
+// pathCause is the error below the path, which the sentence around it names already.
+func pathCause(err error) error {
+	if e, ok := errors.AsType[*os.PathError](err); ok {
+		return e.Err
+	}
+	return err
+}

@@ -1,0 +1,65 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ironherd/ironherd/internal/config"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+func (a *app) configCommand() *cobra.Command {
+	return group("config", "Check a configuration", a.configCheckCommand())
+}
+
+func (a *app) configCheckCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "check [FILE]",
+		Short: "Check a configuration file and report every fault at once",
+		Long: `Check loads the configuration as "ironherd serve" would, the environment included, and reports all that is wrong, each with its line
+and what would be right. It starts nothing and asks nobody. Without FILE, it checks what "ironherd serve" would use.`,
+		Example: `  ironherd config check /etc/ironherd/ironherd.yaml`,
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				a.configFile = args[0]
+			}
+			loaded, err := a.loadConfig(nil)
+			if err != nil {
+				return err
+			}
+			a.note("%s is right: %s, %s", a.configFile, plural(len(loaded.Providers), "provider"), plural(len(loaded.Roles), "role"))
+			return nil
+		},
+	}
+}
+
+// systemConfig is used when no file is named.
+const systemConfig = "/etc/ironherd/ironherd.yaml"
+
+// loadConfig loads the configuration of a control plane: --config, else IRONHERD_CONFIG, else that of the system or the user.
+func (a *app) loadConfig(flags []config.Override) (config.Config, error) {
+	a.configFile = firstOf(a.configFile, a.getenv("IRONHERD_CONFIG"))
+	if a.configFile == "" {
+		for _, file := range a.wellKnownConfigs() {
+			if _, err := os.Stat(file); err == nil {
+				a.configFile = file
+				break
+			}
+		}
+	}
+	if a.configFile == "" {
+		return config.Config{}, fleet.Errorf(fleet.KindInvalid, "no configuration file was found: name one with --config")
+	}
+	return config.Load(config.Sources{File: a.configFile, Environ: a.env.Environ, Flags: flags, Executable: a.env.Executable})
+}
+
+func (a *app) wellKnownConfigs() []string {
+	files := []string{systemConfig}
+	if user := config.UserDir(a.env.Environ); user != "" {
+		files = append(files, filepath.Join(user, "ironherd.yaml"))
+	}
+	return files
+}

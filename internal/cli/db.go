@@ -1,0 +1,115 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/ironherd/ironherd/internal/daemon"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+func (a *app) dbCommand() *cobra.Command {
+	return group("db", "Look after the database of a control plane that is stopped", a.dbCheckCommand(), a.dbMigrateCommand(), a.dbAcceptRestoreCommand())
+}
+
+// checked is what db check prints.
+type checked struct {
+	Database string           `yaml:"database"`
+	Findings []daemon.Finding `yaml:"findings"`
+}
+
+func (a *app) dbCheckCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Check the invariants that can be checked from the database alone",
+		Long: `Check opens the database of the configuration, which must not be in use, and looks for rows that contradict each other. It repairs
+nothing, and fails when it finds something.`,
+		Example: `  ironherd db check --config /etc/ironherd/ironherd.yaml`,
+		Args:    cobra.NoArgs,
+	}
+	output := outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		loaded, err := a.loadConfig(nil)
+		if err != nil {
+			return err
+		}
+		findings, err := daemon.CheckDatabase(cmd.Context(), loaded)
+		if err != nil {
+			return err
+		}
+		result := checked{Database: loaded.Database.Path, Findings: findings}
+		if err := a.print(*output, result, func(w *screen) { findingTable(w, result) }); err != nil {
+			return err
+		}
+		if len(findings) > 0 {
+			return fleet.Errorf(fleet.KindUnknown, "%s in %s: please report what is printed above", plural(len(findings), "contradiction"), loaded.Database.Path)
+		}
+		return nil
+	}
+	return cmd
+}
+
+func findingTable(w *screen, c checked) {
+	if len(c.Findings) == 0 {
+		w.line("%s is in order.", c.Database)
+		return
+	}
+	rows := make([][]string, len(c.Findings))
+	for i, f := range c.Findings {
+		rows[i] = []string{f.Invariant, f.Subject, f.Detail}
+	}
+	w.table([]string{"INVARIANT", "SUBJECT", "DETAIL"}, rows)
+}
+
+func (a *app) dbAcceptRestoreCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "accept-restore",
+		Short: "Make a restored or copied database the one that counts",
+		Long: `While the database looks like a restored or copied one, nothing that destroys or restarts machines is done: another control plane may
+be at work with the original. When you are sure that none is, accept it.`,
+		Example: `  ironherd db accept-restore --config /etc/ironherd/ironherd.yaml`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			loaded, err := a.loadConfig(nil)
+			if err != nil {
+				return err
+			}
+			evidence, err := daemon.AcceptRestore(cmd.Context(), loaded, "operator")
+			if err != nil {
+				return err
+			}
+			if evidence == "" {
+				a.note("%s does not look restored or copied: nothing was to be accepted", loaded.Database.Path)
+				return nil
+			}
+			a.note("%s counts from now on (it looked restored or copied: %s)", loaded.Database.Path, evidence)
+			return nil
+		},
+	}
+}
+
+func (a *app) dbMigrateCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "migrate",
+		Short: "Bring the database's schema to the version that this program needs",
+		Long: `Migrate is done by "ironherd serve", too, when it starts on the embedded database. Use it to do so beforehand, or to see that it
+goes well.`,
+		Example: `  ironherd db migrate --config /etc/ironherd/ironherd.yaml`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			loaded, err := a.loadConfig(nil)
+			if err != nil {
+				return err
+			}
+			from, to, err := daemon.Migrate(cmd.Context(), loaded)
+			if err != nil {
+				return err
+			}
+			if from == to {
+				a.note("%s has schema version %d already", loaded.Database.Path, to)
+			} else {
+				a.note("%s was brought from schema version %d to %d", loaded.Database.Path, from, to)
+			}
+			return nil
+		},
+	}
+}

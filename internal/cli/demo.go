@@ -1,0 +1,223 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ironherd/ironherd/internal/config"
+	"github.com/ironherd/ironherd/internal/demo"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// demoFlags are the flags of demo that are not options of package demo.
+type demoFlags struct {
+	until       string
+	timeout     time.Duration
+	imageSize   int64
+	printConfig bool
+	logLevel    string
+	output      *format
+}
+
+func (a *app) demoCommand() *cobra.Command {
+	var o demo.Options
+	var f demoFlags
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Bring up a simulated fleet on this machine, with the real control plane",
+		Long: `Demo starts a simulated world (a provider's API, machines that answer SSH, disks, reboots), the real control plane on its embedded
+database, and takes every machine from free capacity to installed. Everything is on loopback and in one process; what it keeps on
+disk is removed at the end, unless --dir is given.
+
+Without --until, it goes on afterwards, so that you can look around, until it is interrupted.
+
+Faults are shares of the calls that can fail, or their numbers: ` + "`--faults lost-reply=5%,429=5%:2s,ssh-refused=#1+3`" + `.`,
+		Example: `  ironherd demo
+  ironherd demo --machines 12 --until installed --timeout 2m
+  ironherd demo --machines 2000 --until installed --preload-agent
+  ironherd demo --faults lost-reply=5%,429=5%,500=5%,ssh-refused=5%,agent-start=5% --until installed`,
+		Args: cobra.NoArgs,
+	}
+	flags := cmd.Flags()
+	flags.IntVar(&o.Machines, "machines", 12, "machines in the fleet")
+	flags.StringVar(&f.until, "until", "", "\"installed\": end with exit code 0 and a summary when every machine is installed")
+	flags.DurationVar(&f.timeout, "timeout", 0, "give up, with exit code 7, when --until has not come true after this long")
+	flags.Float64Var(&o.Speed, "speed", 1, "how much faster the simulated hardware is; at 1 a machine takes 3 s or more to provision, 1 s or more to boot")
+	flags.StringVar(&o.Dir, "dir", "", "keep world and control plane in this directory (default: a temporary one)")
+	flags.Uint64Var(&o.Seed, "seed", 1, "seed of the world: the same seed gives the same machines and faults")
+	flags.StringVar(&o.Faults, "faults", "", "what goes wrong in the world")
+	flags.IntVar(&o.RealAgents, "real-agents", -1, "machines that run the uploaded agent as a process; the others run the same code in this process (default 24 at most)")
+	flags.BoolVar(&o.PreloadAgent, "preload-agent", false, "machines have the agent beforehand, so that nothing is uploaded")
+	flags.StringVar(&o.AgentExecutable, "agent", "", "the agent's executable (default: ironherd-agent beside this program)")
+	flags.Int64Var(&f.imageSize, "image-size", 0, "size of the image in MiB (default 64; 8 for more than 100 machines)")
+	flags.StringVar(&o.Listen, "listen", "", "address of the page and the operator API (default: a free port of 127.0.0.1)")
+	flags.BoolVar(&f.printConfig, "print-config", false, "print the configuration of the control plane, and end")
+	flags.StringVar(&f.logLevel, "log-level", "", "log to standard error: debug, info, warn or error (default: nothing)")
+	f.output = outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		o.Version, o.ImageSize = a.env.Version, f.imageSize<<20
+		if o.AgentExecutable == "" {
+			o.AgentExecutable = a.agentExecutable()
+		}
+		if f.until != "" && f.until != "installed" {
+			return fleet.Errorf(fleet.KindInvalid, "--until knows only \"installed\", not %q", f.until)
+		}
+		if err := o.Validate(); err != nil {
+			return err
+		}
+		return a.demo(cmd.Context(), o, f)
+	}
+	return cmd
+}
+
+// agentExecutable is the agent's executable beside this program's; the path is returned even if nothing is there.
+func (a *app) agentExecutable() string {
+	return filepath.Join(filepath.Dir(a.env.Executable), config.AgentName)
+}
+
+func (a *app) demo(ctx context.Context, o demo.Options, f demoFlags) (err error) {
+	logger := slog.New(slog.DiscardHandler)
+	if f.logLevel != "" {
+		if logger, err = a.logger(config.Log{Level: f.logLevel, Format: "auto"}); err != nil {
+			return err
+		}
+	}
+	d, err := demo.Open(ctx, o, logger)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.Close()) }()
+	if f.printConfig {
+		text, err := config.Encode(d.Config(), "The control plane of a demo.")
+		if err != nil {
+			return err
+		}
+		_, err = a.env.Stdout.Write(text)
+		return err
+	}
+	err = d.Run(ctx, func(ctx context.Context) error { return a.watchDemo(ctx, d, f) })
+	if f.until == "" && errors.Is(err, context.Canceled) && ctx.Err() != nil {
+		return nil // that is how it is meant to be ended
+	}
+	return err
+}
+
+// watchDemo shows the demo until it has come to its end.
+func (a *app) watchDemo(ctx context.Context, d *demo.Demo, f demoFlags) error {
+	at := d.Addresses()
+	client := a.overSocket(strings.TrimPrefix(at.Socket, "unix://"))
+	unlink, linked := a.linkSocket(strings.TrimPrefix(at.Socket, "unix://"))
+	defer unlink()
+	a.note("The page: %s", at.OperatorURL)
+
+	waiting, cancel := within(ctx, f.timeout)
+	defer cancel()
+	live := a.newLive(f.logLevel == "")
+	summary, err := d.WaitInstalled(waiting, client, live.show)
+	live.end()
+	if err != nil {
+		return err
+	}
+	if err := a.print(*f.output, summary, func(w *screen) { summaryTable(w, summary) }); err != nil {
+		return err
+	}
+	if f.until != "" {
+		return nil
+	}
+	a.lookAround(d, linked)
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+// linkSocket leaves a link to the demo's socket where every command looks for one. It is a convenience: without it, --server has
+// to be given.
+func (a *app) linkSocket(socket string) (unlink func(), linked bool) {
+	nothing := func() {}
+	dir := config.UserDir(a.env.Environ)
+	if dir == "" || os.MkdirAll(dir, 0o700) != nil {
+		return nothing, false
+	}
+	link := filepath.Join(dir, demoSocket)
+	if info, err := os.Lstat(link); err == nil && info.Mode()&os.ModeSymlink == 0 {
+		return nothing, false // not ours
+	}
+	_ = os.Remove(link) // of a demo that was killed, or another one: the newest is the one that is meant
+	if os.Symlink(socket, link) != nil {
+		return nothing, false
+	}
+	return func() {
+		if target, err := os.Readlink(link); err == nil && target == socket {
+			_ = os.Remove(link) // a stale link is harmless: it leads nowhere
+		}
+	}, true
+}
+
+// lookAround prints what can be done next.
+func (a *app) lookAround(d *demo.Demo, linked bool) {
+	program := a.env.Executable
+	if wd, err := os.Getwd(); err == nil {
+		if relative, err := filepath.Rel(wd, program); err == nil && !strings.HasPrefix(relative, "..") {
+			program = relative
+		}
+	}
+	server := ""
+	if !linked {
+		server = " --server " + d.Addresses().Socket
+	}
+	name := "NAME"
+	a.note("\nLook around (from another terminal), and end it all with Ctrl-C:\n")
+	for _, line := range []string{
+		"machine list", "machine show " + name, "machine explain " + name, "machine history " + name, "provider list", "session list",
+	} {
+		a.note("  %s%s %s", program, server, line)
+	}
+	a.note("  curl -s %s/metrics", d.Addresses().OperatorURL)
+	a.note("")
+}
+
+func summaryTable(w *screen, s demo.Summary) {
+	w.line("%d of %d machines installed in %.1f s (%.0f a minute)", s.Installed, s.Machines, s.Seconds, s.PerMinute)
+	w.line("")
+	rows := make([][]string, len(s.Phases))
+	for i, p := range s.Phases {
+		rows[i] = []string{p.Phase, fmt.Sprint(p.Count), seconds(p.P50), seconds(p.P95), seconds(p.P99), seconds(p.Max)}
+	}
+	w.table([]string{"PHASE", "MACHINES", "P50", "P95", "P99", "MAX"}, rows)
+	w.line("")
+	o := s.World
+	w.pairs(
+		[2]string{"At the provider", fmt.Sprintf("%s, %d of them duplicates", plural(o.Devices, "device"), o.DuplicateDevices)},
+		[2]string{"On the disks", fmt.Sprintf("%d installed systems came up after their disk was read back and had the right digest; %d did not; %d machines were installed twice",
+			o.InstallsVerified, o.InstallsRejected, o.InstalledMoreThanOnce)},
+		[2]string{"Agents", fmt.Sprintf("started %s, uploaded %s (%s)", times(o.AgentStarts), times(o.Uploads), bytesOf(o.UploadBytes))},
+		[2]string{"Peak memory", peakMemory(s.Memory)},
+	)
+	for _, f := range o.Faults {
+		w.line("Fault %s: %d of %d (%.1f %%)", f.Fault, f.Fired, f.Opportunities, 100*float64(f.Fired)/float64(max(1, f.Opportunities)))
+	}
+}
+
+func times(n int) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
+}
+
+func peakMemory(m demo.Memory) string {
+	text := bytesOf(m.Here) + " in this process (control plane, world, agents in it)"
+	if m.Agents > 0 {
+		text += ", " + bytesOf(m.Agents) + " in processes of agents"
+	}
+	return text
+}
+
+func seconds(s float64) string { return fmt.Sprintf("%.1f s", s) }

@@ -1,0 +1,50 @@
+package cli
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+)
+
+func (a *app) discrepancyCommand() *cobra.Command {
+	return group("discrepancy", "Look at where a provider and the database disagree", a.discrepancyListCommand())
+}
+
+func (a *app) discrepancyListCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List discrepancies with their evidence and what can be done",
+		Long: `A discrepancy is a used machine at a provider that the database does not know, or a machine of the database that the provider does
+not have. While there is one, nothing new is created at that provider; what is managed is looked after all the same. It clears
+itself when the two agree again.`,
+		Example: `  ironherd discrepancy list`,
+		Args:    cobra.NoArgs,
+	}
+	timeout, output := timeoutFlag(cmd, defaultTimeout, timeoutUsage), outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
+			response, err := client.ListDiscrepancies(ctx, &fleetv1.ListDiscrepanciesRequest{})
+			if err != nil {
+				return err
+			}
+			return a.print(*output, response, func(w *screen) { discrepancyTable(w, response.GetDiscrepancies()) })
+		})
+	}
+	return cmd
+}
+
+func discrepancyTable(w *screen, all []*fleetv1.Discrepancy) {
+	if len(all) == 0 {
+		w.line("Providers and database agree.")
+		return
+	}
+	rows := make([][]string, len(all))
+	for i, d := range all {
+		rows[i] = []string{
+			d.GetProvider(), d.GetKind(), d.GetProviderId(), d.GetMachineId(), age(d.GetSince()), d.GetEvidence(), d.GetRemedy(),
+		}
+	}
+	w.table([]string{"PROVIDER", "KIND", "PROVIDER ID", "MACHINE", "SINCE", "EVIDENCE", "REMEDY"}, rows)
+}

@@ -1,0 +1,101 @@
+package cli
+
+import (
+	"context"
+	"errors"
+
+	"connectrpc.com/connect"
+
+	"github.com/ironherd/ironherd/internal/config"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/server"
+)
+
+// Exit codes.
+const (
+	exitDone        = 0
+	exitFailed      = 1
+	exitUsage       = 2
+	exitNotFound    = 3
+	exitNotAllowed  = 4
+	exitConflict    = 5
+	exitPartly      = 6
+	exitUnreachable = 7
+	exitInterrupted = 130
+)
+
+// exitCodes is total over fleet.Kinds; a test holds it to that.
+var exitCodes = map[fleet.Kind]int{
+	fleet.KindUnknown:         exitFailed,
+	fleet.KindInvalid:         exitUsage,
+	fleet.KindNotFound:        exitNotFound,
+	fleet.KindConflict:        exitConflict,
+	fleet.KindUnauthenticated: exitNotAllowed,
+	fleet.KindForbidden:       exitNotAllowed,
+	fleet.KindUnsupported:     exitFailed,
+	fleet.KindThrottled:       exitUnreachable,
+	fleet.KindNoCapacity:      exitFailed,
+	fleet.KindRaceLost:        exitConflict,
+	fleet.KindTemporary:       exitUnreachable,
+	fleet.KindTimeout:         exitUnreachable,
+	fleet.KindLeaseLost:       exitConflict,
+	fleet.KindInUse:           exitConflict,
+}
+
+// errSilent ends a command with a failure that it has told already.
+var errSilent = errors.New("told already")
+
+// partly says that a command did a part of what it was asked for. What failed was told.
+type partly struct{ error }
+
+func exitCode(ctx context.Context, err error) int {
+	var part partly
+	switch {
+	case err == nil:
+		return exitDone
+	case ctx.Err() != nil && isEnd(err):
+		return exitInterrupted
+	case errors.As(err, &part):
+		return exitPartly
+	}
+	return exitCodes[kindOf(err)]
+}
+
+// isEnd says whether err is no more than the end of a context.
+func isEnd(err error) bool {
+	return errors.Is(err, context.Canceled) || connect.CodeOf(err) == connect.CodeCanceled
+}
+
+// kindOf classifies what a command failed with: our own errors, and those of a control plane that was asked.
+func kindOf(err error) fleet.Kind {
+	if remote, ok := errors.AsType[*connect.Error](err); ok {
+		if kind := fleet.KindOf(err); kind != fleet.KindUnknown && !connect.IsWireError(err) {
+			return kind
+		}
+		return server.KindOfCode(remote.Code())
+	}
+	return fleet.KindOf(err)
+}
+
+// explain returns what to tell a person, one sentence a line.
+func explain(err error) []string {
+	if faults, ok := errors.AsType[config.Faults](err); ok {
+		lines := config.Explain(faults)
+		if len(lines) > 1 {
+			lines = append(lines, plural(len(lines), "fault")+" in the configuration")
+		}
+		return lines
+	}
+	return []string{message(err)}
+}
+
+// message strips the protocol's word for an error of a control plane: its own words are meant for people.
+func message(err error) string {
+	if remote, ok := errors.AsType[*connect.Error](err); ok && connect.IsWireError(err) {
+		if remote.Message() == "" {
+			return "the control plane answered " + remote.Code().String()
+		}
+		return remote.Message()
+	}
+	return err.Error()
+}

@@ -1,0 +1,104 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+)
+
+func (a *app) machineCommand() *cobra.Command {
+	return group("machine", "Look at machines, and say what is wanted of them",
+		a.machineListCommand(), a.machineShowCommand(), a.machineHistoryCommand(), a.machineExplainCommand(),
+		a.machineInstallCommand(), a.machineRetryCommand())
+}
+
+// defaultTimeout is how long a question to the control plane may take.
+const defaultTimeout = 30 * time.Second
+
+// ask runs a command that asks the control plane: it finds the control plane and bounds the whole by --timeout.
+func (a *app) ask(cmd *cobra.Command, timeout time.Duration, run func(ctx context.Context, client fleetClient) error) error {
+	client, err := a.client()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := within(cmd.Context(), timeout)
+	defer cancel()
+	return run(ctx, client)
+}
+
+// timeoutFlag adds --timeout to a command.
+func timeoutFlag(cmd *cobra.Command, value time.Duration, usage string) *time.Duration {
+	return cmd.Flags().Duration("timeout", value, usage)
+}
+
+const timeoutUsage = "give up after this long"
+
+// each does the same to several machines, one after the other. When all failed, the first failure is returned; when only some did,
+// the failures are told and the outcome is "partly".
+func (a *app) each(ctx context.Context, machines []string, do func(ctx context.Context, machine string) error) error {
+	var failures []error
+	for _, machine := range machines {
+		err := do(ctx, machine)
+		if err == nil {
+			continue
+		}
+		if ctx.Err() != nil {
+			return err
+		}
+		failures = append(failures, err)
+		if len(machines) > 1 {
+			a.note("%s: %s", machine, message(err))
+		}
+	}
+	switch {
+	case len(failures) == 0:
+		return nil
+	case len(machines) == 1:
+		return failures[0]
+	case len(failures) == len(machines):
+		return allFailed{failures[0]}
+	}
+	return partly{errSilent}
+}
+
+// allFailed has the kind of the first failure; all were told.
+type allFailed struct{ first error }
+
+func (e allFailed) Error() string { return e.first.Error() }
+
+func (e allFailed) Unwrap() []error { return []error{errSilent, e.first} }
+
+// completeMachines offers the names of machines to the shell.
+func (a *app) completeMachines(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	var names []string
+	err := a.ask(cmd, 2*time.Second, func(ctx context.Context, client fleetClient) error {
+		response, err := client.ListMachines(ctx, &fleetv1.ListMachinesRequest{PageSize: 1000})
+		if err != nil {
+			return err
+		}
+		for _, m := range response.GetMachines() {
+			names = append(names, machineName(m)+"\t"+m.GetState())
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, context.Canceled) {
+		cobra.CompDebugln(err.Error(), false)
+		return nil, cobra.ShellCompDirectiveError
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeMachine is completeMachines for commands that take one machine.
+func (a *app) completeMachine(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return a.completeMachines(cmd, args, prefix)
+}
+
+// machineName is the host name, else the ID: what is easiest to type.
+func machineName(m *fleetv1.Machine) string { return firstOf(m.GetHostname(), m.GetId()) }

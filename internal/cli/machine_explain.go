@@ -1,0 +1,51 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+)
+
+func (a *app) machineExplainCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "explain MACHINE",
+		Short: "Say what a machine waits for, and why",
+		Long: `Explain says, for each process, whether it has anything to do on the machine, when, and why (not). It is the very decision
+that the loops act on.`,
+		Example:           `  ironherd machine explain herd-0007`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeMachine,
+	}
+	timeout, output := timeoutFlag(cmd, defaultTimeout, timeoutUsage), outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
+			response, err := client.ExplainMachine(ctx, &fleetv1.ExplainMachineRequest{Machine: args[0]})
+			if err != nil {
+				return err
+			}
+			return a.print(*output, response, func(w *screen) { explainMachine(w, response) })
+		})
+	}
+	return cmd
+}
+
+func explainMachine(w *screen, r *fleetv1.ExplainMachineResponse) {
+	w.line("%s is %s: %s", machineName(r.GetMachine()), r.GetMachine().GetState(), r.GetSummary())
+	w.line("")
+	decisionTable(w, r.GetDecisions())
+}
+
+func decisionTable(w *screen, decisions []*fleetv1.Decision) {
+	rows := make([][]string, len(decisions))
+	for i, d := range decisions {
+		when := due(d.GetDueAt())
+		if d.GetSession() != "" {
+			when = fmt.Sprintf("until %s", instant(d.GetDueAt()))
+		}
+		rows[i] = []string{d.GetProcess(), d.GetVerdict(), when, d.GetReason()}
+	}
+	w.table([]string{"PROCESS", "VERDICT", "WHEN", "WHY"}, rows)
+}

@@ -1,0 +1,60 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+func (a *app) machineHistoryCommand() *cobra.Command {
+	var limit int32
+	cmd := &cobra.Command{
+		Use:   "history MACHINE",
+		Short: "Tell who did what to a machine, when, and how it ended",
+		Example: `  ironherd machine history herd-0007
+  ironherd machine history herd-0007 --limit 1000 -o yaml`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeMachine,
+	}
+	cmd.Flags().Int32Var(&limit, "limit", 200, "show at most this many of the newest entries (1 to 1000)")
+	timeout, output := timeoutFlag(cmd, defaultTimeout, timeoutUsage), outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if limit < 1 || limit > 1000 {
+			return fleet.Errorf(fleet.KindInvalid, "--limit must be from 1 to 1000, not %d", limit)
+		}
+		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
+			request := &fleetv1.ListHistoryRequest{Machine: args[0], Limit: limit}
+			response, err := client.ListHistory(ctx, request)
+			if err != nil {
+				return err
+			}
+			return a.print(*output, response, func(w *screen) { historyTable(w, response.GetEntries()) })
+		})
+	}
+	return cmd
+}
+
+func historyTable(w *screen, entries []*fleetv1.HistoryEntry) {
+	if len(entries) == 0 {
+		w.line("Nothing has happened.")
+		return
+	}
+	rows := make([][]string, len(entries))
+	for i, e := range entries {
+		process := e.GetProcess()
+		if e.GetEpoch() > 0 {
+			process = fmt.Sprintf("%s #%d", process, e.GetEpoch())
+		}
+		detail := e.GetDetail()
+		if e.GetRetryAt() != nil {
+			detail = strings.TrimPrefix(detail+"; again at "+instant(e.GetRetryAt()), "; ")
+		}
+		rows[i] = []string{instant(e.GetAt()), e.GetActor(), process, e.GetEvent(), detail}
+	}
+	w.table([]string{"WHEN", "WHO", "PROCESS", "WHAT", "DETAIL"}, rows)
+}

@@ -1,0 +1,62 @@
+package cli
+
+import (
+	"context"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+func (a *app) machineRetryCommand() *cobra.Command {
+	var process string
+	cmd := &cobra.Command{
+		Use:   "retry MACHINE...",
+		Short: "Try again now what waits in backoff",
+		Long:  `Retry forgets the backoff of machines, so that what failed is tried again at once instead of later.`,
+		Example: `  ironherd machine retry herd-0007
+  ironherd machine retry herd-0007 herd-0008 --process agent-start`,
+		Args:              cobra.MinimumNArgs(1),
+		ValidArgsFunction: a.completeMachines,
+	}
+	cmd.Flags().StringVar(&process, "process", "", "only this process ("+strings.Join(processNames(), ", ")+"); empty: all")
+	_ = cmd.RegisterFlagCompletionFunc("process", cobra.FixedCompletions(processNames(), cobra.ShellCompDirectiveNoFileComp))
+	timeout := timeoutFlag(cmd, defaultTimeout, timeoutUsage)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if process != "" {
+			if _, err := fleet.ParseProcess(process); err != nil {
+				return err
+			}
+		}
+		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
+			return a.each(ctx, args, func(ctx context.Context, machine string) error {
+				return a.retry(ctx, client, machine, process)
+			})
+		})
+	}
+	return cmd
+}
+
+func (a *app) retry(ctx context.Context, client fleetClient, machine, process string) error {
+	request := &fleetv1.RetryMachineRequest{Machine: machine, Process: process}
+	response, err := client.RetryMachine(ctx, request)
+	if err != nil {
+		return err
+	}
+	if retried := response.GetProcesses(); len(retried) > 0 {
+		a.note("%s: %s is tried again now", machine, strings.Join(retried, ", "))
+	} else {
+		a.note("%s: nothing was waiting in backoff", machine)
+	}
+	return nil
+}
+
+func processNames() []string {
+	var all []string
+	for _, p := range fleet.MachineProcesses() {
+		all = append(all, string(p))
+	}
+	return all
+}

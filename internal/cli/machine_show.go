@@ -1,0 +1,147 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+)
+
+func (a *app) machineShowCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "show MACHINE",
+		Short: "Show everything that is known of a machine",
+		Example: `  ironherd machine show herd-0007
+  ironherd machine show herd-0007 -o json | jq .hardware.blockDevices`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeMachine,
+	}
+	timeout, output := timeoutFlag(cmd, defaultTimeout, timeoutUsage), outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
+			response, err := client.GetMachine(ctx, &fleetv1.GetMachineRequest{Machine: args[0]})
+			if err != nil {
+				return err
+			}
+			return a.print(*output, response, func(w *screen) { showMachine(w, response) })
+		})
+	}
+	return cmd
+}
+
+func showMachine(w *screen, r *fleetv1.GetMachineResponse) {
+	m := r.GetMachine()
+	w.pairs(
+		[2]string{"Machine", m.GetId()},
+		[2]string{"Host name", m.GetHostname()},
+		[2]string{"State", m.GetState()},
+		[2]string{"Because", m.GetReason()},
+		[2]string{"Provider", strings.TrimSuffix(m.GetProvider()+"/"+m.GetProviderId(), "/")},
+		[2]string{"Address", m.GetAddress()},
+		[2]string{"Location", m.GetLocation()},
+		[2]string{"Agent", m.GetAgentVersion()},
+		[2]string{"Last seen", instant(m.GetLastSeenAt())},
+		[2]string{"Created", instant(m.GetCreatedAt())},
+		[2]string{"Takeovers", number(m.GetTakeoverGeneration())},
+		[2]string{"Installs", number(m.GetInstallGeneration())},
+		[2]string{"Progress", progress(r.GetInstallProgress())},
+	)
+	if len(r.GetFacts()) > 0 {
+		w.line("")
+		rows := make([][]string, len(r.GetFacts()))
+		for i, f := range r.GetFacts() {
+			rows[i] = []string{instant(f.GetAt()), f.GetName(), f.GetDetail()}
+		}
+		w.table([]string{"SINCE", "FACT", "DETAIL"}, rows)
+	}
+	if len(r.GetDecisions()) > 0 {
+		w.line("")
+		decisionTable(w, r.GetDecisions())
+	}
+	if r.GetHardware() != nil {
+		w.line("")
+		showHardware(w, r.GetHardware())
+	}
+}
+
+func number(n int64) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprint(n)
+}
+
+func progress(p *agentv1.InstallProgress) string {
+	if p == nil {
+		return ""
+	}
+	phase := enumName(p.GetPhase().Descriptor(), p.GetPhase().Number())
+	if p.GetBytesTotal() <= 0 {
+		return fmt.Sprintf("%s, %s", phase, bytesOf(p.GetBytesDone()))
+	}
+	return fmt.Sprintf("%s, %s of %s (%d %%)", phase, bytesOf(p.GetBytesDone()), bytesOf(p.GetBytesTotal()),
+		100*p.GetBytesDone()/p.GetBytesTotal())
+}
+
+func showHardware(w *screen, h *agentv1.HardwareReport) {
+	s := h.GetSystem()
+	w.pairs(
+		[2]string{"System", strings.TrimSpace(s.GetVendor() + " " + s.GetProduct())},
+		[2]string{"Serial", s.GetSerial()},
+		[2]string{"Firmware", strings.TrimSpace(s.GetFirmwareVendor() + " " + s.GetFirmwareVersion() + " " + s.GetFirmwareDate())},
+		[2]string{"Kernel", strings.TrimSpace(s.GetKernel() + " " + s.GetArchitecture())},
+		[2]string{"CPUs", processors(h.GetCpus())},
+		[2]string{"Memory", memory(h.GetMemory())},
+	)
+	if disks := h.GetBlockDevices(); len(disks) > 0 {
+		w.line("")
+		rows := make([][]string, len(disks))
+		for i, d := range disks {
+			rows[i] = []string{d.GetName(), bytesOf(d.GetSizeBytes()), d.GetProtocol(), d.GetModel(), d.GetSerial()}
+		}
+		w.table([]string{"DISK", "SIZE", "PROTOCOL", "MODEL", "SERIAL"}, rows)
+	}
+	if nics := h.GetNetworkInterfaces(); len(nics) > 0 {
+		w.line("")
+		rows := make([][]string, len(nics))
+		for i, n := range nics {
+			rows[i] = []string{n.GetName(), n.GetMac(), n.GetDriver(), speed(n), strings.Join(n.GetAddresses(), " ")}
+		}
+		w.table([]string{"INTERFACE", "MAC", "DRIVER", "LINK", "ADDRESSES"}, rows)
+	}
+	for _, warning := range h.GetWarnings() {
+		w.line("Not read: %s", warning)
+	}
+}
+
+func processors(cpus []*agentv1.Cpu) string {
+	if len(cpus) == 0 {
+		return ""
+	}
+	var cores, threads int32
+	for _, c := range cpus {
+		cores, threads = cores+c.GetCores(), threads+c.GetThreads()
+	}
+	return fmt.Sprintf("%d × %s, %d cores, %d threads", len(cpus), cpus[0].GetModel(), cores, threads)
+}
+
+func memory(m *agentv1.Memory) string {
+	if m.GetInstalledBytes() == 0 {
+		return bytesOf(m.GetUsableBytes()) + " usable"
+	}
+	return fmt.Sprintf("%s installed, %s usable", bytesOf(m.GetInstalledBytes()), bytesOf(m.GetUsableBytes()))
+}
+
+func speed(n *agentv1.NetworkInterface) string {
+	switch {
+	case !n.GetLink():
+		return "down"
+	case n.GetSpeedMbps() > 0:
+		return fmt.Sprintf("%d Mbit/s", n.GetSpeedMbps())
+	}
+	return "up"
+}

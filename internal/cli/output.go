@@ -1,0 +1,209 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+// format is the value of -o.
+type format string
+
+const (
+	formatTable format = "table"
+	formatJSON  format = "json"
+	formatYAML  format = "yaml"
+)
+
+func (f *format) String() string { return string(*f) }
+
+func (f *format) Type() string { return "format" }
+
+func (f *format) Set(s string) error {
+	switch format(s) {
+	case formatTable, formatJSON, formatYAML:
+		*f = format(s)
+		return nil
+	}
+	return fmt.Errorf("use table, json or yaml")
+}
+
+// outputFlag adds -o to a command.
+func outputFlag(cmd *cobra.Command) *format {
+	f := formatTable
+	cmd.Flags().VarP(&f, "output", "o", "how to print: table, json or yaml")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
+	return &f
+}
+
+// print writes a value to standard output: as a table by the given function, else in full. The value is a message, or anything
+// that can be encoded as YAML.
+func (a *app) print(f format, value any, table func(w *screen)) error {
+	var out bytes.Buffer
+	switch f {
+	case formatJSON, formatYAML:
+		tree, err := treeOf(value)
+		if err != nil {
+			return fmt.Errorf("encode the answer: %w", err)
+		}
+		if f == formatJSON {
+			writeJSON(&out, tree, "")
+			out.WriteByte('\n')
+			break
+		}
+		encoder := yaml.NewEncoder(&out)
+		encoder.SetIndent(2)
+		if err := encoder.Encode(tree); err != nil {
+			return fmt.Errorf("encode the answer: %w", err)
+		}
+	default:
+		table(&screen{out: &out, color: a.env.StdoutTerminal && a.getenv("NO_COLOR") == "" && a.getenv("TERM") != "dumb"})
+	}
+	if _, err := a.env.Stdout.Write(out.Bytes()); err != nil {
+		return fmt.Errorf("write the answer: %w", err)
+	}
+	return nil
+}
+
+func treeOf(value any) (*yaml.Node, error) {
+	if m, ok := value.(proto.Message); ok {
+		return messageTree(m.ProtoReflect()), nil
+	}
+	var node yaml.Node
+	if err := node.Encode(value); err != nil {
+		return nil, err
+	}
+	return &node, nil
+}
+
+// messageTree is the JSON form of a message in the order of its fields, except that whole numbers are numbers, durations are
+// written as people do, and enums are short. Fields without presence are always there.
+func messageTree(m protoreflect.Message) *yaml.Node {
+	switch v := m.Interface().(type) {
+	case *timestamppb.Timestamp:
+		return text(v.AsTime().Format(time.RFC3339Nano))
+	case *durationpb.Duration:
+		return text(v.AsDuration().String())
+	}
+	tree := &yaml.Node{Kind: yaml.MappingNode}
+	fields := m.Descriptor().Fields()
+	for i := range fields.Len() {
+		field := fields.Get(i)
+		if field.HasPresence() && !m.Has(field) {
+			continue
+		}
+		tree.Content = append(tree.Content, text(field.JSONName()), fieldTree(field, m.Get(field)))
+	}
+	return tree
+}
+
+func fieldTree(field protoreflect.FieldDescriptor, v protoreflect.Value) *yaml.Node {
+	if !field.IsList() {
+		return valueTree(field, v)
+	}
+	list := v.List()
+	tree := &yaml.Node{Kind: yaml.SequenceNode}
+	for i := range list.Len() {
+		tree.Content = append(tree.Content, valueTree(field, list.Get(i)))
+	}
+	return tree
+}
+
+func valueTree(field protoreflect.FieldDescriptor, v protoreflect.Value) *yaml.Node {
+	switch field.Kind() {
+	case protoreflect.MessageKind, protoreflect.GroupKind:
+		return messageTree(v.Message())
+	case protoreflect.EnumKind:
+		return text(enumName(field.Enum(), v.Enum()))
+	case protoreflect.BytesKind:
+		return text(base64.StdEncoding.EncodeToString(v.Bytes()))
+	case protoreflect.StringKind:
+		return text(v.String())
+	case protoreflect.BoolKind:
+		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!bool", Value: strconv.FormatBool(v.Bool())}
+	case protoreflect.DoubleKind, protoreflect.FloatKind:
+		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!float", Value: strconv.FormatFloat(v.Float(), 'g', -1, 64)}
+	}
+	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!int", Value: v.String()}
+}
+
+// enumName turns COMPRESSION_ZSTD into zstd, and the unspecified value into nothing.
+func enumName(enum protoreflect.EnumDescriptor, number protoreflect.EnumNumber) string {
+	value := enum.Values().ByNumber(number)
+	if value == nil {
+		return strconv.Itoa(int(number))
+	}
+	if number == 0 {
+		return ""
+	}
+	unspecified := string(enum.Values().Get(0).Name())
+	common := strings.TrimSuffix(unspecified, "UNSPECIFIED")
+	return strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(string(value.Name()), common), "_", "-"))
+}
+
+func text(s string) *yaml.Node {
+	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: s}
+}
+
+func writeJSON(w *bytes.Buffer, n *yaml.Node, indent string) {
+	inner := indent + "  "
+	switch {
+	case n.Kind == yaml.MappingNode && len(n.Content) == 0:
+		w.WriteString("{}")
+	case n.Kind == yaml.MappingNode:
+		w.WriteString("{\n")
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			writeSeparator(w, i > 0, inner)
+			writeJSONString(w, n.Content[i].Value)
+			w.WriteString(": ")
+			writeJSON(w, n.Content[i+1], inner)
+		}
+		w.WriteString("\n" + indent + "}")
+	case n.Kind == yaml.SequenceNode && len(n.Content) == 0:
+		w.WriteString("[]")
+	case n.Kind == yaml.SequenceNode:
+		w.WriteString("[\n")
+		for i, element := range n.Content {
+			writeSeparator(w, i > 0, inner)
+			writeJSON(w, element, inner)
+		}
+		w.WriteString("\n" + indent + "]")
+	case n.ShortTag() == "!!str":
+		writeJSONString(w, n.Value)
+	default: // numbers, booleans and null are written alike in both
+		w.WriteString(n.Value)
+	}
+}
+
+func writeSeparator(w *bytes.Buffer, more bool, indent string) {
+	if more {
+		w.WriteString(",\n")
+	}
+	w.WriteString(indent)
+}
+
+func writeJSONString(w io.Writer, s string) {
+	encoder := json.NewEncoder(trimNewline{w})
+	encoder.SetEscapeHTML(false)
+	_ = encoder.Encode(s) // a string always can be
+}
+
+// trimNewline drops the newline that json.Encoder ends with.
+type trimNewline struct{ io.Writer }
+
+func (t trimNewline) Write(p []byte) (int, error) {
+	_, err := t.Writer.Write(bytes.TrimSuffix(p, []byte("\n")))
+	return len(p), err
+}

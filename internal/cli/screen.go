@@ -1,0 +1,176 @@
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// screen is where tables for people go.
+type screen struct {
+	out   *bytes.Buffer
+	color bool
+}
+
+func (w *screen) line(format string, args ...any) {
+	w.out.WriteString(clean(fmt.Sprintf(format, args...)) + "\n")
+}
+
+// table writes rows under a heading, each column as wide as its widest cell. A cell that would be empty shows a hyphen.
+func (w *screen) table(heading []string, rows [][]string) {
+	widths := make([]int, len(heading))
+	all := append([][]string{heading}, rows...)
+	for _, row := range all {
+		for i := range row {
+			if row[i] = clean(row[i]); row[i] == "" {
+				row[i] = "-"
+			}
+			widths[i] = max(widths[i], utf8.RuneCountInString(row[i]))
+		}
+	}
+	for n, row := range all {
+		var line strings.Builder
+		for i, cell := range row {
+			if i > 0 {
+				line.WriteString("  ")
+			}
+			line.WriteString(w.paint(cell, n == 0))
+			if i < len(row)-1 {
+				line.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)))
+			}
+		}
+		w.out.WriteString(line.String() + "\n")
+	}
+}
+
+// pairs writes names and values; a pair with an empty value is left out.
+func (w *screen) pairs(pairs ...[2]string) {
+	width := 0
+	for _, p := range pairs {
+		if p[1] != "" {
+			width = max(width, utf8.RuneCountInString(p[0]))
+		}
+	}
+	for _, p := range pairs {
+		if p[1] == "" {
+			continue
+		}
+		w.out.WriteString(p[0] + ":" + strings.Repeat(" ", width-utf8.RuneCountInString(p[0])+2) + w.paint(clean(p[1]), false) + "\n")
+	}
+}
+
+const (
+	plain  = ""
+	bold   = "\x1b[1m"
+	red    = "\x1b[31m"
+	green  = "\x1b[32m"
+	yellow = "\x1b[33m"
+)
+
+// paint colors the words that say how a machine is.
+func (w *screen) paint(cell string, heading bool) string {
+	color := colors[cell]
+	if heading {
+		color = bold
+	}
+	if !w.color || color == plain {
+		return cell
+	}
+	return color + cell + "\x1b[0m"
+}
+
+var colors = map[string]string{
+	string(fleet.StateInstalled):   green,
+	string(fleet.StateAvailable):   green,
+	string(fleet.StateInstalling):  yellow,
+	string(fleet.StateBooting):     yellow,
+	string(fleet.StateSilent):      red,
+	string(fleet.StateFailed):      red,
+	string(fleet.StateMissing):     red,
+	string(fleet.StateQuarantined): red,
+	"due":                          yellow,
+	"running":                      green,
+	"failed":                       red,
+	"expired":                      red,
+}
+
+// clean keeps what comes from outside from driving the terminal.
+func clean(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || r == '\t' {
+			return ' '
+		}
+		if !unicode.IsPrint(r) {
+			return -1
+		}
+		return r
+	}, s)
+}
+
+// instant shows when something happened, in UTC.
+func instant(t *timestamppb.Timestamp) string {
+	if t == nil {
+		return ""
+	}
+	return t.AsTime().Format("2006-01-02 15:04:05Z")
+}
+
+// age shows how long ago something was, as coarsely as people say it.
+func age(t *timestamppb.Timestamp) string {
+	if t == nil {
+		return ""
+	}
+	return span(time.Since(t.AsTime()))
+}
+
+func span(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "0s"
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	}
+	return fmt.Sprintf("%dd", int(d.Hours()/24))
+}
+
+// due shows when something is to happen, from here.
+func due(t *timestamppb.Timestamp) string {
+	if t == nil {
+		return ""
+	}
+	if d := time.Until(t.AsTime()); d > 0 {
+		return "in " + span(d)
+	}
+	return "now"
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// bytesOf shows a number of bytes in binary units.
+func bytesOf(n int64) string {
+	const unit = 1024
+	if n < unit {
+		return fmt.Sprintf("%d B", n)
+	}
+	value, prefix := float64(n)/unit, 0
+	for ; value >= unit && prefix < 5; prefix++ {
+		value /= unit
+	}
+	return fmt.Sprintf("%.1f %ciB", value, "KMGTPE"[prefix])
+}

@@ -1,0 +1,92 @@
+package cli
+
+import (
+	"log/slog"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ironherd/ironherd/internal/config"
+	"github.com/ironherd/ironherd/internal/daemon"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+func (a *app) serveCommand() *cobra.Command {
+	var dir, roles, level string
+	var sets []string
+	cmd := &cobra.Command{
+		Use:   "serve --config FILE",
+		Short: "Run the control plane",
+		Long: `Serve runs the control plane until it is told to stop (SIGTERM or SIGINT): then it takes on nothing new, finishes or hands back
+what it is doing, and ends with exit code 0. A second signal ends it at once; nothing is lost by that.
+
+The configuration is the file, over that the environment (IRONHERD_SESSION_INTERVAL for session.interval), over that the flags.`,
+		Example: `  ironherd serve --config /etc/ironherd/ironherd.yaml
+  ironherd serve --config herd.yaml --roles janitor,agent-api,operator-api --set session.interval=10s`,
+		Args: cobra.NoArgs,
+	}
+	cmd.Flags().StringVar(&dir, "dir", "", "directory of the control plane (key dir)")
+	cmd.Flags().StringVar(&roles, "roles", "", "roles of this process, joined by commas (key roles)")
+	cmd.Flags().StringVar(&level, "log-level", "", "debug, info, warn or error (key log.level)")
+	cmd.Flags().StringArrayVar(&sets, "set", nil, "set any key, as session.interval=10s; may be given more than once")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		overrides, err := parseSets(sets)
+		if err != nil {
+			return err
+		}
+		for _, named := range []config.Override{
+			{Flag: "--dir", Key: "dir", Value: dir},
+			{Flag: "--roles", Key: "roles", Value: roles},
+			{Flag: "--log-level", Key: "log.level", Value: level},
+		} {
+			if named.Value != "" {
+				overrides = append(overrides, named)
+			}
+		}
+		loaded, err := a.loadConfig(overrides)
+		if err != nil {
+			return err
+		}
+		logger, err := a.logger(loaded.Log)
+		if err != nil {
+			return err
+		}
+		d, err := daemon.Open(cmd.Context(), loaded, daemon.Options{Logger: logger, Version: a.env.Version})
+		if err != nil {
+			return err
+		}
+		return d.Run(cmd.Context(), func() { a.announce(d) })
+	}
+	return cmd
+}
+
+// announce tells where the control plane is reached.
+func (a *app) announce(d *daemon.Daemon) {
+	at := d.Addresses()
+	var parts []string
+	for _, p := range []struct{ name, address string }{
+		{"agents", at.AgentAPI}, {"operators", at.OperatorURL}, {"socket", at.Socket},
+	} {
+		if p.address != "" {
+			parts = append(parts, p.name+" "+p.address)
+		}
+	}
+	a.note("ironherd %s is ready: %s", a.env.Version, strings.Join(parts, ", "))
+}
+
+func parseSets(sets []string) ([]config.Override, error) {
+	var overrides []config.Override
+	for _, set := range sets {
+		key, value, ok := strings.Cut(set, "=")
+		if !ok || key == "" {
+			return nil, fleet.Errorf(fleet.KindInvalid, "--set %q: write key=value, such as session.interval=10s", set)
+		}
+		overrides = append(overrides, config.Override{Flag: "--set", Key: key, Value: value})
+	}
+	return overrides, nil
+}
+
+// logger returns what a configuration asks for, on standard error.
+func (a *app) logger(c config.Log) (*slog.Logger, error) {
+	return daemon.NewLogger(a.env.Stderr, c, a.env.StderrTerminal, a.env.StderrTerminal && a.getenv("NO_COLOR") == "")
+}

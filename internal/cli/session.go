@@ -1,0 +1,71 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+)
+
+func (a *app) sessionCommand() *cobra.Command {
+	return group("session", "Look at the components that are alive, and what they hold", a.sessionListCommand())
+}
+
+func (a *app) sessionListCommand() *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List sessions and what they hold",
+		Example: `  ironherd session list
+  ironherd session list --all`,
+		Args: cobra.NoArgs,
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "also show sessions that have ended and are still remembered")
+	timeout, output := timeoutFlag(cmd, defaultTimeout, timeoutUsage), outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
+			response, err := client.ListSessions(ctx, &fleetv1.ListSessionsRequest{All: all})
+			if err != nil {
+				return err
+			}
+			return a.print(*output, response, func(w *screen) { sessionTable(w, response.GetSessions()) })
+		})
+	}
+	return cmd
+}
+
+// holdsShown is how many of a session's holds a table names.
+const holdsShown = 3
+
+func sessionTable(w *screen, sessions []*fleetv1.Session) {
+	if len(sessions) == 0 {
+		w.line("No sessions.")
+		return
+	}
+	rows := make([][]string, len(sessions))
+	for i, s := range sessions {
+		ends := due(s.GetDeadline())
+		if s.GetEndedAt() != nil {
+			ends = strings.TrimSuffix("ended "+age(s.GetEndedAt())+" ago: "+s.GetEndCause(), ": ")
+		}
+		rows[i] = []string{
+			s.GetComponent(), s.GetHost(), fmt.Sprint(s.GetPid()), age(s.GetStartedAt()), ends, holds(s.GetHolds()), s.GetId(),
+		}
+	}
+	w.table([]string{"COMPONENT", "HOST", "PID", "AGE", "DEADLINE", "HOLDS", "ID"}, rows)
+}
+
+func holds(all []*fleetv1.Hold) string {
+	var parts []string
+	for i, h := range all {
+		if i == holdsShown {
+			parts = append(parts, fmt.Sprintf("and %d more", len(all)-i))
+			break
+		}
+		parts = append(parts, fmt.Sprintf("%s #%d", h.GetSubject(), h.GetEpoch()))
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,159 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ironherd/ironherd/internal/config"
+	"github.com/ironherd/ironherd/internal/demo"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/sim"
+	"github.com/ironherd/ironherd/internal/sim/fault"
+)
+
+// simFlags are the flags of sim.
+type simFlags struct {
+	world     sim.Config
+	imageSize int64
+	agent     string
+	output    *format
+	logLevel  string
+}
+
+func (a *app) simCommand() *cobra.Command {
+	var f simFlags
+	cmd := &cobra.Command{
+		Use:   "sim --dir DIR",
+		Short: "Run the simulated world alone, for any client of the Equinix Metal API",
+		Long: `Sim runs the simulated world: the provider's API, the machines that answer SSH, and the images. Whatever it has acknowledged is in
+its journal: it may be killed at any moment, and goes on where it was when it is started again with the same directory.
+
+When it is ready it prints where it is, and leaves a configuration for "ironherd serve" in the directory.`,
+		Example: `  ironherd sim --dir /tmp/world --machines 20
+  ironherd serve --config /tmp/world/ironherd.yaml`,
+		Args: cobra.NoArgs,
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.world.Dir, "dir", "", "directory of the world (required)")
+	flags.IntVar(&f.world.Machines, "machines", 12, "hardware reservations")
+	flags.Uint64Var(&f.world.Seed, "seed", 1, "seed of the world; a directory keeps the seed that it was made with")
+	flags.Float64Var(&f.world.Speed, "speed", 1, "how much faster the simulated hardware is")
+	flags.StringVar(&f.world.Faults, "faults", "", "what goes wrong in the world")
+	flags.StringVar(&f.world.Listen, "listen", "127.0.0.1:0", "address of the API")
+	flags.IntVar(&f.world.SSHPort, "ssh-port", 0, "port on which every machine answers SSH (default: a free one, kept)")
+	flags.IntVar(&f.world.RealAgents, "real-agents", 24, "machines that run the uploaded agent as a process; the others run the same code in this process")
+	flags.Int64Var(&f.imageSize, "image-size", 64, "size of the image in MiB")
+	flags.StringVar(&f.agent, "agent", "", "the agent's executable, for the configuration that is left (default: ironherd-agent beside this program)")
+	flags.StringVar(&f.logLevel, "log-level", "", "log to standard error: debug, info, warn or error (default: nothing)")
+	f.output = outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := f.check(); err != nil {
+			return err
+		}
+		return a.sim(cmd.Context(), f)
+	}
+	return cmd
+}
+
+func (f simFlags) check() error {
+	var faults []error
+	if f.world.Dir == "" {
+		faults = append(faults, errors.New("--dir must be set to a directory for the world"))
+	}
+	if f.world.Machines < 1 {
+		faults = append(faults, fmt.Errorf("--machines must be at least 1, not %d", f.world.Machines))
+	}
+	if !(f.world.Speed > 0) {
+		faults = append(faults, fmt.Errorf("--speed must be above 0, not %g", f.world.Speed))
+	}
+	if f.imageSize < 4 {
+		faults = append(faults, fmt.Errorf("--image-size must be at least 4, not %d", f.imageSize))
+	}
+	if _, err := fault.Parse(f.world.Faults); err != nil {
+		faults = append(faults, fmt.Errorf("--faults: %w", err))
+	}
+	if len(faults) == 0 {
+		return nil
+	}
+	return fleet.Errorf(fleet.KindInvalid, "%w", joined(faults))
+}
+
+// simReady is what sim prints when it is ready.
+type simReady struct {
+	URL     string    `yaml:"url"`
+	Project string    `yaml:"project"`
+	Token   string    `yaml:"tokenFile"`
+	SSHPort int       `yaml:"sshPort"`
+	Image   sim.Image `yaml:"image"`
+	Config  string    `yaml:"config"`
+}
+
+func (a *app) sim(ctx context.Context, f simFlags) (err error) {
+	f.world.Logger = slog.New(slog.DiscardHandler)
+	if f.logLevel != "" {
+		if f.world.Logger, err = a.logger(config.Log{Level: f.logLevel, Format: "auto"}); err != nil {
+			return err
+		}
+	}
+	if f.world.Dir, err = filepath.Abs(f.world.Dir); err != nil {
+		return fleet.Errorf(fleet.KindInvalid, "--dir: %w", err)
+	}
+	f.world.Agent = demo.Agent(a.env.Version)
+	f.world.Images = []sim.ImageSpec{{Name: "demo", Size: f.imageSize << 20}}
+	world, err := sim.Open(ctx, f.world)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, world.Close()) }()
+	ready, err := a.describeWorld(world, f)
+	if err != nil {
+		return err
+	}
+	if err := a.print(*f.output, ready, func(w *screen) { simTable(w, ready) }); err != nil {
+		return err
+	}
+	return world.Run(ctx)
+}
+
+// describeWorld leaves token and configuration in the world's directory.
+func (a *app) describeWorld(world *sim.World, f simFlags) (simReady, error) {
+	token := filepath.Join(f.world.Dir, "token")
+	if err := os.WriteFile(token, []byte(world.Token()+"\n"), 0o600); err != nil {
+		return simReady{}, fmt.Errorf("store the world's token: %w", err)
+	}
+	address := demo.Describe(world, token)
+	herd := filepath.Join(f.world.Dir, "herd")
+	c := demo.Settings(herd, firstOf(f.agent, a.agentExecutable()), f.world.Machines, address)
+	// A process of its own is found again under the same address.
+	c.AgentAPI.Listen, c.AgentAPI.Endpoint = "127.0.0.1:7443", "127.0.0.1:7443"
+	c.OperatorAPI.Listen = config.Default().OperatorAPI.Listen
+	c.Initializer.Endpoint = ""
+	text, err := config.Encode(c, "A control plane for the simulated world beside this file:\nironherd serve --config THIS_FILE")
+	if err != nil {
+		return simReady{}, err
+	}
+	file := filepath.Join(f.world.Dir, "ironherd.yaml")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		return simReady{}, fmt.Errorf("store a configuration: %w", err)
+	}
+	return simReady{
+		URL: address.URL, Project: address.ProjectID, Token: token, SSHPort: address.SSHPort, Image: address.Image, Config: file,
+	}, nil
+}
+
+func simTable(w *screen, r simReady) {
+	w.pairs(
+		[2]string{"API", r.URL},
+		[2]string{"Project", r.Project},
+		[2]string{"Token", r.Token},
+		[2]string{"SSH port", fmt.Sprint(r.SSHPort)},
+		[2]string{"Image", r.Image.URL + " " + r.Image.Digest},
+		[2]string{"Control plane", "ironherd serve --config " + r.Config},
+	)
+}

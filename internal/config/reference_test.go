@@ -1,0 +1,215 @@
+package config_test
+
+import (
+	"bytes"
+	"encoding"
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/doc/comment"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/config"
+)
+
+var update = flag.Bool("update", false, "write what is generated")
+
+//go:generate go test -run TestReferenceIsCurrent . -update
+
+const referenceFile = "../../docs/reference/config.md"
+
+// TestReferenceIsCurrent writes down every key with its default and with the comment that it has in the source.
+func TestReferenceIsCurrent(t *testing.T) {
+	t.Parallel()
+	r := reference{t: t, comments: map[string]map[string]string{}}
+	r.out.WriteString("<!-- Generated from the source by `make generate`; do not edit. -->\n# Configuration\n\n" + introduction)
+	r.section("", reflect.ValueOf(config.Default()))
+	if *update {
+		if err := os.WriteFile(referenceFile, r.out.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	have, err := os.ReadFile(referenceFile)
+	if err != nil || !bytes.Equal(have, r.out.Bytes()) {
+		t.Errorf("%s is not what the source says (%v): run `go generate ./internal/config`", referenceFile, err)
+	}
+}
+
+const introduction = "One YAML file, over it the environment, over that flags. `ironherd config check FILE` reports every fault at once.\n\n" +
+	"A key is set from the environment by its path in capitals, `IRONHERD_SESSION_INTERVAL` for `session.interval`, and from the\n" +
+	"command line by `--set session.interval=10s`; keys of `providers` only in the file. File names are relative to the file's\n" +
+	"directory. Durations have a unit (`500ms`, `30s`, `1h30m`). A rate is a duration and a number, `250ms,8`: a bucket of eight,\n" +
+	"refilled by one every 250 ms.\n"
+
+type reference struct {
+	t        *testing.T
+	out      bytes.Buffer
+	comments map[string]map[string]string // directory → "Type.Field" → comment
+}
+
+// section writes a table of the keys of a section, then its sections.
+func (r *reference) section(path string, value reflect.Value) {
+	type sub struct {
+		path  string
+		value reflect.Value
+		doc   string
+	}
+	var subs []sub
+	var rows strings.Builder
+	for i := range value.NumField() {
+		f := value.Type().Field(i)
+		name := key(f)
+		if name == "-" {
+			continue
+		}
+		text, v, inner := inKeys(r.comment(value.Type(), f.Name), value.Type()), value.Field(i), strings.TrimPrefix(path+"."+name, ".")
+		if text == "" {
+			r.t.Errorf("%s (%s.%s) has no comment", inner, value.Type(), f.Name)
+		}
+		if element, listed := section(v); element.IsValid() {
+			if listed {
+				inner += "[]"
+			}
+			subs = append(subs, sub{inner, element, text})
+			continue
+		}
+		fmt.Fprintf(&rows, "| `%s` | %s | %s |\n", name, standard(v), strings.ReplaceAll(text, "|", "\\|"))
+	}
+	if rows.Len() > 0 {
+		r.out.WriteString("\n| key | default | meaning |\n|---|---|---|\n" + rows.String())
+	}
+	for _, s := range subs {
+		fmt.Fprintf(&r.out, "\n## `%s`\n\n%s\n", s.path, s.doc)
+		r.section(s.path, s.value)
+	}
+}
+
+// section returns the section that a value is, or is a list of.
+func section(v reflect.Value) (element reflect.Value, listed bool) {
+	switch {
+	case v.Kind() == reflect.Pointer && v.Type().Elem().Kind() == reflect.Struct:
+		return reflect.New(v.Type().Elem()).Elem(), false
+	case v.Type() == reflect.TypeFor[[]config.Provider]():
+		return reflect.ValueOf(config.NewProvider("", "")), true
+	case v.Kind() == reflect.Struct:
+		if _, ok := v.Interface().(encoding.TextMarshaler); !ok {
+			return v, false
+		}
+	}
+	return reflect.Value{}, false
+}
+
+func standard(v reflect.Value) string {
+	switch x := v.Interface().(type) {
+	case time.Duration:
+		return "`" + short(x) + "`"
+	case encoding.TextMarshaler:
+		text, _ := x.MarshalText()
+		return "`" + string(text) + "`"
+	case []config.Role:
+		return "all"
+	}
+	if text := fmt.Sprint(v.Interface()); text != "" && text != "0" || v.CanInt() {
+		return "`" + text + "`"
+	}
+	return "–"
+}
+
+// short leaves out the zeros that time.Duration writes: 1h, not 1h0m0s.
+func short(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
+
+// key mirrors the rule of the loader.
+func key(f reflect.StructField) string {
+	for _, tag := range []string{"yaml", "json"} {
+		if name, _, _ := strings.Cut(f.Tag.Get(tag), ","); name != "" {
+			return name
+		}
+	}
+	return strings.ToLower(f.Name)
+}
+
+// comment returns what the source says of a field: its own comment, else that of the field above it, which then speaks of both.
+func (r *reference) comment(t reflect.Type, field string) string {
+	directory := filepath.Join("../..", strings.TrimPrefix(t.PkgPath(), "github.com/ironherd/ironherd/"))
+	if r.comments[directory] == nil {
+		r.comments[directory] = r.parse(directory)
+	}
+	return r.comments[directory][t.Name()+"."+field]
+}
+
+func (r *reference) parse(directory string) map[string]string {
+	found := map[string]string{}
+	files, err := filepath.Glob(filepath.Join(directory, "*.go"))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, name := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			spec, ok := n.(*ast.TypeSpec)
+			if !ok {
+				return true
+			}
+			fields, ok := spec.Type.(*ast.StructType)
+			if !ok {
+				return true
+			}
+			above := "" // a comment that names the field below speaks of both
+			for _, f := range fields.Fields.List {
+				for _, name := range f.Names {
+					text := oneLine(f.Doc.Text())
+					if text == "" && word(name.Name).MatchString(above) {
+						text = above
+					}
+					above = text
+					found[spec.Name.Name+"."+name.Name] = text
+				}
+			}
+			return true
+		})
+	}
+	return found
+}
+
+func word(name string) *regexp.Regexp { return regexp.MustCompile(`\b` + name + `\b`) }
+
+// inKeys replaces the names of fields by those of keys: at the beginning, and where a name cannot be an ordinary word.
+func inKeys(text string, t reflect.Type) string {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		if rest, begins := strings.CutPrefix(text, f.Name+" "); begins {
+			text = "`" + key(f) + "` " + rest
+		}
+		if strings.Contains(key(f), "_") {
+			text = word(f.Name).ReplaceAllString(text, "`"+key(f)+"`")
+		}
+	}
+	return text
+}
+
+func oneLine(text string) string {
+	var p comment.Parser
+	plain := string((&comment.Printer{TextWidth: -1}).Text(p.Parse(text)))
+	return strings.Join(strings.Fields(plain), " ")
+}

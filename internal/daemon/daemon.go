@@ -1,0 +1,196 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
+	"github.com/ironherd/ironherd/internal/config"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/server"
+	"github.com/ironherd/ironherd/internal/service"
+	"github.com/ironherd/ironherd/internal/telemetry"
+)
+
+// Options is what a control plane is built with besides its configuration.
+type Options struct {
+	// Logger gets the control plane's log. Nil: nothing is logged.
+	Logger *slog.Logger
+	// Version is told to operators.
+	Version string
+	// Unsynced leaves it to the operating system when commits reach the disk: for rehearsals in a directory that is thrown away.
+	Unsynced bool
+}
+
+// Addresses are where a control plane is reached; empty where it does not listen.
+type Addresses struct {
+	// AgentAPI is where it listens for agents, and Endpoint what they are told.
+	AgentAPI string
+	Endpoint string
+	// OperatorURL is the base URL of the operator API, the page, metrics and health.
+	OperatorURL string
+	// Socket is the operators' Unix socket, as "unix:///PATH".
+	Socket string
+}
+
+// Daemon is a control plane that is ready to run.
+type Daemon struct {
+	config  config.Config
+	options Options
+	logger  *slog.Logger
+	metrics *telemetry.Metrics
+
+	agents, operators, socket *server.Listener
+
+	db       *bmdb.DB
+	database string
+	schema   int64
+	tree     *service.Tree
+
+	closeOnce sync.Once
+	closeErr  error
+}
+
+// Open takes the addresses, opens the database and makes every part. The configuration is valid, as config.Load returns it; an
+// endpoint with port 0 means the port that was chosen for the agent API. The caller calls Close.
+func Open(ctx context.Context, c config.Config, options Options) (*Daemon, error) {
+	if options.Logger == nil {
+		options.Logger = slog.New(slog.DiscardHandler)
+	}
+	d := &Daemon{config: c, options: options, logger: options.Logger, metrics: telemetry.New(options.Version)}
+	if err := d.open(ctx); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
+}
+
+func (d *Daemon) open(ctx context.Context) error {
+	if err := os.MkdirAll(d.config.Dir, 0o700); err != nil {
+		return fleet.Errorf(fleet.KindInvalid, "make directory %s: %w", d.config.Dir, err)
+	}
+	if err := d.listen(ctx); err != nil {
+		return err
+	}
+	if err := d.openDatabase(ctx); err != nil {
+		return err
+	}
+	components, err := d.build(ctx)
+	if err != nil {
+		return err
+	}
+	if err := d.buildOperators(&components); err != nil {
+		return err
+	}
+	d.tree, err = service.New(service.Options{Logger: d.logger, Drain: d.config.DrainTimeout}, components.all...)
+	return err
+}
+
+// listen takes the addresses first: that another control plane runs here is told by them best.
+func (d *Daemon) listen(ctx context.Context) error {
+	c := d.config
+	var err error
+	if c.Has(config.RoleOperatorAPI) {
+		if err := os.MkdirAll(filepath.Dir(c.OperatorAPI.Socket), 0o700); err != nil {
+			return fleet.Errorf(fleet.KindInvalid, "make the directory of the socket: %w", err)
+		}
+		if d.socket, err = server.Listen(ctx, "unix:"+c.OperatorAPI.Socket); err != nil {
+			return err
+		}
+		if c.OperatorAPI.Listen != "" {
+			if d.operators, err = server.Listen(ctx, c.OperatorAPI.Listen); err != nil {
+				return fmt.Errorf("operator API: %w", err)
+			}
+		}
+	}
+	if c.Has(config.RoleAgentAPI) {
+		if d.agents, err = server.Listen(ctx, c.AgentAPI.Listen); err != nil {
+			return fmt.Errorf("agent API: %w", err)
+		}
+		d.config.AgentAPI.Endpoint = withPort(c.AgentAPI.Endpoint, d.agents.Address())
+		d.config.Initializer.Endpoint = withPort(c.Initializer.Endpoint, d.agents.Address())
+	}
+	return nil
+}
+
+// withPort replaces the port 0 of an endpoint by that of the address.
+func withPort(endpoint, address string) string {
+	host, ok := strings.CutSuffix(endpoint, ":0")
+	_, port, err := net.SplitHostPort(address)
+	if !ok || err != nil {
+		return endpoint
+	}
+	return host + ":" + port
+}
+
+func (d *Daemon) openDatabase(ctx context.Context) error {
+	engine, err := openEngine(ctx, d.config, sqlite.Options{Logger: d.logger, Unsynced: d.options.Unsynced})
+	if err != nil {
+		return err
+	}
+	d.database = engine.Name()
+	if _, d.schema, err = engine.Schema(ctx); err != nil {
+		return errors.Join(err, engine.Close())
+	}
+	if d.db, err = bmdb.Open(ctx, engine, bmdb.Options{Logger: d.logger, Observer: d.metrics.Database()}); err != nil {
+		return err
+	}
+	if _, err := d.db.SetPolicy(ctx, d.config.Policy); err != nil {
+		return fmt.Errorf("store the policy: %w", err)
+	}
+	d.metrics.Fleet(d.db, d.logger)
+	return nil
+}
+
+// Addresses returns where the control plane is reached.
+func (d *Daemon) Addresses() Addresses {
+	a := Addresses{Endpoint: d.config.AgentAPI.Endpoint}
+	if d.agents != nil {
+		a.AgentAPI = d.agents.Address()
+	}
+	if d.operators != nil {
+		a.OperatorURL = d.operators.URL("http")
+	}
+	if d.socket != nil {
+		a.Socket = "unix://" + strings.TrimPrefix(d.socket.Address(), "unix:")
+	}
+	return a
+}
+
+// Run serves until ctx ends, then drains. It calls ready (which may be nil) once everything has been started, and returns nil
+// after an orderly end. A Daemon runs once; Run closes it.
+func (d *Daemon) Run(ctx context.Context, ready func()) error {
+	if ready != nil {
+		ready()
+	}
+	err := d.tree.Run(ctx)
+	return errors.Join(err, d.Close())
+}
+
+// Ready serves /readyz: 200 while everything runs.
+func (d *Daemon) Ready() http.Handler { return d.tree.ReadyHandler() }
+
+// Close gives everything back. It does not drain: Run does.
+func (d *Daemon) Close() error {
+	d.closeOnce.Do(func() {
+		var errs []error
+		for _, l := range []*server.Listener{d.agents, d.operators, d.socket} {
+			if l != nil {
+				errs = append(errs, l.Close())
+			}
+		}
+		if d.db != nil {
+			errs = append(errs, d.db.Close())
+		}
+		d.closeErr = errors.Join(errs...)
+	})
+	return d.closeErr
+}

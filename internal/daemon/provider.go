@@ -1,0 +1,55 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"github.com/ironherd/ironherd/internal/config"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider"
+	"github.com/ironherd/ironherd/internal/provider/equinix"
+	"github.com/ironherd/ironherd/internal/provider/static"
+)
+
+// instance is one configured provider.
+type instance struct {
+	config.Provider
+	name     fleet.ProviderName
+	provider provider.Provider
+	install  *fleet.InstallRequest
+}
+
+// openProviders makes the configured providers and registers them in the database. Nobody is asked anything yet.
+func (d *Daemon) openProviders(ctx context.Context, publicKey string) ([]instance, error) {
+	var instances []instance
+	for _, p := range d.config.Providers {
+		i := instance{Provider: p, name: fleet.ProviderName(p.Name)}
+		var err error
+		options := provider.Options{
+			Logger: d.logger.With(slog.String("provider", p.Name)), Observer: d.metrics.Provider(i.name),
+		}
+		switch p.Kind {
+		case config.KindEquinix:
+			p.Equinix.SSHPublicKey = publicKey
+			i.provider, err = equinix.New(p.Equinix, options)
+		case config.KindStatic:
+			i.provider, err = static.New(p.Static, options)
+		default:
+			err = fleet.Errorf(fleet.KindInvalid, "%q is no kind of provider", p.Kind)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("provider %s: %w", p.Name, err)
+		}
+		if p.Install != nil {
+			if i.install, err = p.Install.Request("configuration of provider " + p.Name); err != nil {
+				return nil, fmt.Errorf("provider %s: install: %w", p.Name, err)
+			}
+		}
+		if err := d.db.RegisterProvider(ctx, i.name, p.Kind, p.Provisioner.MaxMachines); err != nil {
+			return nil, fmt.Errorf("provider %s: %w", p.Name, err)
+		}
+		instances = append(instances, i)
+	}
+	return instances, nil
+}

@@ -1,0 +1,162 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/ironherd/ironherd/internal/config"
+	"github.com/ironherd/ironherd/internal/daemon"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/sim"
+)
+
+// Demo is a world and its control plane, ready to run.
+type Demo struct {
+	options Options
+	dir     string
+	begun   time.Time
+
+	world   *sim.World
+	daemon  *daemon.Daemon
+	config  config.Config
+	ownsDir bool
+
+	closeOnce sync.Once
+	closeErr  error
+}
+
+// Open makes world and control plane. The options are valid. The caller calls Close.
+func Open(ctx context.Context, options Options, logger *slog.Logger) (*Demo, error) {
+	d := &Demo{options: options.withDefaults(), begun: time.Now()}
+	if err := d.open(ctx, logger); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
+}
+
+func (d *Demo) open(ctx context.Context, logger *slog.Logger) (err error) {
+	if err := d.makeDir(); err != nil {
+		return err
+	}
+	worldConfig := d.options.worldConfig(d.dir)
+	worldConfig.Logger = logger.With(slog.String("component", "world"))
+	if d.options.PreloadAgent {
+		if worldConfig.Preload, err = preload(d.options.AgentExecutable); err != nil {
+			return err
+		}
+	}
+	if d.world, err = sim.Open(ctx, worldConfig); err != nil {
+		return fmt.Errorf("make the world: %w", err)
+	}
+	tokenFile := filepath.Join(d.dir, "world", "token")
+	if err := os.WriteFile(tokenFile, []byte(d.world.Token()+"\n"), 0o600); err != nil {
+		return fmt.Errorf("store the world's token: %w", err)
+	}
+	d.config = Settings(filepath.Join(d.dir, "herd"), d.options.AgentExecutable, d.options.Machines, Describe(d.world, tokenFile))
+	d.config.OperatorAPI.Listen = d.options.Listen
+	d.daemon, err = daemon.Open(ctx, d.config, daemon.Options{
+		Logger: logger, Version: d.options.Version,
+		Unsynced: d.ownsDir, // nothing outlives the process, so nothing must survive a power cut
+	})
+	return err
+}
+
+// Describe returns what a control plane must know of a world.
+func Describe(world *sim.World, tokenFile string) WorldAddress {
+	w := WorldAddress{URL: world.URL(), TokenFile: tokenFile, ProjectID: world.ProjectID(), SSHPort: world.SSHPort()}
+	if images := world.Images(); len(images) > 0 {
+		w.Image = images[0]
+	}
+	return w
+}
+
+func (d *Demo) makeDir() (err error) {
+	if d.options.Dir == "" {
+		d.ownsDir = true
+		if d.dir, err = os.MkdirTemp("", "ironherd-demo-"); err != nil {
+			return fmt.Errorf("make a directory: %w", err)
+		}
+		return nil
+	}
+	if d.dir, err = filepath.Abs(d.options.Dir); err != nil {
+		return fleet.Errorf(fleet.KindInvalid, "--dir: %w", err)
+	}
+	if err := os.MkdirAll(d.dir, 0o700); err != nil {
+		return fleet.Errorf(fleet.KindInvalid, "--dir: %w", err)
+	}
+	return nil
+}
+
+// Config returns the configuration of the control plane.
+func (d *Demo) Config() config.Config { return d.config }
+
+// Addresses returns where the control plane is reached.
+func (d *Demo) Addresses() daemon.Addresses { return d.daemon.Addresses() }
+
+// Dir returns where everything is kept.
+func (d *Demo) Dir() string { return d.dir }
+
+// Run lets world and control plane live until ctx ends, until watch returns, or until one of them fails. Watch is called with a
+// context that ends when the demo does.
+func (d *Demo) Run(ctx context.Context, watch func(ctx context.Context) error) error {
+	worldCtx, stopWorld := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopWorld()
+	world := make(chan error, 1)
+	go func() { world <- d.world.Run(worldCtx) }()
+
+	herd, stop := context.WithCancel(ctx)
+	defer stop()
+	group, herd := errgroup.WithContext(herd)
+	group.Go(func() error { return named("control plane", d.daemon.Run(herd, nil)) })
+	group.Go(func() error {
+		defer stop()
+		return watch(herd)
+	})
+	group.Go(func() error { // a world that ends by itself ends the demo
+		select {
+		case err := <-world:
+			world <- nil
+			return named("world", errors.Join(err, errWorldEnded))
+		case <-herd.Done():
+			return nil
+		}
+	})
+	err := group.Wait() // the control plane drains while the world is still there
+	stopWorld()
+	return errors.Join(err, named("world", <-world))
+}
+
+var errWorldEnded = errors.New("it ended by itself")
+
+func named(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+// Close ends everything and, unless the directory is the caller's, removes it.
+func (d *Demo) Close() error {
+	d.closeOnce.Do(func() {
+		var errs []error
+		if d.daemon != nil {
+			errs = append(errs, d.daemon.Close())
+		}
+		if d.world != nil {
+			errs = append(errs, d.world.Close())
+		}
+		if d.ownsDir && d.dir != "" {
+			errs = append(errs, os.RemoveAll(d.dir))
+		}
+		d.closeErr = errors.Join(errs...)
+	})
+	return d.closeErr
+}

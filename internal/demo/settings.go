@@ -1,0 +1,199 @@
+package demo
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/config"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/sim"
+	"github.com/ironherd/ironherd/internal/sim/fault"
+)
+
+// Options says what to demonstrate. Zero values mean the documented defaults.
+type Options struct {
+	// Machines in the fleet. Default 12.
+	Machines int
+	// Dir keeps world and control plane. Default: a directory that is removed at the end.
+	Dir string
+	// Seed of the world. Default 1.
+	Seed uint64
+	// Speed is how much faster than its default the simulated hardware is. Default 1: at least 3 s to provision and 1 s to boot.
+	Speed float64
+	// Faults of the world, as fault.Parse reads them. Default: none.
+	Faults string
+	// RealAgents is how many machines run the uploaded agent as a process of its own. Negative: as many as are sensible.
+	RealAgents int
+	// PreloadAgent puts the agent on every machine beforehand, so that nothing is uploaded.
+	PreloadAgent bool
+	// AgentExecutable is the agent's executable. Required.
+	AgentExecutable string
+	// ImageSize is the size of the image in bytes, a multiple of 1 MiB. Default: 64 MiB, and 8 MiB for more than 100 machines.
+	ImageSize int64
+	// Listen is the address of the page and the operator API. Default: any free port of 127.0.0.1.
+	Listen string
+	// Version of this program.
+	Version string
+}
+
+// sensibleAgents is how many processes a small computer runs beside everything else.
+const sensibleAgents = 24
+
+// smallFleet is up to how many machines the demo favours the eye over throughput.
+const smallFleet = 100
+
+const mebibyte = 1 << 20
+
+func (o Options) withDefaults() Options {
+	if o.Machines == 0 {
+		o.Machines = 12
+	}
+	if o.Seed == 0 {
+		o.Seed = 1
+	}
+	if o.Speed == 0 {
+		o.Speed = 1
+	}
+	if o.RealAgents < 0 || o.RealAgents > o.Machines {
+		o.RealAgents = min(o.Machines, sensibleAgents)
+	}
+	if o.ImageSize == 0 {
+		o.ImageSize = 64 * mebibyte
+		if o.Machines > smallFleet {
+			o.ImageSize = 8 * mebibyte
+		}
+	}
+	if o.Listen == "" {
+		o.Listen = "127.0.0.1:0"
+	}
+	return o
+}
+
+// Validate reports every fault at once. The errors are of kind Invalid and name the flag.
+func (o Options) Validate() error {
+	o = o.withDefaults()
+	var faults []error
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			faults = append(faults, fleet.Errorf(fleet.KindInvalid, format, args...))
+		}
+	}
+	check(o.Machines >= 1 && o.Machines <= maximumMachines, "--machines must be from 1 to %d, not %d", maximumMachines, o.Machines)
+	check(o.Speed > 0 && o.Speed <= 1000, "--speed must be above 0 and at most 1000, not %g", o.Speed)
+	check(o.ImageSize >= 4*mebibyte && o.ImageSize%mebibyte == 0, "--image-size must be whole mebibytes, at least 4")
+	if _, err := fault.Parse(o.Faults); err != nil {
+		faults = append(faults, fleet.Errorf(fleet.KindInvalid, "--faults: %w", err))
+	}
+	if info, err := os.Stat(o.AgentExecutable); err != nil || !info.Mode().IsRegular() {
+		faults = append(faults, fleet.Errorf(fleet.KindInvalid,
+			"the agent's executable was not found at %q: build it (make build) or name it with --agent", o.AgentExecutable))
+	}
+	return joinFaults(faults)
+}
+
+// maximumMachines is how many addresses the world has for its machines, roughly.
+const maximumMachines = 20000
+
+// worldConfig is the world to demonstrate in.
+func (o Options) worldConfig(dir string) sim.Config {
+	return sim.Config{
+		Dir: filepath.Join(dir, "world"), Seed: o.Seed, Machines: o.Machines, Speed: o.Speed,
+		RealAgents: o.RealAgents, Agent: Agent(o.Version), Faults: o.Faults,
+		Images: []sim.ImageSpec{{Name: "demo", Size: o.ImageSize}},
+	}
+}
+
+// WorldAddress is what a control plane must know of a simulated world.
+type WorldAddress struct {
+	URL       string
+	TokenFile string
+	ProjectID string
+	SSHPort   int
+	Image     sim.Image
+}
+
+// Settings returns the configuration of a control plane for a simulated world: what belongs to the world, and the knobs that a
+// fleet of simulated machines needs shorter than one of real ones. The directory is absolute.
+func Settings(dir, agentExecutable string, machines int, world WorldAddress) config.Config {
+	c := config.Default()
+	c.Dir = dir
+	c.AgentAPI.Listen = "127.0.0.1:0"
+	c.AgentAPI.Endpoint = "127.0.0.1:0"
+	c.OperatorAPI.Listen = "127.0.0.1:0"
+	c.Initializer.AgentExecutable = agentExecutable
+	c.Initializer.Port = uint16(world.SSHPort) //nolint:gosec // a port
+	c.Providers = []config.Provider{simulated(machines, world)}
+	hurry(&c, machines)
+	c.Resolve(dir)
+	return c
+}
+
+// simulated is the world as a provider.
+func simulated(machines int, world WorldAddress) config.Provider {
+	p := config.NewProvider("sim", config.KindEquinix)
+	p.Equinix.APIURL = world.URL
+	p.Equinix.TokenFile = world.TokenFile
+	p.Equinix.Project = world.ProjectID
+	p.Equinix.SSHKeyLabel = "ironherd"
+	p.Equinix.DevicePrefix = "herd-"
+	p.Equinix.OperatingSystem = "debian_12"
+	p.TrustFirstUse = true
+	p.Provisioner.MaxMachines = machines
+	p.Install = &config.Install{
+		URL: world.Image.URL, Digest: world.Image.Digest, Size: world.Image.Size,
+		Compression: fleet.Compression(world.Image.Compression), RootDisk: fleet.DiskSelector{Pick: fleet.PickSmallest},
+	}
+	return p
+}
+
+// hurry shortens the knobs. With real machines minutes pass between two events; here it is a fraction of a second.
+func hurry(c *config.Config, machines int) {
+	p := &c.Providers[0]
+	p.Equinix.Spacing = 0
+	p.Equinix.InFlight = 4
+	p.Equinix.PageSize = 1000
+	p.Provisioner.ChunkSize = max(20, machines)
+	p.Provisioner.CreateRate = fleet.Rate{Every: 20 * time.Millisecond, Burst: 1}
+	p.Provisioner.CreateParallelism = 4
+	p.Provisioner.SettlingTime = 20 * time.Second
+	p.Provisioner.Penalty = 5 * time.Second
+	p.Provisioner.Backoff = fleet.Backoff{Initial: time.Second, Exponent: 1.5, Maximum: 5 * time.Second}
+	p.Updater.SettlingTime = 20 * time.Second
+	p.Updater.Backoff = p.Provisioner.Backoff
+
+	c.Policy.ProvisionInterval = 2 * time.Second
+	c.Policy.UpdateInterval = time.Second // a list of the whole provider: more rarely where it is long
+	c.Policy.UpdateSettledInterval = 30 * time.Second
+	if machines > smallFleet {
+		c.Policy.ProvisionInterval = 10 * time.Second
+		c.Policy.UpdateInterval = 2 * time.Second
+	}
+	c.Policy.HeartbeatInterval = 5 * time.Second
+	c.Policy.InstallRetry = fleet.Backoff{Initial: time.Second, Exponent: 1.5, Maximum: 10 * time.Second}
+
+	c.Loops.Initializer.Parallelism = 16
+	for _, loop := range []*time.Duration{&c.Loops.Provisioner.Poll, &c.Loops.Initializer.Poll, &c.Loops.Updater.Poll} {
+		*loop = 500 * time.Millisecond
+	}
+	c.Loops.Initializer.ClaimRate = fleet.Rate{Every: 50 * time.Millisecond, Burst: 8}
+	c.Initializer.ProviderBackoff = fleet.Backoff{Initial: time.Second}
+	c.Initializer.StartBackoff = fleet.Backoff{Initial: time.Second, Exponent: 1.5, Maximum: 10 * time.Second}
+	c.Initializer.IDBackoff = fleet.Backoff{Initial: 10 * time.Second}
+	c.DrainTimeout = 10 * time.Second
+}
+
+func joinFaults(faults []error) error {
+	switch len(faults) {
+	case 0:
+		return nil
+	case 1:
+		return faults[0]
+	}
+	text := ""
+	for _, f := range faults {
+		text += "; " + f.Error()
+	}
+	return fleet.Errorf(fleet.KindInvalid, "%s", fmt.Sprint(text[2:]))
+}

@@ -1,0 +1,126 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+	"github.com/ironherd/ironherd/api/fleet/v1/fleetv1connect"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// View is how far a demo is.
+type View struct {
+	Elapsed  time.Duration
+	Machines int
+	// States counts the machines in each state, in the order of fleet.States. Those that the control plane has not begun with are
+	// not in it.
+	States []StateCount
+	// Rows are the machines themselves; empty for fleets that are too large to be shown so.
+	Rows []*fleetv1.Machine
+	// BackingOff counts machines that wait after a failure.
+	BackingOff int64
+}
+
+// StateCount is how many machines are in a state.
+type StateCount struct {
+	State    fleet.State
+	Machines int64
+}
+
+// Installed returns how many machines are installed.
+func (v View) Installed() int64 {
+	for _, s := range v.States {
+		if s.State == fleet.StateInstalled {
+			return s.Machines
+		}
+	}
+	return 0
+}
+
+// maximumRows is how many machines are shown one by one.
+const maximumRows = 200
+
+// WaitInstalled shows how far it is until every machine is installed, and returns how it went. It asks through the operators'
+// interface, like anybody else.
+func (d *Demo) WaitInstalled(ctx context.Context, client fleetv1connect.FleetServiceClient, show func(View)) (Summary, error) {
+	interval := 200 * time.Millisecond
+	if d.options.Machines > smallFleet {
+		interval = time.Second
+	}
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	var memory Memory
+	var last View
+	for {
+		view, err := d.look(ctx, client)
+		switch {
+		case ctx.Err() != nil:
+			return Summary{}, waitEnded(ctx, last)
+		case err != nil && !errors.Is(err, context.DeadlineExceeded):
+			return Summary{}, fmt.Errorf("ask the control plane: %w", err)
+		case err == nil:
+			last = view
+			memory.Agents = max(memory.Agents, d.agentsMemory())
+			show(view)
+		}
+		if last.Installed() >= int64(d.options.Machines) {
+			took := time.Since(d.begun)
+			memory.Here = peak()
+			answer, err := client.GetSummary(ctx, &fleetv1.GetSummaryRequest{Phases: true})
+			if err != nil {
+				return Summary{}, fmt.Errorf("ask the control plane: %w", err)
+			}
+			return d.summarize(answer, took, memory), nil
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return Summary{}, waitEnded(ctx, last)
+		}
+	}
+}
+
+func waitEnded(ctx context.Context, last View) error {
+	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+		return fleet.Errorf(fleet.KindTimeout, "only %d of %d machines were installed within %s",
+			last.Installed(), last.Machines, last.Elapsed.Round(time.Second))
+	}
+	return context.Cause(ctx)
+}
+
+// agentsMemory is asked for only where machines have processes.
+func (d *Demo) agentsMemory() int64 {
+	if d.options.RealAgents == 0 {
+		return 0
+	}
+	return agentsMemory(d.dir)
+}
+
+func (d *Demo) look(ctx context.Context, client fleetv1connect.FleetServiceClient) (View, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	view := View{Machines: d.options.Machines, Elapsed: time.Since(d.begun)}
+	summary, err := client.GetSummary(ctx, &fleetv1.GetSummaryRequest{})
+	if err != nil {
+		return view, err
+	}
+	for _, state := range fleet.States() {
+		if n := count(summary, state); n > 0 {
+			view.States = append(view.States, StateCount{State: state, Machines: n})
+		}
+	}
+	for _, p := range summary.GetProcesses() {
+		view.BackingOff += p.GetBackingOff()
+	}
+	if d.options.Machines <= maximumRows {
+		list, err := client.ListMachines(ctx, &fleetv1.ListMachinesRequest{PageSize: 1000})
+		if err != nil {
+			return view, err
+		}
+		view.Rows = list.GetMachines()
+	}
+	return view, nil
+}
