@@ -1,0 +1,127 @@
+// Keeps a page current: swaps the elements that the server says have changed, counts times, and says when it cannot.
+"use strict";
+(() => {
+  const body = document.body;
+  document.documentElement.classList.add("js");
+
+  // Times. The server's clock counts, not this computer's.
+  let skew = Number(body.dataset.now) - Date.now();
+  const coarse = s => s < 100 ? s + " s" : s < 6000 ? Math.floor(s / 60) + " min" : s < 172800 ? Math.floor(s / 3600) + " h" : Math.floor(s / 86400) + " d";
+  const counted = ms => Math.abs(ms) < 1000 ? "now" : ms < 0 ? "in " + coarse(Math.floor(-ms / 1000)) : coarse(Math.floor(ms / 1000)) + " ago";
+  const count = root => {
+    const now = Date.now() + skew;
+    for (const t of root.querySelectorAll("time[datetime]")) {
+      const text = counted(now - Date.parse(t.dateTime));
+      if (t.textContent !== text) t.textContent = text;
+    }
+  };
+  setInterval(() => count(document), 1000);
+
+  // Swapping. What somebody is selecting waits until they are done; focus and opened details stay.
+  const waiting = new Map();
+  const selecting = element => {
+    const s = getSelection();
+    return s && !s.isCollapsed && s.containsNode(element, true);
+  };
+  const apply = change => {
+    const element = document.getElementById(change.id);
+    if (!element) return anew();
+    if (element.dataset.mark === change.mark) return;
+    if (selecting(element)) { waiting.set(change.id, change); return; }
+    waiting.delete(change.id);
+    const open = [...element.querySelectorAll("details[open][id]")].map(d => d.id);
+    const focus = element.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+    element.innerHTML = change.html;
+    element.dataset.mark = change.mark;
+    for (const id of open) document.getElementById(id)?.setAttribute("open", "");
+    if (focus !== null) element.querySelector(`[href="${CSS.escape(focus)}"]`)?.focus({ preventScroll: true });
+    count(element);
+  };
+  document.addEventListener("selectionchange", () => {
+    for (const change of [...waiting.values()]) if (!selecting(document.getElementById(change.id))) apply(change);
+  });
+
+  // Loading anew, where swapping cannot do: at most once a minute, so that two servers that differ cannot make it spin.
+  const anew = () => {
+    const last = Number(sessionStorage.getItem("anew") || 0);
+    if (Date.now() - last < 60000) return;
+    sessionStorage.setItem("anew", String(Date.now()));
+    location.reload();
+  };
+
+  // The stream. Hidden pages have none: a browser keeps only six connections to one host.
+  const link = document.getElementById("link"), lost = document.getElementById("lost");
+  let stream, watchdog, again, since;
+  const say = (text, state) => { if (link) { link.textContent = text; link.dataset.state = state; } };
+  const alive = now => {
+    skew = now - Date.now();
+    since = undefined;
+    lost.hidden = true;
+    say("live", "live");
+    clearTimeout(watchdog);
+    watchdog = setTimeout(() => { drop(); miss(); connect(); }, 35000);
+  };
+  const miss = () => {
+    since ??= new Date();
+    say("not connected", "lost");
+    // A server that is restarted is back in a moment: do not cry before.
+    setTimeout(() => {
+      if (since === undefined) return;
+      lost.textContent = `No connection to the control plane since ${since.toLocaleTimeString()}. What you see is from then; it goes on by itself.`;
+      lost.hidden = false;
+    }, 3000);
+  };
+  const drop = () => {
+    clearTimeout(watchdog);
+    clearTimeout(again);
+    stream?.close();
+    stream = undefined;
+  };
+  const on = (name, act) => stream.addEventListener(name, e => {
+    const message = JSON.parse(e.data);
+    alive(message.now);
+    act(message);
+  });
+  const connect = () => {
+    if (stream || document.hidden || !body.dataset.live) return;
+    stream = new EventSource(body.dataset.live);
+    on("hello", m => { if (m.build !== body.dataset.build) anew(); });
+    on("beat", () => {});
+    on("swap", m => {
+      document.title = m.title + " · Ironherd";
+      m.swaps.forEach(apply);
+    });
+    stream.onerror = () => {
+      miss();
+      if (stream.readyState !== EventSource.CLOSED) return; // it connects again by itself
+      drop();
+      again = setTimeout(connect, 5000);
+    };
+  };
+  const look = () => { if (document.hidden) { drop(); say("paused", "paused"); } else connect(); };
+  document.addEventListener("visibilitychange", look);
+  addEventListener("pagehide", drop);
+  addEventListener("pageshow", look);
+  look();
+
+  // Copying.
+  document.addEventListener("click", async e => {
+    const button = e.target.closest("[data-copy]");
+    if (!button) return;
+    try {
+      await navigator.clipboard.writeText(button.dataset.copy);
+      button.textContent = "Copied";
+    } catch {
+      getSelection().selectAllChildren(button.previousElementSibling);
+      button.textContent = "Press Ctrl+C";
+    }
+    setTimeout(() => { button.textContent = "Copy"; }, 2000);
+  });
+
+  // "/" leads to the search field.
+  document.addEventListener("keydown", e => {
+    if (e.key !== "/" || e.ctrlKey || e.metaKey || e.altKey || e.target.closest("input, textarea, [contenteditable]")) return;
+    e.preventDefault();
+    document.querySelector("input[type=search]")?.focus();
+  });
+})();

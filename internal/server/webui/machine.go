@@ -1,0 +1,127 @@
+package webui
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+)
+
+// historyLimit is how many of the newest entries of a history are shown.
+const historyLimit = 200
+
+// machineView is one machine, by any of its names.
+type machineView struct{ ref string }
+
+func (v machineView) key() string  { return "machine/" + v.ref }
+func (v machineView) name() string { return v.ref }
+func (machineView) tab() string    { return "machines" }
+
+func (v machineView) unknown() problem {
+	return problem{
+		Title: "No machine is known as “" + v.ref + "”",
+		Text:  "It may have been released, or the name is not complete. A machine can be named by:",
+		Hints: []string{
+			"its ID, or at least the first 4 characters of it that no other machine has",
+			"its host name",
+			"its provider and the provider's ID for it, as in metal/6d3a2f61",
+		},
+	}
+}
+
+// machinePage is what the view shows.
+type machinePage struct {
+	*fleetv1.GetMachineResponse
+	summary string
+	history []*fleetv1.HistoryEntry // newest first
+}
+
+func (v machineView) load(ctx context.Context, s *source) (*content, error) {
+	var p machinePage
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() (err error) {
+		p.GetMachineResponse, err = s.client.GetMachine(ctx, &fleetv1.GetMachineRequest{Machine: v.ref})
+		return err
+	})
+	group.Go(func() error {
+		response, err := s.client.ExplainMachine(ctx, &fleetv1.ExplainMachineRequest{Machine: v.ref})
+		p.summary = response.GetSummary()
+		return err
+	})
+	group.Go(func() error {
+		response, err := s.client.ListHistory(ctx, &fleetv1.ListHistoryRequest{Machine: v.ref, Limit: historyLimit})
+		p.history = slices.Clone(response.GetEntries())
+		slices.Reverse(p.history)
+		return err
+	})
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	m := p.GetMachine()
+	return &content{title: machineName(m) + " " + m.GetState(), fragments: []*fragment{
+		section("machine", "card machine", machineBody(p)),
+		section("decisions", "card", decisionsBody(p.GetDecisions())),
+		section("facts", "card half", factsBody(p.GetFacts())),
+		section("commands", "card half", commandsBody(p)),
+		section("history", "card", historyBody(p.history)),
+		section("hardware", "card", hardwareBody(p.GetHardware())),
+	}}, nil
+}
+
+// machineName is the host name, else the ID.
+func machineName(m *fleetv1.Machine) string {
+	if m.GetHostname() != "" {
+		return m.GetHostname()
+	}
+	return m.GetId()
+}
+
+// waits says whether a process of the machine is in backoff.
+func (p machinePage) waits() bool {
+	return slices.ContainsFunc(p.GetDecisions(), func(d *fleetv1.Decision) bool { return d.GetBackoffCause() != "" })
+}
+
+// installSteps are the phases of an install, in order.
+var installSteps = []struct {
+	phase agentv1.InstallProgress_Phase
+	name  string
+}{
+	{agentv1.InstallProgress_PHASE_PREPARING, "preparing"},
+	{agentv1.InstallProgress_PHASE_WRITING, "writing"},
+	{agentv1.InstallProgress_PHASE_VERIFYING, "verifying"},
+	{agentv1.InstallProgress_PHASE_FINISHING, "finishing"},
+}
+
+func stepClass(step, current agentv1.InstallProgress_Phase) string {
+	switch {
+	case step < current:
+		return "done"
+	case step == current:
+		return "now"
+	}
+	return "next"
+}
+
+// percent is how much of an install is written; negative when that cannot be said.
+func percent(p *agentv1.InstallProgress) float64 {
+	if p.GetBytesTotal() <= 0 || p.GetBytesDone() < 0 {
+		return -1
+	}
+	return min(100, 100*float64(p.GetBytesDone())/float64(p.GetBytesTotal()))
+}
+
+// pause is the time from one fact to the next; empty where it is nothing worth telling.
+func pause(facts []*fleetv1.Fact, i int) string {
+	if i == 0 || !known(facts[i].GetAt()) || !known(facts[i-1].GetAt()) {
+		return ""
+	}
+	d := facts[i].GetAt().AsTime().Sub(facts[i-1].GetAt().AsTime())
+	if d < 100*time.Millisecond {
+		return ""
+	}
+	return "+" + exact(d)
+}

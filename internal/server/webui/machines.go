@@ -1,0 +1,215 @@
+package webui
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+)
+
+const (
+	pageSize     = 100
+	maximumToken = 1024
+)
+
+// machinesView is a page of the machine list.
+type machinesView struct {
+	provider string
+	// states are the wanted ones in their order, joined by commas; empty: all.
+	states string
+	token  string
+}
+
+// parseMachines reads a query: provider, state (any number of times) and page.
+func parseMachines(q url.Values) (view, error) {
+	v := machinesView{provider: q.Get("provider"), token: q.Get("page")}
+	if len(v.provider) > maximumReference || len(v.token) > maximumToken {
+		return nil, fmt.Errorf("the address of this page is too long")
+	}
+	for _, name := range q["state"] {
+		if name != "" && !isState(name) {
+			return nil, fmt.Errorf("no state is named %q: use %s", cut(name, 0, 40), strings.Join(stateNames(), ", "))
+		}
+	}
+	var wanted []string
+	for _, s := range states {
+		if slices.Contains(q["state"], s.name) {
+			wanted = append(wanted, s.name)
+		}
+	}
+	v.states = strings.Join(wanted, ",")
+	return v, nil
+}
+
+func stateNames() []string {
+	names := make([]string, len(states))
+	for i, s := range states {
+		names[i] = s.name
+	}
+	return names
+}
+
+func (v machinesView) key() string { return "machines?" + v.query().Encode() }
+func (machinesView) name() string  { return "Machines" }
+func (machinesView) tab() string   { return "machines" }
+
+func (machinesView) unknown() problem {
+	return problem{Title: "There is no such part of the fleet", Text: "No provider of this name is configured, or the page is from another time."}
+}
+
+func (v machinesView) wanted() []string {
+	if v.states == "" {
+		return nil
+	}
+	return strings.Split(v.states, ",")
+}
+
+func (v machinesView) query() url.Values {
+	q := url.Values{}
+	if v.provider != "" {
+		q.Set("provider", v.provider)
+	}
+	if v.token != "" {
+		q.Set("page", v.token)
+	}
+	if states := v.wanted(); len(states) > 0 {
+		q["state"] = states
+	}
+	return q
+}
+
+func (v machinesView) url() string {
+	if q := v.query().Encode(); q != "" {
+		return "/machines?" + q
+	}
+	return "/machines"
+}
+
+// toggled is the view with the state added or taken away, from its first page on.
+func (v machinesView) toggled(name string) machinesView {
+	var wanted []string
+	for _, s := range states {
+		if slices.Contains(v.wanted(), s.name) != (s.name == name) {
+			wanted = append(wanted, s.name)
+		}
+	}
+	v.states, v.token = strings.Join(wanted, ","), ""
+	return v
+}
+
+// of is the view of another provider (empty: all), from its first page on.
+func (v machinesView) of(provider string) machinesView {
+	v.provider, v.token = provider, ""
+	return v
+}
+
+// at is another page of the view.
+func (v machinesView) at(token string) machinesView {
+	v.token = token
+	return v
+}
+
+// machineList is what the view shows.
+type machineList struct {
+	view      machinesView
+	machines  []*fleetv1.Machine
+	next      string
+	shares    []share
+	total     int64
+	providers []*fleetv1.Provider
+	rows      []*fragment
+}
+
+func (v machinesView) load(ctx context.Context, s *source) (*content, error) {
+	l := machineList{view: v}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		response, err := s.client.ListMachines(ctx, &fleetv1.ListMachinesRequest{
+			Provider: v.provider, States: v.wanted(), PageSize: pageSize, PageToken: v.token,
+		})
+		l.machines, l.next = response.GetMachines(), response.GetNextPageToken()
+		return err
+	})
+	group.Go(func() error {
+		summary, err := s.summary.must(ctx)
+		l.shares, l.total = shares(summary.GetStates()), summary.GetMachines()
+		return err
+	})
+	group.Go(func() (err error) {
+		l.providers, err = s.providers.must(ctx)
+		return err
+	})
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	l.addRows()
+	table := section("machines", "card", machinesBody(l))
+	table.parts = l.rows
+	return &content{title: v.title(), fragments: []*fragment{section("filter", "filter", filterBody(l)), table}}, nil
+}
+
+func (l *machineList) addRows() {
+	ids := make([]string, len(l.machines))
+	for i, m := range l.machines {
+		ids[i] = m.GetId()
+	}
+	length, common := shortest(ids)
+	for _, m := range l.machines {
+		row := &fragment{id: "m-" + m.GetId(), tag: "tr", body: machineRow(m, length, common)}
+		l.rows = append(l.rows, row)
+	}
+}
+
+func (v machinesView) title() string {
+	return joined(" ", strings.ReplaceAll(v.states, ",", ", "), "machines", v.where())
+}
+
+func (v machinesView) where() string {
+	if v.provider == "" {
+		return ""
+	}
+	return "at " + v.provider
+}
+
+// heading is the title as it starts a page.
+func (l machineList) heading() string {
+	title := l.view.title()
+	return strings.ToUpper(title[:1]) + title[1:]
+}
+
+// matching is how many machines the filter lets through; negative when the control plane does not say.
+func (l machineList) matching() int64 {
+	var n int64
+	switch wanted := l.view.wanted(); {
+	case l.view.provider == "" && len(wanted) == 0:
+		return l.total
+	case l.view.provider == "":
+		for _, s := range l.shares {
+			if slices.Contains(wanted, s.name) {
+				n += s.machines
+			}
+		}
+		return n
+	case len(wanted) == 0:
+		for _, p := range l.providers {
+			if p.GetName() == l.view.provider {
+				return p.GetMachines()
+			}
+		}
+	}
+	return -1
+}
+
+// shown is how many of how many machines the page has.
+func (l machineList) shown() string {
+	n := int64(len(l.machines))
+	if all := l.matching(); all > n {
+		return fmt.Sprintf("%s of %s", grouped(n), grouped(all))
+	}
+	return grouped(n)
+}

@@ -1,0 +1,117 @@
+package webui
+
+import (
+	"context"
+
+	"golang.org/x/sync/errgroup"
+
+	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+)
+
+// overviewView is the fleet at a glance.
+type overviewView struct{}
+
+func (overviewView) key() string  { return "overview" }
+func (overviewView) name() string { return "Fleet" }
+func (overviewView) tab() string  { return "overview" }
+
+func (overviewView) unknown() problem {
+	return problem{Title: "The control plane does not know this request", Text: "It may be older than this page."}
+}
+
+// overview is what the view shows.
+type overview struct {
+	summary       *fleetv1.GetSummaryResponse
+	providers     []*fleetv1.Provider
+	sessions      []*fleetv1.Session
+	discrepancies []*fleetv1.Discrepancy
+	shares        []share
+}
+
+func (overviewView) load(ctx context.Context, s *source) (*content, error) {
+	var o overview
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() (err error) {
+		o.summary, err = s.summary.must(ctx)
+		return err
+	})
+	group.Go(func() (err error) {
+		o.providers, err = s.providers.must(ctx)
+		return err
+	})
+	group.Go(func() error {
+		response, err := s.client.ListSessions(ctx, &fleetv1.ListSessionsRequest{})
+		o.sessions = response.GetSessions()
+		return err
+	})
+	group.Go(func() error {
+		response, err := s.client.ListDiscrepancies(ctx, &fleetv1.ListDiscrepanciesRequest{})
+		o.discrepancies = response.GetDiscrepancies()
+		return err
+	})
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	o.shares = shares(o.summary.GetStates())
+	return &content{title: o.title(), fragments: []*fragment{
+		section("fleet", "card fleet", fleetBody(o)),
+		section("discrepancies", "discrepancies", discrepanciesBody(o.discrepancies)),
+		section("processes", "card half", processesBody(o.summary.GetProcesses())),
+		section("phases", "card half", phasesBody(phaseBars(o.summary.GetPhases()))),
+		section("providers", "card", providersBody(o.providers)),
+		section("sessions", "card", sessionsBody(o.sessions)),
+	}}, nil
+}
+
+// troubles are the states that somebody should look at, where there are machines in them.
+func (o overview) troubles() []share {
+	var all []share
+	for _, s := range o.shares {
+		if s.trouble && s.machines > 0 {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+func (o overview) moving() int64 {
+	var n int64
+	for _, s := range o.shares {
+		if s.moving {
+			n += s.machines
+		}
+	}
+	return n
+}
+
+func (o overview) waiting() int64 {
+	var n int64
+	for _, p := range o.summary.GetProcesses() {
+		n += p.GetBackingOff()
+	}
+	return n
+}
+
+func (o overview) installed() int64 {
+	for _, s := range o.shares {
+		if s.name == "installed" {
+			return s.machines
+		}
+	}
+	return 0
+}
+
+func (o overview) attention() int64 {
+	n := int64(len(o.discrepancies))
+	for _, s := range o.troubles() {
+		n += s.machines
+	}
+	return n
+}
+
+func (o overview) title() string {
+	if n := o.attention(); n > 0 {
+		return grouped(n) + " to look at"
+	}
+	return many(o.summary.GetMachines(), "machine", "machines")
+}

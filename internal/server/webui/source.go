@@ -1,0 +1,59 @@
+package webui
+
+import (
+	"context"
+	"time"
+
+	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+	"github.com/ironherd/ironherd/api/fleet/v1/fleetv1connect"
+)
+
+// source is where views get their answers from. Questions that several views share are asked once for all of them.
+type source struct {
+	client    fleetv1connect.FleetServiceClient
+	summary   *recent[*fleetv1.GetSummaryResponse]
+	providers *recent[[]*fleetv1.Provider]
+	version   *recent[*fleetv1.GetVersionResponse]
+}
+
+func newSource(client fleetv1connect.FleetServiceClient, opts Options) *source {
+	s := &source{client: client}
+	s.summary = newRecent(opts.Interval, opts.Timeout, summarize(client))
+	s.providers = newRecent(opts.Interval, opts.Timeout, func(ctx context.Context) ([]*fleetv1.Provider, error) {
+		response, err := client.ListProviders(ctx, &fleetv1.ListProvidersRequest{})
+		return response.GetProviders(), err
+	})
+	s.version = newRecent(time.Minute, opts.Timeout, func(ctx context.Context) (*fleetv1.GetVersionResponse, error) {
+		return client.GetVersion(ctx, &fleetv1.GetVersionRequest{})
+	})
+	return s
+}
+
+// Computing phases reads the facts of every machine: it is asked for every phaseInterval, or more rarely where it takes long, so
+// that this page never causes more than a twentieth of one core's work with it.
+const (
+	phaseInterval = 10 * time.Second
+	phaseShare    = 20
+)
+
+// summarize returns the question for the summary. Its answers always carry phases, which may be older than the rest.
+func summarize(client fleetv1connect.FleetServiceClient) func(ctx context.Context) (*fleetv1.GetSummaryResponse, error) {
+	var phases []*fleetv1.PhaseDuration
+	var next time.Time
+	return func(ctx context.Context) (*fleetv1.GetSummaryResponse, error) {
+		start := time.Now()
+		ask := !start.Before(next)
+		response, err := client.GetSummary(ctx, &fleetv1.GetSummaryRequest{Phases: ask})
+		if ask && ctx.Err() != context.Canceled {
+			next = time.Now().Add(max(phaseInterval, phaseShare*time.Since(start)))
+		}
+		if err != nil {
+			return nil, err
+		}
+		if ask {
+			phases = response.GetPhases()
+		}
+		response.Phases = phases
+		return response, nil
+	}
+}

@@ -1,0 +1,129 @@
+package webui
+
+import (
+	"log/slog"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/ironherd/ironherd/api/fleet/v1/fleetv1connect"
+)
+
+// Options is what the page is made with besides its client. The zero value is valid.
+type Options struct {
+	// Logger gets what goes wrong while pages are made; nil: nothing is logged.
+	Logger *slog.Logger
+	// Interval is the shortest time between two questions of a kind to the control plane; zero: 1 s.
+	Interval time.Duration
+	// Timeout is how long the control plane may take to answer one question; zero: 5 s.
+	Timeout time.Duration
+}
+
+// New returns the handler of the whole site, to be mounted at "/". It starts nothing: pollers run only while somebody watches,
+// and have ended when the last watching request has returned. Who may read is the caller's to decide.
+func New(client fleetv1connect.FleetServiceClient, opts Options) http.Handler {
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	if opts.Interval <= 0 {
+		opts.Interval = time.Second
+	}
+	if opts.Timeout <= 0 {
+		opts.Timeout = 5 * time.Second
+	}
+	src := newSource(client, opts)
+	s := &site{source: src, shelf: newShelf(src, opts), assets: loadAssets(), options: opts}
+	s.hub = newHub(s.shelf, opts)
+
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", s.page)
+	mux.HandleFunc("GET /machines", s.page)
+	mux.HandleFunc("GET /machines/{machine...}", s.page)
+	mux.HandleFunc("GET /live/{$}", s.live)
+	mux.HandleFunc("GET /live/machines", s.live)
+	mux.HandleFunc("GET /live/machines/{machine...}", s.live)
+	mux.HandleFunc("GET /go", s.jump)
+	mux.HandleFunc("GET /assets/{name}", s.asset)
+	mux.HandleFunc("/", s.nowhere)
+	return secure(mux)
+}
+
+// site is the handlers' common ground.
+type site struct {
+	source  *source
+	shelf   *shelf
+	hub     *hub
+	assets  assets
+	options Options
+}
+
+// policy lets a page load what this host serves and nothing else; no inline script or style runs.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+func secure(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", policy)
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("X-Frame-Options", "DENY")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		next.ServeHTTP(w, r)
+	})
+}
+
+// page serves any view as a whole page.
+func (s *site) page(w http.ResponseWriter, r *http.Request) {
+	v, err := parseView(r)
+	if err != nil {
+		s.problem(w, r, http.StatusBadRequest, problem{Title: "This address makes no sense", Text: sentence(err.Error())})
+		return
+	}
+	seen, err := s.shelf.look(r.Context(), v)
+	if err != nil {
+		return // the visitor has left
+	}
+	if status, p := refusal(v, seen.err); status != 0 {
+		s.problem(w, r, status, p)
+		return
+	}
+	now, err := newFrame(r.Context(), v, seen)
+	if err != nil {
+		s.broken(w, r, err)
+		return
+	}
+	status := http.StatusOK
+	if seen.value == nil {
+		status = http.StatusServiceUnavailable
+	}
+	s.render(w, r, status, layout{Title: now.title, Tab: v.tab(), Live: liveURL(r.URL)}, pageBody(now.fragments))
+}
+
+func liveURL(u *url.URL) string {
+	live := url.URL{Path: "/live" + u.Path, RawQuery: u.RawQuery}
+	if u.RawPath != "" {
+		live.RawPath = "/live" + u.RawPath
+	}
+	return live.String()
+}
+
+// jump leads from the search field to the machine's page.
+func (s *site) jump(w http.ResponseWriter, r *http.Request) {
+	ref, err := machineReference(r.URL.Query().Get("machine"))
+	if err != nil {
+		s.problem(w, r, http.StatusBadRequest, problem{Title: "No machine was named", Text: sentence(err.Error())})
+		return
+	}
+	http.Redirect(w, r, machineURL(ref), http.StatusSeeOther)
+}
+
+func (s *site) nowhere(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		s.problem(w, r, http.StatusMethodNotAllowed, problem{Title: "This page only shows", Text: "It cannot change anything; the command line can."})
+		return
+	}
+	s.problem(w, r, http.StatusNotFound, problem{Title: "There is no such page", Text: "Nothing is served at this address."})
+}
