@@ -1,0 +1,225 @@
+package bmdb
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb/statement"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// AgentIdentity is the agent that is in charge of a machine. What an agent says is fenced by it, not by a lease.
+type AgentIdentity struct {
+	Machine            fleet.MachineID
+	TakeoverGeneration fleet.TakeoverGeneration
+	// PublicKey is the agent's Ed25519 key.
+	PublicKey []byte
+}
+
+// actorAgent is who history names for what agents say.
+const actorAgent = "agent"
+
+// Agent returns the agent that is in charge. KindNotFound when there is none.
+func (db *DB) Agent(ctx context.Context, machine fleet.MachineID) (AgentIdentity, error) {
+	a := AgentIdentity{Machine: machine}
+	err := db.view(ctx, "agent", func(ctx context.Context, t *transaction) error {
+		row, err := t.q.GetAgentStarted(ctx, string(machine))
+		if absent(err) {
+			return fleet.Errorf(fleet.KindNotFound, "no agent is in charge of machine %s", machine)
+		}
+		a.TakeoverGeneration, a.PublicKey = fleet.TakeoverGeneration(row.TakeoverGeneration), row.PublicKey
+		return err
+	})
+	if err != nil {
+		return AgentIdentity{}, err
+	}
+	return a, nil
+}
+
+// inCharge fails, as KindForbidden, for every agent but the one in charge.
+func (a AgentIdentity) inCharge(r fleet.Record) error {
+	s := r.AgentStarted
+	if s == nil || s.TakeoverGeneration != a.TakeoverGeneration || !bytes.Equal(s.PublicKey, a.PublicKey) {
+		return fleet.Errorf(fleet.KindForbidden, "this agent is not in charge of machine %s", a.Machine)
+	}
+	return nil
+}
+
+// fromAgent is onMachine for what only the agent in charge may write. A machine that is not there is KindForbidden too.
+func (db *DB) fromAgent(ctx context.Context, kind string, a AgentIdentity,
+	fn func(ctx context.Context, t *transaction, j *judged) (changed bool, err error),
+) error {
+	err := db.onMachine(ctx, kind, a.Machine, func(ctx context.Context, t *transaction, j *judged) (bool, error) {
+		if err := a.inCharge(j.record); err != nil {
+			return false, err
+		}
+		return fn(ctx, t, j)
+	})
+	if fleet.KindOf(err) == fleet.KindNotFound {
+		return a.inCharge(fleet.Record{})
+	}
+	return err
+}
+
+// heard appends to the machine's history in the agent's name.
+func (t *transaction) heard(ctx context.Context, machine fleet.MachineID, process fleet.Process, event, detail string) error {
+	return t.record(ctx, history{
+		subject: fleet.Subject{Machine: machine}, actor: actorAgent, process: process, event: event, detail: detail,
+	})
+}
+
+// RecordSpoken commits that the agent was heard where that is news: the first heartbeat of a takeover generation, a return from
+// silence, a changed boot ID (rule 9). Everything else is for FlushSeen. Idempotent.
+func (db *DB) RecordSpoken(ctx context.Context, a AgentIdentity, bootID string) error {
+	return db.fromAgent(ctx, "agent spoke", a, func(ctx context.Context, t *transaction, j *judged) (bool, error) {
+		seen, now := j.record.AgentSeen, t.Now()
+		first := seen == nil || seen.TakeoverGeneration != a.TakeoverGeneration
+		switch {
+		case first:
+			detail := fmt.Sprintf("takeover generation %d spoke for the first time", a.TakeoverGeneration)
+			if err := t.heard(ctx, a.Machine, "", "agent spoke", detail); err != nil {
+				return false, err
+			}
+		case seen.BootID != bootID:
+			if err := t.heard(ctx, a.Machine, "", "machine restarted", "the agent came back with another boot ID"); err != nil {
+				return false, err
+			}
+		case j.row.State == string(fleet.StateSilent):
+			if err := t.heard(ctx, a.Machine, "", "agent returned", "silent since "+seen.LastAt.Format(time.DateTime)); err != nil {
+				return false, err
+			}
+		}
+		if first || seen.BootID != bootID {
+			firstAt := now
+			if !first {
+				firstAt = seen.FirstAt
+			}
+			err := t.q.PutAgentSeen(ctx, statement.PutAgentSeenParams{
+				Machine: string(a.Machine), TakeoverGeneration: int64(a.TakeoverGeneration), FirstAt: micros(firstAt), BootID: bootID,
+			})
+			if err != nil {
+				return false, fmt.Errorf("record that the agent spoke: %w", err)
+			}
+		}
+		err := t.q.PutLastSeen(ctx, statement.PutLastSeenParams{
+			Machine: string(a.Machine), TakeoverGeneration: int64(a.TakeoverGeneration), LastAt: micros(now),
+		})
+		if err != nil {
+			return false, fmt.Errorf("record that the agent spoke: %w", err)
+		}
+		return true, nil
+	})
+}
+
+// Seen is one agent that was heard again.
+type Seen struct {
+	Machine            fleet.MachineID
+	TakeoverGeneration fleet.TakeoverGeneration
+	// Age is how long ago, by the clock of the process that heard it.
+	Age time.Duration
+}
+
+// flushBatch bounds how many rows one transaction of a flush holds.
+const flushBatch = 2000
+
+// FlushSeen writes repeated heartbeats. It touches one narrow row each, and no agenda; what is not of the takeover generation that
+// has spoken is ignored.
+func (db *DB) FlushSeen(ctx context.Context, seen []Seen) error {
+	seen = slices.SortedFunc(slices.Values(seen), func(a, b Seen) int { return cmp.Compare(a.Machine, b.Machine) })
+	start := db.clock.Elapsed()
+	for batch := range slices.Chunk(seen, flushBatch) {
+		err := db.update(ctx, "flush heartbeats", func(ctx context.Context, t *transaction) error {
+			waited := db.clock.Elapsed() - start
+			for _, s := range batch {
+				err := t.q.FlushSeen(ctx, statement.FlushSeenParams{
+					LastAt: micros(t.Now().Add(-s.Age - waited)), Machine: string(s.Machine), TakeoverGeneration: int64(s.TakeoverGeneration),
+				})
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("write heartbeats: %w", err)
+		}
+	}
+	return nil
+}
+
+// RecordHardware stores an encoded hardware report. Idempotent: the same report changes nothing.
+func (db *DB) RecordHardware(ctx context.Context, a AgentIdentity, report []byte) error {
+	sum := sha256.Sum256(report)
+	digest := hex.EncodeToString(sum[:])
+	return db.fromAgent(ctx, "hardware report", a, func(ctx context.Context, t *transaction, j *judged) (bool, error) {
+		event := "hardware reported"
+		if h := j.record.Hardware; h != nil {
+			if h.Digest == digest {
+				return false, nil
+			}
+			event = "hardware changed"
+		}
+		err := t.q.PutHardware(ctx, statement.PutHardwareParams{Machine: string(a.Machine), At: micros(t.Now()), Digest: digest})
+		if err != nil {
+			return false, fmt.Errorf("record the hardware report: %w", err)
+		}
+		if err := t.q.PutHardwareReport(ctx, statement.PutHardwareReportParams{Machine: string(a.Machine), Report: report}); err != nil {
+			return false, fmt.Errorf("store the hardware report: %w", err)
+		}
+		return true, t.heard(ctx, a.Machine, "", event, fmt.Sprintf("%d bytes, sha256 %.12s…", len(report), digest))
+	})
+}
+
+// HardwareReport returns the stored report. KindNotFound when there is none.
+func (db *DB) HardwareReport(ctx context.Context, machine fleet.MachineID) (report []byte, err error) {
+	err = db.view(ctx, "read hardware report", func(ctx context.Context, t *transaction) (err error) {
+		report, err = t.q.GetHardwareReport(ctx, string(machine))
+		if absent(err) {
+			return fleet.Errorf(fleet.KindNotFound, "machine %s has not reported its hardware", machine)
+		}
+		return err
+	})
+	return report, err
+}
+
+// HostKeys returns the host keys that were pinned at first contact; none when none were.
+func (db *DB) HostKeys(ctx context.Context, machine fleet.MachineID) (keys []string, err error) {
+	err = db.view(ctx, "read host keys", func(ctx context.Context, t *transaction) error {
+		rows, err := t.q.GetHostKeys(ctx, string(machine))
+		if len(rows) > 0 {
+			keys = splitLines(rows[0])
+		}
+		return err
+	})
+	return keys, err
+}
+
+// ListenerAlive is an agent listener's own proof of life: called every interval, with the longest heartbeat interval that it has
+// promised lately. Listeners that were not heard of for three intervals are down, and silence counts only from their return.
+func (db *DB) ListenerAlive(ctx context.Context, interval, promised time.Duration) error {
+	err := db.update(ctx, "listener alive", func(ctx context.Context, t *transaction) error {
+		rows, err := t.q.GetListener(ctx)
+		if err != nil {
+			return err
+		}
+		now := t.Now()
+		l := statement.PutListenerParams{
+			UpSince: micros(now), ValidUntil: micros(now.Add(3 * interval)), Promised: promised.Microseconds(),
+		}
+		if len(rows) > 0 && rows[0].ValidUntil >= micros(now) {
+			l.UpSince = rows[0].UpSince
+			l.ValidUntil = max(l.ValidUntil, rows[0].ValidUntil)
+		}
+		return t.q.PutListener(ctx, l)
+	})
+	if err != nil {
+		return fmt.Errorf("record that the listener is up: %w", err)
+	}
+	return nil
+}

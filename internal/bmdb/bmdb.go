@@ -1,0 +1,133 @@
+package bmdb
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb/statement"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// DB is the Bare Metal Database on some engine. Safe for concurrent use.
+type DB struct {
+	engine   Engine
+	logger   *slog.Logger
+	observer Observer
+	clock    *Clock
+	due      *due
+	janitor  *cursors
+
+	policyMu sync.Mutex
+	policies map[int64]fleet.Policy
+}
+
+// Options of a DB.
+type Options struct {
+	// Logger gets what no caller can be told. Nil: nothing is logged.
+	Logger *slog.Logger
+	// Observer is told what happens, for metrics. Nil: nobody is.
+	Observer Observer
+}
+
+// Observer is told of every transaction and every end of work. Its methods must be quick and safe for concurrent use.
+type Observer interface {
+	// Transaction: kind is a constant name such as "claim"; statements counts those of the last run.
+	Transaction(kind string, took time.Duration, statements int, err error)
+	// Outcome: "finished", "failed", "cancelled", "expired", "revoked"; held is how long the lane was held.
+	Outcome(process fleet.Process, outcome string, held time.Duration)
+}
+
+type nobody struct{}
+
+func (nobody) Transaction(string, time.Duration, int, error) {}
+
+func (nobody) Outcome(fleet.Process, string, time.Duration) {}
+
+// Open checks that the schema is the one that this binary wants, looks whether the database is a restored or copied one, and,
+// where no other process can have it open, ends every session that is left. KindConflict when the schema is older or newer. The
+// DB owns the engine from here on, also when Open fails.
+func Open(ctx context.Context, engine Engine, opts Options) (*DB, error) {
+	db := &DB{
+		engine: engine, logger: opts.Logger, observer: opts.Observer, clock: NewClock(), due: newDue(), janitor: newCursors(),
+		policies: make(map[int64]fleet.Policy),
+	}
+	if db.logger == nil {
+		db.logger = slog.New(slog.DiscardHandler)
+	}
+	if db.observer == nil {
+		db.observer = nobody{}
+	}
+	if err := db.open(ctx); err != nil {
+		return nil, errors.Join(err, engine.Close())
+	}
+	return db, nil
+}
+
+func (db *DB) open(ctx context.Context) error {
+	have, want, err := db.engine.Schema(ctx)
+	switch {
+	case err != nil:
+		return err
+	case have > want:
+		return fleet.Errorf(fleet.KindConflict, "the database's schema (version %d) is newer than this binary knows (version %d): use a newer binary",
+			have, want)
+	case have < want:
+		return fleet.Errorf(fleet.KindConflict, "the database's schema (version %d) is older than this binary needs (version %d): run `ironherd db migrate`",
+			have, want)
+	}
+	evidence, err := db.engine.Restored(ctx)
+	if err != nil {
+		return fmt.Errorf("look whether the database was restored: %w", err)
+	}
+	if err := db.prepare(ctx, evidence); err != nil {
+		return err
+	}
+	if db.engine.Properties().SingleProcess {
+		if err := db.endAllSessions(ctx); err != nil {
+			return fmt.Errorf("end the sessions of the last process: %w", err)
+		}
+	}
+	return nil
+}
+
+// prepare writes what every database has: a first policy, and the evidence of a restore until it is accepted.
+func (db *DB) prepare(ctx context.Context, evidence string) error {
+	body, err := json.Marshal(fleet.DefaultPolicy())
+	if err != nil {
+		return fmt.Errorf("encode the policy: %w", err)
+	}
+	return db.update(ctx, "open", func(ctx context.Context, t *transaction) error {
+		if _, err := t.q.InsertPolicy(ctx, statement.InsertPolicyParams{Number: 1, At: micros(t.Now()), Body: string(body)}); err != nil {
+			return fmt.Errorf("write the first policy: %w", err)
+		}
+		if evidence == "" {
+			return nil
+		}
+		db.logger.WarnContext(ctx, "the database looks restored or copied; whatever destroys or reboots waits for `ironherd db accept-restore`",
+			"evidence", evidence)
+		return t.q.PutRestored(ctx, statement.PutRestoredParams{At: micros(t.Now()), Evidence: evidence})
+	})
+}
+
+// Close closes the engine. Sessions are not ended by it: see Session.Close.
+func (db *DB) Close() error { return db.engine.Close() }
+
+// Now returns database time.
+func (db *DB) Now(ctx context.Context) (time.Time, error) {
+	var now time.Time
+	err := db.view(ctx, "now", func(_ context.Context, t *transaction) error {
+		now = t.Now()
+		return nil
+	})
+	return now, err
+}
+
+// Wake returns a channel that receives a hint when something became due for the process, or is to become due sooner than the
+// last claim was told. There is one channel per process for the life of the DB, hints are coalesced in it, and it is never
+// closed. Only what this process commits is noticed; correctness never depends on it.
+func (db *DB) Wake(process fleet.Process) <-chan struct{} { return db.due.wake(process) }

@@ -1,0 +1,2 @@
+// Package bmdb is the Bare Metal Database: the only state of the control plane.
+package bmdb

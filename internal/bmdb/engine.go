@@ -1,0 +1,63 @@
+package bmdb
+
+import (
+	"context"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb/statement"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// Engine is one SQL engine: bmdb/sqlite, and whatever else passes bmdbtest. It knows transactions, locks, clocks and schemas, and
+// nothing of machines; all logic that engines share is in DB.
+type Engine interface {
+	// Name of the engine, such as "sqlite".
+	Name() string
+	// Properties never change while the engine is open.
+	Properties() Properties
+
+	// Update runs fn in one read-write transaction and commits it when fn returns nil. fn must be repeatable and have no effect
+	// outside tx: an engine runs it again after a serialization failure. An engine may commit several callers' fns together, as
+	// long as each one's error or panic undoes that one alone. An error means that nothing was committed, or, where the
+	// connection broke during the commit, that nobody knows.
+	Update(ctx context.Context, fn func(ctx context.Context, tx Tx) error) error
+	// Extend is Update for extensions of sessions: never queued behind other commits where the engine can avoid it.
+	Extend(ctx context.Context, fn func(ctx context.Context, tx Tx) error) error
+	// View runs fn on one snapshot, read only.
+	View(ctx context.Context, fn func(ctx context.Context, tx Tx) error) error
+
+	// Migrate brings the schema to the version that this binary wants.
+	Migrate(ctx context.Context) error
+	// Schema returns the version of the schema that is there (0: none) and the one that this binary wants.
+	Schema(ctx context.Context) (have, want int64, err error)
+
+	// Restored returns why this looks like a restored or copied database, or "" (rule 11). Called once at open, with the schema
+	// current.
+	Restored(ctx context.Context) (evidence string, err error)
+	// AcceptRestore makes the database as it is the one that counts.
+	AcceptRestore(ctx context.Context) error
+
+	Close() error
+}
+
+// Properties are what the logic above must know of an engine.
+type Properties struct {
+	// SingleProcess: no other process can have the database open, so opening it ends every session that is left.
+	SingleProcess bool
+}
+
+// Tx is what statements run on: the DBTX of the generated code, the database's time and its row locks. In an engine whose write
+// transactions exclude each other the locks are nothing.
+type Tx interface {
+	statement.DBTX
+
+	// Now is database time, the same throughout the transaction, in whole microseconds, UTC.
+	Now() time.Time
+	// LockSession takes the session's row FOR UPDATE (exclusive) or FOR KEY SHARE. A session that does not exist is not an error.
+	LockSession(ctx context.Context, id fleet.SessionID, exclusive bool) error
+	// LockProvider takes the provider's row FOR UPDATE.
+	LockProvider(ctx context.Context, name fleet.ProviderName) error
+	// LockMachines takes the rows of the machines FOR UPDATE, in the order of their IDs, and returns those that it locked, in
+	// that order: without skipLocked all that exist (an engine without row locks may return others), else those that nobody has.
+	LockMachines(ctx context.Context, ids []fleet.MachineID, skipLocked bool) ([]fleet.MachineID, error)
+}

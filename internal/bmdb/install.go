@@ -1,0 +1,287 @@
+package bmdb
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb/statement"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/lifecycle"
+)
+
+// InstallOrder is one attempt at an install, to be handed to the agent exactly once.
+type InstallOrder struct {
+	// Request with its first-boot data.
+	Request fleet.InstallRequest
+	Attempt int
+	// Secret is what the installed system proves itself with. It is stored only as a hash.
+	Secret  []byte
+	Timeout time.Duration
+}
+
+// secretBytes is the length of an install's secret.
+const secretBytes = 32
+
+// HandOutInstall commits a new attempt and returns it, when lifecycle says that an install is due; nil when none is. The agent
+// says which attempt it has started last (0, 0: none): one that was handed out and that the agent does not know of is closed as
+// never started, because the answer with it was lost. An attempt is never handed out twice (I9).
+func (db *DB) HandOutInstall(ctx context.Context, a AgentIdentity, lastGeneration fleet.InstallGeneration, lastAttempt int) (*InstallOrder, error) {
+	last := attemptID{lastGeneration, lastAttempt}
+	wanted := false
+	err := db.view(ctx, "look for an install", func(ctx context.Context, t *transaction) error { // most heartbeats end here
+		j, err := t.load(ctx, a.Machine)
+		if fleet.KindOf(err) == fleet.KindNotFound {
+			return a.inCharge(fleet.Record{})
+		}
+		if err != nil {
+			return err
+		}
+		if err := a.inCharge(j.record); err != nil {
+			return err
+		}
+		wanted, err = t.installWanted(ctx, j, last)
+		return err
+	})
+	if err != nil || !wanted {
+		return nil, err
+	}
+	secret := make([]byte, secretBytes)
+	_, _ = rand.Read(secret) // it never fails
+	var order *InstallOrder
+	err = db.fromAgent(ctx, "hand out install", a, func(ctx context.Context, t *transaction, j *judged) (bool, error) {
+		order = nil
+		changed, err := t.closeUnknownAttempt(ctx, j, last)
+		if err != nil {
+			return false, err
+		}
+		plan, err := t.plan(ctx, j)
+		if err != nil || plan.For(fleet.ProcessInstall).Verdict != lifecycle.Due || openAttempt(j.record) != nil {
+			return changed, err
+		}
+		order, err = t.newAttempt(ctx, j, secret)
+		return true, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return order, nil
+}
+
+type attemptID struct {
+	generation fleet.InstallGeneration
+	attempt    int
+}
+
+// installWanted says whether HandOutInstall has anything to write.
+func (t *transaction) installWanted(ctx context.Context, j *judged, last attemptID) (bool, error) {
+	if open := openAttempt(j.record); open != nil {
+		return attemptID{open.Generation, open.Attempt} != last, nil
+	}
+	plan, err := t.plan(ctx, j)
+	return plan.For(fleet.ProcessInstall).Verdict == lifecycle.Due, err
+}
+
+// openAttempt returns the newest attempt while it is open: neither reported nor seen to have come up.
+func openAttempt(r fleet.Record) *fleet.InstallAttempt {
+	a := r.InstallAttempt
+	if a == nil {
+		return nil
+	}
+	if p := r.InstallReport; p != nil && p.Generation == a.Generation && p.Attempt == a.Attempt {
+		return nil
+	}
+	if i := r.Installed; i != nil && i.Generation == a.Generation && i.Attempt == a.Attempt {
+		return nil
+	}
+	return a
+}
+
+// closeUnknownAttempt closes an open attempt that the agent never got. There is no backoff: nothing was tried.
+func (t *transaction) closeUnknownAttempt(ctx context.Context, j *judged, last attemptID) (bool, error) {
+	open := openAttempt(j.record)
+	if open == nil || (attemptID{open.Generation, open.Attempt}) == last {
+		return false, nil
+	}
+	report := fleet.InstallReport{
+		Generation: open.Generation, Attempt: open.Attempt, At: t.Now(), Error: "never started: the answer that handed it out was lost",
+	}
+	j.record.InstallReport = &report
+	return true, t.putReport(ctx, j.record.ID, report, actorBMDB)
+}
+
+// newAttempt commits the next attempt of the newest request.
+func (t *transaction) newAttempt(ctx context.Context, j *judged, secret []byte) (*InstallOrder, error) {
+	id, request := j.record.ID, *j.record.InstallRequest
+	data, err := t.q.GetFirstBootData(ctx, string(id))
+	if err != nil {
+		return nil, fmt.Errorf("read first-boot data: %w", err)
+	}
+	request.FirstBootData = data
+	order := &InstallOrder{Request: request, Attempt: 1, Secret: slices.Clone(secret), Timeout: t.env.Policy.InstallTimeout}
+	if was := j.record.InstallAttempt; was != nil && was.Generation == request.Generation {
+		order.Attempt = was.Attempt + 1
+	}
+	hash := sha256.Sum256(secret)
+	err = t.q.PutInstallAttempt(ctx, statement.PutInstallAttemptParams{
+		Machine: string(id), Generation: int64(request.Generation), Attempt: int64(order.Attempt), At: micros(t.Now()), SecretHash: hash[:],
+	})
+	if err != nil {
+		return nil, fmt.Errorf("write the attempt: %w", err)
+	}
+	err = t.q.PutInstallDeadline(ctx, statement.PutInstallDeadlineParams{Machine: string(id), At: micros(t.Now().Add(order.Timeout))})
+	if err != nil {
+		return nil, fmt.Errorf("write the attempt's deadline: %w", err)
+	}
+	return order, t.heard(ctx, id, fleet.ProcessInstall, "install handed out",
+		fmt.Sprintf("install generation %d, attempt %d: %s", request.Generation, order.Attempt, request.Image.URL))
+}
+
+// putReport writes how an attempt ended; the attempt is not open any more.
+func (t *transaction) putReport(ctx context.Context, machine fleet.MachineID, r fleet.InstallReport, actor string) error {
+	ok, event, detail := int64(0), "install failed", r.Error
+	if r.OK {
+		ok, event, detail = 1, "disk written", fmt.Sprintf("%d bytes to %s in %s", r.Bytes, r.Disk, r.Duration.Round(time.Millisecond))
+	}
+	err := t.q.PutInstallReport(ctx, statement.PutInstallReportParams{
+		Machine: string(machine), Generation: int64(r.Generation), Attempt: int64(r.Attempt), At: micros(t.Now()), Ok: ok, Error: r.Error,
+		Disk: r.Disk, Lasted: r.Duration.Microseconds(), Bytes: r.Bytes,
+	})
+	if err != nil {
+		return fmt.Errorf("write the install report: %w", err)
+	}
+	if err := t.q.DeleteInstallDeadline(ctx, string(machine)); err != nil {
+		return fmt.Errorf("clear the attempt's deadline: %w", err)
+	}
+	return t.record(ctx, history{
+		subject: fleet.Subject{Machine: machine}, actor: actor, process: fleet.ProcessInstall, event: event,
+		detail: fmt.Sprintf("install generation %d, attempt %d: %s", r.Generation, r.Attempt, detail),
+	})
+}
+
+// failInstall writes a failed attempt and its backoff.
+func (t *transaction) failInstall(ctx context.Context, machine fleet.MachineID, r fleet.InstallReport, actor string) error {
+	if err := t.putReport(ctx, machine, r, actor); err != nil {
+		return err
+	}
+	env, err := t.environment(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = t.backOff(ctx, machineSubject(machine), fleet.ProcessInstall, Failure{Cause: r.Error, Backoff: env.Policy.InstallRetry}, 0)
+	return err
+}
+
+// RecordInstallReport stores how an attempt ended, as the agent says. At is set by the transaction. Idempotent. A report of an
+// attempt that is not the newest is history already and is accepted without effect; KindConflict for one that was never handed
+// out.
+func (db *DB) RecordInstallReport(ctx context.Context, a AgentIdentity, r fleet.InstallReport) error {
+	return db.fromAgent(ctx, "install report", a, func(ctx context.Context, t *transaction, j *judged) (bool, error) {
+		newest := j.record.InstallAttempt
+		switch {
+		case newest == nil || r.Generation > newest.Generation || r.Generation == newest.Generation && r.Attempt > newest.Attempt:
+			return false, fleet.Errorf(fleet.KindConflict, "install generation %d, attempt %d of machine %s was never handed out", r.Generation,
+				r.Attempt, a.Machine)
+		case r.Generation != newest.Generation || r.Attempt != newest.Attempt:
+			return false, nil
+		}
+		// A report of success outdoes a failure that was only concluded from silence; nothing else replaces a report.
+		if was := j.record.InstallReport; was != nil && was.Generation == r.Generation && was.Attempt == r.Attempt && (was.OK || !r.OK) {
+			return false, nil
+		}
+		if !r.OK {
+			return true, t.failInstall(ctx, a.Machine, r, actorAgent)
+		}
+		if err := t.putReport(ctx, a.Machine, r, actorAgent); err != nil {
+			return false, err
+		}
+		return true, t.resetInstall(ctx, a.Machine)
+	})
+}
+
+func (t *transaction) resetInstall(ctx context.Context, machine fleet.MachineID) error {
+	_, err := t.q.DeleteBackoff(ctx, statement.DeleteBackoffParams{Subject: machineSubject(machine), Process: string(fleet.ProcessInstall)})
+	if err != nil {
+		return fmt.Errorf("reset the backoff: %w", err)
+	}
+	return nil
+}
+
+// RecordInstalled records that the system installed by that attempt has come up and has proved itself with the attempt's secret.
+// KindForbidden, alike in every other case. Idempotent.
+func (db *DB) RecordInstalled(ctx context.Context, machine fleet.MachineID, generation fleet.InstallGeneration, attempt int, secret []byte,
+	bootID string,
+) error {
+	refused := fleet.Errorf(fleet.KindForbidden, "no such install of machine %s", machine)
+	hash := sha256.Sum256(secret)
+	err := db.onMachine(ctx, "installed", machine, func(ctx context.Context, t *transaction, j *judged) (bool, error) {
+		a := j.record.InstallAttempt
+		if a == nil || a.Generation != generation || a.Attempt != attempt || subtle.ConstantTimeCompare(a.SecretHash, hash[:]) != 1 {
+			return false, refused
+		}
+		if i := j.record.Installed; i != nil && i.Generation == generation && i.Attempt == attempt {
+			return false, nil
+		}
+		err := t.q.PutInstalled(ctx, statement.PutInstalledParams{
+			Machine: string(machine), Generation: int64(generation), Attempt: int64(attempt), At: micros(t.Now()), BootID: bootID,
+		})
+		if err != nil {
+			return false, fmt.Errorf("record the installed system: %w", err)
+		}
+		if err := t.q.DeleteInstallDeadline(ctx, string(machine)); err != nil {
+			return false, fmt.Errorf("clear the attempt's deadline: %w", err)
+		}
+		if err := t.resetInstall(ctx, machine); err != nil {
+			return false, err
+		}
+		return true, t.record(ctx, history{
+			subject: fleet.Subject{Machine: machine}, actor: "installed system", process: fleet.ProcessInstall, event: "installed",
+			detail: fmt.Sprintf("install generation %d, attempt %d has come up", generation, attempt),
+		})
+	})
+	if fleet.KindOf(err) == fleet.KindNotFound {
+		return refused
+	}
+	return err
+}
+
+// ExpireInstalls reports as failed the attempts that have run out of time, at most limit of them. Called by the janitor.
+func (db *DB) ExpireInstalls(ctx context.Context, limit int) (n int, err error) {
+	var machines []string
+	err = db.view(ctx, "overdue installs", func(ctx context.Context, t *transaction) (err error) {
+		machines, err = t.q.ListInstallsPastDeadline(ctx, statement.ListInstallsPastDeadlineParams{Now: micros(t.Now()), MaxRows: int64(limit)})
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("list overdue installs: %w", err)
+	}
+	for _, id := range machines {
+		expired := false
+		err := db.onMachine(ctx, "expire install", fleet.MachineID(id), func(ctx context.Context, t *transaction, j *judged) (bool, error) {
+			expired = false
+			open := openAttempt(j.record)
+			if open == nil {
+				return false, t.q.DeleteInstallDeadline(ctx, id)
+			}
+			if rows, err := t.q.GetInstallDeadline(ctx, id); err != nil || len(rows) == 0 || rows[0] > micros(t.Now()) {
+				return false, err // it was reported and handed out anew meanwhile
+			}
+			expired = true
+			return true, t.failInstall(ctx, j.record.ID, fleet.InstallReport{
+				Generation: open.Generation, Attempt: open.Attempt,
+				Error: fmt.Sprintf("no report within %s", t.Now().Sub(open.At).Round(time.Second)),
+			}, actorBMDB)
+		})
+		if err != nil && fleet.KindOf(err) != fleet.KindNotFound {
+			return n, fmt.Errorf("expire the install of machine %s: %w", id, err)
+		}
+		if expired {
+			n++
+		}
+	}
+	return n, nil
+}

@@ -1,0 +1,72 @@
+package bmdb
+
+import (
+	"strings"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// Instants are stored as microseconds since 1970, the zero time as 0; durations as microseconds.
+
+func micros(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMicro()
+}
+
+func instant(us int64) time.Time {
+	if us == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(us).UTC()
+}
+
+func instantPointer(us int64) *time.Time {
+	if us == 0 {
+		return nil
+	}
+	t := instant(us)
+	return &t
+}
+
+func microsPointer(t *time.Time) int64 {
+	if t == nil {
+		return 0
+	}
+	return micros(*t)
+}
+
+func lasting(us int64) time.Duration { return time.Duration(us) * time.Microsecond }
+
+// providerPrefix keeps the names of providers apart from the IDs of machines in the columns that hold a subject.
+const providerPrefix = "provider/"
+
+func machineSubject(id fleet.MachineID) string { return string(id) }
+
+func providerSubject(name fleet.ProviderName) string { return providerPrefix + string(name) }
+
+func subjectKey(s fleet.Subject) string {
+	if s.Machine != "" {
+		return machineSubject(s.Machine)
+	}
+	return providerSubject(s.Provider)
+}
+
+func parseSubject(key string) fleet.Subject {
+	if name, ok := strings.CutPrefix(key, providerPrefix); ok {
+		return fleet.Subject{Provider: fleet.ProviderName(name)}
+	}
+	return fleet.Subject{Machine: fleet.MachineID(key)}
+}
+
+// joinLines and splitLines store lists of one-line strings.
+func joinLines(lines []string) string { return strings.Join(lines, "\n") }
+
+func splitLines(text string) []string {
+	if text == "" {
+		return nil
+	}
+	return strings.Split(text, "\n")
+}

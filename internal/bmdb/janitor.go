@@ -1,0 +1,300 @@
+package bmdb
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb/statement"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/lifecycle"
+)
+
+// RecomputeAgenda judges again, at most limit machines a call: first those that were judged under an older policy (rule 10), then
+// those with something due that no loop claims, because the control plane only waits for it: what is shown of them changes by
+// time alone. It returns how many it looked at; called by the janitor until that is less than limit, then after a pause.
+func (db *DB) RecomputeAgenda(ctx context.Context, limit int) (n int, err error) {
+	if n, err = db.recomputePolicy(ctx, limit); err != nil || n >= limit {
+		return n, err
+	}
+	for _, process := range []fleet.Process{fleet.ProcessRecovery, fleet.ProcessInstall} {
+		m, err := db.look(ctx, process, limit-n)
+		n += m
+		if err != nil || n >= limit {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// recomputePolicy judges again what was judged under an older policy.
+func (db *DB) recomputePolicy(ctx context.Context, limit int) (int, error) {
+	var machines []string
+	var number int64
+	err := db.view(ctx, "older policies", func(ctx context.Context, t *transaction) error {
+		env, err := t.environment(ctx)
+		if err != nil {
+			return err
+		}
+		number = env.Policy.Number
+		machines, err = t.q.ListOlderPolicy(ctx, statement.ListOlderPolicyParams{Policy: number, MaxRows: int64(limit)})
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("list what was judged under older policies: %w", err)
+	}
+	if db.janitor.policyChanged(number) {
+		if err := db.rewriteProviders(ctx); err != nil {
+			return 0, err
+		}
+		db.janitor.policyDone(number)
+	}
+	for i, id := range machines {
+		if err := db.recompute(ctx, fleet.MachineID(id)); err != nil {
+			return i, fmt.Errorf("judge machine %s again: %w", id, err)
+		}
+	}
+	return len(machines), nil
+}
+
+func (db *DB) rewriteProviders(ctx context.Context) error {
+	names, err := db.providerNames(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("list providers: %w", err)
+	}
+	for _, name := range names {
+		err := db.update(ctx, "recompute provider", func(ctx context.Context, t *transaction) error {
+			return t.rewriteSubjects(ctx, []string{providerSubject(name)})
+		})
+		if err != nil {
+			return fmt.Errorf("judge provider %s again: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// recompute judges one machine again and voids work that is no longer wanted (rule 8).
+func (db *DB) recompute(ctx context.Context, id fleet.MachineID) error {
+	return db.update(ctx, "recompute", func(ctx context.Context, t *transaction) error {
+		l := locks{machines: []fleet.MachineID{id}}
+		if err := l.take(ctx, t); err != nil {
+			return err
+		}
+		j, err := t.load(ctx, id)
+		if fleet.KindOf(err) == fleet.KindNotFound {
+			return t.forget(ctx, id)
+		}
+		if err != nil {
+			return err
+		}
+		if hold, held := j.record.Holds[fleet.LaneHost]; held {
+			free := *j
+			free.record.Holds = nil
+			plan, err := t.plan(ctx, &free)
+			if err != nil {
+				return err
+			}
+			if j.row.StatePolicy < t.env.Policy.Number && !plan.For(hold.Process).Verdict.Scheduled() {
+				why := fmt.Sprintf("policy %d does not want it: %s", t.env.Policy.Number, plan.For(hold.Process).Reason)
+				if err := t.revoke(ctx, j, actorBMDB, why); err != nil {
+					return err
+				}
+				return t.rewrite(ctx, id)
+			}
+		}
+		return t.settle(ctx, j)
+	})
+}
+
+// look judges again, in the order of the agenda, the machines for which the process is due, from where the last call stopped;
+// once a minute from the beginning.
+func (db *DB) look(ctx context.Context, process fleet.Process, limit int) (n int, err error) {
+	names, err := db.providerNames(ctx, nil)
+	if err != nil {
+		return 0, fmt.Errorf("list providers: %w", err)
+	}
+	for _, provider := range names {
+		k := headKey{process, provider}
+		at := db.janitor.cursor(k, db.clock.Elapsed())
+		var rows []statement.ListDueAfterRow
+		err := db.view(ctx, "due and waiting", func(ctx context.Context, t *transaction) (err error) {
+			rows, err = t.q.ListDueAfter(ctx, statement.ListDueAfterParams{
+				Process: string(process), Provider: string(provider), AfterDueAt: at.dueAt, AfterSubject: at.subject, Now: micros(t.Now()),
+				MaxRows: int64(limit - n),
+			})
+			return err
+		})
+		if err != nil {
+			return n, fmt.Errorf("read the agenda: %w", err)
+		}
+		for _, r := range rows {
+			if err := db.recompute(ctx, fleet.MachineID(r.Subject)); err != nil {
+				return n, fmt.Errorf("judge machine %s again: %w", r.Subject, err)
+			}
+			n++
+			db.janitor.move(k, cursor{r.DueAt, r.Subject})
+		}
+		if n >= limit {
+			break
+		}
+	}
+	return n, nil
+}
+
+// Finding is something in the database that must not be.
+type Finding struct {
+	// Invariant it breaks, such as "I4", or "agenda".
+	Invariant string
+	Subject   string
+	Detail    string
+}
+
+// checkBatch is how many rows of each kind a check reads at a time; maxFindings how many findings of a kind it returns.
+const (
+	checkBatch  = 500
+	maxFindings = 100
+)
+
+// Check looks for what can be seen from rows alone: lanes and history that contradict each other, counters that are wrong, and
+// agenda rows that are missing, too late or superfluous. It reads the whole database, in small transactions. Findings about
+// machines that are being written meanwhile are confirmed with their rows locked.
+func (db *DB) Check(ctx context.Context) ([]Finding, error) {
+	var findings []Finding
+	err := db.view(ctx, "check", func(ctx context.Context, t *transaction) (err error) {
+		findings, err = t.checkRows(ctx)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("check: %w", err)
+	}
+	for after := fleet.MachineID(""); ; {
+		page, err := db.ListMachines(ctx, MachineFilter{After: after, Limit: checkBatch})
+		if err != nil {
+			return nil, fmt.Errorf("check: %w", err)
+		}
+		for _, m := range page {
+			found, err := db.checkMachine(ctx, m.ID)
+			if err != nil {
+				return nil, fmt.Errorf("check machine %s: %w", m.ID, err)
+			}
+			findings = append(findings, found...)
+			after = m.ID
+		}
+		if len(page) < checkBatch {
+			return findings, nil
+		}
+	}
+}
+
+func (t *transaction) checkRows(ctx context.Context) ([]Finding, error) {
+	var findings []Finding
+	lanes, err := t.q.ListLanesWithoutSession(ctx, maxFindings)
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range lanes {
+		findings = append(findings, Finding{"I1", l.Subject, fmt.Sprintf("the %s lane is held by session %s, which there is not", l.Lane, l.Session)})
+	}
+	edges, err := t.q.CheckHistoryEdges(ctx, maxFindings)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range edges {
+		findings = append(findings, Finding{
+			"I4", e.Subject, fmt.Sprintf("the work of %s lane epoch %d has %d starts and %d ends", e.Lane, e.Epoch, e.Starts, e.Ends),
+		})
+	}
+	providers, err := t.q.ListProviders(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range providers {
+		n, err := t.q.CountProviderMachines(ctx, p.Name)
+		if err != nil {
+			return nil, err
+		}
+		if n != p.Machines {
+			findings = append(findings, Finding{"count", providerSubject(fleet.ProviderName(p.Name)), fmt.Sprintf("%d machines counted, %d there", p.Machines, n)})
+		}
+	}
+	return findings, nil
+}
+
+// checkMachine compares the agenda with what lifecycle says (I2). A row that is too early is not a fault.
+func (db *DB) checkMachine(ctx context.Context, id fleet.MachineID) (findings []Finding, err error) {
+	err = db.update(ctx, "check machine", func(ctx context.Context, t *transaction) error {
+		findings = nil
+		l := locks{machines: []fleet.MachineID{id}}
+		if err := l.take(ctx, t); err != nil {
+			return err
+		}
+		j, err := t.load(ctx, id)
+		if fleet.KindOf(err) == fleet.KindNotFound {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		plan, err := t.plan(ctx, j)
+		if err != nil {
+			return err
+		}
+		if j.row.StatePolicy < t.env.Policy.Number {
+			return nil // the janitor will come to it
+		}
+		for _, process := range fleet.MachineProcesses() {
+			d := plan.For(process)
+			at, there := j.agenda[process]
+			switch {
+			case d.Verdict.Scheduled() && !there:
+				findings = append(findings, Finding{"agenda", string(id), fmt.Sprintf("%s is %s and has no row", process, d.Verdict)})
+			case d.Verdict.Scheduled() && at.After(d.DueAt):
+				findings = append(findings, Finding{"agenda", string(id), fmt.Sprintf("%s is due at %s, its row says %s", process, d.DueAt, at)})
+			case !d.Verdict.Scheduled() && there && d.Verdict == lifecycle.NotWanted:
+				findings = append(findings, Finding{"agenda", string(id), fmt.Sprintf("%s is not wanted and has a row", process)})
+			}
+		}
+		return nil
+	})
+	return findings, err
+}
+
+// PruneHistory removes the oldest history, at most limit rows a call, and returns how many it removed. The start of work that runs
+// still stays.
+func (db *DB) PruneHistory(ctx context.Context, olderThan time.Duration, limit int) (n int, err error) {
+	err = db.update(ctx, "prune history", func(ctx context.Context, t *transaction) error {
+		rows, err := t.q.OldestHistory(ctx, int64(limit))
+		if err != nil {
+			return err
+		}
+		before, upTo := micros(t.Now().Add(-olderThan)), int64(0)
+		for _, r := range rows {
+			if r.At >= before {
+				break
+			}
+			upTo = r.ID
+		}
+		removed, err := t.q.DeleteHistory(ctx, upTo)
+		n = int(removed)
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("prune history: %w", err)
+	}
+	return n, nil
+}
+
+// PruneSessions removes sessions that ended long ago, at most limit a call, and returns how many it removed.
+func (db *DB) PruneSessions(ctx context.Context, olderThan time.Duration, limit int) (n int, err error) {
+	err = db.update(ctx, "prune sessions", func(ctx context.Context, t *transaction) error {
+		removed, err := t.q.DeleteEndedSessions(ctx, statement.DeleteEndedSessionsParams{
+			Before: micros(t.Now().Add(-olderThan)), MaxRows: int64(limit),
+		})
+		n = int(removed)
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("prune sessions: %w", err)
+	}
+	return n, nil
+}

@@ -1,0 +1,235 @@
+package bmdb
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb/statement"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// Machine returns all that is known of one machine. KindNotFound.
+func (db *DB) Machine(ctx context.Context, machine fleet.MachineID) (r fleet.Record, err error) {
+	err = db.view(ctx, "machine", func(ctx context.Context, t *transaction) error {
+		j, err := t.load(ctx, machine)
+		if err != nil {
+			return err
+		}
+		if r = j.record; r.InstallRequest != nil {
+			r.InstallRequest.FirstBootData, err = t.q.GetFirstBootData(ctx, string(machine))
+		}
+		return err
+	})
+	if err != nil {
+		return fleet.Record{}, err
+	}
+	return r, nil
+}
+
+// MachineRow is one line of a list of machines.
+type MachineRow struct {
+	fleet.Machine
+	State              fleet.State
+	Reason             string
+	StateSince         time.Time
+	Hostname           string
+	Address            string
+	Location           string
+	AgentVersion       string
+	LastSeenAt         time.Time
+	TakeoverGeneration fleet.TakeoverGeneration
+	InstallGeneration  fleet.InstallGeneration
+}
+
+// MachineFilter selects a page of machines.
+type MachineFilter struct {
+	// Provider; empty: all.
+	Provider fleet.ProviderName
+	// States; empty: all.
+	States []fleet.State
+	// After is the ID of the last machine of the page before.
+	After fleet.MachineID
+	// Limit of the page; 0: 100.
+	Limit int
+}
+
+// ListMachines returns one page, in the order of machine IDs. It reads by key: at most Limit machines for each (provider, state)
+// that is asked for.
+func (db *DB) ListMachines(ctx context.Context, f MachineFilter) (page []MachineRow, err error) {
+	if f.Limit <= 0 {
+		f.Limit = 100
+	}
+	err = db.view(ctx, "list machines", func(ctx context.Context, t *transaction) (err error) {
+		if f.Provider == "" && len(f.States) == 0 {
+			page, err = t.listAll(ctx, f)
+		} else {
+			page, err = t.listFiltered(ctx, f)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list machines: %w", err)
+	}
+	return page, nil
+}
+
+func (t *transaction) listAll(ctx context.Context, f MachineFilter) ([]MachineRow, error) {
+	rows, err := t.q.ListAllMachines(ctx, statement.ListAllMachinesParams{After: string(f.After), MaxRows: int64(f.Limit)})
+	page := make([]MachineRow, len(rows))
+	for i, r := range rows {
+		page[i] = machineRow(statement.ListMachinesRow(r))
+	}
+	return page, err
+}
+
+func (t *transaction) listFiltered(ctx context.Context, f MachineFilter) ([]MachineRow, error) {
+	providers, states := []string{string(f.Provider)}, f.States
+	if f.Provider == "" {
+		rows, err := t.q.ListProviders(ctx)
+		if err != nil {
+			return nil, err
+		}
+		providers = providers[:0]
+		for _, p := range rows {
+			providers = append(providers, p.Name)
+		}
+	}
+	if len(states) == 0 {
+		states = fleet.States()
+	}
+	var page []MachineRow
+	for _, provider := range providers {
+		for _, state := range states {
+			rows, err := t.q.ListMachines(ctx, statement.ListMachinesParams{
+				Provider: provider, State: string(state), After: string(f.After), MaxRows: int64(f.Limit),
+			})
+			if err != nil {
+				return nil, err
+			}
+			for _, r := range rows {
+				page = append(page, machineRow(r))
+			}
+		}
+	}
+	slices.SortFunc(page, func(a, b MachineRow) int { return cmp.Compare(a.ID, b.ID) })
+	return page[:min(len(page), f.Limit)], nil
+}
+
+func machineRow(r statement.ListMachinesRow) MachineRow {
+	return MachineRow{
+		Machine: fleet.Machine{
+			ID: fleet.MachineID(r.ID), Provider: fleet.ProviderName(r.Provider), ProviderID: fleet.ProviderID(r.ProviderID),
+			CreatedAt: instant(r.CreatedAt),
+		},
+		State: fleet.State(r.State), Reason: r.Reason, StateSince: instant(r.Since), Hostname: r.Hostname, Address: r.Address,
+		Location: r.Location, AgentVersion: r.AgentVersion, LastSeenAt: instant(r.LastAt),
+		TakeoverGeneration: fleet.TakeoverGeneration(r.TakeoverGeneration), InstallGeneration: fleet.InstallGeneration(r.InstallGeneration),
+	}
+}
+
+// minPrefix is how much of a machine's ID must be given; maxNamed how many machines an answer of "ambiguous" names.
+const (
+	minPrefix = 4
+	maxNamed  = 5
+)
+
+// Resolve finds the machine that a person means: by its UUID, an unambiguous beginning of it of at least four characters, its host
+// name, or provider/provider-ID. KindNotFound; KindConflict when several fit, naming them.
+func (db *DB) Resolve(ctx context.Context, ref string) (fleet.MachineID, error) {
+	ref = strings.TrimSpace(ref)
+	var found []string
+	err := db.view(ctx, "resolve", func(ctx context.Context, t *transaction) (err error) {
+		found, err = t.resolve(ctx, ref)
+		return err
+	})
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("look for machine %q: %w", ref, err)
+	case len(found) == 0:
+		return "", fleet.Errorf(fleet.KindNotFound, "no machine is known as %q", ref)
+	case len(found) > maxNamed:
+		return "", fleet.Errorf(fleet.KindConflict, "%q fits several machines: %s and more", ref, strings.Join(found[:maxNamed], ", "))
+	case len(found) > 1:
+		return "", fleet.Errorf(fleet.KindConflict, "%q fits several machines: %s", ref, strings.Join(found, ", "))
+	}
+	return fleet.MachineID(found[0]), nil
+}
+
+func (t *transaction) resolve(ctx context.Context, ref string) ([]string, error) {
+	if provider, id, ok := strings.Cut(ref, "/"); ok {
+		return t.q.MachineByProviderID(ctx, statement.MachineByProviderIDParams{Provider: provider, ProviderID: id})
+	}
+	lower := strings.ToLower(ref)
+	if id, err := fleet.ParseMachineID(ref); err == nil {
+		lower = string(id)
+	}
+	var found []string
+	if len(lower) >= minPrefix {
+		ids, err := t.q.ListMachineIDs(ctx, statement.ListMachineIDsParams{Lowest: lower, MaxRows: maxNamed + 1})
+		if err != nil {
+			return nil, err
+		}
+		for _, id := range ids {
+			if id == lower {
+				return []string{id}, nil
+			}
+			if strings.HasPrefix(id, lower) {
+				found = append(found, id)
+			}
+		}
+	}
+	if ref == "" {
+		return nil, nil
+	}
+	named, err := t.q.ListMachinesByHostname(ctx, statement.ListMachinesByHostnameParams{Hostname: ref, MaxRows: maxNamed + 1})
+	for _, id := range named {
+		if !slices.Contains(found, id) {
+			found = append(found, id)
+		}
+	}
+	return found, err
+}
+
+// HistoryRow is one line of a history.
+type HistoryRow struct {
+	At      time.Time
+	Actor   string
+	Process fleet.Process
+	// Epoch of the work that it belongs to; 0: of none.
+	Epoch   fleet.Epoch
+	Event   string
+	Detail  string
+	RetryAt time.Time
+}
+
+// History returns the newest rows of a machine's history, newest first. A machine that is gone still has one.
+func (db *DB) History(ctx context.Context, machine fleet.MachineID, limit int) ([]HistoryRow, error) {
+	return db.history(ctx, machineSubject(machine), limit)
+}
+
+// ProviderHistory returns the newest rows of a provider's history, newest first.
+func (db *DB) ProviderHistory(ctx context.Context, provider fleet.ProviderName, limit int) ([]HistoryRow, error) {
+	return db.history(ctx, providerSubject(provider), limit)
+}
+
+func (db *DB) history(ctx context.Context, subject string, limit int) (list []HistoryRow, err error) {
+	err = db.view(ctx, "history", func(ctx context.Context, t *transaction) error {
+		rows, err := t.q.ListHistory(ctx, statement.ListHistoryParams{Subject: subject, MaxRows: int64(limit)})
+		list = make([]HistoryRow, len(rows))
+		for i, r := range rows {
+			list[i] = HistoryRow{
+				At: instant(r.At), Actor: r.Actor, Process: fleet.Process(r.Process), Epoch: fleet.Epoch(r.Epoch), Event: r.Event,
+				Detail: r.Detail, RetryAt: instant(r.RetryAt),
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the history of %s: %w", subject, err)
+	}
+	return list, nil
+}

@@ -1,0 +1,68 @@
+package bmdb
+
+import (
+	"context"
+	"slices"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// locks is the one lock order (rule 1): the own session, providers by name, machines by ID. Agenda, lanes and everything else
+// belong to whoever has the row of their subject. Every transaction that writes about a subject takes its locks here, once, before
+// it reads anything that it relies on.
+type locks struct {
+	session   fleet.SessionID
+	providers []fleet.ProviderName
+	machines  []fleet.MachineID
+}
+
+func (l *locks) add(s fleet.Subject) {
+	if s.Machine != "" {
+		l.machines = append(l.machines, s.Machine)
+	} else {
+		l.providers = append(l.providers, s.Provider)
+	}
+}
+
+func (l *locks) take(ctx context.Context, t *transaction) error {
+	if l.session != "" {
+		if err := t.LockSession(ctx, l.session, false); err != nil {
+			return err
+		}
+	}
+	slices.Sort(l.providers)
+	l.providers = slices.Compact(l.providers)
+	for _, name := range l.providers {
+		if err := t.LockProvider(ctx, name); err != nil {
+			return err
+		}
+	}
+	slices.Sort(l.machines)
+	l.machines = slices.Compact(l.machines)
+	if len(l.machines) == 0 {
+		return nil
+	}
+	_, err := t.LockMachines(ctx, l.machines, false)
+	return err
+}
+
+// onMachine is the shape of most writes of facts: lock the machine, read it by a later statement, write, rewrite its agenda.
+func (db *DB) onMachine(ctx context.Context, kind string, id fleet.MachineID,
+	fn func(ctx context.Context, t *transaction, j *judged) (changed bool, err error),
+) error {
+	return db.update(ctx, kind, func(ctx context.Context, t *transaction) error {
+		l := locks{machines: []fleet.MachineID{id}}
+		if err := l.take(ctx, t); err != nil {
+			return err
+		}
+		j, err := t.load(ctx, id)
+		if err != nil {
+			return err
+		}
+		changed, err := fn(ctx, t, j)
+		if err != nil || !changed {
+			return err
+		}
+		return t.rewrite(ctx, id)
+	})
+}

@@ -1,0 +1,212 @@
+package bmdb
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/ironherd/ironherd/internal/bmdb/statement"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// RequestInstall asks for an operating system on a machine and voids whatever is being done to its host (rule 8). Asking for what
+// is asked for already returns that generation. KindConflict when an installed system runs and reinstall is not set.
+func (db *DB) RequestInstall(ctx context.Context, actor string, machine fleet.MachineID, request fleet.InstallRequest, reinstall bool,
+) (generation fleet.InstallGeneration, err error) {
+	err = db.onMachine(ctx, "request install", machine, func(ctx context.Context, t *transaction, j *judged) (bool, error) {
+		was := j.record.InstallRequest
+		if j.record.Installed != nil && !reinstall {
+			return false, fleet.Errorf(fleet.KindConflict, "machine %s runs an installed system (install generation %d): a reinstall destroys it and must be asked for as such",
+				machine, j.record.Installed.Generation)
+		}
+		generation = 1
+		if was != nil {
+			same, err := t.sameInstall(ctx, *was, request, machine)
+			if err != nil {
+				return false, err
+			}
+			if same && !reinstall {
+				generation = was.Generation
+				return false, nil
+			}
+			generation = was.Generation + 1
+		}
+		request := request
+		request.Generation, request.Actor = generation, actor
+		if err := t.putInstallRequest(ctx, machine, request); err != nil {
+			return false, err
+		}
+		if err := t.resetInstall(ctx, machine); err != nil {
+			return false, err
+		}
+		if err := t.revoke(ctx, j, actor, "an install was asked for"); err != nil {
+			return false, err
+		}
+		return true, t.record(ctx, history{
+			subject: fleet.Subject{Machine: machine}, actor: actor, process: fleet.ProcessInstall, event: "install requested",
+			detail: fmt.Sprintf("install generation %d: %s (%s)", generation, request.Image.URL, request.Image.Digest),
+		})
+	})
+	if err != nil {
+		return 0, err
+	}
+	return generation, nil
+}
+
+func (t *transaction) sameInstall(ctx context.Context, was, request fleet.InstallRequest, machine fleet.MachineID) (bool, error) {
+	if was.Image != request.Image || was.RootDisk != request.RootDisk {
+		return false, nil
+	}
+	data, err := t.q.GetFirstBootData(ctx, string(machine))
+	if err != nil {
+		return false, fmt.Errorf("read first-boot data: %w", err)
+	}
+	return bytes.Equal(data, request.FirstBootData), nil
+}
+
+// Retry ends the backoff of a process of the machine (empty: of all of them) and returns those that were in backoff.
+func (db *DB) Retry(ctx context.Context, actor string, machine fleet.MachineID, process fleet.Process) (retried []fleet.Process, err error) {
+	err = db.onMachine(ctx, "retry", machine, func(ctx context.Context, t *transaction, j *judged) (bool, error) {
+		retried = nil
+		for p := range j.record.Backoffs {
+			if process == "" || p == process {
+				retried = append(retried, p)
+			}
+		}
+		slices.Sort(retried)
+		for _, p := range retried {
+			if _, err := t.q.DeleteBackoff(ctx, statement.DeleteBackoffParams{Subject: machineSubject(machine), Process: string(p)}); err != nil {
+				return false, fmt.Errorf("end the backoff: %w", err)
+			}
+			err := t.record(ctx, history{
+				subject: fleet.Subject{Machine: machine}, actor: actor, process: p, event: "retry asked for",
+				detail: "the backoff was ended; it was for: " + j.record.Backoffs[p].Cause,
+			})
+			if err != nil {
+				return false, err
+			}
+		}
+		return len(retried) > 0, nil
+	})
+	return retried, err
+}
+
+// Quarantine keeps all work away from the machine and voids what is being done to it (rule 8).
+func (db *DB) Quarantine(ctx context.Context, actor string, machine fleet.MachineID, reason string) error {
+	return db.onMachine(ctx, "quarantine", machine, func(ctx context.Context, t *transaction, j *judged) (bool, error) {
+		err := t.q.PutQuarantine(ctx, statement.PutQuarantineParams{Machine: string(machine), At: micros(t.Now()), Actor: actor, Reason: reason})
+		if err != nil {
+			return false, fmt.Errorf("quarantine machine %s: %w", machine, err)
+		}
+		if err := t.revoke(ctx, j, actor, "quarantined: "+reason); err != nil {
+			return false, err
+		}
+		return true, t.record(ctx, history{
+			subject: fleet.Subject{Machine: machine}, actor: actor, event: "quarantined", detail: reason,
+		})
+	})
+}
+
+// Unquarantine lets work come back to the machine. KindConflict when it is not in quarantine.
+func (db *DB) Unquarantine(ctx context.Context, actor string, machine fleet.MachineID, reason string) error {
+	return db.onMachine(ctx, "unquarantine", machine, func(ctx context.Context, t *transaction, _ *judged) (bool, error) {
+		n, err := t.q.DeleteQuarantine(ctx, string(machine))
+		if err != nil {
+			return false, fmt.Errorf("release machine %s from quarantine: %w", machine, err)
+		}
+		if n == 0 {
+			return false, fleet.Errorf(fleet.KindConflict, "machine %s is not in quarantine", machine)
+		}
+		return true, t.record(ctx, history{
+			subject: fleet.Subject{Machine: machine}, actor: actor, event: "released from quarantine", detail: reason,
+		})
+	})
+}
+
+// SetPolicy makes the policy the newest one, under a number of its own, unless it is that already. Rows computed under older
+// numbers are recomputed by the janitor (rule 10).
+func (db *DB) SetPolicy(ctx context.Context, policy fleet.Policy) (fleet.Policy, error) {
+	if err := policy.Validate(); err != nil {
+		return fleet.Policy{}, err
+	}
+	var set fleet.Policy
+	for attempt := 0; ; attempt++ {
+		taken := false
+		err := db.update(ctx, "set policy", func(ctx context.Context, t *transaction) error {
+			env, err := t.environment(ctx)
+			if err != nil {
+				return err
+			}
+			policy.Number = env.Policy.Number
+			if set = policy; policy == env.Policy {
+				return nil
+			}
+			set.Number++
+			taken, err = t.insertPolicy(ctx, set)
+			return err
+		})
+		if err == nil && taken && attempt < 10 {
+			continue // somebody else took the number between the two statements
+		}
+		if err == nil && taken {
+			err = fleet.Errorf(fleet.KindConflict, "others keep changing the policy")
+		}
+		if err != nil {
+			return fleet.Policy{}, fmt.Errorf("set the policy: %w", err)
+		}
+		return set, nil
+	}
+}
+
+func (t *transaction) insertPolicy(ctx context.Context, p fleet.Policy) (taken bool, err error) {
+	body, err := json.Marshal(p)
+	if err != nil {
+		return false, fmt.Errorf("encode the policy: %w", err)
+	}
+	n, err := t.q.InsertPolicy(ctx, statement.InsertPolicyParams{Number: p.Number, At: micros(t.Now()), Body: string(body)})
+	return n == 0, err
+}
+
+// Environment returns what lifecycle is given besides facts, as of now.
+func (db *DB) Environment(ctx context.Context) (env fleet.Environment, err error) {
+	err = db.view(ctx, "environment", func(ctx context.Context, t *transaction) (err error) {
+		env, err = t.environment(ctx)
+		return err
+	})
+	return env, err
+}
+
+// AcceptRestore says that the database, as it is, is the one that counts: whatever waited because it looked restored or copied may
+// go on. KindConflict when it does not look so.
+func (db *DB) AcceptRestore(ctx context.Context, actor string) error {
+	env, err := db.Environment(ctx)
+	if err != nil {
+		return err
+	}
+	if env.Restored == "" {
+		return fleet.Errorf(fleet.KindConflict, "the database does not look restored or copied: there is nothing to accept")
+	}
+	if err := db.engine.AcceptRestore(ctx); err != nil {
+		return fmt.Errorf("accept the restored database: %w", err)
+	}
+	err = db.update(ctx, "accept restore", func(ctx context.Context, t *transaction) error {
+		env, err := t.environment(ctx)
+		if err != nil {
+			return err
+		}
+		if _, err := t.q.DeleteRestored(ctx); err != nil {
+			return err
+		}
+		next := env.Policy // under a new number, so that the janitor looks at every machine again
+		next.Number++
+		_, err = t.insertPolicy(ctx, next)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("accept the restored database: %w", err)
+	}
+	db.logger.WarnContext(ctx, "the restored database was accepted", "actor", actor, "evidence", env.Restored)
+	return nil
+}

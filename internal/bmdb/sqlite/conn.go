@@ -1,0 +1,123 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// conn is one connection with its prepared statements. Preparing costs more than running most of ours, so each is prepared once
+// per connection. A conn is used by one goroutine at a time.
+type conn struct {
+	sql      *sql.Conn
+	prepared map[string]*sql.Stmt
+}
+
+func newConn(ctx context.Context, db *sql.DB) (*conn, error) {
+	c, err := db.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &conn{sql: c, prepared: make(map[string]*sql.Stmt)}, nil
+}
+
+func (c *conn) close() error {
+	errs := make([]error, 0, len(c.prepared)+1)
+	for _, s := range c.prepared {
+		errs = append(errs, s.Close())
+	}
+	return errors.Join(append(errs, c.sql.Close())...)
+}
+
+func (c *conn) prepare(ctx context.Context, query string) (*sql.Stmt, error) {
+	if s, ok := c.prepared[query]; ok {
+		return s, nil
+	}
+	s, err := c.sql.PrepareContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	c.prepared[query] = s
+	return s, nil
+}
+
+// run executes one of the engine's own statements, uninterruptible as all of them.
+func (c *conn) run(ctx context.Context, query string) error {
+	ctx = context.WithoutCancel(ctx)
+	s, err := c.prepare(ctx, query)
+	if err == nil {
+		_, err = s.ExecContext(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", query, err)
+	}
+	return nil
+}
+
+// tx is a transaction on a conn.
+//
+// A context is obeyed between statements, never within one: SQLite undoes the whole transaction when a writing statement is
+// interrupted, and with it the work of everybody else who is committed by the same group.
+type tx struct {
+	*conn
+	now time.Time
+}
+
+func (t *tx) Now() time.Time { return t.now }
+
+func (t *tx) PrepareContext(ctx context.Context, query string) (*sql.Stmt, error) {
+	return t.sql.PrepareContext(ctx, query)
+}
+
+func (t *tx) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	ctx = context.WithoutCancel(ctx)
+	s, err := t.prepare(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	return s.ExecContext(ctx, args...)
+}
+
+func (t *tx) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	ctx = context.WithoutCancel(ctx)
+	s, err := t.prepare(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	return s.QueryContext(ctx, args...)
+}
+
+func (t *tx) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
+	if ctx.Err() != nil {
+		return t.sql.QueryRowContext(ctx, query, args...) // only a *sql.Row made by database/sql can carry the error
+	}
+	ctx = context.WithoutCancel(ctx)
+	s, err := t.prepare(ctx, query)
+	if err != nil {
+		return t.sql.QueryRowContext(ctx, query, args...) // fails alike
+	}
+	return s.QueryRowContext(ctx, args...)
+}
+
+// The locks are nothing: write transactions exclude each other.
+
+func (t *tx) LockSession(ctx context.Context, _ fleet.SessionID, _ bool) error { return ctx.Err() }
+
+func (t *tx) LockProvider(ctx context.Context, _ fleet.ProviderName) error { return ctx.Err() }
+
+func (t *tx) LockMachines(ctx context.Context, ids []fleet.MachineID, _ bool) ([]fleet.MachineID, error) {
+	ids = slices.Clone(ids)
+	slices.Sort(ids)
+	return slices.Compact(ids), ctx.Err()
+}

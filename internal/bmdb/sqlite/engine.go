@@ -1,0 +1,212 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	driver "modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// Options of the engine.
+type Options struct {
+	// Logger gets what no caller can be told. Nil: nothing is logged.
+	Logger *slog.Logger
+	// Unsynced leaves it to the operating system when commits reach the disk. A crash of the machine may then lose the last of
+	// them, which the BMDB promises never to do: for tests and rehearsals only.
+	Unsynced bool
+	// Readers is how many transactions may read at a time; 0: 4.
+	Readers int
+}
+
+// Engine is an open SQLite database. See the package comment.
+type Engine struct {
+	path    string
+	logger  *slog.Logger
+	lock    *os.File
+	pool    *sql.DB // all connections come from it
+	writer  *conn
+	readers chan *conn
+
+	updates, extensions chan *request
+	closing, written    chan struct{}
+	closeOnce           sync.Once
+	closeErr            error
+
+	clock *bmdb.Clock
+	time  timeline
+	mark  mark
+}
+
+var _ bmdb.Engine = (*Engine)(nil)
+
+// Open opens the database in the file, which it creates when there is none, and holds it until Close: KindInUse, naming the
+// process, when another one does. KindInvalid when the file cannot be used. The schema is left as it is: see Migrate.
+func Open(ctx context.Context, path string, opts Options) (*Engine, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fleet.Errorf(fleet.KindInvalid, "database path: %w", err)
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	lock, err := lockFile(path)
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{
+		path: path, logger: opts.Logger, lock: lock, clock: bmdb.NewClock(),
+		updates: make(chan *request), extensions: make(chan *request),
+		closing: make(chan struct{}), written: make(chan struct{}),
+	}
+	e.time.start(time.Now())
+	if err := e.connect(ctx, opts); err != nil {
+		return nil, errors.Join(classify(path, err), e.disconnect())
+	}
+	go e.write(context.WithoutCancel(ctx))
+	return e, nil
+}
+
+// connect opens the one connection that writes and those that read.
+func (e *Engine) connect(ctx context.Context, opts Options) error {
+	synchronous := "FULL"
+	if opts.Unsynced {
+		synchronous = "OFF"
+	}
+	query := url.Values{"_pragma": {
+		"busy_timeout(10000)", "journal_mode(WAL)", "synchronous(" + synchronous + ")", "foreign_keys(ON)", "temp_store(MEMORY)",
+		"cache_size(-65536)", "journal_size_limit(67108864)",
+	}}
+	name := url.URL{Scheme: "file", OmitHost: true, Path: e.path, RawQuery: query.Encode()}
+	pool, err := sql.Open("sqlite", name.String())
+	if err != nil {
+		return err
+	}
+	e.pool = pool
+	pool.SetMaxIdleConns(1)
+	if e.writer, err = newConn(ctx, pool); err != nil {
+		return err
+	}
+	var version int64
+	if err := e.writer.sql.QueryRowContext(ctx, "SELECT count(*) FROM sqlite_schema").Scan(&version); err != nil {
+		return err
+	}
+	if opts.Readers <= 0 {
+		opts.Readers = 4
+	}
+	e.readers = make(chan *conn, opts.Readers)
+	for range opts.Readers {
+		c, err := newConn(ctx, pool)
+		if err != nil {
+			return err
+		}
+		e.readers <- c
+		if _, err := c.sql.ExecContext(ctx, "PRAGMA query_only = ON"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// disconnect closes whatever is open. The lock goes last.
+func (e *Engine) disconnect() error {
+	var errs []error
+	if e.readers != nil {
+		for range len(e.readers) {
+			errs = append(errs, (<-e.readers).close())
+		}
+	}
+	if e.writer != nil {
+		errs = append(errs, e.writer.close())
+	}
+	if e.pool != nil {
+		errs = append(errs, e.pool.Close())
+	}
+	return errors.Join(append(errs, e.lock.Close())...)
+}
+
+// Name returns "sqlite".
+func (e *Engine) Name() string { return "sqlite" }
+
+// Properties says that nobody else can have the database open.
+func (e *Engine) Properties() bmdb.Properties { return bmdb.Properties{SingleProcess: true} }
+
+// Update implements bmdb.Engine by group commit.
+func (e *Engine) Update(ctx context.Context, fn func(ctx context.Context, tx bmdb.Tx) error) error {
+	return e.submit(ctx, e.updates, fn)
+}
+
+// Extend implements bmdb.Engine; extensions are first in the next group.
+func (e *Engine) Extend(ctx context.Context, fn func(ctx context.Context, tx bmdb.Tx) error) error {
+	return e.submit(ctx, e.extensions, fn)
+}
+
+// View implements bmdb.Engine on one of the reading connections.
+func (e *Engine) View(ctx context.Context, fn func(ctx context.Context, tx bmdb.Tx) error) (err error) {
+	var c *conn
+	select {
+	case c = <-e.readers:
+	case <-ctx.Done():
+		return fmt.Errorf("wait for the database: %w", context.Cause(ctx))
+	case <-e.closing:
+		return errClosed
+	}
+	defer func() { e.readers <- c }()
+	if err := c.run(ctx, "BEGIN"); err != nil {
+		return err
+	}
+	defer func() {
+		if end := c.run(ctx, "ROLLBACK"); err == nil {
+			err = end
+		}
+	}()
+	return fn(ctx, &tx{conn: c, now: e.now()})
+}
+
+// Close ends the writer after the group that it is at, waits for readers and closes the file. Whoever still waits gets an error.
+func (e *Engine) Close() error {
+	e.closeOnce.Do(func() {
+		close(e.closing)
+		<-e.written
+		idle := make([]*conn, 0, cap(e.readers))
+		for range cap(e.readers) {
+			idle = append(idle, <-e.readers)
+		}
+		for _, c := range idle {
+			e.readers <- c
+		}
+		e.closeErr = e.disconnect()
+	})
+	return e.closeErr
+}
+
+// classify says of an error at open what a person can do about it.
+func classify(path string, err error) error {
+	var de *driver.Error
+	if errors.As(err, &de) {
+		switch de.Code() & 0xff {
+		case sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT:
+			return fleet.Errorf(fleet.KindInvalid, "%s is not a usable SQLite database: %w", path, err)
+		case sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY:
+			return fleet.Errorf(fleet.KindInvalid, "database %s cannot be opened for writing: %w", path, err)
+		case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
+			return fleet.Errorf(fleet.KindInUse, "database %s is in use by another program: %w", path, err)
+		}
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		return fleet.Errorf(fleet.KindInvalid, "database %s cannot be opened: %w", path, err)
+	}
+	return fmt.Errorf("open database %s: %w", path, err)
+}

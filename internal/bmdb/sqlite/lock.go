@@ -1,0 +1,39 @@
+package sqlite
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// lockFile takes the operating system's lock on the file beside the database. It goes with the process, however that ends; the
+// file stays, with the number of the last process that had it.
+func lockFile(path string) (*os.File, error) {
+	f, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fleet.Errorf(fleet.KindInvalid, "database %s cannot be used: %w", path, err)
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		holder, _ := io.ReadAll(io.LimitReader(f, 32))
+		_ = f.Close()
+		return nil, fleet.Errorf(fleet.KindInUse, "database %s is in use by another process (pid %s)", path,
+			strings.TrimSpace(string(holder)))
+	}
+	if err == nil {
+		err = f.Truncate(0)
+	}
+	if err == nil {
+		_, err = f.WriteAt(fmt.Appendf(nil, "%d\n", os.Getpid()), 0)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("lock database %s: %w", path, err), f.Close())
+	}
+	return f, nil
+}

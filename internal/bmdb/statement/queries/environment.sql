@@ -1,0 +1,26 @@
+-- Number of the newest policy, and what else lifecycle must know besides a machine's facts. One row.
+-- name: GetEnvironment :one
+SELECT p.number, CAST(COALESCE(l.up_since, 0) AS BIGINT) AS up_since, CAST(COALESCE(l.valid_until, 0) AS BIGINT) AS valid_until,
+  CAST(COALESCE(l.promised, 0) AS BIGINT) AS promised, CAST(COALESCE(r.evidence, '') AS TEXT) AS restored
+FROM policy p LEFT JOIN listener l ON l.id = 1 LEFT JOIN restored r ON r.id = 1
+ORDER BY p.number DESC LIMIT 1;
+
+-- name: GetPolicy :one
+SELECT body FROM policy WHERE number = sqlc.arg(number);
+
+-- name: InsertPolicy :execrows
+INSERT INTO policy (number, at, body) VALUES (sqlc.arg(number), sqlc.arg(at), sqlc.arg(body)) ON CONFLICT (number) DO NOTHING;
+
+-- name: GetListener :many
+SELECT up_since, valid_until, promised FROM listener WHERE id = 1;
+
+-- name: PutListener :exec
+INSERT INTO listener (id, up_since, valid_until, promised) VALUES (1, sqlc.arg(up_since), sqlc.arg(valid_until), sqlc.arg(promised))
+ON CONFLICT (id) DO UPDATE SET up_since = excluded.up_since, valid_until = excluded.valid_until, promised = excluded.promised;
+
+-- name: PutRestored :exec
+INSERT INTO restored (id, at, evidence) VALUES (1, sqlc.arg(at), sqlc.arg(evidence))
+ON CONFLICT (id) DO UPDATE SET evidence = excluded.evidence;
+
+-- name: DeleteRestored :execrows
+DELETE FROM restored WHERE id = 1;

@@ -1,0 +1,43 @@
+-- name: PutInstallRequest :exec
+INSERT INTO install_request (machine, generation, at, actor, image, root_disk, first_boot_data)
+VALUES (sqlc.arg(machine), sqlc.arg(generation), sqlc.arg(at), sqlc.arg(actor), sqlc.arg(image), sqlc.arg(root_disk),
+  sqlc.arg(first_boot_data))
+ON CONFLICT (machine) DO UPDATE
+SET generation = excluded.generation, at = excluded.at, actor = excluded.actor, image = excluded.image,
+  root_disk = excluded.root_disk, first_boot_data = excluded.first_boot_data;
+
+-- name: GetFirstBootData :one
+SELECT first_boot_data FROM install_request WHERE machine = sqlc.arg(machine);
+
+-- name: PutInstallAttempt :exec
+INSERT INTO install_attempt (machine, generation, attempt, at, secret_hash)
+VALUES (sqlc.arg(machine), sqlc.arg(generation), sqlc.arg(attempt), sqlc.arg(at), sqlc.arg(secret_hash))
+ON CONFLICT (machine) DO UPDATE
+SET generation = excluded.generation, attempt = excluded.attempt, at = excluded.at, secret_hash = excluded.secret_hash;
+
+-- name: PutInstallDeadline :exec
+INSERT INTO install_deadline (machine, at) VALUES (sqlc.arg(machine), sqlc.arg(at))
+ON CONFLICT (machine) DO UPDATE SET at = excluded.at;
+
+-- name: DeleteInstallDeadline :exec
+DELETE FROM install_deadline WHERE machine = sqlc.arg(machine);
+
+-- name: ListInstallsPastDeadline :many
+SELECT machine FROM install_deadline WHERE at <= sqlc.arg(now) ORDER BY at, machine LIMIT CAST(sqlc.arg(max_rows) AS BIGINT);
+
+-- name: PutInstallReport :exec
+INSERT INTO install_report (machine, generation, attempt, at, ok, error, disk, lasted, bytes)
+VALUES (sqlc.arg(machine), sqlc.arg(generation), sqlc.arg(attempt), sqlc.arg(at), sqlc.arg(ok), sqlc.arg(error), sqlc.arg(disk),
+  sqlc.arg(lasted), sqlc.arg(bytes))
+ON CONFLICT (machine) DO UPDATE
+SET generation = excluded.generation, attempt = excluded.attempt, at = excluded.at, ok = excluded.ok, error = excluded.error,
+  disk = excluded.disk, lasted = excluded.lasted, bytes = excluded.bytes;
+
+-- name: PutInstalled :exec
+INSERT INTO installed (machine, generation, attempt, at, boot_id)
+VALUES (sqlc.arg(machine), sqlc.arg(generation), sqlc.arg(attempt), sqlc.arg(at), sqlc.arg(boot_id))
+ON CONFLICT (machine) DO UPDATE
+SET generation = excluded.generation, attempt = excluded.attempt, at = excluded.at, boot_id = excluded.boot_id;
+
+-- name: GetInstallDeadline :many
+SELECT at FROM install_deadline WHERE machine = sqlc.arg(machine);

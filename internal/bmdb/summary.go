@@ -1,0 +1,283 @@
+package bmdb
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb/statement"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/lifecycle"
+)
+
+// Summary is the fleet in figures.
+type Summary struct {
+	Machines int
+	States   map[fleet.State]int
+	// Processes in the order of fleet.Processes.
+	Processes     []ProcessSummary
+	Discrepancies int
+}
+
+// ProcessSummary is one process in figures.
+type ProcessSummary struct {
+	Process fleet.Process
+	// Running work, rows that are due, backoffs that are not over.
+	Running    int
+	Due        int
+	BackingOff int
+	// OldestDue is since when the longest due row is; zero when none is.
+	OldestDue time.Time
+}
+
+// Summary counts. It reads one index entry per machine for the states, and otherwise only what is running, due or backing off.
+func (db *DB) Summary(ctx context.Context) (s Summary, err error) {
+	err = db.view(ctx, "summary", func(ctx context.Context, t *transaction) error {
+		s = Summary{States: make(map[fleet.State]int)}
+		states, err := t.q.CountStates(ctx)
+		if err != nil {
+			return err
+		}
+		for _, c := range states {
+			s.States[fleet.State(c.State)] += int(c.N)
+			s.Machines += int(c.N)
+		}
+		n, err := t.q.CountDiscrepancies(ctx)
+		if err != nil {
+			return err
+		}
+		s.Discrepancies = int(n)
+		s.Processes, err = t.processes(ctx)
+		return err
+	})
+	if err != nil {
+		return Summary{}, fmt.Errorf("count: %w", err)
+	}
+	return s, nil
+}
+
+func (t *transaction) processes(ctx context.Context) ([]ProcessSummary, error) {
+	running, err := t.q.CountRunning(ctx)
+	if err != nil {
+		return nil, err
+	}
+	backing, err := t.q.CountBackingOff(ctx, micros(t.Now()))
+	if err != nil {
+		return nil, err
+	}
+	providers, err := t.q.ListProviders(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]ProcessSummary, 0, len(fleet.Processes()))
+	for _, process := range fleet.Processes() {
+		p := ProcessSummary{Process: process}
+		for _, r := range running {
+			if r.Process == string(process) {
+				p.Running = int(r.N)
+			}
+		}
+		for _, r := range backing {
+			if r.Process == string(process) {
+				p.BackingOff = int(r.N)
+			}
+		}
+		for _, provider := range providers {
+			due, err := t.q.CountDue(ctx, statement.CountDueParams{Process: string(process), Provider: provider.Name, Now: micros(t.Now())})
+			if err != nil {
+				return nil, err
+			}
+			p.Due += int(due.N)
+			if oldest := time.UnixMicro(due.Oldest).UTC(); due.N > 0 && (p.OldestDue.IsZero() || oldest.Before(p.OldestDue)) {
+				p.OldestDue = oldest
+			}
+		}
+		list = append(list, p)
+	}
+	return list, nil
+}
+
+// Phase is how long one phase of a machine's way took.
+type Phase struct {
+	// Name: provision, agent-start, report, install.
+	Name               string
+	Count              int
+	P50, P95, P99, Max time.Duration
+}
+
+// phaseSample is how many of the newest machines the phases are computed of.
+const phaseSample = 10_000
+
+// Phases returns the durations of each phase over the newest ten thousand machines: provision from the first call (for an adopted
+// machine: from its adoption) until the provider hands it over; agent-start from there until the agent was started; report until the hardware was
+// known; install from when it could begin until the installed system was seen.
+func (db *DB) Phases(ctx context.Context) ([]Phase, error) {
+	samples := make([][]time.Duration, 4)
+	err := db.view(ctx, "phases", func(ctx context.Context, t *transaction) error {
+		rows, err := t.q.ListPhases(ctx, phaseSample)
+		for _, r := range rows {
+			from := r.CalledAt
+			if from == 0 {
+				from = r.CreatedAt
+			}
+			for i, edge := range [][2]int64{
+				{from, r.ActiveAt}, {r.ActiveAt, r.StartedAt}, {r.StartedAt, r.HardwareAt}, {max(r.HardwareAt, r.RequestedAt), r.InstalledAt},
+			} {
+				if edge[0] != 0 && edge[1] >= edge[0] {
+					samples[i] = append(samples[i], lasting(edge[1]-edge[0]))
+				}
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the phases: %w", err)
+	}
+	phases := make([]Phase, len(samples))
+	for i, name := range []string{"provision", "agent-start", "report", "install"} {
+		phases[i] = phaseOf(name, samples[i])
+	}
+	return phases, nil
+}
+
+func phaseOf(name string, sample []time.Duration) Phase {
+	p := Phase{Name: name, Count: len(sample)}
+	if len(sample) == 0 {
+		return p
+	}
+	slices.Sort(sample)
+	at := func(percent int) time.Duration { return sample[(len(sample)*percent+99)/100-1] }
+	p.P50, p.P95, p.P99, p.Max = at(50), at(95), at(99), sample[len(sample)-1]
+	return p
+}
+
+// ProviderRow is one line of the list of providers.
+type ProviderRow struct {
+	Name          fleet.ProviderName
+	Kind          string
+	MaxMachines   int
+	Machines      int // open intents included
+	OpenIntents   int
+	Discrepancies int
+	LastPassAt    time.Time
+	LastUpdateAt  time.Time
+	PassResult    string
+	// Decisions on provision and update, as of now.
+	Decisions []lifecycle.Decision
+}
+
+// Providers lists the providers in the order of their names.
+func (db *DB) Providers(ctx context.Context) (list []ProviderRow, err error) {
+	err = db.view(ctx, "list providers", func(ctx context.Context, t *transaction) error {
+		list = nil
+		rows, err := t.q.ListProviders(ctx)
+		if err != nil {
+			return err
+		}
+		for _, p := range rows {
+			row, err := t.providerRow(ctx, p)
+			if err != nil {
+				return err
+			}
+			list = append(list, row)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list providers: %w", err)
+	}
+	return list, nil
+}
+
+func (t *transaction) providerRow(ctx context.Context, p statement.Provider) (ProviderRow, error) {
+	j, err := t.loadProvider(ctx, fleet.ProviderName(p.Name))
+	if err != nil {
+		return ProviderRow{}, err
+	}
+	decisions, err := t.planProvider(ctx, j)
+	if err != nil {
+		return ProviderRow{}, err
+	}
+	intents, err := t.q.CountIntents(ctx, p.Name)
+	if err != nil {
+		return ProviderRow{}, err
+	}
+	discrepancies, err := t.q.ListProviderDiscrepancies(ctx, p.Name)
+	return ProviderRow{
+		Name: j.record.Name, Kind: p.Kind, MaxMachines: int(p.MaxMachines), Machines: int(p.Machines), OpenIntents: int(intents),
+		Discrepancies: len(discrepancies), LastPassAt: instant(p.LastPassAt), LastUpdateAt: instant(p.LastUpdateAt),
+		PassResult: p.PassResult, Decisions: decisions,
+	}, err
+}
+
+// SessionRow is one line of the list of sessions.
+type SessionRow struct {
+	ID         fleet.SessionID
+	Component  string
+	Host       string
+	PID        int
+	StartedAt  time.Time
+	ExtendedAt time.Time
+	Deadline   time.Time
+	// EndedAt is zero while the session lives; Cause says why it ended.
+	EndedAt time.Time
+	Cause   string
+	// Held is how many lanes it holds.
+	Held int
+}
+
+// maxSessions bounds the list of sessions that have ended.
+const maxSessions = 1000
+
+// Sessions lists the sessions that live, or all, newest first.
+func (db *DB) Sessions(ctx context.Context, all bool) (list []SessionRow, err error) {
+	err = db.view(ctx, "list sessions", func(ctx context.Context, t *transaction) error {
+		list = nil
+		rows, err := t.q.ListLiveSessions(ctx)
+		slices.Reverse(rows)
+		if all {
+			rows, err = t.q.ListSessions(ctx, maxSessions)
+		}
+		if err != nil {
+			return err
+		}
+		for _, s := range rows {
+			held, err := t.q.CountHeldLanes(ctx, s.ID)
+			if err != nil {
+				return err
+			}
+			list = append(list, SessionRow{
+				ID: fleet.SessionID(s.ID), Component: s.Component, Host: s.Host, PID: int(s.Pid), StartedAt: instant(s.StartedAt),
+				ExtendedAt: instant(s.ExtendedAt), Deadline: instant(s.DeadlineAt), EndedAt: instant(s.EndedAt), Cause: s.Cause, Held: int(held),
+			})
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list sessions: %w", err)
+	}
+	return list, nil
+}
+
+// DiscrepancyRow is one line of the list of discrepancies.
+type DiscrepancyRow struct {
+	Provider fleet.ProviderName
+	Discrepancy
+}
+
+// Discrepancies lists all, by provider.
+func (db *DB) Discrepancies(ctx context.Context) (list []DiscrepancyRow, err error) {
+	err = db.view(ctx, "list discrepancies", func(ctx context.Context, t *transaction) error {
+		list = nil
+		rows, err := t.q.ListDiscrepancies(ctx)
+		for _, r := range rows {
+			list = append(list, DiscrepancyRow{Provider: fleet.ProviderName(r.Provider), Discrepancy: discrepancyOf(r)})
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list discrepancies: %w", err)
+	}
+	return list, nil
+}
