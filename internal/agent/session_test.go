@@ -231,16 +231,10 @@ func TestSupersededAgentEnds(t *testing.T) {
 		f.start(t)
 		after(time.Minute)
 		before := len(f.seen())
-		// The state of a newer takeover, as one that died before it stopped the agent leaves it.
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			data, _ := proto.Marshal(initMessage(2, f.authority))
-			ctx, cancel := context.WithCancel(t.Context())
-			cancel()
-			takeover.Run(ctx, readerOf(data), takeover.Options{Root: f.host.root})
-		}()
-		<-done
+		// The state of a newer takeover, as one leaves it that died before it stopped the agent.
+		state := f.host.state(t)
+		state.Init.TakeoverGeneration = 2
+		f.host.write(t, "var/lib/ironherd-agent/state", string(encoded(t, state)))
 		if err := <-f.done; err != nil {
 			t.Error(err)
 		}

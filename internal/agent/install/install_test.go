@@ -450,7 +450,7 @@ func TestCancelCauseIsReported(t *testing.T) {
 func TestDiskFailureEndsTheDownload(t *testing.T) {
 	t.Parallel()
 	source, err := newSource(t.Context(), NewClient(), serve(t, func(w http.ResponseWriter, r *http.Request) {
-		_, _ = w.Write(bytes.Repeat([]byte{1}, 3*mebibyte))
+		_, _ = w.Write(bytes.Repeat([]byte{1}, mebibyte+chunkSize))
 		w.(http.Flusher).Flush()
 		<-r.Context().Done()
 	}))
@@ -466,8 +466,12 @@ func TestDiskFailureEndsTheDownload(t *testing.T) {
 		raw: source, abort: source.abort, limit: 10 * mebibyte, disk: &disk{file: file, size: diskSize},
 		head: make([]byte, 0, mebibyte), progress: func(int64) {},
 	}
+	started := time.Now()
 	if err := s.run(t.Context()); err == nil || !strings.Contains(err.Error(), "write the disk") {
 		t.Errorf("got %v", err)
+	}
+	if took := time.Since(started); took > stallLimit/2 {
+		t.Errorf("it took %s", took)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"go.uber.org/goleak"
 	"google.golang.org/protobuf/proto"
@@ -81,6 +82,41 @@ func TestGenerations(t *testing.T) {
 			t.Errorf("step %d: not the same message: %v", i, response.GetInit())
 		}
 	}
+}
+
+// A takeover waits for the one that is under way, so that the agent that one starts finds its own state.
+func TestOneAtATime(t *testing.T) {
+	t.Parallel()
+	root := newRoot(t)
+	synctest.Test(t, func(t *testing.T) {
+		second := make(chan *agentv1.TakeoverResponse, 1)
+		first := take(t, root, message(machineA, 1), func() error {
+			go func() { second <- take(t, root, message(machineA, 2), fine) }()
+			synctest.Wait()
+			if state, err := NewStore(root).Load(); err != nil || state.GetInit().GetTakeoverGeneration() != 1 {
+				t.Errorf("%v, %v", state, err)
+			}
+			return nil
+		})
+		if first.GetSuccess() == nil || (<-second).GetSuccess() == nil {
+			t.Error("they did not follow one another")
+		}
+	})
+}
+
+// A takeover that never ends does not hold the next one up for ever.
+func TestTurnThatNeverComes(t *testing.T) {
+	t.Parallel()
+	root := newRoot(t)
+	synctest.Test(t, func(t *testing.T) {
+		take(t, root, message(machineA, 1), func() error {
+			response := take(t, root, message(machineA, 2), fine)
+			if !strings.Contains(response.GetFailure().GetMessage(), "does not come to an end") {
+				t.Error(response)
+			}
+			return nil
+		})
+	})
 }
 
 func TestInstallIsCarriedOver(t *testing.T) {
