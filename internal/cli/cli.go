@@ -116,6 +116,7 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	hint := ""
+	cmd.SuggestionsMinimumDistance = 2
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		hint = ": did you mean " + strings.Join(near, " or ") + "?"
 	}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/ironherd/ironherd/internal/config"
 	"github.com/ironherd/ironherd/internal/fleet"
-	"github.com/ironherd/ironherd/internal/server"
 )
 
 // Exit codes.
@@ -48,6 +47,9 @@ var errSilent = errors.New("told already")
 // partly says that a command did a part of what it was asked for. What failed was told.
 type partly struct{ error }
 
+// Unwrap returns what is to be told besides.
+func (p partly) Unwrap() error { return p.error }
+
 func exitCode(ctx context.Context, err error) int {
 	var part partly
 	switch {
@@ -72,9 +74,37 @@ func kindOf(err error) fleet.Kind {
 		if kind := fleet.KindOf(err); kind != fleet.KindUnknown && !connect.IsWireError(err) {
 			return kind
 		}
-		return server.KindOfCode(remote.Code())
+		return kindOfCode(remote.Code())
 	}
 	return fleet.KindOf(err)
+}
+
+// kindOfCode returns the kind that a code on the wire stands for; of those that share a code, the one that is told most often.
+func kindOfCode(code connect.Code) fleet.Kind {
+	switch code {
+	case connect.CodeInvalidArgument, connect.CodeOutOfRange:
+		return fleet.KindInvalid
+	case connect.CodeNotFound:
+		return fleet.KindNotFound
+	case connect.CodeFailedPrecondition, connect.CodeAlreadyExists:
+		return fleet.KindConflict
+	case connect.CodeUnauthenticated:
+		return fleet.KindUnauthenticated
+	case connect.CodePermissionDenied:
+		return fleet.KindForbidden
+	case connect.CodeUnimplemented:
+		return fleet.KindUnsupported
+	case connect.CodeResourceExhausted:
+		return fleet.KindThrottled
+	case connect.CodeAborted:
+		return fleet.KindLeaseLost
+	case connect.CodeUnavailable:
+		return fleet.KindTemporary
+	case connect.CodeDeadlineExceeded:
+		return fleet.KindTimeout
+	case connect.CodeCanceled, connect.CodeUnknown, connect.CodeInternal, connect.CodeDataLoss:
+	}
+	return fleet.KindUnknown
 }
 
 // explain returns what to tell a person, one sentence a line.

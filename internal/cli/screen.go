@@ -97,7 +97,6 @@ var colors = map[string]string{
 	string(fleet.StateQuarantined): red,
 	"due":                          yellow,
 	"running":                      green,
-	"failed":                       red,
 	"expired":                      red,
 }
 

@@ -1,0 +1,279 @@
+package cli_test
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ironherd/ironherd/api/fleet/v1/fleetv1connect"
+	"github.com/ironherd/ironherd/internal/cli"
+)
+
+func TestGolden(t *testing.T) {
+	t.Parallel()
+	h := newHerd(t)
+	for name, args := range map[string]string{
+		"machine_list.txt":     "machine list",
+		"machine_show.txt":     "machine show herd-0001",
+		"machine_show.json":    "machine show herd-0001 -o json",
+		"machine_show.yaml":    "machine show herd-0001 -o yaml",
+		"machine_history.txt":  "machine history herd-0001",
+		"machine_history.json": "machine history herd-0001 -o json",
+		"machine_explain.txt":  "machine explain herd-0001",
+		"provider_list.txt":    "provider list",
+		"session_list.txt":     "session list --all",
+		"discrepancy_list.txt": "discrepancy list",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := h.run(t, strings.Fields(args)...)
+			if r.code != 0 || r.stderr != "" {
+				t.Errorf("exit code %d, stderr %q", r.code, r.stderr)
+			}
+			golden(t, name, r.stdout)
+		})
+	}
+}
+
+// TestHelp also keeps every command's help in one file, where a change can be read.
+func TestHelp(t *testing.T) {
+	t.Parallel()
+	var all strings.Builder
+	for _, command := range []string{
+		"", "machine", "machine list", "machine show", "machine history", "machine explain", "machine install", "machine retry",
+		"provider list", "session list", "discrepancy list", "serve", "demo", "sim", "config check", "db check", "db migrate",
+		"db accept-restore", "version",
+	} {
+		r := run(t, nil, append(strings.Fields(command), "--help")...)
+		if r.code != 0 || !strings.Contains(r.stdout, "Usage:") {
+			t.Errorf("%s --help: exit code %d, %q", command, r.code, r.stderr)
+		}
+		all.WriteString("$ ironherd " + strings.TrimSpace(command+" --help") + "\n" + r.stdout + "\n")
+	}
+	golden(t, "help.txt", all.String())
+}
+
+func TestFailuresAreToldInOneSentence(t *testing.T) {
+	t.Parallel()
+	h := newHerd(t)
+	dir := t.TempDir()
+	empty := filepath.Join(dir, "empty")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		args string
+		code int
+		want string
+	}{
+		{"machine list --colour", 2, "unknown flag: --colour (see ironherd machine list --help)"},
+		{"machine lst", 2, `there is no command "machine lst": did you mean list? (see ironherd machine --help)`},
+		{"machien list", 2, `there is no command "machien": did you mean machine? (see ironherd --help)`},
+		{"machine show", 2, "accepts 1 arg(s), received 0 (see ironherd machine show --help)"},
+		{"machine list -o xml", 2, `invalid argument "xml" for "-o, --output" flag: use table, json or yaml (see ironherd machine list --help)`},
+		{"machine list --state asleep", 2, `no state is named "asleep": use creating,`},
+		{"machine history x --limit 0", 2, "--limit must be from 1 to 1000, not 0"},
+		{"machine retry x --process sleep", 2, `no process is named "sleep": use one of`},
+		{"machine install x", 2, `2 things are wrong: --image must be an http or https URL, not ""; --digest must be`},
+		{"machine show not_found", 3, `no machine is named "not_found"`},
+		{"machine show permission_denied", 4, `no machine is named "permission_denied"`},
+		{"machine show unauthenticated", 4, ""},
+		{"machine show failed_precondition", 5, ""},
+		{"machine show internal", 1, ""},
+		{"machine show unavailable", 7, ""},
+		{"machine show invalid_argument", 2, ""},
+		{"serve --config /nowhere.yaml", 2, "configuration file /nowhere.yaml does not exist: name one with --config"},
+		{"config check " + empty, 2, empty + ":1: agent_api.endpoint must be set"},
+		{"db check --config /nowhere.yaml", 2, "configuration file /nowhere.yaml does not exist"},
+		{"demo --machines 0", 2, ""},
+		{"demo --until finished", 2, `--until knows only "installed", not "finished"`},
+		{"sim", 2, "--dir must be set to a directory for the world"},
+		{"machine list --token-file /nowhere", 2, "token file /nowhere cannot be read: no such file or directory"},
+	} {
+		t.Run(test.args, func(t *testing.T) {
+			t.Parallel()
+			r := h.run(t, strings.Fields(test.args)...)
+			if r.code != test.code || !strings.HasPrefix(r.stderr, "ironherd: "+test.want) {
+				t.Errorf("got %d, %q\nwant %d, %q", r.code, r.stderr, test.code, test.want)
+			}
+			if r.stdout != "" || strings.Contains(r.stderr, "Usage:") || !strings.HasSuffix(r.stderr, "\n") {
+				t.Errorf("a failure is one sentence on standard error: %q, %q", r.stdout, r.stderr)
+			}
+		})
+	}
+}
+
+func TestNobodyAnswers(t *testing.T) {
+	t.Parallel()
+	socket := filepath.Join(t.TempDir(), "s.sock")
+	r := run(t, nil, "machine", "list", "--server", "unix://"+socket)
+	want := "ironherd: no control plane answers at unix://" + socket + " (no such file or directory): is `ironherd serve` running there?\n"
+	if r.code != 7 || r.stderr != want {
+		t.Errorf("got %d, %q, want %q", r.code, r.stderr, want)
+	}
+	silent, err := new(net.ListenConfig).Listen(t.Context(), "unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	r = run(t, nil, "machine", "list", "--server", "unix://"+socket, "--timeout", "50ms")
+	if r.code != 7 || !strings.HasPrefix(r.stderr, "ironherd: the control plane at unix://"+socket+" did not answer in time") {
+		t.Errorf("got %d, %q", r.code, r.stderr)
+	}
+	r = run(t, []string{"HOME=" + t.TempDir()}, "machine", "list")
+	if r.code != 7 || !strings.HasPrefix(r.stderr, "ironherd: no control plane was found on this host") {
+		t.Errorf("got %d, %q", r.code, r.stderr)
+	}
+	for _, server := range []string{"ftp://x", "unix://host/path", "http://", "http://user:secret@host/", ":"} {
+		if r := run(t, nil, "machine", "list", "--server", server); r.code != 2 || !strings.Contains(r.stderr, "does not name a control plane") {
+			t.Errorf("%s: got %d, %q", server, r.code, r.stderr)
+		}
+	}
+}
+
+func TestServerIsFound(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	state := filepath.Join(home, ".local", "state", "ironherd")
+	if err := os.MkdirAll(state, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	serve := func(path string) {
+		ln, err := new(net.ListenConfig).Listen(t.Context(), "unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, handler := fleetv1connect.NewFleetServiceHandler(&fakeFleet{})
+		server := &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute}
+		go func() { _ = server.Serve(ln) }()
+		t.Cleanup(func() { _ = server.Close() })
+	}
+	serve(filepath.Join(state, "ironherd.sock"))
+	if r := run(t, []string{"HOME=" + home}, "machine", "list"); r.code != 0 {
+		t.Errorf("the user's own: got %d, %q", r.code, r.stderr)
+	}
+	serve(filepath.Join(home, "s.sock"))
+	if err := os.Symlink(filepath.Join(home, "s.sock"), filepath.Join(state, "demo.sock")); err != nil {
+		t.Fatal(err)
+	}
+	r := run(t, []string{"HOME=" + home}, "machine", "list")
+	if r.code != 2 || !strings.Contains(r.stderr, "several control planes were found") {
+		t.Errorf("two: got %d, %q", r.code, r.stderr)
+	}
+	if r := run(t, []string{"HOME=" + home, "IRONHERD_SERVER=unix://" + home + "/s.sock"}, "machine", "list"); r.code != 0 {
+		t.Errorf("named by the environment: got %d, %q", r.code, r.stderr)
+	}
+}
+
+func TestTokenIsSentAndNeverShown(t *testing.T) {
+	t.Parallel()
+	h := newHerd(t)
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte("s3cret-s3cret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := h.run(t, "machine", "show", "internal", "--token-file", file)
+	if h.authority != "Bearer s3cret-s3cret" {
+		t.Errorf("sent %q", h.authority)
+	}
+	if strings.Contains(r.stdout+r.stderr, "s3cret") {
+		t.Errorf("shown: %q", r.stderr)
+	}
+	if err := os.WriteFile(file, []byte("two words\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := h.run(t, "machine", "list", "--token-file", file); r.code != 2 || strings.Contains(r.stderr, "two words") {
+		t.Errorf("got %d, %q", r.code, r.stderr)
+	}
+}
+
+var installArgs = []string{"--image", "http://images.example/a.zst", "--digest", "sha256:" + strings.Repeat("ab", 32)}
+
+func TestInstallWaits(t *testing.T) {
+	t.Parallel()
+	h := newHerd(t)
+	r := h.run(t, append([]string{"machine", "install", "herd-0001", "--wait", "--root-disk", "largest,min-size=100"}, installArgs...)...)
+	if r.code != 0 || r.stdout != "" {
+		t.Errorf("got %d, %q", r.code, r.stdout)
+	}
+	golden(t, "machine_install.txt", r.stderr)
+	got := h.installs[0]
+	if got.GetImage().GetCompression().String() != "COMPRESSION_ZSTD" || got.GetRootDisk().GetMinSize() != 100 {
+		t.Errorf("asked for %v", got)
+	}
+}
+
+func TestInstallTimesOut(t *testing.T) {
+	t.Parallel()
+	h := newHerd(t)
+	r := h.run(t, append([]string{"machine", "install", "slow", "--wait", "--timeout", "100ms"}, installArgs...)...)
+	if r.code != 7 || !strings.Contains(r.stderr, "machine slow was not installed in time; it is installing: attempt 1 is under way. The install goes on") {
+		t.Errorf("got %d, %q", r.code, r.stderr)
+	}
+}
+
+func TestPartlyDone(t *testing.T) {
+	t.Parallel()
+	h := newHerd(t)
+	r := h.run(t, "machine", "retry", "herd-0001", "not_found")
+	want := "herd-0001: agent-start is tried again now\nnot_found: no machine is named \"not_found\"\n"
+	if r.code != 6 || r.stderr != want {
+		t.Errorf("some failed: got %d, %q", r.code, r.stderr)
+	}
+	r = h.run(t, "machine", "retry", "not_found", "not_found")
+	if r.code != 3 || strings.Count(r.stderr, "\n") != 2 {
+		t.Errorf("all failed: got %d, %q", r.code, r.stderr)
+	}
+}
+
+func TestInterrupted(t *testing.T) {
+	t.Parallel()
+	h := newHerd(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var out strings.Builder
+	code := cli.Main(ctx, []string{"machine", "list", "--server", h.url}, cli.Env{Stdout: &out, Stderr: &out, Version: "v"})
+	if code != 130 || out.String() != "ironherd: interrupted\n" {
+		t.Errorf("got %d, %q", code, out.String())
+	}
+}
+
+func TestVersion(t *testing.T) {
+	t.Parallel()
+	if r := run(t, nil, "version"); r.code != 0 || !strings.HasPrefix(r.stdout, "ironherd v1.2.3 (go") || strings.Contains(r.stdout, "control plane") {
+		t.Errorf("got %d, %q", r.code, r.stdout)
+	}
+	if r := newHerd(t).run(t, "version"); !strings.HasSuffix(r.stdout, "\ncontrol plane v1.2.2 (go1.26, database sqlite, schema 3)\n") {
+		t.Errorf("got %q", r.stdout)
+	}
+}
+
+func TestColor(t *testing.T) {
+	t.Parallel()
+	h := newHerd(t)
+	colored := func(environ ...string) bool {
+		var out strings.Builder
+		cli.Main(t.Context(), []string{"machine", "list", "--server", h.url}, cli.Env{Stdout: &out, Stderr: &out, StdoutTerminal: true, Environ: environ})
+		return strings.Contains(out.String(), "\x1b[32minstalled\x1b[0m")
+	}
+	if !colored("TERM=xterm") || colored("NO_COLOR=1") || colored("TERM=dumb") {
+		t.Error("colors are for terminals, unless NO_COLOR is set")
+	}
+}
+
+func TestCompletion(t *testing.T) {
+	t.Parallel()
+	h := newHerd(t)
+	r := run(t, nil, "__complete", "--server", h.url, "machine", "show", "")
+	if !strings.Contains(r.stdout, "herd-0001\tinstalled\n") {
+		t.Errorf("got %q, %q", r.stdout, r.stderr)
+	}
+	if r := run(t, nil, "completion", "bash"); r.code != 0 || !strings.Contains(r.stdout, "complete") {
+		t.Errorf("got %d", r.code)
+	}
+}

@@ -1,0 +1,257 @@
+package cli_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+	"github.com/ironherd/ironherd/api/fleet/v1/fleetv1connect"
+	"github.com/ironherd/ironherd/internal/cli"
+)
+
+var update = flag.Bool("update", false, "write golden files")
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	firstID  = "0199d3a0-0000-7000-8000-000000000001"
+	secondID = "0199d3a0-0000-7000-8000-000000000002"
+)
+
+// fakeFleet answers as a small fleet would. A machine whose name is a code's, such as "not_found", gets an error of that code.
+type fakeFleet struct {
+	fleetv1connect.UnimplementedFleetServiceHandler
+
+	mu        sync.Mutex
+	looks     int    // calls of GetMachine
+	authority string // Authorization header of the last call
+	installs  []*fleetv1.InstallMachineRequest
+}
+
+func at(hour, minute int) *timestamppb.Timestamp {
+	return timestamppb.New(time.Date(2026, 11, 21, hour, minute, 0, 0, time.UTC))
+}
+
+// ago is far enough in the past that its display does not change while a test runs.
+func ago(d time.Duration) *timestamppb.Timestamp { return timestamppb.New(time.Now().Add(-d - d/100)) }
+
+func machine() *fleetv1.Machine {
+	return &fleetv1.Machine{
+		Id: firstID, Provider: "metal", ProviderId: "dev-1", Hostname: "herd-0001", Address: "192.0.2.7", Location: "da11",
+		State: "installed", Reason: "install generation 1", CreatedAt: at(9, 0), LastSeenAt: at(9, 20), AgentVersion: "v1.2.3",
+		TakeoverGeneration: 1, InstallGeneration: 1, StateSince: at(9, 30),
+	}
+}
+
+func decisions() []*fleetv1.Decision {
+	return []*fleetv1.Decision{
+		{Process: "provision", Verdict: "not-wanted", Reason: "the provider has created the machine"},
+		{Process: "agent-start", Verdict: "later", Reason: "in backoff after 2 failures: dial: refused", DueAt: timestamppb.New(time.Now().Add(5*time.Hour + 2*time.Minute)), BackoffCause: "dial: refused"},
+		{Process: "update", Verdict: "running", Reason: "held by session s1 (updater on host, epoch 4)", DueAt: at(9, 31), Session: "s1", Epoch: 4},
+	}
+}
+
+// failing returns the error that a machine's name asks for.
+func failing(name string) error {
+	for code := connect.CodeCanceled; code <= connect.CodeUnauthenticated; code++ {
+		if code.String() == name {
+			return connect.NewError(code, errors.New("no machine is named \""+name+"\""))
+		}
+	}
+	return nil
+}
+
+func (f *fakeFleet) ListMachines(_ context.Context, r *fleetv1.ListMachinesRequest) (*fleetv1.ListMachinesResponse, error) {
+	if r.GetPageToken() == "" {
+		first := machine()
+		first.StateSince, first.LastSeenAt = ago(5*time.Minute), nil
+		return &fleetv1.ListMachinesResponse{Machines: []*fleetv1.Machine{first}, NextPageToken: "2"}, nil
+	}
+	return &fleetv1.ListMachinesResponse{Machines: []*fleetv1.Machine{{
+		Id: secondID, Provider: "metal", State: "creating", Reason: "waiting for creation pacing", StateSince: ago(3 * time.Hour),
+	}}}, nil
+}
+
+func (f *fakeFleet) GetMachine(_ context.Context, r *fleetv1.GetMachineRequest) (*fleetv1.GetMachineResponse, error) {
+	if err := failing(r.GetMachine()); err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.looks++
+	if r.GetMachine() == "slow" {
+		m := machine()
+		m.State, m.Reason = "installing", "attempt 1 is under way"
+		return &fleetv1.GetMachineResponse{Machine: m}, nil
+	}
+	if len(f.installs) > 0 {
+		return f.installing(), nil
+	}
+	return &fleetv1.GetMachineResponse{
+		Machine: machine(),
+		Facts: []*fleetv1.Fact{
+			{Name: "provided", At: at(9, 0), Detail: "active at da11"},
+			{Name: "install report", At: at(9, 25), Detail: "attempt 1 done: /dev/sda, 64 MiB\x1b[31m in 2s"},
+		},
+		Hardware: &agentv1.HardwareReport{
+			System:            &agentv1.System{Vendor: "Dell Inc.", Product: "R640", Serial: "S1", Kernel: "6.1.0", Architecture: "amd64", Efi: true},
+			Cpus:              []*agentv1.Cpu{{Model: "Xeon Gold 5120", Cores: 14, Threads: 28}, {Model: "Xeon Gold 5120", Socket: 1, Cores: 14, Threads: 28}},
+			Memory:            &agentv1.Memory{InstalledBytes: 64 << 30, UsableBytes: 63 << 30},
+			BlockDevices:      []*agentv1.BlockDevice{{Name: "sda", SizeBytes: 480 << 30, Protocol: "sata", Model: "SSDSC2KG480", Serial: "B1"}},
+			NetworkInterfaces: []*agentv1.NetworkInterface{{Name: "eno1", Mac: "02:00:00:00:00:01", Driver: "ixgbe", Link: true, SpeedMbps: 10000, Addresses: []string{"192.0.2.7/24"}}},
+			Warnings:          []string{"smart of sdb: permission denied"},
+		},
+		Decisions: decisions()[:1],
+	}, nil
+}
+
+// installing plays an install that comes forward with each look.
+func (f *fakeFleet) installing() *fleetv1.GetMachineResponse {
+	m := machine()
+	m.InstallGeneration = 2
+	r := &fleetv1.GetMachineResponse{Machine: m}
+	switch f.looks {
+	case 1:
+		m.State, m.Reason = "installing", "handed to the agent with its next heartbeat"
+	case 2:
+		m.State = "installing"
+		r.InstallProgress = &agentv1.InstallProgress{Phase: agentv1.InstallProgress_PHASE_WRITING, BytesDone: 32 << 20, BytesTotal: 64 << 20}
+	}
+	return r
+}
+
+func (f *fakeFleet) ListHistory(_ context.Context, r *fleetv1.ListHistoryRequest) (*fleetv1.ListHistoryResponse, error) {
+	return &fleetv1.ListHistoryResponse{Entries: []*fleetv1.HistoryEntry{
+		{At: at(9, 1), Actor: "initializer on ctl1", Process: "agent-start", Epoch: 1, Event: "started"},
+		{At: at(9, 2), Actor: "initializer on ctl1", Process: "agent-start", Epoch: 1, Event: "failed", Detail: "dial: refused", RetryAt: at(9, 3)},
+		{At: at(9, 25), Actor: "agent", Event: "install report", Detail: "attempt 1 done"},
+	}}, failing(r.GetMachine())
+}
+
+func (f *fakeFleet) ExplainMachine(_ context.Context, r *fleetv1.ExplainMachineRequest) (*fleetv1.ExplainMachineResponse, error) {
+	return &fleetv1.ExplainMachineResponse{Machine: machine(), Decisions: decisions(), Summary: "nothing is wanted of it"}, failing(r.GetMachine())
+}
+
+func (f *fakeFleet) ListProviders(context.Context, *fleetv1.ListProvidersRequest) (*fleetv1.ListProvidersResponse, error) {
+	return &fleetv1.ListProvidersResponse{Providers: []*fleetv1.Provider{
+		{Name: "metal", Kind: "equinix", Machines: 12, MaxMachines: 50, OpenIntents: 1, LastPassAt: ago(time.Minute * 7), LastPass: "12 used, 3 free"},
+		{Name: "rack", Kind: "static", Machines: 2, Discrepancies: 1, LastPass: "creation is stopped: 1 discrepancies"},
+	}}, nil
+}
+
+func (f *fakeFleet) ListSessions(_ context.Context, r *fleetv1.ListSessionsRequest) (*fleetv1.ListSessionsResponse, error) {
+	sessions := []*fleetv1.Session{{
+		Id: "0199d3a0-1111-7000-8000-000000000001", Component: "initializer", Host: "ctl1", Pid: 42, StartedAt: ago(26 * time.Hour),
+		Deadline: timestamppb.New(time.Now().Add(time.Hour * 3)),
+		Holds:    []*fleetv1.Hold{{Process: "agent-start", Subject: firstID, Epoch: 7, Since: at(9, 0)}},
+	}}
+	if r.GetAll() {
+		sessions = append(sessions, &fleetv1.Session{Id: "0199d3a0-1111-7000-8000-000000000000", Component: "updater", Host: "ctl1", Pid: 41, StartedAt: ago(27 * time.Hour), EndedAt: ago(3 * time.Hour), EndCause: "expired"})
+	}
+	return &fleetv1.ListSessionsResponse{Sessions: sessions}, nil
+}
+
+func (f *fakeFleet) ListDiscrepancies(context.Context, *fleetv1.ListDiscrepanciesRequest) (*fleetv1.ListDiscrepanciesResponse, error) {
+	return &fleetv1.ListDiscrepanciesResponse{Discrepancies: []*fleetv1.Discrepancy{{
+		Provider: "metal", Kind: "unknown-at-bmdb", ProviderId: "dev-9", Since: ago(3 * time.Hour), Evidence: "device dev-9 has our prefix",
+		Remedy: "adopt it, or delete it at the provider",
+	}}}, nil
+}
+
+func (f *fakeFleet) GetVersion(context.Context, *fleetv1.GetVersionRequest) (*fleetv1.GetVersionResponse, error) {
+	return &fleetv1.GetVersionResponse{Version: "v1.2.2", GoVersion: "go1.26", Database: "sqlite", Schema: 3}, nil
+}
+
+func (f *fakeFleet) InstallMachine(_ context.Context, r *fleetv1.InstallMachineRequest) (*fleetv1.InstallMachineResponse, error) {
+	if err := failing(r.GetMachine()); err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.installs = append(f.installs, r)
+	return &fleetv1.InstallMachineResponse{InstallGeneration: 2}, nil
+}
+
+func (f *fakeFleet) RetryMachine(_ context.Context, r *fleetv1.RetryMachineRequest) (*fleetv1.RetryMachineResponse, error) {
+	if err := failing(r.GetMachine()); err != nil {
+		return nil, err
+	}
+	return &fleetv1.RetryMachineResponse{Processes: []string{"agent-start"}}, nil
+}
+
+// herd is a fake fleet that can be reached.
+type herd struct {
+	*fakeFleet
+	url string
+}
+
+func newHerd(t *testing.T) *herd {
+	t.Helper()
+	f := &fakeFleet{}
+	_, handler := fleetv1connect.NewFleetServiceHandler(f)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		f.mu.Lock()
+		f.authority = r.Header.Get("Authorization")
+		f.mu.Unlock()
+		handler.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	t.Cleanup(server.CloseClientConnections)
+	return &herd{fakeFleet: f, url: server.URL}
+}
+
+// result is what a command line came to.
+type result struct {
+	code           int
+	stdout, stderr string
+}
+
+// run runs a command line against the herd.
+func (h *herd) run(t *testing.T, args ...string) result {
+	t.Helper()
+	return run(t, nil, append(args, "--server", h.url)...)
+}
+
+func run(t *testing.T, environ []string, args ...string) result {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	code := cli.Main(t.Context(), args, cli.Env{
+		Stdin: strings.NewReader(""), Stdout: &stdout, Stderr: &stderr, Environ: environ,
+		Executable: filepath.Join(t.TempDir(), "ironherd"), Version: "v1.2.3",
+	})
+	return result{code, stdout.String(), stderr.String()}
+}
+
+// golden compares with a file of testdata.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", file, diff)
+	}
+}
