@@ -1,0 +1,164 @@
+package agentapi_test
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/server/agentapi"
+)
+
+// refusal is all that reaches a caller: the status as it is on the wire, and the keys of the metadata.
+type refusal struct {
+	status string
+	keys   string
+}
+
+func refusalOf(t *testing.T, call func(opts ...grpc.CallOption) error) refusal {
+	t.Helper()
+	var header, trailer metadata.MD
+	err := call(grpc.Header(&header), grpc.Trailer(&trailer))
+	s, _ := status.FromError(err)
+	wire, _ := proto.MarshalOptions{Deterministic: true}.Marshal(s.Proto())
+	var keys string
+	for _, md := range []metadata.MD{header, trailer} {
+		for _, k := range []string{"content-type", "grpc-status-details-bin"} {
+			if v := md.Get(k); len(v) > 0 {
+				keys += k + "=" + v[0] + ";"
+			}
+		}
+		keys += string(rune('0' + md.Len()))
+	}
+	return refusal{status: string(wire), keys: keys}
+}
+
+// TestStrangersGetOneAnswer is item 6 of what must be shown.
+func TestStrangersGetOneAnswer(t *testing.T) {
+	t.Parallel()
+	h := newHerd(t, nil)
+	hosts := h.machines(2, image())
+	victim, other := hosts[0], hosts[1]
+	own := h.dial(victim.key)
+	h.heartbeat(own, victim.beat()) // its identity is remembered now
+	_, strange, err := ed25519.GenerateKey(rand.Reader)
+	h.must(err)
+
+	beat := func(key ed25519.PrivateKey, change func(*agentv1.HeartbeatRequest)) func(...grpc.CallOption) error {
+		client, req := h.dial(key), victim.beat()
+		req.HardwareReport = report()
+		change(req)
+		return func(opts ...grpc.CallOption) error {
+			_, err := client.Heartbeat(t.Context(), req, opts...)
+			return err
+		}
+	}
+	up := func(req *agentv1.ReportUpRequest) func(...grpc.CallOption) error {
+		client := h.dial(nil)
+		return func(opts ...grpc.CallOption) error {
+			_, err := client.ReportUp(t.Context(), req, opts...)
+			return err
+		}
+	}
+	nothing := func(*agentv1.HeartbeatRequest) {}
+	want := refusalOf(t, beat(strange, nothing))
+	if s := status.Convert(beat(strange, nothing)()); s.Code() != codes.PermissionDenied || s.Message() != "agent not admitted" {
+		t.Fatalf("the refusal is %v", s)
+	}
+	for name, call := range map[string]func(...grpc.CallOption) error{
+		"wrong key":                  beat(strange, nothing),
+		"no certificate":             beat(nil, nothing),
+		"another machine's key":      beat(other.key, nothing),
+		"unknown machine":            beat(victim.key, func(r *agentv1.HeartbeatRequest) { r.MachineId = string(fleet.NewMachineID()) }),
+		"another machine":            beat(victim.key, func(r *agentv1.HeartbeatRequest) { r.MachineId = string(other.id) }),
+		"not a machine ID":           beat(victim.key, func(r *agentv1.HeartbeatRequest) { r.MachineId = "'; DROP TABLE machine" }),
+		"no machine ID":              beat(victim.key, func(r *agentv1.HeartbeatRequest) { r.MachineId = "" }),
+		"old takeover generation":    beat(victim.key, func(r *agentv1.HeartbeatRequest) { r.TakeoverGeneration-- }),
+		"future takeover generation": beat(victim.key, func(r *agentv1.HeartbeatRequest) { r.TakeoverGeneration++ }),
+		"bad report besides":         beat(strange, func(r *agentv1.HeartbeatRequest) { r.BootId = "" }),
+		"report up, wrong secret": up(&agentv1.ReportUpRequest{
+			MachineId: string(victim.id), InstallGeneration: 1, Attempt: 1, Secret: make([]byte, 32), BootId: "b",
+		}),
+		"report up, unknown machine": up(&agentv1.ReportUpRequest{
+			MachineId: string(fleet.NewMachineID()), InstallGeneration: 1, Attempt: 1, Secret: make([]byte, 32), BootId: "b",
+		}),
+		"report up, nothing": up(&agentv1.ReportUpRequest{}),
+	} {
+		if got := refusalOf(t, call); got != want {
+			t.Errorf("%s: answered %+v, want %+v", name, got, want)
+		}
+	}
+	if r := h.record(victim); r.Hardware != nil {
+		t.Error("a stranger's report was stored")
+	}
+	h.heartbeat(own, victim.beat()) // and the agent itself is still welcome
+}
+
+// TestSupersededAgentIsRefused takes a machine over anew while the old agent still speaks.
+func TestSupersededAgentIsRefused(t *testing.T) {
+	t.Parallel()
+	h := newHerd(t, impatient)
+	old := h.machines(1, nil)[0]
+	oldClient := h.dial(old.key)
+	h.heartbeat(oldClient, old.beat())
+	current := h.takeoverAgain(old)
+
+	// The old agent's identity is still remembered, but nothing that it reports is accepted.
+	req := old.beat()
+	req.HardwareReport = report()
+	if _, err := oldClient.Heartbeat(t.Context(), req); status.Code(err) != codes.PermissionDenied {
+		t.Errorf("its report: %v", err)
+	}
+	if r := h.record(old); r.Hardware != nil || r.AgentSeen.TakeoverGeneration != old.generation {
+		t.Error("it was recorded")
+	}
+	h.heartbeat(h.dial(current.key), current.beat())
+	if _, err := oldClient.Heartbeat(t.Context(), old.beat()); status.Code(err) != codes.PermissionDenied {
+		t.Errorf("a mere heartbeat: %v", err)
+	}
+}
+
+// TestMemoryOfIdentitiesEnds shows that a superseded agent is noticed even when nothing else speaks for its machine.
+func TestMemoryOfIdentitiesEnds(t *testing.T) {
+	t.Parallel()
+	h := newHerd(t, func(c *agentapi.Config, p *fleet.Policy) {
+		impatient(c, p)
+		c.Recheck = 1
+	})
+	old := h.machines(1, nil)[0]
+	client := h.dial(old.key)
+	h.heartbeat(client, old.beat())
+	h.takeoverAgain(old)
+	if _, err := client.Heartbeat(t.Context(), old.beat()); status.Code(err) != codes.PermissionDenied {
+		t.Errorf("got %v", err)
+	}
+	if n := h.api.Agents(); n != 0 {
+		t.Errorf("%d agents are remembered", n)
+	}
+}
+
+// impatient has every agent taken for silent at once.
+func impatient(_ *agentapi.Config, p *fleet.Policy) {
+	p.HeartbeatInterval, p.NeverSpokeAfter, p.SilentAfter = time.Microsecond, time.Microsecond, 3*time.Microsecond
+}
+
+// takeoverAgain puts another agent in charge, as a recovery does.
+func (h *herd) takeoverAgain(m *host) *host {
+	h.t.Helper()
+	s := h.session()
+	works := h.claim(s, fleet.ProcessRecovery)
+	if len(works) != 1 || works[0].Subject.Machine != m.id {
+		h.t.Fatalf("recovery is due for %d machines", len(works))
+	}
+	next := h.takeover(works[0])
+	h.must(s.Close(h.t.Context(), "done"))
+	return next
+}

@@ -1,0 +1,188 @@
+package agentapi_test
+
+import (
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/server/agentapi"
+)
+
+func TestRepetitionCostsNoStatement(t *testing.T) {
+	t.Parallel()
+	h := newHerd(t, func(c *agentapi.Config, _ *fleet.Policy) { c.FlushInterval = time.Hour })
+	const agents, beats = 5, 40
+	var group sync.WaitGroup
+	var clients []agentv1.AgentCallbackClient
+	hosts := h.machines(agents, nil)
+	for _, m := range hosts {
+		clients = append(clients, h.dial(m.key))
+		h.heartbeat(clients[len(clients)-1], m.beat())
+	}
+	kinds := []string{"agent", "agent spoke", "flush heartbeats", "look for an install", "hand out install"}
+	before := h.counter.of(kinds...)
+	if before == 0 {
+		t.Fatal("no statements are counted")
+	}
+	for i, m := range hosts {
+		group.Go(func() {
+			for range beats {
+				if resp, err := clients[i].Heartbeat(t.Context(), m.beat()); err != nil || resp.GetNextIntervalMs() <= 0 {
+					t.Errorf("%v, %v", resp, err)
+				}
+			}
+		})
+	}
+	group.Wait()
+	if n := h.counter.of(kinds...) - before; n != 0 {
+		t.Errorf("%d heartbeats cost %d statements", agents*beats, n)
+	}
+	at := h.record(hosts[0]).AgentSeen.LastAt
+	h.must(h.stop()) // writes what is in memory, in one batch
+	if n := h.counter.of("flush heartbeats"); n != agents {
+		t.Errorf("the flush cost %d statements for %d agents", n, agents)
+	}
+	if now := h.record(hosts[0]).AgentSeen.LastAt; !now.After(at) {
+		t.Errorf("last seen stays at %s", now)
+	}
+}
+
+func TestNewsAreCommittedAtOnce(t *testing.T) {
+	t.Parallel()
+	h := newHerd(t, func(c *agentapi.Config, _ *fleet.Policy) { c.FlushInterval = time.Hour })
+	m := h.machines(1, nil)[0]
+	client := h.dial(m.key)
+	h.heartbeat(client, m.beat())
+	r := h.record(m)
+	if r.AgentSeen == nil || r.AgentSeen.BootID != "boot-1" || r.AgentSeen.TakeoverGeneration != m.generation {
+		t.Fatalf("the first heartbeat is not a fact: %+v", r.AgentSeen)
+	}
+	again := m.beat()
+	again.BootId = "boot-2"
+	h.heartbeat(client, again)
+	if got := h.record(m).AgentSeen.BootID; got != "boot-2" {
+		t.Errorf("a changed boot ID is not a fact: %s", got)
+	}
+}
+
+func TestReturnFromSilenceIsCommittedAtOnce(t *testing.T) {
+	t.Parallel()
+	h := newHerd(t, func(c *agentapi.Config, p *fleet.Policy) {
+		impatient(c, p)
+		c.FlushInterval = time.Hour
+	})
+	m := h.machines(1, nil)[0]
+	client := h.dial(m.key)
+	h.heartbeat(client, m.beat())
+	before := h.counter.of("agent spoke")
+	h.heartbeat(client, m.beat())
+	if h.counter.of("agent spoke") == before {
+		t.Error("after more than two promised intervals of silence, nothing was committed")
+	}
+}
+
+func TestHardwareReport(t *testing.T) {
+	t.Parallel()
+	h := newHerd(t, nil)
+	m := h.machines(1, nil)[0]
+	client := h.dial(m.key)
+	req := m.beat()
+	req.HardwareReport = report()
+	h.heartbeat(client, req)
+	stored, err := h.db.HardwareReport(t.Context(), m.id)
+	h.must(err)
+	var got agentv1.HardwareReport
+	h.must(proto.Unmarshal(stored, &got))
+	if got.GetSystem().GetSerial() != "S\ufffd1\ufffd[31m" || got.GetSystem().GetVendor() != "ACME" {
+		t.Errorf("stored as %q", got.GetSystem().GetSerial())
+	}
+	for name, spoil := range map[string]func(*agentv1.HeartbeatRequest){
+		"too many disks":  func(r *agentv1.HeartbeatRequest) { r.HardwareReport.BlockDevices = make([]*agentv1.BlockDevice, 5000) },
+		"too many bytes":  func(r *agentv1.HeartbeatRequest) { r.HardwareReport.Warnings = []string{strings.Repeat("x", 600<<10)} },
+		"no boot ID":      func(r *agentv1.HeartbeatRequest) { r.BootId = "" },
+		"strange boot ID": func(r *agentv1.HeartbeatRequest) { r.BootId = "a\nb" },
+		"negative":        func(r *agentv1.HeartbeatRequest) { r.LastInstallAttempt = -1 },
+		"no such install": func(r *agentv1.HeartbeatRequest) {
+			r.InstallReport = &agentv1.InstallReport{InstallGeneration: 7, Attempt: 1, Ok: true}
+		},
+		"report of nothing": func(r *agentv1.HeartbeatRequest) { r.InstallReport = &agentv1.InstallReport{} },
+		"both good and bad": func(r *agentv1.HeartbeatRequest) {
+			r.InstallReport = &agentv1.InstallReport{InstallGeneration: 1, Attempt: 1, Ok: true, Error: "bad"}
+		},
+		"impossible progress": func(r *agentv1.HeartbeatRequest) { r.InstallProgress = &agentv1.InstallProgress{BytesDone: -1} },
+	} {
+		req := m.beat()
+		req.HardwareReport = report()
+		spoil(req)
+		_, err := client.Heartbeat(t.Context(), req)
+		if c := status.Code(err); c != codes.InvalidArgument && c != codes.FailedPrecondition {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	h.heartbeat(client, m.beat()) // it hurt only itself, and not for long
+}
+
+func TestOneAgentHurtsOnlyItself(t *testing.T) {
+	t.Parallel()
+	h := newHerd(t, func(c *agentapi.Config, _ *fleet.Policy) { c.CallRate = fleet.Rate{Every: time.Hour, Burst: 5} })
+	hosts := h.machines(2, nil)
+	loud, quiet := h.dial(hosts[0].key), h.dial(hosts[1].key)
+	refused := 0
+	for range 10 {
+		if _, err := loud.Heartbeat(t.Context(), hosts[0].beat()); status.Code(err) == codes.ResourceExhausted {
+			refused++
+		}
+	}
+	if refused != 5 {
+		t.Errorf("%d of 10 calls were refused", refused)
+	}
+	if _, err := h.dial(hosts[0].key).Heartbeat(t.Context(), hosts[0].beat()); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("another connection gets around the limit: %v", err)
+	}
+	h.heartbeat(quiet, hosts[1].beat())
+	huge := hosts[1].beat()
+	huge.AgentVersion = strings.Repeat("x", 2<<20)
+	if _, err := quiet.Heartbeat(t.Context(), huge); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("a huge message: %v", err)
+	}
+}
+
+func TestReportsAreLimited(t *testing.T) {
+	t.Parallel()
+	h := newHerd(t, func(c *agentapi.Config, _ *fleet.Policy) { c.ReportRate = fleet.Rate{Every: time.Hour, Burst: 2} })
+	m := h.machines(1, nil)[0]
+	client := h.dial(m.key)
+	req := m.beat()
+	req.HardwareReport = report()
+	h.heartbeat(client, req)
+	h.heartbeat(client, req)
+	if _, err := client.Heartbeat(t.Context(), req); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("a third report: %v", err)
+	}
+	h.heartbeat(client, m.beat())
+}
+
+func TestIntervalIsPromised(t *testing.T) {
+	t.Parallel()
+	h := newHerd(t, nil)
+	m := h.machines(1, nil)[0]
+	client := h.dial(m.key)
+	for range 20 {
+		next := time.Duration(h.heartbeat(client, m.beat()).GetNextIntervalMs()) * time.Millisecond
+		if next > 30*time.Second || next < 24*time.Second {
+			t.Errorf("asked for the next heartbeat in %s", next)
+		}
+	}
+	env, err := h.db.Environment(t.Context())
+	h.must(err)
+	if env.PromisedInterval != 30*time.Second || env.ListenerUpSince.IsZero() {
+		t.Errorf("the BMDB was told %s, up since %s", env.PromisedInterval, env.ListenerUpSince)
+	}
+}

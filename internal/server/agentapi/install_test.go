@@ -1,0 +1,147 @@
+package agentapi_test
+
+import (
+	"bytes"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/server/agentapi"
+)
+
+// withReport is the first heartbeat of an agent.
+func (m *host) withReport() *agentv1.HeartbeatRequest {
+	req := m.beat()
+	req.HardwareReport = report()
+	return req
+}
+
+func last(req *agentv1.HeartbeatRequest, order *agentv1.InstallRequest) *agentv1.HeartbeatRequest {
+	req.LastInstallGeneration, req.LastInstallAttempt = order.GetInstallGeneration(), order.GetAttempt()
+	return req
+}
+
+func TestInstallFromFirstHeartbeatToUp(t *testing.T) {
+	t.Parallel()
+	h := newHerd(t, nil)
+	m := h.machines(1, image())[0]
+	client := h.dial(m.key)
+	order := h.heartbeat(client, m.withReport()).GetInstallRequest() // in the same answer
+	if order == nil {
+		t.Fatal("no install was handed out with the answer to the hardware report")
+	}
+	token := order.GetBootToken()
+	if order.GetInstallGeneration() != 1 || order.GetAttempt() != 1 || order.GetImage().GetCompression() != agentv1.Compression_COMPRESSION_ZSTD ||
+		order.GetRootDisk().GetPick() != agentv1.DiskSelector_PICK_SMALLEST || string(order.GetFirstBootData()) != "hello" ||
+		order.GetTimeoutMs() <= 0 || token.GetEndpoint() != "127.0.0.1:1" || len(token.GetSecret()) != 32 ||
+		token.GetMachineId() != string(m.id) || !bytes.Equal(token.GetCaCertificate(), h.certificates.Authority()) {
+		t.Errorf("handed out %v", order)
+	}
+
+	progress := last(m.beat(), order)
+	progress.InstallProgress = &agentv1.InstallProgress{InstallGeneration: 1, Attempt: 1, Phase: agentv1.InstallProgress_PHASE_WRITING, BytesDone: 5, BytesTotal: 9}
+	if again := h.heartbeat(client, progress).GetInstallRequest(); again != nil {
+		t.Errorf("handed out twice: %v", again)
+	}
+	if p := h.api.Progress(m.id); p.GetBytesDone() != 5 {
+		t.Errorf("progress is %v", p)
+	}
+
+	done := last(m.beat(), order)
+	done.InstallReport = &agentv1.InstallReport{InstallGeneration: 1, Attempt: 1, Ok: true, Disk: "/dev/sda", DiskSerial: "S1", DurationMs: 1500, BytesWritten: 9}
+	for range 2 { // its answer may be lost
+		if again := h.heartbeat(client, done).GetInstallRequest(); again != nil {
+			t.Errorf("handed out after it ended: %v", again)
+		}
+	}
+	if r := h.record(m).InstallReport; r == nil || !r.OK || r.Disk != "/dev/sda (serial S1)" || r.Bytes != 9 {
+		t.Errorf("recorded %+v", r)
+	}
+	if p := h.api.Progress(m.id); p != nil {
+		t.Errorf("progress is still %v", p)
+	}
+
+	up := &agentv1.ReportUpRequest{MachineId: string(m.id), InstallGeneration: 1, Attempt: 1, Secret: bytes.Clone(token.GetSecret()), BootId: "new"}
+	up.Secret[0]++
+	if _, err := h.dial(nil).ReportUp(t.Context(), up); status.Code(err) != codes.PermissionDenied {
+		t.Errorf("a wrong secret: %v", err)
+	}
+	up.Secret[0]--
+	for range 2 {
+		if _, err := h.dial(nil).ReportUp(t.Context(), up); err != nil {
+			t.Error(err)
+		}
+	}
+	if i := h.record(m).Installed; i == nil || i.BootID != "new" {
+		t.Errorf("recorded %+v", i)
+	}
+}
+
+func TestLostHandOut(t *testing.T) {
+	t.Parallel()
+	h := newHerd(t, nil)
+	m := h.machines(1, image())[0]
+	client := h.dial(m.key)
+	lost := h.heartbeat(client, m.withReport()).GetInstallRequest()
+	next := h.heartbeat(client, m.beat()).GetInstallRequest() // the agent does not know of it
+	if next.GetAttempt() != lost.GetAttempt()+1 {
+		t.Fatalf("after a lost answer: %v", next)
+	}
+	if again := h.heartbeat(client, last(m.beat(), next)).GetInstallRequest(); again != nil {
+		t.Errorf("handed out again: %v", again)
+	}
+}
+
+func TestHandOutSurvivesARestart(t *testing.T) {
+	t.Parallel()
+	h := newHerd(t, nil)
+	m := h.machines(1, image())[0]
+	order := h.heartbeat(h.dial(m.key), m.withReport()).GetInstallRequest()
+	h.must(h.stop())
+	config := agentapi.DefaultConfig()
+	config.Endpoint = "127.0.0.1:1"
+	h.api = agentapi.New(h.db, config, agentapi.Options{Logger: discard, Certificates: h.certificates})
+	h.start()
+	if again := h.heartbeat(h.dial(m.key), last(m.beat(), order)).GetInstallRequest(); again != nil {
+		t.Errorf("handed out again after a restart: %v", again)
+	}
+}
+
+func TestFailedInstallAndOperatorsRequest(t *testing.T) {
+	t.Parallel()
+	h := newHerd(t, nil)
+	m := h.machines(1, image())[0]
+	client := h.dial(m.key)
+	order := h.heartbeat(client, m.withReport()).GetInstallRequest()
+	failed := last(m.beat(), order)
+	failed.InstallReport = &agentv1.InstallReport{InstallGeneration: 1, Attempt: 1, Error: "no disk\nfits"}
+	if again := h.heartbeat(client, failed).GetInstallRequest(); again != nil {
+		t.Errorf("handed out in backoff: %v", again)
+	}
+	if r := h.record(m).InstallReport; r == nil || r.OK || r.Error != "no disk fits" {
+		t.Errorf("recorded %+v", r)
+	}
+	_, err := h.db.Retry(t.Context(), "test", m.id, fleet.ProcessInstall)
+	h.must(err)
+	var next *agentv1.InstallRequest
+	h.until("the retry is handed out", func() bool {
+		next = h.heartbeat(client, last(m.beat(), order)).GetInstallRequest()
+		return next != nil
+	})
+	if next.GetInstallGeneration() != 1 || next.GetAttempt() != 2 {
+		t.Errorf("got %v", next)
+	}
+	fail := last(m.beat(), next)
+	fail.InstallReport = &agentv1.InstallReport{InstallGeneration: 1, Attempt: 2, Error: "another one is wanted"}
+	h.heartbeat(client, fail)
+	other := image()
+	other.Image.Size++
+	generation, err := h.db.RequestInstall(t.Context(), "test", m.id, *other, false)
+	h.must(err)
+	h.until("the new request is handed out", func() bool {
+		return h.heartbeat(client, last(m.beat(), next)).GetInstallRequest().GetInstallGeneration() == int64(generation)
+	})
+}
