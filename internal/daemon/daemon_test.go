@@ -1,0 +1,277 @@
+package daemon_test
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+	"github.com/ironherd/ironherd/api/fleet/v1/fleetv1connect"
+	"github.com/ironherd/ironherd/internal/config"
+	"github.com/ironherd/ironherd/internal/daemon"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// settings returns a control plane with an empty host list.
+func settings(t *testing.T) config.Config {
+	t.Helper()
+	dir := t.TempDir()
+	for name, content := range map[string]string{"agent": "an agent", "hosts.yaml": "hosts: []\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := config.Default()
+	c.Dir = filepath.Join(dir, "herd")
+	c.AgentAPI.Listen, c.AgentAPI.Endpoint = "127.0.0.1:0", "127.0.0.1:0"
+	c.OperatorAPI.Listen = "127.0.0.1:0"
+	c.Initializer.AgentExecutable = filepath.Join(dir, "agent")
+	p := config.NewProvider("rack", config.KindStatic)
+	p.Static.Path = filepath.Join(dir, "hosts.yaml")
+	c.Providers = []config.Provider{p}
+	c.DrainTimeout = 5 * time.Second
+	c.Resolve(dir)
+	return c
+}
+
+func open(t *testing.T, c config.Config) *daemon.Daemon {
+	t.Helper()
+	d, err := daemon.Open(t.Context(), c, daemon.Options{Version: "v1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+// start runs the daemon until stop is called, which returns what Run did.
+func start(t *testing.T, d *daemon.Daemon) (stop func() error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- d.Run(ctx, nil) }()
+	t.Cleanup(cancel)
+	return func() error {
+		cancel()
+		return <-ended
+	}
+}
+
+// overSocket is an HTTP client of the operators' socket.
+func overSocket(t *testing.T, d *daemon.Daemon) *http.Client {
+	t.Helper()
+	path := strings.TrimPrefix(d.Addresses().Socket, "unix://")
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", path)
+	}}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
+}
+
+func get(t *testing.T, client *http.Client, url string) (int, string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(body)
+}
+
+func TestServesOperators(t *testing.T) {
+	t.Parallel()
+	d := open(t, settings(t))
+	stop := start(t, d)
+	client := overSocket(t, d)
+	api := fleetv1connect.NewFleetServiceClient(client, "http://herd")
+
+	version, err := api.GetVersion(t.Context(), &fleetv1.GetVersionRequest{})
+	if err != nil || version.GetVersion() != "v1" || version.GetDatabase() != "sqlite" || version.GetSchema() == 0 {
+		t.Errorf("version: %v, %v", version, err)
+	}
+	providers, err := api.ListProviders(t.Context(), &fleetv1.ListProvidersRequest{})
+	if err != nil || len(providers.GetProviders()) != 1 || providers.GetProviders()[0].GetName() != "rack" {
+		t.Errorf("providers: %v, %v", providers, err)
+	}
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	overTCP := &http.Client{Transport: transport}
+	for path, want := range map[string]string{
+		"/healthz": `"status":"ok"`, "/readyz": `"status":"ok"`, "/metrics": "ironherd_fleet_up 1", "/": "<html",
+	} {
+		if code, body := get(t, overTCP, d.Addresses().OperatorURL+path); code != http.StatusOK || !strings.Contains(body, want) {
+			t.Errorf("%s: %d, %.300s", path, code, body)
+		}
+	}
+	overTCPAPI := fleetv1connect.NewFleetServiceClient(overTCP, d.Addresses().OperatorURL)
+	if _, err := overTCPAPI.RetryMachine(t.Context(), &fleetv1.RetryMachineRequest{Machine: "x"}); err == nil || !strings.Contains(err.Error(), "Unix socket") {
+		t.Errorf("a change over TCP without a token: %v", err)
+	}
+	transport.CloseIdleConnections()
+	client.CloseIdleConnections()
+	if err := stop(); err != nil {
+		t.Errorf("an orderly end: %v", err)
+	}
+}
+
+// TestComesBack is a restart: the same directory, the same keys.
+func TestComesBack(t *testing.T) {
+	t.Parallel()
+	c := settings(t)
+	read := func(name string) string {
+		content, err := os.ReadFile(filepath.Join(c.Dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(content)
+	}
+	var before []string
+	names := []string{"ssh_key", "agent-ca.pem", "agent-server.pem"}
+	d := open(t, c)
+	if err := start(t, d)(); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		before = append(before, read(name))
+		if info, err := os.Stat(filepath.Join(c.Dir, name)); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s has mode %v, %v", name, info.Mode(), err)
+		}
+	}
+	open(t, c)
+	for i, name := range names {
+		if read(name) != before[i] {
+			t.Errorf("%s was made anew", name)
+		}
+	}
+}
+
+func TestOpenRefuses(t *testing.T) {
+	t.Parallel()
+	first := settings(t)
+	d := open(t, first)
+	for name, test := range map[string]struct {
+		change func(c *config.Config)
+		kind   fleet.Kind
+		want   string
+	}{
+		"port in use": {
+			func(c *config.Config) { c.AgentAPI.Listen = d.Addresses().AgentAPI },
+			fleet.KindInUse, "agent API: address " + d.Addresses().AgentAPI + " is in use by another process",
+		},
+		"socket in use": {
+			func(c *config.Config) { c.OperatorAPI.Socket = first.OperatorAPI.Socket },
+			fleet.KindInUse, "is in use by another process",
+		},
+		"database in use": {
+			func(c *config.Config) { c.Database.Path = first.Database.Path },
+			fleet.KindInUse, "database " + first.Database.Path + " is in use by another process",
+		},
+		"unreadable database": {
+			func(c *config.Config) { c.Database.Path = c.Initializer.AgentExecutable },
+			fleet.KindInvalid, "is not a usable SQLite database",
+		},
+		"bad key": {
+			func(c *config.Config) { c.SSH.KeyFile = c.Initializer.AgentExecutable },
+			fleet.KindInvalid, "not a private key",
+		},
+		"bad token": {
+			func(c *config.Config) { c.OperatorAPI.TokenFile = c.Initializer.AgentExecutable },
+			fleet.KindInvalid, "must hold one token of at least 16 characters",
+		},
+		"no agent": {
+			func(c *config.Config) { c.Initializer.AgentExecutable = "/nowhere" },
+			fleet.KindInvalid, "agent_executable: ",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := settings(t)
+			test.change(&c)
+			second, err := daemon.Open(t.Context(), c, daemon.Options{Logger: slog.New(slog.DiscardHandler)})
+			if err == nil {
+				t.Fatal("opened", second.Close())
+			}
+			if fleet.KindOf(err) != test.kind || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("got %s: %v", fleet.KindOf(err), err)
+			}
+			if strings.Contains(err.Error(), "an agent") {
+				t.Error("the content of a secret is shown")
+			}
+		})
+	}
+}
+
+func TestRoles(t *testing.T) {
+	t.Parallel()
+	c := settings(t)
+	c.Roles = []config.Role{config.RoleJanitor, config.RoleUpdater}
+	d := open(t, c)
+	if got := (daemon.Addresses{Endpoint: "127.0.0.1:0"}); d.Addresses() != got {
+		t.Errorf("it listens: %+v", d.Addresses())
+	}
+	if err := start(t, d)(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestDatabaseCommands(t *testing.T) {
+	t.Parallel()
+	c := settings(t)
+	if _, err := daemon.CheckDatabase(t.Context(), c); fleet.KindOf(err) != fleet.KindInvalid || !strings.Contains(err.Error(), "there is no database at") {
+		t.Errorf("no database: %v", err)
+	}
+	d := open(t, c)
+	if _, err := daemon.CheckDatabase(t.Context(), c); fleet.KindOf(err) != fleet.KindInUse {
+		t.Errorf("in use: %v", err)
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if found, err := daemon.CheckDatabase(t.Context(), c); err != nil || len(found) != 0 {
+		t.Errorf("a new database: %v, %v", found, err)
+	}
+	if from, to, err := daemon.Migrate(t.Context(), c); err != nil || from != to || to == 0 {
+		t.Errorf("migrate: %d to %d, %v", from, to, err)
+	}
+	if evidence, err := daemon.AcceptRestore(t.Context(), c, "test"); err != nil || evidence != "" {
+		t.Errorf("accept: %q, %v", evidence, err)
+	}
+	copied := c
+	copied.Database.Path = filepath.Join(t.TempDir(), "copy.db")
+	content, err := os.ReadFile(c.Database.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(copied.Database.Path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if evidence, err := daemon.AcceptRestore(t.Context(), copied, "test"); err != nil || evidence == "" {
+		t.Errorf("a copy: %q, %v", evidence, err)
+	}
+	if evidence, err := daemon.AcceptRestore(t.Context(), copied, "test"); err != nil || evidence != "" {
+		t.Errorf("once more: %q, %v", evidence, err)
+	}
+}
