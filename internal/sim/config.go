@@ -1,8 +1,15 @@
 package sim
 
 import (
+	"errors"
+	"fmt"
 	"log/slog"
+	"math"
 	"time"
+
+	"github.com/ironherd/ironherd/internal/sim/equinixapi"
+	"github.com/ironherd/ironherd/internal/sim/fault"
+	"github.com/ironherd/ironherd/internal/sim/image"
 )
 
 // Config describes a world. The zero value of a field means its default.
@@ -10,9 +17,9 @@ type Config struct {
 	// Dir keeps the world: its journal, its machines' file systems and disks, its images. Required. One world per directory at
 	// a time.
 	Dir string
-	// Seed decides whatever is random. A directory keeps the seed that it was made with.
+	// Seed decides whatever is random. A directory keeps the seed that it was made with; 0 takes it as it is.
 	Seed uint64
-	// Machines is the number of hardware reservations. It may grow when a world is opened again; it never shrinks.
+	// Machines is the number of hardware reservations. A directory keeps the number that it was made with; 0 takes it as it is.
 	Machines int
 	// OnDemand is how many further machines can be created without a reservation. Default 100.
 	OnDemand int
@@ -61,6 +68,86 @@ type Image struct {
 	Size         int64
 	TransferSize int64
 	Compression  string
+}
+
+const mebibyte = 1 << 20
+
+// maxMachines is how many machines have addresses: 127.16.0.0 to 127.255.255.255, without those that look special.
+const maxMachines = 240 * 256 * 253
+
+// withDefaults fills in what was left out.
+func (c Config) withDefaults() Config {
+	if c.OnDemand == 0 {
+		c.OnDemand = 100
+	}
+	if c.Listen == "" {
+		c.Listen = "127.0.0.1:0"
+	}
+	if c.Speed == 0 {
+		c.Speed = 1
+	}
+	if c.Durations == nil {
+		demo := DemoDurations()
+		c.Durations = &demo
+	}
+	if len(c.Images) == 0 {
+		c.Images = []ImageSpec{{Name: "demo", Size: 64 * mebibyte}}
+	}
+	images := make([]ImageSpec, len(c.Images))
+	for i, spec := range c.Images {
+		if spec.Compression == "" {
+			spec.Compression = "zstd"
+		}
+		images[i] = spec
+	}
+	c.Images = images
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+// Validate says everything that is wrong with a configuration.
+func (c Config) Validate() error {
+	c = c.withDefaults()
+	var errs []error
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	check(c.Dir != "", "the directory of the world must be set")
+	check(c.Machines >= 0 && c.OnDemand >= 0 && c.Machines+c.OnDemand <= maxMachines, "the number of machines must be from 0 to %d", maxMachines)
+	check(c.SSHPort >= 0 && c.SSHPort < 1<<16, "the SSH port must be from 0 to 65535")
+	check(c.Speed > 0 && !math.IsInf(c.Speed, 0), "the speed must be above 0")
+	check(c.RealAgents >= 0, "the number of real agents must not be negative")
+	check(c.Agent != nil || c.RealAgents >= c.Machines, "without an agent to run in this process, all machines must run real agents")
+	for _, d := range []struct {
+		name string
+		Range
+	}{
+		{"queued", c.Durations.Queued},
+		{"provisioning", c.Durations.Provisioning},
+		{"boot", c.Durations.Boot},
+		{"power off", c.Durations.PowerOff},
+		{"deprovisioning", c.Durations.Deprovisioning},
+	} {
+		check(d.Min >= 0 && (d.Max == 0 || d.Max >= d.Min), "duration %s: its maximum is below its minimum", d.name)
+	}
+	names := map[string]bool{}
+	for _, spec := range c.Images {
+		errs = append(errs, image.Spec{Name: spec.Name, Size: spec.Size, Compression: spec.Compression}.Validate())
+		check(!names[spec.Name], "image %q is given twice", spec.Name)
+		names[spec.Name] = true
+	}
+	_, err := fault.Parse(c.Faults)
+	return errors.Join(append(errs, err)...)
+}
+
+// span is a range at the world's speed.
+func (c Config) span(r Range) equinixapi.Span {
+	scale := func(d time.Duration) time.Duration { return time.Duration(float64(d) / c.Speed) }
+	return equinixapi.Span{Min: scale(r.Min), Max: scale(r.Max)}
 }
 
 // Range is a duration between Min and Max; the seed decides.

@@ -1,20 +1,27 @@
 package sim
 
-import "github.com/ironherd/ironherd/internal/sim/fault"
+import (
+	"sync/atomic"
+	"time"
 
-// Status is what is in a world and what has happened in it, since it was made (faults: since then too, to within the last firing
-// before a kill).
+	"github.com/ironherd/ironherd/internal/sim/fault"
+)
+
+// Status is what is in a world and what has happened in it since it was made, kills included; what is marked otherwise, since it
+// was opened. Fault counts are since it was made too, give or take the opportunities after the last firing before a kill.
 type Status struct {
 	Reservations int `json:"reservations"`
 	// Devices that exist, and how many are in each state of the API.
-	Devices       int            `json:"devices"`
-	DeviceStates  map[string]int `json:"device_states"`
-	DevicesMade   int            `json:"devices_made"`
-	DevicesFailed int            `json:"devices_failed"`
-	// DuplicateDevices counts the devices that share a creation tag with an older device; names in DuplicateTags.
+	Devices      int            `json:"devices"`
+	DeviceStates map[string]int `json:"device_states"`
+	DevicesMade  int            `json:"devices_made"`
+	// DevicesFailed counts the devices whose provisioning failed.
+	DevicesFailed int `json:"devices_failed"`
+	// DuplicateTags are the tags with a UUID at their end, so meant for one device, that several devices have; DuplicateDevices
+	// counts the devices beyond the first.
 	DuplicateDevices int      `json:"duplicate_devices"`
 	DuplicateTags    []string `json:"duplicate_tags,omitempty"`
-	// HostStates counts the machines by what they are: off, booting, up, installed, dead.
+	// HostStates counts the machines by what they are: off, booting, provider (its operating system runs), rescue, installed, dead.
 	HostStates map[string]int `json:"host_states"`
 	Boots      int            `json:"boots"`
 	// InstallsVerified counts the boots of a newly installed system whose disk held the image that it is said to be;
@@ -25,11 +32,103 @@ type Status struct {
 	InstalledMoreThanOnce int `json:"installed_more_than_once"`
 	// UpAcknowledged counts the installed systems that have said that they are up, and were heard.
 	UpAcknowledged int `json:"up_acknowledged"`
-	// AgentStarts counts the executions of an uploaded agent, AgentsRunning those that are at work now.
-	AgentStarts   int           `json:"agent_starts"`
-	AgentsRunning int           `json:"agents_running"`
-	Connections   int           `json:"ssh_connections"`
-	Uploads       int           `json:"uploads"`
-	UploadBytes   int64         `json:"upload_bytes"`
-	Faults        []fault.Count `json:"faults"`
+	// AgentsRunning counts the machines with an agent at work.
+	AgentsRunning int `json:"agents_running"`
+	// AgentStarts counts the executions of an uploaded agent to take its machine over; as what follows, since the world was
+	// opened.
+	AgentStarts int64         `json:"agent_starts"`
+	Connections int64         `json:"ssh_connections"`
+	Uploads     int64         `json:"uploads"`
+	UploadBytes int64         `json:"upload_bytes"`
+	Faults      []fault.Count `json:"faults"`
+}
+
+// stats counts what is not counted elsewhere.
+type stats struct {
+	agentStarts, connections, uploads, uploadBytes atomic.Int64
+}
+
+// past is what the machines that are gone have done.
+type past struct {
+	Boots                 int `json:"boots"`
+	Verified              int `json:"verified"`
+	Rejected              int `json:"rejected"`
+	InstalledMoreThanOnce int `json:"installed_more_than_once"`
+}
+
+func (p *past) add(r hostRecord) {
+	p.Boots += r.Boots
+	p.Verified += r.Verified
+	p.Rejected += r.Rejected
+	if r.Verified > 1 {
+		p.InstalledMoreThanOnce++
+	}
+}
+
+// observer lets the SSH servers tell the world what happens, and be disturbed.
+type observer World
+
+// Connection counts a connection, and lets a fault happen to it.
+func (o *observer) Connection() (refuse bool, drop time.Duration) {
+	w := (*World)(o)
+	w.stats.connections.Add(1)
+	if _, ok := w.faults.Fire(fault.SSHRefused); ok {
+		return true, 0
+	}
+	if shot, ok := w.faults.Fire(fault.SSHDropped); ok {
+		return false, shot.Duration
+	}
+	return false, 0
+}
+
+// Uploaded counts an upload.
+func (o *observer) Uploaded(bytes int64) {
+	o.stats.uploads.Add(1)
+	o.stats.uploadBytes.Add(bytes)
+}
+
+// Status says what is in the world and what has happened in it. The same is served as JSON at /sim/v1/status.
+func (w *World) Status() Status {
+	devices := w.api.Summary()
+	w.mu.Lock()
+	total := w.past
+	hosts := make([]*host, 0, len(w.hosts))
+	for _, h := range w.hosts {
+		hosts = append(hosts, h)
+	}
+	w.mu.Unlock()
+	s := Status{
+		Reservations: w.self.Machines, DeviceStates: devices.States, DevicesMade: devices.Made, DevicesFailed: devices.Failed,
+		DuplicateDevices: devices.Duplicates, DuplicateTags: devices.DuplicateTags, HostStates: map[string]int{}, Faults: w.faults.Counts(),
+		AgentStarts: w.stats.agentStarts.Load(), Connections: w.stats.connections.Load(), Uploads: w.stats.uploads.Load(),
+		UploadBytes: w.stats.uploadBytes.Load(),
+	}
+	for _, n := range devices.States {
+		s.Devices += n
+	}
+	for _, h := range hosts {
+		r := h.snapshot()
+		total.add(r)
+		s.HostStates[r.state()]++
+		if r.Agent != "" {
+			s.AgentsRunning++
+		}
+		if r.Installed != nil && r.Installed.Acknowledged {
+			s.UpAcknowledged++
+		}
+	}
+	s.Boots, s.InstallsVerified, s.InstallsRejected = total.Boots, total.Verified, total.Rejected
+	s.InstalledMoreThanOnce = total.InstalledMoreThanOnce
+	return s
+}
+
+// state is what a machine is, in one word.
+func (r *hostRecord) state() string {
+	switch {
+	case !r.On:
+		return "off"
+	case r.System == systemBooting:
+		return "booting"
+	}
+	return r.System
 }

@@ -2,47 +2,332 @@ package sim
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/ironherd/ironherd/internal/sim/equinixapi"
+	"github.com/ironherd/ironherd/internal/sim/fault"
+	"github.com/ironherd/ironherd/internal/sim/hardware"
+	"github.com/ironherd/ironherd/internal/sim/image"
+	"github.com/ironherd/ironherd/internal/sim/journal"
+	"github.com/ironherd/ironherd/internal/sim/sshhost"
 )
 
 // World is a simulated world. Its methods may be called concurrently.
 type World struct {
-	cfg Config
+	cfg     Config
+	self    identity
+	lock    *os.File
+	journal *journal.Journal
+	faults  *fault.Set
+	images  []Image
+	files   map[string]string // what /images/ serves, by name
+	shared  *hardware.Shared
+	store   *sshhost.Store
+	api     *equinixapi.API
+	// listener is the API's; claim holds the SSH port on an address that no machine has, so that no two worlds choose the same.
+	listener, claim net.Listener
+	// heavy bounds what takes a processor for long: building machines, reading disks back.
+	heavy chan struct{}
+	stats stats
+	slots sync.Map // slot → equinixapi.Slot
+
+	mu    sync.Mutex
+	hosts map[string]*host // by device
+	past  past
+
+	// life is the context of Run; tasks are all goroutines of machines.
+	life  context.Context
+	tasks sync.WaitGroup
+
+	running   sync.Mutex
+	stop      context.CancelFunc
+	stopped   chan struct{}
+	closeOnce sync.Once
+	closeErr  error
+}
+
+// identity is what a world keeps for ever.
+type identity struct {
+	Seed     uint64 `json:"seed"`
+	Machines int    `json:"machines"`
+	OnDemand int    `json:"on_demand"`
+	Token    string `json:"token"`
+	Listen   string `json:"listen"`
+	SSHPort  int    `json:"ssh_port"`
 }
 
 // Open makes the world of cfg.Dir ready: it reads its journal, makes its images, listens. Nothing happens in it, and nobody is
 // answered, before Run.
-func Open(_ context.Context, cfg Config) (*World, error) {
-	if cfg.Dir == "" {
-		return nil, errors.New("Dir must be set")
+func Open(_ context.Context, cfg Config) (_ *World, err error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
 	}
-	return &World{cfg: cfg}, nil
+	w := &World{
+		cfg: cfg.withDefaults(), files: map[string]string{}, heavy: make(chan struct{}, max(2, runtime.GOMAXPROCS(0))),
+		hosts: map[string]*host{},
+	}
+	defer func() {
+		if err != nil {
+			_ = w.release()
+		}
+	}()
+	if w.cfg.Dir, err = filepath.Abs(cfg.Dir); err != nil {
+		return nil, err
+	}
+	if err := w.lockDir(); err != nil {
+		return nil, err
+	}
+	var state map[string][]byte
+	if w.journal, state, err = journal.Open(filepath.Join(w.cfg.Dir, "journal")); err != nil {
+		return nil, err
+	}
+	if err := w.identify(state); err != nil {
+		return nil, err
+	}
+	if err := w.prepare(state); err != nil {
+		return nil, err
+	}
+	return w, nil
 }
 
-// Run lets the world live until ctx ends, then stops it without a trace in its journal: what was on stays on for the next
-// Open. It returns nil when ctx ended.
-func (w *World) Run(ctx context.Context) error {
-	<-ctx.Done()
+// lockDir makes the directory this world's alone.
+func (w *World) lockDir() error {
+	if err := os.MkdirAll(w.cfg.Dir, 0o755); err != nil {
+		return fmt.Errorf("directory of the world: %w", err)
+	}
+	lock, err := os.OpenFile(filepath.Join(w.cfg.Dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return fmt.Errorf("directory of the world: %w", err)
+	}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		_ = lock.Close()
+		return fmt.Errorf("the world in %s is in use by another process", w.cfg.Dir)
+	}
+	w.lock = lock
 	return nil
 }
 
+// identify finds out, or decides, what stays the same for ever, and listens.
+func (w *World) identify(state map[string][]byte) error {
+	text, known := state["world"]
+	if known {
+		if err := json.Unmarshal(text, &w.self); err != nil {
+			return fmt.Errorf("journal: world: %w", err)
+		}
+		if n := w.cfg.Machines; n != 0 && n != w.self.Machines {
+			return fmt.Errorf("the world in %s has %d machines, not %d", w.cfg.Dir, w.self.Machines, n)
+		}
+		if s := w.cfg.Seed; s != 0 && s != w.self.Seed {
+			return fmt.Errorf("the world in %s was made with seed %d, not %d", w.cfg.Dir, w.self.Seed, s)
+		}
+	} else {
+		secret := make([]byte, 16)
+		_, _ = rand.Read(secret) // never fails
+		w.self = identity{Seed: w.cfg.Seed, Machines: w.cfg.Machines, OnDemand: w.cfg.OnDemand, Token: hex.EncodeToString(secret)}
+	}
+	listen := w.cfg.Listen
+	if address, port, err := net.SplitHostPort(listen); err == nil && port == "0" && w.self.Listen != "" {
+		if _, port, err := net.SplitHostPort(w.self.Listen); err == nil {
+			listen = net.JoinHostPort(address, port)
+		}
+	}
+	var err error
+	if w.listener, err = listenOn(listen); err != nil {
+		return err
+	}
+	port := w.self.SSHPort
+	if w.cfg.SSHPort != 0 {
+		port = w.cfg.SSHPort
+	}
+	if w.claim, err = listenOn(net.JoinHostPort(claimAddress, strconv.Itoa(port))); err != nil {
+		return err
+	}
+	w.self.Listen, w.self.SSHPort = w.listener.Addr().String(), w.claim.Addr().(*net.TCPAddr).Port
+	return w.record("world", w.self)
+}
+
+// prepare makes everything that the world is made of.
+func (w *World) prepare(state map[string][]byte) error {
+	if err := w.makeImages(); err != nil {
+		return err
+	}
+	var err error
+	if w.shared, err = hardware.NewShared(filepath.Join(w.cfg.Dir, "shared")); err != nil {
+		return err
+	}
+	if w.store, err = sshhost.OpenStore(filepath.Join(w.cfg.Dir, "contents")); err != nil {
+		return err
+	}
+	spec, err := fault.Parse(w.cfg.Faults)
+	if err != nil {
+		return err
+	}
+	var counts []fault.Count
+	provider := map[string][]byte{}
+	for key, text := range state {
+		kind, name, _ := strings.Cut(key, "/")
+		switch kind {
+		case "api":
+			provider[name] = text
+		case "fault":
+			var c fault.Count
+			err = json.Unmarshal(text, &c)
+			counts = append(counts, c)
+		case "past":
+			err = json.Unmarshal(text, &w.past)
+		case "host":
+			h := &host{world: w}
+			if err = json.Unmarshal(text, &h.record); err == nil {
+				h.init()
+				w.hosts[name] = h
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("journal: %s: %w", key, err)
+		}
+	}
+	w.faults = fault.NewSet(spec, w.self.Seed, counts, func(c fault.Count) {
+		if err := w.record("fault/"+string(c.Fault), c); err != nil {
+			w.cfg.Logger.Warn("fault was not recorded", "fault", c.Fault, "err", err)
+		}
+	})
+	w.api, err = equinixapi.New(w.providerConfig(provider))
+	return err
+}
+
+func (w *World) makeImages() error {
+	dir := filepath.Join(w.cfg.Dir, "images")
+	for _, spec := range w.cfg.Images {
+		made, err := image.Make(dir, image.Spec{Name: spec.Name, Size: spec.Size, Compression: spec.Compression, Seed: w.self.Seed})
+		if err != nil {
+			return err
+		}
+		name := filepath.Base(made.Path)
+		w.files[name] = made.Path
+		w.images = append(w.images, Image{
+			Name: spec.Name, URL: "http://" + w.self.Listen + "/images/" + name, Digest: made.Digest, Size: made.Size,
+			TransferSize: made.TransferSize, Compression: made.Compression,
+		})
+	}
+	return nil
+}
+
+// record journals one value.
+func (w *World) record(key string, value any) error {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	return w.journal.Append(journal.Change{Key: key, Value: text})
+}
+
+// Run lets the world live until ctx ends, then stops it without a trace in its journal: what was on stays on for the next
+// Open. It returns nil when ctx ended or the world was closed. It can be called once.
+func (w *World) Run(ctx context.Context) error {
+	w.running.Lock()
+	if w.stop != nil || w.journal == nil {
+		w.running.Unlock()
+		return errors.New("a world runs once")
+	}
+	ctx, w.stop = context.WithCancel(ctx)
+	w.stopped = make(chan struct{})
+	w.running.Unlock()
+	defer close(w.stopped)
+
+	w.mu.Lock()
+	w.life = ctx
+	hosts := make([]*host, 0, len(w.hosts))
+	for _, h := range w.hosts {
+		hosts = append(hosts, h)
+	}
+	w.mu.Unlock()
+	w.reconcile(hosts)
+	w.api.Start(ctx)
+	err := w.serve(ctx)
+	w.stop()
+	w.api.Wait()
+	w.tasks.Wait()
+	return err
+}
+
+// reconcile resumes the machines, and removes those whose devices are gone: the process was killed between the two.
+func (w *World) reconcile(hosts []*host) {
+	devices := map[string]bool{}
+	for _, id := range w.api.Devices() {
+		devices[id] = true
+	}
+	for _, h := range hosts {
+		if devices[h.record.Device] {
+			h.resume()
+			continue
+		}
+		if err := w.Remove(h.record.Device); err != nil {
+			w.cfg.Logger.Warn("machine of a deleted device stays", "machine", h.record.Hostname, "err", err)
+		}
+	}
+}
+
 // Close stops Run, kills every process of the world, and releases its directory. It may be called more than once.
-func (w *World) Close() error { return nil }
+func (w *World) Close() error {
+	w.running.Lock()
+	if w.stop == nil {
+		w.stop = func() {} // Run cannot start any more
+	}
+	stop, stopped := w.stop, w.stopped
+	w.running.Unlock()
+	stop()
+	if stopped != nil {
+		<-stopped
+	}
+	w.closeOnce.Do(func() { w.closeErr = w.release() })
+	return w.closeErr
+}
+
+// release closes what Open has opened.
+func (w *World) release() error {
+	var errs []error
+	for _, l := range []net.Listener{w.listener, w.claim} {
+		if l != nil {
+			if err := l.Close(); !errors.Is(err, net.ErrClosed) {
+				errs = append(errs, err)
+			}
+		}
+	}
+	if w.journal != nil {
+		errs = append(errs, w.journal.Close())
+	}
+	if w.lock != nil {
+		errs = append(errs, w.lock.Close())
+	}
+	return errors.Join(errs...)
+}
 
 // URL is where the API is found, without a trailing slash: http://address/metal/v1.
-func (w *World) URL() string { return "" }
+func (w *World) URL() string { return "http://" + w.self.Listen + equinixapi.Prefix }
+
+// StatusURL is where Status is served as JSON.
+func (w *World) StatusURL() string { return "http://" + w.self.Listen + statusPath }
 
 // Token is the API key of the world's only user.
-func (w *World) Token() string { return "" }
+func (w *World) Token() string { return w.self.Token }
 
 // ProjectID is the project that owns all hardware reservations.
-func (w *World) ProjectID() string { return "" }
+func (w *World) ProjectID() string { return w.api.ProjectID() }
 
 // SSHPort is the port on which every machine answers.
-func (w *World) SSHPort() int { return 0 }
+func (w *World) SSHPort() int { return w.self.SSHPort }
 
 // Images lists what the world serves, in the order of Config.Images.
-func (w *World) Images() []Image { return nil }
-
-// Status says what is in the world and what has happened in it. The same is served as JSON at /sim/v1/status.
-func (w *World) Status() Status { return Status{} }
+func (w *World) Images() []Image { return append([]Image{}, w.images...) }

@@ -1,0 +1,61 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"strconv"
+	"syscall"
+)
+
+// claimAddress belongs to no machine.
+const claimAddress = "127.16.0.1"
+
+// publicAddress is the address of the machine in a slot: 127.16.0.2 to 127.16.0.254, then 127.16.1.2, and so on.
+func publicAddress(slot int) netip.Addr {
+	block := slot / 253
+	return netip.AddrFrom4([4]byte{127, byte(16 + block/256), byte(block % 256), byte(2 + slot%253)})
+}
+
+// privateAddress and publicAddress6 are only told; nothing answers there.
+func privateAddress(slot int) netip.Addr {
+	n := 2 + 2*slot
+	return netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)})
+}
+
+func publicAddress6(slot int) netip.Addr {
+	address := netip.MustParseAddr("2001:db8:1607::").As16()
+	n := 2 + 2*slot
+	address[13], address[14], address[15] = byte(n>>16), byte(n>>8), byte(n)
+	return netip.AddrFrom16(address)
+}
+
+// Ports that are chosen lie below those that Linux gives to outgoing connections, so that they are still free after a restart.
+const (
+	firstPort = 20_000
+	lastPort  = 32_000
+)
+
+// listenOn listens on an address; its port 0 means any that is free.
+func listenOn(address string) (net.Listener, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %q: want address:port", address)
+	}
+	if port != "0" {
+		l, err := net.Listen("tcp", address)
+		if errors.Is(err, syscall.EADDRINUSE) {
+			return nil, fmt.Errorf("listen on %s: the port is in use", address)
+		}
+		return l, err
+	}
+	for range 1000 {
+		l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(firstPort+rand.IntN(lastPort-firstPort))))
+		if err == nil || !errors.Is(err, syscall.EADDRINUSE) {
+			return l, err
+		}
+	}
+	return nil, fmt.Errorf("listen on %s: no free port from %d to %d", host, firstPort, lastPort)
+}

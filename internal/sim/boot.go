@@ -1,0 +1,233 @@
+package sim
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+	"github.com/ironherd/ironherd/internal/sim/firmware"
+	"github.com/ironherd/ironherd/internal/sim/hardware"
+	"github.com/ironherd/ironherd/internal/sim/sshhost"
+)
+
+// live is a period from its beginning to its end.
+func (h *host) live(p *period) {
+	defer close(p.done)
+	defer p.tasks.Wait()
+	defer h.killProcesses()
+	defer p.cancel()
+	logger := h.world.cfg.Logger.With("machine", h.snapshot().Hostname)
+	if h.snapshot().System == systemBooting && !h.startSystem(p, logger) {
+		return
+	}
+	record := h.snapshot()
+	if record.System == systemDead {
+		close(p.settled)
+		<-p.ctx.Done()
+		return
+	}
+	listener, server, err := h.openSSH(p, record)
+	if err != nil {
+		logger.Error("machine cannot be reached", "err", err)
+		<-p.ctx.Done()
+		return
+	}
+	close(p.settled)
+	if i := record.Installed; record.System == systemInstalled && !i.Acknowledged {
+		p.tasks.Go(func() { h.reportUp(p, i, record.BootID, logger) })
+	}
+	if record.System == systemProvider && record.Agent != "" {
+		h.resumeAgent(p, record.Agent, logger)
+	}
+	if h.real {
+		h.watchResetButton(p, logger)
+	}
+	server.Serve(p.ctx, listener)
+	<-p.ctx.Done()
+}
+
+// startSystem goes from power-on to a running system, or to none, and reports whether the period goes on.
+func (h *host) startSystem(p *period, logger *slog.Logger) bool {
+	record := h.snapshot()
+	next, err := h.chooseSystem(p, record, logger)
+	if err != nil {
+		if p.ctx.Err() == nil {
+			logger.Error("machine does not boot", "err", err)
+		}
+		next.System = systemDead
+	}
+	if !until(p.ctx, record.UpAt) {
+		return false
+	}
+	err = h.update(p, func(r *hostRecord) {
+		r.System, r.Installed, r.Verified, r.Rejected = next.System, next.Installed, next.Verified, next.Rejected
+	})
+	if err != nil && !errors.Is(err, errOver) {
+		logger.Error("boot was not recorded", "err", err)
+	}
+	return err == nil
+}
+
+// until waits for an instant, and reports whether it came.
+func until(ctx context.Context, at time.Time) bool {
+	timer := time.NewTimer(time.Until(at))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return ctx.Err() == nil
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// chooseSystem is the firmware: it returns the record of a machine that has booted what there is to boot.
+func (h *host) chooseSystem(p *period, record hostRecord, logger *slog.Logger) (hostRecord, error) {
+	if err := hardware.SetBoot(h.root, record.BootID); err != nil {
+		return record, err
+	}
+	if record.Rescue {
+		record.System = systemRescue
+		return record, nil
+	}
+	disk, first := h.findSystem(logger)
+	if first == nil {
+		record.System = systemProvider
+		return record, nil
+	}
+	payload, err := proto.MarshalOptions{Deterministic: true}.Marshal(first)
+	if err != nil {
+		return record, err
+	}
+	if record.Installed != nil && bytes.Equal(payload, record.Installed.FirstBoot) {
+		record.System = systemInstalled
+		return record, nil
+	}
+	digest, err := h.readBack(p, disk, first.GetImage())
+	if err != nil {
+		return record, err
+	}
+	if want := h.world.digestOf(first.GetImage()); digest != want {
+		logger.Error("installed image is not what it is said to be", "disk", disk.Name, "found", digest, "want", first.GetImage().GetDigest(),
+			"known", want != "")
+		record.System = systemDead
+		record.Rejected++
+		return record, nil
+	}
+	if err := h.clearForInstalled(); err != nil {
+		return record, err
+	}
+	record.System = systemInstalled
+	record.Installed = &installedSystem{FirstBoot: payload}
+	record.Verified++
+	return record, nil
+}
+
+// findSystem looks for a first-boot area on each disk in turn.
+func (h *host) findSystem(logger *slog.Logger) (hardware.Disk, *agentv1.FirstBoot) {
+	for _, disk := range h.machine.Disks {
+		first, err := firmware.Find(disk.Path(h.root))
+		if err == nil {
+			return disk, first
+		}
+		if !errors.Is(err, firmware.ErrNoSystem) {
+			logger.Warn("disk is not bootable", "disk", disk.Name, "err", err)
+		}
+	}
+	return hardware.Disk{}, nil
+}
+
+func (h *host) readBack(p *period, disk hardware.Disk, image *agentv1.Image) (string, error) {
+	if err := h.world.heavily(p.ctx); err != nil {
+		return "", err
+	}
+	defer h.world.lightly()
+	return firmware.ReadBack(p.ctx, disk.Path(h.root), image.GetSize())
+}
+
+// digestOf is the digest that an image of the catalogue has, whatever else is said of it; empty for an image that is not there.
+func (w *World) digestOf(image *agentv1.Image) string {
+	for _, known := range w.images {
+		if known.Digest == image.GetDigest() && known.Size == image.GetSize() {
+			return known.Digest
+		}
+	}
+	return ""
+}
+
+// clearForInstalled makes the file system that of a fresh system: what belonged to the one before it is gone. Who may log in stays.
+func (h *host) clearForInstalled() error {
+	entries, err := os.ReadDir(filepath.Join(h.root, "root"))
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, entry := range entries {
+		if entry.Name() != ".ssh" {
+			errs = append(errs, os.RemoveAll(filepath.Join(h.root, "root", entry.Name())))
+		}
+	}
+	errs = append(errs, os.RemoveAll(filepath.Join(h.root, "var")), os.MkdirAll(filepath.Join(h.root, "var/lib"), 0o755),
+		os.MkdirAll(filepath.Join(h.root, "var/log"), 0o755))
+	return errors.Join(errs...)
+}
+
+// openSSH listens for the machine.
+func (h *host) openSSH(p *period, record hostRecord) (net.Listener, *sshhost.Server, error) {
+	key, err := h.hostKey(record.Generation)
+	if err != nil {
+		return nil, nil, err
+	}
+	var config net.ListenConfig
+	listener, err := config.Listen(p.ctx, "tcp", net.JoinHostPort(h.address.String(), strconv.Itoa(h.world.self.SSHPort)))
+	if err != nil {
+		return nil, nil, err
+	}
+	return listener, sshhost.NewServer(sshhost.Options{
+		Root: h.root, Hostname: record.Hostname, KernelRelease: hardware.KernelRelease, HostKey: key, Store: h.world.store,
+		Execute:  func(ctx context.Context, program sshhost.Program) sshhost.Status { return h.execute(ctx, p, program) },
+		Reboot:   func() error { return h.resetIn(p) },
+		Observer: (*observer)(h.world),
+		Logger:   h.world.cfg.Logger,
+	}), nil
+}
+
+// resetIn restarts the machine on behalf of something that runs on it in that period.
+func (h *host) resetIn(p *period) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.period != p || p.ctx.Err() != nil {
+		return errOver
+	}
+	return h.bootLocked(bootReset, time.Time{})
+}
+
+// reportUp plays the first boot of an installed system.
+func (h *host) reportUp(p *period, installed *installedSystem, bootID string, logger *slog.Logger) {
+	first := new(agentv1.FirstBoot)
+	if err := proto.Unmarshal(installed.FirstBoot, first); err != nil {
+		logger.Error("first-boot data cannot be read", "err", err)
+		return
+	}
+	failed := func(err error) { logger.Debug("installed system was not heard yet", "err", err) }
+	if err := firmware.ReportUp(p.ctx, first.GetToken(), bootID, failed); err != nil {
+		if p.ctx.Err() == nil {
+			logger.Error("installed system cannot report that it is up", "err", err)
+		}
+		return
+	}
+	err := h.update(p, func(r *hostRecord) {
+		r.Installed = &installedSystem{FirstBoot: installed.FirstBoot, Acknowledged: true}
+	})
+	if err != nil && !errors.Is(err, errOver) {
+		logger.Error("acknowledgement was not recorded", "err", err)
+	}
+}

@@ -1,0 +1,138 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+
+	"github.com/ironherd/ironherd/internal/sim/fault"
+	"github.com/ironherd/ironherd/internal/sim/sshhost"
+)
+
+// execute runs an executable file that a client wants to be run on the machine.
+func (h *host) execute(ctx context.Context, p *period, program sshhost.Program) sshhost.Status {
+	if len(program.Args) > 0 && program.Args[0] == "takeover" {
+		h.world.stats.agentStarts.Add(1)
+		if shot, ok := h.world.faults.Fire(fault.AgentStart); ok {
+			return failToStart(program, shot.Number)
+		}
+	}
+	if h.real {
+		return h.executeProcess(ctx, p, program)
+	}
+	return h.executeHere(ctx, p, program)
+}
+
+// failToStart is an agent that does not start: by turns with an error and with nonsense.
+func failToStart(program sshhost.Program, number int) sshhost.Status {
+	if number%2 == 1 {
+		_, _ = io.WriteString(program.Stderr, "ironherd-agent: cannot allocate memory (simulated)\n")
+		return sshhost.Status{Code: 1}
+	}
+	_, _ = io.WriteString(program.Stdout, "\x00\xffSegmentation fault (simulated)\n")
+	return sshhost.Status{}
+}
+
+// executeHere calls the agent in this process.
+func (h *host) executeHere(ctx context.Context, p *period, program sshhost.Program) sshhost.Status {
+	if h.world.cfg.Agent == nil {
+		_, _ = fmt.Fprintf(program.Stderr, "sh: 1: %s: Exec format error\n", program.Path)
+		return sshhost.Status{Code: 126}
+	}
+	ctx, kill := context.WithCancel(ctx)
+	defer kill()
+	ended := make(chan int, 1)
+	p.tasks.Go(func() {
+		ended <- h.world.cfg.Agent(ctx, h.root, program.Args, program.Stdin, program.Stdout, program.Stderr, &agentHost{h, p, program.Path})
+	})
+	for signal := ""; ; {
+		select {
+		case code := <-ended:
+			if p.ctx.Err() != nil {
+				signal = "KILL"
+			}
+			return sshhost.Status{Code: code, Signal: signal}
+		case name := <-program.Signals:
+			if name == "TERM" || name == "KILL" || name == "INT" || name == "HUP" {
+				signal = name
+				kill()
+			}
+		}
+	}
+}
+
+// agentHost is the machine as an agent in this process sees it.
+type agentHost struct {
+	host   *host
+	period *period
+	path   string
+}
+
+// Reboot restarts the machine.
+func (a *agentHost) Reboot(context.Context) error { return a.host.resetIn(a.period) }
+
+// Detach lets run go on.
+func (a *agentHost) Detach(run func(ctx context.Context)) {
+	if err := a.host.agentBegins(a.period, a.path); err != nil {
+		return // the machine is going down: nothing runs on it any more
+	}
+	a.period.tasks.Go(func() {
+		defer a.host.agentEnds(a.period)
+		run(a.period.ctx)
+	})
+}
+
+// agentBegins notes that the long-lived part of an agent is about to run.
+func (h *host) agentBegins(p *period, path string) error {
+	err := h.update(p, func(r *hostRecord) { r.Agent = path }, func() { h.agents++ })
+	if err != nil && !errors.Is(err, errOver) {
+		h.world.cfg.Logger.Error("agent was not recorded", "machine", h.snapshot().Hostname, "err", err)
+	}
+	return err
+}
+
+// agentEnds notes that it has come to its end by itself. One that ended with its machine, or with the world, is still to be
+// resumed, or not, as the record says.
+func (h *host) agentEnds(p *period) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.period != p || p.ctx.Err() != nil {
+		return
+	}
+	if h.agents--; h.agents > 0 {
+		return
+	}
+	next := h.record
+	next.Agent = ""
+	if err := h.world.record("host/"+next.Device, next); err != nil {
+		h.world.cfg.Logger.Error("end of an agent was not recorded", "machine", next.Hostname, "err", err)
+		return
+	}
+	h.record = next
+}
+
+// resumeAgent starts an agent again that was at work when the world stopped.
+func (h *host) resumeAgent(p *period, path string, logger *slog.Logger) {
+	if h.real {
+		h.resumeProcess(p, path, logger)
+		return
+	}
+	if h.world.cfg.Agent == nil {
+		logger.Warn("agent is not resumed: there is none to run in this process")
+		return
+	}
+	if h.agentBegins(p, path) != nil {
+		return
+	}
+	p.tasks.Go(func() {
+		defer h.agentEnds(p)
+		var stderr strings.Builder
+		code := h.world.cfg.Agent(p.ctx, h.root, []string{"run"}, strings.NewReader(""), io.Discard, &stderr, &agentHost{h, p, path})
+		if code != 0 && p.ctx.Err() == nil {
+			logger.Warn("resumed agent failed", "code", code, "stderr", stderr.String())
+		}
+	})
+}

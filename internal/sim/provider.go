@@ -1,0 +1,233 @@
+package sim
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/sim/equinixapi"
+	"github.com/ironherd/ironherd/internal/sim/fault"
+	"github.com/ironherd/ironherd/internal/sim/hardware"
+	"github.com/ironherd/ironherd/internal/sim/journal"
+)
+
+// providerConfig is the provider of this world.
+func (w *World) providerConfig(state map[string][]byte) equinixapi.Config {
+	d := w.cfg.Durations
+	return equinixapi.Config{
+		Seed: w.self.Seed, Token: w.self.Token, Reservations: w.self.Machines, OnDemand: w.self.OnDemand, Plans: plans(),
+		Slot: w.slot, Hardware: w, StableLists: w.cfg.StableLists, State: state, Logger: w.cfg.Logger,
+		Durations: equinixapi.Durations{
+			Queued: w.cfg.span(d.Queued), Provisioning: w.cfg.span(d.Provisioning), PowerOff: w.cfg.span(d.PowerOff),
+			Deprovisioning: w.cfg.span(d.Deprovisioning),
+		},
+		Commit: func(changes ...equinixapi.Change) error {
+			batch := make([]journal.Change, len(changes))
+			for i, c := range changes {
+				batch[i] = journal.Change{Key: "api/" + c.Key, Value: c.Value}
+			}
+			return w.journal.Append(batch...)
+		},
+		Disturb:          w.disturb,
+		LoseReply:        func() bool { _, ok := w.faults.Fire(fault.LostReply); return ok },
+		FailProvisioning: func() bool { _, ok := w.faults.Fire(fault.ProvisionFail); return ok },
+	}
+}
+
+// disturb lets the faults of API requests happen. At most one of those that are answers of their own does.
+func (w *World) disturb() equinixapi.Disturbance {
+	var d equinixapi.Disturbance
+	if shot, ok := w.faults.Fire(fault.Slow); ok {
+		d.Delay = shot.Duration
+	}
+	for _, f := range []struct {
+		kind fault.Kind
+		do   func(fault.Shot)
+	}{
+		{fault.LostRequest, func(fault.Shot) { d.Cut = true }},
+		{fault.Throttled, func(s fault.Shot) { d.Status, d.RetryAfter = 429, s.Duration }},
+		{fault.ThrottledBare, func(fault.Shot) { d.Status = 429 }},
+		{fault.Internal, func(fault.Shot) { d.Status = 500 }},
+		{fault.BadGateway, func(fault.Shot) { d.Status = 502 }},
+	} {
+		if shot, ok := w.faults.Fire(f.kind); ok {
+			f.do(shot)
+			break
+		}
+	}
+	return d
+}
+
+// slot describes the hardware in a slot to the provider.
+func (w *World) slot(slot int) equinixapi.Slot {
+	if s, ok := w.slots.Load(slot); ok {
+		return s.(equinixapi.Slot)
+	}
+	m := hardware.New(w.self.Seed, slot)
+	metros := equinixapi.Metros()
+	s := equinixapi.Slot{
+		Plan: m.Model.Plan, Metro: metros[int(m.UUID[0])%len(metros)], PublicV4: publicAddress(slot), PrivateV4: privateAddress(slot),
+		PublicV6: publicAddress6(slot), MACs: [2]string{m.NICs[0].MAC, m.NICs[1].MAC},
+	}
+	w.slots.Store(slot, s)
+	return s
+}
+
+// plans describes the models as the provider sells them.
+func plans() []equinixapi.Plan {
+	var list []equinixapi.Plan
+	for _, m := range hardware.Models() {
+		p := equinixapi.Plan{
+			Slug: m.Plan, CPUs: m.Sockets, CPU: m.DescriptionOfCPU, MemoryGB: m.DIMMs * m.DIMM.SizeMiB / 1024, NICs: 2,
+			NIC: fmt.Sprintf("%dGbps", m.NIC.SpeedMbps/1000), UEFI: m.EFI,
+		}
+		for _, d := range m.Disks {
+			drive := equinixapi.Drive{Count: 1, Size: size(d.Size), Type: driveType(d)}
+			if last := len(p.Drives) - 1; last >= 0 && p.Drives[last].Size == drive.Size && p.Drives[last].Type == drive.Type {
+				p.Drives[last].Count++
+				continue
+			}
+			p.Drives = append(p.Drives, drive)
+		}
+		list = append(list, p)
+	}
+	return list
+}
+
+func size(bytes int64) string {
+	if bytes >= 1e12 {
+		return strings.Replace(fmt.Sprintf("%.1fTB", float64(bytes)/1e12), ".0TB", "TB", 1)
+	}
+	return fmt.Sprintf("%dGB", bytes/1e9)
+}
+
+func driveType(d hardware.DiskModel) string {
+	switch {
+	case d.NVMe:
+		return "NVME"
+	case d.Rotational:
+		return "HDD"
+	}
+	return "SSD"
+}
+
+// errNoMachine says that a device has no machine.
+var errNoMachine = errors.New("the device has no machine")
+
+func (w *World) host(device string) (*host, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if h := w.hosts[device]; h != nil {
+		return h, nil
+	}
+	return nil, errNoMachine
+}
+
+// Deploy gives a device its machine. It is part of equinixapi.Hardware, as the following are, and not for other callers.
+func (w *World) Deploy(ctx context.Context, d equinixapi.Deployment, notBefore time.Time) error {
+	h, err := w.host(d.Device)
+	if err != nil {
+		h = &host{world: w}
+	}
+	if h.snapshot().Generation == d.Generation { // before a kill, or while the world was not running
+		return h.waitUp(ctx)
+	}
+	if err := w.vacate(d); err != nil {
+		return err
+	}
+	if err := h.off(ctx); err != nil {
+		return err
+	}
+	if err := h.install(ctx, d); err != nil {
+		return err
+	}
+	if err := h.boot(bootDeploy, notBefore); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	w.hosts[d.Device] = h
+	w.mu.Unlock()
+	return h.waitUp(ctx)
+}
+
+// vacate removes what is still in the slot of a device that is gone.
+func (w *World) vacate(d equinixapi.Deployment) error {
+	w.mu.Lock()
+	var old []string
+	for device, h := range w.hosts {
+		if h.record.Slot == d.Slot && device != d.Device { // the slot of a host never changes
+			old = append(old, device)
+		}
+	}
+	w.mu.Unlock()
+	for _, device := range old {
+		if err := w.Remove(device); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Reset restarts a machine.
+func (w *World) Reset(device string, rescue bool) error {
+	h, err := w.host(device)
+	if err != nil {
+		return err
+	}
+	if rescue {
+		return h.boot(bootRescue, time.Time{})
+	}
+	return h.boot(bootReset, time.Time{})
+}
+
+// PowerOff takes a machine's power away.
+func (w *World) PowerOff(device string) error {
+	h, err := w.host(device)
+	if err != nil {
+		return err
+	}
+	return h.off(w.life)
+}
+
+// PowerOn gives it back.
+func (w *World) PowerOn(device string) error {
+	h, err := w.host(device)
+	if err != nil {
+		return err
+	}
+	return h.boot(bootPowerOn, time.Time{})
+}
+
+// Remove takes a machine away, with everything on it.
+func (w *World) Remove(device string) error {
+	h, err := w.host(device)
+	if errors.Is(err, errNoMachine) {
+		return nil
+	}
+	if err := h.off(w.life); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	if w.hosts[device] != h { // somebody else was faster
+		w.mu.Unlock()
+		return nil
+	}
+	next := w.past
+	next.add(h.snapshot())
+	text, err := json.Marshal(next)
+	if err == nil {
+		err = w.journal.Append(journal.Change{Key: "host/" + device}, journal.Change{Key: "past", Value: text})
+	}
+	if err == nil {
+		delete(w.hosts, device)
+		w.past = next
+	}
+	w.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return h.demolish()
+}
