@@ -205,7 +205,7 @@ func summaryTable(w *screen, s demo.Summary) {
 	}
 }
 
-func times(n int) string {
+func times(n int64) string {
 	if n == 1 {
 		return "once"
 	}

@@ -38,8 +38,8 @@ type WorldSummary struct {
 	InstallsVerified      int           `yaml:"installsVerified"`
 	InstallsRejected      int           `yaml:"installsRejected"`
 	InstalledMoreThanOnce int           `yaml:"installedMoreThanOnce"`
-	AgentStarts           int           `yaml:"agentStarts"`
-	Uploads               int           `yaml:"uploads"`
+	AgentStarts           int64         `yaml:"agentStarts"`
+	Uploads               int64         `yaml:"uploads"`
 	UploadBytes           int64         `yaml:"uploadBytes"`
 	Faults                []fault.Count `yaml:"faults"`
 }
