@@ -28,6 +28,11 @@ func sentence(message string) string {
 	return string(unicode.ToUpper(first)) + strings.TrimSuffix(message[size:], ".") + "."
 }
 
+// tells says whether a text already contains what a second one would add.
+func tells(text, more string) bool {
+	return strings.Contains(strings.ToLower(text), strings.ToLower(strings.TrimSuffix(more, ".")))
+}
+
 func discrepancyWords(kind string) string {
 	switch kind {
 	case "unknown-at-bmdb":
