@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -18,6 +19,7 @@ type DB struct {
 	engine   Engine
 	logger   *slog.Logger
 	observer Observer
+	jitter   func() float64
 	clock    *Clock
 	due      *due
 	janitor  *cursors
@@ -32,6 +34,9 @@ type Options struct {
 	Logger *slog.Logger
 	// Observer is told what happens, for metrics. Nil: nobody is.
 	Observer Observer
+	// Jitter returns the fraction in [0, 1) by which a backoff is stretched. Nil: random. A simulation that is to repeat itself
+	// brings its own.
+	Jitter func() float64
 }
 
 // Observer is told of every transaction and every end of work. Its methods must be quick and safe for concurrent use.
@@ -61,6 +66,9 @@ func Open(ctx context.Context, engine Engine, opts Options) (*DB, error) {
 	}
 	if db.observer == nil {
 		db.observer = nobody{}
+	}
+	if db.jitter = opts.Jitter; db.jitter == nil {
+		db.jitter = rand.Float64
 	}
 	if err := db.open(ctx); err != nil {
 		return nil, errors.Join(err, engine.Close())

@@ -3,7 +3,6 @@ package bmdb
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"time"
@@ -129,7 +128,7 @@ func (w *Work) Finish(ctx context.Context, changes ...Change) error {
 
 // Fail ends the work as failed; it is not due again before the backoff is over.
 func (w *Work) Fail(ctx context.Context, f Failure, changes ...Change) error {
-	return w.finish(ctx, ending{event: eventFailed, detail: f.Cause, failure: &f, jitter: rand.Float64()}, changes)
+	return w.finish(ctx, ending{event: eventFailed, detail: f.Cause, failure: &f, jitter: w.session.db.jitter()}, changes)
 }
 
 // Cancel ends the work undone, without backoff: handed back. It is due again when lifecycle says, which may be at once.

@@ -23,7 +23,7 @@
 //
 //	open ──► claiming ──► retiring ──► closed
 //	            │             ▲
-//	            └── lost ─────┘    lost, suspect, or the loop drains: no more claims
+//	            └── lost ─────┘    lost, given up, or the loop drains: no more claims
 //
 // A goroutine of its own extends the session. Every act runs under a context that ends with the trust window (bmdb.Work.Guard), so
 // it has stopped before anybody else can get the lease.
@@ -31,9 +31,7 @@
 // # Failures
 //
 //   - The session is lost: what was done through it is cancelled, nothing of it is committed, a new session is started.
-//   - A claim fails: it may have taken leases all the same, and nobody would work on them while the session lives. So the
-//     session is retired: what it is known to hold ends in good order, then it is closed, which frees the rest. Meanwhile a new
-//     session claims.
+//   - A claim fails: nothing is known to be held. What it had taken all the same is handed back with the session's next extension.
 //   - A commit fails: it is repeated (outcomes are idempotent) while the session is trusted. If the BMDB refuses the facts
 //     themselves, the work fails with that as its cause. If it cannot be committed for long, the session is retired.
 //   - A handler panics: that piece of work fails with the panic as its cause, and the stack is logged. Nothing else is touched.

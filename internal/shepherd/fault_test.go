@@ -30,7 +30,7 @@ func TestALostSessionStopsItsWorkInTime(t *testing.T) {
 			first := len(holders) == 1
 			mu.Unlock()
 			if !first {
-				return started(), nil
+				return started(work), nil
 			}
 			<-ctx.Done()
 			mu.Lock()
@@ -77,7 +77,7 @@ func TestALostReplyOfACommit(t *testing.T) {
 		ids := seed(t, db, 1)
 		seen := &recorder{}
 		var lose atomic.Int32
-		run(t, db, handler(func(context.Context, *bmdb.Work) (shepherd.Outcome, error) {
+		run(t, db, handler(func(_ context.Context, work *bmdb.Work) (shepherd.Outcome, error) {
 			lose.Store(3)
 			engine.set(func(run func() error) error {
 				err := run()
@@ -86,7 +86,7 @@ func TestALostReplyOfACommit(t *testing.T) {
 				}
 				return err
 			}, nil)
-			return started(), nil
+			return started(work), nil
 		}), shepherd.Options{Observer: seen})
 		time.Sleep(10 * time.Second)
 		record := machineOf(t, db, ids[0])
@@ -99,7 +99,7 @@ func TestALostReplyOfACommit(t *testing.T) {
 	})
 }
 
-// TestALostReplyOfAClaim: leases were taken and nobody knows. The session is given up, which frees them.
+// TestALostReplyOfAClaim: leases were taken and nobody knows. The next extension hands them back.
 func TestALostReplyOfAClaim(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -113,9 +113,9 @@ func TestALostReplyOfAClaim(t *testing.T) {
 			}
 			return err
 		}, nil)
-		run(t, db, handler(func(context.Context, *bmdb.Work) (shepherd.Outcome, error) {
+		run(t, db, handler(func(_ context.Context, work *bmdb.Work) (shepherd.Outcome, error) {
 			done.Add(1)
-			return started(), nil
+			return started(work), nil
 		}), shepherd.Options{})
 		time.Sleep(4 * time.Second) // less than a lease
 		if lost.Load() != 1 || done.Load() != 3 {
@@ -160,10 +160,10 @@ func TestPeopleWin(t *testing.T) {
 		ids := seed(t, db, 1)
 		seen := &recorder{}
 		var cancelled atomic.Bool
-		run(t, db, handler(func(ctx context.Context, _ *bmdb.Work) (shepherd.Outcome, error) {
+		run(t, db, handler(func(ctx context.Context, work *bmdb.Work) (shepherd.Outcome, error) {
 			<-ctx.Done()
 			cancelled.Store(true)
-			return started(), nil // too late
+			return started(work), nil // too late
 		}), shepherd.Options{Observer: seen})
 		time.Sleep(2 * time.Second)
 		if err := db.Quarantine(t.Context(), "op", ids[0], "smells of smoke"); err != nil {

@@ -3,7 +3,9 @@ package shepherd_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
+	"regexp"
 	"sync"
 	"testing"
 	"time"
@@ -13,6 +15,7 @@ import (
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider"
 	"github.com/ironherd/ironherd/internal/shepherd"
 	"github.com/ironherd/ironherd/internal/shepherd/shepherdtest"
 )
@@ -59,6 +62,11 @@ var errBroken = errors.New("the connection broke")
 // open returns a fresh database on a real engine, and that engine.
 func open(t *testing.T) (*bmdb.DB, *faulty) {
 	t.Helper()
+	return openWith(t, bmdb.Options{})
+}
+
+func openWith(t *testing.T, options bmdb.Options) (*bmdb.DB, *faulty) {
+	t.Helper()
 	real, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "bmdb"), sqlite.Options{Unsynced: true})
 	if err != nil {
 		t.Fatal(err)
@@ -67,7 +75,7 @@ func open(t *testing.T) (*bmdb.DB, *faulty) {
 		t.Fatal(err)
 	}
 	engine := &faulty{Engine: real}
-	db, err := bmdb.Open(t.Context(), engine, bmdb.Options{})
+	db, err := bmdb.Open(t.Context(), engine, options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,10 +108,14 @@ func (h handler) Act(ctx context.Context, work *bmdb.Work) (shepherd.Outcome, er
 }
 
 // started is the outcome of an agent start that succeeded.
-func started() shepherd.Outcome {
-	return shepherd.Finish{Changes: []bmdb.Change{bmdb.SetAgentStarted(fleet.AgentStarted{
-		TakeoverGeneration: 1, PublicKey: make([]byte, 32), AgentVersion: "test", BootID: "boot",
-	})}}
+func started(work *bmdb.Work) shepherd.Outcome {
+	var generation fleet.TakeoverGeneration
+	return shepherd.Finish{Changes: []bmdb.Change{
+		bmdb.MintTakeover(&generation),
+		bmdb.SetAgentStarted(fleet.AgentStarted{
+			TakeoverGeneration: work.Record.TakeoverGeneration + 1, PublicKey: make([]byte, 32), AgentVersion: "test", BootID: "boot",
+		}),
+	}}
 }
 
 // recorder is an observer.
@@ -181,4 +193,19 @@ func machineOf(t *testing.T, db *bmdb.DB, id fleet.MachineID) fleet.Record {
 		t.Fatal(err)
 	}
 	return record
+}
+
+type entry = provider.Entry
+
+var identity = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
+
+// anonymous replaces each UUID by the order in which it appears.
+func anonymous(text string) string {
+	seen := make(map[string]string)
+	return identity.ReplaceAllStringFunc(text, func(id string) string {
+		if seen[id] == "" {
+			seen[id] = fmt.Sprintf("id-%d", len(seen)+1)
+		}
+		return seen[id]
+	})
 }

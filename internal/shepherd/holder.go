@@ -48,7 +48,7 @@ func (h *Holder) Extend(ctx context.Context) error { return h.session.Extend(ctx
 
 // Claim claims up to limit pieces of work. It also returns when the next one is due in the time of the BMDB; zero: none is.
 //
-// After an error other than ErrLeaseLost work may have been claimed all the same: the holder should be closed.
+// When it fails nothing is held: what the claim had taken is handed back with the next extension.
 func (h *Holder) Claim(ctx context.Context, limit int) ([]*Task, time.Time, error) {
 	l, start := h.loop, time.Now()
 	claim, err := h.session.Claim(ctx, bmdb.ClaimRequest{Process: l.scope.Process, Providers: l.scope.Providers, Limit: limit})

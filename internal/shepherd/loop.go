@@ -2,6 +2,7 @@ package shepherd
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -72,8 +73,6 @@ func (l *Loop) Run(ctx context.Context) error {
 		err = l.dispatch(ctx, holder)
 		if err != nil && ctx.Err() == nil {
 			l.logger.ErrorContext(ctx, "session is given up", slog.String("session", string(holder.Session())), slog.Any("err", err))
-		}
-		if fleet.KindOf(err) == fleet.KindLeaseLost {
 			holder.giveUp(err)
 		}
 		retiring.Go(func() { holder.retire(ctx) })
@@ -96,11 +95,18 @@ func (l *Loop) dispatch(ctx context.Context, holder *Holder) error {
 			return ended(ctx)
 		}
 		tasks, next, err := holder.Claim(ctx, free)
-		if err != nil {
-			if ctx.Err() != nil {
-				return ended(ctx)
+		switch {
+		case ctx.Err() != nil:
+			for _, task := range tasks {
+				task.handBack(ctx)
 			}
+			return ended(ctx)
+		case errors.Is(err, fleet.ErrLeaseLost):
 			return err
+		case err != nil:
+			l.logger.ErrorContext(ctx, "claim failed", slog.Any("err", err))
+			sleep(ctx, l.options.Config.ErrorPause)
+			continue
 		}
 		for _, task := range tasks {
 			l.slots <- struct{}{} // never blocks: nobody else takes slots

@@ -29,7 +29,7 @@ func TestClaimsNoMoreThanTheFreeSlots(t *testing.T) {
 			defer running.Add(-1)
 			time.Sleep(time.Duration(100+done.Load()%3*50) * time.Millisecond)
 			done.Add(1)
-			return started(), nil
+			return started(work), nil
 		}), shepherd.Options{Config: config, Observer: seen})
 		time.Sleep(30 * time.Second)
 		synctest.Wait()
@@ -48,7 +48,7 @@ func TestClaimRate(t *testing.T) {
 		seen := &recorder{}
 		config := shepherd.DefaultConfig()
 		config.Parallelism = 1 // every piece of work is a claim of its own
-		run(t, db, handler(func(context.Context, *bmdb.Work) (shepherd.Outcome, error) { return started(), nil }),
+		run(t, db, handler(func(_ context.Context, work *bmdb.Work) (shepherd.Outcome, error) { return started(work), nil }),
 			shepherd.Options{Config: config, Observer: seen})
 		time.Sleep(30 * time.Second)
 		synctest.Wait()
@@ -77,9 +77,9 @@ func TestWakesUpForWhatBecomesDue(t *testing.T) {
 		config := shepherd.DefaultConfig()
 		config.Poll = time.Hour
 		var at atomic.Int64
-		run(t, db, handler(func(context.Context, *bmdb.Work) (shepherd.Outcome, error) {
+		run(t, db, handler(func(_ context.Context, work *bmdb.Work) (shepherd.Outcome, error) {
 			at.Store(time.Now().UnixNano())
-			return started(), nil
+			return started(work), nil
 		}), shepherd.Options{Config: config})
 		time.Sleep(time.Minute)
 		released := time.Now()
@@ -102,14 +102,14 @@ func TestBackoffGrowsAndResets(t *testing.T) {
 		var tries []time.Time
 		var fails atomic.Bool
 		fails.Store(true)
-		run(t, db, handler(func(context.Context, *bmdb.Work) (shepherd.Outcome, error) {
+		run(t, db, handler(func(_ context.Context, work *bmdb.Work) (shepherd.Outcome, error) {
 			mu.Lock()
 			tries = append(tries, time.Now())
 			mu.Unlock()
 			if fails.Load() {
 				return nil, errors.New("the host said\nno")
 			}
-			return started(), nil
+			return started(work), nil
 		}), shepherd.Options{})
 		want := []time.Duration{10 * time.Second, 20 * time.Second, 40 * time.Second, time.Minute, time.Minute}
 		for i, interval := range want {
@@ -144,7 +144,7 @@ func TestFailureNamesItsOwnBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, _ := open(t)
 		ids := seed(t, db, 1)
-		run(t, db, handler(func(context.Context, *bmdb.Work) (shepherd.Outcome, error) {
+		run(t, db, handler(func(_ context.Context, work *bmdb.Work) (shepherd.Outcome, error) {
 			throttled := &fleet.Error{Kind: fleet.KindThrottled, Message: "slower", RetryAfter: 20 * time.Minute}
 			return shepherd.Fail{Err: throttled, Backoff: fleet.Backoff{Initial: time.Minute}}, nil
 		}), shepherd.Options{})
@@ -170,7 +170,7 @@ func TestAPanicIsOneMachinesFailure(t *testing.T) {
 			case ids[2]:
 				return nil, nil //nolint:nilnil // the mistake that is tested
 			}
-			return started(), nil
+			return started(work), nil
 		}), shepherd.Options{Observer: seen})
 		time.Sleep(5 * time.Second)
 		if seen.count(shepherd.ResultFinished) != 3 || seen.count(shepherd.ResultFailed) != 2 {
@@ -198,7 +198,7 @@ func TestDrain(t *testing.T) {
 			}
 			select {
 			case <-time.After(d):
-				return started(), nil
+				return started(work), nil
 			case <-ctx.Done():
 				return nil, ctx.Err()
 			}

@@ -66,6 +66,13 @@ func (t *Task) call(ctx context.Context) (outcome Outcome, err error) {
 	return outcome, err
 }
 
+// handBack ends a task that nobody will act on. Where that cannot be recorded, the end of the session does it.
+func (t *Task) handBack(ctx context.Context) {
+	t.started = time.Now()
+	t.outcome = Cancel{Reason: causeOf(errStopping)}
+	_ = t.Commit(ctx)
+}
+
 // Outcome returns how Act ended; nil before it has.
 func (t *Task) Outcome() Outcome { return t.outcome }
 

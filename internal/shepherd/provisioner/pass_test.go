@@ -121,6 +121,7 @@ func TestRejections(t *testing.T) {
 					t.Errorf("the next pass: %d devices: %s", got, b.result())
 				}
 				time.Sleep(b.config.Penalty)
+				b.restart() // the session has ended meanwhile
 				b.pass()
 				b.agree(3)
 			})
