@@ -224,6 +224,9 @@ func CloseIntentProvided(machine fleet.MachineID, id fleet.ProviderID, p fleet.P
 	first := c.do
 	c.do = func(ctx context.Context, t *transaction, w *Work, c *change) error {
 		m, err := t.q.GetMachine(ctx, string(machine))
+		if err != nil && !absent(err) {
+			return fmt.Errorf("read machine %s: %w", machine, err)
+		}
 		if err == nil && m.IntentOpenedAt == 0 && m.ProviderID == string(id) {
 			return t.setProvided(ctx, w, c, fact{machine, id, p})
 		}

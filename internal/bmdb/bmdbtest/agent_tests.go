@@ -1,0 +1,153 @@
+package bmdbtest
+
+import (
+	"bytes"
+	"slices"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+var agentTests = []test{
+	{"only the agent in charge is heard", func(w *world) {
+		a := w.ready("c1", true)
+		wrongKey, oldGeneration, wrongMachine := a, a, a
+		wrongKey.PublicKey = []byte("another")
+		oldGeneration.TakeoverGeneration--
+		wrongMachine.Machine = fleet.NewMachineID()
+		for _, bad := range []bmdb.AgentIdentity{wrongKey, oldGeneration, wrongMachine} {
+			w.wantKind(w.db.RecordSpoken(w.ctx, bad, "b"), fleet.KindForbidden)
+			w.wantKind(w.db.RecordHardware(w.ctx, bad, []byte("x")), fleet.KindForbidden)
+			w.wantKind(w.db.RecordInstallReport(w.ctx, bad, fleet.InstallReport{}), fleet.KindForbidden)
+			_, err := w.db.HandOutInstall(w.ctx, bad, 0, 0)
+			w.wantKind(err, fleet.KindForbidden)
+		}
+		got, err := w.db.Agent(w.ctx, a.Machine)
+		w.must(err)
+		if got.TakeoverGeneration != a.TakeoverGeneration || !bytes.Equal(got.PublicKey, a.PublicKey) {
+			w.Fatalf("agent %+v", got)
+		}
+		_, err = w.db.Agent(w.ctx, wrongMachine.Machine)
+		w.wantKind(err, fleet.KindNotFound)
+	}},
+	{"first words, restarts and returns are facts", func(w *world) { // rule 9
+		id := w.machine("c1")
+		a := w.startAgent(id)
+		if w.state(id) != fleet.StateStarted {
+			w.Fatalf("state %s", w.state(id))
+		}
+		w.must(w.db.ListenerAlive(w.ctx, time.Hour, 30*time.Second))
+		w.must(w.db.RecordSpoken(w.ctx, a, "boot1"))
+		w.must(w.db.RecordSpoken(w.ctx, a, "boot1"))
+		first := w.record(id).AgentSeen.FirstAt
+		w.shift.Advance(time.Minute)
+		w.must(w.db.RecordSpoken(w.ctx, a, "boot2"))
+		if s := w.record(id).AgentSeen; s.BootID != "boot2" || !s.FirstAt.Equal(first) || !s.LastAt.After(first) {
+			w.Fatalf("seen %+v", s)
+		}
+		w.shift.Advance(time.Hour)
+		if _, err := w.db.RecomputeAgenda(w.ctx, 100); err != nil {
+			w.Fatal(err)
+		}
+		if w.state(id) != fleet.StateSilent {
+			w.Fatalf("state %s after an hour of silence", w.state(id))
+		}
+		w.must(w.db.RecordSpoken(w.ctx, a, "boot2"))
+		if w.state(id) == fleet.StateSilent {
+			w.Fatal("still silent")
+		}
+		w.wantEvents(id, "agent started", "agent spoke", "machine restarted", "agent returned")
+	}},
+	{"repetition touches no agenda and never goes back", func(w *world) {
+		a := w.ready("c1", false)
+		w.shift.Advance(time.Minute)
+		w.must(w.db.FlushSeen(w.ctx, []bmdb.Seen{{Machine: a.Machine, TakeoverGeneration: a.TakeoverGeneration, Age: 5 * time.Second}}))
+		last := w.record(a.Machine).AgentSeen.LastAt
+		if age := w.now().Sub(last); age < 5*time.Second || age > 6*time.Second {
+			w.Fatalf("last seen %s ago", age)
+		}
+		w.must(w.db.FlushSeen(w.ctx, []bmdb.Seen{{Machine: a.Machine, TakeoverGeneration: a.TakeoverGeneration, Age: time.Minute}, {Machine: a.Machine, TakeoverGeneration: a.TakeoverGeneration + 1}}))
+		if !w.record(a.Machine).AgentSeen.LastAt.Equal(last) {
+			w.Fatal("went back, or believed another generation")
+		}
+	}},
+	{"a heartbeat before the first words of a generation is ignored", func(w *world) {
+		a := w.startAgent(w.machine("c1"))
+		w.must(w.db.FlushSeen(w.ctx, []bmdb.Seen{{Machine: a.Machine, TakeoverGeneration: a.TakeoverGeneration, Age: 0}}))
+		if w.record(a.Machine).AgentSeen != nil {
+			w.Fatal("repetition made a fact")
+		}
+	}},
+	{"silence counts only while a listener was up", func(w *world) {
+		a := w.ready("c1", false)
+		w.shift.Advance(2 * time.Hour) // nobody listened
+		w.must(w.db.ListenerAlive(w.ctx, 10*time.Second, 30*time.Second))
+		env, err := w.db.Environment(w.ctx)
+		w.must(err)
+		if up := w.now().Sub(env.ListenerUpSince); up > time.Second {
+			w.Fatalf("the listener is said to be up for %s", up)
+		}
+		if _, err := w.db.RecomputeAgenda(w.ctx, 100); err != nil {
+			w.Fatal(err)
+		}
+		if w.state(a.Machine) == fleet.StateSilent {
+			w.Fatal("declared silent for a time when nobody listened")
+		}
+		since := env.ListenerUpSince
+		w.shift.Advance(20 * time.Second)
+		w.must(w.db.ListenerAlive(w.ctx, 10*time.Second, 30*time.Second))
+		env, err = w.db.Environment(w.ctx)
+		w.must(err)
+		if !env.ListenerUpSince.Equal(since) || env.PromisedInterval != 30*time.Second {
+			w.Fatalf("environment %+v", env)
+		}
+		w.shift.Advance(time.Minute)
+		env, err = w.db.Environment(w.ctx)
+		w.must(err)
+		if !env.ListenerUpSince.IsZero() {
+			w.Fatal("a listener that stopped counts as up")
+		}
+	}},
+	{"hardware is stored by digest", func(w *world) {
+		a := w.ready("c1", false)
+		h := w.record(a.Machine).Hardware
+		w.shift.Advance(time.Minute)
+		w.must(w.db.RecordHardware(w.ctx, a, []byte("report")))
+		if got := w.record(a.Machine).Hardware; *got != *h {
+			w.Fatalf("the same report changed %+v to %+v", h, got)
+		}
+		w.must(w.db.RecordHardware(w.ctx, a, []byte("another")))
+		got := w.record(a.Machine).Hardware
+		if got.Digest == h.Digest || !got.FirstAt.Equal(h.FirstAt) || !got.At.After(h.At) {
+			w.Fatalf("hardware %+v after %+v", got, h)
+		}
+		report, err := w.db.HardwareReport(w.ctx, a.Machine)
+		w.must(err)
+		if string(report) != "another" {
+			w.Fatalf("report %q", report)
+		}
+		w.wantEvents(a.Machine, "hardware reported", "hardware changed")
+		_, err = w.db.HardwareReport(w.ctx, fleet.NewMachineID())
+		w.wantKind(err, fleet.KindNotFound)
+	}},
+	{"a later takeover supersedes", func(w *world) {
+		a := w.ready("c1", false)
+		w.must(w.db.ListenerAlive(w.ctx, 24*time.Hour, 30*time.Second))
+		w.shift.Advance(time.Hour)
+		s := w.session("recoverer")
+		work := w.claimOne(s, fleet.ProcessRecovery)
+		var g fleet.TakeoverGeneration
+		w.must(work.Note(w.ctx, bmdb.MintTakeover(&g)))
+		next := bmdb.AgentIdentity{Machine: a.Machine, TakeoverGeneration: g, PublicKey: []byte("second key")}
+		w.must(work.Finish(w.ctx, bmdb.SetAgentStarted(fleet.AgentStarted{TakeoverGeneration: g, PublicKey: next.PublicKey})))
+		w.wantKind(w.db.RecordSpoken(w.ctx, a, "boot1"), fleet.KindForbidden)
+		w.must(w.db.RecordSpoken(w.ctx, next, "boot1"))
+		if got := w.record(a.Machine).AgentSeen; got.TakeoverGeneration != g {
+			w.Fatalf("seen %+v", got)
+		}
+		if n := len(slices.DeleteFunc(w.events(a.Machine), func(e string) bool { return e != "agent spoke" })); n != 2 {
+			w.Fatalf("%d generations spoke", n)
+		}
+	}},
+}

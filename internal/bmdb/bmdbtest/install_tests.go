@@ -1,0 +1,162 @@
+package bmdbtest
+
+import (
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// handOut wants an order.
+func (w *world) handOut(a bmdb.AgentIdentity, generation fleet.InstallGeneration, attempt int) *bmdb.InstallOrder {
+	w.Helper()
+	o, err := w.db.HandOutInstall(w.ctx, a, generation, attempt)
+	w.must(err)
+	return o
+}
+
+var installTests = []test{
+	{"from the request to the installed system", func(w *world) {
+		a := w.ready("c1", true)
+		o := w.handOut(a, 0, 0)
+		if o == nil || o.Attempt != 1 || o.Request.Generation != 1 || string(o.Request.FirstBootData) != "hello" || len(o.Secret) != 32 ||
+			o.Timeout != fleet.DefaultPolicy().InstallTimeout || o.Request.Image != image {
+			w.Fatalf("order %+v", o)
+		}
+		if again := w.handOut(a, 1, 1); again != nil { // I9
+			w.Fatalf("handed out again: %+v", again)
+		}
+		w.must(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: 1, Attempt: 1, OK: true, Disk: "/dev/sda", Bytes: 5}))
+		w.must(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: 1, Attempt: 1, OK: true}))
+		if w.state(a.Machine) != fleet.StateBooting {
+			w.Fatalf("state %s", w.state(a.Machine))
+		}
+		if w.record(a.Machine).InstallReport.Disk != "/dev/sda" {
+			w.Fatal("a repeated report replaced the first")
+		}
+		for _, bad := range []struct {
+			machine fleet.MachineID
+			g       fleet.InstallGeneration
+			attempt int
+			secret  []byte
+		}{{a.Machine, 1, 1, []byte("guess")}, {a.Machine, 1, 2, o.Secret}, {a.Machine, 2, 1, o.Secret}, {fleet.NewMachineID(), 1, 1, o.Secret}} {
+			w.wantKind(w.db.RecordInstalled(w.ctx, bad.machine, bad.g, bad.attempt, bad.secret, "boot9"), fleet.KindForbidden)
+		}
+		w.must(w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, o.Secret, "boot9"))
+		w.must(w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, o.Secret, "boot9"))
+		if w.state(a.Machine) != fleet.StateInstalled {
+			w.Fatalf("state %s", w.state(a.Machine))
+		}
+		w.wantEvents(a.Machine, "install handed out", "disk written", "installed")
+		phases, err := w.db.Phases(w.ctx)
+		w.must(err)
+		for _, p := range phases {
+			if p.Count != 1 {
+				w.Fatalf("phase %+v", p)
+			}
+		}
+		if o := w.handOut(a, 1, 1); o != nil {
+			w.Fatalf("an installed machine got an order: %+v", o)
+		}
+	}},
+	{"an answer that was lost is closed, and never handed out twice", func(w *world) { // I9
+		a := w.ready("c1", true)
+		first := w.handOut(a, 0, 0)
+		second := w.handOut(a, 0, 0) // the agent knows of none
+		if second == nil || second.Attempt != first.Attempt+1 || string(second.Secret) == string(first.Secret) {
+			w.Fatalf("orders %+v, %+v", first, second)
+		}
+		r := w.record(a.Machine)
+		if r.InstallReport == nil || r.InstallReport.Attempt != 1 || r.InstallReport.OK || len(r.Backoffs) != 0 {
+			w.Fatalf("record %+v", r)
+		}
+		w.wantKind(w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, first.Secret, "b"), fleet.KindForbidden)
+		w.must(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: 1, Attempt: 1, OK: true})) // history
+		if w.record(a.Machine).InstallReport.OK {
+			w.Fatal("a report of a closed attempt counted")
+		}
+	}},
+	{"the reply of the database itself is lost", func(w *world) {
+		a := w.ready("c1", true)
+		w.faults.LoseReply()
+		if o, err := w.db.HandOutInstall(w.ctx, a, 0, 0); err == nil || o != nil {
+			w.Fatalf("got %+v, %v", o, err)
+		}
+		if o := w.handOut(a, 0, 0); o == nil || o.Attempt != 2 {
+			w.Fatalf("order %+v", o)
+		}
+	}},
+	{"a failed attempt backs off and is tried again", func(w *world) {
+		a := w.ready("c1", true)
+		o := w.handOut(a, 0, 0)
+		w.must(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: 1, Attempt: o.Attempt, Error: "digest mismatch"}))
+		if again := w.handOut(a, 1, 1); again != nil {
+			w.Fatal("handed out in backoff")
+		}
+		b := w.record(a.Machine).Backoffs[fleet.ProcessInstall]
+		if b.Cause != "digest mismatch" || b.Interval != fleet.DefaultPolicy().InstallRetry.Initial {
+			w.Fatalf("backoff %+v", b)
+		}
+		w.shift.Advance(b.Interval + time.Second)
+		if o = w.handOut(a, 1, 1); o == nil || o.Attempt != 2 {
+			w.Fatalf("order %+v", o)
+		}
+		w.must(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: 1, Attempt: 2, OK: true}))
+		if len(w.record(a.Machine).Backoffs) != 0 {
+			w.Fatal("a success left the backoff")
+		}
+		w.wantEvents(a.Machine, "install handed out", "install failed", "install handed out", "disk written")
+	}},
+	{"an attempt without a report runs out of time; its success still counts", func(w *world) {
+		a := w.ready("c1", true)
+		o := w.handOut(a, 0, 0)
+		if n, err := w.db.ExpireInstalls(w.ctx, 10); n != 0 || err != nil {
+			w.Fatalf("expired %d, %v", n, err)
+		}
+		w.shift.Advance(o.Timeout + time.Second)
+		if n, err := w.db.ExpireInstalls(w.ctx, 10); n != 1 || err != nil {
+			w.Fatalf("expired %d, %v", n, err)
+		}
+		if r := w.record(a.Machine); r.InstallReport == nil || r.InstallReport.OK || len(r.Backoffs) != 1 {
+			w.Fatalf("record %+v", r)
+		}
+		if n, err := w.db.ExpireInstalls(w.ctx, 10); n != 0 || err != nil {
+			w.Fatalf("expired %d again, %v", n, err)
+		}
+		w.must(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: 1, Attempt: 1, OK: true}))
+		w.must(w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, o.Secret, "b"))
+		if w.state(a.Machine) != fleet.StateInstalled {
+			w.Fatalf("state %s", w.state(a.Machine))
+		}
+	}},
+	{"a system that comes up before its report is installed and stays so", func(w *world) {
+		a := w.ready("c1", true)
+		o := w.handOut(a, 0, 0)
+		w.must(w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, o.Secret, "b"))
+		w.shift.Advance(o.Timeout + time.Second)
+		if n, err := w.db.ExpireInstalls(w.ctx, 10); n != 0 || err != nil {
+			w.Fatalf("expired %d, %v", n, err)
+		}
+		if w.state(a.Machine) != fleet.StateInstalled || w.record(a.Machine).InstallReport != nil {
+			w.Fatalf("state %s", w.state(a.Machine))
+		}
+	}},
+	{"what was never handed out is not reported", func(w *world) {
+		a := w.ready("c1", true)
+		w.wantKind(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: 1, Attempt: 1, OK: true}), fleet.KindConflict)
+	}},
+	{"no order while nothing is wanted or known", func(w *world) {
+		a := w.startAgent(w.wantsInstall("c1"))
+		if o := w.handOut(a, 0, 0); o != nil {
+			w.Fatal("an order before the first heartbeat")
+		}
+		w.must(w.db.RecordSpoken(w.ctx, a, "boot1"))
+		if o := w.handOut(a, 0, 0); o != nil {
+			w.Fatal("an order before the hardware is known")
+		}
+		b := w.ready("c2", false)
+		if o := w.handOut(b, 0, 0); o != nil {
+			w.Fatal("an order that nobody asked for")
+		}
+	}},
+}

@@ -1,0 +1,203 @@
+package bmdbtest
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+var intentTests = []test{
+	{"never more than max_machines, one per capacity", func(w *world) {
+		w.provisioning(func(work *bmdb.Work) {
+			var opened []fleet.Intent
+			first := newIntents("c1", "c2", "c3")
+			w.must(work.Note(w.ctx, bmdb.OpenIntents(2, first, &opened)))
+			if len(opened) != 2 || opened[0].Capacity != "c1" || opened[1].Capacity != "c2" {
+				w.Fatalf("opened %+v", opened)
+			}
+			w.must(work.Note(w.ctx, bmdb.OpenIntents(2, newIntents("c4"), &opened)))
+			if len(opened) != 0 {
+				w.Fatalf("opened %+v beyond the limit", opened)
+			}
+			w.must(work.Note(w.ctx, bmdb.OpenIntents(0, newIntents("c1", "c5"), &opened)))
+			if len(opened) != 1 || opened[0].Capacity != "c5" {
+				w.Fatalf("opened %+v: c1 has an open intent", opened)
+			}
+			w.must(work.Note(w.ctx, bmdb.IntentCalled(first[0].Machine)))
+			w.must(work.Note(w.ctx, bmdb.CloseIntentProvided(first[0].Machine, "d1", providedAs(fleet.ProviderStatusCreating, "c1"))))
+			w.must(work.Note(w.ctx, bmdb.OpenIntents(3, newIntents("c6"), &opened)))
+			if len(opened) != 0 {
+				w.Fatalf("opened %+v: the machine counts when its intent is closed", opened)
+			}
+		})
+	}},
+	{"opened again after a lost reply, they are the same", func(w *world) {
+		w.provisioning(func(work *bmdb.Work) {
+			var opened []fleet.Intent
+			wanted := newIntents("c1", "c2")
+			w.faults.LoseReply()
+			if err := work.Note(w.ctx, bmdb.OpenIntents(0, wanted, &opened)); err == nil {
+				w.Fatal("the reply was not lost")
+			}
+			opened = nil
+			w.must(work.Note(w.ctx, bmdb.OpenIntents(0, wanted, &opened)))
+			if len(opened) != 2 || opened[0].Token != wanted[0].Token {
+				w.Fatalf("opened %+v", opened)
+			}
+		})
+	}},
+	{"calls and rejections are counted, and an open call keeps it open", func(w *world) {
+		var id fleet.MachineID
+		w.provisioning(func(work *bmdb.Work) {
+			var opened []fleet.Intent
+			wanted := newIntents("c1")
+			id = wanted[0].Machine
+			w.must(work.Note(w.ctx, bmdb.OpenIntents(0, wanted, &opened)))
+			w.wantKind(work.Note(w.ctx, bmdb.IntentAnswered(id)), fleet.KindConflict)
+			w.must(work.Note(w.ctx, bmdb.IntentCalled(id)))
+			w.wantKind(work.Note(w.ctx, bmdb.CloseIntentRejected(id, "no")), fleet.KindConflict)
+			w.must(work.Note(w.ctx, bmdb.IntentAnswered(id)))
+			w.must(work.Note(w.ctx, bmdb.IntentCalled(id)))
+			i := w.record(id).Intent
+			if i.Calls != 2 || i.Rejected != 1 || i.CalledAt == nil {
+				w.Fatalf("intent %+v", i)
+			}
+			w.wantKind(work.Note(w.ctx, bmdb.CloseIntentRejected(id, "no")), fleet.KindConflict)
+			w.must(work.Note(w.ctx, bmdb.IntentAnswered(id)))
+			w.must(work.Note(w.ctx, bmdb.CloseIntentRejected(id, "race lost")))
+			w.wantKind(work.Note(w.ctx, bmdb.IntentCalled(id)), fleet.KindConflict)
+		})
+		_, err := w.db.Machine(w.ctx, id)
+		w.wantKind(err, fleet.KindNotFound)
+		w.wantEvents(id, "intent opened", "asked the provider", "the provider refused", "intent closed")
+		v, err := w.db.ViewProvider(w.ctx, provider)
+		w.must(err)
+		if len(v.Intents) != 0 || len(v.ClosedTokens) != 1 {
+			w.Fatalf("view %+v", v)
+		}
+	}},
+	{"a closed token that surfaces is adopted under the same UUID", func(w *world) {
+		wanted := newIntents("c1")
+		wanted[0].Install = &fleet.InstallRequest{Image: image, Actor: actor}
+		id, token := wanted[0].Machine, wanted[0].Token
+		w.provisioning(func(work *bmdb.Work) {
+			var opened []fleet.Intent
+			w.must(work.Note(w.ctx, bmdb.OpenIntents(0, wanted, &opened), bmdb.IntentCalled(id)))
+			w.must(work.Note(w.ctx, bmdb.CloseIntentOtherOwner(id, "two lists agree")))
+			w.must(work.Note(w.ctx, bmdb.AdoptToken(token, "d1", "c1", providedAs(fleet.ProviderStatusActive, "c1"))))
+			w.must(work.Note(w.ctx, bmdb.AdoptToken(token, "d1", "c1", providedAs(fleet.ProviderStatusActive, "c1"))))
+			w.wantKind(work.Note(w.ctx, bmdb.AdoptToken("ironherd-unknown", "d2", "c2", fleet.Provided{})), fleet.KindNotFound)
+		})
+		r := w.record(id)
+		if r.ProviderID != "d1" || r.Provided == nil || r.InstallRequest == nil {
+			w.Fatalf("adopted %+v", r)
+		}
+		if w.state(id) != fleet.StateProvided {
+			w.Fatalf("state %s", w.state(id))
+		}
+		w.wantEvents(id, "intent opened", "intent closed", "adopted")
+	}},
+	{"adopting closes an intent that is still open", func(w *world) {
+		wanted := newIntents("c1")
+		w.provisioning(func(work *bmdb.Work) {
+			var opened []fleet.Intent
+			w.must(work.Note(w.ctx, bmdb.OpenIntents(0, wanted, &opened), bmdb.IntentCalled(wanted[0].Machine)))
+			w.must(work.Note(w.ctx, bmdb.AdoptToken(wanted[0].Token, "d1", "c1", providedAs(fleet.ProviderStatusActive, "c1"))))
+		})
+		if r := w.record(wanted[0].Machine); r.Intent != nil || r.ProviderID != "d1" {
+			w.Fatalf("adopted %+v", r)
+		}
+	}},
+	{"an unknown machine is adopted by an operator's word", func(w *world) {
+		id := fleet.NewMachineID()
+		w.provisioning(func(work *bmdb.Work) {
+			w.must(work.Note(w.ctx, bmdb.AdoptEntry(id, "d7", "c7", providedAs(fleet.ProviderStatusActive, "c7"))))
+			w.wantKind(work.Note(w.ctx, bmdb.AdoptEntry(fleet.NewMachineID(), "d7", "c7", providedAs(fleet.ProviderStatusActive, "c7"))),
+				fleet.KindConflict)
+		})
+		if w.state(id) != fleet.StateProvided {
+			w.Fatalf("state %s", w.state(id))
+		}
+	}},
+	{"an intent closed twice in the same way", func(w *world) {
+		wanted := newIntents("c1")
+		id := wanted[0].Machine
+		w.provisioning(func(work *bmdb.Work) {
+			var opened []fleet.Intent
+			w.must(work.Note(w.ctx, bmdb.OpenIntents(0, wanted, &opened), bmdb.IntentCalled(id)))
+			for range 2 {
+				w.must(work.Note(w.ctx, bmdb.CloseIntentProvided(id, "d1", providedAs(fleet.ProviderStatusCreating, "c1"))))
+			}
+			w.wantKind(work.Note(w.ctx, bmdb.CloseIntentProvided(id, "d2", providedAs(fleet.ProviderStatusCreating, "c1"))), fleet.KindConflict)
+		})
+		if w.state(id) != fleet.StateProvisioning {
+			w.Fatalf("state %s", w.state(id))
+		}
+	}},
+	{"penalties end", func(w *world) {
+		w.provisioning(func(work *bmdb.Work) {
+			w.must(work.Note(w.ctx, bmdb.SetPenalty("c1", time.Hour, "failed")))
+			v, err := w.db.ViewProvider(w.ctx, provider)
+			w.must(err)
+			if p := v.Penalties["c1"]; p.Cause != "failed" || p.Until.Sub(v.Now) > time.Hour {
+				w.Fatalf("penalties %v", v.Penalties)
+			}
+			w.shift.Advance(time.Hour + time.Second)
+			v, err = w.db.ViewProvider(w.ctx, provider)
+			w.must(err)
+			if len(v.Penalties) != 0 {
+				w.Fatalf("penalties %v", v.Penalties)
+			}
+		})
+	}},
+	{"discrepancies keep their age and clear themselves", func(w *world) {
+		one := bmdb.Discrepancy{Kind: "unknown-machine", ProviderID: "x1", Evidence: "list of now", Remedy: "adopt"}
+		two := bmdb.Discrepancy{Kind: "unknown-machine", ProviderID: "x2", Evidence: "list of now", Remedy: "adopt"}
+		w.provisioning(func(work *bmdb.Work) {
+			w.must(work.Note(w.ctx, bmdb.SetDiscrepancies([]bmdb.Discrepancy{one})))
+			began := w.now()
+			w.shift.Advance(time.Minute)
+			one.Evidence = "a later list"
+			w.must(work.Note(w.ctx, bmdb.SetDiscrepancies([]bmdb.Discrepancy{two, one})))
+			list, err := w.db.Discrepancies(w.ctx)
+			w.must(err)
+			if len(list) != 2 || list[0].Evidence != "a later list" || list[0].Since.After(began) || !list[1].Since.After(began) {
+				w.Fatalf("discrepancies %+v", list)
+			}
+			w.must(work.Note(w.ctx, bmdb.SetDiscrepancies(nil)))
+			list, err = w.db.Discrepancies(w.ctx)
+			w.must(err)
+			if len(list) != 0 {
+				w.Fatalf("discrepancies %+v", list)
+			}
+		})
+		rows, err := w.db.ProviderHistory(w.ctx, provider, 100)
+		w.must(err)
+		if n := len(slices.DeleteFunc(rows, func(r bmdb.HistoryRow) bool { return r.Event != "discrepancy cleared" })); n != 2 {
+			w.Fatalf("%d cleared in history", n)
+		}
+	}},
+	{"a pass sees all of the provider and nothing of others", func(w *world) {
+		w.must(w.db.RegisterProvider(w.ctx, "p2", "test", 0))
+		var capacities []fleet.CapacityID
+		for i := range 5 {
+			capacities = append(capacities, fleet.CapacityID(fmt.Sprint("c", i)))
+		}
+		ids := w.machines(nil, capacities...)
+		v, err := w.db.ViewProvider(w.ctx, provider)
+		w.must(err)
+		if len(v.Machines) != len(ids) || v.Machines[0].Provided == nil || v.Machines[0].ProviderID != "id-c0" || len(v.ClosedTokens) != 5 {
+			w.Fatalf("view %+v", v)
+		}
+		v, err = w.db.ViewProvider(w.ctx, "p2")
+		w.must(err)
+		if len(v.Machines) != 0 {
+			w.Fatalf("view %+v", v)
+		}
+		_, err = w.db.ViewProvider(w.ctx, "p3")
+		w.wantKind(err, fleet.KindNotFound)
+	}},
+}

@@ -1,0 +1,185 @@
+package bmdbtest
+
+import (
+	"slices"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+var operatorTests = []test{
+	{"an install is asked for once, and again only as a reinstall", func(w *world) {
+		a := w.ready("c1", false)
+		request := fleet.InstallRequest{Image: image}
+		g, err := w.db.RequestInstall(w.ctx, actor, a.Machine, request, false)
+		w.must(err)
+		again, err := w.db.RequestInstall(w.ctx, actor, a.Machine, request, false)
+		w.must(err)
+		if g != 1 || again != 1 {
+			w.Fatalf("generations %d, %d", g, again)
+		}
+		request.RootDisk.Pick = fleet.PickLargest
+		if g, err = w.db.RequestInstall(w.ctx, actor, a.Machine, request, false); err != nil || g != 2 {
+			w.Fatalf("generation %d, %v", g, err)
+		}
+		o := w.handOut(a, 0, 0)
+		w.must(w.db.RecordInstalled(w.ctx, a.Machine, 2, 1, o.Secret, "b"))
+		_, err = w.db.RequestInstall(w.ctx, actor, a.Machine, request, false)
+		w.wantKind(err, fleet.KindConflict)
+		if g, err = w.db.RequestInstall(w.ctx, actor, a.Machine, request, true); err != nil || g != 3 {
+			w.Fatalf("generation %d, %v", g, err)
+		}
+		if r := w.record(a.Machine); r.InstallRequest.Actor != actor || r.InstallRequest.RootDisk.Pick != fleet.PickLargest {
+			w.Fatalf("request %+v", r.InstallRequest)
+		}
+		_, err = w.db.RequestInstall(w.ctx, actor, fleet.NewMachineID(), request, false)
+		w.wantKind(err, fleet.KindNotFound)
+	}},
+	{"retry ends backoffs", func(w *world) {
+		id := w.machine("c1")
+		s := w.session("a")
+		w.must(w.claimOne(s, fleet.ProcessAgentStart).Fail(w.ctx, bmdb.Failure{Cause: "broke", Backoff: growing}))
+		if p, err := w.db.Retry(w.ctx, actor, id, fleet.ProcessRecovery); err != nil || len(p) != 0 {
+			w.Fatalf("retried %v, %v", p, err)
+		}
+		if p, err := w.db.Retry(w.ctx, actor, id, ""); err != nil || !slices.Equal(p, []fleet.Process{fleet.ProcessAgentStart}) {
+			w.Fatalf("retried %v, %v", p, err)
+		}
+		w.claimOne(s, fleet.ProcessAgentStart)
+		w.wantEvents(id, "failed", "retry asked for", "started")
+	}},
+	{"quarantine keeps all work away", func(w *world) {
+		id := w.machine("c1")
+		w.must(w.db.Quarantine(w.ctx, actor, id, "smells odd"))
+		s := w.session("a")
+		if got := w.claim(s, fleet.ProcessAgentStart, 1); len(got) != 0 {
+			w.Fatal("claimed from quarantine")
+		}
+		if w.state(id) != fleet.StateQuarantined {
+			w.Fatalf("state %s", w.state(id))
+		}
+		w.must(w.db.Unquarantine(w.ctx, actor, id, "aired"))
+		w.wantKind(w.db.Unquarantine(w.ctx, actor, id, "again"), fleet.KindConflict)
+		w.claimOne(s, fleet.ProcessAgentStart)
+	}},
+	{"a policy has a number and reaches every row", func(w *world) { // rule 10
+		a := w.ready("c1", false)
+		p := fleet.DefaultPolicy()
+		same, err := w.db.SetPolicy(w.ctx, p)
+		w.must(err)
+		p.SilentAfter = 2 * time.Minute
+		next, err := w.db.SetPolicy(w.ctx, p)
+		w.must(err)
+		if next.Number != same.Number+1 {
+			w.Fatalf("numbers %d, %d", same.Number, next.Number)
+		}
+		for range 2 {
+			if _, err := w.db.RecomputeAgenda(w.ctx, 100); err != nil {
+				w.Fatal(err)
+			}
+		}
+		s := w.session("recoverer")
+		c, err := s.Claim(w.ctx, bmdb.ClaimRequest{Process: fleet.ProcessRecovery, Limit: 1})
+		w.must(err)
+		if len(c.Works) != 0 || c.NextDue.Sub(w.now()) > 2*time.Minute {
+			w.Fatalf("machine %s is looked at in %s", a.Machine, c.NextDue.Sub(w.now()))
+		}
+		p.SilentAfter = 0
+		_, err = w.db.SetPolicy(w.ctx, p)
+		w.wantKind(err, fleet.KindInvalid)
+	}},
+	{"a restored database waits for a person's word", func(w *world) { // rule 11
+		env, err := w.db.Environment(w.ctx)
+		w.must(err)
+		if env.Restored != "" {
+			w.Fatalf("a new database looks restored: %s", env.Restored)
+		}
+		w.wantKind(w.db.AcceptRestore(w.ctx, actor), fleet.KindConflict)
+	}},
+}
+
+var listTests = []test{
+	{"pages by key, filtered", func(w *world) {
+		ids := w.machines(nil, "c1", "c2", "c3", "c4", "c5")
+		a := w.startAgent(ids[2])
+		w.must(w.db.ListenerAlive(w.ctx, time.Hour, 30*time.Second))
+		w.must(w.db.RecordSpoken(w.ctx, a, "b"))
+		slices.Sort(ids)
+		for _, f := range []bmdb.MachineFilter{{}, {Provider: provider}} {
+			var got []fleet.MachineID
+			f.Limit = 2
+			for {
+				page, err := w.db.ListMachines(w.ctx, f)
+				w.must(err)
+				for _, m := range page {
+					got = append(got, m.ID)
+					f.After = m.ID
+				}
+				if len(page) < 2 {
+					break
+				}
+			}
+			if !slices.Equal(got, ids) {
+				w.Fatalf("pages %v, want %v", got, ids)
+			}
+		}
+		page, err := w.db.ListMachines(w.ctx, bmdb.MachineFilter{States: []fleet.State{fleet.StateStarted}})
+		w.must(err)
+		if len(page) != 1 || page[0].ID != a.Machine || page[0].AgentVersion != "1.2.3" || page[0].LastSeenAt.IsZero() ||
+			page[0].TakeoverGeneration != 1 || page[0].Address != "192.0.2.1" {
+			w.Fatalf("page %+v", page)
+		}
+		page, err = w.db.ListMachines(w.ctx, bmdb.MachineFilter{Provider: "p9"})
+		w.must(err)
+		if len(page) != 0 {
+			w.Fatalf("page %+v", page)
+		}
+	}},
+	{"a machine is found by what people call it", func(w *world) {
+		ids := w.machines(nil, "c1", "c2")
+		for ref, want := range map[string]fleet.MachineID{
+			string(ids[0]): ids[0], " " + string(ids[0]) + " ": ids[0], "host-c2": ids[1], "p1/id-c2": ids[1], string(ids[1][:35]): ids[1],
+		} {
+			if got, err := w.db.Resolve(w.ctx, ref); err != nil || got != want {
+				w.Errorf("%q is %s, %v", ref, got, err)
+			}
+		}
+		_, err := w.db.Resolve(w.ctx, string(ids[0][:4]))
+		w.wantKind(err, fleet.KindConflict)
+		for _, ref := range []string{"", "abc", "nohost", "p1/none", string(fleet.NewMachineID())} {
+			_, err := w.db.Resolve(w.ctx, ref)
+			w.wantKind(err, fleet.KindNotFound)
+		}
+	}},
+	{"the summary counts", func(w *world) {
+		w.machines(nil, "c1", "c2", "c3")
+		s := w.session("a")
+		works := w.claim(s, fleet.ProcessAgentStart, 2)
+		w.must(works[0].Fail(w.ctx, bmdb.Failure{Cause: "x", Backoff: growing}))
+		sum, err := w.db.Summary(w.ctx)
+		w.must(err)
+		if sum.Machines != 3 || sum.States[fleet.StateProvided] != 3 {
+			w.Fatalf("summary %+v", sum)
+		}
+		for _, p := range sum.Processes {
+			if p.Process == fleet.ProcessAgentStart && (p.Running != 1 || p.Due != 1 || p.BackingOff != 1 || p.OldestDue.IsZero()) {
+				w.Fatalf("process %+v", p)
+			}
+		}
+	}},
+	{"history is pruned, what runs keeps its start", func(w *world) {
+		id := w.machine("c1")
+		s := w.session("a")
+		work := w.claimOne(s, fleet.ProcessAgentStart)
+		w.shift.Advance(time.Hour)
+		w.must(s.Extend(w.ctx))
+		if n, err := w.db.PruneHistory(w.ctx, time.Minute, 1000); err != nil || n == 0 {
+			w.Fatalf("pruned %d, %v", n, err)
+		}
+		if got := w.events(id); !slices.Equal(got, []string{"started"}) {
+			w.Fatalf("history %q", got)
+		}
+		w.must(work.Finish(w.ctx))
+	}},
+}

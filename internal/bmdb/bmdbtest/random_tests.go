@@ -1,0 +1,3 @@
+package bmdbtest
+
+var randomTests = []test{}

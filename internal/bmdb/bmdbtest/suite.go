@@ -1,0 +1,47 @@
+// Package bmdbtest is the suite that every engine of the BMDB passes. It speaks to the engine only through package bmdb and the
+// Engine seam, so that it says what the protocol promises and not how one engine keeps it.
+//
+// Database time is moved, not waited for: the suite wraps the engine in Shift. What is judged by the process's own clocks (the trust
+// window) is waited for by its event.
+package bmdbtest
+
+import (
+	"testing"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+)
+
+// Run runs the suite. open returns a fresh, empty database without a schema; Run closes it.
+func Run(t *testing.T, open func(t *testing.T) bmdb.Engine) {
+	for _, group := range []struct {
+		name  string
+		tests []test
+	}{
+		{"engine", engineTests},
+		{"session", sessionTests},
+		{"claim", claimTests},
+		{"work", workTests},
+		{"intent", intentTests},
+		{"agent", agentTests},
+		{"install", installTests},
+		{"operator", operatorTests},
+		{"list", listTests},
+		{"fault", faultTests},
+		{"random", randomTests},
+	} {
+		t.Run(group.name, func(t *testing.T) {
+			t.Parallel()
+			for _, c := range group.tests {
+				t.Run(c.name, func(t *testing.T) {
+					t.Parallel()
+					c.run(newWorld(t, open))
+				})
+			}
+		})
+	}
+}
+
+type test struct {
+	name string
+	run  func(w *world)
+}

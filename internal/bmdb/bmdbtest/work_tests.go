@@ -1,0 +1,191 @@
+package bmdbtest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+var growing = fleet.Backoff{Initial: time.Minute, Exponent: 1.5, Maximum: 5 * time.Minute}
+
+var workTests = []test{
+	{"failures back off, grow to the maximum, and a success resets", func(w *world) { // I5
+		id := w.machine("c1")
+		s := w.session("a")
+		last := time.Duration(0)
+		for i := range 8 {
+			work := w.claimOne(s, fleet.ProcessAgentStart)
+			w.must(work.Fail(w.ctx, bmdb.Failure{Cause: "it broke", Backoff: growing}))
+			b := w.record(id).Backoffs[fleet.ProcessAgentStart]
+			if b.Interval < last || b.Interval < growing.Initial || b.Interval > growing.Maximum || b.Interval%time.Second != 0 {
+				w.Fatalf("interval %s after %s", b.Interval, last)
+			}
+			if b.Failures != i+1 || b.Cause != "it broke" {
+				w.Fatalf("backoff %+v", b)
+			}
+			wait := b.NotBefore.Sub(w.now())
+			if wait > b.Interval+b.Interval/4 || wait < b.Interval-time.Second {
+				w.Fatalf("waits %s for an interval of %s", wait, b.Interval)
+			}
+			last = b.Interval
+			if got := w.claim(s, fleet.ProcessAgentStart, 1); len(got) != 0 {
+				w.Fatal("claimed in backoff")
+			}
+			w.shift.Advance(wait + time.Second)
+			w.must(s.Extend(w.ctx))
+		}
+		if last != growing.Maximum {
+			w.Fatalf("ended at %s, want the maximum", last)
+		}
+		work := w.claimOne(s, fleet.ProcessAgentStart)
+		w.must(work.Finish(w.ctx))
+		if b := w.record(id).Backoffs; len(b) != 0 {
+			w.Fatalf("backoffs after a success: %v", b)
+		}
+	}},
+	{"RetryAfter is waited at least", func(w *world) {
+		id := w.machine("c1")
+		work := w.claimOne(w.session("a"), fleet.ProcessAgentStart)
+		w.must(work.Fail(w.ctx, bmdb.Failure{Cause: "throttled", Backoff: fleet.Backoff{Initial: time.Second}, RetryAfter: time.Hour}))
+		if b := w.record(id).Backoffs[fleet.ProcessAgentStart]; b.NotBefore.Sub(w.now()) < 59*time.Minute || b.Interval != time.Second {
+			w.Fatalf("backoff %+v", b)
+		}
+	}},
+	{"cancelled, it is due again", func(w *world) {
+		w.machine("c1")
+		s := w.session("a")
+		first := w.claimOne(s, fleet.ProcessAgentStart)
+		w.must(first.Cancel(w.ctx, "draining"))
+		second := w.claimOne(s, fleet.ProcessAgentStart)
+		if second.Epoch <= first.Epoch { // I3
+			w.Fatalf("epoch %d after %d", second.Epoch, first.Epoch)
+		}
+	}},
+	{"it ends once", func(w *world) {
+		id := w.machine("c1")
+		s := w.session("a")
+		work := w.claimOne(s, fleet.ProcessAgentStart)
+		w.must(work.Finish(w.ctx))
+		w.must(work.Finish(w.ctx)) // the same again is no loss
+		w.wantKind(work.Fail(w.ctx, bmdb.Failure{Cause: "x", Backoff: growing}), fleet.KindLeaseLost)
+		w.wantKind(work.Note(w.ctx), fleet.KindLeaseLost)
+		if n := len(slices.DeleteFunc(w.events(id), func(e string) bool { return e != "finished" })); n != 1 {
+			w.Fatalf("%d ends in history", n)
+		}
+	}},
+	{"the same end again is no loss even when somebody else holds the lane", func(w *world) {
+		w.machine("c1")
+		s := w.session("a")
+		work := w.claimOne(s, fleet.ProcessAgentStart)
+		w.faults.LoseReply()
+		if err := work.Cancel(w.ctx, "x"); !errors.Is(err, ErrInjected) {
+			w.Fatalf("the reply was not lost: %v", err)
+		}
+		w.claimOne(w.session("b"), fleet.ProcessAgentStart)
+		w.must(work.Cancel(w.ctx, "x"))
+	}},
+	{"changes are all or none", func(w *world) {
+		id := w.machine("c1")
+		work := w.claimOne(w.session("a"), fleet.ProcessAgentStart)
+		var minted fleet.TakeoverGeneration
+		err := work.Finish(w.ctx, bmdb.MintTakeover(&minted), bmdb.RecordHistory("one", ""),
+			bmdb.SetAgentStarted(fleet.AgentStarted{TakeoverGeneration: 99, PublicKey: []byte("k")}))
+		w.wantKind(err, fleet.KindConflict)
+		if r := w.record(id); r.TakeoverGeneration != 0 || r.AgentStarted != nil || len(r.Holds) != 1 {
+			w.Fatalf("half of it was written: %+v", r)
+		}
+		if slices.Contains(w.events(id), "one") {
+			w.Fatal("history of what was undone")
+		}
+		w.must(work.Finish(w.ctx, bmdb.MintTakeover(&minted)))
+		if minted != 1 {
+			w.Fatalf("minted %d", minted)
+		}
+	}},
+	{"a note whose reply was lost is written once", func(w *world) {
+		id := w.machine("c1")
+		work := w.claimOne(w.session("a"), fleet.ProcessAgentStart)
+		var minted fleet.TakeoverGeneration
+		w.faults.LoseReply()
+		if err := work.Note(w.ctx, bmdb.MintTakeover(&minted)); !errors.Is(err, ErrInjected) {
+			w.Fatalf("the reply was not lost: %v", err)
+		}
+		minted = 0
+		w.must(work.Note(w.ctx, bmdb.MintTakeover(&minted)))
+		if minted != 1 || w.record(id).TakeoverGeneration != 1 {
+			w.Fatalf("minted %d, the machine has %d", minted, w.record(id).TakeoverGeneration)
+		}
+		w.must(work.Note(w.ctx, bmdb.MintTakeover(&minted)))
+		if minted != 2 {
+			w.Fatalf("minted %d the second time", minted)
+		}
+	}},
+	{"the guard ends when people void the lease", func(w *world) { // rule 8
+		id := w.machine("c1")
+		s := w.session("a")
+		work := w.claimOne(s, fleet.ProcessAgentStart)
+		guarded, cancel := work.Guard(w.ctx)
+		defer cancel()
+		w.must(w.db.Quarantine(w.ctx, actor, id, "smells odd"))
+		if guarded.Err() != nil {
+			w.Fatal("cancelled before anybody could know")
+		}
+		w.must(s.Extend(w.ctx))
+		<-guarded.Done()
+		if !errors.Is(context.Cause(guarded), fleet.ErrLeaseLost) {
+			w.Fatalf("cancelled with %v", context.Cause(guarded))
+		}
+		if !s.Trusted() {
+			w.Fatal("the session itself was lost")
+		}
+		w.wantKind(work.Finish(w.ctx), fleet.KindLeaseLost)
+		w.wantEvents(id, "started", "revoked")
+	}},
+	{"a commit after people won changes nothing", func(w *world) {
+		id := w.machine("c1")
+		work := w.claimOne(w.session("a"), fleet.ProcessAgentStart)
+		_, err := w.db.RequestInstall(w.ctx, actor, id, fleet.InstallRequest{Image: image}, false)
+		w.must(err)
+		w.wantKind(work.Note(w.ctx, bmdb.RecordHistory("late", "")), fleet.KindLeaseLost)
+		if slices.Contains(w.events(id), "late") {
+			w.Fatal("a late commit wrote")
+		}
+	}},
+	{"facts of one provider list reach their machines", func(w *world) {
+		ids := w.machines(nil, "c1", "c2")
+		s := w.session("updater")
+		work := w.claimOne(s, fleet.ProcessUpdate)
+		before := w.record(ids[1]).Provided.At
+		w.shift.Advance(time.Second)
+		w.must(work.Finish(w.ctx, bmdb.SetProvided(ids[0], "id-c1", providedAs(fleet.ProviderStatusFailed, "c1")),
+			bmdb.SetProvided(ids[1], "id-c2", providedAs(fleet.ProviderStatusActive, "c2"))))
+		if w.state(ids[0]) != fleet.StateFailed || w.state(ids[1]) != fleet.StateProvided {
+			w.Fatalf("states %s, %s", w.state(ids[0]), w.state(ids[1]))
+		}
+		if !w.record(ids[1]).Provided.At.Equal(before) {
+			w.Fatal("an unchanged fact was written")
+		}
+	}},
+	{"a provider ID never changes and belongs to one machine", func(w *world) {
+		ids := w.machines(nil, "c1", "c2")
+		work := w.claimOne(w.session("updater"), fleet.ProcessUpdate)
+		p := providedAs(fleet.ProviderStatusActive, "c1")
+		w.wantKind(work.Note(w.ctx, bmdb.SetProvided(ids[0], "id-c9", p)), fleet.KindConflict)
+		w.wantKind(work.Note(w.ctx, bmdb.SetProvided(ids[0], "id-c2", p)), fleet.KindConflict)
+		w.wantKind(work.Note(w.ctx, bmdb.SetProvided(fleet.NewMachineID(), "id-c3", p)), fleet.KindNotFound)
+	}},
+	{"host keys are remembered", func(w *world) {
+		id := w.machine("c1")
+		work := w.claimOne(w.session("a"), fleet.ProcessAgentStart)
+		w.must(work.Note(w.ctx, bmdb.PinHostKeys(id, []string{"ssh-ed25519 AAAA", "ssh-rsa BBBB"})))
+		keys, err := w.db.HostKeys(w.ctx, id)
+		w.must(err)
+		if !slices.Equal(keys, []string{"ssh-ed25519 AAAA", "ssh-rsa BBBB"}) {
+			w.Fatalf("keys %q", keys)
+		}
+	}},
+}

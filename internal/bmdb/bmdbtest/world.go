@@ -1,0 +1,281 @@
+package bmdbtest
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// world is one database with what a test needs around it.
+type world struct {
+	*testing.T
+	ctx    context.Context //nolint:containedctx // of the test
+	open   func(t *testing.T) bmdb.Engine
+	shift  *Shift
+	faults *Faults
+	db     *bmdb.DB
+	// transactions are told here by their kind, where somebody listens.
+	transactions chan string
+}
+
+// Transaction implements bmdb.Observer.
+func (w *world) Transaction(kind string, _ time.Duration, _ int, _ error) {
+	select {
+	case w.transactions <- kind:
+	default:
+	}
+}
+
+// Outcome implements bmdb.Observer.
+func (w *world) Outcome(fleet.Process, string, time.Duration) {}
+
+const (
+	provider = fleet.ProviderName("p1")
+	interval = 5 * time.Second
+	actor    = "op@example"
+)
+
+func newWorld(t *testing.T, open func(t *testing.T) bmdb.Engine) *world {
+	t.Helper()
+	w := &world{T: t, ctx: t.Context(), open: open, transactions: make(chan string)}
+	w.faults = &Faults{Engine: open(t)}
+	w.shift = &Shift{Engine: w.faults}
+	if err := w.shift.Migrate(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	db, err := bmdb.Open(w.ctx, w.shift, bmdb.Options{Observer: w})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.db = db
+	t.Cleanup(func() {
+		w.faults.Clear()
+		w.sound()
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	w.must(db.RegisterProvider(w.ctx, provider, "test", 0))
+	return w
+}
+
+// sound checks, at the end of every test, that the database is as the protocol wants it.
+func (w *world) sound() {
+	w.Helper()
+	findings, err := w.db.Check(context.WithoutCancel(w.ctx))
+	if err != nil {
+		w.Error(err)
+	}
+	for _, f := range findings {
+		w.Errorf("the database is not sound: %s %s: %s", f.Invariant, f.Subject, f.Detail)
+	}
+}
+
+func (w *world) must(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *world) wantKind(err error, want fleet.Kind) {
+	w.Helper()
+	if got := fleet.KindOf(err); err == nil || got != want {
+		w.Fatalf("got error %v (%s), want one of kind %s", err, got, want)
+	}
+}
+
+func (w *world) now() time.Time {
+	w.Helper()
+	now, err := w.db.Now(w.ctx)
+	w.must(err)
+	return now
+}
+
+// session starts a session that ends with the test.
+func (w *world) session(component string) *bmdb.Session {
+	w.Helper()
+	return w.sessionFor(component, interval)
+}
+
+func (w *world) sessionFor(component string, lasts time.Duration) *bmdb.Session {
+	w.Helper()
+	s, err := w.db.StartSession(w.ctx, bmdb.SessionOptions{Component: component, Host: "host1", PID: 1, Interval: lasts})
+	w.must(err)
+	w.Cleanup(func() { _ = s.Close(context.WithoutCancel(w.ctx), "test over") })
+	return s
+}
+
+// claim returns what can be claimed.
+func (w *world) claim(s *bmdb.Session, process fleet.Process, limit int) []*bmdb.Work {
+	w.Helper()
+	c, err := s.Claim(w.ctx, bmdb.ClaimRequest{Process: process, Providers: []fleet.ProviderName{provider}, Limit: limit})
+	w.must(err)
+	return c.Works
+}
+
+// claimOne returns the one work that can be claimed.
+func (w *world) claimOne(s *bmdb.Session, process fleet.Process) *bmdb.Work {
+	w.Helper()
+	works := w.claim(s, process, 1)
+	if len(works) != 1 {
+		w.Fatalf("claimed %d works of %s, want one", len(works), process)
+	}
+	return works[0]
+}
+
+// provisioning runs fn with the provision work of the provider, which is due again afterwards.
+func (w *world) provisioning(fn func(work *bmdb.Work)) {
+	w.Helper()
+	s := w.session("provisioner")
+	work := w.claimOne(s, fleet.ProcessProvision)
+	fn(work)
+	w.must(work.Cancel(w.ctx, "test"))
+	w.must(s.Close(w.ctx, "done"))
+}
+
+// image is an operating system that can be asked for.
+var image = fleet.Image{
+	URL: "http://127.0.0.1/image", Digest: "sha256:" + "0000000000000000000000000000000000000000000000000000000000000000",
+	Compression: fleet.CompressionNone,
+}
+
+func providedAs(status fleet.ProviderStatus, capacity fleet.CapacityID) fleet.Provided {
+	return fleet.Provided{
+		Status: status, Hostname: "host-" + string(capacity), Address: netip.MustParseAddr("192.0.2.1"), Location: "here", Capacity: capacity,
+	}
+}
+
+// intents returns n new ones on capacities of that name and a number.
+func newIntents(capacities ...fleet.CapacityID) []bmdb.NewIntent {
+	list := make([]bmdb.NewIntent, len(capacities))
+	for i, c := range capacities {
+		list[i] = bmdb.NewIntent{Capacity: c, Machine: fleet.NewMachineID(), Token: fleet.NewToken()}
+	}
+	return list
+}
+
+// machines makes machines that the provider has handed over, one per capacity.
+func (w *world) machines(install *fleet.InstallRequest, capacities ...fleet.CapacityID) []fleet.MachineID {
+	w.Helper()
+	var ids []fleet.MachineID
+	w.provisioning(func(work *bmdb.Work) {
+		wanted := newIntents(capacities...)
+		for i := range wanted {
+			wanted[i].Install = install
+		}
+		var opened []fleet.Intent
+		w.must(work.Note(w.ctx, bmdb.OpenIntents(0, wanted, &opened)))
+		for _, i := range opened {
+			w.must(work.Note(w.ctx, bmdb.IntentCalled(i.Machine)))
+			w.must(work.Note(w.ctx, bmdb.CloseIntentProvided(i.Machine, fleet.ProviderID("id-"+i.Capacity),
+				providedAs(fleet.ProviderStatusActive, i.Capacity))))
+			ids = append(ids, i.Machine)
+		}
+	})
+	if len(ids) != len(capacities) {
+		w.Fatalf("made %d machines, want %d", len(ids), len(capacities))
+	}
+	return ids
+}
+
+// machine makes one.
+func (w *world) machine(capacity fleet.CapacityID) fleet.MachineID {
+	w.Helper()
+	return w.machines(nil, capacity)[0]
+}
+
+// wantsInstall makes one that is to be installed.
+func (w *world) wantsInstall(capacity fleet.CapacityID) fleet.MachineID {
+	w.Helper()
+	return w.machines(&fleet.InstallRequest{Actor: actor, Image: image, FirstBootData: []byte("hello")}, capacity)[0]
+}
+
+// startAgent takes the machine over and returns the agent in charge.
+func (w *world) startAgent(machine fleet.MachineID) bmdb.AgentIdentity {
+	w.Helper()
+	s := w.session("initializer")
+	works := w.claim(s, fleet.ProcessAgentStart, 100)
+	i := slices.IndexFunc(works, func(work *bmdb.Work) bool { return work.Subject.Machine == machine })
+	if i < 0 {
+		w.Fatalf("machine %s is not due for an agent", machine)
+	}
+	a := bmdb.AgentIdentity{Machine: machine, PublicKey: []byte("key of " + machine)}
+	w.must(works[i].Note(w.ctx, bmdb.MintTakeover(&a.TakeoverGeneration)))
+	w.must(works[i].Finish(w.ctx, bmdb.SetAgentStarted(fleet.AgentStarted{
+		TakeoverGeneration: a.TakeoverGeneration, PublicKey: a.PublicKey, AgentVersion: "1.2.3", BootID: "boot1",
+	})))
+	for j, work := range works {
+		if j != i {
+			w.must(work.Cancel(w.ctx, "not this one"))
+		}
+	}
+	w.must(s.Close(w.ctx, "done"))
+	return a
+}
+
+// ready makes a machine whose agent speaks and has reported.
+func (w *world) ready(capacity fleet.CapacityID, install bool) bmdb.AgentIdentity {
+	w.Helper()
+	id := fleet.MachineID("")
+	if install {
+		id = w.wantsInstall(capacity)
+	} else {
+		id = w.machine(capacity)
+	}
+	a := w.startAgent(id)
+	w.must(w.db.ListenerAlive(w.ctx, 10*time.Second, 30*time.Second))
+	w.must(w.db.RecordSpoken(w.ctx, a, "boot1"))
+	w.must(w.db.RecordHardware(w.ctx, a, []byte("report")))
+	return a
+}
+
+func (w *world) record(machine fleet.MachineID) fleet.Record {
+	w.Helper()
+	r, err := w.db.Machine(w.ctx, machine)
+	w.must(err)
+	return r
+}
+
+// state returns the state beside the agenda.
+func (w *world) state(machine fleet.MachineID) fleet.State {
+	w.Helper()
+	page, err := w.db.ListMachines(w.ctx, bmdb.MachineFilter{Limit: 1000})
+	w.must(err)
+	for _, m := range page {
+		if m.ID == machine {
+			return m.State
+		}
+	}
+	w.Fatalf("machine %s is not listed", machine)
+	return ""
+}
+
+// events returns the events of the machine's history, oldest first.
+func (w *world) events(machine fleet.MachineID) []string {
+	w.Helper()
+	rows, err := w.db.History(w.ctx, machine, 1000)
+	w.must(err)
+	events := make([]string, len(rows))
+	for i, r := range rows {
+		events[len(rows)-1-i] = r.Event
+	}
+	return events
+}
+
+func (w *world) wantEvents(machine fleet.MachineID, want ...string) {
+	w.Helper()
+	got := w.events(machine)
+	for _, event := range want {
+		i := slices.Index(got, event)
+		if i < 0 {
+			w.Fatalf("history %q lacks %q (in this order)", w.events(machine), event)
+		}
+		got = got[i+1:]
+	}
+}
