@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"path"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/sim/equinixapi"
@@ -122,6 +123,9 @@ func (c Config) Validate() error {
 	check(c.Speed > 0 && !math.IsInf(c.Speed, 0), "the speed must be above 0")
 	check(c.RealAgents >= 0, "the number of real agents must not be negative")
 	check(c.Agent != nil || c.RealAgents >= c.Machines, "without an agent to run in this process, all machines must run real agents")
+	for name := range c.Preload {
+		check(path.IsAbs(name), "preload %q: the path on the machine must be absolute", name)
+	}
 	for _, d := range []struct {
 		name string
 		Range

@@ -152,6 +152,11 @@ func (h *host) install(ctx context.Context, d equinixapi.Deployment) error {
 			return err
 		}
 	}
+	for name, content := range h.world.preload {
+		if err := content.Place(h.root, name); err != nil {
+			return fmt.Errorf("preload %s: %w", name, err)
+		}
+	}
 	return h.writeSystem(d)
 }
 

@@ -35,6 +35,7 @@ type World struct {
 	files   map[string]string // what /images/ serves, by name
 	shared  *hardware.Shared
 	store   *sshhost.Store
+	preload map[string]sshhost.Content
 	api     *equinixapi.API
 	// listener is the API's; claim holds the SSH port on an address that no machine has, so that no two worlds choose the same.
 	listener, claim net.Listener
@@ -75,7 +76,7 @@ func Open(_ context.Context, cfg Config) (_ *World, err error) {
 		return nil, err
 	}
 	w := &World{
-		cfg: cfg.withDefaults(), files: map[string]string{}, heavy: make(chan struct{}, max(2, runtime.GOMAXPROCS(0))),
+		cfg: cfg.withDefaults(), files: map[string]string{}, preload: map[string]sshhost.Content{}, heavy: make(chan struct{}, max(2, runtime.GOMAXPROCS(0))),
 		hosts: map[string]*host{},
 	}
 	defer func() {
@@ -169,6 +170,11 @@ func (w *World) prepare(state map[string][]byte) error {
 	}
 	if w.store, err = sshhost.OpenStore(filepath.Join(w.cfg.Dir, "contents")); err != nil {
 		return err
+	}
+	for name, file := range w.cfg.Preload {
+		if w.preload[name], err = w.store.Add(file, 0o755); err != nil {
+			return fmt.Errorf("preload %s: %w", name, err)
+		}
 	}
 	spec, err := fault.Parse(w.cfg.Faults)
 	if err != nil {

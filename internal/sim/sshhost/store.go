@@ -223,3 +223,42 @@ func digestOf(file *os.File) (string, error) {
 	}
 	return hex.EncodeToString(hash.Sum(nil)), nil
 }
+
+// Content is something that the store keeps, to be placed on machines.
+type Content struct {
+	store   *Store
+	content content
+}
+
+// Add keeps the content of a file, with that mode.
+func (s *Store) Add(file string, mode fs.FileMode) (Content, error) {
+	source, err := os.Open(file)
+	if err != nil {
+		return Content{}, err
+	}
+	defer func() { _ = source.Close() }()
+	digest, err := digestOf(source)
+	if err != nil {
+		return Content{}, err
+	}
+	c := content{digest, mode.Perm()}
+	if !s.has(c) {
+		err = s.fill(c, func() (*os.File, error) { return os.Open(file) })
+	}
+	return Content{s, c}, err
+}
+
+// Place makes name, a path in the machine whose file system is the directory root, that content. Directories on the way are made;
+// nothing of that name may be there.
+func (c Content) Place(root, name string) error {
+	target := filepath.Join(root, inside(name))
+	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(target))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = dir.Close() }()
+	return c.store.link(c.content, dir, filepath.Base(target), c.store.missing)
+}
