@@ -5,8 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
 )
@@ -42,23 +40,24 @@ type machinePage struct {
 
 func (v machineView) load(ctx context.Context, s *source) (*content, error) {
 	var p machinePage
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() (err error) {
-		p.GetMachineResponse, err = s.client.GetMachine(ctx, &fleetv1.GetMachineRequest{Machine: v.ref})
-		return err
-	})
-	group.Go(func() error {
-		response, err := s.client.ExplainMachine(ctx, &fleetv1.ExplainMachineRequest{Machine: v.ref})
-		p.summary = response.GetSummary()
-		return err
-	})
-	group.Go(func() error {
-		response, err := s.client.ListHistory(ctx, &fleetv1.ListHistoryRequest{Machine: v.ref, Limit: historyLimit})
-		p.history = slices.Clone(response.GetEntries())
-		slices.Reverse(p.history)
-		return err
-	})
-	if err := group.Wait(); err != nil {
+	err := together(ctx,
+		func(ctx context.Context) (err error) {
+			p.GetMachineResponse, err = s.client.GetMachine(ctx, &fleetv1.GetMachineRequest{Machine: v.ref})
+			return err
+		},
+		func(ctx context.Context) error {
+			response, err := s.client.ExplainMachine(ctx, &fleetv1.ExplainMachineRequest{Machine: v.ref})
+			p.summary = response.GetSummary()
+			return err
+		},
+		func(ctx context.Context) error {
+			response, err := s.client.ListHistory(ctx, &fleetv1.ListHistoryRequest{Machine: v.ref, Limit: historyLimit})
+			p.history = slices.Clone(response.GetEntries())
+			slices.Reverse(p.history)
+			return err
+		},
+	)
+	if err != nil {
 		return nil, err
 	}
 	m := p.GetMachine()

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sync/errgroup"
-
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
 )
 
@@ -127,24 +125,25 @@ type machineList struct {
 
 func (v machinesView) load(ctx context.Context, s *source) (*content, error) {
 	l := machineList{view: v}
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error {
-		response, err := s.client.ListMachines(ctx, &fleetv1.ListMachinesRequest{
-			Provider: v.provider, States: v.wanted(), PageSize: pageSize, PageToken: v.token,
-		})
-		l.machines, l.next = response.GetMachines(), response.GetNextPageToken()
-		return err
-	})
-	group.Go(func() error {
-		summary, err := s.summary.must(ctx)
-		l.shares, l.total = shares(summary.GetStates()), summary.GetMachines()
-		return err
-	})
-	group.Go(func() (err error) {
-		l.providers, err = s.providers.must(ctx)
-		return err
-	})
-	if err := group.Wait(); err != nil {
+	err := together(ctx,
+		func(ctx context.Context) error {
+			response, err := s.client.ListMachines(ctx, &fleetv1.ListMachinesRequest{
+				Provider: v.provider, States: v.wanted(), PageSize: pageSize, PageToken: v.token,
+			})
+			l.machines, l.next = response.GetMachines(), response.GetNextPageToken()
+			return err
+		},
+		func(ctx context.Context) error {
+			summary, err := s.summary.must(ctx)
+			l.shares, l.total = shares(summary.GetStates()), summary.GetMachines()
+			return err
+		},
+		func(ctx context.Context) (err error) {
+			l.providers, err = s.providers.must(ctx)
+			return err
+		},
+	)
+	if err != nil {
 		return nil, err
 	}
 	l.addRows()

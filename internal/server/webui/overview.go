@@ -3,8 +3,6 @@ package webui
 import (
 	"context"
 
-	"golang.org/x/sync/errgroup"
-
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
 )
 
@@ -30,26 +28,27 @@ type overview struct {
 
 func (overviewView) load(ctx context.Context, s *source) (*content, error) {
 	var o overview
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() (err error) {
-		o.summary, err = s.summary.must(ctx)
-		return err
-	})
-	group.Go(func() (err error) {
-		o.providers, err = s.providers.must(ctx)
-		return err
-	})
-	group.Go(func() error {
-		response, err := s.client.ListSessions(ctx, &fleetv1.ListSessionsRequest{})
-		o.sessions = response.GetSessions()
-		return err
-	})
-	group.Go(func() error {
-		response, err := s.client.ListDiscrepancies(ctx, &fleetv1.ListDiscrepanciesRequest{})
-		o.discrepancies = response.GetDiscrepancies()
-		return err
-	})
-	if err := group.Wait(); err != nil {
+	err := together(ctx,
+		func(ctx context.Context) (err error) {
+			o.summary, err = s.summary.must(ctx)
+			return err
+		},
+		func(ctx context.Context) (err error) {
+			o.providers, err = s.providers.must(ctx)
+			return err
+		},
+		func(ctx context.Context) error {
+			response, err := s.client.ListSessions(ctx, &fleetv1.ListSessionsRequest{})
+			o.sessions = response.GetSessions()
+			return err
+		},
+		func(ctx context.Context) error {
+			response, err := s.client.ListDiscrepancies(ctx, &fleetv1.ListDiscrepanciesRequest{})
+			o.discrepancies = response.GetDiscrepancies()
+			return err
+		},
+	)
+	if err != nil {
 		return nil, err
 	}
 	o.shares = shares(o.summary.GetStates())

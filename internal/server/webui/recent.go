@@ -47,11 +47,11 @@ func (r *recent[T]) get(ctx context.Context) (answer[T], error) {
 		return r.last, nil
 	}
 	limited, cancel := context.WithTimeoutCause(ctx, r.timeout, errSlow)
+	defer cancel()
 	value, err := r.ask(limited)
 	if err != nil && ctx.Err() == nil && limited.Err() != nil {
 		err = fmt.Errorf("%w within %s", errSlow, r.timeout)
 	}
-	cancel()
 	if ctx.Err() != nil && err != nil { // the caller left: this says nothing about the control plane
 		return answer[T]{}, context.Cause(ctx)
 	}

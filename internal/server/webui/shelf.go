@@ -2,6 +2,8 @@ package webui
 
 import (
 	"context"
+	"errors"
+	"log/slog"
 	"sync"
 	"time"
 )
@@ -41,19 +43,27 @@ func (s *shelf) book(v view) *recent[*content] {
 	if b == nil {
 		s.makeRoom()
 		b = &book{content: newRecent(s.options.Interval, s.options.Timeout, func(ctx context.Context) (*content, error) {
-			c, err := v.load(ctx, s.source)
-			if err == nil {
-				err = settle(ctx, c.fragments)
-			}
-			if err != nil {
-				return nil, err
-			}
-			return c, nil
+			return s.load(ctx, v)
 		})}
 		s.books[v.key()] = b
 	}
 	b.looked = time.Now()
 	return b.content
+}
+
+func (s *shelf) load(ctx context.Context, v view) (*content, error) {
+	c, err := v.load(ctx, s.source)
+	if p, ok := errors.AsType[*panicError](err); ok {
+		s.options.Logger.Error("a question for a page panicked", slog.String("view", v.key()), slog.String("err", p.value),
+			slog.String("stack", p.stack))
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := settle(ctx, c.fragments); err != nil {
+		return nil, err
+	}
+	return c, nil
 }
 
 // makeRoom is called with the lock held.

@@ -2,6 +2,7 @@ package webui
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
@@ -44,7 +45,7 @@ func summarize(client fleetv1connect.FleetServiceClient) func(ctx context.Contex
 		start := time.Now()
 		ask := !start.Before(next)
 		response, err := client.GetSummary(ctx, &fleetv1.GetSummaryRequest{Phases: ask})
-		if ask && ctx.Err() != context.Canceled {
+		if ask && !errors.Is(ctx.Err(), context.Canceled) {
 			next = time.Now().Add(max(phaseInterval, phaseShare*time.Since(start)))
 		}
 		if err != nil {

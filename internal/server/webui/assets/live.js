@@ -53,11 +53,12 @@
   const link = document.getElementById("link"), lost = document.getElementById("lost");
   let stream, watchdog, again, since;
   const say = (text, state) => { if (link) { link.textContent = text; link.dataset.state = state; } };
+  const tell = () => document.querySelector("#notice .banner") ? say("no answer", "lost") : say("live", "live");
   const alive = now => {
     skew = now - Date.now();
     since = undefined;
     lost.hidden = true;
-    say("live", "live");
+    tell();
     clearTimeout(watchdog);
     watchdog = setTimeout(() => { drop(); miss(); connect(); }, 35000);
   };
@@ -90,6 +91,7 @@
     on("swap", m => {
       document.title = m.title + " · Ironherd";
       m.swaps.forEach(apply);
+      tell();
     });
     stream.onerror = () => {
       miss();
