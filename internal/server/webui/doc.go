@@ -24,4 +24,4 @@
 package webui
 
 //go:generate go tool -modfile=../../../tools/templ/go.mod templ generate -log-level error
-//go:generate go tool -modfile=../../../tools/gofumpt/go.mod gofumpt -w .
+//go:generate sh -c "go tool -modfile=../../../tools/gofumpt/go.mod gofumpt -w *_templ.go"

@@ -5,8 +5,10 @@ package webui
 
 //lint:file-ignore SA4006 This context is only used if a nested component is present.
 
-import "github.com/a-h/templ"
-import templruntime "github.com/a-h/templ/runtime"
+import (
+	"github.com/a-h/templ"
+	templruntime "github.com/a-h/templ/runtime"
+)
 
 import (
 	"strconv"
@@ -434,7 +436,7 @@ func disks(all []*agentv1.BlockDevice) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				var templ_7745c5c3_Var21 = []any{templ.KV("bad", d.GetHealth() != nil && !d.GetHealth().GetPassed())}
+				templ_7745c5c3_Var21 := []any{templ.KV("bad", d.GetHealth() != nil && !d.GetHealth().GetPassed())}
 				templ_7745c5c3_Err = templ.RenderCSSItems(ctx, templ_7745c5c3_Buffer, templ_7745c5c3_Var21...)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err

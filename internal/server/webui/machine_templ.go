@@ -5,8 +5,10 @@ package webui
 
 //lint:file-ignore SA4006 This context is only used if a nested component is present.
 
-import "github.com/a-h/templ"
-import templruntime "github.com/a-h/templ/runtime"
+import (
+	"github.com/a-h/templ"
+	templruntime "github.com/a-h/templ/runtime"
+)
 
 import (
 	"fmt"
@@ -477,7 +479,7 @@ func orDash(text, class string) templ.Component {
 				return templ_7745c5c3_Err
 			}
 		} else {
-			var templ_7745c5c3_Var25 = []any{class}
+			templ_7745c5c3_Var25 := []any{class}
 			templ_7745c5c3_Err = templ.RenderCSSItems(ctx, templ_7745c5c3_Buffer, templ_7745c5c3_Var25...)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
@@ -544,7 +546,7 @@ func installProgress(p *agentv1.InstallProgress) templ.Component {
 			return templ_7745c5c3_Err
 		}
 		for _, step := range installSteps {
-			var templ_7745c5c3_Var29 = []any{stepClass(step.phase, p.GetPhase())}
+			templ_7745c5c3_Var29 := []any{stepClass(step.phase, p.GetPhase())}
 			templ_7745c5c3_Err = templ.RenderCSSItems(ctx, templ_7745c5c3_Buffer, templ_7745c5c3_Var29...)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
@@ -787,7 +789,7 @@ func decisionsBody(all []*fleetv1.Decision) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				var templ_7745c5c3_Var44 = []any{"verdict-badge", verdictClass(d.GetVerdict())}
+				templ_7745c5c3_Var44 := []any{"verdict-badge", verdictClass(d.GetVerdict())}
 				templ_7745c5c3_Err = templ.RenderCSSItems(ctx, templ_7745c5c3_Buffer, templ_7745c5c3_Var44...)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
@@ -1163,7 +1165,7 @@ func historyBody(all []*fleetv1.HistoryEntry) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				var templ_7745c5c3_Var59 = []any{"event", eventClass(e.GetEvent())}
+				templ_7745c5c3_Var59 := []any{"event", eventClass(e.GetEvent())}
 				templ_7745c5c3_Err = templ.RenderCSSItems(ctx, templ_7745c5c3_Buffer, templ_7745c5c3_Var59...)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err

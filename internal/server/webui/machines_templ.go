@@ -5,8 +5,10 @@ package webui
 
 //lint:file-ignore SA4006 This context is only used if a nested component is present.
 
-import "github.com/a-h/templ"
-import templruntime "github.com/a-h/templ/runtime"
+import (
+	"github.com/a-h/templ"
+	templruntime "github.com/a-h/templ/runtime"
+)
 
 import (
 	"slices"
@@ -147,7 +149,7 @@ func chip(href, name, class string, count int64, chosen bool) templ.Component {
 			templ_7745c5c3_Var5 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		var templ_7745c5c3_Var6 = []any{"chip", templ.KV("chosen", chosen)}
+		templ_7745c5c3_Var6 := []any{"chip", templ.KV("chosen", chosen)}
 		templ_7745c5c3_Err = templ.RenderCSSItems(ctx, templ_7745c5c3_Buffer, templ_7745c5c3_Var6...)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
@@ -193,7 +195,7 @@ func chip(href, name, class string, count int64, chosen bool) templ.Component {
 			return templ_7745c5c3_Err
 		}
 		if class != "" {
-			var templ_7745c5c3_Var9 = []any{"dot", class}
+			templ_7745c5c3_Var9 := []any{"dot", class}
 			templ_7745c5c3_Err = templ.RenderCSSItems(ctx, templ_7745c5c3_Buffer, templ_7745c5c3_Var9...)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
