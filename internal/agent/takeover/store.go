@@ -153,10 +153,11 @@ func (s *Store) path() string { return filepath.Join(s.dir, "state") }
 
 // lock takes the lock of the state; closing the file gives it back. It is held for one change, so waiting is short.
 func (s *Store) lock() (*os.File, error) {
-	if err := os.MkdirAll(s.dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make the agent's directory: %w", err)
+	lock, err := openLocked(filepath.Join(s.dir, "state.lock"), true)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, ErrNoState // without a takeover the directory is not made
 	}
-	return openLocked(filepath.Join(s.dir, "state.lock"), true)
+	return lock, err
 }
 
 // write replaces the state, wholly or not at all. The caller holds the lock.

@@ -264,6 +264,24 @@ func TestEvict(t *testing.T) {
 	if err := Evict(t.Context(), root); err != nil || stopped != 1 {
 		t.Errorf("%v, %d", err, stopped)
 	}
+	// A tenure that ends after the machine was restarted leaves that of the agent that runs now alone.
+	old, err := Occupy(root, func() {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(filepath.Join(root, "run")); err != nil {
+		t.Fatal(err)
+	}
+	if tenure, err = Occupy(root, func() { tenure.Release() }); err != nil {
+		t.Fatal(err)
+	}
+	old.Release()
+	if err := Evict(t.Context(), root); err != nil {
+		t.Error(err)
+	}
+	if _, err := NewStore(t.TempDir()).Update(message(machineA, 1), nil); !errors.Is(err, ErrNoState) {
+		t.Errorf("an update without a takeover: %v", err)
+	}
 	// A process ID that was left behind belongs to nobody that could be signalled: here it is that of the test.
 	if err := os.WriteFile(pidPath(root), []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
 		t.Fatal(err)

@@ -26,14 +26,15 @@ const (
 // ErrOccupied says that another agent is running on this host.
 var ErrOccupied = errors.New("another agent is running on this host")
 
-// residents are the agents that run inside this process (a simulator has thousands): their pid files and how to stop them. A
-// signal would reach all of them at once.
+// residents are the tenures of the agents that run inside this process (a simulator has thousands), by their pid files. A signal
+// would reach all of them at once.
 var residents sync.Map
 
 // Tenure is the right to be the agent of a host. The kernel gives it back when the process dies.
 type Tenure struct {
 	file *os.File
 	path string
+	stop func()
 }
 
 // Occupy makes the caller the agent of the host below root, or fails with ErrOccupied. stop is called when a takeover wants
@@ -51,13 +52,14 @@ func Occupy(root string, stop func()) (*Tenure, error) {
 		_ = file.Close()
 		return nil, fmt.Errorf("write %s: %w", path, err)
 	}
-	residents.Store(path, stop)
-	return &Tenure{file: file, path: path}, nil
+	tenure := &Tenure{file: file, path: path, stop: stop}
+	residents.Store(path, tenure)
+	return tenure, nil
 }
 
 // Release gives the right back. The file stays, because a lock on a file that was removed excludes nobody.
 func (t *Tenure) Release() {
-	residents.Delete(t.path)
+	residents.CompareAndDelete(t.path, t) // a machine that was restarted may have another agent, on another file of that name
 	_ = t.file.Truncate(0)
 	_ = t.file.Close()
 }
@@ -86,8 +88,8 @@ func Evict(ctx context.Context, root string) error {
 	if free, err := tryLock(file); err != nil || free {
 		return err
 	}
-	if stop, ok := residents.Load(path); ok {
-		stop.(func())()
+	if resident, ok := residents.Load(path); ok {
+		resident.(*Tenure).stop()
 		if !waitFree(ctx, file) {
 			return errors.New("the previous agent does not end")
 		}
