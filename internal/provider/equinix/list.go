@@ -67,50 +67,80 @@ func (p *Provider) listWhole(
 		options.Page = number
 		return p.readPage(ctx, what, options.WithQuery("projects/"+p.config.Project+"/"+collection))
 	}
+	var before reading
 	for range passes {
-		rows, whole, err := listOnce(what, read, rowsOf)
+		now, err := listOnce(what, read, rowsOf)
 		if err != nil {
 			return nil, err
 		}
-		if whole {
-			return rows, nil
+		if now.whole() || now.outgrew(before) {
+			return now.rows, nil
 		}
+		before = now
 		p.logger.Debug("list shifted while it was read, reading it again", "collection", collection)
 	}
 	return nil, fleet.Errorf(fleet.KindTemporary, "%s: it shifted each of the %d times that it was read", what, passes)
 }
 
-// listOnce reads all pages once. The list is whole when every page says the same total, and so many distinct rows were seen.
-func listOnce(
-	what string, read func(number int) (page, error), rowsOf func(page) []json.RawMessage,
-) (rows []json.RawMessage, whole bool, err error) {
-	seen := make(map[string]bool)
-	total := -1
+// reading is what one reading of all pages found.
+type reading struct {
+	rows []json.RawMessage
+	ids  map[string]bool
+	// first and last are the totals that the first and the last page said; fell: one was below the one before.
+	first, last int
+	fell        bool
+}
+
+// whole: every page said the same total, and so many distinct rows were seen.
+func (r reading) whole() bool { return r.first == r.last && !r.fell && len(r.rows) == r.last }
+
+// outgrew: the list only grew, throughout this reading and the one before, and this one has everything that the other had. Then
+// the list is whole but for what came meanwhile: pages are sorted by ID, so a row that was there is passed over only when another
+// one, seen already, has gone and everything has moved up; and that one would be missing now. A list to which machines are
+// being added cannot be had in another way.
+func (r reading) outgrew(before reading) bool {
+	if before.ids == nil || before.fell || r.fell || r.first < before.last || r.first == r.last && before.first == before.last ||
+		len(before.rows) < before.first || len(r.rows) < r.first || r.ids[""] {
+		return false
+	}
+	for id := range before.ids {
+		if !r.ids[id] {
+			return false
+		}
+	}
+	return true
+}
+
+// listOnce reads all pages once.
+func listOnce(what string, read func(number int) (page, error), rowsOf func(page) []json.RawMessage) (reading, error) {
+	r := reading{ids: map[string]bool{}, first: -1}
 	for number := 1; number <= maximumPages; number++ {
 		current, err := read(number)
 		if err != nil {
-			return nil, false, err
+			return reading{}, err
 		}
 		if current.Meta == nil || current.Meta.Total == nil || *current.Meta.Total < 0 {
-			return nil, false, fleet.Errorf(fleet.KindInvalid, "%s: page %s does not say how many there are, so nothing is known to be missing",
+			return reading{}, fleet.Errorf(fleet.KindInvalid, "%s: page %s does not say how many there are, so nothing is known to be missing",
 				what, strconv.Itoa(number))
 		}
-		if total >= 0 && *current.Meta.Total != total {
-			return nil, false, nil
+		total := *current.Meta.Total
+		if r.first < 0 {
+			r.first, r.last = total, total
 		}
-		total = *current.Meta.Total
+		r.fell = r.fell || total < r.last
+		r.last = total
 		for _, row := range rowsOf(current) {
 			// A row without an ID has nothing to be told apart by; it counts as it stands.
-			if id := rowID(row); id == "" || !seen[id] {
-				seen[id] = true
-				rows = append(rows, row)
+			if id := rowID(row); id == "" || !r.ids[id] {
+				r.ids[id] = true
+				r.rows = append(r.rows, row)
 			}
 		}
 		if number >= current.Meta.Last {
-			return rows, len(rows) == total, nil
+			return r, nil
 		}
 	}
-	return nil, false, fleet.Errorf(fleet.KindInvalid, "%s: it has more than %d pages", what, maximumPages)
+	return reading{}, fleet.Errorf(fleet.KindInvalid, "%s: it has more than %d pages", what, maximumPages)
 }
 
 func (p *Provider) readPage(ctx context.Context, what, path string) (page, error) {

@@ -244,6 +244,20 @@ func TestAListIsWholeOrNone(t *testing.T) {
 				rows("devices", 1, 1, 4, device("01"), device("02"), device("03"), device("04")),
 			}, 0, 4, 3,
 		},
+		"grows all the time": { // 03 comes on a page that was read, then 05
+			[]answer{
+				rows("devices", 1, 2, 3, device("01"), device("04")), rows("devices", 2, 2, 4, device("04"), device("06")),
+				rows("devices", 1, 2, 4, device("01"), device("03")), rows("devices", 2, 3, 5, device("04"), device("05")),
+				rows("devices", 3, 3, 5, device("06")),
+			}, 0, 5, 5,
+		},
+		"one came and one went": { // 01 has gone, so 04 moved up and is passed over
+			[]answer{
+				rows("devices", 1, 2, 3, device("01"), device("02")), rows("devices", 2, 2, 4, device("05"), device("06")),
+				rows("devices", 1, 2, 4, device("02"), device("04")), rows("devices", 2, 2, 5, device("05"), device("06"), device("07")),
+				rows("devices", 1, 1, 5, device("02"), device("04"), device("05"), device("06"), device("07")),
+			}, 0, 5, 5,
+		},
 		"never whole":  {[]answer{rows("devices", 1, 1, 3, device("01"), device("02"))}, fleet.KindTemporary, 0, passes},
 		"same twice":   {[]answer{rows("devices", 1, 1, 2, device("01"), device("01"))}, fleet.KindTemporary, 0, passes},
 		"no total":     {[]answer{{body: `{"devices":[` + device("01") + `]}`}}, fleet.KindInvalid, 0, 1},
