@@ -1,0 +1,82 @@
+package bmdb
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb/statement"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// MachineDetails is a machine with all that its decisions depend on, read in one snapshot: lifecycle.Decide(Record, Environment, Now).
+type MachineDetails struct {
+	Record      fleet.Record
+	Environment fleet.Environment
+	Now         time.Time
+	// State is the one that is stored and filtered by, since StateSince. It may lag behind what lifecycle says by the time that
+	// passed since the last write of facts.
+	State      fleet.State
+	StateSince time.Time
+}
+
+// MachineDetails returns them, without first-boot data. KindNotFound.
+func (db *DB) MachineDetails(ctx context.Context, machine fleet.MachineID) (MachineDetails, error) {
+	var d MachineDetails
+	err := db.view(ctx, "machine", func(ctx context.Context, t *transaction) error {
+		j, err := t.load(ctx, machine)
+		if err != nil {
+			return err
+		}
+		d = MachineDetails{Record: j.record, Now: t.Now(), State: fleet.State(j.row.State), StateSince: instant(j.row.StateSince)}
+		d.Environment, err = t.environment(ctx)
+		return err
+	})
+	if err != nil {
+		return MachineDetails{}, err
+	}
+	return d, nil
+}
+
+// HeldLane is one lease of a session.
+type HeldLane struct {
+	Process fleet.Process
+	Subject fleet.Subject
+	Epoch   fleet.Epoch
+	Since   time.Time
+}
+
+// HeldLanes lists what a session holds, at most limit of it, in the order of the subjects.
+func (db *DB) HeldLanes(ctx context.Context, session fleet.SessionID, limit int) (held []HeldLane, err error) {
+	err = db.view(ctx, "list leases", func(ctx context.Context, t *transaction) error {
+		rows, err := t.q.ListHeldLanes(ctx, statement.ListHeldLanesParams{Session: string(session), MaxRows: int64(limit)})
+		held = make([]HeldLane, len(rows))
+		for i, r := range rows {
+			held[i] = HeldLane{
+				Process: fleet.Process(r.Process), Subject: parseSubject(r.Subject), Epoch: fleet.Epoch(r.Epoch), Since: instant(r.Since),
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list the leases of session %s: %w", session, err)
+	}
+	return held, nil
+}
+
+// Penalties returns the capacity of a provider that sits out a penalty.
+func (db *DB) Penalties(ctx context.Context, provider fleet.ProviderName) (map[fleet.CapacityID]Penalty, error) {
+	penalties := map[fleet.CapacityID]Penalty{}
+	err := db.view(ctx, "list penalties", func(ctx context.Context, t *transaction) error {
+		clear(penalties)
+		rows, err := t.q.ListPenalties(ctx, statement.ListPenaltiesParams{Provider: string(provider), Now: micros(t.Now())})
+		for _, p := range rows {
+			penalties[fleet.CapacityID(p.Capacity)] = Penalty{Until: instant(p.Until), Cause: p.Cause}
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list the penalties at %s: %w", provider, err)
+	}
+	return penalties, nil
+}
