@@ -1292,9 +1292,10 @@ type Provider struct {
 	Penalties     int64                  `protobuf:"varint,7,opt,name=penalties,proto3" json:"penalties,omitempty"`
 	LastPassAt    *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=last_pass_at,json=lastPassAt,proto3" json:"last_pass_at,omitempty"`
 	// How the last provision pass went, in one sentence.
-	LastPass      string                 `protobuf:"bytes,9,opt,name=last_pass,json=lastPass,proto3" json:"last_pass,omitempty"`
-	LastUpdateAt  *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=last_update_at,json=lastUpdateAt,proto3" json:"last_update_at,omitempty"`
-	LastUpdate    string                 `protobuf:"bytes,11,opt,name=last_update,json=lastUpdate,proto3" json:"last_update,omitempty"`
+	LastPass     string                 `protobuf:"bytes,9,opt,name=last_pass,json=lastPass,proto3" json:"last_pass,omitempty"`
+	LastUpdateAt *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=last_update_at,json=lastUpdateAt,proto3" json:"last_update_at,omitempty"`
+	// When it is refreshed next, or why it is not, in one clause.
+	LastUpdate    string `protobuf:"bytes,11,opt,name=last_update,json=lastUpdate,proto3" json:"last_update,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
