@@ -38,12 +38,12 @@ func NewHTTP(handler http.Handler, options HTTPOptions) *HTTP {
 }
 
 // Serve serves the listener until ctx ends, then lets the requests that are under way finish for the drain time; their contexts
-// are cancelled at its half, so that streams end by themselves. It closes the listener, and returns nil after an orderly end. It
+// are cancelled at its half, those of event streams at once. It closes the listener, and returns nil after an orderly end. It
 // may be called again with another listener.
 func (h *HTTP) Serve(ctx context.Context, ln net.Listener) error {
 	base, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
-	srv := h.server(base)
+	srv := h.server(base, ctx)
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(ln) }()
 	select {
@@ -67,12 +67,12 @@ func (h *HTTP) Serve(ctx context.Context, ln net.Listener) error {
 
 var errShutdown = errors.New("the server is shutting down")
 
-func (h *HTTP) server(base context.Context) *http.Server {
+func (h *HTTP) server(base, serving context.Context) *http.Server {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
 	return &http.Server{
-		Handler:           h.wrap(),
+		Handler:           h.wrap(serving),
 		Protocols:         &protocols,
 		ReadHeaderTimeout: 10 * time.Second,
 		ReadTimeout:       time.Minute,
@@ -87,9 +87,15 @@ func (h *HTTP) server(base context.Context) *http.Server {
 
 // wrap bounds the body, turns a panic into an error of that request alone, and logs the request: method, path, status and time;
 // never a header, a query or a body.
-func (h *HTTP) wrap() http.Handler {
+func (h *HTTP) wrap(serving context.Context) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start := time.Now()
+		if r.Header.Get("Accept") == "text/event-stream" { // it would never end by itself
+			ctx, cancel := context.WithCancelCause(r.Context())
+			defer cancel(nil)
+			defer context.AfterFunc(serving, func() { cancel(errShutdown) })()
+			r = r.WithContext(ctx)
+		}
 		recorder := &statusRecorder{ResponseWriter: w}
 		r.Body = http.MaxBytesReader(w, r.Body, h.options.MaxBody)
 		defer func() {

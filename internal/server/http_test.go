@@ -216,3 +216,31 @@ func TestServeDrains(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestEventStreamsEndAtOnce(t *testing.T) {
+	t.Parallel()
+	entered := make(chan struct{})
+	handler := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		close(entered)
+		<-r.Context().Done()
+	})
+	l, err := server.Listen(t.Context(), "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	options := server.HTTPOptions{Logger: discard, Drain: time.Hour}
+	go func() { ended <- l.Serve(ctx, server.NewHTTP(handler, options).Serve) }()
+	client, answered := newClient(t, ""), make(chan struct{})
+	go func() {
+		defer close(answered)
+		get(t, client, l.URL("http"), http.Header{"Accept": {"text/event-stream"}})
+	}()
+	<-entered
+	cancel()
+	<-answered
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}

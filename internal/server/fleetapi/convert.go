@@ -69,11 +69,24 @@ func decisionOf(d lifecycle.Decision) *fleetv1.Decision {
 }
 
 func providerOf(p bmdb.ProviderRow) *fleetv1.Provider {
-	return &fleetv1.Provider{
+	a := &fleetv1.Provider{
 		Name: string(p.Name), Kind: p.Kind, Machines: int64(p.Machines), MaxMachines: int64(p.MaxMachines),
 		OpenIntents: int64(p.OpenIntents), Discrepancies: int64(p.Discrepancies), LastPassAt: stamp(p.LastPassAt),
 		LastPass: p.PassResult, LastUpdateAt: stamp(p.LastUpdateAt),
 	}
+	for _, d := range p.Decisions {
+		switch {
+		case d.Process == fleet.ProcessUpdate:
+			a.LastUpdate = d.Reason
+		case d.Process == fleet.ProcessProvision && d.Backoff != nil:
+			a.LastPass = d.Reason
+		}
+	}
+	return a
+}
+
+func holdOf(h bmdb.HeldLane) *fleetv1.Hold {
+	return &fleetv1.Hold{Process: string(h.Process), Subject: h.Subject.String(), Epoch: int64(h.Epoch), Since: stamp(h.Since)}
 }
 
 func sessionOf(s bmdb.SessionRow) *fleetv1.Session {

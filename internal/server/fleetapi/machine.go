@@ -55,19 +55,15 @@ func (s *Service) judge(ctx context.Context, ref string) (judged, error) {
 	if err != nil {
 		return judged{}, err
 	}
-	record, err := s.db.Machine(ctx, id)
+	d, err := s.db.MachineDetails(ctx, id)
 	if err != nil {
 		return judged{}, err
 	}
-	env, err := s.db.Environment(ctx)
-	if err != nil {
-		return judged{}, err
+	j := judged{record: d.Record, plan: lifecycle.Decide(d.Record, d.Environment, d.Now), now: d.Now, since: d.StateSince}
+	if j.plan.State != d.State { // time alone has changed it, and nobody has written since
+		j.since = time.Time{}
 	}
-	now, err := s.db.Now(ctx)
-	if err != nil {
-		return judged{}, err
-	}
-	return judged{record: record, plan: lifecycle.Decide(record, env, now), now: now}, nil
+	return j, nil
 }
 
 func (j judged) machine() *fleetv1.Machine {

@@ -112,7 +112,15 @@ func (s *Service) ListProviders(ctx context.Context, _ *fleetv1.ListProvidersReq
 		if err != nil {
 			return nil, err
 		}
-		return &fleetv1.ListProvidersResponse{Providers: each(rows, providerOf)}, nil
+		a := &fleetv1.ListProvidersResponse{Providers: each(rows, providerOf)}
+		for i, row := range rows {
+			penalties, err := s.db.Penalties(ctx, row.Name)
+			if err != nil {
+				return nil, err
+			}
+			a.Providers[i].Penalties = int64(len(penalties))
+		}
+		return a, nil
 	})
 }
 
@@ -123,7 +131,18 @@ func (s *Service) ListSessions(ctx context.Context, req *fleetv1.ListSessionsReq
 		if err != nil {
 			return nil, err
 		}
-		return &fleetv1.ListSessionsResponse{Sessions: each(rows, sessionOf)}, nil
+		a := &fleetv1.ListSessionsResponse{Sessions: each(rows, sessionOf)}
+		for i, row := range rows {
+			if row.Held == 0 {
+				continue
+			}
+			held, err := s.db.HeldLanes(ctx, row.ID, maxRows)
+			if err != nil {
+				return nil, err
+			}
+			a.Sessions[i].Holds = each(held, holdOf)
+		}
+		return a, nil
 	})
 }
 
