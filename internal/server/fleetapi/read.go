@@ -101,6 +101,7 @@ func (s *Service) ListHistory(ctx context.Context, req *fleetv1.ListHistoryReque
 		if err != nil {
 			return nil, err
 		}
+		slices.Reverse(rows) // the newest come first
 		return &fleetv1.ListHistoryResponse{Entries: each(rows, historyOf)}, nil
 	})
 }

@@ -1,0 +1,161 @@
+package fleetapi_test
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"go.uber.org/goleak"
+	"google.golang.org/protobuf/proto"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+	"github.com/ironherd/ironherd/api/fleet/v1/fleetv1connect"
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/server"
+	"github.com/ironherd/ironherd/internal/server/fleetapi"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	token        = "the-operators-token"
+	providerName = fleet.ProviderName("lab")
+)
+
+var discard = slog.New(slog.DiscardHandler)
+
+// office is an operators' API over a real database, on loopback.
+type office struct {
+	t        *testing.T
+	db       *bmdb.DB
+	url      string
+	progress *agentv1.InstallProgress
+	session  *bmdb.Session
+}
+
+func newOffice(t *testing.T) *office {
+	t.Helper()
+	o := &office{t: t}
+	engine, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "bmdb"), sqlite.Options{Logger: discard, Unsynced: true})
+	o.must(err)
+	o.must(engine.Migrate(t.Context()))
+	o.db, err = bmdb.Open(t.Context(), engine, bmdb.Options{Logger: discard})
+	o.must(err)
+	t.Cleanup(func() { o.must(o.db.Close()) })
+	o.must(o.db.RegisterProvider(t.Context(), providerName, "static", 7))
+	o.session, err = o.db.StartSession(t.Context(), bmdb.SessionOptions{Component: "tester", Host: "here", PID: 4, Interval: time.Minute})
+	o.must(err)
+	service := fleetapi.New(o.db, fleetapi.Options{
+		Logger: discard, Version: "v1", Database: "sqlite", Schema: 1,
+		Progress: func(fleet.MachineID) *agentv1.InstallProgress { return o.progress },
+	})
+	mux := http.NewServeMux()
+	service.Register(mux)
+	l, err := server.Listen(t.Context(), "127.0.0.1:0")
+	o.must(err)
+	o.url = l.URL("http")
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error)
+	handler := server.NewHTTP(server.NewAccess(token).Identify(mux), server.HTTPOptions{Logger: discard})
+	go func() { ended <- l.Serve(ctx, handler.Serve) }()
+	t.Cleanup(func() {
+		cancel()
+		o.must(<-ended)
+	})
+	return o
+}
+
+func (o *office) must(err error) {
+	o.t.Helper()
+	if err != nil {
+		o.t.Fatal(err)
+	}
+}
+
+// client is a caller over TCP with this token; none when it is empty.
+func (o *office) client(token string, options ...connect.ClientOption) fleetv1connect.FleetServiceClient {
+	transport := &http.Transport{}
+	o.t.Cleanup(transport.CloseIdleConnections)
+	options = append(options, connect.WithInterceptors(connect.UnaryInterceptorFunc(func(next connect.UnaryFunc) connect.UnaryFunc {
+		return func(ctx context.Context, r connect.AnyRequest) (connect.AnyResponse, error) {
+			if token != "" {
+				r.Header().Set("Authorization", "Bearer "+token)
+			}
+			return next(ctx, r)
+		}
+	})))
+	return fleetv1connect.NewFleetServiceClient(&http.Client{Transport: transport}, o.url, options...)
+}
+
+func (o *office) claim(process fleet.Process) []*bmdb.Work {
+	o.t.Helper()
+	c, err := o.session.Claim(o.t.Context(), bmdb.ClaimRequest{Process: process, Limit: 100})
+	o.must(err)
+	return c.Works
+}
+
+// machines creates them; their names are host-0, host-1, …
+func (o *office) machines(n int) []fleet.MachineID {
+	o.t.Helper()
+	w := o.claim(fleet.ProcessProvision)[0]
+	intents := make([]bmdb.NewIntent, n)
+	for i := range intents {
+		intents[i] = bmdb.NewIntent{Capacity: fleet.CapacityID(name(i)), Machine: fleet.NewMachineID(), Token: fleet.NewToken()}
+	}
+	var opened []fleet.Intent
+	o.must(w.Note(o.t.Context(), bmdb.OpenIntents(0, intents, &opened)))
+	var ids []fleet.MachineID
+	var changes []bmdb.Change
+	for i, intent := range opened {
+		ids = append(ids, intent.Machine)
+		changes = append(changes, bmdb.IntentCalled(intent.Machine), bmdb.CloseIntentProvided(intent.Machine, fleet.ProviderID("id-"+name(i)), fleet.Provided{
+			Status: fleet.ProviderStatusActive, Hostname: name(i), Address: netip.MustParseAddr("192.0.2.7"), Location: "here", Capacity: intent.Capacity,
+		}))
+	}
+	o.must(w.Finish(o.t.Context(), append(changes, bmdb.SetPenalty("bad-slot", time.Hour, "it failed"), bmdb.SetPassResult("all is well"))...))
+	return ids
+}
+
+func name(i int) string { return "host-" + string(rune('0'+i)) }
+
+// takeover puts an agent in charge, which speaks and reports.
+func (o *office) takeover(w *bmdb.Work) bmdb.AgentIdentity {
+	o.t.Helper()
+	key, _, err := ed25519.GenerateKey(rand.Reader)
+	o.must(err)
+	a := bmdb.AgentIdentity{Machine: w.Subject.Machine, PublicKey: key}
+	o.must(w.Note(o.t.Context(), bmdb.MintTakeover(&a.TakeoverGeneration)))
+	o.must(w.Finish(o.t.Context(), bmdb.SetAgentStarted(fleet.AgentStarted{
+		TakeoverGeneration: a.TakeoverGeneration, PublicKey: key, AgentVersion: "v1", BootID: "b1",
+	})))
+	o.must(o.db.RecordSpoken(o.t.Context(), a, "b1"))
+	report, err := proto.Marshal(&agentv1.HardwareReport{System: &agentv1.System{Vendor: "ACME"}})
+	o.must(err)
+	o.must(o.db.RecordHardware(o.t.Context(), a, report))
+	return a
+}
+
+func code(err error) connect.Code {
+	if err == nil {
+		return 0
+	}
+	return connect.CodeOf(err)
+}
+
+// message is what a person is told.
+func message(err error) string {
+	if e := new(connect.Error); errors.As(err, &e) {
+		return e.Message()
+	}
+	return err.Error()
+}

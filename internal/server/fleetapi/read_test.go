@@ -1,0 +1,238 @@
+package fleetapi_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+func TestListMachinesPageByPage(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t)
+	ids := o.machines(5)
+	for protocol, option := range map[string]connect.ClientOption{
+		"connect": connect.WithProtoJSON(), "grpc-web": connect.WithGRPCWeb(), "get": connect.WithHTTPGet(),
+	} {
+		client := o.client("", option)
+		var got []fleet.MachineID
+		request := &fleetv1.ListMachinesRequest{PageSize: 2}
+		for pages := 1; ; pages++ {
+			a, err := client.ListMachines(t.Context(), request)
+			o.must(err)
+			for _, m := range a.GetMachines() {
+				got = append(got, fleet.MachineID(m.GetId()))
+			}
+			if request.PageToken = a.GetNextPageToken(); request.GetPageToken() == "" {
+				if pages != 3 {
+					t.Errorf("%s: %d pages", protocol, pages)
+				}
+				break
+			}
+		}
+		if !slices.Equal(got, ids) {
+			t.Errorf("%s: got %v, want %v", protocol, got, ids)
+		}
+	}
+	m, err := o.client("").ListMachines(t.Context(), &fleetv1.ListMachinesRequest{States: []string{"provided"}, Provider: "lab"})
+	o.must(err)
+	if len(m.GetMachines()) != 5 || m.GetNextPageToken() != "" {
+		t.Fatalf("by state: %v", m)
+	}
+	first := m.GetMachines()[0]
+	if first.GetHostname() != "host-0" || first.GetAddress() != "192.0.2.7" || first.GetProviderId() != "id-host-0" || first.GetStateSince() == nil {
+		t.Errorf("row: %v", first)
+	}
+}
+
+func TestSummary(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t)
+	o.machines(3)
+	o.claim(fleet.ProcessAgentStart)
+	a, err := o.client("").GetSummary(t.Context(), &fleetv1.GetSummaryRequest{})
+	o.must(err)
+	if a.GetMachines() != 3 || len(a.GetStates()) != len(fleet.States()) || len(a.GetPhases()) != 0 {
+		t.Errorf("got %v", a)
+	}
+	for _, p := range a.GetProcesses() {
+		if p.GetProcess() == "agent-start" && p.GetRunning() != 3 {
+			t.Errorf("got %v", p)
+		}
+	}
+	a, err = o.client("").GetSummary(t.Context(), &fleetv1.GetSummaryRequest{Phases: true})
+	o.must(err)
+	if len(a.GetPhases()) == 0 || a.GetPhases()[0].GetPhase() != "provision" || a.GetPhases()[0].GetCount() != 3 {
+		t.Errorf("phases: %v", a.GetPhases())
+	}
+}
+
+func TestMachineAndItsNames(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t)
+	id := o.machines(1)[0]
+	o.takeover(o.claim(fleet.ProcessAgentStart)[0])
+	o.progress = &agentv1.InstallProgress{BytesDone: 3}
+	for _, ref := range []string{string(id), string(id)[:13], "host-0", "lab/id-host-0"} {
+		a, err := o.client("").GetMachine(t.Context(), &fleetv1.GetMachineRequest{Machine: ref})
+		o.must(err)
+		m := a.GetMachine()
+		if m.GetId() != string(id) || m.GetState() != "available" || m.GetStateSince() == nil || m.GetAgentVersion() != "v1" || m.GetLastSeenAt() == nil ||
+			a.GetHardware().GetSystem().GetVendor() != "ACME" || a.GetInstallProgress().GetBytesDone() != 3 || len(a.GetDecisions()) != 5 {
+			t.Errorf("%s: %v", ref, a)
+		}
+		var names []string
+		for _, f := range a.GetFacts() {
+			names = append(names, f.GetName())
+		}
+		if got := strings.Join(names, " "); got != "provided agent started agent spoke agent seen hardware report" {
+			t.Errorf("facts: %s", got)
+		}
+	}
+}
+
+// TestExplain covers item 5 of what must be shown, as far as it does not need a provisioner.
+func TestExplain(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t)
+	ids := o.machines(3)
+	works := o.claim(fleet.ProcessAgentStart)
+	byMachine := map[fleet.MachineID]*bmdb.Work{}
+	for _, w := range works {
+		byMachine[w.Subject.Machine] = w
+	}
+	o.must(byMachine[ids[1]].Fail(t.Context(), bmdb.Failure{Cause: "no route to host", Backoff: fleet.Backoff{Initial: time.Hour}}))
+	agent := o.takeover(byMachine[ids[2]])
+	explain := func(id fleet.MachineID) *fleetv1.ExplainMachineResponse {
+		a, err := o.client("").ExplainMachine(t.Context(), &fleetv1.ExplainMachineRequest{Machine: string(id)})
+		o.must(err)
+		return a
+	}
+	decision := func(a *fleetv1.ExplainMachineResponse, process string) *fleetv1.Decision {
+		for _, d := range a.GetDecisions() {
+			if d.GetProcess() == process {
+				return d
+			}
+		}
+		return nil
+	}
+	held := explain(ids[0])
+	if d := decision(held, "agent-start"); d.GetVerdict() != "running" || d.GetSession() != string(o.session.ID()) || d.GetEpoch() == 0 ||
+		!strings.HasPrefix(held.GetSummary(), "agent-start is under way: held by session "+string(o.session.ID())) {
+		t.Errorf("held: %s / %v", held.GetSummary(), d)
+	}
+	waiting := explain(ids[1])
+	if d := decision(waiting, "agent-start"); d.GetVerdict() != "later" || d.GetBackoffCause() != "no route to host" || d.GetDueAt() == nil ||
+		!strings.HasPrefix(waiting.GetSummary(), "agent-start waits until ") || !strings.Contains(waiting.GetSummary(), "no route to host") {
+		t.Errorf("in backoff: %s / %v", waiting.GetSummary(), d)
+	}
+	idle := explain(ids[2])
+	if !strings.HasPrefix(idle.GetSummary(), "Nothing is to be done now: it is available") {
+		t.Errorf("available: %s", idle.GetSummary())
+	}
+	_, err := o.db.RequestInstall(t.Context(), "test", ids[2], fleet.InstallRequest{Image: fleet.Image{URL: "http://x/", Digest: "d"}}, false)
+	o.must(err)
+	order, err := o.db.HandOutInstall(t.Context(), agent, 0, 0)
+	o.must(err)
+	o.must(o.db.RecordInstallReport(t.Context(), agent, fleet.InstallReport{Generation: 1, Attempt: 1, OK: true}))
+	o.must(o.db.RecordInstalled(t.Context(), ids[2], 1, 1, order.Secret, "b2"))
+	installed := explain(ids[2])
+	if installed.GetMachine().GetState() != "installed" || !strings.HasPrefix(installed.GetSummary(), "Nothing is wanted of this machine: it is installed") {
+		t.Errorf("installed: %s", installed.GetSummary())
+	}
+}
+
+func TestHistoryProvidersSessionsVersion(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t)
+	id := o.machines(2)[0]
+	o.claim(fleet.ProcessAgentStart)
+	client := o.client("")
+	h, err := client.ListHistory(t.Context(), &fleetv1.ListHistoryRequest{Machine: string(id)})
+	o.must(err)
+	if n := len(h.GetEntries()); n < 2 || h.GetEntries()[n-1].GetEvent() != "started" || h.GetEntries()[n-1].GetProcess() != "agent-start" {
+		t.Errorf("history: %v", h)
+	}
+	p, err := client.ListProviders(t.Context(), &fleetv1.ListProvidersRequest{})
+	o.must(err)
+	if len(p.GetProviders()) != 1 {
+		t.Fatalf("providers: %v", p)
+	}
+	if got := p.GetProviders()[0]; got.GetMachines() != 2 || got.GetMaxMachines() != 7 || got.GetPenalties() != 1 || got.GetLastPass() != "all is well" || got.GetLastUpdate() == "" {
+		t.Errorf("provider: %v", got)
+	}
+	s, err := client.ListSessions(t.Context(), &fleetv1.ListSessionsRequest{})
+	o.must(err)
+	if got := s.GetSessions(); len(got) != 1 || got[0].GetComponent() != "tester" || len(got[0].GetHolds()) != 2 || got[0].GetHolds()[0].GetSubject() != string(id) {
+		t.Errorf("sessions: %v", got)
+	}
+	d, err := client.ListDiscrepancies(t.Context(), &fleetv1.ListDiscrepanciesRequest{})
+	o.must(err)
+	if len(d.GetDiscrepancies()) != 0 {
+		t.Errorf("discrepancies: %v", d)
+	}
+	v, err := client.GetVersion(t.Context(), &fleetv1.GetVersionRequest{})
+	o.must(err)
+	if want := (&fleetv1.GetVersionResponse{Version: "v1", Database: "sqlite", Schema: 1, GoVersion: v.GetGoVersion()}); !proto.Equal(v, want) {
+		t.Errorf("version: %v", v)
+	}
+}
+
+func TestBadQuestions(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t)
+	o.machines(2)
+	client, ctx := o.client(""), t.Context()
+	for _, c := range []struct {
+		name string
+		call func() error
+		code connect.Code
+		says string
+	}{
+		{"page too large", func() error {
+			_, err := client.ListMachines(ctx, &fleetv1.ListMachinesRequest{PageSize: 1001})
+			return err
+		}, connect.CodeInvalidArgument, "page_size must be 1 to 1000"},
+		{"negative page", func() error {
+			_, err := client.ListMachines(ctx, &fleetv1.ListMachinesRequest{PageSize: -1})
+			return err
+		}, connect.CodeInvalidArgument, "page_size"},
+		{"foreign page token", func() error {
+			_, err := client.ListMachines(ctx, &fleetv1.ListMachinesRequest{PageToken: "x"})
+			return err
+		}, connect.CodeInvalidArgument, "page_token"},
+		{"no such state", func() error {
+			_, err := client.ListMachines(ctx, &fleetv1.ListMachinesRequest{States: []string{"happy"}})
+			return err
+		}, connect.CodeInvalidArgument, `no state is named "happy": use one of creating,`},
+		{"bad provider", func() error {
+			_, err := client.ListMachines(ctx, &fleetv1.ListMachinesRequest{Provider: "A!"})
+			return err
+		}, connect.CodeInvalidArgument, "provider"},
+		{"no name", func() error { _, err := client.GetMachine(ctx, &fleetv1.GetMachineRequest{}); return err }, connect.CodeInvalidArgument, "machine must be"},
+		{"no such machine", func() error {
+			_, err := client.GetMachine(ctx, &fleetv1.GetMachineRequest{Machine: "nobody"})
+			return err
+		}, connect.CodeNotFound, "nobody"},
+		{"ambiguous", func() error {
+			_, err := client.ExplainMachine(ctx, &fleetv1.ExplainMachineRequest{Machine: "0000"})
+			return err
+		}, connect.CodeNotFound, "0000"},
+		{"history too long", func() error {
+			_, err := client.ListHistory(ctx, &fleetv1.ListHistoryRequest{Machine: "host-0", Limit: 5000})
+			return err
+		}, connect.CodeInvalidArgument, "limit must be"},
+	} {
+		if err := c.call(); code(err) != c.code || !strings.Contains(message(err), c.says) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}

@@ -1,0 +1,121 @@
+package fleetapi_test
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+func wanted(machine string) *fleetv1.InstallMachineRequest {
+	return &fleetv1.InstallMachineRequest{
+		Machine:  machine,
+		Image:    &agentv1.Image{Url: "https://images.example/a.zst", Digest: "sha256:" + strings.Repeat("a", 64), Compression: agentv1.Compression_COMPRESSION_ZSTD, Size: 9},
+		RootDisk: &agentv1.DiskSelector{Pick: agentv1.DiskSelector_PICK_LARGEST, MinSize: 5}, FirstBootData: []byte("data"),
+	}
+}
+
+func TestChangesNeedAnOperator(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t)
+	o.machines(1)
+	for _, credential := range []string{"", "a-guess", token[:len(token)-1]} {
+		client := o.client(credential)
+		if _, err := client.InstallMachine(t.Context(), wanted("host-0")); code(err) != connect.CodeUnauthenticated {
+			t.Errorf("install with %q: %v", credential, err)
+		}
+		if _, err := client.RetryMachine(t.Context(), &fleetv1.RetryMachineRequest{Machine: "host-0"}); code(err) != connect.CodeUnauthenticated {
+			t.Errorf("retry with %q: %v", credential, err)
+		}
+		_, err := client.GetSummary(t.Context(), &fleetv1.GetSummaryRequest{})
+		if (code(err) == connect.CodeUnauthenticated) != (credential != "") {
+			t.Errorf("reading with %q: %v", credential, err)
+		}
+	}
+}
+
+func TestInstallMachine(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t)
+	id := o.machines(1)[0]
+	client := o.client(token)
+	a, err := client.InstallMachine(t.Context(), wanted("host-0"))
+	o.must(err)
+	r, err := o.db.Machine(t.Context(), id)
+	o.must(err)
+	got := r.InstallRequest
+	if a.GetInstallGeneration() != 1 || got == nil || got.Actor != "operator" || got.Image.URL != "https://images.example/a.zst" ||
+		got.Image.Compression != fleet.CompressionZstd || got.Image.Size != 9 || got.RootDisk != (fleet.DiskSelector{Pick: fleet.PickLargest, MinSize: 5}) ||
+		!bytes.Equal(got.FirstBootData, []byte("data")) {
+		t.Errorf("recorded %+v", got)
+	}
+	for name, spoil := range map[string]func(*fleetv1.InstallMachineRequest){
+		"image.url":              func(r *fleetv1.InstallMachineRequest) { r.Image.Url = "ftp://x/y" },
+		"without credentials":    func(r *fleetv1.InstallMachineRequest) { r.Image.Url = "https://me:secret@x/y" },
+		"image.digest":           func(r *fleetv1.InstallMachineRequest) { r.Image.Digest = "sha256:zz" },
+		"image.compression":      func(r *fleetv1.InstallMachineRequest) { r.Image.Compression = 0 },
+		"image.size":             func(r *fleetv1.InstallMachineRequest) { r.Image.Size = -1 },
+		"root_disk.pick":         func(r *fleetv1.InstallMachineRequest) { r.RootDisk.Pick = 77 },
+		"root_disk.serial":       func(r *fleetv1.InstallMachineRequest) { r.RootDisk.Serial = strings.Repeat("x", 999) },
+		"root_disk.min_size":     func(r *fleetv1.InstallMachineRequest) { r.RootDisk.MinSize = -1 },
+		"first_boot_data":        func(r *fleetv1.InstallMachineRequest) { r.FirstBootData = make([]byte, 64<<10+1) },
+		"image.url must be an h": func(r *fleetv1.InstallMachineRequest) { r.Image = nil },
+	} {
+		req := wanted("host-0")
+		spoil(req)
+		_, err := client.InstallMachine(t.Context(), req)
+		if code(err) != connect.CodeInvalidArgument || !strings.Contains(message(err), name) || strings.Contains(message(err), "secret") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	huge := wanted("host-0")
+	huge.FirstBootData = make([]byte, 1<<20)
+	if _, err := client.InstallMachine(t.Context(), huge); code(err) != connect.CodeResourceExhausted {
+		t.Errorf("a huge request: %v", err)
+	}
+}
+
+func TestRetryMachine(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t)
+	o.machines(1)
+	o.must(o.claim(fleet.ProcessAgentStart)[0].Fail(t.Context(), bmdb.Failure{Cause: "no", Backoff: fleet.Backoff{Initial: time.Hour}}))
+	client := o.client(token)
+	for _, bad := range []string{"dance", "provision"} {
+		if _, err := client.RetryMachine(t.Context(), &fleetv1.RetryMachineRequest{Machine: "host-0", Process: bad}); code(err) != connect.CodeInvalidArgument {
+			t.Errorf("%s: %v", bad, err)
+		}
+	}
+	a, err := client.RetryMachine(t.Context(), &fleetv1.RetryMachineRequest{Machine: "host-0"})
+	o.must(err)
+	if len(a.GetProcesses()) != 1 || a.GetProcesses()[0] != "agent-start" || len(o.claim(fleet.ProcessAgentStart)) != 1 {
+		t.Errorf("got %v", a)
+	}
+}
+
+// TestPlainHTTP is how a person with curl asks.
+func TestPlainHTTP(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, o.url+"/ironherd.fleet.v1.FleetService/RetryMachine", strings.NewReader(`{"machine":"host-9"}`))
+	o.must(err)
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Authorization", "Bearer "+token)
+	a, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(r)
+	o.must(err)
+	defer a.Body.Close()
+	body, err := io.ReadAll(a.Body)
+	o.must(err)
+	if a.StatusCode != http.StatusNotFound || !strings.Contains(string(body), `"not_found"`) {
+		t.Errorf("%d %s", a.StatusCode, body)
+	}
+}
