@@ -1,0 +1,184 @@
+package install
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// breaking serves data in pieces: each connection is cut after a while.
+func breaking(data []byte, piece int, ranges bool, requests *[]string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		*requests = append(*requests, r.Header.Get("Range"))
+		first := 0
+		if _, err := fmt.Sscanf(r.Header.Get("Range"), "bytes=%d-", &first); err == nil && ranges {
+			w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", first, len(data)-1, len(data)))
+			w.Header().Set("Content-Length", fmt.Sprint(len(data)-first))
+			w.WriteHeader(http.StatusPartialContent)
+		} else {
+			first = 0
+			w.Header().Set("Content-Length", fmt.Sprint(len(data)))
+		}
+		end := min(len(data), piece*len(*requests))
+		_, _ = w.Write(data[first:end])
+		if end < len(data) {
+			panic(http.ErrAbortHandler)
+		}
+	}
+}
+
+func TestDownloadResumes(t *testing.T) {
+	t.Parallel()
+	for _, ranges := range []bool{true, false} {
+		t.Run(fmt.Sprintf("ranges=%v", ranges), func(t *testing.T) {
+			t.Parallel()
+			image := testImage(2, 4*mebibyte)
+			m := newMachine(t)
+			var requests []string
+			request := requestFor(serve(t, breaking(image, 3<<19, ranges, &requests)), image)
+			if report := Run(t.Context(), request, m.options()); !report.GetOk() {
+				t.Fatal(report.GetError())
+			}
+			checkInstalled(t, m, image, request)
+			if len(requests) != 3 || requests[0] != "" || !strings.HasPrefix(requests[2], "bytes=") {
+				t.Errorf("requests: %q", requests)
+			}
+		})
+	}
+}
+
+// brokenBody brings its data and then breaks.
+type brokenBody struct{ io.Reader }
+
+func (b brokenBody) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	return n, err
+}
+
+func (brokenBody) Close() error { return nil }
+
+func TestTruncatedDownloadFails(t *testing.T) {
+	t.Parallel()
+	image := testImage(3, 4*mebibyte)
+	m := newMachine(t)
+	synctest.Test(t, func(t *testing.T) {
+		options := m.options()
+		options.Client = &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+			if r.Header.Get("Range") != "" {
+				return &http.Response{StatusCode: 503, Status: "503 Service Unavailable", Body: http.NoBody}, nil
+			}
+			body := brokenBody{bytes.NewReader(image[:3*mebibyte])}
+			return &http.Response{StatusCode: 200, ContentLength: int64(len(image)), Body: body}, nil
+		})}
+		report := Run(t.Context(), requestFor("http://host/image", image), options)
+		if report.GetOk() || !strings.Contains(report.GetError(), "tries in a row") || !strings.Contains(report.GetError(), "503") {
+			t.Errorf("report: %v", report)
+		}
+	})
+	m.mustNotBoot(t)
+}
+
+func TestImageChangedMeanwhile(t *testing.T) {
+	t.Parallel()
+	image := testImage(4, 2*mebibyte)
+	m := newMachine(t)
+	request := requestFor(serve(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("ETag", `"`+r.Header.Get("Range")+`"`)
+		w.Header().Set("Content-Length", fmt.Sprint(len(image)))
+		_, _ = w.Write(image[:mebibyte])
+		panic(http.ErrAbortHandler)
+	}), image)
+	if report := Run(t.Context(), request, m.options()); !strings.Contains(report.GetError(), "changed while") {
+		t.Errorf("report: %v", report)
+	}
+}
+
+func TestPermanentAnswerIsNotRepeated(t *testing.T) {
+	t.Parallel()
+	requests := 0
+	url := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		requests++
+		w.WriteHeader(http.StatusNotFound)
+	})
+	report := Run(t.Context(), requestFor(url+"?token=hush", nil), newMachine(t).options())
+	if !strings.Contains(report.GetError(), "404") || strings.Contains(report.GetError(), "hush") || requests != 1 {
+		t.Errorf("%d requests, report: %v", requests, report)
+	}
+}
+
+// A disk that fails ends the install at once, although the download stands still.
+func TestDiskFailureEndsTheDownload(t *testing.T) {
+	t.Parallel()
+	source, err := newSource(t.Context(), NewClient(), serve(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = w.Write(bytes.Repeat([]byte{1}, mebibyte+chunkSize))
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer source.Close()
+	file, err := os.Open(os.DevNull) // not open for writing
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &stream{
+		raw: source, abort: source.abort, limit: 10 * mebibyte, disk: &disk{file: file, size: diskSize},
+		head: make([]byte, 0, mebibyte), progress: func(int64) {},
+	}
+	started := time.Now()
+	if err := s.run(t.Context()); err == nil || !strings.Contains(err.Error(), "write the disk") {
+		t.Errorf("got %v", err)
+	}
+	if took := time.Since(started); took > stallLimit/2 {
+		t.Errorf("it took %s", took)
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// silent is a body that brings nothing until its request ends.
+type silent struct{ ctx context.Context }
+
+func (s silent) Read([]byte) (int, error) {
+	<-s.ctx.Done()
+	return 0, s.ctx.Err()
+}
+
+func (silent) Close() error { return nil }
+
+func TestStalledDownloadIsAskedForAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		requests := 0
+		client := &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+			if requests++; requests < 3 {
+				return &http.Response{StatusCode: 200, ContentLength: 3, Body: silent{r.Context()}}, nil
+			}
+			return &http.Response{StatusCode: 200, ContentLength: 3, Body: io.NopCloser(strings.NewReader("abc"))}, nil
+		})}
+		started := time.Now()
+		source, err := newSource(t.Context(), client, "http://host/image")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer source.Close()
+		data, err := io.ReadAll(source)
+		if string(data) != "abc" || err != nil || time.Since(started) < 2*stallLimit {
+			t.Errorf("%q, %v after %s", data, err, time.Since(started))
+		}
+	})
+}
