@@ -26,6 +26,7 @@ func (m *Metrics) Fleet(db *bmdb.DB, logger *slog.Logger) {
 		db: db, logger: logger,
 		up:            describe("fleet_up", "Whether the numbers of the fleet could be read."),
 		machines:      describe("machines", "Machines by state.", "state"),
+		oldest:        describe("state_oldest_seconds", "For how long the machine that is in this state for longest has been in it.", "state"),
 		running:       describe("process_running", "Subjects that a process is at work on.", "process"),
 		due:           describe("process_due", "Subjects for which a process is due.", "process"),
 		backingOff:    describe("process_backing_off", "Subjects for which a process waits after a failure.", "process"),
@@ -39,12 +40,13 @@ type fleetCollector struct {
 	db     *bmdb.DB
 	logger *slog.Logger
 
-	up, machines, running, due, backingOff, overdue, discrepancies *prometheus.Desc
+	up, machines, oldest, running, due, backingOff, overdue, discrepancies *prometheus.Desc
 
 	mu      sync.Mutex
 	readAt  time.Time
 	summary *bmdb.Summary // nil: could not be read
-	now     time.Time     // database time of the summary
+	since   map[fleet.State]time.Time
+	now     time.Time // database time of the summary
 }
 
 // refresh reads the numbers unless they were read a moment ago. Callers wait for each other: one of them reads.
@@ -58,6 +60,9 @@ func (c *fleetCollector) refresh(ctx context.Context) {
 	defer cancel()
 	summary, err := c.db.Summary(ctx)
 	if err == nil {
+		c.since, err = c.db.OldestByState(ctx)
+	}
+	if err == nil {
 		c.now, err = c.db.Now(ctx)
 	}
 	c.summary = &summary
@@ -70,7 +75,7 @@ func (c *fleetCollector) refresh(ctx context.Context) {
 
 // Describe implements prometheus.Collector.
 func (c *fleetCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.up, c.machines, c.running, c.due, c.backingOff, c.overdue, c.discrepancies} {
+	for _, d := range []*prometheus.Desc{c.up, c.machines, c.oldest, c.running, c.due, c.backingOff, c.overdue, c.discrepancies} {
 		ch <- d
 	}
 }
@@ -78,7 +83,7 @@ func (c *fleetCollector) Describe(ch chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (c *fleetCollector) Collect(ch chan<- prometheus.Metric) {
 	c.mu.Lock()
-	summary, now := c.summary, c.now
+	summary, since, now := c.summary, c.since, c.now
 	c.mu.Unlock()
 	send := func(desc *prometheus.Desc, value float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
@@ -91,6 +96,9 @@ func (c *fleetCollector) Collect(ch chan<- prometheus.Metric) {
 	send(c.discrepancies, float64(summary.Discrepancies))
 	for _, state := range fleet.States() {
 		send(c.machines, float64(summary.States[state]), string(state))
+		if at, ok := since[state]; ok {
+			send(c.oldest, max(now.Sub(at), 0).Seconds(), string(state))
+		}
 	}
 	for _, p := range summary.Processes {
 		name := string(p.Process)

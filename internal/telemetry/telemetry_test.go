@@ -1,0 +1,229 @@
+package telemetry_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/shepherd"
+	"github.com/ironherd/ironherd/internal/telemetry"
+)
+
+var update = flag.Bool("update", false, "write the golden file")
+
+var discard = slog.New(slog.DiscardHandler)
+
+func scrape(t *testing.T, m *telemetry.Metrics) string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	m.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	if w.Code != http.StatusOK {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	return w.Body.String()
+}
+
+// observed is metrics in which everything has happened once.
+func observed(t *testing.T) (*telemetry.Metrics, *bmdb.DB) {
+	t.Helper()
+	m := telemetry.New("v1")
+	engine, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "bmdb"), sqlite.Options{Logger: discard, Unsynced: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := engine.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	db, err := bmdb.Open(t.Context(), engine, bmdb.Options{Logger: discard, Observer: m.Database()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.RegisterProvider(t.Context(), "lab", "static", 1); err != nil {
+		t.Fatal(err)
+	}
+	createMachine(t, db)
+	m.Fleet(db, discard)
+	m.Database().Outcome(fleet.ProcessAgentStart, "finished", time.Second)
+	m.Provider("lab").Call("GET /devices/{id}", 200, time.Second)
+	m.Provider("lab").Call("GET /devices/{id}", 0, time.Second)
+	m.Shepherd().Claimed(fleet.ProcessAgentStart, 3, time.Millisecond, nil)
+	m.Shepherd().Started(fleet.ProcessAgentStart)
+	m.Shepherd().Started(fleet.ProcessAgentStart)
+	m.Shepherd().Ended(fleet.ProcessAgentStart, shepherd.ResultFinished, time.Second)
+	m.JanitorDone("check", 2, time.Second, errors.New("no"))
+	m.AgentAPI().AgentCall("Heartbeat", "OK", time.Millisecond)
+	m.AgentAPI().AgentReport("hardware")
+	m.AgentAPI().AgentFlush(9, time.Millisecond, nil)
+	m.ConnectedAgents(func() int { return 4 })
+	return m, db
+}
+
+// createMachine leaves one in the state creating, and the provider's next pass in backoff.
+func createMachine(t *testing.T, db *bmdb.DB) {
+	t.Helper()
+	session, err := db.StartSession(t.Context(), bmdb.SessionOptions{Component: "test", Interval: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	claim, err := session.Claim(t.Context(), bmdb.ClaimRequest{Process: fleet.ProcessProvision, Limit: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var opened []fleet.Intent
+	intent := bmdb.NewIntent{Capacity: "slot", Machine: fleet.NewMachineID(), Token: fleet.NewToken()}
+	failure := bmdb.Failure{Cause: "not now", Backoff: fleet.Backoff{Initial: time.Hour}}
+	if err := claim.Works[0].Fail(t.Context(), failure, bmdb.OpenIntents(0, []bmdb.NewIntent{intent}, &opened)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestMetricNames: names and labels are an interface, dashboards and alerts rest on them.
+func TestMetricNames(t *testing.T) {
+	t.Parallel()
+	m, db := observed(t)
+	defer db.Close()
+	const golden = "testdata/metrics.golden"
+	names := regexp.MustCompile(`(?m)^# HELP (ironherd_.*)$`)
+	series := regexp.MustCompile(`(?m)^(ironherd_\w+)(?:\{(.*)\})? `)
+	labels := regexp.MustCompile(`(\w+)="`)
+	var got []string
+	text := scrape(t, m)
+	for _, n := range names.FindAllStringSubmatch(text, -1) {
+		got = append(got, n[1])
+	}
+	for _, s := range series.FindAllStringSubmatch(text, -1) {
+		var keys []string
+		for _, l := range labels.FindAllStringSubmatch(s[2], -1) {
+			keys = append(keys, l[1])
+		}
+		got = append(got, "  "+s[1]+"{"+strings.Join(keys, ",")+"}")
+	}
+	slices.Sort(got)
+	all := strings.Join(slices.Compact(got), "\n") + "\n"
+	if *update {
+		if err := os.WriteFile(golden, []byte(all), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), all); diff != "" {
+		t.Errorf("metrics changed (-update writes %s):\n%s", golden, diff)
+	}
+}
+
+func TestMetricValues(t *testing.T) {
+	t.Parallel()
+	m, db := observed(t)
+	defer db.Close()
+	text := scrape(t, m)
+	for _, line := range []string{
+		`ironherd_fleet_up 1`, `ironherd_machines{state="installed"} 0`, `ironherd_machines{state="creating"} 1`,
+		`ironherd_process_due{process="update"} 1`, `ironherd_process_backing_off{process="provision"} 1`, `ironherd_agents 4`,
+		`ironherd_provider_calls_total{endpoint="GET /devices/{id}",provider="lab",status="200"} 1`,
+		`ironherd_provider_calls_total{endpoint="GET /devices/{id}",provider="lab",status="none"} 1`,
+		`ironherd_claimed_work_total{process="agent-start"} 3`, `ironherd_work_running{process="agent-start"} 1`,
+		`ironherd_work_total{process="agent-start",result="finished"} 1`, `ironherd_janitor_runs_total{duty="check",outcome="error"} 1`,
+		`ironherd_agent_heartbeats_flushed_total{outcome="ok"} 9`, `ironherd_agent_calls_total{code="OK",method="Heartbeat"} 1`,
+	} {
+		if !strings.Contains(text, "\n"+line+"\n") {
+			t.Errorf("missing: %s", line)
+		}
+	}
+	if !regexp.MustCompile(`ironherd_state_oldest_seconds\{state="creating"\} [0-9]`).MatchString(text) {
+		t.Error("no time in state")
+	}
+	if !regexp.MustCompile(`ironherd_database_statements_total\{kind="\w[^"]*"\} [1-9]`).MatchString(text) {
+		t.Error("no statements are counted")
+	}
+}
+
+func TestTheRestIsServedWhenTheDatabaseIsNot(t *testing.T) {
+	t.Parallel()
+	m, db := observed(t)
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	text := scrape(t, m)
+	if !strings.Contains(text, "\nironherd_fleet_up 0\n") || strings.Contains(text, "ironherd_machines{") || !strings.Contains(text, "ironherd_agents 4") {
+		t.Error("want ironherd_fleet_up 0, no machines, and the rest")
+	}
+}
+
+func TestManyWhoAskReadOnce(t *testing.T) {
+	t.Parallel()
+	m, db := observed(t)
+	defer db.Close()
+	scrape(t, m)
+	one := statements(t, m)
+	for range 10 {
+		scrape(t, m)
+	}
+	if again := statements(t, m); again != one {
+		t.Errorf("statements went from %s to %s", one, again)
+	}
+}
+
+func statements(t *testing.T, m *telemetry.Metrics) string {
+	t.Helper()
+	line := regexp.MustCompile(`ironherd_database_statements_total\{kind="summary"\} (\d+)`).FindStringSubmatch(scrape(t, m))
+	if line == nil {
+		t.Fatal("no summary was read")
+	}
+	return line[1]
+}
+
+func TestLogger(t *testing.T) {
+	t.Parallel()
+	failure := errors.Join(errors.New("one"), errors.New("two"))
+	write := func(options telemetry.LogOptions) string {
+		var out bytes.Buffer
+		logger, err := telemetry.NewLogger(&out, options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		logger.Debug("quiet")
+		logger.Info("hello", slog.String("machine", "m"), slog.Duration("took", 1500*time.Millisecond), slog.Any("err", failure))
+		return out.String()
+	}
+	var fields map[string]string
+	if err := json.Unmarshal([]byte(write(telemetry.LogOptions{})), &fields); err != nil {
+		t.Fatal(err)
+	}
+	if fields["msg"] != "hello" || fields["machine"] != "m" || fields["took"] != "1.5s" || fields["err"] != "one\ntwo" {
+		t.Errorf("json: %v", fields)
+	}
+	text := write(telemetry.LogOptions{Format: "auto", Terminal: true})
+	if strings.Count(text, "\n") != 1 || !strings.Contains(text, `err="one; two"`) || strings.Contains(text, "\x1b") {
+		t.Errorf("text: %q", text)
+	}
+	if text := write(telemetry.LogOptions{Terminal: true, Color: true, Level: "debug"}); !strings.Contains(text, "\x1b[") || !strings.Contains(text, "quiet") {
+		t.Errorf("in colour, with debug: %q", text)
+	}
+	if text := write(telemetry.LogOptions{Level: "error"}); text != "" {
+		t.Errorf("below the level: %q", text)
+	}
+	for _, bad := range []telemetry.LogOptions{{Level: "loud"}, {Level: "info+2"}, {Format: "xml"}} {
+		if _, err := telemetry.NewLogger(&bytes.Buffer{}, bad); fleet.KindOf(err) != fleet.KindInvalid {
+			t.Errorf("%+v: %v", bad, err)
+		}
+	}
+}
