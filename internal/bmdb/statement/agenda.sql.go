@@ -342,6 +342,39 @@ func (q *Queries) ListOlderPolicy(ctx context.Context, arg ListOlderPolicyParams
 	return items, nil
 }
 
+const listOldestByState = `-- name: ListOldestByState :many
+SELECT state, CAST(min(since) AS BIGINT) AS since FROM machine_state GROUP BY state
+`
+
+type ListOldestByStateRow struct {
+	State string
+	Since int64
+}
+
+// Since when the machine that is in its state for longest is, for each state.
+func (q *Queries) ListOldestByState(ctx context.Context) ([]ListOldestByStateRow, error) {
+	rows, err := q.db.QueryContext(ctx, listOldestByState)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListOldestByStateRow
+	for rows.Next() {
+		var i ListOldestByStateRow
+		if err := rows.Scan(&i.State, &i.Since); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const nextDue = `-- name: NextDue :many
 SELECT due_at FROM agenda
 WHERE process = $1 AND provider = $2 AND due_at >= $3

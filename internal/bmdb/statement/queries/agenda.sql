@@ -59,3 +59,7 @@ DELETE FROM backoff WHERE subject = sqlc.arg(subject) AND process = sqlc.arg(pro
 
 -- name: CountBackingOff :many
 SELECT process, count(*) AS n FROM backoff WHERE not_before > sqlc.arg(now) GROUP BY process;
+
+-- Since when the machine that is in its state for longest is, for each state.
+-- name: ListOldestByState :many
+SELECT state, CAST(min(since) AS BIGINT) AS since FROM machine_state GROUP BY state;
