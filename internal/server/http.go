@@ -91,10 +91,9 @@ func (h *HTTP) wrap(serving context.Context) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start := time.Now()
 		if r.Header.Get("Accept") == "text/event-stream" { // it would never end by itself
-			ctx, cancel := context.WithCancelCause(r.Context())
-			defer cancel(nil)
-			defer context.AfterFunc(serving, func() { cancel(errShutdown) })()
-			r = r.WithContext(ctx)
+			var done context.CancelFunc
+			r, done = endedBy(serving, r)
+			defer done()
 		}
 		recorder := &statusRecorder{ResponseWriter: w}
 		r.Body = http.MaxBytesReader(w, r.Body, h.options.MaxBody)
@@ -114,6 +113,16 @@ func (h *HTTP) wrap(serving context.Context) http.Handler {
 		}()
 		h.handler.ServeHTTP(recorder, r)
 	})
+}
+
+// endedBy returns the request with a context that ends with serving, too.
+func endedBy(serving context.Context, r *http.Request) (*http.Request, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(r.Context())
+	stop := context.AfterFunc(serving, func() { cancel(errShutdown) })
+	return r.WithContext(ctx), func() {
+		stop()
+		cancel(nil)
+	}
 }
 
 type statusRecorder struct {

@@ -34,7 +34,7 @@ const providerName = fleet.ProviderName("lab")
 
 // herd is a control plane's agent API, on loopback with real TLS, over a real database.
 type herd struct {
-	t            *testing.T
+	t            testing.TB
 	db           *bmdb.DB
 	counter      *counter
 	certificates *server.Certificates
@@ -67,7 +67,7 @@ func (c *counter) of(kinds ...string) int {
 	return sum
 }
 
-func newHerd(t *testing.T, adapt func(*agentapi.Config, *fleet.Policy)) *herd {
+func newHerd(t testing.TB, adapt func(*agentapi.Config, *fleet.Policy)) *herd {
 	t.Helper()
 	h := &herd{t: t, counter: &counter{statements: map[string]int{}}}
 	engine, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "bmdb"), sqlite.Options{Logger: discard, Unsynced: true})
@@ -200,7 +200,7 @@ func (h *herd) dial(key ed25519.PrivateKey) agentv1.AgentCallbackClient {
 	return agentv1.NewAgentCallbackClient(conn)
 }
 
-func selfSigned(t *testing.T, key ed25519.PrivateKey) tls.Certificate {
+func selfSigned(t testing.TB, key ed25519.PrivateKey) tls.Certificate {
 	t.Helper()
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
