@@ -43,7 +43,7 @@ func NewHTTP(handler http.Handler, options HTTPOptions) *HTTP {
 func (h *HTTP) Serve(ctx context.Context, ln net.Listener) error {
 	base, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
-	srv := h.server(base, ctx)
+	srv := h.server(base, func(f func()) func() bool { return context.AfterFunc(ctx, f) })
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(ln) }()
 	select {
@@ -67,12 +67,15 @@ func (h *HTTP) Serve(ctx context.Context, ln net.Listener) error {
 
 var errShutdown = errors.New("the server is shutting down")
 
-func (h *HTTP) server(base, serving context.Context) *http.Server {
+// atStop has a function called when the server is told to stop, unless the function that it returns is called before.
+type atStop func(func()) (forget func() bool)
+
+func (h *HTTP) server(base context.Context, stopping atStop) *http.Server {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
 	return &http.Server{
-		Handler:           h.wrap(serving),
+		Handler:           h.wrap(stopping),
 		Protocols:         &protocols,
 		ReadHeaderTimeout: 10 * time.Second,
 		ReadTimeout:       time.Minute,
@@ -87,12 +90,12 @@ func (h *HTTP) server(base, serving context.Context) *http.Server {
 
 // wrap bounds the body, turns a panic into an error of that request alone, and logs the request: method, path, status and time;
 // never a header, a query or a body.
-func (h *HTTP) wrap(serving context.Context) http.Handler {
+func (h *HTTP) wrap(stopping atStop) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start := time.Now()
 		if r.Header.Get("Accept") == "text/event-stream" { // it would never end by itself
 			var done context.CancelFunc
-			r, done = endedBy(serving, r)
+			r, done = endedBy(stopping, r)
 			defer done()
 		}
 		recorder := &statusRecorder{ResponseWriter: w}
@@ -115,12 +118,12 @@ func (h *HTTP) wrap(serving context.Context) http.Handler {
 	})
 }
 
-// endedBy returns the request with a context that ends with serving, too.
-func endedBy(serving context.Context, r *http.Request) (*http.Request, context.CancelFunc) {
+// endedBy returns the request with a context that ends when the server stops, too.
+func endedBy(stopping atStop, r *http.Request) (*http.Request, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(r.Context())
-	stop := context.AfterFunc(serving, func() { cancel(errShutdown) })
+	forget := stopping(func() { cancel(errShutdown) })
 	return r.WithContext(ctx), func() {
-		stop()
+		forget()
 		cancel(nil)
 	}
 }

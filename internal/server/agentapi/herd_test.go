@@ -67,17 +67,17 @@ func (c *counter) of(kinds ...string) int {
 	return sum
 }
 
-func newHerd(t testing.TB, adapt func(*agentapi.Config, *fleet.Policy)) *herd {
-	t.Helper()
-	h := &herd{t: t, counter: &counter{statements: map[string]int{}}}
-	engine, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "bmdb"), sqlite.Options{Logger: discard, Unsynced: true})
+func newHerd(tb testing.TB, adapt func(*agentapi.Config, *fleet.Policy)) *herd {
+	tb.Helper()
+	h := &herd{t: tb, counter: &counter{statements: map[string]int{}}}
+	engine, err := sqlite.Open(tb.Context(), filepath.Join(tb.TempDir(), "bmdb"), sqlite.Options{Logger: discard, Unsynced: true})
 	h.must(err)
-	h.must(engine.Migrate(t.Context()))
-	h.db, err = bmdb.Open(t.Context(), engine, bmdb.Options{Logger: discard, Observer: h.counter})
+	h.must(engine.Migrate(tb.Context()))
+	h.db, err = bmdb.Open(tb.Context(), engine, bmdb.Options{Logger: discard, Observer: h.counter})
 	h.must(err)
-	t.Cleanup(func() { h.must(h.db.Close()) })
-	h.must(h.db.RegisterProvider(t.Context(), providerName, "static", 0))
-	h.certificates, err = server.OpenCertificates(t.TempDir(), []string{"127.0.0.1"}, discard)
+	tb.Cleanup(func() { h.must(h.db.Close()) })
+	h.must(h.db.RegisterProvider(tb.Context(), providerName, "static", 0))
+	h.certificates, err = server.OpenCertificates(tb.TempDir(), []string{"127.0.0.1"}, discard)
 	h.must(err)
 	config := agentapi.DefaultConfig()
 	config.Endpoint, config.FlushInterval = "127.0.0.1:1", 20*time.Millisecond
@@ -87,7 +87,7 @@ func newHerd(t testing.TB, adapt func(*agentapi.Config, *fleet.Policy)) *herd {
 		adapt(&config, &policy)
 	}
 	h.must(config.Validate())
-	_, err = h.db.SetPolicy(t.Context(), policy)
+	_, err = h.db.SetPolicy(tb.Context(), policy)
 	h.must(err)
 	h.api = agentapi.New(h.db, config, agentapi.Options{Logger: discard, Certificates: h.certificates})
 	h.start()
@@ -200,12 +200,12 @@ func (h *herd) dial(key ed25519.PrivateKey) agentv1.AgentCallbackClient {
 	return agentv1.NewAgentCallbackClient(conn)
 }
 
-func selfSigned(t testing.TB, key ed25519.PrivateKey) tls.Certificate {
-	t.Helper()
+func selfSigned(tb testing.TB, key ed25519.PrivateKey) tls.Certificate {
+	tb.Helper()
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
