@@ -19,12 +19,15 @@ import (
 	"github.com/ironherd/ironherd/internal/shepherd/shepherdtest"
 )
 
-const (
-	dayMachines  = 1000
-	dayInstalls  = 200
-	daySilent    = 5
-	dayHeartbeat = 30 * time.Second
-)
+const dayHeartbeat = 30 * time.Second
+
+// fleetOfADay is how large the fleet of TestADay is: small under the race detector.
+func fleetOfADay() (machines, installs, silent int) {
+	if raceDetector {
+		return 50, 10, 5
+	}
+	return 1000, 200, 5
+}
 
 // TestADay is a day of fleet life: 1,000 machines are created, get their agents, send heartbeats (below the gRPC layer), some are
 // asked for an install and get it, some hosts and calls fail, a few agents die, the provider is out of order for an hour and the
@@ -38,29 +41,32 @@ func TestADay(t *testing.T) {
 		go d.heartbeats(t.Context())
 
 		d.sleep(4 * time.Hour)
-		d.wantStates("noon", map[fleet.State]int{fleet.StateAvailable: dayMachines})
+		d.wantStates("noon", map[fleet.State]int{fleet.StateAvailable: d.machines})
 		d.requestInstalls()
 		d.sleep(2 * time.Hour)
 		d.stopControlPlane() // for a moment
 		d.startControlPlane()
 		d.outage(time.Hour)
-		d.silence()
+		d.killAgents()
 		d.sleep(24*time.Hour - time.Since(d.start))
 
 		d.wantStates("evening", map[fleet.State]int{
-			fleet.StateAvailable: dayMachines - dayInstalls - daySilent, fleet.StateInstalled: dayInstalls, fleet.StateSilent: daySilent,
+			fleet.StateAvailable: d.machines - d.installs - d.silent, fleet.StateInstalled: d.installs, fleet.StateSilent: d.silent,
 		})
 		d.wantNoOrphans()
 		d.stopControlPlane()
 		d.verify()
 	})
-	took := time.Since(begin)
-	t.Logf("a day of %d machines took %s", dayMachines, took.Round(10*time.Millisecond))
+	machines, _, _ := fleetOfADay()
+	t.Logf("a day of %d machines took %s", machines, time.Since(begin).Round(10*time.Millisecond))
 }
 
 // day is the world of TestADay.
 type day struct {
-	t     *testing.T
+	t *testing.T
+
+	machines, installs, silent int
+
 	start time.Time
 	db    *bmdb.DB
 	fake  *shepherdtest.FakeProvider
@@ -88,11 +94,17 @@ type agent struct {
 
 func newDay(t *testing.T) *day {
 	t.Helper()
+	machines, installs, silent := fleetOfADay()
 	d := &day{
-		t: t, start: time.Now(), fake: shepherdtest.NewFakeProvider(dayMachines), random: rand.New(rand.NewPCG(7, 7)),
+		t: t, machines: machines, installs: installs, silent: silent,
+		start: time.Now(), fake: shepherdtest.NewFakeProvider(machines), random: rand.New(rand.NewPCG(7, 7)),
 		agents: make(map[fleet.MachineID]*agent),
 	}
 	d.db, _ = open(t)
+	policy := fleet.DefaultPolicy()
+	policy.ProvisionInterval = 10 * time.Minute // a pass lists the whole provider
+	_, err := d.db.SetPolicy(t.Context(), policy)
+	d.check(err)
 	d.check(d.db.RegisterProvider(t.Context(), source, "fake", 0))
 	d.fake.Provisioning = 5 * time.Minute
 	d.fake.Hook = d.disturb
@@ -270,7 +282,7 @@ func (d *day) requestInstalls() {
 	defer d.mu.Unlock()
 	n := 0
 	for id, a := range d.agents {
-		if n++; n > dayInstalls {
+		if n++; n > d.installs {
 			break
 		}
 		_, err := d.db.RequestInstall(d.t.Context(), "operator", id, fleet.InstallRequest{Actor: "operator", Image: image}, false)
@@ -279,13 +291,13 @@ func (d *day) requestInstalls() {
 	}
 }
 
-// silence kills some agents.
-func (d *day) silence() {
+// killAgents kills some agents.
+func (d *day) killAgents() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	n := 0
 	for _, a := range d.agents {
-		if !a.dead && n < daySilent {
+		if !a.dead && n < d.silent {
 			a.dead = true
 			n++
 		}
@@ -307,7 +319,7 @@ func (d *day) wantNoOrphans() {
 	d.t.Helper()
 	view, err := d.db.ViewProvider(d.t.Context(), source)
 	d.check(err)
-	if len(view.Machines) != dayMachines || len(d.fake.Devices()) != dayMachines || len(view.Intents)+len(view.Discrepancies) > 0 {
+	if len(view.Machines) != d.machines || len(d.fake.Devices()) != d.machines || len(view.Intents)+len(view.Discrepancies) > 0 {
 		d.t.Errorf("%d machines, %d devices, intents %v, discrepancies %v",
 			len(view.Machines), len(d.fake.Devices()), view.Intents, view.Discrepancies)
 	}

@@ -1,0 +1,196 @@
+package janitor_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/shepherd/janitor"
+	"github.com/ironherd/ironherd/internal/shepherd/shepherdtest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const source fleet.ProviderName = "metal"
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func open(t *testing.T) (*bmdb.DB, *sqlite.Engine) {
+	t.Helper()
+	engine, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "bmdb"), sqlite.Options{Unsynced: true})
+	check(t, err)
+	check(t, engine.Migrate(t.Context()))
+	db, err := bmdb.Open(t.Context(), engine, bmdb.Options{})
+	check(t, err)
+	t.Cleanup(func() { check(t, db.Close()) })
+	return db, engine
+}
+
+// counter is an observer.
+type counter struct {
+	mu     sync.Mutex
+	done   map[janitor.Duty]int
+	rows   map[janitor.Duty]int
+	failed map[janitor.Duty]int
+}
+
+func newCounter() *counter {
+	return &counter{done: map[janitor.Duty]int{}, rows: map[janitor.Duty]int{}, failed: map[janitor.Duty]int{}}
+}
+
+func (c *counter) Done(duty janitor.Duty, rows int, _ time.Duration, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.done[duty]++
+	c.rows[duty] += rows
+	if err != nil {
+		c.failed[duty]++
+	}
+}
+
+// run starts a janitor and returns what stops it.
+func run(t *testing.T, db *bmdb.DB, config janitor.Config, options janitor.Options) (*janitor.Janitor, func()) {
+	t.Helper()
+	j, err := janitor.New(db, config, options)
+	check(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- j.Run(ctx) }()
+	return j, sync.OnceFunc(func() {
+		cancel()
+		check(t, <-ended)
+	})
+}
+
+func TestEveryDutyInItsTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, _ := open(t)
+		seen := newCounter()
+		_, stop := run(t, db, janitor.DefaultConfig(), janitor.Options{Observer: seen})
+		defer stop()
+		time.Sleep(time.Hour + time.Second)
+		synctest.Wait()
+		for duty, want := range map[janitor.Duty]int{
+			janitor.DutyCollect: 1800, janitor.DutyRecompute: 1800, janitor.DutyExpire: 1800, janitor.DutyCheck: 60,
+			janitor.DutyHistory: 6, janitor.DutySessions: 6,
+		} {
+			if got := seen.done[duty]; got < want || got > want+1 {
+				t.Errorf("%s was done %d times in an hour, want %d", duty, got, want)
+			}
+		}
+		if len(seen.failed) > 0 {
+			t.Errorf("failures: %v", seen.failed)
+		}
+	})
+}
+
+// TestADeadSessionIsCollected, and what it held is free, without anybody asking for it.
+func TestADeadSessionIsCollected(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, _ := open(t)
+		shepherdtest.Seed(t, db, source, shepherdtest.NewFakeProvider(1), 1)
+		session, err := db.StartSession(t.Context(), bmdb.SessionOptions{Component: "dies", Interval: 5 * time.Second})
+		check(t, err)
+		claim, err := session.Claim(t.Context(), bmdb.ClaimRequest{Process: fleet.ProcessAgentStart, Limit: 1})
+		check(t, err)
+		_, stop := run(t, db, janitor.DefaultConfig(), janitor.Options{})
+		defer stop()
+		held := func() int {
+			record, err := db.Machine(t.Context(), claim.Works[0].Record.ID)
+			check(t, err)
+			return len(record.Holds)
+		}
+		time.Sleep(4 * time.Second)
+		if held() != 1 {
+			t.Error("it was freed before its session ended")
+		}
+		time.Sleep(5 * time.Second)
+		if held() != 0 {
+			t.Error("it is still held")
+		}
+	})
+}
+
+// TestANewPolicyReachesEveryMachine is rule 10, in batches that are smaller than the fleet.
+func TestANewPolicyReachesEveryMachine(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, _ := open(t)
+		shepherdtest.Seed(t, db, source, shepherdtest.NewFakeProvider(25), 25)
+		config := janitor.DefaultConfig()
+		config.Batch = 4
+		seen := newCounter()
+		_, stop := run(t, db, config, janitor.Options{Observer: seen})
+		defer stop()
+		time.Sleep(time.Minute)
+		before := seen.rows[janitor.DutyRecompute]
+		policy := fleet.DefaultPolicy()
+		policy.NeverSpokeAfter = time.Hour
+		_, err := db.SetPolicy(t.Context(), policy)
+		check(t, err)
+		time.Sleep(config.Interval + time.Second)
+		if got := seen.rows[janitor.DutyRecompute] - before; got != 25 {
+			t.Errorf("%d machines were judged again", got)
+		}
+	})
+}
+
+// TestFindings: what a check finds is logged once, and told until it is gone.
+func TestFindings(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, engine := open(t)
+		ids := shepherdtest.Seed(t, db, source, shepherdtest.NewFakeProvider(1), 1)
+		var log bytes.Buffer
+		j, stop := run(t, db, janitor.DefaultConfig(), janitor.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		defer stop()
+		disorder := func(statement string) {
+			check(t, engine.Update(t.Context(), func(ctx context.Context, tx bmdb.Tx) error {
+				_, err := tx.ExecContext(ctx, statement, string(ids[0]))
+				return err
+			}))
+		}
+		time.Sleep(2 * time.Minute)
+		if len(j.Findings()) != 0 {
+			t.Fatalf("in order, and yet: %v", j.Findings())
+		}
+		disorder(`DELETE FROM agenda WHERE subject = 'machine/' || $1 OR subject = $1`)
+		time.Sleep(5 * time.Minute)
+		stop()
+		if len(j.Findings()) == 0 || strings.Count(log.String(), "invariant is violated") != len(j.Findings()) {
+			t.Errorf("findings %v, log:\n%s", j.Findings(), log.String())
+		}
+	})
+}
+
+func TestConfig(t *testing.T) {
+	t.Parallel()
+	check(t, janitor.DefaultConfig().Validate())
+	err := janitor.Config{}.Validate()
+	for _, key := range []string{"interval", "check_interval", "prune_interval", "keep_history", "keep_sessions", "batch"} {
+		if err == nil || !strings.Contains(err.Error(), key) {
+			t.Errorf("no fault names %s: %v", key, err)
+		}
+	}
+	if _, err := janitor.New(nil, janitor.Config{}, janitor.Options{}); fleet.KindOf(err) != fleet.KindInvalid && err == nil {
+		t.Errorf("it was made all the same: %v", err)
+	}
+}

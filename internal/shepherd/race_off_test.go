@@ -1,0 +1,6 @@
+//go:build !race
+
+package shepherd_test
+
+// raceDetector: everything takes ten times as long.
+const raceDetector = false
