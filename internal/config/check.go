@@ -20,9 +20,17 @@ func (d *document) check(c Config) {
 	d.checkAgentAPI(c)
 	d.checkOperatorAPI(c)
 	d.faultsOf("session", shepherd.RequirePositive("interval", c.Session.Interval))
-	d.faultsOf("loops.provisioner", c.Loops.Provisioner.Validate())
-	d.faultsOf("loops.initializer", c.Loops.Initializer.Validate())
-	d.faultsOf("loops.updater", c.Loops.Updater.Validate())
+	for _, loop := range []struct {
+		key    string
+		config shepherd.Config
+	}{
+		{"loops.provisioner", c.Loops.Provisioner}, {"loops.initializer", c.Loops.Initializer}, {"loops.updater", c.Loops.Updater},
+	} {
+		d.faultsOf(loop.key, loop.config.Validate())
+		if c.DrainTimeout > 0 && loop.config.Grace > c.DrainTimeout/2 {
+			d.keyFault(loop.key+".grace", "must be at most half of drain_timeout (%s), not %s", c.DrainTimeout, loop.config.Grace)
+		}
+	}
 	if c.Has(RoleInitializer) {
 		d.checkInitializer(c)
 	}

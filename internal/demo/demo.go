@@ -154,9 +154,22 @@ func (d *Demo) Close() error {
 			errs = append(errs, d.world.Close())
 		}
 		if d.ownsDir && d.dir != "" {
-			errs = append(errs, os.RemoveAll(d.dir))
+			errs = append(errs, removeAll(d.dir))
 		}
 		d.closeErr = errors.Join(errs...)
 	})
 	return d.closeErr
+}
+
+// removers is how many machines' files are removed at a time: a machine has hundreds, and a fleet hundreds of thousands.
+const removers = 8
+
+func removeAll(dir string) error {
+	var group errgroup.Group
+	group.SetLimit(removers)
+	hosts, _ := filepath.Glob(filepath.Join(dir, "world", "hosts", "*")) // a fixed pattern
+	for _, host := range hosts {
+		group.Go(func() error { return os.RemoveAll(host) })
+	}
+	return errors.Join(group.Wait(), os.RemoveAll(dir))
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ironherd/ironherd/internal/config"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/shepherd"
 	"github.com/ironherd/ironherd/internal/sim"
 	"github.com/ironherd/ironherd/internal/sim/fault"
 )
@@ -174,8 +175,8 @@ func hurry(c *config.Config, machines int) {
 	c.Policy.InstallRetry = fleet.Backoff{Initial: time.Second, Exponent: 1.5, Maximum: 10 * time.Second}
 
 	c.Loops.Initializer.Parallelism = 16
-	for _, loop := range []*time.Duration{&c.Loops.Provisioner.Poll, &c.Loops.Initializer.Poll, &c.Loops.Updater.Poll} {
-		*loop = 500 * time.Millisecond
+	for _, loop := range []*shepherd.Config{&c.Loops.Provisioner, &c.Loops.Initializer, &c.Loops.Updater} {
+		loop.Poll, loop.Grace = 500*time.Millisecond, 2*time.Second
 	}
 	c.Loops.Initializer.ClaimRate = fleet.Rate{Every: 50 * time.Millisecond, Burst: 8}
 	c.Initializer.ProviderBackoff = fleet.Backoff{Initial: time.Second}
