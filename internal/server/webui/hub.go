@@ -77,7 +77,7 @@ type feed struct {
 
 	mu      sync.Mutex
 	frame   *frame
-	changed chan struct{} // closed, and replaced, when frame is
+	changed chan struct{} // closed and replaced with every frame
 }
 
 // frame is a view at one time, as it is sent. It is not changed.
@@ -139,13 +139,10 @@ func newFrame(ctx context.Context, v view, a answer[*content]) (*frame, error) {
 	return next, nil
 }
 
-// publish wakes the viewers when something is different.
+// publish wakes the viewers; each works out what is new to it.
 func (f *feed) publish(next *frame) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.frame != nil && f.frame.equal(next) {
-		return
-	}
 	f.frame = next
 	close(f.changed)
 	f.changed = make(chan struct{})
@@ -156,16 +153,4 @@ func (f *feed) now() (*frame, <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.frame, f.changed
-}
-
-func (f *frame) equal(other *frame) bool {
-	if f.title != other.title || len(f.fragments) != len(other.fragments) {
-		return false
-	}
-	for i, a := range f.fragments {
-		if b := other.fragments[i]; a.id != b.id || a.mark != b.mark {
-			return false
-		}
-	}
-	return true
 }
