@@ -240,14 +240,7 @@ func (c *Config) Resolve(base string) {
 			*path = filepath.Join(base, *path)
 		}
 	}
-	for _, own := range []struct {
-		path *string
-		name string
-	}{
-		{&c.Database.Path, databaseName},
-		{&c.OperatorAPI.Socket, SocketName},
-		{&c.SSH.KeyFile, sshKeyName},
-	} {
+	for _, own := range c.ownPaths() {
 		if *own.path == "" {
 			*own.path = filepath.Join(c.Dir, own.name)
 		}
@@ -257,6 +250,20 @@ func (c *Config) Resolve(base string) {
 	}
 	if c.Initializer.EndpointCA == "" {
 		c.Initializer.EndpointCA = c.AgentAPI.TLS.CACertificate
+	}
+}
+
+// ownPath is a file that is in dir unless the configuration says otherwise.
+type ownPath struct {
+	path *string
+	name string
+}
+
+func (c *Config) ownPaths() []ownPath {
+	return []ownPath{
+		{&c.Database.Path, databaseName},
+		{&c.OperatorAPI.Socket, SocketName},
+		{&c.SSH.KeyFile, sshKeyName},
 	}
 }
 

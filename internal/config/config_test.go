@@ -207,6 +207,40 @@ func TestPathsAreRelativeToTheFile(t *testing.T) {
 	}
 }
 
+// TestEncode writes a configuration with everything in it, and reads it again.
+func TestEncode(t *testing.T) {
+	t.Parallel()
+	want := config.Default()
+	want.Dir = t.TempDir()
+	want.Roles = []config.Role{config.RoleJanitor, config.RoleOperatorAPI}
+	want.AgentAPI.Endpoint = "herd.example:8443"
+	want.OperatorAPI.Listen = ""
+	want.Loops.Updater.ClaimRate = fleet.Rate{Every: time.Second, Burst: 3}
+	p := config.NewProvider("rack", config.KindStatic)
+	p.Static.URL, p.Static.Spacing, p.TrustFirstUse = "http://hosts.example/", 0, true
+	p.Install = &config.Install{
+		URL: "http://images.example/a", Digest: "sha256:" + strings.Repeat("0a", 32), Compression: fleet.CompressionNone,
+		RootDisk: fleet.DiskSelector{Serial: "0012", Pick: fleet.PickLargest},
+	}
+	want.Providers = []config.Provider{p, config.NewProvider("other", config.KindStatic)}
+	want.Providers[1].Static.URL = "http://other.example/"
+	want.Resolve(want.Dir)
+	text, err := config.Encode(want, "A comment.")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(text), "ssh_key") || !strings.HasPrefix(string(text), "# A comment.\n") {
+		t.Errorf("what follows from other keys is not written:\n%s", text)
+	}
+	got, err := load(t, string(text))
+	if err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s\n%s", diff, text)
+	}
+}
+
 func TestMissingFile(t *testing.T) {
 	t.Parallel()
 	_, err := config.Load(config.Sources{File: "/nowhere/ironherd.yaml"})

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding"
 	"fmt"
+	"path/filepath"
 	"reflect"
 	"strconv"
 	"time"
@@ -14,6 +15,7 @@ import (
 // Encode returns the configuration as a file that Load reads, with the keys that differ from the defaults. The comment, which may be
 // empty, goes to its head.
 func Encode(c Config, comment string) ([]byte, error) {
+	c.unresolve()
 	tree, err := encodeStruct(reflect.ValueOf(c), reflect.ValueOf(Default()))
 	if err != nil {
 		return nil, fmt.Errorf("encode configuration: %w", err)
@@ -26,6 +28,21 @@ func Encode(c Config, comment string) ([]byte, error) {
 		return nil, fmt.Errorf("encode configuration: %w", err)
 	}
 	return out.Bytes(), encoder.Close()
+}
+
+// unresolve takes back what Resolve filled in.
+func (c *Config) unresolve() {
+	for _, own := range c.ownPaths() {
+		if *own.path == filepath.Join(c.Dir, own.name) {
+			*own.path = ""
+		}
+	}
+	if c.Initializer.Endpoint == c.AgentAPI.Endpoint {
+		c.Initializer.Endpoint = ""
+	}
+	if c.Initializer.EndpointCA == c.AgentAPI.TLS.CACertificate {
+		c.Initializer.EndpointCA = ""
+	}
 }
 
 // encodeStruct returns a mapping of the keys whose values differ from those of defaults.

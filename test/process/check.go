@@ -1,0 +1,65 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+)
+
+// Check compares what world and control plane say once every machine is installed: exactly one device for each machine and none
+// besides, each installed exactly once. It returns all that is wrong.
+func (h *Herd) Check(ctx context.Context) error {
+	var errs []error
+	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	want := func(what string, got, want int) {
+		if got != want {
+			fault("%s: %d, want %d", what, got, want)
+		}
+	}
+	status, err := h.Status(ctx)
+	if err != nil {
+		return err
+	}
+	want("devices at the provider", status.Devices, h.Machines)
+	want("devices with the token of another", status.DuplicateDevices, 0)
+	want("installed systems that came up", status.HostStates["installed"], h.Machines)
+	want("installed systems whose disk was right", status.InstallsVerified, h.Machines)
+	want("installed systems whose disk was wrong", status.InstallsRejected, 0)
+	want("machines that were installed more than once", status.InstalledMoreThanOnce, 0)
+	want("installed systems that were heard", status.UpAcknowledged, h.Machines)
+
+	client := h.Client()
+	summary, err := client.GetSummary(ctx, &fleetv1.GetSummaryRequest{})
+	if err != nil {
+		return errors.Join(append(errs, err)...)
+	}
+	want("machines", int(summary.GetMachines()), h.Machines)
+	want("machines that are installed", int(installed(summary)), h.Machines)
+	want("discrepancies", int(summary.GetDiscrepancies()), 0)
+	list, err := client.ListMachines(ctx, &fleetv1.ListMachinesRequest{PageSize: 1000})
+	if err != nil {
+		return errors.Join(append(errs, err)...)
+	}
+	ids := map[string]string{}
+	for _, m := range list.GetMachines() {
+		if m.GetInstallGeneration() != 1 {
+			fault("machine %s has install generation %d", m.GetId(), m.GetInstallGeneration())
+		}
+		if other, twice := ids[m.GetProviderId()]; twice || m.GetProviderId() == "" {
+			fault("machines %s and %s are both %q at the provider", m.GetId(), other, m.GetProviderId())
+		}
+		ids[m.GetProviderId()] = m.GetId()
+	}
+	return errors.Join(errs...)
+}
+
+// CheckDatabase checks the database of a control plane that has stopped.
+func (h *Herd) CheckDatabase(ctx context.Context) error {
+	code, stdout, stderr := Run(ctx, h.Ironherd, "db", "check", "--config", h.Config())
+	if code != 0 {
+		return fmt.Errorf("ironherd db check: exit code %d: %s%s", code, stdout, stderr)
+	}
+	return nil
+}

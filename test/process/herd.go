@@ -1,0 +1,228 @@
+package process
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+	"github.com/ironherd/ironherd/api/fleet/v1/fleetv1connect"
+	"github.com/ironherd/ironherd/internal/sim"
+)
+
+// Herd is a simulated world and a control plane, each a process.
+type Herd struct {
+	// Ironherd is the path of the program.
+	Ironherd string
+	// Dir keeps everything.
+	Dir      string
+	Machines int
+	// WorldArgs are further arguments of `ironherd sim`.
+	WorldArgs []string
+
+	world, plane *Process
+	url          string
+	endpoint     string
+	transport    *http.Transport
+}
+
+// StartWorld starts the world, or starts it again, and waits until it is ready.
+func (h *Herd) StartWorld(ctx context.Context) error {
+	args := append([]string{
+		"sim", "--dir", filepath.Join(h.Dir, "world"), "--machines", fmt.Sprint(h.Machines), "--image-size", "16",
+	}, h.WorldArgs...)
+	world, err := Start(ctx, h.Ironherd, args...)
+	if err != nil {
+		return err
+	}
+	h.world = world
+	line, err := world.Await(ctx, "API:")
+	if err != nil {
+		return err
+	}
+	h.url = strings.TrimSpace(strings.TrimPrefix(line, "API:"))
+	_, err = world.Await(ctx, "Control plane:")
+	return err
+}
+
+// StartPlane starts the control plane, or starts it again, and does not wait.
+func (h *Herd) StartPlane(ctx context.Context) error {
+	if h.endpoint == "" {
+		var err error
+		if h.endpoint, err = freeAddress(ctx); err != nil {
+			return err
+		}
+	}
+	plane, err := Start(ctx, h.Ironherd, append([]string{"serve"}, h.planeArgs()...)...)
+	h.plane = plane
+	return err
+}
+
+// planeArgs name the configuration that the world left.
+func (h *Herd) planeArgs() []string {
+	return []string{
+		"--config", h.Config(), "--log-level", "warn", "--set", "agent_api.listen=" + h.endpoint,
+		"--set", "agent_api.endpoint=" + h.endpoint, "--set", "operator_api.listen=",
+	}
+}
+
+// Config is the path of the configuration that the world left for a control plane.
+func (h *Herd) Config() string { return filepath.Join(h.Dir, "world", "ironherd.yaml") }
+
+// AwaitPlane returns when the control plane is ready.
+func (h *Herd) AwaitPlane(ctx context.Context) error {
+	_, err := h.plane.Await(ctx, "ironherd test is ready")
+	return err
+}
+
+// KillPlane and KillWorld are SIGKILL.
+func (h *Herd) KillPlane() { h.plane.Kill() }
+
+// KillWorld kills the world.
+func (h *Herd) KillWorld() { h.world.Kill() }
+
+// Stop ends both in an orderly way. Both must end with exit code 0.
+func (h *Herd) Stop(ctx context.Context) error {
+	if h.transport != nil {
+		h.transport.CloseIdleConnections()
+	}
+	var errs []error
+	for _, p := range []*Process{h.plane, h.world} {
+		if p != nil {
+			errs = append(errs, p.Stop(ctx))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Plane and World return the processes.
+func (h *Herd) Plane() *Process { return h.plane }
+
+// World returns the world's process.
+func (h *Herd) World() *Process { return h.world }
+
+// Socket returns the operators' socket.
+func (h *Herd) Socket() string { return filepath.Join(h.Dir, "world", "herd", "ironherd.sock") }
+
+// Client returns a client of the operators' interface.
+func (h *Herd) Client() fleetv1connect.FleetServiceClient {
+	if h.transport == nil {
+		h.transport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", h.Socket())
+		}}
+	}
+	return fleetv1connect.NewFleetServiceClient(&http.Client{Transport: h.transport, Timeout: 20 * time.Second}, "http://herd")
+}
+
+// CLI runs a command against the control plane, and returns its exit code and output.
+func (h *Herd) CLI(ctx context.Context, args ...string) (code int, stdout, stderr string) {
+	return Run(ctx, h.Ironherd, append(args, "--server", "unix://"+h.Socket())...)
+}
+
+// Run runs a program to its end. The exit code is -1 when there is none.
+func Run(ctx context.Context, path string, args ...string) (code int, stdout, stderr string) {
+	var out, errOut strings.Builder
+	command := exec.CommandContext(ctx, path, args...)
+	command.Stdout, command.Stderr = &out, &errOut
+	err := command.Run()
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return 0, out.String(), errOut.String()
+	case errors.As(err, &exit):
+		return exit.ExitCode(), out.String(), errOut.String()
+	}
+	return -1, out.String(), err.Error()
+}
+
+// Status asks the world.
+func (h *Herd) Status(ctx context.Context) (sim.Status, error) {
+	var status sim.Status
+	url := strings.TrimSuffix(h.url, "/metal/v1") + "/sim/v1/status"
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return status, err
+	}
+	transport := &http.Transport{DisableKeepAlives: true}
+	response, err := (&http.Client{Transport: transport, Timeout: 20 * time.Second}).Do(request)
+	if err != nil {
+		return status, fmt.Errorf("ask the world: %w", err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err == nil {
+		err = json.Unmarshal(body, &status)
+	}
+	if err != nil {
+		return status, fmt.Errorf("ask the world: %w", err)
+	}
+	return status, nil
+}
+
+// AwaitInstalled returns when every machine is installed.
+func (h *Herd) AwaitInstalled(ctx context.Context, told func(string)) error {
+	ticker := time.NewTicker(500 * time.Millisecond)
+	defer ticker.Stop()
+	last := ""
+	for {
+		summary, err := h.Client().GetSummary(ctx, &fleetv1.GetSummaryRequest{})
+		if err == nil {
+			if now := states(summary); now != last {
+				told(now)
+				last = now
+			}
+			if installed(summary) >= int64(h.Machines) {
+				return nil
+			}
+		}
+		select {
+		case <-ticker.C:
+		case <-h.plane.ended:
+			return fmt.Errorf("the control plane ended: %w: %s", h.plane.err, h.plane.Stderr())
+		case <-ctx.Done():
+			return fmt.Errorf("not installed in time: %s (%w); the control plane says: %s", last, err, h.plane.Stderr())
+		}
+	}
+}
+
+func states(s *fleetv1.GetSummaryResponse) string {
+	var parts []string
+	for _, c := range s.GetStates() {
+		if c.GetMachines() > 0 {
+			parts = append(parts, fmt.Sprintf("%s %d", c.GetState(), c.GetMachines()))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func installed(s *fleetv1.GetSummaryResponse) int64 {
+	for _, c := range s.GetStates() {
+		if c.GetState() == "installed" {
+			return c.GetMachines()
+		}
+	}
+	return 0
+}
+
+// freeAddress returns an address of this host that nobody listens on, outside the range that the kernel takes ports for outgoing
+// connections from, so that it stays free while its owner is dead.
+func freeAddress(ctx context.Context) (string, error) {
+	for range 100 {
+		address := fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(12000))
+		ln, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+		if err == nil {
+			return address, ln.Close()
+		}
+	}
+	return "", os.ErrExist
+}

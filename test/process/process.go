@@ -1,0 +1,121 @@
+package process
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Process is one program that was started.
+type Process struct {
+	name    string
+	command *exec.Cmd
+	stdout  *tail
+	stderr  *tail
+	ended   chan struct{}
+	err     error
+}
+
+// Start starts a program. It is killed when ctx ends, and when this process does.
+func Start(ctx context.Context, path string, args ...string) (*Process, error) {
+	p := &Process{
+		name: "ironherd " + strings.Join(args, " "), command: exec.CommandContext(ctx, path, args...),
+		stdout: newTail(), stderr: newTail(), ended: make(chan struct{}),
+	}
+	p.command.Stdout, p.command.Stderr = p.stdout, p.stderr
+	p.command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	p.command.WaitDelay = time.Second // what it started may hold its output
+	if err := p.command.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", p.name, err)
+	}
+	go func() {
+		p.err = p.command.Wait()
+		close(p.ended)
+	}()
+	return p, nil
+}
+
+// Await returns when a line of standard output or standard error begins with the prefix; it returns the line. It is an error when
+// the program ends first.
+func (p *Process) Await(ctx context.Context, prefix string) (string, error) {
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		for line := range strings.SplitSeq(p.stdout.String()+"\n"+p.stderr.String(), "\n") {
+			if strings.HasPrefix(line, prefix) {
+				return line, nil
+			}
+		}
+		select {
+		case <-p.ended:
+			return "", fmt.Errorf("%s ended (%w) before it said %q: %s", p.name, p.err, prefix, p.stderr)
+		case <-ctx.Done():
+			return "", fmt.Errorf("%s has not said %q: %s", p.name, prefix, p.stderr)
+		case <-ticker.C:
+		}
+	}
+}
+
+// Kill is SIGKILL. It returns when the process is gone.
+func (p *Process) Kill() {
+	_ = p.command.Process.Kill() // it may have ended already
+	<-p.ended
+}
+
+// Stop is SIGTERM. It returns when the process is gone: nil when its exit code is 0.
+func (p *Process) Stop(ctx context.Context) error {
+	if err := p.command.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("stop %s: %w", p.name, err)
+	}
+	select {
+	case <-p.ended:
+	case <-ctx.Done():
+		p.Kill()
+		return fmt.Errorf("%s did not stop: %s", p.name, p.stderr)
+	}
+	if p.err != nil {
+		return fmt.Errorf("%s: %w: %s", p.name, p.err, p.stderr)
+	}
+	return nil
+}
+
+// Stdout and Stderr return what it has written; of much, the end.
+func (p *Process) Stdout() string { return p.stdout.String() }
+
+// Stderr is Stdout for standard error.
+func (p *Process) Stderr() string { return p.stderr.String() }
+
+// tail keeps the end of what is written to it.
+type tail struct {
+	mu   sync.Mutex
+	kept bytes.Buffer
+}
+
+const tailSize = 64 << 10
+
+func newTail() *tail { return &tail{} }
+
+// Write never fails.
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.kept.Write(p)
+	if over := t.kept.Len() - tailSize; over > 0 {
+		t.kept.Next(over)
+	}
+	return len(p), nil
+}
+
+// String returns what is kept.
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return strings.TrimSpace(t.kept.String())
+}

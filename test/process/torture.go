@@ -1,0 +1,141 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// Torture says how a herd is tortured.
+type Torture struct {
+	// Kills of the control plane, at random moments.
+	Kills int
+	// Both kills the world, too, each time.
+	Both bool
+	// Seed decides the moments.
+	Seed uint64
+	// Pause is the longest time from a start to the kill; the shortest is a twentieth of it.
+	Pause time.Duration
+	// Told hears what happens.
+	Told func(string)
+}
+
+// Run starts the herd, kills it again and again while it brings its machines up, lets it finish, and checks what is left.
+func (t Torture) Run(ctx context.Context, h *Herd) (err error) {
+	random := rand.New(rand.NewPCG(t.Seed, 1))
+	if err := h.StartWorld(ctx); err != nil {
+		return err
+	}
+	defer func() {
+		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+		defer cancel()
+		err = errors.Join(err, h.Stop(stop))
+	}()
+	begun := time.Now()
+	for n := range t.Kills {
+		if err := h.StartPlane(ctx); err != nil {
+			return err
+		}
+		pause := t.Pause/20 + time.Duration(random.Int64N(int64(t.Pause)*19/20))
+		if err := h.plane.survive(ctx, pause); err != nil {
+			return err
+		}
+		t.Told(fmt.Sprintf("kill %d of %d, %s after the start: %s", n+1, t.Kills, pause.Round(time.Millisecond), h.progress(ctx)))
+		if !t.Both {
+			h.KillPlane()
+			continue
+		}
+		if err := t.killBoth(ctx, h, random); err != nil {
+			return err
+		}
+	}
+	if err := h.StartPlane(ctx); err != nil {
+		return err
+	}
+	if err := h.AwaitPlane(ctx); err != nil {
+		return err
+	}
+	if err := h.AwaitInstalled(ctx, t.Told); err != nil {
+		return err
+	}
+	t.Told(fmt.Sprintf("all installed after %s", time.Since(begun).Round(time.Second)))
+	return t.settle(ctx, h)
+}
+
+// killBoth kills the two in either order, or nearly together, and brings the world back.
+func (t Torture) killBoth(ctx context.Context, h *Herd, random *rand.Rand) error {
+	gap := time.Duration(random.Int64N(int64(200 * time.Millisecond)))
+	first, second := h.KillPlane, h.KillWorld
+	if random.IntN(2) == 0 {
+		first, second = second, first
+	}
+	first()
+	if err := wait(ctx, gap); err != nil {
+		return err
+	}
+	second()
+	return h.StartWorld(ctx)
+}
+
+// settle waits for the last word of both sides, then checks: an installed system says that it is up before the world has noted that it
+// was heard.
+func (t Torture) settle(ctx context.Context, h *Herd) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	var last error
+	for {
+		err := h.Check(ctx)
+		if err == nil {
+			break
+		}
+		if ctx.Err() == nil {
+			last = err
+		}
+		if wait(ctx, 500*time.Millisecond) != nil {
+			return last
+		}
+	}
+	stop, cancelStop := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancelStop()
+	if err := h.plane.Stop(stop); err != nil {
+		return err
+	}
+	h.plane = nil
+	return h.CheckDatabase(stop)
+}
+
+// progress is for people; nothing depends on it.
+func (h *Herd) progress(ctx context.Context) string {
+	status, err := h.Status(ctx)
+	if err != nil {
+		return "the world does not answer"
+	}
+	return fmt.Sprintf("%d devices, %d installed", status.Devices, status.HostStates["installed"])
+}
+
+// survive returns after the time, or with an error when the process ends before it is killed.
+func (p *Process) survive(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-p.ended:
+		return fmt.Errorf("%s ended by itself: %w: %s", p.name, p.err, p.stderr)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
