@@ -202,6 +202,9 @@ func (db *DB) HostKeys(ctx context.Context, machine fleet.MachineID) (keys []str
 
 // ListenerAlive is an agent listener's own proof of life: called every interval, with the longest heartbeat interval that it has
 // promised lately. Listeners that were not heard of for three intervals are down, and silence counts only from their return.
+//
+// A longer promise counts at once. A shorter one makes silence due earlier than every row of the agenda says, so it counts only
+// when it is less than half, and then every machine is judged again, as under a new policy.
 func (db *DB) ListenerAlive(ctx context.Context, interval, promised time.Duration) error {
 	err := db.update(ctx, "listener alive", func(ctx context.Context, t *transaction) error {
 		rows, err := t.q.GetListener(ctx)
@@ -212,9 +215,21 @@ func (db *DB) ListenerAlive(ctx context.Context, interval, promised time.Duratio
 		l := statement.PutListenerParams{
 			UpSince: micros(now), ValidUntil: micros(now.Add(3 * interval)), Promised: promised.Microseconds(),
 		}
-		if len(rows) > 0 && rows[0].ValidUntil >= micros(now) {
-			l.UpSince = rows[0].UpSince
-			l.ValidUntil = max(l.ValidUntil, rows[0].ValidUntil)
+		if len(rows) == 0 {
+			return t.q.PutListener(ctx, l)
+		}
+		was := rows[0]
+		if was.ValidUntil >= micros(now) {
+			l.UpSince = was.UpSince
+			l.ValidUntil = max(l.ValidUntil, was.ValidUntil)
+		}
+		switch {
+		case l.Promised*2 >= was.Promised:
+			l.Promised = max(l.Promised, was.Promised)
+		default:
+			if err := t.renumber(ctx); err != nil {
+				return err
+			}
 		}
 		return t.q.PutListener(ctx, l)
 	})

@@ -229,6 +229,8 @@ type claimRound struct {
 	*claiming
 	t     *transaction
 	works []*Work
+	// deadline of the own session, as of this transaction.
+	deadline time.Time
 	// overdue sessions hold what is due; again is what to look at once more after their end.
 	overdue map[fleet.SessionID]bool
 	again   []candidate
@@ -248,6 +250,7 @@ func (r *claimRound) run(ctx context.Context, candidates []candidate) error {
 	if err != nil {
 		return fmt.Errorf("read session %s: %w", r.s.id, err)
 	}
+	r.deadline = instant(row.DeadlineAt)
 	if r.request.Process.OfProvider() {
 		return r.claimProviders(ctx, candidates)
 	}
@@ -384,7 +387,7 @@ func (r *claimRound) start(ctx context.Context, subject fleet.Subject, d lifecyc
 	r.works = append(r.works, w)
 	return w, fleet.Hold{
 		Session: r.s.id, Component: r.s.opts.Component, Host: r.s.opts.Host, Process: d.Process, Epoch: w.Epoch, Since: now,
-		Deadline: now.Add(r.s.opts.Interval),
+		Deadline: r.deadline,
 	}, nil
 }
 

@@ -169,6 +169,18 @@ func (t *transaction) insertPolicy(ctx context.Context, p fleet.Policy) (taken b
 	return n == 0, err
 }
 
+// renumber makes the janitor judge every machine again: the newest policy gets a new number.
+func (t *transaction) renumber(ctx context.Context) error {
+	env, err := t.environment(ctx)
+	if err != nil {
+		return err
+	}
+	next := env.Policy
+	next.Number++
+	_, err = t.insertPolicy(ctx, next) // whoever took the number meanwhile has done it for us
+	return err
+}
+
 // Environment returns what lifecycle is given besides facts, as of now.
 func (db *DB) Environment(ctx context.Context) (env fleet.Environment, err error) {
 	err = db.view(ctx, "environment", func(ctx context.Context, t *transaction) (err error) {
@@ -192,17 +204,10 @@ func (db *DB) AcceptRestore(ctx context.Context, actor string) error {
 		return fmt.Errorf("accept the restored database: %w", err)
 	}
 	err = db.update(ctx, "accept restore", func(ctx context.Context, t *transaction) error {
-		env, err := t.environment(ctx)
-		if err != nil {
-			return err
-		}
 		if _, err := t.q.DeleteRestored(ctx); err != nil {
 			return err
 		}
-		next := env.Policy // under a new number, so that the janitor looks at every machine again
-		next.Number++
-		_, err = t.insertPolicy(ctx, next)
-		return err
+		return t.renumber(ctx)
 	})
 	if err != nil {
 		return fmt.Errorf("accept the restored database: %w", err)

@@ -8,6 +8,8 @@ package bmdbtest
 import (
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"github.com/ironherd/ironherd/internal/bmdb"
 )
 
@@ -27,16 +29,23 @@ func Run(t *testing.T, open func(t *testing.T) bmdb.Engine) {
 		{"operator", operatorTests},
 		{"list", listTests},
 		{"fault", faultTests},
-		{"random", randomTests},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			t.Parallel()
 			for _, c := range group.tests {
 				t.Run(c.name, func(t *testing.T) {
 					t.Parallel()
-					c.run(newWorld(t, open))
+					c.run(newWorld(t, func() bmdb.Engine { return open(t) }))
 				})
 			}
+		})
+	}
+	for _, c := range randomTests {
+		t.Run("random/"+c.name, func(t *testing.T) {
+			t.Parallel()
+			rapid.Check(t, func(r *rapid.T) {
+				c.run(newWorld(r, func() bmdb.Engine { return open(t) }), r)
+			})
 		})
 	}
 }

@@ -4,18 +4,26 @@ import (
 	"context"
 	"net/netip"
 	"slices"
-	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
+// tb is a test, or one try of a random test.
+type tb interface {
+	rapid.TB
+	Cleanup(f func())
+	Context() context.Context
+}
+
 // world is one database with what a test needs around it.
 type world struct {
-	*testing.T
+	tb
 	ctx    context.Context //nolint:containedctx // of the test
-	open   func(t *testing.T) bmdb.Engine
+	open   func() bmdb.Engine
 	shift  *Shift
 	faults *Faults
 	db     *bmdb.DB
@@ -40,10 +48,10 @@ const (
 	actor    = "op@example"
 )
 
-func newWorld(t *testing.T, open func(t *testing.T) bmdb.Engine) *world {
+func newWorld(t tb, open func() bmdb.Engine) *world {
 	t.Helper()
-	w := &world{T: t, ctx: t.Context(), open: open, transactions: make(chan string)}
-	w.faults = &Faults{Engine: open(t)}
+	w := &world{tb: t, ctx: t.Context(), open: open, transactions: make(chan string)}
+	w.faults = &Faults{Engine: open()}
 	w.shift = &Shift{Engine: w.faults}
 	if err := w.shift.Migrate(w.ctx); err != nil {
 		t.Fatal(err)

@@ -33,12 +33,14 @@ type Options struct {
 
 // Engine is an open SQLite database. See the package comment.
 type Engine struct {
-	path    string
-	logger  *slog.Logger
-	lock    *os.File
-	pool    *sql.DB // all connections come from it
-	writer  *conn
-	readers chan *conn
+	path string
+	// unsynced: see Options.
+	unsynced bool
+	logger   *slog.Logger
+	lock     *os.File
+	pool     *sql.DB // all connections come from it
+	writer   *conn
+	readers  chan *conn
 
 	updates, extensions chan *request
 	closing, written    chan struct{}
@@ -67,7 +69,7 @@ func Open(ctx context.Context, path string, opts Options) (*Engine, error) {
 		return nil, err
 	}
 	e := &Engine{
-		path: path, logger: opts.Logger, lock: lock, clock: bmdb.NewClock(),
+		path: path, unsynced: opts.Unsynced, logger: opts.Logger, lock: lock, clock: bmdb.NewClock(),
 		updates: make(chan *request), extensions: make(chan *request),
 		closing: make(chan struct{}), written: make(chan struct{}),
 	}
@@ -86,7 +88,7 @@ func (e *Engine) connect(ctx context.Context, opts Options) error {
 		synchronous = "OFF"
 	}
 	query := url.Values{"_pragma": {
-		"busy_timeout(10000)", "journal_mode(WAL)", "synchronous(" + synchronous + ")", "foreign_keys(ON)", "temp_store(MEMORY)",
+		"busy_timeout(10000)", "synchronous(" + synchronous + ")", "journal_mode(WAL)", "foreign_keys(ON)", "temp_store(MEMORY)",
 		"cache_size(-65536)", "journal_size_limit(67108864)",
 	}}
 	name := url.URL{Scheme: "file", OmitHost: true, Path: e.path, RawQuery: query.Encode()}

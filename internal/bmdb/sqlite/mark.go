@@ -196,11 +196,14 @@ func (e *Engine) readMarkFile() (mark, error) {
 // writeMarkFile replaces the file in one step that survives a crash.
 func (e *Engine) writeMarkFile(m mark) error {
 	temporary := e.markPath() + ".new"
-	if err := writeSynced(temporary, m.String()); err != nil {
+	if err := writeFile(temporary, m.String(), !e.unsynced); err != nil {
 		return fmt.Errorf("write the database's mark: %w", err)
 	}
 	if err := os.Rename(temporary, e.markPath()); err != nil {
 		return fmt.Errorf("write the database's mark: %w", err)
+	}
+	if e.unsynced {
+		return nil
 	}
 	dir, err := os.Open(filepath.Dir(e.path))
 	if err != nil {
@@ -209,13 +212,13 @@ func (e *Engine) writeMarkFile(m mark) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-func writeSynced(path, text string) error {
+func writeFile(path, text string, synced bool) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
 	_, err = f.WriteString(text)
-	if err == nil {
+	if err == nil && synced {
 		err = f.Sync()
 	}
 	return errors.Join(err, f.Close())

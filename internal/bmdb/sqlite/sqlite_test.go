@@ -1,6 +1,7 @@
 package sqlite_test
 
 import (
+	"flag"
 	"path/filepath"
 	"testing"
 
@@ -11,7 +12,13 @@ import (
 	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// A sample of the random tests; `go test -rapid.checks=1000` runs as many as one likes.
+	if err := flag.Set("rapid.checks", "15"); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
