@@ -225,7 +225,7 @@ func TestOnePoller(t *testing.T) {
 				t.Errorf("%s was asked %d times in 30 s", method, n)
 			}
 		}
-		if n := stub.count("phases"); n < 2 || n > 4 {
+		if n := stub.count("phases"); n < 10 || n > 16 {
 			t.Errorf("phases were asked for %d times in 30 s", n)
 		}
 		for _, v := range all {

@@ -33,7 +33,7 @@ func newSource(client fleetv1connect.FleetServiceClient, opts Options) *source {
 // Computing phases reads the facts of every machine: it is asked for every phaseInterval, or more rarely where it takes long, so
 // that this page never causes more than a twentieth of one core's work with it.
 const (
-	phaseInterval = 10 * time.Second
+	phaseInterval = 2 * time.Second
 	phaseShare    = 20
 )
 
