@@ -153,8 +153,10 @@ type API struct {
 
 	run      context.Context
 	requests atomic.Uint64
-	window   rateWindow
-	tasks    sync.WaitGroup
+	// constants has what is the same in all answers, as JSON.
+	constants sync.Map
+	window    rateWindow
+	tasks     sync.WaitGroup
 }
 
 // New returns a provider in the state that cfg.State holds. Nothing moves before Start.

@@ -54,7 +54,7 @@ func (a *API) renderFacility(m metro, v view) obj {
 	return obj{
 		"id": a.id("facility "+m.code, 0), "href": a.facilityHref(m), "code": m.facility(), "name": m.name,
 		"features":  []string{"baremetal", "backend_transfer", "layer_2", "global_ipv4", "ibx"},
-		"ip_ranges": []string{}, "metro": v.embed("metro", Prefix+"/locations/metros/"+a.metroID(m.code), func(v view) obj { return a.renderMetro(m, v) }),
+		"ip_ranges": []string{}, "metro": a.embedMetro(m, v),
 	}
 }
 
@@ -216,4 +216,30 @@ func level(free int) string {
 		return "limited"
 	}
 	return "normal"
+}
+
+// What follows is embedded in many answers, and mostly in its plain view.
+
+func (a *API) embedMetro(m metro, v view) any {
+	return v.embed("metro", Prefix+"/locations/metros/"+a.metroID(m.code), func(v view) any {
+		return a.constant("metro "+m.code, v, func(v view) obj { return a.renderMetro(m, v) })
+	})
+}
+
+func (a *API) embedFacility(m metro, v view) any {
+	return v.embed("facility", a.facilityHref(m), func(v view) any {
+		return a.constant("facility "+m.code, v, func(v view) obj { return a.renderFacility(m, v) })
+	})
+}
+
+func (a *API) embedSystem(s system, v view) any {
+	return v.embed("operating_system", a.systemHref(s.slug), func(v view) any {
+		return a.constant("system "+s.slug, v, func(v view) obj { return a.renderSystem(s, v) })
+	})
+}
+
+func (a *API) embedPlan(p Plan, v view) any {
+	return v.embed("plan", a.planHref(p.Slug), func(v view) any {
+		return a.constant("plan "+p.Slug, v, func(v view) obj { return a.renderPlan(p, v) })
+	})
 }

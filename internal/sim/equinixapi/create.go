@@ -3,6 +3,7 @@ package equinixapi
 import (
 	"encoding/json"
 	"errors"
+	"math"
 	"net/http"
 	"regexp"
 	"slices"
@@ -71,7 +72,7 @@ type number float64
 // UnmarshalJSON reads either.
 func (n *number) UnmarshalJSON(text []byte) error {
 	value, err := strconv.ParseFloat(strings.Trim(string(text), `"`), 64)
-	if err != nil {
+	if err != nil || math.IsNaN(value) || math.IsInf(value, 0) {
 		return errors.New("want a number")
 	}
 	*n = number(value)

@@ -76,7 +76,7 @@ func (a *API) listDevices(w http.ResponseWriter, r *http.Request) {
 		"updated_at": func(d *device) string { return d.Updated.Format(sortable) },
 	})
 	v := viewOf(r)
-	writePage(a, w, r, "devices", list, func(d *device) ([]byte, error) { return a.renderForList(d, v, r.URL.RawQuery) })
+	writePage(a, w, r, "devices", list, func(d *device) []byte { return a.renderForList(d, v) })
 }
 
 // sortable is a form of times whose order as text is their order.

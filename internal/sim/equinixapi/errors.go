@@ -41,10 +41,7 @@ func writeErrors(w http.ResponseWriter, status int, messages ...string) {
 }
 
 func writeJSON(w http.ResponseWriter, status int, value any) {
-	text, err := json.Marshal(value)
-	if err != nil {
-		status, text = http.StatusInternalServerError, []byte(`{"errors":["encoding failed"]}`)
-	}
+	text := encode(value) // before the status: a panic is a 500 of the server's
 	w.WriteHeader(status)
 	_, _ = w.Write(text)
 }

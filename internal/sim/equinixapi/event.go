@@ -129,7 +129,7 @@ func (a *API) writeEvents(w http.ResponseWriter, r *http.Request, want func(*dev
 		return strings.Compare(y.Type, x.Type)
 	})
 	v := viewOf(r)
-	writePage(a, w, r, "events", list, func(e happened) ([]byte, error) { return marshal(a.renderEvent(e, v)) })
+	writePage(a, w, r, "events", list, func(e happened) []byte { return encode(a.renderEvent(e, v)) })
 }
 
 func (a *API) listDeviceEvents(w http.ResponseWriter, r *http.Request) {

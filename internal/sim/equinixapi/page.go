@@ -2,7 +2,6 @@ package equinixapi
 
 import (
 	"cmp"
-	"encoding/json"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -81,26 +80,16 @@ func arrange[T any](a *API, r *http.Request, items []T, fields map[string]func(T
 }
 
 // writePage answers with one page of a list.
-func writePage[T any](a *API, w http.ResponseWriter, r *http.Request, name string, items []T, render func(T) ([]byte, error)) {
+func writePage[T any](a *API, w http.ResponseWriter, r *http.Request, name string, items []T, render func(T) []byte) {
 	p := a.pageOf(r, len(items))
 	from, to := p.bounds()
-	meta, err := json.Marshal(p.meta())
-	if err != nil {
-		writeError(w, err)
-		return
-	}
-	body := append([]byte(`{"`+name+`":[`), make([]byte, 0, (to-from)*2048)...)
+	body := append(make([]byte, 0, 1024+(to-from)*6144), `{"`+name+`":[`...)
 	for i, item := range items[from:to] {
-		text, err := render(item)
-		if err != nil {
-			writeError(w, err)
-			return
-		}
 		if i > 0 {
 			body = append(body, ',')
 		}
-		body = append(body, text...)
+		body = append(body, render(item)...)
 	}
-	body = append(append(append(body, `],"meta":`...), meta...), '}')
+	body = append(append(append(body, `],"meta":`...), encode(p.meta())...), '}')
 	_, _ = w.Write(body)
 }

@@ -33,7 +33,7 @@ func (a *API) getUser(w http.ResponseWriter, r *http.Request) {
 
 func (a *API) listUsers(w http.ResponseWriter, r *http.Request) {
 	v := viewOf(r)
-	writePage(a, w, r, "users", []obj{a.renderUser(v)}, marshal)
+	writePage(a, w, r, "users", []obj{a.renderUser(v)}, encodeObject)
 }
 
 func (a *API) renderOrganization(v view) obj {
@@ -55,7 +55,7 @@ func (a *API) renderOrganization(v view) obj {
 }
 
 func (a *API) listOrganizations(w http.ResponseWriter, r *http.Request) {
-	writePage(a, w, r, "organizations", []obj{a.renderOrganization(viewOf(r))}, marshal)
+	writePage(a, w, r, "organizations", []obj{a.renderOrganization(viewOf(r))}, encodeObject)
 }
 
 func (a *API) getOrganization(w http.ResponseWriter, r *http.Request) {
@@ -114,7 +114,7 @@ func (a *API) listProjects(w http.ResponseWriter, r *http.Request) {
 		"created_at": func(p *project) string { return p.Created.Format(time.RFC3339Nano) },
 	})
 	v := viewOf(r)
-	writePage(a, w, r, "projects", list, func(p *project) ([]byte, error) { return marshal(a.renderProject(p, v)) })
+	writePage(a, w, r, "projects", list, func(p *project) []byte { return encode(a.renderProject(p, v)) })
 }
 
 func (a *API) getProject(w http.ResponseWriter, r *http.Request) {

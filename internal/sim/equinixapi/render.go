@@ -7,34 +7,34 @@ import (
 	"time"
 )
 
-func marshal[T any](value T) ([]byte, error) { return json.Marshal(value) }
-
-// rendering is how a device was last rendered for a list, for which query, and how long that stays right.
+// rendering is how a device was last rendered for a list, in which view, and how long that stays right.
 type rendering struct {
-	query string
+	view  string
 	text  []byte
 	until time.Time
 }
 
-// renderForList renders a device. Devices to which nothing happens are rendered once for each query that is repeated.
-func (a *API) renderForList(d *device, v view, query string) ([]byte, error) {
+// renderForList renders a device. Devices to which nothing happens are rendered once for each view that is repeated.
+func (a *API) renderForList(d *device, v view) []byte {
 	at := now()
 	settled := d.Task == nil
 	for name := range v.include {
-		settled = settled && (name == "plan" || name == "facility" || name == "metro" || name == "operating_system")
+		// What does not change while there is a device: a reservation cannot be moved then.
+		settled = settled && (name == "plan" || name == "facility" || name == "metro" || name == "operating_system" ||
+			name == "hardware_reservation" && len(v.include[name]) == 0)
 	}
-	if last := d.rendered.Load(); settled && last != nil && last.query == query && at.Before(last.until) {
-		return last.text, nil
+	if last := d.rendered.Load(); settled && last != nil && last.view == v.key && at.Before(last.until) {
+		return last.text
 	}
-	text, err := json.Marshal(a.renderDevice(d, v))
-	if err == nil && settled {
+	text := encode(a.renderDevice(d, v))
+	if settled {
 		until := d.To.Add(passwordFor)
 		if at.After(until) {
 			until = at.Add(passwordFor)
 		}
-		d.rendered.Store(&rendering{query, text, until})
+		d.rendered.Store(&rendering{v.key, text, until})
 	}
-	return text, err
+	return text
 }
 
 // passwordFor is how long the root password is shown.
@@ -64,12 +64,11 @@ func (a *API) renderDeviceAt(d *device, v view, at time.Time) obj {
 		"customdata": object(d.CustomData), "storage": object(d.Storage), "iqn": "iqn." + d.Created.Format("2006-01") + ".net.packet:device." + d.ID[:8],
 		"bonding_mode": 4, "image_url": nil, "switch_uuid": a.switchOf(d.Slot), "actions": actionsIn(state),
 		"sos":              d.ID + ".sos." + place.facility() + ".platformequinix.com",
-		"plan":             v.embed("plan", a.planHref(d.Plan), func(v view) obj { return a.renderPlan(plan, v) }),
-		"operating_system": v.embed("operating_system", a.systemHref(d.OS), func(v view) obj { return a.renderSystem(system, v) }),
-		"facility":         v.embed("facility", a.facilityHref(place), func(v view) obj { return a.renderFacility(place, v) }),
-		"metro": v.embed("metro", Prefix+"/locations/metros/"+a.metroID(place.code),
-			func(v view) obj { return a.renderMetro(place, v) }),
-		"project": v.ref("project", projectHref(d.Project), a.renderProjectOf(d.Project)), "project_lite": hrefTo(projectHref(d.Project)),
+		"plan":             a.embedPlan(plan, v),
+		"operating_system": a.embedSystem(system, v),
+		"facility":         a.embedFacility(place, v),
+		"metro":            a.embedMetro(place, v),
+		"project":          v.ref("project", projectHref(d.Project), a.renderProjectOf(d.Project)), "project_lite": hrefTo(projectHref(d.Project)),
 		"created_by": obj{"id": a.user, "short_id": a.user[:8], "href": a.userHref(), "full_name": "Simon Ulator"},
 		"ssh_keys":   refs(v, "ssh_keys", d.Keys, keyHref, a.renderKeyOf), "network_ports": a.renderPorts(d, slot),
 		"ip_addresses": []obj{}, "hardware_reservation": nil,
@@ -134,7 +133,7 @@ func (a *API) renderAddresses(d *device, slot Slot, place metro) []obj {
 			"id": id, "href": Prefix + "/ips/" + id, "address": address.ip.String(), "address_family": family, "network": network.String(),
 			"gateway": network.String(), "netmask": netmask, "cidr": address.bits, "public": address.public, "management": true,
 			"manageable": true, "enabled": true, "global_ip": false, "assigned_to": hrefTo(deviceHref(d.ID)), "created_at": d.From,
-			"project": hrefTo(projectHref(d.Project)), "metro": a.renderMetro(place, view{}), "tags": []string{},
+			"project": hrefTo(projectHref(d.Project)), "metro": a.embedMetro(place, view{}), "tags": []string{},
 		})
 	}
 	return list

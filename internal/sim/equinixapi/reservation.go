@@ -67,13 +67,16 @@ func (a *API) renderReservation(r reservation, v view) obj {
 		"id": id, "short_id": id[:8], "href": reservationHref(id), "created_at": epoch, "termination_time": nil,
 		"provisionable": r.provisionable, "spare": r.spare, "need_of_service": false, "switch_uuid": a.switchOf(r.slot),
 		"custom_rate": 0.0, "intervals": 12, "current_period": 1,
-		"plan":     v.embed("plan", a.planHref(plan.Slug), func(v view) obj { return a.renderPlan(plan, v) }),
-		"facility": v.embed("facility", a.facilityHref(place), func(v view) obj { return a.renderFacility(place, v) }),
+		"plan":     a.embedPlan(plan, v),
+		"facility": a.embedFacility(place, v),
 		"project":  v.ref("project", projectHref(r.project), a.renderProjectOf(r.project)),
 		"device":   nil,
 	}
 	if r.device != nil {
-		o["device"] = v.ref("device", deviceHref(r.device.ID), func(v view) obj { return a.renderDevice(r.device, v) })
+		o["device"] = hrefTo(deviceHref(r.device.ID))
+		if _, included := v.include["device"]; included {
+			o["device"] = raw(a.renderForList(r.device, v.below("device")))
+		}
 	}
 	return o
 }
@@ -119,9 +122,7 @@ func (a *API) listReservations(w http.ResponseWriter, r *http.Request) {
 		"created_at": func(res reservation) string { return strconv.Itoa(1_000_000 + res.slot) },
 	})
 	v := viewOf(r)
-	writePage(a, w, r, "hardware_reservations", kept, func(res reservation) ([]byte, error) {
-		return marshal(a.renderReservation(res, v))
-	})
+	writePage(a, w, r, "hardware_reservations", kept, func(res reservation) []byte { return encode(a.renderReservation(res, v)) })
 }
 
 func (a *API) reservationMatches(r reservation, text string) bool {

@@ -28,18 +28,24 @@ func parseSelection(values []string) selection {
 }
 
 // view says which references of an object become objects.
-type view struct{ include, exclude selection }
+type view struct {
+	include, exclude selection
+	// key tells this view from others.
+	key string
+}
 
 func viewOf(r *http.Request) view {
 	query := r.URL.Query()
 	// Some clients write include[]=.
+	include, exclude := append(query["include"], query["include[]"]...), append(query["exclude"], query["exclude[]"]...)
 	return view{
-		parseSelection(append(query["include"], query["include[]"]...)),
-		parseSelection(append(query["exclude"], query["exclude[]"]...)),
+		parseSelection(include), parseSelection(exclude), strings.Join(include, ",") + "-" + strings.Join(exclude, ","),
 	}
 }
 
-func (v view) below(name string) view { return view{v.include[name], v.exclude[name]} }
+func (v view) below(name string) view {
+	return view{v.include[name], v.exclude[name], v.key + "/" + name}
+}
 
 func hrefTo(href string) obj { return obj{"href": href} }
 
@@ -52,7 +58,7 @@ func (v view) ref(name, href string, full func(view) obj) obj {
 }
 
 // embed is an object unless it is excluded as a whole.
-func (v view) embed(name, href string, full func(view) obj) obj {
+func (v view) embed(name, href string, full func(view) any) any {
 	below := v.below(name)
 	if _, ok := v.exclude[name]; ok && len(below.exclude) == 0 {
 		return hrefTo(href)
