@@ -163,13 +163,13 @@ func (d *day) startControlPlane() {
 	creator, err := provisioner.New(d.db, []provisioner.Source{{Name: source, Provider: d.fake, Config: config}}, nil)
 	d.check(err)
 	// An idle fleet is looked at seldom; wake-ups and due times make up for it.
-	options := shepherd.Options{Config: shepherd.DefaultConfig(), SessionInterval: 30 * time.Second}
+	options := shepherd.Options{Config: shepherd.DefaultConfig(), SessionInterval: 2 * time.Minute}
 	options.Config.Poll = time.Minute
 	for _, h := range []shepherd.Handler{creator, updaterOf(d.t, d.db, d.fake), handler(d.startAgent)} {
 		d.stop = append(d.stop, run(d.t, d.db, h, options))
 	}
 	janitorConfig := janitor.DefaultConfig()
-	janitorConfig.Interval, janitorConfig.CheckInterval = 30*time.Second, time.Hour
+	janitorConfig.Interval, janitorConfig.CheckInterval = time.Minute, time.Hour
 	j, err := janitor.New(d.db, janitorConfig, janitor.Options{})
 	d.check(err)
 	ctx, cancel := context.WithCancel(d.t.Context())

@@ -40,6 +40,7 @@ func TestALostSessionStopsItsWorkInTime(t *testing.T) {
 		}), shepherd.Options{Observer: seen})
 
 		time.Sleep(20 * time.Second) // extended many times by now
+		synctest.Wait()
 		if len(holders) != 1 || !cancelled.IsZero() {
 			t.Fatalf("before the fault: %d holders, cancelled %s", len(holders), cancelled)
 		}
