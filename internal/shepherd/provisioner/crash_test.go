@@ -29,36 +29,33 @@ func killedAt(point shepherdtest.Point, n int, kill context.CancelFunc) func(she
 // demands one device for each machine in the end.
 func TestKilledAnywhere(t *testing.T) {
 	t.Parallel()
-	for _, point := range []shepherdtest.Point{
-		shepherdtest.Listing,  // before the intents are opened
-		shepherdtest.Creating, // after; nothing called
-		shepherdtest.Sending,  // the call is recorded, the request is not sent
-		shepherdtest.Sent,     // the device exists, the reply is lost
-		shepherdtest.Created,  // the reply is here, the machine is not recorded
+	for _, at := range []struct {
+		point shepherdtest.Point
+		nth   int
+	}{
+		{shepherdtest.Listing, 1},                              // before the intents are opened
+		{shepherdtest.Creating, 1}, {shepherdtest.Creating, 3}, // after; nothing called
+		{shepherdtest.Sending, 1}, {shepherdtest.Sending, 3}, // the call is recorded, the request is not sent
+		{shepherdtest.Sent, 1}, {shepherdtest.Sent, 3}, // the device exists, the reply is lost
+		{shepherdtest.Created, 1}, {shepherdtest.Created, 3}, // the reply is here, the machine is not recorded
 	} {
-		for n := 1; n <= 3; n++ {
-			t.Run(fmt.Sprintf("%s-%d", point, n), func(t *testing.T) {
-				t.Parallel()
-				synctest.Test(t, func(t *testing.T) {
-					b := newBench(t, 4)
-					if point == shepherdtest.Listing && n > 1 {
-						b.pass() // so that there is something to find
-						b.fake.RemoveCapacity("capacity-none")
-					}
-					task := b.claim()
-					ctx, kill := context.WithCancel(t.Context())
-					b.fake.Hook = killedAt(point, min(n, map[bool]int{true: 1, false: 3}[point == shepherdtest.Listing]), kill)
-					task.Act(ctx) // and no commit
-					if ctx.Err() == nil {
-						t.Fatal("the process was not killed")
-					}
-					b.fake.Hook = nil
-					b.restart()
-					b.passes(3)
-					b.agree(4)
-				})
+		t.Run(fmt.Sprintf("%s-%d", at.point, at.nth), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t, 4)
+				task := b.claim()
+				ctx, kill := context.WithCancel(t.Context())
+				b.fake.Hook = killedAt(at.point, at.nth, kill)
+				task.Act(ctx) // and no commit
+				if ctx.Err() == nil {
+					t.Fatal("the process was not killed")
+				}
+				b.fake.Hook = nil
+				b.restart()
+				b.passes(3)
+				b.agree(4)
 			})
-		}
+		})
 	}
 }
 

@@ -109,13 +109,10 @@ func (b *bench) claim() *shepherd.Task {
 	return nil
 }
 
-// pass runs one whole pass, with the session kept, and returns its outcome.
-func (b *bench) pass() shepherd.Outcome {
-	b.t.Helper()
-	task := b.claim()
+// keep extends the session until the returned function is called.
+func (b *bench) keep() (stop func()) {
 	ctx, cancel := context.WithCancel(b.t.Context())
-	kept := make(chan struct{})
-	holder := b.holder
+	holder, kept := b.holder, make(chan struct{})
 	go func() {
 		defer close(kept)
 		for ctx.Err() == nil {
@@ -126,12 +123,18 @@ func (b *bench) pass() shepherd.Outcome {
 			}
 		}
 	}()
+	return func() { cancel(); <-kept }
+}
+
+// pass runs one whole pass, with the session kept, and returns its outcome.
+func (b *bench) pass() shepherd.Outcome {
+	b.t.Helper()
+	task := b.claim()
+	defer b.keep()()
 	task.Act(b.t.Context())
 	if err := task.Commit(b.t.Context()); err != nil {
 		b.t.Fatal(err)
 	}
-	cancel()
-	<-kept
 	return task.Outcome()
 }
 
