@@ -245,6 +245,19 @@ func RecordHistory(event, detail string) Change {
 	}
 }
 
+// RecordMachineHistory appends to the history of a machine from work on its provider.
+func RecordMachineHistory(machine fleet.MachineID, event, detail string) Change {
+	return &change{
+		text: fmt.Sprintf("history of %s: %s: %s", machine, event, detail),
+		do: func(ctx context.Context, t *transaction, w *Work, c *change) error {
+			if err := wantProvider(w, c); err != nil {
+				return err
+			}
+			return w.note(ctx, t, machine, event, detail)
+		},
+	}
+}
+
 // PinHostKeys remembers the host keys seen at first contact, in authorized_keys form, in place of those remembered before. See
 // DB.HostKeys.
 func PinHostKeys(machine fleet.MachineID, keys []string) Change {

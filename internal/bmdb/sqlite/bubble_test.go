@@ -1,0 +1,135 @@
+package sqlite_test
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// TestDayOfHeartbeats: real SQLite under fake time. Agents heard every thirty seconds for a day touch no agenda, and one
+// that stops is silent after ten minutes and not before.
+func TestDayOfHeartbeats(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("a day takes seconds")
+	}
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		db := openDB(t, filepath.Join(t.TempDir(), "bmdb"))
+		defer closed(t, db)
+		const n = 30
+		agents := manage(t, db, n, nil)
+		quiet := agents[n-1]
+		stops, silentAt := time.Now().Add(12*time.Hour), time.Time{}
+		for end := time.Now().Add(24 * time.Hour); time.Now().Before(end); {
+			time.Sleep(30 * time.Second)
+			if err := db.ListenerAlive(ctx, 30*time.Second, 30*time.Second); err != nil {
+				t.Fatal(err)
+			}
+			var seen []bmdb.Seen
+			for _, a := range agents {
+				if a.Machine == quiet.Machine && time.Now().After(stops) {
+					continue
+				}
+				seen = append(seen, bmdb.Seen{Machine: a.Machine, TakeoverGeneration: a.TakeoverGeneration})
+			}
+			if err := db.FlushSeen(ctx, seen); err != nil {
+				t.Fatal(err)
+			}
+			for {
+				looked, err := db.RecomputeAgenda(ctx, 100)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if looked < 100 {
+					break
+				}
+			}
+			silent, err := db.ListMachines(ctx, bmdb.MachineFilter{States: []fleet.State{fleet.StateSilent}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(silent) > 1 || len(silent) == 1 && silent[0].ID != quiet.Machine {
+				t.Fatalf("silent: %+v", silent)
+			}
+			if len(silent) == 1 && silentAt.IsZero() {
+				silentAt = time.Now()
+			}
+		}
+		if late := silentAt.Sub(stops); late < 9*time.Minute || late > 12*time.Minute {
+			t.Fatalf("found silent %s after its last heartbeat", late)
+		}
+	})
+}
+
+// TestTrustWindowExactly: start of the last successful extension + interval − margin, to the instant.
+func TestTrustWindowExactly(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db := openDB(t, filepath.Join(t.TempDir(), "bmdb"))
+		defer closed(t, db)
+		s, err := db.StartSession(t.Context(), bmdb.SessionOptions{Component: "a", Interval: 10 * time.Second, Margin: 3 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(4 * time.Second)
+		began := time.Now()
+		if err := s.Extend(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		guarded, cancel := s.Guard(t.Context())
+		defer cancel()
+		<-guarded.Done()
+		if got := time.Since(began); got != 7*time.Second {
+			t.Fatalf("trusted for %s, want 7s", got)
+		}
+		if !errors.Is(context.Cause(guarded), fleet.ErrLeaseLost) || s.Trusted() {
+			t.Fatalf("cause %v, trusted %t", context.Cause(guarded), s.Trusted())
+		}
+		live, err := db.Sessions(t.Context(), false)
+		if err != nil || len(live) != 1 || !live[0].Deadline.After(time.Now().Add(2*time.Second)) {
+			t.Fatalf("trust must end before the session can: %+v, %v", live, err)
+		}
+	})
+}
+
+// TestRunKeepsASession: for hours, and ends it neither when extensions fail for less than the window nor later than the window.
+func TestRunKeepsASession(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		engine := &failing{Engine: open(t, filepath.Join(t.TempDir(), "bmdb"))}
+		db, err := bmdb.Open(t.Context(), engine, bmdb.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer closed(t, db)
+		s, err := db.StartSession(t.Context(), bmdb.SessionOptions{Component: "a", Interval: 5 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- s.Run(t.Context()) }()
+		time.Sleep(5 * time.Hour)
+		engine.broken.Store(true)
+		time.Sleep(2 * time.Second)
+		engine.broken.Store(false)
+		time.Sleep(time.Hour)
+		if !s.Trusted() {
+			t.Fatal("two seconds without extensions ended the session")
+		}
+		engine.broken.Store(true)
+		began := time.Now()
+		if err := <-done; !errors.Is(err, fleet.ErrLeaseLost) {
+			t.Fatalf("ended with %v", err)
+		}
+		if got := time.Since(began); got > 4*time.Second {
+			t.Fatalf("lost after %s, want within the window of 4s", got)
+		}
+	})
+}
