@@ -117,7 +117,7 @@ func (db *DB) prepare(ctx context.Context, evidence string) error {
 			return nil
 		}
 		db.logger.WarnContext(ctx, "the database looks restored or copied; whatever destroys or reboots waits for `ironherd db accept-restore`",
-			"evidence", evidence)
+			slog.String("evidence", evidence))
 		return t.q.PutRestored(ctx, statement.PutRestoredParams{At: micros(t.Now()), Evidence: evidence})
 	})
 }

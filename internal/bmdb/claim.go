@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -130,7 +131,7 @@ func (c *claiming) look(ctx context.Context) (candidates []candidate, err error)
 		candidates = candidates[:0]
 		for _, provider := range c.providers {
 			k := headKey{c.request.Process, provider}
-			floor, _ := c.s.db.due.floor(k, c.s.db.clock.Elapsed())
+			floor := c.s.db.due.floor(k, c.s.db.clock.Elapsed())
 			found, err := c.lookAt(ctx, t, provider, floor, want)
 			if err != nil {
 				return err
@@ -216,7 +217,7 @@ func (c *claiming) round(ctx context.Context, candidates []candidate) error {
 		if _, err := c.s.db.endSession(ctx, id, causeOverdue, true); err != nil {
 			return fmt.Errorf("end session %s: %w", id, err)
 		}
-		c.s.db.logger.InfoContext(ctx, "session ended", "session", id, "cause", causeOverdue)
+		c.s.db.logger.InfoContext(ctx, "session ended", slog.String("session", string(id)), slog.String("cause", causeOverdue))
 	}
 	for _, a := range r.again {
 		delete(c.done, a.subject)
@@ -398,7 +399,7 @@ func (c *claiming) nextDue(ctx context.Context) (next time.Time, err error) {
 		next = time.Time{}
 		for _, provider := range c.providers {
 			k := headKey{c.request.Process, provider}
-			floor, _ := c.s.db.due.floor(k, c.s.db.clock.Elapsed())
+			floor := c.s.db.due.floor(k, c.s.db.clock.Elapsed())
 			rows, err := t.q.NextDue(ctx, statement.NextDueParams{
 				Process: string(k.process), Provider: string(provider), Lowest: floorMicros(floor),
 			})

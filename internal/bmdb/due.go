@@ -54,8 +54,8 @@ func (d *due) channel(process fleet.Process) chan struct{} {
 	return c
 }
 
-// floor returns where a scan starts, and whether it is a full one.
-func (d *due) floor(k headKey, elapsed time.Duration) (from time.Time, full bool) {
+// floor returns where a scan starts; once a minute that is the bottom.
+func (d *due) floor(k headKey, elapsed time.Duration) time.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	h, ok := d.heads[k]
@@ -66,9 +66,8 @@ func (d *due) floor(k headKey, elapsed time.Duration) (from time.Time, full bool
 	if elapsed-h.scanned >= fullScanEvery {
 		h.scanned = elapsed
 		h.floor = time.Time{}
-		return time.Time{}, true
 	}
-	return h.floor, false
+	return h.floor
 }
 
 // raise says that at the instant of the scan nothing claimable was left below the new floor.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"slices"
 
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
@@ -212,6 +213,7 @@ func (db *DB) AcceptRestore(ctx context.Context, actor string) error {
 	if err != nil {
 		return fmt.Errorf("accept the restored database: %w", err)
 	}
-	db.logger.WarnContext(ctx, "the restored database was accepted", "actor", actor, "evidence", env.Restored)
+	db.logger.WarnContext(ctx, "the restored database was accepted", slog.String("actor", actor),
+		slog.String("evidence", env.Restored))
 	return nil
 }

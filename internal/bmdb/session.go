@@ -70,7 +70,7 @@ func (db *DB) StartSession(ctx context.Context, opts SessionOptions) (*Session, 
 	}
 	s.trust = newTrust(ctx, db.clock, opts.Margin/2)
 	s.trust.extend(start + opts.Interval - opts.Margin)
-	db.logger.DebugContext(ctx, "session started", "session", s.id, "component", opts.Component)
+	db.logger.DebugContext(ctx, "session started", slog.String("session", string(s.id)), slog.String("component", opts.Component))
 	return s, nil
 }
 
@@ -155,7 +155,8 @@ func (s *Session) compare(ctx context.Context, before snapshot, lanes []statemen
 		}
 		w := s.newWork(k.subject, fleet.Process(l.Process), k.epoch, l.Since)
 		if err := w.Cancel(ctx, "the reply to the claim was lost"); err != nil {
-			s.db.logger.WarnContext(ctx, "a lane could not be handed back", "session", s.id, "subject", l.Subject, "err", err)
+			s.db.logger.WarnContext(ctx, "a lane could not be handed back", slog.String("session", string(s.id)), slog.String("subject", l.Subject),
+				slog.Any("err", err))
 		}
 	}
 	for _, w := range before.works {
@@ -246,7 +247,7 @@ func (db *DB) CollectSessions(ctx context.Context) (ended int, err error) {
 		}
 		if did {
 			ended++
-			db.logger.InfoContext(ctx, "session ended", "session", id, "cause", causeOverdue)
+			db.logger.InfoContext(ctx, "session ended", slog.String("session", id), slog.String("cause", causeOverdue))
 		}
 	}
 	return ended, db.freeAbandonedLanes(ctx)

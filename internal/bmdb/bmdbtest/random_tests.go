@@ -41,8 +41,6 @@ type random struct {
 	epochs map[fleet.MachineID]fleet.Epoch
 	agents map[fleet.MachineID][]bmdb.AgentIdentity
 	orders map[fleet.MachineID][]*bmdb.InstallOrder
-	// promised grows and shrinks.
-	silentAfter time.Duration
 }
 
 // holder is a session with the model's view of it.
@@ -55,9 +53,7 @@ type holder struct {
 // leased is a work with the model's view of it; ended is how it ended, "" while it has not.
 type leased struct {
 	*bmdb.Work
-	by    *holder
 	ended string
-	agent bmdb.AgentIdentity
 }
 
 func newRandom(w *world, r *rapid.T, sessions int) *random {
@@ -154,7 +150,7 @@ func (x *random) claimSome() {
 		if w.Epoch <= x.epochs[id] {
 			x.Fatalf("epoch %d of machine %s after %d", w.Epoch, id, x.epochs[id]) // I3
 		}
-		l := &leased{Work: w, by: h}
+		l := &leased{Work: w}
 		x.epochs[id], x.held[id] = w.Epoch, l
 		h.works = append(h.works, l)
 	}
@@ -193,7 +189,7 @@ func (x *random) end() {
 	case "cancelled":
 		err = l.Cancel(x.ctx, "drawn")
 	}
-	x.wantCommit(l, err, want)
+	x.wantCommit(err, want)
 	if x.commits(l) {
 		x.free(l, event)
 	}
@@ -204,11 +200,11 @@ func (x *random) free(l *leased, event string) {
 	delete(x.held, l.Subject.Machine)
 }
 
-func (x *random) wantCommit(l *leased, err error, want bool) {
-	switch {
-	case want:
+func (x *random) wantCommit(err error, want bool) {
+	x.Helper()
+	if want {
 		x.must(err)
-	default:
+	} else {
 		x.wantKind(err, fleet.KindLeaseLost) // rule 3
 	}
 }
@@ -221,7 +217,7 @@ func (x *random) takeOver() {
 	}
 	a := bmdb.AgentIdentity{Machine: l.Subject.Machine, PublicKey: []byte(fmt.Sprint("k", len(x.agents[l.Subject.Machine])))}
 	want := x.commits(l)
-	x.wantCommit(l, l.Note(x.ctx, bmdb.MintTakeover(&a.TakeoverGeneration)), want)
+	x.wantCommit(l.Note(x.ctx, bmdb.MintTakeover(&a.TakeoverGeneration)), want)
 	if !want {
 		return
 	}

@@ -15,6 +15,7 @@ import (
 
 // Run runs the suite. open returns a fresh, empty database without a schema; Run closes it.
 func Run(t *testing.T, open func(t *testing.T) bmdb.Engine) {
+	t.Helper()
 	for _, group := range []struct {
 		name  string
 		tests []test

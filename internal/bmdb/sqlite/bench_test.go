@@ -53,7 +53,7 @@ type bench struct {
 func newBench(b *testing.B, machines int, install bool) *bench {
 	b.Helper()
 	ctx := b.Context()
-	dir, err := os.MkdirTemp(".", "bench-") // a real disk; the temporary directory may be memory
+	dir, err := os.MkdirTemp(".", "bench-") //nolint:usetesting // a real disk; the temporary directory may be memory
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -49,7 +49,7 @@ func (c *conn) prepare(ctx context.Context, query string) (*sql.Stmt, error) {
 // run executes one of the engine's own statements, uninterruptible as all of them.
 func (c *conn) run(ctx context.Context, query string) error {
 	ctx = context.WithoutCancel(ctx)
-	s, err := c.prepare(ctx, query)
+	s, err := c.prepare(ctx, query) //nolint:sqlclosecheck // it stays prepared as long as the connection is open
 	if err == nil {
 		_, err = s.ExecContext(ctx)
 	}
@@ -79,7 +79,7 @@ func (t *tx) ExecContext(ctx context.Context, query string, args ...any) (sql.Re
 		return nil, err
 	}
 	ctx = context.WithoutCancel(ctx)
-	s, err := t.prepare(ctx, query)
+	s, err := t.prepare(ctx, query) //nolint:sqlclosecheck // see run
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +91,7 @@ func (t *tx) QueryContext(ctx context.Context, query string, args ...any) (*sql.
 		return nil, err
 	}
 	ctx = context.WithoutCancel(ctx)
-	s, err := t.prepare(ctx, query)
+	s, err := t.prepare(ctx, query) //nolint:sqlclosecheck // see run
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +103,7 @@ func (t *tx) QueryRowContext(ctx context.Context, query string, args ...any) *sq
 		return t.sql.QueryRowContext(ctx, query, args...) // only a *sql.Row made by database/sql can carry the error
 	}
 	ctx = context.WithoutCancel(ctx)
-	s, err := t.prepare(ctx, query)
+	s, err := t.prepare(ctx, query) //nolint:sqlclosecheck // see run
 	if err != nil {
 		return t.sql.QueryRowContext(ctx, query, args...) // fails alike
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -44,13 +45,12 @@ func (e *Engine) Restored(ctx context.Context) (evidence string, err error) {
 		if err != nil {
 			return err
 		}
-		outside, err := e.readMarkFile()
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			evidence = err.Error()
-			return nil
-		}
-		missing := err != nil
+		outside, unreadable := e.readMarkFile()
+		missing := errors.Is(unreadable, fs.ErrNotExist)
 		switch {
+		case unreadable != nil && !missing:
+			evidence = unreadable.Error()
+			return nil
 		case !found: // a new database
 			inside = mark{id: uuid.NewString()}
 		case missing && inside.counter <= 1: // died before the file was first written
@@ -145,7 +145,7 @@ func (e *Engine) advanceMarkWhenDue(ctx context.Context) {
 		err = e.writeMarkFile(next)
 	}
 	if err != nil {
-		e.logger.ErrorContext(ctx, "the database's mark could not be advanced", "err", err)
+		e.logger.ErrorContext(ctx, "the database's mark could not be advanced", slog.Any("err", err))
 	}
 }
 
@@ -169,7 +169,7 @@ func (e *Engine) readMark(ctx context.Context, tx bmdb.Tx) (m mark, found bool, 
 		return mark{}, false, err
 	}
 	if moved := e.time.notBefore(time.UnixMicro(stored), e.clock.Elapsed()); moved > time.Second {
-		e.logger.WarnContext(ctx, "the system's clock is behind the database; database time continues from its own", "ahead", moved)
+		e.logger.WarnContext(ctx, "the system's clock is behind the database; database time continues from its own", slog.Duration("ahead", moved))
 	}
 	err = tx.QueryRowContext(ctx, "SELECT id, counter FROM database_mark").Scan(&m.id, &m.counter)
 	if errors.Is(err, sql.ErrNoRows) {

@@ -61,33 +61,40 @@ func TestRestoredDatabaseIsRecognised(t *testing.T) {
 		want string // in the evidence; "" for none
 	}{
 		{"opened again and again", func(t *testing.T, path, _ string) {
+			t.Helper()
 			for range 3 {
 				restored(t, path)
 			}
 		}, ""},
 		{"an older copy put back", func(t *testing.T, path, spare string) {
+			t.Helper()
 			copyDB(t, path, spare, database...)
 			restored(t, path)
 			copyDB(t, spare, path, database...)
 		}, "older than"},
 		{"copied without its mark", func(t *testing.T, path, _ string) {
+			t.Helper()
 			restored(t, path)
 			remove(t, path+mark)
 		}, "missing"},
 		{"the mark of another", func(t *testing.T, path, spare string) {
+			t.Helper()
 			restored(t, spare)
 			copyDB(t, spare, path, mark)
 		}, "another database"},
 		{"an older mark", func(t *testing.T, path, spare string) {
+			t.Helper()
 			copyDB(t, path, spare, mark)
 			restored(t, path)
 			restored(t, path)
 			copyDB(t, spare, path, mark)
 		}, "older than the database"},
 		{"a mark that cannot be read", func(t *testing.T, path, _ string) {
+			t.Helper()
 			write(t, path+mark, "\x00\xffgarbage")
 		}, "cannot be read"},
 		{"died between the database and the mark", func(t *testing.T, path, _ string) {
+			t.Helper()
 			for range 3 { // each time
 				restored(t, path)
 				text, err := os.ReadFile(path + mark)
@@ -103,6 +110,7 @@ func TestRestoredDatabaseIsRecognised(t *testing.T) {
 			}
 		}, ""},
 		{"died before the first mark", func(t *testing.T, path, _ string) {
+			t.Helper()
 			for _, suffix := range database {
 				_ = os.Remove(path + suffix)
 			}
@@ -111,6 +119,7 @@ func TestRestoredDatabaseIsRecognised(t *testing.T) {
 			remove(t, path+mark)
 		}, ""},
 		{"a new database in the place of an old one", func(t *testing.T, path, _ string) {
+			t.Helper()
 			for _, suffix := range database {
 				_ = os.Remove(path + suffix)
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime/debug"
 	"time"
 
@@ -148,7 +149,7 @@ func call(r *request, t *tx) (o outcome) {
 // abandon rolls back whatever is left of the transaction and fails everybody in it. Nothing of them is committed.
 func (e *Engine) abandon(ctx context.Context, requests []*request, err error) {
 	if rollback := e.writer.run(ctx, "ROLLBACK"); rollback != nil {
-		e.logger.ErrorContext(ctx, "rollback failed", "err", rollback)
+		e.logger.ErrorContext(ctx, "rollback failed", slog.Any("err", rollback))
 	}
 	for _, r := range requests {
 		r.reply <- outcome{err: fmt.Errorf("commit: %w", err)}
