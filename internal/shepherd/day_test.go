@@ -3,7 +3,6 @@ package shepherd_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -338,6 +337,6 @@ func (d *day) verify() {
 	phases, err := d.db.Phases(d.t.Context())
 	d.check(err)
 	for _, phase := range phases {
-		d.t.Log(fmt.Sprintf("%-12s %5d times, p50 %s, p99 %s", phase.Name, phase.Count, phase.P50, phase.P99))
+		d.t.Logf("%-12s %5d times, p50 %s, p99 %s", phase.Name, phase.Count, phase.P50, phase.P99)
 	}
 }

@@ -20,10 +20,10 @@ type Holder struct {
 	// tasks counts the work under way.
 	tasks sync.WaitGroup
 	// over ends when the session is lost or must not be used any more; its cause says why.
-	over   context.Context
+	over   context.Context //nolint:containedctx // it is the session's life
 	giveUp context.CancelCauseFunc
 	// acting is what all work of this session runs under.
-	acting context.Context
+	acting context.Context //nolint:containedctx // it is what work lives in
 	cancel context.CancelCauseFunc
 	// unkeep ends the extensions, and returns when they have.
 	unkeep func()
@@ -109,21 +109,7 @@ func (h *Holder) retire(ctx context.Context) {
 		h.tasks.Wait()
 	}()
 
-	cause := errStopping
-	select {
-	case <-idle:
-	case <-h.over.Done():
-		cause = context.Cause(h.over)
-	case <-ctx.Done():
-		grace := time.NewTimer(l.options.Config.Grace)
-		defer grace.Stop()
-		select {
-		case <-idle:
-		case <-h.over.Done():
-			cause = context.Cause(h.over)
-		case <-grace.C:
-		}
-	}
+	cause := h.wait(ctx, idle)
 	h.cancel(cause)
 	obedience := time.NewTimer(commitPatience + commitAttempt)
 	defer obedience.Stop()
@@ -137,7 +123,29 @@ func (h *Holder) retire(ctx context.Context) {
 	h.unkeep()
 	closing, done := context.WithTimeout(context.WithoutCancel(ctx), commitAttempt)
 	defer done()
-	if err := h.Close(closing, causeOf(cause)); err != nil {
+	if err := h.Close(closing, Cause(cause)); err != nil {
 		l.logger.WarnContext(ctx, "session could not be closed", slog.String("session", string(h.Session())), slog.Any("err", err))
 	}
+}
+
+// wait returns when the work is done or has to end, and why it has to.
+//
+//nolint:contextcheck // the session's life is no child of the loop's
+func (h *Holder) wait(ctx context.Context, idle <-chan struct{}) error {
+	select {
+	case <-idle:
+		return errStopping
+	case <-h.over.Done():
+		return context.Cause(h.over)
+	case <-ctx.Done():
+	}
+	grace := time.NewTimer(h.loop.options.Config.Grace)
+	defer grace.Stop()
+	select {
+	case <-idle:
+	case <-h.over.Done():
+		return context.Cause(h.over)
+	case <-grace.C:
+	}
+	return errStopping
 }

@@ -44,7 +44,7 @@ func New(db *bmdb.DB, handler Handler, options Options) (*Loop, error) {
 	scope := handler.Scope()
 	return &Loop{
 		db: db, handler: handler, scope: scope, options: options,
-		logger: options.Logger.With("process", string(scope.Process)), observer: options.Observer,
+		logger: options.Logger.With(slog.String("process", string(scope.Process))), observer: options.Observer,
 		limiter: Limiter(options.Config.ClaimRate),
 		slots:   make(chan struct{}, options.Config.Parallelism),
 	}, nil
@@ -87,6 +87,7 @@ func (l *Loop) Run(ctx context.Context) error {
 func (l *Loop) dispatch(ctx context.Context, holder *Holder) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
+	//nolint:contextcheck // the session's life is no child of the loop's
 	defer context.AfterFunc(holder.over, func() { stop(context.Cause(holder.over)) })()
 
 	for {

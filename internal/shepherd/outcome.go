@@ -61,7 +61,7 @@ func (o Finish) commit(ctx context.Context, work *bmdb.Work) error {
 
 func (o Fail) commit(ctx context.Context, work *bmdb.Work) error {
 	return work.Fail(ctx, bmdb.Failure{
-		Cause: causeOf(o.Err), Backoff: o.Backoff, RetryAfter: max(0, fleet.RetryAfter(o.Err)),
+		Cause: Cause(o.Err), Backoff: o.Backoff, RetryAfter: max(0, fleet.RetryAfter(o.Err)),
 	}, o.Changes...)
 }
 
@@ -96,8 +96,8 @@ func (lost) result() Result   { return ResultLost }
 // causeLimit is how long a cause may be, in bytes: it is stored with the machine and shown in tables.
 const causeLimit = 500
 
-// causeOf renders an error as a cause: one line of valid UTF-8, of bounded length.
-func causeOf(err error) string {
+// Cause renders an error as a cause to be stored and shown: one line of valid UTF-8, of bounded length.
+func Cause(err error) string {
 	text := strings.ToValidUTF8(err.Error(), "�")
 	text = strings.Join(strings.Fields(text), " ")
 	if len(text) > causeLimit {

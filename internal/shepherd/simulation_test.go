@@ -63,7 +63,6 @@ type simulation struct {
 	fake   *shepherdtest.FakeProvider
 	faults bool
 	loops  []*simulated
-	events []string
 }
 
 // simulated is one process.

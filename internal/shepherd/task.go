@@ -38,7 +38,7 @@ func (t *Task) Act(ctx context.Context) {
 	case err != nil && errors.Is(context.Cause(guarded), fleet.ErrLeaseLost), err != nil && errors.Is(err, fleet.ErrLeaseLost):
 		t.outcome = lost{}
 	case err != nil && guarded.Err() != nil:
-		t.outcome = Cancel{Reason: causeOf(context.Cause(guarded))}
+		t.outcome = Cancel{Reason: Cause(context.Cause(guarded))}
 	case err != nil:
 		t.outcome = Fail{Err: err}
 	default:
@@ -69,7 +69,7 @@ func (t *Task) call(ctx context.Context) (outcome Outcome, err error) {
 // handBack ends a task that nobody will act on. Where that cannot be recorded, the end of the session does it.
 func (t *Task) handBack(ctx context.Context) {
 	t.started = time.Now()
-	t.outcome = Cancel{Reason: causeOf(errStopping)}
+	t.outcome = Cancel{Reason: Cause(errStopping)}
 	_ = t.Commit(ctx)
 }
 
@@ -125,7 +125,7 @@ func (t *Task) report(ctx context.Context, err error) {
 	attrs := append(t.attrs(), slog.Duration("took", took))
 	switch outcome := t.outcome.(type) {
 	case Fail:
-		attrs = append(attrs, slog.String("cause", causeOf(outcome.Err)))
+		attrs = append(attrs, slog.String("cause", Cause(outcome.Err)))
 	case Cancel:
 		attrs = append(attrs, slog.String("reason", outcome.Reason))
 	}

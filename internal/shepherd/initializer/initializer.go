@@ -76,7 +76,7 @@ func (i *Initializer) Act(ctx context.Context, work *bmdb.Work) (shepherd.Outcom
 	}
 	executing, cancel := context.WithTimeout(ctx, i.config.ExecuteTimeout)
 	defer cancel()
-	t := takeover{Initializer: i, work: work, target: target, logger: i.logger.With("machine", string(work.Record.ID))}
+	t := takeover{Initializer: i, work: work, target: target, logger: i.logger.With(slog.String("machine", string(work.Record.ID)))}
 	started, err := t.run(executing)
 	if err != nil {
 		return nil, err

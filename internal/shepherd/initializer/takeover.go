@@ -42,7 +42,7 @@ func (t *takeover) run(ctx context.Context) (fleet.AgentStarted, error) {
 	if err != nil {
 		return fleet.AgentStarted{}, fmt.Errorf("dial: %w", err)
 	}
-	defer host.Close()
+	defer func() { _ = host.Close() }() // whatever it was for has been answered
 	request, err := t.mint(ctx, host.HostKey())
 	if err != nil {
 		return fleet.AgentStarted{}, err

@@ -141,12 +141,14 @@ func TestANewPolicyReachesEveryMachine(t *testing.T) {
 		_, stop := run(t, db, config, janitor.Options{Observer: seen})
 		defer stop()
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		before := seen.rows[janitor.DutyRecompute]
 		policy := fleet.DefaultPolicy()
 		policy.NeverSpokeAfter = time.Hour
 		_, err := db.SetPolicy(t.Context(), policy)
 		check(t, err)
 		time.Sleep(config.Interval + time.Second)
+		synctest.Wait()
 		if got := seen.rows[janitor.DutyRecompute] - before; got != 25 {
 			t.Errorf("%d machines were judged again", got)
 		}

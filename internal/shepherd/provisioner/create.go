@@ -13,6 +13,7 @@ import (
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider"
+	"github.com/ironherd/ironherd/internal/shepherd"
 )
 
 // tally counts what a pass did.
@@ -160,8 +161,9 @@ func (p *pass) recordCreated(ctx context.Context, intent fleet.Intent, entry pro
 func (p *pass) recordFailure(ctx context.Context, intent fleet.Intent, calls int, failure error) (creation, error) {
 	p.logger.WarnContext(ctx, "creation failed", slog.String("machine", string(intent.Machine)),
 		slog.String("capacity", string(intent.Capacity)), slog.Any("err", failure))
-	changes := []bmdb.Change{bmdb.RecordHistory("creation failed",
-		fmt.Sprintf("machine %s on capacity %s: %v", intent.Machine, intent.Capacity, failure))}
+	cause := shepherd.Cause(failure)
+	changes := []bmdb.Change{bmdb.RecordMachineHistory(intent.Machine, event(calls, failure),
+		fmt.Sprintf("capacity %s: %s", intent.Capacity, cause))}
 	result, open := failed, intent.Calls-intent.Rejected
 	switch {
 	case !provider.MayHaveCreated(failure):
@@ -170,8 +172,8 @@ func (p *pass) recordFailure(ctx context.Context, intent fleet.Intent, calls int
 		}
 		if open == 0 && blames(failure) {
 			changes = append(changes,
-				bmdb.CloseIntentRejected(intent.Machine, failure.Error()),
-				bmdb.SetPenalty(intent.Capacity, p.source.Config.Penalty, failure.Error()))
+				bmdb.CloseIntentRejected(intent.Machine, cause),
+				bmdb.SetPenalty(intent.Capacity, p.source.Config.Penalty, cause))
 		}
 	case calls > 0:
 		result = unanswered
@@ -180,6 +182,17 @@ func (p *pass) recordFailure(ctx context.Context, intent fleet.Intent, calls int
 		return result, fmt.Errorf("record the failure: %w", err)
 	}
 	return result, nil
+}
+
+// event is how a failed creation is called in the machine's history.
+func event(calls int, failure error) string {
+	switch {
+	case calls == 0:
+		return "creation not begun"
+	case provider.MayHaveCreated(failure):
+		return "creation unanswered"
+	}
+	return "creation refused"
 }
 
 // blames says whether a definite failure is about the piece of capacity. If not (throttled, not allowed), the same capacity is tried

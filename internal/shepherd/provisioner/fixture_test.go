@@ -95,15 +95,15 @@ func (b *bench) claim() *shepherd.Task {
 		if _, err := b.db.CollectSessions(b.t.Context()); err != nil {
 			b.t.Fatal(err)
 		}
-		tasks, _, err := b.holder.Claim(b.t.Context(), 1)
+		tasks, next, err := b.holder.Claim(b.t.Context(), 1)
 		if err != nil {
 			b.t.Fatal(err)
 		}
 		if len(tasks) == 1 {
 			return tasks[0]
 		}
-		synctest.Wait() // only in a bubble
-		time.Sleep(time.Second)
+		synctest.Wait()                                                    // only in a bubble
+		time.Sleep(min(max(time.Until(next), time.Second), 3*time.Second)) // less than a lease
 	}
 	b.t.Fatal("no pass became due")
 	return nil

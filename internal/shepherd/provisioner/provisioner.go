@@ -71,13 +71,13 @@ func (p *Provisioner) Act(ctx context.Context, work *bmdb.Work) (shepherd.Outcom
 	if !ok {
 		return nil, fleet.Errorf(fleet.KindInvalid, "provider %q is not configured here", work.Subject.Provider)
 	}
-	run := &pass{db: p.db, source: s, work: work, logger: p.logger.With("provider", string(s.Name))}
+	run := &pass{db: p.db, source: s, work: work, logger: p.logger.With(slog.String("provider", string(s.Name)))}
 	if err := run.run(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil, err
 		}
 		return shepherd.Fail{
-			Err: err, Backoff: s.Config.Backoff, Changes: []bmdb.Change{bmdb.SetPassResult("the pass failed: " + err.Error())},
+			Err: err, Backoff: s.Config.Backoff, Changes: []bmdb.Change{bmdb.SetPassResult("the pass failed: " + shepherd.Cause(err))},
 		}, nil
 	}
 	return shepherd.Finish{Changes: []bmdb.Change{bmdb.SetPassResult(run.summary())}}, nil

@@ -10,13 +10,13 @@ import (
 
 // Seed registers the provider in the database and creates n machines on its first free reservations, as a provisioner would. It
 // returns them in the order of their reservations, which is that of their IDs.
-func Seed(t testing.TB, db *bmdb.DB, name fleet.ProviderName, fake *FakeProvider, n int) []fleet.MachineID {
-	t.Helper()
-	ctx := t.Context()
+func Seed(tb testing.TB, db *bmdb.DB, name fleet.ProviderName, fake *FakeProvider, n int) []fleet.MachineID {
+	tb.Helper()
+	ctx := tb.Context()
 	check := func(err error) {
-		t.Helper()
+		tb.Helper()
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 	}
 	check(db.RegisterProvider(ctx, name, fake.Kind(), 0))
@@ -25,7 +25,7 @@ func Seed(t testing.TB, db *bmdb.DB, name fleet.ProviderName, fake *FakeProvider
 	claim, err := session.Claim(ctx, bmdb.ClaimRequest{Process: fleet.ProcessProvision, Providers: []fleet.ProviderName{name}, Limit: 1})
 	check(err)
 	if len(claim.Works) != 1 {
-		t.Fatalf("claimed %d passes", len(claim.Works))
+		tb.Fatalf("claimed %d passes", len(claim.Works))
 	}
 	work := claim.Works[0]
 	entries, err := fake.List(ctx)
@@ -41,7 +41,7 @@ func Seed(t testing.TB, db *bmdb.DB, name fleet.ProviderName, fake *FakeProvider
 	var intents []fleet.Intent
 	check(work.Note(ctx, bmdb.OpenIntents(0, wanted, &intents)))
 	if len(intents) != n {
-		t.Fatalf("%d of %d intents were opened", len(intents), n)
+		tb.Fatalf("%d of %d intents were opened", len(intents), n)
 	}
 	now, err := db.Now(ctx)
 	check(err)

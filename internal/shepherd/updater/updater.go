@@ -110,7 +110,7 @@ func (u *Updater) Act(ctx context.Context, work *bmdb.Work) (shepherd.Outcome, e
 	if !ok {
 		return nil, fleet.Errorf(fleet.KindInvalid, "provider %q is not configured here", work.Subject.Provider)
 	}
-	p := &pass{db: u.db, source: s, work: work, logger: u.logger.With("provider", string(s.Name))}
+	p := &pass{db: u.db, source: s, work: work, logger: u.logger.With(slog.String("provider", string(s.Name)))}
 	if err := p.run(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil, err
