@@ -147,9 +147,9 @@ func TestRealProcesses(t *testing.T) {
 	}
 }
 
-// root is the file system of the only machine.
+// root is the file system of the machine in the first slot.
 func (r *rig) root() string {
-	roots, err := filepath.Glob(filepath.Join(r.config.Dir, "hosts", "*"))
+	roots, err := filepath.Glob(filepath.Join(r.config.Dir, "hosts", "00000-*"))
 	if err != nil || len(roots) != 1 {
 		r.t.Fatalf("machines: %v, %v", roots, err)
 	}

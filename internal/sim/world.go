@@ -53,6 +53,7 @@ type World struct {
 	tasks sync.WaitGroup
 
 	running   sync.Mutex
+	closed    bool
 	stop      context.CancelFunc
 	stopped   chan struct{}
 	closeOnce sync.Once
@@ -243,8 +244,11 @@ func (w *World) record(key string, value any) error {
 // Open. It returns nil when ctx ended or the world was closed. It can be called once.
 func (w *World) Run(ctx context.Context) error {
 	w.running.Lock()
-	if w.stop != nil || w.journal == nil {
-		w.running.Unlock()
+	if w.closed || w.stop != nil {
+		defer w.running.Unlock()
+		if w.closed {
+			return nil
+		}
 		return errors.New("a world runs once")
 	}
 	ctx, w.stop = context.WithCancel(ctx)
@@ -288,13 +292,11 @@ func (w *World) reconcile(hosts []*host) {
 // Close stops Run, kills every process of the world, and releases its directory. It may be called more than once.
 func (w *World) Close() error {
 	w.running.Lock()
-	if w.stop == nil {
-		w.stop = func() {} // Run cannot start any more
-	}
+	w.closed = true
 	stop, stopped := w.stop, w.stopped
 	w.running.Unlock()
-	stop()
-	if stopped != nil {
+	if stop != nil {
+		stop()
 		<-stopped
 	}
 	w.closeOnce.Do(func() { w.closeErr = w.release() })

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -244,9 +245,10 @@ func TestACommitThatFailsChangesNothing(t *testing.T) {
 
 func TestDisturbances(t *testing.T) {
 	t.Parallel()
-	var next equinixapi.Disturbance
+	var next atomic.Pointer[equinixapi.Disturbance]
+	next.Store(new(equinixapi.Disturbance))
 	r := newRig(t, func(cfg *equinixapi.Config) {
-		cfg.Disturb = func() equinixapi.Disturbance { return next }
+		cfg.Disturb = func() equinixapi.Disturbance { return *next.Load() }
 		cfg.LoseReply = func() bool { return true }
 	})
 	c := r.client()
@@ -260,18 +262,18 @@ func TestDisturbances(t *testing.T) {
 		{equinixapi.Disturbance{Status: 500}, "", true},
 		{equinixapi.Disturbance{Status: 502}, "", false},
 	} {
-		next = f.d
+		next.Store(&f.d)
 		_, response, err := c.Projects.List(nil)
 		if err == nil || response.StatusCode != f.d.Status || response.Header.Get("Retry-After") != f.retry ||
 			(response.Header.Get("X-Request-Id") != "") != f.json || strings.HasPrefix(response.Header.Get("Content-Type"), "application/json") != f.json {
 			t.Errorf("%+v: %v, %v", f.d, response, err)
 		}
 	}
-	next = equinixapi.Disturbance{Cut: true}
+	next.Store(&equinixapi.Disturbance{Cut: true})
 	if _, _, err := c.Projects.List(nil); err == nil || statusOf(err) != 0 {
 		t.Errorf("cut: %v", err)
 	}
-	next = equinixapi.Disturbance{}
+	next.Store(new(equinixapi.Disturbance))
 	q := request("c3.small.x86", "any", "next-available")
 	q.ProjectID = r.api.ProjectID()
 	if _, _, err := c.Devices.Create(q); err == nil || statusOf(err) != 0 {
