@@ -33,8 +33,8 @@ type bench struct {
 	fake   *shepherdtest.FakeProvider
 	config provisioner.Config
 	holder *shepherd.Holder
-	// decorate, when set, is what a process sees instead of the provider.
-	decorate func(provider.Provider) provider.Provider
+	// provider is what the process talks to; the fake one where nothing else is set.
+	provider provider.Provider
 }
 
 func newBench(t *testing.T, reservations int) *bench {
@@ -68,11 +68,10 @@ func newBench(t *testing.T, reservations int) *bench {
 // restart starts a new process; the old one's lease runs out.
 func (b *bench) restart() {
 	b.t.Helper()
-	var p provider.Provider = b.fake
-	if b.decorate != nil {
-		p = b.decorate(p)
+	if b.provider == nil {
+		b.provider = b.fake
 	}
-	handler, err := provisioner.New(b.db, []provisioner.Source{{Name: source, Provider: p, Config: b.config}}, nil)
+	handler, err := provisioner.New(b.db, []provisioner.Source{{Name: source, Provider: b.provider, Config: b.config}}, nil)
 	if err != nil {
 		b.t.Fatal(err)
 	}
