@@ -36,6 +36,7 @@ func TestOnTheWire(t *testing.T) {
 }
 
 func onTheWire(t *testing.T, seed uint64) {
+	t.Helper()
 	b := newBench(t, 0)
 	b.config.CreateRate = fleet.Rate{Every: 10 * time.Millisecond, Burst: 1}
 	b.config.SettlingTime, b.config.Penalty = 2*time.Minute, 5*time.Minute
