@@ -25,9 +25,11 @@ type hardware struct{}
 
 func (hardware) Deploy(context.Context, equinixapi.Deployment, time.Time) error { return nil }
 func (hardware) Reset(string, bool) error                                       { return nil }
-func (hardware) PowerOff(string) error                                          { return nil }
-func (hardware) PowerOn(string) error                                           { return nil }
-func (hardware) Remove(string) error                                            { return nil }
+func (hardware) PowerOff(context.Context, string) error { return nil }
+
+func (hardware) PowerOn(context.Context, string) error { return nil }
+
+func (hardware) Remove(context.Context, string) error { return nil }
 
 // simulated is a provider on the simulated API, with the levers of the suite.
 type simulated struct {

@@ -1,16 +1,15 @@
 package equinix
 
 import (
-"context"
-"encoding/json"
-"errors"
-"net/http"
-"slices"
-"strings"
-"testing"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
 
-"github.com/ironherd/ironherd/internal/fleet"
-"github.com/ironherd/ironherd/internal/provider"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider"
 )
 
 func TestCreateSendsWhatItShould(t *testing.T) {
