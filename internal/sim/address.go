@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -39,20 +40,21 @@ const (
 )
 
 // listenOn listens on an address; its port 0 means any that is free.
-func listenOn(address string) (net.Listener, error) {
+func listenOn(ctx context.Context, address string) (net.Listener, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, fmt.Errorf("listen on %q: want address:port", address)
 	}
+	var config net.ListenConfig
 	if port != "0" {
-		l, err := net.Listen("tcp", address)
+		l, err := config.Listen(ctx, "tcp", address)
 		if errors.Is(err, syscall.EADDRINUSE) {
 			return nil, fmt.Errorf("listen on %s: the port is in use", address)
 		}
 		return l, err
 	}
 	for range 1000 {
-		l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(firstPort+rand.IntN(lastPort-firstPort))))
+		l, err := config.Listen(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(firstPort+rand.IntN(lastPort-firstPort))))
 		if err == nil || !errors.Is(err, syscall.EADDRINUSE) {
 			return l, err
 		}

@@ -20,59 +20,59 @@ import (
 )
 
 // live is a period from its beginning to its end.
-func (h *host) live(p *period) {
+func (h *host) live(ctx context.Context, p *period) {
 	defer close(p.done)
 	defer p.tasks.Wait()
 	defer h.killProcesses()
 	defer p.cancel()
-	logger := h.world.cfg.Logger.With("machine", h.snapshot().Hostname)
-	if h.snapshot().System == systemBooting && !h.startSystem(p, logger) {
+	logger := h.world.cfg.Logger.With(slog.String("machine", h.snapshot().Hostname))
+	if h.snapshot().System == systemBooting && !h.startSystem(ctx, p, logger) {
 		return
 	}
 	record := h.snapshot()
 	if record.System == systemDead {
 		close(p.settled)
-		<-p.ctx.Done()
+		<-ctx.Done()
 		return
 	}
-	listener, server, err := h.openSSH(p, record)
+	listener, server, err := h.openSSH(ctx, p, record)
 	if err != nil {
-		logger.Error("machine cannot be reached", "err", err)
-		<-p.ctx.Done()
+		logger.Error("machine cannot be reached", slog.Any("err", err))
+		<-ctx.Done()
 		return
 	}
 	close(p.settled)
 	if i := record.Installed; record.System == systemInstalled && !i.Acknowledged {
-		p.tasks.Go(func() { h.reportUp(p, i, record.BootID, logger) })
+		p.tasks.Go(func() { h.reportUp(ctx, p, i, record.BootID, logger) })
 	}
 	if record.System == systemProvider && record.Agent != "" {
-		h.resumeAgent(p, record.Agent, logger)
+		h.resumeAgent(ctx, p, record.Agent, logger)
 	}
 	if h.real {
-		h.watchResetButton(p, logger)
+		h.watchResetButton(ctx, p, logger)
 	}
-	server.Serve(p.ctx, listener)
-	<-p.ctx.Done()
+	server.Serve(ctx, listener)
+	<-ctx.Done()
 }
 
 // startSystem goes from power-on to a running system, or to none, and reports whether the period goes on.
-func (h *host) startSystem(p *period, logger *slog.Logger) bool {
+func (h *host) startSystem(ctx context.Context, p *period, logger *slog.Logger) bool {
 	record := h.snapshot()
-	next, err := h.chooseSystem(p, record, logger)
+	next, err := h.chooseSystem(ctx, record, logger)
 	if err != nil {
-		if p.ctx.Err() == nil {
-			logger.Error("machine does not boot", "err", err)
+		if ctx.Err() == nil {
+			logger.Error("machine does not boot", slog.Any("err", err))
 		}
 		next.System = systemDead
 	}
-	if !until(p.ctx, record.UpAt) {
+	if !until(ctx, record.UpAt) {
 		return false
 	}
 	err = h.update(p, func(r *hostRecord) {
 		r.System, r.Installed, r.Verified, r.Rejected = next.System, next.Installed, next.Verified, next.Rejected
 	})
 	if err != nil && !errors.Is(err, errOver) {
-		logger.Error("boot was not recorded", "err", err)
+		logger.Error("boot was not recorded", slog.Any("err", err))
 	}
 	return err == nil
 }
@@ -90,7 +90,7 @@ func until(ctx context.Context, at time.Time) bool {
 }
 
 // chooseSystem is the firmware: it returns the record of a machine that has booted what there is to boot.
-func (h *host) chooseSystem(p *period, record hostRecord, logger *slog.Logger) (hostRecord, error) {
+func (h *host) chooseSystem(ctx context.Context, record hostRecord, logger *slog.Logger) (hostRecord, error) {
 	if err := hardware.SetBoot(h.root, record.BootID); err != nil {
 		return record, err
 	}
@@ -111,13 +111,12 @@ func (h *host) chooseSystem(p *period, record hostRecord, logger *slog.Logger) (
 		record.System = systemInstalled
 		return record, nil
 	}
-	digest, err := h.readBack(p, disk, first.GetImage())
+	digest, err := h.readBack(ctx, disk, first.GetImage())
 	if err != nil {
 		return record, err
 	}
 	if want := h.world.digestOf(first.GetImage()); digest != want {
-		logger.Error("installed image is not what it is said to be", "disk", disk.Name, "found", digest, "want", first.GetImage().GetDigest(),
-			"known", want != "")
+		logger.Error("installed image is not what it is said to be", slog.String("disk", disk.Name), slog.String("found", digest), slog.String("want", first.GetImage().GetDigest()), slog.Bool("known", want != ""))
 		record.System = systemDead
 		record.Rejected++
 		return record, nil
@@ -139,18 +138,18 @@ func (h *host) findSystem(logger *slog.Logger) (hardware.Disk, *agentv1.FirstBoo
 			return disk, first
 		}
 		if !errors.Is(err, firmware.ErrNoSystem) {
-			logger.Warn("disk is not bootable", "disk", disk.Name, "err", err)
+			logger.Warn("disk is not bootable", slog.String("disk", disk.Name), slog.Any("err", err))
 		}
 	}
 	return hardware.Disk{}, nil
 }
 
-func (h *host) readBack(p *period, disk hardware.Disk, image *agentv1.Image) (string, error) {
-	if err := h.world.heavily(p.ctx); err != nil {
+func (h *host) readBack(ctx context.Context, disk hardware.Disk, image *agentv1.Image) (string, error) {
+	if err := h.world.heavily(ctx); err != nil {
 		return "", err
 	}
 	defer h.world.lightly()
-	return firmware.ReadBack(p.ctx, disk.Path(h.root), image.GetSize())
+	return firmware.ReadBack(ctx, disk.Path(h.root), image.GetSize())
 }
 
 // digestOf is the digest that an image of the catalogue has, whatever else is said of it; empty for an image that is not there.
@@ -181,13 +180,13 @@ func (h *host) clearForInstalled() error {
 }
 
 // openSSH listens for the machine.
-func (h *host) openSSH(p *period, record hostRecord) (net.Listener, *sshhost.Server, error) {
+func (h *host) openSSH(ctx context.Context, p *period, record hostRecord) (net.Listener, *sshhost.Server, error) {
 	key, err := h.hostKey(record.Generation)
 	if err != nil {
 		return nil, nil, err
 	}
 	var config net.ListenConfig
-	listener, err := config.Listen(p.ctx, "tcp", net.JoinHostPort(h.address.String(), strconv.Itoa(h.world.self.SSHPort)))
+	listener, err := config.Listen(ctx, "tcp", net.JoinHostPort(h.address.String(), strconv.Itoa(h.world.self.SSHPort)))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -204,23 +203,23 @@ func (h *host) openSSH(p *period, record hostRecord) (net.Listener, *sshhost.Ser
 func (h *host) resetIn(p *period) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.period != p || p.ctx.Err() != nil {
+	if h.period != p || p.isOver() {
 		return errOver
 	}
 	return h.bootLocked(bootReset, time.Time{})
 }
 
 // reportUp plays the first boot of an installed system.
-func (h *host) reportUp(p *period, installed *installedSystem, bootID string, logger *slog.Logger) {
+func (h *host) reportUp(ctx context.Context, p *period, installed *installedSystem, bootID string, logger *slog.Logger) {
 	first := new(agentv1.FirstBoot)
 	if err := proto.Unmarshal(installed.FirstBoot, first); err != nil {
-		logger.Error("first-boot data cannot be read", "err", err)
+		logger.Error("first-boot data cannot be read", slog.Any("err", err))
 		return
 	}
-	failed := func(err error) { logger.Debug("installed system was not heard yet", "err", err) }
-	if err := firmware.ReportUp(p.ctx, first.GetToken(), bootID, failed); err != nil {
-		if p.ctx.Err() == nil {
-			logger.Error("installed system cannot report that it is up", "err", err)
+	failed := func(err error) { logger.Debug("installed system was not heard yet", slog.Any("err", err)) }
+	if err := firmware.ReportUp(ctx, first.GetToken(), bootID, failed); err != nil {
+		if ctx.Err() == nil {
+			logger.Error("installed system cannot report that it is up", slog.Any("err", err))
 		}
 		return
 	}
@@ -228,6 +227,6 @@ func (h *host) reportUp(p *period, installed *installedSystem, bootID string, lo
 		r.Installed = &installedSystem{FirstBoot: installed.FirstBoot, Acknowledged: true}
 	})
 	if err != nil && !errors.Is(err, errOver) {
-		logger.Error("acknowledgement was not recorded", "err", err)
+		logger.Error("acknowledgement was not recorded", slog.Any("err", err))
 	}
 }

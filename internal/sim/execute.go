@@ -37,21 +37,21 @@ func failToStart(program sshhost.Program, number int) sshhost.Status {
 }
 
 // executeHere calls the agent in this process.
-func (h *host) executeHere(ctx context.Context, p *period, program sshhost.Program) sshhost.Status {
+func (h *host) executeHere(power context.Context, p *period, program sshhost.Program) sshhost.Status {
 	if h.world.cfg.Agent == nil {
 		_, _ = fmt.Fprintf(program.Stderr, "sh: 1: %s: Exec format error\n", program.Path)
 		return sshhost.Status{Code: 126}
 	}
-	ctx, kill := context.WithCancel(ctx)
+	ctx, kill := context.WithCancel(power)
 	defer kill()
 	ended := make(chan int, 1)
 	p.tasks.Go(func() {
-		ended <- h.world.cfg.Agent(ctx, h.root, program.Args, program.Stdin, program.Stdout, program.Stderr, &agentHost{h, p, program.Path})
+		ended <- h.world.cfg.Agent(ctx, h.root, program.Args, program.Stdin, program.Stdout, program.Stderr, h.agentHost(power, p, program.Path))
 	})
 	for signal := ""; ; {
 		select {
 		case code := <-ended:
-			if p.ctx.Err() != nil {
+			if power.Err() != nil {
 				signal = "KILL"
 			}
 			return sshhost.Status{Code: code, Signal: signal}
@@ -68,28 +68,33 @@ func (h *host) executeHere(ctx context.Context, p *period, program sshhost.Progr
 type agentHost struct {
 	host   *host
 	period *period
-	path   string
+	// detach runs something under the context of the machine's power.
+	detach func(run func(ctx context.Context))
+}
+
+func (h *host) agentHost(power context.Context, p *period, path string) *agentHost {
+	return &agentHost{h, p, func(run func(ctx context.Context)) {
+		if h.agentBegins(p, path) != nil {
+			return // the machine is going down: nothing runs on it any more
+		}
+		p.tasks.Go(func() {
+			defer h.agentEnds(p)
+			run(power)
+		})
+	}}
 }
 
 // Reboot restarts the machine.
 func (a *agentHost) Reboot(context.Context) error { return a.host.resetIn(a.period) }
 
 // Detach lets run go on.
-func (a *agentHost) Detach(run func(ctx context.Context)) {
-	if err := a.host.agentBegins(a.period, a.path); err != nil {
-		return // the machine is going down: nothing runs on it any more
-	}
-	a.period.tasks.Go(func() {
-		defer a.host.agentEnds(a.period)
-		run(a.period.ctx)
-	})
-}
+func (a *agentHost) Detach(run func(ctx context.Context)) { a.detach(run) }
 
 // agentBegins notes that the long-lived part of an agent is about to run.
 func (h *host) agentBegins(p *period, path string) error {
 	err := h.update(p, func(r *hostRecord) { r.Agent = path }, func() { h.agents++ })
 	if err != nil && !errors.Is(err, errOver) {
-		h.world.cfg.Logger.Error("agent was not recorded", "machine", h.snapshot().Hostname, "err", err)
+		h.world.cfg.Logger.Error("agent was not recorded", slog.String("machine", h.snapshot().Hostname), slog.Any("err", err))
 	}
 	return err
 }
@@ -99,7 +104,7 @@ func (h *host) agentBegins(p *period, path string) error {
 func (h *host) agentEnds(p *period) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.period != p || p.ctx.Err() != nil {
+	if h.period != p || p.isOver() {
 		return
 	}
 	if h.agents--; h.agents > 0 {
@@ -108,16 +113,16 @@ func (h *host) agentEnds(p *period) {
 	next := h.record
 	next.Agent = ""
 	if err := h.world.record("host/"+next.Device, next); err != nil {
-		h.world.cfg.Logger.Error("end of an agent was not recorded", "machine", next.Hostname, "err", err)
+		h.world.cfg.Logger.Error("end of an agent was not recorded", slog.String("machine", next.Hostname), slog.Any("err", err))
 		return
 	}
 	h.record = next
 }
 
 // resumeAgent starts an agent again that was at work when the world stopped.
-func (h *host) resumeAgent(p *period, path string, logger *slog.Logger) {
+func (h *host) resumeAgent(ctx context.Context, p *period, path string, logger *slog.Logger) {
 	if h.real {
-		h.resumeProcess(p, path, logger)
+		h.resumeProcess(ctx, p, path, logger)
 		return
 	}
 	if h.world.cfg.Agent == nil {
@@ -130,9 +135,9 @@ func (h *host) resumeAgent(p *period, path string, logger *slog.Logger) {
 	p.tasks.Go(func() {
 		defer h.agentEnds(p)
 		var stderr strings.Builder
-		code := h.world.cfg.Agent(p.ctx, h.root, []string{"run"}, strings.NewReader(""), io.Discard, &stderr, &agentHost{h, p, path})
-		if code != 0 && p.ctx.Err() == nil {
-			logger.Warn("resumed agent failed", "code", code, "stderr", stderr.String())
+		code := h.world.cfg.Agent(ctx, h.root, []string{"run"}, strings.NewReader(""), io.Discard, &stderr, h.agentHost(ctx, p, path))
+		if code != 0 && ctx.Err() == nil {
+			logger.Warn("resumed agent failed", slog.Int("code", code), slog.String("stderr", stderr.String()))
 		}
 	})
 }

@@ -76,13 +76,23 @@ type host struct {
 
 // period is the time from a power-on or reset to the next one, or to the loss of power.
 type period struct {
-	ctx    context.Context
+	// over is closed when it is to end, by cancel or with the world.
+	over   <-chan struct{}
 	cancel context.CancelFunc
 	// settled is closed when the machine has booted, or will not.
 	settled chan struct{}
 	// done is closed when nothing of the period is left.
 	done  chan struct{}
 	tasks sync.WaitGroup
+}
+
+func (p *period) isOver() bool {
+	select {
+	case <-p.over:
+		return true
+	default:
+		return false
+	}
 }
 
 var errPoweredOff = errors.New("the machine is powered off")
@@ -237,16 +247,20 @@ func (h *host) bootLocked(kind bootKind, upAt time.Time) error {
 	return nil
 }
 
-// begin begins a period, after the end of the one before it. The caller holds the lock.
+// begin begins a period, after the end of the one before it. The caller holds the lock. The period belongs to the world, and not
+// to who asked for it.
+//
+//nolint:contextcheck // so its context is not the caller's
 func (h *host) begin() {
 	last := h.period
-	p := &period{settled: make(chan struct{}), done: make(chan struct{})}
-	p.ctx, p.cancel = context.WithCancel(h.world.life)
+	ctx, cancel := h.world.newPeriod()
+	p := &period{over: ctx.Done(), cancel: cancel, settled: make(chan struct{}), done: make(chan struct{})}
 	h.period, h.agents = p, 0
 	if last != nil {
 		last.cancel()
 	}
-	if h.world.life.Err() != nil { // the next Run finds the machine in the journal
+	if ctx.Err() != nil { // the next Run finds the machine in the journal
+		cancel()
 		close(p.done)
 		return
 	}
@@ -254,7 +268,7 @@ func (h *host) begin() {
 		if last != nil {
 			<-last.done
 		}
-		h.live(p)
+		h.live(ctx, p)
 	})
 }
 
@@ -319,7 +333,7 @@ func (h *host) waitUp(ctx context.Context) error {
 func (h *host) update(p *period, edit func(*hostRecord), with ...func()) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.period != p || p.ctx.Err() != nil {
+	if h.period != p || p.isOver() {
 		return errOver
 	}
 	next := h.record

@@ -37,7 +37,7 @@ var signals = map[string]syscall.Signal{
 }
 
 func (h *host) command(file string, args ...string) *exec.Cmd {
-	cmd := exec.Command(file, args...)
+	cmd := exec.Command(file, args...) //nolint:noctx // an agent outlives the world when that is killed; executeProcess kills it with its machine
 	cmd.Dir = filepath.Join(h.root, "root")
 	cmd.Env = []string{rootVariable + "=" + h.root, searchPath}
 	cmd.WaitDelay = pipeGrace
@@ -81,8 +81,11 @@ func (h *host) executeProcess(ctx context.Context, p *period, program sshhost.Pr
 		_, _ = io.Copy(stdin, program.Stdin) // ends with the channel, which is closed when the command has ended
 		_ = stdin.Close()
 	})
-	ended := make(chan error, 1)
-	p.tasks.Go(func() { ended <- cmd.Wait() })
+	ended := make(chan struct{})
+	p.tasks.Go(func() {
+		defer close(ended)
+		_ = cmd.Wait() // the state says how it ended
+	})
 	dead := ctx.Done()
 	for {
 		select {
@@ -112,20 +115,20 @@ func (h *host) ended(p *period, program sshhost.Program, state *os.ProcessState)
 	}
 	if state.ExitCode() == 0 && len(program.Args) > 0 && program.Args[0] == "takeover" {
 		if err := h.update(p, func(r *hostRecord) { r.Agent = program.Path }); err != nil && !errors.Is(err, errOver) {
-			h.world.cfg.Logger.Error("agent was not recorded", "machine", h.snapshot().Hostname, "err", err)
+			h.world.cfg.Logger.Error("agent was not recorded", slog.String("machine", h.snapshot().Hostname), slog.Any("err", err))
 		}
 	}
 	return sshhost.Status{Code: state.ExitCode()}
 }
 
 // resumeProcess starts an agent again, unless it has outlived the world.
-func (h *host) resumeProcess(p *period, path string, logger *slog.Logger) {
+func (h *host) resumeProcess(ctx context.Context, p *period, path string, logger *slog.Logger) {
 	if len(processesOf(h.root)) > 0 {
 		return
 	}
-	cmd, err := startCommand(p.ctx, func() *exec.Cmd { return h.command(filepath.Join(h.root, path), "run") })
+	cmd, err := startCommand(ctx, func() *exec.Cmd { return h.command(filepath.Join(h.root, path), "run") })
 	if err != nil {
-		logger.Warn("agent was not resumed", "err", err)
+		logger.Warn("agent was not resumed", slog.Any("err", err))
 		return
 	}
 	p.tasks.Go(func() { _ = cmd.Wait() }) // ends with the machine at the latest
@@ -142,7 +145,7 @@ func (h *host) killProcesses() {
 			return
 		}
 		if time.Now().After(deadline) {
-			h.world.cfg.Logger.Error("processes of a machine do not die", "machine", h.snapshot().Hostname, "processes", found)
+			h.world.cfg.Logger.Error("processes of a machine do not die", slog.String("machine", h.snapshot().Hostname), slog.Any("processes", found))
 			return
 		}
 		for _, pid := range found {
@@ -185,14 +188,14 @@ func (h *host) makeResetButton() error {
 }
 
 // watchResetButton restarts the machine when "b" is written to it.
-func (h *host) watchResetButton(p *period, logger *slog.Logger) {
+func (h *host) watchResetButton(ctx context.Context, p *period, logger *slog.Logger) {
 	// Opened for writing too, so that it does not end with each writer.
 	button, err := os.OpenFile(filepath.Join(h.root, resetButton), os.O_RDWR, 0)
 	if err != nil {
-		logger.Warn("machine cannot restart itself", "err", err)
+		logger.Warn("machine cannot restart itself", slog.Any("err", err))
 		return
 	}
-	stop := context.AfterFunc(p.ctx, func() { _ = button.Close() })
+	stop := context.AfterFunc(ctx, func() { _ = button.Close() })
 	p.tasks.Go(func() {
 		defer stop()
 		buffer := make([]byte, 64)
@@ -203,7 +206,7 @@ func (h *host) watchResetButton(p *period, logger *slog.Logger) {
 			}
 			if bytes.IndexByte(buffer[:n], 'b') >= 0 {
 				if err := h.resetIn(p); err != nil && !errors.Is(err, errOver) {
-					logger.Error("machine did not restart", "err", err)
+					logger.Error("machine did not restart", slog.Any("err", err))
 				}
 			}
 		}

@@ -56,11 +56,11 @@ func agentProcess(args []string) int {
 	return 0
 }
 
-func executable(t testing.TB) string {
-	t.Helper()
+func executable(tb testing.TB) string {
+	tb.Helper()
 	self, err := os.Executable()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return self
 }

@@ -135,7 +135,7 @@ func (w *World) Deploy(ctx context.Context, d equinixapi.Deployment, notBefore t
 	if h.snapshot().Generation == d.Generation { // before a kill, or while the world was not running
 		return h.waitUp(ctx)
 	}
-	if err := w.vacate(d); err != nil {
+	if err := w.vacate(ctx, d); err != nil {
 		return err
 	}
 	if err := h.off(ctx); err != nil {
@@ -154,7 +154,7 @@ func (w *World) Deploy(ctx context.Context, d equinixapi.Deployment, notBefore t
 }
 
 // vacate removes what is still in the slot of a device that is gone.
-func (w *World) vacate(d equinixapi.Deployment) error {
+func (w *World) vacate(ctx context.Context, d equinixapi.Deployment) error {
 	w.mu.Lock()
 	var old []string
 	for device, h := range w.hosts {
@@ -164,7 +164,7 @@ func (w *World) vacate(d equinixapi.Deployment) error {
 	}
 	w.mu.Unlock()
 	for _, device := range old {
-		if err := w.Remove(device); err != nil {
+		if err := w.Remove(ctx, device); err != nil {
 			return err
 		}
 	}
@@ -184,16 +184,16 @@ func (w *World) Reset(device string, rescue bool) error {
 }
 
 // PowerOff takes a machine's power away.
-func (w *World) PowerOff(device string) error {
+func (w *World) PowerOff(ctx context.Context, device string) error {
 	h, err := w.host(device)
 	if err != nil {
 		return err
 	}
-	return h.off(w.life)
+	return h.off(ctx)
 }
 
 // PowerOn gives it back.
-func (w *World) PowerOn(device string) error {
+func (w *World) PowerOn(_ context.Context, device string) error {
 	h, err := w.host(device)
 	if err != nil {
 		return err
@@ -202,12 +202,12 @@ func (w *World) PowerOn(device string) error {
 }
 
 // Remove takes a machine away, with everything on it.
-func (w *World) Remove(device string) error {
+func (w *World) Remove(ctx context.Context, device string) error {
 	h, err := w.host(device)
 	if errors.Is(err, errNoMachine) {
 		return nil
 	}
-	if err := h.off(w.life); err != nil {
+	if err := h.off(ctx); err != nil {
 		return err
 	}
 	w.mu.Lock()

@@ -35,15 +35,15 @@ type rig struct {
 	done   chan error
 }
 
-func newSigner(t testing.TB) ssh.Signer {
-	t.Helper()
+func newSigner(tb testing.TB) ssh.Signer {
+	tb.Helper()
 	_, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	signer, err := ssh.NewSignerFromKey(private)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return signer
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -48,9 +49,9 @@ type World struct {
 	hosts map[string]*host // by device
 	past  past
 
-	// life is the context of Run; tasks are all goroutines of machines.
-	life  context.Context
-	tasks sync.WaitGroup
+	// newPeriod makes the context of a machine's period, out of Run's; tasks are all goroutines of machines.
+	newPeriod func() (context.Context, context.CancelFunc)
+	tasks     sync.WaitGroup
 
 	running   sync.Mutex
 	closed    bool
@@ -72,7 +73,7 @@ type identity struct {
 
 // Open makes the world of cfg.Dir ready: it reads its journal, makes its images, listens. Nothing happens in it, and nobody is
 // answered, before Run.
-func Open(_ context.Context, cfg Config) (_ *World, err error) {
+func Open(ctx context.Context, cfg Config) (_ *World, err error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -95,7 +96,7 @@ func Open(_ context.Context, cfg Config) (_ *World, err error) {
 	if w.journal, state, err = journal.Open(filepath.Join(w.cfg.Dir, "journal")); err != nil {
 		return nil, err
 	}
-	if err := w.identify(state); err != nil {
+	if err := w.identify(ctx, state); err != nil {
 		return nil, err
 	}
 	if err := w.prepare(state); err != nil {
@@ -122,7 +123,7 @@ func (w *World) lockDir() error {
 }
 
 // identify finds out, or decides, what stays the same for ever, and listens.
-func (w *World) identify(state map[string][]byte) error {
+func (w *World) identify(ctx context.Context, state map[string][]byte) error {
 	text, known := state["world"]
 	if known {
 		if err := json.Unmarshal(text, &w.self); err != nil {
@@ -146,14 +147,14 @@ func (w *World) identify(state map[string][]byte) error {
 		}
 	}
 	var err error
-	if w.listener, err = listenOn(listen); err != nil {
+	if w.listener, err = listenOn(ctx, listen); err != nil {
 		return err
 	}
 	port := w.self.SSHPort
 	if w.cfg.SSHPort != 0 {
 		port = w.cfg.SSHPort
 	}
-	if w.claim, err = listenOn(net.JoinHostPort(claimAddress, strconv.Itoa(port))); err != nil {
+	if w.claim, err = listenOn(ctx, net.JoinHostPort(claimAddress, strconv.Itoa(port))); err != nil {
 		return err
 	}
 	w.self.Listen, w.self.SSHPort = w.listener.Addr().String(), w.claim.Addr().(*net.TCPAddr).Port
@@ -207,7 +208,7 @@ func (w *World) prepare(state map[string][]byte) error {
 	}
 	w.faults = fault.NewSet(spec, w.self.Seed, counts, func(c fault.Count) {
 		if err := w.record("fault/"+string(c.Fault), c); err != nil {
-			w.cfg.Logger.Warn("fault was not recorded", "fault", c.Fault, "err", err)
+			w.cfg.Logger.Warn("fault was not recorded", slog.Any("fault", c.Fault), slog.Any("err", err))
 		}
 	})
 	w.api, err = equinixapi.New(w.providerConfig(provider))
@@ -257,13 +258,13 @@ func (w *World) Run(ctx context.Context) error {
 	defer close(w.stopped)
 
 	w.mu.Lock()
-	w.life = ctx
+	w.newPeriod = func() (context.Context, context.CancelFunc) { return context.WithCancel(ctx) }
 	hosts := make([]*host, 0, len(w.hosts))
 	for _, h := range w.hosts {
 		hosts = append(hosts, h)
 	}
 	w.mu.Unlock()
-	w.reconcile(hosts)
+	w.reconcile(ctx, hosts)
 	w.api.Start(ctx)
 	err := w.serve(ctx)
 	w.stop()
@@ -273,7 +274,7 @@ func (w *World) Run(ctx context.Context) error {
 }
 
 // reconcile resumes the machines, and removes those whose devices are gone: the process was killed between the two.
-func (w *World) reconcile(hosts []*host) {
+func (w *World) reconcile(ctx context.Context, hosts []*host) {
 	devices := map[string]bool{}
 	for _, id := range w.api.Devices() {
 		devices[id] = true
@@ -283,8 +284,8 @@ func (w *World) reconcile(hosts []*host) {
 			h.resume()
 			continue
 		}
-		if err := w.Remove(h.record.Device); err != nil {
-			w.cfg.Logger.Warn("machine of a deleted device stays", "machine", h.record.Hostname, "err", err)
+		if err := w.Remove(ctx, h.record.Device); err != nil {
+			w.cfg.Logger.Warn("machine of a deleted device stays", slog.String("machine", h.record.Hostname), slog.Any("err", err))
 		}
 	}
 }

@@ -3,6 +3,7 @@ package equinixapi
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"time"
 )
@@ -77,7 +78,7 @@ func (a *API) reboot(d *device, rescue bool) error {
 		return unprocessable("Device must be powered on")
 	}
 	if err := a.cfg.Hardware.Reset(d.ID, rescue); err != nil {
-		a.cfg.Logger.Error("machine could not be reset", "device", d.ID, "err", err)
+		a.cfg.Logger.Error("machine could not be reset", slog.String("device", d.ID), slog.Any("err", err))
 		return err
 	}
 	_, err := a.change(d.ID, func(d *device) error {
@@ -136,8 +137,8 @@ func (a *API) reinstall(d *device, q actionRequest) error {
 
 // start lets the task of a device go on. Before Start there is nothing to do: it finds the task itself. The caller holds the lock.
 func (a *API) start(id string) {
-	if ctx := a.run; ctx != nil {
-		a.tasks.Go(func() { a.perform(ctx, id) })
+	if a.spawn != nil {
+		a.spawn(func(ctx context.Context) { a.perform(ctx, id) })
 	}
 }
 
@@ -178,13 +179,13 @@ func (a *API) perform(ctx context.Context, id string) {
 		if !until(ctx, d.Task.Due) {
 			return
 		}
-		err = a.cfg.Hardware.PowerOff(id)
+		err = a.cfg.Hardware.PowerOff(ctx, id)
 		finish = func(d *device) {
 			d.State = stateInactive
 			a.addEvent(d, "power.202", "Device powered off", false)
 		}
 	case taskPowerOn:
-		err = a.cfg.Hardware.PowerOn(id)
+		err = a.cfg.Hardware.PowerOn(ctx, id)
 		finish = func(d *device) {
 			d.State = stateActive
 			a.addEvent(d, "power.204", "Device powered on", false)
@@ -195,7 +196,7 @@ func (a *API) perform(ctx context.Context, id string) {
 	}
 	if err != nil {
 		if _, there := a.deviceOf(id); there {
-			a.cfg.Logger.Error("machine failed", "device", id, "task", d.Task.Kind, "err", err)
+			a.cfg.Logger.Error("machine failed", slog.String("device", id), slog.String("task", d.Task.Kind), slog.Any("err", err))
 			a.failed(id)
 		}
 		return
@@ -214,7 +215,7 @@ func (a *API) settle(id string, finish func(*device)) {
 		return err
 	})
 	if err != nil && !errors.Is(err, errNotFound) {
-		a.cfg.Logger.Error("device stays as it is", "device", id, "err", err)
+		a.cfg.Logger.Error("device stays as it is", slog.String("device", id), slog.Any("err", err))
 	}
 }
 
@@ -242,7 +243,7 @@ func (a *API) failed(id string) {
 		return err
 	})
 	if err != nil {
-		a.cfg.Logger.Error("device stays as it is", "device", id, "err", err)
+		a.cfg.Logger.Error("device stays as it is", slog.String("device", id), slog.Any("err", err))
 	}
 }
 

@@ -115,10 +115,10 @@ type Hardware interface {
 	Deploy(ctx context.Context, deployment Deployment, notBefore time.Time) error
 	// Reset restarts the machine, into a rescue system from the network if asked to; it returns when that cannot be undone.
 	Reset(device string, rescue bool) error
-	PowerOff(device string) error
-	PowerOn(device string) error
+	PowerOff(ctx context.Context, device string) error
+	PowerOn(ctx context.Context, device string) error
 	// Remove takes the machine away.
-	Remove(device string) error
+	Remove(ctx context.Context, device string) error
 }
 
 // Deployment is what a machine is to be.
@@ -151,7 +151,8 @@ type API struct {
 	counters     counters
 	shuffle      *rand.Rand
 
-	run      context.Context
+	// spawn runs a task under Start's context; nil before Start.
+	spawn    func(task func(ctx context.Context))
 	requests atomic.Uint64
 	// constants has what is the same in all answers, as JSON.
 	constants sync.Map
@@ -191,7 +192,7 @@ func New(cfg Config) (*API, error) {
 func (a *API) Start(ctx context.Context) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.run = ctx
+	a.spawn = func(task func(ctx context.Context)) { a.tasks.Go(func() { task(ctx) }) }
 	for _, d := range a.devices {
 		if d.Task != nil {
 			a.start(d.ID)

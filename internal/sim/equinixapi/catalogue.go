@@ -28,13 +28,14 @@ func Metros() []string {
 	return codes
 }
 
-func metroOf(code string) (metro, bool) {
+// metroOf finds the metro of a slot, which is one of ours.
+func metroOf(code string) metro {
 	for _, m := range metros {
 		if m.code == code {
-			return m, true
+			return m
 		}
 	}
-	return metro{}, false
+	return metro{code: code}
 }
 
 func (m metro) facility() string { return m.code + "11" }

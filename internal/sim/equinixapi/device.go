@@ -3,7 +3,7 @@ package equinixapi
 import (
 	"cmp"
 	"context"
-	"errors"
+	"log/slog"
 	"maps"
 	"net/http"
 	"slices"
@@ -250,16 +250,16 @@ func (a *API) forget(d *device, extra Change) error {
 	delete(a.devices, d.ID)
 	delete(a.bySlot, d.Slot)
 	a.slots[d.Slot] = &slot
-	if ctx := a.run; ctx != nil {
-		a.tasks.Go(func() { a.remove(ctx, d.ID) })
+	if a.spawn != nil {
+		a.spawn(func(ctx context.Context) { a.remove(ctx, d.ID) })
 	}
 	return nil
 }
 
 // remove takes a forgotten device's machine away.
 func (a *API) remove(ctx context.Context, id string) {
-	if err := a.cfg.Hardware.Remove(id); err != nil && !errors.Is(err, context.Canceled) && ctx.Err() == nil {
-		a.cfg.Logger.Error("machine could not be removed", "device", id, "err", err)
+	if err := a.cfg.Hardware.Remove(ctx, id); err != nil && ctx.Err() == nil {
+		a.cfg.Logger.Error("machine could not be removed", slog.String("device", id), slog.Any("err", err))
 	}
 }
 

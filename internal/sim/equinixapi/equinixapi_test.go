@@ -56,10 +56,10 @@ func (h *hardware) Deploy(ctx context.Context, d equinixapi.Deployment, notBefor
 	return nil
 }
 
-func (h *hardware) Reset(_ string, rescue bool) error { h.call("reset %v", rescue); return nil }
-func (h *hardware) PowerOff(string) error             { h.call("off"); return nil }
-func (h *hardware) PowerOn(string) error              { h.call("on"); return nil }
-func (h *hardware) Remove(id string) error {
+func (h *hardware) Reset(_ string, rescue bool) error      { h.call("reset %v", rescue); return nil }
+func (h *hardware) PowerOff(context.Context, string) error { h.call("off"); return nil }
+func (h *hardware) PowerOn(context.Context, string) error  { h.call("on"); return nil }
+func (h *hardware) Remove(_ context.Context, id string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.deployed, id)
@@ -76,8 +76,9 @@ type rig struct {
 	stop     func()
 }
 
-func newRig(t testing.TB, change func(*equinixapi.Config)) *rig {
-	r := &rig{t: t, hardware: &hardware{deployed: map[string]equinixapi.Deployment{}}, state: map[string][]byte{}}
+func newRig(tb testing.TB, change func(*equinixapi.Config)) *rig {
+	tb.Helper()
+	r := &rig{t: tb, hardware: &hardware{deployed: map[string]equinixapi.Deployment{}}, state: map[string][]byte{}}
 	r.config = equinixapi.Config{
 		Seed: 1, Token: token, Reservations: 5, OnDemand: 40, Hardware: r.hardware, Logger: slog.New(slog.DiscardHandler),
 		Plans: []equinixapi.Plan{
@@ -138,12 +139,12 @@ func request(plan, metro, reservation string) *packngo.DeviceCreateRequest {
 	return &packngo.DeviceCreateRequest{Hostname: "m1", Plan: plan, Metro: metro, OS: "debian_13", HardwareReservationID: reservation}
 }
 
-func publicKey(t testing.TB, seed byte) string {
-	t.Helper()
+func publicKey(tb testing.TB, seed byte) string {
+	tb.Helper()
 	private := ed25519.NewKeyFromSeed(bytes.Repeat([]byte{seed}, ed25519.SeedSize))
 	public, err := ssh.NewPublicKey(private.Public())
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return string(ssh.MarshalAuthorizedKey(public))
 }
@@ -155,11 +156,12 @@ func statusOf(err error) int {
 	return 0
 }
 
-func must[T any](t testing.TB) func(T, *packngo.Response, error) T {
+func must[T any](tb testing.TB) func(T, *packngo.Response, error) T {
+	tb.Helper()
 	return func(value T, _ *packngo.Response, err error) T {
-		t.Helper()
+		tb.Helper()
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		return value
 	}

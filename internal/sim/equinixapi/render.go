@@ -53,7 +53,7 @@ func (a *API) renderDevice(d *device, v view) obj { return a.renderDeviceAt(d, v
 func (a *API) renderDeviceAt(d *device, v view, at time.Time) obj {
 	slot := a.cfg.Slot(d.Slot)
 	plan, _ := a.planOf(d.Plan)
-	place, _ := metroOf(slot.Metro)
+	place := metroOf(slot.Metro)
 	system, _ := a.systemOf(d.OS)
 	state := d.shownState(at)
 	o := obj{

@@ -62,7 +62,7 @@ func (a *API) renderReservation(r reservation, v view) obj {
 	slot := a.cfg.Slot(r.slot)
 	id := a.reservationID(r.slot)
 	plan, _ := a.planOf(slot.Plan)
-	place, _ := metroOf(slot.Metro)
+	place := metroOf(slot.Metro)
 	o := obj{
 		"id": id, "short_id": id[:8], "href": reservationHref(id), "created_at": epoch, "termination_time": nil,
 		"provisionable": r.provisionable, "spare": r.spare, "need_of_service": false, "switch_uuid": a.switchOf(r.slot),

@@ -3,6 +3,7 @@ package equinixapi
 import (
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -138,7 +139,7 @@ func put(name string, value any) Change {
 // commit makes changes durable. The caller holds the lock, and makes them visible afterwards.
 func (a *API) commit(changes ...Change) error {
 	if err := a.cfg.Commit(changes...); err != nil {
-		a.cfg.Logger.Error("provider could not record a change", "err", err)
+		a.cfg.Logger.Error("provider could not record a change", slog.Any("err", err))
 		return err
 	}
 	return nil

@@ -16,11 +16,11 @@ import (
 	"github.com/ironherd/ironherd/internal/sim/firmware"
 )
 
-func area(t testing.TB, first *agentv1.FirstBoot) []byte {
-	t.Helper()
+func area(tb testing.TB, first *agentv1.FirstBoot) []byte {
+	tb.Helper()
 	payload, err := proto.Marshal(first)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	sum := sha256.Sum256(payload)
 	b := binary.BigEndian.AppendUint32([]byte("IRONHERD-BOOT-1\n"), uint32(len(payload)))

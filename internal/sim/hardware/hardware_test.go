@@ -14,16 +14,16 @@ import (
 	"github.com/ironherd/ironherd/internal/sim/hardware"
 )
 
-func build(t testing.TB, m hardware.Machine) string {
-	t.Helper()
-	dir := t.TempDir()
+func build(tb testing.TB, m hardware.Machine) string {
+	tb.Helper()
+	dir := tb.TempDir()
 	shared, err := hardware.NewShared(filepath.Join(dir, "shared"))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	root := filepath.Join(dir, "root")
 	if err := m.Build(root, shared); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return root
 }
@@ -169,7 +169,7 @@ func TestSMBIOSIsWhatARealParserReads(t *testing.T) {
 				if d.Size == 0x7fff { // too large for that field
 					total += int(d.ExtendedSize)
 				} else {
-					total += int(d.Size.Megabytes())
+					total += d.Size.Megabytes()
 				}
 				if d.PartNumber != m.Model.DIMM.Part {
 					t.Errorf("memory module %+v", d)

@@ -16,13 +16,10 @@ import (
 
 func TestEverythingThatWasAppendedIsThereAfterAKill(t *testing.T) {
 	t.Parallel()
+	dir, n := t.TempDir(), 0
 	rapid.Check(t, func(t *rapid.T) {
-		dir, err := os.MkdirTemp("", "journal")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = os.RemoveAll(dir) }()
-		path := filepath.Join(dir, "journal")
+		n++
+		path := filepath.Join(dir, fmt.Sprint(n))
 		model := map[string][]byte{}
 		for range rapid.IntRange(1, 4).Draw(t, "lives") {
 			j, values, err := journal.Open(path)

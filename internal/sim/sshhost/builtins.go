@@ -176,7 +176,7 @@ func remove(sh *shell, args []string, _ streams) (Status, error) {
 		} else {
 			err = sh.files.root.Remove(inside(name))
 		}
-		if err != nil && !(set['f'] && errors.Is(err, fs.ErrNotExist)) {
+		if err != nil && (!set['f'] || !errors.Is(err, fs.ErrNotExist)) {
 			return Status{}, fmt.Errorf("cannot remove %q: %w", name, plain(err))
 		}
 	}

@@ -190,7 +190,7 @@ func (o *outputFile) Close() error {
 	// What another client did to the name meanwhile stays as it is.
 	now, err := o.files.root.Lstat(o.name)
 	if err != nil || !os.SameFile(info, now) {
-		return nil
+		return nil //nolint:nilerr // what was written was written
 	}
 	return o.files.replace(o.name, content{digest, info.Mode().Perm()}, func() (*os.File, error) { return o.files.root.Open(o.name) })
 }

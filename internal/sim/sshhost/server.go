@@ -81,7 +81,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) {
 		conn, err := listener.Accept()
 		if err != nil {
 			if ctx.Err() == nil && !errors.Is(err, net.ErrClosed) {
-				s.options.Logger.Warn("machine stopped accepting connections", "address", listener.Addr(), "err", err)
+				s.options.Logger.Warn("machine stopped accepting connections", slog.Any("address", listener.Addr()), slog.Any("err", err))
 			}
 			_ = listener.Close()
 			return

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 
 	"github.com/pkg/sftp"
 	"golang.org/x/crypto/ssh"
@@ -112,7 +113,7 @@ func (s *Server) serveFiles(channel ssh.Channel) {
 	defer func() { _ = channel.Close() }()
 	files, err := openFiles(s.options.Root, s.options.Store, s.options.Observer)
 	if err != nil {
-		s.options.Logger.Warn("machine cannot serve files", "root", s.options.Root, "err", err)
+		s.options.Logger.Warn("machine cannot serve files", slog.String("root", s.options.Root), slog.Any("err", err))
 		return
 	}
 	defer files.close()
