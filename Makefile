@@ -34,6 +34,7 @@ setup: ## Install the Debian packages that the tests need (as root; else say wha
 test: setup build ## Run every test, with the race detector (PKG=./internal/bmdb/... for some)
 	@go vet ./...
 	@go test -race -timeout 15m $(or $(PKG),./...)
+	@$(if $(PKG),,go test -run 'TestADay' -v ./internal/shepherd) # the whole fleet; the race detector's run has a smaller one
 
 .PHONY: lint
 lint: ## Check style: golangci-lint, gofumpt, buf

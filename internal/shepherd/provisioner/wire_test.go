@@ -182,6 +182,8 @@ type hardware struct{}
 
 func (hardware) Deploy(context.Context, equinixapi.Deployment, time.Time) error { return nil }
 func (hardware) Reset(string, bool) error                                       { return nil }
-func (hardware) PowerOff(string) error                                          { return nil }
-func (hardware) PowerOn(string) error                                           { return nil }
-func (hardware) Remove(string) error                                            { return nil }
+func (hardware) PowerOff(context.Context, string) error { return nil }
+
+func (hardware) PowerOn(context.Context, string) error { return nil }
+
+func (hardware) Remove(context.Context, string) error { return nil }
