@@ -106,7 +106,7 @@ func (a *app) sim(ctx context.Context, f simFlags) (err error) {
 	}
 	f.world.Agent = demo.Agent(a.env.Version)
 	f.world.Images = []sim.ImageSpec{{Name: "demo", Size: f.imageSize << 20}}
-	world, err := sim.Open(ctx, f.world)
+	world, err := demo.OpenWorld(ctx, f.world)
 	if err != nil {
 		return err
 	}

@@ -53,8 +53,8 @@ func (d *Demo) open(ctx context.Context, logger *slog.Logger) (err error) {
 			return err
 		}
 	}
-	if d.world, err = sim.Open(ctx, worldConfig); err != nil {
-		return fmt.Errorf("make the world: %w", err)
+	if d.world, err = OpenWorld(ctx, worldConfig); err != nil {
+		return err
 	}
 	tokenFile := filepath.Join(d.dir, "world", "token")
 	if err := os.WriteFile(tokenFile, []byte(d.world.Token()+"\n"), 0o600); err != nil {
@@ -67,6 +67,18 @@ func (d *Demo) open(ctx context.Context, logger *slog.Logger) (err error) {
 		Unsynced: d.ownsDir, // nothing outlives the process, so nothing must survive a power cut
 	})
 	return err
+}
+
+// OpenWorld is sim.Open with errors of the kinds of package fleet.
+func OpenWorld(ctx context.Context, c sim.Config) (*sim.World, error) {
+	world, err := sim.Open(ctx, c)
+	switch {
+	case errors.Is(err, sim.ErrInUse):
+		return nil, fleet.Errorf(fleet.KindInUse, "%w", err)
+	case err != nil:
+		return nil, fmt.Errorf("make the world: %w", err)
+	}
+	return world, nil
 }
 
 // Describe returns what a control plane must know of a world.

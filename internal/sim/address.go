@@ -49,7 +49,7 @@ func listenOn(ctx context.Context, address string) (net.Listener, error) {
 	if port != "0" {
 		l, err := config.Listen(ctx, "tcp", address)
 		if errors.Is(err, syscall.EADDRINUSE) {
-			return nil, fmt.Errorf("listen on %s: the port is in use", address)
+			return nil, fmt.Errorf("listen on %s: the port is %w", address, ErrInUse)
 		}
 		return l, err
 	}

@@ -25,6 +25,9 @@ import (
 	"github.com/ironherd/ironherd/internal/sim/sshhost"
 )
 
+// ErrInUse is what Open fails with when another process has the directory or a port of the world.
+var ErrInUse = errors.New("in use")
+
 // World is a simulated world. Its methods may be called concurrently.
 type World struct {
 	cfg     Config
@@ -116,7 +119,7 @@ func (w *World) lockDir() error {
 	}
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		_ = lock.Close()
-		return fmt.Errorf("the world in %s is in use by another process", w.cfg.Dir)
+		return fmt.Errorf("the world in %s is %w by another process", w.cfg.Dir, ErrInUse)
 	}
 	w.lock = lock
 	return nil

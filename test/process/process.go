@@ -23,10 +23,10 @@ type Process struct {
 	err     error
 }
 
-// Start starts a program. It is killed when ctx ends, and when this process does.
+// Start starts a program. It outlives ctx, so that it can be stopped in order when a test has ended, but not this process.
 func Start(ctx context.Context, path string, args ...string) (*Process, error) {
 	p := &Process{
-		name: "ironherd " + strings.Join(args, " "), command: exec.CommandContext(ctx, path, args...),
+		name: "ironherd " + strings.Join(args, " "), command: exec.CommandContext(context.WithoutCancel(ctx), path, args...),
 		stdout: newTail(), stderr: newTail(), ended: make(chan struct{}),
 	}
 	p.command.Stdout, p.command.Stderr = p.stdout, p.stderr
