@@ -223,7 +223,8 @@ func (t *Transport) backOff(ctx context.Context, request *http.Request, attempt 
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < max(wait, failed.retryAfter) {
 		return context.DeadlineExceeded
 	}
-	t.logger.Debug("provider call failed, trying again", "endpoint", t.endpoint(request), "attempt", attempt, "wait", wait, "err", failed)
+	t.logger.DebugContext(ctx, "provider call failed, trying again", slog.String("endpoint", t.endpoint(request)),
+		slog.Int("attempt", attempt), slog.Duration("wait", wait), slog.Any("err", failed))
 	return pause(ctx, wait)
 }
 

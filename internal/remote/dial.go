@@ -65,7 +65,7 @@ func (d *Dialer) Dial(ctx context.Context, target Target) (*Host, error) {
 	}
 	host, err := d.handshake(ctx, connection, target, verifier)
 	if err != nil {
-		connection.Close()
+		_ = connection.Close()
 		return nil, err
 	}
 	return host, nil
@@ -90,7 +90,7 @@ func (d *Dialer) handshake(ctx context.Context, connection net.Conn, target Targ
 	shaking, cancel := context.WithTimeout(ctx, d.options.HandshakeTimeout)
 	defer cancel()
 	// Closing is the one thing that ends a read or a write on every kind of connection.
-	stop := context.AfterFunc(shaking, func() { connection.Close() })
+	stop := context.AfterFunc(shaking, func() { _ = connection.Close() })
 	defer stop()
 
 	config := &ssh.ClientConfig{
@@ -104,10 +104,10 @@ func (d *Dialer) handshake(ctx context.Context, connection net.Conn, target Targ
 	watched := &watchedConn{Conn: connection}
 	sshConnection, channels, requests, err := ssh.NewClientConn(watched, target.Address.String(), config)
 	if err == nil && stop() {
-		return newHost(ssh.NewClient(sshConnection, channels, requests), target.Address, verifier.hostKey(), d.options.Logger), nil
+		return newHost(ssh.NewClient(sshConnection, channels, requests), connection, target.Address, verifier.hostKey(), d.options.Logger), nil
 	}
 	if err == nil { // the time was over in the very moment of success
-		sshConnection.Close()
+		_ = sshConnection.Close()
 	}
 	switch {
 	case verifier.refused != nil:

@@ -16,11 +16,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func newTestKey(t testing.TB) *Key {
-	t.Helper()
+func newTestKey(tb testing.TB) *Key {
+	tb.Helper()
 	key, _, err := NewKey("test")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return key
 }
@@ -63,7 +63,7 @@ func TestDialVerifiesByTheBestSource(t *testing.T) {
 
 func TestNothingIsSentToAHostWithAnotherKey(t *testing.T) {
 	t.Parallel()
-	s := startStrictServer(t)
+	s := startStrictServer(t, false)
 	key, other := newTestKey(t), newTestKey(t)
 	for name, trust := range map[string]Trust{
 		"pinned":   {Pinned: []string{other.Public()}, FirstUse: true},
@@ -89,6 +89,17 @@ func TestNothingIsSentToAHostWithAnotherKey(t *testing.T) {
 	}
 	if len(s.seen()) == 0 {
 		t.Error("the server does not notice attempts")
+	}
+}
+
+// A connection that breaks while we authenticate says nothing about our key.
+func TestAHostThatHangsUpDoesNotRefuseTheKey(t *testing.T) {
+	t.Parallel()
+	s := startStrictServer(t, true)
+	_, err := NewDialer(newTestKey(t), Options{}).Dial(t.Context(),
+		Target{Address: s.address, User: "root", Trust: Trust{Pinned: []string{authorized(s.hostKey)}}})
+	if fleet.KindOf(err) != fleet.KindTemporary {
+		t.Errorf("%v (%s)", err, fleet.KindOf(err))
 	}
 }
 

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"net/netip"
 	"sync"
+	"time"
 
 	"github.com/pkg/sftp"
 	"golang.org/x/crypto/ssh"
@@ -20,13 +22,22 @@ type Host struct {
 	address netip.AddrPort
 	hostKey HostKey
 	logger  *slog.Logger
+	// connection is what is below SSH. Closing the client could wait for what hangs; closing this does not.
+	connection net.Conn
+	// over is closed when the connection has ended, whoever ended it.
+	over chan struct{}
 
 	files sync.Mutex
 	sftp  *sftp.Client
 }
 
-func newHost(client *ssh.Client, address netip.AddrPort, key HostKey, logger *slog.Logger) *Host {
-	return &Host{client: client, address: address, hostKey: key, logger: logger}
+func newHost(client *ssh.Client, connection net.Conn, address netip.AddrPort, key HostKey, logger *slog.Logger) *Host {
+	h := &Host{client: client, connection: connection, address: address, hostKey: key, logger: logger, over: make(chan struct{})}
+	go func() {
+		defer close(h.over)
+		_ = client.Wait() // why it ended is told by what it ended
+	}()
+	return h
 }
 
 // HostKey returns the verified key of the host, and why it is trusted.
@@ -34,30 +45,70 @@ func (h *Host) HostKey() HostKey { return h.hostKey }
 
 // Close ends the connection and everything that uses it.
 func (h *Host) Close() error {
-	if err := h.client.Close(); err != nil {
+	err := h.connection.Close()
+	settled(h.over)
+	if err != nil && !errors.Is(err, net.ErrClosed) {
 		return fleet.Errorf(fleet.KindTemporary, "close SSH connection: %w", err)
 	}
 	return nil
 }
 
+// grace is how long what used a connection may take to notice that it has ended. It takes microseconds, but for a rare race: a session
+// that is opened in the moment in which the connection ends is waited for by the library for ever. That goroutine is abandoned.
+const grace = time.Second
+
 // bounded runs do, and closes the connection when ctx ends first: nothing less ends an operation on a host that hangs. The returned
-// error has a kind.
+// error has a kind. Where it is not do's own, do may still be running, and what it writes must not be read.
 func (h *Host) bounded(ctx context.Context, what string, do func() error) error {
 	if ctx.Err() != nil {
 		return ended(ctx, what)
 	}
-	stop := context.AfterFunc(ctx, func() { h.client.Close() })
-	err := do()
-	if !stop() && ctx.Err() != nil {
+	select {
+	case <-h.over:
+		return fleet.Errorf(fleet.KindTemporary, "%s: the connection has ended", what)
+	default:
+	}
+	outcome := make(chan error, 1)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		outcome <- do()
+	}()
+	select {
+	case <-done:
+	case <-h.over:
+		if !settled(done) {
+			return fleet.Errorf(fleet.KindTemporary, "%s: the connection has ended", what)
+		}
+	case <-ctx.Done():
+		_ = h.connection.Close()
+		settled(h.over)
+		settled(done)
 		return ended(ctx, what)
 	}
+	return classify(what, <-outcome)
+}
+
+// settled waits for an event that is due, and reports whether it came within the grace.
+func settled(event <-chan struct{}) bool {
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	select {
+	case <-event:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+func classify(what string, err error) error {
 	var exit *ExitError
 	var classified *fleet.Error
 	switch {
 	case err == nil:
 		return nil
 	case errors.As(err, &classified):
-		return err
+		return fleet.Errorf(classified.Kind, "%s: %w", what, err)
 	case errors.As(err, &exit):
 		return fleet.Errorf(fleet.KindUnknown, "%s: %w", what, err)
 	}

@@ -110,6 +110,18 @@ func TestContextEndsARunningCommand(t *testing.T) {
 	}
 }
 
+func TestAHostThatHangsUpEndsACommand(t *testing.T) {
+	t.Parallel()
+	host := startSSHD(t).dial(t)
+	output, err := host.Run(t.Context(), Command{Args: []string{"sh", "-c", "echo out; kill -9 $PPID; sleep 60"}})
+	if output != nil || fleet.KindOf(err) != fleet.KindTemporary {
+		t.Errorf("%q, %v (%s)", output, err, fleet.KindOf(err))
+	}
+	if _, err := host.Upload(t.Context(), NewContent([]byte("agent")), "/tmp/agent", 0o755); fleet.KindOf(err) != fleet.KindTemporary {
+		t.Errorf("%v (%s)", err, fleet.KindOf(err))
+	}
+}
+
 // freezer is a connection that can stop carrying anything, without being closed, as a host that lost its power does.
 type freezer struct {
 	net.Conn
@@ -197,11 +209,11 @@ func program(size int) []byte {
 
 func TestUpload(t *testing.T) {
 	t.Parallel()
-	for name, extra := range map[string][]string{"compressed": nil, "without gzip": {"SetEnv PATH=/nowhere"}} {
+	for name, environment := range map[string][]string{"compressed": nil, "without gzip": {"PATH=/nowhere"}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			host := startSSHD(t, extra...).dial(t)
-			content := NewContent(program(3 << 20))
+			host := startSSHD(t, environment...).dial(t)
+			content := NewContent(program(512 << 10))
 			base := filepath.Join(t.TempDir(), "it's an agent")
 			uploaded, err := host.Upload(t.Context(), content, base, 0o755)
 			if err != nil {
@@ -210,7 +222,7 @@ func TestUpload(t *testing.T) {
 			if uploaded.Path != base+"-"+content.Digest() {
 				t.Errorf("it is at %s", uploaded.Path)
 			}
-			if compressed := uploaded.Sent < content.Size(); uploaded.Sent == 0 || compressed != (extra == nil) {
+			if compressed := uploaded.Sent < content.Size(); uploaded.Sent == 0 || compressed != (environment == nil) {
 				t.Errorf("%d of %d bytes were sent", uploaded.Sent, content.Size())
 			}
 			written, err := os.ReadFile(uploaded.Path)
@@ -295,7 +307,7 @@ func TestUploadFailures(t *testing.T) {
 func TestManyUploadsOfTheSameContent(t *testing.T) {
 	t.Parallel()
 	s := startSSHD(t)
-	content := NewContent(program(1 << 20))
+	content := NewContent(program(256 << 10))
 	base := filepath.Join(t.TempDir(), "agent")
 	var uploads sync.WaitGroup
 	for range 8 {
@@ -337,9 +349,9 @@ func TestContent(t *testing.T) {
 
 // What an upload costs on both sides: the CPU time of this process, and of sshd with its children.
 func BenchmarkUpload(b *testing.B) {
-	for name, extra := range map[string][]string{"compressed": nil, "plain": {"SetEnv PATH=/nowhere"}} {
+	for name, environment := range map[string][]string{"compressed": nil, "plain": {"PATH=/nowhere"}} {
 		b.Run(name, func(b *testing.B) {
-			host := startSSHD(b, extra...).dial(b)
+			host := startSSHD(b, environment...).dial(b)
 			content := NewContent(program(12 << 20))
 			content.gzipped()
 			base := filepath.Join(b.TempDir(), "agent")

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"strings"
 
 	"golang.org/x/crypto/ssh"
@@ -58,16 +59,18 @@ func (h *Host) execute(line string, command Command) ([]byte, error) {
 	if err != nil {
 		return nil, fleet.Errorf(fleet.KindTemporary, "open session: %w", err)
 	}
-	defer session.Close()
+	defer func() { _ = session.Close() }()
 
 	limit := command.OutputLimit
 	if limit <= 0 {
 		limit = DefaultOutputLimit
 	}
-	stdout := &limitedBuffer{limit: limit, full: func() { session.Close() }}
+	stdout := &limitedBuffer{limit: limit, full: func() { _ = session.Close() }}
 	stderr := &lineWriter{emit: command.OnStderr}
 	if stderr.emit == nil {
-		stderr.emit = func(text string) { h.logger.Info("command wrote to stderr", "host", h.address, "line", text) }
+		stderr.emit = func(text string) {
+			h.logger.Info("command wrote to stderr", slog.Any("host", h.address), slog.String("line", text))
+		}
 	}
 	session.Stdout, session.Stderr = stdout, stderr
 	if command.Stdin != nil {

@@ -46,63 +46,65 @@ func (b *logBuffer) String() string {
 	return b.text.String()
 }
 
-// startSSHD starts a server that admits the returned key only. It needs root, as OpenSSH's server does to be of use.
-func startSSHD(t testing.TB, extra ...string) *sshd {
-	t.Helper()
+// startSSHD starts a server that admits the returned key only, and gives commands the environment besides its own. It needs root, as
+// OpenSSH's server does to be of use. Commands have an empty home: what root's own shell start-up files do here, and how long
+// they take, is no part of a test.
+func startSSHD(tb testing.TB, environment ...string) *sshd {
+	tb.Helper()
 	program, err := exec.LookPath("/usr/sbin/sshd")
 	if err != nil || os.Getuid() != 0 {
-		t.Skip("needs OpenSSH's sshd, and root")
+		tb.Skip("needs OpenSSH's sshd, and root")
 	}
 	// Where sshd was installed and never started by the system, its directory is missing.
 	if err := os.MkdirAll("/run/sshd", 0o755); err != nil {
-		t.Skip(err)
+		tb.Skip(err)
 	}
-	dir := t.TempDir()
+	dir, home := tb.TempDir(), tb.TempDir()
 	s := &sshd{hostKeys: make(map[string]string), log: new(logBuffer)}
 	config := new(strings.Builder)
 	for _, kind := range []string{"ed25519", "ecdsa", "rsa"} {
 		path := filepath.Join(dir, kind)
 		if out, err := exec.Command("ssh-keygen", "-q", "-t", kind, "-N", "", "-f", path).CombinedOutput(); err != nil {
-			t.Fatalf("ssh-keygen: %v: %s", err, out)
+			tb.Fatalf("ssh-keygen: %v: %s", err, out)
 		}
 		public, err := os.ReadFile(path + ".pub")
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		s.hostKeys[kind] = string(public)
 		fmt.Fprintf(config, "HostKey %s\n", path)
 	}
 	if s.key, _, err = NewKey("test"); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "authorized"), []byte(s.key.Public()+"\n"), 0o600); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	s.address = freeAddress(t)
+	s.address = freeAddress(tb)
 	fmt.Fprintf(config, "ListenAddress %s\nAuthorizedKeysFile %s/authorized\nPidFile none\nUsePAM no\nStrictModes no\n"+
 		"PasswordAuthentication no\nKbdInteractiveAuthentication no\nPermitRootLogin prohibit-password\nLogLevel VERBOSE\n"+
-		"Subsystem sftp internal-sftp\nMaxStartups 100\n%s\n", s.address, dir, strings.Join(extra, "\n"))
+		"Subsystem sftp internal-sftp\nMaxStartups 100\nSetEnv HOME=%s %s\n", s.address, dir, home, strings.Join(environment, " "))
 	path := filepath.Join(dir, "config")
 	if err := os.WriteFile(path, []byte(config.String()), 0o600); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	server := exec.Command(program, "-D", "-e", "-f", path)
 	server.Stderr = s.log
 	server.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := server.Start(); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		_ = server.Process.Kill()
 		_ = server.Wait()
 	})
-	waitForListener(t, s)
+	waitForListener(tb, s)
 	return s
 }
 
 // waitForListener returns when the server accepts connections: its own process says so first, which the connect then confirms.
-func waitForListener(t testing.TB, s *sshd) {
-	t.Helper()
+func waitForListener(tb testing.TB, s *sshd) {
+	tb.Helper()
 	deadline := time.After(10 * time.Second)
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -114,16 +116,16 @@ func waitForListener(t testing.TB, s *sshd) {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("sshd does not listen: %s", s.log)
+			tb.Fatalf("sshd does not listen: %s", s.log)
 		}
 	}
 }
 
-func freeAddress(t testing.TB) netip.AddrPort {
-	t.Helper()
+func freeAddress(tb testing.TB) netip.AddrPort {
+	tb.Helper()
 	listener, err := net.Listen("tcp", "127.77.1.1:0")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	defer listener.Close()
 	return listener.Addr().(*net.TCPAddr).AddrPort()
@@ -133,13 +135,13 @@ func (s *sshd) target() Target {
 	return Target{Address: s.address, User: "root", Trust: Trust{Pinned: []string{s.hostKeys["ed25519"]}}}
 }
 
-func (s *sshd) dial(t testing.TB) *Host {
-	t.Helper()
-	host, err := NewDialer(s.key, Options{}).Dial(t.Context(), s.target())
+func (s *sshd) dial(tb testing.TB) *Host {
+	tb.Helper()
+	host, err := NewDialer(s.key, Options{}).Dial(tb.Context(), s.target())
 	if err != nil {
-		t.Fatalf("%v\n%s", err, s.log)
+		tb.Fatalf("%v\n%s", err, s.log)
 	}
-	t.Cleanup(func() { host.Close() })
+	tb.Cleanup(func() { host.Close() })
 	return host
 }
 
@@ -153,7 +155,8 @@ type strictServer struct {
 	done     chan struct{}
 }
 
-func startStrictServer(t *testing.T) *strictServer {
+// startStrictServer starts a server that admits nobody. With hangUp it ends the connection instead of saying so.
+func startStrictServer(t *testing.T, hangUp bool) *strictServer {
 	t.Helper()
 	key, _, err := NewKey("host")
 	if err != nil {
@@ -166,8 +169,12 @@ func startStrictServer(t *testing.T) *strictServer {
 	s := &strictServer{
 		address: listener.Addr().(*net.TCPAddr).AddrPort(), hostKey: key.signer.PublicKey(), done: make(chan struct{}),
 	}
+	var current net.Conn
 	config := &ssh.ServerConfig{
 		PublicKeyCallback: func(meta ssh.ConnMetadata, _ ssh.PublicKey) (*ssh.Permissions, error) {
+			if hangUp {
+				current.Close()
+			}
 			return nil, fmt.Errorf("%s is not admitted", meta.User())
 		},
 		AuthLogCallback: func(meta ssh.ConnMetadata, method string, _ error) {
@@ -184,6 +191,7 @@ func startStrictServer(t *testing.T) *strictServer {
 			if err != nil {
 				return
 			}
+			current = connection
 			_, _, _, err = ssh.NewServerConn(connection, config)
 			_ = err // every handshake fails here
 			connection.Close()

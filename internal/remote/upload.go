@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"path"
 	"strings"
 
@@ -79,7 +80,7 @@ func (h *Host) send(files *sftp.Client, content *Content, temporary string, mode
 	case !errors.As(err, &exit):
 		return 0, err
 	case exit.Status != notFound:
-		h.logger.Warn("host could not decompress, sending plain", "host", h.address, "err", err)
+		h.logger.Warn("host could not decompress, sending plain", slog.Any("host", h.address), slog.Any("err", err))
 	}
 	if err := sendPlain(files, content, temporary, mode); err != nil {
 		return 0, err

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"os"
@@ -54,7 +55,8 @@ func (b bound) RoundTrip(request *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if sunset := response.Header.Get("Sunset"); sunset != "" || response.Header.Get("Deprecation") != "" {
-		b.provider.logger.Warn("the API says that a call is going away", "call", b.provider.endpoint(request), "sunset", sunset)
+		b.provider.logger.WarnContext(b.ctx, "the API says that a call is going away",
+			slog.String("call", b.provider.endpoint(request)), slog.String("sunset", printable(sunset)))
 	}
 	for _, name := range []string{"Deprecation", "Sunset", "Link"} {
 		response.Header.Del(name)
@@ -181,7 +183,7 @@ func readToken(path string) (string, error) {
 	if err != nil {
 		return "", fleet.Errorf(fleet.KindUnauthenticated, "token_file: %w", err)
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }()
 	data, err := io.ReadAll(io.LimitReader(file, tokenSize+1))
 	if err != nil {
 		return "", fleet.Errorf(fleet.KindUnauthenticated, "token_file: %w", err)

@@ -25,7 +25,7 @@ type hardware struct{}
 
 func (hardware) Deploy(context.Context, equinixapi.Deployment, time.Time) error { return nil }
 func (hardware) Reset(string, bool) error                                       { return nil }
-func (hardware) PowerOff(context.Context, string) error { return nil }
+func (hardware) PowerOff(context.Context, string) error                         { return nil }
 
 func (hardware) PowerOn(context.Context, string) error { return nil }
 
@@ -160,6 +160,7 @@ func (s *simulated) reservations() []fleet.CapacityID {
 func TestConformanceOnTheSimulatedAPI(t *testing.T) {
 	t.Parallel()
 	providertest.Run(t, func(t *testing.T) providertest.Harness {
+		t.Helper()
 		s := newSimulated(t)
 		return providertest.Harness{
 			Provider: s.provider, Free: s.reservations(), Absent: device1, AbsentCapacity: reservation1, NotAnID: "web-3",

@@ -2,6 +2,7 @@ package equinix
 
 import (
 	"context"
+	"log/slog"
 	"strings"
 	"sync"
 
@@ -129,7 +130,7 @@ func (p *Provider) createKey(ctx context.Context) (string, error) {
 		Label: p.config.SSHKeyLabel, Key: p.config.SSHPublicKey, ProjectID: p.config.Project,
 	})
 	if err = classify(what, response, err); err == nil {
-		p.logger.Info("registered SSH key with the provider", "label", p.config.SSHKeyLabel)
+		p.logger.InfoContext(ctx, "registered SSH key with the provider", slog.String("label", p.config.SSHKeyLabel))
 		return keyID(created.ID)
 	}
 	switch fleet.KindOf(err) {

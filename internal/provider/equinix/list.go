@@ -3,6 +3,7 @@ package equinix
 import (
 	"context"
 	"encoding/json"
+	"log/slog"
 	"net/http"
 	"strconv"
 
@@ -77,7 +78,7 @@ func (p *Provider) listWhole(
 			return now.rows, nil
 		}
 		before = now
-		p.logger.Debug("list shifted while it was read, reading it again", "collection", collection)
+		p.logger.DebugContext(ctx, "list shifted while it was read, reading it again", slog.String("collection", collection))
 	}
 	return nil, fleet.Errorf(fleet.KindTemporary, "%s: it shifted each of the %d times that it was read", what, passes)
 }

@@ -172,6 +172,7 @@ func createRequest() provider.CreateRequest {
 }
 
 func neverCalled(t *testing.T) func(context.Context) error {
+	t.Helper()
 	return func(context.Context) error {
 		t.Error("a call that could create something is made")
 		return nil

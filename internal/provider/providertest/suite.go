@@ -145,6 +145,7 @@ func checkList(t *testing.T, entries []provider.Entry) {
 }
 
 func testList(t *testing.T, h Harness) {
+	t.Helper()
 	made := request(h.Free[1])
 	machine := create(t, h, made)
 	entries := list(t, h)
@@ -167,6 +168,7 @@ func testList(t *testing.T, h Harness) {
 }
 
 func testListOrder(t *testing.T, h Harness) {
+	t.Helper()
 	for _, capacity := range h.Free[:3] {
 		create(t, h, request(capacity))
 	}
@@ -184,6 +186,7 @@ func testListOrder(t *testing.T, h Harness) {
 }
 
 func testGet(t *testing.T, h Harness) {
+	t.Helper()
 	made := request(h.Free[0])
 	machine := create(t, h, made)
 	entry, err := h.Provider.Get(t.Context(), machine.ID)
@@ -197,6 +200,7 @@ func testGet(t *testing.T, h Harness) {
 }
 
 func testNotFound(t *testing.T, h Harness) {
+	t.Helper()
 	entry, err := h.Provider.Get(t.Context(), h.Absent)
 	refused(t, "get of an absent machine", entry, err, fleet.KindNotFound)
 	if h.NotAnID != "" {
@@ -216,6 +220,7 @@ func testNotFound(t *testing.T, h Harness) {
 }
 
 func testCreate(t *testing.T, h Harness) {
+	t.Helper()
 	before := 0
 	if h.Machines != nil {
 		before = h.Machines()
@@ -227,6 +232,7 @@ func testCreate(t *testing.T, h Harness) {
 }
 
 func testCreateAgain(t *testing.T, h Harness) {
+	t.Helper()
 	again := request(h.Free[0])
 	first := create(t, h, again)
 	count := 0
@@ -246,6 +252,7 @@ func testCreateAgain(t *testing.T, h Harness) {
 }
 
 func testBeforeCall(t *testing.T, h Harness) {
+	t.Helper()
 	if h.Machines == nil {
 		t.Skip("nothing is ever created here")
 	}
@@ -272,6 +279,7 @@ func testBeforeCall(t *testing.T, h Harness) {
 }
 
 func testReplyLost(t *testing.T, h Harness) {
+	t.Helper()
 	if h.LoseCreateReply == nil {
 		t.Skip("no reply can be lost here")
 	}
@@ -302,6 +310,7 @@ func testReplyLost(t *testing.T, h Harness) {
 }
 
 func testRaceLost(t *testing.T, h Harness) {
+	t.Helper()
 	if h.Occupy == nil {
 		t.Skip("nobody else can come first here")
 	}
@@ -323,6 +332,7 @@ func testRaceLost(t *testing.T, h Harness) {
 }
 
 func testCreateRefused(t *testing.T, h Harness) {
+	t.Helper()
 	absent := request(h.AbsentCapacity)
 	entry, err := h.Provider.Create(t.Context(), absent)
 	refused(t, "create on capacity that does not exist", entry, err, fleet.KindNotFound, fleet.KindForbidden, fleet.KindInvalid)
@@ -339,6 +349,7 @@ func testCreateRefused(t *testing.T, h Harness) {
 }
 
 func testFindByToken(t *testing.T, h Harness) {
+	t.Helper()
 	made := request(h.Free[0])
 	machine := create(t, h, made)
 	found, err := h.Provider.FindByToken(t.Context(), made.Capacity, made.Token)
@@ -372,6 +383,7 @@ func everyCall(ctx context.Context, h Harness) map[string]error {
 }
 
 func testCancelled(t *testing.T, h Harness) {
+	t.Helper()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cause := errors.New("people said so")
 	cancel(cause)
@@ -387,6 +399,7 @@ func testCancelled(t *testing.T, h Harness) {
 }
 
 func testStalled(t *testing.T, h Harness) {
+	t.Helper()
 	if h.Stall == nil {
 		t.Skip("nothing can hang here")
 	}
@@ -405,6 +418,7 @@ func testStalled(t *testing.T, h Harness) {
 }
 
 func testConcurrent(t *testing.T, h Harness) {
+	t.Helper()
 	var callers sync.WaitGroup
 	made := make([]fleet.ProviderID, 4)
 	for i, capacity := range h.Free[:4] {
@@ -436,6 +450,7 @@ func testConcurrent(t *testing.T, h Harness) {
 
 // testErrors breaks a world of its own in each way that there is.
 func testErrors(t *testing.T, open func(*testing.T) Harness) {
+	t.Helper()
 	for kind := range open(t).Break {
 		t.Run(kind.String(), func(t *testing.T) {
 			t.Parallel()
@@ -454,6 +469,7 @@ func testErrors(t *testing.T, open func(*testing.T) Harness) {
 }
 
 func testCapabilities(t *testing.T, h Harness) {
+	t.Helper()
 	if rebooter, can := h.Provider.(provider.Rebooter); can {
 		if err := rebooter.Reboot(t.Context(), h.Absent); fleet.KindOf(err) != fleet.KindNotFound {
 			t.Errorf("reboot of an absent machine gives %v", err)

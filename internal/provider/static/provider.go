@@ -148,7 +148,7 @@ func (p *Provider) readFile() ([]byte, error) {
 		// Not NotFound: a list that is not there says nothing about its hosts.
 		return nil, fleet.Errorf(fleet.KindTemporary, "read host list: %w", err)
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }()
 	data, err := io.ReadAll(io.LimitReader(file, listSize+1))
 	if err != nil {
 		return nil, fleet.Errorf(fleet.KindTemporary, "read host list: %w", err)

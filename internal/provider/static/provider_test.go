@@ -69,6 +69,7 @@ func harness(p *Provider) providertest.Harness {
 func TestConformanceFromAFile(t *testing.T) {
 	t.Parallel()
 	providertest.Run(t, func(t *testing.T) providertest.Harness {
+		t.Helper()
 		path := writeList(t, fiveHosts)
 		h := harness(newProvider(t, Config{Path: path}))
 		h.Break = map[fleet.Kind]func(){fleet.KindTemporary: func() {
@@ -95,6 +96,7 @@ func TestConformanceFromAFile(t *testing.T) {
 func TestConformanceFromAURL(t *testing.T) {
 	t.Parallel()
 	providertest.Run(t, func(t *testing.T) providertest.Harness {
+		t.Helper()
 		var status atomic.Int64
 		stalled := make(chan struct{})
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
