@@ -109,6 +109,34 @@ var agentTests = []test{
 			w.Fatal("a listener that stopped counts as up")
 		}
 	}},
+	{"a shorter promise makes silence due earlier, everywhere", func(w *world) {
+		a := w.startAgent(w.machine("c1"))
+		s := w.session("recoverer")
+		due := func() time.Duration {
+			c, err := s.Claim(w.ctx, bmdb.ClaimRequest{Process: fleet.ProcessRecovery, Limit: 1})
+			w.must(err)
+			return c.NextDue.Sub(w.now())
+		}
+		w.must(w.db.ListenerAlive(w.ctx, time.Hour, time.Hour))
+		w.must(w.db.RecordSpoken(w.ctx, a, "b"))
+		if d := due(); d < 2*time.Hour {
+			w.Fatalf("silence is due in %s, below three promised hours", d)
+		}
+		w.must(w.db.ListenerAlive(w.ctx, time.Hour, 50*time.Minute)) // not worth judging everything again
+		if _, err := w.db.RecomputeAgenda(w.ctx, 100); err != nil {
+			w.Fatal(err)
+		}
+		if d := due(); d < 2*time.Hour {
+			w.Fatalf("silence is due in %s", d)
+		}
+		w.must(w.db.ListenerAlive(w.ctx, time.Hour, 30*time.Second))
+		if _, err := w.db.RecomputeAgenda(w.ctx, 100); err != nil {
+			w.Fatal(err)
+		}
+		if d := due(); d > 10*time.Minute {
+			w.Fatalf("silence is due in %s", d)
+		}
+	}},
 	{"hardware is stored by digest", func(w *world) {
 		a := w.ready("c1", false)
 		h := w.record(a.Machine).Hardware

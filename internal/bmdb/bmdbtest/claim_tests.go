@@ -143,6 +143,43 @@ var claimTests = []test{
 		_, err := s.Claim(w.ctx, bmdb.ClaimRequest{Process: fleet.ProcessAgentStart, Limit: 1})
 		w.wantKind(err, fleet.KindLeaseLost)
 	}},
+	{"the limit counts across providers", func(w *world) {
+		w.machines(nil, "c1", "c2")
+		w.must(w.db.RegisterProvider(w.ctx, "p2", "test", 0))
+		s := w.session("provisioner")
+		c, err := s.Claim(w.ctx, bmdb.ClaimRequest{Process: fleet.ProcessProvision, Providers: []fleet.ProviderName{"p2"}, Limit: 1})
+		w.must(err)
+		wanted := newIntents("d1", "d2")
+		var opened []fleet.Intent
+		w.must(c.Works[0].Finish(w.ctx, bmdb.OpenIntents(0, wanted, &opened),
+			bmdb.CloseIntentProvided(wanted[0].Machine, "d1", providedAs(fleet.ProviderStatusActive, "d1")),
+			bmdb.CloseIntentProvided(wanted[1].Machine, "d2", providedAs(fleet.ProviderStatusActive, "d2"))))
+		for _, want := range []int{3, 1, 0} {
+			c, err := s.Claim(w.ctx, bmdb.ClaimRequest{Process: fleet.ProcessAgentStart, Limit: 3})
+			w.must(err)
+			if len(c.Works) != want {
+				w.Fatalf("claimed %d, want %d", len(c.Works), want)
+			}
+		}
+	}},
+	{"what was due long ago is found at once", func(w *world) { // below the floor of earlier scans
+		id := w.machine("c1")
+		s := w.session("a")
+		work := w.claimOne(s, fleet.ProcessAgentStart)
+		for range 5 {
+			w.shift.Advance(interval - time.Second)
+			w.must(s.Extend(w.ctx))
+			w.shift.Advance(interval - time.Second)
+			w.must(s.Extend(w.ctx))
+			if got := w.claim(s, fleet.ProcessAgentStart, 5); len(got) != 0 {
+				w.Fatal("claimed what is held")
+			}
+		}
+		w.must(work.Cancel(w.ctx, "again"))
+		if again := w.claimOne(s, fleet.ProcessAgentStart); again.Subject.Machine != id {
+			w.Fatalf("claimed %s", again.Subject)
+		}
+	}},
 	{"only the providers asked for", func(w *world) {
 		w.machine("c1")
 		w.must(w.db.RegisterProvider(w.ctx, "p2", "test", 0))

@@ -41,6 +41,30 @@ var sessionTests = []test{
 		w.must(s.Extend(w.ctx))
 		w.must(work.Finish(w.ctx))
 	}},
+	{"extended in the last moment, it lives", func(w *world) { // rule 4: judged in the transaction that ends it
+		s := w.session("a")
+		w.shift.Advance(interval + time.Second)
+		w.after = map[string]func(){"overdue sessions": func() { w.must(s.Extend(w.ctx)) }}
+		if n, err := w.db.CollectSessions(w.ctx); n != 0 || err != nil {
+			w.Fatalf("collected %d sessions, %v", n, err)
+		}
+		w.must(s.Extend(w.ctx))
+	}},
+	{"ended, its commits are refused before anybody took over", func(w *world) { // rule 3
+		w.machines(nil, "c1", "c2")
+		dead, heir := w.session("dead"), w.session("heir")
+		works := w.claim(dead, fleet.ProcessAgentStart, 2)
+		w.shift.Advance(interval + time.Second)
+		w.must(heir.Extend(w.ctx))
+		taken := w.claimOne(heir, fleet.ProcessAgentStart) // ends the other session, and takes one of its two
+		for _, work := range works {
+			if work.Subject == taken.Subject {
+				continue
+			}
+			w.wantKind(work.Note(w.ctx, bmdb.RecordHistory("late", "")), fleet.KindLeaseLost)
+			w.wantKind(work.Finish(w.ctx), fleet.KindLeaseLost)
+		}
+	}},
 	{"closed, it holds nothing at once", func(w *world) {
 		id := w.machine("c1")
 		a, b := w.session("a"), w.session("b")

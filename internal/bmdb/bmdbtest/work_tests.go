@@ -155,6 +155,19 @@ var workTests = []test{
 			w.Fatal("a late commit wrote")
 		}
 	}},
+	{"an old epoch of the same session is refused", func(w *world) { // rule 3
+		id := w.machine("c1")
+		s := w.session("a")
+		old := w.claimOne(s, fleet.ProcessAgentStart)
+		w.must(w.db.Quarantine(w.ctx, actor, id, "for a moment"))
+		w.must(w.db.Unquarantine(w.ctx, actor, id, "over"))
+		w.claimOne(s, fleet.ProcessAgentStart)
+		w.wantKind(old.Note(w.ctx, bmdb.RecordHistory("late", "")), fleet.KindLeaseLost)
+		w.wantKind(old.Cancel(w.ctx, "late"), fleet.KindLeaseLost)
+		if got := w.record(id).Holds[fleet.LaneHost].Epoch; got <= old.Epoch {
+			w.Fatalf("held by epoch %d", got)
+		}
+	}},
 	{"facts of one provider list reach their machines", func(w *world) {
 		ids := w.machines(nil, "c1", "c2")
 		s := w.session("updater")

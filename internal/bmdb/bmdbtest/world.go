@@ -29,10 +29,16 @@ type world struct {
 	db     *bmdb.DB
 	// transactions are told here by their kind, where somebody listens.
 	transactions chan string
+	// after is called once, after the next transaction of that kind.
+	after map[string]func()
 }
 
 // Transaction implements bmdb.Observer.
 func (w *world) Transaction(kind string, _ time.Duration, _ int, _ error) {
+	if do, ok := w.after[kind]; ok {
+		delete(w.after, kind)
+		do()
+	}
 	select {
 	case w.transactions <- kind:
 	default:
