@@ -86,7 +86,7 @@ var models = []*Model{
 		CPU:     CPU{"GenuineIntel", "Intel(R) Xeon(R) E-2278G CPU @ 3.40GHz", 6, 158, 13, 8, 16, 3400, 16384},
 		Sockets: 1, DIMM: DIMM{"Micron", "18ASF2G72AZ-2G6E1", 16384, 2666, dimmDDR4}, DIMMs: 2,
 		Disks:        []DiskModel{ssd480, ssd480},
-		NIC:          NICModel{"ixgbe", "0x8086", "0x1563", 10000},
+		NIC:          NICModel{"ixgbe", "8086", "1563", 10000},
 		SerialPrefix: "C2120", MACPrefix: "3c:ec:ef", DescriptionOfCPU: "Intel Xeon E-2278G 8-Core Processor @ 3.4GHz",
 	},
 	{
@@ -95,7 +95,7 @@ var models = []*Model{
 		CPU:     CPU{"AuthenticAMD", "AMD EPYC 7402P 24-Core Processor", 23, 49, 0, 24, 48, 2800, 512},
 		Sockets: 1, DIMM: DIMM{"Samsung", "M393A1K43DB2-CWE", 8192, 3200, dimmDDR4}, DIMMs: 8,
 		Disks:        []DiskModel{ssd240, ssd480},
-		NIC:          NICModel{"mlx5_core", "0x15b3", "0x1015", 25000},
+		NIC:          NICModel{"mlx5_core", "15B3", "1015", 25000},
 		SerialPrefix: "7XK", MACPrefix: "b8:ce:f6", DescriptionOfCPU: "AMD EPYC 7402P 24-Core Processor @ 2.8GHz",
 	},
 	{
@@ -104,7 +104,7 @@ var models = []*Model{
 		CPU:     CPU{"AuthenticAMD", "AMD EPYC 7502P 32-Core Processor", 23, 49, 0, 32, 64, 2500, 512},
 		Sockets: 1, DIMM: DIMM{"SK Hynix", "HMA84GR7CJR4N-XN", 32768, 3200, dimmDDR4}, DIMMs: 8,
 		Disks:        []DiskModel{ssd240, nvme3t},
-		NIC:          NICModel{"mlx5_core", "0x15b3", "0x1015", 25000},
+		NIC:          NICModel{"mlx5_core", "15B3", "1015", 25000},
 		SerialPrefix: "9PL", MACPrefix: "b8:ce:f6", DescriptionOfCPU: "AMD EPYC 7502P 32-Core Processor @ 2.5GHz",
 	},
 	{
@@ -113,7 +113,7 @@ var models = []*Model{
 		CPU:     CPU{"GenuineIntel", "Intel(R) Xeon(R) Silver 4214 CPU @ 2.20GHz", 6, 85, 7, 12, 24, 2200, 16896},
 		Sockets: 2, DIMM: DIMM{"Micron", "36ASF4G72PZ-2G9E2", 32768, 2933, dimmDDR4}, DIMMs: 6,
 		Disks:        []DiskModel{nvme2x, ssd960, hdd8t},
-		NIC:          NICModel{"ixgbe", "0x8086", "0x37ce", 10000},
+		NIC:          NICModel{"ixgbe", "8086", "37CE", 10000},
 		SerialPrefix: "S3470", MACPrefix: "ac:1f:6b", DescriptionOfCPU: "2 x Intel Xeon Silver 4214 12-Core Processor @ 2.2GHz",
 	},
 }

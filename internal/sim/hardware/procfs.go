@@ -17,11 +17,7 @@ func (m Machine) procfs(t *tree) {
 	t.raw("proc/cpuinfo", m.cpuinfo(), false)
 	t.raw("proc/meminfo", m.meminfo(), false)
 	t.file("proc/version", kernelVersion)
-	t.file("proc/cmdline", "BOOT_IMAGE=/boot/vmlinuz-"+KernelRelease+" root=UUID=0 ro console=tty0 console=ttyS1,115200n8")
-	t.file("proc/filesystems", "nodev\tsysfs\nnodev\ttmpfs\nnodev\tproc\n\text4")
-	t.file("proc/sys/kernel/ostype", "Linux")
 	t.file("proc/sys/kernel/osrelease", KernelRelease)
-	t.file("proc/sys/kernel/version", "#1 SMP PREEMPT_DYNAMIC Debian 6.12.48-1 (2025-09-20)")
 	t.dir("proc/sys/kernel/random")
 }
 

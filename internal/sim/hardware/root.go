@@ -8,7 +8,7 @@ import (
 )
 
 // Build makes the machine's file system in the directory root: the kernel's trees, the disks (sparse, empty), and the bare
-// directories of an operating system. What was in the directory is gone.
+// directories of an operating system that has not booted yet (SetBoot makes the rest). What was in the directory is gone.
 func (m Machine) Build(root string, shared *Shared) error {
 	if err := os.RemoveAll(root); err != nil {
 		return fmt.Errorf("clear machine: %w", err)
@@ -17,7 +17,7 @@ func (m Machine) Build(root string, shared *Shared) error {
 		return fmt.Errorf("build machine: %w", err)
 	}
 	t := newTree()
-	for _, name := range []string{"dev", "etc", "root", "run", "tmp", "var/lib", "var/log"} {
+	for _, name := range []string{"dev", "etc", "root", "var/lib", "var/log"} {
 		t.dir(name)
 	}
 	m.sysfs(t)
