@@ -96,7 +96,7 @@ func tellsCauses(t *testing.T, herd *process.Herd) {
 // eventually tries again for a while: what is looked at may be a moment behind.
 func eventually(t *testing.T, check func() error) {
 	t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(time.Minute)
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
 	err := fmt.Errorf("never looked")

@@ -1,7 +1,6 @@
 package test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net"
@@ -17,8 +16,8 @@ import (
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
 	"github.com/ironherd/ironherd/api/fleet/v1/fleetv1connect"
 	"github.com/ironherd/ironherd/internal/config"
-	"github.com/ironherd/ironherd/internal/daemon"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/test/process"
 )
 
 // realHost is this host, reached through OpenSSH's own server on an address of 127/8. The server and whatever is started through it
@@ -29,7 +28,7 @@ type realHost struct {
 	hostKey string
 	key     string // private key that it lets in
 	target  string // where agents are uploaded to
-	log     *bytes.Buffer
+	log     *process.Log
 }
 
 const hostAddress = "127.77.7.7"
@@ -46,7 +45,7 @@ func startHost(t *testing.T) *realHost {
 		t.Skip("needs OpenSSH's sshd")
 	}
 	dir := t.TempDir()
-	h := &realHost{address: hostAddress, target: filepath.Join(dir, "agent"), key: filepath.Join(dir, "user"), log: &bytes.Buffer{}}
+	h := &realHost{address: hostAddress, target: filepath.Join(dir, "agent"), key: filepath.Join(dir, "user"), log: &process.Log{}}
 	for _, name := range []string{"host", "user"} {
 		output(t, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", filepath.Join(dir, name))
 	}
@@ -85,37 +84,47 @@ func (h *realHost) manage(t *testing.T, hostKey string) fleetv1connect.FleetServ
 	t.Helper()
 	dir := shortDir(t)
 	list := filepath.Join(dir, "hosts.yaml")
-	text := fmt.Sprintf("hosts:\n  - id: here\n    address: %s\n    location: desk\n    host_key: %s\n", h.address, hostKey)
-	if err := os.WriteFile(list, []byte(text), 0o600); err != nil {
+	hosts := fmt.Sprintf("hosts:\n  - id: here\n    address: %s\n    location: desk\n    host_key: %s\n", h.address, hostKey)
+	if err := os.WriteFile(list, []byte(hosts), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	c := config.Default()
 	c.Dir = filepath.Join(dir, "herd")
-	c.AgentAPI.Listen, c.AgentAPI.Endpoint = "127.0.0.1:0", "127.0.0.1:0"
-	c.OperatorAPI.Listen = "127.0.0.1:0"
+	c.AgentAPI.Endpoint = fmt.Sprintf("127.0.0.1:%d", freePort(t, "127.0.0.1"))
+	c.AgentAPI.Listen = c.AgentAPI.Endpoint
+	c.OperatorAPI.Listen = ""
 	c.SSH.KeyFile = h.key
 	c.Initializer.AgentExecutable = filepath.Join(filepath.Dir(ironherd), config.AgentName)
 	c.Initializer.Port, c.Initializer.TargetPath = h.port, h.target
-	c.Policy.HeartbeatInterval, c.DrainTimeout = time.Second, 10*time.Second
+	c.Policy.HeartbeatInterval = time.Second
 	c.Loops.Initializer.Grace = time.Second
 	p := config.NewProvider("rack", config.KindStatic)
 	p.Static.Path, p.Provisioner.CreateRate = list, fleet.Rate{Every: 100 * time.Millisecond, Burst: 1}
 	c.Providers = []config.Provider{p}
 	c.Resolve(dir)
-	d, err := daemon.Open(t.Context(), c, daemon.Options{Version: "test"})
+	text, err := config.Encode(c, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- d.Run(ctx, nil) }()
+	file := filepath.Join(dir, "ironherd.yaml")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	plane, err := process.Start(t.Context(), ironherd, "serve", "--config", file, "--log-level", "warn")
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
+		defer cancel()
+		if err := plane.Stop(ctx); err != nil {
 			t.Error(err)
 		}
 	})
-	return fleetv1connect.NewFleetServiceClient(newHTTPClient(t), d.Addresses().OperatorURL)
+	if _, err := plane.Await(bounded(t, time.Minute), "ironherd test is ready"); err != nil {
+		t.Fatal(err)
+	}
+	return process.NewClient(c.OperatorAPI.Socket)
 }
 
 // only returns the one machine of the fleet.
@@ -221,13 +230,20 @@ func compareDisks(t *testing.T, h *agentv1.HardwareReport) {
 	}
 	var lsblk struct{ Blockdevices []disk }
 	decode(t, output(t, "lsblk", "-J", "-b", "-d", "-o", "NAME,TYPE,MODEL,SERIAL,SIZE,ROTA,RO,LOG-SEC,PHY-SEC"), &lsblk)
-	want, got := map[string]string{}, map[string]string{}
+	known, want, got := map[string]disk{}, map[string]string{}, map[string]string{}
 	for _, d := range lsblk.Blockdevices {
+		known[d.Name] = d
 		if d.Type == "disk" && d.Size > 0 && !strings.HasPrefix(d.Name, "zram") && !strings.HasPrefix(d.Name, "ram") && !strings.HasPrefix(d.Name, "nbd") {
 			want[d.Name] = fmt.Sprintf("%d %v %v %d %d %q %q", d.Size, d.Rota, d.RO, d.LogSec, d.PhySec, orEmpty(d.Model), orEmpty(d.Serial))
 		}
 	}
 	for _, d := range h.GetBlockDevices() {
+		if named := known[d.GetName()]; named.Serial == nil { // without udev lsblk cannot tell, and sysfs can
+			d.Serial = ""
+		}
+		if named := known[d.GetName()]; named.Model == nil {
+			d.Model = ""
+		}
 		got[d.GetName()] = fmt.Sprintf("%d %v %v %d %d %q %q", d.GetSizeBytes(), d.GetRotational(), d.GetReadOnly(),
 			d.GetLogicalSectorBytes(), d.GetPhysicalSectorBytes(), d.GetModel(), d.GetSerial())
 	}

@@ -3,7 +3,6 @@ package test
 import (
 	"encoding/json"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -65,11 +64,4 @@ func otherKey(t *testing.T) string {
 	path := filepath.Join(t.TempDir(), "other")
 	output(t, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", path)
 	return strings.TrimSpace(read(t, path+".pub"))
-}
-
-func newHTTPClient(t *testing.T) *http.Client {
-	t.Helper()
-	transport := &http.Transport{}
-	t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport}
 }

@@ -33,7 +33,7 @@ type Herd struct {
 	world, plane *Process
 	url          string
 	endpoint     string
-	transport    *http.Transport
+	client       fleetv1connect.FleetServiceClient
 }
 
 // StartWorld starts the world, or starts it again, and waits until it is ready.
@@ -93,9 +93,6 @@ func (h *Herd) KillWorld() { h.world.Kill() }
 
 // Stop ends both in an orderly way. Both must end with exit code 0.
 func (h *Herd) Stop(ctx context.Context) error {
-	if h.transport != nil {
-		h.transport.CloseIdleConnections()
-	}
 	var errs []error
 	for _, p := range []*Process{h.plane, h.world} {
 		if p != nil {
@@ -116,12 +113,18 @@ func (h *Herd) Socket() string { return filepath.Join(h.Dir, "world", "herd", "i
 
 // Client returns a client of the operators' interface.
 func (h *Herd) Client() fleetv1connect.FleetServiceClient {
-	if h.transport == nil {
-		h.transport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", h.Socket())
-		}}
+	if h.client == nil {
+		h.client = NewClient(h.Socket())
 	}
-	return fleetv1connect.NewFleetServiceClient(&http.Client{Transport: h.transport, Timeout: 20 * time.Second}, "http://herd")
+	return h.client
+}
+
+// NewClient returns a client of the operators' interface on a socket. It keeps no connections.
+func NewClient(socket string) fleetv1connect.FleetServiceClient {
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}
+	return fleetv1connect.NewFleetServiceClient(&http.Client{Transport: transport, Timeout: 20 * time.Second}, "http://herd")
 }
 
 // CLI runs a command against the control plane, and returns its exit code and output.

@@ -17,8 +17,8 @@ import (
 type Process struct {
 	name    string
 	command *exec.Cmd
-	stdout  *tail
-	stderr  *tail
+	stdout  *Log
+	stderr  *Log
 	ended   chan struct{}
 	err     error
 }
@@ -27,7 +27,7 @@ type Process struct {
 func Start(ctx context.Context, path string, args ...string) (*Process, error) {
 	p := &Process{
 		name: "ironherd " + strings.Join(args, " "), command: exec.CommandContext(context.WithoutCancel(ctx), path, args...),
-		stdout: newTail(), stderr: newTail(), ended: make(chan struct{}),
+		stdout: &Log{}, stderr: &Log{}, ended: make(chan struct{}),
 	}
 	p.command.Stdout, p.command.Stderr = p.stdout, p.stderr
 	p.command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -92,30 +92,28 @@ func (p *Process) Stdout() string { return p.stdout.String() }
 // Stderr is Stdout for standard error.
 func (p *Process) Stderr() string { return p.stderr.String() }
 
-// tail keeps the end of what is written to it.
-type tail struct {
+// Log keeps the end of what is written to it. Safe for concurrent use.
+type Log struct {
 	mu   sync.Mutex
 	kept bytes.Buffer
 }
 
-const tailSize = 64 << 10
-
-func newTail() *tail { return &tail{} }
+const logSize = 64 << 10
 
 // Write never fails.
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.kept.Write(p)
-	if over := t.kept.Len() - tailSize; over > 0 {
-		t.kept.Next(over)
+func (l *Log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.kept.Write(p)
+	if over := l.kept.Len() - logSize; over > 0 {
+		l.kept.Next(over)
 	}
 	return len(p), nil
 }
 
 // String returns what is kept.
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return strings.TrimSpace(t.kept.String())
+func (l *Log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.TrimSpace(l.kept.String())
 }
