@@ -193,9 +193,11 @@ func (db *DB) RecordInstallReport(ctx context.Context, a AgentIdentity, r fleet.
 		if was := j.record.InstallReport; was != nil && was.Generation == r.Generation && was.Attempt == r.Attempt && (was.OK || !r.OK) {
 			return false, nil
 		}
-		if !r.OK {
+		superseded := j.record.InstallRequest != nil && j.record.InstallRequest.Generation != r.Generation
+		if !r.OK && !superseded {
 			return true, t.failInstall(ctx, a.Machine, r, actorAgent)
 		}
+		// A success, or the failure of what is not wanted any more: no reason for the newest request to wait.
 		if err := t.putReport(ctx, a.Machine, r, actorAgent); err != nil {
 			return false, err
 		}

@@ -76,6 +76,16 @@ var installTests = []test{
 			w.Fatal("a report of a closed attempt counted")
 		}
 	}},
+	{"the failure of a superseded install makes the newer one wait for nothing", func(w *world) {
+		a := w.ready("c1", true)
+		w.handOut(a, 0, 0)
+		_, err := w.db.RequestInstall(w.ctx, "ada", a.Machine, fleet.InstallRequest{Image: image}, false)
+		w.must(err)
+		w.must(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: 1, Attempt: 1, Error: "cancelled by a newer request"}))
+		if o := w.handOut(a, 1, 1); o == nil || o.Request.Generation != 2 || o.Attempt != 1 {
+			w.Fatalf("order %+v, backoffs %v", o, w.record(a.Machine).Backoffs)
+		}
+	}},
 	{"the reply of the database itself is lost", func(w *world) {
 		a := w.ready("c1", true)
 		w.faults.LoseReply()

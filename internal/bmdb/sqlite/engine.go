@@ -75,7 +75,11 @@ func Open(ctx context.Context, path string, opts Options) (*Engine, error) {
 	}
 	e.time.start(time.Now())
 	if err := e.connect(ctx, opts); err != nil {
-		return nil, errors.Join(classify(path, err), e.disconnect())
+		readers := make([]*conn, 0, len(e.readers))
+		for range len(e.readers) {
+			readers = append(readers, <-e.readers)
+		}
+		return nil, errors.Join(classify(path, err), e.disconnect(readers))
 	}
 	go e.write(context.WithoutCancel(ctx))
 	return e, nil
@@ -123,12 +127,10 @@ func (e *Engine) connect(ctx context.Context, opts Options) error {
 }
 
 // disconnect closes whatever is open. The lock goes last.
-func (e *Engine) disconnect() error {
+func (e *Engine) disconnect(readers []*conn) error {
 	var errs []error
-	if e.readers != nil {
-		for range len(e.readers) {
-			errs = append(errs, (<-e.readers).close())
-		}
+	for _, c := range readers {
+		errs = append(errs, c.close())
 	}
 	if e.writer != nil {
 		errs = append(errs, e.writer.close())
@@ -182,14 +184,11 @@ func (e *Engine) Close() error {
 	e.closeOnce.Do(func() {
 		close(e.closing)
 		<-e.written
-		idle := make([]*conn, 0, cap(e.readers))
-		for range cap(e.readers) {
-			idle = append(idle, <-e.readers)
+		readers := make([]*conn, 0, cap(e.readers))
+		for range cap(e.readers) { // none is given back after this, so no View finds one
+			readers = append(readers, <-e.readers)
 		}
-		for _, c := range idle {
-			e.readers <- c
-		}
-		e.closeErr = e.disconnect()
+		e.closeErr = e.disconnect(readers)
 	})
 	return e.closeErr
 }
