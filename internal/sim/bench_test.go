@@ -56,8 +56,10 @@ func BenchmarkFleet(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+	look := time.NewTicker(10 * time.Millisecond)
+	defer look.Stop()
 	for w.Status().DeviceStates["active"] < b.N {
-		time.Sleep(10 * time.Millisecond)
+		<-look.C
 	}
 	b.ReportMetric(float64(time.Since(start).Microseconds())/float64(b.N), "µs/device")
 	devices, _, err := client.Devices.List(project, &packngo.ListOptions{SortBy: "id", PerPage: 1000})
