@@ -93,4 +93,3 @@ func BenchmarkFleet(b *testing.B) {
 	}
 	b.ReportMetric(float64(time.Since(start).Microseconds())/float64(b.N), "µs/connection")
 }
-

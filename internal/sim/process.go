@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -123,7 +124,7 @@ func (h *host) ended(p *period, program sshhost.Program, state *os.ProcessState)
 
 // resumeProcess starts an agent again, unless it has outlived the world.
 func (h *host) resumeProcess(ctx context.Context, p *period, path string, logger *slog.Logger) {
-	if len(processesOf(h.root)) > 0 {
+	if len(processesOf(func(root string) bool { return root == h.root })) > 0 {
 		return
 	}
 	cmd, err := startCommand(ctx, func() *exec.Cmd { return h.command(filepath.Join(h.root, path), "run") })
@@ -136,16 +137,32 @@ func (h *host) resumeProcess(ctx context.Context, p *period, path string, logger
 
 // killProcesses kills every process of the machine, and returns when none is left.
 func (h *host) killProcesses() {
-	if !h.real {
-		return
+	if h.real {
+		h.world.killAll(func(root string) bool { return root == h.root })
 	}
+}
+
+// sweep kills what an earlier life of the world has left behind: processes of machines that have no power, boot anew or are gone.
+func (w *World) sweep(hosts []*host) {
+	running := map[string]bool{}
+	for _, h := range hosts {
+		if r := h.snapshot(); r.On && r.System != systemBooting {
+			running[h.root] = true
+		}
+	}
+	below := filepath.Join(w.cfg.Dir, "hosts") + string(filepath.Separator)
+	w.killAll(func(root string) bool { return strings.HasPrefix(root, below) && !running[root] })
+}
+
+// killAll kills the processes of the machines whose root is wanted, and returns when none is left.
+func (w *World) killAll(want func(root string) bool) {
 	for deadline := time.Now().Add(killLimit); ; {
-		found := processesOf(h.root)
+		found := processesOf(want)
 		if len(found) == 0 {
 			return
 		}
 		if time.Now().After(deadline) {
-			h.world.cfg.Logger.Error("processes of a machine do not die", slog.String("machine", h.snapshot().Hostname), slog.Any("processes", found))
+			w.cfg.Logger.Error("processes of machines do not die", slog.Any("processes", found))
 			return
 		}
 		for _, pid := range found {
@@ -156,13 +173,12 @@ func (h *host) killProcesses() {
 	}
 }
 
-// processesOf finds the processes of the machine whose file system is the directory root. Those that have died are none.
-func processesOf(root string) []int {
+// processesOf finds the processes of the machines whose root is wanted. Those that have died are none.
+func processesOf(want func(root string) bool) []int {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil
 	}
-	want := []byte(rootVariable + "=" + root)
 	var found []int
 	for _, entry := range entries {
 		pid, err := strconv.Atoi(entry.Name())
@@ -174,7 +190,7 @@ func processesOf(root string) []int {
 			continue
 		}
 		for variable := range bytes.SplitSeq(environment, []byte{0}) {
-			if bytes.Equal(variable, want) {
+			if root, ok := bytes.CutPrefix(variable, []byte(rootVariable+"=")); ok && want(string(root)) {
 				found = append(found, pid)
 			}
 		}

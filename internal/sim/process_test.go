@@ -299,7 +299,15 @@ func TestAgentsOutliveAKilledWorld(t *testing.T) {
 	if n := processes(t, dir); n != 1 {
 		t.Errorf("%d processes while the world is dead, want 1", n)
 	}
+	left := exec.CommandContext(t.Context(), "sleep", "60")
+	left.Env = []string{"IRONHERD_AGENT_ROOT=" + dir + "/hosts/00009-deleted"}
+	if err := left.Start(); err != nil {
+		t.Fatal(err)
+	}
 	r.open()
+	if err := left.Wait(); err == nil || t.Context().Err() != nil {
+		t.Errorf("a process of a machine that is gone ended with %v", err)
+	}
 	r.dialSoon(address)
 	if text, _ := os.ReadFile(r.root() + "/run/agent"); string(text) != pid || processes(t, dir) != 1 {
 		t.Errorf("agent %q (%d processes), it was %q", text, processes(t, dir), pid)

@@ -267,6 +267,7 @@ func (w *World) Run(ctx context.Context) error {
 		hosts = append(hosts, h)
 	}
 	w.mu.Unlock()
+	w.sweep(hosts)
 	w.reconcile(ctx, hosts)
 	w.api.Start(ctx)
 	err := w.serve(ctx)
