@@ -2,7 +2,6 @@ package test
 
 import (
 	"encoding/json"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -99,9 +98,9 @@ func eventually(t *testing.T, check func() error) {
 	deadline := time.After(time.Minute)
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
-	err := fmt.Errorf("never looked")
 	for {
-		if err = check(); err == nil {
+		err := check()
+		if err == nil {
 			return
 		}
 		select {

@@ -48,7 +48,7 @@ func stop(t *testing.T, herd *process.Herd) error {
 // shortDir is a directory whose path leaves room for the name of a Unix socket in it.
 func shortDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "ih-")
+	dir, err := os.MkdirTemp("", "ih-") //nolint:usetesting // whose paths are long
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,7 @@ type Env struct {
 // the command is one that is meant to be ended so (serve, sim, demo), whose exit code is then 0.
 func Main(ctx context.Context, args []string, env Env) int {
 	a := &app{env: env}
-	root := a.root()
+	root := a.root() //nolint:contextcheck // commands get theirs from cobra
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err != nil && !a.started {

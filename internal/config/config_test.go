@@ -114,8 +114,8 @@ func TestFaults(t *testing.T) {
 		},
 		"unknown variable": {
 			minimal,
-			[]string{"IRONHERD_LOG_LEVLE=debug"},
-			"environment: IRONHERD_LOG_LEVLE: there is no such variable; did you mean IRONHERD_LOG_LEVEL?",
+			[]string{"IRONHERD_LOG_LEVELS=debug"},
+			"environment: IRONHERD_LOG_LEVELS: there is no such variable; did you mean IRONHERD_LOG_LEVEL?",
 		},
 		"bad variable": {
 			minimal,

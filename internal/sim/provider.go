@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -156,14 +157,12 @@ func (w *World) Deploy(ctx context.Context, d equinixapi.Deployment, notBefore t
 // vacate removes what is still in the slot of a device that is gone.
 func (w *World) vacate(ctx context.Context, d equinixapi.Deployment) error {
 	w.mu.Lock()
-	var old []string
-	for device, h := range w.hosts {
-		if h.record.Slot == d.Slot && device != d.Device { // the slot of a host never changes
-			old = append(old, device)
-		}
-	}
+	hosts := maps.Clone(w.hosts)
 	w.mu.Unlock()
-	for _, device := range old {
+	for device, h := range hosts {
+		if device == d.Device || h.snapshot().Slot != d.Slot {
+			continue
+		}
 		if err := w.Remove(ctx, device); err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -40,7 +41,7 @@ func main() {
 	fmt.Printf("killed %d times (seed %d): %d machines, each installed exactly once, one device each and none besides\n", *kills, *seed, *machines)
 }
 
-func run(ctx context.Context, machines int, faults string, keep bool, torture process.Torture) error {
+func run(ctx context.Context, machines int, faults string, keep bool, torture process.Torture) (err error) {
 	dir, err := os.MkdirTemp("", "ironherd-torture-")
 	if err != nil {
 		return err
@@ -48,7 +49,7 @@ func run(ctx context.Context, machines int, faults string, keep bool, torture pr
 	if keep {
 		fmt.Fprintln(os.Stderr, "everything is in", dir)
 	} else {
-		defer os.RemoveAll(dir)
+		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	}
 	ironherd, err := process.Build(ctx, dir)
 	if err != nil {
