@@ -12,13 +12,10 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// TestDayOfHeartbeats: real SQLite under fake time. Agents heard every thirty seconds for a day touch no agenda, and one
-// that stops is silent after ten minutes and not before.
-func TestDayOfHeartbeats(t *testing.T) {
+// TestHoursOfHeartbeats: real SQLite under fake time. Agents heard every thirty seconds for hours are never silent, and one that
+// stops is so after ten minutes and not before.
+func TestHoursOfHeartbeats(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("a day takes seconds")
-	}
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
 		db := openDB(t, filepath.Join(t.TempDir(), "bmdb"))
@@ -26,8 +23,8 @@ func TestDayOfHeartbeats(t *testing.T) {
 		const n = 30
 		agents := manage(t, db, n, nil)
 		quiet := agents[n-1]
-		stops, silentAt := time.Now().Add(12*time.Hour), time.Time{}
-		for end := time.Now().Add(24 * time.Hour); time.Now().Before(end); {
+		stops, silentAt := time.Now().Add(time.Hour), time.Time{}
+		for end := time.Now().Add(2 * time.Hour); time.Now().Before(end); {
 			time.Sleep(30 * time.Second)
 			if err := db.ListenerAlive(ctx, 30*time.Second, 30*time.Second); err != nil {
 				t.Fatal(err)
@@ -99,7 +96,7 @@ func TestTrustWindowExactly(t *testing.T) {
 	})
 }
 
-// TestRunKeepsASession: for hours, and ends it neither when extensions fail for less than the window nor later than the window.
+// TestRunKeepsASession: for long, and ends it neither when extensions fail for less than the window nor later than the window.
 func TestRunKeepsASession(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -115,11 +112,11 @@ func TestRunKeepsASession(t *testing.T) {
 		}
 		done := make(chan error, 1)
 		go func() { done <- s.Run(t.Context()) }()
-		time.Sleep(5 * time.Hour)
+		time.Sleep(20 * time.Minute)
 		engine.broken.Store(true)
 		time.Sleep(2 * time.Second)
 		engine.broken.Store(false)
-		time.Sleep(time.Hour)
+		time.Sleep(10 * time.Minute)
 		if !s.Trusted() {
 			t.Fatal("two seconds without extensions ended the session")
 		}

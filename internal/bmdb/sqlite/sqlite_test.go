@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) {
 	// A sample of the random tests; `go test -rapid.checks=1000` runs as many as one likes.
-	if err := flag.Set("rapid.checks", "15"); err != nil {
+	if err := flag.Set("rapid.checks", "10"); err != nil {
 		panic(err)
 	}
 	goleak.VerifyTestMain(m)
