@@ -108,8 +108,8 @@ func (l *live) details(v demo.View) []string {
 	var lines []string
 	for _, m := range v.Rows {
 		tile := tiles[fleet.State(m.GetState())]
-		lines = append(lines, fmt.Sprintf("  %s %-12s %-15s %s", l.in(tile.color, tile.sign),
-			clip(firstOf(m.GetHostname(), m.GetId()), 12), clip(m.GetState(), 15), clip(clean(m.GetReason()), 46)))
+		lines = append(lines, fmt.Sprintf("  %s %-14s %-14s %s", l.in(tile.color, tile.sign),
+			clip(firstOf(m.GetHostname(), m.GetId()), 14), clip(m.GetState(), 14), clip(clean(m.GetReason()), 46)))
 	}
 	return lines
 }

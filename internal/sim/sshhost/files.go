@@ -1,6 +1,7 @@
 package sshhost
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -165,6 +166,8 @@ type outputFile struct {
 	name  string
 	// done is set when the content is in place already.
 	done bool
+	// received is how much came over the wire, when that is not what was written.
+	received int64
 }
 
 // Close ends the writing.
@@ -178,7 +181,7 @@ func (o *outputFile) Close() error {
 		return errors.Join(err, o.File.Close())
 	}
 	if o.files.observer != nil {
-		o.files.observer.Uploaded(info.Size())
+		o.files.observer.Uploaded(cmp.Or(o.received, info.Size()))
 	}
 	if info.Size() < shareAbove {
 		return o.File.Close()
@@ -217,6 +220,7 @@ func (o *outputFile) inflate(stream io.Reader) error {
 		}
 		return nil
 	}
+	o.received = packed.size
 	if err := packed.inflate(o.File); err != nil {
 		return err
 	}
