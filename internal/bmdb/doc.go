@@ -1,7 +1,7 @@
 // Package bmdb is the Bare Metal Database: the only state of the control plane. It keeps facts about machines, decides by package
 // lifecycle what is due when, and hands work out so that no two parties ever act on the same thing.
 //
-// Package sqlite below it is an engine; package statement is the SQL that every engine runs (generated, see statement/sqlc.yaml);
+// Package sqlite below it is an engine; package statement is the SQL that every engine runs (generated, see sqlc.yaml);
 // package bmdbtest is the suite that every engine passes.
 //
 // # What is authoritative
