@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
 	"github.com/ironherd/ironherd/internal/config"
 	"github.com/ironherd/ironherd/internal/demo"
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -132,7 +133,7 @@ func (a *app) watchDemo(ctx context.Context, d *demo.Demo, f demoFlags) error {
 	if f.until != "" {
 		return nil
 	}
-	a.lookAround(d, linked)
+	a.lookAround(d, linked, anyMachine(ctx, client))
 	<-ctx.Done()
 	return context.Cause(ctx)
 }
@@ -161,7 +162,7 @@ func (a *app) linkSocket(socket string) (unlink func(), linked bool) {
 }
 
 // lookAround prints what can be done next.
-func (a *app) lookAround(d *demo.Demo, linked bool) {
+func (a *app) lookAround(d *demo.Demo, linked bool, machine string) {
 	program := a.env.Executable
 	if wd, err := os.Getwd(); err == nil {
 		if relative, err := filepath.Rel(wd, program); err == nil && !strings.HasPrefix(relative, "..") {
@@ -172,15 +173,23 @@ func (a *app) lookAround(d *demo.Demo, linked bool) {
 	if !linked {
 		server = " --server " + d.Addresses().Socket
 	}
-	name := "NAME"
 	a.note("\nLook around (from another terminal), and end it all with Ctrl-C:\n")
 	for _, line := range []string{
-		"machine list", "machine show " + name, "machine explain " + name, "machine history " + name, "provider list", "session list",
+		"machine list", "machine show " + machine, "machine explain " + machine, "machine history " + machine, "provider list", "session list",
 	} {
 		a.note("  %s%s %s", program, server, line)
 	}
 	a.note("  curl -s %s/metrics", d.Addresses().OperatorURL)
 	a.note("")
+}
+
+// anyMachine returns the name of a machine to look at.
+func anyMachine(ctx context.Context, client fleetClient) string {
+	list, err := client.ListMachines(ctx, &fleetv1.ListMachinesRequest{PageSize: 1})
+	if err != nil || len(list.GetMachines()) == 0 {
+		return "NAME"
+	}
+	return machineName(list.GetMachines()[0])
 }
 
 func summaryTable(w *screen, s demo.Summary) {

@@ -145,7 +145,7 @@ func (f *fakeFleet) ListHistory(_ context.Context, r *fleetv1.ListHistoryRequest
 }
 
 func (f *fakeFleet) ExplainMachine(_ context.Context, r *fleetv1.ExplainMachineRequest) (*fleetv1.ExplainMachineResponse, error) {
-	return &fleetv1.ExplainMachineResponse{Machine: machine(), Decisions: decisions(), Summary: "nothing is wanted of it"}, failing(r.GetMachine())
+	return &fleetv1.ExplainMachineResponse{Machine: machine(), Decisions: decisions(), Summary: "Nothing is wanted of this machine."}, failing(r.GetMachine())
 }
 
 func (f *fakeFleet) ListProviders(context.Context, *fleetv1.ListProvidersRequest) (*fleetv1.ListProvidersResponse, error) {

@@ -33,7 +33,7 @@ that the loops act on.`,
 }
 
 func explainMachine(w *screen, r *fleetv1.ExplainMachineResponse) {
-	w.line("%s is %s: %s", machineName(r.GetMachine()), r.GetMachine().GetState(), r.GetSummary())
+	w.line("%s is %s. %s", machineName(r.GetMachine()), r.GetMachine().GetState(), r.GetSummary())
 	w.line("")
 	decisionTable(w, r.GetDecisions())
 }

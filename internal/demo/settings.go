@@ -169,7 +169,7 @@ func hurry(c *config.Config, machines int) {
 	c.Policy.UpdateSettledInterval = 30 * time.Second
 	if machines > smallFleet {
 		c.Policy.ProvisionInterval = 10 * time.Second
-		c.Policy.UpdateInterval = 2 * time.Second
+		c.Policy.UpdateInterval = 3 * time.Second
 	}
 	c.Policy.HeartbeatInterval = 5 * time.Second
 	c.Policy.InstallRetry = fleet.Backoff{Initial: time.Second, Exponent: 1.5, Maximum: 10 * time.Second}

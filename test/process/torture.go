@@ -16,7 +16,8 @@ type Torture struct {
 	Both bool
 	// Seed decides the moments.
 	Seed uint64
-	// Pause is the longest time from a start to the kill; the shortest is a twentieth of it.
+	// Pause is the longest time from a start to the kill, but for every fourth one or so, which may be three times as long. The
+	// shortest is a twentieth of it.
 	Pause time.Duration
 	// Told hears what happens.
 	Told func(string)
@@ -39,6 +40,9 @@ func (t Torture) Run(ctx context.Context, h *Herd) (err error) {
 			return err
 		}
 		pause := t.Pause/20 + time.Duration(random.Int64N(int64(t.Pause)*19/20))
+		if random.IntN(4) == 0 { // now and then long enough to get on
+			pause *= 3
+		}
 		if err := h.plane.survive(ctx, pause); err != nil {
 			return err
 		}
