@@ -153,11 +153,11 @@ func simulated(machines int, world WorldAddress) config.Provider {
 func hurry(c *config.Config, machines int) {
 	p := &c.Providers[0]
 	p.Equinix.Spacing = 0
-	p.Equinix.InFlight = 4
+	p.Equinix.InFlight = 16
 	p.Equinix.PageSize = 1000
 	p.Provisioner.ChunkSize = max(20, machines)
 	p.Provisioner.CreateRate = fleet.Rate{Every: 20 * time.Millisecond, Burst: 1}
-	p.Provisioner.CreateParallelism = 4
+	p.Provisioner.CreateParallelism = 8
 	p.Provisioner.SettlingTime = 20 * time.Second
 	p.Provisioner.Penalty = 5 * time.Second
 	p.Provisioner.Backoff = fleet.Backoff{Initial: time.Second, Exponent: 1.5, Maximum: 5 * time.Second}
@@ -169,16 +169,16 @@ func hurry(c *config.Config, machines int) {
 	c.Policy.UpdateSettledInterval = 30 * time.Second
 	if machines > smallFleet {
 		c.Policy.ProvisionInterval = 10 * time.Second
-		c.Policy.UpdateInterval = 3 * time.Second
+		c.Policy.UpdateInterval = 3*time.Second + time.Duration(machines)*time.Millisecond
 	}
 	c.Policy.HeartbeatInterval = 5 * time.Second
 	c.Policy.InstallRetry = fleet.Backoff{Initial: time.Second, Exponent: 1.5, Maximum: 10 * time.Second}
 
-	c.Loops.Initializer.Parallelism = 16
+	c.Loops.Initializer.Parallelism = 32
 	for _, loop := range []*shepherd.Config{&c.Loops.Provisioner, &c.Loops.Initializer, &c.Loops.Updater} {
 		loop.Poll, loop.Grace = 500*time.Millisecond, 2*time.Second
 	}
-	c.Loops.Initializer.ClaimRate = fleet.Rate{Every: 50 * time.Millisecond, Burst: 8}
+	c.Loops.Initializer.ClaimRate = fleet.Rate{Every: 20 * time.Millisecond, Burst: 8}
 	c.Initializer.ProviderBackoff = fleet.Backoff{Initial: time.Second}
 	c.Initializer.StartBackoff = fleet.Backoff{Initial: time.Second, Exponent: 1.5, Maximum: 10 * time.Second}
 	c.Initializer.IDBackoff = fleet.Backoff{Initial: 10 * time.Second}

@@ -40,6 +40,9 @@ type reservationRow struct {
 	problem     string
 }
 
+func (r deviceRow) key() string      { return r.id }
+func (r reservationRow) key() string { return r.id }
+
 func parseDevice(raw json.RawMessage) deviceRow {
 	device := new(packngo.Device)
 	if err := json.Unmarshal(raw, device); err != nil {

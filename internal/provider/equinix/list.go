@@ -30,47 +30,32 @@ type page struct {
 
 // listDevices returns a row for each device of the project that passes the filter.
 func (p *Provider) listDevices(ctx context.Context, filter map[string]string) ([]deviceRow, error) {
-	raw, err := p.listWhole(ctx, "devices", packngo.ListOptions{
-		Includes: []string{"hardware_reservation"}, QueryParams: filter,
-	}, func(p page) []json.RawMessage { return p.Devices })
-	if err != nil {
-		return nil, err
-	}
-	rows := make([]deviceRow, len(raw))
-	for i := range raw {
-		rows[i] = parseDevice(raw[i])
-	}
-	return rows, nil
+	return listWhole(ctx, p, "devices", packngo.ListOptions{
+		Excludes: []string{"plan", "operating_system"}, QueryParams: filter, // a fifth of the bytes, and nothing here reads them
+	}, func(p page) []json.RawMessage { return p.Devices }, parseDevice)
 }
 
 // listReservations returns a row for each reservation of the project.
 func (p *Provider) listReservations(ctx context.Context) ([]reservationRow, error) {
-	raw, err := p.listWhole(ctx, "hardware-reservations", packngo.ListOptions{},
-		func(p page) []json.RawMessage { return p.Reservations })
-	if err != nil {
-		return nil, err
-	}
-	rows := make([]reservationRow, len(raw))
-	for i := range raw {
-		rows[i] = parseReservation(raw[i])
-	}
-	return rows, nil
+	return listWhole(ctx, p, "hardware-reservations", packngo.ListOptions{},
+		func(p page) []json.RawMessage { return p.Reservations }, parseReservation)
 }
 
 // listWhole reads a list until one reading of it is whole. Rows of different readings are never mixed: what one has and another lacks
 // may have gone, or come.
-func (p *Provider) listWhole(
-	ctx context.Context, collection string, options packngo.ListOptions, rowsOf func(page) []json.RawMessage,
-) ([]json.RawMessage, error) {
+func listWhole[T row](
+	ctx context.Context, p *Provider, collection string, options packngo.ListOptions, rowsOf func(page) []json.RawMessage,
+	parse func(json.RawMessage) T,
+) ([]T, error) {
 	what := "list " + collection + " of project " + p.config.Project
 	options.PerPage, options.SortBy, options.SortDirection = p.config.PageSize, "id", packngo.SortDirectionAsc
 	read := func(number int) (page, error) {
 		options.Page = number
 		return p.readPage(ctx, what, options.WithQuery("projects/"+p.config.Project+"/"+collection))
 	}
-	var before reading
+	var before reading[T]
 	for range passes {
-		now, err := listOnce(what, read, rowsOf)
+		now, err := listOnce(what, read, rowsOf, parse)
 		if err != nil {
 			return nil, err
 		}
@@ -83,9 +68,12 @@ func (p *Provider) listWhole(
 	return nil, fleet.Errorf(fleet.KindTemporary, "%s: it shifted each of the %d times that it was read", what, passes)
 }
 
+// row is one row of a list, understood or not. Its key is its ID, empty when it has none.
+type row interface{ key() string }
+
 // reading is what one reading of all pages found.
-type reading struct {
-	rows []json.RawMessage
+type reading[T row] struct {
+	rows []T
 	ids  map[string]bool
 	// first and last are the totals that the first and the last page said; fell: one was below the one before.
 	first, last int
@@ -93,13 +81,13 @@ type reading struct {
 }
 
 // whole: every page said the same total, and so many distinct rows were seen.
-func (r reading) whole() bool { return r.first == r.last && !r.fell && len(r.rows) == r.last }
+func (r reading[T]) whole() bool { return r.first == r.last && !r.fell && len(r.rows) == r.last }
 
 // outgrew: the list only grew, throughout this reading and the one before, and this one has everything that the other had. Then
 // the list is whole but for what came meanwhile: pages are sorted by ID, so a row that was there is passed over only when another
 // one, seen already, has gone and everything has moved up; and that one would be missing now. A list to which machines are
 // being added cannot be had in another way.
-func (r reading) outgrew(before reading) bool {
+func (r reading[T]) outgrew(before reading[T]) bool {
 	if before.ids == nil || before.fell || r.fell || r.first < before.last || r.first == r.last && before.first == before.last ||
 		len(before.rows) < before.first || len(r.rows) < r.first || r.ids[""] {
 		return false
@@ -113,15 +101,17 @@ func (r reading) outgrew(before reading) bool {
 }
 
 // listOnce reads all pages once.
-func listOnce(what string, read func(number int) (page, error), rowsOf func(page) []json.RawMessage) (reading, error) {
-	r := reading{ids: map[string]bool{}, first: -1}
+func listOnce[T row](
+	what string, read func(number int) (page, error), rowsOf func(page) []json.RawMessage, parse func(json.RawMessage) T,
+) (reading[T], error) {
+	r := reading[T]{ids: map[string]bool{}, first: -1}
 	for number := 1; number <= maximumPages; number++ {
 		current, err := read(number)
 		if err != nil {
-			return reading{}, err
+			return reading[T]{}, err
 		}
 		if current.Meta == nil || current.Meta.Total == nil || *current.Meta.Total < 0 {
-			return reading{}, fleet.Errorf(fleet.KindInvalid, "%s: page %s does not say how many there are, so nothing is known to be missing",
+			return reading[T]{}, fleet.Errorf(fleet.KindInvalid, "%s: page %s does not say how many there are, so nothing is known to be missing",
 				what, strconv.Itoa(number))
 		}
 		total := *current.Meta.Total
@@ -130,18 +120,19 @@ func listOnce(what string, read func(number int) (page, error), rowsOf func(page
 		}
 		r.fell = r.fell || total < r.last
 		r.last = total
-		for _, row := range rowsOf(current) {
+		for _, raw := range rowsOf(current) {
 			// A row without an ID has nothing to be told apart by; it counts as it stands.
-			if id := rowID(row); id == "" || !r.ids[id] {
+			parsed := parse(raw)
+			if id := parsed.key(); id == "" || !r.ids[id] {
 				r.ids[id] = true
-				r.rows = append(r.rows, row)
+				r.rows = append(r.rows, parsed)
 			}
 		}
 		if number >= current.Meta.Last {
 			return r, nil
 		}
 	}
-	return reading{}, fleet.Errorf(fleet.KindInvalid, "%s: it has more than %d pages", what, maximumPages)
+	return reading[T]{}, fleet.Errorf(fleet.KindInvalid, "%s: it has more than %d pages", what, maximumPages)
 }
 
 func (p *Provider) readPage(ctx context.Context, what, path string) (page, error) {

@@ -14,10 +14,10 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"sync"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
@@ -122,16 +122,49 @@ func ReadBack(ctx context.Context, path string, size int64) (string, error) {
 	buffer := readBuffers.Get().(*[256 << 10]byte)
 	defer readBuffers.Put(buffer)
 	hash := sha256.New()
-	for rest := size; rest > 0; {
+	var data extent
+	for at := int64(0); at < size; {
 		if ctx.Err() != nil {
 			return "", context.Cause(ctx)
 		}
-		n, err := io.ReadFull(disk, buffer[:min(int64(len(buffer)), rest)])
+		if at >= data.to {
+			data = nextData(disk, at, size)
+		}
+		if at < data.from {
+			n := min(data.from-at, int64(len(zeros)))
+			hash.Write(zeros[:n])
+			at += n
+			continue
+		}
+		n, err := disk.ReadAt(buffer[:min(int64(len(buffer)), data.to-at)], at)
 		if err != nil {
-			return "", fmt.Errorf("read disk back at %d: %w", size-rest, err)
+			return "", fmt.Errorf("read disk back at %d: %w", at, err)
 		}
 		hash.Write(buffer[:n])
-		rest -= int64(n)
+		at += int64(n)
 	}
 	return "sha256:" + hex.EncodeToString(hash.Sum(nil)), nil
+}
+
+var zeros [64 << 10]byte
+
+// extent is a stretch of a file that holds data.
+type extent struct{ from, to int64 }
+
+// nextData returns the next stretch with data at or after an offset. What is before it is a hole, and reads as zeros; asking the file
+// system for it costs nothing, while reading it fills the page cache. Where it cannot be asked, everything is data.
+func nextData(disk *os.File, at, size int64) extent {
+	info, err := disk.Stat()
+	if err != nil || info.Size() < size {
+		return extent{at, size} // reading says what is wrong
+	}
+	from, err := unix.Seek(int(disk.Fd()), at, unix.SEEK_DATA)
+	if errors.Is(err, unix.ENXIO) {
+		return extent{size, size}
+	}
+	to, holeErr := unix.Seek(int(disk.Fd()), max(from, at), unix.SEEK_HOLE)
+	if err != nil || holeErr != nil {
+		return extent{at, size}
+	}
+	return extent{min(from, size), min(to, size)}
 }

@@ -25,7 +25,7 @@ import (
 const (
 	mebibyte = 1 << 20
 	// generator numbers the way that contents are made: a description of another one is not used.
-	generator = 1
+	generator = 2
 )
 
 // Spec asks for an image.
@@ -175,9 +175,9 @@ func generate(spec Spec, target io.Writer, sum hash.Hash) error {
 		case i == blocks-1:
 			clear(block)
 			copy(block[mebibyte-len(backup):], backup)
-		case i%4 == 1: // what does not compress
+		case i%8 == 1: // what does not compress
 			_, _ = random.Read(block)
-		case i%4 == 2: // what does
+		case i%8 == 2: // what does
 			shift := int(random.Uint64() % uint64(len(text)))
 			for n := 0; n < len(block); {
 				n += copy(block[n:], text[shift:])
