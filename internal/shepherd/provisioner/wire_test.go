@@ -182,7 +182,7 @@ type hardware struct{}
 
 func (hardware) Deploy(context.Context, equinixapi.Deployment, time.Time) error { return nil }
 func (hardware) Reset(string, bool) error                                       { return nil }
-func (hardware) PowerOff(context.Context, string) error { return nil }
+func (hardware) PowerOff(context.Context, string) error                         { return nil }
 
 func (hardware) PowerOn(context.Context, string) error { return nil }
 

@@ -70,7 +70,7 @@ func TestImages(t *testing.T) {
 			if err != nil || info.Size() != i.TransferSize {
 				t.Errorf("file of %v, %v; want %d", info.Size(), err, i.TransferSize)
 			}
-			if onDisk := info.Sys().(*syscall.Stat_t).Blocks * 512; onDisk >= spec.Size*3/4 || onDisk < spec.Size/5 {
+			if onDisk := info.Sys().(*syscall.Stat_t).Blocks * 512; onDisk >= spec.Size*3/4 || onDisk < spec.Size/8 {
 				t.Errorf("%d bytes on disk", onDisk)
 			}
 			// The same is made again, and is found again.
