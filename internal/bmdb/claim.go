@@ -76,7 +76,9 @@ func (s *Session) claim(ctx context.Context, request ClaimRequest) (Claim, error
 	if err != nil {
 		return Claim{}, err
 	}
-	c := &claiming{s: s, request: request, providers: providers, done: make(map[string]time.Time), lowest: make(map[fleet.ProviderName]time.Time)}
+	c := &claiming{
+		s: s, request: request, providers: providers, done: make(map[string]time.Time), lowest: make(map[fleet.ProviderName]time.Time),
+	}
 	for len(c.works) < request.Limit {
 		if !s.trust.open() {
 			return Claim{}, fleet.ErrLeaseLost
@@ -86,11 +88,13 @@ func (s *Session) claim(ctx context.Context, request ClaimRequest) (Claim, error
 			return Claim{}, err
 		}
 		if len(candidates) == 0 {
+			c.raiseFloors()
 			break
 		}
 		if err := c.round(ctx, candidates); err != nil {
-			return Claim{}, err
+			return Claim{}, err // what was found is left for others: no floor may pass it
 		}
+		c.raiseFloors()
 	}
 	next, err := c.nextDue(ctx)
 	return Claim{Works: c.works, NextDue: next}, err
@@ -120,15 +124,17 @@ type claiming struct {
 	works     []*Work
 	// done are the subjects that were looked at or that somebody else has, with the due_at that they had.
 	done map[string]time.Time
-	// lowest is, per provider, the due_at of the first row that could not be dealt with.
+	// lowest is, per provider, the due_at of the first row that was found and not dealt with.
 	lowest map[fleet.ProviderName]time.Time
+	// scanned are the heads of which the last look has found everything that is due, and when.
+	scanned map[headKey]time.Time
 }
 
 // look returns the next candidates, longest due first, across the providers.
 func (c *claiming) look(ctx context.Context) (candidates []candidate, err error) {
 	want := min(c.request.Limit-len(c.works), maxClaim)
 	err = c.s.db.view(ctx, "look for due work", func(ctx context.Context, t *transaction) error {
-		candidates = candidates[:0]
+		candidates, c.scanned = candidates[:0], make(map[headKey]time.Time)
 		for _, provider := range c.providers {
 			k := headKey{c.request.Process, provider}
 			floor := c.s.db.due.floor(k, c.s.db.clock.Elapsed())
@@ -137,7 +143,7 @@ func (c *claiming) look(ctx context.Context) (candidates []candidate, err error)
 				return err
 			}
 			if len(found) < want {
-				c.exhausted(k, t.Now())
+				c.scanned[k] = t.Now()
 			}
 			candidates = append(candidates, found...)
 		}
@@ -149,7 +155,17 @@ func (c *claiming) look(ctx context.Context) (candidates []candidate, err error)
 	slices.SortStableFunc(candidates, func(a, b candidate) int {
 		return cmp.Or(a.dueAt.Compare(b.dueAt), cmp.Compare(a.subject, b.subject))
 	})
+	for _, a := range candidates[min(len(candidates), want):] {
+		c.leave(a)
+	}
 	return candidates[:min(len(candidates), want)], nil
+}
+
+// leave notes that a row was found and is not dealt with.
+func (c *claiming) leave(a candidate) {
+	if at, ok := c.lowest[a.provider]; !ok || a.dueAt.Before(at) {
+		c.lowest[a.provider] = a.dueAt
+	}
 }
 
 // lookAt pages through the due rows of one provider until it has enough that were not dealt with yet.
@@ -186,12 +202,15 @@ func floorMicros(floor time.Time) int64 {
 	return floor.UnixMicro()
 }
 
-// exhausted raises the floor: below now nothing is left that was not dealt with, but for what others have locked.
-func (c *claiming) exhausted(k headKey, now time.Time) {
-	if at, ok := c.lowest[k.provider]; ok && at.Before(now) {
-		now = at
+// raiseFloors is called when what the last look found has been dealt with: below the floors nothing is left but what was not dealt
+// with, and what nobody could see yet.
+func (c *claiming) raiseFloors() {
+	for k, floor := range c.scanned {
+		if at, ok := c.lowest[k.provider]; ok && at.Before(floor) {
+			floor = at
+		}
+		c.s.db.due.raise(k, floor)
 	}
-	c.s.db.due.raise(k, now)
 }
 
 // round deals with candidates in one transaction, then with the dead sessions that were found in the way.
@@ -208,10 +227,8 @@ func (c *claiming) round(ctx context.Context, candidates []candidate) error {
 	for _, a := range candidates {
 		c.done[a.subject] = a.dueAt
 	}
-	for _, a := range r.left {
-		if at, ok := c.lowest[a.provider]; !ok || a.dueAt.Before(at) {
-			c.lowest[a.provider] = a.dueAt
-		}
+	for _, a := range slices.Concat(r.left, r.again) {
+		c.leave(a)
 	}
 	for id := range r.overdue { // rule 4: only a death that is a fact frees the lane
 		if _, err := c.s.db.endSession(ctx, id, causeOverdue, true); err != nil {

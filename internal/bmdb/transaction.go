@@ -72,11 +72,13 @@ func (db *DB) transact(ctx context.Context, kind string, run run, fn func(ctx co
 		statements = t.statements
 	}
 	db.observer.Transaction(kind, time.Since(began), statements, err)
+	if t != nil {
+		db.due.committed(t.sooner) // also after an error: it may have been committed, and a hint too many does no harm
+	}
 	if err != nil {
 		return err
 	}
 	if t != nil {
-		db.due.committed(t.sooner)
 		for _, o := range t.outcomes {
 			db.observer.Outcome(o.process, o.event, o.held)
 		}
