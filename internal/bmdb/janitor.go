@@ -248,6 +248,7 @@ func (db *DB) checkMachine(ctx context.Context, id fleet.MachineID) (findings []
 			switch {
 			case d.Verdict.Scheduled() && !there:
 				findings = append(findings, Finding{"agenda", string(id), fmt.Sprintf("%s is %s and has no row", process, d.Verdict)})
+			case j.heldByTheDead() && there && !at.After(t.Now()): // at the deadline of the dead: whoever comes across it takes over
 			case d.Verdict.Scheduled() && at.After(d.DueAt):
 				findings = append(findings, Finding{"agenda", string(id), fmt.Sprintf("%s is due at %s, its row says %s", process, d.DueAt, at)})
 			case !d.Verdict.Scheduled() && there && d.Verdict == lifecycle.NotWanted:
