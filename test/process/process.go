@@ -63,6 +63,12 @@ func (p *Process) Await(ctx context.Context, prefix string) (string, error) {
 	}
 }
 
+// Pid is the process's ID.
+func (p *Process) Pid() int { return p.command.Process.Pid }
+
+// Ended is closed when the process is gone.
+func (p *Process) Ended() <-chan struct{} { return p.ended }
+
 // Kill is SIGKILL. It returns when the process is gone.
 func (p *Process) Kill() {
 	_ = p.command.Process.Kill() // it may have ended already
