@@ -18,7 +18,7 @@ import (
 func main() {
 	kills := flag.Int("n", 20, "how often to kill")
 	both := flag.Bool("both", false, "kill the world, too")
-	machines := flag.Int("machines", 40, "machines in the fleet")
+	machines := flag.Int("machines", 250, "machines in the fleet: enough that there is work to be interrupted until the last kill")
 	seed := flag.Uint64("seed", uint64(time.Now().UnixNano()), "decides the moments")
 	pause := flag.Duration("pause", 4*time.Second, "longest time from a start to the kill")
 	timeout := flag.Duration("timeout", 15*time.Minute, "give up after this long")
