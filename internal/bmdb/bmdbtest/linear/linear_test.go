@@ -1,0 +1,149 @@
+package linear_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+	"go.uber.org/goleak"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
+	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest/engines"
+	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest/linear"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+var (
+	histories  = flag.Int("histories", 3, "how many histories to make on each engine")
+	operations = flag.Int("operations", 500, "how many operations each has")
+	seed       = flag.Uint64("seed", 0, "what the first history is drawn from; 0: the time")
+)
+
+const clients, machines = 8, 6
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestHistoriesAreLinearizable: a sample; `make torture-bmdb` makes a thousand. The schedule is the machine's, so that a seed repeats
+// what was asked for and not always what came of it.
+func TestHistoriesAreLinearizable(t *testing.T) {
+	t.Parallel()
+	first := *seed
+	if first == 0 {
+		first = uint64(time.Now().UnixNano())
+	}
+	for _, e := range engines.All() {
+		t.Run(e.Name, func(t *testing.T) {
+			t.Parallel()
+			total, lost, vanished := 0, 0, 0
+			for n := range *histories {
+				s := newScene(t, e, first+uint64(n))
+				s.play(first + uint64(n))
+				vanished += s.resolve()
+				total, lost = total+len(s.history), lost+s.lost
+				switch got := porcupine.CheckOperationsTimeout(linear.Spec, s.history, time.Minute); got {
+				case porcupine.Ok:
+				default:
+					t.Fatalf("history %d of %d operations (-seed %d -histories 1): %s", n, len(s.history), first+uint64(n), got)
+				}
+				if err := s.db.Close(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if lost == 0 || *histories > 2 && vanished == 0 {
+				t.Fatalf("%d leases and sessions were lost, the replies to %d claims: the test tests nothing", lost, vanished)
+			}
+			t.Logf("%d histories, %d operations, %d found their lease or session lost, %d leases whose claim was not answered (-seed %d)",
+				*histories, total, lost, vanished, first)
+		})
+	}
+}
+
+func newScene(t *testing.T, e engines.Opener, seed uint64) *scene {
+	t.Helper()
+	flaky := &flaky{Engine: e.Open(t), random: rand.New(rand.NewPCG(seed, 0))}
+	flaky.calm.Store(true)
+	s := &scene{
+		TB: t, ctx: t.Context(), shift: &bmdbtest.Shift{Engine: flaky}, begun: time.Now(), sessions: make(map[fleet.SessionID]int),
+		seen: make(map[linear.Op]bool), failed: make(map[int][]porcupine.Operation),
+	}
+	if err := s.shift.Migrate(s.ctx); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if s.db, err = bmdb.Open(s.ctx, s.shift, bmdb.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	for range machines {
+		s.machines = append(s.machines, fleet.NewMachineID())
+	}
+	if err := bmdbtest.Stock(s.ctx, s.db, provider, s.machines, nil); err != nil {
+		t.Fatal(err)
+	}
+	flaky.calm.Store(false)
+	t.Cleanup(func() { flaky.calm.Store(true) })
+	return s
+}
+
+// play lets the clients loose.
+func (s *scene) play(seed uint64) {
+	var wg sync.WaitGroup
+	for id := range clients {
+		wg.Go(func() {
+			c := &client{scene: s, id: id, random: rand.New(rand.NewPCG(seed, uint64(id+1)))}
+			c.renew(false)
+			for !s.long() {
+				c.one()
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func (s *scene) long() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.history) >= *operations || s.ctx.Err() != nil
+}
+
+// resolve reads from history what the claims took that failed, and returns how much that is.
+func (s *scene) resolve() (vanished int) {
+	for i, id := range s.machines {
+		err := s.shift.View(s.ctx, func(ctx context.Context, tx bmdb.Tx) error {
+			rows, err := tx.QueryContext(ctx, "SELECT epoch, session FROM history WHERE subject = $1 AND edge = 'start'", string(id))
+			if err != nil {
+				return err
+			}
+			defer rows.Close()
+			for rows.Next() {
+				var epoch int
+				var session string
+				if err := rows.Scan(&epoch, &session); err != nil {
+					return err
+				}
+				if s.seen[linear.Op{Machine: i, Epoch: epoch}] {
+					continue
+				}
+				number := s.sessions[fleet.SessionID(session)]
+				claims := s.failed[number]
+				if len(claims) != 1 {
+					return fmt.Errorf("machine %d, epoch %d was taken by session %d, of which %d claims failed", i, epoch, number, len(claims))
+				}
+				op := claims[0]
+				op.Input, op.Output = linear.Op{Kind: linear.Vanish, Session: number, Machine: i, Epoch: epoch}, true
+				s.history = append(s.history, op)
+				vanished++
+			}
+			return rows.Err()
+		})
+		if err != nil {
+			s.Fatal(err)
+		}
+	}
+	return vanished
+}
