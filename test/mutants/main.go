@@ -1,0 +1,92 @@
+// Command mutants shows that tests can fail: it plants each fault of patches/ in the source and demands that the tests which the
+// patch names catch it. `make mutants` runs it; docs/mutants.md lists which test catches which fault.
+//
+// A patch is a unified diff below a header of lines "Key: value": Rule (whose breach it is), Fault (in one clause) and one or more
+// Test (package, then arguments of `go test`), each of which must fail. The tree is not touched: the changed files are laid over
+// it. The exit code is 1 when a fault survives, does not build, or a patch does not apply any more.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"syscall"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "mutants: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) error {
+	only := flag.String("only", "", "plant only the faults whose file names match this expression")
+	page := flag.Bool("page", false, "print the page for docs/ and plant nothing")
+	root := flag.String("root", ".", "root of the module")
+	flag.Parse()
+	match, err := regexp.Compile(*only)
+	if err != nil {
+		return fmt.Errorf("-only: %w", err)
+	}
+	all, err := read(filepath.Join(*root, "test/mutants/patches"))
+	if err != nil {
+		return err
+	}
+	if *page {
+		_, err := os.Stdout.WriteString(document(all))
+		return err
+	}
+	return plantAll(ctx, *root, all, match)
+}
+
+// plantAll plants the faults that match, one after the other, and prints a table.
+func plantAll(ctx context.Context, root string, all []mutant, match *regexp.Regexp) error {
+	dir, err := os.MkdirTemp("", "ironherd-mutants-")
+	if err != nil {
+		return err
+	}
+	planted, escaped := 0, 0
+	fmt.Println("| fault | rule | test | outcome | took |\n|---|---|---|---|---|")
+	for _, m := range all {
+		if !match.MatchString(m.name) {
+			continue
+		}
+		planted++
+		caught := true
+		for _, o := range m.plant(ctx, root, filepath.Join(dir, m.name)) {
+			fmt.Printf("| %s | %s | `%s` | %s | %s |\n", m.fault, m.rule, o.test, o.verdict, o.took.Round(100*time.Millisecond))
+			if o.verdict != caughtIt {
+				caught = false
+				fmt.Fprintf(os.Stderr, "%s: %s\n%s\n", m.name, o.verdict, o.output)
+			}
+		}
+		if !caught {
+			escaped++
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	err = os.RemoveAll(dir)
+	switch {
+	case ctx.Err() != nil:
+		err = errors.Join(err, context.Cause(ctx))
+	case escaped > 0:
+		err = errors.Join(err, fmt.Errorf("%d of %d faults were not caught", escaped, planted))
+	case planted == 0:
+		err = errors.Join(err, errors.New("no fault matches"))
+	default:
+		fmt.Printf("\nall %d faults were caught\n", planted)
+	}
+	return err
+}

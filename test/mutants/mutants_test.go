@@ -1,0 +1,57 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+const root = "../.."
+
+// TestPatchesApply: what `make mutants` is to plant can be planted.
+func TestPatchesApply(t *testing.T) {
+	t.Parallel()
+	all, err := read("patches")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range all {
+		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
+			if _, err := m.apply(t.Context(), root, filepath.Join(t.TempDir(), m.name)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestPageIsCurrent(t *testing.T) {
+	t.Parallel()
+	all, err := read("patches")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile(filepath.Join(root, "docs/mutants.md"))
+	if err != nil || string(page) != document(all) {
+		t.Fatalf("docs/mutants.md is not what the patches say; run `make generate` (%v)", err)
+	}
+}
+
+func TestHeaders(t *testing.T) {
+	t.Parallel()
+	const diff = "\n--- a/x.go\n+++ b/x.go\n@@ -1 +1 @@\n-a\n+b\n"
+	good := "Rule: 3\nFault: f\nTest: ./x -run 'a b'\nTest: ./y\n"
+	m, err := parse("n", []byte(good+diff))
+	if err != nil || m.rule != "3" || len(m.tests) != 2 || !slices.Equal(m.files, []string{"x.go"}) {
+		t.Fatalf("%+v, %v", m, err)
+	}
+	if got := fields("-run 'a b' -x=1"); !slices.Equal(got, []string{"-run", "a b", "-x=1"}) {
+		t.Fatalf("%q", got)
+	}
+	for _, bad := range []string{"Rule: 3\n" + diff, good, "Rules: 3\n" + good + diff, ""} {
+		if _, err := parse("n", []byte(bad)); err == nil {
+			t.Errorf("%q was read", bad)
+		}
+	}
+}

@@ -1,0 +1,28 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+)
+
+// document is docs/mutants.md.
+func document(all []mutant) string {
+	var b strings.Builder
+	b.WriteString(`# Planted faults, and the tests that catch them
+
+A test that cannot fail proves nothing. Each fault below is a patch in [test/mutants/patches](../test/mutants/patches); ` + "`make mutants`" + `
+plants one after the other and demands that every test named beside it fails. Rules (1–12) and invariants (I1–I12) are those of the
+design, told in [internal/bmdb/doc.go](../internal/bmdb/doc.go). This page is made from the patches by ` + "`make generate`" + `.
+
+| patch | rule | fault | caught by |
+|---|---|---|---|
+`)
+	for _, m := range all {
+		tests := make([]string, len(m.tests))
+		for i, t := range m.tests {
+			tests[i] = "`" + strings.ReplaceAll(t, "|", "\\|") + "`"
+		}
+		fmt.Fprintf(&b, "| [%s](../test/mutants/patches/%s.patch) | %s | %s | %s |\n", m.name, m.name, m.rule, m.fault, strings.Join(tests, "<br>"))
+	}
+	return b.String()
+}
