@@ -1,0 +1,115 @@
+package etcd
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// Config says how etcd is reached.
+type Config struct {
+	// Endpoints are the members' client URLs (http, https, or unix); at least one.
+	Endpoints []string `json:"endpoints"`
+	// CAFile is a PEM file with the certificates that the members' are verified by; empty: the system's.
+	CAFile string `json:"caFile,omitempty"`
+	// CertFile and KeyFile are the client's certificate; both or none.
+	CertFile string `json:"certFile,omitempty"`
+	KeyFile  string `json:"keyFile,omitempty"`
+}
+
+// Validate reports every fault, as KindInvalid.
+func (c Config) Validate() error {
+	var errs []error
+	fault := func(format string, args ...any) {
+		errs = append(errs, fleet.Errorf(fleet.KindInvalid, format, args...))
+	}
+	if len(c.Endpoints) == 0 {
+		fault("etcd endpoints must be set")
+	}
+	secure := false
+	for _, endpoint := range c.Endpoints {
+		u, err := url.Parse(endpoint)
+		if err != nil || u.Host == "" && u.Path == "" || u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "unix" {
+			fault("etcd endpoint %q must be a URL like https://192.0.2.1:2379", endpoint)
+			continue
+		}
+		secure = secure || u.Scheme == "https"
+	}
+	if (c.CertFile == "") != (c.KeyFile == "") {
+		fault("the etcd client's certificate and key must be set together")
+	}
+	if !secure && len(c.Endpoints) > 0 && (c.CAFile != "" || c.CertFile != "") {
+		fault("etcd certificates are given, but no endpoint is https")
+	}
+	return errors.Join(errs...)
+}
+
+// How long one request may take, and how fast a connection that is dead in silence is noticed.
+const (
+	requestTimeout = 5 * time.Second
+	dialTimeout    = 3 * time.Second
+	keepAliveTime  = 10 * time.Second
+	keepAliveLimit = 3 * time.Second
+)
+
+// Dial returns a client. It does not wait for a connection: an etcd that is down is noticed by the first request. Errors are
+// KindInvalid: the configuration is wrong, or a file cannot be used.
+func Dial(config Config) (*clientv3.Client, error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	security, err := config.tls()
+	if err != nil {
+		return nil, err
+	}
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints:            config.Endpoints,
+		DialTimeout:          dialTimeout,
+		DialKeepAliveTime:    keepAliveTime,
+		DialKeepAliveTimeout: keepAliveLimit,
+		TLS:                  security,
+		Logger:               zap.NewNop(), // what matters comes back as an error
+	})
+	if err != nil {
+		return nil, fleet.Errorf(fleet.KindInvalid, "connect to etcd at %s: %w", strings.Join(config.Endpoints, ", "), err)
+	}
+	return client, nil
+}
+
+func (c Config) tls() (*tls.Config, error) {
+	if c.CAFile == "" && c.CertFile == "" {
+		return nil, nil //nolint:nilnil // no TLS of our own: the scheme of an endpoint decides
+	}
+	security := &tls.Config{MinVersion: tls.VersionTLS12}
+	if c.CAFile != "" {
+		text, err := os.ReadFile(c.CAFile)
+		if err != nil {
+			return nil, fleet.Errorf(fleet.KindInvalid, "read etcd's CA certificate: %w", err)
+		}
+		security.RootCAs = x509.NewCertPool()
+		if !security.RootCAs.AppendCertsFromPEM(text) {
+			return nil, fleet.Errorf(fleet.KindInvalid, "etcd's CA certificate %s holds no PEM certificate", c.CAFile)
+		}
+	}
+	if c.CertFile != "" {
+		// Read at each handshake: certificates are renewed while we run.
+		certificate, key := c.CertFile, c.KeyFile
+		if _, err := tls.LoadX509KeyPair(certificate, key); err != nil {
+			return nil, fleet.Errorf(fleet.KindInvalid, "read the etcd client's certificate: %w", err)
+		}
+		security.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			pair, err := tls.LoadX509KeyPair(certificate, key)
+			return &pair, err
+		}
+	}
+	return security, nil
+}

@@ -1,0 +1,191 @@
+// Package etcdtest runs real etcd members for tests: inside the test's process, with real listeners on loopback, to be stopped, started
+// again and replaced. They do not sync to disk: a member that is stopped keeps its data, a test that is killed keeps nothing.
+package etcdtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
+
+	"github.com/ironherd/ironherd/internal/reconciler/etcd"
+)
+
+// Cluster is some members.
+type Cluster struct {
+	dir     string
+	members []*member
+}
+
+type member struct {
+	name         string
+	client, peer url.URL
+	dir          string
+	state        string // new or existing
+	running      *embed.Etcd
+}
+
+// Start starts a cluster of n members in dir and waits until it serves. Close ends it.
+func Start(ctx context.Context, dir string, n int) (*Cluster, error) {
+	c := &Cluster{dir: dir}
+	for range n {
+		if _, err := c.add("new"); err != nil {
+			return nil, err
+		}
+	}
+	failed := make(chan error, n)
+	for i := range c.members {
+		go func() { failed <- c.Up(ctx, i) }()
+	}
+	var errs []error
+	for range n {
+		errs = append(errs, <-failed)
+	}
+	if err := errors.Join(errs...); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// New is Start for one test, which also ends it.
+func New(t *testing.T, n int) *Cluster {
+	t.Helper()
+	c, err := Start(t.Context(), t.TempDir(), n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+func (c *Cluster) add(state string) (*member, error) {
+	name := fmt.Sprintf("m%d", len(c.members)+1)
+	m := &member{name: name, dir: filepath.Join(c.dir, name), state: state}
+	for _, into := range []*url.URL{&m.client, &m.peer} {
+		address, err := freeAddress()
+		if err != nil {
+			return nil, err
+		}
+		*into = url.URL{Scheme: "http", Host: address}
+	}
+	c.members = append(c.members, m)
+	return m, nil
+}
+
+// freeAddress is outside the range that the kernel takes ports for outgoing connections from: it stays free while its owner is down.
+func freeAddress() (string, error) {
+	for range 100 {
+		address := fmt.Sprintf("127.0.0.1:%d", 10000+rand.IntN(10000))
+		ln, err := net.Listen("tcp", address)
+		if err == nil {
+			return address, ln.Close()
+		}
+	}
+	return "", errors.New("no free port")
+}
+
+// Up starts a member, or starts it again, and waits until it has joined.
+func (c *Cluster) Up(ctx context.Context, i int) error {
+	m := c.members[i]
+	cfg := embed.NewConfig()
+	cfg.Name, cfg.Dir = m.name, m.dir
+	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{m.client}, []url.URL{m.client}
+	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{m.peer}, []url.URL{m.peer}
+	cfg.ClusterState = m.state
+	var initial []string
+	for _, other := range c.members {
+		if other.name != "" {
+			initial = append(initial, other.name+"="+other.peer.String())
+		}
+	}
+	cfg.InitialCluster = strings.Join(initial, ",")
+	cfg.UnsafeNoFsync = true
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
+	running, err := embed.StartEtcd(cfg)
+	if err != nil {
+		return fmt.Errorf("start etcd member %s: %w", m.name, err)
+	}
+	m.running, m.state = running, "existing"
+	select {
+	case <-running.Server.ReadyNotify():
+		return nil
+	case err := <-running.Err():
+		return fmt.Errorf("etcd member %s: %w", m.name, err)
+	case <-ctx.Done():
+		return fmt.Errorf("etcd member %s did not get ready: %w", m.name, context.Cause(ctx))
+	case <-time.After(time.Minute):
+		return fmt.Errorf("etcd member %s did not get ready", m.name)
+	}
+}
+
+// Down stops a member; its data stays.
+func (c *Cluster) Down(i int) {
+	if m := c.members[i]; m.running != nil {
+		m.running.Close()
+		m.running = nil
+	}
+}
+
+// Replace removes a member that is down from the cluster for good, and adds a new one, which starts with nothing. It is the last.
+func (c *Cluster) Replace(ctx context.Context, client *clientv3.Client, i int) error {
+	members, err := client.MemberList(ctx)
+	if err != nil {
+		return err
+	}
+	for _, m := range members.Members {
+		if m.Name == c.members[i].name {
+			if _, err := client.MemberRemove(ctx, m.ID); err != nil {
+				return err
+			}
+		}
+	}
+	c.members[i].name = "" // no longer one of them
+	m, err := c.add("existing")
+	if err != nil {
+		return err
+	}
+	if _, err := client.MemberAdd(ctx, []string{m.peer.String()}); err != nil {
+		return err
+	}
+	return c.Up(ctx, len(c.members)-1)
+}
+
+// Endpoints returns the client URLs of all members.
+func (c *Cluster) Endpoints() []string {
+	var all []string
+	for _, m := range c.members {
+		if m.name != "" {
+			all = append(all, m.client.String())
+		}
+	}
+	return all
+}
+
+// Client returns a client that lives as long as the test.
+func (c *Cluster) Client(t *testing.T) *clientv3.Client {
+	t.Helper()
+	client, err := etcd.Dial(etcd.Config{Endpoints: c.Endpoints()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// Close stops all members.
+func (c *Cluster) Close() {
+	for i := range c.members {
+		c.Down(i)
+	}
+}

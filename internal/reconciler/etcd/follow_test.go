@@ -1,0 +1,292 @@
+package etcd_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/ironherd/ironherd/internal/reconciler/etcd"
+	"github.com/ironherd/ironherd/internal/reconciler/etcd/etcdtest"
+	"github.com/ironherd/ironherd/internal/reconciler/watch"
+	"github.com/ironherd/ironherd/internal/reconciler/watch/watchtest"
+)
+
+// shared is one member for the tests that do nothing to it; each has keys of its own.
+var (
+	shared *etcdtest.Cluster
+	keys   atomic.Int64
+)
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "etcd")
+	if err == nil {
+		shared, err = etcdtest.Start(context.Background(), dir, 1)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	shared.Close()
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+func ownKey() string { return fmt.Sprintf("/test/%d/", keys.Add(1)) }
+
+func put(t *testing.T, client *clientv3.Client, key, value string) int64 {
+	t.Helper()
+	answer, err := client.Put(t.Context(), key, value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.Header.GetRevision()
+}
+
+func TestValue(t *testing.T) {
+	t.Parallel()
+	watchtest.Run(t, func(t *testing.T) (watch.Value[int], func(int)) {
+		client, key := shared.Client(t), ownKey()
+		return etcd.Value[int]{
+			Client: client, Range: etcd.Range{Key: key}, Logger: slog.New(slog.DiscardHandler),
+			Decode: func(s etcd.Snapshot) (int, bool) {
+				n, err := strconv.Atoi(string(s.Entries[key].Value))
+				return n, err == nil
+			},
+		}, func(n int) { put(t, client, key, strconv.Itoa(n)) }
+	})
+}
+
+// followed runs a follower for the length of the test.
+func followed(t *testing.T, client *clientv3.Client, r etcd.Range) (<-chan etcd.Snapshot, *etcd.Follower) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var latest watch.Memory[etcd.Snapshot]
+	f := &etcd.Follower{Client: client, Range: r, Logger: slog.New(slog.DiscardHandler), Reread: time.Second}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := f.Run(ctx, latest.Set); err != nil {
+			t.Error(err)
+		}
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+	return latest.Watch(ctx), f
+}
+
+// until receives snapshots until one is as wanted.
+func until(t *testing.T, snapshots <-chan etcd.Snapshot, wanted func(etcd.Snapshot) bool) etcd.Snapshot {
+	t.Helper()
+	for s := range snapshots {
+		if wanted(s) {
+			return s
+		}
+	}
+	t.Fatal("the follower ended")
+	return etcd.Snapshot{}
+}
+
+func TestFollowerAppliesEverything(t *testing.T) {
+	t.Parallel()
+	client, prefix := shared.Client(t), ownKey()
+	put(t, client, prefix+"a", "1")
+	snapshots, _ := followed(t, client, etcd.Range{Key: prefix, Prefix: true})
+	until(t, snapshots, func(s etcd.Snapshot) bool { return len(s.Entries) == 1 })
+	put(t, client, prefix+"b", "1")
+	if _, err := client.Delete(t.Context(), prefix+"a"); err != nil {
+		t.Fatal(err)
+	}
+	last := put(t, client, prefix+"b", "2")
+	put(t, client, "/elsewhere"+prefix, "1")
+	s := until(t, snapshots, func(s etcd.Snapshot) bool { return s.Revision >= last })
+	if b := s.Entries[prefix+"b"]; len(s.Entries) != 1 || string(b.Value) != "2" || b.Revision != last || s.Revision != last {
+		t.Errorf("%+v, want only b, of revision %d", s, last)
+	}
+}
+
+// TestAnswersHeaderIsAheadOfItsEvents shows what a write must not be conditional on. A watch that starts in the past is brought up to date
+// in batches; the header of each has the revision of the store, which is newer than the events in it. A write on condition that
+// nothing has changed since the header would pass, although what it relies on is stale.
+func TestAnswersHeaderIsAheadOfItsEvents(t *testing.T) {
+	t.Parallel()
+	client, prefix := shared.Client(t), ownKey()
+	node, witness := etcd.Range{Key: prefix, Prefix: true}, "/decided"+prefix
+	start := put(t, client, prefix+"n1", "release 1")
+	for range 1500 { // more than one batch
+		put(t, client, prefix+"n2", "release 1")
+	}
+	newest := put(t, client, prefix+"n1", "release 2") // the change that matters
+	answer := <-client.Watch(t.Context(), prefix, clientv3.WithPrefix(), clientv3.WithRev(start))
+	if err := answer.Err(); err != nil {
+		t.Fatal(err)
+	}
+	header := answer.Header.GetRevision()
+	applied := answer.Events[len(answer.Events)-1].Kv.ModRevision
+	if header < newest || applied >= newest {
+		t.Fatalf("header %d, last event %d, newest change %d: this answer does not show it", header, applied, newest)
+	}
+	t.Logf("the header says %d, the last event is of %d, and what matters happened at %d", header, applied, newest)
+	write := func(since int64) bool {
+		done, err := client.Txn(t.Context()).If(node.Unchanged(since)).Then(clientv3.OpPut(witness, "all nodes run release 1")).Commit()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return done.Succeeded
+	}
+	if !write(header) {
+		t.Error("the write that relies on the header was refused: then the header would do")
+	}
+	if write(applied) {
+		t.Error("the write that relies on the last event passed, although a node has changed since")
+	}
+	// A follower gets there, and never says that it is further than it is.
+	snapshots, _ := followed(t, client, node)
+	s := until(t, snapshots, func(s etcd.Snapshot) bool { return s.Revision >= newest })
+	if string(s.Entries[prefix+"n1"].Value) != "release 2" || !write(s.Revision) {
+		t.Errorf("the follower is at %d with %s", s.Revision, s.Entries[prefix+"n1"].Value)
+	}
+}
+
+// TestSnapshotsAreWhatTheySay puts while a follower follows, and compares each snapshot with what the store says it was at that revision.
+func TestSnapshotsAreWhatTheySay(t *testing.T) {
+	t.Parallel()
+	client, prefix := shared.Client(t), ownKey()
+	snapshots, _ := followed(t, client, etcd.Range{Key: prefix, Prefix: true})
+	const changes = 300
+	last := make(chan int64, 1)
+	go func() {
+		var revision int64
+		for i := range changes {
+			key := fmt.Sprintf("%sn%d", prefix, i%5)
+			if i%7 == 3 {
+				answer, err := client.Delete(context.WithoutCancel(t.Context()), key)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				revision = answer.Header.GetRevision()
+				continue
+			}
+			answer, err := client.Put(context.WithoutCancel(t.Context()), key, strconv.Itoa(i))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			revision = answer.Header.GetRevision()
+		}
+		last <- revision
+	}()
+	compared, end := 0, int64(-1)
+	until(t, snapshots, func(s etcd.Snapshot) bool {
+		select {
+		case end = <-last:
+		default:
+		}
+		was, err := client.Get(t.Context(), prefix, clientv3.WithPrefix(), clientv3.WithRev(s.Revision))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(was.Kvs) != len(s.Entries) {
+			t.Fatalf("at %d there were %d keys, not %d", s.Revision, len(was.Kvs), len(s.Entries))
+		}
+		for _, kv := range was.Kvs {
+			if e := s.Entries[string(kv.Key)]; string(e.Value) != string(kv.Value) || e.Revision != kv.ModRevision {
+				t.Fatalf("at %d %s was %s, not %s", s.Revision, kv.Key, kv.Value, e.Value)
+			}
+		}
+		compared++
+		return end >= 0 && s.Revision >= end
+	})
+	t.Logf("%d snapshots compared", compared)
+}
+
+// TestCompactionUnderWatch compacts away what a follower has not seen: it is cut off from etcd meanwhile.
+func TestCompactionUnderWatch(t *testing.T) {
+	t.Parallel()
+	cluster := etcdtest.New(t, 1)
+	client, prefix := cluster.Client(t), "/nodes/"
+	put(t, client, prefix+"n1", "1")
+	gate := newProxy(t, cluster.Endpoints()[0])
+	through, err := etcd.Dial(etcd.Config{Endpoints: []string{gate.url()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = through.Close() })
+	snapshots, follower := followed(t, through, etcd.Range{Key: prefix, Prefix: true})
+	first := until(t, snapshots, func(s etcd.Snapshot) bool { return len(s.Entries) == 1 })
+	gate.cut()
+	for i := range 10 {
+		put(t, client, prefix+"n2", strconv.Itoa(i))
+	}
+	last := put(t, client, prefix+"n1", "2")
+	if _, err := client.Compact(t.Context(), last, clientv3.WithCompactPhysical()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Get(t.Context(), prefix, clientv3.WithRev(first.Revision)); !errors.Is(err, rpctypes.ErrCompacted) {
+		t.Fatalf("what the follower has is not compacted away: %v", err)
+	}
+	gate.restore()
+	s := until(t, snapshots, func(s etcd.Snapshot) bool { return s.Revision >= last })
+	if len(s.Entries) != 2 || string(s.Entries[prefix+"n1"].Value) != "2" {
+		t.Errorf("%+v", s)
+	}
+	again := put(t, client, prefix+"n3", "1") // and it goes on watching
+	until(t, snapshots, func(s etcd.Snapshot) bool { return s.Revision >= again && len(s.Entries) == 3 })
+	if err := follower.Check(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestFollowerSaysThatItIsBehind: a member that is down, and comes back.
+func TestFollowerSaysThatItIsBehind(t *testing.T) {
+	t.Parallel()
+	cluster := etcdtest.New(t, 1)
+	client := cluster.Client(t)
+	put(t, client, "/nodes/n1", "1")
+	snapshots, follower := followed(t, client, etcd.Range{Key: "/nodes/", Prefix: true})
+	until(t, snapshots, func(s etcd.Snapshot) bool { return len(s.Entries) == 1 })
+	cluster.Down(0)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for follower.Check(t.Context()) == nil {
+		<-tick.C
+	}
+	if err := cluster.Up(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	put(t, client, "/nodes/n2", "1")
+	until(t, snapshots, func(s etcd.Snapshot) bool { return len(s.Entries) == 2 })
+	if err := follower.Check(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestConfigIsChecked(t *testing.T) {
+	t.Parallel()
+	for name, config := range map[string]etcd.Config{
+		"no endpoints":   {},
+		"no URL":         {Endpoints: []string{"192.0.2.1:2379"}},
+		"half a pair":    {Endpoints: []string{"https://192.0.2.1:2379"}, CertFile: "/x"},
+		"not encrypted":  {Endpoints: []string{"http://192.0.2.1:2379"}, CAFile: "/x"},
+		"no such file":   {Endpoints: []string{"https://192.0.2.1:2379"}, CAFile: "/does/not/exist"},
+		"no certificate": {Endpoints: []string{"https://192.0.2.1:2379"}, CAFile: "follow_test.go"},
+	} {
+		if client, err := etcd.Dial(config); err == nil {
+			_ = client.Close()
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}
