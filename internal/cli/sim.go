@@ -26,6 +26,9 @@ type simFlags struct {
 	logLevel  string
 }
 
+// newMachines is how many machines a new world has when nobody says.
+const newMachines = 12
+
 func (a *app) simCommand() *cobra.Command {
 	var f simFlags
 	cmd := &cobra.Command{
@@ -41,8 +44,8 @@ When it is ready it prints where it is, and leaves a configuration for "ironherd
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.world.Dir, "dir", "", "directory of the world (required)")
-	flags.IntVar(&f.world.Machines, "machines", 12, "hardware reservations")
-	flags.Uint64Var(&f.world.Seed, "seed", 1, "seed of the world; a directory keeps the seed that it was made with")
+	flags.IntVar(&f.world.Machines, "machines", newMachines, "hardware reservations of a new world; a directory keeps what it was made with")
+	flags.Uint64Var(&f.world.Seed, "seed", 1, "seed of a new world; a directory keeps the one that it was made with")
 	flags.Float64Var(&f.world.Speed, "speed", 1, "how much faster the simulated hardware is")
 	flags.StringVar(&f.world.Faults, "faults", "", "what goes wrong in the world")
 	flags.StringVar(&f.world.Listen, "listen", "127.0.0.1:0", "address of the API")
@@ -55,6 +58,14 @@ When it is ready it prints where it is, and leaves a configuration for "ironherd
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := f.check(); err != nil {
 			return err
+		}
+		if sim.Exists(f.world.Dir) { // what was not asked for is as it was
+			if !flags.Changed("machines") {
+				f.world.Machines = 0
+			}
+			if !flags.Changed("seed") {
+				f.world.Seed = 0
+			}
 		}
 		return a.sim(cmd.Context(), f)
 	}
@@ -129,7 +140,7 @@ func (a *app) describeWorld(world *sim.World, f simFlags) (simReady, error) {
 	}
 	address := demo.Describe(world, token)
 	herd := filepath.Join(f.world.Dir, "herd")
-	c := demo.Settings(herd, firstOf(f.agent, a.agentExecutable()), f.world.Machines, address)
+	c := demo.Settings(herd, firstOf(f.agent, a.agentExecutable()), world.Machines(), address)
 	// A process of its own is found again under the same address.
 	c.AgentAPI.Listen, c.AgentAPI.Endpoint = "127.0.0.1:7443", "127.0.0.1:7443"
 	c.OperatorAPI.Listen = config.Default().OperatorAPI.Listen

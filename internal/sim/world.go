@@ -74,6 +74,15 @@ type identity struct {
 	SSHPort  int    `json:"ssh_port"`
 }
 
+// journalName is the journal's name in the directory of a world.
+const journalName = "journal"
+
+// Exists reports whether a directory holds a world.
+func Exists(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, journalName))
+	return err == nil
+}
+
 // Open makes the world of cfg.Dir ready: it reads its journal, makes its images, listens. Nothing happens in it, and nobody is
 // answered, before Run.
 func Open(ctx context.Context, cfg Config) (_ *World, err error) {
@@ -96,7 +105,7 @@ func Open(ctx context.Context, cfg Config) (_ *World, err error) {
 		return nil, err
 	}
 	var state map[string][]byte
-	if w.journal, state, err = journal.Open(filepath.Join(w.cfg.Dir, "journal")); err != nil {
+	if w.journal, state, err = journal.Open(filepath.Join(w.cfg.Dir, journalName)); err != nil {
 		return nil, err
 	}
 	if err := w.identify(ctx, state); err != nil {
@@ -338,6 +347,9 @@ func (w *World) Token() string { return w.self.Token }
 
 // ProjectID is the project that owns all hardware reservations.
 func (w *World) ProjectID() string { return w.api.ProjectID() }
+
+// Machines returns how many hardware reservations there are.
+func (w *World) Machines() int { return w.self.Machines }
 
 // SSHPort is the port on which every machine answers.
 func (w *World) SSHPort() int { return w.self.SSHPort }
