@@ -1,0 +1,208 @@
+// Package api is what we ask of a Kubernetes API server, and nothing more: which kinds it has, the metadata of objects, server-side apply
+// and deletion under preconditions, and whole objects where people want to see a difference.
+//
+// Every request obeys its context and ends after Timeout; nothing is repeated here. There is no client-side rate limit: what keeps us
+// polite is that we ask for little, a few at a time, and the server's own priority and fairness.
+package api
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+
+	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
+)
+
+// Timeout is how long one request may take; a watch is not one.
+const Timeout = 10 * time.Second
+
+// Client speaks to one API server. Safe for concurrent use.
+type Client struct {
+	http     *http.Client
+	metadata metadata.Interface
+	dynamic  dynamic.Interface
+	kinds    *discovery.DiscoveryClient
+}
+
+// New connects to nothing yet.
+func New(config *rest.Config, log *slog.Logger) (*Client, error) {
+	config = rest.CopyConfig(config)
+	config.QPS = -1
+	config.UserAgent = object.Manager
+	config.WarningHandlerWithContext = &warnings{log: log, seen: map[string]bool{}}
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return counter{next: next} })
+	c := &Client{}
+	var err error
+	if c.http, err = rest.HTTPClientFor(config); err != nil {
+		return nil, fmt.Errorf("how to reach the API server: %w", err)
+	}
+	if c.metadata, err = metadata.NewForConfigAndClient(metadata.ConfigFor(config), c.http); err != nil {
+		return nil, fmt.Errorf("how to reach the API server: %w", err)
+	}
+	if c.dynamic, err = dynamic.NewForConfigAndClient(dynamic.ConfigFor(config), c.http); err != nil {
+		return nil, fmt.Errorf("how to reach the API server: %w", err)
+	}
+	if c.kinds, err = discovery.NewDiscoveryClientForConfigAndClient(config, c.http); err != nil {
+		return nil, fmt.Errorf("how to reach the API server: %w", err)
+	}
+	return c, nil
+}
+
+// Close gives idle connections up.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// counted is the key under which a context carries a count of requests.
+type counted struct{}
+
+// Counting returns a context whose requests are counted.
+func Counting(ctx context.Context, n *atomic.Int64) context.Context {
+	return context.WithValue(ctx, counted{}, n)
+}
+
+// counter counts each request as it is sent.
+type counter struct{ next http.RoundTripper }
+
+func (c counter) RoundTrip(r *http.Request) (*http.Response, error) {
+	if n, ok := r.Context().Value(counted{}).(*atomic.Int64); ok {
+		n.Add(1)
+	}
+	return c.next.RoundTrip(r)
+}
+
+// warnings logs each text that the server warns of once.
+type warnings struct {
+	log  *slog.Logger
+	mu   sync.Mutex
+	seen map[string]bool
+}
+
+// HandleWarningHeaderWithContext implements rest.WarningHandlerWithContext.
+func (w *warnings) HandleWarningHeaderWithContext(ctx context.Context, _ int, _, text string) {
+	const most = 1000
+	w.mu.Lock()
+	seen := w.seen[text]
+	if len(w.seen) < most {
+		w.seen[text] = true
+	}
+	w.mu.Unlock()
+	if !seen {
+		w.log.WarnContext(ctx, "the API server warns", "warning", text)
+	}
+}
+
+// Metadata lists and watches the metadata of a kind, in all namespaces.
+func (c *Client) Metadata(kind Kind) metadata.ResourceInterface {
+	return c.metadata.Resource(kind.Resource)
+}
+
+// in is the metadata client for the objects of a namespace.
+func (c *Client) in(kind Kind, namespace string) metadata.ResourceInterface {
+	if namespace == "" {
+		return c.metadata.Resource(kind.Resource)
+	}
+	return c.metadata.Resource(kind.Resource).Namespace(namespace)
+}
+
+// whole is the client for whole objects of a namespace.
+func (c *Client) whole(kind Kind, namespace string) dynamic.ResourceInterface {
+	if namespace == "" {
+		return c.dynamic.Resource(kind.Resource)
+	}
+	return c.dynamic.Resource(kind.Resource).Namespace(namespace)
+}
+
+// Get returns the metadata of an object as the server has it now.
+func (c *Client) Get(ctx context.Context, kind Kind, key object.Key) (*metav1.PartialObjectMetadata, error) {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	return c.in(kind, key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+}
+
+// GetWhole returns an object as the server has it now.
+func (c *Client) GetWhole(ctx context.Context, kind Kind, key object.Key) (*unstructured.Unstructured, error) {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	return c.whole(kind, key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+}
+
+// Apply is how an object is applied.
+type Apply struct {
+	// Mark of our creation, if there is one.
+	Mark string
+	object.Precondition
+	// Force takes fields that other managers have.
+	Force bool
+	// DryRun changes nothing.
+	DryRun bool
+}
+
+func (a Apply) options() metav1.PatchOptions {
+	o := metav1.PatchOptions{FieldManager: object.Manager, Force: &a.Force, FieldValidation: metav1.FieldValidationStrict}
+	if a.DryRun {
+		o.DryRun = []string{metav1.DryRunAll}
+	}
+	return o
+}
+
+// Apply applies an object and returns its metadata.
+func (c *Client) Apply(ctx context.Context, kind Kind, o *object.Object, a Apply) (*metav1.PartialObjectMetadata, error) {
+	body, err := o.Body(a.Mark, a.Precondition)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	return c.in(kind, o.Namespace).Patch(ctx, o.Name, types.ApplyPatchType, body, a.options())
+}
+
+// ApplyWhole is Apply; it returns the object.
+func (c *Client) ApplyWhole(ctx context.Context, kind Kind, o *object.Object, a Apply) (*unstructured.Unstructured, error) {
+	body, err := o.Body(a.Mark, a.Precondition)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	return c.whole(kind, o.Namespace).Patch(ctx, o.Name, types.ApplyPatchType, body, a.options())
+}
+
+// Creatable asks whether the server would accept an object under a name that nobody has. Nothing is changed.
+func (c *Client) Creatable(ctx context.Context, kind Kind, o *object.Object, unusedName string) error {
+	content := unstructured.Unstructured{Object: o.With("", object.Precondition{})}
+	fresh := *content.DeepCopy()
+	fresh.SetName(unusedName)
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	_, err := c.whole(kind, o.Namespace).Create(ctx, &fresh, metav1.CreateOptions{
+		FieldManager: object.Manager, DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict,
+	})
+	return err
+}
+
+// Delete deletes the very object that was seen, in the very state in which it was seen, and nothing else.
+func (c *Client) Delete(ctx context.Context, kind Kind, seen *metav1.PartialObjectMetadata) error {
+	propagation := metav1.DeletePropagationBackground
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	return c.in(kind, seen.Namespace).Delete(ctx, seen.Name, metav1.DeleteOptions{
+		Preconditions:     &metav1.Preconditions{UID: &seen.UID, ResourceVersion: &seen.ResourceVersion},
+		PropagationPolicy: &propagation,
+	})
+}
+
+// ConfigMaps is the client for the ConfigMaps of a namespace.
+func (c *Client) ConfigMaps(namespace string) dynamic.ResourceInterface {
+	return c.whole(ConfigMap, namespace)
+}

@@ -1,0 +1,118 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+
+	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
+)
+
+// Kind is how the objects of a kind are reached.
+type Kind struct {
+	Resource   schema.GroupVersionResource
+	Namespaced bool
+}
+
+// ConfigMap is the kind that every server has.
+var ConfigMap = Kind{Resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, Namespaced: true}
+
+// Kinds is what kinds a server has. It never changes.
+type Kinds struct {
+	exact     map[schema.GroupVersionKind]Kind
+	preferred map[schema.GroupKind]Kind
+	refused   map[schema.GroupVersionKind]bool // served, but not kept
+	failed    map[schema.GroupVersion]error
+}
+
+// Errors of Kinds.
+var (
+	ErrNoKind = errors.New("the server does not have that kind")
+	ErrScope  = errors.New("the namespace is wrong")
+)
+
+// Kinds asks which kinds there are. Groups that cannot be asked for now (of an aggregated API server that is down) are left out, and
+// their kinds are answered with why.
+func (c *Client) Kinds(ctx context.Context) (*Kinds, error) {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	groups, lists, err := c.kinds.ServerGroupsAndResourcesWithContext(ctx)
+	k := &Kinds{
+		exact: map[schema.GroupVersionKind]Kind{}, preferred: map[schema.GroupKind]Kind{},
+		refused: map[schema.GroupVersionKind]bool{}, failed: map[schema.GroupVersion]error{},
+	}
+	if err != nil {
+		var partly *discovery.ErrGroupDiscoveryFailed
+		if !errors.As(err, &partly) {
+			return nil, fmt.Errorf("ask which kinds there are: %w", err)
+		}
+		k.failed = partly.Groups
+	}
+	prefers := map[string]string{}
+	for _, g := range groups {
+		prefers[g.Name] = g.PreferredVersion.Version
+	}
+	for _, list := range lists {
+		version, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			continue // a server that names a group so serves nothing that can be asked for
+		}
+		for _, r := range list.APIResources {
+			k.add(version, r, prefers[version.Group] == version.Version)
+		}
+	}
+	return k, nil
+}
+
+func (k *Kinds) add(version schema.GroupVersion, r metav1.APIResource, preferred bool) {
+	if strings.Contains(r.Name, "/") {
+		return // a part of another one
+	}
+	gvk := version.WithKind(r.Kind)
+	for _, verb := range []string{"get", "list", "watch", "patch", "delete"} {
+		if !slices.Contains(r.Verbs, verb) {
+			k.refused[gvk] = true
+			return
+		}
+	}
+	kind := Kind{Resource: version.WithResource(r.Name), Namespaced: r.Namespaced}
+	k.exact[gvk] = kind
+	if _, have := k.preferred[gvk.GroupKind()]; !have || preferred {
+		k.preferred[gvk.GroupKind()] = kind
+	}
+}
+
+// Of returns how a wanted object is reached.
+func (k *Kinds) Of(o *object.Object) (Kind, error) {
+	version := schema.GroupVersion{Group: o.Group, Version: o.Version}
+	gvk := version.WithKind(o.Kind)
+	kind, ok := k.exact[gvk]
+	switch {
+	case !ok && k.refused[gvk]:
+		return kind, fmt.Errorf("%s %s is not a kind of objects that are kept", version, o.Kind)
+	case !ok && k.failed[version] != nil:
+		return kind, fmt.Errorf("%w: %s %s: %w", ErrNoKind, version, o.Kind, k.failed[version])
+	case !ok:
+		return kind, fmt.Errorf("%w: %s %s", ErrNoKind, version, o.Kind)
+	case kind.Namespaced && o.Namespace == "":
+		return kind, fmt.Errorf("%w: metadata.namespace must be set", ErrScope)
+	case !kind.Namespaced && o.Namespace != "":
+		return kind, fmt.Errorf("%w: metadata.namespace must not be set: the kind is not in namespaces", ErrScope)
+	}
+	return kind, nil
+}
+
+// Any returns how objects of a kind are reached, in whatever version.
+func (k *Kinds) Any(key object.Key) (Kind, error) {
+	kind, ok := k.preferred[schema.GroupKind{Group: key.Group, Kind: key.Kind}]
+	if !ok {
+		return kind, fmt.Errorf("%w: %s", ErrNoKind, key.Kind)
+	}
+	return kind, nil
+}

@@ -1,0 +1,65 @@
+package builtin
+
+import (
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// The names of our roles, and of the bindings that give them to somebody.
+const (
+	kubeletAPIRole  = "ironherd:kubelet-api"
+	ownerRole       = "ironherd:owner"
+	provisionerRole = "ironherd:csi-provisioner"
+	networkRole     = "ironherd:network-services"
+)
+
+var (
+	read      = []string{"get", "list", "watch"}
+	readWrite = []string{"get", "list", "watch", "create", "update", "patch", "delete"}
+)
+
+func clusterRoles() []rbacv1.ClusterRole {
+	return []rbacv1.ClusterRole{
+		clusterRole(kubeletAPIRole,
+			"What the API server may do on the kubelets of all nodes: logs, exec, port forwarding, metrics and health.",
+			rule("", []string{
+				"nodes/proxy", "nodes/stats", "nodes/log", "nodes/spec", "nodes/metrics", "nodes/checkpoint", "nodes/configz",
+				"nodes/healthz", "nodes/pods",
+			}, []string{"get", "create", "update", "patch", "delete"}),
+		),
+		clusterRole(ownerRole,
+			"Everything, everywhere: for the owners of this cluster.",
+			rule("*", []string{"*"}, []string{"*"}),
+			rbacv1.PolicyRule{NonResourceURLs: []string{"*"}, Verbs: []string{"*"}},
+		),
+		clusterRole(provisionerRole,
+			"What the storage provisioner on each node needs: to make volumes for claims, to resize them, and to say so in events.",
+			rule("", []string{"persistentvolumes"}, readWrite),
+			rule("", []string{"persistentvolumeclaims"}, []string{"get", "list", "watch", "update", "patch"}),
+			rule("", []string{"persistentvolumeclaims/status"}, []string{"patch", "update"}),
+			rule("", []string{"nodes", "pods"}, read),
+			rule("storage.k8s.io", []string{"storageclasses", "csinodes", "csidrivers", "volumeattachments"}, read),
+			rule("storage.k8s.io", []string{"csistoragecapacities"}, readWrite),
+			rule("", []string{"events"}, []string{"create", "patch"}),
+			rule("events.k8s.io", []string{"events"}, []string{"create", "patch"}),
+		),
+		clusterRole(networkRole,
+			"What the network services on each node need: to see services, where they live, and the policies between pods.",
+			rule("", []string{"services", "endpoints", "namespaces", "nodes", "pods"}, read),
+			rule("discovery.k8s.io", []string{"endpointslices"}, read),
+			rule("networking.k8s.io", []string{"networkpolicies"}, read),
+		),
+	}
+}
+
+func clusterRole(name, description string, rules ...rbacv1.PolicyRule) rbacv1.ClusterRole {
+	return rbacv1.ClusterRole{
+		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole"},
+		ObjectMeta: meta(name, description),
+		Rules:      rules,
+	}
+}
+
+func rule(group string, resources, verbs []string) rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: resources, Verbs: verbs}
+}

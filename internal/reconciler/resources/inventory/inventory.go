@@ -1,0 +1,180 @@
+// Package inventory is the memory of what we created: the only ground on which an object is ever deleted.
+//
+// # The protocol
+//
+//		            recorded                       created                     seen
+//		nothing ───────────────► entry with a mark ───────► object with that ──────► entry with the UID ──► deleted, then forgotten
+//		                                                     mark
+//
+//	 1. Before an object is created, an entry with a fresh random mark is written.
+//	 2. The object is created by a request that carries the mark and that the server refuses if there is an object of that name. No other
+//	    request ever carries that mark to an object that does not have it.
+//	 3. When the object has been seen (in the answer, or later by whoever leads then) with the mark of its entry, its UID is written into
+//	    the entry, and the mark has done its work.
+//	 4. When the object is no longer wanted, it is deleted under a precondition of its UID; when it is gone, so is the entry.
+//
+// An object is ours if its UID is the one of its entry, or if it bears the mark of an entry without one. Nothing else makes it ours: no label, no name,
+// no field manager. So what somebody else made, or made again after ours was gone, is never deleted, whatever it looks like.
+//
+// # Failures
+//
+//   - Death after 1: an entry without an object. A later creation of the same object uses the same mark. If it is no longer wanted
+//     the entry is kept for Settle, for the request may still be under way, and then forgotten.
+//   - Death after 2, or the answer is lost: the object bears the mark; 3 is done by whoever comes next.
+//   - Death within 4: the object is deleted again, which is no error, or is found gone.
+//   - Two leaders (one of them deposed): the inventory is written only under a precondition of the resourceVersion that was read, so the
+//     late one is refused and can create nothing that it had not recorded before. What it had recorded, its successor has read.
+//   - The inventory is lost: everything goes on being applied; what it spoke of is never deleted again. While its writer lives, it
+//     writes it again.
+//
+// # Why a ConfigMap
+//
+// It is backed up and restored together with the objects that it speaks of; people can read it; a precondition on its resourceVersion
+// is all the fencing that it needs. A key per kind, a line per object: "namespace/name uid=… mark=… at=…". Lines that cannot be read are
+// reported, and kept as they are. It holds some ten thousand objects: a ConfigMap's limit is 1 MiB.
+package inventory
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
+)
+
+// Where the inventory is.
+const (
+	Namespace = "kube-system"
+	Name      = "ironherd-reconciler-inventory"
+)
+
+// Settle is how long an entry without an object is kept when the object is no longer wanted: longer than any request may take to arrive.
+const Settle = 10 * time.Minute
+
+// Entry is what is known of one object.
+type Entry struct {
+	// UID of the object that we created; empty while none has been seen.
+	UID string
+	// Mark that the request that creates the object carries; empty when there is no such request.
+	Mark string
+	// At is when the mark was recorded, by the clock of who did.
+	At time.Time
+}
+
+// Ours reports whether a live object is the one that we created.
+func (e Entry) Ours(uid, mark string) bool {
+	return e.UID != "" && e.UID == uid || e.Mark != "" && e.Mark == mark
+}
+
+// Inventory is the entries by object. Its zero value is not useful.
+type Inventory struct {
+	Entries map[object.Key]Entry
+	// unreadable lines, by the key of the data that they are in.
+	unreadable map[string][]string
+}
+
+// New is an inventory without entries.
+func New() *Inventory {
+	return &Inventory{Entries: map[object.Key]Entry{}, unreadable: map[string][]string{}}
+}
+
+// Clone returns a copy.
+func (i *Inventory) Clone() *Inventory {
+	return &Inventory{Entries: maps.Clone(i.Entries), unreadable: maps.Clone(i.unreadable)}
+}
+
+// Equal reports whether both say the same.
+func (i *Inventory) Equal(j *Inventory) bool {
+	return maps.Equal(i.Entries, j.Entries) && maps.EqualFunc(i.unreadable, j.unreadable, slices.Equal)
+}
+
+// Parse reads the data of the ConfigMap. An error names each line that cannot be read; the inventory is good all the same, and keeps them.
+func Parse(data map[string]string) (*Inventory, error) {
+	i := New()
+	var faults []error
+	for _, kind := range slices.Sorted(maps.Keys(data)) {
+		for n, line := range strings.Split(data[kind], "\n") {
+			if line == "" {
+				continue
+			}
+			key, entry, err := parseLine(kind, line)
+			if _, twice := i.Entries[key]; err == nil && twice {
+				err = errors.New("it is there twice")
+			}
+			if err != nil {
+				faults = append(faults, fmt.Errorf("inventory, %s, line %d: %w", kind, n+1, err))
+				i.unreadable[kind] = append(i.unreadable[kind], line)
+				continue
+			}
+			i.Entries[key] = entry
+		}
+	}
+	return i, errors.Join(faults...)
+}
+
+// parseLine reads "namespace/name uid=… mark=… at=…".
+func parseLine(kind, line string) (key object.Key, e Entry, err error) {
+	words := strings.Fields(line)
+	if len(words) < 2 {
+		return key, e, errors.New("it has too few words")
+	}
+	name, group, _ := strings.Cut(kind, ".")
+	namespace, rest, ok := strings.Cut(words[0], "/")
+	if !ok || rest == "" || name == "" || strings.Contains(rest, "/") {
+		return key, e, fmt.Errorf("%q names no object", words[0])
+	}
+	key = object.Key{Group: group, Kind: name, Namespace: namespace, Name: rest}
+	for _, word := range words[1:] {
+		field, value, _ := strings.Cut(word, "=")
+		switch field {
+		case "uid":
+			e.UID = value
+		case "mark":
+			e.Mark = value
+		case "at":
+			seconds, err := strconv.ParseInt(value, 10, 64)
+			if err != nil {
+				return key, e, fmt.Errorf("%q is no time", word)
+			}
+			e.At = time.Unix(seconds, 0)
+		default:
+			return key, e, fmt.Errorf("%q is not known here", word)
+		}
+	}
+	if e.UID == "" && e.Mark == "" {
+		return key, e, errors.New("it has neither UID nor mark")
+	}
+	return key, e, nil
+}
+
+// Data is what Parse reads.
+func (i *Inventory) Data() map[string]string {
+	lines := map[string][]string{}
+	for key, e := range i.Entries {
+		words := []string{key.Namespace + "/" + key.Name}
+		if e.UID != "" {
+			words = append(words, "uid="+e.UID)
+		}
+		if e.Mark != "" {
+			words = append(words, "mark="+e.Mark, "at="+strconv.FormatInt(e.At.Unix(), 10))
+		}
+		kind := key.Kind
+		if key.Group != "" {
+			kind += "." + key.Group
+		}
+		lines[kind] = append(lines[kind], strings.Join(words, " "))
+	}
+	for kind, unreadable := range i.unreadable {
+		lines[kind] = append(lines[kind], unreadable...)
+	}
+	data := map[string]string{}
+	for kind, l := range lines {
+		slices.Sort(l)
+		data[kind] = strings.Join(l, "\n") + "\n"
+	}
+	return data
+}

@@ -1,0 +1,209 @@
+// Package manifest reads objects from a directory of files that people write: YAML with any number of documents, JSON with any number
+// of values, Lists of either. Whatever is wrong with a document is a fault that names file and document; the others are read all the
+// same. Whether everything that is there could be read is part of the answer: what is missing from it is not gone.
+package manifest
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	kjson "k8s.io/apimachinery/pkg/util/json"
+	kyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+
+	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
+)
+
+// maxFile is how large a file may be.
+const maxFile = 16 << 20
+
+// Fault is something that could not be read. What it would have said is unknown.
+type Fault struct {
+	// Source is the file, with the number of the document where that is known.
+	Source string
+	Err    error
+}
+
+// Directory is a directory of manifests. Not safe for concurrent use.
+type Directory struct {
+	path   string
+	parsed map[string]file // by path, of the last Read
+}
+
+// file is what a file said when its bytes were these.
+type file struct {
+	sum     [sha256.Size]byte
+	objects []*object.Object
+	faults  []Fault
+}
+
+// At is a directory; an empty path has no manifests.
+func At(path string) *Directory { return &Directory{path: path} }
+
+// Read returns the objects in the order of the names of their files, and what could not be read. Files whose bytes are the same as last
+// time are not parsed again. Hidden files and directories are left out, and files that are neither .yaml, .yml nor .json.
+func (d *Directory) Read() (objects []*object.Object, faults []Fault) {
+	if d.path == "" {
+		return nil, nil
+	}
+	root, err := filepath.EvalSymlinks(d.path)
+	if err != nil {
+		return nil, []Fault{{Source: d.path, Err: err}}
+	}
+	parsed := map[string]file{}
+	err = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			faults = append(faults, Fault{Source: path, Err: err})
+			return nil
+		case path != root && strings.HasPrefix(entry.Name(), "."):
+			if entry.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		case entry.IsDir():
+			return nil
+		}
+		switch filepath.Ext(path) {
+		case ".yaml", ".yml", ".json":
+		default:
+			return nil
+		}
+		text, err := readFile(path)
+		if err != nil {
+			faults = append(faults, Fault{Source: path, Err: err})
+			return nil
+		}
+		sum := sha256.Sum256(text)
+		f, known := d.parsed[path]
+		if !known || f.sum != sum {
+			f = file{sum: sum}
+			f.objects, f.faults = Parse(path, text)
+		}
+		parsed[path] = f
+		objects, faults = append(objects, f.objects...), append(faults, f.faults...)
+		return nil
+	})
+	if err != nil {
+		faults = append(faults, Fault{Source: d.path, Err: err})
+	}
+	d.parsed = parsed
+	return objects, faults
+}
+
+func readFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, errors.Join(errors.New("it is no regular file"), err)
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err == nil && len(text) > maxFile {
+		err = fmt.Errorf("it is larger than %d MiB", maxFile>>20)
+	}
+	return text, err
+}
+
+// Parse reads the text of one file. The name says which language it is in.
+func Parse(name string, text []byte) (objects []*object.Object, faults []Fault) {
+	next := yamlDocuments(text)
+	if filepath.Ext(name) == ".json" {
+		next = jsonDocuments(text)
+	}
+	for n := 1; ; n++ {
+		document, err := next()
+		if errors.Is(err, io.EOF) {
+			return objects, faults
+		}
+		source := fmt.Sprintf("%s#%d", name, n)
+		if err != nil && document == nil {
+			return objects, append(faults, Fault{Source: source, Err: err}) // the rest of the file cannot be told apart
+		}
+		var content any
+		if err == nil {
+			err = kjson.Unmarshal(document, &content)
+		}
+		if err != nil {
+			faults = append(faults, Fault{Source: source, Err: err})
+			continue
+		}
+		found, wrong := expand(content, source, 0)
+		objects, faults = append(objects, found...), append(faults, wrong...)
+	}
+}
+
+// yamlDocuments returns the documents one by one, as JSON. An error with a document is of that document alone.
+func yamlDocuments(text []byte) func() ([]byte, error) {
+	documents := kyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
+	return func() ([]byte, error) {
+		document, err := documents.Read()
+		if err != nil {
+			return nil, err
+		}
+		converted, err := yaml.YAMLToJSONStrict(document)
+		if err != nil {
+			return document, err
+		}
+		return converted, nil
+	}
+}
+
+// jsonDocuments returns the values one by one.
+func jsonDocuments(text []byte) func() ([]byte, error) {
+	values := json.NewDecoder(bytes.NewReader(text))
+	return func() ([]byte, error) {
+		var value json.RawMessage
+		if err := values.Decode(&value); err != nil {
+			return nil, err
+		}
+		return value, nil
+	}
+}
+
+// maxDepth is how deeply Lists may hold Lists.
+const maxDepth = 4
+
+// expand makes objects of a document: none of an empty one, those of a List.
+func expand(content any, source string, depth int) (objects []*object.Object, faults []Fault) {
+	fault := func(text string) []Fault { return []Fault{{Source: source, Err: errors.New(text)}} }
+	if content == nil {
+		return nil, nil
+	}
+	manifest, ok := content.(map[string]any)
+	if !ok {
+		return nil, fault("it is no object with an apiVersion and a kind")
+	}
+	kind, _ := manifest["kind"].(string)
+	items, has := manifest["items"]
+	if !has || !strings.HasSuffix(kind, "List") {
+		o, err := object.New(manifest, source)
+		if err != nil {
+			return nil, []Fault{{Source: source, Err: err}}
+		}
+		return []*object.Object{o}, nil
+	}
+	list, ok := items.([]any)
+	if !ok && items != nil {
+		return nil, fault("the items of the list are no list")
+	}
+	if depth == maxDepth {
+		return nil, fault("lists within lists within lists")
+	}
+	for i, item := range list {
+		found, wrong := expand(item, fmt.Sprintf("%s[%d]", source, i), depth+1)
+		objects, faults = append(objects, found...), append(faults, wrong...)
+	}
+	return objects, faults
+}

@@ -1,0 +1,235 @@
+// Package object is one object that the cluster should have, and the question whether a live one is as wanted.
+//
+// An Object is a manifest brought into one shape: what only a server can say is gone (status, UIDs, managed fields), nulls are gone,
+// our label is in. It never changes after New. Its hash stands for all of its content.
+//
+// # Is it as wanted?
+//
+// Values are not compared. A server defaults, converts and rounds what it is given, admission changes it, and another release of
+// the server does so differently: whoever compares values writes for ever. Two things are asked instead, of the metadata alone:
+//
+//   - the annotation LabelApplied holds the hash of the very configuration that is wanted now: it travels in each apply, so
+//     that it is there if and only if that configuration was the last that we applied;
+//   - each field of it is still ours in managedFields. Whoever changes a value takes the field from us (that is how the
+//     server records it), whoever removes one takes it from everybody, and whoever wipes managedFields takes all.
+//
+// So every change of anything that we want is seen, what others add beside it is not touched, and what the server makes of our values
+// is its business. What is not seen: somebody who changes a value and forges managedFields in the same request.
+package object
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"unicode"
+)
+
+// What we write on objects, and who we are to the server.
+const (
+	// Manager is our field manager.
+	Manager = "ironherd-reconciler"
+	// Label is on everything that we apply; watches select by it. It proves nothing: anybody can write it.
+	Label = "ironherd.dev/reconciled"
+	// Applied is the annotation that holds the hash of what was applied.
+	Applied = "ironherd.dev/applied"
+	// Mark is the annotation that the request which created the object wrote, and only that one could. See package inventory.
+	Mark = "ironherd.dev/created-by"
+	// Description is the annotation in which Kubernetes keeps what an object is for, in words.
+	Description = "kubernetes.io/description"
+)
+
+// Key names an object across versions of its kind.
+type Key struct {
+	Group, Kind, Namespace, Name string
+}
+
+// String is for people: kind, namespace/name.
+func (k Key) String() string {
+	if k.Namespace == "" {
+		return k.Kind + " " + k.Name
+	}
+	return k.Kind + " " + k.Namespace + "/" + k.Name
+}
+
+// Object is one object as it is wanted. It never changes.
+type Object struct {
+	Key
+	// Version of the API that the content is written in.
+	Version string
+	// Source says where it comes from, for people.
+	Source string
+	// Stage orders: what has a lower one is applied first, and pruned last.
+	Stage Stage
+
+	content map[string]any
+	hash    string
+}
+
+// New brings a manifest into shape. The content must be as JSON is decoded; it becomes the object's own.
+func New(content map[string]any, source string) (*Object, error) {
+	o := &Object{Source: source, content: content}
+	apiVersion, _ := content["apiVersion"].(string)
+	o.Kind, _ = content["kind"].(string)
+	metadata, _ := content["metadata"].(map[string]any)
+	o.Name, _ = metadata["name"].(string)
+	o.Namespace, _ = metadata["namespace"].(string)
+	group, version, grouped := strings.Cut(apiVersion, "/")
+	if !grouped {
+		group, version = "", apiVersion
+	}
+	o.Group, o.Version = group, version
+	switch {
+	case apiVersion == "" || version == "" || strings.Contains(version, "/"):
+		return nil, fmt.Errorf("apiVersion %q is not one", apiVersion)
+	case o.Kind == "":
+		return nil, errors.New("it has no kind")
+	case !word(o.Name) || o.Name == "." || o.Name == "..":
+		return nil, fmt.Errorf("%s: metadata.name %q is not one", o.Kind, o.Name)
+	case !word(o.Kind) || !word(group+"x") || !word(version) || !word(o.Namespace+"x") || strings.Contains(o.Kind, "."):
+		return nil, fmt.Errorf("%s: its kind %q, version %q or namespace %q cannot be", o.Name, o.Kind, apiVersion, o.Namespace)
+	}
+	if err := o.shape(metadata); err != nil {
+		return nil, fmt.Errorf("%s: %w", o.Key, err)
+	}
+	o.Stage = stage(o.Group, o.Kind)
+	text, err := json.Marshal(o.content)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", o.Key, err)
+	}
+	sum := sha256.Sum256(text)
+	o.hash = hex.EncodeToString(sum[:16])
+	return o, nil
+}
+
+// word reports whether a text can be part of a request's path and of a line of text.
+func word(s string) bool {
+	return s != "" && !strings.ContainsFunc(s, func(r rune) bool { return r == '/' || r == '%' || !unicode.IsGraphic(r) || unicode.IsSpace(r) })
+}
+
+// shape takes out what only the server can say, and puts in our label.
+func (o *Object) shape(metadata map[string]any) error {
+	delete(o.content, "status")
+	for _, field := range []string{
+		"creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generateName", "generation", "managedFields",
+		"resourceVersion", "selfLink", "uid",
+	} {
+		delete(metadata, field)
+	}
+	if o.Group == "" && o.Kind == "Secret" {
+		if err := encodeStringData(o.content); err != nil {
+			return err
+		}
+	}
+	dropNulls(o.content)
+	labels, err := child(metadata, "labels")
+	if err != nil {
+		return err
+	}
+	labels[Label] = "true"
+	annotations, err := child(metadata, "annotations")
+	if err != nil {
+		return err
+	}
+	delete(annotations, Applied)
+	delete(annotations, Mark)
+	return nil
+}
+
+// child returns the object under a name, which is made if it is not there.
+func child(parent map[string]any, name string) (map[string]any, error) {
+	if parent[name] == nil {
+		parent[name] = map[string]any{}
+	}
+	m, ok := parent[name].(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("%s is no map", name)
+	}
+	return m, nil
+}
+
+// encodeStringData does what the server does with a field that can only be written: as such nobody could ever own it.
+func encodeStringData(secret map[string]any) error {
+	if secret["stringData"] == nil {
+		return nil
+	}
+	plain, err := child(secret, "stringData")
+	if err != nil {
+		return err
+	}
+	data, err := child(secret, "data")
+	if err != nil {
+		return err
+	}
+	for key, value := range plain {
+		text, ok := value.(string)
+		if !ok {
+			return fmt.Errorf("stringData: %s is no text", key)
+		}
+		data[key] = base64.StdEncoding.EncodeToString([]byte(text))
+	}
+	delete(secret, "stringData")
+	return nil
+}
+
+// dropNulls removes fields without a value: to apply a null is to own nothing.
+func dropNulls(value any) {
+	switch v := value.(type) {
+	case map[string]any:
+		maps.DeleteFunc(v, func(_ string, field any) bool { return field == nil })
+		for _, field := range v {
+			dropNulls(field)
+		}
+	case []any:
+		for _, item := range v {
+			dropNulls(item)
+		}
+	}
+}
+
+// Hash stands for all of the content.
+func (o *Object) Hash() string { return o.hash }
+
+// Namespaced reports whether the manifest names a namespace.
+func (o *Object) Namespaced() bool { return o.Namespace != "" }
+
+// Precondition is what must be so for an apply to be accepted.
+type Precondition struct {
+	// UID of the object that must exist.
+	UID string
+	// Absent: no such object may exist. It is asked for by a resourceVersion that no object can have (1 is the empty store's): with
+	// an object there the server compares and refuses; without, it has nothing to compare with.
+	Absent bool
+}
+
+// Body is what is sent to apply the object. The mark is empty unless we created it, or are about to.
+func (o *Object) Body(mark string, p Precondition) ([]byte, error) {
+	body, err := json.Marshal(o.With(mark, p))
+	if err != nil {
+		return nil, fmt.Errorf("encode %s: %w", o.Key, err)
+	}
+	return body, nil
+}
+
+// With is Body before it is encoded: shared with the object, and not to be changed.
+func (o *Object) With(mark string, p Precondition) map[string]any {
+	content := maps.Clone(o.content)
+	metadata := maps.Clone(content["metadata"].(map[string]any))
+	annotations := maps.Clone(metadata["annotations"].(map[string]any))
+	annotations[Applied] = o.hash
+	if mark != "" {
+		annotations[Mark] = mark
+	}
+	if p.UID != "" {
+		metadata["uid"] = p.UID
+	}
+	if p.Absent {
+		metadata["resourceVersion"] = "1"
+	}
+	metadata["annotations"], content["metadata"] = annotations, metadata
+	return content
+}

@@ -1,0 +1,55 @@
+package object
+
+// Stage is when an object is applied.
+type Stage int
+
+// The stages, in order.
+const (
+	Namespaces Stage = iota
+	Definitions
+	Access
+	Rest
+	// Gates may refuse or hold up what comes after them, and need what came before.
+	Gates
+	Stages
+)
+
+// stage returns when objects of a kind are applied.
+func stage(group, kind string) Stage {
+	switch {
+	case group == "" && kind == "Namespace":
+		return Namespaces
+	case group == "apiextensions.k8s.io":
+		return Definitions
+	case group == "rbac.authorization.k8s.io", group == "" && kind == "ServiceAccount":
+		return Access
+	case group == "admissionregistration.k8s.io", group == "apiregistration.k8s.io":
+		return Gates
+	}
+	return Rest
+}
+
+// Container reports whether deleting an object of that kind deletes what others have put into it. Such an object is never deleted.
+func (k Key) Container() bool {
+	return k.Group == "" && k.Kind == "Namespace" || k.Group == "apiextensions.k8s.io" && k.Kind == "CustomResourceDefinition"
+}
+
+// Replaceable reports whether an object of that kind may be deleted and created again because a field cannot be changed: kinds that
+// are configuration and nothing else, so that nothing is lost with them but the moment in between.
+func (k Key) Replaceable() bool {
+	switch k.Group {
+	case "rbac.authorization.k8s.io":
+		return k.Kind == "ClusterRoleBinding" || k.Kind == "RoleBinding"
+	case "storage.k8s.io":
+		return k.Kind == "StorageClass" || k.Kind == "CSIDriver" || k.Kind == "VolumeAttributesClass"
+	case "node.k8s.io":
+		return k.Kind == "RuntimeClass"
+	case "scheduling.k8s.io":
+		return k.Kind == "PriorityClass"
+	case "networking.k8s.io":
+		return k.Kind == "IngressClass"
+	case "":
+		return k.Kind == "ConfigMap" || k.Kind == "Secret"
+	}
+	return false
+}
