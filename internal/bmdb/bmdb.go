@@ -95,6 +95,7 @@ func (db *DB) open(ctx context.Context) error {
 	if err := db.prepare(ctx, evidence); err != nil {
 		return err
 	}
+	db.engine.Hear(db.due.heard)
 	if db.engine.Properties().SingleProcess {
 		if err := db.endAllSessions(ctx); err != nil {
 			return fmt.Errorf("end the sessions of the last process: %w", err)

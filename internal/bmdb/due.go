@@ -106,3 +106,26 @@ func (d *due) committed(rows map[headKey]time.Time) {
 		}
 	}
 }
+
+// heard is called with what other processes tell; nil means that anything may have become due.
+func (d *due) heard(hints []Hint) {
+	if hints != nil {
+		rows := make(map[headKey]time.Time, len(hints))
+		for _, h := range hints {
+			rows[headKey{h.Process, h.Provider}] = h.DueAt
+		}
+		d.committed(rows)
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, h := range d.heads {
+		h.floor, h.next = time.Time{}, time.Time{}
+	}
+	for _, c := range d.wakes {
+		select {
+		case c <- struct{}{}:
+		default:
+		}
+	}
+}

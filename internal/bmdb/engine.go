@@ -8,7 +8,7 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// Engine is one SQL engine: bmdb/sqlite, and whatever else passes bmdbtest. It knows transactions, locks, clocks and schemas, and
+// Engine is one SQL engine: bmdb/sqlite, bmdb/postgres, and whatever else passes bmdbtest. It knows transactions, locks, clocks and schemas, and
 // nothing of machines; all logic that engines share is in DB.
 type Engine interface {
 	// Name of the engine, such as "sqlite".
@@ -37,7 +37,23 @@ type Engine interface {
 	// AcceptRestore makes the database as it is the one that counts.
 	AcceptRestore(ctx context.Context) error
 
+	// PruneHistory removes history that is older than before, and returns how many rows it removed, at most about limit a call
+	// unless the engine can drop more of it at once. The start of work that runs still may stay.
+	PruneHistory(ctx context.Context, before time.Time, limit int) (n int, err error)
+
+	// Tell passes hints on to the other processes that have the database open, some time soon or never. It does not wait.
+	Tell(hints []Hint)
+	// Hear makes heard be called with what others tell; nil means that anything may have become due. Called once, at open.
+	Hear(heard func(hints []Hint))
+
 	Close() error
+}
+
+// Hint says that something may have become due. Hints only save time.
+type Hint struct {
+	Process  fleet.Process
+	Provider fleet.ProviderName
+	DueAt    time.Time
 }
 
 // Properties are what the logic above must know of an engine.
@@ -55,9 +71,10 @@ type Tx interface {
 	Now() time.Time
 	// LockSession takes the session's row FOR UPDATE (exclusive) or FOR KEY SHARE. A session that does not exist is not an error.
 	LockSession(ctx context.Context, id fleet.SessionID, exclusive bool) error
-	// LockProvider takes the provider's row FOR UPDATE.
-	LockProvider(ctx context.Context, name fleet.ProviderName) error
-	// LockMachines takes the rows of the machines FOR UPDATE, in the order of their IDs, and returns those that it locked, in
-	// that order: without skipLocked all that exist (an engine without row locks may return others), else those that nobody has.
+	// LockProviders takes the rows of the providers, so that nobody else can have them, in the order of their names, and returns
+	// those that it locked, in that order: without skipLocked all that exist (an engine without row locks may return others), else
+	// those that nobody has.
+	LockProviders(ctx context.Context, names []fleet.ProviderName, skipLocked bool) ([]fleet.ProviderName, error)
+	// LockMachines is the same for machines, in the order of their IDs.
 	LockMachines(ctx context.Context, ids []fleet.MachineID, skipLocked bool) ([]fleet.MachineID, error)
 }

@@ -248,7 +248,8 @@ func (db *DB) checkMachine(ctx context.Context, id fleet.MachineID) (findings []
 			switch {
 			case d.Verdict.Scheduled() && !there:
 				findings = append(findings, Finding{"agenda", string(id), fmt.Sprintf("%s is %s and has no row", process, d.Verdict)})
-			case j.heldByTheDead() && there && !at.After(t.Now()): // at the deadline of the dead: whoever comes across it takes over
+			case j.heldByTheDead() && there && at.UnixMicro() <= max(micros(t.Now()), j.row.SessionDeadlineAt):
+				// It surfaces at the deadline of the dead, if its lane is not freed before, which follows the end of the session.
 			case d.Verdict.Scheduled() && at.After(d.DueAt):
 				findings = append(findings, Finding{"agenda", string(id), fmt.Sprintf("%s is due at %s, its row says %s", process, d.DueAt, at)})
 			case !d.Verdict.Scheduled() && there && d.Verdict == lifecycle.NotWanted:
@@ -260,27 +261,14 @@ func (db *DB) checkMachine(ctx context.Context, id fleet.MachineID) (findings []
 	return findings, err
 }
 
-// PruneHistory removes the oldest history, at most limit rows a call, and returns how many it removed. The start of work that runs
-// still stays.
+// PruneHistory removes the oldest history, at most about limit rows a call where it goes row by row, and returns how many it removed.
 func (db *DB) PruneHistory(ctx context.Context, olderThan time.Duration, limit int) (n int, err error) {
-	err = db.update(ctx, "prune history", func(ctx context.Context, t *transaction) error {
-		rows, err := t.q.OldestHistory(ctx, int64(limit))
-		if err != nil {
-			return err
-		}
-		before, upTo := micros(t.Now().Add(-olderThan)), int64(0)
-		for _, r := range rows {
-			if r.At >= before {
-				break
-			}
-			upTo = r.ID
-		}
-		removed, err := t.q.DeleteHistory(ctx, upTo)
-		n = int(removed)
-		return err
-	})
+	now, err := db.Now(ctx)
+	if err == nil {
+		n, err = db.engine.PruneHistory(ctx, now.Add(-olderThan), limit)
+	}
 	if err != nil {
-		return 0, fmt.Errorf("prune history: %w", err)
+		return n, fmt.Errorf("prune history: %w", err)
 	}
 	return n, nil
 }

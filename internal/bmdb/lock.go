@@ -32,8 +32,8 @@ func (l *locks) take(ctx context.Context, t *transaction) error {
 	}
 	slices.Sort(l.providers)
 	l.providers = slices.Compact(l.providers)
-	for _, name := range l.providers {
-		if err := t.LockProvider(ctx, name); err != nil {
+	if len(l.providers) > 0 {
+		if _, err := t.LockProviders(ctx, l.providers, false); err != nil {
 			return err
 		}
 	}

@@ -108,20 +108,25 @@ func (t *transaction) planProvider(ctx context.Context, j *judgedProvider) ([]li
 // KindConflict when the name was used for another kind of provider.
 func (db *DB) RegisterProvider(ctx context.Context, name fleet.ProviderName, kind string, maxMachines int) error {
 	return db.update(ctx, "register provider", func(ctx context.Context, t *transaction) error {
-		if err := t.LockProvider(ctx, name); err != nil {
+		err := t.q.InsertProvider(ctx, statement.InsertProviderParams{
+			Name: string(name), Kind: kind, MaxMachines: int64(maxMachines), CreatedAt: micros(t.Now()),
+		})
+		if err != nil {
+			return fmt.Errorf("register provider %s: %w", name, err)
+		}
+		l := locks{providers: []fleet.ProviderName{name}}
+		if err := l.take(ctx, t); err != nil {
 			return err
 		}
-		old, err := t.q.GetProvider(ctx, string(name))
-		if err == nil && old.Kind != kind {
-			return fleet.Errorf(fleet.KindConflict, "provider %s is of kind %s in the database, not %s: use another name", name, old.Kind, kind)
-		}
-		if err != nil && !absent(err) {
+		is, err := t.q.GetProvider(ctx, string(name))
+		if err != nil {
 			return fmt.Errorf("read provider %s: %w", name, err)
 		}
-		if absent(err) || old.MaxMachines != int64(maxMachines) {
-			err = t.q.PutProvider(ctx, statement.PutProviderParams{
-				Name: string(name), Kind: kind, MaxMachines: int64(maxMachines), CreatedAt: micros(t.Now()),
-			})
+		if is.Kind != kind {
+			return fleet.Errorf(fleet.KindConflict, "provider %s is of kind %s in the database, not %s: use another name", name, is.Kind, kind)
+		}
+		if is.MaxMachines != int64(maxMachines) {
+			err := t.q.SetMaxMachines(ctx, statement.SetMaxMachinesParams{MaxMachines: int64(maxMachines), Name: string(name)})
 			if err != nil {
 				return fmt.Errorf("register provider %s: %w", name, err)
 			}

@@ -73,7 +73,7 @@ func (db *DB) transact(ctx context.Context, kind string, run run, fn func(ctx co
 	}
 	db.observer.Transaction(kind, time.Since(began), statements, err)
 	if t != nil {
-		db.due.committed(t.sooner) // also after an error: it may have been committed, and a hint too many does no harm
+		db.committed(t) // also after an error: it may have been committed, and a hint too many does no harm
 	}
 	if err != nil {
 		return err
@@ -84,6 +84,26 @@ func (db *DB) transact(ctx context.Context, kind string, run run, fn func(ctx co
 		}
 	}
 	return nil
+}
+
+// tellWithin is how soon a row must be due for others to be told: what is due later they find with their next poll.
+const tellWithin = 5 * time.Second
+
+// committed tells those who wait, here and elsewhere, what became due sooner.
+func (db *DB) committed(t *transaction) {
+	if len(t.sooner) == 0 {
+		return
+	}
+	db.due.committed(t.sooner)
+	var hints []Hint
+	for k, at := range t.sooner {
+		if at.Before(t.Now().Add(tellWithin)) {
+			hints = append(hints, Hint{Process: k.process, Provider: k.provider, DueAt: at})
+		}
+	}
+	if len(hints) > 0 {
+		db.engine.Tell(hints)
+	}
 }
 
 // becomesDue notes that a row was made, or made due earlier.

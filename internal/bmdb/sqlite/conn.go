@@ -110,14 +110,22 @@ func (t *tx) QueryRowContext(ctx context.Context, query string, args ...any) *sq
 	return s.QueryRowContext(ctx, args...)
 }
 
-// The locks are nothing: write transactions exclude each other.
+// LockSession and the others do nothing: write transactions exclude each other.
 
 func (t *tx) LockSession(ctx context.Context, _ fleet.SessionID, _ bool) error { return ctx.Err() }
 
-func (t *tx) LockProvider(ctx context.Context, _ fleet.ProviderName) error { return ctx.Err() }
+// LockProviders: see above.
+func (t *tx) LockProviders(ctx context.Context, names []fleet.ProviderName, _ bool) ([]fleet.ProviderName, error) {
+	return ordered(names), ctx.Err()
+}
 
+// LockMachines: see above.
 func (t *tx) LockMachines(ctx context.Context, ids []fleet.MachineID, _ bool) ([]fleet.MachineID, error) {
-	ids = slices.Clone(ids)
-	slices.Sort(ids)
-	return slices.Compact(ids), ctx.Err()
+	return ordered(ids), ctx.Err()
+}
+
+func ordered[T ~string](keys []T) []T {
+	keys = slices.Clone(keys)
+	slices.Sort(keys)
+	return slices.Compact(keys)
 }

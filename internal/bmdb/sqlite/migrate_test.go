@@ -67,7 +67,7 @@ func TestMigrationsUpDownUp(t *testing.T) {
 func fillSchema(ctx context.Context, e *Engine) error {
 	return e.Update(ctx, func(ctx context.Context, tx bmdb.Tx) error {
 		q := statement.New(tx)
-		if err := q.PutProvider(ctx, statement.PutProviderParams{Name: "old", Kind: "test"}); err != nil {
+		if err := q.InsertProvider(ctx, statement.InsertProviderParams{Name: "old", Kind: "test"}); err != nil {
 			return err
 		}
 		if err := q.InsertMachine(ctx, statement.InsertMachineParams{ID: "m" + tx.Now().String(), Provider: "old"}); err != nil {

@@ -60,20 +60,6 @@ func (q *Queries) CheckHistoryEdges(ctx context.Context, maxRows int64) ([]Check
 	return items, nil
 }
 
-const deleteHistory = `-- name: DeleteHistory :execrows
-DELETE FROM history WHERE id <= CAST($1 AS BIGINT) AND NOT (edge = 'start' AND EXISTS (
-  SELECT 1 FROM lane l WHERE l.subject = history.subject AND l.lane = history.lane AND l.epoch = history.epoch AND l.session <> ''))
-`
-
-// The start of a work that still runs stays.
-func (q *Queries) DeleteHistory(ctx context.Context, upTo int64) (int64, error) {
-	result, err := q.db.ExecContext(ctx, deleteHistory, upTo)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected()
-}
-
 const getWorkEnd = `-- name: GetWorkEnd :one
 SELECT event, session FROM history
 WHERE subject = $1 AND epoch = $2 AND lane = $3 AND edge = 'end' AND edge <> ''
@@ -173,39 +159,6 @@ func (q *Queries) ListHistory(ctx context.Context, arg ListHistoryParams) ([]Lis
 			&i.Detail,
 			&i.RetryAt,
 		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Close(); err != nil {
-		return nil, err
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const oldestHistory = `-- name: OldestHistory :many
-SELECT id, at FROM history ORDER BY id LIMIT CAST($1 AS BIGINT)
-`
-
-type OldestHistoryRow struct {
-	ID int64
-	At int64
-}
-
-// The id up to which the oldest rows may go.
-func (q *Queries) OldestHistory(ctx context.Context, maxRows int64) ([]OldestHistoryRow, error) {
-	rows, err := q.db.QueryContext(ctx, oldestHistory, maxRows)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []OldestHistoryRow
-	for rows.Next() {
-		var i OldestHistoryRow
-		if err := rows.Scan(&i.ID, &i.At); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

@@ -273,6 +273,30 @@ func (q *Queries) InsertIntent(ctx context.Context, arg InsertIntentParams) erro
 	return err
 }
 
+const insertProvider = `-- name: InsertProvider :exec
+INSERT INTO provider (name, kind, max_machines, created_at, last_pass_at, last_update_at, pass_result, machines)
+VALUES ($1, $2, $3, $4, 0, 0, '', 0)
+ON CONFLICT (name) DO NOTHING
+`
+
+type InsertProviderParams struct {
+	Name        string
+	Kind        string
+	MaxMachines int64
+	CreatedAt   int64
+}
+
+// The first one to register a provider says what it is.
+func (q *Queries) InsertProvider(ctx context.Context, arg InsertProviderParams) error {
+	_, err := q.db.ExecContext(ctx, insertProvider,
+		arg.Name,
+		arg.Kind,
+		arg.MaxMachines,
+		arg.CreatedAt,
+	)
+	return err
+}
+
 const insertToken = `-- name: InsertToken :exec
 INSERT INTO token (token, provider, machine, capacity, opened_at, called_at, closed_at, outcome)
 VALUES ($1, $2, $3, $4, $5, 0, 0, '')
@@ -615,29 +639,6 @@ func (q *Queries) PutPenalty(ctx context.Context, arg PutPenaltyParams) error {
 	return err
 }
 
-const putProvider = `-- name: PutProvider :exec
-INSERT INTO provider (name, kind, max_machines, created_at, last_pass_at, last_update_at, pass_result, machines)
-VALUES ($1, $2, $3, $4, 0, 0, '', 0)
-ON CONFLICT (name) DO UPDATE SET kind = excluded.kind, max_machines = excluded.max_machines
-`
-
-type PutProviderParams struct {
-	Name        string
-	Kind        string
-	MaxMachines int64
-	CreatedAt   int64
-}
-
-func (q *Queries) PutProvider(ctx context.Context, arg PutProviderParams) error {
-	_, err := q.db.ExecContext(ctx, putProvider,
-		arg.Name,
-		arg.Kind,
-		arg.MaxMachines,
-		arg.CreatedAt,
-	)
-	return err
-}
-
 const setIntentCalls = `-- name: SetIntentCalls :exec
 UPDATE intent SET called_at = $1, calls = $2, rejected = $3
 WHERE machine = $4
@@ -685,6 +686,20 @@ type SetLastUpdateParams struct {
 
 func (q *Queries) SetLastUpdate(ctx context.Context, arg SetLastUpdateParams) error {
 	_, err := q.db.ExecContext(ctx, setLastUpdate, arg.At, arg.Name)
+	return err
+}
+
+const setMaxMachines = `-- name: SetMaxMachines :exec
+UPDATE provider SET max_machines = $1 WHERE name = $2
+`
+
+type SetMaxMachinesParams struct {
+	MaxMachines int64
+	Name        string
+}
+
+func (q *Queries) SetMaxMachines(ctx context.Context, arg SetMaxMachinesParams) error {
+	_, err := q.db.ExecContext(ctx, setMaxMachines, arg.MaxMachines, arg.Name)
 	return err
 }
 

@@ -12,15 +12,6 @@ ORDER BY id DESC LIMIT CAST(sqlc.arg(max_rows) AS BIGINT);
 SELECT event, session FROM history
 WHERE subject = sqlc.arg(subject) AND epoch = sqlc.arg(epoch) AND lane = sqlc.arg(lane) AND edge = 'end' AND edge <> '';
 
--- The id up to which the oldest rows may go.
--- name: OldestHistory :many
-SELECT id, at FROM history ORDER BY id LIMIT CAST(sqlc.arg(max_rows) AS BIGINT);
-
--- The start of a work that still runs stays.
--- name: DeleteHistory :execrows
-DELETE FROM history WHERE id <= CAST(sqlc.arg(up_to) AS BIGINT) AND NOT (edge = 'start' AND EXISTS (
-  SELECT 1 FROM lane l WHERE l.subject = history.subject AND l.lane = history.lane AND l.epoch = history.epoch AND l.session <> ''));
-
 -- name: CheckHistoryEdges :many
 SELECT h.subject, h.lane, h.epoch, CAST(sum(CASE WHEN h.edge = 'start' THEN 1 ELSE 0 END) AS BIGINT) AS starts,
   CAST(sum(CASE WHEN h.edge = 'end' THEN 1 ELSE 0 END) AS BIGINT) AS ends,

@@ -1,7 +1,11 @@
--- name: PutProvider :exec
+-- The first one to register a provider says what it is.
+-- name: InsertProvider :exec
 INSERT INTO provider (name, kind, max_machines, created_at, last_pass_at, last_update_at, pass_result, machines)
 VALUES (sqlc.arg(name), sqlc.arg(kind), sqlc.arg(max_machines), sqlc.arg(created_at), 0, 0, '', 0)
-ON CONFLICT (name) DO UPDATE SET kind = excluded.kind, max_machines = excluded.max_machines;
+ON CONFLICT (name) DO NOTHING;
+
+-- name: SetMaxMachines :exec
+UPDATE provider SET max_machines = sqlc.arg(max_machines) WHERE name = sqlc.arg(name);
 
 -- name: GetProvider :one
 SELECT * FROM provider WHERE name = sqlc.arg(name);

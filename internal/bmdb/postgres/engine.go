@@ -1,0 +1,212 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// Options of the engine.
+type Options struct {
+	// Logger gets what no caller can be told. Nil: nothing is logged.
+	Logger *slog.Logger
+	// Password, where neither the URL nor the environment (PGPASSWORD, PGPASSFILE, ~/.pgpass) is to have one.
+	Password string
+	// Serializable runs every transaction at SERIALIZABLE instead of READ COMMITTED.
+	Serializable bool
+	// Lease is the shortest interval of the sessions that are kept here; the timeouts of locks and silent transactions are below
+	// it. 0: 5s.
+	Lease time.Duration
+	// Connections is how many connections transactions have at most; 0: 16. Extensions have two more, notifications two.
+	Connections int
+	// Silent: neither send notifications nor listen to them.
+	Silent bool
+}
+
+// Engine is an open PostgreSQL database. See the package comment.
+type Engine struct {
+	options Options
+	logger  *slog.Logger
+
+	transactions, extensions *pool
+	time                     *serverTime
+	notifier                 *notifier // nil: silent
+
+	// marked is set once the schema is known to be there: from then on each new connection compares the mark.
+	mu     sync.Mutex
+	marked bool
+
+	closeOnce sync.Once
+}
+
+var _ bmdb.Engine = (*Engine)(nil)
+
+// pool is a pool of connections, and the same for database/sql.
+type pool struct {
+	*pgxpool.Pool
+	sql *sql.DB
+}
+
+// Open connects to the database that the URL names: postgres://user@host:port/database, a list of key=value pairs, or "" for what the
+// PG* variables of the environment say. KindInvalid when it cannot be understood or is refused, KindTemporary when nobody answers. The
+// schema is left as it is: see Migrate.
+func Open(ctx context.Context, url string, options Options) (*Engine, error) {
+	if options.Logger == nil {
+		options.Logger = slog.New(slog.DiscardHandler)
+	}
+	if options.Lease <= 0 {
+		options.Lease = 5 * time.Second
+	}
+	if options.Connections <= 0 {
+		options.Connections = 16
+	}
+	e := &Engine{options: options, logger: options.Logger, time: newServerTime(options.Logger)}
+	var err error
+	if e.transactions, err = e.connect(ctx, url, options.Connections); err != nil {
+		return nil, err
+	}
+	if e.extensions, err = e.connect(ctx, url, 2); err != nil {
+		return nil, errors.Join(err, e.Close())
+	}
+	if err := e.greet(ctx); err != nil {
+		return nil, errors.Join(err, e.Close())
+	}
+	if !options.Silent {
+		config := e.transactions.Config().ConnConfig.Copy()
+		e.notifier = startNotifier(ctx, config, e.logger)
+	}
+	return e, nil
+}
+
+// minVersion is the oldest server that this is tested with.
+const minVersion = 150000
+
+// greet looks whether the server is one that we can use.
+func (e *Engine) greet(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+	defer cancel()
+	var version int
+	var encoding string
+	err := e.transactions.QueryRow(ctx, "SELECT CAST(current_setting('server_version_num') AS INTEGER), current_setting('server_encoding')").
+		Scan(&version, &encoding)
+	switch {
+	case err != nil:
+		return fmt.Errorf("open database: %w", classify(err))
+	case version < minVersion:
+		return fleet.Errorf(fleet.KindUnsupported, "the database server is PostgreSQL %d: version 15 or later is needed", version/10000)
+	case encoding != "UTF8":
+		return fleet.Errorf(fleet.KindInvalid, "the database's encoding is %s: UTF8 is needed", encoding)
+	}
+	return nil
+}
+
+// connect makes a pool. Nobody is asked anything yet.
+func (e *Engine) connect(ctx context.Context, url string, size int) (*pool, error) {
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, fleet.Errorf(fleet.KindInvalid, "the database's address cannot be understood: %w", withoutAddress(err))
+	}
+	c := config.ConnConfig
+	if e.options.Password != "" {
+		c.Password = e.options.Password
+	}
+	for name, value := range map[string]string{
+		"application_name":                    "ironherd",
+		"lock_timeout":                        milliseconds(e.options.Lease * 2 / 5),
+		"idle_in_transaction_session_timeout": milliseconds(e.options.Lease * 3 / 5),
+	} {
+		if _, set := c.RuntimeParams[name]; !set {
+			c.RuntimeParams[name] = value
+		}
+	}
+	if c.ConnectTimeout == 0 {
+		c.ConnectTimeout = 10 * time.Second
+	}
+	// A cancelled statement is cancelled at the server, so that it gives up waiting, and the connection can be used again.
+	c.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxWatcher {
+		return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: e.options.Lease}
+	}
+	config.MaxConns = int32(min(size, 10_000)) //nolint:gosec // bounded
+	config.MinConns = 0
+	config.MaxConnIdleTime = 5 * time.Minute
+	config.AfterConnect = e.connected
+	p, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), config)
+	if err != nil {
+		return nil, fmt.Errorf("open database: %w", classify(err))
+	}
+	return &pool{Pool: p, sql: stdlib.OpenDBFromPool(p)}, nil
+}
+
+// connected is run on each new connection before anybody uses it.
+func (e *Engine) connected(ctx context.Context, conn *pgx.Conn) error {
+	_, err := conn.Exec(ctx, "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'")
+	if err != nil {
+		return err
+	}
+	if !e.isMarked() {
+		return nil
+	}
+	evidence, err := e.compareMark(ctx, conn)
+	if err != nil || evidence == "" {
+		return err
+	}
+	return e.putRestored(ctx, conn, evidence)
+}
+
+func milliseconds(d time.Duration) string { return fmt.Sprint(max(d.Milliseconds(), 1)) }
+
+// Name returns "postgres".
+func (e *Engine) Name() string { return "postgres" }
+
+// Properties says that others may have the database open, too.
+func (e *Engine) Properties() bmdb.Properties { return bmdb.Properties{} }
+
+// Update implements bmdb.Engine.
+func (e *Engine) Update(ctx context.Context, fn func(ctx context.Context, tx bmdb.Tx) error) error {
+	return e.run(ctx, &transaction{pool: e.transactions, begin: e.beginUpdate(), writes: true}, fn)
+}
+
+// Extend implements bmdb.Engine on connections of its own.
+func (e *Engine) Extend(ctx context.Context, fn func(ctx context.Context, tx bmdb.Tx) error) error {
+	return e.run(ctx, &transaction{pool: e.extensions, begin: e.beginUpdate(), writes: true, extends: true}, fn)
+}
+
+// View implements bmdb.Engine.
+func (e *Engine) View(ctx context.Context, fn func(ctx context.Context, tx bmdb.Tx) error) error {
+	return e.run(ctx, &transaction{pool: e.transactions, begin: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"}, fn)
+}
+
+func (e *Engine) beginUpdate() string {
+	if e.options.Serializable {
+		return "BEGIN ISOLATION LEVEL SERIALIZABLE READ WRITE"
+	}
+	return "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+}
+
+// Close closes all connections; it waits for the transactions under way.
+func (e *Engine) Close() error {
+	e.closeOnce.Do(func() {
+		if e.notifier != nil {
+			e.notifier.close()
+		}
+		for _, p := range []*pool{e.transactions, e.extensions} {
+			if p != nil {
+				_ = p.sql.Close() // it has no connections of its own
+				p.Close()
+			}
+		}
+	})
+	return nil
+}

@@ -1,0 +1,78 @@
+package postgres
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"net"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+type ctxWatcher = ctxwatch.Handler
+
+// The codes that mean something to us (Appendix A of PostgreSQL's manual).
+const (
+	codeSerialization  = "40001"
+	codeDeadlock       = "40P01"
+	codeLockTimeout    = "55P03"
+	codeCancelled      = "57014"
+	codeUndefinedTable = "42P01"
+	codeUndefinedFunc  = "42883"
+	codeForbidden      = "42501"
+	codeDuplicateTable = "42P07"
+	codeNoSuchDatabase = "3D000"
+	codeIdleInTx       = "25P03"
+	codeDuplicateKey   = "23505"
+)
+
+func codeOf(err error) string {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return pg.Code
+	}
+	return ""
+}
+
+// undoneByOthers says that the transaction was undone as a whole because of what others did at the same time.
+func undoneByOthers(err error) bool {
+	code := codeOf(err)
+	return code == codeSerialization || code == codeDeadlock
+}
+
+// classify gives an error of the server or of the connection the kind that says what to do about it.
+func classify(err error) error {
+	if err == nil || fleet.KindOf(err) != fleet.KindUnknown || errors.Is(err, context.Canceled) {
+		return err
+	}
+	code := codeOf(err)
+	var connect *pgconn.ConnectError
+	var network net.Error
+	switch {
+	case code == codeLockTimeout:
+		return fleet.Errorf(fleet.KindTemporary, "somebody else has what is needed locked: %w", err)
+	case undoneByOthers(err):
+		return fleet.Errorf(fleet.KindTemporary, "others kept coming in between: %w", err)
+	case code == codeIdleInTx:
+		return fleet.Errorf(fleet.KindTemporary, "the transaction was left open for too long: %w", err)
+	case code == codeNoSuchDatabase, len(code) == 5 && code[:2] == "28":
+		return fleet.Errorf(fleet.KindInvalid, "the database server refuses: %w", err)
+	case len(code) == 5 && (code[:2] == "57" && code != codeCancelled || code[:2] == "08" || code[:2] == "53"):
+		return fleet.Errorf(fleet.KindTemporary, "the database server is not available: %w", err)
+	case errors.Is(err, driver.ErrBadConn), errors.As(err, &connect), errors.As(err, &network), pgconn.Timeout(err), code == "" && pgconn.SafeToRetry(err):
+		return fleet.Errorf(fleet.KindTemporary, "the database server cannot be reached: %w", err)
+	}
+	return err
+}
+
+// withoutAddress takes the address, which may contain a password, out of an error about it.
+func withoutAddress(err error) error {
+	var parse *pgconn.ParseConfigError
+	if errors.As(err, &parse) && parse.Unwrap() != nil {
+		return parse.Unwrap()
+	}
+	return errors.New("it is neither a URL nor a list of key=value pairs")
+}

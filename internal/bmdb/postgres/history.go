@@ -1,0 +1,165 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+)
+
+const (
+	// daysAhead is for how many days partitions are made ahead of time.
+	daysAhead = 7
+	// partitionPrefix is followed by the day, as 20060102.
+	partitionPrefix = "history_p"
+	dayLayout       = "20060102"
+	day             = 24 * time.Hour
+	// dropPatience is how long the removal of a partition waits for those who read it. Everybody else waits behind it.
+	dropPatience = "200ms"
+)
+
+// PruneHistory implements bmdb.Engine: it drops the partitions all of whose rows are older than before, and says how many rows they
+// had, by the server's estimate, at least one; and it makes the partitions of the coming days. What is in no partition of a day is removed in
+// batches of limit rows. A partition that somebody is reading is left for the next time.
+func (e *Engine) PruneHistory(ctx context.Context, before time.Time, limit int) (n int, err error) {
+	if err := e.makePartitions(ctx, e.time.earliest()); err != nil {
+		return 0, err
+	}
+	days, err := e.partitions(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for _, p := range days {
+		if p.day.Add(day).After(before) {
+			continue
+		}
+		switch err := e.dropPartition(ctx, p.name); codeOf(err) {
+		case "":
+			if err != nil {
+				return n, fmt.Errorf("remove the history of %s: %w", p.day.Format(time.DateOnly), err)
+			}
+			n += p.rows
+		case codeLockTimeout, codeDeadlock, codeUndefinedTable:
+			e.logger.DebugContext(ctx, "history is being read, or was removed by somebody else", slog.String("partition", p.name))
+		default:
+			return n, fmt.Errorf("remove the history of %s: %w", p.day.Format(time.DateOnly), err)
+		}
+	}
+	removed, err := e.pruneDefault(ctx, before, limit)
+	return n + removed, err
+}
+
+// pruneDefault removes old rows that no partition was there for.
+func (e *Engine) pruneDefault(ctx context.Context, before time.Time, limit int) (n int, err error) {
+	err = e.Update(ctx, func(ctx context.Context, tx bmdb.Tx) error {
+		result, err := tx.ExecContext(ctx, `DELETE FROM history_default WHERE id IN (SELECT id FROM history_default WHERE at < $1 LIMIT $2)`,
+			before.UnixMicro(), limit)
+		if err != nil {
+			return err
+		}
+		removed, err := result.RowsAffected()
+		n = int(removed)
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("remove old history: %w", err)
+	}
+	return n, nil
+}
+
+// partition is one day of history.
+type partition struct {
+	name string
+	day  time.Time
+	rows int
+}
+
+func (e *Engine) partitions(ctx context.Context) (list []partition, err error) {
+	err = e.View(ctx, func(ctx context.Context, tx bmdb.Tx) error {
+		list = nil
+		rows, err := tx.QueryContext(ctx, `SELECT c.relname, CAST(greatest(c.reltuples, 1) AS BIGINT) FROM pg_inherits i
+			JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = CAST('history' AS REGCLASS) ORDER BY c.relname`)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = rows.Close() }()
+		for rows.Next() {
+			var p partition
+			if err := rows.Scan(&p.name, &p.rows); err != nil {
+				return err
+			}
+			of, ok := strings.CutPrefix(p.name, partitionPrefix)
+			if p.day, err = time.Parse(dayLayout, of); ok && err == nil {
+				list = append(list, p)
+			}
+		}
+		return rows.Err()
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list the partitions of history: %w", err)
+	}
+	return list, nil
+}
+
+func (e *Engine) dropPartition(ctx context.Context, name string) error {
+	return e.Update(ctx, func(ctx context.Context, tx bmdb.Tx) error {
+		if _, err := tx.ExecContext(ctx, "SET LOCAL lock_timeout = '"+dropPatience+"'"); err != nil {
+			return err
+		}
+		_, err := tx.ExecContext(ctx, "DROP TABLE "+name)
+		return err
+	})
+}
+
+// makePartitions makes those of today and of the coming days that are not there. What it cannot make, the default partition is for.
+func (e *Engine) makePartitions(ctx context.Context, now time.Time) error {
+	there, err := e.partitions(ctx)
+	if err != nil {
+		return err
+	}
+	known := make(map[string]bool, len(there))
+	for _, p := range there {
+		known[p.name] = true
+	}
+	today := now.UTC().Truncate(day)
+	for i := range daysAhead {
+		from := today.Add(time.Duration(i) * day)
+		name := partitionPrefix + from.Format(dayLayout)
+		if known[name] {
+			continue
+		}
+		if err := e.makePartition(ctx, name, from); err != nil {
+			if ctx.Err() != nil {
+				return err
+			}
+			e.logger.WarnContext(ctx, "a partition of history could not be made; its rows go to the default one", slog.String("partition", name),
+				slog.Any("err", err))
+			return nil
+		}
+	}
+	return nil
+}
+
+// makePartition attaches a table that was made beside: that lets everybody go on writing.
+func (e *Engine) makePartition(ctx context.Context, name string, from time.Time) error {
+	lower, upper := from.UnixMicro(), from.Add(day).UnixMicro()
+	err := e.Update(ctx, func(ctx context.Context, tx bmdb.Tx) error {
+		for _, statement := range []string{
+			"SET LOCAL lock_timeout = '" + dropPatience + "'",
+			fmt.Sprintf("CREATE TABLE %s (LIKE history INCLUDING DEFAULTS, CHECK (at >= %d AND at < %d))", name, lower, upper),
+			fmt.Sprintf("ALTER TABLE history ATTACH PARTITION %s FOR VALUES FROM (%d) TO (%d)", name, lower, upper),
+		} {
+			if _, err := tx.ExecContext(ctx, statement); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if code := codeOf(err); code == codeDuplicateTable || code == codeDuplicateKey {
+		return nil // somebody else makes it
+	}
+	return err
+}

@@ -1,0 +1,133 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+)
+
+// mark says which database this is (rule 11).
+type mark struct {
+	id       string // system identifier of the server, a slash, OID of the database
+	timeline int64
+}
+
+// querier is a connection, or a pool.
+type querier interface {
+	QueryRow(ctx context.Context, query string, args ...any) pgx.Row
+}
+
+// readMark asks the server who it is. known is false when it does not tell.
+func readMark(ctx context.Context, q querier) (m mark, known bool, err error) {
+	// The timeline is in the name of the log file that is being written: the control file's lags behind after a promotion.
+	err = q.QueryRow(ctx, `SELECT (SELECT CAST(system_identifier AS TEXT) FROM pg_control_system()) || '/' ||
+		(SELECT CAST(oid AS TEXT) FROM pg_database WHERE datname = current_database()),
+		CAST(CAST('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) AS BIT(32)) AS BIGINT)`).Scan(&m.id, &m.timeline)
+	if code := codeOf(err); code == codeUndefinedFunc || code == codeForbidden {
+		return mark{}, false, nil
+	}
+	return m, err == nil, err
+}
+
+// storedMark returns what the database was when it was last accepted; found is false in a new one.
+func storedMark(ctx context.Context, q querier) (m mark, found bool, err error) {
+	err = q.QueryRow(ctx, "SELECT id, counter FROM database_mark").Scan(&m.id, &m.timeline)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return mark{}, false, nil
+	}
+	return m, err == nil, err
+}
+
+// compareMark returns in what the database differs from the one that was here last; "" in nothing.
+func (e *Engine) compareMark(ctx context.Context, q querier) (evidence string, err error) {
+	is, known, err := readMark(ctx, q)
+	if err != nil || !known {
+		return "", err
+	}
+	was, found, err := storedMark(ctx, q)
+	switch {
+	case err != nil || !found:
+		return "", err
+	case was.id != is.id:
+		return fmt.Sprintf("the database was copied here: it was database %s (system identifier/OID), and is %s", was.id, is.id), nil
+	case was.timeline != is.timeline:
+		return fmt.Sprintf("the database server was recovered or promoted: it was on timeline %d, and is on %d", was.timeline, is.timeline), nil
+	}
+	return "", nil
+}
+
+// putRestored is what bmdb does with evidence at open, for evidence that turns up later.
+func (e *Engine) putRestored(ctx context.Context, conn *pgx.Conn, evidence string) error {
+	e.logger.WarnContext(ctx, "the database looks restored or copied; whatever destroys or reboots waits for `ironherd db accept-restore`",
+		"evidence", evidence)
+	_, err := conn.Exec(ctx, `INSERT INTO restored (id, at, evidence)
+		VALUES (1, CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT), $1) ON CONFLICT (id) DO NOTHING`, evidence)
+	return err
+}
+
+// Restored implements bmdb.Engine.
+func (e *Engine) Restored(ctx context.Context) (evidence string, err error) {
+	is, known, err := readMark(ctx, e.transactions)
+	if err != nil {
+		return "", classify(err)
+	}
+	if !known {
+		e.logger.WarnContext(ctx, "the database server does not tell who it is: a restored or copied database will not be recognised")
+		e.setMarked()
+		return "", nil
+	}
+	_, found, err := storedMark(ctx, e.transactions)
+	if err == nil && !found {
+		err = e.storeMark(ctx, is, false)
+	}
+	if err == nil {
+		evidence, err = e.compareMark(ctx, e.transactions)
+	}
+	if err != nil {
+		return "", classify(err)
+	}
+	e.setMarked()
+	if err := e.makePartitions(ctx, e.time.earliest()); err != nil {
+		return "", err
+	}
+	return evidence, nil
+}
+
+// AcceptRestore implements bmdb.Engine.
+func (e *Engine) AcceptRestore(ctx context.Context) error {
+	is, known, err := readMark(ctx, e.transactions)
+	if err != nil || !known {
+		return classify(err)
+	}
+	return e.storeMark(ctx, is, true)
+}
+
+// storeMark writes the mark; one that is there stays, unless it is to be replaced.
+func (e *Engine) storeMark(ctx context.Context, m mark, replace bool) error {
+	return e.Update(ctx, func(ctx context.Context, tx bmdb.Tx) error {
+		if replace {
+			if _, err := tx.ExecContext(ctx, "DELETE FROM database_mark"); err != nil {
+				return err
+			}
+		}
+		_, err := tx.ExecContext(ctx, `INSERT INTO database_mark (id, clock, counter)
+			SELECT $1, $2, $3 WHERE NOT EXISTS (SELECT 1 FROM database_mark) ON CONFLICT (id) DO NOTHING`, m.id, tx.Now().UnixMicro(), m.timeline)
+		return err
+	})
+}
+
+func (e *Engine) setMarked() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.marked = true
+}
+
+func (e *Engine) isMarked() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.marked
+}

@@ -1,0 +1,89 @@
+package postgres
+
+import (
+	"context"
+	"embed"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/lock"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+func (e *Engine) migrations() (*goose.Provider, error) {
+	files, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		return nil, err
+	}
+	// A row with a lease keeps two of us apart, and not an advisory lock, which not every compatible server has.
+	locker, err := lock.NewPostgresTableLocker(lock.WithTableLockTimeout(time.Second, 60))
+	if err != nil {
+		return nil, err
+	}
+	p, err := goose.NewProvider(goose.DialectPostgres, e.transactions.sql, files, goose.WithLocker(locker))
+	if err != nil {
+		return nil, fmt.Errorf("read migrations: %w", err)
+	}
+	return p, nil
+}
+
+// Migrate implements bmdb.Engine. Each migration is one transaction. It is safe while others run, of this version or of the one
+// before, and while others migrate. KindTemporary when a table that must be changed is in use all the time.
+func (e *Engine) Migrate(ctx context.Context) error {
+	have, want, err := e.Schema(ctx)
+	if err != nil || have >= want {
+		return err
+	}
+	p, err := e.migrations()
+	if err != nil {
+		return err
+	}
+	if _, err := p.Up(ctx); err != nil {
+		return fmt.Errorf("migrate the database: %w", classify(err))
+	}
+	return nil
+}
+
+// Schema implements bmdb.Engine. It changes nothing.
+func (e *Engine) Schema(ctx context.Context) (have, want int64, err error) {
+	p, err := e.migrations()
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, s := range p.ListSources() {
+		want = max(want, s.Version)
+	}
+	var there bool
+	err = e.transactions.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", goose.DefaultTablename).Scan(&there)
+	if err == nil && there {
+		err = e.transactions.QueryRow(ctx, "SELECT COALESCE(max(version_id), 0) FROM "+goose.DefaultTablename).Scan(&have)
+	}
+	if err != nil {
+		return 0, 0, fmt.Errorf("read the schema version of the database: %w", classify(err))
+	}
+	if have == 0 {
+		return 0, want, e.empty(ctx)
+	}
+	return have, want, nil
+}
+
+// empty fails when a database without a schema of ours has tables of somebody else, which it would be mixed up with.
+func (e *Engine) empty(ctx context.Context) error {
+	var table string
+	err := e.transactions.QueryRow(ctx, `SELECT COALESCE(min(tablename), '') FROM pg_tables
+		WHERE schemaname = current_schema() AND tablename NOT LIKE 'goose%'`).Scan(&table)
+	if err != nil {
+		return fmt.Errorf("look whether the database is empty: %w", classify(err))
+	}
+	if table != "" {
+		return fleet.Errorf(fleet.KindInvalid, "the database is not empty (it has a table %s) and has no schema of ours: use a database, or a schema (search_path), of its own",
+			table)
+	}
+	return nil
+}

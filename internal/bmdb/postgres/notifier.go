@@ -1,0 +1,229 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+const (
+	// channel is where hints are sent; all fleets of one database share it, and wake each other at worst.
+	channel = "ironherd"
+	// pacing is the time from one notification of this process to the next. The first one after a silence goes at once.
+	pacing = 5 * time.Millisecond
+	// maxPayload is what fits into a notification, with room to spare (the server's limit is 8000 bytes).
+	maxPayload = 7000
+	// maxTold bounds how many heads wait to be told; with more the others are told that anything may be due.
+	maxTold = 1000
+	// reconnectAfter is the pause after a connection was lost.
+	reconnectAfter = time.Second
+)
+
+// notifier tells other processes what became due, and hears what they tell. It is only about speed: what fails is forgotten.
+type notifier struct {
+	config *pgx.ConnConfig
+	logger *slog.Logger
+	// self tells our own notifications from those of others.
+	self string
+
+	mu    sync.Mutex
+	told  map[told]time.Time
+	heard func([]bmdb.Hint)
+
+	// waiting has an element when there is something to tell.
+	waiting chan struct{}
+	stop    context.CancelFunc
+	done    sync.WaitGroup
+}
+
+type told struct {
+	process  fleet.Process
+	provider fleet.ProviderName
+}
+
+// message is a notification. No hints: anything may be due.
+type message struct {
+	From  string `json:"f"`
+	Hints []hint `json:"h,omitempty"`
+}
+
+type hint struct {
+	Process  fleet.Process      `json:"p"`
+	Provider fleet.ProviderName `json:"n"`
+	DueAt    int64              `json:"t"` // microseconds
+}
+
+func startNotifier(ctx context.Context, config *pgx.ConnConfig, logger *slog.Logger) *notifier {
+	n := &notifier{config: config, logger: logger, self: uuid.NewString(), told: make(map[told]time.Time), waiting: make(chan struct{}, 1)}
+	ctx, n.stop = context.WithCancel(context.WithoutCancel(ctx))
+	n.done.Go(func() { n.keep(ctx, n.send) })
+	n.done.Go(func() { n.keep(ctx, n.listen) })
+	return n
+}
+
+func (n *notifier) close() {
+	n.stop()
+	n.done.Wait()
+}
+
+// Tell implements bmdb.Engine.
+func (e *Engine) Tell(hints []bmdb.Hint) {
+	if e.notifier != nil {
+		e.notifier.tell(hints)
+	}
+}
+
+// Hear implements bmdb.Engine.
+func (e *Engine) Hear(heard func(hints []bmdb.Hint)) {
+	if e.notifier == nil {
+		return
+	}
+	e.notifier.mu.Lock()
+	defer e.notifier.mu.Unlock()
+	e.notifier.heard = heard
+}
+
+func (n *notifier) tell(hints []bmdb.Hint) {
+	n.mu.Lock()
+	for _, h := range hints {
+		k := told{h.Process, h.Provider}
+		if at, ok := n.told[k]; !ok || h.DueAt.Before(at) {
+			n.told[k] = h.DueAt
+		}
+	}
+	n.mu.Unlock()
+	select {
+	case n.waiting <- struct{}{}:
+	default:
+	}
+}
+
+// keep runs a use of a connection again and again, each time with a new one, until the end.
+func (n *notifier) keep(ctx context.Context, use func(ctx context.Context, conn *pgx.Conn) error) {
+	for ctx.Err() == nil {
+		err := n.once(ctx, use)
+		if ctx.Err() != nil {
+			return
+		}
+		n.logger.DebugContext(ctx, "notifications are interrupted", slog.Any("err", err))
+		wait(ctx, reconnectAfter)
+	}
+}
+
+func (n *notifier) once(ctx context.Context, use func(ctx context.Context, conn *pgx.Conn) error) error {
+	config := n.config.Copy()
+	config.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxWatcher { // nothing runs that could be cancelled at the server
+		return &pgconn.DeadlineContextWatcherHandler{Conn: c.Conn()}
+	}
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = conn.Close(ctx)
+	}()
+	return use(ctx, conn)
+}
+
+func wait(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// send tells what waits, and then not again for a moment.
+func (n *notifier) send(ctx context.Context, conn *pgx.Conn) error {
+	for {
+		select {
+		case <-n.waiting:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		for _, payload := range n.payloads() {
+			if _, err := conn.Exec(ctx, "SELECT pg_notify($1, $2)", channel, payload); err != nil {
+				return fmt.Errorf("notify: %w", err)
+			}
+		}
+		wait(ctx, pacing)
+	}
+}
+
+// payloads returns what waits, in as many notifications as it takes.
+func (n *notifier) payloads() (list []string) {
+	n.mu.Lock()
+	all := n.told
+	n.told = make(map[told]time.Time)
+	n.mu.Unlock()
+	m := message{From: n.self}
+	if len(all) > maxTold {
+		return []string{encoded(m)}
+	}
+	size := 0
+	for k, at := range all {
+		h := hint{k.process, k.provider, at.UnixMicro()}
+		if size += len(encoded(h)); size > maxPayload && len(m.Hints) > 0 {
+			list = append(list, encoded(m))
+			m.Hints, size = nil, len(encoded(h))
+		}
+		m.Hints = append(m.Hints, h)
+	}
+	if len(m.Hints) > 0 {
+		list = append(list, encoded(m))
+	}
+	return list
+}
+
+func encoded(v any) string {
+	text, _ := json.Marshal(v) // strings and numbers always can be
+	return string(text)
+}
+
+// listen hears what others tell.
+func (n *notifier) listen(ctx context.Context, conn *pgx.Conn) error {
+	if _, err := conn.Exec(ctx, "LISTEN "+channel); err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	n.hear(nil) // whatever was told while nobody listened
+	for {
+		notification, err := conn.WaitForNotification(ctx)
+		if err != nil {
+			return fmt.Errorf("listen: %w", err)
+		}
+		var m message
+		switch err := json.Unmarshal([]byte(notification.Payload), &m); {
+		case err != nil:
+			n.logger.DebugContext(ctx, "a notification cannot be read", slog.Any("err", err))
+		case m.From == n.self:
+		default:
+			hints := make([]bmdb.Hint, len(m.Hints))
+			for i, h := range m.Hints {
+				hints[i] = bmdb.Hint{Process: h.Process, Provider: h.Provider, DueAt: time.UnixMicro(h.DueAt).UTC()}
+			}
+			n.hear(hints)
+		}
+	}
+}
+
+func (n *notifier) hear(hints []bmdb.Hint) {
+	n.mu.Lock()
+	heard := n.heard
+	n.mu.Unlock()
+	if heard != nil {
+		heard(hints)
+	}
+}

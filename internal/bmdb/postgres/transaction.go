@@ -1,0 +1,198 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+)
+
+// transaction says how to run one.
+type transaction struct {
+	pool  *pool
+	begin string
+	// writes: it is committed; else it is over when the function is.
+	writes bool
+	// extends: its time is fresh, and the later one of the two that are possible.
+	extends bool
+}
+
+const (
+	// maxAttempts bounds how often a transaction is run that others made impossible.
+	maxAttempts = 20
+	// firstPause doubles with each attempt, up to maxPause.
+	firstPause = 2 * time.Millisecond
+	maxPause   = 100 * time.Millisecond
+	// endTimeout bounds COMMIT and ROLLBACK, which no caller can take back.
+	endTimeout = 10 * time.Second
+)
+
+// run runs fn in a transaction, again after a serialization failure or a deadlock.
+func (e *Engine) run(ctx context.Context, t *transaction, fn func(ctx context.Context, tx bmdb.Tx) error) error {
+	for attempt := 1; ; attempt++ {
+		err := e.once(ctx, t, fn)
+		if err == nil || !undoneByOthers(err) || attempt == maxAttempts {
+			return classify(err)
+		}
+		if pause(ctx, attempt) != nil {
+			return classify(err)
+		}
+	}
+}
+
+// pause waits before the next attempt, for a random time, so that those who met do not meet again.
+func pause(ctx context.Context, attempt int) error {
+	longest := min(firstPause<<min(attempt, 10), maxPause)
+	timer := time.NewTimer(time.Duration(rand.Int64N(int64(longest)))) //nolint:gosec // jitter
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// once runs fn in one transaction, which begins with its first statement.
+func (e *Engine) once(ctx context.Context, t *transaction, fn func(ctx context.Context, tx bmdb.Tx) error) (err error) {
+	now, err := e.now(ctx, t)
+	if err != nil {
+		return err
+	}
+	x := &tx{transaction: t, now: now}
+	done := false
+	defer func() {
+		if !done { // fn failed, or panics
+			x.rollback(ctx)
+		}
+		if closed := x.release(); err == nil {
+			err = closed
+		}
+	}()
+	if err := fn(ctx, x); err != nil {
+		if x.err != nil && ctx.Err() == nil {
+			err = x.err
+		}
+		return err
+	}
+	if !t.writes {
+		return nil
+	}
+	done = true
+	return x.commit(ctx)
+}
+
+// tx is one run of a transaction. It takes a connection, and begins, with its first statement.
+type tx struct {
+	*transaction
+	now  time.Time
+	conn *sql.Conn
+	err  error // why it could not begin
+}
+
+// Now is database time as of the beginning.
+func (t *tx) Now() time.Time { return t.now }
+
+// ready begins, once. A context that is over runs nothing.
+func (t *tx) ready(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if t.conn != nil || t.err != nil {
+		return t.err
+	}
+	conn, err := t.pool.sql.Conn(ctx)
+	if err != nil {
+		t.err = fmt.Errorf("connect: %w", err)
+		return t.err
+	}
+	t.conn = conn
+	if _, err := conn.ExecContext(ctx, t.begin); err != nil {
+		t.err = fmt.Errorf("begin: %w", err)
+	}
+	return t.err
+}
+
+func (t *tx) commit(ctx context.Context) error {
+	if t.conn == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+	defer cancel()
+	return t.conn.Raw(func(c any) error {
+		tag, err := c.(*stdlib.Conn).Conn().Exec(ctx, "COMMIT")
+		if err == nil && tag.String() != "COMMIT" {
+			err = errors.New("a statement failed, and nothing was committed")
+		}
+		if err != nil {
+			return fmt.Errorf("commit: %w", err)
+		}
+		return nil
+	})
+}
+
+// rollback undoes everything; a connection that cannot is given up, which does the same.
+func (t *tx) rollback(ctx context.Context) {
+	if t.conn == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+	defer cancel()
+	_ = t.conn.Raw(func(c any) error {
+		if _, err := c.(*stdlib.Conn).Conn().Exec(ctx, "ROLLBACK"); err != nil {
+			return driver.ErrBadConn
+		}
+		return nil
+	})
+}
+
+func (t *tx) release() error {
+	if t.conn == nil {
+		return nil
+	}
+	if err := t.conn.Close(); err != nil && !errors.Is(err, sql.ErrConnDone) {
+		return fmt.Errorf("give the connection back: %w", err)
+	}
+	return nil
+}
+
+// PrepareContext prepares a statement on the connection.
+func (t *tx) PrepareContext(ctx context.Context, query string) (*sql.Stmt, error) {
+	if err := t.ready(ctx); err != nil {
+		return nil, err
+	}
+	return t.conn.PrepareContext(ctx, query)
+}
+
+// ExecContext runs a statement. Statements are prepared once per connection.
+func (t *tx) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	if err := t.ready(ctx); err != nil {
+		return nil, err
+	}
+	return t.conn.ExecContext(ctx, dialect(query), storable(args)...)
+}
+
+// QueryContext runs a query.
+func (t *tx) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	if err := t.ready(ctx); err != nil {
+		return nil, err
+	}
+	return t.conn.QueryContext(ctx, dialect(query), storable(args)...)
+}
+
+// QueryRowContext runs a query for one row.
+func (t *tx) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
+	if err := t.ready(ctx); err != nil { // only database/sql can make a row that carries an error
+		failed, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+		cancel(err)
+		return t.pool.sql.QueryRowContext(failed, "SELECT 1")
+	}
+	return t.conn.QueryRowContext(ctx, dialect(query), storable(args)...)
+}
