@@ -47,7 +47,7 @@ func TestHelp(t *testing.T) {
 	for _, command := range []string{
 		"", "machine", "machine list", "machine show", "machine history", "machine explain", "machine install", "machine retry",
 		"provider list", "session list", "discrepancy list", "serve", "demo", "sim", "config check", "db check", "db migrate",
-		"db accept-restore", "version",
+		"db accept-restore", "db backup", "db restore", "version",
 	} {
 		r := run(t, nil, append(strings.Fields(command), "--help")...)
 		if r.code != 0 || !strings.Contains(r.stdout, "Usage:") {

@@ -8,7 +8,8 @@ import (
 )
 
 func (a *app) dbCommand() *cobra.Command {
-	return group("db", "Look after the database of a control plane that is stopped", a.dbCheckCommand(), a.dbMigrateCommand(), a.dbAcceptRestoreCommand())
+	return group("db", "Look after the database", a.dbCheckCommand(), a.dbMigrateCommand(), a.dbAcceptRestoreCommand(),
+		a.dbBackupCommand(), a.dbRestoreCommand())
 }
 
 // checked is what db check prints.

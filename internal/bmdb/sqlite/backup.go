@@ -1,0 +1,139 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// Backup writes the database at path, as it is at one instant, into a new file. It may run while a process has the database open,
+// and holds nobody up; until it is done, the write-ahead log keeps growing. The file appears complete and synced to the disk, or not
+// at all. It is marked: whoever opens it is told that it is a restored database (rule 11), however young it is.
+//
+// KindNotFound when there is no database, KindConflict when the file exists, KindInvalid when path is no database of ours.
+func Backup(ctx context.Context, path, to string) error {
+	return duplicate(ctx, path, to, "made from the backup of "+time.Now().UTC().Format(time.RFC3339))
+}
+
+// Restore puts the backup in the place of a database that is not there: KindConflict while one is, or what belongs to one, and
+// KindInUse while a process has it. What is restored has the backup's mark, so that nothing is destroyed on its word before
+// `ironherd db accept-restore`.
+func Restore(ctx context.Context, backup, path string) error {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return fleet.Errorf(fleet.KindInvalid, "database path: %w", err)
+	}
+	lock, err := lockFile(path)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	for _, suffix := range []string{"-wal", "-shm", "-journal"} { // SQLite would take them for the new file's own
+		if _, err := os.Lstat(path + suffix); err == nil {
+			return fleet.Errorf(fleet.KindConflict, "%s belongs to another database: move it away, with that database", path+suffix)
+		}
+	}
+	return duplicate(ctx, backup, path, "restored from "+filepath.Base(backup)+" at "+time.Now().UTC().Format(time.RFC3339))
+}
+
+// duplicate writes what is in one database file into a new one, checks it and marks it with the evidence.
+func duplicate(ctx context.Context, from, to, evidence string) (err error) {
+	if _, err := os.Stat(from); err != nil {
+		return fleet.Errorf(fleet.KindNotFound, "there is no database at %s: %w", from, err)
+	}
+	if _, err := os.Lstat(to); err == nil {
+		return exists(to)
+	}
+	partial, err := os.CreateTemp(filepath.Dir(to), "."+filepath.Base(to)+".partial-*")
+	if err != nil {
+		return fleet.Errorf(fleet.KindInvalid, "%s cannot be written: %w", to, err)
+	}
+	defer func() {
+		err = errors.Join(err, partial.Close())
+		for _, suffix := range []string{"", "-journal", "-wal", "-shm"} {
+			if gone := os.Remove(partial.Name() + suffix); gone != nil && !errors.Is(gone, fs.ErrNotExist) {
+				err = errors.Join(err, gone)
+			}
+		}
+	}()
+	err = withFile(ctx, from, "rw", func(db *sql.DB) error {
+		if _, err := db.ExecContext(ctx, "SELECT id FROM database_mark"); err != nil {
+			return fleet.Errorf(fleet.KindInvalid, "%s is not a database of Ironherd: %w", from, err)
+		}
+		_, err := db.ExecContext(ctx, "VACUUM INTO $1", partial.Name())
+		return err
+	})
+	if err == nil {
+		err = withFile(ctx, partial.Name(), "rw", func(db *sql.DB) error { return seal(ctx, db, evidence) })
+	}
+	if err != nil {
+		return classify(from, err)
+	}
+	if err := partial.Sync(); err != nil {
+		return fmt.Errorf("write %s: %w", to, err)
+	}
+	err = os.Link(partial.Name(), to) // which never overwrites
+	if errors.Is(err, fs.ErrExist) {
+		return exists(to)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", to, err)
+	}
+	return syncDir(filepath.Dir(to))
+}
+
+func exists(path string) error {
+	return fleet.Errorf(fleet.KindConflict, "%s is there already: nothing is overwritten", path)
+}
+
+// seal checks a copy and leaves the evidence in it that it is one.
+func seal(ctx context.Context, db *sql.DB, evidence string) error {
+	var verdict string
+	if err := db.QueryRowContext(ctx, "PRAGMA quick_check(1)").Scan(&verdict); err != nil {
+		return err
+	}
+	if verdict != "ok" {
+		return fleet.Errorf(fleet.KindInvalid, "the database is damaged: %s", verdict)
+	}
+	_, err := db.ExecContext(ctx, "INSERT INTO restored (id, at, evidence) VALUES (1, $1, $2) ON CONFLICT (id) DO NOTHING",
+		time.Now().UnixMicro(), evidence)
+	return err
+}
+
+// withFile runs fn on a database file apart from any engine.
+func withFile(ctx context.Context, path, mode string, fn func(db *sql.DB) error) (err error) {
+	path, err = filepath.Abs(path)
+	if err != nil {
+		return err
+	}
+	name := url.URL{Scheme: "file", OmitHost: true, Path: path, RawQuery: url.Values{
+		"mode": {mode}, "_pragma": {"busy_timeout(10000)", "synchronous(FULL)"},
+	}.Encode()}
+	db, err := sql.Open("sqlite", name.String())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	db.SetMaxOpenConns(1)
+	if err := db.PingContext(ctx); err != nil {
+		return err
+	}
+	return fn(db)
+}
+
+// syncDir makes the names in a directory survive a power cut.
+func syncDir(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("sync %s: %w", path, err)
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}

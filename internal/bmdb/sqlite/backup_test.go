@@ -1,0 +1,182 @@
+package sqlite_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+var wantInstall = &fleet.InstallRequest{Image: fleet.Image{URL: "http://x/y"}}
+
+// TestRestoredBackupDestroysNothing: an old database, put back in the place of the newer one, would hand out an install that was
+// done long ago. It never does, however young the backup is and whatever lies beside it, until a person accepts it.
+func TestRestoredBackupDestroysNothing(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		// beside is what is done to the mark beside the database before the restore.
+		beside func(t *testing.T, mark string)
+	}{
+		{"the mark of the newer database beside it", func(*testing.T, string) {}},
+		{"nothing beside it", remove},
+		{"the mark that it had itself", func(t *testing.T, mark string) { t.Helper(); copyDB(t, mark+".then", mark, "") }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			ctx, path := t.Context(), filepath.Join(t.TempDir(), "bmdb")
+			backup := filepath.Join(t.TempDir(), "backup")
+			db := openDB(t, path)
+			a := manage(t, db, 1, wantInstall)[0]
+			if err := sqlite.Backup(ctx, path, backup); err != nil { // while it is open
+				t.Fatal(err)
+			}
+			copyDB(t, path+".identity", path+".identity.then", "")
+			o, err := db.HandOutInstall(ctx, a, 0, 0)
+			if err != nil || o == nil {
+				t.Fatalf("handed out %+v, %v", o, err)
+			}
+			install(t, db, a, o)
+			closed(t, db)
+
+			for _, suffix := range database {
+				_ = os.Remove(path + suffix)
+			}
+			c.beside(t, path+".identity")
+			if err := sqlite.Restore(ctx, backup, path); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 { // every start
+				db = openDB(t, path)
+				if o, err := db.HandOutInstall(ctx, a, 0, 0); err != nil || o != nil {
+					t.Fatalf("handed out %+v, %v: the machine would be overwritten a second time", o, err)
+				}
+				closed(t, db)
+			}
+			db = openDB(t, path)
+			defer closed(t, db)
+			if err := db.AcceptRestore(ctx, "op"); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := db.RecomputeAgenda(ctx, 100); err != nil {
+				t.Fatal(err)
+			}
+			if o, err := db.HandOutInstall(ctx, a, 0, 0); err != nil || o == nil {
+				t.Fatalf("handed out %+v, %v after a person accepted it: nothing was restored", o, err)
+			}
+		})
+	}
+}
+
+// install goes the way of an install to its end.
+func install(t *testing.T, db *bmdb.DB, a bmdb.AgentIdentity, o *bmdb.InstallOrder) {
+	t.Helper()
+	generation := o.Request.Generation
+	err := db.RecordInstallReport(t.Context(), a, fleet.InstallReport{Generation: generation, Attempt: o.Attempt, OK: true})
+	if err == nil {
+		err = db.RecordInstalled(t.Context(), a.Machine, generation, o.Attempt, o.Secret, "b")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestBackupUnderLoad: what a backup has is one instant of a database that is written all the time.
+func TestBackupUnderLoad(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "bmdb")
+	db := openDB(t, path)
+	manage(t, db, 30, nil)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- churn(ctx, db) }()
+	for i := range 5 {
+		backup := filepath.Join(dir, "backup"+string(rune('0'+i)))
+		if err := sqlite.Backup(t.Context(), path, backup); err != nil {
+			t.Fatal(err)
+		}
+		copied := openDB(t, backup) // sessions end, as with any database that its process has left
+		if findings, err := copied.Check(t.Context()); err != nil || len(findings) > 0 {
+			t.Fatalf("backup %d: %v, %v", i, findings, err)
+		}
+		if list, err := copied.ListMachines(t.Context(), bmdb.MachineFilter{Limit: 100}); err != nil || len(list) != 30 {
+			t.Fatalf("backup %d has %d machines, %v", i, len(list), err)
+		}
+		closed(t, copied)
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	closed(t, db)
+}
+
+// churn claims and hands back until ctx ends.
+func churn(ctx context.Context, db *bmdb.DB) error {
+	s, err := db.StartSession(ctx, bmdb.SessionOptions{Component: "churn", Interval: 1 << 40})
+	for n := 0; err == nil && ctx.Err() == nil; n++ {
+		var c bmdb.Claim
+		if c, err = s.Claim(ctx, bmdb.ClaimRequest{Process: fleet.ProcessUpdate, Limit: 1}); err != nil {
+			break
+		}
+		for _, w := range c.Works {
+			if err = w.Cancel(ctx, "again"); err != nil {
+				break
+			}
+		}
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+func TestBackupRefuses(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path, other := filepath.Join(dir, "bmdb"), filepath.Join(dir, "other")
+	db := openDB(t, path)
+	defer closed(t, db)
+	write(t, other, "precious")
+	write(t, filepath.Join(dir, "text"), strings.Repeat("no database at all\n", 100))
+	write(t, filepath.Join(dir, "gone-wal"), "of a database that was moved away")
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, c := range map[string]struct {
+		do   func() error
+		want fleet.Kind
+	}{
+		"over a file":             {func() error { return sqlite.Backup(t.Context(), path, other) }, fleet.KindConflict},
+		"over itself":             {func() error { return sqlite.Backup(t.Context(), path, path) }, fleet.KindConflict},
+		"of nothing":              {func() error { return sqlite.Backup(t.Context(), path+"x", path+"y") }, fleet.KindNotFound},
+		"of something else":       {func() error { return sqlite.Backup(t.Context(), filepath.Join(dir, "text"), path+"y") }, fleet.KindInvalid},
+		"nowhere":                 {func() error { return sqlite.Backup(t.Context(), path, filepath.Join(dir, "no", "y")) }, fleet.KindInvalid},
+		"in no time":              {func() error { return sqlite.Backup(over, path, path+"y") }, fleet.KindUnknown},
+		"restore over one in use": {func() error { return sqlite.Restore(t.Context(), path, path) }, fleet.KindInUse},
+		"restore over a file":     {func() error { return sqlite.Restore(t.Context(), path, other) }, fleet.KindConflict},
+		"restore into remains":    {func() error { return sqlite.Restore(t.Context(), path, filepath.Join(dir, "gone")) }, fleet.KindConflict},
+		"restore something else":  {func() error { return sqlite.Restore(t.Context(), filepath.Join(dir, "text"), path+"y") }, fleet.KindInvalid},
+	} {
+		if err := c.do(); err == nil || fleet.KindOf(err) != c.want {
+			t.Errorf("%s: %v (%s), want %s", name, err, fleet.KindOf(err), c.want)
+		}
+	}
+	if text, err := os.ReadFile(other); err != nil || string(text) != "precious" {
+		t.Fatalf("a file was overwritten: %q, %v", text, err)
+	}
+	names, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range names {
+		if strings.Contains(n.Name(), "partial") || n.Name() == "bmdby" {
+			t.Errorf("%s was left behind", n.Name())
+		}
+	}
+}

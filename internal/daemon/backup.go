@@ -1,0 +1,24 @@
+package daemon
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+
+	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
+	"github.com/ironherd/ironherd/internal/config"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// Backup writes the configured database, as it is now, into a new file. The control plane may run.
+func Backup(ctx context.Context, c config.Config, to string) error {
+	return sqlite.Backup(ctx, c.Database.Path, to)
+}
+
+// Restore puts a backup where the configuration has its database, and where none may be.
+func Restore(ctx context.Context, c config.Config, backup string) error {
+	if err := os.MkdirAll(filepath.Dir(c.Database.Path), 0o700); err != nil {
+		return fleet.Errorf(fleet.KindInvalid, "make the directory of the database: %w", err)
+	}
+	return sqlite.Restore(ctx, backup, c.Database.Path)
+}
