@@ -1,0 +1,37 @@
+package etcd
+
+import (
+	"strings"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// Layout says where the keys are. Below the nodes' prefix lives nothing that changes often: every change there is a reason to decide
+// again.
+type Layout struct {
+	// Root is a path without a slash at its end; DefaultRoot unless a cluster shares its etcd with another one.
+	Root string
+}
+
+// DefaultRoot is where the keys are if nobody says otherwise.
+const DefaultRoot = "/ironherd/kubernetes"
+
+// Validate: KindInvalid unless the root begins with a slash, ends without one, and is not empty.
+func (l Layout) Validate() error {
+	if len(l.Root) < 2 || !strings.HasPrefix(l.Root, "/") || strings.HasSuffix(l.Root, "/") {
+		return fleet.Errorf(fleet.KindInvalid, "the root of the keys in etcd must be a path like %s, not %q", DefaultRoot, l.Root)
+	}
+	return nil
+}
+
+// Nodes is the range of the nodes' records.
+func (l Layout) Nodes() Range { return Range{Key: l.Root + "/nodes/", Prefix: true} }
+
+// Node is the key of one node's record.
+func (l Layout) Node(name string) string { return l.Nodes().Key + name }
+
+// Status is the key of the reconciler's status.
+func (l Layout) Status() string { return l.Root + "/reconciler/status" }
+
+// Election is the prefix of what the election keeps.
+func (l Layout) Election() string { return l.Root + "/reconciler/election/" }

@@ -1,0 +1,69 @@
+package node
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/reconciler/release"
+)
+
+// Controller is the role of the nodes that run an API server: those that count. A node may have others; they mean nothing here.
+const Controller = "kubernetes-controller"
+
+// Record is what a node says of itself.
+type Record struct {
+	Roles []string `json:"roles"`
+	// Release of the API server that may run there: named before it starts, and as long as it may run.
+	Release release.Release `json:"release"`
+}
+
+// Controller says whether the node counts.
+func (r Record) Controller() bool { return slices.Contains(r.Roles, Controller) }
+
+func (r Record) same(other Record) bool {
+	return r.Release == other.Release && slices.Equal(r.Roles, other.Roles)
+}
+
+const recordLimit = 4 << 10
+
+// Parse reads a stored record. Fields that it does not know are ignored. Anything else that is not as expected is KindInvalid.
+func Parse(text []byte) (Record, error) {
+	var r Record
+	if len(text) > recordLimit {
+		return Record{}, fleet.Errorf(fleet.KindInvalid, "the record has %d bytes, more than %d", len(text), recordLimit)
+	}
+	if err := json.Unmarshal(text, &r); err != nil {
+		return Record{}, fleet.Errorf(fleet.KindInvalid, "the record cannot be read: %w", err)
+	}
+	switch {
+	case r.Roles == nil:
+		return Record{}, fleet.Errorf(fleet.KindInvalid, "the record has no roles")
+	case r.Release.IsZero():
+		return Record{}, fleet.Errorf(fleet.KindInvalid, "the record has no release")
+	}
+	return r, nil
+}
+
+func (r Record) encode() ([]byte, error) {
+	if r.Roles == nil {
+		r.Roles = []string{}
+	}
+	text, err := json.Marshal(r)
+	if err != nil {
+		return nil, fmt.Errorf("encode the record of a node: %w", err)
+	}
+	return text, nil
+}
+
+var nameForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$`)
+
+// CheckName: KindInvalid unless it can be the name of a node: what Kubernetes allows.
+func CheckName(name string) error {
+	if !nameForm.MatchString(name) {
+		return fleet.Errorf(fleet.KindInvalid, "%q cannot be the name of a node: lower case letters, digits, dots and hyphens", name)
+	}
+	return nil
+}
