@@ -219,15 +219,15 @@ func TestCompactionUnderWatch(t *testing.T) {
 	cluster := etcdtest.New(t, 1)
 	client, prefix := cluster.Client(t), "/nodes/"
 	put(t, client, prefix+"n1", "1")
-	gate := newProxy(t, cluster.Endpoints()[0])
-	through, err := etcd.Dial(etcd.Config{Endpoints: []string{gate.url()}})
+	link := etcdtest.NewLink(t, cluster.Endpoints()[0])
+	through, err := etcd.Dial(etcd.Config{Endpoints: []string{link.URL()}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = through.Close() })
 	snapshots, follower := followed(t, through, etcd.Range{Key: prefix, Prefix: true})
 	first := until(t, snapshots, func(s etcd.Snapshot) bool { return len(s.Entries) == 1 })
-	gate.cut()
+	link.Cut()
 	for i := range 10 {
 		put(t, client, prefix+"n2", strconv.Itoa(i))
 	}
@@ -238,7 +238,7 @@ func TestCompactionUnderWatch(t *testing.T) {
 	if _, err := client.Get(t.Context(), prefix, clientv3.WithRev(first.Revision)); !errors.Is(err, rpctypes.ErrCompacted) {
 		t.Fatalf("what the follower has is not compacted away: %v", err)
 	}
-	gate.restore()
+	link.Restore()
 	s := until(t, snapshots, func(s etcd.Snapshot) bool { return s.Revision >= last })
 	if len(s.Entries) != 2 || string(s.Entries[prefix+"n1"].Value) != "2" {
 		t.Errorf("%+v", s)

@@ -1,4 +1,4 @@
-package etcd_test
+package etcdtest
 
 import (
 	"io"
@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// proxy passes connections on until it is cut: then it closes them and refuses new ones.
-type proxy struct {
+// Link passes connections on to a member until it is cut.
+type Link struct {
 	listener net.Listener
 	to       string
 
@@ -18,7 +18,8 @@ type proxy struct {
 	conns []net.Conn
 }
 
-func newProxy(t *testing.T, endpoint string) *proxy {
+// NewLink returns a link to the client URL of a member; it ends with the test.
+func NewLink(t *testing.T, endpoint string) *Link {
 	t.Helper()
 	u, err := url.Parse(endpoint)
 	if err != nil {
@@ -28,18 +29,19 @@ func newProxy(t *testing.T, endpoint string) *proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &proxy{listener: ln, to: u.Host}
+	p := &Link{listener: ln, to: u.Host}
 	go p.serve()
 	t.Cleanup(func() {
 		_ = ln.Close()
-		p.cut()
+		p.Cut()
 	})
 	return p
 }
 
-func (p *proxy) url() string { return "http://" + p.listener.Addr().String() }
+// URL is the client URL of the member by way of the link.
+func (p *Link) URL() string { return "http://" + p.listener.Addr().String() }
 
-func (p *proxy) serve() {
+func (p *Link) serve() {
 	for {
 		in, err := p.listener.Accept()
 		if err != nil {
@@ -67,7 +69,8 @@ func (p *proxy) serve() {
 	}
 }
 
-func (p *proxy) cut() {
+// Cut closes its connections and refuses new ones.
+func (p *Link) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.off = true
@@ -77,7 +80,8 @@ func (p *proxy) cut() {
 	p.conns = nil
 }
 
-func (p *proxy) restore() {
+// Restore lets connections through again.
+func (p *Link) Restore() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.off = false

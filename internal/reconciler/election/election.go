@@ -1,0 +1,235 @@
+package election
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// Config is an election, and who stands in it.
+type Config struct {
+	Client *clientv3.Client
+	// Prefix of the election's keys; it ends with a slash.
+	Prefix string
+	// TTL after which a leader that is gone is replaced: whole seconds, at least MinTTL.
+	TTL time.Duration
+	// Candidate is shown to others.
+	Candidate Candidate
+	Logger    *slog.Logger
+}
+
+// MinTTL is the shortest that etcd grants with its own defaults.
+const MinTTL = 2 * time.Second
+
+// Candidate is who stands, for people.
+type Candidate struct {
+	Name    string `json:"name"`
+	Release string `json:"release"`
+	// Since is when it began to stand, by its own clock.
+	Since time.Time `json:"since,omitzero"`
+}
+
+// Validate: KindInvalid, all faults at once.
+func (c Config) Validate() error {
+	var errs []error
+	if c.TTL < MinTTL || c.TTL%time.Second != 0 {
+		errs = append(errs, fleet.Errorf(fleet.KindInvalid, "the election's TTL must be whole seconds, at least %s, not %s", MinTTL, c.TTL))
+	}
+	if c.Prefix == "" || c.Prefix[len(c.Prefix)-1] != '/' {
+		errs = append(errs, fleet.Errorf(fleet.KindInvalid, "the election's prefix must end with a slash: %q", c.Prefix))
+	}
+	if c.Candidate.Name == "" {
+		errs = append(errs, fleet.Errorf(fleet.KindInvalid, "the candidate's name must be set"))
+	}
+	return errors.Join(errs...)
+}
+
+func (c Config) candidates() string { return c.Prefix + "candidates/" }
+
+// term is a key whose version counts the leaderships.
+func (c Config) term() string { return c.Prefix + "term" }
+
+// Leadership is one time of leading. It must be given up by Resign, also when it has ended by itself.
+type Leadership struct {
+	// Term counts the leaderships of this election, from 1.
+	Term int64
+
+	lease   *lease
+	key     string
+	created int64
+}
+
+// Campaign stands for election and returns when it is won. It gives up what it holds when ctx ends or an error is returned. What it
+// returns does not end with ctx.
+func Campaign(ctx context.Context, config Config) (*Leadership, error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	lease, err := grant(ctx, config.Client, config.TTL, config.Logger)
+	if err != nil {
+		return nil, err
+	}
+	l := &Leadership{lease: lease}
+	if err := l.win(ctx, config); err != nil {
+		if why := lease.why(); why != nil {
+			err = fmt.Errorf("%w: %w", why, err)
+		}
+		return nil, errors.Join(err, l.Resign(ctx))
+	}
+	lease.running.Go(func() { l.watch(context.WithoutCancel(ctx), config.Client) })
+	return l, nil
+}
+
+func (l *Leadership) win(ctx context.Context, config Config) error {
+	ctx, cancel := l.Bind(ctx)
+	defer cancel()
+	candidate := config.Candidate
+	candidate.Since = time.Now().UTC()
+	text, err := json.Marshal(candidate)
+	if err != nil {
+		return fmt.Errorf("stand for election: %w", err)
+	}
+	l.key = config.candidates() + strconv.FormatInt(int64(l.lease.id), 16)
+	entered, err := config.Client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(l.key), "=", 0)).
+		Then(clientv3.OpPut(l.key, string(text), clientv3.WithLease(l.lease.id))).Commit()
+	if err != nil {
+		return fmt.Errorf("stand for election: %w", err)
+	}
+	if !entered.Succeeded {
+		return fleet.Errorf(fleet.KindConflict, "stand for election: the key %s is taken", l.key)
+	}
+	l.created = entered.Header.GetRevision()
+	if err := l.await(ctx, config); err != nil {
+		return err
+	}
+	began, err := config.Client.Txn(ctx).If(l.Conditions()...).
+		Then(clientv3.OpPut(config.term(), string(text)), clientv3.OpGet(config.term())).Commit()
+	if err != nil {
+		return fmt.Errorf("begin a term: %w", err)
+	}
+	if !began.Succeeded {
+		return ErrDeposed
+	}
+	l.Term = began.Responses[1].GetResponseRange().GetKvs()[0].GetVersion()
+	return nil
+}
+
+// await returns when there is no older candidate.
+func (l *Leadership) await(ctx context.Context, config Config) error {
+	for {
+		older, err := config.Client.Get(ctx, config.candidates(),
+			append(clientv3.WithLastCreate(), clientv3.WithMaxCreateRev(l.created-1))...)
+		if err != nil {
+			return fmt.Errorf("wait to be elected: %w", err)
+		}
+		if len(older.Kvs) == 0 {
+			return nil
+		}
+		gone(ctx, config.Client, string(older.Kvs[0].Key), older.Header.GetRevision())
+		if ctx.Err() != nil {
+			return fmt.Errorf("wait to be elected: %w", context.Cause(ctx))
+		}
+	}
+}
+
+// again is after how long a watch is begun anew: a watch says nothing while its connection is lost.
+const again = 5 * time.Second
+
+// gone returns when the key has been deleted after the revision, and otherwise after a while.
+func gone(ctx context.Context, client *clientv3.Client, key string, revision int64) {
+	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), again)
+	defer cancel()
+	for answer := range client.Watch(ctx, key, clientv3.WithRev(revision+1), clientv3.WithFilterPut()) {
+		if len(answer.Events) > 0 {
+			return
+		}
+		if answer.Err() != nil {
+			break
+		}
+	}
+	select { // the watch is not possible now: do not ask for it in a hurry
+	case <-ctx.Done():
+	case <-time.After(time.Second / 4):
+	}
+}
+
+// watch ends the leadership when its key is gone.
+func (l *Leadership) watch(ctx context.Context, client *clientv3.Client) {
+	ctx, cancel := l.Bind(ctx)
+	defer cancel()
+	for ctx.Err() == nil {
+		attempt, done := context.WithTimeout(ctx, again)
+		answer, err := client.Get(attempt, l.key)
+		done()
+		switch {
+		case err != nil: // the lease decides
+			select {
+			case <-time.After(time.Second / 4):
+			case <-ctx.Done():
+			}
+		case len(answer.Kvs) == 0 || answer.Kvs[0].CreateRevision != l.created:
+			l.lease.end(ErrDeposed)
+		default:
+			gone(ctx, client, l.key, answer.Header.GetRevision())
+		}
+	}
+}
+
+// Conditions are what a transaction of the leader must be conditional on.
+func (l *Leadership) Conditions() []clientv3.Cmp {
+	return []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(l.key), "=", l.created)}
+}
+
+// Bind returns a context that ends when ctx does, and when the leadership can no longer be trusted; its cause says why.
+func (l *Leadership) Bind(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		select {
+		case <-l.lease.done:
+			cancel(l.lease.why())
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { cancel(context.Canceled) }
+}
+
+// Done is closed when the leadership can no longer be trusted.
+func (l *Leadership) Done() <-chan struct{} { return l.lease.done }
+
+// Why returns why it is over: one of this package's errors; nil before.
+func (l *Leadership) Why() error { return l.lease.why() }
+
+// Depose ends the leadership on this side, because a transaction has shown that it is over.
+func (l *Leadership) Depose() { l.lease.end(ErrDeposed) }
+
+// Resign ends the leadership at once: what is bound to it first, then the key in etcd, so that a successor need not wait. It may be
+// called again. An error means that the successor has to wait for the lease to end.
+func (l *Leadership) Resign(ctx context.Context) error {
+	l.lease.end(ErrResigned)
+	l.lease.running.Wait()
+	return l.lease.revoke(ctx)
+}
+
+// Leader returns who leads; found is false when nobody does.
+func Leader(ctx context.Context, client *clientv3.Client, prefix string) (leader Candidate, found bool, err error) {
+	config := Config{Prefix: prefix}
+	answer, err := client.Get(ctx, config.candidates(), clientv3.WithFirstCreate()...)
+	if err != nil {
+		return Candidate{}, false, fmt.Errorf("ask who leads: %w", err)
+	}
+	if len(answer.Kvs) == 0 {
+		return Candidate{}, false, nil
+	}
+	if err := json.Unmarshal(answer.Kvs[0].Value, &leader); err != nil || leader.Name == "" {
+		leader.Name = string(answer.Kvs[0].Key) // somebody leads, whoever it is
+	}
+	return leader, true, nil
+}
