@@ -22,8 +22,8 @@ func (a *app) dbCheckCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Check the invariants that can be checked from the database alone",
-		Long: `Check opens the database of the configuration, which must not be in use, and looks for rows that contradict each other. It repairs
-nothing, and fails when it finds something.`,
+		Long: `Check opens the database of the configuration and looks for rows that contradict each other. The embedded database must not be in
+use, PostgreSQL may be. It repairs nothing, and fails when it finds something.`,
 		Example: `  ironherd db check --config /etc/ironherd/ironherd.yaml`,
 		Args:    cobra.NoArgs,
 	}
@@ -37,12 +37,12 @@ nothing, and fails when it finds something.`,
 		if err != nil {
 			return err
 		}
-		result := checked{Database: loaded.Database.Path, Findings: findings}
+		result := checked{Database: loaded.Database.String(), Findings: findings}
 		if err := a.print(*output, result, func(w *screen) { findingTable(w, result) }); err != nil {
 			return err
 		}
 		if len(findings) > 0 {
-			return fleet.Errorf(fleet.KindUnknown, "%s in %s: please report what is printed above", plural(len(findings), "contradiction"), loaded.Database.Path)
+			return fleet.Errorf(fleet.KindUnknown, "%s in %s: please report what is printed above", plural(len(findings), "contradiction"), loaded.Database)
 		}
 		return nil
 	}
@@ -79,10 +79,10 @@ be at work with the original. When you are sure that none is, accept it.`,
 				return err
 			}
 			if evidence == "" {
-				a.note("%s does not look restored or copied: nothing was to be accepted", loaded.Database.Path)
+				a.note("%s does not look restored or copied: nothing was to be accepted", loaded.Database)
 				return nil
 			}
-			a.note("%s counts from now on (it looked restored or copied: %s)", loaded.Database.Path, evidence)
+			a.note("%s counts from now on (it looked restored or copied: %s)", loaded.Database, evidence)
 			return nil
 		},
 	}
@@ -92,8 +92,8 @@ func (a *app) dbMigrateCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "migrate",
 		Short: "Bring the database's schema to the version that this program needs",
-		Long: `Migrate is done by "ironherd serve", too, when it starts on the embedded database. Use it to do so beforehand, or to see that it
-goes well.`,
+		Long: `On the embedded database "ironherd serve" does it, too, when it starts: use it to do so beforehand, or to see that it goes well. On
+PostgreSQL only this command does it, for an empty database as well; the control planes of the version before may go on meanwhile.`,
 		Example: `  ironherd db migrate --config /etc/ironherd/ironherd.yaml`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -106,9 +106,9 @@ goes well.`,
 				return err
 			}
 			if from == to {
-				a.note("%s has schema version %d already", loaded.Database.Path, to)
+				a.note("%s has schema version %d already", loaded.Database, to)
 			} else {
-				a.note("%s was brought from schema version %d to %d", loaded.Database.Path, from, to)
+				a.note("%s was brought from schema version %d to %d", loaded.Database, from, to)
 			}
 			return nil
 		},

@@ -17,6 +17,7 @@ import (
 // check records the faults of a decoded configuration. Components check their own sections.
 func (d *document) check(c Config) {
 	d.checkGeneral(c)
+	d.checkDatabase(c.Database)
 	d.checkAgentAPI(c)
 	d.checkOperatorAPI(c)
 	d.faultsOf("session", shepherd.RequirePositive("interval", c.Session.Interval))

@@ -77,12 +77,6 @@ type Log struct {
 	Format string `yaml:"format"`
 }
 
-// Database is the Bare Metal Database.
-type Database struct {
-	// Path of the SQLite file. Default: ironherd.db in dir.
-	Path string `yaml:"path"`
-}
-
 // OperatorAPI is the listener for people.
 type OperatorAPI struct {
 	// Listen is host:port; empty: only the socket. Callers from this host may read, others need the token.
@@ -188,6 +182,7 @@ func Default() Config {
 		Dir:          SystemDir,
 		Roles:        Roles(),
 		Log:          Log{Level: "info", Format: "auto"},
+		Database:     Database{Isolation: ReadCommitted, Connections: 16, Notify: true},
 		AgentAPI:     agentapi.DefaultConfig(),
 		OperatorAPI:  OperatorAPI{Listen: "127.0.0.1:7480"},
 		Session:      Session{Interval: 5 * time.Second},
@@ -270,7 +265,7 @@ func (c *Config) ownPaths() []ownPath {
 // paths are all file names of a configuration.
 func (c *Config) paths() []*string {
 	all := []*string{
-		&c.Dir, &c.Database.Path, &c.OperatorAPI.Socket, &c.OperatorAPI.TokenFile, &c.SSH.KeyFile,
+		&c.Dir, &c.Database.Path, &c.Database.PasswordFile, &c.OperatorAPI.Socket, &c.OperatorAPI.TokenFile, &c.SSH.KeyFile,
 		&c.Initializer.AgentExecutable, &c.Initializer.EndpointCA,
 		&c.AgentAPI.TLS.Certificate, &c.AgentAPI.TLS.Key, &c.AgentAPI.TLS.CACertificate,
 	}

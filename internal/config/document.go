@@ -43,6 +43,7 @@ func newDocument(file string, content []byte) *document {
 		d.root = &yaml.Node{Kind: yaml.MappingNode, Line: 1}
 	default:
 		d.root = parsed.Content[0]
+		expandDatabase(d.root)
 	}
 	d.places[""] = place{file, 1}
 	return d

@@ -131,7 +131,7 @@ func (d *document) layEnvironment(environ []string) {
 
 // fileKeys are the keys whose values are file names.
 var fileKeys = []string{
-	"dir", "database.path", "initializer.agent_executable", "initializer.endpoint_ca", "operator_api.socket", "operator_api.token_file", "ssh.key_file",
+	"dir", "database.path", "database.password_file", "initializer.agent_executable", "initializer.endpoint_ca", "operator_api.socket", "operator_api.token_file", "ssh.key_file",
 	"agent_api.tls.certificate", "agent_api.tls.key", "agent_api.tls.ca_certificate",
 }
 

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/postgres"
 	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
 	"github.com/ironherd/ironherd/internal/config"
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -22,8 +23,12 @@ type Finding struct {
 	Detail    string `yaml:"detail"`
 }
 
-// openEngine opens the configured database. SQLite is migrated at once: no other process can be using it.
+// openEngine opens the configured database. SQLite is migrated at once, no other process can be using it; PostgreSQL by
+// `ironherd db migrate` alone, since other processes are.
 func openEngine(ctx context.Context, c config.Config, o sqlite.Options) (bmdb.Engine, error) {
+	if c.Database.URL != "" {
+		return openPostgres(ctx, c, o.Logger)
+	}
 	if err := os.MkdirAll(filepath.Dir(c.Database.Path), 0o700); err != nil {
 		return nil, fleet.Errorf(fleet.KindInvalid, "make the directory of the database: %w", err)
 	}
@@ -41,15 +46,41 @@ func openEngine(ctx context.Context, c config.Config, o sqlite.Options) (bmdb.En
 	return engine, nil
 }
 
+func openPostgres(ctx context.Context, c config.Config, logger *slog.Logger) (bmdb.Engine, error) {
+	password, err := c.Database.ReadPassword()
+	if err != nil {
+		return nil, err
+	}
+	engine, err := postgres.Open(ctx, c.Database.URL, postgres.Options{
+		Logger: logger, Password: password, Serializable: c.Database.Isolation == config.Serializable, Lease: c.Session.Interval,
+		Connections: c.Database.Connections, Silent: !c.Database.Notify,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return engine, nil
+}
+
+// present fails when the configured database is a file that is not there.
+func present(c config.Config) error {
+	if c.Database.URL != "" {
+		return nil
+	}
+	if _, err := os.Stat(c.Database.Path); err != nil {
+		return fleet.Errorf(fleet.KindInvalid, "there is no database at %s", c.Database.Path)
+	}
+	return nil
+}
+
 // existing opens a database that must be there.
 func existing(ctx context.Context, c config.Config) (bmdb.Engine, error) {
-	if _, err := os.Stat(c.Database.Path); err != nil {
-		return nil, fleet.Errorf(fleet.KindInvalid, "there is no database at %s", c.Database.Path)
+	if err := present(c); err != nil {
+		return nil, err
 	}
 	return openEngine(ctx, c, sqlite.Options{})
 }
 
-// CheckDatabase looks for contradictions in a database that no process is using: KindInUse, naming the process, when one is.
+// CheckDatabase looks for contradictions in a database. An embedded one must not be in use: KindInUse, naming the process, when it is.
 func CheckDatabase(ctx context.Context, c config.Config) ([]Finding, error) {
 	engine, err := existing(ctx, c)
 	if err != nil {
@@ -89,13 +120,18 @@ func AcceptRestore(ctx context.Context, c config.Config, actor string) (evidence
 	return env.Restored, db.AcceptRestore(ctx, actor)
 }
 
-// Migrate brings the schema of an existing database to the version that this binary wants, and returns the versions before and
-// after.
+// Migrate brings the schema of a database to the version that this binary wants, and returns the versions before and after. A SQLite
+// file must be there; a PostgreSQL database may be empty.
 func Migrate(ctx context.Context, c config.Config) (from, to int64, err error) {
-	if _, err := os.Stat(c.Database.Path); err != nil {
-		return 0, 0, fleet.Errorf(fleet.KindInvalid, "there is no database at %s", c.Database.Path)
+	if err := present(c); err != nil {
+		return 0, 0, err
 	}
-	engine, err := sqlite.Open(ctx, c.Database.Path, sqlite.Options{})
+	var engine bmdb.Engine
+	if c.Database.URL != "" {
+		engine, err = openPostgres(ctx, c, nil)
+	} else {
+		engine, err = sqlite.Open(ctx, c.Database.Path, sqlite.Options{})
+	}
 	if err != nil {
 		return 0, 0, err
 	}

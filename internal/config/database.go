@@ -1,0 +1,123 @@
+package config
+
+import (
+	"net/url"
+	"os"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// Database is the Bare Metal Database: an embedded SQLite file, or PostgreSQL. "database: postgres://…" and "database: sqlite:…" are
+// short for a section with the address alone.
+type Database struct {
+	// Path of the SQLite file, where there is no url. Default: ironherd.db in dir.
+	Path string `yaml:"path"`
+	// URL of a PostgreSQL database, postgres://user@host:port/database, with libpq's parameters. What it leaves out the PG variables of
+	// the environment say. It must not hold a password. Default: none, which means SQLite.
+	URL string `yaml:"url"`
+	// PasswordFile holds the password, with nothing else in the file. Default: none; then PGPASSWORD, PGPASSFILE and ~/.pgpass are
+	// looked at, as by every program that uses PostgreSQL.
+	PasswordFile string `yaml:"password_file"`
+	// Isolation is read-committed, or serializable for servers that have nothing else. Only for PostgreSQL.
+	Isolation string `yaml:"isolation"`
+	// Connections is how many connections transactions take at most; four more are for sessions and notifications. Only for PostgreSQL.
+	Connections int `yaml:"connections"`
+	// Notify wakes the other processes by NOTIFY when something becomes due; without it they find it with their next poll. Only for
+	// PostgreSQL.
+	Notify bool `yaml:"notify"`
+}
+
+// The isolation levels.
+const (
+	ReadCommitted = "read-committed"
+	Serializable  = "serializable"
+)
+
+// String names the database for people.
+func (d Database) String() string {
+	if d.URL == "" {
+		return d.Path
+	}
+	if u, err := url.Parse(d.URL); err == nil {
+		return u.Redacted()
+	}
+	return "the PostgreSQL database"
+}
+
+// ReadPassword returns the content of the password file; "" when there is none. An error is of kind Invalid.
+func (d Database) ReadPassword() (string, error) {
+	if d.PasswordFile == "" {
+		return "", nil
+	}
+	content, err := os.ReadFile(d.PasswordFile)
+	if err != nil {
+		return "", fleet.Errorf(fleet.KindInvalid, "database.password_file: %s cannot be read: %w", d.PasswordFile, pathCause(err))
+	}
+	password := strings.TrimRight(string(content), "\r\n")
+	if password == "" {
+		return "", fleet.Errorf(fleet.KindInvalid, "database.password_file: %s is empty", d.PasswordFile)
+	}
+	return password, nil
+}
+
+const (
+	schemePostgres   = "postgres://"
+	schemePostgreSQL = "postgresql://"
+	schemeSQLite     = "sqlite:"
+)
+
+// expandDatabase turns the short form of the section into the long one.
+func expandDatabase(root *yaml.Node) {
+	for i := 0; i+1 < len(root.Content); i += 2 {
+		value := root.Content[i+1]
+		if root.Content[i].Value != "database" || value.Kind != yaml.ScalarNode {
+			continue
+		}
+		key, content := "", value.Value
+		switch {
+		case strings.HasPrefix(content, schemePostgres), strings.HasPrefix(content, schemePostgreSQL):
+			key = "url"
+		case strings.HasPrefix(content, schemeSQLite):
+			key, content = "path", strings.TrimPrefix(content, schemeSQLite)
+		default:
+			continue // and is told what is expected there
+		}
+		root.Content[i+1] = &yaml.Node{Kind: yaml.MappingNode, Line: value.Line, Content: []*yaml.Node{
+			{Kind: yaml.ScalarNode, Tag: "!!str", Value: key, Line: value.Line},
+			{Kind: yaml.ScalarNode, Tag: "!!str", Value: content, Line: value.Line},
+		}}
+	}
+}
+
+func (d *document) checkDatabase(c Database) {
+	if c.Isolation != ReadCommitted && c.Isolation != Serializable {
+		d.keyFault("database.isolation", "must be %s or %s, not %q", ReadCommitted, Serializable, c.Isolation)
+	}
+	if c.Connections < 2 {
+		d.keyFault("database.connections", "must be at least 2, not %d", c.Connections)
+	}
+	if c.URL == "" {
+		if c.PasswordFile != "" {
+			d.keyFault("database.password_file", "is for PostgreSQL, and there is no database.url")
+		}
+		return
+	}
+	if d.isSet("database.path") {
+		d.keyFault("database.path", "is for SQLite, and database.url names a PostgreSQL database: keep one of them")
+	}
+	u, err := url.Parse(c.URL)
+	if err != nil || !strings.HasPrefix(c.URL, schemePostgres) && !strings.HasPrefix(c.URL, schemePostgreSQL) {
+		d.keyFault("database.url", "is not a URL such as postgres://ironherd@db.example:5432/ironherd") // not quoted: it may hold a password
+		return
+	}
+	if _, secret := u.User.Password(); secret || u.Query().Has("password") {
+		d.keyFault("database.url", "must not hold a password: put it into a file and name that as database.password_file, or use PGPASSWORD or ~/.pgpass")
+	}
+	if _, err := c.ReadPassword(); err != nil {
+		_, problem, _ := strings.Cut(err.Error(), ": ")
+		d.keyFault("database.password_file", "%s", problem)
+	}
+}

@@ -1,0 +1,78 @@
+package daemon_test
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/ironherd/ironherd/internal/config"
+	"github.com/ironherd/ironherd/internal/daemon"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/test/pgserver"
+)
+
+// TestPostgres: any number of control planes on one database, once it has the schema; the commands on it while they run; and the
+// sentences for a schema that is older or newer.
+func TestPostgres(t *testing.T) {
+	t.Parallel()
+	server, err := pgserver.Start(t.Context(), pgserver.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	name, err := server.Create(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	onServer := func(roles ...config.Role) config.Config {
+		c := settings(t)
+		c.Database.URL, c.Database.Path = server.URL(name), ""
+		if len(roles) > 0 {
+			c.Roles = roles
+		}
+		return c
+	}
+	c := onServer()
+	refused := func(want string) {
+		t.Helper()
+		d, err := daemon.Open(t.Context(), c, daemon.Options{Logger: slog.New(slog.DiscardHandler)})
+		if err == nil {
+			t.Fatal("opened", d.Close())
+		}
+		if fleet.KindOf(err) != fleet.KindConflict || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", fleet.KindOf(err), err)
+		}
+	}
+	refused("run `ironherd db migrate`")
+	if from, to, err := daemon.Migrate(t.Context(), c); err != nil || from != 0 || to == 0 {
+		t.Fatalf("migrate: %d to %d, %v", from, to, err)
+	}
+	first := open(t, c)
+	second := open(t, onServer(config.RoleJanitor, config.RoleUpdater))
+	stops := []func() error{start(t, first), start(t, second)}
+	if found, err := daemon.CheckDatabase(t.Context(), c); err != nil || len(found) != 0 {
+		t.Errorf("check: %v, %v", found, err)
+	}
+	if from, to, err := daemon.Migrate(t.Context(), c); err != nil || from != to {
+		t.Errorf("migrate again: %d to %d, %v", from, to, err)
+	}
+	if evidence, err := daemon.AcceptRestore(t.Context(), c, "test"); err != nil || evidence != "" {
+		t.Errorf("accept: %q, %v", evidence, err)
+	}
+	for _, stop := range stops {
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := server.Exec(t.Context(), name, "INSERT INTO goose_db_version (version_id, is_applied) VALUES (99, true)"); err != nil {
+		t.Fatal(err)
+	}
+	refused("is newer than this binary knows")
+	if _, _, err := daemon.Migrate(t.Context(), c); fleet.KindOf(err) != fleet.KindConflict {
+		t.Errorf("migrate what is newer: %v", err)
+	}
+}
