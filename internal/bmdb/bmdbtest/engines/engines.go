@@ -1,31 +1,169 @@
 // Package engines opens every engine of the BMDB, fresh and empty, for tests that hold all of them to the same words. What an engine
-// needs to run (a directory, a server) is the test's own and goes with it.
+// needs to run (a directory, a private server) is the test's own and goes with it; TestMain of such a test ends with Main.
 package engines
 
 import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
 	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/postgres"
 	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
+	"github.com/ironherd/ironherd/test/pgserver"
 )
 
 // Opener opens databases of one engine.
 type Opener struct {
 	// Name of the engine, such as "sqlite".
 	Name string
-	// Open returns a new database without a schema. Whoever asked closes it.
-	Open func(t testing.TB) bmdb.Engine
+	// New makes a database that has the schema and returns what it is opened by. It goes with the test.
+	New func(t testing.TB) Database
 }
 
-// All returns an opener for every engine that can be opened here.
-func All() []Opener { return []Opener{{Name: "sqlite", Open: openSQLite}} }
+// Database is one that several handles may open, where its engine allows that.
+type Database interface {
+	// Open opens it. Whoever asked closes it.
+	Open(t testing.TB) bmdb.Engine
+	// URL is how a configuration names it.
+	URL() string
+	// Kill ends one of the connections to it, at the server, where there are any.
+	Kill(t testing.TB)
+}
 
-func openSQLite(t testing.TB) bmdb.Engine {
+// All returns an opener for every engine and every way to run it.
+func All() []Opener {
+	return []Opener{
+		SQLite(),
+		Postgres(),
+		{"postgres serializable", func(t testing.TB) Database {
+			t.Helper()
+			return pgDatabase{newPostgres(t), postgres.Options{Serializable: true, Silent: true}}
+		}},
+	}
+}
+
+// SQLite opens databases in files.
+func SQLite() Opener {
+	return Opener{"sqlite", func(t testing.TB) Database { t.Helper(); return file(filepath.Join(t.TempDir(), "bmdb")) }}
+}
+
+// Postgres opens databases of a private server.
+func Postgres() Opener {
+	return Opener{"postgres", func(t testing.TB) Database { t.Helper(); return pgDatabase{newPostgres(t), postgres.Options{}} }}
+}
+
+// Open makes a database and opens it.
+func (o Opener) Open(t testing.TB) bmdb.Engine { t.Helper(); return o.New(t).Open(t) }
+
+// Main runs the tests of a binary and ends the private server. It returns the exit code.
+func Main(m *testing.M) int {
+	code := m.Run()
+	if err := pgserver.CloseShared(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	return code
+}
+
+type file string
+
+func (f file) URL() string { return "sqlite:" + string(f) }
+
+func (f file) Kill(testing.TB) {}
+
+func (f file) Open(t testing.TB) bmdb.Engine {
 	t.Helper()
-	e, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "bmdb"), sqlite.Options{Unsynced: true})
+	e, err := sqlite.Open(t.Context(), string(f), sqlite.Options{Unsynced: true})
+	if err == nil {
+		err = e.Migrate(t.Context())
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	return e
+}
+
+type pgDatabase struct {
+	url     string
+	options postgres.Options
+}
+
+func (d pgDatabase) URL() string { return d.url }
+
+func (d pgDatabase) Kill(t testing.TB) {
+	t.Helper()
+	u, err := url.Parse(d.url)
+	if err == nil {
+		err = pgserver.Shared(t).Exec(t.Context(), strings.TrimPrefix(u.Path, "/"), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+			WHERE datname = current_database() AND application_name = 'ironherd' ORDER BY random() LIMIT 1`)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func (d pgDatabase) Open(t testing.TB) bmdb.Engine {
+	t.Helper()
+	e, err := postgres.Open(t.Context(), d.url, d.options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// template is a database with the schema, made once for all tests of a binary.
+var template struct {
+	sync.Mutex
+	name string
+}
+
+// newPostgres makes a database and returns its URL.
+func newPostgres(t testing.TB) string {
+	t.Helper()
+	ctx, server := context.WithoutCancel(t.Context()), pgserver.Shared(t)
+	template.Lock()
+	defer template.Unlock()
+	if template.name == "" {
+		name, err := server.Create(ctx, "")
+		if err == nil {
+			err = migrate(ctx, server.URL(name))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		template.name = name
+	}
+	name, err := server.Create(ctx, template.name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Drop(ctx, name); err != nil {
+			t.Error(err)
+		}
+	})
+	return server.URL(name)
+}
+
+func migrate(ctx context.Context, url string) error {
+	e, err := postgres.Open(ctx, url, postgres.Options{Silent: true})
+	if err != nil {
+		return err
+	}
+	if err := e.Migrate(ctx); err != nil {
+		return err
+	}
+	return e.Close()
 }

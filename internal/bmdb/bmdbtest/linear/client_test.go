@@ -31,6 +31,7 @@ type scene struct {
 	db       *bmdb.DB
 	shift    *bmdbtest.Shift
 	machines []fleet.MachineID
+	kill     func(testing.TB)
 	begun    time.Time
 
 	mu       sync.Mutex
@@ -90,7 +91,7 @@ func (c *client) known(do func() error) bool {
 
 // broken fails the test unless the error is one that a connection that broke on purpose explains.
 func (c *client) broken(err error) {
-	if !errors.Is(err, errBroken) && !errors.Is(err, context.Canceled) {
+	if !errors.Is(err, errBroken) && !errors.Is(err, context.Canceled) && fleet.KindOf(err) != fleet.KindTemporary {
 		c.Errorf("an operation failed by itself: %v", err)
 	}
 }
@@ -199,6 +200,8 @@ func (c *client) one() {
 		call := c.now()
 		c.shift.Advance(lease + time.Minute)
 		c.add(c.id, linear.Op{Kind: linear.Advance}, true, call)
+	case draw == 3:
+		c.kill(c.TB)
 	case draw < 6:
 		if _, err := c.db.CollectSessions(c.ctx); err != nil && c.ctx.Err() != nil {
 			c.Error(err)

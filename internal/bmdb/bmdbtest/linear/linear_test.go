@@ -3,14 +3,13 @@ package linear_test
 import (
 	"context"
 	"flag"
-	"fmt"
 	"math/rand/v2"
+	"os"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/anishathalye/porcupine"
-	"go.uber.org/goleak"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
@@ -27,7 +26,7 @@ var (
 
 const clients, machines = 8, 6
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { os.Exit(engines.Main(m)) }
 
 // TestHistoriesAreLinearizable: a sample; `make torture-bmdb` makes a thousand. The schedule is the machine's, so that a seed repeats
 // what was asked for and not always what came of it.
@@ -66,10 +65,11 @@ func TestHistoriesAreLinearizable(t *testing.T) {
 
 func newScene(t *testing.T, e engines.Opener, seed uint64) *scene {
 	t.Helper()
-	flaky := &flaky{Engine: e.Open(t), random: rand.New(rand.NewPCG(seed, 0))}
+	database := e.New(t)
+	flaky := &flaky{Engine: database.Open(t), random: rand.New(rand.NewPCG(seed, 0))}
 	flaky.calm.Store(true)
 	s := &scene{
-		TB: t, ctx: t.Context(), shift: &bmdbtest.Shift{Engine: flaky}, begun: time.Now(), sessions: make(map[fleet.SessionID]int),
+		TB: t, ctx: t.Context(), shift: &bmdbtest.Shift{Engine: flaky}, kill: database.Kill, begun: time.Now(), sessions: make(map[fleet.SessionID]int),
 		seen: make(map[linear.Op]bool), failed: make(map[int][]porcupine.Operation),
 	}
 	if err := s.shift.Migrate(s.ctx); err != nil {
@@ -114,36 +114,49 @@ func (s *scene) long() bool {
 // resolve reads from history what the claims took that failed, and returns how much that is.
 func (s *scene) resolve() (vanished int) {
 	for i, id := range s.machines {
-		err := s.shift.View(s.ctx, func(ctx context.Context, tx bmdb.Tx) error {
-			rows, err := tx.QueryContext(ctx, "SELECT epoch, session FROM history WHERE subject = $1 AND edge = 'start'", string(id))
-			if err != nil {
-				return err
-			}
-			defer rows.Close()
-			for rows.Next() {
-				var epoch int
-				var session string
-				if err := rows.Scan(&epoch, &session); err != nil {
-					return err
-				}
-				if s.seen[linear.Op{Machine: i, Epoch: epoch}] {
-					continue
-				}
-				number := s.sessions[fleet.SessionID(session)]
-				claims := s.failed[number]
-				if len(claims) != 1 {
-					return fmt.Errorf("machine %d, epoch %d was taken by session %d, of which %d claims failed", i, epoch, number, len(claims))
-				}
-				op := claims[0]
-				op.Input, op.Output = linear.Op{Kind: linear.Vanish, Session: number, Machine: i, Epoch: epoch}, true
-				s.history = append(s.history, op)
-				vanished++
-			}
-			return rows.Err()
-		})
+		starts, err := s.starts(id)
+		if fleet.KindOf(err) == fleet.KindTemporary { // the connection was killed while nobody used it
+			starts, err = s.starts(id)
+		}
 		if err != nil {
 			s.Fatal(err)
 		}
+		for epoch, session := range starts {
+			if s.seen[linear.Op{Machine: i, Epoch: epoch}] {
+				continue
+			}
+			number := s.sessions[session]
+			claims := s.failed[number]
+			if len(claims) != 1 {
+				s.Fatalf("machine %d, epoch %d was taken by session %d, of which %d claims failed", i, epoch, number, len(claims))
+			}
+			op := claims[0]
+			op.Input, op.Output = linear.Op{Kind: linear.Vanish, Session: number, Machine: i, Epoch: epoch}, true
+			s.history = append(s.history, op)
+			vanished++
+		}
 	}
 	return vanished
+}
+
+// starts returns which session took the machine with which epoch.
+func (s *scene) starts(machine fleet.MachineID) (starts map[int]fleet.SessionID, err error) {
+	err = s.shift.View(s.ctx, func(ctx context.Context, tx bmdb.Tx) error {
+		starts = make(map[int]fleet.SessionID)
+		rows, err := tx.QueryContext(ctx, "SELECT epoch, session FROM history WHERE subject = $1 AND edge = 'start'", string(machine))
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var epoch int
+			var session string
+			if err := rows.Scan(&epoch, &session); err != nil {
+				return err
+			}
+			starts[epoch] = fleet.SessionID(session)
+		}
+		return rows.Err()
+	})
+	return starts, err
 }

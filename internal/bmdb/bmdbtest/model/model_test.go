@@ -3,12 +3,12 @@ package model_test
 import (
 	"flag"
 	"fmt"
+	"os"
 	"reflect"
 	"slices"
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
 	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest/engines"
@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 	}
-	goleak.VerifyTestMain(m)
+	os.Exit(engines.Main(m))
 }
 
 const (
