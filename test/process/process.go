@@ -69,6 +69,14 @@ func (p *Process) Pid() int { return p.command.Process.Pid }
 // Ended is closed when the process is gone.
 func (p *Process) Ended() <-chan struct{} { return p.ended }
 
+// Signal sends a signal; it is an error when the process is gone.
+func (p *Process) Signal(s os.Signal) error {
+	if err := p.command.Process.Signal(s); err != nil {
+		return fmt.Errorf("signal %s: %w", p.name, err)
+	}
+	return nil
+}
+
 // Kill is SIGKILL. It returns when the process is gone.
 func (p *Process) Kill() {
 	_ = p.command.Process.Kill() // it may have ended already

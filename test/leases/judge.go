@@ -1,0 +1,270 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// line is one line of the log. Its place in the log is when it happened; at is when its writer last looked at the clock before.
+type line struct {
+	at      time.Time
+	pid     int
+	event   string
+	machine fleet.MachineID
+	epoch   fleet.Epoch
+	how     string
+}
+
+// lease is one lease as history has it.
+type lease struct {
+	machine fleet.MachineID
+	epoch   fleet.Epoch
+}
+
+// report is what came of it.
+type report struct {
+	claims, acts, done, lost, unsure int
+	// takenOver leases were void before their holders could end them.
+	takenOver int
+	// heldAtBlow is how many leases the struck processes had; slowest, how long the slowest of them took to be claimed again.
+	heldAtBlow int
+	slowest    time.Duration
+	// residual effects were made by a process that was stopped between its last look and the effect.
+	residual int
+	// refused commits of holders that had been stopped past their lease.
+	refused int
+	took    time.Duration
+	faults  []error
+}
+
+func (r *report) fault(format string, args ...any) {
+	r.faults = append(r.faults, fmt.Errorf(format, args...))
+}
+
+// head is the head of the table of reports.
+const head = `| engine | SIGKILL | SIGSTOP past the lease | leases taken | effects | commits acknowledged | leases that expired | late commits refused | leases struck | slowest to be claimed again | effects of the residual kind | took |
+|---|---|---|---|---|---|---|---|---|---|---|---|`
+
+// row is the report as a row of the table.
+func (r *report) row(engine string, t torture) string {
+	return fmt.Sprintf("| %s | %d | %d | %d | %d | %d | %d | %d | %d | %s | %d | %s |", engine, t.kills, t.stops, r.claims, r.acts, r.done,
+		r.takenOver, r.refused, r.heldAtBlow, r.slowest.Round(10*time.Millisecond), r.residual, r.took.Round(time.Second))
+}
+
+// judge holds log and database to each other.
+func (t *torture) judge(ctx context.Context) (r report, err error) {
+	r.took = time.Since(t.begun)
+	lines, err := readLog(t.log)
+	if err != nil {
+		return r, err
+	}
+	db, err := t.open(ctx)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	if _, err := db.CollectSessions(ctx); err != nil {
+		return r, err
+	}
+	findings, err := db.Check(ctx)
+	if err != nil {
+		return r, err
+	}
+	for _, f := range findings {
+		r.fault("the database is not sound: %s %s: %s", f.Invariant, f.Subject, f.Detail)
+	}
+	ends, err := t.ends(ctx, db, &r)
+	if err != nil {
+		return r, err
+	}
+	t.compare(&r, lines, ends)
+	t.reclaimed(&r, lines)
+	if r.claims == 0 || r.done == 0 || r.heldAtBlow == 0 {
+		r.fault("%d claims, %d commits, %d leases struck: the test tests nothing", r.claims, r.done, r.heldAtBlow)
+	}
+	return r, errors.Join(r.faults...)
+}
+
+func readLog(path string) (lines []line, err error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	scanner := bufio.NewScanner(bytes.NewReader(text))
+	for scanner.Scan() {
+		var l line
+		var micros int64
+		n, _ := fmt.Sscanf(scanner.Text(), "%d %d %s %s %d %s", &micros, &l.pid, &l.event, &l.machine, &l.epoch, &l.how)
+		if n < 5 {
+			return nil, fmt.Errorf("the log has a line %q", scanner.Text())
+		}
+		l.at = time.UnixMicro(micros)
+		lines = append(lines, l)
+	}
+	return lines, scanner.Err()
+}
+
+// ends returns how each lease ended, and holds history to its shape: one start, one end, then the next epoch.
+func (t *torture) ends(ctx context.Context, db *bmdb.DB, r *report) (map[lease]string, error) {
+	ends := make(map[lease]string)
+	for _, id := range t.machines {
+		rows, err := db.History(ctx, id, 1_000_000)
+		if err != nil {
+			return nil, err
+		}
+		open, last := fleet.Epoch(0), fleet.Epoch(0)
+		for _, h := range slices.Backward(rows) {
+			if h.Process != fleet.ProcessAgentStart {
+				continue
+			}
+			switch {
+			case h.Event == "started" && (open != 0 || h.Epoch <= last):
+				r.fault("machine %s: epoch %d was started while %d was held, after epoch %d", id, h.Epoch, open, last)
+			case h.Event == "started":
+				open, last = h.Epoch, h.Epoch
+			case h.Epoch != open:
+				r.fault("machine %s: epoch %d %s while %d was held", id, h.Epoch, h.Event, open)
+			default:
+				open = 0
+				ends[lease{id, h.Epoch}] = h.Event
+				if h.Event == "expired" {
+					r.takenOver++
+				}
+			}
+		}
+	}
+	return ends, nil
+}
+
+// compare goes through the log in its order.
+func (t *torture) compare(r *report, lines []line, ends map[lease]string) {
+	owner, newest := make(map[lease]int), make(map[fleet.MachineID]fleet.Epoch)
+	for _, l := range lines {
+		k := lease{l.machine, l.epoch}
+		switch l.event {
+		case "claim":
+			r.claims++
+			if other, twice := owner[k]; twice {
+				r.fault("machine %s, epoch %d was claimed by processes %d and %d", l.machine, l.epoch, other, l.pid)
+			}
+			owner[k], newest[l.machine] = l.pid, max(newest[l.machine], l.epoch)
+		case "act":
+			r.acts++
+			if newest[l.machine] > l.epoch {
+				t.late(r, l, newest[l.machine])
+			}
+		case "done":
+			r.done++
+			if ends[k] != l.how {
+				r.fault("machine %s, epoch %d: %s was acknowledged, history says %q", l.machine, l.epoch, l.how, ends[k])
+			}
+			if b := t.pause(l.pid, l.at); b != nil && t.heldAt(lines, k, b.at) && !t.alone {
+				r.fault("machine %s, epoch %d: a commit was accepted of process %d, which was stopped from %s to %s", l.machine, l.epoch, l.pid, b.at, b.until)
+			}
+		case "lost":
+			r.lost++
+			if b := t.pause(l.pid, l.at); b != nil && t.heldAt(lines, k, b.at) {
+				r.refused++
+			}
+			if ends[k] == l.how {
+				r.fault("machine %s, epoch %d: %s was refused, and is in history", l.machine, l.epoch, l.how)
+			}
+		case "unsure":
+			r.unsure++
+		}
+	}
+}
+
+// late says of an effect after the next holder's claim whether it is the one that nobody can prevent.
+func (t *torture) late(r *report, l line, newest fleet.Epoch) {
+	for _, b := range t.blows {
+		if b.pid == l.pid && !b.until.IsZero() && l.at.Before(b.at.Add(5*time.Millisecond)) && l.at.After(b.at.Add(-5*time.Millisecond)) {
+			r.residual++
+			return
+		}
+	}
+	r.fault("machine %s: an effect of epoch %d came after the claim of epoch %d, and its holder was not stopped meanwhile", l.machine, l.epoch, newest)
+}
+
+// pause returns the last stop of the process before the instant.
+func (t *torture) pause(pid int, before time.Time) (last *blow) {
+	for i := range t.blows {
+		if b := &t.blows[i]; b.pid == pid && !b.until.IsZero() && b.until.Before(before) {
+			last = b
+		}
+	}
+	return last
+}
+
+// heldAt says whether the lease had been claimed and not ended at the instant.
+func (t *torture) heldAt(lines []line, k lease, at time.Time) bool {
+	for _, l := range lines {
+		if l.machine == k.machine && l.epoch == k.epoch && l.event == "claim" {
+			return l.at.Before(at)
+		}
+	}
+	return false
+}
+
+// reclaimed measures how long the machines that a struck process held were not claimed by anybody.
+func (t *torture) reclaimed(r *report, lines []line) {
+	limit := t.lease + 2*time.Second
+	for _, b := range t.blows {
+		for machine, epoch := range held(lines, b) {
+			r.heldAtBlow++
+			since := b.at
+			next := slices.IndexFunc(lines, func(l line) bool {
+				return l.event == "claim" && l.machine == machine && l.epoch > epoch && l.at.After(b.at)
+			})
+			if next < 0 {
+				r.fault("machine %s was never claimed again after process %d had been struck at %s", machine, b.pid, b.at)
+				continue
+			}
+			if t.alone { // nobody else can claim while the process is stopped, or dead and not replaced
+				for _, o := range t.blows {
+					if last := later(o.at, o.until); last.After(since) && last.Before(lines[next].at) {
+						since = last
+					}
+				}
+			}
+			took := lines[next].at.Sub(since)
+			r.slowest = max(r.slowest, took)
+			if took > limit {
+				r.fault("machine %s was claimed again only %s after process %d had been struck at %s", machine, took, b.pid, b.at)
+			}
+		}
+	}
+}
+
+// held returns what the process had claimed and not ended when it was struck.
+func held(lines []line, b blow) map[fleet.MachineID]fleet.Epoch {
+	held := make(map[fleet.MachineID]fleet.Epoch)
+	for _, l := range lines {
+		if l.pid != b.pid || l.at.After(b.at) {
+			continue
+		}
+		switch l.event {
+		case "claim":
+			held[l.machine] = l.epoch
+		case "done", "lost", "left":
+			delete(held, l.machine)
+		}
+	}
+	return held
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
