@@ -116,3 +116,6 @@ func (k *Kinds) Any(key object.Key) (Kind, error) {
 	}
 	return kind, nil
 }
+
+// Whole reports whether every group could be asked for.
+func (k *Kinds) Whole() bool { return len(k.failed) == 0 }

@@ -78,7 +78,13 @@ func New(reader Reader, selector string, changed func(Name, *metav1.PartialObjec
 	}
 }
 
-// Run keeps the mirror until ctx ends.
+// Gone reports whether an error of Await says that the kind is no longer served. Such a mirror has ended.
+func Gone(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) }
+
+// listFor is how long a list may take.
+const listFor = 30 * time.Second
+
+// Run keeps the mirror until ctx ends, or until its kind is gone.
 func (m *Mirror) Run(ctx context.Context) {
 	version, pause := "", minPause
 	for ctx.Err() == nil {
@@ -93,6 +99,9 @@ func (m *Mirror) Run(ctx context.Context) {
 			continue // whether the server can still be reached is asked before anything is concluded
 		case !established:
 			m.turn(broken, err)
+			if Gone(err) {
+				return
+			}
 		}
 		timer := time.NewTimer(pause/2 + rand.N(pause))
 		select {
@@ -107,7 +116,9 @@ func (m *Mirror) Run(ctx context.Context) {
 // follow lists if there is no version to go on from, and then watches until the watch ends. It reports whether a watch was established.
 func (m *Mirror) follow(ctx context.Context, version *string) (established bool, err error) {
 	if *version == "" {
-		list, err := m.reader.List(ctx, metav1.ListOptions{LabelSelector: m.selector})
+		listing, cancel := context.WithTimeout(ctx, listFor)
+		list, err := m.reader.List(listing, metav1.ListOptions{LabelSelector: m.selector})
+		cancel()
 		if err != nil {
 			return false, fmt.Errorf("list: %w", err)
 		}
@@ -149,7 +160,9 @@ func (m *Mirror) receive(kind watch.EventType, object *metav1.PartialObjectMetad
 	name := Name{Namespace: object.Namespace, Name: object.Name}
 	switch kind {
 	case watch.Added, watch.Modified:
-		m.Put(object)
+		if m.Put(object) {
+			m.changed(name, object)
+		}
 	case watch.Deleted:
 		m.mu.Lock()
 		if have := m.objects[name]; have == nil || newer(have, object) {
@@ -226,17 +239,16 @@ func (m *Mirror) Get(name Name) *metav1.PartialObjectMetadata {
 	return m.objects[name]
 }
 
-// Put takes what a request has returned, unless the watch has been faster.
-func (m *Mirror) Put(object *metav1.PartialObjectMetadata) {
+// Put takes what a request has returned, and reports whether that is news: the watch may have been faster.
+func (m *Mirror) Put(object *metav1.PartialObjectMetadata) bool {
 	name := Name{Namespace: object.Namespace, Name: object.Name}
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	if have := m.objects[name]; have != nil && (newer(have, object) || have.ResourceVersion == object.ResourceVersion) {
-		m.mu.Unlock()
-		return
+		return false
 	}
 	m.objects[name] = object
-	m.mu.Unlock()
-	m.changed(name, object)
+	return true
 }
 
 // Remove forgets an object that is known to be gone.

@@ -63,8 +63,6 @@ type Object struct {
 	Version string
 	// Source says where it comes from, for people.
 	Source string
-	// Stage orders: what has a lower one is applied first, and pruned last.
-	Stage Stage
 
 	content map[string]any
 	hash    string
@@ -96,7 +94,6 @@ func New(content map[string]any, source string) (*Object, error) {
 	if err := o.shape(metadata); err != nil {
 		return nil, fmt.Errorf("%s: %w", o.Key, err)
 	}
-	o.Stage = stage(o.Group, o.Kind)
 	text, err := json.Marshal(o.content)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", o.Key, err)
@@ -193,9 +190,6 @@ func dropNulls(value any) {
 
 // Hash stands for all of the content.
 func (o *Object) Hash() string { return o.hash }
-
-// Namespaced reports whether the manifest names a namespace.
-func (o *Object) Namespaced() bool { return o.Namespace != "" }
 
 // Precondition is what must be so for an apply to be accepted.
 type Precondition struct {

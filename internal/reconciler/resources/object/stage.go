@@ -14,16 +14,16 @@ const (
 	Stages
 )
 
-// stage returns when objects of a kind are applied.
-func stage(group, kind string) Stage {
+// Stage returns when objects of its kind are applied: those with a lower one first; they are pruned the other way round.
+func (k Key) Stage() Stage {
 	switch {
-	case group == "" && kind == "Namespace":
+	case k.Group == "" && k.Kind == "Namespace":
 		return Namespaces
-	case group == "apiextensions.k8s.io":
+	case k.Group == "apiextensions.k8s.io":
 		return Definitions
-	case group == "rbac.authorization.k8s.io", group == "" && kind == "ServiceAccount":
+	case k.Group == "rbac.authorization.k8s.io", k.Group == "" && k.Kind == "ServiceAccount":
 		return Access
-	case group == "admissionregistration.k8s.io", group == "apiregistration.k8s.io":
+	case k.Group == "admissionregistration.k8s.io", k.Group == "apiregistration.k8s.io":
 		return Gates
 	}
 	return Rest

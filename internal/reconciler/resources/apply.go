@@ -1,0 +1,200 @@
+package resources
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/ironherd/ironherd/internal/reconciler/resources/api"
+	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
+)
+
+// Why an object could not be made as wanted.
+var (
+	errConflict  = errors.New("others have fields of it")
+	errMeanwhile = errors.New("it has changed meanwhile")
+	errDeleting  = errors.New("it is being deleted; its finalizers hold it")
+	errImmutable = errors.New("a field cannot be changed")
+	errNotKept   = errors.New("the server does not keep what was applied: something there changes it at once")
+)
+
+// bring makes one object as wanted.
+func (p *pass) bring(ctx context.Context, i *item) error {
+	var err error
+	if i.live == nil {
+		err = p.create(ctx, i)
+	} else {
+		err = p.update(ctx, i)
+	}
+	if err != nil {
+		return p.isolate(ctx, i, err)
+	}
+	return nil
+}
+
+// create creates an object that is in the inventory; if there is one already, it is updated.
+func (p *pass) create(ctx context.Context, i *item) error {
+	err := p.make(ctx, i)
+	switch {
+	case err == nil:
+		p.did(ctx, &p.report.Created, i.Key, "created")
+		return nil
+	case !apierrors.IsConflict(err):
+		return fmt.Errorf("create: %w", err)
+	}
+	live, err := p.a.client.Get(ctx, i.kind, i.Key)
+	if notFound(err) {
+		return errMeanwhile
+	}
+	if err != nil {
+		return fmt.Errorf("look at what is there: %w", err)
+	}
+	i.live = live
+	if !p.adopt(i.Key, live) {
+		p.ledger.forget(i.Key) // the request that would have carried the mark was refused
+		p.results.Lock()
+		p.foreign[i.Key] = true
+		p.results.Unlock()
+	}
+	return p.update(ctx, i)
+}
+
+// make sends the one request that carries the mark.
+func (p *pass) make(ctx context.Context, i *item) error {
+	mark := p.ledger.entry(i.Key).Mark
+	if mark == "" {
+		return errUnknown
+	}
+	live, err := p.a.client.Apply(ctx, i.kind, i.Object, api.Apply{Mark: mark, Precondition: object.Precondition{Absent: true}})
+	if err != nil {
+		return err
+	}
+	p.adopt(i.Key, live)
+	i.mirror.Put(live)
+	return nil
+}
+
+// update applies an object to the live one.
+func (p *pass) update(ctx context.Context, i *item) error {
+	if i.live.DeletionTimestamp != nil {
+		return errDeleting
+	}
+	if i.Held(i.live) {
+		i.mirror.Put(i.live)
+		return nil
+	}
+	ours := p.adopt(i.Key, i.live)
+	apply := p.a.howToApply(i.Object, i.live, ours)
+	live, err := p.a.client.Apply(ctx, i.kind, i.Object, apply)
+	switch {
+	case err == nil:
+		i.mirror.Put(live)
+		if !i.Held(live) { // applying it again and again would not help
+			i.version = live.ResourceVersion
+			return errNotKept
+		}
+		if i.WasHeld(i.live) {
+			p.results.Lock()
+			p.repairs.add(i.Key)
+			p.results.Unlock()
+		}
+		p.did(ctx, &p.report.Updated, i.Key, "updated", "drift", i.WasHeld(i.live), "forced", apply.Force)
+		return nil
+	case apierrors.IsConflict(err):
+		return conflict(err)
+	case apierrors.IsInvalid(err):
+		return p.recreate(ctx, i, ours, err)
+	}
+	return fmt.Errorf("apply: %w", err)
+}
+
+// howToApply decides what may be taken from other managers. What people edit in an object that we created, or in fields that we have held
+// with this very configuration, is drift, and taken back. What another manager declares by server-side apply is a conflict, and so is
+// everything that was there before us.
+func (a *Applier) howToApply(o *object.Object, live metav1.Object, ours bool) api.Apply {
+	apply := api.Apply{Precondition: object.Precondition{UID: string(live.GetUID())}}
+	if ours {
+		apply.Mark = live.GetAnnotations()[object.Mark]
+	}
+	apply.Force = a.options.Force || (ours || o.WasHeld(live)) && o.Declared(live) == ""
+	return apply
+}
+
+// recreate deletes an object and creates it again, because the server refuses to change it although it would accept it as a new one.
+func (p *pass) recreate(ctx context.Context, i *item, ours bool, refused error) error {
+	if err := p.a.replaceable(ctx, i.kind, i.Object, ours, refused); err != nil {
+		return err
+	}
+	p.ledger.intend(i.Key)
+	if err := p.writeInventory(ctx); err != nil {
+		return err
+	}
+	switch err := p.a.client.Delete(ctx, i.kind, i.live); {
+	case apierrors.IsConflict(err):
+		return errMeanwhile
+	case err != nil && !notFound(err):
+		return fmt.Errorf("delete: %w", err)
+	}
+	i.mirror.Remove(nameOf(i.Key), i.live.UID)
+	if err := p.make(ctx, i); err != nil {
+		return fmt.Errorf("create again: %w", err)
+	}
+	p.did(ctx, &p.report.Recreated, i.Key, "deleted and created again, because a field of it cannot be changed", "refused", refused.Error())
+	return nil
+}
+
+// replaceable returns nil if an object that cannot be changed may be replaced.
+func (a *Applier) replaceable(ctx context.Context, kind api.Kind, o *object.Object, ours bool, refused error) error {
+	if err := a.client.Creatable(ctx, kind, o, o.Name+"-"+strings.ToLower(rand.Text()[:8])); err != nil {
+		if !answered(err) {
+			return err
+		}
+		return fmt.Errorf("apply: %w", refused) // it is wrong as it is
+	}
+	switch {
+	case !ours:
+		return fmt.Errorf("%w, and it is not deleted, because it was not created by us: %w", errImmutable, refused)
+	case !o.Replaceable():
+		return fmt.Errorf("%w, and objects of its kind are not deleted for that: %w", errImmutable, refused)
+	}
+	return nil
+}
+
+// conflict names the fields and who has them.
+func conflict(err error) error {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) && status.Status().Details != nil {
+		var fields []string
+		for _, cause := range status.Status().Details.Causes {
+			if cause.Type == metav1.CauseTypeFieldManagerConflict {
+				fields = append(fields, cause.Field+": "+cause.Message)
+			}
+		}
+		if len(fields) > 0 {
+			return fmt.Errorf("%w: %s", errConflict, strings.Join(fields, "; "))
+		}
+	}
+	return fmt.Errorf("%w: %w", errMeanwhile, err)
+}
+
+// answered reports whether an error is the API server's answer, and not the lack of one.
+func answered(err error) bool {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) {
+		return true
+	}
+	for _, known := range []error{errConflict, errMeanwhile, errDeleting, errImmutable, errNotKept} {
+		if errors.Is(err, known) {
+			return true
+		}
+	}
+	return false
+}
+
+// notFound reports whether the API server says that there is no such object.
+func notFound(err error) bool { return apierrors.IsNotFound(err) }

@@ -1,0 +1,195 @@
+package resources
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/ironherd/ironherd/internal/reconciler"
+	"github.com/ironherd/ironherd/internal/reconciler/resources/api"
+	"github.com/ironherd/ironherd/internal/reconciler/resources/inventory"
+	"github.com/ironherd/ironherd/internal/reconciler/resources/mirror"
+	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
+)
+
+// minMaxPrune is the least that a pass may delete by default.
+const minMaxPrune = 10
+
+// leftover is an object that we created, or were about to, and that is no longer wanted.
+type leftover struct {
+	object.Key
+	entry  inventory.Entry
+	kind   api.Kind
+	mirror *mirror.Mirror
+	live   *metav1.PartialObjectMetadata
+}
+
+// unwanted returns the entries of what is no longer wanted, the last to be applied first.
+func (w *wanted) unwanted(entries map[object.Key]inventory.Entry) []*leftover {
+	var over []*leftover
+	for key, entry := range entries {
+		if w.byKey[key] == nil {
+			over = append(over, &leftover{Key: key, entry: entry})
+		}
+	}
+	slices.SortFunc(over, func(a, b *leftover) int { return compareKeys(b.Key, a.Key) })
+	return over
+}
+
+// tooMany returns why so many objects are not deleted at once; nil if they may be.
+func (o Options) tooMany(n, created int) error {
+	most := o.MaxPrune
+	if most == 0 {
+		most = max(created/2, minMaxPrune)
+	}
+	if n <= most {
+		return nil
+	}
+	return fmt.Errorf("%d of the %d objects that we have created are no longer wanted, which is more than %d: none is deleted", n, created, most)
+}
+
+// prune deletes what we created and is no longer wanted.
+func (p *pass) prune(ctx context.Context) error {
+	entries := p.ledger.entries()
+	over := p.want.unwanted(entries)
+	if len(over) == 0 {
+		return nil
+	}
+	if !p.want.whole {
+		if p.once("unread") {
+			p.a.log.WarnContext(ctx, "nothing is deleted while there are manifests that cannot be read")
+		}
+		return nil
+	}
+	delete(p.told, "unread")
+	over, err := p.deletable(ctx, over)
+	if err != nil {
+		return err
+	}
+	existing := 0
+	for _, l := range over {
+		if l.live != nil {
+			existing++
+		}
+	}
+	if err := p.a.options.tooMany(existing, len(entries)); err != nil {
+		p.report.Failures = append(p.report.Failures, reconciler.Failure{Object: "what is no longer wanted", Reason: err.Error()})
+		return nil
+	}
+	for len(over) > 0 { // by stages, from the last to the first
+		n := slices.IndexFunc(over, func(l *leftover) bool { return l.Stage() != over[0].Stage() })
+		if n < 0 {
+			n = len(over)
+		}
+		if err := each(ctx, over[:n], p.remove); err != nil {
+			return err
+		}
+		over = over[n:]
+	}
+	return nil
+}
+
+// deletable leaves out what is kept for now, and finds the others in their mirrors.
+func (p *pass) deletable(ctx context.Context, over []*leftover) ([]*leftover, error) {
+	var found []*leftover
+	for _, l := range over {
+		gk := schema.GroupKind{Group: l.Group, Kind: l.Kind}
+		if l.Container() {
+			if p.once("kept " + l.Key.String()) {
+				p.a.log.InfoContext(ctx, "no longer wanted, but kept: deleting it would delete what others have put into it",
+					"object", l.Key.String())
+			}
+			continue
+		}
+		if p.failing[gk] {
+			continue // what takes its place may not be there yet
+		}
+		if p.kinds == nil {
+			continue
+		}
+		kind, err := p.kinds.Any(l.Key)
+		if err != nil {
+			if p.kinds.Whole() {
+				p.ledger.forget(l.Key) // its kind is gone, and all of its objects with it
+			}
+			continue
+		}
+		m, err := p.mirror(ctx, kind)
+		if err != nil {
+			return nil, err
+		}
+		l.kind, l.mirror = kind, m
+		if !p.inStep(ctx, &item{Object: &object.Object{Key: l.Key}, kind: kind, mirror: m}) {
+			continue
+		}
+		l.live = m.Get(nameOf(l.Key))
+		found = append(found, l)
+	}
+	return found, context.Cause(ctx)
+}
+
+// remove deletes one object, if it is ours, and forgets it when it is gone.
+func (p *pass) remove(ctx context.Context, l *leftover) error {
+	if l.live == nil {
+		if l.entry.UID == "" && time.Since(l.entry.At) < inventory.Settle {
+			return nil // the request that creates it may be under way; the mirror will tell
+		}
+		live, err := p.a.client.Get(ctx, l.kind, l.Key)
+		if notFound(err) {
+			p.ledger.forget(l.Key)
+			return nil
+		}
+		if err != nil {
+			return p.isolateLeftover(ctx, l, err)
+		}
+		l.live = live
+	}
+	switch {
+	case !l.entry.Ours(string(l.live.UID), l.live.Annotations[object.Mark]):
+		p.ledger.forget(l.Key)
+		p.a.log.InfoContext(ctx, "no longer wanted, but left alone: it is not the object that we created", "object", l.Key.String())
+		return nil
+	case l.live.DeletionTimestamp != nil:
+		return nil // its end will be seen
+	case !p.dueLeftover(l):
+		return nil
+	}
+	err := p.a.client.Delete(ctx, l.kind, l.live)
+	switch {
+	case apierrors.IsConflict(err):
+		return p.isolateLeftover(ctx, l, errMeanwhile)
+	case notFound(err):
+		p.ledger.forget(l.Key)
+		return nil
+	case err != nil:
+		return p.isolateLeftover(ctx, l, fmt.Errorf("delete: %w", err))
+	}
+	if len(l.live.Finalizers) == 0 && l.Kind != "Pod" { // it is gone with the answer
+		l.mirror.Remove(nameOf(l.Key), l.live.UID)
+		p.ledger.forget(l.Key)
+	}
+	p.did(ctx, &p.report.Pruned, l.Key, "deleted: it is no longer wanted")
+	return nil
+}
+
+// dueLeftover reports whether it may be tried to delete an object now; if not, it is reported as it failed.
+func (p *pass) dueLeftover(l *leftover) bool {
+	p.results.Lock()
+	defer p.results.Unlock()
+	due := p.tries.due(l.Key, "", l.live.ResourceVersion)
+	if !due {
+		p.stillFailing(&object.Object{Key: l.Key, Source: noLongerWanted}, p.tries[l.Key].reason)
+	}
+	return due
+}
+
+const noLongerWanted = "no longer wanted"
+
+func (p *pass) isolateLeftover(ctx context.Context, l *leftover, err error) error {
+	return p.isolate(ctx, &item{Object: &object.Object{Key: l.Key, Source: noLongerWanted}, live: l.live}, err)
+}
