@@ -12,6 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/reconciler/release"
 )
 
 // Config is an election, and who stands in it.
@@ -31,8 +32,9 @@ const MinTTL = 2 * time.Second
 
 // Candidate is who stands, for people.
 type Candidate struct {
-	Name    string `json:"name"`
-	Release string `json:"release"`
+	Name string `json:"name"`
+	// Build of the candidate: whoever knows it can tell what the leader does, and why.
+	Build release.Build `json:"build"`
 	// Since is when it began to stand, by its own clock.
 	Since time.Time `json:"since,omitzero"`
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/ironherd/ironherd/internal/reconciler/election"
 	"github.com/ironherd/ironherd/internal/reconciler/etcd"
 	"github.com/ironherd/ironherd/internal/reconciler/etcd/etcdtest"
+	"github.com/ironherd/ironherd/internal/reconciler/release"
 )
 
 var (
@@ -43,7 +44,7 @@ func TestMain(m *testing.M) {
 
 func config(client *clientv3.Client, prefix, name string, ttl time.Duration) election.Config {
 	return election.Config{
-		Client: client, Prefix: prefix, TTL: ttl, Candidate: election.Candidate{Name: name, Release: "v1.0.0"},
+		Client: client, Prefix: prefix, TTL: ttl, Candidate: election.Candidate{Name: name, Build: release.Own()},
 		Logger: slog.New(slog.DiscardHandler),
 	}
 }

@@ -1,0 +1,220 @@
+package reconciler
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/reconciler/election"
+	"github.com/ironherd/ironherd/internal/reconciler/gate"
+)
+
+// eachTerm calls serve with each leadership, under a context that ends with it. An error that comes after its end is none.
+func (s *Service) eachTerm(ctx context.Context, serve func(context.Context, *election.Leadership) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for l := range s.leadership.Watch(ctx) {
+		if l == nil {
+			continue
+		}
+		bound, unbind := l.Bind(ctx)
+		err := serve(bound, l)
+		over := bound.Err() != nil
+		unbind()
+		if err != nil && !over {
+			return err
+		}
+	}
+	return nil
+}
+
+// watchResources keeps the applier's watches while we lead.
+func (s *Service) watchResources(ctx context.Context) error {
+	return s.eachTerm(ctx, func(ctx context.Context, _ *election.Leadership) error { return s.applier.Run(ctx) })
+}
+
+// lead does, while we lead, what the gate says.
+func (s *Service) lead(ctx context.Context) error {
+	return s.eachTerm(ctx, func(ctx context.Context, l *election.Leadership) error {
+		t := &term{Service: s, leadership: l, logger: s.config.Logger.With(slog.Int64("term", l.Term)), begun: time.Now()}
+		for ctx.Err() == nil {
+			if err := t.round(ctx); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// term is one leadership at work.
+type term struct {
+	*Service
+	leadership *election.Leadership
+	logger     *slog.Logger
+	begun      time.Time
+	reason     string // of the last plan that was logged
+
+	// The status is the one of this revision, as of that revision.
+	revision, at int64
+}
+
+// note changes what people see, unless the leadership is over.
+func (t *term) note(change func(*State)) {
+	t.change(func(state *State) {
+		if state.Term == t.leadership.Term {
+			change(state)
+		}
+	})
+}
+
+// round decides once, and does what was decided until something has changed that it was decided from.
+func (t *term) round(ctx context.Context) error {
+	view, err := readStatus(ctx, t.client, t.config.Layout)
+	if err != nil {
+		return err
+	}
+	observed := view.Observed
+	t.revision, t.at = observed.Revision, view.At
+	nodes, ok := t.nodes.Get()
+	if !ok {
+		return fleet.Errorf(fleet.KindTemporary, "the nodes have not been read yet")
+	}
+	plan := gate.Decide(t.config.Build, observed, nodes.Gate())
+	t.tell(ctx, plan)
+	if plan.Hold {
+		t.awaitChange(ctx, nodes.Revision)
+		return nil
+	}
+	return t.again(ctx, t.follow(ctx, plan, nodes.Revision))
+}
+
+// follow does what was planned, in order, until the leadership ends (nil), or what it was planned from has changed (KindConflict).
+func (t *term) follow(ctx context.Context, plan gate.Plan, nodes int64) error {
+	if plan.Before != nil {
+		if err := t.write(ctx, announcement{status: *plan.Before, guarded: plan.Guarded, nodes: nodes}); err != nil {
+			return err
+		}
+	}
+	if !t.settle(ctx, plan) {
+		return nil
+	}
+	if err := t.first(ctx); err != nil || ctx.Err() != nil {
+		return err
+	}
+	if plan.After != nil {
+		if err := t.write(ctx, announcement{status: *plan.After}); err != nil {
+			return err
+		}
+	}
+	t.note(func(state *State) { state.Doing = "keeping everything as our release wants it" })
+	return t.keep(ctx)
+}
+
+// conflictPause is before it is decided again after a conflict: what we see of the nodes may have to catch up first.
+const conflictPause = 100 * time.Millisecond
+
+// again turns a conflict into another round.
+func (t *term) again(ctx context.Context, err error) error {
+	if fleet.KindOf(err) != fleet.KindConflict && !errors.Is(err, election.ErrDeposed) {
+		return err
+	}
+	t.logger.InfoContext(ctx, "deciding again", slog.Any("err", err))
+	select {
+	case <-time.After(conflictPause):
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+func (t *term) tell(ctx context.Context, plan gate.Plan) {
+	doing := plan.Reason
+	if plan.Hold {
+		doing = "holding: " + doing
+	}
+	t.note(func(state *State) { state.Doing = doing })
+	if doing == t.reason {
+		return
+	}
+	t.reason = doing
+	attrs := []any{slog.String("reason", plan.Reason), slog.Bool("hold", plan.Hold)}
+	if plan.Before != nil {
+		attrs = append(attrs, slog.String("before", plan.Before.String()))
+	}
+	if plan.After != nil {
+		attrs = append(attrs, slog.String("after", plan.After.String()))
+	}
+	t.logger.InfoContext(ctx, "decided", attrs...)
+}
+
+// write announces in the place of the status that is known.
+func (t *term) write(ctx context.Context, a announcement) error {
+	a.instead = t.revision
+	revision, err := announce(ctx, t.client, t.config.Layout, t.leadership, a)
+	if err != nil {
+		return err
+	}
+	t.revision, t.at = revision, revision
+	t.logger.InfoContext(ctx, "announced", slog.String("status", a.status.String()))
+	t.config.Observer.Announced(a.status)
+	return nil
+}
+
+// settle waits for what the leader before us may have sent last, once per leadership. Without a status nobody may rely on anything
+// yet, and the very first leader has nobody before it.
+func (t *term) settle(ctx context.Context, plan gate.Plan) bool {
+	if t.settledTerm() == t.leadership.Term {
+		return true
+	}
+	if plan.Settle || t.leadership.Term > 1 {
+		select {
+		case <-time.After(time.Until(t.begun.Add(t.config.Settle))):
+		case <-ctx.Done():
+			return false
+		}
+	}
+	t.mu.Lock()
+	t.settled = t.leadership.Term
+	t.mu.Unlock()
+	return true
+}
+
+func (s *Service) settledTerm() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.settled
+}
+
+// awaitChange returns when a node or the status is no longer what was decided from.
+func (t *term) awaitChange(ctx context.Context, nodes int64) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	sets, changed := t.nodes.Watch(ctx), t.statusChanged(ctx)
+	for {
+		select {
+		case set := <-sets:
+			if set.Revision != nodes {
+				return
+			}
+		case <-changed:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// statusChanged returns a channel that receives once the status is known to be another one.
+func (t *term) statusChanged(ctx context.Context) <-chan struct{} {
+	changed, revision, at := make(chan struct{}, 1), t.revision, t.at
+	go func() {
+		for view := range t.status.Watch(ctx) {
+			if view.At > at && view.Revision != revision {
+				changed <- struct{}{}
+				return
+			}
+		}
+	}()
+	return changed
+}

@@ -1,0 +1,69 @@
+package reconciler
+
+import (
+	"context"
+	"log/slog"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/ironherd/ironherd/internal/reconciler/election"
+	"github.com/ironherd/ironherd/internal/reconciler/etcd"
+	"github.com/ironherd/ironherd/internal/reconciler/gate"
+	"github.com/ironherd/ironherd/internal/reconciler/node"
+	"github.com/ironherd/ironherd/internal/reconciler/release"
+)
+
+// Overview is what etcd says of a cluster, and what follows from it.
+type Overview struct {
+	// Leader is nil when nobody leads.
+	Leader *election.Candidate `json:"leader"`
+	Status gate.Observed       `json:"status"`
+	Nodes  []NodeOverview      `json:"nodes"`
+	// Holds says whether the leader waits before it may change anything, Reason why, or else what it does. Empty without a leader.
+	Holds  bool   `json:"holds"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// NodeOverview is a node as it is known.
+type NodeOverview struct {
+	node.Node
+	// Admitted says whether the status admits an API server of that release. What it needs itself only the node knows: of the node
+	// with the given build the verdict is complete, of the others it is about the minimum compatible release alone.
+	Admitted gate.Verdict `json:"admitted"`
+}
+
+// Look reads the overview. Own is the build that asks; its node is the one whose readiness is judged completely.
+func Look(ctx context.Context, client *clientv3.Client, layout etcd.Layout, own release.Build, logger *slog.Logger) (Overview, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	var o Overview
+	set, err := node.NewRegistry(client, layout, logger).List(ctx)
+	if err != nil {
+		return Overview{}, err
+	}
+	view, err := readStatus(ctx, client, layout)
+	if err != nil {
+		return Overview{}, err
+	}
+	leader, found, err := election.Leader(ctx, client, layout.Election())
+	if err != nil {
+		return Overview{}, err
+	}
+	o.Status = view.Observed
+	if found {
+		o.Leader = &leader
+		if leader.Build.Validate() == nil {
+			plan := gate.Decide(leader.Build, o.Status, set.Gate())
+			o.Holds, o.Reason = plan.Hold, plan.Reason
+		}
+	}
+	for _, n := range set.Nodes {
+		build := release.Build{Release: n.Release}
+		if n.Release == own.Release {
+			build = own
+		}
+		record := gate.Own{Found: true, Readable: n.Fault == "", Controller: n.Controller(), Release: n.Release}
+		o.Nodes = append(o.Nodes, NodeOverview{Node: n, Admitted: gate.Serve(build, record, o.Status)})
+	}
+	return o, nil
+}

@@ -1,0 +1,188 @@
+package reconciler
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/reconciler/election"
+	"github.com/ironherd/ironherd/internal/reconciler/etcd"
+	"github.com/ironherd/ironherd/internal/reconciler/gate"
+	"github.com/ironherd/ironherd/internal/reconciler/node"
+	"github.com/ironherd/ironherd/internal/reconciler/release"
+	"github.com/ironherd/ironherd/internal/reconciler/watch"
+	"github.com/ironherd/ironherd/internal/service"
+)
+
+// Config is one node's reconciler.
+type Config struct {
+	// Node is the name of this node.
+	Node   string
+	Build  release.Build
+	Layout etcd.Layout
+	// TTL after which a leader that is gone is replaced; zero: DefaultTTL.
+	TTL time.Duration
+	// Settle is how long a new leader waits for the last requests of the one before; zero: DefaultSettle.
+	Settle time.Duration
+	// FullPass is the time between two passes when nothing was seen to change; zero: DefaultFullPass.
+	FullPass time.Duration
+	Logger   *slog.Logger
+	// Observer hears of passes; may be nil.
+	Observer Observer
+}
+
+// The defaults of a Config.
+const (
+	DefaultTTL      = 10 * time.Second
+	DefaultSettle   = 5 * time.Second
+	DefaultFullPass = 30 * time.Second
+)
+
+// Observer hears what a service does, for metrics. Safe for concurrent use; it must not wait.
+type Observer interface {
+	// PassEnded is called after each pass.
+	PassEnded(report Report, took time.Duration, err error)
+	// Announced is called after each accepted write of the status.
+	Announced(status gate.Status)
+}
+
+func (c *Config) setDefaults() {
+	for value, otherwise := range map[*time.Duration]time.Duration{
+		&c.TTL: DefaultTTL, &c.Settle: DefaultSettle, &c.FullPass: DefaultFullPass,
+	} {
+		if *value == 0 {
+			*value = otherwise
+		}
+	}
+	if c.Layout.Root == "" {
+		c.Layout.Root = etcd.DefaultRoot
+	}
+}
+
+// Validate reports every fault, as KindInvalid.
+func (c Config) Validate() error {
+	errs := []error{node.CheckName(c.Node), c.Build.Validate(), c.Layout.Validate()}
+	for name, value := range map[string]time.Duration{"settling time": c.Settle, "time between full passes": c.FullPass} {
+		if value < 0 {
+			errs = append(errs, fleet.Errorf(fleet.KindInvalid, "the %s must not be negative", name))
+		}
+	}
+	if c.TTL < election.MinTTL || c.TTL%time.Second != 0 {
+		errs = append(errs, fleet.Errorf(fleet.KindInvalid, "the election's TTL must be whole seconds, at least %s, not %s", election.MinTTL, c.TTL))
+	}
+	return errors.Join(errs...)
+}
+
+// Service is the reconciler of one node, as components of a supervision tree.
+//
+//	watch-nodes ──► nodes ──► watch-releases ──► may we? ──► elect ──► leadership ──► lead ──► Applier.Pass, the status
+//	watch-status ─► status ──────────────────────────────────────────────────────────┘   └──► watch-resources: Applier.Run
+//
+// Each component keeps what it knows in a watched value; one that fails is started again and finds the values as they are. None of
+// them can make another one act on what is no longer so: the status is written by conditional transactions alone, and whatever goes to
+// the API server is bound to a context that ends before the leadership can.
+type Service struct {
+	config   Config
+	client   *clientv3.Client
+	applier  Applier
+	registry *node.Registry
+
+	nodes      watch.Memory[node.Set]
+	status     watch.Memory[statusView]
+	verdict    watch.Memory[gate.Verdict]
+	leadership watch.Memory[*election.Leadership] // nil: none
+
+	mu      sync.Mutex
+	state   State
+	settled int64 // the term for which the last requests of the leader before have landed
+}
+
+// State is what a service is doing, for people and metrics.
+type State struct {
+	// Campaign says whether this node may lead, and why.
+	Campaign gate.Verdict `json:"campaign"`
+	// Term is the number of our leadership; 0 when we do not lead.
+	Term int64 `json:"term"`
+	// Doing says in one clause what we do as the leader; empty when we do not lead.
+	Doing string `json:"doing,omitempty"`
+	// PassedAt and PassError are of the last pass of this leadership.
+	PassedAt  time.Time `json:"passedAt,omitzero"`
+	PassError string    `json:"passError,omitempty"`
+	// Status and Nodes as they were seen last.
+	Status gate.Observed `json:"status"`
+	Nodes  node.Set      `json:"nodes"`
+}
+
+// New returns the reconciler of a node. Zero durations and an empty root are set to their defaults. A fault of the configuration is
+// KindInvalid.
+func New(config Config, client *clientv3.Client, applier Applier) (*Service, error) {
+	config.setDefaults()
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	if config.Observer == nil {
+		config.Observer = deaf{}
+	}
+	return &Service{
+		config: config, client: client, applier: applier,
+		registry: node.NewRegistry(client, config.Layout, config.Logger),
+	}, nil
+}
+
+// deaf is the observer of who wants none.
+type deaf struct{}
+
+func (deaf) PassEnded(Report, time.Duration, error) {}
+func (deaf) Announced(gate.Status)                  {}
+
+// Components returns what a supervision tree has to run. Loops are stopped first: then the leadership is given up at once.
+func (s *Service) Components() []service.Component {
+	nodes, status := s.registry.Follower(), s.statusFollower()
+	return []service.Component{
+		{Name: "watch-nodes", Stage: service.State, Check: nodes.Check, Serve: func(ctx context.Context) error {
+			return s.registry.Follow(ctx, nodes, s.nodes.Set)
+		}},
+		{Name: "watch-status", Stage: service.State, Check: status.Check, Serve: func(ctx context.Context) error {
+			return status.Run(ctx, func(snapshot etcd.Snapshot) { s.status.Set(viewOf(s.config.Layout, snapshot)) })
+		}},
+		{Name: "watch-releases", Stage: service.Loops, Serve: s.watchReleases},
+		{Name: "elect", Stage: service.Loops, Serve: s.elect},
+		{Name: "watch-resources", Stage: service.Loops, Serve: s.watchResources},
+		{Name: "lead", Stage: service.Loops, Serve: s.lead, Check: s.checkPass},
+	}
+}
+
+func (s *Service) statusFollower() *etcd.Follower {
+	return &etcd.Follower{Client: s.client, Range: etcd.Range{Key: s.config.Layout.Status()}, Logger: s.config.Logger}
+}
+
+// State returns what the service is doing. Safe for concurrent use.
+func (s *Service) State() State {
+	s.mu.Lock()
+	state := s.state
+	s.mu.Unlock()
+	state.Campaign, _ = s.verdict.Get()
+	state.Nodes, _ = s.nodes.Get()
+	view, _ := s.status.Get()
+	state.Status = view.Observed
+	return state
+}
+
+func (s *Service) change(change func(*State)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(&s.state)
+}
+
+// checkPass is the health of who leads: its last pass.
+func (s *Service) checkPass(context.Context) error {
+	if state := s.State(); state.PassError != "" {
+		return errors.New(state.PassError)
+	}
+	return nil
+}
