@@ -76,6 +76,11 @@ func New(content map[string]any, source string) (*Object, error) {
 	metadata, _ := content["metadata"].(map[string]any)
 	o.Name, _ = metadata["name"].(string)
 	o.Namespace, _ = metadata["namespace"].(string)
+	for _, field := range []string{"name", "namespace"} {
+		if _, text := metadata[field].(string); metadata[field] != nil && !text {
+			return nil, fmt.Errorf("%s: metadata.%s must be text, not %v: quote it", o.Kind, field, metadata[field])
+		}
+	}
 	group, version, grouped := strings.Cut(apiVersion, "/")
 	if !grouped {
 		group, version = "", apiVersion

@@ -1,0 +1,303 @@
+package resources_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/ironherd/ironherd/internal/reconciler"
+	"github.com/ironherd/ironherd/internal/reconciler/resources"
+	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
+)
+
+var errDied = errors.New("the process has died")
+
+// wire is between us and the API server. Watches and what is only read pass.
+type wire struct {
+	http.RoundTripper
+	// before is called with each request that writes, and its number from 1; after when it has been answered. An error is what the
+	// caller gets instead.
+	before, after func(n int, r *http.Request) error
+
+	mu sync.Mutex
+	n  int
+}
+
+func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method == http.MethodGet {
+		return w.RoundTripper.RoundTrip(r)
+	}
+	w.mu.Lock()
+	w.n++
+	n := w.n
+	w.mu.Unlock()
+	if err := w.before(n, r); err != nil {
+		return nil, err
+	}
+	response, err := w.RoundTripper.RoundTrip(r)
+	if err == nil {
+		if err = w.after(n, r); err != nil {
+			_ = response.Body.Close()
+			return nil, err
+		}
+	}
+	return response, err
+}
+
+func (w *wire) count() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.n
+}
+
+func pass(int, *http.Request) error { return nil }
+
+// wired is how to reach the API server over a wire.
+func (w *world) wired(over *wire) *rest.Config {
+	config := w.cluster.Config("")
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		over.RoundTripper = next
+		return over
+	})
+	return config
+}
+
+// small is a set of a release: each thing that is done to an object is done to one on the way from the first to the second.
+func small(t *testing.T, release int) []*object.Object {
+	t.Helper()
+	set := slices.DeleteFunc(objects(t), func(o *object.Object) bool {
+		return o.Kind != "RuntimeClass" && o.Name != "local" && o.Name != "ironherd:owner"
+	})
+	if release == 2 {
+		set = mutate(t, set, "RuntimeClass gvisor", func(c map[string]any) { c["handler"] = "other" })
+		set = mutate(t, set, "StorageClass local", func(c map[string]any) { c["mountOptions"] = []any{"ro"} })
+	}
+	return set
+}
+
+// TestDeathAtEachStep: the process dies before or after each request that writes, on the way from one release to the next and on the
+// way to nothing. The next process brings everything right; nothing of ours is left over, and nothing of others is touched.
+func TestDeathAtEachStep(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	if w.there(configMaps, "default", "bystander") {
+		w.remove(configMaps, "default", "bystander")
+	}
+	w.create(configMaps, strings.TrimSuffix(configMap("bystander", "x"), "---\n"))
+	bystander := w.get(configMaps, "default", "bystander").GetUID()
+	for _, lost := range []bool{false, true} {
+		for step, last := 1, false; !last; step++ {
+			name := fmt.Sprintf("step %d, answer lost: %t", step, lost)
+			w.clean()
+			w.write("a.yaml", configMap("changed", "1")+configMap("dropped", "1"))
+			first := w.start(resources.Options{BuiltIn: small(t, 1)})
+			first.done()
+			first.stop()
+
+			w.write("a.yaml", configMap("changed", "2")+configMap("added", "1"))
+			last = w.dies(step, lost, resources.Options{BuiltIn: small(t, 2)})
+			second := w.start(resources.Options{BuiltIn: small(t, 2)})
+			second.done()
+			second.silent()
+			second.stop()
+			w.consistent(name)
+			if got := nested(w.get(runtimes, "", "gvisor").Object, []string{"handler"}); got != "other" {
+				t.Fatalf("%s: the handler is %v", name, got)
+			}
+
+			w.write("a.yaml", "")
+			last = w.dies(step, lost, resources.Options{BuiltIn: []*object.Object{}, MaxPrune: 100}) && last
+			third := w.start(resources.Options{BuiltIn: []*object.Object{}, MaxPrune: 100})
+			third.done()
+			third.silent()
+			third.stop()
+			w.nothingLeft(name)
+			if w.get(configMaps, "default", "bystander").GetUID() != bystander {
+				t.Fatalf("%s: a bystander was touched", name)
+			}
+		}
+	}
+}
+
+// dies has a process make passes until it dies at a step. It reports whether the process was done before it came to that.
+func (w *world) dies(step int, lost bool, o resources.Options) (survived bool) {
+	w.Helper()
+	over := &wire{before: pass, after: pass}
+	dead := func(from int) func(int, *http.Request) error {
+		return func(n int, _ *http.Request) error {
+			if n >= from {
+				return errDied
+			}
+			return nil
+		}
+	}
+	over.before = dead(step)
+	if lost {
+		over.before, over.after = dead(step+1), dead(step)
+	}
+	a := w.startWith(w.wired(over), o)
+	defer a.stop()
+	a.until("death or the end", func(_ reconciler.Report, err error) bool { return err == nil || over.count() >= step })
+	return over.count() < step
+}
+
+// consistent fails unless the inventory speaks of exactly what is there.
+func (w *world) consistent(name string) {
+	w.Helper()
+	known := w.inventory().Entries
+	for _, r := range everyResource {
+		list, err := w.client.Resource(r).List(w.Context(), metav1.ListOptions{LabelSelector: object.Label})
+		if err != nil {
+			w.Fatal(err)
+		}
+		for _, o := range list.Items {
+			key := object.Key{Group: r.Group, Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()}
+			if key.Name == "ironherd-reconciler-inventory" {
+				continue
+			}
+			if entry := known[key]; entry.UID != string(o.GetUID()) || entry.Mark != "" {
+				w.Fatalf("%s: %s has UID %s, the inventory %+v", name, key, o.GetUID(), entry)
+			}
+			delete(known, key)
+		}
+	}
+	if len(known) > 0 {
+		w.Fatalf("%s: the inventory speaks of what is not there: %v", name, known)
+	}
+}
+
+// nothingLeft fails if there is anything of ours.
+func (w *world) nothingLeft(name string) {
+	w.Helper()
+	w.consistent(name)
+	if n := len(w.inventory().Entries); n > 0 {
+		w.Fatalf("%s: %d objects are left", name, n)
+	}
+}
+
+// TestSomebodyIsFaster: an object of that name appears between our look and our request to create it. It is not ours, then or ever.
+func TestSomebodyIsFaster(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.write("a.yaml", configMap("raced", "ours"))
+	over := &wire{before: pass, after: pass}
+	once := sync.OnceFunc(func() { w.create(configMaps, strings.TrimSuffix(configMap("raced", "theirs"), "---\n")) })
+	over.before = func(_ int, r *http.Request) error {
+		if strings.Contains(r.URL.Path, "/configmaps/raced") {
+			once()
+		}
+		return nil
+	}
+	if w.there(configMaps, "default", "raced") {
+		w.remove(configMaps, "default", "raced")
+	}
+	a := w.startWith(w.wired(over), resources.Options{})
+	a.until("the conflict", func(_ reconciler.Report, err error) bool {
+		return err != nil && strings.Contains(err.Error(), ".data.key")
+	})
+	o := w.get(configMaps, "default", "raced")
+	if _, marked := o.GetAnnotations()[object.Mark]; marked || nested(o.Object, []string{"data", "key"}) != "theirs" {
+		t.Errorf("somebody else's object was written to: %v", o.Object)
+	}
+	w.write("a.yaml", configMap("raced", "theirs")) // no conflict any more: it is applied, and still not ours
+	a.done()
+	w.write("a.yaml", "")
+	a.done()
+	if !w.there(configMaps, "default", "raced") {
+		t.Error("somebody else's object was deleted")
+	}
+	if entry, known := w.inventory().Entries[object.Key{Kind: "ConfigMap", Namespace: "default", Name: "raced"}]; known {
+		t.Errorf("the inventory claims somebody else's object: %+v", entry)
+	}
+}
+
+// TestLateRequest: a deposed leader's requests, one at a time, arrive after its successor is done.
+func TestLateRequest(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, late := range []struct{ what, method, path string }{
+		{"inventory", http.MethodPut, "/configmaps/ironherd-reconciler-inventory"},
+		{"create", http.MethodPatch, "/configmaps/added"},
+		{"update", http.MethodPatch, "/configmaps/changed"},
+		{"delete", http.MethodDelete, "/configmaps/dropped"},
+		{"delete, to create again", http.MethodDelete, "/runtimeclasses/gvisor"},
+		{"create again", http.MethodPatch, "/runtimeclasses/gvisor"},
+	} {
+		w.clean()
+		w.write("a.yaml", configMap("changed", "1")+configMap("dropped", "1"))
+		first := w.start(resources.Options{BuiltIn: small(t, 1)})
+		first.done()
+		first.stop()
+		w.write("a.yaml", configMap("changed", "2")+configMap("added", "1"))
+		successor := w.start(resources.Options{BuiltIn: small(t, 1), Manifests: t.TempDir(), MaxPrune: 100})
+
+		waiting, arrive := make(chan struct{}), make(chan struct{})
+		over := &wire{before: pass, after: pass}
+		stall := sync.OnceFunc(func() {
+			close(waiting)
+			<-arrive
+		})
+		refusals := 0
+		over.before = func(_ int, r *http.Request) error {
+			if r.Method == late.method && strings.HasSuffix(r.URL.Path, late.path) && (late.what != "create again" || refusals > 0) {
+				stall()
+			}
+			if r.Method == http.MethodDelete && strings.HasSuffix(r.URL.Path, "gvisor") {
+				refusals++
+			}
+			return nil
+		}
+		deposed := w.startWith(w.wired(over), resources.Options{BuiltIn: small(t, 2)})
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_, _ = deposed.pass() // whatever becomes of it
+		}()
+		<-waiting
+		successor.done()
+		close(arrive)
+		<-ended
+		deposed.stop()
+		successor.done() // the watch tells; the 30 s of a full pass would too
+		w.await("the successor's word", func() bool {
+			successor.done()
+			gvisor := w.get(runtimes, "", "gvisor")
+			return nested(gvisor.Object, []string{"handler"}) == "runsc" && !w.there(configMaps, "default", "added") &&
+				!w.there(configMaps, "default", "changed") && !w.there(configMaps, "default", "dropped")
+		})
+		w.consistent(late.what)
+		successor.silent()
+		successor.stop()
+	}
+}
+
+// TestInventoryIsLost: it is written again while its writer lives; and a line that cannot be read is reported and kept.
+func TestInventoryIsLost(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.start(resources.Options{})
+	a.done()
+	w.remove(configMaps, "kube-system", "ironherd-reconciler-inventory")
+	w.await("the inventory", func() bool {
+		a.done()
+		return w.there(configMaps, "kube-system", "ironherd-reconciler-inventory")
+	})
+	w.consistent("written again")
+	w.patch(configMaps, "kube-system", "ironherd-reconciler-inventory", `{"data":{"Strange.kind":"who knows\n"}}`)
+	r := a.until("a complaint", func(_ reconciler.Report, err error) bool { return err != nil })
+	if !strings.Contains(fmt.Sprint(r.Failures), "Strange.kind, line 1") {
+		t.Errorf("%+v", r)
+	}
+	w.remove(classes, "", "local")
+	a.until("a new object", func(r reconciler.Report, _ error) bool { return r.Created == 1 })
+	if got := nested(w.get(configMaps, "kube-system", "ironherd-reconciler-inventory").Object, []string{"data", "Strange.kind"}); got != "who knows\n" {
+		t.Errorf("the line is %q", got)
+	}
+}

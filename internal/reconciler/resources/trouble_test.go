@@ -1,0 +1,225 @@
+package resources_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/reconciler"
+	"github.com/ironherd/ironherd/internal/reconciler/resources"
+	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
+)
+
+const definition = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: widgets.example.com}
+spec:
+  group: example.com
+  names: {kind: Widget, plural: widgets, singular: widget, listKind: WidgetList}
+  scope: Namespaced
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec: {type: object, properties: {size: {type: integer, default: 3}, color: {type: string}}}
+`
+
+const widget = "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: w, namespace: default}\nspec: {color: red}\n"
+
+// TestBadManifests: each is named and left aside, the rest goes on.
+func TestBadManifests(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.write("0-not-yaml.yaml", "{{{")
+	w.write("1-half.yaml", configMap("good-half", "1")+"a: [\n---\n"+configMap("other-half", "1"))
+	w.write("2-unknown.yaml", "apiVersion: example.org/v1\nkind: Nothing\nmetadata: {name: nothing}\n")
+	w.write("3-widget.yaml", widget)
+	w.write("4-scope.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: nowhere}\n---\n"+
+		"apiVersion: v1\nkind: Namespace\nmetadata: {name: inside, namespace: default}\n")
+	w.write("5-field.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: field, namespace: default}\ndatum: {a: b}\n")
+	w.write("6-value.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: value, namespace: default}\nspec: {ports: [{port: 99999}]}\n")
+	w.write("7-twice.yaml", configMap("good", "1")+configMap("good", "2"))
+	w.write("8-namespace.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: lost, namespace: not-there}\n")
+	w.write("9-review.yaml", "apiVersion: authorization.k8s.io/v1\nkind: SubjectAccessReview\nmetadata: {name: r}\n")
+	w.write("a-no-name.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {generateName: x, namespace: default}\n")
+	w.write("c-number.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: 7, namespace: default}\n")
+	w.write("b-scalar.json", `"text" 5 {"kind":"List","apiVersion":"v1","items":7}`)
+	w.write("ignored.txt", "{{{")
+	a := w.start(resources.Options{})
+	r, err := a.pass()
+	if err == nil || r.Created != len(objects(t))+3 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	for _, want := range []string{
+		"0-not-yaml.yaml#1", "1-half.yaml#2", "Nothing nothing", "2-unknown.yaml", "Widget default/w", "ConfigMap nowhere", "Namespace default/inside",
+		"ConfigMap default/field", "datum", "Service default/value", "99999", "ConfigMap default/good", "wanted twice", "ConfigMap not-there/lost",
+		"SubjectAccessReview r", "a-no-name.yaml#1", "metadata.name must be text", "b-scalar.json#1", "b-scalar.json#2", "b-scalar.json#3",
+	} {
+		if !strings.Contains(fmt.Sprint(r.Failures), want) {
+			t.Errorf("nothing names %q: %s", want, strings.ReplaceAll(fmt.Sprint(r.Failures), "} {", "}\n{"))
+		}
+	}
+	if len(r.Failures) != 16 {
+		t.Errorf("%d failures: %s", len(r.Failures), strings.ReplaceAll(fmt.Sprint(r.Failures), "} {", "}\n{"))
+	}
+	if got := nested(w.get(configMaps, "default", "good").Object, []string{"data", "key"}); got != "1" {
+		t.Errorf("of two manifests of the same object the first counts; it has %v", got)
+	}
+
+	// The definition appears, from elsewhere: the widget follows by itself.
+	w.create(definitions, definition)
+	a.until("the widget", func(r reconciler.Report, _ error) bool { return !strings.Contains(fmt.Sprint(r.Failures), "Widget") })
+	// Everything is put right.
+	for _, name := range []string{
+		"0-not-yaml.yaml", "1-half.yaml", "2-unknown.yaml", "4-scope.yaml", "5-field.yaml", "6-value.yaml", "7-twice.yaml", "8-namespace.yaml",
+		"9-review.yaml", "a-no-name.yaml", "b-scalar.json", "c-number.yaml",
+	} {
+		w.write(name, "")
+	}
+	a.done()
+	a.silent()
+	// And the definition goes, with everything of its kind.
+	w.remove(definitions, "", "widgets.example.com")
+	a.until("that the kind is missing", func(r reconciler.Report, err error) bool {
+		return err != nil && strings.Contains(fmt.Sprint(r.Failures), "does not have that kind")
+	})
+	w.write("3-widget.yaml", "")
+	a.done()
+	a.silent()
+}
+
+// TestDefinitionAndResource: both in one file, in the wrong order.
+func TestDefinitionAndResource(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.write("all.yaml", widget+"---"+definition)
+	a := w.start(resources.Options{})
+	diff, err := a.Plan(t.Context())
+	if err != nil || len(diff.Failures) != 0 || len(diff.Changes) != len(objects(t))+2 {
+		t.Fatalf("the plan: %+v, %v", diff, err)
+	}
+	a.done()
+	a.silent()
+	if w.inventory().Entries[object.Key{Group: "example.com", Kind: "Widget", Namespace: "default", Name: "w"}].UID == "" {
+		t.Error("the widget is not in the inventory")
+	}
+}
+
+func TestPlanChangesNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.write("a.yaml", configMap("planned", "one")+"apiVersion: v1\nkind: Secret\nmetadata: {name: planned, namespace: default}\nstringData: {p: hush}\n")
+	a := w.start(resources.Options{})
+	before := len(w.requests())
+	diff, err := a.Plan(t.Context())
+	if err != nil || diff.Objects != len(diff.Changes) || len(diff.Failures) != 0 {
+		t.Fatalf("from nothing: %+v, %v", diff, err)
+	}
+	for _, c := range diff.Changes {
+		if c.Action != reconciler.Create || !strings.Contains(c.Text, "+kind: ") || strings.Contains(c.Text, "aHVzaA") {
+			t.Errorf("planned: %+v", c)
+		}
+	}
+	a.done()
+	w.write("a.yaml", configMap("planned", "two")+"apiVersion: v1\nkind: Secret\nmetadata: {name: planned, namespace: default}\nstringData: {p: hush hush}\n")
+	diff, err = a.Plan(t.Context())
+	if err != nil || len(diff.Changes) != 2 {
+		t.Fatalf("an update: %+v, %v", diff, err)
+	}
+	if c := diff.Changes[0]; c.Action != reconciler.Update || !strings.Contains(c.Text, "-  key: one\n+  key: two\n") {
+		t.Errorf("planned: %+v", c)
+	}
+	if c := diff.Changes[1]; !strings.Contains(c.Text, "-  p: (hidden, before)\n+  p: (hidden, after)\n") || strings.Contains(c.Text, "aHVzaA") {
+		t.Errorf("planned: %+v", c)
+	}
+	if r := a.done(); r.Updated != 2 {
+		t.Errorf("%+v", r)
+	}
+	a.stop()
+	after := w.requests()
+	planned := 0
+	for _, request := range after[before:] {
+		if request.Writes() && strings.Contains(request.RequestURI, "dryRun=All") {
+			planned++
+		}
+	}
+	if planned != len(objects(t))+2+2 {
+		t.Errorf("%d dry runs", planned)
+	}
+	b := w.start(resources.Options{})
+	if diff, err := b.Plan(t.Context()); err != nil || len(diff.Changes)+len(diff.Failures) != 0 {
+		t.Errorf("with nothing to do: %+v, %v", diff, err)
+	}
+	for _, request := range w.requests()[len(after):] {
+		if request.Writes() {
+			t.Errorf("a plan: %s %s", request.Verb, request.RequestURI)
+		}
+	}
+}
+
+// TestOutage: while the API server is away a pass says so and nothing is sent; when it is back, all is right again without help.
+func TestOutage(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.write("a.yaml", configMap("survivor", "1"))
+	a := w.start(resources.Options{})
+	a.done()
+	w.cluster.KillAPIServer()
+	a.until("that the API server is away", func(_ reconciler.Report, err error) bool { return err != nil })
+	w.write("a.yaml", configMap("survivor", "2")+configMap("newcomer", "1"))
+	for range 3 {
+		if r, err := a.pass(); err == nil || r.Created+r.Updated+r.Recreated+r.Pruned != 0 {
+			t.Errorf("without an API server: %+v, %v", r, err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := w.cluster.StartAPIServer(ctx); err != nil {
+		t.Fatal(err)
+	}
+	back := time.Now()
+	if r := a.done(); r.Created != 1 || r.Updated != 1 {
+		t.Errorf("afterwards: %+v", r)
+	}
+	t.Logf("as wanted %v after the API server was ready again", time.Since(back))
+	a.silent()
+	drain(a)
+	w.remove(configMaps, "default", "survivor")
+	select {
+	case <-a.Changed():
+	case <-ctx.Done():
+		t.Fatal("drift after an outage is not noticed")
+	}
+	a.done()
+	if !w.there(configMaps, "default", "survivor") {
+		t.Error("drift after an outage is not repaired")
+	}
+}
+
+// TestStopped: a pass whose context has ended sends nothing; one without Run waits.
+func TestStopped(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.start(resources.Options{})
+	a.done()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	w.remove(classes, "", "local")
+	w.await("the change", func() bool { return len(a.Changed()) == 1 })
+	if r, err := a.Pass(ended); err == nil || r.Requests != 0 {
+		t.Errorf("after the end: %+v, %v", r, err)
+	}
+	a.stop()
+	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if r, err := a.Pass(short); err == nil || r.Requests != 0 {
+		t.Errorf("without Run: %+v, %v", r, err)
+	}
+}
