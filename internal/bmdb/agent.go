@@ -128,7 +128,7 @@ type Seen struct {
 // flushBatch bounds how many rows one transaction of a flush holds.
 const flushBatch = 2000
 
-// FlushSeen writes repeated heartbeats. It touches one narrow row each, and no agenda; what is not of the takeover generation that
+// FlushSeen writes repeated heartbeats, thousands by one statement. It touches one narrow row each, and no agenda; what is not of the takeover generation that
 // has spoken is ignored.
 func (db *DB) FlushSeen(ctx context.Context, seen []Seen) error {
 	seen = slices.SortedFunc(slices.Values(seen), func(a, b Seen) int { return cmp.Compare(a.Machine, b.Machine) })
@@ -136,15 +136,11 @@ func (db *DB) FlushSeen(ctx context.Context, seen []Seen) error {
 	for batch := range slices.Chunk(seen, flushBatch) {
 		err := db.update(ctx, "flush heartbeats", func(ctx context.Context, t *transaction) error {
 			waited := db.clock.Elapsed() - start
-			for _, s := range batch {
-				err := t.q.FlushSeen(ctx, statement.FlushSeenParams{
-					LastAt: micros(t.Now().Add(-s.Age - waited)), Machine: string(s.Machine), TakeoverGeneration: int64(s.TakeoverGeneration),
-				})
-				if err != nil {
-					return err
-				}
+			rows := make(statement.Rows, len(batch))
+			for i, s := range batch {
+				rows[i] = []any{string(s.Machine), int64(s.TakeoverGeneration), micros(t.Now().Add(-s.Age - waited))}
 			}
-			return nil
+			return t.q.FlushAllSeen(ctx, rows)
 		})
 		if err != nil {
 			return fmt.Errorf("write heartbeats: %w", err)
@@ -207,18 +203,20 @@ func (db *DB) HostKeys(ctx context.Context, machine fleet.MachineID) (keys []str
 // when it is less than half, and then every machine is judged again, as under a new policy.
 func (db *DB) ListenerAlive(ctx context.Context, interval, promised time.Duration) error {
 	err := db.update(ctx, "listener alive", func(ctx context.Context, t *transaction) error {
-		rows, err := t.q.GetListener(ctx)
+		if err := t.q.InsertListener(ctx); err != nil {
+			return err
+		}
+		if err := t.q.LockListener(ctx); err != nil { // several listeners, each with a promise of its own
+			return err
+		}
+		was, err := t.q.GetListener(ctx)
 		if err != nil {
 			return err
 		}
 		now := t.Now()
-		l := statement.PutListenerParams{
+		l := statement.SetListenerParams{
 			UpSince: micros(now), ValidUntil: micros(now.Add(3 * interval)), Promised: promised.Microseconds(),
 		}
-		if len(rows) == 0 {
-			return t.q.PutListener(ctx, l)
-		}
-		was := rows[0]
 		if was.ValidUntil >= micros(now) {
 			l.UpSince = was.UpSince
 			l.ValidUntil = max(l.ValidUntil, was.ValidUntil)
@@ -231,7 +229,7 @@ func (db *DB) ListenerAlive(ctx context.Context, interval, promised time.Duratio
 				return err
 			}
 		}
-		return t.q.PutListener(ctx, l)
+		return t.q.SetListener(ctx, l)
 	})
 	if err != nil {
 		return fmt.Errorf("record that the listener is up: %w", err)

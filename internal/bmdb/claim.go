@@ -1,7 +1,6 @@
 package bmdb
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -72,13 +71,7 @@ func (s *Session) claimEnds(works []*Work) {
 }
 
 func (s *Session) claim(ctx context.Context, request ClaimRequest) (Claim, error) {
-	providers, err := s.db.providerNames(ctx, request.Providers)
-	if err != nil {
-		return Claim{}, err
-	}
-	c := &claiming{
-		s: s, request: request, providers: providers, done: make(map[string]time.Time), lowest: make(map[fleet.ProviderName]time.Time),
-	}
+	c := &claiming{s: s, request: request, scope: scopeOf(request.Process, request.Providers), done: make(map[string]time.Time)}
 	for len(c.works) < request.Limit {
 		if !s.trust.open() {
 			return Claim{}, fleet.ErrLeaseLost
@@ -87,110 +80,79 @@ func (s *Session) claim(ctx context.Context, request ClaimRequest) (Claim, error
 		if err != nil {
 			return Claim{}, err
 		}
+		if len(candidates) > 0 {
+			if err := c.round(ctx, candidates); err != nil {
+				return Claim{}, err // what was found is left for others: no floor may pass it
+			}
+		}
+		c.raiseFloor()
 		if len(candidates) == 0 {
-			c.raiseFloors()
 			break
 		}
-		if err := c.round(ctx, candidates); err != nil {
-			return Claim{}, err // what was found is left for others: no floor may pass it
-		}
-		c.raiseFloors()
 	}
 	next, err := c.nextDue(ctx)
 	return Claim{Works: c.works, NextDue: next}, err
 }
 
-// providerNames returns the names asked for, or all.
-func (db *DB) providerNames(ctx context.Context, names []fleet.ProviderName) ([]fleet.ProviderName, error) {
-	if len(names) > 0 {
-		return names, nil
-	}
-	err := db.view(ctx, "provider names", func(ctx context.Context, t *transaction) error {
-		rows, err := t.q.ListProviders(ctx)
-		names = make([]fleet.ProviderName, len(rows))
-		for i, r := range rows {
-			names[i] = fleet.ProviderName(r.Name)
-		}
-		return err
-	})
-	return names, err
-}
-
 // claiming is one call of Claim.
 type claiming struct {
-	s         *Session
-	request   ClaimRequest
-	providers []fleet.ProviderName
-	works     []*Work
+	s       *Session
+	request ClaimRequest
+	scope   scope
+	works   []*Work
 	// done are the subjects that were looked at or that somebody else has, with the due_at that they had.
 	done map[string]time.Time
-	// lowest is, per provider, the due_at of the first row that was found and not dealt with.
-	lowest map[fleet.ProviderName]time.Time
-	// scanned are the heads of which the last look has found everything that is due, and when.
-	scanned map[headKey]time.Time
+	// lowest is the due_at of the first row that was found and not dealt with; zero: none was.
+	lowest time.Time
+	// scannedAt is when the last look found everything that is due, after so many changes; zero: there was more.
+	scannedAt time.Time
+	changes   int
+	// looked is the database's time of the last look.
+	looked time.Time
 }
 
-// look returns the next candidates, longest due first, across the providers.
+// look returns the next candidates, longest due first: in most cases by one statement, which is the only one of an idle claim.
 func (c *claiming) look(ctx context.Context) (candidates []candidate, err error) {
 	want := min(c.request.Limit-len(c.works), maxClaim)
-	err = c.s.db.view(ctx, "look for due work", func(ctx context.Context, t *transaction) error {
-		candidates, c.scanned = candidates[:0], make(map[headKey]time.Time)
-		for _, provider := range c.providers {
-			k := headKey{c.request.Process, provider}
-			floor := c.s.db.due.floor(k, c.s.db.clock.Elapsed())
-			found, err := c.lookAt(ctx, t, provider, floor, want)
-			if err != nil {
-				return err
-			}
-			if len(found) < want {
-				c.scanned[k] = t.Now()
-			}
-			candidates = append(candidates, found...)
+	floor, changes := c.s.db.due.floor(c.scope, c.s.db.clock.Elapsed())
+	err = c.s.db.glance(ctx, "look for due work", func(ctx context.Context, t *transaction) (err error) {
+		c.looked, c.scannedAt, c.changes = t.Now(), time.Time{}, changes
+		var exhausted bool
+		if candidates, exhausted, err = c.page(ctx, t, floor, want); exhausted {
+			c.scannedAt = t.Now()
 		}
-		return nil
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read the agenda: %w", err)
 	}
-	slices.SortStableFunc(candidates, func(a, b candidate) int {
-		return cmp.Or(a.dueAt.Compare(b.dueAt), cmp.Compare(a.subject, b.subject))
-	})
-	for _, a := range candidates[min(len(candidates), want):] {
-		c.leave(a)
-	}
-	return candidates[:min(len(candidates), want)], nil
+	return candidates, nil
 }
 
-// leave notes that a row was found and is not dealt with.
-func (c *claiming) leave(a candidate) {
-	if at, ok := c.lowest[a.provider]; !ok || a.dueAt.Before(at) {
-		c.lowest[a.provider] = a.dueAt
-	}
-}
-
-// lookAt pages through the due rows of one provider until it has enough that were not dealt with yet.
-func (c *claiming) lookAt(ctx context.Context, t *transaction, provider fleet.ProviderName, floor time.Time, want int) ([]candidate, error) {
-	var found []candidate
+// page pages through the due rows until it has enough that are wanted and were not dealt with yet. exhausted: there are no more.
+func (c *claiming) page(ctx context.Context, t *transaction, floor time.Time, want int) (found []candidate, exhausted bool, err error) {
 	after := statement.ListDueAfterParams{
-		Process: string(c.request.Process), Provider: string(provider), AfterDueAt: floorMicros(floor), Now: micros(t.Now()),
-		MaxRows: int64(want),
+		Process: string(c.request.Process), AfterDueAt: floorMicros(floor), Now: micros(t.Now()), MaxRows: int64(want),
 	}
 	for {
 		rows, err := t.q.ListDueAfter(ctx, after)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		for _, r := range rows {
 			dueAt := time.UnixMicro(r.DueAt).UTC()
-			if at, done := c.done[r.Subject]; !done || !at.Equal(dueAt) {
-				found = append(found, candidate{r.Subject, provider, dueAt})
+			if at, done := c.done[r.Subject]; done && at.Equal(dueAt) || !c.scope.covers(fleet.ProviderName(r.Provider)) {
+				continue
+			}
+			if found = append(found, candidate{r.Subject, fleet.ProviderName(r.Provider), dueAt}); len(found) == want {
+				return found, false, nil
 			}
 		}
-		if len(rows) < want || len(found) >= want {
-			return found[:min(len(found), want)], nil
+		if len(rows) < int(after.MaxRows) {
+			return found, true, nil
 		}
 		last := rows[len(rows)-1]
-		after.AfterDueAt, after.AfterSubject = last.DueAt, last.Subject
+		after.AfterDueAt, after.AfterSubject, after.MaxRows = last.DueAt, last.Subject, maxClaim
 	}
 }
 
@@ -202,15 +164,24 @@ func floorMicros(floor time.Time) int64 {
 	return floor.UnixMicro()
 }
 
-// raiseFloors is called when what the last look found has been dealt with: below the floors nothing is left but what was not dealt
-// with, and what nobody could see yet.
-func (c *claiming) raiseFloors() {
-	for k, floor := range c.scanned {
-		if at, ok := c.lowest[k.provider]; ok && at.Before(floor) {
-			floor = at
-		}
-		c.s.db.due.raise(k, floor)
+// leave notes that a row was found and is not dealt with.
+func (c *claiming) leave(a candidate) {
+	if c.lowest.IsZero() || a.dueAt.Before(c.lowest) {
+		c.lowest = a.dueAt
 	}
+}
+
+// raiseFloor is called when what the last look found has been dealt with: below the floor nothing is left but what was not dealt
+// with, and what nobody could see yet.
+func (c *claiming) raiseFloor() {
+	floor := c.scannedAt
+	if floor.IsZero() {
+		return
+	}
+	if !c.lowest.IsZero() && c.lowest.Before(floor) {
+		floor = c.lowest
+	}
+	c.s.db.due.raise(c.scope, floor, c.changes)
 }
 
 // round deals with candidates in one transaction, then with the dead sessions that were found in the way.
@@ -231,8 +202,15 @@ func (c *claiming) round(ctx context.Context, candidates []candidate) error {
 		c.leave(a)
 	}
 	for id := range r.overdue { // rule 4: only a death that is a fact frees the lane
-		if _, err := c.s.db.endSession(ctx, id, causeOverdue, true); err != nil {
+		switch ended, err := c.s.db.endSession(ctx, id, causeOverdue, true); {
+		case fleet.KindOf(err) == fleet.KindTemporary:
+			// A commit of its holder hangs, which its server will end soon. What is claimed meanwhile is not lost for that.
+			c.s.db.logger.WarnContext(ctx, "session could not be ended yet", slog.String("session", string(id)), slog.Any("err", err))
+			return nil
+		case err != nil:
 			return fmt.Errorf("end session %s: %w", id, err)
+		case !ended:
+			continue
 		}
 		c.s.db.logger.InfoContext(ctx, "session ended", slog.String("session", string(id)), slog.String("cause", causeOverdue))
 	}
@@ -245,8 +223,9 @@ func (c *claiming) round(ctx context.Context, candidates []candidate) error {
 // claimRound is one transaction of a claim.
 type claimRound struct {
 	*claiming
-	t     *transaction
-	works []*Work
+	t      *transaction
+	works  []*Work
+	starts []starting
 	// deadline of the own session, as of this transaction.
 	deadline time.Time
 	// overdue sessions hold what is due; again is what to look at once more after their end.
@@ -272,11 +251,23 @@ func (r *claimRound) run(ctx context.Context, candidates []candidate) error {
 	if r.request.Process.OfProvider() {
 		return r.claimProviders(ctx, candidates)
 	}
+	return r.claimMachines(ctx, candidates)
+}
+
+// starting is work that is about to start.
+type starting struct {
+	subject  fleet.Subject
+	decision lifecycle.Decision
+	started  func(w *Work, hold fleet.Hold)
+}
+
+// claimMachines asks lifecycle about each machine that nobody has locked, and starts the work or moves the row.
+func (r *claimRound) claimMachines(ctx context.Context, candidates []candidate) error {
 	ids := make([]fleet.MachineID, len(candidates))
 	for i, a := range candidates {
 		ids[i] = fleet.MachineID(a.subject)
 	}
-	ids, err = r.t.LockMachines(ctx, ids, true)
+	ids, err := r.t.LockMachines(ctx, ids, true)
 	if err != nil {
 		return fmt.Errorf("lock machines: %w", err)
 	}
@@ -284,95 +275,130 @@ func (r *claimRound) run(ctx context.Context, candidates []candidate) error {
 	for _, id := range ids {
 		locked[string(id)] = true
 	}
+	if len(ids) > 1 {
+		if err := r.t.prefetch(ctx, ids); err != nil {
+			return err
+		}
+	}
+	var looked []*judged
 	for _, a := range candidates {
 		if !locked[a.subject] {
 			r.left = append(r.left, a)
 			continue
 		}
-		if err := r.claimMachine(ctx, a); err != nil {
+		j, err := r.lookAtMachine(ctx, a)
+		if err != nil {
+			return err
+		}
+		if j != nil {
+			looked = append(looked, j)
+		}
+	}
+	if err := r.startAll(ctx); err != nil {
+		return err
+	}
+	for _, j := range looked {
+		if err := r.t.settle(ctx, j); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// claimMachine asks lifecycle about one machine, whose row is locked, and starts the work or moves its row.
-func (r *claimRound) claimMachine(ctx context.Context, a candidate) error {
+// lookAtMachine asks lifecycle about one machine, whose row is locked. Nil when there is none.
+func (r *claimRound) lookAtMachine(ctx context.Context, a candidate) (*judged, error) {
 	id := fleet.MachineID(a.subject)
 	j, err := r.t.load(ctx, id)
 	if fleet.KindOf(err) == fleet.KindNotFound {
-		return r.t.forget(ctx, id)
+		return nil, r.t.forget(ctx, id)
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := r.t.freeDeadLane(ctx, j); err != nil {
-		return err
+		return nil, err
 	}
 	plan, err := r.t.plan(ctx, j)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	d := plan.For(r.request.Process)
 	if hold, inTheWay := j.record.Holds[fleet.LaneHost]; inTheWay {
 		r.inTheWay(a, hold)
 	} else if d.Verdict == lifecycle.Due {
-		w, hold, err := r.start(ctx, fleet.Subject{Machine: id}, d)
-		if err != nil {
-			return err
-		}
-		w.Record = j.record
-		j.record.Holds = map[fleet.Lane]fleet.Hold{fleet.LaneHost: hold}
+		r.starts = append(r.starts, starting{fleet.Subject{Machine: id}, d, func(w *Work, hold fleet.Hold) {
+			w.Record = j.record
+			j.record.Holds = map[fleet.Lane]fleet.Hold{fleet.LaneHost: hold}
+		}})
 	}
-	return r.t.settle(ctx, j)
+	return j, nil
 }
 
 // claimProviders is the same for work on providers.
 func (r *claimRound) claimProviders(ctx context.Context, candidates []candidate) error {
-	l := locks{}
-	for _, a := range candidates {
-		l.add(parseSubject(a.subject))
+	names := make([]fleet.ProviderName, len(candidates))
+	for i, a := range candidates {
+		names[i] = a.provider
 	}
-	if err := l.take(ctx, r.t); err != nil {
+	names, err := r.t.LockProviders(ctx, names, true)
+	if err != nil {
 		return err
 	}
+	var looked []*judgedProvider
 	for _, a := range candidates {
-		j, err := r.t.loadProvider(ctx, a.provider)
+		if !slices.Contains(names, a.provider) {
+			r.left = append(r.left, a)
+			continue
+		}
+		j, err := r.lookAtProvider(ctx, a)
 		if err != nil {
 			return err
 		}
-		if err := r.t.freeDeadLanes(ctx, j); err != nil {
+		looked = append(looked, j)
+	}
+	if err := r.startAll(ctx); err != nil {
+		return err
+	}
+	for _, j := range looked {
+		if err := r.t.settleProvider(ctx, j); err != nil {
 			return err
 		}
-		decisions, err := r.t.planProvider(ctx, j)
-		if err != nil {
-			return err
+	}
+	return nil
+}
+
+// lookAtProvider asks lifecycle about one provider, whose row is locked.
+func (r *claimRound) lookAtProvider(ctx context.Context, a candidate) (*judgedProvider, error) {
+	j, err := r.t.loadProvider(ctx, a.provider)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.t.freeDeadLanes(ctx, j); err != nil {
+		return nil, err
+	}
+	decisions, err := r.t.planProvider(ctx, j)
+	if err != nil {
+		return nil, err
+	}
+	lane := r.request.Process.Lane()
+	for _, d := range decisions {
+		if d.Process != r.request.Process {
+			continue
 		}
-		lane := r.request.Process.Lane()
-		for _, d := range decisions {
-			if d.Process != r.request.Process {
-				continue
-			}
-			if hold, inTheWay := j.record.Holds[lane]; inTheWay {
-				r.inTheWay(a, hold)
-			} else if d.Verdict == lifecycle.Due {
-				w, hold, err := r.start(ctx, fleet.Subject{Provider: a.provider}, d)
-				if err != nil {
-					return err
-				}
+		if hold, inTheWay := j.record.Holds[lane]; inTheWay {
+			r.inTheWay(a, hold)
+		} else if d.Verdict == lifecycle.Due {
+			r.starts = append(r.starts, starting{fleet.Subject{Provider: a.provider}, d, func(w *Work, hold fleet.Hold) {
 				w.Provider = j.record
 				holds := map[fleet.Lane]fleet.Hold{lane: hold}
 				for other, h := range j.record.Holds {
 					holds[other] = h
 				}
 				j.record.Holds = holds
-			}
-		}
-		if err := r.t.settleProvider(ctx, j); err != nil {
-			return err
+			}})
 		}
 	}
-	return nil
+	return j, nil
 }
 
 // inTheWay: a holder past its deadline is to be declared dead, and then the subject is looked at again; a live one's row is
@@ -384,58 +410,84 @@ func (r *claimRound) inTheWay(a candidate, hold fleet.Hold) {
 	}
 }
 
-// start takes the lane and writes the start of the work.
-func (r *claimRound) start(ctx context.Context, subject fleet.Subject, d lifecycle.Decision) (*Work, fleet.Hold, error) {
-	lane, now := d.Process.Lane(), r.t.Now()
-	epoch, err := r.t.q.TakeLane(ctx, statement.TakeLaneParams{
-		Subject: subjectKey(subject), Lane: string(lane), Session: string(r.s.id), Process: string(d.Process), Since: micros(now),
-	})
-	if err != nil {
-		return nil, fleet.Hold{}, fmt.Errorf("take the %s lane of %s: %w", lane, subject, err)
+// startAll takes the lanes and writes the start of the works.
+func (r *claimRound) startAll(ctx context.Context) error {
+	if len(r.starts) == 0 {
+		return nil
 	}
-	err = r.t.record(ctx, history{
-		subject: subject, actor: r.s.actor(), process: d.Process, lane: lane, epoch: fleet.Epoch(epoch), edge: edgeStart,
-		event: eventStarted, detail: d.Reason, session: r.s.id,
-	})
-	if err != nil {
-		return nil, fleet.Hold{}, err
+	now, process := r.t.Now(), r.request.Process
+	rows := make(statement.Rows, len(r.starts))
+	for i, s := range r.starts {
+		rows[i] = []any{subjectKey(s.subject), string(process.Lane()), string(r.s.id), string(process), micros(now)}
 	}
-	w := r.s.newWork(subject, d.Process, fleet.Epoch(epoch), micros(now))
-	w.Decision = d
-	r.works = append(r.works, w)
-	return w, fleet.Hold{
-		Session: r.s.id, Component: r.s.opts.Component, Host: r.s.opts.Host, Process: d.Process, Epoch: w.Epoch, Since: now,
-		Deadline: r.deadline,
-	}, nil
+	epochs, err := r.t.q.TakeLanes(ctx, rows)
+	if err != nil {
+		return fmt.Errorf("take the lanes: %w", err)
+	}
+	for _, s := range r.starts {
+		epoch := fleet.Epoch(epochs[subjectKey(s.subject)])
+		err = r.t.record(ctx, history{
+			subject: s.subject, actor: r.s.actor(), process: process, lane: process.Lane(), epoch: epoch, edge: edgeStart,
+			event: eventStarted, detail: s.decision.Reason, session: r.s.id,
+		})
+		if err != nil {
+			return err
+		}
+		w := r.s.newWork(s.subject, process, epoch, micros(now))
+		w.Decision = s.decision
+		r.works = append(r.works, w)
+		s.started(w, fleet.Hold{
+			Session: r.s.id, Component: r.s.opts.Component, Host: r.s.opts.Host, Process: process, Epoch: epoch, Since: now,
+			Deadline: r.deadline,
+		})
+	}
+	return nil
 }
 
-// nextDue reads when the agenda wants to be looked at next, and remembers it for the wake-ups.
+// nextDue returns when the agenda wants to be looked at next, and remembers it for the wake-ups and for claims that find nothing.
 func (c *claiming) nextDue(ctx context.Context) (next time.Time, err error) {
-	heads := make(map[headKey]time.Time, len(c.providers))
-	err = c.s.db.view(ctx, "next due", func(ctx context.Context, t *transaction) error {
-		next = time.Time{}
-		for _, provider := range c.providers {
-			k := headKey{c.request.Process, provider}
-			floor := c.s.db.due.floor(k, c.s.db.clock.Elapsed())
-			rows, err := t.q.NextDue(ctx, statement.NextDueParams{
-				Process: string(k.process), Provider: string(provider), Lowest: floorMicros(floor),
-			})
-			if err != nil {
-				return err
-			}
-			heads[k] = time.Time{}
-			if len(rows) == 0 {
-				continue
-			}
-			heads[k] = time.UnixMicro(rows[0]).UTC()
-			if next.IsZero() || heads[k].Before(next) {
-				next = heads[k]
+	if len(c.works) >= c.request.Limit { // there may be more at once
+		c.s.db.due.forgetNext(c.scope)
+		return c.looked, nil
+	}
+	if len(c.done) == 0 {
+		if next, known := c.s.db.due.next(c.scope, c.looked); known {
+			return next, nil
+		}
+	}
+	floor, changes := c.s.db.due.floor(c.scope, c.s.db.clock.Elapsed())
+	err = c.s.db.glance(ctx, "next due", func(ctx context.Context, t *transaction) (err error) {
+		next, err = c.firstRow(ctx, t, floor)
+		return err
+	})
+	if err != nil {
+		return time.Time{}, fmt.Errorf("read the agenda: %w", err)
+	}
+	c.s.db.due.told(c.scope, next, changes)
+	return next, nil
+}
+
+// maxPages bounds how far nextDue looks past rows of providers that nobody here asks for.
+const maxPages = 10
+
+// firstRow returns when the first row that is wanted is due; zero when there is none. After too many of others it says when those are.
+func (c *claiming) firstRow(ctx context.Context, t *transaction, floor time.Time) (time.Time, error) {
+	after := statement.ListNextAfterParams{Process: string(c.request.Process), AfterDueAt: floorMicros(floor), MaxRows: 1}
+	var last statement.ListNextAfterRow
+	for range maxPages {
+		rows, err := t.q.ListNextAfter(ctx, after)
+		if err != nil {
+			return time.Time{}, err
+		}
+		for _, r := range rows {
+			if last = r; c.scope.covers(fleet.ProviderName(r.Provider)) {
+				return time.UnixMicro(r.DueAt).UTC(), nil
 			}
 		}
-		return nil
-	})
-	for k, at := range heads {
-		c.s.db.due.told(k, at)
+		if len(rows) < int(after.MaxRows) {
+			return time.Time{}, nil
+		}
+		after.AfterDueAt, after.AfterSubject, after.MaxRows = last.DueAt, last.Subject, maxClaim
 	}
-	return next, err
+	return time.UnixMicro(last.DueAt).UTC(), nil
 }

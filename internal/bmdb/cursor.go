@@ -3,28 +3,30 @@ package bmdb
 import (
 	"sync"
 	"time"
+
+	"github.com/ironherd/ironherd/internal/fleet"
 )
 
 // cursors is how far the janitor has looked at what is due and stays so. It is only about speed.
 type cursors struct {
 	mu     sync.Mutex
-	at     map[headKey]cursor
-	began  map[headKey]time.Duration
+	at     map[fleet.Process]cursor
+	began  map[fleet.Process]time.Duration
 	policy int64
 }
 
-// cursor is a position in the agenda of one process and provider.
+// cursor is a position in the agenda of one process.
 type cursor struct {
 	dueAt   int64
 	subject string
 }
 
 func newCursors() *cursors {
-	return &cursors{at: make(map[headKey]cursor), began: make(map[headKey]time.Duration)}
+	return &cursors{at: make(map[fleet.Process]cursor), began: make(map[fleet.Process]time.Duration)}
 }
 
 // cursor returns where to go on; once a minute that is the beginning.
-func (c *cursors) cursor(k headKey, elapsed time.Duration) cursor {
+func (c *cursors) cursor(k fleet.Process, elapsed time.Duration) cursor {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	at, ok := c.at[k]
@@ -35,7 +37,7 @@ func (c *cursors) cursor(k headKey, elapsed time.Duration) cursor {
 	return at
 }
 
-func (c *cursors) move(k headKey, to cursor) {
+func (c *cursors) move(k fleet.Process, to cursor) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.at[k] = to

@@ -1,6 +1,8 @@
 package bmdb
 
 import (
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,29 +16,89 @@ const (
 	floorSlack = 10 * time.Second
 )
 
-// due remembers, per process and provider, below which due_at there is nothing left to claim, and what claimers were last told to
-// wait for. It is only about speed: a floor is lowered by every commit of this process and ignored once a minute.
+// due remembers, per process and set of providers, below which due_at there is nothing left to claim, and what claimers were last
+// told to wait for. It is only about speed: a floor is lowered by every commit of this process and by what others tell, and ignored
+// once a minute.
 type due struct {
 	mu    sync.Mutex
-	heads map[headKey]*head
+	heads map[scope]*head
 	wakes map[fleet.Process]chan struct{}
 }
 
+// headKey is where a row of the agenda belongs.
 type headKey struct {
 	process  fleet.Process
 	provider fleet.ProviderName
+}
+
+// scope is what a claim asks for: a process at some providers, or at all ("").
+type scope struct {
+	process   fleet.Process
+	providers string
+}
+
+func scopeOf(process fleet.Process, providers []fleet.ProviderName) scope {
+	names := make([]string, len(providers))
+	for i, p := range providers {
+		names[i] = string(p)
+	}
+	slices.Sort(names)
+	return scope{process, strings.Join(names, "\n")}
+}
+
+// covers says whether a row of that provider is in the scope.
+func (s scope) covers(provider fleet.ProviderName) bool {
+	if s.providers == "" {
+		return true
+	}
+	for name := range strings.SplitSeq(s.providers, "\n") {
+		if name == string(provider) {
+			return true
+		}
+	}
+	return false
 }
 
 type head struct {
 	floor time.Time
 	// scanned is the clock's reading at the last full scan.
 	scanned time.Duration
-	// next is what the last claim was told; zero: nothing is due ever.
-	next time.Time
+	// next is what the last claim was told, while that is known; zero: nothing is due ever.
+	next  time.Time
+	known bool
+	// changes counts what was committed or heard, and latest are the instants of the last of it: what was read before does not say
+	// anything about what changed after.
+	changes int
+	latest  []time.Time
+}
+
+// maxLatest bounds how many changes a head remembers.
+const maxLatest = 256
+
+func (h *head) change(at time.Time) {
+	h.changes++
+	if h.latest = append(h.latest, at); len(h.latest) > maxLatest {
+		h.latest = slices.Delete(h.latest, 0, len(h.latest)-maxLatest/2)
+	}
+}
+
+// lowestSince returns the earliest of the changes since there were so many; known is false when that is too long ago.
+func (h *head) lowestSince(changes int, floor time.Time) (lowest time.Time, known bool) {
+	since := h.changes - changes
+	if since > len(h.latest) {
+		return time.Time{}, false
+	}
+	lowest = floor
+	for _, at := range h.latest[len(h.latest)-since:] {
+		if at.Before(lowest) {
+			lowest = at
+		}
+	}
+	return lowest, true
 }
 
 func newDue() *due {
-	return &due{heads: make(map[headKey]*head), wakes: make(map[fleet.Process]chan struct{})}
+	return &due{heads: make(map[scope]*head), wakes: make(map[fleet.Process]chan struct{})}
 }
 
 func (d *due) wake(process fleet.Process) chan struct{} {
@@ -54,8 +116,8 @@ func (d *due) channel(process fleet.Process) chan struct{} {
 	return c
 }
 
-// floor returns where a scan starts; once a minute that is the bottom.
-func (d *due) floor(k headKey, elapsed time.Duration) time.Time {
+// floor returns where a scan starts, which once a minute is the bottom, and the count of changes so far.
+func (d *due) floor(k scope, elapsed time.Duration) (floor time.Time, changes int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	h, ok := d.heads[k]
@@ -65,45 +127,86 @@ func (d *due) floor(k headKey, elapsed time.Duration) time.Time {
 	}
 	if elapsed-h.scanned >= fullScanEvery {
 		h.scanned = elapsed
-		h.floor = time.Time{}
+		h.floor, h.known = time.Time{}, false
 	}
-	return h.floor
+	return h.floor, h.changes
 }
 
-// raise says that at the instant of the scan nothing claimable was left below the new floor.
-func (d *due) raise(k headKey, floor time.Time) {
+// raise says that at the instant of the scan nothing claimable was left below the new floor. What changed since the scan began stays
+// above it.
+func (d *due) raise(k scope, floor time.Time, changes int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if h, ok := d.heads[k]; ok && floor.Add(-floorSlack).After(h.floor) {
-		h.floor = floor.Add(-floorSlack)
+	h, ok := d.heads[k]
+	if !ok {
+		return
+	}
+	floor, ok = h.lowestSince(changes, floor.Add(-floorSlack))
+	if ok && floor.After(h.floor) {
+		h.floor = floor
 	}
 }
 
-// told remembers what a claimer was told to wait for.
-func (d *due) told(k headKey, next time.Time) {
+// next returns what the last claimer was told to wait for, if that still holds.
+func (d *due) next(k scope, now time.Time) (next time.Time, known bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	h, ok := d.heads[k]
+	if !ok || !h.known || !h.next.IsZero() && !h.next.After(now) {
+		return time.Time{}, false
+	}
+	return h.next, true
+}
+
+// told remembers what a claimer was told to wait for, unless something changed since it was read.
+func (d *due) told(k scope, next time.Time, changes int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if h, ok := d.heads[k]; ok {
-		h.next = next
+		h.next, h.known = next, h.changes == changes
 	}
 }
 
-// committed is called after a commit with the rows that it made due earlier than they were.
+// forgetNext makes the next claim ask anew what to wait for.
+func (d *due) forgetNext(k scope) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if h, ok := d.heads[k]; ok {
+		h.known = false
+	}
+}
+
+// committed is called after a commit, here or elsewhere, with the rows that it made due earlier than they were.
 func (d *due) committed(rows map[headKey]time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for k, at := range rows {
-		h, ok := d.heads[k]
-		if ok && at.Before(h.floor) {
-			h.floor = at
+	for row, at := range rows {
+		waits, seen := false, false
+		for k, h := range d.heads {
+			if k.process != row.process || !k.covers(row.provider) {
+				continue
+			}
+			seen = true
+			h.change(at)
+			if at.Before(h.floor) {
+				h.floor = at
+			}
+			if !h.known || h.next.IsZero() || at.Before(h.next) { // else whoever waits, waits for something earlier
+				waits = true
+				h.next = at
+			}
 		}
-		if ok && !h.next.IsZero() && !at.Before(h.next) {
-			continue // whoever waits, waits for something earlier
+		if waits || !seen {
+			d.signal(row.process)
 		}
-		select {
-		case d.channel(k.process) <- struct{}{}:
-		default:
-		}
+	}
+}
+
+// signal wakes who waits for the process. d.mu is held.
+func (d *due) signal(process fleet.Process) {
+	select {
+	case d.channel(process) <- struct{}{}:
+	default:
 	}
 }
 
@@ -120,12 +223,10 @@ func (d *due) heard(hints []Hint) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, h := range d.heads {
-		h.floor, h.next = time.Time{}, time.Time{}
+		h.floor, h.known = time.Time{}, false
+		h.change(time.Time{})
 	}
-	for _, c := range d.wakes {
-		select {
-		case c <- struct{}{}:
-		default:
-		}
+	for process := range d.wakes {
+		d.signal(process)
 	}
 }

@@ -26,6 +26,9 @@ type Engine interface {
 	// View runs fn on one snapshot, read only.
 	View(ctx context.Context, fn func(ctx context.Context, tx Tx) error) error
 
+	// Glance runs fn read only, each statement on a snapshot of its own if that is cheaper than one for all.
+	Glance(ctx context.Context, fn func(ctx context.Context, tx Tx) error) error
+
 	// Migrate brings the schema to the version that this binary wants.
 	Migrate(ctx context.Context) error
 	// Schema returns the version of the schema that is there (0: none) and the one that this binary wants.

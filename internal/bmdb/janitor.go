@@ -14,6 +14,9 @@ import (
 // those with something due that no loop claims, because the control plane only waits for it: what is shown of them changes by
 // time alone. It returns how many it looked at; called by the janitor until that is less than limit, then after a pause.
 func (db *DB) RecomputeAgenda(ctx context.Context, limit int) (n int, err error) {
+	if err := db.foldCounts(ctx); err != nil {
+		return 0, err
+	}
 	if n, err = db.recomputePolicy(ctx, limit); err != nil || n >= limit {
 		return n, err
 	}
@@ -58,7 +61,7 @@ func (db *DB) recomputePolicy(ctx context.Context, limit int) (int, error) {
 }
 
 func (db *DB) rewriteProviders(ctx context.Context) error {
-	names, err := db.providerNames(ctx, nil)
+	names, err := db.providerNames(ctx)
 	if err != nil {
 		return fmt.Errorf("list providers: %w", err)
 	}
@@ -109,34 +112,23 @@ func (db *DB) recompute(ctx context.Context, id fleet.MachineID) error {
 // look judges again, in the order of the agenda, the machines for which the process is due, from where the last call stopped;
 // once a minute from the beginning.
 func (db *DB) look(ctx context.Context, process fleet.Process, limit int) (n int, err error) {
-	names, err := db.providerNames(ctx, nil)
-	if err != nil {
-		return 0, fmt.Errorf("list providers: %w", err)
-	}
-	for _, provider := range names {
-		k := headKey{process, provider}
-		at := db.janitor.cursor(k, db.clock.Elapsed())
-		var rows []statement.ListDueAfterRow
-		err := db.view(ctx, "due and waiting", func(ctx context.Context, t *transaction) (err error) {
-			rows, err = t.q.ListDueAfter(ctx, statement.ListDueAfterParams{
-				Process: string(process), Provider: string(provider), AfterDueAt: at.dueAt, AfterSubject: at.subject, Now: micros(t.Now()),
-				MaxRows: int64(limit - n),
-			})
-			return err
+	at := db.janitor.cursor(process, db.clock.Elapsed())
+	var rows []statement.ListDueAfterRow
+	err = db.glance(ctx, "due and waiting", func(ctx context.Context, t *transaction) (err error) {
+		rows, err = t.q.ListDueAfter(ctx, statement.ListDueAfterParams{
+			Process: string(process), AfterDueAt: at.dueAt, AfterSubject: at.subject, Now: micros(t.Now()), MaxRows: int64(limit),
 		})
-		if err != nil {
-			return n, fmt.Errorf("read the agenda: %w", err)
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("read the agenda: %w", err)
+	}
+	for _, r := range rows {
+		if err := db.recompute(ctx, fleet.MachineID(r.Subject)); err != nil {
+			return n, fmt.Errorf("judge machine %s again: %w", r.Subject, err)
 		}
-		for _, r := range rows {
-			if err := db.recompute(ctx, fleet.MachineID(r.Subject)); err != nil {
-				return n, fmt.Errorf("judge machine %s again: %w", r.Subject, err)
-			}
-			n++
-			db.janitor.move(k, cursor{r.DueAt, r.Subject})
-		}
-		if n >= limit {
-			break
-		}
+		n++
+		db.janitor.move(process, cursor{r.DueAt, r.Subject})
 	}
 	return n, nil
 }
@@ -217,7 +209,8 @@ func (t *transaction) checkRows(ctx context.Context) ([]Finding, error) {
 			findings = append(findings, Finding{"count", providerSubject(fleet.ProviderName(p.Name)), fmt.Sprintf("%d machines counted, %d there", p.Machines, n)})
 		}
 	}
-	return findings, nil
+	counts, err := t.checkCounts(ctx)
+	return append(findings, counts...), err
 }
 
 // checkMachine compares the agenda with what lifecycle says (I2). A row that is too early is not a fault.

@@ -22,6 +22,15 @@ type judged struct {
 // load reads everything that lifecycle judges the machine by. Where the result is to be written upon, the machine's row must have
 // been locked by an earlier statement. KindNotFound.
 func (t *transaction) load(ctx context.Context, id fleet.MachineID) (*judged, error) {
+	if j, ok := t.loaded[id]; ok {
+		delete(t.loaded, id)
+		return j, nil
+	}
+	if t.pen.subjects[machineSubject(id)] {
+		if err := t.flush(ctx); err != nil {
+			return nil, err
+		}
+	}
 	row, err := t.q.GetMachine(ctx, string(id))
 	if absent(err) {
 		return nil, fleet.Errorf(fleet.KindNotFound, "there is no machine %s", id)
@@ -49,14 +58,19 @@ func (t *transaction) backoffs(ctx context.Context, subject string) (map[fleet.P
 	}
 	backoffs := make(map[fleet.Process]fleet.Waiting, len(rows))
 	for _, b := range rows {
-		backoffs[fleet.Process(b.Process)] = fleet.Waiting{
-			NotBefore: instant(b.NotBefore), Interval: lasting(b.Lasts), Cause: b.Cause, Failures: int(b.Failures),
-		}
+		backoffs[fleet.Process(b.Process)] = waitingOf(statement.Backoff{
+			NotBefore: b.NotBefore, Lasts: b.Lasts, Cause: b.Cause, Failures: b.Failures,
+		})
 	}
 	return backoffs, nil
 }
 
 func (t *transaction) agenda(ctx context.Context, subject string) (map[fleet.Process]time.Time, error) {
+	if t.pen.subjects[subject] {
+		if err := t.flush(ctx); err != nil {
+			return nil, err
+		}
+	}
 	rows, err := t.q.GetAgenda(ctx, subject)
 	if err != nil {
 		return nil, fmt.Errorf("read the agenda of %s: %w", subject, err)
@@ -109,64 +123,57 @@ func (t *transaction) settle(ctx context.Context, j *judged) error {
 		return err
 	}
 	for _, process := range fleet.MachineProcesses() {
-		if err := t.putAgenda(ctx, machineSubject(j.record.ID), j.record.Provider, plan.For(process), j.agenda); err != nil {
-			return err
-		}
+		t.putAgenda(machineSubject(j.record.ID), j.record.Provider, plan.For(process), j.agenda)
 	}
-	return t.putState(ctx, j, plan)
+	t.putState(j, plan)
+	return nil
 }
 
 // putAgenda writes the row of one decision if it differs from what is there.
-func (t *transaction) putAgenda(ctx context.Context, subject string, provider fleet.ProviderName, d lifecycle.Decision,
-	there map[fleet.Process]time.Time,
-) error {
+func (t *transaction) putAgenda(subject string, provider fleet.ProviderName, d lifecycle.Decision, there map[fleet.Process]time.Time) {
 	old, exists := there[d.Process]
+	k := agendaKey{subject, d.Process}
 	if !d.Verdict.Scheduled() {
-		if !exists {
-			return nil
+		if exists {
+			delete(there, d.Process)
+			t.pen.agenda(k, agendaRow{gone: true})
 		}
-		delete(there, d.Process)
-		return t.q.DeleteAgenda(ctx, statement.DeleteAgendaParams{Subject: subject, Process: string(d.Process)})
+		return
 	}
 	dueAt := d.DueAt.Truncate(time.Microsecond) // never later than lifecycle says
 	if exists && old.Equal(dueAt) {
-		return nil
+		return
 	}
 	if !exists || dueAt.Before(old) {
 		t.becomesDue(headKey{d.Process, provider}, dueAt)
 	}
 	there[d.Process] = dueAt
-	err := t.q.PutAgenda(ctx, statement.PutAgendaParams{
-		Subject: subject, Process: string(d.Process), Provider: string(provider), DueAt: dueAt.UnixMicro(),
-	})
-	if err != nil {
-		return fmt.Errorf("write the agenda of %s: %w", subject, err)
-	}
-	return nil
+	t.pen.agenda(k, agendaRow{provider: provider, dueAt: dueAt.UnixMicro()})
 }
 
-func (t *transaction) putState(ctx context.Context, j *judged, plan lifecycle.Plan) error {
+func (t *transaction) putState(j *judged, plan lifecycle.Plan) {
 	if j.row.State == string(plan.State) && j.row.StateReason == plan.Reason && j.row.StatePolicy == t.env.Policy.Number {
-		return nil
+		return
 	}
-	since := j.row.StateSince
-	if j.row.State != string(plan.State) {
+	since, was := j.row.StateSince, j.row.State
+	if was != string(plan.State) {
 		since = micros(t.Now())
 	}
 	j.row.State, j.row.StateReason, j.row.StateSince = string(plan.State), plan.Reason, since
 	j.row.StatePolicy = t.env.Policy.Number
-	err := t.q.PutState(ctx, statement.PutStateParams{
+	t.pen.state(was, statement.MachineState{
 		Machine: string(j.record.ID), Provider: string(j.record.Provider), State: string(plan.State), Reason: plan.Reason, Since: since,
 		Policy: t.env.Policy.Number,
 	})
-	if err != nil {
-		return fmt.Errorf("write the state of machine %s: %w", j.record.ID, err)
-	}
-	return nil
 }
 
 // forget removes what a rewrite leaves, for a machine whose row has gone, and ends what was still being done to it.
 func (t *transaction) forget(ctx context.Context, id fleet.MachineID) error {
+	if t.pen.subjects[machineSubject(id)] {
+		if err := t.flush(ctx); err != nil {
+			return err
+		}
+	}
 	l, err := t.q.GetLane(ctx, statement.GetLaneParams{Subject: machineSubject(id), Lane: string(fleet.LaneHost)})
 	if err != nil && !absent(err) {
 		return fmt.Errorf("forget machine %s: %w", id, err)
@@ -188,8 +195,12 @@ func (t *transaction) forget(ctx context.Context, id fleet.MachineID) error {
 			return fmt.Errorf("forget machine %s: %w", id, err)
 		}
 	}
-	if err := t.q.DeleteState(ctx, string(id)); err != nil {
+	states, err := t.q.DeleteState(ctx, string(id))
+	if err != nil {
 		return fmt.Errorf("forget machine %s: %w", id, err)
+	}
+	for _, s := range states {
+		t.pen.count(s.Provider, s.State, -1)
 	}
 	return nil
 }

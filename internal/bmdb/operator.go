@@ -170,16 +170,22 @@ func (t *transaction) insertPolicy(ctx context.Context, p fleet.Policy) (taken b
 	return n == 0, err
 }
 
-// renumber makes the janitor judge every machine again: the newest policy gets a new number.
+// renumber makes the janitor judge every machine again: the newest policy gets a new number. A number that somebody else took
+// meanwhile does not do: machines may have been judged under it already, without what this transaction changes.
 func (t *transaction) renumber(ctx context.Context) error {
-	env, err := t.environment(ctx)
-	if err != nil {
-		return err
+	for range 10 {
+		t.env = nil
+		env, err := t.environment(ctx)
+		if err != nil {
+			return err
+		}
+		next := env.Policy
+		next.Number++
+		if taken, err := t.insertPolicy(ctx, next); err != nil || !taken {
+			return err
+		}
 	}
-	next := env.Policy
-	next.Number++
-	_, err = t.insertPolicy(ctx, next) // whoever took the number meanwhile has done it for us
-	return err
+	return fleet.Errorf(fleet.KindConflict, "others keep changing the policy")
 }
 
 // Environment returns what lifecycle is given besides facts, as of now.

@@ -89,9 +89,7 @@ func (t *transaction) settleProvider(ctx context.Context, j *judgedProvider) err
 		return err
 	}
 	for _, d := range decisions {
-		if err := t.putAgenda(ctx, providerSubject(j.record.Name), j.record.Name, d, j.agenda); err != nil {
-			return err
-		}
+		t.putAgenda(providerSubject(j.record.Name), j.record.Name, d, j.agenda)
 	}
 	return nil
 }
@@ -133,6 +131,19 @@ func (db *DB) RegisterProvider(ctx context.Context, name fleet.ProviderName, kin
 		}
 		return t.rewriteProvider(ctx, name)
 	})
+}
+
+// providerNames returns the names of all.
+func (db *DB) providerNames(ctx context.Context) (names []fleet.ProviderName, err error) {
+	err = db.view(ctx, "provider names", func(ctx context.Context, t *transaction) error {
+		rows, err := t.q.ListProviders(ctx)
+		names = make([]fleet.ProviderName, len(rows))
+		for i, r := range rows {
+			names[i] = fleet.ProviderName(r.Name)
+		}
+		return err
+	})
+	return names, err
 }
 
 // ProviderView is what the BMDB knows of one provider, in one snapshot.

@@ -31,7 +31,7 @@ type ProcessSummary struct {
 	OldestDue time.Time
 }
 
-// Summary counts. It reads one index entry per machine for the states, and otherwise only what is running, due or backing off.
+// Summary counts. It reads the counts of the states, which are kept, and otherwise only what is running, due or backing off.
 func (db *DB) Summary(ctx context.Context) (s Summary, err error) {
 	err = db.view(ctx, "summary", func(ctx context.Context, t *transaction) error {
 		s = Summary{States: make(map[fleet.State]int)}
@@ -40,8 +40,10 @@ func (db *DB) Summary(ctx context.Context) (s Summary, err error) {
 			return err
 		}
 		for _, c := range states {
-			s.States[fleet.State(c.State)] += int(c.N)
-			s.Machines += int(c.N)
+			if c.N != 0 {
+				s.States[fleet.State(c.State)] += int(c.N)
+				s.Machines += int(c.N)
+			}
 		}
 		n, err := t.q.CountDiscrepancies(ctx)
 		if err != nil {
@@ -66,10 +68,6 @@ func (t *transaction) processes(ctx context.Context) ([]ProcessSummary, error) {
 	if err != nil {
 		return nil, err
 	}
-	providers, err := t.q.ListProviders(ctx)
-	if err != nil {
-		return nil, err
-	}
 	list := make([]ProcessSummary, 0, len(fleet.Processes()))
 	for _, process := range fleet.Processes() {
 		p := ProcessSummary{Process: process}
@@ -83,15 +81,12 @@ func (t *transaction) processes(ctx context.Context) ([]ProcessSummary, error) {
 				p.BackingOff = int(r.N)
 			}
 		}
-		for _, provider := range providers {
-			due, err := t.q.CountDue(ctx, statement.CountDueParams{Process: string(process), Provider: provider.Name, Now: micros(t.Now())})
-			if err != nil {
-				return nil, err
-			}
-			p.Due += int(due.N)
-			if oldest := time.UnixMicro(due.Oldest).UTC(); due.N > 0 && (p.OldestDue.IsZero() || oldest.Before(p.OldestDue)) {
-				p.OldestDue = oldest
-			}
+		due, err := t.q.CountDue(ctx, statement.CountDueParams{Process: string(process), Now: micros(t.Now())})
+		if err != nil {
+			return nil, err
+		}
+		if p.Due = int(due.N); due.N > 0 {
+			p.OldestDue = time.UnixMicro(due.Oldest).UTC()
 		}
 		list = append(list, p)
 	}

@@ -25,6 +25,9 @@ type transaction struct {
 	// outcomes are told to the observer after the commit.
 	outcomes   []observed
 	statements int
+	pen        pen
+	// loaded are machines that prefetch has read, for load.
+	loaded map[fleet.MachineID]*judged
 }
 
 type observed struct {
@@ -59,13 +62,21 @@ func (db *DB) view(ctx context.Context, kind string, fn func(ctx context.Context
 	return db.transact(ctx, kind, db.engine.View, fn)
 }
 
+// glance is view for hints: each statement sees what is there when it runs.
+func (db *DB) glance(ctx context.Context, kind string, fn func(ctx context.Context, t *transaction) error) error {
+	return db.transact(ctx, kind, db.engine.Glance, fn)
+}
+
 func (db *DB) transact(ctx context.Context, kind string, run run, fn func(ctx context.Context, t *transaction) error) error {
 	var t *transaction
 	began := time.Now()
 	err := run(ctx, func(ctx context.Context, tx Tx) error {
-		t = &transaction{Tx: tx, db: db, sooner: make(map[headKey]time.Time)}
+		t = &transaction{Tx: tx, db: db, sooner: make(map[headKey]time.Time), pen: newPen()}
 		t.q = statement.New(t)
-		return fn(ctx, t)
+		if err := fn(ctx, t); err != nil {
+			return err
+		}
+		return t.flush(ctx)
 	})
 	statements := 0
 	if t != nil {
@@ -173,15 +184,19 @@ const (
 	edgeEnd   = "end"
 )
 
+// maxPending bounds how many rows of history wait to be written together.
+const maxPending = 1000
+
+// record appends to history, at the end of the transaction.
 func (t *transaction) record(ctx context.Context, h history) error {
-	err := t.q.InsertHistory(ctx, statement.InsertHistoryParams{
-		Subject: subjectKey(h.subject), At: micros(t.Now()), Actor: h.actor, Process: string(h.process), Lane: string(h.lane),
-		Epoch: int64(h.epoch), Edge: h.edge, Event: h.event, Detail: h.detail, RetryAt: micros(h.retryAt), Session: string(h.session),
+	t.pen.histories = append(t.pen.histories, []any{
+		subjectKey(h.subject), micros(t.Now()), h.actor, string(h.process), string(h.lane), int64(h.epoch), h.edge, h.event, h.detail,
+		micros(h.retryAt), string(h.session),
 	})
-	if err != nil {
-		return fmt.Errorf("write history: %w", err)
+	if len(t.pen.histories) < maxPending {
+		return nil
 	}
-	return nil
+	return t.flush(ctx)
 }
 
 func absent(err error) bool { return errors.Is(err, sql.ErrNoRows) }

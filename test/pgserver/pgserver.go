@@ -25,7 +25,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
-	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -45,6 +44,8 @@ type Server struct {
 	mu      sync.Mutex
 	process *process
 	names   atomic.Int64
+	// free are databases that were lent, by their kind, and are empty again.
+	free map[string][]string
 }
 
 // Options of a server.
@@ -307,35 +308,4 @@ func (s *Server) remove() error {
 		return nil
 	}
 	return os.RemoveAll(s.dir)
-}
-
-var shared struct {
-	sync.Mutex
-	server *Server
-}
-
-// Shared returns the one server of this test binary, which is started for the first who asks. TestMain calls CloseShared at the end.
-func Shared(tb testing.TB) *Server {
-	tb.Helper()
-	shared.Lock()
-	defer shared.Unlock()
-	if shared.server == nil {
-		server, err := Start(context.WithoutCancel(tb.Context()), Options{})
-		if err != nil {
-			tb.Fatal(err)
-		}
-		shared.server = server
-	}
-	return shared.server
-}
-
-// CloseShared ends the shared server, if there is one.
-func CloseShared() error {
-	shared.Lock()
-	defer shared.Unlock()
-	if shared.server == nil {
-		return nil
-	}
-	defer func() { shared.server = nil }()
-	return shared.server.Close()
 }

@@ -40,6 +40,11 @@ func (s *Shift) Extend(ctx context.Context, fn func(ctx context.Context, tx bmdb
 	return s.Engine.Extend(ctx, s.shift(fn))
 }
 
+// Glance implements bmdb.Engine.
+func (s *Shift) Glance(ctx context.Context, fn func(ctx context.Context, tx bmdb.Tx) error) error {
+	return s.Engine.Glance(ctx, s.shift(fn))
+}
+
 // View implements bmdb.Engine.
 func (s *Shift) View(ctx context.Context, fn func(ctx context.Context, tx bmdb.Tx) error) error {
 	return s.Engine.View(ctx, s.shift(fn))

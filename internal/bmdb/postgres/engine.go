@@ -188,6 +188,11 @@ func (e *Engine) View(ctx context.Context, fn func(ctx context.Context, tx bmdb.
 	return e.run(ctx, &transaction{pool: e.transactions, begin: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"}, fn)
 }
 
+// Glance implements bmdb.Engine: without a transaction around it, one statement is one round trip.
+func (e *Engine) Glance(ctx context.Context, fn func(ctx context.Context, tx bmdb.Tx) error) error {
+	return e.run(ctx, &transaction{pool: e.transactions}, fn)
+}
+
 func (e *Engine) beginUpdate() string {
 	if e.options.Serializable {
 		return "BEGIN ISOLATION LEVEL SERIALIZABLE READ WRITE"

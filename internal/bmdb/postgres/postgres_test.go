@@ -2,10 +2,10 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
-	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -36,51 +36,19 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-var template struct {
-	sync.Mutex
-	name string
+// migrated lends a database that has the schema.
+func migrated(t testing.TB) string {
+	t.Helper()
+	s := pgserver.Shared(t)
+	return s.URL(s.Borrow(t, "migrated", migrate))
 }
 
-// migrated makes a database that has the schema, and drops it when the test is over.
-func migrated(t testing.TB, s *pgserver.Server) string {
-	t.Helper()
-	ctx := context.WithoutCancel(t.Context())
-	template.Lock()
-	if template.name == "" {
-		name, err := s.Create(ctx, "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		e, err := postgres.Open(ctx, s.URL(name), postgres.Options{Silent: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := e.Migrate(ctx); err != nil {
-			t.Fatal(err)
-		}
-		if err := e.Close(); err != nil {
-			t.Fatal(err)
-		}
-		template.name = name
-	}
-	template.Unlock()
-	return database(t, s, template.name)
-}
-
-// database makes a database like another one, or an empty one.
-func database(t testing.TB, s *pgserver.Server, like string) string {
-	t.Helper()
-	ctx := context.WithoutCancel(t.Context())
-	name, err := s.Create(ctx, like)
+func migrate(ctx context.Context, url string) error {
+	e, err := postgres.Open(ctx, url, postgres.Options{Silent: true})
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
-	t.Cleanup(func() {
-		if err := s.Drop(ctx, name); err != nil {
-			t.Error(err)
-		}
-	})
-	return s.URL(name)
+	return errors.Join(e.Migrate(ctx), e.Close())
 }
 
 func open(t testing.TB, url string, options postgres.Options) *postgres.Engine {
@@ -96,7 +64,7 @@ func TestConformance(t *testing.T) {
 	t.Parallel()
 	bmdbtest.Run(t, func(t *testing.T) bmdb.Engine {
 		t.Helper()
-		return open(t, migrated(t, pgserver.Shared(t)), postgres.Options{})
+		return open(t, migrated(t), postgres.Options{})
 	})
 }
 
@@ -104,6 +72,6 @@ func TestConformanceSerializable(t *testing.T) {
 	t.Parallel()
 	bmdbtest.Run(t, func(t *testing.T) bmdb.Engine {
 		t.Helper()
-		return open(t, migrated(t, pgserver.Shared(t)), postgres.Options{Serializable: true})
+		return open(t, migrated(t), postgres.Options{Serializable: true})
 	})
 }

@@ -16,7 +16,8 @@ import (
 
 // transaction says how to run one.
 type transaction struct {
-	pool  *pool
+	pool *pool
+	// begin is the statement that begins it; "": each statement is a transaction of its own.
 	begin string
 	// writes: it is committed; else it is over when the function is.
 	writes bool
@@ -114,6 +115,9 @@ func (t *tx) ready(ctx context.Context) error {
 		return t.err
 	}
 	t.conn = conn
+	if t.begin == "" {
+		return nil
+	}
 	if _, err := conn.ExecContext(ctx, t.begin); err != nil {
 		t.err = fmt.Errorf("begin: %w", err)
 	}
@@ -140,7 +144,7 @@ func (t *tx) commit(ctx context.Context) error {
 
 // rollback undoes everything; a connection that cannot is given up, which does the same.
 func (t *tx) rollback(ctx context.Context) {
-	if t.conn == nil {
+	if t.conn == nil || t.begin == "" {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)

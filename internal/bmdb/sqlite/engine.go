@@ -179,6 +179,11 @@ func (e *Engine) View(ctx context.Context, fn func(ctx context.Context, tx bmdb.
 	return fn(ctx, &tx{conn: c, now: e.now()})
 }
 
+// Glance implements bmdb.Engine: a snapshot costs nothing here.
+func (e *Engine) Glance(ctx context.Context, fn func(ctx context.Context, tx bmdb.Tx) error) error {
+	return e.View(ctx, fn)
+}
+
 // Close ends the writer after the group that it is at, waits for readers and closes the file. Whoever still waits gets an error.
 func (e *Engine) Close() error {
 	e.closeOnce.Do(func() {

@@ -43,13 +43,12 @@ func (q *Queries) CountBackingOff(ctx context.Context, now int64) ([]CountBackin
 
 const countDue = `-- name: CountDue :one
 SELECT count(*) AS n, CAST(COALESCE(min(due_at), 0) AS BIGINT) AS oldest FROM agenda
-WHERE process = $1 AND provider = $2 AND due_at <= $3
+WHERE process = $1 AND due_at <= $2
 `
 
 type CountDueParams struct {
-	Process  string
-	Provider string
-	Now      int64
+	Process string
+	Now     int64
 }
 
 type CountDueRow struct {
@@ -58,14 +57,46 @@ type CountDueRow struct {
 }
 
 func (q *Queries) CountDue(ctx context.Context, arg CountDueParams) (CountDueRow, error) {
-	row := q.db.QueryRowContext(ctx, countDue, arg.Process, arg.Provider, arg.Now)
+	row := q.db.QueryRowContext(ctx, countDue, arg.Process, arg.Now)
 	var i CountDueRow
 	err := row.Scan(&i.N, &i.Oldest)
 	return i, err
 }
 
+const countStateCounts = `-- name: CountStateCounts :many
+SELECT provider, count(*) AS n FROM state_count GROUP BY provider ORDER BY provider
+`
+
+type CountStateCountsRow struct {
+	Provider string
+	N        int64
+}
+
+func (q *Queries) CountStateCounts(ctx context.Context) ([]CountStateCountsRow, error) {
+	rows, err := q.db.QueryContext(ctx, countStateCounts)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []CountStateCountsRow
+	for rows.Next() {
+		var i CountStateCountsRow
+		if err := rows.Scan(&i.Provider, &i.N); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const countStates = `-- name: CountStates :many
-SELECT provider, state, count(*) AS n FROM machine_state GROUP BY provider, state
+SELECT provider, state, CAST(sum(n) AS BIGINT) AS n FROM state_count GROUP BY provider, state
 `
 
 type CountStatesRow struct {
@@ -83,6 +114,40 @@ func (q *Queries) CountStates(ctx context.Context) ([]CountStatesRow, error) {
 	var items []CountStatesRow
 	for rows.Next() {
 		var i CountStatesRow
+		if err := rows.Scan(&i.Provider, &i.State, &i.N); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const countStatesAnew = `-- name: CountStatesAnew :many
+SELECT provider, state, count(*) AS n FROM machine_state GROUP BY provider, state
+`
+
+type CountStatesAnewRow struct {
+	Provider string
+	State    string
+	N        int64
+}
+
+// What CountStates must say.
+func (q *Queries) CountStatesAnew(ctx context.Context) ([]CountStatesAnewRow, error) {
+	rows, err := q.db.QueryContext(ctx, countStatesAnew)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []CountStatesAnewRow
+	for rows.Next() {
+		var i CountStatesAnewRow
 		if err := rows.Scan(&i.Provider, &i.State, &i.N); err != nil {
 			return nil, err
 		}
@@ -128,13 +193,36 @@ func (q *Queries) DeleteBackoff(ctx context.Context, arg DeleteBackoffParams) (i
 	return result.RowsAffected()
 }
 
-const deleteState = `-- name: DeleteState :exec
-DELETE FROM machine_state WHERE machine = $1
+const deleteState = `-- name: DeleteState :many
+DELETE FROM machine_state WHERE machine = $1 RETURNING provider, state
 `
 
-func (q *Queries) DeleteState(ctx context.Context, machine string) error {
-	_, err := q.db.ExecContext(ctx, deleteState, machine)
-	return err
+type DeleteStateRow struct {
+	Provider string
+	State    string
+}
+
+func (q *Queries) DeleteState(ctx context.Context, machine string) ([]DeleteStateRow, error) {
+	rows, err := q.db.QueryContext(ctx, deleteState, machine)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []DeleteStateRow
+	for rows.Next() {
+		var i DeleteStateRow
+		if err := rows.Scan(&i.Provider, &i.State); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const getAgenda = `-- name: GetAgenda :many
@@ -210,41 +298,44 @@ func (q *Queries) GetBackoffs(ctx context.Context, subject string) ([]GetBackoff
 	return items, nil
 }
 
-const listDue = `-- name: ListDue :many
-SELECT subject, due_at FROM agenda
-WHERE process = $1 AND provider = $2 AND due_at >= $3 AND due_at <= $4
+const listDueAfter = `-- name: ListDueAfter :many
+SELECT subject, provider, due_at FROM agenda
+WHERE process = $1 AND due_at <= $2
+  AND (due_at, subject) > (CAST($3 AS BIGINT), CAST($4 AS TEXT))
 ORDER BY due_at, subject LIMIT CAST($5 AS BIGINT)
 `
 
-type ListDueParams struct {
-	Process  string
+type ListDueAfterParams struct {
+	Process      string
+	Now          int64
+	AfterDueAt   int64
+	AfterSubject string
+	MaxRows      int64
+}
+
+type ListDueAfterRow struct {
+	Subject  string
 	Provider string
-	Lowest   int64
-	Now      int64
-	MaxRows  int64
+	DueAt    int64
 }
 
-type ListDueRow struct {
-	Subject string
-	DueAt   int64
-}
-
-func (q *Queries) ListDue(ctx context.Context, arg ListDueParams) ([]ListDueRow, error) {
-	rows, err := q.db.QueryContext(ctx, listDue,
+// The page of due rows behind the one that is given, whatever their providers.
+func (q *Queries) ListDueAfter(ctx context.Context, arg ListDueAfterParams) ([]ListDueAfterRow, error) {
+	rows, err := q.db.QueryContext(ctx, listDueAfter,
 		arg.Process,
-		arg.Provider,
-		arg.Lowest,
 		arg.Now,
+		arg.AfterDueAt,
+		arg.AfterSubject,
 		arg.MaxRows,
 	)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []ListDueRow
+	var items []ListDueAfterRow
 	for rows.Next() {
-		var i ListDueRow
-		if err := rows.Scan(&i.Subject, &i.DueAt); err != nil {
+		var i ListDueAfterRow
+		if err := rows.Scan(&i.Subject, &i.Provider, &i.DueAt); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -258,34 +349,31 @@ func (q *Queries) ListDue(ctx context.Context, arg ListDueParams) ([]ListDueRow,
 	return items, nil
 }
 
-const listDueAfter = `-- name: ListDueAfter :many
-SELECT subject, due_at FROM agenda
-WHERE process = $1 AND provider = $2 AND due_at >= $3 AND due_at <= $4
-  AND (due_at > $3 OR subject > $5)
-ORDER BY due_at, subject LIMIT CAST($6 AS BIGINT)
+const listNextAfter = `-- name: ListNextAfter :many
+SELECT subject, provider, due_at FROM agenda
+WHERE process = $1
+  AND (due_at, subject) > (CAST($2 AS BIGINT), CAST($3 AS TEXT))
+ORDER BY due_at, subject LIMIT CAST($4 AS BIGINT)
 `
 
-type ListDueAfterParams struct {
+type ListNextAfterParams struct {
 	Process      string
-	Provider     string
 	AfterDueAt   int64
-	Now          int64
 	AfterSubject string
 	MaxRows      int64
 }
 
-type ListDueAfterRow struct {
-	Subject string
-	DueAt   int64
+type ListNextAfterRow struct {
+	Subject  string
+	Provider string
+	DueAt    int64
 }
 
-// The page of due rows behind the one that is given.
-func (q *Queries) ListDueAfter(ctx context.Context, arg ListDueAfterParams) ([]ListDueAfterRow, error) {
-	rows, err := q.db.QueryContext(ctx, listDueAfter,
+// The next rows, due or not, behind the one that is given.
+func (q *Queries) ListNextAfter(ctx context.Context, arg ListNextAfterParams) ([]ListNextAfterRow, error) {
+	rows, err := q.db.QueryContext(ctx, listNextAfter,
 		arg.Process,
-		arg.Provider,
 		arg.AfterDueAt,
-		arg.Now,
 		arg.AfterSubject,
 		arg.MaxRows,
 	)
@@ -293,10 +381,10 @@ func (q *Queries) ListDueAfter(ctx context.Context, arg ListDueAfterParams) ([]L
 		return nil, err
 	}
 	defer rows.Close()
-	var items []ListDueAfterRow
+	var items []ListNextAfterRow
 	for rows.Next() {
-		var i ListDueAfterRow
-		if err := rows.Scan(&i.Subject, &i.DueAt); err != nil {
+		var i ListNextAfterRow
+		if err := rows.Scan(&i.Subject, &i.Provider, &i.DueAt); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -375,31 +463,34 @@ func (q *Queries) ListOldestByState(ctx context.Context) ([]ListOldestByStateRow
 	return items, nil
 }
 
-const nextDue = `-- name: NextDue :many
-SELECT due_at FROM agenda
-WHERE process = $1 AND provider = $2 AND due_at >= $3
-ORDER BY due_at LIMIT 1
+const listStateCounts = `-- name: ListStateCounts :many
+SELECT id, state, n FROM state_count WHERE provider = $1 ORDER BY id LIMIT CAST($2 AS BIGINT)
 `
 
-type NextDueParams struct {
-	Process  string
+type ListStateCountsParams struct {
 	Provider string
-	Lowest   int64
+	MaxRows  int64
 }
 
-func (q *Queries) NextDue(ctx context.Context, arg NextDueParams) ([]int64, error) {
-	rows, err := q.db.QueryContext(ctx, nextDue, arg.Process, arg.Provider, arg.Lowest)
+type ListStateCountsRow struct {
+	ID    int64
+	State string
+	N     int64
+}
+
+func (q *Queries) ListStateCounts(ctx context.Context, arg ListStateCountsParams) ([]ListStateCountsRow, error) {
+	rows, err := q.db.QueryContext(ctx, listStateCounts, arg.Provider, arg.MaxRows)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []int64
+	var items []ListStateCountsRow
 	for rows.Next() {
-		var due_at int64
-		if err := rows.Scan(&due_at); err != nil {
+		var i ListStateCountsRow
+		if err := rows.Scan(&i.ID, &i.State, &i.N); err != nil {
 			return nil, err
 		}
-		items = append(items, due_at)
+		items = append(items, i)
 	}
 	if err := rows.Close(); err != nil {
 		return nil, err
@@ -408,29 +499,6 @@ func (q *Queries) NextDue(ctx context.Context, arg NextDueParams) ([]int64, erro
 		return nil, err
 	}
 	return items, nil
-}
-
-const putAgenda = `-- name: PutAgenda :exec
-INSERT INTO agenda (subject, process, provider, due_at)
-VALUES ($1, $2, $3, $4)
-ON CONFLICT (subject, process) DO UPDATE SET due_at = excluded.due_at
-`
-
-type PutAgendaParams struct {
-	Subject  string
-	Process  string
-	Provider string
-	DueAt    int64
-}
-
-func (q *Queries) PutAgenda(ctx context.Context, arg PutAgendaParams) error {
-	_, err := q.db.ExecContext(ctx, putAgenda,
-		arg.Subject,
-		arg.Process,
-		arg.Provider,
-		arg.DueAt,
-	)
-	return err
 }
 
 const putBackoff = `-- name: PutBackoff :exec
@@ -457,34 +525,6 @@ func (q *Queries) PutBackoff(ctx context.Context, arg PutBackoffParams) error {
 		arg.Lasts,
 		arg.Cause,
 		arg.Failures,
-	)
-	return err
-}
-
-const putState = `-- name: PutState :exec
-INSERT INTO machine_state (machine, provider, state, reason, since, policy)
-VALUES ($1, $2, $3, $4, $5, $6)
-ON CONFLICT (machine) DO UPDATE
-SET state = excluded.state, reason = excluded.reason, since = excluded.since, policy = excluded.policy
-`
-
-type PutStateParams struct {
-	Machine  string
-	Provider string
-	State    string
-	Reason   string
-	Since    int64
-	Policy   int64
-}
-
-func (q *Queries) PutState(ctx context.Context, arg PutStateParams) error {
-	_, err := q.db.ExecContext(ctx, putState,
-		arg.Machine,
-		arg.Provider,
-		arg.State,
-		arg.Reason,
-		arg.Since,
-		arg.Policy,
 	)
 	return err
 }

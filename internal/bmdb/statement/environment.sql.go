@@ -50,7 +50,7 @@ func (q *Queries) GetEnvironment(ctx context.Context) (GetEnvironmentRow, error)
 	return i, err
 }
 
-const getListener = `-- name: GetListener :many
+const getListener = `-- name: GetListener :one
 SELECT up_since, valid_until, promised FROM listener WHERE id = 1
 `
 
@@ -60,27 +60,11 @@ type GetListenerRow struct {
 	Promised   int64
 }
 
-func (q *Queries) GetListener(ctx context.Context) ([]GetListenerRow, error) {
-	rows, err := q.db.QueryContext(ctx, getListener)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []GetListenerRow
-	for rows.Next() {
-		var i GetListenerRow
-		if err := rows.Scan(&i.UpSince, &i.ValidUntil, &i.Promised); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Close(); err != nil {
-		return nil, err
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
+func (q *Queries) GetListener(ctx context.Context) (GetListenerRow, error) {
+	row := q.db.QueryRowContext(ctx, getListener)
+	var i GetListenerRow
+	err := row.Scan(&i.UpSince, &i.ValidUntil, &i.Promised)
+	return i, err
 }
 
 const getPolicy = `-- name: GetPolicy :one
@@ -92,6 +76,16 @@ func (q *Queries) GetPolicy(ctx context.Context, number int64) (string, error) {
 	var body string
 	err := row.Scan(&body)
 	return body, err
+}
+
+const insertListener = `-- name: InsertListener :exec
+INSERT INTO listener (id, up_since, valid_until, promised) VALUES (1, 0, 0, 0) ON CONFLICT (id) DO NOTHING
+`
+
+// The row is there from the first listener on.
+func (q *Queries) InsertListener(ctx context.Context) error {
+	_, err := q.db.ExecContext(ctx, insertListener)
+	return err
 }
 
 const insertPolicy = `-- name: InsertPolicy :execrows
@@ -112,19 +106,13 @@ func (q *Queries) InsertPolicy(ctx context.Context, arg InsertPolicyParams) (int
 	return result.RowsAffected()
 }
 
-const putListener = `-- name: PutListener :exec
-INSERT INTO listener (id, up_since, valid_until, promised) VALUES (1, $1, $2, $3)
-ON CONFLICT (id) DO UPDATE SET up_since = excluded.up_since, valid_until = excluded.valid_until, promised = excluded.promised
+const lockListener = `-- name: LockListener :exec
+UPDATE listener SET id = id WHERE id = 1
 `
 
-type PutListenerParams struct {
-	UpSince    int64
-	ValidUntil int64
-	Promised   int64
-}
-
-func (q *Queries) PutListener(ctx context.Context, arg PutListenerParams) error {
-	_, err := q.db.ExecContext(ctx, putListener, arg.UpSince, arg.ValidUntil, arg.Promised)
+// A write that changes nothing takes the row's lock on every engine.
+func (q *Queries) LockListener(ctx context.Context) error {
+	_, err := q.db.ExecContext(ctx, lockListener)
 	return err
 }
 
@@ -140,5 +128,20 @@ type PutRestoredParams struct {
 
 func (q *Queries) PutRestored(ctx context.Context, arg PutRestoredParams) error {
 	_, err := q.db.ExecContext(ctx, putRestored, arg.At, arg.Evidence)
+	return err
+}
+
+const setListener = `-- name: SetListener :exec
+UPDATE listener SET up_since = $1, valid_until = $2, promised = $3 WHERE id = 1
+`
+
+type SetListenerParams struct {
+	UpSince    int64
+	ValidUntil int64
+	Promised   int64
+}
+
+func (q *Queries) SetListener(ctx context.Context, arg SetListenerParams) error {
+	_, err := q.db.ExecContext(ctx, setListener, arg.UpSince, arg.ValidUntil, arg.Promised)
 	return err
 }

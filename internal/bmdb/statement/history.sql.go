@@ -84,43 +84,6 @@ func (q *Queries) GetWorkEnd(ctx context.Context, arg GetWorkEndParams) (GetWork
 	return i, err
 }
 
-const insertHistory = `-- name: InsertHistory :exec
-INSERT INTO history (subject, at, actor, process, lane, epoch, edge, event, detail, retry_at, session)
-VALUES ($1, $2, $3, $4, $5, $6, $7,
-  $8, $9, $10, $11)
-`
-
-type InsertHistoryParams struct {
-	Subject string
-	At      int64
-	Actor   string
-	Process string
-	Lane    string
-	Epoch   int64
-	Edge    string
-	Event   string
-	Detail  string
-	RetryAt int64
-	Session string
-}
-
-func (q *Queries) InsertHistory(ctx context.Context, arg InsertHistoryParams) error {
-	_, err := q.db.ExecContext(ctx, insertHistory,
-		arg.Subject,
-		arg.At,
-		arg.Actor,
-		arg.Process,
-		arg.Lane,
-		arg.Epoch,
-		arg.Edge,
-		arg.Event,
-		arg.Detail,
-		arg.RetryAt,
-		arg.Session,
-	)
-	return err
-}
-
 const listHistory = `-- name: ListHistory :many
 SELECT at, actor, process, epoch, event, detail, retry_at FROM history WHERE subject = $1
 ORDER BY id DESC LIMIT CAST($2 AS BIGINT)

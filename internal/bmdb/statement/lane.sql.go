@@ -161,32 +161,3 @@ func (q *Queries) SetLaneNote(ctx context.Context, arg SetLaneNoteParams) error 
 	_, err := q.db.ExecContext(ctx, setLaneNote, arg.Note, arg.Subject, arg.Lane)
 	return err
 }
-
-const takeLane = `-- name: TakeLane :one
-INSERT INTO lane (subject, lane, epoch, session, process, since, note)
-VALUES ($1, $2, 1, $3, $4, $5, '')
-ON CONFLICT (subject, lane) DO UPDATE
-SET epoch = lane.epoch + 1, session = excluded.session, process = excluded.process, since = excluded.since, note = ''
-RETURNING epoch
-`
-
-type TakeLaneParams struct {
-	Subject string
-	Lane    string
-	Session string
-	Process string
-	Since   int64
-}
-
-func (q *Queries) TakeLane(ctx context.Context, arg TakeLaneParams) (int64, error) {
-	row := q.db.QueryRowContext(ctx, takeLane,
-		arg.Subject,
-		arg.Lane,
-		arg.Session,
-		arg.Process,
-		arg.Since,
-	)
-	var epoch int64
-	err := row.Scan(&epoch)
-	return epoch, err
-}

@@ -245,6 +245,13 @@ type Session struct {
 	Cause      string
 }
 
+type StateCount struct {
+	ID       int64
+	Provider string
+	State    string
+	N        int64
+}
+
 type Token struct {
 	Token    string
 	Provider string

@@ -11,12 +11,19 @@ SELECT body FROM policy WHERE number = sqlc.arg(number);
 -- name: InsertPolicy :execrows
 INSERT INTO policy (number, at, body) VALUES (sqlc.arg(number), sqlc.arg(at), sqlc.arg(body)) ON CONFLICT (number) DO NOTHING;
 
--- name: GetListener :many
+-- The row is there from the first listener on.
+-- name: InsertListener :exec
+INSERT INTO listener (id, up_since, valid_until, promised) VALUES (1, 0, 0, 0) ON CONFLICT (id) DO NOTHING;
+
+-- A write that changes nothing takes the row's lock on every engine.
+-- name: LockListener :exec
+UPDATE listener SET id = id WHERE id = 1;
+
+-- name: GetListener :one
 SELECT up_since, valid_until, promised FROM listener WHERE id = 1;
 
--- name: PutListener :exec
-INSERT INTO listener (id, up_since, valid_until, promised) VALUES (1, sqlc.arg(up_since), sqlc.arg(valid_until), sqlc.arg(promised))
-ON CONFLICT (id) DO UPDATE SET up_since = excluded.up_since, valid_until = excluded.valid_until, promised = excluded.promised;
+-- name: SetListener :exec
+UPDATE listener SET up_since = sqlc.arg(up_since), valid_until = sqlc.arg(valid_until), promised = sqlc.arg(promised) WHERE id = 1;
 
 -- name: PutRestored :exec
 INSERT INTO restored (id, at, evidence) VALUES (1, sqlc.arg(at), sqlc.arg(evidence))

@@ -31,11 +31,6 @@ INSERT INTO agent_last_seen (machine, takeover_generation, last_at)
 VALUES (sqlc.arg(machine), sqlc.arg(takeover_generation), sqlc.arg(last_at))
 ON CONFLICT (machine) DO UPDATE SET takeover_generation = excluded.takeover_generation, last_at = excluded.last_at;
 
--- A repeated heartbeat: only of the generation that has spoken, and never backwards.
--- name: FlushSeen :exec
-UPDATE agent_last_seen SET last_at = sqlc.arg(last_at)
-WHERE machine = sqlc.arg(machine) AND takeover_generation = sqlc.arg(takeover_generation) AND last_at < sqlc.arg(last_at);
-
 -- name: PutHardware :exec
 INSERT INTO fact_hardware (machine, first_at, at, digest)
 VALUES (sqlc.arg(machine), sqlc.arg(at), sqlc.arg(at), sqlc.arg(digest))

@@ -1,8 +1,3 @@
--- name: InsertHistory :exec
-INSERT INTO history (subject, at, actor, process, lane, epoch, edge, event, detail, retry_at, session)
-VALUES (sqlc.arg(subject), sqlc.arg(at), sqlc.arg(actor), sqlc.arg(process), sqlc.arg(lane), sqlc.arg(epoch), sqlc.arg(edge),
-  sqlc.arg(event), sqlc.arg(detail), sqlc.arg(retry_at), sqlc.arg(session));
-
 -- name: ListHistory :many
 SELECT at, actor, process, epoch, event, detail, retry_at FROM history WHERE subject = sqlc.arg(subject)
 ORDER BY id DESC LIMIT CAST(sqlc.arg(max_rows) AS BIGINT);

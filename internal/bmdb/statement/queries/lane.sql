@@ -3,13 +3,6 @@ SELECT l.epoch, l.session, l.process, l.since, l.note, CAST(COALESCE(s.ended_at,
 FROM lane l LEFT JOIN session s ON s.id = l.session
 WHERE l.subject = sqlc.arg(subject) AND l.lane = sqlc.arg(lane);
 
--- name: TakeLane :one
-INSERT INTO lane (subject, lane, epoch, session, process, since, note)
-VALUES (sqlc.arg(subject), sqlc.arg(lane), 1, sqlc.arg(session), sqlc.arg(process), sqlc.arg(since), '')
-ON CONFLICT (subject, lane) DO UPDATE
-SET epoch = lane.epoch + 1, session = excluded.session, process = excluded.process, since = excluded.since, note = ''
-RETURNING epoch;
-
 -- name: FreeLane :execrows
 UPDATE lane SET session = '', process = '', note = ''
 WHERE subject = sqlc.arg(subject) AND lane = sqlc.arg(lane) AND epoch = sqlc.arg(epoch) AND session <> '';

@@ -1,0 +1,84 @@
+package bmdb
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/ironherd/ironherd/internal/bmdb/statement"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+const (
+	// foldAbove is how many rows the counts of a provider may have before they are folded, foldBatch how many are at a time.
+	foldAbove = 200
+	foldBatch = 5000
+)
+
+// foldCounts keeps the state counts short: for each provider, with its row locked, the sum takes the place of the rows.
+func (db *DB) foldCounts(ctx context.Context) error {
+	var counts []statement.CountStateCountsRow
+	err := db.view(ctx, "length of the state counts", func(ctx context.Context, t *transaction) (err error) {
+		counts, err = t.q.CountStateCounts(ctx)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("look at the state counts: %w", err)
+	}
+	for _, c := range counts {
+		if c.N <= foldAbove {
+			continue
+		}
+		err := db.update(ctx, "fold state counts", func(ctx context.Context, t *transaction) error {
+			return t.foldCounts(ctx, fleet.ProviderName(c.Provider))
+		})
+		if err != nil {
+			return fmt.Errorf("fold the state counts of %s: %w", c.Provider, err)
+		}
+	}
+	return nil
+}
+
+func (t *transaction) foldCounts(ctx context.Context, provider fleet.ProviderName) error {
+	l := locks{providers: []fleet.ProviderName{provider}}
+	if err := l.take(ctx, t); err != nil {
+		return err
+	}
+	rows, err := t.q.ListStateCounts(ctx, statement.ListStateCountsParams{Provider: string(provider), MaxRows: foldBatch})
+	if err != nil {
+		return err
+	}
+	ids := make(statement.Rows, len(rows))
+	for i, r := range rows {
+		ids[i] = []any{r.ID}
+		t.pen.count(string(provider), r.State, r.N)
+	}
+	return t.q.DeleteStateCounts(ctx, ids)
+}
+
+// checkCounts compares the state counts with the states.
+func (t *transaction) checkCounts(ctx context.Context) ([]Finding, error) {
+	kept, err := t.q.CountStates(ctx)
+	if err != nil {
+		return nil, err
+	}
+	there, err := t.q.CountStatesAnew(ctx)
+	if err != nil {
+		return nil, err
+	}
+	off := make(map[countKey]int64)
+	for _, c := range kept {
+		off[countKey{c.Provider, c.State}] += c.N
+	}
+	for _, c := range there {
+		off[countKey{c.Provider, c.State}] -= c.N
+	}
+	var findings []Finding
+	for k, n := range off {
+		if n != 0 {
+			findings = append(findings, Finding{
+				"count", providerSubject(fleet.ProviderName(k.provider)), fmt.Sprintf("the count of machines in state %s is off by %d", k.state, n),
+			})
+		}
+	}
+	return findings, nil
+}

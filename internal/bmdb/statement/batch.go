@@ -1,0 +1,260 @@
+package statement
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+)
+
+// The statements of this file work on many rows at once. The rows are one argument, a JSON array of arrays, because a list is the one
+// thing that the engines have no common type for. They are written for SQLite, which has the function json_each and the operator ->>;
+// an engine that calls the function otherwise replaces its name. sqlc knows neither.
+
+// Rows are the rows of a statement on many, each with its columns in order: strings and whole numbers.
+type Rows [][]any
+
+// text encodes the rows. NUL, which not every engine can store, is replaced, as is what is not UTF-8.
+func (r Rows) text() (string, error) {
+	for _, row := range r {
+		for i, column := range row {
+			if s, ok := column.(string); ok && strings.IndexByte(s, 0) >= 0 {
+				row[i] = strings.ReplaceAll(s, "\x00", "\uFFFD")
+			}
+		}
+	}
+	text, err := json.Marshal(r)
+	if err != nil {
+		return "", fmt.Errorf("encode rows: %w", err)
+	}
+	return string(text), nil
+}
+
+// Keys makes rows of one column.
+func Keys[T ~string](keys []T) Rows {
+	rows := make(Rows, len(keys))
+	for i, k := range keys {
+		rows[i] = []any{string(k)}
+	}
+	return rows
+}
+
+func (q *Queries) execRows(ctx context.Context, query string, rows Rows) (sql.Result, error) {
+	text, err := rows.text()
+	if err != nil {
+		return nil, err
+	}
+	return q.db.ExecContext(ctx, query, text)
+}
+
+const insertHistories = `INSERT INTO history (subject, at, actor, process, lane, epoch, edge, event, detail, retry_at, session)
+SELECT value ->> 0, CAST(value ->> 1 AS BIGINT), value ->> 2, value ->> 3, value ->> 4, CAST(value ->> 5 AS BIGINT), value ->> 6,
+  value ->> 7, value ->> 8, CAST(value ->> 9 AS BIGINT), value ->> 10
+FROM json_each($1)`
+
+// InsertHistories appends rows (subject, at, actor, process, lane, epoch, edge, event, detail, retry_at, session) in their order.
+func (q *Queries) InsertHistories(ctx context.Context, rows Rows) error {
+	_, err := q.execRows(ctx, insertHistories, rows)
+	return err
+}
+
+const putAgendas = `INSERT INTO agenda (subject, process, provider, due_at)
+SELECT value ->> 0, value ->> 1, value ->> 2, CAST(value ->> 3 AS BIGINT) FROM json_each($1) WHERE true
+ON CONFLICT (subject, process) DO UPDATE SET due_at = excluded.due_at`
+
+// PutAgendas writes rows (subject, process, provider, due_at).
+func (q *Queries) PutAgendas(ctx context.Context, rows Rows) error {
+	_, err := q.execRows(ctx, putAgendas, rows)
+	return err
+}
+
+const deleteAgendas = `DELETE FROM agenda WHERE (subject, process) IN (SELECT value ->> 0, value ->> 1 FROM json_each($1))`
+
+// DeleteAgendas deletes rows (subject, process).
+func (q *Queries) DeleteAgendas(ctx context.Context, rows Rows) error {
+	_, err := q.execRows(ctx, deleteAgendas, rows)
+	return err
+}
+
+const putStates = `INSERT INTO machine_state (machine, provider, state, reason, since, policy)
+SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, CAST(value ->> 4 AS BIGINT), CAST(value ->> 5 AS BIGINT)
+FROM json_each($1) WHERE true
+ON CONFLICT (machine) DO UPDATE
+SET state = excluded.state, reason = excluded.reason, since = excluded.since, policy = excluded.policy`
+
+// PutStates writes rows (machine, provider, state, reason, since, policy).
+func (q *Queries) PutStates(ctx context.Context, rows Rows) error {
+	_, err := q.execRows(ctx, putStates, rows)
+	return err
+}
+
+const insertStateCounts = `INSERT INTO state_count (provider, state, n)
+SELECT value ->> 0, value ->> 1, CAST(value ->> 2 AS BIGINT) FROM json_each($1)`
+
+// InsertStateCounts appends rows (provider, state, n).
+func (q *Queries) InsertStateCounts(ctx context.Context, rows Rows) error {
+	_, err := q.execRows(ctx, insertStateCounts, rows)
+	return err
+}
+
+const deleteStateCounts = `DELETE FROM state_count WHERE id IN (SELECT CAST(value ->> 0 AS BIGINT) FROM json_each($1))`
+
+// DeleteStateCounts deletes rows (id).
+func (q *Queries) DeleteStateCounts(ctx context.Context, rows Rows) error {
+	_, err := q.execRows(ctx, deleteStateCounts, rows)
+	return err
+}
+
+const deleteBackoffs = `DELETE FROM backoff WHERE (subject, process) IN (SELECT value ->> 0, value ->> 1 FROM json_each($1))`
+
+// DeleteBackoffs deletes rows (subject, process).
+func (q *Queries) DeleteBackoffs(ctx context.Context, rows Rows) error {
+	_, err := q.execRows(ctx, deleteBackoffs, rows)
+	return err
+}
+
+const freeLanes = `UPDATE lane SET session = '', process = '', note = ''
+WHERE (subject, lane, epoch) IN (SELECT value ->> 0, value ->> 1, CAST(value ->> 2 AS BIGINT) FROM json_each($1)) AND session <> ''`
+
+// FreeLanes frees rows (subject, lane, epoch) and returns how many it freed.
+func (q *Queries) FreeLanes(ctx context.Context, rows Rows) (int64, error) {
+	result, err := q.execRows(ctx, freeLanes, rows)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+const flushAllSeen = `UPDATE agent_last_seen SET last_at = CAST(v.value ->> 2 AS BIGINT) FROM json_each($1) AS v
+WHERE machine = v.value ->> 0 AND takeover_generation = CAST(v.value ->> 1 AS BIGINT) AND last_at < CAST(v.value ->> 2 AS BIGINT)`
+
+// FlushAllSeen writes repeated heartbeats, rows (machine, takeover generation, last_at) in the order of the machines: only of the
+// generation that has spoken, and never backwards.
+func (q *Queries) FlushAllSeen(ctx context.Context, rows Rows) error {
+	_, err := q.execRows(ctx, flushAllSeen, rows)
+	return err
+}
+
+const takeLanes = `INSERT INTO lane (subject, lane, epoch, session, process, since, note)
+SELECT value ->> 0, value ->> 1, 1, value ->> 2, value ->> 3, CAST(value ->> 4 AS BIGINT), '' FROM json_each($1) WHERE true
+ON CONFLICT (subject, lane) DO UPDATE
+SET epoch = lane.epoch + 1, session = excluded.session, process = excluded.process, since = excluded.since, note = ''
+RETURNING subject, epoch`
+
+// TakeLanes takes rows (subject, lane, session, process, since) and returns the epoch of each subject.
+func (q *Queries) TakeLanes(ctx context.Context, rows Rows) (map[string]int64, error) {
+	epochs := make(map[string]int64, len(rows))
+	err := q.queryRows(ctx, takeLanes, rows, func(r *sql.Rows) error {
+		var subject string
+		var epoch int64
+		if err := r.Scan(&subject, &epoch); err != nil {
+			return err
+		}
+		epochs[subject] = epoch
+		return nil
+	})
+	return epochs, err
+}
+
+const getLanes = `SELECT l.subject, l.lane, l.epoch, l.session, CAST(COALESCE(s.ended_at, 1) AS BIGINT) AS ended_at
+FROM lane l LEFT JOIN session s ON s.id = l.session
+WHERE (l.subject, l.lane) IN (SELECT value ->> 0, value ->> 1 FROM json_each($1))`
+
+// LaneOf is who holds a lane; see GetLane.
+type LaneOf struct {
+	Subject string
+	Lane    string
+	Epoch   int64
+	Session string
+	EndedAt int64
+}
+
+// GetLanes returns those of the rows (subject, lane) that there are.
+func (q *Queries) GetLanes(ctx context.Context, rows Rows) (list []LaneOf, err error) {
+	err = q.queryRows(ctx, getLanes, rows, func(r *sql.Rows) error {
+		var l LaneOf
+		if err := r.Scan(&l.Subject, &l.Lane, &l.Epoch, &l.Session, &l.EndedAt); err != nil {
+			return err
+		}
+		list = append(list, l)
+		return nil
+	})
+	return list, err
+}
+
+// getMachines is GetMachine for many.
+var getMachines = strings.Replace(getMachine, "WHERE m.id = $1", "WHERE m.id IN (SELECT value ->> 0 FROM json_each($1))", 1)
+
+// GetMachines is GetMachine for rows (id); it returns those that there are.
+func (q *Queries) GetMachines(ctx context.Context, rows Rows) (list []GetMachineRow, err error) {
+	err = q.queryRows(ctx, getMachines, rows, func(r *sql.Rows) error {
+		var m GetMachineRow
+		if err := r.Scan(fields(&m)...); err != nil {
+			return err
+		}
+		list = append(list, m)
+		return nil
+	})
+	return list, err
+}
+
+const getAllBackoffs = `SELECT subject, process, not_before, lasts, cause, failures FROM backoff
+WHERE subject IN (SELECT value ->> 0 FROM json_each($1))`
+
+// GetAllBackoffs is GetBackoffs for rows (subject).
+func (q *Queries) GetAllBackoffs(ctx context.Context, rows Rows) (list []Backoff, err error) {
+	err = q.queryRows(ctx, getAllBackoffs, rows, func(r *sql.Rows) error {
+		var b Backoff
+		if err := r.Scan(&b.Subject, &b.Process, &b.NotBefore, &b.Lasts, &b.Cause, &b.Failures); err != nil {
+			return err
+		}
+		list = append(list, b)
+		return nil
+	})
+	return list, err
+}
+
+const getAllAgenda = `SELECT subject, process, provider, due_at FROM agenda WHERE subject IN (SELECT value ->> 0 FROM json_each($1))`
+
+// GetAllAgenda is GetAgenda for rows (subject).
+func (q *Queries) GetAllAgenda(ctx context.Context, rows Rows) (list []Agenda, err error) {
+	err = q.queryRows(ctx, getAllAgenda, rows, func(r *sql.Rows) error {
+		var a Agenda
+		if err := r.Scan(&a.Subject, &a.Process, &a.Provider, &a.DueAt); err != nil {
+			return err
+		}
+		list = append(list, a)
+		return nil
+	})
+	return list, err
+}
+
+func (q *Queries) queryRows(ctx context.Context, query string, rows Rows, each func(r *sql.Rows) error) error {
+	text, err := rows.text()
+	if err != nil {
+		return err
+	}
+	found, err := q.db.QueryContext(ctx, query, text)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = found.Close() }()
+	for found.Next() {
+		if err := each(found); err != nil {
+			return err
+		}
+	}
+	return found.Err()
+}
+
+// fields returns pointers to the fields of a generated row, which are in the order of its columns.
+func fields(row any) []any {
+	v := reflect.ValueOf(row).Elem()
+	pointers := make([]any, v.NumField())
+	for i := range pointers {
+		pointers[i] = v.Field(i).Addr().Interface()
+	}
+	return pointers
+}

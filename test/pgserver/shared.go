@@ -1,0 +1,108 @@
+package pgserver
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+)
+
+var shared struct {
+	sync.Mutex
+	server *Server
+}
+
+// Shared returns the one server of this test binary, which is started for the first who asks. TestMain calls CloseShared at the end.
+func Shared(tb testing.TB) *Server {
+	tb.Helper()
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.server == nil {
+		server, err := Start(context.WithoutCancel(tb.Context()), Options{})
+		if err != nil {
+			tb.Fatal(err)
+		}
+		shared.server = server
+	}
+	return shared.server
+}
+
+// CloseShared ends the shared server, if there is one.
+func CloseShared() error {
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.server == nil {
+		return nil
+	}
+	defer func() { shared.server = nil }()
+	return shared.server.Close()
+}
+
+// Borrow lends a database to a test and returns its name. Its tables, which prepare has made when the first of that kind was made, are
+// empty. It is taken back, and emptied for the next test, when this one is over and has closed its connections: that takes a tenth of
+// making one. Tables of goose keep their rows.
+func (s *Server) Borrow(tb testing.TB, kind string, prepare func(ctx context.Context, url string) error) string {
+	tb.Helper()
+	ctx := context.WithoutCancel(tb.Context())
+	name := s.takeFree(kind)
+	if name == "" {
+		var err error
+		if name, err = s.Create(ctx, ""); err != nil {
+			tb.Fatal(err)
+		}
+		if err := prepare(ctx, s.URL(name)); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	tb.Cleanup(func() {
+		if err := s.empty(ctx, name); err != nil {
+			tb.Error(err)
+			return
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.free[kind] = append(s.free[kind], name)
+	})
+	return name
+}
+
+func (s *Server) takeFree(kind string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.free == nil {
+		s.free = make(map[string][]string)
+	}
+	list := s.free[kind]
+	if len(list) == 0 {
+		return ""
+	}
+	s.free[kind] = list[:len(list)-1]
+	return list[len(list)-1]
+}
+
+// empty removes all rows.
+func (s *Server) empty(ctx context.Context, name string) error {
+	conn, err := pgx.Connect(ctx, s.URL(name))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	rows, err := conn.Query(ctx, `SELECT format('DELETE FROM %I', c.relname) FROM pg_class c
+		WHERE c.relnamespace = CAST(current_schema() AS REGNAMESPACE) AND c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relname NOT LIKE 'goose%'`)
+	if err != nil {
+		return err
+	}
+	statements, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return err
+	}
+	// What a test has left open would make this wait for ever.
+	statements = append([]string{"SET lock_timeout = '10s'"}, statements...)
+	if _, err := conn.Exec(ctx, strings.Join(statements, ";")); err != nil {
+		return fmt.Errorf("empty database %s: %w", name, err)
+	}
+	return nil
+}
