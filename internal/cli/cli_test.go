@@ -47,7 +47,7 @@ func TestHelp(t *testing.T) {
 	for _, command := range []string{
 		"", "machine", "machine list", "machine show", "machine history", "machine explain", "machine install", "machine retry",
 		"provider list", "session list", "discrepancy list", "serve", "demo", "sim", "config check", "db check", "db migrate",
-		"db accept-restore", "db backup", "db restore", "version",
+		"db accept-restore", "db backup", "db restore", "db copy", "version",
 	} {
 		r := run(t, nil, append(strings.Fields(command), "--help")...)
 		if r.code != 0 || !strings.Contains(r.stdout, "Usage:") {
@@ -90,6 +90,10 @@ func TestFailuresAreToldInOneSentence(t *testing.T) {
 		{"serve --config /nowhere.yaml", 2, "configuration file /nowhere.yaml does not exist: name one with --config"},
 		{"config check " + empty, 2, empty + ":1: agent_api.endpoint must be set"},
 		{"db check --config /nowhere.yaml", 2, "configuration file /nowhere.yaml does not exist"},
+		{"db copy --to postgres://h/d", 2, "--from must be set to the database that has the fleet"},
+		{"db copy --from sqlite:/nowhere.db --to postgres://h/d", 3, "there is no database at /nowhere.db"},
+		{"db copy --from postgres://u:secret@h/d --to sqlite:/nowhere/x", 2, "a password does not belong on a command line: use PGPASSWORD or ~/.pgpass"},
+		{"db backup", 2, "accepts 1 arg(s), received 0 (see ironherd db backup --help)"},
 		{"demo --machines 0", 2, ""},
 		{"demo --until finished", 2, `--until knows only "installed", not "finished"`},
 		{"sim", 2, "--dir must be set to a directory for the world"},

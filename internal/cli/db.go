@@ -9,7 +9,7 @@ import (
 
 func (a *app) dbCommand() *cobra.Command {
 	return group("db", "Look after the database", a.dbCheckCommand(), a.dbMigrateCommand(), a.dbAcceptRestoreCommand(),
-		a.dbBackupCommand(), a.dbRestoreCommand())
+		a.dbBackupCommand(), a.dbRestoreCommand(), a.dbCopyCommand())
 }
 
 // checked is what db check prints.

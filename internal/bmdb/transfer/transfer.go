@@ -1,0 +1,215 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// Options of a copy.
+type Options struct {
+	// From and To name the databases for people, without secrets.
+	From, To string
+	// Progress is told of each batch: how many rows of the table have been copied, of how many. Nil: nobody is.
+	Progress func(table string, rows, of int64)
+}
+
+// Table says what became of one.
+type Table struct {
+	Name string
+	Rows int64
+	// Digest of the rows, in the order of their keys: the same in both databases.
+	Digest string
+}
+
+// Report of a copy.
+type Report struct {
+	Tables []Table
+	// Replaced is how many texts had to be changed because the target cannot store them as they were (NUL, invalid UTF-8: U+FFFD is
+	// in their place).
+	Replaced int64
+}
+
+// Copy copies everything from one database to the other; the target has the schema and nothing else. Both engines are closed when it
+// returns. KindInUse when the source is in use, KindConflict when the target is not empty or the schemas differ.
+func Copy(ctx context.Context, from, to bmdb.Engine, o Options) (r Report, err error) {
+	defer func() { err = errors.Join(err, to.Close()) }()
+	source, err := bmdb.Open(ctx, from, bmdb.Options{})
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, source.Close()) }()
+	if err := quiet(ctx, source); err != nil {
+		return r, err
+	}
+	if err := sameSchema(ctx, from, to); err != nil {
+		return r, err
+	}
+	err = from.View(ctx, func(ctx context.Context, src bmdb.Tx) error {
+		return to.Update(ctx, func(ctx context.Context, dst bmdb.Tx) error {
+			c := copying{options: o, src: src, dst: dst, srcEngine: from.Name(), dstEngine: to.Name()}
+			if err := c.run(ctx); err != nil {
+				return err
+			}
+			r = c.report
+			return mark(ctx, dst, "copied from "+o.From)
+		})
+	})
+	if err != nil {
+		return Report{}, fmt.Errorf("copy the database: %w", err)
+	}
+	err = from.Update(ctx, func(ctx context.Context, src bmdb.Tx) error { return mark(ctx, src, "copied to "+o.To) })
+	if err != nil {
+		return r, fmt.Errorf("everything was copied, but the source could not be marked as a copy; do not use both: %w", err)
+	}
+	return r, nil
+}
+
+// quiet ends the sessions that nobody extends, frees what they held, and fails when one is left that somebody does.
+func quiet(ctx context.Context, source *bmdb.DB) error {
+	if _, err := source.CollectSessions(ctx); err != nil {
+		return err
+	}
+	live, err := source.Sessions(ctx, false)
+	if err != nil {
+		return err
+	}
+	if len(live) > 0 {
+		s := live[0]
+		return fleet.Errorf(fleet.KindInUse, "the source is in use, by %s on %s (pid %d) and %d more sessions: stop every control plane on it; one that was killed is waited for until %s",
+			s.Component, s.Host, s.PID, len(live)-1, s.Deadline.Format(time.TimeOnly))
+	}
+	return nil
+}
+
+func sameSchema(ctx context.Context, from, to bmdb.Engine) error {
+	for _, e := range []bmdb.Engine{from, to} {
+		have, want, err := e.Schema(ctx)
+		if err != nil {
+			return err
+		}
+		if have != want {
+			return fleet.Errorf(fleet.KindConflict, "the schema of the %s database has version %d, this program wants %d", e.Name(), have, want)
+		}
+	}
+	return nil
+}
+
+// mark leaves the evidence that a database is one of two.
+func mark(ctx context.Context, tx bmdb.Tx, evidence string) error {
+	_, err := tx.ExecContext(ctx, `INSERT INTO restored (id, at, evidence) VALUES (1, $1, $2)
+		ON CONFLICT (id) DO UPDATE SET at = excluded.at, evidence = excluded.evidence`, tx.Now().UnixMicro(),
+		evidence+" at "+tx.Now().Format(time.RFC3339))
+	return err
+}
+
+// copying is one copy, in one transaction of each engine.
+type copying struct {
+	options              Options
+	src, dst             bmdb.Tx
+	srcEngine, dstEngine string
+	// there are the target's tables.
+	there  []string
+	report Report
+}
+
+func (c *copying) run(ctx context.Context) error {
+	if err := c.know(ctx); err != nil {
+		return err
+	}
+	for _, t := range copied {
+		if err := c.wantEmpty(ctx, t.name); err != nil {
+			return err
+		}
+	}
+	for _, t := range copied {
+		there, err := c.copyTable(ctx, t)
+		if err != nil {
+			return fmt.Errorf("table %s: %w", t.name, err)
+		}
+		here, err := digest(ctx, c.dst, t)
+		if err != nil {
+			return fmt.Errorf("table %s: %w", t.name, err)
+		}
+		if here != there {
+			return fmt.Errorf("table %s: the copy differs: %d rows (%s), not %d (%s)", t.name, here.Rows, here.Digest, there.Rows, there.Digest)
+		}
+		c.report.Tables = append(c.report.Tables, here)
+	}
+	for name, fill := range derived {
+		if !slices.Contains(c.there, name) {
+			continue
+		}
+		if _, err := c.dst.ExecContext(ctx, "DELETE FROM "+name); err != nil {
+			return fmt.Errorf("table %s: %w", name, err)
+		}
+		if _, err := c.dst.ExecContext(ctx, fill); err != nil {
+			return fmt.Errorf("table %s: %w", name, err)
+		}
+	}
+	if query, ok := afterwards[c.dstEngine]; ok {
+		if _, err := c.dst.ExecContext(ctx, query); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// know fails when either database has a table that it is not known what to do with.
+func (c *copying) know(ctx context.Context) error {
+	for _, side := range []struct {
+		tx     bmdb.Tx
+		engine string
+	}{{c.src, c.srcEngine}, {c.dst, c.dstEngine}} {
+		names, err := tables(ctx, side.tx, side.engine)
+		if err != nil {
+			return fmt.Errorf("list the tables of the %s database: %w", side.engine, err)
+		}
+		for _, name := range names {
+			_, isDerived := derived[name]
+			known := isDerived || slices.Contains(own, name) || slices.ContainsFunc(copied, func(t table) bool { return t.name == name })
+			if !known {
+				return fleet.Errorf(fleet.KindConflict, "the %s database has a table %s, which is not one of ours", side.engine, name)
+			}
+		}
+		c.there = names
+	}
+	return nil
+}
+
+func tables(ctx context.Context, tx bmdb.Tx, engine string) (names []string, err error) {
+	rows, err := tx.QueryContext(ctx, catalog[engine])
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return nil, err
+		}
+		names = append(names, name)
+	}
+	return names, rows.Err()
+}
+
+func (c *copying) wantEmpty(ctx context.Context, name string) error {
+	n, err := count(ctx, c.dst, name)
+	if err != nil {
+		return fmt.Errorf("table %s: %w", name, err)
+	}
+	if n > 0 {
+		return fleet.Errorf(fleet.KindConflict, "the target is not empty: %s has %d rows; a copy goes into a new database", name, n)
+	}
+	return nil
+}
+
+func count(ctx context.Context, tx bmdb.Tx, name string) (n int64, err error) {
+	err = tx.QueryRowContext(ctx, "SELECT count(*) FROM "+name).Scan(&n)
+	return n, err
+}

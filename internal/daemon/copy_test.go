@@ -1,0 +1,83 @@
+package daemon_test
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
+	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
+	"github.com/ironherd/ironherd/internal/config"
+	"github.com/ironherd/ironherd/internal/daemon"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// stocked makes an embedded database with one machine.
+func stocked(t *testing.T, path string) {
+	t.Helper()
+	engine, err := sqlite.Open(t.Context(), path, sqlite.Options{Unsynced: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := engine.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	db, err := bmdb.Open(t.Context(), engine, bmdb.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := bmdbtest.Stock(t.Context(), db, "p1", []fleet.MachineID{fleet.NewMachineID()}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestCopyDatabase(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")
+	stocked(t, from)
+	tables, replaced, err := daemon.CopyDatabase(t.Context(), "sqlite:"+from, "sqlite:"+to, nil)
+	if err != nil || replaced != 0 || len(tables) < 20 {
+		t.Fatalf("%+v, %d, %v", tables, replaced, err)
+	}
+	for _, path := range []string{from, to} {
+		evidence, err := daemon.AcceptRestore(t.Context(), config.Config{Database: config.Database{Path: path}}, "op")
+		if err != nil || !strings.Contains(evidence, "copied") {
+			t.Fatalf("%s: evidence %q, %v", path, evidence, err)
+		}
+	}
+	for url, want := range map[string]fleet.Kind{
+		"sqlite:" + to + "x": fleet.KindNotFound, "mysql://h/d": fleet.KindInvalid, "postgres://u:p@h/d": fleet.KindInvalid,
+		"postgres://h/d?password=p": fleet.KindInvalid, "": fleet.KindInvalid,
+	} {
+		_, _, err := daemon.CopyDatabase(t.Context(), url, "sqlite:"+to+"y", nil)
+		if err == nil || fleet.KindOf(err) != want || strings.Contains(err.Error(), "u:p@") {
+			t.Errorf("%s: %v, want %s", url, err, want)
+		}
+	}
+}
+
+func TestBackupAndRestore(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	c := config.Config{Database: config.Database{Path: filepath.Join(dir, "bmdb")}}
+	stocked(t, c.Database.Path)
+	if err := daemon.Backup(t.Context(), c, filepath.Join(dir, "backup")); err != nil {
+		t.Fatal(err)
+	}
+	c.Database.Path = filepath.Join(dir, "new", "bmdb")
+	if err := daemon.Restore(t.Context(), c, filepath.Join(dir, "backup")); err != nil {
+		t.Fatal(err)
+	}
+	if evidence, err := daemon.AcceptRestore(t.Context(), c, "op"); err != nil || !strings.Contains(evidence, "backup") {
+		t.Fatalf("evidence %q, %v", evidence, err)
+	}
+	c.Database.URL = "postgres://h/d"
+	if err := daemon.Backup(t.Context(), c, filepath.Join(dir, "other")); fleet.KindOf(err) != fleet.KindUnsupported {
+		t.Fatalf("%v", err)
+	}
+}
