@@ -69,6 +69,11 @@ bench: ## Run the benchmarks
 bench-reconciler: kube ## What keeping 1,241 objects costs an API server when there is nothing to do (ARGS="-objects 5000")
 	@go run ./test/kubebench $(ARGS)
 
+.PHONY: bench-bmdb
+bench-bmdb: setup ## Measure the BMDB beside River, raw SQL and itself; prints a table (BENCH="cycle idle" SIZES=1000,100000 ARGS="-rounds 3")
+	@go build -C test/bench -o $(CURDIR)/bin/bench-bmdb .
+	@bin/bench-bmdb $(if $(BENCH),-sections "$(BENCH)") $(if $(SIZES),-sizes "$(SIZES)") $(ARGS)
+
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for a while (TIME=30s)
 	@scripts/fuzz $(or $(TIME),30s)

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/postgres"
+)
+
+// maxProcesses is how many databases are opened at most; more claimers than that share them, as the loops of one process do.
+const maxProcesses = 16
+
+// claimers measures the same cycles by so many claimers at a time, on a fleet where work always remains.
+func claimers(ctx context.Context, b *bench) error {
+	most := 1
+	for _, n := range b.claimers {
+		most = max(most, n)
+	}
+	due := max(b.machines, 4*most*b.batch)
+	s, err := b.large(ctx, due+40, due, 0)
+	if err != nil {
+		return err
+	}
+	results := make(map[int][]figures)
+	empty, failed := make(map[int]int), make(map[int]int)
+	for range b.rounds {
+		for _, n := range b.claimers {
+			if err := b.pg.settle(ctx, s.name); err != nil {
+				return err
+			}
+			f, none, errs, err := b.concurrently(ctx, s.name, n)
+			if err != nil {
+				return err
+			}
+			b.say("%d claimers: %s; %d empty-handed, %d failed", n, f, none, errs)
+			if err := b.sayProfile(ctx, f.ops); err != nil {
+				return err
+			}
+			results[n] = append(results[n], f)
+			empty[n] += none
+			failed[n] += errs
+		}
+	}
+	best := 0.0
+	for _, list := range results {
+		best = max(best, median(pick(list, figures.rate)))
+	}
+	for _, n := range b.claimers {
+		rate := median(pick(results[n], figures.rate))
+		b.table.add(row{
+			what: fmt.Sprintf("%d claimers: rate", n), goal: "≥ 0.9× of the best", ours: number(rate) + "/s", reference: number(best) + "/s",
+			ratio: number(rate / best), met: yes(rate >= 0.9*best),
+		})
+		b.table.add(row{
+			what: fmt.Sprintf("%d claimers: empty-handed; errors", n), goal: "0; 0", ours: fmt.Sprintf("%d; %d", empty[n], failed[n]),
+			met: yes(empty[n] == 0 && failed[n] == 0),
+		})
+		b.table.add(row{what: fmt.Sprintf("%d claimers: database CPU", n), ours: number(median(pick(results[n], figures.cpuEach))) + " µs"})
+	}
+	if err := b.sound(ctx, s.db); err != nil {
+		return err
+	}
+	return s.close(ctx, b)
+}
+
+// concurrently runs cycles by so many claimers and counts the claims that came back with nothing, and the errors.
+func (b *bench) concurrently(ctx context.Context, name string, n int) (f figures, empty, failed int, err error) {
+	processes := min(n, maxProcesses)
+	dbs := make([]*bmdb.DB, processes)
+	for i := range dbs {
+		if dbs[i], err = open(ctx, b.pg.URL(name), postgres.Options{Connections: 4 * (n + processes - 1) / processes}, false); err != nil {
+			return f, 0, 0, err
+		}
+	}
+	list := make([]*cycler, n)
+	for i := range list {
+		db := dbs[i%processes]
+		session, err := startSession(ctx, db, "initializer")
+		if err != nil {
+			return f, 0, 0, err
+		}
+		list[i] = &cycler{db: db, session: session, batch: b.batch}
+	}
+	var mu sync.Mutex
+	f, err = b.pg.measure(ctx, func() (cycles int, err error) {
+		var wg sync.WaitGroup
+		until := time.Now().Add(b.duration)
+		for _, c := range list {
+			wg.Go(func() {
+				n, err := c.run(ctx, until, 0)
+				mu.Lock()
+				defer mu.Unlock()
+				cycles += n
+				if err != nil {
+					failed++
+					b.say("a claimer failed: %v", err)
+				}
+			})
+		}
+		wg.Wait()
+		return cycles, nil
+	})
+	if err != nil {
+		return f, 0, 0, err
+	}
+	for _, c := range list {
+		empty += c.empty
+		if err := c.session.Close(ctx, "done"); err != nil {
+			return f, 0, 0, err
+		}
+	}
+	for _, db := range dbs {
+		if err := db.Close(); err != nil {
+			return f, 0, 0, err
+		}
+	}
+	return f, empty, failed, nil
+}

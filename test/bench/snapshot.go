@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// side is one that can be paced.
+type side interface {
+	// paced does about so many operations, spread over the time.
+	paced(ctx context.Context, b *bench, perSecond int, length time.Duration) (int, error)
+	// burst measures how fast it is when nothing holds it back.
+	burst(ctx context.Context, b *bench) (figures, error)
+}
+
+// snapshots measures what an open snapshot does: a stranger's transaction that sees the past keeps the server from removing what is
+// dead. Each side works at the same pace for the same time, once without and once with a snapshot, then as fast as it can.
+func snapshots(ctx context.Context, b *bench) error {
+	ours, err := b.cycleSubject(ctx, b.machines)
+	if err != nil {
+		return err
+	}
+	reference, err := b.river(ctx, b.batch)
+	if err != nil {
+		return err
+	}
+	our, err := b.blocked(ctx, ours, ours.name)
+	if err != nil {
+		return err
+	}
+	theirs, err := b.blocked(ctx, reference, reference.name)
+	if err != nil {
+		return err
+	}
+	what := fmt.Sprintf("a snapshot open for %s at %d/s", b.snapshot, b.pace)
+	b.table.add(row{
+		what: what + ": rate, blocked ÷ unblocked", goal: "≥ 0.9×",
+		ours:      fmt.Sprintf("%s ÷ %s = %s", number(our[1].rate()), number(our[0].rate()), number(our[1].rate()/our[0].rate())),
+		reference: fmt.Sprintf("%s ÷ %s = %s", number(theirs[1].rate()), number(theirs[0].rate()), number(theirs[1].rate()/theirs[0].rate())),
+		met:       yes(our[1].rate() >= 0.9*our[0].rate()),
+	})
+	b.table.add(row{
+		what:      what + ": database CPU, blocked ÷ unblocked",
+		ours:      fmt.Sprintf("%s ÷ %s µs", number(our[1].cpuEach()), number(our[0].cpuEach())),
+		reference: fmt.Sprintf("%s ÷ %s µs", number(theirs[1].cpuEach()), number(theirs[0].cpuEach())),
+	})
+	if err := reference.close(ctx, b); err != nil {
+		return err
+	}
+	if err := b.sound(ctx, ours.db); err != nil {
+		return err
+	}
+	return ours.close(ctx, b)
+}
+
+// blocked returns what a burst took after a paced run, without and then with a snapshot.
+func (b *bench) blocked(ctx context.Context, s side, database string) (both [2]figures, err error) {
+	for i := range both {
+		if err := b.pg.settle(ctx, database); err != nil {
+			return both, err
+		}
+		var open pgx.Tx
+		if i == 1 {
+			conn, err := b.pg.connect(ctx, database)
+			if err != nil {
+				return both, err
+			}
+			defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+			if open, err = conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}); err != nil {
+				return both, err
+			}
+			if _, err := open.Exec(ctx, "SELECT count(*) FROM pg_class"); err != nil { // takes the snapshot
+				return both, err
+			}
+		}
+		began := time.Now()
+		n, err := s.paced(ctx, b, b.pace, b.snapshot)
+		if err != nil {
+			return both, err
+		}
+		b.say("%d in %s, snapshot: %t", n, short(time.Since(began)), i == 1)
+		if both[i], err = s.burst(ctx, b); err != nil {
+			return both, err
+		}
+		b.say("then: %s", both[i])
+		if err := b.sayProfile(ctx, both[i].ops); err != nil {
+			return both, err
+		}
+		if open != nil {
+			if err := open.Rollback(ctx); err != nil {
+				return both, err
+			}
+		}
+	}
+	return both, nil
+}
+
+// paced implements side: a batch at a time.
+func (s *subject) paced(ctx context.Context, b *bench, perSecond int, length time.Duration) (cycles int, err error) {
+	ticker := time.NewTicker(time.Duration(s.batch) * time.Second / time.Duration(perSecond))
+	defer ticker.Stop()
+	for until := time.Now().Add(length); time.Now().Before(until); {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return cycles, context.Cause(ctx)
+		}
+		n, err := s.run(ctx, until, s.batch)
+		if err != nil {
+			return cycles, err
+		}
+		cycles += n
+	}
+	return cycles, nil
+}
+
+// burst implements side.
+func (s *subject) burst(ctx context.Context, b *bench) (figures, error) {
+	return b.pg.measure(ctx, func() (int, error) { return s.run(ctx, time.Now().Add(b.duration), 0) })
+}
+
+// paced implements side: jobs are inserted at the pace, and worked as they come.
+func (r *riverSide) paced(ctx context.Context, b *bench, perSecond int, length time.Duration) (int, error) {
+	inserting, stop := context.WithCancel(ctx)
+	defer stop()
+	failed := make(chan error, 1)
+	go func() { failed <- r.insertPaced(inserting, perSecond, b.batch, length) }()
+	n, err := r.run(ctx, r.pool, length+time.Second, 0)
+	if err != nil {
+		return n, err
+	}
+	return n, <-failed
+}
+
+func (r *riverSide) insertPaced(ctx context.Context, perSecond, batch int, length time.Duration) error {
+	ticker := time.NewTicker(time.Duration(batch) * time.Second / time.Duration(perSecond))
+	defer ticker.Stop()
+	for until := time.Now().Add(length); time.Now().Before(until); {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if err := r.insert(ctx, batch); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// burst implements side.
+func (r *riverSide) burst(ctx context.Context, b *bench) (figures, error) {
+	jobs := int(1.5 * r.rate * b.duration.Seconds())
+	if err := r.insert(ctx, jobs); err != nil {
+		return figures{}, err
+	}
+	return b.pg.measure(ctx, func() (int, error) { return r.run(ctx, r.pool, b.duration, jobs) })
+}
