@@ -6,10 +6,11 @@ import (
 	"testing"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
 )
 
-// TestMigrationsUpDownUp: each version up, down and up again, and what it left is a working schema.
+// TestMigrationsUpDownUp: each version up, down and up again over rows of the version before, and what it left is a working schema.
 func TestMigrationsUpDownUp(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -26,22 +27,17 @@ func TestMigrationsUpDownUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	m := bmdbtest.Migrations{
+		UpTo:   func(ctx context.Context, v int64) error { _, err := p.UpTo(ctx, v); return err },
+		DownTo: func(ctx context.Context, v int64) error { _, err := p.DownTo(ctx, v); return err },
+		DB:     e.pool, Derived: []string{"state_count"},
+		Columns: `SELECT t.name, c.name, c.type FROM sqlite_schema t, pragma_table_info(t.name) c
+			WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite%' AND t.name NOT LIKE 'goose%' ORDER BY t.name, c.cid`,
+	}
 	for _, s := range p.ListSources() {
-		for _, step := range []func(context.Context) error{
-			func(ctx context.Context) error { _, err := p.UpTo(ctx, s.Version); return err },
-			func(ctx context.Context) error { return fillSchema(ctx, e) },
-			func(ctx context.Context) error { _, err := p.DownTo(ctx, s.Version-1); return err },
-			func(ctx context.Context) error { _, err := p.UpTo(ctx, s.Version); return err },
-			func(ctx context.Context) error { return fillSchema(ctx, e) },
-		} {
-			if err := step(ctx); err != nil {
-				t.Fatalf("version %d: %v", s.Version, err)
-			}
-		}
+		m.Versions = append(m.Versions, s.Version)
 	}
-	if _, err := p.DownTo(ctx, 0); err != nil {
-		t.Fatal(err)
-	}
+	m.KeepRows(t)
 	var left int
 	err = e.View(ctx, func(ctx context.Context, tx bmdb.Tx) error {
 		return tx.QueryRowContext(ctx, `SELECT count(*) FROM sqlite_schema WHERE name NOT LIKE 'goose%' AND name NOT LIKE 'sqlite%'`).Scan(&left)

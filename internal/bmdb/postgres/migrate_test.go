@@ -1,0 +1,74 @@
+package postgres
+
+import (
+	"context"
+	"testing"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
+	"github.com/ironherd/ironherd/test/pgserver"
+)
+
+// TestMigrationsUpDownUp: each version up, down and up again over rows of the version before, and what it left is a working schema.
+func TestMigrationsUpDownUp(t *testing.T) {
+	t.Parallel()
+	ctx, server := t.Context(), pgserver.Shared(t)
+	name, err := server.Create(ctx, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Drop(context.WithoutCancel(ctx), name); err != nil {
+			t.Error(err)
+		}
+	})
+	e, err := Open(ctx, server.URL(name), Options{Silent: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	p, err := e.migrations()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := bmdbtest.Migrations{
+		UpTo:   func(ctx context.Context, v int64) error { _, err := p.UpTo(ctx, v); return err },
+		DownTo: func(ctx context.Context, v int64) error { _, err := p.DownTo(ctx, v); return err },
+		DB:     e.transactions.sql, Derived: []string{"state_count"},
+		Columns: `SELECT c.table_name, c.column_name, c.data_type FROM information_schema.columns c
+			JOIN pg_class t ON t.relname = c.table_name AND t.relnamespace = CAST(current_schema() AS regnamespace)
+			WHERE c.table_schema = current_schema() AND c.is_identity = 'NO' AND t.relkind IN ('r', 'p') AND NOT t.relispartition
+			AND c.table_name NOT LIKE 'goose%' ORDER BY c.table_name, c.ordinal_position`,
+	}
+	for _, s := range p.ListSources() {
+		m.Versions = append(m.Versions, s.Version)
+	}
+	m.KeepRows(t)
+	var left int
+	err = e.transactions.QueryRow(ctx, `SELECT count(*) FROM pg_class WHERE relnamespace = CAST(current_schema() AS regnamespace)
+		AND relname NOT LIKE 'goose%' AND relkind IN ('r', 'p', 'S', 'v', 'f')`).Scan(&left)
+	if err != nil || left != 0 {
+		t.Fatalf("%d things are left after the way down, %v", left, err)
+	}
+	if err := e.Migrate(ctx); err != nil {
+		t.Fatal(err)
+	}
+	again, err := Open(ctx, server.URL(name), Options{Silent: true}) // bmdb.Open closes what it is given
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := bmdb.Open(ctx, again, bmdb.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.RegisterProvider(ctx, "p", "test", 0); err != nil {
+		t.Error(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Error(err)
+	}
+}
