@@ -30,6 +30,12 @@ type lease struct {
 	epoch   fleet.Epoch
 }
 
+// ending is how a lease ended, and when, by the database's clock, the transaction that ended it began.
+type ending struct {
+	event string
+	at    time.Time
+}
+
 // report is what came of it.
 type report struct {
 	claims, acts, done, lost, unsure int
@@ -114,8 +120,8 @@ func readLog(path string) (lines []line, err error) {
 }
 
 // ends returns how each lease ended, and holds history to its shape: one start, one end, then the next epoch.
-func (t *torture) ends(ctx context.Context, db *bmdb.DB, r *report) (map[lease]string, error) {
-	ends := make(map[lease]string)
+func (t *torture) ends(ctx context.Context, db *bmdb.DB, r *report) (map[lease]ending, error) {
+	ends := make(map[lease]ending)
 	for _, id := range t.machines {
 		rows, err := db.History(ctx, id, 1_000_000)
 		if err != nil {
@@ -135,7 +141,7 @@ func (t *torture) ends(ctx context.Context, db *bmdb.DB, r *report) (map[lease]s
 				r.fault("machine %s: epoch %d %s while %d was held", id, h.Epoch, h.Event, open)
 			default:
 				open = 0
-				ends[lease{id, h.Epoch}] = h.Event
+				ends[lease{id, h.Epoch}] = ending{h.Event, h.At}
 				if h.Event == "expired" {
 					r.takenOver++
 				}
@@ -146,7 +152,7 @@ func (t *torture) ends(ctx context.Context, db *bmdb.DB, r *report) (map[lease]s
 }
 
 // compare goes through the log in its order.
-func (t *torture) compare(r *report, lines []line, ends map[lease]string) {
+func (t *torture) compare(r *report, lines []line, ends map[lease]ending) {
 	owner, newest := make(map[lease]int), make(map[fleet.MachineID]fleet.Epoch)
 	for _, l := range lines {
 		k := lease{l.machine, l.epoch}
@@ -164,10 +170,11 @@ func (t *torture) compare(r *report, lines []line, ends map[lease]string) {
 			}
 		case "done":
 			r.done++
-			if ends[k] != l.how {
-				r.fault("machine %s, epoch %d: %s was acknowledged, history says %q", l.machine, l.epoch, l.how, ends[k])
+			if ends[k].event != l.how {
+				r.fault("machine %s, epoch %d: %s was acknowledged, history says %q", l.machine, l.epoch, l.how, ends[k].event)
 			}
-			if b := t.pause(l.pid, l.at); b != nil && t.heldAt(lines, k, b.at) && !t.alone {
+			// A commit that was made before the stop, and only noted after it, is none of those.
+			if b := t.pause(l.pid, l.at); b != nil && t.heldAt(lines, k, b.at) && ends[k].at.After(b.at.Add(t.lease)) && !t.alone {
 				r.fault("machine %s, epoch %d: a commit was accepted of process %d, which was stopped from %s to %s", l.machine, l.epoch, l.pid, b.at, b.until)
 			}
 		case "lost":
@@ -175,7 +182,7 @@ func (t *torture) compare(r *report, lines []line, ends map[lease]string) {
 			if b := t.pause(l.pid, l.at); b != nil && t.heldAt(lines, k, b.at) {
 				r.refused++
 			}
-			if ends[k] == l.how {
+			if ends[k].event == l.how {
 				r.fault("machine %s, epoch %d: %s was refused, and is in history", l.machine, l.epoch, l.how)
 			}
 		case "unsure":
