@@ -14,7 +14,7 @@ TOOL     = go tool -modfile=tools/$(1)/go.mod $(1)
 help: ## Show this help
 	@echo "Ironherd: a bare-metal control plane."
 	@echo
-	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## /{printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: build ## Bring up a fleet of 12 simulated machines, here, in under a minute (ARGS="--machines 50")
@@ -25,6 +25,7 @@ build: ## Build the binaries into bin/
 	@mkdir -p bin
 	@$(GOBUILD) -tags grpcnotrace -o bin/ironherd-agent ./cmd/ironherd-agent # the tag keeps html/template out of what goes to every machine
 	@$(GOBUILD) -o bin/ironherd ./cmd/ironherd
+	@$(GOBUILD) -o bin/ironherd-reconciler ./cmd/ironherd-reconciler
 
 .PHONY: setup
 setup: ## Install the Debian packages that the tests need (as root; else say what is missing)
@@ -81,6 +82,11 @@ fuzz: ## Run every fuzz target for a while (TIME=30s)
 .PHONY: torture
 torture: build ## Kill the control plane (and the world) N times and check what is left (N=20, BOTH=1 kills both)
 	@go run ./test/torture -n $(or $(N),20) $(if $(BOTH),-both)
+
+.PHONY: torture-reconciler
+torture-reconciler: ## Kill and stop reconcilers' leaders N times, take etcd's quorum away for a minute, and print the figures (N=200)
+	@IRONHERD_TORTURE_ROUNDS=$(or $(N),200) go test -count=1 -timeout 60m -v -run 'LeaderIsSucceeded' ./internal/reconciler/election | grep -E '^(---|ok|FAIL|    )'
+	@IRONHERD_TORTURE_ROUNDS=$(or $(N),200) go test -count=1 -timeout 60m -v -run 'Quorum|Deposed|Replaced' ./internal/reconciler | grep -E '^(---|ok|FAIL|    )'
 
 .PHONY: clean
 clean: ## Remove what was built

@@ -225,8 +225,7 @@ func register(t *testing.T, client *clientv3.Client, layout etcd.Layout, name, o
 // ready asks once whether an API server may start.
 func ready(t *testing.T, client *clientv3.Client, layout etcd.Layout, name string, b release.Build) (bool, string) {
 	t.Helper()
-	registered := true
-	_, verdict := Ready{Client: client, Layout: layout, Node: name, Build: b, Logger: quiet(t)}.ask(t.Context(), &registered)
+	verdict := Ready{Client: client, Layout: layout, Node: name, Build: b, Logger: quiet(t)}.Ask(t.Context())
 	return verdict.OK, verdict.Reason
 }
 

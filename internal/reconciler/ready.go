@@ -52,9 +52,22 @@ func WaitReady(ctx context.Context, r Ready) error {
 			r.await(ctx, revision)
 		}
 		if ctx.Err() != nil {
+			if last == "" {
+				last = verdict.Reason
+			}
 			return &fleet.Error{Kind: fleet.KindTimeout, Message: "the API server may not serve yet: " + last, Err: context.Cause(ctx)}
 		}
 	}
+}
+
+// Ask asks once, without registering anything: may the API server serve? A failure is a reason why not.
+func (r Ready) Ask(ctx context.Context) gate.Verdict {
+	if r.Layout.Root == "" {
+		r.Layout.Root = etcd.DefaultRoot
+	}
+	registered := true
+	_, verdict := r.ask(ctx, &registered)
+	return verdict
 }
 
 // ask registers the node if that is still to be done, and asks the gate. A failure is a reason to wait.

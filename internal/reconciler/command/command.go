@@ -1,0 +1,263 @@
+package command
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/reconciler/etcd"
+	"github.com/ironherd/ironherd/internal/telemetry"
+)
+
+// Env is everything that a run of the program gets from outside.
+type Env struct {
+	Stdout, Stderr io.Writer
+	// StderrTerminal says whether a person is looking.
+	StderrTerminal bool
+	// Environ is the environment, as os.Environ returns it.
+	Environ []string
+	// Hostname of this host: the name of the node, if nobody says otherwise.
+	Hostname string
+	// Version of this program.
+	Version string
+}
+
+// Exit codes, as those of ironherd.
+const (
+	exitDone        = 0
+	exitFailed      = 1
+	exitUsage       = 2
+	exitNotFound    = 3
+	exitConflict    = 5
+	exitPartly      = 6
+	exitUnreachable = 7
+	exitInterrupted = 130
+)
+
+// errPartly: something was done or shown, but not all; what is missing was told.
+var errPartly = errors.New("not everything could be done")
+
+// Main runs one command line (without the program's name) and returns the exit code.
+func Main(ctx context.Context, args []string, env Env) int {
+	a := &app{env: env}
+	root := a.root() //nolint:contextcheck // commands get theirs from cobra
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err != nil && !a.started {
+		err = fleet.Errorf(fleet.KindInvalid, "%w (see %s --help)", err, root.Name())
+	}
+	code := exitCode(ctx, err)
+	switch {
+	case code == exitInterrupted:
+		a.note("interrupted")
+	case err != nil && code != exitPartly:
+		for line := range strings.SplitSeq(err.Error(), "\n") {
+			a.note("%s", line)
+		}
+	}
+	return code
+}
+
+func exitCode(ctx context.Context, err error) int {
+	switch {
+	case err == nil:
+		return exitDone
+	case ctx.Err() != nil:
+		return exitInterrupted
+	case errors.Is(err, errPartly):
+		return exitPartly
+	}
+	switch fleet.KindOf(firstOf(err)) {
+	case fleet.KindInvalid:
+		return exitUsage
+	case fleet.KindNotFound:
+		return exitNotFound
+	case fleet.KindConflict, fleet.KindInUse, fleet.KindLeaseLost:
+		return exitConflict
+	case fleet.KindTimeout, fleet.KindTemporary:
+		return exitUnreachable
+	}
+	return exitFailed
+}
+
+// firstOf returns the first of joined errors, which decides the exit code.
+func firstOf(err error) error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		if all := slices.DeleteFunc(slices.Clone(joined.Unwrap()), func(e error) bool { return e == nil }); len(all) > 0 {
+			return firstOf(all[0])
+		}
+	}
+	return err
+}
+
+// app is one run of the program.
+type app struct {
+	env     Env
+	started bool
+	file    string
+	flags   []origin
+}
+
+// override is a flag that sets a key.
+type override struct {
+	app     *app
+	setting setting
+}
+
+func (o override) String() string { return "" }
+func (o override) Type() string   { return "value" }
+
+func (o override) Set(value string) error {
+	o.app.flags = append(o.app.flags, origin{o.setting.key, value, "flag --" + o.setting.flag()})
+	return nil
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "ironherd-reconciler",
+		Short: "Keep a Kubernetes cluster's base resources as its newest release wants them",
+		Long: `ironherd-reconciler runs beside every control-plane node's API server. One of them, of the newest release present, keeps the
+cluster's base resources; API servers start only when the resources are what they work with.
+
+  ironherd-reconciler run          the service
+  ironherd-reconciler wait-ready   before an API server is let serve
+  ironherd-reconciler status       who leads, what is announced, what blocks and why
+  ironherd-reconciler plan         what a pass would change
+
+Every setting is a key of the file, a variable IRONHERD_RECONCILER_KEY, or a flag; the later wins.`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.NoArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetOut(a.env.Stdout)
+	root.SetErr(a.env.Stderr)
+	flags := root.PersistentFlags()
+	flags.StringVar(&a.file, "config", a.getenv(prefix+"CONFIG"), "configuration file (YAML)")
+	for _, s := range settings() {
+		flags.Var(override{a, s}, s.flag(), s.usage)
+	}
+	root.AddCommand(a.runCommand(), a.waitReadyCommand(), a.statusCommand(), a.planCommand(), a.nodeCommand(), a.configCommand(),
+		a.versionCommand())
+	a.wrap(root)
+	return root
+}
+
+// wrap notes for every command that it was called: what failed before is a matter of usage.
+func (a *app) wrap(cmd *cobra.Command) {
+	if run := cmd.RunE; run != nil {
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			a.started = true
+			return run(cmd, args)
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		a.wrap(sub)
+	}
+}
+
+func (a *app) getenv(name string) (value string) {
+	for _, entry := range a.env.Environ {
+		if v, ok := strings.CutPrefix(entry, name+"="); ok {
+			value = v
+		}
+	}
+	return value
+}
+
+// note writes a line for people. There is nobody to tell when that fails.
+func (a *app) note(format string, args ...any) {
+	_, _ = fmt.Fprintf(a.env.Stderr, "ironherd-reconciler: "+format+"\n", args...)
+}
+
+// config returns the configuration, checked as far as every command needs it.
+func (a *app) config() (config, error) {
+	c, err := load(a.env.Hostname, a.file, a.env.Environ, a.flags)
+	return c, errors.Join(err, c.build.Validate(), c.layout.Validate())
+}
+
+func (a *app) logger(c config) (*slog.Logger, error) {
+	options := c.log
+	options.Terminal = a.env.StderrTerminal
+	options.Color = a.env.StderrTerminal && a.getenv("NO_COLOR") == "" && a.getenv("TERM") != "dumb"
+	return telemetry.NewLogger(a.env.Stderr, options)
+}
+
+// withEtcd calls do with the configuration, a logger, and a client of etcd.
+func (a *app) withEtcd(do func(c config, client *clientv3.Client, logger *slog.Logger) error) error {
+	c, err := a.config()
+	if err = errors.Join(err, c.etcd.Validate()); err != nil {
+		return err
+	}
+	logger, err := a.logger(c)
+	if err != nil {
+		return err
+	}
+	client, err := etcd.Dial(c.etcd)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Close() }() // its connections end with the process in any case
+	return do(c, client, logger)
+}
+
+// unreachable gives an error of etcd, whatever it is, the kind of something that does not answer.
+func unreachable(err error) error {
+	if err == nil || fleet.KindOf(err) != fleet.KindUnknown {
+		return err
+	}
+	return fleet.Errorf(fleet.KindTemporary, "%w", err)
+}
+
+// format is the value of -o.
+type format string
+
+func (f *format) String() string { return string(*f) }
+func (f *format) Type() string   { return "format" }
+
+func (f *format) Set(value string) error {
+	if value != "table" && value != "json" {
+		return errors.New("use table or json")
+	}
+	*f = format(value)
+	return nil
+}
+
+func outputFlag(cmd *cobra.Command) *format {
+	f := format("table")
+	cmd.Flags().VarP(&f, "output", "o", "how to print: table or json")
+	return &f
+}
+
+// print writes a value to standard output.
+func (a *app) print(f format, value any, table func(io.Writer)) error {
+	var out strings.Builder
+	if f == "json" {
+		encoder := json.NewEncoder(&out)
+		encoder.SetIndent("", "  ")
+		encoder.SetEscapeHTML(false)
+		if err := encoder.Encode(value); err != nil {
+			return fmt.Errorf("encode the answer: %w", err)
+		}
+	} else {
+		table(&out)
+	}
+	if _, err := io.WriteString(a.env.Stdout, out.String()); err != nil {
+		return fmt.Errorf("write the answer: %w", err)
+	}
+	return nil
+}
+
+func timeoutFlag(cmd *cobra.Command, otherwise time.Duration, usage string) *time.Duration {
+	return cmd.Flags().Duration("timeout", otherwise, usage)
+}

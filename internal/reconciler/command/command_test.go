@@ -1,0 +1,334 @@
+package command_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/reconciler/command"
+	"github.com/ironherd/ironherd/internal/reconciler/election"
+	"github.com/ironherd/ironherd/internal/reconciler/etcd"
+	"github.com/ironherd/ironherd/internal/reconciler/etcd/etcdtest"
+)
+
+var (
+	shared *etcdtest.Cluster
+	roots  atomic.Int64
+)
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "command")
+	if err == nil {
+		shared, err = etcdtest.Start(context.Background(), dir, 1)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	shared.Close()
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// buffer is a writer for several.
+type buffer struct {
+	mu   sync.Mutex
+	kept bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.kept.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.kept.String()
+}
+
+// program is the program with a cluster of its own.
+type program struct {
+	t    *testing.T
+	root string
+	env  []string
+}
+
+func newProgram(t *testing.T) *program {
+	t.Helper()
+	p := &program{t: t, root: fmt.Sprintf("/test/%d", roots.Add(1))}
+	p.env = []string{
+		"IRONHERD_RECONCILER_ETCD_ENDPOINTS=" + shared.Endpoints()[0], "IRONHERD_RECONCILER_ROOT=" + p.root,
+		"IRONHERD_RECONCILER_LOG_FORMAT=json",
+	}
+	return p
+}
+
+func (p *program) layout() etcd.Layout { return etcd.Layout{Root: p.root} }
+
+func (p *program) start(ctx context.Context, args ...string) (stdout, stderr *buffer, code func() int) {
+	stdout, stderr = &buffer{}, &buffer{}
+	ended := make(chan int, 1)
+	go func() {
+		ended <- command.Main(ctx, args, command.Env{
+			Stdout: stdout, Stderr: stderr, Environ: p.env, Hostname: "N1", Version: "test",
+		})
+	}()
+	return stdout, stderr, func() int { return <-ended }
+}
+
+// run runs a command to its end and compares the exit code.
+func (p *program) run(want int, args ...string) (stdout, stderr string) {
+	p.t.Helper()
+	out, errOut, code := p.start(p.t.Context(), args...)
+	if got := code(); got != want {
+		p.t.Fatalf("%s: exit code %d, want %d\n%s%s", strings.Join(args, " "), got, want, out, errOut)
+	}
+	return out.String(), errOut.String()
+}
+
+func (p *program) put(key, value string) {
+	p.t.Helper()
+	if _, err := shared.Client(p.t).Put(p.t.Context(), key, value); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func contains(t *testing.T, what, text string, parts ...string) {
+	t.Helper()
+	for _, part := range parts {
+		if !strings.Contains(text, part) {
+			t.Errorf("%s does not say %q:\n%s", what, part, text)
+		}
+	}
+}
+
+func TestNodesAndStatus(t *testing.T) {
+	t.Parallel()
+	p := newProgram(t)
+	out, _ := p.run(0, "status")
+	contains(t, "an empty cluster", out, "leader:  none", "status:  none yet")
+	_, said := p.run(0, "node", "register")
+	contains(t, "register", said, "node n1 is registered with release v0.1.0")
+	_, said = p.run(0, "node", "register")
+	contains(t, "register again", said, "already")
+	p.run(0, "node", "register", "--node", "n2", "--release", "v0.2.0-rc.1")
+	p.put(p.layout().Node("n3"), "\x1b[31m")
+	p.put(p.layout().Status(), `{"state":"done","version":"v0.2.0","minimumCompatible":"v0.1.5"}`)
+	out, _ = p.run(0, "status")
+	contains(t, "status", out, "status:  done, version v0.2.0, minimum compatible release v0.1.5",
+		"below the minimum compatible release v0.1.5", "n2    v0.2.0-rc.1", "unknown")
+	if strings.Contains(out, "\x1b") {
+		t.Error("what a node says drives the terminal")
+	}
+	out, _ = p.run(0, "status", "-o", "json")
+	var o struct {
+		Leader *struct{} `json:"leader"`
+		Nodes  []struct {
+			Name, Release string
+			Known         bool
+			Admitted      struct{ OK bool }
+		}
+	}
+	if err := json.Unmarshal([]byte(out), &o); err != nil || o.Leader != nil || len(o.Nodes) != 3 || o.Nodes[0].Admitted.OK || !o.Nodes[1].Admitted.OK ||
+		o.Nodes[2].Known {
+		t.Errorf("%v: %s", err, out)
+	}
+	_, said = p.run(2, "node", "remove", "n3")
+	contains(t, "remove", said, "--stopped")
+	p.run(0, "node", "remove", "n3", "--stopped")
+	p.run(3, "node", "remove", "n3", "--stopped")
+	out, _ = p.run(0, "node", "list")
+	if lines := strings.Split(strings.TrimSpace(out), "\n"); len(lines) != 3 {
+		t.Errorf("nodes:\n%s", out)
+	}
+}
+
+func TestWaitReady(t *testing.T) {
+	t.Parallel()
+	p := newProgram(t)
+	_, said := p.run(7, "wait-ready", "--timeout", "300ms")
+	contains(t, "wait-ready", said, "the base resources have never been reconciled: there is no status", "the time is up")
+	_, stderr, code := p.start(t.Context(), "wait-ready", "--release", "v1.2.0")
+	await(t, "the reason", func() bool { return strings.Contains(stderr.String(), "there is no status") })
+	p.put(p.layout().Status(), `{"state":"done","version":"v2.0.0","minimumCompatible":"v2.0.0"}`)
+	await(t, "the next reason", func() bool { return strings.Contains(stderr.String(), "below the minimum compatible release v2.0.0") })
+	p.put(p.layout().Status(), `{"state":"working","version":"v1.0.0","minimumCompatible":"v1.0.0"}`)
+	if got := code(); got != 0 {
+		t.Errorf("exit code %d: %s", got, stderr)
+	}
+	p.env = append(p.env, "IRONHERD_RECONCILER_ETCD_ENDPOINTS=http://127.0.0.1:9")
+	_, said = p.run(7, "wait-ready", "--timeout", "1s")
+	contains(t, "without etcd", said, "cannot be registered")
+	p.run(7, "status")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, code := p.start(ctx, "wait-ready"); code() != 130 {
+		t.Error("an interrupt is not told by the exit code")
+	}
+}
+
+func await(t *testing.T, what string, ask func() bool) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for late := time.After(time.Minute); !ask(); {
+		select {
+		case <-tick.C:
+		case <-late:
+			t.Fatalf("not within a minute: %s", what)
+		}
+	}
+}
+
+// kubeconfig names an API server that nobody runs.
+const kubeconfig = `apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: "http://127.0.0.1:9"}}]
+contexts: [{name: c, context: {cluster: c, user: u}}]
+users: [{name: u, user: {}}]
+current-context: c
+`
+
+// TestRun runs the whole service with an etcd and without an API server: it leads, tells what is wrong, and stops in order.
+func TestRun(t *testing.T) {
+	t.Parallel()
+	p := newProgram(t)
+	dir := t.TempDir()
+	file := filepath.Join(dir, "kubeconfig")
+	if err := os.WriteFile(file, []byte(kubeconfig), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	config := filepath.Join(dir, "reconciler.yaml")
+	text := "# of this node\nnode: n7\nkubeconfig: " + file + "\nlisten: 127.0.0.1:0\netcd_endpoints: [" + shared.Endpoints()[0] + "]\n"
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.run(0, "config", "check", "--config", config)
+	ctx, cancel := context.WithCancel(t.Context())
+	_, stderr, code := p.start(ctx, "run", "--config", config)
+	client := shared.Client(t)
+	await(t, "it leads", func() bool {
+		leader, _, err := election.Leader(t.Context(), client, p.layout().Election())
+		return err == nil && leader.Name == "n7"
+	})
+	var address string
+	for line := range strings.Lines(stderr.String()) {
+		var entry struct{ Msg, Address string }
+		if json.Unmarshal([]byte(line), &entry) == nil && entry.Msg == "listening" {
+			address = entry.Address
+		}
+	}
+	await(t, "it tells that passes fail", func() bool {
+		status, body := get(t, address, "/healthz")
+		return status == 503 && strings.Contains(body, `"name":"lead","condition":"running","healthy":false`)
+	})
+	if status, body := get(t, address, "/readyz"); status != 200 {
+		t.Errorf("not ready: %d %s", status, body)
+	}
+	if status, body := get(t, address, "/servez"); status != 503 || !strings.Contains(body, "there is no status") {
+		t.Errorf("the API server may serve: %d %s", status, body)
+	}
+	_, body := get(t, address, "/metrics")
+	contains(t, "metrics", body, "ironherd_reconciler_leading 1", `ironherd_reconciler_nodes{release="v0.1.0"} 1`,
+		`ironherd_reconciler_passes_total{outcome="failed"}`, "ironherd_reconciler_term 1")
+	out, _ := p.run(0, "status")
+	contains(t, "status", out, "leader:       n7 (release v0.1.0", "leader does:  there is no status yet")
+	p.put(p.layout().Status(), `{"state":"working","version":"v0.1.0","minimumCompatible":"v0.1.0"}`)
+	if status, _ := get(t, address, "/servez"); status != 200 {
+		t.Error("the API server may not serve")
+	}
+	cancel()
+	if got := code(); got != 130 && got != 0 {
+		t.Errorf("exit code %d: %s", got, stderr)
+	}
+	if leader, found, err := election.Leader(t.Context(), client, p.layout().Election()); found || err != nil {
+		t.Errorf("%+v still leads, %v", leader, err)
+	}
+}
+
+func get(t *testing.T, address, path string) (int, string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(body)
+}
+
+func TestBadConfiguration(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "reconciler.yaml")
+	text := `node: n1
+kubeconfg: typo
+settle: soon
+settle: 5s
+manifests: {a: b}
+listen: nowhere
+min_api_server: v9.9.9
+`
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := &program{t: t, env: []string{"IRONHERD_RECONCILER_ELECTION=1s", "IRONHERD_RECONCILER_MAX_PRUNE=-1"}}
+	_, said := p.run(2, "config", "check", "--config", file, "--election-ttl", "1500ms")
+	contains(t, "config check", said,
+		file+`:2: there is no key "kubeconfg"`, file+":3: settle must be a duration", file+":4: settle is given already in line 3",
+		file+":5: manifests must be a single value", "environment: there is no variable IRONHERD_RECONCILER_ELECTION",
+		"environment IRONHERD_RECONCILER_MAX_PRUNE: max_prune must be a number", `listen must be HOST:PORT, not "nowhere"`,
+		"kubeconfig must be set", "etcd endpoints must be set", "TTL must be whole seconds", "v9.9.9 must not be above the release")
+	for _, args := range [][]string{
+		{"run"},
+		{"status"},
+		{"plan"},
+		{"nonsense"},
+		{"run", "--no-such-flag"},
+		{"status", "-o", "yaml"},
+		{"plan", "--kubeconfig", "/does/not/exist"},
+		{"version", "--config", filepath.Join(dir, "none.yaml")},
+	} {
+		if _, said := (&program{t: t}).run(2, args...); !strings.HasPrefix(said, "ironherd-reconciler: ") {
+			t.Errorf("%v says %q", args, said)
+		}
+	}
+	out, _ := (&program{t: t}).run(0, "version")
+	contains(t, "version", out, "ironherd-reconciler test (", "release v0.1.0, minimum reconciler v0.1.0, minimum API server v0.1.0")
+}
+
+// TestListenInUse: a port that another process has.
+func TestListenInUse(t *testing.T) {
+	t.Parallel()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(file, []byte(kubeconfig), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	newProgram(t).run(5, "run", "--kubeconfig", file, "--listen", ln.Addr().String())
+}

@@ -1,0 +1,238 @@
+package command
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/reconciler"
+	"github.com/ironherd/ironherd/internal/reconciler/etcd"
+	"github.com/ironherd/ironherd/internal/reconciler/release"
+	"github.com/ironherd/ironherd/internal/telemetry"
+)
+
+// config is the configuration of the program.
+type config struct {
+	node       string
+	etcd       etcd.Config
+	layout     etcd.Layout
+	kubeconfig string
+	manifests  string
+	force      bool
+	maxPrune   int
+	listen     string
+	ttl        time.Duration
+	settle     time.Duration
+	fullPass   time.Duration
+	build      release.Build
+	log        telemetry.LogOptions
+}
+
+func defaults(hostname string) config {
+	return config{
+		node: strings.ToLower(hostname), layout: etcd.Layout{Root: etcd.DefaultRoot}, listen: "127.0.0.1:9479",
+		ttl: reconciler.DefaultTTL, settle: reconciler.DefaultSettle, fullPass: reconciler.DefaultFullPass,
+		build: release.Own(),
+	}
+}
+
+// setting is one key: key in the file, IRONHERD_RECONCILER_KEY in the environment, --key with hyphens as a flag.
+type setting struct {
+	key, usage string
+	set        func(c *config, value string) error
+}
+
+func (s setting) flag() string     { return strings.ReplaceAll(s.key, "_", "-") }
+func (s setting) variable() string { return prefix + strings.ToUpper(s.key) }
+
+const prefix = "IRONHERD_RECONCILER_"
+
+// settings lists every key.
+func settings() []setting {
+	text := func(into func(*config) *string) func(*config, string) error {
+		return func(c *config, value string) error {
+			*into(c) = value
+			return nil
+		}
+	}
+	span := func(into func(*config) *time.Duration) func(*config, string) error {
+		return func(c *config, value string) (err error) {
+			if *into(c), err = time.ParseDuration(value); err != nil {
+				return fmt.Errorf("must be a duration like 10s, not %q", value)
+			}
+			return nil
+		}
+	}
+	version := func(into func(*config) *release.Release) func(*config, string) error {
+		return func(c *config, value string) (err error) {
+			*into(c), err = release.Parse(value)
+			return err
+		}
+	}
+	return []setting{
+		{"node", "name of this node (default: the host's name)", text(func(c *config) *string { return &c.node })},
+		{"etcd_endpoints", "client URLs of etcd's members, separated by commas", setEndpoints},
+		{"etcd_ca", "PEM file with the certificate that etcd's are verified by", text(func(c *config) *string { return &c.etcd.CAFile })},
+		{"etcd_cert", "PEM file with the client certificate for etcd", text(func(c *config) *string { return &c.etcd.CertFile })},
+		{"etcd_key", "PEM file with the key of the client certificate", text(func(c *config) *string { return &c.etcd.KeyFile })},
+		{"root", "path of the keys in etcd (default " + etcd.DefaultRoot + ")", text(func(c *config) *string { return &c.layout.Root })},
+		{"kubeconfig", "kubeconfig file for this node's API server", text(func(c *config) *string { return &c.kubeconfig })},
+		{"manifests", "directory of manifests that are kept beside the release's own", text(func(c *config) *string { return &c.manifests })},
+		{"force_conflicts", "take fields over from other managers (default false)", setForce},
+		{"max_prune", "most objects to delete because they are no longer wanted (default: half of all, at least 10)", setMaxPrune},
+		{"listen", "address of /metrics, /healthz, /readyz, /servez (default 127.0.0.1:9479)", text(func(c *config) *string { return &c.listen })},
+		{"election_ttl", "after which a leader that is gone is replaced (default 10s)", span(func(c *config) *time.Duration { return &c.ttl })},
+		{"settle", "wait of a new leader for the old one's last requests (default 5s)", span(func(c *config) *time.Duration { return &c.settle })},
+		{"full_pass", "time between passes when nothing changes (default 30s)", span(func(c *config) *time.Duration { return &c.fullPass })},
+		{"release", "release of this build; for tests", version(func(c *config) *release.Release { return &c.build.Release })},
+		{"min_reconciler", "oldest base resources that our API server works with; for tests", version(func(c *config) *release.Release { return &c.build.MinReconciler })},
+		{"min_api_server", "oldest API server that our base resources admit; for tests", version(func(c *config) *release.Release { return &c.build.MinAPIServer })},
+		{"log_level", "debug, info, warn or error (default info)", text(func(c *config) *string { return &c.log.Level })},
+		{"log_format", "auto, text or json (default auto)", text(func(c *config) *string { return &c.log.Format })},
+	}
+}
+
+func setEndpoints(c *config, value string) error {
+	c.etcd.Endpoints = nil
+	for endpoint := range strings.SplitSeq(value, ",") {
+		if endpoint = strings.TrimSpace(endpoint); endpoint != "" {
+			c.etcd.Endpoints = append(c.etcd.Endpoints, endpoint)
+		}
+	}
+	return nil
+}
+
+func setForce(c *config, value string) (err error) {
+	if c.force, err = strconv.ParseBool(value); err != nil {
+		return fmt.Errorf("must be true or false, not %q", value)
+	}
+	return nil
+}
+
+func setMaxPrune(c *config, value string) (err error) {
+	if c.maxPrune, err = strconv.Atoi(value); err != nil || c.maxPrune < 0 {
+		return fmt.Errorf("must be a number, not negative, not %q", value)
+	}
+	return nil
+}
+
+// origin is a value and where it comes from.
+type origin struct {
+	key, value, from string
+}
+
+// faults collects all that is wrong.
+type faults []error
+
+func (f *faults) add(format string, args ...any) {
+	*f = append(*f, fleet.Errorf(fleet.KindInvalid, format, args...))
+}
+
+// load lays file, environment and flags over the defaults. Every fault is reported, as KindInvalid.
+func load(hostname, file string, environ []string, flags []origin) (config, error) {
+	c, all := defaults(hostname), settings()
+	var wrong faults
+	var origins []origin
+	if file != "" {
+		origins = readFile(file, &wrong)
+	}
+	origins = append(origins, readEnvironment(environ, all, &wrong)...)
+	for _, o := range append(origins, flags...) {
+		at := slices.IndexFunc(all, func(s setting) bool { return s.key == o.key })
+		if at < 0 {
+			wrong.add("%s: there is no key %q", o.from, o.key)
+			continue
+		}
+		if err := all[at].set(&c, o.value); err != nil {
+			wrong.add("%s: %s %w", o.from, o.key, err)
+		}
+	}
+	return c, errors.Join(wrong...)
+}
+
+// readFile reads a mapping of keys to values, or lists of values.
+func readFile(file string, wrong *faults) (origins []origin) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		wrong.add("configuration: %w", err)
+		return nil
+	}
+	var document yaml.Node
+	if err := yaml.Unmarshal(text, &document); err != nil {
+		wrong.add("configuration %s: %w", file, err)
+		return nil
+	}
+	if len(document.Content) == 0 {
+		return nil
+	}
+	root := document.Content[0]
+	if root.Kind != yaml.MappingNode {
+		wrong.add("configuration %s:%d: keys with values are expected", file, root.Line)
+		return nil
+	}
+	seen := map[string]int{}
+	for i := 0; i+1 < len(root.Content); i += 2 {
+		key, value := root.Content[i], root.Content[i+1]
+		from := fmt.Sprintf("%s:%d", file, key.Line)
+		if line, twice := seen[key.Value]; twice {
+			wrong.add("%s: %s is given already in line %d", from, key.Value, line)
+			continue
+		}
+		seen[key.Value] = key.Line
+		var parts []string
+		switch {
+		case value.Kind == yaml.ScalarNode:
+			parts = []string{value.Value}
+		case value.Kind == yaml.SequenceNode && key.Value == "etcd_endpoints":
+			for _, element := range value.Content {
+				parts = append(parts, element.Value)
+			}
+		default:
+			wrong.add("%s: %s must be a single value", from, key.Value)
+			continue
+		}
+		origins = append(origins, origin{key.Value, strings.Join(parts, ","), from})
+	}
+	return origins
+}
+
+func readEnvironment(environ []string, all []setting, wrong *faults) (origins []origin) {
+	for _, entry := range environ {
+		name, value, _ := strings.Cut(entry, "=")
+		if !strings.HasPrefix(name, prefix) || name == prefix+"CONFIG" {
+			continue
+		}
+		at := slices.IndexFunc(all, func(s setting) bool { return s.variable() == name })
+		if at < 0 {
+			wrong.add("environment: there is no variable %s", name)
+			continue
+		}
+		origins = append(origins, origin{all[at].key, value, "environment " + name})
+	}
+	return origins
+}
+
+// checkRun reports what is missing for the service.
+func (c config) checkRun() error {
+	var wrong faults
+	if c.kubeconfig == "" {
+		wrong.add("kubeconfig must be set")
+	}
+	if _, _, err := net.SplitHostPort(c.listen); err != nil && c.listen != "" {
+		wrong.add("listen must be HOST:PORT, not %q", c.listen)
+	}
+	return errors.Join(append(wrong, c.etcd.Validate())...)
+}
+
+// service returns the service's part of it.
+func (c config) service() reconciler.Config {
+	return reconciler.Config{Node: c.node, Build: c.build, Layout: c.layout, TTL: c.ttl, Settle: c.settle, FullPass: c.fullPass}
+}

@@ -1,0 +1,171 @@
+package command
+
+import (
+	"context"
+	"net/http"
+	"runtime"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/ironherd/ironherd/internal/reconciler"
+	"github.com/ironherd/ironherd/internal/reconciler/gate"
+)
+
+// metrics is the metrics of the process. It is the service's observer.
+type metrics struct {
+	registry  *prometheus.Registry
+	passes    *prometheus.CounterVec
+	duration  prometheus.Histogram
+	changes   *prometheus.CounterVec
+	requests  prometheus.Counter
+	objects   prometheus.Gauge
+	failures  prometheus.Gauge
+	announced *prometheus.CounterVec
+}
+
+const namespace = "ironherd_reconciler"
+
+func newMetrics(version string) *metrics {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
+	}
+	gauge := func(name, help string) prometheus.Gauge {
+		return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help})
+	}
+	m := &metrics{
+		registry: prometheus.NewRegistry(),
+		passes:   counter("passes_total", "Passes over the base resources, by how they ended.", "outcome"),
+		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Namespace: namespace, Name: "pass_seconds", Help: "How long passes took.",
+			Buckets: []float64{.001, .005, .01, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
+		}),
+		changes:   counter("changes_total", "Objects that were changed, by what was done.", "action"),
+		requests:  prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "requests_total", Help: "Requests of passes to the API server."}),
+		objects:   gauge("objects", "Objects that are wanted, as of the last pass."),
+		failures:  gauge("failures", "Objects that the last pass could not make what is wanted."),
+		announced: counter("announcements_total", "Accepted writes of the status, by state.", "state"),
+	}
+	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: "build_info", Help: "The version that is running; always 1."},
+		[]string{"version", "go_version"})
+	build.WithLabelValues(version, runtime.Version()).Set(1)
+	m.registry.MustRegister(build, m.passes, m.duration, m.changes, m.requests, m.objects, m.failures, m.announced,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+// PassEnded implements reconciler.Observer.
+func (m *metrics) PassEnded(report reconciler.Report, took time.Duration, err error) {
+	outcome := "done"
+	if err != nil {
+		outcome = "failed"
+	}
+	m.passes.WithLabelValues(outcome).Inc()
+	m.duration.Observe(took.Seconds())
+	for action, n := range map[reconciler.Action]int{
+		reconciler.Create: report.Created, reconciler.Update: report.Updated,
+		reconciler.Recreate: report.Recreated, reconciler.Prune: report.Pruned,
+	} {
+		m.changes.WithLabelValues(string(action)).Add(float64(n))
+	}
+	m.requests.Add(float64(report.Requests))
+	m.objects.Set(float64(report.Objects))
+	m.failures.Set(float64(len(report.Failures)))
+}
+
+// Announced implements reconciler.Observer.
+func (m *metrics) Announced(status gate.Status) {
+	m.announced.WithLabelValues(string(status.State)).Inc()
+}
+
+// watch adds what a service knows, read when it is asked for.
+func (m *metrics) watch(s *reconciler.Service) {
+	describe := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(namespace+"_"+name, help, labels, nil)
+	}
+	m.registry.MustRegister(&stateCollector{
+		service:  s,
+		leading:  describe("leading", "Whether this process leads."),
+		term:     describe("term", "Number of our leadership; 0 when we do not lead."),
+		campaign: describe("may_lead", "Whether the releases present allow this node to lead."),
+		status:   describe("status_info", "The status as it was seen last; always 1.", "state", "version", "minimum_compatible"),
+		nodes:    describe("nodes", "Nodes that count, by release; unknown for those whose release is not known.", "release"),
+		faulty:   describe("nodes_unreadable", "Nodes whose record cannot be read."),
+		passed:   describe("last_pass_timestamp_seconds", "When the last pass of our leadership ended; 0 when there was none."),
+	})
+}
+
+type stateCollector struct {
+	service *reconciler.Service
+
+	leading, term, campaign, status, nodes, faulty, passed *prometheus.Desc
+}
+
+// Describe implements prometheus.Collector.
+func (c *stateCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.leading, c.term, c.campaign, c.status, c.nodes, c.faulty, c.passed} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
+	state := c.service.State()
+	send := func(desc *prometheus.Desc, value float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
+	}
+	flag := map[bool]float64{true: 1}
+	send(c.leading, flag[state.Term > 0])
+	send(c.term, float64(state.Term))
+	send(c.campaign, flag[state.Campaign.OK])
+	if s := state.Status; s.Found {
+		word := string(s.Status.State)
+		if s.Unreadable != "" {
+			word = "unreadable"
+		}
+		send(c.status, 1, word, s.Status.Version.String(), s.Status.MinimumCompatible.String())
+	}
+	byRelease, faulty := map[string]int{}, 0
+	for _, n := range state.Nodes.Nodes {
+		if n.Fault != "" {
+			faulty++
+		}
+		switch {
+		case !n.Counts():
+		case n.Known:
+			byRelease[n.Release.String()]++
+		default:
+			byRelease["unknown"]++
+		}
+	}
+	for name, n := range byRelease {
+		send(c.nodes, float64(n), name)
+	}
+	send(c.faulty, float64(faulty))
+	passed := 0.0
+	if !state.PassedAt.IsZero() {
+		passed = float64(state.PassedAt.UnixMilli()) / 1000
+	}
+	send(c.passed, passed)
+}
+
+func (m *metrics) handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m.registry, MaxRequestsInFlight: 4})
+}
+
+// serveHandler answers load balancers: 200 when an API server on this node may serve, 503 with the reason when it may not.
+func serveHandler(ask func(context.Context) gate.Verdict) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), 3*time.Second)
+		defer cancel()
+		verdict := ask(ctx)
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		w.Header().Set("Cache-Control", "no-store")
+		if !verdict.OK {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		_, _ = w.Write([]byte(verdict.Reason + "\n"))
+	})
+}

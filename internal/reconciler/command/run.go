@@ -1,0 +1,161 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/reconciler"
+	"github.com/ironherd/ironherd/internal/reconciler/resources"
+	"github.com/ironherd/ironherd/internal/server"
+	"github.com/ironherd/ironherd/internal/service"
+)
+
+// drain is how long the parts may take to stop. The leadership is given up at once, whatever they do.
+const drain = 10 * time.Second
+
+func (a *app) runCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "run",
+		Short: "Run the service until it is told to stop",
+		Long: `Run the service until SIGTERM or SIGINT. It registers this node if it has no record, stands for election while no newer release is
+present, and keeps the base resources while it leads. A leader that is told to stop gives its leadership up at once.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withEtcd(func(c config, client *clientv3.Client, logger *slog.Logger) error {
+				return a.run(cmd.Context(), c, client, logger)
+			})
+		},
+	}
+}
+
+func (a *app) run(ctx context.Context, c config, client *clientv3.Client, logger *slog.Logger) error {
+	if err := c.checkRun(); err != nil {
+		return err
+	}
+	applier, err := openResources(c, logger)
+	if err != nil {
+		return err
+	}
+	defer applier.Close()
+	m := newMetrics(a.env.Version)
+	settings := c.service()
+	settings.Logger, settings.Observer = logger, m
+	s, err := reconciler.New(settings, client, applier)
+	if err != nil {
+		return err
+	}
+	m.watch(s)
+	components := s.Components()
+	mux := http.NewServeMux()
+	if c.listen != "" {
+		ln, err := new(net.ListenConfig).Listen(ctx, "tcp", c.listen)
+		if err != nil {
+			return fleet.Errorf(fleet.KindInUse, "listen: %w", err)
+		}
+		logger.InfoContext(ctx, "listening", slog.String("address", ln.Addr().String()))
+		components = append(components, listener(c.listen, ln, mux, logger))
+	}
+	tree, err := service.New(service.Options{Logger: logger, Drain: drain}, components...)
+	if err != nil {
+		return err
+	}
+	mux.Handle("GET /metrics", m.handler())
+	mux.Handle("GET /healthz", tree.HealthHandler())
+	mux.Handle("GET /readyz", readyHandler(tree))
+	mux.Handle("GET /servez", serveHandler(reconciler.Ready{
+		Client: client, Layout: c.layout, Node: c.node, Build: c.build, Logger: logger,
+	}.Ask))
+	logger.InfoContext(ctx, "starting", slog.String("node", c.node), slog.String("release", c.build.Release.String()),
+		slog.String("minReconciler", c.build.MinReconciler.String()), slog.String("minAPIServer", c.build.MinAPIServer.String()),
+		slog.String("version", a.env.Version))
+	return tree.Run(ctx)
+}
+
+// readyHandler serves /readyz: 200 while every component runs and what etcd says is in sight. That passes fail, which /healthz tells,
+// makes the process no less ready: it goes on trying.
+func readyHandler(tree *service.Tree) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), 3*time.Second)
+		defer cancel()
+		w.Header().Set("Cache-Control", "no-store")
+		if tree.Draining() {
+			http.Error(w, "stopping", http.StatusServiceUnavailable)
+			return
+		}
+		for _, h := range tree.Health(ctx) {
+			blind := strings.HasPrefix(h.Name, "watch-") && h.Error != "" && h.Restarts == 0
+			if blind || h.Condition != service.Running && h.Condition != service.Restarting {
+				http.Error(w, h.Name+": "+string(h.Condition)+" "+h.Error, http.StatusServiceUnavailable)
+				return
+			}
+		}
+		_, _ = w.Write([]byte("ready\n"))
+	})
+}
+
+// listener serves what is asked over HTTP. The first time it uses the listener that is open already.
+func listener(address string, ln net.Listener, handler http.Handler, logger *slog.Logger) service.Component {
+	h := server.NewHTTP(handler, server.HTTPOptions{Logger: logger, Drain: time.Second})
+	return service.Component{Name: "http", Stage: service.Listeners, Serve: func(ctx context.Context) error {
+		if ln == nil {
+			var err error
+			if ln, err = new(net.ListenConfig).Listen(ctx, "tcp", address); err != nil {
+				return fmt.Errorf("listen: %w", err)
+			}
+		}
+		current := ln
+		ln = nil // Serve closes it
+		return h.Serve(ctx, current)
+	}}
+}
+
+func openResources(c config, logger *slog.Logger) (*resources.Applier, error) {
+	applier, err := resources.Open(c.kubeconfig, resources.Options{
+		Manifests: c.manifests, Force: c.force, MaxPrune: c.maxPrune,
+	}, logger)
+	if err != nil {
+		return nil, fleet.Errorf(fleet.KindInvalid, "%w", err)
+	}
+	return applier, nil
+}
+
+func (a *app) waitReadyCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "wait-ready",
+		Short: "Wait until an API server of this release may serve on this node",
+		Long: `Register this node with this release, and wait until the status admits an API server of it. To be run while no API server serves on
+this node, before one is let serve. Each reason for waiting is logged as it changes.
+
+Exit codes: 0 the API server may serve; 2 the configuration is wrong; 7 it may not serve yet, and the time is up.`,
+		Example: `  ironherd-reconciler wait-ready --config /etc/ironherd/reconciler.yaml --timeout 10m`,
+		Args:    cobra.NoArgs,
+	}
+	timeout := timeoutFlag(cmd, 0, "how long to wait; 0: without end")
+	register := cmd.Flags().Bool("register", true, "register this node with this release first; false: it has been registered")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return a.withEtcd(func(c config, client *clientv3.Client, logger *slog.Logger) error {
+			ctx := cmd.Context()
+			if *timeout > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeoutCause(ctx, *timeout, errTimeIsUp)
+				defer cancel()
+			}
+			return reconciler.WaitReady(ctx, reconciler.Ready{
+				Client: client, Layout: c.layout, Node: c.node, Build: c.build, Register: *register, Logger: logger,
+			})
+		})
+	}
+	return cmd
+}
+
+var errTimeIsUp = errors.New("the time is up")

@@ -1,0 +1,277 @@
+package command
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"runtime"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/reconciler"
+	"github.com/ironherd/ironherd/internal/reconciler/node"
+)
+
+func (a *app) statusCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show who leads, what is announced, the nodes, and what blocks",
+		Args:  cobra.NoArgs,
+	}
+	output := outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return a.withEtcd(func(c config, client *clientv3.Client, logger *slog.Logger) error {
+			o, err := reconciler.Look(cmd.Context(), client, c.layout, c.build, logger)
+			if err != nil {
+				return unreachable(err)
+			}
+			return a.print(*output, o, func(w io.Writer) { statusTable(w, o) })
+		})
+	}
+	return cmd
+}
+
+func statusTable(w io.Writer, o reconciler.Overview) {
+	pairs := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	pair := func(name, format string, args ...any) {
+		_, _ = fmt.Fprintf(pairs, name+":\t"+format+"\n", args...)
+	}
+	if o.Leader == nil {
+		pair("leader", "none")
+	} else {
+		pair("leader", "%s (release %s, standing since %s)", clean(o.Leader.Name), o.Leader.Build.Release, o.Leader.Since.Format(time.RFC3339))
+	}
+	switch {
+	case !o.Status.Found:
+		pair("status", "none yet")
+	case o.Status.Unreadable != "":
+		pair("status", "unreadable: %s", clean(o.Status.Unreadable))
+	default:
+		pair("status", "%s", o.Status.Status)
+	}
+	switch {
+	case o.Holds:
+		pair("blocked", "%s", clean(o.Reason))
+	case o.Reason != "":
+		pair("leader does", "%s", clean(o.Reason))
+	}
+	_ = pairs.Flush()
+	_, _ = fmt.Fprintln(w)
+	nodes := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(nodes, "NODE\tRELEASE\tROLES\tAPI SERVER\tWHY")
+	for _, n := range o.Nodes {
+		admitted := "waits"
+		if n.Admitted.OK {
+			admitted = "may serve"
+		}
+		if !n.Counts() {
+			admitted = "-"
+		}
+		why := n.Admitted.Reason
+		if n.Fault != "" {
+			why = n.Fault
+		}
+		_, _ = fmt.Fprintf(nodes, "%s\t%s\t%s\t%s\t%s\n", clean(n.Name), releaseOf(n.Node), clean(strings.Join(n.Roles, ",")), admitted, clean(why))
+	}
+	_ = nodes.Flush()
+}
+
+func releaseOf(n node.Node) string {
+	switch {
+	case !n.Known:
+		return "unknown"
+	case n.Fault != "":
+		return n.Release.String() + " (last known)"
+	}
+	return n.Release.String()
+}
+
+// clean keeps what comes from outside from driving the terminal.
+func clean(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
+			return ' '
+		}
+		return r
+	}, s)
+}
+
+func (a *app) planCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "plan",
+		Short: "Show what a pass would change, and change nothing",
+		Long: `Show what a pass of this release would change, as a diff. Nothing is changed, and etcd is not needed.
+
+Exit codes: 0 all could be compared, whether anything would change or not; 6 some could not, which is shown.`,
+		Args: cobra.NoArgs,
+	}
+	output := outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		c, err := a.config()
+		if err != nil {
+			return err
+		}
+		logger, err := a.logger(c)
+		if err != nil {
+			return err
+		}
+		applier, err := openResources(c, logger)
+		if err != nil {
+			return err
+		}
+		defer applier.Close()
+		diff, err := applier.Plan(cmd.Context())
+		if err != nil {
+			return unreachable(err)
+		}
+		if err := a.print(*output, diff, func(w io.Writer) { diffText(w, diff) }); err != nil {
+			return err
+		}
+		if len(diff.Failures) > 0 {
+			return errPartly
+		}
+		return nil
+	}
+	return cmd
+}
+
+func diffText(w io.Writer, diff reconciler.Diff) {
+	for _, change := range diff.Changes {
+		_, _ = fmt.Fprintf(w, "%s %s\n", change.Action, clean(change.Object))
+		for line := range strings.Lines(change.Text) {
+			_, _ = fmt.Fprintf(w, "  %s\n", clean(strings.TrimSuffix(line, "\n")))
+		}
+	}
+	for _, failure := range diff.Failures {
+		_, _ = fmt.Fprintf(w, "cannot compare %s: %s\n", clean(failure.Object), clean(failure.Reason))
+	}
+	_, _ = fmt.Fprintf(w, "%d of %d objects would change", len(diff.Changes), diff.Objects)
+	if n := len(diff.Failures); n > 0 {
+		_, _ = fmt.Fprintf(w, "; %d could not be compared", n)
+	}
+	_, _ = fmt.Fprintln(w)
+}
+
+func (a *app) nodeCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "node", Short: "The registry of control-plane nodes", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(a.nodeListCommand(), a.nodeRegisterCommand(), a.nodeRemoveCommand())
+	return cmd
+}
+
+func (a *app) nodeListCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "list", Short: "List the nodes and their releases", Args: cobra.NoArgs}
+	output := outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return a.withEtcd(func(c config, client *clientv3.Client, logger *slog.Logger) error {
+			set, err := node.NewRegistry(client, c.layout, logger).List(cmd.Context())
+			if err != nil {
+				return unreachable(err)
+			}
+			return a.print(*output, set.Nodes, func(w io.Writer) {
+				table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+				_, _ = fmt.Fprintln(table, "NODE\tRELEASE\tROLES\tFAULT")
+				for _, n := range set.Nodes {
+					_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", clean(n.Name), releaseOf(n), clean(strings.Join(n.Roles, ",")), clean(n.Fault))
+				}
+				_ = table.Flush()
+			})
+		})
+	}
+	return cmd
+}
+
+func (a *app) nodeRegisterCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "register",
+		Short: "Register this node with this release",
+		Long: `Write the record of this node: its roles, and this release as that of the API server that may run here. To be run after the API server
+of another release has stopped and before the one of this release starts; wait-ready does so, too.`,
+		Args: cobra.NoArgs,
+	}
+	roles := cmd.Flags().StringSlice("role", []string{node.Controller}, "roles of this node")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return a.withEtcd(func(c config, client *clientv3.Client, logger *slog.Logger) error {
+			wrote, err := node.NewRegistry(client, c.layout, logger).
+				Register(cmd.Context(), c.node, node.Record{Roles: *roles, Release: c.build.Release})
+			switch {
+			case err != nil:
+				return unreachable(err)
+			case wrote:
+				a.note("node %s is registered with release %s", c.node, c.build.Release)
+			default:
+				a.note("node %s was registered with release %s already", c.node, c.build.Release)
+			}
+			return nil
+		})
+	}
+	return cmd
+}
+
+func (a *app) nodeRemoveCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "remove NAME",
+		Short: "Remove a node that is gone for good",
+		Long: `Remove the record of a node that is gone for good, so that it no longer blocks a release. Its API server must have stopped: nobody
+reckons with it any more. A node that comes back registers itself again.`,
+		Example: `  ironherd-reconciler node remove control-3 --stopped`,
+		Args:    cobra.ExactArgs(1),
+	}
+	stopped := cmd.Flags().Bool("stopped", false, "confirm that no API server runs on that node")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if !*stopped {
+			return fleet.Errorf(fleet.KindInvalid, "an API server that still runs on %s would no longer be reckoned with: make sure that it has "+
+				"stopped, and say so with --stopped", args[0])
+		}
+		return a.withEtcd(func(c config, client *clientv3.Client, logger *slog.Logger) error {
+			if err := node.NewRegistry(client, c.layout, logger).Remove(cmd.Context(), args[0]); err != nil {
+				return unreachable(err)
+			}
+			a.note("node %s is removed", args[0])
+			return nil
+		})
+	}
+	return cmd
+}
+
+func (a *app) configCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "config", Short: "The configuration", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(&cobra.Command{
+		Use: "check", Short: "Check the configuration of the service and report every fault", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			c, err := a.config()
+			if err = errors.Join(err, c.checkRun(), c.service().Validate()); err != nil {
+				return err
+			}
+			a.note("the configuration is good")
+			return nil
+		},
+	})
+	return cmd
+}
+
+func (a *app) versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Print the version, the release, and what it gets on with", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			c, err := a.config()
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(a.env.Stdout, "ironherd-reconciler %s (%s, %s/%s)\nrelease %s, minimum reconciler %s, minimum API server %s\n",
+				a.env.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH, c.build.Release, c.build.MinReconciler, c.build.MinAPIServer)
+			return err
+		},
+	}
+}
