@@ -70,6 +70,8 @@ type Properties struct {
 type Tx interface {
 	statement.DBTX
 
+	// OneByOne says that many rows are better written by a statement each than by one for all (see package statement).
+	OneByOne() bool
 	// Now is database time, the same throughout the transaction, in whole microseconds, UTC.
 	Now() time.Time
 	// LockSession takes the session's row FOR UPDATE (exclusive) or FOR KEY SHARE. A session that does not exist is not an error.

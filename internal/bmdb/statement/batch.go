@@ -6,12 +6,43 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"regexp"
+	"strconv"
 	"strings"
+	"sync"
 )
 
 // The statements of this file work on many rows at once. The rows are one argument, a JSON array of arrays, because a list is the one
 // thing that the engines have no common type for. They are written for SQLite, which has the function json_each and the operator ->>;
-// an engine that calls the function otherwise replaces its name. sqlc knows neither.
+// an engine that calls the function otherwise replaces its name. sqlc knows neither. Where a statement costs no round trip, rows are
+// dearer as JSON than one by one: see OneByOne.
+
+// OneByOne is implemented by a DBTX that would rather run such a statement for each row, with the columns as arguments.
+type OneByOne interface{ OneByOne() bool }
+
+func (q *Queries) oneByOne() bool {
+	o, ok := q.db.(OneByOne)
+	return ok && o.OneByOne()
+}
+
+var (
+	listOfRows = regexp.MustCompile(`\s+FROM json_each\(\$1\)( AS v)?`)
+	column     = regexp.MustCompile(`(?:v\.)?value ->> (\d+)`)
+	singles    sync.Map
+)
+
+// single turns a statement that writes many rows into the same for one row.
+func single(query string) string {
+	if known, ok := singles.Load(query); ok {
+		return known.(string) //nolint:forcetypeassert // see Store
+	}
+	one := column.ReplaceAllStringFunc(listOfRows.ReplaceAllString(query, ""), func(c string) string {
+		n, _ := strconv.Atoi(c[strings.LastIndexByte(c, ' ')+1:]) // the pattern says so
+		return "$" + strconv.Itoa(n+1)
+	})
+	singles.Store(query, one)
+	return one
+}
 
 // Rows are the rows of a statement on many, each with its columns in order: strings and whole numbers.
 type Rows [][]any
@@ -41,12 +72,35 @@ func Keys[T ~string](keys []T) Rows {
 	return rows
 }
 
-func (q *Queries) execRows(ctx context.Context, query string, rows Rows) (sql.Result, error) {
+// execRows returns how many rows were affected.
+func (q *Queries) execRows(ctx context.Context, query string, rows Rows) (affected int64, err error) {
+	if !q.oneByOne() {
+		return q.execTogether(ctx, query, rows)
+	}
+	for _, row := range rows {
+		result, err := q.db.ExecContext(ctx, single(query), row...)
+		if err != nil {
+			return affected, err
+		}
+		n, err := result.RowsAffected()
+		if err != nil {
+			return affected, err
+		}
+		affected += n
+	}
+	return affected, nil
+}
+
+func (q *Queries) execTogether(ctx context.Context, query string, rows Rows) (int64, error) {
 	text, err := rows.text()
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
-	return q.db.ExecContext(ctx, query, text)
+	result, err := q.db.ExecContext(ctx, query, text)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
 }
 
 const insertHistories = `INSERT INTO history (subject, at, actor, process, lane, epoch, edge, event, detail, retry_at, session)
@@ -115,16 +169,24 @@ func (q *Queries) DeleteBackoffs(ctx context.Context, rows Rows) error {
 	return err
 }
 
+const putBackoffs = `INSERT INTO backoff (subject, process, not_before, lasts, cause, failures)
+SELECT value ->> 0, value ->> 1, CAST(value ->> 2 AS BIGINT), CAST(value ->> 3 AS BIGINT), value ->> 4, CAST(value ->> 5 AS BIGINT)
+FROM json_each($1) WHERE true
+ON CONFLICT (subject, process) DO UPDATE
+SET not_before = excluded.not_before, lasts = excluded.lasts, cause = excluded.cause, failures = excluded.failures`
+
+// PutBackoffs writes rows (subject, process, not_before, lasts, cause, failures).
+func (q *Queries) PutBackoffs(ctx context.Context, rows Rows) error {
+	_, err := q.execRows(ctx, putBackoffs, rows)
+	return err
+}
+
 const freeLanes = `UPDATE lane SET session = '', process = '', note = ''
 WHERE (subject, lane, epoch) IN (SELECT value ->> 0, value ->> 1, CAST(value ->> 2 AS BIGINT) FROM json_each($1)) AND session <> ''`
 
 // FreeLanes frees rows (subject, lane, epoch) and returns how many it freed.
 func (q *Queries) FreeLanes(ctx context.Context, rows Rows) (int64, error) {
-	result, err := q.execRows(ctx, freeLanes, rows)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected()
+	return q.execRows(ctx, freeLanes, rows)
 }
 
 const flushAllSeen = `UPDATE agent_last_seen SET last_at = CAST(v.value ->> 2 AS BIGINT) FROM json_each($1) AS v
@@ -133,7 +195,7 @@ WHERE machine = v.value ->> 0 AND takeover_generation = CAST(v.value ->> 1 AS BI
 // FlushAllSeen writes repeated heartbeats, rows (machine, takeover generation, last_at) in the order of the machines: only of the
 // generation that has spoken, and never backwards.
 func (q *Queries) FlushAllSeen(ctx context.Context, rows Rows) error {
-	_, err := q.execRows(ctx, flushAllSeen, rows)
+	_, err := q.execTogether(ctx, flushAllSeen, rows)
 	return err
 }
 
@@ -146,7 +208,7 @@ RETURNING subject, epoch`
 // TakeLanes takes rows (subject, lane, session, process, since) and returns the epoch of each subject.
 func (q *Queries) TakeLanes(ctx context.Context, rows Rows) (map[string]int64, error) {
 	epochs := make(map[string]int64, len(rows))
-	err := q.queryRows(ctx, takeLanes, rows, func(r *sql.Rows) error {
+	taken := func(r *sql.Rows) error {
 		var subject string
 		var epoch int64
 		if err := r.Scan(&subject, &epoch); err != nil {
@@ -154,8 +216,16 @@ func (q *Queries) TakeLanes(ctx context.Context, rows Rows) (map[string]int64, e
 		}
 		epochs[subject] = epoch
 		return nil
-	})
-	return epochs, err
+	}
+	if !q.oneByOne() {
+		return epochs, q.queryRows(ctx, takeLanes, rows, taken)
+	}
+	for _, row := range rows {
+		if err := q.queryEach(ctx, single(takeLanes), row, taken); err != nil {
+			return nil, err
+		}
+	}
+	return epochs, nil
 }
 
 const getLanes = `SELECT l.subject, l.lane, l.epoch, l.session, CAST(COALESCE(s.ended_at, 1) AS BIGINT) AS ended_at
@@ -184,8 +254,10 @@ func (q *Queries) GetLanes(ctx context.Context, rows Rows) (list []LaneOf, err e
 	return list, err
 }
 
-// getMachines is GetMachine for many.
-var getMachines = strings.Replace(getMachine, "WHERE m.id = $1", "WHERE m.id IN (SELECT value ->> 0 FROM json_each($1))", 1)
+// getMachines is GetMachine for many. The list is where the machines are read, below all joins: PostgreSQL orders only eight tables at a
+// time, and with the list in the last line it would join the whole fleet first.
+var getMachines = strings.NewReplacer("FROM machine m", "FROM (SELECT * FROM machine WHERE id IN (SELECT value ->> 0 FROM json_each($1))) AS m",
+	"WHERE m.id = $1", "").Replace(getMachine)
 
 // GetMachines is GetMachine for rows (id); it returns those that there are.
 func (q *Queries) GetMachines(ctx context.Context, rows Rows) (list []GetMachineRow, err error) {
@@ -236,7 +308,11 @@ func (q *Queries) queryRows(ctx context.Context, query string, rows Rows, each f
 	if err != nil {
 		return err
 	}
-	found, err := q.db.QueryContext(ctx, query, text)
+	return q.queryEach(ctx, query, []any{text}, each)
+}
+
+func (q *Queries) queryEach(ctx context.Context, query string, args []any, each func(r *sql.Rows) error) error {
+	found, err := q.db.QueryContext(ctx, query, args...)
 	if err != nil {
 		return err
 	}
