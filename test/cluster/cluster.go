@@ -49,7 +49,7 @@ func Start(ctx context.Context, dir string, users ...User) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	ports, err := freePorts(3)
+	ports, err := freePorts(ctx, 3)
 	if err != nil {
 		return nil, err
 	}
@@ -193,10 +193,10 @@ func (c *Cluster) Kubeconfig() (string, error) {
 func (c *Cluster) EtcdEndpoint() string { return fmt.Sprintf("127.0.0.1:%d", c.etcdPort) }
 
 // freePorts returns ports that were free a moment ago.
-func freePorts(n int) ([]int, error) {
+func freePorts(ctx context.Context, n int) ([]int, error) {
 	ports := make([]int, 0, n)
 	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 		if err != nil {
 			return nil, fmt.Errorf("find a free port: %w", err)
 		}

@@ -50,7 +50,7 @@ func (a *Applier) signal() {
 // Run implements reconciler.Applier. All that a pass remembers begins and ends with it: what another leader has done in between is
 // learned anew.
 func (a *Applier) Run(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancel(a.client.Logging(ctx))
 	s := newSession(a)
 	a.attach(s)
 	var mirrors sync.WaitGroup

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -42,7 +43,8 @@ func (p *pass) create(ctx context.Context, i *item) error {
 	err := p.make(ctx, i)
 	switch {
 	case err == nil:
-		p.did(ctx, &p.report.Created, i.Key, "created")
+		p.did(&p.report.Created, i.Key)
+		p.a.log.InfoContext(ctx, "created", slog.String("object", i.Key.String()))
 		return nil
 	case !apierrors.IsConflict(err):
 		return fmt.Errorf("create: %w", err)
@@ -103,7 +105,9 @@ func (p *pass) update(ctx context.Context, i *item) error {
 			p.repairs.add(i.Key)
 			p.results.Unlock()
 		}
-		p.did(ctx, &p.report.Updated, i.Key, "updated", "drift", i.WasHeld(i.live), "forced", apply.Force)
+		p.did(&p.report.Updated, i.Key)
+		p.a.log.InfoContext(ctx, "updated",
+			slog.String("object", i.Key.String()), slog.Bool("drift", i.WasHeld(i.live)), slog.Bool("forced", apply.Force))
 		return nil
 	case apierrors.IsConflict(err):
 		return conflict(err)
@@ -144,7 +148,9 @@ func (p *pass) recreate(ctx context.Context, i *item, ours bool, refused error) 
 	if err := p.make(ctx, i); err != nil {
 		return fmt.Errorf("create again: %w", err)
 	}
-	p.did(ctx, &p.report.Recreated, i.Key, "deleted and created again, because a field of it cannot be changed", "refused", refused.Error())
+	p.did(&p.report.Recreated, i.Key)
+	p.a.log.InfoContext(ctx, "deleted and created again, because a field of it cannot be changed",
+		slog.String("object", i.Key.String()), slog.Any("refused", refused))
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -46,7 +47,7 @@ type item struct {
 // Pass implements reconciler.Applier.
 func (a *Applier) Pass(ctx context.Context) (reconciler.Report, error) {
 	var requests atomic.Int64
-	ctx = api.Counting(ctx, &requests)
+	ctx = api.Counting(a.client.Logging(ctx), &requests)
 	s, err := a.current(ctx)
 	if err != nil {
 		return reconciler.Report{}, err
@@ -333,7 +334,8 @@ func (p *pass) fail(ctx context.Context, i *item, err error) {
 	defer p.results.Unlock()
 	reason := err.Error()
 	if p.tries.failed(i.Key, i.Hash(), i.version, reason) {
-		p.a.log.WarnContext(ctx, "an object is not as wanted", "object", i.Key.String(), "source", i.Source, "err", err)
+		p.a.log.WarnContext(ctx, "an object is not as wanted",
+			slog.String("object", i.Key.String()), slog.String("source", i.Source), slog.Any("err", err))
 	}
 	p.stillFailing(i.Object, reason)
 }
@@ -344,11 +346,10 @@ func (p *pass) stillFailing(o *object.Object, reason string) {
 	p.report.Failures = append(p.report.Failures, reconciler.Failure{Object: o.Key.String() + " (" + o.Source + ")", Reason: reason})
 }
 
-// did counts what was done to an object, and says so.
-func (p *pass) did(ctx context.Context, count *int, key object.Key, what string, attrs ...any) {
+// did counts what was done to an object.
+func (p *pass) did(count *int, key object.Key) {
 	p.results.Lock()
+	defer p.results.Unlock()
 	*count++
 	delete(p.tries, key)
-	p.results.Unlock()
-	p.a.log.InfoContext(ctx, what, append([]any{"object", key.String()}, attrs...)...)
 }

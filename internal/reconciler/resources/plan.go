@@ -31,6 +31,7 @@ type plan struct {
 
 // Plan implements reconciler.Planner. The server is asked what it would make of each apply, so that what is shown is what a pass does.
 func (a *Applier) Plan(ctx context.Context) (reconciler.Diff, error) {
+	ctx = a.client.Logging(ctx)
 	p := &plan{a: a, want: a.want(), changes: map[object.Key]reconciler.Change{}}
 	p.diff.Objects, p.diff.Failures = len(p.want.objects), slices.Clone(p.want.faults)
 	kinds, err := a.client.Kinds(ctx)
@@ -160,8 +161,8 @@ func (p *plan) prune(ctx context.Context) error {
 			deleted = append(deleted, reconciler.Change{Action: reconciler.Prune, Object: l.Key.String(), Text: difference(live, nil)})
 		}
 	}
-	if err := p.a.options.tooMany(len(deleted), len(p.known)); err != nil {
-		p.fail("what is no longer wanted", err)
+	if reason := p.a.options.tooMany(len(deleted), len(p.known)); reason != "" {
+		p.diff.Failures = append(p.diff.Failures, reconciler.Failure{Object: noLongerWanted, Reason: reason})
 		return nil
 	}
 	p.diff.Changes = append(p.diff.Changes, deleted...)

@@ -3,6 +3,7 @@ package resources
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -41,16 +42,16 @@ func (w *wanted) unwanted(entries map[object.Key]inventory.Entry) []*leftover {
 	return over
 }
 
-// tooMany returns why so many objects are not deleted at once; nil if they may be.
-func (o Options) tooMany(n, created int) error {
+// tooMany returns why so many objects are not deleted at once; empty if they may be.
+func (o Options) tooMany(n, created int) (reason string) {
 	most := o.MaxPrune
 	if most == 0 {
 		most = max(created/2, minMaxPrune)
 	}
 	if n <= most {
-		return nil
+		return ""
 	}
-	return fmt.Errorf("%d of the %d objects that we have created are no longer wanted, which is more than %d: none is deleted", n, created, most)
+	return fmt.Sprintf("%d of the %d objects that we have created are no longer wanted, which is more than %d: none is deleted", n, created, most)
 }
 
 // prune deletes what we created and is no longer wanted.
@@ -77,8 +78,8 @@ func (p *pass) prune(ctx context.Context) error {
 			existing++
 		}
 	}
-	if err := p.a.options.tooMany(existing, len(entries)); err != nil {
-		p.report.Failures = append(p.report.Failures, reconciler.Failure{Object: "what is no longer wanted", Reason: err.Error()})
+	if reason := p.a.options.tooMany(existing, len(entries)); reason != "" {
+		p.report.Failures = append(p.report.Failures, reconciler.Failure{Object: noLongerWanted, Reason: reason})
 		return nil
 	}
 	for len(over) > 0 { // by stages, from the last to the first
@@ -102,7 +103,7 @@ func (p *pass) deletable(ctx context.Context, over []*leftover) ([]*leftover, er
 		if l.Container() {
 			if p.once("kept " + l.Key.String()) {
 				p.a.log.InfoContext(ctx, "no longer wanted, but kept: deleting it would delete what others have put into it",
-					"object", l.Key.String())
+					slog.String("object", l.Key.String()))
 			}
 			continue
 		}
@@ -152,7 +153,8 @@ func (p *pass) remove(ctx context.Context, l *leftover) error {
 	switch {
 	case !l.entry.Ours(string(l.live.UID), l.live.Annotations[object.Mark]):
 		p.ledger.forget(l.Key)
-		p.a.log.InfoContext(ctx, "no longer wanted, but left alone: it is not the object that we created", "object", l.Key.String())
+		p.a.log.InfoContext(ctx, "no longer wanted, but left alone: it is not the object that we created",
+			slog.String("object", l.Key.String()))
 		return nil
 	case l.live.DeletionTimestamp != nil:
 		return nil // its end will be seen
@@ -173,7 +175,8 @@ func (p *pass) remove(ctx context.Context, l *leftover) error {
 		l.mirror.Remove(nameOf(l.Key), l.live.UID)
 		p.ledger.forget(l.Key)
 	}
-	p.did(ctx, &p.report.Pruned, l.Key, "deleted: it is no longer wanted")
+	p.did(&p.report.Pruned, l.Key)
+	p.a.log.InfoContext(ctx, "deleted: it is no longer wanted", slog.String("object", l.Key.String()))
 	return nil
 }
 
@@ -188,7 +191,7 @@ func (p *pass) dueLeftover(l *leftover) bool {
 	return due
 }
 
-const noLongerWanted = "no longer wanted"
+const noLongerWanted = "what is no longer wanted"
 
 func (p *pass) isolateLeftover(ctx context.Context, l *leftover, err error) error {
 	return p.isolate(ctx, &item{Object: &object.Object{Key: l.Key, Source: noLongerWanted}, live: l.live}, err)

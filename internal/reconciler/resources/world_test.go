@@ -43,6 +43,7 @@ var shared struct {
 }
 
 func TestMain(m *testing.M) {
+	shared.dir, shared.err = os.MkdirTemp("", "ironherd-resources-")
 	code := m.Run()
 	if shared.cluster != nil {
 		shared.cluster.Close()
@@ -79,12 +80,9 @@ func newWorld(t *testing.T) *world {
 	shared.Lock()
 	t.Cleanup(shared.Unlock)
 	if shared.cluster == nil && shared.err == nil {
-		shared.dir, shared.err = os.MkdirTemp("", "ironherd-resources-")
-		if shared.err == nil {
-			ctx, cancel := context.WithTimeout(context.Background(), 14*time.Minute)
-			defer cancel()
-			shared.cluster, shared.err = cluster.Start(ctx, shared.dir, users()...)
-		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 14*time.Minute)
+		defer cancel()
+		shared.cluster, shared.err = cluster.Start(ctx, shared.dir, users()...)
 	}
 	if shared.err != nil {
 		t.Fatal(shared.err)

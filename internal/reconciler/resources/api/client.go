@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -21,6 +22,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
 )
@@ -30,6 +32,7 @@ const Timeout = 10 * time.Second
 
 // Client speaks to one API server. Safe for concurrent use.
 type Client struct {
+	log      *slog.Logger
 	http     *http.Client
 	metadata metadata.Interface
 	dynamic  dynamic.Interface
@@ -43,7 +46,7 @@ func New(config *rest.Config, log *slog.Logger) (*Client, error) {
 	config.UserAgent = object.Manager
 	config.WarningHandlerWithContext = &warnings{log: log, seen: map[string]bool{}}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return counter{next: next} })
-	c := &Client{}
+	c := &Client{log: log}
 	var err error
 	if c.http, err = rest.HTTPClientFor(config); err != nil {
 		return nil, fmt.Errorf("how to reach the API server: %w", err)
@@ -62,6 +65,11 @@ func New(config *rest.Config, log *slog.Logger) (*Client, error) {
 
 // Close gives idle connections up.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Logging returns a context with which the libraries below log where we do, and not to standard error.
+func (c *Client) Logging(ctx context.Context) context.Context {
+	return klog.NewContext(ctx, logr.FromSlogHandler(c.log.Handler()))
+}
 
 // counted is the key under which a context carries a count of requests.
 type counted struct{}
@@ -98,7 +106,7 @@ func (w *warnings) HandleWarningHeaderWithContext(ctx context.Context, _ int, _,
 	}
 	w.mu.Unlock()
 	if !seen {
-		w.log.WarnContext(ctx, "the API server warns", "warning", text)
+		w.log.WarnContext(ctx, "the API server warns", slog.String("warning", text))
 	}
 }
 

@@ -148,6 +148,9 @@ func parseLine(kind, line string) (key object.Key, e Entry, err error) {
 	if e.UID == "" && e.Mark == "" {
 		return key, e, errors.New("it has neither UID nor mark")
 	}
+	if e.Mark == "" {
+		e.At = time.Time{}
+	}
 	return key, e, nil
 }
 

@@ -60,11 +60,14 @@ func (d *Directory) Read() (objects []*object.Object, faults []Fault) {
 		return nil, []Fault{{Source: d.path, Err: err}}
 	}
 	parsed := map[string]file{}
+	fault := func(path string, err error) error { //nolint:unparam // what a walk goes on with
+		faults = append(faults, Fault{Source: path, Err: err})
+		return nil // the others are read all the same
+	}
 	err = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
-			faults = append(faults, Fault{Source: path, Err: err})
-			return nil
+			return fault(path, err)
 		case path != root && strings.HasPrefix(entry.Name(), "."):
 			if entry.IsDir() {
 				return fs.SkipDir
@@ -80,8 +83,7 @@ func (d *Directory) Read() (objects []*object.Object, faults []Fault) {
 		}
 		text, err := readFile(path)
 		if err != nil {
-			faults = append(faults, Fault{Source: path, Err: err})
-			return nil
+			return fault(path, err)
 		}
 		sum := sha256.Sum256(text)
 		f, known := d.parsed[path]
@@ -94,7 +96,7 @@ func (d *Directory) Read() (objects []*object.Object, faults []Fault) {
 		return nil
 	})
 	if err != nil {
-		faults = append(faults, Fault{Source: d.path, Err: err})
+		_ = fault(d.path, err)
 	}
 	d.parsed = parsed
 	return objects, faults

@@ -52,7 +52,7 @@ func parseFields(v1 *metav1.FieldsV1) (fields, error) {
 	if v1 == nil {
 		return nil, nil
 	}
-	err := json.Unmarshal(v1.Raw, &f)
+	err := json.Unmarshal(v1.GetRawBytes(), &f)
 	return f, err
 }
 

@@ -1,0 +1,112 @@
+package manifest_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ironherd/ironherd/internal/reconciler/resources/manifest"
+)
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func named(name string) string {
+	return "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: " + name + ", namespace: default}\n"
+}
+
+// TestDirectory reads a directory as Kubernetes mounts one: everything is a link, and the directory is one too.
+func TestDirectory(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "real", "..data", "linked.yaml"), named("linked"))
+	write(t, filepath.Join(dir, "real", "sub", "deep.yml"), "# nothing\n---\n"+named("one")+"--- # two\n"+named("two")+"---\n---\n")
+	write(t, filepath.Join(dir, "real", "sub", "list.json"), `{"apiVersion":"v1","kind":"ConfigMapList","items":[`+
+		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"three","namespace":"default"}}]} `+
+		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"four","namespace":"default"}}`)
+	write(t, filepath.Join(dir, "real", ".hidden.yaml"), "{{{")
+	write(t, filepath.Join(dir, "real", "README.md"), "{{{")
+	for link, to := range map[string]string{"real/linked.yaml": "..data/linked.yaml", "mount": "real"} {
+		if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := manifest.At(filepath.Join(dir, "mount"))
+	for range 2 {
+		objects, faults := d.Read()
+		var names []string
+		for _, o := range objects {
+			names = append(names, o.Name)
+		}
+		if got := strings.Join(names, " "); got != "linked one two three four" || len(faults) > 0 {
+			t.Fatalf("%s, %v", got, faults)
+		}
+	}
+	first, _ := d.Read()
+	again, _ := d.Read()
+	if first[0] != again[0] {
+		t.Error("a file that is the same is parsed again")
+	}
+	write(t, filepath.Join(dir, "real", "..data", "linked.yaml"), named("changed"))
+	if objects, _ := d.Read(); objects[0].Name != "changed" {
+		t.Errorf("a file that has changed is still %s", objects[0].Name)
+	}
+}
+
+// TestFaults: what is missing is told, so that it is not taken for gone.
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if _, faults := manifest.At(filepath.Join(dir, "nowhere")).Read(); len(faults) != 1 {
+		t.Errorf("a directory that is not there: %v", faults)
+	}
+	if objects, faults := manifest.At("").Read(); len(objects)+len(faults) != 0 {
+		t.Errorf("no directory: %v", faults)
+	}
+	if err := os.Symlink("nowhere", filepath.Join(dir, "dangling.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "directory.yaml"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, faults := manifest.At(dir).Read(); len(faults) != 1 || !strings.HasSuffix(faults[0].Source, "dangling.yaml") {
+		t.Errorf("a link to nowhere: %v", faults)
+	}
+	for name, text := range map[string]string{
+		"a.yaml": "a: b: c", "b.yaml": "7", "c.yaml": "- a\n- b\n", "d.json": `{"a":`, "e.yaml": "a: 1\na: 2\n", "f.yaml": "--- x\n",
+		"g.yaml": strings.Repeat(`{"kind": "List", "items": [`, 9) + strings.Repeat("]}", 9), "h.yaml": "\x00\xff",
+		"i.yaml": named("x") + "data: {<<: *nothing}\n", "j.yaml": named("ok") + "---\nkind: {\n",
+	} {
+		if objects, faults := manifest.Parse(name, []byte(text)); len(faults) != 1 || len(objects) > 1 || !strings.HasPrefix(faults[0].Source, name+"#") {
+			t.Errorf("%s: %v, %v", name, objects, faults)
+		}
+	}
+}
+
+// FuzzParse: every byte of a file that people write.
+func FuzzParse(f *testing.F) {
+	f.Add("a.yaml", named("a")+"---\n"+named("b"))
+	f.Add("a.json", `{"apiVersion":"v1","kind":"List","items":[{"kind":"List","items":null}]} 7`)
+	f.Add("a.yaml", "a: &a [*a]\n---\n--- #\n")
+	f.Fuzz(func(t *testing.T, name, text string) {
+		objects, faults := manifest.Parse(name, []byte(text))
+		for _, o := range objects {
+			if o.Name == "" || o.Kind == "" || o.Source == "" || o.Hash() == "" {
+				t.Errorf("%+v", o)
+			}
+		}
+		for _, fault := range faults {
+			if fault.Err == nil || fault.Source == "" {
+				t.Errorf("%+v", fault)
+			}
+		}
+	})
+}

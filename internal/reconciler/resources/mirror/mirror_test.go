@@ -1,0 +1,228 @@
+package mirror_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/ironherd/ironherd/internal/reconciler/resources/mirror"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fakeServer has one list, and watches that the test feeds.
+type fakeServer struct {
+	mu      sync.Mutex
+	list    metav1.PartialObjectMetadataList
+	down    error
+	lists   int
+	watches int
+	from    string // version that the last watch went on from
+	watch   *watch.FakeWatcher
+}
+
+func (f *fakeServer) List(context.Context, metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lists++
+	if f.down != nil {
+		return nil, f.down
+	}
+	return f.list.DeepCopy(), nil
+}
+
+func (f *fakeServer) Watch(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.watches++
+	if f.down != nil {
+		return nil, f.down
+	}
+	f.from = o.ResourceVersion
+	f.watch = watch.NewFakeWithChanSize(100, false)
+	return f.watch, nil
+}
+
+func (f *fakeServer) fail(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.down = err
+	if f.watch != nil {
+		f.watch.Stop()
+	}
+}
+
+func object(name string, version int) *metav1.PartialObjectMetadata {
+	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+		Name: name, UID: types.UID("uid-" + name), ResourceVersion: fmt.Sprint(version),
+	}}
+}
+
+func named(name string) mirror.Name { return mirror.Name{Name: name} }
+
+// start runs a mirror of a fake server in a bubble.
+func start(t *testing.T, objects ...*metav1.PartialObjectMetadata) (*fakeServer, *mirror.Mirror, *int) {
+	t.Helper()
+	f := &fakeServer{}
+	f.list.ResourceVersion = "10"
+	for _, o := range objects {
+		f.list.Items = append(f.list.Items, *o)
+	}
+	changes := new(int)
+	var mu sync.Mutex
+	m := mirror.New(f, "l=true", func(mirror.Name, *metav1.PartialObjectMetadata) {
+		mu.Lock()
+		defer mu.Unlock()
+		*changes++
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		m.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+	return f, m, changes
+}
+
+func version(m *mirror.Mirror, name string) string {
+	if o := m.Get(named(name)); o != nil {
+		return o.ResourceVersion
+	}
+	return ""
+}
+
+func TestFollow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f, m, changes := start(t, object("a", 5), object("b", 6))
+		if err := m.Await(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		f.watch.Modify(object("a", 11))
+		f.watch.Add(object("c", 12))
+		f.watch.Delete(object("b", 13))
+		f.watch.Action(watch.Bookmark, object("", 20))
+		synctest.Wait()
+		if version(m, "a") != "11" || version(m, "b") != "" || version(m, "c") != "12" {
+			t.Errorf("a %s, b %s, c %s", version(m, "a"), version(m, "b"), version(m, "c"))
+		}
+		before := *changes
+		// What our own request has returned is known before the watch tells it, and what the watch tells late is no news.
+		if !m.Put(object("a", 30)) || m.Put(object("a", 30)) || m.Put(object("a", 29)) {
+			t.Error("Put does not know what is news")
+		}
+		f.watch.Modify(object("a", 25))
+		f.watch.Modify(object("a", 30))
+		f.watch.Delete(object("a", 26)) // of its predecessor
+		synctest.Wait()
+		if version(m, "a") != "30" || *changes != before {
+			t.Errorf("a is %q after old news, %d changes", version(m, "a"), *changes-before)
+		}
+		m.Remove(named("a"), "another")
+		if version(m, "a") == "" {
+			t.Error("another object was forgotten")
+		}
+		m.Remove(named("a"), "uid-a")
+		if version(m, "a") != "" {
+			t.Error("it was not forgotten")
+		}
+		// The server ends the watch, as it does: the next goes on from the last bookmark or event, and nobody notices.
+		time.Sleep(time.Minute)
+		f.watch.Stop()
+		time.Sleep(time.Second)
+		if f.lists != 1 || f.watches != 2 || f.from != "26" || m.Await(t.Context()) != nil {
+			t.Errorf("%d lists, %d watches, from %s, %v", f.lists, f.watches, f.from, m.Await(t.Context()))
+		}
+	})
+}
+
+func TestOutage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f, m, _ := start(t, object("a", 5))
+		if err := m.Await(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		down := errors.New("connection refused")
+		f.fail(down)
+		time.Sleep(time.Minute)
+		if err := m.Await(t.Context()); !errors.Is(err, down) {
+			t.Errorf("without a server: %v", err)
+		}
+		if f.watches > 60 {
+			t.Errorf("%d attempts in a minute", f.watches)
+		}
+		f.fail(nil)
+		time.Sleep(4 * time.Second)
+		if err := m.Await(t.Context()); err != nil || f.lists != 1 || version(m, "a") != "5" {
+			t.Errorf("back again: %v, %d lists, a %s", err, f.lists, version(m, "a"))
+		}
+	})
+}
+
+// TestTooLongAgo: what cannot be gone on from is listed anew; what is gone from the list is gone.
+func TestTooLongAgo(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f, m, changes := start(t, object("a", 5), object("b", 6))
+		if err := m.Await(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		f.mu.Lock()
+		f.list.Items, f.list.ResourceVersion = []metav1.PartialObjectMetadata{*object("b", 6), *object("c", 50)}, "60"
+		f.mu.Unlock()
+		before := *changes
+		expired := apierrors.NewResourceExpired("too old").Status()
+		f.watch.Error(&expired)
+		time.Sleep(time.Second)
+		if f.lists != 2 || f.from != "60" || version(m, "a") != "" || version(m, "c") != "50" || *changes != before+2 {
+			t.Errorf("%d lists, from %s, a %q, c %q, %d changes", f.lists, f.from, version(m, "a"), version(m, "c"), *changes-before)
+		}
+		// A server that ends each watch at once is not asked in a busy loop.
+		f.mu.Lock()
+		watches := f.watches
+		f.mu.Unlock()
+		for range 100 {
+			if !f.watch.IsStopped() {
+				f.watch.Error(&expired)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		if f.watches-watches > 20 {
+			t.Errorf("%d watches in ten seconds", f.watches-watches)
+		}
+	})
+}
+
+func TestKindIsGone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f, m, _ := start(t, object("a", 5))
+		if err := m.Await(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		f.fail(apierrors.NewNotFound(schema.GroupResource{Resource: "widgets"}, ""))
+		time.Sleep(time.Hour)
+		if err := m.Await(t.Context()); !mirror.Gone(err) || f.watches != 2 {
+			t.Errorf("%v, %d watches", err, f.watches)
+		}
+	})
+}

@@ -1,0 +1,128 @@
+package resources
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
+)
+
+func TestTries(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		all, key := tries{}, object.Key{Kind: "K", Name: "n"}
+		if _, any := all.next(); any || !all.due(key, "h", "1") {
+			t.Error("nothing failed, and yet")
+		}
+		begin, attempts := time.Now(), 0
+		for time.Since(begin) < 10*time.Minute {
+			if all.due(key, "h", "1") {
+				attempts++
+				if news := all.failed(key, "h", "1", "why"); news != (attempts == 1) {
+					t.Errorf("attempt %d: news %t", attempts, news)
+				}
+			}
+			d, any := all.next()
+			if !any || d <= 0 || d > maxPause {
+				t.Fatalf("next in %v, %t", d, any)
+			}
+			time.Sleep(d)
+		}
+		if attempts < 20 || attempts > 40 {
+			t.Errorf("%d attempts in ten minutes", attempts)
+		}
+		if !all.failed(key, "h", "1", "another") {
+			t.Error("another reason is no news")
+		}
+		if all.due(key, "h", "1") || !all.due(key, "other", "1") || !all.due(key, "h", "2") {
+			t.Error("it is not due when, and only when, it or what is wanted of it has changed")
+		}
+		all.failed(key, "other", "1", "another")
+		if d, _ := all.next(); d > 2*minPause {
+			t.Errorf("what is wanted is new, and the pause is %v", d)
+		}
+		all.keepOnly(func(object.Key) bool { return false })
+		if len(all) != 0 {
+			t.Error("what is not known any more is kept")
+		}
+	})
+}
+
+func TestRepairs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		all, key := repairs{}, object.Key{Kind: "K", Name: "n"}
+		begin, n := time.Now(), 0
+		for time.Since(begin) < 5*time.Minute {
+			if !all.tooOften(key) {
+				all.add(key)
+				n++
+			}
+			if d, waiting := all.next(); waiting != (n >= freeRepairs) || d > maxPause {
+				t.Fatalf("repair %d: next in %v, %t", n, d, waiting)
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		if n < 10 || n > 30 {
+			t.Errorf("%d repairs in five minutes", n)
+		}
+		time.Sleep(2 * repairsReset)
+		all.add(object.Key{Kind: "other"})
+		if len(all) != 1 || all.tooOften(key) {
+			t.Error("a fight is never over")
+		}
+	})
+}
+
+func TestDifference(t *testing.T) {
+	t.Parallel()
+	a := strings.Split("a b c d e f g h i j k l m n o p", " ")
+	b := strings.Split("a b c X e f g h i j k l m n o p q", " ")
+	if got, want := diffLines(a, b), " a\n b\n c\n-d\n+X\n e\n f\n g\n ⋮\n n\n o\n p\n+q\n"; got != want {
+		t.Errorf("got %q", got)
+	}
+	if got := diffLines(a, a); got != "" {
+		t.Errorf("no difference: %q", got)
+	}
+	long := make([]string, 3000)
+	for n := range long {
+		long[n] = strings.Repeat("x", n%7)
+	}
+	if got := diffLines(long, long[1:]); !strings.Contains(got, "-") {
+		t.Error("a long one is not shown")
+	}
+	secret := func(data map[string]any) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Secret", "data": data}}
+	}
+	text := difference(secret(map[string]any{"a": "S1", "b": "S2", "c": "S3"}), secret(map[string]any{"a": "S1", "b": "S4", "d": "S5"}))
+	for _, hidden := range []string{"S1", "S2", "S3", "S4", "S5"} {
+		if strings.Contains(text, hidden) {
+			t.Errorf("%s is shown: %s", hidden, text)
+		}
+	}
+	if !strings.Contains(text, "-  b: (hidden, before)") || !strings.Contains(text, "+  d: (hidden)") {
+		t.Errorf("got %s", text)
+	}
+}
+
+func TestTooMany(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		most, n, created int
+		refused          bool
+	}{{0, 10, 10, false}, {0, 11, 12, true}, {0, 50, 100, false}, {0, 51, 100, true}, {3, 3, 100, false}, {3, 4, 100, true}, {99, 99, 99, false}} {
+		if got := (Options{MaxPrune: c.most}).tooMany(c.n, c.created); (got != "") != c.refused {
+			t.Errorf("%+v: %q", c, got)
+		}
+	}
+	if (Options{MaxPrune: -1}).Validate() == nil {
+		t.Error("a negative limit")
+	}
+	if _, err := Open("", Options{}, nil); err == nil {
+		t.Error("no kubeconfig")
+	}
+}
