@@ -79,6 +79,10 @@ func (f *flaky) Extend(ctx context.Context, fn func(ctx context.Context, tx bmdb
 	return f.run(ctx, f.Engine.Extend, fn)
 }
 
+func (f *flaky) Glance(ctx context.Context, fn func(ctx context.Context, tx bmdb.Tx) error) error {
+	return f.run(ctx, f.Engine.Glance, fn)
+}
+
 // breaking is a transaction whose connection breaks at a statement.
 type breaking struct {
 	bmdb.Tx
