@@ -91,9 +91,9 @@ func (s *Service) stand(ctx context.Context) error {
 	case <-l.Done():
 	case <-ctx.Done():
 	}
-	err = l.Resign(ctx)
 	s.leadership.Set(nil)
 	s.change(func(state *State) { *state = State{} })
+	err = l.Resign(ctx)
 	why := l.Why()
 	if errors.Is(why, election.ErrResigned) {
 		why = context.Cause(ctx)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -232,3 +233,5 @@ func ready(t *testing.T, client *clientv3.Client, layout etcd.Layout, name strin
 var errBroken = errors.New("the API server does not answer")
 
 func joined(lines []string) string { return strings.Join(lines, ", ") }
+
+func itoa(n int64) string { return strconv.FormatInt(n, 10) }

@@ -22,5 +22,7 @@
 // What happens on each failure: this process dies or is cut off: the lease expires, a successor within the TTL and etcd's half second.
 // The reply to the grant or to the put is lost: the lease is given up or the key found again. The key is deleted by somebody: noticed
 // by a watch, at once. etcd without quorum: nothing can be renewed, the window ends; etcd prolongs the leases when it is back, and a
-// new candidacy begins.
+// new candidacy begins. An etcd member that leads but has lost its quorum goes on renewing for up to two of its election timeouts. The
+// next one leads no sooner than one election timeout after that loss, and then lets every lease live for its TTL and one election
+// timeout more: so no lease ends before what was promised by the last renewal, and the formula above holds.
 package election

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
@@ -145,7 +146,10 @@ func (c *Cluster) Replace(ctx context.Context, client *clientv3.Client, i int) e
 	}
 	for _, m := range members.Members {
 		if m.Name == c.members[i].name {
-			if _, err := client.MemberRemove(ctx, m.ID); err != nil {
+			if err := healthy(ctx, func() error {
+				_, err := client.MemberRemove(ctx, m.ID)
+				return err
+			}); err != nil {
 				return err
 			}
 		}
@@ -155,10 +159,30 @@ func (c *Cluster) Replace(ctx context.Context, client *clientv3.Client, i int) e
 	if err != nil {
 		return err
 	}
-	if _, err := client.MemberAdd(ctx, []string{m.peer.String()}); err != nil {
+	if err := healthy(ctx, func() error {
+		_, err := client.MemberAdd(ctx, []string{m.peer.String()})
+		return err
+	}); err != nil {
 		return err
 	}
 	return c.Up(ctx, len(c.members)-1)
+}
+
+// healthy repeats a change of the members until the others have been connected for long enough for etcd to allow it.
+func healthy(ctx context.Context, change func() error) error {
+	tick := time.NewTicker(time.Second / 2)
+	defer tick.Stop()
+	for {
+		err := change()
+		if !errors.Is(err, rpctypes.ErrUnhealthy) {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return err
+		}
+	}
 }
 
 // Endpoints returns the client URLs of all members.
