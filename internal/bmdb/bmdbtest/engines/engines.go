@@ -4,10 +4,13 @@ package engines
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -38,16 +41,19 @@ type Database interface {
 	Kill(t testing.TB)
 }
 
-// All returns an opener for every engine and every way to run it.
+var only = flag.String("engines", "", "use only the engines whose names match this expression")
+
+// All returns an opener for every engine and every way to run it, as far as -engines allows.
 func All() []Opener {
-	return []Opener{
+	match := regexp.MustCompile(*only)
+	return slices.DeleteFunc([]Opener{
 		SQLite(),
 		Postgres(),
 		{"postgres serializable", func(t testing.TB) Database {
 			t.Helper()
 			return pgDatabase{newPostgres(t), postgres.Options{Serializable: true, Silent: true}}
 		}},
-	}
+	}, func(o Opener) bool { return !match.MatchString(o.Name) })
 }
 
 // SQLite opens databases in files.

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) {
 	// A sample; `make torture-bmdb` runs many more, and -rapid.seed (printed by a failure) the same ones again.
-	for name, value := range map[string]string{"rapid.checks": "15", "rapid.steps": "60"} {
+	for name, value := range map[string]string{"rapid.checks": "8", "rapid.steps": "60"} {
 		if err := flag.Set(name, value); err != nil {
 			panic(err)
 		}
