@@ -18,6 +18,7 @@ import (
 type party struct {
 	*bmdb.DB
 	t     *testing.T
+	at    string
 	pause *pausing
 	shift *bmdbtest.Shift
 	count *counter
@@ -28,7 +29,7 @@ const provider = fleet.ProviderName("p1")
 // join opens a database as one more process would.
 func join(t *testing.T, url string, options postgres.Options) *party {
 	t.Helper()
-	p := &party{t: t, pause: &pausing{Engine: open(t, url, options)}, count: &counter{statements: make(map[string]int)}}
+	p := &party{t: t, at: url, pause: &pausing{Engine: open(t, url, options)}, count: &counter{statements: make(map[string]int)}}
 	p.shift = &bmdbtest.Shift{Engine: p.pause}
 	db, err := bmdb.Open(t.Context(), p.shift, bmdb.Options{Observer: p.count})
 	if err != nil {

@@ -1,0 +1,335 @@
+package postgres_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/postgres"
+	"github.com/ironherd/ironherd/internal/bmdb/statement"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/test/pgserver"
+)
+
+// own makes a database that no other test gets, with the schema.
+func own(t *testing.T) (url, name string) {
+	t.Helper()
+	s, ctx := pgserver.Shared(t), context.WithoutCancel(t.Context())
+	name, err := s.Create(ctx, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Drop(ctx, name); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := migrate(ctx, s.URL(name)); err != nil {
+		t.Fatal(err)
+	}
+	return s.URL(name), name
+}
+
+func restored(t *testing.T, p *party) string {
+	t.Helper()
+	env, err := p.Environment(t.Context())
+	p.must(err)
+	return env.Restored
+}
+
+// TestCopiesAreRecognised: a copy of a database under the same server, and a server on another timeline, wait until they are accepted.
+func TestCopiesAreRecognised(t *testing.T) {
+	t.Parallel()
+	url, name := own(t)
+	s := pgserver.Shared(t)
+	for range 2 { // opened again and again, it is the same
+		e := open(t, url, postgres.Options{Silent: true})
+		db, err := bmdb.Open(t.Context(), e, bmdb.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		env, err := db.Environment(t.Context())
+		if err != nil || env.Restored != "" {
+			t.Fatalf("looks restored: %q, %v", env.Restored, err)
+		}
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	copied, err := s.Create(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := join(t, s.URL(copied), postgres.Options{Silent: true})
+	if got := restored(t, p); !strings.Contains(got, "was copied here") {
+		t.Errorf("a copy: %q", got)
+	}
+	p.must(p.AcceptRestore(t.Context(), "op"))
+	if got := restored(t, p); got != "" {
+		t.Errorf("accepted: %q", got)
+	}
+	again := join(t, s.URL(copied), postgres.Options{Silent: true})
+	if got := restored(t, again); got != "" {
+		t.Errorf("opened after it was accepted: %q", got)
+	}
+	p.must(s.Exec(t.Context(), copied, "UPDATE database_mark SET counter = counter + 1"))
+	if got := restored(t, join(t, s.URL(copied), postgres.Options{Silent: true})); !strings.Contains(got, "recovered or promoted") {
+		t.Errorf("another timeline: %q", got)
+	}
+}
+
+// TestPromotionIsRecognised: also by a process that has the database open, with its first new connection.
+func TestPromotionIsRecognised(t *testing.T) {
+	t.Parallel()
+	url, name := own(t)
+	p := join(t, url, postgres.Options{Silent: true})
+	s := pgserver.Shared(t)
+	p.must(s.Exec(t.Context(), name, "UPDATE database_mark SET counter = counter + 1",
+		"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"))
+	await(t, "it is recognised", func() bool {
+		env, err := p.Environment(t.Context()) // the first may meet a connection that is gone
+		return err == nil && env.Restored != ""
+	})
+}
+
+// TestNotifications: what another process makes due is told at once, and a process that was cut off looks again.
+func TestNotifications(t *testing.T) {
+	t.Parallel()
+	a, url, _ := stocked(t, 1, postgres.Options{})
+	b := join(t, url, postgres.Options{})
+	work := a.claim(a.session("a", time.Minute), 1)[0]
+	other := b.session("b", time.Minute)
+	if got := b.claim(other, 1); len(got) != 0 {
+		t.Fatalf("claimed %d", len(got))
+	}
+	wake := b.Wake(fleet.ProcessAgentStart)
+	for len(wake) > 0 {
+		<-wake
+	}
+	a.must(work.Cancel(t.Context(), "again"))
+	<-wake // or the test never ends
+	if got := b.claim(other, 1); len(got) != 1 {
+		t.Errorf("claimed %d", len(got))
+	}
+	// A listener that was cut off takes everything for due.
+	for len(wake) > 0 {
+		<-wake
+	}
+	killed := query[int](t, url, `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+		WHERE datname = current_database() AND query LIKE 'LISTEN%'`)
+	if killed == 0 {
+		t.Fatal("nobody listens")
+	}
+	<-wake
+}
+
+// TestHistoryPartitions: made for the days to come, dropped when all of a day is too old, and rows for which there is none are kept
+// and pruned all the same.
+func TestHistoryPartitions(t *testing.T) {
+	t.Parallel()
+	url, name := own(t)
+	s := pgserver.Shared(t)
+	p := join(t, url, postgres.Options{Silent: true})
+	const count = "SELECT count(*) FROM pg_inherits WHERE inhparent = CAST('history' AS REGCLASS)"
+	if n := query[int](t, url, count); n != 8 {
+		t.Fatalf("%d partitions, want seven days and the default", n)
+	}
+	record := func(at time.Time, times int) {
+		t.Helper()
+		p.must(p.pause.Update(t.Context(), func(ctx context.Context, tx bmdb.Tx) error {
+			rows := make(statement.Rows, times)
+			for i := range rows {
+				rows[i] = []any{"m", at.UnixMicro(), "a", "", "", 0, "", "x", "", 0, ""}
+			}
+			return statement.New(tx).InsertHistories(ctx, rows)
+		}))
+	}
+	now, err := p.Now(t.Context())
+	p.must(err)
+	const day = 24 * time.Hour
+	record(now, 3)
+	record(now.Add(-40*day), 7)
+	p.must(s.Exec(t.Context(), name,
+		"CREATE TABLE history_p20200101 PARTITION OF history FOR VALUES FROM (1577836800000000) TO (1577923200000000)"))
+	record(time.Date(2020, 1, 1, 12, 0, 0, 0, time.UTC), 2)
+	for _, want := range []int{5 + 1, 2, 0} { // a dropped day of unknown length counts as one
+		n, err := p.PruneHistory(t.Context(), 30*day, 5)
+		p.must(err)
+		if n != want {
+			t.Errorf("pruned %d, want %d", n, want)
+		}
+	}
+	if n := query[int](t, url, count); n != 8 {
+		t.Errorf("%d partitions are left", n)
+	}
+	rows, err := p.History(t.Context(), "m", 100)
+	p.must(err)
+	if len(rows) != 3 {
+		t.Errorf("%d rows are left", len(rows))
+	}
+}
+
+// TestOnlyOneMigrates: several processes that migrate at once make one schema.
+func TestOnlyOneMigrates(t *testing.T) {
+	t.Parallel()
+	s, ctx := pgserver.Shared(t), context.WithoutCancel(t.Context())
+	name, err := s.Create(ctx, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Drop(ctx, name) })
+	var wg sync.WaitGroup
+	for range 3 {
+		e := open(t, s.URL(name), postgres.Options{Silent: true})
+		wg.Go(func() {
+			defer func() { _ = e.Close() }()
+			if err := e.Migrate(ctx); err != nil {
+				t.Error(err)
+			}
+			if have, want, err := e.Schema(ctx); have != want || err != nil {
+				t.Errorf("schema %d, want %d, %v", have, want, err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// TestOpen: what cannot be used is refused in a sentence that holds no password.
+func TestOpen(t *testing.T) {
+	t.Parallel()
+	s := pgserver.Shared(t)
+	foreign, err := s.Create(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Exec(t.Context(), foreign, "CREATE TABLE theirs (x BIGINT)"); err != nil {
+		t.Fatal(err)
+	}
+	e := open(t, s.URL(foreign), postgres.Options{Silent: true})
+	if _, _, err := e.Schema(t.Context()); fleet.KindOf(err) != fleet.KindInvalid || !strings.Contains(err.Error(), "theirs") {
+		t.Errorf("somebody else's database: %v", err)
+	}
+	if err := e.Close(); err != nil {
+		t.Error(err)
+	}
+	for _, c := range []struct {
+		url  string
+		kind fleet.Kind
+	}{
+		{"postgres://u:hunter2@127.0.0.1:1/x?sslmode=disable", fleet.KindTemporary},
+		{"postgres://u:hunter2@127.0.0.1:notaport/x", fleet.KindInvalid},
+		{"host=127.0.0.1 password=hunter2 sslmode=perhaps", fleet.KindInvalid},
+		{strings.Replace(s.URL("nosuch"), "ironherd@", "ironherd:hunter2@", 1), fleet.KindInvalid},
+		{strings.Replace(s.URL("postgres"), "ironherd@", "nobody:hunter2@", 1), fleet.KindInvalid},
+	} {
+		_, err := postgres.Open(t.Context(), c.url, postgres.Options{Password: "hunter2"})
+		if err == nil || fleet.KindOf(err) != c.kind {
+			t.Errorf("%s: %s: %v", c.url, fleet.KindOf(err), err)
+		}
+		if err != nil && strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("the password is told: %v", err)
+		}
+	}
+}
+
+// TestStatements: what the usual operations cost, by statements.
+func TestStatements(t *testing.T) {
+	t.Parallel()
+	p, _, ids := stocked(t, 100, postgres.Options{Silent: true})
+	s := p.session("a", time.Minute)
+	cost := func(what string, most int) {
+		t.Helper()
+		if n, kinds := p.count.take(); n > most || n == 0 {
+			t.Errorf("%s cost %d statements, want at most %d: %v", what, n, most, kinds)
+		}
+	}
+	p.count.take()
+	works := p.claim(s, 100)
+	if len(works) != 100 {
+		t.Fatalf("claimed %d", len(works))
+	}
+	cost("a claim of 100", 14)
+	var agents []bmdb.Seen
+	for _, w := range works {
+		var g fleet.TakeoverGeneration
+		p.must(w.Note(t.Context(), bmdb.MintTakeover(&g)))
+		p.must(w.Finish(t.Context(), bmdb.SetAgentStarted(fleet.AgentStarted{TakeoverGeneration: g, PublicKey: []byte("k")})))
+		agents = append(agents, bmdb.Seen{Machine: w.Subject.Machine, TakeoverGeneration: g})
+	}
+	p.must(p.ListenerAlive(t.Context(), time.Hour, time.Minute))
+	for _, a := range agents {
+		p.must(p.RecordSpoken(t.Context(), bmdb.AgentIdentity{Machine: a.Machine, TakeoverGeneration: 1, PublicKey: []byte("k")}, "b"))
+	}
+	p.claim(s, 1)
+	p.count.take()
+	for range 10 {
+		if got := p.claim(s, 10); len(got) != 0 {
+			t.Fatalf("claimed %d", len(got))
+		}
+	}
+	cost("ten idle claims", 10)
+	p.must(p.FlushSeen(t.Context(), agents))
+	cost("a hundred heartbeats", 1)
+	if seen := query[int](t, p.at, "SELECT count(*) FROM agent_last_seen WHERE last_at > 0"); seen != len(ids) {
+		t.Errorf("%d were seen", seen)
+	}
+	sum, err := p.Summary(t.Context())
+	p.must(err)
+	if sum.Machines != 100 {
+		t.Errorf("%d machines are counted", sum.Machines)
+	}
+	p.sound()
+}
+
+// TestCountsAreFolded: state counts stay short however many changes there are, and right while several fold them.
+func TestCountsAreFolded(t *testing.T) {
+	t.Parallel()
+	a, url, ids := stocked(t, 5, postgres.Options{Silent: true})
+	b := join(t, url, postgres.Options{Silent: true})
+	var wg sync.WaitGroup
+	for i, p := range []*party{a, b} {
+		wg.Go(func() {
+			for n := range 120 {
+				id := ids[(2*n+i)%len(ids)]
+				if err := p.Quarantine(t.Context(), "op", id, "x"); err != nil {
+					t.Error(err)
+				}
+				_ = p.Unquarantine(t.Context(), "op", id, "x") // the other one may have been faster
+				if n%40 == 39 {
+					if _, err := p.RecomputeAgenda(t.Context(), 10); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for range 2 {
+		if _, err := a.RecomputeAgenda(t.Context(), 10); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := query[int](t, url, "SELECT count(*) FROM state_count"); n > 200 {
+		t.Errorf("%d rows of counts", n)
+	}
+	a.sound()
+}
+
+// TestForeignText: what no database of this kind can store is stored readably.
+func TestForeignText(t *testing.T) {
+	t.Parallel()
+	p, _, ids := stocked(t, 1, postgres.Options{Silent: true})
+	p.must(p.Quarantine(t.Context(), "op\x00", ids[0], "nul \x00 and \xff, '\\u0000'"))
+	r, err := p.Machine(t.Context(), ids[0])
+	p.must(err)
+	if want := "nul \uFFFD and \uFFFD, '\\u0000'"; r.Quarantine == nil || r.Quarantine.Reason != want {
+		t.Errorf("got %+q, want %+q", r.Quarantine, want)
+	}
+	if got := events(t, p, ids[0]); !slices.Contains(got, "quarantined") {
+		t.Errorf("history %q", got)
+	}
+}
