@@ -30,6 +30,7 @@ type Session struct {
 	id    fleet.SessionID
 	opts  SessionOptions
 	trust *trust
+	ends  ends
 
 	mu    sync.Mutex
 	works map[workKey]*Work

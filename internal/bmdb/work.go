@@ -147,7 +147,12 @@ type ending struct {
 }
 
 func (w *Work) finish(ctx context.Context, e ending, changes []Change) error {
-	err := w.session.db.update(ctx, e.event, func(ctx context.Context, t *transaction) error {
+	return w.outcome(w.session.commitEnd(ctx, w, e, changes), true)
+}
+
+// endAlone commits an end by a transaction of its own.
+func (w *Work) endAlone(ctx context.Context, e ending, changes []Change) error {
+	return w.session.db.update(ctx, e.event, func(ctx context.Context, t *transaction) error {
 		_, err := w.fence(ctx, t, changes)
 		if fleet.KindOf(err) == fleet.KindLeaseLost {
 			return w.again(ctx, t, e, changes)
@@ -160,7 +165,6 @@ func (w *Work) finish(ctx context.Context, e ending, changes []Change) error {
 		}
 		return w.end(ctx, t, e, changes)
 	})
-	return w.outcome(err, true)
 }
 
 // outcome keeps the book of what this process holds.
@@ -316,17 +320,22 @@ func (t *transaction) backOff(ctx context.Context, subject string, process fleet
 	if err != nil {
 		return time.Time{}, err
 	}
-	was := all[process]
-	interval := f.Backoff.Next(was.Interval)
-	until := t.Now().Add(max(fleet.Jittered(interval, jitter), f.RetryAfter)).Truncate(time.Microsecond)
+	next := t.nextBackoff(all[process], f, jitter)
 	err = t.q.PutBackoff(ctx, statement.PutBackoffParams{
-		Subject: subject, Process: string(process), NotBefore: micros(until), Lasts: interval.Microseconds(), Cause: f.Cause,
-		Failures: int64(was.Failures) + 1,
+		Subject: subject, Process: string(process), NotBefore: micros(next.NotBefore), Lasts: next.Interval.Microseconds(), Cause: next.Cause,
+		Failures: int64(next.Failures),
 	})
 	if err != nil {
 		return time.Time{}, fmt.Errorf("write the backoff: %w", err)
 	}
-	return until, nil
+	return next.NotBefore, nil
+}
+
+// nextBackoff is what follows one more failure.
+func (t *transaction) nextBackoff(was fleet.Waiting, f Failure, jitter float64) fleet.Waiting {
+	interval := f.Backoff.Next(was.Interval)
+	until := t.Now().Add(max(fleet.Jittered(interval, jitter), f.RetryAfter)).Truncate(time.Microsecond)
+	return fleet.Waiting{NotBefore: until, Interval: interval, Cause: f.Cause, Failures: was.Failures + 1}
 }
 
 // textOf tells one set of changes from another.

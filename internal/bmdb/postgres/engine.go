@@ -126,6 +126,12 @@ func (e *Engine) connect(ctx context.Context, url string, size int) (*pool, erro
 		"application_name":                    "ironherd",
 		"lock_timeout":                        milliseconds(e.options.Lease * 2 / 5),
 		"idle_in_transaction_session_timeout": milliseconds(e.options.Lease * 3 / 5),
+		// Nearly all that we ask goes by keys, a few out of many, whatever the statistics say at the moment; compiling it costs more than
+		// it takes.
+		"random_page_cost": "1.1",
+		"enable_hashjoin":  "off",
+		"enable_mergejoin": "off",
+		"jit":              "off",
 	} {
 		if _, set := c.RuntimeParams[name]; !set {
 			c.RuntimeParams[name] = value

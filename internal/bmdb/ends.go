@@ -1,0 +1,309 @@
+package bmdb
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb/statement"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+const (
+	// maxEnds bounds how many works one transaction ends.
+	maxEnds = 200
+	// endsTimeout bounds that transaction. It is nobody's own, so no caller's context may end it.
+	endsTimeout = 10 * time.Second
+)
+
+// ends are the works of a session that end at the moment. Those that come while others are being committed wait for them, and are then
+// committed together, by statements about all of them: acknowledgements ride together, and one that is alone waits for nobody.
+//
+// A group never waits for a machine that somebody else has, and takes none along whose lane is not ours any more: these, and all when
+// the group as a whole fails, are committed one by one by their own callers, who learn there what is wrong. So each fails alone, and
+// whoever is not sure whether the group was committed finds out as after any lost reply.
+type ends struct {
+	mu sync.Mutex
+	// busy while somebody commits; waiting are those who came since.
+	busy    bool
+	waiting []*endOfWork
+}
+
+// endOfWork is one end that rides with others.
+type endOfWork struct {
+	work    *Work
+	ending  ending
+	changes []Change
+	// turn is closed when the group is over, or receives the group that this caller is to commit.
+	turn chan []*endOfWork
+	// done says that the group has committed this end.
+	done bool
+}
+
+// ridesAlong says whether an end concerns nothing but its own machine, and has nothing to tell its caller: a caller that gave up
+// waiting must not be written to.
+func ridesAlong(w *Work, changes []Change) ([]Change, bool) {
+	if w.Subject.Machine == "" {
+		return nil, false
+	}
+	own := make([]Change, len(changes))
+	for i, c := range changes {
+		simple, ok := c.(*change)
+		if !ok || simple.find != nil || len(simple.machines) > 0 || simple.again != nil {
+			return nil, false
+		}
+		copied := *simple
+		own[i] = &copied
+	}
+	return own, true
+}
+
+// commitEnd ends one work, together with others where that helps.
+func (s *Session) commitEnd(ctx context.Context, w *Work, e ending, changes []Change) error {
+	own, ok := ridesAlong(w, changes)
+	if !ok {
+		return w.endAlone(ctx, e, changes)
+	}
+	m := &endOfWork{work: w, ending: e, changes: own, turn: make(chan []*endOfWork, 1)}
+	if s.ends.first(m) {
+		defer s.ends.next()
+		return w.endAlone(ctx, e, changes)
+	}
+	select {
+	case group, lead := <-m.turn:
+		if lead && len(group) > 1 {
+			s.commitGroup(ctx, group)
+		} else if lead {
+			defer s.ends.next()
+		}
+		if m.done {
+			return nil
+		}
+		return w.endAlone(ctx, e, changes)
+	case <-ctx.Done():
+		s.ends.withdraw(m)
+		return fmt.Errorf("wait for others to be committed: %w", context.Cause(ctx))
+	}
+}
+
+// first says whether nobody commits at the moment, and makes the caller the one who does; else it waits.
+func (q *ends) first(m *endOfWork) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.busy {
+		q.busy = true
+		return true
+	}
+	q.waiting = append(q.waiting, m)
+	return false
+}
+
+// next hands over to those who came meanwhile: the first of them commits for all.
+func (q *ends) next() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n := min(len(q.waiting), maxEnds)
+	if n == 0 {
+		q.busy = false
+		return
+	}
+	group := q.waiting[:n:n]
+	q.waiting = q.waiting[n:]
+	group[0].turn <- group
+}
+
+// withdraw takes out one who gave up waiting. Whose turn it has become hands it on; whoever is in a group already stays in it.
+func (q *ends) withdraw(m *endOfWork) {
+	q.mu.Lock()
+	for i, w := range q.waiting {
+		if w == m {
+			q.waiting = append(q.waiting[:i:i], q.waiting[i+1:]...)
+			q.mu.Unlock()
+			return
+		}
+	}
+	q.mu.Unlock()
+	select {
+	case group, lead := <-m.turn:
+		if lead {
+			release(group[1:])
+			q.next()
+		}
+	default:
+	}
+}
+
+// release lets the members of a group that is over go on.
+func release(group []*endOfWork) {
+	for _, m := range group {
+		close(m.turn)
+	}
+}
+
+// commitGroup commits what it can of a group, whose first member is the caller, and lets the others go on.
+func (s *Session) commitGroup(ctx context.Context, group []*endOfWork) {
+	defer s.ends.next()
+	defer release(group[1:])
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endsTimeout)
+	defer cancel()
+	var ended []*endOfWork
+	err := s.db.update(ctx, "end works", func(ctx context.Context, t *transaction) (err error) {
+		ended, err = t.endTogether(ctx, s, group)
+		return err
+	})
+	if err != nil {
+		return // each finds out for itself
+	}
+	for _, m := range ended {
+		m.done = true
+	}
+}
+
+// endTogether ends those works of the group whose machines nobody has locked and whose lanes are still ours, and returns them.
+func (t *transaction) endTogether(ctx context.Context, s *Session, group []*endOfWork) ([]*endOfWork, error) {
+	if err := t.LockSession(ctx, s.id, false); err != nil {
+		return nil, err
+	}
+	ids := make([]fleet.MachineID, len(group))
+	for i, m := range group {
+		ids[i] = m.work.Subject.Machine
+	}
+	ids, err := t.LockMachines(ctx, ids, true)
+	if err != nil {
+		return nil, fmt.Errorf("lock machines: %w", err)
+	}
+	ours, err := t.fenced(ctx, s, group, ids)
+	if err != nil || len(ours) == 0 {
+		return nil, err
+	}
+	for _, m := range ours {
+		if err := m.work.apply(ctx, t, m.changes); err != nil {
+			return nil, err
+		}
+	}
+	if err := t.endAll(ctx, ours); err != nil {
+		return nil, err
+	}
+	ids = ids[:0]
+	for _, m := range ours {
+		ids = append(ids, m.work.Subject.Machine)
+	}
+	if err := t.prefetch(ctx, ids); err != nil {
+		return nil, err
+	}
+	for _, id := range ids {
+		if err := t.rewrite(ctx, id); err != nil {
+			return nil, err
+		}
+	}
+	return ours, nil
+}
+
+// fenced returns the members whose machines are among the locked ones and whose lanes are still theirs (rules 1 and 3), each machine
+// once.
+func (t *transaction) fenced(ctx context.Context, s *Session, group []*endOfWork, locked []fleet.MachineID) (ours []*endOfWork, err error) {
+	if len(locked) == 0 {
+		return nil, nil
+	}
+	rows := make(statement.Rows, len(locked))
+	for i, id := range locked {
+		rows[i] = []any{machineSubject(id), string(fleet.LaneHost)}
+	}
+	lanes, err := t.q.GetLanes(ctx, rows)
+	if err != nil {
+		return nil, fmt.Errorf("read the lanes: %w", err)
+	}
+	epochs := make(map[string]int64, len(lanes))
+	for _, l := range lanes {
+		if l.Session == string(s.id) && l.EndedAt == 0 {
+			epochs[l.Subject] = l.Epoch
+		}
+	}
+	for _, m := range group {
+		subject := subjectKey(m.work.Subject)
+		if epoch, held := epochs[subject]; held && epoch == int64(m.work.Epoch) && m.work.Process.Lane() == fleet.LaneHost {
+			ours = append(ours, m)
+			delete(epochs, subject)
+		}
+	}
+	return ours, nil
+}
+
+// endAll writes the ends of works that are fenced: backoffs, lanes, history.
+func (t *transaction) endAll(ctx context.Context, list []*endOfWork) error {
+	retryAt, err := t.backOffAll(ctx, list)
+	if err != nil {
+		return err
+	}
+	lanes, resets := make(statement.Rows, len(list)), statement.Rows(nil)
+	for i, m := range list {
+		subject := subjectKey(m.work.Subject)
+		lanes[i] = []any{subject, string(m.work.Process.Lane()), int64(m.work.Epoch)}
+		if m.ending.reset && m.ending.failure == nil {
+			resets = append(resets, []any{subject, string(m.work.Process)})
+		}
+	}
+	if len(resets) > 0 {
+		if err := t.q.DeleteBackoffs(ctx, resets); err != nil {
+			return fmt.Errorf("reset the backoffs: %w", err)
+		}
+	}
+	n, err := t.q.FreeLanes(ctx, lanes)
+	if err != nil {
+		return fmt.Errorf("free the lanes: %w", err)
+	}
+	if n != int64(len(list)) {
+		return fleet.Errorf(fleet.KindConflict, "%d of %d lanes were freed", n, len(list))
+	}
+	for i, m := range list {
+		w := m.work
+		err := t.record(ctx, history{
+			subject: w.Subject, actor: w.session.actor(), process: w.Process, lane: w.Process.Lane(), epoch: w.Epoch, edge: edgeEnd,
+			event: m.ending.event, detail: m.ending.detail, retryAt: retryAt[i], session: w.Session,
+		})
+		if err != nil {
+			return err
+		}
+		t.outcomes = append(t.outcomes, observed{w.Process, m.ending.event, t.Now().Sub(instant(w.since))})
+	}
+	return nil
+}
+
+// backOffAll writes the next backoffs of those that failed and returns, for each of the list, when its own is over.
+func (t *transaction) backOffAll(ctx context.Context, list []*endOfWork) ([]time.Time, error) {
+	retryAt := make([]time.Time, len(list))
+	var subjects statement.Rows
+	for _, m := range list {
+		if m.ending.failure != nil {
+			subjects = append(subjects, []any{subjectKey(m.work.Subject)})
+		}
+	}
+	if len(subjects) == 0 {
+		return retryAt, nil
+	}
+	rows, err := t.q.GetAllBackoffs(ctx, subjects)
+	if err != nil {
+		return nil, fmt.Errorf("read backoffs: %w", err)
+	}
+	before := make(map[agendaKey]fleet.Waiting, len(rows))
+	for _, b := range rows {
+		before[agendaKey{b.Subject, fleet.Process(b.Process)}] = waitingOf(b)
+	}
+	var puts statement.Rows
+	for i, m := range list {
+		if m.ending.failure == nil {
+			continue
+		}
+		subject := subjectKey(m.work.Subject)
+		next := t.nextBackoff(before[agendaKey{subject, m.work.Process}], *m.ending.failure, m.ending.jitter)
+		retryAt[i] = next.NotBefore
+		puts = append(puts, []any{
+			subject, string(m.work.Process), micros(next.NotBefore), next.Interval.Microseconds(), next.Cause, int64(next.Failures),
+		})
+	}
+	if err := t.q.PutBackoffs(ctx, puts); err != nil {
+		return nil, fmt.Errorf("write the backoffs: %w", err)
+	}
+	return retryAt, nil
+}
