@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,6 +55,19 @@ func (f *fakeServer) Watch(_ context.Context, o metav1.ListOptions) (watch.Inter
 	return f.watch, nil
 }
 
+// now is the watch that is there, and how it came to be.
+func (f *fakeServer) now() (w *watch.FakeWatcher, lists, watches int, from string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.watch, f.lists, f.watches, f.from
+}
+
+// events is the watch that is there.
+func (f *fakeServer) events() *watch.FakeWatcher {
+	w, _, _, _ := f.now()
+	return w
+}
+
 func (f *fakeServer) fail(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -69,23 +83,24 @@ func object(name string, version int) *metav1.PartialObjectMetadata {
 	}}
 }
 
+// elapse lets time pass, and then all that is due happen.
+func elapse(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
 func named(name string) mirror.Name { return mirror.Name{Name: name} }
 
 // start runs a mirror of a fake server in a bubble.
-func start(t *testing.T, objects ...*metav1.PartialObjectMetadata) (*fakeServer, *mirror.Mirror, *int) {
+func start(t *testing.T, objects ...*metav1.PartialObjectMetadata) (*fakeServer, *mirror.Mirror, *atomic.Int64) {
 	t.Helper()
 	f := &fakeServer{}
 	f.list.ResourceVersion = "10"
 	for _, o := range objects {
 		f.list.Items = append(f.list.Items, *o)
 	}
-	changes := new(int)
-	var mu sync.Mutex
-	m := mirror.New(f, "l=true", func(mirror.Name, *metav1.PartialObjectMetadata) {
-		mu.Lock()
-		defer mu.Unlock()
-		*changes++
-	})
+	changes := new(atomic.Int64)
+	m := mirror.New(f, "l=true", func(mirror.Name, *metav1.PartialObjectMetadata) { changes.Add(1) })
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
@@ -113,25 +128,26 @@ func TestFollow(t *testing.T) {
 		if err := m.Await(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		f.watch.Modify(object("a", 11))
-		f.watch.Add(object("c", 12))
-		f.watch.Delete(object("b", 13))
-		f.watch.Action(watch.Bookmark, object("", 20))
+		synctest.Wait()
+		f.events().Modify(object("a", 11))
+		f.events().Add(object("c", 12))
+		f.events().Delete(object("b", 13))
+		f.events().Action(watch.Bookmark, object("", 20))
 		synctest.Wait()
 		if version(m, "a") != "11" || version(m, "b") != "" || version(m, "c") != "12" {
 			t.Errorf("a %s, b %s, c %s", version(m, "a"), version(m, "b"), version(m, "c"))
 		}
-		before := *changes
+		before := changes.Load()
 		// What our own request has returned is known before the watch tells it, and what the watch tells late is no news.
 		if !m.Put(object("a", 30)) || m.Put(object("a", 30)) || m.Put(object("a", 29)) {
 			t.Error("Put does not know what is news")
 		}
-		f.watch.Modify(object("a", 25))
-		f.watch.Modify(object("a", 30))
-		f.watch.Delete(object("a", 26)) // of its predecessor
+		f.events().Modify(object("a", 25))
+		f.events().Modify(object("a", 30))
+		f.events().Delete(object("a", 26)) // of its predecessor
 		synctest.Wait()
-		if version(m, "a") != "30" || *changes != before {
-			t.Errorf("a is %q after old news, %d changes", version(m, "a"), *changes-before)
+		if version(m, "a") != "30" || changes.Load() != before {
+			t.Errorf("a is %q after old news, %d changes", version(m, "a"), changes.Load()-before)
 		}
 		m.Remove(named("a"), "another")
 		if version(m, "a") == "" {
@@ -142,11 +158,11 @@ func TestFollow(t *testing.T) {
 			t.Error("it was not forgotten")
 		}
 		// The server ends the watch, as it does: the next goes on from the last bookmark or event, and nobody notices.
-		time.Sleep(time.Minute)
-		f.watch.Stop()
-		time.Sleep(time.Second)
-		if f.lists != 1 || f.watches != 2 || f.from != "26" || m.Await(t.Context()) != nil {
-			t.Errorf("%d lists, %d watches, from %s, %v", f.lists, f.watches, f.from, m.Await(t.Context()))
+		elapse(time.Minute)
+		f.events().Stop()
+		elapse(time.Second)
+		if _, lists, watches, from := f.now(); lists != 1 || watches != 2 || from != "26" || m.Await(t.Context()) != nil {
+			t.Errorf("%d lists, %d watches, from %s, %v", lists, watches, from, m.Await(t.Context()))
 		}
 	})
 }
@@ -158,20 +174,22 @@ func TestOutage(t *testing.T) {
 		if err := m.Await(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Minute)
+		synctest.Wait()
+		elapse(time.Minute)
 		down := errors.New("connection refused")
 		f.fail(down)
-		time.Sleep(time.Minute)
+		elapse(time.Minute)
 		if err := m.Await(t.Context()); !errors.Is(err, down) {
 			t.Errorf("without a server: %v", err)
 		}
-		if f.watches > 60 {
-			t.Errorf("%d attempts in a minute", f.watches)
+		if _, _, watches, _ := f.now(); watches > 60 {
+			t.Errorf("%d attempts in a minute", watches)
 		}
 		f.fail(nil)
-		time.Sleep(4 * time.Second)
-		if err := m.Await(t.Context()); err != nil || f.lists != 1 || version(m, "a") != "5" {
-			t.Errorf("back again: %v, %d lists, a %s", err, f.lists, version(m, "a"))
+		elapse(4 * time.Second)
+		_, lists, _, _ := f.now()
+		if err := m.Await(t.Context()); err != nil || lists != 1 || version(m, "a") != "5" {
+			t.Errorf("back again: %v, %d lists, a %s", err, lists, version(m, "a"))
 		}
 	})
 }
@@ -184,29 +202,28 @@ func TestTooLongAgo(t *testing.T) {
 		if err := m.Await(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Minute)
+		synctest.Wait()
+		elapse(time.Minute)
 		f.mu.Lock()
 		f.list.Items, f.list.ResourceVersion = []metav1.PartialObjectMetadata{*object("b", 6), *object("c", 50)}, "60"
 		f.mu.Unlock()
-		before := *changes
+		before := changes.Load()
 		expired := apierrors.NewResourceExpired("too old").Status()
-		f.watch.Error(&expired)
-		time.Sleep(time.Second)
-		if f.lists != 2 || f.from != "60" || version(m, "a") != "" || version(m, "c") != "50" || *changes != before+2 {
-			t.Errorf("%d lists, from %s, a %q, c %q, %d changes", f.lists, f.from, version(m, "a"), version(m, "c"), *changes-before)
+		f.events().Error(&expired)
+		elapse(time.Second)
+		_, lists, watches, from := f.now()
+		if lists != 2 || from != "60" || version(m, "a") != "" || version(m, "c") != "50" || changes.Load() != before+2 {
+			t.Errorf("%d lists, from %s, a %q, c %q, %d changes", lists, from, version(m, "a"), version(m, "c"), changes.Load()-before)
 		}
 		// A server that ends each watch at once is not asked in a busy loop.
-		f.mu.Lock()
-		watches := f.watches
-		f.mu.Unlock()
 		for range 100 {
-			if !f.watch.IsStopped() {
-				f.watch.Error(&expired)
+			if !f.events().IsStopped() {
+				f.events().Error(&expired)
 			}
-			time.Sleep(100 * time.Millisecond)
+			elapse(100 * time.Millisecond)
 		}
-		if f.watches-watches > 20 {
-			t.Errorf("%d watches in ten seconds", f.watches-watches)
+		if _, _, now, _ := f.now(); now-watches > 20 {
+			t.Errorf("%d watches in ten seconds", now-watches)
 		}
 	})
 }
@@ -218,11 +235,12 @@ func TestKindIsGone(t *testing.T) {
 		if err := m.Await(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Minute)
+		synctest.Wait()
+		elapse(time.Minute)
 		f.fail(apierrors.NewNotFound(schema.GroupResource{Resource: "widgets"}, ""))
-		time.Sleep(time.Hour)
-		if err := m.Await(t.Context()); !mirror.Gone(err) || f.watches != 2 {
-			t.Errorf("%v, %d watches", err, f.watches)
+		elapse(time.Hour)
+		if _, _, watches, _ := f.now(); !mirror.Gone(m.Await(t.Context())) || watches != 2 {
+			t.Errorf("%v, %d watches", m.Await(t.Context()), watches)
 		}
 	})
 }
