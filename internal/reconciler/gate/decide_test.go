@@ -80,7 +80,7 @@ func everyNodes(visit func(nodes []int)) {
 	}
 }
 
-// model is DESIGN.md §7, "Who reconciles" and "When", in numbers.
+// model is the table of the package comment in numbers, with who campaigns.
 func model(own, admits int, s stored, nodes []int) (campaign, hold, settle, guarded bool, before, after stored) {
 	campaign, hold = true, false
 	for _, n := range nodes {

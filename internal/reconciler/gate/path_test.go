@@ -350,9 +350,9 @@ func (c *cluster) settle(r int) string {
 // TestUpgradePaths walks many clusters through whatever can happen to them.
 func TestUpgradePaths(t *testing.T) {
 	t.Parallel()
-	walks, steps := uint64(6000), 150
+	walks, steps := uint64(3000), 150
 	if testing.Short() {
-		walks = 1000
+		walks = 500
 	}
 	starts, announced := 0, 0
 	for seed := range walks {
