@@ -136,7 +136,7 @@ func (m Migrations) columns(ctx context.Context) (map[string][]column, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer rows.Close()
+	defer func() { _ = rows.Close() }()
 	all := make(map[string][]column)
 	for rows.Next() {
 		var table string
@@ -156,7 +156,7 @@ func (m Migrations) rows(ctx context.Context, table string, columns []string) (s
 	if err != nil {
 		return "", err
 	}
-	defer rows.Close()
+	defer func() { _ = rows.Close() }()
 	var text strings.Builder
 	for rows.Next() {
 		row, into := make([]any, len(columns)), make([]any, len(columns))

@@ -32,7 +32,7 @@ func read(ctx context.Context, tx bmdb.Tx, t table) (*page, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer rows.Close()
+	defer func() { _ = rows.Close() }()
 	p := &page{tx: tx, table: t}
 	if p.columns, err = rows.Columns(); err != nil {
 		return nil, err
@@ -56,7 +56,7 @@ func (p *page) next(ctx context.Context) (list [][]any, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer rows.Close()
+	defer func() { _ = rows.Close() }()
 	for rows.Next() {
 		row, into := make([]any, len(p.columns)), make([]any, len(p.columns))
 		for i := range row {

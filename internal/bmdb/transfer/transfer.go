@@ -187,7 +187,7 @@ func tables(ctx context.Context, tx bmdb.Tx, engine string) (names []string, err
 	if err != nil {
 		return nil, err
 	}
-	defer rows.Close()
+	defer func() { _ = rows.Close() }()
 	for rows.Next() {
 		var name string
 		if err := rows.Scan(&name); err != nil {

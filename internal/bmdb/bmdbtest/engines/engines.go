@@ -49,21 +49,21 @@ func All() []Opener {
 	return slices.DeleteFunc([]Opener{
 		SQLite(),
 		Postgres(),
-		{"postgres serializable", func(t testing.TB) Database {
-			t.Helper()
-			return pgDatabase{newPostgres(t), postgres.Options{Serializable: true, Silent: true}}
+		{"postgres serializable", func(tb testing.TB) Database {
+			tb.Helper()
+			return pgDatabase{newPostgres(tb), postgres.Options{Serializable: true, Silent: true}}
 		}},
 	}, func(o Opener) bool { return !match.MatchString(o.Name) })
 }
 
 // SQLite opens databases in files.
 func SQLite() Opener {
-	return Opener{"sqlite", func(t testing.TB) Database { t.Helper(); return file(filepath.Join(t.TempDir(), "bmdb")) }}
+	return Opener{"sqlite", func(tb testing.TB) Database { tb.Helper(); return file(filepath.Join(tb.TempDir(), "bmdb")) }}
 }
 
 // Postgres opens databases of a private server.
 func Postgres() Opener {
-	return Opener{"postgres", func(t testing.TB) Database { t.Helper(); return pgDatabase{newPostgres(t), postgres.Options{}} }}
+	return Opener{"postgres", func(tb testing.TB) Database { tb.Helper(); return pgDatabase{newPostgres(tb), postgres.Options{}} }}
 }
 
 // Open makes a database and opens it.

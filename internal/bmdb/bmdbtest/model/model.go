@@ -74,7 +74,7 @@ func (w *World) Start(lease time.Duration) int {
 	return len(w.Sessions) - 1
 }
 
-// Overdue: anybody may end the session.
+// Overdue says whether anybody may end the session.
 func (w *World) Overdue(s int) bool {
 	return !w.Sessions[s].Ended && w.Sessions[s].Deadline.Before(w.Now)
 }
@@ -107,13 +107,13 @@ func (w *World) Collect() (n int) {
 	return n
 }
 
-// Wanted: work is due on the machine, whoever may have its lane.
+// Wanted says whether work is due on the machine, whoever may have its lane.
 func (w *World) Wanted(i int) bool {
 	m := w.Machines[i]
 	return !m.Quarantined && !m.HasAgent && !m.NotBefore.After(w.Now)
 }
 
-// Free: nobody has the lane, or somebody who is dead or may be declared so.
+// Free says whether nobody has the lane, or somebody who is dead or may be declared so.
 func (w *World) Free(i int) bool {
 	h := w.Machines[i].Holder
 	return h == Nobody || w.Sessions[h].Ended || w.Overdue(h)
@@ -155,7 +155,7 @@ func (w *World) Claim(s, limit int, taken []Work, ended []int, replyLost bool) e
 	return nil
 }
 
-// Holds: a commit of this work succeeds.
+// Holds says whether a commit of this work succeeds.
 func (w *World) Holds(l Work) bool {
 	m := w.Machines[l.Machine]
 	return m.Holder == l.Session && m.Epoch == l.Epoch && !w.Sessions[l.Session].Ended

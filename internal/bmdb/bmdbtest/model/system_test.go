@@ -62,7 +62,6 @@ type system struct {
 	machines []fleet.MachineID
 	sessions []*bmdb.Session
 	works    map[model.Work]*bmdb.Work
-	agents   map[int]fleet.TakeoverGeneration
 }
 
 func newSystem(t *rapid.T, name string, engine bmdb.Engine, machines []fleet.MachineID, now *time.Time) *system {
