@@ -121,7 +121,7 @@ func (p *pass) update(ctx context.Context, i *item) error {
 // with this very configuration, is drift, and taken back. What another manager declares by server-side apply is a conflict, and so is
 // everything that was there before us.
 func (a *Applier) howToApply(o *object.Object, live metav1.Object, ours bool) api.Apply {
-	apply := api.Apply{Precondition: object.Precondition{UID: string(live.GetUID())}}
+	apply := api.Apply{Precondition: object.Precondition{UID: string(live.GetUID()), Version: live.GetResourceVersion()}}
 	if ours {
 		apply.Mark = live.GetAnnotations()[object.Mark]
 	}

@@ -16,7 +16,8 @@ import (
 
 // Options say what is wanted beside what the release wants, and how far a pass may go.
 type Options struct {
-	// Manifests is a directory of manifests, read anew by each pass; empty: none.
+	// Manifests is a directory of manifests, read anew by each pass; empty: none. It should be the same on every node: what the
+	// leader has is what counts.
 	Manifests string
 	// Force takes fields that other managers have, wherever they are; without it that is a failure that names them.
 	Force bool

@@ -4,11 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
@@ -299,5 +302,80 @@ func TestInventoryIsLost(t *testing.T) {
 	a.until("a new object", func(r reconciler.Report, _ error) bool { return r.Created == 1 })
 	if got := nested(w.get(configMaps, "kube-system", "ironherd-reconciler-inventory").Object, []string{"data", "Strange.kind"}); got != "who knows\n" {
 		t.Errorf("the line is %q", got)
+	}
+}
+
+// TestLateUpdate: a deposed leader's update arrives late. What its successor has written since, it does not touch; what nobody has
+// written, it changes, and the successor's watch sees it.
+func TestLateUpdate(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, c := range []struct{ successor, arrives string }{{"3", "3"}, {"1", "2"}} {
+		w.clean()
+		w.write("a.yaml", configMap("late", "1"))
+		first := w.start(resources.Options{BuiltIn: []*object.Object{}})
+		first.done()
+		first.stop()
+		w.write("a.yaml", configMap("late", "2"))
+		waiting, arrive := make(chan struct{}), make(chan struct{})
+		over := &wire{before: pass, after: pass}
+		stall := sync.OnceFunc(func() {
+			close(waiting)
+			<-arrive
+		})
+		over.before = func(_ int, r *http.Request) error {
+			if strings.HasSuffix(r.URL.Path, "/configmaps/late") {
+				stall()
+			}
+			return nil
+		}
+		deposed := w.startWith(w.wired(over), resources.Options{BuiltIn: []*object.Object{}})
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_, _ = deposed.pass() // whatever becomes of it
+		}()
+		<-waiting
+		dir := t.TempDir()
+		successor := w.start(resources.Options{BuiltIn: []*object.Object{}, Manifests: dir})
+		if err := os.WriteFile(filepath.Join(dir, "a.yaml"), []byte(configMap("late", c.successor)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		successor.done()
+		value := func() any { return nested(w.get(configMaps, "default", "late").Object, []string{"data", "key"}) }
+		close(arrive)
+		<-ended
+		deposed.stop()
+		if got := value(); got != c.arrives {
+			t.Errorf("after the late update it is %v, want %s", got, c.arrives)
+		}
+		w.await("the successor's word", func() bool {
+			successor.done()
+			return value() == c.successor
+		})
+		successor.silent()
+		successor.stop()
+	}
+}
+
+// TestFieldsNoLongerWanted: a field that we had and do not want any more goes; what others have added stays.
+func TestFieldsNoLongerWanted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const manifest = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: fields, namespace: default}\n"
+	w.write("a.yaml", manifest+"data: {ours: a, dropped: b}\n")
+	a := w.start(resources.Options{})
+	a.done()
+	w.patch(configMaps, "default", "fields", `{"data":{"theirs":"c"}}`)
+	a.done()
+	a.silent()
+	w.write("a.yaml", manifest+"data: {ours: a}\n")
+	if r := a.done(); r.Updated != 1 {
+		t.Errorf("%+v", r)
+	}
+	a.silent()
+	got := nested(w.get(configMaps, "default", "fields").Object, []string{"data"})
+	if want := map[string]any{"ours": "a", "theirs": "c"}; !cmp.Equal(got, want) {
+		t.Errorf("it has %v", got)
 	}
 }

@@ -38,15 +38,15 @@
 //
 // # Fencing, and what remains possible
 //
-// Every request of a pass obeys its context, which ends before the leadership can. Every deletion names the UID and the
-// resourceVersion that were seen; every update names the UID; every creation is refused if there is an object; the inventory is
-// written under its resourceVersion, and nothing is created before it is. What a request that was already under way when the
-// leadership ended can still do, for the API server knows nothing of leaderships:
+// Every request of a pass obeys its context, which ends before the leadership can. Every update and every deletion names the UID and
+// the resourceVersion that were seen; every creation is refused if there is an object; the inventory is written under its
+// resourceVersion, and nothing is created before it is. So what the successor has written is never overwritten or deleted. What a
+// request that was already under way when the leadership ended can still do, for the API server knows nothing of leaderships:
 //
-//   - an update of an object to what the deposed leader wanted. The successor's watch sees that its fields are not as wanted, and applies
-//     again, within a second; this is also what the full pass every 30 s is for;
-//   - a deletion of an object that nobody has touched since the deposed leader saw it, because it did not want it or was about to
-//     create it again. If the successor wants it, it sees that it is gone, and creates it;
+//   - an update, to what the deposed leader wanted, of an object that nobody has touched since it saw it. The successor's watch sees that
+//     it is not as wanted, and applies again, within a second; this is also what the full pass every 30 s is for;
+//   - a deletion of such an object, because the deposed leader did not want it or was about to create it again. If the successor wants it,
+//     it sees that it is gone, and creates it;
 //   - a creation of an object that the deposed leader had recorded. Its successor has read the record, so the object is ours: kept if it
 //     is wanted, else deleted. If it arrives later than inventory.Settle after it was recorded, it stays, and is never deleted.
 //

@@ -92,26 +92,21 @@ func (p *pass) run(ctx context.Context) error {
 	return p.writeInventory(ctx)
 }
 
-// each works on a few at a time. An error ends it: what has begun is ended in order, no more is begun.
+// each works on a few at a time. After an error no more is begun; what has begun goes on to its end.
 func each[T any](ctx context.Context, all []T, work func(context.Context, T) error) error {
 	var (
-		wg    sync.WaitGroup
-		next  atomic.Int64
-		mu    sync.Mutex
-		first error
+		wg      sync.WaitGroup
+		next    atomic.Int64
+		stopped atomic.Bool
+		once    sync.Once
+		first   error
 	)
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	for range min(parallel, len(all)) {
 		wg.Go(func() {
-			for n := next.Add(1) - 1; int(n) < len(all) && ctx.Err() == nil; n = next.Add(1) - 1 {
+			for n := next.Add(1) - 1; int(n) < len(all) && ctx.Err() == nil && !stopped.Load(); n = next.Add(1) - 1 {
 				if err := work(ctx, all[n]); err != nil {
-					mu.Lock()
-					if first == nil {
-						first = err
-					}
-					mu.Unlock()
-					cancel(err)
+					once.Do(func() { first = err })
+					stopped.Store(true)
 				}
 			}
 		})
@@ -162,7 +157,11 @@ func (p *pass) locate(ctx context.Context) ([]*item, error) {
 			return nil, err
 		}
 	}
-	p.tries.keepOnly(p.known)
+	entries := p.ledger.entries()
+	p.tries.keepOnly(func(key object.Key) bool {
+		_, entered := entries[key]
+		return entered || p.want.byKey[key] != nil
+	})
 	items := make([]*item, 0, len(p.want.objects))
 	for _, o := range p.want.objects {
 		kind, err := p.kinds.Of(o)
@@ -201,12 +200,6 @@ func (p *pass) wake(err error) {
 	if any {
 		p.wakeIn(d)
 	}
-}
-
-// known reports whether an object is wanted, or was.
-func (p *pass) known(key object.Key) bool {
-	_, entered := p.ledger.entries()[key]
-	return p.want.byKey[key] != nil || entered
 }
 
 // missing takes an object whose kind cannot be used.

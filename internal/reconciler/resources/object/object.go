@@ -198,8 +198,8 @@ func (o *Object) Hash() string { return o.hash }
 
 // Precondition is what must be so for an apply to be accepted.
 type Precondition struct {
-	// UID of the object that must exist.
-	UID string
+	// UID of the object that must exist, and Version (its resourceVersion) that it must still have.
+	UID, Version string
 	// Absent: no such object may exist. It is asked for by a resourceVersion that no object can have (1 is the empty store's): with
 	// an object there the server compares and refuses; without, it has nothing to compare with.
 	Absent bool
@@ -225,6 +225,9 @@ func (o *Object) With(mark string, p Precondition) map[string]any {
 	}
 	if p.UID != "" {
 		metadata["uid"] = p.UID
+	}
+	if p.Version != "" {
+		metadata["resourceVersion"] = p.Version
 	}
 	if p.Absent {
 		metadata["resourceVersion"] = "1"
