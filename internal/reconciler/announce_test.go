@@ -91,6 +91,56 @@ func TestAnnouncementsAreConditional(t *testing.T) {
 	_ = l.Resign(t.Context())
 }
 
+// TestRestrictingAgainstStarting lets a node of the old release register and ask whether it may serve, at the very moment at which a leader
+// that has not seen it restricts the status. Either may win, but not both.
+func TestRestrictingAgainstStarting(t *testing.T) {
+	t.Parallel()
+	client, other := shared.Client(t), shared.Client(t)
+	served, restricted := 0, 0
+	for range 150 {
+		layout := ownLayout()
+		l, err := campaign(t, client, layout, "n1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		register(t, client, layout, "n1", "v2.0.0")
+		revision, err := announce(t.Context(), client, layout, l, announcement{status: done("v1.0.0", "v1.0.0")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		view, err := etcd.Read(t.Context(), client, layout.Nodes())
+		if err != nil {
+			t.Fatal(err)
+		}
+		plan := gate.Decide(build("v2.0.0", "v1.0.0", "v2.0.0"), statusNow(t, client, layout),
+			gate.Nodes{Known: []gate.Node{{Name: "n1", Release: v("v2.0.0")}}, Revision: view.Revision})
+		var both sync.WaitGroup
+		var mayServe bool
+		both.Go(func() {
+			register(t, other, layout, "n2", "v1.0.0")
+			mayServe, _ = ready(t, other, layout, "n2", build("v1.0.0", "v1.0.0", "v1.0.0"))
+		})
+		<-time.After(time.Duration(rand.IntN(1500)) * time.Microsecond)
+		_, err = announce(t.Context(), client, layout, l, announcement{
+			status: *plan.Before, instead: revision, guarded: plan.Guarded, nodes: view.Revision,
+		})
+		both.Wait()
+		switch {
+		case mayServe && err == nil:
+			t.Fatal("an API server of the old release may serve, and the status was restricted without it")
+		case mayServe:
+			served++
+		case err == nil:
+			restricted++
+		}
+		_ = l.Resign(t.Context())
+	}
+	t.Logf("the node was first %d times, the leader %d times", served, restricted)
+	if served == 0 || restricted == 0 {
+		t.Log("only one of them was ever first: this machine shows nothing")
+	}
+}
+
 // TestThousandDeposed deposes leaders while they write, a thousand times, and then reads etcd's whole history: no write of a
 // leader may come after its key has gone.
 func TestThousandDeposed(t *testing.T) {

@@ -55,6 +55,7 @@ type term struct {
 	logger     *slog.Logger
 	begun      time.Time
 	reason     string // of the last plan that was logged
+	teller     teller
 
 	// The status is the one of this revision, as of that revision.
 	revision, at int64

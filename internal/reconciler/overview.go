@@ -2,6 +2,7 @@ package reconciler
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -22,6 +23,8 @@ type Overview struct {
 	// Holds says whether the leader waits before it may change anything, Reason why, or else what it does. Empty without a leader.
 	Holds  bool   `json:"holds"`
 	Reason string `json:"reason,omitempty"`
+	// Trouble is why the leader's passes fail; nil when they do not.
+	Trouble *Trouble `json:"trouble,omitempty"`
 }
 
 // NodeOverview is a node as it is known.
@@ -50,6 +53,9 @@ func Look(ctx context.Context, client *clientv3.Client, layout etcd.Layout, own 
 		return Overview{}, err
 	}
 	o.Status = view.Observed
+	if o.Trouble, err = readTrouble(ctx, client, layout); err != nil {
+		return Overview{}, err
+	}
 	if found {
 		o.Leader = &leader
 		if leader.Build.Validate() == nil {
@@ -66,4 +72,17 @@ func Look(ctx context.Context, client *clientv3.Client, layout etcd.Layout, own 
 		o.Nodes = append(o.Nodes, NodeOverview{Node: n, Admitted: gate.Serve(build, record, o.Status)})
 	}
 	return o, nil
+}
+
+// readTrouble returns nil when there is none, or nobody understands it.
+func readTrouble(ctx context.Context, client *clientv3.Client, layout etcd.Layout) (*Trouble, error) {
+	snapshot, err := etcd.Read(ctx, client, etcd.Range{Key: layout.Trouble()})
+	if err != nil {
+		return nil, err
+	}
+	var t Trouble
+	if entry, found := snapshot.Entries[layout.Trouble()]; !found || json.Unmarshal(entry.Value, &t) != nil {
+		return nil, nil //nolint:nilnil // as it says
+	}
+	return &t, nil
 }

@@ -97,6 +97,7 @@ func (t *term) pass(ctx context.Context) error {
 	}
 	took := time.Since(start)
 	t.config.Observer.PassEnded(report, took, err)
+	t.teller.tell(ctx, t, report, err)
 	t.note(func(state *State) {
 		state.PassedAt, state.PassError = time.Now(), ""
 		if err != nil {

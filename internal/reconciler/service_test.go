@@ -191,8 +191,15 @@ func TestFirstPassIsTriedUntilItSucceeds(t *testing.T) {
 	if !unhealthy {
 		t.Errorf("it counts as healthy: %+v", s.tree.Health(t.Context()))
 	}
+	o, err := Look(t.Context(), client, layout, s.config.Build, quiet(t))
+	if err != nil || o.Trouble == nil || o.Trouble.Error != errBroken.Error() || len(o.Trouble.Failures) != 1 || o.Trouble.Node != "n1" {
+		t.Errorf("others are not told: %+v, %v", o.Trouble, err)
+	}
 	r.set(func(r *resources) { r.broken = nil })
 	awaitStatus(t, client, layout, done("v1.0.0", "v1.0.0"))
+	if o, err := Look(t.Context(), client, layout, s.config.Build, quiet(t)); err != nil || o.Trouble != nil {
+		t.Errorf("others are still told: %+v, %v", o.Trouble, err)
+	}
 	for _, h := range s.tree.Health(t.Context()) {
 		if !h.Healthy {
 			t.Errorf("unhealthy afterwards: %+v", h)

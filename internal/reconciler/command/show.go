@@ -40,7 +40,10 @@ func (a *app) statusCommand() *cobra.Command {
 func statusTable(w io.Writer, o reconciler.Overview) {
 	pairs := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	pair := func(name, format string, args ...any) {
-		_, _ = fmt.Fprintf(pairs, name+":\t"+format+"\n", args...)
+		if name != "" {
+			name += ":"
+		}
+		_, _ = fmt.Fprintf(pairs, name+"\t"+format+"\n", args...)
 	}
 	if o.Leader == nil {
 		pair("leader", "none")
@@ -60,6 +63,12 @@ func statusTable(w io.Writer, o reconciler.Overview) {
 		pair("blocked", "%s", clean(o.Reason))
 	case o.Reason != "":
 		pair("leader does", "%s", clean(o.Reason))
+	}
+	if t := o.Trouble; t != nil {
+		pair("trouble", "%s (at %s, since %s)", clean(t.Error), clean(t.Node), t.Since.Format(time.RFC3339))
+		for _, f := range t.Failures {
+			pair("", "%s: %s", clean(f.Object), clean(f.Reason))
+		}
 	}
 	_ = pairs.Flush()
 	_, _ = fmt.Fprintln(w)

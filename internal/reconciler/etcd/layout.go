@@ -33,5 +33,8 @@ func (l Layout) Node(name string) string { return l.Nodes().Key + name }
 // Status is the key of the reconciler's status.
 func (l Layout) Status() string { return l.Root + "/reconciler/status" }
 
+// Trouble is the key of why the leader's passes fail.
+func (l Layout) Trouble() string { return l.Root + "/reconciler/trouble" }
+
 // Election is the prefix of what the election keeps.
 func (l Layout) Election() string { return l.Root + "/reconciler/election/" }
