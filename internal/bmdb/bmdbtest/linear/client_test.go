@@ -67,7 +67,13 @@ type client struct {
 	// old is work of sessions that have been given up: a holder that was stopped and comes back.
 	old []*bmdb.Work
 	// over is work that has been finished, possibly followed by more of the same session on the same machine.
-	over []*bmdb.Work
+	over []over
+}
+
+// over is how a work was ended.
+type over struct {
+	work *bmdb.Work
+	how  string
 }
 
 // known repeats a call until its outcome is known: true for done, false for lost.
@@ -176,20 +182,49 @@ func (c *client) note(w *bmdb.Work) {
 	c.add(c.id, c.op(linear.Note, w), done, call)
 }
 
-func (c *client) finish(w *bmdb.Work) {
+// hows are the ways to end work, the usual ones more than once.
+var hows = []string{"finish", "finish", "finish", "finish", "cancel", "cancel", "cancel", "cancel", "fail"}
+
+func (c *client) how() string { return hows[c.random.IntN(len(hows))] }
+
+func (c *client) finish(w *bmdb.Work, how string) {
 	call := c.now()
-	how := c.random.IntN(10)
 	done := c.known(func() error {
-		switch {
-		case how == 0:
+		switch how {
+		case "fail":
 			return w.Fail(c.ctx, bmdb.Failure{Cause: "drawn", Backoff: fleet.Backoff{Initial: time.Second}})
-		case how < 5:
+		case "cancel":
 			return w.Cancel(c.ctx, "drawn")
 		}
 		return w.Finish(c.ctx)
 	})
 	c.add(c.id, c.op(linear.Finish, w), done, call)
-	c.over = append(c.over[max(0, len(c.over)-5):], w)
+}
+
+// remember keeps a work that was ended.
+func (c *client) remember(w *bmdb.Work, how string) {
+	c.over = append(c.over[max(0, len(c.over)-5):], over{w, how})
+}
+
+// finishSome ends several works at once, and tries to end otherwise what has been ended already, possibly on a machine that the same session
+// has taken again: ends that arrive together are committed together, and each must be judged for itself.
+func (c *client) finishSome() {
+	var wg sync.WaitGroup
+	for _, o := range c.over[max(0, len(c.over)-2):] {
+		how := "finish"
+		if o.how == how {
+			how = "cancel"
+		}
+		wg.Go(func() { c.finish(o.work, how) })
+	}
+	together := c.works[:min(len(c.works), 3)] // more would take porcupine too long to put into an order
+	c.works = c.works[len(together):]
+	for _, w := range together {
+		how := c.how()
+		wg.Go(func() { c.finish(w, how) })
+		defer c.remember(w, how)
+	}
+	wg.Wait()
 }
 
 // one makes one random operation.
@@ -211,7 +246,7 @@ func (c *client) one() {
 	case draw < 25:
 		c.extend()
 	case draw < 29 && len(c.over) > 0:
-		c.note(c.over[c.random.IntN(len(c.over))])
+		c.note(c.over[c.random.IntN(len(c.over))].work)
 	case draw < 35 && len(c.old) > 0:
 		w := c.old[c.random.IntN(len(c.old))]
 		if c.random.IntN(2) == 0 {
@@ -219,7 +254,11 @@ func (c *client) one() {
 			return
 		}
 		c.old = slices.DeleteFunc(c.old, func(o *bmdb.Work) bool { return o == w })
-		c.finish(w)
+		how := c.how()
+		c.finish(w, how)
+		c.remember(w, how)
+	case draw < 38 && len(c.works) > 0:
+		c.finishSome()
 	case draw < 65 && len(c.works) > 0:
 		i := c.random.IntN(len(c.works))
 		w := c.works[i]
@@ -228,7 +267,9 @@ func (c *client) one() {
 			return
 		}
 		c.works = slices.Delete(c.works, i, i+1)
-		c.finish(w)
+		how := c.how()
+		c.finish(w, how)
+		c.remember(w, how)
 	default:
 		c.claim()
 	}

@@ -39,14 +39,16 @@ func TestHistoriesAreLinearizable(t *testing.T) {
 	for _, e := range engines.All() {
 		t.Run(e.Name, func(t *testing.T) {
 			t.Parallel()
-			total, lost, vanished := 0, 0, 0
+			total, lost, vanished, undecided := 0, 0, 0, 0
 			for n := range *histories {
 				s := newScene(t, e, first+uint64(n))
 				s.play(first + uint64(n))
 				vanished += s.resolve()
 				total, lost = total+len(s.history), lost+s.lost
-				switch got := porcupine.CheckOperationsTimeout(linear.Spec, s.history, time.Minute); got {
+				switch got := porcupine.CheckOperationsTimeout(linear.Spec, s.history, 20*time.Second); got {
 				case porcupine.Ok:
+				case porcupine.Unknown:
+					undecided++ // too many operations at the same time to try all orders
 				default:
 					t.Fatalf("history %d of %d operations (-seed %d -histories 1): %s", n, len(s.history), first+uint64(n), got)
 				}
@@ -54,11 +56,12 @@ func TestHistoriesAreLinearizable(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if lost == 0 || *histories > 2 && vanished == 0 {
-				t.Fatalf("%d leases and sessions were lost, the replies to %d claims: the test tests nothing", lost, vanished)
+			if lost == 0 || *histories > 2 && vanished == 0 || undecided > 1+*histories/50 {
+				t.Fatalf("%d leases and sessions were lost, the replies to %d claims; %d histories are undecided: the test tests too little",
+					lost, vanished, undecided)
 			}
-			t.Logf("%d histories, %d operations, %d found their lease or session lost, %d leases whose claim was not answered (-seed %d)",
-				*histories, total, lost, vanished, first)
+			t.Logf("%d histories, %d operations, %d found their lease or session lost, %d leases whose claim was not answered, %d undecided (-seed %d)",
+				*histories, total, lost, vanished, undecided, first)
 		})
 	}
 }
