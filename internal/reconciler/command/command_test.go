@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/ironherd/ironherd/internal/reconciler/command"
 	"github.com/ironherd/ironherd/internal/reconciler/election"
 	"github.com/ironherd/ironherd/internal/reconciler/etcd"
@@ -252,7 +254,7 @@ func TestRun(t *testing.T) {
 		t.Error("the API server may not serve")
 	}
 	cancel()
-	if got := code(); got != 130 && got != 0 {
+	if got := code(); got != 0 {
 		t.Errorf("exit code %d: %s", got, stderr)
 	}
 	if leader, found, err := election.Leader(t.Context(), client, p.layout().Election()); found || err != nil {
@@ -331,4 +333,41 @@ func TestListenInUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	newProgram(t).run(5, "run", "--kubeconfig", file, "--listen", ln.Addr().String())
+}
+
+// TestHandover stops the whole service of a leader in order, as SIGTERM does, while another one stands by.
+func TestHandover(t *testing.T) {
+	t.Parallel()
+	p := newProgram(t)
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(file, []byte(kubeconfig), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	client := shared.Client(t)
+	leads := func(name string) func() bool {
+		return func() bool {
+			leader, _, err := election.Leader(t.Context(), client, p.layout().Election())
+			return err == nil && leader.Name == name
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	_, _, first := p.start(ctx, "run", "--node", "n1", "--kubeconfig", file, "--listen", "")
+	await(t, "n1 leads", leads("n1"))
+	later, stop := context.WithCancel(t.Context())
+	_, _, second := p.start(later, "run", "--node", "n2", "--kubeconfig", file, "--listen", "")
+	await(t, "n2 stands by", func() bool {
+		all, err := client.Get(t.Context(), p.layout().Election()+"candidates/", clientv3.WithPrefix(), clientv3.WithCountOnly())
+		return err == nil && all.Count == 2
+	})
+	begun := time.Now()
+	cancel()
+	await(t, "n2 leads", leads("n2"))
+	t.Logf("n2 led %s after n1 was told to stop, which goes on trying passes without an API server", time.Since(begun).Round(time.Millisecond))
+	if code := first(); code != 0 {
+		t.Errorf("n1: exit code %d", code)
+	}
+	stop()
+	if code := second(); code != 0 {
+		t.Errorf("n2: exit code %d", code)
+	}
 }

@@ -1,7 +1,9 @@
 package watch_test
 
 import (
+	"context"
 	"testing"
+	"testing/synctest"
 
 	"go.uber.org/goleak"
 
@@ -29,4 +31,22 @@ func TestGet(t *testing.T) {
 	if v, ok := value.Get(); !ok || v != "a" {
 		t.Errorf("got %q, %v", v, ok)
 	}
+}
+
+// TestWaitingValueIsReplaced: what nobody has received yet is not what is received once something newer has been set.
+func TestWaitingValueIsReplaced(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var value watch.Memory[int]
+		value.Set(1)
+		values := value.Watch(ctx)
+		synctest.Wait()
+		value.Set(2)
+		synctest.Wait()
+		if got := <-values; got != 2 {
+			t.Errorf("received %d, though 2 was set before", got)
+		}
+	})
 }

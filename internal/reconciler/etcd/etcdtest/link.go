@@ -1,11 +1,11 @@
 package etcdtest
 
 import (
-	"io"
 	"net"
 	"net/url"
 	"sync"
 	"testing"
+	"time"
 )
 
 // Link passes connections on to a member until it is cut.
@@ -15,6 +15,7 @@ type Link struct {
 
 	mu    sync.Mutex
 	off   bool
+	delay time.Duration
 	conns []net.Conn
 }
 
@@ -59,14 +60,38 @@ func (p *Link) serve() {
 		}
 		p.conns = append(p.conns, in, out)
 		p.mu.Unlock()
-		for _, pair := range [][2]net.Conn{{in, out}, {out, in}} {
-			go func() {
-				_, _ = io.Copy(pair[0], pair[1])
-				_ = pair[0].Close()
-				_ = pair[1].Close()
-			}()
+		go p.pass(in, out, p.answersLate)
+		go p.pass(out, in, func() time.Duration { return 0 })
+	}
+}
+
+// pass copies until an end is closed.
+func (p *Link) pass(to, from net.Conn, late func() time.Duration) {
+	defer to.Close()
+	defer from.Close()
+	buffer := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buffer)
+		if wait := late(); wait > 0 {
+			<-time.After(wait)
+		}
+		if _, writeErr := to.Write(buffer[:n]); err != nil || writeErr != nil {
+			return
 		}
 	}
+}
+
+func (p *Link) answersLate() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.delay
+}
+
+// Delay lets what the member answers come later.
+func (p *Link) Delay(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.delay = d
 }
 
 // Cut closes its connections and refuses new ones.

@@ -1,0 +1,58 @@
+package election
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/reconciler/etcd"
+	"github.com/ironherd/ironherd/internal/reconciler/etcd/etcdtest"
+)
+
+// TestTrustCountsFromTheStartOfARenewal: the answers of etcd come late. What is left of the trust window must never be more than the
+// window without that delay, because etcd may have counted from the moment at which the renewal was sent.
+func TestTrustCountsFromTheStartOfARenewal(t *testing.T) {
+	t.Parallel()
+	const ttl, delay = 6 * time.Second, 800 * time.Millisecond
+	cluster := etcdtest.New(t, 1)
+	link := etcdtest.NewLink(t, cluster.Endpoints()[0])
+	client, err := etcd.Dial(etcd.Config{Endpoints: []string{link.URL()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = client.Close() }()
+	if _, err := client.Get(t.Context(), "x"); err != nil { // it is connected
+		t.Fatal(err)
+	}
+	link.Delay(delay)
+	l, err := grant(t.Context(), client, ttl, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		link.Delay(0)
+		l.end(ErrResigned)
+		l.running.Wait()
+	}()
+	if left := l.left(); left > l.window()-delay {
+		t.Errorf("after the grant %s are left of %s", left, l.window())
+	}
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	renewals, last := 0, l.left()
+	for renewals < 2 {
+		select {
+		case <-tick.C:
+		case <-l.done:
+			t.Fatal(l.why())
+		}
+		left := l.left()
+		if left > last {
+			renewals++
+			if left > l.window()-delay {
+				t.Errorf("after a renewal whose answer took %s, %s are left of %s", delay, left, l.window())
+			}
+		}
+		last = left
+	}
+}
