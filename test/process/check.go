@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
 )
@@ -53,6 +54,26 @@ func (h *Herd) Check(ctx context.Context) error {
 		ids[m.GetProviderId()] = m.GetId()
 	}
 	return errors.Join(errs...)
+}
+
+// Settle is Check after the last word of both sides: an installed system says that it is up before the world has noted that it was
+// heard. It takes at most half a minute.
+func (h *Herd) Settle(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	var last error
+	for {
+		err := h.Check(ctx)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() == nil {
+			last = err
+		}
+		if wait(ctx, 500*time.Millisecond) != nil {
+			return last
+		}
+	}
 }
 
 // CheckDatabase checks the database of a control plane that has stopped.

@@ -29,6 +29,8 @@ type Herd struct {
 	Machines int
 	// WorldArgs are further arguments of `ironherd sim`.
 	WorldArgs []string
+	// PlaneArgs are further arguments of `ironherd serve`; they count more than those that it has anyway.
+	PlaneArgs []string
 
 	world, plane *Process
 	url          string
@@ -59,7 +61,7 @@ func (h *Herd) StartWorld(ctx context.Context) error {
 func (h *Herd) StartPlane(ctx context.Context) error {
 	if h.endpoint == "" {
 		var err error
-		if h.endpoint, err = freeAddress(ctx); err != nil {
+		if h.endpoint, err = FreeAddress(ctx); err != nil {
 			return err
 		}
 	}
@@ -70,11 +72,14 @@ func (h *Herd) StartPlane(ctx context.Context) error {
 
 // planeArgs name the configuration that the world left.
 func (h *Herd) planeArgs() []string {
-	return []string{
+	return append([]string{
 		"--config", h.Config(), "--log-level", "warn", "--set", "agent_api.listen=" + h.endpoint,
 		"--set", "agent_api.endpoint=" + h.endpoint, "--set", "operator_api.listen=",
-	}
+	}, h.PlaneArgs...)
 }
+
+// Endpoint is where the control plane listens for agents, once it was started.
+func (h *Herd) Endpoint() string { return h.endpoint }
 
 // Config is the path of the configuration that the world left for a control plane.
 func (h *Herd) Config() string { return filepath.Join(h.Dir, "world", "ironherd.yaml") }
@@ -217,9 +222,9 @@ func installed(s *fleetv1.GetSummaryResponse) int64 {
 	return 0
 }
 
-// freeAddress returns an address of this host that nobody listens on, outside the range that the kernel takes ports for outgoing
+// FreeAddress returns an address of this host that nobody listens on, outside the range that the kernel takes ports for outgoing
 // connections from, so that it stays free while its owner is dead.
-func freeAddress(ctx context.Context) (string, error) {
+func FreeAddress(ctx context.Context) (string, error) {
 	for range 100 {
 		address := fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(12000))
 		ln, err := new(net.ListenConfig).Listen(ctx, "tcp", address)

@@ -83,23 +83,10 @@ func (t Torture) killBoth(ctx context.Context, h *Herd, random *rand.Rand) error
 	return h.StartWorld(ctx)
 }
 
-// settle waits for the last word of both sides, then checks: an installed system says that it is up before the world has noted that it
-// was heard.
+// settle checks what is left, with the control plane there and after its end.
 func (t Torture) settle(ctx context.Context, h *Herd) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	var last error
-	for {
-		err := h.Check(ctx)
-		if err == nil {
-			break
-		}
-		if ctx.Err() == nil {
-			last = err
-		}
-		if wait(ctx, 500*time.Millisecond) != nil {
-			return last
-		}
+	if err := h.Settle(ctx); err != nil {
+		return err
 	}
 	stop, cancelStop := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancelStop()
