@@ -1,8 +1,8 @@
 // Package bmdb is the Bare Metal Database: the only state of the control plane. It keeps facts about machines, decides by package
 // lifecycle what is due when, and hands work out so that no two parties ever act on the same thing.
 //
-// Package sqlite below it is an engine; package statement is the SQL that every engine runs (generated, see sqlc.yaml);
-// package bmdbtest is the suite that every engine passes.
+// Packages sqlite and postgres below it are the engines; package statement is the SQL that both run (generated, see sqlc.yaml, but for
+// statements on many rows); package bmdbtest is the suite that every engine passes.
 //
 // # What is authoritative
 //
@@ -90,18 +90,21 @@
 //   - The process dies between ending a session and freeing its lanes: CollectSessions of any process frees them, or the next
 //     claim, or the next fact.
 //   - A new machine is committed and the wake-up is lost: the claimer finds it by its own timer, within the full-scan interval.
+//   - Another process makes something due: it tells (Engine.Tell), which lowers floors and wakes claimers here. Untold, a row that is
+//     due later than our floor is found by the next poll, an older one within the full-scan interval.
 //   - A clock is set: nothing. All stored instants are the database's; durations are counted by clocks that cannot be set.
 //   - Nobody listened to agents: silence counts only from the listener's return.
 //   - The listener promises shorter intervals, a restore is accepted, the policy changes: the policy gets a new number, and
 //     RecomputeAgenda judges what was judged under a lower one, never the reverse.
-//   - The file is put back from a backup, or copied: lifecycle is told, and whatever destroys or reboots waits for
-//     `ironherd db accept-restore`. A copy younger than the last advance of the mark (a minute) is not recognised.
+//   - The database is put back from a backup, copied, or promoted from a standby: lifecycle is told, and whatever destroys or reboots waits for
+//     `ironherd db accept-restore`. How a copy is recognised is the engine's: see there for which are not.
 //   - The machine's row goes (a rejected intent): token, install request, lanes and history stay; a device that surfaces with the
 //     token comes back under the same UUID.
 //
 // # What grows with the fleet
 //
-// A claim, a commit, a fact, a heartbeat, a page of a list and an explanation read and write by key; an idle poll reads one index
-// entry per provider. Counting states (Summary) reads one index entry per machine, and will be kept incrementally, beside the
-// provider's row and by the same rewrite, when fleets ask for it. Check and Phases are bounded or paged.
+// A claim, a commit, a fact, a heartbeat, a page of a list and an explanation read and write by key; an idle poll is one statement
+// and one descent of an index. States are counted by the rewrite that writes them, as changes that the janitor sums up, so that no
+// two machines wait for each other. What a transaction writes of history, agenda and states is written at its end, by one statement
+// each. Check and Phases are bounded or paged.
 package bmdb
