@@ -83,6 +83,18 @@ fuzz: ## Run every fuzz target for a while (TIME=30s)
 torture: build ## Kill the control plane (and the world) N times and check what is left (N=20, BOTH=1 kills both)
 	@go run ./test/torture -n $(or $(N),20) $(if $(BOTH),-both)
 
+.PHONY: torture-bmdb
+torture-bmdb: setup ## The BMDB at length: model, histories, failing calls, processes killed and stopped (CHECKS=1000 HISTORIES=1000 KILLS=200 STOPS=100)
+	@go test -count=1 -timeout 4h ./internal/bmdb/bmdbtest/model -rapid.checks=$(or $(CHECKS),1000)
+	@go test -count=1 -timeout 4h -v ./internal/bmdb/bmdbtest/linear -histories=$(or $(HISTORIES),1000) | grep -Ev '^=== '
+	@go test -count=1 -timeout 1h -v ./internal/bmdb/bmdbtest/calls -stride=1 | grep -Ev '^=== '
+	@go run ./test/leases torture -engine sqlite -kills $(or $(KILLS),200) -stops $(or $(STOPS),100)
+	@go run ./test/leases torture -engine postgres -kills $(or $(KILLS),200) -stops $(or $(STOPS),100)
+
+.PHONY: mutants
+mutants: setup ## Plant every fault of test/mutants/patches in turn; each must be caught (ONLY=fence)
+	@go run ./test/mutants $(if $(ONLY),-only '$(ONLY)')
+
 .PHONY: torture-reconciler
 torture-reconciler: ## Kill and stop reconcilers' leaders N times, take etcd's quorum away for a minute, and print the figures (N=200)
 	@IRONHERD_TORTURE_ROUNDS=$(or $(N),200) go test -count=1 -timeout 60m -v -run 'LeaderIsSucceeded' ./internal/reconciler/election | grep -E '^(---|ok|FAIL|    )'

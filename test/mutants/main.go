@@ -6,6 +6,8 @@
 // it. The exit code is 1 when a fault survives, does not build, or a patch does not apply any more.
 package main
 
+//go:generate sh -c "go run . -root ../.. -page > ../../docs/mutants.md"
+
 import (
 	"context"
 	"errors"
@@ -63,7 +65,7 @@ func plantAll(ctx context.Context, root string, all []mutant, match *regexp.Rege
 		}
 		planted++
 		caught := true
-		for _, o := range m.plant(ctx, root, filepath.Join(dir, m.name)) {
+		for _, o := range m.run(ctx, root, filepath.Join(dir, m.name)) {
 			fmt.Printf("| %s | %s | `%s` | %s | %s |\n", m.fault, m.rule, o.test, o.verdict, o.took.Round(100*time.Millisecond))
 			if o.verdict != caughtIt {
 				caught = false

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -23,9 +21,8 @@ type mutant struct {
 	fault string
 	// tests are arguments of `go test`: the package first.
 	tests []string
-	patch []byte
-	// files that it changes, from the root.
-	files []string
+	// files that it changes, from the root, and how.
+	files map[string][]hunk
 }
 
 // The verdicts.
@@ -67,61 +64,58 @@ func read(dir string) ([]mutant, error) {
 }
 
 func parse(name string, text []byte) (mutant, error) {
-	m := mutant{name: name, patch: text}
-	lines := bufio.NewScanner(bytes.NewReader(text))
-	header := true
-	for lines.Scan() {
-		line := lines.Text()
-		if file, ok := strings.CutPrefix(line, "+++ b/"); ok {
-			m.files = append(m.files, file)
-		}
-		if header = header && !strings.HasPrefix(line, "--- "); !header {
-			continue
-		}
-		key, value, ok := strings.Cut(line, ": ")
-		switch value = strings.TrimSpace(value); {
+	m := mutant{name: name}
+	header, diff, found := strings.Cut(string(text), "\n--- ")
+	if !found {
+		return m, errors.New("it has no diff")
+	}
+	for line := range strings.Lines(header) {
+		key, value, ok := strings.Cut(strings.TrimSpace(line), ": ")
+		switch {
 		case key == "Rule":
 			m.rule = value
 		case key == "Fault":
 			m.fault = value
 		case key == "Test":
 			m.tests = append(m.tests, value)
-		case ok || line != "":
+		case ok || key != "":
 			return m, fmt.Errorf("the header has a line %q; it may have Rule, Fault and Test", line)
 		}
 	}
-	if m.rule == "" || m.fault == "" || len(m.tests) == 0 || len(m.files) == 0 {
-		return m, errors.New("it must have Rule, Fault, Test and a diff")
+	var err error
+	if m.files, err = hunks("--- " + diff); err != nil {
+		return m, err
 	}
-	return m, lines.Err()
+	if m.rule == "" || m.fault == "" || len(m.tests) == 0 {
+		return m, errors.New("it must have Rule, Fault and Test")
+	}
+	return m, nil
 }
 
 // apply makes the changed files below dir and returns the overlay that puts them in the place of those below root.
-func (m mutant) apply(ctx context.Context, root, dir string) (overlay string, err error) {
-	root, err = filepath.Abs(root)
-	if err != nil {
+func (m mutant) apply(root, dir string) (overlay string, err error) {
+	if root, err = filepath.Abs(root); err != nil {
 		return "", err
 	}
 	replace := make(map[string]string)
-	for _, file := range m.files {
+	for file, list := range m.files {
 		original, changed := filepath.Join(root, file), filepath.Join(dir, "tree", file)
 		text, err := os.ReadFile(original)
-		if err == nil {
-			err = os.MkdirAll(filepath.Dir(changed), 0o700)
+		if err != nil {
+			return "", err
 		}
+		planted, err := plant(string(text), list)
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", file, err)
+		}
+		err = os.MkdirAll(filepath.Dir(changed), 0o700)
 		if err == nil {
-			err = os.WriteFile(changed, text, 0o600)
+			err = os.WriteFile(changed, []byte(planted), 0o600)
 		}
 		if err != nil {
 			return "", err
 		}
 		replace[original] = changed
-	}
-	apply := exec.CommandContext(ctx, "git", "apply", "-C1", "--recount", "-")
-	apply.Dir, apply.Stdin = filepath.Join(dir, "tree"), bytes.NewReader(m.patch)
-	apply.Env = append(apply.Environ(), "GIT_CEILING_DIRECTORIES="+filepath.Dir(dir)) // it must not find a repository
-	if out, err := apply.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%w: %s", err, out)
 	}
 	body, err := json.Marshal(map[string]any{"Replace": replace})
 	if err != nil {
@@ -131,9 +125,9 @@ func (m mutant) apply(ctx context.Context, root, dir string) (overlay string, er
 	return overlay, os.WriteFile(overlay, body, 0o600)
 }
 
-// plant runs every test of the fault with the fault planted.
-func (m mutant) plant(ctx context.Context, root, dir string) []outcome {
-	overlay, err := m.apply(ctx, root, dir)
+// run runs every test of the fault with the fault planted.
+func (m mutant) run(ctx context.Context, root, dir string) []outcome {
+	overlay, err := m.apply(root, dir)
 	if err != nil {
 		return []outcome{{test: m.tests[0], verdict: noApply, output: err.Error()}}
 	}

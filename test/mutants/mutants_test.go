@@ -19,7 +19,7 @@ func TestPatchesApply(t *testing.T) {
 	for _, m := range all {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
-			if _, err := m.apply(t.Context(), root, filepath.Join(t.TempDir(), m.name)); err != nil {
+			if _, err := m.apply(root, filepath.Join(t.TempDir(), m.name)); err != nil {
 				t.Error(err)
 			}
 		})
@@ -43,15 +43,39 @@ func TestHeaders(t *testing.T) {
 	const diff = "\n--- a/x.go\n+++ b/x.go\n@@ -1 +1 @@\n-a\n+b\n"
 	good := "Rule: 3\nFault: f\nTest: ./x -run 'a b'\nTest: ./y\n"
 	m, err := parse("n", []byte(good+diff))
-	if err != nil || m.rule != "3" || len(m.tests) != 2 || !slices.Equal(m.files, []string{"x.go"}) {
+	if err != nil || m.rule != "3" || len(m.tests) != 2 || len(m.files["x.go"]) != 1 {
 		t.Fatalf("%+v, %v", m, err)
 	}
 	if got := fields("-run 'a b' -x=1"); !slices.Equal(got, []string{"-run", "a b", "-x=1"}) {
 		t.Fatalf("%q", got)
 	}
-	for _, bad := range []string{"Rule: 3\n" + diff, good, "Rules: 3\n" + good + diff, ""} {
+	for _, bad := range []string{"Rule: 3\n" + diff, good, "Rules: 3\n" + good + diff, "", good + "\n--- a/x\n+++ b/x\n"} {
 		if _, err := parse("n", []byte(bad)); err == nil {
 			t.Errorf("%q was read", bad)
+		}
+	}
+}
+
+// TestPatchesOutliveWhatIsAroundThem: a change is found by what it changes, and by as much of its surroundings as is left.
+func TestPatchesOutliveWhatIsAroundThem(t *testing.T) {
+	t.Parallel()
+	const patch = "--- a/x\n+++ b/x\n@@ -2,5 +2,5 @@\n one\n two\n-three\n+drei\n four\n five\n"
+	all, err := hunks(patch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for source, want := range map[string]string{
+		"zero\none\ntwo\nthree\nfour\nfive\nsix":                   "zero\none\ntwo\ndrei\nfour\nfive\nsix",
+		"one\nTWO\nthree\nfour\nfive":                              "one\nTWO\ndrei\nfour\nfive",
+		"new\nthree\nnew":                                          "new\ndrei\nnew",
+		"three\ntwo\nthree\nfour\n":                                "three\ntwo\ndrei\nfour\n",
+		"one\ntwo\n3\nfour\nfive":                                  "", // what is changed is not there
+		"three\nx\nthree":                                          "", // or might be meant twice
+		"one\ntwo\nthree\nfour\nfive\none\ntwo\nthree\nfour\nfive": "",
+	} {
+		got, err := plant(source, all["x"])
+		if got != want || (err == nil) != (want != "") {
+			t.Errorf("%q became %q, %v, want %q", source, got, err, want)
 		}
 	}
 }
