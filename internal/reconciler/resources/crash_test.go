@@ -185,39 +185,49 @@ func (w *world) nothingLeft(name string) {
 	}
 }
 
-// TestSomebodyIsFaster: an object of that name appears between our look and our request to create it. It is not ours, then or ever.
+// TestSomebodyIsFaster: an object of that name appears between our look and our request to create it. It is not ours, then or ever:
+// neither if it says something else, nor if it says the very same.
 func TestSomebodyIsFaster(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.write("a.yaml", configMap("raced", "ours"))
-	over := &wire{before: pass, after: pass}
-	once := sync.OnceFunc(func() { w.create(configMaps, strings.TrimSuffix(configMap("raced", "theirs"), "---\n")) })
-	over.before = func(_ int, r *http.Request) error {
-		if strings.Contains(r.URL.Path, "/configmaps/raced") {
-			once()
+	for _, theirs := range []string{"theirs", "ours"} {
+		w.clean()
+		if w.there(configMaps, "default", "raced") {
+			w.remove(configMaps, "default", "raced")
 		}
-		return nil
-	}
-	if w.there(configMaps, "default", "raced") {
-		w.remove(configMaps, "default", "raced")
-	}
-	a := w.startWith(w.wired(over), resources.Options{})
-	a.until("the conflict", func(_ reconciler.Report, err error) bool {
-		return err != nil && strings.Contains(err.Error(), ".data.key")
-	})
-	o := w.get(configMaps, "default", "raced")
-	if _, marked := o.GetAnnotations()[object.Mark]; marked || nested(o.Object, []string{"data", "key"}) != "theirs" {
-		t.Errorf("somebody else's object was written to: %v", o.Object)
-	}
-	w.write("a.yaml", configMap("raced", "theirs")) // no conflict any more: it is applied, and still not ours
-	a.done()
-	w.write("a.yaml", "")
-	a.done()
-	if !w.there(configMaps, "default", "raced") {
-		t.Error("somebody else's object was deleted")
-	}
-	if entry, known := w.inventory().Entries[object.Key{Kind: "ConfigMap", Namespace: "default", Name: "raced"}]; known {
-		t.Errorf("the inventory claims somebody else's object: %+v", entry)
+		w.write("a.yaml", configMap("raced", "ours"))
+		over := &wire{before: pass, after: pass}
+		once := sync.OnceFunc(func() { w.create(configMaps, strings.TrimSuffix(configMap("raced", theirs), "---\n")) })
+		over.before = func(_ int, r *http.Request) error {
+			if strings.Contains(r.URL.Path, "/configmaps/raced") {
+				once()
+			}
+			return nil
+		}
+		a := w.startWith(w.wired(over), resources.Options{})
+		if theirs != "ours" {
+			a.until("the conflict", func(_ reconciler.Report, err error) bool {
+				return err != nil && strings.Contains(err.Error(), ".data.key")
+			})
+			if got := nested(w.get(configMaps, "default", "raced").Object, []string{"data", "key"}); got != theirs {
+				t.Errorf("somebody else's object was written to: %v", got)
+			}
+			w.write("a.yaml", configMap("raced", theirs)) // no conflict any more
+		}
+		a.done()
+		a.silent()
+		if _, marked := w.get(configMaps, "default", "raced").GetAnnotations()[object.Mark]; marked {
+			t.Error("somebody else's object bears our mark")
+		}
+		w.write("a.yaml", "")
+		a.done()
+		if !w.there(configMaps, "default", "raced") {
+			t.Error("somebody else's object was deleted")
+		}
+		if entry, known := w.inventory().Entries[object.Key{Kind: "ConfigMap", Namespace: "default", Name: "raced"}]; known {
+			t.Errorf("the inventory claims somebody else's object: %+v", entry)
+		}
+		a.stop()
 	}
 }
 

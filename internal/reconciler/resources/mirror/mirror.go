@@ -87,6 +87,11 @@ const listFor = 30 * time.Second
 // Run keeps the mirror until ctx ends, or until its kind is gone.
 func (m *Mirror) Run(ctx context.Context) {
 	version, pause := "", minPause
+	defer func() {
+		if ctx.Err() != nil {
+			m.turn(broken, context.Cause(ctx)) // whoever waits need not wait longer
+		}
+	}()
 	for ctx.Err() == nil {
 		began := time.Now()
 		established, err := m.follow(ctx, &version)

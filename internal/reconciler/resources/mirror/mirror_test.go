@@ -244,3 +244,18 @@ func TestKindIsGone(t *testing.T) {
 		}
 	})
 }
+
+// TestEnd: who waits for a mirror that ends is told.
+func TestEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeServer{down: errors.New("down")}
+		m := mirror.New(f, "", func(mirror.Name, *metav1.PartialObjectMetadata) {})
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		m.Run(ctx)
+		if err := m.Await(t.Context()); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
