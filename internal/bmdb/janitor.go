@@ -2,6 +2,7 @@ package bmdb
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -52,12 +53,18 @@ func (db *DB) recomputePolicy(ctx context.Context, limit int) (int, error) {
 		}
 		db.janitor.policyDone(number)
 	}
+	var stuck []error
 	for i, id := range machines {
-		if err := db.recompute(ctx, fleet.MachineID(id)); err != nil {
+		err := db.recompute(ctx, fleet.MachineID(id))
+		if fleet.KindOf(err) == fleet.KindTemporary { // somebody has it locked; the others are judged all the same
+			stuck = append(stuck, fmt.Errorf("judge machine %s again: %w", id, err))
+			continue
+		}
+		if err != nil {
 			return i, fmt.Errorf("judge machine %s again: %w", id, err)
 		}
 	}
-	return len(machines), nil
+	return len(machines), errors.Join(stuck...)
 }
 
 func (db *DB) rewriteProviders(ctx context.Context) error {
@@ -123,14 +130,20 @@ func (db *DB) look(ctx context.Context, process fleet.Process, limit int) (n int
 	if err != nil {
 		return 0, fmt.Errorf("read the agenda: %w", err)
 	}
+	var stuck []error
 	for _, r := range rows {
-		if err := db.recompute(ctx, fleet.MachineID(r.Subject)); err != nil {
-			return n, fmt.Errorf("judge machine %s again: %w", r.Subject, err)
+		err := db.recompute(ctx, fleet.MachineID(r.Subject))
+		if err != nil {
+			err = fmt.Errorf("judge machine %s again: %w", r.Subject, err)
+			if fleet.KindOf(err) != fleet.KindTemporary {
+				return n, err
+			}
+			stuck = append(stuck, err) // somebody has it locked: when the cursor comes around again
 		}
 		n++
 		db.janitor.move(process, cursor{r.DueAt, r.Subject})
 	}
-	return n, nil
+	return n, errors.Join(stuck...)
 }
 
 // Finding is something in the database that must not be.

@@ -2,6 +2,7 @@ package bmdb
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -241,8 +242,13 @@ func (db *DB) CollectSessions(ctx context.Context) (ended int, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("list overdue sessions: %w", err)
 	}
+	var stuck []error
 	for _, id := range overdue {
 		did, err := db.endSession(ctx, fleet.SessionID(id), causeOverdue, true)
+		if fleet.KindOf(err) == fleet.KindTemporary { // a commit of its holder hangs; the others are ended all the same
+			stuck = append(stuck, fmt.Errorf("end session %s: %w", id, err))
+			continue
+		}
 		if err != nil {
 			return ended, fmt.Errorf("end session %s: %w", id, err)
 		}
@@ -251,7 +257,7 @@ func (db *DB) CollectSessions(ctx context.Context) (ended int, err error) {
 			db.logger.InfoContext(ctx, "session ended", slog.String("session", id), slog.String("cause", causeOverdue))
 		}
 	}
-	return ended, db.freeAbandonedLanes(ctx)
+	return ended, errors.Join(append(stuck, db.freeAbandonedLanes(ctx))...)
 }
 
 const causeOverdue = "not extended in time"

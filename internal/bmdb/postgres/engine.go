@@ -74,10 +74,10 @@ func Open(ctx context.Context, url string, options Options) (*Engine, error) {
 	}
 	e := &Engine{options: options, logger: options.Logger, time: newServerTime(options.Logger)}
 	var err error
-	if e.transactions, err = e.connect(ctx, url, options.Connections); err != nil {
+	if e.transactions, err = e.connect(ctx, url, options.Connections, e.cancelAtServer); err != nil {
 		return nil, err
 	}
-	if e.extensions, err = e.connect(ctx, url, 2); err != nil {
+	if e.extensions, err = e.connect(ctx, url, extensionConnections, giveUpAtOnce); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
 	if err := e.greet(ctx); err != nil {
@@ -89,6 +89,9 @@ func Open(ctx context.Context, url string, options Options) (*Engine, error) {
 	}
 	return e, nil
 }
+
+// extensionConnections is how many connections extensions have.
+const extensionConnections = 2
 
 // minVersion is the oldest server that this is tested with.
 const minVersion = 150000
@@ -113,7 +116,7 @@ func (e *Engine) greet(ctx context.Context) error {
 }
 
 // connect makes a pool. Nobody is asked anything yet.
-func (e *Engine) connect(ctx context.Context, url string, size int) (*pool, error) {
+func (e *Engine) connect(ctx context.Context, url string, size int, cancelled func(*pgconn.PgConn) ctxWatcher) (*pool, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, fleet.Errorf(fleet.KindInvalid, "the database's address cannot be understood: %w", withoutAddress(err))
@@ -126,8 +129,8 @@ func (e *Engine) connect(ctx context.Context, url string, size int) (*pool, erro
 		"application_name":                    "ironherd",
 		"lock_timeout":                        milliseconds(e.options.Lease * 2 / 5),
 		"idle_in_transaction_session_timeout": milliseconds(e.options.Lease * 3 / 5),
-		// Nearly all that we ask goes by keys, a few out of many, whatever the statistics say at the moment; compiling it costs more than
-		// it takes.
+		// Nearly all that we ask goes by keys, a few out of many, whatever the statistics say: a plan that was made while a table was
+		// small stays for as long as the connection and the statistics do. Compiling costs more than it saves.
 		"random_page_cost": "1.1",
 		"enable_hashjoin":  "off",
 		"enable_mergejoin": "off",
@@ -140,10 +143,7 @@ func (e *Engine) connect(ctx context.Context, url string, size int) (*pool, erro
 	if c.ConnectTimeout == 0 {
 		c.ConnectTimeout = 10 * time.Second
 	}
-	// A cancelled statement is cancelled at the server, so that it gives up waiting, and the connection can be used again.
-	c.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxWatcher {
-		return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: e.options.Lease}
-	}
+	c.BuildContextWatcherHandler = cancelled
 	config.MaxConns = int32(min(size, 10_000)) //nolint:gosec // bounded
 	config.MinConns = 0
 	config.MaxConnIdleTime = 5 * time.Minute
@@ -153,6 +153,17 @@ func (e *Engine) connect(ctx context.Context, url string, size int) (*pool, erro
 		return nil, fmt.Errorf("open database: %w", classify(err))
 	}
 	return &pool{Pool: p, sql: stdlib.OpenDBFromPool(p)}, nil
+}
+
+// cancelAtServer cancels a statement whose context ends at the server, so that it gives up waiting and the connection can be used again.
+// A server that does not answer is given up soon.
+func (e *Engine) cancelAtServer(conn *pgconn.PgConn) ctxWatcher {
+	return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: min(time.Second, e.options.Lease/5)}
+}
+
+// giveUpAtOnce gives the connection up: what an extension could not do it must try anew, on another one, while there is time.
+func giveUpAtOnce(conn *pgconn.PgConn) ctxWatcher {
+	return &pgconn.DeadlineContextWatcherHandler{Conn: conn.Conn()}
 }
 
 // connected is run on each new connection before anybody uses it.

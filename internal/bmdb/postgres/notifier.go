@@ -10,7 +10,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -122,9 +121,7 @@ func (n *notifier) keep(ctx context.Context, use func(ctx context.Context, conn 
 
 func (n *notifier) once(ctx context.Context, use func(ctx context.Context, conn *pgx.Conn) error) error {
 	config := n.config.Copy()
-	config.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxWatcher { // nothing runs that could be cancelled at the server
-		return &pgconn.DeadlineContextWatcherHandler{Conn: c.Conn()}
-	}
+	config.BuildContextWatcherHandler = giveUpAtOnce // nothing runs that could be cancelled at the server
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return err
