@@ -31,7 +31,7 @@ func claimers(ctx context.Context, b *bench) error {
 			if err := b.pg.settle(ctx, s.name); err != nil {
 				return err
 			}
-			f, none, errs, err := b.concurrently(ctx, s.name, n)
+			f, none, errs, err := b.concurrently(ctx, s.name, n, due)
 			if err != nil {
 				return err
 			}
@@ -67,7 +67,7 @@ func claimers(ctx context.Context, b *bench) error {
 }
 
 // concurrently runs cycles by so many claimers and counts the claims that came back with nothing, and the errors.
-func (b *bench) concurrently(ctx context.Context, name string, n int) (f figures, empty, failed int, err error) {
+func (b *bench) concurrently(ctx context.Context, name string, n, due int) (f figures, empty, failed int, err error) {
 	processes := min(n, maxProcesses)
 	dbs := make([]*bmdb.DB, processes)
 	for i := range dbs {
@@ -82,7 +82,7 @@ func (b *bench) concurrently(ctx context.Context, name string, n int) (f figures
 		if err != nil {
 			return f, 0, 0, err
 		}
-		list[i] = &cycler{db: db, session: session, batch: b.batch}
+		list[i] = &cycler{db: db, session: session, batch: b.batch, hold: due / 2 / n}
 	}
 	var mu sync.Mutex
 	f, err = b.pg.measure(ctx, func() (cycles int, err error) {

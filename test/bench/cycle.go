@@ -11,12 +11,15 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// cycler does lease cycles: it claims a batch, and while the works of that one end, each for itself, claims the next. At most two
-// batches are on their way, as in a loop whose slots are given back when an end is acknowledged.
+// cycler does lease cycles: it claims a batch, and while the works of an earlier one end, each for itself, claims the next. Works are held
+// while so many others are claimed: what ends is due again at once, before what waited for longer, and it is not the point to work on the
+// same machines many times a second. At most two batches are ending at a time, as in a loop whose slots are given back when an end is
+// acknowledged.
 type cycler struct {
 	db      *bmdb.DB
 	session *bmdb.Session
 	batch   int
+	hold    int
 	// empty counts the claims that got nothing.
 	empty int
 }
@@ -26,8 +29,21 @@ func (c *cycler) run(ctx context.Context, until time.Time, most int) (cycles int
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, 2)
 	failed := make(chan error, 1)
-	for time.Now().Before(until) && (most == 0 || cycles < most) {
+	end := func(works []*bmdb.Work) {
 		slots <- struct{}{}
+		cycles += len(works)
+		wg.Go(func() {
+			if err := each(works, func(w *bmdb.Work) error { return w.Finish(ctx) }); err != nil {
+				select {
+				case failed <- err:
+				default:
+				}
+			}
+			<-slots
+		})
+	}
+	var held [][]*bmdb.Work
+	for claimed := 0; time.Now().Before(until) && (most == 0 || claimed < most); {
 		claim, err := c.session.Claim(ctx, bmdb.ClaimRequest{
 			Process: fleet.ProcessAgentStart, Providers: []fleet.ProviderName{provider}, Limit: c.batch,
 		})
@@ -38,16 +54,15 @@ func (c *cycler) run(ctx context.Context, until time.Time, most int) (cycles int
 		if len(claim.Works) == 0 {
 			c.empty++
 		}
-		cycles += len(claim.Works)
-		wg.Go(func() {
-			if err := each(claim.Works, func(w *bmdb.Work) error { return w.Finish(ctx) }); err != nil {
-				select {
-				case failed <- err:
-				default:
-				}
-			}
-			<-slots
-		})
+		claimed += len(claim.Works)
+		held = append(held, claim.Works)
+		for len(held) > 0 && (len(held)*c.batch > c.hold || len(claim.Works) == 0) {
+			end(held[0])
+			held = held[1:]
+		}
+	}
+	for _, works := range held {
+		end(works)
 	}
 	wg.Wait()
 	select {
@@ -85,8 +100,30 @@ func (b *bench) cycleSubject(ctx context.Context, machines int) (*subject, error
 	if err != nil {
 		return nil, err
 	}
+	made := &subject{name: name, cycler: &cycler{db: db, session: session, batch: b.batch, hold: b.machines / 2}}
 	b.say("a fleet of %d machines", machines)
-	return &subject{name: name, cycler: &cycler{db: db, session: session, batch: b.batch}}, nil
+	return made, made.warm(ctx, b, machines)
+}
+
+// warm claims every machine once, all held at the same time, so that each has its lane, and takes the statistics of that.
+func (s *subject) warm(ctx context.Context, b *bench, machines int) error {
+	var all []*bmdb.Work
+	for len(all) < machines {
+		c, err := s.session.Claim(ctx, bmdb.ClaimRequest{
+			Process: fleet.ProcessAgentStart, Providers: []fleet.ProviderName{provider}, Limit: b.batch,
+		})
+		if err != nil {
+			return err
+		}
+		if len(c.Works) == 0 {
+			break
+		}
+		all = append(all, c.Works...)
+	}
+	if err := each(all, func(w *bmdb.Work) error { return w.Finish(ctx) }); err != nil {
+		return err
+	}
+	return b.pg.settle(ctx, s.name)
 }
 
 func (s *subject) close(ctx context.Context, b *bench) error {
@@ -167,6 +204,7 @@ func (b *bench) compare(what string, ours, reference []figures, rate, cpu float6
 	}
 	line("rate", "/s", figures.rate, goal, met)
 	line("database CPU", " µs", figures.cpuEach, fmt.Sprintf("≤ %.3g×", cpu), func(r float64) string { return yes(r <= cpu) })
+	line("client CPU", " µs", figures.clientEach, "", none)
 	line("statements", "", func(f figures) float64 { return f.each(f.statements) }, "", none)
 	line("buffers", "", func(f figures) float64 { return f.each(f.buffers) }, "", none)
 	line("WAL", " B", func(f figures) float64 { return f.each(f.wal) }, "", none)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime/pprof"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,6 +32,8 @@ type options struct {
 	pace     int
 	wakes    int
 	profile  bool
+	// cpuprofile is a file for Go's profile of this process.
+	cpuprofile string
 }
 
 // section is one part of the table.
@@ -69,6 +72,17 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	}
 	b := &bench{options: o, table: &table{}, progress: progress, began: time.Now()}
 	defer b.close()
+	if o.cpuprofile != "" {
+		file, err := os.Create(o.cpuprofile)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = file.Close() }()
+		if err := pprof.StartCPUProfile(file); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
+	}
 	for _, s := range sections() {
 		if !slices.Contains(o.sections, s.name) {
 			continue
@@ -91,7 +105,7 @@ func parse(args []string, progress io.Writer) (o options, err error) {
 	chosen := f.String("sections", strings.Join(names, " "), "what to measure")
 	sizes := f.String("sizes", "1000,100000,1000000", "sizes of fleets")
 	many := f.String("claimers", "1,4,16,64", "numbers of concurrent claimers")
-	f.IntVar(&o.machines, "machines", 5000, "machines of the fleet that lease cycles run on")
+	f.IntVar(&o.machines, "machines", 10_000, "machines of the fleet that lease cycles run on")
 	f.IntVar(&o.batch, "batch", 100, "works per claim")
 	f.IntVar(&o.rounds, "rounds", 5, "rounds of each side")
 	f.DurationVar(&o.duration, "duration", 8*time.Second, "how long a round takes")
@@ -101,6 +115,7 @@ func parse(args []string, progress io.Writer) (o options, err error) {
 	f.IntVar(&o.pace, "pace", 800, "cycles per second while it is open")
 	f.IntVar(&o.wakes, "wakes", 200, "how often something becomes due to be started")
 	f.BoolVar(&o.profile, "profile", false, "say on stderr which statements cost most")
+	f.StringVar(&o.cpuprofile, "cpuprofile", "", "write Go's processor profile of this process there")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}

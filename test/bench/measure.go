@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -14,8 +15,10 @@ import (
 
 // figures are what some operations took, all together.
 type figures struct {
-	ops        int
-	wall, cpu  time.Duration
+	ops       int
+	wall, cpu time.Duration
+	// client is the processor time of this process, which is the client.
+	client     time.Duration
 	statements float64
 	buffers    float64
 	wal        float64
@@ -28,11 +31,16 @@ func (f figures) cpuEach() float64 {
 	return float64(f.cpu) / float64(time.Microsecond) / float64(f.ops)
 }
 
+// clientEach is the client's processor time per operation, in microseconds.
+func (f figures) clientEach() float64 {
+	return float64(f.client) / float64(time.Microsecond) / float64(f.ops)
+}
+
 func (f figures) each(of float64) float64 { return of / float64(f.ops) }
 
 func (f figures) String() string {
-	return fmt.Sprintf("%d in %s: %s/s, %s µs of CPU, %s statements, %s buffers, %s bytes of WAL each", f.ops, short(f.wall), number(f.rate()),
-		number(f.cpuEach()), number(f.each(f.statements)), number(f.each(f.buffers)), number(f.each(f.wal)))
+	return fmt.Sprintf("%d in %s: %s/s, %s µs of CPU (and %s of the client), %s statements, %s buffers, %s bytes of WAL each", f.ops, short(f.wall),
+		number(f.rate()), number(f.cpuEach()), number(f.clientEach()), number(f.each(f.statements)), number(f.each(f.buffers)), number(f.each(f.wal)))
 }
 
 // measure runs do, which returns how many operations it did, and says what they took. The statements of the connection that measures
@@ -54,11 +62,12 @@ func (s *server) measure(ctx context.Context, do func() (int, error)) (f figures
 	if err != nil {
 		return f, err
 	}
+	client := ownCPU()
 	began := time.Now()
 	if f.ops, err = do(); err != nil {
 		return f, err
 	}
-	f.wall = time.Since(began)
+	f.wall, f.client = time.Since(began), ownCPU()-client
 	after, err := cpuOf(s.postmaster)
 	if err != nil {
 		return f, err
@@ -106,6 +115,15 @@ func (b *bench) sayProfile(ctx context.Context, ops int) error {
 		b.say("  %7.3f calls %8.2f µs %7.1f buffers %7.0f WAL each: %s", calls/n, took*1000/n, buffers/n, wal/n, query[:min(len(query), 150)])
 	}
 	return rows.Err()
+}
+
+// ownCPU is the processor time of this process.
+func ownCPU() time.Duration {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		return 0 // it cannot fail for oneself
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
 // ticksPerSecond is what /proc counts processor time in: USER_HZ, which is 100 on every Linux that Go runs on.

@@ -120,7 +120,7 @@ func (b *bench) roundTrips(ctx context.Context, ours *subject, reference *riverS
 		if err != nil {
 			return 0, err
 		}
-		c := &cycler{db: db, session: session, batch: b.batch}
+		c := &cycler{db: db, session: session, batch: b.batch, hold: b.machines / 2}
 		if n, err = c.run(ctx, time.Now().Add(time.Minute), cycles); err != nil {
 			return 0, err
 		}

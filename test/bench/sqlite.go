@@ -50,7 +50,7 @@ func (b *bench) sqliteSetting(ctx context.Context, dir string, unsynced bool) er
 	if err != nil {
 		return err
 	}
-	ours := &cycler{db: db, session: session, batch: b.batch}
+	ours := &cycler{db: db, session: session, batch: b.batch, hold: b.machines / 2}
 	var our, theirs []figures
 	for range b.rounds {
 		f, err := timed(func() (int, error) { return ours.run(ctx, time.Now().Add(b.duration), 0) })

@@ -181,8 +181,9 @@ func (q *Queries) PutBackoffs(ctx context.Context, rows Rows) error {
 	return err
 }
 
+// The lanes are found by their keys: session <> '' would invite PostgreSQL to go through all lanes that are held.
 const freeLanes = `UPDATE lane SET session = '', process = '', note = ''
-WHERE (subject, lane, epoch) IN (SELECT value ->> 0, value ->> 1, CAST(value ->> 2 AS BIGINT) FROM json_each($1)) AND session <> ''`
+WHERE (subject, lane, epoch) IN (SELECT value ->> 0, value ->> 1, CAST(value ->> 2 AS BIGINT) FROM json_each($1)) AND length(session) > 0`
 
 // FreeLanes frees rows (subject, lane, epoch) and returns how many it freed.
 func (q *Queries) FreeLanes(ctx context.Context, rows Rows) (int64, error) {
