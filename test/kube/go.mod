@@ -1,3 +1,5 @@
+// The Kubernetes API server and the etcd that test/cluster starts, as tools of a module of their own: their dependencies are none of ours.
+// To move on: k8s.io/kubernetes, all of its staging modules below (v1.X.Y goes with v0.X.Y), and kubeVersion in test/cluster/build.go.
 module github.com/ironherd/ironherd/test/kube
 
 go 1.26.0
