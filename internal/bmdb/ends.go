@@ -39,6 +39,8 @@ type endOfWork struct {
 	turn chan []*endOfWork
 	// done says that the group has committed this end.
 	done bool
+	// machine as it was read with its row locked, and then as this end leaves it, unless changes were applied.
+	machine *judged
 }
 
 // ridesAlong says whether an end concerns nothing but its own machine, and has nothing to tell its caller: a caller that gave up
@@ -173,9 +175,15 @@ func (t *transaction) endTogether(ctx context.Context, s *Session, group []*endO
 	if err != nil {
 		return nil, fmt.Errorf("lock machines: %w", err)
 	}
-	ours, err := t.fenced(ctx, s, group, ids)
-	if err != nil || len(ours) == 0 {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	if err := t.prefetch(ctx, ids); err != nil {
 		return nil, err
+	}
+	ours := t.fenced(s, group)
+	if len(ours) == 0 {
+		return nil, nil
 	}
 	for _, m := range ours {
 		if err := m.work.apply(ctx, t, m.changes); err != nil {
@@ -185,49 +193,52 @@ func (t *transaction) endTogether(ctx context.Context, s *Session, group []*endO
 	if err := t.endAll(ctx, ours); err != nil {
 		return nil, err
 	}
-	ids = ids[:0]
-	for _, m := range ours {
-		ids = append(ids, m.work.Subject.Machine)
-	}
-	if err := t.prefetch(ctx, ids); err != nil {
-		return nil, err
-	}
-	for _, id := range ids {
-		if err := t.rewrite(ctx, id); err != nil {
-			return nil, err
-		}
-	}
-	return ours, nil
+	return ours, t.settleAll(ctx, ours)
 }
 
-// fenced returns the members whose machines are among the locked ones and whose lanes are still theirs (rules 1 and 3), each machine
-// once.
-func (t *transaction) fenced(ctx context.Context, s *Session, group []*endOfWork, locked []fleet.MachineID) (ours []*endOfWork, err error) {
-	if len(locked) == 0 {
-		return nil, nil
-	}
-	rows := make(statement.Rows, len(locked))
-	for i, id := range locked {
-		rows[i] = []any{machineSubject(id), string(fleet.LaneHost)}
-	}
-	lanes, err := t.q.GetLanes(ctx, rows)
-	if err != nil {
-		return nil, fmt.Errorf("read the lanes: %w", err)
-	}
-	epochs := make(map[string]int64, len(lanes))
-	for _, l := range lanes {
-		if l.Session == string(s.id) && l.EndedAt == 0 {
-			epochs[l.Subject] = l.Epoch
-		}
-	}
+// fenced returns the members whose machines have been read, with their rows locked, and whose lanes are still theirs (rules 1 and 3), each
+// machine once.
+func (t *transaction) fenced(s *Session, group []*endOfWork) (ours []*endOfWork) {
 	for _, m := range group {
-		subject := subjectKey(m.work.Subject)
-		if epoch, held := epochs[subject]; held && epoch == int64(m.work.Epoch) && m.work.Process.Lane() == fleet.LaneHost {
+		id := m.work.Subject.Machine
+		j, locked := t.loaded[id]
+		if !locked || m.work.Process.Lane() != fleet.LaneHost {
+			continue
+		}
+		if r := j.row; r.LaneSession == string(s.id) && r.LaneEpoch == int64(m.work.Epoch) && r.SessionEndedAt == 0 {
+			m.machine = j
 			ours = append(ours, m)
-			delete(epochs, subject)
+			delete(t.loaded, id)
 		}
 	}
-	return ours, nil
+	t.loaded = nil
+	return ours
+}
+
+// settleAll is rewrite for machines of which it is known what their ends have left; those with changes are read anew.
+func (t *transaction) settleAll(ctx context.Context, list []*endOfWork) error {
+	var changed []fleet.MachineID
+	for _, m := range list {
+		if len(m.changes) > 0 {
+			changed = append(changed, m.work.Subject.Machine)
+			continue
+		}
+		if err := t.settle(ctx, m.machine); err != nil {
+			return err
+		}
+	}
+	if len(changed) == 0 {
+		return nil
+	}
+	if err := t.prefetch(ctx, changed); err != nil {
+		return err
+	}
+	for _, id := range changed {
+		if err := t.rewrite(ctx, id); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // endAll writes the ends of works that are fenced: backoffs, lanes, history.
@@ -242,7 +253,9 @@ func (t *transaction) endAll(ctx context.Context, list []*endOfWork) error {
 		lanes[i] = []any{subject, string(m.work.Process.Lane()), int64(m.work.Epoch)}
 		if m.ending.reset && m.ending.failure == nil {
 			resets = append(resets, []any{subject, string(m.work.Process)})
+			delete(m.machine.record.Backoffs, m.work.Process)
 		}
+		m.machine.row.LaneSession, m.machine.record.Holds = "", nil
 	}
 	if len(resets) > 0 {
 		if err := t.q.DeleteBackoffs(ctx, resets); err != nil {
@@ -273,34 +286,20 @@ func (t *transaction) endAll(ctx context.Context, list []*endOfWork) error {
 // backOffAll writes the next backoffs of those that failed and returns, for each of the list, when its own is over.
 func (t *transaction) backOffAll(ctx context.Context, list []*endOfWork) ([]time.Time, error) {
 	retryAt := make([]time.Time, len(list))
-	var subjects statement.Rows
-	for _, m := range list {
-		if m.ending.failure != nil {
-			subjects = append(subjects, []any{subjectKey(m.work.Subject)})
-		}
-	}
-	if len(subjects) == 0 {
-		return retryAt, nil
-	}
-	rows, err := t.q.GetAllBackoffs(ctx, subjects)
-	if err != nil {
-		return nil, fmt.Errorf("read backoffs: %w", err)
-	}
-	before := make(map[agendaKey]fleet.Waiting, len(rows))
-	for _, b := range rows {
-		before[agendaKey{b.Subject, fleet.Process(b.Process)}] = waitingOf(b)
-	}
 	var puts statement.Rows
 	for i, m := range list {
 		if m.ending.failure == nil {
 			continue
 		}
-		subject := subjectKey(m.work.Subject)
-		next := t.nextBackoff(before[agendaKey{subject, m.work.Process}], *m.ending.failure, m.ending.jitter)
-		retryAt[i] = next.NotBefore
+		backoffs, process := m.machine.record.Backoffs, m.work.Process
+		next := t.nextBackoff(backoffs[process], *m.ending.failure, m.ending.jitter)
+		backoffs[process], retryAt[i] = next, next.NotBefore
 		puts = append(puts, []any{
-			subject, string(m.work.Process), micros(next.NotBefore), next.Interval.Microseconds(), next.Cause, int64(next.Failures),
+			subjectKey(m.work.Subject), string(process), micros(next.NotBefore), next.Interval.Microseconds(), next.Cause, int64(next.Failures),
 		})
+	}
+	if len(puts) == 0 {
+		return retryAt, nil
 	}
 	if err := t.q.PutBackoffs(ctx, puts); err != nil {
 		return nil, fmt.Errorf("write the backoffs: %w", err)
