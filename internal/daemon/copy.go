@@ -6,7 +6,6 @@ import (
 	"net/url"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/bmdb/postgres"
@@ -21,9 +20,6 @@ type CopiedTable struct {
 	Rows   int64  `yaml:"rows"`
 	Digest string `yaml:"digest"`
 }
-
-// copyPatience is how long one side of a copy may keep its transaction open while the other is busy.
-const copyPatience = 24 * time.Hour
 
 // CopyDatabase copies a fleet between databases that are named by URL: sqlite:FILE or postgres://…. Neither may be in use, and the
 // target must be new. progress is told of each batch. replaced counts the texts that the target could not store as they were.
@@ -71,7 +67,7 @@ func openURL(ctx context.Context, address string, mustExist bool) (bmdb.Engine, 
 	if _, secret := u.User.Password(); secret || u.Query().Has("password") {
 		return nil, fleet.Errorf(fleet.KindInvalid, "a password does not belong on a command line: use PGPASSWORD or ~/.pgpass")
 	}
-	return postgres.Open(ctx, address, postgres.Options{Lease: copyPatience, Silent: true})
+	return postgres.Open(ctx, address, postgres.Options{Silent: true})
 }
 
 // named is a URL for people and for the evidence in a database: without parameters.

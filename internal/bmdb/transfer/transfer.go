@@ -160,12 +160,17 @@ func (c *copying) run(ctx context.Context) error {
 	return nil
 }
 
-// know fails when either database has a table that it is not known what to do with.
+// know prepares both sides, and fails when either database has a table that it is not known what to do with.
 func (c *copying) know(ctx context.Context) error {
 	for _, side := range []struct {
 		tx     bmdb.Tx
 		engine string
 	}{{c.src, c.srcEngine}, {c.dst, c.dstEngine}} {
+		if query, ok := patience[side.engine]; ok {
+			if _, err := side.tx.ExecContext(ctx, query); err != nil {
+				return err
+			}
+		}
 		names, err := tables(ctx, side.tx, side.engine)
 		if err != nil {
 			return fmt.Errorf("list the tables of the %s database: %w", side.engine, err)

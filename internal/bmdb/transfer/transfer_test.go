@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(engines.Main(m)) }
 
-const machines = 700 // more than two batches
+const machines = 550 // more than two batches
 
 // TestCopy goes all ways, and back again.
 func TestCopy(t *testing.T) {
