@@ -52,7 +52,7 @@ func (b *bench) server(ctx context.Context) (*server, error) {
 		return b.pg, nil
 	}
 	s, err := pgserver.Start(ctx, pgserver.Options{Durable: true, Settings: []string{
-		"shared_preload_libraries=pg_stat_statements", "pg_stat_statements.track=all", "pg_stat_statements.max=5000", "shared_buffers=1GB",
+		"shared_preload_libraries=pg_stat_statements", "pg_stat_statements.track=all", "pg_stat_statements.max=5000", "pg_stat_statements.track_planning=on", "shared_buffers=1GB",
 		"max_wal_size=8GB", "checkpoint_timeout=30min", "maintenance_work_mem=256MB", "max_connections=400",
 	}})
 	if err != nil {

@@ -131,8 +131,8 @@ func fillHistory(ctx context.Context, conn *pgx.Conn, rows int) error {
 		}
 		_, err = conn.Exec(ctx, fmt.Sprintf(`WITH m AS MATERIALIZED (SELECT id, row_number() OVER (ORDER BY id) - 1 AS i FROM machine)
 			INSERT INTO history (subject, at, actor, process, lane, epoch, edge, event, detail, retry_at, session)
-			SELECT m.id, %d + g * %d, 'agent', '', '', 0, '', 'machine restarted', 'the agent came back with another boot ID', 0, ''
-			FROM generate_series(0, %d) AS g JOIN m ON m.i = (g * 7919) %% (SELECT count(*) FROM m)`,
+			SELECT m.id, %d + CAST(g AS BIGINT) * %d, 'agent', '', '', 0, '', 'machine restarted', 'the agent came back with another boot ID', 0, ''
+			FROM generate_series(0, %d) AS g JOIN m ON m.i = (CAST(g AS BIGINT) * 7919) %% (SELECT count(*) FROM m)`,
 			from.UnixMicro(), 24*time.Hour.Microseconds()/int64(rows/days+1), rows/days-1))
 		if err != nil {
 			return err

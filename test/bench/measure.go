@@ -98,7 +98,7 @@ func (b *bench) sayProfile(ctx context.Context, ops int) error {
 		return err
 	}
 	defer func() { _ = conn.Close(ctx) }()
-	rows, err := conn.Query(ctx, `SELECT calls::float8, total_exec_time, (shared_blks_hit + shared_blks_read)::float8, wal_bytes::float8,
+	rows, err := conn.Query(ctx, `SELECT calls::float8, total_exec_time, total_plan_time, (shared_blks_hit + shared_blks_read)::float8, wal_bytes::float8,
 		regexp_replace(query, '\s+', ' ', 'g')
 		FROM pg_stat_statements s JOIN pg_database d ON d.oid = s.dbid WHERE d.datname <> 'postgres' ORDER BY total_exec_time DESC LIMIT 25`)
 	if err != nil {
@@ -106,13 +106,13 @@ func (b *bench) sayProfile(ctx context.Context, ops int) error {
 	}
 	defer rows.Close()
 	for rows.Next() {
-		var calls, took, buffers, wal float64
+		var calls, took, planned, buffers, wal float64
 		var query string
-		if err := rows.Scan(&calls, &took, &buffers, &wal, &query); err != nil {
+		if err := rows.Scan(&calls, &took, &planned, &buffers, &wal, &query); err != nil {
 			return err
 		}
 		n := float64(ops)
-		b.say("  %7.3f calls %8.2f µs %7.1f buffers %7.0f WAL each: %s", calls/n, took*1000/n, buffers/n, wal/n, query[:min(len(query), 150)])
+		b.say("  %7.3f calls %8.2f µs + %6.2f planning %7.1f buffers %7.0f WAL each: %s", calls/n, took*1000/n, planned*1000/n, buffers/n, wal/n, query[:min(len(query), 150)])
 	}
 	return rows.Err()
 }

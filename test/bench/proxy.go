@@ -129,7 +129,7 @@ func (b *bench) roundTrips(ctx context.Context, ours *subject, reference *riverS
 	if err != nil {
 		return err
 	}
-	if _, err := reference.pool.Exec(ctx, "TRUNCATE river_job"); err != nil {
+	if err := reference.fresh(ctx); err != nil {
 		return err
 	}
 	if err := reference.insert(ctx, cycles); err != nil {

@@ -151,7 +151,7 @@ func (r *riverSide) completed(ctx context.Context) (n int, err error) {
 
 // round measures one round of jobs, which were inserted before.
 func (r *riverSide) round(ctx context.Context, b *bench) (figures, error) {
-	if _, err := r.pool.Exec(ctx, "TRUNCATE river_job"); err != nil {
+	if err := r.fresh(ctx); err != nil {
 		return figures{}, err
 	}
 	jobs := int(1.5 * r.rate * b.duration.Seconds())

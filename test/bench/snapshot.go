@@ -10,6 +10,8 @@ import (
 
 // side is one that can be paced.
 type side interface {
+	// fresh removes what is left of an earlier measurement.
+	fresh(ctx context.Context) error
 	// paced does about so many operations, spread over the time.
 	paced(ctx context.Context, b *bench, perSecond int, length time.Duration) (int, error)
 	// burst measures how fast it is when nothing holds it back.
@@ -59,6 +61,9 @@ func snapshots(ctx context.Context, b *bench) error {
 // blocked returns what a burst took after a paced run, without and then with a snapshot.
 func (b *bench) blocked(ctx context.Context, s side, database string) (both [2]figures, err error) {
 	for i := range both {
+		if err := s.fresh(ctx); err != nil {
+			return both, err
+		}
 		if err := b.pg.settle(ctx, database); err != nil {
 			return both, err
 		}
@@ -96,6 +101,15 @@ func (b *bench) blocked(ctx context.Context, s side, database string) (both [2]f
 		}
 	}
 	return both, nil
+}
+
+// fresh implements side: a fleet is always the same.
+func (s *subject) fresh(context.Context) error { return nil }
+
+// fresh implements side.
+func (r *riverSide) fresh(ctx context.Context) error {
+	_, err := r.pool.Exec(ctx, "TRUNCATE river_job")
+	return err
 }
 
 // paced implements side: a batch at a time.
