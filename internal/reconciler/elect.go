@@ -39,8 +39,9 @@ func (s *Service) watchReleases(ctx context.Context) error {
 // elect campaigns whenever this node may lead, and gives the leadership up at once when it no longer may.
 func (s *Service) elect(ctx context.Context) error {
 	for {
-		if err := s.whileVerdict(ctx, false); err != nil {
-			return nil //nolint:nilerr // ctx has ended
+		_ = s.whileVerdict(ctx, false) // we may, or ctx has ended
+		if ctx.Err() != nil {
+			return nil
 		}
 		allowed, cancel := context.WithCancelCause(ctx)
 		go func() { cancel(s.whileVerdict(allowed, true)) }()
@@ -48,7 +49,7 @@ func (s *Service) elect(ctx context.Context) error {
 		cancel(nil)
 		switch {
 		case ctx.Err() != nil:
-			return nil
+			return nil //nolint:nilerr // what a candidacy says that has been stopped is of no interest
 		case err != nil && allowed.Err() == nil:
 			return err
 		}

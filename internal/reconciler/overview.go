@@ -80,9 +80,9 @@ func readTrouble(ctx context.Context, client *clientv3.Client, layout etcd.Layou
 	if err != nil {
 		return nil, err
 	}
-	var t Trouble
-	if entry, found := snapshot.Entries[layout.Trouble()]; !found || json.Unmarshal(entry.Value, &t) != nil {
-		return nil, nil //nolint:nilnil // as it says
+	var t *Trouble
+	if entry, found := snapshot.Entries[layout.Trouble()]; found && json.Unmarshal(entry.Value, &t) != nil {
+		t = nil
 	}
-	return &t, nil
+	return t, nil
 }

@@ -83,7 +83,7 @@ func (t *term) keep(ctx context.Context) error {
 			continue
 		}
 		retry.Reset()
-		trouble = trouble.over(ctx, t.logger)
+		trouble.over(ctx, t.logger)
 		pause = t.config.FullPass
 	}
 }
@@ -131,10 +131,10 @@ func (r *trouble) tell(ctx context.Context, logger *slog.Logger, err error, paus
 		slog.Any("err", err))
 }
 
-// over logs that it is over, if it was told, and returns none.
-func (r *trouble) over(ctx context.Context, logger *slog.Logger) trouble {
+// over logs that it is over, if it was told, and begins anew.
+func (r *trouble) over(ctx context.Context, logger *slog.Logger) {
 	if !r.told.IsZero() {
 		logger.InfoContext(ctx, "everything is as wanted again", slog.Duration("after", time.Since(r.since)))
 	}
-	return trouble{}
+	*r = trouble{}
 }

@@ -39,7 +39,7 @@ type Candidate struct {
 	Since time.Time `json:"since,omitzero"`
 }
 
-// Validate: KindInvalid, all faults at once.
+// Validate reports every fault, as KindInvalid.
 func (c Config) Validate() error {
 	var errs []error
 	if c.TTL < MinTTL || c.TTL%time.Second != 0 {

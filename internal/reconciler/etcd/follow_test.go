@@ -56,6 +56,7 @@ func put(t *testing.T, client *clientv3.Client, key, value string) int64 {
 func TestValue(t *testing.T) {
 	t.Parallel()
 	watchtest.Run(t, func(t *testing.T) (watch.Value[int], func(int)) {
+		t.Helper()
 		client, key := shared.Client(t), ownKey()
 		return etcd.Value[int]{
 			Client: client, Range: etcd.Range{Key: key}, Logger: slog.New(slog.DiscardHandler),

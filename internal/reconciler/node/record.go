@@ -60,7 +60,7 @@ func (r Record) encode() ([]byte, error) {
 
 var nameForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$`)
 
-// CheckName: KindInvalid unless it can be the name of a node: what Kubernetes allows.
+// CheckName returns KindInvalid unless it can be the name of a node: what Kubernetes allows.
 func CheckName(name string) error {
 	if !nameForm.MatchString(name) {
 		return fleet.Errorf(fleet.KindInvalid, "%q cannot be the name of a node: lower case letters, digits, dots and hyphens", name)

@@ -24,36 +24,36 @@ const maxLength = 64
 // Parse reads v1.2.3 or v1.2.3-rc.1; the v may be missing. v0.0.0 and its pre-releases are refused: they stand for no release.
 // The error is KindInvalid and quotes the text.
 func Parse(text string) (Release, error) {
-	refuse := func(why string) (Release, error) {
+	refuse := func(why string) error {
 		if len(text) > maxLength {
 			text = text[:maxLength] + "…"
 		}
-		return Release{}, fleet.Errorf(fleet.KindInvalid, "%q is no release (%s): write it as v1.2.3 or v1.2.3-rc.1", text, why)
+		return fleet.Errorf(fleet.KindInvalid, "%q is no release (%s): write it as v1.2.3 or v1.2.3-rc.1", text, why)
 	}
 	if len(text) > maxLength {
-		return refuse("too long")
+		return Release{}, refuse("too long")
 	}
 	core, _, _ := strings.Cut(strings.TrimPrefix(text, "v"), "+")
 	core, pre, hasPre := strings.Cut(core, "-")
 	numbers := strings.Split(core, ".")
 	if len(numbers) != 3 {
-		return refuse("three numbers are needed")
+		return Release{}, refuse("three numbers are needed")
 	}
 	var r Release
 	for i, into := range []*uint64{&r.major, &r.minor, &r.patch} {
 		n, ok := number(numbers[i])
 		if !ok {
-			return refuse("three numbers are needed")
+			return Release{}, refuse("three numbers are needed")
 		}
 		*into = n
 	}
 	if r == (Release{}) {
-		return refuse("it is none")
+		return Release{}, refuse("it is none")
 	}
 	if hasPre {
 		for part := range strings.SplitSeq(pre, ".") {
 			if !identifier(part) {
-				return refuse("its pre-release is malformed")
+				return Release{}, refuse("its pre-release is malformed")
 			}
 		}
 		r.pre = pre

@@ -40,7 +40,7 @@ type member struct {
 func Start(ctx context.Context, dir string, n int) (*Cluster, error) {
 	c := &Cluster{dir: dir}
 	for range n {
-		if _, err := c.add("new"); err != nil {
+		if _, err := c.add(ctx, "new"); err != nil {
 			return nil, err
 		}
 	}
@@ -70,11 +70,11 @@ func New(t *testing.T, n int) *Cluster {
 	return c
 }
 
-func (c *Cluster) add(state string) (*member, error) {
+func (c *Cluster) add(ctx context.Context, state string) (*member, error) {
 	name := fmt.Sprintf("m%d", len(c.members)+1)
 	m := &member{name: name, dir: filepath.Join(c.dir, name), state: state}
 	for _, into := range []*url.URL{&m.client, &m.peer} {
-		address, err := freeAddress()
+		address, err := freeAddress(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -85,10 +85,10 @@ func (c *Cluster) add(state string) (*member, error) {
 }
 
 // freeAddress is outside the range that the kernel takes ports for outgoing connections from: it stays free while its owner is down.
-func freeAddress() (string, error) {
+func freeAddress(ctx context.Context) (string, error) {
 	for range 100 {
 		address := fmt.Sprintf("127.0.0.1:%d", 10000+rand.IntN(10000))
-		ln, err := net.Listen("tcp", address)
+		ln, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 		if err == nil {
 			return address, ln.Close()
 		}
@@ -155,7 +155,7 @@ func (c *Cluster) Replace(ctx context.Context, client *clientv3.Client, i int) e
 		}
 	}
 	c.members[i].name = "" // no longer one of them
-	m, err := c.add("existing")
+	m, err := c.add(ctx, "existing")
 	if err != nil {
 		return err
 	}

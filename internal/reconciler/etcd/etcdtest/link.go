@@ -1,6 +1,7 @@
 package etcdtest
 
 import (
+	"context"
 	"net"
 	"net/url"
 	"sync"
@@ -26,12 +27,12 @@ func NewLink(t *testing.T, endpoint string) *Link {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := &Link{listener: ln, to: u.Host}
-	go p.serve()
+	go p.serve(t.Context())
 	t.Cleanup(func() {
 		_ = ln.Close()
 		p.Cut()
@@ -42,13 +43,13 @@ func NewLink(t *testing.T, endpoint string) *Link {
 // URL is the client URL of the member by way of the link.
 func (p *Link) URL() string { return "http://" + p.listener.Addr().String() }
 
-func (p *Link) serve() {
+func (p *Link) serve(ctx context.Context) {
 	for {
 		in, err := p.listener.Accept()
 		if err != nil {
 			return
 		}
-		out, err := net.Dial("tcp", p.to)
+		out, err := new(net.Dialer).DialContext(ctx, "tcp", p.to)
 		p.mu.Lock()
 		if p.off || err != nil {
 			_ = in.Close()
@@ -67,8 +68,7 @@ func (p *Link) serve() {
 
 // pass copies until an end is closed.
 func (p *Link) pass(to, from net.Conn, late func() time.Duration) {
-	defer to.Close()
-	defer from.Close()
+	defer func() { _, _ = to.Close(), from.Close() }()
 	buffer := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(buffer)

@@ -45,6 +45,7 @@ func receive(t *testing.T, values <-chan int) int {
 }
 
 func latestFirst(t *testing.T, make New) {
+	t.Helper()
 	value, set := make(t)
 	for i := range 5 {
 		set(i + 1)
@@ -55,6 +56,7 @@ func latestFirst(t *testing.T, make New) {
 }
 
 func waitsForTheFirst(t *testing.T, make New) {
+	t.Helper()
 	value, set := make(t)
 	values := value.Watch(t.Context())
 	select {
@@ -74,6 +76,7 @@ func waitsForTheFirst(t *testing.T, make New) {
 
 // coalesces: who does not receive while much is set gets the last, and nothing that is older than what it had.
 func coalesces(t *testing.T, make New) {
+	t.Helper()
 	value, set := make(t)
 	values := value.Watch(t.Context())
 	set(1)
@@ -94,6 +97,7 @@ func coalesces(t *testing.T, make New) {
 }
 
 func endsWithContext(t *testing.T, make New) {
+	t.Helper()
 	value, set := make(t)
 	set(1)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -114,6 +118,7 @@ func endsWithContext(t *testing.T, make New) {
 }
 
 func manyWatchers(t *testing.T, make New) {
+	t.Helper()
 	value, set := make(t)
 	const watchers, final = 16, 50
 	var all sync.WaitGroup
@@ -139,6 +144,7 @@ func manyWatchers(t *testing.T, make New) {
 }
 
 func slowHoldsUpNone(t *testing.T, make New) {
+	t.Helper()
 	value, set := make(t)
 	slow, quick := value.Watch(t.Context()), value.Watch(t.Context())
 	for i := range 20 {
