@@ -13,6 +13,8 @@ type cursors struct {
 	at     map[fleet.Process]cursor
 	began  map[fleet.Process]time.Duration
 	policy int64
+	// check is the last machine that CheckNext looked at.
+	check fleet.MachineID
 }
 
 // cursor is a position in the agenda of one process.
@@ -54,4 +56,16 @@ func (c *cursors) policyDone(number int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.policy = max(c.policy, number)
+}
+
+func (c *cursors) checkAfter() fleet.MachineID {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.check
+}
+
+func (c *cursors) checked(upTo fleet.MachineID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.check = upTo
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
 	"github.com/ironherd/ironherd/internal/fleet"
-	"github.com/ironherd/ironherd/internal/lifecycle"
 )
 
 // RecomputeAgenda judges again, at most limit machines a call: first those that were judged under an older policy (rule 10), then
@@ -144,127 +143,6 @@ func (db *DB) look(ctx context.Context, process fleet.Process, limit int) (n int
 		db.janitor.move(process, cursor{r.DueAt, r.Subject})
 	}
 	return n, errors.Join(stuck...)
-}
-
-// Finding is something in the database that must not be.
-type Finding struct {
-	// Invariant it breaks, such as "I4", or "agenda".
-	Invariant string
-	Subject   string
-	Detail    string
-}
-
-// checkBatch is how many rows of each kind a check reads at a time; maxFindings how many findings of a kind it returns.
-const (
-	checkBatch  = 500
-	maxFindings = 100
-)
-
-// Check looks for what can be seen from rows alone: lanes and history that contradict each other, counters that are wrong, and
-// agenda rows that are missing, too late or superfluous. It reads the whole database, in small transactions. Findings about
-// machines that are being written meanwhile are confirmed with their rows locked.
-func (db *DB) Check(ctx context.Context) ([]Finding, error) {
-	var findings []Finding
-	err := db.view(ctx, "check", func(ctx context.Context, t *transaction) (err error) {
-		findings, err = t.checkRows(ctx)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("check: %w", err)
-	}
-	for after := fleet.MachineID(""); ; {
-		page, err := db.ListMachines(ctx, MachineFilter{After: after, Limit: checkBatch})
-		if err != nil {
-			return nil, fmt.Errorf("check: %w", err)
-		}
-		for _, m := range page {
-			found, err := db.checkMachine(ctx, m.ID)
-			if err != nil {
-				return nil, fmt.Errorf("check machine %s: %w", m.ID, err)
-			}
-			findings = append(findings, found...)
-			after = m.ID
-		}
-		if len(page) < checkBatch {
-			return findings, nil
-		}
-	}
-}
-
-func (t *transaction) checkRows(ctx context.Context) ([]Finding, error) {
-	var findings []Finding
-	lanes, err := t.q.ListLanesWithoutSession(ctx, maxFindings)
-	if err != nil {
-		return nil, err
-	}
-	for _, l := range lanes {
-		findings = append(findings, Finding{"I1", l.Subject, fmt.Sprintf("the %s lane is held by session %s, which there is not", l.Lane, l.Session)})
-	}
-	edges, err := t.q.CheckHistoryEdges(ctx, maxFindings)
-	if err != nil {
-		return nil, err
-	}
-	for _, e := range edges {
-		findings = append(findings, Finding{
-			"I4", e.Subject, fmt.Sprintf("the work of %s lane epoch %d has %d starts and %d ends", e.Lane, e.Epoch, e.Starts, e.Ends),
-		})
-	}
-	providers, err := t.q.ListProviders(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for _, p := range providers {
-		n, err := t.q.CountProviderMachines(ctx, p.Name)
-		if err != nil {
-			return nil, err
-		}
-		if n != p.Machines {
-			findings = append(findings, Finding{"count", providerSubject(fleet.ProviderName(p.Name)), fmt.Sprintf("%d machines counted, %d there", p.Machines, n)})
-		}
-	}
-	counts, err := t.checkCounts(ctx)
-	return append(findings, counts...), err
-}
-
-// checkMachine compares the agenda with what lifecycle says (I2). A row that is too early is not a fault.
-func (db *DB) checkMachine(ctx context.Context, id fleet.MachineID) (findings []Finding, err error) {
-	err = db.update(ctx, "check machine", func(ctx context.Context, t *transaction) error {
-		findings = nil
-		l := locks{machines: []fleet.MachineID{id}}
-		if err := l.take(ctx, t); err != nil {
-			return err
-		}
-		j, err := t.load(ctx, id)
-		if fleet.KindOf(err) == fleet.KindNotFound {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		plan, err := t.plan(ctx, j)
-		if err != nil {
-			return err
-		}
-		if j.row.StatePolicy < t.env.Policy.Number {
-			return nil // the janitor will come to it
-		}
-		for _, process := range fleet.MachineProcesses() {
-			d := plan.For(process)
-			at, there := j.agenda[process]
-			switch {
-			case d.Verdict.Scheduled() && !there:
-				findings = append(findings, Finding{"agenda", string(id), fmt.Sprintf("%s is %s and has no row", process, d.Verdict)})
-			case j.heldByTheDead() && there && at.UnixMicro() <= max(micros(t.Now()), j.row.SessionDeadlineAt):
-				// It surfaces at the deadline of the dead, if its lane is not freed before, which follows the end of the session.
-			case d.Verdict.Scheduled() && at.After(d.DueAt):
-				findings = append(findings, Finding{"agenda", string(id), fmt.Sprintf("%s is due at %s, its row says %s", process, d.DueAt, at)})
-			case !d.Verdict.Scheduled() && there && d.Verdict == lifecycle.NotWanted:
-				findings = append(findings, Finding{"agenda", string(id), fmt.Sprintf("%s is not wanted and has a row", process)})
-			}
-		}
-		return nil
-	})
-	return findings, err
 }
 
 // PruneHistory removes the oldest history, at most about limit rows a call where it goes row by row, and returns how many it removed.

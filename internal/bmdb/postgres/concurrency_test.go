@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -71,10 +72,10 @@ func TestClaimWhileAFactIsWritten(t *testing.T) {
 		}
 		b.shift.Advance(10 * time.Minute)
 	}
-	stop := a.pause.next()
-	defer stop.goOn()
 	var wg sync.WaitGroup
 	defer wg.Wait()
+	stop := a.pause.next()
+	defer stop.goOn()
 	wg.Go(func() {
 		if _, err := a.Retry(t.Context(), "op", ids[0], ""); err != nil {
 			t.Error(err)
@@ -113,10 +114,10 @@ func TestWritersMissNobody(t *testing.T) {
 			t.Parallel()
 			a, url, ids := stocked(t, 1, postgres.Options{Serializable: serializable})
 			b := join(t, url, postgres.Options{Serializable: serializable})
-			stop := a.pause.next()
-			defer stop.goOn()
 			var wg sync.WaitGroup
 			defer wg.Wait()
+			stop := a.pause.next()
+			defer stop.goOn()
 			wg.Go(func() {
 				if err := a.Quarantine(t.Context(), "op", ids[0], "smells"); err != nil {
 					t.Error(err)
@@ -156,10 +157,10 @@ func TestEndAgainstALateCommit(t *testing.T) {
 		work := a.claim(a.session("dead", 5*time.Second), 1)[0]
 		b.shift.Advance(time.Minute)
 		heir := b.session("heir", time.Hour)
-		stop := a.pause.next()
-		defer stop.goOn()
 		var wg sync.WaitGroup
 		defer wg.Wait()
+		stop := a.pause.next()
+		defer stop.goOn()
 		wg.Go(func() {
 			if err := work.Cancel(t.Context(), "in time"); err != nil {
 				t.Error(err)
@@ -191,10 +192,10 @@ func TestEndAgainstALateCommit(t *testing.T) {
 		b := join(t, url, postgres.Options{})
 		work := a.claim(a.session("dead", 5*time.Second), 1)[0]
 		b.shift.Advance(time.Minute)
-		stop := b.pause.next()
-		defer stop.goOn()
 		var wg sync.WaitGroup
 		defer wg.Wait()
+		stop := b.pause.next()
+		defer stop.goOn()
 		wg.Go(func() {
 			if n, err := b.CollectSessions(t.Context()); n != 1 || err != nil {
 				t.Errorf("collected %d, %v", n, err)
@@ -224,9 +225,10 @@ func TestExtensionsWaitForNobody(t *testing.T) {
 	p, url, ids := stocked(t, 3, postgres.Options{Connections: 2, Lease: time.Minute})
 	s := p.session("a", time.Minute)
 	works := p.claim(s, 3)
-	tx := stranger(t, url, "SELECT id FROM machine WHERE id = ANY($1) FOR UPDATE", ids)
 	var wg sync.WaitGroup
 	defer wg.Wait()
+	tx := stranger(t, url, "SELECT id FROM machine WHERE id = ANY($1) FOR UPDATE", ids)
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
 	for _, w := range works {
 		wg.Go(func() {
 			if err := w.Note(t.Context(), bmdb.RecordHistory("waited", "")); err != nil {
@@ -285,10 +287,10 @@ func TestStoppedInsideATransaction(t *testing.T) {
 	b := join(t, url, postgres.Options{Lease: time.Second})
 	work := a.claim(a.session("stopped", time.Second), 1)[0]
 	heir := b.session("heir", time.Minute)
-	stop := a.pause.next()
-	defer stop.goOn()
 	var wg sync.WaitGroup
 	defer wg.Wait()
+	stop := a.pause.next()
+	defer stop.goOn()
 	wg.Go(func() {
 		err := work.Finish(context.WithoutCancel(t.Context()), bmdb.RecordHistory("late", "must not be there"))
 		if err == nil || fleet.KindOf(err) != fleet.KindTemporary && !errors.Is(err, fleet.ErrLeaseLost) {
@@ -342,6 +344,17 @@ func TestNoDeadlocks(t *testing.T) {
 					}
 					try("update", w.Cancel(ctx, "again", changes...))
 				}
+			}
+		})
+		wg.Go(func() { // as the lanes of the dead are freed, many machines at a time
+			for range 15 {
+				err := p.pause.Engine.Update(ctx, func(ctx context.Context, tx bmdb.Tx) error {
+					mine := slices.Clone(ids)
+					rand.Shuffle(len(mine), func(i, j int) { mine[i], mine[j] = mine[j], mine[i] })
+					_, err := tx.LockMachines(ctx, mine, false)
+					return err
+				})
+				try("lock", err)
 			}
 		})
 		wg.Go(func() {

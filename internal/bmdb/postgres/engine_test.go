@@ -60,6 +60,9 @@ func TestCopiesAreRecognised(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if n := query[int](t, url, "SELECT count(*) FROM pg_inherits WHERE inhparent = CAST('history' AS REGCLASS)"); n != 8 {
+		t.Errorf("%d partitions after it was opened twice", n)
+	}
 	copied, err := s.Create(t.Context(), name)
 	if err != nil {
 		t.Fatal(err)

@@ -202,7 +202,7 @@ func await(t *testing.T, what string, so func() bool) {
 	t.Helper()
 	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()
-	deadline := time.After(time.Minute)
+	deadline := time.After(30 * time.Second)
 	for !so() {
 		select {
 		case <-ticker.C:

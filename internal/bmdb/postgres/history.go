@@ -25,7 +25,7 @@ const (
 // had, by the server's estimate, at least one; and it makes the partitions of the coming days. What is in no partition of a day is removed in
 // batches of limit rows. A partition that somebody is reading is left for the next time.
 func (e *Engine) PruneHistory(ctx context.Context, before time.Time, limit int) (n int, err error) {
-	if err := e.makePartitions(ctx, e.time.earliest()); err != nil {
+	if err := e.makePartitions(ctx); err != nil {
 		return 0, err
 	}
 	days, err := e.partitions(ctx)
@@ -115,8 +115,12 @@ func (e *Engine) dropPartition(ctx context.Context, name string) error {
 }
 
 // makePartitions makes those of today and of the coming days that are not there. What it cannot make, the default partition is for.
-func (e *Engine) makePartitions(ctx context.Context, now time.Time) error {
+func (e *Engine) makePartitions(ctx context.Context) error {
 	there, err := e.partitions(ctx)
+	if err != nil {
+		return err
+	}
+	now, err := e.now(ctx, &transaction{pool: e.transactions})
 	if err != nil {
 		return err
 	}

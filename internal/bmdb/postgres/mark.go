@@ -91,10 +91,7 @@ func (e *Engine) Restored(ctx context.Context) (evidence string, err error) {
 		return "", classify(err)
 	}
 	e.setMarked()
-	if err := e.makePartitions(ctx, e.time.earliest()); err != nil {
-		return "", err
-	}
-	return evidence, nil
+	return evidence, classify(e.makePartitions(ctx))
 }
 
 // AcceptRestore implements bmdb.Engine.

@@ -181,7 +181,7 @@ func (q *Queries) PutBackoffs(ctx context.Context, rows Rows) error {
 	return err
 }
 
-// The lanes are found by their keys: session <> '' would invite PostgreSQL to go through all lanes that are held.
+// The lanes are found by their keys: session <> ” would invite PostgreSQL to go through all lanes that are held.
 const freeLanes = `UPDATE lane SET session = '', process = '', note = ''
 WHERE (subject, lane, epoch) IN (SELECT value ->> 0, value ->> 1, CAST(value ->> 2 AS BIGINT) FROM json_each($1)) AND length(session) > 0`
 
@@ -229,32 +229,6 @@ func (q *Queries) TakeLanes(ctx context.Context, rows Rows) (map[string]int64, e
 	return epochs, nil
 }
 
-const getLanes = `SELECT l.subject, l.lane, l.epoch, l.session, CAST(COALESCE(s.ended_at, 1) AS BIGINT) AS ended_at
-FROM lane l LEFT JOIN session s ON s.id = l.session
-WHERE (l.subject, l.lane) IN (SELECT value ->> 0, value ->> 1 FROM json_each($1))`
-
-// LaneOf is who holds a lane; see GetLane.
-type LaneOf struct {
-	Subject string
-	Lane    string
-	Epoch   int64
-	Session string
-	EndedAt int64
-}
-
-// GetLanes returns those of the rows (subject, lane) that there are.
-func (q *Queries) GetLanes(ctx context.Context, rows Rows) (list []LaneOf, err error) {
-	err = q.queryRows(ctx, getLanes, rows, func(r *sql.Rows) error {
-		var l LaneOf
-		if err := r.Scan(&l.Subject, &l.Lane, &l.Epoch, &l.Session, &l.EndedAt); err != nil {
-			return err
-		}
-		list = append(list, l)
-		return nil
-	})
-	return list, err
-}
-
 // getMachines is GetMachine for many. The list is where the machines are read, below all joins: PostgreSQL orders only eight tables at a
 // time, and with the list in the last line it would join the whole fleet first.
 var getMachines = strings.NewReplacer("FROM machine m", "FROM (SELECT * FROM machine WHERE id IN (SELECT value ->> 0 FROM json_each($1))) AS m",
@@ -299,6 +273,36 @@ func (q *Queries) GetAllAgenda(ctx context.Context, rows Rows) (list []Agenda, e
 			return err
 		}
 		list = append(list, a)
+		return nil
+	})
+	return list, err
+}
+
+const checkEdges = `SELECT e.subject, e.lane, e.epoch, e.starts, e.ends FROM (
+  SELECT h.subject, h.lane, h.epoch, CAST(sum(CASE WHEN h.edge = 'start' THEN 1 ELSE 0 END) AS BIGINT) AS starts,
+    CAST(sum(CASE WHEN h.edge = 'end' THEN 1 ELSE 0 END) AS BIGINT) AS ends
+  FROM json_each($1) AS v JOIN history h ON h.subject = v.value ->> 0
+  WHERE h.edge <> '' GROUP BY h.subject, h.lane, h.epoch) AS e
+LEFT JOIN lane l ON l.subject = e.subject AND l.lane = e.lane AND l.epoch = e.epoch AND l.session <> ''
+WHERE e.ends > 1 OR e.starts > 1 OR e.ends = 0 AND l.epoch IS NULL OR e.ends = 1 AND l.epoch IS NOT NULL`
+
+// EdgesOf is work whose starts and ends are not what they must be.
+type EdgesOf struct {
+	Subject string
+	Lane    string
+	Epoch   int64
+	Starts  int64
+	Ends    int64
+}
+
+// CheckEdges returns the work of rows (subject) that has not one start and, unless it runs, one end.
+func (q *Queries) CheckEdges(ctx context.Context, rows Rows) (list []EdgesOf, err error) {
+	err = q.queryRows(ctx, checkEdges, rows, func(r *sql.Rows) error {
+		var e EdgesOf
+		if err := r.Scan(fields(&e)...); err != nil {
+			return err
+		}
+		list = append(list, e)
 		return nil
 	})
 	return list, err

@@ -9,57 +9,6 @@ import (
 	"context"
 )
 
-const checkHistoryEdges = `-- name: CheckHistoryEdges :many
-SELECT h.subject, h.lane, h.epoch, CAST(sum(CASE WHEN h.edge = 'start' THEN 1 ELSE 0 END) AS BIGINT) AS starts,
-  CAST(sum(CASE WHEN h.edge = 'end' THEN 1 ELSE 0 END) AS BIGINT) AS ends,
-  CAST(COALESCE(max(l.epoch), 0) AS BIGINT) AS running
-FROM history h LEFT JOIN lane l ON l.subject = h.subject AND l.lane = h.lane AND l.epoch = h.epoch AND l.session <> ''
-WHERE h.edge <> '' GROUP BY h.subject, h.lane, h.epoch
-HAVING sum(CASE WHEN h.edge = 'end' THEN 1 ELSE 0 END) > 1 OR sum(CASE WHEN h.edge = 'start' THEN 1 ELSE 0 END) > 1
-  OR (sum(CASE WHEN h.edge = 'end' THEN 1 ELSE 0 END) = 0 AND COALESCE(max(l.epoch), 0) = 0)
-  OR (sum(CASE WHEN h.edge = 'end' THEN 1 ELSE 0 END) = 1 AND COALESCE(max(l.epoch), 0) > 0)
-LIMIT CAST($1 AS BIGINT)
-`
-
-type CheckHistoryEdgesRow struct {
-	Subject string
-	Lane    string
-	Epoch   int64
-	Starts  int64
-	Ends    int64
-	Running int64
-}
-
-func (q *Queries) CheckHistoryEdges(ctx context.Context, maxRows int64) ([]CheckHistoryEdgesRow, error) {
-	rows, err := q.db.QueryContext(ctx, checkHistoryEdges, maxRows)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []CheckHistoryEdgesRow
-	for rows.Next() {
-		var i CheckHistoryEdgesRow
-		if err := rows.Scan(
-			&i.Subject,
-			&i.Lane,
-			&i.Epoch,
-			&i.Starts,
-			&i.Ends,
-			&i.Running,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Close(); err != nil {
-		return nil, err
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const getWorkEnd = `-- name: GetWorkEnd :one
 SELECT event, session FROM history
 WHERE subject = $1 AND epoch = $2 AND lane = $3 AND edge = 'end' AND edge <> ''

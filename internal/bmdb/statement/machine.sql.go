@@ -360,6 +360,38 @@ func (q *Queries) ListMachineIDs(ctx context.Context, arg ListMachineIDsParams) 
 	return items, nil
 }
 
+const listMachineIDsAfter = `-- name: ListMachineIDsAfter :many
+SELECT id FROM machine WHERE id > $1 ORDER BY id LIMIT CAST($2 AS BIGINT)
+`
+
+type ListMachineIDsAfterParams struct {
+	After   string
+	MaxRows int64
+}
+
+func (q *Queries) ListMachineIDsAfter(ctx context.Context, arg ListMachineIDsAfterParams) ([]string, error) {
+	rows, err := q.db.QueryContext(ctx, listMachineIDsAfter, arg.After, arg.MaxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listMachines = `-- name: ListMachines :many
 SELECT m.id, m.provider, m.provider_id, m.created_at, m.takeover_generation, st.state, st.reason, st.since,
   CAST(COALESCE(p.hostname, '') AS TEXT) AS hostname, CAST(COALESCE(p.address, '') AS TEXT) AS address,

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,7 +22,8 @@ import (
 type Config struct {
 	// Interval is between looks for ended sessions, agenda rows of older policies and install attempts out of time.
 	Interval time.Duration `yaml:"interval"`
-	// CheckInterval is between checks of the whole database, PruneInterval between deletions of what is too old.
+	// CheckInterval is between checks of the database, which take a tenth of it at most and go on where the last one stopped;
+	// PruneInterval between deletions of what is too old.
 	CheckInterval time.Duration `yaml:"check_interval"`
 	PruneInterval time.Duration `yaml:"prune_interval"`
 	// KeepHistory and KeepSessions are how long history and ended sessions are kept.
@@ -97,6 +99,8 @@ type Janitor struct {
 
 	mu       sync.Mutex
 	findings []bmdb.Finding
+	// round are those of the round that is under way.
+	round []bmdb.Finding
 }
 
 // New returns a janitor. It reports every fault of the configuration.
@@ -201,29 +205,42 @@ func (j *Janitor) inBatches(ctx context.Context, do func(ctx context.Context, li
 	return total, nil
 }
 
-// check looks for violated invariants. A finding is logged when it is new.
+// checkShare is the part of the interval that a check may take; a large fleet is checked over several.
+const checkShare = 10
+
+// check looks for violated invariants, in the next part of the fleet. A finding is logged when it is new; it is forgotten when a whole
+// round has not found it any more.
 func (j *Janitor) check(ctx context.Context) (int, error) {
-	found, err := j.db.Check(ctx)
-	if err != nil {
-		return 0, err
-	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	known := make(map[bmdb.Finding]bool, len(j.findings))
-	for _, finding := range j.findings {
-		known[finding] = true
-	}
-	for _, finding := range found {
-		if !known[finding] {
-			j.options.Logger.ErrorContext(ctx, "invariant is violated", slog.String("invariant", finding.Invariant),
-				slog.String("subject", finding.Subject), slog.String("detail", finding.Detail))
+	n, complete := 0, false
+	for began := time.Now(); !complete && time.Since(began) < j.config.CheckInterval/checkShare; {
+		var found []bmdb.Finding
+		var err error
+		if found, complete, err = j.db.CheckNext(ctx, j.config.Batch); err != nil {
+			return n, err
 		}
+		n += len(found)
+		j.found(ctx, found, complete)
 	}
-	j.findings = found
-	return len(found), nil
+	return n, nil
 }
 
-// Findings returns what the last check found; empty while all is well or nothing was checked yet.
+// found takes in a part of a round.
+func (j *Janitor) found(ctx context.Context, found []bmdb.Finding, complete bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, finding := range found {
+		if !slices.Contains(j.findings, finding) {
+			j.options.Logger.ErrorContext(ctx, "invariant is violated", slog.String("invariant", finding.Invariant),
+				slog.String("subject", finding.Subject), slog.String("detail", finding.Detail))
+			j.findings = append(j.findings, finding)
+		}
+	}
+	if j.round = append(j.round, found...); complete {
+		j.findings, j.round = j.round, nil
+	}
+}
+
+// Findings returns what the last round of checks found, and what this one has; empty while all is well or nothing was checked yet.
 func (j *Janitor) Findings() []bmdb.Finding {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -83,6 +83,9 @@ WHERE m.provider = sqlc.arg(provider) AND m.provider_id <> '' ORDER BY m.provide
 -- name: ListMachineIDs :many
 SELECT id FROM machine WHERE id >= sqlc.arg(lowest) ORDER BY id LIMIT CAST(sqlc.arg(max_rows) AS BIGINT);
 
+-- name: ListMachineIDsAfter :many
+SELECT id FROM machine WHERE id > sqlc.arg(after) ORDER BY id LIMIT CAST(sqlc.arg(max_rows) AS BIGINT);
+
 -- name: ListMachinesByHostname :many
 SELECT machine FROM fact_provided WHERE hostname = sqlc.arg(hostname) ORDER BY machine LIMIT CAST(sqlc.arg(max_rows) AS BIGINT);
 
