@@ -72,16 +72,50 @@ func TestCreationIsRefused(t *testing.T) {
 // unused is a name that nothing has: a namespace cannot be deleted here, for nobody runs its controller.
 func unused(name string) string { return name + "-" + strings.ToLower(rand.Text()[:8]) }
 
-// TestOrder: what others need comes first, so that one pass is enough.
+// TestOrder: what others need comes first, and has been answered before they are sent, so that one pass is enough.
 func TestOrder(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	namespace := unused("order")
 	w.write("a.yaml", strings.ReplaceAll(configMap("ordered", "1"), "default", namespace)+
 		"apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: a, namespace: "+namespace+"}\n---\n"+
-		"apiVersion: v1\nkind: Namespace\nmetadata: {name: "+namespace+"}\n")
-	if r, err := w.start(resources.Options{}).pass(); err != nil || r.Created != r.Objects {
+		"apiVersion: v1\nkind: Namespace\nmetadata: {name: "+namespace+"}\n---\n"+definition)
+	stage := func(r *http.Request) int {
+		switch path := r.URL.Path; {
+		case r.Method != http.MethodPatch:
+			return -1
+		case strings.HasPrefix(path, "/api/v1/namespaces/") && strings.Count(path, "/") == 4:
+			return 0
+		case strings.Contains(path, "/customresourcedefinitions/"):
+			return 1
+		case strings.Contains(path, "/rbac.authorization.k8s.io/"), strings.Contains(path, "/serviceaccounts/"):
+			return 2
+		}
+		return 3
+	}
+	var mu sync.Mutex
+	latest, seen := 0, map[int]int{}
+	over := &wire{}
+	over.before = func(_ int, r *http.Request) error {
+		mu.Lock()
+		defer mu.Unlock()
+		latest = max(latest, stage(r))
+		seen[stage(r)]++
+		return nil
+	}
+	over.after = func(_ int, r *http.Request) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if n := stage(r); n >= 0 && n < latest {
+			t.Errorf("%s was under way when something of stage %d was sent", r.URL.Path, latest)
+		}
+		return nil
+	}
+	if r, err := w.startWith(w.wired(over), resources.Options{}).pass(); err != nil || r.Created != r.Objects {
 		t.Errorf("%+v, %v", r, err)
+	}
+	if seen[0] != 1 || seen[1] != 1 || seen[2] != 9 || seen[3] < 5 {
+		t.Errorf("requests by stage: %v", seen)
 	}
 }
 
