@@ -288,35 +288,35 @@ func TestStatements(t *testing.T) {
 	p.sound()
 }
 
-// TestCountsAreFolded: state counts stay short however many changes there are, and right while several fold them.
+// TestCountsAreFolded: state counts stay short however many changes there are, and right when two fold them at once.
 func TestCountsAreFolded(t *testing.T) {
 	t.Parallel()
 	a, url, ids := stocked(t, 5, postgres.Options{Silent: true})
 	b := join(t, url, postgres.Options{Silent: true})
-	var wg sync.WaitGroup
-	for i, p := range []*party{a, b} {
-		wg.Go(func() {
-			for n := range 120 {
-				id := ids[(2*n+i)%len(ids)]
-				if err := p.Quarantine(t.Context(), "op", id, "x"); err != nil {
-					t.Error(err)
-				}
-				_ = p.Unquarantine(t.Context(), "op", id, "x") // the other one may have been faster
-				if n%40 == 39 {
-					if _, err := p.RecomputeAgenda(t.Context(), 10); err != nil {
-						t.Error(err)
-					}
-				}
-			}
-		})
+	for n := range 110 {
+		a.must(a.Quarantine(t.Context(), "op", ids[n%5], "x"))
+		a.must(a.Unquarantine(t.Context(), "op", ids[n%5], "x"))
 	}
-	wg.Wait()
-	for range 2 {
-		if _, err := a.RecomputeAgenda(t.Context(), 10); err != nil {
+	const count = "SELECT count(*) FROM state_count"
+	if n := query[int](t, url, count); n < 200 {
+		t.Fatalf("%d rows of counts only: the test tests nothing", n)
+	}
+	fold := func(p *party) {
+		if _, err := p.RecomputeAgenda(t.Context(), 10); err != nil {
 			t.Error(err)
 		}
 	}
-	if n := query[int](t, url, "SELECT count(*) FROM state_count"); n > 200 {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	stop := a.pause.next()
+	defer stop.goOn()
+	wg.Go(func() { fold(a) })
+	<-stop.reached
+	wg.Go(func() { fold(b) })
+	await(t, "the second one waits for the first", func() bool { return blocked(t, url) == 1 })
+	stop.goOn()
+	wg.Wait()
+	if n := query[int](t, url, count); n > 50 {
 		t.Errorf("%d rows of counts", n)
 	}
 	a.sound()
@@ -335,4 +335,34 @@ func TestForeignText(t *testing.T) {
 	if got := events(t, p, ids[0]); !slices.Contains(got, "quarantined") {
 		t.Errorf("history %q", got)
 	}
+}
+
+// TestPlainRole: a role that owns its database and nothing else can do all that is needed, and the server tells it who it is.
+func TestPlainRole(t *testing.T) {
+	t.Parallel()
+	s, ctx := pgserver.Shared(t), context.WithoutCancel(t.Context())
+	name, err := s.Create(ctx, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Drop(ctx, name) })
+	if err := s.Exec(ctx, "postgres", "CREATE ROLE plain LOGIN", "ALTER DATABASE "+name+" OWNER TO plain"); err != nil {
+		t.Fatal(err)
+	}
+	url := strings.Replace(s.URL(name), "//"+pgserver.User+"@", "//plain@", 1)
+	if err := migrate(ctx, url); err != nil {
+		t.Fatal(err)
+	}
+	p := join(t, url, postgres.Options{})
+	p.must(stock(t, p, []fleet.MachineID{fleet.NewMachineID()}))
+	if got := p.claim(p.session("a", time.Minute), 1); len(got) != 1 {
+		t.Errorf("claimed %d", len(got))
+	}
+	if n := query[int](t, url, "SELECT count(*) FROM database_mark"); n != 1 {
+		t.Error("it is not known which database this is")
+	}
+	if n := query[int](t, url, "SELECT count(*) FROM pg_inherits WHERE inhparent = CAST('history' AS REGCLASS)"); n != 8 {
+		t.Errorf("%d partitions", n)
+	}
+	p.sound()
 }

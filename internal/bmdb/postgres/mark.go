@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/jackc/pgx/v5"
 
@@ -63,7 +64,7 @@ func (e *Engine) compareMark(ctx context.Context, q querier) (evidence string, e
 // putRestored is what bmdb does with evidence at open, for evidence that turns up later.
 func (e *Engine) putRestored(ctx context.Context, conn *pgx.Conn, evidence string) error {
 	e.logger.WarnContext(ctx, "the database looks restored or copied; whatever destroys or reboots waits for `ironherd db accept-restore`",
-		"evidence", evidence)
+		slog.String("evidence", evidence))
 	_, err := conn.Exec(ctx, `INSERT INTO restored (id, at, evidence)
 		VALUES (1, CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT), $1) ON CONFLICT (id) DO NOTHING`, evidence)
 	return err

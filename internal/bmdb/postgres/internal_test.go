@@ -1,0 +1,90 @@
+package postgres
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/test/pgserver"
+)
+
+// TestServerTime: the truth is between two readings; neither goes back, unless the server's clock does.
+func TestServerTime(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	s := newServerTime(slog.New(slog.NewTextHandler(&log, nil)))
+	if s.fresh() {
+		t.Error("fresh before anybody was asked")
+	}
+	said := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	heard := s.clock.Elapsed()
+	const trip = 300 * time.Millisecond
+	s.learn(t.Context(), said, heard-trip, heard)
+	if !s.fresh() {
+		t.Error("not fresh")
+	}
+	earliest, latest := s.earliest(), s.latest()
+	if earliest.Before(said) || latest.Before(earliest.Add(trip)) || latest.After(earliest.Add(trip+10*time.Second)) {
+		t.Errorf("between %s and %s, said %s", earliest, latest, said)
+	}
+	s.learn(t.Context(), said.Add(-100*time.Millisecond), s.clock.Elapsed()-trip, s.clock.Elapsed()) // a slower answer than the last
+	if got := s.earliest(); got.Before(earliest) {
+		t.Errorf("went back from %s to %s", earliest, got)
+	}
+	if log.Len() > 0 {
+		t.Errorf("logged: %s", log.String())
+	}
+	for _, set := range []time.Duration{time.Hour, -2 * time.Hour} {
+		log.Reset()
+		said = said.Add(set)
+		s.learn(t.Context(), said, s.clock.Elapsed(), s.clock.Elapsed())
+		if got := s.earliest(); got.Before(said) || got.After(said.Add(time.Minute)) || log.Len() == 0 {
+			t.Errorf("the clock was set by %s: %s, want %s; logged %q", set, got, said, log.String())
+		}
+	}
+}
+
+// TestRetries: what others undid is run again, a bounded number of times, and nothing else is.
+func TestRetries(t *testing.T) {
+	t.Parallel()
+	server := pgserver.Shared(t)
+	e, err := Open(t.Context(), server.URL("postgres"), Options{Silent: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = e.Close() }()
+	for _, c := range []struct {
+		err  error
+		runs int
+		kind fleet.Kind
+	}{
+		{&pgconn.PgError{Code: codeSerialization}, maxAttempts, fleet.KindTemporary},
+		{&pgconn.PgError{Code: codeDeadlock}, maxAttempts, fleet.KindTemporary},
+		{&pgconn.PgError{Code: codeLockTimeout}, 1, fleet.KindTemporary},
+		{&pgconn.PgError{Code: codeDuplicateKey}, 1, fleet.KindUnknown},
+		{fleet.ErrLeaseLost, 1, fleet.KindLeaseLost},
+	} {
+		runs := 0
+		err := e.Update(t.Context(), func(context.Context, bmdb.Tx) error { runs++; return c.err })
+		if runs != c.runs || fleet.KindOf(err) != c.kind || !errors.Is(err, c.err) {
+			t.Errorf("%v: %d runs, %s: %v", c.err, runs, fleet.KindOf(err), err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	runs := 0
+	err = e.Update(ctx, func(context.Context, bmdb.Tx) error {
+		runs++
+		cancel()
+		return &pgconn.PgError{Code: codeSerialization}
+	})
+	if runs != 1 || err == nil {
+		t.Errorf("%d runs under a context that is over, %v", runs, err)
+	}
+}
