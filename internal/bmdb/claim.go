@@ -25,8 +25,8 @@ type ClaimRequest struct {
 type Claim struct {
 	// Works that are now held by the session; at most Limit, those longest due first.
 	Works []*Work
-	// NextDue is when the next row of the agenda wants to be looked at; zero when there is none. It is in the past when Limit
-	// left due work behind.
+	// NextDue is when the agenda wants to be looked at next: when its next row is due, or sooner where other processes do not tell what
+	// they make due; zero when there is no row. It is in the past when Limit left due work behind.
 	NextDue time.Time
 }
 
@@ -91,7 +91,19 @@ func (s *Session) claim(ctx context.Context, request ClaimRequest) (Claim, error
 		}
 	}
 	next, err := c.nextDue(ctx)
+	if err == nil && s.db.engine.Properties().Untold {
+		next = c.soon(next)
+	}
 	return Claim{Works: c.works, NextDue: next}, err
+}
+
+// soon is what an untold claimer waits for: the next row that it knows of, or a moment that is the longer the less it finds.
+func (c *claiming) soon(next time.Time) time.Time {
+	at := c.looked.Add(c.s.db.due.patience(c.scope, len(c.done) > 0))
+	if next.IsZero() || at.Before(next) {
+		return at
+	}
+	return next
 }
 
 // claiming is one call of Claim.

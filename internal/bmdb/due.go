@@ -70,6 +70,30 @@ type head struct {
 	// anything about what changed after.
 	changes int
 	latest  []time.Time
+	// empty counts the claims in a row that found nothing.
+	empty int
+}
+
+// impatient is how soon a claimer whom nobody tells anything looks again after it found something; each look in vain doubles it, up
+// to patient.
+const (
+	impatient = 100 * time.Millisecond
+	patient   = 10 * time.Second
+)
+
+// patience returns how long to wait before the next look, and remembers how this one went.
+func (d *due) patience(k scope, found bool) time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	h, ok := d.heads[k]
+	if !ok || found {
+		if ok {
+			h.empty = 0
+		}
+		return impatient
+	}
+	h.empty++
+	return min(impatient<<min(h.empty, 10), patient)
 }
 
 // maxLatest bounds how many changes a head remembers.

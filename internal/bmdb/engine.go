@@ -63,6 +63,8 @@ type Hint struct {
 type Properties struct {
 	// SingleProcess: no other process can have the database open, so opening it ends every session that is left.
 	SingleProcess bool
+	// Untold: other processes may have the database open, and do not tell what they make due (see Hear).
+	Untold bool
 }
 
 // Tx is what statements run on: the DBTX of the generated code, the database's time and its row locks. In an engine whose write

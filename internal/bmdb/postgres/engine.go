@@ -188,7 +188,7 @@ func milliseconds(d time.Duration) string { return fmt.Sprint(max(d.Milliseconds
 func (e *Engine) Name() string { return "postgres" }
 
 // Properties says that others may have the database open, too.
-func (e *Engine) Properties() bmdb.Properties { return bmdb.Properties{} }
+func (e *Engine) Properties() bmdb.Properties { return bmdb.Properties{Untold: e.options.Silent} }
 
 // Update implements bmdb.Engine.
 func (e *Engine) Update(ctx context.Context, fn func(ctx context.Context, tx bmdb.Tx) error) error {

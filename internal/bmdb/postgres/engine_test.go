@@ -366,3 +366,24 @@ func TestPlainRole(t *testing.T) {
 	}
 	p.sound()
 }
+
+// TestAdaptivePoll: a claimer whom nobody tells anything looks again soon after it found something, and ever later when it finds nothing.
+func TestAdaptivePoll(t *testing.T) {
+	t.Parallel()
+	for _, silent := range []bool{true, false} {
+		p, _, _ := stocked(t, 1, postgres.Options{Silent: silent})
+		s := p.session("a", time.Minute)
+		var waits []time.Duration
+		for range 7 {
+			c, err := s.Claim(t.Context(), bmdb.ClaimRequest{Process: fleet.ProcessAgentStart, Limit: 2})
+			p.must(err)
+			now, err := p.Now(t.Context())
+			p.must(err)
+			waits = append(waits, c.NextDue.Sub(now))
+		}
+		slow := waits[0] > 30*time.Second // the deadline of what was claimed
+		if last := waits[len(waits)-1]; silent && (slow || last < waits[0]+time.Second || last > 10*time.Second) || !silent && !slow {
+			t.Errorf("silent=%t: waits %v", silent, waits)
+		}
+	}
+}
