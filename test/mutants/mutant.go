@@ -142,7 +142,7 @@ func (m mutant) run(ctx context.Context, root, dir string) []outcome {
 func try(ctx context.Context, root, overlay, test string) outcome {
 	began := time.Now()
 	pkg, args, _ := strings.Cut(test, " ")
-	command := exec.CommandContext(ctx, "go", append([]string{"test", "-count=1", "-timeout=5m", "-overlay", overlay, pkg}, fields(args)...)...)
+	command := exec.CommandContext(ctx, "go", append([]string{"test", "-count=1", "-timeout=2m", "-overlay", overlay, pkg}, fields(args)...)...)
 	command.Dir = root
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	out, err := command.CombinedOutput()
