@@ -38,11 +38,7 @@ func (s *Service) watchReleases(ctx context.Context) error {
 
 // elect campaigns whenever this node may lead, and gives the leadership up at once when it no longer may.
 func (s *Service) elect(ctx context.Context) error {
-	for {
-		_ = s.whileVerdict(ctx, false) // we may, or ctx has ended
-		if ctx.Err() != nil {
-			return nil
-		}
+	for s.whileVerdict(ctx, false) == nil { // until we may
 		allowed, cancel := context.WithCancelCause(ctx)
 		go func() { cancel(s.whileVerdict(allowed, true)) }()
 		err := s.stand(allowed)
@@ -54,6 +50,7 @@ func (s *Service) elect(ctx context.Context) error {
 			return err
 		}
 	}
+	return nil
 }
 
 var errNotAllowed = errors.New("this node may no longer lead")
