@@ -41,6 +41,7 @@ func TestBadManifests(t *testing.T) {
 	w.write("1-half.yaml", configMap("good-half", "1")+"a: [\n---\n"+configMap("other-half", "1"))
 	w.write("2-unknown.yaml", "apiVersion: example.org/v1\nkind: Nothing\nmetadata: {name: nothing}\n")
 	w.write("3-widget.yaml", widget)
+	w.write("3-wrong.yaml", strings.NewReplacer("name: w", "name: wrong", "color", "colour").Replace(widget))
 	w.write("4-scope.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: nowhere}\n---\n"+
 		"apiVersion: v1\nkind: Namespace\nmetadata: {name: inside, namespace: default}\n")
 	w.write("5-field.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: field, namespace: default}\ndatum: {a: b}\n")
@@ -66,7 +67,7 @@ func TestBadManifests(t *testing.T) {
 			t.Errorf("nothing names %q: %s", want, strings.ReplaceAll(fmt.Sprint(r.Failures), "} {", "}\n{"))
 		}
 	}
-	if len(r.Failures) != 16 {
+	if len(r.Failures) != 17 {
 		t.Errorf("%d failures: %s", len(r.Failures), strings.ReplaceAll(fmt.Sprint(r.Failures), "} {", "}\n{"))
 	}
 	if got := nested(w.get(configMaps, "default", "good").Object, []string{"data", "key"}); got != "1" {
@@ -75,10 +76,13 @@ func TestBadManifests(t *testing.T) {
 
 	// The definition appears, from elsewhere: the widget follows by itself.
 	w.create(definitions, definition)
-	a.until("the widget", func(r reconciler.Report, _ error) bool { return !strings.Contains(fmt.Sprint(r.Failures), "Widget") })
+	a.until("the widget", func(r reconciler.Report, _ error) bool {
+		text := fmt.Sprint(r.Failures)
+		return !strings.Contains(text, "Widget default/w ") && strings.Contains(text, "Widget default/wrong") && strings.Contains(text, ".spec.colour")
+	})
 	// Everything is put right.
 	for _, name := range []string{
-		"0-not-yaml.yaml", "1-half.yaml", "2-unknown.yaml", "4-scope.yaml", "5-field.yaml", "6-value.yaml", "7-twice.yaml", "8-namespace.yaml",
+		"0-not-yaml.yaml", "1-half.yaml", "2-unknown.yaml", "3-wrong.yaml", "4-scope.yaml", "5-field.yaml", "6-value.yaml", "7-twice.yaml", "8-namespace.yaml",
 		"9-review.yaml", "a-no-name.yaml", "b-scalar.json", "c-number.yaml",
 	} {
 		w.write(name, "")

