@@ -97,15 +97,6 @@ func (s *Session) claim(ctx context.Context, request ClaimRequest) (Claim, error
 	return Claim{Works: c.works, NextDue: next}, err
 }
 
-// soon is what an untold claimer waits for: the next row that it knows of, or a moment that is the longer the less it finds.
-func (c *claiming) soon(next time.Time) time.Time {
-	at := c.looked.Add(c.s.db.due.patience(c.scope, len(c.done) > 0))
-	if next.IsZero() || at.Before(next) {
-		return at
-	}
-	return next
-}
-
 // claiming is one call of Claim.
 type claiming struct {
 	s       *Session
@@ -121,79 +112,6 @@ type claiming struct {
 	changes   int
 	// looked is the database's time of the last look.
 	looked time.Time
-}
-
-// look returns the next candidates, longest due first: in most cases by one statement, which is the only one of an idle claim.
-func (c *claiming) look(ctx context.Context) (candidates []candidate, err error) {
-	want := min(c.request.Limit-len(c.works), maxClaim)
-	floor, changes := c.s.db.due.floor(c.scope, c.s.db.clock.Elapsed())
-	err = c.s.db.glance(ctx, "look for due work", func(ctx context.Context, t *transaction) (err error) {
-		c.looked, c.scannedAt, c.changes = t.Now(), time.Time{}, changes
-		var exhausted bool
-		if candidates, exhausted, err = c.page(ctx, t, floor, want); exhausted {
-			c.scannedAt = t.Now()
-		}
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read the agenda: %w", err)
-	}
-	return candidates, nil
-}
-
-// page pages through the due rows until it has enough that are wanted and were not dealt with yet. exhausted: there are no more.
-func (c *claiming) page(ctx context.Context, t *transaction, floor time.Time, want int) (found []candidate, exhausted bool, err error) {
-	after := statement.ListDueAfterParams{
-		Process: string(c.request.Process), AfterDueAt: floorMicros(floor), Now: micros(t.Now()), MaxRows: int64(want),
-	}
-	for {
-		rows, err := t.q.ListDueAfter(ctx, after)
-		if err != nil {
-			return nil, false, err
-		}
-		for _, r := range rows {
-			dueAt := time.UnixMicro(r.DueAt).UTC()
-			if at, done := c.done[r.Subject]; done && at.Equal(dueAt) || !c.scope.covers(fleet.ProviderName(r.Provider)) {
-				continue
-			}
-			if found = append(found, candidate{r.Subject, fleet.ProviderName(r.Provider), dueAt}); len(found) == want {
-				return found, false, nil
-			}
-		}
-		if len(rows) < int(after.MaxRows) {
-			return found, true, nil
-		}
-		last := rows[len(rows)-1]
-		after.AfterDueAt, after.AfterSubject, after.MaxRows = last.DueAt, last.Subject, maxClaim
-	}
-}
-
-// floorMicros: an agenda row may be due before 1970 ("at once"), so the absent floor is below everything.
-func floorMicros(floor time.Time) int64 {
-	if floor.IsZero() {
-		return time.Time{}.UnixMicro()
-	}
-	return floor.UnixMicro()
-}
-
-// leave notes that a row was found and is not dealt with.
-func (c *claiming) leave(a candidate) {
-	if c.lowest.IsZero() || a.dueAt.Before(c.lowest) {
-		c.lowest = a.dueAt
-	}
-}
-
-// raiseFloor is called when what the last look found has been dealt with: below the floor nothing is left but what was not dealt
-// with, and what nobody could see yet.
-func (c *claiming) raiseFloor() {
-	floor := c.scannedAt
-	if floor.IsZero() {
-		return
-	}
-	if !c.lowest.IsZero() && c.lowest.Before(floor) {
-		floor = c.lowest
-	}
-	c.s.db.due.raise(c.scope, floor, c.changes)
 }
 
 // round deals with candidates in one transaction, then with the dead sessions that were found in the way.
@@ -454,52 +372,4 @@ func (r *claimRound) startAll(ctx context.Context) error {
 		})
 	}
 	return nil
-}
-
-// nextDue returns when the agenda wants to be looked at next, and remembers it for the wake-ups and for claims that find nothing.
-func (c *claiming) nextDue(ctx context.Context) (next time.Time, err error) {
-	if len(c.works) >= c.request.Limit { // there may be more at once
-		c.s.db.due.forgetNext(c.scope)
-		return c.looked, nil
-	}
-	if len(c.done) == 0 {
-		if next, known := c.s.db.due.next(c.scope, c.looked); known {
-			return next, nil
-		}
-	}
-	floor, changes := c.s.db.due.floor(c.scope, c.s.db.clock.Elapsed())
-	err = c.s.db.glance(ctx, "next due", func(ctx context.Context, t *transaction) (err error) {
-		next, err = c.firstRow(ctx, t, floor)
-		return err
-	})
-	if err != nil {
-		return time.Time{}, fmt.Errorf("read the agenda: %w", err)
-	}
-	c.s.db.due.told(c.scope, next, changes)
-	return next, nil
-}
-
-// maxPages bounds how far nextDue looks past rows of providers that nobody here asks for.
-const maxPages = 10
-
-// firstRow returns when the first row that is wanted is due; zero when there is none. After too many of others it says when those are.
-func (c *claiming) firstRow(ctx context.Context, t *transaction, floor time.Time) (time.Time, error) {
-	after := statement.ListNextAfterParams{Process: string(c.request.Process), AfterDueAt: floorMicros(floor), MaxRows: 1}
-	var last statement.ListNextAfterRow
-	for range maxPages {
-		rows, err := t.q.ListNextAfter(ctx, after)
-		if err != nil {
-			return time.Time{}, err
-		}
-		for _, r := range rows {
-			if last = r; c.scope.covers(fleet.ProviderName(r.Provider)) {
-				return time.UnixMicro(r.DueAt).UTC(), nil
-			}
-		}
-		if len(rows) < int(after.MaxRows) {
-			return time.Time{}, nil
-		}
-		after.AfterDueAt, after.AfterSubject, after.MaxRows = last.DueAt, last.Subject, maxClaim
-	}
-	return time.UnixMicro(last.DueAt).UTC(), nil
 }
