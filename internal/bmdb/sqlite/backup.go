@@ -26,16 +26,15 @@ func Backup(ctx context.Context, path, to string) error {
 // Restore puts the backup in the place of a database that is not there: KindConflict while one is, or what belongs to one, and
 // KindInUse while a process has it. What is restored has the backup's mark, so that nothing is destroyed on its word before
 // `ironherd db accept-restore`.
-func Restore(ctx context.Context, backup, path string) error {
-	path, err := filepath.Abs(path)
-	if err != nil {
+func Restore(ctx context.Context, backup, path string) (err error) {
+	if path, err = filepath.Abs(path); err != nil {
 		return fleet.Errorf(fleet.KindInvalid, "database path: %w", err)
 	}
 	lock, err := lockFile(path)
 	if err != nil {
 		return err
 	}
-	defer lock.Close()
+	defer func() { err = errors.Join(err, lock.Close()) }()
 	for _, suffix := range []string{"-wal", "-shm", "-journal"} { // SQLite would take them for the new file's own
 		if _, err := os.Lstat(path + suffix); err == nil {
 			return fleet.Errorf(fleet.KindConflict, "%s belongs to another database: move it away, with that database", path+suffix)

@@ -2,10 +2,12 @@ package sqlite_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
@@ -119,22 +121,22 @@ func TestBackupUnderLoad(t *testing.T) {
 
 // churn claims and hands back until ctx ends.
 func churn(ctx context.Context, db *bmdb.DB) error {
-	s, err := db.StartSession(ctx, bmdb.SessionOptions{Component: "churn", Interval: 1 << 40})
-	for n := 0; err == nil && ctx.Err() == nil; n++ {
-		var c bmdb.Claim
-		if c, err = s.Claim(ctx, bmdb.ClaimRequest{Process: fleet.ProcessUpdate, Limit: 1}); err != nil {
-			break
-		}
+	s, err := db.StartSession(ctx, bmdb.SessionOptions{Component: "churn", Interval: time.Hour})
+	if err != nil {
+		return err
+	}
+	for {
+		c, err := s.Claim(ctx, bmdb.ClaimRequest{Process: fleet.ProcessUpdate, Limit: 1})
 		for _, w := range c.Works {
-			if err = w.Cancel(ctx, "again"); err != nil {
-				break
-			}
+			err = errors.Join(err, w.Cancel(ctx, "again"))
+		}
+		if errors.Is(err, context.Canceled) {
+			return nil
+		}
+		if err != nil {
+			return err
 		}
 	}
-	if ctx.Err() != nil {
-		return nil
-	}
-	return err
 }
 
 func TestBackupRefuses(t *testing.T) {

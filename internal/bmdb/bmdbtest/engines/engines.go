@@ -28,17 +28,17 @@ type Opener struct {
 	// Name of the engine, such as "sqlite".
 	Name string
 	// New makes a database that has the schema and returns what it is opened by. It goes with the test.
-	New func(t testing.TB) Database
+	New func(tb testing.TB) Database
 }
 
 // Database is one that several handles may open, where its engine allows that.
 type Database interface {
 	// Open opens it. Whoever asked closes it.
-	Open(t testing.TB) bmdb.Engine
+	Open(tb testing.TB) bmdb.Engine
 	// URL is how a configuration names it.
 	URL() string
 	// Kill ends one of the connections to it, at the server, where there are any.
-	Kill(t testing.TB)
+	Kill(tb testing.TB)
 }
 
 var only = flag.String("engines", "", "use only the engines whose names match this expression")
@@ -67,7 +67,7 @@ func Postgres() Opener {
 }
 
 // Open makes a database and opens it.
-func (o Opener) Open(t testing.TB) bmdb.Engine { t.Helper(); return o.New(t).Open(t) }
+func (o Opener) Open(tb testing.TB) bmdb.Engine { tb.Helper(); return o.New(tb).Open(tb) }
 
 // Main runs the tests of a binary and ends the private server. It returns the exit code.
 func Main(m *testing.M) int {
@@ -89,14 +89,14 @@ func (f file) URL() string { return "sqlite:" + string(f) }
 
 func (f file) Kill(testing.TB) {}
 
-func (f file) Open(t testing.TB) bmdb.Engine {
-	t.Helper()
-	e, err := sqlite.Open(t.Context(), string(f), sqlite.Options{Unsynced: true})
+func (f file) Open(tb testing.TB) bmdb.Engine {
+	tb.Helper()
+	e, err := sqlite.Open(tb.Context(), string(f), sqlite.Options{Unsynced: true})
 	if err == nil {
-		err = e.Migrate(t.Context())
+		err = e.Migrate(tb.Context())
 	}
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return e
 }
@@ -108,23 +108,23 @@ type pgDatabase struct {
 
 func (d pgDatabase) URL() string { return d.url }
 
-func (d pgDatabase) Kill(t testing.TB) {
-	t.Helper()
+func (d pgDatabase) Kill(tb testing.TB) {
+	tb.Helper()
 	u, err := url.Parse(d.url)
 	if err == nil {
-		err = pgserver.Shared(t).Exec(t.Context(), strings.TrimPrefix(u.Path, "/"), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+		err = pgserver.Shared(tb).Exec(tb.Context(), strings.TrimPrefix(u.Path, "/"), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 			WHERE datname = current_database() AND application_name = 'ironherd' ORDER BY random() LIMIT 1`)
 	}
 	if err != nil {
-		t.Error(err)
+		tb.Error(err)
 	}
 }
 
-func (d pgDatabase) Open(t testing.TB) bmdb.Engine {
-	t.Helper()
-	e, err := postgres.Open(t.Context(), d.url, d.options)
+func (d pgDatabase) Open(tb testing.TB) bmdb.Engine {
+	tb.Helper()
+	e, err := postgres.Open(tb.Context(), d.url, d.options)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return e
 }
@@ -136,9 +136,9 @@ var template struct {
 }
 
 // newPostgres makes a database and returns its URL.
-func newPostgres(t testing.TB) string {
-	t.Helper()
-	ctx, server := context.WithoutCancel(t.Context()), pgserver.Shared(t)
+func newPostgres(tb testing.TB) string {
+	tb.Helper()
+	ctx, server := context.WithoutCancel(tb.Context()), pgserver.Shared(tb)
 	template.Lock()
 	defer template.Unlock()
 	if template.name == "" {
@@ -147,17 +147,17 @@ func newPostgres(t testing.TB) string {
 			err = migrate(ctx, server.URL(name))
 		}
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		template.name = name
 	}
 	name, err := server.Create(ctx, template.name)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		if err := server.Drop(ctx, name); err != nil {
-			t.Error(err)
+			tb.Error(err)
 		}
 	})
 	return server.URL(name)
