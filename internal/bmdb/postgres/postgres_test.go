@@ -37,10 +37,10 @@ func TestMain(m *testing.M) {
 }
 
 // migrated lends a database that has the schema.
-func migrated(t testing.TB) string {
-	t.Helper()
-	s := pgserver.Shared(t)
-	return s.URL(s.Borrow(t, "migrated", migrate))
+func migrated(tb testing.TB) string {
+	tb.Helper()
+	s := pgserver.Shared(tb)
+	return s.URL(s.Borrow(tb, "migrated", migrate))
 }
 
 func migrate(ctx context.Context, url string) error {
@@ -51,11 +51,11 @@ func migrate(ctx context.Context, url string) error {
 	return errors.Join(e.Migrate(ctx), e.Close())
 }
 
-func open(t testing.TB, url string, options postgres.Options) *postgres.Engine {
-	t.Helper()
-	e, err := postgres.Open(t.Context(), url, options)
+func open(tb testing.TB, url string, options postgres.Options) *postgres.Engine {
+	tb.Helper()
+	e, err := postgres.Open(tb.Context(), url, options)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return e
 }
