@@ -14,6 +14,7 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/goleak"
 
 	"github.com/ironherd/ironherd/internal/reconciler/etcd"
 	"github.com/ironherd/ironherd/internal/reconciler/etcd/etcdtest"
@@ -41,6 +42,10 @@ func TestMain(m *testing.M) {
 	code := m.Run()
 	shared.Close()
 	_ = os.RemoveAll(dir)
+	if err := goleak.Find(membersLeave()...); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
 	os.Exit(code)
 }
 
@@ -235,3 +240,13 @@ var errBroken = errors.New("the API server does not answer")
 func joined(lines []string) string { return strings.Join(lines, ", ") }
 
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }
+
+// membersLeave is what members of etcd that talked to each other leave running for a while.
+func membersLeave() (all []goleak.Option) {
+	for _, name := range []string{
+		"net/http.(*persistConn).readLoop", "net/http.(*persistConn).writeLoop", "net/http.(*connReader).backgroundRead", "net/http.(*conn).serve",
+	} {
+		all = append(all, goleak.IgnoreAnyFunction(name))
+	}
+	return all
+}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/goleak"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
@@ -39,6 +40,10 @@ func TestMain(m *testing.M) {
 	code := m.Run()
 	shared.Close()
 	_ = os.RemoveAll(dir)
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
 	os.Exit(code)
 }
 

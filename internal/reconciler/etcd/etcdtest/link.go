@@ -13,6 +13,7 @@ import (
 type Link struct {
 	listener net.Listener
 	to       string
+	running  sync.WaitGroup
 
 	mu    sync.Mutex
 	off   bool
@@ -32,10 +33,12 @@ func NewLink(t *testing.T, endpoint string) *Link {
 		t.Fatal(err)
 	}
 	p := &Link{listener: ln, to: u.Host}
-	go p.serve(t.Context())
+	ctx := t.Context()
+	p.running.Go(func() { p.serve(ctx) })
 	t.Cleanup(func() {
 		_ = ln.Close()
 		p.Cut()
+		p.running.Wait()
 	})
 	return p
 }
@@ -61,24 +64,43 @@ func (p *Link) serve(ctx context.Context) {
 		}
 		p.conns = append(p.conns, in, out)
 		p.mu.Unlock()
-		go p.pass(in, out, p.answersLate)
-		go p.pass(out, in, func() time.Duration { return 0 })
+		p.running.Go(func() { p.pass(in, out, p.answersLate) })
+		p.running.Go(func() { p.pass(out, in, func() time.Duration { return 0 }) })
 	}
 }
 
-// pass copies until an end is closed.
+// parcel is what was read, and when it may be passed on.
+type parcel struct {
+	data []byte
+	due  time.Time
+}
+
+// pass copies until an end is closed. What is late is late as a whole: parcels do not wait for each other's delay.
 func (p *Link) pass(to, from net.Conn, late func() time.Duration) {
-	defer func() { _, _ = to.Close(), from.Close() }()
-	buffer := make([]byte, 64<<10)
-	for {
-		n, err := from.Read(buffer)
-		if wait := late(); wait > 0 {
+	way := make(chan parcel, 1024)
+	go func() {
+		defer close(way)
+		for {
+			buffer := make([]byte, 16<<10)
+			n, err := from.Read(buffer)
+			if err != nil {
+				return
+			}
+			way <- parcel{buffer[:n], time.Now().Add(late())}
+		}
+	}()
+	var err error
+	for item := range way {
+		if wait := time.Until(item.due); wait > 0 && err == nil {
 			<-time.After(wait)
 		}
-		if _, writeErr := to.Write(buffer[:n]); err != nil || writeErr != nil {
-			return
+		if err == nil {
+			if _, err = to.Write(item.data); err != nil {
+				_ = from.Close() // ends the reader
+			}
 		}
 	}
+	_, _ = to.Close(), from.Close()
 }
 
 func (p *Link) answersLate() time.Duration {
