@@ -32,6 +32,7 @@ func (c *claiming) page(ctx context.Context, t *transaction, floor time.Time, wa
 	after := statement.ListDueAfterParams{
 		Process: string(c.request.Process), AfterDueAt: floorMicros(floor), Now: micros(t.Now()), MaxRows: int64(want),
 	}
+	var before map[string]bool
 	for {
 		rows, err := t.q.ListDueAfter(ctx, after)
 		if err != nil {
@@ -39,7 +40,7 @@ func (c *claiming) page(ctx context.Context, t *transaction, floor time.Time, wa
 		}
 		for _, r := range rows {
 			dueAt := time.UnixMicro(r.DueAt).UTC()
-			if at, done := c.done[r.Subject]; done && at.Equal(dueAt) || !c.scope.covers(fleet.ProviderName(r.Provider)) {
+			if at, done := c.done[r.Subject]; done && at.Equal(dueAt) || !c.scope.covers(fleet.ProviderName(r.Provider)) || before[r.Subject] {
 				continue
 			}
 			if found = append(found, candidate{r.Subject, fleet.ProviderName(r.Provider), dueAt}); len(found) == want {
@@ -48,6 +49,12 @@ func (c *claiming) page(ctx context.Context, t *transaction, floor time.Time, wa
 		}
 		if len(rows) < int(after.MaxRows) {
 			return found, true, nil
+		}
+		if before == nil { // each page is of an instant of its own: what moved meanwhile may come again
+			before = make(map[string]bool)
+		}
+		for _, a := range found {
+			before[a.subject] = true
 		}
 		last := rows[len(rows)-1]
 		after.AfterDueAt, after.AfterSubject, after.MaxRows = last.DueAt, last.Subject, maxClaim
