@@ -125,6 +125,7 @@ func (c *claiming) round(ctx context.Context, candidates []candidate) error {
 		return err
 	}
 	c.works = append(c.works, r.works...)
+	c.s.met(len(r.left)+r.taken, len(candidates))
 	for _, a := range candidates {
 		c.done[a.subject] = a.dueAt
 	}
@@ -161,8 +162,9 @@ type claimRound struct {
 	// overdue sessions hold what is due; again is what to look at once more after their end.
 	overdue map[fleet.SessionID]bool
 	again   []candidate
-	// left could not be dealt with: somebody else is at it.
-	left []candidate
+	// left could not be dealt with: somebody else is at it. taken were held by others when it came to them.
+	left  []candidate
+	taken int
 }
 
 func (r *claimRound) run(ctx context.Context, candidates []candidate) error {
@@ -337,7 +339,9 @@ func (r *claimRound) inTheWay(a candidate, hold fleet.Hold) {
 	if hold.Deadline.Before(r.t.Now()) {
 		r.overdue[hold.Session] = true
 		r.again = append(r.again, a)
+		return
 	}
+	r.taken++
 }
 
 // startAll takes the lanes and writes the start of the works.

@@ -16,7 +16,7 @@ func (c *claiming) look(ctx context.Context) (candidates []candidate, err error)
 	err = c.s.db.glance(ctx, "look for due work", func(ctx context.Context, t *transaction) (err error) {
 		c.looked, c.scannedAt, c.changes = t.Now(), time.Time{}, changes
 		var exhausted bool
-		if candidates, exhausted, err = c.page(ctx, t, floor, want); exhausted {
+		if candidates, exhausted, err = c.page(ctx, t, floor, want*(1+c.s.crowd())); exhausted {
 			c.scannedAt = t.Now()
 		}
 		return err
@@ -24,7 +24,46 @@ func (c *claiming) look(ctx context.Context) (candidates []candidate, err error)
 	if err != nil {
 		return nil, fmt.Errorf("read the agenda: %w", err)
 	}
-	return candidates, nil
+	return c.share(candidates, want), nil
+}
+
+// share is a run of what was found, of the length that is wanted: any one where there is a crowd, so that not everybody is after the
+// same rows, and the longest due where there is none.
+func (c *claiming) share(found []candidate, want int) []candidate {
+	if len(found) <= want {
+		return found
+	}
+	runs := (len(found) + want - 1) / want
+	from := min(int(c.s.db.jitter()*float64(runs)), runs-1) * want
+	to := min(from+want, len(found))
+	for i, a := range found {
+		if i < from || i >= to {
+			c.leave(a)
+		}
+	}
+	return found[from:to]
+}
+
+// maxCrowd bounds how much farther a claim looks because of others.
+const maxCrowd = 31
+
+// crowd is how many more runs of rows than its own a claim of this session looks at.
+func (s *Session) crowd() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.others
+}
+
+// met takes in that so many of the candidates were somebody else's by the time that this session came to them.
+func (s *Session) met(missed, candidates int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case missed > candidates/2:
+		s.others = min(2*s.others+1, maxCrowd)
+	case missed < candidates/8:
+		s.others /= 2
+	}
 }
 
 // page pages through the due rows until it has enough that are wanted and were not dealt with yet. exhausted: there are no more.
