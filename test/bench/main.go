@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -88,8 +89,8 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 			continue
 		}
 		b.say("%s", s.name)
-		if err := s.run(ctx, b); err != nil {
-			return fmt.Errorf("%s: %w", s.name, err)
+		if err := s.run(ctx, b); err != nil { // what was measured so far is not lost
+			return errors.Join(fmt.Errorf("%s: %w", s.name, err), b.table.print(out))
 		}
 	}
 	return b.table.print(out)
