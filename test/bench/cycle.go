@@ -93,7 +93,7 @@ func (b *bench) cycleSubject(ctx context.Context, machines int) (*subject, error
 	if err != nil {
 		return nil, err
 	}
-	if _, err := makeFleet(ctx, db, machines); err != nil {
+	if err := makeFleet(ctx, db, machines); err != nil {
 		return nil, err
 	}
 	session, err := startSession(ctx, db, "initializer")

@@ -162,7 +162,7 @@ func (b *bench) large(ctx context.Context, size, due, history int) (_ *subject, 
 		return nil, err
 	}
 	const templates = 20
-	if _, err := makeFleet(ctx, db, 2*templates); err != nil {
+	if err := makeFleet(ctx, db, 2*templates); err != nil {
 		return nil, err
 	}
 	session, err := startSession(ctx, db, "initializer")

@@ -20,32 +20,32 @@ func startSession(ctx context.Context, db *bmdb.DB, component string) (*bmdb.Ses
 }
 
 // makeFleet makes machines that the provider has handed over, through the protocol. They are due for an agent.
-func makeFleet(ctx context.Context, db *bmdb.DB, machines int) (ids []fleet.MachineID, err error) {
+func makeFleet(ctx context.Context, db *bmdb.DB, machines int) error {
 	if err := db.RegisterProvider(ctx, provider, "test", 0); err != nil {
-		return nil, err
+		return err
 	}
 	s, err := startSession(ctx, db, "provisioner")
 	if err != nil {
-		return nil, err
+		return err
 	}
 	c, err := s.Claim(ctx, bmdb.ClaimRequest{Process: fleet.ProcessProvision, Limit: 1})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if len(c.Works) != 1 {
-		return nil, fmt.Errorf("the provider is not due")
+		return fmt.Errorf("the provider is not due")
 	}
 	work := c.Works[0]
-	for len(ids) < machines {
+	for made := 0; made < machines; {
 		var opened []fleet.Intent
 		var wanted []bmdb.NewIntent
-		for i := range min(100, machines-len(ids)) {
+		for i := range min(100, machines-made) {
 			wanted = append(wanted, bmdb.NewIntent{
-				Capacity: fleet.CapacityID(fmt.Sprint("c", len(ids)+i)), Machine: fleet.NewMachineID(), Token: fleet.NewToken(),
+				Capacity: fleet.CapacityID(fmt.Sprint("c", made+i)), Machine: fleet.NewMachineID(), Token: fleet.NewToken(),
 			})
 		}
 		if err := work.Note(ctx, bmdb.OpenIntents(0, wanted, &opened)); err != nil {
-			return nil, err
+			return err
 		}
 		var changes []bmdb.Change
 		for _, i := range opened {
@@ -53,16 +53,16 @@ func makeFleet(ctx context.Context, db *bmdb.DB, machines int) (ids []fleet.Mach
 				Status: fleet.ProviderStatusActive, Hostname: "h-" + string(i.Capacity), Address: netip.MustParseAddr("192.0.2.1"),
 				Location: "here", Capacity: i.Capacity,
 			}))
-			ids = append(ids, i.Machine)
 		}
+		made += len(opened)
 		if err := work.Note(ctx, changes...); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if err := work.Finish(ctx); err != nil {
-		return nil, err
+		return err
 	}
-	return ids, s.Close(ctx, "done")
+	return s.Close(ctx, "done")
 }
 
 // each does something with all works at once, as a loop with that many slots does.

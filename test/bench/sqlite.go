@@ -39,7 +39,7 @@ func (b *bench) sqliteSetting(ctx context.Context, dir string, unsynced bool) er
 	if err != nil {
 		return err
 	}
-	if _, err := makeFleet(ctx, db, b.machines); err != nil {
+	if err := makeFleet(ctx, db, b.machines); err != nil {
 		return err
 	}
 	session, err := startSession(ctx, db, "initializer")
