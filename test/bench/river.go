@@ -165,7 +165,7 @@ func (r *riverSide) round(ctx context.Context, b *bench) (figures, error) {
 	if err != nil {
 		return f, err
 	}
-	r.rate = f.rate()
+	r.rate = max(f.rate(), 6000)
 	b.say("River, %d workers: %s", r.workers, f)
 	return f, b.sayProfile(ctx, f.ops)
 }
