@@ -41,12 +41,11 @@ func (w *worker) run(ctx context.Context) (err error) {
 	if w.lines, err = os.OpenFile(w.log, os.O_WRONLY|os.O_APPEND, 0); err != nil {
 		return err
 	}
-	engine, err := openEngine(ctx, w.url, w.lease)
-	if err != nil {
-		return err
-	}
-	if w.db, err = bmdb.Open(ctx, engine, bmdb.Options{}); err != nil {
-		return err
+	// A worker that is stopped while it opens finds its transaction ended by the server.
+	for w.db, err = w.open(ctx); err != nil; w.db, err = w.open(ctx) {
+		if fleet.KindOf(err) != fleet.KindTemporary || wait(ctx, 100*time.Millisecond) != nil {
+			return err
+		}
 	}
 	var janitor sync.WaitGroup
 	janitor.Go(func() { w.collect(ctx) })
@@ -57,6 +56,18 @@ func (w *worker) run(ctx context.Context) (err error) {
 	}
 	janitor.Wait()
 	return w.db.Close()
+}
+
+func (w *worker) open(ctx context.Context) (*bmdb.DB, error) {
+	engine, err := openEngine(ctx, w.url, w.lease)
+	if err != nil {
+		return nil, err
+	}
+	db, err := bmdb.Open(ctx, engine, bmdb.Options{})
+	if err != nil {
+		return nil, errors.Join(err, engine.Close())
+	}
+	return db, nil
 }
 
 // collect is the janitor's part: it ends sessions that are overdue.
