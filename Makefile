@@ -96,9 +96,10 @@ mutants: setup ## Plant every fault of test/mutants/patches in turn; each must b
 	@go run ./test/mutants $(if $(ONLY),-only '$(ONLY)')
 
 .PHONY: torture-reconciler
-torture-reconciler: ## Kill and stop reconcilers' leaders N times, take etcd's quorum away for a minute, and print the figures (N=200)
+torture-reconciler: ## Kill and stop reconcilers' leaders N times, take etcd's quorum and the API server away for a minute, and print the figures (N=200)
 	@IRONHERD_TORTURE_ROUNDS=$(or $(N),200) go test -count=1 -timeout 60m -v -run 'LeaderIsSucceeded' ./internal/reconciler/election | grep -E '^(---|ok|FAIL|    )'
 	@IRONHERD_TORTURE_ROUNDS=$(or $(N),200) go test -count=1 -timeout 60m -v -run 'Quorum|Deposed|Replaced' ./internal/reconciler | grep -E '^(---|ok|FAIL|    )'
+	@IRONHERD_TORTURE_ROUNDS=$(or $(N),200) go test -count=1 -timeout 60m -v -run 'Outage' ./internal/reconciler/resources | grep -E '^(---|ok|FAIL|    )'
 
 .PHONY: clean
 clean: ## Remove what was built

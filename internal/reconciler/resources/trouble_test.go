@@ -3,6 +3,7 @@ package resources_test
 import (
 	"context"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -181,6 +182,14 @@ func TestOutage(t *testing.T) {
 	for range 3 {
 		if r, err := a.pass(); err == nil || r.Created+r.Updated+r.Recreated+r.Pruned != 0 {
 			t.Errorf("without an API server: %+v, %v", r, err)
+		}
+	}
+	if os.Getenv("IRONHERD_TORTURE_ROUNDS") != "" { // at length
+		for away := time.Now(); time.Since(away) < time.Minute; {
+			if r, err := a.pass(); err == nil || r.Created+r.Updated+r.Recreated+r.Pruned != 0 {
+				t.Errorf("without an API server: %+v, %v", r, err)
+			}
+			<-time.After(time.Second)
 		}
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
