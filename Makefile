@@ -44,12 +44,12 @@ test: setup build kube ## Run every test, with the race detector (PKG=./internal
 .PHONY: lint
 lint: ## Check style: golangci-lint, gofumpt, buf
 	@$(call TOOL,golangci-lint) run ./...
-	@test -z "$$($(call TOOL,gofumpt) -l $$(git ls-files '*.go'))" || { echo "not formatted; run: make format"; exit 1; }
+	@test -z "$$($(call TOOL,gofumpt) -l $$(git ls-files '*.go' ':!:*.pb.go' ':!:*.connect.go'))" || { echo "not formatted; run: make format"; exit 1; }
 	@$(call TOOL,buf) lint
 
 .PHONY: format
 format: ## Format the source
-	@$(call TOOL,gofumpt) -l -w $$(git ls-files '*.go')
+	@$(call TOOL,gofumpt) -l -w $$(git ls-files '*.go' ':!:*.pb.go' ':!:*.connect.go')
 
 .PHONY: generate
 generate: ## Generate code and reference pages from their sources

@@ -7,12 +7,11 @@
 package agentv1
 
 import (
+	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
+	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
-
-	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
-	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 )
 
 const (
@@ -1146,28 +1145,25 @@ func file_api_agent_v1_callback_proto_rawDescGZIP() []byte {
 	return file_api_agent_v1_callback_proto_rawDescData
 }
 
-var (
-	file_api_agent_v1_callback_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-	file_api_agent_v1_callback_proto_msgTypes  = make([]protoimpl.MessageInfo, 11)
-	file_api_agent_v1_callback_proto_goTypes   = []any{
-		Compression(0),            // 0: ironherd.agent.v1.Compression
-		DiskSelector_Pick(0),      // 1: ironherd.agent.v1.DiskSelector.Pick
-		InstallProgress_Phase(0),  // 2: ironherd.agent.v1.InstallProgress.Phase
-		(*HeartbeatRequest)(nil),  // 3: ironherd.agent.v1.HeartbeatRequest
-		(*HeartbeatResponse)(nil), // 4: ironherd.agent.v1.HeartbeatResponse
-		(*InstallRequest)(nil),    // 5: ironherd.agent.v1.InstallRequest
-		(*Image)(nil),             // 6: ironherd.agent.v1.Image
-		(*DiskSelector)(nil),      // 7: ironherd.agent.v1.DiskSelector
-		(*BootToken)(nil),         // 8: ironherd.agent.v1.BootToken
-		(*FirstBoot)(nil),         // 9: ironherd.agent.v1.FirstBoot
-		(*InstallProgress)(nil),   // 10: ironherd.agent.v1.InstallProgress
-		(*InstallReport)(nil),     // 11: ironherd.agent.v1.InstallReport
-		(*ReportUpRequest)(nil),   // 12: ironherd.agent.v1.ReportUpRequest
-		(*ReportUpResponse)(nil),  // 13: ironherd.agent.v1.ReportUpResponse
-		(*HardwareReport)(nil),    // 14: ironherd.agent.v1.HardwareReport
-	}
-)
-
+var file_api_agent_v1_callback_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_api_agent_v1_callback_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_api_agent_v1_callback_proto_goTypes = []any{
+	(Compression)(0),           // 0: ironherd.agent.v1.Compression
+	(DiskSelector_Pick)(0),     // 1: ironherd.agent.v1.DiskSelector.Pick
+	(InstallProgress_Phase)(0), // 2: ironherd.agent.v1.InstallProgress.Phase
+	(*HeartbeatRequest)(nil),   // 3: ironherd.agent.v1.HeartbeatRequest
+	(*HeartbeatResponse)(nil),  // 4: ironherd.agent.v1.HeartbeatResponse
+	(*InstallRequest)(nil),     // 5: ironherd.agent.v1.InstallRequest
+	(*Image)(nil),              // 6: ironherd.agent.v1.Image
+	(*DiskSelector)(nil),       // 7: ironherd.agent.v1.DiskSelector
+	(*BootToken)(nil),          // 8: ironherd.agent.v1.BootToken
+	(*FirstBoot)(nil),          // 9: ironherd.agent.v1.FirstBoot
+	(*InstallProgress)(nil),    // 10: ironherd.agent.v1.InstallProgress
+	(*InstallReport)(nil),      // 11: ironherd.agent.v1.InstallReport
+	(*ReportUpRequest)(nil),    // 12: ironherd.agent.v1.ReportUpRequest
+	(*ReportUpResponse)(nil),   // 13: ironherd.agent.v1.ReportUpResponse
+	(*HardwareReport)(nil),     // 14: ironherd.agent.v1.HardwareReport
+}
 var file_api_agent_v1_callback_proto_depIdxs = []int32{
 	14, // 0: ironherd.agent.v1.HeartbeatRequest.hardware_report:type_name -> ironherd.agent.v1.HardwareReport
 	10, // 1: ironherd.agent.v1.HeartbeatRequest.install_progress:type_name -> ironherd.agent.v1.InstallProgress

@@ -8,7 +8,6 @@ package agentv1
 
 import (
 	context "context"
-
 	grpc "google.golang.org/grpc"
 	codes "google.golang.org/grpc/codes"
 	status "google.golang.org/grpc/status"
@@ -99,7 +98,6 @@ type UnimplementedAgentCallbackServer struct{}
 func (UnimplementedAgentCallbackServer) Heartbeat(context.Context, *HeartbeatRequest) (*HeartbeatResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Heartbeat not implemented")
 }
-
 func (UnimplementedAgentCallbackServer) ReportUp(context.Context, *ReportUpRequest) (*ReportUpResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReportUp not implemented")
 }

@@ -7,12 +7,11 @@
 package agentv1
 
 import (
+	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
+	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
-
-	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
-	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 )
 
 const (
@@ -929,20 +928,17 @@ func file_api_agent_v1_hardware_proto_rawDescGZIP() []byte {
 	return file_api_agent_v1_hardware_proto_rawDescData
 }
 
-var (
-	file_api_agent_v1_hardware_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
-	file_api_agent_v1_hardware_proto_goTypes  = []any{
-		(*HardwareReport)(nil),   // 0: ironherd.agent.v1.HardwareReport
-		(*System)(nil),           // 1: ironherd.agent.v1.System
-		(*Cpu)(nil),              // 2: ironherd.agent.v1.Cpu
-		(*Memory)(nil),           // 3: ironherd.agent.v1.Memory
-		(*MemoryModule)(nil),     // 4: ironherd.agent.v1.MemoryModule
-		(*BlockDevice)(nil),      // 5: ironherd.agent.v1.BlockDevice
-		(*Health)(nil),           // 6: ironherd.agent.v1.Health
-		(*NetworkInterface)(nil), // 7: ironherd.agent.v1.NetworkInterface
-	}
-)
-
+var file_api_agent_v1_hardware_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_api_agent_v1_hardware_proto_goTypes = []any{
+	(*HardwareReport)(nil),   // 0: ironherd.agent.v1.HardwareReport
+	(*System)(nil),           // 1: ironherd.agent.v1.System
+	(*Cpu)(nil),              // 2: ironherd.agent.v1.Cpu
+	(*Memory)(nil),           // 3: ironherd.agent.v1.Memory
+	(*MemoryModule)(nil),     // 4: ironherd.agent.v1.MemoryModule
+	(*BlockDevice)(nil),      // 5: ironherd.agent.v1.BlockDevice
+	(*Health)(nil),           // 6: ironherd.agent.v1.Health
+	(*NetworkInterface)(nil), // 7: ironherd.agent.v1.NetworkInterface
+}
 var file_api_agent_v1_hardware_proto_depIdxs = []int32{
 	1, // 0: ironherd.agent.v1.HardwareReport.system:type_name -> ironherd.agent.v1.System
 	2, // 1: ironherd.agent.v1.HardwareReport.cpus:type_name -> ironherd.agent.v1.Cpu

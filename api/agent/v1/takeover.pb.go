@@ -9,13 +9,12 @@
 package agentv1
 
 import (
-	reflect "reflect"
-	sync "sync"
-	unsafe "unsafe"
-
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
+	reflect "reflect"
+	sync "sync"
+	unsafe "unsafe"
 )
 
 const (
@@ -479,18 +478,15 @@ func file_api_agent_v1_takeover_proto_rawDescGZIP() []byte {
 	return file_api_agent_v1_takeover_proto_rawDescData
 }
 
-var (
-	file_api_agent_v1_takeover_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
-	file_api_agent_v1_takeover_proto_goTypes  = []any{
-		(*TakeoverInit)(nil),          // 0: ironherd.agent.v1.TakeoverInit
-		(*TakeoverResponse)(nil),      // 1: ironherd.agent.v1.TakeoverResponse
-		(*TakeoverSuccess)(nil),       // 2: ironherd.agent.v1.TakeoverSuccess
-		(*TakeoverFailure)(nil),       // 3: ironherd.agent.v1.TakeoverFailure
-		(*AgentState)(nil),            // 4: ironherd.agent.v1.AgentState
-		(*timestamppb.Timestamp)(nil), // 5: google.protobuf.Timestamp
-	}
-)
-
+var file_api_agent_v1_takeover_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_api_agent_v1_takeover_proto_goTypes = []any{
+	(*TakeoverInit)(nil),          // 0: ironherd.agent.v1.TakeoverInit
+	(*TakeoverResponse)(nil),      // 1: ironherd.agent.v1.TakeoverResponse
+	(*TakeoverSuccess)(nil),       // 2: ironherd.agent.v1.TakeoverSuccess
+	(*TakeoverFailure)(nil),       // 3: ironherd.agent.v1.TakeoverFailure
+	(*AgentState)(nil),            // 4: ironherd.agent.v1.AgentState
+	(*timestamppb.Timestamp)(nil), // 5: google.protobuf.Timestamp
+}
 var file_api_agent_v1_takeover_proto_depIdxs = []int32{
 	0, // 0: ironherd.agent.v1.TakeoverResponse.init:type_name -> ironherd.agent.v1.TakeoverInit
 	2, // 1: ironherd.agent.v1.TakeoverResponse.success:type_name -> ironherd.agent.v1.TakeoverSuccess

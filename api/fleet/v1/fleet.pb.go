@@ -9,15 +9,14 @@
 package fleetv1
 
 import (
-	reflect "reflect"
-	sync "sync"
-	unsafe "unsafe"
-
 	v1 "github.com/ironherd/ironherd/api/agent/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
+	reflect "reflect"
+	sync "sync"
+	unsafe "unsafe"
 )
 
 const (
@@ -2368,51 +2367,48 @@ func file_api_fleet_v1_fleet_proto_rawDescGZIP() []byte {
 	return file_api_fleet_v1_fleet_proto_rawDescData
 }
 
-var (
-	file_api_fleet_v1_fleet_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
-	file_api_fleet_v1_fleet_proto_goTypes  = []any{
-		(*GetSummaryRequest)(nil),         // 0: ironherd.fleet.v1.GetSummaryRequest
-		(*GetSummaryResponse)(nil),        // 1: ironherd.fleet.v1.GetSummaryResponse
-		(*StateCount)(nil),                // 2: ironherd.fleet.v1.StateCount
-		(*ProcessCount)(nil),              // 3: ironherd.fleet.v1.ProcessCount
-		(*PhaseDuration)(nil),             // 4: ironherd.fleet.v1.PhaseDuration
-		(*ListMachinesRequest)(nil),       // 5: ironherd.fleet.v1.ListMachinesRequest
-		(*ListMachinesResponse)(nil),      // 6: ironherd.fleet.v1.ListMachinesResponse
-		(*Machine)(nil),                   // 7: ironherd.fleet.v1.Machine
-		(*GetMachineRequest)(nil),         // 8: ironherd.fleet.v1.GetMachineRequest
-		(*GetMachineResponse)(nil),        // 9: ironherd.fleet.v1.GetMachineResponse
-		(*Fact)(nil),                      // 10: ironherd.fleet.v1.Fact
-		(*ListHistoryRequest)(nil),        // 11: ironherd.fleet.v1.ListHistoryRequest
-		(*ListHistoryResponse)(nil),       // 12: ironherd.fleet.v1.ListHistoryResponse
-		(*HistoryEntry)(nil),              // 13: ironherd.fleet.v1.HistoryEntry
-		(*ExplainMachineRequest)(nil),     // 14: ironherd.fleet.v1.ExplainMachineRequest
-		(*ExplainMachineResponse)(nil),    // 15: ironherd.fleet.v1.ExplainMachineResponse
-		(*Decision)(nil),                  // 16: ironherd.fleet.v1.Decision
-		(*ListProvidersRequest)(nil),      // 17: ironherd.fleet.v1.ListProvidersRequest
-		(*ListProvidersResponse)(nil),     // 18: ironherd.fleet.v1.ListProvidersResponse
-		(*Provider)(nil),                  // 19: ironherd.fleet.v1.Provider
-		(*ListSessionsRequest)(nil),       // 20: ironherd.fleet.v1.ListSessionsRequest
-		(*ListSessionsResponse)(nil),      // 21: ironherd.fleet.v1.ListSessionsResponse
-		(*Session)(nil),                   // 22: ironherd.fleet.v1.Session
-		(*Hold)(nil),                      // 23: ironherd.fleet.v1.Hold
-		(*ListDiscrepanciesRequest)(nil),  // 24: ironherd.fleet.v1.ListDiscrepanciesRequest
-		(*ListDiscrepanciesResponse)(nil), // 25: ironherd.fleet.v1.ListDiscrepanciesResponse
-		(*Discrepancy)(nil),               // 26: ironherd.fleet.v1.Discrepancy
-		(*GetVersionRequest)(nil),         // 27: ironherd.fleet.v1.GetVersionRequest
-		(*GetVersionResponse)(nil),        // 28: ironherd.fleet.v1.GetVersionResponse
-		(*InstallMachineRequest)(nil),     // 29: ironherd.fleet.v1.InstallMachineRequest
-		(*InstallMachineResponse)(nil),    // 30: ironherd.fleet.v1.InstallMachineResponse
-		(*RetryMachineRequest)(nil),       // 31: ironherd.fleet.v1.RetryMachineRequest
-		(*RetryMachineResponse)(nil),      // 32: ironherd.fleet.v1.RetryMachineResponse
-		(*durationpb.Duration)(nil),       // 33: google.protobuf.Duration
-		(*timestamppb.Timestamp)(nil),     // 34: google.protobuf.Timestamp
-		(*v1.HardwareReport)(nil),         // 35: ironherd.agent.v1.HardwareReport
-		(*v1.InstallProgress)(nil),        // 36: ironherd.agent.v1.InstallProgress
-		(*v1.Image)(nil),                  // 37: ironherd.agent.v1.Image
-		(*v1.DiskSelector)(nil),           // 38: ironherd.agent.v1.DiskSelector
-	}
-)
-
+var file_api_fleet_v1_fleet_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_api_fleet_v1_fleet_proto_goTypes = []any{
+	(*GetSummaryRequest)(nil),         // 0: ironherd.fleet.v1.GetSummaryRequest
+	(*GetSummaryResponse)(nil),        // 1: ironherd.fleet.v1.GetSummaryResponse
+	(*StateCount)(nil),                // 2: ironherd.fleet.v1.StateCount
+	(*ProcessCount)(nil),              // 3: ironherd.fleet.v1.ProcessCount
+	(*PhaseDuration)(nil),             // 4: ironherd.fleet.v1.PhaseDuration
+	(*ListMachinesRequest)(nil),       // 5: ironherd.fleet.v1.ListMachinesRequest
+	(*ListMachinesResponse)(nil),      // 6: ironherd.fleet.v1.ListMachinesResponse
+	(*Machine)(nil),                   // 7: ironherd.fleet.v1.Machine
+	(*GetMachineRequest)(nil),         // 8: ironherd.fleet.v1.GetMachineRequest
+	(*GetMachineResponse)(nil),        // 9: ironherd.fleet.v1.GetMachineResponse
+	(*Fact)(nil),                      // 10: ironherd.fleet.v1.Fact
+	(*ListHistoryRequest)(nil),        // 11: ironherd.fleet.v1.ListHistoryRequest
+	(*ListHistoryResponse)(nil),       // 12: ironherd.fleet.v1.ListHistoryResponse
+	(*HistoryEntry)(nil),              // 13: ironherd.fleet.v1.HistoryEntry
+	(*ExplainMachineRequest)(nil),     // 14: ironherd.fleet.v1.ExplainMachineRequest
+	(*ExplainMachineResponse)(nil),    // 15: ironherd.fleet.v1.ExplainMachineResponse
+	(*Decision)(nil),                  // 16: ironherd.fleet.v1.Decision
+	(*ListProvidersRequest)(nil),      // 17: ironherd.fleet.v1.ListProvidersRequest
+	(*ListProvidersResponse)(nil),     // 18: ironherd.fleet.v1.ListProvidersResponse
+	(*Provider)(nil),                  // 19: ironherd.fleet.v1.Provider
+	(*ListSessionsRequest)(nil),       // 20: ironherd.fleet.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),      // 21: ironherd.fleet.v1.ListSessionsResponse
+	(*Session)(nil),                   // 22: ironherd.fleet.v1.Session
+	(*Hold)(nil),                      // 23: ironherd.fleet.v1.Hold
+	(*ListDiscrepanciesRequest)(nil),  // 24: ironherd.fleet.v1.ListDiscrepanciesRequest
+	(*ListDiscrepanciesResponse)(nil), // 25: ironherd.fleet.v1.ListDiscrepanciesResponse
+	(*Discrepancy)(nil),               // 26: ironherd.fleet.v1.Discrepancy
+	(*GetVersionRequest)(nil),         // 27: ironherd.fleet.v1.GetVersionRequest
+	(*GetVersionResponse)(nil),        // 28: ironherd.fleet.v1.GetVersionResponse
+	(*InstallMachineRequest)(nil),     // 29: ironherd.fleet.v1.InstallMachineRequest
+	(*InstallMachineResponse)(nil),    // 30: ironherd.fleet.v1.InstallMachineResponse
+	(*RetryMachineRequest)(nil),       // 31: ironherd.fleet.v1.RetryMachineRequest
+	(*RetryMachineResponse)(nil),      // 32: ironherd.fleet.v1.RetryMachineResponse
+	(*durationpb.Duration)(nil),       // 33: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),     // 34: google.protobuf.Timestamp
+	(*v1.HardwareReport)(nil),         // 35: ironherd.agent.v1.HardwareReport
+	(*v1.InstallProgress)(nil),        // 36: ironherd.agent.v1.InstallProgress
+	(*v1.Image)(nil),                  // 37: ironherd.agent.v1.Image
+	(*v1.DiskSelector)(nil),           // 38: ironherd.agent.v1.DiskSelector
+}
 var file_api_fleet_v1_fleet_proto_depIdxs = []int32{
 	2,  // 0: ironherd.fleet.v1.GetSummaryResponse.states:type_name -> ironherd.fleet.v1.StateCount
 	3,  // 1: ironherd.fleet.v1.GetSummaryResponse.processes:type_name -> ironherd.fleet.v1.ProcessCount

@@ -6,13 +6,12 @@
 package fleetv1connect
 
 import (
+	connect "connectrpc.com/connect"
 	context "context"
 	errors "errors"
+	v1 "github.com/ironherd/ironherd/api/fleet/v1"
 	http "net/http"
 	strings "strings"
-
-	connect "connectrpc.com/connect"
-	v1 "github.com/ironherd/ironherd/api/fleet/v1"
 )
 
 // This is a compile-time assertion to ensure that this generated file and the connect package are
