@@ -5,6 +5,8 @@ import (
 	"database/sql/driver"
 	"errors"
 	"net"
+	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
@@ -59,13 +61,33 @@ func classify(err error) error {
 	case code == codeIdleInTx:
 		return fleet.Errorf(fleet.KindTemporary, "the transaction was left open for too long: %w", err)
 	case code == codeNoSuchDatabase, len(code) == 5 && code[:2] == "28":
-		return fleet.Errorf(fleet.KindInvalid, "the database server refuses: %w", err)
+		return fleet.Errorf(fleet.KindInvalid, "the database server refuses: %w", oneLine(err))
 	case len(code) == 5 && (code[:2] == "57" && code != codeCancelled || code[:2] == "08" || code[:2] == "53"):
 		return fleet.Errorf(fleet.KindTemporary, "the database server is not available: %w", err)
 	case errors.Is(err, driver.ErrBadConn), errors.As(err, &connect), errors.As(err, &network), pgconn.Timeout(err), code == "" && pgconn.SafeToRetry(err):
-		return fleet.Errorf(fleet.KindTemporary, "the database server cannot be reached: %w", err)
+		return fleet.Errorf(fleet.KindTemporary, "the database server cannot be reached (is it running, and is database.url right?): %w", oneLine(err))
 	}
 	return err
+}
+
+// reworded is an error in other words.
+type reworded struct {
+	error
+	text string
+}
+
+func (r reworded) Error() string { return r.text }
+func (r reworded) Unwrap() error { return r.error }
+
+// oneLine makes one line of what the driver tells in one line for each way that it tried, and each of those once.
+func oneLine(err error) error {
+	var lines []string
+	for line := range strings.Lines(err.Error()) {
+		if line = strings.TrimSpace(line); !slices.Contains(lines, line) {
+			lines = append(lines, line)
+		}
+	}
+	return reworded{err, strings.ReplaceAll(strings.Join(lines, "; "), ":; ", ": ")}
 }
 
 // withoutAddress takes the address, which may contain a password, out of an error about it.

@@ -3,6 +3,7 @@ package command
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"slices"
@@ -161,7 +162,11 @@ func load(hostname, file string, environ []string, flags []origin) (config, erro
 // readFile reads a mapping of keys to values, or lists of values.
 func readFile(file string, wrong *faults) (origins []origin) {
 	text, err := os.ReadFile(file)
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		wrong.add("configuration file %s does not exist: name one with --config", file)
+		return nil
+	case err != nil:
 		wrong.add("configuration: %w", err)
 		return nil
 	}

@@ -148,7 +148,7 @@ func Read(ctx context.Context, client *clientv3.Client, r Range) (Snapshot, erro
 	defer cancel()
 	answer, err := client.Get(ctx, r.Key, r.options()...)
 	if err != nil {
-		return Snapshot{}, fmt.Errorf("read %s from etcd: %w", r.Key, err)
+		return Snapshot{}, Failed(client, "read "+r.Key+" from etcd", err)
 	}
 	snapshot := Snapshot{Entries: make(map[string]Entry, len(answer.Kvs)), Revision: answer.Header.GetRevision()}
 	for _, kv := range answer.Kvs {

@@ -53,7 +53,7 @@ func (r *Registry) put(ctx context.Context, name string, record Record, onlyIfAb
 	key := r.layout.Node(name)
 	answer, err := r.client.Get(ctx, key)
 	if err != nil {
-		return false, fmt.Errorf("register node %s: %w", name, err)
+		return false, etcd.Failed(r.client, "register node "+name, err)
 	}
 	var revision int64
 	if len(answer.Kvs) > 0 {
@@ -68,7 +68,7 @@ func (r *Registry) put(ctx context.Context, name string, record Record, onlyIfAb
 	done, err := r.client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", revision)).
 		Then(clientv3.OpPut(key, string(text))).Commit()
 	if err != nil {
-		return false, fmt.Errorf("register node %s: %w", name, err)
+		return false, etcd.Failed(r.client, "register node "+name, err)
 	}
 	if !done.Succeeded {
 		return false, fleet.Errorf(fleet.KindConflict, "register node %s: its record was changed by somebody else at the same moment", name)
