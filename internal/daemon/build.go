@@ -56,6 +56,7 @@ func (d *Daemon) build(ctx context.Context) (components, error) {
 		}
 		parts.add(h.name, service.Loops, loop.Run)
 	}
+	parts.all = append(parts.all, d.databaseHealth())
 	if d.config.Has(config.RoleJanitor) {
 		j, err := janitor.New(d.db, d.config.Janitor, janitor.Options{
 			Logger: d.component("janitor"), Observer: janitorObserver{d.metrics},
@@ -74,6 +75,26 @@ func (d *Daemon) build(ctx context.Context) (components, error) {
 		parts.add("certificates", service.State, certificates.Serve)
 	}
 	return parts, nil
+}
+
+// databasePatience is how long whoever asks for health waits for the database.
+const databasePatience = 2 * time.Second
+
+// databaseHealth stands for what everything rests on: it only answers for its health.
+func (d *Daemon) databaseHealth() service.Component {
+	return service.Component{
+		Name: "database", Stage: service.State,
+		Serve: func(ctx context.Context) error {
+			<-ctx.Done()
+			return context.Cause(ctx)
+		},
+		Check: func(ctx context.Context) error {
+			ctx, cancel := context.WithTimeout(ctx, databasePatience)
+			defer cancel()
+			_, err := d.db.Environment(ctx) // one row
+			return err
+		},
+	}
 }
 
 func (d *Daemon) component(name string) *slog.Logger {

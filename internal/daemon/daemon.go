@@ -165,8 +165,8 @@ func (d *Daemon) Addresses() Addresses {
 	return a
 }
 
-// Run serves until ctx ends, then drains. It calls ready (which may be nil) once everything has been started, and returns nil
-// after an orderly end. A Daemon runs once; Run closes it.
+// Run serves until ctx ends, then drains. It calls ready (which may be nil) once the listeners are open, when everything is about
+// to be started (/readyz tells when it has), and returns nil after an orderly end. A Daemon runs once; Run closes it.
 func (d *Daemon) Run(ctx context.Context, ready func()) error {
 	if ready != nil {
 		ready()

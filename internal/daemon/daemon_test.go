@@ -101,6 +101,18 @@ func get(t *testing.T, client *http.Client, url string) (int, string) {
 	return response.StatusCode, string(body)
 }
 
+// awaitReady returns when every part has been started; the listeners answer while that goes on.
+func awaitReady(t *testing.T, client *http.Client, url string) {
+	t.Helper()
+	var code int
+	for begun := time.Now(); time.Since(begun) < 30*time.Second; {
+		if code, _ = get(t, client, url+"/readyz"); code == http.StatusOK {
+			return
+		}
+	}
+	t.Fatalf("not ready: %d", code)
+}
+
 func TestServesOperators(t *testing.T) {
 	t.Parallel()
 	d := open(t, settings(t))
@@ -119,6 +131,7 @@ func TestServesOperators(t *testing.T) {
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
 	overTCP := &http.Client{Transport: transport}
+	awaitReady(t, overTCP, d.Addresses().OperatorURL)
 	for path, want := range map[string]string{
 		"/healthz": `"status":"ok"`, "/readyz": `"status":"ok"`, "/metrics": "ironherd_fleet_up 1", "/": "<html",
 	} {

@@ -2,6 +2,7 @@ package daemon_test
 
 import (
 	"log/slog"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -63,6 +64,30 @@ func TestPostgres(t *testing.T) {
 	if evidence, err := daemon.AcceptRestore(t.Context(), c, "test"); err != nil || evidence != "" {
 		t.Errorf("accept: %q, %v", evidence, err)
 	}
+	client := overSocket(t, first)
+	awaitReady(t, client, "http://herd")
+	health := func() (int, string) { return get(t, client, "http://herd/healthz") }
+	if code, body := health(); code != http.StatusOK || !strings.Contains(body, `"database"`) {
+		t.Errorf("healthz: %d, %s", code, body)
+	}
+	server.Stop()
+	if code, body := health(); code != http.StatusServiceUnavailable || !strings.Contains(body, "the database server") {
+		t.Errorf("healthz without a database server: %d, %s", code, body)
+	}
+	if err := server.Resume(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	_, body := health()
+	for range 50 { // each look finds another connection that the stop has broken
+		if !strings.Contains(body, "the database server") {
+			break
+		}
+		_, body = health()
+	}
+	if strings.Contains(body, "the database server") {
+		t.Errorf("healthz with the server back: %s", body)
+	}
+	client.CloseIdleConnections()
 	for _, stop := range stops {
 		if err := stop(); err != nil {
 			t.Error(err)
