@@ -259,7 +259,7 @@ func (r *claimRound) lookAtMachine(ctx context.Context, a candidate) (*judged, e
 		r.inTheWay(a, hold)
 	} else if d.Verdict == lifecycle.Due {
 		r.starts = append(r.starts, starting{fleet.Subject{Machine: id}, d, func(w *Work, hold fleet.Hold) {
-			w.Record = j.record
+			w.Record, w.known = j.record, j
 			j.record.Holds = map[fleet.Lane]fleet.Hold{fleet.LaneHost: hold}
 		}})
 	}

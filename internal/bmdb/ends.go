@@ -39,8 +39,13 @@ type endOfWork struct {
 	turn chan []*endOfWork
 	// done says that the group has committed this end.
 	done bool
-	// machine as it was read with its row locked, and then as this end leaves it, unless changes were applied.
+	// machine as it is known with its row locked, and then as this end leaves it, unless changes were applied.
 	machine *judged
+}
+
+func (m *endOfWork) lane() []any {
+	w := m.work
+	return []any{subjectKey(w.Subject), string(w.Process.Lane()), int64(w.Epoch), m.machine.row.LaneRevision}
 }
 
 // ridesAlong says whether an end concerns nothing but its own machine, and has nothing to tell its caller: a caller that gave up
@@ -178,11 +183,22 @@ func (t *transaction) endTogether(ctx context.Context, s *Session, group []*endO
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	if err := t.prefetch(ctx, ids); err != nil {
+	session, err := t.q.GetSession(ctx, string(s.id))
+	if absent(err) || err == nil && session.EndedAt != 0 {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read session %s: %w", s.id, err)
+	}
+	ours, others, err := t.freeKnown(ctx, ids, group)
+	if err != nil {
 		return nil, err
 	}
-	ours := t.fenced(s, group)
-	if len(ours) == 0 {
+	read, err := t.freeRead(ctx, s, others)
+	if err != nil {
+		return nil, err
+	}
+	if ours = append(ours, read...); len(ours) == 0 {
 		return nil, nil
 	}
 	for _, m := range ours {
@@ -194,6 +210,75 @@ func (t *transaction) endTogether(ctx context.Context, s *Session, group []*endO
 		return nil, err
 	}
 	return ours, t.settleAll(ctx, ours)
+}
+
+// freeKnown frees the lanes of those of whose machines everything is known: the write itself makes sure that the epoch is still theirs,
+// and that nobody has written about the machine since (rule 3). It returns them, and those others whose machines must be read first. Each
+// machine counts once.
+func (t *transaction) freeKnown(ctx context.Context, locked []fleet.MachineID, group []*endOfWork) (freed, others []*endOfWork, err error) {
+	left := make(map[fleet.MachineID]bool, len(locked))
+	for _, id := range locked {
+		left[id] = true
+	}
+	var lanes statement.Rows
+	var known []*endOfWork
+	for _, m := range group {
+		id := m.work.Subject.Machine
+		if !left[id] {
+			continue
+		}
+		delete(left, id)
+		if m.machine = m.work.recollect(); m.machine == nil {
+			others = append(others, m)
+			continue
+		}
+		known, lanes = append(known, m), append(lanes, m.lane())
+	}
+	if len(known) == 0 {
+		return nil, others, nil
+	}
+	subjects, err := t.q.FreeLanes(ctx, lanes)
+	if err != nil {
+		return nil, nil, fmt.Errorf("free the lanes: %w", err)
+	}
+	for _, m := range known {
+		if subjects[subjectKey(m.work.Subject)] {
+			freed = append(freed, m)
+		} else {
+			others = append(others, m)
+		}
+	}
+	return freed, others, nil
+}
+
+// freeRead reads the machines of the members, whose rows are locked, and frees the lanes that are still theirs.
+func (t *transaction) freeRead(ctx context.Context, s *Session, group []*endOfWork) ([]*endOfWork, error) {
+	if len(group) == 0 {
+		return nil, nil
+	}
+	ids := make([]fleet.MachineID, len(group))
+	for i, m := range group {
+		ids[i] = m.work.Subject.Machine
+	}
+	if err := t.prefetch(ctx, ids); err != nil {
+		return nil, err
+	}
+	ours := t.fenced(s, group)
+	if len(ours) == 0 {
+		return nil, nil
+	}
+	lanes := make(statement.Rows, len(ours))
+	for i, m := range ours {
+		lanes[i] = m.lane()
+	}
+	freed, err := t.q.FreeLanes(ctx, lanes)
+	if err != nil {
+		return nil, fmt.Errorf("free the lanes: %w", err)
+	}
+	if len(freed) != len(ours) {
+		return nil, fleet.Errorf(fleet.KindConflict, "%d of %d lanes were freed", len(freed), len(ours))
+	}
+	return ours, nil
 }
 
 // fenced returns the members whose machines have been read, with their rows locked, and whose lanes are still theirs (rules 1 and 3), each
@@ -241,18 +326,16 @@ func (t *transaction) settleAll(ctx context.Context, list []*endOfWork) error {
 	return nil
 }
 
-// endAll writes the ends of works that are fenced: backoffs, lanes, history.
+// endAll writes the ends of works whose lanes have been freed: backoffs and history.
 func (t *transaction) endAll(ctx context.Context, list []*endOfWork) error {
 	retryAt, err := t.backOffAll(ctx, list)
 	if err != nil {
 		return err
 	}
-	lanes, resets := make(statement.Rows, len(list)), statement.Rows(nil)
-	for i, m := range list {
-		subject := subjectKey(m.work.Subject)
-		lanes[i] = []any{subject, string(m.work.Process.Lane()), int64(m.work.Epoch)}
-		if m.ending.reset && m.ending.failure == nil {
-			resets = append(resets, []any{subject, string(m.work.Process)})
+	var resets statement.Rows
+	for _, m := range list {
+		if _, backed := m.machine.record.Backoffs[m.work.Process]; backed && m.ending.reset && m.ending.failure == nil {
+			resets = append(resets, []any{subjectKey(m.work.Subject), string(m.work.Process)})
 			delete(m.machine.record.Backoffs, m.work.Process)
 		}
 		m.machine.row.LaneSession, m.machine.record.Holds = "", nil
@@ -261,13 +344,6 @@ func (t *transaction) endAll(ctx context.Context, list []*endOfWork) error {
 		if err := t.q.DeleteBackoffs(ctx, resets); err != nil {
 			return fmt.Errorf("reset the backoffs: %w", err)
 		}
-	}
-	n, err := t.q.FreeLanes(ctx, lanes)
-	if err != nil {
-		return fmt.Errorf("free the lanes: %w", err)
-	}
-	if n != int64(len(list)) {
-		return fleet.Errorf(fleet.KindConflict, "%d of %d lanes were freed", n, len(list))
 	}
 	for i, m := range list {
 		w := m.work

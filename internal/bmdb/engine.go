@@ -72,7 +72,8 @@ type Properties struct {
 type Tx interface {
 	statement.DBTX
 
-	// OneByOne says that many rows are better written by a statement each than by one for all (see package statement).
+	// OneByOne says that many rows are better written by a statement each than by one for all, and that lists are JSON; else each
+	// column of a list is an array (see package statement).
 	OneByOne() bool
 	// Now is database time, the same throughout the transaction, in whole microseconds, UTC.
 	Now() time.Time

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/netip"
 	"time"
 
@@ -17,6 +18,14 @@ type judged struct {
 	record fleet.Record
 	agenda map[fleet.Process]time.Time
 	row    statement.GetMachineRow
+}
+
+// freed returns a copy of its own, as the machine is when its holder has freed it and nobody has written about it meanwhile.
+func (j *judged) freed() *judged {
+	c := *j
+	c.agenda, c.record.Backoffs = maps.Clone(j.agenda), maps.Clone(j.record.Backoffs)
+	c.row.LaneSession, c.record.Holds = "", nil
+	return &c
 }
 
 // load reads everything that lifecycle judges the machine by. Where the result is to be written upon, the machine's row must have
@@ -103,17 +112,38 @@ func (t *transaction) plan(ctx context.Context, j *judged) (lifecycle.Plan, erro
 // rewrite makes the machine's whole agenda and its state what lifecycle says of its facts. Every write of facts, work or backoff
 // calls it, in the same transaction, with the machine's row locked. A machine that is gone loses both.
 func (t *transaction) rewrite(ctx context.Context, id fleet.MachineID) error {
-	j, err := t.load(ctx, id)
-	if fleet.KindOf(err) == fleet.KindNotFound {
-		return t.forget(ctx, id)
-	}
-	if err != nil {
-		return err
-	}
-	return t.settle(ctx, j)
+	_, err := t.rewritten(ctx, id)
+	return err
 }
 
-// settle is the rest of rewrite, for a machine that was loaded after the last write.
+// rewritten is rewrite; it returns what it has read and left. Nil when the machine is gone.
+func (t *transaction) rewritten(ctx context.Context, id fleet.MachineID) (*judged, error) {
+	j, err := t.load(ctx, id)
+	if fleet.KindOf(err) == fleet.KindNotFound {
+		return nil, t.forget(ctx, id)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := t.settle(ctx, j); err != nil {
+		return nil, err
+	}
+	t.stir(j)
+	return j, nil
+}
+
+// stir tells whoever holds the machine that what it has read of it is not all any more. Everybody who writes about a machine does, the
+// holder included: of two of its own writes, the later one may be told of first.
+func (t *transaction) stir(j *judged) {
+	if j.row.LaneSession == "" || t.pen.stirred[j.record.ID] {
+		return
+	}
+	t.pen.stirred[j.record.ID] = true
+	t.pen.subjects[machineSubject(j.record.ID)] = true
+	j.row.LaneRevision++
+}
+
+// settle is the rest of rewrite, for a machine that was loaded after the last write, and of which no facts were written.
 func (t *transaction) settle(ctx context.Context, j *judged) error {
 	if err := t.freeDeadLane(ctx, j); err != nil {
 		return err
@@ -123,14 +153,20 @@ func (t *transaction) settle(ctx context.Context, j *judged) error {
 		return err
 	}
 	for _, process := range fleet.MachineProcesses() {
-		t.putAgenda(machineSubject(j.record.ID), j.record.Provider, plan.For(process), j.agenda)
+		if t.putAgenda(machineSubject(j.record.ID), j.record.Provider, plan.For(process), j.agenda) {
+			t.stir(j)
+		}
 	}
-	t.putState(j, plan)
+	if t.putState(j, plan) {
+		t.stir(j)
+	}
 	return nil
 }
 
-// putAgenda writes the row of one decision if it differs from what is there.
-func (t *transaction) putAgenda(subject string, provider fleet.ProviderName, d lifecycle.Decision, there map[fleet.Process]time.Time) {
+// putAgenda writes the row of one decision if it differs from what is there, and says whether it does.
+func (t *transaction) putAgenda(
+	subject string, provider fleet.ProviderName, d lifecycle.Decision, there map[fleet.Process]time.Time,
+) (written bool) {
 	old, exists := there[d.Process]
 	k := agendaKey{subject, d.Process}
 	if !d.Verdict.Scheduled() {
@@ -138,22 +174,24 @@ func (t *transaction) putAgenda(subject string, provider fleet.ProviderName, d l
 			delete(there, d.Process)
 			t.pen.agenda(k, agendaRow{gone: true})
 		}
-		return
+		return exists
 	}
 	dueAt := d.DueAt.Truncate(time.Microsecond) // never later than lifecycle says
 	if exists && old.Equal(dueAt) {
-		return
+		return false
 	}
 	if !exists || dueAt.Before(old) {
 		t.becomesDue(headKey{d.Process, provider}, dueAt)
 	}
 	there[d.Process] = dueAt
 	t.pen.agenda(k, agendaRow{provider: provider, dueAt: dueAt.UnixMicro()})
+	return true
 }
 
-func (t *transaction) putState(j *judged, plan lifecycle.Plan) {
+// putState writes the state if it differs from what is there, and says whether it does.
+func (t *transaction) putState(j *judged, plan lifecycle.Plan) (written bool) {
 	if j.row.State == string(plan.State) && j.row.StateReason == plan.Reason && j.row.StatePolicy == t.env.Policy.Number {
-		return
+		return false
 	}
 	since, was := j.row.StateSince, j.row.State
 	if was != string(plan.State) {
@@ -165,6 +203,7 @@ func (t *transaction) putState(j *judged, plan lifecycle.Plan) {
 		Machine: string(j.record.ID), Provider: string(j.record.Provider), State: string(plan.State), Reason: plan.Reason, Since: since,
 		Policy: t.env.Policy.Number,
 	})
+	return true
 }
 
 // forget removes what a rewrite leaves, for a machine whose row has gone, and ends what was still being done to it.

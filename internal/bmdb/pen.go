@@ -3,6 +3,7 @@ package bmdb
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -21,6 +22,8 @@ type pen struct {
 	counts map[countKey]int64
 	// subjects have something in the agenda or the states that is not written yet.
 	subjects map[string]bool
+	// stirred are the machines whose holder is to learn that what it has read is not all any more.
+	stirred map[fleet.MachineID]bool
 }
 
 type agendaKey struct {
@@ -37,7 +40,10 @@ type agendaRow struct {
 type countKey struct{ provider, state string }
 
 func newPen() pen {
-	return pen{agendas: make(map[agendaKey]agendaRow), counts: make(map[countKey]int64), subjects: make(map[string]bool)}
+	return pen{
+		agendas: make(map[agendaKey]agendaRow), counts: make(map[countKey]int64), subjects: make(map[string]bool),
+		stirred: make(map[fleet.MachineID]bool),
+	}
 }
 
 func (p *pen) agenda(k agendaKey, row agendaRow) {
@@ -80,6 +86,10 @@ func (t *transaction) flush(ctx context.Context) error {
 			puts = append(puts, []any{k.subject, string(k.process), string(row.provider), row.dueAt})
 		}
 	}
+	var stirs statement.Rows
+	for _, id := range slices.Sorted(maps.Keys(p.stirred)) {
+		stirs = append(stirs, []any{machineSubject(id), string(fleet.LaneHost)})
+	}
 	var counts statement.Rows
 	for k, n := range p.counts {
 		counts = append(counts, []any{k.provider, k.state, n})
@@ -94,6 +104,7 @@ func (t *transaction) flush(ctx context.Context) error {
 		{"the agenda", puts, t.q.PutAgendas},
 		{"states", p.states, t.q.PutStates},
 		{"state counts", counts, t.q.InsertStateCounts},
+		{"revisions", stirs, t.q.StirLanes},
 	} {
 		if len(w.rows) == 0 {
 			continue

@@ -42,6 +42,8 @@ type Work struct {
 	mu sync.Mutex
 	// unsure is the write in the middle of the work whose outcome is not known.
 	unsure note
+	// known is the machine as this work has last read or left it: still the truth while its lane has that revision. Nil: not known.
+	known *judged
 }
 
 // note identifies one write in the middle of work.
@@ -97,9 +99,11 @@ func (w *Work) Note(ctx context.Context, changes ...Change) error {
 	if w.unsure.text == n.text {
 		n = w.unsure
 	}
-	w.unsure = n
+	w.unsure, w.known = n, nil
 	w.mu.Unlock()
+	var left *judged
 	err := w.session.db.update(ctx, "note", func(ctx context.Context, t *transaction) error {
+		left = nil
 		lane, err := w.fence(ctx, t, changes)
 		if err != nil {
 			return err
@@ -116,9 +120,30 @@ func (w *Work) Note(ctx context.Context, changes ...Change) error {
 		if err != nil {
 			return err
 		}
-		return w.rewrite(ctx, t, changes)
+		left, err = w.rewrite(ctx, t, changes)
+		return err
 	})
+	if err == nil {
+		w.remember(left)
+	}
 	return w.outcome(err, false)
+}
+
+func (w *Work) remember(j *judged) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.known = j
+}
+
+// recollect returns what the work knows of its machine, as it is once the work has ended; nil when that must be read. When an agent was
+// last heard is no part of the revision, so whoever has one is read.
+func (w *Work) recollect() *judged {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.known == nil || w.known.record.AgentSeen != nil {
+		return nil
+	}
+	return w.known.freed()
 }
 
 // Finish ends the work as done, with its facts, and resets the backoff of the process.
@@ -249,8 +274,9 @@ func (w *Work) recall(ctx context.Context, t *transaction, changes []Change) err
 	return nil
 }
 
-// rewrite the agendas of the subject and of whatever else was changed.
-func (w *Work) rewrite(ctx context.Context, t *transaction, changes []Change) error {
+// rewrite the agendas of the subject and of whatever else was changed. It returns what it has read and left of the subject, where that is
+// a machine.
+func (w *Work) rewrite(ctx context.Context, t *transaction, changes []Change) (*judged, error) {
 	machines := make(map[fleet.MachineID]bool)
 	for _, c := range changes {
 		for _, id := range c.touched() {
@@ -259,14 +285,14 @@ func (w *Work) rewrite(ctx context.Context, t *transaction, changes []Change) er
 			}
 			machines[id] = true
 			if err := t.rewrite(ctx, id); err != nil {
-				return err
+				return nil, err
 			}
 		}
 	}
 	if w.Subject.Provider != "" {
-		return t.rewriteProvider(ctx, w.Subject.Provider)
+		return nil, t.rewriteProvider(ctx, w.Subject.Provider)
 	}
-	return t.rewrite(ctx, w.Subject.Machine)
+	return t.rewritten(ctx, w.Subject.Machine)
 }
 
 // end writes the end of the work and what follows from it.
@@ -296,7 +322,8 @@ func (w *Work) end(ctx context.Context, t *transaction, e ending, changes []Chan
 	if err != nil {
 		return err
 	}
-	return w.rewrite(ctx, t, changes)
+	_, err = w.rewrite(ctx, t, changes)
+	return err
 }
 
 // ran remembers when the pass over a provider that is finished now had started.

@@ -146,7 +146,7 @@ func TestHistoryPartitions(t *testing.T) {
 		p.must(p.pause.Update(t.Context(), func(ctx context.Context, tx bmdb.Tx) error {
 			rows := make(statement.Rows, times)
 			for i := range rows {
-				rows[i] = []any{"m", at.UnixMicro(), "a", "", "", 0, "", "x", "", 0, ""}
+				rows[i] = []any{"m", at.UnixMicro(), "a", "", "", int64(0), "", "x", "", int64(0), ""}
 			}
 			return statement.New(tx).InsertHistories(ctx, rows)
 		}))

@@ -183,7 +183,7 @@ func (t *tx) ExecContext(ctx context.Context, query string, args ...any) (sql.Re
 	if err := t.ready(ctx); err != nil {
 		return nil, err
 	}
-	return t.conn.ExecContext(ctx, dialect(query), storable(args)...)
+	return t.conn.ExecContext(ctx, query, storable(args)...)
 }
 
 // QueryContext runs a query.
@@ -191,7 +191,7 @@ func (t *tx) QueryContext(ctx context.Context, query string, args ...any) (*sql.
 	if err := t.ready(ctx); err != nil {
 		return nil, err
 	}
-	return t.conn.QueryContext(ctx, dialect(query), storable(args)...)
+	return t.conn.QueryContext(ctx, query, storable(args)...)
 }
 
 // QueryRowContext runs a query for one row.
@@ -201,5 +201,5 @@ func (t *tx) QueryRowContext(ctx context.Context, query string, args ...any) *sq
 		cancel(err)
 		return t.pool.sql.QueryRowContext(failed, "SELECT 1")
 	}
-	return t.conn.QueryRowContext(ctx, dialect(query), storable(args)...)
+	return t.conn.QueryRowContext(ctx, query, storable(args)...)
 }

@@ -12,10 +12,11 @@ import (
 	"sync"
 )
 
-// The statements of this file work on many rows at once. The rows are one argument, a JSON array of arrays, because a list is the one
-// thing that the engines have no common type for. They are written for SQLite, which has the function json_each and the operator ->>;
-// an engine that calls the function otherwise replaces its name. sqlc knows neither. Where a statement costs no round trip, rows are
-// dearer as JSON than one by one: see OneByOne.
+// The statements of this file work on many rows at once, because a list is the one thing that the engines have no common type for.
+// sqlc knows none of it. They are written for SQLite, where the rows are one argument, a JSON array of arrays, read by the function
+// json_each and the operator ->>. What a database makes of that is a matter of its costs:
+//   - SQLite, where a statement costs no round trip and JSON more than it saves, writes row by row: see OneByOne. It reads with JSON.
+//   - Everybody else has one array for each column, which costs the server no parsing.
 
 // OneByOne is implemented by a DBTX that would rather run such a statement for each row, with the columns as arguments.
 type OneByOne interface{ OneByOne() bool }
@@ -28,7 +29,11 @@ func (q *Queries) oneByOne() bool {
 var (
 	listOfRows = regexp.MustCompile(`\s+FROM json_each\(\$1\)( AS v)?`)
 	column     = regexp.MustCompile(`(?:v\.)?value ->> (\d+)`)
+	numbers    = regexp.MustCompile(`CAST\((?:v\.)?value ->> (\d+) AS BIGINT\)`)
+	list       = regexp.MustCompile(`json_each\(\$1\)( AS v)?`)
+	oneOf      = regexp.MustCompile(`IN \(SELECT value ->> 0 FROM json_each\(\$1\)\)`)
 	singles    sync.Map
+	columnars  sync.Map
 )
 
 // single turns a statement that writes many rows into the same for one row.
@@ -37,11 +42,57 @@ func single(query string) string {
 		return known.(string) //nolint:forcetypeassert // see Store
 	}
 	one := column.ReplaceAllStringFunc(listOfRows.ReplaceAllString(query, ""), func(c string) string {
-		n, _ := strconv.Atoi(c[strings.LastIndexByte(c, ' ')+1:]) // the pattern says so
-		return "$" + strconv.Itoa(n+1)
+		return "$" + strconv.Itoa(numberIn(c)+1)
 	})
 	singles.Store(query, one)
 	return one
+}
+
+// numberIn returns the number after the operator.
+func numberIn(column string) int {
+	n, _ := strconv.Atoi(strings.TrimRight(column[strings.Index(column, "->> ")+4:], " ASBIGNT)")) // the patterns say so
+	return n
+}
+
+// columnar is a statement that takes an array for each column.
+type columnar struct {
+	query string
+	// number says of each column whether it is BIGINT, not TEXT.
+	number []bool
+}
+
+// byColumn turns a statement on many rows into that.
+func byColumn(query string) columnar {
+	if known, ok := columnars.Load(query); ok {
+		return known.(columnar) //nolint:forcetypeassert // see Store
+	}
+	c := columnar{query: oneOf.ReplaceAllLiteralString(query, "= ANY(CAST($1 AS TEXT[]))")}
+	if c.query != query {
+		c.number = []bool{false}
+		columnars.Store(query, c)
+		return c
+	}
+	use := func(number bool) func(string) string {
+		return func(found string) string {
+			n := numberIn(found)
+			for len(c.number) <= n {
+				c.number = append(c.number, false)
+			}
+			c.number[n] = c.number[n] || number
+			return "v.c" + strconv.Itoa(n)
+		}
+	}
+	text := column.ReplaceAllStringFunc(numbers.ReplaceAllStringFunc(query, use(true)), use(false))
+	arrays, names := make([]string, len(c.number)), make([]string, len(c.number))
+	for i, number := range c.number {
+		arrays[i], names[i] = fmt.Sprintf("CAST($%d AS TEXT[])", i+1), "c"+strconv.Itoa(i)
+		if number {
+			arrays[i] = fmt.Sprintf("CAST($%d AS BIGINT[])", i+1)
+		}
+	}
+	c.query = list.ReplaceAllLiteralString(text, fmt.Sprintf("unnest(%s) AS v (%s)", strings.Join(arrays, ", "), strings.Join(names, ", ")))
+	columnars.Store(query, c)
+	return c
 }
 
 // Rows are the rows of a statement on many, each with its columns in order: strings and whole numbers.
@@ -51,8 +102,8 @@ type Rows [][]any
 func (r Rows) text() (string, error) {
 	for _, row := range r {
 		for i, column := range row {
-			if s, ok := column.(string); ok && strings.IndexByte(s, 0) >= 0 {
-				row[i] = strings.ReplaceAll(s, "\x00", "\uFFFD")
+			if s, ok := column.(string); ok {
+				row[i] = storable(s)
 			}
 		}
 	}
@@ -61,6 +112,45 @@ func (r Rows) text() (string, error) {
 		return "", fmt.Errorf("encode rows: %w", err)
 	}
 	return string(text), nil
+}
+
+// replacement stands for what cannot be stored as text.
+const replacement = "\uFFFD"
+
+// arrays returns the columns of the rows, []string or []int64, with the same replacements.
+func (r Rows) arrays(number []bool) ([]any, error) {
+	columns := make([]any, len(number))
+	for i := range columns {
+		var err error
+		if number[i] {
+			columns[i], err = arrayOf(r, i, func(n int64) int64 { return n })
+		} else {
+			columns[i], err = arrayOf(r, i, storable)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return columns, nil
+}
+
+func arrayOf[T string | int64](r Rows, column int, storable func(T) T) ([]T, error) {
+	list := make([]T, len(r))
+	for k, row := range r {
+		value, ok := row[column].(T)
+		if !ok {
+			return nil, fmt.Errorf("column %d of a row is a %T", column, row[column])
+		}
+		list[k] = storable(value)
+	}
+	return list, nil
+}
+
+func storable(s string) string {
+	if strings.IndexByte(s, 0) >= 0 {
+		s = strings.ReplaceAll(s, "\x00", replacement)
+	}
+	return strings.ToValidUTF8(s, replacement)
 }
 
 // Keys makes rows of one column.
@@ -92,11 +182,11 @@ func (q *Queries) execRows(ctx context.Context, query string, rows Rows) (affect
 }
 
 func (q *Queries) execTogether(ctx context.Context, query string, rows Rows) (int64, error) {
-	text, err := rows.text()
+	query, args, err := q.together(query, rows)
 	if err != nil {
 		return 0, err
 	}
-	result, err := q.db.ExecContext(ctx, query, text)
+	result, err := q.db.ExecContext(ctx, query, args...)
 	if err != nil {
 		return 0, err
 	}
@@ -183,11 +273,30 @@ func (q *Queries) PutBackoffs(ctx context.Context, rows Rows) error {
 
 // The lanes are found by their keys: session <> ” would invite PostgreSQL to go through all lanes that are held.
 const freeLanes = `UPDATE lane SET session = '', process = '', note = ''
-WHERE (subject, lane, epoch) IN (SELECT value ->> 0, value ->> 1, CAST(value ->> 2 AS BIGINT) FROM json_each($1)) AND length(session) > 0`
+WHERE (subject, lane, epoch, revision) IN (SELECT value ->> 0, value ->> 1, CAST(value ->> 2 AS BIGINT), CAST(value ->> 3 AS BIGINT) FROM json_each($1))
+  AND length(session) > 0
+RETURNING subject`
 
-// FreeLanes frees rows (subject, lane, epoch) and returns how many it freed.
-func (q *Queries) FreeLanes(ctx context.Context, rows Rows) (int64, error) {
-	return q.execRows(ctx, freeLanes, rows)
+// FreeLanes frees those of the rows (subject, lane, epoch, revision) that are held, and returns their subjects.
+func (q *Queries) FreeLanes(ctx context.Context, rows Rows) (freed map[string]bool, err error) {
+	freed = make(map[string]bool, len(rows))
+	return freed, q.queryWrites(ctx, freeLanes, rows, func(r *sql.Rows) error {
+		var subject string
+		if err := r.Scan(&subject); err != nil {
+			return err
+		}
+		freed[subject] = true
+		return nil
+	})
+}
+
+const stirLanes = `UPDATE lane SET revision = revision + 1
+WHERE (subject, lane) IN (SELECT value ->> 0, value ->> 1 FROM json_each($1)) AND length(session) > 0`
+
+// StirLanes makes the revision of each of the rows (subject, lane) that is held grow.
+func (q *Queries) StirLanes(ctx context.Context, rows Rows) error {
+	_, err := q.execRows(ctx, stirLanes, rows)
+	return err
 }
 
 const flushAllSeen = `UPDATE agent_last_seen SET last_at = CAST(v.value ->> 2 AS BIGINT) FROM json_each($1) AS v
@@ -218,15 +327,20 @@ func (q *Queries) TakeLanes(ctx context.Context, rows Rows) (map[string]int64, e
 		epochs[subject] = epoch
 		return nil
 	}
+	return epochs, q.queryWrites(ctx, takeLanes, rows, taken)
+}
+
+// queryWrites is execRows for statements that return something.
+func (q *Queries) queryWrites(ctx context.Context, query string, rows Rows, each func(r *sql.Rows) error) error {
 	if !q.oneByOne() {
-		return epochs, q.queryRows(ctx, takeLanes, rows, taken)
+		return q.queryRows(ctx, query, rows, each)
 	}
 	for _, row := range rows {
-		if err := q.queryEach(ctx, single(takeLanes), row, taken); err != nil {
-			return nil, err
+		if err := q.queryEach(ctx, single(query), row, each); err != nil {
+			return err
 		}
 	}
-	return epochs, nil
+	return nil
 }
 
 // getMachines is GetMachine for many. The list is where the machines are read, below all joins: PostgreSQL orders only eight tables at a
@@ -309,11 +423,22 @@ func (q *Queries) CheckEdges(ctx context.Context, rows Rows) (list []EdgesOf, er
 }
 
 func (q *Queries) queryRows(ctx context.Context, query string, rows Rows, each func(r *sql.Rows) error) error {
-	text, err := rows.text()
+	query, args, err := q.together(query, rows)
 	if err != nil {
 		return err
 	}
-	return q.queryEach(ctx, query, []any{text}, each)
+	return q.queryEach(ctx, query, args, each)
+}
+
+// together returns a statement on many rows as this database runs it, and its arguments.
+func (q *Queries) together(query string, rows Rows) (string, []any, error) {
+	if q.oneByOne() {
+		text, err := rows.text()
+		return query, []any{text}, err
+	}
+	c := byColumn(query)
+	args, err := rows.arrays(c.number)
+	return c.query, args, err
 }
 
 func (q *Queries) queryEach(ctx context.Context, query string, args []any, each func(r *sql.Rows) error) error {

@@ -1,6 +1,7 @@
 package statement
 
 import (
+	"reflect"
 	"testing"
 )
 
@@ -21,11 +22,41 @@ func TestSingle(t *testing.T) {
 	}
 }
 
+// TestByColumn: what a statement on many rows becomes where each column is an array.
+func TestByColumn(t *testing.T) {
+	t.Parallel()
+	for many, want := range map[string]columnar{
+		putAgendas: {"INSERT INTO agenda (subject, process, provider, due_at)\nSELECT v.c0, v.c1, v.c2, v.c3 FROM " +
+			"unnest(CAST($1 AS TEXT[]), CAST($2 AS TEXT[]), CAST($3 AS TEXT[]), CAST($4 AS BIGINT[])) AS v (c0, c1, c2, c3) WHERE true\n" +
+			"ON CONFLICT (subject, process) DO UPDATE SET due_at = excluded.due_at", []bool{false, false, false, true}},
+		"UPDATE x SET a = '' FROM json_each($1) AS v\nWHERE k = v.value ->> 1 AND n = CAST(v.value ->> 0 AS BIGINT)": {
+			"UPDATE x SET a = '' FROM unnest(CAST($1 AS BIGINT[]), CAST($2 AS TEXT[])) AS v (c0, c1)\nWHERE k = v.c1 AND n = v.c0", []bool{true, false},
+		},
+		getAllAgenda: {"SELECT subject, process, provider, due_at FROM agenda WHERE subject = ANY(CAST($1 AS TEXT[]))", []bool{false}},
+	} {
+		if got := byColumn(many); !reflect.DeepEqual(got, want) {
+			t.Errorf("got  %+v\nwant %+v", got, want)
+		}
+	}
+}
+
+// TestRowsArrays: the columns as arrays, with what no engine could store replaced; another type than the statement's is an error.
+func TestRowsArrays(t *testing.T) {
+	t.Parallel()
+	got, err := Rows{{"a\x00b", int64(1)}, {"\xff", int64(2)}}.arrays([]bool{false, true})
+	if err != nil || !reflect.DeepEqual(got, []any{[]string{"a\uFFFDb", "\uFFFD"}, []int64{1, 2}}) {
+		t.Errorf("%q, %v", got, err)
+	}
+	if got, err := (Rows{{1}}).arrays([]bool{true}); err == nil {
+		t.Errorf("an int is taken: %v", got)
+	}
+}
+
 // TestRowsText: what no engine could store is replaced.
 func TestRowsText(t *testing.T) {
 	t.Parallel()
 	text, err := Rows{{"a\x00b", int64(-62135596800000000)}, {"\xff\"", 1}}.text()
-	if err != nil || text != `[["a�b",-62135596800000000],["\ufffd\"",1]]` {
+	if err != nil || text != "[[\"a\uFFFDb\",-62135596800000000],[\"\uFFFD\\\"\",1]]" {
 		t.Errorf("%s, %v", text, err)
 	}
 }

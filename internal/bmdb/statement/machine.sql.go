@@ -56,6 +56,7 @@ SELECT m.id, m.provider, m.provider_id, m.created_at, m.takeover_generation,
   CAST(COALESCE(q.reason, '') AS TEXT) AS quarantine_reason,
   CAST(COALESCE(l.epoch, 0) AS BIGINT) AS lane_epoch, CAST(COALESCE(l.session, '') AS TEXT) AS lane_session,
   CAST(COALESCE(l.process, '') AS TEXT) AS lane_process, CAST(COALESCE(l.since, 0) AS BIGINT) AS lane_since,
+  CAST(COALESCE(l.revision, 0) AS BIGINT) AS lane_revision,
   CAST(COALESCE(se.component, '') AS TEXT) AS session_component, CAST(COALESCE(se.host, '') AS TEXT) AS session_host,
   CAST(COALESCE(se.deadline_at, 0) AS BIGINT) AS session_deadline_at, CAST(COALESCE(se.ended_at, 1) AS BIGINT) AS session_ended_at
 FROM machine m
@@ -143,6 +144,7 @@ type GetMachineRow struct {
 	LaneSession         string
 	LaneProcess         string
 	LaneSince           int64
+	LaneRevision        int64
 	SessionComponent    string
 	SessionHost         string
 	SessionDeadlineAt   int64
@@ -221,6 +223,7 @@ func (q *Queries) GetMachine(ctx context.Context, id string) (GetMachineRow, err
 		&i.LaneSession,
 		&i.LaneProcess,
 		&i.LaneSince,
+		&i.LaneRevision,
 		&i.SessionComponent,
 		&i.SessionHost,
 		&i.SessionDeadlineAt,

@@ -162,13 +162,14 @@ type Intent struct {
 }
 
 type Lane struct {
-	Subject string
-	Lane    string
-	Epoch   int64
-	Session string
-	Process string
-	Since   int64
-	Note    string
+	Subject  string
+	Lane     string
+	Epoch    int64
+	Session  string
+	Process  string
+	Since    int64
+	Note     string
+	Revision int64
 }
 
 type Listener struct {
