@@ -290,7 +290,7 @@ func (t *transaction) fenced(s *Session, group []*endOfWork) (ours []*endOfWork)
 		if !locked || m.work.Process.Lane() != fleet.LaneHost {
 			continue
 		}
-		if r := j.row; r.LaneSession == string(s.id) && r.LaneEpoch == int64(m.work.Epoch) && r.SessionEndedAt == 0 {
+		if r := j.row; r.LaneSession == string(s.id) && r.LaneEpoch == int64(m.work.Epoch) {
 			m.machine = j
 			ours = append(ours, m)
 			delete(t.loaded, id)

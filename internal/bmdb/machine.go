@@ -152,12 +152,13 @@ func (t *transaction) settle(ctx context.Context, j *judged) error {
 	if err != nil {
 		return err
 	}
+	written := t.putState(j, plan)
 	for _, process := range fleet.MachineProcesses() {
 		if t.putAgenda(machineSubject(j.record.ID), j.record.Provider, plan.For(process), j.agenda) {
-			t.stir(j)
+			written = true
 		}
 	}
-	if t.putState(j, plan) {
+	if written {
 		t.stir(j)
 	}
 	return nil

@@ -78,12 +78,18 @@ func (c *crowd) claim(s *bmdb.Session, n int) []*bmdb.Work {
 // returns what became of each.
 func (c *crowd) finish(works []*bmdb.Work, meanwhile func()) []error {
 	c.Helper()
+	return c.end(works, meanwhile, func(w *bmdb.Work) error { return w.Finish(c.Context()) })
+}
+
+// end is finish for any way to end.
+func (c *crowd) end(works []*bmdb.Work, meanwhile func(), end func(w *bmdb.Work) error) []error {
+	c.Helper()
 	errs := make([]error, len(works))
 	done := make(chan struct{}, len(works))
 	c.engine.armed.Store(true)
 	for i, w := range works {
 		go func() {
-			errs[i] = w.Finish(c.Context())
+			errs[i] = end(w)
 			done <- struct{}{}
 		}()
 		synctest.Wait() // it is held back, or waits for who is
@@ -136,6 +142,116 @@ func TestEndsTogetherNeedTheirSession(t *testing.T) {
 		for i, err := range errs {
 			if !lost(err) {
 				t.Errorf("the end of work %d: %v", i, err)
+			}
+		}
+	})
+}
+
+// TestEndsTogetherSeeWhatOthersWrote: somebody writes a fact about a machine while its work waits to be ended with others.
+func TestEndsTogetherSeeWhatOthersWrote(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrowd(t)
+		defer closed(t, c.db)
+		written := c.works[2].Subject.Machine
+		errs := c.finish(c.works, func() {
+			claim, err := c.start("updater").Claim(t.Context(), bmdb.ClaimRequest{Process: fleet.ProcessUpdate, Limit: 1})
+			if err != nil || len(claim.Works) != 1 {
+				t.Fatalf("claimed %d updates, %v", len(claim.Works), err)
+			}
+			if err := claim.Works[0].Finish(t.Context(), bmdb.SetProvided(written, "", fleet.Provided{Status: fleet.ProviderStatusFailed})); err != nil {
+				t.Fatal(err)
+			}
+		})
+		for i, err := range errs {
+			if err != nil {
+				t.Errorf("the end of work %d: %v", i, err)
+			}
+		}
+		machines, err := c.db.ListMachines(t.Context(), bmdb.MachineFilter{Limit: 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range machines {
+			if (m.State == fleet.StateProvided) == (m.ID == written) {
+				t.Errorf("machine %s is %s: %s", m.ID, m.State, m.Reason)
+			}
+		}
+	})
+}
+
+// TestEndsTogetherSeeWhatWasPutOff: the janitor has moved the row of a machine in the agenda to the deadline of its holder, which then
+// wants it back to just where it was when it claimed.
+func TestEndsTogetherSeeWhatWasPutOff(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrowd(t)
+		defer closed(t, c.db)
+		time.Sleep(6 * time.Second)
+		if err := c.session.Extend(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		policy := fleet.DefaultPolicy()
+		policy.SilentAfter += time.Minute
+		if _, err := c.db.SetPolicy(t.Context(), policy); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := c.db.RecomputeAgenda(t.Context(), 100); err != nil || n < len(c.works) {
+			t.Fatalf("%d were judged again, %v", n, err)
+		}
+		time.Sleep(time.Second)
+		errs := c.end(c.works, func() {}, func(w *bmdb.Work) error {
+			return w.Fail(t.Context(), bmdb.Failure{
+				Cause: "x", Backoff: fleet.Backoff{Initial: time.Second, Maximum: time.Second}, RetryAfter: 3 * time.Second,
+			})
+		})
+		for i, err := range errs {
+			if err != nil {
+				t.Errorf("the end of work %d: %v", i, err)
+			}
+		}
+		findings, err := c.db.Check(t.Context())
+		if err != nil || len(findings) > 0 {
+			t.Errorf("%v, %v", findings, err)
+		}
+	})
+}
+
+// TestEndsTogetherSeeARetry: an operator ends the backoff of a machine that is being worked on already, which shows nowhere until the
+// work fails.
+func TestEndsTogetherSeeARetry(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrowd(t)
+		defer closed(t, c.db)
+		fail := func(w *bmdb.Work) error {
+			backoff := fleet.Backoff{Initial: time.Second, Exponent: 2, Maximum: time.Minute}
+			return w.Fail(t.Context(), bmdb.Failure{Cause: "x", Backoff: backoff})
+		}
+		for _, w := range c.works {
+			if err := fail(w); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(2 * time.Second)
+		works := c.claim(c.session, len(c.works))
+		retried := works[2].Subject.Machine
+		errs := c.end(works, func() {
+			if _, err := c.db.Retry(t.Context(), "me", retried, ""); err != nil {
+				t.Fatal(err)
+			}
+		}, fail)
+		for i, w := range works {
+			record, err := c.db.Machine(t.Context(), w.Subject.Machine)
+			if err != nil || errs[i] != nil {
+				t.Fatal(err, errs[i])
+			}
+			want := 2 * time.Second
+			if w.Subject.Machine == retried {
+				want = time.Second
+			}
+			if got := record.Backoffs[fleet.ProcessAgentStart].Interval; got != want {
+				t.Errorf("work %d failed and waits for %s, want %s", i, got, want)
 			}
 		}
 	})

@@ -9,6 +9,26 @@ import (
 	"context"
 )
 
+const countMachineRun = `-- name: CountMachineRun :one
+SELECT count(*) AS n FROM (
+  SELECT id FROM machine WHERE id >= $1 AND id <= $2 LIMIT CAST($3 AS BIGINT)
+) AS run
+`
+
+type CountMachineRunParams struct {
+	Lowest  string
+	Highest string
+	MaxRows int64
+}
+
+// How many machines there are from the first to the last, as far as to max_rows.
+func (q *Queries) CountMachineRun(ctx context.Context, arg CountMachineRunParams) (int64, error) {
+	row := q.db.QueryRowContext(ctx, countMachineRun, arg.Lowest, arg.Highest, arg.MaxRows)
+	var n int64
+	err := row.Scan(&n)
+	return n, err
+}
+
 const deleteMachine = `-- name: DeleteMachine :execrows
 DELETE FROM machine WHERE id = $1
 `
@@ -254,7 +274,7 @@ func (q *Queries) InsertMachine(ctx context.Context, arg InsertMachineParams) er
 	return err
 }
 
-const listAllMachines = `-- name: ListAllMachines :many
+const listMachine = `-- name: ListMachine :many
 SELECT m.id, m.provider, m.provider_id, m.created_at, m.takeover_generation,
   CAST(COALESCE(st.state, '') AS TEXT) AS state, CAST(COALESCE(st.reason, '') AS TEXT) AS reason,
   CAST(COALESCE(st.since, 0) AS BIGINT) AS since,
@@ -267,15 +287,10 @@ LEFT JOIN fact_provided p ON p.machine = m.id
 LEFT JOIN fact_agent_started a ON a.machine = m.id
 LEFT JOIN agent_last_seen ls ON ls.machine = m.id
 LEFT JOIN install_request rq ON rq.machine = m.id
-WHERE m.id > $1 ORDER BY m.id LIMIT CAST($2 AS BIGINT)
+WHERE m.id = $1
 `
 
-type ListAllMachinesParams struct {
-	After   string
-	MaxRows int64
-}
-
-type ListAllMachinesRow struct {
+type ListMachineRow struct {
 	ID                 string
 	Provider           string
 	ProviderID         string
@@ -292,16 +307,16 @@ type ListAllMachinesRow struct {
 	InstallGeneration  int64
 }
 
-// One page of all machines, by key.
-func (q *Queries) ListAllMachines(ctx context.Context, arg ListAllMachinesParams) ([]ListAllMachinesRow, error) {
-	rows, err := q.db.QueryContext(ctx, listAllMachines, arg.After, arg.MaxRows)
+// What a list says of a machine: as ListMachineRun, for one by its key.
+func (q *Queries) ListMachine(ctx context.Context, id string) ([]ListMachineRow, error) {
+	rows, err := q.db.QueryContext(ctx, listMachine, id)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []ListAllMachinesRow
+	var items []ListMachineRow
 	for rows.Next() {
-		var i ListAllMachinesRow
+		var i ListMachineRow
 		if err := rows.Scan(
 			&i.ID,
 			&i.Provider,
@@ -395,29 +410,44 @@ func (q *Queries) ListMachineIDsAfter(ctx context.Context, arg ListMachineIDsAft
 	return items, nil
 }
 
-const listMachines = `-- name: ListMachines :many
-SELECT m.id, m.provider, m.provider_id, m.created_at, m.takeover_generation, st.state, st.reason, st.since,
-  CAST(COALESCE(p.hostname, '') AS TEXT) AS hostname, CAST(COALESCE(p.address, '') AS TEXT) AS address,
-  CAST(COALESCE(p.location, '') AS TEXT) AS location, CAST(COALESCE(a.agent_version, '') AS TEXT) AS agent_version,
-  CAST(COALESCE(ls.last_at, 0) AS BIGINT) AS last_at, CAST(COALESCE(rq.generation, 0) AS BIGINT) AS install_generation
-FROM machine_state st
-JOIN machine m ON m.id = st.machine
-LEFT JOIN fact_provided p ON p.machine = m.id
-LEFT JOIN fact_agent_started a ON a.machine = m.id
-LEFT JOIN agent_last_seen ls ON ls.machine = m.id
-LEFT JOIN install_request rq ON rq.machine = m.id
-WHERE st.provider = $1 AND st.state = $2 AND st.machine > $3
-ORDER BY st.machine LIMIT CAST($4 AS BIGINT)
+const listMachineRun = `-- name: ListMachineRun :many
+WITH page AS MATERIALIZED (
+  SELECT id, provider, provider_id, created_at, takeover_generation FROM machine
+  WHERE id >= $1 AND id > $2 AND id <= $3 ORDER BY id LIMIT CAST($4 AS BIGINT)
+), last AS MATERIALIZED (SELECT max(id) AS highest FROM page)
+SELECT id, CAST(COALESCE(max(provider), '') AS TEXT) AS provider, CAST(COALESCE(max(provider_id), '') AS TEXT) AS provider_id,
+  CAST(COALESCE(max(created_at), 0) AS BIGINT) AS created_at,
+  CAST(COALESCE(max(takeover_generation), 0) AS BIGINT) AS takeover_generation, CAST(COALESCE(max(state), '') AS TEXT) AS state,
+  CAST(COALESCE(max(reason), '') AS TEXT) AS reason, CAST(COALESCE(max(since), 0) AS BIGINT) AS since,
+  CAST(COALESCE(max(hostname), '') AS TEXT) AS hostname, CAST(COALESCE(max(address), '') AS TEXT) AS address,
+  CAST(COALESCE(max(location), '') AS TEXT) AS location, CAST(COALESCE(max(agent_version), '') AS TEXT) AS agent_version,
+  CAST(COALESCE(max(last_at), 0) AS BIGINT) AS last_at, CAST(COALESCE(max(generation), 0) AS BIGINT) AS install_generation
+FROM (
+  SELECT id, provider, provider_id, created_at, takeover_generation,
+    CAST(NULL AS TEXT) AS state, CAST(NULL AS TEXT) AS reason, CAST(NULL AS BIGINT) AS since, CAST(NULL AS TEXT) AS hostname,
+    CAST(NULL AS TEXT) AS address, CAST(NULL AS TEXT) AS location, CAST(NULL AS TEXT) AS agent_version,
+    CAST(NULL AS BIGINT) AS last_at, CAST(NULL AS BIGINT) AS generation FROM page
+  UNION ALL SELECT machine, NULL, NULL, NULL, NULL, state, reason, since, NULL, NULL, NULL, NULL, NULL, NULL
+    FROM machine_state WHERE machine_state.machine >= $1 AND machine_state.machine > $2 AND machine_state.machine <= (SELECT highest FROM last)
+  UNION ALL SELECT machine, NULL, NULL, NULL, NULL, NULL, NULL, NULL, hostname, address, location, NULL, NULL, NULL
+    FROM fact_provided WHERE fact_provided.machine >= $1 AND fact_provided.machine > $2 AND fact_provided.machine <= (SELECT highest FROM last)
+  UNION ALL SELECT machine, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, agent_version, NULL, NULL
+    FROM fact_agent_started WHERE fact_agent_started.machine >= $1 AND fact_agent_started.machine > $2 AND fact_agent_started.machine <= (SELECT highest FROM last)
+  UNION ALL SELECT machine, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, last_at, NULL
+    FROM agent_last_seen WHERE agent_last_seen.machine >= $1 AND agent_last_seen.machine > $2 AND agent_last_seen.machine <= (SELECT highest FROM last)
+  UNION ALL SELECT machine, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, generation
+    FROM install_request WHERE install_request.machine >= $1 AND install_request.machine > $2 AND install_request.machine <= (SELECT highest FROM last)
+) AS parts GROUP BY id HAVING max(provider) IS NOT NULL ORDER BY id
 `
 
-type ListMachinesParams struct {
-	Provider string
-	State    string
-	After    string
-	MaxRows  int64
+type ListMachineRunParams struct {
+	Lowest  string
+	After   string
+	Highest string
+	MaxRows int64
 }
 
-type ListMachinesRow struct {
+type ListMachineRunRow struct {
 	ID                 string
 	Provider           string
 	ProviderID         string
@@ -434,21 +464,23 @@ type ListMachinesRow struct {
 	InstallGeneration  int64
 }
 
-// One page of one state of one provider, by key.
-func (q *Queries) ListMachines(ctx context.Context, arg ListMachinesParams) ([]ListMachinesRow, error) {
-	rows, err := q.db.QueryContext(ctx, listMachines,
-		arg.Provider,
-		arg.State,
+// A run of machines: those from lowest on, behind the one that is given, up to highest, at most so many. In the order of their keys
+// they are a range of each table, too, which is a few pages; a row at a time they would be a descent of five indexes each. So each
+// range is read for itself, and the rows are put together. A request may outlive its machine, and be in the range.
+func (q *Queries) ListMachineRun(ctx context.Context, arg ListMachineRunParams) ([]ListMachineRunRow, error) {
+	rows, err := q.db.QueryContext(ctx, listMachineRun,
+		arg.Lowest,
 		arg.After,
+		arg.Highest,
 		arg.MaxRows,
 	)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []ListMachinesRow
+	var items []ListMachineRunRow
 	for rows.Next() {
-		var i ListMachinesRow
+		var i ListMachineRunRow
 		if err := rows.Scan(
 			&i.ID,
 			&i.Provider,
@@ -489,6 +521,48 @@ type ListMachinesByHostnameParams struct {
 
 func (q *Queries) ListMachinesByHostname(ctx context.Context, arg ListMachinesByHostnameParams) ([]string, error) {
 	rows, err := q.db.QueryContext(ctx, listMachinesByHostname, arg.Hostname, arg.MaxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var machine string
+		if err := rows.Scan(&machine); err != nil {
+			return nil, err
+		}
+		items = append(items, machine)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listMachinesInState = `-- name: ListMachinesInState :many
+SELECT machine FROM machine_state
+WHERE provider = $1 AND state = $2 AND machine > $3
+ORDER BY machine LIMIT CAST($4 AS BIGINT)
+`
+
+type ListMachinesInStateParams struct {
+	Provider string
+	State    string
+	After    string
+	MaxRows  int64
+}
+
+// The first machines behind the one that is given that are in one state of one provider.
+func (q *Queries) ListMachinesInState(ctx context.Context, arg ListMachinesInStateParams) ([]string, error) {
+	rows, err := q.db.QueryContext(ctx, listMachinesInState,
+		arg.Provider,
+		arg.State,
+		arg.After,
+		arg.MaxRows,
+	)
 	if err != nil {
 		return nil, err
 	}

@@ -90,23 +90,46 @@ SELECT id FROM machine WHERE id > sqlc.arg(after) ORDER BY id LIMIT CAST(sqlc.ar
 -- name: ListMachinesByHostname :many
 SELECT machine FROM fact_provided WHERE hostname = sqlc.arg(hostname) ORDER BY machine LIMIT CAST(sqlc.arg(max_rows) AS BIGINT);
 
--- One page of one state of one provider, by key.
--- name: ListMachines :many
-SELECT m.id, m.provider, m.provider_id, m.created_at, m.takeover_generation, st.state, st.reason, st.since,
-  CAST(COALESCE(p.hostname, '') AS TEXT) AS hostname, CAST(COALESCE(p.address, '') AS TEXT) AS address,
-  CAST(COALESCE(p.location, '') AS TEXT) AS location, CAST(COALESCE(a.agent_version, '') AS TEXT) AS agent_version,
-  CAST(COALESCE(ls.last_at, 0) AS BIGINT) AS last_at, CAST(COALESCE(rq.generation, 0) AS BIGINT) AS install_generation
-FROM machine_state st
-JOIN machine m ON m.id = st.machine
-LEFT JOIN fact_provided p ON p.machine = m.id
-LEFT JOIN fact_agent_started a ON a.machine = m.id
-LEFT JOIN agent_last_seen ls ON ls.machine = m.id
-LEFT JOIN install_request rq ON rq.machine = m.id
-WHERE st.provider = sqlc.arg(provider) AND st.state = sqlc.arg(state) AND st.machine > sqlc.arg(after)
-ORDER BY st.machine LIMIT CAST(sqlc.arg(max_rows) AS BIGINT);
+-- A run of machines: those from lowest on, behind the one that is given, up to highest, at most so many. In the order of their keys
+-- they are a range of each table, too, which is a few pages; a row at a time they would be a descent of five indexes each. So each
+-- range is read for itself, and the rows are put together. A request may outlive its machine, and be in the range.
+-- name: ListMachineRun :many
+WITH page AS MATERIALIZED (
+  SELECT id, provider, provider_id, created_at, takeover_generation FROM machine
+  WHERE id >= sqlc.arg(lowest) AND id > sqlc.arg(after) AND id <= sqlc.arg(highest) ORDER BY id LIMIT CAST(sqlc.arg(max_rows) AS BIGINT)
+), last AS MATERIALIZED (SELECT max(id) AS highest FROM page)
+SELECT id, CAST(COALESCE(max(provider), '') AS TEXT) AS provider, CAST(COALESCE(max(provider_id), '') AS TEXT) AS provider_id,
+  CAST(COALESCE(max(created_at), 0) AS BIGINT) AS created_at,
+  CAST(COALESCE(max(takeover_generation), 0) AS BIGINT) AS takeover_generation, CAST(COALESCE(max(state), '') AS TEXT) AS state,
+  CAST(COALESCE(max(reason), '') AS TEXT) AS reason, CAST(COALESCE(max(since), 0) AS BIGINT) AS since,
+  CAST(COALESCE(max(hostname), '') AS TEXT) AS hostname, CAST(COALESCE(max(address), '') AS TEXT) AS address,
+  CAST(COALESCE(max(location), '') AS TEXT) AS location, CAST(COALESCE(max(agent_version), '') AS TEXT) AS agent_version,
+  CAST(COALESCE(max(last_at), 0) AS BIGINT) AS last_at, CAST(COALESCE(max(generation), 0) AS BIGINT) AS install_generation
+FROM (
+  SELECT id, provider, provider_id, created_at, takeover_generation,
+    CAST(NULL AS TEXT) AS state, CAST(NULL AS TEXT) AS reason, CAST(NULL AS BIGINT) AS since, CAST(NULL AS TEXT) AS hostname,
+    CAST(NULL AS TEXT) AS address, CAST(NULL AS TEXT) AS location, CAST(NULL AS TEXT) AS agent_version,
+    CAST(NULL AS BIGINT) AS last_at, CAST(NULL AS BIGINT) AS generation FROM page
+  UNION ALL SELECT machine, NULL, NULL, NULL, NULL, state, reason, since, NULL, NULL, NULL, NULL, NULL, NULL
+    FROM machine_state WHERE machine_state.machine >= sqlc.arg(lowest) AND machine_state.machine > sqlc.arg(after) AND machine_state.machine <= (SELECT highest FROM last)
+  UNION ALL SELECT machine, NULL, NULL, NULL, NULL, NULL, NULL, NULL, hostname, address, location, NULL, NULL, NULL
+    FROM fact_provided WHERE fact_provided.machine >= sqlc.arg(lowest) AND fact_provided.machine > sqlc.arg(after) AND fact_provided.machine <= (SELECT highest FROM last)
+  UNION ALL SELECT machine, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, agent_version, NULL, NULL
+    FROM fact_agent_started WHERE fact_agent_started.machine >= sqlc.arg(lowest) AND fact_agent_started.machine > sqlc.arg(after) AND fact_agent_started.machine <= (SELECT highest FROM last)
+  UNION ALL SELECT machine, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, last_at, NULL
+    FROM agent_last_seen WHERE agent_last_seen.machine >= sqlc.arg(lowest) AND agent_last_seen.machine > sqlc.arg(after) AND agent_last_seen.machine <= (SELECT highest FROM last)
+  UNION ALL SELECT machine, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, generation
+    FROM install_request WHERE install_request.machine >= sqlc.arg(lowest) AND install_request.machine > sqlc.arg(after) AND install_request.machine <= (SELECT highest FROM last)
+) AS parts GROUP BY id HAVING max(provider) IS NOT NULL ORDER BY id;
 
--- One page of all machines, by key.
--- name: ListAllMachines :many
+-- How many machines there are from the first to the last, as far as to max_rows.
+-- name: CountMachineRun :one
+SELECT count(*) AS n FROM (
+  SELECT id FROM machine WHERE id >= sqlc.arg(lowest) AND id <= sqlc.arg(highest) LIMIT CAST(sqlc.arg(max_rows) AS BIGINT)
+) AS run;
+
+-- What a list says of a machine: as ListMachineRun, for one by its key.
+-- name: ListMachine :many
 SELECT m.id, m.provider, m.provider_id, m.created_at, m.takeover_generation,
   CAST(COALESCE(st.state, '') AS TEXT) AS state, CAST(COALESCE(st.reason, '') AS TEXT) AS reason,
   CAST(COALESCE(st.since, 0) AS BIGINT) AS since,
@@ -119,7 +142,13 @@ LEFT JOIN fact_provided p ON p.machine = m.id
 LEFT JOIN fact_agent_started a ON a.machine = m.id
 LEFT JOIN agent_last_seen ls ON ls.machine = m.id
 LEFT JOIN install_request rq ON rq.machine = m.id
-WHERE m.id > sqlc.arg(after) ORDER BY m.id LIMIT CAST(sqlc.arg(max_rows) AS BIGINT);
+WHERE m.id = sqlc.arg(id);
+
+-- The first machines behind the one that is given that are in one state of one provider.
+-- name: ListMachinesInState :many
+SELECT machine FROM machine_state
+WHERE provider = sqlc.arg(provider) AND state = sqlc.arg(state) AND machine > sqlc.arg(after)
+ORDER BY machine LIMIT CAST(sqlc.arg(max_rows) AS BIGINT);
 
 -- The instants of the newest machines, for the durations of the phases.
 -- name: ListPhases :many
