@@ -3,6 +3,7 @@ package bmdb
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -127,7 +128,11 @@ func (t *transaction) checkRows(ctx context.Context) ([]Finding, error) {
 		}
 	}
 	counts, err := t.checkCounts(ctx)
-	return append(findings, counts...), err
+	if err != nil {
+		return nil, err
+	}
+	slots, err := t.checkSlots(ctx)
+	return slices.Concat(findings, counts, slots), err
 }
 
 // checkMachine compares the agenda with what lifecycle says (I2). A row that is too early is not a fault.

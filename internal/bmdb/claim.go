@@ -112,6 +112,7 @@ type claiming struct {
 	changes   int
 	// looked is the database's time of the last look.
 	looked time.Time
+	storm
 }
 
 // round deals with candidates in one transaction, then with the dead sessions that were found in the way.
@@ -125,6 +126,9 @@ func (c *claiming) round(ctx context.Context, candidates []candidate) error {
 		return err
 	}
 	c.works = append(c.works, r.works...)
+	if err := c.slotted(ctx, r); err != nil {
+		return err
+	}
 	c.s.met(len(r.left)+r.taken, len(candidates))
 	for _, a := range candidates {
 		c.done[a.subject] = a.dueAt
@@ -159,12 +163,13 @@ type claimRound struct {
 	starts []starting
 	// deadline of the own session, as of this transaction.
 	deadline time.Time
-	// overdue sessions hold what is due; again is what to look at once more after their end.
+	// overdue sessions hold what is due; again is what to look at once more after their end, or what found no slot.
 	overdue map[fleet.SessionID]bool
 	again   []candidate
 	// left could not be dealt with: somebody else is at it. taken were held by others when it came to them.
 	left  []candidate
 	taken int
+	slotting
 }
 
 func (r *claimRound) run(ctx context.Context, candidates []candidate) error {
@@ -226,7 +231,13 @@ func (r *claimRound) claimMachines(ctx context.Context, candidates []candidate) 
 			looked = append(looked, j)
 		}
 	}
+	if err := r.reserve(ctx, candidates); err != nil {
+		return err
+	}
 	if err := r.startAll(ctx); err != nil {
+		return err
+	}
+	if err := r.occupy(ctx); err != nil {
 		return err
 	}
 	for _, j := range looked {

@@ -25,7 +25,7 @@ type due struct {
 	wakes map[fleet.Process]chan struct{}
 }
 
-// headKey is where a row of the agenda belongs.
+// headKey is where a row of the agenda belongs; the provider may be anyProvider.
 type headKey struct {
 	process  fleet.Process
 	provider fleet.ProviderName
@@ -207,7 +207,7 @@ func (d *due) committed(rows map[headKey]time.Time) {
 	for row, at := range rows {
 		waits, seen := false, false
 		for k, h := range d.heads {
-			if k.process != row.process || !k.covers(row.provider) {
+			if k.process != row.process || row.provider != anyProvider && !k.covers(row.provider) {
 				continue
 			}
 			seen = true

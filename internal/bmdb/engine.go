@@ -85,4 +85,7 @@ type Tx interface {
 	LockProviders(ctx context.Context, names []fleet.ProviderName, skipLocked bool) ([]fleet.ProviderName, error)
 	// LockMachines is the same for machines, in the order of their IDs.
 	LockMachines(ctx context.Context, ids []fleet.MachineID, skipLocked bool) ([]fleet.MachineID, error)
+	// LockSlots takes the storm slots of a process at one provider that are numbered up to a limit, in the order of their numbers, and
+	// returns those numbers: of all that exist. It waits for whoever has them.
+	LockSlots(ctx context.Context, process fleet.Process, provider fleet.ProviderName, limit int) ([]int64, error)
 }

@@ -15,9 +15,14 @@ func (c *claiming) look(ctx context.Context) (candidates []candidate, err error)
 	floor, changes := c.s.db.due.floor(c.scope, c.s.db.clock.Elapsed())
 	err = c.s.db.glance(ctx, "look for due work", func(ctx context.Context, t *transaction) (err error) {
 		c.looked, c.scannedAt, c.changes = t.Now(), time.Time{}, changes
-		var exhausted bool
-		if candidates, exhausted, err = c.page(ctx, t, floor, want*(1+c.s.crowd())); exhausted {
-			c.scannedAt = t.Now()
+		for more, exhausted := true, false; more && err == nil; {
+			if candidates, exhausted, err = c.page(ctx, t, floor, want*(1+c.s.crowd())); err != nil {
+				break
+			}
+			if exhausted {
+				c.scannedAt = t.Now()
+			}
+			candidates, more, err = c.admit(ctx, t, candidates)
 		}
 		return err
 	})
@@ -68,6 +73,9 @@ func (s *Session) met(missed, candidates int) {
 
 // page pages through the due rows until it has enough that are wanted and were not dealt with yet. exhausted: there are no more.
 func (c *claiming) page(ctx context.Context, t *transaction, floor time.Time, want int) (found []candidate, exhausted bool, err error) {
+	if len(c.full) > 0 {
+		return c.pageBeside(ctx, t, floor, want)
+	}
 	after := statement.ListDueAfterParams{
 		Process: string(c.request.Process), AfterDueAt: floorMicros(floor), Now: micros(t.Now()), MaxRows: int64(want),
 	}
@@ -165,6 +173,9 @@ const maxPages = 10
 
 // firstRow returns when the first row that is wanted is due; zero when there is none. After too many of others it says when those are.
 func (c *claiming) firstRow(ctx context.Context, t *transaction, floor time.Time) (time.Time, error) {
+	if len(c.full) > 0 {
+		return c.firstBeside(ctx, t, floor)
+	}
 	after := statement.ListNextAfterParams{Process: string(c.request.Process), AfterDueAt: floorMicros(floor), MaxRows: 1}
 	var last statement.ListNextAfterRow
 	for range maxPages {

@@ -145,8 +145,10 @@ func (db *DB) SetPolicy(ctx context.Context, policy fleet.Policy) (fleet.Policy,
 				return nil
 			}
 			set.Number++
-			taken, err = t.insertPolicy(ctx, set)
-			return err
+			if taken, err = t.insertPolicy(ctx, set); err != nil || taken {
+				return err
+			}
+			return t.limitChanged(ctx, env.Policy, set)
 		})
 		if err == nil && taken && attempt < 10 {
 			continue // somebody else took the number between the two statements

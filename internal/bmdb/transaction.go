@@ -102,6 +102,7 @@ const tellWithin = 5 * time.Second
 
 // committed tells those who wait, here and elsewhere, what became due sooner.
 func (db *DB) committed(t *transaction) {
+	t.freesSlots()
 	if len(t.sooner) == 0 {
 		return
 	}

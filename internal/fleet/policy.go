@@ -31,6 +31,22 @@ type Policy struct {
 	// UpdateSettledInterval while none is.
 	UpdateInterval        time.Duration `json:"update_interval"`
 	UpdateSettledInterval time.Duration `json:"update_settled_interval"`
+
+	// RecoveryAtOnce is how many machines of one provider may be under recovery at the same time, whatever number of processes
+	// recovers them, so that a provider that fails as a whole is not stormed. Zero: any number. A lower limit lets those that are
+	// under recovery go on.
+	RecoveryAtOnce int `json:"recovery_at_once"`
+}
+
+// maxAtOnce bounds a limit of how much goes on at once: there is a row for each.
+const maxAtOnce = 1000
+
+// AtOnce returns how much work of the process may go on at one provider at the same time; 0: any number.
+func (p Policy) AtOnce(process Process) int {
+	if process == ProcessRecovery {
+		return p.RecoveryAtOnce
+	}
+	return 0
 }
 
 // DefaultPolicy returns the documented defaults.
@@ -45,6 +61,7 @@ func DefaultPolicy() Policy {
 		ProvisionInterval:     time.Minute,
 		UpdateInterval:        time.Minute,
 		UpdateSettledInterval: 30 * time.Minute,
+		RecoveryAtOnce:        10,
 	}
 }
 
@@ -68,6 +85,10 @@ func (p Policy) Validate() error {
 	if p.HeartbeatInterval > 0 && p.SilentAfter < 3*p.HeartbeatInterval {
 		faults = append(faults, Errorf(KindInvalid, "policy.silent_after must be at least three heartbeat intervals (%s), not %s",
 			3*p.HeartbeatInterval, p.SilentAfter))
+	}
+	if p.RecoveryAtOnce < 0 || p.RecoveryAtOnce > maxAtOnce {
+		faults = append(faults, Errorf(KindInvalid, "policy.recovery_at_once must be between 0 (no limit) and %d, not %d", maxAtOnce,
+			p.RecoveryAtOnce))
 	}
 	return errors.Join(faults...)
 }

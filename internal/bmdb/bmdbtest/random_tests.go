@@ -154,6 +154,34 @@ func (x *random) claimSome() {
 		x.epochs[id], x.held[id] = w.Epoch, l
 		h.works = append(h.works, l)
 	}
+	if process == fleet.ProcessRecovery {
+		x.compareSlots(len(c.Works), limit)
+	}
+}
+
+// compareSlots holds a claim of recovery to the storm limit: none above it, and none left out below it.
+func (x *random) compareSlots(claimed, asked int) {
+	env, err := x.db.Environment(x.ctx)
+	x.must(err)
+	most, running := env.Policy.AtOnce(fleet.ProcessRecovery), 0
+	var due fleet.MachineID
+	for _, id := range x.machines {
+		d, err := x.db.MachineDetails(x.ctx, id)
+		x.must(err)
+		hold, held := d.Record.Holds[fleet.LaneHost]
+		if held && hold.Process == fleet.ProcessRecovery {
+			running++
+		}
+		if !held && lifecycle.Decide(d.Record, d.Environment, d.Now).For(fleet.ProcessRecovery).Verdict == lifecycle.Due {
+			due = id
+		}
+	}
+	if most > 0 && claimed > 0 && running > most {
+		x.Fatalf("%d are under recovery, with a limit of %d", running, most)
+	}
+	if due != "" && claimed < asked && (most == 0 || running < most) {
+		x.Fatalf("machine %s was left out, with %d of %d under recovery", due, running, most)
+	}
 }
 
 func (x *random) workDrawn() *leased {
@@ -399,6 +427,7 @@ func (x *random) listener() {
 func (x *random) policy() {
 	p := fleet.DefaultPolicy()
 	p.SilentAfter = rapid.SampledFrom([]time.Duration{2 * time.Minute, time.Hour}).Draw(x.r, "silent after")
+	p.RecoveryAtOnce = rapid.IntRange(0, 2).Draw(x.r, "recovery at once")
 	if _, err := x.db.SetPolicy(x.ctx, p); err != nil {
 		x.Fatal(err)
 	}

@@ -23,6 +23,7 @@ func Run(t *testing.T, open func(t *testing.T) bmdb.Engine) {
 		{"engine", engineTests},
 		{"session", sessionTests},
 		{"claim", claimTests},
+		{"slot", slotTests},
 		{"work", workTests},
 		{"intent", intentTests},
 		{"agent", agentTests},

@@ -253,6 +253,16 @@ type StateCount struct {
 	N        int64
 }
 
+type StormSlot struct {
+	Process  string
+	Provider string
+	Slot     int64
+	Subject  string
+	Lane     string
+	Epoch    int64
+	Policy   int64
+}
+
 type Token struct {
 	Token    string
 	Provider string

@@ -15,6 +15,7 @@ var copied = []table{
 	{"machine", []string{"id"}},
 	{"session", []string{"id"}},
 	{"lane", []string{"subject", "lane"}},
+	{"storm_slot", []string{"process", "provider", "slot"}}, // free there: nobody has any lane
 	{"backoff", []string{"subject", "process"}},
 	{"agenda", []string{"subject", "process"}},
 	{"machine_state", []string{"machine"}},
