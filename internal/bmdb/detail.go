@@ -80,21 +80,3 @@ func (db *DB) Penalties(ctx context.Context, provider fleet.ProviderName) (map[f
 	}
 	return penalties, nil
 }
-
-// OldestByState returns, for each state that some machine is in, since when the one that is in it for longest is. It reads a row
-// per machine.
-func (db *DB) OldestByState(ctx context.Context) (map[fleet.State]time.Time, error) {
-	oldest := map[fleet.State]time.Time{}
-	err := db.view(ctx, "time in state", func(ctx context.Context, t *transaction) error {
-		clear(oldest)
-		rows, err := t.q.ListOldestByState(ctx)
-		for _, r := range rows {
-			oldest[fleet.State(r.State)] = instant(r.Since)
-		}
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read the time in state: %w", err)
-	}
-	return oldest, nil
-}

@@ -57,36 +57,71 @@ type MachineFilter struct {
 	Limit int
 }
 
-// ListMachines returns one page, in the order of machine IDs. It reads by key: at most Limit machines for each (provider, state)
-// that is asked for.
+// ListMachines returns one page, in the order of machine IDs, as of one instant. It reads by key: what it costs depends on the size of
+// the page and on how many (provider, state) are asked for.
 func (db *DB) ListMachines(ctx context.Context, f MachineFilter) (page []MachineRow, err error) {
 	if f.Limit <= 0 {
 		f.Limit = 100
 	}
-	err = db.view(ctx, "list machines", func(ctx context.Context, t *transaction) (err error) {
-		if f.Provider == "" && len(f.States) == 0 {
-			page, err = t.listAll(ctx, f)
-		} else {
+	if f.Provider == "" && len(f.States) == 0 {
+		err = db.glance(ctx, "list machines", func(ctx context.Context, t *transaction) (err error) { // it is one statement
+			page, err = t.listRun(ctx, statement.ListMachineRunParams{
+				Lowest: string(f.After) + " ", Highest: afterAllIDs, MaxRows: int64(f.Limit), // the space: behind it, before the next
+			})
+			return err
+		})
+	} else {
+		err = db.view(ctx, "list machines", func(ctx context.Context, t *transaction) (err error) {
 			page, err = t.listFiltered(ctx, f)
-		}
-		return err
-	})
+			return err
+		})
+	}
 	if err != nil {
 		return nil, fmt.Errorf("list machines: %w", err)
 	}
 	return page, nil
 }
 
-func (t *transaction) listAll(ctx context.Context, f MachineFilter) ([]MachineRow, error) {
-	rows, err := t.q.ListAllMachines(ctx, statement.ListAllMachinesParams{After: string(f.After), MaxRows: int64(f.Limit)})
+// afterAllIDs is above every ID.
+const afterAllIDs = "~"
+
+// sparse is from how many machines on, for each that is wanted of them, those that are wanted are read one by one. It is where both
+// ways cost about the same.
+const sparse = 4
+
+func (t *transaction) listRun(ctx context.Context, run statement.ListMachineRunParams) ([]MachineRow, error) {
+	rows, err := t.q.ListMachineRun(ctx, run)
 	page := make([]MachineRow, len(rows))
 	for i, r := range rows {
-		page[i] = machineRow(statement.ListMachinesRow(r))
+		page[i] = machineRow(r)
 	}
 	return page, err
 }
 
+// listFiltered finds the IDs in the index over states, and then reads the rows of the page alone: together, where they are close to
+// each other.
 func (t *transaction) listFiltered(ctx context.Context, f MachineFilter) ([]MachineRow, error) {
+	ids, err := t.filtered(ctx, f)
+	if err != nil || len(ids) == 0 {
+		return nil, err
+	}
+	first, last, most := ids[0], ids[len(ids)-1], int64(sparse*len(ids))
+	there, err := t.q.CountMachineRun(ctx, statement.CountMachineRunParams{Lowest: first, Highest: last, MaxRows: most})
+	if err != nil {
+		return nil, err
+	}
+	if there >= most {
+		return t.listEach(ctx, ids)
+	}
+	page, err := t.listRun(ctx, statement.ListMachineRunParams{Lowest: first, Highest: last, MaxRows: most})
+	return slices.DeleteFunc(page, func(m MachineRow) bool {
+		_, wanted := slices.BinarySearch(ids, string(m.ID))
+		return !wanted
+	}), err
+}
+
+// filtered returns the IDs of the page, in order.
+func (t *transaction) filtered(ctx context.Context, f MachineFilter) ([]string, error) {
 	providers, states := []string{string(f.Provider)}, f.States
 	if f.Provider == "" {
 		rows, err := t.q.ListProviders(ctx)
@@ -101,25 +136,32 @@ func (t *transaction) listFiltered(ctx context.Context, f MachineFilter) ([]Mach
 	if len(states) == 0 {
 		states = fleet.States()
 	}
-	var page []MachineRow
+	var wanted statement.Rows
 	for _, provider := range providers {
 		for _, state := range states {
-			rows, err := t.q.ListMachines(ctx, statement.ListMachinesParams{
-				Provider: provider, State: string(state), After: string(f.After), MaxRows: int64(f.Limit),
-			})
-			if err != nil {
-				return nil, err
-			}
-			for _, r := range rows {
-				page = append(page, machineRow(r))
-			}
+			wanted = append(wanted, []any{provider, string(state), string(f.After), int64(f.Limit)})
 		}
 	}
-	slices.SortFunc(page, func(a, b MachineRow) int { return cmp.Compare(a.ID, b.ID) })
-	return page[:min(len(page), f.Limit)], nil
+	ids, err := t.q.ListMachinesInStates(ctx, wanted)
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(ids)
+	ids = slices.Compact(ids) // a state may have been named twice
+	return ids[:min(len(ids), f.Limit)], nil
 }
 
-func machineRow(r statement.ListMachinesRow) MachineRow {
+func (t *transaction) listEach(ctx context.Context, ids []string) ([]MachineRow, error) {
+	rows, err := t.q.ListMachines(ctx, statement.Keys(ids))
+	page := make([]MachineRow, len(rows))
+	for i, r := range rows {
+		page[i] = machineRow(statement.ListMachineRunRow(r))
+	}
+	slices.SortFunc(page, func(a, b MachineRow) int { return cmp.Compare(a.ID, b.ID) })
+	return page, err
+}
+
+func machineRow(r statement.ListMachineRunRow) MachineRow {
 	return MachineRow{
 		Machine: fleet.Machine{
 			ID: fleet.MachineID(r.ID), Provider: fleet.ProviderName(r.Provider), ProviderID: fleet.ProviderID(r.ProviderID),

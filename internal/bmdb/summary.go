@@ -11,46 +11,46 @@ import (
 	"github.com/ironherd/ironherd/internal/lifecycle"
 )
 
+// CountedAtMost is how far a summary counts what may be as much as the fleet: 10,000 means so many or more. So what it costs to look at a
+// fleet does not depend on how much is wrong with it.
+const CountedAtMost = statement.FigureBound
+
 // Summary is the fleet in figures.
 type Summary struct {
+	// At is the database time that it is of.
+	At       time.Time
 	Machines int
 	States   map[fleet.State]int
 	// Processes in the order of fleet.Processes.
-	Processes     []ProcessSummary
+	Processes []ProcessSummary
+	// Discrepancies, at most CountedAtMost.
 	Discrepancies int
 }
 
 // ProcessSummary is one process in figures.
 type ProcessSummary struct {
 	Process fleet.Process
-	// Running work, rows that are due, backoffs that are not over.
-	Running    int
-	Due        int
+	// Running is the work that is under way.
+	Running int
+	// Due are the subjects for which it is due, at most CountedAtMost.
+	Due int
+	// BackingOff are the backoffs that are not over. Where there are more than CountedAtMost in the database, over or not, there may be
+	// more.
 	BackingOff int
 	// OldestDue is since when the longest due row is; zero when none is.
 	OldestDue time.Time
 }
 
-// Summary counts. It reads the counts of the states, which are kept, and otherwise only what is running, due or backing off.
+// Summary counts. It reads the counts of the states, which are kept, and otherwise only what is running, due or backing off, the latter
+// two up to a bound.
 func (db *DB) Summary(ctx context.Context) (s Summary, err error) {
-	err = db.view(ctx, "summary", func(ctx context.Context, t *transaction) error {
-		s = Summary{States: make(map[fleet.State]int)}
-		states, err := t.q.CountStates(ctx)
-		if err != nil {
-			return err
+	err = db.glance(ctx, "summary", func(ctx context.Context, t *transaction) error { // it is one statement
+		var wanted statement.Rows
+		for _, process := range fleet.Processes() {
+			wanted = append(wanted, []any{string(process), micros(t.Now())})
 		}
-		for _, c := range states {
-			if c.N != 0 {
-				s.States[fleet.State(c.State)] += int(c.N)
-				s.Machines += int(c.N)
-			}
-		}
-		n, err := t.q.CountDiscrepancies(ctx)
-		if err != nil {
-			return err
-		}
-		s.Discrepancies = int(n)
-		s.Processes, err = t.processes(ctx)
+		figures, err := t.q.Summarize(ctx, wanted)
+		s = summaryOf(figures, t.Now())
 		return err
 	})
 	if err != nil {
@@ -59,38 +59,56 @@ func (db *DB) Summary(ctx context.Context) (s Summary, err error) {
 	return s, nil
 }
 
-func (t *transaction) processes(ctx context.Context) ([]ProcessSummary, error) {
-	running, err := t.q.CountRunning(ctx)
-	if err != nil {
-		return nil, err
-	}
-	backing, err := t.q.CountBackingOff(ctx, micros(t.Now()))
-	if err != nil {
-		return nil, err
-	}
-	list := make([]ProcessSummary, 0, len(fleet.Processes()))
+func summaryOf(figures []statement.Figure, now time.Time) Summary {
+	s := Summary{At: now, States: make(map[fleet.State]int)}
+	processes := make(map[string]*ProcessSummary)
 	for _, process := range fleet.Processes() {
-		p := ProcessSummary{Process: process}
-		for _, r := range running {
-			if r.Process == string(process) {
-				p.Running = int(r.N)
-			}
-		}
-		for _, r := range backing {
-			if r.Process == string(process) {
-				p.BackingOff = int(r.N)
-			}
-		}
-		due, err := t.q.CountDue(ctx, statement.CountDueParams{Process: string(process), Now: micros(t.Now())})
-		if err != nil {
-			return nil, err
-		}
-		if p.Due = int(due.N); due.N > 0 {
-			p.OldestDue = time.UnixMicro(due.Oldest).UTC()
-		}
-		list = append(list, p)
+		processes[string(process)] = &ProcessSummary{Process: process}
 	}
-	return list, nil
+	for _, f := range figures {
+		n := int(f.N)
+		p, known := processes[f.Name]
+		switch {
+		case f.Kind == statement.FigureState && n != 0:
+			s.States[fleet.State(f.Name)] = n
+			s.Machines += n
+		case f.Kind == statement.FigureDiscrepancy:
+			s.Discrepancies = n
+		case !known: // a newer binary's
+		case f.Kind == statement.FigureRunning:
+			p.Running = n
+		case f.Kind == statement.FigureBackingOff:
+			p.BackingOff = n
+		case f.Kind == statement.FigureDue:
+			p.Due, p.OldestDue = n, instant(f.Since)
+		}
+	}
+	for _, process := range fleet.Processes() {
+		s.Processes = append(s.Processes, *processes[string(process)])
+	}
+	return s
+}
+
+// OldestByState returns, for each state that some machine is in, since when the one that is in it for longest is. Where more than
+// thousand machines of a provider are in a state, it is the one of the thousand oldest of them: exact for the states that a machine
+// should leave soon, as long as no more are stuck in them.
+func (db *DB) OldestByState(ctx context.Context) (map[fleet.State]time.Time, error) {
+	oldest := map[fleet.State]time.Time{}
+	err := db.glance(ctx, "time in state", func(ctx context.Context, t *transaction) error {
+		clear(oldest)
+		figures, err := t.q.OldestInStates(ctx, statement.Keys(fleet.States()))
+		for _, f := range figures {
+			state, since := fleet.State(f.Name), instant(f.Since)
+			if is, ok := oldest[state]; !since.IsZero() && (!ok || since.Before(is)) {
+				oldest[state] = since
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the time in state: %w", err)
+	}
+	return oldest, nil
 }
 
 // Phase is how long one phase of a machine's way took.

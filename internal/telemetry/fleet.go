@@ -26,10 +26,10 @@ func (m *Metrics) Fleet(db *bmdb.DB, logger *slog.Logger) {
 		db: db, logger: logger,
 		up:            describe("fleet_up", "Whether the numbers of the fleet could be read."),
 		machines:      describe("machines", "Machines by state.", "state"),
-		oldest:        describe("state_oldest_seconds", "For how long the machine that is in this state for longest has been in it.", "state"),
+		oldest:        describe("state_oldest_seconds", "For how long the machine that is in this state for longest has been in it, among the thousand oldest of a provider.", "state"),
 		running:       describe("process_running", "Subjects that a process is at work on.", "process"),
-		due:           describe("process_due", "Subjects for which a process is due.", "process"),
-		backingOff:    describe("process_backing_off", "Subjects for which a process waits after a failure.", "process"),
+		due:           describe("process_due", "Subjects for which a process is due; 10000 means so many or more.", "process"),
+		backingOff:    describe("process_backing_off", "Subjects for which a process waits after a failure; not counted beyond 10000.", "process"),
 		overdue:       describe("process_overdue_seconds", "For how long the subject that waits longest has been due.", "process"),
 		discrepancies: describe("discrepancies", "Disagreements between providers and the database."),
 	}
@@ -62,10 +62,7 @@ func (c *fleetCollector) refresh(ctx context.Context) {
 	if err == nil {
 		c.since, err = c.db.OldestByState(ctx)
 	}
-	if err == nil {
-		c.now, err = c.db.Now(ctx)
-	}
-	c.summary = &summary
+	c.summary, c.now = &summary, summary.At
 	if err != nil {
 		c.summary = nil
 		c.logger.WarnContext(ctx, "cannot read the numbers of the fleet", slog.Any("err", err))

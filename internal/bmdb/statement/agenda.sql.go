@@ -9,60 +9,6 @@ import (
 	"context"
 )
 
-const countBackingOff = `-- name: CountBackingOff :many
-SELECT process, count(*) AS n FROM backoff WHERE not_before > $1 GROUP BY process
-`
-
-type CountBackingOffRow struct {
-	Process string
-	N       int64
-}
-
-func (q *Queries) CountBackingOff(ctx context.Context, now int64) ([]CountBackingOffRow, error) {
-	rows, err := q.db.QueryContext(ctx, countBackingOff, now)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []CountBackingOffRow
-	for rows.Next() {
-		var i CountBackingOffRow
-		if err := rows.Scan(&i.Process, &i.N); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Close(); err != nil {
-		return nil, err
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const countDue = `-- name: CountDue :one
-SELECT count(*) AS n, CAST(COALESCE(min(due_at), 0) AS BIGINT) AS oldest FROM agenda
-WHERE process = $1 AND due_at <= $2
-`
-
-type CountDueParams struct {
-	Process string
-	Now     int64
-}
-
-type CountDueRow struct {
-	N      int64
-	Oldest int64
-}
-
-func (q *Queries) CountDue(ctx context.Context, arg CountDueParams) (CountDueRow, error) {
-	row := q.db.QueryRowContext(ctx, countDue, arg.Process, arg.Now)
-	var i CountDueRow
-	err := row.Scan(&i.N, &i.Oldest)
-	return i, err
-}
-
 const countStateCounts = `-- name: CountStateCounts :many
 SELECT provider, count(*) AS n FROM state_count GROUP BY provider ORDER BY provider
 `
@@ -420,39 +366,6 @@ func (q *Queries) ListOlderPolicy(ctx context.Context, arg ListOlderPolicyParams
 			return nil, err
 		}
 		items = append(items, machine)
-	}
-	if err := rows.Close(); err != nil {
-		return nil, err
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const listOldestByState = `-- name: ListOldestByState :many
-SELECT state, CAST(min(since) AS BIGINT) AS since FROM machine_state GROUP BY state
-`
-
-type ListOldestByStateRow struct {
-	State string
-	Since int64
-}
-
-// Since when the machine that is in its state for longest is, for each state.
-func (q *Queries) ListOldestByState(ctx context.Context) ([]ListOldestByStateRow, error) {
-	rows, err := q.db.QueryContext(ctx, listOldestByState)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []ListOldestByStateRow
-	for rows.Next() {
-		var i ListOldestByStateRow
-		if err := rows.Scan(&i.State, &i.Since); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
 	}
 	if err := rows.Close(); err != nil {
 		return nil, err

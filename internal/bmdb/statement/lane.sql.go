@@ -27,38 +27,6 @@ func (q *Queries) BumpLane(ctx context.Context, arg BumpLaneParams) error {
 	return err
 }
 
-const countRunning = `-- name: CountRunning :many
-SELECT process, count(*) AS n FROM lane WHERE session <> '' GROUP BY process
-`
-
-type CountRunningRow struct {
-	Process string
-	N       int64
-}
-
-func (q *Queries) CountRunning(ctx context.Context) ([]CountRunningRow, error) {
-	rows, err := q.db.QueryContext(ctx, countRunning)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []CountRunningRow
-	for rows.Next() {
-		var i CountRunningRow
-		if err := rows.Scan(&i.Process, &i.N); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Close(); err != nil {
-		return nil, err
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const freeLane = `-- name: FreeLane :execrows
 UPDATE lane SET session = '', process = '', note = ''
 WHERE subject = $1 AND lane = $2 AND epoch = $3 AND session <> ''

@@ -11,7 +11,7 @@ import (
 
 const countMachineRun = `-- name: CountMachineRun :one
 SELECT count(*) AS n FROM (
-  SELECT id FROM machine WHERE id >= $1 AND id <= $2 LIMIT CAST($3 AS BIGINT)
+  SELECT id FROM machine WHERE id >= $1 AND id <= $2 ORDER BY id LIMIT CAST($3 AS BIGINT)
 ) AS run
 `
 
@@ -413,7 +413,7 @@ func (q *Queries) ListMachineIDsAfter(ctx context.Context, arg ListMachineIDsAft
 const listMachineRun = `-- name: ListMachineRun :many
 WITH page AS MATERIALIZED (
   SELECT id, provider, provider_id, created_at, takeover_generation FROM machine
-  WHERE id >= $1 AND id > $2 AND id <= $3 ORDER BY id LIMIT CAST($4 AS BIGINT)
+  WHERE id >= $1 AND id <= $2 ORDER BY id LIMIT CAST($3 AS BIGINT)
 ), last AS MATERIALIZED (SELECT max(id) AS highest FROM page)
 SELECT id, CAST(COALESCE(max(provider), '') AS TEXT) AS provider, CAST(COALESCE(max(provider_id), '') AS TEXT) AS provider_id,
   CAST(COALESCE(max(created_at), 0) AS BIGINT) AS created_at,
@@ -428,21 +428,20 @@ FROM (
     CAST(NULL AS TEXT) AS address, CAST(NULL AS TEXT) AS location, CAST(NULL AS TEXT) AS agent_version,
     CAST(NULL AS BIGINT) AS last_at, CAST(NULL AS BIGINT) AS generation FROM page
   UNION ALL SELECT machine, NULL, NULL, NULL, NULL, state, reason, since, NULL, NULL, NULL, NULL, NULL, NULL
-    FROM machine_state WHERE machine_state.machine >= $1 AND machine_state.machine > $2 AND machine_state.machine <= (SELECT highest FROM last)
+    FROM machine_state s WHERE s.machine >= $1 AND s.machine <= (SELECT highest FROM last)
   UNION ALL SELECT machine, NULL, NULL, NULL, NULL, NULL, NULL, NULL, hostname, address, location, NULL, NULL, NULL
-    FROM fact_provided WHERE fact_provided.machine >= $1 AND fact_provided.machine > $2 AND fact_provided.machine <= (SELECT highest FROM last)
+    FROM fact_provided p WHERE p.machine >= $1 AND p.machine <= (SELECT highest FROM last)
   UNION ALL SELECT machine, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, agent_version, NULL, NULL
-    FROM fact_agent_started WHERE fact_agent_started.machine >= $1 AND fact_agent_started.machine > $2 AND fact_agent_started.machine <= (SELECT highest FROM last)
+    FROM fact_agent_started a WHERE a.machine >= $1 AND a.machine <= (SELECT highest FROM last)
   UNION ALL SELECT machine, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, last_at, NULL
-    FROM agent_last_seen WHERE agent_last_seen.machine >= $1 AND agent_last_seen.machine > $2 AND agent_last_seen.machine <= (SELECT highest FROM last)
+    FROM agent_last_seen l WHERE l.machine >= $1 AND l.machine <= (SELECT highest FROM last)
   UNION ALL SELECT machine, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, generation
-    FROM install_request WHERE install_request.machine >= $1 AND install_request.machine > $2 AND install_request.machine <= (SELECT highest FROM last)
+    FROM install_request r WHERE r.machine >= $1 AND r.machine <= (SELECT highest FROM last)
 ) AS parts GROUP BY id HAVING max(provider) IS NOT NULL ORDER BY id
 `
 
 type ListMachineRunParams struct {
 	Lowest  string
-	After   string
 	Highest string
 	MaxRows int64
 }
@@ -464,16 +463,11 @@ type ListMachineRunRow struct {
 	InstallGeneration  int64
 }
 
-// A run of machines: those from lowest on, behind the one that is given, up to highest, at most so many. In the order of their keys
+// A run of machines: those from lowest to highest, at most so many. In the order of their keys
 // they are a range of each table, too, which is a few pages; a row at a time they would be a descent of five indexes each. So each
 // range is read for itself, and the rows are put together. A request may outlive its machine, and be in the range.
 func (q *Queries) ListMachineRun(ctx context.Context, arg ListMachineRunParams) ([]ListMachineRunRow, error) {
-	rows, err := q.db.QueryContext(ctx, listMachineRun,
-		arg.Lowest,
-		arg.After,
-		arg.Highest,
-		arg.MaxRows,
-	)
+	rows, err := q.db.QueryContext(ctx, listMachineRun, arg.Lowest, arg.Highest, arg.MaxRows)
 	if err != nil {
 		return nil, err
 	}

@@ -63,17 +63,6 @@ func (q *Queries) CountChanging(ctx context.Context, provider string) (int64, er
 	return count, err
 }
 
-const countDiscrepancies = `-- name: CountDiscrepancies :one
-SELECT count(*) FROM discrepancy
-`
-
-func (q *Queries) CountDiscrepancies(ctx context.Context) (int64, error) {
-	row := q.db.QueryRowContext(ctx, countDiscrepancies)
-	var count int64
-	err := row.Scan(&count)
-	return count, err
-}
-
 const countIntents = `-- name: CountIntents :one
 SELECT count(*) FROM intent WHERE provider = $1
 `

@@ -18,10 +18,6 @@ WHERE process = sqlc.arg(process)
   AND (due_at, subject) > (CAST(sqlc.arg(after_due_at) AS BIGINT), CAST(sqlc.arg(after_subject) AS TEXT))
 ORDER BY due_at, subject LIMIT CAST(sqlc.arg(max_rows) AS BIGINT);
 
--- name: CountDue :one
-SELECT count(*) AS n, CAST(COALESCE(min(due_at), 0) AS BIGINT) AS oldest FROM agenda
-WHERE process = sqlc.arg(process) AND due_at <= sqlc.arg(now);
-
 -- name: DeleteState :many
 DELETE FROM machine_state WHERE machine = sqlc.arg(machine) RETURNING provider, state;
 
@@ -52,10 +48,3 @@ SET not_before = excluded.not_before, lasts = excluded.lasts, cause = excluded.c
 
 -- name: DeleteBackoff :execrows
 DELETE FROM backoff WHERE subject = sqlc.arg(subject) AND process = sqlc.arg(process);
-
--- name: CountBackingOff :many
-SELECT process, count(*) AS n FROM backoff WHERE not_before > sqlc.arg(now) GROUP BY process;
-
--- Since when the machine that is in its state for longest is, for each state.
--- name: ListOldestByState :many
-SELECT state, CAST(min(since) AS BIGINT) AS since FROM machine_state GROUP BY state;

@@ -16,9 +16,6 @@ SET epoch = lane.epoch + 1, session = '', process = '', since = excluded.since, 
 -- name: SetLaneNote :exec
 UPDATE lane SET note = sqlc.arg(note) WHERE subject = sqlc.arg(subject) AND lane = sqlc.arg(lane);
 
--- name: CountRunning :many
-SELECT process, count(*) AS n FROM lane WHERE session <> '' GROUP BY process;
-
 -- A held lane whose session there is none of: must never be.
 -- name: ListLanesWithoutSession :many
 SELECT l.subject, l.lane, l.session FROM lane l LEFT JOIN session s ON s.id = l.session

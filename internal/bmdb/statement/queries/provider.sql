@@ -94,9 +94,6 @@ SELECT * FROM discrepancy WHERE provider = sqlc.arg(provider) ORDER BY kind, pro
 -- name: ListDiscrepancies :many
 SELECT * FROM discrepancy ORDER BY provider, kind, provider_id, machine;
 
--- name: CountDiscrepancies :one
-SELECT count(*) FROM discrepancy;
-
 -- name: PutDiscrepancy :exec
 INSERT INTO discrepancy (provider, kind, provider_id, machine, since, evidence, remedy)
 VALUES (sqlc.arg(provider), sqlc.arg(kind), sqlc.arg(provider_id), sqlc.arg(machine), sqlc.arg(since), sqlc.arg(evidence), sqlc.arg(remedy))
