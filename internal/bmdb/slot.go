@@ -57,6 +57,8 @@ type supply struct {
 	freedAt time.Time
 	// short: there are fewer than the limit allows, or fewer were locked.
 	short bool
+	// dying: the dead have some, which the claim has yet to free.
+	dying bool
 }
 
 // reserve keeps of the works that are about to start those for whom there is a slot; the machines of the others stay due. Everything
@@ -91,9 +93,10 @@ func (r *claimRound) reserve(ctx context.Context, candidates []candidate) error 
 		}
 		i := slices.IndexFunc(candidates, func(a candidate) bool { return a.subject == subjectKey(s.subject) })
 		r.again = append(r.again, candidates[i])
-		if have.short {
+		switch {
+		case have.short:
 			r.missing[provider] = limit
-		} else {
+		case !have.dying:
 			r.full[provider] = have.freedAt
 		}
 	}
@@ -131,6 +134,7 @@ func (r *claimRound) supply(ctx context.Context, supplies map[fleet.ProviderName
 		if err != nil {
 			return 0, err
 		}
+		supplies[provider].dying = len(r.dead(taken, provider, r.t.Now())) > 0
 		supplies[provider].judge(taken, limit, r.t.Now())
 	}
 	return limit, nil

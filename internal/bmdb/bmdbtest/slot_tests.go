@@ -258,6 +258,14 @@ var slotTests = []test{
 			w.wantKind(work.Finish(w.ctx), fleet.KindLeaseLost)
 		}
 	}},
+	{"one claim takes what was free and what the dead had", func(w *world) {
+		w.silent(provider, 6, 4)
+		dead, s := w.session("dead"), w.session("heir")
+		w.recover(dead, 3, 3)
+		w.shift.Advance(interval + time.Second)
+		w.must(s.Extend(w.ctx))
+		w.recover(s, 10, 4)
+	}},
 	{"no slot is idle while something is due", func(w *world) { // in whatever order they come and go
 		ids := w.silent(provider, 20, 4)
 		sessions := []*bmdb.Session{w.session("a"), w.session("b"), w.session("c")}

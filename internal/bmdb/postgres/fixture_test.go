@@ -93,6 +93,7 @@ type pausing struct {
 	mu    sync.Mutex
 	armed *pause
 	hook  func()
+	slots func()
 }
 
 // beforeLock has something done when the next transaction is about to lock machines.
@@ -100,6 +101,13 @@ func (p *pausing) beforeLock(hook func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.hook = hook
+}
+
+// beforeSlots has something done when the next transaction is about to lock slots.
+func (p *pausing) beforeSlots(hook func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.slots = hook
 }
 
 type hookedTx struct {
@@ -116,6 +124,17 @@ func (t hookedTx) LockMachines(ctx context.Context, ids []fleet.MachineID, skipL
 		hook()
 	}
 	return t.Tx.LockMachines(ctx, ids, skipLocked)
+}
+
+func (t hookedTx) LockSlots(ctx context.Context, process fleet.Process, provider fleet.ProviderName, limit int) ([]int64, error) {
+	t.engine.mu.Lock()
+	hook := t.engine.slots
+	t.engine.slots = nil
+	t.engine.mu.Unlock()
+	if hook != nil {
+		hook()
+	}
+	return t.Tx.LockSlots(ctx, process, provider, limit)
 }
 
 type pause struct {

@@ -1,0 +1,326 @@
+package postgres_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
+	"github.com/ironherd/ironherd/internal/bmdb/postgres"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/test/pgserver"
+)
+
+// silent opens a new database with n machines that want recovery, of which so many may be had at once.
+func silent(t *testing.T, n, atOnce int, options postgres.Options) (p *party, url string) {
+	t.Helper()
+	p, url, _ = stocked(t, n, options)
+	p.must(bmdbtest.Silence(t.Context(), p.DB, provider, atOnce))
+	p.shift.Advance(time.Second)
+	return p, url
+}
+
+// late is another process at a database of silent machines.
+func late(t *testing.T, url string, options postgres.Options) *party {
+	t.Helper()
+	p := join(t, url, options)
+	p.shift.Advance(time.Second)
+	return p
+}
+
+func (p *party) recover(s *bmdb.Session, limit int) bmdb.Claim {
+	p.t.Helper()
+	c, err := s.Claim(p.t.Context(), bmdb.ClaimRequest{Process: fleet.ProcessRecovery, Limit: limit})
+	p.must(err)
+	return c
+}
+
+// TestSlotsAreNotTakenTwice: of two claimers that both saw the last slot free, the second waits for the first, and then sees that it is
+// not free any more; also when there was no row of it yet.
+func TestSlotsAreNotTakenTwice(t *testing.T) {
+	t.Parallel()
+	for _, serializable := range []bool{false, true} {
+		for _, made := range []bool{true, false} {
+			t.Run(fmt.Sprint("serializable=", serializable, ",made=", made), func(t *testing.T) {
+				t.Parallel()
+				a, url := silent(t, 4, 2, postgres.Options{Serializable: serializable})
+				b := late(t, url, postgres.Options{Serializable: serializable, Silent: true})
+				sa, sb := a.session("a", time.Minute), b.session("b", time.Minute)
+				if made {
+					for _, w := range a.recover(sa, 2).Works {
+						a.must(w.Cancel(t.Context(), "the slots are there now"))
+					}
+				}
+				a.recover(sa, 1) // one is left
+				if !made {
+					// As if the limit had been one until now, and the slot above it had never been needed.
+					name := url[strings.LastIndexByte(url, '/')+1 : strings.IndexByte(url, '?')]
+					a.must(pgserver.Shared(t).Exec(t.Context(), name, "DELETE FROM storm_slot WHERE subject = ''"))
+				}
+				var wg sync.WaitGroup
+				defer wg.Wait()
+				stop := a.pause.next()
+				defer stop.goOn()
+				var first, second bmdb.Claim
+				claim := func(s *bmdb.Session, limit int, c *bmdb.Claim) {
+					var err error
+					if *c, err = s.Claim(t.Context(), bmdb.ClaimRequest{Process: fleet.ProcessRecovery, Limit: limit}); err != nil {
+						t.Error(err)
+					}
+				}
+				wg.Go(func() { claim(sa, 1, &first) })
+				<-stop.reached
+				wg.Go(func() { claim(sb, 3, &second) })
+				await(t, "the second claimer waits", func() bool { return blocked(t, url) == 1 })
+				stop.goOn()
+				wg.Wait()
+				if n, m := len(first.Works), len(second.Works); n+m != 1 {
+					t.Errorf("with one slot left, one claimed %d, the other %d", n, m)
+				}
+				if now, err := b.Now(t.Context()); err != nil || len(second.Works) == 0 && !second.NextDue.After(now) {
+					t.Errorf("told to look again at %s: it is %s, %v", second.NextDue, now, err)
+				}
+				b.sound()
+			})
+		}
+	}
+}
+
+// TestSlotsUnderTheNewestPolicy: a limit that was lowered before a claimer had its locks is obeyed.
+func TestSlotsUnderTheNewestPolicy(t *testing.T) {
+	t.Parallel()
+	a, url := silent(t, 5, 3, postgres.Options{})
+	b := late(t, url, postgres.Options{})
+	sa, sb := a.session("a", time.Minute), b.session("b", time.Minute)
+	a.recover(sa, 1)
+	b.pause.beforeSlots(func() {
+		if err := bmdbtest.SetAtOnce(t.Context(), a.DB, 2); err != nil {
+			t.Error(err)
+		}
+	})
+	if got := b.recover(sb, 5).Works; len(got) != 1 {
+		t.Errorf("claimed %d under a limit of 2, with one at work already", len(got))
+	}
+	b.sound()
+}
+
+// TestStorm: many claimers of several processes never have more at once than the limit, at each of two providers, while holders die,
+// people interfere and the limit changes; in the end no slot is lost, and nobody has deadlocked.
+func TestStorm(t *testing.T) {
+	t.Parallel()
+	for _, serializable := range []bool{false, true} {
+		t.Run(fmt.Sprint("serializable=", serializable), func(t *testing.T) {
+			t.Parallel()
+			a, url := silent(t, 12, 3, postgres.Options{Serializable: serializable})
+			ids := make([]fleet.MachineID, 12)
+			for i := range ids {
+				ids[i] = fleet.NewMachineID()
+			}
+			a.must(bmdbtest.Stock(t.Context(), a.DB, "p2", ids, nil))
+			a.must(bmdbtest.Silence(t.Context(), a.DB, "p2", 3))
+			a.shift.Advance(time.Second)
+			s := &stormy{t: t, running: make(map[fleet.ProviderName]int), peak: make(map[fleet.ProviderName]int), want: 150}
+			var wg sync.WaitGroup
+			parties := []*party{a}
+			for range 2 {
+				parties = append(parties, late(t, url, postgres.Options{Serializable: serializable}))
+			}
+			for i, p := range parties {
+				for k := range 2 {
+					wg.Go(func() { s.work(p, fmt.Sprintf("%d.%d", i, k)) })
+				}
+			}
+			wg.Go(func() {
+				for n := 0; !s.over(); n++ {
+					s.try("quarantine", a.Quarantine(t.Context(), "op", ids[n%len(ids)], "x"))
+					s.try("unquarantine", a.Unquarantine(t.Context(), "op", ids[n%len(ids)], "x"))
+					s.try("policy", bmdbtest.SetAtOnce(t.Context(), a.DB, 1+n%3))
+				}
+			})
+			wg.Wait()
+			if s.peak[provider] < 2 || s.peak["p2"] < 2 {
+				t.Errorf("at most %v ran at once: the test tests nothing", s.peak)
+			}
+			if n := query[int](t, url, "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"); n != 0 {
+				t.Errorf("%d deadlocks", n)
+			}
+			a.must(bmdbtest.SetAtOnce(t.Context(), a.DB, 3))
+			a.shift.Advance(time.Minute) // those that died
+			if got := len(a.recover(a.session("last", time.Hour), 24).Works); got != 6 {
+				t.Errorf("claimed %d in the end, want three at each of two providers", got)
+			}
+			a.sound()
+		})
+	}
+}
+
+// stormy counts what is at work at each provider: from the claim's return until the end begins, which is less than there is in truth.
+type stormy struct {
+	t       *testing.T
+	mu      sync.Mutex
+	running map[fleet.ProviderName]int
+	peak    map[fleet.ProviderName]int
+	done    int
+	want    int
+}
+
+func (s *stormy) over() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.done >= s.want || s.t.Failed()
+}
+
+func (s *stormy) try(what string, err error) {
+	if err != nil && fleet.KindOf(err) != fleet.KindConflict && !errors.Is(err, fleet.ErrLeaseLost) {
+		s.t.Errorf("%s: %v", what, err)
+	}
+}
+
+func (s *stormy) count(w *bmdb.Work, by int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := w.Record.Provider
+	s.running[at] += by
+	s.peak[at] = max(s.peak[at], s.running[at])
+	if s.running[at] > 3 {
+		s.t.Errorf("%d are under recovery at %s", s.running[at], at)
+	}
+	if by < 0 {
+		s.done++
+	}
+}
+
+func (s *stormy) session(p *party, name string, lasts time.Duration) *bmdb.Session {
+	session, err := p.StartSession(s.t.Context(), bmdb.SessionOptions{Component: name, Host: "h", PID: 1, Interval: lasts})
+	s.try("start session", err)
+	return session
+}
+
+// work claims and ends work; now and then it dies with what it has just claimed.
+func (s *stormy) work(p *party, name string) {
+	ctx := s.t.Context()
+	session := s.session(p, name, 10*time.Second)
+	for turn := 1; session != nil && !s.over(); turn++ {
+		if turn%10 == 0 {
+			if dies := s.session(p, "dies", time.Second); dies != nil {
+				_, err := dies.Claim(ctx, bmdb.ClaimRequest{Process: fleet.ProcessRecovery, Limit: 1})
+				s.try("claim and die", err)
+			}
+		}
+		s.try("extend", session.Extend(ctx))
+		c, err := session.Claim(ctx, bmdb.ClaimRequest{Process: fleet.ProcessRecovery, Limit: 4})
+		s.try("claim", err)
+		for _, w := range c.Works {
+			s.count(w, 1)
+		}
+		for _, w := range c.Works {
+			s.count(w, -1)
+			s.try("cancel", w.Cancel(ctx, "again"))
+		}
+		if len(c.Works) == 0 {
+			select {
+			case <-p.Wake(fleet.ProcessRecovery):
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+	}
+}
+
+// TestSlotThatIsFreedIsTold: a process that found no slot is told when another process frees one.
+func TestSlotThatIsFreedIsTold(t *testing.T) {
+	t.Parallel()
+	a, url := silent(t, 3, 1, postgres.Options{})
+	b := late(t, url, postgres.Options{})
+	work := a.recover(a.session("a", time.Minute), 1).Works[0]
+	other := b.session("b", time.Minute)
+	wake := b.Wake(fleet.ProcessRecovery)
+	b.recover(other, 1)
+	for len(wake) > 0 {
+		<-wake
+	}
+	b.recover(other, 1)
+	a.must(work.Finish(t.Context()))
+	for patience := time.After(30 * time.Second); len(b.recover(other, 1).Works) == 0; {
+		select {
+		case <-wake:
+		case <-patience:
+			t.Fatal("nobody told that a slot is free")
+		}
+	}
+}
+
+// TestFullProvidersCostNothing: looking for work at a provider that is full is a few statements, whatever is due there, and finds what is
+// due elsewhere; claims of processes without a limit cost what they cost.
+func TestFullProvidersCostNothing(t *testing.T) {
+	t.Parallel()
+	var costs []string
+	for _, n := range []int{5, 400} {
+		p, _ := silent(t, n, 2, postgres.Options{Silent: true})
+		s := p.session("a", time.Minute)
+		p.recover(s, 2)
+		p.must(bmdbtest.Stock(t.Context(), p.DB, "p2", []fleet.MachineID{fleet.NewMachineID()}, nil))
+		p.must(bmdbtest.Silence(t.Context(), p.DB, "p2", 2))
+		p.shift.Advance(time.Second)
+		p.recover(s, 10) // what is due elsewhere
+		p.count.take()
+		if c := p.recover(s, 10); len(c.Works) != 0 {
+			t.Fatalf("claimed %d", len(c.Works))
+		}
+		_, kinds := p.count.take()
+		costs = append(costs, fmt.Sprint(kinds))
+	}
+	if costs[0] != costs[1] {
+		t.Errorf("statements with few due: %s, with many: %s", costs[0], costs[1])
+	}
+	var claims []string
+	for _, atOnce := range []int{0, 1} {
+		p, _, _ := stocked(t, 3, postgres.Options{Silent: true})
+		p.must(bmdbtest.SetAtOnce(t.Context(), p.DB, atOnce))
+		s := p.session("a", time.Minute)
+		p.count.take()
+		p.claim(s, 2)
+		_, kinds := p.count.take()
+		claims = append(claims, fmt.Sprint(kinds))
+	}
+	if claims[0] != claims[1] {
+		t.Errorf("statements of a claim without a limit: %s, with one for another process: %s", claims[0], claims[1])
+	}
+}
+
+// TestChecksFindSlotsTakenTwice, and policies from before there were slots limit as the default does.
+func TestChecksFindSlotsTakenTwice(t *testing.T) {
+	t.Parallel()
+	p, url := silent(t, 4, 2, postgres.Options{Silent: true})
+	exec := func(statement string) {
+		p.must(pgserver.Shared(t).Exec(t.Context(), url[strings.LastIndexByte(url, '/')+1:strings.IndexByte(url, '?')], statement))
+	}
+	p.recover(p.session("a", time.Minute), 2)
+	p.sound()
+	for _, fault := range []struct{ do, undo string }{
+		{
+			"INSERT INTO storm_slot SELECT process, provider, 9, subject, lane, epoch, policy FROM storm_slot WHERE slot = 1",
+			"DELETE FROM storm_slot WHERE slot = 9",
+		},
+		{
+			"UPDATE policy SET at = 1; UPDATE storm_slot SET epoch = epoch + 1 WHERE slot = 1",
+			"UPDATE storm_slot SET epoch = epoch - 1 WHERE slot = 1",
+		},
+	} {
+		exec(fault.do)
+		findings, err := p.Check(t.Context())
+		p.must(err)
+		if len(findings) != 1 || findings[0].Invariant != "I10" {
+			t.Errorf("%s: %v", fault.do, findings)
+		}
+		exec(fault.undo)
+	}
+	exec(`INSERT INTO policy (number, at, body) VALUES (99, 1, '{"never_spoke_after": 1}')`)
+	env, err := p.Environment(t.Context())
+	if want := fleet.DefaultPolicy().RecoveryAtOnce; err != nil || env.Policy.Number != 99 || env.Policy.RecoveryAtOnce != want {
+		t.Errorf("an old policy limits to %d (%v), want %d", env.Policy.RecoveryAtOnce, err, want)
+	}
+}
