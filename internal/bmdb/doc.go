@@ -62,7 +62,8 @@
 // # One lock order
 //
 // The own session, providers by name, machines by ID: taken in that order, once, before anything is read that is relied on, by
-// locks.take and nowhere else (a claim skips machines that somebody has). Lane, agenda, backoff, facts and state belong to
+// locks.take and nowhere else (a claim skips machines that somebody has); a claim of a process with a storm limit locks slots after all
+// that. Lane, agenda, backoff, facts and state belong to
 // whoever has the row of their subject and have no locks of their own, but for agent_last_seen, which heartbeats write in the
 // order of machines and under which nothing else is ever locked. READ COMMITTED suffices: what must be current is read by a later
 // statement than the one that took its lock. No transaction spans the fleet.
@@ -72,10 +73,22 @@
 //  1. Read candidates from the head of the agenda, unlocked, from the remembered floor on (once a minute from the bottom).
 //  2. In one transaction: own session FOR KEY SHARE and not ended; machines locked, those that are locked skipped; facts, backoff
 //     and lane read; lifecycle asked. Due and free: the lane is taken. Anything else: the row is moved to where lifecycle says.
+//     Where there is a storm limit, only so many start as slots are free; what found none stays due.
 //  3. A holder past its deadline in the way: end its session by a transaction of its own, then look again.
 //  4. Until the free slots are filled or nothing is left.
 //
 // The row of claimed work stays, due at the holder's deadline: a dead holder's work surfaces by itself.
+//
+// # Storm slots
+//
+// The policy may limit how much of a process (recovery) goes on at one provider at once, whatever number of processes claims. Each such
+// work has a slot: a row that names its lane and epoch, and is taken exactly while the lane is held under that epoch. Nobody frees
+// slots; what frees or revokes the lane does, so none can leak. The dead keep theirs until their lanes are freed, which the claim that
+// misses a slot does, or the janitor. Slots are locked before it is read which are taken and what the limit is, and the claim that took one
+// commits both together. A lower limit lets run what runs, and counts it; a limit where there was none gives slots to what runs. (What a
+// claim starts that had read the policy without a limit the moment before has none.) A provider without a free slot is passed by: its due
+// rows are neither locked nor paged through, and do not make a claimer come again before a slot is freed, which wakes it as
+// anything else that becomes due, or can be by the death of a holder.
 //
 // # What happens when
 //

@@ -8,8 +8,8 @@ import (
 )
 
 // locks is the one lock order (rule 1): the own session, providers by name, machines by ID. Agenda, lanes and everything else
-// belong to whoever has the row of their subject. Every transaction that writes about a subject takes its locks here, once, before
-// it reads anything that it relies on.
+// belong to whoever has the row of their subject; a claim may lock storm slots after all of these. Every transaction that writes
+// about a subject takes its locks here, once, before it reads anything that it relies on.
 type locks struct {
 	session   fleet.SessionID
 	providers []fleet.ProviderName

@@ -118,9 +118,9 @@ func TestPolicyNamesEveryFault(t *testing.T) {
 		t.Fatal(err)
 	}
 	bad := fleet.DefaultPolicy()
-	bad.InstallTimeout, bad.UpdateInterval, bad.SilentAfter = 0, -1, time.Minute
+	bad.InstallTimeout, bad.UpdateInterval, bad.SilentAfter, bad.RecoveryAtOnce = 0, -1, time.Minute, -1
 	joined, ok := bad.Validate().(interface{ Unwrap() []error })
-	if !ok || len(joined.Unwrap()) != 3 {
-		t.Errorf("three faults, got: %v", bad.Validate())
+	if !ok || len(joined.Unwrap()) != 4 {
+		t.Errorf("four faults, got: %v", bad.Validate())
 	}
 }
