@@ -1,0 +1,275 @@
+package bmdbtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/statement"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+var listTests = []test{
+	{"pages by key, filtered", func(w *world) {
+		ids := w.machines(nil, "c1", "c2", "c3", "c4", "c5")
+		a := w.startAgent(ids[2])
+		w.must(w.db.ListenerAlive(w.ctx, time.Hour, 30*time.Second))
+		w.must(w.db.RecordSpoken(w.ctx, a, "b"))
+		slices.Sort(ids)
+		for _, f := range []bmdb.MachineFilter{{}, {Provider: provider}} {
+			var got []fleet.MachineID
+			f.Limit = 2
+			for {
+				page, err := w.db.ListMachines(w.ctx, f)
+				w.must(err)
+				for _, m := range page {
+					got = append(got, m.ID)
+					f.After = m.ID
+				}
+				if len(page) < 2 {
+					break
+				}
+			}
+			if !slices.Equal(got, ids) {
+				w.Fatalf("pages %v, want %v", got, ids)
+			}
+		}
+		page, err := w.db.ListMachines(w.ctx, bmdb.MachineFilter{States: []fleet.State{fleet.StateStarted}})
+		w.must(err)
+		if len(page) != 1 || page[0].ID != a.Machine || page[0].AgentVersion != "1.2.3" || page[0].LastSeenAt.IsZero() ||
+			page[0].TakeoverGeneration != 1 || page[0].Address != "192.0.2.1" {
+			w.Fatalf("page %+v", page)
+		}
+		page, err = w.db.ListMachines(w.ctx, bmdb.MachineFilter{Provider: "p9"})
+		w.must(err)
+		if len(page) != 0 {
+			w.Fatalf("page %+v", page)
+		}
+	}},
+	{"a machine is found by what people call it", func(w *world) {
+		ids := w.machines(nil, "c1", "c2")
+		for ref, want := range map[string]fleet.MachineID{
+			string(ids[0]): ids[0], " " + string(ids[0]) + " ": ids[0], "host-c2": ids[1], "p1/id-c2": ids[1], string(ids[1][:35]): ids[1],
+		} {
+			if got, err := w.db.Resolve(w.ctx, ref); err != nil || got != want {
+				w.Errorf("%q is %s, %v", ref, got, err)
+			}
+		}
+		_, err := w.db.Resolve(w.ctx, string(ids[0][:4]))
+		w.wantKind(err, fleet.KindConflict)
+		for _, ref := range []string{"", "abc", "nohost", "p1/none", string(fleet.NewMachineID())} {
+			_, err := w.db.Resolve(w.ctx, ref)
+			w.wantKind(err, fleet.KindNotFound)
+		}
+	}},
+	{"the summary counts", func(w *world) {
+		w.machines(nil, "c1", "c2", "c3")
+		s := w.session("a")
+		works := w.claim(s, fleet.ProcessAgentStart, 2)
+		w.must(works[0].Fail(w.ctx, bmdb.Failure{Cause: "x", Backoff: growing}))
+		sum, err := w.db.Summary(w.ctx)
+		w.must(err)
+		if sum.Machines != 3 || sum.States[fleet.StateProvided] != 3 {
+			w.Fatalf("summary %+v", sum)
+		}
+		for _, p := range sum.Processes {
+			if p.Process == fleet.ProcessAgentStart && (p.Running != 1 || p.Due != 1 || p.BackingOff != 1 || p.OldestDue.IsZero()) {
+				w.Fatalf("process %+v", p)
+			}
+		}
+	}},
+	{"history is pruned, and what runs goes on", func(w *world) {
+		id := w.machine("c1")
+		s := w.session("a")
+		work := w.claimOne(s, fleet.ProcessAgentStart)
+		if n, err := w.db.PruneHistory(w.ctx, time.Hour, 1000); err != nil || n != 0 {
+			w.Fatalf("pruned %d of what is young, %v", n, err)
+		}
+		w.shift.Advance(49 * time.Hour) // some engines prune by the day
+		w.must(s.Extend(w.ctx))
+		if n, err := w.db.PruneHistory(w.ctx, time.Hour, 1000); err != nil || n == 0 {
+			w.Fatalf("pruned %d, %v", n, err)
+		}
+		if got := w.events(id); len(got) > 0 && !slices.Equal(got, []string{"started"}) {
+			w.Fatalf("history %q", got)
+		}
+		w.must(work.Finish(w.ctx))
+	}},
+	{"a page by states is the page of all without the others, close to each other or far apart", func(w *world) {
+		ids := w.fleetWithGaps(30)
+		for i, id := range ids {
+			if i%6 == 0 {
+				w.must(w.db.Quarantine(w.ctx, actor, id, "kept"))
+			}
+		}
+		a := w.startAgent(ids[1])
+		w.must(w.db.RecordSpoken(w.ctx, a, "b"))
+		all, err := w.db.ListMachines(w.ctx, bmdb.MachineFilter{Limit: 1000})
+		w.must(err)
+		if got := idsOf(all); !slices.Equal(got, ids) {
+			w.Fatalf("all are %v, want %v", got, ids)
+		}
+		for _, m := range all {
+			r := w.record(m.ID)
+			if m.ProviderID != r.ProviderID || !m.CreatedAt.Equal(r.CreatedAt) || m.Hostname != r.Provided.Hostname ||
+				m.Location != r.Provided.Location || (m.InstallGeneration != 0) != (r.InstallRequest != nil) {
+				w.Fatalf("the page says %+v of %+v", m, r)
+			}
+		}
+		for _, states := range [][]fleet.State{
+			{fleet.StateQuarantined},
+			{fleet.StateProvided},
+			{fleet.StateStarted},
+			{fleet.StateQuarantined, fleet.StateStarted},
+			{fleet.StateQuarantined, fleet.StateProvided, fleet.StateStarted},
+			{fleet.StateProvided, fleet.StateProvided},
+			{fleet.StateSilent},
+		} {
+			want := slices.DeleteFunc(slices.Clone(all), func(m bmdb.MachineRow) bool { return !slices.Contains(states, m.State) })
+			for _, limit := range []int{1, 2, 7, 25, 30, 31} {
+				for _, from := range []fleet.ProviderName{"", provider} {
+					if got := w.pages(bmdb.MachineFilter{Provider: from, States: states, Limit: limit}); !reflect.DeepEqual(got, want) {
+						w.Fatalf("%v in pages of %d: %v, want %v", states, limit, idsOf(got), idsOf(want))
+					}
+				}
+			}
+		}
+	}},
+	{"what is due, backing off, or long in a state is counted up to a bound", func(w *world) {
+		const most = bmdb.CountedAtMost
+		now := w.now()
+		agenda, backoffs, keys := make(statement.Rows, most+5), make(statement.Rows, most+5), make(statement.Rows, most+5)
+		for i := range agenda {
+			subject := fmt.Sprintf("due-%06d", i)
+			agenda[i] = []any{subject, string(fleet.ProcessRecovery), string(provider), now.Add(-time.Duration(most+5-i) * time.Second).UnixMicro()}
+			backoffs[i] = []any{subject, string(fleet.ProcessRecovery), now.Add(time.Hour).UnixMicro(), int64(1), "x", int64(1)}
+			keys[i] = agenda[i][:2:2]
+		}
+		w.write(func(ctx context.Context, q *statement.Queries) error {
+			return errors.Join(q.PutAgendas(ctx, agenda), q.PutBackoffs(ctx, backoffs))
+		})
+		sum, err := w.db.Summary(w.ctx)
+		w.must(err)
+		for _, p := range sum.Processes {
+			if p.Process != fleet.ProcessRecovery {
+				continue
+			}
+			if first := time.UnixMicro(agenda[0][3].(int64)); p.Due != most || p.BackingOff != most || !p.OldestDue.Equal(first) {
+				w.Fatalf("%+v, want %d since %s", p, most, first)
+			}
+		}
+		w.write(func(ctx context.Context, q *statement.Queries) error { // so that one less than the bound is left
+			return errors.Join(q.DeleteAgendas(ctx, keys[most-1:]), q.DeleteBackoffs(ctx, keys[most-1:]))
+		})
+		sum, err = w.db.Summary(w.ctx)
+		w.must(err)
+		for _, p := range sum.Processes {
+			if p.Process == fleet.ProcessRecovery && (p.Due != most-1 || p.BackingOff != most-1) {
+				w.Fatalf("%+v, want %d", p, most-1)
+			}
+		}
+		w.write(func(ctx context.Context, q *statement.Queries) error {
+			return errors.Join(q.DeleteAgendas(ctx, keys), q.DeleteBackoffs(ctx, keys))
+		})
+	}},
+	{"who is in a state for longest", func(w *world) {
+		ids := w.machines(nil, "c1", "c2", "c3")
+		began, err := w.db.OldestByState(w.ctx)
+		w.must(err)
+		w.shift.Advance(time.Hour)
+		w.must(w.db.Quarantine(w.ctx, actor, ids[0], "x"))
+		w.shift.Advance(time.Hour)
+		w.must(w.db.Quarantine(w.ctx, actor, ids[1], "x"))
+		got, err := w.db.OldestByState(w.ctx)
+		w.must(err)
+		if len(began) != 1 || len(got) != 2 || got[fleet.StateProvided].Sub(began[fleet.StateProvided]).Abs() > time.Minute {
+			w.Fatalf("first %v, then %v", began, got)
+		}
+		if lasts := w.now().Sub(got[fleet.StateQuarantined]); lasts < time.Hour || lasts > 90*time.Minute {
+			w.Fatalf("quarantined for %s", lasts)
+		}
+		now, rows := w.now(), make(statement.Rows, statement.OldestBound+1)
+		for i := range rows { // the last of them is in it for longest, and one too many
+			rows[i] = []any{fmt.Sprintf("m-%06d", i), string(provider), string(fleet.StateFailed), "x", now.Add(-time.Duration(i) * time.Minute).UnixMicro(), int64(0)}
+		}
+		w.write(func(ctx context.Context, q *statement.Queries) error { return q.PutStates(ctx, rows) })
+		got, err = w.db.OldestByState(w.ctx)
+		w.must(err)
+		if want := time.UnixMicro(rows[statement.OldestBound-1][4].(int64)); !got[fleet.StateFailed].Equal(want) {
+			w.Fatalf("failed since %s, want %s", got[fleet.StateFailed], want)
+		}
+		w.write(func(ctx context.Context, q *statement.Queries) error {
+			for _, row := range rows {
+				if _, err := q.DeleteState(ctx, row[0].(string)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}},
+}
+
+// fleetWithGaps makes machines, some of which want an install, and between them machines that were wanted and refused, whose requests stay.
+// It returns those that there are, in order.
+func (w *world) fleetWithGaps(n int) []fleet.MachineID {
+	w.Helper()
+	var ids []fleet.MachineID
+	w.provisioning(func(work *bmdb.Work) {
+		var capacities []fleet.CapacityID
+		for i := range n + n/5 {
+			capacities = append(capacities, fleet.CapacityID(fmt.Sprintf("c%03d", i)))
+		}
+		wanted := newIntents(capacities...)
+		for i := range wanted {
+			if i%3 == 0 {
+				wanted[i].Install = &fleet.InstallRequest{Actor: actor, Image: image}
+			}
+		}
+		var opened []fleet.Intent
+		w.must(work.Note(w.ctx, bmdb.OpenIntents(0, wanted, &opened)))
+		for i, o := range opened {
+			if i%6 == 3 {
+				w.must(work.Note(w.ctx, bmdb.CloseIntentRejected(o.Machine, "no")))
+				continue
+			}
+			w.must(work.Note(w.ctx, bmdb.CloseIntentProvided(o.Machine, fleet.ProviderID("id-"+o.Capacity),
+				providedAs(fleet.ProviderStatusActive, o.Capacity))))
+			ids = append(ids, o.Machine)
+		}
+	})
+	slices.Sort(ids)
+	return ids
+}
+
+// pages reads page after page.
+func (w *world) pages(f bmdb.MachineFilter) []bmdb.MachineRow {
+	w.Helper()
+	all := []bmdb.MachineRow{}
+	for {
+		page, err := w.db.ListMachines(w.ctx, f)
+		w.must(err)
+		all = append(all, page...)
+		if len(page) < f.Limit {
+			return all
+		}
+		f.After = page[len(page)-1].ID
+	}
+}
+
+func idsOf(page []bmdb.MachineRow) []fleet.MachineID {
+	ids := make([]fleet.MachineID, len(page))
+	for i, m := range page {
+		ids[i] = m.ID
+	}
+	return ids
+}
+
+// write writes rows that no protocol made.
+func (w *world) write(fn func(ctx context.Context, q *statement.Queries) error) {
+	w.Helper()
+	w.must(w.shift.Update(w.ctx, func(ctx context.Context, tx bmdb.Tx) error { return fn(ctx, statement.New(tx)) }))
+}
