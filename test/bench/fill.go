@@ -31,12 +31,12 @@ func copyMachines(ctx context.Context, conn *pgx.Conn, tag int, templates string
 	if copies <= 0 {
 		return nil
 	}
-	// Version 7 of UUIDs, as the protocol mints them, at instants that follow each other.
+	// Version 7 of UUIDs, as the protocol mints them, at instants that follow each other, one tag after the other.
 	_, err := conn.Exec(ctx, fmt.Sprintf(`CREATE TEMP TABLE copy AS
-		WITH t AS (SELECT id, row_number() OVER (ORDER BY id) - 1 AS i, count(*) OVER () AS n FROM (%s) AS templates (id))
+		WITH t AS (SELECT id, row_number() OVER (ORDER BY id) - 1 AS i, count(*) OVER () AS n FROM (%[3]s) AS templates (id))
 		SELECT t.id AS old, g AS number,
-		  '018f' || lpad(to_hex(g / 65536), 4, '0') || '-' || lpad(to_hex(g %% 65536), 4, '0') || '-7000-8%s-' || lpad(to_hex(g), 12, '0') AS new
-		FROM generate_series(1, %d) AS g JOIN t ON t.i = g %% t.n`, templates, fmt.Sprintf("%03x", tag), copies))
+		  '%04[1]x' || lpad(to_hex(g / 65536), 4, '0') || '-' || lpad(to_hex(g %% 65536), 4, '0') || '-7000-8%03[2]x-' || lpad(to_hex(g), 12, '0') AS new
+		FROM generate_series(1, %[4]d) AS g JOIN t ON t.i = g %% t.n`, 0x018f+tag, tag, templates, copies))
 	if err != nil {
 		return err
 	}
@@ -161,6 +161,11 @@ func (b *bench) large(ctx context.Context, size, due, history int) (_ *subject, 
 	if err != nil {
 		return nil, err
 	}
+	policy := fleet.DefaultPolicy()
+	policy.SilentAfter = 1000 * time.Hour // else all that agents are in charge of is due for recovery soon, which nobody does here
+	if _, err := db.SetPolicy(ctx, policy); err != nil {
+		return nil, err
+	}
 	const templates = 20
 	if err := makeFleet(ctx, db, 2*templates); err != nil {
 		return nil, err
@@ -170,6 +175,9 @@ func (b *bench) large(ctx context.Context, size, due, history int) (_ *subject, 
 		return nil, err
 	}
 	if err := startAgents(ctx, db, session, templates); err != nil {
+		return nil, err
+	}
+	if err := quarantineSome(ctx, db); err != nil {
 		return nil, err
 	}
 	conn, err := s.connect(ctx, name)
@@ -221,4 +229,15 @@ func startAgents(ctx context.Context, db *bmdb.DB, session *bmdb.Session, n int)
 		}
 		return db.RecordHardware(ctx, a, make([]byte, 2048))
 	})
+}
+
+// quarantineSome keeps every fifth of the machines with an agent away from all work.
+func quarantineSome(ctx context.Context, db *bmdb.DB) error {
+	settled, err := db.ListMachines(ctx, bmdb.MachineFilter{States: []fleet.State{fleet.StateAvailable}})
+	for i, m := range settled {
+		if i%5 == 0 && err == nil {
+			err = db.Quarantine(ctx, "operator", m.ID, "kept")
+		}
+	}
+	return err
 }

@@ -3,9 +3,13 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -14,7 +18,8 @@ import (
 // sized is a fleet of one size and what was measured on it, by the name of the operation.
 type sized struct {
 	*subject
-	size    int
+	size int
+	// ids of the machines whose agents have spoken, in order.
 	ids     []fleet.MachineID
 	figures map[string][]figures
 	// took is how long each call took.
@@ -32,43 +37,74 @@ type operation struct {
 }
 
 func operations() []operation {
+	const goal = "flat within 1.2×"
+	page := func(name string, states ...fleet.State) operation {
+		return operation{name, goal, 100 * time.Millisecond, func(ctx context.Context, s *sized) (int, error) {
+			return 1, s.page(ctx, states)
+		}}
+	}
 	return []operation{
-		{"claim, per work", "flat within 1.2×", 0, func(ctx context.Context, s *sized) (int, error) {
+		{"claim, per work", goal, 0, func(ctx context.Context, s *sized) (int, error) {
 			c, err := s.session.Claim(ctx, bmdb.ClaimRequest{Process: fleet.ProcessAgentStart, Providers: []fleet.ProviderName{provider}, Limit: s.batch})
 			s.held = c.Works
 			return len(c.Works), err
 		}},
-		{"finish, per work", "flat within 1.2×", 0, func(ctx context.Context, s *sized) (int, error) {
+		{"finish, per work", goal, 0, func(ctx context.Context, s *sized) (int, error) {
 			return len(s.held), each(s.held, func(w *bmdb.Work) error { return w.Finish(ctx) })
 		}},
-		{"heartbeat flush of 1,000, per heartbeat", "flat within 1.2×", 0, flushSome},
-		{"list page of 100", "flat within 1.2×", 100 * time.Millisecond, func(ctx context.Context, s *sized) (int, error) {
-			_, err := s.db.ListMachines(ctx, bmdb.MachineFilter{After: s.ids[rand.IntN(len(s.ids))], Limit: 100}) //nolint:gosec // a sample
-			return 1, err
+		{"heartbeat flush of 1,000, per heartbeat", goal, 0, flushSome},
+		page("list page of 100"),
+		page("list page of 100, by three states that most are in", fleet.StateAvailable, fleet.StateInstalled, fleet.StateProvided),
+		page("list page of 100, by three states that every fifth is in", fleet.StateQuarantined, fleet.StateFailed, fleet.StateSilent),
+		{"state counts", goal, 100 * time.Millisecond, func(ctx context.Context, s *sized) (int, error) {
+			return 1, s.count(ctx)
 		}},
-		{"list page of 100, by state", "flat within 1.2×", 100 * time.Millisecond, func(ctx context.Context, s *sized) (int, error) {
-			_, err := s.db.ListMachines(ctx, bmdb.MachineFilter{
-				Provider: provider, States: fleet.States()[:3], After: s.ids[rand.IntN(len(s.ids))], Limit: 100, //nolint:gosec // a sample
-			})
-			return 1, err
-		}},
-		{"state counts", "flat within 1.2×", 100 * time.Millisecond, func(ctx context.Context, s *sized) (int, error) {
-			summary, err := s.db.Summary(ctx)
-			if err == nil && summary.Machines != s.size {
-				err = fmt.Errorf("%d machines are counted, and there are %d", summary.Machines, s.size)
+		{"scrape of the metrics", goal, 100 * time.Millisecond, func(ctx context.Context, s *sized) (int, error) {
+			if err := s.count(ctx); err != nil {
+				return 0, err
 			}
+			_, err := s.db.OldestByState(ctx)
 			return 1, err
 		}},
 	}
 }
 
-// flushSome writes a thousand heartbeats of machines from all over the fleet.
-func flushSome(ctx context.Context, s *sized) (int, error) {
-	seen := make([]bmdb.Seen, 1000)
-	for i := range seen {
-		seen[i] = bmdb.Seen{Machine: s.ids[rand.IntN(len(s.ids))], TakeoverGeneration: 1} //nolint:gosec // a sample
+// pageSize is how long a page is; behind where it begins there are machines enough for it, whatever their states.
+const pageSize = 100
+
+// page reads one from anywhere in the fleet.
+func (s *sized) page(ctx context.Context, states []fleet.State) error {
+	after := s.ids[rand.IntN(max(len(s.ids)-6*pageSize, 1))] //nolint:gosec // a sample
+	rows, err := s.db.ListMachines(ctx, bmdb.MachineFilter{States: states, After: after, Limit: pageSize})
+	if err == nil && len(rows) != pageSize {
+		err = fmt.Errorf("a page has %d rows", len(rows))
 	}
-	return len(seen), s.db.FlushSeen(ctx, seen)
+	return err
+}
+
+func (s *sized) count(ctx context.Context) error {
+	summary, err := s.db.Summary(ctx)
+	if err == nil && summary.Machines != s.size {
+		err = fmt.Errorf("%d machines are counted, and there are %d", summary.Machines, s.size)
+	}
+	return err
+}
+
+// flushSome writes the heartbeats of a thousand machines from all over the fleet.
+func flushSome(ctx context.Context, s *sized) (int, error) {
+	some := make(map[fleet.MachineID]bool)
+	for len(some) < min(1000, len(s.ids)) {
+		some[s.ids[rand.IntN(len(s.ids))]] = true //nolint:gosec // a sample
+	}
+	return len(some), s.flush(ctx, slices.Collect(maps.Keys(some)))
+}
+
+func (s *sized) flush(ctx context.Context, ids []fleet.MachineID) error {
+	seen := make([]bmdb.Seen, len(ids))
+	for i, id := range ids {
+		seen[i] = bmdb.Seen{Machine: id, TakeoverGeneration: 1}
+	}
+	return s.db.FlushSeen(ctx, seen)
 }
 
 // scale measures what must not grow, at each size, with history in proportion to it.
@@ -79,16 +115,20 @@ func scale(ctx context.Context, b *bench) error {
 	}
 	var list []*sized
 	for _, size := range b.sizes {
-		due := min(5*b.batch, size/2)
+		due := min(2*b.batch, size/4)
 		s, err := b.large(ctx, size, due, int(float64(b.history)*float64(size)/float64(largest)))
 		if err != nil {
 			return err
 		}
 		n := &sized{subject: s, size: size, figures: make(map[string][]figures), took: make(map[string][]time.Duration)}
-		if n.ids, err = b.sample(ctx, s.name); err != nil {
+		if n.ids, err = b.speakers(ctx, s.name); err != nil {
 			return err
 		}
 		if err := b.pg.settle(ctx, s.name); err != nil {
+			return err
+		}
+		// Between two checkpoints each agent is heard many times, and only the first time costs the log a page.
+		if err := n.flush(ctx, n.ids); err != nil {
 			return err
 		}
 		list = append(list, n)
@@ -111,30 +151,22 @@ func scale(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// sample returns machines from all over the fleet whose agents have spoken.
-func (b *bench) sample(ctx context.Context, name string) (ids []fleet.MachineID, err error) {
+// speakers returns the machines whose agents have spoken, in order.
+func (b *bench) speakers(ctx context.Context, name string) ([]fleet.MachineID, error) {
 	conn, err := b.pg.connect(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = conn.Close(ctx) }()
-	rows, err := conn.Query(ctx, "SELECT machine FROM (SELECT machine FROM fact_agent_seen ORDER BY md5(machine) LIMIT 20000) AS s")
+	rows, err := conn.Query(ctx, "SELECT machine FROM fact_agent_seen ORDER BY machine")
 	if err != nil {
 		return nil, err
 	}
-	defer rows.Close()
-	for rows.Next() {
-		var id string
-		if err := rows.Scan(&id); err != nil {
-			return nil, err
-		}
-		ids = append(ids, fleet.MachineID(id))
-	}
-	return ids, rows.Err()
+	return pgx.CollectRows(rows, pgx.RowTo[fleet.MachineID])
 }
 
-// scaleCalls is how often each operation is done in a round.
-const scaleCalls = 20
+// scaleCalls is how often each operation is done in a round; processor time is counted by hundredths of a second.
+const scaleCalls = 100
 
 func (b *bench) scaleRound(ctx context.Context, s *sized, warming bool) error {
 	list := operations()
@@ -158,7 +190,7 @@ func (b *bench) scaleRound(ctx context.Context, s *sized, warming bool) error {
 		}
 		return err
 	}
-	for range scaleCalls / 4 {
+	for range scaleCalls / 20 {
 		for _, o := range list[:2] { // what is claimed is finished
 			if err := do(o, 1); err != nil {
 				return err
@@ -187,6 +219,9 @@ func (b *bench) addScale(o operation, list []*sized) {
 	line("wall", o.goal, func(s *sized) float64 {
 		return median(pick(s.figures[o.name], func(f figures) float64 { return float64(f.wall) / float64(f.ops) }))
 	}, func(x float64) string { return short(time.Duration(x)) }, flat)
+	line("database CPU", "", func(s *sized) float64 {
+		return median(pick(s.figures[o.name], figures.cpuEach)) * float64(time.Microsecond)
+	}, func(x float64) string { return short(time.Duration(x)) }, func(float64) string { return "" })
 	line("buffers", "", func(s *sized) float64 {
 		return median(pick(s.figures[o.name], func(f figures) float64 { return f.each(f.buffers) }))
 	}, number, func(float64) string { return "" })
