@@ -29,7 +29,11 @@ func (db *DB) MachineDetails(ctx context.Context, machine fleet.MachineID) (Mach
 			return err
 		}
 		d = MachineDetails{Record: j.record, Now: t.Now(), State: fleet.State(j.row.State), StateSince: instant(j.row.StateSince)}
-		d.Environment, err = t.environment(ctx)
+		if d.Environment, err = t.environment(ctx); err != nil || d.Environment.Policy.AtOnce(fleet.ProcessRecovery) == 0 {
+			return err
+		}
+		taken, err := t.takenSlots(ctx, fleet.ProcessRecovery, j.record.Provider)
+		d.Environment.UnderRecovery = len(taken)
 		return err
 	})
 	if err != nil {

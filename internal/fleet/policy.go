@@ -101,6 +101,9 @@ type Environment struct {
 	// PromisedInterval is the longest heartbeat interval that agents have been asked for lately. Silence is never declared
 	// below three of them.
 	PromisedInterval time.Duration
+	// UnderRecovery is how many machines of the same provider are under recovery within the policy's limit. It is known where a machine
+	// is explained, and decides nothing.
+	UnderRecovery int
 	// Restored is the evidence that the database is a restored or copied one; empty when it is not, or when an operator has
 	// accepted it. Until then whatever destroys or reboots waits.
 	Restored string

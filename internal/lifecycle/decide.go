@@ -14,7 +14,7 @@ func Decide(r fleet.Record, env fleet.Environment, now time.Time) Plan {
 		c.provision(),
 		c.machine(fleet.ProcessAgentStart, c.agentStart()),
 		c.machine(fleet.ProcessInstall, c.install()),
-		c.machine(fleet.ProcessRecovery, c.recovery()),
+		c.crowded(c.machine(fleet.ProcessRecovery, c.recovery())),
 		c.update(),
 	}}
 	plan.State, plan.Reason = c.state()
@@ -84,6 +84,14 @@ func decide(process fleet.Process, w want, holds map[fleet.Lane]fleet.Hold, back
 			d.Verdict = Due
 		}
 		d.Reason = fmt.Sprintf("%s; the %s lane is held for %s by session %s", d.Reason, process.Lane(), hold.Process, hold.Session)
+	}
+	return d
+}
+
+// crowded says of what is due why nobody may do it yet, where that is known.
+func (c judgement) crowded(d Decision) Decision {
+	if most := c.env.Policy.AtOnce(d.Process); d.Verdict == Due && most > 0 && c.env.UnderRecovery >= most {
+		d.Reason = fmt.Sprintf("%s; it waits until fewer than %d machines of %s are under %s", d.Reason, most, c.r.Provider, d.Process)
 	}
 	return d
 }

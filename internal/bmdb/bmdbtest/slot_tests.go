@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/lifecycle"
 )
 
 // Silence takes over every machine of a provider by an agent that never speaks, under a policy that wants it recovered at once, at most
@@ -278,6 +280,30 @@ var slotTests = []test{
 				w.must(works[k].Finish(w.ctx))
 				works = slices.Delete(works, k, k+1)
 			}
+		}
+	}},
+	{"an explanation says what a machine waits for", func(w *world) {
+		ids := w.silent(provider, 3, 2)
+		s := w.session("a")
+		reason := func(id fleet.MachineID) string {
+			d, err := w.db.MachineDetails(w.ctx, id)
+			w.must(err)
+			return lifecycle.Decide(d.Record, d.Environment, d.Now).For(fleet.ProcessRecovery).Reason
+		}
+		works := w.recover(s, 3, 2)
+		i := slices.IndexFunc(ids, func(id fleet.MachineID) bool {
+			return !slices.ContainsFunc(works, func(work *bmdb.Work) bool { return work.Subject.Machine == id })
+		})
+		const want = "waits until fewer than 2 machines of p1 are under recovery"
+		if got := reason(ids[i]); !strings.Contains(got, want) {
+			w.Errorf("it waits for a slot, and is said to: %s", got)
+		}
+		if got := reason(works[0].Subject.Machine); strings.Contains(got, want) {
+			w.Errorf("it has a slot, and is said to: %s", got)
+		}
+		w.must(works[0].Cancel(w.ctx, "x"))
+		if got := reason(ids[i]); strings.Contains(got, want) {
+			w.Errorf("there is a slot, and it is said to: %s", got)
 		}
 	}},
 	{"other processes know no slots", func(w *world) {

@@ -33,7 +33,7 @@ func (e *Engine) migrations() (*goose.Provider, error) {
 	return p, nil
 }
 
-// Migrate implements bmdb.Engine. Each migration is one transaction. It is safe while others run, of this version or of the one
+// Migrate implements bmdb.Engine. Each migration is one transaction, or may be run again wherever it was interrupted. It is safe while others run, of this version or of the one
 // before, and while others migrate. KindTemporary when a table that must be changed is in use all the time.
 func (e *Engine) Migrate(ctx context.Context) error {
 	have, want, err := e.Schema(ctx)
