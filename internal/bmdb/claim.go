@@ -72,6 +72,11 @@ func (s *Session) claimEnds(works []*Work) {
 
 func (s *Session) claim(ctx context.Context, request ClaimRequest) (Claim, error) {
 	c := &claiming{s: s, request: request, scope: scopeOf(request.Process, request.Providers), done: make(map[string]time.Time)}
+	done, err := s.db.due.turn(ctx, c.scope, s.db.clock.Elapsed())
+	if err != nil {
+		return Claim{}, err
+	}
+	defer done()
 	for len(c.works) < request.Limit {
 		if !s.trust.open() {
 			return Claim{}, fleet.ErrLeaseLost
@@ -129,7 +134,7 @@ func (c *claiming) round(ctx context.Context, candidates []candidate) error {
 	if err := c.slotted(ctx, r); err != nil {
 		return err
 	}
-	c.s.met(len(r.left)+r.taken, len(candidates))
+	c.s.db.due.met(c.scope, len(r.left)+r.taken, len(candidates))
 	for _, a := range candidates {
 		c.done[a.subject] = a.dueAt
 	}

@@ -1,6 +1,8 @@
 package bmdb
 
 import (
+	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -72,6 +74,55 @@ type head struct {
 	latest  []time.Time
 	// empty counts the claims in a row that found nothing.
 	empty int
+	// others is how many more runs of rows than its own a claim looks at, because other control planes are after the same.
+	others int
+	// turn is had by who claims: two of one process that are after the same rows need not meet at the database.
+	turn chan struct{}
+}
+
+// maxCrowd bounds how much farther a claim looks because of others.
+const maxCrowd = 31
+
+// crowd is how many more runs of rows than its own a claim looks at.
+func (d *due) crowd(k scope) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.head(k, 0).others
+}
+
+// met takes in that so many of the candidates were somebody else's by the time that a claim came to them.
+func (d *due) met(k scope, missed, candidates int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch h := d.head(k, 0); {
+	case missed > candidates/2:
+		h.others = min(2*h.others+1, maxCrowd)
+	case missed < candidates/8:
+		h.others /= 2
+	}
+}
+
+// turn waits until nobody else of this process claims the same, and returns what ends the turn.
+func (d *due) turn(ctx context.Context, k scope, elapsed time.Duration) (done func(), err error) {
+	d.mu.Lock()
+	turn := d.head(k, elapsed).turn
+	d.mu.Unlock()
+	select {
+	case turn <- struct{}{}:
+		return func() { <-turn }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for another claim: %w", context.Cause(ctx))
+	}
+}
+
+// head returns what is known of a scope. One that is new has never been scanned. d.mu is held.
+func (d *due) head(k scope, elapsed time.Duration) *head {
+	h, ok := d.heads[k]
+	if !ok {
+		h = &head{scanned: elapsed - fullScanEvery, turn: make(chan struct{}, 1)}
+		d.heads[k] = h
+	}
+	return h
 }
 
 // impatient is how soon a claimer whom nobody tells anything looks again after it found something; each look in vain doubles it, up
@@ -144,11 +195,7 @@ func (d *due) channel(process fleet.Process) chan struct{} {
 func (d *due) floor(k scope, elapsed time.Duration) (floor time.Time, changes int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	h, ok := d.heads[k]
-	if !ok {
-		h = &head{scanned: elapsed - fullScanEvery}
-		d.heads[k] = h
-	}
+	h := d.head(k, elapsed)
 	if elapsed-h.scanned >= fullScanEvery {
 		h.scanned = elapsed
 		h.floor, h.known = time.Time{}, false

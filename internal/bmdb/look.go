@@ -16,7 +16,7 @@ func (c *claiming) look(ctx context.Context) (candidates []candidate, err error)
 	err = c.s.db.glance(ctx, "look for due work", func(ctx context.Context, t *transaction) (err error) {
 		c.looked, c.scannedAt, c.changes = t.Now(), time.Time{}, changes
 		for more, exhausted := true, false; more && err == nil; {
-			if candidates, exhausted, err = c.page(ctx, t, floor, want*(1+c.s.crowd())); err != nil {
+			if candidates, exhausted, err = c.page(ctx, t, floor, want*(1+c.s.db.due.crowd(c.scope))); err != nil {
 				break
 			}
 			if exhausted {
@@ -47,28 +47,6 @@ func (c *claiming) share(found []candidate, want int) []candidate {
 		}
 	}
 	return found[from:to]
-}
-
-// maxCrowd bounds how much farther a claim looks because of others.
-const maxCrowd = 31
-
-// crowd is how many more runs of rows than its own a claim of this session looks at.
-func (s *Session) crowd() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.others
-}
-
-// met takes in that so many of the candidates were somebody else's by the time that this session came to them.
-func (s *Session) met(missed, candidates int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case missed > candidates/2:
-		s.others = min(2*s.others+1, maxCrowd)
-	case missed < candidates/8:
-		s.others /= 2
-	}
 }
 
 // page pages through the due rows until it has enough that are wanted and were not dealt with yet. exhausted: there are no more.

@@ -39,8 +39,6 @@ type Session struct {
 	// here can know of.
 	claims   int
 	claiming int
-	// others is how much farther claims look because others are after the same rows; see crowd.
-	others int
 }
 
 type workKey struct {

@@ -13,6 +13,9 @@ import (
 // maxProcesses is how many databases are opened at most; more claimers than that share them, as the loops of one process do.
 const maxProcesses = 16
 
+// warming is how long claimers run before they are measured.
+const warming = 3 * time.Second
+
 // claimers measures the same cycles by so many claimers at a time, on a fleet where work always remains.
 func claimers(ctx context.Context, b *bench) error {
 	most := 1
@@ -85,9 +88,8 @@ func (b *bench) concurrently(ctx context.Context, name string, n, due int) (f fi
 		list[i] = &cycler{db: db, session: session, batch: b.batch, hold: due / 2 / n}
 	}
 	var mu sync.Mutex
-	f, err = b.pg.measure(ctx, func() (cycles int, err error) {
+	together := func(until time.Time) (cycles int, err error) {
 		var wg sync.WaitGroup
-		until := time.Now().Add(b.duration)
 		for _, c := range list {
 			wg.Go(func() {
 				n, err := c.run(ctx, until, 0)
@@ -102,7 +104,11 @@ func (b *bench) concurrently(ctx context.Context, name string, n, due int) (f fi
 		}
 		wg.Wait()
 		return cycles, nil
-	})
+	}
+	if _, err := together(time.Now().Add(warming)); err != nil { // all connect, plan, and learn how many they are
+		return f, 0, 0, err
+	}
+	f, err = b.pg.measure(ctx, func() (int, error) { return together(time.Now().Add(b.duration)) })
 	if err != nil {
 		return f, 0, 0, err
 	}
