@@ -306,6 +306,32 @@ var slotTests = []test{
 			w.Errorf("there is a slot, and it is said to: %s", got)
 		}
 	}},
+	{"whatever fails in a claim, no slot is lost and none taken twice", func(w *world) {
+		w.silent(provider, 3, 1)
+		s := w.session("a")
+		for n := 1; ; n++ {
+			for _, reply := range []bool{false, true} {
+				if w.faults.FailStatement(n); reply {
+					w.faults.FailStatement(0)
+					w.faults.LoseReply()
+				}
+				c, err := s.Claim(w.ctx, bmdb.ClaimRequest{Process: fleet.ProcessRecovery, Limit: 3})
+				hits := w.faults.Clear()
+				if hits == 0 && n > 10 {
+					return
+				}
+				if err == nil && len(c.Works) != 1 {
+					w.Fatalf("claimed %d at fault %d", len(c.Works), n)
+				}
+				w.must(s.Extend(w.ctx)) // hands back what nobody learned of
+				for _, work := range c.Works {
+					w.recover(s, 3, 0)
+					w.must(work.Cancel(w.ctx, "x"))
+				}
+				w.must(w.recover(s, 3, 1)[0].Cancel(w.ctx, "x"))
+			}
+		}
+	}},
 	{"other processes know no slots", func(w *world) {
 		w.machines(nil, "c1", "c2", "c3")
 		w.must(SetAtOnce(w.ctx, w.db, 1))
