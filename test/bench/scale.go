@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -12,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/postgres"
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
@@ -20,7 +22,9 @@ type sized struct {
 	*subject
 	size int
 	// ids of the machines whose agents have spoken, in order.
-	ids     []fleet.MachineID
+	ids []fleet.MachineID
+	// watcher is for what is not work: it has one connection, which has seen the whole fleet.
+	watcher *bmdb.DB
 	figures map[string][]figures
 	// took is how long each call took.
 	took map[string][]time.Duration
@@ -52,7 +56,12 @@ func operations() []operation {
 		{"finish, per work", goal, 0, func(ctx context.Context, s *sized) (int, error) {
 			return len(s.held), each(s.held, func(w *bmdb.Work) error { return w.Finish(ctx) })
 		}},
-		{"heartbeat flush of 1,000, per heartbeat", goal, 0, flushSome},
+		{"heartbeat flush of 1,000, per heartbeat", goal, 0, func(ctx context.Context, s *sized) (int, error) {
+			return s.flushSome(ctx, 1000)
+		}},
+		{"flush of a second's heartbeats, one machine in thirty, per heartbeat", goal, 0, func(ctx context.Context, s *sized) (int, error) {
+			return s.flushSome(ctx, s.size/30)
+		}},
 		page("list page of 100"),
 		page("list page of 100, by three states that most are in", fleet.StateAvailable, fleet.StateInstalled, fleet.StateProvided),
 		page("list page of 100, by three states that every fifth is in", fleet.StateQuarantined, fleet.StateFailed, fleet.StateSilent),
@@ -63,7 +72,7 @@ func operations() []operation {
 			if err := s.count(ctx); err != nil {
 				return 0, err
 			}
-			_, err := s.db.OldestByState(ctx)
+			_, err := s.watcher.OldestByState(ctx)
 			return 1, err
 		}},
 	}
@@ -75,7 +84,7 @@ const pageSize = 100
 // page reads one from anywhere in the fleet.
 func (s *sized) page(ctx context.Context, states []fleet.State) error {
 	after := s.ids[rand.IntN(max(len(s.ids)-6*pageSize, 1))] //nolint:gosec // a sample
-	rows, err := s.db.ListMachines(ctx, bmdb.MachineFilter{States: states, After: after, Limit: pageSize})
+	rows, err := s.watcher.ListMachines(ctx, bmdb.MachineFilter{States: states, After: after, Limit: pageSize})
 	if err == nil && len(rows) != pageSize {
 		err = fmt.Errorf("a page has %d rows", len(rows))
 	}
@@ -83,17 +92,17 @@ func (s *sized) page(ctx context.Context, states []fleet.State) error {
 }
 
 func (s *sized) count(ctx context.Context) error {
-	summary, err := s.db.Summary(ctx)
+	summary, err := s.watcher.Summary(ctx)
 	if err == nil && summary.Machines != s.size {
 		err = fmt.Errorf("%d machines are counted, and there are %d", summary.Machines, s.size)
 	}
 	return err
 }
 
-// flushSome writes the heartbeats of a thousand machines from all over the fleet.
-func flushSome(ctx context.Context, s *sized) (int, error) {
-	some := make(map[fleet.MachineID]bool)
-	for len(some) < min(1000, len(s.ids)) {
+// flushSome writes the heartbeats of n machines from all over the fleet, or of all.
+func (s *sized) flushSome(ctx context.Context, n int) (int, error) {
+	some := make(map[fleet.MachineID]bool, n)
+	for len(some) < min(n, len(s.ids)) {
 		some[s.ids[rand.IntN(len(s.ids))]] = true //nolint:gosec // a sample
 	}
 	return len(some), s.flush(ctx, slices.Collect(maps.Keys(some)))
@@ -104,7 +113,7 @@ func (s *sized) flush(ctx context.Context, ids []fleet.MachineID) error {
 	for i, id := range ids {
 		seen[i] = bmdb.Seen{Machine: id, TakeoverGeneration: 1}
 	}
-	return s.db.FlushSeen(ctx, seen)
+	return s.watcher.FlushSeen(ctx, seen)
 }
 
 // scale measures what must not grow, at each size, with history in proportion to it.
@@ -127,8 +136,10 @@ func scale(ctx context.Context, b *bench) error {
 		if err := b.pg.settle(ctx, s.name); err != nil {
 			return err
 		}
-		// Between two checkpoints each agent is heard many times, and only the first time costs the log a page.
-		if err := n.flush(ctx, n.ids); err != nil {
+		if n.watcher, err = open(ctx, b.pg.URL(s.name), postgres.Options{Connections: 1}, false); err != nil {
+			return err
+		}
+		if err := n.warm(ctx); err != nil {
 			return err
 		}
 		list = append(list, n)
@@ -144,8 +155,29 @@ func scale(ctx context.Context, b *bench) error {
 		b.addScale(o, list)
 	}
 	for _, s := range list {
-		if err := s.close(ctx, b); err != nil {
+		if err := errors.Join(s.watcher.Close(), s.close(ctx, b)); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// warm hears every agent once, because between two checkpoints each is heard many times, and only the first time costs the log a page;
+// and reads all pages there are, because what a connection reads for the first time costs it a fault.
+func (s *sized) warm(ctx context.Context) error {
+	if err := s.flush(ctx, s.ids); err != nil {
+		return err
+	}
+	for _, states := range [][]fleet.State{nil, fleet.States()} {
+		for f := (bmdb.MachineFilter{States: states, Limit: 1000}); ; {
+			page, err := s.watcher.ListMachines(ctx, f)
+			if err != nil {
+				return err
+			}
+			if len(page) == 0 {
+				break
+			}
+			f.After = page[len(page)-1].ID
 		}
 	}
 	return nil
@@ -165,8 +197,12 @@ func (b *bench) speakers(ctx context.Context, name string) ([]fleet.MachineID, e
 	return pgx.CollectRows(rows, pgx.RowTo[fleet.MachineID])
 }
 
-// scaleCalls is how often each operation is done in a round; processor time is counted by hundredths of a second.
-const scaleCalls = 100
+// scaleCalls is how often each operation is done in a round, until there are enough units of it; processor time is counted by hundredths
+// of a second.
+const (
+	scaleCalls = 100
+	scaleUnits = 100_000
+)
 
 func (b *bench) scaleRound(ctx context.Context, s *sized, warming bool) error {
 	list := operations()
@@ -181,7 +217,9 @@ func (b *bench) scaleRound(ctx context.Context, s *sized, warming bool) error {
 				if !warming {
 					s.took[o.name] = append(s.took[o.name], time.Since(began))
 				}
-				units += n
+				if units += n; units >= scaleUnits {
+					break
+				}
 			}
 			return units, nil
 		})
