@@ -203,7 +203,7 @@ func (x *StateCount) GetMachines() int64 {
 type ProcessCount struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Process string                 `protobuf:"bytes,1,opt,name=process,proto3" json:"process,omitempty"`
-	// Machines on which the process is at work, is due, or waits in backoff.
+	// Machines on which the process is at work, is due, or waits in backoff; of the latter two at most 10,000 are counted.
 	Running       int64 `protobuf:"varint,2,opt,name=running,proto3" json:"running,omitempty"`
 	Due           int64 `protobuf:"varint,3,opt,name=due,proto3" json:"due,omitempty"`
 	BackingOff    int64 `protobuf:"varint,4,opt,name=backing_off,json=backingOff,proto3" json:"backing_off,omitempty"`

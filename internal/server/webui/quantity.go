@@ -23,6 +23,17 @@ func grouped(n int64) string {
 	return sign + out.String()
 }
 
+// countedAtMost is how far the fleet API counts what is due or backing off.
+const countedAtMost = 10_000
+
+// bounded writes such a count.
+func bounded(n int64) string {
+	if n < countedAtMost {
+		return grouped(n)
+	}
+	return grouped(n) + "+"
+}
+
 // many writes a count with its noun.
 func many(n int64, one, more string) string {
 	if n == 1 {

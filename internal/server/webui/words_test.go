@@ -16,6 +16,7 @@ import (
 func TestWords(t *testing.T) {
 	t.Parallel()
 	for got, want := range map[string]string{
+		bounded(9999): "9\u202f999", bounded(10000): "10\u202f000+",
 		grouped(0): "0", grouped(-1234): "-1\u202f234", grouped(999): "999", grouped(1234567): "1\u202f234\u202f567",
 		many(1, "core", "cores"): "1 core", many(2000, "core", "cores"): "2\u202f000 cores",
 		binary(0): "0 B", binary(1536): "1.5 KiB", binary(1 << 30): "1 GiB", binary(251 << 30): "251 GiB", binary(math.MaxInt64): "8192 PiB",
