@@ -173,6 +173,11 @@ func cycles(ctx context.Context, b *bench) error {
 	}
 	for i, r := range references {
 		b.compare(fmt.Sprintf("lease cycle, batch %d, beside River with %d workers", b.batch, r.workers), our, theirs[i], 1, 1.25)
+		ratio := median(ratios(our, theirs[i], figures.wholeEach))
+		b.table.add(row{
+			what: "the same: database CPU, with the insertion of River's jobs (by COPY, 5,000 at a time)", ours: number(median(pick(our, figures.cpuEach))) + " µs",
+			reference: number(median(pick(theirs[i], figures.wholeEach))) + " µs", ratio: number(ratio),
+		})
 	}
 	if err := b.roundTrips(ctx, ours, references[0]); err != nil {
 		return err

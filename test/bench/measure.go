@@ -18,7 +18,9 @@ type figures struct {
 	ops       int
 	wall, cpu time.Duration
 	// client is the processor time of this process, which is the client.
-	client     time.Duration
+	client time.Duration
+	// before is the database's processor time for what had to be there before an operation could be done: a job, inserted.
+	before     time.Duration
 	statements float64
 	buffers    float64
 	wal        float64
@@ -29,6 +31,11 @@ func (f figures) rate() float64 { return float64(f.ops) / f.wall.Seconds() }
 // cpuEach is the database's processor time per operation, in microseconds.
 func (f figures) cpuEach() float64 {
 	return float64(f.cpu) / float64(time.Microsecond) / float64(f.ops)
+}
+
+// wholeEach is cpuEach with what came before.
+func (f figures) wholeEach() float64 {
+	return f.cpuEach() + float64(f.before)/float64(time.Microsecond)/float64(f.ops)
 }
 
 // clientEach is the client's processor time per operation, in microseconds.

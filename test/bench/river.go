@@ -155,7 +155,8 @@ func (r *riverSide) round(ctx context.Context, b *bench) (figures, error) {
 		return figures{}, err
 	}
 	jobs := int(1.5 * r.rate * b.duration.Seconds())
-	if err := r.insert(ctx, jobs); err != nil {
+	inserted, err := b.pg.measure(ctx, func() (int, error) { return jobs, r.insert(ctx, jobs) })
+	if err != nil {
 		return figures{}, err
 	}
 	if err := b.pg.settle(ctx, r.name); err != nil {
@@ -166,6 +167,7 @@ func (r *riverSide) round(ctx context.Context, b *bench) (figures, error) {
 		return f, err
 	}
 	r.rate = max(f.rate(), 6000)
+	f.before = time.Duration(float64(inserted.cpu) * float64(f.ops) / float64(jobs))
 	b.say("River, %d workers: %s", r.workers, f)
 	return f, b.sayProfile(ctx, f.ops)
 }
