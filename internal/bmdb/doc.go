@@ -79,6 +79,18 @@
 //
 // The row of claimed work stays, due at the holder's deadline: a dead holder's work surfaces by itself.
 //
+// Claims of one process (an operating system's) with the same scope take turns: they are after the same rows, and need not meet at the
+// database to find that out.
+//
+// # An end
+//
+// A holder remembers what it read at its claim, or left with its last Note. The lane has a revision, which grows with every write about
+// the machine by anybody while the lane is held (facts, backoffs, agenda, state; not when the agent was last heard). An end locks session
+// and machine and frees the lane by a statement that names epoch and revision: where that matches, what is remembered is still the
+// truth, and the agenda and the state after the end are computed from it. Where it does not, or nothing is remembered, or there is an agent
+// to be heard, the machine is read as at a claim. So the revision saves time, and what it protects is that no end decides upon facts
+// that have been replaced. Ends that come while another is being committed ride together.
+//
 // # Storm slots
 //
 // The policy may limit how much of a process (recovery) goes on at one provider at once, whatever number of processes claims. Each such

@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -125,8 +128,29 @@ func (e *Engine) connect(ctx context.Context, url string, size int, cancelled fu
 	if e.options.Password != "" {
 		c.Password = e.options.Password
 	}
-	for name, value := range map[string]string{
-		"application_name":                    "ironherd",
+	if _, set := c.RuntimeParams["application_name"]; !set {
+		c.RuntimeParams["application_name"] = "ironherd"
+	}
+	settings := e.settings(c.RuntimeParams)
+	if c.ConnectTimeout == 0 {
+		c.ConnectTimeout = 10 * time.Second
+	}
+	c.BuildContextWatcherHandler = cancelled
+	config.MaxConns = int32(min(size, 10_000)) //nolint:gosec // bounded
+	config.MinConns = 0
+	config.MaxConnIdleTime = 5 * time.Minute
+	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error { return e.connected(ctx, conn, settings) }
+	p, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), config)
+	if err != nil {
+		return nil, fmt.Errorf("open database: %w", classify(err))
+	}
+	return &pool{Pool: p, sql: stdlib.OpenDBFromPool(p)}, nil
+}
+
+// settings is the statement that each connection begins with, but for what the database's address sets. They are no parameters of the
+// connection's start, because poolers refuse those that they do not know.
+func (e *Engine) settings(own map[string]string) string {
+	settings := map[string]string{
 		"lock_timeout":                        milliseconds(e.options.Lease * 2 / 5),
 		"idle_in_transaction_session_timeout": milliseconds(e.options.Lease * 3 / 5),
 		// Nearly all that we ask goes by keys, a few rows out of many, whatever the statistics say: so read by an index wherever there
@@ -141,24 +165,17 @@ func (e *Engine) connect(ctx context.Context, url string, size int, cancelled fu
 		"join_collapse_limit": "1",
 		"plan_cache_mode":     "force_generic_plan",
 		"jit":                 "off",
-	} {
-		if _, set := c.RuntimeParams[name]; !set {
-			c.RuntimeParams[name] = value
+	}
+	calls := []string{
+		// Set off, it would lose what was acknowledged.
+		"set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, false)",
+	}
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		if _, set := own[name]; !set {
+			calls = append(calls, fmt.Sprintf("set_config('%s', '%s', false)", name, settings[name]))
 		}
 	}
-	if c.ConnectTimeout == 0 {
-		c.ConnectTimeout = 10 * time.Second
-	}
-	c.BuildContextWatcherHandler = cancelled
-	config.MaxConns = int32(min(size, 10_000)) //nolint:gosec // bounded
-	config.MinConns = 0
-	config.MaxConnIdleTime = 5 * time.Minute
-	config.AfterConnect = e.connected
-	p, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), config)
-	if err != nil {
-		return nil, fmt.Errorf("open database: %w", classify(err))
-	}
-	return &pool{Pool: p, sql: stdlib.OpenDBFromPool(p)}, nil
+	return "SELECT " + strings.Join(calls, ", ")
 }
 
 // cancelAtServer cancels a statement whose context ends at the server, so that it gives up waiting and the connection can be used again.
@@ -173,9 +190,8 @@ func giveUpAtOnce(conn *pgconn.PgConn) ctxWatcher {
 }
 
 // connected is run on each new connection before anybody uses it.
-func (e *Engine) connected(ctx context.Context, conn *pgx.Conn) error {
-	_, err := conn.Exec(ctx, "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'")
-	if err != nil {
+func (e *Engine) connected(ctx context.Context, conn *pgx.Conn, settings string) error {
+	if _, err := conn.Exec(ctx, settings); err != nil {
 		return err
 	}
 	if !e.isMarked() {
