@@ -7,7 +7,7 @@ type State string
 const (
 	// StateCreating: an intent is open; the provider has not confirmed the machine yet.
 	StateCreating State = "creating"
-	// StateProvisioning: the provider has it and is not done with it.
+	// StateProvisioning: the provider has it and is not done with it: it makes it, or deletes it.
 	StateProvisioning State = "provisioning"
 	// StateProvided: the provider handed it over; no agent is in charge yet.
 	StateProvided State = "provided"

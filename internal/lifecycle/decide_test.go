@@ -219,6 +219,24 @@ var specification = []struct {
 		want:  []due{{agentStart, lifecycle.NotWanted, 0, "does not have the machine"}},
 	},
 	{
+		name: "the provider deletes it after the takeover: the provider's update looks after it", now: 40,
+		steps: with(agent, provided(3, fleet.ProviderStatusDeleting)),
+		state: fleet.StateProvisioning,
+		want: []due{
+			{agentStart, lifecycle.NotWanted, 0, "the agent was started"},
+			{recovery, lifecycle.NotWanted, 0, "the provider is deleting the machine"},
+			{update, lifecycle.Waiting, 0, "asked every 1m0s while the machine is deleting"},
+		},
+	},
+	{
+		name: "the provider deletes what was installed", steps: with(up, provided(7, fleet.ProviderStatusDeleting)), now: 8,
+		state: fleet.StateProvisioning,
+		want: []due{
+			{install, lifecycle.NotWanted, 0, "installed"},
+			{recovery, lifecycle.NotWanted, 0, "the provider is deleting the machine"},
+		},
+	},
+	{
 		name: "the agent was started and has not spoken", steps: with(agent, wantInstall(0, 1)), now: 3,
 		state: fleet.StateStarted,
 		want: []due{

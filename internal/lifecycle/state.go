@@ -19,6 +19,8 @@ func (c judgement) state() (fleet.State, string) {
 		return fleet.StateFailed, c.unusable()
 	case r.Provided.Status == fleet.ProviderStatusGone:
 		return fleet.StateMissing, c.unusable()
+	case r.Provided.Status == fleet.ProviderStatusDeleting: // whatever its agent or its system had come to
+		return fleet.StateProvisioning, c.unusable()
 	case c.installedCurrent():
 		return fleet.StateInstalled, fmt.Sprintf("install generation %d", r.Installed.Generation)
 	case c.silent():
