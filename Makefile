@@ -91,6 +91,10 @@ torture-bmdb: setup ## The BMDB at length: model, histories, failing calls, proc
 	@go run ./test/leases torture -engine sqlite -kills $(or $(KILLS),200) -stops $(or $(STOPS),100)
 	@go run ./test/leases torture -engine postgres -kills $(or $(KILLS),200) -stops $(or $(STOPS),100)
 
+.PHONY: torture-upgrade
+torture-upgrade: setup ## Upgrade fleets from the previous version (test/upgrade/PREVIOUS), both at work on one PostgreSQL, some killed (ROUNDS=5)
+	@go run ./test/upgrade -rounds $(or $(ROUNDS),5) $(ARGS)
+
 .PHONY: mutants
 mutants: setup ## Plant every fault of test/mutants/patches in turn; each must be caught (ONLY=fence)
 	@go run ./test/mutants $(if $(ONLY),-only '$(ONLY)')

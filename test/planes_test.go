@@ -2,12 +2,8 @@ package test
 
 import (
 	"context"
-	"io"
-	"net"
 	"os"
 	"path/filepath"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,7 +25,11 @@ func TestTwoControlPlanes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	front := newBalancer(t)
+	front, err := process.NewBalancer(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(front.Close)
 	herd := &process.Herd{Ironherd: ironherd, Dir: shortDir(t), Machines: 40}
 	if err := herd.StartWorld(ctx); err != nil {
 		t.Fatal(err)
@@ -43,7 +43,7 @@ func TestTwoControlPlanes(t *testing.T) {
 	if code, _, stderr := process.Run(ctx, ironherd, "db", "migrate", "--config", herd.Config()); code != 0 {
 		t.Fatalf("db migrate: exit code %d: %s", code, stderr)
 	}
-	herd.PlaneArgs = []string{"--set", "agent_api.endpoint=" + front.address}
+	herd.PlaneArgs = []string{"--set", "agent_api.endpoint=" + front.Address()}
 	check := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -52,7 +52,7 @@ func TestTwoControlPlanes(t *testing.T) {
 	}
 	check(herd.StartPlane(ctx))
 	check(herd.AwaitPlane(ctx))
-	front.forward(herd.Endpoint())
+	front.Forward(herd.Endpoint())
 	second := newSecondPlane(t, herd, front)
 	check(second.start(ctx))
 
@@ -106,7 +106,7 @@ type secondPlane struct {
 }
 
 // newSecondPlane gives it what planes of one fleet have in common: the agents' certificates and the key to the machines.
-func newSecondPlane(t *testing.T, herd *process.Herd, front *balancer) *secondPlane {
+func newSecondPlane(t *testing.T, herd *process.Herd, front *process.Balancer) *secondPlane {
 	t.Helper()
 	first, dir := filepath.Dir(herd.Socket()), filepath.Join(shortDir(t), "second")
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -122,10 +122,10 @@ func newSecondPlane(t *testing.T, herd *process.Herd, front *balancer) *secondPl
 		}
 	}
 	listen := freeAddress(t)
-	front.forward(listen)
+	front.Forward(listen)
 	return &secondPlane{args: []string{
 		"serve", "--config", herd.Config(), "--log-level", "warn", "--set", "dir=" + dir, "--set", "agent_api.listen=" + listen,
-		"--set", "agent_api.endpoint=" + front.address, "--set", "operator_api.listen=",
+		"--set", "agent_api.endpoint=" + front.Address(), "--set", "operator_api.listen=",
 	}}
 }
 
@@ -134,65 +134,6 @@ func (s *secondPlane) start(ctx context.Context) (err error) {
 		_, err = s.process.Await(ctx, "ironherd test is ready")
 	}
 	return err
-}
-
-// balancer passes connections on to whoever of its targets answers.
-type balancer struct {
-	address string
-	mu      sync.Mutex
-	targets []string
-	turn    atomic.Int64
-}
-
-func newBalancer(t *testing.T) *balancer {
-	t.Helper()
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := &balancer{address: listener.Addr().String()}
-	var serving sync.WaitGroup
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	t.Cleanup(func() { cancel(); _ = listener.Close(); serving.Wait() })
-	serving.Go(func() {
-		for {
-			client, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			serving.Go(func() { b.serve(ctx, client) })
-		}
-	})
-	return b
-}
-
-func (b *balancer) forward(target string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.targets = append(b.targets, target)
-}
-
-func (b *balancer) serve(ctx context.Context, client net.Conn) {
-	defer client.Close()
-	b.mu.Lock()
-	targets := append([]string(nil), b.targets...)
-	b.mu.Unlock()
-	first := int(b.turn.Add(1))
-	for n := range targets {
-		server, err := new(net.Dialer).DialContext(ctx, "tcp", targets[(first+n)%len(targets)])
-		if err != nil {
-			continue
-		}
-		defer server.Close()
-		stop := context.AfterFunc(ctx, func() { _ = client.Close(); _ = server.Close() })
-		defer stop()
-		var copying sync.WaitGroup
-		copying.Go(func() { _, _ = io.Copy(server, client); _ = server.Close() })
-		_, _ = io.Copy(client, server)
-		_ = client.Close()
-		copying.Wait()
-		return
-	}
 }
 
 // freeAddress is an address outside the range of outgoing ports, which stays free while its owner is dead.

@@ -110,6 +110,9 @@ func (h *Herd) Stop(ctx context.Context) error {
 // Plane and World return the processes.
 func (h *Herd) Plane() *Process { return h.plane }
 
+// Attach makes a control plane that was started otherwise the one that is waited for and asked.
+func (h *Herd) Attach(plane *Process) { h.plane = plane }
+
 // World returns the world's process.
 func (h *Herd) World() *Process { return h.world }
 

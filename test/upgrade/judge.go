@@ -1,0 +1,207 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// line is one line of the log.
+type line struct {
+	at      time.Time
+	pid     int
+	version string
+	event   string
+	process string
+	machine fleet.MachineID
+	epoch   fleet.Epoch
+	// detail is how a work ended, or what went wrong.
+	detail string
+}
+
+// held is one lease of a machine's host.
+type held struct {
+	machine fleet.MachineID
+	epoch   fleet.Epoch
+}
+
+// judge holds log and database to each other.
+func (s *scene) judge(ctx context.Context) error {
+	s.r.took = time.Since(s.begun)
+	lines, err := readLog(s.log)
+	if err != nil {
+		return err
+	}
+	err = s.with(ctx, false, func(db *bmdb.DB) error {
+		if _, err := db.CollectSessions(ctx); err != nil {
+			return err
+		}
+		if err := s.check(ctx, db); err != nil {
+			return err
+		}
+		ends, err := s.history(ctx, db)
+		if err != nil {
+			return err
+		}
+		s.compare(lines, ends)
+		s.takeovers(lines, ends)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	s.claimable(lines)
+	s.tested(lines)
+	return errors.Join(s.r.faults...)
+}
+
+func readLog(path string) (lines []line, err error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	for text := range strings.Lines(string(text)) {
+		var l line
+		var micros int64
+		n, _ := fmt.Sscan(text, &micros, &l.pid, &l.version, &l.event, &l.process, &l.machine, &l.epoch) // too few, and n says so
+		if n < 7 {
+			return nil, fmt.Errorf("the log has a line %q", text)
+		}
+		l.at = time.UnixMicro(micros)
+		l.detail = strings.Join(strings.Fields(text)[7:], " ")
+		lines = append(lines, l)
+	}
+	return lines, nil
+}
+
+// history returns how each lease ended, and holds history to its shape: one start, one end, then a higher epoch.
+func (s *scene) history(ctx context.Context, db *bmdb.DB) (map[held]string, error) {
+	ends := make(map[held]string)
+	for _, id := range s.machines {
+		rows, err := db.History(ctx, id, 1_000_000)
+		if err != nil {
+			return nil, err
+		}
+		open, last := fleet.Epoch(0), fleet.Epoch(0)
+		for _, h := range slices.Backward(rows) {
+			switch h.Event {
+			case "started":
+				if open != 0 || h.Epoch <= last {
+					s.r.fault("machine %s: epoch %d was started while %d was held, after epoch %d", id, h.Epoch, open, last)
+				}
+				open, last = h.Epoch, h.Epoch
+			case "finished", "failed", "cancelled", "expired", "revoked":
+				if h.Epoch != open {
+					s.r.fault("machine %s: epoch %d %s while %d was held", id, h.Epoch, h.Event, open)
+				}
+				open = 0
+				ends[held{id, h.Epoch}] = h.Event
+				s.r.ends[h.Event]++
+			}
+		}
+		if open != 0 {
+			s.r.fault("machine %s: epoch %d was started and has not ended", id, open)
+		}
+	}
+	return ends, nil
+}
+
+// compare goes through the log in its order.
+func (s *scene) compare(lines []line, ends map[held]string) {
+	owner, newest := make(map[held]int), make(map[fleet.MachineID]fleet.Epoch)
+	for _, l := range lines {
+		k := held{l.machine, l.epoch}
+		switch l.event {
+		case "claim":
+			s.r.claims[l.version]++
+			if other, twice := owner[k]; twice {
+				s.r.fault("machine %s, epoch %d was claimed by processes %d and %d", l.machine, l.epoch, other, l.pid)
+			}
+			if _, ended := ends[k]; !ended {
+				s.r.fault("machine %s, epoch %d was claimed and is not in history", l.machine, l.epoch)
+			}
+			owner[k], newest[l.machine] = l.pid, max(newest[l.machine], l.epoch)
+		case "act":
+			s.r.acts++
+			if newest[l.machine] > l.epoch && ends[k] != "revoked" { // whom people revoke learns it with its next extension
+				s.r.fault("machine %s: an effect of epoch %d came after the claim of epoch %d", l.machine, l.epoch, newest[l.machine])
+			}
+		case "done":
+			s.r.done++
+			if ends[k] != l.detail {
+				s.r.fault("machine %s, epoch %d: %s was acknowledged, history says %q", l.machine, l.epoch, l.detail, ends[k])
+			}
+		case "lost":
+			if ends[k] == l.detail {
+				s.r.fault("machine %s, epoch %d: %s was refused, and is in history", l.machine, l.epoch, l.detail)
+			}
+		case "error":
+			kind, text, _ := strings.Cut(l.detail, ": ")
+			if s.r.errors[l.version+" "+kind]++; s.r.errors[l.version+" "+kind] == 1 {
+				s.u.told("  the first of its kind, %s, after %s: %s: %s", l.version, l.at.Sub(s.begun).Round(100*time.Millisecond), kind, text)
+			}
+			if !strings.HasPrefix(kind, fleet.KindTemporary.String()+" ") {
+				s.r.fault("a %s worker met an error that does not pass: %s", l.version, l.detail)
+			}
+		}
+	}
+}
+
+// takeovers counts the leases that a killed process had, by its version and that of who had the machine next.
+func (s *scene) takeovers(lines []line, ends map[held]string) {
+	last := make(map[fleet.MachineID]line)
+	for _, l := range lines {
+		if l.event != "claim" {
+			continue
+		}
+		if was, ok := last[l.machine]; ok && ends[held{was.machine, was.epoch}] == "expired" {
+			if at, killed := s.killed[was.pid]; killed {
+				s.r.takeovers[was.version+" to "+l.version]++
+				s.r.slowest = max(s.r.slowest, l.at.Sub(at))
+			}
+		}
+		last[l.machine] = l
+	}
+}
+
+// claimable: each machine was claimed by the new version after the previous one was gone and its leases were over.
+func (s *scene) claimable(lines []line) {
+	claimed := make(map[fleet.MachineID]bool)
+	for _, l := range lines {
+		if l.event == "claim" && l.at.After(s.replaced.Add(lease)) {
+			claimed[l.machine] = true
+		}
+	}
+	for _, id := range s.machines {
+		if !claimed[id] {
+			s.r.fault("machine %s was not claimed any more when the previous version was gone", id)
+		}
+	}
+}
+
+// tested says what was not.
+func (s *scene) tested(lines []line) {
+	claims := make(map[string]int)
+	for _, l := range lines {
+		if l.event == "claim" && l.at.After(s.migrated) && l.at.Before(s.replaced) {
+			claims[l.version+" "+l.process]++
+		}
+	}
+	for _, version := range []string{before, after} {
+		for _, p := range pools {
+			if claims[version+" "+p] == 0 {
+				s.r.fault("the %s version claimed nothing for %s while both were there: the test tests nothing", version, p)
+			}
+		}
+	}
+}
+
+// pools are the processes that workers claim.
+var pools = []string{string(fleet.ProcessAgentStart), string(fleet.ProcessRecovery)}

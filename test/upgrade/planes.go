@@ -1,0 +1,260 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/test/pgserver"
+	"github.com/ironherd/ironherd/test/process"
+)
+
+// planesFleet is how many machines the real programs bring up: enough that there is work until the last plane has been replaced.
+const planesFleet = 150
+
+// site is a simulated fleet with three control planes.
+type site struct {
+	u      *upgrade
+	herd   *process.Herd
+	front  *process.Balancer
+	planes []*plane
+	begun  time.Time
+	// started, kills count processes.
+	started, kills int
+	migrating      time.Duration
+}
+
+// plane is one control plane, of whatever version it was started in.
+type plane struct {
+	args    []string
+	version string
+	process *process.Process
+}
+
+// planes upgrades a fleet of the real programs and judges what is left.
+func (u *upgrade) planes(ctx context.Context) (line string, err error) {
+	server, err := pgserver.Start(ctx, pgserver.Options{})
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, server.Close()) }()
+	name, err := server.Create(ctx, "")
+	if err != nil {
+		return "", err
+	}
+	front, err := process.NewBalancer(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer front.Close()
+	s := &site{u: u, front: front, begun: time.Now(), herd: &process.Herd{Ironherd: u.before.ironherd, Dir: u.dir, Machines: planesFleet}}
+	if err := s.herd.StartWorld(ctx); err != nil {
+		return "", err
+	}
+	defer func() {
+		for _, p := range s.planes {
+			p.process.Kill()
+		}
+		err = errors.Join(err, stop(ctx, s.herd.World()))
+	}()
+	if err := s.prepare(ctx, server.URL(name)); err != nil {
+		return "", err
+	}
+	for _, act := range []func(context.Context) error{s.before, s.migrate, s.replace, s.finish} {
+		if err := act(ctx); err != nil {
+			return "", err
+		}
+	}
+	return fmt.Sprintf("real programs: %d control planes started, %d killed, %d machines, each installed exactly once; migrated in %s; %s",
+		s.started, s.kills, planesFleet, s.migrating.Round(time.Millisecond), time.Since(s.begun).Round(time.Second)), nil
+}
+
+// prepare makes the database and what planes of one fleet have in common.
+func (s *site) prepare(ctx context.Context, url string) error {
+	text, err := os.ReadFile(s.herd.Config())
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(s.herd.Config(), append(text, "\ndatabase: "+url+"\n"...), 0o600); err != nil {
+		return err
+	}
+	if err := s.migrateBy(ctx, s.u.before.ironherd); err != nil {
+		return err
+	}
+	for n := range 3 {
+		listen, err := process.FreeAddress(ctx)
+		if err != nil {
+			return err
+		}
+		p := &plane{args: []string{
+			"serve", "--config", s.herd.Config(), "--log-level", "warn", "--set", "agent_api.listen=" + listen,
+			"--set", "agent_api.endpoint=" + s.front.Address(), "--set", "operator_api.listen=",
+		}}
+		if n > 0 {
+			p.args = append(p.args, "--set", "dir="+filepath.Join(s.u.dir, fmt.Sprint("plane", n)))
+		}
+		s.front.Forward(listen)
+		s.planes = append(s.planes, p)
+	}
+	return nil
+}
+
+// share gives another plane the agents' certificates and the key to the machines, which the first one has made.
+func (s *site) share(n int) error {
+	dir := filepath.Join(s.u.dir, fmt.Sprint("plane", n))
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	for _, name := range []string{"agent-ca.pem", "agent-server.pem", "ssh_key"} {
+		text, err := os.ReadFile(filepath.Join(filepath.Dir(s.herd.Socket()), name))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), text, 0o600)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *site) migrateBy(ctx context.Context, ironherd string) error {
+	code, _, stderr := process.Run(ctx, ironherd, "db", "migrate", "--config", s.herd.Config())
+	if code != 0 {
+		return fmt.Errorf("db migrate: exit code %d: %s", code, stderr)
+	}
+	return nil
+}
+
+// start starts a plane of a version and waits until it is ready.
+func (s *site) start(ctx context.Context, p *plane, version string) (err error) {
+	path := s.u.after.ironherd
+	if version == before {
+		path = s.u.before.ironherd
+	}
+	s.started++
+	if p.process, err = process.Start(ctx, path, p.args...); err != nil {
+		return err
+	}
+	p.version = version
+	_, err = p.process.Await(ctx, "ironherd test is ready")
+	return err
+}
+
+// before has the previous version at work.
+func (s *site) before(ctx context.Context) error {
+	for n, p := range s.planes {
+		if n > 0 {
+			if err := s.share(n); err != nil {
+				return err
+			}
+		}
+		if err := s.start(ctx, p, before); err != nil {
+			return err
+		}
+	}
+	return s.pass(ctx, 3*time.Second)
+}
+
+// migrate is the new version's `ironherd db migrate`; the previous one is alone on the new schema then.
+func (s *site) migrate(ctx context.Context) error {
+	begun := time.Now()
+	if err := s.migrateBy(ctx, s.u.after.ironherd); err != nil {
+		return err
+	}
+	s.migrating = time.Since(begun)
+	s.herd.Ironherd = s.u.after.ironherd
+	return s.pass(ctx, 3*time.Second)
+}
+
+// replace kills or stops the planes one by one and starts new ones for them; those are killed, too, beside the previous ones.
+func (s *site) replace(ctx context.Context) error {
+	for n, p := range s.planes {
+		if n == 1 { // in order; the others as a crash does
+			if err := stop(ctx, p.process); err != nil {
+				return err
+			}
+		} else {
+			s.kill(p)
+		}
+		code, _, stderr := process.Run(ctx, s.u.before.ironherd, p.args...)
+		if err := refused(code, stderr); err != nil {
+			return err
+		}
+		if err := s.start(ctx, p, after); err != nil {
+			return err
+		}
+		if err := s.pass(ctx, 3*time.Second); err != nil {
+			return err
+		}
+		s.kill(p)
+		if err := s.start(ctx, p, after); err != nil {
+			return err
+		}
+		if err := s.pass(ctx, 2*time.Second); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *site) kill(p *plane) {
+	s.kills++
+	p.process.Kill()
+}
+
+// finish lets the new version bring up the rest, and checks everything.
+func (s *site) finish(ctx context.Context) error {
+	s.herd.Attach(s.planes[0].process)
+	if err := s.herd.AwaitInstalled(ctx, func(string) {}); err != nil {
+		return err
+	}
+	if err := s.herd.Settle(ctx); err != nil {
+		return err
+	}
+	if err := s.herd.CheckDatabase(ctx); err != nil { // while all are at work
+		return err
+	}
+	for _, p := range s.planes {
+		if err := stop(ctx, p.process); err != nil {
+			return err
+		}
+	}
+	return s.herd.CheckDatabase(ctx)
+}
+
+// pass lets time pass. Nobody may end by itself meanwhile, or log an error.
+func (s *site) pass(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	status, err := s.herd.Status(ctx)
+	if err != nil {
+		return err
+	}
+	var versions []string
+	for _, p := range s.planes {
+		select {
+		case <-p.process.Ended():
+			return fmt.Errorf("a control plane of the %s version ended by itself: %s", p.version, p.process.Stderr())
+		default:
+		}
+		for line := range strings.Lines(p.process.Stderr()) {
+			if strings.Contains(line, `"level":"ERROR"`) || strings.Contains(line, "level=ERROR") {
+				return fleet.Errorf(fleet.KindUnknown, "a control plane of the %s version logged an error: %s", p.version, line)
+			}
+		}
+		versions = append(versions, p.version)
+	}
+	s.u.told("%s: %d devices, %d installed systems came up, by %s", time.Since(s.begun).Round(time.Second), status.Devices,
+		status.InstallsVerified, strings.Join(versions, ", "))
+	return nil
+}
