@@ -95,9 +95,9 @@ func (d *due) met(k scope, missed, candidates int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch h := d.head(k, 0); {
-	case missed > candidates/2:
+	case 2*missed > candidates:
 		h.others = min(2*h.others+1, maxCrowd)
-	case missed < candidates/8:
+	case 8*missed < candidates:
 		h.others /= 2
 	}
 }
@@ -229,13 +229,25 @@ func (d *due) next(k scope, now time.Time) (next time.Time, known bool) {
 	return h.next, true
 }
 
-// told remembers what a claimer was told to wait for, unless something changed since it was read.
-func (d *due) told(k scope, next time.Time, changes int) {
+// told remembers what a claimer is about to be told to wait for, unless something changed since it was read, and returns what it is to be
+// told: nobody was woken for a change that came while it claimed if it was believed to wait for something earlier still.
+func (d *due) told(k scope, next time.Time, changes int, now time.Time) time.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if h, ok := d.heads[k]; ok {
-		h.next, h.known = next, h.changes == changes
+	h, ok := d.heads[k]
+	if !ok {
+		return next
 	}
+	if h.next, h.known = next, h.changes == changes; h.known {
+		return next
+	}
+	if next.IsZero() {
+		next = h.latest[len(h.latest)-1]
+	}
+	if next, ok = h.lowestSince(changes, next); !ok || next.IsZero() {
+		return now
+	}
+	return next
 }
 
 // forgetNext makes the next claim ask anew what to wait for.

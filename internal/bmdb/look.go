@@ -142,8 +142,7 @@ func (c *claiming) nextDue(ctx context.Context) (next time.Time, err error) {
 	if err != nil {
 		return time.Time{}, fmt.Errorf("read the agenda: %w", err)
 	}
-	c.s.db.due.told(c.scope, next, changes)
-	return next, nil
+	return c.s.db.due.told(c.scope, next, changes, c.looked), nil
 }
 
 // maxPages bounds how far nextDue looks past rows of providers that nobody here asks for.

@@ -212,6 +212,42 @@ var claimTests = []test{
 		<-wake
 		w.claimOne(s, fleet.ProcessAgentStart)
 	}},
+	{"what becomes due while a claim asks what is next is not slept through", func(w *world) {
+		w.machine("c1")
+		s := w.session("a")
+		work := w.claimOne(s, fleet.ProcessAgentStart)
+		if got := w.claim(s, fleet.ProcessAgentStart, 1); len(got) != 0 { // and is told to wait for the deadline of who has it
+			w.Fatal("claimed what is held")
+		}
+		w.shift.Advance(interval - time.Second)
+		w.must(s.Extend(w.ctx))
+		w.shift.Advance(2 * time.Second) // which passes
+		wake := w.db.Wake(fleet.ProcessAgentStart)
+		select {
+		case <-wake:
+		default:
+		}
+		soon := bmdb.Failure{Cause: "x", Backoff: fleet.Backoff{Initial: time.Second, Maximum: time.Second}}
+		w.after = map[string]func(){"next due": func() { w.must(work.Fail(w.ctx, soon)) }}
+		request := bmdb.ClaimRequest{Process: fleet.ProcessAgentStart, Providers: []fleet.ProviderName{provider}, Limit: 1}
+		c, err := s.Claim(w.ctx, request)
+		w.must(err)
+		if len(c.Works) != 0 || len(w.after) != 0 {
+			w.Fatalf("claimed %d", len(c.Works))
+		}
+		select {
+		case <-wake:
+		default:
+			if soonest := w.now().Add(2 * time.Second); c.NextDue.After(soonest) {
+				w.Fatalf("what is due before %s is waited for until %s", soonest, c.NextDue)
+			}
+		}
+		if c, err = s.Claim(w.ctx, request); err != nil || len(c.Works) != 0 || c.NextDue.After(w.now().Add(2*time.Second)) {
+			w.Fatalf("claimed %d, next due %s, %v", len(c.Works), c.NextDue, err)
+		}
+		w.shift.Advance(2 * time.Second)
+		w.claimOne(s, fleet.ProcessAgentStart)
+	}},
 	{"provider work comes back after its interval", func(w *world) {
 		s := w.session("provisioner")
 		work := w.claimOne(s, fleet.ProcessProvision)

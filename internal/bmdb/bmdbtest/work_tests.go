@@ -3,6 +3,7 @@ package bmdbtest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -13,6 +14,31 @@ import (
 var growing = fleet.Backoff{Initial: time.Minute, Exponent: 1.5, Maximum: 5 * time.Minute}
 
 var workTests = []test{
+	{"a write in the middle that fails leaves nothing behind in its holder", func(w *world) {
+		id := w.machine("c1")
+		updater, s := w.session("updater"), w.session("a")
+		update := w.claimOne(updater, fleet.ProcessUpdate)
+		said := providedAs(fleet.ProviderStatusActive, "c1")
+		failed := false
+		for n := 1; ; n++ {
+			work := w.claimOne(s, fleet.ProcessAgentStart)
+			w.faults.FailStatement(n)
+			err := work.Note(w.ctx, bmdb.SetProvided(id, "", providedAs(fleet.ProviderStatusFailed, "c1")))
+			if w.faults.Clear(); err == nil {
+				break
+			}
+			failed = true
+			said.Hostname = fmt.Sprintf("host-%d", n) // now there has been one write since the claim, another one
+			w.must(update.Note(w.ctx, bmdb.SetProvided(id, "", said)))
+			w.must(work.Cancel(w.ctx, "test"))
+			if got := w.state(id); got != fleet.StateProvided {
+				w.Fatalf("after the failure of statement %d the machine is %s", n, got)
+			}
+		}
+		if !failed {
+			w.Fatal("nothing failed")
+		}
+	}},
 	{"failures back off, grow to the maximum, and a success resets", func(w *world) { // I5
 		id := w.machine("c1")
 		s := w.session("a")
