@@ -33,7 +33,8 @@ func (db *DB) Machine(ctx context.Context, machine fleet.MachineID) (r fleet.Rec
 // MachineRow is one line of a list of machines.
 type MachineRow struct {
 	fleet.Machine
-	State              fleet.State
+	State fleet.State
+	// Reason of the state; where somebody is at work on the machine, that.
 	Reason             string
 	StateSince         time.Time
 	Hostname           string
@@ -162,6 +163,9 @@ func (t *transaction) listEach(ctx context.Context, ids []string) ([]MachineRow,
 }
 
 func machineRow(r statement.ListMachineRunRow) MachineRow {
+	if r.Process != "" {
+		r.Reason = r.Process + " is under way"
+	}
 	return MachineRow{
 		Machine: fleet.Machine{
 			ID: fleet.MachineID(r.ID), Provider: fleet.ProviderName(r.Provider), ProviderID: fleet.ProviderID(r.ProviderID),

@@ -7,6 +7,13 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
+// free is the same machine with nobody at work on it. Who is, is no part of a state: it changes with every claim and every end, and the
+// lanes say it.
+func (c judgement) free() judgement {
+	c.r.Holds = nil
+	return c
+}
+
 // state computes what people are shown.
 func (c judgement) state() (fleet.State, string) {
 	r := c.r
@@ -30,11 +37,11 @@ func (c judgement) state() (fleet.State, string) {
 	case c.agent() == nil && r.Provided.Status != fleet.ProviderStatusActive:
 		return fleet.StateProvisioning, detail(r.Provided)
 	case c.agent() == nil:
-		return fleet.StateProvided, c.machine(fleet.ProcessAgentStart, c.agentStart()).Reason
+		return fleet.StateProvided, c.free().machine(fleet.ProcessAgentStart, c.agentStart()).Reason
 	case !c.spoken():
 		return fleet.StateStarted, "waiting for a heartbeat"
 	case r.InstallRequest != nil:
-		return fleet.StateInstalling, c.machine(fleet.ProcessInstall, c.install()).Reason
+		return fleet.StateInstalling, c.free().machine(fleet.ProcessInstall, c.install()).Reason
 	case r.Hardware == nil:
 		return fleet.StateStarted, "waiting for the hardware report"
 	}

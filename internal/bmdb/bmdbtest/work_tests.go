@@ -39,6 +39,31 @@ var workTests = []test{
 			w.Fatal("nothing failed")
 		}
 	}},
+	{"a list says who is being worked on, and the state stays what the facts make it", func(w *world) {
+		ids := w.machines(nil, "c1", "c2")
+		before, err := w.db.ListMachines(w.ctx, bmdb.MachineFilter{})
+		w.must(err)
+		work := w.claimOne(w.session("a"), fleet.ProcessAgentStart)
+		for _, f := range []bmdb.MachineFilter{{}, {States: []fleet.State{fleet.StateProvided}}} {
+			rows, err := w.db.ListMachines(w.ctx, f)
+			w.must(err)
+			for i, r := range rows {
+				want := before[i]
+				if r.ID == work.Subject.Machine {
+					want.Reason = "agent-start is under way"
+				}
+				if len(rows) != len(ids) || r != want {
+					w.Fatalf("%d rows; row %d is\n%+v, want\n%+v", len(rows), i, r, want)
+				}
+			}
+		}
+		w.must(work.Cancel(w.ctx, "enough"))
+		after, err := w.db.ListMachines(w.ctx, bmdb.MachineFilter{})
+		w.must(err)
+		if !slices.Equal(after, before) {
+			w.Fatalf("%+v, want\n%+v", after, before)
+		}
+	}},
 	{"failures back off, grow to the maximum, and a success resets", func(w *world) { // I5
 		id := w.machine("c1")
 		s := w.session("a")

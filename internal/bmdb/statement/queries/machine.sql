@@ -104,22 +104,26 @@ SELECT id, CAST(COALESCE(max(provider), '') AS TEXT) AS provider, CAST(COALESCE(
   CAST(COALESCE(max(reason), '') AS TEXT) AS reason, CAST(COALESCE(max(since), 0) AS BIGINT) AS since,
   CAST(COALESCE(max(hostname), '') AS TEXT) AS hostname, CAST(COALESCE(max(address), '') AS TEXT) AS address,
   CAST(COALESCE(max(location), '') AS TEXT) AS location, CAST(COALESCE(max(agent_version), '') AS TEXT) AS agent_version,
-  CAST(COALESCE(max(last_at), 0) AS BIGINT) AS last_at, CAST(COALESCE(max(generation), 0) AS BIGINT) AS install_generation
+  CAST(COALESCE(max(last_at), 0) AS BIGINT) AS last_at, CAST(COALESCE(max(generation), 0) AS BIGINT) AS install_generation,
+  CAST(COALESCE(max(process), '') AS TEXT) AS process
 FROM (
   SELECT id, provider, provider_id, created_at, takeover_generation,
     CAST(NULL AS TEXT) AS state, CAST(NULL AS TEXT) AS reason, CAST(NULL AS BIGINT) AS since, CAST(NULL AS TEXT) AS hostname,
     CAST(NULL AS TEXT) AS address, CAST(NULL AS TEXT) AS location, CAST(NULL AS TEXT) AS agent_version,
-    CAST(NULL AS BIGINT) AS last_at, CAST(NULL AS BIGINT) AS generation FROM page
-  UNION ALL SELECT machine, NULL, NULL, NULL, NULL, state, reason, since, NULL, NULL, NULL, NULL, NULL, NULL
+    CAST(NULL AS BIGINT) AS last_at, CAST(NULL AS BIGINT) AS generation,
+    CAST(NULL AS TEXT) AS process FROM page
+  UNION ALL SELECT machine, NULL, NULL, NULL, NULL, state, reason, since, NULL, NULL, NULL, NULL, NULL, NULL, NULL
     FROM machine_state s WHERE s.machine >= sqlc.arg(lowest) AND s.machine <= (SELECT highest FROM last)
-  UNION ALL SELECT machine, NULL, NULL, NULL, NULL, NULL, NULL, NULL, hostname, address, location, NULL, NULL, NULL
+  UNION ALL SELECT machine, NULL, NULL, NULL, NULL, NULL, NULL, NULL, hostname, address, location, NULL, NULL, NULL, NULL
     FROM fact_provided p WHERE p.machine >= sqlc.arg(lowest) AND p.machine <= (SELECT highest FROM last)
-  UNION ALL SELECT machine, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, agent_version, NULL, NULL
+  UNION ALL SELECT machine, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, agent_version, NULL, NULL, NULL
     FROM fact_agent_started a WHERE a.machine >= sqlc.arg(lowest) AND a.machine <= (SELECT highest FROM last)
-  UNION ALL SELECT machine, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, last_at, NULL
+  UNION ALL SELECT machine, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, last_at, NULL, NULL
     FROM agent_last_seen l WHERE l.machine >= sqlc.arg(lowest) AND l.machine <= (SELECT highest FROM last)
-  UNION ALL SELECT machine, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, generation
+  UNION ALL SELECT machine, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, generation, NULL
     FROM install_request r WHERE r.machine >= sqlc.arg(lowest) AND r.machine <= (SELECT highest FROM last)
+  UNION ALL SELECT subject, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, process
+    FROM lane w WHERE w.subject >= sqlc.arg(lowest) AND w.subject <= (SELECT highest FROM last) AND w.lane = 'host' AND w.session <> ''
 ) AS parts GROUP BY id HAVING max(provider) IS NOT NULL ORDER BY id;
 
 -- How many machines there are from the first to the last, as far as to max_rows.
@@ -135,13 +139,15 @@ SELECT m.id, m.provider, m.provider_id, m.created_at, m.takeover_generation,
   CAST(COALESCE(st.since, 0) AS BIGINT) AS since,
   CAST(COALESCE(p.hostname, '') AS TEXT) AS hostname, CAST(COALESCE(p.address, '') AS TEXT) AS address,
   CAST(COALESCE(p.location, '') AS TEXT) AS location, CAST(COALESCE(a.agent_version, '') AS TEXT) AS agent_version,
-  CAST(COALESCE(ls.last_at, 0) AS BIGINT) AS last_at, CAST(COALESCE(rq.generation, 0) AS BIGINT) AS install_generation
+  CAST(COALESCE(ls.last_at, 0) AS BIGINT) AS last_at, CAST(COALESCE(rq.generation, 0) AS BIGINT) AS install_generation,
+  CAST(COALESCE(w.process, '') AS TEXT) AS process
 FROM machine m
 LEFT JOIN machine_state st ON st.machine = m.id
 LEFT JOIN fact_provided p ON p.machine = m.id
 LEFT JOIN fact_agent_started a ON a.machine = m.id
 LEFT JOIN agent_last_seen ls ON ls.machine = m.id
 LEFT JOIN install_request rq ON rq.machine = m.id
+LEFT JOIN lane w ON w.subject = m.id AND w.lane = 'host' AND w.session <> ''
 WHERE m.id = sqlc.arg(id);
 
 -- The first machines behind the one that is given that are in one state of one provider.
