@@ -88,7 +88,8 @@ func (b *bench) concurrently(ctx context.Context, name string, n, due int) (f fi
 		list[i] = &cycler{db: db, session: session, batch: b.batch, hold: due / 2 / n}
 	}
 	var mu sync.Mutex
-	together := func(until time.Time) (cycles int, err error) {
+	together := func(length time.Duration) (cycles int) {
+		until := time.Now().Add(length)
 		var wg sync.WaitGroup
 		for _, c := range list {
 			wg.Go(func() {
@@ -103,12 +104,10 @@ func (b *bench) concurrently(ctx context.Context, name string, n, due int) (f fi
 			})
 		}
 		wg.Wait()
-		return cycles, nil
+		return cycles
 	}
-	if _, err := together(time.Now().Add(warming)); err != nil { // all connect, plan, and learn how many they are
-		return f, 0, 0, err
-	}
-	f, err = b.pg.measure(ctx, func() (int, error) { return together(time.Now().Add(b.duration)) })
+	together(warming) // all connect, plan, and learn how many they are
+	f, err = b.pg.measure(ctx, func() (int, error) { return together(b.duration), nil })
 	if err != nil {
 		return f, 0, 0, err
 	}

@@ -162,35 +162,26 @@ func Keys[T ~string](keys []T) Rows {
 	return rows
 }
 
-// execRows returns how many rows were affected.
-func (q *Queries) execRows(ctx context.Context, query string, rows Rows) (affected int64, err error) {
+// execRows runs a statement that writes rows.
+func (q *Queries) execRows(ctx context.Context, query string, rows Rows) error {
 	if !q.oneByOne() {
 		return q.execTogether(ctx, query, rows)
 	}
 	for _, row := range rows {
-		result, err := q.db.ExecContext(ctx, single(query), row...)
-		if err != nil {
-			return affected, err
+		if _, err := q.db.ExecContext(ctx, single(query), row...); err != nil {
+			return err
 		}
-		n, err := result.RowsAffected()
-		if err != nil {
-			return affected, err
-		}
-		affected += n
 	}
-	return affected, nil
+	return nil
 }
 
-func (q *Queries) execTogether(ctx context.Context, query string, rows Rows) (int64, error) {
+func (q *Queries) execTogether(ctx context.Context, query string, rows Rows) error {
 	query, args, err := q.together(query, rows)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	result, err := q.db.ExecContext(ctx, query, args...)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected()
+	_, err = q.db.ExecContext(ctx, query, args...)
+	return err
 }
 
 const insertHistories = `INSERT INTO history (subject, at, actor, process, lane, epoch, edge, event, detail, retry_at, session)
@@ -200,8 +191,7 @@ FROM json_each($1)`
 
 // InsertHistories appends rows (subject, at, actor, process, lane, epoch, edge, event, detail, retry_at, session) in their order.
 func (q *Queries) InsertHistories(ctx context.Context, rows Rows) error {
-	_, err := q.execRows(ctx, insertHistories, rows)
-	return err
+	return q.execRows(ctx, insertHistories, rows)
 }
 
 const putAgendas = `INSERT INTO agenda (subject, process, provider, due_at)
@@ -210,16 +200,14 @@ ON CONFLICT (subject, process) DO UPDATE SET due_at = excluded.due_at`
 
 // PutAgendas writes rows (subject, process, provider, due_at).
 func (q *Queries) PutAgendas(ctx context.Context, rows Rows) error {
-	_, err := q.execRows(ctx, putAgendas, rows)
-	return err
+	return q.execRows(ctx, putAgendas, rows)
 }
 
 const deleteAgendas = `DELETE FROM agenda WHERE (subject, process) IN (SELECT value ->> 0, value ->> 1 FROM json_each($1))`
 
 // DeleteAgendas deletes rows (subject, process).
 func (q *Queries) DeleteAgendas(ctx context.Context, rows Rows) error {
-	_, err := q.execRows(ctx, deleteAgendas, rows)
-	return err
+	return q.execRows(ctx, deleteAgendas, rows)
 }
 
 const putStates = `INSERT INTO machine_state (machine, provider, state, reason, since, policy)
@@ -230,8 +218,7 @@ SET state = excluded.state, reason = excluded.reason, since = excluded.since, po
 
 // PutStates writes rows (machine, provider, state, reason, since, policy).
 func (q *Queries) PutStates(ctx context.Context, rows Rows) error {
-	_, err := q.execRows(ctx, putStates, rows)
-	return err
+	return q.execRows(ctx, putStates, rows)
 }
 
 const insertStateCounts = `INSERT INTO state_count (provider, state, n)
@@ -239,24 +226,21 @@ SELECT value ->> 0, value ->> 1, CAST(value ->> 2 AS BIGINT) FROM json_each($1)`
 
 // InsertStateCounts appends rows (provider, state, n).
 func (q *Queries) InsertStateCounts(ctx context.Context, rows Rows) error {
-	_, err := q.execRows(ctx, insertStateCounts, rows)
-	return err
+	return q.execRows(ctx, insertStateCounts, rows)
 }
 
 const deleteStateCounts = `DELETE FROM state_count WHERE id IN (SELECT CAST(value ->> 0 AS BIGINT) FROM json_each($1))`
 
 // DeleteStateCounts deletes rows (id).
 func (q *Queries) DeleteStateCounts(ctx context.Context, rows Rows) error {
-	_, err := q.execRows(ctx, deleteStateCounts, rows)
-	return err
+	return q.execRows(ctx, deleteStateCounts, rows)
 }
 
 const deleteBackoffs = `DELETE FROM backoff WHERE (subject, process) IN (SELECT value ->> 0, value ->> 1 FROM json_each($1))`
 
 // DeleteBackoffs deletes rows (subject, process).
 func (q *Queries) DeleteBackoffs(ctx context.Context, rows Rows) error {
-	_, err := q.execRows(ctx, deleteBackoffs, rows)
-	return err
+	return q.execRows(ctx, deleteBackoffs, rows)
 }
 
 const putBackoffs = `INSERT INTO backoff (subject, process, not_before, lasts, cause, failures)
@@ -267,8 +251,7 @@ SET not_before = excluded.not_before, lasts = excluded.lasts, cause = excluded.c
 
 // PutBackoffs writes rows (subject, process, not_before, lasts, cause, failures).
 func (q *Queries) PutBackoffs(ctx context.Context, rows Rows) error {
-	_, err := q.execRows(ctx, putBackoffs, rows)
-	return err
+	return q.execRows(ctx, putBackoffs, rows)
 }
 
 // The lanes are found by their keys: session <> ” would invite PostgreSQL to go through all lanes that are held.
@@ -295,8 +278,7 @@ WHERE (subject, lane) IN (SELECT value ->> 0, value ->> 1 FROM json_each($1)) AN
 
 // StirLanes makes the revision of each of the rows (subject, lane) that is held grow.
 func (q *Queries) StirLanes(ctx context.Context, rows Rows) error {
-	_, err := q.execRows(ctx, stirLanes, rows)
-	return err
+	return q.execRows(ctx, stirLanes, rows)
 }
 
 const flushAllSeen = `UPDATE agent_last_seen SET last_at = CAST(v.value ->> 2 AS BIGINT) FROM json_each($1) AS v
@@ -305,8 +287,7 @@ WHERE machine = v.value ->> 0 AND takeover_generation = CAST(v.value ->> 1 AS BI
 // FlushAllSeen writes repeated heartbeats, rows (machine, takeover generation, last_at) in the order of the machines: only of the
 // generation that has spoken, and never backwards.
 func (q *Queries) FlushAllSeen(ctx context.Context, rows Rows) error {
-	_, err := q.execTogether(ctx, flushAllSeen, rows)
-	return err
+	return q.execTogether(ctx, flushAllSeen, rows)
 }
 
 const takeLanes = `INSERT INTO lane (subject, lane, epoch, session, process, since, note)

@@ -8,8 +8,7 @@ ON CONFLICT (process, provider, slot) DO NOTHING`
 
 // InsertSlots makes those of the rows (process, provider, slot) that there are none of.
 func (q *Queries) InsertSlots(ctx context.Context, rows Rows) error {
-	_, err := q.execRows(ctx, insertSlots, rows)
-	return err
+	return q.execRows(ctx, insertSlots, rows)
 }
 
 const putSlots = `INSERT INTO storm_slot (process, provider, slot, subject, lane, epoch, policy)
@@ -20,6 +19,5 @@ SET subject = excluded.subject, lane = excluded.lane, epoch = excluded.epoch, po
 
 // PutSlots writes rows (process, provider, slot, subject, lane, epoch, policy).
 func (q *Queries) PutSlots(ctx context.Context, rows Rows) error {
-	_, err := q.execRows(ctx, putSlots, rows)
-	return err
+	return q.execRows(ctx, putSlots, rows)
 }
