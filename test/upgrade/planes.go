@@ -15,7 +15,7 @@ import (
 )
 
 // planesFleet is how many machines the real programs bring up: enough that there is work until the last plane has been replaced.
-const planesFleet = 150
+const planesFleet = 200
 
 // site is a simulated fleet with three control planes.
 type site struct {
@@ -145,7 +145,7 @@ func (s *site) start(ctx context.Context, p *plane, version string) (err error) 
 	return err
 }
 
-// before has the previous version at work.
+// before has the previous version at work, until it has installed a machine.
 func (s *site) before(ctx context.Context) error {
 	for n, p := range s.planes {
 		if n > 0 {
@@ -157,7 +157,14 @@ func (s *site) before(ctx context.Context) error {
 			return err
 		}
 	}
-	return s.pass(ctx, 3*time.Second)
+	for {
+		if err := s.pass(ctx, time.Second); err != nil {
+			return err
+		}
+		if status, err := s.herd.Status(ctx); err != nil || status.InstallsVerified > 0 {
+			return err
+		}
+	}
 }
 
 // migrate is the new version's `ironherd db migrate`; the previous one is alone on the new schema then.
