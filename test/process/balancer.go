@@ -56,7 +56,7 @@ func (b *Balancer) Close() {
 }
 
 func (b *Balancer) serve(ctx context.Context, client net.Conn) {
-	defer client.Close()
+	defer func() { _ = client.Close() }()
 	b.mu.Lock()
 	targets := append([]string(nil), b.targets...)
 	b.mu.Unlock()
@@ -66,7 +66,7 @@ func (b *Balancer) serve(ctx context.Context, client net.Conn) {
 		if err != nil {
 			continue
 		}
-		defer server.Close()
+		defer func() { _ = server.Close() }()
 		stop := context.AfterFunc(ctx, func() { _ = client.Close(); _ = server.Close() })
 		defer stop()
 		var copying sync.WaitGroup

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -57,7 +58,9 @@ func (s *scene) judge(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.claimable(lines)
+	for _, id := range s.unclaimed(lines) {
+		s.r.fault("machine %s was not claimed any more when the previous version was gone", id)
+	}
 	s.tested(lines)
 	return errors.Join(s.r.faults...)
 }
@@ -67,7 +70,7 @@ func readLog(path string) (lines []line, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for text := range strings.Lines(string(text)) {
+	for text := range strings.Lines(string(text[:bytes.LastIndexByte(text, '\n')+1])) { // it may be being written
 		var l line
 		var micros int64
 		n, _ := fmt.Sscan(text, &micros, &l.pid, &l.version, &l.event, &l.process, &l.machine, &l.epoch) // too few, and n says so
@@ -171,8 +174,8 @@ func (s *scene) takeovers(lines []line, ends map[held]string) {
 	}
 }
 
-// claimable: each machine was claimed by the new version after the previous one was gone and its leases were over.
-func (s *scene) claimable(lines []line) {
+// unclaimed returns the machines that the new version has not claimed since the previous one was gone and its leases were over.
+func (s *scene) unclaimed(lines []line) (list []fleet.MachineID) {
 	claimed := make(map[fleet.MachineID]bool)
 	for _, l := range lines {
 		if l.event == "claim" && l.at.After(s.replaced.Add(lease)) {
@@ -181,9 +184,10 @@ func (s *scene) claimable(lines []line) {
 	}
 	for _, id := range s.machines {
 		if !claimed[id] {
-			s.r.fault("machine %s was not claimed any more when the previous version was gone", id)
+			list = append(list, id)
 		}
 	}
+	return list
 }
 
 // tested says what was not.

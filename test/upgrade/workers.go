@@ -240,11 +240,19 @@ func refused(code int, stderr string) error {
 	return nil
 }
 
-// alone has the new version at work alone, until whatever the previous one held has been claimed again, and then looks for findings
-// while it is at work.
+// alone has the new version at work alone, until each machine has been claimed again, and then looks for findings while it is at work.
 func (s *scene) alone(ctx context.Context) error {
-	if err := s.pass(ctx, lease+3*time.Second); err != nil {
-		return err
+	for range 60 {
+		if err := s.pass(ctx, lease/4); err != nil {
+			return err
+		}
+		lines, err := readLog(s.log)
+		if err != nil {
+			return err
+		}
+		if len(s.unclaimed(lines)) == 0 {
+			break
+		}
 	}
 	return s.with(ctx, false, func(db *bmdb.DB) error { return s.check(ctx, db) })
 }

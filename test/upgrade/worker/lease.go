@@ -164,7 +164,7 @@ func (w *worker) keep(ctx context.Context) {
 // hear is what agents say: those of machines that are held by this worker or by another, or by nobody.
 func (w *worker) hear(ctx context.Context) {
 	heard := w.machines[len(w.machines)/2:]
-	for wait(ctx, 20*time.Millisecond) == nil {
+	for wait(ctx, 400*time.Millisecond) == nil { // seldom enough that agents do fall silent
 		machine := heard[rand.IntN(len(heard))] //nolint:gosec // not a secret
 		agent, err := w.db.Agent(ctx, machine)
 		if fleet.KindOf(err) == fleet.KindNotFound {
