@@ -270,7 +270,10 @@ var slotTests = []test{
 	}},
 	{"no slot is idle while something is due", func(w *world) { // in whatever order they come and go
 		ids := w.silent(provider, 20, 4)
-		sessions := []*bmdb.Session{w.session("a"), w.session("b"), w.session("c")}
+		var sessions []*bmdb.Session
+		for _, name := range []string{"a", "b", "c"} { // nobody extends them, however slow it is here
+			sessions = append(sessions, w.sessionFor(name, time.Hour))
+		}
 		var works []*bmdb.Work
 		for i := range 3 * len(ids) {
 			s := sessions[i%len(sessions)]
