@@ -26,7 +26,9 @@ type site struct {
 	begun  time.Time
 	// started, kills count processes.
 	started, kills int
-	migrating      time.Duration
+	// unready counts starts that ended because a lock was not to be had in time.
+	unready   int
+	migrating time.Duration
 }
 
 // plane is one control plane, of whatever version it was started in.
@@ -70,8 +72,8 @@ func (u *upgrade) planes(ctx context.Context) (line string, err error) {
 			return "", err
 		}
 	}
-	return fmt.Sprintf("real programs: %d control planes started, %d killed, %d machines, each installed exactly once; migrated in %s; %s",
-		s.started, s.kills, planesFleet, s.migrating.Round(time.Millisecond), time.Since(s.begun).Round(time.Second)), nil
+	return fmt.Sprintf("real programs: %d control planes started (%d of them in vain), %d killed, %d machines, each installed exactly once; migrated in %s; %s",
+		s.started, s.unready, s.kills, planesFleet, s.migrating.Round(time.Millisecond), time.Since(s.begun).Round(time.Second)), nil
 }
 
 // prepare makes the database and what planes of one fleet have in common.
@@ -130,18 +132,27 @@ func (s *site) migrateBy(ctx context.Context, ironherd string) error {
 	return nil
 }
 
+// startTries bounds how often a plane is started whose start finds a provider locked: whoever supervises processes does the same.
+const startTries = 3
+
 // start starts a plane of a version and waits until it is ready.
 func (s *site) start(ctx context.Context, p *plane, version string) (err error) {
 	path := s.u.after.ironherd
 	if version == before {
 		path = s.u.before.ironherd
 	}
-	s.started++
-	if p.process, err = process.Start(ctx, path, p.args...); err != nil {
-		return err
-	}
 	p.version = version
-	_, err = p.process.Await(ctx, "ironherd test is ready")
+	for range startTries {
+		s.started++
+		if p.process, err = process.Start(ctx, path, p.args...); err != nil {
+			return err
+		}
+		if _, err = p.process.Await(ctx, "ironherd test is ready"); err == nil || ctx.Err() != nil {
+			return err
+		}
+		s.unready++
+		s.u.told("  not ready, started again: %v", err)
+	}
 	return err
 }
 
