@@ -93,11 +93,34 @@ func TestPostgres(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	startsBesideALock(t, server, name, func() *daemon.Daemon { return open(t, onServer()) })
 	if err := server.Exec(t.Context(), name, "INSERT INTO goose_db_version (version_id, is_applied) VALUES (99, true)"); err != nil {
 		t.Fatal(err)
 	}
 	refused("is newer than this binary knows")
 	if _, _, err := daemon.Migrate(t.Context(), c); fleet.KindOf(err) != fleet.KindConflict {
 		t.Errorf("migrate what is newer: %v", err)
+	}
+}
+
+// startsBesideALock: a control plane starts while somebody has its provider's row for longer than a lock is waited for.
+func startsBesideALock(t *testing.T, server *pgserver.Server, name string, open func() *daemon.Daemon) {
+	t.Helper()
+	const locked = `DO $$ BEGIN
+		WHILE (SELECT count(*) FROM pg_locks l JOIN pg_class c ON c.oid = l.relation WHERE c.relname = 'provider' AND l.mode = 'RowShareLock') = 0
+		LOOP PERFORM pg_sleep(0.01); PERFORM pg_stat_clear_snapshot(); END LOOP; END $$`
+	stranger := make(chan error, 1)
+	go func() {
+		stranger <- server.Exec(t.Context(), name, "DO $$ BEGIN PERFORM 1 FROM provider FOR UPDATE; PERFORM pg_sleep(3); END $$")
+	}()
+	if err := server.Exec(t.Context(), name, locked); err != nil {
+		t.Fatal(err)
+	}
+	stop := start(t, open())
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	if err := <-stranger; err != nil {
+		t.Error(err)
 	}
 }
