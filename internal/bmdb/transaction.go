@@ -82,7 +82,11 @@ func (db *DB) transact(ctx context.Context, kind string, run run, fn func(ctx co
 	if t != nil {
 		statements = t.statements
 	}
-	db.observer.Transaction(kind, time.Since(began), statements, err)
+	failure := err
+	if errors.Is(err, errNotEnded) { // it was left, which is no failure
+		failure = nil
+	}
+	db.observer.Transaction(kind, time.Since(began), statements, failure)
 	if t != nil {
 		db.committed(t) // also after an error: it may have been committed, and a hint too many does no harm
 	}

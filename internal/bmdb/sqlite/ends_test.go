@@ -38,8 +38,13 @@ type crowd struct {
 
 func newCrowd(t *testing.T) *crowd {
 	t.Helper()
+	return observed(t, nil)
+}
+
+func observed(t *testing.T, observer bmdb.Observer) *crowd {
+	t.Helper()
 	c := &crowd{T: t, engine: &gated{Engine: open(t, filepath.Join(t.TempDir(), "bmdb")), gate: make(chan struct{})}}
-	db, err := bmdb.Open(t.Context(), c.engine, bmdb.Options{})
+	db, err := bmdb.Open(t.Context(), c.engine, bmdb.Options{Observer: observer})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -253,6 +258,35 @@ func TestEndsTogetherSeeARetry(t *testing.T) {
 			if got := record.Backoffs[fleet.ProcessAgentStart].Interval; got != want {
 				t.Errorf("work %d failed and waits for %s, want %s", i, got, want)
 			}
+		}
+	})
+}
+
+// failures counts the transactions that an observer is told have failed.
+type failures struct{ atomic.Int64 }
+
+func (f *failures) Transaction(_ string, _ time.Duration, _ int, err error) {
+	if err != nil {
+		f.Add(1)
+	}
+}
+
+func (f *failures) Outcome(fleet.Process, string, time.Duration) {}
+
+// TestAnEndThatIsLeftIsNoFailure: an end that everything is known for is tried, left because its epoch has gone, and then refused: one failure
+// and not two.
+func TestAnEndThatIsLeftIsNoFailure(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var seen failures
+		c := observed(t, &seen)
+		defer closed(t, c.db)
+		old := c.works[0]
+		if err := c.db.Quarantine(t.Context(), "me", old.Subject.Machine, "x"); err != nil {
+			t.Fatal(err)
+		}
+		if err := old.Finish(t.Context()); !lost(err) || seen.Load() != 1 {
+			t.Errorf("%v, with %d failures", err, seen.Load())
 		}
 	})
 }
