@@ -181,13 +181,13 @@ func (r *claimRound) run(ctx context.Context, candidates []candidate) error {
 	if err := r.t.LockSession(ctx, r.s.id, false); err != nil {
 		return err
 	}
-	row, err := r.t.q.GetSession(ctx, string(r.s.id))
-	if absent(err) || err == nil && row.EndedAt != 0 {
+	row, alive, err := r.t.alive(ctx, r.s.id)
+	if err != nil {
+		return err
+	}
+	if !alive {
 		r.s.trust.lose()
 		return fleet.ErrLeaseLost
-	}
-	if err != nil {
-		return fmt.Errorf("read session %s: %w", r.s.id, err)
 	}
 	r.deadline = instant(row.DeadlineAt)
 	if r.request.Process.OfProvider() {

@@ -209,12 +209,8 @@ func (t *transaction) endTogether(ctx context.Context, s *Session, group []*endO
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	session, err := t.q.GetSession(ctx, string(s.id))
-	if absent(err) || err == nil && session.EndedAt != 0 {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read session %s: %w", s.id, err)
+	if _, alive, err := t.alive(ctx, s.id); err != nil || !alive {
+		return nil, err
 	}
 	ours, others, err := t.freeKnown(ctx, ids, group)
 	if err != nil {

@@ -231,6 +231,18 @@ func (db *DB) endSession(ctx context.Context, id fleet.SessionID, cause string, 
 	return ended, err
 }
 
+// alive returns a session, and whether it has not ended. It is asked by a later statement than the one that locked the session's row.
+func (t *transaction) alive(ctx context.Context, id fleet.SessionID) (row statement.Session, alive bool, err error) {
+	row, err = t.q.GetSession(ctx, string(id))
+	if absent(err) {
+		return row, false, nil
+	}
+	if err != nil {
+		return row, false, fmt.Errorf("read session %s: %w", id, err)
+	}
+	return row, row.EndedAt == 0, nil
+}
+
 // CollectSessions ends the sessions whose deadline has passed and frees what ended sessions hold. Called by the janitor; claims do
 // the same for the sessions that are in their way.
 func (db *DB) CollectSessions(ctx context.Context) (ended int, err error) {
