@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"reflect"
 	"testing"
 	"time"
 
@@ -86,5 +87,14 @@ func TestRetries(t *testing.T) {
 	})
 	if runs != 1 || err == nil {
 		t.Errorf("%d runs under a context that is over, %v", runs, err)
+	}
+}
+
+// TestStorable: what this engine cannot store is replaced, in text and in lists of it.
+func TestStorable(t *testing.T) {
+	t.Parallel()
+	got := storable([]any{"a\x00b", []string{"\xff", "c"}, int64(1), []int64{2}})
+	if want := []any{"a\uFFFDb", []string{"\uFFFD", "c"}, int64(1), []int64{2}}; !reflect.DeepEqual(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -5,11 +5,16 @@ import "strings"
 // replacement stands for what cannot be stored as text.
 const replacement = "\uFFFD"
 
-// storable replaces, in text that came from outside, what this engine cannot store: NUL and what is not UTF-8.
+// storable replaces, in text that came from outside and in lists of it, what this engine cannot store: NUL and what is not UTF-8.
 func storable(args []any) []any {
 	for i, arg := range args {
-		if s, ok := arg.(string); ok {
-			args[i] = storableText(s)
+		switch arg := arg.(type) {
+		case string:
+			args[i] = storableText(arg)
+		case []string:
+			for k, s := range arg {
+				arg[k] = storableText(s)
+			}
 		}
 	}
 	return args

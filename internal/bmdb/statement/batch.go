@@ -102,8 +102,8 @@ type Rows [][]any
 func (r Rows) text() (string, error) {
 	for _, row := range r {
 		for i, column := range row {
-			if s, ok := column.(string); ok {
-				row[i] = storable(s)
+			if s, ok := column.(string); ok && strings.IndexByte(s, 0) >= 0 {
+				row[i] = strings.ReplaceAll(s, "\x00", "\uFFFD")
 			}
 		}
 	}
@@ -114,18 +114,15 @@ func (r Rows) text() (string, error) {
 	return string(text), nil
 }
 
-// replacement stands for what cannot be stored as text.
-const replacement = "\uFFFD"
-
-// arrays returns the columns of the rows, []string or []int64, with the same replacements.
+// arrays returns the columns of the rows, []string or []int64. What a database cannot store is replaced by its engine.
 func (r Rows) arrays(number []bool) ([]any, error) {
 	columns := make([]any, len(number))
 	for i := range columns {
 		var err error
 		if number[i] {
-			columns[i], err = arrayOf(r, i, func(n int64) int64 { return n })
+			columns[i], err = arrayOf[int64](r, i)
 		} else {
-			columns[i], err = arrayOf(r, i, storable)
+			columns[i], err = arrayOf[string](r, i)
 		}
 		if err != nil {
 			return nil, err
@@ -134,23 +131,16 @@ func (r Rows) arrays(number []bool) ([]any, error) {
 	return columns, nil
 }
 
-func arrayOf[T string | int64](r Rows, column int, storable func(T) T) ([]T, error) {
+func arrayOf[T string | int64](r Rows, column int) ([]T, error) {
 	list := make([]T, len(r))
 	for k, row := range r {
 		value, ok := row[column].(T)
 		if !ok {
 			return nil, fmt.Errorf("column %d of a row is a %T", column, row[column])
 		}
-		list[k] = storable(value)
+		list[k] = value
 	}
 	return list, nil
-}
-
-func storable(s string) string {
-	if strings.IndexByte(s, 0) >= 0 {
-		s = strings.ReplaceAll(s, "\x00", replacement)
-	}
-	return strings.ToValidUTF8(s, replacement)
 }
 
 // Keys makes rows of one column.

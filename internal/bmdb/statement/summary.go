@@ -25,8 +25,9 @@ const (
 	FigureDiscrepancy FigureKind = "discrepancy" // without a name
 )
 
-// What is due is counted in the order of the index, so that the bound is one. Nothing here reads more rows than the bounds say, but for what is held, which has as many rows as there are works under way. A bound
-// cannot be an argument: each column of the list is a list in PostgreSQL.
+// What is due is counted in the order of the index, so that the bound is one. Nothing here reads more rows than the bounds say, but for
+// what is held, which has as many rows as there are works under way. A bound cannot be an argument: each column of the list is a list in
+// PostgreSQL.
 const summarize = `SELECT 'state' AS kind, state AS name, CAST(sum(n) AS BIGINT) AS n, CAST(0 AS BIGINT) AS since
 FROM state_count GROUP BY state
 UNION ALL
