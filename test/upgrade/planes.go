@@ -24,11 +24,9 @@ type site struct {
 	front  *process.Balancer
 	planes []*plane
 	begun  time.Time
-	// started, kills count processes.
-	started, kills int
-	// unready counts starts that ended because a lock was not to be had in time.
-	unready   int
-	migrating time.Duration
+	// started, kills count processes; unready those of the previous version that gave up at their start.
+	started, kills, unready int
+	migrating               time.Duration
 }
 
 // plane is one control plane, of whatever version it was started in.
@@ -132,8 +130,9 @@ func (s *site) migrateBy(ctx context.Context, ironherd string) error {
 	return nil
 }
 
-// startTries bounds how often a plane is started whose start finds a provider locked: whoever supervises processes does the same.
-const startTries = 3
+// previousTries bounds how often a plane of the previous version is started, which gives up when it finds a provider locked. Ours waits, and
+// is started once.
+const previousTries = 3
 
 // start starts a plane of a version and waits until it is ready.
 func (s *site) start(ctx context.Context, p *plane, version string) (err error) {
@@ -142,7 +141,11 @@ func (s *site) start(ctx context.Context, p *plane, version string) (err error) 
 		path = s.u.before.ironherd
 	}
 	p.version = version
-	for range startTries {
+	tries := 1
+	if version == before {
+		tries = previousTries
+	}
+	for range tries {
 		s.started++
 		if p.process, err = process.Start(ctx, path, p.args...); err != nil {
 			return err
@@ -151,7 +154,7 @@ func (s *site) start(ctx context.Context, p *plane, version string) (err error) 
 			return err
 		}
 		s.unready++
-		s.u.told("  not ready, started again: %v", err)
+		s.u.told("  not ready: %v", err)
 	}
 	return err
 }
