@@ -112,8 +112,8 @@ type claiming struct {
 	done map[string]time.Time
 	// lowest is the due_at of the first row that was found and not dealt with; zero: none was.
 	lowest time.Time
-	// scannedAt is when the last look found everything that is due, after so many changes; zero: there was more.
-	scannedAt time.Time
+	// scannedTo is the instant before which the last look found everything that is due, after so many changes; zero: it failed.
+	scannedTo time.Time
 	changes   int
 	// looked is the database's time of the last look.
 	looked time.Time

@@ -14,7 +14,8 @@ import (
 const (
 	// fullScanEvery is how often a claim looks below its floor (rule 2).
 	fullScanEvery = time.Minute
-	// floorSlack is how far a floor stays behind, for transactions of others that have not been committed yet.
+	// floorSlack is how far a floor stays behind the present, and behind what was left because others have it, for transactions of
+	// theirs that have not been committed yet.
 	floorSlack = 10 * time.Second
 )
 
@@ -203,8 +204,8 @@ func (d *due) floor(k scope, elapsed time.Duration) (floor time.Time, changes in
 	return h.floor, h.changes
 }
 
-// raise says that at the instant of the scan nothing claimable was left below the new floor. What changed since the scan began stays
-// above it.
+// raise says that nothing claimable was left below the new floor when there had been so many changes. What changed since then stays above
+// it.
 func (d *due) raise(k scope, floor time.Time, changes int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -212,7 +213,7 @@ func (d *due) raise(k scope, floor time.Time, changes int) {
 	if !ok {
 		return
 	}
-	floor, ok = h.lowestSince(changes, floor.Add(-floorSlack))
+	floor, ok = h.lowestSince(changes, floor)
 	if ok && floor.After(h.floor) {
 		h.floor = floor
 	}

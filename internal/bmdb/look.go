@@ -14,13 +14,10 @@ func (c *claiming) look(ctx context.Context) (candidates []candidate, err error)
 	want := min(c.request.Limit-len(c.works), maxClaim)
 	floor, changes := c.s.db.due.floor(c.scope, c.s.db.clock.Elapsed())
 	err = c.s.db.glance(ctx, "look for due work", func(ctx context.Context, t *transaction) (err error) {
-		c.looked, c.scannedAt, c.changes = t.Now(), time.Time{}, changes
-		for more, exhausted := true, false; more && err == nil; {
-			if candidates, exhausted, err = c.page(ctx, t, floor, want*(1+c.s.db.due.crowd(c.scope))); err != nil {
+		c.looked, c.scannedTo, c.changes = t.Now(), time.Time{}, changes
+		for more := true; more && err == nil; {
+			if candidates, c.scannedTo, err = c.page(ctx, t, floor, want*(1+c.s.db.due.crowd(c.scope))); err != nil {
 				break
-			}
-			if exhausted {
-				c.scannedAt = t.Now()
 			}
 			candidates, more, err = c.admit(ctx, t, candidates)
 		}
@@ -49,8 +46,9 @@ func (c *claiming) share(found []candidate, want int) []candidate {
 	return found[from:to]
 }
 
-// page pages through the due rows until it has enough that are wanted and were not dealt with yet. exhausted: there are no more.
-func (c *claiming) page(ctx context.Context, t *transaction, floor time.Time, want int) (found []candidate, exhausted bool, err error) {
+// page pages through the due rows until it has enough that are wanted and were not dealt with yet. Of those that are due before to, it has
+// found all: where there are no more, that is now.
+func (c *claiming) page(ctx context.Context, t *transaction, floor time.Time, want int) (found []candidate, to time.Time, err error) {
 	if len(c.full) > 0 {
 		return c.pageBeside(ctx, t, floor, want)
 	}
@@ -61,7 +59,7 @@ func (c *claiming) page(ctx context.Context, t *transaction, floor time.Time, wa
 	for {
 		rows, err := t.q.ListDueAfter(ctx, after)
 		if err != nil {
-			return nil, false, err
+			return nil, to, err
 		}
 		for _, r := range rows {
 			dueAt := time.UnixMicro(r.DueAt).UTC()
@@ -69,11 +67,11 @@ func (c *claiming) page(ctx context.Context, t *transaction, floor time.Time, wa
 				continue
 			}
 			if found = append(found, candidate{r.Subject, fleet.ProviderName(r.Provider), dueAt}); len(found) == want {
-				return found, false, nil
+				return found, dueAt, nil
 			}
 		}
 		if len(rows) < int(after.MaxRows) {
-			return found, true, nil
+			return found, t.Now(), nil
 		}
 		if before == nil { // each page is of an instant of its own: what moved meanwhile may come again
 			before = make(map[string]bool)
@@ -101,15 +99,20 @@ func (c *claiming) leave(a candidate) {
 	}
 }
 
-// raiseFloor is called when what the last look found has been dealt with: below the floor nothing is left but what was not dealt
-// with, and what nobody could see yet.
+// raiseFloor is called when what the last look found has been dealt with: below the floor nothing is left but what was not dealt with,
+// and what nobody could see yet. While work remains it rises behind what was claimed, so that no look passes the entries of the index
+// that earlier ones left dead, which nobody can remove while somebody sees the past.
 func (c *claiming) raiseFloor() {
-	floor := c.scannedAt
-	if floor.IsZero() {
+	if c.scannedTo.IsZero() {
 		return
 	}
-	if !c.lowest.IsZero() && c.lowest.Before(floor) {
-		floor = c.lowest
+	moving := c.looked // what others are about to change, here or further below
+	if !c.lowest.IsZero() && c.lowest.Before(moving) {
+		moving = c.lowest
+	}
+	floor := moving.Add(-floorSlack)
+	if c.scannedTo.Before(floor) {
+		floor = c.scannedTo
 	}
 	c.s.db.due.raise(c.scope, floor, c.changes)
 }

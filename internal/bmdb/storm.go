@@ -117,22 +117,24 @@ func (c *claiming) beside(ctx context.Context, t *transaction) (names []fleet.Pr
 
 // pageBeside is page when some providers are full: the others are looked at one by one, because what is due at those that are full may
 // be all that is due for a long way.
-func (c *claiming) pageBeside(ctx context.Context, t *transaction, floor time.Time, want int) (found []candidate, exhausted bool, err error) {
+func (c *claiming) pageBeside(ctx context.Context, t *transaction, floor time.Time, want int) (found []candidate, to time.Time, err error) {
 	names, err := c.beside(ctx, t)
 	if err != nil {
-		return nil, false, err
+		return nil, to, err
 	}
-	exhausted = true
+	to = t.Now()
 	for _, name := range names {
 		rows, err := t.q.ListRecoveryDueAfter(ctx, statement.ListRecoveryDueAfterParams{
 			Provider: string(name), FromDueAt: floorMicros(floor), Now: micros(t.Now()), MaxRows: int64(want + len(c.done)),
 		})
 		if err != nil {
-			return nil, false, err
+			return nil, to, err
 		}
-		exhausted = exhausted && len(rows) < want+len(c.done)
-		for _, r := range rows {
+		for i, r := range rows {
 			a := candidate{r.Subject, name, time.UnixMicro(r.DueAt).UTC()}
+			if last := i+1 == want+len(c.done); last && a.dueAt.Before(to) {
+				to = a.dueAt
+			}
 			if at, done := c.done[a.subject]; !done || !at.Equal(a.dueAt) {
 				found = append(found, a)
 			}
@@ -142,9 +144,12 @@ func (c *claiming) pageBeside(ctx context.Context, t *transaction, floor time.Ti
 		return cmp.Or(a.dueAt.Compare(b.dueAt), strings.Compare(a.subject, b.subject))
 	})
 	if len(found) > want {
-		found, exhausted = found[:want], false
+		found = found[:want]
+		if last := found[want-1].dueAt; last.Before(to) {
+			to = last
+		}
 	}
-	return found, exhausted, nil
+	return found, to, nil
 }
 
 // firstBeside is firstRow when some providers are full: those are looked at again when the first of their slots may be freed.

@@ -1,7 +1,11 @@
 package sqlite_test
 
 import (
+	"context"
+	"database/sql"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -49,6 +53,62 @@ func TestCrowdIsForgotten(t *testing.T) {
 		machine()
 		if got := c.claim(c.start("b"), 1)[0].Subject.Machine; got != ids[0] {
 			t.Fatalf("with the crowd gone %s was claimed, want %s, which is due for longest", got, ids[0])
+		}
+	})
+}
+
+// looks is an engine that notes from where on the agenda is read.
+type looks struct {
+	bmdb.Engine
+	from []time.Time
+}
+
+type lookingTx struct {
+	bmdb.Tx
+	looks *looks
+}
+
+func (l *looks) Glance(ctx context.Context, fn func(ctx context.Context, tx bmdb.Tx) error) error {
+	return l.Engine.Glance(ctx, func(ctx context.Context, tx bmdb.Tx) error { return fn(ctx, lookingTx{tx, l}) })
+}
+
+func (t lookingTx) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	if strings.Contains(query, "name: ListDueAfter") {
+		t.looks.from = append(t.looks.from, time.UnixMicro(args[2].(int64)).UTC())
+	}
+	return t.Tx.QueryContext(ctx, query, args...)
+}
+
+// TestFloorRisesWhileWorkRemains: a look begins where the one before it ended, and not where there was work once; but not above what
+// may be being written meanwhile.
+func TestFloorRisesWhileWorkRemains(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		engine := &looks{Engine: open(t, filepath.Join(t.TempDir(), "bmdb"))}
+		db, err := bmdb.Open(t.Context(), engine, bmdb.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer closed(t, db)
+		c := &crowd{T: t, db: db}
+		var due []time.Time
+		for _, name := range []fleet.ProviderName{"a", "b", "c", "d"} {
+			due = append(due, time.Now().UTC())
+			if err := bmdbtest.Stock(t.Context(), db, name, []fleet.MachineID{fleet.NewMachineID()}, nil); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(7 * time.Second)
+		}
+		s := c.start("a")
+		engine.from = nil
+		for range due {
+			c.claim(s, 1)
+		}
+		c.claim(s, 0)
+		// The fourth is due for 7 s, which is less than others are given for their commits.
+		want := []time.Time{{}, due[0], due[1], due[2], time.Now().UTC().Add(-10 * time.Second)}
+		if !slices.Equal(engine.from, want) {
+			t.Errorf("looked from %s, want %s", engine.from, want)
 		}
 	})
 }

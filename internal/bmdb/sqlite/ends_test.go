@@ -72,7 +72,7 @@ func (c *crowd) start(component string) *bmdb.Session {
 
 func (c *crowd) claim(s *bmdb.Session, n int) []*bmdb.Work {
 	c.Helper()
-	claim, err := s.Claim(c.Context(), bmdb.ClaimRequest{Process: fleet.ProcessAgentStart, Limit: n})
+	claim, err := s.Claim(c.Context(), bmdb.ClaimRequest{Process: fleet.ProcessAgentStart, Limit: max(n, 1)})
 	if err != nil || len(claim.Works) != n {
 		c.Fatalf("claimed %d, %v", len(claim.Works), err)
 	}
