@@ -65,6 +65,24 @@ var sessionTests = []test{
 			w.wantKind(work.Finish(w.ctx), fleet.KindLeaseLost)
 		}
 	}},
+	{"ended, it claims nothing", func(w *world) { // rule 3: it does not know yet
+		w.machine("c1")
+		dead, heir := w.session("dead"), w.session("heir")
+		w.shift.Advance(interval - time.Second)
+		w.must(heir.Extend(w.ctx))
+		w.shift.Advance(2 * time.Second)
+		n, err := w.db.CollectSessions(w.ctx)
+		w.must(err)
+		if n != 1 {
+			w.Fatalf("ended %d sessions", n)
+		}
+		c, err := dead.Claim(w.ctx, bmdb.ClaimRequest{Process: fleet.ProcessAgentStart, Limit: 1})
+		w.wantKind(err, fleet.KindLeaseLost)
+		if len(c.Works) != 0 {
+			w.Error("a session that has ended claimed")
+		}
+		w.claimOne(heir, fleet.ProcessAgentStart)
+	}},
 	{"closed, it holds nothing at once", func(w *world) {
 		id := w.machine("c1")
 		a, b := w.session("a"), w.session("b")
