@@ -189,10 +189,13 @@ func (t *transaction) putAgenda(
 	return true
 }
 
-// putState writes the state if it differs from what is there, and says whether it does.
+// putState writes the state if it differs from what is there, and says whether it does. The reason alone is not worth a row while somebody
+// is at work: lists say who is, and the end of the work writes it.
 func (t *transaction) putState(j *judged, plan lifecycle.Plan) (written bool) {
-	if j.row.State == string(plan.State) && j.row.StateReason == plan.Reason && j.row.StatePolicy == t.env.Policy.Number {
-		return false
+	if j.row.State == string(plan.State) && j.row.StatePolicy == t.env.Policy.Number {
+		if _, atWork := j.record.Holds[fleet.LaneHost]; atWork || j.row.StateReason == plan.Reason {
+			return false
+		}
 	}
 	since, was := j.row.StateSince, j.row.State
 	if was != string(plan.State) {

@@ -20,9 +20,13 @@ type cycler struct {
 	session *bmdb.Session
 	batch   int
 	hold    int
+	// ends is how a work ends.
+	ends func(ctx context.Context, w *bmdb.Work) error
 	// empty counts the claims that got nothing.
 	empty int
 }
+
+func finish(ctx context.Context, w *bmdb.Work) error { return w.Finish(ctx) }
 
 // run does cycles until the time is over, or, where most is not 0, as many, and returns how many it did.
 func (c *cycler) run(ctx context.Context, until time.Time, most int) (cycles int, err error) {
@@ -33,7 +37,7 @@ func (c *cycler) run(ctx context.Context, until time.Time, most int) (cycles int
 		slots <- struct{}{}
 		cycles += len(works)
 		wg.Go(func() {
-			if err := each(works, func(w *bmdb.Work) error { return w.Finish(ctx) }); err != nil {
+			if err := each(works, func(w *bmdb.Work) error { return c.ends(ctx, w) }); err != nil {
 				select {
 				case failed <- err:
 				default:
@@ -100,7 +104,7 @@ func (b *bench) cycleSubject(ctx context.Context, machines int) (*subject, error
 	if err != nil {
 		return nil, err
 	}
-	made := &subject{name: name, cycler: &cycler{db: db, session: session, batch: b.batch, hold: b.machines / 2}}
+	made := &subject{name: name, cycler: &cycler{db: db, session: session, batch: b.batch, hold: b.machines / 2, ends: finish}}
 	b.say("a fleet of %d machines", machines)
 	return made, made.warm(ctx, b, machines)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
@@ -62,6 +63,27 @@ var workTests = []test{
 		w.must(err)
 		if !slices.Equal(after, before) {
 			w.Fatalf("%+v, want\n%+v", after, before)
+		}
+	}},
+	{"the reason of a state is as new as the last end", func(w *world) {
+		w.machine("c1")
+		reason := func() string {
+			rows, err := w.db.ListMachines(w.ctx, bmdb.MachineFilter{})
+			w.must(err)
+			return rows[0].Reason
+		}
+		first := reason()
+		for _, cause := range []string{"it broke", "it broke otherwise"} {
+			work := w.claimOne(w.session("a"), fleet.ProcessAgentStart)
+			w.must(work.Fail(w.ctx, bmdb.Failure{Cause: cause, Backoff: growing}))
+			if got := reason(); !strings.Contains(got, cause) {
+				w.Fatalf("after %q: %q", cause, got)
+			}
+			w.shift.Advance(2 * growing.Maximum)
+		}
+		w.must(w.claimOne(w.session("a"), fleet.ProcessAgentStart).Finish(w.ctx))
+		if got := reason(); got != first {
+			w.Fatalf("after a success: %q, and at first %q", got, first)
 		}
 	}},
 	{"failures back off, grow to the maximum, and a success resets", func(w *world) { // I5
