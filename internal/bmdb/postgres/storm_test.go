@@ -124,25 +124,31 @@ func TestStorm(t *testing.T) {
 			a.must(bmdbtest.Stock(t.Context(), a.DB, "p2", ids, nil))
 			a.must(bmdbtest.Silence(t.Context(), a.DB, "p2", 3))
 			a.shift.Advance(time.Second)
-			s := &stormy{t: t, running: make(map[fleet.ProviderName]int), peak: make(map[fleet.ProviderName]int), want: 100, serializable: serializable}
-			var wg sync.WaitGroup
+			s := &stormy{
+				t: t, running: make(map[fleet.ProviderName]int), peak: make(map[fleet.ProviderName]int), want: 100, serializable: serializable,
+				ended: make(chan struct{}, 1),
+			}
+			var wg, workers sync.WaitGroup
 			parties := []*party{a}
 			for range 2 {
 				parties = append(parties, late(t, url, postgres.Options{Serializable: serializable}))
 			}
 			for i, p := range parties {
 				for k := range 2 {
-					wg.Go(func() { s.work(p, fmt.Sprintf("%d.%d", i, k)) })
+					workers.Go(func() { s.work(p, fmt.Sprintf("%d.%d", i, k)) })
 				}
 			}
-			wg.Go(func() {
-				for n := 0; !s.over(); n++ {
+			wg.Go(func() { // the operator, not more often than works end
+				n := 0
+				for range s.ended {
+					n++
 					s.try("quarantine", a.Quarantine(t.Context(), "op", ids[n%len(ids)], "x"))
 					s.try("unquarantine", a.Unquarantine(t.Context(), "op", ids[n%len(ids)], "x"))
 					s.try("policy", bmdbtest.SetAtOnce(t.Context(), a.DB, 1+n%3))
-					<-time.After(10 * time.Millisecond)
 				}
 			})
+			workers.Wait()
+			close(s.ended)
 			wg.Wait()
 			if s.peak[provider] < 2 || s.peak["p2"] < 2 {
 				t.Errorf("at most %v ran at once: the test tests nothing", s.peak)
@@ -168,6 +174,8 @@ type stormy struct {
 	peak    map[fleet.ProviderName]int
 	done    int
 	want    int
+	// ended holds something after a work has ended.
+	ended chan struct{}
 
 	serializable bool
 }
@@ -199,6 +207,10 @@ func (s *stormy) count(w *bmdb.Work, by int) {
 	}
 	if by < 0 {
 		s.done++
+		select {
+		case s.ended <- struct{}{}:
+		default:
+		}
 	}
 }
 
