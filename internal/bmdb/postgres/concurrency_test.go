@@ -146,6 +146,33 @@ func TestWritersMissNobody(t *testing.T) {
 	}
 }
 
+// TestEndAgainstAnExtension: a session that is extended between being found overdue and being locked is not ended: its deadline is judged
+// by a later statement than the one that locked it.
+func TestEndAgainstAnExtension(t *testing.T) {
+	t.Parallel()
+	for _, serializable := range []bool{false, true} {
+		t.Run(fmt.Sprint("serializable=", serializable), func(t *testing.T) {
+			t.Parallel()
+			a, url, _ := stocked(t, 1, postgres.Options{Serializable: serializable})
+			b := join(t, url, postgres.Options{Serializable: serializable})
+			s := a.session("late", time.Minute)
+			work := a.claim(s, 1)[0]
+			a.shift.Advance(2 * time.Minute) // but nobody has ended it
+			b.shift.Advance(2 * time.Minute)
+			extended := false
+			b.pause.beforeEnd(func() {
+				extended = true
+				a.must(s.Extend(t.Context()))
+			})
+			if n, err := b.CollectSessions(t.Context()); n != 0 || err != nil || !extended {
+				t.Errorf("ended %d sessions, %v (extended meanwhile: %t)", n, err, extended)
+			}
+			a.must(work.Finish(t.Context()))
+			a.sound()
+		})
+	}
+}
+
 // TestEndAgainstALateCommit: a session is not ended while a commit of its holder is under way, and a commit that comes while it is
 // being ended is refused.
 func TestEndAgainstALateCommit(t *testing.T) {

@@ -94,6 +94,7 @@ type pausing struct {
 	armed *pause
 	hook  func()
 	slots func()
+	end   func()
 }
 
 // beforeLock has something done when the next transaction is about to lock machines.
@@ -110,6 +111,13 @@ func (p *pausing) beforeSlots(hook func()) {
 	p.slots = hook
 }
 
+// beforeEnd has something done when the next transaction is about to lock a session that it may end.
+func (p *pausing) beforeEnd(hook func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.end = hook
+}
+
 type hookedTx struct {
 	bmdb.Tx
 	engine *pausing
@@ -124,6 +132,19 @@ func (t hookedTx) LockMachines(ctx context.Context, ids []fleet.MachineID, skipL
 		hook()
 	}
 	return t.Tx.LockMachines(ctx, ids, skipLocked)
+}
+
+func (t hookedTx) LockSession(ctx context.Context, id fleet.SessionID, exclusive bool) error {
+	var hook func()
+	if exclusive {
+		t.engine.mu.Lock()
+		hook, t.engine.end = t.engine.end, nil
+		t.engine.mu.Unlock()
+	}
+	if hook != nil {
+		hook()
+	}
+	return t.Tx.LockSession(ctx, id, exclusive)
 }
 
 func (t hookedTx) LockSlots(ctx context.Context, process fleet.Process, provider fleet.ProviderName, limit int) ([]int64, error) {
