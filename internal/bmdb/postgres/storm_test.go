@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"testing"
@@ -125,8 +126,8 @@ func TestStorm(t *testing.T) {
 			a.must(bmdbtest.Silence(t.Context(), a.DB, "p2", 3))
 			a.shift.Advance(time.Second)
 			s := &stormy{
-				t: t, running: make(map[fleet.ProviderName]int), peak: make(map[fleet.ProviderName]int), want: 100, serializable: serializable,
-				ended: make(chan struct{}, 1),
+				t: t, running: make(map[*bmdb.Work]bool), peak: make(map[fleet.ProviderName]int), want: 100, serializable: serializable,
+				ended: make(chan struct{}, 1), revoked: make(map[fleet.MachineID]int),
 			}
 			var wg, workers sync.WaitGroup
 			parties := []*party{a}
@@ -142,6 +143,7 @@ func TestStorm(t *testing.T) {
 				n := 0
 				for range s.ended {
 					n++
+					s.revoke(ids[n%len(ids)])
 					s.try("quarantine", a.Quarantine(t.Context(), "op", ids[n%len(ids)], "x"))
 					s.try("unquarantine", a.Unquarantine(t.Context(), "op", ids[n%len(ids)], "x"))
 					s.try("policy", bmdbtest.SetAtOnce(t.Context(), a.DB, 1+n%3))
@@ -166,12 +168,16 @@ func TestStorm(t *testing.T) {
 	}
 }
 
-// stormy counts what is at work at each provider: from the claim's return until the end begins, which is less than there is in truth.
+// stormy counts what is at work at each provider: from the claim's return until the end begins, or until somebody is about to put the machine
+// in quarantine, which takes the lane and its slot from a holder who does not know yet. That is less than there is in truth.
 type stormy struct {
 	t       *testing.T
 	mu      sync.Mutex
-	running map[fleet.ProviderName]int
+	running map[*bmdb.Work]bool
 	peak    map[fleet.ProviderName]int
+	// revokes counts quarantines; revoked says which was the last of a machine.
+	revokes int
+	revoked map[fleet.MachineID]int
 	done    int
 	want    int
 	// ended holds something after a work has ended.
@@ -196,21 +202,50 @@ func (s *stormy) try(what string, err error) {
 	}
 }
 
-func (s *stormy) count(w *bmdb.Work, by int) {
+// revoke is called before a machine is put in quarantine.
+func (s *stormy) revoke(machine fleet.MachineID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	at := w.Record.Provider
-	s.running[at] += by
-	s.peak[at] = max(s.peak[at], s.running[at])
-	if s.running[at] > 3 {
-		s.t.Errorf("%d are under recovery at %s", s.running[at], at)
+	s.revokes++
+	s.revoked[machine] = s.revokes
+	maps.DeleteFunc(s.running, func(w *bmdb.Work, _ bool) bool { return w.Subject.Machine == machine })
+}
+
+// claiming returns how many quarantines there have been before a claim.
+func (s *stormy) claiming() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.revokes
+}
+
+// claimed counts a work that was claimed after so many quarantines.
+func (s *stormy) claimed(w *bmdb.Work, after int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.revoked[w.Subject.Machine] > after {
+		return
 	}
-	if by < 0 {
-		s.done++
-		select {
-		case s.ended <- struct{}{}:
-		default:
+	s.running[w] = true
+	at, n := w.Record.Provider, 0
+	for other := range s.running {
+		if other.Record.Provider == at {
+			n++
 		}
+	}
+	s.peak[at] = max(s.peak[at], n)
+	if n > 3 {
+		s.t.Errorf("%d are under recovery at %s", n, at)
+	}
+}
+
+func (s *stormy) ends(w *bmdb.Work) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.running, w)
+	s.done++
+	select {
+	case s.ended <- struct{}{}:
+	default:
 	}
 }
 
@@ -232,13 +267,14 @@ func (s *stormy) work(p *party, name string) {
 			}
 		}
 		s.try("extend", session.Extend(ctx))
+		revokes := s.claiming()
 		c, err := session.Claim(ctx, bmdb.ClaimRequest{Process: fleet.ProcessRecovery, Limit: 4})
 		s.try("claim", err)
 		for _, w := range c.Works {
-			s.count(w, 1)
+			s.claimed(w, revokes)
 		}
 		for _, w := range c.Works {
-			s.count(w, -1)
+			s.ends(w)
 			s.try("cancel", w.Cancel(ctx, "again"))
 		}
 		if len(c.Works) == 0 {

@@ -244,7 +244,11 @@ func TestRun(t *testing.T) {
 	if status, body := get(t, address, "/servez"); status != 503 || !strings.Contains(body, "there is no status") {
 		t.Errorf("the API server may serve: %d %s", status, body)
 	}
-	_, body := get(t, address, "/metrics")
+	var body string
+	await(t, "it sees its own node", func() bool {
+		_, body = get(t, address, "/metrics")
+		return strings.Contains(body, "ironherd_reconciler_nodes{")
+	})
 	contains(t, "metrics", body, "ironherd_reconciler_leading 1", `ironherd_reconciler_nodes{release="v0.1.0"} 1`,
 		`ironherd_reconciler_passes_total{outcome="failed"}`, "ironherd_reconciler_term 1")
 	out, _ := p.run(0, "status")
