@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -129,7 +130,11 @@ func (a *app) usage(root *cobra.Command, args []string, err error) error {
 	if findErr != nil || cmd == nil {
 		cmd = root
 	}
-	return fleet.Errorf(fleet.KindInvalid, "%w (see %s --help)", err, cmd.CommandPath())
+	text := err.Error()
+	if parse := (*strconv.NumError)(nil); errors.As(err, &parse) { // whose text names a function of Go's
+		text = strings.Replace(text, parse.Error(), parse.Err.Error(), 1)
+	}
+	return fleet.Errorf(fleet.KindInvalid, "%s (see %s --help)", text, cmd.CommandPath())
 }
 
 // complain tells a failure on standard error.

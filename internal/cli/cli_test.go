@@ -95,6 +95,7 @@ func TestFailuresAreToldInOneSentence(t *testing.T) {
 		{"db copy --from postgres://u:secret@h/d --to sqlite:/nowhere/x", 2, "a password does not belong on a command line: use PGPASSWORD or ~/.pgpass"},
 		{"db backup", 2, "accepts 1 arg(s), received 0 (see ironherd db backup --help)"},
 		{"demo --machines 0", 2, ""},
+		{"demo --machines x", 2, `invalid argument "x" for "--machines" flag: invalid syntax (see ironherd demo --help)`},
 		{"demo --until finished", 2, `--until knows only "installed", not "finished"`},
 		{"sim", 2, "--dir must be set to a directory for the world"},
 		{"machine list --token-file /nowhere", 2, "token file /nowhere cannot be read: no such file or directory"},
