@@ -14,7 +14,8 @@ func mustParse(text string) reconciler.Release {
 	return r
 }
 
-// A leader of a new release, whose base resources do not admit API servers of the old one, while a node still runs that.
+// A leader of a new release, whose base resources do not admit API servers of the old one, while a
+// node still runs that.
 func Example() {
 	build := reconciler.Build{Release: mustParse("v1.3.0"), MinReconciler: mustParse("v1.2.0"), MinAPIServer: mustParse("v1.3.0")}
 	status, err := reconciler.ParseStatus([]byte(`{"state":"done","version":"v1.2.0","minimumCompatible":"v1.2.0"}`))
@@ -33,9 +34,7 @@ func Example() {
 	plan = reconciler.Decide(build, observed, nodes)
 	fmt.Println(plan.Before)
 	fmt.Println(plan.After)
-	// Output:
-	// true
-	// true the status admits API servers from v1.2.0 on, our base resources only those from v1.3.0 on; waiting for nodes older than v1.3.0: control-2 (v1.2.0)
-	// working, version v1.2.0, minimum compatible release v1.3.0
-	// done, version v1.3.0, minimum compatible release v1.3.0
+	// Output: true true the status admits API servers from v1.2.0 on, our base resources only those
+	// from v1.3.0 on; waiting for nodes older than v1.3.0: control-2 (v1.2.0) working, version v1.2.0,
+	// minimum compatible release v1.3.0 done, version v1.3.0, minimum compatible release v1.3.0
 }

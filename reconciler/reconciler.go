@@ -1,13 +1,16 @@
-// Package reconciler is for programs that keep resources of their own through rolling upgrades of a Kubernetes control plane: the release
-// gate, the registry of nodes, the election, and the service that drives them, without Ironherd's base resources and without a Kubernetes
-// client. Its names are those of the packages that do the work, which say what is promised:
+// Package reconciler is for programs that keep resources of their own through rolling upgrades of a
+// Kubernetes control plane: the release gate, the registry of nodes, the election, and the service
+// that drives them, without Ironherd's base resources and without a Kubernetes client. Its names
+// are those of the packages that do the work, which say what is promised:
 //
-//   - the gate is pure functions: Campaign, Decide and Serve go from releases, nodes and a status to who may lead, what a leader
-//     does, and which API server may serve, with the reason in words;
+//   - the gate is pure functions: Campaign, Decide and Serve go from releases, nodes and a status
+//     to who may lead, what a leader does, and which API server may serve, with the reason in
+//     words;
 //   - an Election has one leader, who knows until when it may trust that it leads;
 //   - a Registry holds the nodes' records;
-//   - a Service does all of it for one node, and calls the program's Applier while it leads. Its Components are served by a supervision
-//     tree of the program's own: each Serve runs until its context ends, and is called again after an error;
+//   - a Service does all of it for one node, and calls the program's Applier while it leads. Its
+//     Components are served by a supervision tree of the program's own: each Serve runs until its
+//     context ends, and is called again after an error;
 //   - WaitReady returns when an API server may serve.
 package reconciler
 
@@ -112,7 +115,8 @@ func NewRegistry(client *clientv3.Client, layout Layout, logger *slog.Logger) *R
 
 // The service.
 type (
-	// Config is one node's reconciler; Service runs it; State is what it is doing; Observer hears of it.
+	// Config is one node's reconciler; Service runs it; State is what it is doing; Observer hears of
+	// it.
 	Config   = reconciler.Config
 	Service  = reconciler.Service
 	State    = reconciler.State

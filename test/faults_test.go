@@ -55,7 +55,8 @@ func TestFaults(t *testing.T) {
 	tellsCauses(t, herd)
 }
 
-// tellsCauses looks through all histories for the failures that there must have been, with their causes.
+// tellsCauses looks through all histories for the failures that there must have been, with their
+// causes.
 func tellsCauses(t *testing.T, herd *process.Herd) {
 	t.Helper()
 	list, err := herd.Client().ListMachines(t.Context(), &fleetv1.ListMachinesRequest{PageSize: 1000})

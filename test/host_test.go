@@ -20,8 +20,9 @@ import (
 	"github.com/ironherd/ironherd/test/process"
 )
 
-// realHost is this host, reached through OpenSSH's own server on an address of 127/8. The server and whatever is started through it
-// live in a process namespace of their own, with directories of their own for what the agent keeps: nothing of them is left.
+// realHost is this host, reached through OpenSSH's own server on an address of 127/8. The server
+// and whatever is started through it live in a process namespace of their own, with directories of
+// their own for what the agent keeps: nothing of them is left.
 type realHost struct {
 	address string
 	port    uint16
@@ -82,7 +83,8 @@ func startHost(t *testing.T) *realHost {
 	return h
 }
 
-// manage runs a control plane with the host on its list, under the given host key, and returns a client.
+// manage runs a control plane with the host on its list, under the given host key, and returns a
+// client.
 func (h *realHost) manage(t *testing.T, hostKey string) fleetv1connect.FleetServiceClient {
 	t.Helper()
 	dir := shortDir(t)
@@ -145,7 +147,8 @@ func only(ctx context.Context, client fleetv1connect.FleetServiceClient) (*fleet
 func TestRealHost(t *testing.T) {
 	t.Parallel()
 	h := startHost(t)
-	t.Run("wrong host key", func(t *testing.T) { // first: nothing of the other may be taken for its own
+	// first: nothing of the other may be taken for its own
+	t.Run("wrong host key", func(t *testing.T) {
 		client := h.manage(t, otherKey(t))
 		eventually(t, func() error {
 			m, err := only(t.Context(), client)
@@ -241,7 +244,8 @@ func compareDisks(t *testing.T, h *agentv1.HardwareReport) {
 		}
 	}
 	for _, d := range h.GetBlockDevices() {
-		if named := known[d.GetName()]; named.Serial == nil { // without udev lsblk cannot tell, and sysfs can
+		// without udev lsblk cannot tell, and sysfs can
+		if named := known[d.GetName()]; named.Serial == nil {
 			d.Serial = ""
 		}
 		if named := known[d.GetName()]; named.Model == nil {

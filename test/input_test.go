@@ -27,7 +27,8 @@ providers:
       spacings: 2s
 `
 
-// TestBadInput gives the program what it cannot use: one clear sentence (of a configuration: for each fault) and the right exit code.
+// TestBadInput gives the program what it cannot use: one clear sentence (of a configuration: for
+// each fault) and the right exit code.
 func TestBadInput(t *testing.T) {
 	t.Parallel()
 	ctx := bounded(t, 2*time.Minute)

@@ -11,8 +11,9 @@ import (
 	"github.com/ironherd/ironherd/test/process"
 )
 
-// Two control planes share a fleet through one PostgreSQL. Agents reach them through one address, as behind any load balancer. Each is
-// killed by turns while the fleet is brought up; whoever is left goes on, and nothing is done twice.
+// Two control planes share a fleet through one PostgreSQL. Agents reach them through one address,
+// as behind any load balancer. Each is killed by turns while the fleet is brought up; whoever is
+// left goes on, and nothing is done twice.
 func TestTwoControlPlanes(t *testing.T) {
 	t.Parallel()
 	ctx := bounded(t, 4*time.Minute)
@@ -105,7 +106,8 @@ type secondPlane struct {
 	process *process.Process
 }
 
-// newSecondPlane gives it what planes of one fleet have in common: the agents' certificates and the key to the machines.
+// newSecondPlane gives it what planes of one fleet have in common: the agents' certificates and the
+// key to the machines.
 func newSecondPlane(t *testing.T, herd *process.Herd, front *process.Balancer) *secondPlane {
 	t.Helper()
 	first, dir := filepath.Dir(herd.Socket()), filepath.Join(shortDir(t), "second")
@@ -136,7 +138,8 @@ func (s *secondPlane) start(ctx context.Context) (err error) {
 	return err
 }
 
-// freeAddress is an address outside the range of outgoing ports, which stays free while its owner is dead.
+// freeAddress is an address outside the range of outgoing ports, which stays free while its owner
+// is dead.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	address, err := process.FreeAddress(t.Context())

@@ -19,8 +19,9 @@ import (
 	"github.com/ironherd/ironherd/test/process"
 )
 
-// A cluster goes from nothing to a release and on to the next one, with the real program on two nodes, a real API server and a real
-// etcd. Processes are killed; an older release never takes over from a newer one; who may not serve yet waits.
+// A cluster goes from nothing to a release and on to the next one, with the real program on two
+// nodes, a real API server and a real etcd. Processes are killed; an older release never takes over
+// from a newer one; who may not serve yet waits.
 func TestReconcilerThroughAnUpgrade(t *testing.T) {
 	t.Parallel()
 	ctx := bounded(t, 5*time.Minute)

@@ -1,8 +1,8 @@
-// Command ironherd-agent runs on machines: it is put in charge over SSH (takeover) and then keeps the session with the
-// control plane (run).
+// Command ironherd-agent runs on machines: it is put in charge over SSH (takeover) and then keeps
+// the session with the control plane (run).
 //
-// IRONHERD_AGENT_ROOT is put before every path that it touches (/sys, /proc, /dev, /run, /var); default "/". A simulator sets
-// it to let the agent work on a machine made of files.
+// IRONHERD_AGENT_ROOT is put before every path that it touches (/sys, /proc, /dev, /run, /var);
+// default "/". A simulator sets it to let the agent work on a machine made of files.
 package main
 
 import (
@@ -31,7 +31,8 @@ func main() {
 	os.Exit(code)
 }
 
-// agentVersion is the linker's version, else the module's or the revision that the toolchain recorded.
+// agentVersion is the linker's version, else the module's or the revision that the toolchain
+// recorded.
 func agentVersion() string {
 	if version != "" {
 		return version

@@ -1,5 +1,6 @@
-// Command ironherd-reconciler keeps a Kubernetes cluster's base resources as its newest release wants them. It runs beside every
-// control-plane node's API server. `ironherd-reconciler --help` says more.
+// Command ironherd-reconciler keeps a Kubernetes cluster's base resources as its newest release
+// wants them. It runs beside every control-plane node's API server. `ironherd-reconciler --help`
+// says more.
 package main
 
 import (

@@ -1,4 +1,5 @@
-// Command ironherd is the control plane and the operators' command line in one binary. `ironherd --help` says more.
+// Command ironherd is the control plane and the operators' command line in one binary. `ironherd
+// --help` says more.
 package main
 
 import (

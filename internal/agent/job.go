@@ -40,7 +40,8 @@ type job struct {
 	told  atomic.Int64 // when progress was last told, in nanoseconds since started
 }
 
-// startJob runs the request in a goroutine of its own. ctx gives it values alone: it ends by cancel.
+// startJob runs the request in a goroutine of its own. ctx gives it values alone: it ends by
+// cancel.
 func startJob(ctx context.Context, request *agentv1.InstallRequest, options Options) *job {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	j := &job{request: request, cancel: cancel, ended: make(chan *agentv1.InstallReport, 1), moved: make(chan struct{}, 1)}
@@ -107,7 +108,8 @@ func (s *session) jobMoved() <-chan struct{} {
 	return s.job.moved
 }
 
-// resumeInstall takes up what a predecessor left: a report that was not acknowledged, or an install that it lost.
+// resumeInstall takes up what a predecessor left: a report that was not acknowledged, or an install
+// that it lost.
 func (s *session) resumeInstall() error {
 	if s.state.GetInstallRunning() {
 		report := &agentv1.InstallReport{
@@ -126,7 +128,8 @@ func (s *session) resumeInstall() error {
 	return nil
 }
 
-// keepReport records how an install ended. When the host cannot keep it, it is delivered from memory.
+// keepReport records how an install ended. When the host cannot keep it, it is delivered from
+// memory.
 func (s *session) keepReport(report *agentv1.InstallReport) {
 	s.report = report
 	err := s.update(func(state *agentv1.AgentState) {
@@ -137,7 +140,8 @@ func (s *session) keepReport(report *agentv1.InstallReport) {
 	}
 }
 
-// installEnded takes the report of the running install, and starts the next one if it is waited for.
+// installEnded takes the report of the running install, and starts the next one if it is waited
+// for.
 func (s *session) installEnded(ctx context.Context, report *agentv1.InstallReport) {
 	s.log.Info("an install has ended", generationOf(report), attemptOf(report), slog.Bool("ok", report.GetOk()), slog.String("err", report.GetError()))
 	s.job = nil
@@ -149,8 +153,8 @@ func (s *session) installEnded(ctx context.Context, report *agentv1.InstallRepor
 	}
 }
 
-// obey does what an answer to a heartbeat says: reported was acknowledged with it, request is to be installed. Its only error is
-// ErrSuperseded.
+// obey does what an answer to a heartbeat says: reported was acknowledged with it, request is to be
+// installed. Its only error is ErrSuperseded.
 func (s *session) obey(ctx context.Context, reported *agentv1.InstallReport, request *agentv1.InstallRequest) error {
 	if request != nil && s.isNew(request) {
 		if s.job == nil {
@@ -215,8 +219,8 @@ func (s *session) start(ctx context.Context, request *agentv1.InstallRequest) {
 	s.job = startJob(ctx, request, s.options)
 }
 
-// endInstall ends the running install, waits for it, and records that. The host is not given back before: what comes next may
-// write the same disk.
+// endInstall ends the running install, waits for it, and records that. The host is not given back
+// before: what comes next may write the same disk.
 func (s *session) endInstall() {
 	if s.job == nil {
 		return
@@ -227,7 +231,8 @@ func (s *session) endInstall() {
 	s.keepReport(report)
 }
 
-// reboot restarts the machine and waits for it to go down. When it does not, the heartbeats go on, and the next one tries again.
+// reboot restarts the machine and waits for it to go down. When it does not, the heartbeats go on,
+// and the next one tries again.
 func (s *session) reboot(ctx context.Context) {
 	s.log.Info("the installed system is booted")
 	if err := s.options.Reboot(ctx); err != nil {

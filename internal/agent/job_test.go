@@ -157,7 +157,8 @@ func TestSuccessIsForgottenAfterTheReboot(t *testing.T) {
 						reports++
 					}
 				}
-				if boot == "boot-1" && (reboots != 2 || reports != 2) { // one a rebootWait, because it does not go down
+				// one a rebootWait, because it does not go down
+				if boot == "boot-1" && (reboots != 2 || reports != 2) {
 					t.Errorf("%d reboots, %d reports", reboots, reports)
 				}
 				if boot == "boot-2" && (reboots != 0 || reports != 1 || len(f.host.state(t).GetUnacknowledgedReport()) > 0) {

@@ -23,7 +23,8 @@ import (
 const (
 	// callTimeout bounds one call, the connection that it may need included.
 	callTimeout = 15 * time.Second
-	// bufferSize is that of a connection's buffers: a heartbeat is a few hundred bytes, a hardware report a few KiB.
+	// bufferSize is that of a connection's buffers: a heartbeat is a few hundred bytes, a hardware
+	// report a few KiB.
 	bufferSize = 4 << 10
 	// windowSize is fixed, which keeps gRPC from measuring the connection to find a better one.
 	windowSize = 64 << 10
@@ -31,8 +32,8 @@ const (
 	maxAnswer = 1 << 20
 )
 
-// link is the agent's connection to the control plane. It is made by the first call and again by the first one after drop. It is
-// used by one goroutine.
+// link is the agent's connection to the control plane. It is made by the first call and again by
+// the first one after drop. It is used by one goroutine.
 type link struct {
 	endpoint string
 	options  []grpc.DialOption
@@ -66,8 +67,9 @@ func newLink(
 	}}, nil
 }
 
-// tlsConfig makes a self-signed certificate of the agent's key and trusts the certificates of the takeover message. The
-// certificate says nothing but the key: the control plane compares that with what it recorded at the takeover.
+// tlsConfig makes a self-signed certificate of the agent's key and trusts the certificates of the
+// takeover message. The certificate says nothing but the key: the control plane compares that with
+// what it recorded at the takeover.
 func tlsConfig(state *agentv1.AgentState) (*tls.Config, error) {
 	key, err := takeover.PrivateKey(state)
 	if err != nil {
@@ -77,9 +79,10 @@ func tlsConfig(state *agentv1.AgentState) (*tls.Config, error) {
 		SerialNumber: big.NewInt(1),
 		Subject:      pkix.Name{CommonName: state.GetInit().GetMachineId()},
 		NotBefore:    time.Unix(0, 0),
-		NotAfter:     time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC), // RFC 5280, section 4.1.2.5: no expiry
-		KeyUsage:     x509.KeyUsageDigitalSignature,
-		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		// RFC 5280, section 4.1.2.5: no expiry
+		NotAfter:    time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC),
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {

@@ -16,8 +16,9 @@ const maxLog = 1 << 20
 // logPath is where the agent logs on its host.
 func logPath(root string) string { return filepath.Join(root, "var/log/ironherd-agent.log") }
 
-// logFile is an io.Writer that appends to a file of bounded size: when it is full, its newer half is kept. The file is open
-// only while it is written to, because lines are rare and agents may be many.
+// logFile is an io.Writer that appends to a file of bounded size: when it is full, its newer half
+// is kept. The file is open only while it is written to, because lines are rare and agents may be
+// many.
 type logFile struct {
 	path string
 	mu   sync.Mutex

@@ -35,7 +35,8 @@ const usage = `Usage: ironherd-agent COMMAND
 
 // Env is the machine that Main works on, and what it is given and gives back.
 type Env struct {
-	// Root is put before every path that the agent touches (/sys, /proc, /dev, /run, /var). Empty means "/".
+	// Root is put before every path that the agent touches (/sys, /proc, /dev, /run, /var). Empty
+	// means "/".
 	Root string
 	// Version is what `version`, takeover responses and heartbeats say.
 	Version string
@@ -43,12 +44,15 @@ type Env struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 
-	// Reboot restarts the machine; it returns when the restart is under way. Nil: the kernel's own way, below Root.
+	// Reboot restarts the machine; it returns when the restart is under way. Nil: the kernel's own
+	// way, below Root.
 	Reboot func(ctx context.Context) error
-	// Detach lets run go on after Main has returned, until run returns or the context that it is given ends. It must not wait for
-	// run. Nil: run becomes a process of its own, this executable's `run`, which must find the same Root.
+	// Detach lets run go on after Main has returned, until run returns or the context that it is given
+	// ends. It must not wait for run. Nil: run becomes a process of its own, this executable's `run`,
+	// which must find the same Root.
 	Detach func(run func(ctx context.Context))
-	// Logger is where the long-lived part logs. Nil: a file of bounded size, /var/log/ironherd-agent.log below Root.
+	// Logger is where the long-lived part logs. Nil: a file of bounded size,
+	// /var/log/ironherd-agent.log below Root.
 	Logger *slog.Logger
 	// HTTPClient fetches images. Nil: a client of the agent's own.
 	HTTPClient *http.Client
@@ -63,8 +67,9 @@ func (e Env) options() Options {
 	return Options{Root: e.Root, Version: e.Version, Logger: logger, Reboot: e.Reboot, HTTPClient: e.HTTPClient}
 }
 
-// Main is the program `ironherd-agent`: args are its arguments without the program's name, the result is its exit code.
-// Everything that it touches comes from env, so that a simulator can run many agents in one process.
+// Main is the program `ironherd-agent`: args are its arguments without the program's name, the
+// result is its exit code. Everything that it touches comes from env, so that a simulator can run
+// many agents in one process.
 func Main(ctx context.Context, args []string, env Env) int {
 	if env.Root == "" {
 		env.Root = "/"

@@ -33,7 +33,8 @@ import (
 
 const machineID = "0190a0a0-0000-7000-8000-000000000001"
 
-// authority is a self-signed server certificate for 127.0.0.1, valid in the fake time of a bubble (2000) too.
+// authority is a self-signed server certificate for 127.0.0.1, valid in the fake time of a bubble
+// (2000) too.
 type authority struct {
 	certificate tls.Certificate
 	pem         []byte

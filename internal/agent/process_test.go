@@ -26,7 +26,8 @@ import (
 	"github.com/ironherd/ironherd/internal/agent/takeover"
 )
 
-// Set in the environment of the test's own executable, these make it be the agent, for as long as the test lives.
+// Set in the environment of the test's own executable, these make it be the agent, for as long as
+// the test lives.
 const (
 	rootVariable   = "IRONHERD_TEST_ROOT"
 	parentVariable = "IRONHERD_TEST_PARENT"
@@ -69,7 +70,8 @@ func (h *host) command(t *testing.T, args ...string) *exec.Cmd {
 	return command
 }
 
-// takeOver runs a takeover as the control plane does, and sees to it that the agent ends with the test.
+// takeOver runs a takeover as the control plane does, and sees to it that the agent ends with the
+// test.
 func (h *host) takeOver(t *testing.T, input []byte) (*agentv1.TakeoverResponse, int) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -147,7 +149,8 @@ func until(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// The whole of it with real processes: takeover, heartbeats with the key that was answered, replacement by a newer takeover.
+// The whole of it with real processes: takeover, heartbeats with the key that was answered,
+// replacement by a newer takeover.
 func TestTakeoverProcess(t *testing.T) {
 	t.Parallel()
 	h, authority := newHost(t), newAuthority(t)
@@ -257,7 +260,8 @@ func TestTakeoverOfAHungAgent(t *testing.T) {
 func TestTakeoverThatCannotStart(t *testing.T) {
 	t.Parallel()
 	h, authority := newHost(t), newAuthority(t)
-	// Somebody else is the agent: a process that is not ours to kill, because it does not have the pid file open.
+	// Somebody else is the agent: a process that is not ours to kill, because it does not have the pid
+	// file open.
 	tenure, err := takeover.Occupy(h.root, func() {})
 	if err != nil {
 		t.Fatal(err)
@@ -282,7 +286,8 @@ func TestTakeoverThatCannotStart(t *testing.T) {
 	_ = stranger.Process.Kill()
 }
 
-// The connection to the control plane breaks before the answer could be written: the next takeover puts it right.
+// The connection to the control plane breaks before the answer could be written: the next takeover
+// puts it right.
 func TestTakeoverWithoutListener(t *testing.T) {
 	t.Parallel()
 	h, authority := newHost(t), newAuthority(t)

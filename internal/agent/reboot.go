@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rebootKernel restarts the machine at once, as the kernel does it by itself: without asking the processes that run, whose
-// system is no longer on the disk.
+// rebootKernel restarts the machine at once, as the kernel does it by itself: without asking the
+// processes that run, whose system is no longer on the disk.
 func rebootKernel(root string) error {
 	real := filepath.Clean(root) == "/"
 	if real {

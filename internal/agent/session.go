@@ -27,7 +27,8 @@ const (
 	// retryBase and retryCap are the limits within which a failed call is repeated.
 	retryBase = 250 * time.Millisecond
 	retryCap  = 30 * time.Second
-	// inventoryEvery is how often the hardware is looked at again; firstInventory is how long the first heartbeat waits for it.
+	// inventoryEvery is how often the hardware is looked at again; firstInventory is how long the
+	// first heartbeat waits for it.
 	inventoryEvery = 10 * time.Minute
 	firstInventory = 2 * time.Second
 	// rebootWait is how long a machine may take to go down before it is rebooted again.
@@ -57,9 +58,9 @@ type Options struct {
 	Ready func() error
 }
 
-// Run is the agent that the last takeover of the host below Root has put in charge. It returns nil when ctx has ended or a newer
-// takeover has replaced it, takeover.ErrOccupied when another agent is running there, and an error when the host was never
-// taken over.
+// Run is the agent that the last takeover of the host below Root has put in charge. It returns nil
+// when ctx has ended or a newer takeover has replaced it, takeover.ErrOccupied when another agent
+// is running there, and an error when the host was never taken over.
 func Run(ctx context.Context, options Options) error {
 	if options.Root == "" {
 		options.Root = "/"
@@ -112,7 +113,8 @@ type session struct {
 	// hardware is to be delivered; delivered is the digest of the last one that was.
 	hardware  *agentv1.HardwareReport
 	delivered [sha256.Size]byte
-	// rejected: the control plane would not take hardware; it is tried again after the next look at the hardware.
+	// rejected: the control plane would not take hardware; it is tried again after the next look at
+	// the hardware.
 	rejected bool
 
 	// job is the running install; next is the request that waits for it to end.
@@ -249,7 +251,8 @@ func (s *session) failed(ctx context.Context, err error) time.Duration {
 	return minInterval + rand.N(min(retryCap, retryBase<<min(s.failures, 16)))
 }
 
-// collect starts to look at the hardware. It happens beside the heartbeats, because a drive may take its time to answer.
+// collect starts to look at the hardware. It happens beside the heartbeats, because a drive may
+// take its time to answer.
 func (s *session) collect() {
 	found := make(chan *agentv1.HardwareReport, 1)
 	s.collecting, s.collected = found, time.Now()

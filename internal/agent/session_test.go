@@ -23,7 +23,8 @@ import (
 
 func readerOf(data []byte) io.Reader { return bytes.NewReader(data) }
 
-// inBubble runs a session test in fake time. The certificate is made outside, where randomness costs nothing.
+// inBubble runs a session test in fake time. The certificate is made outside, where randomness
+// costs nothing.
 func inBubble(t *testing.T, test func(f *fixture)) {
 	t.Helper()
 	t.Parallel()

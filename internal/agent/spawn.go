@@ -16,14 +16,15 @@ import (
 const (
 	// startLimit is how long a started agent may take to be ready.
 	startLimit = 10 * time.Second
-	// readyWord is what a started agent writes when it is in charge; anything else is what went wrong, in one sentence.
+	// readyWord is what a started agent writes when it is in charge; anything else is what went wrong,
+	// in one sentence.
 	readyWord = "ready"
 	// readyFD is the file descriptor that it is written to.
 	readyFD = 3
 )
 
-// startProcess starts this executable's `run` as a process of its own, out of reach of the session that started it, and
-// returns when it is ready. When it fails it has killed the process.
+// startProcess starts this executable's `run` as a process of its own, out of reach of the session
+// that started it, and returns when it is ready. When it fails it has killed the process.
 func startProcess(ctx context.Context, env Env) error {
 	ready, theirs, err := os.Pipe()
 	if err != nil {
@@ -36,7 +37,8 @@ func startProcess(ctx context.Context, env Env) error {
 		return fmt.Errorf("open the log file: %w", err)
 	}
 	defer func() { _ = log.Close() }()
-	// Not CommandContext: the process outlives this one. And not by path: that may hold another version by now.
+	// Not CommandContext: the process outlives this one. And not by path: that may hold another
+	// version by now.
 	command := exec.Command("/proc/self/exe", "run", fmt.Sprintf("--ready-fd=%d", readyFD)) //nolint:noctx // see above
 	command.Args[0] = "ironherd-agent"
 	command.Dir = "/"
@@ -75,8 +77,8 @@ func awaitReady(ctx context.Context, ready *os.File) error {
 	return errors.New("it ended at once; its log file says why")
 }
 
-// startInside starts Run inside this process, as the host of a simulation lets it go on, and returns when it is ready. When it
-// fails it leaves nothing running.
+// startInside starts Run inside this process, as the host of a simulation lets it go on, and
+// returns when it is ready. When it fails it leaves nothing running.
 func startInside(ctx context.Context, env Env) error {
 	const starting, running, abandoned = 0, 1, 2
 	var state atomic.Int32

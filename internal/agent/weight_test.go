@@ -12,8 +12,9 @@ import (
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 )
 
-// BenchmarkAgents runs many agents in one process over loopback and reports what one costs, its server's side included: memory
-// while idle, and processor time from the start to the first heartbeat.
+// BenchmarkAgents runs many agents in one process over loopback and reports what one costs, its
+// server's side included: memory while idle, and processor time from the start to the first
+// heartbeat.
 func BenchmarkAgents(b *testing.B) {
 	const agents = 500
 	authority := newAuthority(b)

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// row returns the row of the import table that a package falls under: its own, else the one whose pattern matches it.
+// row returns the row of the import table that a package falls under: its own, else the one whose
+// pattern matches it.
 func row(rows map[string][]string, pkg string) (allowed []string, found bool) {
 	if allowed, found = rows[pkg]; found {
 		return allowed, true
@@ -84,7 +85,8 @@ func TestBinariesDoNotLink(t *testing.T) {
 		for dep := range strings.FieldsSeq(string(out)) {
 			dep = strings.TrimPrefix(dep, module)
 			for _, f := range forbidden {
-				if dep == f || strings.HasPrefix(dep, f+"/") && f != "database/sql" { // its driver interfaces come with UUIDs
+				// its driver interfaces come with UUIDs
+				if dep == f || strings.HasPrefix(dep, f+"/") && f != "database/sql" {
 					t.Errorf("%s links %s", binary, dep)
 				}
 			}
@@ -148,7 +150,8 @@ func TestForbiddenCalls(t *testing.T) {
 	}
 }
 
-// TestSourceSize keeps files and functions readable. A file that tells one story may be longer: it is named here.
+// TestSourceSize keeps files and functions readable. A file that tells one story may be longer: it
+// is named here.
 func TestSourceSize(t *testing.T) {
 	t.Parallel()
 	const maxFile, maxFunction = 500, 80

@@ -81,8 +81,8 @@ func (s source) imports() []string {
 	return paths
 }
 
-// table returns the body rows of the markdown table in ARCHITECTURE.md whose header starts with the two given cells; each row is
-// the list of names in backquotes of its first and second cell.
+// table returns the body rows of the markdown table in ARCHITECTURE.md whose header starts with the
+// two given cells; each row is the list of names in backquotes of its first and second cell.
 func table(t *testing.T, first, second string) map[string][]string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "ARCHITECTURE.md"))
@@ -121,7 +121,8 @@ func quoted(cell string) []string {
 	return names
 }
 
-// matches reports whether a package is named by a pattern of the table: itself, or with * for one element.
+// matches reports whether a package is named by a pattern of the table: itself, or with * for one
+// element.
 func matches(pattern, pkg string) bool {
 	ok, err := path.Match(pattern, pkg)
 	return err == nil && ok

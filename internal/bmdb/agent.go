@@ -14,7 +14,8 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// AgentIdentity is the agent that is in charge of a machine. What an agent says is fenced by it, not by a lease.
+// AgentIdentity is the agent that is in charge of a machine. What an agent says is fenced by it,
+// not by a lease.
 type AgentIdentity struct {
 	Machine            fleet.MachineID
 	TakeoverGeneration fleet.TakeoverGeneration
@@ -51,7 +52,8 @@ func (a AgentIdentity) inCharge(r fleet.Record) error {
 	return nil
 }
 
-// fromAgent is onMachine for what only the agent in charge may write. A machine that is not there is KindForbidden too.
+// fromAgent is onMachine for what only the agent in charge may write. A machine that is not there
+// is KindForbidden too.
 func (db *DB) fromAgent(ctx context.Context, kind string, a AgentIdentity,
 	fn func(ctx context.Context, t *transaction, j *judged) (changed bool, err error),
 ) error {
@@ -74,8 +76,9 @@ func (t *transaction) heard(ctx context.Context, machine fleet.MachineID, proces
 	})
 }
 
-// RecordSpoken commits that the agent was heard where that is news: the first heartbeat of a takeover generation, a return from
-// silence, a changed boot ID (rule 9). Everything else is for FlushSeen. Idempotent.
+// RecordSpoken commits that the agent was heard where that is news: the first heartbeat of a
+// takeover generation, a return from silence, a changed boot ID (rule 9). Everything else is for
+// FlushSeen. Idempotent.
 func (db *DB) RecordSpoken(ctx context.Context, a AgentIdentity, bootID string) error {
 	return db.fromAgent(ctx, "agent spoke", a, func(ctx context.Context, t *transaction, j *judged) (bool, error) {
 		seen, now := j.record.AgentSeen, t.Now()
@@ -128,8 +131,8 @@ type Seen struct {
 // flushBatch bounds how many rows one transaction of a flush holds.
 const flushBatch = 2000
 
-// FlushSeen writes repeated heartbeats, thousands by one statement. It touches one narrow row each, and no agenda; what is not of the takeover generation that
-// has spoken is ignored.
+// FlushSeen writes repeated heartbeats, thousands by one statement. It touches one narrow row each,
+// and no agenda; what is not of the takeover generation that has spoken is ignored.
 func (db *DB) FlushSeen(ctx context.Context, seen []Seen) error {
 	seen = slices.SortedFunc(slices.Values(seen), func(a, b Seen) int { return cmp.Compare(a.Machine, b.Machine) })
 	start := db.clock.Elapsed()
@@ -196,11 +199,13 @@ func (db *DB) HostKeys(ctx context.Context, machine fleet.MachineID) (keys []str
 	return keys, err
 }
 
-// ListenerAlive is an agent listener's own proof of life: called every interval, with the longest heartbeat interval that it has
-// promised lately. Listeners that were not heard of for three intervals are down, and silence counts only from their return.
+// ListenerAlive is an agent listener's own proof of life: called every interval, with the longest
+// heartbeat interval that it has promised lately. Listeners that were not heard of for three
+// intervals are down, and silence counts only from their return.
 //
-// A longer promise counts at once. A shorter one makes silence due earlier than every row of the agenda says, so it counts only
-// when it is less than half, and then every machine is judged again, as under a new policy.
+// A longer promise counts at once. A shorter one makes silence due earlier than every row of the
+// agenda says, so it counts only when it is less than half, and then every machine is judged again,
+// as under a new policy.
 func (db *DB) ListenerAlive(ctx context.Context, interval, promised time.Duration) error {
 	err := db.update(ctx, "listener alive", func(ctx context.Context, t *transaction) error {
 		if err := t.q.InsertListener(ctx); err != nil {

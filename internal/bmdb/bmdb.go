@@ -34,16 +34,18 @@ type Options struct {
 	Logger *slog.Logger
 	// Observer is told what happens, for metrics. Nil: nobody is.
 	Observer Observer
-	// Jitter returns the fraction in [0, 1) by which a backoff is stretched. Nil: random. A simulation that is to repeat itself
-	// brings its own.
+	// Jitter returns the fraction in [0, 1) by which a backoff is stretched. Nil: random. A simulation
+	// that is to repeat itself brings its own.
 	Jitter func() float64
 }
 
-// Observer is told of every transaction and every end of work. Its methods must be quick and safe for concurrent use.
+// Observer is told of every transaction and every end of work. Its methods must be quick and safe
+// for concurrent use.
 type Observer interface {
 	// Transaction: kind is a constant name such as "claim"; statements counts those of the last run.
 	Transaction(kind string, took time.Duration, statements int, err error)
-	// Outcome: "finished", "failed", "cancelled", "expired", "revoked"; held is how long the lane was held.
+	// Outcome: "finished", "failed", "cancelled", "expired", "revoked"; held is how long the lane was
+	// held.
 	Outcome(process fleet.Process, outcome string, held time.Duration)
 }
 
@@ -53,9 +55,10 @@ func (nobody) Transaction(string, time.Duration, int, error) {}
 
 func (nobody) Outcome(fleet.Process, string, time.Duration) {}
 
-// Open checks that the schema is the one that this binary wants, looks whether the database is a restored or copied one, and,
-// where no other process can have it open, ends every session that is left. KindConflict when the schema is older or newer. The
-// DB owns the engine from here on, also when Open fails.
+// Open checks that the schema is the one that this binary wants, looks whether the database is a
+// restored or copied one, and, where no other process can have it open, ends every session that is
+// left. KindConflict when the schema is older or newer. The DB owns the engine from here on, also
+// when Open fails.
 func Open(ctx context.Context, engine Engine, opts Options) (*DB, error) {
 	db := &DB{
 		engine: engine, logger: opts.Logger, observer: opts.Observer, clock: NewClock(), due: newDue(), janitor: newCursors(),
@@ -104,7 +107,8 @@ func (db *DB) open(ctx context.Context) error {
 	return nil
 }
 
-// prepare writes what every database has: a first policy, and the evidence of a restore until it is accepted.
+// prepare writes what every database has: a first policy, and the evidence of a restore until it is
+// accepted.
 func (db *DB) prepare(ctx context.Context, evidence string) error {
 	body, err := json.Marshal(fleet.DefaultPolicy())
 	if err != nil {
@@ -136,7 +140,8 @@ func (db *DB) Now(ctx context.Context) (time.Time, error) {
 	return now, err
 }
 
-// Wake returns a channel that receives a hint when something became due for the process, or is to become due sooner than the
-// last claim was told. There is one channel per process for the life of the DB, hints are coalesced in it, and it is never
-// closed. Only what this process commits is noticed; correctness never depends on it.
+// Wake returns a channel that receives a hint when something became due for the process, or is to
+// become due sooner than the last claim was told. There is one channel per process for the life of
+// the DB, hints are coalesced in it, and it is never closed. Only what this process commits is
+// noticed; correctness never depends on it.
 func (db *DB) Wake(process fleet.Process) <-chan struct{} { return db.due.wake(process) }

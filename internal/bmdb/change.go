@@ -10,16 +10,19 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// Change is one fact written in the transaction of a Work. Changes are applied in the given order, all or none. The functions of
-// this package make them; for work on a machine they concern that machine.
+// Change is one fact written in the transaction of a Work. Changes are applied in the given order,
+// all or none. The functions of this package make them; for work on a machine they concern that
+// machine.
 type Change interface {
 	// String tells one change from another.
 	fmt.Stringer
-	// concerns returns the machines whose rows the change needs besides the work's own. It runs before any lock is taken.
+	// concerns returns the machines whose rows the change needs besides the work's own. It runs before
+	// any lock is taken.
 	concerns(ctx context.Context, t *transaction) ([]fleet.MachineID, error)
 	// apply writes. Everything concerned is locked.
 	apply(ctx context.Context, t *transaction, w *Work) error
-	// recall fills in what the caller wants to know, when the change was committed before and the reply was lost.
+	// recall fills in what the caller wants to know, when the change was committed before and the
+	// reply was lost.
 	recall(ctx context.Context, t *transaction, w *Work) error
 	// touched returns the machines whose agendas apply made stale.
 	touched() []fleet.MachineID
@@ -89,8 +92,8 @@ func (w *Work) note(ctx context.Context, t *transaction, machine fleet.MachineID
 	})
 }
 
-// SetAgentStarted records a takeover that succeeded. At is set by the transaction. KindConflict unless the takeover generation is
-// the one that was minted last.
+// SetAgentStarted records a takeover that succeeded. At is set by the transaction. KindConflict
+// unless the takeover generation is the one that was minted last.
 func SetAgentStarted(s fleet.AgentStarted) Change {
 	return &change{
 		text: fmt.Sprintf("agent started: %+v", s),
@@ -134,7 +137,8 @@ func MintTakeover(into *fleet.TakeoverGeneration) Change {
 			*into = fleet.TakeoverGeneration(g)
 			return w.note(ctx, t, w.Subject.Machine, "takeover", fmt.Sprintf("takeover generation %d", g))
 		},
-		again: func(ctx context.Context, t *transaction, w *Work) error { // the lane is ours: nobody minted since
+		// the lane is ours: nobody minted since
+		again: func(ctx context.Context, t *transaction, w *Work) error {
 			m, err := t.q.GetMachine(ctx, string(w.Subject.Machine))
 			*into = fleet.TakeoverGeneration(m.TakeoverGeneration)
 			return err
@@ -142,8 +146,9 @@ func MintTakeover(into *fleet.TakeoverGeneration) Change {
 	}
 }
 
-// SetProvided records what the provider says of one of its machines; the first answer about an ID gives the machine that ID.
-// Nothing is written when nothing changed. At, CreatedAt and ActiveAt are kept by the BMDB.
+// SetProvided records what the provider says of one of its machines; the first answer about an ID
+// gives the machine that ID. Nothing is written when nothing changed. At, CreatedAt and ActiveAt
+// are kept by the BMDB.
 func SetProvided(machine fleet.MachineID, id fleet.ProviderID, p fleet.Provided) Change {
 	return &change{
 		text: fmt.Sprintf("provided %s %s: %+v", machine, id, p), machines: []fleet.MachineID{machine},
@@ -258,8 +263,8 @@ func RecordMachineHistory(machine fleet.MachineID, event, detail string) Change 
 	}
 }
 
-// PinHostKeys remembers the host keys seen at first contact, in authorized_keys form, in place of those remembered before. See
-// DB.HostKeys.
+// PinHostKeys remembers the host keys seen at first contact, in authorized_keys form, in place of
+// those remembered before. See DB.HostKeys.
 func PinHostKeys(machine fleet.MachineID, keys []string) Change {
 	return &change{
 		text: fmt.Sprintf("pin host keys of %s: %q", machine, keys), machines: []fleet.MachineID{machine},

@@ -18,15 +18,17 @@ type Finding struct {
 	Detail    string
 }
 
-// checkBatch is how many rows of each kind a check reads at a time; maxFindings how many findings of a kind it returns.
+// checkBatch is how many rows of each kind a check reads at a time; maxFindings how many findings
+// of a kind it returns.
 const (
 	checkBatch  = 500
 	maxFindings = 100
 )
 
-// Check looks for what can be seen from rows alone: lanes and history that contradict each other, counters that are wrong, and
-// agenda rows that are missing, too late or superfluous. It reads the whole database, in small transactions. Findings about
-// machines that are being written meanwhile are confirmed with their rows locked.
+// Check looks for what can be seen from rows alone: lanes and history that contradict each other,
+// counters that are wrong, and agenda rows that are missing, too late or superfluous. It reads the
+// whole database, in small transactions. Findings about machines that are being written meanwhile
+// are confirmed with their rows locked.
 func (db *DB) Check(ctx context.Context) (findings []Finding, err error) {
 	for after, complete := fleet.MachineID(""), false; !complete; {
 		var found []Finding
@@ -38,8 +40,9 @@ func (db *DB) Check(ctx context.Context) (findings []Finding, err error) {
 	return findings, nil
 }
 
-// CheckNext is Check for the next machines, at most limit of them, from where the last call stopped; complete says that it came to the
-// end of the fleet, and the next call begins anew. A fleet is thus checked over time, at a cost that does not grow with it.
+// CheckNext is Check for the next machines, at most limit of them, from where the last call
+// stopped; complete says that it came to the end of the fleet, and the next call begins anew. A
+// fleet is thus checked over time, at a cost that does not grow with it.
 func (db *DB) CheckNext(ctx context.Context, limit int) (findings []Finding, complete bool, err error) {
 	findings, after, err := db.checkPage(ctx, db.janitor.checkAfter(), limit)
 	if err != nil {
@@ -49,7 +52,8 @@ func (db *DB) CheckNext(ctx context.Context, limit int) (findings []Finding, com
 	return findings, after == "", nil
 }
 
-// checkPage checks the machines behind one, and after the last of them what is not about machines. It returns where to go on; "" at the end.
+// checkPage checks the machines behind one, and after the last of them what is not about machines.
+// It returns where to go on; "" at the end.
 func (db *DB) checkPage(ctx context.Context, after fleet.MachineID, limit int) (findings []Finding, next fleet.MachineID, err error) {
 	var ids []string
 	var subjects []string
@@ -90,7 +94,8 @@ func (db *DB) checkPage(ctx context.Context, after fleet.MachineID, limit int) (
 	return findings, next, nil
 }
 
-// checkEdges looks for work of these subjects that has not one start and, unless it runs, one end (I4).
+// checkEdges looks for work of these subjects that has not one start and, unless it runs, one end
+// (I4).
 func (t *transaction) checkEdges(ctx context.Context, subjects []string) ([]Finding, error) {
 	edges, err := t.q.CheckEdges(ctx, statement.Keys(subjects))
 	if err != nil {
@@ -135,7 +140,8 @@ func (t *transaction) checkRows(ctx context.Context) ([]Finding, error) {
 	return slices.Concat(findings, counts, slots), err
 }
 
-// checkMachine compares the agenda with what lifecycle says (I2). A row that is too early is not a fault.
+// checkMachine compares the agenda with what lifecycle says (I2). A row that is too early is not a
+// fault.
 func (db *DB) checkMachine(ctx context.Context, id fleet.MachineID) (findings []Finding, err error) {
 	err = db.update(ctx, "check machine", func(ctx context.Context, t *transaction) error {
 		findings = nil
@@ -164,7 +170,8 @@ func (db *DB) checkMachine(ctx context.Context, id fleet.MachineID) (findings []
 			case d.Verdict.Scheduled() && !there:
 				findings = append(findings, Finding{"agenda", string(id), fmt.Sprintf("%s is %s and has no row", process, d.Verdict)})
 			case j.heldByTheDead() && there && at.UnixMicro() <= max(micros(t.Now()), j.row.SessionDeadlineAt):
-				// It surfaces at the deadline of the dead, if its lane is not freed before, which follows the end of the session.
+				// It surfaces at the deadline of the dead, if its lane is not freed before, which follows the
+				// end of the session.
 			case d.Verdict.Scheduled() && at.After(d.DueAt):
 				findings = append(findings, Finding{"agenda", string(id), fmt.Sprintf("%s is due at %s, its row says %s", process, d.DueAt, at)})
 			case !d.Verdict.Scheduled() && there && d.Verdict == lifecycle.NotWanted:

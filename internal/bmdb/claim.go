@@ -25,8 +25,9 @@ type ClaimRequest struct {
 type Claim struct {
 	// Works that are now held by the session; at most Limit, those longest due first.
 	Works []*Work
-	// NextDue is when the agenda wants to be looked at next: when its next row is due, or sooner where other processes do not tell what
-	// they make due; zero when there is no row. It is in the past when Limit left due work behind.
+	// NextDue is when the agenda wants to be looked at next: when its next row is due, or sooner where
+	// other processes do not tell what they make due; zero when there is no row. It is in the past
+	// when Limit left due work behind.
 	NextDue time.Time
 }
 
@@ -40,10 +41,11 @@ type candidate struct {
 	dueAt    time.Time
 }
 
-// Claim takes due work by rule 2: candidates without locks, their subjects locked (those that somebody has are skipped), facts in a
-// later statement, and then lifecycle decides: the work is started, or its row is moved. It goes on until the limit is reached or
-// nothing is left. ErrLeaseLost when the session has ended. When it fails, no work is held: what had been committed already is
-// handed back with the next extension.
+// Claim takes due work by rule 2: candidates without locks, their subjects locked (those that
+// somebody has are skipped), facts in a later statement, and then lifecycle decides: the work is
+// started, or its row is moved. It goes on until the limit is reached or nothing is left.
+// ErrLeaseLost when the session has ended. When it fails, no work is held: what had been committed
+// already is handed back with the next extension.
 func (s *Session) Claim(ctx context.Context, request ClaimRequest) (Claim, error) {
 	s.claimStarts()
 	claim, err := s.claim(ctx, request)
@@ -108,11 +110,13 @@ type claiming struct {
 	request ClaimRequest
 	scope   scope
 	works   []*Work
-	// done are the subjects that were looked at or that somebody else has, with the due_at that they had.
+	// done are the subjects that were looked at or that somebody else has, with the due_at that they
+	// had.
 	done map[string]time.Time
 	// lowest is the due_at of the first row that was found and not dealt with; zero: none was.
 	lowest time.Time
-	// scannedTo is the instant before which the last look found everything that is due, after so many changes; zero: it failed.
+	// scannedTo is the instant before which the last look found everything that is due, after so many
+	// changes; zero: it failed.
 	scannedTo time.Time
 	changes   int
 	// looked is the database's time of the last look.
@@ -120,7 +124,8 @@ type claiming struct {
 	storm
 }
 
-// round deals with candidates in one transaction, then with the dead sessions that were found in the way.
+// round deals with candidates in one transaction, then with the dead sessions that were found in
+// the way.
 func (c *claiming) round(ctx context.Context, candidates []candidate) error {
 	var r *claimRound
 	err := c.s.db.update(ctx, "claim", func(ctx context.Context, t *transaction) error {
@@ -144,7 +149,8 @@ func (c *claiming) round(ctx context.Context, candidates []candidate) error {
 	for id := range r.overdue { // rule 4: only a death that is a fact frees the lane
 		switch ended, err := c.s.db.endSession(ctx, id, causeOverdue, true); {
 		case fleet.KindOf(err) == fleet.KindTemporary:
-			// A commit of its holder hangs, which its server will end soon. What is claimed meanwhile is not lost for that.
+			// A commit of its holder hangs, which its server will end soon. What is claimed meanwhile is not
+			// lost for that.
 			c.s.db.logger.WarnContext(ctx, "session could not be ended yet", slog.String("session", string(id)), slog.Any("err", err))
 			return nil
 		case err != nil:
@@ -168,10 +174,12 @@ type claimRound struct {
 	starts []starting
 	// deadline of the own session, as of this transaction.
 	deadline time.Time
-	// overdue sessions hold what is due; again is what to look at once more after their end, or what found no slot.
+	// overdue sessions hold what is due; again is what to look at once more after their end, or what
+	// found no slot.
 	overdue map[fleet.SessionID]bool
 	again   []candidate
-	// left could not be dealt with: somebody else is at it. taken were held by others when it came to them.
+	// left could not be dealt with: somebody else is at it. taken were held by others when it came to
+	// them.
 	left  []candidate
 	taken int
 	slotting
@@ -203,7 +211,8 @@ type starting struct {
 	started  func(w *Work, hold fleet.Hold)
 }
 
-// claimMachines asks lifecycle about each machine that nobody has locked, and starts the work or moves the row.
+// claimMachines asks lifecycle about each machine that nobody has locked, and starts the work or
+// moves the row.
 func (r *claimRound) claimMachines(ctx context.Context, candidates []candidate) error {
 	ids := make([]fleet.MachineID, len(candidates))
 	for i, a := range candidates {
@@ -349,8 +358,8 @@ func (r *claimRound) lookAtProvider(ctx context.Context, a candidate) (*judgedPr
 	return j, nil
 }
 
-// inTheWay: a holder past its deadline is to be declared dead, and then the subject is looked at again; a live one's row is
-// pushed to its deadline by the rewrite.
+// inTheWay: a holder past its deadline is to be declared dead, and then the subject is looked at
+// again; a live one's row is pushed to its deadline by the rewrite.
 func (r *claimRound) inTheWay(a candidate, hold fleet.Hold) {
 	if hold.Deadline.Before(r.t.Now()) {
 		r.overdue[hold.Session] = true

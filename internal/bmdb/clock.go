@@ -6,13 +6,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Clock counts elapsed time by the monotonic clock and by the one that also counts while the machine is suspended, and believes
-// whichever says more. It is what trust windows are judged by (rule 5), and what an embedded engine's database time advances by:
-// neither can be set.
+// Clock counts elapsed time by the monotonic clock and by the one that also counts while the
+// machine is suspended, and believes whichever says more. It is what trust windows are judged by
+// (rule 5), and what an embedded engine's database time advances by: neither can be set.
 type Clock struct {
 	start time.Time
 	boot  time.Duration
-	// fake: the process's clock is not the system's (package testing/synctest); then only the former counts.
+	// fake: the process's clock is not the system's (package testing/synctest); then only the former
+	// counts.
 	fake bool
 }
 
@@ -32,7 +33,8 @@ func (c *Clock) Elapsed() time.Duration {
 
 func bootTime() time.Duration { return read(unix.CLOCK_BOOTTIME) }
 
-// fakeTime compares the two ways to ask for the time of day; they can differ only in a bubble of fake time.
+// fakeTime compares the two ways to ask for the time of day; they can differ only in a bubble of
+// fake time.
 func fakeTime() bool {
 	return (time.Duration(time.Now().UnixNano()) - read(unix.CLOCK_REALTIME)).Abs() > time.Hour
 }

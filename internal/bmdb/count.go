@@ -9,12 +9,14 @@ import (
 )
 
 const (
-	// foldAbove is how many rows the counts of a provider may have before they are folded, foldBatch how many are at a time.
+	// foldAbove is how many rows the counts of a provider may have before they are folded, foldBatch
+	// how many are at a time.
 	foldAbove = 200
 	foldBatch = 5000
 )
 
-// foldCounts keeps the state counts short: for each provider, with its row locked, the sum takes the place of the rows.
+// foldCounts keeps the state counts short: for each provider, with its row locked, the sum takes
+// the place of the rows.
 func (db *DB) foldCounts(ctx context.Context) error {
 	var counts []statement.CountStateCountsRow
 	err := db.view(ctx, "length of the state counts", func(ctx context.Context, t *transaction) (err error) {

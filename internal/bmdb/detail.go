@@ -9,13 +9,14 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// MachineDetails is a machine with all that its decisions depend on, read in one snapshot: lifecycle.Decide(Record, Environment, Now).
+// MachineDetails is a machine with all that its decisions depend on, read in one snapshot:
+// lifecycle.Decide(Record, Environment, Now).
 type MachineDetails struct {
 	Record      fleet.Record
 	Environment fleet.Environment
 	Now         time.Time
-	// State is the one that is stored and filtered by, since StateSince. It may lag behind what lifecycle says by the time that
-	// passed since the last write of facts.
+	// State is the one that is stored and filtered by, since StateSince. It may lag behind what
+	// lifecycle says by the time that passed since the last write of facts.
 	State      fleet.State
 	StateSince time.Time
 }

@@ -14,14 +14,14 @@ import (
 const (
 	// fullScanEvery is how often a claim looks below its floor (rule 2).
 	fullScanEvery = time.Minute
-	// floorSlack is how far a floor stays behind the present, and behind what was left because others have it, for transactions of
-	// theirs that have not been committed yet.
+	// floorSlack is how far a floor stays behind the present, and behind what was left because others
+	// have it, for transactions of theirs that have not been committed yet.
 	floorSlack = 10 * time.Second
 )
 
-// due remembers, per process and set of providers, below which due_at there is nothing left to claim, and what claimers were last
-// told to wait for. It is only about speed: a floor is lowered by every commit of this process and by what others tell, and ignored
-// once a minute.
+// due remembers, per process and set of providers, below which due_at there is nothing left to
+// claim, and what claimers were last told to wait for. It is only about speed: a floor is lowered
+// by every commit of this process and by what others tell, and ignored once a minute.
 type due struct {
 	mu    sync.Mutex
 	heads map[scope]*head
@@ -69,15 +69,17 @@ type head struct {
 	// next is what the last claim was told, while that is known; zero: nothing is due ever.
 	next  time.Time
 	known bool
-	// changes counts what was committed or heard, and latest are the instants of the last of it: what was read before does not say
-	// anything about what changed after.
+	// changes counts what was committed or heard, and latest are the instants of the last of it: what
+	// was read before does not say anything about what changed after.
 	changes int
 	latest  []time.Time
 	// empty counts the claims in a row that found nothing.
 	empty int
-	// others is how many more runs of rows than its own a claim looks at, because other control planes are after the same.
+	// others is how many more runs of rows than its own a claim looks at, because other control planes
+	// are after the same.
 	others int
-	// turn is had by who claims: two of one process that are after the same rows need not meet at the database.
+	// turn is had by who claims: two of one process that are after the same rows need not meet at the
+	// database.
 	turn chan struct{}
 }
 
@@ -91,7 +93,8 @@ func (d *due) crowd(k scope) int {
 	return d.head(k, 0).others
 }
 
-// met takes in that so many of the candidates were somebody else's by the time that a claim came to them.
+// met takes in that so many of the candidates were somebody else's by the time that a claim came to
+// them.
 func (d *due) met(k scope, missed, candidates int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -126,8 +129,8 @@ func (d *due) head(k scope, elapsed time.Duration) *head {
 	return h
 }
 
-// impatient is how soon a claimer whom nobody tells anything looks again after it found something; each look in vain doubles it, up
-// to patient.
+// impatient is how soon a claimer whom nobody tells anything looks again after it found something;
+// each look in vain doubles it, up to patient.
 const (
 	impatient = 100 * time.Millisecond
 	patient   = 10 * time.Second
@@ -158,7 +161,8 @@ func (h *head) change(at time.Time) {
 	}
 }
 
-// lowestSince returns the earliest of the changes since there were so many; known is false when that is too long ago.
+// lowestSince returns the earliest of the changes since there were so many; known is false when
+// that is too long ago.
 func (h *head) lowestSince(changes int, floor time.Time) (lowest time.Time, known bool) {
 	since := h.changes - changes
 	if since > len(h.latest) {
@@ -192,7 +196,8 @@ func (d *due) channel(process fleet.Process) chan struct{} {
 	return c
 }
 
-// floor returns where a scan starts, which once a minute is the bottom, and the count of changes so far.
+// floor returns where a scan starts, which once a minute is the bottom, and the count of changes so
+// far.
 func (d *due) floor(k scope, elapsed time.Duration) (floor time.Time, changes int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -204,8 +209,8 @@ func (d *due) floor(k scope, elapsed time.Duration) (floor time.Time, changes in
 	return h.floor, h.changes
 }
 
-// raise says that nothing claimable was left below the new floor when there had been so many changes. What changed since then stays above
-// it.
+// raise says that nothing claimable was left below the new floor when there had been so many
+// changes. What changed since then stays above it.
 func (d *due) raise(k scope, floor time.Time, changes int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -230,8 +235,9 @@ func (d *due) next(k scope, now time.Time) (next time.Time, known bool) {
 	return h.next, true
 }
 
-// told remembers what a claimer is about to be told to wait for, unless something changed since it was read, and returns what it is to be
-// told: nobody was woken for a change that came while it claimed if it was believed to wait for something earlier still.
+// told remembers what a claimer is about to be told to wait for, unless something changed since it
+// was read, and returns what it is to be told: nobody was woken for a change that came while it
+// claimed if it was believed to wait for something earlier still.
 func (d *due) told(k scope, next time.Time, changes int, now time.Time) time.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -260,7 +266,8 @@ func (d *due) forgetNext(k scope) {
 	}
 }
 
-// committed is called after a commit, here or elsewhere, with the rows that it made due earlier than they were.
+// committed is called after a commit, here or elsewhere, with the rows that it made due earlier
+// than they were.
 func (d *due) committed(rows map[headKey]time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -275,7 +282,8 @@ func (d *due) committed(rows map[headKey]time.Time) {
 			if at.Before(h.floor) {
 				h.floor = at
 			}
-			if !h.known || h.next.IsZero() || at.Before(h.next) { // else whoever waits, waits for something earlier
+			// else whoever waits, waits for something earlier
+			if !h.known || h.next.IsZero() || at.Before(h.next) {
 				waits = true
 				h.next = at
 			}

@@ -18,12 +18,14 @@ const (
 	endsTimeout = 10 * time.Second
 )
 
-// ends are the works of a session that end at the moment. Those that come while others are being committed wait for them, and are then
-// committed together, by statements about all of them: acknowledgements ride together, and one that is alone waits for nobody.
+// ends are the works of a session that end at the moment. Those that come while others are being
+// committed wait for them, and are then committed together, by statements about all of them:
+// acknowledgements ride together, and one that is alone waits for nobody.
 //
-// A group never waits for a machine that somebody else has, and takes none along whose lane is not ours any more: these, and all when
-// the group as a whole fails, are committed one by one by their own callers, who learn there what is wrong. So each fails alone, and
-// whoever is not sure whether the group was committed finds out as after any lost reply.
+// A group never waits for a machine that somebody else has, and takes none along whose lane is not
+// ours any more: these, and all when the group as a whole fails, are committed one by one by their
+// own callers, who learn there what is wrong. So each fails alone, and whoever is not sure whether
+// the group was committed finds out as after any lost reply.
 type ends struct {
 	mu sync.Mutex
 	// busy while somebody commits; waiting are those who came since.
@@ -40,7 +42,8 @@ type endOfWork struct {
 	turn chan []*endOfWork
 	// done says that the group has committed this end.
 	done bool
-	// machine as it is known with its row locked, and then as this end leaves it, unless changes were applied.
+	// machine as it is known with its row locked, and then as this end leaves it, unless changes were
+	// applied.
 	machine *judged
 }
 
@@ -49,8 +52,8 @@ func (m *endOfWork) lane() []any {
 	return []any{subjectKey(w.Subject), string(w.Process.Lane()), int64(w.Epoch), m.machine.row.LaneRevision}
 }
 
-// ridesAlong says whether an end concerns nothing but its own machine, and has nothing to tell its caller: a caller that gave up
-// waiting must not be written to.
+// ridesAlong says whether an end concerns nothing but its own machine, and has nothing to tell its
+// caller: a caller that gave up waiting must not be written to.
 func ridesAlong(w *Work, changes []Change) ([]Change, bool) {
 	if w.Subject.Machine == "" {
 		return nil, false
@@ -98,8 +101,8 @@ func (s *Session) commitEnd(ctx context.Context, w *Work, e ending, changes []Ch
 	}
 }
 
-// endKnown ends one work by fewer statements than endAlone, if everything is known of its machine and nobody has that locked, and says
-// whether it did.
+// endKnown ends one work by fewer statements than endAlone, if everything is known of its machine
+// and nobody has that locked, and says whether it did.
 func (s *Session) endKnown(ctx context.Context, m *endOfWork) (done bool, err error) {
 	if m.work.recollect() == nil {
 		return false, nil
@@ -120,7 +123,8 @@ func (s *Session) endKnown(ctx context.Context, m *endOfWork) (done bool, err er
 // errNotEnded says that an end must be committed alone, to learn what is wrong.
 var errNotEnded = errors.New("somebody else has the machine")
 
-// first says whether nobody commits at the moment, and makes the caller the one who does; else it waits.
+// first says whether nobody commits at the moment, and makes the caller the one who does; else it
+// waits.
 func (q *ends) first(m *endOfWork) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -146,7 +150,8 @@ func (q *ends) next() {
 	group[0].turn <- group
 }
 
-// withdraw takes out one who gave up waiting. Whose turn it has become hands it on; whoever is in a group already stays in it.
+// withdraw takes out one who gave up waiting. Whose turn it has become hands it on; whoever is in a
+// group already stays in it.
 func (q *ends) withdraw(m *endOfWork) {
 	q.mu.Lock()
 	for i, w := range q.waiting {
@@ -174,7 +179,8 @@ func release(group []*endOfWork) {
 	}
 }
 
-// commitGroup commits what it can of a group, whose first member is the caller, and lets the others go on.
+// commitGroup commits what it can of a group, whose first member is the caller, and lets the others
+// go on.
 func (s *Session) commitGroup(ctx context.Context, group []*endOfWork) {
 	defer s.ends.next()
 	defer release(group[1:])
@@ -193,7 +199,8 @@ func (s *Session) commitGroup(ctx context.Context, group []*endOfWork) {
 	}
 }
 
-// endTogether ends those works of the group whose machines nobody has locked and whose lanes are still ours, and returns them.
+// endTogether ends those works of the group whose machines nobody has locked and whose lanes are
+// still ours, and returns them.
 func (t *transaction) endTogether(ctx context.Context, s *Session, group []*endOfWork) ([]*endOfWork, error) {
 	if err := t.LockSession(ctx, s.id, false); err != nil {
 		return nil, err
@@ -234,9 +241,10 @@ func (t *transaction) endTogether(ctx context.Context, s *Session, group []*endO
 	return ours, t.settleAll(ctx, ours)
 }
 
-// freeKnown frees the lanes of those of whose machines everything is known: the write itself makes sure that the epoch is still theirs,
-// and that nobody has written about the machine since (rule 3). It returns them, and those others whose machines must be read first. Each
-// machine counts once.
+// freeKnown frees the lanes of those of whose machines everything is known: the write itself makes
+// sure that the epoch is still theirs, and that nobody has written about the machine since (rule
+// 3). It returns them, and those others whose machines must be read first. Each machine counts
+// once.
 func (t *transaction) freeKnown(ctx context.Context, locked []fleet.MachineID, group []*endOfWork) (freed, others []*endOfWork, err error) {
 	left := make(map[fleet.MachineID]bool, len(locked))
 	for _, id := range locked {
@@ -273,7 +281,8 @@ func (t *transaction) freeKnown(ctx context.Context, locked []fleet.MachineID, g
 	return freed, others, nil
 }
 
-// freeRead reads the machines of the members, whose rows are locked, and frees the lanes that are still theirs.
+// freeRead reads the machines of the members, whose rows are locked, and frees the lanes that are
+// still theirs.
 func (t *transaction) freeRead(ctx context.Context, s *Session, group []*endOfWork) ([]*endOfWork, error) {
 	if len(group) == 0 {
 		return nil, nil
@@ -303,8 +312,8 @@ func (t *transaction) freeRead(ctx context.Context, s *Session, group []*endOfWo
 	return ours, nil
 }
 
-// fenced returns the members whose machines have been read, with their rows locked, and whose lanes are still theirs (rules 1 and 3), each
-// machine once.
+// fenced returns the members whose machines have been read, with their rows locked, and whose lanes
+// are still theirs (rules 1 and 3), each machine once.
 func (t *transaction) fenced(s *Session, group []*endOfWork) (ours []*endOfWork) {
 	for _, m := range group {
 		id := m.work.Subject.Machine
@@ -322,7 +331,8 @@ func (t *transaction) fenced(s *Session, group []*endOfWork) (ours []*endOfWork)
 	return ours
 }
 
-// settleAll is rewrite for machines of which it is known what their ends have left; those with changes are read anew.
+// settleAll is rewrite for machines of which it is known what their ends have left; those with
+// changes are read anew.
 func (t *transaction) settleAll(ctx context.Context, list []*endOfWork) error {
 	var changed []fleet.MachineID
 	for _, m := range list {
@@ -381,7 +391,8 @@ func (t *transaction) endAll(ctx context.Context, list []*endOfWork) error {
 	return nil
 }
 
-// backOffAll writes the next backoffs of those that failed and returns, for each of the list, when its own is over.
+// backOffAll writes the next backoffs of those that failed and returns, for each of the list, when
+// its own is over.
 func (t *transaction) backOffAll(ctx context.Context, list []*endOfWork) ([]time.Time, error) {
 	retryAt := make([]time.Time, len(list))
 	var puts statement.Rows

@@ -8,45 +8,53 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// Engine is one SQL engine: bmdb/sqlite, bmdb/postgres, and whatever else passes bmdbtest. It knows transactions, locks, clocks and schemas, and
-// nothing of machines; all logic that engines share is in DB.
+// Engine is one SQL engine: bmdb/sqlite, bmdb/postgres, and whatever else passes bmdbtest. It knows
+// transactions, locks, clocks and schemas, and nothing of machines; all logic that engines share is
+// in DB.
 type Engine interface {
 	// Name of the engine, such as "sqlite".
 	Name() string
 	// Properties never change while the engine is open.
 	Properties() Properties
 
-	// Update runs fn in one read-write transaction and commits it when fn returns nil. fn must be repeatable and have no effect
-	// outside tx: an engine runs it again after a serialization failure. An engine may commit several callers' fns together, as
-	// long as each one's error or panic undoes that one alone. An error means that nothing was committed, or, where the
-	// connection broke during the commit, that nobody knows.
+	// Update runs fn in one read-write transaction and commits it when fn returns nil. fn must be
+	// repeatable and have no effect outside tx: an engine runs it again after a serialization failure.
+	// An engine may commit several callers' fns together, as long as each one's error or panic undoes
+	// that one alone. An error means that nothing was committed, or, where the connection broke during
+	// the commit, that nobody knows.
 	Update(ctx context.Context, fn func(ctx context.Context, tx Tx) error) error
-	// Extend is Update for extensions of sessions: never queued behind other commits where the engine can avoid it.
+	// Extend is Update for extensions of sessions: never queued behind other commits where the engine
+	// can avoid it.
 	Extend(ctx context.Context, fn func(ctx context.Context, tx Tx) error) error
 	// View runs fn on one snapshot, read only.
 	View(ctx context.Context, fn func(ctx context.Context, tx Tx) error) error
 
-	// Glance runs fn read only, each statement on a snapshot of its own if that is cheaper than one for all.
+	// Glance runs fn read only, each statement on a snapshot of its own if that is cheaper than one
+	// for all.
 	Glance(ctx context.Context, fn func(ctx context.Context, tx Tx) error) error
 
 	// Migrate brings the schema to the version that this binary wants.
 	Migrate(ctx context.Context) error
-	// Schema returns the version of the schema that is there (0: none) and the one that this binary wants.
+	// Schema returns the version of the schema that is there (0: none) and the one that this binary
+	// wants.
 	Schema(ctx context.Context) (have, want int64, err error)
 
-	// Restored returns why this looks like a restored or copied database, or "" (rule 11). Called once at open, with the schema
-	// current.
+	// Restored returns why this looks like a restored or copied database, or "" (rule 11). Called once
+	// at open, with the schema current.
 	Restored(ctx context.Context) (evidence string, err error)
 	// AcceptRestore makes the database as it is the one that counts.
 	AcceptRestore(ctx context.Context) error
 
-	// PruneHistory removes history that is older than before, and returns how many rows it removed, at most about limit a call
-	// unless the engine can drop more of it at once. The start of work that runs still may stay.
+	// PruneHistory removes history that is older than before, and returns how many rows it removed, at
+	// most about limit a call unless the engine can drop more of it at once. The start of work that
+	// runs still may stay.
 	PruneHistory(ctx context.Context, before time.Time, limit int) (n int, err error)
 
-	// Tell passes hints on to the other processes that have the database open, some time soon or never. It does not wait.
+	// Tell passes hints on to the other processes that have the database open, some time soon or
+	// never. It does not wait.
 	Tell(hints []Hint)
-	// Hear makes heard be called with what others tell; nil means that anything may have become due. Called once, at open.
+	// Hear makes heard be called with what others tell; nil means that anything may have become due.
+	// Called once, at open.
 	Hear(heard func(hints []Hint))
 
 	Close() error
@@ -61,31 +69,35 @@ type Hint struct {
 
 // Properties are what the logic above must know of an engine.
 type Properties struct {
-	// SingleProcess: no other process can have the database open, so opening it ends every session that is left.
+	// SingleProcess: no other process can have the database open, so opening it ends every session
+	// that is left.
 	SingleProcess bool
-	// Untold: other processes may have the database open, and do not tell what they make due (see Hear).
+	// Untold: other processes may have the database open, and do not tell what they make due (see
+	// Hear).
 	Untold bool
 }
 
-// Tx is what statements run on: the DBTX of the generated code, the database's time and its row locks. In an engine whose write
-// transactions exclude each other the locks are nothing.
+// Tx is what statements run on: the DBTX of the generated code, the database's time and its row
+// locks. In an engine whose write transactions exclude each other the locks are nothing.
 type Tx interface {
 	statement.DBTX
 
-	// OneByOne says that many rows are better written by a statement each than by one for all, and that lists are JSON; else each
-	// column of a list is an array (see package statement).
+	// OneByOne says that many rows are better written by a statement each than by one for all, and
+	// that lists are JSON; else each column of a list is an array (see package statement).
 	OneByOne() bool
 	// Now is database time, the same throughout the transaction, in whole microseconds, UTC.
 	Now() time.Time
-	// LockSession takes the session's row FOR UPDATE (exclusive) or FOR KEY SHARE. A session that does not exist is not an error.
+	// LockSession takes the session's row FOR UPDATE (exclusive) or FOR KEY SHARE. A session that does
+	// not exist is not an error.
 	LockSession(ctx context.Context, id fleet.SessionID, exclusive bool) error
-	// LockProviders takes the rows of the providers, so that nobody else can have them, in the order of their names, and returns
-	// those that it locked, in that order: without skipLocked all that exist (an engine without row locks may return others), else
-	// those that nobody has.
+	// LockProviders takes the rows of the providers, so that nobody else can have them, in the order
+	// of their names, and returns those that it locked, in that order: without skipLocked all that
+	// exist (an engine without row locks may return others), else those that nobody has.
 	LockProviders(ctx context.Context, names []fleet.ProviderName, skipLocked bool) ([]fleet.ProviderName, error)
 	// LockMachines is the same for machines, in the order of their IDs.
 	LockMachines(ctx context.Context, ids []fleet.MachineID, skipLocked bool) ([]fleet.MachineID, error)
-	// LockSlots takes the storm slots of a process at one provider that are numbered up to a limit, in the order of their numbers, and
-	// returns those numbers: of all that exist. It waits for whoever has them.
+	// LockSlots takes the storm slots of a process at one provider that are numbered up to a limit, in
+	// the order of their numbers, and returns those numbers: of all that exist. It waits for whoever
+	// has them.
 	LockSlots(ctx context.Context, process fleet.Process, provider fleet.ProviderName, limit int) ([]int64, error)
 }

@@ -27,13 +27,15 @@ type InstallOrder struct {
 // secretBytes is the length of an install's secret.
 const secretBytes = 32
 
-// HandOutInstall commits a new attempt and returns it, when lifecycle says that an install is due; nil when none is. The agent
-// says which attempt it has started last (0, 0: none): one that was handed out and that the agent does not know of is closed as
-// never started, because the answer with it was lost. An attempt is never handed out twice (I9).
+// HandOutInstall commits a new attempt and returns it, when lifecycle says that an install is due;
+// nil when none is. The agent says which attempt it has started last (0, 0: none): one that was
+// handed out and that the agent does not know of is closed as never started, because the answer
+// with it was lost. An attempt is never handed out twice (I9).
 func (db *DB) HandOutInstall(ctx context.Context, a AgentIdentity, lastGeneration fleet.InstallGeneration, lastAttempt int) (*InstallOrder, error) {
 	last := attemptID{lastGeneration, lastAttempt}
 	wanted := false
-	err := db.view(ctx, "look for an install", func(ctx context.Context, t *transaction) error { // most heartbeats end here
+	// most heartbeats end here
+	err := db.view(ctx, "look for an install", func(ctx context.Context, t *transaction) error {
 		j, err := t.load(ctx, a.Machine)
 		if fleet.KindOf(err) == fleet.KindNotFound {
 			return a.inCharge(fleet.Record{})
@@ -86,7 +88,8 @@ func (t *transaction) installWanted(ctx context.Context, j *judged, last attempt
 	return plan.For(fleet.ProcessInstall).Verdict == lifecycle.Due, err
 }
 
-// openAttempt returns the newest attempt while it is open: neither reported nor seen to have come up.
+// openAttempt returns the newest attempt while it is open: neither reported nor seen to have come
+// up.
 func openAttempt(r fleet.Record) *fleet.InstallAttempt {
 	a := r.InstallAttempt
 	if a == nil {
@@ -101,7 +104,8 @@ func openAttempt(r fleet.Record) *fleet.InstallAttempt {
 	return a
 }
 
-// closeUnknownAttempt closes an open attempt that the agent never got. There is no backoff: nothing was tried.
+// closeUnknownAttempt closes an open attempt that the agent never got. There is no backoff: nothing
+// was tried.
 func (t *transaction) closeUnknownAttempt(ctx context.Context, j *judged, last attemptID) (bool, error) {
 	open := openAttempt(j.record)
 	if open == nil || (attemptID{open.Generation, open.Attempt}) == last {
@@ -176,9 +180,9 @@ func (t *transaction) failInstall(ctx context.Context, machine fleet.MachineID, 
 	return err
 }
 
-// RecordInstallReport stores how an attempt ended, as the agent says. At is set by the transaction. Idempotent. A report of an
-// attempt that is not the newest is history already and is accepted without effect; KindConflict for one that was never handed
-// out.
+// RecordInstallReport stores how an attempt ended, as the agent says. At is set by the transaction.
+// Idempotent. A report of an attempt that is not the newest is history already and is accepted
+// without effect; KindConflict for one that was never handed out.
 func (db *DB) RecordInstallReport(ctx context.Context, a AgentIdentity, r fleet.InstallReport) error {
 	return db.fromAgent(ctx, "install report", a, func(ctx context.Context, t *transaction, j *judged) (bool, error) {
 		newest := j.record.InstallAttempt
@@ -189,7 +193,8 @@ func (db *DB) RecordInstallReport(ctx context.Context, a AgentIdentity, r fleet.
 		case r.Generation != newest.Generation || r.Attempt != newest.Attempt:
 			return false, nil
 		}
-		// A report of success outdoes a failure that was only concluded from silence; nothing else replaces a report.
+		// A report of success outdoes a failure that was only concluded from silence; nothing else
+		// replaces a report.
 		if was := j.record.InstallReport; was != nil && was.Generation == r.Generation && was.Attempt == r.Attempt && (was.OK || !r.OK) {
 			return false, nil
 		}
@@ -197,7 +202,8 @@ func (db *DB) RecordInstallReport(ctx context.Context, a AgentIdentity, r fleet.
 		if !r.OK && !superseded {
 			return true, t.failInstall(ctx, a.Machine, r, actorAgent)
 		}
-		// A success, or the failure of what is not wanted any more: no reason for the newest request to wait.
+		// A success, or the failure of what is not wanted any more: no reason for the newest request to
+		// wait.
 		if err := t.putReport(ctx, a.Machine, r, actorAgent); err != nil {
 			return false, err
 		}
@@ -213,8 +219,8 @@ func (t *transaction) resetInstall(ctx context.Context, machine fleet.MachineID)
 	return nil
 }
 
-// RecordInstalled records that the system installed by that attempt has come up and has proved itself with the attempt's secret.
-// KindForbidden, alike in every other case. Idempotent.
+// RecordInstalled records that the system installed by that attempt has come up and has proved
+// itself with the attempt's secret. KindForbidden, alike in every other case. Idempotent.
 func (db *DB) RecordInstalled(ctx context.Context, machine fleet.MachineID, generation fleet.InstallGeneration, attempt int, secret []byte,
 	bootID string,
 ) error {
@@ -251,7 +257,8 @@ func (db *DB) RecordInstalled(ctx context.Context, machine fleet.MachineID, gene
 	return err
 }
 
-// ExpireInstalls reports as failed the attempts that have run out of time, at most limit of them. Called by the janitor.
+// ExpireInstalls reports as failed the attempts that have run out of time, at most limit of them.
+// Called by the janitor.
 func (db *DB) ExpireInstalls(ctx context.Context, limit int) (n int, err error) {
 	var machines []string
 	err = db.view(ctx, "overdue installs", func(ctx context.Context, t *transaction) (err error) {

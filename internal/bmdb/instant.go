@@ -40,7 +40,8 @@ func microsPointer(t *time.Time) int64 {
 
 func lasting(us int64) time.Duration { return time.Duration(us) * time.Microsecond }
 
-// providerPrefix keeps the names of providers apart from the IDs of machines in the columns that hold a subject.
+// providerPrefix keeps the names of providers apart from the IDs of machines in the columns that
+// hold a subject.
 const providerPrefix = "provider/"
 
 func machineSubject(id fleet.MachineID) string { return string(id) }

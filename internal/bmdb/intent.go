@@ -17,7 +17,8 @@ type NewIntent struct {
 	Token    fleet.Token
 	// PlannedAt is when the first call is meant to be made.
 	PlannedAt time.Time
-	// Install is what the machine is to run; nil: nothing is asked for. Its generation is 1, At is set by the transaction.
+	// Install is what the machine is to run; nil: nothing is asked for. Its generation is 1, At is set
+	// by the transaction.
 	Install *fleet.InstallRequest
 }
 
@@ -29,9 +30,9 @@ const (
 	outcomeAdopted    = "adopted"
 )
 
-// OpenIntents opens as many of the intents, in their order, as maxMachines (0: no limit) allows, counting the machines of the
-// provider and its open intents, and makes their machines. Capacity that has an open intent is skipped. Those that were opened are
-// returned.
+// OpenIntents opens as many of the intents, in their order, as maxMachines (0: no limit) allows,
+// counting the machines of the provider and its open intents, and makes their machines. Capacity
+// that has an open intent is skipped. Those that were opened are returned.
 func OpenIntents(maxMachines int, intents []NewIntent, into *[]fleet.Intent) Change {
 	return &change{
 		text: fmt.Sprintf("open intents, at most %d machines: %+v", maxMachines, intents),
@@ -193,7 +194,8 @@ func IntentCalled(machine fleet.MachineID) Change {
 	})
 }
 
-// IntentAnswered is committed after a definite rejection of such a call. KindConflict when no call is open.
+// IntentAnswered is committed after a definite rejection of such a call. KindConflict when no call
+// is open.
 func IntentAnswered(machine fleet.MachineID) Change {
 	return onIntent("intent answered", machine, func(ctx context.Context, t *transaction, w *Work, _ *change, i statement.Intent) error {
 		if i.Rejected >= i.Calls {
@@ -209,8 +211,8 @@ func IntentAnswered(machine fleet.MachineID) Change {
 	})
 }
 
-// CloseIntentProvided closes an intent on the device that carries its token: the machine gets its provider ID and its first fact.
-// Closing it once more in the same way changes nothing.
+// CloseIntentProvided closes an intent on the device that carries its token: the machine gets its
+// provider ID and its first fact. Closing it once more in the same way changes nothing.
 func CloseIntentProvided(machine fleet.MachineID, id fleet.ProviderID, p fleet.Provided) Change {
 	c := onIntent("intent provided", machine, func(ctx context.Context, t *transaction, w *Work, c *change, i statement.Intent) error {
 		if err := t.closeIntent(ctx, i, outcomeProvided); err != nil {
@@ -247,8 +249,8 @@ func (t *transaction) closeIntent(ctx context.Context, i statement.Intent, outco
 	return nil
 }
 
-// CloseIntentRejected closes an intent all of whose calls were definitely rejected; KindConflict otherwise. The machine's row
-// goes, its history and its token stay.
+// CloseIntentRejected closes an intent all of whose calls were definitely rejected; KindConflict
+// otherwise. The machine's row goes, its history and its token stay.
 func CloseIntentRejected(machine fleet.MachineID, cause string) Change {
 	c := onIntent("intent rejected", machine, func(ctx context.Context, t *transaction, w *Work, _ *change, i statement.Intent) error {
 		if i.Calls != i.Rejected {
@@ -261,8 +263,9 @@ func CloseIntentRejected(machine fleet.MachineID, cause string) Change {
 	return c
 }
 
-// CloseIntentOtherOwner closes an intent whose capacity another owner has, as confirmed by two complete lists after the settling
-// time, which is the caller's duty. The machine's row goes, its history and its token stay.
+// CloseIntentOtherOwner closes an intent whose capacity another owner has, as confirmed by two
+// complete lists after the settling time, which is the caller's duty. The machine's row goes, its
+// history and its token stay.
 func CloseIntentOtherOwner(machine fleet.MachineID, evidence string) Change {
 	c := onIntent("intent lost", machine, func(ctx context.Context, t *transaction, w *Work, _ *change, i statement.Intent) error {
 		return t.giveUpIntent(ctx, w, i, outcomeOtherOwner, evidence)
@@ -284,8 +287,8 @@ func (t *transaction) giveUpIntent(ctx context.Context, w *Work, i statement.Int
 	return w.note(ctx, t, fleet.MachineID(i.Machine), "intent closed", outcome+": "+why)
 }
 
-// AdoptToken takes in a device that carries one of our tokens, as the machine that the token was made for, under the same UUID. An
-// intent that is still open is closed by it.
+// AdoptToken takes in a device that carries one of our tokens, as the machine that the token was
+// made for, under the same UUID. An intent that is still open is closed by it.
 func AdoptToken(token fleet.Token, id fleet.ProviderID, capacity fleet.CapacityID, p fleet.Provided) Change {
 	return &change{
 		text: fmt.Sprintf("adopt token %s: %s on %s, %+v", token, id, capacity, p),
@@ -314,7 +317,8 @@ func AdoptToken(token fleet.Token, id fleet.ProviderID, capacity fleet.CapacityI
 	}
 }
 
-// AdoptEntry takes in, by an operator's word, a used machine that the BMDB does not know, under a new UUID.
+// AdoptEntry takes in, by an operator's word, a used machine that the BMDB does not know, under a
+// new UUID.
 func AdoptEntry(machine fleet.MachineID, id fleet.ProviderID, capacity fleet.CapacityID, p fleet.Provided) Change {
 	return &change{
 		text: fmt.Sprintf("adopt %s as %s on %s, %+v", id, machine, capacity, p), machines: []fleet.MachineID{machine},
@@ -391,7 +395,8 @@ func SetPenalty(capacity fleet.CapacityID, until time.Duration, cause string) Ch
 	}
 }
 
-// SetDiscrepancies replaces the discrepancies of the provider; Since stays for those that were there.
+// SetDiscrepancies replaces the discrepancies of the provider; Since stays for those that were
+// there.
 func SetDiscrepancies(discrepancies []Discrepancy) Change {
 	return &change{
 		text: fmt.Sprintf("discrepancies: %+v", discrepancies),

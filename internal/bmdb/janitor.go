@@ -10,9 +10,10 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// RecomputeAgenda judges again, at most limit machines a call: first those that were judged under an older policy (rule 10), then
-// those with something due that no loop claims, because the control plane only waits for it: what is shown of them changes by
-// time alone. It returns how many it looked at; called by the janitor until that is less than limit, then after a pause.
+// RecomputeAgenda judges again, at most limit machines a call: first those that were judged under
+// an older policy (rule 10), then those with something due that no loop claims, because the control
+// plane only waits for it: what is shown of them changes by time alone. It returns how many it
+// looked at; called by the janitor until that is less than limit, then after a pause.
 func (db *DB) RecomputeAgenda(ctx context.Context, limit int) (n int, err error) {
 	if err := db.foldCounts(ctx); err != nil {
 		return 0, err
@@ -55,7 +56,8 @@ func (db *DB) recomputePolicy(ctx context.Context, limit int) (int, error) {
 	var stuck []error
 	for i, id := range machines {
 		err := db.recompute(ctx, fleet.MachineID(id))
-		if fleet.KindOf(err) == fleet.KindTemporary { // somebody has it locked; the others are judged all the same
+		// somebody has it locked; the others are judged all the same
+		if fleet.KindOf(err) == fleet.KindTemporary {
 			stuck = append(stuck, fmt.Errorf("judge machine %s again: %w", id, err))
 			continue
 		}
@@ -115,8 +117,8 @@ func (db *DB) recompute(ctx context.Context, id fleet.MachineID) error {
 	})
 }
 
-// look judges again, in the order of the agenda, the machines for which the process is due, from where the last call stopped;
-// once a minute from the beginning.
+// look judges again, in the order of the agenda, the machines for which the process is due, from
+// where the last call stopped; once a minute from the beginning.
 func (db *DB) look(ctx context.Context, process fleet.Process, limit int) (n int, err error) {
 	at := db.janitor.cursor(process, db.clock.Elapsed())
 	var rows []statement.ListDueAfterRow
@@ -145,7 +147,8 @@ func (db *DB) look(ctx context.Context, process fleet.Process, limit int) (n int
 	return n, errors.Join(stuck...)
 }
 
-// PruneHistory removes the oldest history, at most about limit rows a call where it goes row by row, and returns how many it removed.
+// PruneHistory removes the oldest history, at most about limit rows a call where it goes row by
+// row, and returns how many it removed.
 func (db *DB) PruneHistory(ctx context.Context, olderThan time.Duration, limit int) (n int, err error) {
 	now, err := db.Now(ctx)
 	if err == nil {
@@ -157,7 +160,8 @@ func (db *DB) PruneHistory(ctx context.Context, olderThan time.Duration, limit i
 	return n, nil
 }
 
-// PruneSessions removes sessions that ended long ago, at most limit a call, and returns how many it removed.
+// PruneSessions removes sessions that ended long ago, at most limit a call, and returns how many it
+// removed.
 func (db *DB) PruneSessions(ctx context.Context, olderThan time.Duration, limit int) (n int, err error) {
 	err = db.update(ctx, "prune sessions", func(ctx context.Context, t *transaction) error {
 		removed, err := t.q.DeleteEndedSessions(ctx, statement.DeleteEndedSessionsParams{

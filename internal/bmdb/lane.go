@@ -59,7 +59,8 @@ func (t *transaction) freeDeadLane(ctx context.Context, j *judged) error {
 	return nil
 }
 
-// hold returns the host lane of the machine as it was loaded; only meaningful while its session is set.
+// hold returns the host lane of the machine as it was loaded; only meaningful while its session is
+// set.
 func (j *judged) hold() held {
 	return held{
 		subject: fleet.Subject{Machine: j.record.ID}, lane: fleet.LaneHost, epoch: fleet.Epoch(j.row.LaneEpoch),
@@ -76,8 +77,8 @@ func (t *transaction) expire(ctx context.Context, h held) error {
 // actorBMDB is who history names where the BMDB itself did something.
 const actorBMDB = "bmdb"
 
-// revoke makes the epoch of a machine's host lane grow, and so voids whatever is being done there (rule 8: people win). The
-// machine's row is locked.
+// revoke makes the epoch of a machine's host lane grow, and so voids whatever is being done there
+// (rule 8: people win). The machine's row is locked.
 func (t *transaction) revoke(ctx context.Context, j *judged, actor, why string) error {
 	if err := t.freeDeadLane(ctx, j); err != nil {
 		return err

@@ -58,16 +58,18 @@ type MachineFilter struct {
 	Limit int
 }
 
-// ListMachines returns one page, in the order of machine IDs, as of one instant. It reads by key: what it costs depends on the size of
-// the page and on how many (provider, state) are asked for.
+// ListMachines returns one page, in the order of machine IDs, as of one instant. It reads by key:
+// what it costs depends on the size of the page and on how many (provider, state) are asked for.
 func (db *DB) ListMachines(ctx context.Context, f MachineFilter) (page []MachineRow, err error) {
 	if f.Limit <= 0 {
 		f.Limit = 100
 	}
 	if f.Provider == "" && len(f.States) == 0 {
-		err = db.glance(ctx, "list machines", func(ctx context.Context, t *transaction) (err error) { // it is one statement
+		// it is one statement
+		err = db.glance(ctx, "list machines", func(ctx context.Context, t *transaction) (err error) {
 			page, err = t.listRun(ctx, statement.ListMachineRunParams{
-				Lowest: string(f.After) + " ", Highest: afterAllIDs, MaxRows: int64(f.Limit), // the space: behind it, before the next
+				// the space: behind it, before the next
+				Lowest: string(f.After) + " ", Highest: afterAllIDs, MaxRows: int64(f.Limit),
 			})
 			return err
 		})
@@ -86,8 +88,8 @@ func (db *DB) ListMachines(ctx context.Context, f MachineFilter) (page []Machine
 // afterAllIDs is above every ID.
 const afterAllIDs = "~"
 
-// sparse is from how many machines on, for each that is wanted of them, those that are wanted are read one by one. It is where both
-// ways cost about the same.
+// sparse is from how many machines on, for each that is wanted of them, those that are wanted are
+// read one by one. It is where both ways cost about the same.
 const sparse = 4
 
 func (t *transaction) listRun(ctx context.Context, run statement.ListMachineRunParams) ([]MachineRow, error) {
@@ -99,8 +101,8 @@ func (t *transaction) listRun(ctx context.Context, run statement.ListMachineRunP
 	return page, err
 }
 
-// listFiltered finds the IDs in the index over states, and then reads the rows of the page alone: together, where they are close to
-// each other.
+// listFiltered finds the IDs in the index over states, and then reads the rows of the page alone:
+// together, where they are close to each other.
 func (t *transaction) listFiltered(ctx context.Context, f MachineFilter) ([]MachineRow, error) {
 	ids, err := t.filtered(ctx, f)
 	if err != nil || len(ids) == 0 {
@@ -177,14 +179,16 @@ func machineRow(r statement.ListMachineRunRow) MachineRow {
 	}
 }
 
-// minPrefix is how much of a machine's ID must be given; maxNamed how many machines an answer of "ambiguous" names.
+// minPrefix is how much of a machine's ID must be given; maxNamed how many machines an answer of
+// "ambiguous" names.
 const (
 	minPrefix = 4
 	maxNamed  = 5
 )
 
-// Resolve finds the machine that a person means: by its UUID, an unambiguous beginning of it of at least four characters, its host
-// name, or provider/provider-ID. KindNotFound; KindConflict when several fit, naming them.
+// Resolve finds the machine that a person means: by its UUID, an unambiguous beginning of it of at
+// least four characters, its host name, or provider/provider-ID. KindNotFound; KindConflict when
+// several fit, naming them.
 func (db *DB) Resolve(ctx context.Context, ref string) (fleet.MachineID, error) {
 	ref = strings.TrimSpace(ref)
 	var found []string
@@ -252,7 +256,8 @@ type HistoryRow struct {
 	RetryAt time.Time
 }
 
-// History returns the newest rows of a machine's history, newest first. A machine that is gone still has one.
+// History returns the newest rows of a machine's history, newest first. A machine that is gone
+// still has one.
 func (db *DB) History(ctx context.Context, machine fleet.MachineID, limit int) ([]HistoryRow, error) {
 	return db.history(ctx, machineSubject(machine), limit)
 }

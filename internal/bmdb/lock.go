@@ -7,9 +7,10 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// locks is the one lock order (rule 1): the own session, providers by name, machines by ID. Agenda, lanes and everything else
-// belong to whoever has the row of their subject; a claim may lock storm slots after all of these. Every transaction that writes
-// about a subject takes its locks here, once, before it reads anything that it relies on.
+// locks is the one lock order (rule 1): the own session, providers by name, machines by ID. Agenda,
+// lanes and everything else belong to whoever has the row of their subject; a claim may lock storm
+// slots after all of these. Every transaction that writes about a subject takes its locks here,
+// once, before it reads anything that it relies on.
 type locks struct {
 	session   fleet.SessionID
 	providers []fleet.ProviderName
@@ -46,7 +47,8 @@ func (l *locks) take(ctx context.Context, t *transaction) error {
 	return err
 }
 
-// onMachine is the shape of most writes of facts: lock the machine, read it by a later statement, write, rewrite its agenda.
+// onMachine is the shape of most writes of facts: lock the machine, read it by a later statement,
+// write, rewrite its agenda.
 func (db *DB) onMachine(ctx context.Context, kind string, id fleet.MachineID,
 	fn func(ctx context.Context, t *transaction, j *judged) (changed bool, err error),
 ) error {

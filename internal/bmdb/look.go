@@ -9,7 +9,8 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// look returns the next candidates, longest due first: in most cases by one statement, which is the only one of an idle claim.
+// look returns the next candidates, longest due first: in most cases by one statement, which is the
+// only one of an idle claim.
 func (c *claiming) look(ctx context.Context) (candidates []candidate, err error) {
 	want := min(c.request.Limit-len(c.works), maxClaim)
 	floor, changes := c.s.db.due.floor(c.scope, c.s.db.clock.Elapsed())
@@ -29,8 +30,8 @@ func (c *claiming) look(ctx context.Context) (candidates []candidate, err error)
 	return c.share(candidates, want), nil
 }
 
-// share is a run of what was found, of the length that is wanted: any one where there is a crowd, so that not everybody is after the
-// same rows, and the longest due where there is none.
+// share is a run of what was found, of the length that is wanted: any one where there is a crowd,
+// so that not everybody is after the same rows, and the longest due where there is none.
 func (c *claiming) share(found []candidate, want int) []candidate {
 	if len(found) <= want {
 		return found
@@ -46,8 +47,8 @@ func (c *claiming) share(found []candidate, want int) []candidate {
 	return found[from:to]
 }
 
-// page pages through the due rows until it has enough that are wanted and were not dealt with yet. Of those that are due before to, it has
-// found all: where there are no more, that is now.
+// page pages through the due rows until it has enough that are wanted and were not dealt with yet.
+// Of those that are due before to, it has found all: where there are no more, that is now.
 func (c *claiming) page(ctx context.Context, t *transaction, floor time.Time, want int) (found []candidate, to time.Time, err error) {
 	if len(c.full) > 0 {
 		return c.pageBeside(ctx, t, floor, want)
@@ -84,7 +85,8 @@ func (c *claiming) page(ctx context.Context, t *transaction, floor time.Time, wa
 	}
 }
 
-// floorMicros: an agenda row may be due before 1970 ("at once"), so the absent floor is below everything.
+// floorMicros: an agenda row may be due before 1970 ("at once"), so the absent floor is below
+// everything.
 func floorMicros(floor time.Time) int64 {
 	if floor.IsZero() {
 		return time.Time{}.UnixMicro()
@@ -99,9 +101,10 @@ func (c *claiming) leave(a candidate) {
 	}
 }
 
-// raiseFloor is called when what the last look found has been dealt with: below the floor nothing is left but what was not dealt with,
-// and what nobody could see yet. While work remains it rises behind what was claimed, so that no look passes the entries of the index
-// that earlier ones left dead, which nobody can remove while somebody sees the past.
+// raiseFloor is called when what the last look found has been dealt with: below the floor nothing
+// is left but what was not dealt with, and what nobody could see yet. While work remains it rises
+// behind what was claimed, so that no look passes the entries of the index that earlier ones left
+// dead, which nobody can remove while somebody sees the past.
 func (c *claiming) raiseFloor() {
 	if c.scannedTo.IsZero() {
 		return
@@ -117,7 +120,8 @@ func (c *claiming) raiseFloor() {
 	c.s.db.due.raise(c.scope, floor, c.changes)
 }
 
-// soon is what an untold claimer waits for: the next row that it knows of, or a moment that is the longer the less it finds.
+// soon is what an untold claimer waits for: the next row that it knows of, or a moment that is the
+// longer the less it finds.
 func (c *claiming) soon(next time.Time) time.Time {
 	at := c.looked.Add(c.s.db.due.patience(c.scope, len(c.done) > 0))
 	if next.IsZero() || at.Before(next) {
@@ -126,7 +130,8 @@ func (c *claiming) soon(next time.Time) time.Time {
 	return next
 }
 
-// nextDue returns when the agenda wants to be looked at next, and remembers it for the wake-ups and for claims that find nothing.
+// nextDue returns when the agenda wants to be looked at next, and remembers it for the wake-ups and
+// for claims that find nothing.
 func (c *claiming) nextDue(ctx context.Context) (next time.Time, err error) {
 	if len(c.works) >= c.request.Limit { // there may be more at once
 		c.s.db.due.forgetNext(c.scope)
@@ -151,7 +156,8 @@ func (c *claiming) nextDue(ctx context.Context) (next time.Time, err error) {
 // maxPages bounds how far nextDue looks past rows of providers that nobody here asks for.
 const maxPages = 10
 
-// firstRow returns when the first row that is wanted is due; zero when there is none. After too many of others it says when those are.
+// firstRow returns when the first row that is wanted is due; zero when there is none. After too
+// many of others it says when those are.
 func (c *claiming) firstRow(ctx context.Context, t *transaction, floor time.Time) (time.Time, error) {
 	if len(c.full) > 0 {
 		return c.firstBeside(ctx, t, floor)

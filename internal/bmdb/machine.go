@@ -20,7 +20,8 @@ type judged struct {
 	row    statement.GetMachineRow
 }
 
-// freed returns a copy of its own, as the machine is when its holder has freed it and nobody has written about it meanwhile.
+// freed returns a copy of its own, as the machine is when its holder has freed it and nobody has
+// written about it meanwhile.
 func (j *judged) freed() *judged {
 	c := *j
 	c.agenda, c.record.Backoffs = maps.Clone(j.agenda), maps.Clone(j.record.Backoffs)
@@ -28,8 +29,8 @@ func (j *judged) freed() *judged {
 	return &c
 }
 
-// load reads everything that lifecycle judges the machine by. Where the result is to be written upon, the machine's row must have
-// been locked by an earlier statement. KindNotFound.
+// load reads everything that lifecycle judges the machine by. Where the result is to be written
+// upon, the machine's row must have been locked by an earlier statement. KindNotFound.
 func (t *transaction) load(ctx context.Context, id fleet.MachineID) (*judged, error) {
 	if j, ok := t.loaded[id]; ok {
 		delete(t.loaded, id)
@@ -100,7 +101,8 @@ func (t *transaction) plan(ctx context.Context, j *judged) (lifecycle.Plan, erro
 	if err != nil {
 		return lifecycle.Plan{}, err
 	}
-	if j.row.StatePolicy > env.Policy.Number { // a newer policy was committed after this transaction had read its own
+	// a newer policy was committed after this transaction had read its own
+	if j.row.StatePolicy > env.Policy.Number {
 		t.env = nil
 		if env, err = t.environment(ctx); err != nil {
 			return lifecycle.Plan{}, err
@@ -109,8 +111,9 @@ func (t *transaction) plan(ctx context.Context, j *judged) (lifecycle.Plan, erro
 	return lifecycle.Decide(j.record, env, t.Now()), nil
 }
 
-// rewrite makes the machine's whole agenda and its state what lifecycle says of its facts. Every write of facts, work or backoff
-// calls it, in the same transaction, with the machine's row locked. A machine that is gone loses both.
+// rewrite makes the machine's whole agenda and its state what lifecycle says of its facts. Every
+// write of facts, work or backoff calls it, in the same transaction, with the machine's row locked.
+// A machine that is gone loses both.
 func (t *transaction) rewrite(ctx context.Context, id fleet.MachineID) error {
 	_, err := t.rewritten(ctx, id)
 	return err
@@ -132,8 +135,9 @@ func (t *transaction) rewritten(ctx context.Context, id fleet.MachineID) (*judge
 	return j, nil
 }
 
-// stir tells whoever holds the machine that what it has read of it is not all any more. Everybody who writes about a machine does, the
-// holder included: of two of its own writes, the later one may be told of first.
+// stir tells whoever holds the machine that what it has read of it is not all any more. Everybody
+// who writes about a machine does, the holder included: of two of its own writes, the later one may
+// be told of first.
 func (t *transaction) stir(j *judged) {
 	if j.row.LaneSession == "" || t.pen.stirred[j.record.ID] {
 		return
@@ -143,7 +147,8 @@ func (t *transaction) stir(j *judged) {
 	j.row.LaneRevision++
 }
 
-// settle is the rest of rewrite, for a machine that was loaded after the last write, and of which no facts were written.
+// settle is the rest of rewrite, for a machine that was loaded after the last write, and of which
+// no facts were written.
 func (t *transaction) settle(ctx context.Context, j *judged) error {
 	if err := t.freeDeadLane(ctx, j); err != nil {
 		return err
@@ -164,7 +169,8 @@ func (t *transaction) settle(ctx context.Context, j *judged) error {
 	return nil
 }
 
-// putAgenda writes the row of one decision if it differs from what is there, and says whether it does.
+// putAgenda writes the row of one decision if it differs from what is there, and says whether it
+// does.
 func (t *transaction) putAgenda(
 	subject string, provider fleet.ProviderName, d lifecycle.Decision, there map[fleet.Process]time.Time,
 ) (written bool) {
@@ -189,8 +195,9 @@ func (t *transaction) putAgenda(
 	return true
 }
 
-// putState writes the state if it differs from what is there, and says whether it does. The reason alone is not worth a row while somebody
-// is at work: lists say who is, and the end of the work writes it.
+// putState writes the state if it differs from what is there, and says whether it does. The reason
+// alone is not worth a row while somebody is at work: lists say who is, and the end of the work
+// writes it.
 func (t *transaction) putState(j *judged, plan lifecycle.Plan) (written bool) {
 	if j.row.State == string(plan.State) && j.row.StatePolicy == t.env.Policy.Number {
 		if _, atWork := j.record.Holds[fleet.LaneHost]; atWork || j.row.StateReason == plan.Reason {
@@ -210,7 +217,8 @@ func (t *transaction) putState(j *judged, plan lifecycle.Plan) (written bool) {
 	return true
 }
 
-// forget removes what a rewrite leaves, for a machine whose row has gone, and ends what was still being done to it.
+// forget removes what a rewrite leaves, for a machine whose row has gone, and ends what was still
+// being done to it.
 func (t *transaction) forget(ctx context.Context, id fleet.MachineID) error {
 	if t.pen.subjects[machineSubject(id)] {
 		if err := t.flush(ctx); err != nil {
@@ -248,7 +256,8 @@ func (t *transaction) forget(ctx context.Context, id fleet.MachineID) error {
 	return nil
 }
 
-// recordOf turns a row into the record that lifecycle judges. What cannot be read is an error that names the machine.
+// recordOf turns a row into the record that lifecycle judges. What cannot be read is an error that
+// names the machine.
 func recordOf(r statement.GetMachineRow) (fleet.Record, error) {
 	record := fleet.Record{
 		Machine: fleet.Machine{

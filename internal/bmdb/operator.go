@@ -12,8 +12,9 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// RequestInstall asks for an operating system on a machine and voids whatever is being done to its host (rule 8). Asking for what
-// is asked for already returns that generation. KindConflict when an installed system runs and reinstall is not set.
+// RequestInstall asks for an operating system on a machine and voids whatever is being done to its
+// host (rule 8). Asking for what is asked for already returns that generation. KindConflict when an
+// installed system runs and reinstall is not set.
 func (db *DB) RequestInstall(ctx context.Context, actor string, machine fleet.MachineID, request fleet.InstallRequest, reinstall bool,
 ) (generation fleet.InstallGeneration, err error) {
 	err = db.onMachine(ctx, "request install", machine, func(ctx context.Context, t *transaction, j *judged) (bool, error) {
@@ -67,7 +68,8 @@ func (t *transaction) sameInstall(ctx context.Context, was, request fleet.Instal
 	return bytes.Equal(data, request.FirstBootData), nil
 }
 
-// Retry ends the backoff of a process of the machine (empty: of all of them) and returns those that were in backoff.
+// Retry ends the backoff of a process of the machine (empty: of all of them) and returns those that
+// were in backoff.
 func (db *DB) Retry(ctx context.Context, actor string, machine fleet.MachineID, process fleet.Process) (retried []fleet.Process, err error) {
 	err = db.onMachine(ctx, "retry", machine, func(ctx context.Context, t *transaction, j *judged) (bool, error) {
 		retried = nil
@@ -126,8 +128,8 @@ func (db *DB) Unquarantine(ctx context.Context, actor string, machine fleet.Mach
 	})
 }
 
-// SetPolicy makes the policy the newest one, under a number of its own, unless it is that already. Rows computed under older
-// numbers are recomputed by the janitor (rule 10).
+// SetPolicy makes the policy the newest one, under a number of its own, unless it is that already.
+// Rows computed under older numbers are recomputed by the janitor (rule 10).
 func (db *DB) SetPolicy(ctx context.Context, policy fleet.Policy) (fleet.Policy, error) {
 	if err := policy.Validate(); err != nil {
 		return fleet.Policy{}, err
@@ -172,8 +174,9 @@ func (t *transaction) insertPolicy(ctx context.Context, p fleet.Policy) (taken b
 	return n == 0, err
 }
 
-// renumber makes the janitor judge every machine again: the newest policy gets a new number. A number that somebody else took
-// meanwhile does not do: machines may have been judged under it already, without what this transaction changes.
+// renumber makes the janitor judge every machine again: the newest policy gets a new number. A
+// number that somebody else took meanwhile does not do: machines may have been judged under it
+// already, without what this transaction changes.
 func (t *transaction) renumber(ctx context.Context) error {
 	for range 10 {
 		t.env = nil
@@ -199,8 +202,8 @@ func (db *DB) Environment(ctx context.Context) (env fleet.Environment, err error
 	return env, err
 }
 
-// AcceptRestore says that the database, as it is, is the one that counts: whatever waited because it looked restored or copied may
-// go on. KindConflict when it does not look so.
+// AcceptRestore says that the database, as it is, is the one that counts: whatever waited because
+// it looked restored or copied may go on. KindConflict when it does not look so.
 func (db *DB) AcceptRestore(ctx context.Context, actor string) error {
 	env, err := db.Environment(ctx)
 	if err != nil {

@@ -11,12 +11,14 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// pen holds what a transaction is about to write of history, agenda and states, so that it is written by one statement each, however
-// many machines it is about. What is read back is written first.
+// pen holds what a transaction is about to write of history, agenda and states, so that it is
+// written by one statement each, however many machines it is about. What is read back is written
+// first.
 type pen struct {
 	histories statement.Rows
 	agendas   map[agendaKey]agendaRow
-	// order of the agendas, and of the states, as they were first written: a simulation repeats itself.
+	// order of the agendas, and of the states, as they were first written: a simulation repeats
+	// itself.
 	order  []agendaKey
 	states statement.Rows
 	counts map[countKey]int64
@@ -54,7 +56,8 @@ func (p *pen) agenda(k agendaKey, row agendaRow) {
 	p.subjects[k.subject] = true
 }
 
-// state notes a machine's new state; each machine once between two flushes, since it is read before it is written.
+// state notes a machine's new state; each machine once between two flushes, since it is read before
+// it is written.
 func (p *pen) state(was string, s statement.MachineState) {
 	p.states = append(p.states, []any{s.Machine, s.Provider, s.State, s.Reason, s.Since, s.Policy})
 	p.subjects[s.Machine] = true

@@ -53,7 +53,8 @@ func (t *transaction) loadProvider(ctx context.Context, name fleet.ProviderName)
 	return j, err
 }
 
-// freeDeadLanes ends, as expired, the work of sessions that have ended. The provider's row is locked.
+// freeDeadLanes ends, as expired, the work of sessions that have ended. The provider's row is
+// locked.
 func (t *transaction) freeDeadLanes(ctx context.Context, j *judgedProvider) error {
 	for _, l := range j.lanes {
 		if l.EndedAt == 0 {
@@ -102,8 +103,8 @@ func (t *transaction) planProvider(ctx context.Context, j *judgedProvider) ([]li
 	return lifecycle.DecideProvider(j.record, env, t.Now()), nil
 }
 
-// RegisterProvider makes a configured provider instance known and schedules its work. Called at every start; idempotent.
-// KindConflict when the name was used for another kind of provider.
+// RegisterProvider makes a configured provider instance known and schedules its work. Called at
+// every start; idempotent. KindConflict when the name was used for another kind of provider.
 func (db *DB) RegisterProvider(ctx context.Context, name fleet.ProviderName, kind string, maxMachines int) error {
 	return db.update(ctx, "register provider", func(ctx context.Context, t *transaction) error {
 		err := t.q.InsertProvider(ctx, statement.InsertProviderParams{
@@ -188,7 +189,8 @@ type Discrepancy struct {
 	Remedy   string
 }
 
-// ViewProvider reads all that a pass needs, in one snapshot. KindNotFound when the provider was never registered.
+// ViewProvider reads all that a pass needs, in one snapshot. KindNotFound when the provider was
+// never registered.
 func (db *DB) ViewProvider(ctx context.Context, name fleet.ProviderName) (ProviderView, error) {
 	var v ProviderView
 	err := db.view(ctx, "view provider", func(ctx context.Context, t *transaction) error {

@@ -21,11 +21,13 @@ type SessionOptions struct {
 	PID       int
 	// Interval is how long the session lasts from each extension. At least one second.
 	Interval time.Duration
-	// Margin before the end of the interval by which everything done under the session has been cancelled. Zero: Interval/5.
+	// Margin before the end of the interval by which everything done under the session has been
+	// cancelled. Zero: Interval/5.
 	Margin time.Duration
 }
 
-// Session is a component's proof of life. Everything that it holds is void when it ends. Safe for concurrent use.
+// Session is a component's proof of life. Everything that it holds is void when it ends. Safe for
+// concurrent use.
 type Session struct {
 	db    *DB
 	id    fleet.SessionID
@@ -35,8 +37,8 @@ type Session struct {
 
 	mu    sync.Mutex
 	works map[workKey]*Work
-	// claims counts the claims that ended, claiming those under way: an extension tells with them which of its lanes nobody
-	// here can know of.
+	// claims counts the claims that ended, claiming those under way: an extension tells with them
+	// which of its lanes nobody here can know of.
 	claims   int
 	claiming int
 }
@@ -47,8 +49,8 @@ type workKey struct {
 	epoch   fleet.Epoch
 }
 
-// StartSession starts a session. The caller runs Run beside what it does, and Close at the end. ctx gives the session its values;
-// cancelling it later does not end the session.
+// StartSession starts a session. The caller runs Run beside what it does, and Close at the end. ctx
+// gives the session its values; cancelling it later does not end the session.
 func (db *DB) StartSession(ctx context.Context, opts SessionOptions) (*Session, error) {
 	if opts.Interval < time.Second {
 		return nil, fleet.Errorf(fleet.KindInvalid, "session.interval must be at least 1s, not %s", opts.Interval)
@@ -90,8 +92,9 @@ func (s *Session) Guard(ctx context.Context) (context.Context, context.CancelFun
 // actor is how history names the session's component.
 func (s *Session) actor() string { return s.opts.Component + "@" + s.opts.Host }
 
-// Extend extends the session once and learns which of its leases were voided; the contexts of those are cancelled. It returns
-// ErrLeaseLost when the session has ended or its trust window has; any other failure leaves the session as it was.
+// Extend extends the session once and learns which of its leases were voided; the contexts of those
+// are cancelled. It returns ErrLeaseLost when the session has ended or its trust window has; any
+// other failure leaves the session as it was.
 func (s *Session) Extend(ctx context.Context) error {
 	if !s.trust.open() {
 		return fleet.ErrLeaseLost
@@ -141,8 +144,8 @@ func (s *Session) snapshot() snapshot {
 	return snapshot{works: works, claims: s.claims, claiming: s.claiming}
 }
 
-// compare cancels the works that the BMDB does not know as ours any more, and hands back the lanes that it knows as ours and we do
-// not: the reply to their claim was lost.
+// compare cancels the works that the BMDB does not know as ours any more, and hands back the lanes
+// that it knows as ours and we do not: the reply to their claim was lost.
 func (s *Session) compare(ctx context.Context, before snapshot, lanes []statement.ListHeldLanesRow) {
 	after := s.snapshot()
 	quiet := before.claiming == 0 && after.claiming == 0 && before.claims == after.claims
@@ -166,8 +169,8 @@ func (s *Session) compare(ctx context.Context, before snapshot, lanes []statemen
 	}
 }
 
-// Run extends the session until ctx ends (nil) or the session is lost (ErrLeaseLost). One extension that fails is tried again;
-// only the end of the trust window is the end.
+// Run extends the session until ctx ends (nil) or the session is lost (ErrLeaseLost). One extension
+// that fails is tried again; only the end of the trust window is the end.
 func (s *Session) Run(ctx context.Context) error {
 	guarded, cancel := s.Guard(ctx)
 	defer cancel()
@@ -200,7 +203,8 @@ func (s *Session) Run(ctx context.Context) error {
 	}
 }
 
-// Close ends the session as a fact and frees what it holds. Everything under Guard is cancelled first. Closing twice is harmless.
+// Close ends the session as a fact and frees what it holds. Everything under Guard is cancelled
+// first. Closing twice is harmless.
 func (s *Session) Close(ctx context.Context, cause string) error {
 	s.trust.lose()
 	if _, err := s.db.endSession(ctx, s.id, cause, false); err != nil {
@@ -209,8 +213,9 @@ func (s *Session) Close(ctx context.Context, cause string) error {
 	return s.db.freeLanes(ctx, s.id)
 }
 
-// endSession writes the death of a session by one small transaction (rule 4): the row is locked by one statement and judged by a
-// later one. onlyOverdue leaves a session alone that was extended meanwhile.
+// endSession writes the death of a session by one small transaction (rule 4): the row is locked by
+// one statement and judged by a later one. onlyOverdue leaves a session alone that was extended
+// meanwhile.
 func (db *DB) endSession(ctx context.Context, id fleet.SessionID, cause string, onlyOverdue bool) (ended bool, err error) {
 	err = db.update(ctx, "end session", func(ctx context.Context, t *transaction) error {
 		ended = false
@@ -231,7 +236,8 @@ func (db *DB) endSession(ctx context.Context, id fleet.SessionID, cause string, 
 	return ended, err
 }
 
-// alive returns a session, and whether it has not ended. It is asked by a later statement than the one that locked the session's row.
+// alive returns a session, and whether it has not ended. It is asked by a later statement than the
+// one that locked the session's row.
 func (t *transaction) alive(ctx context.Context, id fleet.SessionID) (row statement.Session, alive bool, err error) {
 	row, err = t.q.GetSession(ctx, string(id))
 	if absent(err) {
@@ -243,8 +249,8 @@ func (t *transaction) alive(ctx context.Context, id fleet.SessionID) (row statem
 	return row, row.EndedAt == 0, nil
 }
 
-// CollectSessions ends the sessions whose deadline has passed and frees what ended sessions hold. Called by the janitor; claims do
-// the same for the sessions that are in their way.
+// CollectSessions ends the sessions whose deadline has passed and frees what ended sessions hold.
+// Called by the janitor; claims do the same for the sessions that are in their way.
 func (db *DB) CollectSessions(ctx context.Context) (ended int, err error) {
 	var overdue []string
 	err = db.view(ctx, "overdue sessions", func(ctx context.Context, t *transaction) (err error) {
@@ -257,7 +263,8 @@ func (db *DB) CollectSessions(ctx context.Context) (ended int, err error) {
 	var stuck []error
 	for _, id := range overdue {
 		did, err := db.endSession(ctx, fleet.SessionID(id), causeOverdue, true)
-		if fleet.KindOf(err) == fleet.KindTemporary { // a commit of its holder hangs; the others are ended all the same
+		// a commit of its holder hangs; the others are ended all the same
+		if fleet.KindOf(err) == fleet.KindTemporary {
 			stuck = append(stuck, fmt.Errorf("end session %s: %w", id, err))
 			continue
 		}
@@ -274,7 +281,8 @@ func (db *DB) CollectSessions(ctx context.Context) (ended int, err error) {
 
 const causeOverdue = "not extended in time"
 
-// endAllSessions is for an engine that only one process can have open: whoever is left in it is dead.
+// endAllSessions is for an engine that only one process can have open: whoever is left in it is
+// dead.
 func (db *DB) endAllSessions(ctx context.Context) error {
 	var live []statement.Session
 	err := db.view(ctx, "live sessions", func(ctx context.Context, t *transaction) (err error) {
@@ -292,7 +300,8 @@ func (db *DB) endAllSessions(ctx context.Context) error {
 	return db.freeAbandonedLanes(ctx)
 }
 
-// freeLanes frees what an ended session holds, in small transactions. What it does not get to, the next claim or fact does.
+// freeLanes frees what an ended session holds, in small transactions. What it does not get to, the
+// next claim or fact does.
 func (db *DB) freeLanes(ctx context.Context, id fleet.SessionID) error {
 	return db.freeEach(ctx, func(ctx context.Context, t *transaction) ([]string, error) {
 		rows, err := t.q.ListHeldLanes(ctx, statement.ListHeldLanesParams{Session: string(id), MaxRows: freeBatch})
@@ -317,7 +326,8 @@ func (db *DB) freeAbandonedLanes(ctx context.Context) error {
 
 const freeBatch = 50
 
-// freeEach rewrites the subjects that list returns, which frees the lanes that the dead hold there, until it returns none.
+// freeEach rewrites the subjects that list returns, which frees the lanes that the dead hold there,
+// until it returns none.
 func (db *DB) freeEach(ctx context.Context, list func(context.Context, *transaction) ([]string, error)) error {
 	var last []string
 	for {

@@ -11,20 +11,23 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// Storm slots keep a provider that fails as a whole from being stormed: where the policy limits how much of a process may go on at one
-// provider at once, each such work has one of as many slots (rule 2).
+// Storm slots keep a provider that fails as a whole from being stormed: where the policy limits how
+// much of a process may go on at one provider at once, each such work has one of as many slots
+// (rule 2).
 //
-// A slot is a row that names a lane and an epoch. It is taken exactly while the lane has that epoch and somebody holds it. So nobody
-// ever frees a slot: whatever frees the lane, or makes its epoch grow, frees the slot in the same moment, and none can leak. The dead
-// keep theirs until their end is a fact and their lanes are freed, which a claim that finds no slot sees to.
+// A slot is a row that names a lane and an epoch. It is taken exactly while the lane has that epoch
+// and somebody holds it. So nobody ever frees a slot: whatever frees the lane, or makes its epoch
+// grow, frees the slot in the same moment, and none can leak. The dead keep theirs until their end
+// is a fact and their lanes are freed, which a claim that finds no slot sees to.
 //
-// Who takes a slot has locked all slots of the provider, in the order of their numbers, after everything else that its claim locks, and
-// has read which of them are taken, and the policy, by later statements. So any number of processes that claim at once take turns,
-// shortly, and the sum is right whatever they saw before. What finds no slot stays due in the agenda; the end of a work that may have
-// had a slot wakes those who claim.
+// Who takes a slot has locked all slots of the provider, in the order of their numbers, after
+// everything else that its claim locks, and has read which of them are taken, and the policy, by
+// later statements. So any number of processes that claim at once take turns, shortly, and the sum
+// is right whatever they saw before. What finds no slot stays due in the agenda; the end of a work
+// that may have had a slot wakes those who claim.
 
-// limited says whether a policy may limit how much of the process goes on at one provider at once. Claims of others know no slots.
-// The agenda has an index for it, agenda_recovery.
+// limited says whether a policy may limit how much of the process goes on at one provider at once.
+// Claims of others know no slots. The agenda has an index for it, agenda_recovery.
 func limited(process fleet.Process) bool { return process == fleet.ProcessRecovery }
 
 // slot is one that a work is about to take.
@@ -37,7 +40,8 @@ type slot struct {
 type slotting struct {
 	// slots of the works that are about to start, in their order; none where there is no limit.
 	slots []slot
-	// full are the providers that had none left; missing those whose slots have yet to be made, up to that number.
+	// full are the providers that had none left; missing those whose slots have yet to be made, up to
+	// that number.
 	full    map[fleet.ProviderName]time.Time
 	missing map[fleet.ProviderName]int
 }
@@ -61,8 +65,9 @@ type supply struct {
 	dying bool
 }
 
-// reserve keeps of the works that are about to start those for whom there is a slot; the machines of the others stay due. Everything
-// else that the claim locks is locked by now, so whoever has slots locked waits for nobody.
+// reserve keeps of the works that are about to start those for whom there is a slot; the machines
+// of the others stay due. Everything else that the claim locks is locked by now, so whoever has
+// slots locked waits for nobody.
 func (r *claimRound) reserve(ctx context.Context, candidates []candidate) error {
 	process := r.request.Process
 	if len(r.starts) == 0 || !limited(process) {
@@ -103,8 +108,8 @@ func (r *claimRound) reserve(ctx context.Context, candidates []candidate) error 
 	return nil
 }
 
-// supply locks the slots of the providers, in the order of their names, and finds out which may be taken. It returns the limit; 0: there
-// is none.
+// supply locks the slots of the providers, in the order of their names, and finds out which may be
+// taken. It returns the limit; 0: there is none.
 func (r *claimRound) supply(ctx context.Context, supplies map[fleet.ProviderName]*supply) (limit int, err error) {
 	process := r.request.Process
 	env, err := r.t.environment(ctx)
@@ -123,7 +128,8 @@ func (r *claimRound) supply(ctx context.Context, supplies map[fleet.ProviderName
 		}
 		supplies[provider] = &supply{numbers: numbers}
 	}
-	// What the limit is by now, and which slots are taken, is read by later statements than those that took the locks.
+	// What the limit is by now, and which slots are taken, is read by later statements than those that
+	// took the locks.
 	r.t.env = nil
 	if env, err = r.t.environment(ctx); err != nil {
 		return 0, err
@@ -140,7 +146,8 @@ func (r *claimRound) supply(ctx context.Context, supplies map[fleet.ProviderName
 	return limit, nil
 }
 
-// judge keeps the numbers that may be taken. What is taken beyond a limit that was lowered counts, too.
+// judge keeps the numbers that may be taken. What is taken beyond a limit that was lowered counts,
+// too.
 func (s *supply) judge(taken []statement.ListTakenSlotsRow, limit int, now time.Time) {
 	s.freedAt = freedAt(taken, now)
 	if len(taken) >= limit {
@@ -176,8 +183,9 @@ func (r *claimRound) occupy(ctx context.Context) error {
 	return nil
 }
 
-// slotted takes in what a transaction of the claim, which is committed, found out about slots, and makes those that are missing: by a
-// transaction of its own, which locks nothing else, because these rows cannot be locked in order before they are there.
+// slotted takes in what a transaction of the claim, which is committed, found out about slots, and
+// makes those that are missing: by a transaction of its own, which locks nothing else, because
+// these rows cannot be locked in order before they are there.
 func (c *claiming) slotted(ctx context.Context, r *claimRound) error {
 	for provider, until := range r.full {
 		if !until.Before(r.deadline) {
@@ -213,7 +221,8 @@ func (c *claiming) slotted(ctx context.Context, r *claimRound) error {
 // anyProvider is where something became due that is not told.
 const anyProvider = fleet.ProviderName("")
 
-// freesSlots makes those who wait for a slot look again: the transaction ends work that may have had one.
+// freesSlots makes those who wait for a slot look again: the transaction ends work that may have
+// had one.
 func (t *transaction) freesSlots() {
 	for _, o := range t.outcomes {
 		if limited(o.process) && (t.env == nil || t.env.Policy.AtOnce(o.process) > 0) {
@@ -222,8 +231,9 @@ func (t *transaction) freesSlots() {
 	}
 }
 
-// limitChanged is called when the policy that is being written limits processes otherwise than the one before. What runs without
-// slots, because there was no limit, gets some: beyond the limit, if need be.
+// limitChanged is called when the policy that is being written limits processes otherwise than the
+// one before. What runs without slots, because there was no limit, gets some: beyond the limit, if
+// need be.
 func (t *transaction) limitChanged(ctx context.Context, was, is fleet.Policy) error {
 	for _, process := range fleet.MachineProcesses() {
 		if was.AtOnce(process) == is.AtOnce(process) {
@@ -277,8 +287,9 @@ func (t *transaction) giveSlots(ctx context.Context, process fleet.Process, poli
 // settled is how long after a policy was written nobody claims under the one before any more.
 const settled = time.Minute
 
-// checkSlots looks for more works with slots than the newest policy allowed when they took them, for works with two, and for works that
-// should have one. What took its slot under an older policy may be more than the limit is now.
+// checkSlots looks for more works with slots than the newest policy allowed when they took them,
+// for works with two, and for works that should have one. What took its slot under an older policy
+// may be more than the limit is now.
 func (t *transaction) checkSlots(ctx context.Context) (findings []Finding, err error) {
 	env, err := t.environment(ctx)
 	if err != nil {

@@ -13,13 +13,15 @@ import (
 
 // storm is what one claim finds out about slots.
 type storm struct {
-	// full are the providers that have no slot left, with when to look at them again: their rows are left, for the rest of the claim.
+	// full are the providers that have no slot left, with when to look at them again: their rows are
+	// left, for the rest of the claim.
 	full map[fleet.ProviderName]time.Time
 	// made are the slots that this claim has made.
 	made map[fleet.ProviderName]int
 }
 
-// crowdedAgain is how soon a provider is looked at again that is full of work whose holders seem to be dead.
+// crowdedAgain is how soon a provider is looked at again that is full of work whose holders seem to
+// be dead.
 const crowdedAgain = time.Second
 
 // freedAt is when the first of the slots is freed if its holder is dead.
@@ -36,9 +38,10 @@ func freedAt(taken []statement.ListTakenSlotsRow, now time.Time) time.Time {
 	return first
 }
 
-// admit leaves those candidates in the agenda for whom no slot is free, as it seems: a provider that is full costs no locks. In the
-// place of theirs it puts those whose slots are held by the dead, which the claim is to free. again says that nothing was admitted,
-// but that there may be more behind them.
+// admit leaves those candidates in the agenda for whom no slot is free, as it seems: a provider
+// that is full costs no locks. In the place of theirs it puts those whose slots are held by the
+// dead, which the claim is to free. again says that nothing was admitted, but that there may be
+// more behind them.
 func (c *claiming) admit(ctx context.Context, t *transaction, found []candidate) (admitted []candidate, again bool, err error) {
 	if !limited(c.request.Process) || len(found) == 0 {
 		return found, false, nil
@@ -76,7 +79,8 @@ func (c *claiming) admit(ctx context.Context, t *transaction, found []candidate)
 	return admitted, len(admitted) == 0, nil
 }
 
-// dead returns the machines whose slots are held by sessions that have ended or may be ended, but for those that were tried already.
+// dead returns the machines whose slots are held by sessions that have ended or may be ended, but
+// for those that were tried already.
 func (c *claiming) dead(taken []statement.ListTakenSlotsRow, provider fleet.ProviderName, now time.Time) (list []candidate) {
 	for _, s := range taken {
 		_, tried := c.done[s.Subject]
@@ -115,8 +119,8 @@ func (c *claiming) beside(ctx context.Context, t *transaction) (names []fleet.Pr
 	return names, nil
 }
 
-// pageBeside is page when some providers are full: the others are looked at one by one, because what is due at those that are full may
-// be all that is due for a long way.
+// pageBeside is page when some providers are full: the others are looked at one by one, because
+// what is due at those that are full may be all that is due for a long way.
 func (c *claiming) pageBeside(ctx context.Context, t *transaction, floor time.Time, want int) (found []candidate, to time.Time, err error) {
 	names, err := c.beside(ctx, t)
 	if err != nil {
@@ -152,7 +156,8 @@ func (c *claiming) pageBeside(ctx context.Context, t *transaction, floor time.Ti
 	return found, to, nil
 }
 
-// firstBeside is firstRow when some providers are full: those are looked at again when the first of their slots may be freed.
+// firstBeside is firstRow when some providers are full: those are looked at again when the first of
+// their slots may be freed.
 func (c *claiming) firstBeside(ctx context.Context, t *transaction, floor time.Time) (first time.Time, err error) {
 	sooner := func(at time.Time) {
 		if first.IsZero() || at.Before(first) {

@@ -11,8 +11,8 @@ import (
 	"github.com/ironherd/ironherd/internal/lifecycle"
 )
 
-// CountedAtMost is how far a summary counts what may be as much as the fleet: 10,000 means so many or more. So what it costs to look at a
-// fleet does not depend on how much is wrong with it.
+// CountedAtMost is how far a summary counts what may be as much as the fleet: 10,000 means so many
+// or more. So what it costs to look at a fleet does not depend on how much is wrong with it.
 const CountedAtMost = statement.FigureBound
 
 // Summary is the fleet in figures.
@@ -34,17 +34,18 @@ type ProcessSummary struct {
 	Running int
 	// Due are the subjects for which it is due, at most CountedAtMost.
 	Due int
-	// BackingOff are the backoffs that are not over. Where there are more than CountedAtMost in the database, over or not, there may be
-	// more.
+	// BackingOff are the backoffs that are not over. Where there are more than CountedAtMost in the
+	// database, over or not, there may be more.
 	BackingOff int
 	// OldestDue is since when the longest due row is; zero when none is.
 	OldestDue time.Time
 }
 
-// Summary counts. It reads the counts of the states, which are kept, and otherwise only what is running, due or backing off, the latter
-// two up to a bound.
+// Summary counts. It reads the counts of the states, which are kept, and otherwise only what is
+// running, due or backing off, the latter two up to a bound.
 func (db *DB) Summary(ctx context.Context) (s Summary, err error) {
-	err = db.glance(ctx, "summary", func(ctx context.Context, t *transaction) error { // it is one statement
+	// it is one statement
+	err = db.glance(ctx, "summary", func(ctx context.Context, t *transaction) error {
 		var wanted statement.Rows
 		for _, process := range fleet.Processes() {
 			wanted = append(wanted, []any{string(process), micros(t.Now())})
@@ -89,9 +90,10 @@ func summaryOf(figures []statement.Figure, now time.Time) Summary {
 	return s
 }
 
-// OldestByState returns, for each state that some machine is in, since when the one that is in it for longest is. Where more than
-// thousand machines of a provider are in a state, it is the one of the thousand oldest of them: exact for the states that a machine
-// should leave soon, as long as no more are stuck in them.
+// OldestByState returns, for each state that some machine is in, since when the one that is in it
+// for longest is. Where more than thousand machines of a provider are in a state, it is the one of
+// the thousand oldest of them: exact for the states that a machine should leave soon, as long as no
+// more are stuck in them.
 func (db *DB) OldestByState(ctx context.Context) (map[fleet.State]time.Time, error) {
 	oldest := map[fleet.State]time.Time{}
 	err := db.glance(ctx, "time in state", func(ctx context.Context, t *transaction) error {
@@ -122,9 +124,10 @@ type Phase struct {
 // phaseSample is how many of the newest machines the phases are computed of.
 const phaseSample = 10_000
 
-// Phases returns the durations of each phase over the newest ten thousand machines: provision from the first call (for an adopted
-// machine: from its adoption) until the provider hands it over; agent-start from there until the agent was started; report until the hardware was
-// known; install from when it could begin until the installed system was seen.
+// Phases returns the durations of each phase over the newest ten thousand machines: provision from
+// the first call (for an adopted machine: from its adoption) until the provider hands it over;
+// agent-start from there until the agent was started; report until the hardware was known; install
+// from when it could begin until the installed system was seen.
 func (db *DB) Phases(ctx context.Context) ([]Phase, error) {
 	samples := make([][]time.Duration, 4)
 	err := db.view(ctx, "phases", func(ctx context.Context, t *transaction) error {

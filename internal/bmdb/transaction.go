@@ -12,8 +12,8 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// transaction is one run of a function in a transaction of the engine: the statements, the environment as of this transaction,
-// and what is to be told to others once it is committed.
+// transaction is one run of a function in a transaction of the engine: the statements, the
+// environment as of this transaction, and what is to be told to others once it is committed.
 type transaction struct {
 	Tx
 	db *DB
@@ -88,7 +88,8 @@ func (db *DB) transact(ctx context.Context, kind string, run run, fn func(ctx co
 	}
 	db.observer.Transaction(kind, time.Since(began), statements, failure)
 	if t != nil {
-		db.committed(t) // also after an error: it may have been committed, and a hint too many does no harm
+		// also after an error: it may have been committed, and a hint too many does no harm
+		db.committed(t)
 	}
 	if err != nil {
 		return err
@@ -101,7 +102,8 @@ func (db *DB) transact(ctx context.Context, kind string, run run, fn func(ctx co
 	return nil
 }
 
-// tellWithin is how soon a row must be due for others to be told: what is due later they find with their next poll.
+// tellWithin is how soon a row must be due for others to be told: what is due later they find with
+// their next poll.
 const tellWithin = 5 * time.Second
 
 // committed tells those who wait, here and elsewhere, what became due sooner.
@@ -129,8 +131,9 @@ func (t *transaction) becomesDue(k headKey, at time.Time) {
 	}
 }
 
-// environment returns what lifecycle needs besides facts. It must be called after the locks of what is judged with it were
-// taken, so that nothing is ever computed under a lower policy than it was before (rule 10).
+// environment returns what lifecycle needs besides facts. It must be called after the locks of what
+// is judged with it were taken, so that nothing is ever computed under a lower policy than it was
+// before (rule 10).
 func (t *transaction) environment(ctx context.Context) (fleet.Environment, error) {
 	if t.env != nil {
 		return *t.env, nil

@@ -12,8 +12,8 @@ import (
 //
 //	start of the last successful extension + interval − margin
 //
-// by a clock that also counts while the machine is suspended. When it ends it ends for good, and everything under guard is
-// cancelled.
+// by a clock that also counts while the machine is suspended. When it ends it ends for good, and
+// everything under guard is cancelled.
 type trust struct {
 	clock *Clock
 	// slice is the longest that the timer sleeps: timers do not run while a machine is suspended.

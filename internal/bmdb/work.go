@@ -14,12 +14,14 @@ import (
 	"github.com/ironherd/ironherd/internal/lifecycle"
 )
 
-// Work is an exclusive lease of one lane of one subject, held through a session and numbered by an epoch. The exported fields are
-// as of the claim and are not to be written. It ends by exactly one of Finish, Fail and Cancel, or by the end of its session.
+// Work is an exclusive lease of one lane of one subject, held through a session and numbered by an
+// epoch. The exported fields are as of the claim and are not to be written. It ends by exactly one
+// of Finish, Fail and Cancel, or by the end of its session.
 //
-// Note, Finish, Fail and Cancel return ErrLeaseLost, with nothing changed, when the session has ended or the epoch is not the
-// lane's any more. Any other error leaves open whether the transaction was committed; repeating the same call is then safe: what
-// was committed already is not done again, and nil is returned.
+// Note, Finish, Fail and Cancel return ErrLeaseLost, with nothing changed, when the session has
+// ended or the epoch is not the lane's any more. Any other error leaves open whether the
+// transaction was committed; repeating the same call is then safe: what was committed already is
+// not done again, and nil is returned.
 type Work struct {
 	Session fleet.SessionID
 	Process fleet.Process
@@ -42,7 +44,8 @@ type Work struct {
 	mu sync.Mutex
 	// unsure is the write in the middle of the work whose outcome is not known.
 	unsure note
-	// known is the machine as this work has last read or left it: still the truth while its lane has that revision. Nil: not known.
+	// known is the machine as this work has last read or left it: still the truth while its lane has
+	// that revision. Nil: not known.
 	known *judged
 }
 
@@ -51,8 +54,9 @@ type note struct{ id, text string }
 
 func (w *Work) key() workKey { return workKey{w.Subject, w.Process.Lane(), w.Epoch} }
 
-// Guard returns a context that is cancelled, with cause ErrLeaseLost, when the session's trust window ends or an extension learns
-// that somebody voided the lease (rule 8). Every act runs under it.
+// Guard returns a context that is cancelled, with cause ErrLeaseLost, when the session's trust
+// window ends or an extension learns that somebody voided the lease (rule 8). Every act runs under
+// it.
 func (w *Work) Guard(ctx context.Context) (context.Context, context.CancelFunc) {
 	trusted, release := w.session.Guard(ctx)
 	guarded, cancel := context.WithCancelCause(trusted)
@@ -135,8 +139,9 @@ func (w *Work) remember(j *judged) {
 	w.known = j
 }
 
-// recollect returns what the work knows of its machine, as it is once the work has ended; nil when that must be read. When an agent was
-// last heard is no part of the revision, so whoever has one is read.
+// recollect returns what the work knows of its machine, as it is once the work has ended; nil when
+// that must be read. When an agent was last heard is no part of the revision, so whoever has one is
+// read.
 func (w *Work) recollect() *judged {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -156,7 +161,8 @@ func (w *Work) Fail(ctx context.Context, f Failure, changes ...Change) error {
 	return w.finish(ctx, ending{event: eventFailed, detail: f.Cause, failure: &f, jitter: w.session.db.jitter()}, changes)
 }
 
-// Cancel ends the work undone, without backoff: handed back. It is due again when lifecycle says, which may be at once.
+// Cancel ends the work undone, without backoff: handed back. It is due again when lifecycle says,
+// which may be at once.
 func (w *Work) Cancel(ctx context.Context, reason string, changes ...Change) error {
 	return w.finish(ctx, ending{event: eventCancelled, detail: reason}, changes)
 }
@@ -211,7 +217,8 @@ func (w *Work) outcome(err error, ends bool) error {
 	return nil
 }
 
-// fence locks what the commit needs and then, by a later statement, makes sure that the lane is still ours (rules 1 and 3).
+// fence locks what the commit needs and then, by a later statement, makes sure that the lane is
+// still ours (rules 1 and 3).
 func (w *Work) fence(ctx context.Context, t *transaction, changes []Change) (statement.GetLaneRow, error) {
 	l := locks{session: w.Session}
 	l.add(w.Subject)
@@ -274,8 +281,8 @@ func (w *Work) recall(ctx context.Context, t *transaction, changes []Change) err
 	return nil
 }
 
-// rewrite the agendas of the subject and of whatever else was changed. It returns what it has read and left of the subject, where that is
-// a machine.
+// rewrite the agendas of the subject and of whatever else was changed. It returns what it has read
+// and left of the subject, where that is a machine.
 func (w *Work) rewrite(ctx context.Context, t *transaction, changes []Change) (*judged, error) {
 	machines := make(map[fleet.MachineID]bool)
 	for _, c := range changes {
@@ -341,7 +348,8 @@ func (w *Work) ran(ctx context.Context, t *transaction) (err error) {
 	return nil
 }
 
-// backOff writes the next backoff of a process and returns when it is over (I5: the stored interval has no jitter).
+// backOff writes the next backoff of a process and returns when it is over (I5: the stored interval
+// has no jitter).
 func (t *transaction) backOff(ctx context.Context, subject string, process fleet.Process, f Failure, jitter float64) (time.Time, error) {
 	all, err := t.backoffs(ctx, subject)
 	if err != nil {

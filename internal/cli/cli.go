@@ -27,8 +27,9 @@ type Env struct {
 	Version string
 }
 
-// Main runs one command line (without the program's name) and returns the exit code. It ends early, with 130, when ctx does, unless
-// the command is one that is meant to be ended so (serve, sim, demo), whose exit code is then 0.
+// Main runs one command line (without the program's name) and returns the exit code. It ends early,
+// with 130, when ctx does, unless the command is one that is meant to be ended so (serve, sim,
+// demo), whose exit code is then 0.
 func Main(ctx context.Context, args []string, env Env) int {
 	a := &app{env: env}
 	root := a.root() //nolint:contextcheck // commands get theirs from cobra
@@ -131,7 +132,8 @@ func (a *app) usage(root *cobra.Command, args []string, err error) error {
 		cmd = root
 	}
 	text := err.Error()
-	if parse := (*strconv.NumError)(nil); errors.As(err, &parse) { // whose text names a function of Go's
+	// whose text names a function of Go's
+	if parse := (*strconv.NumError)(nil); errors.As(err, &parse) {
 		text = strings.Replace(text, parse.Error(), parse.Err.Error(), 1)
 	}
 	return fleet.Errorf(fleet.KindInvalid, "%s (see %s --help)", text, cmd.CommandPath())

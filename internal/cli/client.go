@@ -89,7 +89,8 @@ func (a *app) over(transport http.RoundTripper, base, shown, token string) fleet
 		connect.WithInterceptors(connect.UnaryInterceptorFunc(authorize)))
 }
 
-// explainUnreachable turns a failure to get an answer at all into a sentence. Answers of the control plane stay as they are.
+// explainUnreachable turns a failure to get an answer at all into a sentence. Answers of the
+// control plane stay as they are.
 func explainUnreachable(ctx context.Context, server string, err error) error {
 	if err == nil || connect.IsWireError(err) || errors.Is(ctx.Err(), context.Canceled) {
 		return err
@@ -126,8 +127,8 @@ func (a *app) token() (string, error) {
 	return token, nil
 }
 
-// findServer returns the control plane to ask: what was named, else that of the configuration, else the only one that is found at
-// the well-known places.
+// findServer returns the control plane to ask: what was named, else that of the configuration, else
+// the only one that is found at the well-known places.
 func (a *app) findServer() (string, error) {
 	if named := firstOf(a.server, a.getenv("IRONHERD_SERVER")); named != "" {
 		return named, nil
@@ -155,7 +156,8 @@ func (a *app) findServer() (string, error) {
 	return "", fleet.Errorf(fleet.KindInvalid, "several control planes were found (%s): name one with --server", strings.Join(found, ", "))
 }
 
-// wellKnownSockets are where a control plane with the default directory listens, and where a demo leaves a link to its own.
+// wellKnownSockets are where a control plane with the default directory listens, and where a demo
+// leaves a link to its own.
 func (a *app) wellKnownSockets() []string {
 	user := config.UserDir(a.env.Environ)
 	paths := []string{filepath.Join(config.SystemDir, config.SocketName)}

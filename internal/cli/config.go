@@ -39,7 +39,8 @@ and what would be right. It starts nothing and asks nobody. Without FILE, it che
 // systemConfig is used when no file is named.
 const systemConfig = "/etc/ironherd/ironherd.yaml"
 
-// loadConfig loads the configuration of a control plane: --config, else IRONHERD_CONFIG, else that of the system or the user.
+// loadConfig loads the configuration of a control plane: --config, else IRONHERD_CONFIG, else that
+// of the system or the user.
 func (a *app) loadConfig(flags []config.Override) (config.Config, error) {
 	a.configFile = firstOf(a.configFile, a.getenv("IRONHERD_CONFIG"))
 	if a.configFile == "" {

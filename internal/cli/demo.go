@@ -79,7 +79,8 @@ Faults are shares of the calls that can fail, or their numbers: ` + "`--faults l
 	return cmd
 }
 
-// agentExecutable is the agent's executable beside this program's; the path is returned even if nothing is there.
+// agentExecutable is the agent's executable beside this program's; the path is returned even if
+// nothing is there.
 func (a *app) agentExecutable() string {
 	return filepath.Join(filepath.Dir(a.env.Executable), config.AgentName)
 }
@@ -138,8 +139,8 @@ func (a *app) watchDemo(ctx context.Context, d *demo.Demo, f demoFlags) error {
 	return context.Cause(ctx)
 }
 
-// linkSocket leaves a link to the demo's socket where every command looks for one. It is a convenience: without it, --server has
-// to be given.
+// linkSocket leaves a link to the demo's socket where every command looks for one. It is a
+// convenience: without it, --server has to be given.
 func (a *app) linkSocket(socket string) (unlink func(), linked bool) {
 	nothing := func() {}
 	dir := config.UserDir(a.env.Environ)
@@ -150,7 +151,8 @@ func (a *app) linkSocket(socket string) (unlink func(), linked bool) {
 	if info, err := os.Lstat(link); err == nil && info.Mode()&os.ModeSymlink == 0 {
 		return nothing, false // not ours
 	}
-	_ = os.Remove(link) // of a demo that was killed, or another one: the newest is the one that is meant
+	// of a demo that was killed, or another one: the newest is the one that is meant
+	_ = os.Remove(link)
 	if os.Symlink(socket, link) != nil {
 		return nothing, false
 	}

@@ -3,12 +3,13 @@
 // It promises:
 //
 //   - Data goes to standard output, everything else (progress, notes, errors) to standard error.
-//   - Every failure is told in one clear sentence that names the thing and, where there is one, the remedy; and by its exit code:
-//     0 done, 1 failed, 2 bad usage or input, 3 not found, 4 not allowed, 5 conflict, 6 partly done, 7 unreachable or timed out,
-//     130 interrupted.
+//   - Every failure is told in one clear sentence that names the thing and, where there is one, the
+//     remedy; and by its exit code: 0 done, 1 failed, 2 bad usage or input, 3 not found, 4 not
+//     allowed, 5 conflict, 6 partly done, 7 unreachable or timed out, 130 interrupted.
 //   - What is printed with -o json or -o yaml has the names of api/fleet/v1's JSON form.
-//   - The fleet is reached through api/fleet/v1 only. Commands that work on the database itself (db …) go through package daemon,
-//     which holds the database alone while they run.
+//   - The fleet is reached through api/fleet/v1 only. Commands that work on the database itself (db
+//     …) go through package daemon, which holds the database alone while they run.
 //
-// Nothing here reads the process's environment, arguments or streams: they come in Env, so that tests run whole commands.
+// Nothing here reads the process's environment, arguments or streams: they come in Env, so that
+// tests run whole commands.
 package cli

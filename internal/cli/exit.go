@@ -68,7 +68,8 @@ func isEnd(err error) bool {
 	return errors.Is(err, context.Canceled) || connect.CodeOf(err) == connect.CodeCanceled
 }
 
-// kindOf classifies what a command failed with: our own errors, and those of a control plane that was asked.
+// kindOf classifies what a command failed with: our own errors, and those of a control plane that
+// was asked.
 func kindOf(err error) fleet.Kind {
 	if remote, ok := errors.AsType[*connect.Error](err); ok {
 		if kind := fleet.KindOf(err); kind != fleet.KindUnknown && !connect.IsWireError(err) {
@@ -79,7 +80,8 @@ func kindOf(err error) fleet.Kind {
 	return fleet.KindOf(err)
 }
 
-// kindOfCode returns the kind that a code on the wire stands for; of those that share a code, the one that is told most often.
+// kindOfCode returns the kind that a code on the wire stands for; of those that share a code, the
+// one that is told most often.
 func kindOfCode(code connect.Code) fleet.Kind {
 	switch code {
 	case connect.CodeInvalidArgument, connect.CodeOutOfRange:
@@ -119,7 +121,8 @@ func explain(err error) []string {
 	return []string{message(err)}
 }
 
-// message strips the protocol's word for an error of a control plane: its own words are meant for people.
+// message strips the protocol's word for an error of a control plane: its own words are meant for
+// people.
 func message(err error) string {
 	if remote, ok := errors.AsType[*connect.Error](err); ok && connect.IsWireError(err) {
 		if remote.Message() == "" {

@@ -34,7 +34,8 @@ const (
 	secondID = "0199d3a0-0000-7000-8000-000000000002"
 )
 
-// fakeFleet answers as a small fleet would. A machine whose name is a code's, such as "not_found", gets an error of that code.
+// fakeFleet answers as a small fleet would. A machine whose name is a code's, such as "not_found",
+// gets an error of that code.
 type fakeFleet struct {
 	fleetv1connect.UnimplementedFleetServiceHandler
 

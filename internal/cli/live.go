@@ -11,8 +11,8 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// live shows how far a demo is: on a terminal as a picture that is painted over, else as lines, one for each change and at most one
-// a second.
+// live shows how far a demo is: on a terminal as a picture that is painted over, else as lines, one
+// for each change and at most one a second.
 type live struct {
 	out     io.Writer
 	picture bool
@@ -23,7 +23,8 @@ type live struct {
 	toldAt  time.Time
 }
 
-// newLive returns the view for standard error. Without quiet, log lines come there too, which a picture does not go with.
+// newLive returns the view for standard error. Without quiet, log lines come there too, which a
+// picture does not go with.
 func (a *app) newLive(quiet bool) *live {
 	return &live{
 		out: a.env.Stderr, picture: quiet && a.env.StderrTerminal && a.getenv("TERM") != "dumb",

@@ -19,7 +19,8 @@ func (a *app) machineCommand() *cobra.Command {
 // defaultTimeout is how long a question to the control plane may take.
 const defaultTimeout = 30 * time.Second
 
-// ask runs a command that asks the control plane: it finds the control plane and bounds the whole by --timeout.
+// ask runs a command that asks the control plane: it finds the control plane and bounds the whole
+// by --timeout.
 func (a *app) ask(cmd *cobra.Command, timeout time.Duration, run func(ctx context.Context, client fleetClient) error) error {
 	client, err := a.client()
 	if err != nil {
@@ -37,8 +38,8 @@ func timeoutFlag(cmd *cobra.Command, value time.Duration, usage string) *time.Du
 
 const timeoutUsage = "give up after this long"
 
-// each does the same to several machines, one after the other. When all failed, the first failure is returned; when only some did,
-// the failures are told and the outcome is "partly".
+// each does the same to several machines, one after the other. When all failed, the first failure
+// is returned; when only some did, the failures are told and the outcome is "partly".
 func (a *app) each(ctx context.Context, machines []string, do func(ctx context.Context, machine string) error) error {
 	var failures []error
 	for _, machine := range machines {

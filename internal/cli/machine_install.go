@@ -104,7 +104,8 @@ func (a *app) install(ctx context.Context, client fleetClient, machines []string
 // pollInterval is how often a waiting command looks.
 const pollInterval = 500 * time.Millisecond
 
-// waitInstalled looks at the machine until that install generation (or a later one) is up, telling what changes.
+// waitInstalled looks at the machine until that install generation (or a later one) is up, telling
+// what changes.
 func (a *app) waitInstalled(ctx context.Context, client fleetClient, machine string, generation int64) error {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()

@@ -48,8 +48,8 @@ func outputFlag(cmd *cobra.Command) *format {
 	return &f
 }
 
-// print writes a value to standard output: as a table by the given function, else in full. The value is a message, or anything
-// that can be encoded as YAML.
+// print writes a value to standard output: as a table by the given function, else in full. The
+// value is a message, or anything that can be encoded as YAML.
 func (a *app) print(f format, value any, table func(w *screen)) error {
 	var out bytes.Buffer
 	switch f {
@@ -88,8 +88,9 @@ func treeOf(value any) (*yaml.Node, error) {
 	return &node, nil
 }
 
-// messageTree is the JSON form of a message in the order of its fields, except that whole numbers are numbers, durations are
-// written as people do, and enums are short. Fields without presence are always there.
+// messageTree is the JSON form of a message in the order of its fields, except that whole numbers
+// are numbers, durations are written as people do, and enums are short. Fields without presence are
+// always there.
 func messageTree(m protoreflect.Message) *yaml.Node {
 	switch v := m.Interface().(type) {
 	case *timestamppb.Timestamp:

@@ -23,7 +23,8 @@ func (w *screen) line(format string, args ...any) {
 	w.out.WriteString(clean(fmt.Sprintf(format, args...)) + "\n")
 }
 
-// table writes rows under a heading, each column as wide as its widest cell. A cell that would be empty shows a hyphen.
+// table writes rows under a heading, each column as wide as its widest cell. A cell that would be
+// empty shows a hyphen.
 func (w *screen) table(heading []string, rows [][]string) {
 	widths := make([]int, len(heading))
 	all := append([][]string{heading}, rows...)

@@ -76,7 +76,8 @@ func (d *document) checkGeneral(c Config) {
 	}
 }
 
-// checkAgentAPI concerns the initializer, too: it tells agents where to call, and what to verify that by.
+// checkAgentAPI concerns the initializer, too: it tells agents where to call, and what to verify
+// that by.
 func (d *document) checkAgentAPI(c Config) {
 	if !c.Has(RoleAgentAPI) && !c.Has(RoleInitializer) {
 		return
@@ -95,7 +96,8 @@ func (d *document) checkAgentAPI(c Config) {
 	d.checkFile("agent_api.tls.ca_certificate", c.AgentAPI.TLS.CACertificate)
 }
 
-// checkInitializer leaves out the endpoint that it takes from the agent API, which was checked there.
+// checkInitializer leaves out the endpoint that it takes from the agent API, which was checked
+// there.
 func (d *document) checkInitializer(c Config) {
 	i := c.Initializer
 	if !d.isSet("initializer.endpoint") {

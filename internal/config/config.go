@@ -19,8 +19,8 @@ import (
 
 // Config is a whole control plane's configuration.
 type Config struct {
-	// Dir keeps what the control plane must remember: database, certificates, SSH key, socket. Mode 0700; made when it is not
-	// there.
+	// Dir keeps what the control plane must remember: database, certificates, SSH key, socket. Mode
+	// 0700; made when it is not there.
 	Dir string `yaml:"dir"`
 	// Roles that this process has. Default: all.
 	Roles []Role `yaml:"roles"`
@@ -30,7 +30,8 @@ type Config struct {
 	Database Database `yaml:"database"`
 	// AgentAPI is where agents call.
 	AgentAPI agentapi.Config `yaml:"agent_api"`
-	// OperatorAPI is where people and their programs call; the page, metrics and health are on the same listener.
+	// OperatorAPI is where people and their programs call; the page, metrics and health are on the
+	// same listener.
 	OperatorAPI OperatorAPI `yaml:"operator_api"`
 	// SSH is how machines are reached.
 	SSH SSH `yaml:"ssh"`
@@ -38,12 +39,13 @@ type Config struct {
 	Session Session `yaml:"session"`
 	// Loops says how eagerly each loop works.
 	Loops Loops `yaml:"loops"`
-	// Initializer says how agents are started. Its endpoint and endpoint_ca follow the agent API unless they are set; its agent
-	// executable is looked for beside the program.
+	// Initializer says how agents are started. Its endpoint and endpoint_ca follow the agent API
+	// unless they are set; its agent executable is looked for beside the program.
 	Initializer initializer.Config `yaml:"initializer"`
 	// Janitor says how often the database is cleaned up, and what is kept.
 	Janitor janitor.Config `yaml:"janitor"`
-	// Policy is what is stored as the fleet's policy when it differs from the newest one in the database.
+	// Policy is what is stored as the fleet's policy when it differs from the newest one in the
+	// database.
 	Policy fleet.Policy `yaml:"policy"`
 	// Providers are where machines come from.
 	Providers []Provider `yaml:"providers"`
@@ -79,17 +81,21 @@ type Log struct {
 
 // OperatorAPI is the listener for people.
 type OperatorAPI struct {
-	// Listen is host:port; empty: only the socket. Callers from this host may read, others need the token.
+	// Listen is host:port; empty: only the socket. Callers from this host may read, others need the
+	// token.
 	Listen string `yaml:"listen"`
-	// Socket is a Unix socket with all rights for whoever can open it (mode 0600). Default: ironherd.sock in dir.
+	// Socket is a Unix socket with all rights for whoever can open it (mode 0600). Default:
+	// ironherd.sock in dir.
 	Socket string `yaml:"socket"`
-	// TokenFile holds the token that changes over TCP need. Default: none, which means that nothing can be changed over TCP.
+	// TokenFile holds the token that changes over TCP need. Default: none, which means that nothing
+	// can be changed over TCP.
 	TokenFile string `yaml:"token_file"`
 }
 
 // SSH is how machines are reached.
 type SSH struct {
-	// KeyFile is the private key, in OpenSSH or PEM form, without passphrase. Default: ssh_key in dir, made on first start.
+	// KeyFile is the private key, in OpenSSH or PEM form, without passphrase. Default: ssh_key in dir,
+	// made on first start.
 	KeyFile string `yaml:"key_file"`
 }
 
@@ -159,7 +165,8 @@ type Install struct {
 	Compression fleet.Compression `yaml:"compression"`
 	// Size of the raw image in bytes, for progress in percent; 0: not known.
 	Size int64 `yaml:"size"`
-	// RootDisk picks the disk: all that is set must match; pick (smallest, largest) decides among several.
+	// RootDisk picks the disk: all that is set must match; pick (smallest, largest) decides among
+	// several.
 	RootDisk fleet.DiskSelector `yaml:"root_disk"`
 	// FirstBootDataFile has what the installed system finds on its first boot, at most 64 KiB.
 	FirstBootDataFile string `yaml:"first_boot_data_file"`
@@ -204,8 +211,9 @@ func (c Config) Has(role Role) bool {
 	return false
 }
 
-// UserDir is the directory of what one user runs: $XDG_STATE_HOME/ironherd, else ~/.local/state/ironherd; empty when the
-// environment names neither. A control plane that does not run as root is best put there.
+// UserDir is the directory of what one user runs: $XDG_STATE_HOME/ironherd, else
+// ~/.local/state/ironherd; empty when the environment names neither. A control plane that does not
+// run as root is best put there.
 func UserDir(environ []string) string {
 	home, state := "", ""
 	for _, entry := range environ {
@@ -279,7 +287,8 @@ func (c *Config) paths() []*string {
 	return all
 }
 
-// ReadFirstBootData returns the content of the first-boot data file; nil when there is none. An error is of kind Invalid.
+// ReadFirstBootData returns the content of the first-boot data file; nil when there is none. An
+// error is of kind Invalid.
 func (i Install) ReadFirstBootData() ([]byte, error) {
 	if i.FirstBootDataFile == "" {
 		return nil, nil

@@ -10,23 +10,26 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// Database is the Bare Metal Database: an embedded SQLite file, or PostgreSQL. "database: postgres://…" and "database: sqlite:…" are
-// short for a section with the address alone.
+// Database is the Bare Metal Database: an embedded SQLite file, or PostgreSQL. "database:
+// postgres://…" and "database: sqlite:…" are short for a section with the address alone.
 type Database struct {
 	// Path of the SQLite file, where there is no url. Default: ironherd.db in dir.
 	Path string `yaml:"path"`
-	// URL of a PostgreSQL database, postgres://user@host:port/database, with libpq's parameters. What it leaves out the PG variables of
-	// the environment say. It must not hold a password. Default: none, which means SQLite.
+	// URL of a PostgreSQL database, postgres://user@host:port/database, with libpq's parameters. What
+	// it leaves out the PG variables of the environment say. It must not hold a password. Default:
+	// none, which means SQLite.
 	URL string `yaml:"url"`
-	// PasswordFile holds the password, with nothing else in the file. Default: none; then PGPASSWORD, PGPASSFILE and ~/.pgpass are
-	// looked at, as by every program that uses PostgreSQL.
+	// PasswordFile holds the password, with nothing else in the file. Default: none; then PGPASSWORD,
+	// PGPASSFILE and ~/.pgpass are looked at, as by every program that uses PostgreSQL.
 	PasswordFile string `yaml:"password_file"`
-	// Isolation is read-committed, or serializable for servers that have nothing else. Only for PostgreSQL.
-	Isolation string `yaml:"isolation"`
-	// Connections is how many connections transactions take at most; four more are for sessions and notifications. Only for PostgreSQL.
-	Connections int `yaml:"connections"`
-	// Notify wakes the other processes by NOTIFY when something becomes due; without it they find it with their next poll. Only for
+	// Isolation is read-committed, or serializable for servers that have nothing else. Only for
 	// PostgreSQL.
+	Isolation string `yaml:"isolation"`
+	// Connections is how many connections transactions take at most; four more are for sessions and
+	// notifications. Only for PostgreSQL.
+	Connections int `yaml:"connections"`
+	// Notify wakes the other processes by NOTIFY when something becomes due; without it they find it
+	// with their next poll. Only for PostgreSQL.
 	Notify bool `yaml:"notify"`
 }
 
@@ -47,7 +50,8 @@ func (d Database) String() string {
 	return "the PostgreSQL database"
 }
 
-// ReadPassword returns the content of the password file; "" when there is none. An error is of kind Invalid.
+// ReadPassword returns the content of the password file; "" when there is none. An error is of kind
+// Invalid.
 func (d Database) ReadPassword() (string, error) {
 	if d.PasswordFile == "" {
 		return "", nil
@@ -110,7 +114,8 @@ func (d *document) checkDatabase(c Database) {
 	}
 	u, err := url.Parse(c.URL)
 	if err != nil || !strings.HasPrefix(c.URL, schemePostgres) && !strings.HasPrefix(c.URL, schemePostgreSQL) {
-		d.keyFault("database.url", "is not a URL such as postgres://ironherd@db.example:5432/ironherd") // not quoted: it may hold a password
+		// not quoted: it may hold a password
+		d.keyFault("database.url", "is not a URL such as postgres://ironherd@db.example:5432/ironherd")
 		return
 	}
 	if _, secret := u.User.Password(); secret || u.Query().Has("password") {

@@ -81,7 +81,8 @@ func (d *document) decodeStruct(n *yaml.Node, key string, value reflect.Value) {
 func (d *document) decodeSlice(n *yaml.Node, key string, value reflect.Value) {
 	elements := n.Content
 	switch {
-	case n.Kind == yaml.ScalarNode && d.origins[n] != "": // from a variable or a flag: separated by commas
+	case n.Kind == yaml.ScalarNode && d.origins[n] != "":
+		// from a variable or a flag: separated by commas
 		elements = nil
 		for part := range strings.SplitSeq(n.Value, ",") {
 			if part = strings.TrimSpace(part); part != "" {

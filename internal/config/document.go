@@ -11,8 +11,9 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// document is a configuration before it has types: the file's nodes, with the nodes of the environment and the flags in their
-// places. It remembers where each came from and collects what is wrong.
+// document is a configuration before it has types: the file's nodes, with the nodes of the
+// environment and the flags in their places. It remembers where each came from and collects what is
+// wrong.
 type document struct {
 	file string
 	root *yaml.Node
@@ -115,7 +116,8 @@ func (d *document) sorted() Faults {
 	return slices.Compact(d.faults)
 }
 
-// lay puts a value over the document, as if the file had it at that path. Paths lead through sections only, not through lists.
+// lay puts a value over the document, as if the file had it at that path. Paths lead through
+// sections only, not through lists.
 func (d *document) lay(path, value, origin string) {
 	node := d.root
 	steps := strings.Split(path, ".")

@@ -12,8 +12,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Encode returns the configuration as a file that Load reads, with the keys that differ from the defaults. The comment, which may be
-// empty, goes to its head.
+// Encode returns the configuration as a file that Load reads, with the keys that differ from the
+// defaults. The comment, which may be empty, goes to its head.
 func Encode(c Config, comment string) ([]byte, error) {
 	c.unresolve()
 	tree, err := encodeStruct(reflect.ValueOf(c), reflect.ValueOf(Default()))

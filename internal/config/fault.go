@@ -13,9 +13,11 @@ type Fault struct {
 	Source string
 	// Line in the file; 0 where there are no lines.
 	Line int
-	// Key is the full path of the key, such as "providers[0].equinix.spacing"; empty when the fault concerns the file as a whole.
+	// Key is the full path of the key, such as "providers[0].equinix.spacing"; empty when the fault
+	// concerns the file as a whole.
 	Key string
-	// Problem says what is wrong and what would be right, in one sentence that begins with the key where there is one.
+	// Problem says what is wrong and what would be right, in one sentence that begins with the key
+	// where there is one.
 	Problem string
 }
 
@@ -30,7 +32,8 @@ func (f Fault) Error() string {
 	return fmt.Sprintf("%s:%d: %s", f.Source, f.Line, f.Problem)
 }
 
-// Faults are all that is wrong with a configuration, in the order of the file. As an error it is of kind Invalid.
+// Faults are all that is wrong with a configuration, in the order of the file. As an error it is of
+// kind Invalid.
 type Faults []Fault
 
 // Error lists the faults, one a line.

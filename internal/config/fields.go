@@ -15,8 +15,9 @@ type field struct {
 	typ   reflect.Type
 }
 
-// fieldsOf lists the keys of a section in their order. A key's name is its yaml tag, else its json tag, else the field's name
-// in snake case; "-" hides it. Sections that are marked inline lend their keys to the one around them.
+// fieldsOf lists the keys of a section in their order. A key's name is its yaml tag, else its json
+// tag, else the field's name in snake case; "-" hides it. Sections that are marked inline lend
+// their keys to the one around them.
 func fieldsOf(t reflect.Type) []field {
 	var fields []field
 	for i := range t.NumField() {
@@ -85,7 +86,8 @@ func isSection(t reflect.Type) bool {
 	return t.Kind() == reflect.Struct && !reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
 }
 
-// leaves calls visit for each key that a variable or a flag can set: single values and lists of them, outside lists of sections.
+// leaves calls visit for each key that a variable or a flag can set: single values and lists of
+// them, outside lists of sections.
 func leaves(t reflect.Type, prefix string, visit func(path string, t reflect.Type)) {
 	for _, f := range fieldsOf(t) {
 		path := join(prefix, f.name)

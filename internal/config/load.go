@@ -18,11 +18,13 @@ import (
 type Sources struct {
 	// File is the path of the YAML file; empty: there is none.
 	File string
-	// Environ is the environment, as os.Environ returns it. Variables that do not begin with IRONHERD_ are ignored.
+	// Environ is the environment, as os.Environ returns it. Variables that do not begin with IRONHERD_
+	// are ignored.
 	Environ []string
 	// Flags are keys and values from the command line.
 	Flags []Override
-	// Executable is the path of the running program; the agent's executable is looked for beside it. May be empty.
+	// Executable is the path of the running program; the agent's executable is looked for beside it.
+	// May be empty.
 	Executable string
 }
 
@@ -36,14 +38,16 @@ type Override struct {
 
 const prefix = "IRONHERD_"
 
-// reserved are variables that are for clients of a control plane or for the agent, not part of this configuration.
+// reserved are variables that are for clients of a control plane or for the agent, not part of this
+// configuration.
 var reserved = []string{"IRONHERD_CONFIG", "IRONHERD_SERVER", "IRONHERD_TOKEN_FILE", "IRONHERD_AGENT_ROOT"}
 
 // serviceLink matches the variables that Kubernetes makes for a service named ironherd.
 var serviceLink = regexp.MustCompile(`^IRONHERD_(?:[A-Z0-9_]+_)?(?:SERVICE_(?:HOST|PORT(?:_.*)?)|PORT(?:_\d+_(?:TCP|UDP)(?:_.*)?)?)$`)
 
-// Load reads, lays over, decodes and checks. The error is Faults with all that is wrong, or says why the file cannot be read
-// (of kind Invalid, too: the operator named it). What it returns has its paths made absolute, relative to the file's directory.
+// Load reads, lays over, decodes and checks. The error is Faults with all that is wrong, or says
+// why the file cannot be read (of kind Invalid, too: the operator named it). What it returns has
+// its paths made absolute, relative to the file's directory.
 func Load(sources Sources) (Config, error) {
 	var content []byte
 	if sources.File != "" {
@@ -135,7 +139,8 @@ var fileKeys = []string{
 	"agent_api.tls.certificate", "agent_api.tls.key", "agent_api.tls.ca_certificate",
 }
 
-// fromHere makes a file name from the environment or a flag absolute: it is relative to where the user is, not to the file.
+// fromHere makes a file name from the environment or a flag absolute: it is relative to where the
+// user is, not to the file.
 func fromHere(key, value string) string {
 	if !slices.Contains(fileKeys, key) || value == "" {
 		return value
@@ -187,7 +192,8 @@ func suggestKey(key string, known []string) string {
 	return "; did you mean " + best + "?"
 }
 
-// faultsOf records what a component's Validate reported. Each fault begins with its key, relative to the section.
+// faultsOf records what a component's Validate reported. Each fault begins with its key, relative
+// to the section.
 func (d *document) faultsOf(section string, err error) {
 	for _, fault := range split(err) {
 		text := fault.Error()

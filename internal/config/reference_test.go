@@ -26,7 +26,8 @@ var update = flag.Bool("update", false, "write what is generated")
 
 const referenceFile = "../../docs/reference/config.md"
 
-// TestReferenceIsCurrent writes down every key with its default and with the comment that it has in the source.
+// TestReferenceIsCurrent writes down every key with its default and with the comment that it has in
+// the source.
 func TestReferenceIsCurrent(t *testing.T) {
 	t.Parallel()
 	r := reference{t: t, comments: map[string]map[string]string{}}
@@ -146,7 +147,8 @@ func key(f reflect.StructField) string {
 	return strings.ToLower(f.Name)
 }
 
-// comment returns what the source says of a field: its own comment, else that of the field above it, which then speaks of both.
+// comment returns what the source says of a field: its own comment, else that of the field above
+// it, which then speaks of both.
 func (r *reference) comment(t reflect.Type, field string) string {
 	directory := filepath.Join("../..", strings.TrimPrefix(t.PkgPath(), "github.com/ironherd/ironherd/"))
 	if r.comments[directory] == nil {
@@ -194,7 +196,8 @@ func (r *reference) parse(directory string) map[string]string {
 
 func word(name string) *regexp.Regexp { return regexp.MustCompile(`\b` + name + `\b`) }
 
-// inKeys replaces the names of fields by those of keys: at the beginning, and where a name cannot be an ordinary word.
+// inKeys replaces the names of fields by those of keys: at the beginning, and where a name cannot
+// be an ordinary word.
 func inKeys(text string, t reflect.Type) string {
 	for i := range t.NumField() {
 		f := t.Field(i)

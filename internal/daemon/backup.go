@@ -10,7 +10,8 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// Backup writes the configured database, as it is now, into a new file. The control plane may run. KindUnsupported for PostgreSQL.
+// Backup writes the configured database, as it is now, into a new file. The control plane may run.
+// KindUnsupported for PostgreSQL.
 func Backup(ctx context.Context, c config.Config, to string) error {
 	if err := embedded(c); err != nil {
 		return err

@@ -101,7 +101,8 @@ func (d *Daemon) component(name string) *slog.Logger {
 	return d.logger.With(slog.String("component", name))
 }
 
-// openCertificates returns the certificates of the agent API; nil where neither it nor the initializer runs.
+// openCertificates returns the certificates of the agent API; nil where neither it nor the
+// initializer runs.
 func (d *Daemon) openCertificates() (*server.Certificates, error) {
 	c := d.config
 	if !c.Has(config.RoleAgentAPI) && (!c.Has(config.RoleInitializer) || c.Initializer.EndpointCA != "") {

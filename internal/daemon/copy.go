@@ -21,8 +21,9 @@ type CopiedTable struct {
 	Digest string `yaml:"digest"`
 }
 
-// CopyDatabase copies a fleet between databases that are named by URL: sqlite:FILE or postgres://…. Neither may be in use, and the
-// target must be new. progress is told of each batch. replaced counts the texts that the target could not store as they were.
+// CopyDatabase copies a fleet between databases that are named by URL: sqlite:FILE or postgres://….
+// Neither may be in use, and the target must be new. progress is told of each batch. replaced
+// counts the texts that the target could not store as they were.
 func CopyDatabase(ctx context.Context, from, to string, progress func(table string, rows, of int64)) (tables []CopiedTable, replaced int64, err error) {
 	source, err := openURL(ctx, from, true)
 	if err != nil {
@@ -42,7 +43,8 @@ func CopyDatabase(ctx context.Context, from, to string, progress func(table stri
 	return tables, r.Replaced, err
 }
 
-// migrateBoth brings the target to the schema, and an embedded source, which nobody else can be using.
+// migrateBoth brings the target to the schema, and an embedded source, which nobody else can be
+// using.
 func migrateBoth(ctx context.Context, source, target bmdb.Engine) error {
 	if source.Properties().SingleProcess {
 		if err := source.Migrate(ctx); err != nil {
@@ -62,7 +64,8 @@ func openURL(ctx context.Context, address string, mustExist bool) (bmdb.Engine, 
 	}
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" {
-		return nil, fleet.Errorf(fleet.KindInvalid, "a database is named sqlite:FILE or postgres://user@host:port/database") // not quoted: it may hold a password
+		// not quoted: it may hold a password
+		return nil, fleet.Errorf(fleet.KindInvalid, "a database is named sqlite:FILE or postgres://user@host:port/database")
 	}
 	if _, secret := u.User.Password(); secret || u.Query().Has("password") {
 		return nil, fleet.Errorf(fleet.KindInvalid, "a password does not belong on a command line: use PGPASSWORD or ~/.pgpass")

@@ -27,7 +27,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Version is told to operators.
 	Version string
-	// Unsynced leaves it to the operating system when commits reach the disk: for rehearsals in a directory that is thrown away.
+	// Unsynced leaves it to the operating system when commits reach the disk: for rehearsals in a
+	// directory that is thrown away.
 	Unsynced bool
 }
 
@@ -60,8 +61,9 @@ type Daemon struct {
 	closeErr  error
 }
 
-// Open takes the addresses, opens the database and makes every part. The configuration is valid, as config.Load returns it; an
-// endpoint with port 0 means the port that was chosen for the agent API. The caller calls Close.
+// Open takes the addresses, opens the database and makes every part. The configuration is valid, as
+// config.Load returns it; an endpoint with port 0 means the port that was chosen for the agent API.
+// The caller calls Close.
 func Open(ctx context.Context, c config.Config, options Options) (*Daemon, error) {
 	if options.Logger == nil {
 		options.Logger = slog.New(slog.DiscardHandler)
@@ -165,8 +167,9 @@ func (d *Daemon) Addresses() Addresses {
 	return a
 }
 
-// Run serves until ctx ends, then drains. It calls ready (which may be nil) once the listeners are open, when everything is about
-// to be started (/readyz tells when it has), and returns nil after an orderly end. A Daemon runs once; Run closes it.
+// Run serves until ctx ends, then drains. It calls ready (which may be nil) once the listeners are
+// open, when everything is about to be started (/readyz tells when it has), and returns nil after
+// an orderly end. A Daemon runs once; Run closes it.
 func (d *Daemon) Run(ctx context.Context, ready func()) error {
 	if ready != nil {
 		ready()

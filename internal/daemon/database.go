@@ -23,8 +23,8 @@ type Finding struct {
 	Detail    string `yaml:"detail"`
 }
 
-// openEngine opens the configured database. SQLite is migrated at once, no other process can be using it; PostgreSQL by
-// `ironherd db migrate` alone, since other processes are.
+// openEngine opens the configured database. SQLite is migrated at once, no other process can be
+// using it; PostgreSQL by `ironherd db migrate` alone, since other processes are.
 func openEngine(ctx context.Context, c config.Config, o sqlite.Options) (bmdb.Engine, error) {
 	if c.Database.URL != "" {
 		return openPostgres(ctx, c, o.Logger)
@@ -80,7 +80,8 @@ func existing(ctx context.Context, c config.Config) (bmdb.Engine, error) {
 	return openEngine(ctx, c, sqlite.Options{})
 }
 
-// CheckDatabase looks for contradictions in a database. An embedded one must not be in use: KindInUse, naming the process, when it is.
+// CheckDatabase looks for contradictions in a database. An embedded one must not be in use:
+// KindInUse, naming the process, when it is.
 func CheckDatabase(ctx context.Context, c config.Config) ([]Finding, error) {
 	engine, err := existing(ctx, c)
 	if err != nil {
@@ -101,8 +102,8 @@ func CheckDatabase(ctx context.Context, c config.Config) ([]Finding, error) {
 	return findings, nil
 }
 
-// AcceptRestore makes a database that looks restored or copied the one that counts, and returns why it looked so; "" when it did
-// not.
+// AcceptRestore makes a database that looks restored or copied the one that counts, and returns why
+// it looked so; "" when it did not.
 func AcceptRestore(ctx context.Context, c config.Config, actor string) (evidence string, err error) {
 	engine, err := existing(ctx, c)
 	if err != nil {
@@ -120,8 +121,8 @@ func AcceptRestore(ctx context.Context, c config.Config, actor string) (evidence
 	return env.Restored, db.AcceptRestore(ctx, actor)
 }
 
-// Migrate brings the schema of a database to the version that this binary wants, and returns the versions before and after. A SQLite
-// file must be there; a PostgreSQL database may be empty.
+// Migrate brings the schema of a database to the version that this binary wants, and returns the
+// versions before and after. A SQLite file must be there; a PostgreSQL database may be empty.
 func Migrate(ctx context.Context, c config.Config) (from, to int64, err error) {
 	if err := present(c); err != nil {
 		return 0, 0, err

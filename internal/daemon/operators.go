@@ -13,7 +13,8 @@ import (
 	"github.com/ironherd/ironherd/internal/service"
 )
 
-// buildOperators makes the operators' side: API, page, metrics and health on one mux, served on the socket and on TCP.
+// buildOperators makes the operators' side: API, page, metrics and health on one mux, served on the
+// socket and on TCP.
 func (d *Daemon) buildOperators(parts *components) error {
 	if !d.config.Has(config.RoleOperatorAPI) {
 		return nil

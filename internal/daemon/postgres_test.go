@@ -12,8 +12,8 @@ import (
 	"github.com/ironherd/ironherd/test/pgserver"
 )
 
-// TestPostgres: any number of control planes on one database, once it has the schema; the commands on it while they run; and the
-// sentences for a schema that is older or newer.
+// TestPostgres: any number of control planes on one database, once it has the schema; the commands
+// on it while they run; and the sentences for a schema that is older or newer.
 func TestPostgres(t *testing.T) {
 	t.Parallel()
 	server, err := pgserver.Start(t.Context(), pgserver.Options{})
@@ -103,7 +103,8 @@ func TestPostgres(t *testing.T) {
 	}
 }
 
-// startsBesideALock: a control plane starts while somebody has its provider's row for longer than a lock is waited for.
+// startsBesideALock: a control plane starts while somebody has its provider's row for longer than a
+// lock is waited for.
 func startsBesideALock(t *testing.T, server *pgserver.Server, name string, open func() *daemon.Daemon) {
 	t.Helper()
 	const locked = `DO $$ BEGIN

@@ -21,7 +21,8 @@ type instance struct {
 	install  *fleet.InstallRequest
 }
 
-// openProviders makes the configured providers and registers them in the database. Nobody is asked anything yet.
+// openProviders makes the configured providers and registers them in the database. Nobody is asked
+// anything yet.
 func (d *Daemon) openProviders(ctx context.Context, publicKey string) ([]instance, error) {
 	var instances []instance
 	for _, p := range d.config.Providers {
@@ -57,7 +58,8 @@ func (d *Daemon) openProviders(ctx context.Context, publicKey string) ([]instanc
 }
 
 const (
-	// startPatience is how long a start goes on trying what fails for the moment, such as a lock that somebody who was killed still has.
+	// startPatience is how long a start goes on trying what fails for the moment, such as a lock that
+	// somebody who was killed still has.
 	startPatience = 30 * time.Second
 	// startPause is between two attempts.
 	startPause = 500 * time.Millisecond

@@ -116,8 +116,8 @@ func (d *Demo) Addresses() daemon.Addresses { return d.daemon.Addresses() }
 // Dir returns where everything is kept.
 func (d *Demo) Dir() string { return d.dir }
 
-// Run lets world and control plane live until ctx ends, until watch returns, or until one of them fails. Watch is called with a
-// context that ends when the demo does.
+// Run lets world and control plane live until ctx ends, until watch returns, or until one of them
+// fails. Watch is called with a context that ends when the demo does.
 func (d *Demo) Run(ctx context.Context, watch func(ctx context.Context) error) error {
 	worldCtx, stopWorld := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWorld()
@@ -173,7 +173,8 @@ func (d *Demo) Close() error {
 	return d.closeErr
 }
 
-// removers is how many machines' files are removed at a time: a machine has hundreds, and a fleet hundreds of thousands.
+// removers is how many machines' files are removed at a time: a machine has hundreds, and a fleet
+// hundreds of thousands.
 const removers = 8
 
 func removeAll(dir string) error {

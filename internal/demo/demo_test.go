@@ -21,7 +21,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// options are those of a fleet whose agents all run in this process: what is uploaded is never executed, and only has to be a file.
+// options are those of a fleet whose agents all run in this process: what is uploaded is never
+// executed, and only has to be a file.
 func options(t *testing.T) demo.Options {
 	t.Helper()
 	agent := filepath.Join(t.TempDir(), "agent")

@@ -12,7 +12,8 @@ import (
 type Memory struct {
 	// Here is the peak of this process: world, control plane, and the agents that run in it.
 	Here int64 `yaml:"here"`
-	// Agents is the most that the processes of agents were seen to need together; memory that they share is counted once.
+	// Agents is the most that the processes of agents were seen to need together; memory that they
+	// share is counted once.
 	Agents int64 `yaml:"agents"`
 }
 

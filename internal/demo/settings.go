@@ -21,17 +21,20 @@ type Options struct {
 	Dir string
 	// Seed of the world. Default 1.
 	Seed uint64
-	// Speed is how much faster than its default the simulated hardware is. Default 1: at least 3 s to provision and 1 s to boot.
+	// Speed is how much faster than its default the simulated hardware is. Default 1: at least 3 s to
+	// provision and 1 s to boot.
 	Speed float64
 	// Faults of the world, as fault.Parse reads them. Default: none.
 	Faults string
-	// RealAgents is how many machines run the uploaded agent as a process of its own. Negative: as many as are sensible.
+	// RealAgents is how many machines run the uploaded agent as a process of its own. Negative: as
+	// many as are sensible.
 	RealAgents int
 	// PreloadAgent puts the agent on every machine beforehand, so that nothing is uploaded.
 	PreloadAgent bool
 	// AgentExecutable is the agent's executable. Required.
 	AgentExecutable string
-	// ImageSize is the size of the image in bytes, a multiple of 1 MiB. Default: 64 MiB, and 8 MiB for more than 100 machines.
+	// ImageSize is the size of the image in bytes, a multiple of 1 MiB. Default: 64 MiB, and 8 MiB for
+	// more than 100 machines.
 	ImageSize int64
 	// Listen is the address of the page and the operator API. Default: any free port of 127.0.0.1.
 	Listen string
@@ -115,8 +118,9 @@ type WorldAddress struct {
 	Image     sim.Image
 }
 
-// Settings returns the configuration of a control plane for a simulated world: what belongs to the world, and the knobs that a
-// fleet of simulated machines needs shorter than one of real ones. The directory is absolute.
+// Settings returns the configuration of a control plane for a simulated world: what belongs to the
+// world, and the knobs that a fleet of simulated machines needs shorter than one of real ones. The
+// directory is absolute.
 func Settings(dir, agentExecutable string, machines int, world WorldAddress) config.Config {
 	c := config.Default()
 	c.Dir = dir
@@ -149,7 +153,8 @@ func simulated(machines int, world WorldAddress) config.Provider {
 	return p
 }
 
-// hurry shortens the knobs. With real machines minutes pass between two events; here it is a fraction of a second.
+// hurry shortens the knobs. With real machines minutes pass between two events; here it is a
+// fraction of a second.
 func hurry(c *config.Config, machines int) {
 	p := &c.Providers[0]
 	p.Equinix.Spacing = 0

@@ -44,8 +44,8 @@ type WorldSummary struct {
 	Faults                []fault.Count `yaml:"faults"`
 }
 
-// summarize asks the control plane and the world how it went. Machines without the install that was waited for are not counted as
-// installed.
+// summarize asks the control plane and the world how it went. Machines without the install that was
+// waited for are not counted as installed.
 func (d *Demo) summarize(answer *fleetv1.GetSummaryResponse, took time.Duration, memory Memory) Summary {
 	s := Summary{
 		Machines: d.options.Machines, Installed: int(count(answer, fleet.StateInstalled)),

@@ -15,8 +15,8 @@ import (
 type View struct {
 	Elapsed  time.Duration
 	Machines int
-	// States counts the machines in each state, in the order of fleet.States. Those that the control plane has not begun with are
-	// not in it.
+	// States counts the machines in each state, in the order of fleet.States. Those that the control
+	// plane has not begun with are not in it.
 	States []StateCount
 	// Rows are the machines themselves; empty for fleets that are too large to be shown so.
 	Rows []*fleetv1.Machine
@@ -43,8 +43,8 @@ func (v View) Installed() int64 {
 // maximumRows is how many machines are shown one by one.
 const maximumRows = 200
 
-// WaitInstalled shows how far it is until every machine is installed, and returns how it went. It asks through the operators'
-// interface, like anybody else.
+// WaitInstalled shows how far it is until every machine is installed, and returns how it went. It
+// asks through the operators' interface, like anybody else.
 func (d *Demo) WaitInstalled(ctx context.Context, client fleetv1connect.FleetServiceClient, show func(View)) (Summary, error) {
 	interval := 200 * time.Millisecond
 	if d.options.Machines > smallFleet {

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Backoff says how long to wait after a failure: Initial first, then Exponent times as long each time, never above Maximum.
+// Backoff says how long to wait after a failure: Initial first, then Exponent times as long each
+// time, never above Maximum.
 type Backoff struct {
 	// Initial is the first interval.
 	Initial time.Duration
@@ -15,8 +16,9 @@ type Backoff struct {
 	Maximum time.Duration
 }
 
-// Next returns the interval that follows previous (zero: there was none). It is in whole seconds, rounded up, so that it grows
-// strictly until it reaches the maximum; I5: it is always within [Initial, Maximum], both rounded up to whole seconds.
+// Next returns the interval that follows previous (zero: there was none). It is in whole seconds,
+// rounded up, so that it grows strictly until it reaches the maximum; I5: it is always within
+// [Initial, Maximum], both rounded up to whole seconds.
 func (b Backoff) Next(previous time.Duration) time.Duration {
 	initial := max(ceilSecond(b.Initial), time.Second)
 	maximum := max(ceilSecond(b.Maximum), initial)
@@ -36,7 +38,8 @@ func (b Backoff) Next(previous time.Duration) time.Duration {
 	return max(initial, min(maximum, time.Duration(next)*time.Second))
 }
 
-// Jittered returns the time to wait for an interval: up to a quarter is added, in proportion to fraction in [0, 1).
+// Jittered returns the time to wait for an interval: up to a quarter is added, in proportion to
+// fraction in [0, 1).
 func Jittered(interval time.Duration, fraction float64) time.Duration {
 	return interval + time.Duration(float64(interval)/4*fraction)
 }

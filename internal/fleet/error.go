@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// Kind classifies an error by what its receiver can do about it. The set is closed; each edge of the system has one total
-// table from kinds to its own codes (gRPC and HTTP in package server, exit codes in package cli).
+// Kind classifies an error by what its receiver can do about it. The set is closed; each edge of
+// the system has one total table from kinds to its own codes (gRPC and HTTP in package server, exit
+// codes in package cli).
 type Kind int
 
 // The kinds.
@@ -66,7 +67,8 @@ func (k Kind) String() string {
 	return kindNames[k]
 }
 
-// ErrLeaseLost is returned by every commit whose session has ended or whose epoch is no longer the lane's.
+// ErrLeaseLost is returned by every commit whose session has ended or whose epoch is no longer the
+// lane's.
 var ErrLeaseLost = &Error{Kind: KindLeaseLost, Message: "the work is no longer ours"}
 
 // Error is an error of a known kind.
@@ -74,7 +76,8 @@ type Error struct {
 	Kind Kind
 	// Message is one clause for a person, without the text of Err.
 	Message string
-	// RetryAfter is how long to wait before asking again; zero when nobody said. Only with KindThrottled and KindTemporary.
+	// RetryAfter is how long to wait before asking again; zero when nobody said. Only with
+	// KindThrottled and KindTemporary.
 	RetryAfter time.Duration
 	// Err is the cause; may be nil.
 	Err error
@@ -94,7 +97,8 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Is reports ErrLeaseLost for every error of its kind, and os.ErrDeadlineExceeded for every timeout.
+// Is reports ErrLeaseLost for every error of its kind, and os.ErrDeadlineExceeded for every
+// timeout.
 func (e *Error) Is(target error) bool {
 	return target == error(ErrLeaseLost) && e.Kind == KindLeaseLost ||
 		target == os.ErrDeadlineExceeded && e.Kind == KindTimeout
@@ -105,8 +109,8 @@ func Errorf(kind Kind, format string, args ...any) error {
 	return &Error{Kind: kind, Err: fmt.Errorf(format, args...)}
 }
 
-// KindOf returns the kind of the outermost classified error in err's chain. The context's and the system's deadline errors are
-// KindTimeout; anything else is KindUnknown, nil included.
+// KindOf returns the kind of the outermost classified error in err's chain. The context's and the
+// system's deadline errors are KindTimeout; anything else is KindUnknown, nil included.
 func KindOf(err error) Kind {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Kind

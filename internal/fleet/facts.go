@@ -23,8 +23,8 @@ type Machine struct {
 	CreatedAt  time.Time
 }
 
-// Record is all that the BMDB knows of one machine: the machine, its facts (nil: not recorded), its backoffs and its holds. It
-// is what package lifecycle judges.
+// Record is all that the BMDB knows of one machine: the machine, its facts (nil: not recorded), its
+// backoffs and its holds. It is what package lifecycle judges.
 type Record struct {
 	Machine
 
@@ -46,19 +46,21 @@ type Record struct {
 	Holds    map[Lane]Hold
 }
 
-// Intent is what the provisioner is about to ask of a provider. Written by the provisioner before the first call, closed on
-// knowledge of the outcome.
+// Intent is what the provisioner is about to ask of a provider. Written by the provisioner before
+// the first call, closed on knowledge of the outcome.
 type Intent struct {
 	Machine  MachineID
 	Provider ProviderName
 	Capacity CapacityID
 	Token    Token
 	OpenedAt time.Time
-	// PlannedAt is when the provisioner means to make the first call, judged by its pacing when the intent was opened.
+	// PlannedAt is when the provisioner means to make the first call, judged by its pacing when the
+	// intent was opened.
 	PlannedAt time.Time
 	// CalledAt is set before the first call that could create something; nil while none was made.
 	CalledAt *time.Time
-	// Calls counts the calls that could have created something, Rejected those of them that the provider definitely rejected.
+	// Calls counts the calls that could have created something, Rejected those of them that the
+	// provider definitely rejected.
 	Calls    int
 	Rejected int
 }
@@ -70,11 +72,13 @@ type Availability string
 const (
 	AvailabilityKnownUsed   Availability = "known-used"
 	AvailabilityKnownUnused Availability = "known-unused"
-	// AvailabilityPossiblyUsed comes from a provider with no memory of its own: used if and only if the BMDB has it.
+	// AvailabilityPossiblyUsed comes from a provider with no memory of its own: used if and only if
+	// the BMDB has it.
 	AvailabilityPossiblyUsed Availability = "possibly-used"
 )
 
-// ProviderStatus is what a provider says of a machine's condition, in words common to all providers.
+// ProviderStatus is what a provider says of a machine's condition, in words common to all
+// providers.
 type ProviderStatus string
 
 // The provider statuses.
@@ -93,12 +97,13 @@ const (
 	ProviderStatusGone ProviderStatus = "gone"
 )
 
-// Provided is what the provider last said of a machine. Written by the provisioner when the machine is created or adopted, by
-// the updater from then on.
+// Provided is what the provider last said of a machine. Written by the provisioner when the machine
+// is created or adopted, by the updater from then on.
 type Provided struct {
 	// At is when this was first seen; it stays while nothing changes.
 	At time.Time
-	// CreatedAt is when the machine came into being at the provider, as far as the BMDB knows: when its intent was closed.
+	// CreatedAt is when the machine came into being at the provider, as far as the BMDB knows: when
+	// its intent was closed.
 	CreatedAt time.Time
 	Status    ProviderStatus
 	// ActiveAt is when the status was first seen to be active; nil before.
@@ -110,7 +115,8 @@ type Provided struct {
 	Address  netip.Addr
 	Location string
 	Capacity CapacityID
-	// HostKeys are the host keys that the provider attests, in authorized_keys form; empty when it attests none.
+	// HostKeys are the host keys that the provider attests, in authorized_keys form; empty when it
+	// attests none.
 	HostKeys []string
 }
 
@@ -184,8 +190,8 @@ type DiskSelector struct {
 	Pick Pick `json:"pick,omitempty"`
 }
 
-// InstallRequest is an operating system that is wanted on a machine. Written by an operator, or by the provisioner where the
-// provider's configuration names an image for every new machine.
+// InstallRequest is an operating system that is wanted on a machine. Written by an operator, or by
+// the provisioner where the provider's configuration names an image for every new machine.
 type InstallRequest struct {
 	Generation    InstallGeneration
 	At            time.Time
@@ -195,7 +201,8 @@ type InstallRequest struct {
 	FirstBootData []byte
 }
 
-// InstallAttempt is the newest attempt that was handed to the agent. Committed before it is handed out. Written by the agent API.
+// InstallAttempt is the newest attempt that was handed to the agent. Committed before it is handed
+// out. Written by the agent API.
 type InstallAttempt struct {
 	Generation InstallGeneration
 	// Attempt counts from 1 within a generation.
@@ -205,8 +212,8 @@ type InstallAttempt struct {
 	SecretHash []byte
 }
 
-// InstallReport is how the newest attempt that ended did so. Written by the agent API; by the janitor when the attempt ran
-// out of time.
+// InstallReport is how the newest attempt that ended did so. Written by the agent API; by the
+// janitor when the attempt ran out of time.
 type InstallReport struct {
 	Generation InstallGeneration
 	Attempt    int
@@ -228,7 +235,8 @@ type Installed struct {
 	BootID     string
 }
 
-// Quarantine keeps all work away from a machine. Written by an operator, or by the recoverer at the end of its ladder.
+// Quarantine keeps all work away from a machine. Written by an operator, or by the recoverer at the
+// end of its ladder.
 type Quarantine struct {
 	At     time.Time
 	Actor  string

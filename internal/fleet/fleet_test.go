@@ -14,7 +14,8 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// TestBackoffBounds is I5: intervals are whole seconds within [initial, maximum] and grow strictly until the maximum.
+// TestBackoffBounds is I5: intervals are whole seconds within [initial, maximum] and grow strictly
+// until the maximum.
 func TestBackoffBounds(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -16,15 +16,16 @@ type SessionID string
 // ProviderName names a configured provider instance.
 type ProviderName string
 
-// ProviderID is the provider's own name for one of its machines. Opaque; unique within a provider instance.
+// ProviderID is the provider's own name for one of its machines. Opaque; unique within a provider
+// instance.
 type ProviderID string
 
-// CapacityID is the provider's own name for one piece of capacity, such as a hardware reservation. Opaque; unique within a
-// provider instance.
+// CapacityID is the provider's own name for one piece of capacity, such as a hardware reservation.
+// Opaque; unique within a provider instance.
 type CapacityID string
 
-// Token marks what an intent creates: it travels to the provider with the request and is found again on the device. Opaque,
-// at most 63 bytes of [a-z0-9-].
+// Token marks what an intent creates: it travels to the provider with the request and is found
+// again on the device. Opaque, at most 63 bytes of [a-z0-9-].
 type Token string
 
 // NewMachineID returns a new, time-ordered machine ID.
@@ -36,7 +37,8 @@ func NewSessionID() SessionID { return SessionID(newUUID()) }
 // NewToken returns a new token that nobody can guess.
 func NewToken() Token { return Token("ironherd-" + uuid.NewString()) }
 
-// ParseMachineID checks that s is a UUID and returns it in canonical form. The error is of kind Invalid.
+// ParseMachineID checks that s is a UUID and returns it in canonical form. The error is of kind
+// Invalid.
 func ParseMachineID(s string) (MachineID, error) {
 	id, err := uuid.Parse(strings.TrimSpace(s))
 	if err != nil {
@@ -45,8 +47,8 @@ func ParseMachineID(s string) (MachineID, error) {
 	return MachineID(id.String()), nil
 }
 
-// ParseProviderName checks that s can name a provider instance: 1 to 40 of [a-z0-9-], starting with a letter. The error is of
-// kind Invalid.
+// ParseProviderName checks that s can name a provider instance: 1 to 40 of [a-z0-9-], starting with
+// a letter. The error is of kind Invalid.
 func ParseProviderName(s string) (ProviderName, error) {
 	if s == "" || len(s) > 40 || s[0] < 'a' || s[0] > 'z' {
 		return "", badProviderName(s)
@@ -65,7 +67,8 @@ func badProviderName(s string) error {
 
 func newUUID() string {
 	id, err := uuid.NewV7()
-	if err != nil { // only when the system's source of randomness fails, which crypto/rand makes fatal anyway
+	// only when the system's source of randomness fails, which crypto/rand makes fatal anyway
+	if err != nil {
 		panic(fmt.Sprintf("read random bytes: %v", err))
 	}
 	return id.String()

@@ -6,13 +6,14 @@ import (
 	"time"
 )
 
-// Policy is the deadlines, limits and permissions that lifecycle is given. It is a numbered row in the BMDB; every process
-// follows the highest number.
+// Policy is the deadlines, limits and permissions that lifecycle is given. It is a numbered row in
+// the BMDB; every process follows the highest number.
 type Policy struct {
 	// Number is assigned by the BMDB. Zero: not stored yet.
 	Number int64 `json:"-"`
 
-	// HeartbeatInterval is what agents are asked for; the server stretches it with the size of the fleet.
+	// HeartbeatInterval is what agents are asked for; the server stretches it with the size of the
+	// fleet.
 	HeartbeatInterval time.Duration `json:"heartbeat_interval"`
 	// NeverSpokeAfter is how long a started agent may take to its first heartbeat.
 	NeverSpokeAfter time.Duration `json:"never_spoke_after"`
@@ -27,21 +28,22 @@ type Policy struct {
 
 	// ProvisionInterval is from the start of one provision pass to the next at one provider.
 	ProvisionInterval time.Duration `json:"provision_interval"`
-	// UpdateInterval is from one refresh of a provider's facts to the next while machines are changing there, and
-	// UpdateSettledInterval while none is.
+	// UpdateInterval is from one refresh of a provider's facts to the next while machines are changing
+	// there, and UpdateSettledInterval while none is.
 	UpdateInterval        time.Duration `json:"update_interval"`
 	UpdateSettledInterval time.Duration `json:"update_settled_interval"`
 
-	// RecoveryAtOnce is how many machines of one provider may be under recovery at the same time, whatever number of processes
-	// recovers them, so that a provider that fails as a whole is not stormed. Zero: any number. A lower limit lets those that are
-	// under recovery go on.
+	// RecoveryAtOnce is how many machines of one provider may be under recovery at the same time,
+	// whatever number of processes recovers them, so that a provider that fails as a whole is not
+	// stormed. Zero: any number. A lower limit lets those that are under recovery go on.
 	RecoveryAtOnce int `json:"recovery_at_once"`
 }
 
 // maxAtOnce bounds a limit of how much goes on at once: there is a row for each.
 const maxAtOnce = 1000
 
-// AtOnce returns how much work of the process may go on at one provider at the same time; 0: any number.
+// AtOnce returns how much work of the process may go on at one provider at the same time; 0: any
+// number.
 func (p Policy) AtOnce(process Process) int {
 	if process == ProcessRecovery {
 		return p.RecoveryAtOnce
@@ -65,7 +67,8 @@ func DefaultPolicy() Policy {
 	}
 }
 
-// Validate reports every fault, each named by its configuration key. The errors are of kind Invalid.
+// Validate reports every fault, each named by its configuration key. The errors are of kind
+// Invalid.
 func (p Policy) Validate() error {
 	var faults []error
 	positive := func(key string, d time.Duration) {
@@ -96,20 +99,22 @@ func (p Policy) Validate() error {
 // Environment is what lifecycle must know besides a machine's own facts.
 type Environment struct {
 	Policy Policy
-	// ListenerUpSince is since when agents have been able to reach a listener without interruption; zero while none is up.
+	// ListenerUpSince is since when agents have been able to reach a listener without interruption;
+	// zero while none is up.
 	ListenerUpSince time.Time
-	// PromisedInterval is the longest heartbeat interval that agents have been asked for lately. Silence is never declared
-	// below three of them.
+	// PromisedInterval is the longest heartbeat interval that agents have been asked for lately.
+	// Silence is never declared below three of them.
 	PromisedInterval time.Duration
-	// UnderRecovery is how many machines of the same provider are under recovery within the policy's limit. It is known where a machine
-	// is explained, and decides nothing.
+	// UnderRecovery is how many machines of the same provider are under recovery within the policy's
+	// limit. It is known where a machine is explained, and decides nothing.
 	UnderRecovery int
-	// Restored is the evidence that the database is a restored or copied one; empty when it is not, or when an operator has
-	// accepted it. Until then whatever destroys or reboots waits.
+	// Restored is the evidence that the database is a restored or copied one; empty when it is not, or
+	// when an operator has accepted it. Until then whatever destroys or reboots waits.
 	Restored string
 }
 
-// ProviderRecord is what the BMDB knows of one provider instance; it is what lifecycle judges provider processes by.
+// ProviderRecord is what the BMDB knows of one provider instance; it is what lifecycle judges
+// provider processes by.
 type ProviderRecord struct {
 	Name ProviderName
 	// Kind of provider, such as equinix or static.
@@ -117,7 +122,8 @@ type ProviderRecord struct {
 	// LastPassAt is when the last provision pass started, LastUpdateAt the last refresh; zero: never.
 	LastPassAt   time.Time
 	LastUpdateAt time.Time
-	// Changing counts the machines whose provider facts are expected to change: created and not active yet, deleting.
+	// Changing counts the machines whose provider facts are expected to change: created and not active
+	// yet, deleting.
 	Changing int
 	Backoffs map[Process]Waiting
 	Holds    map[Lane]Hold

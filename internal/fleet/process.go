@@ -11,8 +11,8 @@ const (
 	ProcessProvision Process = "provision"
 	// ProcessAgentStart puts our agent in charge of a machine.
 	ProcessAgentStart Process = "agent-start"
-	// ProcessInstall writes an operating system. It is done by the agent: the control plane hands an attempt out in the answer
-	// to a heartbeat, and holds no lease for it.
+	// ProcessInstall writes an operating system. It is done by the agent: the control plane hands an
+	// attempt out in the answer to a heartbeat, and holds no lease for it.
 	ProcessInstall Process = "install"
 	// ProcessRecovery repairs a machine whose agent is silent.
 	ProcessRecovery Process = "recovery"
@@ -25,7 +25,8 @@ func Processes() []Process {
 	return []Process{ProcessProvision, ProcessAgentStart, ProcessInstall, ProcessRecovery, ProcessUpdate}
 }
 
-// MachineProcesses lists the processes that have a machine as their subject and therefore rows of their own in its agenda.
+// MachineProcesses lists the processes that have a machine as their subject and therefore rows of
+// their own in its agenda.
 func MachineProcesses() []Process {
 	return []Process{ProcessAgentStart, ProcessInstall, ProcessRecovery}
 }
@@ -43,8 +44,8 @@ func ParseProcess(s string) (Process, error) {
 // OfProvider says whether the subject of the process is a provider (otherwise it is a machine).
 func (p Process) OfProvider() bool { return p == ProcessProvision || p == ProcessUpdate }
 
-// Lane returns what work of this process holds of its subject. Two works exclude each other exactly when subject and lane
-// are equal.
+// Lane returns what work of this process holds of its subject. Two works exclude each other exactly
+// when subject and lane are equal.
 func (p Process) Lane() Lane {
 	switch p {
 	case ProcessProvision:
@@ -66,8 +67,8 @@ const (
 	LaneHost Lane = "host"
 	// LaneProvision is creation and discrepancy checking at one provider.
 	LaneProvision Lane = "provision"
-	// LaneUpdate is refreshing the facts of one provider. It is apart from LaneProvision, because a pass of creations may be
-	// paced over minutes.
+	// LaneUpdate is refreshing the facts of one provider. It is apart from LaneProvision, because a
+	// pass of creations may be paced over minutes.
 	LaneUpdate Lane = "update"
 )
 
@@ -85,5 +86,6 @@ func (s Subject) String() string {
 	return string(s.Provider)
 }
 
-// Epoch numbers the holders of one lane of one subject. It grows strictly, across all processes of the lane, for ever.
+// Epoch numbers the holders of one lane of one subject. It grows strictly, across all processes of
+// the lane, for ever.
 type Epoch int64

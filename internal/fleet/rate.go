@@ -7,13 +7,15 @@ import (
 	"time"
 )
 
-// Rate is a token bucket: Burst tokens at most, refilled by one every Every. In text it is "250ms,8".
+// Rate is a token bucket: Burst tokens at most, refilled by one every Every. In text it is
+// "250ms,8".
 type Rate struct {
 	Every time.Duration
 	Burst int
 }
 
-// ParseRate reads the text form: a positive duration, a comma, a positive number. The error is of kind Invalid.
+// ParseRate reads the text form: a positive duration, a comma, a positive number. The error is of
+// kind Invalid.
 func ParseRate(s string) (Rate, error) {
 	every, burst, _ := strings.Cut(s, ",")
 	d, err := time.ParseDuration(strings.TrimSpace(every))

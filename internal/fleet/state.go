@@ -1,6 +1,7 @@
 package fleet
 
-// State is what people are shown and filter by. It is computed from the facts by package lifecycle; nobody sets it.
+// State is what people are shown and filter by. It is computed from the facts by package lifecycle;
+// nobody sets it.
 type State string
 
 // The states, in the order of a machine's way.

@@ -184,7 +184,8 @@ func (c judgement) agentStart() want {
 	if p.ActiveAt != nil {
 		at = *p.ActiveAt
 	}
-	if rep := c.r.InstallReport; c.r.AgentStarted != nil && rep != nil { // the last agent ended with an install
+	// the last agent ended with an install
+	if rep := c.r.InstallReport; c.r.AgentStarted != nil && rep != nil {
 		at = later(at, rep.At)
 	}
 	return dueAt(at, "the machine needs an agent")
@@ -250,8 +251,8 @@ func (c judgement) listened(since time.Time) time.Time {
 	return later(since, c.env.ListenerUpSince)
 }
 
-// agent returns the takeover that is in charge; nil when there is none. An install that succeeded ended the one before it: the
-// machine was restarted into what was installed.
+// agent returns the takeover that is in charge; nil when there is none. An install that succeeded
+// ended the one before it: the machine was restarted into what was installed.
 func (c judgement) agent() *fleet.AgentStarted {
 	s, rep := c.r.AgentStarted, c.r.InstallReport
 	if s == nil || rep != nil && rep.OK && rep.At.After(s.At) && !c.awaitingBoot() {
@@ -274,7 +275,8 @@ func (c judgement) installedCurrent() bool {
 // installedRunning: an installed system runs and nothing newer is wanted of the machine.
 func (c judgement) installedRunning() bool { return c.installedCurrent() }
 
-// awaitingBoot: the disk was written for the newest request, and the installed system has not been seen yet.
+// awaitingBoot: the disk was written for the newest request, and the installed system has not been
+// seen yet.
 func (c judgement) awaitingBoot() bool {
 	rep := c.r.InstallReport
 	return rep != nil && rep.OK && c.r.InstallRequest != nil && rep.Generation == c.r.InstallRequest.Generation && !c.installedCurrent()

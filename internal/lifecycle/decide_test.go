@@ -118,7 +118,8 @@ func environment() fleet.Environment {
 	return fleet.Environment{Policy: fleet.DefaultPolicy(), ListenerUpSince: at(-60), PromisedInterval: 30 * time.Second}
 }
 
-// due is what the specification says of one process: verdict, minute (for a scheduled one), and words that the reason holds.
+// due is what the specification says of one process: verdict, minute (for a scheduled one), and
+// words that the reason holds.
 type due struct {
 	process fleet.Process
 	verdict lifecycle.Verdict

@@ -50,7 +50,8 @@ type Plan struct {
 	State fleet.State
 	// Reason says why the machine is in that state, in one clause.
 	Reason string
-	// Decisions has one entry for each process that concerns a machine, in the order of fleet.Processes.
+	// Decisions has one entry for each process that concerns a machine, in the order of
+	// fleet.Processes.
 	Decisions []Decision
 }
 
@@ -64,8 +65,9 @@ func (p Plan) For(process fleet.Process) Decision {
 	return Decision{Process: process, Verdict: NotWanted, Reason: "does not concern machines"}
 }
 
-// Next returns the decision that says best what the machine is about: what runs, else what is due longest, else what comes next,
-// else what it waits for. The second value is false when nothing is wanted.
+// Next returns the decision that says best what the machine is about: what runs, else what is due
+// longest, else what comes next, else what it waits for. The second value is false when nothing is
+// wanted.
 func (p Plan) Next() (Decision, bool) {
 	var best Decision
 	for _, d := range p.Decisions {
@@ -80,7 +82,8 @@ func (p Plan) Next() (Decision, bool) {
 	return best, best.Verdict != NotWanted
 }
 
-// rank orders decisions by how much they say. Recovery that is not due yet says least: it is only a deadline.
+// rank orders decisions by how much they say. Recovery that is not due yet says least: it is only a
+// deadline.
 func rank(d Decision) int {
 	if d.Process == fleet.ProcessRecovery && d.Verdict == Later {
 		return 0

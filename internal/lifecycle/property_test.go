@@ -10,8 +10,8 @@ import (
 	"github.com/ironherd/ironherd/internal/lifecycle"
 )
 
-// steps are what a record can be made of, each at a random minute; a random subset in random order makes a record, also one that
-// "cannot happen".
+// steps are what a record can be made of, each at a random minute; a random subset in random order
+// makes a record, also one that "cannot happen".
 func drawRecord(t *rapid.T) fleet.Record {
 	minute := func(label string) float64 { return float64(rapid.IntRange(0, 120).Draw(t, label)) }
 	status := rapid.SampledFrom([]fleet.ProviderStatus{
@@ -62,8 +62,8 @@ func drawEnvironment(t *rapid.T) fleet.Environment {
 	return env
 }
 
-// TestAnswersOnlyMoveLater is what makes an agenda row safe: as long as no fact changes, a later look never finds a process
-// scheduled that was not, nor due earlier than it was said to be.
+// TestAnswersOnlyMoveLater is what makes an agenda row safe: as long as no fact changes, a later
+// look never finds a process scheduled that was not, nor due earlier than it was said to be.
 func TestAnswersOnlyMoveLater(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -83,7 +83,8 @@ func TestAnswersOnlyMoveLater(t *testing.T) {
 	})
 }
 
-// TestEveryPlanIsComplete: any record gets a state, a reason, and a decision for each process that is finite and consistent.
+// TestEveryPlanIsComplete: any record gets a state, a reason, and a decision for each process that
+// is finite and consistent.
 func TestEveryPlanIsComplete(t *testing.T) {
 	t.Parallel()
 	states := map[fleet.State]bool{}
@@ -121,8 +122,9 @@ func checkConsistent(t *rapid.T, d lifecycle.Decision, process fleet.Process, no
 	}
 }
 
-// TestNoMachineIsLost is I2: whatever the facts, a machine is worked on, scheduled, or waits for an event that the provider, a
-// person or an agent with a deadline brings; or it is at rest in a state that says why.
+// TestNoMachineIsLost is I2: whatever the facts, a machine is worked on, scheduled, or waits for an
+// event that the provider, a person or an agent with a deadline brings; or it is at rest in a state
+// that says why.
 func TestNoMachineIsLost(t *testing.T) {
 	t.Parallel()
 	rest := map[fleet.State]bool{

@@ -7,8 +7,8 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// DecideProvider judges the processes whose subject is a provider: provision and update, in this order. Both are always
-// wanted; the answer is when.
+// DecideProvider judges the processes whose subject is a provider: provision and update, in this
+// order. Both are always wanted; the answer is when.
 func DecideProvider(p fleet.ProviderRecord, env fleet.Environment, now time.Time) []Decision {
 	pass := dueAt(next(p.LastPassAt, env.Policy.ProvisionInterval), "a pass starts every %s", env.Policy.ProvisionInterval)
 	interval, why := env.Policy.UpdateSettledInterval, "all machines are settled"

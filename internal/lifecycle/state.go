@@ -7,8 +7,8 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// free is the same machine with nobody at work on it. Who is, is no part of a state: it changes with every claim and every end, and the
-// lanes say it.
+// free is the same machine with nobody at work on it. Who is, is no part of a state: it changes
+// with every claim and every end, and the lanes say it.
 func (c judgement) free() judgement {
 	c.r.Holds = nil
 	return c
@@ -26,7 +26,8 @@ func (c judgement) state() (fleet.State, string) {
 		return fleet.StateFailed, c.unusable()
 	case r.Provided.Status == fleet.ProviderStatusGone:
 		return fleet.StateMissing, c.unusable()
-	case r.Provided.Status == fleet.ProviderStatusDeleting: // whatever its agent or its system had come to
+	case r.Provided.Status == fleet.ProviderStatusDeleting:
+		// whatever its agent or its system had come to
 		return fleet.StateProvisioning, c.unusable()
 	case c.installedCurrent():
 		return fleet.StateInstalled, fmt.Sprintf("install generation %d", r.Installed.Generation)

@@ -9,7 +9,8 @@ import (
 //
 //	budgetRatio × calls + budgetFloor + window / budgetRefill
 //
-// retries, so that an outage is answered with a tenth more requests, not with several times as many.
+// retries, so that an outage is answered with a tenth more requests, not with several times as
+// many.
 const (
 	budgetRatio  = 0.1
 	budgetFloor  = 10

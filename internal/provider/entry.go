@@ -4,7 +4,8 @@ import (
 	"cmp"
 )
 
-// CompareEntries orders entries by ID, and free capacity by the ID of the capacity; it is the order of List.
+// CompareEntries orders entries by ID, and free capacity by the ID of the capacity; it is the order
+// of List.
 func CompareEntries(a, b Entry) int {
 	return cmp.Or(cmp.Compare(orderID(a), orderID(b)), cmp.Compare(a.Capacity, b.Capacity))
 }

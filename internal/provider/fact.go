@@ -6,7 +6,8 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// Provided returns what the entry says as a fact, seen at now. previous is the fact that it takes the place of; nil: none.
+// Provided returns what the entry says as a fact, seen at now. previous is the fact that it takes
+// the place of; nil: none.
 func (e Entry) Provided(previous *fleet.Provided, now time.Time) fleet.Provided {
 	fact := fleet.Provided{
 		At: now, CreatedAt: now, Status: e.Status, Detail: e.Detail, Hostname: e.Hostname, Address: e.Address,
@@ -24,5 +25,6 @@ func (e Entry) Provided(previous *fleet.Provided, now time.Time) fleet.Provided 
 	return fact
 }
 
-// SuddenLoss says whether so many of the known machines are missing from a list that the list is to be doubted, not the machines.
+// SuddenLoss says whether so many of the known machines are missing from a list that the list is to
+// be doubted, not the machines.
 func SuddenLoss(known, missing int) bool { return missing >= 3 && 2*missing > known }

@@ -2,7 +2,8 @@ package provider
 
 import "time"
 
-// Limits says how gently a provider is treated. A zero field takes the value in brackets, Spacing excepted.
+// Limits says how gently a provider is treated. A zero field takes the value in brackets, Spacing
+// excepted.
 type Limits struct {
 	// Spacing is the least time from the start of one request to the next. Zero: no limit.
 	Spacing time.Duration
@@ -12,13 +13,13 @@ type Limits struct {
 	AttemptTimeout time.Duration
 	// Attempts is how often a call is tried in all (5). Only calls that are safe to repeat are.
 	Attempts int
-	// Backoff is the ceiling of the wait before the first retry (1 s); it doubles with each one up to MaximumBackoff (30 s). The wait
-	// itself is drawn evenly between nothing and the ceiling ("full jitter"), so that callers that failed together do not return
-	// together.
+	// Backoff is the ceiling of the wait before the first retry (1 s); it doubles with each one up to
+	// MaximumBackoff (30 s). The wait itself is drawn evenly between nothing and the ceiling ("full
+	// jitter"), so that callers that failed together do not return together.
 	Backoff        time.Duration
 	MaximumBackoff time.Duration
-	// Patience is the longest time that a call waits because the provider asked to be left alone (1 min). When it asked for more,
-	// calls fail at once, as throttled, until that time has passed.
+	// Patience is the longest time that a call waits because the provider asked to be left alone (1
+	// min). When it asked for more, calls fail at once, as throttled, until that time has passed.
 	Patience time.Duration
 	// AnswerSize bounds one answer, in bytes (32 MiB).
 	AnswerSize int64

@@ -8,13 +8,13 @@ import (
 
 // Options is what every provider is built with besides its configuration.
 type Options struct {
-	// Logger receives what an operator should know of the conversation with the provider. Nil: nothing is logged. The caller binds
-	// the key "provider".
+	// Logger receives what an operator should know of the conversation with the provider. Nil: nothing
+	// is logged. The caller binds the key "provider".
 	Logger *slog.Logger
 	// Observer is told of every request. Nil: nobody is.
 	Observer Observer
-	// HTTP makes the actual requests, below pacing and retry. Nil: a transport of the provider's own, with the proxy settings of
-	// the environment. Ignored by providers that do not speak HTTP.
+	// HTTP makes the actual requests, below pacing and retry. Nil: a transport of the provider's own,
+	// with the proxy settings of the environment. Ignored by providers that do not speak HTTP.
 	HTTP http.RoundTripper
 }
 
@@ -26,10 +26,12 @@ func (o Options) Log() *slog.Logger {
 	return o.Logger
 }
 
-// Observer is told of every request that was sent to a provider. It is called from many goroutines at once and must not block.
+// Observer is told of every request that was sent to a provider. It is called from many goroutines
+// at once and must not block.
 type Observer interface {
-	// Call reports one request: the endpoint is a template such as "GET /devices/{id}", drawn from a small fixed set; the status is
-	// that of HTTP, or 0 when no complete answer came; took is from sending to the last byte of the answer, without the time that
-	// the request waited for its turn. Each retry is a request of its own.
+	// Call reports one request: the endpoint is a template such as "GET /devices/{id}", drawn from a
+	// small fixed set; the status is that of HTTP, or 0 when no complete answer came; took is from
+	// sending to the last byte of the answer, without the time that the request waited for its turn.
+	// Each retry is a request of its own.
 	Call(endpoint string, status int, took time.Duration)
 }

@@ -100,7 +100,8 @@ func pause(ctx context.Context, wait time.Duration) error {
 	}
 }
 
-// ended returns why ctx ended, such that errors.Is finds both the context's own error and its cause.
+// ended returns why ctx ended, such that errors.Is finds both the context's own error and its
+// cause.
 func ended(ctx context.Context) error {
 	cause := context.Cause(ctx)
 	if errors.Is(cause, ctx.Err()) {

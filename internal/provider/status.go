@@ -8,7 +8,8 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// KindOfStatus returns the kind of error that an HTTP status stands for, where the provider has no more precise meaning of it.
+// KindOfStatus returns the kind of error that an HTTP status stands for, where the provider has no
+// more precise meaning of it.
 func KindOfStatus(status int) fleet.Kind {
 	switch status {
 	case http.StatusUnauthorized:
@@ -38,8 +39,9 @@ func KindOfStatus(status int) fleet.Kind {
 // maximumRetryAfter is the most that is believed of a wish to be left alone.
 const maximumRetryAfter = time.Hour
 
-// RetryAfter reads from an answer how long the provider asks to be left alone: Retry-After in seconds or as a date (RFC 9110,
-// 10.2.3), with status 429 and from 500 on. Zero when it says nothing that makes sense; at most an hour.
+// RetryAfter reads from an answer how long the provider asks to be left alone: Retry-After in
+// seconds or as a date (RFC 9110, 10.2.3), with status 429 and from 500 on. Zero when it says
+// nothing that makes sense; at most an hour.
 func RetryAfter(status int, header http.Header) time.Duration {
 	if status != http.StatusTooManyRequests && status < 500 {
 		return 0

@@ -16,21 +16,23 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// Transport carries the calls of one HTTP provider. It is an http.RoundTripper, so that any client library can be put on top of it,
-// and does what no library here does well:
+// Transport carries the calls of one HTTP provider. It is an http.RoundTripper, so that any client
+// library can be put on top of it, and does what no library here does well:
 //
 //	call ──► slot (bounded in flight) ──► turn (bucket, Retry-After) ──► before-send hook ──► request ──► whole answer
 //	  ▲                                                                                          │
 //	  └── full-jitter backoff ◄── retry budget ◄── safe to repeat? ◄── transient failure ◄───────┘
 //
-// Transient are: no complete answer, and status 408, 425, 429, 500, 502, 503 and 504. Safe to repeat are GET, HEAD, OPTIONS, PUT,
-// PATCH and DELETE; a POST is sent once, whatever happens.
+// Transient are: no complete answer, and status 408, 425, 429, 500, 502, 503 and 504. Safe to
+// repeat are GET, HEAD, OPTIONS, PUT, PATCH and DELETE; a POST is sent once, whatever happens.
 //
-// What RoundTrip returns is either an answer that was read completely, or an error and nothing else:
+// What RoundTrip returns is either an answer that was read completely, or an error and nothing
+// else:
 //
-//   - a call that ran out of attempts or of budget: errors.Is(err, os.ErrDeadlineExceeded); KindThrottled after 429, with how long to
-//     wait, otherwise KindTimeout
-//   - a POST that got no complete answer: KindTemporary, or KindTimeout when that was because time was over. It may have been done.
+//   - a call that ran out of attempts or of budget: errors.Is(err, os.ErrDeadlineExceeded);
+//     KindThrottled after 429, with how long to wait, otherwise KindTimeout
+//   - a POST that got no complete answer: KindTemporary, or KindTimeout when that was because time
+//     was over. It may have been done.
 //   - a context that ended before anything was sent: its error and its cause, wrapped
 //   - an answer that is too large: KindInvalid
 //
@@ -49,8 +51,8 @@ type Transport struct {
 	budget *budget
 }
 
-// NewTransport returns a transport with limits of its own. The endpoint function names requests for the observer: a template without
-// IDs in it.
+// NewTransport returns a transport with limits of its own. The endpoint function names requests for
+// the observer: a template without IDs in it.
 func NewTransport(limits Limits, endpoint func(*http.Request) string, options Options) *Transport {
 	limits = limits.withDefaults()
 	next := options.HTTP
@@ -83,8 +85,9 @@ func (t *Transport) CloseIdleConnections() {
 
 type beforeSendKey struct{}
 
-// WithBeforeSend makes the transport call before each request of a call that carries the returned context, when it has its turn and
-// is about to be sent. An error stops the call, and is returned by it, wrapped; nothing is sent then.
+// WithBeforeSend makes the transport call before each request of a call that carries the returned
+// context, when it has its turn and is about to be sent. An error stops the call, and is returned
+// by it, wrapped; nothing is sent then.
 func WithBeforeSend(ctx context.Context, before func(context.Context) error) context.Context {
 	return context.WithValue(ctx, beforeSendKey{}, before)
 }
@@ -189,8 +192,8 @@ func renew(ctx context.Context, request *http.Request, attempt int) (*http.Reque
 	return clone, nil
 }
 
-// exchange sends, and replaces the answer's body by one that was read to its end, so that a connection cut in the middle is a failed
-// attempt like any other.
+// exchange sends, and replaces the answer's body by one that was read to its end, so that a
+// connection cut in the middle is a failed attempt like any other.
 func (t *Transport) exchange(request *http.Request) (*http.Response, error) {
 	response, err := t.next.RoundTrip(request)
 	if err != nil {
@@ -209,8 +212,8 @@ func (t *Transport) exchange(request *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// backOff waits before a retry: full jitter, and never less than the provider asked for (the pacer sees to that). A wait that could
-// not end in time is not begun.
+// backOff waits before a retry: full jitter, and never less than the provider asked for (the pacer
+// sees to that). A wait that could not end in time is not begun.
 func (t *Transport) backOff(ctx context.Context, request *http.Request, attempt int, failed *failure) error {
 	ceiling := t.limits.MaximumBackoff
 	if doubled := t.limits.Backoff << (attempt - 1); doubled > 0 {

@@ -15,7 +15,8 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// stubServer answers each request by a function of its number, counted from 1, and remembers when each came.
+// stubServer answers each request by a function of its number, counted from 1, and remembers when
+// each came.
 type stubServer struct {
 	answer func(number int, request *http.Request) (*http.Response, error)
 
@@ -287,8 +288,8 @@ func TestDoesNotWaitLongerThanItsPatienceOrDeadline(t *testing.T) {
 	})
 }
 
-// An outage: every call fails. The requests that reach the provider must stay within a tenth more than the calls, plus the floor and
-// what refills.
+// An outage: every call fails. The requests that reach the provider must stay within a tenth more
+// than the calls, plus the floor and what refills.
 func TestOutageIsNotAmplified(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -324,7 +325,8 @@ func TestContextEndsACallAtEveryPoint(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			time.AfterFunc(time.Second, func() { cancel(cause) })
 			_, err := call(ctx, t, newTestTransport(server, Limits{}, nil), http.MethodPost, "create")
-			// The lease is lost, but the call may have created something: that must not look like a definite no.
+			// The lease is lost, but the call may have created something: that must not look like a definite
+			// no.
 			if !errors.Is(err, context.Canceled) || !errors.Is(err, cause) || !MayHaveCreated(err) {
 				t.Errorf("%v: kind %s", err, fleet.KindOf(err))
 			}

@@ -91,8 +91,9 @@ func TestAnnouncementsAreConditional(t *testing.T) {
 	_ = l.Resign(t.Context())
 }
 
-// TestRestrictingAgainstStarting lets a node of the old release register and ask whether it may serve, at the very moment at which a leader
-// that has not seen it restricts the status. Either may win, but not both.
+// TestRestrictingAgainstStarting lets a node of the old release register and ask whether it may
+// serve, at the very moment at which a leader that has not seen it restricts the status. Either may
+// win, but not both.
 func TestRestrictingAgainstStarting(t *testing.T) {
 	t.Parallel()
 	client, other := shared.Client(t), shared.Client(t)
@@ -141,8 +142,8 @@ func TestRestrictingAgainstStarting(t *testing.T) {
 	}
 }
 
-// TestThousandDeposed deposes leaders while they write, a thousand times, and then reads etcd's whole history: no write of a
-// leader may come after its key has gone.
+// TestThousandDeposed deposes leaders while they write, a thousand times, and then reads etcd's
+// whole history: no write of a leader may come after its key has gone.
 func TestThousandDeposed(t *testing.T) {
 	t.Parallel()
 	const depositions, candidates = 1000, 3
@@ -207,7 +208,8 @@ func TestThousandDeposed(t *testing.T) {
 	}
 }
 
-// writeUntilRefused writes the status as fast as it can, as the leader would that has not noticed anything. The version tells the term.
+// writeUntilRefused writes the status as fast as it can, as the leader would that has not noticed
+// anything. The version tells the term.
 func writeUntilRefused(ctx context.Context, client *clientv3.Client, layout etcd.Layout, l *election.Leadership, accepted func()) {
 	version := release.MustParse("v1.0." + itoa(l.Term))
 	for ctx.Err() == nil {
@@ -228,7 +230,8 @@ func writeUntilRefused(ctx context.Context, client *clientv3.Client, layout etcd
 	}
 }
 
-// checkHistory goes through everything that ever happened, in order, and returns how many writes of the status there were.
+// checkHistory goes through everything that ever happened, in order, and returns how many writes of
+// the status there were.
 func checkHistory(t *testing.T, client *clientv3.Client, layout etcd.Layout, from int64) (writes int) {
 	t.Helper()
 	end, err := client.Get(t.Context(), layout.Root+"/", clientv3.WithPrefix())

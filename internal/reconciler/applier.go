@@ -2,22 +2,24 @@ package reconciler
 
 import "context"
 
-// Applier makes a cluster's base resources what this release wants. The service drives it while this process leads, and only then;
-// it knows nothing of what the resources are. Safe for concurrent use.
+// Applier makes a cluster's base resources what this release wants. The service drives it while
+// this process leads, and only then; it knows nothing of what the resources are. Safe for
+// concurrent use.
 type Applier interface {
-	// Run keeps the watches on which Pass and Changed rest, until ctx ends. It is called anew for each leadership, and again after
-	// an error; calls never overlap. Nothing is written to the cluster.
+	// Run keeps the watches on which Pass and Changed rest, until ctx ends. It is called anew for each
+	// leadership, and again after an error; calls never overlap. Nothing is written to the cluster.
 	Run(ctx context.Context) error
-	// Pass compares everything with what is wanted and repairs what differs, in order; one failure does not stop the rest. While
-	// the watches of Run are not yet in step it waits for them. It returns nil only if, as far as it knows, everything is as
-	// wanted; else an error that says in one line why not, and the report names each object that failed. With nothing to do it
-	// makes no request.
+	// Pass compares everything with what is wanted and repairs what differs, in order; one failure
+	// does not stop the rest. While the watches of Run are not yet in step it waits for them. It
+	// returns nil only if, as far as it knows, everything is as wanted; else an error that says in one
+	// line why not, and the report names each object that failed. With nothing to do it makes no
+	// request.
 	//
-	// ctx ends before the leadership can: no request is sent afterwards. A pass that ended like that may have left anything
-	// undone. Passes never overlap.
+	// ctx ends before the leadership can: no request is sent afterwards. A pass that ended like that
+	// may have left anything undone. Passes never overlap.
 	Pass(ctx context.Context) (Report, error)
-	// Changed receives when a watch has seen that an object may no longer be as wanted: a pass follows at once. It has room for one
-	// signal, and sending never waits. The same channel for life.
+	// Changed receives when a watch has seen that an object may no longer be as wanted: a pass follows
+	// at once. It has room for one signal, and sending never waits. The same channel for life.
 	Changed() <-chan struct{}
 }
 
@@ -31,7 +33,8 @@ type Planner interface {
 type Report struct {
 	// Objects is how many are wanted.
 	Objects int `json:"objects"`
-	// What was done. Recreated: deleted under a precondition and created, because a field cannot change.
+	// What was done. Recreated: deleted under a precondition and created, because a field cannot
+	// change.
 	Created   int `json:"created"`
 	Updated   int `json:"updated"`
 	Recreated int `json:"recreated"`
@@ -41,7 +44,8 @@ type Report struct {
 	Failures []Failure `json:"failures,omitempty"`
 }
 
-// Failure is one object, or one source of objects (a manifest), that could not be made what is wanted.
+// Failure is one object, or one source of objects (a manifest), that could not be made what is
+// wanted.
 type Failure struct {
 	// Object names it for people: kind, namespace/name, or file and document.
 	Object string `json:"object"`
@@ -73,7 +77,7 @@ type Change struct {
 	Action Action `json:"action"`
 	// Object names it for people: kind, namespace/name.
 	Object string `json:"object"`
-	// Text is the difference, a line each, with a leading "-", "+" or " ", as a unified diff has it; no header. Secrets' data is not
-	// shown.
+	// Text is the difference, a line each, with a leading "-", "+" or " ", as a unified diff has it;
+	// no header. Secrets' data is not shown.
 	Text string `json:"text,omitempty"`
 }

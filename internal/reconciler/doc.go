@@ -1,10 +1,14 @@
-// Package reconciler keeps the base resources of a Kubernetes cluster as its newest release wants them, without two releases ever
-// fighting over them, and without an API server ever serving beside resources that it is incompatible with.
+// Package reconciler keeps the base resources of a Kubernetes cluster as its newest release wants
+// them, without two releases ever fighting over them, and without an API server ever serving beside
+// resources that it is incompatible with.
 //
-// It runs beside every control-plane node's API server. What is authoritative is in etcd, and nothing else is:
+// It runs beside every control-plane node's API server. What is authoritative is in etcd, and
+// nothing else is:
 //
-//   - one record per node: its roles and the release of the API server that may run there (package node);
-//   - the status: state, version, and minimum compatible release of the resources as they are (package gate);
+//   - one record per node: its roles and the release of the API server that may run there (package
+//     node);
+//   - the status: state, version, and minimum compatible release of the resources as they are
+//     (package gate);
 //   - the key of the leader (package election).
 //
 // What is decided from them is one pure function, gate.Decide.

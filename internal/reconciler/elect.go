@@ -11,8 +11,9 @@ import (
 	"github.com/ironherd/ironherd/internal/reconciler/node"
 )
 
-// watchReleases decides anew, whenever a node changes, whether this one may lead. It also sees to it that this node has a record: one
-// that counts but is not registered would be overlooked by the others.
+// watchReleases decides anew, whenever a node changes, whether this one may lead. It also sees to
+// it that this node has a record: one that counts but is not registered would be overlooked by the
+// others.
 func (s *Service) watchReleases(ctx context.Context) error {
 	for set := range s.nodes.Watch(ctx) {
 		if !slices.ContainsFunc(set.Nodes, func(n node.Node) bool { return n.Name == s.config.Node }) {
@@ -36,7 +37,8 @@ func (s *Service) watchReleases(ctx context.Context) error {
 	return nil
 }
 
-// elect campaigns whenever this node may lead, and gives the leadership up at once when it no longer may.
+// elect campaigns whenever this node may lead, and gives the leadership up at once when it no
+// longer may.
 func (s *Service) elect(ctx context.Context) error {
 	for s.whileVerdict(ctx, false) == nil { // until we may
 		allowed, cancel := context.WithCancelCause(ctx)
@@ -55,8 +57,8 @@ func (s *Service) elect(ctx context.Context) error {
 
 var errNotAllowed = errors.New("this node may no longer lead")
 
-// whileVerdict returns when the verdict is no longer as given: errNotAllowed when it was that we may lead, nil when it was that we may
-// not. Or when ctx has ended, with its cause.
+// whileVerdict returns when the verdict is no longer as given: errNotAllowed when it was that we
+// may lead, nil when it was that we may not. Or when ctx has ended, with its cause.
 func (s *Service) whileVerdict(ctx context.Context, as bool) error {
 	watching, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -64,8 +64,8 @@ func build(own, needs, admits string) release.Build {
 	return release.Build{Release: v(own), MinReconciler: v(needs), MinAPIServer: v(admits)}
 }
 
-// resources is an Applier over one number: which release the base resources are of. It belongs to a whole cluster; each node has a
-// hand on it.
+// resources is an Applier over one number: which release the base resources are of. It belongs to a
+// whole cluster; each node has a hand on it.
 type resources struct {
 	mu     sync.Mutex
 	is     string

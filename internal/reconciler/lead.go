@@ -11,7 +11,8 @@ import (
 	"github.com/ironherd/ironherd/internal/reconciler/gate"
 )
 
-// eachTerm calls serve with each leadership, under a context that ends with it. An error that comes after its end is none.
+// eachTerm calls serve with each leadership, under a context that ends with it. An error that comes
+// after its end is none.
 func (s *Service) eachTerm(ctx context.Context, serve func(context.Context, *election.Leadership) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -70,7 +71,8 @@ func (t *term) note(change func(*State)) {
 	})
 }
 
-// round decides once, and does what was decided until something has changed that it was decided from.
+// round decides once, and does what was decided until something has changed that it was decided
+// from.
 func (t *term) round(ctx context.Context) error {
 	view, err := readStatus(ctx, t.client, t.config.Layout)
 	if err != nil {
@@ -91,7 +93,8 @@ func (t *term) round(ctx context.Context) error {
 	return t.again(ctx, t.follow(ctx, plan, nodes.Revision))
 }
 
-// follow does what was planned, in order, until the leadership ends (nil), or what it was planned from has changed (KindConflict).
+// follow does what was planned, in order, until the leadership ends (nil), or what it was planned
+// from has changed (KindConflict).
 func (t *term) follow(ctx context.Context, plan gate.Plan, nodes int64) error {
 	if plan.Before != nil {
 		if err := t.write(ctx, announcement{status: *plan.Before, guarded: plan.Guarded, nodes: nodes}); err != nil {
@@ -113,7 +116,8 @@ func (t *term) follow(ctx context.Context, plan gate.Plan, nodes int64) error {
 	return t.keep(ctx)
 }
 
-// conflictPause is before it is decided again after a conflict: what we see of the nodes may have to catch up first.
+// conflictPause is before it is decided again after a conflict: what we see of the nodes may have
+// to catch up first.
 const conflictPause = 100 * time.Millisecond
 
 // again turns a conflict into another round.
@@ -162,8 +166,8 @@ func (t *term) write(ctx context.Context, a announcement) error {
 	return nil
 }
 
-// settle waits for what the leader before us may have sent last, once per leadership. Without a status nobody may rely on anything
-// yet, and the very first leader has nobody before it.
+// settle waits for what the leader before us may have sent last, once per leadership. Without a
+// status nobody may rely on anything yet, and the very first leader has nobody before it.
 func (t *term) settle(ctx context.Context, plan gate.Plan) bool {
 	if t.settledTerm() == t.leadership.Term {
 		return true

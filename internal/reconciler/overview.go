@@ -20,7 +20,8 @@ type Overview struct {
 	Leader *election.Candidate `json:"leader"`
 	Status gate.Observed       `json:"status"`
 	Nodes  []NodeOverview      `json:"nodes"`
-	// Holds says whether the leader waits before it may change anything, Reason why, or else what it does. Empty without a leader.
+	// Holds says whether the leader waits before it may change anything, Reason why, or else what it
+	// does. Empty without a leader.
 	Holds  bool   `json:"holds"`
 	Reason string `json:"reason,omitempty"`
 	// Trouble is why the leader's passes fail; nil when they do not.
@@ -30,12 +31,14 @@ type Overview struct {
 // NodeOverview is a node as it is known.
 type NodeOverview struct {
 	node.Node
-	// Admitted says whether the status admits an API server of that release. What it needs itself only the node knows: of the node
-	// with the given build the verdict is complete, of the others it is about the minimum compatible release alone.
+	// Admitted says whether the status admits an API server of that release. What it needs itself only
+	// the node knows: of the node with the given build the verdict is complete, of the others it is
+	// about the minimum compatible release alone.
 	Admitted gate.Verdict `json:"admitted"`
 }
 
-// Look reads the overview. Own is the build that asks; its node is the one whose readiness is judged completely.
+// Look reads the overview. Own is the build that asks; its node is the one whose readiness is
+// judged completely.
 func Look(ctx context.Context, client *clientv3.Client, layout etcd.Layout, own release.Build, logger *slog.Logger) (Overview, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()

@@ -11,8 +11,9 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// The pace of passes: one that failed is tried again from firstRetry on, twice as long each time, at most after the time between full
-// passes. Changes that are seen lead to a pass at once, but not without end.
+// The pace of passes: one that failed is tried again from firstRetry on, twice as long each time,
+// at most after the time between full passes. Changes that are seen lead to a pass at once, but not
+// without end.
 const (
 	firstRetry = 100 * time.Millisecond
 	silence    = 2 * time.Second  // of failures, before one is logged
@@ -32,8 +33,8 @@ func (t *term) retries() *backoff.ExponentialBackOff {
 // errStatusChanged: somebody else has written the status.
 var errStatusChanged = fleet.Errorf(fleet.KindConflict, "the status was changed by somebody else")
 
-// first runs passes until one has found everything as wanted. It returns nil, too, when ctx has ended; errStatusChanged when the status
-// is no longer the one that is known.
+// first runs passes until one has found everything as wanted. It returns nil, too, when ctx has
+// ended; errStatusChanged when the status is no longer the one that is known.
 func (t *term) first(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -56,8 +57,8 @@ func (t *term) first(ctx context.Context) error {
 	}
 }
 
-// keep runs a pass when a change was seen, and now and then, until ctx ends (nil) or the status is no longer the one that is
-// known (errStatusChanged).
+// keep runs a pass when a change was seen, and now and then, until ctx ends (nil) or the status is
+// no longer the one that is known (errStatusChanged).
 func (t *term) keep(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -95,7 +95,8 @@ func TestQuorumLostAndBack(t *testing.T) {
 	})
 }
 
-// TestMemberReplaced: a member is lost for good and replaced by an empty one; then another one is stopped, so that the new one counts.
+// TestMemberReplaced: a member is lost for good and replaced by an empty one; then another one is
+// stopped, so that the new one counts.
 func TestMemberReplaced(t *testing.T) {
 	t.Parallel()
 	var r resources

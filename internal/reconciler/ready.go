@@ -15,14 +15,16 @@ import (
 	"github.com/ironherd/ironherd/internal/reconciler/release"
 )
 
-// Ready is what WaitReady waits for: that an API server of this build may start serving on this node.
+// Ready is what WaitReady waits for: that an API server of this build may start serving on this
+// node.
 type Ready struct {
 	Client *clientv3.Client
 	Layout etcd.Layout
 	Node   string
 	Build  release.Build
-	// Register this node with the release of the build first. Only while no API server runs here, which is the moment to wait for
-	// readiness in any case. Without it, somebody else registers the node.
+	// Register this node with the release of the build first. Only while no API server runs here,
+	// which is the moment to wait for readiness in any case. Without it, somebody else registers the
+	// node.
 	Register bool
 	Logger   *slog.Logger
 }
@@ -30,9 +32,11 @@ type Ready struct {
 // reask is after how long it is asked anew, whatever a watch says.
 const reask = 5 * time.Second
 
-// WaitReady returns nil when the API server may start. The node's record and the status are read together, linearizably, so that no
-// leader can restrict the status without having reckoned with this node. An etcd that does not answer is waited for, as everything
-// else; each reason for waiting is logged when it changes. When ctx ends the error is KindTimeout and says what was waited for last.
+// WaitReady returns nil when the API server may start. The node's record and the status are read
+// together, linearizably, so that no leader can restrict the status without having reckoned with
+// this node. An etcd that does not answer is waited for, as everything else; each reason for
+// waiting is logged when it changes. When ctx ends the error is KindTimeout and says what was
+// waited for last.
 func WaitReady(ctx context.Context, r Ready) error {
 	if r.Layout.Root == "" {
 		r.Layout.Root = etcd.DefaultRoot
@@ -60,7 +64,8 @@ func WaitReady(ctx context.Context, r Ready) error {
 	}
 }
 
-// Ask asks once, without registering anything: may the API server serve? A failure is a reason why not.
+// Ask asks once, without registering anything: may the API server serve? A failure is a reason why
+// not.
 func (r Ready) Ask(ctx context.Context) gate.Verdict {
 	if r.Layout.Root == "" {
 		r.Layout.Root = etcd.DefaultRoot
@@ -70,7 +75,8 @@ func (r Ready) Ask(ctx context.Context) gate.Verdict {
 	return verdict
 }
 
-// ask registers the node if that is still to be done, and asks the gate. A failure is a reason to wait.
+// ask registers the node if that is still to be done, and asks the gate. A failure is a reason to
+// wait.
 func (r Ready) ask(ctx context.Context, registered *bool) (revision int64, verdict gate.Verdict) {
 	failed := func(what string, err error) (int64, gate.Verdict) {
 		return 0, gate.Verdict{Reason: fmt.Sprintf("%s: %v", what, err)}

@@ -27,7 +27,8 @@ type Config struct {
 	Layout etcd.Layout
 	// TTL after which a leader that is gone is replaced; zero: DefaultTTL.
 	TTL time.Duration
-	// Settle is how long a new leader waits for the last requests of the one before; zero: DefaultSettle.
+	// Settle is how long a new leader waits for the last requests of the one before; zero:
+	// DefaultSettle.
 	Settle time.Duration
 	// FullPass is the time between two passes when nothing was seen to change; zero: DefaultFullPass.
 	FullPass time.Duration
@@ -83,9 +84,10 @@ func (c Config) Validate() error {
 //	watch-nodes ──► nodes ──► watch-releases ──► may we? ──► elect ──► leadership ──► lead ──► Applier.Pass, the status
 //	watch-status ─► status ──────────────────────────────────────────────────────────┘   └──► watch-resources: Applier.Run
 //
-// Each component keeps what it knows in a watched value; one that fails is started again and finds the values as they are. None of
-// them can make another one act on what is no longer so: the status is written by conditional transactions alone, and whatever goes to
-// the API server is bound to a context that ends before the leadership can.
+// Each component keeps what it knows in a watched value; one that fails is started again and finds
+// the values as they are. None of them can make another one act on what is no longer so: the status
+// is written by conditional transactions alone, and whatever goes to the API server is bound to a
+// context that ends before the leadership can.
 type Service struct {
 	config   Config
 	client   *clientv3.Client
@@ -118,8 +120,8 @@ type State struct {
 	Nodes  node.Set      `json:"nodes"`
 }
 
-// New returns the reconciler of a node. Zero durations and an empty root are set to their defaults. A fault of the configuration is
-// KindInvalid.
+// New returns the reconciler of a node. Zero durations and an empty root are set to their defaults.
+// A fault of the configuration is KindInvalid.
 func New(config Config, client *clientv3.Client, applier Applier) (*Service, error) {
 	config.setDefaults()
 	if err := config.Validate(); err != nil {
@@ -140,7 +142,8 @@ type deaf struct{}
 func (deaf) PassEnded(Report, time.Duration, error) {}
 func (deaf) Announced(gate.Status)                  {}
 
-// Components returns what a supervision tree has to run. Loops are stopped first: then the leadership is given up at once.
+// Components returns what a supervision tree has to run. Loops are stopped first: then the
+// leadership is given up at once.
 func (s *Service) Components() []service.Component {
 	nodes, status := s.registry.Follower(), s.statusFollower()
 	return []service.Component{

@@ -54,7 +54,8 @@ func TestFromNothingToDone(t *testing.T) {
 	}
 }
 
-// TestUpgradeAndDowngrade takes two nodes from release 1 to 2, whose base resources do not admit API servers of release 1, and back.
+// TestUpgradeAndDowngrade takes two nodes from release 1 to 2, whose base resources do not admit
+// API servers of release 1, and back.
 func TestUpgradeAndDowngrade(t *testing.T) {
 	t.Parallel()
 	client, layout := shared.Client(t), ownLayout()
@@ -83,7 +84,8 @@ func TestUpgradeAndDowngrade(t *testing.T) {
 	if is, _ := r.now(); is != "v1.0.0" {
 		t.Fatalf("the resources became %s while an API server of v1.0.0 serves", is)
 	}
-	if ok, reason := ready(t, client, layout, "a", two); !ok { // it needs no more than v1.0.0, and is not below its minimum
+	// it needs no more than v1.0.0, and is not below its minimum
+	if ok, reason := ready(t, client, layout, "a", two); !ok {
 		t.Errorf("the new API server is kept waiting: %s", reason)
 	}
 	b.stop()
@@ -116,7 +118,8 @@ func TestUpgradeAndDowngrade(t *testing.T) {
 	}
 }
 
-// TestUnreadableStatus: bytes that nobody understands; while there is a leader, and before there is one.
+// TestUnreadableStatus: bytes that nobody understands; while there is a leader, and before there is
+// one.
 func TestUnreadableStatus(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", "\x00\xfe", `{"state":"done"}`, `{"state":"resting","version":"v1.0.0","minimumCompatible":"v1.0.0"}`, "[]"} {
@@ -207,7 +210,8 @@ func TestFirstPassIsTriedUntilItSucceeds(t *testing.T) {
 	}
 }
 
-// TestSettles: whoever follows another leader waits before its first pass, and the very first one does not.
+// TestSettles: whoever follows another leader waits before its first pass, and the very first one
+// does not.
 func TestSettles(t *testing.T) {
 	t.Parallel()
 	client, layout := shared.Client(t), ownLayout()

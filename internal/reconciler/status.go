@@ -51,7 +51,8 @@ func readStatus(ctx context.Context, client *clientv3.Client, layout etcd.Layout
 	return viewOf(layout, snapshot), nil
 }
 
-// announcement is a write of the status. It is accepted only as long as what it was decided from still holds.
+// announcement is a write of the status. It is accepted only as long as what it was decided from
+// still holds.
 type announcement struct {
 	status gate.Status
 	// instead is the revision of the status that it replaces; 0: there is none.
@@ -61,9 +62,10 @@ type announcement struct {
 	nodes   int64
 }
 
-// announce writes the status, as one transaction: on condition that l still leads, that the status is the one that was read, and that
-// no node has changed, if that matters. It returns the revision of the write. A condition that does not hold is KindConflict;
-// election.ErrDeposed when it is that of the leadership. After any other error it may have been written or not.
+// announce writes the status, as one transaction: on condition that l still leads, that the status
+// is the one that was read, and that no node has changed, if that matters. It returns the revision
+// of the write. A condition that does not hold is KindConflict; election.ErrDeposed when it is that
+// of the leadership. After any other error it may have been written or not.
 func announce(ctx context.Context, client *clientv3.Client, layout etcd.Layout, l *election.Leadership, a announcement) (int64, error) {
 	text, err := a.status.Encode()
 	if err != nil {

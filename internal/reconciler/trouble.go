@@ -9,7 +9,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Trouble is why the leader's passes fail. It is kept in etcd so that `status` tells it on every node.
+// Trouble is why the leader's passes fail. It is kept in etcd so that `status` tells it on every
+// node.
 type Trouble struct {
 	// Node that leads.
 	Node string `json:"node"`
@@ -25,8 +26,9 @@ const (
 	troublePace  = 5 * time.Second
 )
 
-// teller keeps the trouble of a leadership in etcd: written when its cause changes, not more often than now and then, and deleted when it
-// is over. It decides nothing: what cannot be written is left.
+// teller keeps the trouble of a leadership in etcd: written when its cause changes, not more often
+// than now and then, and deleted when it is over. It decides nothing: what cannot be written is
+// left.
 type teller struct {
 	since, wrote time.Time
 	error        string

@@ -12,7 +12,8 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// Content is a file to be uploaded to many hosts. It is held in memory, compressed once, and safe for concurrent use.
+// Content is a file to be uploaded to many hosts. It is held in memory, compressed once, and safe
+// for concurrent use.
 type Content struct {
 	data   []byte
 	digest string

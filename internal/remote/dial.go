@@ -50,7 +50,8 @@ func NewDialer(key *Key, options Options) *Dialer {
 	return &Dialer{key: key, options: options}
 }
 
-// Dial connects, verifies the host key and authenticates. The context bounds the dialing only. The caller closes the host.
+// Dial connects, verifies the host key and authenticates. The context bounds the dialing only. The
+// caller closes the host.
 func (d *Dialer) Dial(ctx context.Context, target Target) (*Host, error) {
 	if !target.Address.IsValid() || target.Address.Port() == 0 || target.User == "" {
 		return nil, fleet.Errorf(fleet.KindInvalid, "a host needs an address, a port and a user, not %q, %q", target.Address, target.User)
@@ -121,8 +122,9 @@ func (d *Dialer) handshake(ctx context.Context, connection net.Conn, target Targ
 	return nil, d.handshakeError(target, verifier.presented != nil && !watched.broken.Load(), err)
 }
 
-// handshakeError gives a failed handshake its kind. The library has no type for a refused key, so that is told by how far the
-// handshake came: the host key was accepted, and the connection was whole when the authentication ended.
+// handshakeError gives a failed handshake its kind. The library has no type for a refused key, so
+// that is told by how far the handshake came: the host key was accepted, and the connection was
+// whole when the authentication ended.
 func (d *Dialer) handshakeError(target Target, refused bool, err error) error {
 	var negotiation *ssh.AlgorithmNegotiationError
 	switch {
@@ -135,8 +137,8 @@ func (d *Dialer) handshakeError(target Target, refused bool, err error) error {
 	return fleet.Errorf(fleet.KindTemporary, "SSH handshake with %s: %w", target.Address, err)
 }
 
-// watchedConn notices when the other side ends the connection. The library forgets such an error in the middle of an
-// authentication, and reports a refused key instead.
+// watchedConn notices when the other side ends the connection. The library forgets such an error in
+// the middle of an authentication, and reports a refused key instead.
 type watchedConn struct {
 	net.Conn
 	broken atomic.Bool

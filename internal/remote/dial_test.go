@@ -134,7 +134,8 @@ func TestNoConnectionWithoutATrustedKey(t *testing.T) {
 	}
 }
 
-// listen starts a TCP server that treats each connection as told, and closes all when the test ends.
+// listen starts a TCP server that treats each connection as told, and closes all when the test
+// ends.
 func listen(t *testing.T, serve func(net.Conn)) netip.AddrPort {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.77.1.3:0")

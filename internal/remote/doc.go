@@ -1,17 +1,20 @@
-// Package remote reaches machines over SSH: it dials, verifies the host key, uploads content and executes commands.
+// Package remote reaches machines over SSH: it dials, verifies the host key, uploads content and
+// executes commands.
 //
 // It promises:
 //
-//   - The host key is verified always, by the best source there is: attested by the provider, else injected at creation, else
-//     pinned from an earlier contact, else trusted on first use where that is allowed. Nothing that identifies us or our work (no
-//     user name, no public key, no command) is sent to a host with another key.
-//   - A hung host never hangs the caller: every call ends when its context does, and the connection is closed then.
+//   - The host key is verified always, by the best source there is: attested by the provider, else
+//     injected at creation, else pinned from an earlier contact, else trusted on first use where
+//     that is allowed. Nothing that identifies us or our work (no user name, no public key, no
+//     command) is sent to a host with another key.
+//   - A hung host never hangs the caller: every call ends when its context does, and the connection
+//     is closed then.
 //   - An uploaded file appears under its name only when it is whole.
 //
-// Errors are of the kinds of package fleet: Forbidden for a host key that is not the expected one (a *HostKeyError),
-// Unauthenticated when the host refuses our key, Timeout when it does not answer in time, Temporary when it cannot be reached or
-// the connection breaks.
+// Errors are of the kinds of package fleet: Forbidden for a host key that is not the expected one
+// (a *HostKeyError), Unauthenticated when the host refuses our key, Timeout when it does not answer
+// in time, Temporary when it cannot be reached or the connection breaks.
 //
-// Nothing here reads an SSH configuration, an agent or known_hosts. One Host is one connection; it is not reused after an error
-// other than an *ExitError.
+// Nothing here reads an SSH configuration, an agent or known_hosts. One Host is one connection; it
+// is not reused after an error other than an *ExitError.
 package remote

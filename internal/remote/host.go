@@ -15,14 +15,15 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// Host is one connection to one host. Its methods may be called concurrently; the end of the context of any of them closes the
-// connection for all.
+// Host is one connection to one host. Its methods may be called concurrently; the end of the
+// context of any of them closes the connection for all.
 type Host struct {
 	client  *ssh.Client
 	address netip.AddrPort
 	hostKey HostKey
 	logger  *slog.Logger
-	// connection is what is below SSH. Closing the client could wait for what hangs; closing this does not.
+	// connection is what is below SSH. Closing the client could wait for what hangs; closing this does
+	// not.
 	connection net.Conn
 	// over is closed when the connection has ended, whoever ended it.
 	over chan struct{}
@@ -53,12 +54,14 @@ func (h *Host) Close() error {
 	return nil
 }
 
-// grace is how long what used a connection may take to notice that it has ended. It takes microseconds, but for a rare race: a session
-// that is opened in the moment in which the connection ends is waited for by the library for ever. That goroutine is abandoned.
+// grace is how long what used a connection may take to notice that it has ended. It takes
+// microseconds, but for a rare race: a session that is opened in the moment in which the connection
+// ends is waited for by the library for ever. That goroutine is abandoned.
 const grace = time.Second
 
-// bounded runs do, and closes the connection when ctx ends first: nothing less ends an operation on a host that hangs. The returned
-// error has a kind. Where it is not do's own, do may still be running, and what it writes must not be read.
+// bounded runs do, and closes the connection when ctx ends first: nothing less ends an operation on
+// a host that hangs. The returned error has a kind. Where it is not do's own, do may still be
+// running, and what it writes must not be read.
 func (h *Host) bounded(ctx context.Context, what string, do func() error) error {
 	if ctx.Err() != nil {
 		return ended(ctx, what)

@@ -122,7 +122,8 @@ func TestAHostThatHangsUpEndsACommand(t *testing.T) {
 	}
 }
 
-// freezer is a connection that can stop carrying anything, without being closed, as a host that lost its power does.
+// freezer is a connection that can stop carrying anything, without being closed, as a host that
+// lost its power does.
 type freezer struct {
 	net.Conn
 	frozen chan struct{}

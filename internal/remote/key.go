@@ -13,11 +13,12 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// Key is the private key that hosts are reached with. It is safe for concurrent use, and never printed.
+// Key is the private key that hosts are reached with. It is safe for concurrent use, and never
+// printed.
 type Key struct{ signer ssh.Signer }
 
-// OpenKey reads a private key in OpenSSH or PEM form. A key with a passphrase is refused: nobody is there to type it. Errors are of
-// kind Invalid and never quote the file.
+// OpenKey reads a private key in OpenSSH or PEM form. A key with a passphrase is refused: nobody is
+// there to type it. Errors are of kind Invalid and never quote the file.
 func OpenKey(path string) (*Key, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -42,7 +43,8 @@ func ParseKey(data []byte) (*Key, error) {
 	return &Key{signer: signer}, nil
 }
 
-// NewKey returns a fresh Ed25519 key and its private half in OpenSSH form, to be kept in a file that only its owner can read.
+// NewKey returns a fresh Ed25519 key and its private half in OpenSSH form, to be kept in a file
+// that only its owner can read.
 func NewKey(comment string) (*Key, []byte, error) {
 	_, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -68,8 +70,8 @@ func (k *Key) Fingerprint() string { return ssh.FingerprintSHA256(k.signer.Publi
 // String names the key by its fingerprint, so that printing one gives nothing away.
 func (k *Key) String() string { return k.Fingerprint() }
 
-// NormalizeHostKey checks one host key in authorized_keys form and returns it without comment and options. The error is of kind
-// Invalid.
+// NormalizeHostKey checks one host key in authorized_keys form and returns it without comment and
+// options. The error is of kind Invalid.
 func NormalizeHostKey(text string) (string, error) {
 	key, err := parsePublic(text)
 	if err != nil {

@@ -21,21 +21,26 @@ const stderrLineLimit = 4 << 10
 
 // Command is what Run executes.
 type Command struct {
-	// Args are the program and its arguments. Each reaches the program as it is: they are quoted for the host's shell.
+	// Args are the program and its arguments. Each reaches the program as it is: they are quoted for
+	// the host's shell.
 	Args []string
-	// Stdin is what the command reads; nil: nothing. Run may return while a read from it is still under way.
+	// Stdin is what the command reads; nil: nothing. Run may return while a read from it is still
+	// under way.
 	Stdin io.Reader
-	// OutputLimit bounds standard output, in bytes. Zero: DefaultOutputLimit. A command that writes more is cut off.
+	// OutputLimit bounds standard output, in bytes. Zero: DefaultOutputLimit. A command that writes
+	// more is cut off.
 	OutputLimit int
-	// OnStderr is called with each line on standard error, without its end, cut at 4 KiB; from one goroutine at a time. Nil: the
-	// lines are logged.
+	// OnStderr is called with each line on standard error, without its end, cut at 4 KiB; from one
+	// goroutine at a time. Nil: the lines are logged.
 	OnStderr func(line string)
 }
 
-// Run executes a command and returns what it wrote to standard output. It waits until the command has ended and closed its output.
+// Run executes a command and returns what it wrote to standard output. It waits until the command
+// has ended and closed its output.
 //
-// A command that ran and failed gives an error that holds an *ExitError, with its output; one that wrote too much is an error of
-// kind Invalid. When ctx ends, the connection is closed and the error is a timeout: the command may still be running.
+// A command that ran and failed gives an error that holds an *ExitError, with its output; one that
+// wrote too much is an error of kind Invalid. When ctx ends, the connection is closed and the error
+// is a timeout: the command may still be running.
 func (h *Host) Run(ctx context.Context, command Command) ([]byte, error) {
 	if len(command.Args) == 0 || command.Args[0] == "" {
 		return nil, fleet.Errorf(fleet.KindInvalid, "a command needs a name")
@@ -83,7 +88,8 @@ func (h *Host) execute(line string, command Command) ([]byte, error) {
 			return nil, startError(err)
 		}
 		go func() {
-			_, _ = io.Copy(pipe, command.Stdin) // the command's exit status tells whether it read what it needed
+			// the command's exit status tells whether it read what it needed
+			_, _ = io.Copy(pipe, command.Stdin)
 			pipe.Close()
 		}()
 	} else if err := session.Start(line); err != nil {
@@ -112,7 +118,8 @@ func exitError(err error, lastLine string) error {
 	case errors.As(err, &exit):
 		return &ExitError{Status: exit.ExitStatus(), Stderr: lastLine}
 	case errors.As(err, &missing):
-		// So ends a connection that broke. A command that a host lets go without a word is rarer, and means as little.
+		// So ends a connection that broke. A command that a host lets go without a word is rarer, and
+		// means as little.
 		return fleet.Errorf(fleet.KindTemporary, "the connection ended before the command did: %w", err)
 	}
 	return err

@@ -13,7 +13,8 @@ import (
 	"github.com/ironherd/ironherd/internal/sim/sshhost"
 )
 
-// startSimulated starts a simulated machine that admits the key and executes every program by saying its size.
+// startSimulated starts a simulated machine that admits the key and executes every program by
+// saying its size.
 func startSimulated(tb testing.TB, key *Key) (Target, string) {
 	tb.Helper()
 	root := filepath.Join(tb.TempDir(), "machine")

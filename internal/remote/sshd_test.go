@@ -46,9 +46,9 @@ func (b *logBuffer) String() string {
 	return b.text.String()
 }
 
-// startSSHD starts a server that admits the returned key only, and gives commands the environment besides its own. It needs root, as
-// OpenSSH's server does to be of use. Commands have an empty home: what root's own shell start-up files do here, and how long
-// they take, is no part of a test.
+// startSSHD starts a server that admits the returned key only, and gives commands the environment
+// besides its own. It needs root, as OpenSSH's server does to be of use. Commands have an empty
+// home: what root's own shell start-up files do here, and how long they take, is no part of a test.
 func startSSHD(tb testing.TB, environment ...string) *sshd {
 	tb.Helper()
 	program, err := exec.LookPath("/usr/sbin/sshd")
@@ -102,7 +102,8 @@ func startSSHD(tb testing.TB, environment ...string) *sshd {
 	return s
 }
 
-// waitForListener returns when the server accepts connections: its own process says so first, which the connect then confirms.
+// waitForListener returns when the server accepts connections: its own process says so first, which
+// the connect then confirms.
 func waitForListener(tb testing.TB, s *sshd) {
 	tb.Helper()
 	deadline := time.After(10 * time.Second)
@@ -155,7 +156,8 @@ type strictServer struct {
 	done     chan struct{}
 }
 
-// startStrictServer starts a server that admits nobody. With hangUp it ends the connection instead of saying so.
+// startStrictServer starts a server that admits nobody. With hangUp it ends the connection instead
+// of saying so.
 func startStrictServer(t *testing.T, hangUp bool) *strictServer {
 	t.Helper()
 	key, _, err := NewKey("host")
@@ -204,7 +206,8 @@ func startStrictServer(t *testing.T, hangUp bool) *strictServer {
 	return s
 }
 
-// seen returns the attempts to authenticate of all connections so far; the listener is closed by it.
+// seen returns the attempts to authenticate of all connections so far; the listener is closed by
+// it.
 func (s *strictServer) seen() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

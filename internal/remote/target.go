@@ -11,7 +11,8 @@ type Target struct {
 	Trust   Trust
 }
 
-// Trust says which host keys are accepted, all in authorized_keys form. The best source that has any key decides alone.
+// Trust says which host keys are accepted, all in authorized_keys form. The best source that has
+// any key decides alone.
 type Trust struct {
 	// Attested by the provider.
 	Attested []string
@@ -19,7 +20,8 @@ type Trust struct {
 	Injected []string
 	// Pinned from an earlier contact.
 	Pinned []string
-	// FirstUse accepts any key while no source has one. The caller records the key that it finds in Host.HostKey.
+	// FirstUse accepts any key while no source has one. The caller records the key that it finds in
+	// Host.HostKey.
 	FirstUse bool
 }
 

@@ -39,8 +39,8 @@ type verifier struct {
 	refused   error
 }
 
-// newVerifier picks the best source that has any key. A key that cannot be parsed is an error: skipping it could hand the decision
-// to a worse source.
+// newVerifier picks the best source that has any key. A key that cannot be parsed is an error:
+// skipping it could hand the decision to a worse source.
 func newVerifier(address netip.AddrPort, trust Trust) (*verifier, error) {
 	for _, candidate := range []struct {
 		source Source
@@ -66,7 +66,8 @@ func newVerifier(address netip.AddrPort, trust Trust) (*verifier, error) {
 	return &verifier{address: address, source: SourceFirstUse}, nil
 }
 
-// check is the ssh.HostKeyCallback. It runs after the key exchange and before anything about us is sent.
+// check is the ssh.HostKeyCallback. It runs after the key exchange and before anything about us is
+// sent.
 func (v *verifier) check(_ string, _ net.Addr, key ssh.PublicKey) error {
 	v.presented = key
 	if v.source == SourceFirstUse {
@@ -85,8 +86,9 @@ func (v *verifier) check(_ string, _ net.Addr, key ssh.PublicKey) error {
 	return v.refused
 }
 
-// algorithms puts the kinds of key that are expected first, so that a host with keys of several kinds presents one of those. The
-// others stay allowed: a host that lacks the expected kind then shows what it has, and is refused by name.
+// algorithms puts the kinds of key that are expected first, so that a host with keys of several
+// kinds presents one of those. The others stay allowed: a host that lacks the expected kind then
+// shows what it has, and is refused by name.
 func (v *verifier) algorithms() []string {
 	supported := ssh.SupportedAlgorithms().HostKeys
 	var preferred []string

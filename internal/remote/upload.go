@@ -22,13 +22,15 @@ import (
 type Uploaded struct {
 	// Path where it is.
 	Path string
-	// Sent is how many bytes of content went over the wire, compressed if they were; 0 when the host had it already.
+	// Sent is how many bytes of content went over the wire, compressed if they were; 0 when the host
+	// had it already.
 	Sent int64
 }
 
-// Upload makes sure that the content is on the host, at content.Path(base), with that mode. A file that is there with the right
-// size is that very content: the name has the digest in it, and it gets its name only when it is whole. Otherwise it is sent,
-// compressed where the host has gzip, to a temporary name of its own, checked and renamed; so any number of uploads may run at once.
+// Upload makes sure that the content is on the host, at content.Path(base), with that mode. A file
+// that is there with the right size is that very content: the name has the digest in it, and it
+// gets its name only when it is whole. Otherwise it is sent, compressed where the host has gzip, to
+// a temporary name of its own, checked and renamed; so any number of uploads may run at once.
 //
 // base is an absolute path; its directory exists.
 func (h *Host) Upload(ctx context.Context, content *Content, base string, mode fs.FileMode) (Uploaded, error) {
@@ -110,8 +112,8 @@ func sendPlain(files *sftp.Client, content *Content, temporary string, mode fs.F
 	return nil
 }
 
-// verify compares size and, where the host can tell it, the digest. Without sha256sum the size has to do: SSH and gzip both check
-// what they carry.
+// verify compares size and, where the host can tell it, the digest. Without sha256sum the size has
+// to do: SSH and gzip both check what they carry.
 func verify(files *sftp.Client, name string, content *Content, h *Host) error {
 	info, err := files.Stat(name)
 	if err != nil {

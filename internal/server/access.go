@@ -18,7 +18,8 @@ import (
 
 // Caller is who is asking, and what they may do.
 type Caller struct {
-	// Actor is recorded in the history: "operator", or the name of the user at the other end of the Unix socket.
+	// Actor is recorded in the history: "operator", or the name of the user at the other end of the
+	// Unix socket.
 	Actor string
 	// Read and Write say what is allowed.
 	Read, Write bool
@@ -41,7 +42,8 @@ type callerKey struct{}
 
 type peerKey struct{}
 
-// CallerFrom returns who is asking; a caller who may do nothing when no Access looked at the request.
+// CallerFrom returns who is asking; a caller who may do nothing when no Access looked at the
+// request.
 func CallerFrom(ctx context.Context) Caller {
 	if c, ok := ctx.Value(callerKey{}).(Caller); ok {
 		return c
@@ -49,8 +51,8 @@ func CallerFrom(ctx context.Context) Caller {
 	return Caller{Actor: "unknown", Refusal: "the caller is not known"}
 }
 
-// Identify binds the caller to the request's context and refuses nobody. Requests that a browser makes for another site's page
-// are refused as forged, whatever they carry.
+// Identify binds the caller to the request's context and refuses nobody. Requests that a browser
+// makes for another site's page are refused as forged, whatever they carry.
 func (a *Access) Identify(next http.Handler) http.Handler {
 	identified := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, a.caller(r))))
@@ -70,7 +72,8 @@ func RequireRead(next http.Handler) http.Handler {
 	})
 }
 
-// Authorize returns nil for a caller that may do this, else an error of kind Unauthenticated that says what is missing.
+// Authorize returns nil for a caller that may do this, else an error of kind Unauthenticated that
+// says what is missing.
 func Authorize(ctx context.Context, write bool) (Caller, error) {
 	c := CallerFrom(ctx)
 	if c.Write || c.Read && !write {
@@ -90,7 +93,8 @@ func (a *Access) caller(r *http.Request) Caller {
 			return Caller{Actor: "operator", Read: true, Write: true}
 		}
 		return Caller{Actor: "unknown", Refusal: "the token is not the operator's"}
-	case strings.EqualFold(scheme, "Basic"): // a browser: it sends the password along by itself, so it may only look
+	case strings.EqualFold(scheme, "Basic"):
+		// a browser: it sends the password along by itself, so it may only look
 		if _, password, ok := r.BasicAuth(); ok && a.fits(password) {
 			return Caller{Actor: "operator", Read: true, Refusal: "changes need the operator's token as a bearer token"}
 		}
@@ -108,8 +112,9 @@ func (a *Access) fits(token string) bool {
 	return a.set && subtle.ConstantTimeCompare(sum[:], a.token[:]) == 1
 }
 
-// loopback: the connection does not leave this host, and the request names this host. The name keeps out pages of other sites
-// that had their own name resolve to 127.0.0.1, and reverse proxies that serve others.
+// loopback: the connection does not leave this host, and the request names this host. The name
+// keeps out pages of other sites that had their own name resolve to 127.0.0.1, and reverse proxies
+// that serve others.
 func loopback(r *http.Request) bool {
 	remote, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil || !remote.Addr().Unmap().IsLoopback() || r.Header.Get("X-Forwarded-For") != "" {
@@ -129,7 +134,8 @@ func loopback(r *http.Request) bool {
 	return err == nil && ip.Unmap().IsLoopback()
 }
 
-// withPeer is an http.Server's ConnContext: on a Unix socket it binds the name of the user at the other end, as the kernel tells it.
+// withPeer is an http.Server's ConnContext: on a Unix socket it binds the name of the user at the
+// other end, as the kernel tells it.
 func withPeer(ctx context.Context, conn net.Conn) context.Context {
 	socket, ok := conn.(*net.UnixConn)
 	if !ok {

@@ -7,13 +7,14 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// CertificateConfig names the certificate of the agent API. All empty: one is made, with an authority of its own.
+// CertificateConfig names the certificate of the agent API. All empty: one is made, with an
+// authority of its own.
 type CertificateConfig struct {
 	// Certificate and Key are PEM files: the chain, leaf first, and its private key.
 	Certificate string `yaml:"certificate"`
 	Key         string `yaml:"key"`
-	// CACertificate is a PEM file that agents are given to verify the endpoint by. Empty, with a certificate configured: the
-	// public roots.
+	// CACertificate is a PEM file that agents are given to verify the endpoint by. Empty, with a
+	// certificate configured: the public roots.
 	CACertificate string `yaml:"ca_certificate"`
 }
 

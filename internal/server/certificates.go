@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// A machine whose clock is behind (a flat battery, no time server yet) must still find the certificate valid. The authority
-	// signs for nobody but us, so an early start gives nothing away.
+	// A machine whose clock is behind (a flat battery, no time server yet) must still find the
+	// certificate valid. The authority signs for nobody but us, so an early start gives nothing away.
 	backdated        = 365 * 24 * time.Hour
 	authorityLife    = 30 * 365 * 24 * time.Hour
 	certificateLife  = 365 * 24 * time.Hour
@@ -47,11 +47,12 @@ type Certificates struct {
 	current *tls.Certificate
 }
 
-// OpenCertificates reads the authority and the server certificate that were made under dir before, and makes what is missing: an
-// authority of our own (ECDSA P-256), and a certificate signed by it for the hosts (names and IP addresses). The files have
-// mode 0600 and are complete or absent at every moment; of two processes that start at once, both end up with the same
-// authority. A certificate that does not name every host, or is due for renewal, is replaced; the authority never is, because
-// agents hold on to it. What cannot be read is KindInvalid and is left as it is.
+// OpenCertificates reads the authority and the server certificate that were made under dir before,
+// and makes what is missing: an authority of our own (ECDSA P-256), and a certificate signed by it
+// for the hosts (names and IP addresses). The files have mode 0600 and are complete or absent at
+// every moment; of two processes that start at once, both end up with the same authority. A
+// certificate that does not name every host, or is due for renewal, is replaced; the authority
+// never is, because agents hold on to it. What cannot be read is KindInvalid and is left as it is.
 func OpenCertificates(dir string, hosts []string, logger *slog.Logger) (*Certificates, error) {
 	if len(hosts) == 0 {
 		return nil, fleet.Errorf(fleet.KindInvalid, "make certificates: no host to make them for")
@@ -71,8 +72,9 @@ func OpenCertificates(dir string, hosts []string, logger *slog.Logger) (*Certifi
 	return c, nil
 }
 
-// LoadCertificates reads a configured certificate chain with its key, and the certificates that clients shall verify it by (file
-// names; authority may be empty: the public roots). Serve takes up the certificate and key anew when they change.
+// LoadCertificates reads a configured certificate chain with its key, and the certificates that
+// clients shall verify it by (file names; authority may be empty: the public roots). Serve takes up
+// the certificate and key anew when they change.
 func LoadCertificates(certificate, key, authority string, logger *slog.Logger) (*Certificates, error) {
 	c := &Certificates{logger: logger}
 	c.renewal = func() error {
@@ -107,14 +109,16 @@ func (c *Certificates) Expires() time.Time {
 	return pair.Leaf.NotAfter
 }
 
-// TLS returns a server configuration of TLS 1.3 that always presents the newest certificate. Clients are asked for a certificate
-// and may present any: that they hold its key is proven by the handshake, whether they are admitted is for the caller to say.
+// TLS returns a server configuration of TLS 1.3 that always presents the newest certificate.
+// Clients are asked for a certificate and may present any: that they hold its key is proven by the
+// handshake, whether they are admitted is for the caller to say.
 func (c *Certificates) TLS() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS13, ClientAuth: tls.RequestClientCert, GetCertificate: c.get}
 }
 
-// Serve renews the certificate in time until ctx ends. A renewal that fails is tried again and logged; the certificate in use
-// stays, so it never ends by itself. Connections that exist are not touched.
+// Serve renews the certificate in time until ctx ends. A renewal that fails is tried again and
+// logged; the certificate in use stays, so it never ends by itself. Connections that exist are not
+// touched.
 func (c *Certificates) Serve(ctx context.Context) error {
 	ticker := time.NewTicker(renewalCheck)
 	defer ticker.Stop()
@@ -136,7 +140,8 @@ func (c *Certificates) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return c.current, nil
 }
 
-// renew makes sure that the certificate in use is one of our authority, for all hosts, and not due for renewal.
+// renew makes sure that the certificate in use is one of our authority, for all hosts, and not due
+// for renewal.
 func (c *Certificates) renew() error {
 	if pair, _ := c.get(nil); pair != nil && !due(pair.Leaf) {
 		return nil

@@ -1,16 +1,18 @@
-// Package server is what all of the control plane's servers share: listeners, TLS, certificates, who is calling, and the one
-// table from error kinds to the codes of gRPC, Connect and HTTP.
+// Package server is what all of the control plane's servers share: listeners, TLS, certificates,
+// who is calling, and the one table from error kinds to the codes of gRPC, Connect and HTTP.
 //
 // It promises:
 //
-//   - A port or socket that is taken is told in one sentence, as fleet.KindInUse, before anything is served.
-//   - Status is total over fleet.Kinds: no error reaches a caller without a code that was chosen for its kind.
-//   - The certificates that it makes survive restarts and crashes, are never readable by others, and are renewed long before
-//     they expire without a connection being closed.
-//   - A caller may change something only with the operator's token or through the Unix socket; it may read besides only from
-//     this host, by this host's own name.
+//   - A port or socket that is taken is told in one sentence, as fleet.KindInUse, before anything
+//     is served.
+//   - Status is total over fleet.Kinds: no error reaches a caller without a code that was chosen
+//     for its kind.
+//   - The certificates that it makes survive restarts and crashes, are never readable by others,
+//     and are renewed long before they expire without a connection being closed.
+//   - A caller may change something only with the operator's token or through the Unix socket; it
+//     may read besides only from this host, by this host's own name.
 //   - No credential, header or query string is ever logged.
 //
-// What serves lives beneath it: agentapi for agents, fleetapi for operators and automation, webui for browsers. They do not know
-// of each other.
+// What serves lives beneath it: agentapi for agents, fleetapi for operators and automation, webui
+// for browsers. They do not know of each other.
 package server

@@ -37,9 +37,10 @@ func NewHTTP(handler http.Handler, options HTTPOptions) *HTTP {
 	return &HTTP{handler: handler, options: options}
 }
 
-// Serve serves the listener until ctx ends, then lets the requests that are under way finish for the drain time; their contexts
-// are cancelled at its half, those of event streams at once. It closes the listener, and returns nil after an orderly end. It
-// may be called again with another listener.
+// Serve serves the listener until ctx ends, then lets the requests that are under way finish for
+// the drain time; their contexts are cancelled at its half, those of event streams at once. It
+// closes the listener, and returns nil after an orderly end. It may be called again with another
+// listener.
 func (h *HTTP) Serve(ctx context.Context, ln net.Listener) error {
 	base, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
@@ -67,7 +68,8 @@ func (h *HTTP) Serve(ctx context.Context, ln net.Listener) error {
 
 var errShutdown = errors.New("the server is shutting down")
 
-// atStop has a function called when the server is told to stop, unless the function that it returns is called before.
+// atStop has a function called when the server is told to stop, unless the function that it returns
+// is called before.
 type atStop func(func()) (forget func() bool)
 
 func (h *HTTP) server(base context.Context, stopping atStop) *http.Server {
@@ -88,8 +90,8 @@ func (h *HTTP) server(base context.Context, stopping atStop) *http.Server {
 	}
 }
 
-// wrap bounds the body, turns a panic into an error of that request alone, and logs the request: method, path, status and time;
-// never a header, a query or a body.
+// wrap bounds the body, turns a panic into an error of that request alone, and logs the request:
+// method, path, status and time; never a header, a query or a body.
 func (h *HTTP) wrap(stopping atStop) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start := time.Now()

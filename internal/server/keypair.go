@@ -39,7 +39,8 @@ func (p *keyPair) tls() *tls.Certificate {
 	return &tls.Certificate{Certificate: [][]byte{p.certificate.Raw}, PrivateKey: p.key, Leaf: p.certificate}
 }
 
-// openAuthority reads the authority, or makes it. Whoever links the file first wins; the other one reads it.
+// openAuthority reads the authority, or makes it. Whoever links the file first wins; the other one
+// reads it.
 func openAuthority(path string) (*keyPair, error) {
 	pair, err := readPair(path)
 	if !errors.Is(err, os.ErrNotExist) {
@@ -107,7 +108,8 @@ func newPair(template *x509.Certificate, life time.Duration, authority *keyPair)
 	return &keyPair{certificate: certificate, key: key, keyDER: keyDER}, nil
 }
 
-// readPair returns os.ErrNotExist as it is, and anything that is wrong with the contents as KindInvalid.
+// readPair returns os.ErrNotExist as it is, and anything that is wrong with the contents as
+// KindInvalid.
 func readPair(path string) (*keyPair, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -155,8 +157,8 @@ func certificatesOf(content []byte) []byte {
 	return certificates
 }
 
-// writeFile leaves a complete file of mode 0600 under the path, or none. Without replace, a file that is there already wins, and
-// the error is os.ErrExist.
+// writeFile leaves a complete file of mode 0600 under the path, or none. Without replace, a file
+// that is there already wins, and the error is os.ErrExist.
 func writeFile(path string, data []byte, replace bool) (err error) {
 	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // mode 0600
 	if err != nil {

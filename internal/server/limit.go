@@ -14,8 +14,8 @@ type Limit struct {
 	PerAddress int
 }
 
-// LimitConnections wraps a listener: a connection above a limit is closed as soon as it is accepted, so that those who are
-// within it are never kept waiting by those who are not.
+// LimitConnections wraps a listener: a connection above a limit is closed as soon as it is
+// accepted, so that those who are within it are never kept waiting by those who are not.
 func LimitConnections(ln net.Listener, limit Limit) net.Listener {
 	if limit.Total <= 0 && limit.PerAddress <= 0 {
 		return ln

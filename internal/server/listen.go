@@ -16,17 +16,18 @@ import (
 
 const unixPrefix = "unix:"
 
-// Listener is an address that this process holds. It can be served more than once: after a serving component failed and closed
-// the socket, the next Serve opens the same address again.
+// Listener is an address that this process holds. It can be served more than once: after a serving
+// component failed and closed the socket, the next Serve opens the same address again.
 type Listener struct {
 	address string // as bound: the port is known
 	mu      sync.Mutex
 	open    net.Listener // nil once handed out
 }
 
-// Listen takes an address: "host:port" for TCP (port 0: any free port), or "unix:PATH" for a Unix socket, which is made with
-// mode 0600. An address that another process holds is KindInUse, one that makes no sense KindInvalid. A Unix socket that nobody
-// answers on is left over from a process that died, and is replaced.
+// Listen takes an address: "host:port" for TCP (port 0: any free port), or "unix:PATH" for a Unix
+// socket, which is made with mode 0600. An address that another process holds is KindInUse, one
+// that makes no sense KindInvalid. A Unix socket that nobody answers on is left over from a process
+// that died, and is replaced.
 func Listen(ctx context.Context, address string) (*Listener, error) {
 	ln, err := listen(ctx, address)
 	if err != nil {
@@ -114,14 +115,16 @@ func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 	}
 	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		var failed error
-		err := c.Control(func(fd uintptr) { failed = syscall.Fchmod(int(fd), 0o600) }) // before bind: no moment with a wider mode
+		// before bind: no moment with a wider mode
+		err := c.Control(func(fd uintptr) { failed = syscall.Fchmod(int(fd), 0o600) })
 		return errors.Join(err, failed)
 	}}
 	ln, err := config.Listen(ctx, "unix", path)
 	if err != nil {
 		return nil, explain(path, err)
 	}
-	if err := os.Chmod(path, 0o600); err != nil { // for systems where the mode of an unbound socket does not carry over
+	// for systems where the mode of an unbound socket does not carry over
+	if err := os.Chmod(path, 0o600); err != nil {
 		return nil, errors.Join(fmt.Errorf("restrict socket: %w", err), ln.Close())
 	}
 	return ln, nil

@@ -38,7 +38,8 @@ var statuses = map[fleet.Kind]Status{
 	fleet.KindInUse:           {codes.Unavailable, http.StatusLocked},
 }
 
-// StatusOf returns the status of err's kind. A caller that went away (context.Canceled) is told so, not that we failed.
+// StatusOf returns the status of err's kind. A caller that went away (context.Canceled) is told so,
+// not that we failed.
 func StatusOf(err error) Status {
 	if fleet.KindOf(err) == fleet.KindUnknown && errors.Is(err, context.Canceled) {
 		return Status{GRPC: codes.Canceled, HTTP: 499}
@@ -46,8 +47,8 @@ func StatusOf(err error) Status {
 	return statuses[fleet.KindOf(err)]
 }
 
-// Message returns what a caller may be told of err: everything where somebody classified it, and for an unknown error only that
-// something failed here, because its text was written for the log.
+// Message returns what a caller may be told of err: everything where somebody classified it, and
+// for an unknown error only that something failed here, because its text was written for the log.
 func Message(err error) string {
 	if StatusOf(err).GRPC == codes.Internal {
 		return "something failed in the control plane; its log says what"

@@ -33,10 +33,11 @@ type Component struct {
 	// Name for people; unique within a tree.
 	Name  string
 	Stage Stage
-	// Serve runs until ctx ends. An error has it called again, unless it is Permanent; nil with ctx alive means that there is
-	// nothing left to do. Calls never overlap.
+	// Serve runs until ctx ends. An error has it called again, unless it is Permanent; nil with ctx
+	// alive means that there is nothing left to do. Calls never overlap.
 	Serve func(ctx context.Context) error
-	// Check asks whether it works, beyond running; may be nil. It is called by whoever asks for health.
+	// Check asks whether it works, beyond running; may be nil. It is called by whoever asks for
+	// health.
 	Check func(ctx context.Context) error
 }
 

@@ -15,12 +15,14 @@ type report struct {
 	Components []Health `json:"components"`
 }
 
-// HealthHandler serves /healthz: every component with its condition, as JSON; 200 when all are healthy, 503 otherwise.
+// HealthHandler serves /healthz: every component with its condition, as JSON; 200 when all are
+// healthy, 503 otherwise.
 func (t *Tree) HealthHandler() http.Handler {
 	return t.handler(func(h Health) bool { return h.Healthy }, false)
 }
 
-// ReadyHandler serves /readyz: 200 when every component runs and the tree is not being stopped, 503 otherwise.
+// ReadyHandler serves /readyz: 200 when every component runs and the tree is not being stopped, 503
+// otherwise.
 func (t *Tree) ReadyHandler() http.Handler {
 	return t.handler(func(h Health) bool {
 		return h.Condition != Waiting && h.Condition != Failed && (h.Healthy || h.Restarts > 0)

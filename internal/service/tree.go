@@ -19,7 +19,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Drain bounds the whole of stopping; zero: 30 s.
 	Drain time.Duration
-	// Pause is waited before another start of a component that keeps failing; zero: 2 s. Up to half of it is added as jitter.
+	// Pause is waited before another start of a component that keeps failing; zero: 2 s. Up to half of
+	// it is added as jitter.
 	Pause time.Duration
 }
 
@@ -30,7 +31,8 @@ type Tree struct {
 	draining atomic.Bool
 }
 
-// New returns a tree of these components. A component that cannot be run, or a name that is used twice, is KindInvalid.
+// New returns a tree of these components. A component that cannot be run, or a name that is used
+// twice, is KindInvalid.
 func New(options Options, components ...Component) (*Tree, error) {
 	if options.Drain <= 0 {
 		options.Drain = 30 * time.Second
@@ -56,8 +58,9 @@ func New(options Options, components ...Component) (*Tree, error) {
 	return t, nil
 }
 
-// Run starts the components and returns when all have stopped: because ctx ended (nil, or a KindTimeout error that names those who
-// had not stopped in time), or because one failed permanently (its error). A tree runs once.
+// Run starts the components and returns when all have stopped: because ctx ended (nil, or a
+// KindTimeout error that names those who had not stopped in time), or because one failed
+// permanently (its error). A tree runs once.
 func (t *Tree) Run(ctx context.Context) error {
 	failed, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
@@ -99,7 +102,8 @@ func (t *Tree) Health(ctx context.Context) []Health {
 // Draining says whether the tree has begun to stop.
 func (t *Tree) Draining() bool { return t.draining.Load() }
 
-// shares is by which part of the drain time each stage must have stopped: one that does not stop leaves some to the next.
+// shares is by which part of the drain time each stage must have stopped: one that does not stop
+// leaves some to the next.
 var shares = [stages]float64{Loops: 0.6, Listeners: 0.8, State: 1}
 
 // stage is the running components of one stage.

@@ -17,7 +17,8 @@ type Config struct {
 	Parallelism int `yaml:"parallelism"`
 	// ErrorPause is waited after a claim or a session that failed.
 	ErrorPause time.Duration `yaml:"error_pause"`
-	// Poll is the longest time from one look at the agenda to the next. An idle look reads one index entry.
+	// Poll is the longest time from one look at the agenda to the next. An idle look reads one index
+	// entry.
 	Poll time.Duration `yaml:"poll"`
 	// Grace is how long running work may go on when the loop is asked to stop.
 	Grace time.Duration `yaml:"grace"`

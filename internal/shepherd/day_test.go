@@ -28,9 +28,10 @@ func fleetOfADay() (machines, installs, silent int) {
 	return 1000, 200, 5
 }
 
-// TestADay is a day of fleet life: 1,000 machines are created, get their agents, send heartbeats (below the gRPC layer), some are
-// asked for an install and get it, some hosts and calls fail, a few agents die, the provider is out of order for an hour and the
-// control plane is restarted in the middle. In the evening every machine is what it should be.
+// TestADay is a day of fleet life: 1,000 machines are created, get their agents, send heartbeats
+// (below the gRPC layer), some are asked for an install and get it, some hosts and calls fail, a
+// few agents die, the provider is out of order for an hour and the control plane is restarted in
+// the middle. In the evening every machine is what it should be.
 func TestADay(t *testing.T) {
 	t.Parallel()
 	begin := time.Now()
@@ -206,7 +207,8 @@ func (d *day) startAgent(ctx context.Context, work *bmdb.Work) (shepherd.Outcome
 	})}}, nil
 }
 
-// heartbeats is the agent API and all agents: what they say is written in one batch, what is a fact at once.
+// heartbeats is the agent API and all agents: what they say is written in one batch, what is a fact
+// at once.
 func (d *day) heartbeats(ctx context.Context) {
 	ticker := time.NewTicker(dayHeartbeat)
 	defer ticker.Stop()

@@ -13,8 +13,8 @@ import (
 	"github.com/ironherd/ironherd/internal/shepherd"
 )
 
-// TestALostSessionStopsItsWorkInTime is I6: when extensions fail, the act's context ends before the lease can, and the work is
-// taken up again through a new session.
+// TestALostSessionStopsItsWorkInTime is I6: when extensions fail, the act's context ends before the
+// lease can, and the work is taken up again through a new session.
 func TestALostSessionStopsItsWorkInTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -70,7 +70,8 @@ func seedOnly(t *testing.T, db *bmdb.DB) fleet.MachineID {
 	return rows[0].ID
 }
 
-// TestALostReplyOfACommit: the outcome was committed, the answer did not come: it is repeated, and counts once.
+// TestALostReplyOfACommit: the outcome was committed, the answer did not come: it is repeated, and
+// counts once.
 func TestALostReplyOfACommit(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -153,7 +154,8 @@ func TestRefusedFactsFailTheWork(t *testing.T) {
 	})
 }
 
-// TestPeopleWin is rule 8: a quarantine takes the lane away, the act is cancelled, nothing is committed.
+// TestPeopleWin is rule 8: a quarantine takes the lane away, the act is cancelled, nothing is
+// committed.
 func TestPeopleWin(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -24,7 +24,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const source fleet.ProviderName = "metal"
 
-// faulty is a real engine whose transactions can be made to fail, before or after they were committed.
+// faulty is a real engine whose transactions can be made to fail, before or after they were
+// committed.
 type faulty struct {
 	bmdb.Engine
 
@@ -87,7 +88,8 @@ func openWith(t *testing.T, options bmdb.Options) (*bmdb.DB, *faulty) {
 	return db, engine
 }
 
-// seed puts machines into the database that the provider has handed over, and returns them in the order of their IDs.
+// seed puts machines into the database that the provider has handed over, and returns them in the
+// order of their IDs.
 func seed(t *testing.T, db *bmdb.DB, n int) []fleet.MachineID {
 	t.Helper()
 	return shepherdtest.Seed(t, db, source, shepherdtest.NewFakeProvider(n), n)

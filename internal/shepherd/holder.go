@@ -46,7 +46,8 @@ func (h *Holder) Session() fleet.SessionID { return h.session.ID() }
 // Extend extends the session once. ErrLeaseLost: it has ended.
 func (h *Holder) Extend(ctx context.Context) error { return h.session.Extend(ctx) }
 
-// Claim claims up to limit pieces of work. It also returns when the next one is due in the time of the BMDB; zero: none is.
+// Claim claims up to limit pieces of work. It also returns when the next one is due in the time of
+// the BMDB; zero: none is.
 //
 // When it fails nothing is held: what the claim had taken is handed back with the next extension.
 func (h *Holder) Claim(ctx context.Context, limit int) ([]*Task, time.Time, error) {
@@ -99,8 +100,8 @@ func (h *Holder) start(task *Task) {
 	})
 }
 
-// retire ends a holder: what runs may finish while the session is good and the loop goes on, and for the grace period when the loop
-// stops. ctx is the loop's.
+// retire ends a holder: what runs may finish while the session is good and the loop goes on, and
+// for the grace period when the loop stops. ctx is the loop's.
 func (h *Holder) retire(ctx context.Context) {
 	l := h.loop
 	idle := make(chan struct{})

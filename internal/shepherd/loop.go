@@ -53,7 +53,8 @@ func New(db *bmdb.DB, handler Handler, options Options) (*Loop, error) {
 // Process returns what the loop does.
 func (l *Loop) Process() fleet.Process { return l.scope.Process }
 
-// Run works until ctx ends, and returns nil when everything that it held is finished or handed back. It is called once at a time.
+// Run works until ctx ends, and returns nil when everything that it held is finished or handed
+// back. It is called once at a time.
 func (l *Loop) Run(ctx context.Context) error {
 	if len(l.scope.Providers) == 0 {
 		<-ctx.Done() // nothing is configured; an empty list would claim for all providers
@@ -83,7 +84,8 @@ func (l *Loop) Run(ctx context.Context) error {
 	return nil
 }
 
-// dispatch claims and starts work through one holder until ctx ends (nil) or no more can be claimed through it.
+// dispatch claims and starts work through one holder until ctx ends (nil) or no more can be claimed
+// through it.
 func (l *Loop) dispatch(ctx context.Context, holder *Holder) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -141,10 +143,12 @@ func (l *Loop) ready(ctx context.Context) (int, error) {
 	return cap(l.slots) - len(l.slots), nil
 }
 
-// restless is how soon the agenda is looked at again when it says that something is due, and nothing could be claimed.
+// restless is how soon the agenda is looked at again when it says that something is due, and
+// nothing could be claimed.
 const restless = 250 * time.Millisecond
 
-// idle waits until there may be something to claim: the next due row, a wake-up, or the poll. It says whether ctx goes on.
+// idle waits until there may be something to claim: the next due row, a wake-up, or the poll. It
+// says whether ctx goes on.
 func (l *Loop) idle(ctx context.Context, next time.Time, claimed bool) bool {
 	wait := l.options.Config.Poll
 	if !next.IsZero() {

@@ -184,7 +184,8 @@ func TestAPanicIsOneMachinesFailure(t *testing.T) {
 	})
 }
 
-// TestDrain: what can finish within the grace period does, the rest is handed back without a backoff, the session ends.
+// TestDrain: what can finish within the grace period does, the rest is handed back without a
+// backoff, the session ends.
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -14,9 +14,10 @@ type Handler interface {
 	// Scope says what the handler works on. It is asked once.
 	Scope() Scope
 
-	// Act does one piece of work and says how it ended. It is called from many goroutines at once, each with work of its own. An
-	// error means Fail with the default backoff, whatever the outcome says. ctx ends with the trust in the lease, or when the loop
-	// stops: nothing may take effect afterwards. Facts that must be recorded in the middle of work are written with work.Note.
+	// Act does one piece of work and says how it ended. It is called from many goroutines at once,
+	// each with work of its own. An error means Fail with the default backoff, whatever the outcome
+	// says. ctx ends with the trust in the lease, or when the loop stops: nothing may take effect
+	// afterwards. Facts that must be recorded in the middle of work are written with work.Note.
 	Act(ctx context.Context, work *bmdb.Work) (Outcome, error)
 }
 
@@ -69,7 +70,8 @@ func (o Cancel) commit(ctx context.Context, work *bmdb.Work) error {
 	return work.Cancel(ctx, o.Reason, o.Changes...)
 }
 
-// lost is the outcome of work that ended because it is not ours any more. There is nothing to commit.
+// lost is the outcome of work that ended because it is not ours any more. There is nothing to
+// commit.
 type lost struct{}
 
 func (lost) commit(context.Context, *bmdb.Work) error { return fleet.ErrLeaseLost }
@@ -93,10 +95,12 @@ func (Fail) result() Result   { return ResultFailed }
 func (Cancel) result() Result { return ResultCancelled }
 func (lost) result() Result   { return ResultLost }
 
-// causeLimit is how long a cause may be, in bytes: it is stored with the machine and shown in tables.
+// causeLimit is how long a cause may be, in bytes: it is stored with the machine and shown in
+// tables.
 const causeLimit = 500
 
-// Cause renders an error as a cause to be stored and shown: one line of valid UTF-8, of bounded length.
+// Cause renders an error as a cause to be stored and shown: one line of valid UTF-8, of bounded
+// length.
 func Cause(err error) string {
 	text := strings.ToValidUTF8(err.Error(), "�")
 	text = strings.Join(strings.Fields(text), " ")
@@ -114,8 +118,8 @@ func (p panicked) Error() string { return "internal error: the handler panicked"
 // unnamed outcomes are a handler's mistake.
 var errNoOutcome = fleet.Errorf(fleet.KindUnknown, "internal error: the handler gave no outcome")
 
-// commitPatience is how long an outcome is tried to be committed while the session is trusted, and commitAttempt how long one
-// attempt may take.
+// commitPatience is how long an outcome is tried to be committed while the session is trusted, and
+// commitAttempt how long one attempt may take.
 const (
 	commitPatience = 30 * time.Second
 	commitAttempt  = 5 * time.Second

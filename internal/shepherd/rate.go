@@ -11,8 +11,8 @@ import (
 // Limiter returns a limiter of that rate whose bucket is full.
 func Limiter(r fleet.Rate) *rate.Limiter { return rate.NewLimiter(rate.Every(r.Every), r.Burst) }
 
-// EmptyLimiter returns a limiter whose bucket is empty, so that a process that keeps dying and coming back does not exceed the
-// rate either.
+// EmptyLimiter returns a limiter whose bucket is empty, so that a process that keeps dying and
+// coming back does not exceed the rate either.
 func EmptyLimiter(r fleet.Rate) *rate.Limiter {
 	limiter := Limiter(r)
 	limiter.AllowN(time.Now(), r.Burst)

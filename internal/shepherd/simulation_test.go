@@ -19,10 +19,11 @@ import (
 	"github.com/ironherd/ironherd/internal/shepherd/updater"
 )
 
-// TestSimulation drives the three phases of several processes one step at a time, as a seed says, with processes that die, sessions
-// that are not extended, replies that are lost and a provider that fails; then the faults stop. It demands that nothing is lost
-// (I2, I11), that provider and database agree (I7), that the database finds itself in order, and that the same seed gives the same
-// history (I12).
+// TestSimulation drives the three phases of several processes one step at a time, as a seed says,
+// with processes that die, sessions that are not extended, replies that are lost and a provider
+// that fails; then the faults stop. It demands that nothing is lost (I2, I11), that provider and
+// database agree (I7), that the database finds itself in order, and that the same seed gives the
+// same history (I12).
 func TestSimulation(t *testing.T) {
 	t.Parallel()
 	seeds := uint64(6)

@@ -66,7 +66,8 @@ func (t *Task) call(ctx context.Context) (outcome Outcome, err error) {
 	return outcome, err
 }
 
-// handBack ends a task that nobody will act on. Where that cannot be recorded, the end of the session does it.
+// handBack ends a task that nobody will act on. Where that cannot be recorded, the end of the
+// session does it.
 func (t *Task) handBack(ctx context.Context) {
 	t.started = time.Now()
 	t.outcome = Cancel{Reason: Cause(errStopping)}
@@ -76,9 +77,9 @@ func (t *Task) handBack(ctx context.Context) {
 // Outcome returns how Act ended; nil before it has.
 func (t *Task) Outcome() Outcome { return t.outcome }
 
-// Commit records the outcome. It goes on after the end of ctx, and repeats what fails for as long as the lease is trusted. The
-// error is ErrLeaseLost when the work is not ours any more; after any other, it is not known whether the outcome is recorded, and
-// the session should be closed.
+// Commit records the outcome. It goes on after the end of ctx, and repeats what fails for as long
+// as the lease is trusted. The error is ErrLeaseLost when the work is not ours any more; after any
+// other, it is not known whether the outcome is recorded, and the session should be closed.
 func (t *Task) Commit(ctx context.Context) error {
 	l := t.holder.loop
 	err := t.commit(ctx, t.outcome)

@@ -14,7 +14,8 @@ import (
 // claimAddress belongs to no machine.
 const claimAddress = "127.16.0.1"
 
-// publicAddress is the address of the machine in a slot: 127.16.0.2 to 127.16.0.254, then 127.16.1.2, and so on.
+// publicAddress is the address of the machine in a slot: 127.16.0.2 to 127.16.0.254, then
+// 127.16.1.2, and so on.
 func publicAddress(slot int) netip.Addr {
 	block := slot / 253
 	return netip.AddrFrom4([4]byte{127, byte(16 + block/256), byte(block % 256), byte(2 + slot%253)})
@@ -33,7 +34,8 @@ func publicAddress6(slot int) netip.Addr {
 	return netip.AddrFrom16(address)
 }
 
-// Ports that are chosen lie below those that Linux gives to outgoing connections, so that they are still free after a restart.
+// Ports that are chosen lie below those that Linux gives to outgoing connections, so that they are
+// still free after a restart.
 const (
 	firstPort = 20_000
 	lastPort  = 32_000

@@ -16,8 +16,8 @@ import (
 	"github.com/ironherd/ironherd/internal/sim"
 )
 
-// BenchmarkFleet makes machines, and then connects to each and executes something on it. It reports the time for each machine
-// of both; run it with -benchtime 2000x.
+// BenchmarkFleet makes machines, and then connects to each and executes something on it. It reports
+// the time for each machine of both; run it with -benchtime 2000x.
 func BenchmarkFleet(b *testing.B) {
 	played := &agents{}
 	w, err := sim.Open(b.Context(), sim.Config{

@@ -55,7 +55,8 @@ func (h *host) live(ctx context.Context, p *period) {
 	<-ctx.Done()
 }
 
-// startSystem goes from power-on to a running system, or to none, and reports whether the period goes on.
+// startSystem goes from power-on to a running system, or to none, and reports whether the period
+// goes on.
 func (h *host) startSystem(ctx context.Context, p *period, logger *slog.Logger) bool {
 	record := h.snapshot()
 	next, err := h.chooseSystem(ctx, record, logger)
@@ -89,7 +90,8 @@ func until(ctx context.Context, at time.Time) bool {
 	}
 }
 
-// chooseSystem is the firmware: it returns the record of a machine that has booted what there is to boot.
+// chooseSystem is the firmware: it returns the record of a machine that has booted what there is to
+// boot.
 func (h *host) chooseSystem(ctx context.Context, record hostRecord, logger *slog.Logger) (hostRecord, error) {
 	if err := hardware.SetBoot(h.root, record.BootID); err != nil {
 		return record, err
@@ -152,7 +154,8 @@ func (h *host) readBack(ctx context.Context, disk hardware.Disk, image *agentv1.
 	return firmware.ReadBack(ctx, disk.Path(h.root), image.GetSize())
 }
 
-// digestOf is the digest that an image of the catalogue has, whatever else is said of it; empty for an image that is not there.
+// digestOf is the digest that an image of the catalogue has, whatever else is said of it; empty for
+// an image that is not there.
 func (w *World) digestOf(image *agentv1.Image) string {
 	for _, known := range w.images {
 		if known.Digest == image.GetDigest() && known.Size == image.GetSize() {
@@ -162,7 +165,8 @@ func (w *World) digestOf(image *agentv1.Image) string {
 	return ""
 }
 
-// clearForInstalled makes the file system that of a fresh system: what belonged to the one before it is gone. Who may log in stays.
+// clearForInstalled makes the file system that of a fresh system: what belonged to the one before
+// it is gone. Who may log in stays.
 func (h *host) clearForInstalled() error {
 	entries, err := os.ReadDir(filepath.Join(h.root, "root"))
 	if err != nil {

@@ -15,33 +15,40 @@ import (
 
 // Config describes a world. The zero value of a field means its default.
 type Config struct {
-	// Dir keeps the world: its journal, its machines' file systems and disks, its images. Required. One world per directory at
-	// a time.
+	// Dir keeps the world: its journal, its machines' file systems and disks, its images. Required.
+	// One world per directory at a time.
 	Dir string
-	// Seed decides whatever is random. A directory keeps the seed that it was made with; 0 takes it as it is.
+	// Seed decides whatever is random. A directory keeps the seed that it was made with; 0 takes it as
+	// it is.
 	Seed uint64
-	// Machines is the number of hardware reservations. A directory keeps the number that it was made with; 0 takes it as it is.
+	// Machines is the number of hardware reservations. A directory keeps the number that it was made
+	// with; 0 takes it as it is.
 	Machines int
 	// OnDemand is how many further machines can be created without a reservation. Default 100.
 	OnDemand int
-	// Listen is the address of the API, of the images and of the status page. Default 127.0.0.1:0; a port of 0 is chosen once
-	// for the world.
+	// Listen is the address of the API, of the images and of the status page. Default 127.0.0.1:0; a
+	// port of 0 is chosen once for the world.
 	Listen string
-	// SSHPort is the port on which every machine answers SSH, each on its own address. 0: chosen once for the world.
+	// SSHPort is the port on which every machine answers SSH, each on its own address. 0: chosen once
+	// for the world.
 	SSHPort int
 	// Speed is how much faster than Durations everything goes. Default 1.
 	Speed float64
 	// Durations says how long things take at speed 1. Default: DemoDurations.
 	Durations *Durations
-	// RealAgents is how many machines (the first ones) execute the uploaded agent as a process. On the others Agent is called.
+	// RealAgents is how many machines (the first ones) execute the uploaded agent as a process. On the
+	// others Agent is called.
 	RealAgents int
-	// Agent is the agent's program for machines that run it in this process. May be nil when all machines run real processes.
+	// Agent is the agent's program for machines that run it in this process. May be nil when all
+	// machines run real processes.
 	Agent AgentFunc
-	// Preload are executables that every machine's first operating system has: path on the machine to path on this host.
+	// Preload are executables that every machine's first operating system has: path on the machine to
+	// path on this host.
 	Preload map[string]string
 	// Faults is a fault specification, as fault.Parse reads it. Default: none.
 	Faults string
-	// StableLists makes the API list in a stable order. By default it does not, as the real one did not.
+	// StableLists makes the API list in a stable order. By default it does not, as the real one did
+	// not.
 	StableLists bool
 	// Images to offer. Default: one image "demo" of 64 MiB, compressed with zstd.
 	Images []ImageSpec
@@ -73,7 +80,8 @@ type Image struct {
 
 const mebibyte = 1 << 20
 
-// maxMachines is how many machines have addresses: 127.16.0.0 to 127.255.255.255, without those that look special.
+// maxMachines is how many machines have addresses: 127.16.0.0 to 127.255.255.255, without those
+// that look special.
 const maxMachines = 240 * 256 * 253
 
 // withDefaults fills in what was left out.
@@ -159,7 +167,8 @@ type Range struct{ Min, Max time.Duration }
 
 // Durations says how long things take at speed 1.
 type Durations struct {
-	// Queued is from the creation of a device until it starts to be provisioned, Provisioning from then until it is active.
+	// Queued is from the creation of a device until it starts to be provisioned, Provisioning from
+	// then until it is active.
 	Queued, Provisioning Range
 	// Boot is from power-on (or reset) until the operating system answers.
 	Boot Range
@@ -169,7 +178,8 @@ type Durations struct {
 	Deprovisioning Range
 }
 
-// DemoDurations are short enough to watch and long enough to see: at least 3 s to provision, at least 1 s to boot.
+// DemoDurations are short enough to watch and long enough to see: at least 3 s to provision, at
+// least 1 s to boot.
 func DemoDurations() Durations {
 	return Durations{
 		Queued:         Range{500 * time.Millisecond, time.Second},

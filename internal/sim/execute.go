@@ -99,8 +99,8 @@ func (h *host) agentBegins(p *period, path string) error {
 	return err
 }
 
-// agentEnds notes that it has come to its end by itself. One that ended with its machine, or with the world, is still to be
-// resumed, or not, as the record says.
+// agentEnds notes that it has come to its end by itself. One that ended with its machine, or with
+// the world, is still to be resumed, or not, as the record says.
 func (h *host) agentEnds(p *period) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -220,8 +220,9 @@ const (
 	bootRescue
 )
 
-// boot starts a new boot; a system that is running loses its power first. When it returns this cannot be undone. The machine is up
-// at upAt, or, if that is zero, after the time that a boot takes.
+// boot starts a new boot; a system that is running loses its power first. When it returns this
+// cannot be undone. The machine is up at upAt, or, if that is zero, after the time that a boot
+// takes.
 func (h *host) boot(kind bootKind, upAt time.Time) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -247,8 +248,8 @@ func (h *host) bootLocked(kind bootKind, upAt time.Time) error {
 	return nil
 }
 
-// begin begins a period, after the end of the one before it. The caller holds the lock. The period belongs to the world, and not
-// to who asked for it.
+// begin begins a period, after the end of the one before it. The caller holds the lock. The period
+// belongs to the world, and not to who asked for it.
 //
 //nolint:contextcheck // so its context is not the caller's
 func (h *host) begin() {
@@ -328,8 +329,8 @@ func (h *host) waitUp(ctx context.Context) error {
 	}
 }
 
-// update changes the record in the course of a period; errOver, and no change, when that is over. What else goes with the change
-// is done under the same lock.
+// update changes the record in the course of a period; errOver, and no change, when that is over.
+// What else goes with the change is done under the same lock.
 func (h *host) update(p *period, edit func(*hostRecord), with ...func()) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

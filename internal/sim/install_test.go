@@ -35,7 +35,8 @@ import (
 	"github.com/ironherd/ironherd/internal/sim"
 )
 
-// plane is the part of a control plane that installed systems report to. It refuses each the first two times.
+// plane is the part of a control plane that installed systems report to. It refuses each the first
+// two times.
 type plane struct {
 	agentv1.UnimplementedAgentCallbackServer
 	address string

@@ -21,7 +21,8 @@ import (
 )
 
 const (
-	// rootVariable tells a real process which machine it is on. It is also how the processes of a machine are found.
+	// rootVariable tells a real process which machine it is on. It is also how the processes of a
+	// machine are found.
 	rootVariable = "IRONHERD_AGENT_ROOT"
 	searchPath   = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 	// resetButton is the file that restarts a machine when "b" is written to it.
@@ -46,8 +47,8 @@ func (h *host) command(file string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// startCommand starts a command. A file that was just written may still be open for writing in a process that is being forked at
-// this moment; that passes.
+// startCommand starts a command. A file that was just written may still be open for writing in a
+// process that is being forked at this moment; that passes.
 func startCommand(ctx context.Context, make func() *exec.Cmd) (*exec.Cmd, error) {
 	for wait := time.Millisecond; ; wait *= 2 {
 		cmd := make()
@@ -79,7 +80,8 @@ func (h *host) executeProcess(ctx context.Context, p *period, program sshhost.Pr
 		return sshhost.Status{Code: 126}
 	}
 	p.tasks.Go(func() {
-		_, _ = io.Copy(stdin, program.Stdin) // ends with the channel, which is closed when the command has ended
+		// ends with the channel, which is closed when the command has ended
+		_, _ = io.Copy(stdin, program.Stdin)
 		_ = stdin.Close()
 	})
 	ended := make(chan struct{})
@@ -142,7 +144,8 @@ func (h *host) killProcesses() {
 	}
 }
 
-// sweep kills what an earlier life of the world has left behind: processes of machines that have no power, boot anew or are gone.
+// sweep kills what an earlier life of the world has left behind: processes of machines that have no
+// power, boot anew or are gone.
 func (w *World) sweep(hosts []*host) {
 	running := map[string]bool{}
 	for _, h := range hosts {
@@ -173,7 +176,8 @@ func (w *World) killAll(want func(root string) bool) {
 	}
 }
 
-// processesOf finds the processes of the machines whose root is wanted. Those that have died are none.
+// processesOf finds the processes of the machines whose root is wanted. Those that have died are
+// none.
 func processesOf(want func(root string) bool) []int {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {

@@ -180,7 +180,8 @@ func worldProcess(dir string) {
 	_ = w.Run(context.Background())
 }
 
-// TestKilledWorlds kills a world, SIGKILL, at moments that nobody has chosen, and finds everything there that was acknowledged.
+// TestKilledWorlds kills a world, SIGKILL, at moments that nobody has chosen, and finds everything
+// there that was acknowledged.
 func TestKilledWorlds(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -255,7 +256,8 @@ func TestKilledWorlds(t *testing.T) {
 	}
 }
 
-// TestAgentsOutliveAKilledWorld: the process of an agent goes on while the world is dead, and is not started twice.
+// TestAgentsOutliveAKilledWorld: the process of an agent goes on while the world is dead, and is
+// not started twice.
 func TestAgentsOutliveAKilledWorld(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -318,7 +320,8 @@ func TestAgentsOutliveAKilledWorld(t *testing.T) {
 	}
 }
 
-// firstMachine makes the machine in the first slot, which runs real processes, without a world in this process to ask.
+// firstMachine makes the machine in the first slot, which runs real processes, without a world in
+// this process to ask.
 func (r *rig) firstMachine() (address string, port int) {
 	r.t.Helper()
 	projects, _, err := r.client.Projects.List(nil)

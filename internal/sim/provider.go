@@ -38,7 +38,8 @@ func (w *World) providerConfig(state map[string][]byte) equinixapi.Config {
 	}
 }
 
-// disturb lets the faults of API requests happen. At most one of those that are answers of their own does.
+// disturb lets the faults of API requests happen. At most one of those that are answers of their
+// own does.
 func (w *World) disturb() equinixapi.Disturbance {
 	var d equinixapi.Disturbance
 	if shot, ok := w.faults.Fire(fault.Slow); ok {
@@ -127,7 +128,8 @@ func (w *World) host(device string) (*host, error) {
 	return nil, errNoMachine
 }
 
-// Deploy gives a device its machine. It is part of equinixapi.Hardware, as the following are, and not for other callers.
+// Deploy gives a device its machine. It is part of equinixapi.Hardware, as the following are, and
+// not for other callers.
 func (w *World) Deploy(ctx context.Context, d equinixapi.Deployment, notBefore time.Time) error {
 	h, err := w.host(d.Device)
 	if err != nil {

@@ -7,8 +7,9 @@ import (
 	"github.com/ironherd/ironherd/internal/sim/fault"
 )
 
-// Status is what is in a world and what has happened in it since it was made, kills included; what is marked otherwise, since it
-// was opened. Fault counts are since it was made too, give or take the opportunities after the last firing before a kill.
+// Status is what is in a world and what has happened in it since it was made, kills included; what
+// is marked otherwise, since it was opened. Fault counts are since it was made too, give or take
+// the opportunities after the last firing before a kill.
 type Status struct {
 	Reservations int `json:"reservations"`
 	// Devices that exist, and how many are in each state of the API.
@@ -17,15 +18,16 @@ type Status struct {
 	DevicesMade  int            `json:"devices_made"`
 	// DevicesFailed counts the devices whose provisioning failed.
 	DevicesFailed int `json:"devices_failed"`
-	// DuplicateTags are the tags with a UUID at their end, so meant for one device, that several devices have; DuplicateDevices
-	// counts the devices beyond the first.
+	// DuplicateTags are the tags with a UUID at their end, so meant for one device, that several
+	// devices have; DuplicateDevices counts the devices beyond the first.
 	DuplicateDevices int      `json:"duplicate_devices"`
 	DuplicateTags    []string `json:"duplicate_tags,omitempty"`
-	// HostStates counts the machines by what they are: off, booting, provider (its operating system runs), rescue, installed, dead.
+	// HostStates counts the machines by what they are: off, booting, provider (its operating system
+	// runs), rescue, installed, dead.
 	HostStates map[string]int `json:"host_states"`
 	Boots      int            `json:"boots"`
-	// InstallsVerified counts the boots of a newly installed system whose disk held the image that it is said to be;
-	// InstallsRejected those whose disk did not.
+	// InstallsVerified counts the boots of a newly installed system whose disk held the image that it
+	// is said to be; InstallsRejected those whose disk did not.
 	InstallsVerified int `json:"installs_verified"`
 	InstallsRejected int `json:"installs_rejected"`
 	// InstalledMoreThanOnce counts the devices on which more than one install was verified.
@@ -34,8 +36,8 @@ type Status struct {
 	UpAcknowledged int `json:"up_acknowledged"`
 	// AgentsRunning counts the machines with an agent at work.
 	AgentsRunning int `json:"agents_running"`
-	// AgentStarts counts the executions of an uploaded agent to take its machine over; as what follows, since the world was
-	// opened.
+	// AgentStarts counts the executions of an uploaded agent to take its machine over; as what
+	// follows, since the world was opened.
 	AgentStarts int64         `json:"agent_starts"`
 	Connections int64         `json:"ssh_connections"`
 	Uploads     int64         `json:"uploads"`
@@ -87,7 +89,8 @@ func (o *observer) Uploaded(bytes int64) {
 	o.stats.uploadBytes.Add(bytes)
 }
 
-// Status says what is in the world and what has happened in it. The same is served as JSON at /sim/v1/status.
+// Status says what is in the world and what has happened in it. The same is served as JSON at
+// /sim/v1/status.
 func (w *World) Status() Status {
 	devices := w.api.Summary()
 	w.mu.Lock()

@@ -41,7 +41,8 @@ type World struct {
 	store   *sshhost.Store
 	preload map[string]sshhost.Content
 	api     *equinixapi.API
-	// listener is the API's; claim holds the SSH port on an address that no machine has, so that no two worlds choose the same.
+	// listener is the API's; claim holds the SSH port on an address that no machine has, so that no
+	// two worlds choose the same.
 	listener, claim net.Listener
 	// heavy bounds what takes a processor for long: building machines, reading disks back.
 	heavy chan struct{}
@@ -52,7 +53,8 @@ type World struct {
 	hosts map[string]*host // by device
 	past  past
 
-	// newPeriod makes the context of a machine's period, out of Run's; tasks are all goroutines of machines.
+	// newPeriod makes the context of a machine's period, out of Run's; tasks are all goroutines of
+	// machines.
 	newPeriod func() (context.Context, context.CancelFunc)
 	tasks     sync.WaitGroup
 
@@ -83,8 +85,8 @@ func Exists(dir string) bool {
 	return err == nil
 }
 
-// Open makes the world of cfg.Dir ready: it reads its journal, makes its images, listens. Nothing happens in it, and nobody is
-// answered, before Run.
+// Open makes the world of cfg.Dir ready: it reads its journal, makes its images, listens. Nothing
+// happens in it, and nobody is answered, before Run.
 func Open(ctx context.Context, cfg Config) (_ *World, err error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -253,8 +255,9 @@ func (w *World) record(key string, value any) error {
 	return w.journal.Append(journal.Change{Key: key, Value: text})
 }
 
-// Run lets the world live until ctx ends, then stops it without a trace in its journal: what was on stays on for the next
-// Open. It returns nil when ctx ended or the world was closed. It can be called once.
+// Run lets the world live until ctx ends, then stops it without a trace in its journal: what was on
+// stays on for the next Open. It returns nil when ctx ended or the world was closed. It can be
+// called once.
 func (w *World) Run(ctx context.Context) error {
 	w.running.Lock()
 	if w.closed || w.stop != nil {
@@ -286,7 +289,8 @@ func (w *World) Run(ctx context.Context) error {
 	return err
 }
 
-// reconcile resumes the machines, and removes those whose devices are gone: the process was killed between the two.
+// reconcile resumes the machines, and removes those whose devices are gone: the process was killed
+// between the two.
 func (w *World) reconcile(ctx context.Context, hosts []*host) {
 	devices := map[string]bool{}
 	for _, id := range w.api.Devices() {
@@ -303,7 +307,8 @@ func (w *World) reconcile(ctx context.Context, hosts []*host) {
 	}
 }
 
-// Close stops Run, kills every process of the world, and releases its directory. It may be called more than once.
+// Close stops Run, kills every process of the world, and releases its directory. It may be called
+// more than once.
 func (w *World) Close() error {
 	w.running.Lock()
 	w.closed = true

@@ -131,7 +131,8 @@ func TestAnInstalledSystemMustBeWhatItIsSaidToBe(t *testing.T) {
 			address := r.waitState(r.createAll()[0], "active").GetNetworkInfo().PublicIPv4
 			r.upload(address, "/root/agent/a", "agent")
 			client := r.dial(address)
-			_, _ = r.try(client, "/root/agent/a install "+c.how, plane.order(t, r.world.Images()[0])) // the machine restarts under it
+			// the machine restarts under it
+			_, _ = r.try(client, "/root/agent/a install "+c.how, plane.order(t, r.world.Images()[0]))
 			_ = client.Wait()
 			r.eventually("the machine is "+c.states, func() bool { return r.world.Status().HostStates[c.states] == 1 })
 			s := r.world.Status()

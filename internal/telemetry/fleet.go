@@ -17,7 +17,8 @@ const (
 	fleetCache   = 2 * time.Second
 )
 
-// Fleet adds the numbers of the whole fleet, read from the database when somebody asks. Call it once, before Handler is served.
+// Fleet adds the numbers of the whole fleet, read from the database when somebody asks. Call it
+// once, before Handler is served.
 func (m *Metrics) Fleet(db *bmdb.DB, logger *slog.Logger) {
 	describe := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(prometheus.BuildFQName(namespace, "", name), help, labels, nil)
@@ -49,14 +50,16 @@ type fleetCollector struct {
 	now     time.Time // database time of the summary
 }
 
-// refresh reads the numbers unless they were read a moment ago. Callers wait for each other: one of them reads.
+// refresh reads the numbers unless they were read a moment ago. Callers wait for each other: one of
+// them reads.
 func (c *fleetCollector) refresh(ctx context.Context) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if time.Since(c.readAt) < fleetCache {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fleetTimeout) // others rely on the answer, too
+	// others rely on the answer, too
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fleetTimeout)
 	defer cancel()
 	summary, err := c.db.Summary(ctx)
 	if err == nil {

@@ -29,7 +29,8 @@ func Formats() []string { return []string{"auto", "text", "json"} }
 // Levels lists the names of the levels.
 func Levels() []string { return []string{"debug", "info", "warn", "error"} }
 
-// NewLogger returns a logger that writes to w. A level or format that does not exist is KindInvalid.
+// NewLogger returns a logger that writes to w. A level or format that does not exist is
+// KindInvalid.
 func NewLogger(w io.Writer, options LogOptions) (*slog.Logger, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(options.Level)); options.Level != "" && err != nil || strings.ContainsAny(options.Level, "+-") {

@@ -11,7 +11,8 @@ import (
 
 const namespace = "ironherd"
 
-// Buckets in seconds: of what a database or an agent's call takes, of a provider's call, and of work.
+// Buckets in seconds: of what a database or an agent's call takes, of a provider's call, and of
+// work.
 var (
 	quick  = []float64{.0002, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10}
 	remote = []float64{.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}

@@ -139,7 +139,8 @@ type AgentAPI struct{ metrics *agentMetrics }
 // AgentAPI returns the observer of the agent API.
 func (m *Metrics) AgentAPI() AgentAPI { return AgentAPI{metrics: &m.agents} }
 
-// ConnectedAgents has a gauge read how many agents have spoken to this process lately. Call it once.
+// ConnectedAgents has a gauge read how many agents have spoken to this process lately. Call it
+// once.
 func (m *Metrics) ConnectedAgents(count func() int) {
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: namespace, Name: "agents", Help: "Agents that have spoken to this process lately.",

@@ -90,7 +90,8 @@ func open(ctx context.Context, url string, o postgres.Options, migrate bool) (*b
 		if err := engine.Migrate(ctx); err != nil {
 			return nil, errors.Join(err, engine.Close())
 		}
-		if _, err := engine.PruneHistory(ctx, time.Unix(0, 0), 1); err != nil { // makes the partitions, as the janitor does
+		// makes the partitions, as the janitor does
+		if _, err := engine.PruneHistory(ctx, time.Unix(0, 0), 1); err != nil {
 			return nil, errors.Join(err, engine.Close())
 		}
 	}

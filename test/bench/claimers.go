@@ -10,13 +10,15 @@ import (
 	"github.com/ironherd/ironherd/internal/bmdb/postgres"
 )
 
-// maxProcesses is how many databases are opened at most; more claimers than that share them, as the loops of one process do.
+// maxProcesses is how many databases are opened at most; more claimers than that share them, as the
+// loops of one process do.
 const maxProcesses = 16
 
 // warming is how long claimers run before they are measured.
 const warming = 3 * time.Second
 
-// claimers measures the same cycles by so many claimers at a time, on a fleet where work always remains.
+// claimers measures the same cycles by so many claimers at a time, on a fleet where work always
+// remains.
 func claimers(ctx context.Context, b *bench) error {
 	most := 1
 	for _, n := range b.claimers {
@@ -69,7 +71,8 @@ func claimers(ctx context.Context, b *bench) error {
 	return s.close(ctx, b)
 }
 
-// concurrently runs cycles by so many claimers and counts the claims that came back with nothing, and the errors.
+// concurrently runs cycles by so many claimers and counts the claims that came back with nothing,
+// and the errors.
 func (b *bench) concurrently(ctx context.Context, name string, n, due int) (f figures, empty, failed int, err error) {
 	processes := min(n, maxProcesses)
 	dbs := make([]*bmdb.DB, processes)

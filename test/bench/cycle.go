@@ -11,10 +11,11 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// cycler does lease cycles: it claims a batch, and while the works of an earlier one end, each for itself, claims the next. Works are held
-// while so many others are claimed: what ends is due again at once, before what waited for longer, and it is not the point to work on the
-// same machines many times a second. At most two batches are ending at a time, as in a loop whose slots are given back when an end is
-// acknowledged.
+// cycler does lease cycles: it claims a batch, and while the works of an earlier one end, each for
+// itself, claims the next. Works are held while so many others are claimed: what ends is due again
+// at once, before what waited for longer, and it is not the point to work on the same machines many
+// times a second. At most two batches are ending at a time, as in a loop whose slots are given back
+// when an end is acknowledged.
 type cycler struct {
 	db      *bmdb.DB
 	session *bmdb.Session
@@ -28,7 +29,8 @@ type cycler struct {
 
 func finish(ctx context.Context, w *bmdb.Work) error { return w.Finish(ctx) }
 
-// run does cycles until the time is over, or, where most is not 0, as many, and returns how many it did.
+// run does cycles until the time is over, or, where most is not 0, as many, and returns how many it
+// did.
 func (c *cycler) run(ctx context.Context, until time.Time, most int) (cycles int, err error) {
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, 2)
@@ -109,7 +111,8 @@ func (b *bench) cycleSubject(ctx context.Context, machines int) (*subject, error
 	return made, made.warm(ctx, b, machines)
 }
 
-// warm claims every machine once, all held at the same time, so that each has its lane, and takes the statistics of that.
+// warm claims every machine once, all held at the same time, so that each has its lane, and takes
+// the statistics of that.
 func (s *subject) warm(ctx context.Context, b *bench, machines int) error {
 	var all []*bmdb.Work
 	for len(all) < machines {
@@ -197,7 +200,8 @@ func cycles(ctx context.Context, b *bench) error {
 	return ours.close(ctx, b)
 }
 
-// compare adds what two sides took: at least so much of its rate (0: no goal), at most so much of its processor time.
+// compare adds what two sides took: at least so much of its rate (0: no goal), at most so much of
+// its processor time.
 func (b *bench) compare(what string, ours, reference []figures, rate, cpu float64) {
 	line := func(name, unit string, of func(figures) float64, goal string, met func(ratio float64) string) {
 		ratio := median(ratios(ours, reference, of))

@@ -14,13 +14,15 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// A large fleet is made of a few machines that came to be through the protocol: every row of theirs, in every table, is copied with new
-// identities. So it is what the protocol would have made, in minutes instead of hours; the database's own check judges it.
+// A large fleet is made of a few machines that came to be through the protocol: every row of
+// theirs, in every table, is copied with new identities. So it is what the protocol would have
+// made, in minutes instead of hours; the database's own check judges it.
 
 // column of a table.
 type column struct{ table, name string }
 
-// own are the columns that name a machine; unique those whose values must differ from machine to machine.
+// own are the columns that name a machine; unique those whose values must differ from machine to
+// machine.
 var (
 	own    = []string{"machine", "subject"}
 	unique = []string{"provider_id", "token", "capacity", "hostname"}
@@ -31,7 +33,8 @@ func copyMachines(ctx context.Context, conn *pgx.Conn, tag int, templates string
 	if copies <= 0 {
 		return nil
 	}
-	// Version 7 of UUIDs, as the protocol mints them, at instants that follow each other, one tag after the other.
+	// Version 7 of UUIDs, as the protocol mints them, at instants that follow each other, one tag
+	// after the other.
 	_, err := conn.Exec(ctx, fmt.Sprintf(`CREATE TEMP TABLE copy AS
 		WITH t AS (SELECT id, row_number() OVER (ORDER BY id) - 1 AS i, count(*) OVER () AS n FROM (%[3]s) AS templates (id))
 		SELECT t.id AS old, g AS number,
@@ -98,7 +101,8 @@ func copyStatement(table string, columns []column) string {
 		switch {
 		case slices.Contains(own, c.name), table == "machine" && c.name == "id":
 			key, values[i] = c.name, "copy.new"
-		case table == "agenda" && c.name == "due_at": // spread over the second before, as if it had not been one instant that made them all
+		case table == "agenda" && c.name == "due_at":
+			// spread over the second before, as if it had not been one instant that made them all
 			values[i] = "t.due_at - CAST(copy.number AS BIGINT) * 7919 % 1000003"
 		case slices.Contains(unique, c.name):
 			values[i] = fmt.Sprintf("CASE WHEN t.%[1]s = '' THEN '' ELSE t.%[1]s || '-' || substr(copy.new, 16) END", c.name)
@@ -143,7 +147,8 @@ func fillHistory(ctx context.Context, conn *pgx.Conn, rows int) error {
 	return nil
 }
 
-// settled are machines whose agents have spoken and reported, due for nothing for a while; due are machines due for an agent.
+// settled are machines whose agents have spoken and reported, due for nothing for a while; due are
+// machines due for an agent.
 const (
 	settledTemplates = "SELECT machine FROM fact_hardware"
 	dueTemplates     = "SELECT m.id FROM machine m WHERE NOT EXISTS (SELECT 1 FROM fact_agent_started s WHERE s.machine = m.id)"
@@ -164,7 +169,8 @@ func (b *bench) large(ctx context.Context, size, due, history int) (_ *subject, 
 		return nil, err
 	}
 	policy := fleet.DefaultPolicy()
-	policy.SilentAfter = 1000 * time.Hour // else all that agents are in charge of is due for recovery soon, which nobody does here
+	// else all that agents are in charge of is due for recovery soon, which nobody does here
+	policy.SilentAfter = 1000 * time.Hour
 	if _, err := db.SetPolicy(ctx, policy); err != nil {
 		return nil, err
 	}

@@ -19,7 +19,8 @@ func startSession(ctx context.Context, db *bmdb.DB, component string) (*bmdb.Ses
 	return db.StartSession(ctx, bmdb.SessionOptions{Component: component, Host: "here", Interval: time.Hour})
 }
 
-// makeFleet makes machines that the provider has handed over, through the protocol. They are due for an agent.
+// makeFleet makes machines that the provider has handed over, through the protocol. They are due
+// for an agent.
 func makeFleet(ctx context.Context, db *bmdb.DB, machines int) error {
 	if err := db.RegisterProvider(ctx, provider, "test", 0); err != nil {
 		return err

@@ -11,7 +11,8 @@ import (
 
 // idle measures a claim that finds nothing, at each size of the fleet.
 func idle(ctx context.Context, b *bench) error {
-	// So many that the pages of the catalogue that planning reads, once after the tables were analyzed, do not count.
+	// So many that the pages of the catalogue that planning reads, once after the tables were
+	// analyzed, do not count.
 	const polls = 5000
 	for _, size := range b.sizes {
 		s, err := b.large(ctx, size, 40, 0)
@@ -32,7 +33,8 @@ func idle(ctx context.Context, b *bench) error {
 			}
 			return polls, nil
 		}
-		if _, err := poll(s.session); err != nil { // the first ones look below the floor, and prepare statements
+		// the first ones look below the floor, and prepare statements
+		if _, err := poll(s.session); err != nil {
 			return err
 		}
 		if err := b.pg.settle(ctx, s.name); err != nil {

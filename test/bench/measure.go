@@ -19,7 +19,8 @@ type figures struct {
 	wall, cpu time.Duration
 	// client is the processor time of this process, which is the client.
 	client time.Duration
-	// before is the database's processor time for what had to be there before an operation could be done: a job, inserted.
+	// before is the database's processor time for what had to be there before an operation could be
+	// done: a job, inserted.
 	before     time.Duration
 	statements float64
 	buffers    float64
@@ -50,8 +51,8 @@ func (f figures) String() string {
 		number(f.rate()), number(f.cpuEach()), number(f.clientEach()), number(f.each(f.statements)), number(f.each(f.buffers)), number(f.each(f.wal)))
 }
 
-// measure runs do, which returns how many operations it did, and says what they took. The statements of the connection that measures
-// are not counted.
+// measure runs do, which returns how many operations it did, and says what they took. The
+// statements of the connection that measures are not counted.
 func (s *server) measure(ctx context.Context, do func() (int, error)) (f figures, err error) {
 	conn, err := s.connect(ctx, "postgres")
 	if err != nil {
@@ -133,7 +134,8 @@ func ownCPU() time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// ticksPerSecond is what /proc counts processor time in: USER_HZ, which is 100 on every Linux that Go runs on.
+// ticksPerSecond is what /proc counts processor time in: USER_HZ, which is 100 on every Linux that
+// Go runs on.
 const ticksPerSecond = 100
 
 // cpuOf is the processor time of a process, of its children that live, and of those that ended.

@@ -20,8 +20,8 @@ import (
 
 type pgxTx = pgx.Tx
 
-// proxy stands between clients and the server and counts round trips: how often the server says that it is ready for the next
-// question. It takes time of its own, so nothing is timed through it.
+// proxy stands between clients and the server and counts round trips: how often the server says
+// that it is ready for the next question. It takes time of its own, so nothing is timed through it.
 type proxy struct {
 	listener net.Listener
 	server   string
@@ -83,7 +83,8 @@ func (p *proxy) serve(ctx context.Context, client net.Conn) {
 // readyForQuery is the type of the message that ends every answer of the server.
 const readyForQuery = 'Z'
 
-// count passes on what the server says: messages of a type, a length that counts itself, and a body.
+// count passes on what the server says: messages of a type, a length that counts itself, and a
+// body.
 func (p *proxy) count(client io.Writer, server io.Reader) error {
 	in, out := bufio.NewReaderSize(server, 1<<16), bufio.NewWriterSize(client, 1<<16)
 	var head [5]byte

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// rawSchema is the least that has the same durable effect as a lease cycle: work that is due in an order, its holder, an epoch, and a
-// log with a row for each start and each end.
+// rawSchema is the least that has the same durable effect as a lease cycle: work that is due in an
+// order, its holder, an epoch, and a log with a row for each start and each end.
 const rawSchema = `
 CREATE TABLE raw_work (
   id TEXT COLLATE "C" PRIMARY KEY, due_at BIGINT NOT NULL, first_due_at BIGINT NOT NULL, epoch BIGINT NOT NULL, session BIGINT NOT NULL,

@@ -32,8 +32,9 @@ func (w *noopWorker) Work(context.Context, *river.Job[noop]) error {
 	return nil
 }
 
-// riverSide is River as its users run it: the default client with its batch completer, and one queue. So that it is not its pauses that
-// are measured it may fetch as soon as it wants to (FetchCooldown 1 ms instead of 100 ms, FetchPollInterval 5 ms instead of 1 s).
+// riverSide is River as its users run it: the default client with its batch completer, and one
+// queue. So that it is not its pauses that are measured it may fetch as soon as it wants to
+// (FetchCooldown 1 ms instead of 100 ms, FetchPollInterval 5 ms instead of 1 s).
 type riverSide struct {
 	name    string
 	pool    *pgxpool.Pool
@@ -107,7 +108,8 @@ func (r *riverSide) insert(ctx context.Context, n int) error {
 	return nil
 }
 
-// run works jobs until the time is over or, where most is not 0, as many, and returns how many were completed, durably.
+// run works jobs until the time is over or, where most is not 0, as many, and returns how many were
+// completed, durably.
 func (r *riverSide) run(ctx context.Context, pool *pgxpool.Pool, length time.Duration, most int) (int, error) {
 	before, err := r.completed(ctx)
 	if err != nil {

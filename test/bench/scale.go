@@ -31,7 +31,8 @@ type sized struct {
 	held []*bmdb.Work
 }
 
-// operation is one thing whose cost must not grow with the fleet. do does it once and returns how many units that were.
+// operation is one thing whose cost must not grow with the fleet. do does it once and returns how
+// many units that were.
 type operation struct {
 	name string
 	goal string
@@ -78,7 +79,8 @@ func operations() []operation {
 	}
 }
 
-// pageSize is how long a page is; behind where it begins there are machines enough for it, whatever their states.
+// pageSize is how long a page is; behind where it begins there are machines enough for it, whatever
+// their states.
 const pageSize = 100
 
 // page reads one from anywhere in the fleet.
@@ -162,8 +164,9 @@ func scale(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// warm hears every agent once, because between two checkpoints each is heard many times, and only the first time costs the log a page;
-// and reads all pages there are, because what a connection reads for the first time costs it a fault.
+// warm hears every agent once, because between two checkpoints each is heard many times, and only
+// the first time costs the log a page; and reads all pages there are, because what a connection
+// reads for the first time costs it a fault.
 func (s *sized) warm(ctx context.Context) error {
 	if err := s.flush(ctx, s.ids); err != nil {
 		return err
@@ -197,8 +200,8 @@ func (b *bench) speakers(ctx context.Context, name string) ([]fleet.MachineID, e
 	return pgx.CollectRows(rows, pgx.RowTo[fleet.MachineID])
 }
 
-// scaleCalls is how often each operation is done in a round, until there are enough units of it; processor time is counted by hundredths
-// of a second.
+// scaleCalls is how often each operation is done in a round, until there are enough units of it;
+// processor time is counted by hundredths of a second.
 const (
 	scaleCalls = 100
 	scaleUnits = 100_000

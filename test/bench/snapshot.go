@@ -28,16 +28,18 @@ func tryAgain(ctx context.Context, w *bmdb.Work) error {
 	return w.Fail(ctx, bmdb.Failure{Cause: "connection refused", Backoff: fleet.Backoff{Initial: again, Maximum: again}})
 }
 
-// lease is how long a session lasts that is not extended: so far ahead is put in the agenda what is worked on.
+// lease is how long a session lasts that is not extended: so far ahead is put in the agenda what is
+// worked on.
 const lease = 15 * time.Second
 
 // backlog is for how long machines wait until it is their turn, at the pace.
 const backlog = time.Minute
 
-// snapshots measures what an open snapshot does: a stranger's transaction that sees the past keeps the server from removing what is
-// dead. Each side works at the same pace for the same time, once without and once with a snapshot, then as fast as it can. Our work fails
-// and is tried again later, as in a fleet whose machines do not answer; what finishes with nothing to show is due again where it was, which
-// no fleet does.
+// snapshots measures what an open snapshot does: a stranger's transaction that sees the past keeps
+// the server from removing what is dead. Each side works at the same pace for the same time, once
+// without and once with a snapshot, then as fast as it can. Our work fails and is tried again
+// later, as in a fleet whose machines do not answer; what finishes with nothing to show is due
+// again where it was, which no fleet does.
 func snapshots(ctx context.Context, b *bench) error {
 	ours, err := b.cycleSubject(ctx, max(b.machines, int((backlog+again).Seconds())*b.pace))
 	if err != nil {

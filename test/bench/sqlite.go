@@ -13,8 +13,9 @@ import (
 	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
 )
 
-// sqliteCycles compares lease cycles on SQLite, in both settings of synchronous, with raw statements on the same driver: with the writes of
-// a cycle on the same schema, and with the least that has the same durable effect.
+// sqliteCycles compares lease cycles on SQLite, in both settings of synchronous, with raw
+// statements on the same driver: with the writes of a cycle on the same schema, and with the least
+// that has the same durable effect.
 func sqliteCycles(ctx context.Context, b *bench) error {
 	dir, err := os.MkdirTemp(".", "bench-") // a real disk; the temporary directory may be memory
 	if err != nil {
@@ -108,7 +109,8 @@ func timed(do func() (int, error)) (f figures, err error) {
 	return f, err
 }
 
-// rawSchemaSQLite is a schema and the statements of a cycle on it. Parameters: ?1 subject, ?2 due, ?3 now.
+// rawSchemaSQLite is a schema and the statements of a cycle on it. Parameters: ?1 subject, ?2 due,
+// ?3 now.
 type rawSchemaSQLite struct {
 	name, what string
 	// ours: the tables are those of the BMDB.
@@ -146,7 +148,8 @@ var sameSchema = rawSchemaSQLite{
 	},
 }
 
-// leastSchema: what is due in an order, who holds it, an epoch, and a row of history for each start and each end.
+// leastSchema: what is due in an order, who holds it, an epoch, and a row of history for each start
+// and each end.
 var leastSchema = rawSchemaSQLite{
 	name: "least", what: "the least for the same effect",
 	fill: []string{

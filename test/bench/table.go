@@ -12,7 +12,8 @@ import (
 // table is what is printed.
 type table struct{ rows []row }
 
-// row is one line. ratio is empty where there is nothing to compare with; met says whether the goal is, "" where there is none.
+// row is one line. ratio is empty where there is nothing to compare with; met says whether the goal
+// is, "" where there is none.
 type row struct {
 	what, goal, ours, reference, ratio, met string
 }

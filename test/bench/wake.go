@@ -26,8 +26,8 @@ func (p *parker) Act(context.Context, *bmdb.Work) (shepherd.Outcome, error) {
 	return shepherd.Fail{Err: fmt.Errorf("parked"), Backoff: longBackoff}, nil
 }
 
-// wakes measures, between two processes, how long it takes from the commit that makes something due to its start by a loop of the other
-// one, with and without notifications.
+// wakes measures, between two processes, how long it takes from the commit that makes something due
+// to its start by a loop of the other one, with and without notifications.
 func wakes(ctx context.Context, b *bench) error {
 	for _, silent := range []bool{false, true} {
 		took, err := b.wakesOnce(ctx, silent)
@@ -44,8 +44,9 @@ func wakes(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// maxPolling bounds the measurement without notifications. Each try waits for a poll, or, because what an operator makes due was due long
-// ago and lies below the floor of the other process's scans, for its next full scan.
+// maxPolling bounds the measurement without notifications. Each try waits for a poll, or, because
+// what an operator makes due was due long ago and lies below the floor of the other process's
+// scans, for its next full scan.
 const maxPolling = 3 * time.Minute
 
 func (b *bench) wakesOnce(ctx context.Context, silent bool) (took []time.Duration, err error) {

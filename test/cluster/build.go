@@ -16,14 +16,16 @@ import (
 // kubeVersion is the release that the module test/kube pins; the server reports it as its own.
 const kubeVersion = "v1.36.3"
 
-// programs are the names that `go build` gives to the tools of the module test/kube: the API server, and etcd.
+// programs are the names that `go build` gives to the tools of the module test/kube: the API
+// server, and etcd.
 const (
 	apiserverProgram = "kube-apiserver"
 	etcdProgram      = "server"
 )
 
-// Build returns a directory with both programs. It compiles them if they are not there; whoever asks at the same time, in whatever
-// process, waits for that. It must be called from within the repository.
+// Build returns a directory with both programs. It compiles them if they are not there; whoever
+// asks at the same time, in whatever process, waits for that. It must be called from within the
+// repository.
 func Build(ctx context.Context) (string, error) {
 	module, err := kubeModule(ctx)
 	if err != nil {
@@ -86,7 +88,8 @@ func kubeModule(ctx context.Context) (string, error) {
 	return module, nil
 }
 
-// contentKey names what a build is made from: the pinned modules with their checksums, the compiler, the platform, and the flags.
+// contentKey names what a build is made from: the pinned modules with their checksums, the
+// compiler, the platform, and the flags.
 func contentKey(module string, flags []string) (string, error) {
 	h := sha256.New()
 	for _, name := range []string{"go.mod", "go.sum"} {

@@ -42,8 +42,8 @@ type Cluster struct {
 	apiserver *process.Process
 }
 
-// Start starts both and returns when the API server says that it is ready. Everything that they keep is in dir, which should be of
-// the test. A user's token is their name.
+// Start starts both and returns when the API server says that it is ready. Everything that they
+// keep is in dir, which should be of the test. A user's token is their name.
 func Start(ctx context.Context, dir string, users ...User) (*Cluster, error) {
 	programs, err := Build(ctx)
 	if err != nil {
@@ -98,7 +98,8 @@ func (c *Cluster) write(users []User) error {
 	return nil
 }
 
-// StartAPIServer starts the API server, at the same address each time, and returns when it says that it is ready.
+// StartAPIServer starts the API server, at the same address each time, and returns when it says
+// that it is ready.
 func (c *Cluster) StartAPIServer(ctx context.Context) (err error) {
 	c.apiserver, err = process.Start(ctx, filepath.Join(c.programs, apiserverProgram),
 		fmt.Sprintf("--etcd-servers=http://127.0.0.1:%d", c.etcdPort), fmt.Sprintf("--secure-port=%d", c.port),
@@ -174,7 +175,8 @@ func (c *Cluster) Config(token string) *rest.Config {
 	}
 }
 
-// Kubeconfig writes a file that says how to reach the API server as its administrator, and returns its path.
+// Kubeconfig writes a file that says how to reach the API server as its administrator, and returns
+// its path.
 func (c *Cluster) Kubeconfig() (string, error) {
 	config := c.Config(adminToken)
 	file := api.NewConfig()

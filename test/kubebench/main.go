@@ -1,8 +1,10 @@
-// Command kubebench measures what it costs an API server to be kept right when there is nothing to do: by our passes, and by applying
-// every object in every pass, which is what tools do that do not know. `make bench-reconciler` prints the table.
+// Command kubebench measures what it costs an API server to be kept right when there is nothing to
+// do: by our passes, and by applying every object in every pass, which is what tools do that do not
+// know. `make bench-reconciler` prints the table.
 //
-// Both keep the same objects of the same real API server, with the same number of passes in windows of the same length; a window in
-// which nobody does anything shows what the API server uses by itself.
+// Both keep the same objects of the same real API server, with the same number of passes in windows
+// of the same length; a window in which nobody does anything shows what the API server uses by
+// itself.
 package main
 
 import (
@@ -211,7 +213,8 @@ func table(total, passes int, interval time.Duration, idle figure, figures ...fi
 	fmt.Printf("\nAPI server CPU in the whole window: %.1f times less\n", float64(theirs.cpu)/float64(max(ours.cpu, 10*time.Millisecond)))
 }
 
-// manifests writes a directory of manifests that together with the release's own objects are as many as asked for.
+// manifests writes a directory of manifests that together with the release's own objects are as
+// many as asked for.
 func manifests(dir string, total int) ([]*object.Object, error) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return nil, err

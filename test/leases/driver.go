@@ -103,7 +103,8 @@ func (t *torture) run(ctx context.Context, dir string) (r report, err error) {
 	if err := t.strike(ctx); err != nil {
 		return r, err
 	}
-	if err := wait(ctx, t.lease+2*time.Second); err != nil { // what was held is to be seen claimed again
+	// what was held is to be seen claimed again
+	if err := wait(ctx, t.lease+2*time.Second); err != nil {
 		return r, err
 	}
 	stopping, cancel := context.WithTimeout(ctx, time.Minute)
@@ -147,7 +148,9 @@ func (t *torture) start(ctx context.Context) (*process.Process, error) {
 	}
 	t.started++
 	args := []string{"work", "-database", t.url, "-log", t.log, "-name", fmt.Sprint("w", t.started), "-lease", t.lease.String()}
-	if !t.alone { // then others have ended its session when it comes back, and the database must refuse what it commits
+	// then others have ended its session when it comes back, and the database must refuse what it
+	// commits
+	if !t.alone {
 		args = append(args, "-stubborn")
 	}
 	return process.Start(ctx, self, args...)

@@ -14,7 +14,8 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// line is one line of the log. Its place in the log is when it happened; at is when its writer last looked at the clock before.
+// line is one line of the log. Its place in the log is when it happened; at is when its writer last
+// looked at the clock before.
 type line struct {
 	at      time.Time
 	pid     int
@@ -30,7 +31,8 @@ type lease struct {
 	epoch   fleet.Epoch
 }
 
-// ending is how a lease ended, and when, by the database's clock, the transaction that ended it began.
+// ending is how a lease ended, and when, by the database's clock, the transaction that ended it
+// began.
 type ending struct {
 	event string
 	at    time.Time
@@ -41,7 +43,8 @@ type report struct {
 	claims, acts, done, lost, unsure int
 	// takenOver leases were void before their holders could end them.
 	takenOver int
-	// heldAtBlow is how many leases the struck processes had; slowest, how long the slowest of them took to be claimed again.
+	// heldAtBlow is how many leases the struck processes had; slowest, how long the slowest of them
+	// took to be claimed again.
 	heldAtBlow int
 	slowest    time.Duration
 	// residual effects were made by a process that was stopped between its last look and the effect.
@@ -119,7 +122,8 @@ func readLog(path string) (lines []line, err error) {
 	return lines, scanner.Err()
 }
 
-// ends returns how each lease ended, and holds history to its shape: one start, one end, then the next epoch.
+// ends returns how each lease ended, and holds history to its shape: one start, one end, then the
+// next epoch.
 func (t *torture) ends(ctx context.Context, db *bmdb.DB, r *report) (map[lease]ending, error) {
 	ends := make(map[lease]ending)
 	for _, id := range t.machines {
@@ -191,7 +195,8 @@ func (t *torture) compare(r *report, lines []line, ends map[lease]ending) {
 	}
 }
 
-// late says of an effect after the next holder's claim whether it is the one that nobody can prevent.
+// late says of an effect after the next holder's claim whether it is the one that nobody can
+// prevent.
 func (t *torture) late(r *report, l line, newest fleet.Epoch) {
 	for _, b := range t.blows {
 		if b.pid == l.pid && !b.until.IsZero() && l.at.Before(b.at.Add(5*time.Millisecond)) && l.at.After(b.at.Add(-5*time.Millisecond)) {

@@ -1,17 +1,22 @@
-// Command leases tortures the leases of the BMDB with real processes: workers claim machines, act on them and commit, on one
-// database, while the driver kills them (SIGKILL) and stops them past their lease (SIGSTOP, SIGCONT) at random moments.
+// Command leases tortures the leases of the BMDB with real processes: workers claim machines, act
+// on them and commit, on one database, while the driver kills them (SIGKILL) and stops them past
+// their lease (SIGSTOP, SIGCONT) at random moments.
 //
-// Each worker appends what it does to one log that all of them share: the order of its lines is the order of what happened outside
-// of the database. Log and history are then held to each other:
+// Each worker appends what it does to one log that all of them share: the order of its lines is the
+// order of what happened outside of the database. Log and history are then held to each other:
 //
-//   - no epoch of a machine belongs to two, and history has one start and one end of each, one after the other;
+//   - no epoch of a machine belongs to two, and history has one start and one end of each, one
+//     after the other;
 //   - what was acknowledged is in history, whatever died afterwards;
-//   - no effect was begun by a holder whose machine had been taken by the next one, but for the one that a process is bound to make
-//     that is stopped between its last look at the lease and the effect (rule 7 of the design);
+//   - no effect was begun by a holder whose machine had been taken by the next one, but for the one
+//     that a process is bound to make that is stopped between its last look at the lease and the
+//     effect (rule 7 of the design);
 //   - no commit of a holder that was stopped past its lease is accepted;
-//   - each machine that a dead or stopped process held is claimed again within the lease and two seconds.
+//   - each machine that a dead or stopped process held is claimed again within the lease and two
+//     seconds.
 //
-// `leases torture` is the driver and prints its report as a row of a table; `leases work` is one worker, started by the driver.
+// `leases torture` is the driver and prints its report as a row of a table; `leases work` is one
+// worker, started by the driver.
 package main
 
 import (

@@ -1,9 +1,11 @@
-// Command mutants shows that tests can fail: it plants each fault of patches/ in the source and demands that the tests which the
-// patch names catch it. `make mutants` runs it; docs/mutants.md lists which test catches which fault.
+// Command mutants shows that tests can fail: it plants each fault of patches/ in the source and
+// demands that the tests which the patch names catch it. `make mutants` runs it; docs/mutants.md
+// lists which test catches which fault.
 //
-// A patch is a unified diff below a header of lines "Key: value": Rule (whose breach it is), Fault (in one clause) and one or more
-// Test (package, then arguments of `go test`), each of which must fail. The tree is not touched: the changed files are laid over
-// it. The exit code is 1 when a fault survives, does not build, or a patch does not apply any more.
+// A patch is a unified diff below a header of lines "Key: value": Rule (whose breach it is), Fault
+// (in one clause) and one or more Test (package, then arguments of `go test`), each of which must
+// fail. The tree is not touched: the changed files are laid over it. The exit code is 1 when a
+// fault survives, does not build, or a patch does not apply any more.
 package main
 
 //go:generate sh -c "go run . -root ../.. -page > ../../docs/mutants.md"

@@ -92,7 +92,8 @@ func parse(name string, text []byte) (mutant, error) {
 	return m, nil
 }
 
-// apply makes the changed files below dir and returns the overlay that puts them in the place of those below root.
+// apply makes the changed files below dir and returns the overlay that puts them in the place of
+// those below root.
 func (m mutant) apply(root, dir string) (overlay string, err error) {
 	if root, err = filepath.Abs(root); err != nil {
 		return "", err
@@ -138,7 +139,8 @@ func (m mutant) run(ctx context.Context, root, dir string) []outcome {
 	return outcomes
 }
 
-// try runs one test. It has caught the fault when it failed; a crash or a timeout of the test is a failure, too.
+// try runs one test. It has caught the fault when it failed; a crash or a timeout of the test is a
+// failure, too.
 func try(ctx context.Context, root, overlay, test string) outcome {
 	began := time.Now()
 	pkg, args, _ := strings.Cut(test, " ")

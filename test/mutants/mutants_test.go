@@ -56,7 +56,8 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// TestPatchesOutliveWhatIsAroundThem: a change is found by what it changes, and by as much of its surroundings as is left.
+// TestPatchesOutliveWhatIsAroundThem: a change is found by what it changes, and by as much of its
+// surroundings as is left.
 func TestPatchesOutliveWhatIsAroundThem(t *testing.T) {
 	t.Parallel()
 	const patch = "--- a/x\n+++ b/x\n@@ -2,5 +2,5 @@\n one\n two\n-three\n+drei\n four\n five\n"

@@ -58,8 +58,9 @@ func hunks(patch string) (map[string][]hunk, error) {
 	return all, nil
 }
 
-// plant makes the changes in a source. Line numbers mean nothing, and context only as much as is needed for there to be one place
-// that a change can be meant for: so a patch outlives what happens around it.
+// plant makes the changes in a source. Line numbers mean nothing, and context only as much as is
+// needed for there to be one place that a change can be meant for: so a patch outlives what happens
+// around it.
 func plant(source string, list []hunk) (string, error) {
 	lines := strings.Split(source, "\n")
 	for _, h := range list {

@@ -1,10 +1,12 @@
-// Package pgserver runs a private PostgreSQL for tests: Debian's server on loopback, at a free port, in a temporary directory, as an
-// unprivileged user. One server serves all tests of a binary, each in a database of its own.
+// Package pgserver runs a private PostgreSQL for tests: Debian's server on loopback, at a free
+// port, in a temporary directory, as an unprivileged user. One server serves all tests of a binary,
+// each in a database of its own.
 //
-// It dies with the process that started it, however that ends; a directory that was left behind by a killed one is removed at the
-// next start. Durability is off where it is not the point (no fsync), so that a test pays for what it tests. The default collation is
-// a language's and not the order of bytes, as on most servers of the world. A server that cannot be started fails the test: it never
-// skips one. `make setup` installs what is needed.
+// It dies with the process that started it, however that ends; a directory that was left behind by
+// a killed one is removed at the next start. Durability is off where it is not the point (no
+// fsync), so that a test pays for what it tests. The default collation is a language's and not the
+// order of bytes, as on most servers of the world. A server that cannot be started fails the test:
+// it never skips one. `make setup` installs what is needed.
 package pgserver
 
 import (
@@ -292,7 +294,8 @@ func (s *Server) Stop() {
 	if s.process == nil {
 		return
 	}
-	_ = s.process.command.Process.Signal(syscall.SIGQUIT) // immediate shutdown; it may have ended already
+	// immediate shutdown; it may have ended already
+	_ = s.process.command.Process.Signal(syscall.SIGQUIT)
 	<-s.process.ended
 	s.process = nil
 }

@@ -15,7 +15,8 @@ var shared struct {
 	server *Server
 }
 
-// Shared returns the one server of this test binary, which is started for the first who asks. TestMain calls CloseShared at the end.
+// Shared returns the one server of this test binary, which is started for the first who asks.
+// TestMain calls CloseShared at the end.
 func Shared(tb testing.TB) *Server {
 	tb.Helper()
 	shared.Lock()
@@ -41,9 +42,10 @@ func CloseShared() error {
 	return shared.server.Close()
 }
 
-// Borrow lends a database to a test and returns its name. Its tables, which prepare has made when the first of that kind was made, are
-// empty. It is taken back, and emptied for the next test, when this one is over and has closed its connections: that takes a tenth of
-// making one. Tables of goose keep their rows.
+// Borrow lends a database to a test and returns its name. Its tables, which prepare has made when
+// the first of that kind was made, are empty. It is taken back, and emptied for the next test, when
+// this one is over and has closed its connections: that takes a tenth of making one. Tables of
+// goose keep their rows.
 func (s *Server) Borrow(tb testing.TB, kind string, prepare func(ctx context.Context, url string) error) string {
 	tb.Helper()
 	ctx := context.WithoutCancel(tb.Context())

@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 )
 
-// Build builds the programs into a directory and returns the path of ironherd; the agent is beside it. It must be called from
-// within the module.
+// Build builds the programs into a directory and returns the path of ironherd; the agent is beside
+// it. It must be called from within the module.
 func Build(ctx context.Context, dir string) (string, error) {
 	for _, name := range []string{"ironherd-agent", "ironherd"} {
 		build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w -X main.version=test",

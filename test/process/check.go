@@ -9,8 +9,9 @@ import (
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
 )
 
-// Check compares what world and control plane say once every machine is installed: exactly one device for each machine and none
-// besides, each installed exactly once. It returns all that is wrong.
+// Check compares what world and control plane say once every machine is installed: exactly one
+// device for each machine and none besides, each installed exactly once. It returns all that is
+// wrong.
 func (h *Herd) Check(ctx context.Context) error {
 	var errs []error
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -56,8 +57,8 @@ func (h *Herd) Check(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Settle is Check after the last word of both sides: an installed system says that it is up before the world has noted that it was
-// heard. It takes at most half a minute.
+// Settle is Check after the last word of both sides: an installed system says that it is up before
+// the world has noted that it was heard. It takes at most half a minute.
 func (h *Herd) Settle(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()

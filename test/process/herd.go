@@ -29,7 +29,8 @@ type Herd struct {
 	Machines int
 	// WorldArgs are further arguments of `ironherd sim`.
 	WorldArgs []string
-	// PlaneArgs are further arguments of `ironherd serve`; they count more than those that it has anyway.
+	// PlaneArgs are further arguments of `ironherd serve`; they count more than those that it has
+	// anyway.
 	PlaneArgs []string
 
 	world, plane *Process
@@ -225,8 +226,8 @@ func installed(s *fleetv1.GetSummaryResponse) int64 {
 	return 0
 }
 
-// FreeAddress returns an address of this host that nobody listens on, outside the range that the kernel takes ports for outgoing
-// connections from, so that it stays free while its owner is dead.
+// FreeAddress returns an address of this host that nobody listens on, outside the range that the
+// kernel takes ports for outgoing connections from, so that it stays free while its owner is dead.
 func FreeAddress(ctx context.Context) (string, error) {
 	for range 100 {
 		address := fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(12000))

@@ -23,7 +23,8 @@ type Process struct {
 	err     error
 }
 
-// Start starts a program. It outlives ctx, so that it can be stopped in order when a test has ended, but not this process.
+// Start starts a program. It outlives ctx, so that it can be stopped in order when a test has
+// ended, but not this process.
 func Start(ctx context.Context, path string, args ...string) (*Process, error) {
 	p := &Process{
 		name: "ironherd " + strings.Join(args, " "), command: exec.CommandContext(context.WithoutCancel(ctx), path, args...),
@@ -42,8 +43,8 @@ func Start(ctx context.Context, path string, args ...string) (*Process, error) {
 	return p, nil
 }
 
-// Await returns when a line of standard output or standard error begins with the prefix; it returns the line. It is an error when
-// the program ends first.
+// Await returns when a line of standard output or standard error begins with the prefix; it returns
+// the line. It is an error when the program ends first.
 func (p *Process) Await(ctx context.Context, prefix string) (string, error) {
 	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()

@@ -16,14 +16,15 @@ type Torture struct {
 	Both bool
 	// Seed decides the moments.
 	Seed uint64
-	// Pause is the longest time from a start to the kill, but for every fourth one or so, which may be three times as long. The
-	// shortest is a twentieth of it.
+	// Pause is the longest time from a start to the kill, but for every fourth one or so, which may be
+	// three times as long. The shortest is a twentieth of it.
 	Pause time.Duration
 	// Told hears what happens.
 	Told func(string)
 }
 
-// Run starts the herd, kills it again and again while it brings its machines up, lets it finish, and checks what is left.
+// Run starts the herd, kills it again and again while it brings its machines up, lets it finish,
+// and checks what is left.
 func (t Torture) Run(ctx context.Context, h *Herd) (err error) {
 	random := rand.New(rand.NewPCG(t.Seed, 1))
 	if err := h.StartWorld(ctx); err != nil {

@@ -1,5 +1,5 @@
-// Command torture kills the control plane (and the world) at random moments while it brings a fleet up, again and again, and then
-// counts what is there. `make torture N=20` runs it.
+// Command torture kills the control plane (and the world) at random moments while it brings a fleet
+// up, again and again, and then counts what is there. `make torture N=20` runs it.
 package main
 
 import (

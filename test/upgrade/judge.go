@@ -70,10 +70,12 @@ func readLog(path string) (lines []line, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for text := range strings.Lines(string(text[:bytes.LastIndexByte(text, '\n')+1])) { // it may be being written
+	// it may be being written
+	for text := range strings.Lines(string(text[:bytes.LastIndexByte(text, '\n')+1])) {
 		var l line
 		var micros int64
-		n, _ := fmt.Sscan(text, &micros, &l.pid, &l.version, &l.event, &l.process, &l.machine, &l.epoch) // too few, and n says so
+		// too few, and n says so
+		n, _ := fmt.Sscan(text, &micros, &l.pid, &l.version, &l.event, &l.process, &l.machine, &l.epoch)
 		if n < 7 {
 			return nil, fmt.Errorf("the log has a line %q", text)
 		}
@@ -84,7 +86,8 @@ func readLog(path string) (lines []line, err error) {
 	return lines, nil
 }
 
-// history returns how each lease ended, and holds history to its shape: one start, one end, then a higher epoch.
+// history returns how each lease ended, and holds history to its shape: one start, one end, then a
+// higher epoch.
 func (s *scene) history(ctx context.Context, db *bmdb.DB) (map[held]string, error) {
 	ends := make(map[held]string)
 	for _, id := range s.machines {
@@ -133,7 +136,8 @@ func (s *scene) compare(lines []line, ends map[held]string) {
 			owner[k], newest[l.machine] = l.pid, max(newest[l.machine], l.epoch)
 		case "act":
 			s.r.acts++
-			if newest[l.machine] > l.epoch && ends[k] != "revoked" { // whom people revoke learns it with its next extension
+			// whom people revoke learns it with its next extension
+			if newest[l.machine] > l.epoch && ends[k] != "revoked" {
 				s.r.fault("machine %s: an effect of epoch %d came after the claim of epoch %d", l.machine, l.epoch, newest[l.machine])
 			}
 		case "done":
@@ -157,7 +161,8 @@ func (s *scene) compare(lines []line, ends map[held]string) {
 	}
 }
 
-// takeovers counts the leases that a killed process had, by its version and that of who had the machine next.
+// takeovers counts the leases that a killed process had, by its version and that of who had the
+// machine next.
 func (s *scene) takeovers(lines []line, ends map[held]string) {
 	last := make(map[fleet.MachineID]line)
 	for _, l := range lines {
@@ -174,7 +179,8 @@ func (s *scene) takeovers(lines []line, ends map[held]string) {
 	}
 }
 
-// unclaimed returns the machines that the new version has not claimed since the previous one was gone and its leases were over.
+// unclaimed returns the machines that the new version has not claimed since the previous one was
+// gone and its leases were over.
 func (s *scene) unclaimed(lines []line) (list []fleet.MachineID) {
 	claimed := make(map[fleet.MachineID]bool)
 	for _, l := range lines {

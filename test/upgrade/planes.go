@@ -14,7 +14,8 @@ import (
 	"github.com/ironherd/ironherd/test/process"
 )
 
-// planesFleet is how many machines the real programs bring up: enough that there is work until the last plane has been replaced.
+// planesFleet is how many machines the real programs bring up: enough that there is work until the
+// last plane has been replaced.
 const planesFleet = 200
 
 // site is a simulated fleet with three control planes.
@@ -24,7 +25,8 @@ type site struct {
 	front  *process.Balancer
 	planes []*plane
 	begun  time.Time
-	// started, kills count processes; unready those of the previous version that gave up at their start.
+	// started, kills count processes; unready those of the previous version that gave up at their
+	// start.
 	started, kills, unready int
 	migrating               time.Duration
 }
@@ -104,7 +106,8 @@ func (s *site) prepare(ctx context.Context, url string) error {
 	return nil
 }
 
-// share gives another plane the agents' certificates and the key to the machines, which the first one has made.
+// share gives another plane the agents' certificates and the key to the machines, which the first
+// one has made.
 func (s *site) share(n int) error {
 	dir := filepath.Join(s.u.dir, fmt.Sprint("plane", n))
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -130,8 +133,8 @@ func (s *site) migrateBy(ctx context.Context, ironherd string) error {
 	return nil
 }
 
-// previousTries bounds how often a plane of the previous version is started, which gives up when it finds a provider locked. Ours waits, and
-// is started once.
+// previousTries bounds how often a plane of the previous version is started, which gives up when it
+// finds a provider locked. Ours waits, and is started once.
 const previousTries = 3
 
 // start starts a plane of a version and waits until it is ready.
@@ -181,7 +184,8 @@ func (s *site) before(ctx context.Context) error {
 	}
 }
 
-// migrate is the new version's `ironherd db migrate`; the previous one is alone on the new schema then.
+// migrate is the new version's `ironherd db migrate`; the previous one is alone on the new schema
+// then.
 func (s *site) migrate(ctx context.Context) error {
 	begun := time.Now()
 	if err := s.migrateBy(ctx, s.u.after.ironherd); err != nil {
@@ -192,7 +196,8 @@ func (s *site) migrate(ctx context.Context) error {
 	return s.pass(ctx, 3*time.Second)
 }
 
-// replace kills or stops the planes one by one and starts new ones for them; those are killed, too, beside the previous ones.
+// replace kills or stops the planes one by one and starts new ones for them; those are killed, too,
+// beside the previous ones.
 func (s *site) replace(ctx context.Context) error {
 	for n, p := range s.planes {
 		if n == 1 { // in order; the others as a crash does

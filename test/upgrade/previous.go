@@ -59,7 +59,8 @@ func nameOfPrevious(top string) (string, error) {
 	return "", fmt.Errorf("%s names no commit", previousFile)
 }
 
-// checkOut puts the files of a commit into a directory: not as a worktree, which a killed program would leave registered.
+// checkOut puts the files of a commit into a directory: not as a worktree, which a killed program
+// would leave registered.
 func (u *upgrade) checkOut(ctx context.Context, top, commit, tree string) error {
 	if _, err := output(ctx, top, "git", "rev-parse", "--verify", "--quiet", commit+"^{commit}"); err != nil {
 		return fmt.Errorf("the previous version, %s, is not in this clone: fetch the whole history (git fetch --unshallow --tags)", commit)
@@ -84,7 +85,8 @@ func (u *upgrade) checkOut(ctx context.Context, top, commit, tree string) error 
 		}
 	}
 	worker := filepath.Join(tree, workerPackage)
-	if _, err := os.Stat(worker); errors.Is(err, os.ErrNotExist) { // a version from before there was one
+	// a version from before there was one
+	if _, err := os.Stat(worker); errors.Is(err, os.ErrNotExist) {
 		return errors.Join(os.CopyFS(worker, os.DirFS(filepath.Join(top, workerPackage))), os.Remove(archive))
 	}
 	return os.Remove(archive)

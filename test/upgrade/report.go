@@ -14,7 +14,8 @@ type report struct {
 	// migrations is how often one was begun, migrating how long the longest took.
 	migrations int
 	migrating  time.Duration
-	// claims by version, takeovers by "version to version", ends by event, errors by "version kind doing".
+	// claims by version, takeovers by "version to version", ends by event, errors by "version kind
+	// doing".
 	claims, takeovers, ends, errors map[string]int
 	// slowest is the longest from a kill to the next claim of a machine that was held.
 	slowest, took time.Duration

@@ -121,7 +121,8 @@ func (s *scene) work(ctx context.Context) error {
 	return s.pass(ctx, 2*time.Second)
 }
 
-// migrate is `ironherd db migrate` of the new version, and what its first process does when it starts: it sets its policy.
+// migrate is `ironherd db migrate` of the new version, and what its first process does when it
+// starts: it sets its policy.
 func (s *scene) migrate(ctx context.Context) error {
 	begun := time.Now()
 	for {
@@ -136,7 +137,8 @@ func (s *scene) migrate(ctx context.Context) error {
 	}
 	s.migrated = time.Now()
 	s.r.migrating = s.migrated.Sub(begun)
-	if err := s.pass(ctx, 2*time.Second); err != nil { // the previous version is alone on the new schema
+	// the previous version is alone on the new schema
+	if err := s.pass(ctx, 2*time.Second); err != nil {
 		return err
 	}
 	return s.with(ctx, false, func(db *bmdb.DB) error {
@@ -182,7 +184,8 @@ func (s *scene) join(ctx context.Context) error {
 	return s.pass(ctx, time.Second)
 }
 
-// replace kills one of each version by turns, and starts a new one for it. The last two of the previous version are stopped in order.
+// replace kills one of each version by turns, and starts a new one for it. The last two of the
+// previous version are stopped in order.
 func (s *scene) replace(ctx context.Context) error {
 	for len(s.old) > 0 {
 		if err := s.killNew(ctx); err != nil {
@@ -240,7 +243,8 @@ func refused(code int, stderr string) error {
 	return nil
 }
 
-// alone has the new version at work alone, until each machine has been claimed again, and then looks for findings while it is at work.
+// alone has the new version at work alone, until each machine has been claimed again, and then
+// looks for findings while it is at work.
 func (s *scene) alone(ctx context.Context) error {
 	for range 60 {
 		if err := s.pass(ctx, lease/4); err != nil {

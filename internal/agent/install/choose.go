@@ -10,11 +10,13 @@ import (
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 )
 
-// minDisk is the size below which a disk has no room for anything: first MiB, first-boot area, last MiB.
+// minDisk is the size below which a disk has no room for anything: first MiB, first-boot area, last
+// MiB.
 const minDisk = 3 * mebibyte
 
-// choose returns the one disk that the selector means, or says why there is none. Disks that are removable, read-only, in use
-// (inUse tells why, or "") or too small for need bytes of image are never chosen.
+// choose returns the one disk that the selector means, or says why there is none. Disks that are
+// removable, read-only, in use (inUse tells why, or "") or too small for need bytes of image are
+// never chosen.
 func choose(
 	disks []*agentv1.BlockDevice, selector *agentv1.DiskSelector, need int64, inUse func(name string) string,
 ) (*agentv1.BlockDevice, error) {

@@ -16,11 +16,12 @@ import (
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 )
 
-// maxWindow bounds the memory that a compressed image may ask for: what zstd --ultra -22 and twice what xz -9 uses.
+// maxWindow bounds the memory that a compressed image may ask for: what zstd --ultra -22 and twice
+// what xz -9 uses.
 const maxWindow = 128 << 20
 
-// zstdDecoders are reused: a decoder is the largest thing that an install allocates. With a concurrency of 1 they own no
-// goroutines, so that the collector may drop them.
+// zstdDecoders are reused: a decoder is the largest thing that an install allocates. With a
+// concurrency of 1 they own no goroutines, so that the collector may drop them.
 var zstdDecoders = sync.Pool{New: func() any {
 	decoder, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
 	if err != nil {
@@ -60,8 +61,9 @@ func decompress(compressed io.Reader, compression agentv1.Compression) (raw io.R
 	return nil, nothing, errors.New("the image's compression is not known")
 }
 
-// checkXZ refuses a stream whose first block wants a larger dictionary than maxWindow; the decoder would allocate up to 4 GiB.
-// The format is that of the XZ file format specification, sections 2.1.1 and 3.1.
+// checkXZ refuses a stream whose first block wants a larger dictionary than maxWindow; the decoder
+// would allocate up to 4 GiB. The format is that of the XZ file format specification, sections
+// 2.1.1 and 3.1.
 func checkXZ(stream *bufio.Reader) error {
 	const streamHeader, maxBlockHeader = 12, 1024
 	head, err := stream.Peek(streamHeader + maxBlockHeader)

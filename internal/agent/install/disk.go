@@ -15,7 +15,8 @@ import (
 // zeroBlock is the granularity in which zeros are looked for.
 const zeroBlock = 32 << 10
 
-// maxSector is the largest logical sector: what is to be made zeros on a device without writing must be whole sectors.
+// maxSector is the largest logical sector: what is to be made zeros on a device without writing
+// must be whole sectors.
 const maxSector = 4096
 
 var zeros [zeroBlock]byte
@@ -30,18 +31,21 @@ type disk struct {
 	zero int
 }
 
-// zeroWays are modes of fallocate(2) that make a range read as zeros, cheapest first. Both hold for block devices (since Linux
-// 4.9, where they guarantee zeros or fail) and for files. After the last of them zeros are written.
+// zeroWays are modes of fallocate(2) that make a range read as zeros, cheapest first. Both hold for
+// block devices (since Linux 4.9, where they guarantee zeros or fail) and for files. After the last
+// of them zeros are written.
 var zeroWays = [...]uint32{
 	unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE,
 	unix.FALLOC_FL_ZERO_RANGE | unix.FALLOC_FL_KEEP_SIZE,
 }
 
-// devicePath is where the device of a kernel name is; names such as cciss!c0d0 stand for a path with slashes.
+// devicePath is where the device of a kernel name is; names such as cciss!c0d0 stand for a path
+// with slashes.
 func devicePath(name string) string { return "/dev/" + strings.ReplaceAll(name, "!", "/") }
 
-// openDisk opens the disk of that kernel name, which must have that size. A block device is opened exclusively, so that the
-// kernel itself refuses one that it uses. A regular file stands for a disk only below a root other than "/".
+// openDisk opens the disk of that kernel name, which must have that size. A block device is opened
+// exclusively, so that the kernel itself refuses one that it uses. A regular file stands for a disk
+// only below a root other than "/".
 func openDisk(root, name string, size int64) (*disk, error) {
 	path := filepath.Join(root, devicePath(name))
 	info, err := os.Lstat(path)
@@ -91,7 +95,8 @@ func (d *disk) checkSize() error {
 
 func (d *disk) close() { _ = d.file.Close() }
 
-// sync waits until everything is on stable storage. A file that stands for a disk has none of its own.
+// sync waits until everything is on stable storage. A file that stands for a disk has none of its
+// own.
 func (d *disk) sync() error {
 	if !d.device {
 		return nil
@@ -182,7 +187,8 @@ func (w *writer) flush() error {
 	return w.disk.makeZero(from, to-from)
 }
 
-// leading returns how many bytes at the beginning of a chunk are all blocks of zeros, or all other blocks.
+// leading returns how many bytes at the beginning of a chunk are all blocks of zeros, or all other
+// blocks.
 func leading(chunk []byte) (length int, zero bool) {
 	for length < len(chunk) {
 		block := chunk[length:min(len(chunk), length+zeroBlock)]

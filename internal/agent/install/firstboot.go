@@ -22,8 +22,8 @@ const (
 	maxFirstBoot = 128 << 10
 )
 
-// FirstBootOffset returns where the first-boot area of a disk of that size begins: at the last whole MiB that leaves the area
-// and one MiB behind it. It is negative for a disk below 2 MiB.
+// FirstBootOffset returns where the first-boot area of a disk of that size begins: at the last
+// whole MiB that leaves the area and one MiB behind it. It is negative for a disk below 2 MiB.
 func FirstBootOffset(size int64) int64 {
 	if size < 2*mebibyte {
 		return -1

@@ -54,8 +54,9 @@ func NewClient() *http.Client {
 // heads are the buffers in which the first MiB of images is held back.
 var heads = sync.Pool{New: func() any { return new([mebibyte]byte) }}
 
-// Run installs what the request asks for and returns the report: of success, or of the failure in one sentence. It returns
-// soon after ctx has ended. The caller sees to it that one attempt is started at most once and that installs do not overlap.
+// Run installs what the request asks for and returns the report: of success, or of the failure in
+// one sentence. It returns soon after ctx has ended. The caller sees to it that one attempt is
+// started at most once and that installs do not overlap.
 func Run(ctx context.Context, request *agentv1.InstallRequest, options Options) *agentv1.InstallReport {
 	started := time.Now()
 	timeout := time.Duration(request.GetTimeoutMs()) * time.Millisecond
@@ -190,7 +191,8 @@ func transfer(ctx context.Context, image *agentv1.Image, source *source, s *stre
 	return nil
 }
 
-// finish writes the first-boot area, and then what makes the disk boot. It does not stop half-way when the time is up.
+// finish writes the first-boot area, and then what makes the disk boot. It does not stop half-way
+// when the time is up.
 func finish(request *agentv1.InstallRequest, target *disk, s *stream) error {
 	image := proto.CloneOf(request.GetImage())
 	image.Size = s.total

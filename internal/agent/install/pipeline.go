@@ -19,7 +19,8 @@ const (
 	chunksAhead = 4
 )
 
-// chunk is a piece of the raw image; it goes back to the pool when the hash and the disk are done with it.
+// chunk is a piece of the raw image; it goes back to the pool when the hash and the disk are done
+// with it.
 type chunk struct {
 	buffer *[chunkSize]byte
 	data   []byte

@@ -24,8 +24,9 @@ const (
 
 var errStalled = errors.New("the download stood still")
 
-// source is an image over HTTP, read from the beginning to the end. A connection that breaks is replaced by one that goes on
-// where it broke. It is not safe for concurrent use, and Read may not be called after Close.
+// source is an image over HTTP, read from the beginning to the end. A connection that breaks is
+// replaced by one that goes on where it broke. It is not safe for concurrent use, and Read may not
+// be called after Close.
 type source struct {
 	ctx    context.Context //nolint:containedctx // it is the context of one install, which io.Reader cannot carry
 	stop   context.CancelCauseFunc
@@ -87,7 +88,8 @@ func (s *source) Read(p []byte) (int, error) {
 	}
 }
 
-// abort makes a Read that is under way, and every later one, return soon. Unlike the others it may be called from anywhere.
+// abort makes a Read that is under way, and every later one, return soon. Unlike the others it may
+// be called from anywhere.
 func (s *source) abort() { s.stop(context.Canceled) }
 
 // Close ends the request under way.
@@ -109,8 +111,8 @@ func (s *source) disconnect(cause error) {
 	s.body = nil
 }
 
-// connect makes one request for the rest of the image. It returns an error only when there is no point in going on; when it
-// left no body, the next call tries again.
+// connect makes one request for the rest of the image. It returns an error only when there is no
+// point in going on; when it left no body, the next call tries again.
 func (s *source) connect() error {
 	if err := s.pause(); err != nil {
 		return err
@@ -140,7 +142,8 @@ func (s *source) connect() error {
 	return nil
 }
 
-// pause waits before a request that follows a failed one, and gives up when too many in a row brought nothing.
+// pause waits before a request that follows a failed one, and gives up when too many in a row
+// brought nothing.
 func (s *source) pause() error {
 	if s.ctx.Err() != nil {
 		return context.Cause(s.ctx)
@@ -202,8 +205,8 @@ func (s *source) accept(response *http.Response) error {
 	}
 }
 
-// acceptWhole takes a response that starts at the beginning: the first one, or that of a server that knows no ranges, whose
-// bytes up to the offset are dropped.
+// acceptWhole takes a response that starts at the beginning: the first one, or that of a server
+// that knows no ranges, whose bytes up to the offset are dropped.
 func (s *source) acceptWhole(response *http.Response) error {
 	validator := validatorOf(response.Header)
 	if s.offset == 0 {
@@ -217,7 +220,8 @@ func (s *source) acceptWhole(response *http.Response) error {
 	return err
 }
 
-// validatorOf returns what identifies a representation for If-Range: a strong entity tag, else the modification date.
+// validatorOf returns what identifies a representation for If-Range: a strong entity tag, else the
+// modification date.
 func validatorOf(header http.Header) string {
 	if tag := header.Get("ETag"); tag != "" && !strings.HasPrefix(tag, "W/") {
 		return tag

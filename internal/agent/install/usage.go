@@ -11,13 +11,15 @@ import (
 // usage finds out what the running system uses of its disks.
 type usage struct {
 	root string
-	// mounted maps device numbers (major:minor) to mount points; swaps holds the device paths of active swap.
+	// mounted maps device numbers (major:minor) to mount points; swaps holds the device paths of
+	// active swap.
 	mounted map[string]string
 	swaps   map[string]bool
 }
 
-// readUsage looks at mounts and swap of the system below root. What cannot be read is taken as unused here: the kernel itself
-// refuses the exclusive open of a disk that is in use, this only says it in better words and before anything is touched.
+// readUsage looks at mounts and swap of the system below root. What cannot be read is taken as
+// unused here: the kernel itself refuses the exclusive open of a disk that is in use, this only
+// says it in better words and before anything is touched.
 func readUsage(root string) usage {
 	u := usage{root: root}
 	mounts, _ := os.ReadFile(filepath.Join(root, "proc/self/mountinfo"))
@@ -60,7 +62,8 @@ func (u usage) device(dir, name string) string {
 	return ""
 }
 
-// parseMounts reads mountinfo (proc(5)): the third field is the device number, the fifth the mount point.
+// parseMounts reads mountinfo (proc(5)): the third field is the device number, the fifth the mount
+// point.
 func parseMounts(data []byte) map[string]string {
 	mounted := make(map[string]string)
 	lines := bufio.NewScanner(bytes.NewReader(data))

@@ -11,8 +11,8 @@ import (
 
 const blockDir = "sys/class/block"
 
-// virtualDisks are the beginnings of the names of block devices that are no disks: made by the kernel, over the network, or
-// drives for media.
+// virtualDisks are the beginnings of the names of block devices that are no disks: made by the
+// kernel, over the network, or drives for media.
 var virtualDisks = []string{"loop", "ram", "zram", "dm-", "md", "sr", "fd", "nbd", "rbd", "drbd", "bcache", "zd", "mtdblock"}
 
 // blockDevices lists the disks.
@@ -30,8 +30,8 @@ func (p *probe) blockDevices() []*agentv1.BlockDevice {
 	return list
 }
 
-// isDisk says whether a block device is a disk with something in it: hardware behind it, no partition, no second path to a
-// disk that is listed already, no boot area of an MMC.
+// isDisk says whether a block device is a disk with something in it: hardware behind it, no
+// partition, no second path to a disk that is listed already, no boot area of an MMC.
 func (p *probe) isDisk(name string) bool {
 	for _, prefix := range virtualDisks {
 		if rest, ok := strings.CutPrefix(name, prefix); ok && (rest == "" || isDigit(rest[0])) {
@@ -61,7 +61,8 @@ func (p *probe) blockDevice(name string) *agentv1.BlockDevice {
 		Removable:  p.flag(dir, "removable"),
 		ReadOnly:   p.flag(dir, "ro"),
 	}
-	if vendor := p.text(dir, "device/vendor"); !strings.HasPrefix(vendor, "0x") { // else it is a PCI ID
+	// else it is a PCI ID
+	if vendor := p.text(dir, "device/vendor"); !strings.HasPrefix(vendor, "0x") {
 		device.Vendor = vendor
 	}
 	device.Protocol = p.protocol(name, device.GetVendor())
@@ -79,7 +80,8 @@ func sectors(n int64) int64 {
 	return n * 512
 }
 
-// serial looks where the different kinds of disks keep their serial number: NVMe and MMC; virtio; SCSI and ATA.
+// serial looks where the different kinds of disks keep their serial number: NVMe and MMC; virtio;
+// SCSI and ATA.
 func (p *probe) serial(dir string) string {
 	for _, file := range []string{"device/serial", "serial"} {
 		if serial := p.text(dir, file); serial != "" {
@@ -93,7 +95,8 @@ func (p *probe) serial(dir string) string {
 	return parseSerialPage(page)
 }
 
-// parseSerialPage reads the unit serial number page of SCSI (SPC-5, section 7.7.19): page code 80h, a length, then ASCII.
+// parseSerialPage reads the unit serial number page of SCSI (SPC-5, section 7.7.19): page code 80h,
+// a length, then ASCII.
 func parseSerialPage(page []byte) string {
 	if len(page) < 4 || page[1] != 0x80 {
 		return ""
@@ -102,8 +105,8 @@ func parseSerialPage(page []byte) string {
 	return clean(string(page[4 : 4+length]))
 }
 
-// wwn returns the world wide name in the form in which lsblk shows it. Identifiers that are made of vendor, model and serial
-// are none.
+// wwn returns the world wide name in the form in which lsblk shows it. Identifiers that are made of
+// vendor, model and serial are none.
 func (p *probe) wwn(dir string) string {
 	for _, file := range []string{"wwid", "device/wwid"} {
 		id := p.text(dir, file)

@@ -48,7 +48,8 @@ func (p *probe) cpus(tables *smbios.SMBIOS) []*agentv1.Cpu {
 	return cpus
 }
 
-// complete takes socket and core from sysfs where /proc/cpuinfo is silent; the last resort is one socket of single cores.
+// complete takes socket and core from sysfs where /proc/cpuinfo is silent; the last resort is one
+// socket of single cores.
 func (p *probe) complete(t *thread) {
 	dir := "sys/devices/system/cpu/cpu" + strconv.Itoa(int(t.number)) + "/topology"
 	if t.socket < 0 {
@@ -89,7 +90,8 @@ func sockets(threads []thread) []*agentv1.Cpu {
 	return cpus
 }
 
-// parseCPUInfo reads /proc/cpuinfo: lines "key : value", one block for each processor, in the forms of x86 and arm64.
+// parseCPUInfo reads /proc/cpuinfo: lines "key : value", one block for each processor, in the forms
+// of x86 and arm64.
 func parseCPUInfo(data []byte) []thread {
 	var threads []thread
 	var current *thread
@@ -133,8 +135,8 @@ func parseCPUInfo(data []byte) []thread {
 	return threads
 }
 
-// armVendor names the implementer of the main ID register (Arm Architecture Reference Manual, MIDR_EL1) as far as servers are
-// built from them.
+// armVendor names the implementer of the main ID register (Arm Architecture Reference Manual,
+// MIDR_EL1) as far as servers are built from them.
 func armVendor(code string) string {
 	vendors := map[string]string{
 		"0x41": "ARM", "0x43": "Cavium", "0x46": "Fujitsu", "0x48": "HiSilicon", "0x4e": "NVIDIA", "0x51": "Qualcomm",

@@ -59,7 +59,8 @@ const (
 	healthTimeoutMs = 5000
 )
 
-// nvmeHealth reads the health log of an NVMe drive (NVM Express base specification 2.0, section 5.16.1.3).
+// nvmeHealth reads the health log of an NVMe drive (NVM Express base specification 2.0, section
+// 5.16.1.3).
 func nvmeHealth(device *os.File) (*agentv1.Health, error) {
 	page := new([nvmeHealthSize]byte)
 	command := &nvmeAdminCommand{
@@ -98,7 +99,8 @@ func parseNVMeHealth(page []byte) (*agentv1.Health, error) {
 	return health, nil
 }
 
-// counter reads the lower half of a 128-bit counter; what would not fit stays at the largest number.
+// counter reads the lower half of a 128-bit counter; what would not fit stays at the largest
+// number.
 func counter(data []byte) int64 {
 	return int64(min(binary.LittleEndian.Uint64(data), 1<<63-1))
 }
@@ -127,8 +129,8 @@ const (
 	smartDataSize = 512
 )
 
-// ataHealth asks a drive behind ATA for its SMART data and its own verdict (ACS-3, sections 7.48.5 and 7.48.8), through the ATA
-// pass-through of SCSI (SAT-3, section 12.2.2.3).
+// ataHealth asks a drive behind ATA for its SMART data and its own verdict (ACS-3, sections 7.48.5
+// and 7.48.8), through the ATA pass-through of SCSI (SAT-3, section 12.2.2.3).
 func ataHealth(device *os.File) (*agentv1.Health, error) {
 	data := new([smartDataSize]byte)
 	if _, err := ataSmart(device, 0xD0, data); err != nil {
@@ -173,7 +175,8 @@ func ataSmart(device *os.File, feature byte, data *[smartDataSize]byte) ([]byte,
 	return sense[:min(int(command.senseWritten), len(sense))], nil
 }
 
-// parseSmartStatus returns the drive's verdict, which SMART RETURN STATUS leaves in the LBA registers.
+// parseSmartStatus returns the drive's verdict, which SMART RETURN STATUS leaves in the LBA
+// registers.
 func parseSmartStatus(sense []byte) (passed bool, err error) {
 	var middle, high byte
 	switch {
@@ -193,8 +196,8 @@ func parseSmartStatus(sense []byte) (passed bool, err error) {
 	return false, errors.New("the drive's verdict cannot be understood")
 }
 
-// parseSmartData reads the attribute table: 30 entries of 12 bytes from offset 2, with the number of the attribute first and
-// six raw bytes from the sixth on.
+// parseSmartData reads the attribute table: 30 entries of 12 bytes from offset 2, with the number
+// of the attribute first and six raw bytes from the sixth on.
 func parseSmartData(data []byte) (*agentv1.Health, error) {
 	if len(data) < smartDataSize {
 		return nil, errors.New("the SMART data is cut short")

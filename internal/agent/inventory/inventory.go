@@ -19,7 +19,8 @@ import (
 )
 
 const (
-	// maxText bounds a string of the report, maxWarnings their number: the control plane limits the size of a message.
+	// maxText bounds a string of the report, maxWarnings their number: the control plane limits the
+	// size of a message.
 	maxText     = 256
 	maxWarnings = 64
 	// maxDevices bounds each list of devices.
@@ -51,7 +52,8 @@ func Disks(root string) []*agentv1.BlockDevice {
 	return (&probe{root: root}).blockDevices()
 }
 
-// Digest identifies what a report says of the hardware. Temperatures and hours, which change by themselves, do not count.
+// Digest identifies what a report says of the hardware. Temperatures and hours, which change by
+// themselves, do not count.
 func Digest(report *agentv1.HardwareReport) [sha256.Size]byte {
 	stable := proto.CloneOf(report)
 	for _, device := range stable.GetBlockDevices() {
@@ -93,8 +95,8 @@ func (p *probe) read(limit int64, parts ...string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(file, limit))
 }
 
-// text returns a one-line file, cleaned; "" when it is not there. Only a file that is there and may not be read is worth a
-// warning: attributes that make no sense right now fail in other ways.
+// text returns a one-line file, cleaned; "" when it is not there. Only a file that is there and may
+// not be read is worth a warning: attributes that make no sense right now fail in other ways.
 func (p *probe) text(parts ...string) string {
 	data, err := p.read(4<<10, parts...)
 	if errors.Is(err, fs.ErrPermission) {
@@ -157,7 +159,8 @@ func naturally(a, b string) int {
 	return len(a) - len(b)
 }
 
-// countsOn says whether of two runs the shorter comes first: both are numbers, or letters that count the same kind of disk.
+// countsOn says whether of two runs the shorter comes first: both are numbers, or letters that
+// count the same kind of disk.
 func countsOn(a, b string) bool {
 	if isDigit(a[0]) || isDigit(b[0]) {
 		return isDigit(a[0]) && isDigit(b[0])
@@ -176,7 +179,8 @@ func part(s string) (head, rest string) {
 
 func isDigit(b byte) bool { return '0' <= b && b <= '9' }
 
-// clean makes a foreign string fit for the report: valid UTF-8, printable, trimmed, of bounded length.
+// clean makes a foreign string fit for the report: valid UTF-8, printable, trimmed, of bounded
+// length.
 func clean(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r == unicode.ReplacementChar || !unicode.IsPrint(r) && r != ' ' {

@@ -270,7 +270,8 @@ func TestDigest(t *testing.T) {
 	}
 }
 
-// The real machine: what is reported agrees with what the standard library and the kernel say in other ways.
+// The real machine: what is reported agrees with what the standard library and the kernel say in
+// other ways.
 func TestCollectHere(t *testing.T) {
 	t.Parallel()
 	report := Collect("/")

@@ -55,8 +55,9 @@ var moduleTypes = map[byte]string{
 	0x07: "RAM", 0x0F: "SDRAM",
 }
 
-// modules lists the populated memory devices: SMBIOS structures of type 17 (SMBIOS 3.9, section 7.18). The fields
-// are read here, because the library cuts extended sizes off at 16 bits and counts the types wrongly.
+// modules lists the populated memory devices: SMBIOS structures of type 17 (SMBIOS 3.9, section
+// 7.18). The fields are read here, because the library cuts extended sizes off at 16 bits and
+// counts the types wrongly.
 func modules(tables *smbios.SMBIOS) []*agentv1.MemoryModule {
 	var list []*agentv1.MemoryModule
 	for _, structure := range tables.Structures {

@@ -47,8 +47,8 @@ func (p *probe) networkInterface(name, dir string) *agentv1.NetworkInterface {
 	return nic
 }
 
-// link returns the last element of what a symbolic link of sysfs points to, or else the value of the key in the uevent file of
-// the device.
+// link returns the last element of what a symbolic link of sysfs points to, or else the value of
+// the key in the uevent file of the device.
 func (p *probe) link(key, dir, name string) string {
 	target, err := filepath.EvalSymlinks(p.path(dir, name))
 	if last := filepath.Base(target); err == nil && last != filepath.Base(name) {

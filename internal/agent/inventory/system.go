@@ -14,7 +14,8 @@ import (
 // maxTables bounds what is read of the SMBIOS tables; real ones have a few KiB.
 const maxTables = 1 << 20
 
-// smbios returns the decoded SMBIOS tables, or nil with a warning when there is nothing to fall back to.
+// smbios returns the decoded SMBIOS tables, or nil with a warning when there is nothing to fall
+// back to.
 func (p *probe) smbios() *smbios.SMBIOS {
 	entry, err := p.read(64, "sys/firmware/dmi/tables/smbios_entry_point")
 	if err == nil {
@@ -36,7 +37,8 @@ func (p *probe) smbios() *smbios.SMBIOS {
 	return nil
 }
 
-// decodeSMBIOS decodes the table under the version that its entry point names (SMBIOS 3.9, sections 5.2.1 and 5.2.2).
+// decodeSMBIOS decodes the table under the version that its entry point names (SMBIOS 3.9, sections
+// 5.2.1 and 5.2.2).
 func decodeSMBIOS(entry, table []byte) (*smbios.SMBIOS, error) {
 	var version smbios.Version
 	switch {

@@ -9,13 +9,15 @@
 //	/var/lib/ironherd-agent/takeover.lock  flock held by the one takeover that is under way
 //	/run/ironherd-agent/agent.pid          flock held by the one agent that runs, with its process ID inside
 //
-// The state is replaced by writing a new file, syncing it, renaming it and syncing the directory, so that it is always the
-// old one or the new one. The takeover generation in it is the last that this host has seen. A change names the machine ID
-// and the takeover generation of the agent that makes it, and is refused with ErrSuperseded once a newer takeover has written
-// its own: an agent that was replaced cannot write any more, even before it was stopped.
+// The state is replaced by writing a new file, syncing it, renaming it and syncing the directory,
+// so that it is always the old one or the new one. The takeover generation in it is the last that
+// this host has seen. A change names the machine ID and the takeover generation of the agent that
+// makes it, and is refused with ErrSuperseded once a newer takeover has written its own: an agent
+// that was replaced cannot write any more, even before it was stopped.
 //
-// A takeover generation counts the takeovers of one machine, so a takeover for another machine ID starts anew: the host
-// belongs to another record now, and the installs of the old one mean nothing to it.
+// A takeover generation counts the takeovers of one machine, so a takeover for another machine ID
+// starts anew: the host belongs to another record now, and the installs of the old one mean nothing
+// to it.
 //
 // # Order, and what a crash leaves
 //
@@ -28,6 +30,7 @@
 //	    takeover replaces it. An agent that cannot say that it is ready, because nobody listens any more, ends by itself.
 //	  - The answer is lost: the same.
 //
-// An install that the previous agent was in the middle of stays marked as running in the state; the new agent reports it as
-// failed. A report that was not acknowledged is carried over, and the new agent delivers it.
+// An install that the previous agent was in the middle of stays marked as running in the state; the
+// new agent reports it as failed. A report that was not acknowledged is carried over, and the new
+// agent delivers it.
 package takeover

@@ -15,11 +15,13 @@ import (
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 )
 
-// maxState bounds what is read of a state file: an init message of its largest size, a key and a report.
+// maxState bounds what is read of a state file: an init message of its largest size, a key and a
+// report.
 const maxState = 256 << 10
 
 var (
-	// ErrSuperseded says that a newer takeover of this host has taken place: the caller is no longer in charge.
+	// ErrSuperseded says that a newer takeover of this host has taken place: the caller is no longer
+	// in charge.
 	ErrSuperseded = errors.New("a newer takeover has put another agent in charge")
 	// ErrNoState says that this host was never taken over.
 	ErrNoState = errors.New("this host was never taken over")
@@ -31,13 +33,15 @@ type Store struct {
 	sync bool
 }
 
-// NewStore returns the store below root. On a real host (root "/") each change is on stable storage when it returns; below any
-// other root the files are somebody's simulation and survive the end of every process, but not a loss of power.
+// NewStore returns the store below root. On a real host (root "/") each change is on stable storage
+// when it returns; below any other root the files are somebody's simulation and survive the end of
+// every process, but not a loss of power.
 func NewStore(root string) *Store {
 	return &Store{dir: filepath.Join(root, "var/lib/ironherd-agent"), sync: filepath.Clean(root) == "/"}
 }
 
-// Load returns the state. ErrNoState when there is none; any other error means that it is there and cannot be used.
+// Load returns the state. ErrNoState when there is none; any other error means that it is there and
+// cannot be used.
 func (s *Store) Load() (*agentv1.AgentState, error) {
 	file, err := os.Open(s.path())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -58,8 +62,8 @@ func (s *Store) Load() (*agentv1.AgentState, error) {
 	return state, nil
 }
 
-// Superseded says whether another takeover than init has left its state here. A state that cannot be read is no evidence of
-// one. It is cheap enough to be asked before every heartbeat.
+// Superseded says whether another takeover than init has left its state here. A state that cannot
+// be read is no evidence of one. It is cheap enough to be asked before every heartbeat.
 func (s *Store) Superseded(init *agentv1.TakeoverInit) bool {
 	data, err := os.ReadFile(s.path())
 	if err != nil {
@@ -100,8 +104,9 @@ func PrivateKey(state *agentv1.AgentState) (ed25519.PrivateKey, error) {
 	return private, nil
 }
 
-// Update changes the state of the agent that init put in charge and returns the new one. When that agent is no longer in charge
-// nothing is changed and the error is ErrSuperseded. An error of change is returned as it is, and nothing is changed.
+// Update changes the state of the agent that init put in charge and returns the new one. When that
+// agent is no longer in charge nothing is changed and the error is ErrSuperseded. An error of
+// change is returned as it is, and nothing is changed.
 func (s *Store) Update(init *agentv1.TakeoverInit, change func(*agentv1.AgentState) error) (*agentv1.AgentState, error) {
 	lock, err := s.lock()
 	if err != nil {
@@ -127,7 +132,8 @@ func InCharge(state *agentv1.AgentState, init *agentv1.TakeoverInit) bool {
 		state.GetInit().GetTakeoverGeneration() == init.GetTakeoverGeneration()
 }
 
-// replace writes the state of a new takeover, unless it is not above the last one that was seen (ErrSuperseded).
+// replace writes the state of a new takeover, unless it is not above the last one that was seen
+// (ErrSuperseded).
 func (s *Store) replace(next *agentv1.AgentState) error {
 	lock, err := s.lock()
 	if err != nil {
@@ -151,7 +157,8 @@ func (s *Store) replace(next *agentv1.AgentState) error {
 
 func (s *Store) path() string { return filepath.Join(s.dir, "state") }
 
-// lock takes the lock of the state; closing the file gives it back. It is held for one change, so waiting is short.
+// lock takes the lock of the state; closing the file gives it back. It is held for one change, so
+// waiting is short.
 func (s *Store) lock() (*os.File, error) {
 	lock, err := openLocked(filepath.Join(s.dir, "state.lock"), true)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -26,12 +26,13 @@ type Options struct {
 	Root string
 	// Version of the agent that is put in charge.
 	Version string
-	// Start starts the long-lived agent for the state that was just written and returns when it is ready. When it fails it has
-	// left nothing running.
+	// Start starts the long-lived agent for the state that was just written and returns when it is
+	// ready. When it fails it has left nothing running.
 	Start func(ctx context.Context) error
 }
 
-// Run takes the host over as the message on stdin says. It always returns a response to write to stdout.
+// Run takes the host over as the message on stdin says. It always returns a response to write to
+// stdout.
 func Run(ctx context.Context, stdin io.Reader, options Options) *agentv1.TakeoverResponse {
 	init, err := ReadInit(stdin)
 	if err != nil {

@@ -84,7 +84,8 @@ func TestGenerations(t *testing.T) {
 	}
 }
 
-// A takeover waits for the one that is under way, so that the agent that one starts finds its own state.
+// A takeover waits for the one that is under way, so that the agent that one starts finds its own
+// state.
 func TestOneAtATime(t *testing.T) {
 	t.Parallel()
 	root := newRoot(t)
@@ -282,7 +283,8 @@ func TestEvict(t *testing.T) {
 	if _, err := NewStore(t.TempDir()).Update(message(machineA, 1), nil); !errors.Is(err, ErrNoState) {
 		t.Errorf("an update without a takeover: %v", err)
 	}
-	// A process ID that was left behind belongs to nobody that could be signalled: here it is that of the test.
+	// A process ID that was left behind belongs to nobody that could be signalled: here it is that of
+	// the test.
 	if err := os.WriteFile(pidPath(root), []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
 		t.Fatal(err)
 	}

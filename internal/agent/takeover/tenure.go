@@ -19,15 +19,16 @@ import (
 const (
 	// lockPoll is how often a lock that another holds is tried again.
 	lockPoll = 20 * time.Millisecond
-	// stopGrace is how long a previous agent may take to end by itself, and to be gone after it was killed.
+	// stopGrace is how long a previous agent may take to end by itself, and to be gone after it was
+	// killed.
 	stopGrace = 5 * time.Second
 )
 
 // ErrOccupied says that another agent is running on this host.
 var ErrOccupied = errors.New("another agent is running on this host")
 
-// residents are the tenures of the agents that run inside this process (a simulator has thousands), by their pid files. A signal
-// would reach all of them at once.
+// residents are the tenures of the agents that run inside this process (a simulator has thousands),
+// by their pid files. A signal would reach all of them at once.
 var residents sync.Map
 
 // Tenure is the right to be the agent of a host. The kernel gives it back when the process dies.
@@ -37,8 +38,9 @@ type Tenure struct {
 	stop func()
 }
 
-// Occupy makes the caller the agent of the host below root, or fails with ErrOccupied. stop is called when a takeover wants
-// the caller, which runs inside the same process, to end; a process of its own gets SIGTERM.
+// Occupy makes the caller the agent of the host below root, or fails with ErrOccupied. stop is
+// called when a takeover wants the caller, which runs inside the same process, to end; a process of
+// its own gets SIGTERM.
 func Occupy(root string, stop func()) (*Tenure, error) {
 	path := pidPath(root)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -57,9 +59,11 @@ func Occupy(root string, stop func()) (*Tenure, error) {
 	return tenure, nil
 }
 
-// Release gives the right back. The file stays, because a lock on a file that was removed excludes nobody.
+// Release gives the right back. The file stays, because a lock on a file that was removed excludes
+// nobody.
 func (t *Tenure) Release() {
-	residents.CompareAndDelete(t.path, t) // a machine that was restarted may have another agent, on another file of that name
+	// a machine that was restarted may have another agent, on another file of that name
+	residents.CompareAndDelete(t.path, t)
 	_ = t.file.Truncate(0)
 	_ = t.file.Close()
 }
@@ -73,8 +77,9 @@ func writePID(file *os.File) error {
 	return err
 }
 
-// Evict stops the agent that runs on the host below root, if one does, and returns when it is gone: it asks it to end, and kills
-// it when it does not. Only the process that really holds the pid file's lock is ever signalled.
+// Evict stops the agent that runs on the host below root, if one does, and returns when it is gone:
+// it asks it to end, and kills it when it does not. Only the process that really holds the pid
+// file's lock is ever signalled.
 func Evict(ctx context.Context, root string) error {
 	path := pidPath(root)
 	file, err := os.OpenFile(path, os.O_RDWR|syscall.O_CLOEXEC, 0)
@@ -109,8 +114,9 @@ func Evict(ctx context.Context, root string) error {
 	return errors.New("the previous agent does not end, although it was killed")
 }
 
-// signalHolder signals the process that is named in the pid file, if that process has this very file open. The process is
-// pinned before it is looked at, so that the signal cannot reach another that got its number.
+// signalHolder signals the process that is named in the pid file, if that process has this very
+// file open. The process is pinned before it is looked at, so that the signal cannot reach another
+// that got its number.
 func signalHolder(file *os.File, signal unix.Signal) error {
 	buffer := make([]byte, 32)
 	n, _ := file.ReadAt(buffer, 0)
@@ -138,7 +144,8 @@ func signalHolder(file *os.File, signal unix.Signal) error {
 	return unix.PidfdSendSignal(pinned, signal, nil, 0)
 }
 
-// hasOpen says whether the process has the file open. Processes are the kernel's own, so this is /proc below no root.
+// hasOpen says whether the process has the file open. Processes are the kernel's own, so this is
+// /proc below no root.
 func hasOpen(pid int, file *os.File) bool {
 	want, err := file.Stat()
 	if err != nil {
@@ -157,7 +164,8 @@ func hasOpen(pid int, file *os.File) bool {
 	return false
 }
 
-// waitFree waits until nobody holds the lock of the file. It says no when it still is held after the grace.
+// waitFree waits until nobody holds the lock of the file. It says no when it still is held after
+// the grace.
 func waitFree(ctx context.Context, file *os.File) bool {
 	ctx, cancel := context.WithTimeout(ctx, stopGrace)
 	defer cancel()
@@ -180,7 +188,8 @@ func pollLock(ctx context.Context, file *os.File) error {
 	}
 }
 
-// openLocked opens (or makes) a file and locks it; wait says whether to wait for another holder or to fail with ErrOccupied.
+// openLocked opens (or makes) a file and locks it; wait says whether to wait for another holder or
+// to fail with ErrOccupied.
 func openLocked(path string, wait bool) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_CLOEXEC, 0o600)
 	if err != nil {

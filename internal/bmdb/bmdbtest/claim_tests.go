@@ -69,7 +69,8 @@ var claimTests = []test{
 		}
 		w.shift.Advance(interval + time.Second)
 		w.must(heir.Extend(w.ctx))
-		taken := w.claimOne(heir, fleet.ProcessAgentStart) // the claim itself ends the session that is in its way
+		// the claim itself ends the session that is in its way
+		taken := w.claimOne(heir, fleet.ProcessAgentStart)
 		if taken.Epoch <= work.Epoch {
 			w.Fatalf("epoch %d after %d", taken.Epoch, work.Epoch)
 		}
@@ -216,7 +217,8 @@ var claimTests = []test{
 		w.machine("c1")
 		s := w.session("a")
 		work := w.claimOne(s, fleet.ProcessAgentStart)
-		if got := w.claim(s, fleet.ProcessAgentStart, 1); len(got) != 0 { // and is told to wait for the deadline of who has it
+		// and is told to wait for the deadline of who has it
+		if got := w.claim(s, fleet.ProcessAgentStart, 1); len(got) != 0 {
 			w.Fatal("claimed what is held")
 		}
 		w.shift.Advance(interval - time.Second)
@@ -266,7 +268,8 @@ var claimTests = []test{
 			w.Fatalf("providers: %+v", list)
 		}
 	}},
-	{"a row that is due too early is moved, not claimed", func(w *world) { // the row is a hint, lifecycle decides
+	// the row is a hint, lifecycle decides
+	{"a row that is due too early is moved, not claimed", func(w *world) {
 		a := w.ready("c1", false)
 		s := w.session("recoverer")
 		w.shift.Advance(9 * time.Minute)

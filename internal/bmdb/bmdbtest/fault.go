@@ -12,7 +12,8 @@ import (
 // ErrInjected is the error of every fault that Faults injects.
 var ErrInjected = errors.New("injected fault")
 
-// Faults is an engine that fails on demand: at the n-th statement of writing transactions, or after a commit whose reply is lost.
+// Faults is an engine that fails on demand: at the n-th statement of writing transactions, or after
+// a commit whose reply is lost.
 type Faults struct {
 	bmdb.Engine
 	// countdown: the statement that takes it to zero fails. Negative or zero: none does.
@@ -26,7 +27,8 @@ type Faults struct {
 // FailStatement makes the n-th statement from now, counted from 1, fail.
 func (f *Faults) FailStatement(n int) { f.countdown.Store(int64(n)) }
 
-// LoseReply makes the next writing transaction that would succeed be committed and reported as failed.
+// LoseReply makes the next writing transaction that would succeed be committed and reported as
+// failed.
 func (f *Faults) LoseReply() { f.lose.Store(true) }
 
 // Clear takes back what has not happened, and returns how many faults have.

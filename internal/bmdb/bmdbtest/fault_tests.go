@@ -22,7 +22,8 @@ var faultTests = []test{
 	}},
 }
 
-// wayWithFaults goes the whole way of one machine, each step with faults: at every statement, or with the reply lost.
+// wayWithFaults goes the whole way of one machine, each step with faults: at every statement, or
+// with the reply lost.
 func (w *world) wayWithFaults(reply bool) {
 	w.Helper()
 	capacity := fleet.CapacityID("s")
@@ -99,8 +100,8 @@ func (w *world) wayWithFaults(reply bool) {
 	}
 }
 
-// failEach runs the step with a fault at its first statement, its second, and so on, until a run meets none; each time that the step
-// failed, nothing may have changed.
+// failEach runs the step with a fault at its first statement, its second, and so on, until a run
+// meets none; each time that the step failed, nothing may have changed.
 func (w *world) failEach(step step, id fleet.MachineID) {
 	w.Helper()
 	for n := 1; ; n++ {

@@ -71,7 +71,8 @@ var installTests = []test{
 			w.Fatalf("record %+v", r)
 		}
 		w.wantKind(w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, first.Secret, "b"), fleet.KindForbidden)
-		w.must(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: 1, Attempt: 1, OK: true})) // history
+		// history
+		w.must(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: 1, Attempt: 1, OK: true}))
 		if w.record(a.Machine).InstallReport.OK {
 			w.Fatal("a report of a closed attempt counted")
 		}

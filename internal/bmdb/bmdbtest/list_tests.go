@@ -162,7 +162,8 @@ var listTests = []test{
 				w.Fatalf("%+v, want %d since %s", p, most, first)
 			}
 		}
-		w.write(func(ctx context.Context, q *statement.Queries) error { // so that one less than the bound is left
+		// so that one less than the bound is left
+		w.write(func(ctx context.Context, q *statement.Queries) error {
 			return errors.Join(q.DeleteAgendas(ctx, keys[most-1:]), q.DeleteBackoffs(ctx, keys[most-1:]))
 		})
 		sum, err = w.db.Summary(w.ctx)
@@ -213,8 +214,8 @@ var listTests = []test{
 	}},
 }
 
-// fleetWithGaps makes machines, some of which want an install, and between them machines that were wanted and refused, whose requests stay.
-// It returns those that there are, in order.
+// fleetWithGaps makes machines, some of which want an install, and between them machines that were
+// wanted and refused, whose requests stay. It returns those that there are, in order.
 func (w *world) fleetWithGaps(n int) []fleet.MachineID {
 	w.Helper()
 	var ids []fleet.MachineID

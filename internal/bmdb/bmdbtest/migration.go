@@ -16,15 +16,17 @@ type Migrations struct {
 	// UpTo and DownTo bring the schema to a version.
 	UpTo, DownTo func(ctx context.Context, version int64) error
 	DB           *sql.DB
-	// Columns is a query for all columns that can be written: table, column, and a type that is BIGINT or INTEGER, TEXT, or bytes.
+	// Columns is a query for all columns that can be written: table, column, and a type that is BIGINT
+	// or INTEGER, TEXT, or bytes.
 	Columns string
 	// Derived tables are filled by migrations; nothing is put into them.
 	Derived []string
 }
 
-// KeepRows goes every version up, down to the one before, and up again, each time over rows of the version before, in every table
-// and every column of it. No row of a table that the version before had may be lost or changed on the way up; nor on the way
-// down, in what the version before had. In the end nothing is left.
+// KeepRows goes every version up, down to the one before, and up again, each time over rows of the
+// version before, in every table and every column of it. No row of a table that the version before
+// had may be lost or changed on the way up; nor on the way down, in what the version before had. In
+// the end nothing is left.
 func (m Migrations) KeepRows(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()
@@ -81,7 +83,8 @@ type filled struct {
 
 const rowsPerTable = 3
 
-// fill puts rows into every table, as many values as there are columns, all different, and returns what each table has then.
+// fill puts rows into every table, as many values as there are columns, all different, and returns
+// what each table has then.
 func (m Migrations) fill(ctx context.Context) (map[string]filled, error) {
 	all, err := m.columns(ctx)
 	if err != nil {

@@ -29,8 +29,8 @@ var randomTests = []randomTest{
 	}},
 }
 
-// random is one random life of a few machines and the sessions that work on them. After each step every agenda is compared with
-// lifecycle, and every answer with a model of who holds what.
+// random is one random life of a few machines and the sessions that work on them. After each step
+// every agenda is compared with lifecycle, and every answer with a model of who holds what.
 type random struct {
 	*world
 	r        *rapid.T
@@ -103,7 +103,8 @@ func (x *random) advance() {
 	}).Draw(x.r, "by"))
 }
 
-// ended reads which sessions have ended, and holds the database to it: none but those closed or past their deadline.
+// ended reads which sessions have ended, and holds the database to it: none but those closed or
+// past their deadline.
 func (x *random) ended() map[fleet.SessionID]bool {
 	list, err := x.db.Sessions(x.ctx, true)
 	x.must(err)
@@ -159,7 +160,8 @@ func (x *random) claimSome() {
 	}
 }
 
-// compareSlots holds a claim of recovery to the storm limit: none above it, and none left out below it.
+// compareSlots holds a claim of recovery to the storm limit: none above it, and none left out below
+// it.
 func (x *random) compareSlots(claimed, asked int) {
 	env, err := x.db.Environment(x.ctx)
 	x.must(err)
@@ -345,7 +347,8 @@ func (x *random) handOutSome() {
 	}
 	for _, was := range orders {
 		if was.Request.Generation == o.Request.Generation && was.Attempt == o.Attempt {
-			x.Fatalf("install generation %d, attempt %d was handed out twice", o.Request.Generation, o.Attempt) // I9
+			// I9
+			x.Fatalf("install generation %d, attempt %d was handed out twice", o.Request.Generation, o.Attempt)
 		}
 	}
 	x.orders[a.Machine] = append(orders, o)

@@ -41,7 +41,8 @@ var sessionTests = []test{
 		w.must(s.Extend(w.ctx))
 		w.must(work.Finish(w.ctx))
 	}},
-	{"extended in the last moment, it lives", func(w *world) { // rule 4: judged in the transaction that ends it
+	// rule 4: judged in the transaction that ends it
+	{"extended in the last moment, it lives", func(w *world) {
 		s := w.session("a")
 		w.shift.Advance(interval + time.Second)
 		w.after = map[string]func(){"overdue sessions": func() { w.must(s.Extend(w.ctx)) }}
@@ -56,7 +57,8 @@ var sessionTests = []test{
 		works := w.claim(dead, fleet.ProcessAgentStart, 2)
 		w.shift.Advance(interval + time.Second)
 		w.must(heir.Extend(w.ctx))
-		taken := w.claimOne(heir, fleet.ProcessAgentStart) // ends the other session, and takes one of its two
+		// ends the other session, and takes one of its two
+		taken := w.claimOne(heir, fleet.ProcessAgentStart)
 		for _, work := range works {
 			if work.Subject == taken.Subject {
 				continue

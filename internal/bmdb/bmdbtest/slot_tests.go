@@ -12,8 +12,9 @@ import (
 	"github.com/ironherd/ironherd/internal/lifecycle"
 )
 
-// Silence takes over every machine of a provider by an agent that never speaks, under a policy that wants it recovered at once, at most
-// atOnce at a time. Recovery is due then, as soon as a millisecond has passed.
+// Silence takes over every machine of a provider by an agent that never speaks, under a policy that
+// wants it recovered at once, at most atOnce at a time. Recovery is due then, as soon as a
+// millisecond has passed.
 func Silence(ctx context.Context, db *bmdb.DB, name fleet.ProviderName, atOnce int) error {
 	if err := SetAtOnce(ctx, db, atOnce); err != nil {
 		return err
@@ -46,7 +47,8 @@ func Silence(ctx context.Context, db *bmdb.DB, name fleet.ProviderName, atOnce i
 	}
 }
 
-// SetAtOnce sets how many machines of one provider may be under recovery at once, and makes silence a matter of a millisecond.
+// SetAtOnce sets how many machines of one provider may be under recovery at once, and makes silence
+// a matter of a millisecond.
 func SetAtOnce(ctx context.Context, db *bmdb.DB, atOnce int) error {
 	p := fleet.DefaultPolicy()
 	p.NeverSpokeAfter, p.RecoveryAtOnce = time.Millisecond, atOnce
@@ -67,7 +69,8 @@ func (w *world) silent(name fleet.ProviderName, n, atOnce int) []fleet.MachineID
 	return ids
 }
 
-// recover claims, and wants so many works. Unless as many were asked for, nothing may be said to be had at once.
+// recover claims, and wants so many works. Unless as many were asked for, nothing may be said to be
+// had at once.
 func (w *world) recover(s *bmdb.Session, limit, want int, providers ...fleet.ProviderName) []*bmdb.Work {
 	w.Helper()
 	before := w.now()
@@ -76,7 +79,8 @@ func (w *world) recover(s *bmdb.Session, limit, want int, providers ...fleet.Pro
 	if len(c.Works) != want {
 		w.Fatalf("claimed %d to recover, want %d", len(c.Works), want)
 	}
-	if least := before.Add(100 * time.Millisecond); want < limit && c.NextDue.Before(least) { // what an untold claimer waits, and others more
+	// what an untold claimer waits, and others more
+	if least := before.Add(100 * time.Millisecond); want < limit && c.NextDue.Before(least) {
 		w.Fatalf("claimed %d of %d, and told to look again at %s, not after %s", want, limit, c.NextDue, least)
 	}
 	return c.Works
@@ -147,7 +151,8 @@ var slotTests = []test{
 		works := w.recover(s, 2, 2)
 		w.must(works[0].Fail(w.ctx, bmdb.Failure{Cause: "x", Backoff: hours}))
 		w.must(works[1].Finish(w.ctx))
-		if again := w.recover(s, 1, 1)[0]; again.Subject != works[1].Subject { // in the slot of the other one
+		// in the slot of the other one
+		if again := w.recover(s, 1, 1)[0]; again.Subject != works[1].Subject {
 			w.Fatalf("claimed %s before %s", again.Subject, works[1].Subject)
 		}
 		w.recover(s, 2, 1)

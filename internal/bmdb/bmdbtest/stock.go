@@ -9,8 +9,8 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// Stock fills a database, through the operations of the protocol, with machines that a provider has handed over and that are due
-// for an agent. Nothing is held afterwards.
+// Stock fills a database, through the operations of the protocol, with machines that a provider has
+// handed over and that are due for an agent. Nothing is held afterwards.
 func Stock(ctx context.Context, db *bmdb.DB, name fleet.ProviderName, machines []fleet.MachineID, install *fleet.InstallRequest) error {
 	if err := db.RegisterProvider(ctx, name, "test", 0); err != nil {
 		return err

@@ -1,8 +1,9 @@
-// Package bmdbtest is the suite that every engine of the BMDB passes. It speaks to the engine only through package bmdb and the
-// Engine seam, so that it says what the protocol promises and not how one engine keeps it.
+// Package bmdbtest is the suite that every engine of the BMDB passes. It speaks to the engine only
+// through package bmdb and the Engine seam, so that it says what the protocol promises and not how
+// one engine keeps it.
 //
-// Database time is moved, not waited for: the suite wraps the engine in Shift. What is judged by the process's own clocks (the trust
-// window) is waited for by its event.
+// Database time is moved, not waited for: the suite wraps the engine in Shift. What is judged by
+// the process's own clocks (the trust window) is waited for by its event.
 package bmdbtest
 
 import (

@@ -29,7 +29,8 @@ var workTests = []test{
 				break
 			}
 			failed = true
-			said.Hostname = fmt.Sprintf("host-%d", n) // now there has been one write since the claim, another one
+			// now there has been one write since the claim, another one
+			said.Hostname = fmt.Sprintf("host-%d", n)
 			w.must(update.Note(w.ctx, bmdb.SetProvided(id, "", said)))
 			w.must(work.Cancel(w.ctx, "test"))
 			if got := w.state(id); got != fleet.StateProvided {

@@ -15,8 +15,9 @@ import (
 	"github.com/ironherd/ironherd/test/pgserver"
 )
 
-// TestFloorStaysBelowWhatIsLeft: what a claim found, and somebody else had locked, is found by the next one. Nobody tells that the lock is
-// gone, and what was due is so for longer than a floor stays behind.
+// TestFloorStaysBelowWhatIsLeft: what a claim found, and somebody else had locked, is found by the
+// next one. Nobody tells that the lock is gone, and what was due is so for longer than a floor
+// stays behind.
 func TestFloorStaysBelowWhatIsLeft(t *testing.T) {
 	t.Parallel()
 	p, url, ids := stocked(t, 1, postgres.Options{Silent: true})
@@ -33,7 +34,8 @@ func TestFloorStaysBelowWhatIsLeft(t *testing.T) {
 	p.sound()
 }
 
-// betweenPages is an engine that has something done before the second page of the agenda is read in a transaction.
+// betweenPages is an engine that has something done before the second page of the agenda is read in
+// a transaction.
 type betweenPages struct {
 	bmdb.Engine
 	do atomic.Pointer[func()]
@@ -60,8 +62,8 @@ func (t pagedTx) QueryContext(ctx context.Context, query string, args ...any) (*
 	return t.Tx.QueryContext(ctx, query, args...)
 }
 
-// TestARowComesAgainBetweenPages: each page of the agenda is of an instant of its own, so a row that is put off between two of them, to
-// where it is due still, is on both. It is one candidate.
+// TestARowComesAgainBetweenPages: each page of the agenda is of an instant of its own, so a row
+// that is put off between two of them, to where it is due still, is on both. It is one candidate.
 func TestARowComesAgainBetweenPages(t *testing.T) {
 	t.Parallel()
 	url := migrated(t)

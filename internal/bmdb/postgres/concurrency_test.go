@@ -30,8 +30,9 @@ func events(t *testing.T, p *party, id fleet.MachineID) []string {
 	return list
 }
 
-// TestClaimDecidesUnderItsLock: what a claimer decides on is read after the machine was locked. Here a backoff ends between its look at
-// the agenda and its lock; deciding on what was there before would put the row off for an hour.
+// TestClaimDecidesUnderItsLock: what a claimer decides on is read after the machine was locked.
+// Here a backoff ends between its look at the agenda and its lock; deciding on what was there
+// before would put the row off for an hour.
 func TestClaimDecidesUnderItsLock(t *testing.T) {
 	t.Parallel()
 	for _, serializable := range []bool{false, true} {
@@ -58,8 +59,9 @@ func TestClaimDecidesUnderItsLock(t *testing.T) {
 	}
 }
 
-// TestClaimWhileAFactIsWritten: a claim does not wait for a machine that somebody is writing about; it is told when that is over, and
-// finds the machine although it is now due since long before its floor.
+// TestClaimWhileAFactIsWritten: a claim does not wait for a machine that somebody is writing about;
+// it is told when that is over, and finds the machine although it is now due since long before its
+// floor.
 func TestClaimWhileAFactIsWritten(t *testing.T) {
 	t.Parallel()
 	a, url, ids := stocked(t, 1, postgres.Options{})
@@ -105,8 +107,8 @@ func TestClaimWhileAFactIsWritten(t *testing.T) {
 	b.sound()
 }
 
-// TestWritersMissNobody: two writers of facts about one machine, the second of which had to wait, leave the agenda that both facts
-// together want.
+// TestWritersMissNobody: two writers of facts about one machine, the second of which had to wait,
+// leave the agenda that both facts together want.
 func TestWritersMissNobody(t *testing.T) {
 	t.Parallel()
 	for _, serializable := range []bool{false, true} {
@@ -146,8 +148,8 @@ func TestWritersMissNobody(t *testing.T) {
 	}
 }
 
-// TestEndAgainstAnExtension: a session that is extended between being found overdue and being locked is not ended: its deadline is judged
-// by a later statement than the one that locked it.
+// TestEndAgainstAnExtension: a session that is extended between being found overdue and being
+// locked is not ended: its deadline is judged by a later statement than the one that locked it.
 func TestEndAgainstAnExtension(t *testing.T) {
 	t.Parallel()
 	for _, serializable := range []bool{false, true} {
@@ -173,8 +175,8 @@ func TestEndAgainstAnExtension(t *testing.T) {
 	}
 }
 
-// TestEndAgainstALateCommit: a session is not ended while a commit of its holder is under way, and a commit that comes while it is
-// being ended is refused.
+// TestEndAgainstALateCommit: a session is not ended while a commit of its holder is under way, and
+// a commit that comes while it is being ended is refused.
 func TestEndAgainstALateCommit(t *testing.T) {
 	t.Parallel()
 	t.Run("the commit is first", func(t *testing.T) {
@@ -245,8 +247,8 @@ func TestEndAgainstALateCommit(t *testing.T) {
 	})
 }
 
-// TestExtensionsWaitForNobody: with every connection of the pool in a commit that waits for a stranger's lock, the session of these
-// commits is extended.
+// TestExtensionsWaitForNobody: with every connection of the pool in a commit that waits for a
+// stranger's lock, the session of these commits is extended.
 func TestExtensionsWaitForNobody(t *testing.T) {
 	t.Parallel()
 	p, url, ids := stocked(t, 3, postgres.Options{Connections: 2, Lease: time.Minute})
@@ -280,8 +282,8 @@ func TestExtensionsWaitForNobody(t *testing.T) {
 	p.sound()
 }
 
-// TestStrangerInTheWay: a transaction that somebody has left open on a machine costs that machine's commits, which say so, and nobody
-// else anything.
+// TestStrangerInTheWay: a transaction that somebody has left open on a machine costs that machine's
+// commits, which say so, and nobody else anything.
 func TestStrangerInTheWay(t *testing.T) {
 	t.Parallel()
 	p, url, ids := stocked(t, 5, postgres.Options{Lease: time.Second})
@@ -306,8 +308,8 @@ func TestStrangerInTheWay(t *testing.T) {
 	p.sound()
 }
 
-// TestStoppedInsideATransaction: the server ends the transaction of a holder that says nothing more, before its lease is over; its
-// commit is not accepted, and what it held is taken over.
+// TestStoppedInsideATransaction: the server ends the transaction of a holder that says nothing
+// more, before its lease is over; its commit is not accepted, and what it held is taken over.
 func TestStoppedInsideATransaction(t *testing.T) {
 	t.Parallel()
 	a, url, ids := stocked(t, 1, postgres.Options{Lease: time.Second})
@@ -336,8 +338,8 @@ func TestStoppedInsideATransaction(t *testing.T) {
 	b.sound()
 }
 
-// TestNoDeadlocks: claims, ends, facts of single machines and of whole providers, people and heartbeats, from several processes at
-// once, take their locks in one order.
+// TestNoDeadlocks: claims, ends, facts of single machines and of whole providers, people and
+// heartbeats, from several processes at once, take their locks in one order.
 func TestNoDeadlocks(t *testing.T) {
 	t.Parallel()
 	a, url, ids := stocked(t, 20, postgres.Options{})
@@ -402,7 +404,8 @@ func TestNoDeadlocks(t *testing.T) {
 	a.sound()
 }
 
-// TestServerRestarts: with the server crashed and started again under load, work goes on, and nothing is lost or done twice.
+// TestServerRestarts: with the server crashed and started again under load, work goes on, and
+// nothing is lost or done twice.
 func TestServerRestarts(t *testing.T) {
 	t.Parallel()
 	server, err := pgserver.Start(t.Context(), pgserver.Options{Durable: true})

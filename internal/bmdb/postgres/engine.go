@@ -25,14 +25,16 @@ import (
 type Options struct {
 	// Logger gets what no caller can be told. Nil: nothing is logged.
 	Logger *slog.Logger
-	// Password, where neither the URL nor the environment (PGPASSWORD, PGPASSFILE, ~/.pgpass) is to have one.
+	// Password, where neither the URL nor the environment (PGPASSWORD, PGPASSFILE, ~/.pgpass) is to
+	// have one.
 	Password string
 	// Serializable runs every transaction at SERIALIZABLE instead of READ COMMITTED.
 	Serializable bool
-	// Lease is the shortest interval of the sessions that are kept here; the timeouts of locks and silent transactions are below
-	// it. 0: 5s.
+	// Lease is the shortest interval of the sessions that are kept here; the timeouts of locks and
+	// silent transactions are below it. 0: 5s.
 	Lease time.Duration
-	// Connections is how many connections transactions have at most; 0: 16. Extensions have two more, notifications two.
+	// Connections is how many connections transactions have at most; 0: 16. Extensions have two more,
+	// notifications two.
 	Connections int
 	// Silent: neither send notifications nor listen to them.
 	Silent bool
@@ -47,7 +49,8 @@ type Engine struct {
 	time                     *serverTime
 	notifier                 *notifier // nil: silent
 
-	// marked is set once the schema is known to be there: from then on each new connection compares the mark.
+	// marked is set once the schema is known to be there: from then on each new connection compares
+	// the mark.
 	mu     sync.Mutex
 	marked bool
 
@@ -62,9 +65,10 @@ type pool struct {
 	sql *sql.DB
 }
 
-// Open connects to the database that the URL names: postgres://user@host:port/database, a list of key=value pairs, or "" for what the
-// PG* variables of the environment say. KindInvalid when it cannot be understood or is refused, KindTemporary when nobody answers. The
-// schema is left as it is: see Migrate.
+// Open connects to the database that the URL names: postgres://user@host:port/database, a list of
+// key=value pairs, or "" for what the PG* variables of the environment say. KindInvalid when it
+// cannot be understood or is refused, KindTemporary when nobody answers. The schema is left as it
+// is: see Migrate.
 func Open(ctx context.Context, url string, options Options) (*Engine, error) {
 	if options.Logger == nil {
 		options.Logger = slog.New(slog.DiscardHandler)
@@ -147,17 +151,20 @@ func (e *Engine) connect(ctx context.Context, url string, size int, cancelled fu
 	return &pool{Pool: p, sql: stdlib.OpenDBFromPool(p)}, nil
 }
 
-// settings is the statement that each connection begins with, but for what the database's address sets. They are no parameters of the
-// connection's start, because poolers refuse those that they do not know.
+// settings is the statement that each connection begins with, but for what the database's address
+// sets. They are no parameters of the connection's start, because poolers refuse those that they do
+// not know.
 func (e *Engine) settings(own map[string]string) string {
 	settings := map[string]string{
 		"lock_timeout":                        milliseconds(e.options.Lease * 2 / 5),
 		"idle_in_transaction_session_timeout": milliseconds(e.options.Lease * 3 / 5),
-		// Nearly all that we ask goes by keys, a few rows out of many, whatever the statistics say: so read by an index wherever there
-		// is one, even if the table was small or empty when the plan was made, which then stays for as long as the connection and the
-		// statistics do. For the same reason one plan per statement will do; left alone, PostgreSQL believes of some that planning
-		// them anew at each call pays, and spends more time on planning than on them. Joins of more than two tables are written in the
-		// right order, and looking for a better one takes milliseconds. Compiling costs more than it saves.
+		// Nearly all that we ask goes by keys, a few rows out of many, whatever the statistics say: so
+		// read by an index wherever there is one, even if the table was small or empty when the plan was
+		// made, which then stays for as long as the connection and the statistics do. For the same reason
+		// one plan per statement will do; left alone, PostgreSQL believes of some that planning them anew
+		// at each call pays, and spends more time on planning than on them. Joins of more than two tables
+		// are written in the right order, and looking for a better one takes milliseconds. Compiling
+		// costs more than it saves.
 		"random_page_cost":    "1.1",
 		"enable_seqscan":      "off",
 		"enable_hashjoin":     "off",
@@ -178,13 +185,14 @@ func (e *Engine) settings(own map[string]string) string {
 	return "SELECT " + strings.Join(calls, ", ")
 }
 
-// cancelAtServer cancels a statement whose context ends at the server, so that it gives up waiting and the connection can be used again.
-// A server that does not answer is given up soon.
+// cancelAtServer cancels a statement whose context ends at the server, so that it gives up waiting
+// and the connection can be used again. A server that does not answer is given up soon.
 func (e *Engine) cancelAtServer(conn *pgconn.PgConn) ctxWatcher {
 	return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: min(time.Second, e.options.Lease/5)}
 }
 
-// giveUpAtOnce gives the connection up: what an extension could not do it must try anew, on another one, while there is time.
+// giveUpAtOnce gives the connection up: what an extension could not do it must try anew, on another
+// one, while there is time.
 func giveUpAtOnce(conn *pgconn.PgConn) ctxWatcher {
 	return &pgconn.DeadlineContextWatcherHandler{Conn: conn.Conn()}
 }

@@ -41,7 +41,8 @@ func restored(t *testing.T, p *party) string {
 	return env.Restored
 }
 
-// TestCopiesAreRecognised: a copy of a database under the same server, and a server on another timeline, wait until they are accepted.
+// TestCopiesAreRecognised: a copy of a database under the same server, and a server on another
+// timeline, wait until they are accepted.
 func TestCopiesAreRecognised(t *testing.T) {
 	t.Parallel()
 	url, name := own(t)
@@ -85,7 +86,8 @@ func TestCopiesAreRecognised(t *testing.T) {
 	}
 }
 
-// TestPromotionIsRecognised: also by a process that has the database open, with its first new connection.
+// TestPromotionIsRecognised: also by a process that has the database open, with its first new
+// connection.
 func TestPromotionIsRecognised(t *testing.T) {
 	t.Parallel()
 	url, name := own(t)
@@ -99,7 +101,8 @@ func TestPromotionIsRecognised(t *testing.T) {
 	})
 }
 
-// TestNotifications: what another process makes due is told at once, and a process that was cut off looks again.
+// TestNotifications: what another process makes due is told at once, and a process that was cut off
+// looks again.
 func TestNotifications(t *testing.T) {
 	t.Parallel()
 	a, url, _ := stocked(t, 1, postgres.Options{})
@@ -130,8 +133,8 @@ func TestNotifications(t *testing.T) {
 	<-wake
 }
 
-// TestHistoryPartitions: made for the days to come, dropped when all of a day is too old, and rows for which there is none are kept
-// and pruned all the same.
+// TestHistoryPartitions: made for the days to come, dropped when all of a day is too old, and rows
+// for which there is none are kept and pruned all the same.
 func TestHistoryPartitions(t *testing.T) {
 	t.Parallel()
 	url, name := own(t)
@@ -288,7 +291,8 @@ func TestStatements(t *testing.T) {
 	p.sound()
 }
 
-// TestCountsAreFolded: state counts stay short however many changes there are, and right when two fold them at once.
+// TestCountsAreFolded: state counts stay short however many changes there are, and right when two
+// fold them at once.
 func TestCountsAreFolded(t *testing.T) {
 	t.Parallel()
 	a, url, ids := stocked(t, 5, postgres.Options{Silent: true})
@@ -337,7 +341,8 @@ func TestForeignText(t *testing.T) {
 	}
 }
 
-// TestPlainRole: a role that owns its database and nothing else can do all that is needed, and the server tells it who it is.
+// TestPlainRole: a role that owns its database and nothing else can do all that is needed, and the
+// server tells it who it is.
 func TestPlainRole(t *testing.T) {
 	t.Parallel()
 	s, ctx := pgserver.Shared(t), context.WithoutCancel(t.Context())
@@ -367,7 +372,8 @@ func TestPlainRole(t *testing.T) {
 	p.sound()
 }
 
-// TestAdaptivePoll: a claimer whom nobody tells anything looks again soon after it found something, and ever later when it finds nothing.
+// TestAdaptivePoll: a claimer whom nobody tells anything looks again soon after it found something,
+// and ever later when it finds nothing.
 func TestAdaptivePoll(t *testing.T) {
 	t.Parallel()
 	for _, silent := range []bool{true, false} {

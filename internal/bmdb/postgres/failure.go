@@ -39,13 +39,15 @@ func codeOf(err error) string {
 	return ""
 }
 
-// undoneByOthers says that the transaction was undone as a whole because of what others did at the same time.
+// undoneByOthers says that the transaction was undone as a whole because of what others did at the
+// same time.
 func undoneByOthers(err error) bool {
 	code := codeOf(err)
 	return code == codeSerialization || code == codeDeadlock
 }
 
-// classify gives an error of the server or of the connection the kind that says what to do about it.
+// classify gives an error of the server or of the connection the kind that says what to do about
+// it.
 func classify(err error) error {
 	if err == nil || fleet.KindOf(err) != fleet.KindUnknown || errors.Is(err, context.Canceled) {
 		return err
@@ -79,7 +81,8 @@ type reworded struct {
 func (r reworded) Error() string { return r.text }
 func (r reworded) Unwrap() error { return r.error }
 
-// oneLine makes one line of what the driver tells in one line for each way that it tried, and each of those once.
+// oneLine makes one line of what the driver tells in one line for each way that it tried, and each
+// of those once.
 func oneLine(err error) error {
 	var lines []string
 	for line := range strings.Lines(err.Error()) {

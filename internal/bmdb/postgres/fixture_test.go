@@ -111,7 +111,8 @@ func (p *pausing) beforeSlots(hook func()) {
 	p.slots = hook
 }
 
-// beforeEnd has something done when the next transaction is about to lock a session that it may end.
+// beforeEnd has something done when the next transaction is about to lock a session that it may
+// end.
 func (p *pausing) beforeEnd(hook func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -17,13 +17,15 @@ const (
 	partitionPrefix = "history_p"
 	dayLayout       = "20060102"
 	day             = 24 * time.Hour
-	// dropPatience is how long the removal of a partition waits for those who read it. Everybody else waits behind it.
+	// dropPatience is how long the removal of a partition waits for those who read it. Everybody else
+	// waits behind it.
 	dropPatience = "200ms"
 )
 
-// PruneHistory implements bmdb.Engine: it drops the partitions all of whose rows are older than before, and says how many rows they
-// had, by the server's estimate, at least one; and it makes the partitions of the coming days. What is in no partition of a day is removed in
-// batches of limit rows. A partition that somebody is reading is left for the next time.
+// PruneHistory implements bmdb.Engine: it drops the partitions all of whose rows are older than
+// before, and says how many rows they had, by the server's estimate, at least one; and it makes the
+// partitions of the coming days. What is in no partition of a day is removed in batches of limit
+// rows. A partition that somebody is reading is left for the next time.
 func (e *Engine) PruneHistory(ctx context.Context, before time.Time, limit int) (n int, err error) {
 	if err := e.makePartitions(ctx); err != nil {
 		return 0, err
@@ -114,7 +116,8 @@ func (e *Engine) dropPartition(ctx context.Context, name string) error {
 	})
 }
 
-// makePartitions makes those of today and of the coming days that are not there. What it cannot make, the default partition is for.
+// makePartitions makes those of today and of the coming days that are not there. What it cannot
+// make, the default partition is for.
 func (e *Engine) makePartitions(ctx context.Context) error {
 	there, err := e.partitions(ctx)
 	if err != nil {

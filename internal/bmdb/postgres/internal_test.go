@@ -16,7 +16,8 @@ import (
 	"github.com/ironherd/ironherd/test/pgserver"
 )
 
-// TestServerTime: the truth is between two readings; neither goes back, unless the server's clock does.
+// TestServerTime: the truth is between two readings; neither goes back, unless the server's clock
+// does.
 func TestServerTime(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
@@ -35,7 +36,8 @@ func TestServerTime(t *testing.T) {
 	if earliest.Before(said) || latest.Before(earliest.Add(trip)) || latest.After(earliest.Add(trip+10*time.Second)) {
 		t.Errorf("between %s and %s, said %s", earliest, latest, said)
 	}
-	s.learn(t.Context(), said.Add(-100*time.Millisecond), s.clock.Elapsed()-trip, s.clock.Elapsed()) // a slower answer than the last
+	// a slower answer than the last
+	s.learn(t.Context(), said.Add(-100*time.Millisecond), s.clock.Elapsed()-trip, s.clock.Elapsed())
 	if got := s.earliest(); got.Before(earliest) {
 		t.Errorf("went back from %s to %s", earliest, got)
 	}

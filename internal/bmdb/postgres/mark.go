@@ -24,7 +24,8 @@ type querier interface {
 
 // readMark asks the server who it is. known is false when it does not tell.
 func readMark(ctx context.Context, q querier) (m mark, known bool, err error) {
-	// The timeline is in the name of the log file that is being written: the control file's lags behind after a promotion.
+	// The timeline is in the name of the log file that is being written: the control file's lags
+	// behind after a promotion.
 	err = q.QueryRow(ctx, `SELECT (SELECT CAST(system_identifier AS TEXT) FROM pg_control_system()) || '/' ||
 		(SELECT CAST(oid AS TEXT) FROM pg_database WHERE datname = current_database()),
 		CAST(CAST('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) AS BIT(32)) AS BIGINT)`).Scan(&m.id, &m.timeline)

@@ -21,7 +21,8 @@ func (e *Engine) migrations() (*goose.Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A row with a lease keeps two of us apart, and not an advisory lock, which not every compatible server has.
+	// A row with a lease keeps two of us apart, and not an advisory lock, which not every compatible
+	// server has.
 	locker, err := lock.NewPostgresTableLocker(lock.WithTableLockTimeout(time.Second, 60))
 	if err != nil {
 		return nil, err
@@ -33,8 +34,9 @@ func (e *Engine) migrations() (*goose.Provider, error) {
 	return p, nil
 }
 
-// Migrate implements bmdb.Engine. Each migration is one transaction, or may be run again wherever it was interrupted. It is safe while others run, of this version or of the one
-// before, and while others migrate. KindTemporary when a table that must be changed is in use all the time.
+// Migrate implements bmdb.Engine. Each migration is one transaction, or may be run again wherever
+// it was interrupted. It is safe while others run, of this version or of the one before, and while
+// others migrate. KindTemporary when a table that must be changed is in use all the time.
 func (e *Engine) Migrate(ctx context.Context) error {
 	have, want, err := e.Schema(ctx)
 	if err != nil || have >= want {
@@ -73,7 +75,8 @@ func (e *Engine) Schema(ctx context.Context) (have, want int64, err error) {
 	return have, want, nil
 }
 
-// empty fails when a database without a schema of ours has tables of somebody else, which it would be mixed up with.
+// empty fails when a database without a schema of ours has tables of somebody else, which it would
+// be mixed up with.
 func (e *Engine) empty(ctx context.Context) error {
 	var table string
 	err := e.transactions.QueryRow(ctx, `SELECT COALESCE(min(tablename), '') FROM pg_tables

@@ -13,7 +13,8 @@ import (
 	"github.com/ironherd/ironherd/test/pgserver"
 )
 
-// TestMigrationsUpDownUp: each version up, down and up again over rows of the version before, and what it left is a working schema.
+// TestMigrationsUpDownUp: each version up, down and up again over rows of the version before, and
+// what it left is a working schema.
 func TestMigrationsUpDownUp(t *testing.T) {
 	t.Parallel()
 	ctx, server := t.Context(), pgserver.Shared(t)
@@ -61,7 +62,8 @@ func TestMigrationsUpDownUp(t *testing.T) {
 	if err := e.Migrate(ctx); err != nil {
 		t.Fatal(err)
 	}
-	again, err := Open(ctx, server.URL(name), Options{Silent: true}) // bmdb.Open closes what it is given
+	// bmdb.Open closes what it is given
+	again, err := Open(ctx, server.URL(name), Options{Silent: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,8 +79,8 @@ func TestMigrationsUpDownUp(t *testing.T) {
 	}
 }
 
-// TestMigrationInterrupted: a migration that makes an index beside those who write the table, and gives up because one of them does not
-// end, is done when it is run again.
+// TestMigrationInterrupted: a migration that makes an index beside those who write the table, and
+// gives up because one of them does not end, is done when it is run again.
 func TestMigrationInterrupted(t *testing.T) {
 	t.Parallel()
 	ctx, server := t.Context(), pgserver.Shared(t)

@@ -16,19 +16,24 @@ import (
 )
 
 const (
-	// channel is where hints are sent; all fleets of one database share it, and wake each other at worst.
+	// channel is where hints are sent; all fleets of one database share it, and wake each other at
+	// worst.
 	channel = "ironherd"
-	// pacing is the time from one notification of this process to the next. The first one after a silence goes at once.
+	// pacing is the time from one notification of this process to the next. The first one after a
+	// silence goes at once.
 	pacing = 5 * time.Millisecond
-	// maxPayload is what fits into a notification, with room to spare (the server's limit is 8000 bytes).
+	// maxPayload is what fits into a notification, with room to spare (the server's limit is 8000
+	// bytes).
 	maxPayload = 7000
-	// maxTold bounds how many heads wait to be told; with more the others are told that anything may be due.
+	// maxTold bounds how many heads wait to be told; with more the others are told that anything may
+	// be due.
 	maxTold = 1000
 	// reconnectAfter is the pause after a connection was lost.
 	reconnectAfter = time.Second
 )
 
-// notifier tells other processes what became due, and hears what they tell. It is only about speed: what fails is forgotten.
+// notifier tells other processes what became due, and hears what they tell. It is only about speed:
+// what fails is forgotten.
 type notifier struct {
 	config *pgx.ConnConfig
 	logger *slog.Logger
@@ -121,7 +126,8 @@ func (n *notifier) keep(ctx context.Context, use func(ctx context.Context, conn 
 
 func (n *notifier) once(ctx context.Context, use func(ctx context.Context, conn *pgx.Conn) error) error {
 	config := n.config.Copy()
-	config.BuildContextWatcherHandler = giveUpAtOnce // nothing runs that could be cancelled at the server
+	// nothing runs that could be cancelled at the server
+	config.BuildContextWatcherHandler = giveUpAtOnce
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return err

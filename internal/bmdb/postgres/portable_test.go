@@ -19,7 +19,8 @@ var only = regexp.MustCompile(`(?i)\b(notify|pg_notify|listen|unlisten|\w*adviso
 // forSpeed are the files that may have it, because what is in them only saves time.
 var forSpeed = []string{"notifier.go"}
 
-// texts returns what may be SQL in a file: all of it but the comments, or the string literals of Go.
+// texts returns what may be SQL in a file: all of it but the comments, or the string literals of
+// Go.
 func texts(t *testing.T, path string) []string {
 	t.Helper()
 	if strings.HasSuffix(path, ".sql") {
@@ -45,7 +46,8 @@ func texts(t *testing.T, path string) []string {
 	return list
 }
 
-// TestSQLIsPortable: no statement of the BMDB needs NOTIFY, an advisory lock, a row's place or an unlogged table.
+// TestSQLIsPortable: no statement of the BMDB needs NOTIFY, an advisory lock, a row's place or an
+// unlogged table.
 func TestSQLIsPortable(t *testing.T) {
 	t.Parallel()
 	files := 0

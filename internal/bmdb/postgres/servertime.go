@@ -13,7 +13,8 @@ import (
 const (
 	// askEvery is how long a reading of the server's clock is counted on from.
 	askEvery = 10 * time.Second
-	// wasSet is how much the server's clock must differ from what was expected to count as set by somebody.
+	// wasSet is how much the server's clock must differ from what was expected to count as set by
+	// somebody.
 	wasSet = time.Second
 )
 
@@ -57,7 +58,8 @@ func (s *serverTime) learn(ctx context.Context, said time.Time, sent, heard time
 	s.asked, s.said, s.sent, s.heard = true, said, sent, heard
 }
 
-// earliest is what database time is at least. It does not go back, unless the server's clock was set.
+// earliest is what database time is at least. It does not go back, unless the server's clock was
+// set.
 func (s *serverTime) earliest() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -5,7 +5,8 @@ import "strings"
 // replacement stands for what cannot be stored as text.
 const replacement = "\uFFFD"
 
-// storable replaces, in text that came from outside and in lists of it, what this engine cannot store: NUL and what is not UTF-8.
+// storable replaces, in text that came from outside and in lists of it, what this engine cannot
+// store: NUL and what is not UTF-8.
 func storable(args []any) []any {
 	for i, arg := range args {
 		switch arg := arg.(type) {

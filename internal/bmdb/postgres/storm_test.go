@@ -15,7 +15,8 @@ import (
 	"github.com/ironherd/ironherd/test/pgserver"
 )
 
-// silent opens a new database with n machines that want recovery, of which so many may be had at once.
+// silent opens a new database with n machines that want recovery, of which so many may be had at
+// once.
 func silent(t *testing.T, n, atOnce int, options postgres.Options) (p *party, url string) {
 	t.Helper()
 	p, url, _ = stocked(t, n, options)
@@ -39,8 +40,8 @@ func (p *party) recover(s *bmdb.Session, limit int) bmdb.Claim {
 	return c
 }
 
-// TestSlotsAreNotTakenTwice: of two claimers that both saw the last slot free, the second waits for the first, and then sees that it is
-// not free any more; also when there was no row of it yet.
+// TestSlotsAreNotTakenTwice: of two claimers that both saw the last slot free, the second waits for
+// the first, and then sees that it is not free any more; also when there was no row of it yet.
 func TestSlotsAreNotTakenTwice(t *testing.T) {
 	t.Parallel()
 	for _, serializable := range []bool{false, true} {
@@ -83,7 +84,8 @@ func TestSlotsAreNotTakenTwice(t *testing.T) {
 				if n, m := len(first.Works), len(second.Works); n+m != 1 {
 					t.Errorf("with one slot left, one claimed %d, the other %d", n, m)
 				}
-				if len(second.Works) == 0 && second.NextDue.Before(began.Add(100*time.Millisecond)) { // the least that an untold claimer waits
+				// the least that an untold claimer waits
+				if len(second.Works) == 0 && second.NextDue.Before(began.Add(100*time.Millisecond)) {
 					t.Errorf("told to look again at %s, having begun at %s", second.NextDue, began)
 				}
 				b.sound()
@@ -110,8 +112,9 @@ func TestSlotsUnderTheNewestPolicy(t *testing.T) {
 	b.sound()
 }
 
-// TestStorm: many claimers of several processes never have more at once than the limit, at each of two providers, while holders die,
-// people interfere and the limit changes; in the end no slot is lost, and nobody has deadlocked.
+// TestStorm: many claimers of several processes never have more at once than the limit, at each of
+// two providers, while holders die, people interfere and the limit changes; in the end no slot is
+// lost, and nobody has deadlocked.
 func TestStorm(t *testing.T) {
 	t.Parallel()
 	for _, serializable := range []bool{false, true} {
@@ -168,8 +171,9 @@ func TestStorm(t *testing.T) {
 	}
 }
 
-// stormy counts what is at work at each provider: from the claim's return until the end begins, or until somebody is about to put the machine
-// in quarantine, which takes the lane and its slot from a holder who does not know yet. That is less than there is in truth.
+// stormy counts what is at work at each provider: from the claim's return until the end begins, or
+// until somebody is about to put the machine in quarantine, which takes the lane and its slot from
+// a holder who does not know yet. That is less than there is in truth.
 type stormy struct {
 	t       *testing.T
 	mu      sync.Mutex
@@ -192,8 +196,8 @@ func (s *stormy) over() bool {
 	return s.done >= s.want || s.t.Failed()
 }
 
-// try fails the test unless it was done, is void, or is to be tried again: serializable transactions may be undone by others again
-// and again.
+// try fails the test unless it was done, is void, or is to be tried again: serializable
+// transactions may be undone by others again and again.
 func (s *stormy) try(what string, err error) {
 	switch kind := fleet.KindOf(err); {
 	case err == nil, kind == fleet.KindConflict, kind == fleet.KindLeaseLost, kind == fleet.KindTemporary && s.serializable:
@@ -309,8 +313,9 @@ func TestSlotThatIsFreedIsTold(t *testing.T) {
 	}
 }
 
-// TestFullProvidersCostNothing: looking for work at a provider that is full is a few statements, whatever is due there, and finds what is
-// due elsewhere; claims of processes without a limit cost what they cost.
+// TestFullProvidersCostNothing: looking for work at a provider that is full is a few statements,
+// whatever is due there, and finds what is due elsewhere; claims of processes without a limit cost
+// what they cost.
 func TestFullProvidersCostNothing(t *testing.T) {
 	t.Parallel()
 	var costs []string
@@ -347,7 +352,8 @@ func TestFullProvidersCostNothing(t *testing.T) {
 	}
 }
 
-// TestChecksFindSlotsTakenTwice, and policies from before there were slots limit as the default does.
+// TestChecksFindSlotsTakenTwice, and policies from before there were slots limit as the default
+// does.
 func TestChecksFindSlotsTakenTwice(t *testing.T) {
 	t.Parallel()
 	p, url := silent(t, 4, 2, postgres.Options{Silent: true})

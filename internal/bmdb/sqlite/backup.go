@@ -14,18 +14,20 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// Backup writes the database at path, as it is at one instant, into a new file. It may run while a process has the database open,
-// and holds nobody up; until it is done, the write-ahead log keeps growing. The file appears complete and synced to the disk, or not
-// at all. It is marked: whoever opens it is told that it is a restored database (rule 11), however young it is.
+// Backup writes the database at path, as it is at one instant, into a new file. It may run while a
+// process has the database open, and holds nobody up; until it is done, the write-ahead log keeps
+// growing. The file appears complete and synced to the disk, or not at all. It is marked: whoever
+// opens it is told that it is a restored database (rule 11), however young it is.
 //
-// KindNotFound when there is no database, KindConflict when the file exists, KindInvalid when path is no database of ours.
+// KindNotFound when there is no database, KindConflict when the file exists, KindInvalid when path
+// is no database of ours.
 func Backup(ctx context.Context, path, to string) error {
 	return duplicate(ctx, path, to, "made from the backup of "+time.Now().UTC().Format(time.RFC3339))
 }
 
-// Restore puts the backup in the place of a database that is not there: KindConflict while one is, or what belongs to one, and
-// KindInUse while a process has it. What is restored has the backup's mark, so that nothing is destroyed on its word before
-// `ironherd db accept-restore`.
+// Restore puts the backup in the place of a database that is not there: KindConflict while one is,
+// or what belongs to one, and KindInUse while a process has it. What is restored has the backup's
+// mark, so that nothing is destroyed on its word before `ironherd db accept-restore`.
 func Restore(ctx context.Context, backup, path string) (err error) {
 	if path, err = filepath.Abs(path); err != nil {
 		return fleet.Errorf(fleet.KindInvalid, "database path: %w", err)
@@ -35,7 +37,8 @@ func Restore(ctx context.Context, backup, path string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, lock.Close()) }()
-	for _, suffix := range []string{"-wal", "-shm", "-journal"} { // SQLite would take them for the new file's own
+	// SQLite would take them for the new file's own
+	for _, suffix := range []string{"-wal", "-shm", "-journal"} {
 		if _, err := os.Lstat(path + suffix); err == nil {
 			return fleet.Errorf(fleet.KindConflict, "%s belongs to another database: move it away, with that database", path+suffix)
 		}
@@ -43,7 +46,8 @@ func Restore(ctx context.Context, backup, path string) (err error) {
 	return duplicate(ctx, backup, path, "restored from "+filepath.Base(backup)+" at "+time.Now().UTC().Format(time.RFC3339))
 }
 
-// duplicate writes what is in one database file into a new one, checks it and marks it with the evidence.
+// duplicate writes what is in one database file into a new one, checks it and marks it with the
+// evidence.
 func duplicate(ctx context.Context, from, to, evidence string) (err error) {
 	if _, err := os.Stat(from); err != nil {
 		return fleet.Errorf(fleet.KindNotFound, "there is no database at %s: %w", from, err)

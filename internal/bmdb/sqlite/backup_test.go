@@ -16,8 +16,9 @@ import (
 
 var wantInstall = &fleet.InstallRequest{Image: fleet.Image{URL: "http://x/y"}}
 
-// TestRestoredBackupDestroysNothing: an old database, put back in the place of the newer one, would hand out an install that was
-// done long ago. It never does, however young the backup is and whatever lies beside it, until a person accepts it.
+// TestRestoredBackupDestroysNothing: an old database, put back in the place of the newer one, would
+// hand out an install that was done long ago. It never does, however young the backup is and
+// whatever lies beside it, until a person accepts it.
 func TestRestoredBackupDestroysNothing(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

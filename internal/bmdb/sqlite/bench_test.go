@@ -192,7 +192,8 @@ func BenchmarkFlush(b *testing.B) {
 	}
 }
 
-// BenchmarkAgents is what one agent costs from its first words to its installed system, 32 agents at a time.
+// BenchmarkAgents is what one agent costs from its first words to its installed system, 32 agents
+// at a time.
 func BenchmarkAgents(b *testing.B) {
 	n := newBench(b, b.N, true)
 	n.start(b.Context())

@@ -12,8 +12,8 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// TestHoursOfHeartbeats: real SQLite under fake time. Agents heard every thirty seconds for hours are never silent, and one that
-// stops is so after ten minutes and not before.
+// TestHoursOfHeartbeats: real SQLite under fake time. Agents heard every thirty seconds for hours
+// are never silent, and one that stops is so after ten minutes and not before.
 func TestHoursOfHeartbeats(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -65,7 +65,8 @@ func TestHoursOfHeartbeats(t *testing.T) {
 	})
 }
 
-// TestTrustWindowExactly: start of the last successful extension + interval − margin, to the instant.
+// TestTrustWindowExactly: start of the last successful extension + interval − margin, to the
+// instant.
 func TestTrustWindowExactly(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -96,7 +97,8 @@ func TestTrustWindowExactly(t *testing.T) {
 	})
 }
 
-// TestRunKeepsASession: for long, and ends it neither when extensions fail for less than the window nor later than the window.
+// TestRunKeepsASession: for long, and ends it neither when extensions fail for less than the window
+// nor later than the window.
 func TestRunKeepsASession(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -15,8 +15,8 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// TestCrowdIsForgotten: who met others looks farther and takes any run of rows; who meets nobody any more takes those longest due, also
-// when it takes one at a time.
+// TestCrowdIsForgotten: who met others looks farther and takes any run of rows; who meets nobody
+// any more takes those longest due, also when it takes one at a time.
 func TestCrowdIsForgotten(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -79,8 +79,8 @@ func (t lookingTx) QueryContext(ctx context.Context, query string, args ...any) 
 	return t.Tx.QueryContext(ctx, query, args...)
 }
 
-// TestFloorRisesWhileWorkRemains: a look begins where the one before it ended, and not where there was work once; but not above what
-// may be being written meanwhile.
+// TestFloorRisesWhileWorkRemains: a look begins where the one before it ended, and not where there
+// was work once; but not above what may be being written meanwhile.
 func TestFloorRisesWhileWorkRemains(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// conn is one connection with its prepared statements. Preparing costs more than running most of ours, so each is prepared once
-// per connection. A conn is used by one goroutine at a time.
+// conn is one connection with its prepared statements. Preparing costs more than running most of
+// ours, so each is prepared once per connection. A conn is used by one goroutine at a time.
 type conn struct {
 	sql      *sql.Conn
 	prepared map[string]*sql.Stmt
@@ -61,8 +61,9 @@ func (c *conn) run(ctx context.Context, query string) error {
 
 // tx is a transaction on a conn.
 //
-// A context is obeyed between statements, never within one: SQLite undoes the whole transaction when a writing statement is
-// interrupted, and with it the work of everybody else who is committed by the same group.
+// A context is obeyed between statements, never within one: SQLite undoes the whole transaction
+// when a writing statement is interrupted, and with it the work of everybody else who is committed
+// by the same group.
 type tx struct {
 	*conn
 	now time.Time
@@ -103,7 +104,8 @@ func (t *tx) QueryContext(ctx context.Context, query string, args ...any) (*sql.
 
 func (t *tx) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
 	if ctx.Err() != nil {
-		return t.sql.QueryRowContext(ctx, query, args...) // only a *sql.Row made by database/sql can carry the error
+		// only a *sql.Row made by database/sql can carry the error
+		return t.sql.QueryRowContext(ctx, query, args...)
 	}
 	ctx = context.WithoutCancel(ctx)
 	s, err := t.prepare(ctx, query) //nolint:sqlclosecheck // see run

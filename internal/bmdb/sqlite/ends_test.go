@@ -79,8 +79,8 @@ func (c *crowd) claim(s *bmdb.Session, n int) []*bmdb.Work {
 	return claim.Works
 }
 
-// finish holds the end of the first work back until the others wait, and whatever comes meanwhile has happened; then all go on. It
-// returns what became of each.
+// finish holds the end of the first work back until the others wait, and whatever comes meanwhile
+// has happened; then all go on. It returns what became of each.
 func (c *crowd) finish(works []*bmdb.Work, meanwhile func()) []error {
 	c.Helper()
 	return c.end(works, meanwhile, func(w *bmdb.Work) error { return w.Finish(c.Context()) })
@@ -109,8 +109,8 @@ func (c *crowd) end(works []*bmdb.Work, meanwhile func(), end func(w *bmdb.Work)
 
 func lost(err error) bool { return fleet.KindOf(err) == fleet.KindLeaseLost }
 
-// TestEndsTogetherNameTheirEpochs: among ends that are committed together is one of an epoch that has gone, by the session that holds
-// the machine's lane again.
+// TestEndsTogetherNameTheirEpochs: among ends that are committed together is one of an epoch that
+// has gone, by the session that holds the machine's lane again.
 func TestEndsTogetherNameTheirEpochs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -134,7 +134,8 @@ func TestEndsTogetherNameTheirEpochs(t *testing.T) {
 	})
 }
 
-// TestEndsTogetherNeedTheirSession: it ends while they wait, and only one of its lanes has been taken over.
+// TestEndsTogetherNeedTheirSession: it ends while they wait, and only one of its lanes has been
+// taken over.
 func TestEndsTogetherNeedTheirSession(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -152,7 +153,8 @@ func TestEndsTogetherNeedTheirSession(t *testing.T) {
 	})
 }
 
-// TestEndsTogetherSeeWhatOthersWrote: somebody writes a fact about a machine while its work waits to be ended with others.
+// TestEndsTogetherSeeWhatOthersWrote: somebody writes a fact about a machine while its work waits
+// to be ended with others.
 func TestEndsTogetherSeeWhatOthersWrote(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -185,8 +187,8 @@ func TestEndsTogetherSeeWhatOthersWrote(t *testing.T) {
 	})
 }
 
-// TestEndsTogetherSeeWhatWasPutOff: the janitor has moved the row of a machine in the agenda to the deadline of its holder, which then
-// wants it back to just where it was when it claimed.
+// TestEndsTogetherSeeWhatWasPutOff: the janitor has moved the row of a machine in the agenda to the
+// deadline of its holder, which then wants it back to just where it was when it claimed.
 func TestEndsTogetherSeeWhatWasPutOff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -222,8 +224,8 @@ func TestEndsTogetherSeeWhatWasPutOff(t *testing.T) {
 	})
 }
 
-// TestEndsTogetherSeeARetry: an operator ends the backoff of a machine that is being worked on already, which shows nowhere until the
-// work fails.
+// TestEndsTogetherSeeARetry: an operator ends the backoff of a machine that is being worked on
+// already, which shows nowhere until the work fails.
 func TestEndsTogetherSeeARetry(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -273,8 +275,8 @@ func (f *failures) Transaction(_ string, _ time.Duration, _ int, err error) {
 
 func (f *failures) Outcome(fleet.Process, string, time.Duration) {}
 
-// TestAnEndThatIsLeftIsNoFailure: an end that everything is known for is tried, left because its epoch has gone, and then refused: one failure
-// and not two.
+// TestAnEndThatIsLeftIsNoFailure: an end that everything is known for is tried, left because its
+// epoch has gone, and then refused: one failure and not two.
 func TestAnEndThatIsLeftIsNoFailure(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -24,8 +24,9 @@ import (
 type Options struct {
 	// Logger gets what no caller can be told. Nil: nothing is logged.
 	Logger *slog.Logger
-	// Unsynced leaves it to the operating system when commits reach the disk. A crash of the machine may then lose the last of
-	// them, which the BMDB promises never to do: for tests and rehearsals only.
+	// Unsynced leaves it to the operating system when commits reach the disk. A crash of the machine
+	// may then lose the last of them, which the BMDB promises never to do: for tests and rehearsals
+	// only.
 	Unsynced bool
 	// Readers is how many transactions may read at a time; 0: 4.
 	Readers int
@@ -54,8 +55,9 @@ type Engine struct {
 
 var _ bmdb.Engine = (*Engine)(nil)
 
-// Open opens the database in the file, which it creates when there is none, and holds it until Close: KindInUse, naming the
-// process, when another one does. KindInvalid when the file cannot be used. The schema is left as it is: see Migrate.
+// Open opens the database in the file, which it creates when there is none, and holds it until
+// Close: KindInUse, naming the process, when another one does. KindInvalid when the file cannot be
+// used. The schema is left as it is: see Migrate.
 func Open(ctx context.Context, path string, opts Options) (*Engine, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -184,7 +186,8 @@ func (e *Engine) Glance(ctx context.Context, fn func(ctx context.Context, tx bmd
 	return e.View(ctx, fn)
 }
 
-// Close ends the writer after the group that it is at, waits for readers and closes the file. Whoever still waits gets an error.
+// Close ends the writer after the group that it is at, waits for readers and closes the file.
+// Whoever still waits gets an error.
 func (e *Engine) Close() error {
 	e.closeOnce.Do(func() {
 		close(e.closing)

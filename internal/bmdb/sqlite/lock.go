@@ -12,8 +12,8 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// lockFile takes the operating system's lock on the file beside the database. It goes with the process, however that ends; the
-// file stays, with the number of the last process that had it.
+// lockFile takes the operating system's lock on the file beside the database. It goes with the
+// process, however that ends; the file stays, with the number of the last process that had it.
 func lockFile(path string) (*os.File, error) {
 	f, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

@@ -19,12 +19,14 @@ import (
 	"github.com/ironherd/ironherd/internal/bmdb"
 )
 
-// markEvery is how often the mark advances while something is written; a copy older than this is recognised.
+// markEvery is how often the mark advances while something is written; a copy older than this is
+// recognised.
 const markEvery = time.Minute
 
-// mark is how a restored or copied database is recognised (rule 11): an identity and a counter, kept in the database and in a
-// file beside it, advanced together at every open and once a minute. The database comes first, so that a crash in between leaves
-// the file exactly one behind; whatever else differs was put there by somebody.
+// mark is how a restored or copied database is recognised (rule 11): an identity and a counter,
+// kept in the database and in a file beside it, advanced together at every open and once a minute.
+// The database comes first, so that a crash in between leaves the file exactly one behind; whatever
+// else differs was put there by somebody.
 type mark struct {
 	id      string
 	counter int64
@@ -36,8 +38,8 @@ type mark struct {
 
 func (m mark) String() string { return m.id + " " + strconv.FormatInt(m.counter, 10) + "\n" }
 
-// Restored implements bmdb.Engine. When all is well it advances the mark; when not, it leaves everything as it is, so that the
-// evidence is there at every open until somebody accepts it.
+// Restored implements bmdb.Engine. When all is well it advances the mark; when not, it leaves
+// everything as it is, so that the evidence is there at every open until somebody accepts it.
 func (e *Engine) Restored(ctx context.Context) (evidence string, err error) {
 	err = e.Update(ctx, func(ctx context.Context, tx bmdb.Tx) error {
 		evidence = ""
@@ -75,7 +77,8 @@ func (e *Engine) Restored(ctx context.Context) (evidence string, err error) {
 	if err != nil || evidence != "" {
 		return evidence, err
 	}
-	if e.mark.counter > 0 { // make up for a crash in between, or the next one would leave the file two behind
+	// make up for a crash in between, or the next one would leave the file two behind
+	if e.mark.counter > 0 {
 		if err := e.writeMarkFile(e.mark); err != nil {
 			return "", err
 		}
@@ -119,8 +122,8 @@ func (e *Engine) setMark(ctx context.Context, next mark) error {
 	})
 }
 
-// advanceMarkWhenDue runs in the writer, between groups. A failure is logged and tried again a minute later; until the file
-// follows, the database does not go on either.
+// advanceMarkWhenDue runs in the writer, between groups. A failure is logged and tried again a
+// minute later; until the file follows, the database does not go on either.
 func (e *Engine) advanceMarkWhenDue(ctx context.Context) {
 	if !e.mark.kept || e.clock.Elapsed()-e.mark.at < markEvery {
 		return
@@ -158,7 +161,8 @@ func (e *Engine) storeMark(ctx context.Context, tx bmdb.Tx, m mark) error {
 	return err
 }
 
-// readMark also moves the timeline behind what the database has seen, which is known from the mark and the youngest rows.
+// readMark also moves the timeline behind what the database has seen, which is known from the mark
+// and the youngest rows.
 func (e *Engine) readMark(ctx context.Context, tx bmdb.Tx) (m mark, found bool, err error) {
 	var stored int64
 	err = tx.QueryRowContext(ctx, `SELECT max(

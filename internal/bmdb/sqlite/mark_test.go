@@ -157,7 +157,8 @@ func TestRestoredDatabaseIsRecognised(t *testing.T) {
 	}
 }
 
-// TestRestoreUnderARunningProcess: a backup that was taken while the process ran is recognised too, because the mark advances.
+// TestRestoreUnderARunningProcess: a backup that was taken while the process ran is recognised too,
+// because the mark advances.
 func TestRestoreUnderARunningProcess(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

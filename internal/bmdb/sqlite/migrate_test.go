@@ -10,7 +10,8 @@ import (
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
 )
 
-// TestMigrationsUpDownUp: each version up, down and up again over rows of the version before, and what it left is a working schema.
+// TestMigrationsUpDownUp: each version up, down and up again over rows of the version before, and
+// what it left is a working schema.
 func TestMigrationsUpDownUp(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -99,7 +100,8 @@ func TestStatesAreCounted(t *testing.T) {
 	}
 }
 
-// fillSchema puts rows where a migration could stumble over them. What a new one changes belongs here.
+// fillSchema puts rows where a migration could stumble over them. What a new one changes belongs
+// here.
 func fillSchema(ctx context.Context, e *Engine) error {
 	return e.Update(ctx, func(ctx context.Context, tx bmdb.Tx) error {
 		q := statement.New(tx)

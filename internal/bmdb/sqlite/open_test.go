@@ -117,7 +117,8 @@ func TestClosedAnswers(t *testing.T) {
 	}
 }
 
-// TestLostTransaction: when SQLite itself gives up the transaction of a group, nobody in it is told that he was committed.
+// TestLostTransaction: when SQLite itself gives up the transaction of a group, nobody in it is told
+// that he was committed.
 func TestLostTransaction(t *testing.T) {
 	t.Parallel()
 	e := open(t, filepath.Join(t.TempDir(), "bmdb"))

@@ -22,8 +22,9 @@ func (s slow) Extend(ctx context.Context, fn func(ctx context.Context, tx bmdb.T
 	return err
 }
 
-// TestTrustCountsFromTheStart: the database's deadline counts from when the statement arrived, and nobody here knows when that was; so
-// the window counts from when it was sent, however late the reply.
+// TestTrustCountsFromTheStart: the database's deadline counts from when the statement arrived, and
+// nobody here knows when that was; so the window counts from when it was sent, however late the
+// reply.
 func TestTrustCountsFromTheStart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// timeline is database time: the time of day when the engine was opened, advanced by a clock that nobody can set, and never
-// behind an instant that the database has already seen.
+// timeline is database time: the time of day when the engine was opened, advanced by a clock that
+// nobody can set, and never behind an instant that the database has already seen.
 type timeline struct {
 	mu   sync.Mutex
 	base time.Time
@@ -19,7 +19,8 @@ func (t *timeline) start(base time.Time) {
 	t.base = base.UTC()
 }
 
-// notBefore moves the timeline forward, if need be, so that it continues at an instant that was stored.
+// notBefore moves the timeline forward, if need be, so that it continues at an instant that was
+// stored.
 func (t *timeline) notBefore(stored time.Time, elapsed time.Duration) (moved time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	// maxGroup and maxGroupTime bound how much is committed together, and so how long an extension can be behind others.
+	// maxGroup and maxGroupTime bound how much is committed together, and so how long an extension can
+	// be behind others.
 	maxGroup     = 256
 	maxGroupTime = 20 * time.Millisecond
 )
@@ -32,8 +33,9 @@ type outcome struct {
 
 var errClosed = fleet.Errorf(fleet.KindConflict, "the database is closed")
 
-// submit hands a transaction to the writer and waits for its outcome. Until the writer has taken it the context can withdraw it;
-// from then on it is a matter of milliseconds and the caller waits, so that an outcome is never unknown.
+// submit hands a transaction to the writer and waits for its outcome. Until the writer has taken it
+// the context can withdraw it; from then on it is a matter of milliseconds and the caller waits, so
+// that an outcome is never unknown.
 func (e *Engine) submit(ctx context.Context, queue chan<- *request, fn func(ctx context.Context, tx bmdb.Tx) error) error {
 	r := &request{ctx: ctx, fn: fn, reply: make(chan outcome, 1)}
 	select {
@@ -50,8 +52,8 @@ func (e *Engine) submit(ctx context.Context, queue chan<- *request, fn func(ctx 
 	return o.err
 }
 
-// write is the one goroutine that writes. Whoever waits while it commits is in the next group: one synchronous write of the disk
-// serves all of them.
+// write is the one goroutine that writes. Whoever waits while it commits is in the next group: one
+// synchronous write of the disk serves all of them.
 func (e *Engine) write(ctx context.Context) {
 	defer close(e.written)
 	for {
@@ -136,7 +138,8 @@ func (e *Engine) attempt(r *request) (o outcome, intact bool) {
 	return o, true
 }
 
-// call turns a panic of the caller's function into an outcome, so that it happens in the caller's goroutine.
+// call turns a panic of the caller's function into an outcome, so that it happens in the caller's
+// goroutine.
 func call(r *request, t *tx) (o outcome) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -146,7 +149,8 @@ func call(r *request, t *tx) (o outcome) {
 	return outcome{err: r.fn(r.ctx, t)}
 }
 
-// abandon rolls back whatever is left of the transaction and fails everybody in it. Nothing of them is committed.
+// abandon rolls back whatever is left of the transaction and fails everybody in it. Nothing of them
+// is committed.
 func (e *Engine) abandon(ctx context.Context, requests []*request, err error) {
 	if rollback := e.writer.run(ctx, "ROLLBACK"); rollback != nil {
 		e.logger.ErrorContext(ctx, "rollback failed", slog.Any("err", rollback))

@@ -12,13 +12,16 @@ import (
 	"sync"
 )
 
-// The statements of this file work on many rows at once, because a list is the one thing that the engines have no common type for.
-// sqlc knows none of it. They are written for SQLite, where the rows are one argument, a JSON array of arrays, read by the function
-// json_each and the operator ->>. What a database makes of that is a matter of its costs:
-//   - SQLite, where a statement costs no round trip and JSON more than it saves, writes row by row: see OneByOne. It reads with JSON.
+// The statements of this file work on many rows at once, because a list is the one thing that the
+// engines have no common type for. sqlc knows none of it. They are written for SQLite, where the
+// rows are one argument, a JSON array of arrays, read by the function json_each and the operator
+// ->>. What a database makes of that is a matter of its costs:
+//   - SQLite, where a statement costs no round trip and JSON more than it saves, writes row by row:
+//     see OneByOne. It reads with JSON.
 //   - Everybody else has one array for each column, which costs the server no parsing.
 
-// OneByOne is implemented by a DBTX that would rather run such a statement for each row, with the columns as arguments.
+// OneByOne is implemented by a DBTX that would rather run such a statement for each row, with the
+// columns as arguments.
 type OneByOne interface{ OneByOne() bool }
 
 func (q *Queries) oneByOne() bool {
@@ -50,7 +53,8 @@ func single(query string) string {
 
 // numberIn returns the number after the operator.
 func numberIn(column string) int {
-	n, _ := strconv.Atoi(strings.TrimRight(column[strings.Index(column, "->> ")+4:], " ASBIGNT)")) // the patterns say so
+	// the patterns say so
+	n, _ := strconv.Atoi(strings.TrimRight(column[strings.Index(column, "->> ")+4:], " ASBIGNT)"))
 	return n
 }
 
@@ -95,10 +99,12 @@ func byColumn(query string) columnar {
 	return c
 }
 
-// Rows are the rows of a statement on many, each with its columns in order: strings and whole numbers.
+// Rows are the rows of a statement on many, each with its columns in order: strings and whole
+// numbers.
 type Rows [][]any
 
-// text encodes the rows. NUL, which not every engine can store, is replaced, as is what is not UTF-8.
+// text encodes the rows. NUL, which not every engine can store, is replaced, as is what is not
+// UTF-8.
 func (r Rows) text() (string, error) {
 	for _, row := range r {
 		for i, column := range row {
@@ -114,7 +120,8 @@ func (r Rows) text() (string, error) {
 	return string(text), nil
 }
 
-// arrays returns the columns of the rows, []string or []int64. What a database cannot store is replaced by its engine.
+// arrays returns the columns of the rows, []string or []int64. What a database cannot store is
+// replaced by its engine.
 func (r Rows) arrays(number []bool) ([]any, error) {
 	columns := make([]any, len(number))
 	for i := range columns {
@@ -179,7 +186,8 @@ SELECT value ->> 0, CAST(value ->> 1 AS BIGINT), value ->> 2, value ->> 3, value
   value ->> 7, value ->> 8, CAST(value ->> 9 AS BIGINT), value ->> 10
 FROM json_each($1)`
 
-// InsertHistories appends rows (subject, at, actor, process, lane, epoch, edge, event, detail, retry_at, session) in their order.
+// InsertHistories appends rows (subject, at, actor, process, lane, epoch, edge, event, detail,
+// retry_at, session) in their order.
 func (q *Queries) InsertHistories(ctx context.Context, rows Rows) error {
 	return q.execRows(ctx, insertHistories, rows)
 }
@@ -244,13 +252,15 @@ func (q *Queries) PutBackoffs(ctx context.Context, rows Rows) error {
 	return q.execRows(ctx, putBackoffs, rows)
 }
 
-// The lanes are found by their keys: session <> ” would invite PostgreSQL to go through all lanes that are held.
+// The lanes are found by their keys: session <> ” would invite PostgreSQL to go through all lanes
+// that are held.
 const freeLanes = `UPDATE lane SET session = '', process = '', note = ''
 WHERE (subject, lane, epoch, revision) IN (SELECT value ->> 0, value ->> 1, CAST(value ->> 2 AS BIGINT), CAST(value ->> 3 AS BIGINT) FROM json_each($1))
   AND length(session) > 0
 RETURNING subject`
 
-// FreeLanes frees those of the rows (subject, lane, epoch, revision) that are held, and returns their subjects.
+// FreeLanes frees those of the rows (subject, lane, epoch, revision) that are held, and returns
+// their subjects.
 func (q *Queries) FreeLanes(ctx context.Context, rows Rows) (freed map[string]bool, err error) {
 	freed = make(map[string]bool, len(rows))
 	return freed, q.queryWrites(ctx, freeLanes, rows, func(r *sql.Rows) error {
@@ -274,8 +284,8 @@ func (q *Queries) StirLanes(ctx context.Context, rows Rows) error {
 const flushAllSeen = `UPDATE agent_last_seen SET last_at = CAST(v.value ->> 2 AS BIGINT) FROM json_each($1) AS v
 WHERE machine = v.value ->> 0 AND takeover_generation = CAST(v.value ->> 1 AS BIGINT) AND last_at < CAST(v.value ->> 2 AS BIGINT)`
 
-// FlushAllSeen writes repeated heartbeats, rows (machine, takeover generation, last_at) in the order of the machines: only of the
-// generation that has spoken, and never backwards.
+// FlushAllSeen writes repeated heartbeats, rows (machine, takeover generation, last_at) in the
+// order of the machines: only of the generation that has spoken, and never backwards.
 func (q *Queries) FlushAllSeen(ctx context.Context, rows Rows) error {
 	return q.execTogether(ctx, flushAllSeen, rows)
 }
@@ -286,7 +296,8 @@ ON CONFLICT (subject, lane) DO UPDATE
 SET epoch = lane.epoch + 1, session = excluded.session, process = excluded.process, since = excluded.since, note = ''
 RETURNING subject, epoch`
 
-// TakeLanes takes rows (subject, lane, session, process, since) and returns the epoch of each subject.
+// TakeLanes takes rows (subject, lane, session, process, since) and returns the epoch of each
+// subject.
 func (q *Queries) TakeLanes(ctx context.Context, rows Rows) (map[string]int64, error) {
 	epochs := make(map[string]int64, len(rows))
 	taken := func(r *sql.Rows) error {
@@ -314,8 +325,9 @@ func (q *Queries) queryWrites(ctx context.Context, query string, rows Rows, each
 	return nil
 }
 
-// getMachines is GetMachine for many. The list is where the machines are read, below all joins: PostgreSQL orders only eight tables at a
-// time, and with the list in the last line it would join the whole fleet first.
+// getMachines is GetMachine for many. The list is where the machines are read, below all joins:
+// PostgreSQL orders only eight tables at a time, and with the list in the last line it would join
+// the whole fleet first.
 var getMachines = strings.NewReplacer("FROM machine m", "FROM (SELECT * FROM machine WHERE id IN (SELECT value ->> 0 FROM json_each($1))) AS m",
 	"WHERE m.id = $1", "").Replace(getMachine)
 
@@ -380,7 +392,8 @@ type EdgesOf struct {
 	Ends    int64
 }
 
-// CheckEdges returns the work of rows (subject) that has not one start and, unless it runs, one end.
+// CheckEdges returns the work of rows (subject) that has not one start and, unless it runs, one
+// end.
 func (q *Queries) CheckEdges(ctx context.Context, rows Rows) (list []EdgesOf, err error) {
 	err = q.queryRows(ctx, checkEdges, rows, func(r *sql.Rows) error {
 		var e EdgesOf

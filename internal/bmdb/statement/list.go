@@ -28,7 +28,8 @@ const listMachinesInStates = `SELECT s.machine FROM json_each($1) AS v CROSS JOI
   WHERE provider = v.value ->> 0 AND state = v.value ->> 1 AND machine > v.value ->> 2
   ORDER BY machine LIMIT CAST(v.value ->> 3 AS BIGINT)) AS s`
 
-// ListMachinesInStates is ListMachinesInState for each of the rows (provider, state, after, how many), in any order.
+// ListMachinesInStates is ListMachinesInState for each of the rows (provider, state, after, how
+// many), in any order.
 func (q *Queries) ListMachinesInStates(ctx context.Context, rows Rows) (ids []string, err error) {
 	each := func(r *sql.Rows) error {
 		var id string

@@ -18,16 +18,17 @@ type FigureKind string
 
 // The kinds, with what their names are.
 const (
-	FigureState       FigureKind = "state"       // machines, by state
-	FigureRunning     FigureKind = "running"     // lanes that are held, by process
-	FigureDue         FigureKind = "due"         // rows of the agenda, by process; since when the first one is
+	FigureState   FigureKind = "state"   // machines, by state
+	FigureRunning FigureKind = "running" // lanes that are held, by process
+	// rows of the agenda, by process; since when the first one is
+	FigureDue         FigureKind = "due"
 	FigureBackingOff  FigureKind = "backing-off" // backoffs that are not over, by process
 	FigureDiscrepancy FigureKind = "discrepancy" // without a name
 )
 
-// What is due is counted in the order of the index, so that the bound is one. Nothing here reads more rows than the bounds say, but for
-// what is held, which has as many rows as there are works under way. A bound cannot be an argument: each column of the list is a list in
-// PostgreSQL.
+// What is due is counted in the order of the index, so that the bound is one. Nothing here reads
+// more rows than the bounds say, but for what is held, which has as many rows as there are works
+// under way. A bound cannot be an argument: each column of the list is a list in PostgreSQL.
 const summarize = `SELECT 'state' AS kind, state AS name, CAST(sum(n) AS BIGINT) AS n, CAST(0 AS BIGINT) AS since
 FROM state_count GROUP BY state
 UNION ALL
@@ -68,11 +69,12 @@ const oldestInStates = `SELECT v.value ->> 0, CAST(COALESCE((SELECT min(o.since)
   ORDER BY machine LIMIT 1000) AS o), 0) AS BIGINT)
 FROM provider CROSS JOIN json_each($1) AS v`
 
-// OldestBound is among how many machines, of one state of one provider, the one that is in it for longest is looked for.
+// OldestBound is among how many machines, of one state of one provider, the one that is in it for
+// longest is looked for.
 const OldestBound = 1000
 
-// OldestInStates returns, for each of the rows (state) and each provider, since when the machine that is in that state for longest is:
-// of the first so many in the order of their IDs. 0: none is.
+// OldestInStates returns, for each of the rows (state) and each provider, since when the machine
+// that is in that state for longest is: of the first so many in the order of their IDs. 0: none is.
 func (q *Queries) OldestInStates(ctx context.Context, rows Rows) (list []Figure, err error) {
 	err = q.queryRows(ctx, oldestInStates, rows, func(r *sql.Rows) error {
 		f := Figure{Kind: FigureState}

@@ -178,7 +178,8 @@ func digest(ctx context.Context, tx bmdb.Tx, t table) (Table, error) {
 	}
 }
 
-// sum is the digest of rows in their order. Each value is told from its neighbours by its kind and length.
+// sum is the digest of rows in their order. Each value is told from its neighbours by its kind and
+// length.
 type sum struct {
 	name string
 	rows int64

@@ -52,12 +52,14 @@ var afterwards = map[string]string{
 	"postgres": "SELECT setval('history_id', (SELECT COALESCE(max(id), 0) + 1 FROM history), false)",
 }
 
-// patience is what an engine must be told that ends transactions which are left open: each side waits for the other one.
+// patience is what an engine must be told that ends transactions which are left open: each side
+// waits for the other one.
 var patience = map[string]string{
 	"postgres": "SELECT set_config('idle_in_transaction_session_timeout', '0', true)",
 }
 
-// catalog lists the tables that there are, but for the partitions of others and for what keeps the schema's version.
+// catalog lists the tables that there are, but for the partitions of others and for what keeps the
+// schema's version.
 var catalog = map[string]string{
 	"sqlite": "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%' AND name NOT LIKE 'goose%'",
 	"postgres": `SELECT c.relname FROM pg_class c WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind IN ('r', 'p')

@@ -15,7 +15,8 @@ import (
 type Options struct {
 	// From and To name the databases for people, without secrets.
 	From, To string
-	// Progress is told of each batch: how many rows of the table have been copied, of how many. Nil: nobody is.
+	// Progress is told of each batch: how many rows of the table have been copied, of how many. Nil:
+	// nobody is.
 	Progress func(table string, rows, of int64)
 }
 
@@ -30,13 +31,14 @@ type Table struct {
 // Report of a copy.
 type Report struct {
 	Tables []Table
-	// Replaced is how many texts had to be changed because the target cannot store them as they were (NUL, invalid UTF-8: U+FFFD is
-	// in their place).
+	// Replaced is how many texts had to be changed because the target cannot store them as they were
+	// (NUL, invalid UTF-8: U+FFFD is in their place).
 	Replaced int64
 }
 
-// Copy copies everything from one database to the other; the target has the schema and nothing else. Both engines are closed when it
-// returns. KindInUse when the source is in use, KindConflict when the target is not empty or the schemas differ.
+// Copy copies everything from one database to the other; the target has the schema and nothing
+// else. Both engines are closed when it returns. KindInUse when the source is in use, KindConflict
+// when the target is not empty or the schemas differ.
 func Copy(ctx context.Context, from, to bmdb.Engine, o Options) (r Report, err error) {
 	defer func() { err = errors.Join(err, to.Close()) }()
 	source, err := bmdb.Open(ctx, from, bmdb.Options{})
@@ -70,7 +72,8 @@ func Copy(ctx context.Context, from, to bmdb.Engine, o Options) (r Report, err e
 	return r, nil
 }
 
-// quiet ends the sessions that nobody extends, frees what they held, and fails when one is left that somebody does.
+// quiet ends the sessions that nobody extends, frees what they held, and fails when one is left
+// that somebody does.
 func quiet(ctx context.Context, source *bmdb.DB) error {
 	if _, err := source.CollectSessions(ctx); err != nil {
 		return err
@@ -160,7 +163,8 @@ func (c *copying) run(ctx context.Context) error {
 	return nil
 }
 
-// know prepares both sides, and fails when either database has a table that it is not known what to do with.
+// know prepares both sides, and fails when either database has a table that it is not known what to
+// do with.
 func (c *copying) know(ctx context.Context) error {
 	for _, side := range []struct {
 		tx     bmdb.Tx

@@ -75,7 +75,8 @@ func open(t *testing.T, d engines.Database) *bmdb.DB {
 	return db
 }
 
-// lived fills a database with machines at every point of their way; the agent that is returned waits for an install.
+// lived fills a database with machines at every point of their way; the agent that is returned
+// waits for an install.
 func lived(t *testing.T, d engines.Database) bmdb.AgentIdentity {
 	t.Helper()
 	ctx, db := t.Context(), open(t, d)
@@ -104,7 +105,8 @@ func lived(t *testing.T, d engines.Database) bmdb.AgentIdentity {
 		must(db.RecordHardware(ctx, a, []byte("report")))
 		agents = append(agents, a)
 	}
-	must(c.Works[3].Fail(ctx, bmdb.Failure{Cause: "refused", Backoff: fleet.Backoff{Initial: time.Hour}})) // the fifth is held
+	// the fifth is held
+	must(c.Works[3].Fail(ctx, bmdb.Failure{Cause: "refused", Backoff: fleet.Backoff{Initial: time.Hour}}))
 	o, err := db.HandOutInstall(ctx, agents[0], 0, 0)
 	must(err)
 	must(db.RecordInstallReport(ctx, agents[0], fleet.InstallReport{Generation: 1, Attempt: o.Attempt, OK: true}))

@@ -19,8 +19,9 @@ import (
 	"github.com/ironherd/ironherd/internal/provider"
 )
 
-// client returns an API client for one operation. packngo knows no contexts and keeps state about its last answer, so each operation
-// has a client of its own, bound to its context; it costs some allocations, and the connections are shared.
+// client returns an API client for one operation. packngo knows no contexts and keeps state about
+// its last answer, so each operation has a client of its own, bound to its context; it costs some
+// allocations, and the connections are shared.
 func (p *Provider) client(ctx context.Context, what string) (*packngo.Client, error) {
 	token, err := readToken(p.config.TokenFile)
 	if err != nil {
@@ -75,7 +76,8 @@ func (p *Provider) endpoint(request *http.Request) string {
 	return request.Method + " " + uuidSegment.ReplaceAllString(path, "{id}")
 }
 
-// classify gives the outcome of a library call its kind, and says what was being done. Nil for success.
+// classify gives the outcome of a library call its kind, and says what was being done. Nil for
+// success.
 func classify(what string, response *packngo.Response, err error) error {
 	if err == nil {
 		return nil
@@ -127,14 +129,16 @@ func (e *answerError) Error() string {
 	return "the provider answered " + e.text + " (" + http.StatusText(e.status) + ")"
 }
 
-// fromAPI tells the API's own answers from those of a proxy on the way: JSON, and with a request ID or in the form of its errors.
+// fromAPI tells the API's own answers from those of a proxy on the way: JSON, and with a request ID
+// or in the form of its errors.
 func fromAPI(refused *packngo.ErrorResponse) bool {
 	header := refused.Response.Header
 	return strings.HasPrefix(header.Get("Content-Type"), "application/json") &&
 		(header.Get("X-Request-Id") != "" || len(refused.Errors) > 0 || refused.SingleError != "")
 }
 
-// provisional is the kind of a status that something on the way may have made up: it is no knowledge about the thing asked for.
+// provisional is the kind of a status that something on the way may have made up: it is no
+// knowledge about the thing asked for.
 func provisional(status int) fleet.Kind {
 	if kind := provider.KindOfStatus(status); kind != fleet.KindNotFound {
 		return kind
@@ -142,7 +146,8 @@ func provisional(status int) fleet.Kind {
 	return fleet.KindUnknown
 }
 
-// stateError turns the API's one status for "wrong" and "not now" into a conflict, for calls that have nothing to be wrong about.
+// stateError turns the API's one status for "wrong" and "not now" into a conflict, for calls that
+// have nothing to be wrong about.
 func stateError(err error) error {
 	var failed *fleet.Error
 	if errors.As(err, &failed) && failed.Kind == fleet.KindInvalid {

@@ -18,14 +18,15 @@ type Config struct {
 	APIURL string `yaml:"api_url"`
 	// User names this integration to the API (X-Consumer-Token). It is no credential.
 	User string `yaml:"user"`
-	// TokenFile holds the API token and nothing else. It is read before each call, so that a token can be rotated in place.
+	// TokenFile holds the API token and nothing else. It is read before each call, so that a token can
+	// be rotated in place.
 	TokenFile string `yaml:"token_file"`
 	// Project is the UUID of the project whose reservations are used.
 	Project string `yaml:"project"`
 	// SSHKeyLabel is the label under which SSHPublicKey is kept in the project.
 	SSHKeyLabel string `yaml:"ssh_key_label"`
-	// SSHPublicKey is the public half of the key that machines are reached with, in authorized_keys form. It is derived from the
-	// configured private key, not configured itself.
+	// SSHPublicKey is the public half of the key that machines are reached with, in authorized_keys
+	// form. It is derived from the configured private key, not configured itself.
 	SSHPublicKey string `yaml:"-"`
 	// DevicePrefix starts the host name of every device that is created here.
 	DevicePrefix string `yaml:"device_prefix"`
@@ -39,7 +40,8 @@ type Config struct {
 	PageSize int `yaml:"page_size"`
 }
 
-// DefaultConfig returns the documented defaults. Token file, project, key label, device prefix and operating system have none.
+// DefaultConfig returns the documented defaults. Token file, project, key label, device prefix and
+// operating system have none.
 func DefaultConfig() Config {
 	return Config{
 		APIURL:   "https://api.equinix.com/metal/v1",

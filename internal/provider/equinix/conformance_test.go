@@ -42,7 +42,8 @@ type simulated struct {
 	loseReply bool
 }
 
-// free is how many reservations there are. The API gives two rows a page, in another order each time that nobody asks for one.
+// free is how many reservations there are. The API gives two rows a page, in another order each
+// time that nobody asks for one.
 const free = 5
 
 func newSimulated(t *testing.T) *simulated {

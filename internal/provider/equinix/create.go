@@ -12,8 +12,8 @@ import (
 	"github.com/ironherd/ironherd/internal/provider"
 )
 
-// Create turns a reservation into a device. Up to the one call that creates, everything may be repeated; of that call, an error tells
-// whether its outcome is open (provider.MayHaveCreated).
+// Create turns a reservation into a device. Up to the one call that creates, everything may be
+// repeated; of that call, an error tells whether its outcome is open (provider.MayHaveCreated).
 func (p *Provider) Create(ctx context.Context, request provider.CreateRequest) (provider.Entry, error) {
 	if err := checkCreate(request); err != nil {
 		return provider.Entry{}, err
@@ -99,14 +99,16 @@ func (p *Provider) post(
 	return deviceEntry(device), nil
 }
 
-// hostname is the prefix and the end of the machine's ID: the end, because IDs of one hour begin alike.
+// hostname is the prefix and the end of the machine's ID: the end, because IDs of one hour begin
+// alike.
 func (p *Provider) hostname(machine fleet.MachineID) string {
 	short := strings.ReplaceAll(string(machine), "-", "")
 	return p.config.DevicePrefix + short[max(0, len(short)-8):]
 }
 
-// explainRefusal asks why a create was refused: the API has one status for a wrong request and for a reservation that is not free any
-// more. This call created nothing in either case; an earlier one of ours may have landed late, and its device is returned then.
+// explainRefusal asks why a create was refused: the API has one status for a wrong request and for
+// a reservation that is not free any more. This call created nothing in either case; an earlier one
+// of ours may have landed late, and its device is returned then.
 func (p *Provider) explainRefusal(ctx context.Context, request provider.CreateRequest, refusal error) (provider.Entry, error) {
 	found, device, err := p.occupant(ctx, request.Capacity)
 	switch {
@@ -126,8 +128,9 @@ func (p *Provider) explainRefusal(ctx context.Context, request provider.CreateRe
 	return provider.Entry{}, refusal
 }
 
-// capacityError recognises the answer "nothing is free". This is the one place that looks at a text of the API, because it has no
-// code for it: a create that finds no capacity is answered 503, as an outage is.
+// capacityError recognises the answer "nothing is free". This is the one place that looks at a text
+// of the API, because it has no code for it: a create that finds no capacity is answered 503, as an
+// outage is.
 func capacityError(err error) error {
 	var answer *answerError
 	if !errors.As(err, &answer) || answer.status != http.StatusServiceUnavailable {

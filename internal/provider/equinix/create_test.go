@@ -38,8 +38,8 @@ func TestCreateSendsWhatItShould(t *testing.T) {
 	}
 }
 
-// The trap: without its device included, a reservation names the device only by reference, and a retry after a lost reply takes its own
-// device for another's.
+// The trap: without its device included, a reservation names the device only by reference, and a
+// retry after a lost reply takes its own device for another's.
 func TestCreateKnowsItsOwnDeviceByReference(t *testing.T) {
 	t.Parallel()
 	request := createRequest()
@@ -122,7 +122,8 @@ func TestCreateFailures(t *testing.T) {
 	}
 }
 
-// A create of ours that landed late, after the reservation was looked at: the refusal of the second one leads to its device.
+// A create of ours that landed late, after the reservation was looked at: the refusal of the second
+// one leads to its device.
 func TestCreateFindsItsOwnLateDevice(t *testing.T) {
 	t.Parallel()
 	p, api := newScripted(t)

@@ -155,8 +155,9 @@ func detail(device *packngo.Device) string {
 	return printable(device.State)
 }
 
-// address returns the public IPv4 address, else the public IPv6 address. A device's own addresses are marked as management; others
-// were attached later, and the host may not know of them, so they count only where nothing is marked.
+// address returns the public IPv4 address, else the public IPv6 address. A device's own addresses
+// are marked as management; others were attached later, and the host may not know of them, so they
+// count only where nothing is marked.
 func address(assigned []*packngo.IPAddressAssignment) (netip.Addr, string) {
 	for _, want := range []struct {
 		management bool
@@ -189,7 +190,8 @@ func location(facility *packngo.Facility, metro *packngo.Metro) string {
 
 func deviceID(device *packngo.Device) string { return referenceID(device.ID, device.Href) }
 
-// referenceID returns the ID of a thing that may be given by reference only; empty when neither tells it.
+// referenceID returns the ID of a thing that may be given by reference only; empty when neither
+// tells it.
 func referenceID(id, href string) string {
 	if id != "" {
 		return id

@@ -31,7 +31,8 @@ type page struct {
 // listDevices returns a row for each device of the project that passes the filter.
 func (p *Provider) listDevices(ctx context.Context, filter map[string]string) ([]deviceRow, error) {
 	return listWhole(ctx, p, "devices", packngo.ListOptions{
-		Excludes: []string{"plan", "operating_system"}, QueryParams: filter, // a fifth of the bytes, and nothing here reads them
+		// a fifth of the bytes, and nothing here reads them
+		Excludes: []string{"plan", "operating_system"}, QueryParams: filter,
 	}, func(p page) []json.RawMessage { return p.Devices }, parseDevice)
 }
 
@@ -41,8 +42,8 @@ func (p *Provider) listReservations(ctx context.Context) ([]reservationRow, erro
 		func(p page) []json.RawMessage { return p.Reservations }, parseReservation)
 }
 
-// listWhole reads a list until one reading of it is whole. Rows of different readings are never mixed: what one has and another lacks
-// may have gone, or come.
+// listWhole reads a list until one reading of it is whole. Rows of different readings are never
+// mixed: what one has and another lacks may have gone, or come.
 func listWhole[T row](
 	ctx context.Context, p *Provider, collection string, options packngo.ListOptions, rowsOf func(page) []json.RawMessage,
 	parse func(json.RawMessage) T,
@@ -75,7 +76,8 @@ type row interface{ key() string }
 type reading[T row] struct {
 	rows []T
 	ids  map[string]bool
-	// first and last are the totals that the first and the last page said; fell: one was below the one before.
+	// first and last are the totals that the first and the last page said; fell: one was below the one
+	// before.
 	first, last int
 	fell        bool
 }
@@ -83,9 +85,10 @@ type reading[T row] struct {
 // whole: every page said the same total, and so many distinct rows were seen.
 func (r reading[T]) whole() bool { return r.first == r.last && !r.fell && len(r.rows) == r.last }
 
-// outgrew: the list only grew, throughout this reading and the one before, and this one has everything that the other had. Then
-// the list is whole but for what came meanwhile: pages are sorted by ID, so a row that was there is passed over only when another
-// one, seen already, has gone and everything has moved up; and that one would be missing now. A list to which machines are
+// outgrew: the list only grew, throughout this reading and the one before, and this one has
+// everything that the other had. Then the list is whole but for what came meanwhile: pages are
+// sorted by ID, so a row that was there is passed over only when another one, seen already, has
+// gone and everything has moved up; and that one would be missing now. A list to which machines are
 // being added cannot be had in another way.
 func (r reading[T]) outgrew(before reading[T]) bool {
 	if before.ids == nil || before.fell || r.fell || r.first < before.last || r.first == r.last && before.first == before.last ||

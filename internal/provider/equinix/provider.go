@@ -1,16 +1,20 @@
-// Package equinix is the provider for the Equinix Metal API and whatever is compatible with it: one project, whose hardware
-// reservations are the capacity and whose devices are the machines.
+// Package equinix is the provider for the Equinix Metal API and whatever is compatible with it: one
+// project, whose hardware reservations are the capacity and whose devices are the machines.
 //
-// packngo speaks the API; pacing, retry, budgets and metrics are those of package provider; the rest is here:
+// packngo speaks the API; pacing, retry, budgets and metrics are those of package provider; the
+// rest is here:
 //
-//   - A list is read page by page, and counts only when it is whole: as many distinct IDs as the API says there are, the same number
-//     on every page. The default order of the API is not stable, so duplicates and gaps are normal; then the list is read again.
-//     A row that cannot be understood is an entry that says so, and spoils no other.
-//   - An answer that a thing does not exist is believed only when it comes from the API itself, not from something on the way.
-//   - A create names a concrete reservation and carries the caller's token as a tag. Before it, the reservation is asked who
-//     occupies it: the API's lists lag behind, and an earlier create whose reply was lost shows as our own device there. One call
-//     is made, and never repeated here.
-//   - A refusal (403) stays Forbidden: it may mean that a device which failed on demand is gone, but the API does not say so.
+//   - A list is read page by page, and counts only when it is whole: as many distinct IDs as the
+//     API says there are, the same number on every page. The default order of the API is not
+//     stable, so duplicates and gaps are normal; then the list is read again. A row that cannot be
+//     understood is an entry that says so, and spoils no other.
+//   - An answer that a thing does not exist is believed only when it comes from the API itself, not
+//     from something on the way.
+//   - A create names a concrete reservation and carries the caller's token as a tag. Before it, the
+//     reservation is asked who occupies it: the API's lists lag behind, and an earlier create whose
+//     reply was lost shows as our own device there. One call is made, and never repeated here.
+//   - A refusal (403) stays Forbidden: it may mean that a device which failed on demand is gone,
+//     but the API does not say so.
 //
 // The provider keeps nothing but the ID of its SSH key, as a memo.
 package equinix
@@ -47,7 +51,8 @@ var (
 	_ provider.Releaser = (*Provider)(nil)
 )
 
-// New returns a provider for a valid configuration. It reads the token file, to fail early, and makes no call.
+// New returns a provider for a valid configuration. It reads the token file, to fail early, and
+// makes no call.
 func New(config Config, options provider.Options) (*Provider, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
@@ -97,7 +102,8 @@ func (p *Provider) Get(ctx context.Context, id fleet.ProviderID) (provider.Entry
 	return deviceEntry(device), nil
 }
 
-// FindByToken asks the reservation, then lists by tag, then lists everything: a filter is a search index, and may lag.
+// FindByToken asks the reservation, then lists by tag, then lists everything: a filter is a search
+// index, and may lag.
 func (p *Provider) FindByToken(ctx context.Context, capacity fleet.CapacityID, token fleet.Token) (provider.Entry, error) {
 	if err := checkID("reservation", string(capacity)); err != nil {
 		return provider.Entry{}, err
@@ -106,7 +112,8 @@ func (p *Provider) FindByToken(ctx context.Context, capacity fleet.CapacityID, t
 		return provider.Entry{}, fleet.Errorf(fleet.KindInvalid, "a token is needed to find a device by")
 	}
 	_, device, err := p.occupant(ctx, capacity)
-	if err != nil && fleet.KindOf(err) != fleet.KindNotFound { // a reservation that was moved away takes no device along
+	// a reservation that was moved away takes no device along
+	if err != nil && fleet.KindOf(err) != fleet.KindNotFound {
 		return provider.Entry{}, err
 	}
 	if device != nil && carries(device, token) {
@@ -174,8 +181,8 @@ func (p *Provider) getDevice(ctx context.Context, id string) (*packngo.Device, e
 	return device, nil
 }
 
-// occupant returns a reservation and the device on it; nil when there is none. A reservation names its device, and says no more of
-// it unless asked; some answers stay short even then.
+// occupant returns a reservation and the device on it; nil when there is none. A reservation names
+// its device, and says no more of it unless asked; some answers stay short even then.
 func (p *Provider) occupant(ctx context.Context, capacity fleet.CapacityID) (*reservation, *packngo.Device, error) {
 	what := "get reservation " + string(capacity)
 	client, err := p.client(ctx, what)

@@ -312,7 +312,8 @@ func TestFindByTokenTrustsNoFilter(t *testing.T) {
 		})
 	}
 	p, api := newScripted(t)
-	api.on(getReservation, answer{status: 404, body: errorsBody("Not found")}) // moved to another project
+	// moved to another project
+	api.on(getReservation, answer{status: 404, body: errorsBody("Not found")})
 	api.on(listDevices, all)
 	if entry, err := p.FindByToken(t.Context(), reservation1, request.Token); err != nil || entry.ID != device1 {
 		t.Errorf("%+v, %v", entry, err)

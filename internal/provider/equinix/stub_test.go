@@ -30,8 +30,8 @@ const (
 	apiToken     = "a-token-that-must-not-be-seen"
 )
 
-// scriptedAPI answers each request by the first answer of its endpoint that is left; the last one stays. It is for what the simulated
-// API does not do: answers that are wrong in a particular way.
+// scriptedAPI answers each request by the first answer of its endpoint that is left; the last one
+// stays. It is for what the simulated API does not do: answers that are wrong in a particular way.
 type scriptedAPI struct {
 	t *testing.T
 

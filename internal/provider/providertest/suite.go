@@ -1,7 +1,9 @@
-// Package providertest is the suite that every kind of provider passes: what package provider promises, as tests.
+// Package providertest is the suite that every kind of provider passes: what package provider
+// promises, as tests.
 //
-// A kind brings a Harness: a provider on a world of its own, and the levers that the world has. A lever that a kind cannot have is
-// nil, and what needs it is skipped. The suite never looks at how a provider works.
+// A kind brings a Harness: a provider on a world of its own, and the levers that the world has. A
+// lever that a kind cannot have is nil, and what needs it is skipped. The suite never looks at how
+// a provider works.
 package providertest
 
 import (
@@ -28,7 +30,8 @@ type Harness struct {
 	// NotAnID is an ID that this kind of provider could never have given; empty where there is none.
 	NotAnID fleet.ProviderID
 
-	// Machines counts the machines that exist, by looking beneath the provider's interface. Nil where nothing is ever created.
+	// Machines counts the machines that exist, by looking beneath the provider's interface. Nil where
+	// nothing is ever created.
 	Machines func() int
 	// LoseCreateReply makes the next create succeed and its reply get lost.
 	LoseCreateReply func()
@@ -323,7 +326,8 @@ func testRaceLost(t *testing.T, h Harness) {
 	}
 
 	other := request(h.Free[3])
-	other.BeforeCall = func(context.Context) error { h.Occupy(h.Free[3]); return nil } // in the last moment
+	// in the last moment
+	other.BeforeCall = func(context.Context) error { h.Occupy(h.Free[3]); return nil }
 	entry, err = h.Provider.Create(t.Context(), other)
 	refused(t, "create on capacity that was taken in the last moment", entry, err, fleet.KindRaceLost, fleet.KindConflict)
 	if provider.MayHaveCreated(err) {

@@ -23,8 +23,8 @@ const maximumHosts = 100_000
 // idForm is what can name a host: it appears in URLs, logs and commands.
 var idForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`)
 
-// parse reads a list; JSON is YAML, so one reader serves both. An error is one of the whole list, with the line; a fault of one host is
-// told in its entry.
+// parse reads a list; JSON is YAML, so one reader serves both. An error is one of the whole list,
+// with the line; a fault of one host is told in its entry.
 func parse(data []byte) ([]provider.Entry, error) {
 	var document yaml.Node
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
@@ -75,7 +75,8 @@ func hostNodes(root *yaml.Node) ([]*yaml.Node, error) {
 	return hosts.Content, nil
 }
 
-// entriesOf returns one entry for each ID. Hosts that share an ID or an address are all unusable: nobody can tell which is meant.
+// entriesOf returns one entry for each ID. Hosts that share an ID or an address are all unusable:
+// nobody can tell which is meant.
 func entriesOf(nodes []*yaml.Node) []provider.Entry {
 	entries := make([]provider.Entry, 0, len(nodes))
 	lines := make([]int, 0, len(nodes))
@@ -124,8 +125,8 @@ func parseHost(node *yaml.Node) provider.Entry {
 	return entry
 }
 
-// hostFields returns the texts of a host's keys, and the first fault. What is readable is returned even then, so that the host can be
-// named.
+// hostFields returns the texts of a host's keys, and the first fault. What is readable is returned
+// even then, so that the host can be named.
 func hostFields(node *yaml.Node) (map[string]string, error) {
 	if node.Kind != yaml.MappingNode {
 		return nil, errors.New("a host is described by id, address, location and host_key")
@@ -168,8 +169,8 @@ func parseAddress(text string) (netip.Addr, error) {
 	return address, nil
 }
 
-// parseHostKey checks that a text has the form of a public key: its kind, and the same kind again in the encoded key (RFC 4253, 6.6).
-// It is returned without comment.
+// parseHostKey checks that a text has the form of a public key: its kind, and the same kind again
+// in the encoded key (RFC 4253, 6.6). It is returned without comment.
 func parseHostKey(text string) (string, error) {
 	fields := strings.Fields(text)
 	if len(fields) >= 2 {

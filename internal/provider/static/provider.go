@@ -1,4 +1,5 @@
-// Package static is the provider for hosts that exist already: a list of them in a file or behind a URL, in YAML or JSON:
+// Package static is the provider for hosts that exist already: a list of them in a file or behind a
+// URL, in YAML or JSON:
 //
 //	hosts:
 //	  - id: rack1-node3
@@ -6,14 +7,16 @@
 //	    location: rack 1
 //	    host_key: ssh-ed25519 AAAA…
 //
-// or the bare list of hosts. Host and capacity are one thing here: an entry's ID is both. The list says nothing of whether a host is
-// in use (possibly-used: the BMDB knows), and nothing is ever created, so that each promise about creation is kept in a simple way:
-// Create and FindByToken return the host if it is on the list. A list carries no tokens; FindByToken ignores the token, because two
-// creations of one host cannot differ in anything.
+// or the bare list of hosts. Host and capacity are one thing here: an entry's ID is both. The list
+// says nothing of whether a host is in use (possibly-used: the BMDB knows), and nothing is ever
+// created, so that each promise about creation is kept in a simple way: Create and FindByToken
+// return the host if it is on the list. A list carries no tokens; FindByToken ignores the token,
+// because two creations of one host cannot differ in anything.
 //
-// The list is read anew for each question and counts as a whole: unreadable, it answers nothing, with the line of the fault. One host
-// whose description makes no sense spoils no other: it is an entry that says what is wrong with it. A host is gone only when a list
-// that was read completely does not have it.
+// The list is read anew for each question and counts as a whole: unreadable, it answers nothing,
+// with the line of the fault. One host whose description makes no sense spoils no other: it is an
+// entry that says what is wrong with it. A host is gone only when a list that was read completely
+// does not have it.
 package static
 
 import (
@@ -93,7 +96,8 @@ func (p *Provider) Get(ctx context.Context, id fleet.ProviderID) (provider.Entry
 	return provider.Entry{}, fleet.Errorf(fleet.KindNotFound, "host %q is not on the list %s", id, p.name())
 }
 
-// Create returns the host if it is on the list and makes sense. There is nothing to call: BeforeCall is not called.
+// Create returns the host if it is on the list and makes sense. There is nothing to call:
+// BeforeCall is not called.
 func (p *Provider) Create(ctx context.Context, request provider.CreateRequest) (provider.Entry, error) {
 	if request.Token == "" {
 		return provider.Entry{}, fleet.Errorf(fleet.KindInvalid, "a host is taken with a token")

@@ -205,7 +205,8 @@ users: [{name: u, user: {}}]
 current-context: c
 `
 
-// TestRun runs the whole service with an etcd and without an API server: it leads, tells what is wrong, and stops in order.
+// TestRun runs the whole service with an etcd and without an API server: it leads, tells what is
+// wrong, and stops in order.
 func TestRun(t *testing.T) {
 	t.Parallel()
 	p := newProgram(t)
@@ -339,7 +340,8 @@ func TestListenInUse(t *testing.T) {
 	newProgram(t).run(5, "run", "--kubeconfig", file, "--listen", ln.Addr().String())
 }
 
-// TestHandover stops the whole service of a leader in order, as SIGTERM does, while another one stands by.
+// TestHandover stops the whole service of a leader in order, as SIGTERM does, while another one
+// stands by.
 func TestHandover(t *testing.T) {
 	t.Parallel()
 	p := newProgram(t)

@@ -45,7 +45,8 @@ func defaults(hostname string) config {
 	}
 }
 
-// setting is one key: key in the file, IRONHERD_RECONCILER_KEY in the environment, --key with hyphens as a flag.
+// setting is one key: key in the file, IRONHERD_RECONCILER_KEY in the environment, --key with
+// hyphens as a flag.
 type setting struct {
 	key, usage string
 	set        func(c *config, value string) error

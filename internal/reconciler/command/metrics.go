@@ -155,7 +155,8 @@ func (m *metrics) handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m.registry, MaxRequestsInFlight: 4})
 }
 
-// serveHandler answers load balancers: 200 when an API server on this node may serve, 503 with the reason when it may not.
+// serveHandler answers load balancers: 200 when an API server on this node may serve, 503 with the
+// reason when it may not.
 func serveHandler(ask func(context.Context) gate.Verdict) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), 3*time.Second)

@@ -20,7 +20,8 @@ import (
 	"github.com/ironherd/ironherd/internal/service"
 )
 
-// drain is how long the parts may take to stop. The leadership is given up at once, whatever they do.
+// drain is how long the parts may take to stop. The leadership is given up at once, whatever they
+// do.
 const drain = 10 * time.Second
 
 func (a *app) runCommand() *cobra.Command {
@@ -81,8 +82,8 @@ func (a *app) run(ctx context.Context, c config, client *clientv3.Client, logger
 	return tree.Run(ctx)
 }
 
-// readyHandler serves /readyz: 200 while every component runs and what etcd says is in sight. That passes fail, which /healthz tells,
-// makes the process no less ready: it goes on trying.
+// readyHandler serves /readyz: 200 while every component runs and what etcd says is in sight. That
+// passes fail, which /healthz tells, makes the process no less ready: it goes on trying.
 func readyHandler(tree *service.Tree) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), 3*time.Second)
@@ -103,7 +104,8 @@ func readyHandler(tree *service.Tree) http.Handler {
 	})
 }
 
-// listener serves what is asked over HTTP. The first time it uses the listener that is open already.
+// listener serves what is asked over HTTP. The first time it uses the listener that is open
+// already.
 func listener(address string, ln net.Listener, handler http.Handler, logger *slog.Logger) service.Component {
 	h := server.NewHTTP(handler, server.HTTPOptions{Logger: logger, Drain: time.Second})
 	return service.Component{Name: "http", Stage: service.Listeners, Serve: func(ctx context.Context) error {

@@ -6,7 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// instant is a moment by two clocks: the monotonic one, and the one that goes on while the machine is suspended.
+// instant is a moment by two clocks: the monotonic one, and the one that goes on while the machine
+// is suspended.
 type instant struct {
 	monotonic time.Time
 	boot      time.Duration

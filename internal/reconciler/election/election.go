@@ -59,7 +59,8 @@ func (c Config) candidates() string { return c.Prefix + "candidates/" }
 // term is a key whose version counts the leaderships.
 func (c Config) term() string { return c.Prefix + "term" }
 
-// Leadership is one time of leading. It must be given up by Resign, also when it has ended by itself.
+// Leadership is one time of leading. It must be given up by Resign, also when it has ended by
+// itself.
 type Leadership struct {
 	// Term counts the leaderships of this election, from 1.
 	Term int64
@@ -69,8 +70,8 @@ type Leadership struct {
 	created int64
 }
 
-// Campaign stands for election and returns when it is won. It gives up what it holds when ctx ends or an error is returned. What it
-// returns does not end with ctx.
+// Campaign stands for election and returns when it is won. It gives up what it holds when ctx ends
+// or an error is returned. What it returns does not end with ctx.
 func Campaign(ctx context.Context, config Config) (*Leadership, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
@@ -190,7 +191,8 @@ func (l *Leadership) Conditions() []clientv3.Cmp {
 	return []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(l.key), "=", l.created)}
 }
 
-// Bind returns a context that ends when ctx does, and when the leadership can no longer be trusted; its cause says why.
+// Bind returns a context that ends when ctx does, and when the leadership can no longer be trusted;
+// its cause says why.
 func (l *Leadership) Bind(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
@@ -212,8 +214,9 @@ func (l *Leadership) Why() error { return l.lease.why() }
 // Depose ends the leadership on this side, because a transaction has shown that it is over.
 func (l *Leadership) Depose() { l.lease.end(ErrDeposed) }
 
-// Resign ends the leadership at once: what is bound to it first, then the key in etcd, so that a successor need not wait. It may be
-// called again. An error means that the successor has to wait for the lease to end.
+// Resign ends the leadership at once: what is bound to it first, then the key in etcd, so that a
+// successor need not wait. It may be called again. An error means that the successor has to wait
+// for the lease to end.
 func (l *Leadership) Resign(ctx context.Context) error {
 	l.lease.end(ErrResigned)
 	l.lease.running.Wait()

@@ -212,7 +212,8 @@ func TestConfigIsChecked(t *testing.T) {
 	}
 }
 
-// TestTrustEndsBeforeTheLease cuts a leader off from etcd. It must stop trusting its leadership before another one can be elected.
+// TestTrustEndsBeforeTheLease cuts a leader off from etcd. It must stop trusting its leadership
+// before another one can be elected.
 func TestTrustEndsBeforeTheLease(t *testing.T) {
 	t.Parallel()
 	const ttl = 3 * time.Second

@@ -52,7 +52,8 @@ func grant(ctx context.Context, client *clientv3.Client, ttl time.Duration, logg
 		return nil, fmt.Errorf("get a lease from etcd: %w", err)
 	}
 	l := &lease{client: client, id: answer.ID, ttl: ttl, logger: logger, done: make(chan struct{}), renewed: start}
-	ctx, l.stop = context.WithCancel(context.WithoutCancel(ctx)) // it ends by end, not with its first caller
+	// it ends by end, not with its first caller
+	ctx, l.stop = context.WithCancel(context.WithoutCancel(ctx))
 	l.running.Go(func() { l.keep(ctx) })
 	return l, nil
 }
@@ -136,7 +137,8 @@ func (l *lease) guard(ctx context.Context) {
 	}
 }
 
-// renew is one attempt. The client library's own would go on trying within, and so would not know when its last one began.
+// renew is one attempt. The client library's own would go on trying within, and so would not know
+// when its last one began.
 func (l *lease) renew(ctx context.Context) (gone bool, err error) {
 	stream, err := pb.NewLeaseClient(l.client.ActiveConnection()).LeaseKeepAlive(ctx)
 	if err != nil {

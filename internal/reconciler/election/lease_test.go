@@ -9,8 +9,9 @@ import (
 	"github.com/ironherd/ironherd/internal/reconciler/etcd/etcdtest"
 )
 
-// TestTrustCountsFromTheStartOfARenewal: the answers of etcd come late. What is left of the trust window must never be more than the
-// window without that delay, because etcd may have counted from the moment at which the renewal was sent.
+// TestTrustCountsFromTheStartOfARenewal: the answers of etcd come late. What is left of the trust
+// window must never be more than the window without that delay, because etcd may have counted from
+// the moment at which the renewal was sent.
 func TestTrustCountsFromTheStartOfARenewal(t *testing.T) {
 	t.Parallel()
 	const ttl, delay = 6 * time.Second, 800 * time.Millisecond

@@ -21,7 +21,8 @@ import (
 	"github.com/ironherd/ironherd/internal/reconciler/etcd"
 )
 
-// This test program is also the candidate that is killed: with the endpoint in its environment it stands for election.
+// This test program is also the candidate that is killed: with the endpoint in its environment it
+// stands for election.
 const (
 	childEndpoint = "IRONHERD_TEST_ELECTION_ENDPOINT"
 	childPrefix   = "IRONHERD_TEST_ELECTION_PREFIX"
@@ -88,7 +89,8 @@ func stand(t *testing.T, prefix string, ttl time.Duration) *candidate {
 	return c
 }
 
-// succession lets leaders be ended by a signal, some at a time, and returns how long it took until the successor was elected.
+// succession lets leaders be ended by a signal, some at a time, and returns how long it took until
+// the successor was elected.
 func succession(t *testing.T, n, parallel int, ttl time.Duration, end syscall.Signal) []time.Duration {
 	t.Helper()
 	slots := make(chan struct{}, parallel)
@@ -140,8 +142,8 @@ func howMany(otherwise int) (n int, torture bool) {
 	return otherwise, false
 }
 
-// TestKilledLeaderIsSucceeded: SIGKILL. In the torture run the promise is checked; here, where a busy machine may delay anything, only
-// that it happens.
+// TestKilledLeaderIsSucceeded: SIGKILL. In the torture run the promise is checked; here, where a
+// busy machine may delay anything, only that it happens.
 func TestKilledLeaderIsSucceeded(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

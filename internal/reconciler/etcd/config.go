@@ -19,7 +19,8 @@ import (
 type Config struct {
 	// Endpoints are the members' client URLs (http, https, or unix); at least one.
 	Endpoints []string `json:"endpoints"`
-	// CAFile is a PEM file with the certificates that the members' are verified by; empty: the system's.
+	// CAFile is a PEM file with the certificates that the members' are verified by; empty: the
+	// system's.
 	CAFile string `json:"caFile,omitempty"`
 	// CertFile and KeyFile are the client's certificate; both or none.
 	CertFile string `json:"certFile,omitempty"`
@@ -61,8 +62,8 @@ const (
 	keepAliveLimit = 3 * time.Second
 )
 
-// Dial returns a client. It does not wait for a connection: an etcd that is down is noticed by the first request. Errors are
-// KindInvalid: the configuration is wrong, or a file cannot be used.
+// Dial returns a client. It does not wait for a connection: an etcd that is down is noticed by the
+// first request. Errors are KindInvalid: the configuration is wrong, or a file cannot be used.
 func Dial(config Config) (*clientv3.Client, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err

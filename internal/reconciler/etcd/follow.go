@@ -58,8 +58,8 @@ type Follower struct {
 	Client *clientv3.Client
 	Range  Range
 	Logger *slog.Logger
-	// Reread is how often the range is read anew, come what may; zero: 10 s. A watch says nothing while its connection is lost: this
-	// is how soon that is noticed.
+	// Reread is how often the range is read anew, come what may; zero: 10 s. A watch says nothing
+	// while its connection is lost: this is how soon that is noticed.
 	Reread time.Duration
 
 	mu     sync.Mutex
@@ -69,15 +69,16 @@ type Follower struct {
 // errNotRead is before the first snapshot.
 var errNotRead = errors.New("etcd has not been read yet")
 
-// Check returns why what was published last may be behind what is in etcd; nil when a watch keeps it in step.
+// Check returns why what was published last may be behind what is in etcd; nil when a watch keeps
+// it in step.
 func (f *Follower) Check(context.Context) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.behind
 }
 
-// Run publishes a snapshot of the range, and one after each change, until ctx ends. It returns nil. What goes wrong is logged, shown by
-// Check, and tried again, at least every 2 s.
+// Run publishes a snapshot of the range, and one after each change, until ctx ends. It returns nil.
+// What goes wrong is logged, shown by Check, and tried again, at least every 2 s.
 func (f *Follower) Run(ctx context.Context, publish func(Snapshot)) error {
 	f.turn(ctx, errNotRead)
 	pause := &backoff.ExponentialBackOff{
@@ -115,7 +116,8 @@ func (f *Follower) turn(ctx context.Context, err error) {
 	}
 }
 
-// follow reads the range and watches it for a while. It returns nil when the range is to be read anew.
+// follow reads the range and watches it for a while. It returns nil when the range is to be read
+// anew.
 func (f *Follower) follow(ctx context.Context, publish func(Snapshot)) error {
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), cmp.Or(f.Reread, defaultReread))
 	defer cancel()
@@ -157,7 +159,8 @@ func Read(ctx context.Context, client *clientv3.Client, r Range) (Snapshot, erro
 	return snapshot, nil
 }
 
-// apply returns the snapshot after the events; its revision is theirs, not that of the answer that brought them.
+// apply returns the snapshot after the events; its revision is theirs, not that of the answer that
+// brought them.
 func (s Snapshot) apply(events []*clientv3.Event) Snapshot {
 	s.Entries = maps.Clone(s.Entries)
 	for _, e := range events {
@@ -176,7 +179,8 @@ type Value[T any] struct {
 	Client *clientv3.Client
 	Range  Range
 	Logger *slog.Logger
-	// Decode turns a snapshot into the value; false: there is none, and nobody is told. It must be a pure function.
+	// Decode turns a snapshot into the value; false: there is none, and nobody is told. It must be a
+	// pure function.
 	Decode func(Snapshot) (T, bool)
 }
 

@@ -123,9 +123,10 @@ func TestFollowerAppliesEverything(t *testing.T) {
 	}
 }
 
-// TestAnswersHeaderIsAheadOfItsEvents shows what a write must not be conditional on. A watch that starts in the past is brought up to date
-// in batches; the header of each has the revision of the store, which is newer than the events in it. A write on condition that
-// nothing has changed since the header would pass, although what it relies on is stale.
+// TestAnswersHeaderIsAheadOfItsEvents shows what a write must not be conditional on. A watch that
+// starts in the past is brought up to date in batches; the header of each has the revision of the
+// store, which is newer than the events in it. A write on condition that nothing has changed since
+// the header would pass, although what it relies on is stale.
 func TestAnswersHeaderIsAheadOfItsEvents(t *testing.T) {
 	t.Parallel()
 	client, prefix := shared.Client(t), ownKey()
@@ -166,7 +167,8 @@ func TestAnswersHeaderIsAheadOfItsEvents(t *testing.T) {
 	}
 }
 
-// TestSnapshotsAreWhatTheySay puts while a follower follows, and compares each snapshot with what the store says it was at that revision.
+// TestSnapshotsAreWhatTheySay puts while a follower follows, and compares each snapshot with what
+// the store says it was at that revision.
 func TestSnapshotsAreWhatTheySay(t *testing.T) {
 	t.Parallel()
 	client, prefix := shared.Client(t), ownKey()
@@ -219,7 +221,8 @@ func TestSnapshotsAreWhatTheySay(t *testing.T) {
 	t.Logf("%d snapshots compared", compared)
 }
 
-// TestCompactionUnderWatch compacts away what a follower has not seen: it is cut off from etcd meanwhile.
+// TestCompactionUnderWatch compacts away what a follower has not seen: it is cut off from etcd
+// meanwhile.
 func TestCompactionUnderWatch(t *testing.T) {
 	t.Parallel()
 	cluster := etcdtest.New(t, 1)

@@ -6,17 +6,19 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// Layout says where the keys are. Below the nodes' prefix lives nothing that changes often: every change there is a reason to decide
-// again.
+// Layout says where the keys are. Below the nodes' prefix lives nothing that changes often: every
+// change there is a reason to decide again.
 type Layout struct {
-	// Root is a path without a slash at its end; DefaultRoot unless a cluster shares its etcd with another one.
+	// Root is a path without a slash at its end; DefaultRoot unless a cluster shares its etcd with
+	// another one.
 	Root string
 }
 
 // DefaultRoot is where the keys are if nobody says otherwise.
 const DefaultRoot = "/ironherd/kubernetes"
 
-// Validate returns KindInvalid unless the root begins with a slash, ends without one, and is not empty.
+// Validate returns KindInvalid unless the root begins with a slash, ends without one, and is not
+// empty.
 func (l Layout) Validate() error {
 	if len(l.Root) < 2 || !strings.HasPrefix(l.Root, "/") || strings.HasSuffix(l.Root, "/") {
 		return fleet.Errorf(fleet.KindInvalid, "the root of the keys in etcd must be a path like %s, not %q", DefaultRoot, l.Root)

@@ -20,7 +20,8 @@ type Nodes struct {
 	Known []Node
 	// Unknown names the nodes of which nothing is known but that they are there.
 	Unknown []string
-	// Revision of the last change that is applied here. Writes that rely on the set are conditional on it.
+	// Revision of the last change that is applied here. Writes that rely on the set are conditional on
+	// it.
 	Revision int64
 }
 
@@ -46,7 +47,8 @@ func yes(format string, args ...any) Verdict {
 
 func no(format string, args ...any) Verdict { return Verdict{Reason: fmt.Sprintf(format, args...)} }
 
-// Campaign says whether this build may lead: only the newest release present, and only when every release present is known.
+// Campaign says whether this build may lead: only the newest release present, and only when every
+// release present is known.
 func Campaign(ours release.Release, nodes Nodes) Verdict {
 	if len(nodes.Unknown) > 0 {
 		return no("the release of %s is not known and may be newer than ours", strings.Join(nodes.Unknown, ", "))
@@ -60,7 +62,8 @@ func Campaign(ours release.Release, nodes Nodes) Verdict {
 
 // Plan is what a leader does, in this order.
 type Plan struct {
-	// Hold: no pass may begin, and nothing is written. Decide again when the nodes or the status change.
+	// Hold: no pass may begin, and nothing is written. Decide again when the nodes or the status
+	// change.
 	Hold bool
 	// Settle: wait for the last requests of the leader before us to land, before the first pass.
 	Settle bool
@@ -108,7 +111,8 @@ func Decide(build Build, observed Observed, nodes Nodes) Plan {
 	}
 }
 
-// unknown says whether the status tells nothing of who serves: it cannot be read, or was written in place of one that could not.
+// unknown says whether the status tells nothing of who serves: it cannot be read, or was written in
+// place of one that could not.
 func unknown(observed Observed) bool {
 	return observed.Unreadable != "" || observed.Status.Version.IsZero()
 }

@@ -112,7 +112,8 @@ func same(got *gate.Status, want stored) bool {
 	return *got == want.observed().Status
 }
 
-// TestDecideIsTheModel compares every combination of three nodes' releases, the stored status, and our release and minima.
+// TestDecideIsTheModel compares every combination of three nodes' releases, the stored status, and
+// our release and minima.
 func TestDecideIsTheModel(t *testing.T) {
 	t.Parallel()
 	compared := 0
@@ -145,14 +146,16 @@ func servers() (all []server) {
 	return all
 }
 
-// admits: s lets the API server start. works: it works with the base resources of release own, which admit releases from minimum on.
+// admits: s lets the API server start. works: it works with the base resources of release own,
+// which admit releases from minimum on.
 func (s stored) admits(x server) bool {
 	return s.kind >= 2 && x.own >= s.minimum && x.needs <= s.version
 }
 
 func works(x server, own, minimum int) bool { return x.own >= minimum && x.needs <= own }
 
-// TestDecideKeepsThePromise knows nothing of how it is decided, only what is promised of API servers.
+// TestDecideKeepsThePromise knows nothing of how it is decided, only what is promised of API
+// servers.
 func TestDecideKeepsThePromise(t *testing.T) {
 	t.Parallel()
 	everyBuild(func(own, needs, admits int) {

@@ -1,13 +1,14 @@
-// Package gate is the release gate: pure functions that decide who may reconcile, when, what is announced, and which API server may
-// serve, and say why in words. Whoever has the status, the nodes and a build can call it; nothing here touches etcd or a clock.
+// Package gate is the release gate: pure functions that decide who may reconcile, when, what is
+// announced, and which API server may serve, and say why in words. Whoever has the status, the
+// nodes and a build can call it; nothing here touches etcd or a clock.
 //
-// The status announces one promise: an API server may serve with the base resources as they are, and as they may become at any moment,
-// if and only if
+// The status announces one promise: an API server may serve with the base resources as they are,
+// and as they may become at any moment, if and only if
 //
 //	its release ≥ the status's minimum compatible release, and the minimum reconciler release that it needs ≤ the status's version.
 //
-// Let V and M be the status's version and minimum compatible release, R our release, A the minimum API server that our base resources
-// admit. What is decided, and why it keeps the promise:
+// Let V and M be the status's version and minimum compatible release, R our release, A the minimum
+// API server that our base resources admit. What is decided, and why it keeps the promise:
 //
 //	no status                 pass, then create (R, A)              no API server serves before there is a status
 //	(R, A), done              pass, nothing to announce             the resources are ours
@@ -20,10 +21,12 @@
 //	                          status (min(V, R), max(M, A))
 //	                          working; pass; (R, A) done
 //
-// A status that cannot be read may stand for anything: its restricted status is (none, R), which admits nobody until it is done. It says
-// nothing of who serves already, so the next leader, if it comes to that, treats it as unreadable, too.
+// A status that cannot be read may stand for anything: its restricted status is (none, R), which
+// admits nobody until it is done. It says nothing of who serves already, so the next leader, if it
+// comes to that, treats it as unreadable, too.
 //
-// Three things are the caller's: each write is a transaction on condition that the writer still leads and that the status has not
-// changed since it was read; a guarded write, besides, that no node has changed since Nodes.Revision; and a node's record names a
-// release before an API server of that release may start, and as long as it may run.
+// Three things are the caller's: each write is a transaction on condition that the writer still
+// leads and that the status has not changed since it was read; a guarded write, besides, that no
+// node has changed since Nodes.Revision; and a node's record names a release before an API server
+// of that release may start, and as long as it may run.
 package gate

@@ -9,9 +9,10 @@ import (
 	"github.com/ironherd/ironherd/internal/reconciler/gate"
 )
 
-// cluster is a control plane in numbers: three nodes that are upgraded, downgraded, crash, are removed and come back in any order, with
-// watches that lag, leaders that are deposed at any moment and whose last requests land late, and a status that is garbled now and
-// then. All decisions are the gate's; what is written is conditional as the package says.
+// cluster is a control plane in numbers: three nodes that are upgraded, downgraded, crash, are
+// removed and come back in any order, with watches that lag, leaders that are deposed at any moment
+// and whose last requests land late, and a status that is garbled now and then. All decisions are
+// the gate's; what is written is conditional as the package says.
 type cluster struct {
 	random *rand.Rand
 	needs  [count + 1]int // of each release: the oldest reconciler that its API server works with
@@ -25,8 +26,8 @@ type cluster struct {
 
 	leader int // -1: none
 	terms  int
-	// resources has bit r when requests of release r's reconciler may be part of what the base resources are; late when requests of
-	// a deposed leader may still land.
+	// resources has bit r when requests of release r's reconciler may be part of what the base
+	// resources are; late when requests of a deposed leader may still land.
 	resources, late int
 	trace           []string
 }
@@ -169,7 +170,8 @@ func (c *cluster) boot(node int) {
 	c.say("n%d: up with %d", node, c.nodes[node].installed)
 }
 
-// install replaces the release of a node. The API server that runs goes on, if it may; the record names it until it has stopped.
+// install replaces the release of a node. The API server that runs goes on, if it may; the record
+// names it until it has stopped.
 func (c *cluster) install(node, r int) {
 	if c.leader == node {
 		c.depose()
@@ -181,8 +183,8 @@ func (c *cluster) install(node, r int) {
 	}
 }
 
-// start is what happens before an API server starts: the node is registered, which is possible only when none runs there, and then
-// record and status are read at one revision.
+// start is what happens before an API server starts: the node is registered, which is possible only
+// when none runs there, and then record and status are read at one revision.
 func (c *cluster) start(node int) {
 	m := c.nodes[node]
 	if !m.up || m.serving == m.installed && c.now().release[node] == m.installed {

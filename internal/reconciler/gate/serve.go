@@ -2,7 +2,8 @@ package gate
 
 import "github.com/ironherd/ironherd/internal/reconciler/release"
 
-// Own is this node's own record, as it was read together with the status: at one revision, linearizably.
+// Own is this node's own record, as it was read together with the status: at one revision,
+// linearizably.
 type Own struct {
 	// Found: there is one. Readable: it could be read.
 	Found, Readable bool
@@ -11,8 +12,8 @@ type Own struct {
 	Release    release.Release
 }
 
-// Serve says whether an API server of this build may start serving. The record comes first: only a leader that has to reckon with us
-// may be trusted not to take the resources away from under us.
+// Serve says whether an API server of this build may start serving. The record comes first: only a
+// leader that has to reckon with us may be trusted not to take the resources away from under us.
 func Serve(build Build, own Own, observed Observed) Verdict {
 	status := observed.Status
 	switch {

@@ -13,7 +13,8 @@ type State string
 
 // The states.
 const (
-	// Working: a pass of some release may be under way, or have ended half-done. API servers that the status admits may serve.
+	// Working: a pass of some release may be under way, or have ended half-done. API servers that the
+	// status admits may serve.
 	Working State = "working"
 	// Done: everything is as the status's version wants it.
 	Done State = "done"
@@ -22,7 +23,8 @@ const (
 // Status is the announcement that API servers go by.
 type Status struct {
 	State State `json:"state"`
-	// Version is the release whose base resources an API server must be content with. None in a status that admits nobody.
+	// Version is the release whose base resources an API server must be content with. None in a status
+	// that admits nobody.
 	Version release.Release `json:"version"`
 	// MinimumCompatible is the oldest release whose API server may serve.
 	MinimumCompatible release.Release `json:"minimumCompatible"`
@@ -44,8 +46,8 @@ func (s Status) Encode() ([]byte, error) {
 	return text, nil
 }
 
-// ParseStatus reads the stored form. Fields that it does not know are ignored: a newer release may have added them. Anything else that
-// is not as expected is KindInvalid.
+// ParseStatus reads the stored form. Fields that it does not know are ignored: a newer release may
+// have added them. Anything else that is not as expected is KindInvalid.
 func ParseStatus(text []byte) (Status, error) {
 	var s Status
 	switch err := unmarshal(text, &s); {

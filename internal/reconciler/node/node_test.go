@@ -126,7 +126,8 @@ var unreadable = map[string]string{
 	"huge":              `{"roles":["` + strings.Repeat("x", 5000) + `"],"release":"v1.0.0"}`,
 }
 
-// TestUnreadableRecordKeepsItsNode: seen before, found in etcd's history, or not known at all; never skipped.
+// TestUnreadableRecordKeepsItsNode: seen before, found in etcd's history, or not known at all;
+// never skipped.
 func TestUnreadableRecordKeepsItsNode(t *testing.T) {
 	t.Parallel()
 	for name, text := range unreadable {
@@ -169,7 +170,8 @@ func TestUnreadableRecordKeepsItsNode(t *testing.T) {
 	}
 }
 
-// TestHistoryEndsAtRemovalAndCompaction: what was before a removal is not known, and what was compacted away is not made up.
+// TestHistoryEndsAtRemovalAndCompaction: what was before a removal is not known, and what was
+// compacted away is not made up.
 func TestHistoryEndsAtRemovalAndCompaction(t *testing.T) {
 	t.Parallel()
 	cluster := etcdtest.New(t, 1)

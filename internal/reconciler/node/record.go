@@ -10,7 +10,8 @@ import (
 	"github.com/ironherd/ironherd/internal/reconciler/release"
 )
 
-// Controller is the role of the nodes that run an API server: those that count. A node may have others; they mean nothing here.
+// Controller is the role of the nodes that run an API server: those that count. A node may have
+// others; they mean nothing here.
 const Controller = "kubernetes-controller"
 
 // Record is what a node says of itself.
@@ -29,7 +30,8 @@ func (r Record) same(other Record) bool {
 
 const recordLimit = 4 << 10
 
-// Parse reads a stored record. Fields that it does not know are ignored. Anything else that is not as expected is KindInvalid.
+// Parse reads a stored record. Fields that it does not know are ignored. Anything else that is not
+// as expected is KindInvalid.
 func Parse(text []byte) (Record, error) {
 	var r Record
 	if len(text) > recordLimit {

@@ -26,13 +26,14 @@ func NewRegistry(client *clientv3.Client, layout etcd.Layout, logger *slog.Logge
 
 const requestTimeout = 5 * time.Second
 
-// Register writes the record of this node. It may be called only while no API server runs here. It writes nothing when the record
-// is there already, and says whether it wrote.
+// Register writes the record of this node. It may be called only while no API server runs here. It
+// writes nothing when the record is there already, and says whether it wrote.
 func (r *Registry) Register(ctx context.Context, name string, record Record) (wrote bool, err error) {
 	return r.put(ctx, name, record, false)
 }
 
-// Ensure registers this node if it has no record; one that is there stays as it is, whatever it says.
+// Ensure registers this node if it has no record; one that is there stays as it is, whatever it
+// says.
 func (r *Registry) Ensure(ctx context.Context, name string, record Record) (wrote bool, err error) {
 	return r.put(ctx, name, record, true)
 }
@@ -76,8 +77,8 @@ func (r *Registry) put(ctx context.Context, name string, record Record, onlyIfAb
 	return true, nil
 }
 
-// Remove removes the record of a node that is gone for good: no API server runs there, or will start there before it has registered
-// again. KindNotFound when there is none.
+// Remove removes the record of a node that is gone for good: no API server runs there, or will
+// start there before it has registered again. KindNotFound when there is none.
 func (r *Registry) Remove(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()

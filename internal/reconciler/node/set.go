@@ -31,7 +31,8 @@ func (n Node) Counts() bool { return !n.Known || n.Controller() }
 // Set is the nodes at a revision, by name. It is shared: nobody may change it.
 type Set struct {
 	Nodes []Node
-	// Revision of the last change that is applied; etcd.Range.Unchanged makes a write conditional on it.
+	// Revision of the last change that is applied; etcd.Range.Unchanged makes a write conditional on
+	// it.
 	Revision int64
 }
 
@@ -94,7 +95,8 @@ func (r *reader) node(ctx context.Context, key string, entry etcd.Entry) Node {
 	return n
 }
 
-// before looks for the last readable record in etcd's history, as far back as that reaches, and not beyond a removal.
+// before looks for the last readable record in etcd's history, as far back as that reaches, and not
+// beyond a removal.
 func (r *reader) before(ctx context.Context, key string, revision int64) (Record, bool) {
 	const most = 16
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)

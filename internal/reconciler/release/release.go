@@ -1,7 +1,7 @@
 // Package release says what a release is, how releases are ordered, and which one this build is.
 //
-// The order is that of semantic versioning 2.0.0, §11: numbers first, a pre-release before the release it leads to. Build metadata
-// (+…) is dropped: two builds of one release are one release.
+// The order is that of semantic versioning 2.0.0, §11: numbers first, a pre-release before the
+// release it leads to. Build metadata (+…) is dropped: two builds of one release are one release.
 package release
 
 import (
@@ -12,8 +12,8 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// Release is one release of a node's software. The zero value is v0.0.0, below every release that Parse returns: "none, or not
-// known". Comparable with ==.
+// Release is one release of a node's software. The zero value is v0.0.0, below every release that
+// Parse returns: "none, or not known". Comparable with ==.
 type Release struct {
 	major, minor, patch uint64
 	pre                 string
@@ -21,8 +21,8 @@ type Release struct {
 
 const maxLength = 64
 
-// Parse reads v1.2.3 or v1.2.3-rc.1; the v may be missing. v0.0.0 and its pre-releases are refused: they stand for no release.
-// The error is KindInvalid and quotes the text.
+// Parse reads v1.2.3 or v1.2.3-rc.1; the v may be missing. v0.0.0 and its pre-releases are refused:
+// they stand for no release. The error is KindInvalid and quotes the text.
 func Parse(text string) (Release, error) {
 	refuse := func(why string) error {
 		if len(text) > maxLength {
@@ -94,7 +94,8 @@ func identifier(part string) bool {
 	return true
 }
 
-// Compare returns a negative number when r is older than other, zero when they are the same, a positive number when r is newer.
+// Compare returns a negative number when r is older than other, zero when they are the same, a
+// positive number when r is newer.
 func (r Release) Compare(other Release) int {
 	return cmp.Or(cmp.Compare(r.major, other.major), cmp.Compare(r.minor, other.minor), cmp.Compare(r.patch, other.patch),
 		comparePre(r.pre, other.pre))

@@ -10,7 +10,8 @@ import (
 	"github.com/ironherd/ironherd/internal/reconciler/release"
 )
 
-// TestMinimaAreNotAboveTheRelease keeps this source consistent: a minimum above the release itself would lock every node out.
+// TestMinimaAreNotAboveTheRelease keeps this source consistent: a minimum above the release itself
+// would lock every node out.
 func TestMinimaAreNotAboveTheRelease(t *testing.T) {
 	t.Parallel()
 	if err := release.Own().Validate(); err != nil {

@@ -13,7 +13,8 @@ import (
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
 )
 
-// Applier keeps the resources of one cluster. It implements reconciler.Applier and reconciler.Planner.
+// Applier keeps the resources of one cluster. It implements reconciler.Applier and
+// reconciler.Planner.
 type Applier struct {
 	client  *api.Client
 	options Options
@@ -47,8 +48,8 @@ func (a *Applier) signal() {
 	}
 }
 
-// Run implements reconciler.Applier. All that a pass remembers begins and ends with it: what another leader has done in between is
-// learned anew.
+// Run implements reconciler.Applier. All that a pass remembers begins and ends with it: what
+// another leader has done in between is learned anew.
 func (a *Applier) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(a.client.Logging(ctx))
 	s := newSession(a)
@@ -104,7 +105,8 @@ type wanted struct {
 	whole bool
 }
 
-// want reads all sources. An object that is wanted twice is wanted as its first source says; the second is a fault.
+// want reads all sources. An object that is wanted twice is wanted as its first source says; the
+// second is a fault.
 func (a *Applier) want() *wanted {
 	a.reading.Lock()
 	objects, faults := a.directory.Read()

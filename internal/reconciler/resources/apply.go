@@ -117,9 +117,10 @@ func (p *pass) update(ctx context.Context, i *item) error {
 	return fmt.Errorf("apply: %w", err)
 }
 
-// howToApply decides what may be taken from other managers. What people edit in an object that we created, or in fields that we have held
-// with this very configuration, is drift, and taken back. What another manager declares by server-side apply is a conflict, and so is
-// everything that was there before us.
+// howToApply decides what may be taken from other managers. What people edit in an object that we
+// created, or in fields that we have held with this very configuration, is drift, and taken back.
+// What another manager declares by server-side apply is a conflict, and so is everything that was
+// there before us.
 func (a *Applier) howToApply(o *object.Object, live metav1.Object, ours bool) api.Apply {
 	apply := api.Apply{Precondition: object.Precondition{UID: string(live.GetUID()), Version: live.GetResourceVersion()}}
 	if ours {
@@ -129,7 +130,8 @@ func (a *Applier) howToApply(o *object.Object, live metav1.Object, ours bool) ap
 	return apply
 }
 
-// recreate deletes an object and creates it again, because the server refuses to change it although it would accept it as a new one.
+// recreate deletes an object and creates it again, because the server refuses to change it although
+// it would accept it as a new one.
 func (p *pass) recreate(ctx context.Context, i *item, ours bool, refused error) error {
 	if err := p.a.replaceable(ctx, i.kind, i.Object, ours, refused); err != nil {
 		return err

@@ -133,7 +133,8 @@ func TestImmutableFields(t *testing.T) {
 	}
 }
 
-// TestForeign: what others made is never deleted, whatever it looks like; what they have is taken only when told so.
+// TestForeign: what others made is never deleted, whatever it looks like; what they have is taken
+// only when told so.
 func TestForeign(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -228,7 +229,8 @@ func TestLookalike(t *testing.T) {
 	}
 }
 
-// TestDeclared: a field that another manager declares by server-side apply is a conflict even in an object of ours.
+// TestDeclared: a field that another manager declares by server-side apply is a conflict even in an
+// object of ours.
 func TestDeclared(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -309,7 +311,8 @@ func TestPrune(t *testing.T) {
 	})
 }
 
-// TestSuddenlyLittleIsWanted: an empty directory is more likely a disk that is not mounted than a decision.
+// TestSuddenlyLittleIsWanted: an empty directory is more likely a disk that is not mounted than a
+// decision.
 func TestSuddenlyLittleIsWanted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

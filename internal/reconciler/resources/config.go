@@ -16,13 +16,15 @@ import (
 
 // Options say what is wanted beside what the release wants, and how far a pass may go.
 type Options struct {
-	// Manifests is a directory of manifests, read anew by each pass; empty: none. It should be the same on every node: what the
-	// leader has is what counts.
+	// Manifests is a directory of manifests, read anew by each pass; empty: none. It should be the
+	// same on every node: what the leader has is what counts.
 	Manifests string
-	// Force takes fields that other managers have, wherever they are; without it that is a failure that names them.
+	// Force takes fields that other managers have, wherever they are; without it that is a failure
+	// that names them.
 	Force bool
-	// MaxPrune is how many objects may be waiting to be deleted because they are no longer wanted; with more, none is deleted, and the
-	// pass fails and says so. 0: half of all that we have created, but at least 10.
+	// MaxPrune is how many objects may be waiting to be deleted because they are no longer wanted;
+	// with more, none is deleted, and the pass fails and says so. 0: half of all that we have created,
+	// but at least 10.
 	MaxPrune int
 	// BuiltIn replaces the release's own set (builtin.Objects).
 	BuiltIn []*object.Object
@@ -36,7 +38,8 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// Open prepares an Applier for the API server that a kubeconfig file names in its current context. Nothing is asked of it yet.
+// Open prepares an Applier for the API server that a kubeconfig file names in its current context.
+// Nothing is asked of it yet.
 func Open(kubeconfig string, o Options, log *slog.Logger) (*Applier, error) {
 	if kubeconfig == "" {
 		return nil, errors.New("kubeconfig must be set: a file that says how to reach the API server")

@@ -25,8 +25,8 @@ var errDied = errors.New("the process has died")
 // wire is between us and the API server. Watches and what is only read pass.
 type wire struct {
 	http.RoundTripper
-	// before is called with each request that writes, and its number from 1; after when it has been answered. An error is what the
-	// caller gets instead.
+	// before is called with each request that writes, and its number from 1; after when it has been
+	// answered. An error is what the caller gets instead.
 	before, after func(n int, r *http.Request) error
 
 	mu sync.Mutex
@@ -72,7 +72,8 @@ func (w *world) wired(over *wire) *rest.Config {
 	return config
 }
 
-// small is a set of a release: each thing that is done to an object is done to one on the way from the first to the second.
+// small is a set of a release: each thing that is done to an object is done to one on the way from
+// the first to the second.
 func small(t *testing.T, release int) []*object.Object {
 	t.Helper()
 	set := slices.DeleteFunc(objects(t), func(o *object.Object) bool {
@@ -85,8 +86,9 @@ func small(t *testing.T, release int) []*object.Object {
 	return set
 }
 
-// TestDeathAtEachStep: the process dies before or after each request that writes, on the way from one release to the next and on the
-// way to nothing. The next process brings everything right; nothing of ours is left over, and nothing of others is touched.
+// TestDeathAtEachStep: the process dies before or after each request that writes, on the way from
+// one release to the next and on the way to nothing. The next process brings everything right;
+// nothing of ours is left over, and nothing of others is touched.
 func TestDeathAtEachStep(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -129,7 +131,8 @@ func TestDeathAtEachStep(t *testing.T) {
 	}
 }
 
-// dies has a process make passes until it dies at a step. It reports whether the process was done before it came to that.
+// dies has a process make passes until it dies at a step. It reports whether the process was done
+// before it came to that.
 func (w *world) dies(step int, lost bool, o resources.Options) (survived bool) {
 	w.Helper()
 	over := &wire{before: pass, after: pass}
@@ -185,8 +188,9 @@ func (w *world) nothingLeft(name string) {
 	}
 }
 
-// TestSomebodyIsFaster: an object of that name appears between our look and our request to create it. It is not ours, then or ever:
-// neither if it says something else, nor if it says the very same.
+// TestSomebodyIsFaster: an object of that name appears between our look and our request to create
+// it. It is not ours, then or ever: neither if it says something else, nor if it says the very
+// same.
 func TestSomebodyIsFaster(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -291,7 +295,8 @@ func TestLateRequest(t *testing.T) {
 	}
 }
 
-// TestInventoryIsLost: it is written again while its writer lives; and a line that cannot be read is reported and kept.
+// TestInventoryIsLost: it is written again while its writer lives; and a line that cannot be read
+// is reported and kept.
 func TestInventoryIsLost(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -315,8 +320,8 @@ func TestInventoryIsLost(t *testing.T) {
 	}
 }
 
-// TestLateUpdate: a deposed leader's update arrives late. What its successor has written since, it does not touch; what nobody has
-// written, it changes, and the successor's watch sees it.
+// TestLateUpdate: a deposed leader's update arrives late. What its successor has written since, it
+// does not touch; what nobody has written, it changes, and the successor's watch sees it.
 func TestLateUpdate(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -368,7 +373,8 @@ func TestLateUpdate(t *testing.T) {
 	}
 }
 
-// TestFieldsNoLongerWanted: a field that we had and do not want any more goes; what others have added stays.
+// TestFieldsNoLongerWanted: a field that we had and do not want any more goes; what others have
+// added stays.
 func TestFieldsNoLongerWanted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

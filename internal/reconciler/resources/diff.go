@@ -14,7 +14,8 @@ import (
 // around is how many unchanged lines are shown around a change.
 const around = 3
 
-// difference shows two objects as YAML, line by line; nil is no object. What only servers write is left out, and secrets are hidden.
+// difference shows two objects as YAML, line by line; nil is no object. What only servers write is
+// left out, and secrets are hidden.
 func difference(before, after *unstructured.Unstructured) string {
 	b, a := shown(before), shown(after)
 	if isSecret(before) || isSecret(after) {
@@ -79,7 +80,8 @@ func lines(content map[string]any) []string {
 	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
 }
 
-// diffLines marks each line: "-" is only in a, "+" only in b, " " in both. Long stretches without a change are left out.
+// diffLines marks each line: "-" is only in a, "+" only in b, " " in both. Long stretches without a
+// change are left out.
 func diffLines(a, b []string) string {
 	marked := longestCommon(a, b)
 	var out strings.Builder
@@ -102,7 +104,8 @@ func diffLines(a, b []string) string {
 	return out.String()
 }
 
-// longestCommon walks the table of longest common subsequences, whose size is bounded: what is too long is shown as replaced.
+// longestCommon walks the table of longest common subsequences, whose size is bounded: what is too
+// long is shown as replaced.
 func longestCommon(a, b []string) []string {
 	const maxCells = 4 << 20
 	var out []string

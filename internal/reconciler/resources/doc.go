@@ -1,6 +1,7 @@
-// Package resources keeps the base resources of a cluster: what the release wants (package builtin), and what is in a directory of
-// manifests (package manifest), both treated alike. It implements reconciler.Applier and reconciler.Planner; whether this process may
-// write at all is not its business.
+// Package resources keeps the base resources of a cluster: what the release wants (package
+// builtin), and what is in a directory of manifests (package manifest), both treated alike. It
+// implements reconciler.Applier and reconciler.Planner; whether this process may write at all is
+// not its business.
 //
 // # A pass
 //
@@ -12,48 +13,58 @@
 //	            ▼          the same? be created
 //	          nothing to do: the pass is over, and no request was made
 //
-// What is wanted is compared with mirrors, by who owns which field and by a hash, never by value (package object says why). A pass that
-// finds nothing reads files and memory. Changed receives whenever a mirror has, so drift is repaired as fast as the API server tells of
-// it.
+// What is wanted is compared with mirrors, by who owns which field and by a hash, never by value
+// (package object says why). A pass that finds nothing reads files and memory. Changed receives
+// whenever a mirror has, so drift is repaired as fast as the API server tells of it.
 //
-// One object's failure is its own: it is reported, logged when its reason is news, and tried again after a pause that grows from 100 ms
-// to 30 s, at once when it or what is wanted of it changes. A kind that is not there is asked for again at the same pace; so a custom
-// resource follows its definition by itself. Only if the API server does not answer at all does a pass end early.
+// One object's failure is its own: it is reported, logged when its reason is news, and tried again
+// after a pause that grows from 100 ms to 30 s, at once when it or what is wanted of it changes. A
+// kind that is not there is asked for again at the same pace; so a custom resource follows its
+// definition by itself. Only if the API server does not answer at all does a pass end early.
 //
 // # Who owns what
 //
-// We apply with the field manager object.Manager. What people edit in an object that we created, or in fields that we have held with
-// this very configuration, is drift, and taken back. Fields that were there before us, or that another manager declares by server-side
-// apply, are a conflict: reported with the fields and who has them, and never taken unless Options.Force. Whoever fights over an object
-// is answered ever less often.
+// We apply with the field manager object.Manager. What people edit in an object that we created, or
+// in fields that we have held with this very configuration, is drift, and taken back. Fields that
+// were there before us, or that another manager declares by server-side apply, are a conflict:
+// reported with the fields and who has them, and never taken unless Options.Force. Whoever fights
+// over an object is answered ever less often.
 //
-// Where the server refuses a change of an object that it would accept as a new one (roleRef, provisioner, handler …), the object is
-// deleted and created again, if we created it and its kind is configuration alone (object.Key.Replaceable); else that is a failure.
+// Where the server refuses a change of an object that it would accept as a new one (roleRef,
+// provisioner, handler …), the object is deleted and created again, if we created it and its kind
+// is configuration alone (object.Key.Replaceable); else that is a failure.
 //
 // # What is deleted
 //
-// Only what we created, and package inventory says how that is known. Namespaces and definitions of kinds are never deleted, because that
-// deletes what others put into them. Nothing is deleted while a manifest cannot be read, none of a kind while something of that kind fails
-// (it may be what takes its place), and nothing at all if suddenly very much is no longer wanted (Options.MaxPrune).
+// Only what we created, and package inventory says how that is known. Namespaces and definitions of
+// kinds are never deleted, because that deletes what others put into them. Nothing is deleted while
+// a manifest cannot be read, none of a kind while something of that kind fails (it may be what
+// takes its place), and nothing at all if suddenly very much is no longer wanted
+// (Options.MaxPrune).
 //
 // # Fencing, and what remains possible
 //
-// Every request of a pass obeys its context, which ends before the leadership can. Every update and every deletion names the UID and
-// the resourceVersion that were seen; every creation is refused if there is an object; the inventory is written under its
-// resourceVersion, and nothing is created before it is. So what the successor has written is never overwritten or deleted. What a
-// request that was already under way when the leadership ended can still do, for the API server knows nothing of leaderships:
+// Every request of a pass obeys its context, which ends before the leadership can. Every update and
+// every deletion names the UID and the resourceVersion that were seen; every creation is refused if
+// there is an object; the inventory is written under its resourceVersion, and nothing is created
+// before it is. So what the successor has written is never overwritten or deleted. What a request
+// that was already under way when the leadership ended can still do, for the API server knows
+// nothing of leaderships:
 //
-//   - an update, to what the deposed leader wanted, of an object that nobody has touched since it saw it. The successor's watch sees that
-//     it is not as wanted, and applies again, within a second; this is also what the full pass every 30 s is for;
-//   - a deletion of such an object, because the deposed leader did not want it or was about to create it again. If the successor wants it,
-//     it sees that it is gone, and creates it;
-//   - a creation of an object that the deposed leader had recorded. Its successor has read the record, so the object is ours: kept if it
-//     is wanted, else deleted. If it arrives later than inventory.Settle after it was recorded, it stays, and is never deleted.
+//   - an update, to what the deposed leader wanted, of an object that nobody has touched since it
+//     saw it. The successor's watch sees that it is not as wanted, and applies again, within a
+//     second; this is also what the full pass every 30 s is for;
+//   - a deletion of such an object, because the deposed leader did not want it or was about to
+//     create it again. If the successor wants it, it sees that it is gone, and creates it;
+//   - a creation of an object that the deposed leader had recorded. Its successor has read the
+//     record, so the object is ours: kept if it is wanted, else deleted. If it arrives later than
+//     inventory.Settle after it was recorded, it stays, and is never deleted.
 //
 // # Failures
 //
-//   - Death at any point of a pass: the next one goes on from what is there. See package inventory for each step.
-//   - The API server is away: the mirrors come back by themselves within about three seconds of its return; until then a pass fails and
-//     sends nothing.
+//   - Death at any point of a pass: the next one goes on from what is there. See package inventory
+//     for each step.
+//   - The API server is away: the mirrors come back by themselves within about three seconds of its
+//     return; until then a pass fails and sends nothing.
 //   - Run ends in the middle of a pass: the pass fails; what it remembered is gone.
 package resources

@@ -32,7 +32,8 @@ func newLedger(maps inventory.ConfigMaps) *ledger {
 	return &ledger{maps: maps, current: inventory.New(), stored: inventory.New()}
 }
 
-// refresh reads the inventory if what is there may be another than what is known: seen is the version of a watch.
+// refresh reads the inventory if what is there may be another than what is known: seen is the
+// version of a watch.
 func (l *ledger) refresh(ctx context.Context, seen *metav1.PartialObjectMetadata) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -65,7 +66,8 @@ func (l *ledger) entry(key object.Key) inventory.Entry {
 	return l.current.Entries[key]
 }
 
-// intend notes that an object is about to be created. An entry that has a mark keeps it: the request that carries it may have been sent.
+// intend notes that an object is about to be created. An entry that has a mark keeps it: the
+// request that carries it may have been sent.
 func (l *ledger) intend(key object.Key) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -97,7 +99,8 @@ func (l *ledger) entries() map[object.Key]inventory.Entry {
 	return l.current.Clone().Entries
 }
 
-// write stores what has changed, if anything has. It returns metadata of what it stored; nil: there was nothing to store.
+// write stores what has changed, if anything has. It returns metadata of what it stored; nil: there
+// was nothing to store.
 func (l *ledger) write(ctx context.Context) (*metav1.PartialObjectMetadata, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

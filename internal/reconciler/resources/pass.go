@@ -64,7 +64,8 @@ func (a *Applier) Pass(ctx context.Context) (reconciler.Report, error) {
 	return p.report, err
 }
 
-// run returns an error when the pass cannot go on: the API server does not answer, or ctx has ended.
+// run returns an error when the pass cannot go on: the API server does not answer, or ctx has
+// ended.
 func (p *pass) run(ctx context.Context) error {
 	if err := p.openInventory(ctx); err != nil {
 		return err
@@ -92,7 +93,8 @@ func (p *pass) run(ctx context.Context) error {
 	return p.writeInventory(ctx)
 }
 
-// each works on a few at a time. After an error no more is begun; what has begun goes on to its end.
+// each works on a few at a time. After an error no more is begun; what has begun goes on to its
+// end.
 func each[T any](ctx context.Context, all []T, work func(context.Context, T) error) error {
 	var (
 		wg      sync.WaitGroup
@@ -148,8 +150,8 @@ func (p *pass) writeInventory(ctx context.Context) error {
 	return nil
 }
 
-// locate finds out how each object is reached, and waits until all that is followed is in step. Kinds that are not there are asked for
-// again when one of their objects is due.
+// locate finds out how each object is reached, and waits until all that is followed is in step.
+// Kinds that are not there are asked for again when one of their objects is due.
 func (p *pass) locate(ctx context.Context) ([]*item, error) {
 	fresh := p.kinds == nil
 	if fresh {
@@ -266,7 +268,8 @@ func (p *pass) adopt(key object.Key, live *metav1.PartialObjectMetadata) (ours b
 	return ours
 }
 
-// look asks for objects that are not in their mirror but may be there: without our label, or made by others.
+// look asks for objects that are not in their mirror but may be there: without our label, or made
+// by others.
 func (p *pass) look(ctx context.Context) error {
 	var unsure []*item
 	for _, i := range p.todo {

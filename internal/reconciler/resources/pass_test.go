@@ -15,8 +15,9 @@ import (
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
 )
 
-// everyShape has one of each shape that a server defaults, converts or sorts: quantities, keyed lists whose keys are defaulted, sets,
-// atomic lists, numbers, durations, nulls, empty maps, fields that can only be written.
+// everyShape has one of each shape that a server defaults, converts or sorts: quantities, keyed
+// lists whose keys are defaulted, sets, atomic lists, numbers, durations, nulls, empty maps, fields
+// that can only be written.
 const everyShape = `
 apiVersion: v1
 kind: Namespace
@@ -84,7 +85,8 @@ func TestFromNothing(t *testing.T) {
 	w.write("one.json", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"json","namespace":"default"},"data":{"a":"b"}}`)
 	a := w.start(resources.Options{})
 	r := a.done()
-	if want := len(objects(t)) + 8; r.Objects != want || r.Created < want-1 { // the namespace may be from an earlier test
+	// the namespace may be from an earlier test
+	if want := len(objects(t)) + 8; r.Objects != want || r.Created < want-1 {
 		t.Errorf("from nothing: %+v, want %d objects", r, want)
 	}
 	a.silent()
@@ -231,7 +233,8 @@ func drain(a *applier) {
 	}
 }
 
-// TestFight: who changes an object back each time is answered at once for a while, then ever less often; and the pass says so.
+// TestFight: who changes an object back each time is answered at once for a while, then ever less
+// often; and the pass says so.
 func TestFight(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -29,7 +29,8 @@ type plan struct {
 	diff    reconciler.Diff
 }
 
-// Plan implements reconciler.Planner. The server is asked what it would make of each apply, so that what is shown is what a pass does.
+// Plan implements reconciler.Planner. The server is asked what it would make of each apply, so that
+// what is shown is what a pass does.
 func (a *Applier) Plan(ctx context.Context) (reconciler.Diff, error) {
 	ctx = a.client.Logging(ctx)
 	p := &plan{a: a, want: a.want(), changes: map[object.Key]reconciler.Change{}}
@@ -77,7 +78,8 @@ func (p *plan) change(action reconciler.Action, key object.Key, before, after *u
 func (p *plan) object(ctx context.Context, o *object.Object) error {
 	kind, err := p.kinds.Of(o)
 	if errors.Is(err, api.ErrNoKind) && p.want.defines(o) {
-		p.change(reconciler.Create, o.Key, nil, asWanted(o)) // as it is wanted: there is no server yet that could add to it
+		// as it is wanted: there is no server yet that could add to it
+		p.change(reconciler.Create, o.Key, nil, asWanted(o))
 		return nil
 	}
 	if err != nil {

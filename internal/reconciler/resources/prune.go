@@ -180,7 +180,8 @@ func (p *pass) remove(ctx context.Context, l *leftover) error {
 	return nil
 }
 
-// dueLeftover reports whether it may be tried to delete an object now; if not, it is reported as it failed.
+// dueLeftover reports whether it may be tried to delete an object now; if not, it is reported as it
+// failed.
 func (p *pass) dueLeftover(l *leftover) bool {
 	p.results.Lock()
 	defer p.results.Unlock()

@@ -18,8 +18,9 @@ import (
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
 )
 
-// TestCreationIsRefused: for each shape of object, the request that creates creates, and is refused if there is one already. All that we
-// know of what we created rests on that; it is what API servers do, and not what their documentation promises.
+// TestCreationIsRefused: for each shape of object, the request that creates creates, and is refused
+// if there is one already. All that we know of what we created rests on that; it is what API
+// servers do, and not what their documentation promises.
 func TestCreationIsRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -69,10 +70,12 @@ func TestCreationIsRefused(t *testing.T) {
 	}
 }
 
-// unused is a name that nothing has: a namespace cannot be deleted here, for nobody runs its controller.
+// unused is a name that nothing has: a namespace cannot be deleted here, for nobody runs its
+// controller.
 func unused(name string) string { return name + "-" + strings.ToLower(rand.Text()[:8]) }
 
-// TestOrder: what others need comes first, and has been answered before they are sent, so that one pass is enough.
+// TestOrder: what others need comes first, and has been answered before they are sent, so that one
+// pass is enough.
 func TestOrder(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -119,7 +122,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestLateDeletion: a deposed leader's deletion of what it does not want arrives after its successor, who wants it, has written it.
+// TestLateDeletion: a deposed leader's deletion of what it does not want arrives after its
+// successor, who wants it, has written it.
 func TestLateDeletion(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -144,7 +148,8 @@ func TestLateDeletion(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		report, _ = deposed.pass() // it fails, for the inventory is another's by now, or finds that it has changed
+		// it fails, for the inventory is another's by now, or finds that it has changed
+		report, _ = deposed.pass()
 	}()
 	<-waiting
 	uid := w.get(configMaps, "default", "late").GetUID()
@@ -159,7 +164,8 @@ func TestLateDeletion(t *testing.T) {
 	successor.silent()
 }
 
-// TestImmutableConfigMap: an object whose author has said that it never changes is replaced when the author changes it.
+// TestImmutableConfigMap: an object whose author has said that it never changes is replaced when
+// the author changes it.
 func TestImmutableConfigMap(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -21,7 +21,8 @@ type try struct {
 	attempts int
 	until    time.Time
 	reason   string
-	// hash of what was wanted, and version of what was there: if either is another now, it is tried at once.
+	// hash of what was wanted, and version of what was there: if either is another now, it is tried at
+	// once.
 	hash, version string
 }
 
@@ -67,8 +68,8 @@ func (t tries) keepOnly(keys func(object.Key) bool) {
 	}
 }
 
-// repairs are the objects in which drift has been repaired. Whoever fights with us over an object is answered at once a few times, and
-// then ever less often.
+// repairs are the objects in which drift has been repaired. Whoever fights with us over an object
+// is answered at once a few times, and then ever less often.
 type repairs map[object.Key]repair
 
 type repair struct {
@@ -100,7 +101,8 @@ func (r repairs) add(key object.Key) {
 	r[key] = repair{n: r[key].n + 1, last: now}
 }
 
-// tooOften reports whether an object has been repaired so often of late that the next time must wait.
+// tooOften reports whether an object has been repaired so often of late that the next time must
+// wait.
 func (r repairs) tooOften(key object.Key) bool { return time.Now().Before(r[key].until()) }
 
 // next is how long it takes until a repair that must wait may be done; false: none must.

@@ -36,7 +36,8 @@ type session struct {
 	aborted int // passes in a row that ended early
 	// held remembers which versions have been found to be as wanted.
 	held map[object.Key]found
-	// foreign are objects that are there and were not made by us, so that it is not tried to make them.
+	// foreign are objects that are there and were not made by us, so that it is not tried to make
+	// them.
 	foreign map[object.Key]bool
 	// told is what has been logged once.
 	told map[string]bool

@@ -169,7 +169,8 @@ func TestPlanChangesNothing(t *testing.T) {
 	}
 }
 
-// TestOutage: while the API server is away a pass says so and nothing is sent; when it is back, all is right again without help.
+// TestOutage: while the API server is away a pass says so and nothing is sent; when it is back, all
+// is right again without help.
 func TestOutage(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

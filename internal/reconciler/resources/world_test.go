@@ -34,7 +34,8 @@ import (
 // patience is how long anything may take before a test gives up; nothing waits for it to pass.
 const patience = 60 * time.Second
 
-// shared is one API server for all tests: two at a time would only make each other slow. Whoever has the lock has it alone.
+// shared is one API server for all tests: two at a time would only make each other slow. Whoever
+// has the lock has it alone.
 var shared struct {
 	sync.Mutex
 	cluster *cluster.Cluster
@@ -67,7 +68,8 @@ func users() []cluster.User {
 	}
 }
 
-// world is an API server on which there is nothing of ours, and somebody who may do everything there.
+// world is an API server on which there is nothing of ours, and somebody who may do everything
+// there.
 type world struct {
 	*testing.T
 	cluster   *cluster.Cluster
@@ -326,7 +328,8 @@ func (a *applier) until(what string, so func(reconciler.Report, error) bool) rec
 	}
 }
 
-// silent fails unless the next pass finds everything as wanted without a request; the audit log must agree.
+// silent fails unless the next pass finds everything as wanted without a request; the audit log
+// must agree.
 func (a *applier) silent() {
 	a.Helper()
 	before := len(a.requests())

@@ -1,12 +1,13 @@
-// Package watch has values that are watched: whoever watches is given the latest value first, and then what it becomes.
+// Package watch has values that are watched: whoever watches is given the latest value first, and
+// then what it becomes.
 //
 // The contract, held for every kind by watchtest:
 //
-//   - The first thing received is the value as it is, as soon as there is one. Then comes every change, coalesced: who is slow misses
-//     what was between, never what came last.
+//   - The first thing received is the value as it is, as soon as there is one. Then comes every
+//     change, coalesced: who is slow misses what was between, never what came last.
 //   - A value that was received is never followed by an older one.
-//   - The channel is closed when the context has ended, and only then. Whatever stands in the way meanwhile (an etcd that does not
-//     answer) delays, and is told to the value's logger.
+//   - The channel is closed when the context has ended, and only then. Whatever stands in the way
+//     meanwhile (an etcd that does not answer) delays, and is told to the value's logger.
 //   - Any number of watchers, each at its own pace; none can hold up another one, or the writer.
 package watch
 
@@ -15,13 +16,15 @@ import (
 	"sync"
 )
 
-// Value is what can be watched. Safe for concurrent use. What is received is shared: nobody may change it.
+// Value is what can be watched. Safe for concurrent use. What is received is shared: nobody may
+// change it.
 type Value[T any] interface {
 	// Watch returns a channel as the package says. It holds resources until ctx ends.
 	Watch(ctx context.Context) <-chan T
 }
 
-// Memory is a value in memory. The zero value is one that has not been set yet. It must not be copied.
+// Memory is a value in memory. The zero value is one that has not been set yet. It must not be
+// copied.
 type Memory[T any] struct {
 	mu      sync.Mutex
 	value   T

@@ -33,7 +33,8 @@ func TestGet(t *testing.T) {
 	}
 }
 
-// TestWaitingValueIsReplaced: what nobody has received yet is not what is received once something newer has been set.
+// TestWaitingValueIsReplaced: what nobody has received yet is not what is received once something
+// newer has been set.
 func TestWaitingValueIsReplaced(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

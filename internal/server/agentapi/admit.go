@@ -56,8 +56,8 @@ func (s *Server) refuse(ctx context.Context, id fleet.MachineID, generation flee
 	return errRefused
 }
 
-// failure turns an error of the BMDB into the answer to an agent that was admitted. What it is not to blame for is told as
-// unavailable, without details: it will come again.
+// failure turns an error of the BMDB into the answer to an agent that was admitted. What it is not
+// to blame for is told as unavailable, without details: it will come again.
 func (s *Server) failure(ctx context.Context, doing string, id fleet.MachineID, err error) error {
 	switch code := server.StatusOf(err).GRPC; {
 	case ctx.Err() != nil || errors.Is(err, context.Canceled):

@@ -17,7 +17,8 @@ import (
 	"github.com/ironherd/ironherd/internal/server/agentapi"
 )
 
-// refusal is all that reaches a caller: the status as it is on the wire, and the keys of the metadata.
+// refusal is all that reaches a caller: the status as it is on the wire, and the keys of the
+// metadata.
 type refusal struct {
 	status string
 	keys   string
@@ -126,7 +127,8 @@ func TestSupersededAgentIsRefused(t *testing.T) {
 	}
 }
 
-// TestMemoryOfIdentitiesEnds shows that a superseded agent is noticed even when nothing else speaks for its machine.
+// TestMemoryOfIdentitiesEnds shows that a superseded agent is noticed even when nothing else speaks
+// for its machine.
 func TestMemoryOfIdentitiesEnds(t *testing.T) {
 	t.Parallel()
 	h := newHerd(t, func(c *agentapi.Config, p *fleet.Policy) {

@@ -23,7 +23,8 @@ func BenchmarkHeartbeat(b *testing.B) {
 	}
 }
 
-// BenchmarkConnections is what an agent that stays connected costs: its first heartbeat, and the memory of both ends.
+// BenchmarkConnections is what an agent that stays connected costs: its first heartbeat, and the
+// memory of both ends.
 func BenchmarkConnections(b *testing.B) {
 	h := newHerd(b, nil)
 	hosts := h.machines(100, nil) // as many as one claim gives

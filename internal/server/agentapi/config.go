@@ -18,7 +18,8 @@ type Config struct {
 	// TLS is the certificate that it proves itself with.
 	TLS server.CertificateConfig `yaml:"tls"`
 
-	// HeartbeatsPerSecond bounds what all agents together are asked for: with more agents, each is asked to speak less often.
+	// HeartbeatsPerSecond bounds what all agents together are asked for: with more agents, each is
+	// asked to speak less often.
 	HeartbeatsPerSecond int `yaml:"heartbeats_per_second"`
 	// FlushInterval is how often liveness is written.
 	FlushInterval time.Duration `yaml:"flush_interval"`
@@ -30,7 +31,8 @@ type Config struct {
 	ReportRate fleet.Rate `yaml:"report_rate"`
 	// MaxMessageBytes bounds one request.
 	MaxMessageBytes int `yaml:"max_message_bytes"`
-	// MaxConnections bounds the open connections; MaxConnectionsPerAddress those from one IP address. Zero: no limit.
+	// MaxConnections bounds the open connections; MaxConnectionsPerAddress those from one IP address.
+	// Zero: no limit.
 	MaxConnections           int `yaml:"max_connections"`
 	MaxConnectionsPerAddress int `yaml:"max_connections_per_address"`
 	// Drain is how long calls may go on when the server is told to stop.

@@ -14,7 +14,8 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// connection is what is known of one TLS connection. The handshake has proven that the caller holds the key.
+// connection is what is known of one TLS connection. The handshake has proven that the caller holds
+// the key.
 type connection struct {
 	credentials.TLSInfo
 	key     ed25519.PublicKey // nil when the caller showed no certificate with an Ed25519 key

@@ -38,7 +38,8 @@ func (s *Server) Heartbeat(ctx context.Context, req *agentv1.HeartbeatRequest) (
 	return &agentv1.HeartbeatResponse{NextIntervalMs: s.pace.next().Milliseconds(), InstallRequest: order}, nil
 }
 
-// record commits what the heartbeat brings. When it returns nil, all of it is durable but the liveness of a mere repetition.
+// record commits what the heartbeat brings. When it returns nil, all of it is durable but the
+// liveness of a mere repetition.
 func (s *Server) record(ctx context.Context, a *agent, req *agentv1.HeartbeatRequest) error {
 	committed, err := s.speak(ctx, a, req.GetBootId())
 	if err != nil {
@@ -61,9 +62,11 @@ func (s *Server) record(ctx context.Context, a *agent, req *agentv1.HeartbeatReq
 	return nil
 }
 
-// speak commits a first heartbeat, a return from silence and a changed boot ID (rule 9), and says whether it did.
+// speak commits a first heartbeat, a return from silence and a changed boot ID (rule 9), and says
+// whether it did.
 func (s *Server) speak(ctx context.Context, a *agent, boot string) (committed bool, err error) {
-	// Longer than any interval that it was asked for, and shorter than three, below which nobody is declared silent.
+	// Longer than any interval that it was asked for, and shorter than three, below which nobody is
+	// declared silent.
 	returned := s.roster.quiet(a) > 2*s.pace.promised()
 	if a.spoken && a.boot == boot && !returned {
 		return false, nil

@@ -10,8 +10,8 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// ReportUp implements agentv1.AgentCallbackServer. The secret is the credential, so a request that makes no sense is answered as
-// one with a wrong secret.
+// ReportUp implements agentv1.AgentCallbackServer. The secret is the credential, so a request that
+// makes no sense is answered as one with a wrong secret.
 func (s *Server) ReportUp(ctx context.Context, req *agentv1.ReportUpRequest) (*agentv1.ReportUpResponse, error) {
 	if !connectionOf(ctx).limiter.Allow() {
 		return nil, errThrottled
@@ -65,15 +65,18 @@ var picks = map[fleet.Pick]agentv1.DiskSelector_Pick{
 	fleet.PickLargest:  agentv1.DiskSelector_PICK_LARGEST,
 }
 
-// install asks the BMDB for an install where one may be due. An agent that is busy with one is left alone.
+// install asks the BMDB for an install where one may be due. An agent that is busy with one is left
+// alone.
 func (s *Server) install(ctx context.Context, a *agent, req *agentv1.HeartbeatRequest, arrived time.Time) (*agentv1.InstallRequest, error) {
 	last := attempt{generation: fleet.InstallGeneration(req.GetLastInstallGeneration()), number: int(req.GetLastInstallAttempt())}
 	if req.GetInstallProgress() != nil && a.running != last {
-		a.running, a.busyUntil = last, time.Now().Add(s.config.Recheck) // handed out by another process, or before a restart
+		// handed out by another process, or before a restart
+		a.running, a.busyUntil = last, time.Now().Add(s.config.Recheck)
 	}
 	busy := a.running == last && last.number > 0 && time.Now().Before(a.busyUntil)
 	lost := last.before(a.handed) // the answer did not arrive
-	// A heartbeat that was sent before the answer to another one handed an attempt out cannot know of it.
+	// A heartbeat that was sent before the answer to another one handed an attempt out cannot know of
+	// it.
 	stale := arrived.Before(a.handedAt)
 	if busy || stale || !a.ask && !lost && !s.roster.takeWanted(a) {
 		return nil, nil

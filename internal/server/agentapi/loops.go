@@ -73,7 +73,8 @@ func (s *Server) alive(ctx context.Context) error {
 	return s.db.ListenerAlive(ctx, aliveInterval, s.pace.promised())
 }
 
-// sweepEvery looks until ctx ends for machines that want an install: soon after the BMDB woke us, and now and then.
+// sweepEvery looks until ctx ends for machines that want an install: soon after the BMDB woke us,
+// and now and then.
 func (s *Server) sweepEvery(ctx context.Context) {
 	timer := time.NewTimer(sweepAtMost)
 	defer timer.Stop()
@@ -104,7 +105,8 @@ func (s *Server) sweepEvery(ctx context.Context) {
 	}
 }
 
-// sweep reads by the index over states, a page at a time; it costs as much as there are machines being installed.
+// sweep reads by the index over states, a page at a time; it costs as much as there are machines
+// being installed.
 func (s *Server) sweep(ctx context.Context) error {
 	filter := bmdb.MachineFilter{States: []fleet.State{fleet.StateInstalling}, Limit: sweepPage}
 	for {

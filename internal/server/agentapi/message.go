@@ -63,8 +63,8 @@ func installReport(r *agentv1.InstallReport) (fleet.InstallReport, error) {
 	return fact, nil
 }
 
-// cleanHardware bounds the report, and makes its strings fit to be shown: a serial number may hold anything, and must not
-// reach an operator's terminal as it is.
+// cleanHardware bounds the report, and makes its strings fit to be shown: a serial number may hold
+// anything, and must not reach an operator's terminal as it is.
 func cleanHardware(r *agentv1.HardwareReport) error {
 	if size := proto.Size(r); size > maxHardware {
 		return fleet.Errorf(fleet.KindInvalid, "the hardware report has %d bytes; at most %d are accepted", size, maxHardware)
@@ -105,7 +105,8 @@ func cleanList(field protoreflect.FieldDescriptor, list protoreflect.List) error
 	return nil
 }
 
-// clean returns s on one line, without what is not printable, and not longer than a sentence needs to be.
+// clean returns s on one line, without what is not printable, and not longer than a sentence needs
+// to be.
 func clean(s string) string {
 	s = strings.Map(func(r rune) rune {
 		switch {

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// spread is the part of the interval by which an answer may shorten it, so that agents that started together drift apart.
+// spread is the part of the interval by which an answer may shorten it, so that agents that started
+// together drift apart.
 const spread = 0.2
 
 // pace is the heartbeat interval that agents are asked for.
@@ -23,7 +24,8 @@ type pace struct {
 
 func newPace(perSecond int) *pace { return &pace{perSecond: perSecond} }
 
-// set takes the interval that the policy asks for, and the number of agents that are to share the heartbeats of a second.
+// set takes the interval that the policy asks for, and the number of agents that are to share the
+// heartbeats of a second.
 func (p *pace) set(policy time.Duration, agents int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

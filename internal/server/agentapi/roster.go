@@ -15,8 +15,8 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// agent is what is remembered of one admitted agent. Losing it costs a few statements and nothing else. The identity never
-// changes; another one is another agent.
+// agent is what is remembered of one admitted agent. Losing it costs a few statements and nothing
+// else. The identity never changes; another one is another agent.
 type agent struct {
 	identity bmdb.AgentIdentity
 	calls    *rate.Limiter
@@ -24,10 +24,11 @@ type agent struct {
 	turn     chan struct{} // holds a token while a call of this agent is served
 
 	// Held by whoever has the turn.
-	spoken    bool    // RecordSpoken has committed for boot
-	boot      string  // the boot ID that was committed
-	ask       bool    // look for an install in the next answer
-	handed    attempt // the newest that this process handed out; zero: none that the agent does not know of
+	spoken bool   // RecordSpoken has committed for boot
+	boot   string // the boot ID that was committed
+	ask    bool   // look for an install in the next answer
+	// the newest that this process handed out; zero: none that the agent does not know of
+	handed    attempt
 	handedAt  time.Time
 	running   attempt // what the agent is at, until busyUntil at the latest; zero: nothing
 	busyUntil time.Time
@@ -80,7 +81,8 @@ func newRoster(config Config) *roster {
 	return &roster{config: config, agents: map[fleet.MachineID]*agent{}, dirty: map[fleet.MachineID]*agent{}}
 }
 
-// fresh returns the agent when its remembered identity fits the caller and is not too old to be used.
+// fresh returns the agent when its remembered identity fits the caller and is not too old to be
+// used.
 func (r *roster) fresh(id fleet.MachineID, key ed25519.PublicKey, generation fleet.TakeoverGeneration) *agent {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -108,7 +110,8 @@ func (r *roster) verified(identity bmdb.AgentIdentity) *agent {
 	return a
 }
 
-// supersede forgets what is remembered of the machine unless it is this identity. The zero identity forgets it in any case.
+// supersede forgets what is remembered of the machine unless it is this identity. The zero identity
+// forgets it in any case.
 func (r *roster) supersede(id fleet.MachineID, current bmdb.AgentIdentity) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

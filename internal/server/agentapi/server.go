@@ -23,7 +23,8 @@ import (
 
 // Observer is told what agents do. It is called from many goroutines at once and must not block.
 type Observer interface {
-	// AgentCall reports one call: "Heartbeat" or "ReportUp", and the name of the gRPC code that it was answered with.
+	// AgentCall reports one call: "Heartbeat" or "ReportUp", and the name of the gRPC code that it was
+	// answered with.
 	AgentCall(method, code string, took time.Duration)
 	// AgentReport reports a committed fact: "spoken", "hardware", "install", "handed out", "up".
 	AgentReport(kind string)
@@ -34,7 +35,8 @@ type Observer interface {
 // Options is what a server is built with besides its configuration.
 type Options struct {
 	Logger *slog.Logger
-	// Certificates are what it proves itself with, and what installed systems are given to verify it by.
+	// Certificates are what it proves itself with, and what installed systems are given to verify it
+	// by.
 	Certificates *server.Certificates
 	// Observer may be nil.
 	Observer Observer
@@ -64,8 +66,8 @@ func New(db *bmdb.DB, config Config, options Options) *Server {
 	return s
 }
 
-// Progress returns where the install of a machine stands, as its agent last said; nil when none is under way, or when the agent
-// speaks to another process.
+// Progress returns where the install of a machine stands, as its agent last said; nil when none is
+// under way, or when the agent speaks to another process.
 func (s *Server) Progress(machine fleet.MachineID) *agentv1.InstallProgress {
 	return s.roster.progress(machine)
 }
@@ -73,8 +75,9 @@ func (s *Server) Progress(machine fleet.MachineID) *agentv1.InstallProgress {
 // Agents returns how many agents have spoken to this process lately.
 func (s *Server) Agents() int { return s.roster.size() }
 
-// Serve serves the listener until ctx ends, then lets the calls that are under way finish, and writes the liveness that is still in
-// memory. It closes the listener, and returns nil after an orderly end. It may be called again with another listener.
+// Serve serves the listener until ctx ends, then lets the calls that are under way finish, and
+// writes the liveness that is still in memory. It closes the listener, and returns nil after an
+// orderly end. It may be called again with another listener.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	if err := s.alive(ctx); err != nil { // also learns the policy, which the first answer needs
 		return errors.Join(fmt.Errorf("agent API: %w", err), ln.Close())
@@ -120,14 +123,15 @@ func (s *Server) stop(ctx context.Context, srv *grpc.Server) {
 }
 
 const (
-	buffer        = 4 << 10 // per direction and connection; a heartbeat is a few hundred bytes
-	maxStreams    = 4
-	maxHeaders    = 8 << 10
-	handshake     = 15 * time.Second
-	pingAfter     = 2 * time.Minute
-	pingTimeout   = 20 * time.Second
-	minimumPing   = 10 * time.Second
-	connectionAge = 12 * time.Hour // gRPC spreads it; with several control planes, agents find their way to all of them
+	buffer      = 4 << 10 // per direction and connection; a heartbeat is a few hundred bytes
+	maxStreams  = 4
+	maxHeaders  = 8 << 10
+	handshake   = 15 * time.Second
+	pingAfter   = 2 * time.Minute
+	pingTimeout = 20 * time.Second
+	minimumPing = 10 * time.Second
+	// gRPC spreads it; with several control planes, agents find their way to all of them
+	connectionAge = 12 * time.Hour
 )
 
 func (s *Server) grpcServer() *grpc.Server {

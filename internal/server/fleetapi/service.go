@@ -28,12 +28,13 @@ type Options struct {
 	Version  string
 	Database string
 	Schema   int64
-	// Progress returns where the install of a machine stands; may be nil where no agent API runs in this process.
+	// Progress returns where the install of a machine stands; may be nil where no agent API runs in
+	// this process.
 	Progress func(fleet.MachineID) *agentv1.InstallProgress
 }
 
-// Service is the operators' interface. Its methods may be called directly (the page does) with a context that came through
-// server.Access, or over the network through what Register adds to a mux.
+// Service is the operators' interface. Its methods may be called directly (the page does) with a
+// context that came through server.Access, or over the network through what Register adds to a mux.
 type Service struct {
 	db      *bmdb.DB
 	options Options
@@ -49,7 +50,8 @@ func New(db *bmdb.DB, options Options) *Service {
 	return &Service{db: db, options: options}
 }
 
-// Register adds the service to a mux that is behind server.Access.Identify: Connect, gRPC, gRPC-Web, and gRPC's reflection.
+// Register adds the service to a mux that is behind server.Access.Identify: Connect, gRPC,
+// gRPC-Web, and gRPC's reflection.
 func (s *Service) Register(mux *http.ServeMux) {
 	options := []connect.HandlerOption{connect.WithReadMaxBytes(maxRequest), connect.WithCompressMinBytes(1 << 10)}
 	mux.Handle(fleetv1connect.NewFleetServiceHandler(s, options...))

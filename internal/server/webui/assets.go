@@ -11,7 +11,8 @@ import (
 //go:embed assets
 var assetFiles embed.FS
 
-// assets are the files that pages load, by name, and the mark of all of them and of this page's making.
+// assets are the files that pages load, by name, and the mark of all of them and of this page's
+// making.
 type assets struct {
 	files map[string]asset
 	build string

@@ -11,7 +11,8 @@ import (
 
 type nowKey struct{}
 
-// counting returns a context under which times are written as counted from now. Without it they are written absolutely.
+// counting returns a context under which times are written as counted from now. Without it they are
+// written absolutely.
 func counting(ctx context.Context, now time.Time) context.Context {
 	return context.WithValue(ctx, nowKey{}, now)
 }
@@ -39,7 +40,8 @@ func words(ctx context.Context, t time.Time) string {
 	return t.Format(humanTime)
 }
 
-// counted writes how long ago something was; negative: in how long it will be. The script writes it alike.
+// counted writes how long ago something was; negative: in how long it will be. The script writes it
+// alike.
 func counted(ago time.Duration) string {
 	switch {
 	case ago > -time.Second && ago < time.Second:
@@ -50,7 +52,8 @@ func counted(ago time.Duration) string {
 	return coarse(ago) + " ago"
 }
 
-// coarse writes a duration in its greatest unit. Seconds and minutes go a bit beyond the next unit, where they say more.
+// coarse writes a duration in its greatest unit. Seconds and minutes go a bit beyond the next unit,
+// where they say more.
 func coarse(d time.Duration) string {
 	switch s := int64(d / time.Second); {
 	case s < 100:

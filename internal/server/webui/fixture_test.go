@@ -45,7 +45,8 @@ type stubFleet struct {
 	discrepancies []*fleetv1.Discrepancy
 }
 
-// enter counts a call and returns the failure that is wanted; the caller unlocks when it has read its answer.
+// enter counts a call and returns the failure that is wanted; the caller unlocks when it has read
+// its answer.
 func (s *stubFleet) enter(method string) (unlock func(), err error) {
 	s.mu.Lock()
 	if s.calls == nil {

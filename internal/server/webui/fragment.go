@@ -12,19 +12,22 @@ import (
 	"github.com/a-h/templ"
 )
 
-// fragment is an element of a page that is swapped on its own. It is not changed once it is settled.
+// fragment is an element of a page that is swapped on its own. It is not changed once it is
+// settled.
 type fragment struct {
 	// id of the element, unique within its page.
 	id    string
 	tag   string
 	class string
 	body  templ.Component
-	// parts are fragments that body contains, such as the rows of a table. When only they change, only they are sent.
+	// parts are fragments that body contains, such as the rows of a table. When only they change, only
+	// they are sent.
 	parts []*fragment
 
 	html string // body, with absolute times
 	mark string // hash of html
-	// frame is a hash of what must be equal for parts to be swapped one by one: which they are, in which order.
+	// frame is a hash of what must be equal for parts to be swapped one by one: which they are, in
+	// which order.
 	frame string
 }
 
@@ -85,8 +88,8 @@ type swap struct {
 	HTML string `json:"html"`
 }
 
-// swaps returns what somebody who was sent `sent` (by ID: mark, or frame where there are parts) has to be sent to be current,
-// and notes it there.
+// swaps returns what somebody who was sent `sent` (by ID: mark, or frame where there are parts) has
+// to be sent to be current, and notes it there.
 func swaps(fragments []*fragment, sent map[string]string) []swap {
 	var all []swap
 	for _, f := range fragments {

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// Bounds of what is watched at once, over all viewers. Who comes beyond them has a page that refreshes itself.
+// Bounds of what is watched at once, over all viewers. Who comes beyond them has a page that
+// refreshes itself.
 const (
 	maximumViewers = 512
 	maximumFeeds   = 64
@@ -31,8 +32,8 @@ func newHub(s *shelf, opts Options) *hub {
 	return &hub{shelf: s, options: opts, feeds: map[string]*feed{}}
 }
 
-// join makes the caller a viewer of a view until it calls leave, once. When leave returns for the last viewer of a view, the feed
-// has ended. The feed lives beyond ctx, with its values.
+// join makes the caller a viewer of a view until it calls leave, once. When leave returns for the
+// last viewer of a view, the feed has ended. The feed lives beyond ctx, with its values.
 func (h *hub) join(ctx context.Context, v view) (f *feed, leave func(), err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -9,9 +9,11 @@ import (
 )
 
 const (
-	// beatInterval is how often a stream says something when nothing changes; the script gives a stream up after three of them.
+	// beatInterval is how often a stream says something when nothing changes; the script gives a
+	// stream up after three of them.
 	beatInterval = 10 * time.Second
-	// writeTimeout is how long one event may take to be written; a viewer who does not read for so long is let go.
+	// writeTimeout is how long one event may take to be written; a viewer who does not read for so
+	// long is let go.
 	writeTimeout = 10 * time.Second
 	// comeAgain is how long the script waits before it connects again, in milliseconds.
 	comeAgain = 2000
@@ -94,7 +96,8 @@ func (s stream) send(name string, e event) error {
 		return err
 	}
 	text.WriteByte('\n')
-	_ = s.control.SetWriteDeadline(time.Now().Add(writeTimeout)) // where it cannot be set, the server's own deadline holds
+	// where it cannot be set, the server's own deadline holds
+	_ = s.control.SetWriteDeadline(time.Now().Add(writeTimeout))
 	if _, err := s.w.Write(text.Bytes()); err != nil {
 		return err
 	}

@@ -19,7 +19,8 @@ import (
 	"github.com/ironherd/ironherd/api/fleet/v1/fleetv1connect"
 )
 
-// inMemory is a transport that hands requests to a handler, so that Connect works within a synctest bubble.
+// inMemory is a transport that hands requests to a handler, so that Connect works within a synctest
+// bubble.
 type inMemory struct{ http.Handler }
 
 func (h inMemory) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -162,7 +163,8 @@ func TestLiveOverview(t *testing.T) {
 	})
 }
 
-// TestLiveMachines: of the table only the rows that changed are sent, as long as they are the same rows.
+// TestLiveMachines: of the table only the rows that changed are sent, as long as they are the same
+// rows.
 func TestLiveMachines(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -182,7 +184,8 @@ func TestLiveMachines(t *testing.T) {
 	})
 }
 
-// TestLiveOutage: an outage brings a banner and leaves the view alone; its end takes the banner away.
+// TestLiveOutage: an outage brings a banner and leaves the view alone; its end takes the banner
+// away.
 func TestLiveOutage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -205,7 +208,8 @@ func TestLiveOutage(t *testing.T) {
 	})
 }
 
-// TestOnePoller: what is asked does not depend on how many watch, and nobody asks when nobody watches.
+// TestOnePoller: what is asked does not depend on how many watch, and nobody asks when nobody
+// watches.
 func TestOnePoller(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -181,7 +181,8 @@ func (l machineList) heading() string {
 	return strings.ToUpper(title[:1]) + title[1:]
 }
 
-// matching is how many machines the filter lets through; negative when the control plane does not say.
+// matching is how many machines the filter lets through; negative when the control plane does not
+// say.
 func (l machineList) matching() int64 {
 	var n int64
 	switch wanted := l.view.wanted(); {

@@ -53,7 +53,8 @@ func TestEmptyFleet(t *testing.T) {
 	}
 }
 
-// TestPageCounts: times are counted on a page, and absolute in what is hashed, so that time alone changes no mark.
+// TestPageCounts: times are counted on a page, and absolute in what is hashed, so that time alone
+// changes no mark.
 func TestPageCounts(t *testing.T) {
 	t.Parallel()
 	opts := Options{Interval: 1, Timeout: 1 << 40}
@@ -257,7 +258,8 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// TestKeptView: when the control plane stops answering, a page still shows the last view, under a banner.
+// TestKeptView: when the control plane stops answering, a page still shows the last view, under a
+// banner.
 func TestKeptView(t *testing.T) {
 	t.Parallel()
 	stub := smallFleet()
@@ -282,7 +284,8 @@ func TestKeptView(t *testing.T) {
 	}
 }
 
-// TestPanic: a client that panics is an outage; it may be the control plane itself, in this process.
+// TestPanic: a client that panics is an outage; it may be the control plane itself, in this
+// process.
 func TestPanic(t *testing.T) {
 	t.Parallel()
 	stub := smallFleet()

@@ -6,8 +6,8 @@ import (
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
 )
 
-// phaseBar is one phase with its percentiles in hundredths of the bar's width. All phases have one scale, so that it can be seen
-// which of them takes the time.
+// phaseBar is one phase with its percentiles in hundredths of the bar's width. All phases have one
+// scale, so that it can be seen which of them takes the time.
 type phaseBar struct {
 	phase         *fleetv1.PhaseDuration
 	p50, p95, p99 float64

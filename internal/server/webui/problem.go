@@ -19,8 +19,8 @@ func (s *site) problem(w http.ResponseWriter, r *http.Request, status int, p pro
 	s.render(w, r, status, layout{Title: p.Title}, problemPage(status, p))
 }
 
-// refusal returns the status and the page for an error that is an answer of the control plane about the request itself; 0 for
-// none, and for errors that a banner tells over the last view.
+// refusal returns the status and the page for an error that is an answer of the control plane about
+// the request itself; 0 for none, and for errors that a banner tells over the last view.
 func refusal(v view, err error) (int, problem) {
 	if err == nil {
 		return 0, problem{}

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// recent is a question and its last answers. It is asked at most once per `keep`, by one caller at a time; the others wait for
-// that answer. An answer that was good stays when the next attempts fail.
+// recent is a question and its last answers. It is asked at most once per `keep`, by one caller at
+// a time; the others wait for that answer. An answer that was good stays when the next attempts
+// fail.
 type recent[T any] struct {
 	ask     func(ctx context.Context) (T, error)
 	keep    time.Duration
@@ -24,7 +25,8 @@ type answer[T any] struct {
 	// value is the last good answer, and at when it came; zero while there was none.
 	value T
 	at    time.Time
-	// err says why the last attempt failed, and failing since when attempts have; nil when it succeeded.
+	// err says why the last attempt failed, and failing since when attempts have; nil when it
+	// succeeded.
 	err     error
 	failing time.Time
 }

@@ -8,11 +8,12 @@ import (
 	"time"
 )
 
-// maximumShelf is how many views are remembered; the one that was looked at least recently gives way.
+// maximumShelf is how many views are remembered; the one that was looked at least recently gives
+// way.
 const maximumShelf = 64
 
-// shelf keeps the last content of views, so that pages and live streams of one view share the questions, and the last view is
-// still there when the control plane does not answer.
+// shelf keeps the last content of views, so that pages and live streams of one view share the
+// questions, and the last view is still there when the control plane does not answer.
 type shelf struct {
 	source  *source
 	options Options
@@ -30,8 +31,8 @@ func newShelf(s *source, opts Options) *shelf {
 	return &shelf{source: s, options: opts, books: map[string]*book{}}
 }
 
-// look returns a view as it is now, asking the control plane when the last content is older than the interval. Its error is that
-// of ctx alone; what went wrong otherwise is in the answer.
+// look returns a view as it is now, asking the control plane when the last content is older than
+// the interval. Its error is that of ctx alone; what went wrong otherwise is in the answer.
 func (s *shelf) look(ctx context.Context, v view) (answer[*content], error) {
 	return s.book(v).get(ctx)
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/ironherd/ironherd/api/fleet/v1/fleetv1connect"
 )
 
-// source is where views get their answers from. Questions that several views share are asked once for all of them.
+// source is where views get their answers from. Questions that several views share are asked once
+// for all of them.
 type source struct {
 	client    fleetv1connect.FleetServiceClient
 	summary   *recent[*fleetv1.GetSummaryResponse]
@@ -30,14 +31,16 @@ func newSource(client fleetv1connect.FleetServiceClient, opts Options) *source {
 	return s
 }
 
-// Computing phases reads the facts of every machine: it is asked for every phaseInterval, or more rarely where it takes long, so
-// that this page never causes more than a twentieth of one core's work with it.
+// Computing phases reads the facts of every machine: it is asked for every phaseInterval, or more
+// rarely where it takes long, so that this page never causes more than a twentieth of one core's
+// work with it.
 const (
 	phaseInterval = 2 * time.Second
 	phaseShare    = 20
 )
 
-// summarize returns the question for the summary. Its answers always carry phases, which may be older than the rest.
+// summarize returns the question for the summary. Its answers always carry phases, which may be
+// older than the rest.
 func summarize(client fleetv1connect.FleetServiceClient) func(ctx context.Context) (*fleetv1.GetSummaryResponse, error) {
 	var phases []*fleetv1.PhaseDuration
 	var next time.Time

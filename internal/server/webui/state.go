@@ -8,7 +8,8 @@ import (
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
 )
 
-// state is how one of the fleet's states is shown, everywhere. Its colour is in the style sheet, by its class.
+// state is how one of the fleet's states is shown, everywhere. Its colour is in the style sheet, by
+// its class.
 type state struct {
 	name    string
 	class   string
@@ -17,8 +18,8 @@ type state struct {
 	trouble, moving bool
 }
 
-// states is total over the states of a machine, in the order of a machine's way; a test holds it to that. What a newer control
-// plane adds is shown in grey, after them.
+// states is total over the states of a machine, in the order of a machine's way; a test holds it to
+// that. What a newer control plane adds is shown in grey, after them.
 var states = []state{
 	{name: "creating", class: "s-creating", moving: true, meaning: "The provider was asked for it, or will be; it has not confirmed it yet."},
 	{name: "provisioning", class: "s-provisioning", moving: true, meaning: "The provider has it and is not done with it."},
@@ -51,7 +52,8 @@ type share struct {
 	machines int64
 }
 
-// shares puts the counts of a summary in order. Every known state has its place, with zero machines too.
+// shares puts the counts of a summary in order. Every known state has its place, with zero machines
+// too.
 func shares(counts []*fleetv1.StateCount) []share {
 	all := make([]share, 0, len(states))
 	at := map[string]int{}

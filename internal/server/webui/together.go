@@ -8,8 +8,9 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// together asks questions side by side and returns the first failure; the others are cancelled then. A question that panics has
-// failed: the client may be the control plane itself, in this process, and a page must not end it.
+// together asks questions side by side and returns the first failure; the others are cancelled
+// then. A question that panics has failed: the client may be the control plane itself, in this
+// process, and a page must not end it.
 func together(ctx context.Context, questions ...func(ctx context.Context) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, ask := range questions {

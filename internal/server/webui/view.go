@@ -10,7 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// view is one thing that can be looked at. It is a value: requests for the same thing make equal views.
+// view is one thing that can be looked at. It is a value: requests for the same thing make equal
+// views.
 type view interface {
 	// key tells views apart.
 	key() string

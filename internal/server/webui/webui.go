@@ -19,8 +19,9 @@ type Options struct {
 	Timeout time.Duration
 }
 
-// New returns the handler of the whole site, to be mounted at "/". It starts nothing: pollers run only while somebody watches,
-// and have ended when the last watching request has returned. Who may read is the caller's to decide.
+// New returns the handler of the whole site, to be mounted at "/". It starts nothing: pollers run
+// only while somebody watches, and have ended when the last watching request has returned. Who may
+// read is the caller's to decide.
 func New(client fleetv1connect.FleetServiceClient, opts Options) http.Handler {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)

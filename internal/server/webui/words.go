@@ -88,11 +88,12 @@ func providerURL(name string) string { return "/machines?" + url.Values{"provide
 // isID says whether s names a machine rather than a provider.
 func isID(s string) bool { return uuid.Validate(s) == nil && len(s) == 36 }
 
-// ending is the end of an ID. Machine IDs begin with the time, so that those of one pass begin alike.
+// ending is the end of an ID. Machine IDs begin with the time, so that those of one pass begin
+// alike.
 func ending(id string) string { return "…" + id[len(id)-8:] }
 
-// shortest returns for IDs the number of leading bytes by which each of them can be told from the others, at least 8, and the
-// number that all of them have in common.
+// shortest returns for IDs the number of leading bytes by which each of them can be told from the
+// others, at least 8, and the number that all of them have in common.
 func shortest(ids []string) (length, common int) {
 	length = 8
 	for i, a := range ids {

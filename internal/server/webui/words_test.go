@@ -88,7 +88,8 @@ func TestSegments(t *testing.T) {
 	})
 }
 
-// FuzzReference: whatever is put into the search field leads to a page of this site, and to no other.
+// FuzzReference: whatever is put into the search field leads to a page of this site, and to no
+// other.
 func FuzzReference(f *testing.F) {
 	for _, seed := range []string{"herd-0001", "metal/aa10", "//evil.example", `\\evil`, "..", "a?b#c", "%2f", "\x00"} {
 		f.Add(seed)

@@ -1,16 +1,19 @@
 // Package initializer puts our agent in charge of machines: the process agent-start.
 //
-// For each machine that needs an agent it asks the provider for the address, dials it over SSH and verifies the host key, mints a
-// takeover generation, uploads the agent unless that very version is there, runs it with TakeoverInit on standard input, checks the
-// TakeoverResponse, and records the agent's public key.
+// For each machine that needs an agent it asks the provider for the address, dials it over SSH and
+// verifies the host key, mints a takeover generation, uploads the agent unless that very version is
+// there, runs it with TakeoverInit on standard input, checks the TakeoverResponse, and records the
+// agent's public key.
 //
 // What it promises:
 //
-//   - The takeover generation is minted, and a host key that was trusted on first use is pinned, before anything is written to the
-//     host. A takeover that was interrupted leaves an agent that the agent API refuses, and the next one supersedes it.
+//   - The takeover generation is minted, and a host key that was trusted on first use is pinned,
+//     before anything is written to the host. A takeover that was interrupted leaves an agent that
+//     the agent API refuses, and the next one supersedes it.
 //   - A response counts only when it echoes the very init message and carries an Ed25519 key.
-//   - One machine's failure is that machine's alone, with its cause in the backoff. Kinds of failure wait differently: the provider
-//     cannot be asked; the start failed; the provider does not know the ID.
+//   - One machine's failure is that machine's alone, with its cause in the backoff. Kinds of
+//     failure wait differently: the provider cannot be asked; the start failed; the provider does
+//     not know the ID.
 package initializer
 
 import (
@@ -37,17 +40,18 @@ type Config struct {
 	TargetPath string `yaml:"target_path"`
 	// Endpoint is where the agents find the agent API, as host:port. Required.
 	Endpoint string `yaml:"endpoint"`
-	// EndpointCA is a PEM file with the certificates that the endpoint's certificate must chain to. Empty: the public roots of the
-	// machines.
+	// EndpointCA is a PEM file with the certificates that the endpoint's certificate must chain to.
+	// Empty: the public roots of the machines.
 	EndpointCA string `yaml:"endpoint_ca"`
 	// User and Port of SSH on the machines.
 	User string `yaml:"user"`
 	Port uint16 `yaml:"port"`
-	// ConnectTimeout bounds the TCP connect, ExecuteTimeout everything on the machine, the agent's run included.
+	// ConnectTimeout bounds the TCP connect, ExecuteTimeout everything on the machine, the agent's run
+	// included.
 	ConnectTimeout time.Duration `yaml:"connect_timeout"`
 	ExecuteTimeout time.Duration `yaml:"execute_timeout"`
-	// ProviderBackoff is waited when the provider cannot be asked, StartBackoff when starting failed, IDBackoff when the provider
-	// says that the machine's ID makes no sense.
+	// ProviderBackoff is waited when the provider cannot be asked, StartBackoff when starting failed,
+	// IDBackoff when the provider says that the machine's ID makes no sense.
 	ProviderBackoff fleet.Backoff `yaml:"provider_backoff"`
 	StartBackoff    fleet.Backoff `yaml:"start_backoff"`
 	IDBackoff       fleet.Backoff `yaml:"id_backoff"`
@@ -67,7 +71,8 @@ func DefaultConfig() Config {
 	}
 }
 
-// Validate reports every fault at once; each names its key and is of kind Invalid. It does not read the files.
+// Validate reports every fault at once; each names its key and is of kind Invalid. It does not read
+// the files.
 func (c Config) Validate() error {
 	var faults []error
 	fault := func(format string, args ...any) {
@@ -116,11 +121,13 @@ type Source struct {
 type Payload struct {
 	// Agent is the executable.
 	Agent *remote.Content
-	// CA is the PEM form of the certificates that the endpoint's certificate must chain to; empty: public roots.
+	// CA is the PEM form of the certificates that the endpoint's certificate must chain to; empty:
+	// public roots.
 	CA []byte
 }
 
-// ReadPayload reads the files that the configuration names. Errors are of kind Invalid and name the key.
+// ReadPayload reads the files that the configuration names. Errors are of kind Invalid and name the
+// key.
 func ReadPayload(c Config) (Payload, error) {
 	agent, err := remote.ReadContent(c.AgentExecutable)
 	if err != nil {

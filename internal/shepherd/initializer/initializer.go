@@ -29,7 +29,8 @@ type Options struct {
 	// Dialer reaches the machines; its connect timeout is Config.ConnectTimeout.
 	Dialer  *remote.Dialer
 	Payload Payload
-	// Logger receives what an operator should know, the agents' standard error included. Nil: nothing is logged.
+	// Logger receives what an operator should know, the agents' standard error included. Nil: nothing
+	// is logged.
 	Logger *slog.Logger
 }
 

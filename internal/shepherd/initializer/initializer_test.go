@@ -38,7 +38,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const source fleet.ProviderName = "metal"
 
-// bench is one machine with a real SSH server, a provider that has it, and a database that wants an agent on it.
+// bench is one machine with a real SSH server, a provider that has it, and a database that wants an
+// agent on it.
 type bench struct {
 	t       *testing.T
 	db      *bmdb.DB
@@ -317,7 +318,8 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// TestFirstUse: where it is allowed the first key is taken, pinned, and no other accepted from then on.
+// TestFirstUse: where it is allowed the first key is taken, pinned, and no other accepted from then
+// on.
 func TestFirstUse(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

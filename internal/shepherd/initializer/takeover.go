@@ -35,8 +35,8 @@ type takeover struct {
 	logger *slog.Logger
 }
 
-// run puts the agent in charge, and returns the fact to record. Nothing is written to the host before the takeover generation is
-// minted.
+// run puts the agent in charge, and returns the fact to record. Nothing is written to the host
+// before the takeover generation is minted.
 func (t *takeover) run(ctx context.Context) (fleet.AgentStarted, error) {
 	host, err := t.dialer.Dial(ctx, t.target)
 	if err != nil {
@@ -98,7 +98,8 @@ func (t *takeover) upload(ctx context.Context, host *remote.Host) (string, error
 	return uploaded.Path, nil
 }
 
-// execute runs `ironherd-agent takeover` and returns what it answered. An agent that answers is believed more than its exit status.
+// execute runs `ironherd-agent takeover` and returns what it answered. An agent that answers is
+// believed more than its exit status.
 func (t *takeover) execute(ctx context.Context, host *remote.Host, executable string, request *agentv1.TakeoverInit) ([]byte, error) {
 	stdin, err := proto.Marshal(request)
 	if err != nil {

@@ -1,8 +1,10 @@
-// Package janitor keeps the BMDB in order: it ends sessions that have run out, recomputes agenda rows of older policies, reports
-// install attempts that ran out of time, checks what can be checked from rows, and deletes what is too old to keep.
+// Package janitor keeps the BMDB in order: it ends sessions that have run out, recomputes agenda
+// rows of older policies, reports install attempts that ran out of time, checks what can be checked
+// from rows, and deletes what is too old to keep.
 //
-// It holds no lease: each duty is a short transaction that is right whoever runs it and however often, so any number of janitors
-// may run. A duty that fails is logged and comes again at its next time; none stops the others.
+// It holds no lease: each duty is a short transaction that is right whoever runs it and however
+// often, so any number of janitors may run. A duty that fails is logged and comes again at its next
+// time; none stops the others.
 package janitor
 
 import (
@@ -20,10 +22,11 @@ import (
 
 // Config is how often the duties come, and how much is kept.
 type Config struct {
-	// Interval is between looks for ended sessions, agenda rows of older policies and install attempts out of time.
+	// Interval is between looks for ended sessions, agenda rows of older policies and install attempts
+	// out of time.
 	Interval time.Duration `yaml:"interval"`
-	// CheckInterval is between checks of the database, which take a tenth of it at most and go on where the last one stopped;
-	// PruneInterval between deletions of what is too old.
+	// CheckInterval is between checks of the database, which take a tenth of it at most and go on
+	// where the last one stopped; PruneInterval between deletions of what is too old.
 	CheckInterval time.Duration `yaml:"check_interval"`
 	PruneInterval time.Duration `yaml:"prune_interval"`
 	// KeepHistory and KeepSessions are how long history and ended sessions are kept.
@@ -77,8 +80,8 @@ func Duties() []Duty {
 	return []Duty{DutyCollect, DutyRecompute, DutyExpire, DutyCheck, DutyHistory, DutySessions}
 }
 
-// Observer is told of every duty: how many rows it changed (of a check: found wrong), how long it took, how it failed. It must not
-// block.
+// Observer is told of every duty: how many rows it changed (of a check: found wrong), how long it
+// took, how it failed. It must not block.
 type Observer interface {
 	Done(duty Duty, rows int, took time.Duration, err error)
 }
@@ -205,11 +208,12 @@ func (j *Janitor) inBatches(ctx context.Context, do func(ctx context.Context, li
 	return total, nil
 }
 
-// checkShare is the part of the interval that a check may take; a large fleet is checked over several.
+// checkShare is the part of the interval that a check may take; a large fleet is checked over
+// several.
 const checkShare = 10
 
-// check looks for violated invariants, in the next part of the fleet. A finding is logged when it is new; it is forgotten when a whole
-// round has not found it any more.
+// check looks for violated invariants, in the next part of the fleet. A finding is logged when it
+// is new; it is forgotten when a whole round has not found it any more.
 func (j *Janitor) check(ctx context.Context) (int, error) {
 	n, complete := 0, false
 	for began := time.Now(); !complete && time.Since(began) < j.config.CheckInterval/checkShare; {
@@ -240,7 +244,8 @@ func (j *Janitor) found(ctx context.Context, found []bmdb.Finding, complete bool
 	}
 }
 
-// Findings returns what the last round of checks found, and what this one has; empty while all is well or nothing was checked yet.
+// Findings returns what the last round of checks found, and what this one has; empty while all is
+// well or nothing was checked yet.
 func (j *Janitor) Findings() []bmdb.Finding {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -11,11 +11,13 @@ import (
 
 // Config is how machines are created at one provider.
 type Config struct {
-	// MaxMachines is how many machines there may be, open intents included. 0: no limit. A lower number never shrinks the fleet.
+	// MaxMachines is how many machines there may be, open intents included. 0: no limit. A lower
+	// number never shrinks the fleet.
 	MaxMachines int `yaml:"max_machines"`
 	// ChunkSize is how many machines one pass creates at most.
 	ChunkSize int `yaml:"chunk_size"`
-	// CreateRate limits creations. The bucket is empty at first, so that restarts do not exceed the rate.
+	// CreateRate limits creations. The bucket is empty at first, so that restarts do not exceed the
+	// rate.
 	CreateRate fleet.Rate `yaml:"create_rate"`
 	// CreateParallelism is how many creations may be under way at once.
 	CreateParallelism int `yaml:"create_parallelism"`

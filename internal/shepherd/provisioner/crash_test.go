@@ -13,8 +13,8 @@ import (
 	"github.com/ironherd/ironherd/internal/shepherd/shepherdtest"
 )
 
-// killedAt is a provider as a process sees it that dies at a point: its context ends there, and whatever it wants to record
-// afterwards is not recorded.
+// killedAt is a provider as a process sees it that dies at a point: its context ends there, and
+// whatever it wants to record afterwards is not recorded.
 func killedAt(point shepherdtest.Point, n int, kill context.CancelFunc) func(shepherdtest.Point, fleet.CapacityID) error {
 	return once(point, n, func(fleet.CapacityID) error {
 		kill()
@@ -25,8 +25,8 @@ func killedAt(point shepherdtest.Point, n int, kill context.CancelFunc) func(she
 	})
 }
 
-// TestKilledAnywhere kills the process at every step of the n-th creation (and before the intents are opened), starts another, and
-// demands one device for each machine in the end.
+// TestKilledAnywhere kills the process at every step of the n-th creation (and before the intents
+// are opened), starts another, and demands one device for each machine in the end.
 func TestKilledAnywhere(t *testing.T) {
 	t.Parallel()
 	for _, at := range []struct {
@@ -35,9 +35,11 @@ func TestKilledAnywhere(t *testing.T) {
 	}{
 		{shepherdtest.Listing, 1},                              // before the intents are opened
 		{shepherdtest.Creating, 1}, {shepherdtest.Creating, 3}, // after; nothing called
-		{shepherdtest.Sending, 1}, {shepherdtest.Sending, 3}, // the call is recorded, the request is not sent
+		// the call is recorded, the request is not sent
+		{shepherdtest.Sending, 1}, {shepherdtest.Sending, 3},
 		{shepherdtest.Sent, 1}, {shepherdtest.Sent, 3}, // the device exists, the reply is lost
-		{shepherdtest.Created, 1}, {shepherdtest.Created, 3}, // the reply is here, the machine is not recorded
+		// the reply is here, the machine is not recorded
+		{shepherdtest.Created, 1}, {shepherdtest.Created, 3},
 	} {
 		t.Run(fmt.Sprintf("%s-%d", at.point, at.nth), func(t *testing.T) {
 			t.Parallel()
@@ -85,7 +87,8 @@ func TestRepliesLost(t *testing.T) {
 	}
 }
 
-// TestARequestLandsLate: the first request is delayed, the second try is refused because the first has landed by then.
+// TestARequestLandsLate: the first request is delayed, the second try is refused because the first
+// has landed by then.
 func TestARequestLandsLate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -109,8 +112,8 @@ func TestARequestLandsLate(t *testing.T) {
 	})
 }
 
-// TestAnotherOwner: an unanswered intent whose capacity went to somebody else is closed only after the settling time, on two lists,
-// and not while a machine with the token can be found.
+// TestAnotherOwner: an unanswered intent whose capacity went to somebody else is closed only after
+// the settling time, on two lists, and not while a machine with the token can be found.
 func TestAnotherOwner(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -151,7 +154,8 @@ func TestAnotherOwner(t *testing.T) {
 	})
 }
 
-// TestAnOrphanIsAdopted: an intent was closed for another owner, and then its device surfaced after all.
+// TestAnOrphanIsAdopted: an intent was closed for another owner, and then its device surfaced after
+// all.
 func TestAnOrphanIsAdopted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -59,7 +59,8 @@ func (p *pass) create(ctx context.Context) error {
 	return p.createAll(ctx, append(intents[:len(intents):len(intents)], opened...))
 }
 
-// open opens up to room intents on free capacity, in one commit. ahead is how many creations come before them.
+// open opens up to room intents on free capacity, in one commit. ahead is how many creations come
+// before them.
 func (p *pass) open(ctx context.Context, room, ahead int) ([]fleet.Intent, error) {
 	free := p.survey.free
 	if len(free) > room {
@@ -136,7 +137,8 @@ func (p *pass) createOne(ctx context.Context, intent fleet.Intent) (creation, er
 	case failure == nil:
 		return created, p.recordCreated(ctx, intent, entry)
 	case ctx.Err() != nil:
-		return failed, fmt.Errorf("create: %w", context.Cause(ctx)) // the intent is open; the next pass finds out
+		// the intent is open; the next pass finds out
+		return failed, fmt.Errorf("create: %w", context.Cause(ctx))
 	case errors.Is(failure, fleet.ErrLeaseLost):
 		return failed, failure
 	}
@@ -156,8 +158,8 @@ func (p *pass) recordCreated(ctx context.Context, intent fleet.Intent, entry pro
 	return nil
 }
 
-// recordFailure records what a failed creation means for its intent and its capacity. calls is how many calls that could create
-// something it made.
+// recordFailure records what a failed creation means for its intent and its capacity. calls is how
+// many calls that could create something it made.
 func (p *pass) recordFailure(ctx context.Context, intent fleet.Intent, calls int, failure error) (creation, error) {
 	p.logger.WarnContext(ctx, "creation failed", slog.String("machine", string(intent.Machine)),
 		slog.String("capacity", string(intent.Capacity)), slog.Any("err", failure))
@@ -195,8 +197,8 @@ func event(calls int, failure error) string {
 	return "creation refused"
 }
 
-// blames says whether a definite failure is about the piece of capacity. If not (throttled, not allowed), the same capacity is tried
-// again by the next pass.
+// blames says whether a definite failure is about the piece of capacity. If not (throttled, not
+// allowed), the same capacity is tried again by the next pass.
 func blames(failure error) bool {
 	switch fleet.KindOf(failure) {
 	case fleet.KindNoCapacity, fleet.KindRaceLost, fleet.KindConflict, fleet.KindInvalid, fleet.KindNotFound, fleet.KindUnsupported:

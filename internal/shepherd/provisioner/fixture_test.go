@@ -26,7 +26,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const source fleet.ProviderName = "metal"
 
-// bench is one provider and one database, and a provisioner process that can be killed and started again.
+// bench is one provider and one database, and a provisioner process that can be killed and started
+// again.
 type bench struct {
 	t      *testing.T
 	db     *bmdb.DB
@@ -174,7 +175,8 @@ func (b *bench) kinds() string {
 	return strings.Join(kinds, " ")
 }
 
-// agree is I7: provider and BMDB agree, one device for each machine, each token once, no intent open.
+// agree is I7: provider and BMDB agree, one device for each machine, each token once, no intent
+// open.
 func (b *bench) agree(machines int) {
 	b.t.Helper()
 	view := b.view()

@@ -42,7 +42,8 @@ func TestChunksAndTheMaximum(t *testing.T) {
 	})
 }
 
-// TestCreationRate is I10: the rate holds in every window, also when the process dies again and again in the middle of a chunk.
+// TestCreationRate is I10: the rate holds in every window, also when the process dies again and
+// again in the middle of a chunk.
 func TestCreationRate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -95,8 +96,8 @@ func TestThePlanSaysWhoseTurnItIs(t *testing.T) {
 	})
 }
 
-// TestRejections: a definite failure of a piece of capacity closes its intent, puts a penalty on it and does not end the chunk; one that
-// is not about the capacity leaves the intent open.
+// TestRejections: a definite failure of a piece of capacity closes its intent, puts a penalty on it
+// and does not end the chunk; one that is not about the capacity leaves the intent open.
 func TestRejections(t *testing.T) {
 	t.Parallel()
 	for kind, blamed := range map[fleet.Kind]bool{

@@ -30,7 +30,8 @@ type source struct {
 	limiter *rate.Limiter
 
 	mu sync.Mutex
-	// looks counts in how many complete lists after the settling time an open intent was seen to come to nothing.
+	// looks counts in how many complete lists after the settling time an open intent was seen to come
+	// to nothing.
 	looks map[fleet.MachineID]int
 }
 

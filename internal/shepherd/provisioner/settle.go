@@ -37,8 +37,9 @@ func (p *pass) settle(ctx context.Context) ([]bmdb.Change, error) {
 	return append(changes, contested...), err
 }
 
-// contested decides about the open intents whose capacity is not free: closed when another owner was seen in two complete lists after
-// the settling time, and a direct look finds no machine with the token.
+// contested decides about the open intents whose capacity is not free: closed when another owner
+// was seen in two complete lists after the settling time, and a direct look finds no machine with
+// the token.
 func (p *pass) contested(ctx context.Context) ([]bmdb.Change, error) {
 	ripe := p.ripe()
 	if len(ripe) > asksPerPass {
@@ -67,7 +68,8 @@ func (p *pass) contested(ctx context.Context) ([]bmdb.Change, error) {
 	return changes, nil
 }
 
-// ripe counts this list as a look at each contested intent, and returns those that have had enough of them.
+// ripe counts this list as a look at each contested intent, and returns those that have had enough
+// of them.
 func (p *pass) ripe() []finding {
 	s := p.source
 	s.mu.Lock()
@@ -131,8 +133,8 @@ const (
 	KindListLoss         = "list-loss"
 )
 
-// confirm asks for each missing machine by its ID. Only a definite answer is a discrepancy; where there is none, what was found
-// earlier stands.
+// confirm asks for each missing machine by its ID. Only a definite answer is a discrepancy; where
+// there is none, what was found earlier stands.
 func (p *pass) confirm(ctx context.Context) ([]bmdb.Discrepancy, error) {
 	recorded := make(map[fleet.MachineID]bool)
 	for _, d := range p.view.Discrepancies {

@@ -15,7 +15,8 @@ import (
 type survey struct {
 	// used counts the machines in the list, known those that the BMDB expects there.
 	used, known int
-	// free is capacity that a machine can be created on, in the order of its IDs; resting counts what sits out a penalty.
+	// free is capacity that a machine can be created on, in the order of its IDs; resting counts what
+	// sits out a penalty.
 	free    []fleet.CapacityID
 	resting int
 
@@ -23,7 +24,8 @@ type survey struct {
 	found []sighting
 	// retry are open intents whose capacity is still free.
 	retry []fleet.Intent
-	// dead are open intents of which nothing can come: no call is unanswered, and the capacity cannot be had.
+	// dead are open intents of which nothing can come: no call is unanswered, and the capacity cannot
+	// be had.
 	dead []finding
 	// contested are open intents with an unanswered call whose capacity is not free.
 	contested []finding
@@ -32,10 +34,12 @@ type survey struct {
 	// failed is capacity of machines that the provider gave up, unless it has a penalty already.
 	failed []fleet.CapacityID
 
-	// unknown are used machines that the BMDB does not know, duplicate those that carry a token whose machine is another one.
+	// unknown are used machines that the BMDB does not know, duplicate those that carry a token whose
+	// machine is another one.
 	unknown   []provider.Entry
 	duplicate []sighting
-	// missing are machines that the list should have and has not; gone those of them of which the provider has said so already.
+	// missing are machines that the list should have and has not; gone those of them of which the
+	// provider has said so already.
 	missing, gone []bmdb.ProviderMachine
 
 	// unusable are the reasons why entries are left alone.
@@ -72,7 +76,8 @@ type surveyor struct {
 	occupied map[fleet.CapacityID]string
 }
 
-// take surveys. The error is of kind Invalid: an entry's availability makes no sense, so nothing in the list can be relied on.
+// take surveys. The error is of kind Invalid: an entry's availability makes no sense, so nothing in
+// the list can be relied on.
 func take(entries []provider.Entry, view bmdb.ProviderView, settling time.Duration) (survey, error) {
 	s := newSurveyor(view, settling)
 	var unused []provider.Entry
@@ -232,7 +237,8 @@ func (s *surveyor) takeUnused(entry provider.Entry) {
 	case s.rests(entry.Capacity):
 		s.resting++
 	default:
-		s.occupied[entry.Capacity] = "a candidate" // a second entry of the same capacity is no second candidate
+		// a second entry of the same capacity is no second candidate
+		s.occupied[entry.Capacity] = "a candidate"
 		s.free = append(s.free, entry.Capacity)
 	}
 }
@@ -279,13 +285,15 @@ func (s *surveyor) takeMissing() {
 	}
 }
 
-// young says whether something came into being so lately that a list may not have it right. A time in the far future says nothing.
+// young says whether something came into being so lately that a list may not have it right. A time
+// in the far future says nothing.
 func (s *surveyor) young(created time.Time) bool {
 	age := s.view.Now.Sub(created)
 	return !created.IsZero() && age < s.settling && age > -s.settling
 }
 
-// ending says that an entry will go away by itself, or waits for somebody to clear it away: it disagrees with nothing.
+// ending says that an entry will go away by itself, or waits for somebody to clear it away: it
+// disagrees with nothing.
 func ending(entry provider.Entry) bool {
 	switch entry.Status {
 	case fleet.ProviderStatusFailed, fleet.ProviderStatusDeleting, fleet.ProviderStatusGone:

@@ -23,8 +23,9 @@ import (
 
 const wireMachines = 10
 
-// TestOnTheWire runs the real provider against the simulated API while requests fail, replies are lost and the process dies at
-// random requests, until all capacity is taken: exactly one device for each machine, whatever happened.
+// TestOnTheWire runs the real provider against the simulated API while requests fail, replies are
+// lost and the process dies at random requests, until all capacity is taken: exactly one device for
+// each machine, whatever happened.
 func TestOnTheWire(t *testing.T) {
 	t.Parallel()
 	for _, seed := range []uint64{1, 2, 3} {
@@ -82,8 +83,8 @@ func onTheWire(t *testing.T, seed uint64) {
 	}
 }
 
-// wire is the simulated API with everything that can go wrong before it. It is used by one goroutine at a time, but for the two
-// lists of a provider.
+// wire is the simulated API with everything that can go wrong before it. It is used by one
+// goroutine at a time, but for the two lists of a provider.
 type wire struct {
 	api    *equinixapi.API
 	random *rand.Rand

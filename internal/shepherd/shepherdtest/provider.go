@@ -1,5 +1,5 @@
-// Package shepherdtest holds what the tests of several loops share: a provider that lives in memory and keeps the contract, with
-// faults at every step. It is linked into no binary.
+// Package shepherdtest holds what the tests of several loops share: a provider that lives in memory
+// and keeps the contract, with faults at every step. It is linked into no binary.
 package shepherdtest
 
 import (
@@ -26,7 +26,8 @@ const (
 	Finding Point = "find"
 	// Creating is at the start of a creation, before anything is recorded or called.
 	Creating Point = "create"
-	// Sending is after the call was recorded and before it reaches the provider: an error means that nobody can tell whether it did.
+	// Sending is after the call was recorded and before it reaches the provider: an error means that
+	// nobody can tell whether it did.
 	Sending Point = "send"
 	// Sent is after the provider did what it was asked: an error means that the reply was lost.
 	Sent Point = "sent"
@@ -36,8 +37,8 @@ const (
 	Created Point = "created"
 )
 
-// FakeProvider is a provider in memory: reservations, and devices on them that become active after a while. It is safe for concurrent
-// use, and the world outlives whoever talks to it.
+// FakeProvider is a provider in memory: reservations, and devices on them that become active after
+// a while. It is safe for concurrent use, and the world outlives whoever talks to it.
 type FakeProvider struct {
 	// Provisioning is how long a device takes to become active.
 	Provisioning time.Duration
@@ -181,7 +182,8 @@ func (p *FakeProvider) Create(ctx context.Context, request provider.CreateReques
 	return entry, nil
 }
 
-// Land is a request for a device that reaches the provider, now or late. Without a token it is somebody else's.
+// Land is a request for a device that reaches the provider, now or late. Without a token it is
+// somebody else's.
 func (p *FakeProvider) Land(capacity fleet.CapacityID, tokens ...fleet.Token) (provider.Entry, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -8,8 +8,9 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// Seed registers the provider in the database and creates n machines on its first free reservations, as a provisioner would. It
-// returns them in the order of their reservations, which is that of their IDs.
+// Seed registers the provider in the database and creates n machines on its first free
+// reservations, as a provisioner would. It returns them in the order of their reservations, which
+// is that of their IDs.
 func Seed(tb testing.TB, db *bmdb.DB, name fleet.ProviderName, fake *FakeProvider, n int) []fleet.MachineID {
 	tb.Helper()
 	ctx := tb.Context()

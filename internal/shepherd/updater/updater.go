@@ -1,9 +1,10 @@
-// Package updater refreshes what is known from providers: the process update, one provider at a time, from one list, not one call for
-// each machine.
+// Package updater refreshes what is known from providers: the process update, one provider at a
+// time, from one list, not one call for each machine.
 //
-// It writes what changed and nothing else: status, address, location, capacity. A machine that is missing from the list is asked for
-// by its ID, so many in a pass, and is gone only when the provider says so of that very machine. When most of the machines are missing
-// at once the list is doubted: nothing is declared gone, and the pass fails with that as its cause.
+// It writes what changed and nothing else: status, address, location, capacity. A machine that is
+// missing from the list is asked for by its ID, so many in a pass, and is gone only when the
+// provider says so of that very machine. When most of the machines are missing at once the list is
+// doubted: nothing is declared gone, and the pass fails with that as its cause.
 package updater
 
 import (
@@ -24,7 +25,8 @@ import (
 	"github.com/ironherd/ironherd/internal/shepherd"
 )
 
-// Config is how facts are refreshed at one provider. How often is policy (update_interval, update_settled_interval).
+// Config is how facts are refreshed at one provider. How often is policy (update_interval,
+// update_settled_interval).
 type Config struct {
 	// AsksPerPass bounds how many missing machines one pass asks for by their IDs.
 	AsksPerPass int `yaml:"asks_per_pass"`
@@ -177,7 +179,8 @@ func (p *pass) look(ctx context.Context) ([]provider.Entry, error) {
 	return entries, group.Wait()
 }
 
-// compare notes what changed. It returns the machines that the list should have and has not, and how many it should have.
+// compare notes what changed. It returns the machines that the list should have and has not, and
+// how many it should have.
 func (p *pass) compare(ctx context.Context, entries []provider.Entry) (missing []bmdb.ProviderMachine, known int) {
 	listed := make(map[fleet.ProviderID]provider.Entry, len(entries))
 	for _, entry := range entries {
@@ -236,7 +239,8 @@ func (p *pass) ask(ctx context.Context, missing []bmdb.ProviderMachine) error {
 	return nil
 }
 
-// turn picks the missing machines that this pass asks for: those after the last one that was asked for, then around.
+// turn picks the missing machines that this pass asks for: those after the last one that was asked
+// for, then around.
 func (p *pass) turn(missing []bmdb.ProviderMachine) []bmdb.ProviderMachine {
 	s := p.source
 	s.mu.Lock()

@@ -135,7 +135,8 @@ func (a *API) reinstall(d *device, q actionRequest) error {
 	return err
 }
 
-// start lets the task of a device go on. Before Start there is nothing to do: it finds the task itself. The caller holds the lock.
+// start lets the task of a device go on. Before Start there is nothing to do: it finds the task
+// itself. The caller holds the lock.
 func (a *API) start(id string) {
 	if a.spawn != nil {
 		a.spawn(func(ctx context.Context) { a.perform(ctx, id) })
@@ -154,7 +155,8 @@ func until(ctx context.Context, at time.Time) bool {
 	}
 }
 
-// perform does what a device is waiting for. When the context ends the task stays, for the next Start.
+// perform does what a device is waiting for. When the context ends the task stays, for the next
+// Start.
 func (a *API) perform(ctx context.Context, id string) {
 	d, ok := a.deviceOf(id)
 	if !ok || d.Task == nil {
@@ -219,7 +221,8 @@ func (a *API) settle(id string, finish func(*device)) {
 	}
 }
 
-// failed ends a provisioning that failed: a device of a reservation stays for its owner to see, another one vanishes.
+// failed ends a provisioning that failed: a device of a reservation stays for its owner to see,
+// another one vanishes.
 func (a *API) failed(id string) {
 	err := a.locked(func() error {
 		d := a.devices[id]

@@ -19,7 +19,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// Prefix is the path below which the API is served; paths without it, or with it twice, are served too.
+// Prefix is the path below which the API is served; paths without it, or with it twice, are served
+// too.
 const Prefix = "/metal/v1"
 
 // Config describes a provider.
@@ -28,8 +29,9 @@ type Config struct {
 	Seed uint64
 	// Token is the API key of the only user.
 	Token string
-	// Reservations is how many hardware reservations the first project has; slots from there on, OnDemand of them, are for devices
-	// without one. The last Spares reservations are spares that nobody has activated.
+	// Reservations is how many hardware reservations the first project has; slots from there on,
+	// OnDemand of them, are for devices without one. The last Spares reservations are spares that
+	// nobody has activated.
 	Reservations, OnDemand, Spares int
 	// Slot describes the hardware in a slot.
 	Slot func(slot int) Slot
@@ -38,7 +40,8 @@ type Config struct {
 	// Hardware is what devices are made of.
 	Hardware  Hardware
 	Durations Durations
-	// StableLists makes lists keep their order. Otherwise it changes from request to request, unless the caller sorts.
+	// StableLists makes lists keep their order. Otherwise it changes from request to request, unless
+	// the caller sorts.
 	StableLists bool
 	// MaxPerPage bounds the length of a page. Default 1000.
 	MaxPerPage int
@@ -48,8 +51,8 @@ type Config struct {
 	Commit func(changes ...Change) error
 	// State is what Commit was given so far, by key.
 	State map[string][]byte
-	// Disturb is asked once for each request that carries the right token; LoseReply after each creation that succeeded;
-	// FailProvisioning at each creation. Each may be nil.
+	// Disturb is asked once for each request that carries the right token; LoseReply after each
+	// creation that succeeded; FailProvisioning at each creation. Each may be nil.
 	Disturb          func() Disturbance
 	LoseReply        func() bool
 	FailProvisioning func() bool
@@ -108,12 +111,14 @@ type Span struct{ Min, Max time.Duration }
 // Durations says how long things take.
 type Durations struct{ Queued, Provisioning, PowerOff, Deprovisioning Span }
 
-// Hardware is what devices are made of. Calls for one device come one at a time, except Reset and Remove. All are idempotent: after
-// a kill they may come again.
+// Hardware is what devices are made of. Calls for one device come one at a time, except Reset and
+// Remove. All are idempotent: after a kill they may come again.
 type Hardware interface {
-	// Deploy gives the device a machine with the provider's operating system, and returns when it answers, not before that instant.
+	// Deploy gives the device a machine with the provider's operating system, and returns when it
+	// answers, not before that instant.
 	Deploy(ctx context.Context, deployment Deployment, notBefore time.Time) error
-	// Reset restarts the machine, into a rescue system from the network if asked to; it returns when that cannot be undone.
+	// Reset restarts the machine, into a rescue system from the network if asked to; it returns when
+	// that cannot be undone.
 	Reset(device string, rescue bool) error
 	PowerOff(ctx context.Context, device string) error
 	PowerOn(ctx context.Context, device string) error
@@ -125,7 +130,8 @@ type Hardware interface {
 type Deployment struct {
 	Device string
 	Slot   int
-	// Generation counts the installations of the provider's operating system: each has a host key of its own.
+	// Generation counts the installations of the provider's operating system: each has a host key of
+	// its own.
 	Generation     int
 	Hostname       string
 	AuthorizedKeys []string
@@ -188,7 +194,8 @@ func New(cfg Config) (*API, error) {
 	return a, nil
 }
 
-// Start resumes whatever was under way and lets things move until ctx ends. It is called once, before the first request.
+// Start resumes whatever was under way and lets things move until ctx ends. It is called once,
+// before the first request.
 func (a *API) Start(ctx context.Context) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -263,7 +270,8 @@ const (
 	notFound = "Not found"
 )
 
-// disturbed lets go wrong what is to go wrong, and reports whether the request was answered by that.
+// disturbed lets go wrong what is to go wrong, and reports whether the request was answered by
+// that.
 func (a *API) disturbed(w http.ResponseWriter, r *http.Request) bool {
 	d := a.cfg.Disturb()
 	if d.Delay > 0 {

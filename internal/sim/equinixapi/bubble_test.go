@@ -156,8 +156,8 @@ func TestFailedProvisioning(t *testing.T) {
 	})
 }
 
-// TestCreatesAndDevicesAgree: whatever is created, deleted and restarted in whatever order, the devices are those that were
-// acknowledged, and each reservation has at most one.
+// TestCreatesAndDevicesAgree: whatever is created, deleted and restarted in whatever order, the
+// devices are those that were acknowledged, and each reservation has at most one.
 func TestCreatesAndDevicesAgree(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {

@@ -199,7 +199,8 @@ func (a *API) create(project string, q *createRequest) (*device, error) {
 	return d, nil
 }
 
-// chosenKeys are the keys that a new device gets: those that were named, else all. The caller holds the lock.
+// chosenKeys are the keys that a new device gets: those that were named, else all. The caller holds
+// the lock.
 func (a *API) chosenKeys(project string, q *createRequest) ([]string, error) {
 	if q.NoSSHKeys {
 		return nil, nil
@@ -225,7 +226,8 @@ func (a *API) chosenKeys(project string, q *createRequest) ([]string, error) {
 	return chosen, nil
 }
 
-// chosenSlot finds the slot for a new device, and its reservation if it is reserved. The caller holds the lock.
+// chosenSlot finds the slot for a new device, and its reservation if it is reserved. The caller
+// holds the lock.
 func (a *API) chosenSlot(project string, q *createRequest) (slot int, reservation string, err error) {
 	at := now()
 	plan, _ := a.planOf(q.Plan)

@@ -206,7 +206,8 @@ func (a *API) deleteDevice(w http.ResponseWriter, r *http.Request) {
 	var request struct {
 		Force bool `json:"force_delete"`
 	}
-	// A body is optional, and what it says changes nothing here: there are no volumes that a delete could fail on.
+	// A body is optional, and what it says changes nothing here: there are no volumes that a delete
+	// could fail on.
 	if err := readJSON(w, r, &request); err != nil {
 		writeError(w, err)
 		return

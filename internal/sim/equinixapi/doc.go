@@ -1,17 +1,19 @@
 // Package equinixapi is the API of an Equinix-Metal-compatible provider, as its clients meet it.
 //
-// It holds what a provider knows (projects, SSH keys, reservations, devices and their events) and moves devices through their
-// states; what a device is made of is behind the Hardware interface. It answers over HTTP as the real service did, with its
-// quirks: paging links without the path prefix, references as bare hrefs unless included, a list order that changes from one request
-// to the next unless the caller sorts, 503 as the business answer "no reservation is free".
+// It holds what a provider knows (projects, SSH keys, reservations, devices and their events) and
+// moves devices through their states; what a device is made of is behind the Hardware interface. It
+// answers over HTTP as the real service did, with its quirks: paging links without the path prefix,
+// references as bare hrefs unless included, a list order that changes from one request to the next
+// unless the caller sorts, 503 as the business answer "no reservation is free".
 //
 //	POST ──► queued ──► provisioning ──► active ◄──► powering_off ─► inactive ─► powering_on ─► active
 //	                         │             │  └─ reinstalling ─► active
 //	                         ▼             └─ DELETE ─► gone at once; its hardware is free after deprovisioning
 //	                       failed
 //
-// Every change is handed to Config.Commit before it is answered and before it can be seen by anybody; an error there is a 500 and
-// changes nothing. State is a set of immutable values under one lock: requests read a consistent picture and never wait for each
-// other's rendering. A process that is killed finds its devices where they were (Config.State); what was under way goes on, at
+// Every change is handed to Config.Commit before it is answered and before it can be seen by
+// anybody; an error there is a 500 and changes nothing. State is a set of immutable values under
+// one lock: requests read a consistent picture and never wait for each other's rendering. A process
+// that is killed finds its devices where they were (Config.State); what was under way goes on, at
 // the instants that were chosen for it, even if they have passed meanwhile.
 package equinixapi

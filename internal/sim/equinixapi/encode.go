@@ -13,9 +13,9 @@ import (
 // raw is JSON that was made before.
 type raw []byte
 
-// encode is json.Marshal for what answers are made of. It takes over what is raw without looking at it again: most of a list is
-// plans and places, which are always the same. Everything that it is given can be encoded: objects, their parts, and raw JSON that
-// was checked when it came in.
+// encode is json.Marshal for what answers are made of. It takes over what is raw without looking at
+// it again: most of a list is plans and places, which are always the same. Everything that it is
+// given can be encoded: objects, their parts, and raw JSON that was checked when it came in.
 func encode(value any) []byte { return appendValue(make([]byte, 0, 4096), value) }
 
 func encodeObject(o obj) []byte { return encode(o) }

@@ -58,8 +58,8 @@ func (p page) meta() obj {
 	}
 }
 
-// arrange puts a list in the order that the request asks for, or in none. fields are what can be sorted by; the items come in
-// their natural order.
+// arrange puts a list in the order that the request asks for, or in none. fields are what can be
+// sorted by; the items come in their natural order.
 func arrange[T any](a *API, r *http.Request, items []T, fields map[string]func(T) string) {
 	if !a.cfg.StableLists {
 		a.mu.Lock()

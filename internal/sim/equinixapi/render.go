@@ -7,14 +7,16 @@ import (
 	"time"
 )
 
-// rendering is how a device was last rendered for a list, in which view, and how long that stays right.
+// rendering is how a device was last rendered for a list, in which view, and how long that stays
+// right.
 type rendering struct {
 	view  string
 	text  []byte
 	until time.Time
 }
 
-// renderForList renders a device. Devices to which nothing happens are rendered once for each view that is repeated.
+// renderForList renders a device. Devices to which nothing happens are rendered once for each view
+// that is repeated.
 func (a *API) renderForList(d *device, v view) []byte {
 	at := now()
 	settled := d.Task == nil

@@ -17,19 +17,22 @@ func (a *API) slotOfReservation(id string) (int, bool) {
 	return slot, ok
 }
 
-// slotFree reports whether nothing is in a slot or being removed from it. The caller holds the lock.
+// slotFree reports whether nothing is in a slot or being removed from it. The caller holds the
+// lock.
 func (a *API) slotFree(slot int, at time.Time) bool {
 	s := a.slots[slot]
 	return a.bySlot[slot] == "" && (s == nil || !at.Before(s.FreeAt))
 }
 
-// spare reports whether a reservation is a spare that nobody has activated. The caller holds the lock.
+// spare reports whether a reservation is a spare that nobody has activated. The caller holds the
+// lock.
 func (a *API) spare(slot int) bool {
 	s := a.slots[slot]
 	return slot >= a.cfg.Reservations-a.cfg.Spares && (s == nil || !s.Activated)
 }
 
-// provisionable reports whether a device can be created on a reservation. The caller holds the lock.
+// provisionable reports whether a device can be created on a reservation. The caller holds the
+// lock.
 func (a *API) provisionable(slot int, at time.Time) bool {
 	return a.slotFree(slot, at) && !a.spare(slot)
 }

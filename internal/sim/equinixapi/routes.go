@@ -81,8 +81,8 @@ func (a *API) inProject(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// inOrganization answers 404 for another organization than ours. What comes after it finds no project in the path, and answers for
-// all of them.
+// inOrganization answers 404 for another organization than ours. What comes after it finds no
+// project in the path, and answers for all of them.
 func (a *API) inOrganization(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.PathValue("id") != a.org {

@@ -54,7 +54,8 @@ type device struct {
 	State   string    `json:"state"`
 	Created time.Time `json:"created"`
 	Updated time.Time `json:"updated"`
-	// From and To bound the newest installation of the provider's operating system; before From it is queued.
+	// From and To bound the newest installation of the provider's operating system; before From it is
+	// queued.
 	From       time.Time `json:"from"`
 	To         time.Time `json:"to"`
 	Generation int       `json:"generation"`
@@ -131,7 +132,8 @@ type counters struct {
 func put(name string, value any) Change {
 	text, err := json.Marshal(value)
 	if err != nil {
-		panic(fmt.Sprintf("equinixapi: %s cannot be encoded: %v", name, err)) // our own types; raw JSON in them was checked
+		// our own types; raw JSON in them was checked
+		panic(fmt.Sprintf("equinixapi: %s cannot be encoded: %v", name, err))
 	}
 	return Change{Key: name, Value: text}
 }
@@ -184,8 +186,8 @@ func load[K comparable, V any](into map[K]*V, id K, text []byte) error {
 	return nil
 }
 
-// change makes a new value of a device, records it and makes it visible. An error of edit is returned as it is. The caller holds
-// the lock.
+// change makes a new value of a device, records it and makes it visible. An error of edit is
+// returned as it is. The caller holds the lock.
 func (a *API) change(id string, edit func(*device) error) (*device, error) {
 	old := a.devices[id]
 	if old == nil {

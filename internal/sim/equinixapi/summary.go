@@ -10,8 +10,8 @@ type Summary struct {
 	// States counts the devices by state; Made and Failed count since the beginning.
 	States       map[string]int
 	Made, Failed int
-	// DuplicateTags are the tags with a UUID at their end, so meant for one device, that more than one device has; Duplicates
-	// counts the devices beyond the first.
+	// DuplicateTags are the tags with a UUID at their end, so meant for one device, that more than one
+	// device has; Duplicates counts the devices beyond the first.
 	DuplicateTags []string
 	Duplicates    int
 }

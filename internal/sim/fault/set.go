@@ -24,7 +24,8 @@ type Shot struct {
 	Duration time.Duration
 }
 
-// Set decides and counts. Its methods may be called concurrently; those of a nil Set say that nothing goes wrong.
+// Set decides and counts. Its methods may be called concurrently; those of a nil Set say that
+// nothing goes wrong.
 type Set struct {
 	seed  uint64
 	fired func(Count)
@@ -38,8 +39,8 @@ type state struct {
 	Count
 }
 
-// NewSet returns a set that follows spec. It goes on where before says that it was. fired, unless nil, is called with the new
-// count for each fault that happens, before it does.
+// NewSet returns a set that follows spec. It goes on where before says that it was. fired, unless
+// nil, is called with the new count for each fault that happens, before it does.
 func NewSet(spec Spec, seed uint64, before []Count, fired func(Count)) *Set {
 	s := &Set{seed: seed, fired: fired, states: map[Kind]*state{}}
 	for kind, r := range spec.rules {
@@ -81,7 +82,8 @@ func (s *Set) due(st *state) bool {
 		_, found := slices.BinarySearch(st.rule.at, st.Opportunities)
 		return found
 	}
-	// The k-th fault lies somewhere in the k-th stretch of 1/share opportunities; a little later where two would coincide.
+	// The k-th fault lies somewhere in the k-th stretch of 1/share opportunities; a little later where
+	// two would coincide.
 	at := (float64(st.Fired) + s.fraction(st.Fault, st.Fired)) / st.rule.share
 	return float64(st.Opportunities) > math.Floor(at)
 }

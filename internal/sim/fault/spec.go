@@ -1,8 +1,9 @@
 // Package fault decides when something goes wrong in a simulated world, and counts it.
 //
-// A fault has a kind and a rule: a share of its opportunities ("5%"), or their numbers ("#1+4"). Decisions depend on the seed, the
-// kind and the number of the opportunity alone. A share is spread evenly: of any run of n opportunities n·share happen, give or
-// take one, at places that the seed decides; so a share that was asked for is a share that has happened.
+// A fault has a kind and a rule: a share of its opportunities ("5%"), or their numbers ("#1+4").
+// Decisions depend on the seed, the kind and the number of the opportunity alone. A share is spread
+// evenly: of any run of n opportunities n·share happen, give or take one, at places that the seed
+// decides; so a share that was asked for is a share that has happened.
 package fault
 
 import (
@@ -19,9 +20,11 @@ type Kind string
 
 // The kinds.
 const (
-	// LostReply: a device is created and the answer is lost. An opportunity is a creation that succeeded.
+	// LostReply: a device is created and the answer is lost. An opportunity is a creation that
+	// succeeded.
 	LostReply Kind = "lost-reply"
-	// LostRequest: the connection is cut before a request is read. As the next ones: an opportunity is an API request.
+	// LostRequest: the connection is cut before a request is read. As the next ones: an opportunity is
+	// an API request.
 	LostRequest Kind = "lost-request"
 	// Throttled: 429 with Retry-After. ThrottledBare: 429 without.
 	Throttled     Kind = "429"
@@ -34,15 +37,17 @@ const (
 	Slow Kind = "slow"
 	// ProvisionFail: a device is created and its provisioning fails. An opportunity is a creation.
 	ProvisionFail Kind = "provision-fail"
-	// SSHRefused: a connection is reset as it is accepted. SSHDropped: it is reset after the rule's duration. An opportunity is a
-	// connection.
+	// SSHRefused: a connection is reset as it is accepted. SSHDropped: it is reset after the rule's
+	// duration. An opportunity is a connection.
 	SSHRefused Kind = "ssh-refused"
 	SSHDropped Kind = "ssh-dropped"
-	// AgentStart: an uploaded agent that is executed to take its machine over exits with an error, or writes garbage, by turns.
+	// AgentStart: an uploaded agent that is executed to take its machine over exits with an error, or
+	// writes garbage, by turns.
 	AgentStart Kind = "agent-start"
 )
 
-// kinds has every kind, with the duration that its rule gets unless it says another; zero: the rule takes no duration.
+// kinds has every kind, with the duration that its rule gets unless it says another; zero: the rule
+// takes no duration.
 var kinds = []struct {
 	kind     Kind
 	duration time.Duration
@@ -85,9 +90,9 @@ type rule struct {
 //
 //	lost-reply=5%,429=5%:2s,slow=2.5%:800ms,agent-start=#1+3
 //
-// Each entry is a kind, "=", a share in percent or the numbers of the opportunities (from 1), and where the kind has one
-// (429: what Retry-After says; slow and ssh-dropped: how long) a duration. An empty specification has no faults. The error names
-// every fault of the specification.
+// Each entry is a kind, "=", a share in percent or the numbers of the opportunities (from 1), and
+// where the kind has one (429: what Retry-After says; slow and ssh-dropped: how long) a duration.
+// An empty specification has no faults. The error names every fault of the specification.
 func Parse(text string) (Spec, error) {
 	spec := Spec{rules: map[Kind]rule{}}
 	var errs []error

@@ -1,9 +1,10 @@
-// Package firmware is what a simulated machine does between power-on and a running operating system: it looks for a system that
-// was installed on one of its disks, makes sure that what is on the disk is the image that it is said to be, and, playing that
-// system's first boot, tells the control plane that it is up.
+// Package firmware is what a simulated machine does between power-on and a running operating
+// system: it looks for a system that was installed on one of its disks, makes sure that what is on
+// the disk is the image that it is said to be, and, playing that system's first boot, tells the
+// control plane that it is up.
 //
-// It knows the first-boot area by its published format (see FirstBoot in api/agent/v1/callback.proto), not by the code that
-// writes it.
+// It knows the first-boot area by its published format (see FirstBoot in
+// api/agent/v1/callback.proto), not by the code that writes it.
 package firmware
 
 import (
@@ -33,7 +34,8 @@ const (
 // ErrNoSystem says that a disk holds no installed system: it has no first-boot area.
 var ErrNoSystem = errors.New("no installed system")
 
-// Offset is where the first-boot area of a disk of that size begins; negative for a disk that is too small for one.
+// Offset is where the first-boot area of a disk of that size begins; negative for a disk that is
+// too small for one.
 func Offset(size int64) int64 {
 	if size < 3*mebibyte {
 		return -1
@@ -41,8 +43,8 @@ func Offset(size int64) int64 {
 	return (size - 2*mebibyte) / mebibyte * mebibyte
 }
 
-// Find reads the first-boot area of the disk that is kept in the file. ErrNoSystem when it has none; any other error says what is
-// wrong with the one that it has.
+// Find reads the first-boot area of the disk that is kept in the file. ErrNoSystem when it has
+// none; any other error says what is wrong with the one that it has.
 func Find(path string) (*agentv1.FirstBoot, error) {
 	disk, err := os.Open(path)
 	if err != nil {
@@ -111,8 +113,8 @@ func Parse(area []byte) (*agentv1.FirstBoot, error) {
 
 var readBuffers = sync.Pool{New: func() any { return new([256 << 10]byte) }}
 
-// ReadBack hashes the first size bytes of the disk that is kept in the file: "sha256:" and 64 hexadecimal digits. It stops when
-// ctx ends.
+// ReadBack hashes the first size bytes of the disk that is kept in the file: "sha256:" and 64
+// hexadecimal digits. It stops when ctx ends.
 func ReadBack(ctx context.Context, path string, size int64) (string, error) {
 	disk, err := os.Open(path)
 	if err != nil {
@@ -151,8 +153,9 @@ var zeros [64 << 10]byte
 // extent is a stretch of a file that holds data.
 type extent struct{ from, to int64 }
 
-// nextData returns the next stretch with data at or after an offset. What is before it is a hole, and reads as zeros; asking the file
-// system for it costs nothing, while reading it fills the page cache. Where it cannot be asked, everything is data.
+// nextData returns the next stretch with data at or after an offset. What is before it is a hole,
+// and reads as zeros; asking the file system for it costs nothing, while reading it fills the page
+// cache. Where it cannot be asked, everything is data.
 func nextData(disk *os.File, at, size int64) extent {
 	info, err := disk.Stat()
 	if err != nil || info.Size() < size {

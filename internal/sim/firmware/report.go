@@ -23,9 +23,9 @@ const (
 	connectTimeout = 5 * time.Second
 )
 
-// ReportUp tells the control plane, with the token of the first boot, that the installed system is up. It tries until it is
-// acknowledged, whatever the answer is, and calls failed (unless nil) with each failure. It returns an error only when ctx ends or
-// the token cannot be used at all.
+// ReportUp tells the control plane, with the token of the first boot, that the installed system is
+// up. It tries until it is acknowledged, whatever the answer is, and calls failed (unless nil) with
+// each failure. It returns an error only when ctx ends or the token cannot be used at all.
 func ReportUp(ctx context.Context, token *agentv1.BootToken, bootID string, failed func(error)) error {
 	config := &tls.Config{MinVersion: tls.VersionTLS13}
 	if ca := token.GetCaCertificate(); len(ca) > 0 {

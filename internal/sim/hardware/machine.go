@@ -23,7 +23,8 @@ type Machine struct {
 // Disk is one drive of a machine.
 type Disk struct {
 	DiskModel
-	// Name is the kernel's name; the drive's contents are the file dev/<name> below the machine's directory.
+	// Name is the kernel's name; the drive's contents are the file dev/<name> below the machine's
+	// directory.
 	Name   string
 	Serial string
 	WWN    string

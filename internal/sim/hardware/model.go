@@ -1,12 +1,14 @@
-// Package hardware is what simulated machines are made of: a few server models, and for each machine the sysfs and procfs trees,
-// the SMBIOS tables and the disks that a kernel would show.
+// Package hardware is what simulated machines are made of: a few server models, and for each
+// machine the sysfs and procfs trees, the SMBIOS tables and the disks that a kernel would show.
 //
-// A machine is a pure function of the world's seed and the machine's slot: same seed, same serial numbers. Its trees have the
-// layout of the real ones (devices below /sys/devices, classes as links to them), so that whoever reads a real machine's
-// hardware below a root prefix reads a simulated one's. Disks are sparse files of the size that sysfs says.
+// A machine is a pure function of the world's seed and the machine's slot: same seed, same serial
+// numbers. Its trees have the layout of the real ones (devices below /sys/devices, classes as links
+// to them), so that whoever reads a real machine's hardware below a root prefix reads a simulated
+// one's. Disks are sparse files of the size that sysfs says.
 //
-// Files that many machines have in common are hard links to one inode. They are read-only by mode, as in a real sysfs; whoever
-// writes to one of them in spite of that, as root may, writes to it for the whole fleet.
+// Files that many machines have in common are hard links to one inode. They are read-only by mode,
+// as in a real sysfs; whoever writes to one of them in spite of that, as root may, writes to it for
+// the whole fleet.
 package hardware
 
 // Model is a server model.

@@ -7,8 +7,9 @@ import (
 	"path/filepath"
 )
 
-// Build makes the machine's file system in the directory root: the kernel's trees, the disks (sparse, empty), and the bare
-// directories of an operating system that has not booted yet (SetBoot makes the rest). What was in the directory is gone.
+// Build makes the machine's file system in the directory root: the kernel's trees, the disks
+// (sparse, empty), and the bare directories of an operating system that has not booted yet (SetBoot
+// makes the rest). What was in the directory is gone.
 func (m Machine) Build(root string, shared *Shared) error {
 	if err := os.RemoveAll(root); err != nil {
 		return fmt.Errorf("clear machine: %w", err)
@@ -53,7 +54,8 @@ func makeDisk(path string, size int64) error {
 	return errors.Join(file.Truncate(size), file.Close())
 }
 
-// SetBoot makes the machine's trees those of a boot: the boot ID is set, and what lives in memory only (/run, /tmp) is empty.
+// SetBoot makes the machine's trees those of a boot: the boot ID is set, and what lives in memory
+// only (/run, /tmp) is empty.
 func SetBoot(root, bootID string) error {
 	for _, name := range []string{"run", "tmp"} {
 		dir := filepath.Join(root, name)

@@ -53,7 +53,8 @@ func (s *structure) append(table []byte) []byte {
 	return append(table, 0)
 }
 
-// smbios returns the machine's structure table and the 64-bit entry point that describes it (SMBIOS 3.2).
+// smbios returns the machine's structure table and the 64-bit entry point that describes it (SMBIOS
+// 3.2).
 func (m Machine) smbios() (table, entry []byte) {
 	table = m.smbiosBIOS().append(table)
 	table = m.smbiosSystem().append(table)
@@ -99,7 +100,8 @@ func (m Machine) smbiosBIOS() *structure {
 	return s
 }
 
-// uuidLE is the UUID with its first three fields in little-endian order, as SMBIOS 2.6 and later keep it.
+// uuidLE is the UUID with its first three fields in little-endian order, as SMBIOS 2.6 and later
+// keep it.
 func (m Machine) uuidLE() []byte {
 	u := m.UUID
 	return append([]byte{u[3], u[2], u[1], u[0], u[5], u[4], u[7], u[6]}, u[8:]...)

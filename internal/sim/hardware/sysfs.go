@@ -9,8 +9,8 @@ import (
 // pciRoot is the only root complex; every controller is a device right below it.
 const pciRoot = "sys/devices/pci0000:00/"
 
-// sysfs adds the part of /sys that describes hardware. Thousands of machines have one, so what nobody reads is left out, and the
-// DMI attributes are in the class directory itself.
+// sysfs adds the part of /sys that describes hardware. Thousands of machines have one, so what
+// nobody reads is left out, and the DMI attributes are in the class directory itself.
 func (m Machine) sysfs(t *tree) {
 	m.sysDMI(t)
 	scsi := 0

@@ -60,11 +60,13 @@ func (t *tree) link(name, target string) {
 	t.symlink = append(t.symlink, [2]string{name, relative})
 }
 
-// Shared keeps one inode for each content that machines have in common. Its methods may be called concurrently.
+// Shared keeps one inode for each content that machines have in common. Its methods may be called
+// concurrently.
 type Shared struct {
 	dir string
 	mu  sync.Mutex
-	// copies is how often the file of a content has been begun anew, because a file system bounds the links to an inode.
+	// copies is how often the file of a content has been begun anew, because a file system bounds the
+	// links to an inode.
 	copies map[[32]byte]int
 }
 
@@ -105,7 +107,8 @@ func (s *Shared) source(sum [32]byte, n int) string {
 	return filepath.Join(s.dir, fmt.Sprintf("%s.%d", hex.EncodeToString(sum[:16]), n))
 }
 
-// create makes the file source whole or not at all; that another caller made it meanwhile is as good.
+// create makes the file source whole or not at all; that another caller made it meanwhile is as
+// good.
 func (s *Shared) create(source, content string) error {
 	temporary, err := os.CreateTemp(s.dir, "new-")
 	if err != nil {

@@ -22,8 +22,8 @@ var (
 	typeRoot = [16]byte{0xe3, 0xbc, 0x68, 0x4f, 0xcd, 0xe8, 0xb1, 0x4d, 0x96, 0xe7, 0xfb, 0xca, 0xf9, 0x84, 0xb7, 0x09}
 )
 
-// partitionTable returns the first sectors of an image (protective MBR, header, entries) and its last ones (entries, header), for
-// an EFI system partition of 1 MiB and a root file system.
+// partitionTable returns the first sectors of an image (protective MBR, header, entries) and its
+// last ones (entries, header), for an EFI system partition of 1 MiB and a root file system.
 func partitionTable(size int64, random *rand.ChaCha8) (primary, backup []byte) {
 	sectors := uint64(size / sector)
 	guid := func() (g [16]byte) {

@@ -1,7 +1,8 @@
 // Package image makes the disk images that a simulated world offers.
 //
-// An image is a function of seed, name and size: a partition table, stretches that do not compress, stretches that do, and holes. It
-// is made once, streamed to a sparse file, and kept beside its description; making it again finds it there.
+// An image is a function of seed, name and size: a partition table, stretches that do not compress,
+// stretches that do, and holes. It is made once, streamed to a sparse file, and kept beside its
+// description; making it again finds it there.
 package image
 
 import (

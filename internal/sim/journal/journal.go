@@ -1,10 +1,11 @@
-// Package journal keeps a map of named values in an append-only file, so that whoever is killed between two instructions finds
-// everything that it has acknowledged.
+// Package journal keeps a map of named values in an append-only file, so that whoever is killed
+// between two instructions finds everything that it has acknowledged.
 //
-// A batch of changes is one frame: length, CRC-32C, payload. It is written in one call before Append returns, which is what
-// surviving the death of the process takes; the death of the whole computer may cost the newest batches, never an older one.
-// A frame that the end of the file cuts short was never acknowledged and is dropped. Any other damage is an error: it is never
-// silently skipped. Opening a journal compacts it.
+// A batch of changes is one frame: length, CRC-32C, payload. It is written in one call before
+// Append returns, which is what surviving the death of the process takes; the death of the whole
+// computer may cost the newest batches, never an older one. A frame that the end of the file cuts
+// short was never acknowledged and is dropped. Any other damage is an error: it is never silently
+// skipped. Opening a journal compacts it.
 package journal
 
 import (
@@ -75,8 +76,8 @@ func Open(path string) (*Journal, map[string][]byte, error) {
 	return j, values, nil
 }
 
-// Read returns the values that the contents of a journal amount to. A frame that the end cuts short is left out; other damage
-// is ErrDamaged.
+// Read returns the values that the contents of a journal amount to. A frame that the end cuts short
+// is left out; other damage is ErrDamaged.
 func Read(data []byte) (map[string][]byte, error) {
 	values := map[string][]byte{}
 	if len(data) < len(magic) {
@@ -105,7 +106,8 @@ func Read(data []byte) (map[string][]byte, error) {
 	return values, nil
 }
 
-// frame returns the payload of the frame that data begins with; whole is false when the end of data cuts it short.
+// frame returns the payload of the frame that data begins with; whole is false when the end of data
+// cuts it short.
 func frame(data []byte) (payload []byte, whole bool, err error) {
 	if len(data) < headerSize {
 		return nil, false, nil
@@ -195,8 +197,9 @@ func appendFrame(buf []byte, changes []Change) []byte {
 	return buf
 }
 
-// Append writes the changes as one batch: after a kill either all of them are there or none. When it fails nothing of the batch
-// is there, and the journal takes nothing more unless it could be put right.
+// Append writes the changes as one batch: after a kill either all of them are there or none. When
+// it fails nothing of the batch is there, and the journal takes nothing more unless it could be put
+// right.
 func (j *Journal) Append(changes ...Change) error {
 	if len(changes) == 0 {
 		return nil
@@ -220,7 +223,8 @@ func (j *Journal) Append(changes ...Change) error {
 	return nil
 }
 
-// Close writes everything through to the disk and closes the journal. It may be called more than once.
+// Close writes everything through to the disk and closes the journal. It may be called more than
+// once.
 func (j *Journal) Close() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -49,12 +49,14 @@ func TestEverythingThatWasAppendedIsThereAfterAKill(t *testing.T) {
 					}
 				}
 			}
-			// Not closed: killed. The descriptor is leaked until the garbage collector takes it, as the kernel would.
+			// Not closed: killed. The descriptor is leaked until the garbage collector takes it, as the
+			// kernel would.
 		}
 	})
 }
 
-// TestTornTail cuts a journal at every length: what is found is what the whole frames before the cut say.
+// TestTornTail cuts a journal at every length: what is found is what the whole frames before the
+// cut say.
 func TestTornTail(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "journal")

@@ -134,7 +134,8 @@ func chmod(sh *shell, args []string, _ streams) (Status, error) {
 	return Status{}, nil
 }
 
-// parseMode reads an octal mode, or one of the symbolic ones that people use to make a file executable.
+// parseMode reads an octal mode, or one of the symbolic ones that people use to make a file
+// executable.
 func parseMode(text string, sh *shell, name string) (fs.FileMode, error) {
 	if text == "+x" || text == "a+x" || text == "u+x" {
 		info, err := sh.files.stat(name)

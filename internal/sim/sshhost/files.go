@@ -13,7 +13,8 @@ import (
 	"syscall"
 )
 
-// files is a machine's file system. Names are absolute, or relative to /root; none leads out of the machine's directory.
+// files is a machine's file system. Names are absolute, or relative to /root; none leads out of the
+// machine's directory.
 type files struct {
 	dir      string
 	root     *os.Root
@@ -55,7 +56,8 @@ func shared(info fs.FileInfo) bool {
 	return ok && info.Mode().IsRegular() && stat.Nlink > 1
 }
 
-// openWrite opens a file to be written, as open(2) would with those flags. A shared inode is left to the others.
+// openWrite opens a file to be written, as open(2) would with those flags. A shared inode is left
+// to the others.
 func (f *files) openWrite(name string, flag int, mode fs.FileMode) (*outputFile, error) {
 	name = inside(name)
 	if info, err := f.root.Lstat(name); err == nil && shared(info) && flag&os.O_EXCL == 0 {
@@ -84,7 +86,8 @@ func (f *files) create(name string, mode fs.FileMode, atEnd bool) (*outputFile, 
 	return file, err
 }
 
-// unshare replaces a shared file by one of the machine's own, with the same content if that is wanted.
+// unshare replaces a shared file by one of the machine's own, with the same content if that is
+// wanted.
 func (f *files) unshare(name string, info fs.FileInfo, keep bool) (err error) {
 	if !keep {
 		return f.root.Remove(name)
@@ -143,8 +146,8 @@ func (f *files) digest(file any) (string, bool) {
 	return content.digest, ok
 }
 
-// replace makes name a link to the content, which is taken from source if the store does not have it yet. Where the store
-// cannot share it (too many links to the inode), the machine gets a copy.
+// replace makes name a link to the content, which is taken from source if the store does not have
+// it yet. Where the store cannot share it (too many links to the inode), the machine gets a copy.
 func (f *files) replace(name string, c content, source func() (*os.File, error)) error {
 	temporary := name + ".share"
 	dir, err := f.root.Open(path.Dir(name))
@@ -159,7 +162,8 @@ func (f *files) replace(name string, c content, source func() (*os.File, error))
 	return f.root.Rename(temporary, name)
 }
 
-// outputFile is a file that is being written by a client. When it is closed, large contents become shared.
+// outputFile is a file that is being written by a client. When it is closed, large contents become
+// shared.
 type outputFile struct {
 	*os.File
 	files *files
@@ -198,8 +202,8 @@ func (o *outputFile) Close() error {
 	return o.files.replace(o.name, content{digest, info.Mode().Perm()}, func() (*os.File, error) { return o.files.root.Open(o.name) })
 }
 
-// inflate fills the file with the decompressed content of a gzip stream. Streams that were seen before are not decompressed
-// again.
+// inflate fills the file with the decompressed content of a gzip stream. Streams that were seen
+// before are not decompressed again.
 func (o *outputFile) inflate(stream io.Reader) error {
 	packed, digest, err := o.files.store.spool(stream)
 	if err != nil {

@@ -28,7 +28,8 @@ type token struct {
 	operator bool
 }
 
-// parse reads a command line. What a shell would do and this one does not is an error, never a guess.
+// parse reads a command line. What a shell would do and this one does not is an error, never a
+// guess.
 func parse(line string) ([]command, error) {
 	tokens, err := tokenize(line)
 	if err != nil {

@@ -29,7 +29,8 @@ type Options struct {
 	HostKey                 ssh.Signer
 	// Store keeps contents that machines share.
 	Store *Store
-	// Execute runs an executable file of the machine, and returns when it has ended. ctx ends with the machine's power.
+	// Execute runs an executable file of the machine, and returns when it has ended. ctx ends with the
+	// machine's power.
 	Execute func(ctx context.Context, program Program) Status
 	// Reboot is called by the command `reboot`.
 	Reboot func() error
@@ -38,10 +39,11 @@ type Options struct {
 	Logger   *slog.Logger
 }
 
-// Observer watches the servers of a world, and may disturb them. Its methods may be called concurrently.
+// Observer watches the servers of a world, and may disturb them. Its methods may be called
+// concurrently.
 type Observer interface {
-	// Connection is called for each accepted connection. refuse: it is reset at once. drop, unless zero: it is reset after that
-	// time.
+	// Connection is called for each accepted connection. refuse: it is reset at once. drop, unless
+	// zero: it is reset after that time.
 	Connection() (refuse bool, drop time.Duration)
 	// Uploaded is called for each file that a client has written.
 	Uploaded(bytes int64)
@@ -70,7 +72,8 @@ func NewServer(options Options) *Server {
 	return s
 }
 
-// Serve answers on the listener until ctx ends; then it closes listener and connections, and returns when nothing of them is left.
+// Serve answers on the listener until ctx ends; then it closes listener and connections, and
+// returns when nothing of them is left.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer s.tasks.Wait()

@@ -92,8 +92,8 @@ func (s *Server) runCommand(power context.Context, channel ssh.Channel, line str
 	_, _ = channel.SendRequest("exit-status", false, ssh.Marshal(struct{ Status uint32 }{uint32(status.Code)}))
 }
 
-// execute runs a command line. It does not end with the connection: as with any SSH server, a program goes on without its client
-// until it notices; it ends with the machine's power.
+// execute runs a command line. It does not end with the connection: as with any SSH server, a
+// program goes on without its client until it notices; it ends with the machine's power.
 func (s *Server) execute(power context.Context, line string, io streams, signals <-chan string) Status {
 	files, err := openFiles(s.options.Root, s.options.Store, s.options.Observer)
 	if err != nil {

@@ -31,8 +31,8 @@ type shell struct {
 	signals <-chan string
 }
 
-// builtin is a program that the server plays. The error, if any, is its message; it makes the exit code 1 unless the status says
-// another.
+// builtin is a program that the server plays. The error, if any, is its message; it makes the exit
+// code 1 unless the status says another.
 type builtin func(sh *shell, args []string, io streams) (Status, error)
 
 // builtinNamed returns the program of that name, or nil.

@@ -39,8 +39,9 @@ func inodeOf(info fs.FileInfo) (inode, bool) {
 	return inode{uint64(stat.Dev), stat.Ino}, true //nolint:unconvert // its type is another one on other systems
 }
 
-// Store keeps contents that machines have in common, one inode for each content and mode: machines get links to it. It is a
-// directory of files named by digest and mode, on the file system of the machines. Its methods may be called concurrently.
+// Store keeps contents that machines have in common, one inode for each content and mode: machines
+// get links to it. It is a directory of files named by digest and mode, on the file system of the
+// machines. Its methods may be called concurrently.
 type Store struct {
 	dir string
 
@@ -110,7 +111,8 @@ func (s *Store) has(c content) bool {
 // missing is a source for content that the store has.
 func (s *Store) missing() (*os.File, error) { return nil, fs.ErrNotExist }
 
-// link makes base in the directory a link to the content, or a copy of it where the file system allows no further link.
+// link makes base in the directory a link to the content, or a copy of it where the file system
+// allows no further link.
 func (s *Store) link(c content, dir *os.File, base string, source func() (*os.File, error)) error {
 	if !s.has(c) {
 		if err := s.fill(c, source); err != nil {
@@ -135,7 +137,8 @@ func (s *Store) link(c content, dir *os.File, base string, source func() (*os.Fi
 	return errors.Join(err, target.Chmod(c.mode.Perm()), target.Close())
 }
 
-// fill puts content into the store. Two callers may do so at once; the second inode is the one that stays.
+// fill puts content into the store. Two callers may do so at once; the second inode is the one that
+// stays.
 func (s *Store) fill(c content, source func() (*os.File, error)) error {
 	from, err := source()
 	if err != nil {
@@ -160,7 +163,8 @@ func (s *Store) fill(c content, source func() (*os.File, error)) error {
 	return nil
 }
 
-// inflated returns the digest of what a gzip stream of that digest decompresses to, if such a stream was seen.
+// inflated returns the digest of what a gzip stream of that digest decompresses to, if such a
+// stream was seen.
 func (s *Store) inflated(stream string) (string, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -248,8 +252,8 @@ func (s *Store) Add(file string, mode fs.FileMode) (Content, error) {
 	return Content{s, c}, err
 }
 
-// Place makes name, a path in the machine whose file system is the directory root, that content. Directories on the way are made;
-// nothing of that name may be there.
+// Place makes name, a path in the machine whose file system is the directory root, that content.
+// Directories on the way are made; nothing of that name may be there.
 func (c Content) Place(root, name string) error {
 	target := filepath.Join(root, inside(name))
 	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {

@@ -1,4 +1,5 @@
-// Command prepare builds the API server and the etcd that tests start, if that has not been done; `make kube` runs it.
+// Command prepare builds the API server and the etcd that tests start, if that has not been done;
+// `make kube` runs it.
 package main
 
 import (

@@ -13,7 +13,8 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// pools are what one worker has hands for: together more than there are machines, even with few workers.
+// pools are what one worker has hands for: together more than there are machines, even with few
+// workers.
 var pools = []struct {
 	process fleet.Process
 	hands   int
@@ -114,7 +115,8 @@ func (w *worker) work(ctx context.Context, s *bmdb.Session, work *bmdb.Work) {
 	}
 }
 
-// prepare takes a machine over where its provider is that of machines whose agents come and go, and returns what its end is to write.
+// prepare takes a machine over where its provider is that of machines whose agents come and go, and
+// returns what its end is to write.
 func (w *worker) prepare(ctx context.Context, work *bmdb.Work) ([]bmdb.Change, error) {
 	var g fleet.TakeoverGeneration
 	if rand.IntN(3) > 0 { //nolint:gosec // not a secret
@@ -161,7 +163,8 @@ func (w *worker) keep(ctx context.Context) {
 	}
 }
 
-// hear is what agents say: those of machines that are held by this worker or by another, or by nobody.
+// hear is what agents say: those of machines that are held by this worker or by another, or by
+// nobody.
 func (w *worker) hear(ctx context.Context) {
 	heard := w.machines[len(w.machines)/2:]
 	for wait(ctx, 400*time.Millisecond) == nil { // seldom enough that agents do fall silent
@@ -198,7 +201,8 @@ func (w *worker) operate(ctx context.Context) {
 		case 2:
 			_, err = w.db.ListMachines(ctx, bmdb.MachineFilter{})
 		}
-		if kind := fleet.KindOf(err); kind != fleet.KindConflict && kind != fleet.KindInvalid { // nothing to retry, or quarantined already
+		// nothing to retry, or quarantined already
+		if kind := fleet.KindOf(err); kind != fleet.KindConflict && kind != fleet.KindInvalid {
 			w.failed(ctx, "operator", err)
 		}
 		if err := w.db.Unquarantine(ctx, actor, machine, "over"); fleet.KindOf(err) != fleet.KindConflict {

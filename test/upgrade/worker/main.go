@@ -1,13 +1,16 @@
-// Command worker is one process of a version of Ironherd at work on a database, reduced to what it does there: it claims machines, writes
-// facts about them, ends its work in every way, hears their agents, and is an operator now and then.
+// Command worker is one process of a version of Ironherd at work on a database, reduced to what it
+// does there: it claims machines, writes facts about them, ends its work in every way, hears their
+// agents, and is an operator now and then.
 //
-// It is built from the tree of the previous version and from today's, and uses only what both have. Everything that it sees goes into one
-// log that all workers append to, a line each, whose order is the order of what happened outside of the database:
+// It is built from the tree of the previous version and from today's, and uses only what both have.
+// Everything that it sees goes into one log that all workers append to, a line each, whose order is
+// the order of what happened outside of the database:
 //
 //	microseconds pid version event process machine epoch detail
 //
-// The events are claim, act (an effect outside of the database), done, lost, left (given up before the commit), unsure, and error,
-// whose detail is the kind of an error that it met and went on from, what it was doing, and the error.
+// The events are claim, act (an effect outside of the database), done, lost, left (given up before
+// the commit), unsure, and error, whose detail is the kind of an error that it met and went on
+// from, what it was doing, and the error.
 package main
 
 import (
@@ -75,8 +78,8 @@ func command(ctx context.Context, args []string) error {
 	return fmt.Errorf("there is no command %q", args[0])
 }
 
-// starting and silent are the providers of the two pools: that of machines whose agents are always about to be started, and that of
-// those whose agents fall silent.
+// starting and silent are the providers of the two pools: that of machines whose agents are always
+// about to be started, and that of those whose agents fall silent.
 const (
 	starting = fleet.ProviderName("starting")
 	silent   = fleet.ProviderName("silent")

@@ -1,7 +1,9 @@
-// Package calls_test lets one machine go its whole way, from an open intent to an installed system, once for every call that this
-// makes to the database, and lets that call fail: by an error, by a timeout, done but with the reply lost, and, on a server, by a
-// serialization failure or a connection that is killed. Whoever meets the failure does what every caller of the BMDB does: it asks
-// again. In the end the machine must be where it would have been without the failure, with nothing done twice.
+// Package calls_test lets one machine go its whole way, from an open intent to an installed system,
+// once for every call that this makes to the database, and lets that call fail: by an error, by a
+// timeout, done but with the reply lost, and, on a server, by a serialization failure or a
+// connection that is killed. Whoever meets the failure does what every caller of the BMDB does: it
+// asks again. In the end the machine must be where it would have been without the failure, with
+// nothing done twice.
 package calls_test
 
 import (
@@ -237,12 +239,14 @@ func (x *machine) arrived() {
 	x.must(err)
 	var events []string
 	for _, h := range slices.Backward(rows) {
-		if h.Process != fleet.ProcessAgentStart || h.Event != "started" && h.Event != "cancelled" { // a claim may have to be repeated
+		// a claim may have to be repeated
+		if h.Process != fleet.ProcessAgentStart || h.Event != "started" && h.Event != "cancelled" {
 			events = append(events, h.Event)
 		}
 	}
 	got := strings.Join(slices.Compact(events), ", ")
-	if want := journey; got != want && !strings.Contains(got, "install failed") { // an order that was lost is closed as never started
+	// an order that was lost is closed as never started
+	if want := journey; got != want && !strings.Contains(got, "install failed") {
 		x.Fatalf("%s at call %d: history is\n%s\nwant\n%s", x.manner, x.n, got, want)
 	}
 	once := []string{"intent opened", "takeover", "agent started", "finished", "agent spoke", "hardware reported", "disk written", "installed"}

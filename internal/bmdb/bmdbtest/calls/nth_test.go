@@ -38,7 +38,8 @@ var provoke = map[manner]string{
 const makeProvocation = `CREATE FUNCTION fail_40001() RETURNS void LANGUAGE plpgsql AS
 	$$ BEGIN RAISE EXCEPTION 'on purpose' USING ERRCODE = '40001'; END $$`
 
-// nth is an engine whose n-th call to the database fails. A call is a statement, or the end of a transaction.
+// nth is an engine whose n-th call to the database fails. A call is a statement, or the end of a
+// transaction.
 type nth struct {
 	bmdb.Engine
 	manner manner

@@ -1,5 +1,6 @@
-// Package engines opens every engine of the BMDB, fresh and empty, for tests that hold all of them to the same words. What an engine
-// needs to run (a directory, a private server) is the test's own and goes with it; TestMain of such a test ends with Main.
+// Package engines opens every engine of the BMDB, fresh and empty, for tests that hold all of them
+// to the same words. What an engine needs to run (a directory, a private server) is the test's own
+// and goes with it; TestMain of such a test ends with Main.
 package engines
 
 import (
@@ -27,7 +28,8 @@ import (
 type Opener struct {
 	// Name of the engine, such as "sqlite".
 	Name string
-	// New makes a database that has the schema and returns what it is opened by. It goes with the test.
+	// New makes a database that has the schema and returns what it is opened by. It goes with the
+	// test.
 	New func(tb testing.TB) Database
 }
 

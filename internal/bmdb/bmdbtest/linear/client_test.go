@@ -66,7 +66,8 @@ type client struct {
 	works   []*bmdb.Work
 	// old is work of sessions that have been given up: a holder that was stopped and comes back.
 	old []*bmdb.Work
-	// over is work that has been finished, possibly followed by more of the same session on the same machine.
+	// over is work that has been finished, possibly followed by more of the same session on the same
+	// machine.
 	over []over
 }
 
@@ -206,8 +207,9 @@ func (c *client) remember(w *bmdb.Work, how string) {
 	c.over = append(c.over[max(0, len(c.over)-5):], over{w, how})
 }
 
-// finishSome ends several works at once, and tries to end otherwise what has been ended already, possibly on a machine that the same session
-// has taken again: ends that arrive together are committed together, and each must be judged for itself.
+// finishSome ends several works at once, and tries to end otherwise what has been ended already,
+// possibly on a machine that the same session has taken again: ends that arrive together are
+// committed together, and each must be judged for itself.
 func (c *client) finishSome() {
 	var wg sync.WaitGroup
 	for _, o := range c.over[max(0, len(c.over)-2):] {
@@ -217,7 +219,8 @@ func (c *client) finishSome() {
 		}
 		wg.Go(func() { c.finish(o.work, how) })
 	}
-	together := c.works[:min(len(c.works), 3)] // more would take porcupine too long to put into an order
+	// more would take porcupine too long to put into an order
+	together := c.works[:min(len(c.works), 3)]
 	c.works = c.works[len(together):]
 	for _, w := range together {
 		how := c.how()

@@ -13,7 +13,8 @@ import (
 
 var errBroken = errors.New("the connection broke, on purpose")
 
-// flaky is an engine whose connections break: before a transaction, in the middle of it, or after its commit.
+// flaky is an engine whose connections break: before a transaction, in the middle of it, or after
+// its commit.
 type flaky struct {
 	bmdb.Engine
 	mu     sync.Mutex
@@ -55,7 +56,9 @@ func (f *flaky) run(ctx context.Context, run run, fn func(ctx context.Context, t
 	if fate == before {
 		return errBroken
 	}
-	if fate == middle { // a context that ends in the middle of a statement closes a connection of the engines that have any
+	// a context that ends in the middle of a statement closes a connection of the engines that have
+	// any
+	if fate == middle {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithCancel(ctx)
 		defer cancel()

@@ -28,8 +28,8 @@ const clients, machines = 8, 6
 
 func TestMain(m *testing.M) { os.Exit(engines.Main(m)) }
 
-// TestHistoriesAreLinearizable: a sample; `make torture-bmdb` makes a thousand. The schedule is the machine's, so that a seed repeats
-// what was asked for and not always what came of it.
+// TestHistoriesAreLinearizable: a sample; `make torture-bmdb` makes a thousand. The schedule is the
+// machine's, so that a seed repeats what was asked for and not always what came of it.
 func TestHistoriesAreLinearizable(t *testing.T) {
 	t.Parallel()
 	first := *seed

@@ -1,13 +1,16 @@
-// Package linear says what sessions and lanes of the BMDB look like to clients that use them at the same time: as if each operation
-// happened at one instant between its call and its return. The test beside it lets clients loose on every engine, with replies that
-// are lost and connections that break, and has porcupine (github.com/anishathalye/porcupine) look for such instants.
+// Package linear says what sessions and lanes of the BMDB look like to clients that use them at the
+// same time: as if each operation happened at one instant between its call and its return. The test
+// beside it lets clients loose on every engine, with replies that are lost and connections that
+// break, and has porcupine (github.com/anishathalye/porcupine) look for such instants.
 //
-// What is one operation: each lease that a claim takes is one (a claim of several is several transactions by design), a commit with
-// all its repetitions until its outcome is known is one, an extension likewise. A claim that failed may have taken leases that
-// nobody learned of; what it took is read from history afterwards, and must fit in like everything else.
+// What is one operation: each lease that a claim takes is one (a claim of several is several
+// transactions by design), a commit with all its repetitions until its outcome is known is one, an
+// extension likewise. A claim that failed may have taken leases that nobody learned of; what it
+// took is read from history afterwards, and must fit in like everything else.
 //
-// The end of an overdue session may be written by anybody who comes across it, unseen by the others. It is therefore taken to have
-// happened when somebody first sees it: from becoming overdue until then, nothing that the session did can have succeeded.
+// The end of an overdue session may be written by anybody who comes across it, unseen by the
+// others. It is therefore taken to have happened when somebody first sees it: from becoming overdue
+// until then, nothing that the session did can have succeeded.
 //
 // Left to other suites: that a claim finds everything that is due, and backoff.
 package linear
@@ -33,7 +36,8 @@ const (
 	Advance Kind = "advance"
 	// Take a lane. Always done: what was not taken is no operation.
 	Take Kind = "take"
-	// Vanish is a Take whose reply was lost: it is handed back, or void, before anybody does anything with it.
+	// Vanish is a Take whose reply was lost: it is handed back, or void, before anybody does anything
+	// with it.
 	Vanish Kind = "vanish"
 	// Refused is a claim that was told that its session has ended.
 	Refused Kind = "refused"
@@ -49,7 +53,8 @@ const (
 	MaxSessions = 512
 )
 
-// Op is one operation; porcupine's input. The output is whether it was done (else: the lease or the session was lost).
+// Op is one operation; porcupine's input. The output is whether it was done (else: the lease or the
+// session was lost).
 type Op struct {
 	Kind Kind
 	// Session counts from 1.

@@ -1,14 +1,17 @@
-// Package model is what the BMDB promises about sessions, lanes and backoff, in memory and small enough to be read in one sitting.
-// The test beside it runs random operations of several sessions on every engine and on the model at once: answers must be equal
-// between the engines and allowed by the model, and so must be what is in the database after every step.
+// Package model is what the BMDB promises about sessions, lanes and backoff, in memory and small
+// enough to be read in one sitting. The test beside it runs random operations of several sessions
+// on every engine and on the model at once: answers must be equal between the engines and allowed
+// by the model, and so must be what is in the database after every step.
 //
-// Modelled: sessions (start, extend, deadline, end), the host lane of machines (claim, takeover, epochs, finish, fail, cancel, the
-// same end once more, a write in the middle, revocation by quarantine), replies that are lost, backoff to the microsecond, takeover
-// generations, and the edges of history.
+// Modelled: sessions (start, extend, deadline, end), the host lane of machines (claim, takeover,
+// epochs, finish, fail, cancel, the same end once more, a write in the middle, revocation by
+// quarantine), replies that are lost, backoff to the microsecond, takeover generations, and the
+// edges of history.
 //
-// Not modelled: agendas and floors (hints; but a claim that leaves out what is due is a fault here), which of several due machines
-// a claim takes, which overdue sessions in its way it gets to end, provider lanes, installs, liveness, and concurrency: operations
-// of several sessions are interleaved, not simultaneous. Package linear has the latter.
+// Not modelled: agendas and floors (hints; but a claim that leaves out what is due is a fault
+// here), which of several due machines a claim takes, which overdue sessions in its way it gets to
+// end, provider lanes, installs, liveness, and concurrency: operations of several sessions are
+// interleaved, not simultaneous. Package linear has the latter.
 package model
 
 import (
@@ -34,7 +37,8 @@ type World struct {
 	Now      time.Time
 	Sessions []Session
 	Machines []Machine
-	// Backoff of work that fails: First, doubled each time, at most Most; the wait is an eighth longer (jitter one half of a quarter).
+	// Backoff of work that fails: First, doubled each time, at most Most; the wait is an eighth longer
+	// (jitter one half of a quarter).
 	First, Most time.Duration
 }
 
@@ -49,7 +53,8 @@ type Session struct {
 type Machine struct {
 	Epoch  int
 	Holder int // a session, or Nobody
-	// Unknown: the reply to the holder's claim was lost, so the holder does not know that it has the lane.
+	// Unknown: the reply to the holder's claim was lost, so the holder does not know that it has the
+	// lane.
 	Unknown     bool
 	Interval    time.Duration // of the backoff; 0: none
 	NotBefore   time.Time
@@ -79,7 +84,8 @@ func (w *World) Overdue(s int) bool {
 	return !w.Sessions[s].Ended && w.Sessions[s].Deadline.Before(w.Now)
 }
 
-// Extend says whether the session lives on; then its lanes that it does not know of are handed back.
+// Extend says whether the session lives on; then its lanes that it does not know of are handed
+// back.
 func (w *World) Extend(s int) bool {
 	if w.Sessions[s].Ended {
 		return false

@@ -17,7 +17,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// A sample; `make torture-bmdb` runs many more, and -rapid.seed (printed by a failure) the same ones again.
+	// A sample; `make torture-bmdb` runs many more, and -rapid.seed (printed by a failure) the same
+	// ones again.
 	for name, value := range map[string]string{"rapid.checks": "8", "rapid.steps": "60"} {
 		if err := flag.Set(name, value); err != nil {
 			panic(err)
@@ -27,7 +28,8 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	lease       = time.Hour // of database time, which stands still; for the process's own clock it never ends
+	// of database time, which stands still; for the process's own clock it never ends
+	lease       = time.Hour
 	first, most = time.Minute, 5 * time.Minute
 	machines    = 4
 )
@@ -152,7 +154,8 @@ func (x *run) claim() { x.claimAs(false) }
 
 func (x *run) claimLost() { x.claimAs(true) }
 
-// claimAs claims. An overdue session never does: its trust window has ended long before. (Its claim would come to be in its own way.)
+// claimAs claims. An overdue session never does: its trust window has ended long before. (Its claim
+// would come to be in its own way.)
 func (x *run) claimAs(loseReply bool) {
 	i, limit := x.session(), rapid.IntRange(1, machines).Draw(x.T, "limit")
 	if x.model.Overdue(i) {
@@ -163,7 +166,8 @@ func (x *run) claimAs(loseReply bool) {
 	lost := false
 	answer := x.ask(func(s *system) string {
 		t := s.claim(i, limit, loseReply)
-		t.works = slices.DeleteFunc(t.works, x.model.Holds) // left by an earlier claim whose reply was lost
+		// left by an earlier claim whose reply was lost
+		t.works = slices.DeleteFunc(t.works, x.model.Holds)
 		slices.SortFunc(t.works, func(a, b model.Work) int { return a.Machine - b.Machine })
 		works, ended, lost = t.works, s.newlyEnded(&x.model), t.lost
 		return fmt.Sprint(t.answer, t.works, ended)

@@ -52,7 +52,8 @@ func (e stopped) Glance(ctx context.Context, fn func(ctx context.Context, tx bmd
 	return e.Engine.Glance(ctx, e.fn(fn))
 }
 
-// system is one engine under test. Its answers are in terms of the model: sessions and machines by their numbers.
+// system is one engine under test. Its answers are in terms of the model: sessions and machines by
+// their numbers.
 type system struct {
 	*rapid.T
 	ctx      context.Context //nolint:containedctx // of the test
@@ -87,7 +88,8 @@ func (s *system) must(err error) {
 	}
 }
 
-// ok turns the outcome of an operation into an answer: done, or refused for the reason that was expected.
+// ok turns the outcome of an operation into an answer: done, or refused for the reason that was
+// expected.
 func (s *system) ok(err error, refused fleet.Kind) string {
 	s.Helper()
 	switch {
@@ -196,8 +198,8 @@ func (s *system) ended() (ended []int) {
 	return ended
 }
 
-// machine reads what the database says of a machine, in the terms of the model. What nobody has come across yet is told apart by
-// the caller: the work of a dead holder whose end is not written.
+// machine reads what the database says of a machine, in the terms of the model. What nobody has
+// come across yet is told apart by the caller: the work of a dead holder whose end is not written.
 func (s *system) machine(i int) (m model.Machine, edges []model.Edge) {
 	r, err := s.db.Machine(s.ctx, s.machines[i])
 	s.must(err)

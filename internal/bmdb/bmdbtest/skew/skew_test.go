@@ -1,8 +1,10 @@
-// Package skew_test holds the BMDB to rule 6 with hosts whose clocks are five minutes before or behind the database's: no lease ends
-// early, none is held twice, and what a dead holder had is free in time.
+// Package skew_test holds the BMDB to rule 6 with hosts whose clocks are five minutes before or
+// behind the database's: no lease ends early, none is held twice, and what a dead holder had is
+// free in time.
 //
-// The server is the one whose clock is wrong here: a function of ours hides its clock_timestamp(). To a host that is the same as being
-// wrong itself, as long as it reads its own clock for nothing but how much time has passed; a second test holds the source to that.
+// The server is the one whose clock is wrong here: a function of ours hides its clock_timestamp().
+// To a host that is the same as being wrong itself, as long as it reads its own clock for nothing
+// but how much time has passed; a second test holds the source to that.
 package skew_test
 
 import (
@@ -154,13 +156,15 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// elapsedOnly are the places that read the host's clock: to know how long something took, or to start a Clock, and for nothing else.
+// elapsedOnly are the places that read the host's clock: to know how long something took, or to
+// start a Clock, and for nothing else.
 var elapsedOnly = map[string][]string{
 	"../../clock.go":       {"NewClock", "fakeTime"},
 	"../../transaction.go": {"transact"},
 }
 
-// TestHostClockIsNotRead: a reading of the host's clock that is stored or compared would be wrong by as much as that clock is.
+// TestHostClockIsNotRead: a reading of the host's clock that is stored or compared would be wrong
+// by as much as that clock is.
 func TestHostClockIsNotRead(t *testing.T) {
 	t.Parallel()
 	for _, dir := range []string{"../..", "../../postgres", "../../statement"} {

@@ -1,5 +1,6 @@
-// Package etcdtest runs real etcd members for tests: inside the test's process, with real listeners on loopback, to be stopped, started
-// again and replaced. They do not sync to disk: a member that is stopped keeps its data, a test that is killed keeps nothing.
+// Package etcdtest runs real etcd members for tests: inside the test's process, with real listeners
+// on loopback, to be stopped, started again and replaced. They do not sync to disk: a member that
+// is stopped keeps its data, a test that is killed keeps nothing.
 package etcdtest
 
 import (
@@ -84,7 +85,8 @@ func (c *Cluster) add(ctx context.Context, state string) (*member, error) {
 	return m, nil
 }
 
-// freeAddress is outside the range that the kernel takes ports for outgoing connections from: it stays free while its owner is down.
+// freeAddress is outside the range that the kernel takes ports for outgoing connections from: it
+// stays free while its owner is down.
 func freeAddress(ctx context.Context) (string, error) {
 	for range 100 {
 		address := fmt.Sprintf("127.0.0.1:%d", 10000+rand.IntN(10000))
@@ -138,7 +140,8 @@ func (c *Cluster) Down(i int) {
 	}
 }
 
-// Replace removes a member that is down from the cluster for good, and adds a new one, which starts with nothing. It is the last.
+// Replace removes a member that is down from the cluster for good, and adds a new one, which starts
+// with nothing. It is the last.
 func (c *Cluster) Replace(ctx context.Context, client *clientv3.Client, i int) error {
 	members, err := client.MemberList(ctx)
 	if err != nil {
@@ -168,7 +171,8 @@ func (c *Cluster) Replace(ctx context.Context, client *clientv3.Client, i int) e
 	return c.Up(ctx, len(c.members)-1)
 }
 
-// healthy repeats a change of the members until the others have been connected for long enough for etcd to allow it.
+// healthy repeats a change of the members until the others have been connected for long enough for
+// etcd to allow it.
 func healthy(ctx context.Context, change func() error) error {
 	tick := time.NewTicker(time.Second / 2)
 	defer tick.Stop()

@@ -75,7 +75,8 @@ type parcel struct {
 	due  time.Time
 }
 
-// pass copies until an end is closed. What is late is late as a whole: parcels do not wait for each other's delay.
+// pass copies until an end is closed. What is late is late as a whole: parcels do not wait for each
+// other's delay.
 func (p *Link) pass(to, from net.Conn, late func() time.Duration) {
 	way := make(chan parcel, 1024)
 	go func() {

@@ -1,8 +1,10 @@
-// Package api is what we ask of a Kubernetes API server, and nothing more: which kinds it has, the metadata of objects, server-side apply
-// and deletion under preconditions, and whole objects where people want to see a difference.
+// Package api is what we ask of a Kubernetes API server, and nothing more: which kinds it has, the
+// metadata of objects, server-side apply and deletion under preconditions, and whole objects where
+// people want to see a difference.
 //
-// Every request obeys its context and ends after Timeout; nothing is repeated here. There is no client-side rate limit: what keeps us
-// polite is that we ask for little, a few at a time, and the server's own priority and fairness.
+// Every request obeys its context and ends after Timeout; nothing is repeated here. There is no
+// client-side rate limit: what keeps us polite is that we ask for little, a few at a time, and the
+// server's own priority and fairness.
 package api
 
 import (
@@ -66,7 +68,8 @@ func New(config *rest.Config, log *slog.Logger) (*Client, error) {
 // Close gives idle connections up.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// Logging returns a context with which the libraries below log where we do, and not to standard error.
+// Logging returns a context with which the libraries below log where we do, and not to standard
+// error.
 func (c *Client) Logging(ctx context.Context) context.Context {
 	return klog.NewContext(ctx, logr.FromSlogHandler(c.log.Handler()))
 }
@@ -157,7 +160,8 @@ type Apply struct {
 }
 
 func (a Apply) options() metav1.PatchOptions {
-	o := metav1.PatchOptions{FieldManager: object.Manager, Force: &a.Force} // unknown fields are refused anyway
+	// unknown fields are refused anyway
+	o := metav1.PatchOptions{FieldManager: object.Manager, Force: &a.Force}
 	if a.DryRun {
 		o.DryRun = []string{metav1.DryRunAll}
 	}
@@ -186,7 +190,8 @@ func (c *Client) ApplyWhole(ctx context.Context, kind Kind, o *object.Object, a 
 	return c.whole(kind, o.Namespace).Patch(ctx, o.Name, types.ApplyPatchType, body, a.options())
 }
 
-// Creatable asks whether the server would accept an object under a name that nobody has. Nothing is changed.
+// Creatable asks whether the server would accept an object under a name that nobody has. Nothing is
+// changed.
 func (c *Client) Creatable(ctx context.Context, kind Kind, o *object.Object, unusedName string) error {
 	content := unstructured.Unstructured{Object: o.With("", object.Precondition{})}
 	fresh := *content.DeepCopy()
@@ -199,7 +204,8 @@ func (c *Client) Creatable(ctx context.Context, kind Kind, o *object.Object, unu
 	return err
 }
 
-// Delete deletes the very object that was seen, in the very state in which it was seen, and nothing else.
+// Delete deletes the very object that was seen, in the very state in which it was seen, and nothing
+// else.
 func (c *Client) Delete(ctx context.Context, kind Kind, seen *metav1.PartialObjectMetadata) error {
 	propagation := metav1.DeletePropagationBackground
 	ctx, cancel := context.WithTimeout(ctx, Timeout)

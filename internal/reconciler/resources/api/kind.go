@@ -37,8 +37,8 @@ var (
 	ErrScope  = errors.New("the namespace is wrong")
 )
 
-// Kinds asks which kinds there are. Groups that cannot be asked for now (of an aggregated API server that is down) are left out, and
-// their kinds are answered with why.
+// Kinds asks which kinds there are. Groups that cannot be asked for now (of an aggregated API
+// server that is down) are left out, and their kinds are answered with why.
 func (c *Client) Kinds(ctx context.Context) (*Kinds, error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()

@@ -1,8 +1,8 @@
-// Package builtin is what the release itself wants in every cluster: one file per kind. Each object says in its description annotation
-// what it is for, for whoever comes across it.
+// Package builtin is what the release itself wants in every cluster: one file per kind. Each object
+// says in its description annotation what it is for, for whoever comes across it.
 //
-// Objects are written in full where a server would default a field that matters to us, so that a change of its default changes
-// nothing, and left out where it is the server's business.
+// Objects are written in full where a server would default a field that matters to us, so that a
+// change of its default changes nothing, and left out where it is the server's business.
 package builtin
 
 import (

@@ -1,4 +1,5 @@
-// Package inventory is the memory of what we created: the only ground on which an object is ever deleted.
+// Package inventory is the memory of what we created: the only ground on which an object is ever
+// deleted.
 //
 // # The protocol
 //
@@ -13,25 +14,30 @@
 //	    the entry, and the mark has done its work.
 //	 4. When the object is no longer wanted, it is deleted under a precondition of its UID; when it is gone, so is the entry.
 //
-// An object is ours if its UID is the one of its entry, or if it bears the mark of an entry without one. Nothing else makes it ours: no label, no name,
-// no field manager. So what somebody else made, or made again after ours was gone, is never deleted, whatever it looks like.
+// An object is ours if its UID is the one of its entry, or if it bears the mark of an entry without
+// one. Nothing else makes it ours: no label, no name, no field manager. So what somebody else made,
+// or made again after ours was gone, is never deleted, whatever it looks like.
 //
 // # Failures
 //
-//   - Death after 1: an entry without an object. A later creation of the same object uses the same mark. If it is no longer wanted
-//     the entry is kept for Settle, for the request may still be under way, and then forgotten.
-//   - Death after 2, or the answer is lost: the object bears the mark; 3 is done by whoever comes next.
+//   - Death after 1: an entry without an object. A later creation of the same object uses the same
+//     mark. If it is no longer wanted the entry is kept for Settle, for the request may still be
+//     under way, and then forgotten.
+//   - Death after 2, or the answer is lost: the object bears the mark; 3 is done by whoever comes
+//     next.
 //   - Death within 4: the object is deleted again, which is no error, or is found gone.
-//   - Two leaders (one of them deposed): the inventory is written only under a precondition of the resourceVersion that was read, so the
-//     late one is refused and can create nothing that it had not recorded before. What it had recorded, its successor has read.
-//   - The inventory is lost: everything goes on being applied; what it spoke of is never deleted again. While its writer lives, it
-//     writes it again.
+//   - Two leaders (one of them deposed): the inventory is written only under a precondition of the
+//     resourceVersion that was read, so the late one is refused and can create nothing that it had
+//     not recorded before. What it had recorded, its successor has read.
+//   - The inventory is lost: everything goes on being applied; what it spoke of is never deleted
+//     again. While its writer lives, it writes it again.
 //
 // # Why a ConfigMap
 //
-// It is backed up and restored together with the objects that it speaks of; people can read it; a precondition on its resourceVersion
-// is all the fencing that it needs. A key per kind, a line per object: "namespace/name uid=… mark=… at=…". Lines that cannot be read are
-// reported, and kept as they are. It holds some ten thousand objects: a ConfigMap's limit is 1 MiB.
+// It is backed up and restored together with the objects that it speaks of; people can read it; a
+// precondition on its resourceVersion is all the fencing that it needs. A key per kind, a line per
+// object: "namespace/name uid=… mark=… at=…". Lines that cannot be read are reported, and kept as
+// they are. It holds some ten thousand objects: a ConfigMap's limit is 1 MiB.
 package inventory
 
 import (
@@ -52,7 +58,8 @@ const (
 	Name      = "ironherd-reconciler-inventory"
 )
 
-// Settle is how long an entry without an object is kept when the object is no longer wanted: longer than any request may take to arrive.
+// Settle is how long an entry without an object is kept when the object is no longer wanted: longer
+// than any request may take to arrive.
 const Settle = 10 * time.Minute
 
 // Entry is what is known of one object.
@@ -92,7 +99,8 @@ func (i *Inventory) Equal(j *Inventory) bool {
 	return maps.Equal(i.Entries, j.Entries) && maps.EqualFunc(i.unreadable, j.unreadable, slices.Equal)
 }
 
-// Parse reads the data of the ConfigMap. An error names each line that cannot be read; the inventory is good all the same, and keeps them.
+// Parse reads the data of the ConfigMap. An error names each line that cannot be read; the
+// inventory is good all the same, and keeps them.
 func Parse(data map[string]string) (*Inventory, error) {
 	i := New()
 	var faults []error

@@ -25,7 +25,8 @@ type ConfigMaps interface {
 // Version of a stored inventory; empty: there is none, or it is not known.
 type Version string
 
-// Read returns the inventory and its version; an empty one if there is none. Faults names lines that cannot be read.
+// Read returns the inventory and its version; an empty one if there is none. Faults names lines
+// that cannot be read.
 func Read(ctx context.Context, maps ConfigMaps) (i *Inventory, v Version, faults, err error) {
 	stored, err := maps.Get(ctx, Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -42,8 +43,8 @@ func Read(ctx context.Context, maps ConfigMaps) (i *Inventory, v Version, faults
 	return i, Version(stored.GetResourceVersion()), faults, nil
 }
 
-// Write stores the inventory if the stored one still has the version (empty: if there is none), and returns its new version. After any
-// error, what is stored is not known.
+// Write stores the inventory if the stored one still has the version (empty: if there is none), and
+// returns its new version. After any error, what is stored is not known.
 func Write(ctx context.Context, maps ConfigMaps, i *Inventory, v Version) (Version, error) {
 	size, data := 0, map[string]any{}
 	for kind, lines := range i.Data() {

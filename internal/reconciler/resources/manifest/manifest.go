@@ -1,6 +1,7 @@
-// Package manifest reads objects from a directory of files that people write: YAML with any number of documents, JSON with any number
-// of values, Lists of either. Whatever is wrong with a document is a fault that names file and document; the others are read all the
-// same. Whether everything that is there could be read is part of the answer: what is missing from it is not gone.
+// Package manifest reads objects from a directory of files that people write: YAML with any number
+// of documents, JSON with any number of values, Lists of either. Whatever is wrong with a document
+// is a fault that names file and document; the others are read all the same. Whether everything
+// that is there could be read is part of the answer: what is missing from it is not gone.
 package manifest
 
 import (
@@ -49,8 +50,9 @@ type file struct {
 // At is a directory; an empty path has no manifests.
 func At(path string) *Directory { return &Directory{path: path} }
 
-// Read returns the objects in the order of the names of their files, and what could not be read. Files whose bytes are the same as last
-// time are not parsed again. Hidden files and directories are left out, and files that are neither .yaml, .yml nor .json.
+// Read returns the objects in the order of the names of their files, and what could not be read.
+// Files whose bytes are the same as last time are not parsed again. Hidden files and directories
+// are left out, and files that are neither .yaml, .yml nor .json.
 func (d *Directory) Read() (objects []*object.Object, faults []Fault) {
 	if d.path == "" {
 		return nil, nil
@@ -131,7 +133,8 @@ func Parse(name string, text []byte) (objects []*object.Object, faults []Fault) 
 		}
 		source := fmt.Sprintf("%s#%d", name, n)
 		if err != nil && document == nil {
-			return objects, append(faults, Fault{Source: source, Err: err}) // the rest of the file cannot be told apart
+			// the rest of the file cannot be told apart
+			return objects, append(faults, Fault{Source: source, Err: err})
 		}
 		var content any
 		if err == nil {
@@ -146,7 +149,8 @@ func Parse(name string, text []byte) (objects []*object.Object, faults []Fault) 
 	}
 }
 
-// yamlDocuments returns the documents one by one, as JSON. An error with a document is of that document alone.
+// yamlDocuments returns the documents one by one, as JSON. An error with a document is of that
+// document alone.
 func yamlDocuments(text []byte) func() ([]byte, error) {
 	documents := kyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
 	return func() ([]byte, error) {

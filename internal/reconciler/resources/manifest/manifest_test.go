@@ -23,7 +23,8 @@ func named(name string) string {
 	return "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: " + name + ", namespace: default}\n"
 }
 
-// TestDirectory reads a directory as Kubernetes mounts one: everything is a link, and the directory is one too.
+// TestDirectory reads a directory as Kubernetes mounts one: everything is a link, and the directory
+// is one too.
 func TestDirectory(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

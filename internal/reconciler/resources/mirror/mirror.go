@@ -1,16 +1,19 @@
-// Package mirror keeps the metadata of the objects of one kind that carry a label as the API server has them: a list, then a watch.
+// Package mirror keeps the metadata of the objects of one kind that carry a label as the API server
+// has them: a list, then a watch.
 //
-// It is a loop of its own, and not client-go's reflector, because three things must be known exactly: whether the mirror is in step
-// (a pass that finds nothing to do must not rest on a watch that is down), which requests are made (none while nothing happens), and how
-// soon it is back after the API server was away.
+// It is a loop of its own, and not client-go's reflector, because three things must be known
+// exactly: whether the mirror is in step (a pass that finds nothing to do must not rest on a watch
+// that is down), which requests are made (none while nothing happens), and how soon it is back
+// after the API server was away.
 //
 //	            list                         watch ends            no answer
 //	pending ─────────────► in step ────────► in step, again ─────────────────► broken ──┐
 //	   └──────────────────────────────────── no answer ──────────────────────►   ▲      │ backoff, then watch on from where it
 //	                                                                             └──────┘ was, or list anew if that is too long ago
 //
-// In step means: a watch is established that goes on from the last version seen. What happened since arrives as fast as the API server
-// sends it. An object whose label is taken away is reported as gone, which for who wants it to be there is the same.
+// In step means: a watch is established that goes on from the last version seen. What happened
+// since arrives as fast as the API server sends it. An object whose label is taken away is reported
+// as gone, which for who wants it to be there is the same.
 package mirror
 
 import (
@@ -48,7 +51,8 @@ type Reader interface {
 // Name is an object's within its kind.
 type Name = types.NamespacedName
 
-// Mirror is what is known. Safe for concurrent use. What it returns is shared and must not be changed.
+// Mirror is what is known. Safe for concurrent use. What it returns is shared and must not be
+// changed.
 type Mirror struct {
 	reader   Reader
 	selector string
@@ -69,8 +73,9 @@ const (
 	broken
 )
 
-// New is a mirror of what the reader returns for a label selector. The function is called with each object that has changed (nil: it
-// is gone), and with an empty name when the mirror comes into step or breaks; it must not wait.
+// New is a mirror of what the reader returns for a label selector. The function is called with each
+// object that has changed (nil: it is gone), and with an empty name when the mirror comes into step
+// or breaks; it must not wait.
 func New(reader Reader, selector string, changed func(Name, *metav1.PartialObjectMetadata)) *Mirror {
 	return &Mirror{
 		reader: reader, selector: selector, changed: changed,
@@ -78,7 +83,8 @@ func New(reader Reader, selector string, changed func(Name, *metav1.PartialObjec
 	}
 }
 
-// Gone reports whether an error of Await says that the kind is no longer served. Such a mirror has ended.
+// Gone reports whether an error of Await says that the kind is no longer served. Such a mirror has
+// ended.
 func Gone(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) }
 
 // listFor is how long a list may take.
@@ -118,7 +124,8 @@ func (m *Mirror) Run(ctx context.Context) {
 	}
 }
 
-// follow lists if there is no version to go on from, and then watches until the watch ends. It reports whether a watch was established.
+// follow lists if there is no version to go on from, and then watches until the watch ends. It
+// reports whether a watch was established.
 func (m *Mirror) follow(ctx context.Context, version *string) (established bool, err error) {
 	if *version == "" {
 		listing, cancel := context.WithTimeout(ctx, listFor)
@@ -244,7 +251,8 @@ func (m *Mirror) Get(name Name) *metav1.PartialObjectMetadata {
 	return m.objects[name]
 }
 
-// Put takes what a request has returned, and reports whether that is news: the watch may have been faster.
+// Put takes what a request has returned, and reports whether that is news: the watch may have been
+// faster.
 func (m *Mirror) Put(object *metav1.PartialObjectMetadata) bool {
 	name := Name{Namespace: object.Namespace, Name: object.Name}
 	m.mu.Lock()
@@ -265,8 +273,8 @@ func (m *Mirror) Remove(name Name, uid types.UID) {
 	}
 }
 
-// newer reports whether a is known to be newer than b. Versions are numbers that grow (KEP-5504); of a server whose are not, whatever
-// came last counts.
+// newer reports whether a is known to be newer than b. Versions are numbers that grow (KEP-5504);
+// of a server whose are not, whatever came last counts.
 func newer(a, b *metav1.PartialObjectMetadata) bool {
 	x, errX := strconv.ParseUint(a.ResourceVersion, 10, 64)
 	y, errY := strconv.ParseUint(b.ResourceVersion, 10, 64)

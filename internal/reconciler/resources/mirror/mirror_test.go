@@ -138,7 +138,8 @@ func TestFollow(t *testing.T) {
 			t.Errorf("a %s, b %s, c %s", version(m, "a"), version(m, "b"), version(m, "c"))
 		}
 		before := changes.Load()
-		// What our own request has returned is known before the watch tells it, and what the watch tells late is no news.
+		// What our own request has returned is known before the watch tells it, and what the watch tells
+		// late is no news.
 		if !m.Put(object("a", 30)) || m.Put(object("a", 30)) || m.Put(object("a", 29)) {
 			t.Error("Put does not know what is news")
 		}
@@ -157,7 +158,8 @@ func TestFollow(t *testing.T) {
 		if version(m, "a") != "" {
 			t.Error("it was not forgotten")
 		}
-		// The server ends the watch, as it does: the next goes on from the last bookmark or event, and nobody notices.
+		// The server ends the watch, as it does: the next goes on from the last bookmark or event, and
+		// nobody notices.
 		elapse(time.Minute)
 		f.events().Stop()
 		elapse(time.Second)

@@ -12,8 +12,8 @@ func (o *Object) Held(live metav1.Object) bool {
 	return live.GetDeletionTimestamp() == nil && live.GetAnnotations()[Applied] == o.hash && o.owned(live)
 }
 
-// WasHeld reports whether this very configuration is the last that we applied to it: a field of it that is no longer ours was taken
-// from us afterwards.
+// WasHeld reports whether this very configuration is the last that we applied to it: a field of it
+// that is no longer ours was taken from us afterwards.
 func (o *Object) WasHeld(live metav1.Object) bool { return live.GetAnnotations()[Applied] == o.hash }
 
 // owned reports whether each field of the object is ours.
@@ -28,8 +28,9 @@ func (o *Object) owned(live metav1.Object) bool {
 	return false
 }
 
-// Declared returns another manager that has declared, by server-side apply, a field that the object has too; empty if there is none.
-// Two declared configurations are a conflict for people to solve, unlike an edit.
+// Declared returns another manager that has declared, by server-side apply, a field that the object
+// has too; empty if there is none. Two declared configurations are a conflict for people to solve,
+// unlike an edit.
 func (o *Object) Declared(live metav1.Object) string {
 	for _, entry := range live.GetManagedFields() {
 		if entry.Manager == Manager || entry.Operation != metav1.ManagedFieldsOperationApply {
@@ -43,8 +44,8 @@ func (o *Object) Declared(live metav1.Object) string {
 	return ""
 }
 
-// fields is FieldsV1 decoded: "f:name" is a field, `k:{…}` an item of a list by its keys, `v:…` one by its value, "." the thing itself.
-// No children: the whole of it is owned.
+// fields is FieldsV1 decoded: "f:name" is a field, `k:{…}` an item of a list by its keys, `v:…` one
+// by its value, "." the thing itself. No children: the whole of it is owned.
 type fields map[string]fields
 
 func parseFields(v1 *metav1.FieldsV1) (fields, error) {
@@ -56,7 +57,8 @@ func parseFields(v1 *metav1.FieldsV1) (fields, error) {
 	return f, err
 }
 
-// quantifier says when a question about parts is answered: at the first part that answers like this.
+// quantifier says when a question about parts is answered: at the first part that answers like
+// this.
 type quantifier bool
 
 const (
@@ -115,7 +117,8 @@ func parts(value any, f fields, ask func(any, fields, bool) bool, until quantifi
 			}
 		}
 	case []any:
-		if until == all && f.items() < len(v) { // two items may look alike to item, when a key of theirs is defaulted
+		// two items may look alike to item, when a key of theirs is defaulted
+		if until == all && f.items() < len(v) {
 			return false
 		}
 		for _, item := range v {
@@ -142,7 +145,8 @@ func (f fields) items() int {
 	return n
 }
 
-// item finds an item of a list, by its value or by its keys. A key that the item does not have was defaulted.
+// item finds an item of a list, by its value or by its keys. A key that the item does not have was
+// defaulted.
 func (f fields) item(item any) (fields, bool) {
 	object, keyed := item.(map[string]any)
 	for name, part := range f {

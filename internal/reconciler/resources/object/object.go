@@ -1,20 +1,26 @@
-// Package object is one object that the cluster should have, and the question whether a live one is as wanted.
+// Package object is one object that the cluster should have, and the question whether a live one is
+// as wanted.
 //
-// An Object is a manifest brought into one shape: what only a server can say is gone (status, UIDs, managed fields), nulls are gone,
-// our label is in. It never changes after New. Its hash stands for all of its content.
+// An Object is a manifest brought into one shape: what only a server can say is gone (status, UIDs,
+// managed fields), nulls are gone, our label is in. It never changes after New. Its hash stands for
+// all of its content.
 //
 // # Is it as wanted?
 //
-// Values are not compared. A server defaults, converts and rounds what it is given, admission changes it, and another release of
-// the server does so differently: whoever compares values writes for ever. Two things are asked instead, of the metadata alone:
+// Values are not compared. A server defaults, converts and rounds what it is given, admission
+// changes it, and another release of the server does so differently: whoever compares values writes
+// for ever. Two things are asked instead, of the metadata alone:
 //
-//   - the annotation LabelApplied holds the hash of the very configuration that is wanted now: it travels in each apply, so
-//     that it is there if and only if that configuration was the last that we applied;
-//   - each field of it is still ours in managedFields. Whoever changes a value takes the field from us (that is how the
-//     server records it), whoever removes one takes it from everybody, and whoever wipes managedFields takes all.
+//   - the annotation LabelApplied holds the hash of the very configuration that is wanted now: it
+//     travels in each apply, so that it is there if and only if that configuration was the last
+//     that we applied;
+//   - each field of it is still ours in managedFields. Whoever changes a value takes the field from
+//     us (that is how the server records it), whoever removes one takes it from everybody, and
+//     whoever wipes managedFields takes all.
 //
-// So every change of anything that we want is seen, what others add beside it is not touched, and what the server makes of our values
-// is its business. What is not seen: somebody who changes a value and forges managedFields in the same request.
+// So every change of anything that we want is seen, what others add beside it is not touched, and
+// what the server makes of our values is its business. What is not seen: somebody who changes a
+// value and forges managedFields in the same request.
 package object
 
 import (
@@ -33,11 +39,13 @@ import (
 const (
 	// Manager is our field manager.
 	Manager = "ironherd-reconciler"
-	// Label is on everything that we apply; watches select by it. It proves nothing: anybody can write it.
+	// Label is on everything that we apply; watches select by it. It proves nothing: anybody can write
+	// it.
 	Label = "ironherd.dev/reconciled"
 	// Applied is the annotation that holds the hash of what was applied.
 	Applied = "ironherd.dev/applied"
-	// Mark is the annotation that the request which created the object wrote, and only that one could. See package inventory.
+	// Mark is the annotation that the request which created the object wrote, and only that one could.
+	// See package inventory.
 	Mark = "ironherd.dev/created-by"
 	// Description is the annotation in which Kubernetes keeps what an object is for, in words.
 	Description = "kubernetes.io/description"
@@ -68,7 +76,8 @@ type Object struct {
 	hash    string
 }
 
-// New brings a manifest into shape. The content must be as JSON is decoded; it becomes the object's own.
+// New brings a manifest into shape. The content must be as JSON is decoded; it becomes the object's
+// own.
 func New(content map[string]any, source string) (*Object, error) {
 	o := &Object{Source: source, content: content}
 	apiVersion, _ := content["apiVersion"].(string)
@@ -154,7 +163,8 @@ func child(parent map[string]any, name string) (map[string]any, error) {
 	return m, nil
 }
 
-// encodeStringData does what the server does with a field that can only be written: as such nobody could ever own it.
+// encodeStringData does what the server does with a field that can only be written: as such nobody
+// could ever own it.
 func encodeStringData(secret map[string]any) error {
 	if secret["stringData"] == nil {
 		return nil
@@ -200,12 +210,14 @@ func (o *Object) Hash() string { return o.hash }
 type Precondition struct {
 	// UID of the object that must exist, and Version (its resourceVersion) that it must still have.
 	UID, Version string
-	// Absent: no such object may exist. It is asked for by a resourceVersion that no object can have (1 is the empty store's): with
-	// an object there the server compares and refuses; without, it has nothing to compare with.
+	// Absent: no such object may exist. It is asked for by a resourceVersion that no object can have
+	// (1 is the empty store's): with an object there the server compares and refuses; without, it has
+	// nothing to compare with.
 	Absent bool
 }
 
-// Body is what is sent to apply the object. The mark is empty unless we created it, or are about to.
+// Body is what is sent to apply the object. The mark is empty unless we created it, or are about
+// to.
 func (o *Object) Body(mark string, p Precondition) ([]byte, error) {
 	body, err := json.Marshal(o.With(mark, p))
 	if err != nil {

@@ -31,7 +31,8 @@ metadata: {name: r, namespace: ns, annotations: {a: b}, finalizers: [x/y]}
 rules: [{apiGroups: [""], resources: [pods], verbs: [get]}]
 `
 
-// live is an object as a server would have it after it was applied, with this set of fields as ours.
+// live is an object as a server would have it after it was applied, with this set of fields as
+// ours.
 func live(o *object.Object, fields string) *metav1.PartialObjectMetadata {
 	m := &metav1.PartialObjectMetadata{}
 	m.Annotations = map[string]string{object.Applied: o.Hash()}
@@ -127,7 +128,8 @@ func TestSecretsAreEncoded(t *testing.T) {
 	}
 }
 
-// FuzzNew: whatever a manifest holds, it is refused, or is an object whose body is of that object and whose hash is stable.
+// FuzzNew: whatever a manifest holds, it is refused, or is an object whose body is of that object
+// and whose hash is stable.
 func FuzzNew(f *testing.F) {
 	f.Add([]byte(`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a","labels":null},"stringData":{"a":1}}`))
 	f.Add([]byte(`{"apiVersion":"a/v1","kind":"K","metadata":{"name":"../x","annotations":[]}}`))

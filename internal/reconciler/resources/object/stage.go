@@ -14,7 +14,8 @@ const (
 	Stages
 )
 
-// Stage returns when objects of its kind are applied: those with a lower one first; they are pruned the other way round.
+// Stage returns when objects of its kind are applied: those with a lower one first; they are pruned
+// the other way round.
 func (k Key) Stage() Stage {
 	switch {
 	case k.Group == "" && k.Kind == "Namespace":
@@ -29,13 +30,15 @@ func (k Key) Stage() Stage {
 	return Rest
 }
 
-// Container reports whether deleting an object of that kind deletes what others have put into it. Such an object is never deleted.
+// Container reports whether deleting an object of that kind deletes what others have put into it.
+// Such an object is never deleted.
 func (k Key) Container() bool {
 	return k.Group == "" && k.Kind == "Namespace" || k.Group == "apiextensions.k8s.io" && k.Kind == "CustomResourceDefinition"
 }
 
-// Replaceable reports whether an object of that kind may be deleted and created again because a field cannot be changed: kinds that
-// are configuration and nothing else, so that nothing is lost with them but the moment in between.
+// Replaceable reports whether an object of that kind may be deleted and created again because a
+// field cannot be changed: kinds that are configuration and nothing else, so that nothing is lost
+// with them but the moment in between.
 func (k Key) Replaceable() bool {
 	switch k.Group {
 	case "rbac.authorization.k8s.io":

@@ -1,4 +1,5 @@
-// Package watchtest is the suite that every kind of watched value passes: the contract of package watch, case by case.
+// Package watchtest is the suite that every kind of watched value passes: the contract of package
+// watch, case by case.
 package watchtest
 
 import (
@@ -9,7 +10,8 @@ import (
 	"github.com/ironherd/ironherd/internal/reconciler/watch"
 )
 
-// New returns a value that has not been set, and how to set it. Set returns when the value has been accepted.
+// New returns a value that has not been set, and how to set it. Set returns when the value has been
+// accepted.
 type New func(t *testing.T) (watch.Value[int], func(int))
 
 // Run runs the suite.
@@ -74,7 +76,8 @@ func waitsForTheFirst(t *testing.T, make New) {
 	}
 }
 
-// coalesces: who does not receive while much is set gets the last, and nothing that is older than what it had.
+// coalesces: who does not receive while much is set gets the last, and nothing that is older than
+// what it had.
 func coalesces(t *testing.T, make New) {
 	t.Helper()
 	value, set := make(t)
