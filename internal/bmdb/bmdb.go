@@ -12,6 +12,7 @@ import (
 
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/trust"
 )
 
 // DB is the Bare Metal Database on some engine. Safe for concurrent use.
@@ -20,7 +21,7 @@ type DB struct {
 	logger   *slog.Logger
 	observer Observer
 	jitter   func() float64
-	clock    *Clock
+	clock    *trust.Clock
 	due      *due
 	janitor  *cursors
 
@@ -61,7 +62,7 @@ func (nobody) Outcome(fleet.Process, string, time.Duration) {}
 // when Open fails.
 func Open(ctx context.Context, engine Engine, opts Options) (*DB, error) {
 	db := &DB{
-		engine: engine, logger: opts.Logger, observer: opts.Observer, clock: NewClock(), due: newDue(), janitor: newCursors(),
+		engine: engine, logger: opts.Logger, observer: opts.Observer, clock: trust.NewClock(), due: newDue(), janitor: newCursors(),
 		policies: make(map[int64]fleet.Policy),
 	}
 	if db.logger == nil {

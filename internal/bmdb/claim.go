@@ -80,7 +80,7 @@ func (s *Session) claim(ctx context.Context, request ClaimRequest) (Claim, error
 	}
 	defer done()
 	for len(c.works) < request.Limit {
-		if !s.trust.open() {
+		if !s.window.Open() {
 			return Claim{}, fleet.ErrLeaseLost
 		}
 		candidates, err := c.look(ctx)
@@ -194,7 +194,7 @@ func (r *claimRound) run(ctx context.Context, candidates []candidate) error {
 		return err
 	}
 	if !alive {
-		r.s.trust.lose()
+		r.s.window.Close(fleet.ErrLeaseLost)
 		return fleet.ErrLeaseLost
 	}
 	r.deadline = instant(row.DeadlineAt)

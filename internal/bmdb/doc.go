@@ -49,7 +49,7 @@
 // suspended); neither can be set. When the window closes, every context from Session.Guard and
 // Work.Guard is cancelled with cause fleet.ErrLeaseLost, and the session is lost for this process
 // even if the database still thinks well of it. One extension that fails is repeated; it is not the
-// end.
+// end. Package trust keeps the window and the clock.
 //
 // # The states of a lane
 //

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/trust"
 )
 
 // SessionOptions say whose session it is and how long it lasts.
@@ -29,11 +30,11 @@ type SessionOptions struct {
 // Session is a component's proof of life. Everything that it holds is void when it ends. Safe for
 // concurrent use.
 type Session struct {
-	db    *DB
-	id    fleet.SessionID
-	opts  SessionOptions
-	trust *trust
-	ends  ends
+	db     *DB
+	id     fleet.SessionID
+	opts   SessionOptions
+	window *trust.Window
+	ends   ends
 
 	mu    sync.Mutex
 	works map[workKey]*Work
@@ -55,9 +56,6 @@ func (db *DB) StartSession(ctx context.Context, opts SessionOptions) (*Session, 
 	if opts.Interval < time.Second {
 		return nil, fleet.Errorf(fleet.KindInvalid, "session.interval must be at least 1s, not %s", opts.Interval)
 	}
-	if opts.Margin <= 0 {
-		opts.Margin = opts.Interval / 5
-	}
 	if opts.Margin >= opts.Interval {
 		return nil, fleet.Errorf(fleet.KindInvalid, "session.margin must be below the interval (%s), not %s", opts.Interval, opts.Margin)
 	}
@@ -72,8 +70,9 @@ func (db *DB) StartSession(ctx context.Context, opts SessionOptions) (*Session, 
 	if err != nil {
 		return nil, fmt.Errorf("start session of %s: %w", opts.Component, err)
 	}
-	s.trust = newTrust(ctx, db.clock, opts.Margin/2)
-	s.trust.extend(start + opts.Interval - opts.Margin)
+	s.window = trust.NewWindow(ctx, db.clock, start, trust.Options{
+		Interval: opts.Interval, Margin: opts.Margin, Expired: fleet.ErrLeaseLost,
+	})
 	db.logger.DebugContext(ctx, "session started", slog.String("session", string(s.id)), slog.String("component", opts.Component))
 	return s, nil
 }
@@ -82,11 +81,11 @@ func (db *DB) StartSession(ctx context.Context, opts SessionOptions) (*Session, 
 func (s *Session) ID() fleet.SessionID { return s.id }
 
 // Trusted says whether the trust window is open: whether an effect may start.
-func (s *Session) Trusted() bool { return s.trust.open() }
+func (s *Session) Trusted() bool { return s.window.Open() }
 
 // Guard returns a context that is cancelled, with cause ErrLeaseLost, when the trust window ends.
 func (s *Session) Guard(ctx context.Context) (context.Context, context.CancelFunc) {
-	return s.trust.guard(ctx)
+	return s.window.Guard(ctx)
 }
 
 // actor is how history names the session's component.
@@ -96,7 +95,7 @@ func (s *Session) actor() string { return s.opts.Component + "@" + s.opts.Host }
 // are cancelled. It returns ErrLeaseLost when the session has ended or its trust window has; any
 // other failure leaves the session as it was.
 func (s *Session) Extend(ctx context.Context) error {
-	if !s.trust.open() {
+	if !s.window.Open() {
 		return fleet.ErrLeaseLost
 	}
 	before := s.snapshot()
@@ -118,10 +117,12 @@ func (s *Session) Extend(ctx context.Context) error {
 		return fmt.Errorf("extend session: %w", err)
 	}
 	if !alive {
-		s.trust.lose()
+		s.window.Close(fleet.ErrLeaseLost)
 		return fleet.ErrLeaseLost
 	}
-	s.trust.extend(start + s.opts.Interval - s.opts.Margin)
+	if !s.window.Extend(start) {
+		return fleet.ErrLeaseLost
+	}
 	s.compare(ctx, before, lanes)
 	return nil
 }
@@ -206,7 +207,7 @@ func (s *Session) Run(ctx context.Context) error {
 // Close ends the session as a fact and frees what it holds. Everything under Guard is cancelled
 // first. Closing twice is harmless.
 func (s *Session) Close(ctx context.Context, cause string) error {
-	s.trust.lose()
+	s.window.Close(fleet.ErrLeaseLost)
 	if _, err := s.db.endSession(ctx, s.id, cause, false); err != nil {
 		return fmt.Errorf("close session: %w", err)
 	}

@@ -71,7 +71,7 @@ func (w *Work) Guard(ctx context.Context) (context.Context, context.CancelFunc) 
 // newWork makes a work of the session; claimEnds makes it known.
 func (s *Session) newWork(subject fleet.Subject, process fleet.Process, epoch fleet.Epoch, since int64) *Work {
 	w := &Work{session: s, Session: s.id, Process: process, Subject: subject, Epoch: epoch, since: since}
-	w.life, w.die = context.WithCancelCause(s.trust.lost)
+	w.life, w.die = context.WithCancelCause(s.window.Context())
 	return w
 }
 

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/trust"
 )
 
 const (
@@ -21,7 +21,7 @@ const (
 // serverTime is database time, kept between round trips.
 type serverTime struct {
 	logger *slog.Logger
-	clock  *bmdb.Clock
+	clock  *trust.Clock
 
 	mu    sync.Mutex
 	asked bool
@@ -33,7 +33,7 @@ type serverTime struct {
 }
 
 func newServerTime(logger *slog.Logger) *serverTime {
-	return &serverTime{logger: logger, clock: bmdb.NewClock()}
+	return &serverTime{logger: logger, clock: trust.NewClock()}
 }
 
 // fresh says whether the last round trip is recent enough.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/trust"
 )
 
 // Options of the engine.
@@ -48,7 +49,7 @@ type Engine struct {
 	closeOnce           sync.Once
 	closeErr            error
 
-	clock *bmdb.Clock
+	clock *trust.Clock
 	time  timeline
 	mark  mark
 }
@@ -71,7 +72,7 @@ func Open(ctx context.Context, path string, opts Options) (*Engine, error) {
 		return nil, err
 	}
 	e := &Engine{
-		path: path, unsynced: opts.Unsynced, logger: opts.Logger, lock: lock, clock: bmdb.NewClock(),
+		path: path, unsynced: opts.Unsynced, logger: opts.Logger, lock: lock, clock: trust.NewClock(),
 		updates: make(chan *request), extensions: make(chan *request),
 		closing: make(chan struct{}), written: make(chan struct{}),
 	}

@@ -82,7 +82,7 @@ func Campaign(ctx context.Context, config Config) (*Leadership, error) {
 	}
 	l := &Leadership{lease: lease}
 	if err := l.win(ctx, config); err != nil {
-		if why := lease.why(); why != nil {
+		if why := lease.window.Cause(); why != nil {
 			err = fmt.Errorf("%w: %w", why, err)
 		}
 		return nil, errors.Join(err, l.Resign(ctx))
@@ -179,7 +179,7 @@ func (l *Leadership) watch(ctx context.Context, client *clientv3.Client) {
 			case <-ctx.Done():
 			}
 		case len(answer.Kvs) == 0 || answer.Kvs[0].CreateRevision != l.created:
-			l.lease.end(ErrDeposed)
+			l.lease.window.Close(ErrDeposed)
 		default:
 			gone(ctx, client, l.key, answer.Header.GetRevision())
 		}
@@ -194,31 +194,23 @@ func (l *Leadership) Conditions() []clientv3.Cmp {
 // Bind returns a context that ends when ctx does, and when the leadership can no longer be trusted;
 // its cause says why.
 func (l *Leadership) Bind(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	go func() {
-		select {
-		case <-l.lease.done:
-			cancel(l.lease.why())
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, func() { cancel(context.Canceled) }
+	return l.lease.window.Guard(ctx)
 }
 
 // Done is closed when the leadership can no longer be trusted.
-func (l *Leadership) Done() <-chan struct{} { return l.lease.done }
+func (l *Leadership) Done() <-chan struct{} { return l.lease.window.Done() }
 
 // Why returns why it is over: one of this package's errors; nil before.
-func (l *Leadership) Why() error { return l.lease.why() }
+func (l *Leadership) Why() error { return l.lease.window.Cause() }
 
 // Depose ends the leadership on this side, because a transaction has shown that it is over.
-func (l *Leadership) Depose() { l.lease.end(ErrDeposed) }
+func (l *Leadership) Depose() { l.lease.window.Close(ErrDeposed) }
 
 // Resign ends the leadership at once: what is bound to it first, then the key in etcd, so that a
 // successor need not wait. It may be called again. An error means that the successor has to wait
 // for the lease to end.
 func (l *Leadership) Resign(ctx context.Context) error {
-	l.lease.end(ErrResigned)
+	l.lease.window.Close(ErrResigned)
 	l.lease.running.Wait()
 	return l.lease.revoke(ctx)
 }

@@ -11,6 +11,8 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/ironherd/ironherd/internal/trust"
 )
 
 // How a candidacy can end.
@@ -23,75 +25,43 @@ var (
 	ErrDeposed = errors.New("somebody has ended the leadership")
 )
 
-// lease is kept alive by a goroutine until it is ended; then done is closed.
+// lease is kept alive by a goroutine as long as its trust window is open.
 type lease struct {
 	client *clientv3.Client
 	id     clientv3.LeaseID
 	ttl    time.Duration
 	logger *slog.Logger
 
-	done    chan struct{}
+	clock   *trust.Clock
+	window  *trust.Window
 	running sync.WaitGroup
-
-	mu      sync.Mutex
-	cause   error   // why it is over; nil: it is not
-	renewed instant // start of the last successful renewal
-	stop    context.CancelFunc
 }
-
-// tick is the longest time for which the clocks are not looked at.
-const tick = 500 * time.Millisecond
 
 // grant gets a lease from etcd and keeps it.
 func grant(ctx context.Context, client *clientv3.Client, ttl time.Duration, logger *slog.Logger) (*lease, error) {
-	start := now()
+	clock := trust.NewClock()
+	start := clock.Elapsed()
 	attempt, cancel := context.WithTimeout(ctx, ttl/2)
 	defer cancel()
 	answer, err := client.Grant(attempt, int64(ttl/time.Second))
 	if err != nil {
 		return nil, fmt.Errorf("get a lease from etcd: %w", err)
 	}
-	l := &lease{client: client, id: answer.ID, ttl: ttl, logger: logger, done: make(chan struct{}), renewed: start}
-	// it ends by end, not with its first caller
-	ctx, l.stop = context.WithCancel(context.WithoutCancel(ctx))
-	l.running.Go(func() { l.keep(ctx) })
+	l := &lease{
+		client: client, id: answer.ID, ttl: ttl, logger: logger, clock: clock,
+		window: trust.NewWindow(ctx, clock, start, trust.Options{Interval: ttl, Expired: ErrExpired}),
+	}
+	// it ends with its window, not with its first caller
+	keeping, release := l.window.Guard(context.WithoutCancel(ctx))
+	l.running.Go(func() {
+		defer release()
+		l.keep(keeping)
+	})
 	return l, nil
 }
 
-// window is how long a renewal is trusted, from its start.
-func (l *lease) window() time.Duration { return l.ttl - l.ttl/5 }
-
-// left returns how much of the trust window is left.
-func (l *lease) left() time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.cause != nil {
-		return 0
-	}
-	return l.window() - l.renewed.elapsed()
-}
-
-// end ends it; only the first cause counts.
-func (l *lease) end(cause error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.cause == nil {
-		l.cause = cause
-		close(l.done)
-		l.stop()
-	}
-}
-
-// why returns the cause of its end; nil before.
-func (l *lease) why() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.cause
-}
-
-// keep renews it until it ends, and ends it when the trust window does.
+// keep renews the lease until ctx ends, as it does when the window closes.
 func (l *lease) keep(ctx context.Context) {
-	l.running.Go(func() { l.guard(ctx) })
 	pause := l.ttl / 4
 	for {
 		select {
@@ -99,8 +69,8 @@ func (l *lease) keep(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		start := now()
-		attempt, cancel := context.WithTimeout(ctx, min(l.ttl/4, max(l.left(), 0)))
+		start := l.clock.Elapsed()
+		attempt, cancel := context.WithTimeout(ctx, l.ttl/4)
 		gone, err := l.renew(attempt)
 		cancel()
 		pause = l.ttl / 4
@@ -108,30 +78,12 @@ func (l *lease) keep(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case gone:
-			l.end(ErrDeposed)
+			l.window.Close(ErrDeposed)
 			return
 		case err != nil:
-			l.logger.WarnContext(ctx, "cannot renew the lease", slog.Duration("left", l.left()), slog.Any("err", err))
+			l.logger.WarnContext(ctx, "cannot renew the lease", slog.Duration("left", l.window.Left()), slog.Any("err", err))
 			pause = l.ttl / 20
-		default:
-			l.mu.Lock()
-			l.renewed = start
-			l.mu.Unlock()
-		}
-	}
-}
-
-// guard ends it when the trust window does, whatever a renewal is waiting for.
-func (l *lease) guard(ctx context.Context) {
-	for {
-		left := l.left()
-		if left <= 0 {
-			l.end(ErrExpired)
-			return
-		}
-		select {
-		case <-time.After(min(left, tick)):
-		case <-ctx.Done():
+		case !l.window.Extend(start):
 			return
 		}
 	}

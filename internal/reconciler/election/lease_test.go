@@ -32,26 +32,27 @@ func TestTrustCountsFromTheStartOfARenewal(t *testing.T) {
 	}
 	defer func() {
 		link.Delay(0)
-		l.end(ErrResigned)
+		l.window.Close(ErrResigned)
 		l.running.Wait()
 	}()
-	if left := l.left(); left > l.window()-delay {
-		t.Errorf("after the grant %s are left of %s", left, l.window())
+	const length = ttl - ttl/5
+	if left := l.window.Left(); left > length-delay {
+		t.Errorf("after the grant %s are left of %s", left, length)
 	}
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	renewals, last := 0, l.left()
+	renewals, last := 0, l.window.Left()
 	for renewals < 2 {
 		select {
 		case <-tick.C:
-		case <-l.done:
-			t.Fatal(l.why())
+		case <-l.window.Done():
+			t.Fatal(l.window.Cause())
 		}
-		left := l.left()
+		left := l.window.Left()
 		if left > last {
 			renewals++
-			if left > l.window()-delay {
-				t.Errorf("after a renewal whose answer took %s, %s are left of %s", delay, left, l.window())
+			if left > length-delay {
+				t.Errorf("after a renewal whose answer took %s, %s are left of %s", delay, left, length)
 			}
 		}
 		last = left
