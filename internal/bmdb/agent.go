@@ -55,13 +55,13 @@ func (a AgentIdentity) inCharge(r fleet.Record) error {
 // fromAgent is onMachine for what only the agent in charge may write. A machine that is not there
 // is KindForbidden too.
 func (db *DB) fromAgent(ctx context.Context, kind string, a AgentIdentity,
-	fn func(ctx context.Context, t *transaction, j *judged) (changed bool, err error),
+	fn func(ctx context.Context, t *transaction, m *machineRecord) (changed bool, err error),
 ) error {
-	err := db.onMachine(ctx, kind, a.Machine, func(ctx context.Context, t *transaction, j *judged) (bool, error) {
-		if err := a.inCharge(j.record); err != nil {
+	err := db.onMachine(ctx, kind, a.Machine, func(ctx context.Context, t *transaction, m *machineRecord) (bool, error) {
+		if err := a.inCharge(m.record); err != nil {
 			return false, err
 		}
-		return fn(ctx, t, j)
+		return fn(ctx, t, m)
 	})
 	if fleet.KindOf(err) == fleet.KindNotFound {
 		return a.inCharge(fleet.Record{})
@@ -69,9 +69,9 @@ func (db *DB) fromAgent(ctx context.Context, kind string, a AgentIdentity,
 	return err
 }
 
-// heard appends to the machine's history in the agent's name.
-func (t *transaction) heard(ctx context.Context, machine fleet.MachineID, process fleet.Process, event, detail string) error {
-	return t.record(ctx, history{
+// recordAgent appends to the machine's history in the agent's name.
+func (t *transaction) recordAgent(machine fleet.MachineID, process fleet.Process, event, detail string) {
+	t.record(history{
 		subject: fleet.Subject{Machine: machine}, actor: actorAgent, process: process, event: event, detail: detail,
 	})
 }
@@ -80,23 +80,17 @@ func (t *transaction) heard(ctx context.Context, machine fleet.MachineID, proces
 // takeover generation, a return from silence, a changed boot ID (rule 9). Everything else is for
 // FlushSeen. Idempotent.
 func (db *DB) RecordSpoken(ctx context.Context, a AgentIdentity, bootID string) error {
-	return db.fromAgent(ctx, "agent spoke", a, func(ctx context.Context, t *transaction, j *judged) (bool, error) {
-		seen, now := j.record.AgentSeen, t.Now()
+	return db.fromAgent(ctx, "agent spoke", a, func(ctx context.Context, t *transaction, m *machineRecord) (bool, error) {
+		seen, now := m.record.AgentSeen, t.Now()
 		first := seen == nil || seen.TakeoverGeneration != a.TakeoverGeneration
 		switch {
 		case first:
 			detail := fmt.Sprintf("takeover generation %d spoke for the first time", a.TakeoverGeneration)
-			if err := t.heard(ctx, a.Machine, "", "agent spoke", detail); err != nil {
-				return false, err
-			}
+			t.recordAgent(a.Machine, "", "agent spoke", detail)
 		case seen.BootID != bootID:
-			if err := t.heard(ctx, a.Machine, "", "machine restarted", "the agent came back with another boot ID"); err != nil {
-				return false, err
-			}
-		case j.row.State == string(fleet.StateSilent):
-			if err := t.heard(ctx, a.Machine, "", "agent returned", "silent since "+seen.LastAt.Format(time.DateTime)); err != nil {
-				return false, err
-			}
+			t.recordAgent(a.Machine, "", "machine restarted", "the agent came back with another boot ID")
+		case m.state.state == fleet.StateSilent:
+			t.recordAgent(a.Machine, "", "agent returned", "silent since "+seen.LastAt.Format(time.DateTime))
 		}
 		if first || seen.BootID != bootID {
 			firstAt := now
@@ -139,11 +133,13 @@ func (db *DB) FlushSeen(ctx context.Context, seen []Seen) error {
 	for batch := range slices.Chunk(seen, flushBatch) {
 		err := db.update(ctx, "flush heartbeats", func(ctx context.Context, t *transaction) error {
 			waited := db.clock.Elapsed() - start
-			rows := make(statement.Rows, len(batch))
+			rows := make([]statement.FlushSeenParams, len(batch))
 			for i, s := range batch {
-				rows[i] = []any{string(s.Machine), int64(s.TakeoverGeneration), micros(t.Now().Add(-s.Age - waited))}
+				rows[i] = statement.FlushSeenParams{
+					Machine: string(s.Machine), TakeoverGeneration: int64(s.TakeoverGeneration), LastAt: micros(t.Now().Add(-s.Age - waited)),
+				}
 			}
-			return t.q.FlushAllSeen(ctx, rows)
+			return t.many.FlushAllSeen(ctx, rows)
 		})
 		if err != nil {
 			return fmt.Errorf("write heartbeats: %w", err)
@@ -156,9 +152,9 @@ func (db *DB) FlushSeen(ctx context.Context, seen []Seen) error {
 func (db *DB) RecordHardware(ctx context.Context, a AgentIdentity, report []byte) error {
 	sum := sha256.Sum256(report)
 	digest := hex.EncodeToString(sum[:])
-	return db.fromAgent(ctx, "hardware report", a, func(ctx context.Context, t *transaction, j *judged) (bool, error) {
+	return db.fromAgent(ctx, "hardware report", a, func(ctx context.Context, t *transaction, m *machineRecord) (bool, error) {
 		event := "hardware reported"
-		if h := j.record.Hardware; h != nil {
+		if h := m.record.Hardware; h != nil {
 			if h.Digest == digest {
 				return false, nil
 			}
@@ -171,7 +167,8 @@ func (db *DB) RecordHardware(ctx context.Context, a AgentIdentity, report []byte
 		if err := t.q.PutHardwareReport(ctx, statement.PutHardwareReportParams{Machine: string(a.Machine), Report: report}); err != nil {
 			return false, fmt.Errorf("store the hardware report: %w", err)
 		}
-		return true, t.heard(ctx, a.Machine, "", event, fmt.Sprintf("%d bytes, sha256 %.12s…", len(report), digest))
+		t.recordAgent(a.Machine, "", event, fmt.Sprintf("%d bytes, sha256 %.12s…", len(report), digest))
+		return true, nil
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ironherd/ironherd/internal/bmdb/agenda"
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/trust"
@@ -22,7 +23,7 @@ type DB struct {
 	observer Observer
 	jitter   func() float64
 	clock    *trust.Clock
-	due      *due
+	heads    *agenda.Heads
 	janitor  *cursors
 
 	policyMu sync.Mutex
@@ -62,7 +63,7 @@ func (nobody) Outcome(fleet.Process, string, time.Duration) {}
 // when Open fails.
 func Open(ctx context.Context, engine Engine, opts Options) (*DB, error) {
 	db := &DB{
-		engine: engine, logger: opts.Logger, observer: opts.Observer, clock: trust.NewClock(), due: newDue(), janitor: newCursors(),
+		engine: engine, logger: opts.Logger, observer: opts.Observer, clock: trust.NewClock(), heads: agenda.New(), janitor: newCursors(),
 		policies: make(map[int64]fleet.Policy),
 	}
 	if db.logger == nil {
@@ -99,7 +100,7 @@ func (db *DB) open(ctx context.Context) error {
 	if err := db.prepare(ctx, evidence); err != nil {
 		return err
 	}
-	db.engine.Hear(db.due.heard)
+	db.engine.Subscribe(db.receive)
 	if db.engine.Properties().SingleProcess {
 		if err := db.endAllSessions(ctx); err != nil {
 			return fmt.Errorf("end the sessions of the last process: %w", err)
@@ -141,8 +142,20 @@ func (db *DB) Now(ctx context.Context) (time.Time, error) {
 	return now, err
 }
 
-// Wake returns a channel that receives a hint when something became due for the process, or is to
-// become due sooner than the last claim was told. There is one channel per process for the life of
-// the DB, hints are coalesced in it, and it is never closed. Only what this process commits is
-// noticed; correctness never depends on it.
-func (db *DB) Wake(process fleet.Process) <-chan struct{} { return db.due.wake(process) }
+// receive takes in the hints of other processes; nil means that anything may have become due.
+func (db *DB) receive(hints []Hint) {
+	if hints == nil {
+		db.heads.Forget()
+		return
+	}
+	entries := make(map[agenda.Entry]time.Time, len(hints))
+	for _, h := range hints {
+		entries[agenda.Entry{Process: h.Process, Provider: h.Provider}] = h.DueAt
+	}
+	db.heads.Due(entries, time.Time{})
+}
+
+// Wake returns a channel that receives a hint when something became due for the process, or is to become
+// due sooner than it was. There is one channel per process for the life of the DB, hints are coalesced in
+// it, and it is never closed. Correctness never depends on it.
+func (db *DB) Wake(process fleet.Process) <-chan struct{} { return db.heads.Wake(process) }

@@ -4,90 +4,58 @@ import (
 	"context"
 	"fmt"
 	"reflect"
-	"slices"
 
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// Change is one fact written in the transaction of a Work. Changes are applied in the given order,
-// all or none. The functions of this package make them; for work on a machine they concern that
-// machine.
-type Change interface {
-	// String tells one change from another.
-	fmt.Stringer
-	// concerns returns the machines whose rows the change needs besides the work's own. It runs before
-	// any lock is taken.
-	concerns(ctx context.Context, t *transaction) ([]fleet.MachineID, error)
-	// apply writes. Everything concerned is locked.
-	apply(ctx context.Context, t *transaction, w *Work) error
-	// recall fills in what the caller wants to know, when the change was committed before and the
-	// reply was lost.
-	recall(ctx context.Context, t *transaction, w *Work) error
-	// touched returns the machines whose agendas apply made stale.
-	touched() []fleet.MachineID
-}
-
-// change is every Change.
-type change struct {
-	text     string
+// Change is one fact written in the transaction of a Work. Changes are applied in the given order, all
+// or none. The functions of this package make them; for work on a machine they concern that machine.
+type Change struct {
+	// text tells one change from another.
+	text string
+	kind kind
+	// machines whose rows the change needs besides the work's own.
 	machines []fleet.MachineID
-	find     func(ctx context.Context, t *transaction) ([]fleet.MachineID, error)
-	do       func(ctx context.Context, t *transaction, w *Work, c *change) error
-	again    func(ctx context.Context, t *transaction, w *Work) error
-	// touches is what do made stale, the work's own subject apart.
-	touches []fleet.MachineID
+	// concerns adds what else it needs. It runs before any lock is taken. May be nil.
+	concerns func(ctx context.Context, t *transaction, w *Work, l *locks) error
+	// apply writes. Everything concerned is locked.
+	apply func(ctx context.Context, t *transaction, c *commit) error
+	// recall fills in what the caller wants to know, when the change was committed before and the reply
+	// was lost. May be nil.
+	recall func(ctx context.Context, t *transaction, w *Work) error
 }
 
-func (c *change) String() string { return c.text }
+// String tells one change from another.
+func (c Change) String() string { return c.text }
 
-func (c *change) concerns(ctx context.Context, t *transaction) ([]fleet.MachineID, error) {
-	if c.find == nil {
-		return c.machines, nil
+// kind says what work a change makes sense in.
+type kind int
+
+const (
+	ofAny kind = iota
+	ofMachine
+	ofProvider
+)
+
+// fits fails a change in work on the wrong kind of subject.
+func (c Change) fits(s fleet.Subject) error {
+	if c.kind == ofMachine && s.Machine == "" {
+		return fleet.Errorf(fleet.KindInvalid, "%s needs work on a machine, not on %s", c.text, s)
 	}
-	found, err := c.find(ctx, t)
-	return slices.Concat(c.machines, found), err
-}
-
-func (c *change) apply(ctx context.Context, t *transaction, w *Work) error {
-	c.touches = nil
-	return c.do(ctx, t, w, c)
-}
-
-func (c *change) recall(ctx context.Context, t *transaction, w *Work) error {
-	if c.again == nil {
-		return nil
-	}
-	return c.again(ctx, t, w)
-}
-
-func (c *change) touched() []fleet.MachineID { return c.touches }
-
-func (c *change) touch(id fleet.MachineID) { c.touches = append(c.touches, id) }
-
-// wantMachine fails a change that only makes sense in work on a machine.
-func wantMachine(w *Work, c *change) error {
-	if w.Subject.Machine == "" {
-		return fleet.Errorf(fleet.KindInvalid, "%s needs work on a machine, not on %s", c.text, w.Subject)
+	if c.kind == ofProvider && s.Provider == "" {
+		return fleet.Errorf(fleet.KindInvalid, "%s needs work on a provider, not on %s", c.text, s)
 	}
 	return nil
 }
 
-// wantProvider fails a change that only makes sense in work on a provider.
-func wantProvider(w *Work, c *change) error {
-	if w.Subject.Provider == "" {
-		return fleet.Errorf(fleet.KindInvalid, "%s needs work on a provider, not on %s", c.text, w.Subject)
-	}
-	return nil
-}
-
-// note appends to the history of the machine, or of the work's subject when there is none.
-func (w *Work) note(ctx context.Context, t *transaction, machine fleet.MachineID, event, detail string) error {
-	subject := w.Subject
+// record appends to the history of the machine, or of the work's subject when there is none.
+func (c *commit) record(t *transaction, machine fleet.MachineID, event, detail string) {
+	w, subject := c.work, c.work.Subject
 	if machine != "" {
 		subject = fleet.Subject{Machine: machine}
 	}
-	return t.record(ctx, history{
+	t.record(history{
 		subject: subject, actor: w.session.actor(), process: w.Process, epoch: w.Epoch, event: event, detail: detail, session: w.Session,
 	})
 }
@@ -95,16 +63,14 @@ func (w *Work) note(ctx context.Context, t *transaction, machine fleet.MachineID
 // SetAgentStarted records a takeover that succeeded. At is set by the transaction. KindConflict
 // unless the takeover generation is the one that was minted last.
 func SetAgentStarted(s fleet.AgentStarted) Change {
-	return &change{
+	return Change{
 		text: fmt.Sprintf("agent started: %+v", s),
-		do: func(ctx context.Context, t *transaction, w *Work, c *change) error {
-			if err := wantMachine(w, c); err != nil {
-				return err
-			}
-			id := w.Subject.Machine
-			m, err := t.q.GetMachine(ctx, string(id))
+		kind: ofMachine,
+		apply: func(ctx context.Context, t *transaction, c *commit) error {
+			id := c.work.Subject.Machine
+			m, err := t.row(ctx, id)
 			if err != nil {
-				return fmt.Errorf("read machine %s: %w", id, err)
+				return err
 			}
 			if m.TakeoverGeneration != int64(s.TakeoverGeneration) {
 				return fleet.Errorf(fleet.KindConflict, "takeover generation %d of machine %s is not the newest: %d is", s.TakeoverGeneration, id,
@@ -117,29 +83,29 @@ func SetAgentStarted(s fleet.AgentStarted) Change {
 			if err != nil {
 				return fmt.Errorf("record the agent's start: %w", err)
 			}
-			return w.note(ctx, t, id, "agent started", fmt.Sprintf("takeover generation %d, agent %s", s.TakeoverGeneration, s.AgentVersion))
+			c.record(t, id, "agent started", fmt.Sprintf("takeover generation %d, agent %s", s.TakeoverGeneration, s.AgentVersion))
+			return nil
 		},
 	}
 }
 
 // MintTakeover makes the machine's takeover generation grow and returns it.
 func MintTakeover(into *fleet.TakeoverGeneration) Change {
-	return &change{
+	return Change{
 		text: "mint a takeover generation",
-		do: func(ctx context.Context, t *transaction, w *Work, c *change) error {
-			if err := wantMachine(w, c); err != nil {
-				return err
-			}
-			g, err := t.q.MintTakeover(ctx, string(w.Subject.Machine))
+		kind: ofMachine,
+		apply: func(ctx context.Context, t *transaction, c *commit) error {
+			g, err := t.q.MintTakeover(ctx, string(c.work.Subject.Machine))
 			if err != nil {
 				return fmt.Errorf("mint a takeover generation: %w", err)
 			}
 			*into = fleet.TakeoverGeneration(g)
-			return w.note(ctx, t, w.Subject.Machine, "takeover", fmt.Sprintf("takeover generation %d", g))
+			c.record(t, c.work.Subject.Machine, "takeover", fmt.Sprintf("takeover generation %d", g))
+			return nil
 		},
 		// the lane is ours: nobody minted since
-		again: func(ctx context.Context, t *transaction, w *Work) error {
-			m, err := t.q.GetMachine(ctx, string(w.Subject.Machine))
+		recall: func(ctx context.Context, t *transaction, w *Work) error {
+			m, err := t.row(ctx, w.Subject.Machine)
 			*into = fleet.TakeoverGeneration(m.TakeoverGeneration)
 			return err
 		},
@@ -150,10 +116,20 @@ func MintTakeover(into *fleet.TakeoverGeneration) Change {
 // gives the machine that ID. Nothing is written when nothing changed. At, CreatedAt and ActiveAt
 // are kept by the BMDB.
 func SetProvided(machine fleet.MachineID, id fleet.ProviderID, p fleet.Provided) Change {
-	return &change{
+	return Change{
 		text: fmt.Sprintf("provided %s %s: %+v", machine, id, p), machines: []fleet.MachineID{machine},
-		do: func(ctx context.Context, t *transaction, w *Work, c *change) error {
-			return t.setProvided(ctx, w, c, fact{machine, id, p})
+		concerns: func(ctx context.Context, t *transaction, _ *Work, l *locks) error {
+			m, err := t.row(ctx, machine)
+			if err == nil && changing(providedOfMachine(m)) != changing(&p) {
+				l.providers = append(l.providers, fleet.ProviderName(m.Provider))
+			}
+			if fleet.KindOf(err) == fleet.KindNotFound {
+				return nil // apply says so
+			}
+			return err
+		},
+		apply: func(ctx context.Context, t *transaction, c *commit) error {
+			return t.setProvided(ctx, c, fact{machine, id, p})
 		},
 	}
 }
@@ -166,14 +142,11 @@ type fact struct {
 }
 
 // setProvided writes the fact of a machine whose row is locked, if it says anything new.
-func (t *transaction) setProvided(ctx context.Context, w *Work, c *change, f fact) error {
+func (t *transaction) setProvided(ctx context.Context, c *commit, f fact) error {
 	machine, id, p := f.machine, f.id, f.provided
-	m, err := t.q.GetMachine(ctx, string(machine))
-	if absent(err) {
-		return fleet.Errorf(fleet.KindNotFound, "there is no machine %s", machine)
-	}
+	m, err := t.row(ctx, machine)
 	if err != nil {
-		return fmt.Errorf("read machine %s: %w", machine, err)
+		return err
 	}
 	if id != "" && m.ProviderID != string(id) {
 		if err := t.setProviderID(ctx, m, id); err != nil {
@@ -197,6 +170,9 @@ func (t *transaction) setProvided(ctx context.Context, w *Work, c *change, f fac
 		return nil
 	}
 	c.touch(machine)
+	if changing(was) != changing(&p) { // the provider is asked at another pace
+		c.touchedProviders = append(c.touchedProviders, fleet.ProviderName(m.Provider))
+	}
 	p.At = now
 	address := ""
 	if p.Address.IsValid() {
@@ -211,9 +187,15 @@ func (t *transaction) setProvided(ctx context.Context, w *Work, c *change, f fac
 		return fmt.Errorf("record what the provider says of machine %s: %w", machine, err)
 	}
 	if was == nil || was.Status != p.Status {
-		return w.note(ctx, t, machine, "provider status", statusDetail(p))
+		c.record(t, machine, "provider status", statusDetail(p))
+		return nil
 	}
 	return nil
+}
+
+// changing says whether a status may make its provider be asked more often.
+func changing(p *fleet.Provided) bool {
+	return p != nil && (p.Status == fleet.ProviderStatusCreating || p.Status == fleet.ProviderStatusDeleting || p.Status == fleet.ProviderStatusOff)
 }
 
 func statusDetail(p fleet.Provided) string {
@@ -223,7 +205,7 @@ func statusDetail(p fleet.Provided) string {
 	return fmt.Sprintf("%s (%s)", p.Status, p.Detail)
 }
 
-func (t *transaction) setProviderID(ctx context.Context, m statement.GetMachineRow, id fleet.ProviderID) error {
+func (t *transaction) setProviderID(ctx context.Context, m statement.MachineRecord, id fleet.ProviderID) error {
 	if m.ProviderID != "" {
 		return fleet.Errorf(fleet.KindConflict, "machine %s is %s at %s, not %s", m.ID, m.ProviderID, m.Provider, id)
 	}
@@ -242,23 +224,23 @@ func (t *transaction) setProviderID(ctx context.Context, m statement.GetMachineR
 
 // RecordHistory appends to the history of the work's subject.
 func RecordHistory(event, detail string) Change {
-	return &change{
+	return Change{
 		text: "history: " + event + ": " + detail,
-		do: func(ctx context.Context, t *transaction, w *Work, _ *change) error {
-			return w.note(ctx, t, w.Subject.Machine, event, detail)
+		apply: func(ctx context.Context, t *transaction, c *commit) error {
+			c.record(t, c.work.Subject.Machine, event, detail)
+			return nil
 		},
 	}
 }
 
 // RecordMachineHistory appends to the history of a machine from work on its provider.
 func RecordMachineHistory(machine fleet.MachineID, event, detail string) Change {
-	return &change{
+	return Change{
 		text: fmt.Sprintf("history of %s: %s: %s", machine, event, detail),
-		do: func(ctx context.Context, t *transaction, w *Work, c *change) error {
-			if err := wantProvider(w, c); err != nil {
-				return err
-			}
-			return w.note(ctx, t, machine, event, detail)
+		kind: ofProvider,
+		apply: func(ctx context.Context, t *transaction, c *commit) error {
+			c.record(t, machine, event, detail)
+			return nil
 		},
 	}
 }
@@ -266,14 +248,15 @@ func RecordMachineHistory(machine fleet.MachineID, event, detail string) Change 
 // PinHostKeys remembers the host keys seen at first contact, in authorized_keys form, in place of
 // those remembered before. See DB.HostKeys.
 func PinHostKeys(machine fleet.MachineID, keys []string) Change {
-	return &change{
+	return Change{
 		text: fmt.Sprintf("pin host keys of %s: %q", machine, keys), machines: []fleet.MachineID{machine},
-		do: func(ctx context.Context, t *transaction, w *Work, _ *change) error {
+		apply: func(ctx context.Context, t *transaction, c *commit) error {
 			err := t.q.PutHostKeys(ctx, statement.PutHostKeysParams{Machine: string(machine), At: micros(t.Now()), Pinned: joinLines(keys)})
 			if err != nil {
 				return fmt.Errorf("pin the host keys of machine %s: %w", machine, err)
 			}
-			return w.note(ctx, t, machine, "host keys pinned", fmt.Sprintf("%d keys", len(keys)))
+			c.record(t, machine, "host keys pinned", fmt.Sprintf("%d keys", len(keys)))
+			return nil
 		},
 	}
 }

@@ -57,8 +57,9 @@ func (db *DB) CheckNext(ctx context.Context, limit int) (findings []Finding, com
 func (db *DB) checkPage(ctx context.Context, after fleet.MachineID, limit int) (findings []Finding, next fleet.MachineID, err error) {
 	var ids []string
 	var subjects []string
+	var names []fleet.ProviderName
 	err = db.view(ctx, "check", func(ctx context.Context, t *transaction) (err error) {
-		findings = nil
+		findings, names = nil, nil
 		if ids, err = t.q.ListMachineIDsAfter(ctx, statement.ListMachineIDsAfterParams{After: string(after), MaxRows: int64(limit)}); err != nil {
 			return err
 		}
@@ -68,14 +69,15 @@ func (db *DB) checkPage(ctx context.Context, after fleet.MachineID, limit int) (
 				return err
 			}
 			for _, p := range providers {
+				names = append(names, fleet.ProviderName(p.Name))
 				subjects = append(subjects, providerSubject(fleet.ProviderName(p.Name)))
 			}
 			if findings, err = t.checkRows(ctx); err != nil {
 				return err
 			}
 		}
-		edges, err := t.checkEdges(ctx, subjects)
-		findings = append(findings, edges...)
+		ended, err := t.checkEnds(ctx, subjects)
+		findings = append(findings, ended...)
 		return err
 	})
 	if err != nil {
@@ -88,36 +90,42 @@ func (db *DB) checkPage(ctx context.Context, after fleet.MachineID, limit int) (
 		}
 		findings, next = append(findings, found...), fleet.MachineID(id)
 	}
+	for _, name := range names {
+		found, err := db.checkProvider(ctx, name)
+		if err != nil {
+			return nil, "", fmt.Errorf("check provider %s: %w", name, err)
+		}
+		findings = append(findings, found...)
+	}
 	if len(ids) < limit {
 		next = ""
 	}
 	return findings, next, nil
 }
 
-// checkEdges looks for work of these subjects that has not one start and, unless it runs, one end
-// (I4).
-func (t *transaction) checkEdges(ctx context.Context, subjects []string) ([]Finding, error) {
-	edges, err := t.q.CheckEdges(ctx, statement.Keys(subjects))
-	if err != nil {
-		return nil, err
-	}
+// checkEnds looks for work of these subjects that has ended more than once (I4).
+func (t *transaction) checkEnds(ctx context.Context, subjects []string) ([]Finding, error) {
 	var findings []Finding
-	for _, e := range edges {
-		findings = append(findings, Finding{
-			"I4", e.Subject, fmt.Sprintf("the work of %s lane epoch %d has %d starts and %d ends", e.Lane, e.Epoch, e.Starts, e.Ends),
-		})
+	for _, subject := range subjects {
+		ended, err := t.q.ListEndedTwice(ctx, subject)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range ended {
+			findings = append(findings, Finding{"I4", subject, fmt.Sprintf("%s epoch %d has %d ends", e.Process, e.Epoch, e.Ends)})
+		}
 	}
 	return findings, nil
 }
 
 func (t *transaction) checkRows(ctx context.Context) ([]Finding, error) {
 	var findings []Finding
-	lanes, err := t.q.ListLanesWithoutSession(ctx, maxFindings)
+	lanes, err := t.q.ListWrongLanes(ctx, statement.ListWrongLanesParams{Limited: string(fleet.ProcessRecovery), MaxRows: maxFindings})
 	if err != nil {
 		return nil, err
 	}
 	for _, l := range lanes {
-		findings = append(findings, Finding{"I1", l.Subject, fmt.Sprintf("the %s lane is held by session %s, which there is not", l.Lane, l.Session)})
+		findings = append(findings, Finding{"I1", l.ID, fmt.Sprintf("the lane, held by session %q, contradicts itself or the sessions", l.Session)})
 	}
 	providers, err := t.q.ListProviders(ctx)
 	if err != nil {
@@ -133,14 +141,10 @@ func (t *transaction) checkRows(ctx context.Context) ([]Finding, error) {
 		}
 	}
 	counts, err := t.checkCounts(ctx)
-	if err != nil {
-		return nil, err
-	}
-	slots, err := t.checkSlots(ctx)
-	return slices.Concat(findings, counts, slots), err
+	return slices.Concat(findings, counts), err
 }
 
-// checkMachine compares the agenda with what lifecycle says (I2). A row that is too early is not a
+// checkMachine compares the agenda with what lifecycle says (I2). An entry that is too early is not a
 // fault.
 func (db *DB) checkMachine(ctx context.Context, id fleet.MachineID) (findings []Finding, err error) {
 	err = db.update(ctx, "check machine", func(ctx context.Context, t *transaction) error {
@@ -149,36 +153,88 @@ func (db *DB) checkMachine(ctx context.Context, id fleet.MachineID) (findings []
 		if err := l.take(ctx, t); err != nil {
 			return err
 		}
-		j, err := t.load(ctx, id)
+		m, err := t.load(ctx, id)
 		if fleet.KindOf(err) == fleet.KindNotFound {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		plan, err := t.plan(ctx, j)
-		if err != nil {
+		if m.record.Unreadable != "" {
+			findings = append(findings, Finding{"unreadable", string(id), m.record.Unreadable})
+		}
+		plan, err := t.plan(ctx, m)
+		if err != nil || m.state.policy < t.env.Policy.Number { // the janitor will come to it
 			return err
 		}
-		if j.row.StatePolicy < t.env.Policy.Number {
-			return nil // the janitor will come to it
-		}
 		for _, process := range fleet.MachineProcesses() {
-			d := plan.For(process)
-			at, there := j.agenda[process]
-			switch {
-			case d.Verdict.Scheduled() && !there:
-				findings = append(findings, Finding{"agenda", string(id), fmt.Sprintf("%s is %s and has no row", process, d.Verdict)})
-			case j.heldByTheDead() && there && at.UnixMicro() <= max(micros(t.Now()), j.row.SessionDeadlineAt):
-				// It surfaces at the deadline of the dead, if its lane is not freed before, which follows the
-				// end of the session.
-			case d.Verdict.Scheduled() && at.After(d.DueAt):
-				findings = append(findings, Finding{"agenda", string(id), fmt.Sprintf("%s is due at %s, its row says %s", process, d.DueAt, at)})
-			case !d.Verdict.Scheduled() && there && d.Verdict == lifecycle.NotWanted:
-				findings = append(findings, Finding{"agenda", string(id), fmt.Sprintf("%s is not wanted and has a row", process)})
+			found, err := t.checkEntry(ctx, machineSubject(id), &m.lane, plan.For(process), m.due[process])
+			if err != nil {
+				return err
 			}
+			findings = append(findings, found...)
 		}
 		return nil
 	})
 	return findings, err
+}
+
+// checkProvider is checkMachine for a provider.
+func (db *DB) checkProvider(ctx context.Context, name fleet.ProviderName) (findings []Finding, err error) {
+	err = db.update(ctx, "check provider", func(ctx context.Context, t *transaction) error {
+		findings = nil
+		l := locks{providers: []fleet.ProviderName{name}}
+		if err := l.take(ctx, t); err != nil {
+			return err
+		}
+		p, err := t.loadProvider(ctx, name)
+		if err != nil {
+			return err
+		}
+		plan, err := t.planProvider(ctx, p)
+		if err != nil || !db.janitor.policySeen(t.env.Policy.Number) { // the janitor will come to it
+			return err
+		}
+		for process, l := range p.lanes {
+			found, err := t.checkEntry(ctx, providerSubject(name), &l.lane, plan[process], l.due)
+			if err != nil {
+				return err
+			}
+			findings = append(findings, found...)
+		}
+		return nil
+	})
+	return findings, err
+}
+
+// checkEntry compares one decision with the entry that the subject's row says there is, and that with the
+// agenda. The subject's row is locked.
+func (t *transaction) checkEntry(ctx context.Context, subject string, l *lane, d lifecycle.Decision, due int64) (findings []Finding, err error) {
+	found := func(format string, args ...any) {
+		findings = append(findings, Finding{"agenda", subject, fmt.Sprintf(format, args...)})
+	}
+	if l.session != "" && l.since == 0 {
+		findings = append(findings, Finding{"I4", subject, fmt.Sprintf("%s epoch %d is held and has not started", l.process, l.epoch)})
+	}
+	if due != 0 {
+		entries, err := t.q.CountAgenda(ctx, statement.CountAgendaParams{Process: string(d.Process), DueAt: due, Subject: subject})
+		if err != nil {
+			return nil, err
+		}
+		if entries == 0 {
+			found("%s is due at %s and has no entry", d.Process, instant(due))
+		}
+	}
+	switch {
+	case d.Verdict.Scheduled() && due == 0:
+		found("%s is %s and has no entry", d.Process, d.Verdict)
+	case l.dead() && due != 0 && due <= max(micros(t.Now()), l.holder.deadlineAt):
+		// It surfaces at the deadline of the dead, if its lane is not freed before, which follows the end of
+		// the session.
+	case d.Verdict.Scheduled() && due > dueMicros(d):
+		found("%s is due at %s, its entry says %s", d.Process, d.DueAt, instant(due))
+	case !d.Verdict.Scheduled() && due != 0 && d.Verdict == lifecycle.NotWanted:
+		found("%s is not wanted and has an entry", d.Process)
+	}
+	return findings, nil
 }

@@ -49,12 +49,12 @@ func (t *transaction) foldCounts(ctx context.Context, provider fleet.ProviderNam
 	if err != nil {
 		return err
 	}
-	ids := make(statement.Rows, len(rows))
+	ids := make([]int64, len(rows))
 	for i, r := range rows {
-		ids[i] = []any{r.ID}
-		t.pen.count(string(provider), r.State, r.N)
+		ids[i] = r.ID
+		t.buffer.count(string(provider), r.State, r.N)
 	}
-	return t.q.DeleteStateCounts(ctx, ids)
+	return t.many.DeleteStateCounts(ctx, ids)
 }
 
 // checkCounts compares the state counts with the states.
@@ -67,12 +67,12 @@ func (t *transaction) checkCounts(ctx context.Context) ([]Finding, error) {
 	if err != nil {
 		return nil, err
 	}
-	off := make(map[countKey]int64)
+	off := make(map[stateKey]int64)
 	for _, c := range kept {
-		off[countKey{c.Provider, c.State}] += c.N
+		off[stateKey{c.Provider, c.State}] += c.N
 	}
 	for _, c := range there {
-		off[countKey{c.Provider, c.State}] -= c.N
+		off[stateKey{c.Provider, c.State}] -= c.N
 	}
 	var findings []Finding
 	for k, n := range off {

@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ironherd/ironherd/internal/bmdb/agenda"
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
@@ -32,7 +33,7 @@ func (c *cursors) cursor(k fleet.Process, elapsed time.Duration) cursor {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	at, ok := c.at[k]
-	if !ok || elapsed-c.began[k] >= fullScanEvery {
+	if !ok || elapsed-c.began[k] >= agenda.ScanEvery {
 		at = cursor{dueAt: floorMicros(time.Time{})}
 		c.at[k], c.began[k] = at, elapsed
 	}
@@ -51,6 +52,9 @@ func (c *cursors) policyChanged(number int64) bool {
 	defer c.mu.Unlock()
 	return c.policy < number
 }
+
+// policySeen says whether they have been.
+func (c *cursors) policySeen(number int64) bool { return !c.policyChanged(number) }
 
 func (c *cursors) policyDone(number int64) {
 	c.mu.Lock()

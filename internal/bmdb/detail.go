@@ -25,16 +25,16 @@ type MachineDetails struct {
 func (db *DB) MachineDetails(ctx context.Context, machine fleet.MachineID) (MachineDetails, error) {
 	var d MachineDetails
 	err := db.view(ctx, "machine", func(ctx context.Context, t *transaction) error {
-		j, err := t.load(ctx, machine)
+		m, err := t.load(ctx, machine)
 		if err != nil {
 			return err
 		}
-		d = MachineDetails{Record: j.record, Now: t.Now(), State: fleet.State(j.row.State), StateSince: instant(j.row.StateSince)}
+		d = MachineDetails{Record: m.record, Now: t.Now(), State: m.state.state, StateSince: instant(m.state.since)}
 		if d.Environment, err = t.environment(ctx); err != nil || d.Environment.Policy.AtOnce(fleet.ProcessRecovery) == 0 {
 			return err
 		}
-		taken, err := t.takenSlots(ctx, fleet.ProcessRecovery, j.record.Provider)
-		d.Environment.UnderRecovery = len(taken)
+		holders, err := t.limitedHolders(ctx, fleet.ProcessRecovery, m.record.Provider)
+		d.Environment.UnderRecovery = len(holders)
 		return err
 	})
 	if err != nil {
@@ -51,16 +51,29 @@ type HeldLane struct {
 	Since   time.Time
 }
 
-// HeldLanes lists what a session holds, at most limit of it, in the order of the subjects.
+// HeldLanes lists what a session holds, at most limit of it: providers, then machines, in the order of
+// their IDs. It reads all machines.
 func (db *DB) HeldLanes(ctx context.Context, session fleet.SessionID, limit int) (held []HeldLane, err error) {
 	err = db.view(ctx, "list leases", func(ctx context.Context, t *transaction) error {
-		rows, err := t.q.ListHeldLanes(ctx, statement.ListHeldLanesParams{Session: string(session), MaxRows: int64(limit)})
-		held = make([]HeldLane, len(rows))
-		for i, r := range rows {
-			held[i] = HeldLane{
-				Process: fleet.Process(r.Process), Subject: parseSubject(r.Subject), Epoch: fleet.Epoch(r.Epoch), Since: instant(r.Since),
-			}
+		held = nil
+		providers, err := t.q.ListProviderLanesHeld(ctx, string(session))
+		if err != nil {
+			return err
 		}
+		for _, r := range providers {
+			held = append(held, HeldLane{
+				Process: fleet.Process(r.Process), Subject: fleet.Subject{Provider: fleet.ProviderName(r.Provider)},
+				Epoch: fleet.Epoch(r.Epoch), Since: instant(r.Since),
+			})
+		}
+		machines, err := t.q.ListMachinesHeld(ctx, statement.ListMachinesHeldParams{Session: string(session), MaxRows: int64(limit)})
+		for _, r := range machines {
+			held = append(held, HeldLane{
+				Process: fleet.Process(r.Process), Subject: fleet.Subject{Machine: fleet.MachineID(r.ID)}, Epoch: fleet.Epoch(r.Epoch),
+				Since: instant(r.Since),
+			})
+		}
+		held = held[:min(len(held), limit)]
 		return err
 	})
 	if err != nil {

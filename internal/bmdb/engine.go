@@ -29,9 +29,9 @@ type Engine interface {
 	// View runs fn on one snapshot, read only.
 	View(ctx context.Context, fn func(ctx context.Context, tx Tx) error) error
 
-	// Glance runs fn read only, each statement on a snapshot of its own if that is cheaper than one
-	// for all.
-	Glance(ctx context.Context, fn func(ctx context.Context, tx Tx) error) error
+	// Peek runs fn read only, each statement on a snapshot of its own if that is cheaper than one for
+	// all.
+	Peek(ctx context.Context, fn func(ctx context.Context, tx Tx) error) error
 
 	// Migrate brings the schema to the version that this binary wants.
 	Migrate(ctx context.Context) error
@@ -50,12 +50,15 @@ type Engine interface {
 	// runs still may stay.
 	PruneHistory(ctx context.Context, before time.Time, limit int) (n int, err error)
 
-	// Tell passes hints on to the other processes that have the database open, some time soon or
+	// Notify passes hints on to the other processes that have the database open, some time soon or
 	// never. It does not wait.
-	Tell(hints []Hint)
-	// Hear makes heard be called with what others tell; nil means that anything may have become due.
-	// Called once, at open.
-	Hear(heard func(hints []Hint))
+	Notify(hints []Hint)
+	// Subscribe makes receive be called with the hints of others; nil means that anything may have
+	// become due. Called once, at open.
+	Subscribe(receive func(hints []Hint))
+
+	// Many returns the statements on many rows, as this engine runs them on db.
+	Many(db statement.DBTX) statement.Many
 
 	Close() error
 }
@@ -72,9 +75,8 @@ type Properties struct {
 	// SingleProcess: no other process can have the database open, so opening it ends every session
 	// that is left.
 	SingleProcess bool
-	// Untold: other processes may have the database open, and do not tell what they make due (see
-	// Hear).
-	Untold bool
+	// Polled: other processes may have the database open, and do not pass hints on (see Subscribe).
+	Polled bool
 }
 
 // Tx is what statements run on: the DBTX of the generated code, the database's time and its row
@@ -82,9 +84,6 @@ type Properties struct {
 type Tx interface {
 	statement.DBTX
 
-	// OneByOne says that many rows are better written by a statement each than by one for all, and
-	// that lists are JSON; else each column of a list is an array (see package statement).
-	OneByOne() bool
 	// Now is database time, the same throughout the transaction, in whole microseconds, UTC.
 	Now() time.Time
 	// LockSession takes the session's row FOR UPDATE (exclusive) or FOR KEY SHARE. A session that does
@@ -96,8 +95,4 @@ type Tx interface {
 	LockProviders(ctx context.Context, names []fleet.ProviderName, skipLocked bool) ([]fleet.ProviderName, error)
 	// LockMachines is the same for machines, in the order of their IDs.
 	LockMachines(ctx context.Context, ids []fleet.MachineID, skipLocked bool) ([]fleet.MachineID, error)
-	// LockSlots takes the storm slots of a process at one provider that are numbered up to a limit, in
-	// the order of their numbers, and returns those numbers: of all that exist. It waits for whoever
-	// has them.
-	LockSlots(ctx context.Context, process fleet.Process, provider fleet.ProviderName, limit int) ([]int64, error)
 }

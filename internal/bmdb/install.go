@@ -36,17 +36,17 @@ func (db *DB) HandOutInstall(ctx context.Context, a AgentIdentity, lastGeneratio
 	wanted := false
 	// most heartbeats end here
 	err := db.view(ctx, "look for an install", func(ctx context.Context, t *transaction) error {
-		j, err := t.load(ctx, a.Machine)
+		m, err := t.load(ctx, a.Machine)
 		if fleet.KindOf(err) == fleet.KindNotFound {
 			return a.inCharge(fleet.Record{})
 		}
 		if err != nil {
 			return err
 		}
-		if err := a.inCharge(j.record); err != nil {
+		if err := a.inCharge(m.record); err != nil {
 			return err
 		}
-		wanted, err = t.installWanted(ctx, j, last)
+		wanted, err = t.installWanted(ctx, m, last)
 		return err
 	})
 	if err != nil || !wanted {
@@ -55,17 +55,17 @@ func (db *DB) HandOutInstall(ctx context.Context, a AgentIdentity, lastGeneratio
 	secret := make([]byte, secretBytes)
 	_, _ = rand.Read(secret) // it never fails
 	var order *InstallOrder
-	err = db.fromAgent(ctx, "hand out install", a, func(ctx context.Context, t *transaction, j *judged) (bool, error) {
+	err = db.fromAgent(ctx, "hand out install", a, func(ctx context.Context, t *transaction, m *machineRecord) (bool, error) {
 		order = nil
-		changed, err := t.closeUnknownAttempt(ctx, j, last)
+		changed, err := t.closeUnknownAttempt(ctx, m, last)
 		if err != nil {
 			return false, err
 		}
-		plan, err := t.plan(ctx, j)
-		if err != nil || plan.For(fleet.ProcessInstall).Verdict != lifecycle.Due || openAttempt(j.record) != nil {
+		plan, err := t.plan(ctx, m)
+		if err != nil || plan.For(fleet.ProcessInstall).Verdict != lifecycle.Due || openAttempt(m.record) != nil {
 			return changed, err
 		}
-		order, err = t.newAttempt(ctx, j, secret)
+		order, err = t.newAttempt(ctx, m, secret)
 		return true, err
 	})
 	if err != nil {
@@ -80,11 +80,11 @@ type attemptID struct {
 }
 
 // installWanted says whether HandOutInstall has anything to write.
-func (t *transaction) installWanted(ctx context.Context, j *judged, last attemptID) (bool, error) {
-	if open := openAttempt(j.record); open != nil {
+func (t *transaction) installWanted(ctx context.Context, m *machineRecord, last attemptID) (bool, error) {
+	if open := openAttempt(m.record); open != nil {
 		return attemptID{open.Generation, open.Attempt} != last, nil
 	}
-	plan, err := t.plan(ctx, j)
+	plan, err := t.plan(ctx, m)
 	return plan.For(fleet.ProcessInstall).Verdict == lifecycle.Due, err
 }
 
@@ -106,28 +106,28 @@ func openAttempt(r fleet.Record) *fleet.InstallAttempt {
 
 // closeUnknownAttempt closes an open attempt that the agent never got. There is no backoff: nothing
 // was tried.
-func (t *transaction) closeUnknownAttempt(ctx context.Context, j *judged, last attemptID) (bool, error) {
-	open := openAttempt(j.record)
+func (t *transaction) closeUnknownAttempt(ctx context.Context, m *machineRecord, last attemptID) (bool, error) {
+	open := openAttempt(m.record)
 	if open == nil || (attemptID{open.Generation, open.Attempt}) == last {
 		return false, nil
 	}
 	report := fleet.InstallReport{
 		Generation: open.Generation, Attempt: open.Attempt, At: t.Now(), Error: "never started: the answer that handed it out was lost",
 	}
-	j.record.InstallReport = &report
-	return true, t.putReport(ctx, j.record.ID, report, actorBMDB)
+	m.record.InstallReport = &report
+	return true, t.putReport(ctx, m.record.ID, report, actorBMDB)
 }
 
 // newAttempt commits the next attempt of the newest request.
-func (t *transaction) newAttempt(ctx context.Context, j *judged, secret []byte) (*InstallOrder, error) {
-	id, request := j.record.ID, *j.record.InstallRequest
+func (t *transaction) newAttempt(ctx context.Context, m *machineRecord, secret []byte) (*InstallOrder, error) {
+	id, request := m.record.ID, *m.record.InstallRequest
 	data, err := t.q.GetFirstBootData(ctx, string(id))
 	if err != nil {
 		return nil, fmt.Errorf("read first-boot data: %w", err)
 	}
 	request.FirstBootData = data
 	order := &InstallOrder{Request: request, Attempt: 1, Secret: slices.Clone(secret), Timeout: t.env.Policy.InstallTimeout}
-	if was := j.record.InstallAttempt; was != nil && was.Generation == request.Generation {
+	if was := m.record.InstallAttempt; was != nil && was.Generation == request.Generation {
 		order.Attempt = was.Attempt + 1
 	}
 	hash := sha256.Sum256(secret)
@@ -141,8 +141,9 @@ func (t *transaction) newAttempt(ctx context.Context, j *judged, secret []byte) 
 	if err != nil {
 		return nil, fmt.Errorf("write the attempt's deadline: %w", err)
 	}
-	return order, t.heard(ctx, id, fleet.ProcessInstall, "install handed out",
+	t.recordAgent(id, fleet.ProcessInstall, "install handed out",
 		fmt.Sprintf("install generation %d, attempt %d: %s", request.Generation, order.Attempt, request.Image.URL))
+	return order, nil
 }
 
 // putReport writes how an attempt ended; the attempt is not open any more.
@@ -161,31 +162,33 @@ func (t *transaction) putReport(ctx context.Context, machine fleet.MachineID, r 
 	if err := t.q.DeleteInstallDeadline(ctx, string(machine)); err != nil {
 		return fmt.Errorf("clear the attempt's deadline: %w", err)
 	}
-	return t.record(ctx, history{
+	t.record(history{
 		subject: fleet.Subject{Machine: machine}, actor: actor, process: fleet.ProcessInstall, event: event,
 		detail: fmt.Sprintf("install generation %d, attempt %d: %s", r.Generation, r.Attempt, detail),
 	})
+	return nil
 }
 
 // failInstall writes a failed attempt and its backoff.
-func (t *transaction) failInstall(ctx context.Context, machine fleet.MachineID, r fleet.InstallReport, actor string) error {
-	if err := t.putReport(ctx, machine, r, actor); err != nil {
+func (t *transaction) failInstall(ctx context.Context, m *machineRecord, r fleet.InstallReport, actor string) error {
+	if err := t.putReport(ctx, m.record.ID, r, actor); err != nil {
 		return err
 	}
 	env, err := t.environment(ctx)
 	if err != nil {
 		return err
 	}
-	_, err = t.backOff(ctx, machineSubject(machine), fleet.ProcessInstall, Failure{Cause: r.Error, Backoff: env.Policy.InstallRetry}, 0)
-	return err
+	failure := Failure{Cause: r.Error, Backoff: env.Policy.InstallRetry}
+	t.backOff(m.record.Backoffs, fleet.Subject{Machine: m.record.ID}, fleet.ProcessInstall, failure, 0)
+	return nil
 }
 
 // RecordInstallReport stores how an attempt ended, as the agent says. At is set by the transaction.
 // Idempotent. A report of an attempt that is not the newest is history already and is accepted
 // without effect; KindConflict for one that was never handed out.
 func (db *DB) RecordInstallReport(ctx context.Context, a AgentIdentity, r fleet.InstallReport) error {
-	return db.fromAgent(ctx, "install report", a, func(ctx context.Context, t *transaction, j *judged) (bool, error) {
-		newest := j.record.InstallAttempt
+	return db.fromAgent(ctx, "install report", a, func(ctx context.Context, t *transaction, m *machineRecord) (bool, error) {
+		newest := m.record.InstallAttempt
 		switch {
 		case newest == nil || r.Generation > newest.Generation || r.Generation == newest.Generation && r.Attempt > newest.Attempt:
 			return false, fleet.Errorf(fleet.KindConflict, "install generation %d, attempt %d of machine %s was never handed out", r.Generation,
@@ -195,28 +198,26 @@ func (db *DB) RecordInstallReport(ctx context.Context, a AgentIdentity, r fleet.
 		}
 		// A report of success outdoes a failure that was only concluded from silence; nothing else
 		// replaces a report.
-		if was := j.record.InstallReport; was != nil && was.Generation == r.Generation && was.Attempt == r.Attempt && (was.OK || !r.OK) {
+		if was := m.record.InstallReport; was != nil && was.Generation == r.Generation && was.Attempt == r.Attempt && (was.OK || !r.OK) {
 			return false, nil
 		}
-		superseded := j.record.InstallRequest != nil && j.record.InstallRequest.Generation != r.Generation
+		superseded := m.record.InstallRequest != nil && m.record.InstallRequest.Generation != r.Generation
 		if !r.OK && !superseded {
-			return true, t.failInstall(ctx, a.Machine, r, actorAgent)
+			return true, t.failInstall(ctx, m, r, actorAgent)
 		}
 		// A success, or the failure of what is not wanted any more: no reason for the newest request to
 		// wait.
 		if err := t.putReport(ctx, a.Machine, r, actorAgent); err != nil {
 			return false, err
 		}
-		return true, t.resetInstall(ctx, a.Machine)
+		t.resetInstall(a.Machine)
+		return true, nil
 	})
 }
 
-func (t *transaction) resetInstall(ctx context.Context, machine fleet.MachineID) error {
-	_, err := t.q.DeleteBackoff(ctx, statement.DeleteBackoffParams{Subject: machineSubject(machine), Process: string(fleet.ProcessInstall)})
-	if err != nil {
-		return fmt.Errorf("reset the backoff: %w", err)
-	}
-	return nil
+// resetInstall lets the next attempt wait for nothing.
+func (t *transaction) resetInstall(machine fleet.MachineID) {
+	t.buffer.resetBackoff(machineSubject(machine), fleet.ProcessInstall)
 }
 
 // RecordInstalled records that the system installed by that attempt has come up and has proved
@@ -226,12 +227,12 @@ func (db *DB) RecordInstalled(ctx context.Context, machine fleet.MachineID, gene
 ) error {
 	refused := fleet.Errorf(fleet.KindForbidden, "no such install of machine %s", machine)
 	hash := sha256.Sum256(secret)
-	err := db.onMachine(ctx, "installed", machine, func(ctx context.Context, t *transaction, j *judged) (bool, error) {
-		a := j.record.InstallAttempt
+	err := db.onMachine(ctx, "installed", machine, func(ctx context.Context, t *transaction, m *machineRecord) (bool, error) {
+		a := m.record.InstallAttempt
 		if a == nil || a.Generation != generation || a.Attempt != attempt || subtle.ConstantTimeCompare(a.SecretHash, hash[:]) != 1 {
 			return false, refused
 		}
-		if i := j.record.Installed; i != nil && i.Generation == generation && i.Attempt == attempt {
+		if i := m.record.Installed; i != nil && i.Generation == generation && i.Attempt == attempt {
 			return false, nil
 		}
 		err := t.q.PutInstalled(ctx, statement.PutInstalledParams{
@@ -243,13 +244,12 @@ func (db *DB) RecordInstalled(ctx context.Context, machine fleet.MachineID, gene
 		if err := t.q.DeleteInstallDeadline(ctx, string(machine)); err != nil {
 			return false, fmt.Errorf("clear the attempt's deadline: %w", err)
 		}
-		if err := t.resetInstall(ctx, machine); err != nil {
-			return false, err
-		}
-		return true, t.record(ctx, history{
+		t.resetInstall(machine)
+		t.record(history{
 			subject: fleet.Subject{Machine: machine}, actor: "installed system", process: fleet.ProcessInstall, event: "installed",
 			detail: fmt.Sprintf("install generation %d, attempt %d has come up", generation, attempt),
 		})
+		return true, nil
 	})
 	if fleet.KindOf(err) == fleet.KindNotFound {
 		return refused
@@ -270,9 +270,9 @@ func (db *DB) ExpireInstalls(ctx context.Context, limit int) (n int, err error) 
 	}
 	for _, id := range machines {
 		expired := false
-		err := db.onMachine(ctx, "expire install", fleet.MachineID(id), func(ctx context.Context, t *transaction, j *judged) (bool, error) {
+		err := db.onMachine(ctx, "expire install", fleet.MachineID(id), func(ctx context.Context, t *transaction, m *machineRecord) (bool, error) {
 			expired = false
-			open := openAttempt(j.record)
+			open := openAttempt(m.record)
 			if open == nil {
 				return false, t.q.DeleteInstallDeadline(ctx, id)
 			}
@@ -280,7 +280,7 @@ func (db *DB) ExpireInstalls(ctx context.Context, limit int) (n int, err error) 
 				return false, err // it was reported and handed out anew meanwhile
 			}
 			expired = true
-			return true, t.failInstall(ctx, j.record.ID, fleet.InstallReport{
+			return true, t.failInstall(ctx, m, fleet.InstallReport{
 				Generation: open.Generation, Attempt: open.Attempt,
 				Error: fmt.Sprintf("no report within %s", t.Now().Sub(open.At).Round(time.Second)),
 			}, actorBMDB)

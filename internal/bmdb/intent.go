@@ -34,23 +34,21 @@ const (
 // counting the machines of the provider and its open intents, and makes their machines. Capacity
 // that has an open intent is skipped. Those that were opened are returned.
 func OpenIntents(maxMachines int, intents []NewIntent, into *[]fleet.Intent) Change {
-	return &change{
+	return Change{
 		text: fmt.Sprintf("open intents, at most %d machines: %+v", maxMachines, intents),
-		do: func(ctx context.Context, t *transaction, w *Work, c *change) error {
-			if err := wantProvider(w, c); err != nil {
-				return err
-			}
+		kind: ofProvider,
+		apply: func(ctx context.Context, t *transaction, c *commit) error {
 			*into = nil
-			p, err := t.q.GetProvider(ctx, string(w.Subject.Provider))
+			p, err := t.q.GetProvider(ctx, string(c.work.Subject.Provider))
 			if err != nil {
-				return fmt.Errorf("read provider %s: %w", w.Subject.Provider, err)
+				return fmt.Errorf("read provider %s: %w", c.work.Subject.Provider, err)
 			}
 			for _, n := range intents {
 				if maxMachines > 0 && p.Machines+int64(len(*into)) >= int64(maxMachines) {
 					break
 				}
 				open, err := t.q.GetIntentByCapacity(ctx, statement.GetIntentByCapacityParams{
-					Provider: string(w.Subject.Provider), Capacity: string(n.Capacity),
+					Provider: string(c.work.Subject.Provider), Capacity: string(n.Capacity),
 				})
 				if err != nil {
 					return fmt.Errorf("read the intent for %s: %w", n.Capacity, err)
@@ -58,16 +56,16 @@ func OpenIntents(maxMachines int, intents []NewIntent, into *[]fleet.Intent) Cha
 				if len(open) > 0 {
 					continue
 				}
-				i, err := t.openIntent(ctx, w, n)
+				i, err := t.openIntent(ctx, c, n)
 				if err != nil {
 					return fmt.Errorf("open the intent for %s: %w", n.Capacity, err)
 				}
 				*into = append(*into, i)
 				c.touch(n.Machine)
 			}
-			return t.addMachines(ctx, w.Subject.Provider, len(*into))
+			return t.addMachines(ctx, c.work.Subject.Provider, len(*into))
 		},
-		again: func(ctx context.Context, t *transaction, _ *Work) error {
+		recall: func(ctx context.Context, t *transaction, _ *Work) error {
 			*into = nil
 			for _, n := range intents {
 				i, err := t.q.GetIntent(ctx, string(n.Machine))
@@ -94,13 +92,12 @@ func (t *transaction) addMachines(ctx context.Context, provider fleet.ProviderNa
 	return nil
 }
 
-func (t *transaction) openIntent(ctx context.Context, w *Work, n NewIntent) (fleet.Intent, error) {
-	now, provider := t.Now(), w.Subject.Provider
-	err := t.q.InsertMachine(ctx, statement.InsertMachineParams{ID: string(n.Machine), Provider: string(provider), CreatedAt: micros(now)})
-	if err != nil {
+func (t *transaction) openIntent(ctx context.Context, c *commit, n NewIntent) (fleet.Intent, error) {
+	now, provider := t.Now(), c.work.Subject.Provider
+	if err := t.insertMachine(ctx, n.Machine, provider); err != nil {
 		return fleet.Intent{}, err
 	}
-	err = t.q.InsertIntent(ctx, statement.InsertIntentParams{
+	err := t.q.InsertIntent(ctx, statement.InsertIntentParams{
 		Machine: string(n.Machine), Provider: string(provider), Capacity: string(n.Capacity), Token: string(n.Token),
 		OpenedAt: micros(now), PlannedAt: micros(n.PlannedAt),
 	})
@@ -120,9 +117,7 @@ func (t *transaction) openIntent(ctx context.Context, w *Work, n NewIntent) (fle
 			return fleet.Intent{}, err
 		}
 	}
-	if err := w.note(ctx, t, n.Machine, "intent opened", fmt.Sprintf("capacity %s, token %s", n.Capacity, n.Token)); err != nil {
-		return fleet.Intent{}, err
-	}
+	c.record(t, n.Machine, "intent opened", fmt.Sprintf("capacity %s, token %s", n.Capacity, n.Token))
 	return fleet.Intent{
 		Machine: n.Machine, Provider: provider, Capacity: n.Capacity, Token: n.Token, OpenedAt: now, PlannedAt: n.PlannedAt,
 	}, nil
@@ -154,30 +149,27 @@ func (t *transaction) putInstallRequest(ctx context.Context, machine fleet.Machi
 
 // onIntent is a change of one open intent. KindConflict when none is open.
 func onIntent(text string, machine fleet.MachineID,
-	do func(ctx context.Context, t *transaction, w *Work, c *change, i statement.Intent) error,
-) *change {
-	return &change{
-		text: text + " " + string(machine), machines: []fleet.MachineID{machine},
-		do: func(ctx context.Context, t *transaction, w *Work, c *change) error {
-			if err := wantProvider(w, c); err != nil {
-				return err
-			}
+	do func(ctx context.Context, t *transaction, c *commit, i statement.Intent) error,
+) Change {
+	return Change{
+		text: text + " " + string(machine), machines: []fleet.MachineID{machine}, kind: ofProvider,
+		apply: func(ctx context.Context, t *transaction, c *commit) error {
 			i, err := t.q.GetIntent(ctx, string(machine))
-			if absent(err) || err == nil && i.Provider != string(w.Subject.Provider) {
-				return fleet.Errorf(fleet.KindConflict, "machine %s has no open intent at %s", machine, w.Subject.Provider)
+			if absent(err) || err == nil && i.Provider != string(c.work.Subject.Provider) {
+				return fleet.Errorf(fleet.KindConflict, "machine %s has no open intent at %s", machine, c.work.Subject.Provider)
 			}
 			if err != nil {
 				return fmt.Errorf("read the intent of machine %s: %w", machine, err)
 			}
 			c.touch(machine)
-			return do(ctx, t, w, c, i)
+			return do(ctx, t, c, i)
 		},
 	}
 }
 
 // IntentCalled is committed before a call that could create something.
 func IntentCalled(machine fleet.MachineID) Change {
-	return onIntent("intent called", machine, func(ctx context.Context, t *transaction, w *Work, _ *change, i statement.Intent) error {
+	return onIntent("intent called", machine, func(ctx context.Context, t *transaction, c *commit, i statement.Intent) error {
 		if i.CalledAt == 0 {
 			i.CalledAt = micros(t.Now())
 			if err := t.q.CallToken(ctx, statement.CallTokenParams{CalledAt: i.CalledAt, Token: i.Token}); err != nil {
@@ -190,14 +182,15 @@ func IntentCalled(machine fleet.MachineID) Change {
 		if err != nil {
 			return fmt.Errorf("record the call: %w", err)
 		}
-		return w.note(ctx, t, machine, "asked the provider", fmt.Sprintf("call %d for capacity %s", i.Calls+1, i.Capacity))
+		c.record(t, machine, "asked the provider", fmt.Sprintf("call %d for capacity %s", i.Calls+1, i.Capacity))
+		return nil
 	})
 }
 
 // IntentAnswered is committed after a definite rejection of such a call. KindConflict when no call
 // is open.
 func IntentAnswered(machine fleet.MachineID) Change {
-	return onIntent("intent answered", machine, func(ctx context.Context, t *transaction, w *Work, _ *change, i statement.Intent) error {
+	return onIntent("intent answered", machine, func(ctx context.Context, t *transaction, c *commit, i statement.Intent) error {
 		if i.Rejected >= i.Calls {
 			return fleet.Errorf(fleet.KindConflict, "no call for machine %s is open", machine)
 		}
@@ -207,35 +200,34 @@ func IntentAnswered(machine fleet.MachineID) Change {
 		if err != nil {
 			return fmt.Errorf("record the rejection: %w", err)
 		}
-		return w.note(ctx, t, machine, "the provider refused", fmt.Sprintf("call %d of %d for capacity %s", i.Rejected+1, i.Calls, i.Capacity))
+		c.record(t, machine, "the provider refused", fmt.Sprintf("call %d of %d for capacity %s", i.Rejected+1, i.Calls, i.Capacity))
+		return nil
 	})
 }
 
 // CloseIntentProvided closes an intent on the device that carries its token: the machine gets its
 // provider ID and its first fact. Closing it once more in the same way changes nothing.
 func CloseIntentProvided(machine fleet.MachineID, id fleet.ProviderID, p fleet.Provided) Change {
-	c := onIntent("intent provided", machine, func(ctx context.Context, t *transaction, w *Work, c *change, i statement.Intent) error {
+	ch := onIntent("intent provided", machine, func(ctx context.Context, t *transaction, c *commit, i statement.Intent) error {
 		if err := t.closeIntent(ctx, i, outcomeProvided); err != nil {
 			return err
 		}
-		if err := w.note(ctx, t, machine, "created", fmt.Sprintf("%s on capacity %s", id, i.Capacity)); err != nil {
+		c.record(t, machine, "created", fmt.Sprintf("%s on capacity %s", id, i.Capacity))
+		return t.setProvided(ctx, c, fact{machine, id, p})
+	})
+	first := ch.apply
+	ch.apply = func(ctx context.Context, t *transaction, c *commit) error {
+		m, err := t.row(ctx, machine)
+		if err != nil && fleet.KindOf(err) != fleet.KindNotFound {
 			return err
 		}
-		return t.setProvided(ctx, w, c, fact{machine, id, p})
-	})
-	first := c.do
-	c.do = func(ctx context.Context, t *transaction, w *Work, c *change) error {
-		m, err := t.q.GetMachine(ctx, string(machine))
-		if err != nil && !absent(err) {
-			return fmt.Errorf("read machine %s: %w", machine, err)
-		}
 		if err == nil && m.IntentOpenedAt == 0 && m.ProviderID == string(id) {
-			return t.setProvided(ctx, w, c, fact{machine, id, p})
+			return t.setProvided(ctx, c, fact{machine, id, p})
 		}
-		return first(ctx, t, w, c)
+		return first(ctx, t, c)
 	}
-	c.text += fmt.Sprintf(" %s %+v", id, p)
-	return c
+	ch.text += fmt.Sprintf(" %s %+v", id, p)
+	return ch
 }
 
 func (t *transaction) closeIntent(ctx context.Context, i statement.Intent, outcome string) error {
@@ -252,67 +244,64 @@ func (t *transaction) closeIntent(ctx context.Context, i statement.Intent, outco
 // CloseIntentRejected closes an intent all of whose calls were definitely rejected; KindConflict
 // otherwise. The machine's row goes, its history and its token stay.
 func CloseIntentRejected(machine fleet.MachineID, cause string) Change {
-	c := onIntent("intent rejected", machine, func(ctx context.Context, t *transaction, w *Work, _ *change, i statement.Intent) error {
+	ch := onIntent("intent rejected", machine, func(ctx context.Context, t *transaction, c *commit, i statement.Intent) error {
 		if i.Calls != i.Rejected {
 			return fleet.Errorf(fleet.KindConflict, "%d of %d calls for machine %s are not rejected: its intent stays open", i.Calls-i.Rejected,
 				i.Calls, machine)
 		}
-		return t.giveUpIntent(ctx, w, i, outcomeRejected, cause)
+		return t.giveUpIntent(ctx, c, i, outcomeRejected, cause)
 	})
-	c.text += " " + cause
-	return c
+	ch.text += " " + cause
+	return ch
 }
 
 // CloseIntentOtherOwner closes an intent whose capacity another owner has, as confirmed by two
 // complete lists after the settling time, which is the caller's duty. The machine's row goes, its
 // history and its token stay.
 func CloseIntentOtherOwner(machine fleet.MachineID, evidence string) Change {
-	c := onIntent("intent lost", machine, func(ctx context.Context, t *transaction, w *Work, _ *change, i statement.Intent) error {
-		return t.giveUpIntent(ctx, w, i, outcomeOtherOwner, evidence)
+	ch := onIntent("intent lost", machine, func(ctx context.Context, t *transaction, c *commit, i statement.Intent) error {
+		return t.giveUpIntent(ctx, c, i, outcomeOtherOwner, evidence)
 	})
-	c.text += " " + evidence
-	return c
+	ch.text += " " + evidence
+	return ch
 }
 
-func (t *transaction) giveUpIntent(ctx context.Context, w *Work, i statement.Intent, outcome, why string) error {
+func (t *transaction) giveUpIntent(ctx context.Context, c *commit, i statement.Intent, outcome, why string) error {
 	if err := t.closeIntent(ctx, i, outcome); err != nil {
 		return err
 	}
-	if _, err := t.q.DeleteMachine(ctx, i.Machine); err != nil {
-		return fmt.Errorf("remove machine %s: %w", i.Machine, err)
-	}
-	if err := t.addMachines(ctx, fleet.ProviderName(i.Provider), -1); err != nil {
+	if err := t.removeMachine(ctx, fleet.MachineID(i.Machine)); err != nil {
 		return err
 	}
-	return w.note(ctx, t, fleet.MachineID(i.Machine), "intent closed", outcome+": "+why)
+	c.record(t, fleet.MachineID(i.Machine), "intent closed", outcome+": "+why)
+	return nil
 }
 
 // AdoptToken takes in a device that carries one of our tokens, as the machine that the token was
 // made for, under the same UUID. An intent that is still open is closed by it.
 func AdoptToken(token fleet.Token, id fleet.ProviderID, capacity fleet.CapacityID, p fleet.Provided) Change {
-	return &change{
+	return Change{
 		text: fmt.Sprintf("adopt token %s: %s on %s, %+v", token, id, capacity, p),
-		find: func(ctx context.Context, t *transaction) ([]fleet.MachineID, error) {
+		concerns: func(ctx context.Context, t *transaction, _ *Work, l *locks) error {
 			k, err := t.q.GetToken(ctx, string(token))
 			if absent(err) {
-				return nil, nil
+				return nil
 			}
-			return []fleet.MachineID{fleet.MachineID(k.Machine)}, err
+			l.machines = append(l.machines, fleet.MachineID(k.Machine))
+			return err
 		},
-		do: func(ctx context.Context, t *transaction, w *Work, c *change) error {
-			if err := wantProvider(w, c); err != nil {
-				return err
-			}
+		kind: ofProvider,
+		apply: func(ctx context.Context, t *transaction, c *commit) error {
 			k, err := t.q.GetToken(ctx, string(token))
-			if absent(err) || err == nil && k.Provider != string(w.Subject.Provider) {
-				return fleet.Errorf(fleet.KindNotFound, "token %s is not one of ours at %s", token, w.Subject.Provider)
+			if absent(err) || err == nil && k.Provider != string(c.work.Subject.Provider) {
+				return fleet.Errorf(fleet.KindNotFound, "token %s is not one of ours at %s", token, c.work.Subject.Provider)
 			}
 			if err != nil {
 				return fmt.Errorf("read token %s: %w", token, err)
 			}
 			machine := fleet.MachineID(k.Machine)
 			c.touch(machine)
-			return t.adopt(ctx, w, c, adoption{machine: machine, id: id, capacity: capacity, provided: p, token: k})
+			return t.adopt(ctx, c, adoption{machine: machine, id: id, capacity: capacity, provided: p, token: k})
 		},
 	}
 }
@@ -320,14 +309,12 @@ func AdoptToken(token fleet.Token, id fleet.ProviderID, capacity fleet.CapacityI
 // AdoptEntry takes in, by an operator's word, a used machine that the BMDB does not know, under a
 // new UUID.
 func AdoptEntry(machine fleet.MachineID, id fleet.ProviderID, capacity fleet.CapacityID, p fleet.Provided) Change {
-	return &change{
+	return Change{
 		text: fmt.Sprintf("adopt %s as %s on %s, %+v", id, machine, capacity, p), machines: []fleet.MachineID{machine},
-		do: func(ctx context.Context, t *transaction, w *Work, c *change) error {
-			if err := wantProvider(w, c); err != nil {
-				return err
-			}
+		kind: ofProvider,
+		apply: func(ctx context.Context, t *transaction, c *commit) error {
 			c.touch(machine)
-			return t.adopt(ctx, w, c, adoption{machine: machine, id: id, capacity: capacity, provided: p})
+			return t.adopt(ctx, c, adoption{machine: machine, id: id, capacity: capacity, provided: p})
 		},
 	}
 }
@@ -340,23 +327,20 @@ type adoption struct {
 	token    statement.Token // empty: none
 }
 
-func (t *transaction) adopt(ctx context.Context, w *Work, c *change, a adoption) error {
-	m, err := t.q.GetMachine(ctx, string(a.machine))
+func (t *transaction) adopt(ctx context.Context, c *commit, a adoption) error {
+	m, err := t.row(ctx, a.machine)
 	switch {
-	case absent(err):
-		err = t.q.InsertMachine(ctx, statement.InsertMachineParams{
-			ID: string(a.machine), Provider: string(w.Subject.Provider), CreatedAt: micros(t.Now()),
-		})
-		if err != nil {
-			return fmt.Errorf("take in machine %s: %w", a.machine, err)
+	case fleet.KindOf(err) == fleet.KindNotFound:
+		if err := t.insertMachine(ctx, a.machine, c.work.Subject.Provider); err != nil {
+			return err
 		}
-		if err := t.addMachines(ctx, w.Subject.Provider, 1); err != nil {
+		if err := t.addMachines(ctx, c.work.Subject.Provider, 1); err != nil {
 			return err
 		}
 	case err != nil:
-		return fmt.Errorf("read machine %s: %w", a.machine, err)
+		return err
 	case m.ProviderID == string(a.id): // it is there already
-		return t.setProvided(ctx, w, c, fact{a.machine, a.id, a.provided})
+		return t.setProvided(ctx, c, fact{a.machine, a.id, a.provided})
 	}
 	if a.token.Token != "" {
 		err := t.closeIntent(ctx, statement.Intent{Machine: string(a.machine), Token: a.token.Token}, outcomeAdopted)
@@ -367,21 +351,17 @@ func (t *transaction) adopt(ctx context.Context, w *Work, c *change, a adoption)
 	if a.provided.Capacity == "" {
 		a.provided.Capacity = a.capacity
 	}
-	if err := w.note(ctx, t, a.machine, "adopted", fmt.Sprintf("%s on capacity %s", a.id, a.capacity)); err != nil {
-		return err
-	}
-	return t.setProvided(ctx, w, c, fact{a.machine, a.id, a.provided})
+	c.record(t, a.machine, "adopted", fmt.Sprintf("%s on capacity %s", a.id, a.capacity))
+	return t.setProvided(ctx, c, fact{a.machine, a.id, a.provided})
 }
 
 // SetPenalty keeps a piece of capacity from being used for as long as it says.
 func SetPenalty(capacity fleet.CapacityID, until time.Duration, cause string) Change {
-	return &change{
+	return Change{
 		text: fmt.Sprintf("penalty of %s for %s: %s", until, capacity, cause),
-		do: func(ctx context.Context, t *transaction, w *Work, c *change) error {
-			if err := wantProvider(w, c); err != nil {
-				return err
-			}
-			provider := string(w.Subject.Provider)
+		kind: ofProvider,
+		apply: func(ctx context.Context, t *transaction, c *commit) error {
+			provider := string(c.work.Subject.Provider)
 			if err := t.q.DeletePastPenalties(ctx, statement.DeletePastPenaltiesParams{Provider: provider, Now: micros(t.Now())}); err != nil {
 				return fmt.Errorf("write the penalty: %w", err)
 			}
@@ -390,7 +370,8 @@ func SetPenalty(capacity fleet.CapacityID, until time.Duration, cause string) Ch
 			if err != nil {
 				return fmt.Errorf("write the penalty: %w", err)
 			}
-			return w.note(ctx, t, "", "penalty", fmt.Sprintf("capacity %s until %s: %s", capacity, at.Format(time.DateTime), cause))
+			c.record(t, "", "penalty", fmt.Sprintf("capacity %s until %s: %s", capacity, at.Format(time.DateTime), cause))
+			return nil
 		},
 	}
 }
@@ -398,19 +379,17 @@ func SetPenalty(capacity fleet.CapacityID, until time.Duration, cause string) Ch
 // SetDiscrepancies replaces the discrepancies of the provider; Since stays for those that were
 // there.
 func SetDiscrepancies(discrepancies []Discrepancy) Change {
-	return &change{
+	return Change{
 		text: fmt.Sprintf("discrepancies: %+v", discrepancies),
-		do: func(ctx context.Context, t *transaction, w *Work, c *change) error {
-			if err := wantProvider(w, c); err != nil {
-				return err
-			}
-			return t.setDiscrepancies(ctx, w, discrepancies)
+		kind: ofProvider,
+		apply: func(ctx context.Context, t *transaction, c *commit) error {
+			return t.setDiscrepancies(ctx, c, discrepancies)
 		},
 	}
 }
 
-func (t *transaction) setDiscrepancies(ctx context.Context, w *Work, discrepancies []Discrepancy) error {
-	provider := string(w.Subject.Provider)
+func (t *transaction) setDiscrepancies(ctx context.Context, c *commit, discrepancies []Discrepancy) error {
+	provider := string(c.work.Subject.Provider)
 	rows, err := t.q.ListProviderDiscrepancies(ctx, provider)
 	if err != nil {
 		return fmt.Errorf("read discrepancies: %w", err)
@@ -436,9 +415,7 @@ func (t *transaction) setDiscrepancies(ctx context.Context, w *Work, discrepanci
 		if there {
 			continue
 		}
-		if err := w.note(ctx, t, d.Machine, "discrepancy", d.Kind+": "+d.Evidence); err != nil {
-			return err
-		}
+		c.record(t, d.Machine, "discrepancy", d.Kind+": "+d.Evidence)
 	}
 	for gone := range old {
 		err := t.q.DeleteDiscrepancy(ctx, statement.DeleteDiscrepancyParams{
@@ -447,9 +424,7 @@ func (t *transaction) setDiscrepancies(ctx context.Context, w *Work, discrepanci
 		if err != nil {
 			return fmt.Errorf("clear a discrepancy: %w", err)
 		}
-		if err := w.note(ctx, t, gone.Machine, "discrepancy cleared", gone.Kind); err != nil {
-			return err
-		}
+		c.record(t, gone.Machine, "discrepancy cleared", gone.Kind)
 	}
 	return nil
 }
@@ -461,13 +436,11 @@ func (d Discrepancy) identity() Discrepancy {
 
 // SetPassResult sets what is shown of the provider's last pass.
 func SetPassResult(summary string) Change {
-	return &change{
+	return Change{
 		text: "pass result: " + summary,
-		do: func(ctx context.Context, t *transaction, w *Work, c *change) error {
-			if err := wantProvider(w, c); err != nil {
-				return err
-			}
-			err := t.q.SetPassResult(ctx, statement.SetPassResultParams{Result: summary, Name: string(w.Subject.Provider)})
+		kind: ofProvider,
+		apply: func(ctx context.Context, t *transaction, c *commit) error {
+			err := t.q.SetPassResult(ctx, statement.SetPassResultParams{Result: summary, Name: string(c.work.Subject.Provider)})
 			if err != nil {
 				return fmt.Errorf("write the pass's result: %w", err)
 			}

@@ -22,7 +22,7 @@ func (db *DB) RecomputeAgenda(ctx context.Context, limit int) (n int, err error)
 		return n, err
 	}
 	for _, process := range []fleet.Process{fleet.ProcessRecovery, fleet.ProcessInstall} {
-		m, err := db.look(ctx, process, limit-n)
+		m, err := db.recomputeDue(ctx, process, limit-n)
 		n += m
 		if err != nil || n >= limit {
 			return n, err
@@ -74,9 +74,7 @@ func (db *DB) rewriteProviders(ctx context.Context) error {
 		return fmt.Errorf("list providers: %w", err)
 	}
 	for _, name := range names {
-		err := db.update(ctx, "recompute provider", func(ctx context.Context, t *transaction) error {
-			return t.rewriteSubjects(ctx, []string{providerSubject(name)})
-		})
+		err := db.freeSubjects(ctx, []string{providerSubject(name)})
 		if err != nil {
 			return fmt.Errorf("judge provider %s again: %w", name, err)
 		}
@@ -84,48 +82,22 @@ func (db *DB) rewriteProviders(ctx context.Context) error {
 	return nil
 }
 
-// recompute judges one machine again and voids work that is no longer wanted (rule 8).
+// recompute judges one machine again.
 func (db *DB) recompute(ctx context.Context, id fleet.MachineID) error {
-	return db.update(ctx, "recompute", func(ctx context.Context, t *transaction) error {
-		l := locks{machines: []fleet.MachineID{id}}
-		if err := l.take(ctx, t); err != nil {
-			return err
-		}
-		j, err := t.load(ctx, id)
-		if fleet.KindOf(err) == fleet.KindNotFound {
-			return t.forget(ctx, id)
-		}
-		if err != nil {
-			return err
-		}
-		if hold, held := j.record.Holds[fleet.LaneHost]; held {
-			free := *j
-			free.record.Holds = nil
-			plan, err := t.plan(ctx, &free)
-			if err != nil {
-				return err
-			}
-			if j.row.StatePolicy < t.env.Policy.Number && !plan.For(hold.Process).Verdict.Scheduled() {
-				why := fmt.Sprintf("policy %d does not want it: %s", t.env.Policy.Number, plan.For(hold.Process).Reason)
-				if err := t.revoke(ctx, j, actorBMDB, why); err != nil {
-					return err
-				}
-				return t.rewrite(ctx, id)
-			}
-		}
-		return t.settle(ctx, j)
-	})
+	return db.freeSubjects(ctx, []string{machineSubject(id)})
 }
 
-// look judges again, in the order of the agenda, the machines for which the process is due, from
+// recomputeDue judges again, in the order of the agenda, the machines for which the process is due, from
 // where the last call stopped; once a minute from the beginning.
-func (db *DB) look(ctx context.Context, process fleet.Process, limit int) (n int, err error) {
+func (db *DB) recomputeDue(ctx context.Context, process fleet.Process, limit int) (n int, err error) {
 	at := db.janitor.cursor(process, db.clock.Elapsed())
-	var rows []statement.ListDueAfterRow
-	err = db.glance(ctx, "due and waiting", func(ctx context.Context, t *transaction) (err error) {
-		rows, err = t.q.ListDueAfter(ctx, statement.ListDueAfterParams{
-			Process: string(process), AfterDueAt: at.dueAt, AfterSubject: at.subject, Now: micros(t.Now()), MaxRows: int64(limit),
+	var rows []statement.ListAgendaRow
+	var now int64
+	err = db.peek(ctx, "due and waiting", func(ctx context.Context, t *transaction) (err error) {
+		rows, err = t.q.ListAgenda(ctx, statement.ListAgendaParams{
+			Process: string(process), AfterDueAt: at.dueAt, AfterSubject: at.subject, MaxRows: int64(limit),
 		})
+		now = micros(t.Now())
 		return err
 	})
 	if err != nil {
@@ -133,6 +105,9 @@ func (db *DB) look(ctx context.Context, process fleet.Process, limit int) (n int
 	}
 	var stuck []error
 	for _, r := range rows {
+		if r.DueAt > now {
+			break
+		}
 		err := db.recompute(ctx, fleet.MachineID(r.Subject))
 		if err != nil {
 			err = fmt.Errorf("judge machine %s again: %w", r.Subject, err)
@@ -156,22 +131,6 @@ func (db *DB) PruneHistory(ctx context.Context, olderThan time.Duration, limit i
 	}
 	if err != nil {
 		return n, fmt.Errorf("prune history: %w", err)
-	}
-	return n, nil
-}
-
-// PruneSessions removes sessions that ended long ago, at most limit a call, and returns how many it
-// removed.
-func (db *DB) PruneSessions(ctx context.Context, olderThan time.Duration, limit int) (n int, err error) {
-	err = db.update(ctx, "prune sessions", func(ctx context.Context, t *transaction) error {
-		removed, err := t.q.DeleteEndedSessions(ctx, statement.DeleteEndedSessionsParams{
-			Before: micros(t.Now().Add(-olderThan)), MaxRows: int64(limit),
-		})
-		n = int(removed)
-		return err
-	})
-	if err != nil {
-		return 0, fmt.Errorf("prune sessions: %w", err)
 	}
 	return n, nil
 }

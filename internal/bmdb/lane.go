@@ -1,98 +1,118 @@
 package bmdb
 
 import (
-	"context"
 	"fmt"
 
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// The outcomes of work, as history has them.
-const (
-	eventStarted   = "started"
-	eventFinished  = "finished"
-	eventFailed    = "failed"
-	eventCancelled = "cancelled"
-	eventExpired   = "expired"
-	eventRevoked   = "revoked"
-)
-
-// held is a lane that somebody has.
-type held struct {
-	subject fleet.Subject
-	lane    fleet.Lane
+// lane is who holds a subject, for what, as it stands in the subject's row. It belongs to whoever has
+// that row locked.
+type lane struct {
 	epoch   fleet.Epoch
-	session fleet.SessionID
+	session fleet.SessionID // "": nobody holds it
 	process fleet.Process
 	since   int64
+	why     string
+	// note identifies the last write in the middle of the work.
+	note   string
+	holder holder
+	// was is what the row says, which each write of it names.
+	was fence
 }
 
-// end frees a lane and writes the one end of its work (I4). The subject's row is locked.
-func (t *transaction) end(ctx context.Context, h held, end history) error {
-	n, err := t.q.FreeLane(ctx, statement.FreeLaneParams{Subject: subjectKey(h.subject), Lane: string(h.lane), Epoch: int64(h.epoch)})
-	if err != nil {
-		return fmt.Errorf("free the %s lane of %s: %w", h.lane, h.subject, err)
-	}
-	if n == 0 {
-		return fleet.Errorf(fleet.KindLeaseLost, "the %s lane of %s was freed by somebody else", h.lane, h.subject)
-	}
-	end.subject, end.lane, end.epoch, end.session, end.process = h.subject, h.lane, h.epoch, h.session, h.process
-	end.edge = edgeEnd
-	if err := t.record(ctx, end); err != nil {
-		return err
-	}
-	t.outcomes = append(t.outcomes, observed{h.process, end.event, t.Now().Sub(instant(h.since))})
-	return nil
+// fence is what tells one state of a lane from all others.
+type fence struct {
+	epoch, revision int64
+	session         string
 }
 
-// freeDeadLane ends, as expired, the work of a session that has ended. The machine's row is locked.
-func (t *transaction) freeDeadLane(ctx context.Context, j *judged) error {
-	if !j.heldByTheDead() {
-		return nil
-	}
-	h := j.hold()
-	if err := t.expire(ctx, h); err != nil {
-		return err
-	}
-	j.row.LaneSession = ""
-	return nil
+// holder is the session that holds a lane.
+type holder struct {
+	component, host     string
+	deadlineAt, endedAt int64
 }
 
-// hold returns the host lane of the machine as it was loaded; only meaningful while its session is
-// set.
-func (j *judged) hold() held {
-	return held{
-		subject: fleet.Subject{Machine: j.record.ID}, lane: fleet.LaneHost, epoch: fleet.Epoch(j.row.LaneEpoch),
-		session: fleet.SessionID(j.row.LaneSession), process: fleet.Process(j.row.LaneProcess), since: j.row.LaneSince,
-	}
+// dead says that the holder's session has ended.
+func (l *lane) dead() bool { return l.session != "" && l.holder.endedAt != 0 }
+
+// heldBy says whether that work still has the lane.
+func (l *lane) heldBy(w *Work) bool {
+	return l.session == w.Session && l.epoch == w.Epoch && l.process == w.Process && l.holder.endedAt == 0
 }
 
-func (t *transaction) expire(ctx context.Context, h held) error {
-	return t.end(ctx, h, history{
-		actor: actorBMDB, event: eventExpired, detail: fmt.Sprintf("session %s ended before the work did", h.session),
-	})
+// hold is what lifecycle is told of the lane: only a session that has not ended holds anything.
+func (l *lane) hold() (fleet.Hold, bool) {
+	if l.session == "" || l.dead() {
+		return fleet.Hold{}, false
+	}
+	return fleet.Hold{
+		Session: l.session, Component: l.holder.component, Host: l.holder.host, Process: l.process, Epoch: l.epoch, Since: instant(l.since),
+		Deadline: instant(l.holder.deadlineAt),
+	}, true
+}
+
+func (l *lane) holds(kind fleet.Lane) map[fleet.Lane]fleet.Hold {
+	holds := make(map[fleet.Lane]fleet.Hold)
+	if h, held := l.hold(); held {
+		holds[kind] = h
+	}
+	return holds
+}
+
+// take gives the lane to a session, under the next epoch.
+func (l *lane) take(s *Session, process fleet.Process, since int64, why string, deadline int64) {
+	l.epoch++
+	l.session, l.process, l.since, l.why, l.note = s.id, process, since, why, ""
+	l.holder = holder{component: s.opts.Component, host: s.opts.Host, deadlineAt: deadline}
+}
+
+// free gives the lane up. Its epoch stays: the next holder gets the one after it.
+func (l *lane) free() {
+	l.session, l.process, l.since, l.why, l.note, l.holder = "", "", 0, "", "", holder{}
+}
+
+// end frees the lane of a subject and writes the one row of history of its work (I4): how it ended,
+// with when and why it had started.
+func (t *transaction) end(subject fleet.Subject, l *lane, h history) {
+	h.subject, h.process, h.epoch, h.session, h.startedAt, h.why = subject, l.process, l.epoch, l.session, l.since, l.why
+	t.record(h)
+	t.outcomes = append(t.outcomes, observed{l.process, string(h.event), t.Now().Sub(instant(l.since))})
+	l.free()
 }
 
 // actorBMDB is who history names where the BMDB itself did something.
 const actorBMDB = "bmdb"
 
-// revoke makes the epoch of a machine's host lane grow, and so voids whatever is being done there
-// (rule 8: people win). The machine's row is locked.
-func (t *transaction) revoke(ctx context.Context, j *judged, actor, why string) error {
-	if err := t.freeDeadLane(ctx, j); err != nil {
-		return err
-	}
-	if j.row.LaneSession != "" {
-		if err := t.end(ctx, j.hold(), history{actor: actor, event: eventRevoked, detail: why}); err != nil {
-			return err
-		}
-	}
-	err := t.q.BumpLane(ctx, statement.BumpLaneParams{
-		Subject: machineSubject(j.record.ID), Lane: string(fleet.LaneHost), Since: micros(t.Now()),
+// expire ends the work of a session that has ended.
+func (t *transaction) expire(subject fleet.Subject, l *lane) {
+	t.end(subject, l, history{
+		actor: actorBMDB, event: eventExpired, detail: fmt.Sprintf("session %s ended before the work did", l.session),
 	})
-	if err != nil {
-		return fmt.Errorf("void the work on machine %s: %w", j.record.ID, err)
+}
+
+// revoke makes the epoch of a machine's lane grow, and so voids whatever is being done there (rule 8:
+// people win). The machine's row is locked.
+func (t *transaction) revoke(m *machineRecord, actor, why string) {
+	subject := fleet.Subject{Machine: m.record.ID}
+	switch {
+	case m.lane.dead():
+		t.expire(subject, &m.lane)
+	case m.lane.session != "":
+		t.end(subject, &m.lane, history{actor: actor, event: eventRevoked, detail: why})
 	}
-	return nil
+	m.lane.epoch++
+	t.buffer.machine(m)
+}
+
+// laneOf returns the lane of a machine as its row says.
+func laneOf(r statement.MachineRecord) lane {
+	return lane{
+		epoch: fleet.Epoch(r.Epoch), session: fleet.SessionID(r.Session), process: fleet.Process(r.Process), since: r.Since, why: r.Why,
+		note: r.Note, was: fence{epoch: r.Epoch, session: r.Session, revision: r.Revision},
+		holder: holder{
+			component: r.SessionComponent, host: r.SessionHost, deadlineAt: r.SessionDeadlineAt, endedAt: r.SessionEndedAt,
+		},
+	}
 }

@@ -66,7 +66,7 @@ func (db *DB) ListMachines(ctx context.Context, f MachineFilter) (page []Machine
 	}
 	if f.Provider == "" && len(f.States) == 0 {
 		// it is one statement
-		err = db.glance(ctx, "list machines", func(ctx context.Context, t *transaction) (err error) {
+		err = db.peek(ctx, "list machines", func(ctx context.Context, t *transaction) (err error) {
 			page, err = t.listRun(ctx, statement.ListMachineRunParams{
 				// the space: behind it, before the next
 				Lowest: string(f.After) + " ", Highest: afterAllIDs, MaxRows: int64(f.Limit),
@@ -139,15 +139,17 @@ func (t *transaction) filtered(ctx context.Context, f MachineFilter) ([]string, 
 	if len(states) == 0 {
 		states = fleet.States()
 	}
-	var wanted statement.Rows
+	var ids []string
 	for _, provider := range providers {
 		for _, state := range states {
-			wanted = append(wanted, []any{provider, string(state), string(f.After), int64(f.Limit)})
+			found, err := t.q.ListMachinesInState(ctx, statement.ListMachinesInStateParams{
+				Provider: provider, State: string(state), After: string(f.After), MaxRows: int64(f.Limit),
+			})
+			if err != nil {
+				return nil, err
+			}
+			ids = append(ids, found...)
 		}
-	}
-	ids, err := t.q.ListMachinesInStates(ctx, wanted)
-	if err != nil {
-		return nil, err
 	}
 	slices.Sort(ids)
 	ids = slices.Compact(ids) // a state may have been named twice
@@ -155,7 +157,7 @@ func (t *transaction) filtered(ctx context.Context, f MachineFilter) ([]string, 
 }
 
 func (t *transaction) listEach(ctx context.Context, ids []string) ([]MachineRow, error) {
-	rows, err := t.q.ListMachines(ctx, statement.Keys(ids))
+	rows, err := t.many.ListMachines(ctx, ids)
 	page := make([]MachineRow, len(rows))
 	for i, r := range rows {
 		page[i] = machineRow(statement.ListMachineRunRow(r))
@@ -246,9 +248,13 @@ func (t *transaction) resolve(ctx context.Context, ref string) ([]string, error)
 
 // HistoryRow is one line of a history.
 type HistoryRow struct {
-	At      time.Time
-	Actor   string
-	Process fleet.Process
+	At time.Time
+	// StartedAt is when the work started that ended here, and Why it did; zero where the row is about
+	// something else.
+	StartedAt time.Time
+	Why       string
+	Actor     string
+	Process   fleet.Process
 	// Epoch of the work that it belongs to; 0: of none.
 	Epoch   fleet.Epoch
 	Event   string
@@ -256,26 +262,67 @@ type HistoryRow struct {
 	RetryAt time.Time
 }
 
-// History returns the newest rows of a machine's history, newest first. A machine that is gone
-// still has one.
+// History returns the newest rows of a machine's history, newest first; the first is the work that is
+// under way, if there is some. A machine that is gone still has one.
 func (db *DB) History(ctx context.Context, machine fleet.MachineID, limit int) ([]HistoryRow, error) {
-	return db.history(ctx, machineSubject(machine), limit)
+	return db.history(ctx, machineSubject(machine), limit, func(ctx context.Context, t *transaction) ([]lane, error) {
+		m, err := t.load(ctx, machine)
+		if fleet.KindOf(err) == fleet.KindNotFound {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		return []lane{m.lane}, nil
+	})
 }
 
-// ProviderHistory returns the newest rows of a provider's history, newest first.
-func (db *DB) ProviderHistory(ctx context.Context, provider fleet.ProviderName, limit int) ([]HistoryRow, error) {
-	return db.history(ctx, providerSubject(provider), limit)
+// ProviderHistory returns the same for a provider.
+func (db *DB) ProviderHistory(ctx context.Context, name fleet.ProviderName, limit int) ([]HistoryRow, error) {
+	return db.history(ctx, providerSubject(name), limit, func(ctx context.Context, t *transaction) (lanes []lane, err error) {
+		p, err := t.loadProvider(ctx, name)
+		if fleet.KindOf(err) == fleet.KindNotFound {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, l := range p.lanes {
+			lanes = append(lanes, l.lane)
+		}
+		return lanes, nil
+	})
 }
 
-func (db *DB) history(ctx context.Context, subject string, limit int) (list []HistoryRow, err error) {
+// running is the work that a lane is held for, as a row of history.
+func running(l lane) HistoryRow {
+	return HistoryRow{
+		At: instant(l.since), StartedAt: instant(l.since), Why: l.why, Actor: l.holder.component + "@" + l.holder.host, Process: l.process,
+		Epoch: l.epoch, Event: eventStarted, Detail: l.why,
+	}
+}
+
+func (db *DB) history(ctx context.Context, subject string, limit int, lanes func(context.Context, *transaction) ([]lane, error)) (
+	list []HistoryRow, err error,
+) {
 	err = db.view(ctx, "history", func(ctx context.Context, t *transaction) error {
-		rows, err := t.q.ListHistory(ctx, statement.ListHistoryParams{Subject: subject, MaxRows: int64(limit)})
-		list = make([]HistoryRow, len(rows))
-		for i, r := range rows {
-			list[i] = HistoryRow{
-				At: instant(r.At), Actor: r.Actor, Process: fleet.Process(r.Process), Epoch: fleet.Epoch(r.Epoch), Event: r.Event,
-				Detail: r.Detail, RetryAt: instant(r.RetryAt),
+		list = nil
+		held, err := lanes(ctx, t)
+		if err != nil {
+			return err
+		}
+		for _, l := range held {
+			if l.session != "" {
+				list = append(list, running(l))
 			}
+		}
+		slices.SortFunc(list, func(a, b HistoryRow) int { return b.At.Compare(a.At) })
+		rows, err := t.q.ListHistory(ctx, statement.ListHistoryParams{Subject: subject, MaxRows: int64(max(limit-len(list), 0))})
+		for _, r := range rows {
+			list = append(list, HistoryRow{
+				At: instant(r.At), StartedAt: instant(r.StartedAt), Why: r.Why, Actor: r.Actor, Process: fleet.Process(r.Process),
+				Epoch: fleet.Epoch(r.Epoch), Event: r.Event, Detail: r.Detail, RetryAt: instant(r.RetryAt),
+			})
 		}
 		return err
 	})

@@ -7,14 +7,16 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// locks is the one lock order (rule 1): the own session, providers by name, machines by ID. Agenda,
-// lanes and everything else belong to whoever has the row of their subject; a claim may lock storm
-// slots after all of these. Every transaction that writes about a subject takes its locks here,
-// once, before it reads anything that it relies on.
+// locks is the one lock order (rule 1): the own session, providers by name, machines by ID. Lanes,
+// agenda and everything else belong to whoever has the row of their subject. A claim may take
+// concurrency limits after all of these. Every transaction that writes about a subject takes its locks
+// here, once, before it reads anything that it relies on.
 type locks struct {
 	session   fleet.SessionID
 	providers []fleet.ProviderName
 	machines  []fleet.MachineID
+	// skipLocked leaves out machines that somebody else has, instead of waiting for them.
+	skipLocked bool
 }
 
 func (l *locks) add(s fleet.Subject) {
@@ -25,7 +27,8 @@ func (l *locks) add(s fleet.Subject) {
 	}
 }
 
-func (l *locks) take(ctx context.Context, t *transaction) error {
+// take takes the locks. Afterwards machines are those that it has.
+func (l *locks) take(ctx context.Context, t *transaction) (err error) {
 	if l.session != "" {
 		if err := t.LockSession(ctx, l.session, false); err != nil {
 			return err
@@ -40,28 +43,27 @@ func (l *locks) take(ctx context.Context, t *transaction) error {
 	}
 	slices.Sort(l.machines)
 	l.machines = slices.Compact(l.machines)
-	if len(l.machines) == 0 {
-		return nil
+	if len(l.machines) > 0 {
+		l.machines, err = t.LockMachines(ctx, l.machines, l.skipLocked)
 	}
-	_, err := t.LockMachines(ctx, l.machines, false)
 	return err
 }
 
 // onMachine is the shape of most writes of facts: lock the machine, read it by a later statement,
-// write, rewrite its agenda.
+// write, rewrite its agenda. KindNotFound.
 func (db *DB) onMachine(ctx context.Context, kind string, id fleet.MachineID,
-	fn func(ctx context.Context, t *transaction, j *judged) (changed bool, err error),
+	fn func(ctx context.Context, t *transaction, m *machineRecord) (changed bool, err error),
 ) error {
 	return db.update(ctx, kind, func(ctx context.Context, t *transaction) error {
 		l := locks{machines: []fleet.MachineID{id}}
 		if err := l.take(ctx, t); err != nil {
 			return err
 		}
-		j, err := t.load(ctx, id)
+		m, err := t.load(ctx, id)
 		if err != nil {
 			return err
 		}
-		changed, err := fn(ctx, t, j)
+		changed, err := fn(ctx, t, m)
 		if err != nil || !changed {
 			return err
 		}

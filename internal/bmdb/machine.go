@@ -2,10 +2,7 @@ package bmdb
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"maps"
-	"net/netip"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
@@ -13,359 +10,230 @@ import (
 	"github.com/ironherd/ironherd/internal/lifecycle"
 )
 
-// judged is a machine as read in one transaction, with what the last judgement left of it.
-type judged struct {
+// machineRecord is a machine as one transaction knows it: what lifecycle judges, and what its row says.
+type machineRecord struct {
 	record fleet.Record
-	agenda map[fleet.Process]time.Time
-	row    statement.GetMachineRow
+	lane   lane
+	// due are the instants of its entries in the agenda, in microseconds; 0: it has none.
+	due   map[fleet.Process]int64
+	state storedState
+	// changed: the buffer is to write the row.
+	changed bool
 }
 
-// freed returns a copy of its own, as the machine is when its holder has freed it and nobody has
-// written about it meanwhile.
-func (j *judged) freed() *judged {
-	c := *j
-	c.agenda, c.record.Backoffs = maps.Clone(j.agenda), maps.Clone(j.record.Backoffs)
-	c.row.LaneSession, c.record.Holds = "", nil
-	return &c
+// storedState is the state that people filter by, since when, and under which policy it was judged.
+type storedState struct {
+	state  fleet.State
+	reason string
+	since  int64
+	policy int64
 }
 
-// load reads everything that lifecycle judges the machine by. Where the result is to be written
-// upon, the machine's row must have been locked by an earlier statement. KindNotFound.
-func (t *transaction) load(ctx context.Context, id fleet.MachineID) (*judged, error) {
-	if j, ok := t.loaded[id]; ok {
-		delete(t.loaded, id)
-		return j, nil
+func machineOf(row statement.MachineRecord) *machineRecord {
+	m := &machineRecord{
+		lane: laneOf(row),
+		due: map[fleet.Process]int64{
+			fleet.ProcessAgentStart: row.DueAgentStart, fleet.ProcessInstall: row.DueInstall, fleet.ProcessRecovery: row.DueRecovery,
+		},
+		state: storedState{state: fleet.State(row.State), reason: row.StateReason, since: row.StateSince, policy: row.StatePolicy},
 	}
-	if t.pen.subjects[machineSubject(id)] {
-		if err := t.flush(ctx); err != nil {
-			return nil, err
+	m.record = recordOf(row, &m.lane)
+	m.record.Backoffs = make(map[fleet.Process]fleet.Waiting)
+	return m
+}
+
+// loadAll reads all that lifecycle judges these machines by, and returns those that there are. Where
+// something is to be written upon it, their rows must have been locked by an earlier statement.
+func (t *transaction) loadAll(ctx context.Context, ids []fleet.MachineID) (map[fleet.MachineID]*machineRecord, error) {
+	keys := make([]string, len(ids))
+	for i, id := range ids {
+		keys[i] = machineSubject(id)
+	}
+	if err := t.flushOf(ctx, keys...); err != nil {
+		return nil, err
+	}
+	rows, err := t.many.GetMachines(ctx, keys)
+	if err != nil {
+		return nil, fmt.Errorf("read machines: %w", err)
+	}
+	found := make(map[fleet.MachineID]*machineRecord, len(rows))
+	for _, row := range rows {
+		found[fleet.MachineID(row.ID)] = machineOf(row)
+	}
+	backoffs, err := t.many.GetAllBackoffs(ctx, keys)
+	if err != nil {
+		return nil, fmt.Errorf("read backoffs: %w", err)
+	}
+	for _, b := range backoffs {
+		if m, ok := found[fleet.MachineID(b.Subject)]; ok {
+			m.record.Backoffs[fleet.Process(b.Process)] = waitingOf(b)
 		}
 	}
-	row, err := t.q.GetMachine(ctx, string(id))
-	if absent(err) {
+	return found, nil
+}
+
+// flushOf writes what the buffer holds, if it holds anything of these subjects.
+func (t *transaction) flushOf(ctx context.Context, subjects ...string) error {
+	for _, s := range subjects {
+		if t.buffer.subjects[s] {
+			return t.flush(ctx)
+		}
+	}
+	return nil
+}
+
+// load is loadAll for one. KindNotFound.
+func (t *transaction) load(ctx context.Context, id fleet.MachineID) (*machineRecord, error) {
+	found, err := t.loadAll(ctx, []fleet.MachineID{id})
+	if err != nil {
+		return nil, fmt.Errorf("machine %s: %w", id, err)
+	}
+	m, ok := found[id]
+	if !ok {
 		return nil, fleet.Errorf(fleet.KindNotFound, "there is no machine %s", id)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("read machine %s: %w", id, err)
-	}
-	j := &judged{row: row, agenda: make(map[fleet.Process]time.Time)}
-	if j.record, err = recordOf(row); err != nil {
-		return nil, err
-	}
-	if j.record.Backoffs, err = t.backoffs(ctx, machineSubject(id)); err != nil {
-		return nil, err
-	}
-	if j.agenda, err = t.agenda(ctx, machineSubject(id)); err != nil {
-		return nil, err
-	}
-	return j, nil
+	return m, nil
 }
 
-func (t *transaction) backoffs(ctx context.Context, subject string) (map[fleet.Process]fleet.Waiting, error) {
-	rows, err := t.q.GetBackoffs(ctx, subject)
+// row reads what the database says of one machine. KindNotFound.
+func (t *transaction) row(ctx context.Context, id fleet.MachineID) (statement.MachineRecord, error) {
+	rows, err := t.q.GetMachine(ctx, string(id))
 	if err != nil {
-		return nil, fmt.Errorf("read backoffs of %s: %w", subject, err)
+		return statement.MachineRecord{}, fmt.Errorf("read machine %s: %w", id, err)
 	}
-	backoffs := make(map[fleet.Process]fleet.Waiting, len(rows))
-	for _, b := range rows {
-		backoffs[fleet.Process(b.Process)] = waitingOf(statement.Backoff{
-			NotBefore: b.NotBefore, Lasts: b.Lasts, Cause: b.Cause, Failures: b.Failures,
-		})
+	if len(rows) == 0 {
+		return statement.MachineRecord{}, fleet.Errorf(fleet.KindNotFound, "there is no machine %s", id)
 	}
-	return backoffs, nil
+	return rows[0], nil
 }
 
-func (t *transaction) agenda(ctx context.Context, subject string) (map[fleet.Process]time.Time, error) {
-	if t.pen.subjects[subject] {
-		if err := t.flush(ctx); err != nil {
-			return nil, err
-		}
-	}
-	rows, err := t.q.GetAgenda(ctx, subject)
-	if err != nil {
-		return nil, fmt.Errorf("read the agenda of %s: %w", subject, err)
-	}
-	agenda := make(map[fleet.Process]time.Time, len(rows))
-	for _, a := range rows {
-		agenda[fleet.Process(a.Process)] = time.UnixMicro(a.DueAt).UTC()
-	}
-	return agenda, nil
+func waitingOf(b statement.Backoff) fleet.Waiting {
+	return fleet.Waiting{NotBefore: instant(b.NotBefore), Interval: lasting(b.Lasts), Cause: b.Cause, Failures: int(b.Failures)}
 }
-
-// heldByTheDead says that the lane's session has ended while it held the lane.
-func (j *judged) heldByTheDead() bool { return j.row.LaneSession != "" && j.row.SessionEndedAt != 0 }
 
 // plan is what lifecycle says now.
-func (t *transaction) plan(ctx context.Context, j *judged) (lifecycle.Plan, error) {
+func (t *transaction) plan(ctx context.Context, m *machineRecord) (lifecycle.Plan, error) {
 	env, err := t.environment(ctx)
 	if err != nil {
 		return lifecycle.Plan{}, err
 	}
-	// a newer policy was committed after this transaction had read its own
-	if j.row.StatePolicy > env.Policy.Number {
+	if m.state.policy > env.Policy.Number { // a newer policy was committed after this transaction had read its own
 		t.env = nil
 		if env, err = t.environment(ctx); err != nil {
 			return lifecycle.Plan{}, err
 		}
 	}
-	return lifecycle.Decide(j.record, env, t.Now()), nil
+	m.record.Holds = m.lane.holds(fleet.LaneHost)
+	return lifecycle.Decide(m.record, env, t.Now()), nil
 }
 
-// rewrite makes the machine's whole agenda and its state what lifecycle says of its facts. Every
-// write of facts, work or backoff calls it, in the same transaction, with the machine's row locked.
-// A machine that is gone loses both.
+// rewrite makes the agenda and the state of a machine what lifecycle says of its facts. Every write of
+// facts or backoffs calls it, in the same transaction, with the machine's row locked.
 func (t *transaction) rewrite(ctx context.Context, id fleet.MachineID) error {
-	_, err := t.rewritten(ctx, id)
-	return err
-}
-
-// rewritten is rewrite; it returns what it has read and left. Nil when the machine is gone.
-func (t *transaction) rewritten(ctx context.Context, id fleet.MachineID) (*judged, error) {
-	j, err := t.load(ctx, id)
+	m, err := t.load(ctx, id)
 	if fleet.KindOf(err) == fleet.KindNotFound {
-		return nil, t.forget(ctx, id)
+		return nil // its row has gone, and all that was derived with it
 	}
-	if err != nil {
-		return nil, err
-	}
-	if err := t.settle(ctx, j); err != nil {
-		return nil, err
-	}
-	t.stir(j)
-	return j, nil
-}
-
-// stir tells whoever holds the machine that what it has read of it is not all any more. Everybody
-// who writes about a machine does, the holder included: of two of its own writes, the later one may
-// be told of first.
-func (t *transaction) stir(j *judged) {
-	if j.row.LaneSession == "" || t.pen.stirred[j.record.ID] {
-		return
-	}
-	t.pen.stirred[j.record.ID] = true
-	t.pen.subjects[machineSubject(j.record.ID)] = true
-	j.row.LaneRevision++
-}
-
-// settle is the rest of rewrite, for a machine that was loaded after the last write, and of which
-// no facts were written.
-func (t *transaction) settle(ctx context.Context, j *judged) error {
-	if err := t.freeDeadLane(ctx, j); err != nil {
-		return err
-	}
-	plan, err := t.plan(ctx, j)
 	if err != nil {
 		return err
 	}
-	written := t.putState(j, plan)
+	return t.derive(ctx, m)
+}
+
+// derive is rewrite for a machine of which the transaction has not written any facts since it read it.
+func (t *transaction) derive(ctx context.Context, m *machineRecord) error {
+	if m.lane.dead() {
+		t.expire(fleet.Subject{Machine: m.record.ID}, &m.lane)
+		t.buffer.machine(m)
+	}
+	plan, err := t.plan(ctx, m)
+	if err != nil {
+		return err
+	}
+	t.putState(m, plan)
 	for _, process := range fleet.MachineProcesses() {
-		if t.putAgenda(machineSubject(j.record.ID), j.record.Provider, plan.For(process), j.agenda) {
-			written = true
+		was, is := m.due[process], dueMicros(plan.For(process))
+		if was == is {
+			continue
 		}
-	}
-	if written {
-		t.stir(j)
+		t.buffer.move(process, machineSubject(m.record.ID), m.record.Provider, was, is)
+		t.buffer.machine(m)
+		m.due[process] = is
+		if is != 0 && (was == 0 || is < was) {
+			t.becomesDue(process, m.record.Provider, time.UnixMicro(is))
+		}
 	}
 	return nil
 }
 
-// putAgenda writes the row of one decision if it differs from what is there, and says whether it
-// does.
-func (t *transaction) putAgenda(
-	subject string, provider fleet.ProviderName, d lifecycle.Decision, there map[fleet.Process]time.Time,
-) (written bool) {
-	old, exists := there[d.Process]
-	k := agendaKey{subject, d.Process}
+// dueMicros is the instant that the agenda has for a decision, never later than lifecycle says; 0: none.
+func dueMicros(d lifecycle.Decision) int64 {
 	if !d.Verdict.Scheduled() {
-		if exists {
-			delete(there, d.Process)
-			t.pen.agenda(k, agendaRow{gone: true})
-		}
-		return exists
+		return 0
 	}
-	dueAt := d.DueAt.Truncate(time.Microsecond) // never later than lifecycle says
-	if exists && old.Equal(dueAt) {
-		return false
-	}
-	if !exists || dueAt.Before(old) {
-		t.becomesDue(headKey{d.Process, provider}, dueAt)
-	}
-	there[d.Process] = dueAt
-	t.pen.agenda(k, agendaRow{provider: provider, dueAt: dueAt.UnixMicro()})
-	return true
+	return max(d.DueAt.UnixMicro(), 1)
 }
 
-// putState writes the state if it differs from what is there, and says whether it does. The reason
-// alone is not worth a row while somebody is at work: lists say who is, and the end of the work
-// writes it.
-func (t *transaction) putState(j *judged, plan lifecycle.Plan) (written bool) {
-	if j.row.State == string(plan.State) && j.row.StatePolicy == t.env.Policy.Number {
-		if _, atWork := j.record.Holds[fleet.LaneHost]; atWork || j.row.StateReason == plan.Reason {
-			return false
+// putState writes the state if it differs from what is there. A reason alone is not worth a row while
+// somebody is at work: lists say who is, and the end of the work writes it.
+func (t *transaction) putState(m *machineRecord, plan lifecycle.Plan) {
+	was := m.state
+	if was.state == plan.State && was.policy == t.env.Policy.Number {
+		if _, atWork := m.record.Holds[fleet.LaneHost]; atWork || was.reason == plan.Reason {
+			return
 		}
 	}
-	since, was := j.row.StateSince, j.row.State
-	if was != string(plan.State) {
-		since = micros(t.Now())
+	m.state = storedState{state: plan.State, reason: plan.Reason, since: was.since, policy: t.env.Policy.Number}
+	if was.state != plan.State {
+		m.state.since = micros(t.Now())
 	}
-	j.row.State, j.row.StateReason, j.row.StateSince = string(plan.State), plan.Reason, since
-	j.row.StatePolicy = t.env.Policy.Number
-	t.pen.state(was, statement.MachineState{
-		Machine: string(j.record.ID), Provider: string(j.record.Provider), State: string(plan.State), Reason: plan.Reason, Since: since,
-		Policy: t.env.Policy.Number,
+	t.buffer.state(string(was.state), statement.PutStateParams{
+		Machine: string(m.record.ID), Provider: string(m.record.Provider), State: string(m.state.state), Reason: m.state.reason,
+		Since: m.state.since, Policy: m.state.policy,
 	})
-	return true
 }
 
-// forget removes what a rewrite leaves, for a machine whose row has gone, and ends what was still
-// being done to it.
-func (t *transaction) forget(ctx context.Context, id fleet.MachineID) error {
-	if t.pen.subjects[machineSubject(id)] {
-		if err := t.flush(ctx); err != nil {
-			return err
-		}
+// removeMachine removes a machine, with all that was derived of it, and ends what is being done to it.
+// Its epoch is kept with its token: if the machine comes back, its lane goes on from there (I3). The
+// rows of the machine and of its provider are locked.
+func (t *transaction) removeMachine(ctx context.Context, id fleet.MachineID) error {
+	m, err := t.load(ctx, id)
+	if err != nil {
+		return err
 	}
-	l, err := t.q.GetLane(ctx, statement.GetLaneParams{Subject: machineSubject(id), Lane: string(fleet.LaneHost)})
-	if err != nil && !absent(err) {
-		return fmt.Errorf("forget machine %s: %w", id, err)
-	}
-	if err == nil && l.Session != "" {
-		err := t.end(ctx, held{
-			subject: fleet.Subject{Machine: id}, lane: fleet.LaneHost, epoch: fleet.Epoch(l.Epoch),
-			session: fleet.SessionID(l.Session), process: fleet.Process(l.Process), since: l.Since,
-		}, history{actor: actorBMDB, event: eventRevoked, detail: "the machine is gone"})
-		if err != nil {
-			return err
-		}
+	if m.lane.session != "" {
+		t.end(fleet.Subject{Machine: id}, &m.lane, history{actor: actorBMDB, event: eventRevoked, detail: "the machine is gone"})
 	}
 	for _, process := range fleet.MachineProcesses() {
-		if err := t.q.DeleteAgenda(ctx, statement.DeleteAgendaParams{Subject: machineSubject(id), Process: string(process)}); err != nil {
-			return fmt.Errorf("forget machine %s: %w", id, err)
-		}
-		if _, err := t.q.DeleteBackoff(ctx, statement.DeleteBackoffParams{Subject: machineSubject(id), Process: string(process)}); err != nil {
-			return fmt.Errorf("forget machine %s: %w", id, err)
-		}
+		t.buffer.move(process, machineSubject(id), m.record.Provider, m.due[process], 0)
+		t.buffer.resetBackoff(machineSubject(id), process)
 	}
-	states, err := t.q.DeleteState(ctx, string(id))
+	t.buffer.count(string(m.record.Provider), string(m.state.state), -1)
+	err = t.q.SetTokenEpoch(ctx, statement.SetTokenEpochParams{Machine: string(id), Epoch: int64(m.lane.epoch)})
 	if err != nil {
-		return fmt.Errorf("forget machine %s: %w", id, err)
+		return fmt.Errorf("keep the epoch of machine %s: %w", id, err)
 	}
-	for _, s := range states {
-		t.pen.count(s.Provider, s.State, -1)
+	if err := t.q.DeleteState(ctx, string(id)); err != nil {
+		return fmt.Errorf("remove machine %s: %w", id, err)
 	}
-	return nil
+	if _, err := t.q.DeleteMachine(ctx, string(id)); err != nil {
+		return fmt.Errorf("remove machine %s: %w", id, err)
+	}
+	return t.addMachines(ctx, m.record.Provider, -1)
 }
 
-// recordOf turns a row into the record that lifecycle judges. What cannot be read is an error that
-// names the machine.
-func recordOf(r statement.GetMachineRow) (fleet.Record, error) {
-	record := fleet.Record{
-		Machine: fleet.Machine{
-			ID: fleet.MachineID(r.ID), Provider: fleet.ProviderName(r.Provider), ProviderID: fleet.ProviderID(r.ProviderID),
-			CreatedAt: instant(r.CreatedAt),
-		},
-		TakeoverGeneration: fleet.TakeoverGeneration(r.TakeoverGeneration),
-		Intent:             intentOfMachine(r),
-		Provided:           providedOfMachine(r),
-		Holds:              holdsOfMachine(r),
+// insertMachine makes the row of a machine, which may have been there before.
+func (t *transaction) insertMachine(ctx context.Context, id fleet.MachineID, provider fleet.ProviderName) error {
+	row := statement.InsertMachineParams{ID: string(id), Provider: string(provider), CreatedAt: micros(t.Now())}
+	epochs, err := t.q.GetTokenEpoch(ctx, string(id))
+	if len(epochs) > 0 {
+		row.Epoch = epochs[0]
 	}
-	if r.StartedAt != 0 {
-		record.AgentStarted = &fleet.AgentStarted{
-			At: instant(r.StartedAt), TakeoverGeneration: fleet.TakeoverGeneration(r.StartedGeneration), PublicKey: r.StartedKey,
-			AgentVersion: r.StartedVersion, BootID: r.StartedBootID,
-		}
+	if err == nil {
+		err = t.q.InsertMachine(ctx, row)
 	}
-	if r.SeenFirstAt != 0 {
-		record.AgentSeen = &fleet.AgentSeen{
-			TakeoverGeneration: fleet.TakeoverGeneration(r.SeenGeneration), FirstAt: instant(r.SeenFirstAt),
-			LastAt: instant(max(r.SeenLastAt, r.SeenFirstAt)), BootID: r.SeenBootID,
-		}
-	}
-	if r.HardwareAt != 0 {
-		record.Hardware = &fleet.Hardware{FirstAt: instant(r.HardwareFirstAt), At: instant(r.HardwareAt), Digest: r.HardwareDigest}
-	}
-	if r.QuarantineAt != 0 {
-		record.Quarantine = &fleet.Quarantine{At: instant(r.QuarantineAt), Actor: r.QuarantineActor, Reason: r.QuarantineReason}
-	}
-	if err := installOfMachine(r, &record); err != nil {
-		return fleet.Record{}, fmt.Errorf("machine %s: %w", r.ID, err)
-	}
-	return record, nil
-}
-
-func intentOfMachine(r statement.GetMachineRow) *fleet.Intent {
-	if r.IntentOpenedAt == 0 {
-		return nil
-	}
-	return &fleet.Intent{
-		Machine: fleet.MachineID(r.ID), Provider: fleet.ProviderName(r.Provider), Capacity: fleet.CapacityID(r.IntentCapacity),
-		Token: fleet.Token(r.IntentToken), OpenedAt: instant(r.IntentOpenedAt), PlannedAt: instant(r.IntentPlannedAt),
-		CalledAt: instantPointer(r.IntentCalledAt), Calls: int(r.IntentCalls), Rejected: int(r.IntentRejected),
-	}
-}
-
-func providedOfMachine(r statement.GetMachineRow) *fleet.Provided {
-	return providedOf(statement.FactProvided{
-		At: r.ProvidedAt, CreatedAt: r.ProvidedCreatedAt, ActiveAt: r.ProvidedActiveAt, Status: r.ProvidedStatus,
-		Detail: r.ProvidedDetail, Hostname: r.ProvidedHostname, Address: r.ProvidedAddress, Location: r.ProvidedLocation,
-		Capacity: r.ProvidedCapacity, HostKeys: r.ProvidedHostKeys,
-	})
-}
-
-func providedOf(f statement.FactProvided) *fleet.Provided {
-	if f.At == 0 {
-		return nil
-	}
-	address, _ := netip.ParseAddr(f.Address) // invalid while there is none
-	return &fleet.Provided{
-		At: instant(f.At), CreatedAt: instant(f.CreatedAt), ActiveAt: instantPointer(f.ActiveAt),
-		Status: fleet.ProviderStatus(f.Status), Detail: f.Detail, Hostname: f.Hostname, Address: address, Location: f.Location,
-		Capacity: fleet.CapacityID(f.Capacity), HostKeys: splitLines(f.HostKeys),
-	}
-}
-
-// holdsOfMachine: only a session that has not ended holds anything.
-func holdsOfMachine(r statement.GetMachineRow) map[fleet.Lane]fleet.Hold {
-	if r.LaneSession == "" || r.SessionEndedAt != 0 {
-		return map[fleet.Lane]fleet.Hold{}
-	}
-	return map[fleet.Lane]fleet.Hold{fleet.LaneHost: {
-		Session: fleet.SessionID(r.LaneSession), Component: r.SessionComponent, Host: r.SessionHost,
-		Process: fleet.Process(r.LaneProcess), Epoch: fleet.Epoch(r.LaneEpoch), Since: instant(r.LaneSince),
-		Deadline: instant(r.SessionDeadlineAt),
-	}}
-}
-
-func installOfMachine(r statement.GetMachineRow, record *fleet.Record) error {
-	if r.RequestGeneration != 0 {
-		q := &fleet.InstallRequest{
-			Generation: fleet.InstallGeneration(r.RequestGeneration), At: instant(r.RequestAt), Actor: r.RequestActor,
-		}
-		if err := json.Unmarshal([]byte(r.RequestImage), &q.Image); err != nil {
-			return fmt.Errorf("read the image of its install request: %w", err)
-		}
-		if err := json.Unmarshal([]byte(r.RequestRootDisk), &q.RootDisk); err != nil {
-			return fmt.Errorf("read the disk selector of its install request: %w", err)
-		}
-		record.InstallRequest = q
-	}
-	if r.AttemptGeneration != 0 {
-		record.InstallAttempt = &fleet.InstallAttempt{
-			Generation: fleet.InstallGeneration(r.AttemptGeneration), Attempt: int(r.AttemptAttempt), At: instant(r.AttemptAt),
-			SecretHash: r.AttemptSecretHash,
-		}
-	}
-	if r.ReportGeneration != 0 {
-		record.InstallReport = &fleet.InstallReport{
-			Generation: fleet.InstallGeneration(r.ReportGeneration), Attempt: int(r.ReportAttempt), At: instant(r.ReportAt),
-			OK: r.ReportOk != 0, Error: r.ReportError, Disk: r.ReportDisk, Duration: lasting(r.ReportLasted), Bytes: r.ReportBytes,
-		}
-	}
-	if r.InstalledGeneration != 0 {
-		record.Installed = &fleet.Installed{
-			Generation: fleet.InstallGeneration(r.InstalledGeneration), Attempt: int(r.InstalledAttempt), At: instant(r.InstalledAt),
-			BootID: r.InstalledBootID,
-		}
+	if err != nil {
+		return fmt.Errorf("make machine %s: %w", id, err)
 	}
 	return nil
 }

@@ -17,11 +17,11 @@ import (
 // installed system runs and reinstall is not set.
 func (db *DB) RequestInstall(ctx context.Context, actor string, machine fleet.MachineID, request fleet.InstallRequest, reinstall bool,
 ) (generation fleet.InstallGeneration, err error) {
-	err = db.onMachine(ctx, "request install", machine, func(ctx context.Context, t *transaction, j *judged) (bool, error) {
-		was := j.record.InstallRequest
-		if j.record.Installed != nil && !reinstall {
+	err = db.onMachine(ctx, "request install", machine, func(ctx context.Context, t *transaction, m *machineRecord) (bool, error) {
+		was := m.record.InstallRequest
+		if m.record.Installed != nil && !reinstall {
 			return false, fleet.Errorf(fleet.KindConflict, "machine %s runs an installed system (install generation %d): a reinstall destroys it and must be asked for as such",
-				machine, j.record.Installed.Generation)
+				machine, m.record.Installed.Generation)
 		}
 		generation = 1
 		if was != nil {
@@ -40,16 +40,13 @@ func (db *DB) RequestInstall(ctx context.Context, actor string, machine fleet.Ma
 		if err := t.putInstallRequest(ctx, machine, request); err != nil {
 			return false, err
 		}
-		if err := t.resetInstall(ctx, machine); err != nil {
-			return false, err
-		}
-		if err := t.revoke(ctx, j, actor, "an install was asked for"); err != nil {
-			return false, err
-		}
-		return true, t.record(ctx, history{
+		t.resetInstall(machine)
+		t.revoke(m, actor, "an install was asked for")
+		t.record(history{
 			subject: fleet.Subject{Machine: machine}, actor: actor, process: fleet.ProcessInstall, event: "install requested",
 			detail: fmt.Sprintf("install generation %d: %s (%s)", generation, request.Image.URL, request.Image.Digest),
 		})
+		return true, nil
 	})
 	if err != nil {
 		return 0, err
@@ -71,25 +68,20 @@ func (t *transaction) sameInstall(ctx context.Context, was, request fleet.Instal
 // Retry ends the backoff of a process of the machine (empty: of all of them) and returns those that
 // were in backoff.
 func (db *DB) Retry(ctx context.Context, actor string, machine fleet.MachineID, process fleet.Process) (retried []fleet.Process, err error) {
-	err = db.onMachine(ctx, "retry", machine, func(ctx context.Context, t *transaction, j *judged) (bool, error) {
+	err = db.onMachine(ctx, "retry", machine, func(ctx context.Context, t *transaction, m *machineRecord) (bool, error) {
 		retried = nil
-		for p := range j.record.Backoffs {
+		for p := range m.record.Backoffs {
 			if process == "" || p == process {
 				retried = append(retried, p)
 			}
 		}
 		slices.Sort(retried)
 		for _, p := range retried {
-			if _, err := t.q.DeleteBackoff(ctx, statement.DeleteBackoffParams{Subject: machineSubject(machine), Process: string(p)}); err != nil {
-				return false, fmt.Errorf("end the backoff: %w", err)
-			}
-			err := t.record(ctx, history{
+			t.buffer.resetBackoff(machineSubject(machine), p)
+			t.record(history{
 				subject: fleet.Subject{Machine: machine}, actor: actor, process: p, event: "retry asked for",
-				detail: "the backoff was ended; it was for: " + j.record.Backoffs[p].Cause,
+				detail: "the backoff was ended; it was for: " + m.record.Backoffs[p].Cause,
 			})
-			if err != nil {
-				return false, err
-			}
 		}
 		return len(retried) > 0, nil
 	})
@@ -98,23 +90,22 @@ func (db *DB) Retry(ctx context.Context, actor string, machine fleet.MachineID, 
 
 // Quarantine keeps all work away from the machine and voids what is being done to it (rule 8).
 func (db *DB) Quarantine(ctx context.Context, actor string, machine fleet.MachineID, reason string) error {
-	return db.onMachine(ctx, "quarantine", machine, func(ctx context.Context, t *transaction, j *judged) (bool, error) {
+	return db.onMachine(ctx, "quarantine", machine, func(ctx context.Context, t *transaction, m *machineRecord) (bool, error) {
 		err := t.q.PutQuarantine(ctx, statement.PutQuarantineParams{Machine: string(machine), At: micros(t.Now()), Actor: actor, Reason: reason})
 		if err != nil {
 			return false, fmt.Errorf("quarantine machine %s: %w", machine, err)
 		}
-		if err := t.revoke(ctx, j, actor, "quarantined: "+reason); err != nil {
-			return false, err
-		}
-		return true, t.record(ctx, history{
+		t.revoke(m, actor, "quarantined: "+reason)
+		t.record(history{
 			subject: fleet.Subject{Machine: machine}, actor: actor, event: "quarantined", detail: reason,
 		})
+		return true, nil
 	})
 }
 
 // Unquarantine lets work come back to the machine. KindConflict when it is not in quarantine.
 func (db *DB) Unquarantine(ctx context.Context, actor string, machine fleet.MachineID, reason string) error {
-	return db.onMachine(ctx, "unquarantine", machine, func(ctx context.Context, t *transaction, _ *judged) (bool, error) {
+	return db.onMachine(ctx, "unquarantine", machine, func(ctx context.Context, t *transaction, _ *machineRecord) (bool, error) {
 		n, err := t.q.DeleteQuarantine(ctx, string(machine))
 		if err != nil {
 			return false, fmt.Errorf("release machine %s from quarantine: %w", machine, err)
@@ -122,9 +113,10 @@ func (db *DB) Unquarantine(ctx context.Context, actor string, machine fleet.Mach
 		if n == 0 {
 			return false, fleet.Errorf(fleet.KindConflict, "machine %s is not in quarantine", machine)
 		}
-		return true, t.record(ctx, history{
+		t.record(history{
 			subject: fleet.Subject{Machine: machine}, actor: actor, event: "released from quarantine", detail: reason,
 		})
+		return true, nil
 	})
 }
 
@@ -150,7 +142,12 @@ func (db *DB) SetPolicy(ctx context.Context, policy fleet.Policy) (fleet.Policy,
 			if taken, err = t.insertPolicy(ctx, set); err != nil || taken {
 				return err
 			}
-			return t.limitChanged(ctx, env.Policy, set)
+			for _, process := range fleet.MachineProcesses() {
+				if limited(process) && set.AtOnce(process) != env.Policy.AtOnce(process) { // there may be room for more
+					t.becomesDue(process, "", t.Now())
+				}
+			}
+			return nil
 		})
 		if err == nil && taken && attempt < 10 {
 			continue // somebody else took the number between the two statements

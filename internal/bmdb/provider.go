@@ -3,6 +3,8 @@ package bmdb
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
@@ -10,16 +12,29 @@ import (
 	"github.com/ironherd/ironherd/internal/lifecycle"
 )
 
-// judgedProvider is a provider as read in one transaction, with what the last judgement left of it.
-type judgedProvider struct {
+// providerRecord is a provider as one transaction knows it: what lifecycle judges, and what its rows say.
+type providerRecord struct {
 	record fleet.ProviderRecord
-	agenda map[fleet.Process]time.Time
 	row    statement.Provider
-	lanes  []statement.ListProviderLanesRow
+	lanes  map[fleet.Process]*providerLane
+}
+
+// providerLane is one of the lanes of a provider, which has one for each of its processes.
+type providerLane struct {
+	lane
+	provider fleet.ProviderName
+	of       fleet.Process
+	// due is the instant of its entry in the agenda, in microseconds; 0: it has none.
+	due int64
+	// changed: the buffer is to write the row.
+	changed bool
 }
 
 // loadProvider reads everything that lifecycle judges the provider by. KindNotFound.
-func (t *transaction) loadProvider(ctx context.Context, name fleet.ProviderName) (*judgedProvider, error) {
+func (t *transaction) loadProvider(ctx context.Context, name fleet.ProviderName) (*providerRecord, error) {
+	if err := t.flushOf(ctx, providerSubject(name)); err != nil {
+		return nil, err
+	}
 	row, err := t.q.GetProvider(ctx, string(name))
 	if absent(err) {
 		return nil, fleet.Errorf(fleet.KindNotFound, "there is no provider %s", name)
@@ -27,80 +42,101 @@ func (t *transaction) loadProvider(ctx context.Context, name fleet.ProviderName)
 	if err != nil {
 		return nil, fmt.Errorf("read provider %s: %w", name, err)
 	}
-	changing, err := t.q.CountChanging(ctx, string(name))
+	changing, err := t.q.CountChanging(ctx, statement.CountChangingParams{
+		Provider: string(name), OffSince: micros(t.Now().Add(-lifecycle.OffSettles)),
+	})
 	if err != nil {
 		return nil, fmt.Errorf("count changing machines of %s: %w", name, err)
 	}
-	j := &judgedProvider{row: row, record: fleet.ProviderRecord{
+	p := &providerRecord{row: row, lanes: make(map[fleet.Process]*providerLane), record: fleet.ProviderRecord{
 		Name: name, Kind: row.Kind, LastPassAt: instant(row.LastPassAt), LastUpdateAt: instant(row.LastUpdateAt),
-		Changing: int(changing), Holds: make(map[fleet.Lane]fleet.Hold),
+		Changing: int(changing), Backoffs: make(map[fleet.Process]fleet.Waiting),
 	}}
-	if j.lanes, err = t.q.ListProviderLanes(ctx, providerSubject(name)); err != nil {
+	lanes, err := t.q.ListProviderLanes(ctx, string(name))
+	if err != nil {
 		return nil, fmt.Errorf("read lanes of %s: %w", name, err)
 	}
-	for _, l := range j.lanes {
-		if l.EndedAt == 0 {
-			j.record.Holds[fleet.Lane(l.Lane)] = fleet.Hold{
-				Session: fleet.SessionID(l.Session), Component: l.Component, Host: l.Host, Process: fleet.Process(l.Process),
-				Epoch: fleet.Epoch(l.Epoch), Since: instant(l.Since), Deadline: instant(l.DeadlineAt),
-			}
+	for _, r := range lanes {
+		l := &providerLane{provider: name, of: fleet.Process(r.Process), due: r.DueAt, lane: lane{
+			epoch: fleet.Epoch(r.Epoch), session: fleet.SessionID(r.Session), since: r.Since, why: r.Why, note: r.Note,
+			was: fence{epoch: r.Epoch, session: r.Session, revision: r.Revision},
+			holder: holder{
+				component: r.SessionComponent, host: r.SessionHost, deadlineAt: r.SessionDeadlineAt, endedAt: r.SessionEndedAt,
+			},
+		}}
+		if l.session != "" {
+			l.process = l.of
 		}
+		p.lanes[l.of] = l
 	}
-	if j.record.Backoffs, err = t.backoffs(ctx, providerSubject(name)); err != nil {
-		return nil, err
+	backoffs, err := t.q.GetBackoffs(ctx, providerSubject(name))
+	if err != nil {
+		return nil, fmt.Errorf("read backoffs of %s: %w", name, err)
 	}
-	j.agenda, err = t.agenda(ctx, providerSubject(name))
-	return j, err
+	for _, b := range backoffs {
+		p.record.Backoffs[fleet.Process(b.Process)] = waitingOf(b)
+	}
+	return p, nil
 }
 
-// freeDeadLanes ends, as expired, the work of sessions that have ended. The provider's row is
-// locked.
-func (t *transaction) freeDeadLanes(ctx context.Context, j *judgedProvider) error {
-	for _, l := range j.lanes {
-		if l.EndedAt == 0 {
-			continue
-		}
-		err := t.expire(ctx, held{
-			subject: fleet.Subject{Provider: j.record.Name}, lane: fleet.Lane(l.Lane), epoch: fleet.Epoch(l.Epoch),
-			session: fleet.SessionID(l.Session), process: fleet.Process(l.Process), since: l.Since,
-		})
-		if err != nil {
-			return err
+// freeDeadLanes ends, as expired, the work of sessions that have ended. The provider's row is locked.
+func (t *transaction) freeDeadLanes(p *providerRecord) {
+	for _, process := range slices.Sorted(maps.Keys(p.lanes)) {
+		if l := p.lanes[process]; l.dead() {
+			t.expire(fleet.Subject{Provider: p.record.Name}, &l.lane)
+			t.buffer.lane(l)
 		}
 	}
-	j.lanes = nil
-	return nil
 }
 
 // rewriteProvider is rewrite for a provider; its row is locked.
 func (t *transaction) rewriteProvider(ctx context.Context, name fleet.ProviderName) error {
-	j, err := t.loadProvider(ctx, name)
+	p, err := t.loadProvider(ctx, name)
 	if err != nil {
 		return err
 	}
-	return t.settleProvider(ctx, j)
+	return t.deriveProvider(ctx, p)
 }
 
-func (t *transaction) settleProvider(ctx context.Context, j *judgedProvider) error {
-	if err := t.freeDeadLanes(ctx, j); err != nil {
-		return err
-	}
-	decisions, err := t.planProvider(ctx, j)
+// deriveProvider is derive for a provider.
+func (t *transaction) deriveProvider(ctx context.Context, p *providerRecord) error {
+	t.freeDeadLanes(p)
+	plan, err := t.planProvider(ctx, p)
 	if err != nil {
 		return err
 	}
-	for _, d := range decisions {
-		t.putAgenda(providerSubject(j.record.Name), j.record.Name, d, j.agenda)
+	for _, process := range slices.Sorted(maps.Keys(p.lanes)) {
+		l, is := p.lanes[process], dueMicros(plan[process])
+		if l.due == is {
+			continue
+		}
+		t.buffer.move(process, providerSubject(p.record.Name), p.record.Name, l.due, is)
+		t.buffer.lane(l)
+		if l.due == 0 || is < l.due {
+			t.becomesDue(process, p.record.Name, time.UnixMicro(is))
+		}
+		l.due = is
 	}
 	return nil
 }
 
-func (t *transaction) planProvider(ctx context.Context, j *judgedProvider) ([]lifecycle.Decision, error) {
+// planProvider is what lifecycle says now, by process.
+func (t *transaction) planProvider(ctx context.Context, p *providerRecord) (map[fleet.Process]lifecycle.Decision, error) {
 	env, err := t.environment(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return lifecycle.DecideProvider(j.record, env, t.Now()), nil
+	p.record.Holds = make(map[fleet.Lane]fleet.Hold)
+	for process, l := range p.lanes {
+		if h, held := l.hold(); held {
+			p.record.Holds[process.Lane()] = h
+		}
+	}
+	plan := make(map[fleet.Process]lifecycle.Decision)
+	for _, d := range lifecycle.DecideProvider(p.record, env, t.Now()) {
+		plan[d.Process] = d
+	}
+	return plan, nil
 }
 
 // RegisterProvider makes a configured provider instance known and schedules its work. Called at
@@ -112,6 +148,12 @@ func (db *DB) RegisterProvider(ctx context.Context, name fleet.ProviderName, kin
 		})
 		if err != nil {
 			return fmt.Errorf("register provider %s: %w", name, err)
+		}
+		for _, process := range []fleet.Process{fleet.ProcessProvision, fleet.ProcessUpdate} {
+			lane := statement.InsertProviderLaneParams{Provider: string(name), Process: string(process)}
+			if err := t.q.InsertProviderLane(ctx, lane); err != nil {
+				return fmt.Errorf("register provider %s: %w", name, err)
+			}
 		}
 		l := locks{providers: []fleet.ProviderName{name}}
 		if err := l.take(ctx, t); err != nil {
@@ -155,8 +197,6 @@ type ProviderView struct {
 	Machines []ProviderMachine
 	// Intents that are open, in the order of their machines.
 	Intents []fleet.Intent
-	// ClosedTokens of intents that are not open any more, with their machines.
-	ClosedTokens map[fleet.Token]fleet.MachineID
 	// Penalties that are not over.
 	Penalties     map[fleet.CapacityID]Penalty
 	Discrepancies []Discrepancy
@@ -194,9 +234,7 @@ type Discrepancy struct {
 func (db *DB) ViewProvider(ctx context.Context, name fleet.ProviderName) (ProviderView, error) {
 	var v ProviderView
 	err := db.view(ctx, "view provider", func(ctx context.Context, t *transaction) error {
-		v = ProviderView{
-			Now: t.Now(), ClosedTokens: make(map[fleet.Token]fleet.MachineID), Penalties: make(map[fleet.CapacityID]Penalty),
-		}
+		v = ProviderView{Now: t.Now(), Penalties: make(map[fleet.CapacityID]Penalty)}
 		if _, err := t.q.GetProvider(ctx, string(name)); absent(err) {
 			return fleet.Errorf(fleet.KindNotFound, "there is no provider %s", name)
 		} else if err != nil {
@@ -211,13 +249,6 @@ func (db *DB) ViewProvider(ctx context.Context, name fleet.ProviderName) (Provid
 		}
 		for _, i := range intents {
 			v.Intents = append(v.Intents, intentOf(i))
-		}
-		tokens, err := t.q.ListClosedTokens(ctx, string(name))
-		if err != nil {
-			return err
-		}
-		for _, k := range tokens {
-			v.ClosedTokens[fleet.Token(k.Token)] = fleet.MachineID(k.Machine)
 		}
 		penalties, err := t.q.ListPenalties(ctx, statement.ListPenaltiesParams{Provider: string(name), Now: micros(t.Now())})
 		if err != nil {
@@ -236,6 +267,27 @@ func (db *DB) ViewProvider(ctx context.Context, name fleet.ProviderName) (Provid
 		return ProviderView{}, fmt.Errorf("read what is known of provider %s: %w", name, err)
 	}
 	return v, nil
+}
+
+// ClosedTokens returns those of the tokens that are of intents of the provider which are not open any
+// more, with their machines.
+func (db *DB) ClosedTokens(
+	ctx context.Context, name fleet.ProviderName, tokens []fleet.Token,
+) (closed map[fleet.Token]fleet.MachineID, err error) {
+	err = db.view(ctx, "closed tokens", func(ctx context.Context, t *transaction) error {
+		closed = make(map[fleet.Token]fleet.MachineID)
+		for _, token := range tokens {
+			k, err := t.q.GetToken(ctx, string(token))
+			if err != nil && !absent(err) {
+				return fmt.Errorf("read token %s: %w", token, err)
+			}
+			if err == nil && k.Provider == string(name) && k.ClosedAt > 0 {
+				closed[token] = fleet.MachineID(k.Machine)
+			}
+		}
+		return nil
+	})
+	return closed, err
 }
 
 func (v *ProviderView) readMachines(ctx context.Context, t *transaction, name fleet.ProviderName) error {

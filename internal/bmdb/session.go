@@ -2,13 +2,14 @@ package bmdb
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/ironherd/ironherd/internal/bmdb/batch"
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/trust"
@@ -34,12 +35,15 @@ type Session struct {
 	id     fleet.SessionID
 	opts   SessionOptions
 	window *trust.Window
-	ends   ends
+	ends   batch.Queue[*commit]
 
 	mu    sync.Mutex
 	works map[workKey]*Work
-	// claims counts the claims that ended, claiming those under way: an extension tells with them
-	// which of its lanes nobody here can know of.
+	// doubts are the subjects of claims whose outcome is not known: an extension asks which of them are
+	// held.
+	doubts map[string]bool
+	// claims counts the claims that ended, claiming those under way, which may hold what is not in works
+	// yet.
 	claims   int
 	claiming int
 }
@@ -59,7 +63,7 @@ func (db *DB) StartSession(ctx context.Context, opts SessionOptions) (*Session, 
 	if opts.Margin >= opts.Interval {
 		return nil, fleet.Errorf(fleet.KindInvalid, "session.margin must be below the interval (%s), not %s", opts.Interval, opts.Margin)
 	}
-	s := &Session{db: db, id: fleet.NewSessionID(), opts: opts, works: make(map[workKey]*Work)}
+	s := &Session{db: db, id: fleet.NewSessionID(), opts: opts, works: make(map[workKey]*Work), doubts: make(map[string]bool)}
 	start := db.clock.Elapsed()
 	err := db.transact(ctx, "start session", db.engine.Extend, func(ctx context.Context, t *transaction) error {
 		return t.q.InsertSession(ctx, statement.InsertSessionParams{
@@ -92,81 +96,188 @@ func (s *Session) Guard(ctx context.Context) (context.Context, context.CancelFun
 func (s *Session) actor() string { return s.opts.Component + "@" + s.opts.Host }
 
 // Extend extends the session once and learns which of its leases were voided; the contexts of those
-// are cancelled. It returns ErrLeaseLost when the session has ended or its trust window has; any
-// other failure leaves the session as it was.
+// are cancelled. It returns ErrLeaseLost when the session has ended or its trust window has; any other
+// failure leaves the session as it was.
 func (s *Session) Extend(ctx context.Context) error {
 	if !s.window.Open() {
 		return fleet.ErrLeaseLost
 	}
-	before := s.snapshot()
+	x := s.extension()
 	start := s.db.clock.Elapsed()
-	var alive bool
-	var lanes []statement.ListHeldLanesRow
 	err := s.db.transact(ctx, "extend session", s.db.engine.Extend, func(ctx context.Context, t *transaction) error {
 		n, err := t.q.ExtendSession(ctx, statement.ExtendSessionParams{
-			ID: string(s.id), ExtendedAt: micros(t.Now()), DeadlineAt: micros(t.Now().Add(s.opts.Interval)),
+			ID: string(s.id), ExtendedAt: micros(t.Now()), DeadlineAt: micros(t.Now().Add(s.opts.Interval)), Running: x.running,
 		})
-		if err != nil {
+		if x.alive = n == 1; err != nil || !x.alive {
 			return err
 		}
-		alive = n == 1
-		lanes, err = t.q.ListHeldLanes(ctx, statement.ListHeldLanesParams{Session: string(s.id), MaxRows: maxHeld})
-		return err
+		return x.ask(ctx, t, string(s.id))
 	})
 	if err != nil {
 		return fmt.Errorf("extend session: %w", err)
 	}
-	if !alive {
+	if !x.alive {
 		s.window.Close(fleet.ErrLeaseLost)
 		return fleet.ErrLeaseLost
 	}
 	if !s.window.Extend(start) {
 		return fleet.ErrLeaseLost
 	}
-	s.compare(ctx, before, lanes)
+	for _, w := range x.void() {
+		w.void()
+	}
+	s.handBack(ctx, x)
 	return nil
 }
 
-// maxHeld bounds what one session can hold.
-const maxHeld = 10_000
+// extension is what one extension asks, and what it is told.
+type extension struct {
+	works map[workKey]*Work
+	// doubts of the session when it began, and how many claims there had been; claimed: one was under way.
+	doubts  []string
+	claims  int
+	claimed bool
+	running string
 
-type snapshot struct {
-	works            map[workKey]*Work
-	claims, claiming int
+	alive bool
+	// lost are machines that are not ours any more; held are those of the doubts that are ours, and all
+	// lanes of providers that are.
+	lost      []string
+	held      []statement.GetMachineHeldRow
+	providers []statement.ListProviderLanesHeldRow
 }
 
-func (s *Session) snapshot() snapshot {
+func (s *Session) extension() *extension {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	works := make(map[workKey]*Work, len(s.works))
-	for k, w := range s.works {
-		works[k] = w
+	x := &extension{works: maps.Clone(s.works), claims: s.claims, claimed: s.claiming > 0, doubts: slices.Sorted(maps.Keys(s.doubts))}
+	running := make(map[fleet.Process]int)
+	for _, w := range x.works {
+		running[w.Process]++
 	}
-	return snapshot{works: works, claims: s.claims, claiming: s.claiming}
+	x.running = encodeRunning(running)
+	return x
 }
 
-// compare cancels the works that the BMDB does not know as ours any more, and hands back the lanes
-// that it knows as ours and we do not: the reply to their claim was lost.
-func (s *Session) compare(ctx context.Context, before snapshot, lanes []statement.ListHeldLanesRow) {
-	after := s.snapshot()
-	quiet := before.claiming == 0 && after.claiming == 0 && before.claims == after.claims
-	for _, l := range lanes {
-		k := workKey{parseSubject(l.Subject), fleet.Lane(l.Lane), fleet.Epoch(l.Epoch)}
-		if _, ours := before.works[k]; ours {
-			delete(before.works, k)
-			continue
-		}
-		if _, ours := after.works[k]; ours || !quiet {
-			continue
-		}
-		w := s.newWork(k.subject, fleet.Process(l.Process), k.epoch, l.Since)
-		if err := w.Cancel(ctx, "the reply to the claim was lost"); err != nil {
-			s.db.logger.WarnContext(ctx, "a lane could not be handed back", slog.String("session", string(s.id)), slog.String("subject", l.Subject),
-				slog.Any("err", err))
+// ask asks which of the works are void, and which of the doubts are held.
+func (x *extension) ask(ctx context.Context, t *transaction, session string) (err error) {
+	held := make([]statement.Held, 0, len(x.works))
+	for _, w := range x.works {
+		if w.Subject.Machine != "" {
+			held = append(held, statement.Held{Machine: string(w.Subject.Machine), Epoch: int64(w.Epoch)})
 		}
 	}
-	for _, w := range before.works {
-		w.void()
+	if x.lost, err = t.many.ListVoid(ctx, session, held); err != nil {
+		return err
+	}
+	if len(held) < len(x.works) || len(x.doubts) > 0 {
+		if x.providers, err = t.q.ListProviderLanesHeld(ctx, session); err != nil {
+			return err
+		}
+	}
+	x.held = nil
+	if len(x.doubts) > 0 {
+		x.held, err = t.many.GetMachinesHeld(ctx, session, x.doubts)
+	}
+	return err
+}
+
+// void returns the works whose leases are void.
+func (x *extension) void() (list []*Work) {
+	lost := make(map[string]bool, len(x.lost))
+	for _, id := range x.lost {
+		lost[id] = true
+	}
+	for _, w := range x.works {
+		held := !lost[string(w.Subject.Machine)]
+		if w.Subject.Machine == "" {
+			held = slices.ContainsFunc(x.providers, func(l statement.ListProviderLanesHeldRow) bool {
+				return l.Provider == string(w.Subject.Provider) && l.Process == string(w.Process) && l.Epoch == int64(w.Epoch)
+			})
+		}
+		if !held {
+			list = append(list, w)
+		}
+	}
+	return list
+}
+
+// handBack gives up what a claim with a lost reply has taken: what the database knows as ours, of the
+// subjects in doubt, and nobody here does. While a claim is under way nothing is: it may be its own.
+func (s *Session) handBack(ctx context.Context, x *extension) {
+	var unknown []*Work
+	s.mu.Lock()
+	if len(x.doubts) > 0 && !x.claimed && s.claiming == 0 && s.claims == x.claims {
+		doubted := func(w *Work) {
+			if _, known := s.works[w.key()]; !known && s.doubts[subjectKey(w.Subject)] {
+				unknown = append(unknown, w)
+			}
+		}
+		for _, h := range x.held {
+			doubted(s.newWork(fleet.Subject{Machine: fleet.MachineID(h.ID)}, fleet.Process(h.Process), fleet.Epoch(h.Epoch), h.Since))
+		}
+		for _, h := range x.providers {
+			doubted(s.newWork(fleet.Subject{Provider: fleet.ProviderName(h.Provider)}, fleet.Process(h.Process), fleet.Epoch(h.Epoch), h.Since))
+		}
+		for _, subject := range x.doubts {
+			delete(s.doubts, subject)
+		}
+	}
+	s.mu.Unlock()
+	for _, w := range unknown {
+		if err := w.Cancel(ctx, "the reply to the claim was lost"); err != nil {
+			s.db.logger.WarnContext(ctx, "a lane could not be handed back", slog.String("session", string(s.id)),
+				slog.String("subject", w.Subject.String()), slog.Any("err", err))
+			s.disown([]*Work{w})
+		}
+	}
+}
+
+func (s *Session) claimStarts() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.claiming++
+}
+
+func (s *Session) claimEnds() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.claiming--
+	s.claims++
+}
+
+// remember makes works known that have been claimed.
+func (s *Session) remember(works []*Work) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range works {
+		s.works[w.key()] = w
+	}
+}
+
+// forget is called when a work is over.
+func (s *Session) forget(w *Work) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.works, w.key())
+}
+
+// doubt makes the next extension ask which of these subjects are held.
+func (s *Session) doubt(candidates []candidate) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, a := range candidates {
+		s.doubts[a.subject] = true
+	}
+}
+
+// disown gives up works that nobody is told of: the next extension hands them back.
+func (s *Session) disown(works []*Work) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range works {
+		delete(s.works, w.key())
+		s.doubts[subjectKey(w.Subject)] = true
 	}
 }
 
@@ -204,14 +315,25 @@ func (s *Session) Run(ctx context.Context) error {
 	}
 }
 
-// Close ends the session as a fact and frees what it holds. Everything under Guard is cancelled
-// first. Closing twice is harmless.
+// Close ends the session as a fact and frees what it holds. Everything under Guard is cancelled first.
+// Closing twice is harmless.
 func (s *Session) Close(ctx context.Context, cause string) error {
 	s.window.Close(fleet.ErrLeaseLost)
 	if _, err := s.db.endSession(ctx, s.id, cause, false); err != nil {
 		return fmt.Errorf("close session: %w", err)
 	}
-	return s.db.freeLanes(ctx, s.id)
+	x := s.extension()
+	subjects := x.doubts
+	for _, w := range x.works {
+		subjects = append(subjects, subjectKey(w.Subject))
+	}
+	slices.Sort(subjects)
+	for some := range slices.Chunk(slices.Compact(subjects), freeBatch) {
+		if err := s.db.freeSubjects(ctx, some); err != nil {
+			return fmt.Errorf("close session: %w", err)
+		}
+	}
+	return s.db.markFreed(ctx, []string{string(s.id)})
 }
 
 // endSession writes the death of a session by one small transaction (rule 4): the row is locked by
@@ -248,130 +370,4 @@ func (t *transaction) alive(ctx context.Context, id fleet.SessionID) (row statem
 		return row, false, fmt.Errorf("read session %s: %w", id, err)
 	}
 	return row, row.EndedAt == 0, nil
-}
-
-// CollectSessions ends the sessions whose deadline has passed and frees what ended sessions hold.
-// Called by the janitor; claims do the same for the sessions that are in their way.
-func (db *DB) CollectSessions(ctx context.Context) (ended int, err error) {
-	var overdue []string
-	err = db.view(ctx, "overdue sessions", func(ctx context.Context, t *transaction) (err error) {
-		overdue, err = t.q.ListOverdueSessions(ctx, micros(t.Now()))
-		return err
-	})
-	if err != nil {
-		return 0, fmt.Errorf("list overdue sessions: %w", err)
-	}
-	var stuck []error
-	for _, id := range overdue {
-		did, err := db.endSession(ctx, fleet.SessionID(id), causeOverdue, true)
-		// a commit of its holder hangs; the others are ended all the same
-		if fleet.KindOf(err) == fleet.KindTemporary {
-			stuck = append(stuck, fmt.Errorf("end session %s: %w", id, err))
-			continue
-		}
-		if err != nil {
-			return ended, fmt.Errorf("end session %s: %w", id, err)
-		}
-		if did {
-			ended++
-			db.logger.InfoContext(ctx, "session ended", slog.String("session", id), slog.String("cause", causeOverdue))
-		}
-	}
-	return ended, errors.Join(append(stuck, db.freeAbandonedLanes(ctx))...)
-}
-
-const causeOverdue = "not extended in time"
-
-// endAllSessions is for an engine that only one process can have open: whoever is left in it is
-// dead.
-func (db *DB) endAllSessions(ctx context.Context) error {
-	var live []statement.Session
-	err := db.view(ctx, "live sessions", func(ctx context.Context, t *transaction) (err error) {
-		live, err = t.q.ListLiveSessions(ctx)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	for _, s := range live {
-		if _, err := db.endSession(ctx, fleet.SessionID(s.ID), "its process is gone: the database was opened anew", false); err != nil {
-			return err
-		}
-	}
-	return db.freeAbandonedLanes(ctx)
-}
-
-// freeLanes frees what an ended session holds, in small transactions. What it does not get to, the
-// next claim or fact does.
-func (db *DB) freeLanes(ctx context.Context, id fleet.SessionID) error {
-	return db.freeEach(ctx, func(ctx context.Context, t *transaction) ([]string, error) {
-		rows, err := t.q.ListHeldLanes(ctx, statement.ListHeldLanesParams{Session: string(id), MaxRows: freeBatch})
-		subjects := make([]string, len(rows))
-		for i, r := range rows {
-			subjects[i] = r.Subject
-		}
-		return subjects, err
-	})
-}
-
-func (db *DB) freeAbandonedLanes(ctx context.Context) error {
-	return db.freeEach(ctx, func(ctx context.Context, t *transaction) ([]string, error) {
-		rows, err := t.q.ListAbandonedLanes(ctx, freeBatch)
-		subjects := make([]string, len(rows))
-		for i, r := range rows {
-			subjects[i] = r.Subject
-		}
-		return subjects, err
-	})
-}
-
-const freeBatch = 50
-
-// freeEach rewrites the subjects that list returns, which frees the lanes that the dead hold there,
-// until it returns none.
-func (db *DB) freeEach(ctx context.Context, list func(context.Context, *transaction) ([]string, error)) error {
-	var last []string
-	for {
-		var subjects []string
-		err := db.view(ctx, "dead lanes", func(ctx context.Context, t *transaction) (err error) {
-			subjects, err = list(ctx, t)
-			return err
-		})
-		if err != nil {
-			return fmt.Errorf("list the lanes of ended sessions: %w", err)
-		}
-		if len(subjects) == 0 {
-			return nil
-		}
-		if slices.Equal(subjects, last) {
-			return fmt.Errorf("the lanes of ended sessions stay held: %s and others", subjects[0])
-		}
-		last = subjects
-		err = db.update(ctx, "free lanes", func(ctx context.Context, t *transaction) error { return t.rewriteSubjects(ctx, subjects) })
-		if err != nil {
-			return fmt.Errorf("free the lanes of ended sessions: %w", err)
-		}
-	}
-}
-
-// rewriteSubjects locks and rewrites providers and machines, in the one lock order.
-func (t *transaction) rewriteSubjects(ctx context.Context, keys []string) error {
-	l := locks{}
-	for _, key := range keys {
-		l.add(parseSubject(key))
-	}
-	if err := l.take(ctx, t); err != nil {
-		return err
-	}
-	for _, name := range l.providers {
-		if err := t.rewriteProvider(ctx, name); err != nil {
-			return err
-		}
-	}
-	for _, id := range l.machines {
-		if err := t.rewrite(ctx, id); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -2,6 +2,7 @@ package bmdb
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -13,7 +14,7 @@ import (
 
 // CountedAtMost is how far a summary counts what may be as much as the fleet: 10,000 means so many
 // or more. So what it costs to look at a fleet does not depend on how much is wrong with it.
-const CountedAtMost = statement.FigureBound
+const CountedAtMost = 10_000
 
 // Summary is the fleet in figures.
 type Summary struct {
@@ -41,18 +42,12 @@ type ProcessSummary struct {
 	OldestDue time.Time
 }
 
-// Summary counts. It reads the counts of the states, which are kept, and otherwise only what is
-// running, due or backing off, the latter two up to a bound.
+// Summary counts. It reads the counts of the states, which are kept, what sessions said of their works
+// when they were last extended, and what is due or backing off, up to a bound.
 func (db *DB) Summary(ctx context.Context) (s Summary, err error) {
-	// it is one statement
-	err = db.glance(ctx, "summary", func(ctx context.Context, t *transaction) error {
-		var wanted statement.Rows
-		for _, process := range fleet.Processes() {
-			wanted = append(wanted, []any{string(process), micros(t.Now())})
-		}
-		figures, err := t.q.Summarize(ctx, wanted)
-		s = summaryOf(figures, t.Now())
-		return err
+	err = db.view(ctx, "summary", func(ctx context.Context, t *transaction) error {
+		s = Summary{At: t.Now(), States: make(map[fleet.State]int)}
+		return s.read(ctx, t)
 	})
 	if err != nil {
 		return Summary{}, fmt.Errorf("count: %w", err)
@@ -60,34 +55,61 @@ func (db *DB) Summary(ctx context.Context) (s Summary, err error) {
 	return s, nil
 }
 
-func summaryOf(figures []statement.Figure, now time.Time) Summary {
-	s := Summary{At: now, States: make(map[fleet.State]int)}
-	processes := make(map[string]*ProcessSummary)
-	for _, process := range fleet.Processes() {
-		processes[string(process)] = &ProcessSummary{Process: process}
+func (s *Summary) read(ctx context.Context, t *transaction) error {
+	states, err := t.q.CountStates(ctx)
+	if err != nil {
+		return err
 	}
-	for _, f := range figures {
-		n := int(f.N)
-		p, known := processes[f.Name]
-		switch {
-		case f.Kind == statement.FigureState && n != 0:
-			s.States[fleet.State(f.Name)] = n
-			s.Machines += n
-		case f.Kind == statement.FigureDiscrepancy:
-			s.Discrepancies = n
-		case !known: // a newer binary's
-		case f.Kind == statement.FigureRunning:
-			p.Running = n
-		case f.Kind == statement.FigureBackingOff:
-			p.BackingOff = n
-		case f.Kind == statement.FigureDue:
-			p.Due, p.OldestDue = n, instant(f.Since)
+	for _, c := range states {
+		if s.States[fleet.State(c.State)] += int(c.N); s.States[fleet.State(c.State)] == 0 {
+			delete(s.States, fleet.State(c.State))
+		}
+		s.Machines += int(c.N)
+	}
+	discrepancies, err := t.q.CountDiscrepancies(ctx, CountedAtMost)
+	if err != nil {
+		return err
+	}
+	s.Discrepancies = int(discrepancies)
+	backoffs, err := t.q.CountBackoffs(ctx, statement.CountBackoffsParams{Now: micros(t.Now()), MaxRows: CountedAtMost})
+	if err != nil {
+		return err
+	}
+	sessions, err := t.q.ListLiveSessions(ctx)
+	if err != nil {
+		return err
+	}
+	running := make(map[fleet.Process]int)
+	for _, live := range sessions {
+		for process, n := range decodeRunning(live.Running) {
+			running[process] += n
 		}
 	}
 	for _, process := range fleet.Processes() {
-		s.Processes = append(s.Processes, *processes[string(process)])
+		due, err := t.q.CountDue(ctx, statement.CountDueParams{Process: string(process), Now: micros(t.Now()), MaxRows: CountedAtMost})
+		if err != nil {
+			return err
+		}
+		p := ProcessSummary{Process: process, Running: running[process], Due: int(due.N), OldestDue: instant(due.Since)}
+		for _, b := range backoffs {
+			if b.Process == string(process) {
+				p.BackingOff = int(b.N)
+			}
+		}
+		s.Processes = append(s.Processes, p)
 	}
-	return s
+	return nil
+}
+
+// encodeRunning and decodeRunning store how many works of each process a session has.
+func encodeRunning(running map[fleet.Process]int) string {
+	text, _ := json.Marshal(running) // strings and numbers always can be
+	return string(text)
+}
+
+func decodeRunning(text string) (running map[fleet.Process]int) {
+	_ = json.Unmarshal([]byte(text), &running) // what another version wrote, and this one cannot read, is not counted
+	return running
 }
 
 // OldestByState returns, for each state that some machine is in, since when the one that is in it
@@ -96,16 +118,24 @@ func summaryOf(figures []statement.Figure, now time.Time) Summary {
 // more are stuck in them.
 func (db *DB) OldestByState(ctx context.Context) (map[fleet.State]time.Time, error) {
 	oldest := map[fleet.State]time.Time{}
-	err := db.glance(ctx, "time in state", func(ctx context.Context, t *transaction) error {
+	err := db.peek(ctx, "time in state", func(ctx context.Context, t *transaction) error {
 		clear(oldest)
-		figures, err := t.q.OldestInStates(ctx, statement.Keys(fleet.States()))
-		for _, f := range figures {
-			state, since := fleet.State(f.Name), instant(f.Since)
-			if is, ok := oldest[state]; !since.IsZero() && (!ok || since.Before(is)) {
-				oldest[state] = since
+		providers, err := t.q.ListProviders(ctx)
+		if err != nil {
+			return err
+		}
+		for _, p := range providers {
+			for _, state := range fleet.States() {
+				since, err := t.q.GetOldestInState(ctx, statement.GetOldestInStateParams{Provider: p.Name, State: string(state)})
+				if err != nil {
+					return err
+				}
+				if is, known := oldest[state]; since != 0 && (!known || instant(since).Before(is)) {
+					oldest[state] = instant(since)
+				}
 			}
 		}
-		return err
+		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read the time in state: %w", err)
@@ -207,11 +237,11 @@ func (db *DB) Providers(ctx context.Context) (list []ProviderRow, err error) {
 }
 
 func (t *transaction) providerRow(ctx context.Context, p statement.Provider) (ProviderRow, error) {
-	j, err := t.loadProvider(ctx, fleet.ProviderName(p.Name))
+	loaded, err := t.loadProvider(ctx, fleet.ProviderName(p.Name))
 	if err != nil {
 		return ProviderRow{}, err
 	}
-	decisions, err := t.planProvider(ctx, j)
+	plan, err := t.planProvider(ctx, loaded)
 	if err != nil {
 		return ProviderRow{}, err
 	}
@@ -221,9 +251,9 @@ func (t *transaction) providerRow(ctx context.Context, p statement.Provider) (Pr
 	}
 	discrepancies, err := t.q.ListProviderDiscrepancies(ctx, p.Name)
 	return ProviderRow{
-		Name: j.record.Name, Kind: p.Kind, MaxMachines: int(p.MaxMachines), Machines: int(p.Machines), OpenIntents: int(intents),
+		Name: loaded.record.Name, Kind: p.Kind, MaxMachines: int(p.MaxMachines), Machines: int(p.Machines), OpenIntents: int(intents),
 		Discrepancies: len(discrepancies), LastPassAt: instant(p.LastPassAt), LastUpdateAt: instant(p.LastUpdateAt),
-		PassResult: p.PassResult, Decisions: decisions,
+		PassResult: p.PassResult, Decisions: []lifecycle.Decision{plan[fleet.ProcessProvision], plan[fleet.ProcessUpdate]},
 	}, err
 }
 
@@ -246,7 +276,8 @@ type SessionRow struct {
 // maxSessions bounds the list of sessions that have ended.
 const maxSessions = 1000
 
-// Sessions lists the sessions that live, or all, newest first.
+// Sessions lists the sessions that live, or all, newest first. What they hold is counted by reading all
+// machines.
 func (db *DB) Sessions(ctx context.Context, all bool) (list []SessionRow, err error) {
 	err = db.view(ctx, "list sessions", func(ctx context.Context, t *transaction) error {
 		list = nil
@@ -258,14 +289,18 @@ func (db *DB) Sessions(ctx context.Context, all bool) (list []SessionRow, err er
 		if err != nil {
 			return err
 		}
+		counts, err := t.q.CountHeldBySession(ctx)
+		if err != nil {
+			return err
+		}
+		held := make(map[string]int)
+		for _, c := range counts {
+			held[c.Session] += int(c.N)
+		}
 		for _, s := range rows {
-			held, err := t.q.CountHeldLanes(ctx, s.ID)
-			if err != nil {
-				return err
-			}
 			list = append(list, SessionRow{
 				ID: fleet.SessionID(s.ID), Component: s.Component, Host: s.Host, PID: int(s.Pid), StartedAt: instant(s.StartedAt),
-				ExtendedAt: instant(s.ExtendedAt), Deadline: instant(s.DeadlineAt), EndedAt: instant(s.EndedAt), Cause: s.Cause, Held: int(held),
+				ExtendedAt: instant(s.ExtendedAt), Deadline: instant(s.DeadlineAt), EndedAt: instant(s.EndedAt), Cause: s.Cause, Held: held[s.ID],
 			})
 		}
 		return nil

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/ironherd/ironherd/internal/bmdb/agenda"
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
 	"github.com/ironherd/ironherd/internal/fleet"
 )
@@ -18,16 +19,16 @@ type transaction struct {
 	Tx
 	db *DB
 	q  *statement.Queries
+	// many are the statements on many rows.
+	many statement.Many
 	// env is read once, after the first locks; see environment.
 	env *fleet.Environment
-	// sooner are the agenda rows that this transaction made due earlier, the earliest for each head.
-	sooner map[headKey]time.Time
+	// sooner are the entries that this transaction made due earlier, the earliest of each.
+	sooner map[agenda.Entry]time.Time
 	// outcomes are told to the observer after the commit.
 	outcomes   []observed
 	statements int
-	pen        pen
-	// loaded are machines that prefetch has read, for load.
-	loaded map[fleet.MachineID]*judged
+	buffer     *buffer
 }
 
 type observed struct {
@@ -62,17 +63,17 @@ func (db *DB) view(ctx context.Context, kind string, fn func(ctx context.Context
 	return db.transact(ctx, kind, db.engine.View, fn)
 }
 
-// glance is view for hints: each statement sees what is there when it runs.
-func (db *DB) glance(ctx context.Context, kind string, fn func(ctx context.Context, t *transaction) error) error {
-	return db.transact(ctx, kind, db.engine.Glance, fn)
+// peek is view for hints: each statement sees what is there when it runs.
+func (db *DB) peek(ctx context.Context, kind string, fn func(ctx context.Context, t *transaction) error) error {
+	return db.transact(ctx, kind, db.engine.Peek, fn)
 }
 
 func (db *DB) transact(ctx context.Context, kind string, run run, fn func(ctx context.Context, t *transaction) error) error {
 	var t *transaction
 	began := time.Now()
 	err := run(ctx, func(ctx context.Context, tx Tx) error {
-		t = &transaction{Tx: tx, db: db, sooner: make(map[headKey]time.Time), pen: newPen()}
-		t.q = statement.New(t)
+		t = &transaction{Tx: tx, db: db, sooner: make(map[agenda.Entry]time.Time), buffer: newBuffer()}
+		t.q, t.many = statement.New(t), db.engine.Many(t)
 		if err := fn(ctx, t); err != nil {
 			return err
 		}
@@ -82,11 +83,7 @@ func (db *DB) transact(ctx context.Context, kind string, run run, fn func(ctx co
 	if t != nil {
 		statements = t.statements
 	}
-	failure := err
-	if errors.Is(err, errNotEnded) { // it was left, which is no failure
-		failure = nil
-	}
-	db.observer.Transaction(kind, time.Since(began), statements, failure)
+	db.observer.Transaction(kind, time.Since(began), statements, err)
 	if t != nil {
 		// also after an error: it may have been committed, and a hint too many does no harm
 		db.committed(t)
@@ -108,26 +105,31 @@ const tellWithin = 5 * time.Second
 
 // committed tells those who wait, here and elsewhere, what became due sooner.
 func (db *DB) committed(t *transaction) {
-	t.freesSlots()
+	for _, o := range t.outcomes { // its end makes room for another one
+		if limited(o.process) {
+			t.becomesDue(o.process, "", t.Now())
+		}
+	}
 	if len(t.sooner) == 0 {
 		return
 	}
-	db.due.committed(t.sooner)
+	db.heads.Due(t.sooner, t.Now())
 	var hints []Hint
-	for k, at := range t.sooner {
+	for entry, at := range t.sooner {
 		if at.Before(t.Now().Add(tellWithin)) {
-			hints = append(hints, Hint{Process: k.process, Provider: k.provider, DueAt: at})
+			hints = append(hints, Hint{Process: entry.Process, Provider: entry.Provider, DueAt: at})
 		}
 	}
 	if len(hints) > 0 {
-		db.engine.Tell(hints)
+		db.engine.Notify(hints)
 	}
 }
 
-// becomesDue notes that a row was made, or made due earlier.
-func (t *transaction) becomesDue(k headKey, at time.Time) {
-	if earliest, ok := t.sooner[k]; !ok || at.Before(earliest) {
-		t.sooner[k] = at
+// becomesDue notes that an entry was made, or made due earlier. Without a provider it is at any.
+func (t *transaction) becomesDue(process fleet.Process, provider fleet.ProviderName, at time.Time) {
+	entry := agenda.Entry{Process: process, Provider: provider}
+	if earliest, ok := t.sooner[entry]; !ok || at.Before(earliest) {
+		t.sooner[entry] = at
 	}
 }
 
@@ -173,38 +175,36 @@ func (t *transaction) policy(ctx context.Context, number int64) (fleet.Policy, e
 	return p, nil
 }
 
-// history is one row to append.
+// history is one row to append: the end of work when startedAt is set, else something that happened.
 type history struct {
-	subject fleet.Subject
-	actor   string
-	process fleet.Process
-	lane    fleet.Lane
-	epoch   fleet.Epoch
-	edge    string
-	event   string
-	detail  string
-	retryAt time.Time
-	session fleet.SessionID
+	subject   fleet.Subject
+	actor     string
+	process   fleet.Process
+	epoch     fleet.Epoch
+	startedAt int64
+	why       string
+	event     string
+	detail    string
+	retryAt   time.Time
+	session   fleet.SessionID
 }
 
+// The outcomes of work, as history has them, and what it says of work that runs.
 const (
-	edgeStart = "start"
-	edgeEnd   = "end"
+	eventStarted   = "started"
+	eventFinished  = "finished"
+	eventFailed    = "failed"
+	eventCancelled = "cancelled"
+	eventExpired   = "expired"
+	eventRevoked   = "revoked"
 )
 
-// maxPending bounds how many rows of history wait to be written together.
-const maxPending = 1000
-
 // record appends to history, at the end of the transaction.
-func (t *transaction) record(ctx context.Context, h history) error {
-	t.pen.histories = append(t.pen.histories, []any{
-		subjectKey(h.subject), micros(t.Now()), h.actor, string(h.process), string(h.lane), int64(h.epoch), h.edge, h.event, h.detail,
-		micros(h.retryAt), string(h.session),
+func (t *transaction) record(h history) {
+	t.buffer.histories = append(t.buffer.histories, statement.InsertHistoryParams{
+		Subject: subjectKey(h.subject), At: micros(t.Now()), Actor: h.actor, Process: string(h.process), Epoch: int64(h.epoch),
+		StartedAt: h.startedAt, Why: h.why, Event: h.event, Detail: h.detail, RetryAt: micros(h.retryAt), Session: string(h.session),
 	})
-	if len(t.pen.histories) < maxPending {
-		return nil
-	}
-	return t.flush(ctx)
 }
 
 func absent(err error) bool { return errors.Is(err, sql.ErrNoRows) }

@@ -14,7 +14,7 @@ func Decide(r fleet.Record, env fleet.Environment, now time.Time) Plan {
 		c.provision(),
 		c.machine(fleet.ProcessAgentStart, c.agentStart()),
 		c.machine(fleet.ProcessInstall, c.install()),
-		c.crowded(c.machine(fleet.ProcessRecovery, c.recovery())),
+		c.crowded(c.machine(fleet.ProcessRecovery, c.afterRestore("recovery", c.recovery()))),
 		c.update(),
 	}}
 	plan.State, plan.Reason = c.state()
@@ -49,6 +49,9 @@ func dueAt(at time.Time, format string, args ...any) want {
 
 // machine turns what the facts want into a decision, by the hold of the lane and the backoff.
 func (c judgement) machine(process fleet.Process, w want) Decision {
+	if c.r.Unreadable != "" { // somebody may have put it right by then, or a newer version may be able to
+		w = dueAt(c.now.Add(unreadableAgain), "what is recorded of the machine cannot be read: %s", c.r.Unreadable)
+	}
 	return decide(process, w, c.r.Holds, c.r.Backoffs, c.now)
 }
 
@@ -130,7 +133,7 @@ func (c judgement) update() Decision {
 	switch {
 	case c.r.Provided == nil:
 		d.Verdict, d.Reason = NotWanted, "the provider has not confirmed the machine yet"
-	case changing(c.r.Provided.Status):
+	case c.changing(c.r.Provided):
 		d.Reason = fmt.Sprintf("%s is asked every %s while the machine is %s", c.r.Provider, c.env.Policy.UpdateInterval, c.r.Provided.Status)
 	default:
 		d.Verdict = NotWanted
@@ -139,9 +142,31 @@ func (c judgement) update() Decision {
 	return d
 }
 
-// changing says whether a provider status is expected to change by itself.
-func changing(s fleet.ProviderStatus) bool {
-	return s == fleet.ProviderStatusCreating || s == fleet.ProviderStatusDeleting || s == fleet.ProviderStatusOff
+// OffSettles is how long a machine that is off counts as changing: it may be on its way on.
+const OffSettles = 15 * time.Minute
+
+// unreadableAgain is how long a machine is put off of which something cannot be read.
+const unreadableAgain = time.Hour
+
+// changing says whether what a provider says is expected to change by itself.
+func (c judgement) changing(p *fleet.Provided) bool {
+	switch p.Status {
+	case fleet.ProviderStatusCreating, fleet.ProviderStatusDeleting:
+		return true
+	case fleet.ProviderStatusOff:
+		return c.now.Sub(p.At) < OffSettles
+	case fleet.ProviderStatusActive, fleet.ProviderStatusFailed, fleet.ProviderStatusGone:
+	}
+	return false
+}
+
+// afterRestore makes what would be done wait while the database looks restored or copied: it may not know
+// what has become of the machine.
+func (c judgement) afterRestore(what string, w want) want {
+	if c.env.Restored == "" || w.verdict != Due {
+		return w
+	}
+	return waiting("the database looks restored or copied (%s): %s waits for `ironherd db accept-restore`", c.env.Restored, what)
 }
 
 // unusable is why nothing at all is to be done on the host; "" when there is no such reason.
@@ -188,7 +213,7 @@ func (c judgement) agentStart() want {
 	if rep := c.r.InstallReport; c.r.AgentStarted != nil && rep != nil {
 		at = later(at, rep.At)
 	}
-	return dueAt(at, "the machine needs an agent")
+	return c.afterRestore("the start of an agent", dueAt(at, "the machine needs an agent"))
 }
 
 func (c judgement) install() want {

@@ -20,6 +20,8 @@ func (c judgement) state() (fleet.State, string) {
 	switch {
 	case r.Quarantine != nil:
 		return fleet.StateQuarantined, r.Quarantine.Reason
+	case r.Unreadable != "":
+		return fleet.StateUnreadable, r.Unreadable
 	case r.Provided == nil:
 		return fleet.StateCreating, c.provision().Reason
 	case r.Provided.Status == fleet.ProviderStatusFailed:

@@ -71,6 +71,7 @@ var listTests = []test{
 		s := w.session("a")
 		works := w.claim(s, fleet.ProcessAgentStart, 2)
 		w.must(works[0].Fail(w.ctx, bmdb.Failure{Cause: "x", Backoff: growing}))
+		w.must(s.Extend(w.ctx)) // which tells what it has
 		sum, err := w.db.Summary(w.ctx)
 		w.must(err)
 		if sum.Machines != 3 || sum.States[fleet.StateProvided] != 3 {
@@ -142,15 +143,22 @@ var listTests = []test{
 	{"what is due, backing off, or long in a state is counted up to a bound", func(w *world) {
 		const most = bmdb.CountedAtMost
 		now := w.now()
-		agenda, backoffs, keys := make(statement.Rows, most+5), make(statement.Rows, most+5), make(statement.Rows, most+5)
-		for i := range agenda {
-			subject := fmt.Sprintf("due-%06d", i)
-			agenda[i] = []any{subject, string(fleet.ProcessRecovery), string(provider), now.Add(-time.Duration(most+5-i) * time.Second).UnixMicro()}
-			backoffs[i] = []any{subject, string(fleet.ProcessRecovery), now.Add(time.Hour).UnixMicro(), int64(1), "x", int64(1)}
-			keys[i] = agenda[i][:2:2]
+		var come []statement.InsertAgendaParams
+		var gone []statement.DeleteAgendaParams
+		var backoffs []statement.PutBackoffParams
+		var over []statement.DeleteBackoffParams
+		process := string(fleet.ProcessRecovery)
+		for i := range most + 5 {
+			subject, dueAt := fmt.Sprintf("due-%06d", i), now.Add(-time.Duration(most+5-i)*time.Second).UnixMicro()
+			come = append(come, statement.InsertAgendaParams{Process: process, DueAt: dueAt, Subject: subject, Provider: string(provider)})
+			gone = append(gone, statement.DeleteAgendaParams{Process: process, DueAt: dueAt, Subject: subject})
+			backoffs = append(backoffs, statement.PutBackoffParams{
+				Subject: subject, Process: process, NotBefore: now.Add(time.Hour).UnixMicro(), Lasts: 1, Cause: "x", Failures: 1,
+			})
+			over = append(over, statement.DeleteBackoffParams{Subject: subject, Process: process})
 		}
-		w.write(func(ctx context.Context, q *statement.Queries) error {
-			return errors.Join(q.PutAgendas(ctx, agenda), q.PutBackoffs(ctx, backoffs))
+		w.write(func(ctx context.Context, q statement.Many) error {
+			return errors.Join(q.MoveAgenda(ctx, nil, come), q.PutBackoffs(ctx, backoffs))
 		})
 		sum, err := w.db.Summary(w.ctx)
 		w.must(err)
@@ -158,13 +166,13 @@ var listTests = []test{
 			if p.Process != fleet.ProcessRecovery {
 				continue
 			}
-			if first := time.UnixMicro(agenda[0][3].(int64)); p.Due != most || p.BackingOff != most || !p.OldestDue.Equal(first) {
+			if first := time.UnixMicro(come[0].DueAt); p.Due != most || p.BackingOff != most || !p.OldestDue.Equal(first) {
 				w.Fatalf("%+v, want %d since %s", p, most, first)
 			}
 		}
 		// so that one less than the bound is left
-		w.write(func(ctx context.Context, q *statement.Queries) error {
-			return errors.Join(q.DeleteAgendas(ctx, keys[most-1:]), q.DeleteBackoffs(ctx, keys[most-1:]))
+		w.write(func(ctx context.Context, q statement.Many) error {
+			return errors.Join(q.MoveAgenda(ctx, gone[most-1:], nil), q.DeleteBackoffs(ctx, over[most-1:]))
 		})
 		sum, err = w.db.Summary(w.ctx)
 		w.must(err)
@@ -173,8 +181,8 @@ var listTests = []test{
 				w.Fatalf("%+v, want %d", p, most-1)
 			}
 		}
-		w.write(func(ctx context.Context, q *statement.Queries) error {
-			return errors.Join(q.DeleteAgendas(ctx, keys), q.DeleteBackoffs(ctx, keys))
+		w.write(func(ctx context.Context, q statement.Many) error {
+			return errors.Join(q.MoveAgenda(ctx, gone, nil), q.DeleteBackoffs(ctx, over))
 		})
 	}},
 	{"who is in a state for longest", func(w *world) {
@@ -193,24 +201,24 @@ var listTests = []test{
 		if lasts := w.now().Sub(got[fleet.StateQuarantined]); lasts < time.Hour || lasts > 90*time.Minute {
 			w.Fatalf("quarantined for %s", lasts)
 		}
-		now, rows := w.now(), make(statement.Rows, statement.OldestBound+1)
+		const bound = 1000
+		now, rows := w.now(), make([]statement.PutStateParams, bound+1)
 		for i := range rows { // the last of them is in it for longest, and one too many
-			rows[i] = []any{fmt.Sprintf("m-%06d", i), string(provider), string(fleet.StateFailed), "x", now.Add(-time.Duration(i) * time.Minute).UnixMicro(), int64(0)}
+			rows[i] = statement.PutStateParams{
+				Machine: fmt.Sprintf("m-%06d", i), Provider: string(provider), State: string(fleet.StateFailed), Reason: "x",
+				Since: now.Add(-time.Duration(i) * time.Minute).UnixMicro(),
+			}
 		}
-		w.write(func(ctx context.Context, q *statement.Queries) error { return q.PutStates(ctx, rows) })
+		w.write(func(ctx context.Context, q statement.Many) error { return q.PutStates(ctx, rows) })
 		got, err = w.db.OldestByState(w.ctx)
 		w.must(err)
-		if want := time.UnixMicro(rows[statement.OldestBound-1][4].(int64)); !got[fleet.StateFailed].Equal(want) {
+		if want := time.UnixMicro(rows[bound-1].Since); !got[fleet.StateFailed].Equal(want) {
 			w.Fatalf("failed since %s, want %s", got[fleet.StateFailed], want)
 		}
-		w.write(func(ctx context.Context, q *statement.Queries) error {
-			for _, row := range rows {
-				if _, err := q.DeleteState(ctx, row[0].(string)); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
+		w.must(w.faults.Engine.Update(w.ctx, func(ctx context.Context, tx bmdb.Tx) error {
+			_, err := tx.ExecContext(ctx, "DELETE FROM machine_state WHERE machine LIKE 'm-%'")
+			return err
+		}))
 	}},
 }
 
@@ -270,7 +278,7 @@ func idsOf(page []bmdb.MachineRow) []fleet.MachineID {
 }
 
 // write writes rows that no protocol made.
-func (w *world) write(fn func(ctx context.Context, q *statement.Queries) error) {
+func (w *world) write(fn func(ctx context.Context, q statement.Many) error) {
 	w.Helper()
-	w.must(w.shift.Update(w.ctx, func(ctx context.Context, tx bmdb.Tx) error { return fn(ctx, statement.New(tx)) }))
+	w.must(w.shift.Update(w.ctx, func(ctx context.Context, tx bmdb.Tx) error { return fn(ctx, w.shift.Many(tx)) }))
 }

@@ -438,14 +438,8 @@ func (x *random) policy() {
 }
 
 func (x *random) janitor() {
-	held := maps.Clone(x.held)
 	if _, err := x.db.RecomputeAgenda(x.ctx, 100); err != nil {
 		x.Fatal(err)
-	}
-	for id, l := range held { // a policy may void what it does not want
-		if r := x.record(id); r.Holds[fleet.LaneHost].Epoch != l.Epoch && !x.ended()[l.Session] {
-			x.free(l, "revoked")
-		}
 	}
 }
 
@@ -457,16 +451,27 @@ func (x *random) compareAgendas() {
 		rows := make(map[fleet.Process]time.Time)
 		abandoned := false // the lane is still written to a session that has ended
 		x.must(x.shift.View(x.ctx, func(ctx context.Context, tx bmdb.Tx) error {
-			list, err := statement.New(tx).GetAgenda(ctx, string(id))
-			for _, a := range list {
-				rows[fleet.Process(a.Process)] = time.UnixMicro(a.DueAt).UTC()
-			}
-			if err != nil {
+			q := statement.New(tx)
+			m, err := q.GetMachine(ctx, string(id))
+			if err != nil || len(m) == 0 {
 				return err
 			}
-			m, err := statement.New(tx).GetMachine(ctx, string(id))
-			abandoned = m.LaneSession != "" && m.SessionEndedAt != 0
-			return err
+			abandoned = m[0].Session != "" && m[0].SessionEndedAt != 0
+			for process, due := range map[fleet.Process]int64{
+				fleet.ProcessAgentStart: m[0].DueAgentStart, fleet.ProcessInstall: m[0].DueInstall, fleet.ProcessRecovery: m[0].DueRecovery,
+			} {
+				n, err := q.CountAgenda(ctx, statement.CountAgendaParams{Process: string(process), DueAt: due, Subject: string(id)})
+				if err != nil {
+					return err
+				}
+				if (due != 0) != (n == 1) {
+					x.Fatalf("machine %s: %s is due at %d and has %d entries", id, process, due, n)
+				}
+				if due != 0 {
+					rows[process] = time.UnixMicro(due).UTC()
+				}
+			}
+			return nil
 		}))
 		plan := lifecycle.Decide(d.Record, d.Environment, d.Now)
 		for _, process := range fleet.MachineProcesses() {

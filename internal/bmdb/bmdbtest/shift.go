@@ -40,9 +40,9 @@ func (s *Shift) Extend(ctx context.Context, fn func(ctx context.Context, tx bmdb
 	return s.Engine.Extend(ctx, s.shift(fn))
 }
 
-// Glance implements bmdb.Engine.
-func (s *Shift) Glance(ctx context.Context, fn func(ctx context.Context, tx bmdb.Tx) error) error {
-	return s.Engine.Glance(ctx, s.shift(fn))
+// Peek implements bmdb.Engine.
+func (s *Shift) Peek(ctx context.Context, fn func(ctx context.Context, tx bmdb.Tx) error) error {
+	return s.Engine.Peek(ctx, s.shift(fn))
 }
 
 // View implements bmdb.Engine.

@@ -217,7 +217,7 @@ var workTests = []test{
 			w.Fatal("the session itself was lost")
 		}
 		w.wantKind(work.Finish(w.ctx), fleet.KindLeaseLost)
-		w.wantEvents(id, "started", "revoked")
+		w.wantEvents(id, "revoked")
 	}},
 	{"a commit after people won changes nothing", func(w *world) {
 		id := w.machine("c1")

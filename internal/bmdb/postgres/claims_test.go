@@ -47,12 +47,12 @@ type pagedTx struct {
 	pages  *int
 }
 
-func (e *betweenPages) Glance(ctx context.Context, fn func(ctx context.Context, tx bmdb.Tx) error) error {
-	return e.Engine.Glance(ctx, func(ctx context.Context, tx bmdb.Tx) error { return fn(ctx, pagedTx{tx, e, new(int)}) })
+func (e *betweenPages) Peek(ctx context.Context, fn func(ctx context.Context, tx bmdb.Tx) error) error {
+	return e.Engine.Peek(ctx, func(ctx context.Context, tx bmdb.Tx) error { return fn(ctx, pagedTx{tx, e, new(int)}) })
 }
 
 func (t pagedTx) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
-	if strings.Contains(query, "ListDueAfter") {
+	if strings.Contains(query, "ListAgenda") {
 		if *t.pages++; *t.pages == 2 {
 			if do := t.engine.do.Swap(nil); do != nil {
 				(*do)()
@@ -87,10 +87,12 @@ func TestARowComesAgainBetweenPages(t *testing.T) {
 		}
 	}
 	run("UPDATE agenda SET due_at = CASE provider WHEN 'p1' THEN 1 ELSE 2 END WHERE process = 'agent-start'")
+	run("UPDATE machine SET due_agent_start = CASE provider WHEN 'p1' THEN 1 ELSE 2 END")
 	moved := false
 	put := func() {
 		moved = true
 		run("UPDATE agenda SET due_at = 3 WHERE subject = '" + string(id) + "' AND process = 'agent-start'")
+		run("UPDATE machine SET due_agent_start = 3 WHERE id = '" + string(id) + "'")
 	}
 	engine.do.Store(&put)
 	s, err := db.StartSession(t.Context(), bmdb.SessionOptions{Component: "a", Host: "h", PID: 1, Interval: time.Minute})

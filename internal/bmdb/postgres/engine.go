@@ -218,7 +218,7 @@ func milliseconds(d time.Duration) string { return fmt.Sprint(max(d.Milliseconds
 func (e *Engine) Name() string { return "postgres" }
 
 // Properties says that others may have the database open, too.
-func (e *Engine) Properties() bmdb.Properties { return bmdb.Properties{Untold: e.options.Silent} }
+func (e *Engine) Properties() bmdb.Properties { return bmdb.Properties{Polled: e.options.Silent} }
 
 // Update implements bmdb.Engine.
 func (e *Engine) Update(ctx context.Context, fn func(ctx context.Context, tx bmdb.Tx) error) error {
@@ -235,8 +235,8 @@ func (e *Engine) View(ctx context.Context, fn func(ctx context.Context, tx bmdb.
 	return e.run(ctx, &transaction{pool: e.transactions, begin: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"}, fn)
 }
 
-// Glance implements bmdb.Engine: without a transaction around it, one statement is one round trip.
-func (e *Engine) Glance(ctx context.Context, fn func(ctx context.Context, tx bmdb.Tx) error) error {
+// Peek implements bmdb.Engine: without a transaction around it, one statement is one round trip.
+func (e *Engine) Peek(ctx context.Context, fn func(ctx context.Context, tx bmdb.Tx) error) error {
 	return e.run(ctx, &transaction{pool: e.transactions}, fn)
 }
 

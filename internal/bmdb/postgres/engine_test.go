@@ -147,11 +147,11 @@ func TestHistoryPartitions(t *testing.T) {
 	record := func(at time.Time, times int) {
 		t.Helper()
 		p.must(p.pause.Update(t.Context(), func(ctx context.Context, tx bmdb.Tx) error {
-			rows := make(statement.Rows, times)
+			rows := make([]statement.InsertHistoryParams, times)
 			for i := range rows {
-				rows[i] = []any{"m", at.UnixMicro(), "a", "", "", int64(0), "", "x", "", int64(0), ""}
+				rows[i] = statement.InsertHistoryParams{Subject: "m", At: at.UnixMicro(), Actor: "a", Event: "x"}
 			}
-			return statement.New(tx).InsertHistories(ctx, rows)
+			return p.pause.Many(tx).InsertHistories(ctx, rows)
 		}))
 	}
 	now, err := p.Now(t.Context())

@@ -2,6 +2,8 @@ package postgres_test
 
 import (
 	"context"
+	"database/sql"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -93,7 +95,7 @@ type pausing struct {
 	mu    sync.Mutex
 	armed *pause
 	hook  func()
-	slots func()
+	limit func()
 	end   func()
 }
 
@@ -104,11 +106,11 @@ func (p *pausing) beforeLock(hook func()) {
 	p.hook = hook
 }
 
-// beforeSlots has something done when the next transaction is about to lock slots.
-func (p *pausing) beforeSlots(hook func()) {
+// beforeLimit has something done when the next transaction is about to lock a concurrency limit.
+func (p *pausing) beforeLimit(hook func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.slots = hook
+	p.limit = hook
 }
 
 // beforeEnd has something done when the next transaction is about to lock a session that it may
@@ -148,15 +150,17 @@ func (t hookedTx) LockSession(ctx context.Context, id fleet.SessionID, exclusive
 	return t.Tx.LockSession(ctx, id, exclusive)
 }
 
-func (t hookedTx) LockSlots(ctx context.Context, process fleet.Process, provider fleet.ProviderName, limit int) ([]int64, error) {
-	t.engine.mu.Lock()
-	hook := t.engine.slots
-	t.engine.slots = nil
-	t.engine.mu.Unlock()
+func (t hookedTx) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	var hook func()
+	if strings.Contains(query, "name: LockLimit") {
+		t.engine.mu.Lock()
+		hook, t.engine.limit = t.engine.limit, nil
+		t.engine.mu.Unlock()
+	}
 	if hook != nil {
 		hook()
 	}
-	return t.Tx.LockSlots(ctx, process, provider, limit)
+	return t.Tx.ExecContext(ctx, query, args...)
 }
 
 type pause struct {

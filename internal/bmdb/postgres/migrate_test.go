@@ -3,13 +3,9 @@ package postgres
 import (
 	"context"
 	"testing"
-	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
-	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/test/pgserver"
 )
 
@@ -76,66 +72,5 @@ func TestMigrationsUpDownUp(t *testing.T) {
 	}
 	if err := db.Close(); err != nil {
 		t.Error(err)
-	}
-}
-
-// TestMigrationInterrupted: a migration that makes an index beside those who write the table, and
-// gives up because one of them does not end, is done when it is run again.
-func TestMigrationInterrupted(t *testing.T) {
-	t.Parallel()
-	ctx, server := t.Context(), pgserver.Shared(t)
-	name, err := server.Create(ctx, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := server.Drop(context.WithoutCancel(ctx), name); err != nil {
-			t.Error(err)
-		}
-	})
-	e, err := Open(ctx, server.URL(name), Options{Silent: true, Lease: time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := e.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
-	p, err := e.migrations()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := p.UpTo(ctx, 2); err != nil {
-		t.Fatal(err)
-	}
-	stranger, err := pgx.Connect(ctx, server.URL(name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = stranger.Close(context.WithoutCancel(ctx)) }()
-	exec := func(query string) {
-		t.Helper()
-		if _, err := stranger.Exec(ctx, query); err != nil {
-			t.Fatal(err)
-		}
-	}
-	exec("BEGIN")
-	exec("INSERT INTO agenda VALUES ('x', 'recovery', 'p', 1)")
-	if err := e.Migrate(ctx); fleet.KindOf(err) != fleet.KindTemporary {
-		t.Fatalf("migrated beside a writer that does not end: %v", err)
-	}
-	var halfway int
-	if err := stranger.QueryRow(ctx, "SELECT count(*) FROM pg_index WHERE NOT indisvalid").Scan(&halfway); err != nil || halfway != 1 {
-		t.Errorf("%d indexes are left unfinished, %v: the test tests nothing", halfway, err)
-	}
-	exec("COMMIT")
-	if err := e.Migrate(ctx); err != nil {
-		t.Fatal(err)
-	}
-	var valid bool
-	err = stranger.QueryRow(ctx, "SELECT indisvalid FROM pg_index WHERE indexrelid = CAST('agenda_recovery' AS regclass)").Scan(&valid)
-	if err != nil || !valid {
-		t.Errorf("the index is valid: %t, %v", valid, err)
 	}
 }

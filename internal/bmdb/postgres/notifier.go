@@ -25,9 +25,9 @@ const (
 	// maxPayload is what fits into a notification, with room to spare (the server's limit is 8000
 	// bytes).
 	maxPayload = 7000
-	// maxTold bounds how many heads wait to be told; with more the others are told that anything may
+	// maxPending bounds how many entries wait to be told; with more the others are told that anything may
 	// be due.
-	maxTold = 1000
+	maxPending = 1000
 	// reconnectAfter is the pause after a connection was lost.
 	reconnectAfter = time.Second
 )
@@ -40,9 +40,10 @@ type notifier struct {
 	// self tells our own notifications from those of others.
 	self string
 
-	mu    sync.Mutex
-	told  map[told]time.Time
-	heard func([]bmdb.Hint)
+	mu      sync.Mutex
+	pending map[entry]time.Time
+	// receive gets the hints of others.
+	receive func([]bmdb.Hint)
 
 	// waiting has an element when there is something to tell.
 	waiting chan struct{}
@@ -50,7 +51,7 @@ type notifier struct {
 	done    sync.WaitGroup
 }
 
-type told struct {
+type entry struct {
 	process  fleet.Process
 	provider fleet.ProviderName
 }
@@ -68,7 +69,7 @@ type hint struct {
 }
 
 func startNotifier(ctx context.Context, config *pgx.ConnConfig, logger *slog.Logger) *notifier {
-	n := &notifier{config: config, logger: logger, self: uuid.NewString(), told: make(map[told]time.Time), waiting: make(chan struct{}, 1)}
+	n := &notifier{config: config, logger: logger, self: uuid.NewString(), pending: make(map[entry]time.Time), waiting: make(chan struct{}, 1)}
 	ctx, n.stop = context.WithCancel(context.WithoutCancel(ctx))
 	n.done.Go(func() { n.keep(ctx, n.send) })
 	n.done.Go(func() { n.keep(ctx, n.listen) })
@@ -80,29 +81,29 @@ func (n *notifier) close() {
 	n.done.Wait()
 }
 
-// Tell implements bmdb.Engine.
-func (e *Engine) Tell(hints []bmdb.Hint) {
+// Notify implements bmdb.Engine.
+func (e *Engine) Notify(hints []bmdb.Hint) {
 	if e.notifier != nil {
-		e.notifier.tell(hints)
+		e.notifier.add(hints)
 	}
 }
 
-// Hear implements bmdb.Engine.
-func (e *Engine) Hear(heard func(hints []bmdb.Hint)) {
+// Subscribe implements bmdb.Engine.
+func (e *Engine) Subscribe(receive func(hints []bmdb.Hint)) {
 	if e.notifier == nil {
 		return
 	}
 	e.notifier.mu.Lock()
 	defer e.notifier.mu.Unlock()
-	e.notifier.heard = heard
+	e.notifier.receive = receive
 }
 
-func (n *notifier) tell(hints []bmdb.Hint) {
+func (n *notifier) add(hints []bmdb.Hint) {
 	n.mu.Lock()
 	for _, h := range hints {
-		k := told{h.Process, h.Provider}
-		if at, ok := n.told[k]; !ok || h.DueAt.Before(at) {
-			n.told[k] = h.DueAt
+		k := entry{h.Process, h.Provider}
+		if at, ok := n.pending[k]; !ok || h.DueAt.Before(at) {
+			n.pending[k] = h.DueAt
 		}
 	}
 	n.mu.Unlock()
@@ -169,11 +170,11 @@ func (n *notifier) send(ctx context.Context, conn *pgx.Conn) error {
 // payloads returns what waits, in as many notifications as it takes.
 func (n *notifier) payloads() (list []string) {
 	n.mu.Lock()
-	all := n.told
-	n.told = make(map[told]time.Time)
+	all := n.pending
+	n.pending = make(map[entry]time.Time)
 	n.mu.Unlock()
 	m := message{From: n.self}
-	if len(all) > maxTold {
+	if len(all) > maxPending {
 		return []string{encoded(m)}
 	}
 	size := 0
@@ -201,7 +202,7 @@ func (n *notifier) listen(ctx context.Context, conn *pgx.Conn) error {
 	if _, err := conn.Exec(ctx, "LISTEN "+channel); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	n.hear(nil) // whatever was told while nobody listened
+	n.deliver(nil) // whatever was told while nobody listened
 	for {
 		notification, err := conn.WaitForNotification(ctx)
 		if err != nil {
@@ -217,16 +218,16 @@ func (n *notifier) listen(ctx context.Context, conn *pgx.Conn) error {
 			for i, h := range m.Hints {
 				hints[i] = bmdb.Hint{Process: h.Process, Provider: h.Provider, DueAt: time.UnixMicro(h.DueAt).UTC()}
 			}
-			n.hear(hints)
+			n.deliver(hints)
 		}
 	}
 }
 
-func (n *notifier) hear(hints []bmdb.Hint) {
+func (n *notifier) deliver(hints []bmdb.Hint) {
 	n.mu.Lock()
-	heard := n.heard
+	receive := n.receive
 	n.mu.Unlock()
-	if heard != nil {
-		heard(hints)
+	if receive != nil {
+		receive(hints)
 	}
 }

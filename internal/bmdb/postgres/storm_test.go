@@ -58,9 +58,9 @@ func TestSlotsAreNotTakenTwice(t *testing.T) {
 				}
 				a.recover(sa, 1) // one is left
 				if !made {
-					// As if the limit had been one until now, and the slot above it had never been needed.
+					// As if the row had never been needed.
 					name := url[strings.LastIndexByte(url, '/')+1 : strings.IndexByte(url, '?')]
-					a.must(pgserver.Shared(t).Exec(t.Context(), name, "DELETE FROM storm_slot WHERE subject = ''"))
+					a.must(pgserver.Shared(t).Exec(t.Context(), name, "DELETE FROM concurrency_limit"))
 				}
 				var wg sync.WaitGroup
 				defer wg.Wait()
@@ -101,7 +101,7 @@ func TestSlotsUnderTheNewestPolicy(t *testing.T) {
 	b := late(t, url, postgres.Options{})
 	sa, sb := a.session("a", time.Minute), b.session("b", time.Minute)
 	a.recover(sa, 1)
-	b.pause.beforeSlots(func() {
+	b.pause.beforeLimit(func() {
 		if err := bmdbtest.SetAtOnce(t.Context(), a.DB, 2); err != nil {
 			t.Error(err)
 		}
@@ -313,13 +313,13 @@ func TestSlotThatIsFreedIsTold(t *testing.T) {
 	}
 }
 
-// TestFullProvidersCostNothing: looking for work at a provider that is full is a few statements,
-// whatever is due there, and finds what is due elsewhere; claims of processes without a limit cost
+// TestFullProvidersCostNothing: looking for work at a provider that is full is a few statements, one
+// more for each thousand entries that are due there, and finds what is due elsewhere; claims of processes without a limit cost
 // what they cost.
 func TestFullProvidersCostNothing(t *testing.T) {
 	t.Parallel()
 	var costs []string
-	for _, n := range []int{5, 150} {
+	for _, n := range []int{50, 900} {
 		p, _ := silent(t, n, 2, postgres.Options{Silent: true})
 		s := p.session("a", time.Minute)
 		p.recover(s, 2)
@@ -352,33 +352,24 @@ func TestFullProvidersCostNothing(t *testing.T) {
 	}
 }
 
-// TestChecksFindSlotsTakenTwice, and policies from before there were slots limit as the default
-// does.
-func TestChecksFindSlotsTakenTwice(t *testing.T) {
+// TestChecksFindWrongLimits: work that is limited and does not count, and the reverse. Policies from
+// before there were limits limit as the default does.
+func TestChecksFindWrongLimits(t *testing.T) {
 	t.Parallel()
 	p, url := silent(t, 4, 2, postgres.Options{Silent: true})
 	exec := func(statement string) {
 		p.must(pgserver.Shared(t).Exec(t.Context(), url[strings.LastIndexByte(url, '/')+1:strings.IndexByte(url, '?')], statement))
 	}
-	p.recover(p.session("a", time.Minute), 2)
+	held := p.recover(p.session("a", time.Minute), 2).Works[0].Subject.Machine
 	p.sound()
-	for _, fault := range []struct{ do, undo string }{
-		{
-			"INSERT INTO storm_slot SELECT process, provider, 9, subject, lane, epoch, policy FROM storm_slot WHERE slot = 1",
-			"DELETE FROM storm_slot WHERE slot = 9",
-		},
-		{
-			"UPDATE policy SET at = 1; UPDATE storm_slot SET epoch = epoch + 1 WHERE slot = 1",
-			"UPDATE storm_slot SET epoch = epoch - 1 WHERE slot = 1",
-		},
-	} {
-		exec(fault.do)
+	for _, limited := range []string{"", "install"} {
+		exec("UPDATE machine SET limited = '" + limited + "' WHERE id = '" + string(held) + "'")
 		findings, err := p.Check(t.Context())
 		p.must(err)
-		if len(findings) != 1 || findings[0].Invariant != "I10" {
-			t.Errorf("%s: %v", fault.do, findings)
+		if len(findings) != 1 || findings[0].Invariant != "I1" {
+			t.Errorf("limited %q: %v", limited, findings)
 		}
-		exec(fault.undo)
+		exec("UPDATE machine SET limited = 'recovery' WHERE id = '" + string(held) + "'")
 	}
 	exec(`INSERT INTO policy (number, at, body) VALUES (99, 1, '{"never_spoke_after": 1}')`)
 	env, err := p.Environment(t.Context())

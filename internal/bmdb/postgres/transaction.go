@@ -101,9 +101,6 @@ type tx struct {
 // Now is database time as of the beginning.
 func (t *tx) Now() time.Time { return t.now }
 
-// OneByOne implements bmdb.Tx: a statement is a round trip.
-func (t *tx) OneByOne() bool { return false }
-
 // ready begins, once. A context that is over runs nothing.
 func (t *tx) ready(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {

@@ -15,48 +15,6 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// TestCrowdIsForgotten: who met others looks farther and takes any run of rows; who meets nobody
-// any more takes those longest due, also when it takes one at a time.
-func TestCrowdIsForgotten(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		db, err := bmdb.Open(t.Context(), open(t, filepath.Join(t.TempDir(), "bmdb")), bmdb.Options{Jitter: func() float64 { return 0.99 }})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer closed(t, db)
-		machine := func() fleet.MachineID {
-			t.Helper()
-			id := fleet.NewMachineID()
-			// A provider of its own, whose first pass is due at once.
-			if err := bmdbtest.Stock(t.Context(), db, fleet.ProviderName("p-"+id), []fleet.MachineID{id}, nil); err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(time.Second)
-			return id
-		}
-		c := &crowd{T: t, db: db}
-		held := machine()
-		holder := c.start("holder")
-		if got := c.claim(holder, 1)[0].Subject.Machine; got != held {
-			t.Fatalf("claimed %s, want %s", got, held)
-		}
-		time.Sleep(6 * time.Second)
-		if err := holder.Extend(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(5 * time.Second) // the row of what is held comes up
-		ids := []fleet.MachineID{machine(), machine()}
-		if got := c.claim(c.start("a"), 1)[0].Subject.Machine; got != ids[1] {
-			t.Fatalf("in a crowd %s was claimed, want %s", got, ids[1])
-		}
-		machine()
-		if got := c.claim(c.start("b"), 1)[0].Subject.Machine; got != ids[0] {
-			t.Fatalf("with the crowd gone %s was claimed, want %s, which is due for longest", got, ids[0])
-		}
-	})
-}
-
 // looks is an engine that notes from where on the agenda is read.
 type looks struct {
 	bmdb.Engine
@@ -68,15 +26,23 @@ type lookingTx struct {
 	looks *looks
 }
 
-func (l *looks) Glance(ctx context.Context, fn func(ctx context.Context, tx bmdb.Tx) error) error {
-	return l.Engine.Glance(ctx, func(ctx context.Context, tx bmdb.Tx) error { return fn(ctx, lookingTx{tx, l}) })
+func (l *looks) Peek(ctx context.Context, fn func(ctx context.Context, tx bmdb.Tx) error) error {
+	return l.Engine.Peek(ctx, func(ctx context.Context, tx bmdb.Tx) error { return fn(ctx, lookingTx{tx, l}) })
 }
 
 func (t lookingTx) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
-	if strings.Contains(query, "name: ListDueAfter") {
-		t.looks.from = append(t.looks.from, time.UnixMicro(args[2].(int64)).UTC())
+	if strings.Contains(query, "name: ListAgenda") {
+		t.looks.from = append(t.looks.from, fromFloor(args[1].(int64)))
 	}
 	return t.Tx.QueryContext(ctx, query, args...)
+}
+
+// fromFloor is the floor that a position in the agenda was made of.
+func fromFloor(after int64) time.Time {
+	if after == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(after + 1).UTC()
 }
 
 // TestFloorRisesWhileWorkRemains: a look begins where the one before it ended, and not where there

@@ -71,9 +71,6 @@ type tx struct {
 
 func (t *tx) Now() time.Time { return t.now }
 
-// OneByOne implements bmdb.Tx: a statement is a function call here.
-func (t *tx) OneByOne() bool { return true }
-
 func (t *tx) PrepareContext(ctx context.Context, query string) (*sql.Stmt, error) {
 	return t.sql.PrepareContext(ctx, query)
 }

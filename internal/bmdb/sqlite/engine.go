@@ -17,6 +17,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/statement"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/trust"
 )
@@ -182,9 +183,14 @@ func (e *Engine) View(ctx context.Context, fn func(ctx context.Context, tx bmdb.
 	return fn(ctx, &tx{conn: c, now: e.now()})
 }
 
-// Glance implements bmdb.Engine: a snapshot costs nothing here.
-func (e *Engine) Glance(ctx context.Context, fn func(ctx context.Context, tx bmdb.Tx) error) error {
+// Peek implements bmdb.Engine: a snapshot costs nothing here.
+func (e *Engine) Peek(ctx context.Context, fn func(ctx context.Context, tx bmdb.Tx) error) error {
 	return e.View(ctx, fn)
+}
+
+// Many implements bmdb.Engine: a statement is a function call here, so each row has one of its own.
+func (e *Engine) Many(db statement.DBTX) statement.Many {
+	return statement.OneByOne{Queries: statement.New(db)}
 }
 
 // Close ends the writer after the group that it is at, waits for readers and closes the file.

@@ -9,6 +9,88 @@ import (
 	"context"
 )
 
+const countAgenda = `-- name: CountAgenda :one
+SELECT count(*) FROM agenda
+WHERE process = $1 AND due_at = $2 AND subject = $3
+`
+
+type CountAgendaParams struct {
+	Process string
+	DueAt   int64
+	Subject string
+}
+
+func (q *Queries) CountAgenda(ctx context.Context, arg CountAgendaParams) (int64, error) {
+	row := q.db.QueryRowContext(ctx, countAgenda, arg.Process, arg.DueAt, arg.Subject)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
+const countBackoffs = `-- name: CountBackoffs :many
+WITH backoffs AS (SELECT process, not_before FROM backoff LIMIT CAST($2 AS BIGINT))
+SELECT process, count(*) AS n FROM backoffs WHERE not_before > $1 GROUP BY process
+`
+
+type CountBackoffsParams struct {
+	Now     int64
+	MaxRows int64
+}
+
+type CountBackoffsRow struct {
+	Process string
+	N       int64
+}
+
+// Backoffs that are not over, by process, among as many as the limit says.
+func (q *Queries) CountBackoffs(ctx context.Context, arg CountBackoffsParams) ([]CountBackoffsRow, error) {
+	rows, err := q.db.QueryContext(ctx, countBackoffs, arg.Now, arg.MaxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []CountBackoffsRow
+	for rows.Next() {
+		var i CountBackoffsRow
+		if err := rows.Scan(&i.Process, &i.N); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const countDue = `-- name: CountDue :one
+SELECT count(*) AS n, CAST(COALESCE(min(d.due_at), 0) AS BIGINT) AS since FROM (
+  SELECT due_at FROM agenda WHERE process = $1 AND due_at <= $2
+  ORDER BY due_at, subject LIMIT CAST($3 AS BIGINT)) AS d
+`
+
+type CountDueParams struct {
+	Process string
+	Now     int64
+	MaxRows int64
+}
+
+type CountDueRow struct {
+	N     int64
+	Since int64
+}
+
+// What is due of a process, counted as far as to the limit, and since when the first entry is.
+func (q *Queries) CountDue(ctx context.Context, arg CountDueParams) (CountDueRow, error) {
+	row := q.db.QueryRowContext(ctx, countDue, arg.Process, arg.Now, arg.MaxRows)
+	var i CountDueRow
+	err := row.Scan(&i.N, &i.Since)
+	return i, err
+}
+
 const countStateCounts = `-- name: CountStateCounts :many
 SELECT provider, count(*) AS n FROM state_count GROUP BY provider ORDER BY provider
 `
@@ -109,20 +191,22 @@ func (q *Queries) CountStatesAnew(ctx context.Context) ([]CountStatesAnewRow, er
 }
 
 const deleteAgenda = `-- name: DeleteAgenda :exec
-DELETE FROM agenda WHERE subject = $1 AND process = $2
+DELETE FROM agenda WHERE process = $1 AND due_at = $2 AND subject = $3
 `
 
 type DeleteAgendaParams struct {
-	Subject string
 	Process string
+	DueAt   int64
+	Subject string
 }
 
+// An entry is addressed by all of its key.
 func (q *Queries) DeleteAgenda(ctx context.Context, arg DeleteAgendaParams) error {
-	_, err := q.db.ExecContext(ctx, deleteAgenda, arg.Subject, arg.Process)
+	_, err := q.db.ExecContext(ctx, deleteAgenda, arg.Process, arg.DueAt, arg.Subject)
 	return err
 }
 
-const deleteBackoff = `-- name: DeleteBackoff :execrows
+const deleteBackoff = `-- name: DeleteBackoff :exec
 DELETE FROM backoff WHERE subject = $1 AND process = $2
 `
 
@@ -131,100 +215,44 @@ type DeleteBackoffParams struct {
 	Process string
 }
 
-func (q *Queries) DeleteBackoff(ctx context.Context, arg DeleteBackoffParams) (int64, error) {
-	result, err := q.db.ExecContext(ctx, deleteBackoff, arg.Subject, arg.Process)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected()
+func (q *Queries) DeleteBackoff(ctx context.Context, arg DeleteBackoffParams) error {
+	_, err := q.db.ExecContext(ctx, deleteBackoff, arg.Subject, arg.Process)
+	return err
 }
 
-const deleteState = `-- name: DeleteState :many
-DELETE FROM machine_state WHERE machine = $1 RETURNING provider, state
+const deleteState = `-- name: DeleteState :exec
+DELETE FROM machine_state WHERE machine = $1
 `
 
-type DeleteStateRow struct {
-	Provider string
-	State    string
+func (q *Queries) DeleteState(ctx context.Context, machine string) error {
+	_, err := q.db.ExecContext(ctx, deleteState, machine)
+	return err
 }
 
-func (q *Queries) DeleteState(ctx context.Context, machine string) ([]DeleteStateRow, error) {
-	rows, err := q.db.QueryContext(ctx, deleteState, machine)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []DeleteStateRow
-	for rows.Next() {
-		var i DeleteStateRow
-		if err := rows.Scan(&i.Provider, &i.State); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Close(); err != nil {
-		return nil, err
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const getAgenda = `-- name: GetAgenda :many
-SELECT process, due_at FROM agenda WHERE subject = $1 ORDER BY process
+const deleteStateCount = `-- name: DeleteStateCount :exec
+DELETE FROM state_count WHERE id = $1
 `
 
-type GetAgendaRow struct {
-	Process string
-	DueAt   int64
-}
-
-func (q *Queries) GetAgenda(ctx context.Context, subject string) ([]GetAgendaRow, error) {
-	rows, err := q.db.QueryContext(ctx, getAgenda, subject)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []GetAgendaRow
-	for rows.Next() {
-		var i GetAgendaRow
-		if err := rows.Scan(&i.Process, &i.DueAt); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Close(); err != nil {
-		return nil, err
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
+func (q *Queries) DeleteStateCount(ctx context.Context, id int64) error {
+	_, err := q.db.ExecContext(ctx, deleteStateCount, id)
+	return err
 }
 
 const getBackoffs = `-- name: GetBackoffs :many
-SELECT process, not_before, lasts, cause, failures FROM backoff WHERE subject = $1 ORDER BY process
+SELECT subject, process, not_before, lasts, cause, failures FROM backoff WHERE subject = $1 ORDER BY process
 `
 
-type GetBackoffsRow struct {
-	Process   string
-	NotBefore int64
-	Lasts     int64
-	Cause     string
-	Failures  int64
-}
-
-func (q *Queries) GetBackoffs(ctx context.Context, subject string) ([]GetBackoffsRow, error) {
+func (q *Queries) GetBackoffs(ctx context.Context, subject string) ([]Backoff, error) {
 	rows, err := q.db.QueryContext(ctx, getBackoffs, subject)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []GetBackoffsRow
+	var items []Backoff
 	for rows.Next() {
-		var i GetBackoffsRow
+		var i Backoff
 		if err := rows.Scan(
+			&i.Subject,
 			&i.Process,
 			&i.NotBefore,
 			&i.Lasts,
@@ -244,80 +272,66 @@ func (q *Queries) GetBackoffs(ctx context.Context, subject string) ([]GetBackoff
 	return items, nil
 }
 
-const listDueAfter = `-- name: ListDueAfter :many
-SELECT subject, provider, due_at FROM agenda
-WHERE process = $1 AND due_at <= $2
-  AND (due_at, subject) > (CAST($3 AS BIGINT), CAST($4 AS TEXT))
-ORDER BY due_at, subject LIMIT CAST($5 AS BIGINT)
+const insertAgenda = `-- name: InsertAgenda :exec
+INSERT INTO agenda (process, due_at, subject, provider)
+VALUES ($1, $2, $3, $4)
 `
 
-type ListDueAfterParams struct {
-	Process      string
-	Now          int64
-	AfterDueAt   int64
-	AfterSubject string
-	MaxRows      int64
-}
-
-type ListDueAfterRow struct {
+type InsertAgendaParams struct {
+	Process  string
+	DueAt    int64
 	Subject  string
 	Provider string
-	DueAt    int64
 }
 
-// The page of due rows behind the one that is given, whatever their providers.
-func (q *Queries) ListDueAfter(ctx context.Context, arg ListDueAfterParams) ([]ListDueAfterRow, error) {
-	rows, err := q.db.QueryContext(ctx, listDueAfter,
+func (q *Queries) InsertAgenda(ctx context.Context, arg InsertAgendaParams) error {
+	_, err := q.db.ExecContext(ctx, insertAgenda,
 		arg.Process,
-		arg.Now,
-		arg.AfterDueAt,
-		arg.AfterSubject,
-		arg.MaxRows,
+		arg.DueAt,
+		arg.Subject,
+		arg.Provider,
 	)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []ListDueAfterRow
-	for rows.Next() {
-		var i ListDueAfterRow
-		if err := rows.Scan(&i.Subject, &i.Provider, &i.DueAt); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Close(); err != nil {
-		return nil, err
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
+	return err
 }
 
-const listNextAfter = `-- name: ListNextAfter :many
-SELECT subject, provider, due_at FROM agenda
+const insertStateCount = `-- name: InsertStateCount :exec
+INSERT INTO state_count (provider, state, n) VALUES ($1, $2, $3)
+`
+
+type InsertStateCountParams struct {
+	Provider string
+	State    string
+	N        int64
+}
+
+func (q *Queries) InsertStateCount(ctx context.Context, arg InsertStateCountParams) error {
+	_, err := q.db.ExecContext(ctx, insertStateCount, arg.Provider, arg.State, arg.N)
+	return err
+}
+
+const listAgenda = `-- name: ListAgenda :many
+SELECT due_at, subject, provider FROM agenda
 WHERE process = $1
   AND (due_at, subject) > (CAST($2 AS BIGINT), CAST($3 AS TEXT))
 ORDER BY due_at, subject LIMIT CAST($4 AS BIGINT)
 `
 
-type ListNextAfterParams struct {
+type ListAgendaParams struct {
 	Process      string
 	AfterDueAt   int64
 	AfterSubject string
 	MaxRows      int64
 }
 
-type ListNextAfterRow struct {
+type ListAgendaRow struct {
+	DueAt    int64
 	Subject  string
 	Provider string
-	DueAt    int64
 }
 
-// The next rows, due or not, behind the one that is given.
-func (q *Queries) ListNextAfter(ctx context.Context, arg ListNextAfterParams) ([]ListNextAfterRow, error) {
-	rows, err := q.db.QueryContext(ctx, listNextAfter,
+// The page of entries behind the one that is given, due or not, whatever their providers.
+func (q *Queries) ListAgenda(ctx context.Context, arg ListAgendaParams) ([]ListAgendaRow, error) {
+	rows, err := q.db.QueryContext(ctx, listAgenda,
 		arg.Process,
 		arg.AfterDueAt,
 		arg.AfterSubject,
@@ -327,10 +341,10 @@ func (q *Queries) ListNextAfter(ctx context.Context, arg ListNextAfterParams) ([
 		return nil, err
 	}
 	defer rows.Close()
-	var items []ListNextAfterRow
+	var items []ListAgendaRow
 	for rows.Next() {
-		var i ListNextAfterRow
-		if err := rows.Scan(&i.Subject, &i.Provider, &i.DueAt); err != nil {
+		var i ListAgendaRow
+		if err := rows.Scan(&i.DueAt, &i.Subject, &i.Provider); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -438,6 +452,34 @@ func (q *Queries) PutBackoff(ctx context.Context, arg PutBackoffParams) error {
 		arg.Lasts,
 		arg.Cause,
 		arg.Failures,
+	)
+	return err
+}
+
+const putState = `-- name: PutState :exec
+INSERT INTO machine_state (machine, provider, state, reason, since, policy)
+VALUES ($1, $2, $3, $4, $5, $6)
+ON CONFLICT (machine) DO UPDATE
+SET state = excluded.state, reason = excluded.reason, since = excluded.since, policy = excluded.policy
+`
+
+type PutStateParams struct {
+	Machine  string
+	Provider string
+	State    string
+	Reason   string
+	Since    int64
+	Policy   int64
+}
+
+func (q *Queries) PutState(ctx context.Context, arg PutStateParams) error {
+	_, err := q.db.ExecContext(ctx, putState,
+		arg.Machine,
+		arg.Provider,
+		arg.State,
+		arg.Reason,
+		arg.Since,
+		arg.Policy,
 	)
 	return err
 }

@@ -21,6 +21,22 @@ func (q *Queries) DeleteQuarantine(ctx context.Context, machine string) (int64, 
 	return result.RowsAffected()
 }
 
+const flushSeen = `-- name: FlushSeen :exec
+UPDATE agent_last_seen SET last_at = $1
+WHERE machine = $2 AND takeover_generation = $3 AND last_at < $1
+`
+
+type FlushSeenParams struct {
+	LastAt             int64
+	Machine            string
+	TakeoverGeneration int64
+}
+
+func (q *Queries) FlushSeen(ctx context.Context, arg FlushSeenParams) error {
+	_, err := q.db.ExecContext(ctx, flushSeen, arg.LastAt, arg.Machine, arg.TakeoverGeneration)
+	return err
+}
+
 const getAgentStarted = `-- name: GetAgentStarted :one
 SELECT takeover_generation, public_key FROM fact_agent_started WHERE machine = $1
 `

@@ -11,13 +11,15 @@ import (
 
 const getWorkEnd = `-- name: GetWorkEnd :one
 SELECT event, session FROM history
-WHERE subject = $1 AND epoch = $2 AND lane = $3 AND edge = 'end' AND edge <> ''
+WHERE subject = $1 AND at >= $2 AND started_at = $2
+  AND epoch = $3 AND process = $4
 `
 
 type GetWorkEndParams struct {
-	Subject string
-	Epoch   int64
-	Lane    string
+	Subject   string
+	StartedAt int64
+	Epoch     int64
+	Process   string
 }
 
 type GetWorkEndRow struct {
@@ -25,16 +27,94 @@ type GetWorkEndRow struct {
 	Session string
 }
 
-// How a work ended, looked up when its commit is repeated.
+// How a work ended, looked up when its commit is repeated. It cannot have ended before it started, which spares the
+// history before that.
 func (q *Queries) GetWorkEnd(ctx context.Context, arg GetWorkEndParams) (GetWorkEndRow, error) {
-	row := q.db.QueryRowContext(ctx, getWorkEnd, arg.Subject, arg.Epoch, arg.Lane)
+	row := q.db.QueryRowContext(ctx, getWorkEnd,
+		arg.Subject,
+		arg.StartedAt,
+		arg.Epoch,
+		arg.Process,
+	)
 	var i GetWorkEndRow
 	err := row.Scan(&i.Event, &i.Session)
 	return i, err
 }
 
+const insertHistory = `-- name: InsertHistory :exec
+INSERT INTO history (subject, at, actor, process, epoch, started_at, why, event, detail, retry_at, session)
+VALUES ($1, $2, $3, $4, $5, $6, $7,
+  $8, $9, $10, $11)
+`
+
+type InsertHistoryParams struct {
+	Subject   string
+	At        int64
+	Actor     string
+	Process   string
+	Epoch     int64
+	StartedAt int64
+	Why       string
+	Event     string
+	Detail    string
+	RetryAt   int64
+	Session   string
+}
+
+func (q *Queries) InsertHistory(ctx context.Context, arg InsertHistoryParams) error {
+	_, err := q.db.ExecContext(ctx, insertHistory,
+		arg.Subject,
+		arg.At,
+		arg.Actor,
+		arg.Process,
+		arg.Epoch,
+		arg.StartedAt,
+		arg.Why,
+		arg.Event,
+		arg.Detail,
+		arg.RetryAt,
+		arg.Session,
+	)
+	return err
+}
+
+const listEndedTwice = `-- name: ListEndedTwice :many
+SELECT process, epoch, count(*) AS ends FROM history WHERE subject = $1 AND started_at > 0
+GROUP BY process, epoch HAVING count(*) > 1 ORDER BY process, epoch
+`
+
+type ListEndedTwiceRow struct {
+	Process string
+	Epoch   int64
+	Ends    int64
+}
+
+// Work of one subject that has more than one end (I4).
+func (q *Queries) ListEndedTwice(ctx context.Context, subject string) ([]ListEndedTwiceRow, error) {
+	rows, err := q.db.QueryContext(ctx, listEndedTwice, subject)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListEndedTwiceRow
+	for rows.Next() {
+		var i ListEndedTwiceRow
+		if err := rows.Scan(&i.Process, &i.Epoch, &i.Ends); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listHistory = `-- name: ListHistory :many
-SELECT at, actor, process, epoch, event, detail, retry_at FROM history WHERE subject = $1
+SELECT at, actor, process, epoch, started_at, why, event, detail, retry_at FROM history WHERE subject = $1
 ORDER BY id DESC LIMIT CAST($2 AS BIGINT)
 `
 
@@ -44,13 +124,15 @@ type ListHistoryParams struct {
 }
 
 type ListHistoryRow struct {
-	At      int64
-	Actor   string
-	Process string
-	Epoch   int64
-	Event   string
-	Detail  string
-	RetryAt int64
+	At        int64
+	Actor     string
+	Process   string
+	Epoch     int64
+	StartedAt int64
+	Why       string
+	Event     string
+	Detail    string
+	RetryAt   int64
 }
 
 func (q *Queries) ListHistory(ctx context.Context, arg ListHistoryParams) ([]ListHistoryRow, error) {
@@ -67,6 +149,8 @@ func (q *Queries) ListHistory(ctx context.Context, arg ListHistoryParams) ([]Lis
 			&i.Actor,
 			&i.Process,
 			&i.Epoch,
+			&i.StartedAt,
+			&i.Why,
 			&i.Event,
 			&i.Detail,
 			&i.RetryAt,

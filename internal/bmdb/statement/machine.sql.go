@@ -9,6 +9,58 @@ import (
 	"context"
 )
 
+const countHeldBySession = `-- name: CountHeldBySession :many
+SELECT session, count(*) AS n FROM machine WHERE session <> '' GROUP BY session
+UNION ALL SELECT session, count(*) AS n FROM provider_lane WHERE session <> '' GROUP BY session
+`
+
+type CountHeldBySessionRow struct {
+	Session string
+	N       int64
+}
+
+// How much each session holds; it reads all machines, too.
+func (q *Queries) CountHeldBySession(ctx context.Context) ([]CountHeldBySessionRow, error) {
+	rows, err := q.db.QueryContext(ctx, countHeldBySession)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []CountHeldBySessionRow
+	for rows.Next() {
+		var i CountHeldBySessionRow
+		if err := rows.Scan(&i.Session, &i.N); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const countMachineHeld = `-- name: CountMachineHeld :one
+SELECT count(*) FROM machine WHERE id = $1 AND session = $2 AND epoch = $3
+`
+
+type CountMachineHeldParams struct {
+	ID      string
+	Session string
+	Epoch   int64
+}
+
+// Whether a machine is held by that session under that epoch.
+func (q *Queries) CountMachineHeld(ctx context.Context, arg CountMachineHeldParams) (int64, error) {
+	row := q.db.QueryRowContext(ctx, countMachineHeld, arg.ID, arg.Session, arg.Epoch)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
 const countMachineRun = `-- name: CountMachineRun :one
 SELECT count(*) AS n FROM (
   SELECT id FROM machine WHERE id >= $1 AND id <= $2 ORDER BY id LIMIT CAST($3 AS BIGINT)
@@ -41,285 +93,286 @@ func (q *Queries) DeleteMachine(ctx context.Context, id string) (int64, error) {
 	return result.RowsAffected()
 }
 
-const getMachine = `-- name: GetMachine :one
-SELECT m.id, m.provider, m.provider_id, m.created_at, m.takeover_generation,
-  CAST(COALESCE(st.state, '') AS TEXT) AS state, CAST(COALESCE(st.reason, '') AS TEXT) AS state_reason,
-  CAST(COALESCE(st.since, 0) AS BIGINT) AS state_since, CAST(COALESCE(st.policy, 0) AS BIGINT) AS state_policy,
-  CAST(COALESCE(i.capacity, '') AS TEXT) AS intent_capacity, CAST(COALESCE(i.token, '') AS TEXT) AS intent_token,
-  CAST(COALESCE(i.opened_at, 0) AS BIGINT) AS intent_opened_at, CAST(COALESCE(i.planned_at, 0) AS BIGINT) AS intent_planned_at,
-  CAST(COALESCE(i.called_at, 0) AS BIGINT) AS intent_called_at, CAST(COALESCE(i.calls, 0) AS BIGINT) AS intent_calls,
-  CAST(COALESCE(i.rejected, 0) AS BIGINT) AS intent_rejected,
-  CAST(COALESCE(p.at, 0) AS BIGINT) AS provided_at, CAST(COALESCE(p.created_at, 0) AS BIGINT) AS provided_created_at,
-  CAST(COALESCE(p.active_at, 0) AS BIGINT) AS provided_active_at, CAST(COALESCE(p.status, '') AS TEXT) AS provided_status,
-  CAST(COALESCE(p.detail, '') AS TEXT) AS provided_detail, CAST(COALESCE(p.hostname, '') AS TEXT) AS provided_hostname,
-  CAST(COALESCE(p.address, '') AS TEXT) AS provided_address, CAST(COALESCE(p.location, '') AS TEXT) AS provided_location,
-  CAST(COALESCE(p.capacity, '') AS TEXT) AS provided_capacity, CAST(COALESCE(p.host_keys, '') AS TEXT) AS provided_host_keys,
-  CAST(COALESCE(a.at, 0) AS BIGINT) AS started_at, CAST(COALESCE(a.takeover_generation, 0) AS BIGINT) AS started_generation,
-  a.public_key AS started_key, CAST(COALESCE(a.agent_version, '') AS TEXT) AS started_version,
-  CAST(COALESCE(a.boot_id, '') AS TEXT) AS started_boot_id,
-  CAST(COALESCE(s.takeover_generation, 0) AS BIGINT) AS seen_generation, CAST(COALESCE(s.first_at, 0) AS BIGINT) AS seen_first_at,
-  CAST(COALESCE(s.boot_id, '') AS TEXT) AS seen_boot_id, CAST(COALESCE(ls.last_at, 0) AS BIGINT) AS seen_last_at,
-  CAST(COALESCE(h.first_at, 0) AS BIGINT) AS hardware_first_at, CAST(COALESCE(h.at, 0) AS BIGINT) AS hardware_at,
-  CAST(COALESCE(h.digest, '') AS TEXT) AS hardware_digest,
-  CAST(COALESCE(rq.generation, 0) AS BIGINT) AS request_generation, CAST(COALESCE(rq.at, 0) AS BIGINT) AS request_at,
-  CAST(COALESCE(rq.actor, '') AS TEXT) AS request_actor, CAST(COALESCE(rq.image, '') AS TEXT) AS request_image,
-  CAST(COALESCE(rq.root_disk, '') AS TEXT) AS request_root_disk,
-  CAST(COALESCE(att.generation, 0) AS BIGINT) AS attempt_generation, CAST(COALESCE(att.attempt, 0) AS BIGINT) AS attempt_attempt,
-  CAST(COALESCE(att.at, 0) AS BIGINT) AS attempt_at, att.secret_hash AS attempt_secret_hash,
-  CAST(COALESCE(rp.generation, 0) AS BIGINT) AS report_generation, CAST(COALESCE(rp.attempt, 0) AS BIGINT) AS report_attempt,
-  CAST(COALESCE(rp.at, 0) AS BIGINT) AS report_at, CAST(COALESCE(rp.ok, 0) AS BIGINT) AS report_ok,
-  CAST(COALESCE(rp.error, '') AS TEXT) AS report_error, CAST(COALESCE(rp.disk, '') AS TEXT) AS report_disk,
-  CAST(COALESCE(rp.lasted, 0) AS BIGINT) AS report_lasted, CAST(COALESCE(rp.bytes, 0) AS BIGINT) AS report_bytes,
-  CAST(COALESCE(ins.generation, 0) AS BIGINT) AS installed_generation, CAST(COALESCE(ins.attempt, 0) AS BIGINT) AS installed_attempt,
-  CAST(COALESCE(ins.at, 0) AS BIGINT) AS installed_at, CAST(COALESCE(ins.boot_id, '') AS TEXT) AS installed_boot_id,
-  CAST(COALESCE(q.at, 0) AS BIGINT) AS quarantine_at, CAST(COALESCE(q.actor, '') AS TEXT) AS quarantine_actor,
-  CAST(COALESCE(q.reason, '') AS TEXT) AS quarantine_reason,
-  CAST(COALESCE(l.epoch, 0) AS BIGINT) AS lane_epoch, CAST(COALESCE(l.session, '') AS TEXT) AS lane_session,
-  CAST(COALESCE(l.process, '') AS TEXT) AS lane_process, CAST(COALESCE(l.since, 0) AS BIGINT) AS lane_since,
-  CAST(COALESCE(l.revision, 0) AS BIGINT) AS lane_revision,
-  CAST(COALESCE(se.component, '') AS TEXT) AS session_component, CAST(COALESCE(se.host, '') AS TEXT) AS session_host,
-  CAST(COALESCE(se.deadline_at, 0) AS BIGINT) AS session_deadline_at, CAST(COALESCE(se.ended_at, 1) AS BIGINT) AS session_ended_at
-FROM machine m
-LEFT JOIN machine_state st ON st.machine = m.id
-LEFT JOIN intent i ON i.machine = m.id
-LEFT JOIN fact_provided p ON p.machine = m.id
-LEFT JOIN fact_agent_started a ON a.machine = m.id
-LEFT JOIN fact_agent_seen s ON s.machine = m.id
-LEFT JOIN agent_last_seen ls ON ls.machine = m.id
-LEFT JOIN fact_hardware h ON h.machine = m.id
-LEFT JOIN install_request rq ON rq.machine = m.id
-LEFT JOIN install_attempt att ON att.machine = m.id
-LEFT JOIN install_report rp ON rp.machine = m.id
-LEFT JOIN installed ins ON ins.machine = m.id
-LEFT JOIN quarantine q ON q.machine = m.id
-LEFT JOIN lane l ON l.subject = m.id AND l.lane = 'host'
-LEFT JOIN session se ON se.id = l.session AND l.session <> ''
-WHERE m.id = $1
+const getMachine = `-- name: GetMachine :many
+SELECT id, provider, provider_id, created_at, takeover_generation, epoch, session, process, since, why, note, revision, due_agent_start, due_install, due_recovery, state, state_reason, state_since, state_policy, intent_capacity, intent_token, intent_opened_at, intent_planned_at, intent_called_at, intent_calls, intent_rejected, provided_at, provided_created_at, provided_active_at, provided_status, provided_detail, provided_hostname, provided_address, provided_location, provided_capacity, provided_host_keys, started_at, started_generation, started_key, started_version, started_boot_id, seen_generation, seen_first_at, seen_boot_id, seen_last_at, hardware_first_at, hardware_at, hardware_digest, request_generation, request_at, request_actor, request_image, request_root_disk, attempt_generation, attempt_attempt, attempt_at, attempt_secret_hash, report_generation, report_attempt, report_at, report_ok, report_error, report_disk, report_lasted, report_bytes, installed_generation, installed_attempt, installed_at, installed_boot_id, quarantine_at, quarantine_actor, quarantine_reason, session_component, session_host, session_deadline_at, session_ended_at FROM machine_record WHERE id = $1
 `
 
-type GetMachineRow struct {
-	ID                  string
-	Provider            string
-	ProviderID          string
-	CreatedAt           int64
-	TakeoverGeneration  int64
-	State               string
-	StateReason         string
-	StateSince          int64
-	StatePolicy         int64
-	IntentCapacity      string
-	IntentToken         string
-	IntentOpenedAt      int64
-	IntentPlannedAt     int64
-	IntentCalledAt      int64
-	IntentCalls         int64
-	IntentRejected      int64
-	ProvidedAt          int64
-	ProvidedCreatedAt   int64
-	ProvidedActiveAt    int64
-	ProvidedStatus      string
-	ProvidedDetail      string
-	ProvidedHostname    string
-	ProvidedAddress     string
-	ProvidedLocation    string
-	ProvidedCapacity    string
-	ProvidedHostKeys    string
-	StartedAt           int64
-	StartedGeneration   int64
-	StartedKey          []byte
-	StartedVersion      string
-	StartedBootID       string
-	SeenGeneration      int64
-	SeenFirstAt         int64
-	SeenBootID          string
-	SeenLastAt          int64
-	HardwareFirstAt     int64
-	HardwareAt          int64
-	HardwareDigest      string
-	RequestGeneration   int64
-	RequestAt           int64
-	RequestActor        string
-	RequestImage        string
-	RequestRootDisk     string
-	AttemptGeneration   int64
-	AttemptAttempt      int64
-	AttemptAt           int64
-	AttemptSecretHash   []byte
-	ReportGeneration    int64
-	ReportAttempt       int64
-	ReportAt            int64
-	ReportOk            int64
-	ReportError         string
-	ReportDisk          string
-	ReportLasted        int64
-	ReportBytes         int64
-	InstalledGeneration int64
-	InstalledAttempt    int64
-	InstalledAt         int64
-	InstalledBootID     string
-	QuarantineAt        int64
-	QuarantineActor     string
-	QuarantineReason    string
-	LaneEpoch           int64
-	LaneSession         string
-	LaneProcess         string
-	LaneSince           int64
-	LaneRevision        int64
-	SessionComponent    string
-	SessionHost         string
-	SessionDeadlineAt   int64
-	SessionEndedAt      int64
+func (q *Queries) GetMachine(ctx context.Context, id string) ([]MachineRecord, error) {
+	rows, err := q.db.QueryContext(ctx, getMachine, id)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []MachineRecord
+	for rows.Next() {
+		var i MachineRecord
+		if err := rows.Scan(
+			&i.ID,
+			&i.Provider,
+			&i.ProviderID,
+			&i.CreatedAt,
+			&i.TakeoverGeneration,
+			&i.Epoch,
+			&i.Session,
+			&i.Process,
+			&i.Since,
+			&i.Why,
+			&i.Note,
+			&i.Revision,
+			&i.DueAgentStart,
+			&i.DueInstall,
+			&i.DueRecovery,
+			&i.State,
+			&i.StateReason,
+			&i.StateSince,
+			&i.StatePolicy,
+			&i.IntentCapacity,
+			&i.IntentToken,
+			&i.IntentOpenedAt,
+			&i.IntentPlannedAt,
+			&i.IntentCalledAt,
+			&i.IntentCalls,
+			&i.IntentRejected,
+			&i.ProvidedAt,
+			&i.ProvidedCreatedAt,
+			&i.ProvidedActiveAt,
+			&i.ProvidedStatus,
+			&i.ProvidedDetail,
+			&i.ProvidedHostname,
+			&i.ProvidedAddress,
+			&i.ProvidedLocation,
+			&i.ProvidedCapacity,
+			&i.ProvidedHostKeys,
+			&i.StartedAt,
+			&i.StartedGeneration,
+			&i.StartedKey,
+			&i.StartedVersion,
+			&i.StartedBootID,
+			&i.SeenGeneration,
+			&i.SeenFirstAt,
+			&i.SeenBootID,
+			&i.SeenLastAt,
+			&i.HardwareFirstAt,
+			&i.HardwareAt,
+			&i.HardwareDigest,
+			&i.RequestGeneration,
+			&i.RequestAt,
+			&i.RequestActor,
+			&i.RequestImage,
+			&i.RequestRootDisk,
+			&i.AttemptGeneration,
+			&i.AttemptAttempt,
+			&i.AttemptAt,
+			&i.AttemptSecretHash,
+			&i.ReportGeneration,
+			&i.ReportAttempt,
+			&i.ReportAt,
+			&i.ReportOk,
+			&i.ReportError,
+			&i.ReportDisk,
+			&i.ReportLasted,
+			&i.ReportBytes,
+			&i.InstalledGeneration,
+			&i.InstalledAttempt,
+			&i.InstalledAt,
+			&i.InstalledBootID,
+			&i.QuarantineAt,
+			&i.QuarantineActor,
+			&i.QuarantineReason,
+			&i.SessionComponent,
+			&i.SessionHost,
+			&i.SessionDeadlineAt,
+			&i.SessionEndedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
-// Everything that lifecycle judges a machine by, its backoffs apart, and what the last judgement left. One row by key: each join
-// finds at most one row by its primary key.
-func (q *Queries) GetMachine(ctx context.Context, id string) (GetMachineRow, error) {
-	row := q.db.QueryRowContext(ctx, getMachine, id)
-	var i GetMachineRow
-	err := row.Scan(
-		&i.ID,
-		&i.Provider,
-		&i.ProviderID,
-		&i.CreatedAt,
-		&i.TakeoverGeneration,
-		&i.State,
-		&i.StateReason,
-		&i.StateSince,
-		&i.StatePolicy,
-		&i.IntentCapacity,
-		&i.IntentToken,
-		&i.IntentOpenedAt,
-		&i.IntentPlannedAt,
-		&i.IntentCalledAt,
-		&i.IntentCalls,
-		&i.IntentRejected,
-		&i.ProvidedAt,
-		&i.ProvidedCreatedAt,
-		&i.ProvidedActiveAt,
-		&i.ProvidedStatus,
-		&i.ProvidedDetail,
-		&i.ProvidedHostname,
-		&i.ProvidedAddress,
-		&i.ProvidedLocation,
-		&i.ProvidedCapacity,
-		&i.ProvidedHostKeys,
-		&i.StartedAt,
-		&i.StartedGeneration,
-		&i.StartedKey,
-		&i.StartedVersion,
-		&i.StartedBootID,
-		&i.SeenGeneration,
-		&i.SeenFirstAt,
-		&i.SeenBootID,
-		&i.SeenLastAt,
-		&i.HardwareFirstAt,
-		&i.HardwareAt,
-		&i.HardwareDigest,
-		&i.RequestGeneration,
-		&i.RequestAt,
-		&i.RequestActor,
-		&i.RequestImage,
-		&i.RequestRootDisk,
-		&i.AttemptGeneration,
-		&i.AttemptAttempt,
-		&i.AttemptAt,
-		&i.AttemptSecretHash,
-		&i.ReportGeneration,
-		&i.ReportAttempt,
-		&i.ReportAt,
-		&i.ReportOk,
-		&i.ReportError,
-		&i.ReportDisk,
-		&i.ReportLasted,
-		&i.ReportBytes,
-		&i.InstalledGeneration,
-		&i.InstalledAttempt,
-		&i.InstalledAt,
-		&i.InstalledBootID,
-		&i.QuarantineAt,
-		&i.QuarantineActor,
-		&i.QuarantineReason,
-		&i.LaneEpoch,
-		&i.LaneSession,
-		&i.LaneProcess,
-		&i.LaneSince,
-		&i.LaneRevision,
-		&i.SessionComponent,
-		&i.SessionHost,
-		&i.SessionDeadlineAt,
-		&i.SessionEndedAt,
-	)
-	return i, err
+const getMachineHeld = `-- name: GetMachineHeld :many
+SELECT id, process, epoch, since FROM machine WHERE id = $1 AND session = $2
+`
+
+type GetMachineHeldParams struct {
+	ID      string
+	Session string
+}
+
+type GetMachineHeldRow struct {
+	ID      string
+	Process string
+	Epoch   int64
+	Since   int64
+}
+
+// What a session holds of one machine.
+func (q *Queries) GetMachineHeld(ctx context.Context, arg GetMachineHeldParams) ([]GetMachineHeldRow, error) {
+	rows, err := q.db.QueryContext(ctx, getMachineHeld, arg.ID, arg.Session)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []GetMachineHeldRow
+	for rows.Next() {
+		var i GetMachineHeldRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.Process,
+			&i.Epoch,
+			&i.Since,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const getOldestInState = `-- name: GetOldestInState :one
+SELECT CAST(COALESCE(min(o.since), 0) AS BIGINT) AS since FROM (
+  SELECT since FROM machine_state WHERE provider = $1 AND state = $2 ORDER BY machine LIMIT 1000) AS o
+`
+
+type GetOldestInStateParams struct {
+	Provider string
+	State    string
+}
+
+// Since when the machine is in a state that is in it for longest, among the first thousand that are.
+func (q *Queries) GetOldestInState(ctx context.Context, arg GetOldestInStateParams) (int64, error) {
+	row := q.db.QueryRowContext(ctx, getOldestInState, arg.Provider, arg.State)
+	var since int64
+	err := row.Scan(&since)
+	return since, err
 }
 
 const insertMachine = `-- name: InsertMachine :exec
-INSERT INTO machine (id, provider, provider_id, created_at, takeover_generation)
-VALUES ($1, $2, $3, $4, 0)
+INSERT INTO machine (id, provider, provider_id, created_at, takeover_generation, epoch, session, process, limited, since, why, note,
+  revision, due_agent_start, due_install, due_recovery)
+VALUES ($1, $2, '', $3, 0, $4, '', '', '', 0, '', '', 0, 0, 0, 0)
 `
 
 type InsertMachineParams struct {
-	ID         string
-	Provider   string
-	ProviderID string
-	CreatedAt  int64
+	ID        string
+	Provider  string
+	CreatedAt int64
+	Epoch     int64
 }
 
+// A machine that comes back under its token goes on from the epoch that it had.
 func (q *Queries) InsertMachine(ctx context.Context, arg InsertMachineParams) error {
 	_, err := q.db.ExecContext(ctx, insertMachine,
 		arg.ID,
 		arg.Provider,
-		arg.ProviderID,
 		arg.CreatedAt,
+		arg.Epoch,
 	)
 	return err
 }
 
-const listMachine = `-- name: ListMachine :many
-SELECT m.id, m.provider, m.provider_id, m.created_at, m.takeover_generation,
-  CAST(COALESCE(st.state, '') AS TEXT) AS state, CAST(COALESCE(st.reason, '') AS TEXT) AS reason,
-  CAST(COALESCE(st.since, 0) AS BIGINT) AS since,
-  CAST(COALESCE(p.hostname, '') AS TEXT) AS hostname, CAST(COALESCE(p.address, '') AS TEXT) AS address,
-  CAST(COALESCE(p.location, '') AS TEXT) AS location, CAST(COALESCE(a.agent_version, '') AS TEXT) AS agent_version,
-  CAST(COALESCE(ls.last_at, 0) AS BIGINT) AS last_at, CAST(COALESCE(rq.generation, 0) AS BIGINT) AS install_generation,
-  CAST(COALESCE(w.process, '') AS TEXT) AS process
-FROM machine m
-LEFT JOIN machine_state st ON st.machine = m.id
-LEFT JOIN fact_provided p ON p.machine = m.id
-LEFT JOIN fact_agent_started a ON a.machine = m.id
-LEFT JOIN agent_last_seen ls ON ls.machine = m.id
-LEFT JOIN install_request rq ON rq.machine = m.id
-LEFT JOIN lane w ON w.subject = m.id AND w.lane = 'host' AND w.session <> ''
-WHERE m.id = $1
+const listAbandoned = `-- name: ListAbandoned :many
+SELECT m.id FROM machine m JOIN session s ON s.id = m.session
+WHERE m.id > $1 AND m.session <> '' AND s.ended_at > 0 ORDER BY m.id LIMIT CAST($2 AS BIGINT)
 `
 
-type ListMachineRow struct {
-	ID                 string
-	Provider           string
-	ProviderID         string
-	CreatedAt          int64
-	TakeoverGeneration int64
-	State              string
-	Reason             string
-	Since              int64
-	Hostname           string
-	Address            string
-	Location           string
-	AgentVersion       string
-	LastAt             int64
-	InstallGeneration  int64
-	Process            string
+type ListAbandonedParams struct {
+	After   string
+	MaxRows int64
 }
 
+// The machines behind the one that is given that a session holds which has ended.
+func (q *Queries) ListAbandoned(ctx context.Context, arg ListAbandonedParams) ([]string, error) {
+	rows, err := q.db.QueryContext(ctx, listAbandoned, arg.After, arg.MaxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listLimited = `-- name: ListLimited :many
+SELECT m.id, CAST(COALESCE(s.deadline_at, 0) AS BIGINT) AS deadline_at, CAST(COALESCE(s.ended_at, 1) AS BIGINT) AS ended_at
+FROM machine m LEFT JOIN session s ON s.id = m.session
+WHERE m.provider = $1 AND m.limited = $2 AND m.limited <> '' ORDER BY m.id
+`
+
+type ListLimitedParams struct {
+	Provider string
+	Process  string
+}
+
+type ListLimitedRow struct {
+	ID         string
+	DeadlineAt int64
+	EndedAt    int64
+}
+
+// Who holds machines of a provider for a limited process, dead or alive.
+func (q *Queries) ListLimited(ctx context.Context, arg ListLimitedParams) ([]ListLimitedRow, error) {
+	rows, err := q.db.QueryContext(ctx, listLimited, arg.Provider, arg.Process)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListLimitedRow
+	for rows.Next() {
+		var i ListLimitedRow
+		if err := rows.Scan(&i.ID, &i.DeadlineAt, &i.EndedAt); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listMachine = `-- name: ListMachine :many
+SELECT id, provider, provider_id, created_at, takeover_generation, state, reason, since, hostname, address, location, agent_version, last_at, install_generation, process FROM machine_line WHERE id = $1
+`
+
 // What a list says of a machine: as ListMachineRun, for one by its key.
-func (q *Queries) ListMachine(ctx context.Context, id string) ([]ListMachineRow, error) {
+func (q *Queries) ListMachine(ctx context.Context, id string) ([]MachineLine, error) {
 	rows, err := q.db.QueryContext(ctx, listMachine, id)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []ListMachineRow
+	var items []MachineLine
 	for rows.Next() {
-		var i ListMachineRow
+		var i MachineLine
 		if err := rows.Scan(
 			&i.ID,
 			&i.Provider,
@@ -416,7 +469,7 @@ func (q *Queries) ListMachineIDsAfter(ctx context.Context, arg ListMachineIDsAft
 
 const listMachineRun = `-- name: ListMachineRun :many
 WITH page AS MATERIALIZED (
-  SELECT id, provider, provider_id, created_at, takeover_generation FROM machine
+  SELECT id, provider, provider_id, created_at, takeover_generation, process FROM machine
   WHERE id >= $1 AND id <= $2 ORDER BY id LIMIT CAST($3 AS BIGINT)
 ), last AS MATERIALIZED (SELECT max(id) AS highest FROM page)
 SELECT id, CAST(COALESCE(max(provider), '') AS TEXT) AS provider, CAST(COALESCE(max(provider_id), '') AS TEXT) AS provider_id,
@@ -432,7 +485,7 @@ FROM (
     CAST(NULL AS TEXT) AS state, CAST(NULL AS TEXT) AS reason, CAST(NULL AS BIGINT) AS since, CAST(NULL AS TEXT) AS hostname,
     CAST(NULL AS TEXT) AS address, CAST(NULL AS TEXT) AS location, CAST(NULL AS TEXT) AS agent_version,
     CAST(NULL AS BIGINT) AS last_at, CAST(NULL AS BIGINT) AS generation,
-    CAST(NULL AS TEXT) AS process FROM page
+    process FROM page
   UNION ALL SELECT machine, NULL, NULL, NULL, NULL, state, reason, since, NULL, NULL, NULL, NULL, NULL, NULL, NULL
     FROM machine_state s WHERE s.machine >= $1 AND s.machine <= (SELECT highest FROM last)
   UNION ALL SELECT machine, NULL, NULL, NULL, NULL, NULL, NULL, NULL, hostname, address, location, NULL, NULL, NULL, NULL
@@ -443,8 +496,6 @@ FROM (
     FROM agent_last_seen l WHERE l.machine >= $1 AND l.machine <= (SELECT highest FROM last)
   UNION ALL SELECT machine, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, generation, NULL
     FROM install_request r WHERE r.machine >= $1 AND r.machine <= (SELECT highest FROM last)
-  UNION ALL SELECT subject, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, process
-    FROM lane w WHERE w.subject >= $1 AND w.subject <= (SELECT highest FROM last) AND w.lane = 'host' AND w.session <> ''
 ) AS parts GROUP BY id HAVING max(provider) IS NOT NULL ORDER BY id
 `
 
@@ -536,6 +587,52 @@ func (q *Queries) ListMachinesByHostname(ctx context.Context, arg ListMachinesBy
 			return nil, err
 		}
 		items = append(items, machine)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listMachinesHeld = `-- name: ListMachinesHeld :many
+SELECT id, process, epoch, since FROM machine WHERE session = $1 AND session <> '' ORDER BY id
+LIMIT CAST($2 AS BIGINT)
+`
+
+type ListMachinesHeldParams struct {
+	Session string
+	MaxRows int64
+}
+
+type ListMachinesHeldRow struct {
+	ID      string
+	Process string
+	Epoch   int64
+	Since   int64
+}
+
+// What a session holds. There is no index for it: it reads all machines.
+func (q *Queries) ListMachinesHeld(ctx context.Context, arg ListMachinesHeldParams) ([]ListMachinesHeldRow, error) {
+	rows, err := q.db.QueryContext(ctx, listMachinesHeld, arg.Session, arg.MaxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListMachinesHeldRow
+	for rows.Next() {
+		var i ListMachinesHeldRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.Process,
+			&i.Epoch,
+			&i.Since,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
 	}
 	if err := rows.Close(); err != nil {
 		return nil, err
@@ -711,6 +808,63 @@ func (q *Queries) ListProviderMachines(ctx context.Context, provider string) ([]
 	return items, nil
 }
 
+const listWrongLanes = `-- name: ListWrongLanes :many
+SELECT m.id, m.session FROM machine m LEFT JOIN session s ON s.id = m.session
+WHERE m.session <> '' AND s.id IS NULL OR m.limited <> (CASE WHEN m.process = $1 THEN m.process ELSE '' END)
+  OR m.session = '' AND m.process <> ''
+ORDER BY m.id LIMIT CAST($2 AS BIGINT)
+`
+
+type ListWrongLanesParams struct {
+	Limited string
+	MaxRows int64
+}
+
+type ListWrongLanesRow struct {
+	ID      string
+	Session string
+}
+
+// Machines that are held by a session that there is none of, or whose limited column is wrong: must never be.
+func (q *Queries) ListWrongLanes(ctx context.Context, arg ListWrongLanesParams) ([]ListWrongLanesRow, error) {
+	rows, err := q.db.QueryContext(ctx, listWrongLanes, arg.Limited, arg.MaxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListWrongLanesRow
+	for rows.Next() {
+		var i ListWrongLanesRow
+		if err := rows.Scan(&i.ID, &i.Session); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const lockLimit = `-- name: LockLimit :exec
+INSERT INTO concurrency_limit (provider, process) VALUES ($1, $2)
+ON CONFLICT (provider, process) DO UPDATE SET process = excluded.process
+`
+
+type LockLimitParams struct {
+	Provider string
+	Process  string
+}
+
+// Takes the lock under which those who start work of a limited process at a provider count how much there is.
+func (q *Queries) LockLimit(ctx context.Context, arg LockLimitParams) error {
+	_, err := q.db.ExecContext(ctx, lockLimit, arg.Provider, arg.Process)
+	return err
+}
+
 const machineByProviderID = `-- name: MachineByProviderID :many
 SELECT id FROM machine WHERE provider = $1 AND provider_id = $2 AND provider_id <> ''
 `
@@ -766,4 +920,53 @@ type SetProviderIDParams struct {
 func (q *Queries) SetProviderID(ctx context.Context, arg SetProviderIDParams) error {
 	_, err := q.db.ExecContext(ctx, setProviderID, arg.ProviderID, arg.ID)
 	return err
+}
+
+const updateMachine = `-- name: UpdateMachine :execrows
+UPDATE machine SET epoch = $1, session = $2, process = $3, limited = $4,
+  since = $5, why = $6, note = $7, revision = revision + 1,
+  due_agent_start = $8, due_install = $9, due_recovery = $10
+WHERE id = $11 AND epoch = $12 AND session = $13 AND revision = $14
+`
+
+type UpdateMachineParams struct {
+	Epoch         int64
+	Session       string
+	Process       string
+	Limited       string
+	Since         int64
+	Why           string
+	Note          string
+	DueAgentStart int64
+	DueInstall    int64
+	DueRecovery   int64
+	ID            string
+	WasEpoch      int64
+	WasSession    string
+	WasRevision   int64
+}
+
+// Writes the lane of a machine, and the instants of its entries in the agenda. It names the holder and the revision that
+// were read: where they are others by now, it writes nothing.
+func (q *Queries) UpdateMachine(ctx context.Context, arg UpdateMachineParams) (int64, error) {
+	result, err := q.db.ExecContext(ctx, updateMachine,
+		arg.Epoch,
+		arg.Session,
+		arg.Process,
+		arg.Limited,
+		arg.Since,
+		arg.Why,
+		arg.Note,
+		arg.DueAgentStart,
+		arg.DueInstall,
+		arg.DueRecovery,
+		arg.ID,
+		arg.WasEpoch,
+		arg.WasSession,
+		arg.WasRevision,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
 }

@@ -5,10 +5,10 @@
 package statement
 
 type Agenda struct {
-	Subject  string
 	Process  string
-	Provider string
 	DueAt    int64
+	Subject  string
+	Provider string
 }
 
 type AgentLastSeen struct {
@@ -24,6 +24,11 @@ type Backoff struct {
 	Lasts     int64
 	Cause     string
 	Failures  int64
+}
+
+type ConcurrencyLimit struct {
+	Provider string
+	Process  string
 }
 
 type DatabaseMark struct {
@@ -86,18 +91,18 @@ type HardwareReport struct {
 }
 
 type History struct {
-	ID      int64
-	Subject string
-	At      int64
-	Actor   string
-	Process string
-	Lane    string
-	Epoch   int64
-	Edge    string
-	Event   string
-	Detail  string
-	RetryAt int64
-	Session string
+	ID        int64
+	Subject   string
+	At        int64
+	Actor     string
+	Process   string
+	Epoch     int64
+	StartedAt int64
+	Why       string
+	Event     string
+	Detail    string
+	RetryAt   int64
+	Session   string
 }
 
 type HostKey struct {
@@ -161,17 +166,6 @@ type Intent struct {
 	Rejected  int64
 }
 
-type Lane struct {
-	Subject  string
-	Lane     string
-	Epoch    int64
-	Session  string
-	Process  string
-	Since    int64
-	Note     string
-	Revision int64
-}
-
 type Listener struct {
 	ID         int64
 	UpSince    int64
@@ -185,6 +179,114 @@ type Machine struct {
 	ProviderID         string
 	CreatedAt          int64
 	TakeoverGeneration int64
+	Epoch              int64
+	Session            string
+	Process            string
+	Limited            string
+	Since              int64
+	Why                string
+	Note               string
+	Revision           int64
+	DueAgentStart      int64
+	DueInstall         int64
+	DueRecovery        int64
+}
+
+type MachineLine struct {
+	ID                 string
+	Provider           string
+	ProviderID         string
+	CreatedAt          int64
+	TakeoverGeneration int64
+	State              string
+	Reason             string
+	Since              int64
+	Hostname           string
+	Address            string
+	Location           string
+	AgentVersion       string
+	LastAt             int64
+	InstallGeneration  int64
+	Process            string
+}
+
+type MachineRecord struct {
+	ID                  string
+	Provider            string
+	ProviderID          string
+	CreatedAt           int64
+	TakeoverGeneration  int64
+	Epoch               int64
+	Session             string
+	Process             string
+	Since               int64
+	Why                 string
+	Note                string
+	Revision            int64
+	DueAgentStart       int64
+	DueInstall          int64
+	DueRecovery         int64
+	State               string
+	StateReason         string
+	StateSince          int64
+	StatePolicy         int64
+	IntentCapacity      string
+	IntentToken         string
+	IntentOpenedAt      int64
+	IntentPlannedAt     int64
+	IntentCalledAt      int64
+	IntentCalls         int64
+	IntentRejected      int64
+	ProvidedAt          int64
+	ProvidedCreatedAt   int64
+	ProvidedActiveAt    int64
+	ProvidedStatus      string
+	ProvidedDetail      string
+	ProvidedHostname    string
+	ProvidedAddress     string
+	ProvidedLocation    string
+	ProvidedCapacity    string
+	ProvidedHostKeys    string
+	StartedAt           int64
+	StartedGeneration   int64
+	StartedKey          []byte
+	StartedVersion      string
+	StartedBootID       string
+	SeenGeneration      int64
+	SeenFirstAt         int64
+	SeenBootID          string
+	SeenLastAt          int64
+	HardwareFirstAt     int64
+	HardwareAt          int64
+	HardwareDigest      string
+	RequestGeneration   int64
+	RequestAt           int64
+	RequestActor        string
+	RequestImage        string
+	RequestRootDisk     string
+	AttemptGeneration   int64
+	AttemptAttempt      int64
+	AttemptAt           int64
+	AttemptSecretHash   []byte
+	ReportGeneration    int64
+	ReportAttempt       int64
+	ReportAt            int64
+	ReportOk            int64
+	ReportError         string
+	ReportDisk          string
+	ReportLasted        int64
+	ReportBytes         int64
+	InstalledGeneration int64
+	InstalledAttempt    int64
+	InstalledAt         int64
+	InstalledBootID     string
+	QuarantineAt        int64
+	QuarantineActor     string
+	QuarantineReason    string
+	SessionComponent    string
+	SessionHost         string
+	SessionDeadlineAt   int64
+	SessionEndedAt      int64
 }
 
 type MachineState struct {
@@ -220,6 +322,18 @@ type Provider struct {
 	Machines     int64
 }
 
+type ProviderLane struct {
+	Provider string
+	Process  string
+	Epoch    int64
+	Session  string
+	Since    int64
+	Why      string
+	Note     string
+	Revision int64
+	DueAt    int64
+}
+
 type Quarantine struct {
 	Machine string
 	At      int64
@@ -244,6 +358,8 @@ type Session struct {
 	DeadlineAt int64
 	EndedAt    int64
 	Cause      string
+	Running    string
+	Freed      int64
 }
 
 type StateCount struct {
@@ -251,16 +367,6 @@ type StateCount struct {
 	Provider string
 	State    string
 	N        int64
-}
-
-type StormSlot struct {
-	Process  string
-	Provider string
-	Slot     int64
-	Subject  string
-	Lane     string
-	Epoch    int64
-	Policy   int64
 }
 
 type Token struct {
@@ -272,4 +378,5 @@ type Token struct {
 	CalledAt int64
 	ClosedAt int64
 	Outcome  string
+	Epoch    int64
 }

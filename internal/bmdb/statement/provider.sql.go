@@ -53,11 +53,29 @@ func (q *Queries) CloseToken(ctx context.Context, arg CloseTokenParams) error {
 }
 
 const countChanging = `-- name: CountChanging :one
-SELECT count(*) FROM fact_provided WHERE provider = $1 AND status IN ('creating', 'deleting', 'off')
+SELECT count(*) FROM fact_provided
+WHERE provider = $1 AND status IN ('creating', 'deleting', 'off') AND (status <> 'off' OR at > $2)
 `
 
-func (q *Queries) CountChanging(ctx context.Context, provider string) (int64, error) {
-	row := q.db.QueryRowContext(ctx, countChanging, provider)
+type CountChangingParams struct {
+	Provider string
+	OffSince int64
+}
+
+// Machines that are expected to change by themselves: one that is off, only if it is so since lately.
+func (q *Queries) CountChanging(ctx context.Context, arg CountChangingParams) (int64, error) {
+	row := q.db.QueryRowContext(ctx, countChanging, arg.Provider, arg.OffSince)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
+const countDiscrepancies = `-- name: CountDiscrepancies :one
+SELECT count(*) FROM (SELECT kind FROM discrepancy LIMIT CAST($1 AS BIGINT)) AS d
+`
+
+func (q *Queries) CountDiscrepancies(ctx context.Context, maxRows int64) (int64, error) {
+	row := q.db.QueryRowContext(ctx, countDiscrepancies, maxRows)
 	var count int64
 	err := row.Scan(&count)
 	return count, err
@@ -83,6 +101,28 @@ func (q *Queries) CountProviderMachines(ctx context.Context, provider string) (i
 	var count int64
 	err := row.Scan(&count)
 	return count, err
+}
+
+const deleteClosedTokens = `-- name: DeleteClosedTokens :execrows
+DELETE FROM token WHERE token IN (
+  SELECT t.token FROM token t WHERE t.closed_at > 0 AND t.closed_at < $1
+    AND NOT EXISTS (SELECT 1 FROM machine m WHERE m.id = t.machine)
+  ORDER BY t.token LIMIT CAST($2 AS BIGINT)
+)
+`
+
+type DeleteClosedTokensParams struct {
+	Before  int64
+	MaxRows int64
+}
+
+// Tokens of machines that are gone, closed before that instant.
+func (q *Queries) DeleteClosedTokens(ctx context.Context, arg DeleteClosedTokensParams) (int64, error) {
+	result, err := q.db.ExecContext(ctx, deleteClosedTokens, arg.Before, arg.MaxRows)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
 }
 
 const deleteDiscrepancy = `-- name: DeleteDiscrepancy :exec
@@ -217,7 +257,7 @@ func (q *Queries) GetProvider(ctx context.Context, name string) (Provider, error
 }
 
 const getToken = `-- name: GetToken :one
-SELECT token, provider, machine, capacity, opened_at, called_at, closed_at, outcome FROM token WHERE token = $1
+SELECT token, provider, machine, capacity, opened_at, called_at, closed_at, outcome, epoch FROM token WHERE token = $1
 `
 
 func (q *Queries) GetToken(ctx context.Context, token string) (Token, error) {
@@ -232,8 +272,36 @@ func (q *Queries) GetToken(ctx context.Context, token string) (Token, error) {
 		&i.CalledAt,
 		&i.ClosedAt,
 		&i.Outcome,
+		&i.Epoch,
 	)
 	return i, err
+}
+
+const getTokenEpoch = `-- name: GetTokenEpoch :many
+SELECT epoch FROM token WHERE machine = $1
+`
+
+func (q *Queries) GetTokenEpoch(ctx context.Context, machine string) ([]int64, error) {
+	rows, err := q.db.QueryContext(ctx, getTokenEpoch, machine)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []int64
+	for rows.Next() {
+		var epoch int64
+		if err := rows.Scan(&epoch); err != nil {
+			return nil, err
+		}
+		items = append(items, epoch)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const insertIntent = `-- name: InsertIntent :exec
@@ -286,9 +354,24 @@ func (q *Queries) InsertProvider(ctx context.Context, arg InsertProviderParams) 
 	return err
 }
 
+const insertProviderLane = `-- name: InsertProviderLane :exec
+INSERT INTO provider_lane (provider, process, epoch, session, since, why, note, revision, due_at)
+VALUES ($1, $2, 0, '', 0, '', '', 0, 0) ON CONFLICT (provider, process) DO NOTHING
+`
+
+type InsertProviderLaneParams struct {
+	Provider string
+	Process  string
+}
+
+func (q *Queries) InsertProviderLane(ctx context.Context, arg InsertProviderLaneParams) error {
+	_, err := q.db.ExecContext(ctx, insertProviderLane, arg.Provider, arg.Process)
+	return err
+}
+
 const insertToken = `-- name: InsertToken :exec
-INSERT INTO token (token, provider, machine, capacity, opened_at, called_at, closed_at, outcome)
-VALUES ($1, $2, $3, $4, $5, 0, 0, '')
+INSERT INTO token (token, provider, machine, capacity, opened_at, called_at, closed_at, outcome, epoch)
+VALUES ($1, $2, $3, $4, $5, 0, 0, '', 0)
 `
 
 type InsertTokenParams struct {
@@ -310,28 +393,24 @@ func (q *Queries) InsertToken(ctx context.Context, arg InsertTokenParams) error 
 	return err
 }
 
-const listClosedTokens = `-- name: ListClosedTokens :many
-SELECT token, machine FROM token WHERE provider = $1 AND closed_at > 0 ORDER BY token
+const listAbandonedProviders = `-- name: ListAbandonedProviders :many
+SELECT DISTINCT l.provider FROM provider_lane l JOIN session s ON s.id = l.session
+WHERE l.session <> '' AND s.ended_at > 0 ORDER BY l.provider
 `
 
-type ListClosedTokensRow struct {
-	Token   string
-	Machine string
-}
-
-func (q *Queries) ListClosedTokens(ctx context.Context, provider string) ([]ListClosedTokensRow, error) {
-	rows, err := q.db.QueryContext(ctx, listClosedTokens, provider)
+func (q *Queries) ListAbandonedProviders(ctx context.Context) ([]string, error) {
+	rows, err := q.db.QueryContext(ctx, listAbandonedProviders)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []ListClosedTokensRow
+	var items []string
 	for rows.Next() {
-		var i ListClosedTokensRow
-		if err := rows.Scan(&i.Token, &i.Machine); err != nil {
+		var provider string
+		if err := rows.Scan(&provider); err != nil {
 			return nil, err
 		}
-		items = append(items, i)
+		items = append(items, provider)
 	}
 	if err := rows.Close(); err != nil {
 		return nil, err
@@ -488,27 +567,30 @@ func (q *Queries) ListProviderDiscrepancies(ctx context.Context, provider string
 }
 
 const listProviderLanes = `-- name: ListProviderLanes :many
-SELECT l.lane, l.epoch, l.session, l.process, l.since, CAST(COALESCE(s.component, '') AS TEXT) AS component,
-  CAST(COALESCE(s.host, '') AS TEXT) AS host, CAST(COALESCE(s.deadline_at, 0) AS BIGINT) AS deadline_at,
-  CAST(COALESCE(s.ended_at, 1) AS BIGINT) AS ended_at
-FROM lane l LEFT JOIN session s ON s.id = l.session
-WHERE l.subject = $1 AND l.session <> '' ORDER BY l.lane
+SELECT l.process, l.epoch, l.session, l.since, l.why, l.note, l.revision, l.due_at,
+  CAST(COALESCE(s.component, '') AS TEXT) AS session_component, CAST(COALESCE(s.host, '') AS TEXT) AS session_host,
+  CAST(COALESCE(s.deadline_at, 0) AS BIGINT) AS session_deadline_at, CAST(COALESCE(s.ended_at, 1) AS BIGINT) AS session_ended_at
+FROM provider_lane l LEFT JOIN session s ON s.id = l.session AND l.session <> ''
+WHERE l.provider = $1 ORDER BY l.process
 `
 
 type ListProviderLanesRow struct {
-	Lane       string
-	Epoch      int64
-	Session    string
-	Process    string
-	Since      int64
-	Component  string
-	Host       string
-	DeadlineAt int64
-	EndedAt    int64
+	Process           string
+	Epoch             int64
+	Session           string
+	Since             int64
+	Why               string
+	Note              string
+	Revision          int64
+	DueAt             int64
+	SessionComponent  string
+	SessionHost       string
+	SessionDeadlineAt int64
+	SessionEndedAt    int64
 }
 
-func (q *Queries) ListProviderLanes(ctx context.Context, subject string) ([]ListProviderLanesRow, error) {
-	rows, err := q.db.QueryContext(ctx, listProviderLanes, subject)
+func (q *Queries) ListProviderLanes(ctx context.Context, provider string) ([]ListProviderLanesRow, error) {
+	rows, err := q.db.QueryContext(ctx, listProviderLanes, provider)
 	if err != nil {
 		return nil, err
 	}
@@ -517,15 +599,59 @@ func (q *Queries) ListProviderLanes(ctx context.Context, subject string) ([]List
 	for rows.Next() {
 		var i ListProviderLanesRow
 		if err := rows.Scan(
-			&i.Lane,
+			&i.Process,
 			&i.Epoch,
 			&i.Session,
-			&i.Process,
 			&i.Since,
-			&i.Component,
-			&i.Host,
-			&i.DeadlineAt,
-			&i.EndedAt,
+			&i.Why,
+			&i.Note,
+			&i.Revision,
+			&i.DueAt,
+			&i.SessionComponent,
+			&i.SessionHost,
+			&i.SessionDeadlineAt,
+			&i.SessionEndedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listProviderLanesHeld = `-- name: ListProviderLanesHeld :many
+SELECT provider, process, epoch, since FROM provider_lane WHERE session = $1 AND session <> ''
+ORDER BY provider, process
+`
+
+type ListProviderLanesHeldRow struct {
+	Provider string
+	Process  string
+	Epoch    int64
+	Since    int64
+}
+
+// What a session holds of providers.
+func (q *Queries) ListProviderLanesHeld(ctx context.Context, session string) ([]ListProviderLanesHeldRow, error) {
+	rows, err := q.db.QueryContext(ctx, listProviderLanesHeld, session)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListProviderLanesHeldRow
+	for rows.Next() {
+		var i ListProviderLanesHeldRow
+		if err := rows.Scan(
+			&i.Provider,
+			&i.Process,
+			&i.Epoch,
+			&i.Since,
 		); err != nil {
 			return nil, err
 		}
@@ -704,4 +830,60 @@ type SetPassResultParams struct {
 func (q *Queries) SetPassResult(ctx context.Context, arg SetPassResultParams) error {
 	_, err := q.db.ExecContext(ctx, setPassResult, arg.Result, arg.Name)
 	return err
+}
+
+const setTokenEpoch = `-- name: SetTokenEpoch :exec
+UPDATE token SET epoch = $1 WHERE machine = $2
+`
+
+type SetTokenEpochParams struct {
+	Epoch   int64
+	Machine string
+}
+
+func (q *Queries) SetTokenEpoch(ctx context.Context, arg SetTokenEpochParams) error {
+	_, err := q.db.ExecContext(ctx, setTokenEpoch, arg.Epoch, arg.Machine)
+	return err
+}
+
+const updateProviderLane = `-- name: UpdateProviderLane :execrows
+UPDATE provider_lane SET epoch = $1, session = $2, since = $3, why = $4,
+  note = $5, revision = revision + 1, due_at = $6
+WHERE provider = $7 AND process = $8
+  AND epoch = $9 AND session = $10 AND revision = $11
+`
+
+type UpdateProviderLaneParams struct {
+	Epoch       int64
+	Session     string
+	Since       int64
+	Why         string
+	Note        string
+	DueAt       int64
+	Provider    string
+	Process     string
+	WasEpoch    int64
+	WasSession  string
+	WasRevision int64
+}
+
+// UpdateMachine for a provider.
+func (q *Queries) UpdateProviderLane(ctx context.Context, arg UpdateProviderLaneParams) (int64, error) {
+	result, err := q.db.ExecContext(ctx, updateProviderLane,
+		arg.Epoch,
+		arg.Session,
+		arg.Since,
+		arg.Why,
+		arg.Note,
+		arg.DueAt,
+		arg.Provider,
+		arg.Process,
+		arg.WasEpoch,
+		arg.WasSession,
+		arg.WasRevision,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
 }

@@ -9,21 +9,9 @@ import (
 	"context"
 )
 
-const countHeldLanes = `-- name: CountHeldLanes :one
-SELECT count(*) FROM lane WHERE session = $1 AND session <> ''
-`
-
-func (q *Queries) CountHeldLanes(ctx context.Context, session string) (int64, error) {
-	row := q.db.QueryRowContext(ctx, countHeldLanes, session)
-	var count int64
-	err := row.Scan(&count)
-	return count, err
-}
-
 const deleteEndedSessions = `-- name: DeleteEndedSessions :execrows
 DELETE FROM session WHERE id IN (
-  SELECT s.id FROM session s WHERE s.ended_at > 0 AND s.ended_at < $1
-    AND NOT EXISTS (SELECT 1 FROM lane l WHERE l.session = s.id AND l.session <> '')
+  SELECT s.id FROM session s WHERE s.ended_at > 0 AND s.ended_at < $1 AND s.freed = 1
   ORDER BY s.id LIMIT CAST($2 AS BIGINT)
 )
 `
@@ -60,18 +48,24 @@ func (q *Queries) EndSession(ctx context.Context, arg EndSessionParams) (int64, 
 }
 
 const extendSession = `-- name: ExtendSession :execrows
-UPDATE session SET extended_at = $1, deadline_at = $2
-WHERE id = $3 AND ended_at = 0
+UPDATE session SET extended_at = $1, deadline_at = $2, running = $3
+WHERE id = $4 AND ended_at = 0
 `
 
 type ExtendSessionParams struct {
 	ExtendedAt int64
 	DeadlineAt int64
+	Running    string
 	ID         string
 }
 
 func (q *Queries) ExtendSession(ctx context.Context, arg ExtendSessionParams) (int64, error) {
-	result, err := q.db.ExecContext(ctx, extendSession, arg.ExtendedAt, arg.DeadlineAt, arg.ID)
+	result, err := q.db.ExecContext(ctx, extendSession,
+		arg.ExtendedAt,
+		arg.DeadlineAt,
+		arg.Running,
+		arg.ID,
+	)
 	if err != nil {
 		return 0, err
 	}
@@ -79,7 +73,7 @@ func (q *Queries) ExtendSession(ctx context.Context, arg ExtendSessionParams) (i
 }
 
 const getSession = `-- name: GetSession :one
-SELECT id, component, host, pid, lease, started_at, extended_at, deadline_at, ended_at, cause FROM session WHERE id = $1
+SELECT id, component, host, pid, lease, started_at, extended_at, deadline_at, ended_at, cause, running, freed FROM session WHERE id = $1
 `
 
 func (q *Queries) GetSession(ctx context.Context, id string) (Session, error) {
@@ -96,14 +90,17 @@ func (q *Queries) GetSession(ctx context.Context, id string) (Session, error) {
 		&i.DeadlineAt,
 		&i.EndedAt,
 		&i.Cause,
+		&i.Running,
+		&i.Freed,
 	)
 	return i, err
 }
 
 const insertSession = `-- name: InsertSession :exec
-INSERT INTO session (id, component, host, pid, lease, started_at, extended_at, deadline_at, ended_at, cause)
+INSERT INTO session (id, component, host, pid, lease, started_at, extended_at, deadline_at, ended_at, cause,
+  running, freed)
 VALUES ($1, $2, $3, $4, $5, $6, $6,
-  $7, 0, '')
+  $7, 0, '', '', 0)
 `
 
 type InsertSessionParams struct {
@@ -129,90 +126,8 @@ func (q *Queries) InsertSession(ctx context.Context, arg InsertSessionParams) er
 	return err
 }
 
-const listAbandonedLanes = `-- name: ListAbandonedLanes :many
-SELECT l.subject, l.lane, l.session FROM lane l JOIN session s ON s.id = l.session
-WHERE l.session <> '' AND s.ended_at > 0 ORDER BY l.session, l.subject LIMIT CAST($1 AS BIGINT)
-`
-
-type ListAbandonedLanesRow struct {
-	Subject string
-	Lane    string
-	Session string
-}
-
-// A session that ended without freeing its lanes yet (its collector died in between).
-func (q *Queries) ListAbandonedLanes(ctx context.Context, maxRows int64) ([]ListAbandonedLanesRow, error) {
-	rows, err := q.db.QueryContext(ctx, listAbandonedLanes, maxRows)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []ListAbandonedLanesRow
-	for rows.Next() {
-		var i ListAbandonedLanesRow
-		if err := rows.Scan(&i.Subject, &i.Lane, &i.Session); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Close(); err != nil {
-		return nil, err
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const listHeldLanes = `-- name: ListHeldLanes :many
-SELECT subject, lane, epoch, process, since FROM lane WHERE session = $1 AND session <> '' ORDER BY subject, lane
-LIMIT CAST($2 AS BIGINT)
-`
-
-type ListHeldLanesParams struct {
-	Session string
-	MaxRows int64
-}
-
-type ListHeldLanesRow struct {
-	Subject string
-	Lane    string
-	Epoch   int64
-	Process string
-	Since   int64
-}
-
-func (q *Queries) ListHeldLanes(ctx context.Context, arg ListHeldLanesParams) ([]ListHeldLanesRow, error) {
-	rows, err := q.db.QueryContext(ctx, listHeldLanes, arg.Session, arg.MaxRows)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []ListHeldLanesRow
-	for rows.Next() {
-		var i ListHeldLanesRow
-		if err := rows.Scan(
-			&i.Subject,
-			&i.Lane,
-			&i.Epoch,
-			&i.Process,
-			&i.Since,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Close(); err != nil {
-		return nil, err
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const listLiveSessions = `-- name: ListLiveSessions :many
-SELECT id, component, host, pid, lease, started_at, extended_at, deadline_at, ended_at, cause FROM session WHERE ended_at = 0 ORDER BY id
+SELECT id, component, host, pid, lease, started_at, extended_at, deadline_at, ended_at, cause, running, freed FROM session WHERE ended_at = 0 ORDER BY id
 `
 
 func (q *Queries) ListLiveSessions(ctx context.Context) ([]Session, error) {
@@ -235,6 +150,8 @@ func (q *Queries) ListLiveSessions(ctx context.Context) ([]Session, error) {
 			&i.DeadlineAt,
 			&i.EndedAt,
 			&i.Cause,
+			&i.Running,
+			&i.Freed,
 		); err != nil {
 			return nil, err
 		}
@@ -277,7 +194,7 @@ func (q *Queries) ListOverdueSessions(ctx context.Context, now int64) ([]string,
 }
 
 const listSessions = `-- name: ListSessions :many
-SELECT id, component, host, pid, lease, started_at, extended_at, deadline_at, ended_at, cause FROM session ORDER BY id DESC LIMIT CAST($1 AS BIGINT)
+SELECT id, component, host, pid, lease, started_at, extended_at, deadline_at, ended_at, cause, running, freed FROM session ORDER BY id DESC LIMIT CAST($1 AS BIGINT)
 `
 
 func (q *Queries) ListSessions(ctx context.Context, maxRows int64) ([]Session, error) {
@@ -300,6 +217,8 @@ func (q *Queries) ListSessions(ctx context.Context, maxRows int64) ([]Session, e
 			&i.DeadlineAt,
 			&i.EndedAt,
 			&i.Cause,
+			&i.Running,
+			&i.Freed,
 		); err != nil {
 			return nil, err
 		}
@@ -312,4 +231,41 @@ func (q *Queries) ListSessions(ctx context.Context, maxRows int64) ([]Session, e
 		return nil, err
 	}
 	return items, nil
+}
+
+const listUnfreedSessions = `-- name: ListUnfreedSessions :many
+SELECT id FROM session WHERE ended_at > 0 AND freed = 0 ORDER BY id
+`
+
+// Sessions that have ended and through which something may still be held.
+func (q *Queries) ListUnfreedSessions(ctx context.Context) ([]string, error) {
+	rows, err := q.db.QueryContext(ctx, listUnfreedSessions)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const setSessionFreed = `-- name: SetSessionFreed :exec
+UPDATE session SET freed = 1 WHERE id = $1
+`
+
+func (q *Queries) SetSessionFreed(ctx context.Context, id string) error {
+	_, err := q.db.ExecContext(ctx, setSessionFreed, id)
+	return err
 }

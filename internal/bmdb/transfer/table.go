@@ -14,10 +14,10 @@ var copied = []table{
 	{"provider", []string{"name"}},
 	{"machine", []string{"id"}},
 	{"session", []string{"id"}},
-	{"lane", []string{"subject", "lane"}},
-	{"storm_slot", []string{"process", "provider", "slot"}}, // free there: nobody has any lane
+	{"provider_lane", []string{"provider", "process"}},
+	{"concurrency_limit", []string{"provider", "process"}},
 	{"backoff", []string{"subject", "process"}},
-	{"agenda", []string{"subject", "process"}},
+	{"agenda", []string{"process", "due_at", "subject"}},
 	{"machine_state", []string{"machine"}},
 	{"intent", []string{"machine"}},
 	{"token", []string{"token"}},

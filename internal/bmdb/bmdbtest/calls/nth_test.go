@@ -103,8 +103,8 @@ func (e *nth) View(ctx context.Context, fn func(ctx context.Context, tx bmdb.Tx)
 	return e.run(ctx, e.Engine.View, fn)
 }
 
-func (e *nth) Glance(ctx context.Context, fn func(ctx context.Context, tx bmdb.Tx) error) error {
-	return e.run(ctx, e.Engine.Glance, fn)
+func (e *nth) Peek(ctx context.Context, fn func(ctx context.Context, tx bmdb.Tx) error) error {
+	return e.run(ctx, e.Engine.Peek, fn)
 }
 
 // nthTx counts statements.

@@ -82,8 +82,8 @@ func (f *flaky) Extend(ctx context.Context, fn func(ctx context.Context, tx bmdb
 	return f.run(ctx, f.Engine.Extend, fn)
 }
 
-func (f *flaky) Glance(ctx context.Context, fn func(ctx context.Context, tx bmdb.Tx) error) error {
-	return f.run(ctx, f.Engine.Glance, fn)
+func (f *flaky) Peek(ctx context.Context, fn func(ctx context.Context, tx bmdb.Tx) error) error {
+	return f.run(ctx, f.Engine.Peek, fn)
 }
 
 // breaking is a transaction whose connection breaks at a statement.

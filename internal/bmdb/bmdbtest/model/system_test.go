@@ -48,8 +48,8 @@ func (e stopped) View(ctx context.Context, fn func(ctx context.Context, tx bmdb.
 	return e.Engine.View(ctx, e.fn(fn))
 }
 
-func (e stopped) Glance(ctx context.Context, fn func(ctx context.Context, tx bmdb.Tx) error) error {
-	return e.Engine.Glance(ctx, e.fn(fn))
+func (e stopped) Peek(ctx context.Context, fn func(ctx context.Context, tx bmdb.Tx) error) error {
+	return e.Engine.Peek(ctx, e.fn(fn))
 }
 
 // system is one engine under test. Its answers are in terms of the model: sessions and machines by

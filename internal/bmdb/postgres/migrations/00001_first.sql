@@ -51,32 +51,21 @@ CREATE TABLE session (
   extended_at BIGINT NOT NULL,
   deadline_at BIGINT NOT NULL, -- may be passed without ending the session: only ended_at ends it
   ended_at    BIGINT NOT NULL, -- 0: not ended; irrevocable (rule 4)
-  cause       TEXT COLLATE "C" NOT NULL
+  cause       TEXT COLLATE "C" NOT NULL,
+  running     TEXT COLLATE "C" NOT NULL, -- JSON: how many works of each process it had at its last extension
+  freed       BIGINT NOT NULL  -- 1: it has ended, and nothing is held through it any more
 ) WITH (fillfactor = 20, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
 -- deadline_at is not in the index, so that an extension touches no index.
 CREATE INDEX session_live ON session (id) WHERE ended_at = 0;
 
--- Who holds what. A row stays when its lane is free, so that epochs grow for ever (I3), even if the machine goes and comes back.
-CREATE TABLE lane (
-  subject TEXT COLLATE "C" NOT NULL,
-  lane    TEXT COLLATE "C" NOT NULL,
-  epoch   BIGINT NOT NULL,
-  session TEXT COLLATE "C" NOT NULL, -- '' when free
-  process TEXT COLLATE "C" NOT NULL,
-  since   BIGINT NOT NULL,
-  note    TEXT COLLATE "C" NOT NULL, -- identity of the last write in the middle of the work; makes a repeated one harmless
-  PRIMARY KEY (subject, lane)
-) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
-CREATE INDEX lane_held ON lane (session, subject) WHERE session <> '';
-
--- When to look at what: a hint, never later than what lifecycle says.
+-- When to look at what: hints, never later than what lifecycle says. The subject's row keeps the instants of its own
+-- entries (due_…): an entry that disagrees with it is stale, and whoever meets it removes it.
 CREATE TABLE agenda (
-  subject  TEXT COLLATE "C" NOT NULL,
   process  TEXT COLLATE "C" NOT NULL,
-  provider TEXT COLLATE "C" NOT NULL,
   due_at   BIGINT NOT NULL,
-  PRIMARY KEY (subject, process)
-) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
+  subject  TEXT COLLATE "C" NOT NULL,
+  provider TEXT COLLATE "C" NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
 -- A claim reads this from its floor on; one descent says that nothing is due, whatever the number of providers.
 CREATE INDEX agenda_due ON agenda (process, due_at, subject);
 
@@ -93,24 +82,24 @@ CREATE TABLE backoff (
 
 -- Who did what to whom, when, why, and how it ended. Append-only, one partition a day (history_pYYYYMMDD, by
 -- UTC), made ahead of time and dropped when too old; what no partition is there for goes to history_default.
+-- Work has one row (I4), written when it ends: until then the lane of its subject says when and why it started.
 CREATE SEQUENCE history_id;
 CREATE TABLE history (
-  id       BIGINT NOT NULL DEFAULT nextval('history_id'), -- grows with each row of one subject
-  subject  TEXT COLLATE "C" NOT NULL,
-  at       BIGINT NOT NULL,
-  actor    TEXT COLLATE "C" NOT NULL,
-  process  TEXT COLLATE "C" NOT NULL, -- '' where no process is concerned
-  lane     TEXT COLLATE "C" NOT NULL, -- '' where it is not about work
-  epoch    BIGINT NOT NULL,
-  edge     TEXT COLLATE "C" NOT NULL, -- 'start' and 'end' of work, '' otherwise
-  event    TEXT COLLATE "C" NOT NULL,
-  detail   TEXT COLLATE "C" NOT NULL,
-  retry_at BIGINT NOT NULL,
-  session  TEXT COLLATE "C" NOT NULL
+  id         BIGINT NOT NULL DEFAULT nextval('history_id'), -- grows with each row of one subject
+  subject    TEXT COLLATE "C" NOT NULL,
+  at         BIGINT NOT NULL,
+  actor      TEXT COLLATE "C" NOT NULL,
+  process    TEXT COLLATE "C" NOT NULL, -- '' where no process is concerned
+  epoch      BIGINT NOT NULL, -- of the work that it is about; 0: it is not about work
+  started_at BIGINT NOT NULL, -- when the work started that ended here; 0: the row is no end of work
+  why        TEXT COLLATE "C" NOT NULL, -- why it started
+  event      TEXT COLLATE "C" NOT NULL,
+  detail     TEXT COLLATE "C" NOT NULL,
+  retry_at   BIGINT NOT NULL,
+  session    TEXT COLLATE "C" NOT NULL
 ) PARTITION BY RANGE (at);
 CREATE TABLE history_default PARTITION OF history DEFAULT;
 CREATE INDEX history_subject ON history (subject, id);
--- No unique index says that work has one start and one end (I4): it would have to contain the instant. The lane's row does.
 
 -- One configured provider instance. Its row is the lock of everything that is decided about the provider as a whole.
 CREATE TABLE provider (
@@ -124,15 +113,51 @@ CREATE TABLE provider (
   machines       BIGINT NOT NULL  -- how many rows of machine there are; kept right under this row's lock
 ) WITH (fillfactor = 50);
 
--- One managed server, from the moment that its intent is opened. Its row is the lock of everything about the machine.
+-- The lanes of a provider, which has one for each of its processes. They belong to whoever has the provider's row locked.
+-- The columns are those of a machine's lane.
+CREATE TABLE provider_lane (
+  provider TEXT COLLATE "C" NOT NULL,
+  process  TEXT COLLATE "C" NOT NULL,
+  epoch    BIGINT NOT NULL,
+  session  TEXT COLLATE "C" NOT NULL,
+  since    BIGINT NOT NULL,
+  why      TEXT COLLATE "C" NOT NULL,
+  note     TEXT COLLATE "C" NOT NULL,
+  revision BIGINT NOT NULL,
+  due_at   BIGINT NOT NULL,
+  PRIMARY KEY (provider, process)
+) WITH (fillfactor = 50);
+
+-- Who wants to start one more work of a process whose number at one provider is limited locks this row, and then counts.
+CREATE TABLE concurrency_limit (
+  provider TEXT COLLATE "C" NOT NULL,
+  process  TEXT COLLATE "C" NOT NULL,
+  PRIMARY KEY (provider, process)
+) WITH (fillfactor = 50);
+
+-- One managed server, from the moment that its intent is opened. Its row is the lock of everything about the machine,
+-- and its lane: who holds the host, for what. No index covers what a claim or an end changes (but for what is limited), so
+-- that each is one update that stays on its page.
 CREATE TABLE machine (
   id                  TEXT COLLATE "C" NOT NULL PRIMARY KEY,
   provider            TEXT COLLATE "C" NOT NULL,
   provider_id         TEXT COLLATE "C" NOT NULL, -- '' until the provider has created it
   created_at          BIGINT NOT NULL,
-  takeover_generation BIGINT NOT NULL  -- the newest that was minted
-) WITH (fillfactor = 90);
+  takeover_generation BIGINT NOT NULL, -- the newest that was minted
+  epoch               BIGINT NOT NULL, -- of the newest holder; grows for ever (I3), see token.epoch
+  session             TEXT COLLATE "C" NOT NULL, -- of the holder; '' when the lane is free
+  process             TEXT COLLATE "C" NOT NULL, -- what it is held for; '' when free
+  limited             TEXT COLLATE "C" NOT NULL, -- the process, where its number at one provider is limited; else ''
+  since               BIGINT NOT NULL, -- when the work started
+  why                 TEXT COLLATE "C" NOT NULL, -- why it started
+  note                TEXT COLLATE "C" NOT NULL, -- identity of the last write in the middle of the work; makes a repeated one harmless
+  revision            BIGINT NOT NULL, -- grows with each write of these columns; each names the one that it has read
+  due_agent_start     BIGINT NOT NULL, -- instants of the machine's entries in the agenda; 0: there is none
+  due_install         BIGINT NOT NULL,
+  due_recovery        BIGINT NOT NULL
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
 CREATE UNIQUE INDEX machine_provider_id ON machine (provider, provider_id) WHERE provider_id <> '';
+CREATE INDEX machine_limited ON machine (provider, limited) WHERE limited <> '';
 
 -- What people filter by, written with the agenda by the same rewrite.
 CREATE TABLE machine_state (
@@ -170,7 +195,8 @@ CREATE TABLE intent (
 -- One open intent per piece of capacity.
 CREATE UNIQUE INDEX intent_capacity ON intent (provider, capacity);
 
--- Every token that ever travelled to a provider, kept for good: a device that surfaces with one is adopted. Written by the provisioner.
+-- The tokens that travelled to a provider: a device that surfaces with one is adopted. Kept while their machine is there, and for
+-- long after its row has gone (DB.PruneTokens). Written by the provisioner.
 CREATE TABLE token (
   token     TEXT COLLATE "C" NOT NULL PRIMARY KEY,
   provider  TEXT COLLATE "C" NOT NULL,
@@ -179,7 +205,8 @@ CREATE TABLE token (
   opened_at BIGINT NOT NULL,
   called_at BIGINT NOT NULL, -- first call; 0: none
   closed_at BIGINT NOT NULL, -- 0: its intent is open
-  outcome   TEXT COLLATE "C" NOT NULL  -- provided, rejected, other-owner, adopted
+  outcome   TEXT COLLATE "C" NOT NULL, -- provided, rejected, other-owner, adopted
+  epoch     BIGINT NOT NULL  -- that the machine's lane had when its row went; it goes on from there if the machine comes back
 );
 CREATE INDEX token_provider ON token (provider, token);
 CREATE UNIQUE INDEX token_machine ON token (machine);
@@ -199,7 +226,7 @@ CREATE TABLE fact_provided (
   capacity   TEXT COLLATE "C" NOT NULL,
   host_keys  TEXT COLLATE "C" NOT NULL  -- one per line, in authorized_keys form
 );
-CREATE INDEX fact_provided_changing ON fact_provided (provider) WHERE status IN ('creating', 'deleting', 'off');
+CREATE INDEX fact_provided_changing ON fact_provided (provider, status, at) WHERE status IN ('creating', 'deleting', 'off');
 CREATE INDEX fact_provided_hostname ON fact_provided (hostname);
 
 -- A takeover that succeeded. Written by the initializer.
@@ -328,7 +355,78 @@ CREATE TABLE discrepancy (
   PRIMARY KEY (provider, kind, provider_id, machine)
 );
 
+-- Everything that lifecycle judges a machine by, its backoffs apart, and what the last judgement left. Each join
+-- finds at most one row, by its primary key.
+CREATE VIEW machine_record AS
+SELECT m.id, m.provider, m.provider_id, m.created_at, m.takeover_generation,
+  m.epoch, m.session, m.process, m.since, m.why, m.note, m.revision, m.due_agent_start, m.due_install, m.due_recovery,
+  CAST(COALESCE(st.state, '') AS TEXT) AS state, CAST(COALESCE(st.reason, '') AS TEXT) AS state_reason,
+  CAST(COALESCE(st.since, 0) AS BIGINT) AS state_since, CAST(COALESCE(st.policy, 0) AS BIGINT) AS state_policy,
+  CAST(COALESCE(i.capacity, '') AS TEXT) AS intent_capacity, CAST(COALESCE(i.token, '') AS TEXT) AS intent_token,
+  CAST(COALESCE(i.opened_at, 0) AS BIGINT) AS intent_opened_at, CAST(COALESCE(i.planned_at, 0) AS BIGINT) AS intent_planned_at,
+  CAST(COALESCE(i.called_at, 0) AS BIGINT) AS intent_called_at, CAST(COALESCE(i.calls, 0) AS BIGINT) AS intent_calls,
+  CAST(COALESCE(i.rejected, 0) AS BIGINT) AS intent_rejected,
+  CAST(COALESCE(p.at, 0) AS BIGINT) AS provided_at, CAST(COALESCE(p.created_at, 0) AS BIGINT) AS provided_created_at,
+  CAST(COALESCE(p.active_at, 0) AS BIGINT) AS provided_active_at, CAST(COALESCE(p.status, '') AS TEXT) AS provided_status,
+  CAST(COALESCE(p.detail, '') AS TEXT) AS provided_detail, CAST(COALESCE(p.hostname, '') AS TEXT) AS provided_hostname,
+  CAST(COALESCE(p.address, '') AS TEXT) AS provided_address, CAST(COALESCE(p.location, '') AS TEXT) AS provided_location,
+  CAST(COALESCE(p.capacity, '') AS TEXT) AS provided_capacity, CAST(COALESCE(p.host_keys, '') AS TEXT) AS provided_host_keys,
+  CAST(COALESCE(a.at, 0) AS BIGINT) AS started_at, CAST(COALESCE(a.takeover_generation, 0) AS BIGINT) AS started_generation,
+  a.public_key AS started_key, CAST(COALESCE(a.agent_version, '') AS TEXT) AS started_version,
+  CAST(COALESCE(a.boot_id, '') AS TEXT) AS started_boot_id,
+  CAST(COALESCE(s.takeover_generation, 0) AS BIGINT) AS seen_generation, CAST(COALESCE(s.first_at, 0) AS BIGINT) AS seen_first_at,
+  CAST(COALESCE(s.boot_id, '') AS TEXT) AS seen_boot_id, CAST(COALESCE(ls.last_at, 0) AS BIGINT) AS seen_last_at,
+  CAST(COALESCE(h.first_at, 0) AS BIGINT) AS hardware_first_at, CAST(COALESCE(h.at, 0) AS BIGINT) AS hardware_at,
+  CAST(COALESCE(h.digest, '') AS TEXT) AS hardware_digest,
+  CAST(COALESCE(rq.generation, 0) AS BIGINT) AS request_generation, CAST(COALESCE(rq.at, 0) AS BIGINT) AS request_at,
+  CAST(COALESCE(rq.actor, '') AS TEXT) AS request_actor, CAST(COALESCE(rq.image, '') AS TEXT) AS request_image,
+  CAST(COALESCE(rq.root_disk, '') AS TEXT) AS request_root_disk,
+  CAST(COALESCE(att.generation, 0) AS BIGINT) AS attempt_generation, CAST(COALESCE(att.attempt, 0) AS BIGINT) AS attempt_attempt,
+  CAST(COALESCE(att.at, 0) AS BIGINT) AS attempt_at, att.secret_hash AS attempt_secret_hash,
+  CAST(COALESCE(rp.generation, 0) AS BIGINT) AS report_generation, CAST(COALESCE(rp.attempt, 0) AS BIGINT) AS report_attempt,
+  CAST(COALESCE(rp.at, 0) AS BIGINT) AS report_at, CAST(COALESCE(rp.ok, 0) AS BIGINT) AS report_ok,
+  CAST(COALESCE(rp.error, '') AS TEXT) AS report_error, CAST(COALESCE(rp.disk, '') AS TEXT) AS report_disk,
+  CAST(COALESCE(rp.lasted, 0) AS BIGINT) AS report_lasted, CAST(COALESCE(rp.bytes, 0) AS BIGINT) AS report_bytes,
+  CAST(COALESCE(ins.generation, 0) AS BIGINT) AS installed_generation, CAST(COALESCE(ins.attempt, 0) AS BIGINT) AS installed_attempt,
+  CAST(COALESCE(ins.at, 0) AS BIGINT) AS installed_at, CAST(COALESCE(ins.boot_id, '') AS TEXT) AS installed_boot_id,
+  CAST(COALESCE(q.at, 0) AS BIGINT) AS quarantine_at, CAST(COALESCE(q.actor, '') AS TEXT) AS quarantine_actor,
+  CAST(COALESCE(q.reason, '') AS TEXT) AS quarantine_reason,
+  CAST(COALESCE(se.component, '') AS TEXT) AS session_component, CAST(COALESCE(se.host, '') AS TEXT) AS session_host,
+  CAST(COALESCE(se.deadline_at, 0) AS BIGINT) AS session_deadline_at, CAST(COALESCE(se.ended_at, 1) AS BIGINT) AS session_ended_at
+FROM machine m
+LEFT JOIN machine_state st ON st.machine = m.id
+LEFT JOIN intent i ON i.machine = m.id
+LEFT JOIN fact_provided p ON p.machine = m.id
+LEFT JOIN fact_agent_started a ON a.machine = m.id
+LEFT JOIN fact_agent_seen s ON s.machine = m.id
+LEFT JOIN agent_last_seen ls ON ls.machine = m.id
+LEFT JOIN fact_hardware h ON h.machine = m.id
+LEFT JOIN install_request rq ON rq.machine = m.id
+LEFT JOIN install_attempt att ON att.machine = m.id
+LEFT JOIN install_report rp ON rp.machine = m.id
+LEFT JOIN installed ins ON ins.machine = m.id
+LEFT JOIN quarantine q ON q.machine = m.id
+LEFT JOIN session se ON se.id = m.session AND m.session <> '';
+
+-- What a list says of a machine.
+CREATE VIEW machine_line AS
+SELECT m.id, m.provider, m.provider_id, m.created_at, m.takeover_generation,
+  CAST(COALESCE(st.state, '') AS TEXT) AS state, CAST(COALESCE(st.reason, '') AS TEXT) AS reason,
+  CAST(COALESCE(st.since, 0) AS BIGINT) AS since,
+  CAST(COALESCE(p.hostname, '') AS TEXT) AS hostname, CAST(COALESCE(p.address, '') AS TEXT) AS address,
+  CAST(COALESCE(p.location, '') AS TEXT) AS location, CAST(COALESCE(a.agent_version, '') AS TEXT) AS agent_version,
+  CAST(COALESCE(ls.last_at, 0) AS BIGINT) AS last_at, CAST(COALESCE(rq.generation, 0) AS BIGINT) AS install_generation,
+  m.process
+FROM machine m
+LEFT JOIN machine_state st ON st.machine = m.id
+LEFT JOIN fact_provided p ON p.machine = m.id
+LEFT JOIN fact_agent_started a ON a.machine = m.id
+LEFT JOIN agent_last_seen ls ON ls.machine = m.id
+LEFT JOIN install_request rq ON rq.machine = m.id;
+
 -- +goose Down
+DROP VIEW machine_line;
+DROP VIEW machine_record;
 DROP TABLE discrepancy;
 DROP TABLE penalty;
 DROP TABLE host_key;
@@ -349,12 +447,13 @@ DROP TABLE intent;
 DROP TABLE state_count;
 DROP TABLE machine_state;
 DROP TABLE machine;
+DROP TABLE concurrency_limit;
+DROP TABLE provider_lane;
 DROP TABLE provider;
 DROP TABLE history;
 DROP SEQUENCE history_id;
 DROP TABLE backoff;
 DROP TABLE agenda;
-DROP TABLE lane;
 DROP TABLE session;
 DROP TABLE listener;
 DROP TABLE policy;

@@ -1,25 +1,36 @@
--- name: GetAgenda :many
-SELECT process, due_at FROM agenda WHERE subject = sqlc.arg(subject) ORDER BY process;
-
--- name: DeleteAgenda :exec
-DELETE FROM agenda WHERE subject = sqlc.arg(subject) AND process = sqlc.arg(process);
-
--- The page of due rows behind the one that is given, whatever their providers.
--- name: ListDueAfter :many
-SELECT subject, provider, due_at FROM agenda
-WHERE process = sqlc.arg(process) AND due_at <= sqlc.arg(now)
-  AND (due_at, subject) > (CAST(sqlc.arg(after_due_at) AS BIGINT), CAST(sqlc.arg(after_subject) AS TEXT))
-ORDER BY due_at, subject LIMIT CAST(sqlc.arg(max_rows) AS BIGINT);
-
--- The next rows, due or not, behind the one that is given.
--- name: ListNextAfter :many
-SELECT subject, provider, due_at FROM agenda
+-- The page of entries behind the one that is given, due or not, whatever their providers.
+-- name: ListAgenda :many
+SELECT due_at, subject, provider FROM agenda
 WHERE process = sqlc.arg(process)
   AND (due_at, subject) > (CAST(sqlc.arg(after_due_at) AS BIGINT), CAST(sqlc.arg(after_subject) AS TEXT))
 ORDER BY due_at, subject LIMIT CAST(sqlc.arg(max_rows) AS BIGINT);
 
--- name: DeleteState :many
-DELETE FROM machine_state WHERE machine = sqlc.arg(machine) RETURNING provider, state;
+-- name: InsertAgenda :exec
+INSERT INTO agenda (process, due_at, subject, provider)
+VALUES (sqlc.arg(process), sqlc.arg(due_at), sqlc.arg(subject), sqlc.arg(provider));
+
+-- An entry is addressed by all of its key.
+-- name: DeleteAgenda :exec
+DELETE FROM agenda WHERE process = sqlc.arg(process) AND due_at = sqlc.arg(due_at) AND subject = sqlc.arg(subject);
+
+-- name: CountAgenda :one
+SELECT count(*) FROM agenda
+WHERE process = sqlc.arg(process) AND due_at = sqlc.arg(due_at) AND subject = sqlc.arg(subject);
+
+-- name: PutState :exec
+INSERT INTO machine_state (machine, provider, state, reason, since, policy)
+VALUES (sqlc.arg(machine), sqlc.arg(provider), sqlc.arg(state), sqlc.arg(reason), sqlc.arg(since), sqlc.arg(policy))
+ON CONFLICT (machine) DO UPDATE
+SET state = excluded.state, reason = excluded.reason, since = excluded.since, policy = excluded.policy;
+
+-- name: DeleteState :exec
+DELETE FROM machine_state WHERE machine = sqlc.arg(machine);
+
+-- name: InsertStateCount :exec
+INSERT INTO state_count (provider, state, n) VALUES (sqlc.arg(provider), sqlc.arg(state), sqlc.arg(n));
+
+-- name: DeleteStateCount :exec
+DELETE FROM state_count WHERE id = sqlc.arg(id);
 
 -- name: ListOlderPolicy :many
 SELECT machine FROM machine_state WHERE policy < sqlc.arg(policy) ORDER BY policy, machine LIMIT CAST(sqlc.arg(max_rows) AS BIGINT);
@@ -38,7 +49,7 @@ SELECT provider, count(*) AS n FROM state_count GROUP BY provider ORDER BY provi
 SELECT id, state, n FROM state_count WHERE provider = sqlc.arg(provider) ORDER BY id LIMIT CAST(sqlc.arg(max_rows) AS BIGINT);
 
 -- name: GetBackoffs :many
-SELECT process, not_before, lasts, cause, failures FROM backoff WHERE subject = sqlc.arg(subject) ORDER BY process;
+SELECT * FROM backoff WHERE subject = sqlc.arg(subject) ORDER BY process;
 
 -- name: PutBackoff :exec
 INSERT INTO backoff (subject, process, not_before, lasts, cause, failures)
@@ -46,5 +57,16 @@ VALUES (sqlc.arg(subject), sqlc.arg(process), sqlc.arg(not_before), sqlc.arg(las
 ON CONFLICT (subject, process) DO UPDATE
 SET not_before = excluded.not_before, lasts = excluded.lasts, cause = excluded.cause, failures = excluded.failures;
 
--- name: DeleteBackoff :execrows
+-- name: DeleteBackoff :exec
 DELETE FROM backoff WHERE subject = sqlc.arg(subject) AND process = sqlc.arg(process);
+
+-- What is due of a process, counted as far as to the limit, and since when the first entry is.
+-- name: CountDue :one
+SELECT count(*) AS n, CAST(COALESCE(min(d.due_at), 0) AS BIGINT) AS since FROM (
+  SELECT due_at FROM agenda WHERE process = sqlc.arg(process) AND due_at <= sqlc.arg(now)
+  ORDER BY due_at, subject LIMIT CAST(sqlc.arg(max_rows) AS BIGINT)) AS d;
+
+-- Backoffs that are not over, by process, among as many as the limit says.
+-- name: CountBackoffs :many
+WITH backoffs AS (SELECT process, not_before FROM backoff LIMIT CAST(sqlc.arg(max_rows) AS BIGINT))
+SELECT process, count(*) AS n FROM backoffs WHERE not_before > sqlc.arg(now) GROUP BY process;

@@ -56,3 +56,7 @@ ON CONFLICT (machine) DO UPDATE SET at = excluded.at, pinned = excluded.pinned;
 
 -- name: GetHostKeys :many
 SELECT pinned FROM host_key WHERE machine = sqlc.arg(machine);
+
+-- name: FlushSeen :exec
+UPDATE agent_last_seen SET last_at = sqlc.arg(last_at)
+WHERE machine = sqlc.arg(machine) AND takeover_generation = sqlc.arg(takeover_generation) AND last_at < sqlc.arg(last_at);

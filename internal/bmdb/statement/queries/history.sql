@@ -1,8 +1,20 @@
+-- name: InsertHistory :exec
+INSERT INTO history (subject, at, actor, process, epoch, started_at, why, event, detail, retry_at, session)
+VALUES (sqlc.arg(subject), sqlc.arg(at), sqlc.arg(actor), sqlc.arg(process), sqlc.arg(epoch), sqlc.arg(started_at), sqlc.arg(why),
+  sqlc.arg(event), sqlc.arg(detail), sqlc.arg(retry_at), sqlc.arg(session));
+
 -- name: ListHistory :many
-SELECT at, actor, process, epoch, event, detail, retry_at FROM history WHERE subject = sqlc.arg(subject)
+SELECT at, actor, process, epoch, started_at, why, event, detail, retry_at FROM history WHERE subject = sqlc.arg(subject)
 ORDER BY id DESC LIMIT CAST(sqlc.arg(max_rows) AS BIGINT);
 
--- How a work ended, looked up when its commit is repeated.
+-- How a work ended, looked up when its commit is repeated. It cannot have ended before it started, which spares the
+-- history before that.
 -- name: GetWorkEnd :one
 SELECT event, session FROM history
-WHERE subject = sqlc.arg(subject) AND epoch = sqlc.arg(epoch) AND lane = sqlc.arg(lane) AND edge = 'end' AND edge <> '';
+WHERE subject = sqlc.arg(subject) AND at >= sqlc.arg(started_at) AND started_at = sqlc.arg(started_at)
+  AND epoch = sqlc.arg(epoch) AND process = sqlc.arg(process);
+
+-- Work of one subject that has more than one end (I4).
+-- name: ListEndedTwice :many
+SELECT process, epoch, count(*) AS ends FROM history WHERE subject = sqlc.arg(subject) AND started_at > 0
+GROUP BY process, epoch HAVING count(*) > 1 ORDER BY process, epoch;

@@ -1,63 +1,60 @@
--- Everything that lifecycle judges a machine by, its backoffs apart, and what the last judgement left. One row by key: each join
--- finds at most one row by its primary key.
--- name: GetMachine :one
-SELECT m.id, m.provider, m.provider_id, m.created_at, m.takeover_generation,
-  CAST(COALESCE(st.state, '') AS TEXT) AS state, CAST(COALESCE(st.reason, '') AS TEXT) AS state_reason,
-  CAST(COALESCE(st.since, 0) AS BIGINT) AS state_since, CAST(COALESCE(st.policy, 0) AS BIGINT) AS state_policy,
-  CAST(COALESCE(i.capacity, '') AS TEXT) AS intent_capacity, CAST(COALESCE(i.token, '') AS TEXT) AS intent_token,
-  CAST(COALESCE(i.opened_at, 0) AS BIGINT) AS intent_opened_at, CAST(COALESCE(i.planned_at, 0) AS BIGINT) AS intent_planned_at,
-  CAST(COALESCE(i.called_at, 0) AS BIGINT) AS intent_called_at, CAST(COALESCE(i.calls, 0) AS BIGINT) AS intent_calls,
-  CAST(COALESCE(i.rejected, 0) AS BIGINT) AS intent_rejected,
-  CAST(COALESCE(p.at, 0) AS BIGINT) AS provided_at, CAST(COALESCE(p.created_at, 0) AS BIGINT) AS provided_created_at,
-  CAST(COALESCE(p.active_at, 0) AS BIGINT) AS provided_active_at, CAST(COALESCE(p.status, '') AS TEXT) AS provided_status,
-  CAST(COALESCE(p.detail, '') AS TEXT) AS provided_detail, CAST(COALESCE(p.hostname, '') AS TEXT) AS provided_hostname,
-  CAST(COALESCE(p.address, '') AS TEXT) AS provided_address, CAST(COALESCE(p.location, '') AS TEXT) AS provided_location,
-  CAST(COALESCE(p.capacity, '') AS TEXT) AS provided_capacity, CAST(COALESCE(p.host_keys, '') AS TEXT) AS provided_host_keys,
-  CAST(COALESCE(a.at, 0) AS BIGINT) AS started_at, CAST(COALESCE(a.takeover_generation, 0) AS BIGINT) AS started_generation,
-  a.public_key AS started_key, CAST(COALESCE(a.agent_version, '') AS TEXT) AS started_version,
-  CAST(COALESCE(a.boot_id, '') AS TEXT) AS started_boot_id,
-  CAST(COALESCE(s.takeover_generation, 0) AS BIGINT) AS seen_generation, CAST(COALESCE(s.first_at, 0) AS BIGINT) AS seen_first_at,
-  CAST(COALESCE(s.boot_id, '') AS TEXT) AS seen_boot_id, CAST(COALESCE(ls.last_at, 0) AS BIGINT) AS seen_last_at,
-  CAST(COALESCE(h.first_at, 0) AS BIGINT) AS hardware_first_at, CAST(COALESCE(h.at, 0) AS BIGINT) AS hardware_at,
-  CAST(COALESCE(h.digest, '') AS TEXT) AS hardware_digest,
-  CAST(COALESCE(rq.generation, 0) AS BIGINT) AS request_generation, CAST(COALESCE(rq.at, 0) AS BIGINT) AS request_at,
-  CAST(COALESCE(rq.actor, '') AS TEXT) AS request_actor, CAST(COALESCE(rq.image, '') AS TEXT) AS request_image,
-  CAST(COALESCE(rq.root_disk, '') AS TEXT) AS request_root_disk,
-  CAST(COALESCE(att.generation, 0) AS BIGINT) AS attempt_generation, CAST(COALESCE(att.attempt, 0) AS BIGINT) AS attempt_attempt,
-  CAST(COALESCE(att.at, 0) AS BIGINT) AS attempt_at, att.secret_hash AS attempt_secret_hash,
-  CAST(COALESCE(rp.generation, 0) AS BIGINT) AS report_generation, CAST(COALESCE(rp.attempt, 0) AS BIGINT) AS report_attempt,
-  CAST(COALESCE(rp.at, 0) AS BIGINT) AS report_at, CAST(COALESCE(rp.ok, 0) AS BIGINT) AS report_ok,
-  CAST(COALESCE(rp.error, '') AS TEXT) AS report_error, CAST(COALESCE(rp.disk, '') AS TEXT) AS report_disk,
-  CAST(COALESCE(rp.lasted, 0) AS BIGINT) AS report_lasted, CAST(COALESCE(rp.bytes, 0) AS BIGINT) AS report_bytes,
-  CAST(COALESCE(ins.generation, 0) AS BIGINT) AS installed_generation, CAST(COALESCE(ins.attempt, 0) AS BIGINT) AS installed_attempt,
-  CAST(COALESCE(ins.at, 0) AS BIGINT) AS installed_at, CAST(COALESCE(ins.boot_id, '') AS TEXT) AS installed_boot_id,
-  CAST(COALESCE(q.at, 0) AS BIGINT) AS quarantine_at, CAST(COALESCE(q.actor, '') AS TEXT) AS quarantine_actor,
-  CAST(COALESCE(q.reason, '') AS TEXT) AS quarantine_reason,
-  CAST(COALESCE(l.epoch, 0) AS BIGINT) AS lane_epoch, CAST(COALESCE(l.session, '') AS TEXT) AS lane_session,
-  CAST(COALESCE(l.process, '') AS TEXT) AS lane_process, CAST(COALESCE(l.since, 0) AS BIGINT) AS lane_since,
-  CAST(COALESCE(l.revision, 0) AS BIGINT) AS lane_revision,
-  CAST(COALESCE(se.component, '') AS TEXT) AS session_component, CAST(COALESCE(se.host, '') AS TEXT) AS session_host,
-  CAST(COALESCE(se.deadline_at, 0) AS BIGINT) AS session_deadline_at, CAST(COALESCE(se.ended_at, 1) AS BIGINT) AS session_ended_at
-FROM machine m
-LEFT JOIN machine_state st ON st.machine = m.id
-LEFT JOIN intent i ON i.machine = m.id
-LEFT JOIN fact_provided p ON p.machine = m.id
-LEFT JOIN fact_agent_started a ON a.machine = m.id
-LEFT JOIN fact_agent_seen s ON s.machine = m.id
-LEFT JOIN agent_last_seen ls ON ls.machine = m.id
-LEFT JOIN fact_hardware h ON h.machine = m.id
-LEFT JOIN install_request rq ON rq.machine = m.id
-LEFT JOIN install_attempt att ON att.machine = m.id
-LEFT JOIN install_report rp ON rp.machine = m.id
-LEFT JOIN installed ins ON ins.machine = m.id
-LEFT JOIN quarantine q ON q.machine = m.id
-LEFT JOIN lane l ON l.subject = m.id AND l.lane = 'host'
-LEFT JOIN session se ON se.id = l.session AND l.session <> ''
-WHERE m.id = sqlc.arg(id);
+-- name: GetMachine :many
+SELECT * FROM machine_record WHERE id = sqlc.arg(id);
 
+-- A machine that comes back under its token goes on from the epoch that it had.
 -- name: InsertMachine :exec
-INSERT INTO machine (id, provider, provider_id, created_at, takeover_generation)
-VALUES (sqlc.arg(id), sqlc.arg(provider), sqlc.arg(provider_id), sqlc.arg(created_at), 0);
+INSERT INTO machine (id, provider, provider_id, created_at, takeover_generation, epoch, session, process, limited, since, why, note,
+  revision, due_agent_start, due_install, due_recovery)
+VALUES (sqlc.arg(id), sqlc.arg(provider), '', sqlc.arg(created_at), 0, sqlc.arg(epoch), '', '', '', 0, '', '', 0, 0, 0, 0);
+
+-- Writes the lane of a machine, and the instants of its entries in the agenda. It names the holder and the revision that
+-- were read: where they are others by now, it writes nothing.
+-- name: UpdateMachine :execrows
+UPDATE machine SET epoch = sqlc.arg(epoch), session = sqlc.arg(session), process = sqlc.arg(process), limited = sqlc.arg(limited),
+  since = sqlc.arg(since), why = sqlc.arg(why), note = sqlc.arg(note), revision = revision + 1,
+  due_agent_start = sqlc.arg(due_agent_start), due_install = sqlc.arg(due_install), due_recovery = sqlc.arg(due_recovery)
+WHERE id = sqlc.arg(id) AND epoch = sqlc.arg(was_epoch) AND session = sqlc.arg(was_session) AND revision = sqlc.arg(was_revision);
+
+-- Whether a machine is held by that session under that epoch.
+-- name: CountMachineHeld :one
+SELECT count(*) FROM machine WHERE id = sqlc.arg(id) AND session = sqlc.arg(session) AND epoch = sqlc.arg(epoch);
+
+-- What a session holds of one machine.
+-- name: GetMachineHeld :many
+SELECT id, process, epoch, since FROM machine WHERE id = sqlc.arg(id) AND session = sqlc.arg(session);
+
+-- What a session holds. There is no index for it: it reads all machines.
+-- name: ListMachinesHeld :many
+SELECT id, process, epoch, since FROM machine WHERE session = sqlc.arg(session) AND session <> '' ORDER BY id
+LIMIT CAST(sqlc.arg(max_rows) AS BIGINT);
+
+-- How much each session holds; it reads all machines, too.
+-- name: CountHeldBySession :many
+SELECT session, count(*) AS n FROM machine WHERE session <> '' GROUP BY session
+UNION ALL SELECT session, count(*) AS n FROM provider_lane WHERE session <> '' GROUP BY session;
+
+-- The machines behind the one that is given that a session holds which has ended.
+-- name: ListAbandoned :many
+SELECT m.id FROM machine m JOIN session s ON s.id = m.session
+WHERE m.id > sqlc.arg(after) AND m.session <> '' AND s.ended_at > 0 ORDER BY m.id LIMIT CAST(sqlc.arg(max_rows) AS BIGINT);
+
+-- Machines that are held by a session that there is none of, or whose limited column is wrong: must never be.
+-- name: ListWrongLanes :many
+SELECT m.id, m.session FROM machine m LEFT JOIN session s ON s.id = m.session
+WHERE m.session <> '' AND s.id IS NULL OR m.limited <> (CASE WHEN m.process = sqlc.arg(limited) THEN m.process ELSE '' END)
+  OR m.session = '' AND m.process <> ''
+ORDER BY m.id LIMIT CAST(sqlc.arg(max_rows) AS BIGINT);
+
+-- Takes the lock under which those who start work of a limited process at a provider count how much there is.
+-- name: LockLimit :exec
+INSERT INTO concurrency_limit (provider, process) VALUES (sqlc.arg(provider), sqlc.arg(process))
+ON CONFLICT (provider, process) DO UPDATE SET process = excluded.process;
+
+-- Who holds machines of a provider for a limited process, dead or alive.
+-- name: ListLimited :many
+SELECT m.id, CAST(COALESCE(s.deadline_at, 0) AS BIGINT) AS deadline_at, CAST(COALESCE(s.ended_at, 1) AS BIGINT) AS ended_at
+FROM machine m LEFT JOIN session s ON s.id = m.session
+WHERE m.provider = sqlc.arg(provider) AND m.limited = sqlc.arg(process) AND m.limited <> '' ORDER BY m.id;
 
 -- name: SetProviderID :exec
 UPDATE machine SET provider_id = sqlc.arg(provider_id) WHERE id = sqlc.arg(id);
@@ -95,7 +92,7 @@ SELECT machine FROM fact_provided WHERE hostname = sqlc.arg(hostname) ORDER BY m
 -- range is read for itself, and the rows are put together. A request may outlive its machine, and be in the range.
 -- name: ListMachineRun :many
 WITH page AS MATERIALIZED (
-  SELECT id, provider, provider_id, created_at, takeover_generation FROM machine
+  SELECT id, provider, provider_id, created_at, takeover_generation, process FROM machine
   WHERE id >= sqlc.arg(lowest) AND id <= sqlc.arg(highest) ORDER BY id LIMIT CAST(sqlc.arg(max_rows) AS BIGINT)
 ), last AS MATERIALIZED (SELECT max(id) AS highest FROM page)
 SELECT id, CAST(COALESCE(max(provider), '') AS TEXT) AS provider, CAST(COALESCE(max(provider_id), '') AS TEXT) AS provider_id,
@@ -111,7 +108,7 @@ FROM (
     CAST(NULL AS TEXT) AS state, CAST(NULL AS TEXT) AS reason, CAST(NULL AS BIGINT) AS since, CAST(NULL AS TEXT) AS hostname,
     CAST(NULL AS TEXT) AS address, CAST(NULL AS TEXT) AS location, CAST(NULL AS TEXT) AS agent_version,
     CAST(NULL AS BIGINT) AS last_at, CAST(NULL AS BIGINT) AS generation,
-    CAST(NULL AS TEXT) AS process FROM page
+    process FROM page
   UNION ALL SELECT machine, NULL, NULL, NULL, NULL, state, reason, since, NULL, NULL, NULL, NULL, NULL, NULL, NULL
     FROM machine_state s WHERE s.machine >= sqlc.arg(lowest) AND s.machine <= (SELECT highest FROM last)
   UNION ALL SELECT machine, NULL, NULL, NULL, NULL, NULL, NULL, NULL, hostname, address, location, NULL, NULL, NULL, NULL
@@ -122,8 +119,6 @@ FROM (
     FROM agent_last_seen l WHERE l.machine >= sqlc.arg(lowest) AND l.machine <= (SELECT highest FROM last)
   UNION ALL SELECT machine, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, generation, NULL
     FROM install_request r WHERE r.machine >= sqlc.arg(lowest) AND r.machine <= (SELECT highest FROM last)
-  UNION ALL SELECT subject, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, process
-    FROM lane w WHERE w.subject >= sqlc.arg(lowest) AND w.subject <= (SELECT highest FROM last) AND w.lane = 'host' AND w.session <> ''
 ) AS parts GROUP BY id HAVING max(provider) IS NOT NULL ORDER BY id;
 
 -- How many machines there are from the first to the last, as far as to max_rows.
@@ -134,21 +129,7 @@ SELECT count(*) AS n FROM (
 
 -- What a list says of a machine: as ListMachineRun, for one by its key.
 -- name: ListMachine :many
-SELECT m.id, m.provider, m.provider_id, m.created_at, m.takeover_generation,
-  CAST(COALESCE(st.state, '') AS TEXT) AS state, CAST(COALESCE(st.reason, '') AS TEXT) AS reason,
-  CAST(COALESCE(st.since, 0) AS BIGINT) AS since,
-  CAST(COALESCE(p.hostname, '') AS TEXT) AS hostname, CAST(COALESCE(p.address, '') AS TEXT) AS address,
-  CAST(COALESCE(p.location, '') AS TEXT) AS location, CAST(COALESCE(a.agent_version, '') AS TEXT) AS agent_version,
-  CAST(COALESCE(ls.last_at, 0) AS BIGINT) AS last_at, CAST(COALESCE(rq.generation, 0) AS BIGINT) AS install_generation,
-  CAST(COALESCE(w.process, '') AS TEXT) AS process
-FROM machine m
-LEFT JOIN machine_state st ON st.machine = m.id
-LEFT JOIN fact_provided p ON p.machine = m.id
-LEFT JOIN fact_agent_started a ON a.machine = m.id
-LEFT JOIN agent_last_seen ls ON ls.machine = m.id
-LEFT JOIN install_request rq ON rq.machine = m.id
-LEFT JOIN lane w ON w.subject = m.id AND w.lane = 'host' AND w.session <> ''
-WHERE m.id = sqlc.arg(id);
+SELECT * FROM machine_line WHERE id = sqlc.arg(id);
 
 -- The first machines behind the one that is given that are in one state of one provider.
 -- name: ListMachinesInState :many
@@ -170,3 +151,8 @@ LEFT JOIN fact_hardware h ON h.machine = m.id
 LEFT JOIN install_request rq ON rq.machine = m.id
 LEFT JOIN installed ins ON ins.machine = m.id
 ORDER BY m.id DESC LIMIT CAST(sqlc.arg(max_rows) AS BIGINT);
+
+-- Since when the machine is in a state that is in it for longest, among the first thousand that are.
+-- name: GetOldestInState :one
+SELECT CAST(COALESCE(min(o.since), 0) AS BIGINT) AS since FROM (
+  SELECT since FROM machine_state WHERE provider = sqlc.arg(provider) AND state = sqlc.arg(state) ORDER BY machine LIMIT 1000) AS o;

@@ -13,8 +13,37 @@ SELECT * FROM provider WHERE name = sqlc.arg(name);
 -- name: ListProviders :many
 SELECT * FROM provider ORDER BY name;
 
+-- Machines that are expected to change by themselves: one that is off, only if it is so since lately.
 -- name: CountChanging :one
-SELECT count(*) FROM fact_provided WHERE provider = sqlc.arg(provider) AND status IN ('creating', 'deleting', 'off');
+SELECT count(*) FROM fact_provided
+WHERE provider = sqlc.arg(provider) AND status IN ('creating', 'deleting', 'off') AND (status <> 'off' OR at > sqlc.arg(off_since));
+
+-- name: InsertProviderLane :exec
+INSERT INTO provider_lane (provider, process, epoch, session, since, why, note, revision, due_at)
+VALUES (sqlc.arg(provider), sqlc.arg(process), 0, '', 0, '', '', 0, 0) ON CONFLICT (provider, process) DO NOTHING;
+
+-- name: ListProviderLanes :many
+SELECT l.process, l.epoch, l.session, l.since, l.why, l.note, l.revision, l.due_at,
+  CAST(COALESCE(s.component, '') AS TEXT) AS session_component, CAST(COALESCE(s.host, '') AS TEXT) AS session_host,
+  CAST(COALESCE(s.deadline_at, 0) AS BIGINT) AS session_deadline_at, CAST(COALESCE(s.ended_at, 1) AS BIGINT) AS session_ended_at
+FROM provider_lane l LEFT JOIN session s ON s.id = l.session AND l.session <> ''
+WHERE l.provider = sqlc.arg(provider) ORDER BY l.process;
+
+-- UpdateMachine for a provider.
+-- name: UpdateProviderLane :execrows
+UPDATE provider_lane SET epoch = sqlc.arg(epoch), session = sqlc.arg(session), since = sqlc.arg(since), why = sqlc.arg(why),
+  note = sqlc.arg(note), revision = revision + 1, due_at = sqlc.arg(due_at)
+WHERE provider = sqlc.arg(provider) AND process = sqlc.arg(process)
+  AND epoch = sqlc.arg(was_epoch) AND session = sqlc.arg(was_session) AND revision = sqlc.arg(was_revision);
+
+-- What a session holds of providers.
+-- name: ListProviderLanesHeld :many
+SELECT provider, process, epoch, since FROM provider_lane WHERE session = sqlc.arg(session) AND session <> ''
+ORDER BY provider, process;
+
+-- name: ListAbandonedProviders :many
+SELECT DISTINCT l.provider FROM provider_lane l JOIN session s ON s.id = l.session
+WHERE l.session <> '' AND s.ended_at > 0 ORDER BY l.provider;
 
 -- name: SetLastPass :exec
 UPDATE provider SET last_pass_at = sqlc.arg(at) WHERE name = sqlc.arg(name);
@@ -30,13 +59,6 @@ UPDATE provider SET machines = machines + sqlc.arg(added) WHERE name = sqlc.arg(
 
 -- name: CountProviderMachines :one
 SELECT count(*) FROM machine WHERE provider = sqlc.arg(provider);
-
--- name: ListProviderLanes :many
-SELECT l.lane, l.epoch, l.session, l.process, l.since, CAST(COALESCE(s.component, '') AS TEXT) AS component,
-  CAST(COALESCE(s.host, '') AS TEXT) AS host, CAST(COALESCE(s.deadline_at, 0) AS BIGINT) AS deadline_at,
-  CAST(COALESCE(s.ended_at, 1) AS BIGINT) AS ended_at
-FROM lane l LEFT JOIN session s ON s.id = l.session
-WHERE l.subject = sqlc.arg(subject) AND l.session <> '' ORDER BY l.lane;
 
 -- name: InsertIntent :exec
 INSERT INTO intent (machine, provider, capacity, token, opened_at, planned_at, called_at, calls, rejected)
@@ -62,8 +84,8 @@ WHERE machine = sqlc.arg(machine);
 DELETE FROM intent WHERE machine = sqlc.arg(machine);
 
 -- name: InsertToken :exec
-INSERT INTO token (token, provider, machine, capacity, opened_at, called_at, closed_at, outcome)
-VALUES (sqlc.arg(token), sqlc.arg(provider), sqlc.arg(machine), sqlc.arg(capacity), sqlc.arg(opened_at), 0, 0, '');
+INSERT INTO token (token, provider, machine, capacity, opened_at, called_at, closed_at, outcome, epoch)
+VALUES (sqlc.arg(token), sqlc.arg(provider), sqlc.arg(machine), sqlc.arg(capacity), sqlc.arg(opened_at), 0, 0, '', 0);
 
 -- name: CallToken :exec
 UPDATE token SET called_at = sqlc.arg(called_at) WHERE token = sqlc.arg(token) AND called_at = 0;
@@ -74,8 +96,19 @@ UPDATE token SET closed_at = sqlc.arg(closed_at), outcome = sqlc.arg(outcome) WH
 -- name: GetToken :one
 SELECT * FROM token WHERE token = sqlc.arg(token);
 
--- name: ListClosedTokens :many
-SELECT token, machine FROM token WHERE provider = sqlc.arg(provider) AND closed_at > 0 ORDER BY token;
+-- name: SetTokenEpoch :exec
+UPDATE token SET epoch = sqlc.arg(epoch) WHERE machine = sqlc.arg(machine);
+
+-- name: GetTokenEpoch :many
+SELECT epoch FROM token WHERE machine = sqlc.arg(machine);
+
+-- Tokens of machines that are gone, closed before that instant.
+-- name: DeleteClosedTokens :execrows
+DELETE FROM token WHERE token IN (
+  SELECT t.token FROM token t WHERE t.closed_at > 0 AND t.closed_at < sqlc.arg(before)
+    AND NOT EXISTS (SELECT 1 FROM machine m WHERE m.id = t.machine)
+  ORDER BY t.token LIMIT CAST(sqlc.arg(max_rows) AS BIGINT)
+);
 
 -- name: PutPenalty :exec
 INSERT INTO penalty (provider, capacity, until, cause)
@@ -102,3 +135,6 @@ ON CONFLICT (provider, kind, provider_id, machine) DO UPDATE SET evidence = excl
 -- name: DeleteDiscrepancy :exec
 DELETE FROM discrepancy
 WHERE provider = sqlc.arg(provider) AND kind = sqlc.arg(kind) AND provider_id = sqlc.arg(provider_id) AND machine = sqlc.arg(machine);
+
+-- name: CountDiscrepancies :one
+SELECT count(*) FROM (SELECT kind FROM discrepancy LIMIT CAST(sqlc.arg(max_rows) AS BIGINT)) AS d;

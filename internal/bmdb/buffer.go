@@ -1,0 +1,174 @@
+package bmdb
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/ironherd/ironherd/internal/bmdb/statement"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// buffer is what a transaction has yet to write: of each table by one statement, however many rows
+// there are. The transaction writes it at its end, and before it reads a subject again.
+type buffer struct {
+	histories  []statement.InsertHistoryParams
+	gone       []statement.DeleteAgendaParams
+	come       []statement.InsertAgendaParams
+	states     []statement.PutStateParams
+	counts     map[stateKey]int64
+	putBackoff []statement.PutBackoffParams
+	delBackoff []statement.DeleteBackoffParams
+	// machines and lanes are rows that are written as they are at the end, in the order in which they
+	// were changed: a simulation repeats itself.
+	machines []*machineRecord
+	lanes    []*providerLane
+	// subjects of what is not written yet.
+	subjects map[string]bool
+}
+
+type stateKey struct{ provider, state string }
+
+func newBuffer() *buffer {
+	return &buffer{counts: make(map[stateKey]int64), subjects: make(map[string]bool)}
+}
+
+// machine notes that the row of a machine has changed.
+func (b *buffer) machine(m *machineRecord) {
+	if !m.changed {
+		m.changed = true
+		b.machines = append(b.machines, m)
+		b.subjects[machineSubject(m.record.ID)] = true
+	}
+}
+
+// lane notes that a lane of a provider has changed.
+func (b *buffer) lane(l *providerLane) {
+	if !l.changed {
+		l.changed = true
+		b.lanes = append(b.lanes, l)
+		b.subjects[providerSubject(l.provider)] = true
+	}
+}
+
+// move moves the entry of a subject in the agenda from one instant to another; 0: there is none.
+func (b *buffer) move(process fleet.Process, subject string, provider fleet.ProviderName, from, to int64) {
+	if from != 0 {
+		b.gone = append(b.gone, statement.DeleteAgendaParams{Process: string(process), DueAt: from, Subject: subject})
+	}
+	if to != 0 {
+		b.come = append(b.come, statement.InsertAgendaParams{Process: string(process), DueAt: to, Subject: subject, Provider: string(provider)})
+	}
+}
+
+// state notes a machine's new state, and what that changes in the counts.
+func (b *buffer) state(was string, s statement.PutStateParams) {
+	b.states = append(b.states, s)
+	b.subjects[s.Machine] = true
+	b.count(s.Provider, was, -1)
+	b.count(s.Provider, s.State, 1)
+}
+
+func (b *buffer) count(provider, state string, n int64) {
+	if state == "" {
+		return
+	}
+	k := stateKey{provider, state}
+	if b.counts[k] += n; b.counts[k] == 0 {
+		delete(b.counts, k)
+	}
+}
+
+// backoff notes what a process of a subject waits for, and resetBackoff that it waits no more.
+func (b *buffer) backoff(subject string, process fleet.Process, w fleet.Waiting) {
+	b.subjects[subject] = true
+	b.putBackoff = append(b.putBackoff, statement.PutBackoffParams{
+		Subject: subject, Process: string(process), NotBefore: micros(w.NotBefore), Lasts: w.Interval.Microseconds(), Cause: w.Cause,
+		Failures: int64(w.Failures),
+	})
+}
+
+func (b *buffer) resetBackoff(subject string, process fleet.Process) {
+	b.subjects[subject] = true
+	b.delBackoff = append(b.delBackoff, statement.DeleteBackoffParams{Subject: subject, Process: string(process)})
+}
+
+// flush writes everything that the buffer holds.
+func (t *transaction) flush(ctx context.Context) error {
+	b := t.buffer
+	t.buffer = newBuffer()
+	var counts []statement.InsertStateCountParams
+	for k, n := range b.counts {
+		counts = append(counts, statement.InsertStateCountParams{Provider: k.provider, State: k.state, N: n})
+	}
+	for _, w := range []struct {
+		what  string
+		rows  int
+		write func() error
+	}{
+		{"backoffs", len(b.delBackoff), func() error { return t.many.DeleteBackoffs(ctx, b.delBackoff) }},
+		{"backoffs", len(b.putBackoff), func() error { return t.many.PutBackoffs(ctx, b.putBackoff) }},
+		{"history", len(b.histories), func() error { return t.many.InsertHistories(ctx, b.histories) }},
+		{"the agenda", len(b.gone) + len(b.come), func() error { return t.many.MoveAgenda(ctx, b.gone, b.come) }},
+		{"machines", len(b.machines), func() error { return t.updateMachines(ctx, b.machines) }},
+		{"lanes", len(b.lanes), func() error { return t.updateLanes(ctx, b.lanes) }},
+		{"states", len(b.states), func() error { return t.many.PutStates(ctx, b.states) }},
+		{"state counts", len(counts), func() error { return t.many.InsertStateCounts(ctx, counts) }},
+	} {
+		if w.rows == 0 {
+			continue
+		}
+		if err := w.write(); err != nil {
+			return fmt.Errorf("write %s: %w", w.what, err)
+		}
+	}
+	return nil
+}
+
+// written fails unless every row was still as it had been read: each write of a lane names the
+// session, the epoch and the revision that it replaces (rule 3). Under the locks that protect the
+// rows it never does.
+func written(n int64, rows int) error {
+	if n != int64(rows) {
+		return fleet.Errorf(fleet.KindTemporary, "%d of %d rows were changed by somebody else", int64(rows)-n, rows)
+	}
+	return nil
+}
+
+func (t *transaction) updateMachines(ctx context.Context, list []*machineRecord) error {
+	rows := make([]statement.UpdateMachineParams, len(list))
+	for i, m := range list {
+		l, was := &m.lane, m.lane.was
+		rows[i] = statement.UpdateMachineParams{
+			ID: string(m.record.ID), WasEpoch: was.epoch, WasSession: was.session, WasRevision: was.revision,
+			Epoch: int64(l.epoch), Session: string(l.session), Process: string(l.process), Since: l.since, Why: l.why, Note: l.note,
+			DueAgentStart: m.due[fleet.ProcessAgentStart], DueInstall: m.due[fleet.ProcessInstall], DueRecovery: m.due[fleet.ProcessRecovery],
+		}
+		if limited(l.process) {
+			rows[i].Limited = string(l.process)
+		}
+		m.changed, l.was = false, fence{epoch: int64(l.epoch), session: string(l.session), revision: was.revision + 1}
+	}
+	n, err := t.many.UpdateMachines(ctx, rows)
+	if err != nil {
+		return err
+	}
+	return written(n, len(rows))
+}
+
+func (t *transaction) updateLanes(ctx context.Context, list []*providerLane) error {
+	for _, l := range list {
+		was := l.was
+		l.changed, l.was = false, fence{epoch: int64(l.epoch), session: string(l.session), revision: was.revision + 1}
+		n, err := t.q.UpdateProviderLane(ctx, statement.UpdateProviderLaneParams{
+			Provider: string(l.provider), Process: string(l.of), WasEpoch: was.epoch, WasSession: was.session, WasRevision: was.revision,
+			Epoch: int64(l.epoch), Session: string(l.session), Since: l.since, Why: l.why, Note: l.note, DueAt: l.due,
+		})
+		if err != nil {
+			return err
+		}
+		if err := written(n, 1); err != nil {
+			return err
+		}
+	}
+	return nil
+}

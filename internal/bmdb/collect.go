@@ -1,0 +1,191 @@
+package bmdb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb/statement"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+const causeOverdue = "not extended in time"
+
+// CollectSessions ends the sessions whose deadline has passed and frees what ended sessions hold. Called
+// by the janitor; claims do the same for the sessions that are in their way.
+func (db *DB) CollectSessions(ctx context.Context) (ended int, err error) {
+	var overdue []string
+	err = db.view(ctx, "overdue sessions", func(ctx context.Context, t *transaction) (err error) {
+		overdue, err = t.q.ListOverdueSessions(ctx, micros(t.Now()))
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("list overdue sessions: %w", err)
+	}
+	var stuck []error
+	for _, id := range overdue {
+		did, err := db.endSession(ctx, fleet.SessionID(id), causeOverdue, true)
+		if fleet.KindOf(err) == fleet.KindTemporary { // a commit of its holder hangs; the others are ended all the same
+			stuck = append(stuck, fmt.Errorf("end session %s: %w", id, err))
+			continue
+		}
+		if err != nil {
+			return ended, fmt.Errorf("end session %s: %w", id, err)
+		}
+		if did {
+			ended++
+			db.logger.InfoContext(ctx, "session ended", slog.String("session", id), slog.String("cause", causeOverdue))
+		}
+	}
+	return ended, errors.Join(append(stuck, db.freeAbandoned(ctx))...)
+}
+
+// endAllSessions is for an engine that only one process can have open: whoever is left in it is dead.
+func (db *DB) endAllSessions(ctx context.Context) error {
+	var live []statement.Session
+	err := db.view(ctx, "live sessions", func(ctx context.Context, t *transaction) (err error) {
+		live, err = t.q.ListLiveSessions(ctx)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for _, s := range live {
+		if _, err := db.endSession(ctx, fleet.SessionID(s.ID), "its process is gone: the database was opened anew", false); err != nil {
+			return err
+		}
+	}
+	return db.freeAbandoned(ctx)
+}
+
+// freeBatch is how many subjects one transaction frees.
+const freeBatch = 50
+
+// freeAbandoned frees what sessions hold that have ended, in small transactions. Nobody needs to wait for
+// it: whoever comes across such a lane frees it. It goes through the fleet once, and only after a session
+// has ended that did not free all that it held.
+func (db *DB) freeAbandoned(ctx context.Context) error {
+	var sessions, providers []string
+	err := db.view(ctx, "ended sessions", func(ctx context.Context, t *transaction) (err error) {
+		if sessions, err = t.q.ListUnfreedSessions(ctx); err != nil || len(sessions) == 0 {
+			return err
+		}
+		providers, err = t.q.ListAbandonedProviders(ctx)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("list ended sessions: %w", err)
+	}
+	if len(sessions) == 0 {
+		return nil
+	}
+	for _, name := range providers {
+		if err := db.freeSubjects(ctx, []string{providerSubject(fleet.ProviderName(name))}); err != nil {
+			return err
+		}
+	}
+	for after, more := "", true; more; {
+		var ids []string
+		err := db.view(ctx, "abandoned machines", func(ctx context.Context, t *transaction) (err error) {
+			ids, err = t.q.ListAbandoned(ctx, statement.ListAbandonedParams{After: after, MaxRows: freeBatch})
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("list what ended sessions hold: %w", err)
+		}
+		if err := db.freeSubjects(ctx, ids); err != nil {
+			return err
+		}
+		if more = len(ids) == freeBatch; more {
+			after = ids[len(ids)-1]
+		}
+	}
+	return db.markFreed(ctx, sessions)
+}
+
+// freeSubjects rewrites subjects, which frees the lanes that the dead hold there.
+func (db *DB) freeSubjects(ctx context.Context, subjects []string) error {
+	if len(subjects) == 0 {
+		return nil
+	}
+	err := db.update(ctx, "free lanes", func(ctx context.Context, t *transaction) error {
+		l := locks{}
+		for _, key := range subjects {
+			l.add(parseSubject(key))
+		}
+		if err := l.take(ctx, t); err != nil {
+			return err
+		}
+		for _, name := range l.providers {
+			if err := t.rewriteProvider(ctx, name); err != nil {
+				return err
+			}
+		}
+		machines, err := t.loadAll(ctx, l.machines)
+		if err != nil {
+			return err
+		}
+		for _, id := range l.machines {
+			if m, there := machines[id]; there {
+				if err := t.derive(ctx, m); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("free what ended sessions hold: %w", err)
+	}
+	return nil
+}
+
+// markFreed notes that nothing is held any more through sessions that have ended.
+func (db *DB) markFreed(ctx context.Context, sessions []string) error {
+	err := db.update(ctx, "sessions freed", func(ctx context.Context, t *transaction) error {
+		for _, id := range sessions {
+			if err := t.q.SetSessionFreed(ctx, id); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("note that ended sessions hold nothing: %w", err)
+	}
+	return nil
+}
+
+// PruneSessions removes sessions that ended long ago, at most limit a call, and returns how many it
+// removed.
+func (db *DB) PruneSessions(ctx context.Context, olderThan time.Duration, limit int) (n int, err error) {
+	err = db.update(ctx, "prune sessions", func(ctx context.Context, t *transaction) error {
+		removed, err := t.q.DeleteEndedSessions(ctx, statement.DeleteEndedSessionsParams{
+			Before: micros(t.Now().Add(-olderThan)), MaxRows: int64(limit),
+		})
+		n = int(removed)
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("prune sessions: %w", err)
+	}
+	return n, nil
+}
+
+// PruneTokens removes the closed tokens of machines whose rows have gone, at most limit a call, and
+// returns how many it removed. A device that surfaces with one of them later is nobody's.
+func (db *DB) PruneTokens(ctx context.Context, olderThan time.Duration, limit int) (n int, err error) {
+	err = db.update(ctx, "prune tokens", func(ctx context.Context, t *transaction) error {
+		removed, err := t.q.DeleteClosedTokens(ctx, statement.DeleteClosedTokensParams{
+			Before: micros(t.Now().Add(-olderThan)), MaxRows: int64(limit),
+		})
+		n = int(removed)
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("prune tokens: %w", err)
+	}
+	return n, nil
+}

@@ -1,0 +1,343 @@
+package bmdb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb/statement"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+const (
+	// maxBatch bounds how many works one transaction ends.
+	maxBatch = 200
+	// batchTimeout bounds that transaction. It is no single caller's, so no caller's context ends it.
+	batchTimeout = 10 * time.Second
+)
+
+// commit is one write of a holder: a note in the middle of its work, or the work's end.
+type commit struct {
+	work    *Work
+	changes []Change
+	// ending is how the work ends; nil: it goes on, and note identifies this write.
+	ending *ending
+	note   string
+
+	// lane of the work's subject, and the subject as it was read under its lock.
+	lane     *lane
+	machine  *machineRecord
+	provider *providerRecord
+	// touched are the machines and providers, besides the work's own subject, of which a change wrote
+	// facts.
+	touched          []fleet.MachineID
+	touchedProviders []fleet.ProviderName
+}
+
+// touch notes that a change wrote a fact of that machine.
+func (c *commit) touch(id fleet.MachineID) { c.touched = append(c.touched, id) }
+
+// alone says whether a commit concerns more than the row of its own machine, or has answers for its
+// caller: a caller that gave up waiting must not be written to.
+func (c *commit) alone() bool {
+	return c.work.Subject.Machine == "" || slices.ContainsFunc(c.changes, func(ch Change) bool {
+		return ch.concerns != nil || len(ch.machines) > 0 || ch.recall != nil
+	})
+}
+
+// commitEnd ends a work, together with others that end while others are being committed. One that
+// was not committed with them (its machine is locked by somebody else, its lease is lost, or the batch
+// failed) is committed alone: there its caller waits for nobody but itself, and learns what is wrong.
+func (s *Session) commitEnd(ctx context.Context, c *commit) error {
+	if !c.alone() {
+		var failed error
+		done, err := s.ends.Do(ctx, c, maxBatch, func(shared context.Context, list []*commit) (done []bool) {
+			if len(list) == 1 { // nobody else is concerned
+				done, failed = s.commitBatch(ctx, list)
+				return done
+			}
+			shared, cancel := context.WithTimeout(shared, batchTimeout)
+			defer cancel()
+			done, _ = s.commitBatch(shared, list) // each finds out for itself what was wrong
+			return done
+		})
+		if done || err != nil || failed != nil {
+			return errors.Join(err, failed)
+		}
+	}
+	return s.commitAlone(ctx, c)
+}
+
+// commitBatch commits those of the list that it can, without waiting for anybody, and says which.
+func (s *Session) commitBatch(ctx context.Context, list []*commit) (done []bool, err error) {
+	done = make([]bool, len(list))
+	err = s.db.update(ctx, "end works", func(ctx context.Context, t *transaction) error {
+		committed, err := t.commit(ctx, s, list, true)
+		for i, c := range list {
+			done[i] = slices.Contains(committed, c)
+		}
+		return err
+	})
+	if err != nil {
+		clear(done)
+	}
+	return done, err
+}
+
+// commitAlone commits one, and waits for whoever has what it needs.
+func (s *Session) commitAlone(ctx context.Context, c *commit) error {
+	kind := "note"
+	if c.ending != nil {
+		kind = c.ending.event
+	}
+	return s.db.update(ctx, kind, func(ctx context.Context, t *transaction) error {
+		committed, err := t.commit(ctx, s, []*commit{c}, false)
+		if err == nil && len(committed) == 0 {
+			return t.repeated(ctx, c)
+		}
+		return err
+	})
+}
+
+// commit writes what holders have to write: it locks, then reads by later statements, and then goes
+// on with those of the list whose leases are still theirs (rules 1 and 3), which it returns. With
+// skipLocked it leaves out those whose machines somebody else has locked.
+func (t *transaction) commit(ctx context.Context, s *Session, list []*commit, skipLocked bool) (ours []*commit, err error) {
+	l := locks{session: s.id, skipLocked: skipLocked}
+	for _, c := range list {
+		if err := c.needs(ctx, t, &l); err != nil {
+			return nil, err
+		}
+	}
+	if err := l.take(ctx, t); err != nil {
+		return nil, err
+	}
+	if _, alive, err := t.alive(ctx, s.id); err != nil || !alive {
+		return nil, err
+	}
+	if err := t.readSubjects(ctx, list, l.machines); err != nil {
+		return nil, err
+	}
+	seen := make(map[fleet.Subject]bool, len(list))
+	var written []*commit
+	for _, c := range list {
+		if c.lane == nil || !c.lane.heldBy(c.work) || seen[c.work.Subject] {
+			continue
+		}
+		seen[c.work.Subject] = true
+		ours = append(ours, c)
+		if c.ending == nil && c.lane.note == c.note { // it was committed before, and the reply was lost
+			if err := c.recall(ctx, t); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		for _, ch := range c.changes {
+			if err := ch.apply(ctx, t, c); err != nil {
+				return nil, err
+			}
+		}
+		written = append(written, c)
+	}
+	return ours, t.writeAll(ctx, written)
+}
+
+// needs adds what a commit is going to write about to what is locked for it.
+func (c *commit) needs(ctx context.Context, t *transaction, l *locks) error {
+	c.lane, c.machine, c.provider, c.touched, c.touchedProviders = nil, nil, nil, nil, nil
+	l.add(c.work.Subject)
+	for _, ch := range c.changes {
+		if err := ch.fits(c.work.Subject); err != nil {
+			return err
+		}
+		l.machines = append(l.machines, ch.machines...)
+		if ch.concerns == nil {
+			continue
+		}
+		if err := ch.concerns(ctx, t, c.work, l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readSubjects reads the subjects of commits, of machines those that are locked.
+func (t *transaction) readSubjects(ctx context.Context, list []*commit, locked []fleet.MachineID) error {
+	var ids []fleet.MachineID
+	for _, c := range list {
+		if id := c.work.Subject.Machine; id != "" && slices.Contains(locked, id) {
+			ids = append(ids, id)
+		}
+	}
+	machines := map[fleet.MachineID]*machineRecord{}
+	var err error
+	if len(ids) > 0 {
+		if machines, err = t.loadAll(ctx, ids); err != nil {
+			return err
+		}
+	}
+	for _, c := range list {
+		if name := c.work.Subject.Provider; name != "" {
+			if c.provider, err = t.loadProvider(ctx, name); err != nil {
+				return err
+			}
+			c.lane = &c.provider.lanes[c.work.Process].lane
+		} else if m, there := machines[c.work.Subject.Machine]; there {
+			c.machine, c.lane = m, &m.lane
+		}
+	}
+	return nil
+}
+
+// writeAll writes the ends and notes of commits whose changes have been applied, and what follows from
+// them.
+func (t *transaction) writeAll(ctx context.Context, list []*commit) error {
+	var changed []*commit
+	var locked []fleet.MachineID
+	for _, c := range list {
+		if err := t.ran(ctx, c); err != nil {
+			return err
+		}
+		if len(c.changes) > 0 || c.provider != nil { // what was read is no longer all that there is
+			changed, locked = append(changed, c), append(locked, c.work.Subject.Machine)
+		}
+	}
+	if err := t.readSubjects(ctx, changed, locked); err != nil {
+		return err
+	}
+	for _, c := range list {
+		if c.ending == nil {
+			c.lane.note = c.note
+		} else {
+			t.endWork(c)
+		}
+		var err error
+		if c.machine != nil {
+			t.buffer.machine(c.machine)
+			err = t.derive(ctx, c.machine)
+		} else {
+			t.buffer.lane(c.provider.lanes[c.work.Process])
+			err = t.deriveProvider(ctx, c.provider)
+		}
+		if err != nil {
+			return err
+		}
+		if err := t.rewriteTouched(ctx, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rewriteTouched rewrites what a commit has touched besides its own subject.
+func (t *transaction) rewriteTouched(ctx context.Context, c *commit) error {
+	slices.Sort(c.touched)
+	for _, id := range slices.Compact(c.touched) {
+		if id == c.work.Subject.Machine {
+			continue
+		}
+		if err := t.rewrite(ctx, id); err != nil {
+			return err
+		}
+	}
+	for _, name := range c.touchedProviders {
+		if err := t.rewriteProvider(ctx, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// endWork ends the work in its lane, and writes its backoff.
+func (t *transaction) endWork(c *commit) {
+	w, e := c.work, c.ending
+	h := history{actor: w.session.actor(), event: e.event, detail: e.detail}
+	backoffs := c.backoffs()
+	_, backed := backoffs[w.Process]
+	switch {
+	case e.failure != nil:
+		h.retryAt = t.backOff(backoffs, w.Subject, w.Process, *e.failure, e.jitter)
+	case e.reset && backed:
+		delete(backoffs, w.Process)
+		t.buffer.resetBackoff(subjectKey(w.Subject), w.Process)
+	}
+	t.end(w.Subject, c.lane, h)
+}
+
+func (c *commit) backoffs() map[fleet.Process]fleet.Waiting {
+	if c.machine != nil {
+		return c.machine.record.Backoffs
+	}
+	return c.provider.record.Backoffs
+}
+
+// backOff notes the next backoff of a process and returns when it is over (I5: the interval that is
+// stored has no jitter).
+func (t *transaction) backOff(
+	backoffs map[fleet.Process]fleet.Waiting, subject fleet.Subject, process fleet.Process, f Failure, jitter float64,
+) time.Time {
+	was := backoffs[process]
+	interval := f.Backoff.Next(was.Interval)
+	next := fleet.Waiting{
+		NotBefore: t.Now().Add(max(fleet.Jittered(interval, jitter), f.RetryAfter)).Truncate(time.Microsecond),
+		Interval:  interval, Cause: f.Cause, Failures: was.Failures + 1,
+	}
+	backoffs[process] = next
+	t.buffer.backoff(subjectKey(subject), process, next)
+	return next.NotBefore
+}
+
+// ran remembers when the pass over a provider that ends now had started, if it ends as done.
+func (t *transaction) ran(ctx context.Context, c *commit) (err error) {
+	if c.ending == nil || !c.ending.ran {
+		return nil
+	}
+	switch name := string(c.work.Subject.Provider); c.work.Process {
+	case fleet.ProcessProvision:
+		err = t.q.SetLastPass(ctx, statement.SetLastPassParams{At: c.work.since, Name: name})
+	case fleet.ProcessUpdate:
+		err = t.q.SetLastUpdate(ctx, statement.SetLastUpdateParams{At: c.work.since, Name: name})
+	case fleet.ProcessAgentStart, fleet.ProcessInstall, fleet.ProcessRecovery:
+	}
+	if err != nil {
+		return fmt.Errorf("remember the pass: %w", err)
+	}
+	return nil
+}
+
+// repeated says what became of a commit whose lease is not ours any more: an end that was committed
+// before, with its reply lost, is no loss.
+func (t *transaction) repeated(ctx context.Context, c *commit) error {
+	w := c.work
+	if c.ending == nil {
+		return fleet.ErrLeaseLost
+	}
+	was, err := t.q.GetWorkEnd(ctx, statement.GetWorkEndParams{
+		Subject: subjectKey(w.Subject), StartedAt: w.since, Epoch: int64(w.Epoch), Process: string(w.Process),
+	})
+	if absent(err) {
+		return fleet.ErrLeaseLost
+	}
+	if err != nil {
+		return fmt.Errorf("look how the work ended: %w", err)
+	}
+	if was.Session != string(w.Session) || was.Event != c.ending.event {
+		return fleet.ErrLeaseLost
+	}
+	return c.recall(ctx, t)
+}
+
+// recall fills in the answers of changes that were committed before.
+func (c *commit) recall(ctx context.Context, t *transaction) error {
+	for _, ch := range c.changes {
+		if ch.recall == nil {
+			continue
+		}
+		if err := ch.recall(ctx, t, c.work); err != nil {
+			return err
+		}
+	}
+	return nil
+}

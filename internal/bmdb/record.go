@@ -1,0 +1,112 @@
+package bmdb
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+
+	"github.com/ironherd/ironherd/internal/bmdb/statement"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// recordOf turns a row into the record that lifecycle judges. What cannot be read is told in the
+// record: it is this machine's trouble, and nobody else's.
+func recordOf(r statement.MachineRecord, l *lane) fleet.Record {
+	record := fleet.Record{
+		Machine: fleet.Machine{
+			ID: fleet.MachineID(r.ID), Provider: fleet.ProviderName(r.Provider), ProviderID: fleet.ProviderID(r.ProviderID),
+			CreatedAt: instant(r.CreatedAt),
+		},
+		TakeoverGeneration: fleet.TakeoverGeneration(r.TakeoverGeneration),
+		Intent:             intentOfMachine(r),
+		Provided:           providedOfMachine(r),
+		Holds:              l.holds(fleet.LaneHost),
+	}
+	if r.StartedAt != 0 {
+		record.AgentStarted = &fleet.AgentStarted{
+			At: instant(r.StartedAt), TakeoverGeneration: fleet.TakeoverGeneration(r.StartedGeneration), PublicKey: r.StartedKey,
+			AgentVersion: r.StartedVersion, BootID: r.StartedBootID,
+		}
+	}
+	if r.SeenFirstAt != 0 {
+		record.AgentSeen = &fleet.AgentSeen{
+			TakeoverGeneration: fleet.TakeoverGeneration(r.SeenGeneration), FirstAt: instant(r.SeenFirstAt),
+			LastAt: instant(max(r.SeenLastAt, r.SeenFirstAt)), BootID: r.SeenBootID,
+		}
+	}
+	if r.HardwareAt != 0 {
+		record.Hardware = &fleet.Hardware{FirstAt: instant(r.HardwareFirstAt), At: instant(r.HardwareAt), Digest: r.HardwareDigest}
+	}
+	if r.QuarantineAt != 0 {
+		record.Quarantine = &fleet.Quarantine{At: instant(r.QuarantineAt), Actor: r.QuarantineActor, Reason: r.QuarantineReason}
+	}
+	if err := installOfMachine(r, &record); err != nil {
+		record.Unreadable = err.Error()
+	}
+	return record
+}
+
+func intentOfMachine(r statement.MachineRecord) *fleet.Intent {
+	if r.IntentOpenedAt == 0 {
+		return nil
+	}
+	return &fleet.Intent{
+		Machine: fleet.MachineID(r.ID), Provider: fleet.ProviderName(r.Provider), Capacity: fleet.CapacityID(r.IntentCapacity),
+		Token: fleet.Token(r.IntentToken), OpenedAt: instant(r.IntentOpenedAt), PlannedAt: instant(r.IntentPlannedAt),
+		CalledAt: instantPointer(r.IntentCalledAt), Calls: int(r.IntentCalls), Rejected: int(r.IntentRejected),
+	}
+}
+
+func providedOfMachine(r statement.MachineRecord) *fleet.Provided {
+	return providedOf(statement.FactProvided{
+		At: r.ProvidedAt, CreatedAt: r.ProvidedCreatedAt, ActiveAt: r.ProvidedActiveAt, Status: r.ProvidedStatus,
+		Detail: r.ProvidedDetail, Hostname: r.ProvidedHostname, Address: r.ProvidedAddress, Location: r.ProvidedLocation,
+		Capacity: r.ProvidedCapacity, HostKeys: r.ProvidedHostKeys,
+	})
+}
+
+func providedOf(f statement.FactProvided) *fleet.Provided {
+	if f.At == 0 {
+		return nil
+	}
+	address, _ := netip.ParseAddr(f.Address) // invalid while there is none
+	return &fleet.Provided{
+		At: instant(f.At), CreatedAt: instant(f.CreatedAt), ActiveAt: instantPointer(f.ActiveAt),
+		Status: fleet.ProviderStatus(f.Status), Detail: f.Detail, Hostname: f.Hostname, Address: address, Location: f.Location,
+		Capacity: fleet.CapacityID(f.Capacity), HostKeys: splitLines(f.HostKeys),
+	}
+}
+
+func installOfMachine(r statement.MachineRecord, record *fleet.Record) error {
+	if r.RequestGeneration != 0 {
+		q := &fleet.InstallRequest{
+			Generation: fleet.InstallGeneration(r.RequestGeneration), At: instant(r.RequestAt), Actor: r.RequestActor,
+		}
+		if err := json.Unmarshal([]byte(r.RequestImage), &q.Image); err != nil {
+			return fmt.Errorf("read the image of its install request: %w", err)
+		}
+		if err := json.Unmarshal([]byte(r.RequestRootDisk), &q.RootDisk); err != nil {
+			return fmt.Errorf("read the disk selector of its install request: %w", err)
+		}
+		record.InstallRequest = q
+	}
+	if r.AttemptGeneration != 0 {
+		record.InstallAttempt = &fleet.InstallAttempt{
+			Generation: fleet.InstallGeneration(r.AttemptGeneration), Attempt: int(r.AttemptAttempt), At: instant(r.AttemptAt),
+			SecretHash: r.AttemptSecretHash,
+		}
+	}
+	if r.ReportGeneration != 0 {
+		record.InstallReport = &fleet.InstallReport{
+			Generation: fleet.InstallGeneration(r.ReportGeneration), Attempt: int(r.ReportAttempt), At: instant(r.ReportAt),
+			OK: r.ReportOk != 0, Error: r.ReportError, Disk: r.ReportDisk, Duration: lasting(r.ReportLasted), Bytes: r.ReportBytes,
+		}
+	}
+	if r.InstalledGeneration != 0 {
+		record.Installed = &fleet.Installed{
+			Generation: fleet.InstallGeneration(r.InstalledGeneration), Attempt: int(r.InstalledAttempt), At: instant(r.InstalledAt),
+			BootID: r.InstalledBootID,
+		}
+	}
+	return nil
+}
