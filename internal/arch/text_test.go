@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"unicode/utf8"
 )
@@ -25,12 +26,23 @@ func (f text) extension() string { return path.Ext(f.path) }
 // line returns the number of the line that holds the byte at an offset.
 func (f text) line(offset int) int { return 1 + strings.Count(f.body[:offset], "\n") }
 
-// texts returns every file of the repository that is text, those of nested modules included. Hidden
-// directories and what `make build` leaves behind are no part of the repository.
+// texts returns every file of the repository that is text, those of nested modules included.
 func texts(t *testing.T) []text {
 	t.Helper()
-	var all []text
-	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+	all, err := readTexts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) < 100 {
+		t.Fatalf("only %d files were found below %s", len(all), root)
+	}
+	return all
+}
+
+// readTexts reads them once for all tests. Hidden directories and what `make build` leaves behind
+// are no part of the repository.
+var readTexts = sync.OnceValues(func() (all []text, err error) {
+	err = filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -54,14 +66,8 @@ func texts(t *testing.T) []text {
 		all = append(all, text{path: rel, body: string(body)})
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(all) < 100 {
-		t.Fatalf("only %d files were found below %s", len(all), root)
-	}
-	return all
-}
+	return all, err
+})
 
 // outside finds words that send a reader to a page which the repository does not have. The words
 // are split here, because the test reads this file, too.
