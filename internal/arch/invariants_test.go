@@ -126,6 +126,7 @@ func TestCitedNumbersAreDefined(t *testing.T) {
 	}
 }
 
+// definedNumbers reads the page. Each number has its reason there, and where it is kept.
 func definedNumbers(t *testing.T) map[number]string {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join(root, invariantsPage))
@@ -140,6 +141,13 @@ func definedNumbers(t *testing.T) map[number]string {
 		for _, part := range []string{"\n**Prevents:** ", "\n**Kept in:** ", "\n" + listBegin, "\n" + listEnd} {
 			if !strings.Contains(section, part) {
 				t.Errorf("%s: %s has no %q", invariantsPage, n, strings.TrimSpace(part))
+			}
+		}
+		_, kept, _ := strings.Cut(section, "\n**Kept in:** ")
+		kept, _, _ = strings.Cut(kept, listBegin)
+		for _, name := range quoted(kept) {
+			if _, err := os.Stat(filepath.Join(root, name)); err != nil && strings.HasPrefix(name, "internal/") {
+				t.Errorf("%s: %s is kept in %s, which is not there", invariantsPage, n, name)
 			}
 		}
 	}
