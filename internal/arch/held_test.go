@@ -94,8 +94,8 @@ func fill(section string, tests, faults []string) string {
 // sorted returns the items in order, each once.
 func sorted(items []string) []string { return slices.Compact(slices.Sorted(slices.Values(items))) }
 
-// plantedFault returns the item of a fault for each number that its header names: what the fault is,
-// and the tests that catch it.
+// plantedFault returns the item of a fault for each number that its header names: what the fault
+// is, and the tests that catch it.
 func plantedFault(f text) map[number]string {
 	header, _, _ := strings.Cut(f.body, "\n--- ")
 	var fault string
@@ -121,8 +121,8 @@ func plantedFault(f text) map[number]string {
 // runs finds the tests that arguments of `go test` select.
 var runs = regexp.MustCompile(`-run '?([^' ]+)`)
 
-// catchingTest returns the package of the line "Test:" of a fault, and the tests of it that are run;
-// "" when all are.
+// catchingTest returns the package of the line "Test:" of a fault, and the tests of it that are
+// run; "" when all are.
 func catchingTest(line string) (pkg, name string) {
 	pkg, _, _ = strings.Cut(strings.TrimPrefix(line, "./"), " ")
 	if m := runs.FindStringSubmatch(line); m != nil {

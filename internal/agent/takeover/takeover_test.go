@@ -146,7 +146,8 @@ func TestInstallIsCarriedOver(t *testing.T) {
 	}
 }
 
-// TestSupersededAgentCannotWrite is rule 7 on the host: who was taken over from changes nothing there.
+// TestSupersededAgentCannotWrite is rule 7 on the host: who was taken over from changes nothing
+// there.
 func TestSupersededAgentCannotWrite(t *testing.T) {
 	t.Parallel()
 	root := newRoot(t)

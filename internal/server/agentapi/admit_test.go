@@ -42,8 +42,8 @@ func refusalOf(t *testing.T, call func(opts ...grpc.CallOption) error) refusal {
 	return refusal{status: string(wire), keys: keys}
 }
 
-// TestStrangersGetOneAnswer: whoever is not the agent in charge gets the same answer, so that nobody
-// learns from it what was wrong.
+// TestStrangersGetOneAnswer: whoever is not the agent in charge gets the same answer, so that
+// nobody learns from it what was wrong.
 func TestStrangersGetOneAnswer(t *testing.T) {
 	t.Parallel()
 	h := newHerd(t, nil)

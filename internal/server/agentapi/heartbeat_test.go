@@ -54,8 +54,8 @@ func TestRepetitionCostsNoStatement(t *testing.T) {
 	}
 }
 
-// TestNewsAreCommittedAtOnce is rule 9 and I8: first words and a changed boot ID are in the database
-// when they are answered, although nothing is flushed.
+// TestNewsAreCommittedAtOnce is rule 9 and I8: first words and a changed boot ID are in the
+// database when they are answered, although nothing is flushed.
 func TestNewsAreCommittedAtOnce(t *testing.T) {
 	t.Parallel()
 	h := newHerd(t, func(c *agentapi.Config, _ *fleet.Policy) { c.FlushInterval = time.Hour })
