@@ -71,6 +71,8 @@ func imageClient(data []byte) *http.Client {
 	})}
 }
 
+// TestInstallIsReportedThenBooted is I8 on the host: a report is kept, and the machine not
+// rebooted, until the report is acknowledged.
 func TestInstallIsReportedThenBooted(t *testing.T) {
 	inBubble(t, func(f *fixture) {
 		t := f.t

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -30,11 +31,22 @@ type source struct {
 	set       *token.FileSet
 }
 
-// sources parses every Go file that belongs to the main module, once for all tests.
+// sources returns every Go file that belongs to the main module.
 func sources(t *testing.T) []source {
 	t.Helper()
-	var all []source
-	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+	all, err := parseSources()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) < 20 {
+		t.Fatalf("only %d Go files were found below %s", len(all), root)
+	}
+	return all
+}
+
+// parseSources parses them once for all tests.
+var parseSources = sync.OnceValues(func() (all []source, err error) {
+	err = filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -60,14 +72,8 @@ func sources(t *testing.T) []source {
 		})
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(all) < 20 {
-		t.Fatalf("only %d Go files were found below %s", len(all), root)
-	}
-	return all
-}
+	return all, err
+})
 
 // imports returns the import paths of a file.
 func (s source) imports() []string {

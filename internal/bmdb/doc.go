@@ -123,7 +123,7 @@
 //   - The holder dies: its session is not extended, ends, its lanes are void. Nothing needs to be
 //     cleaned up for correctness.
 //   - The holder is paused past its window and wakes: its contexts are cancelled; what it had begun
-//     may still reach the outside (see the rules on effects in the design); its commits return
+//     may still reach the outside (rule 7 of docs/invariants.md); its commits return
 //     ErrLeaseLost and change nothing.
 //   - The reply to a commit is lost: repeating the same outcome by the same (session, epoch)
 //     returns nil, the same Note is written once. The reply to a claim is lost: the next extension

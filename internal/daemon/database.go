@@ -17,7 +17,7 @@ import (
 
 // Finding is one contradiction in the database.
 type Finding struct {
-	// Invariant by its number in the design, such as "I1".
+	// Invariant that it breaks, by its number in docs/invariants.md, such as "I1".
 	Invariant string `yaml:"invariant"`
 	Subject   string `yaml:"subject"`
 	Detail    string `yaml:"detail"`

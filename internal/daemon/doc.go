@@ -2,7 +2,9 @@
 // configuration asks for, wires them, and runs them until it is told to stop. It is the only
 // package that knows everything.
 //
-//	Open ──► (addresses are taken, the database is held, nothing is served) ──► Run ──► ready ──► drained ──► Close
+//	Open ──► opened ──► Run ──► ready ──► drained ──► Close
+//
+// Once it is opened, its addresses are taken and the database is held, but nothing is served.
 //
 // What it promises:
 //

@@ -19,8 +19,8 @@
 //
 // The way of a machine:
 //
-//	creating ─► provisioning ─► provided ─► agent-started ─► available ─► installing ─► booting ─► installed
-//	                │               ▲             │               │            │           │
-//	                ▼               └──recovery───┴────silent ◄───┴────────────┴───────────┘
-//	             failed, missing                      (quarantined: from anywhere, by a person's word)
+//	creating ► provisioning ► provided ► agent-started ► available ► installing ► booting ► installed
+//	                 │            ▲            │             │            │          │
+//	                 ▼            └─recovery───┴─silent◄─────┴────────────┴──────────┘
+//	            failed, missing               (quarantined: from anywhere, by a person's word)
 package lifecycle

@@ -15,6 +15,7 @@ import (
 	"github.com/ironherd/ironherd/internal/shepherd"
 )
 
+// TestClaimsNoMoreThanTheFreeSlots is rule 2: a loop claims no more than it can act on at once.
 func TestClaimsNoMoreThanTheFreeSlots(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

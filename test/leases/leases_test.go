@@ -16,7 +16,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A sample of what `make torture-bmdb` does at length.
+// TestTorture is a sample of what `make torture-bmdb` does at length: it holds real processes that
+// die and stall to I1, I4 and I8.
 func TestTorture(t *testing.T) {
 	t.Parallel()
 	for _, engine := range []string{"sqlite", "postgres"} {

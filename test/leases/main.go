@@ -10,7 +10,7 @@
 //   - what was acknowledged is in history, whatever died afterwards;
 //   - no effect was begun by a holder whose machine had been taken by the next one, but for the one
 //     that a process is bound to make that is stopped between its last look at the lease and the
-//     effect (rule 7 of the design);
+//     effect (rule 7 of docs/invariants.md);
 //   - no commit of a holder that was stopped past its lease is accepted;
 //   - each machine that a dead or stopped process held is claimed again within the lease and two
 //     seconds.

@@ -56,6 +56,7 @@ func take(tb testing.TB, root string, init *agentv1.TakeoverInit, start func() e
 
 func fine() error { return nil }
 
+// TestGenerations is rule 7 on the host: a takeover that is not above the last one is refused.
 func TestGenerations(t *testing.T) {
 	t.Parallel()
 	root := newRoot(t)
@@ -145,6 +146,8 @@ func TestInstallIsCarriedOver(t *testing.T) {
 	}
 }
 
+// TestSupersededAgentCannotWrite is rule 7 on the host: who was taken over from changes nothing
+// there.
 func TestSupersededAgentCannotWrite(t *testing.T) {
 	t.Parallel()
 	root := newRoot(t)

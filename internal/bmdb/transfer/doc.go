@@ -16,9 +16,9 @@
 // # Two databases, one fleet
 //
 // From a copy on, two databases know the same machines, and a control plane on each would reinstall
-// what the other one looks after. Which of them counts is for a person to say (rule 11 of the
-// design): both are marked as copies before either can be opened again, and whatever destroys or
-// reboots waits for `ironherd db accept-restore` on the one that counts. The target's mark is in
-// the transaction that fills it. Should the process die before the source has its own, only the
-// target waits: the fleet goes on as if there had been no copy.
+// what the other one looks after. Which of them counts is for a person to say (rule 11 of
+// docs/invariants.md): both are marked as copies before either can be opened again, and whatever
+// destroys or reboots waits for `ironherd db accept-restore` on the one that counts. The target's
+// mark is in the transaction that fills it. Should the process die before the source has its own,
+// only the target waits: the fleet goes on as if there had been no copy.
 package transfer

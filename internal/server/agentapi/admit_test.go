@@ -42,7 +42,8 @@ func refusalOf(t *testing.T, call func(opts ...grpc.CallOption) error) refusal {
 	return refusal{status: string(wire), keys: keys}
 }
 
-// TestStrangersGetOneAnswer is item 6 of what must be shown.
+// TestStrangersGetOneAnswer: whoever is not the agent in charge gets the same answer, so that
+// nobody learns from it what was wrong.
 func TestStrangersGetOneAnswer(t *testing.T) {
 	t.Parallel()
 	h := newHerd(t, nil)
@@ -103,7 +104,8 @@ func TestStrangersGetOneAnswer(t *testing.T) {
 	h.heartbeat(own, victim.beat()) // and the agent itself is still welcome
 }
 
-// TestSupersededAgentIsRefused takes a machine over anew while the old agent still speaks.
+// TestSupersededAgentIsRefused is rule 7: it takes a machine over anew while the old agent still
+// speaks.
 func TestSupersededAgentIsRefused(t *testing.T) {
 	t.Parallel()
 	h := newHerd(t, impatient)

@@ -54,6 +54,8 @@ func TestRepetitionCostsNoStatement(t *testing.T) {
 	}
 }
 
+// TestNewsAreCommittedAtOnce is rule 9 and I8: first words and a changed boot ID are in the
+// database when they are answered, although nothing is flushed.
 func TestNewsAreCommittedAtOnce(t *testing.T) {
 	t.Parallel()
 	h := newHerd(t, func(c *agentapi.Config, _ *fleet.Policy) { c.FlushInterval = time.Hour })
@@ -72,6 +74,7 @@ func TestNewsAreCommittedAtOnce(t *testing.T) {
 	}
 }
 
+// TestReturnFromSilenceIsCommittedAtOnce is rule 9: silence ends in the database, not in memory.
 func TestReturnFromSilenceIsCommittedAtOnce(t *testing.T) {
 	t.Parallel()
 	h := newHerd(t, func(c *agentapi.Config, p *fleet.Policy) {

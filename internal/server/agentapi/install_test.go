@@ -80,6 +80,7 @@ func TestInstallFromFirstHeartbeatToUp(t *testing.T) {
 	}
 }
 
+// TestLostHandOut is I9: after an answer that was lost comes another attempt, never the same.
 func TestLostHandOut(t *testing.T) {
 	t.Parallel()
 	h := newHerd(t, nil)
@@ -95,6 +96,7 @@ func TestLostHandOut(t *testing.T) {
 	}
 }
 
+// TestHandOutSurvivesARestart is I9: a control plane that was restarted hands nothing out again.
 func TestHandOutSurvivesARestart(t *testing.T) {
 	t.Parallel()
 	h := newHerd(t, nil)

@@ -99,7 +99,8 @@ func TestMachineAndItsNames(t *testing.T) {
 	}
 }
 
-// TestExplain covers item 5 of what must be shown, as far as it does not need a provisioner.
+// TestExplain: the answer to "why does it (not) do anything?" names the holder, the backoff and its
+// cause, or what is waited for.
 func TestExplain(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t)

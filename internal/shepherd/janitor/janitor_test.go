@@ -129,7 +129,8 @@ func TestADeadSessionIsCollected(t *testing.T) {
 	})
 }
 
-// TestANewPolicyReachesEveryMachine is rule 10, in batches that are smaller than the fleet.
+// TestANewPolicyReachesEveryMachine is rule 10, and rule 12: in batches that are smaller than the
+// fleet.
 func TestANewPolicyReachesEveryMachine(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -189,7 +189,8 @@ func TestAFailingListFailsThePass(t *testing.T) {
 	})
 }
 
-// TestALargeFleet: what changed is written in bounded transactions, whoever comes in between.
+// TestALargeFleet is rule 12: what changed is written in bounded transactions, whoever comes in
+// between.
 func TestALargeFleet(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
