@@ -14,7 +14,7 @@ import (
 // loops of one process do.
 const maxProcesses = 16
 
-// mostClaimers is up to how many claimers there is a goal for their rate.
+// mostClaimers is up to how many claimers there are goals.
 const mostClaimers = 16
 
 // warming is how long claimers run before they are measured, so that all have connected and
@@ -64,10 +64,11 @@ func claimers(ctx context.Context, b *bench) error {
 			r.goal, r.met = "≥ 0.9×", yes(rate >= 0.9*best)
 		}
 		b.table.add(r)
-		b.table.add(row{
-			what: fmt.Sprintf("%d claimers: empty-handed; errors", n), goal: "0; 0", ours: fmt.Sprintf("%d; %d", empty[n], failed[n]),
-			met: yes(empty[n] == 0 && failed[n] == 0),
-		})
+		r = row{what: fmt.Sprintf("%d claimers: empty-handed; errors", n), goal: "no goal; 0", ours: fmt.Sprintf("%d; %d", empty[n], failed[n]), met: yes(failed[n] == 0)}
+		if n <= mostClaimers {
+			r.goal, r.met = "0; 0", yes(empty[n] == 0 && failed[n] == 0)
+		}
+		b.table.add(r)
 		b.table.add(row{what: fmt.Sprintf("%d claimers: database CPU", n), ours: number(median(pick(results[n], figures.cpuEach))) + " µs"})
 	}
 	if err := b.sound(ctx, s.db); err != nil {

@@ -2,6 +2,8 @@ package main
 
 import (
 	"os"
+	"os/exec"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -54,5 +56,23 @@ func TestTimeOfAProcess(t *testing.T) {
 	after, _, err := ticksOf(os.Getpid())
 	if err != nil || after-before < 30*time.Millisecond {
 		t.Fatalf("%s, %v", after-before, err)
+	}
+}
+
+// TestOwnCPU: what a client that was started apart used counts when it has ended.
+func TestOwnCPU(t *testing.T) {
+	t.Parallel()
+	before := ownCPU()
+	out, err := exec.CommandContext(t.Context(), "sh", "-c", "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; times").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var self syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &self); err != nil {
+		t.Fatal(err)
+	}
+	children := ownCPU() - time.Duration(self.Utime.Nano()+self.Stime.Nano())
+	if ownCPU() <= before || children < 10*time.Millisecond {
+		t.Fatalf("children used %s, and the shell says %s", children, out)
 	}
 }
