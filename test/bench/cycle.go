@@ -114,8 +114,8 @@ func (b *bench) cycleSubject(ctx context.Context, machines int) (*subject, error
 	return made, made.warm(ctx, b, machines)
 }
 
-// warm claims every machine once, all held at the same time, so that each has its lane, and takes
-// the statistics of that.
+// warm works on every machine once, all at the same time, so that no cycle that is measured is the
+// first of its machine.
 func (s *subject) warm(ctx context.Context, b *bench, machines int) error {
 	var all []*bmdb.Work
 	for len(all) < machines {
