@@ -72,7 +72,8 @@ bench-reconciler: kube ## What keeping 1,241 objects costs an API server when th
 
 .PHONY: bench-bmdb
 bench-bmdb: setup ## Measure the BMDB beside River, raw SQL and itself; prints a table (BENCH="cycle idle" SIZES=1000,100000 ARGS="-rounds 3")
-	@go build -C test/bench -o $(CURDIR)/bin/bench-bmdb .
+	@go test -C test/bench .
+	@go build -C test/bench -ldflags '-X main.version=$(VERSION)' -o $(CURDIR)/bin/bench-bmdb .
 	@bin/bench-bmdb $(if $(BENCH),-sections "$(BENCH)") $(if $(SIZES),-sizes "$(SIZES)") $(ARGS)
 
 .PHONY: fuzz

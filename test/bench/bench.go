@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"runtime"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -15,6 +17,9 @@ import (
 	"github.com/ironherd/ironherd/test/pgserver"
 )
 
+// version is what the program was built from; `make bench-bmdb` sets it.
+var version = "unknown"
+
 // bench is one run of the command.
 type bench struct {
 	options
@@ -23,6 +28,22 @@ type bench struct {
 	began    time.Time
 
 	pg *server
+}
+
+// print writes what the figures are of, and the table.
+func (b *bench) print(ctx context.Context, out io.Writer) error {
+	of := []string{"version " + version, fmt.Sprintf("%d processors", runtime.NumCPU()), b.began.UTC().Format(time.DateOnly)}
+	if b.pg != nil {
+		settings, err := b.pg.describe(ctx)
+		if err != nil {
+			return err
+		}
+		of = append(of, settings)
+	}
+	if _, err := fmt.Fprintf(out, "%s\n\n", strings.Join(of, "; ")); err != nil {
+		return err
+	}
+	return b.table.print(out)
 }
 
 // say writes progress.
@@ -73,6 +94,19 @@ func (b *bench) server(ctx context.Context) (*server, error) {
 	}
 	b.pg.postmaster, err = parentOf(pid)
 	return b.pg, err
+}
+
+// describe names the server's version, and the settings that decide what a commit costs.
+func (s *server) describe(ctx context.Context) (string, error) {
+	conn, err := s.connect(ctx, "postgres")
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	var version, settings string
+	err = conn.QueryRow(ctx, `SELECT current_setting('server_version'), string_agg(name || ' ' || setting, ', ' ORDER BY name)
+		FROM pg_settings WHERE name IN ('fsync', 'synchronous_commit', 'full_page_writes', 'autovacuum')`).Scan(&version, &settings)
+	return "PostgreSQL " + version + " with " + settings, err
 }
 
 func (s *server) connect(ctx context.Context, database string) (*pgx.Conn, error) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -21,17 +22,19 @@ type cycler struct {
 	session *bmdb.Session
 	batch   int
 	hold    int
-	// ends is how a work ends.
+	// ends is how a work ends; nil: it is finished.
 	ends func(ctx context.Context, w *bmdb.Work) error
 	// empty counts the claims that got nothing.
 	empty int
 }
 
-func finish(ctx context.Context, w *bmdb.Work) error { return w.Finish(ctx) }
-
 // run does cycles until the time is over, or, where most is not 0, as many, and returns how many it
 // did.
 func (c *cycler) run(ctx context.Context, until time.Time, most int) (cycles int, err error) {
+	ends := c.ends
+	if ends == nil {
+		ends = func(ctx context.Context, w *bmdb.Work) error { return w.Finish(ctx) }
+	}
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, 2)
 	failed := make(chan error, 1)
@@ -39,7 +42,7 @@ func (c *cycler) run(ctx context.Context, until time.Time, most int) (cycles int
 		slots <- struct{}{}
 		cycles += len(works)
 		wg.Go(func() {
-			if err := each(works, func(w *bmdb.Work) error { return c.ends(ctx, w) }); err != nil {
+			if err := each(works, func(w *bmdb.Work) error { return ends(ctx, w) }); err != nil {
 				select {
 				case failed <- err:
 				default:
@@ -106,13 +109,13 @@ func (b *bench) cycleSubject(ctx context.Context, machines int) (*subject, error
 	if err != nil {
 		return nil, err
 	}
-	made := &subject{name: name, cycler: &cycler{db: db, session: session, batch: b.batch, hold: b.machines / 2, ends: finish}}
+	made := &subject{name: name, cycler: &cycler{db: db, session: session, batch: b.batch, hold: b.machines / 2}}
 	b.say("a fleet of %d machines", machines)
 	return made, made.warm(ctx, b, machines)
 }
 
-// warm claims every machine once, all held at the same time, so that each has its lane, and takes
-// the statistics of that.
+// warm works on every machine once, all at the same time, so that no cycle that is measured is the
+// first of its machine.
 func (s *subject) warm(ctx context.Context, b *bench, machines int) error {
 	var all []*bmdb.Work
 	for len(all) < machines {
@@ -140,87 +143,52 @@ func (s *subject) close(ctx context.Context, b *bench) error {
 	return b.pg.Drop(ctx, s.name)
 }
 
-// round measures one round of cycles.
-func (s *subject) round(ctx context.Context, b *bench) (figures, error) {
-	if err := b.pg.settle(ctx, s.name); err != nil {
-		return figures{}, err
+// cycles are lease cycles on the fleet.
+func (s *subject) cycles(b *bench) contestant {
+	return contestant{
+		title: "ours", database: s.name,
+		prepare: func(context.Context) error { return nil },
+		work:    func(ctx context.Context) (int, error) { return s.run(ctx, time.Now().Add(b.duration), 0) },
 	}
-	f, err := b.pg.measure(ctx, func() (int, error) { return s.run(ctx, time.Now().Add(b.duration), 0) })
-	if err != nil {
-		return f, err
-	}
-	b.say("ours: %s", f)
-	return f, b.sayProfile(ctx, f.ops)
 }
 
-// cycles compares lease cycles with River's jobs.
+// riverWorkers is how many workers River has. It makes the batches of its claims as large as ours.
+const riverWorkers = 100
+
+// cycles compares lease cycles with River's jobs: with the whole life of a job, which is what a
+// user of River pays for, and with its claim and completion alone.
 func cycles(ctx context.Context, b *bench) error {
 	ours, err := b.cycleSubject(ctx, b.machines)
 	if err != nil {
 		return err
 	}
-	references, err := b.rivers(ctx, b.batch, 2000)
+	whole, err := b.riverLife(ctx)
 	if err != nil {
 		return err
 	}
-	our, theirs := []figures(nil), make([][]figures, len(references))
-	for range b.rounds {
-		f, err := ours.round(ctx, b)
-		if err != nil {
-			return err
-		}
-		our = append(our, f)
-		for i, r := range references {
-			f, err := r.round(ctx, b)
-			if err != nil {
-				return err
-			}
-			theirs[i] = append(theirs[i], f)
-		}
-	}
-	for i, r := range references {
-		b.compare(fmt.Sprintf("lease cycle, batch %d, beside River with %d workers", b.batch, r.workers), our, theirs[i], 1, 1.25)
-		ratio := median(ratios(our, theirs[i], figures.wholeEach))
-		b.table.add(row{
-			what: "the same: database CPU, with the insertion of River's jobs (by COPY, 5,000 at a time)", ours: number(median(pick(our, figures.cpuEach))) + " µs",
-			reference: number(median(pick(theirs[i], figures.wholeEach))) + " µs", ratio: number(ratio),
-		})
-	}
-	if err := b.roundTrips(ctx, ours, references[0]); err != nil {
+	bare, err := b.river(ctx, riverWorkers)
+	if err != nil {
 		return err
 	}
-	for _, r := range references {
-		if err := r.close(ctx, b); err != nil {
-			return err
-		}
+	results, err := b.takeTurns(ctx, ours.cycles(b), whole.lives(b), bare.bare(b))
+	if err != nil {
+		return err
+	}
+	what := fmt.Sprintf("lease cycle, batch %d, beside ", b.batch)
+	b.compare(what+"the whole life of a job of River's", results[0], results[1], map[string]goal{
+		rateFigure: atLeast(0.8), cpuFigure: atMost(1), clientFigure: oursAtMost(60, "µs"),
+	})
+	b.compare(what+"River's claim and completion alone", results[0], results[2], map[string]goal{cpuFigure: stretch(atMost(1.25))})
+	if err := b.roundTrips(ctx, ours, bare); err != nil {
+		return err
+	}
+	if err := errors.Join(whole.close(ctx, b), bare.close(ctx, b)); err != nil {
+		return err
 	}
 	if err := b.sound(ctx, ours.db); err != nil {
 		return err
 	}
 	return ours.close(ctx, b)
-}
-
-// compare adds what two sides took: at least so much of its rate (0: no goal), at most so much of
-// its processor time.
-func (b *bench) compare(what string, ours, reference []figures, rate, cpu float64) {
-	line := func(name, unit string, of func(figures) float64, goal string, met func(ratio float64) string) {
-		ratio := median(ratios(ours, reference, of))
-		b.table.add(row{
-			what: what + ": " + name, goal: goal, ours: number(median(pick(ours, of))) + unit, reference: number(median(pick(reference, of))) + unit,
-			ratio: number(ratio), met: met(ratio),
-		})
-	}
-	none := func(float64) string { return "" }
-	goal, met := "", none
-	if rate > 0 {
-		goal, met = fmt.Sprintf("≥ %.2g×", rate), func(r float64) string { return yes(r >= rate) }
-	}
-	line("rate", "/s", figures.rate, goal, met)
-	line("database CPU", " µs", figures.cpuEach, fmt.Sprintf("≤ %.3g×", cpu), func(r float64) string { return yes(r <= cpu) })
-	line("client CPU", " µs", figures.clientEach, "", none)
-	line("statements", "", func(f figures) float64 { return f.each(f.statements) }, "", none)
-	line("buffers", "", func(f figures) float64 { return f.each(f.buffers) }, "", none)
-	line("WAL", " B", func(f figures) float64 { return f.each(f.wal) }, "", none)
 }
 
 // sound runs the database's own check.

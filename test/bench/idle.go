@@ -14,6 +14,7 @@ func idle(ctx context.Context, b *bench) error {
 	// So many that the pages of the catalogue that planning reads, once after the tables were
 	// analyzed, do not count.
 	const polls = 5000
+	var results [][]figures
 	for _, size := range b.sizes {
 		s, err := b.large(ctx, size, 40, 0)
 		if err != nil {
@@ -33,7 +34,7 @@ func idle(ctx context.Context, b *bench) error {
 			}
 			return polls, nil
 		}
-		// the first ones look below the floor, and prepare statements
+		// the first ones prepare statements
 		if _, err := poll(s.session); err != nil {
 			return err
 		}
@@ -57,11 +58,12 @@ func idle(ctx context.Context, b *bench) error {
 		b.table.add(row{what: what + ": statements", goal: "≤ 1", ours: number(statements), met: yes(statements < 1.05)})
 		b.table.add(row{what: what + ": buffers", goal: "≤ 3", ours: number(buffers), met: yes(buffers < 3.05)})
 		b.table.add(row{what: what + ": round trips", ours: number(trips)})
-		b.table.add(row{what: what + ": database CPU", ours: number(f.cpuEach()) + " µs"})
+		results = append(results, []figures{f})
 		if err := s.close(ctx, b); err != nil {
 			return err
 		}
 	}
+	b.addFlat("idle poll", true, b.sizes, results)
 	return nil
 }
 

@@ -90,10 +90,10 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 		}
 		b.say("%s", s.name)
 		if err := s.run(ctx, b); err != nil { // what was measured so far is not lost
-			return errors.Join(fmt.Errorf("%s: %w", s.name, err), b.table.print(out))
+			return errors.Join(fmt.Errorf("%s: %w", s.name, err), b.print(context.WithoutCancel(ctx), out))
 		}
 	}
-	return b.table.print(out)
+	return b.print(ctx, out)
 }
 
 func parse(args []string, progress io.Writer) (o options, err error) {

@@ -2,12 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
-	"syscall"
+	"runtime"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -15,72 +12,90 @@ import (
 
 // figures are what some operations took, all together.
 type figures struct {
-	ops       int
-	wall, cpu time.Duration
+	ops  int
+	wall time.Duration
+	// cpu is the processor time of the server's backends. background is that of its other processes:
+	// checkpointer, writers, autovacuum.
+	cpu, background time.Duration
 	// client is the processor time of this process, which is the client.
-	client time.Duration
-	// before is the database's processor time for what had to be there before an operation could be
-	// done: a job, inserted.
-	before     time.Duration
+	client     time.Duration
 	statements float64
 	buffers    float64
 	wal        float64
+	// writes are counted only where sides take turns.
+	writes writes
 }
 
 func (f figures) rate() float64 { return float64(f.ops) / f.wall.Seconds() }
 
-// cpuEach is the database's processor time per operation, in microseconds.
-func (f figures) cpuEach() float64 {
-	return float64(f.cpu) / float64(time.Microsecond) / float64(f.ops)
-}
-
-// wholeEach is cpuEach with what came before.
-func (f figures) wholeEach() float64 {
-	return f.cpuEach() + float64(f.before)/float64(time.Microsecond)/float64(f.ops)
-}
-
-// clientEach is the client's processor time per operation, in microseconds.
-func (f figures) clientEach() float64 {
-	return float64(f.client) / float64(time.Microsecond) / float64(f.ops)
-}
-
 func (f figures) each(of float64) float64 { return of / float64(f.ops) }
 
+func (f figures) microseconds(of time.Duration) float64 {
+	return f.each(float64(of) / float64(time.Microsecond))
+}
+
+// cpuEach is the processor time of the server's backends per operation, in microseconds.
+func (f figures) cpuEach() float64 { return f.microseconds(f.cpu) }
+
+// backgroundEach is the processor time of the server's other processes per operation, in
+// microseconds.
+func (f figures) backgroundEach() float64 { return f.microseconds(f.background) }
+
+// clientEach is the client's processor time per operation, in microseconds.
+func (f figures) clientEach() float64 { return f.microseconds(f.client) }
+
+func (f figures) buffersEach() float64 { return f.each(f.buffers) }
+
 func (f figures) String() string {
-	return fmt.Sprintf("%d in %s: %s/s, %s µs of CPU (and %s of the client), %s statements, %s buffers, %s bytes of WAL each", f.ops, short(f.wall),
-		number(f.rate()), number(f.cpuEach()), number(f.clientEach()), number(f.each(f.statements)), number(f.each(f.buffers)), number(f.each(f.wal)))
+	return fmt.Sprintf("%d in %s: %s/s; each %s µs of backends, %s of background, %s of the client, %s statements, %s buffers, %s bytes of WAL", f.ops, short(f.wall),
+		number(f.rate()), number(f.cpuEach()), number(f.backgroundEach()), number(f.clientEach()), number(f.each(f.statements)), number(f.buffersEach()), number(f.each(f.wal)))
+}
+
+// total adds figures up. Where processor time is short, the sum is surer than a median.
+func total(list []figures) (sum figures) {
+	for _, f := range list {
+		sum.ops += f.ops
+		sum.wall += f.wall
+		sum.cpu += f.cpu
+		sum.background += f.background
+		sum.client += f.client
+		sum.statements += f.statements
+		sum.buffers += f.buffers
+		sum.wal += f.wal
+	}
+	return sum
 }
 
 // measure runs do, which returns how many operations it did, and says what they took. The
-// statements of the connection that measures are not counted.
+// connection that measures is not counted, and neither is garbage that the client has left before.
 func (s *server) measure(ctx context.Context, do func() (int, error)) (f figures, err error) {
 	conn, err := s.connect(ctx, "postgres")
 	if err != nil {
 		return f, err
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	if _, err := conn.Exec(ctx, "SELECT pg_stat_statements_reset()"); err != nil {
+	var own int
+	if err := conn.QueryRow(ctx, "SELECT pg_backend_pid() FROM pg_stat_statements_reset()").Scan(&own); err != nil {
 		return f, err
 	}
 	before, err := s.wal(ctx, conn)
 	if err != nil {
 		return f, err
 	}
-	cpu, err := cpuOf(s.postmaster)
+	runtime.GC()
+	meter, err := startMeter(s.postmaster, own)
 	if err != nil {
 		return f, err
 	}
 	client := ownCPU()
 	began := time.Now()
-	if f.ops, err = do(); err != nil {
-		return f, err
-	}
+	f.ops, err = do()
 	f.wall, f.client = time.Since(began), ownCPU()-client
-	after, err := cpuOf(s.postmaster)
-	if err != nil {
+	used, stopped := meter.stop()
+	if err := errors.Join(err, stopped); err != nil {
 		return f, err
 	}
-	f.cpu = after - cpu
+	f.cpu, f.background = used.backends, used.background
 	wal, err := s.wal(ctx, conn)
 	if err != nil {
 		return f, err
@@ -123,89 +138,4 @@ func (b *bench) sayProfile(ctx context.Context, ops int) error {
 		b.say("  %7.3f calls %8.2f µs + %6.2f planning %7.1f buffers %7.0f WAL each: %s", calls/n, took*1000/n, planned*1000/n, buffers/n, wal/n, query[:min(len(query), 150)])
 	}
 	return rows.Err()
-}
-
-// ownCPU is the processor time of this process.
-func ownCPU() time.Duration {
-	var usage syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-		return 0 // it cannot fail for oneself
-	}
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
-}
-
-// ticksPerSecond is what /proc counts processor time in: USER_HZ, which is 100 on every Linux that
-// Go runs on.
-const ticksPerSecond = 100
-
-// cpuOf is the processor time of a process, of its children that live, and of those that ended.
-func cpuOf(pid int) (time.Duration, error) {
-	ticks, err := ticksOf(pid)
-	if err != nil {
-		return 0, err
-	}
-	children, err := childrenOf(pid)
-	if err != nil {
-		return 0, err
-	}
-	for _, child := range children {
-		if n, err := ticksOf(child); err == nil { // it may just have ended
-			ticks += n
-		}
-	}
-	return time.Duration(ticks) * time.Second / ticksPerSecond, nil
-}
-
-func childrenOf(pid int) (children []int, err error) {
-	stats, err := filepath.Glob("/proc/[0-9]*/stat")
-	if err != nil {
-		return nil, err
-	}
-	for _, path := range stats {
-		child, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
-		if err != nil {
-			continue
-		}
-		if parent, err := parentOf(child); err == nil && parent == pid {
-			children = append(children, child)
-		}
-	}
-	return children, nil
-}
-
-// stat returns the fields of /proc/pid/stat from the third (the state) on: see proc(5).
-func stat(pid int) ([]string, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return nil, err
-	}
-	_, rest, ok := strings.Cut(string(text), ") ")
-	list := strings.Fields(rest)
-	if !ok || len(list) < 20 {
-		return nil, fmt.Errorf("/proc/%d/stat cannot be understood: %q", pid, text)
-	}
-	return list, nil
-}
-
-func parentOf(pid int) (int, error) {
-	list, err := stat(pid)
-	if err != nil {
-		return 0, err
-	}
-	return strconv.Atoi(list[1])
-}
-
-func ticksOf(pid int) (ticks int64, err error) {
-	list, err := stat(pid)
-	if err != nil {
-		return 0, err
-	}
-	for _, f := range list[11:15] { // utime, stime, cutime, cstime
-		n, err := strconv.ParseInt(f, 10, 64)
-		if err != nil {
-			return 0, err
-		}
-		ticks += n
-	}
-	return ticks, nil
 }

@@ -83,33 +83,27 @@ func pgbench() string {
 	return "pgbench"
 }
 
-func (r *rawSide) round(ctx context.Context, b *bench) (figures, error) {
-	if err := b.pg.Exec(ctx, r.name, "TRUNCATE raw_log"); err != nil {
-		return figures{}, err
+// cycles are those of the script. The log is emptied before each round.
+func (r *rawSide) cycles(b *bench) contestant {
+	return contestant{
+		title: "pgbench", database: r.name,
+		prepare: func(ctx context.Context) error { return b.pg.Exec(ctx, r.name, "TRUNCATE raw_log") },
+		work: func(ctx context.Context) (n int, err error) {
+			command := exec.CommandContext(ctx, pgbench(), "-n", "-M", "prepared", "-c", fmt.Sprint(r.clients), "-j", "1",
+				"-T", fmt.Sprint(max(int(b.duration.Seconds()), 1)), "-f", r.script(), b.pg.URL(r.name))
+			var said bytes.Buffer
+			command.Stdout, command.Stderr = &said, &said
+			if err := command.Run(); err != nil {
+				return 0, fmt.Errorf("pgbench: %w: %s", err, strings.TrimSpace(said.String()))
+			}
+			conn, err := b.pg.connect(ctx, r.name)
+			if err != nil {
+				return 0, err
+			}
+			defer func() { _ = conn.Close(ctx) }()
+			return n, conn.QueryRow(ctx, "SELECT count(*) FROM raw_log WHERE event = 'finished'").Scan(&n)
+		},
 	}
-	if err := b.pg.settle(ctx, r.name); err != nil {
-		return figures{}, err
-	}
-	f, err := b.pg.measure(ctx, func() (n int, err error) {
-		command := exec.CommandContext(ctx, pgbench(), "-n", "-M", "prepared", "-c", fmt.Sprint(r.clients), "-j", "1",
-			"-T", fmt.Sprint(max(int(b.duration.Seconds()), 1)), "-f", r.script(), b.pg.URL(r.name))
-		var said bytes.Buffer
-		command.Stdout, command.Stderr = &said, &said
-		if err := command.Run(); err != nil {
-			return 0, fmt.Errorf("pgbench: %w: %s", err, strings.TrimSpace(said.String()))
-		}
-		conn, err := b.pg.connect(ctx, r.name)
-		if err != nil {
-			return 0, err
-		}
-		defer func() { _ = conn.Close(ctx) }()
-		return n, conn.QueryRow(ctx, "SELECT count(*) FROM raw_log WHERE event = 'finished'").Scan(&n)
-	})
-	if err != nil {
-		return f, err
-	}
-	b.say("pgbench: %s", f)
-	return f, b.sayProfile(ctx, f.ops)
 }
 
 // rawCycles compares lease cycles with the raw script.
@@ -122,19 +116,13 @@ func rawCycles(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	var our, theirs []figures
-	for range b.rounds {
-		f, err := ours.round(ctx, b)
-		if err != nil {
-			return err
-		}
-		our = append(our, f)
-		if f, err = reference.round(ctx, b); err != nil {
-			return err
-		}
-		theirs = append(theirs, f)
+	results, err := b.takeTurns(ctx, ours.cycles(b), reference.cycles(b))
+	if err != nil {
+		return err
 	}
-	b.compare(fmt.Sprintf("lease cycle, batch %d, beside a raw SKIP LOCKED script", b.batch), our, theirs, 0, 2)
+	b.compare(fmt.Sprintf("lease cycle, batch %d, beside a raw SKIP LOCKED script", b.batch), results[0], results[1], map[string]goal{
+		rateFigure: noGoal, cpuFigure: noGoal,
+	})
 	if err := reference.close(ctx, b); err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
@@ -41,18 +42,10 @@ type riverSide struct {
 	workers int
 	// rate of the last round, by which the next one is filled.
 	rate float64
-}
-
-// rivers makes one for each number of workers.
-func (b *bench) rivers(ctx context.Context, workers ...int) (list []*riverSide, err error) {
-	for _, n := range workers {
-		r, err := b.river(ctx, n)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, r)
-	}
-	return list, nil
+	// retention is how long River keeps a completed job; 0: as long as by default, which is a day.
+	retention time.Duration
+	// logger gets what the clients say.
+	logger *slog.Logger
 }
 
 func (b *bench) river(ctx context.Context, workers int) (*riverSide, error) {
@@ -60,7 +53,7 @@ func (b *bench) river(ctx context.Context, workers int) (*riverSide, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &riverSide{workers: workers, rate: 8000}
+	r := &riverSide{workers: workers, rate: 8000, logger: slog.New(slog.DiscardHandler)}
 	if r.name, err = s.Create(ctx, ""); err != nil {
 		return nil, err
 	}
@@ -72,7 +65,7 @@ func (b *bench) river(ctx context.Context, workers int) (*riverSide, error) {
 	if r.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return nil, err
 	}
-	m, err := rivermigrate.New(riverpgxv5.New(r.pool), &rivermigrate.Config{Logger: slog.New(slog.DiscardHandler)})
+	m, err := rivermigrate.New(riverpgxv5.New(r.pool), &rivermigrate.Config{Logger: r.logger})
 	if err != nil {
 		return nil, err
 	}
@@ -84,37 +77,47 @@ func (r *riverSide) client(pool *pgxpool.Pool, worked *atomic.Int64) (*river.Cli
 	workers := river.NewWorkers()
 	river.AddWorker(workers, &noopWorker{worked: worked})
 	return river.NewClient(riverpgxv5.New(pool), &river.Config{
-		Logger: slog.New(slog.DiscardHandler), Workers: workers, FetchCooldown: time.Millisecond, FetchPollInterval: 5 * time.Millisecond,
-		Queues: map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: r.workers}},
+		Logger: r.logger, Workers: workers, FetchCooldown: time.Millisecond, FetchPollInterval: 5 * time.Millisecond,
+		Queues:                      map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: r.workers}},
+		CompletedJobRetentionPeriod: r.retention,
 	})
 }
 
+// insertedAtOnce is how many jobs one COPY inserts at most.
+const insertedAtOnce = 5000
+
 // insert makes jobs that are due.
 func (r *riverSide) insert(ctx context.Context, n int) error {
-	client, err := river.NewClient(riverpgxv5.New(r.pool), &river.Config{})
+	// The server counts at once what a connection did that is closed.
+	pool, err := pgxpool.New(ctx, r.pool.Config().ConnString())
 	if err != nil {
 		return err
 	}
-	for done := 0; done < n; {
-		jobs := make([]river.InsertManyParams, min(n-done, 5000))
-		for i := range jobs {
-			jobs[i].Args = noop{N: done + i}
-		}
-		if _, err := client.InsertManyFast(ctx, jobs); err != nil {
+	defer pool.Close()
+	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{})
+	if err != nil {
+		return err
+	}
+	for done := 0; done < n; done += insertedAtOnce {
+		if _, err := client.InsertManyFast(ctx, jobs(min(n-done, insertedAtOnce))); err != nil {
 			return err
 		}
-		done += len(jobs)
 	}
 	return nil
 }
 
-// run works jobs until the time is over or, where most is not 0, as many, and returns how many were
-// completed, durably.
-func (r *riverSide) run(ctx context.Context, pool *pgxpool.Pool, length time.Duration, most int) (int, error) {
-	before, err := r.completed(ctx)
-	if err != nil {
-		return 0, err
+// jobs returns n new ones.
+func jobs(n int) []river.InsertManyParams {
+	list := make([]river.InsertManyParams, n)
+	for i := range list {
+		list[i].Args = noop{N: i}
 	}
+	return list
+}
+
+// run works jobs until the time is over or, where most is not 0, as many, and returns how many were
+// worked and acknowledged.
+func (r *riverSide) run(ctx context.Context, pool *pgxpool.Pool, length time.Duration, most int) (int, error) {
 	var worked atomic.Int64
 	client, err := r.client(pool, &worked)
 	if err != nil {
@@ -123,55 +126,57 @@ func (r *riverSide) run(ctx context.Context, pool *pgxpool.Pool, length time.Dur
 	if err := client.Start(ctx); err != nil {
 		return 0, err
 	}
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	over := time.NewTimer(length)
-	defer over.Stop()
-	for running := true; running; {
-		select {
-		case <-over.C:
-			running = false
-		case <-tick.C:
-			running = most == 0 || int(worked.Load()) < most
-		case <-ctx.Done():
-			return 0, ctx.Err()
-		}
-	}
-	if err := client.Stop(ctx); err != nil { // waits for the completer
+	over := time.Now().Add(length)
+	err = until(ctx, func() bool { return time.Now().After(over) || most > 0 && int(worked.Load()) >= most })
+	if err := errors.Join(err, client.Stop(ctx)); err != nil { // it waits for the completer
 		return 0, err
 	}
-	after, err := r.completed(ctx)
-	if err == nil && int64(after-before) != worked.Load() {
-		err = fmt.Errorf("%d jobs were worked and %d completed", worked.Load(), after-before)
-	}
-	return after - before, err
+	return int(worked.Load()), nil
 }
 
-func (r *riverSide) completed(ctx context.Context) (n int, err error) {
-	return n, r.pool.QueryRow(ctx, "SELECT count(*) FROM river_job WHERE state = 'completed'").Scan(&n)
+// until waits until something is so.
+func until(ctx context.Context, so func() bool) error {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !so() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
 }
 
-// round measures one round of jobs, which were inserted before.
-func (r *riverSide) round(ctx context.Context, b *bench) (figures, error) {
-	if err := r.fresh(ctx); err != nil {
-		return figures{}, err
+// holds fails unless the database has so many completed jobs.
+func (r *riverSide) holds(ctx context.Context, jobs int) error {
+	var completed int
+	err := r.pool.QueryRow(ctx, "SELECT count(*) FROM river_job WHERE state = 'completed'").Scan(&completed)
+	if err == nil && completed != jobs {
+		err = fmt.Errorf("the database has %d completed jobs, and there ought to be %d", completed, jobs)
 	}
-	jobs := int(1.5 * r.rate * b.duration.Seconds())
-	inserted, err := b.pg.measure(ctx, func() (int, error) { return jobs, r.insert(ctx, jobs) })
-	if err != nil {
-		return figures{}, err
+	return err
+}
+
+// bare is River's claim and completion alone: jobs are inserted before the clock starts, and none
+// is deleted.
+func (r *riverSide) bare(b *bench) contestant {
+	jobs := func() int { return int(1.5 * r.rate * b.duration.Seconds()) }
+	return contestant{
+		title: "River, claim and complete", database: r.name, check: r.holds,
+		prepare: func(ctx context.Context) error {
+			if err := r.fresh(ctx); err != nil {
+				return err
+			}
+			return r.insert(ctx, jobs())
+		},
+		work: func(ctx context.Context) (int, error) {
+			began := time.Now()
+			n, err := r.run(ctx, r.pool, b.duration, jobs())
+			r.rate = max(float64(n)/time.Since(began).Seconds(), 6000)
+			return n, err
+		},
 	}
-	if err := b.pg.settle(ctx, r.name); err != nil {
-		return figures{}, err
-	}
-	f, err := b.pg.measure(ctx, func() (int, error) { return r.run(ctx, r.pool, b.duration, jobs) })
-	if err != nil {
-		return f, err
-	}
-	r.rate = max(f.rate(), 6000)
-	f.before = time.Duration(float64(inserted.cpu) * float64(f.ops) / float64(jobs))
-	b.say("River, %d workers: %s", r.workers, f)
-	return f, b.sayProfile(ctx, f.ops)
 }
 
 func (r *riverSide) close(ctx context.Context, b *bench) error {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
@@ -14,8 +15,7 @@ import (
 )
 
 // sqliteCycles compares lease cycles on SQLite, in both settings of synchronous, with raw
-// statements on the same driver: with the writes of a cycle on the same schema, and with the least
-// that has the same durable effect.
+// statements on the same driver: the least that has the same durable effect.
 func sqliteCycles(ctx context.Context, b *bench) error {
 	dir, err := os.MkdirTemp(".", "bench-") // a real disk; the temporary directory may be memory
 	if err != nil {
@@ -47,59 +47,38 @@ func (b *bench) sqliteSetting(ctx context.Context, dir string, unsynced bool) er
 	if err != nil {
 		return err
 	}
-	var raws []*rawSQLite
-	for _, schema := range []rawSchemaSQLite{sameSchema, leastSchema} {
-		raw, err := b.rawSQLite(ctx, filepath.Join(dir, schema.name), schema, unsynced)
-		if err != nil {
-			return err
-		}
-		raws = append(raws, raw)
+	setting := "FULL"
+	if unsynced {
+		setting = "OFF"
+	}
+	raw, err := b.rawSQLite(ctx, filepath.Join(dir, "raw"), setting)
+	if err != nil {
+		return err
 	}
 	ours := &cycler{db: db, session: session, batch: b.batch, hold: b.machines / 2}
-	our, theirs := []figures(nil), make([][]figures, len(raws))
+	var our, theirs []figures
 	for range b.rounds {
 		f, err := timed(func() (int, error) { return ours.run(ctx, time.Now().Add(b.duration), 0) })
 		if err != nil {
 			return err
 		}
 		our = append(our, f)
-		b.say("SQLite, unsynced %t: ours %s/s", unsynced, number(f.rate()))
-		for i, raw := range raws {
-			if f, err = timed(func() (int, error) { return raw.run(ctx, time.Now().Add(b.duration)) }); err != nil {
-				return err
-			}
-			theirs[i] = append(theirs[i], f)
-			b.say("SQLite, unsynced %t: raw, %s: %s/s", unsynced, raw.schema.name, number(f.rate()))
+		b.say("SQLite, synchronous %s: ours %s/s", setting, number(f.rate()))
+		if f, err = timed(func() (int, error) { return raw.run(ctx, time.Now().Add(b.duration)) }); err != nil {
+			return err
 		}
+		theirs = append(theirs, f)
+		b.say("SQLite, synchronous %s: raw %s/s", setting, number(f.rate()))
 	}
-	b.addSQLite(unsynced, our, raws, theirs)
+	b.table.add(row{
+		what: fmt.Sprintf("SQLite, synchronous %s, batch %d: lease cycles beside the least for the same effect: rate", setting, b.batch), goal: noGoal.text,
+		ours: number(median(pick(our, figures.rate))) + "/s", reference: number(median(pick(theirs, figures.rate))) + "/s",
+		ratio: number(median(ratios(our, theirs, figures.rate))),
+	})
 	if err := b.sound(ctx, db); err != nil {
 		return err
 	}
-	for _, raw := range raws {
-		if err := raw.db.Close(); err != nil {
-			return err
-		}
-	}
-	return db.Close()
-}
-
-func (b *bench) addSQLite(unsynced bool, our []figures, raws []*rawSQLite, theirs [][]figures) {
-	setting := "FULL"
-	if unsynced {
-		setting = "OFF"
-	}
-	for i, raw := range raws {
-		ratio := median(ratios(our, theirs[i], figures.rate))
-		r := row{
-			what: fmt.Sprintf("SQLite, synchronous %s, batch %d: lease cycles beside raw statements, %s", setting, b.batch, raw.schema.what),
-			ours: number(median(pick(our, figures.rate))) + "/s", reference: number(median(pick(theirs[i], figures.rate))) + "/s", ratio: number(ratio),
-		}
-		if i == 0 {
-			r.goal, r.met = "≥ 0.5×", yes(ratio >= 0.5)
-		}
-		b.table.add(r)
-	}
+	return errors.Join(raw.db.Close(), db.Close())
 }
 
 func timed(do func() (int, error)) (f figures, err error) {
@@ -109,103 +88,50 @@ func timed(do func() (int, error)) (f figures, err error) {
 	return f, err
 }
 
-// rawSchemaSQLite is a schema and the statements of a cycle on it. Parameters: ?1 subject, ?2 due,
-// ?3 now.
-type rawSchemaSQLite struct {
-	name, what string
-	// ours: the tables are those of the BMDB.
-	ours bool
-	fill []string
-	// due lists what is due until ?1, at most ?2 rows; start and end are run for each work.
-	due        string
-	start, end []string
-}
-
-// sameSchema: the rows that a cycle writes, where it writes them.
-var sameSchema = rawSchemaSQLite{
-	name: "same", what: "the writes of a cycle on the same schema", ours: true,
-	fill: []string{
-		"INSERT INTO agenda (subject, process, provider, due_at) SELECT id, 'agent-start', 'p', i FROM fleet",
-		"INSERT INTO lane (subject, lane, epoch, session, process, since, note) SELECT id, 'host', 0, '', '', 0, '' FROM fleet",
-		"INSERT INTO machine_state (machine, provider, state, reason, since, policy) SELECT id, 'p', 'provided', 'waits', 0, 1 FROM fleet",
-	},
-	due: "SELECT subject, due_at FROM agenda WHERE process = 'agent-start' AND due_at <= ? ORDER BY due_at, subject LIMIT ?",
-	start: []string{
-		"UPDATE lane SET epoch = epoch + 1, session = 's', process = 'agent-start', since = ?3 WHERE subject = ?1 AND lane = 'host' AND ?2 > 0",
-		`INSERT INTO history (subject, at, actor, process, lane, epoch, edge, event, detail, retry_at, session)
-			SELECT ?1, ?3, 'i@here', 'agent-start', 'host', epoch, 'start', 'started', 'no agent runs', 0, 's' FROM lane
-			WHERE subject = ?1 AND lane = 'host' AND ?2 > 0`,
-		"UPDATE agenda SET due_at = ?3 + 5000000 WHERE subject = ?1 AND process = 'agent-start' AND ?2 > 0",
-		"UPDATE machine_state SET state = 'starting', reason = 'is being started', since = ?3 WHERE machine = ?1 AND ?2 > 0",
-	},
-	end: []string{
-		"UPDATE lane SET session = '', process = '', note = '' WHERE subject = ?1 AND lane = 'host' AND session = 's' AND ?2 > 0 AND ?3 > 0",
-		`INSERT INTO history (subject, at, actor, process, lane, epoch, edge, event, detail, retry_at, session)
-			SELECT ?1, ?3, 'i@here', 'agent-start', 'host', epoch, 'end', 'finished', '', 0, 's' FROM lane
-			WHERE subject = ?1 AND lane = 'host' AND ?2 > 0`,
-		"UPDATE agenda SET due_at = ?2 WHERE subject = ?1 AND process = 'agent-start' AND ?3 > 0",
-		"UPDATE machine_state SET state = 'provided', reason = 'waits', since = ?3 WHERE machine = ?1 AND ?2 > 0",
-	},
-}
-
-// leastSchema: what is due in an order, who holds it, an epoch, and a row of history for each start
-// and each end.
-var leastSchema = rawSchemaSQLite{
-	name: "least", what: "the least for the same effect",
-	fill: []string{
+// What is due in an order, who holds it, an epoch, and a row of history for each start and each
+// end. Parameters of leastStart and leastEnd: ?1 subject, ?2 due, ?3 now.
+var (
+	leastSchema = []string{
 		"CREATE TABLE work (id TEXT PRIMARY KEY, due_at BIGINT, epoch BIGINT, session TEXT) WITHOUT ROWID",
 		"CREATE INDEX work_due ON work (due_at, id)",
 		"CREATE TABLE history (id INTEGER PRIMARY KEY, subject TEXT, at BIGINT, epoch BIGINT, event TEXT, session TEXT)",
 		"CREATE INDEX history_subject ON history (subject, id)",
-		"INSERT INTO work SELECT id, i, 0, '' FROM fleet",
-	},
-	due: "SELECT id, due_at FROM work WHERE due_at <= ? ORDER BY due_at, id LIMIT ?",
-	start: []string{
+	}
+	leastStart = []string{
 		"UPDATE work SET epoch = epoch + 1, session = 's', due_at = ?3 + 5000000 WHERE id = ?1 AND ?2 > 0",
 		"INSERT INTO history (subject, at, epoch, event, session) SELECT ?1, ?3, epoch, 'started', 's' FROM work WHERE id = ?1 AND ?2 > 0",
-	},
-	end: []string{
+	}
+	leastEnd = []string{
 		"UPDATE work SET session = '', due_at = ?2 WHERE id = ?1 AND session = 's' AND ?3 > 0",
 		"INSERT INTO history (subject, at, epoch, event, session) SELECT ?1, ?3, epoch, 'finished', 's' FROM work WHERE id = ?1 AND ?2 > 0",
-	},
-}
+	}
+)
 
-// rawSQLite runs the statements of a schema.
+// leastDue lists what is due until ?1, at most ?2 rows.
+const leastDue = "SELECT id, due_at FROM work WHERE due_at <= ? ORDER BY due_at, id LIMIT ?"
+
+// rawSQLite runs these statements.
 type rawSQLite struct {
-	db     *sql.DB
-	conn   *sql.Conn
-	batch  int
-	schema rawSchemaSQLite
+	db    *sql.DB
+	conn  *sql.Conn
+	batch int
 	// The statements, prepared once.
 	begin, commit, due *sql.Stmt
 	start, end         []*sql.Stmt
 }
 
-func (b *bench) rawSQLite(ctx context.Context, path string, schema rawSchemaSQLite, unsynced bool) (*rawSQLite, error) {
-	if schema.ours {
-		engine, err := sqlite.Open(ctx, path, sqlite.Options{Unsynced: unsynced})
-		if err != nil {
-			return nil, err
-		}
-		if err := errors.Join(engine.Migrate(ctx), engine.Close()); err != nil {
-			return nil, err
-		}
-	}
-	synchronous := "FULL"
-	if unsynced {
-		synchronous = "OFF"
-	}
+func (b *bench) rawSQLite(ctx context.Context, path, synchronous string) (*rawSQLite, error) {
 	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=journal_mode(WAL)&_pragma=synchronous("+synchronous+")&_pragma=cache_size(-65536)")
 	if err != nil {
 		return nil, err
 	}
-	r := &rawSQLite{db: db, batch: b.batch, schema: schema}
+	r := &rawSQLite{db: db, batch: b.batch}
 	if r.conn, err = db.Conn(ctx); err != nil {
 		return nil, err
 	}
-	fleet := fmt.Sprintf(`CREATE TEMP TABLE fleet AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d)
-		SELECT lower(hex(randomblob(18))) AS id, i FROM n`, b.machines)
-	for _, s := range append([]string{fleet}, schema.fill...) {
+	fill := fmt.Sprintf(`INSERT INTO work WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d)
+		SELECT lower(hex(randomblob(18))), i, 0, '' FROM n`, b.machines)
+	for _, s := range append(slices.Clone(leastSchema), fill) {
 		if _, err := r.conn.ExecContext(ctx, s); err != nil {
 			return nil, err
 		}
@@ -214,12 +140,12 @@ func (b *bench) rawSQLite(ctx context.Context, path string, schema rawSchemaSQLi
 }
 
 func (r *rawSQLite) prepare(ctx context.Context) (err error) {
-	for statement, text := range map[**sql.Stmt]string{&r.begin: "BEGIN IMMEDIATE", &r.commit: "COMMIT", &r.due: r.schema.due} {
+	for statement, text := range map[**sql.Stmt]string{&r.begin: "BEGIN IMMEDIATE", &r.commit: "COMMIT", &r.due: leastDue} {
 		if *statement, err = r.conn.PrepareContext(ctx, text); err != nil { //nolint:sqlclosecheck // closed with the database
 			return err
 		}
 	}
-	for list, texts := range map[*[]*sql.Stmt][]string{&r.start: r.schema.start, &r.end: r.schema.end} {
+	for list, texts := range map[*[]*sql.Stmt][]string{&r.start: leastStart, &r.end: leastEnd} {
 		for _, text := range texts {
 			s, err := r.conn.PrepareContext(ctx, text) //nolint:sqlclosecheck // closed with the database
 			if err != nil {

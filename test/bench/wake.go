@@ -44,9 +44,8 @@ func wakes(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// maxPolling bounds the measurement without notifications. Each try waits for a poll, or, because
-// what an operator makes due was due long ago and lies below the floor of the other process's
-// scans, for its next full scan.
+// maxPolling bounds the measurement without notifications. Each try waits for a poll of the other
+// process, which may be a long wait.
 const maxPolling = 3 * time.Minute
 
 func (b *bench) wakesOnce(ctx context.Context, silent bool) (took []time.Duration, err error) {

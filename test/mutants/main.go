@@ -1,6 +1,6 @@
 // Command mutants shows that tests can fail: it plants each fault of patches/ in the source and
-// demands that the tests which the patch names catch it. `make mutants` runs it; docs/mutants.md
-// lists which test catches which fault.
+// demands that the tests which the patch names catch it. `make mutants` runs it; README.md lists
+// which test catches which fault.
 //
 // A patch is a unified diff below a header of lines "Key: value": Rule (whose breach it is), Fault
 // (in one clause) and one or more Test (package, then arguments of `go test`), each of which must
@@ -8,7 +8,7 @@
 // fault survives, does not build, or a patch does not apply any more.
 package main
 
-//go:generate sh -c "go run . -root ../.. -page > ../../docs/mutants.md"
+//go:generate sh -c "go run . -root ../.. -page > README.md"
 
 import (
 	"context"
@@ -35,7 +35,7 @@ func main() {
 
 func run(ctx context.Context) error {
 	only := flag.String("only", "", "plant only the faults whose file names match this expression")
-	page := flag.Bool("page", false, "print the page for docs/ and plant nothing")
+	page := flag.Bool("page", false, "print README.md and plant nothing")
 	root := flag.String("root", ".", "root of the module")
 	flag.Parse()
 	match, err := regexp.Compile(*only)

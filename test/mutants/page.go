@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// document is docs/mutants.md.
+// document is README.md, beside the patches.
 func document(all []mutant) string {
 	var b strings.Builder
 	b.WriteString(`# Planted faults, and the tests that catch them
 
-A test that cannot fail proves nothing. Each fault below is a patch in [test/mutants/patches](../test/mutants/patches); ` + "`make mutants`" + `
-plants one after the other and demands that every test named beside it fails. Rules (1–12) and invariants (I1–I12) are those of the
-design, told in [internal/bmdb/doc.go](../internal/bmdb/doc.go). This page is made from the patches by ` + "`make generate`" + `.
+A test that cannot fail proves nothing. Each fault below is a patch in [patches](patches). ` + "`make mutants`" + ` plants one after the
+other, and demands that every test named beside it fails. Rules (1–12) and invariants (I1–I12) are those of
+[internal/bmdb/doc.go](../../internal/bmdb/doc.go). ` + "`make generate`" + ` makes this page from the patches.
 
 | patch | rule | fault | caught by |
 |---|---|---|---|
@@ -22,7 +22,7 @@ design, told in [internal/bmdb/doc.go](../internal/bmdb/doc.go). This page is ma
 		for i, t := range m.tests {
 			tests[i] = "`" + strings.ReplaceAll(t, "|", "\\|") + "`"
 		}
-		fmt.Fprintf(&b, "| [%s](../test/mutants/patches/%s.patch) | %s | %s | %s |\n", m.name, m.name, m.rule, m.fault, strings.Join(tests, "<br>"))
+		fmt.Fprintf(&b, "| [%s](patches/%s.patch) | %s | %s | %s |\n", m.name, m.name, m.rule, m.fault, strings.Join(tests, "<br>"))
 	}
 	return b.String()
 }
