@@ -61,12 +61,12 @@ func (t *transaction) load(ctx context.Context, id fleet.MachineID) (*judged, er
 	return j, nil
 }
 
-func (t *transaction) backoffs(ctx context.Context, subject string) (map[fleet.Process]fleet.Waiting, error) {
+func (t *transaction) backoffs(ctx context.Context, subject string) (map[fleet.Process]fleet.BackoffState, error) {
 	rows, err := t.q.GetBackoffs(ctx, subject)
 	if err != nil {
 		return nil, fmt.Errorf("read backoffs of %s: %w", subject, err)
 	}
-	backoffs := make(map[fleet.Process]fleet.Waiting, len(rows))
+	backoffs := make(map[fleet.Process]fleet.BackoffState, len(rows))
 	for _, b := range rows {
 		backoffs[fleet.Process(b.Process)] = waitingOf(statement.Backoff{
 			NotBefore: b.NotBefore, Lasts: b.Lasts, Cause: b.Cause, Failures: b.Failures,

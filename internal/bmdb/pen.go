@@ -137,7 +137,7 @@ func (t *transaction) prefetch(ctx context.Context, ids []fleet.MachineID) error
 		if j.record, err = recordOf(row); err != nil {
 			return err
 		}
-		j.record.Backoffs = make(map[fleet.Process]fleet.Waiting)
+		j.record.Backoffs = make(map[fleet.Process]fleet.BackoffState)
 		t.loaded[fleet.MachineID(row.ID)] = j
 	}
 	backoffs, err := t.q.GetAllBackoffs(ctx, keys)
@@ -161,6 +161,6 @@ func (t *transaction) prefetch(ctx context.Context, ids []fleet.MachineID) error
 	return nil
 }
 
-func waitingOf(b statement.Backoff) fleet.Waiting {
-	return fleet.Waiting{NotBefore: instant(b.NotBefore), Interval: lasting(b.Lasts), Cause: b.Cause, Failures: int(b.Failures)}
+func waitingOf(b statement.Backoff) fleet.BackoffState {
+	return fleet.BackoffState{NotBefore: instant(b.NotBefore), Interval: lasting(b.Lasts), Cause: b.Cause, Failures: int(b.Failures)}
 }

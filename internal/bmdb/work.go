@@ -367,10 +367,10 @@ func (t *transaction) backOff(ctx context.Context, subject string, process fleet
 }
 
 // nextBackoff is what follows one more failure.
-func (t *transaction) nextBackoff(was fleet.Waiting, f Failure, jitter float64) fleet.Waiting {
+func (t *transaction) nextBackoff(was fleet.BackoffState, f Failure, jitter float64) fleet.BackoffState {
 	interval := f.Backoff.Next(was.Interval)
 	until := t.Now().Add(max(fleet.Jittered(interval, jitter), f.RetryAfter)).Truncate(time.Microsecond)
-	return fleet.Waiting{NotBefore: until, Interval: interval, Cause: f.Cause, Failures: was.Failures + 1}
+	return fleet.BackoffState{NotBefore: until, Interval: interval, Cause: f.Cause, Failures: was.Failures + 1}
 }
 
 // textOf tells one set of changes from another.

@@ -77,8 +77,9 @@ func ceilSecond(d time.Duration) time.Duration {
 	return down + time.Second
 }
 
-// Waiting is the durable backoff of one process of one machine.
-type Waiting struct {
+// BackoffState is where the backoff of one process of one subject stands. The BMDB keeps it from
+// the first failure until the process succeeds or an operator asks for a retry.
+type BackoffState struct {
 	// NotBefore is when the process may be tried again. Always finite.
 	NotBefore time.Time
 	// Interval is the stored interval, without jitter; the next one is computed from it.

@@ -42,7 +42,7 @@ type Record struct {
 	// TakeoverGeneration is the newest that was minted, whether or not its takeover succeeded.
 	TakeoverGeneration TakeoverGeneration
 
-	Backoffs map[Process]Waiting
+	Backoffs map[Process]BackoffState
 	Holds    map[Lane]Hold
 }
 

@@ -125,7 +125,7 @@ type ProviderRecord struct {
 	// Changing counts the machines whose provider facts are expected to change: created and not active
 	// yet, deleting.
 	Changing int
-	Backoffs map[Process]Waiting
+	Backoffs map[Process]BackoffState
 	Holds    map[Lane]Hold
 }
 

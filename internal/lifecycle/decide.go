@@ -52,7 +52,7 @@ func (c judgement) machine(process fleet.Process, w want) Decision {
 	return decide(process, w, c.r.Holds, c.r.Backoffs, c.now)
 }
 
-func decide(process fleet.Process, w want, holds map[fleet.Lane]fleet.Hold, backoffs map[fleet.Process]fleet.Waiting,
+func decide(process fleet.Process, w want, holds map[fleet.Lane]fleet.Hold, backoffs map[fleet.Process]fleet.BackoffState,
 	now time.Time,
 ) Decision {
 	d := Decision{Process: process, Verdict: w.verdict, DueAt: w.dueAt, Reason: w.reason}

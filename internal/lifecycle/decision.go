@@ -42,7 +42,7 @@ type Decision struct {
 	// Hold is who holds the lane; set when the verdict is Running.
 	Hold *fleet.Hold
 	// Backoff is set while the process waits because it failed.
-	Backoff *fleet.Waiting
+	Backoff *fleet.BackoffState
 }
 
 // Plan is what is decided about one machine.
