@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider/builtin"
 	"github.com/ironherd/ironherd/internal/server"
 	"github.com/ironherd/ironherd/internal/shepherd"
 )
@@ -131,28 +132,33 @@ func (d *document) checkProvider(section string, p Provider) {
 	} else if _, err := fleet.ParseProviderName(p.Name); err != nil {
 		d.keyFault(section+".name", "%s", err)
 	}
-	other := ""
-	switch p.Kind {
-	case KindEquinix:
-		other = KindStatic
-		d.faultsOf(section+".equinix", p.Equinix.Validate())
-		d.checkFile(section+".equinix.token_file", p.Equinix.TokenFile)
-	case KindStatic:
-		other = KindEquinix
-		d.faultsOf(section+".static", p.Static.Validate())
-		d.checkFile(section+".static.path", p.Static.Path)
-	case "":
-		d.keyFault(section+".kind", "must be set to %s or %s", KindEquinix, KindStatic)
-	default:
-		d.keyFault(section+".kind", "%q is no kind of provider: the kinds are %s and %s", p.Kind, KindEquinix, KindStatic)
-	}
-	if other != "" && d.isSet(section+"."+other) {
-		d.keyFault(section+"."+other, "is for providers of kind %s, and this one is of kind %s: remove it", other, p.Kind)
-	}
+	d.checkKind(section, p)
 	d.faultsOf(section+".provisioner", p.Provisioner.Validate())
 	d.faultsOf(section+".updater", p.Updater.Validate())
 	if p.Install != nil {
 		d.checkInstall(section+".install", *p.Install)
+	}
+}
+
+// checkKind checks the section of the provider's kind, and that no other kind has one.
+func (d *document) checkKind(section string, p Provider) {
+	own, err := builtin.Find(p.Kind)
+	if err != nil {
+		d.keyFault(section+".kind", "%s", err)
+		return
+	}
+	for _, kind := range builtin.Kinds() {
+		key := join(section, kind.Name())
+		if kind.Name() != own.Name() {
+			if d.isSet(key) {
+				d.keyFault(key, "is for providers of kind %s, and this one is of kind %s: remove it", kind.Name(), own.Name())
+			}
+			continue
+		}
+		d.faultsOf(key, kind.Validate(p.Sections))
+		for _, file := range kind.Files(&p.Sections) {
+			d.checkFile(join(key, file.Key), *file.Path)
+		}
 	}
 }
 

@@ -1,14 +1,14 @@
 package config
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
-	"github.com/ironherd/ironherd/internal/provider/equinix"
-	"github.com/ironherd/ironherd/internal/provider/static"
+	"github.com/ironherd/ironherd/internal/provider/builtin"
 	"github.com/ironherd/ironherd/internal/server/agentapi"
 	"github.com/ironherd/ironherd/internal/shepherd"
 	"github.com/ironherd/ironherd/internal/shepherd/initializer"
@@ -119,12 +119,10 @@ type Loops struct {
 type Provider struct {
 	// Name of the instance; it stays with the machines for ever.
 	Name string `yaml:"name"`
-	// Kind is equinix or static; the section of that name configures it.
+	// Kind of provider; the section of that name configures it.
 	Kind string `yaml:"kind"`
-	// Equinix is an API that is compatible with Equinix Metal's.
-	Equinix equinix.Config `yaml:"equinix"`
-	// Static is a list of hosts that exist already.
-	Static static.Config `yaml:"static"`
+	// Sections has a section for each kind, under the kind's name.
+	builtin.Sections `yaml:",inline"`
 	// TrustFirstUse accepts any SSH host key from a machine of which none is known, and pins it.
 	TrustFirstUse bool `yaml:"trust_first_use"`
 	// Provisioner says how machines are created here, Updater how what is known of them is refreshed.
@@ -134,16 +132,9 @@ type Provider struct {
 	Install *Install `yaml:"install"`
 }
 
-// The kinds of provider.
-const (
-	KindEquinix = "equinix"
-	KindStatic  = "static"
-)
-
 func (p *Provider) setDefaults() {
 	*p = Provider{
-		Equinix: equinix.DefaultConfig(), Static: static.DefaultConfig(),
-		Provisioner: provisioner.DefaultConfig(), Updater: updater.DefaultConfig(),
+		Sections: builtin.Defaults(), Provisioner: provisioner.DefaultConfig(), Updater: updater.DefaultConfig(),
 	}
 }
 
@@ -238,9 +229,9 @@ func (c *Config) Resolve(base string) {
 	if absolute, err := filepath.Abs(base); err == nil {
 		base = absolute
 	}
-	for _, path := range c.paths() {
-		if *path != "" && !filepath.IsAbs(*path) {
-			*path = filepath.Join(base, *path)
+	for _, file := range c.fileKeys() {
+		if *file.path != "" && !filepath.IsAbs(*file.path) {
+			*file.path = filepath.Join(base, *file.path)
 		}
 	}
 	for _, own := range c.ownPaths() {
@@ -270,21 +261,40 @@ func (c *Config) ownPaths() []ownPath {
 	}
 }
 
-// paths are all file names of a configuration.
-func (c *Config) paths() []*string {
-	all := []*string{
-		&c.Dir, &c.Database.Path, &c.Database.PasswordFile, &c.OperatorAPI.Socket, &c.OperatorAPI.TokenFile, &c.SSH.KeyFile,
-		&c.Initializer.AgentExecutable, &c.Initializer.EndpointCA,
-		&c.AgentAPI.TLS.Certificate, &c.AgentAPI.TLS.Key, &c.AgentAPI.TLS.CACertificate,
+// fileKey is a key whose value is a file name.
+type fileKey struct {
+	key  string
+	path *string
+}
+
+// fileKeys lists every key whose value is a file name.
+func (c *Config) fileKeys() []fileKey {
+	keys := []fileKey{
+		{"dir", &c.Dir},
+		{"database.path", &c.Database.Path},
+		{"database.password_file", &c.Database.PasswordFile},
+		{"operator_api.socket", &c.OperatorAPI.Socket},
+		{"operator_api.token_file", &c.OperatorAPI.TokenFile},
+		{"ssh.key_file", &c.SSH.KeyFile},
+		{"initializer.agent_executable", &c.Initializer.AgentExecutable},
+		{"initializer.endpoint_ca", &c.Initializer.EndpointCA},
+		{"agent_api.tls.certificate", &c.AgentAPI.TLS.Certificate},
+		{"agent_api.tls.key", &c.AgentAPI.TLS.Key},
+		{"agent_api.tls.ca_certificate", &c.AgentAPI.TLS.CACertificate},
 	}
 	for i := range c.Providers {
 		p := &c.Providers[i]
-		all = append(all, &p.Equinix.TokenFile, &p.Static.Path)
+		section := fmt.Sprintf("providers[%d]", i)
+		for _, kind := range builtin.Kinds() {
+			for _, file := range kind.Files(&p.Sections) {
+				keys = append(keys, fileKey{join(join(section, kind.Name()), file.Key), file.Path})
+			}
+		}
 		if p.Install != nil {
-			all = append(all, &p.Install.FirstBootDataFile)
+			keys = append(keys, fileKey{join(section, "install.first_boot_data_file"), &p.Install.FirstBootDataFile})
 		}
 	}
-	return all
+	return keys
 }
 
 // ReadFirstBootData returns the content of the first-boot data file; nil when there is none. An

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ironherd/ironherd/internal/config"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider/builtin"
 )
 
 // minimal is the least that a control plane needs.
@@ -103,6 +104,14 @@ func TestFaults(t *testing.T) {
 		"other kind": {
 			minimal + "providers:\n- name: a\n  kind: static\n  static: {url: 'http://x/'}\n  equinix: {spacing: 1s}\n", nil,
 			"ironherd.yaml:8: providers[0].equinix: is for providers of kind equinix, and this one is of kind static: remove it",
+		},
+		"unknown kind": {
+			minimal + "providers:\n- name: a\n  kind: openstack\n", nil,
+			`ironherd.yaml:6: providers[0].kind: "openstack" is no kind of provider: use one of equinix, static`,
+		},
+		"no kind": {
+			minimal + "providers:\n- name: a\n", nil,
+			`ironherd.yaml:5: providers[0].kind: "" is no kind of provider: use one of equinix, static`,
 		},
 		"same name": {
 			minimal + "providers:\n- {name: a, kind: static, static: {url: 'http://x/'}}\n- {name: a, kind: static, static: {url: 'http://y/'}}\n", nil,
@@ -216,13 +225,13 @@ func TestEncode(t *testing.T) {
 	want.AgentAPI.Endpoint = "herd.example:8443"
 	want.OperatorAPI.Listen = ""
 	want.Loops.Updater.ClaimRate = fleet.Rate{Every: time.Second, Burst: 3}
-	p := config.NewProvider("rack", config.KindStatic)
+	p := config.NewProvider("rack", builtin.Static)
 	p.Static.URL, p.Static.Spacing, p.TrustFirstUse = "http://hosts.example/", 0, true
 	p.Install = &config.Install{
 		URL: "http://images.example/a", Digest: "sha256:" + strings.Repeat("0a", 32), Compression: fleet.CompressionNone,
 		RootDisk: fleet.DiskSelector{Serial: "0012", Pick: fleet.PickLargest},
 	}
-	want.Providers = []config.Provider{p, config.NewProvider("other", config.KindStatic)}
+	want.Providers = []config.Provider{p, config.NewProvider("other", builtin.Static)}
 	want.Providers[1].Static.URL = "http://other.example/"
 	want.Resolve(want.Dir)
 	text, err := config.Encode(want, "A comment.")

@@ -133,16 +133,11 @@ func (d *document) layEnvironment(environ []string) {
 	}
 }
 
-// fileKeys are the keys whose values are file names.
-var fileKeys = []string{
-	"dir", "database.path", "database.password_file", "initializer.agent_executable", "initializer.endpoint_ca", "operator_api.socket", "operator_api.token_file", "ssh.key_file",
-	"agent_api.tls.certificate", "agent_api.tls.key", "agent_api.tls.ca_certificate",
-}
-
 // fromHere makes a file name from the environment or a flag absolute: it is relative to where the
 // user is, not to the file.
 func fromHere(key, value string) string {
-	if !slices.Contains(fileKeys, key) || value == "" {
+	isFile := slices.ContainsFunc(new(Config).fileKeys(), func(f fileKey) bool { return f.key == key })
+	if !isFile || value == "" {
 		return value
 	}
 	if absolute, err := filepath.Abs(value); err == nil {

@@ -9,8 +9,7 @@ import (
 	"github.com/ironherd/ironherd/internal/config"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider"
-	"github.com/ironherd/ironherd/internal/provider/equinix"
-	"github.com/ironherd/ironherd/internal/provider/static"
+	"github.com/ironherd/ironherd/internal/provider/builtin"
 )
 
 // instance is one configured provider.
@@ -27,18 +26,11 @@ func (d *Daemon) openProviders(ctx context.Context, publicKey string) ([]instanc
 	var instances []instance
 	for _, p := range d.config.Providers {
 		i := instance{Provider: p, name: fleet.ProviderName(p.Name)}
-		var err error
-		options := provider.Options{
-			Logger: d.logger.With(slog.String("provider", p.Name)), Observer: d.metrics.Provider(i.name),
-		}
-		switch p.Kind {
-		case config.KindEquinix:
-			p.Equinix.SSHPublicKey = publicKey
-			i.provider, err = equinix.New(p.Equinix, options)
-		case config.KindStatic:
-			i.provider, err = static.New(p.Static, options)
-		default:
-			err = fleet.Errorf(fleet.KindInvalid, "%q is no kind of provider", p.Kind)
+		kind, err := builtin.Find(p.Kind)
+		if err == nil {
+			i.provider, err = kind.Open(p.Sections, publicKey, provider.Options{
+				Logger: d.logger.With(slog.String("provider", p.Name)), Observer: d.metrics.Provider(i.name),
+			})
 		}
 		if err != nil {
 			return nil, fmt.Errorf("provider %s: %w", p.Name, err)
