@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -70,8 +71,8 @@ func RequireBackoff(key string, b fleet.Backoff) error {
 	switch {
 	case b.Initial <= 0:
 		fault = fmt.Sprintf("initial must be positive, not %s", b.Initial)
-	case b.Exponent < 0 || b.Exponent > 0 && b.Exponent < 1:
-		fault = fmt.Sprintf("exponent must be at least 1, not %g", b.Exponent)
+	case b.Exponent != 0 && !(b.Exponent >= 1 && b.Exponent <= math.MaxFloat64): // NaN, too
+		fault = fmt.Sprintf("exponent must be a finite number of at least 1, not %g", b.Exponent)
 	case b.Maximum != 0 && b.Maximum < b.Initial:
 		fault = fmt.Sprintf("maximum must not be below initial (%s), not %s", b.Initial, b.Maximum)
 	default:
@@ -82,9 +83,8 @@ func RequireBackoff(key string, b fleet.Backoff) error {
 
 // Options is what a loop is built with besides its configuration.
 type Options struct {
-	Config Config
-	// SessionInterval is how long a session lives without an extension. Zero: 5 s.
-	SessionInterval time.Duration
+	// SessionLease is how long a session lives without an extension. Zero: 5 s.
+	SessionLease time.Duration
 	// Host and PID are shown beside the session.
 	Host string
 	PID  int

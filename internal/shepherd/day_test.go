@@ -160,13 +160,13 @@ func (d *day) startControlPlane() {
 	d.t.Helper()
 	config := provisioner.DefaultConfig()
 	config.MaxMachines, config.ChunkSize, config.CreateRate = 0, 100, fleet.Rate{Every: 500 * time.Millisecond, Burst: 1}
-	creator, err := provisioner.New(d.db, []provisioner.Source{{Name: source, Provider: d.fake, Config: config}}, nil)
+	creator, err := provisioner.New(d.db, []provisioner.Source{{Name: source, Provider: d.fake, Config: config}}, provisioner.Options{})
 	d.check(err)
 	// An idle fleet is looked at seldom; wake-ups and due times make up for it.
-	options := shepherd.Options{Config: shepherd.DefaultConfig(), SessionInterval: 2 * time.Minute}
-	options.Config.Poll = time.Minute
+	loops, options := shepherd.DefaultConfig(), shepherd.Options{SessionLease: 2 * time.Minute}
+	loops.Poll = time.Minute
 	for _, h := range []shepherd.Handler{creator, updaterOf(d.t, d.db, d.fake), handler(d.startAgent)} {
-		d.stop = append(d.stop, run(d.t, d.db, h, options))
+		d.stop = append(d.stop, run(d.t, d.db, h, loops, options))
 	}
 	janitorConfig := janitor.DefaultConfig()
 	janitorConfig.Interval, janitorConfig.CheckInterval = time.Minute, time.Hour
@@ -186,14 +186,14 @@ func (d *day) stopControlPlane() {
 }
 
 // startAgent is the act of agent start, without a host: one in twenty fails.
-func (d *day) startAgent(ctx context.Context, work *bmdb.Work) (shepherd.Outcome, error) {
+func (d *day) startAgent(ctx context.Context, work *bmdb.Work) shepherd.Outcome {
 	var generation fleet.TakeoverGeneration
 	if err := work.Note(ctx, bmdb.MintTakeover(&generation)); err != nil {
-		return nil, err
+		return shepherd.Fail{Err: err}
 	}
 	time.Sleep(3 * time.Second)
 	if d.chance(5) {
-		return nil, errors.New("the host does not answer")
+		return shepherd.Fail{Err: errors.New("the host does not answer")}
 	}
 	key := make([]byte, 32)
 	copy(key, work.Record.ID)
@@ -204,7 +204,7 @@ func (d *day) startAgent(ctx context.Context, work *bmdb.Work) (shepherd.Outcome
 	}}
 	return shepherd.Finish{Changes: []bmdb.Change{bmdb.SetAgentStarted(fleet.AgentStarted{
 		TakeoverGeneration: generation, PublicKey: key, AgentVersion: "v1", BootID: "boot-1",
-	})}}, nil
+	})}}
 }
 
 // heartbeats is the agent API and all agents: what they say is written in one batch, what is a fact

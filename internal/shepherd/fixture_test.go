@@ -96,7 +96,7 @@ func seed(t *testing.T, db *bmdb.DB, n int) []fleet.MachineID {
 }
 
 // handler is a shepherd.Handler of agent starts made of a function.
-type handler func(ctx context.Context, work *bmdb.Work) (shepherd.Outcome, error)
+type handler func(ctx context.Context, work *bmdb.Work) shepherd.Outcome
 
 func (h handler) Scope() shepherd.Scope {
 	return shepherd.Scope{
@@ -105,7 +105,7 @@ func (h handler) Scope() shepherd.Scope {
 	}
 }
 
-func (h handler) Act(ctx context.Context, work *bmdb.Work) (shepherd.Outcome, error) {
+func (h handler) Act(ctx context.Context, work *bmdb.Work) shepherd.Outcome {
 	return h(ctx, work)
 }
 
@@ -153,12 +153,9 @@ func (r *recorder) count(result shepherd.Result) int {
 }
 
 // run starts a loop, and returns what ends it and waits for it.
-func run(t *testing.T, db *bmdb.DB, h shepherd.Handler, options shepherd.Options) (stop func()) {
+func run(t *testing.T, db *bmdb.DB, h shepherd.Handler, config shepherd.Config, options shepherd.Options) (stop func()) {
 	t.Helper()
-	if options.Config == (shepherd.Config{}) {
-		options.Config = shepherd.DefaultConfig()
-	}
-	loop, err := shepherd.New(db, h, options)
+	loop, err := shepherd.New(db, h, config, options)
 	if err != nil {
 		t.Fatal(err)
 	}

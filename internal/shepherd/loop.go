@@ -18,6 +18,7 @@ type Loop struct {
 	db       *bmdb.DB
 	handler  Handler
 	scope    Scope
+	config   Config
 	options  Options
 	logger   *slog.Logger
 	observer Observer
@@ -27,9 +28,10 @@ type Loop struct {
 	slots chan struct{}
 }
 
-// New returns a loop over a database. The configuration is valid.
-func New(db *bmdb.DB, handler Handler, options Options) (*Loop, error) {
-	if err := options.Config.Validate(); err != nil {
+// New returns a loop that does the work of the handler. It reports every fault of the
+// configuration.
+func New(db *bmdb.DB, handler Handler, config Config, options Options) (*Loop, error) {
+	if err := config.Validate(); err != nil {
 		return nil, err
 	}
 	if options.Logger == nil {
@@ -38,15 +40,15 @@ func New(db *bmdb.DB, handler Handler, options Options) (*Loop, error) {
 	if options.Observer == nil {
 		options.Observer = nobody{}
 	}
-	if options.SessionInterval == 0 {
-		options.SessionInterval = 5 * time.Second
+	if options.SessionLease == 0 {
+		options.SessionLease = 5 * time.Second
 	}
 	scope := handler.Scope()
 	return &Loop{
-		db: db, handler: handler, scope: scope, options: options,
+		db: db, handler: handler, scope: scope, config: config, options: options,
 		logger: options.Logger.With(slog.String("process", string(scope.Process))), observer: options.Observer,
-		limiter: Limiter(options.Config.ClaimRate),
-		slots:   make(chan struct{}, options.Config.Parallelism),
+		limiter: Limiter(config.ClaimRate),
+		slots:   make(chan struct{}, config.Parallelism),
 	}, nil
 }
 
@@ -67,7 +69,7 @@ func (l *Loop) Run(ctx context.Context) error {
 		if err != nil {
 			if ctx.Err() == nil {
 				l.logger.ErrorContext(ctx, "session could not be started", slog.Any("err", err))
-				sleep(ctx, l.options.Config.ErrorPause)
+				sleep(ctx, l.config.ErrorPause)
 			}
 			continue
 		}
@@ -78,7 +80,7 @@ func (l *Loop) Run(ctx context.Context) error {
 		}
 		retiring.Go(func() { holder.retire(ctx) })
 		if err != nil {
-			sleep(ctx, l.options.Config.ErrorPause)
+			sleep(ctx, l.config.ErrorPause)
 		}
 	}
 	return nil
@@ -108,7 +110,7 @@ func (l *Loop) dispatch(ctx context.Context, holder *Holder) error {
 			return err
 		case err != nil:
 			l.logger.ErrorContext(ctx, "claim failed", slog.Any("err", err))
-			sleep(ctx, l.options.Config.ErrorPause)
+			sleep(ctx, l.config.ErrorPause)
 			continue
 		}
 		for _, task := range tasks {
@@ -150,7 +152,7 @@ const restless = 250 * time.Millisecond
 // idle waits until there may be something to claim: the next due row, a wake-up, or the poll. It
 // says whether ctx goes on.
 func (l *Loop) idle(ctx context.Context, next time.Time, claimed bool) bool {
-	wait := l.options.Config.Poll
+	wait := l.config.Poll
 	if !next.IsZero() {
 		if now, err := l.db.Now(ctx); err == nil {
 			wait = min(wait, max(next.Sub(now), 0))

@@ -15,10 +15,13 @@ type Handler interface {
 	Scope() Scope
 
 	// Act does one piece of work and says how it ended. It is called from many goroutines at once,
-	// each with work of its own. An error means Fail with the default backoff, whatever the outcome
-	// says. ctx ends with the trust in the lease, or when the loop stops: nothing may take effect
-	// afterwards. Facts that must be recorded in the middle of work are written with work.Note.
-	Act(ctx context.Context, work *bmdb.Work) (Outcome, error)
+	// each with work of its own.
+	//
+	// ctx ends with the trust in the lease, or when the loop stops: nothing may take effect
+	// afterwards. A handler that cannot go on returns Fail, whatever the reason; the engine tells a
+	// failure from the end of ctx. Facts that must be recorded in the middle of work are written with
+	// work.Note.
+	Act(ctx context.Context, work *bmdb.Work) Outcome
 }
 
 // Scope says what a handler works on.
@@ -40,8 +43,13 @@ type Outcome interface {
 type Finish struct{ Changes []bmdb.Change }
 
 // Fail says that the work failed: it is tried again after a backoff.
+//
+// The engine records it as something else where the work had no chance: as lost where Err or the
+// end of the context says that the lease is, and as handed back where the loop stops. Changes are
+// left out then.
 type Fail struct {
-	// Err is the cause, shown to people as it is; its RetryAfter is a lower bound of the wait.
+	// Err is the cause. People are shown it as it is, and the wait is never shorter than its
+	// RetryAfter.
 	Err error
 	// Backoff that the wait grows by. Zero: the default of the handler's scope.
 	Backoff fleet.Backoff
@@ -110,13 +118,12 @@ func Cause(err error) string {
 	return text
 }
 
-// panicked is the cause of work whose handler panicked.
-type panicked struct{ value any }
-
-func (p panicked) Error() string { return "internal error: the handler panicked" }
-
-// unnamed outcomes are a handler's mistake.
-var errNoOutcome = fleet.Errorf(fleet.KindUnknown, "internal error: the handler gave no outcome")
+// The causes of work whose handler is at fault.
+var (
+	errPanicked  = fleet.Errorf(fleet.KindUnknown, "internal error: the handler panicked")
+	errNoOutcome = fleet.Errorf(fleet.KindUnknown, "internal error: the handler gave no outcome")
+	errNoCause   = fleet.Errorf(fleet.KindUnknown, "internal error: the handler gave no cause of its failure")
+)
 
 // commitPatience is how long an outcome is tried to be committed while the session is trusted, and
 // commitAttempt how long one attempt may take.

@@ -33,37 +33,43 @@ func (t *Task) Act(ctx context.Context) {
 
 	guarded, cancel := t.Work.Guard(ctx)
 	defer cancel()
-	outcome, err := t.call(guarded)
-	switch {
-	case err != nil && errors.Is(context.Cause(guarded), fleet.ErrLeaseLost), err != nil && errors.Is(err, fleet.ErrLeaseLost):
-		t.outcome = lost{}
-	case err != nil && guarded.Err() != nil:
-		t.outcome = Cancel{Reason: Cause(context.Cause(guarded))}
-	case err != nil:
-		t.outcome = Fail{Err: err}
-	default:
-		t.outcome = outcome
-	}
-	if failure, ok := t.outcome.(Fail); ok && failure.Backoff == (fleet.Backoff{}) {
-		failure.Backoff = l.scope.Backoff
-		t.outcome = failure
+	t.outcome = t.call(guarded)
+	if failure, failed := t.outcome.(Fail); failed {
+		t.outcome = l.judge(guarded, failure)
 	}
 }
 
-// call runs the handler and turns a panic into an error.
-func (t *Task) call(ctx context.Context) (outcome Outcome, err error) {
+// call runs the handler and turns a panic into a failure.
+func (t *Task) call(ctx context.Context) (outcome Outcome) {
 	defer func() {
 		if value := recover(); value != nil {
 			t.holder.loop.logger.ErrorContext(ctx, "handler panicked", append(t.attrs(),
 				slog.String("panic", fmt.Sprint(value)), slog.String("stack", string(debug.Stack())))...)
-			outcome, err = nil, panicked{value}
+			outcome = Fail{Err: errPanicked}
 		}
 	}()
-	outcome, err = t.holder.loop.handler.Act(ctx, t.Work)
-	if outcome == nil && err == nil {
-		err = errNoOutcome
+	if outcome = t.holder.loop.handler.Act(ctx, t.Work); outcome == nil {
+		return Fail{Err: errNoOutcome}
 	}
-	return outcome, err
+	return outcome
+}
+
+// judge tells a failure of the work from an end that came from outside. ctx is what the handler
+// worked under.
+func (l *Loop) judge(ctx context.Context, failure Fail) Outcome {
+	switch {
+	case errors.Is(context.Cause(ctx), fleet.ErrLeaseLost), errors.Is(failure.Err, fleet.ErrLeaseLost):
+		return lost{}
+	case ctx.Err() != nil:
+		return Cancel{Reason: Cause(context.Cause(ctx))}
+	}
+	if failure.Err == nil {
+		failure.Err = errNoCause
+	}
+	if failure.Backoff == (fleet.Backoff{}) {
+		failure.Backoff = l.scope.Backoff
+	}
+	return failure
 }
 
 // handBack ends a task that nobody will act on. Where that cannot be recorded, the end of the

@@ -17,18 +17,14 @@
 package initializer
 
 import (
-	"crypto/x509"
 	"errors"
 	"net"
-	"os"
 	"path"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
-	"github.com/ironherd/ironherd/internal/provider"
-	"github.com/ironherd/ironherd/internal/remote"
 	"github.com/ironherd/ironherd/internal/shepherd"
 )
 
@@ -109,39 +105,11 @@ func validEndpoint(endpoint string) bool {
 	return err == nil && errPort == nil && n > 0 && host != ""
 }
 
-// Source is a provider instance whose machines get agents.
-type Source struct {
-	Name     fleet.ProviderName
-	Provider provider.Provider
+// ProviderConfig is what the configuration of a provider says to the initializer.
+type ProviderConfig struct {
 	// TrustFirstUse accepts any host key from a machine of which none is known, and pins it.
 	TrustFirstUse bool
 }
 
-// Payload is what is brought to the machines.
-type Payload struct {
-	// Agent is the executable.
-	Agent *remote.Content
-	// CA is the PEM form of the certificates that the endpoint's certificate must chain to; empty:
-	// public roots.
-	CA []byte
-}
-
-// ReadPayload reads the files that the configuration names. Errors are of kind Invalid and name the
-// key.
-func ReadPayload(c Config) (Payload, error) {
-	agent, err := remote.ReadContent(c.AgentExecutable)
-	if err != nil {
-		return Payload{}, fleet.Errorf(fleet.KindInvalid, "agent_executable: %w", err)
-	}
-	if c.EndpointCA == "" {
-		return Payload{Agent: agent}, nil
-	}
-	ca, err := os.ReadFile(c.EndpointCA)
-	if err != nil {
-		return Payload{}, fleet.Errorf(fleet.KindInvalid, "endpoint_ca: %w", err)
-	}
-	if !x509.NewCertPool().AppendCertsFromPEM(ca) {
-		return Payload{}, fleet.Errorf(fleet.KindInvalid, "endpoint_ca: %s holds no certificate in PEM form", c.EndpointCA)
-	}
-	return Payload{Agent: agent, CA: ca}, nil
-}
+// Source is a provider whose machines get agents.
+type Source = shepherd.Source[ProviderConfig]

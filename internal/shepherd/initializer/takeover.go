@@ -79,7 +79,7 @@ func (t *takeover) mint(ctx context.Context, key remote.HostKey) (*agentv1.Takeo
 		MachineId:           string(t.work.Record.ID),
 		TakeoverGeneration:  int64(generation),
 		Endpoint:            t.config.Endpoint,
-		CaCertificate:       t.payload.CA,
+		CaCertificate:       t.authority,
 		HeartbeatIntervalMs: env.Policy.HeartbeatInterval.Milliseconds(),
 	}, nil
 }
@@ -90,7 +90,7 @@ func (t *takeover) upload(ctx context.Context, host *remote.Host) (string, error
 	if _, err := host.Run(ctx, remote.Command{Args: []string{"mkdir", "-p", directory}}); err != nil {
 		return "", err
 	}
-	uploaded, err := host.Upload(ctx, t.payload.Agent, path.Join(directory, executableName), 0o700)
+	uploaded, err := host.Upload(ctx, t.agent, path.Join(directory, executableName), 0o700)
 	if err != nil {
 		return "", err
 	}

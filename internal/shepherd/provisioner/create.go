@@ -73,7 +73,7 @@ func (p *pass) open(ctx context.Context, room, ahead int) ([]fleet.Intent, error
 	wanted := make([]bmdb.NewIntent, len(free))
 	for i, capacity := range free {
 		wanted[i] = bmdb.NewIntent{
-			Capacity: capacity, Machine: fleet.NewMachineID(), Token: fleet.NewToken(), PlannedAt: p.turn(ahead + i), Install: p.source.Install,
+			Capacity: capacity, Machine: fleet.NewMachineID(), Token: fleet.NewToken(), PlannedAt: p.turn(ahead + i), Install: p.source.Config.Install,
 		}
 	}
 	var opened []fleet.Intent

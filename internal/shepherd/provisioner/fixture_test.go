@@ -72,11 +72,11 @@ func (b *bench) restart() {
 	if b.provider == nil {
 		b.provider = b.fake
 	}
-	handler, err := provisioner.New(b.db, []provisioner.Source{{Name: source, Provider: b.provider, Config: b.config}}, nil)
+	handler, err := provisioner.New(b.db, []provisioner.Source{{Name: source, Provider: b.provider, Config: b.config}}, provisioner.Options{})
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	loop, err := shepherd.New(b.db, handler, shepherd.Options{Config: shepherd.DefaultConfig()})
+	loop, err := shepherd.New(b.db, handler, shepherd.DefaultConfig(), shepherd.Options{})
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -17,8 +17,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider"
@@ -56,20 +54,17 @@ func (c Config) Validate() error {
 		shepherd.RequireBackoff("backoff", c.Backoff))...)
 }
 
-// Source is a provider instance whose facts are refreshed.
-type Source struct {
-	Name     fleet.ProviderName
-	Provider provider.Provider
-	Config   Config
-}
+// Source is a provider whose facts are refreshed.
+type Source = shepherd.Source[Config]
 
 // Updater is the shepherd.Handler of the process update.
 type Updater struct {
 	db      *bmdb.DB
-	sources map[fleet.ProviderName]*source
+	sources shepherd.Sources[*source]
 	logger  *slog.Logger
 }
 
+// source is a provider with what is remembered of it from one pass to the next.
 type source struct {
 	Source
 
@@ -78,48 +73,42 @@ type source struct {
 	asked fleet.MachineID
 }
 
+// Options is what an Updater is built with besides its sources.
+type Options struct {
+	// Logger receives what an operator should know. Nil: nothing is logged.
+	Logger *slog.Logger
+}
+
 // New returns the handler for these sources. It reports every fault of their configurations.
-func New(db *bmdb.DB, sources []Source, logger *slog.Logger) (*Updater, error) {
-	if logger == nil {
-		logger = slog.New(slog.DiscardHandler)
-	}
-	u := &Updater{db: db, sources: make(map[fleet.ProviderName]*source, len(sources)), logger: logger}
-	var faults []error
-	for _, s := range sources {
-		if err := s.Config.Validate(); err != nil {
-			faults = append(faults, fmt.Errorf("provider %s: %w", s.Name, err))
-		}
-		u.sources[s.Name] = &source{Source: s}
-	}
-	if err := errors.Join(faults...); err != nil {
+func New(db *bmdb.DB, sources []Source, options Options) (*Updater, error) {
+	kept, err := shepherd.NewSources(sources, func(s Source) (*source, error) {
+		return &source{Source: s}, s.Config.Validate()
+	})
+	if err != nil {
 		return nil, err
 	}
-	return u, nil
+	if options.Logger == nil {
+		options.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Updater{db: db, sources: kept, logger: options.Logger}, nil
 }
 
 // Scope covers the configured providers.
 func (u *Updater) Scope() shepherd.Scope {
-	scope := shepherd.Scope{Process: fleet.ProcessUpdate, Backoff: DefaultConfig().Backoff}
-	for name := range u.sources {
-		scope.Providers = append(scope.Providers, name)
-	}
-	return scope
+	return shepherd.Scope{Process: fleet.ProcessUpdate, Providers: u.sources.Names(), Backoff: DefaultConfig().Backoff}
 }
 
 // Act is one pass.
-func (u *Updater) Act(ctx context.Context, work *bmdb.Work) (shepherd.Outcome, error) {
-	s, ok := u.sources[work.Subject.Provider]
-	if !ok {
-		return nil, fleet.Errorf(fleet.KindInvalid, "provider %q is not configured here", work.Subject.Provider)
+func (u *Updater) Act(ctx context.Context, work *bmdb.Work) shepherd.Outcome {
+	s, err := u.sources.Of(work)
+	if err != nil {
+		return shepherd.Fail{Err: err}
 	}
 	p := &pass{db: u.db, source: s, work: work, logger: u.logger.With(slog.String("provider", string(s.Name)))}
 	if err := p.run(ctx); err != nil {
-		if ctx.Err() != nil {
-			return nil, err
-		}
-		return shepherd.Fail{Err: err, Backoff: s.Config.Backoff}, nil
+		return shepherd.Fail{Err: err, Backoff: s.Config.Backoff}
 	}
-	return shepherd.Finish{}, nil
+	return shepherd.Finish{}
 }
 
 // batch is how many machines are written in one transaction.
@@ -137,10 +126,11 @@ type pass struct {
 }
 
 func (p *pass) run(ctx context.Context) error {
-	entries, err := p.look(ctx)
+	entries, view, err := p.source.Look(ctx, p.db)
 	if err != nil {
 		return err
 	}
+	p.view = view
 	missing, known := p.compare(ctx, entries)
 	loss := provider.SuddenLoss(known, len(missing))
 	if !loss {
@@ -158,25 +148,6 @@ func (p *pass) run(ctx context.Context) error {
 			"declared gone", len(missing), known)
 	}
 	return nil
-}
-
-// look reads both sides at once.
-func (p *pass) look(ctx context.Context) ([]provider.Entry, error) {
-	var entries []provider.Entry
-	group, both := errgroup.WithContext(ctx)
-	group.Go(func() (err error) {
-		if entries, err = p.source.Provider.List(both); err != nil {
-			return fmt.Errorf("list the provider: %w", err)
-		}
-		return nil
-	})
-	group.Go(func() (err error) {
-		if p.view, err = p.db.ViewProvider(both, p.source.Name); err != nil {
-			return fmt.Errorf("view the BMDB: %w", err)
-		}
-		return nil
-	})
-	return entries, group.Wait()
 }
 
 // compare notes what changed. It returns the machines that the list should have and has not, and

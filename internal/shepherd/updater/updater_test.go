@@ -42,9 +42,9 @@ func newBench(t *testing.T, machines int) *bench {
 	t.Cleanup(func() { check(t, b.db.Close()) })
 	b.fake.Provisioning = 90 * time.Second
 	b.ids = shepherdtest.Seed(t, b.db, source, b.fake, machines)
-	handler, err := updater.New(b.db, []updater.Source{{Name: source, Provider: b.fake, Config: updater.DefaultConfig()}}, nil)
+	handler, err := updater.New(b.db, []updater.Source{{Name: source, Provider: b.fake, Config: updater.DefaultConfig()}}, updater.Options{})
 	check(t, err)
-	b.loop, err = shepherd.New(b.db, handler, shepherd.Options{Config: shepherd.DefaultConfig()})
+	b.loop, err = shepherd.New(b.db, handler, shepherd.DefaultConfig(), shepherd.Options{})
 	check(t, err)
 	return b
 }
