@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider/builtin"
@@ -21,7 +22,9 @@ func (d *document) check(c Config) {
 	d.checkDatabase(c.Database)
 	d.checkAgentAPI(c)
 	d.checkOperatorAPI(c)
-	d.faultsOf("session", shepherd.RequirePositive("interval", c.Session.Interval))
+	if c.Session.Lease < time.Second {
+		d.keyFault("session.lease", "must be at least 1s, not %s", c.Session.Lease)
+	}
 	for _, loop := range []struct {
 		key    string
 		config shepherd.Config

@@ -35,7 +35,7 @@ type Config struct {
 	OperatorAPI OperatorAPI `yaml:"operator_api"`
 	// SSH is how machines are reached.
 	SSH SSH `yaml:"ssh"`
-	// Session is about the loops' proofs of life in the database.
+	// Session says how long a loop may keep work without a proof of life.
 	Session Session `yaml:"session"`
 	// Loops says how eagerly each loop works.
 	Loops Loops `yaml:"loops"`
@@ -99,10 +99,11 @@ type SSH struct {
 	KeyFile string `yaml:"key_file"`
 }
 
-// Session is about proofs of life in the database.
+// Session is how a loop proves to the database that it lives. Its work is free for others when it
+// does not.
 type Session struct {
-	// Interval is how long a session lives without an extension.
-	Interval time.Duration `yaml:"interval"`
+	// Lease is how long a session lives without an extension; at least a second.
+	Lease time.Duration `yaml:"lease"`
 }
 
 // Loops is how eagerly each loop works.
@@ -183,7 +184,7 @@ func Default() Config {
 		Database:     Database{Isolation: ReadCommitted, Connections: 16, Notify: true},
 		AgentAPI:     agentapi.DefaultConfig(),
 		OperatorAPI:  OperatorAPI{Listen: "127.0.0.1:7480"},
-		Session:      Session{Interval: 5 * time.Second},
+		Session:      Session{Lease: 5 * time.Second},
 		Loops:        Loops{Provisioner: shepherd.DefaultConfig(), Initializer: shepherd.DefaultConfig(), Updater: shepherd.DefaultConfig()},
 		Initializer:  initializer.DefaultConfig(),
 		Janitor:      janitor.DefaultConfig(),

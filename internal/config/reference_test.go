@@ -46,8 +46,8 @@ func TestReferenceIsCurrent(t *testing.T) {
 }
 
 const introduction = "One YAML file, over it the environment, over that flags. `ironherd config check FILE` reports every fault at once.\n\n" +
-	"A key is set from the environment by its path in capitals, `IRONHERD_SESSION_INTERVAL` for `session.interval`, and from the\n" +
-	"command line by `--set session.interval=10s`; keys of `providers` only in the file. File names are relative to the file's\n" +
+	"A key is set from the environment by its path in capitals, `IRONHERD_SESSION_LEASE` for `session.lease`, and from the\n" +
+	"command line by `--set session.lease=10s`; keys of `providers` only in the file. File names are relative to the file's\n" +
 	"directory. Durations have a unit (`500ms`, `30s`, `1h30m`). A rate is a duration and a number, `250ms,8`: a bucket of eight,\n" +
 	"refilled by one every 250 ms.\n"
 

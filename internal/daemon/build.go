@@ -149,7 +149,7 @@ func (d *Daemon) loopOptions() shepherd.Options {
 		host = "unknown"
 	}
 	return shepherd.Options{
-		SessionLease: d.config.Session.Interval, Host: host, PID: os.Getpid(), Logger: d.logger, Observer: d.metrics.Shepherd(),
+		SessionLease: d.config.Session.Lease, Host: host, PID: os.Getpid(), Logger: d.logger, Observer: d.metrics.Shepherd(),
 	}
 }
 

@@ -52,7 +52,7 @@ func openPostgres(ctx context.Context, c config.Config, logger *slog.Logger) (bm
 		return nil, err
 	}
 	engine, err := postgres.Open(ctx, c.Database.URL, postgres.Options{
-		Logger: logger, Password: password, Serializable: c.Database.Isolation == config.Serializable, Lease: c.Session.Interval,
+		Logger: logger, Password: password, Serializable: c.Database.Isolation == config.Serializable, Lease: c.Session.Lease,
 		Connections: c.Database.Connections, Silent: !c.Database.Notify,
 	})
 	if err != nil {
