@@ -33,17 +33,19 @@ type Policy struct {
 	UpdateInterval        time.Duration `json:"update_interval"`
 	UpdateSettledInterval time.Duration `json:"update_settled_interval"`
 
-	// RecoveryAtOnce is how many machines of one provider may be under recovery at the same time,
-	// whatever number of processes recovers them, so that a provider that fails as a whole is not
-	// stormed. Zero: any number. A lower limit lets those that are under recovery go on.
+	// RecoveryAtOnce is the concurrency limit of recovery: how many machines of one provider may be
+	// under recovery at the same time, over all control planes, so that a provider that fails as a
+	// whole is not asked for everything at once. Zero: any number. A lower limit lets those that are
+	// under recovery go on.
 	RecoveryAtOnce int `json:"recovery_at_once"`
 }
 
-// maxAtOnce bounds a limit of how much goes on at once: there is a row for each.
+// maxAtOnce bounds a concurrency limit, because the BMDB has a row for each piece of work that it
+// admits.
 const maxAtOnce = 1000
 
-// AtOnce returns how much work of the process may go on at one provider at the same time; 0: any
-// number.
+// AtOnce returns the concurrency limit of a process: how much of its work may go on at one provider
+// at the same time. 0: any number.
 func (p Policy) AtOnce(process Process) int {
 	if process == ProcessRecovery {
 		return p.RecoveryAtOnce
