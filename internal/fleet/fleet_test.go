@@ -125,6 +125,24 @@ func TestErrorKinds(t *testing.T) {
 	}
 }
 
+// TestContextError: whoever asks for the context's error finds it, and whoever asks for its cause.
+func TestContextError(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	if err := fleet.ContextError(ctx); err != nil {
+		t.Errorf("it goes on: %v", err)
+	}
+	cancel(io.ErrUnexpectedEOF)
+	if err := fleet.ContextError(ctx); !errors.Is(err, context.Canceled) || !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("cancelled with a cause: %v", err)
+	}
+	bare, cancelBare := context.WithCancel(t.Context())
+	cancelBare()
+	if err := fleet.ContextError(bare); err.Error() != context.Canceled.Error() {
+		t.Errorf("cancelled without one: %v", err)
+	}
+}
+
 func TestNames(t *testing.T) {
 	t.Parallel()
 	if _, err := fleet.ParseMachineID("nonsense"); fleet.KindOf(err) != fleet.KindInvalid {

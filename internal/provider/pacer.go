@@ -2,8 +2,6 @@ package provider
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -85,7 +83,7 @@ func (p *pacer) held() time.Duration {
 // pause waits, or returns the context's end as an error.
 func pause(ctx context.Context, wait time.Duration) error {
 	if ctx.Err() != nil {
-		return ended(ctx)
+		return fleet.ContextError(ctx)
 	}
 	if wait <= 0 {
 		return nil
@@ -96,16 +94,6 @@ func pause(ctx context.Context, wait time.Duration) error {
 	case <-timer.C:
 		return nil
 	case <-ctx.Done():
-		return ended(ctx)
+		return fleet.ContextError(ctx)
 	}
-}
-
-// ended returns why ctx ended, such that errors.Is finds both the context's own error and its
-// cause.
-func ended(ctx context.Context) error {
-	cause := context.Cause(ctx)
-	if errors.Is(cause, ctx.Err()) {
-		return cause
-	}
-	return fmt.Errorf("%w: %w", ctx.Err(), cause)
 }

@@ -133,7 +133,7 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 }
 
 func givenUp(ctx context.Context) error {
-	return &fleet.Error{Kind: fleet.KindTimeout, Message: "the call was given up before its answer came", Err: ended(ctx)}
+	return &fleet.Error{Kind: fleet.KindTimeout, Message: "the call was given up before its answer came", Err: fleet.ContextError(ctx)}
 }
 
 // attempt sends one request and reads its answer completely. A *failure is transient by nature.
@@ -143,7 +143,7 @@ func (t *Transport) attempt(request *http.Request, attempt int) (*http.Response,
 	case t.slots <- struct{}{}:
 		defer func() { <-t.slots }()
 	case <-ctx.Done():
-		return nil, fmt.Errorf("wait for a free slot: %w", ended(ctx))
+		return nil, fmt.Errorf("wait for a free slot: %w", fleet.ContextError(ctx))
 	}
 	if err := t.pacer.wait(ctx); err != nil {
 		return nil, fmt.Errorf("wait for its turn: %w", err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"regexp"
 	"sync"
 	"testing"
@@ -13,7 +12,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
-	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider"
 	"github.com/ironherd/ironherd/internal/shepherd"
@@ -68,24 +66,8 @@ func open(t *testing.T) (*bmdb.DB, *faulty) {
 
 func openWith(t *testing.T, options bmdb.Options) (*bmdb.DB, *faulty) {
 	t.Helper()
-	real, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "bmdb"), sqlite.Options{Unsynced: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := real.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	engine := &faulty{Engine: real}
-	db, err := bmdb.Open(t.Context(), engine, options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return db, engine
+	engine := &faulty{Engine: shepherdtest.OpenEngine(t)}
+	return shepherdtest.OpenDB(t, engine, options), engine
 }
 
 // seed puts machines into the database that the provider has handed over, and returns them in the

@@ -24,7 +24,6 @@ import (
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 	"github.com/ironherd/ironherd/internal/bmdb"
-	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider"
 	"github.com/ironherd/ironherd/internal/remote"
@@ -63,7 +62,7 @@ type bench struct {
 func newBench(t *testing.T) *bench {
 	t.Helper()
 	b := &bench{t: t, fake: shepherdtest.NewFakeProvider(1), agent: takesOver}
-	b.openDB()
+	b.db = shepherdtest.OpenDB(t, shepherdtest.OpenEngine(t), bmdb.Options{})
 	address := b.serve()
 	b.seed(address.Addr())
 	b.config = initializer.DefaultConfig()
@@ -80,16 +79,6 @@ func check(t *testing.T, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-func (b *bench) openDB() {
-	b.t.Helper()
-	engine, err := sqlite.Open(b.t.Context(), filepath.Join(b.t.TempDir(), "bmdb"), sqlite.Options{Unsynced: true})
-	check(b.t, err)
-	check(b.t, engine.Migrate(b.t.Context()))
-	b.db, err = bmdb.Open(b.t.Context(), engine, bmdb.Options{})
-	check(b.t, err)
-	b.t.Cleanup(func() { check(b.t, b.db.Close()) })
 }
 
 // serve starts the machine.
