@@ -27,7 +27,7 @@ type Handler interface {
 // Scope says what a handler works on.
 type Scope struct {
 	Process fleet.Process
-	// Providers whose work is claimed; those that this process was configured with.
+	// Providers whose work the loop claims: those that this process was configured with.
 	Providers []fleet.ProviderName
 	// Backoff of a failure that does not name its own.
 	Backoff fleet.Backoff
@@ -78,8 +78,7 @@ func (o Cancel) commit(ctx context.Context, work *bmdb.Work) error {
 	return work.Cancel(ctx, o.Reason, o.Changes...)
 }
 
-// lost is the outcome of work that ended because it is not ours any more. There is nothing to
-// commit.
+// lost is the outcome of work whose lease is lost. There is nothing to commit.
 type lost struct{}
 
 func (lost) commit(context.Context, *bmdb.Work) error { return fleet.ErrLeaseLost }
@@ -125,8 +124,8 @@ var (
 	errNoCause   = fleet.Errorf(fleet.KindUnknown, "internal error: the handler gave no cause of its failure")
 )
 
-// commitPatience is how long an outcome is tried to be committed while the session is trusted, and
-// commitAttempt how long one attempt may take.
+// commitPatience bounds how long the engine tries to commit one outcome, and commitAttempt how long
+// one attempt may take.
 const (
 	commitPatience = 30 * time.Second
 	commitAttempt  = 5 * time.Second

@@ -72,8 +72,8 @@ func (l *Loop) judge(ctx context.Context, failure Fail) Outcome {
 	return failure
 }
 
-// handBack ends a task that nobody will act on. Where that cannot be recorded, the end of the
-// session does it.
+// handBack ends a task that nobody will act on. When that cannot be recorded, the end of the
+// session frees the work.
 func (t *Task) handBack(ctx context.Context) {
 	t.started = time.Now()
 	t.outcome = Cancel{Reason: Cause(errStopping)}
@@ -83,14 +83,15 @@ func (t *Task) handBack(ctx context.Context) {
 // Outcome returns how Act ended; nil before it has.
 func (t *Task) Outcome() Outcome { return t.outcome }
 
-// Commit records the outcome. It goes on after the end of ctx, and repeats what fails for as long
-// as the lease is trusted. The error is ErrLeaseLost when the work is not ours any more; after any
-// other, it is not known whether the outcome is recorded, and the session should be closed.
+// Commit records the outcome. The end of ctx does not stop it, and it repeats what fails for as
+// long as the lease is trusted. The error is ErrLeaseLost when the work is not ours any more. After
+// any other error nobody knows whether the outcome is recorded: the caller should close the
+// session.
 func (t *Task) Commit(ctx context.Context) error {
 	l := t.holder.loop
 	err := t.commit(ctx, t.outcome)
 	if err != nil && refused(err) {
-		// The facts cannot be recorded as they are. The work must not be held for ever because of it.
+		// The facts cannot be recorded as they are. Trying again would hold the work for ever.
 		l.logger.ErrorContext(ctx, "outcome was refused", append(t.attrs(), slog.Any("err", err))...)
 		t.outcome = Fail{Err: fmt.Errorf("record the outcome: %w", err), Backoff: l.scope.Backoff}
 		err = t.commit(ctx, t.outcome)
@@ -117,7 +118,7 @@ func (t *Task) commit(ctx context.Context, outcome Outcome) error {
 	}
 }
 
-// refused says that the BMDB answered, and that asking again is no use.
+// refused reports whether the BMDB has answered with a refusal, which it would repeat.
 func refused(err error) bool {
 	switch fleet.KindOf(err) {
 	case fleet.KindInvalid, fleet.KindNotFound, fleet.KindConflict, fleet.KindForbidden, fleet.KindUnsupported:
@@ -126,7 +127,7 @@ func refused(err error) bool {
 	return false
 }
 
-// report tells the log and the observer how the work ended.
+// report tells log and observer how the work ended.
 func (t *Task) report(ctx context.Context, err error) {
 	l, took, result := t.holder.loop, time.Since(t.started), t.outcome.result()
 	attrs := append(t.attrs(), slog.Duration("took", took))
@@ -162,7 +163,7 @@ func (t *Task) attrs() []any {
 	return []any{subject, slog.String("session", string(t.Work.Session)), slog.Int64("epoch", int64(t.Work.Epoch))}
 }
 
-// sleep waits, and says whether it did so to the end.
+// sleep waits for d. It returns false when ctx ends before.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

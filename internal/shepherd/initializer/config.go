@@ -1,19 +1,23 @@
 // Package initializer puts our agent in charge of machines: the process agent-start.
 //
-// For each machine that needs an agent it asks the provider for the address, dials it over SSH and
-// verifies the host key, mints a takeover generation, uploads the agent unless that very version is
-// there, runs it with TakeoverInit on standard input, checks the TakeoverResponse, and records the
-// agent's public key.
+// For each machine that needs an agent, it
+//
+//  1. asks the provider for the address,
+//  2. dials the machine over SSH and verifies its host key,
+//  3. mints a takeover generation,
+//  4. uploads the agent, unless that very version is there,
+//  5. runs it with TakeoverInit on standard input,
+//  6. checks the TakeoverResponse and records the agent's public key.
 //
 // What it promises:
 //
-//   - The takeover generation is minted, and a host key that was trusted on first use is pinned,
-//     before anything is written to the host. A takeover that was interrupted leaves an agent that
-//     the agent API refuses, and the next one supersedes it.
+//   - Before it writes anything to the host, it commits the takeover generation, and with it a host
+//     key that it trusted on first use. A takeover that is interrupted leaves an agent that the
+//     agent API refuses, and the next takeover supersedes it.
 //   - A response counts only when it echoes the very init message and carries an Ed25519 key.
-//   - One machine's failure is that machine's alone, with its cause in the backoff. Kinds of
-//     failure wait differently: the provider cannot be asked; the start failed; the provider does
-//     not know the ID.
+//   - A failure concerns one machine, whose backoff has the cause. There is a backoff each for a
+//     provider that cannot be asked, for a start that failed, and for an ID that the provider does
+//     not know.
 package initializer
 
 import (
@@ -42,12 +46,12 @@ type Config struct {
 	// User and Port of SSH on the machines.
 	User string `yaml:"user"`
 	Port uint16 `yaml:"port"`
-	// ConnectTimeout bounds the TCP connect, ExecuteTimeout everything on the machine, the agent's run
-	// included.
+	// ConnectTimeout bounds the TCP connect. ExecuteTimeout bounds everything on the machine, the
+	// agent's run included.
 	ConnectTimeout time.Duration `yaml:"connect_timeout"`
 	ExecuteTimeout time.Duration `yaml:"execute_timeout"`
-	// ProviderBackoff is waited when the provider cannot be asked, StartBackoff when starting failed,
-	// IDBackoff when the provider says that the machine's ID makes no sense.
+	// ProviderBackoff is for a provider that cannot be asked, StartBackoff for a start that failed,
+	// and IDBackoff for a machine whose ID the provider does not know.
 	ProviderBackoff fleet.Backoff `yaml:"provider_backoff"`
 	StartBackoff    fleet.Backoff `yaml:"start_backoff"`
 	IDBackoff       fleet.Backoff `yaml:"id_backoff"`

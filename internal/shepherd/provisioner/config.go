@@ -20,9 +20,9 @@ type Config struct {
 	CreateRate fleet.Rate `yaml:"create_rate"`
 	// CreateParallelism is how many creations may be under way at once.
 	CreateParallelism int `yaml:"create_parallelism"`
-	// Penalty is how long capacity that failed is left alone.
+	// Penalty is how long nothing is created on capacity after it failed.
 	Penalty time.Duration `yaml:"penalty"`
-	// SettlingTime is how long the provider's lists may lag, and a request may be on its way.
+	// SettlingTime is how long the provider's lists may lag, and how long a request may be on its way.
 	SettlingTime time.Duration `yaml:"settling_time"`
 	// Backoff of passes that failed.
 	Backoff fleet.Backoff `yaml:"backoff"`

@@ -21,14 +21,14 @@ type Provisioner struct {
 	logger  *slog.Logger
 }
 
-// source is a provider with what is remembered of it from one pass to the next.
+// source is a provider with what the handler remembers from one pass to the next.
 type source struct {
 	Source
 	limiter *rate.Limiter
 
 	mu sync.Mutex
-	// looks counts in how many complete lists after the settling time an open intent was seen to come
-	// to nothing.
+	// looks counts, for an open intent, the complete lists in a row that say that another owner has
+	// its capacity. Lists from before the end of the settling time do not count.
 	looks map[fleet.MachineID]int
 }
 
@@ -93,7 +93,7 @@ func (p *pass) run(ctx context.Context) error {
 		return err
 	}
 	p.view = view
-	if p.survey, err = take(entries, p.view, p.source.Config.SettlingTime); err != nil {
+	if p.survey, err = takeSurvey(entries, p.view, p.source.Config.SettlingTime); err != nil {
 		return err
 	}
 	for _, reason := range p.survey.unusable {
@@ -130,10 +130,10 @@ func (p *pass) summary() string {
 		{p.tally.created, "%d created"},
 		{p.tally.adopted, "%d found by token"},
 		{p.tally.failed, "%d creations failed"},
-		{p.tally.open, "%d creations unanswered"},
+		{p.tally.unanswered, "%d creations unanswered"},
 		{p.tally.waiting, "%d wait for a later pass"},
 		{p.tally.full, "%d wait because max_machines is reached"},
-		{p.survey.resting, "%d sit out a penalty"},
+		{p.survey.penalized, "%d sit out a penalty"},
 		{len(p.survey.unusable), "%d unusable"},
 	} {
 		if part.count > 0 {

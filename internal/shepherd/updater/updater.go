@@ -1,10 +1,12 @@
-// Package updater refreshes what is known from providers: the process update, one provider at a
-// time, from one list, not one call for each machine.
+// Package updater refreshes what the BMDB knows from providers: the process update, one pass of one
+// provider at a time. A pass reads one list instead of making a call for each machine.
 //
-// It writes what changed and nothing else: status, address, location, capacity. A machine that is
-// missing from the list is asked for by its ID, so many in a pass, and is gone only when the
-// provider says so of that very machine. When most of the machines are missing at once the list is
-// doubted: nothing is declared gone, and the pass fails with that as its cause.
+// It writes what changed and nothing else: status, address, location, capacity. It asks for a
+// machine that is missing from the list by its ID, a bounded number in a pass. The machine is gone
+// only when the provider says so of that very machine.
+//
+// When most of the machines are missing at once, the updater doubts the list: it declares nothing
+// gone, and the pass fails with that as its cause.
 package updater
 
 import (
@@ -64,12 +66,12 @@ type Updater struct {
 	logger  *slog.Logger
 }
 
-// source is a provider with what is remembered of it from one pass to the next.
+// source is a provider with what the handler remembers from one pass to the next.
 type source struct {
 	Source
 
 	mu sync.Mutex
-	// asked is the last missing machine that was asked for: the next pass goes on after it.
+	// asked is the last missing machine that a pass has asked for; the next pass goes on after it.
 	asked fleet.MachineID
 }
 
@@ -184,14 +186,14 @@ func (p *pass) compare(ctx context.Context, entries []provider.Entry) (missing [
 // note writes an entry's facts when they differ from those that are recorded.
 func (p *pass) note(m bmdb.ProviderMachine, entry provider.Entry) {
 	fact := entry.Provided(m.Provided, p.view.Now)
-	if !same(fact, *m.Provided) {
+	if !sameFact(fact, *m.Provided) {
 		p.changes = append(p.changes, bmdb.SetProvided(m.ID, m.ProviderID, fact))
 	}
 }
 
 // ask asks for missing machines by their IDs.
 func (p *pass) ask(ctx context.Context, missing []bmdb.ProviderMachine) error {
-	for _, m := range p.turn(missing) {
+	for _, m := range p.nextToAsk(missing) {
 		entry, err := p.source.Provider.Get(ctx, m.ProviderID)
 		switch {
 		case ctx.Err() != nil:
@@ -210,9 +212,9 @@ func (p *pass) ask(ctx context.Context, missing []bmdb.ProviderMachine) error {
 	return nil
 }
 
-// turn picks the missing machines that this pass asks for: those after the last one that was asked
-// for, then around.
-func (p *pass) turn(missing []bmdb.ProviderMachine) []bmdb.ProviderMachine {
+// nextToAsk picks the missing machines that this pass asks for: those after the last one that an
+// earlier pass asked for, then from the beginning.
+func (p *pass) nextToAsk(missing []bmdb.ProviderMachine) []bmdb.ProviderMachine {
 	s := p.source
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -228,13 +230,14 @@ func (p *pass) turn(missing []bmdb.ProviderMachine) []bmdb.ProviderMachine {
 	return picked
 }
 
+// young reports whether a machine was created so recently that a list may not have it yet.
 func (p *pass) young(created time.Time) bool {
 	age := p.view.Now.Sub(created)
 	return age < p.source.Config.SettlingTime && age > -p.source.Config.SettlingTime
 }
 
-// same says whether two facts say the same, whenever they were seen.
-func same(a, b fleet.Provided) bool {
+// sameFact reports whether two facts say the same, whenever they were seen.
+func sameFact(a, b fleet.Provided) bool {
 	return a.Status == b.Status && a.Detail == b.Detail && a.Hostname == b.Hostname && a.Address == b.Address &&
 		a.Location == b.Location && a.Capacity == b.Capacity && slices.Equal(a.HostKeys, b.HostKeys) &&
 		(a.ActiveAt == nil) == (b.ActiveAt == nil)
