@@ -10,7 +10,8 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// pacer decides when the next request may start: one bucket and one "not before" for all callers.
+// pacer decides when the next request may start. All callers share its bucket and the instant
+// before which the provider wants no request.
 type pacer struct {
 	bucket   *rate.Limiter
 	patience time.Duration
@@ -27,7 +28,7 @@ func newPacer(limits Limits) *pacer {
 	return &pacer{bucket: rate.NewLimiter(every, 1), patience: limits.Patience}
 }
 
-// hold keeps every request back for a while: the provider asked for it.
+// hold keeps every request back for a while, because the provider asked for it.
 func (p *pacer) hold(wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -36,16 +37,16 @@ func (p *pacer) hold(wait time.Duration) {
 	}
 }
 
-// wait returns when a request may start. A wait that could not end in time is not begun.
+// wait returns when a request may start. It fails at once when the wait could not end in time.
 func (p *pacer) wait(ctx context.Context) error {
 	for {
 		if err := p.waitHeld(ctx); err != nil {
 			return err
 		}
-		if err := p.waitTurn(ctx); err != nil {
+		if err := p.waitSpacing(ctx); err != nil {
 			return err
 		}
-		if p.held() <= 0 { // nobody was told to wait in the meantime
+		if p.held() <= 0 { // no other answer has asked for a pause in the meantime
 			return nil
 		}
 	}
@@ -59,7 +60,7 @@ func (p *pacer) waitHeld(ctx context.Context) error {
 	return pause(ctx, held)
 }
 
-func (p *pacer) waitTurn(ctx context.Context) error {
+func (p *pacer) waitSpacing(ctx context.Context) error {
 	turn := p.bucket.Reserve()
 	delay := turn.Delay()
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < delay {

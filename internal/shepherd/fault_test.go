@@ -70,8 +70,8 @@ func seedOnly(t *testing.T, db *bmdb.DB) fleet.MachineID {
 	return rows[0].ID
 }
 
-// TestALostReplyOfACommit: the outcome was committed, the answer did not come: it is repeated, and
-// counts once.
+// TestALostReplyOfACommit: the outcome was committed and the answer was lost. The engine commits it
+// again, and it counts once.
 func TestALostReplyOfACommit(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

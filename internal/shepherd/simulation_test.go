@@ -148,7 +148,7 @@ func (s *simulation) check(err error) {
 
 func (s *simulation) chance(percent int) bool { return s.random.IntN(100) < percent }
 
-// disturb is the provider's bad days.
+// disturb is the provider's hook: calls fail at random.
 func (s *simulation) disturb(point shepherdtest.Point, _ fleet.CapacityID) error {
 	if !s.faults || !s.chance(15) {
 		return nil
@@ -211,7 +211,7 @@ func (s *simulation) step() {
 	}
 }
 
-// forget gives a session up that has ended.
+// forget gives up a session that has ended.
 func (s *simulation) forget(p *simulated, err error) {
 	s.t.Helper()
 	switch {
@@ -224,7 +224,7 @@ func (s *simulation) forget(p *simulated, err error) {
 	}
 }
 
-// left says what is not done; "" when all is.
+// left says what is not done yet; "" when nothing is left.
 func (s *simulation) left() string {
 	s.t.Helper()
 	rows, err := s.db.ListMachines(s.t.Context(), bmdb.MachineFilter{Limit: 100})
