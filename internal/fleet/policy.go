@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// Policy is the deadlines, limits and permissions that lifecycle is given. It is a numbered row in
-// the BMDB; every process follows the highest number.
+// Policy has the deadlines, intervals and limits that lifecycle decides by. The BMDB keeps numbered
+// versions of it, and every control plane follows the highest number.
 type Policy struct {
 	// Number is assigned by the BMDB. Zero: not stored yet.
 	Number int64 `json:"-"`
 
-	// HeartbeatInterval is what agents are asked for; the server stretches it with the size of the
-	// fleet.
+	// HeartbeatInterval is the time from one heartbeat of an agent to the next. The server asks for a
+	// longer one when the fleet is large.
 	HeartbeatInterval time.Duration `json:"heartbeat_interval"`
 	// NeverSpokeAfter is how long a started agent may take to its first heartbeat.
 	NeverSpokeAfter time.Duration `json:"never_spoke_after"`
@@ -21,7 +21,7 @@ type Policy struct {
 	SilentAfter time.Duration `json:"silent_after"`
 	// InstallTimeout is how long one attempt may take from hand-out to report.
 	InstallTimeout time.Duration `json:"install_timeout"`
-	// InstallRetry is waited between a failed attempt and the next.
+	// InstallRetry is the backoff between a failed attempt and the next.
 	InstallRetry Backoff `json:"install_retry"`
 	// BootTimeout is how long an installed system may take to say that it is up.
 	BootTimeout time.Duration `json:"boot_timeout"`
@@ -107,16 +107,16 @@ type Environment struct {
 	// PromisedInterval is the longest heartbeat interval that agents have been asked for lately.
 	// Silence is never declared below three of them.
 	PromisedInterval time.Duration
-	// UnderRecovery is how many machines of the same provider are under recovery within the policy's
-	// limit. It is known where a machine is explained, and decides nothing.
+	// UnderRecovery is how many machines of the same provider are under recovery. It is set only where
+	// a machine is explained, and changes no decision, only its reason.
 	UnderRecovery int
-	// Restored is the evidence that the database is a restored or copied one; empty when it is not, or
-	// when an operator has accepted it. Until then whatever destroys or reboots waits.
+	// Restored is the evidence that the database is a restored or copied one. It is empty when there
+	// is none, or when an operator has accepted it. Until then installs wait.
 	Restored string
 }
 
-// ProviderRecord is what the BMDB knows of one provider instance; it is what lifecycle judges
-// provider processes by.
+// ProviderRecord is what the BMDB knows of one provider instance. Package lifecycle decides the
+// provider's processes from it.
 type ProviderRecord struct {
 	Name ProviderName
 	// Kind of provider, such as equinix or static.
