@@ -16,7 +16,8 @@ import (
 	"github.com/ironherd/ironherd/internal/shepherd"
 )
 
-// check records the faults of a decoded configuration. Components check their own sections.
+// check records the faults of a decoded configuration. Components check the values of their
+// sections; check adds what concerns several sections, and files.
 func (d *document) check(c Config) {
 	d.checkGeneral(c)
 	d.checkDatabase(c.Database)
@@ -53,7 +54,7 @@ func (d *document) check(c Config) {
 	}
 }
 
-// keyFault records a fault at a key; the format continues it.
+// keyFault records a fault of a key, unless it has one already. The format continues the key.
 func (d *document) keyFault(key, format string, args ...any) {
 	if !d.reported(key) {
 		d.faultAt(d.nearest(key), key, format, args...)
@@ -80,14 +81,14 @@ func (d *document) checkGeneral(c Config) {
 	}
 }
 
-// checkAgentAPI concerns the initializer, too: it tells agents where to call, and what to verify
-// that by.
+// checkAgentAPI checks the section also where only the initializer runs, which tells agents where
+// the agent API is and how to verify it.
 func (d *document) checkAgentAPI(c Config) {
 	if !c.Has(RoleAgentAPI) && !c.Has(RoleInitializer) {
 		return
 	}
 	general := c.AgentAPI
-	general.TLS = server.CertificateConfig{} // which does not know the name of its section
+	general.TLS = server.CertificateConfig{} // it is checked below, where its faults get the right key
 	d.faultsOf("agent_api", general.Validate())
 	d.faultsOf("agent_api.tls", c.AgentAPI.TLS.Validate())
 	if host, port, err := net.SplitHostPort(c.AgentAPI.Endpoint); err == nil {
@@ -100,8 +101,8 @@ func (d *document) checkAgentAPI(c Config) {
 	d.checkFile("agent_api.tls.ca_certificate", c.AgentAPI.TLS.CACertificate)
 }
 
-// checkInitializer leaves out the endpoint that it takes from the agent API, which was checked
-// there.
+// checkInitializer does not check an endpoint that comes from the agent API's section, which was
+// checked there.
 func (d *document) checkInitializer(c Config) {
 	i := c.Initializer
 	if !d.isSet("initializer.endpoint") {
@@ -112,7 +113,8 @@ func (d *document) checkInitializer(c Config) {
 	d.checkFile("initializer.endpoint_ca", i.EndpointCA)
 }
 
-// maximumSocketPath is what the kernel takes for a Unix socket, less its terminating zero.
+// maximumSocketPath is the kernel's limit for the path of a Unix socket, without its terminating
+// zero.
 const maximumSocketPath = 107
 
 func (d *document) checkOperatorAPI(c Config) {
@@ -124,7 +126,7 @@ func (d *document) checkOperatorAPI(c Config) {
 			len(c.OperatorAPI.Socket), maximumSocketPath)
 	}
 	d.checkFile("operator_api.token_file", c.OperatorAPI.TokenFile)
-	if d.isSet("ssh.key_file") { // else it is made
+	if d.isSet("ssh.key_file") { // otherwise the first start makes it
 		d.checkFile("ssh.key_file", c.SSH.KeyFile)
 	}
 }
@@ -192,7 +194,8 @@ func (d *document) checkInstall(section string, i Install) {
 	}
 }
 
-// checkListener wants host:port; the host may be empty (all addresses), the port 0 (any free one).
+// checkListener checks that an address is host:port. The host may be empty (all addresses), and the
+// port may be 0 (any free one).
 func (d *document) checkListener(key, address string) {
 	_, port, err := net.SplitHostPort(address)
 	if _, portErr := strconv.ParseUint(port, 10, 16); err != nil || portErr != nil {
@@ -200,7 +203,7 @@ func (d *document) checkListener(key, address string) {
 	}
 }
 
-// checkFile wants a file that can be opened, if one is named.
+// checkFile checks that a file can be opened, if one is named.
 func (d *document) checkFile(key, path string) {
 	if path == "" {
 		return

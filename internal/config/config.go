@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,8 +20,8 @@ import (
 
 // Config is a whole control plane's configuration.
 type Config struct {
-	// Dir keeps what the control plane must remember: database, certificates, SSH key, socket. Mode
-	// 0700; made when it is not there.
+	// Dir is the directory of database, certificates, SSH key and socket. Its mode is 0700; it is made
+	// when it is not there.
 	Dir string `yaml:"dir"`
 	// Roles that this process has. Default: all.
 	Roles []Role `yaml:"roles"`
@@ -30,7 +31,7 @@ type Config struct {
 	Database Database `yaml:"database"`
 	// AgentAPI is where agents call.
 	AgentAPI agentapi.Config `yaml:"agent_api"`
-	// OperatorAPI is where people and their programs call; the page, metrics and health are on the
+	// OperatorAPI is where people and their programs call. The page, metrics and health are on the
 	// same listener.
 	OperatorAPI OperatorAPI `yaml:"operator_api"`
 	// SSH is how machines are reached.
@@ -39,13 +40,12 @@ type Config struct {
 	Session Session `yaml:"session"`
 	// Loops says how eagerly each loop works.
 	Loops Loops `yaml:"loops"`
-	// Initializer says how agents are started. Its endpoint and endpoint_ca follow the agent API
-	// unless they are set; its agent executable is looked for beside the program.
+	// Initializer says how agents are started. Unless they are set, endpoint and endpoint_ca are those
+	// of the agent API, and agent_executable is the agent beside the program.
 	Initializer initializer.Config `yaml:"initializer"`
 	// Janitor says how often the database is cleaned up, and what is kept.
 	Janitor janitor.Config `yaml:"janitor"`
-	// Policy is what is stored as the fleet's policy when it differs from the newest one in the
-	// database.
+	// Policy becomes the fleet's policy when it differs from the newest one in the database.
 	Policy fleet.Policy `yaml:"policy"`
 	// Providers are where machines come from.
 	Providers []Provider `yaml:"providers"`
@@ -129,7 +129,7 @@ type Provider struct {
 	// Provisioner says how machines are created here, Updater how what is known of them is refreshed.
 	Provisioner provisioner.Config `yaml:"provisioner"`
 	Updater     updater.Config     `yaml:"updater"`
-	// Install is asked for on every machine that is created here. Default: nothing is.
+	// Install is asked for on every machine that is created here. Default: none is.
 	Install *Install `yaml:"install"`
 }
 
@@ -193,19 +193,11 @@ func Default() Config {
 	}
 }
 
-// Has says whether the process has a role.
-func (c Config) Has(role Role) bool {
-	for _, r := range c.Roles {
-		if r == role {
-			return true
-		}
-	}
-	return false
-}
+// Has reports whether the process has a role.
+func (c Config) Has(role Role) bool { return slices.Contains(c.Roles, role) }
 
-// UserDir is the directory of what one user runs: $XDG_STATE_HOME/ironherd, else
-// ~/.local/state/ironherd; empty when the environment names neither. A control plane that does not
-// run as root is best put there.
+// UserDir is the directory of a control plane that does not run as root: $XDG_STATE_HOME/ironherd,
+// else ~/.local/state/ironherd; empty when the environment names neither.
 func UserDir(environ []string) string {
 	home, state := "", ""
 	for _, entry := range environ {

@@ -20,7 +20,7 @@ import (
 	"github.com/ironherd/ironherd/internal/telemetry"
 )
 
-// components are the parts of a control plane, by its roles.
+// components are the parts that the roles of a control plane ask for.
 type components struct {
 	all    []service.Component
 	agents *agentapi.Server
@@ -30,7 +30,7 @@ func (c *components) add(name string, stage service.Stage, serve func(context.Co
 	c.all = append(c.all, service.Component{Name: name, Stage: stage, Serve: serve})
 }
 
-// build makes everything but the operators' side.
+// build makes every component but those of the operators (buildOperators).
 func (d *Daemon) build(ctx context.Context) (components, error) {
 	var parts components
 	key, err := openKey(d.config.SSH.KeyFile, d.logger)
@@ -69,10 +69,10 @@ func (d *Daemon) build(ctx context.Context) (components, error) {
 	return parts, nil
 }
 
-// databasePatience is how long whoever asks for health waits for the database.
+// databasePatience bounds how long a question for health waits for the database.
 const databasePatience = 2 * time.Second
 
-// databaseHealth stands for what everything rests on: it only answers for its health.
+// databaseHealth is a component that does nothing but answer for the health of the database.
 func (d *Daemon) databaseHealth() service.Component {
 	return service.Component{
 		Name: "database", Stage: service.State,

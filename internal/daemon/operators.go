@@ -45,7 +45,8 @@ func (d *Daemon) buildOperators(parts *components) error {
 	return nil
 }
 
-// health asks the tree, which is made after the mux.
+// health serves a question for health. It looks at the tree when it is asked, because the tree is
+// made after the mux.
 func (d *Daemon) health(of func(*service.Tree) http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { of(d.tree).ServeHTTP(w, r) })
 }

@@ -76,21 +76,21 @@ func (d *Daemon) openProvider(ctx context.Context, c config.Provider, publicKey 
 			return i, fmt.Errorf("install: %w", err)
 		}
 	}
-	return i, d.patiently(ctx, func() error {
+	return i, d.retryAtStart(ctx, func() error {
 		return d.db.RegisterProvider(ctx, i.name, c.Kind, c.Provisioner.MaxMachines)
 	})
 }
 
 const (
-	// startPatience is how long a start goes on trying what fails for the moment, such as a lock that
-	// somebody who was killed still has.
+	// startPatience is how long a start repeats what fails for the moment. A process that was killed
+	// may still have a lock, for example.
 	startPatience = 30 * time.Second
-	// startPause is between two attempts.
+	// startPause is the wait between two attempts.
 	startPause = 500 * time.Millisecond
 )
 
-// patiently does something at the start, again and again while it fails for the moment.
-func (d *Daemon) patiently(ctx context.Context, do func() error) error {
+// retryAtStart repeats what fails for the moment, while a start lasts.
+func (d *Daemon) retryAtStart(ctx context.Context, do func() error) error {
 	began := time.Now()
 	for {
 		err := do()
