@@ -51,7 +51,7 @@ func (d *Daemon) build(ctx context.Context) (components, error) {
 	parts.all = append(parts.all, d.databaseHealth())
 	if d.config.Has(config.RoleJanitor) {
 		j, err := janitor.New(d.db, d.config.Janitor, janitor.Options{
-			Logger: d.component("janitor"), Observer: janitorObserver{d.metrics},
+			Logger: d.loggerOf("janitor"), Observer: janitorObserver{d.metrics},
 		})
 		if err != nil {
 			return parts, err
@@ -60,7 +60,7 @@ func (d *Daemon) build(ctx context.Context) (components, error) {
 	}
 	if d.config.Has(config.RoleAgentAPI) {
 		parts.agents = agentapi.New(d.db, d.config.AgentAPI, agentapi.Options{
-			Logger: d.component("agent-api"), Certificates: certificates, Observer: d.metrics.AgentAPI(),
+			Logger: d.loggerOf("agent-api"), Certificates: certificates, Observer: d.metrics.AgentAPI(),
 		})
 		d.metrics.ConnectedAgents(parts.agents.Agents)
 		parts.add("agent-api", service.Listeners, serveOn(d.agents, parts.agents.Serve))
@@ -89,7 +89,8 @@ func (d *Daemon) databaseHealth() service.Component {
 	}
 }
 
-func (d *Daemon) component(name string) *slog.Logger {
+// loggerOf returns the logger of a component.
+func (d *Daemon) loggerOf(name string) *slog.Logger {
 	return d.logger.With(slog.String("component", name))
 }
 
@@ -100,7 +101,7 @@ func (d *Daemon) openCertificates() (*server.Certificates, error) {
 	if !c.Has(config.RoleAgentAPI) && (!c.Has(config.RoleInitializer) || c.Initializer.EndpointCA != "") {
 		return nil, nil
 	}
-	return c.AgentAPI.TLS.Open(c.Dir, c.AgentAPI.Hosts(), d.component("agent-api"))
+	return c.AgentAPI.TLS.Open(c.Dir, c.AgentAPI.Hosts(), d.loggerOf("agent-api"))
 }
 
 // buildLoops makes the loops that the roles ask for.
@@ -130,7 +131,7 @@ func (d *Daemon) buildLoops(
 		if !c.Has(l.role) {
 			continue
 		}
-		handler, err := l.open(d.component(string(l.role)))
+		handler, err := l.open(d.loggerOf(string(l.role)))
 		if err != nil {
 			return err
 		}

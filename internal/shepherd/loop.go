@@ -47,13 +47,10 @@ func New(db *bmdb.DB, handler Handler, config Config, options Options) (*Loop, e
 	return &Loop{
 		db: db, handler: handler, scope: scope, config: config, options: options,
 		logger: options.Logger.With(slog.String("process", string(scope.Process))), observer: options.Observer,
-		limiter: Limiter(config.ClaimRate),
+		limiter: newLimiter(config.ClaimRate),
 		slots:   make(chan struct{}, config.Parallelism),
 	}, nil
 }
-
-// Process returns what the loop does.
-func (l *Loop) Process() fleet.Process { return l.scope.Process }
 
 // Run works until ctx ends, and returns nil when everything that it held is finished or handed
 // back. It is called once at a time.

@@ -17,12 +17,12 @@ import (
 // Provisioner is the shepherd.Handler of the process provision.
 type Provisioner struct {
 	db      *bmdb.DB
-	sources shepherd.Sources[*source]
+	sources shepherd.Sources[*sourceState]
 	logger  *slog.Logger
 }
 
-// source is a provider with what the handler remembers from one pass to the next.
-type source struct {
+// sourceState is a provider with what the handler remembers from one pass to the next.
+type sourceState struct {
 	Source
 	limiter *rate.Limiter
 
@@ -40,9 +40,9 @@ type Options struct {
 
 // New returns the handler for these sources. It reports every fault of their configurations.
 func New(db *bmdb.DB, sources []Source, options Options) (*Provisioner, error) {
-	kept, err := shepherd.NewSources(sources, func(s Source) (*source, error) {
+	kept, err := shepherd.NewSources(sources, func(s Source) (*sourceState, error) {
 		limiter := shepherd.EmptyLimiter(s.Config.CreateRate)
-		return &source{Source: s, limiter: limiter, looks: make(map[fleet.MachineID]int)}, s.Config.Validate()
+		return &sourceState{Source: s, limiter: limiter, looks: make(map[fleet.MachineID]int)}, s.Config.Validate()
 	})
 	if err != nil {
 		return nil, err
@@ -76,7 +76,7 @@ func (p *Provisioner) Act(ctx context.Context, work *bmdb.Work) shepherd.Outcome
 // pass is one pass of one provider.
 type pass struct {
 	db     *bmdb.DB
-	source *source
+	source *sourceState
 	work   *bmdb.Work
 	logger *slog.Logger
 

@@ -62,12 +62,12 @@ type Source = shepherd.Source[Config]
 // Updater is the shepherd.Handler of the process update.
 type Updater struct {
 	db      *bmdb.DB
-	sources shepherd.Sources[*source]
+	sources shepherd.Sources[*sourceState]
 	logger  *slog.Logger
 }
 
-// source is a provider with what the handler remembers from one pass to the next.
-type source struct {
+// sourceState is a provider with what the handler remembers from one pass to the next.
+type sourceState struct {
 	Source
 
 	mu sync.Mutex
@@ -83,8 +83,8 @@ type Options struct {
 
 // New returns the handler for these sources. It reports every fault of their configurations.
 func New(db *bmdb.DB, sources []Source, options Options) (*Updater, error) {
-	kept, err := shepherd.NewSources(sources, func(s Source) (*source, error) {
-		return &source{Source: s}, s.Config.Validate()
+	kept, err := shepherd.NewSources(sources, func(s Source) (*sourceState, error) {
+		return &sourceState{Source: s}, s.Config.Validate()
 	})
 	if err != nil {
 		return nil, err
@@ -119,7 +119,7 @@ const batch = 100
 // pass is one pass of one provider.
 type pass struct {
 	db     *bmdb.DB
-	source *source
+	source *sourceState
 	work   *bmdb.Work
 	logger *slog.Logger
 
