@@ -17,6 +17,7 @@ import (
 	"github.com/ironherd/ironherd/api/fleet/v1/fleetv1connect"
 	"github.com/ironherd/ironherd/internal/config"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider/builtin"
 	"github.com/ironherd/ironherd/test/process"
 )
 
@@ -103,7 +104,7 @@ func (h *realHost) manage(t *testing.T, hostKey string) fleetv1connect.FleetServ
 	c.Initializer.Port, c.Initializer.TargetPath = h.port, h.target
 	c.Policy.HeartbeatInterval = time.Second
 	c.Loops.Initializer.Grace = time.Second
-	p := config.NewProvider("rack", config.KindStatic)
+	p := config.NewProvider("rack", builtin.Static)
 	p.Static.Path, p.Provisioner.CreateRate = list, fleet.Rate{Every: 100 * time.Millisecond, Burst: 1}
 	c.Providers = []config.Provider{p}
 	c.Resolve(dir)

@@ -12,7 +12,7 @@ import (
 
 const fiveFaults = `dir: %DIR%
 session:
-  interval: 5 seconds
+  lease: 5 seconds
 agent_api:
   endpoint: nowhere
 providers:
@@ -93,7 +93,7 @@ func TestBadInput(t *testing.T) {
 		},
 		"five faults": {
 			[]string{"config", "check", bad}, 2, []string{
-				bad + ":3: session.interval: \"5 seconds\" is not a duration",
+				bad + ":3: session.lease: \"5 seconds\" is not a duration",
 				bad + ":5: agent_api.endpoint must be host:port",
 				bad + ":7: providers[0].name: \"Metal 1\" cannot name a provider",
 				bad + ":10: providers[0].equinix.token_file: the file /nowhere/token cannot be read",

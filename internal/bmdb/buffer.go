@@ -79,7 +79,7 @@ func (b *buffer) count(provider, state string, n int64) {
 }
 
 // backoff notes what a process of a subject waits for, and resetBackoff that it waits no more.
-func (b *buffer) backoff(subject string, process fleet.Process, w fleet.Waiting) {
+func (b *buffer) backoff(subject string, process fleet.Process, w fleet.BackoffState) {
 	b.subjects[subject] = true
 	b.putBackoff = append(b.putBackoff, statement.PutBackoffParams{
 		Subject: subject, Process: string(process), NotBefore: micros(w.NotBefore), Lasts: w.Interval.Microseconds(), Cause: w.Cause,

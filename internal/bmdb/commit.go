@@ -266,7 +266,7 @@ func (t *transaction) endWork(c *commit) {
 	t.end(w.Subject, c.lane, h)
 }
 
-func (c *commit) backoffs() map[fleet.Process]fleet.Waiting {
+func (c *commit) backoffs() map[fleet.Process]fleet.BackoffState {
 	if c.machine != nil {
 		return c.machine.record.Backoffs
 	}
@@ -276,11 +276,11 @@ func (c *commit) backoffs() map[fleet.Process]fleet.Waiting {
 // backOff notes the next backoff of a process and returns when it is over (I5: the interval that is
 // stored has no jitter).
 func (t *transaction) backOff(
-	backoffs map[fleet.Process]fleet.Waiting, subject fleet.Subject, process fleet.Process, f Failure, jitter float64,
+	backoffs map[fleet.Process]fleet.BackoffState, subject fleet.Subject, process fleet.Process, f Failure, jitter float64,
 ) time.Time {
 	was := backoffs[process]
 	interval := f.Backoff.Next(was.Interval)
-	next := fleet.Waiting{
+	next := fleet.BackoffState{
 		NotBefore: t.Now().Add(max(fleet.Jittered(interval, jitter), f.RetryAfter)).Truncate(time.Microsecond),
 		Interval:  interval, Cause: f.Cause, Failures: was.Failures + 1,
 	}

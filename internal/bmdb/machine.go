@@ -38,7 +38,7 @@ func machineOf(row statement.MachineRecord) *machineRecord {
 		state: storedState{state: fleet.State(row.State), reason: row.StateReason, since: row.StateSince, policy: row.StatePolicy},
 	}
 	m.record = recordOf(row, &m.lane)
-	m.record.Backoffs = make(map[fleet.Process]fleet.Waiting)
+	m.record.Backoffs = make(map[fleet.Process]fleet.BackoffState)
 	return m
 }
 
@@ -66,7 +66,7 @@ func (t *transaction) loadAll(ctx context.Context, ids []fleet.MachineID) (map[f
 	}
 	for _, b := range backoffs {
 		if m, ok := found[fleet.MachineID(b.Subject)]; ok {
-			m.record.Backoffs[fleet.Process(b.Process)] = waitingOf(b)
+			m.record.Backoffs[fleet.Process(b.Process)] = backoffStateOf(b)
 		}
 	}
 	return found, nil
@@ -107,8 +107,8 @@ func (t *transaction) row(ctx context.Context, id fleet.MachineID) (statement.Ma
 	return rows[0], nil
 }
 
-func waitingOf(b statement.Backoff) fleet.Waiting {
-	return fleet.Waiting{NotBefore: instant(b.NotBefore), Interval: lasting(b.Lasts), Cause: b.Cause, Failures: int(b.Failures)}
+func backoffStateOf(b statement.Backoff) fleet.BackoffState {
+	return fleet.BackoffState{NotBefore: instant(b.NotBefore), Interval: lasting(b.Lasts), Cause: b.Cause, Failures: int(b.Failures)}
 }
 
 // plan is what lifecycle says now.

@@ -50,7 +50,7 @@ func (t *transaction) loadProvider(ctx context.Context, name fleet.ProviderName)
 	}
 	p := &providerRecord{row: row, lanes: make(map[fleet.Process]*providerLane), record: fleet.ProviderRecord{
 		Name: name, Kind: row.Kind, LastPassAt: instant(row.LastPassAt), LastUpdateAt: instant(row.LastUpdateAt),
-		Changing: int(changing), Backoffs: make(map[fleet.Process]fleet.Waiting),
+		Changing: int(changing), Backoffs: make(map[fleet.Process]fleet.BackoffState),
 	}}
 	lanes, err := t.q.ListProviderLanes(ctx, string(name))
 	if err != nil {
@@ -74,7 +74,7 @@ func (t *transaction) loadProvider(ctx context.Context, name fleet.ProviderName)
 		return nil, fmt.Errorf("read backoffs of %s: %w", name, err)
 	}
 	for _, b := range backoffs {
-		p.record.Backoffs[fleet.Process(b.Process)] = waitingOf(b)
+		p.record.Backoffs[fleet.Process(b.Process)] = backoffStateOf(b)
 	}
 	return p, nil
 }

@@ -20,15 +20,15 @@ func (a *app) serveCommand() *cobra.Command {
 		Long: `Serve runs the control plane until it is told to stop (SIGTERM or SIGINT): then it takes on nothing new, finishes or hands back
 what it is doing, and ends with exit code 0. A second signal ends it at once; nothing is lost by that.
 
-The configuration is the file, over that the environment (IRONHERD_SESSION_INTERVAL for session.interval), over that the flags.`,
+The configuration is the file, over that the environment (IRONHERD_SESSION_LEASE for session.lease), over that the flags.`,
 		Example: `  ironherd serve --config /etc/ironherd/ironherd.yaml
-  ironherd serve --config herd.yaml --roles janitor,agent-api,operator-api --set session.interval=10s`,
+  ironherd serve --config herd.yaml --roles janitor,agent-api,operator-api --set session.lease=10s`,
 		Args: cobra.NoArgs,
 	}
 	cmd.Flags().StringVar(&dir, "dir", "", "directory of the control plane (key dir)")
 	cmd.Flags().StringVar(&roles, "roles", "", "roles of this process, joined by commas (key roles)")
 	cmd.Flags().StringVar(&level, "log-level", "", "debug, info, warn or error (key log.level)")
-	cmd.Flags().StringArrayVar(&sets, "set", nil, "set any key, as session.interval=10s; may be given more than once")
+	cmd.Flags().StringArrayVar(&sets, "set", nil, "set any key, as session.lease=10s; may be given more than once")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		overrides, err := parseSets(sets)
 		if err != nil {
@@ -79,7 +79,7 @@ func parseSets(sets []string) ([]config.Override, error) {
 	for _, set := range sets {
 		key, value, ok := strings.Cut(set, "=")
 		if !ok || key == "" {
-			return nil, fleet.Errorf(fleet.KindInvalid, "--set %q: write key=value, such as session.interval=10s", set)
+			return nil, fleet.Errorf(fleet.KindInvalid, "--set %q: write key=value, such as session.lease=10s", set)
 		}
 		overrides = append(overrides, config.Override{Flag: "--set", Key: key, Value: value})
 	}

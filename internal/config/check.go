@@ -8,19 +8,24 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider/builtin"
 	"github.com/ironherd/ironherd/internal/server"
 	"github.com/ironherd/ironherd/internal/shepherd"
 )
 
-// check records the faults of a decoded configuration. Components check their own sections.
+// check records the faults of a decoded configuration. Components check the values of their
+// sections; check adds what concerns several sections, and files.
 func (d *document) check(c Config) {
 	d.checkGeneral(c)
 	d.checkDatabase(c.Database)
 	d.checkAgentAPI(c)
 	d.checkOperatorAPI(c)
-	d.faultsOf("session", shepherd.RequirePositive("interval", c.Session.Interval))
+	if c.Session.Lease < time.Second {
+		d.keyFault("session.lease", "must be at least 1s, not %s", c.Session.Lease)
+	}
 	for _, loop := range []struct {
 		key    string
 		config shepherd.Config
@@ -49,7 +54,7 @@ func (d *document) check(c Config) {
 	}
 }
 
-// keyFault records a fault at a key; the format continues it.
+// keyFault records a fault of a key, unless it has one already. The format continues the key.
 func (d *document) keyFault(key, format string, args ...any) {
 	if !d.reported(key) {
 		d.faultAt(d.nearest(key), key, format, args...)
@@ -76,14 +81,14 @@ func (d *document) checkGeneral(c Config) {
 	}
 }
 
-// checkAgentAPI concerns the initializer, too: it tells agents where to call, and what to verify
-// that by.
+// checkAgentAPI checks the section also where only the initializer runs, which tells agents where
+// the agent API is and how to verify it.
 func (d *document) checkAgentAPI(c Config) {
 	if !c.Has(RoleAgentAPI) && !c.Has(RoleInitializer) {
 		return
 	}
 	general := c.AgentAPI
-	general.TLS = server.CertificateConfig{} // which does not know the name of its section
+	general.TLS = server.CertificateConfig{} // it is checked below, where its faults get the right key
 	d.faultsOf("agent_api", general.Validate())
 	d.faultsOf("agent_api.tls", c.AgentAPI.TLS.Validate())
 	if host, port, err := net.SplitHostPort(c.AgentAPI.Endpoint); err == nil {
@@ -96,8 +101,8 @@ func (d *document) checkAgentAPI(c Config) {
 	d.checkFile("agent_api.tls.ca_certificate", c.AgentAPI.TLS.CACertificate)
 }
 
-// checkInitializer leaves out the endpoint that it takes from the agent API, which was checked
-// there.
+// checkInitializer does not check an endpoint that comes from the agent API's section, which was
+// checked there.
 func (d *document) checkInitializer(c Config) {
 	i := c.Initializer
 	if !d.isSet("initializer.endpoint") {
@@ -108,7 +113,8 @@ func (d *document) checkInitializer(c Config) {
 	d.checkFile("initializer.endpoint_ca", i.EndpointCA)
 }
 
-// maximumSocketPath is what the kernel takes for a Unix socket, less its terminating zero.
+// maximumSocketPath is the kernel's limit for the path of a Unix socket, without its terminating
+// zero.
 const maximumSocketPath = 107
 
 func (d *document) checkOperatorAPI(c Config) {
@@ -120,7 +126,7 @@ func (d *document) checkOperatorAPI(c Config) {
 			len(c.OperatorAPI.Socket), maximumSocketPath)
 	}
 	d.checkFile("operator_api.token_file", c.OperatorAPI.TokenFile)
-	if d.isSet("ssh.key_file") { // else it is made
+	if d.isSet("ssh.key_file") { // otherwise the first start makes it
 		d.checkFile("ssh.key_file", c.SSH.KeyFile)
 	}
 }
@@ -131,28 +137,33 @@ func (d *document) checkProvider(section string, p Provider) {
 	} else if _, err := fleet.ParseProviderName(p.Name); err != nil {
 		d.keyFault(section+".name", "%s", err)
 	}
-	other := ""
-	switch p.Kind {
-	case KindEquinix:
-		other = KindStatic
-		d.faultsOf(section+".equinix", p.Equinix.Validate())
-		d.checkFile(section+".equinix.token_file", p.Equinix.TokenFile)
-	case KindStatic:
-		other = KindEquinix
-		d.faultsOf(section+".static", p.Static.Validate())
-		d.checkFile(section+".static.path", p.Static.Path)
-	case "":
-		d.keyFault(section+".kind", "must be set to %s or %s", KindEquinix, KindStatic)
-	default:
-		d.keyFault(section+".kind", "%q is no kind of provider: the kinds are %s and %s", p.Kind, KindEquinix, KindStatic)
-	}
-	if other != "" && d.isSet(section+"."+other) {
-		d.keyFault(section+"."+other, "is for providers of kind %s, and this one is of kind %s: remove it", other, p.Kind)
-	}
+	d.checkKind(section, p)
 	d.faultsOf(section+".provisioner", p.Provisioner.Validate())
 	d.faultsOf(section+".updater", p.Updater.Validate())
 	if p.Install != nil {
 		d.checkInstall(section+".install", *p.Install)
+	}
+}
+
+// checkKind checks the section of the provider's kind, and that no other kind has one.
+func (d *document) checkKind(section string, p Provider) {
+	own, err := builtin.Find(p.Kind)
+	if err != nil {
+		d.keyFault(section+".kind", "%s", err)
+		return
+	}
+	for _, kind := range builtin.Kinds() {
+		key := join(section, kind.Name())
+		if kind.Name() != own.Name() {
+			if d.isSet(key) {
+				d.keyFault(key, "is for providers of kind %s, and this one is of kind %s: remove it", kind.Name(), own.Name())
+			}
+			continue
+		}
+		d.faultsOf(key, kind.Validate(p.Sections))
+		for _, file := range kind.Files(&p.Sections) {
+			d.checkFile(join(key, file.Key), *file.Path)
+		}
 	}
 }
 
@@ -183,7 +194,8 @@ func (d *document) checkInstall(section string, i Install) {
 	}
 }
 
-// checkListener wants host:port; the host may be empty (all addresses), the port 0 (any free one).
+// checkListener checks that an address is host:port. The host may be empty (all addresses), and the
+// port may be 0 (any free one).
 func (d *document) checkListener(key, address string) {
 	_, port, err := net.SplitHostPort(address)
 	if _, portErr := strconv.ParseUint(port, 10, 16); err != nil || portErr != nil {
@@ -191,7 +203,7 @@ func (d *document) checkListener(key, address string) {
 	}
 }
 
-// checkFile wants a file that can be opened, if one is named.
+// checkFile checks that a file can be opened, if one is named.
 func (d *document) checkFile(key, path string) {
 	if path == "" {
 		return

@@ -1,14 +1,15 @@
 package config
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
-	"github.com/ironherd/ironherd/internal/provider/equinix"
-	"github.com/ironherd/ironherd/internal/provider/static"
+	"github.com/ironherd/ironherd/internal/provider/builtin"
 	"github.com/ironherd/ironherd/internal/server/agentapi"
 	"github.com/ironherd/ironherd/internal/shepherd"
 	"github.com/ironherd/ironherd/internal/shepherd/initializer"
@@ -19,8 +20,8 @@ import (
 
 // Config is a whole control plane's configuration.
 type Config struct {
-	// Dir keeps what the control plane must remember: database, certificates, SSH key, socket. Mode
-	// 0700; made when it is not there.
+	// Dir is the directory of database, certificates, SSH key and socket. Its mode is 0700; it is made
+	// when it is not there.
 	Dir string `yaml:"dir"`
 	// Roles that this process has. Default: all.
 	Roles []Role `yaml:"roles"`
@@ -30,22 +31,21 @@ type Config struct {
 	Database Database `yaml:"database"`
 	// AgentAPI is where agents call.
 	AgentAPI agentapi.Config `yaml:"agent_api"`
-	// OperatorAPI is where people and their programs call; the page, metrics and health are on the
+	// OperatorAPI is where people and their programs call. The page, metrics and health are on the
 	// same listener.
 	OperatorAPI OperatorAPI `yaml:"operator_api"`
 	// SSH is how machines are reached.
 	SSH SSH `yaml:"ssh"`
-	// Session is about the loops' proofs of life in the database.
+	// Session says how long a loop may keep work without a proof of life.
 	Session Session `yaml:"session"`
 	// Loops says how eagerly each loop works.
 	Loops Loops `yaml:"loops"`
-	// Initializer says how agents are started. Its endpoint and endpoint_ca follow the agent API
-	// unless they are set; its agent executable is looked for beside the program.
+	// Initializer says how agents are started. Unless they are set, endpoint and endpoint_ca are those
+	// of the agent API, and agent_executable is the agent beside the program.
 	Initializer initializer.Config `yaml:"initializer"`
 	// Janitor says how often the database is cleaned up, and what is kept.
 	Janitor janitor.Config `yaml:"janitor"`
-	// Policy is what is stored as the fleet's policy when it differs from the newest one in the
-	// database.
+	// Policy becomes the fleet's policy when it differs from the newest one in the database.
 	Policy fleet.Policy `yaml:"policy"`
 	// Providers are where machines come from.
 	Providers []Provider `yaml:"providers"`
@@ -99,10 +99,11 @@ type SSH struct {
 	KeyFile string `yaml:"key_file"`
 }
 
-// Session is about proofs of life in the database.
+// Session is how a loop proves to the database that it lives. Its work is free for others when it
+// does not.
 type Session struct {
-	// Interval is how long a session lives without an extension.
-	Interval time.Duration `yaml:"interval"`
+	// Lease is how long a session lives without an extension; at least a second.
+	Lease time.Duration `yaml:"lease"`
 }
 
 // Loops is how eagerly each loop works.
@@ -119,31 +120,22 @@ type Loops struct {
 type Provider struct {
 	// Name of the instance; it stays with the machines for ever.
 	Name string `yaml:"name"`
-	// Kind is equinix or static; the section of that name configures it.
+	// Kind of provider; the section of that name configures it.
 	Kind string `yaml:"kind"`
-	// Equinix is an API that is compatible with Equinix Metal's.
-	Equinix equinix.Config `yaml:"equinix"`
-	// Static is a list of hosts that exist already.
-	Static static.Config `yaml:"static"`
+	// Sections has a section for each kind, under the kind's name.
+	builtin.Sections `yaml:",inline"`
 	// TrustFirstUse accepts any SSH host key from a machine of which none is known, and pins it.
 	TrustFirstUse bool `yaml:"trust_first_use"`
 	// Provisioner says how machines are created here, Updater how what is known of them is refreshed.
 	Provisioner provisioner.Config `yaml:"provisioner"`
 	Updater     updater.Config     `yaml:"updater"`
-	// Install is asked for on every machine that is created here. Default: nothing is.
+	// Install is asked for on every machine that is created here. Default: none is.
 	Install *Install `yaml:"install"`
 }
 
-// The kinds of provider.
-const (
-	KindEquinix = "equinix"
-	KindStatic  = "static"
-)
-
 func (p *Provider) setDefaults() {
 	*p = Provider{
-		Equinix: equinix.DefaultConfig(), Static: static.DefaultConfig(),
-		Provisioner: provisioner.DefaultConfig(), Updater: updater.DefaultConfig(),
+		Sections: builtin.Defaults(), Provisioner: provisioner.DefaultConfig(), Updater: updater.DefaultConfig(),
 	}
 }
 
@@ -192,7 +184,7 @@ func Default() Config {
 		Database:     Database{Isolation: ReadCommitted, Connections: 16, Notify: true},
 		AgentAPI:     agentapi.DefaultConfig(),
 		OperatorAPI:  OperatorAPI{Listen: "127.0.0.1:7480"},
-		Session:      Session{Interval: 5 * time.Second},
+		Session:      Session{Lease: 5 * time.Second},
 		Loops:        Loops{Provisioner: shepherd.DefaultConfig(), Initializer: shepherd.DefaultConfig(), Updater: shepherd.DefaultConfig()},
 		Initializer:  initializer.DefaultConfig(),
 		Janitor:      janitor.DefaultConfig(),
@@ -201,19 +193,11 @@ func Default() Config {
 	}
 }
 
-// Has says whether the process has a role.
-func (c Config) Has(role Role) bool {
-	for _, r := range c.Roles {
-		if r == role {
-			return true
-		}
-	}
-	return false
-}
+// Has reports whether the process has a role.
+func (c Config) Has(role Role) bool { return slices.Contains(c.Roles, role) }
 
-// UserDir is the directory of what one user runs: $XDG_STATE_HOME/ironherd, else
-// ~/.local/state/ironherd; empty when the environment names neither. A control plane that does not
-// run as root is best put there.
+// UserDir is the directory of a control plane that does not run as root: $XDG_STATE_HOME/ironherd,
+// else ~/.local/state/ironherd; empty when the environment names neither.
 func UserDir(environ []string) string {
 	home, state := "", ""
 	for _, entry := range environ {
@@ -238,9 +222,9 @@ func (c *Config) Resolve(base string) {
 	if absolute, err := filepath.Abs(base); err == nil {
 		base = absolute
 	}
-	for _, path := range c.paths() {
-		if *path != "" && !filepath.IsAbs(*path) {
-			*path = filepath.Join(base, *path)
+	for _, file := range c.fileKeys() {
+		if *file.path != "" && !filepath.IsAbs(*file.path) {
+			*file.path = filepath.Join(base, *file.path)
 		}
 	}
 	for _, own := range c.ownPaths() {
@@ -270,21 +254,40 @@ func (c *Config) ownPaths() []ownPath {
 	}
 }
 
-// paths are all file names of a configuration.
-func (c *Config) paths() []*string {
-	all := []*string{
-		&c.Dir, &c.Database.Path, &c.Database.PasswordFile, &c.OperatorAPI.Socket, &c.OperatorAPI.TokenFile, &c.SSH.KeyFile,
-		&c.Initializer.AgentExecutable, &c.Initializer.EndpointCA,
-		&c.AgentAPI.TLS.Certificate, &c.AgentAPI.TLS.Key, &c.AgentAPI.TLS.CACertificate,
+// fileKey is a key whose value is a file name.
+type fileKey struct {
+	key  string
+	path *string
+}
+
+// fileKeys lists every key whose value is a file name.
+func (c *Config) fileKeys() []fileKey {
+	keys := []fileKey{
+		{"dir", &c.Dir},
+		{"database.path", &c.Database.Path},
+		{"database.password_file", &c.Database.PasswordFile},
+		{"operator_api.socket", &c.OperatorAPI.Socket},
+		{"operator_api.token_file", &c.OperatorAPI.TokenFile},
+		{"ssh.key_file", &c.SSH.KeyFile},
+		{"initializer.agent_executable", &c.Initializer.AgentExecutable},
+		{"initializer.endpoint_ca", &c.Initializer.EndpointCA},
+		{"agent_api.tls.certificate", &c.AgentAPI.TLS.Certificate},
+		{"agent_api.tls.key", &c.AgentAPI.TLS.Key},
+		{"agent_api.tls.ca_certificate", &c.AgentAPI.TLS.CACertificate},
 	}
 	for i := range c.Providers {
 		p := &c.Providers[i]
-		all = append(all, &p.Equinix.TokenFile, &p.Static.Path)
+		section := fmt.Sprintf("providers[%d]", i)
+		for _, kind := range builtin.Kinds() {
+			for _, file := range kind.Files(&p.Sections) {
+				keys = append(keys, fileKey{join(join(section, kind.Name()), file.Key), file.Path})
+			}
+		}
 		if p.Install != nil {
-			all = append(all, &p.Install.FirstBootDataFile)
+			keys = append(keys, fileKey{join(section, "install.first_boot_data_file"), &p.Install.FirstBootDataFile})
 		}
 	}
-	return all
+	return keys
 }
 
 // ReadFirstBootData returns the content of the first-boot data file; nil when there is none. An

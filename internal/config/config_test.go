@@ -12,6 +12,7 @@ import (
 
 	"github.com/ironherd/ironherd/internal/config"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider/builtin"
 )
 
 // minimal is the least that a control plane needs.
@@ -54,7 +55,7 @@ initializer: {agent_executable: /dev/null}
 agent_api:
   listen: 0.0.0.0:8443
 session:
-  interval: 5 seconds
+  lease: 5 seconds
 providers:
   - name: metal
     kind: equinix
@@ -70,7 +71,7 @@ providers:
 	want := []string{
 		"ironherd.yaml:1: dirr: there is no such key; did you mean dir?",
 		"ironherd.yaml:3: agent_api.endpoint must be set: where machines reach the agent API, as host:port",
-		`ironherd.yaml:6: session.interval: "5 seconds" is not a duration: write a number with its unit, such as 500ms, 30s or 1h30m`,
+		`ironherd.yaml:6: session.lease: "5 seconds" is not a duration: write a number with its unit, such as 500ms, 30s or 1h30m`,
 		"ironherd.yaml:11: providers[0].equinix.token_file: the file /nowhere/token cannot be read: no such file or directory",
 		`ironherd.yaml:14: providers[0].equinix.device_prefix is still the placeholder "CHANGEME": set it to a value of your own`,
 		"ironherd.yaml:17: providers[0].provisioner.chunk_size must be at least 1, not 0",
@@ -90,12 +91,13 @@ func TestFaults(t *testing.T) {
 		"not YAML":        {"dir: [", nil, "ironherd.yaml:1: this is not valid YAML: "},
 		"not a mapping":   {"- a\n", nil, `ironherd.yaml:1: the file must hold keys and values, such as "dir: /var/lib/ironherd", not a list`},
 		"given twice":     {minimal + "dir: /a\ndir: /b\n", nil, "ironherd.yaml:5: dir: is given twice, first in line 4: keep one of them"},
-		"section missing": {minimal + "session: 5s\n", nil, `ironherd.yaml:4: session: a section with interval is expected, not "5s"`},
+		"section missing": {minimal + "session: 5s\n", nil, `ironherd.yaml:4: session: a section with lease is expected, not "5s"`},
 		"list missing":    {minimal + "roles: janitor\n", nil, `ironherd.yaml:4: roles: a list is expected, not "janitor": put each entry on a line of its own, after a hyphen`},
 		"value missing":   {minimal + "dir: [a]\n", nil, "ironherd.yaml:4: dir: a single value is expected, not a list"},
 		"bad role":        {minimal + "roles:\n  - janitor\n  - king\n", nil, `ironherd.yaml:6: roles[1]: "king" is no role: the roles are provisioner,`},
 		"bad number":      {minimal + "loops:\n  updater:\n    parallelism: many\n", nil, `ironherd.yaml:6: loops.updater.parallelism: "many" is not a whole number`},
 		"bad rate":        {minimal + "loops:\n  updater:\n    claim_rate: 250ms\n", nil, `ironherd.yaml:6: loops.updater.claim_rate: "250ms" is not a rate: write a positive duration`},
+		"short lease":     {minimal + "session: {lease: 999ms}\n", nil, "ironherd.yaml:4: session.lease: must be at least 1s, not 999ms"},
 		"bad policy":      {minimal + "policy:\n  heartbeat_interval: 1h\n", nil, "ironherd.yaml:4: policy.silent_after must be at least three heartbeat intervals"},
 		"grace too long":  {minimal + "drain_timeout: 15s\nloops: {updater: {grace: 9s}, initializer: {grace: 5s}, provisioner: {grace: 5s}}\n", nil, "ironherd.yaml:5: loops.updater.grace: must be at most half of drain_timeout (15s), not 9s"},
 		"bad log level":   {minimal + "log: {level: loud}\n", nil, `ironherd.yaml:4: log.level: must be debug, info, warn or error, not "loud"`},
@@ -103,6 +105,14 @@ func TestFaults(t *testing.T) {
 		"other kind": {
 			minimal + "providers:\n- name: a\n  kind: static\n  static: {url: 'http://x/'}\n  equinix: {spacing: 1s}\n", nil,
 			"ironherd.yaml:8: providers[0].equinix: is for providers of kind equinix, and this one is of kind static: remove it",
+		},
+		"unknown kind": {
+			minimal + "providers:\n- name: a\n  kind: openstack\n", nil,
+			`ironherd.yaml:6: providers[0].kind: "openstack" is no kind of provider: use one of equinix, static`,
+		},
+		"no kind": {
+			minimal + "providers:\n- name: a\n", nil,
+			`ironherd.yaml:5: providers[0].kind: "" is no kind of provider: use one of equinix, static`,
 		},
 		"same name": {
 			minimal + "providers:\n- {name: a, kind: static, static: {url: 'http://x/'}}\n- {name: a, kind: static, static: {url: 'http://y/'}}\n", nil,
@@ -119,8 +129,8 @@ func TestFaults(t *testing.T) {
 		},
 		"bad variable": {
 			minimal,
-			[]string{"IRONHERD_SESSION_INTERVAL=soon"},
-			`environment IRONHERD_SESSION_INTERVAL: session.interval: "soon" is not a duration:`,
+			[]string{"IRONHERD_SESSION_LEASE=soon"},
+			`environment IRONHERD_SESSION_LEASE: session.lease: "soon" is not a duration:`,
 		},
 		"unspecified endpoint": {
 			"initializer: {agent_executable: /dev/null}\nagent_api: {endpoint: \"0.0.0.0:8443\"}\n", nil,
@@ -145,7 +155,7 @@ func TestSourcesInOrder(t *testing.T) {
 dir: state
 log: &log
   level: warn
-session: {interval: 7s}
+session: {lease: 7s}
 loops:
   updater: {claim_rate: "1s,2"}
 providers:
@@ -164,15 +174,15 @@ providers:
 	got, err := config.Load(config.Sources{
 		File: file,
 		Environ: []string{
-			"IRONHERD_SESSION_INTERVAL=8s", "IRONHERD_LOG_FORMAT=json", "IRONHERD_ROLES=janitor, updater", "IRONHERD_SERVER=unix:///x",
+			"IRONHERD_SESSION_LEASE=8s", "IRONHERD_LOG_FORMAT=json", "IRONHERD_ROLES=janitor, updater", "IRONHERD_SERVER=unix:///x",
 			"IRONHERD_SERVICE_HOST=10.0.0.1", "IRONHERD_PORT_443_TCP=tcp://10.0.0.1:443", "HOME=/root",
 		},
-		Flags: []config.Override{{Flag: "--set", Key: "session.interval", Value: "9s"}, {Flag: "--dir", Key: "dir", Value: dir + "/x"}},
+		Flags: []config.Override{{Flag: "--set", Key: "session.lease", Value: "9s"}, {Flag: "--dir", Key: "dir", Value: dir + "/x"}},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.Session.Interval != 9*time.Second || got.Log.Level != "warn" || got.Log.Format != "json" {
+	if got.Session.Lease != 9*time.Second || got.Log.Level != "warn" || got.Log.Format != "json" {
 		t.Errorf("flag over environment over file: got %+v, %+v", got.Session, got.Log)
 	}
 	if diff := cmp.Diff([]config.Role{config.RoleJanitor, config.RoleUpdater}, got.Roles); diff != "" {
@@ -216,13 +226,13 @@ func TestEncode(t *testing.T) {
 	want.AgentAPI.Endpoint = "herd.example:8443"
 	want.OperatorAPI.Listen = ""
 	want.Loops.Updater.ClaimRate = fleet.Rate{Every: time.Second, Burst: 3}
-	p := config.NewProvider("rack", config.KindStatic)
+	p := config.NewProvider("rack", builtin.Static)
 	p.Static.URL, p.Static.Spacing, p.TrustFirstUse = "http://hosts.example/", 0, true
 	p.Install = &config.Install{
 		URL: "http://images.example/a", Digest: "sha256:" + strings.Repeat("0a", 32), Compression: fleet.CompressionNone,
 		RootDisk: fleet.DiskSelector{Serial: "0012", Pick: fleet.PickLargest},
 	}
-	want.Providers = []config.Provider{p, config.NewProvider("other", config.KindStatic)}
+	want.Providers = []config.Provider{p, config.NewProvider("other", builtin.Static)}
 	want.Providers[1].Static.URL = "http://other.example/"
 	want.Resolve(want.Dir)
 	text, err := config.Encode(want, "A comment.")
@@ -253,7 +263,7 @@ func FuzzLoad(f *testing.F) {
 	f.Add(minimal)
 	f.Add("a: &a [*a]\n")
 	f.Add("providers: [{kind: static, static: &x {url: 'http://h/'}}, {name: b, kind: static, static: *x}]")
-	f.Add("session: {interval: !!binary aGk=}\n? [a]\n: b\n")
+	f.Add("session: {lease: !!binary aGk=}\n? [a]\n: b\n")
 	f.Add("<<: {dir: /x}\n")
 	f.Fuzz(func(t *testing.T, content string) {
 		file := filepath.Join(t.TempDir(), "f.yaml")

@@ -15,21 +15,21 @@ import (
 type Database struct {
 	// Path of the SQLite file, where there is no url. Default: ironherd.db in dir.
 	Path string `yaml:"path"`
-	// URL of a PostgreSQL database, postgres://user@host:port/database, with libpq's parameters. What
-	// it leaves out the PG variables of the environment say. It must not hold a password. Default:
+	// URL of a PostgreSQL database, postgres://user@host:port/database, with libpq's parameters. The
+	// PG variables of the environment say what it leaves out. It must not hold a password. Default:
 	// none, which means SQLite.
 	URL string `yaml:"url"`
-	// PasswordFile holds the password, with nothing else in the file. Default: none; then PGPASSWORD,
-	// PGPASSFILE and ~/.pgpass are looked at, as by every program that uses PostgreSQL.
+	// PasswordFile holds the password and nothing else. Default: none; then PGPASSWORD, PGPASSFILE and
+	// ~/.pgpass count, as for every program that uses PostgreSQL.
 	PasswordFile string `yaml:"password_file"`
 	// Isolation is read-committed, or serializable for servers that have nothing else. Only for
 	// PostgreSQL.
 	Isolation string `yaml:"isolation"`
-	// Connections is how many connections transactions take at most; four more are for sessions and
-	// notifications. Only for PostgreSQL.
+	// Connections is how many connections transactions use at most. Sessions and notifications use
+	// four more. Only for PostgreSQL.
 	Connections int `yaml:"connections"`
-	// Notify wakes the other processes by NOTIFY when something becomes due; without it they find it
-	// with their next poll. Only for PostgreSQL.
+	// Notify wakes the other processes by NOTIFY when something becomes due. Without it they find it
+	// by their next poll. Only for PostgreSQL.
 	Notify bool `yaml:"notify"`
 }
 
@@ -87,7 +87,7 @@ func expandDatabase(root *yaml.Node) {
 		case strings.HasPrefix(content, schemeSQLite):
 			key, content = "path", strings.TrimPrefix(content, schemeSQLite)
 		default:
-			continue // and is told what is expected there
+			continue // decoding reports that a section is expected
 		}
 		root.Content[i+1] = &yaml.Node{Kind: yaml.MappingNode, Line: value.Line, Content: []*yaml.Node{
 			{Kind: yaml.ScalarNode, Tag: "!!str", Value: key, Line: value.Line},
@@ -114,7 +114,7 @@ func (d *document) checkDatabase(c Database) {
 	}
 	u, err := url.Parse(c.URL)
 	if err != nil || !strings.HasPrefix(c.URL, schemePostgres) && !strings.HasPrefix(c.URL, schemePostgreSQL) {
-		// not quoted: it may hold a password
+		// It may hold a password, so the sentence does not quote it.
 		d.keyFault("database.url", "is not a URL such as postgres://ironherd@db.example:5432/ironherd")
 		return
 	}

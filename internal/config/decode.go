@@ -14,12 +14,12 @@ import (
 // defaulter is implemented by list elements that have defaults.
 type defaulter interface{ setDefaults() }
 
-// decode fills value from a node; what is wrong becomes a fault and leaves the default.
+// decode fills value from a node. Where a node is wrong, it records a fault and leaves the default.
 func (d *document) decode(n *yaml.Node, key string, value reflect.Value) {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
-	if !d.isSet(key) { // a section is where its key is; an element of a list is where it begins
+	if !d.isSet(key) { // an element of a list has no key, so its place is where it begins
 		d.places[key] = d.placeOf(n)
 	}
 	if isNull(n) {
@@ -82,7 +82,7 @@ func (d *document) decodeSlice(n *yaml.Node, key string, value reflect.Value) {
 	elements := n.Content
 	switch {
 	case n.Kind == yaml.ScalarNode && d.origins[n] != "":
-		// from a variable or a flag: separated by commas
+		// The value is from a variable or a flag, where commas separate the elements.
 		elements = nil
 		for part := range strings.SplitSeq(n.Value, ",") {
 			if part = strings.TrimSpace(part); part != "" {

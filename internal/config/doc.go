@@ -4,14 +4,13 @@
 // It promises:
 //
 //   - Load reports every fault at once. Each names its place (file and line, variable or flag), its
-//     key, what is wrong and what would be right. A configuration with a fault is never used in
-//     part.
-//   - A key that nobody knows is a fault; so is one that is given twice.
-//   - Defaults live with the component that uses them; this package composes components' Configs
-//     and adds what concerns several of them (references between sections, files that must exist).
-//   - No secret is in it: secrets are in files of their own, which the configuration names.
+//     key, what is wrong and what would be right. Nothing of a configuration with a fault is used.
+//   - A key that is not known is a fault, and so is one that is given twice.
+//   - Defaults are with the component that uses them. This package composes the Configs of the
+//     components, and adds what concerns several of them: references between sections, and files
+//     that must exist.
+//   - It holds no secret. Secrets are in files of their own, which the configuration names.
 //
-// The faults of components come from their Validate methods, whose contract is: an error, or
-// several joined by errors.Join, of kind Invalid, each beginning with the key that it is about,
-// relative to the component's section.
+// A component reports its faults by a Validate method. It returns an error of kind Invalid, or
+// several joined by errors.Join. Each begins with its key, relative to the component's section.
 package config

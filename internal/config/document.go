@@ -11,19 +11,19 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// document is a configuration before it has types: the file's nodes, with the nodes of the
-// environment and the flags in their places. It remembers where each came from and collects what is
-// wrong.
+// document is a configuration before it has types: the nodes of the file, some of them replaced
+// from the environment and the flags. It knows where each came from, and collects faults.
 type document struct {
 	file string
 	root *yaml.Node
-	// origins of the nodes that are not from the file.
+	// origins says where the nodes come from that are not from the file.
 	origins map[*yaml.Node]string
-	// places of the keys that were read.
+	// places has where each key is that was read.
 	places map[string]place
 	faults []Fault
 }
 
+// place is where a key is: a line of the file, or a variable or flag.
 type place struct {
 	source string
 	line   int
@@ -52,7 +52,7 @@ func newDocument(file string, content []byte) *document {
 
 var syntaxError = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)$`)
 
-// syntaxFault takes the line out of the parser's message: the library has no typed error for it.
+// syntaxFault takes the line out of the parser's message, because the library has no type for it.
 func (d *document) syntaxFault(err error) {
 	fault := Fault{Source: d.file, Problem: "this is not valid YAML: " + err.Error()}
 	if m := syntaxError.FindStringSubmatch(err.Error()); m != nil {
@@ -82,7 +82,7 @@ func (d *document) faultAt(at place, key, format string, args ...any) {
 	d.faults = append(d.faults, Fault{Source: at.source, Line: at.line, Key: key, Problem: problem})
 }
 
-// nearest returns the place of the key, or of the section around it that was written down.
+// nearest returns the place of the key, or of the innermost section around it that was given.
 func (d *document) nearest(key string) place {
 	for {
 		if at, ok := d.places[key]; ok {
@@ -96,13 +96,13 @@ func (d *document) nearest(key string) place {
 	}
 }
 
-// isSet says whether the key was given anywhere.
+// isSet reports whether the key was given anywhere.
 func (d *document) isSet(key string) bool {
 	_, ok := d.places[key]
 	return ok
 }
 
-// sorted returns the faults in the order in which one would meet them.
+// sorted returns the faults in the order of the file; those of variables and flags come last.
 func (d *document) sorted() Faults {
 	slices.SortStableFunc(d.faults, func(a, b Fault) int {
 		if in := func(f Fault) bool { return f.Source == d.file }; in(a) != in(b) {
@@ -116,9 +116,9 @@ func (d *document) sorted() Faults {
 	return slices.Compact(d.faults)
 }
 
-// lay puts a value over the document, as if the file had it at that path. Paths lead through
-// sections only, not through lists.
-func (d *document) lay(path, value, origin string) {
+// override sets a key to a value, as if the file had it. Paths lead through sections only, not
+// through lists.
+func (d *document) override(path, value, origin string) {
 	node := d.root
 	steps := strings.Split(path, ".")
 	for i, step := range steps {
@@ -134,14 +134,14 @@ func (d *document) lay(path, value, origin string) {
 		case last:
 			child = &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: value}
 		case child != nil && child.Kind == yaml.AliasNode && child.Alias.Kind == yaml.MappingNode:
-			copied := *child.Alias // what others refer to stays as it is
+			copied := *child.Alias // other references to it keep their values
 			copied.Content = slices.Clone(copied.Content)
 			child = &copied
 		case child == nil || isNull(child):
 			child = &yaml.Node{Kind: yaml.MappingNode}
 			d.origins[child] = origin
 		case child.Kind != yaml.MappingNode:
-			return // the file is wrong there, and will be told so
+			return // decoding will report the fault of the file
 		}
 		if last {
 			d.origins[child] = origin

@@ -30,7 +30,7 @@ func Encode(c Config, comment string) ([]byte, error) {
 	return out.Bytes(), encoder.Close()
 }
 
-// unresolve takes back what Resolve filled in.
+// unresolve clears what Resolve has filled in.
 func (c *Config) unresolve() {
 	for _, own := range c.ownPaths() {
 		if *own.path == filepath.Join(c.Dir, own.name) {

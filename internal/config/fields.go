@@ -15,9 +15,9 @@ type field struct {
 	typ   reflect.Type
 }
 
-// fieldsOf lists the keys of a section in their order. A key's name is its yaml tag, else its json
-// tag, else the field's name in snake case; "-" hides it. Sections that are marked inline lend
-// their keys to the one around them.
+// fieldsOf lists the keys of a section in order. A key's name is its yaml tag, else its json tag,
+// else the field's name in snake case. The tag "-" hides a field. The keys of a section that is
+// marked inline stand in the section around it.
 func fieldsOf(t reflect.Type) []field {
 	var fields []field
 	for i := range t.NumField() {
@@ -81,14 +81,14 @@ func find(fields []field, name string) (field, bool) {
 	return fields[i], true
 }
 
-// isSection says whether a type is decoded from keys of its own.
+// isSection reports whether a type is decoded from keys of its own.
 func isSection(t reflect.Type) bool {
 	return t.Kind() == reflect.Struct && !reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
 }
 
-// leaves calls visit for each key that a variable or a flag can set: single values and lists of
-// them, outside lists of sections.
-func leaves(t reflect.Type, prefix string, visit func(path string, t reflect.Type)) {
+// visitValues calls visit for each key that a variable or a flag can set: single values and lists
+// of them, but nothing in a list of sections.
+func visitValues(t reflect.Type, prefix string, visit func(path string, t reflect.Type)) {
 	for _, f := range fieldsOf(t) {
 		path := join(prefix, f.name)
 		element := f.typ
@@ -97,7 +97,7 @@ func leaves(t reflect.Type, prefix string, visit func(path string, t reflect.Typ
 		}
 		switch {
 		case isSection(f.typ):
-			leaves(f.typ, path, visit)
+			visitValues(f.typ, path, visit)
 		case isSection(element):
 		default:
 			visit(path, f.typ)

@@ -38,16 +38,18 @@ type Override struct {
 
 const prefix = "IRONHERD_"
 
-// reserved are variables that are for clients of a control plane or for the agent, not part of this
-// configuration.
+// reserved are the variables that are not part of this configuration, but for clients of a control
+// plane or for the agent.
 var reserved = []string{"IRONHERD_CONFIG", "IRONHERD_SERVER", "IRONHERD_TOKEN_FILE", "IRONHERD_AGENT_ROOT"}
 
 // serviceLink matches the variables that Kubernetes makes for a service named ironherd.
 var serviceLink = regexp.MustCompile(`^IRONHERD_(?:[A-Z0-9_]+_)?(?:SERVICE_(?:HOST|PORT(?:_.*)?)|PORT(?:_\d+_(?:TCP|UDP)(?:_.*)?)?)$`)
 
-// Load reads, lays over, decodes and checks. The error is Faults with all that is wrong, or says
-// why the file cannot be read (of kind Invalid, too: the operator named it). What it returns has
-// its paths made absolute, relative to the file's directory.
+// Load reads the file, applies the environment and the flags to it, decodes and checks. Paths in
+// the result are absolute; those of the file are relative to its directory.
+//
+// The error is Faults with all that is wrong, or says why the file cannot be read. It is of kind
+// Invalid in both cases.
 func Load(sources Sources) (Config, error) {
 	var content []byte
 	if sources.File != "" {
@@ -59,10 +61,10 @@ func Load(sources Sources) (Config, error) {
 	}
 	d := newDocument(sources.File, content)
 	if len(d.faults) > 0 {
-		return Config{}, d.sorted() // nothing in it can be understood
+		return Config{}, d.sorted() // it is not YAML, so there is nothing to check
 	}
-	d.layEnvironment(sources.Environ)
-	d.layFlags(sources.Flags)
+	d.overrideFromEnvironment(sources.Environ)
+	d.overrideFromFlags(sources.Flags)
 	config := Default()
 	d.decode(d.root, "", reflect.ValueOf(&config).Elem())
 	config.Resolve(filepath.Dir(sources.File))
@@ -95,7 +97,7 @@ func unreadable(file string, err error) error {
 	return fleet.Errorf(fleet.KindInvalid, "configuration file %s cannot be read: %w", file, pathCause(err))
 }
 
-// pathCause is the error below the path, which the sentence around it names already.
+// pathCause is the error without the path, which the sentence around it names already.
 func pathCause(err error) error {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		return e.Err
@@ -111,11 +113,11 @@ func variable(key string) string {
 // variables maps names of variables to keys.
 func variables() map[string]string {
 	byName := map[string]string{}
-	leaves(reflect.TypeFor[Config](), "", func(key string, _ reflect.Type) { byName[variable(key)] = key })
+	visitValues(reflect.TypeFor[Config](), "", func(key string, _ reflect.Type) { byName[variable(key)] = key })
 	return byName
 }
 
-func (d *document) layEnvironment(environ []string) {
+func (d *document) overrideFromEnvironment(environ []string) {
 	known := variables()
 	for _, entry := range slices.Sorted(slices.Values(environ)) {
 		name, value, _ := strings.Cut(entry, "=")
@@ -125,7 +127,7 @@ func (d *document) layEnvironment(environ []string) {
 		key, ok := known[name]
 		switch {
 		case ok:
-			d.lay(key, fromHere(key, value), "environment "+name)
+			d.override(key, absoluteFile(key, value), "environment "+name)
 		case serviceLink.MatchString(name):
 		default:
 			d.faultAt(place{source: "environment"}, name, "there is no such variable%s", suggestVariable(name, known))
@@ -133,16 +135,11 @@ func (d *document) layEnvironment(environ []string) {
 	}
 }
 
-// fileKeys are the keys whose values are file names.
-var fileKeys = []string{
-	"dir", "database.path", "database.password_file", "initializer.agent_executable", "initializer.endpoint_ca", "operator_api.socket", "operator_api.token_file", "ssh.key_file",
-	"agent_api.tls.certificate", "agent_api.tls.key", "agent_api.tls.ca_certificate",
-}
-
-// fromHere makes a file name from the environment or a flag absolute: it is relative to where the
-// user is, not to the file.
-func fromHere(key, value string) string {
-	if !slices.Contains(fileKeys, key) || value == "" {
+// absoluteFile makes a value from the environment or a flag absolute when it is a file name. It is
+// relative to the working directory, not to the configuration file.
+func absoluteFile(key, value string) string {
+	isFile := slices.ContainsFunc(new(Config).fileKeys(), func(f fileKey) bool { return f.key == key })
+	if !isFile || value == "" {
 		return value
 	}
 	if absolute, err := filepath.Abs(value); err == nil {
@@ -164,15 +161,15 @@ func suggestVariable(name string, known map[string]string) string {
 	return "; did you mean " + best + "?"
 }
 
-func (d *document) layFlags(flags []Override) {
+func (d *document) overrideFromFlags(flags []Override) {
 	var keys []string
-	leaves(reflect.TypeFor[Config](), "", func(key string, _ reflect.Type) { keys = append(keys, key) })
+	visitValues(reflect.TypeFor[Config](), "", func(key string, _ reflect.Type) { keys = append(keys, key) })
 	for _, flag := range flags {
 		if !slices.Contains(keys, flag.Key) {
 			d.faultAt(place{source: "flag " + flag.Flag}, flag.Key, "there is no such key that a flag can set%s", suggestKey(flag.Key, keys))
 			continue
 		}
-		d.lay(flag.Key, fromHere(flag.Key, flag.Value), "flag "+flag.Flag)
+		d.override(flag.Key, absoluteFile(flag.Key, flag.Value), "flag "+flag.Flag)
 	}
 }
 
@@ -192,7 +189,7 @@ func suggestKey(key string, known []string) string {
 	return "; did you mean " + best + "?"
 }
 
-// faultsOf records what a component's Validate reported. Each fault begins with its key, relative
+// faultsOf records what a component's Validate returned. Each fault begins with its key, relative
 // to the section.
 func (d *document) faultsOf(section string, err error) {
 	for _, fault := range split(err) {
@@ -200,7 +197,7 @@ func (d *document) faultsOf(section string, err error) {
 		key, _, _ := strings.Cut(text, " ")
 		path := join(section, strings.TrimSuffix(key, ":"))
 		if d.reported(path) {
-			continue // it could not be decoded, and what was checked was the default
+			continue // it could not be decoded, so Validate has seen the default
 		}
 		at := d.nearest(path)
 		d.faults = append(d.faults, Fault{Source: at.source, Line: at.line, Key: path, Problem: join(section, text)})
@@ -216,7 +213,8 @@ func split(err error) []error {
 	if err == nil {
 		return nil
 	}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // only what was joined at this very level
+	//nolint:errorlint // what is joined deeper down belongs to one fault
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		var all []error
 		for _, e := range joined.Unwrap() {
 			all = append(all, split(e)...)

@@ -46,8 +46,8 @@ func TestReferenceIsCurrent(t *testing.T) {
 }
 
 const introduction = "One YAML file, over it the environment, over that flags. `ironherd config check FILE` reports every fault at once.\n\n" +
-	"A key is set from the environment by its path in capitals, `IRONHERD_SESSION_INTERVAL` for `session.interval`, and from the\n" +
-	"command line by `--set session.interval=10s`; keys of `providers` only in the file. File names are relative to the file's\n" +
+	"A key is set from the environment by its path in capitals, `IRONHERD_SESSION_LEASE` for `session.lease`, and from the\n" +
+	"command line by `--set session.lease=10s`; keys of `providers` only in the file. File names are relative to the file's\n" +
 	"directory. Durations have a unit (`500ms`, `30s`, `1h30m`). A rate is a duration and a number, `250ms,8`: a bucket of eight,\n" +
 	"refilled by one every 250 ms.\n"
 
@@ -66,15 +66,11 @@ func (r *reference) section(path string, value reflect.Value) {
 	}
 	var subs []sub
 	var rows strings.Builder
-	for i := range value.NumField() {
-		f := value.Type().Field(i)
-		name := key(f)
-		if name == "-" {
-			continue
-		}
-		text, v, inner := inKeys(r.comment(value.Type(), f.Name), value.Type()), value.Field(i), strings.TrimPrefix(path+"."+name, ".")
+	for _, k := range keysOf(value) {
+		name, v, text := key(k.field), k.value, inKeys(r.comment(k.owner, k.field.Name), k.owner)
+		inner := strings.TrimPrefix(path+"."+name, ".")
 		if text == "" {
-			r.t.Errorf("%s (%s.%s) has no comment", inner, value.Type(), f.Name)
+			r.t.Errorf("%s (%s.%s) has no comment", inner, k.owner, k.field.Name)
 		}
 		if element, listed := section(v); element.IsValid() {
 			if listed {
@@ -92,6 +88,28 @@ func (r *reference) section(path string, value reflect.Value) {
 		fmt.Fprintf(&r.out, "\n## `%s`\n\n%s\n", s.path, s.doc)
 		r.section(s.path, s.value)
 	}
+}
+
+// keyed is a field that a key sets, with the type that declares it.
+type keyed struct {
+	owner reflect.Type
+	field reflect.StructField
+	value reflect.Value
+}
+
+// keysOf lists the keys of a section; those of an inlined one stand in its place.
+func keysOf(value reflect.Value) []keyed {
+	var keys []keyed
+	for i := range value.NumField() {
+		f := value.Type().Field(i)
+		switch {
+		case f.Anonymous:
+			keys = append(keys, keysOf(value.Field(i))...)
+		case key(f) != "-":
+			keys = append(keys, keyed{value.Type(), f, value.Field(i)})
+		}
+	}
+	return keys
 }
 
 // section returns the section that a value is, or is a list of.

@@ -10,10 +10,10 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// Backup writes the configured database, as it is now, into a new file. The control plane may run.
+// Backup copies the configured database into a new file. The control plane may run meanwhile. It is
 // KindUnsupported for PostgreSQL.
 func Backup(ctx context.Context, c config.Config, to string) error {
-	if err := embedded(c); err != nil {
+	if err := requireEmbedded(c); err != nil {
 		return err
 	}
 	return sqlite.Backup(ctx, c.Database.Path, to)
@@ -21,7 +21,7 @@ func Backup(ctx context.Context, c config.Config, to string) error {
 
 // Restore puts a backup where the configuration has its database, and where none may be.
 func Restore(ctx context.Context, c config.Config, backup string) error {
-	if err := embedded(c); err != nil {
+	if err := requireEmbedded(c); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(filepath.Dir(c.Database.Path), 0o700); err != nil {
@@ -30,8 +30,8 @@ func Restore(ctx context.Context, c config.Config, backup string) error {
 	return sqlite.Restore(ctx, backup, c.Database.Path)
 }
 
-// embedded fails where the database is PostgreSQL, which has its own means.
-func embedded(c config.Config) error {
+// requireEmbedded fails where the database is PostgreSQL, which has tools of its own.
+func requireEmbedded(c config.Config) error {
 	if c.Database.URL == "" {
 		return nil
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/ironherd/ironherd/internal/telemetry"
 )
 
-// components are the parts of a control plane, by its roles.
+// components are the parts that the roles of a control plane ask for.
 type components struct {
 	all    []service.Component
 	agents *agentapi.Server
@@ -30,14 +30,14 @@ func (c *components) add(name string, stage service.Stage, serve func(context.Co
 	c.all = append(c.all, service.Component{Name: name, Stage: stage, Serve: serve})
 }
 
-// build makes everything but the operators' side.
+// build makes every component but those of the operators (buildOperators).
 func (d *Daemon) build(ctx context.Context) (components, error) {
 	var parts components
 	key, err := openKey(d.config.SSH.KeyFile, d.logger)
 	if err != nil {
 		return parts, err
 	}
-	instances, err := d.openProviders(ctx, key.Public())
+	providers, err := d.openProviders(ctx, key.Public())
 	if err != nil {
 		return parts, err
 	}
@@ -45,21 +45,13 @@ func (d *Daemon) build(ctx context.Context) (components, error) {
 	if err != nil {
 		return parts, err
 	}
-	handlers, err := d.handlers(key, instances, certificates)
-	if err != nil {
+	if err := d.buildLoops(&parts, providers, key, certificates); err != nil {
 		return parts, err
-	}
-	for _, h := range handlers {
-		loop, err := shepherd.New(d.db, h.handler, d.loopOptions(h.config))
-		if err != nil {
-			return parts, err
-		}
-		parts.add(h.name, service.Loops, loop.Run)
 	}
 	parts.all = append(parts.all, d.databaseHealth())
 	if d.config.Has(config.RoleJanitor) {
 		j, err := janitor.New(d.db, d.config.Janitor, janitor.Options{
-			Logger: d.component("janitor"), Observer: janitorObserver{d.metrics},
+			Logger: d.loggerOf("janitor"), Observer: janitorObserver{d.metrics},
 		})
 		if err != nil {
 			return parts, err
@@ -68,7 +60,7 @@ func (d *Daemon) build(ctx context.Context) (components, error) {
 	}
 	if d.config.Has(config.RoleAgentAPI) {
 		parts.agents = agentapi.New(d.db, d.config.AgentAPI, agentapi.Options{
-			Logger: d.component("agent-api"), Certificates: certificates, Observer: d.metrics.AgentAPI(),
+			Logger: d.loggerOf("agent-api"), Certificates: certificates, Observer: d.metrics.AgentAPI(),
 		})
 		d.metrics.ConnectedAgents(parts.agents.Agents)
 		parts.add("agent-api", service.Listeners, serveOn(d.agents, parts.agents.Serve))
@@ -77,10 +69,10 @@ func (d *Daemon) build(ctx context.Context) (components, error) {
 	return parts, nil
 }
 
-// databasePatience is how long whoever asks for health waits for the database.
+// databasePatience bounds how long a question for health waits for the database.
 const databasePatience = 2 * time.Second
 
-// databaseHealth stands for what everything rests on: it only answers for its health.
+// databaseHealth is a component that does nothing but answer for the health of the database.
 func (d *Daemon) databaseHealth() service.Component {
 	return service.Component{
 		Name: "database", Stage: service.State,
@@ -97,7 +89,8 @@ func (d *Daemon) databaseHealth() service.Component {
 	}
 }
 
-func (d *Daemon) component(name string) *slog.Logger {
+// loggerOf returns the logger of a component.
+func (d *Daemon) loggerOf(name string) *slog.Logger {
 	return d.logger.With(slog.String("component", name))
 }
 
@@ -108,81 +101,56 @@ func (d *Daemon) openCertificates() (*server.Certificates, error) {
 	if !c.Has(config.RoleAgentAPI) && (!c.Has(config.RoleInitializer) || c.Initializer.EndpointCA != "") {
 		return nil, nil
 	}
-	return c.AgentAPI.TLS.Open(c.Dir, c.AgentAPI.Hosts(), d.component("agent-api"))
+	return c.AgentAPI.TLS.Open(c.Dir, c.AgentAPI.Hosts(), d.loggerOf("agent-api"))
 }
 
-// loop is a handler with how eagerly it works.
-type loop struct {
-	name    string
-	handler shepherd.Handler
-	config  shepherd.Config
-}
-
-// handlers makes the loops that the roles ask for.
-func (d *Daemon) handlers(key *remote.Key, instances []instance, certificates *server.Certificates) ([]loop, error) {
+// buildLoops makes the loops that the roles ask for.
+func (d *Daemon) buildLoops(
+	parts *components, providers []instance, key *remote.Key, certificates *server.Certificates,
+) error {
 	c := d.config
-	var loops []loop
-	if c.Has(config.RoleProvisioner) {
-		sources := make([]provisioner.Source, len(instances))
-		for n, i := range instances {
-			sources[n] = provisioner.Source{Name: i.name, Provider: i.provider, Config: i.Provisioner, Install: i.install}
+	for _, l := range []struct {
+		role   config.Role
+		config shepherd.Config
+		open   func(*slog.Logger) (shepherd.Handler, error)
+	}{
+		{config.RoleProvisioner, c.Loops.Provisioner, func(logger *slog.Logger) (shepherd.Handler, error) {
+			return provisioner.New(d.db, sources(providers, instance.forProvisioner), provisioner.Options{Logger: logger})
+		}},
+		{config.RoleInitializer, c.Loops.Initializer, func(logger *slog.Logger) (shepherd.Handler, error) {
+			options := initializer.Options{Logger: logger}
+			if certificates != nil { // the agent API's own, unless the configuration names others
+				options.Authority = certificates.Authority()
+			}
+			return initializer.New(d.db, sources(providers, instance.forInitializer), c.Initializer, key, options)
+		}},
+		{config.RoleUpdater, c.Loops.Updater, func(logger *slog.Logger) (shepherd.Handler, error) {
+			return updater.New(d.db, sources(providers, instance.forUpdater), updater.Options{Logger: logger})
+		}},
+	} {
+		if !c.Has(l.role) {
+			continue
 		}
-		h, err := provisioner.New(d.db, sources, d.component("provisioner"))
+		handler, err := l.open(d.loggerOf(string(l.role)))
 		if err != nil {
-			return nil, err
+			return err
 		}
-		loops = append(loops, loop{"provisioner", h, c.Loops.Provisioner})
-	}
-	if c.Has(config.RoleInitializer) {
-		h, err := d.initializer(key, instances, certificates)
+		loop, err := shepherd.New(d.db, handler, l.config, d.loopOptions())
 		if err != nil {
-			return nil, err
+			return err
 		}
-		loops = append(loops, loop{"initializer", h, c.Loops.Initializer})
+		parts.add(string(l.role), service.Loops, loop.Run)
 	}
-	if c.Has(config.RoleUpdater) {
-		sources := make([]updater.Source, len(instances))
-		for n, i := range instances {
-			sources[n] = updater.Source{Name: i.name, Provider: i.provider, Config: i.Updater}
-		}
-		h, err := updater.New(d.db, sources, d.component("updater"))
-		if err != nil {
-			return nil, err
-		}
-		loops = append(loops, loop{"updater", h, c.Loops.Updater})
-	}
-	return loops, nil
+	return nil
 }
 
-// initializer gives agents the authority of the agent API, unless the configuration names another.
-func (d *Daemon) initializer(key *remote.Key, instances []instance, certificates *server.Certificates) (shepherd.Handler, error) {
-	c := d.config.Initializer
-	payload, err := initializer.ReadPayload(c)
-	if err != nil {
-		return nil, err
-	}
-	if c.EndpointCA == "" && certificates != nil {
-		payload.CA = certificates.Authority()
-	}
-	options := initializer.Options{
-		Dialer:  remote.NewDialer(key, remote.Options{Logger: d.component("initializer"), ConnectTimeout: c.ConnectTimeout}),
-		Payload: payload,
-		Logger:  d.component("initializer"),
-	}
-	for _, i := range instances {
-		options.Sources = append(options.Sources, initializer.Source{Name: i.name, Provider: i.provider, TrustFirstUse: i.TrustFirstUse})
-	}
-	return initializer.New(d.db, c, options)
-}
-
-func (d *Daemon) loopOptions(c shepherd.Config) shepherd.Options {
+func (d *Daemon) loopOptions() shepherd.Options {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown"
 	}
 	return shepherd.Options{
-		Config: c, SessionInterval: d.config.Session.Interval, Host: host, PID: os.Getpid(), Logger: d.logger,
-		Observer: d.metrics.Shepherd(),
+		SessionLease: d.config.Session.Lease, Host: host, PID: os.Getpid(), Logger: d.logger, Observer: d.metrics.Shepherd(),
 	}
 }
 

@@ -21,9 +21,9 @@ type CopiedTable struct {
 	Digest string `yaml:"digest"`
 }
 
-// CopyDatabase copies a fleet between databases that are named by URL: sqlite:FILE or postgres://….
-// Neither may be in use, and the target must be new. progress is told of each batch. replaced
-// counts the texts that the target could not store as they were.
+// CopyDatabase copies a fleet between databases that URLs name: sqlite:FILE or postgres://….
+// Neither database may be in use, and the target must be new. CopyDatabase calls progress after
+// each batch. replaced counts the texts that the target could not store as they were.
 func CopyDatabase(ctx context.Context, from, to string, progress func(table string, rows, of int64)) (tables []CopiedTable, replaced int64, err error) {
 	source, err := openURL(ctx, from, true)
 	if err != nil {
@@ -36,15 +36,14 @@ func CopyDatabase(ctx context.Context, from, to string, progress func(table stri
 	if err := migrateBoth(ctx, source, target); err != nil {
 		return nil, 0, errors.Join(err, source.Close(), target.Close())
 	}
-	r, err := transfer.Copy(ctx, source, target, transfer.Options{From: named(from), To: named(to), Progress: progress})
+	r, err := transfer.Copy(ctx, source, target, transfer.Options{From: withoutParameters(from), To: withoutParameters(to), Progress: progress})
 	for _, t := range r.Tables {
 		tables = append(tables, CopiedTable{Name: t.Name, Rows: t.Rows, Digest: t.Digest})
 	}
 	return tables, r.Replaced, err
 }
 
-// migrateBoth brings the target to the schema, and an embedded source, which nobody else can be
-// using.
+// migrateBoth migrates the target. It also migrates an embedded source, which nobody else can use.
 func migrateBoth(ctx context.Context, source, target bmdb.Engine) error {
 	if source.Properties().SingleProcess {
 		if err := source.Migrate(ctx); err != nil {
@@ -64,7 +63,7 @@ func openURL(ctx context.Context, address string, mustExist bool) (bmdb.Engine, 
 	}
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" {
-		// not quoted: it may hold a password
+		// The address may hold a password, so the sentence does not quote it.
 		return nil, fleet.Errorf(fleet.KindInvalid, "a database is named sqlite:FILE or postgres://user@host:port/database")
 	}
 	if _, secret := u.User.Password(); secret || u.Query().Has("password") {
@@ -73,8 +72,8 @@ func openURL(ctx context.Context, address string, mustExist bool) (bmdb.Engine, 
 	return postgres.Open(ctx, address, postgres.Options{Silent: true})
 }
 
-// named is a URL for people and for the evidence in a database: without parameters.
-func named(address string) string {
+// withoutParameters is a URL for people, and for what a database records of its origin.
+func withoutParameters(address string) string {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme == "sqlite" {
 		return address

@@ -27,8 +27,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Version is told to operators.
 	Version string
-	// Unsynced leaves it to the operating system when commits reach the disk: for rehearsals in a
-	// directory that is thrown away.
+	// Unsynced lets the operating system decide when commits reach the disk. It is for rehearsals in a
+	// directory that is deleted afterwards.
 	Unsynced bool
 }
 
@@ -96,7 +96,8 @@ func (d *Daemon) open(ctx context.Context) error {
 	return err
 }
 
-// listen takes the addresses first: that another control plane runs here is told by them best.
+// listen takes the addresses. It comes before the database, because an address in use is the
+// clearest sign that another control plane runs here.
 func (d *Daemon) listen(ctx context.Context) error {
 	c := d.config
 	var err error
@@ -167,9 +168,9 @@ func (d *Daemon) Addresses() Addresses {
 	return a
 }
 
-// Run serves until ctx ends, then drains. It calls ready (which may be nil) once the listeners are
-// open, when everything is about to be started (/readyz tells when it has), and returns nil after
-// an orderly end. A Daemon runs once; Run closes it.
+// Run serves until ctx ends, and then drains. It returns nil after an orderly end. It calls ready,
+// which may be nil, when the listeners are open and everything is about to be started; /readyz
+// tells when it has. A Daemon runs once, and Run closes it.
 func (d *Daemon) Run(ctx context.Context, ready func()) error {
 	if ready != nil {
 		ready()
@@ -181,7 +182,7 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 // Ready serves /readyz: 200 while everything runs.
 func (d *Daemon) Ready() http.Handler { return d.tree.ReadyHandler() }
 
-// Close gives everything back. It does not drain: Run does.
+// Close frees addresses and database. It does not drain; Run does.
 func (d *Daemon) Close() error {
 	d.closeOnce.Do(func() {
 		var errs []error

@@ -19,6 +19,7 @@ import (
 	"github.com/ironherd/ironherd/internal/config"
 	"github.com/ironherd/ironherd/internal/daemon"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider/builtin"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -37,7 +38,7 @@ func settings(t *testing.T) config.Config {
 	c.AgentAPI.Listen, c.AgentAPI.Endpoint = "127.0.0.1:0", "127.0.0.1:0"
 	c.OperatorAPI.Listen = "127.0.0.1:0"
 	c.Initializer.AgentExecutable = filepath.Join(dir, "agent")
-	p := config.NewProvider("rack", config.KindStatic)
+	p := config.NewProvider("rack", builtin.Static)
 	p.Static.Path = filepath.Join(dir, "hosts.yaml")
 	c.Providers = []config.Provider{p}
 	c.DrainTimeout = 5 * time.Second

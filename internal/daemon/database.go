@@ -23,8 +23,9 @@ type Finding struct {
 	Detail    string `yaml:"detail"`
 }
 
-// openEngine opens the configured database. SQLite is migrated at once, no other process can be
-// using it; PostgreSQL by `ironherd db migrate` alone, since other processes are.
+// openEngine opens the configured database. It migrates SQLite at once, because no other process
+// can use the file. Only `ironherd db migrate` migrates PostgreSQL, because other processes may use
+// it.
 func openEngine(ctx context.Context, c config.Config, o sqlite.Options) (bmdb.Engine, error) {
 	if c.Database.URL != "" {
 		return openPostgres(ctx, c, o.Logger)
@@ -52,7 +53,7 @@ func openPostgres(ctx context.Context, c config.Config, logger *slog.Logger) (bm
 		return nil, err
 	}
 	engine, err := postgres.Open(ctx, c.Database.URL, postgres.Options{
-		Logger: logger, Password: password, Serializable: c.Database.Isolation == config.Serializable, Lease: c.Session.Interval,
+		Logger: logger, Password: password, Serializable: c.Database.Isolation == config.Serializable, Lease: c.Session.Lease,
 		Connections: c.Database.Connections, Silent: !c.Database.Notify,
 	})
 	if err != nil {
@@ -61,8 +62,8 @@ func openPostgres(ctx context.Context, c config.Config, logger *slog.Logger) (bm
 	return engine, nil
 }
 
-// present fails when the configured database is a file that is not there.
-func present(c config.Config) error {
+// requireFile fails when the configured database is a file that is not there.
+func requireFile(c config.Config) error {
 	if c.Database.URL != "" {
 		return nil
 	}
@@ -72,9 +73,9 @@ func present(c config.Config) error {
 	return nil
 }
 
-// existing opens a database that must be there.
-func existing(ctx context.Context, c config.Config) (bmdb.Engine, error) {
-	if err := present(c); err != nil {
+// openExisting opens a database that must be there.
+func openExisting(ctx context.Context, c config.Config) (bmdb.Engine, error) {
+	if err := requireFile(c); err != nil {
 		return nil, err
 	}
 	return openEngine(ctx, c, sqlite.Options{})
@@ -83,7 +84,7 @@ func existing(ctx context.Context, c config.Config) (bmdb.Engine, error) {
 // CheckDatabase looks for contradictions in a database. An embedded one must not be in use:
 // KindInUse, naming the process, when it is.
 func CheckDatabase(ctx context.Context, c config.Config) ([]Finding, error) {
-	engine, err := existing(ctx, c)
+	engine, err := openExisting(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -102,10 +103,10 @@ func CheckDatabase(ctx context.Context, c config.Config) ([]Finding, error) {
 	return findings, nil
 }
 
-// AcceptRestore makes a database that looks restored or copied the one that counts, and returns why
-// it looked so; "" when it did not.
+// AcceptRestore records that a database which looks restored or copied is the one to go on with. It
+// returns the evidence; "" when the database does not look so.
 func AcceptRestore(ctx context.Context, c config.Config, actor string) (evidence string, err error) {
-	engine, err := existing(ctx, c)
+	engine, err := openExisting(ctx, c)
 	if err != nil {
 		return "", err
 	}
@@ -121,10 +122,10 @@ func AcceptRestore(ctx context.Context, c config.Config, actor string) (evidence
 	return env.Restored, db.AcceptRestore(ctx, actor)
 }
 
-// Migrate brings the schema of a database to the version that this binary wants, and returns the
-// versions before and after. A SQLite file must be there; a PostgreSQL database may be empty.
+// Migrate brings the schema of a database to the version of this binary, and returns the versions
+// before and after. A SQLite file must be there; a PostgreSQL database may be empty.
 func Migrate(ctx context.Context, c config.Config) (from, to int64, err error) {
-	if err := present(c); err != nil {
+	if err := requireFile(c); err != nil {
 		return 0, 0, err
 	}
 	var engine bmdb.Engine

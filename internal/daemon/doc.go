@@ -1,18 +1,18 @@
-// Package daemon is the control plane as a value: it opens the database, makes every part that the
-// configuration asks for, wires them, and runs them until it is told to stop. It is the only
-// package that knows everything.
+// Package daemon is the control plane as a value. It opens the database, makes every part that the
+// configuration asks for, connects them, and runs them until it is told to stop. It is the only
+// package that imports all parts.
 //
-//	Open ──► opened ──► Run ──► ready ──► drained ──► Close
+//	Open ──► Run ──► ready ──► the context ends ──► drained ──► Close
 //
-// Once it is opened, its addresses are taken and the database is held, but nothing is served.
+// After Open it holds its addresses and the database, and serves nothing yet.
 //
-// What it promises:
+// It promises:
 //
-//   - Whatever would keep it from working is told by Open, in one sentence: a port in use, a
-//     database in use or unreadable, a key or a certificate that makes no sense. What fails later
-//     is started again, and reported by /healthz.
-//   - Run returns when everything has stopped, in order: loops, listeners, state. It may be killed
-//     at any moment instead.
-//   - Close leaves nothing behind: no listener, no lock, no goroutine. It may be called more than
-//     once, and without Run.
+//   - Open reports, in one sentence, whatever would keep it from working: a port in use, a database
+//     in use or unreadable, a key or a certificate that cannot be used. What fails later is started
+//     again, and /healthz reports it.
+//   - Run stops everything in order (loops, listeners, state) and returns when it has stopped. The
+//     process may be killed at any moment instead.
+//   - Close leaves no listener, no lock and no goroutine. It may be called more than once, and
+//     without Run.
 package daemon

@@ -10,8 +10,8 @@ import (
 	"github.com/ironherd/ironherd/internal/remote"
 )
 
-// openKey reads the private key that machines are reached with, and makes one when none is there.
-// Of two processes that start at once, both end up with the same key.
+// openKey reads the private key that machines are reached with. It makes one when none is there.
+// Two processes that start at the same time end up with the same key.
 func openKey(path string, logger *slog.Logger) (*remote.Key, error) {
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
 		return remote.OpenKey(path)
@@ -30,8 +30,8 @@ func openKey(path string, logger *slog.Logger) (*remote.Key, error) {
 	return key, nil
 }
 
-// writeOnce leaves a complete file of mode 0600 under the path, or none; os.ErrExist when one is
-// there.
+// writeOnce writes a new file of mode 0600. The file appears under its path only when it is
+// complete. The error is os.ErrExist when one is there already.
 func writeOnce(path string, data []byte) (err error) {
 	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // mode 0600
 	if err != nil {

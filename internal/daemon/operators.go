@@ -24,7 +24,7 @@ func (d *Daemon) buildOperators(parts *components) error {
 		return err
 	}
 	options := fleetapi.Options{
-		Logger: d.component("operator-api"), Version: d.options.Version, Database: d.database, Schema: d.schema,
+		Logger: d.loggerOf("operator-api"), Version: d.options.Version, Database: d.database, Schema: d.schema,
 	}
 	if parts.agents != nil {
 		options.Progress = parts.agents.Progress
@@ -33,11 +33,11 @@ func (d *Daemon) buildOperators(parts *components) error {
 	mux := http.NewServeMux()
 	fleetService.Register(mux)
 	mux.Handle("GET /metrics", server.RequireRead(d.metrics.Handler()))
-	mux.Handle("/", server.RequireRead(webui.New(fleetService, webui.Options{Logger: d.component("web")})))
+	mux.Handle("/", server.RequireRead(webui.New(fleetService, webui.Options{Logger: d.loggerOf("web")})))
 	mux.Handle("GET /healthz", d.health((*service.Tree).HealthHandler))
 	mux.Handle("GET /readyz", d.health((*service.Tree).ReadyHandler))
 	handler := server.NewAccess(token).Identify(mux)
-	http := server.NewHTTP(handler, server.HTTPOptions{Logger: d.component("operator-api")})
+	http := server.NewHTTP(handler, server.HTTPOptions{Logger: d.loggerOf("operator-api")})
 	parts.add("operator-socket", service.Listeners, serveOn(d.socket, http.Serve))
 	if d.operators != nil {
 		parts.add("operator-api", service.Listeners, serveOn(d.operators, http.Serve))
@@ -45,7 +45,8 @@ func (d *Daemon) buildOperators(parts *components) error {
 	return nil
 }
 
-// health asks the tree, which is made after the mux.
+// health serves a question for health. It looks at the tree when it is asked, because the tree is
+// made after the mux.
 func (d *Daemon) health(of func(*service.Tree) http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { of(d.tree).ServeHTTP(w, r) })
 }

@@ -9,64 +9,88 @@ import (
 	"github.com/ironherd/ironherd/internal/config"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider"
-	"github.com/ironherd/ironherd/internal/provider/equinix"
-	"github.com/ironherd/ironherd/internal/provider/static"
+	"github.com/ironherd/ironherd/internal/provider/builtin"
+	"github.com/ironherd/ironherd/internal/shepherd"
+	"github.com/ironherd/ironherd/internal/shepherd/initializer"
+	"github.com/ironherd/ironherd/internal/shepherd/provisioner"
+	"github.com/ironherd/ironherd/internal/shepherd/updater"
 )
 
 // instance is one configured provider.
 type instance struct {
-	config.Provider
+	config   config.Provider
 	name     fleet.ProviderName
 	provider provider.Provider
 	install  *fleet.InstallRequest
 }
 
-// openProviders makes the configured providers and registers them in the database. Nobody is asked
-// anything yet.
-func (d *Daemon) openProviders(ctx context.Context, publicKey string) ([]instance, error) {
-	var instances []instance
-	for _, p := range d.config.Providers {
-		i := instance{Provider: p, name: fleet.ProviderName(p.Name)}
-		var err error
-		options := provider.Options{
-			Logger: d.logger.With(slog.String("provider", p.Name)), Observer: d.metrics.Provider(i.name),
-		}
-		switch p.Kind {
-		case config.KindEquinix:
-			p.Equinix.SSHPublicKey = publicKey
-			i.provider, err = equinix.New(p.Equinix, options)
-		case config.KindStatic:
-			i.provider, err = static.New(p.Static, options)
-		default:
-			err = fleet.Errorf(fleet.KindInvalid, "%q is no kind of provider", p.Kind)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("provider %s: %w", p.Name, err)
-		}
-		if p.Install != nil {
-			if i.install, err = p.Install.Request("configuration of provider " + p.Name); err != nil {
-				return nil, fmt.Errorf("provider %s: install: %w", p.Name, err)
-			}
-		}
-		err = d.patiently(ctx, func() error { return d.db.RegisterProvider(ctx, i.name, p.Kind, p.Provisioner.MaxMachines) })
-		if err != nil {
-			return nil, fmt.Errorf("provider %s: %w", p.Name, err)
-		}
-		instances = append(instances, i)
+func (i instance) forProvisioner() provisioner.Config {
+	c := i.config.Provisioner
+	c.Install = i.install
+	return c
+}
+
+func (i instance) forInitializer() initializer.ProviderConfig {
+	return initializer.ProviderConfig{TrustFirstUse: i.config.TrustFirstUse}
+}
+
+func (i instance) forUpdater() updater.Config { return i.config.Updater }
+
+// sources returns the providers as a loop sees them. configOf picks what concerns the loop.
+func sources[C any](providers []instance, configOf func(instance) C) []shepherd.Source[C] {
+	all := make([]shepherd.Source[C], len(providers))
+	for n, i := range providers {
+		all[n] = shepherd.Source[C]{Name: i.name, Provider: i.provider, Config: configOf(i)}
 	}
-	return instances, nil
+	return all
+}
+
+// openProviders makes the configured providers and registers them in the database. It asks no
+// provider anything.
+func (d *Daemon) openProviders(ctx context.Context, publicKey string) ([]instance, error) {
+	var all []instance
+	for _, c := range d.config.Providers {
+		i, err := d.openProvider(ctx, c, publicKey)
+		if err != nil {
+			return nil, fmt.Errorf("provider %s: %w", c.Name, err)
+		}
+		all = append(all, i)
+	}
+	return all, nil
+}
+
+func (d *Daemon) openProvider(ctx context.Context, c config.Provider, publicKey string) (instance, error) {
+	i := instance{config: c, name: fleet.ProviderName(c.Name)}
+	kind, err := builtin.Find(c.Kind)
+	if err != nil {
+		return i, err
+	}
+	i.provider, err = kind.Open(c.Sections, publicKey, provider.Options{
+		Logger: d.logger.With(slog.String("provider", c.Name)), Observer: d.metrics.Provider(i.name),
+	})
+	if err != nil {
+		return i, err
+	}
+	if c.Install != nil {
+		if i.install, err = c.Install.Request("configuration of provider " + c.Name); err != nil {
+			return i, fmt.Errorf("install: %w", err)
+		}
+	}
+	return i, d.retryAtStart(ctx, func() error {
+		return d.db.RegisterProvider(ctx, i.name, c.Kind, c.Provisioner.MaxMachines)
+	})
 }
 
 const (
-	// startPatience is how long a start goes on trying what fails for the moment, such as a lock that
-	// somebody who was killed still has.
+	// startPatience is how long a start repeats what fails for the moment. A process that was killed
+	// may still have a lock, for example.
 	startPatience = 30 * time.Second
-	// startPause is between two attempts.
+	// startPause is the wait between two attempts.
 	startPause = 500 * time.Millisecond
 )
 
-// patiently does something at the start, again and again while it fails for the moment.
-func (d *Daemon) patiently(ctx context.Context, do func() error) error {
+// retryAtStart repeats what fails for the moment, while a start lasts.
+func (d *Daemon) retryAtStart(ctx context.Context, do func() error) error {
 	began := time.Now()
 	for {
 		err := do()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ironherd/ironherd/internal/config"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider/builtin"
 	"github.com/ironherd/ironherd/internal/shepherd"
 	"github.com/ironherd/ironherd/internal/sim"
 	"github.com/ironherd/ironherd/internal/sim/fault"
@@ -137,7 +138,7 @@ func Settings(dir, agentExecutable string, machines int, world WorldAddress) con
 
 // simulated is the world as a provider.
 func simulated(machines int, world WorldAddress) config.Provider {
-	p := config.NewProvider("sim", config.KindEquinix)
+	p := config.NewProvider("sim", builtin.Equinix)
 	p.Equinix.APIURL = world.URL
 	p.Equinix.TokenFile = world.TokenFile
 	p.Equinix.Project = world.ProjectID

@@ -2,6 +2,8 @@ package fleet
 
 import (
 	"math"
+	"math/big"
+	"strconv"
 	"time"
 )
 
@@ -16,26 +18,48 @@ type Backoff struct {
 	Maximum time.Duration
 }
 
-// Next returns the interval that follows previous (zero: there was none). It is in whole seconds,
-// rounded up, so that it grows strictly until it reaches the maximum; I5: it is always within
-// [Initial, Maximum], both rounded up to whole seconds.
+// Next returns the interval that follows previous; zero means that there was none.
+//
+// An interval is a whole number of seconds, rounded up, so that each is longer than the one before
+// until the maximum is reached. I5: it is always within [Initial, Maximum], both rounded up to
+// whole seconds.
+//
+// The product is computed in decimal: 90 s × 1.1 is 99 s. In floating point it is a little more,
+// which would be rounded up to 100 s.
 func (b Backoff) Next(previous time.Duration) time.Duration {
 	initial := max(ceilSecond(b.Initial), time.Second)
-	maximum := max(ceilSecond(b.Maximum), initial)
-	if b.Exponent <= 1 {
+	if !(b.Exponent > 1) { // NaN is constant, too
 		return initial
 	}
+	maximum := max(ceilSecond(b.Maximum), initial)
 	if b.Maximum == 0 {
 		maximum = max(initial, time.Hour)
 	}
-	if previous <= 0 {
+	switch {
+	case previous <= 0:
 		return initial
-	}
-	next := math.Ceil(previous.Seconds() * b.Exponent)
-	if next >= maximum.Seconds() {
+	case previous >= maximum:
 		return maximum
 	}
-	return max(initial, min(maximum, time.Duration(next)*time.Second))
+	product, ok := decimal(b.Exponent)
+	if !ok {
+		return maximum
+	}
+	product.Mul(product, big.NewRat(int64(previous), int64(time.Second)))
+	if product.Cmp(big.NewRat(int64(maximum/time.Second), 1)) >= 0 {
+		return maximum
+	}
+	whole, rest := new(big.Int).QuoRem(product.Num(), product.Denom(), new(big.Int))
+	next := time.Duration(whole.Int64()) * time.Second
+	if rest.Sign() > 0 {
+		next += time.Second
+	}
+	return max(next, initial)
+}
+
+// decimal returns the number that f is written as, exactly. False: f is infinite.
+func decimal(f float64) (*big.Rat, bool) {
+	return new(big.Rat).SetString(strconv.FormatFloat(f, 'g', -1, 64))
 }
 
 // Jittered returns the time to wait for an interval: up to a quarter is added, in proportion to
@@ -44,15 +68,18 @@ func Jittered(interval time.Duration, fraction float64) time.Duration {
 	return interval + time.Duration(float64(interval)/4*fraction)
 }
 
+// ceilSecond rounds up to whole seconds, and down where a Duration cannot hold more.
 func ceilSecond(d time.Duration) time.Duration {
-	if r := d % time.Second; r > 0 {
-		return d + time.Second - r
+	down := d.Truncate(time.Second)
+	if down == d || down > math.MaxInt64-time.Second {
+		return down
 	}
-	return d
+	return down + time.Second
 }
 
-// Waiting is the durable backoff of one process of one machine.
-type Waiting struct {
+// BackoffState is where the backoff of one process of one subject stands. The BMDB keeps it from
+// the first failure until the process succeeds or an operator asks for a retry.
+type BackoffState struct {
 	// NotBefore is when the process may be tried again. Always finite.
 	NotBefore time.Time
 	// Interval is the stored interval, without jitter; the next one is computed from it.

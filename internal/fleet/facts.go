@@ -24,7 +24,7 @@ type Machine struct {
 }
 
 // Record is all that the BMDB knows of one machine: the machine, its facts (nil: not recorded), its
-// backoffs and its holds. It is what package lifecycle judges.
+// backoffs and its holds. Package lifecycle decides from it.
 type Record struct {
 	Machine
 
@@ -39,32 +39,32 @@ type Record struct {
 	Installed      *Installed
 	Quarantine     *Quarantine
 
-	// Unreadable says which of the stored facts cannot be read, and why; empty: all can. Nothing is done to
-	// such a machine, and nothing is concluded from the fact.
+	// Unreadable says which of the stored facts cannot be read, and why; empty: all can. Nothing is done
+	// to such a machine, and nothing is concluded from the fact.
 	Unreadable string
 
-	// TakeoverGeneration is the newest that was minted, whether or not its takeover succeeded.
+	// TakeoverGeneration is the newest one that was minted, whether its takeover succeeded or not.
 	TakeoverGeneration TakeoverGeneration
 
-	Backoffs map[Process]Waiting
+	Backoffs map[Process]BackoffState
 	Holds    map[Lane]Hold
 }
 
-// Intent is what the provisioner is about to ask of a provider. Written by the provisioner before
-// the first call, closed on knowledge of the outcome.
+// Intent is a machine that the provisioner is about to ask a provider for. The provisioner writes
+// it before the first call, and closes it when it knows the outcome.
 type Intent struct {
 	Machine  MachineID
 	Provider ProviderName
 	Capacity CapacityID
 	Token    Token
 	OpenedAt time.Time
-	// PlannedAt is when the provisioner means to make the first call, judged by its pacing when the
-	// intent was opened.
+	// PlannedAt is about when the provisioner makes the first call: an estimate from create_rate, made
+	// when the intent was opened.
 	PlannedAt time.Time
 	// CalledAt is set before the first call that could create something; nil while none was made.
 	CalledAt *time.Time
-	// Calls counts the calls that could have created something, Rejected those of them that the
-	// provider definitely rejected.
+	// Calls counts the calls that could have created something. Rejected counts those of them that the
+	// provider has definitely rejected.
 	Calls    int
 	Rejected int
 }
@@ -76,8 +76,8 @@ type Availability string
 const (
 	AvailabilityKnownUsed   Availability = "known-used"
 	AvailabilityKnownUnused Availability = "known-unused"
-	// AvailabilityPossiblyUsed comes from a provider with no memory of its own: used if and only if
-	// the BMDB has it.
+	// AvailabilityPossiblyUsed: the provider does not know what is used. The entry is used exactly
+	// when the BMDB has it.
 	AvailabilityPossiblyUsed Availability = "possibly-used"
 )
 
@@ -138,7 +138,7 @@ type AgentStarted struct {
 type AgentSeen struct {
 	TakeoverGeneration TakeoverGeneration
 	FirstAt            time.Time
-	// LastAt is coalesced: it may be behind by the flush interval.
+	// LastAt may be behind by the flush interval, because heartbeats are written in batches.
 	LastAt time.Time
 	BootID string
 }
@@ -216,8 +216,8 @@ type InstallAttempt struct {
 	SecretHash []byte
 }
 
-// InstallReport is how the newest attempt that ended did so. Written by the agent API; by the
-// janitor when the attempt ran out of time.
+// InstallReport is how the newest ended attempt has ended. Written by the agent API, and by the
+// janitor when the attempt runs out of time.
 type InstallReport struct {
 	Generation InstallGeneration
 	Attempt    int
@@ -239,15 +239,14 @@ type Installed struct {
 	BootID     string
 }
 
-// Quarantine keeps all work away from a machine. Written by an operator, or by the recoverer at the
-// end of its ladder.
+// Quarantine keeps all work away from a machine. Written by an operator.
 type Quarantine struct {
 	At     time.Time
 	Actor  string
 	Reason string
 }
 
-// Hold is who holds a lane.
+// Hold is a lane that a session holds.
 type Hold struct {
 	Session SessionID
 	// Component and Host of the session, for people.

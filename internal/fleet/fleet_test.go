@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"testing"
 	"time"
@@ -14,47 +15,80 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// TestBackoffBounds is I5: intervals are whole seconds within [initial, maximum] and grow strictly
-// until the maximum.
+// TestBackoffBounds is I5: intervals are whole seconds from the initial one to the maximum. Each is
+// longer than the one before until the maximum is reached, and the maximum is reached.
 func TestBackoffBounds(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		b := fleet.Backoff{
-			Initial:  time.Duration(rapid.Int64Range(1, int64(time.Minute)).Draw(t, "initial")),
-			Exponent: rapid.Float64Range(1.01, 4).Draw(t, "exponent"),
+			Initial:  time.Duration(rapid.Int64Range(1, int64(2*time.Minute)).Draw(t, "initial")),
+			Exponent: rapid.OneOf(rapid.Float64Range(1, 4), rapid.SampledFrom(exponents)).Draw(t, "exponent"),
 			Maximum:  time.Duration(rapid.Int64Range(0, int64(2*time.Hour)).Draw(t, "maximum")),
 		}
-		previous := time.Duration(0)
-		for range 20 {
+		first := wholeSeconds(b.Initial)
+		last := max(first, wholeSeconds(b.Maximum))
+		switch {
+		case b.Exponent == 1:
+			last = first
+		case b.Maximum == 0:
+			last = max(first, time.Hour)
+		}
+		previous := b.Next(0)
+		if previous != first {
+			t.Fatalf("the first interval is %s, want %s", previous, first)
+		}
+		for previous < last {
 			next := b.Next(previous)
-			if next%time.Second != 0 || next < b.Initial {
-				t.Fatalf("interval %s after %s", next, previous)
-			}
-			if b.Maximum > 0 && next > max(b.Maximum, b.Initial)+time.Second {
-				t.Fatalf("interval %s is above the maximum %s", next, b.Maximum)
-			}
-			if next <= previous && b.Next(next) != next {
-				t.Fatalf("interval %s after %s, and %s after that: it neither grows nor has reached its maximum", next, previous, b.Next(next))
+			if next <= previous || next > last || next%time.Second != 0 {
+				t.Fatalf("after %s comes %s; it must grow up to %s in whole seconds", previous, next, last)
 			}
 			previous = next
+		}
+		if next := b.Next(last); next != last {
+			t.Fatalf("after the maximum of %s comes %s", last, next)
+		}
+		stored := time.Duration(rapid.Int64Range(0, math.MaxInt64).Draw(t, "stored"))
+		if next := b.Next(stored); next < first || next > last || next%time.Second != 0 {
+			t.Fatalf("after %s, which other limits have left, comes %s; it must be from %s to %s", stored, next, first, last)
 		}
 	})
 }
 
-func TestBackoffOfTheDesign(t *testing.T) {
+// exponents are where a product of floating-point numbers misses a whole number of seconds, and the
+// ends of the range.
+var exponents = []float64{
+	1, math.Nextafter(1, 2), 1.1, 1.2, 1.3, 1.4, 1.7, 2.2, math.MaxFloat64, math.Inf(1),
+}
+
+func wholeSeconds(d time.Duration) time.Duration {
+	return (d + time.Second - 1) / time.Second * time.Second
+}
+
+// TestBackoffIntervals has the intervals that a person computes by hand. 90 s × 1.1 is 99 s, where
+// the product of the floating-point numbers is a little more, and would be rounded up to 100 s.
+func TestBackoffIntervals(t *testing.T) {
 	t.Parallel()
-	start := fleet.Backoff{Initial: time.Minute, Exponent: 1.5, Maximum: time.Hour}
-	for previous, want := range map[time.Duration]time.Duration{
-		0: time.Minute, time.Minute: 90 * time.Second, 90 * time.Second: 135 * time.Second, 135 * time.Second: 203 * time.Second,
-		50 * time.Minute: time.Hour, time.Hour: time.Hour,
+	for _, test := range []struct {
+		backoff fleet.Backoff
+		want    []int // seconds
+	}{
+		{fleet.Backoff{Initial: time.Minute, Exponent: 1.1, Maximum: time.Hour}, []int{60, 66, 73, 81, 90, 99, 109, 120}},
+		{fleet.Backoff{Initial: time.Minute, Exponent: 1.5, Maximum: time.Hour}, []int{60, 90, 135, 203, 305, 458, 687, 1031, 1547, 2321, 3482, 3600, 3600}},
+		{fleet.Backoff{Initial: time.Minute, Exponent: 1.2, Maximum: 100 * time.Second}, []int{60, 72, 87, 100, 100}},
+		{fleet.Backoff{Initial: 1500 * time.Millisecond, Exponent: 1.01}, []int{2, 3, 4, 5}},
+		{fleet.Backoff{Initial: 30 * time.Second}, []int{30, 30, 30}},
+		{fleet.Backoff{Initial: time.Second, Exponent: math.NaN()}, []int{1, 1}},
+		{fleet.Backoff{Initial: time.Second, Exponent: math.Inf(1)}, []int{1, 3600}},
+		{fleet.Backoff{Initial: time.Second, Exponent: math.MaxFloat64, Maximum: math.MaxInt64}, []int{1, math.MaxInt64 / int(time.Second)}},
 	} {
-		if got := start.Next(previous); got != want {
-			t.Errorf("after %s comes %s, want %s", previous, got, want)
+		previous := time.Duration(0)
+		for i, want := range test.want {
+			next := test.backoff.Next(previous)
+			if next != time.Duration(want)*time.Second {
+				t.Errorf("%+v: interval %d is %s, want %d s", test.backoff, i+1, next, want)
+			}
+			previous = next
 		}
-	}
-	constant := fleet.Backoff{Initial: 30 * time.Second}
-	if got := constant.Next(30 * time.Second); got != 30*time.Second {
-		t.Errorf("without an exponent the interval is constant, not %s", got)
 	}
 	if got := fleet.Jittered(time.Minute, 0.999); got < time.Minute || got > 75*time.Second {
 		t.Errorf("a quarter at most is added, not %s", got-time.Minute)
@@ -88,6 +122,24 @@ func TestErrorKinds(t *testing.T) {
 			t.Errorf("two kinds are called %q", k)
 		}
 		seen[k.String()] = true
+	}
+}
+
+// TestContextError: whoever asks for the context's error finds it, and whoever asks for its cause.
+func TestContextError(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	if err := fleet.ContextError(ctx); err != nil {
+		t.Errorf("it goes on: %v", err)
+	}
+	cancel(io.ErrUnexpectedEOF)
+	if err := fleet.ContextError(ctx); !errors.Is(err, context.Canceled) || !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("cancelled with a cause: %v", err)
+	}
+	bare, cancelBare := context.WithCancel(t.Context())
+	cancelBare()
+	if err := fleet.ContextError(bare); err.Error() != context.Canceled.Error() {
+		t.Errorf("cancelled without one: %v", err)
 	}
 }
 

@@ -24,8 +24,8 @@ type ProviderID string
 // Opaque; unique within a provider instance.
 type CapacityID string
 
-// Token marks what an intent creates: it travels to the provider with the request and is found
-// again on the device. Opaque, at most 63 bytes of [a-z0-9-].
+// Token marks what an intent creates. It travels to the provider with the request, and the device
+// carries it from then on. Opaque, at most 63 bytes of [a-z0-9-].
 type Token string
 
 // NewMachineID returns a new, time-ordered machine ID.

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// Policy is the deadlines, limits and permissions that lifecycle is given. It is a numbered row in
-// the BMDB; every process follows the highest number.
+// Policy has the deadlines, intervals and limits that lifecycle decides by. The BMDB keeps numbered
+// versions of it, and every control plane follows the highest number.
 type Policy struct {
 	// Number is assigned by the BMDB. Zero: not stored yet.
 	Number int64 `json:"-"`
 
-	// HeartbeatInterval is what agents are asked for; the server stretches it with the size of the
-	// fleet.
+	// HeartbeatInterval is the time from one heartbeat of an agent to the next. The server asks for a
+	// longer one when the fleet is large.
 	HeartbeatInterval time.Duration `json:"heartbeat_interval"`
 	// NeverSpokeAfter is how long a started agent may take to its first heartbeat.
 	NeverSpokeAfter time.Duration `json:"never_spoke_after"`
@@ -21,7 +21,7 @@ type Policy struct {
 	SilentAfter time.Duration `json:"silent_after"`
 	// InstallTimeout is how long one attempt may take from hand-out to report.
 	InstallTimeout time.Duration `json:"install_timeout"`
-	// InstallRetry is waited between a failed attempt and the next.
+	// InstallRetry is the backoff between a failed attempt and the next.
 	InstallRetry Backoff `json:"install_retry"`
 	// BootTimeout is how long an installed system may take to say that it is up.
 	BootTimeout time.Duration `json:"boot_timeout"`
@@ -33,17 +33,19 @@ type Policy struct {
 	UpdateInterval        time.Duration `json:"update_interval"`
 	UpdateSettledInterval time.Duration `json:"update_settled_interval"`
 
-	// RecoveryAtOnce is how many machines of one provider may be under recovery at the same time,
-	// whatever number of processes recovers them, so that a provider that fails as a whole is not
-	// stormed. Zero: any number. A lower limit lets those that are under recovery go on.
+	// RecoveryAtOnce is the concurrency limit of recovery: how many machines of one provider may be
+	// under recovery at the same time, over all control planes, so that a provider that fails as a
+	// whole is not asked for everything at once. Zero: any number. A lower limit lets those that are
+	// under recovery go on.
 	RecoveryAtOnce int `json:"recovery_at_once"`
 }
 
-// maxAtOnce bounds a limit of how much goes on at once: there is a row for each.
+// maxAtOnce bounds a concurrency limit, because the BMDB has a row for each piece of work that it
+// admits.
 const maxAtOnce = 1000
 
-// AtOnce returns how much work of the process may go on at one provider at the same time; 0: any
-// number.
+// AtOnce returns the concurrency limit of a process: how much of its work may go on at one provider
+// at the same time. 0: any number.
 func (p Policy) AtOnce(process Process) int {
 	if process == ProcessRecovery {
 		return p.RecoveryAtOnce
@@ -105,16 +107,16 @@ type Environment struct {
 	// PromisedInterval is the longest heartbeat interval that agents have been asked for lately.
 	// Silence is never declared below three of them.
 	PromisedInterval time.Duration
-	// UnderRecovery is how many machines of the same provider are under recovery within the policy's
-	// limit. It is known where a machine is explained, and decides nothing.
+	// UnderRecovery is how many machines of the same provider are under recovery. It is set only where
+	// a machine is explained, and changes no decision, only its reason.
 	UnderRecovery int
-	// Restored is the evidence that the database is a restored or copied one; empty when it is not, or
-	// when an operator has accepted it. Until then whatever destroys or reboots waits.
+	// Restored is the evidence that the database is a restored or copied one. It is empty when there
+	// is none, or when an operator has accepted it. Until then installs wait.
 	Restored string
 }
 
-// ProviderRecord is what the BMDB knows of one provider instance; it is what lifecycle judges
-// provider processes by.
+// ProviderRecord is what the BMDB knows of one provider instance. Package lifecycle decides the
+// provider's processes from it.
 type ProviderRecord struct {
 	Name ProviderName
 	// Kind of provider, such as equinix or static.
@@ -125,7 +127,7 @@ type ProviderRecord struct {
 	// Changing counts the machines whose provider facts are expected to change: created and not active
 	// yet, deleting.
 	Changing int
-	Backoffs map[Process]Waiting
+	Backoffs map[Process]BackoffState
 	Holds    map[Lane]Hold
 }
 

@@ -11,8 +11,8 @@ const (
 	ProcessProvision Process = "provision"
 	// ProcessAgentStart puts our agent in charge of a machine.
 	ProcessAgentStart Process = "agent-start"
-	// ProcessInstall writes an operating system. It is done by the agent: the control plane hands an
-	// attempt out in the answer to a heartbeat, and holds no lease for it.
+	// ProcessInstall writes an operating system. The agent does it: the control plane hands out an
+	// attempt in the answer to a heartbeat, and holds no lease for it.
 	ProcessInstall Process = "install"
 	// ProcessRecovery repairs a machine whose agent is silent.
 	ProcessRecovery Process = "recovery"
@@ -25,8 +25,8 @@ func Processes() []Process {
 	return []Process{ProcessProvision, ProcessAgentStart, ProcessInstall, ProcessRecovery, ProcessUpdate}
 }
 
-// MachineProcesses lists the processes that have a machine as their subject and therefore rows of
-// their own in its agenda.
+// MachineProcesses lists the processes whose subject is a machine. The agenda has rows for them
+// under that machine.
 func MachineProcesses() []Process {
 	return []Process{ProcessAgentStart, ProcessInstall, ProcessRecovery}
 }
@@ -41,11 +41,10 @@ func ParseProcess(s string) (Process, error) {
 	return "", Errorf(KindInvalid, "no process is named %q: use one of %v", s, Processes())
 }
 
-// OfProvider says whether the subject of the process is a provider (otherwise it is a machine).
+// OfProvider reports whether the subject of the process is a provider. Otherwise it is a machine.
 func (p Process) OfProvider() bool { return p == ProcessProvision || p == ProcessUpdate }
 
-// Lane returns what work of this process holds of its subject. Two works exclude each other exactly
-// when subject and lane are equal.
+// Lane returns the lane of its subject that work of this process holds.
 func (p Process) Lane() Lane {
 	switch p {
 	case ProcessProvision:
@@ -58,7 +57,8 @@ func (p Process) Lane() Lane {
 	panic(fmt.Sprintf("process %q has no lane", string(p)))
 }
 
-// Lane is what excludes what on one subject.
+// Lane is a part of a subject that one session at a time can hold. Two pieces of work exclude each
+// other exactly when they have the same subject and the same lane.
 type Lane string
 
 // The lanes.
@@ -67,8 +67,8 @@ const (
 	LaneHost Lane = "host"
 	// LaneProvision is creation and discrepancy checking at one provider.
 	LaneProvision Lane = "provision"
-	// LaneUpdate is refreshing the facts of one provider. It is apart from LaneProvision, because a
-	// pass of creations may be paced over minutes.
+	// LaneUpdate is refreshing the facts of one provider. It is not LaneProvision, because create_rate
+	// can stretch a pass of creations over minutes.
 	LaneUpdate Lane = "update"
 )
 

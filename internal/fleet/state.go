@@ -8,7 +8,7 @@ type State string
 const (
 	// StateCreating: an intent is open; the provider has not confirmed the machine yet.
 	StateCreating State = "creating"
-	// StateProvisioning: the provider has it and is not done with it: it makes it, or deletes it.
+	// StateProvisioning: the provider is making the machine, or deleting it.
 	StateProvisioning State = "provisioning"
 	// StateProvided: the provider handed it over; no agent is in charge yet.
 	StateProvided State = "provided"
@@ -34,7 +34,7 @@ const (
 	StateQuarantined State = "quarantined"
 )
 
-// States lists all states in that order.
+// States lists all states in the order of a machine's way.
 func States() []State {
 	return []State{
 		StateCreating, StateProvisioning, StateProvided, StateStarted, StateAvailable, StateInstalling, StateBooting,

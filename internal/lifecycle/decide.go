@@ -14,23 +14,23 @@ func Decide(r fleet.Record, env fleet.Environment, now time.Time) Plan {
 		c.provision(),
 		c.machine(fleet.ProcessAgentStart, c.agentStart()),
 		c.machine(fleet.ProcessInstall, c.install()),
-		c.crowded(c.machine(fleet.ProcessRecovery, c.afterRestore("recovery", c.recovery()))),
+		c.limited(c.machine(fleet.ProcessRecovery, c.afterRestore("recovery", c.recovery()))),
 		c.update(),
 	}}
 	plan.State, plan.Reason = c.state()
 	return plan
 }
 
-// judgement is one call of Decide.
+// judgement is what one call of Decide decides from.
 type judgement struct {
 	r   fleet.Record
 	env fleet.Environment
 	now time.Time
 }
 
-// want is what the facts alone say of a process: before backoff and holds.
+// want is what the facts alone say of a process, before its backoff and the holds are looked at.
 type want struct {
-	verdict Verdict // NotWanted, Waiting, or Due: to be done at dueAt
+	verdict Verdict // NotWanted, Waiting, or Due, which here means: to be done at dueAt
 	dueAt   time.Time
 	reason  string
 }
@@ -47,7 +47,7 @@ func dueAt(at time.Time, format string, args ...any) want {
 	return want{verdict: Due, dueAt: at, reason: fmt.Sprintf(format, args...)}
 }
 
-// machine turns what the facts want into a decision, by the hold of the lane and the backoff.
+// machine makes a decision of what the facts say, the hold of the lane, and the backoff.
 func (c judgement) machine(process fleet.Process, w want) Decision {
 	if c.r.Unreadable != "" { // somebody may have put it right by then, or a newer version may be able to
 		w = dueAt(c.now.Add(unreadableAgain), "what is recorded of the machine cannot be read: %s", c.r.Unreadable)
@@ -55,7 +55,7 @@ func (c judgement) machine(process fleet.Process, w want) Decision {
 	return decide(process, w, c.r.Holds, c.r.Backoffs, c.now)
 }
 
-func decide(process fleet.Process, w want, holds map[fleet.Lane]fleet.Hold, backoffs map[fleet.Process]fleet.Waiting,
+func decide(process fleet.Process, w want, holds map[fleet.Lane]fleet.Hold, backoffs map[fleet.Process]fleet.BackoffState,
 	now time.Time,
 ) Decision {
 	d := Decision{Process: process, Verdict: w.verdict, DueAt: w.dueAt, Reason: w.reason}
@@ -81,7 +81,7 @@ func decide(process fleet.Process, w want, holds map[fleet.Lane]fleet.Hold, back
 		d.Verdict = Later
 	}
 	if held {
-		// Another process has the lane: look again when its holder's session could have ended.
+		// Another process has the lane. Its holder's session can end at its deadline.
 		d.Verdict, d.DueAt = Later, later(d.DueAt, hold.Deadline)
 		if !d.DueAt.After(now) {
 			d.Verdict = Due
@@ -91,15 +91,16 @@ func decide(process fleet.Process, w want, holds map[fleet.Lane]fleet.Hold, back
 	return d
 }
 
-// crowded says of what is due why nobody may do it yet, where that is known.
-func (c judgement) crowded(d Decision) Decision {
+// limited adds to the reason of what is due that the concurrency limit keeps it from being done.
+func (c judgement) limited(d Decision) Decision {
 	if most := c.env.Policy.AtOnce(d.Process); d.Verdict == Due && most > 0 && c.env.UnderRecovery >= most {
 		d.Reason = fmt.Sprintf("%s; it waits until fewer than %d machines of %s are under %s", d.Reason, most, c.r.Provider, d.Process)
 	}
 	return d
 }
 
-// provision has no agenda row of its own: it is work on the provider.
+// provision explains the creation of the machine. It has no row in the agenda, because its subject
+// is the provider.
 func (c judgement) provision() Decision {
 	d := Decision{Process: fleet.ProcessProvision}
 	intent := c.r.Intent
@@ -127,7 +128,7 @@ func (c judgement) provision() Decision {
 	return d
 }
 
-// update has no agenda row of its own either.
+// update explains when the machine's facts are refreshed. It has no row in the agenda either.
 func (c judgement) update() Decision {
 	d := Decision{Process: fleet.ProcessUpdate, Verdict: Waiting}
 	switch {
@@ -169,7 +170,7 @@ func (c judgement) afterRestore(what string, w want) want {
 	return waiting("the database looks restored or copied (%s): %s waits for `ironherd db accept-restore`", c.env.Restored, what)
 }
 
-// unusable is why nothing at all is to be done on the host; "" when there is no such reason.
+// unusable returns why nothing is to be done on the host; "" when there is no such reason.
 func (c judgement) unusable() string {
 	switch p := c.r.Provided; {
 	case c.r.Quarantine != nil:
@@ -209,7 +210,7 @@ func (c judgement) agentStart() want {
 	if p.ActiveAt != nil {
 		at = *p.ActiveAt
 	}
-	// the last agent ended with an install
+	// The last agent ended with an install.
 	if rep := c.r.InstallReport; c.r.AgentStarted != nil && rep != nil {
 		at = later(at, rep.At)
 	}
@@ -252,24 +253,25 @@ func (c judgement) recovery() want {
 	case c.installedRunning():
 		return notWanted("a running installed operating system is left alone")
 	case c.awaitingBoot():
-		return dueAt(c.listened(c.r.InstallReport.At).Add(c.env.Policy.BootTimeout),
+		return dueAt(c.silentSince(c.r.InstallReport.At).Add(c.env.Policy.BootTimeout),
 			"the installed system is given up if it has not come up %s after the install", c.env.Policy.BootTimeout)
 	case s == nil:
 		return notWanted("no agent was started")
 	case !c.spoken():
-		return dueAt(c.listened(s.At).Add(c.env.Policy.NeverSpokeAfter), "the agent is started again if it has not spoken %s after its start",
+		return dueAt(c.silentSince(s.At).Add(c.env.Policy.NeverSpokeAfter), "the agent is started again if it has not spoken %s after its start",
 			c.env.Policy.NeverSpokeAfter)
 	}
-	return dueAt(c.listened(seen.LastAt).Add(c.silentAfter()), "the machine is repaired when its agent has been silent for %s", c.silentAfter())
+	return dueAt(c.silentSince(seen.LastAt).Add(c.silentAfter()), "the machine is repaired when its agent has been silent for %s", c.silentAfter())
 }
 
-// silentAfter never declares silence below three promised intervals.
+// silentAfter is how long an agent may be silent: at least three of the intervals that it was asked
+// for.
 func (c judgement) silentAfter() time.Duration {
 	return max(c.env.Policy.SilentAfter, 3*c.env.PromisedInterval)
 }
 
-// listened returns from when on silence counts: only while an agent listener was up.
-func (c judgement) listened(since time.Time) time.Time {
+// silentSince returns from when on silence counts. It does not count while no agent listener is up.
+func (c judgement) silentSince(since time.Time) time.Time {
 	if c.env.ListenerUpSince.IsZero() {
 		return later(since, c.now)
 	}
@@ -277,7 +279,7 @@ func (c judgement) listened(since time.Time) time.Time {
 }
 
 // agent returns the takeover that is in charge; nil when there is none. An install that succeeded
-// ended the one before it: the machine was restarted into what was installed.
+// ends the takeover before it, because the machine restarts into what was installed.
 func (c judgement) agent() *fleet.AgentStarted {
 	s, rep := c.r.AgentStarted, c.r.InstallReport
 	if s == nil || rep != nil && rep.OK && rep.At.After(s.At) && !c.awaitingBoot() {
@@ -286,28 +288,28 @@ func (c judgement) agent() *fleet.AgentStarted {
 	return s
 }
 
-// spoken: the agent of the current takeover has been heard.
+// spoken reports whether the agent of the current takeover has sent a heartbeat.
 func (c judgement) spoken() bool {
 	s := c.agent()
 	return s != nil && c.r.AgentSeen != nil && c.r.AgentSeen.TakeoverGeneration == s.TakeoverGeneration
 }
 
-// installedCurrent: the newest install that was asked for has been seen to come up.
+// installedCurrent reports whether the system that was asked for last has come up.
 func (c judgement) installedCurrent() bool {
 	return c.r.Installed != nil && (c.r.InstallRequest == nil || c.r.Installed.Generation >= c.r.InstallRequest.Generation)
 }
 
-// installedRunning: an installed system runs and nothing newer is wanted of the machine.
+// installedRunning reports whether an installed system runs and no newer one is wanted.
 func (c judgement) installedRunning() bool { return c.installedCurrent() }
 
-// awaitingBoot: the disk was written for the newest request, and the installed system has not been
-// seen yet.
+// awaitingBoot reports whether the disk was written for the newest request, and the installed
+// system has not come up yet.
 func (c judgement) awaitingBoot() bool {
 	rep := c.r.InstallReport
 	return rep != nil && rep.OK && c.r.InstallRequest != nil && rep.Generation == c.r.InstallRequest.Generation && !c.installedCurrent()
 }
 
-// attemptOpen: an attempt at the newest request was handed out and has not been reported.
+// attemptOpen reports whether an attempt at the newest request was handed out and has not ended.
 func (c judgement) attemptOpen() bool {
 	a, rep := c.r.InstallAttempt, c.r.InstallReport
 	if a == nil || c.r.InstallRequest == nil || a.Generation != c.r.InstallRequest.Generation {

@@ -90,7 +90,7 @@ func quarantine(minute float64) step {
 
 func backoff(process fleet.Process, until float64, cause string) step {
 	return func(r *fleet.Record) {
-		r.Backoffs[process] = fleet.Waiting{NotBefore: at(until), Interval: time.Minute, Cause: cause, Failures: 1}
+		r.Backoffs[process] = fleet.BackoffState{NotBefore: at(until), Interval: time.Minute, Cause: cause, Failures: 1}
 	}
 }
 
@@ -105,7 +105,7 @@ func held(process fleet.Process, until float64) step {
 func record(steps ...step) fleet.Record {
 	r := fleet.Record{
 		Machine:  fleet.Machine{ID: "m-1", Provider: "metal", CreatedAt: at(0)},
-		Backoffs: map[fleet.Process]fleet.Waiting{},
+		Backoffs: map[fleet.Process]fleet.BackoffState{},
 		Holds:    map[fleet.Lane]fleet.Hold{},
 	}
 	for _, s := range steps {

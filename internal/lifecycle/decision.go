@@ -6,7 +6,7 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// Verdict is the short form of a decision.
+// Verdict is a decision in one word.
 type Verdict int
 
 // The verdicts.
@@ -28,7 +28,7 @@ var verdictNames = [...]string{"not-wanted", "waiting", "later", "due", "running
 // String returns the verdict as people see it.
 func (v Verdict) String() string { return verdictNames[v] }
 
-// Scheduled says whether the decision has a row in the agenda.
+// Scheduled reports whether the decision has a row in the agenda.
 func (v Verdict) Scheduled() bool { return v >= Later }
 
 // Decision is what is decided about one process.
@@ -42,7 +42,7 @@ type Decision struct {
 	// Hold is who holds the lane; set when the verdict is Running.
 	Hold *fleet.Hold
 	// Backoff is set while the process waits because it failed.
-	Backoff *fleet.Waiting
+	Backoff *fleet.BackoffState
 }
 
 // Plan is what is decided about one machine.
@@ -65,9 +65,8 @@ func (p Plan) For(process fleet.Process) Decision {
 	return Decision{Process: process, Verdict: NotWanted, Reason: "does not concern machines"}
 }
 
-// Next returns the decision that says best what the machine is about: what runs, else what is due
-// longest, else what comes next, else what it waits for. The second value is false when nothing is
-// wanted.
+// Next returns the decision that people should see first: what runs, else what has been due for
+// longest, else what comes next, else what waits. It returns false when nothing is wanted.
 func (p Plan) Next() (Decision, bool) {
 	var best Decision
 	for _, d := range p.Decisions {
@@ -82,8 +81,8 @@ func (p Plan) Next() (Decision, bool) {
 	return best, best.Verdict != NotWanted
 }
 
-// rank orders decisions by how much they say. Recovery that is not due yet says least: it is only a
-// deadline.
+// rank orders decisions by how much they tell. Recovery that is not due yet comes last: it is only
+// a deadline.
 func rank(d Decision) int {
 	if d.Process == fleet.ProcessRecovery && d.Verdict == Later {
 		return 0

@@ -3,24 +3,27 @@
 // when, and why (not).
 //
 // Nothing else in the system decides. The claim, the agenda, `machine explain`, the page, the
-// metrics and the simulations all call it, so that they cannot disagree.
+// metrics and the simulations all call it, so they cannot disagree.
 //
 // What it promises:
 //
-//   - It is total and pure: no clock, no state, no I/O; every record gets a plan, also one that
-//     "cannot happen".
-//   - Every decision carries its reason in words, fit for an operator.
-//   - An answer of Later or Due names a finite instant. Without a new fact, an answer given later
-//     never names an earlier one: a row of the agenda that was right when it was written can be too
-//     early, but never too late.
-//   - What waits for an event (Waiting) waits for one that is itself a write of facts, and so
-//     rewrites the agenda. A wait that nobody might ever end is bounded by a deadline of some other
-//     process.
+//   - It is total and pure: it has no clock, no state and no I/O, and every record gets a plan,
+//     also one that "cannot happen".
+//   - Every decision has its reason in words that an operator understands.
+//   - Later and Due name a finite instant. Without a new fact, the same question asked later never
+//     gets an earlier instant. So a row of the agenda that was right when it was written can become
+//     too early, but never too late.
+//   - Waiting is for an event that is itself a write of facts, which rewrites the agenda. Where the
+//     event may never come, a deadline of another process bounds the wait.
 //
 // The way of a machine:
 //
-//	creating ► provisioning ► provided ► agent-started ► available ► installing ► booting ► installed
-//	                 │            ▲            │             │            │          │
-//	                 ▼            └─recovery───┴─silent◄─────┴────────────┴──────────┘
-//	            failed, missing               (quarantined: from anywhere, by a person's word)
+//	creating ─► provisioning ─► provided ─► agent-started ─► available
+//	                │              ▲              │              │  │
+//	                ▼              │              ▼              │  ▼
+//	         failed, missing       └─recovery── silent ◄─────────┘ installing ─► booting ─► installed
+//	                                              ▲                     │            │
+//	                                              └─────────────────────┴────────────┘
+//
+// An operator can quarantine a machine in every state.
 package lifecycle

@@ -170,6 +170,6 @@ func TestProviderProcesses(t *testing.T) {
 	check("settled machines are refreshed rarely", ran, 1, at(39))
 	ran.Changing = 2
 	check("changing machines are refreshed often", ran, 1, at(10))
-	ran.Backoffs = map[fleet.Process]fleet.Waiting{fleet.ProcessProvision: {NotBefore: at(15), Cause: "no answer"}}
+	ran.Backoffs = map[fleet.Process]fleet.BackoffState{fleet.ProcessProvision: {NotBefore: at(15), Cause: "no answer"}}
 	check("a failed pass backs off", ran, 0, at(15))
 }

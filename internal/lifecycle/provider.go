@@ -7,8 +7,8 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// DecideProvider judges the processes whose subject is a provider: provision and update, in this
-// order. Both are always wanted; the answer is when.
+// DecideProvider decides the processes whose subject is a provider: provision and update, in this
+// order. Both are always wanted; the question is when.
 func DecideProvider(p fleet.ProviderRecord, env fleet.Environment, now time.Time) []Decision {
 	pass := dueAt(next(p.LastPassAt, env.Policy.ProvisionInterval), "a pass starts every %s", env.Policy.ProvisionInterval)
 	interval, why := env.Policy.UpdateSettledInterval, "all machines are settled"
@@ -22,7 +22,7 @@ func DecideProvider(p fleet.ProviderRecord, env fleet.Environment, now time.Time
 	}
 }
 
-// next is one interval after the last time; at once when there was none.
+// next is one interval after the last time. When there was none it is long ago, so that it is due.
 func next(last time.Time, interval time.Duration) time.Time {
 	if last.IsZero() {
 		return time.Unix(0, 0).UTC()

@@ -7,14 +7,14 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// free is the same machine with nobody at work on it. Who is, is no part of a state: it changes
-// with every claim and every end, and the lanes say it.
+// free is the same machine while nobody works on it. Who works on it is no part of its state,
+// because it changes with every claim; the lanes tell it.
 func (c judgement) free() judgement {
 	c.r.Holds = nil
 	return c
 }
 
-// state computes what people are shown.
+// state computes the state that people are shown, and why it is that one.
 func (c judgement) state() (fleet.State, string) {
 	r := c.r
 	switch {
@@ -29,7 +29,7 @@ func (c judgement) state() (fleet.State, string) {
 	case r.Provided.Status == fleet.ProviderStatusGone:
 		return fleet.StateMissing, c.unusable()
 	case r.Provided.Status == fleet.ProviderStatusDeleting:
-		// whatever its agent or its system had come to
+		// Its agent and its system do not matter any more.
 		return fleet.StateProvisioning, c.unusable()
 	case c.installedCurrent():
 		return fleet.StateInstalled, fmt.Sprintf("install generation %d", r.Installed.Generation)
@@ -51,7 +51,7 @@ func (c judgement) state() (fleet.State, string) {
 	return fleet.StateAvailable, "the agent speaks; nothing was asked for"
 }
 
-// silent: recovery is due.
+// silent reports whether recovery is due.
 func (c judgement) silent() bool {
 	w := c.recovery()
 	return w.verdict == Due && !w.dueAt.After(c.now)

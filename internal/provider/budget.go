@@ -9,15 +9,14 @@ import (
 //
 //	budgetRatio × calls + budgetFloor + window / budgetRefill
 //
-// retries, so that an outage is answered with a tenth more requests, not with several times as
-// many.
+// retries. So an outage costs the provider a tenth more requests, not several times as many.
 const (
 	budgetRatio  = 0.1
 	budgetFloor  = 10
 	budgetRefill = time.Minute
 )
 
-// budget counts what may be spent on retries. It starts full.
+// budget counts the retries that may be made. It starts full.
 type budget struct {
 	mu      sync.Mutex
 	balance float64
@@ -26,7 +25,7 @@ type budget struct {
 
 func newBudget() *budget { return &budget{balance: budgetFloor, updated: time.Now()} }
 
-// call pays in for a first attempt.
+// call adds what a first attempt earns.
 func (b *budget) call() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -34,7 +33,7 @@ func (b *budget) call() {
 	b.balance = min(b.balance+budgetRatio, budgetFloor)
 }
 
-// spend takes one retry, if there is one.
+// spend takes one retry from the budget. It returns false when none is left.
 func (b *budget) spend() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

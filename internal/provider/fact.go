@@ -6,8 +6,8 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// Provided returns what the entry says as a fact, seen at now. previous is the fact that it takes
-// the place of; nil: none.
+// Provided returns what the entry says as a fact, seen at now. previous is the fact that it
+// replaces; nil: there is none.
 func (e Entry) Provided(previous *fleet.Provided, now time.Time) fleet.Provided {
 	fact := fleet.Provided{
 		At: now, CreatedAt: now, Status: e.Status, Detail: e.Detail, Hostname: e.Hostname, Address: e.Address,
@@ -25,6 +25,6 @@ func (e Entry) Provided(previous *fleet.Provided, now time.Time) fleet.Provided 
 	return fact
 }
 
-// SuddenLoss says whether so many of the known machines are missing from a list that the list is to
-// be doubted, not the machines.
+// SuddenLoss reports whether so many of the known machines are missing from a list that the list
+// must be wrong: at least three, and more than half.
 func SuddenLoss(known, missing int) bool { return missing >= 3 && 2*missing > known }

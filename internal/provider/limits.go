@@ -2,8 +2,8 @@ package provider
 
 import "time"
 
-// Limits says how gently a provider is treated. A zero field takes the value in brackets, Spacing
-// excepted.
+// Limits bounds what a provider is asked. A field that is zero takes the value in brackets, except
+// Spacing.
 type Limits struct {
 	// Spacing is the least time from the start of one request to the next. Zero: no limit.
 	Spacing time.Duration
@@ -18,8 +18,8 @@ type Limits struct {
 	// jitter"), so that callers that failed together do not return together.
 	Backoff        time.Duration
 	MaximumBackoff time.Duration
-	// Patience is the longest time that a call waits because the provider asked to be left alone (1
-	// min). When it asked for more, calls fail at once, as throttled, until that time has passed.
+	// Patience is the longest time that a call waits because the provider asked for a pause (1 min).
+	// When it asks for a longer one, calls fail at once as throttled until the pause is over.
 	Patience time.Duration
 	// AnswerSize bounds one answer, in bytes (32 MiB).
 	AnswerSize int64

@@ -13,8 +13,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Observer is told of every request. Nil: nobody is.
 	Observer Observer
-	// HTTP makes the actual requests, below pacing and retry. Nil: a transport of the provider's own,
-	// with the proxy settings of the environment. Ignored by providers that do not speak HTTP.
+	// HTTP makes the actual requests, below pacing and retry. Nil: the provider makes a transport with
+	// the proxy settings of the environment. Providers that do not speak HTTP ignore it.
 	HTTP http.RoundTripper
 }
 

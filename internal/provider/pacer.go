@@ -2,8 +2,6 @@ package provider
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -12,7 +10,8 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// pacer decides when the next request may start: one bucket and one "not before" for all callers.
+// pacer decides when the next request may start. All callers share its bucket and the instant
+// before which the provider wants no request.
 type pacer struct {
 	bucket   *rate.Limiter
 	patience time.Duration
@@ -29,7 +28,7 @@ func newPacer(limits Limits) *pacer {
 	return &pacer{bucket: rate.NewLimiter(every, 1), patience: limits.Patience}
 }
 
-// hold keeps every request back for a while: the provider asked for it.
+// hold keeps every request back for a while, because the provider asked for it.
 func (p *pacer) hold(wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -38,16 +37,16 @@ func (p *pacer) hold(wait time.Duration) {
 	}
 }
 
-// wait returns when a request may start. A wait that could not end in time is not begun.
+// wait returns when a request may start. It fails at once when the wait could not end in time.
 func (p *pacer) wait(ctx context.Context) error {
 	for {
 		if err := p.waitHeld(ctx); err != nil {
 			return err
 		}
-		if err := p.waitTurn(ctx); err != nil {
+		if err := p.waitSpacing(ctx); err != nil {
 			return err
 		}
-		if p.held() <= 0 { // nobody was told to wait in the meantime
+		if p.held() <= 0 { // no other answer has asked for a pause in the meantime
 			return nil
 		}
 	}
@@ -61,7 +60,7 @@ func (p *pacer) waitHeld(ctx context.Context) error {
 	return pause(ctx, held)
 }
 
-func (p *pacer) waitTurn(ctx context.Context) error {
+func (p *pacer) waitSpacing(ctx context.Context) error {
 	turn := p.bucket.Reserve()
 	delay := turn.Delay()
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < delay {
@@ -85,7 +84,7 @@ func (p *pacer) held() time.Duration {
 // pause waits, or returns the context's end as an error.
 func pause(ctx context.Context, wait time.Duration) error {
 	if ctx.Err() != nil {
-		return ended(ctx)
+		return fleet.ContextError(ctx)
 	}
 	if wait <= 0 {
 		return nil
@@ -96,16 +95,6 @@ func pause(ctx context.Context, wait time.Duration) error {
 	case <-timer.C:
 		return nil
 	case <-ctx.Done():
-		return ended(ctx)
+		return fleet.ContextError(ctx)
 	}
-}
-
-// ended returns why ctx ended, such that errors.Is finds both the context's own error and its
-// cause.
-func ended(ctx context.Context) error {
-	cause := context.Cause(ctx)
-	if errors.Is(cause, ctx.Err()) {
-		return cause
-	}
-	return fmt.Errorf("%w: %w", ctx.Err(), cause)
 }

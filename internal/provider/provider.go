@@ -1,19 +1,19 @@
 // Package provider is the contract between Ironherd and the sources of its machines, and the shared
 // client layer that every HTTP provider is built on: pacing, retry, budgets, metrics.
 //
-// A provider lists, gets and creates; what more it can do is said by capability interfaces. It
-// promises:
+// A provider lists, gets and creates. Capability interfaces say what more it can do. It promises:
 //
 //   - It is safe for concurrent use, obeys its context everywhere, and keeps no state that a
 //     restart would miss.
-//   - It does no database work: it reports, the loops record.
-//   - List returns everything or fails; never a partial list.
-//   - Every error is of a kind of package fleet. A kind of NotFound is returned only when the
-//     provider itself said so about that very thing; whatever is not understood is KindUnknown, and
-//     unknown never turns into gone.
-//   - On failure no value is returned.
+//   - It does no database work. It reports facts, and the loops record them.
+//   - List returns everything or fails; it never returns a partial list.
+//   - Every error is of a kind of package fleet. It is KindNotFound only when the provider itself
+//     said so about that very thing. What it does not understand is KindUnknown, so that nothing is
+//     taken for gone that is not.
+//   - A failed call returns no value besides its error.
 //
-// Package providertest is the suite that every kind of provider passes.
+// Package providertest is the suite that every kind of provider passes. Package builtin is the
+// table of the kinds.
 package provider
 
 import (
@@ -29,32 +29,32 @@ type Provider interface {
 	// Kind names the kind of provider, such as "equinix" or "static".
 	Kind() string
 
-	// List returns every entry that could be or become a machine here: what is used and what is free,
-	// in the order of their IDs, each once.
+	// List returns every entry that is a machine or could become one, used or free, each once, in the
+	// order of their IDs (CompareEntries).
 	List(ctx context.Context) ([]Entry, error)
 
-	// Get returns the machine of that ID with everything that List says of it and, where the provider
-	// has more to say in a direct question (address, host keys), that too. KindNotFound only when the
-	// provider is certain.
+	// Get returns the machine of that ID with everything that List says of it. Where the provider says
+	// more in answer to a direct question (address, host keys), Get returns that, too. KindNotFound:
+	// the provider is certain that it does not have the machine.
 	Get(ctx context.Context, id fleet.ProviderID) (Entry, error)
 
-	// Create turns one named piece of capacity into a machine, once per token: the token travels with
-	// the request, and a machine that carries it already is returned instead of a second one. It makes
-	// at most one call that could create something. When it fails, MayHaveCreated tells whether that
-	// call's outcome is open.
+	// Create turns one named piece of capacity into a machine, once per token. The token travels with
+	// the request; when a machine carries it already, Create returns that machine and makes no second
+	// one. Create makes at most one call that could create something. When it fails, MayHaveCreated
+	// tells whether the outcome of that call is open.
 	//
 	// Kinds: RaceLost (another owner has the capacity), NoCapacity, Conflict (the capacity is not free
 	// now), Invalid, Temporary, Throttled, Timeout.
 	Create(ctx context.Context, request CreateRequest) (Entry, error)
 
-	// FindByToken returns the machine that carries the token, asking the capacity first and then the
-	// whole list. KindNotFound when a complete look found none: the request may still be on its way,
-	// so this is evidence, not proof.
+	// FindByToken returns the machine that carries the token. It asks the capacity first and then
+	// looks through the whole list. KindNotFound: it looked through everything and found none. That is
+	// evidence, not proof, because the request may still be on its way.
 	FindByToken(ctx context.Context, capacity fleet.CapacityID, token fleet.Token) (Entry, error)
 }
 
-// Rebooter can restart a machine from outside. The call returns when the request was accepted;
-// whether the machine came back is known only from a changed boot ID.
+// Rebooter can restart a machine from outside. The call returns when the provider has accepted the
+// request. Only a changed boot ID tells that the machine came back.
 type Rebooter interface {
 	Reboot(ctx context.Context, id fleet.ProviderID) error
 }
@@ -72,8 +72,8 @@ type CreateRequest struct {
 	// Machine is the ID under which the machine will be known; providers may derive a host name from
 	// it.
 	Machine fleet.MachineID
-	// BeforeCall is called before each call that could create something; an error from it stops Create
-	// before the call. The provisioner commits the call to its intent here.
+	// BeforeCall is called in front of each call that could create something. An error from it stops
+	// Create before the call. The provisioner records here that the call is about to be made.
 	BeforeCall func(ctx context.Context) error
 }
 
@@ -94,8 +94,8 @@ type Entry struct {
 	// Address is the public IPv4 address, else the public IPv6 address; invalid while there is none.
 	Address  netip.Addr
 	Location string
-	// Tokens are the creation tokens that the machine carries. Anything that looks like one of ours
-	// (fleet.Token's form).
+	// Tokens are the creation tokens that the machine carries: everything that has the form of
+	// fleet.Token, whoever made it.
 	Tokens []fleet.Token
 	// HostKeys are host keys that the provider attests, in authorized_keys form.
 	HostKeys []string
@@ -107,9 +107,8 @@ type Entry struct {
 	Invalid string
 }
 
-// MayHaveCreated reports whether a failed Create has left a request whose outcome is not known:
-// anything but a definite answer of the provider to the one call that was made, or a failure before
-// it.
+// MayHaveCreated reports whether a failed Create may have created a machine. It has not when it
+// failed before its one call, or when the provider has definitely refused that call.
 func MayHaveCreated(err error) bool {
 	switch fleet.KindOf(err) {
 	case fleet.KindInvalid, fleet.KindConflict, fleet.KindNoCapacity, fleet.KindRaceLost, fleet.KindUnauthenticated,

@@ -36,12 +36,12 @@ func KindOfStatus(status int) fleet.Kind {
 	return fleet.KindUnknown
 }
 
-// maximumRetryAfter is the most that is believed of a wish to be left alone.
+// maximumRetryAfter is the longest pause that a provider can ask for.
 const maximumRetryAfter = time.Hour
 
-// RetryAfter reads from an answer how long the provider asks to be left alone: Retry-After in
-// seconds or as a date (RFC 9110, 10.2.3), with status 429 and from 500 on. Zero when it says
-// nothing that makes sense; at most an hour.
+// RetryAfter returns how long a pause an answer asks for: Retry-After in seconds or as a date (RFC
+// 9110, section 10.2.3), with status 429 and from 500 on. It is an hour at most, and zero when the
+// answer asks for none or makes no sense.
 func RetryAfter(status int, header http.Header) time.Duration {
 	if status != http.StatusTooManyRequests && status < 500 {
 		return 0

@@ -11,7 +11,7 @@ import (
 // tokenPrefix is how fleet.NewToken starts every token.
 const tokenPrefix = "ironherd-"
 
-// Tokens returns those of a machine's tags that have the form of a creation token of ours.
+// Tokens returns those of a machine's tags that have the form of fleet.Token.
 func Tokens(tags []string) []fleet.Token {
 	var tokens []fleet.Token
 	for _, tag := range tags {

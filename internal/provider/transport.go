@@ -16,27 +16,29 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// Transport carries the calls of one HTTP provider. It is an http.RoundTripper, so that any client
-// library can be put on top of it, and does what no library here does well:
+// Transport carries the calls of one HTTP provider. It is an http.RoundTripper, so that it works
+// below any client library. It does what no library here does well:
 //
-//	call ──► slot (bounded in flight) ──► turn (bucket, Retry-After) ──► before-send hook ──► request ──► whole answer
-//	  ▲                                                                                          │
-//	  └── full-jitter backoff ◄── retry budget ◄── safe to repeat? ◄── transient failure ◄───────┘
+//	call ──► a slot of those in flight
+//	            │
+//	            ├──► pacing (spacing, Retry-After) ──► before-send hook ──► request ──► whole answer
+//	            │                                                              │
+//	            └── full-jitter backoff ◄── retry budget ◄── safe to repeat? ◄─┘ transient failure
 //
-// Transient are: no complete answer, and status 408, 425, 429, 500, 502, 503 and 504. Safe to
-// repeat are GET, HEAD, OPTIONS, PUT, PATCH and DELETE; a POST is sent once, whatever happens.
+// Transient failures are: no complete answer, and the statuses 408, 425, 429, 500, 502, 503 and
+// 504. Safe to repeat are GET, HEAD, OPTIONS, PUT, PATCH and DELETE. A POST is sent once, whatever
+// happens.
 //
-// What RoundTrip returns is either an answer that was read completely, or an error and nothing
-// else:
+// RoundTrip returns either an answer that it has read completely, or one of these errors:
 //
-//   - a call that ran out of attempts or of budget: errors.Is(err, os.ErrDeadlineExceeded);
-//     KindThrottled after 429, with how long to wait, otherwise KindTimeout
-//   - a POST that got no complete answer: KindTemporary, or KindTimeout when that was because time
-//     was over. It may have been done.
-//   - a context that ended before anything was sent: its error and its cause, wrapped
-//   - an answer that is too large: KindInvalid
+//   - The call ran out of attempts or of budget: KindThrottled after 429, with how long to wait,
+//     else KindTimeout. In both cases errors.Is(err, os.ErrDeadlineExceeded).
+//   - A POST got no complete answer: KindTimeout when it ran out of time, else KindTemporary. The
+//     provider may have done it.
+//   - The context ended before anything was sent: its error and its cause, wrapped.
+//   - The answer is too large: KindInvalid.
 //
-// A transient status in answer to a POST is returned as the answer that it is.
+// A transient status in answer to a POST is an answer, and is returned.
 //
 // No error contains a URL, a header or a body.
 type Transport struct {
@@ -51,8 +53,8 @@ type Transport struct {
 	budget *budget
 }
 
-// NewTransport returns a transport with limits of its own. The endpoint function names requests for
-// the observer: a template without IDs in it.
+// NewTransport returns a transport with limits of its own. endpoint names a request for the
+// observer, by a template without IDs.
 func NewTransport(limits Limits, endpoint func(*http.Request) string, options Options) *Transport {
 	limits = limits.withDefaults()
 	next := options.HTTP
@@ -76,7 +78,7 @@ func newHTTP(limits Limits) *http.Transport {
 	}
 }
 
-// CloseIdleConnections closes what is kept open for the next call.
+// CloseIdleConnections closes the connections that no call uses.
 func (t *Transport) CloseIdleConnections() {
 	if closer, ok := t.next.(interface{ CloseIdleConnections() }); ok {
 		closer.CloseIdleConnections()
@@ -85,9 +87,9 @@ func (t *Transport) CloseIdleConnections() {
 
 type beforeSendKey struct{}
 
-// WithBeforeSend makes the transport call before each request of a call that carries the returned
-// context, when it has its turn and is about to be sent. An error stops the call, and is returned
-// by it, wrapped; nothing is sent then.
+// WithBeforeSend returns a context for calls. The transport calls before in front of each of their
+// requests, after pacing, so that the request is sent next. An error from before stops the call,
+// which returns it wrapped and sends nothing.
 func WithBeforeSend(ctx context.Context, before func(context.Context) error) context.Context {
 	return context.WithValue(ctx, beforeSendKey{}, before)
 }
@@ -133,17 +135,18 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 }
 
 func givenUp(ctx context.Context) error {
-	return &fleet.Error{Kind: fleet.KindTimeout, Message: "the call was given up before its answer came", Err: ended(ctx)}
+	return &fleet.Error{Kind: fleet.KindTimeout, Message: "the call was given up before its answer came", Err: fleet.ContextError(ctx)}
 }
 
-// attempt sends one request and reads its answer completely. A *failure is transient by nature.
+// attempt sends one request and reads its answer completely. Only transient failures are a
+// *failure.
 func (t *Transport) attempt(request *http.Request, attempt int) (*http.Response, error) {
 	ctx := request.Context()
 	select {
 	case t.slots <- struct{}{}:
 		defer func() { <-t.slots }()
 	case <-ctx.Done():
-		return nil, fmt.Errorf("wait for a free slot: %w", ended(ctx))
+		return nil, fmt.Errorf("wait for a free slot: %w", fleet.ContextError(ctx))
 	}
 	if err := t.pacer.wait(ctx); err != nil {
 		return nil, fmt.Errorf("wait for its turn: %w", err)
@@ -192,8 +195,8 @@ func renew(ctx context.Context, request *http.Request, attempt int) (*http.Reque
 	return clone, nil
 }
 
-// exchange sends, and replaces the answer's body by one that was read to its end, so that a
-// connection cut in the middle is a failed attempt like any other.
+// exchange sends a request and reads the answer's body to its end. So a connection that breaks in
+// the middle of the body is a failed attempt like any other.
 func (t *Transport) exchange(request *http.Request) (*http.Response, error) {
 	response, err := t.next.RoundTrip(request)
 	if err != nil {
@@ -212,8 +215,8 @@ func (t *Transport) exchange(request *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// backOff waits before a retry: full jitter, and never less than the provider asked for (the pacer
-// sees to that). A wait that could not end in time is not begun.
+// backOff waits before a retry, with full jitter. The pacer sees to it that the wait is not shorter
+// than the provider asked for. backOff fails at once when the wait could not end in time.
 func (t *Transport) backOff(ctx context.Context, request *http.Request, attempt int, failed *failure) error {
 	ceiling := t.limits.MaximumBackoff
 	if doubled := t.limits.Backoff << (attempt - 1); doubled > 0 {
@@ -249,7 +252,7 @@ func (f *failure) Error() string {
 // Unwrap returns the cause.
 func (f *failure) Unwrap() error { return f.err }
 
-// once is the error of a call that is not repeated.
+// once is the error of a call that must not be repeated.
 func (f *failure) once() error {
 	kind := fleet.KindTemporary
 	var network net.Error
@@ -268,7 +271,7 @@ func (f *failure) exhausted(attempts int, why string) error {
 	return err
 }
 
-// throttled makes a call that ran out of attempts a deadline error, whatever its kind.
+// throttled is a failure that is also a deadline error: the call ran out of attempts.
 type throttled struct{ *failure }
 
 // Is reports os.ErrDeadlineExceeded.

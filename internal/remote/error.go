@@ -41,11 +41,7 @@ const notFound = 127
 // ended tells that what was under way was given up because ctx ended. It is a timeout in either
 // case: what was asked for may have happened on the host.
 func ended(ctx context.Context, what string) error {
-	cause := context.Cause(ctx)
-	if !errors.Is(cause, ctx.Err()) {
-		cause = fmt.Errorf("%w: %w", ctx.Err(), cause)
-	}
-	return &fleet.Error{Kind: fleet.KindTimeout, Message: what + " was given up", Err: cause}
+	return &fleet.Error{Kind: fleet.KindTimeout, Message: what + " was given up", Err: fleet.ContextError(ctx)}
 }
 
 func isTimeout(err error) bool {

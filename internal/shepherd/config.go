@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -15,12 +16,12 @@ type Config struct {
 	ClaimRate fleet.Rate `yaml:"claim_rate"`
 	// Parallelism is how many pieces of work may be under way at once.
 	Parallelism int `yaml:"parallelism"`
-	// ErrorPause is waited after a claim or a session that failed.
+	// ErrorPause is how long the loop waits after a claim or a session that failed.
 	ErrorPause time.Duration `yaml:"error_pause"`
-	// Poll is the longest time from one look at the agenda to the next. An idle look reads one index
-	// entry.
+	// Poll is the longest time from one claim to the next. A claim that finds nothing due reads one
+	// index entry.
 	Poll time.Duration `yaml:"poll"`
-	// Grace is how long running work may go on when the loop is asked to stop.
+	// Grace is how long running work may go on after the loop was told to stop.
 	Grace time.Duration `yaml:"grace"`
 }
 
@@ -70,8 +71,8 @@ func RequireBackoff(key string, b fleet.Backoff) error {
 	switch {
 	case b.Initial <= 0:
 		fault = fmt.Sprintf("initial must be positive, not %s", b.Initial)
-	case b.Exponent < 0 || b.Exponent > 0 && b.Exponent < 1:
-		fault = fmt.Sprintf("exponent must be at least 1, not %g", b.Exponent)
+	case b.Exponent != 0 && !(b.Exponent >= 1 && b.Exponent <= math.MaxFloat64): // NaN, too
+		fault = fmt.Sprintf("exponent must be a finite number of at least 1, not %g", b.Exponent)
 	case b.Maximum != 0 && b.Maximum < b.Initial:
 		fault = fmt.Sprintf("maximum must not be below initial (%s), not %s", b.Initial, b.Maximum)
 	default:
@@ -82,9 +83,8 @@ func RequireBackoff(key string, b fleet.Backoff) error {
 
 // Options is what a loop is built with besides its configuration.
 type Options struct {
-	Config Config
-	// SessionInterval is how long a session lives without an extension. Zero: 5 s.
-	SessionInterval time.Duration
+	// SessionLease is how long a session lives without an extension. Zero: 5 s.
+	SessionLease time.Duration
 	// Host and PID are shown beside the session.
 	Host string
 	PID  int
@@ -96,7 +96,7 @@ type Options struct {
 
 // Observer is told what a loop does. It is called from many goroutines at once and must not block.
 type Observer interface {
-	// Claimed reports one claim: how many pieces of work it got, how long it took, how it failed.
+	// Claimed reports one claim: how many pieces of work it got, how long it took, and its error.
 	Claimed(process fleet.Process, works int, took time.Duration, err error)
 	// Started reports that a piece of work begins.
 	Started(process fleet.Process)
@@ -104,8 +104,9 @@ type Observer interface {
 	Ended(process fleet.Process, result Result, took time.Duration)
 }
 
-type nobody struct{}
+// noObserver stands in where nobody observes.
+type noObserver struct{}
 
-func (nobody) Claimed(fleet.Process, int, time.Duration, error) {}
-func (nobody) Started(fleet.Process)                            {}
-func (nobody) Ended(fleet.Process, Result, time.Duration)       {}
+func (noObserver) Claimed(fleet.Process, int, time.Duration, error) {}
+func (noObserver) Started(fleet.Process)                            {}
+func (noObserver) Ended(fleet.Process, Result, time.Duration)       {}

@@ -28,10 +28,10 @@ func fleetOfADay() (machines, installs, silent int) {
 	return 1000, 200, 5
 }
 
-// TestADay is a day of fleet life: 1,000 machines are created, get their agents, send heartbeats
-// (below the gRPC layer), some are asked for an install and get it, some hosts and calls fail, a
-// few agents die, the provider is out of order for an hour and the control plane is restarted in
-// the middle. In the evening every machine is what it should be.
+// TestADay runs the control plane for a day. 1,000 machines are created, get their agents and send
+// heartbeats (below the gRPC layer), and some of them get an operating system. Some hosts and calls
+// fail, a few agents die, the provider fails for an hour, and the control plane is restarted once.
+// At the end every machine must be in the state that was asked for.
 func TestADay(t *testing.T) {
 	t.Parallel()
 	begin := time.Now()
@@ -129,7 +129,8 @@ func (d *day) chance(percent int) bool {
 	return d.random.IntN(100) < percent
 }
 
-// disturb is the provider's: some replies are lost, some creations refused, and an hour of outage.
+// disturb is the provider's hook: it loses some replies, refuses some creations, and fails for an
+// hour.
 func (d *day) disturb(point shepherdtest.Point, _ fleet.CapacityID) error {
 	d.mu.Lock()
 	broken := d.broken
@@ -160,13 +161,13 @@ func (d *day) startControlPlane() {
 	d.t.Helper()
 	config := provisioner.DefaultConfig()
 	config.MaxMachines, config.ChunkSize, config.CreateRate = 0, 100, fleet.Rate{Every: 500 * time.Millisecond, Burst: 1}
-	creator, err := provisioner.New(d.db, []provisioner.Source{{Name: source, Provider: d.fake, Config: config}}, nil)
+	creator, err := provisioner.New(d.db, []provisioner.Source{{Name: source, Provider: d.fake, Config: config}}, provisioner.Options{})
 	d.check(err)
-	// An idle fleet is looked at seldom; wake-ups and due times make up for it.
-	options := shepherd.Options{Config: shepherd.DefaultConfig(), SessionInterval: 2 * time.Minute}
-	options.Config.Poll = time.Minute
+	// Polls are rare, because wake-ups and due times suffice.
+	loops, options := shepherd.DefaultConfig(), shepherd.Options{SessionLease: 2 * time.Minute}
+	loops.Poll = time.Minute
 	for _, h := range []shepherd.Handler{creator, updaterOf(d.t, d.db, d.fake), handler(d.startAgent)} {
-		d.stop = append(d.stop, run(d.t, d.db, h, options))
+		d.stop = append(d.stop, run(d.t, d.db, h, loops, options))
 	}
 	janitorConfig := janitor.DefaultConfig()
 	janitorConfig.Interval, janitorConfig.CheckInterval = time.Minute, time.Hour
@@ -186,14 +187,14 @@ func (d *day) stopControlPlane() {
 }
 
 // startAgent is the act of agent start, without a host: one in twenty fails.
-func (d *day) startAgent(ctx context.Context, work *bmdb.Work) (shepherd.Outcome, error) {
+func (d *day) startAgent(ctx context.Context, work *bmdb.Work) shepherd.Outcome {
 	var generation fleet.TakeoverGeneration
 	if err := work.Note(ctx, bmdb.MintTakeover(&generation)); err != nil {
-		return nil, err
+		return shepherd.Fail{Err: err}
 	}
 	time.Sleep(3 * time.Second)
 	if d.chance(5) {
-		return nil, errors.New("the host does not answer")
+		return shepherd.Fail{Err: errors.New("the host does not answer")}
 	}
 	key := make([]byte, 32)
 	copy(key, work.Record.ID)
@@ -204,11 +205,11 @@ func (d *day) startAgent(ctx context.Context, work *bmdb.Work) (shepherd.Outcome
 	}}
 	return shepherd.Finish{Changes: []bmdb.Change{bmdb.SetAgentStarted(fleet.AgentStarted{
 		TakeoverGeneration: generation, PublicKey: key, AgentVersion: "v1", BootID: "boot-1",
-	})}}, nil
+	})}}
 }
 
-// heartbeats is the agent API and all agents: what they say is written in one batch, what is a fact
-// at once.
+// heartbeats stands in for the agent API and all agents. It writes repeated heartbeats in one
+// batch, and facts at once.
 func (d *day) heartbeats(ctx context.Context) {
 	ticker := time.NewTicker(dayHeartbeat)
 	defer ticker.Stop()

@@ -24,20 +24,20 @@ func TestALostSessionStopsItsWorkInTime(t *testing.T) {
 		var cancelled time.Time
 		var holders []fleet.SessionID
 		seen := &recorder{}
-		run(t, db, handler(func(ctx context.Context, work *bmdb.Work) (shepherd.Outcome, error) {
+		run(t, db, handler(func(ctx context.Context, work *bmdb.Work) shepherd.Outcome {
 			mu.Lock()
 			holders = append(holders, work.Session)
 			first := len(holders) == 1
 			mu.Unlock()
 			if !first {
-				return started(work), nil
+				return started(work)
 			}
 			<-ctx.Done()
 			mu.Lock()
 			cancelled = time.Now()
 			mu.Unlock()
-			return nil, ctx.Err()
-		}), shepherd.Options{Observer: seen})
+			return shepherd.Fail{Err: ctx.Err()}
+		}), shepherd.DefaultConfig(), shepherd.Options{Observer: seen})
 
 		time.Sleep(20 * time.Second) // extended many times by now
 		synctest.Wait()
@@ -70,8 +70,8 @@ func seedOnly(t *testing.T, db *bmdb.DB) fleet.MachineID {
 	return rows[0].ID
 }
 
-// TestALostReplyOfACommit: the outcome was committed, the answer did not come: it is repeated, and
-// counts once.
+// TestALostReplyOfACommit: the outcome was committed and the answer was lost. The engine commits it
+// again, and it counts once.
 func TestALostReplyOfACommit(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -79,7 +79,7 @@ func TestALostReplyOfACommit(t *testing.T) {
 		ids := seed(t, db, 1)
 		seen := &recorder{}
 		var lose atomic.Int32
-		run(t, db, handler(func(_ context.Context, work *bmdb.Work) (shepherd.Outcome, error) {
+		run(t, db, handler(func(_ context.Context, work *bmdb.Work) shepherd.Outcome {
 			lose.Store(3)
 			engine.set(func(run func() error) error {
 				err := run()
@@ -88,8 +88,8 @@ func TestALostReplyOfACommit(t *testing.T) {
 				}
 				return err
 			}, nil)
-			return started(work), nil
-		}), shepherd.Options{Observer: seen})
+			return started(work)
+		}), shepherd.DefaultConfig(), shepherd.Options{Observer: seen})
 		time.Sleep(10 * time.Second)
 		record := machineOf(t, db, ids[0])
 		if seen.count(shepherd.ResultFinished) != 1 || len(seen.results) != 1 || record.AgentStarted == nil || len(record.Holds) != 0 {
@@ -115,10 +115,10 @@ func TestALostReplyOfAClaim(t *testing.T) {
 			}
 			return err
 		}, nil)
-		run(t, db, handler(func(_ context.Context, work *bmdb.Work) (shepherd.Outcome, error) {
+		run(t, db, handler(func(_ context.Context, work *bmdb.Work) shepherd.Outcome {
 			done.Add(1)
-			return started(work), nil
-		}), shepherd.Options{})
+			return started(work)
+		}), shepherd.DefaultConfig(), shepherd.Options{})
 		time.Sleep(4 * time.Second) // less than a lease
 		if lost.Load() != 1 || done.Load() != 3 {
 			t.Errorf("lost %d claims, did %d of 3", lost.Load(), done.Load())
@@ -143,9 +143,9 @@ func TestRefusedFactsFailTheWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, _ := open(t)
 		ids := seed(t, db, 1)
-		run(t, db, handler(func(_ context.Context, work *bmdb.Work) (shepherd.Outcome, error) {
-			return shepherd.Finish{Changes: []bmdb.Change{bmdb.CloseIntentRejected(work.Record.ID, "not mine to close")}}, nil
-		}), shepherd.Options{})
+		run(t, db, handler(func(_ context.Context, work *bmdb.Work) shepherd.Outcome {
+			return shepherd.Finish{Changes: []bmdb.Change{bmdb.CloseIntentRejected(work.Record.ID, "not mine to close")}}
+		}), shepherd.DefaultConfig(), shepherd.Options{})
 		time.Sleep(5 * time.Second)
 		record := machineOf(t, db, ids[0])
 		if waiting, ok := record.Backoffs[fleet.ProcessAgentStart]; !ok || len(record.Holds) != 0 {
@@ -163,11 +163,11 @@ func TestPeopleWin(t *testing.T) {
 		ids := seed(t, db, 1)
 		seen := &recorder{}
 		var cancelled atomic.Bool
-		run(t, db, handler(func(ctx context.Context, work *bmdb.Work) (shepherd.Outcome, error) {
+		run(t, db, handler(func(ctx context.Context, work *bmdb.Work) shepherd.Outcome {
 			<-ctx.Done()
 			cancelled.Store(true)
-			return started(work), nil // too late
-		}), shepherd.Options{Observer: seen})
+			return started(work) // too late
+		}), shepherd.DefaultConfig(), shepherd.Options{Observer: seen})
 		time.Sleep(2 * time.Second)
 		if err := db.Quarantine(t.Context(), "op", ids[0], "smells of smoke"); err != nil {
 			t.Fatal(err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"regexp"
 	"sync"
 	"testing"
@@ -13,7 +12,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
-	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider"
 	"github.com/ironherd/ironherd/internal/shepherd"
@@ -68,24 +66,8 @@ func open(t *testing.T) (*bmdb.DB, *faulty) {
 
 func openWith(t *testing.T, options bmdb.Options) (*bmdb.DB, *faulty) {
 	t.Helper()
-	real, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "bmdb"), sqlite.Options{Unsynced: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := real.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	engine := &faulty{Engine: real}
-	db, err := bmdb.Open(t.Context(), engine, options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return db, engine
+	engine := &faulty{Engine: shepherdtest.OpenEngine(t)}
+	return shepherdtest.OpenDB(t, engine, options), engine
 }
 
 // seed puts machines into the database that the provider has handed over, and returns them in the
@@ -96,7 +78,7 @@ func seed(t *testing.T, db *bmdb.DB, n int) []fleet.MachineID {
 }
 
 // handler is a shepherd.Handler of agent starts made of a function.
-type handler func(ctx context.Context, work *bmdb.Work) (shepherd.Outcome, error)
+type handler func(ctx context.Context, work *bmdb.Work) shepherd.Outcome
 
 func (h handler) Scope() shepherd.Scope {
 	return shepherd.Scope{
@@ -105,7 +87,7 @@ func (h handler) Scope() shepherd.Scope {
 	}
 }
 
-func (h handler) Act(ctx context.Context, work *bmdb.Work) (shepherd.Outcome, error) {
+func (h handler) Act(ctx context.Context, work *bmdb.Work) shepherd.Outcome {
 	return h(ctx, work)
 }
 
@@ -153,12 +135,9 @@ func (r *recorder) count(result shepherd.Result) int {
 }
 
 // run starts a loop, and returns what ends it and waits for it.
-func run(t *testing.T, db *bmdb.DB, h shepherd.Handler, options shepherd.Options) (stop func()) {
+func run(t *testing.T, db *bmdb.DB, h shepherd.Handler, config shepherd.Config, options shepherd.Options) (stop func()) {
 	t.Helper()
-	if options.Config == (shepherd.Config{}) {
-		options.Config = shepherd.DefaultConfig()
-	}
-	loop, err := shepherd.New(db, h, options)
+	loop, err := shepherd.New(db, h, config, options)
 	if err != nil {
 		t.Fatal(err)
 	}

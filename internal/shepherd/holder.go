@@ -15,24 +15,24 @@ type Holder struct {
 	loop    *Loop
 	session *bmdb.Session
 
-	// The rest is used by Loop.Run alone.
+	// Only Loop.Run uses the rest.
 
 	// tasks counts the work under way.
 	tasks sync.WaitGroup
 	// over ends when the session is lost or must not be used any more; its cause says why.
-	over   context.Context //nolint:containedctx // it is the session's life
+	over   context.Context //nolint:containedctx // it lasts as long as the session
 	giveUp context.CancelCauseFunc
-	// acting is what all work of this session runs under.
-	acting context.Context //nolint:containedctx // it is what work lives in
+	// acting is the context of all work of this session.
+	acting context.Context //nolint:containedctx // it lasts as long as the session
 	cancel context.CancelCauseFunc
-	// unkeep ends the extensions, and returns when they have.
-	unkeep func()
+	// stopExtending ends the extensions, and returns when they have ended.
+	stopExtending func()
 }
 
 // Open starts a session. Nobody extends it: Loop.Run does that for its own; others call Extend.
 func (l *Loop) Open(ctx context.Context) (*Holder, error) {
 	session, err := l.db.StartSession(ctx, bmdb.SessionOptions{
-		Component: string(l.scope.Process), Host: l.options.Host, PID: l.options.PID, Interval: l.options.SessionInterval,
+		Component: string(l.scope.Process), Host: l.options.Host, PID: l.options.PID, Interval: l.options.SessionLease,
 	})
 	if err != nil {
 		return nil, err
@@ -67,8 +67,8 @@ func (h *Holder) Claim(ctx context.Context, limit int) ([]*Task, time.Time, erro
 // Close ends the session; what is still held through it is free at once.
 func (h *Holder) Close(ctx context.Context, cause string) error { return h.session.Close(ctx, cause) }
 
-// live opens a session that is kept alive until it is retired.
-func (l *Loop) live(ctx context.Context) (*Holder, error) {
+// openExtended starts a session that a goroutine extends until the holder retires.
+func (l *Loop) openExtended(ctx context.Context) (*Holder, error) {
 	h, err := l.Open(ctx)
 	if err != nil {
 		return nil, err
@@ -77,19 +77,19 @@ func (l *Loop) live(ctx context.Context) (*Holder, error) {
 	h.over, h.giveUp = context.WithCancelCause(background)
 	h.acting, h.cancel = context.WithCancelCause(background)
 
-	keeping, stop := context.WithCancel(background)
-	kept := make(chan struct{})
+	extending, stop := context.WithCancel(background)
+	stopped := make(chan struct{})
 	go func() {
-		defer close(kept)
-		if err := h.session.Run(keeping); err != nil {
+		defer close(stopped)
+		if err := h.session.Run(extending); err != nil {
 			h.giveUp(err)
 		}
 	}()
-	h.unkeep = func() { stop(); <-kept }
+	h.stopExtending = func() { stop(); <-stopped }
 	return h, nil
 }
 
-// start does one task in the background. The caller has taken its slot.
+// start does one task in the background, and frees the slot that the caller has taken for it.
 func (h *Holder) start(task *Task) {
 	h.tasks.Go(func() {
 		defer func() { <-h.loop.slots }()
@@ -100,8 +100,8 @@ func (h *Holder) start(task *Task) {
 	})
 }
 
-// retire ends a holder: what runs may finish while the session is good and the loop goes on, and
-// for the grace period when the loop stops. ctx is the loop's.
+// retire ends a holder. Running work may finish while the session is good and the loop goes on, and
+// during the grace period when the loop stops. ctx is the loop's.
 func (h *Holder) retire(ctx context.Context) {
 	l := h.loop
 	idle := make(chan struct{})
@@ -112,16 +112,16 @@ func (h *Holder) retire(ctx context.Context) {
 
 	cause := h.wait(ctx, idle)
 	h.cancel(cause)
-	obedience := time.NewTimer(commitPatience + commitAttempt)
-	defer obedience.Stop()
+	patience := time.NewTimer(commitPatience + commitAttempt)
+	defer patience.Stop()
 	select {
 	case <-idle:
-	case <-obedience.C:
+	case <-patience.C:
 		l.logger.ErrorContext(ctx, "work ignores its end; its session is left to expire", slog.String("session", string(h.Session())))
-		h.unkeep()
+		h.stopExtending()
 		return
 	}
-	h.unkeep()
+	h.stopExtending()
 	closing, done := context.WithTimeout(context.WithoutCancel(ctx), commitAttempt)
 	defer done()
 	if err := h.Close(closing, Cause(cause)); err != nil {
@@ -131,7 +131,7 @@ func (h *Holder) retire(ctx context.Context) {
 
 // wait returns when the work is done or has to end, and why it has to.
 //
-//nolint:contextcheck // the session's life is no child of the loop's
+//nolint:contextcheck // the session outlives the loop's context
 func (h *Holder) wait(ctx context.Context, idle <-chan struct{}) error {
 	select {
 	case <-idle:
@@ -140,7 +140,7 @@ func (h *Holder) wait(ctx context.Context, idle <-chan struct{}) error {
 		return context.Cause(h.over)
 	case <-ctx.Done():
 	}
-	grace := time.NewTimer(h.loop.options.Config.Grace)
+	grace := time.NewTimer(h.loop.config.Grace)
 	defer grace.Stop()
 	select {
 	case <-idle:

@@ -18,6 +18,7 @@ type Loop struct {
 	db       *bmdb.DB
 	handler  Handler
 	scope    Scope
+	config   Config
 	options  Options
 	logger   *slog.Logger
 	observer Observer
@@ -27,47 +28,45 @@ type Loop struct {
 	slots chan struct{}
 }
 
-// New returns a loop over a database. The configuration is valid.
-func New(db *bmdb.DB, handler Handler, options Options) (*Loop, error) {
-	if err := options.Config.Validate(); err != nil {
+// New returns a loop that does the work of the handler. It reports every fault of the
+// configuration.
+func New(db *bmdb.DB, handler Handler, config Config, options Options) (*Loop, error) {
+	if err := config.Validate(); err != nil {
 		return nil, err
 	}
 	if options.Logger == nil {
 		options.Logger = slog.New(slog.DiscardHandler)
 	}
 	if options.Observer == nil {
-		options.Observer = nobody{}
+		options.Observer = noObserver{}
 	}
-	if options.SessionInterval == 0 {
-		options.SessionInterval = 5 * time.Second
+	if options.SessionLease == 0 {
+		options.SessionLease = 5 * time.Second
 	}
 	scope := handler.Scope()
 	return &Loop{
-		db: db, handler: handler, scope: scope, options: options,
+		db: db, handler: handler, scope: scope, config: config, options: options,
 		logger: options.Logger.With(slog.String("process", string(scope.Process))), observer: options.Observer,
-		limiter: Limiter(options.Config.ClaimRate),
-		slots:   make(chan struct{}, options.Config.Parallelism),
+		limiter: newLimiter(config.ClaimRate),
+		slots:   make(chan struct{}, config.Parallelism),
 	}, nil
 }
-
-// Process returns what the loop does.
-func (l *Loop) Process() fleet.Process { return l.scope.Process }
 
 // Run works until ctx ends, and returns nil when everything that it held is finished or handed
 // back. It is called once at a time.
 func (l *Loop) Run(ctx context.Context) error {
 	if len(l.scope.Providers) == 0 {
-		<-ctx.Done() // nothing is configured; an empty list would claim for all providers
+		<-ctx.Done() // no provider is configured, and a claim with an empty list means all providers
 		return nil
 	}
 	var retiring sync.WaitGroup
 	defer retiring.Wait()
 	for ctx.Err() == nil {
-		holder, err := l.live(ctx)
+		holder, err := l.openExtended(ctx)
 		if err != nil {
 			if ctx.Err() == nil {
 				l.logger.ErrorContext(ctx, "session could not be started", slog.Any("err", err))
-				sleep(ctx, l.options.Config.ErrorPause)
+				sleep(ctx, l.config.ErrorPause)
 			}
 			continue
 		}
@@ -78,24 +77,24 @@ func (l *Loop) Run(ctx context.Context) error {
 		}
 		retiring.Go(func() { holder.retire(ctx) })
 		if err != nil {
-			sleep(ctx, l.options.Config.ErrorPause)
+			sleep(ctx, l.config.ErrorPause)
 		}
 	}
 	return nil
 }
 
-// dispatch claims and starts work through one holder until ctx ends (nil) or no more can be claimed
-// through it.
+// dispatch claims and starts work through one holder. It returns nil when ctx ends, and why the
+// session cannot be used any more otherwise.
 func (l *Loop) dispatch(ctx context.Context, holder *Holder) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	//nolint:contextcheck // the session's life is no child of the loop's
+	//nolint:contextcheck // the session outlives the loop's context
 	defer context.AfterFunc(holder.over, func() { stop(context.Cause(holder.over)) })()
 
 	for {
-		free, err := l.ready(ctx)
+		free, err := l.waitToClaim(ctx)
 		if err != nil {
-			return ended(ctx)
+			return stopCause(ctx)
 		}
 		tasks, next, err := holder.Claim(ctx, free)
 		switch {
@@ -103,34 +102,35 @@ func (l *Loop) dispatch(ctx context.Context, holder *Holder) error {
 			for _, task := range tasks {
 				task.handBack(ctx)
 			}
-			return ended(ctx)
+			return stopCause(ctx)
 		case errors.Is(err, fleet.ErrLeaseLost):
 			return err
 		case err != nil:
 			l.logger.ErrorContext(ctx, "claim failed", slog.Any("err", err))
-			sleep(ctx, l.options.Config.ErrorPause)
+			sleep(ctx, l.config.ErrorPause)
 			continue
 		}
 		for _, task := range tasks {
 			l.slots <- struct{}{} // never blocks: nobody else takes slots
 			holder.start(task)
 		}
-		if len(tasks) < free && !l.idle(ctx, next, len(tasks) > 0) {
-			return ended(ctx)
+		if len(tasks) < free && !l.waitForWork(ctx, next, len(tasks) > 0) {
+			return stopCause(ctx)
 		}
 	}
 }
 
-// ended returns why a dispatch ended: nil when the loop stops.
-func ended(ctx context.Context) error {
-	if cause := context.Cause(ctx); cause != context.Canceled { //nolint:errorlint // the bare cancellation of the loop's own context
-		return cause
+// stopCause returns why a dispatch ended: nil when the loop stops.
+func stopCause(ctx context.Context) error {
+	cause := context.Cause(ctx)
+	if cause == context.Canceled { //nolint:errorlint // the loop's own context has no other cause
+		return nil
 	}
-	return nil
+	return cause
 }
 
-// ready waits for the claim rate and for a free slot, and returns how many are free.
-func (l *Loop) ready(ctx context.Context) (int, error) {
+// waitToClaim waits for a free slot and for the claim rate, and returns how many slots are free.
+func (l *Loop) waitToClaim(ctx context.Context) (int, error) {
 	select {
 	case l.slots <- struct{}{}:
 		<-l.slots
@@ -143,20 +143,20 @@ func (l *Loop) ready(ctx context.Context) (int, error) {
 	return cap(l.slots) - len(l.slots), nil
 }
 
-// restless is how soon the agenda is looked at again when it says that something is due, and
-// nothing could be claimed.
-const restless = 250 * time.Millisecond
+// contendedWait is how long the loop waits after a claim that got nothing although something is
+// due: somebody else is about to claim it, or its lane is held.
+const contendedWait = 250 * time.Millisecond
 
-// idle waits until there may be something to claim: the next due row, a wake-up, or the poll. It
-// says whether ctx goes on.
-func (l *Loop) idle(ctx context.Context, next time.Time, claimed bool) bool {
-	wait := l.options.Config.Poll
+// waitForWork waits until there may be something to claim: the next row of the agenda is due, the
+// BMDB wakes the process, or the poll comes. It returns false when ctx ends.
+func (l *Loop) waitForWork(ctx context.Context, next time.Time, claimed bool) bool {
+	wait := l.config.Poll
 	if !next.IsZero() {
 		if now, err := l.db.Now(ctx); err == nil {
 			wait = min(wait, max(next.Sub(now), 0))
 		}
 		if !claimed {
-			wait = max(wait, restless)
+			wait = max(wait, contendedWait)
 		}
 	}
 	timer := time.NewTimer(wait)

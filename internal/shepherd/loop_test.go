@@ -3,6 +3,7 @@ package shepherd_test
 import (
 	"context"
 	"errors"
+	"math"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,13 +26,13 @@ func TestClaimsNoMoreThanTheFreeSlots(t *testing.T) {
 		seen := &recorder{}
 		config := shepherd.DefaultConfig()
 		config.Parallelism = 4
-		run(t, db, handler(func(ctx context.Context, work *bmdb.Work) (shepherd.Outcome, error) {
+		run(t, db, handler(func(ctx context.Context, work *bmdb.Work) shepherd.Outcome {
 			peak.Store(max(peak.Load(), running.Add(1)))
 			defer running.Add(-1)
 			time.Sleep(time.Duration(100+done.Load()%3*50) * time.Millisecond)
 			done.Add(1)
-			return started(work), nil
-		}), shepherd.Options{Config: config, Observer: seen})
+			return started(work)
+		}), config, shepherd.Options{Observer: seen})
 		time.Sleep(30 * time.Second)
 		synctest.Wait()
 		if done.Load() != 50 || peak.Load() != 4 || seen.largest > 4 || seen.count(shepherd.ResultFinished) != 50 {
@@ -49,8 +50,8 @@ func TestClaimRate(t *testing.T) {
 		seen := &recorder{}
 		config := shepherd.DefaultConfig()
 		config.Parallelism = 1 // every piece of work is a claim of its own
-		run(t, db, handler(func(_ context.Context, work *bmdb.Work) (shepherd.Outcome, error) { return started(work), nil }),
-			shepherd.Options{Config: config, Observer: seen})
+		run(t, db, handler(func(_ context.Context, work *bmdb.Work) shepherd.Outcome { return started(work) }),
+			config, shepherd.Options{Observer: seen})
 		time.Sleep(30 * time.Second)
 		synctest.Wait()
 		if seen.count(shepherd.ResultFinished) != 60 {
@@ -78,10 +79,10 @@ func TestWakesUpForWhatBecomesDue(t *testing.T) {
 		config := shepherd.DefaultConfig()
 		config.Poll = time.Hour
 		var at atomic.Int64
-		run(t, db, handler(func(_ context.Context, work *bmdb.Work) (shepherd.Outcome, error) {
+		run(t, db, handler(func(_ context.Context, work *bmdb.Work) shepherd.Outcome {
 			at.Store(time.Now().UnixNano())
-			return started(work), nil
-		}), shepherd.Options{Config: config})
+			return started(work)
+		}), config, shepherd.Options{})
 		time.Sleep(time.Minute)
 		released := time.Now()
 		if err := db.Unquarantine(t.Context(), "test", ids[0], "now"); err != nil {
@@ -103,15 +104,15 @@ func TestBackoffGrowsAndResets(t *testing.T) {
 		var tries []time.Time
 		var fails atomic.Bool
 		fails.Store(true)
-		run(t, db, handler(func(_ context.Context, work *bmdb.Work) (shepherd.Outcome, error) {
+		run(t, db, handler(func(_ context.Context, work *bmdb.Work) shepherd.Outcome {
 			mu.Lock()
 			tries = append(tries, time.Now())
 			mu.Unlock()
 			if fails.Load() {
-				return nil, errors.New("the host said\nno")
+				return shepherd.Fail{Err: errors.New("the host said\nno")}
 			}
-			return started(work), nil
-		}), shepherd.Options{})
+			return started(work)
+		}), shepherd.DefaultConfig(), shepherd.Options{})
 		want := []time.Duration{10 * time.Second, 20 * time.Second, 40 * time.Second, time.Minute, time.Minute}
 		for i, interval := range want {
 			time.Sleep(time.Second)
@@ -145,10 +146,10 @@ func TestFailureNamesItsOwnBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, _ := open(t)
 		ids := seed(t, db, 1)
-		run(t, db, handler(func(_ context.Context, work *bmdb.Work) (shepherd.Outcome, error) {
+		run(t, db, handler(func(_ context.Context, work *bmdb.Work) shepherd.Outcome {
 			throttled := &fleet.Error{Kind: fleet.KindThrottled, Message: "slower", RetryAfter: 20 * time.Minute}
-			return shepherd.Fail{Err: throttled, Backoff: fleet.Backoff{Initial: time.Minute}}, nil
-		}), shepherd.Options{})
+			return shepherd.Fail{Err: throttled, Backoff: fleet.Backoff{Initial: time.Minute}}
+		}), shepherd.DefaultConfig(), shepherd.Options{})
 		start := time.Now()
 		time.Sleep(5 * time.Second)
 		waiting := machineOf(t, db, ids[0]).Backoffs[fleet.ProcessAgentStart]
@@ -158,26 +159,30 @@ func TestFailureNamesItsOwnBackoff(t *testing.T) {
 	})
 }
 
+// TestAPanicIsOneMachinesFailure: a handler that panics, or gives an outcome that means nothing,
+// fails that piece of work alone.
 func TestAPanicIsOneMachinesFailure(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db, _ := open(t)
 		ids := seed(t, db, 5)
 		seen := &recorder{}
-		run(t, db, handler(func(_ context.Context, work *bmdb.Work) (shepherd.Outcome, error) {
+		run(t, db, handler(func(_ context.Context, work *bmdb.Work) shepherd.Outcome {
 			switch work.Record.ID {
 			case ids[1]:
 				panic("a nil somewhere")
 			case ids[2]:
-				return nil, nil //nolint:nilnil // the mistake that is tested
+				return nil // the mistake that is tested
+			case ids[3]:
+				return shepherd.Fail{} // and another one
 			}
-			return started(work), nil
-		}), shepherd.Options{Observer: seen})
+			return started(work)
+		}), shepherd.DefaultConfig(), shepherd.Options{Observer: seen})
 		time.Sleep(5 * time.Second)
-		if seen.count(shepherd.ResultFinished) != 3 || seen.count(shepherd.ResultFailed) != 2 {
+		if seen.count(shepherd.ResultFinished) != 2 || seen.count(shepherd.ResultFailed) != 3 {
 			t.Errorf("results %v", seen.results)
 		}
-		for _, i := range []int{1, 2} {
+		for _, i := range []int{1, 2, 3} {
 			if cause := machineOf(t, db, ids[i]).Backoffs[fleet.ProcessAgentStart].Cause; !strings.Contains(cause, "internal error") {
 				t.Errorf("machine %d: cause %q", i, cause)
 			}
@@ -193,18 +198,18 @@ func TestDrain(t *testing.T) {
 		db, _ := open(t)
 		ids := seed(t, db, 4)
 		seen := &recorder{}
-		stop := run(t, db, handler(func(ctx context.Context, work *bmdb.Work) (shepherd.Outcome, error) {
+		stop := run(t, db, handler(func(ctx context.Context, work *bmdb.Work) shepherd.Outcome {
 			d := 5 * time.Second
 			if work.Record.ID == ids[0] {
 				d = time.Hour
 			}
 			select {
 			case <-time.After(d):
-				return started(work), nil
+				return started(work)
 			case <-ctx.Done():
-				return nil, ctx.Err()
+				return shepherd.Fail{Err: ctx.Err(), Backoff: fleet.Backoff{Initial: time.Hour}}
 			}
-		}), shepherd.Options{Observer: seen})
+		}), shepherd.DefaultConfig(), shepherd.Options{Observer: seen})
 		time.Sleep(3 * time.Second)
 		begin := time.Now()
 		stop()
@@ -235,7 +240,13 @@ func TestConfigNamesEveryFault(t *testing.T) {
 			t.Errorf("no fault names %s: %v", key, err)
 		}
 	}
-	for _, bad := range []fleet.Backoff{{}, {Initial: time.Second, Exponent: 0.5}, {Initial: time.Minute, Maximum: time.Second}} {
+	for _, bad := range []fleet.Backoff{
+		{},
+		{Initial: time.Second, Exponent: 0.5},
+		{Initial: time.Minute, Maximum: time.Second},
+		{Initial: time.Second, Exponent: math.Inf(1)},
+		{Initial: time.Second, Exponent: math.NaN()},
+	} {
 		if err := shepherd.RequireBackoff("b", bad); fleet.KindOf(err) != fleet.KindInvalid {
 			t.Errorf("%+v: got %v", bad, err)
 		}

@@ -15,16 +15,19 @@ type Handler interface {
 	Scope() Scope
 
 	// Act does one piece of work and says how it ended. It is called from many goroutines at once,
-	// each with work of its own. An error means Fail with the default backoff, whatever the outcome
-	// says. ctx ends with the trust in the lease, or when the loop stops: nothing may take effect
-	// afterwards. Facts that must be recorded in the middle of work are written with work.Note.
-	Act(ctx context.Context, work *bmdb.Work) (Outcome, error)
+	// each with work of its own.
+	//
+	// ctx ends with the trust in the lease, or when the loop stops: nothing may take effect
+	// afterwards. A handler that cannot go on returns Fail, whatever the reason; the engine tells a
+	// failure from the end of ctx. Facts that must be recorded in the middle of work are written with
+	// work.Note.
+	Act(ctx context.Context, work *bmdb.Work) Outcome
 }
 
 // Scope says what a handler works on.
 type Scope struct {
 	Process fleet.Process
-	// Providers whose work is claimed; those that this process was configured with.
+	// Providers whose work the loop claims: those that this process was configured with.
 	Providers []fleet.ProviderName
 	// Backoff of a failure that does not name its own.
 	Backoff fleet.Backoff
@@ -40,8 +43,13 @@ type Outcome interface {
 type Finish struct{ Changes []bmdb.Change }
 
 // Fail says that the work failed: it is tried again after a backoff.
+//
+// The engine records it as something else where the work had no chance: as lost where Err or the
+// end of the context says that the lease is, and as handed back where the loop stops. Changes are
+// left out then.
 type Fail struct {
-	// Err is the cause, shown to people as it is; its RetryAfter is a lower bound of the wait.
+	// Err is the cause. People are shown it as it is, and the wait is never shorter than its
+	// RetryAfter.
 	Err error
 	// Backoff that the wait grows by. Zero: the default of the handler's scope.
 	Backoff fleet.Backoff
@@ -70,8 +78,7 @@ func (o Cancel) commit(ctx context.Context, work *bmdb.Work) error {
 	return work.Cancel(ctx, o.Reason, o.Changes...)
 }
 
-// lost is the outcome of work that ended because it is not ours any more. There is nothing to
-// commit.
+// lost is the outcome of work whose lease is lost. There is nothing to commit.
 type lost struct{}
 
 func (lost) commit(context.Context, *bmdb.Work) error { return fleet.ErrLeaseLost }
@@ -110,16 +117,15 @@ func Cause(err error) string {
 	return text
 }
 
-// panicked is the cause of work whose handler panicked.
-type panicked struct{ value any }
+// The causes of work whose handler is at fault.
+var (
+	errPanicked  = fleet.Errorf(fleet.KindUnknown, "internal error: the handler panicked")
+	errNoOutcome = fleet.Errorf(fleet.KindUnknown, "internal error: the handler gave no outcome")
+	errNoCause   = fleet.Errorf(fleet.KindUnknown, "internal error: the handler gave no cause of its failure")
+)
 
-func (p panicked) Error() string { return "internal error: the handler panicked" }
-
-// unnamed outcomes are a handler's mistake.
-var errNoOutcome = fleet.Errorf(fleet.KindUnknown, "internal error: the handler gave no outcome")
-
-// commitPatience is how long an outcome is tried to be committed while the session is trusted, and
-// commitAttempt how long one attempt may take.
+// commitPatience bounds how long the engine tries to commit one outcome, and commitAttempt how long
+// one attempt may take.
 const (
 	commitPatience = 30 * time.Second
 	commitAttempt  = 5 * time.Second

@@ -8,13 +8,13 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// Limiter returns a limiter of that rate whose bucket is full.
-func Limiter(r fleet.Rate) *rate.Limiter { return rate.NewLimiter(rate.Every(r.Every), r.Burst) }
+// newLimiter returns a limiter of that rate. Its bucket is full.
+func newLimiter(r fleet.Rate) *rate.Limiter { return rate.NewLimiter(rate.Every(r.Every), r.Burst) }
 
-// EmptyLimiter returns a limiter whose bucket is empty, so that a process that keeps dying and
-// coming back does not exceed the rate either.
+// EmptyLimiter returns a limiter of that rate. Its bucket is empty, so that a process that crashes
+// and restarts again and again does not exceed the rate.
 func EmptyLimiter(r fleet.Rate) *rate.Limiter {
-	limiter := Limiter(r)
+	limiter := newLimiter(r)
 	limiter.AllowN(time.Now(), r.Burst)
 	return limiter
 }

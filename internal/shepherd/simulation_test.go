@@ -116,7 +116,7 @@ func provisionerOf(t *testing.T, db *bmdb.DB, fake *shepherdtest.FakeProvider) s
 	config := provisioner.DefaultConfig()
 	config.CreateRate, config.ChunkSize = fleet.Rate{Every: 100 * time.Millisecond, Burst: 1}, 5
 	config.SettlingTime, config.Penalty = 2*time.Minute, 5*time.Minute
-	h, err := provisioner.New(db, []provisioner.Source{{Name: source, Provider: fake, Config: config}}, nil)
+	h, err := provisioner.New(db, []provisioner.Source{{Name: source, Provider: fake, Config: config}}, provisioner.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +125,7 @@ func provisionerOf(t *testing.T, db *bmdb.DB, fake *shepherdtest.FakeProvider) s
 
 func updaterOf(t *testing.T, db *bmdb.DB, fake *shepherdtest.FakeProvider) shepherd.Handler {
 	t.Helper()
-	h, err := updater.New(db, []updater.Source{{Name: source, Provider: fake, Config: updater.DefaultConfig()}}, nil)
+	h, err := updater.New(db, []updater.Source{{Name: source, Provider: fake, Config: updater.DefaultConfig()}}, updater.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func updaterOf(t *testing.T, db *bmdb.DB, fake *shepherdtest.FakeProvider) sheph
 
 func (s *simulation) add(h shepherd.Handler) {
 	s.t.Helper()
-	loop, err := shepherd.New(s.db, h, shepherd.Options{Config: shepherd.DefaultConfig(), Host: fmt.Sprint("host-", len(s.loops)/3)})
+	loop, err := shepherd.New(s.db, h, shepherd.DefaultConfig(), shepherd.Options{Host: fmt.Sprint("host-", len(s.loops)/3)})
 	s.check(err)
 	s.loops = append(s.loops, &simulated{loop: loop})
 }
@@ -148,7 +148,7 @@ func (s *simulation) check(err error) {
 
 func (s *simulation) chance(percent int) bool { return s.random.IntN(100) < percent }
 
-// disturb is the provider's bad days.
+// disturb is the provider's hook: calls fail at random.
 func (s *simulation) disturb(point shepherdtest.Point, _ fleet.CapacityID) error {
 	if !s.faults || !s.chance(15) {
 		return nil
@@ -166,17 +166,17 @@ func (s *simulation) disturb(point shepherdtest.Point, _ fleet.CapacityID) error
 }
 
 // startAgent is the act of agent start, without a host.
-func (s *simulation) startAgent(ctx context.Context, work *bmdb.Work) (shepherd.Outcome, error) {
+func (s *simulation) startAgent(ctx context.Context, work *bmdb.Work) shepherd.Outcome {
 	var generation fleet.TakeoverGeneration
 	if err := work.Note(ctx, bmdb.MintTakeover(&generation)); err != nil {
-		return nil, err
+		return shepherd.Fail{Err: err}
 	}
 	if s.faults && s.chance(20) {
-		return nil, errors.New("the host does not answer")
+		return shepherd.Fail{Err: errors.New("the host does not answer")}
 	}
 	return shepherd.Finish{Changes: []bmdb.Change{bmdb.SetAgentStarted(fleet.AgentStarted{
 		TakeoverGeneration: generation, PublicKey: make([]byte, 32), AgentVersion: "simulated", BootID: "boot",
-	})}}, nil
+	})}}
 }
 
 // step does one thing to one process, or lets time pass.
@@ -211,7 +211,7 @@ func (s *simulation) step() {
 	}
 }
 
-// forget gives a session up that has ended.
+// forget gives up a session that has ended.
 func (s *simulation) forget(p *simulated, err error) {
 	s.t.Helper()
 	switch {
@@ -224,7 +224,7 @@ func (s *simulation) forget(p *simulated, err error) {
 	}
 }
 
-// left says what is not done; "" when all is.
+// left says what is not done yet; "" when nothing is left.
 func (s *simulation) left() string {
 	s.t.Helper()
 	rows, err := s.db.ListMachines(s.t.Context(), bmdb.MachineFilter{Limit: 100})

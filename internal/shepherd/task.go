@@ -33,41 +33,47 @@ func (t *Task) Act(ctx context.Context) {
 
 	guarded, cancel := t.Work.Guard(ctx)
 	defer cancel()
-	outcome, err := t.call(guarded)
-	switch {
-	case err != nil && errors.Is(context.Cause(guarded), fleet.ErrLeaseLost), err != nil && errors.Is(err, fleet.ErrLeaseLost):
-		t.outcome = lost{}
-	case err != nil && guarded.Err() != nil:
-		t.outcome = Cancel{Reason: Cause(context.Cause(guarded))}
-	case err != nil:
-		t.outcome = Fail{Err: err}
-	default:
-		t.outcome = outcome
-	}
-	if failure, ok := t.outcome.(Fail); ok && failure.Backoff == (fleet.Backoff{}) {
-		failure.Backoff = l.scope.Backoff
-		t.outcome = failure
+	t.outcome = t.call(guarded)
+	if failure, failed := t.outcome.(Fail); failed {
+		t.outcome = l.judge(guarded, failure)
 	}
 }
 
-// call runs the handler and turns a panic into an error.
-func (t *Task) call(ctx context.Context) (outcome Outcome, err error) {
+// call runs the handler and turns a panic into a failure.
+func (t *Task) call(ctx context.Context) (outcome Outcome) {
 	defer func() {
 		if value := recover(); value != nil {
 			t.holder.loop.logger.ErrorContext(ctx, "handler panicked", append(t.attrs(),
 				slog.String("panic", fmt.Sprint(value)), slog.String("stack", string(debug.Stack())))...)
-			outcome, err = nil, panicked{value}
+			outcome = Fail{Err: errPanicked}
 		}
 	}()
-	outcome, err = t.holder.loop.handler.Act(ctx, t.Work)
-	if outcome == nil && err == nil {
-		err = errNoOutcome
+	if outcome = t.holder.loop.handler.Act(ctx, t.Work); outcome == nil {
+		return Fail{Err: errNoOutcome}
 	}
-	return outcome, err
+	return outcome
 }
 
-// handBack ends a task that nobody will act on. Where that cannot be recorded, the end of the
-// session does it.
+// judge tells a failure of the work from an end that came from outside. ctx is what the handler
+// worked under.
+func (l *Loop) judge(ctx context.Context, failure Fail) Outcome {
+	switch {
+	case errors.Is(context.Cause(ctx), fleet.ErrLeaseLost), errors.Is(failure.Err, fleet.ErrLeaseLost):
+		return lost{}
+	case ctx.Err() != nil:
+		return Cancel{Reason: Cause(context.Cause(ctx))}
+	}
+	if failure.Err == nil {
+		failure.Err = errNoCause
+	}
+	if failure.Backoff == (fleet.Backoff{}) {
+		failure.Backoff = l.scope.Backoff
+	}
+	return failure
+}
+
+// handBack ends a task that nobody will act on. When that cannot be recorded, the end of the
+// session frees the work.
 func (t *Task) handBack(ctx context.Context) {
 	t.started = time.Now()
 	t.outcome = Cancel{Reason: Cause(errStopping)}
@@ -77,14 +83,15 @@ func (t *Task) handBack(ctx context.Context) {
 // Outcome returns how Act ended; nil before it has.
 func (t *Task) Outcome() Outcome { return t.outcome }
 
-// Commit records the outcome. It goes on after the end of ctx, and repeats what fails for as long
-// as the lease is trusted. The error is ErrLeaseLost when the work is not ours any more; after any
-// other, it is not known whether the outcome is recorded, and the session should be closed.
+// Commit records the outcome. The end of ctx does not stop it, and it repeats what fails for as
+// long as the lease is trusted. The error is ErrLeaseLost when the work is not ours any more. After
+// any other error nobody knows whether the outcome is recorded: the caller should close the
+// session.
 func (t *Task) Commit(ctx context.Context) error {
 	l := t.holder.loop
 	err := t.commit(ctx, t.outcome)
 	if err != nil && refused(err) {
-		// The facts cannot be recorded as they are. The work must not be held for ever because of it.
+		// The facts cannot be recorded as they are. Trying again would hold the work for ever.
 		l.logger.ErrorContext(ctx, "outcome was refused", append(t.attrs(), slog.Any("err", err))...)
 		t.outcome = Fail{Err: fmt.Errorf("record the outcome: %w", err), Backoff: l.scope.Backoff}
 		err = t.commit(ctx, t.outcome)
@@ -111,7 +118,7 @@ func (t *Task) commit(ctx context.Context, outcome Outcome) error {
 	}
 }
 
-// refused says that the BMDB answered, and that asking again is no use.
+// refused reports whether the BMDB has answered with a refusal, which it would repeat.
 func refused(err error) bool {
 	switch fleet.KindOf(err) {
 	case fleet.KindInvalid, fleet.KindNotFound, fleet.KindConflict, fleet.KindForbidden, fleet.KindUnsupported:
@@ -120,7 +127,7 @@ func refused(err error) bool {
 	return false
 }
 
-// report tells the log and the observer how the work ended.
+// report tells log and observer how the work ended.
 func (t *Task) report(ctx context.Context, err error) {
 	l, took, result := t.holder.loop, time.Since(t.started), t.outcome.result()
 	attrs := append(t.attrs(), slog.Duration("took", took))
@@ -156,7 +163,7 @@ func (t *Task) attrs() []any {
 	return []any{subject, slog.String("session", string(t.Work.Session)), slog.Int64("epoch", int64(t.Work.Epoch))}
 }
 
-// sleep waits, and says whether it did so to the end.
+// sleep waits for d. It returns false when ctx ends before.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

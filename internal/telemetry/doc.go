@@ -1,11 +1,13 @@
 // Package telemetry is how the control plane is watched: structured logs, and metrics for
 // Prometheus.
 //
-// It promises that watching costs little and breaks nothing: observers only count, and never block;
-// the numbers of the whole fleet are read from the database when somebody asks for them, at most
-// once in a short while however many ask, under a timeout; when they cannot be read, the rest is
-// served, and ironherd_fleet_up says 0. Labels come from small fixed sets: no metric has a series
-// per machine.
+// It promises:
+//
+//   - Observers count, and never block.
+//   - The numbers of the whole fleet are read from the database when somebody asks for them: at
+//     most once in two seconds, however many ask, and with a timeout. When they cannot be read,
+//     ironherd_fleet_up is 0 and the other metrics are served.
+//   - Labels come from small fixed sets. No metric has a series for each machine.
 //
 // The log keys are the same everywhere: machine, provider, process, session, epoch, attempt, err.
 package telemetry

@@ -13,8 +13,10 @@ import (
 )
 
 const (
+	// fleetTimeout bounds a reading of the fleet's numbers.
 	fleetTimeout = 3 * time.Second
-	fleetCache   = 2 * time.Second
+	// fleetCache is for how long a reading serves whoever asks.
+	fleetCache = 2 * time.Second
 )
 
 // Fleet adds the numbers of the whole fleet, read from the database when somebody asks. Call it
@@ -50,15 +52,15 @@ type fleetCollector struct {
 	now     time.Time // database time of the summary
 }
 
-// refresh reads the numbers unless they were read a moment ago. Callers wait for each other: one of
-// them reads.
+// refresh reads the numbers, unless the last reading is still good. Of callers at the same time one
+// reads, and the others wait for it.
 func (c *fleetCollector) refresh(ctx context.Context) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if time.Since(c.readAt) < fleetCache {
 		return
 	}
-	// others rely on the answer, too
+	// The others wait for the answer, too, so the end of the first caller's context does not end it.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fleetTimeout)
 	defer cancel()
 	summary, err := c.db.Summary(ctx)

@@ -19,7 +19,7 @@ type LogOptions struct {
 	Level string
 	// Format is text (a line for people), json, or auto: text on a terminal, else json. Empty: auto.
 	Format string
-	// Terminal: the lines go to one. Color: it may be coloured.
+	// Terminal: the lines go to a terminal. Color: they may be coloured.
 	Terminal, Color bool
 }
 
@@ -57,7 +57,7 @@ func NewLogger(w io.Writer, options LogOptions) (*slog.Logger, error) {
 // IsTerminal says whether a file is a terminal.
 func IsTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 
-// plain writes durations as people write them.
+// plain writes a duration as its text instead of a number of nanoseconds.
 func plain(_ []string, a slog.Attr) slog.Attr {
 	if a.Value.Kind() == slog.KindDuration {
 		return slog.String(a.Key, a.Value.Duration().Round(time.Microsecond).String())

@@ -11,12 +11,12 @@ import (
 
 const namespace = "ironherd"
 
-// Buckets in seconds: of what a database or an agent's call takes, of a provider's call, and of
-// work.
+// Buckets in seconds, for calls to the database and from agents, for calls to providers, and for
+// pieces of work.
 var (
-	quick  = []float64{.0002, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10}
-	remote = []float64{.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
-	labour = []float64{.01, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800}
+	callBuckets     = []float64{.0002, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10}
+	providerBuckets = []float64{.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
+	workBuckets     = []float64{.01, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800}
 )
 
 // Metrics is the metrics of one process.

@@ -30,9 +30,9 @@ type databaseMetrics struct {
 func (d *databaseMetrics) register(m *Metrics) {
 	d.transactions = m.counter("database_transactions_total", "Transactions by kind and outcome.", "kind", "outcome")
 	d.statements = m.counter("database_statements_total", "Statements by the kind of their transaction.", "kind")
-	d.seconds = m.histogram("database_transaction_seconds", "How long transactions took, waiting included.", quick, "kind")
+	d.seconds = m.histogram("database_transaction_seconds", "How long transactions took, waiting included.", callBuckets, "kind")
 	d.outcomes = m.counter("lease_outcomes_total", "Ends of leases by process and outcome.", "process", "outcome")
-	d.held = m.histogram("lease_held_seconds", "How long leases were held.", labour, "process")
+	d.held = m.histogram("lease_held_seconds", "How long leases were held.", workBuckets, "process")
 }
 
 // Transaction implements bmdb.Observer.
@@ -61,7 +61,7 @@ type providerMetrics struct {
 func (p *providerMetrics) register(m *Metrics) {
 	p.calls = m.counter("provider_calls_total", "Requests to providers by endpoint and HTTP status (none: no complete answer).",
 		"provider", "endpoint", "status")
-	p.seconds = m.histogram("provider_call_seconds", "How long requests to providers took.", remote, "provider", "endpoint")
+	p.seconds = m.histogram("provider_call_seconds", "How long requests to providers took.", providerBuckets, "provider", "endpoint")
 }
 
 type providerObserver struct {
@@ -93,7 +93,7 @@ func (s *shepherdMetrics) register(m *Metrics) {
 	s.claimed = m.counter("claimed_work_total", "Pieces of work that were claimed.", "process")
 	s.work = m.counter("work_total", "Pieces of work by process and how they ended.", "process", "result")
 	s.running = m.gauge("work_running", "Pieces of work that this process has under way.", "process")
-	s.seconds = m.histogram("work_seconds", "How long work took, act and commit.", labour, "process", "result")
+	s.seconds = m.histogram("work_seconds", "How long work took, act and commit.", workBuckets, "process", "result")
 }
 
 // Claimed implements shepherd.Observer.
@@ -123,7 +123,7 @@ type janitorMetrics struct {
 func (j *janitorMetrics) register(m *Metrics) {
 	j.runs = m.counter("janitor_runs_total", "Duties that the janitor did, by outcome.", "duty", "outcome")
 	j.rows = m.counter("janitor_rows_total", "Rows that a duty changed; of the check, findings.", "duty")
-	j.seconds = m.histogram("janitor_seconds", "How long a duty took.", quick, "duty")
+	j.seconds = m.histogram("janitor_seconds", "How long a duty took.", callBuckets, "duty")
 }
 
 // JanitorDone counts one duty of the janitor.
@@ -139,8 +139,8 @@ type AgentAPI struct{ metrics *agentMetrics }
 // AgentAPI returns the observer of the agent API.
 func (m *Metrics) AgentAPI() AgentAPI { return AgentAPI{metrics: &m.agents} }
 
-// ConnectedAgents has a gauge read how many agents have spoken to this process lately. Call it
-// once.
+// ConnectedAgents adds a gauge of how many agents have spoken to this process lately, which count
+// returns. Call it once.
 func (m *Metrics) ConnectedAgents(count func() int) {
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: namespace, Name: "agents", Help: "Agents that have spoken to this process lately.",
@@ -154,10 +154,10 @@ type agentMetrics struct {
 
 func (a *agentMetrics) register(m *Metrics) {
 	a.calls = m.counter("agent_calls_total", "Calls of agents by method and gRPC code.", "method", "code")
-	a.seconds = m.histogram("agent_call_seconds", "How long calls of agents took.", quick, "method")
+	a.seconds = m.histogram("agent_call_seconds", "How long calls of agents took.", callBuckets, "method")
 	a.reports = m.counter("agent_facts_total", "Facts that were committed for agents, by kind.", "kind")
 	a.flushed = m.counter("agent_heartbeats_flushed_total", "Repeated heartbeats that were written in batches, by outcome.", "outcome")
-	a.flushSeconds = m.histogram("agent_flush_seconds", "How long writing a batch of heartbeats took.", quick)
+	a.flushSeconds = m.histogram("agent_flush_seconds", "How long writing a batch of heartbeats took.", callBuckets)
 }
 
 // AgentCall counts one call of an agent.
@@ -169,7 +169,7 @@ func (a AgentAPI) AgentCall(method, code string, took time.Duration) {
 // AgentReport counts one committed fact.
 func (a AgentAPI) AgentReport(kind string) { a.metrics.reports.WithLabelValues(kind).Inc() }
 
-// AgentFlush counts one batch of liveness.
+// AgentFlush counts one batch of repeated heartbeats.
 func (a AgentAPI) AgentFlush(agents int, took time.Duration, err error) {
 	a.metrics.flushed.WithLabelValues(outcome(err)).Add(float64(agents))
 	a.metrics.flushSeconds.WithLabelValues().Observe(took.Seconds())

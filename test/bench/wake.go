@@ -21,9 +21,9 @@ func (p *parker) Scope() shepherd.Scope {
 }
 
 // Act implements shepherd.Handler.
-func (p *parker) Act(context.Context, *bmdb.Work) (shepherd.Outcome, error) {
+func (p *parker) Act(context.Context, *bmdb.Work) shepherd.Outcome {
 	p.started <- time.Now()
-	return shepherd.Fail{Err: fmt.Errorf("parked"), Backoff: longBackoff}, nil
+	return shepherd.Fail{Err: fmt.Errorf("parked"), Backoff: longBackoff}
 }
 
 // wakes measures, between two processes, how long it takes from the commit that makes something due
@@ -67,7 +67,7 @@ func (b *bench) wakesOnce(ctx context.Context, silent bool) (took []time.Duratio
 	handler := &parker{started: make(chan time.Time, 1)}
 	config := shepherd.DefaultConfig()
 	config.ClaimRate = fleet.Rate{Every: 10 * time.Millisecond, Burst: 100} // not what is measured
-	loop, err := shepherd.New(other, handler, shepherd.Options{Config: config, Host: "there"})
+	loop, err := shepherd.New(other, handler, config, shepherd.Options{Host: "there"})
 	if err != nil {
 		return nil, err
 	}

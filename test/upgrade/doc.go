@@ -27,6 +27,6 @@
 //   - nobody of the one version took over what a killed process of the other had held (then nothing
 //     was tested);
 //   - a machine was not claimed any more in the end, or `ironherd db check` of the new version
-//     finds anything: lanes, history, counts and storm slots that contradict each other, rows of
-//     the agenda that are missing or later than lifecycle says.
+//     finds anything: lanes, history, counts and places under a concurrency limit that contradict
+//     each other, rows of the agenda that are missing or later than lifecycle says.
 package main

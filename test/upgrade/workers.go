@@ -26,7 +26,7 @@ const (
 	fleetSize       = 24
 	previousWorkers = 6
 	newWorkers      = 3
-	// atOnce is the storm limit of the new version, which the previous one does not know.
+	// atOnce is the concurrency limit of the new version, which the previous one does not know.
 	atOnce = 4
 	// tries bounds how often a migration is begun anew that could not lock a table in time.
 	tries = 20

@@ -20,8 +20,8 @@ import (
 )
 
 // client returns an API client for one operation. packngo knows no contexts and keeps state about
-// its last answer, so each operation has a client of its own, bound to its context; it costs some
-// allocations, and the connections are shared.
+// its last answer, so each operation has a client of its own with its context. That costs a few
+// allocations; the clients share their connections.
 func (p *Provider) client(ctx context.Context, what string) (*packngo.Client, error) {
 	token, err := readToken(p.config.TokenFile)
 	if err != nil {
@@ -30,7 +30,7 @@ func (p *Provider) client(ctx context.Context, what string) (*packngo.Client, er
 	client, err := packngo.NewClient(
 		packngo.WithAuth(p.config.User, token),
 		packngo.WithHTTPClient(&http.Client{
-			Transport: bound{ctx: ctx, provider: p, what: what},
+			Transport: boundTransport{ctx: ctx, provider: p, what: what},
 			// A redirect could carry the token to another host.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		}),
@@ -42,22 +42,23 @@ func (p *Provider) client(ctx context.Context, what string) (*packngo.Client, er
 	return client, nil
 }
 
-// bound gives the requests of one operation its context.
-type bound struct {
+// boundTransport gives the requests of one operation its context.
+type boundTransport struct {
 	ctx      context.Context //nolint:containedctx // the library has no other place for it
 	provider *Provider
 	what     string
 }
 
-// RoundTrip makes the call, and keeps from the library what it would print by itself.
-func (b bound) RoundTrip(request *http.Request) (*http.Response, error) {
-	response, err := b.provider.transport.RoundTrip(request.WithContext(b.ctx))
+// RoundTrip makes the call. It removes the headers that make the library print warnings, and logs
+// them instead.
+func (t boundTransport) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := t.provider.transport.RoundTrip(request.WithContext(t.ctx))
 	if err != nil {
 		return nil, err
 	}
 	if sunset := response.Header.Get("Sunset"); sunset != "" || response.Header.Get("Deprecation") != "" {
-		b.provider.logger.WarnContext(b.ctx, "the API says that a call is going away",
-			slog.String("call", b.provider.endpoint(request)), slog.String("sunset", printable(sunset)))
+		t.provider.logger.WarnContext(t.ctx, "the API says that a call is going away",
+			slog.String("call", t.provider.endpoint(request)), slog.String("sunset", printable(sunset)))
 	}
 	for _, name := range []string{"Deprecation", "Sunset", "Link"} {
 		response.Header.Del(name)
@@ -76,7 +77,7 @@ func (p *Provider) endpoint(request *http.Request) string {
 	return request.Method + " " + uuidSegment.ReplaceAllString(path, "{id}")
 }
 
-// classify gives the outcome of a library call its kind, and says what was being done. Nil for
+// classify returns the error of a library call with its kind and with what was being done; nil for
 // success.
 func classify(what string, response *packngo.Response, err error) error {
 	if err == nil {
@@ -118,7 +119,7 @@ func refusal(what string, refused *packngo.ErrorResponse) error {
 	}
 }
 
-// answerError is what the API said.
+// answerError is a refusal in the API's words.
 type answerError struct {
 	status int
 	text   string
@@ -129,16 +130,16 @@ func (e *answerError) Error() string {
 	return "the provider answered " + e.text + " (" + http.StatusText(e.status) + ")"
 }
 
-// fromAPI tells the API's own answers from those of a proxy on the way: JSON, and with a request ID
-// or in the form of its errors.
+// fromAPI tells the API's own answers from those of a proxy. The API's are JSON, and have a request
+// ID or the form of its errors.
 func fromAPI(refused *packngo.ErrorResponse) bool {
 	header := refused.Response.Header
 	return strings.HasPrefix(header.Get("Content-Type"), "application/json") &&
 		(header.Get("X-Request-Id") != "" || len(refused.Errors) > 0 || refused.SingleError != "")
 }
 
-// provisional is the kind of a status that something on the way may have made up: it is no
-// knowledge about the thing asked for.
+// provisional is the kind of a status that a proxy may have made up. It never says that a thing
+// does not exist.
 func provisional(status int) fleet.Kind {
 	if kind := provider.KindOfStatus(status); kind != fleet.KindNotFound {
 		return kind
@@ -146,8 +147,8 @@ func provisional(status int) fleet.Kind {
 	return fleet.KindUnknown
 }
 
-// stateError turns the API's one status for "wrong" and "not now" into a conflict, for calls that
-// have nothing to be wrong about.
+// stateError turns KindInvalid into a conflict, for calls that take nothing that could be invalid.
+// The API has one status for both.
 func stateError(err error) error {
 	var failed *fleet.Error
 	if errors.As(err, &failed) && failed.Kind == fleet.KindInvalid {
@@ -165,7 +166,7 @@ func decodeProblem(err error) error {
 	return err
 }
 
-// printable cuts a foreign text to what fits into a message.
+// printable cuts a text from outside to what fits into a message.
 func printable(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {

@@ -12,7 +12,7 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// Config says which project of which API to use, and how gently.
+// Config says which project of which API to use, and how often to call it.
 type Config struct {
 	// APIURL is the base URL of the API, with or without a trailing slash.
 	APIURL string `yaml:"api_url"`

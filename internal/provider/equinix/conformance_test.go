@@ -31,7 +31,7 @@ func (hardware) PowerOn(context.Context, string) error { return nil }
 
 func (hardware) Remove(context.Context, string) error { return nil }
 
-// simulated is a provider on the simulated API, with the levers of the suite.
+// simulated is a provider on the simulated API, with what the suite needs to change it.
 type simulated struct {
 	t        *testing.T
 	api      *equinixapi.API

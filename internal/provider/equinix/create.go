@@ -12,8 +12,8 @@ import (
 	"github.com/ironherd/ironherd/internal/provider"
 )
 
-// Create turns a reservation into a device. Up to the one call that creates, everything may be
-// repeated; of that call, an error tells whether its outcome is open (provider.MayHaveCreated).
+// Create turns a reservation into a device. Everything before the one call that creates may be
+// repeated. When that call fails, provider.MayHaveCreated tells whether its outcome is open.
 func (p *Provider) Create(ctx context.Context, request provider.CreateRequest) (provider.Entry, error) {
 	if err := checkCreate(request); err != nil {
 		return provider.Entry{}, err
@@ -37,7 +37,7 @@ func (p *Provider) Create(ctx context.Context, request provider.CreateRequest) (
 		return created, nil
 	}
 	if kind := fleet.KindOf(err); kind == fleet.KindInvalid || kind == fleet.KindNotFound {
-		p.key.forget() // it may be the key that is not there any more
+		p.key.forget() // perhaps the key is not there any more
 	}
 	if fleet.KindOf(err) == fleet.KindInvalid {
 		return p.explainRefusal(ctx, request, err)
@@ -55,7 +55,7 @@ func checkCreate(request provider.CreateRequest) error {
 	return nil
 }
 
-// ownOrLost decides about a reservation that is occupied.
+// ownOrLost returns the device that occupies a reservation when it is ours, and RaceLost otherwise.
 func ownOrLost(request provider.CreateRequest, device *packngo.Device) (provider.Entry, error) {
 	if carries(device, request.Token) {
 		return deviceEntry(device), nil
@@ -99,23 +99,23 @@ func (p *Provider) post(
 	return deviceEntry(device), nil
 }
 
-// hostname is the prefix and the end of the machine's ID: the end, because IDs of one hour begin
-// alike.
+// hostname is the prefix and the end of the machine's ID. It is not the beginning, because IDs of
+// one hour begin alike.
 func (p *Provider) hostname(machine fleet.MachineID) string {
 	short := strings.ReplaceAll(string(machine), "-", "")
 	return p.config.DevicePrefix + short[max(0, len(short)-8):]
 }
 
-// explainRefusal asks why a create was refused: the API has one status for a wrong request and for
-// a reservation that is not free any more. This call created nothing in either case; an earlier one
-// of ours may have landed late, and its device is returned then.
+// explainRefusal asks why a create was refused, because the API has one status for an invalid
+// request and for a reservation that is not free any more. This call has created nothing in either
+// case. An earlier one may have reached the API late; then explainRefusal returns its device.
 func (p *Provider) explainRefusal(ctx context.Context, request provider.CreateRequest, refusal error) (provider.Entry, error) {
 	found, device, err := p.occupant(ctx, request.Capacity)
 	switch {
 	case fleet.KindOf(err) == fleet.KindConflict:
 		return provider.Entry{}, &fleet.Error{Kind: fleet.KindConflict, Err: refusal}
 	case err != nil:
-		return provider.Entry{}, refusal // the more important of the two
+		return provider.Entry{}, refusal // it says more than err does
 	case device != nil:
 		entry, err := ownOrLost(request, device)
 		if err != nil {
@@ -128,9 +128,8 @@ func (p *Provider) explainRefusal(ctx context.Context, request provider.CreateRe
 	return provider.Entry{}, refusal
 }
 
-// capacityError recognises the answer "nothing is free". This is the one place that looks at a text
-// of the API, because it has no code for it: a create that finds no capacity is answered 503, as an
-// outage is.
+// capacityError recognises the answer "nothing is free". The API has no code for it: its status is
+// 503, as in an outage. So this is the one place that looks at a text of the API.
 func capacityError(err error) error {
 	var answer *answerError
 	if !errors.As(err, &answer) || answer.status != http.StatusServiceUnavailable {

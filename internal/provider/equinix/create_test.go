@@ -38,8 +38,8 @@ func TestCreateSendsWhatItShould(t *testing.T) {
 	}
 }
 
-// The trap: without its device included, a reservation names the device only by reference, and a
-// retry after a lost reply takes its own device for another's.
+// A reservation names its device only by reference, unless the answer includes the device. A retry
+// after a lost reply must not take its own device for somebody else's.
 func TestCreateKnowsItsOwnDeviceByReference(t *testing.T) {
 	t.Parallel()
 	request := createRequest()

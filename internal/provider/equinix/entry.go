@@ -81,7 +81,7 @@ func merge(devices []deviceRow, reservations []reservationRow) []provider.Entry 
 	for _, row := range reservations {
 		capacity := fleet.CapacityID(row.id)
 		switch {
-		case occupied[capacity]: // the lists are not of the same instant; the one of devices is newer
+		case occupied[capacity]: // the list of devices is the newer one
 		case row.reservation == nil:
 			entries = append(entries, provider.Entry{Availability: fleet.AvailabilityKnownUnused, Capacity: capacity, Invalid: row.problem})
 		case row.reservation.free():
@@ -155,9 +155,9 @@ func detail(device *packngo.Device) string {
 	return printable(device.State)
 }
 
-// address returns the public IPv4 address, else the public IPv6 address. A device's own addresses
-// are marked as management; others were attached later, and the host may not know of them, so they
-// count only where nothing is marked.
+// address returns the public IPv4 address, else the public IPv6 address. The API marks a device's
+// own addresses as management. Others were attached later, and the host may not know them; they
+// count only where none is marked.
 func address(assigned []*packngo.IPAddressAssignment) (netip.Addr, string) {
 	for _, want := range []struct {
 		management bool

@@ -11,10 +11,10 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// keyMemo remembers the ID of our key, so that not every create asks for it. It is a memo only:
-// what is in the project counts.
+// keyMemo remembers the ID of our key, so that a create need not ask for it. What counts is what
+// the project has.
 type keyMemo struct {
-	// turn lets one caller at a time look and create.
+	// turn has room for the one caller that looks for the key or creates it.
 	turn chan struct{}
 
 	mu sync.Mutex
@@ -35,17 +35,17 @@ func (m *keyMemo) set(id string) {
 
 func (m *keyMemo) forget() { m.set("") }
 
-// EnsureKey makes sure that the project has our public key under the configured label. It is called
-// at start, so that a fault shows then; Create does the same when first used. The label with
-// another key, and the key under another label, are conflicts.
+// EnsureKey makes sure that the project has our public key under the configured label. Create does
+// the same when it is first used. It is a conflict when the label has another key, or the key
+// another label.
 func (p *Provider) EnsureKey(ctx context.Context) error {
 	p.key.forget()
 	_, err := p.ensureKey(ctx)
 	return err
 }
 
-// RemoveKey takes our key out of the project. A key that is gone already was removed; another key
-// under our label is a conflict.
+// RemoveKey removes our key from the project; a key that is not there counts as removed. Another
+// key under our label is a conflict.
 func (p *Provider) RemoveKey(ctx context.Context) error {
 	p.key.forget()
 	id, err := p.findKey(ctx)
@@ -122,8 +122,8 @@ func (p *Provider) findKey(ctx context.Context) (string, error) {
 	return "", fault
 }
 
-// createKey registers our key. A refusal or a lost reply may mean that it is there by now: somebody
-// else of us may have been faster.
+// createKey registers our key. After a refusal or a lost reply it looks again, because the key may
+// be there by now: another control plane may have been faster.
 func (p *Provider) createKey(ctx context.Context) (string, error) {
 	what := "create SSH key " + p.config.SSHKeyLabel
 	client, err := p.client(ctx, what)

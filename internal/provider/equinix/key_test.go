@@ -105,7 +105,7 @@ func TestRemoveKey(t *testing.T) {
 	}
 }
 
-// A key that was removed from the project behind our back: the refused create makes us look again.
+// When somebody removes our key from the project, the refused create makes the provider look again.
 func TestARefusedCreateForgetsTheKey(t *testing.T) {
 	t.Parallel()
 	p, api := newScripted(t)

@@ -12,10 +12,10 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// passes is how often a list is read before it is given up as never being whole.
-const passes = 4
+// maximumReadings bounds how often the provider reads a list that is never whole.
+const maximumReadings = 4
 
-// maximumPages bounds a list whose end the API moves on for ever.
+// maximumPages bounds a list whose last page the API keeps moving on.
 const maximumPages = 1000
 
 // page is one page of any list.
@@ -31,7 +31,7 @@ type page struct {
 // listDevices returns a row for each device of the project that passes the filter.
 func (p *Provider) listDevices(ctx context.Context, filter map[string]string) ([]deviceRow, error) {
 	return listWhole(ctx, p, "devices", packngo.ListOptions{
-		// a fifth of the bytes, and nothing here reads them
+		// Nothing here reads them, and without them a list has a fifth of the bytes.
 		Excludes: []string{"plan", "operating_system"}, QueryParams: filter,
 	}, func(p page) []json.RawMessage { return p.Devices }, parseDevice)
 }
@@ -42,8 +42,8 @@ func (p *Provider) listReservations(ctx context.Context) ([]reservationRow, erro
 		func(p page) []json.RawMessage { return p.Reservations }, parseReservation)
 }
 
-// listWhole reads a list until one reading of it is whole. Rows of different readings are never
-// mixed: what one has and another lacks may have gone, or come.
+// listWhole reads a list until one reading of it is whole. It never mixes the rows of two readings:
+// what only one of them has may have been deleted, or created, in between.
 func listWhole[T row](
 	ctx context.Context, p *Provider, collection string, options packngo.ListOptions, rowsOf func(page) []json.RawMessage,
 	parse func(json.RawMessage) T,
@@ -55,7 +55,7 @@ func listWhole[T row](
 		return p.readPage(ctx, what, options.WithQuery("projects/"+p.config.Project+"/"+collection))
 	}
 	var before reading[T]
-	for range passes {
+	for range maximumReadings {
 		now, err := listOnce(what, read, rowsOf, parse)
 		if err != nil {
 			return nil, err
@@ -66,7 +66,7 @@ func listWhole[T row](
 		before = now
 		p.logger.DebugContext(ctx, "list shifted while it was read, reading it again", slog.String("collection", collection))
 	}
-	return nil, fleet.Errorf(fleet.KindTemporary, "%s: it shifted each of the %d times that it was read", what, passes)
+	return nil, fleet.Errorf(fleet.KindTemporary, "%s: it shifted each of the %d times that it was read", what, maximumReadings)
 }
 
 // row is one row of a list, understood or not. Its key is its ID, empty when it has none.
@@ -76,20 +76,21 @@ type row interface{ key() string }
 type reading[T row] struct {
 	rows []T
 	ids  map[string]bool
-	// first and last are the totals that the first and the last page said; fell: one was below the one
-	// before.
+	// first and last are the totals that the first and the last page gave. fell: a page gave a lower
+	// one than the page before.
 	first, last int
 	fell        bool
 }
 
-// whole: every page said the same total, and so many distinct rows were seen.
+// whole reports whether every page gave the same total, and the reading has so many distinct rows.
 func (r reading[T]) whole() bool { return r.first == r.last && !r.fell && len(r.rows) == r.last }
 
-// outgrew: the list only grew, throughout this reading and the one before, and this one has
-// everything that the other had. Then the list is whole but for what came meanwhile: pages are
-// sorted by ID, so a row that was there is passed over only when another one, seen already, has
-// gone and everything has moved up; and that one would be missing now. A list to which machines are
-// being added cannot be had in another way.
+// outgrew reports whether the list did nothing but grow during this reading and the one before, and
+// this reading has every row of the one before.
+//
+// Then it lacks only rows that came meanwhile. Pages are sorted by ID, so a reading passes over a
+// row only when a row that it has seen is deleted and the rest moves up; and that row would be
+// missing now. A list to which machines are being added is never whole in another way.
 func (r reading[T]) outgrew(before reading[T]) bool {
 	if before.ids == nil || before.fell || r.fell || r.first < before.last || r.first == r.last && before.first == before.last ||
 		len(before.rows) < before.first || len(r.rows) < r.first || r.ids[""] {

@@ -1,22 +1,23 @@
 // Package equinix is the provider for the Equinix Metal API and whatever is compatible with it: one
 // project, whose hardware reservations are the capacity and whose devices are the machines.
 //
-// packngo speaks the API; pacing, retry, budgets and metrics are those of package provider; the
-// rest is here:
+// packngo speaks the API. Package provider does pacing, retries, budgets and metrics. The rest is
+// here:
 //
-//   - A list is read page by page, and counts only when it is whole: as many distinct IDs as the
-//     API says there are, the same number on every page. The default order of the API is not
-//     stable, so duplicates and gaps are normal; then the list is read again. A row that cannot be
-//     understood is an entry that says so, and spoils no other.
-//   - An answer that a thing does not exist is believed only when it comes from the API itself, not
-//     from something on the way.
+//   - The provider reads a list page by page. The list counts only when it is whole: every page
+//     gives the same total, and there are so many distinct IDs. The API's default order is not
+//     stable, so duplicates and gaps are normal, and the provider reads the list again. A row that
+//     it does not understand becomes an entry that says so; the others are not affected.
+//   - It believes that a thing does not exist only when the API itself says so, not when a proxy
+//     does.
 //   - A create names a concrete reservation and carries the caller's token as a tag. Before it, the
-//     reservation is asked who occupies it: the API's lists lag behind, and an earlier create whose
-//     reply was lost shows as our own device there. One call is made, and never repeated here.
-//   - A refusal (403) stays Forbidden: it may mean that a device which failed on demand is gone,
+//     provider asks the reservation who occupies it, because the API's lists lag. An earlier create
+//     whose reply was lost shows there as our own device. The provider makes one call, and never
+//     repeats it.
+//   - A refusal (403) stays Forbidden. It may mean that a device which failed on demand is gone,
 //     but the API does not say so.
 //
-// The provider keeps nothing but the ID of its SSH key, as a memo.
+// The provider remembers the ID of its SSH key, and nothing else.
 package equinix
 
 import (
@@ -73,12 +74,12 @@ func New(config Config, options provider.Options) (*Provider, error) {
 // Kind returns "equinix".
 func (p *Provider) Kind() string { return "equinix" }
 
-// CloseIdleConnections closes what is kept open for the next call.
+// CloseIdleConnections closes the connections that no call uses.
 func (p *Provider) CloseIdleConnections() { p.transport.CloseIdleConnections() }
 
 // List returns the project's devices and its free reservations.
 func (p *Provider) List(ctx context.Context) ([]provider.Entry, error) {
-	// Reservations first: one that is taken in between is seen as taken by the later list of devices.
+	// Reservations come first: when one is taken in between, the later list of devices shows it.
 	reservations, err := p.listReservations(ctx)
 	if err != nil {
 		return nil, err
@@ -102,8 +103,8 @@ func (p *Provider) Get(ctx context.Context, id fleet.ProviderID) (provider.Entry
 	return deviceEntry(device), nil
 }
 
-// FindByToken asks the reservation, then lists by tag, then lists everything: a filter is a search
-// index, and may lag.
+// FindByToken asks the reservation, then lists by tag, then lists everything, because a filter uses
+// a search index, which may lag.
 func (p *Provider) FindByToken(ctx context.Context, capacity fleet.CapacityID, token fleet.Token) (provider.Entry, error) {
 	if err := checkID("reservation", string(capacity)); err != nil {
 		return provider.Entry{}, err
@@ -112,7 +113,7 @@ func (p *Provider) FindByToken(ctx context.Context, capacity fleet.CapacityID, t
 		return provider.Entry{}, fleet.Errorf(fleet.KindInvalid, "a token is needed to find a device by")
 	}
 	_, device, err := p.occupant(ctx, capacity)
-	// a reservation that was moved away takes no device along
+	// A reservation that was moved to another project leaves its device behind.
 	if err != nil && fleet.KindOf(err) != fleet.KindNotFound {
 		return provider.Entry{}, err
 	}
@@ -181,8 +182,9 @@ func (p *Provider) getDevice(ctx context.Context, id string) (*packngo.Device, e
 	return device, nil
 }
 
-// occupant returns a reservation and the device on it; nil when there is none. A reservation names
-// its device, and says no more of it unless asked; some answers stay short even then.
+// occupant returns a reservation and the device on it; nil when there is none. An answer may give
+// nothing of the device but its reference, even when asked for more. Then the device is asked
+// itself.
 func (p *Provider) occupant(ctx context.Context, capacity fleet.CapacityID) (*reservation, *packngo.Device, error) {
 	what := "get reservation " + string(capacity)
 	client, err := p.client(ctx, what)

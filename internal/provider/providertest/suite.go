@@ -1,9 +1,9 @@
 // Package providertest is the suite that every kind of provider passes: what package provider
 // promises, as tests.
 //
-// A kind brings a Harness: a provider on a world of its own, and the levers that the world has. A
-// lever that a kind cannot have is nil, and what needs it is skipped. The suite never looks at how
-// a provider works.
+// A kind brings a Harness: a provider on a backend of its own, and functions that change the
+// backend or make it fail. A function that a kind cannot have is nil, and the suite skips the tests
+// that need it. The suite does not look at how a provider works.
 package providertest
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/ironherd/ironherd/internal/provider"
 )
 
-// Harness is one provider on one fresh world.
+// Harness is one provider on one fresh backend.
 type Harness struct {
 	Provider provider.Provider
 	// Free are at least four pieces of capacity that nobody uses.
@@ -27,11 +27,11 @@ type Harness struct {
 	Absent fleet.ProviderID
 	// AbsentCapacity is the ID of capacity that could exist and does not.
 	AbsentCapacity fleet.CapacityID
-	// NotAnID is an ID that this kind of provider could never have given; empty where there is none.
+	// NotAnID cannot be an ID at this kind of provider; empty where everything can be.
 	NotAnID fleet.ProviderID
 
-	// Machines counts the machines that exist, by looking beneath the provider's interface. Nil where
-	// nothing is ever created.
+	// Machines counts the machines in the backend, without asking the provider. Nil where nothing is
+	// ever created.
 	Machines func() int
 	// LoseCreateReply makes the next create succeed and its reply get lost.
 	LoseCreateReply func()
@@ -41,7 +41,7 @@ type Harness struct {
 	Shuffle func()
 	// Remove makes a machine vanish.
 	Remove func(fleet.ProviderID)
-	// Break makes every further call fail in a way that is of the given kind.
+	// Break has, for a kind of error, what makes every further call fail with it.
 	Break map[fleet.Kind]func()
 	// Stall makes every further call hang until its caller gives up.
 	Stall func()
@@ -183,7 +183,7 @@ func testListOrder(t *testing.T, h Harness) {
 		again := list(t, h)
 		checkList(t, again)
 		if !slices.EqualFunc(first, again, func(a, b provider.Entry) bool { return a.ID == b.ID && a.Capacity == b.Capacity }) {
-			t.Fatalf("two lists of the same world differ: %d and %d entries", len(first), len(again))
+			t.Fatalf("two lists of the same backend differ: %d and %d entries", len(first), len(again))
 		}
 	}
 }
@@ -326,7 +326,7 @@ func testRaceLost(t *testing.T, h Harness) {
 	}
 
 	other := request(h.Free[3])
-	// in the last moment
+	// Somebody else takes the capacity after it was looked at.
 	other.BeforeCall = func(context.Context) error { h.Occupy(h.Free[3]); return nil }
 	entry, err = h.Provider.Create(t.Context(), other)
 	refused(t, "create on capacity that was taken in the last moment", entry, err, fleet.KindRaceLost, fleet.KindConflict)
@@ -452,7 +452,7 @@ func testConcurrent(t *testing.T, h Harness) {
 	}
 }
 
-// testErrors breaks a world of its own in each way that there is.
+// testErrors breaks one backend in each way that the harness has.
 func testErrors(t *testing.T, open func(*testing.T) Harness) {
 	t.Helper()
 	for kind := range open(t).Break {

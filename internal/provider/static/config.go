@@ -11,7 +11,7 @@ import (
 
 // Config says where the host list is. Exactly one of Path and URL is set.
 type Config struct {
-	// Path of the list on this host. It is read again for each question.
+	// Path of the list on this host. The provider reads it again for each call.
 	Path string `yaml:"path"`
 	// URL of the list, http or https.
 	URL string `yaml:"url"`

@@ -20,7 +20,7 @@ import (
 // maximumHosts bounds a list.
 const maximumHosts = 100_000
 
-// idForm is what can name a host: it appears in URLs, logs and commands.
+// idForm is what can name a host. IDs appear in URLs, logs and commands.
 var idForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`)
 
 // parse reads a list; JSON is YAML, so one reader serves both. An error is one of the whole list,
@@ -75,8 +75,8 @@ func hostNodes(root *yaml.Node) ([]*yaml.Node, error) {
 	return hosts.Content, nil
 }
 
-// entriesOf returns one entry for each ID. Hosts that share an ID or an address are all unusable:
-// nobody can tell which is meant.
+// entriesOf returns one entry for each ID. Hosts that share an ID or an address are all unusable,
+// because nobody can tell which of them is meant.
 func entriesOf(nodes []*yaml.Node) []provider.Entry {
 	entries := make([]provider.Entry, 0, len(nodes))
 	lines := make([]int, 0, len(nodes))

@@ -7,16 +7,15 @@
 //	    location: rack 1
 //	    host_key: ssh-ed25519 AAAA…
 //
-// or the bare list of hosts. Host and capacity are one thing here: an entry's ID is both. The list
-// says nothing of whether a host is in use (possibly-used: the BMDB knows), and nothing is ever
-// created, so that each promise about creation is kept in a simple way: Create and FindByToken
-// return the host if it is on the list. A list carries no tokens; FindByToken ignores the token,
-// because two creations of one host cannot differ in anything.
+// or the bare list of hosts. Host and capacity are one thing here, and an entry's ID names both.
 //
-// The list is read anew for each question and counts as a whole: unreadable, it answers nothing,
-// with the line of the fault. One host whose description makes no sense spoils no other: it is an
-// entry that says what is wrong with it. A host is gone only when a list that was read completely
-// does not have it.
+// The list does not say whether a host is in use; the BMDB knows (possibly-used). Nothing is ever
+// created: Create and FindByToken return the host if it is on the list. A list has no tokens, and
+// FindByToken ignores the token, because two creations of one host do not differ in anything.
+//
+// The provider reads the list again for each call. A list that it cannot read answers nothing; the
+// error names the line. A host that it does not understand becomes an entry that says what is
+// wrong; the others are not affected. A host is gone only when a complete list does not have it.
 package static
 
 import (
@@ -62,7 +61,7 @@ func New(config Config, options provider.Options) (*Provider, error) {
 // Kind returns "static".
 func (p *Provider) Kind() string { return "static" }
 
-// CloseIdleConnections closes what is kept open for the next call.
+// CloseIdleConnections closes the connections that no call uses.
 func (p *Provider) CloseIdleConnections() { p.client.CloseIdleConnections() }
 
 // List returns the hosts.
@@ -117,7 +116,7 @@ func (p *Provider) FindByToken(ctx context.Context, capacity fleet.CapacityID, _
 	return p.Get(ctx, fleet.ProviderID(capacity))
 }
 
-// name is what messages call the list: never with what a URL may hide in its user or query.
+// name is how messages name the list. It leaves out a URL's user and query, which may be secrets.
 func (p *Provider) name() string {
 	if p.config.Path != "" {
 		return p.config.Path
@@ -149,7 +148,7 @@ func (p *Provider) readFile() ([]byte, error) {
 		file, err = os.Open(p.config.Path)
 	}
 	if err != nil {
-		// Not NotFound: a list that is not there says nothing about its hosts.
+		// A list that is not there says nothing about its hosts, so this is not KindNotFound.
 		return nil, fleet.Errorf(fleet.KindTemporary, "read host list: %w", err)
 	}
 	defer func() { _ = file.Close() }()
@@ -180,7 +179,7 @@ func (p *Provider) fetch(ctx context.Context) ([]byte, error) {
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
 		kind := provider.KindOfStatus(response.StatusCode)
-		if kind == fleet.KindNotFound { // the list is not there, which says nothing about its hosts
+		if kind == fleet.KindNotFound { // of the list, and not of a host
 			kind = fleet.KindInvalid
 		}
 		return nil, fleet.Errorf(kind, "%s: the answer is %s", what, response.Status)

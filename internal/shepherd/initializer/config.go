@@ -1,34 +1,34 @@
 // Package initializer puts our agent in charge of machines: the process agent-start.
 //
-// For each machine that needs an agent it asks the provider for the address, dials it over SSH and
-// verifies the host key, mints a takeover generation, uploads the agent unless that very version is
-// there, runs it with TakeoverInit on standard input, checks the TakeoverResponse, and records the
-// agent's public key.
+// For each machine that needs an agent, it
+//
+//  1. asks the provider for the address,
+//  2. dials the machine over SSH and verifies its host key,
+//  3. mints a takeover generation,
+//  4. uploads the agent, unless that very version is there,
+//  5. runs it with TakeoverInit on standard input,
+//  6. checks the TakeoverResponse and records the agent's public key.
 //
 // What it promises:
 //
-//   - The takeover generation is minted, and a host key that was trusted on first use is pinned,
-//     before anything is written to the host. A takeover that was interrupted leaves an agent that
-//     the agent API refuses, and the next one supersedes it.
+//   - Before it writes anything to the host, it commits the takeover generation, and with it a host
+//     key that it trusted on first use. A takeover that is interrupted leaves an agent that the
+//     agent API refuses, and the next takeover supersedes it.
 //   - A response counts only when it echoes the very init message and carries an Ed25519 key.
-//   - One machine's failure is that machine's alone, with its cause in the backoff. Kinds of
-//     failure wait differently: the provider cannot be asked; the start failed; the provider does
-//     not know the ID.
+//   - A failure concerns one machine, whose backoff has the cause. There is a backoff each for a
+//     provider that cannot be asked, for a start that failed, and for an ID that the provider does
+//     not know.
 package initializer
 
 import (
-	"crypto/x509"
 	"errors"
 	"net"
-	"os"
 	"path"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
-	"github.com/ironherd/ironherd/internal/provider"
-	"github.com/ironherd/ironherd/internal/remote"
 	"github.com/ironherd/ironherd/internal/shepherd"
 )
 
@@ -46,12 +46,12 @@ type Config struct {
 	// User and Port of SSH on the machines.
 	User string `yaml:"user"`
 	Port uint16 `yaml:"port"`
-	// ConnectTimeout bounds the TCP connect, ExecuteTimeout everything on the machine, the agent's run
-	// included.
+	// ConnectTimeout bounds the TCP connect. ExecuteTimeout bounds everything on the machine, the
+	// agent's run included.
 	ConnectTimeout time.Duration `yaml:"connect_timeout"`
 	ExecuteTimeout time.Duration `yaml:"execute_timeout"`
-	// ProviderBackoff is waited when the provider cannot be asked, StartBackoff when starting failed,
-	// IDBackoff when the provider says that the machine's ID makes no sense.
+	// ProviderBackoff is for a provider that cannot be asked, StartBackoff for a start that failed,
+	// and IDBackoff for a machine whose ID the provider does not know.
 	ProviderBackoff fleet.Backoff `yaml:"provider_backoff"`
 	StartBackoff    fleet.Backoff `yaml:"start_backoff"`
 	IDBackoff       fleet.Backoff `yaml:"id_backoff"`
@@ -109,39 +109,11 @@ func validEndpoint(endpoint string) bool {
 	return err == nil && errPort == nil && n > 0 && host != ""
 }
 
-// Source is a provider instance whose machines get agents.
-type Source struct {
-	Name     fleet.ProviderName
-	Provider provider.Provider
+// ProviderConfig is what the configuration of a provider says to the initializer.
+type ProviderConfig struct {
 	// TrustFirstUse accepts any host key from a machine of which none is known, and pins it.
 	TrustFirstUse bool
 }
 
-// Payload is what is brought to the machines.
-type Payload struct {
-	// Agent is the executable.
-	Agent *remote.Content
-	// CA is the PEM form of the certificates that the endpoint's certificate must chain to; empty:
-	// public roots.
-	CA []byte
-}
-
-// ReadPayload reads the files that the configuration names. Errors are of kind Invalid and name the
-// key.
-func ReadPayload(c Config) (Payload, error) {
-	agent, err := remote.ReadContent(c.AgentExecutable)
-	if err != nil {
-		return Payload{}, fleet.Errorf(fleet.KindInvalid, "agent_executable: %w", err)
-	}
-	if c.EndpointCA == "" {
-		return Payload{Agent: agent}, nil
-	}
-	ca, err := os.ReadFile(c.EndpointCA)
-	if err != nil {
-		return Payload{}, fleet.Errorf(fleet.KindInvalid, "endpoint_ca: %w", err)
-	}
-	if !x509.NewCertPool().AppendCertsFromPEM(ca) {
-		return Payload{}, fleet.Errorf(fleet.KindInvalid, "endpoint_ca: %s holds no certificate in PEM form", c.EndpointCA)
-	}
-	return Payload{Agent: agent, CA: ca}, nil
-}
+// Source is a provider whose machines get agents.
+type Source = shepherd.Source[ProviderConfig]

@@ -2,9 +2,11 @@ package initializer
 
 import (
 	"context"
+	"crypto/x509"
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"os"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -16,97 +18,122 @@ import (
 // Initializer is the shepherd.Handler of the process agent-start.
 type Initializer struct {
 	db      *bmdb.DB
-	sources map[fleet.ProviderName]Source
-	dialer  *remote.Dialer
-	payload Payload
+	sources shepherd.Sources[Source]
 	config  Config
+	dialer  *remote.Dialer
 	logger  *slog.Logger
+
+	// agent is the executable that is brought to the machines.
+	agent *remote.Content
+	// authority is the PEM form of the certificates that the endpoint's certificate must chain to;
+	// empty: the public roots of the machines.
+	authority []byte
 }
 
-// Options is what an Initializer is built with besides its configuration.
+// Options is what an Initializer is built with besides sources, configuration and key.
 type Options struct {
-	Sources []Source
-	// Dialer reaches the machines; its connect timeout is Config.ConnectTimeout.
-	Dialer  *remote.Dialer
-	Payload Payload
 	// Logger receives what an operator should know, the agents' standard error included. Nil: nothing
 	// is logged.
 	Logger *slog.Logger
+	// Authority takes the place of Config.EndpointCA where that names no file. It has certificates in
+	// PEM form.
+	Authority []byte
 }
 
-// New returns the handler. It reports every fault of the configuration.
-func New(db *bmdb.DB, config Config, options Options) (*Initializer, error) {
+// New returns the handler, which reaches machines with the key. It reads the files that the
+// configuration names and reports every fault of the configuration.
+func New(db *bmdb.DB, sources []Source, config Config, key *remote.Key, options Options) (*Initializer, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	i := &Initializer{
-		db: db, sources: make(map[fleet.ProviderName]Source, len(options.Sources)), dialer: options.Dialer,
-		payload: options.Payload, config: config, logger: options.Logger,
+	kept, err := shepherd.NewSources(sources, func(s Source) (Source, error) { return s, nil })
+	if err != nil {
+		return nil, err
 	}
-	if i.logger == nil {
-		i.logger = slog.New(slog.DiscardHandler)
+	if options.Logger == nil {
+		options.Logger = slog.New(slog.DiscardHandler)
 	}
-	for _, source := range options.Sources {
-		i.sources[source.Name] = source
+	i := &Initializer{db: db, sources: kept, config: config, logger: options.Logger, authority: options.Authority}
+	i.dialer = remote.NewDialer(key, remote.Options{Logger: options.Logger, ConnectTimeout: config.ConnectTimeout})
+	if i.agent, err = remote.ReadContent(config.AgentExecutable); err != nil {
+		return nil, fleet.Errorf(fleet.KindInvalid, "agent_executable: %w", err)
+	}
+	if config.EndpointCA != "" {
+		if i.authority, err = readAuthority(config.EndpointCA); err != nil {
+			return nil, err
+		}
 	}
 	return i, nil
 }
 
+// readAuthority reads certificates in PEM form. Errors are of kind Invalid and name the key.
+func readAuthority(path string) ([]byte, error) {
+	pem, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fleet.Errorf(fleet.KindInvalid, "endpoint_ca: %w", err)
+	}
+	if !x509.NewCertPool().AppendCertsFromPEM(pem) {
+		return nil, fleet.Errorf(fleet.KindInvalid, "endpoint_ca: %s holds no certificate in PEM form", path)
+	}
+	return pem, nil
+}
+
 // Scope covers the configured providers.
 func (i *Initializer) Scope() shepherd.Scope {
-	scope := shepherd.Scope{Process: fleet.ProcessAgentStart, Backoff: i.config.StartBackoff}
-	for name := range i.sources {
-		scope.Providers = append(scope.Providers, name)
-	}
-	return scope
+	return shepherd.Scope{Process: fleet.ProcessAgentStart, Providers: i.sources.Names(), Backoff: i.config.StartBackoff}
 }
 
 // Act starts the agent of one machine.
-func (i *Initializer) Act(ctx context.Context, work *bmdb.Work) (shepherd.Outcome, error) {
-	source, ok := i.sources[work.Record.Machine.Provider]
-	if !ok {
-		return nil, fleet.Errorf(fleet.KindInvalid, "provider %q is not configured here", work.Record.Machine.Provider)
+func (i *Initializer) Act(ctx context.Context, work *bmdb.Work) shepherd.Outcome {
+	source, err := i.sources.Of(work)
+	if err != nil {
+		return shepherd.Fail{Err: err}
 	}
-	entry, failure := i.ask(ctx, source, work.Record.ProviderID)
-	if failure != nil {
-		return *failure, nil
+	entry, backoff, err := i.ask(ctx, source, work.Record.ProviderID)
+	if err != nil {
+		return shepherd.Fail{Err: err, Backoff: backoff}
 	}
 	target, err := i.target(ctx, source, work.Record.ID, entry)
 	if err != nil {
-		return nil, err
+		return shepherd.Fail{Err: err}
 	}
 	executing, cancel := context.WithTimeout(ctx, i.config.ExecuteTimeout)
 	defer cancel()
 	t := takeover{Initializer: i, work: work, target: target, logger: i.logger.With(slog.String("machine", string(work.Record.ID)))}
 	started, err := t.run(executing)
 	if err != nil {
-		return nil, err
+		return shepherd.Fail{Err: err}
 	}
-	return shepherd.Finish{Changes: []bmdb.Change{bmdb.SetAgentStarted(started)}}, nil
+	return shepherd.Finish{Changes: []bmdb.Change{bmdb.SetAgentStarted(started)}}
 }
 
-// ask asks the provider for the machine.
-func (i *Initializer) ask(ctx context.Context, source Source, id fleet.ProviderID) (provider.Entry, *shepherd.Fail) {
+// ask asks the provider for the machine. An error comes with the backoff that it asks for.
+func (i *Initializer) ask(ctx context.Context, source Source, id fleet.ProviderID) (provider.Entry, fleet.Backoff, error) {
 	entry, err := source.Provider.Get(ctx, id)
-	switch kind := fleet.KindOf(err); {
-	case err == nil:
-	case kind == fleet.KindNotFound, kind == fleet.KindInvalid:
-		return entry, &shepherd.Fail{Err: fmt.Errorf("the provider does not know machine %q: %w", id, err), Backoff: i.config.IDBackoff}
-	default:
-		return entry, &shepherd.Fail{Err: fmt.Errorf("ask the provider for the address: %w", err), Backoff: i.config.ProviderBackoff}
+	switch fleet.KindOf(err) {
+	case fleet.KindNotFound, fleet.KindInvalid:
+		return entry, i.config.IDBackoff, fmt.Errorf("the provider does not know machine %q: %w", id, err)
 	}
-	var fault string
+	if err != nil {
+		return entry, i.config.ProviderBackoff, fmt.Errorf("ask the provider for the address: %w", err)
+	}
+	if fault := unreachable(entry); fault != "" {
+		return entry, i.config.ProviderBackoff, fleet.Errorf(fleet.KindTemporary, "%s", fault)
+	}
+	return entry, fleet.Backoff{}, nil
+}
+
+// unreachable says why a machine cannot be reached, as far as its provider knows; "" when it can.
+func unreachable(entry provider.Entry) string {
 	switch {
 	case entry.Invalid != "":
-		fault = entry.Invalid
+		return entry.Invalid
 	case entry.Status != fleet.ProviderStatusActive:
-		fault = fmt.Sprintf("the provider says that the machine is %s (%s)", entry.Status, entry.Detail)
+		return fmt.Sprintf("the provider says that the machine is %s (%s)", entry.Status, entry.Detail)
 	case !entry.Address.IsValid():
-		fault = "the provider has no public address for the machine"
-	default:
-		return entry, nil
+		return "the provider has no public address for the machine"
 	}
-	return entry, &shepherd.Fail{Err: fleet.Errorf(fleet.KindTemporary, "%s", fault), Backoff: i.config.ProviderBackoff}
+	return ""
 }
 
 // target is where the machine is reached, and what its host key must be.
@@ -118,6 +145,6 @@ func (i *Initializer) target(ctx context.Context, source Source, machine fleet.M
 	return remote.Target{
 		Address: netip.AddrPortFrom(entry.Address, i.config.Port),
 		User:    i.config.User,
-		Trust:   remote.Trust{Attested: entry.HostKeys, Pinned: pinned, FirstUse: source.TrustFirstUse},
+		Trust:   remote.Trust{Attested: entry.HostKeys, Pinned: pinned, FirstUse: source.Config.TrustFirstUse},
 	}, nil
 }

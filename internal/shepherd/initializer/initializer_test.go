@@ -24,7 +24,6 @@ import (
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 	"github.com/ironherd/ironherd/internal/bmdb"
-	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider"
 	"github.com/ironherd/ironherd/internal/remote"
@@ -63,11 +62,13 @@ type bench struct {
 func newBench(t *testing.T) *bench {
 	t.Helper()
 	b := &bench{t: t, fake: shepherdtest.NewFakeProvider(1), agent: takesOver}
-	b.openDB()
+	b.db = shepherdtest.OpenDB(t, shepherdtest.OpenEngine(t), bmdb.Options{})
 	address := b.serve()
 	b.seed(address.Addr())
 	b.config = initializer.DefaultConfig()
-	b.config.AgentExecutable, b.config.Endpoint, b.config.Port = "unused", "127.0.0.1:7443", address.Port()
+	b.config.AgentExecutable = filepath.Join(t.TempDir(), "agent")
+	check(t, os.WriteFile(b.config.AgentExecutable, []byte("#!agent\n"), 0o600))
+	b.config.Endpoint, b.config.Port = "127.0.0.1:7443", address.Port()
 	b.sources = []initializer.Source{{Name: source, Provider: b.fake}}
 	b.attest(b.hostKey)
 	return b
@@ -78,16 +79,6 @@ func check(t *testing.T, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-func (b *bench) openDB() {
-	b.t.Helper()
-	engine, err := sqlite.Open(b.t.Context(), filepath.Join(b.t.TempDir(), "bmdb"), sqlite.Options{Unsynced: true})
-	check(b.t, err)
-	check(b.t, engine.Migrate(b.t.Context()))
-	b.db, err = bmdb.Open(b.t.Context(), engine, bmdb.Options{})
-	check(b.t, err)
-	b.t.Cleanup(func() { check(b.t, b.db.Close()) })
 }
 
 // serve starts the machine.
@@ -171,13 +162,16 @@ func (b *bench) attest(keys ...string) {
 // start does one piece of work and returns how it ended.
 func (b *bench) start() shepherd.Outcome {
 	b.t.Helper()
+	return b.startUntil(b.t.Context())
+}
+
+// startUntil does one piece of work for a loop that may be told to stop, which ends ctx.
+func (b *bench) startUntil(ctx context.Context) shepherd.Outcome {
+	b.t.Helper()
 	logger := slog.New(slog.NewTextHandler(&b.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	handler, err := initializer.New(b.db, b.config, initializer.Options{
-		Sources: b.sources, Dialer: remote.NewDialer(b.key, remote.Options{ConnectTimeout: b.config.ConnectTimeout}),
-		Payload: initializer.Payload{Agent: remote.NewContent([]byte("#!agent\n")), CA: []byte("a certificate")}, Logger: logger,
-	})
+	handler, err := initializer.New(b.db, b.sources, b.config, b.key, initializer.Options{Logger: logger, Authority: []byte("a certificate")})
 	check(b.t, err)
-	loop, err := shepherd.New(b.db, handler, shepherd.Options{Config: shepherd.DefaultConfig(), Logger: logger})
+	loop, err := shepherd.New(b.db, handler, shepherd.DefaultConfig(), shepherd.Options{Logger: logger})
 	check(b.t, err)
 	holder, err := loop.Open(b.t.Context())
 	check(b.t, err)
@@ -186,7 +180,7 @@ func (b *bench) start() shepherd.Outcome {
 	if len(tasks) != 1 {
 		b.t.Fatalf("claimed %d machines", len(tasks))
 	}
-	tasks[0].Act(b.t.Context())
+	tasks[0].Act(ctx)
 	check(b.t, tasks[0].Commit(b.t.Context()))
 	check(b.t, holder.Close(b.t.Context(), "done"))
 	return tasks[0].Outcome()
@@ -318,13 +312,28 @@ func TestFailures(t *testing.T) {
 	}
 }
 
+// TestStopped: a machine whose start is interrupted because the loop stops has not failed. It is
+// due again at once.
+func TestStopped(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	ctx, stop := context.WithCancel(t.Context())
+	b.fake.Hook = func(shepherdtest.Point, fleet.CapacityID) error { stop(); return nil }
+	if outcome, ok := b.startUntil(ctx).(shepherd.Cancel); !ok {
+		t.Errorf("got %T %+v", outcome, outcome)
+	}
+	if backoff, failed := b.record().Backoffs[fleet.ProcessAgentStart]; failed {
+		t.Errorf("it is in backoff: %+v", backoff)
+	}
+}
+
 // TestFirstUse: where it is allowed the first key is taken, pinned, and no other accepted from then
 // on.
 func TestFirstUse(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.attest()
-	b.sources[0].TrustFirstUse = true
+	b.sources[0].Config.TrustFirstUse = true
 	b.agent = func(*agentv1.TakeoverInit, sshhost.Program) sshhost.Status { return sshhost.Status{Code: 1} }
 	if _, failed := b.start().(shepherd.Fail); !failed {
 		t.Fatal("a silent agent was believed")

@@ -42,7 +42,7 @@ func (t *takeover) run(ctx context.Context) (fleet.AgentStarted, error) {
 	if err != nil {
 		return fleet.AgentStarted{}, fmt.Errorf("dial: %w", err)
 	}
-	defer func() { _ = host.Close() }() // whatever it was for has been answered
+	defer func() { _ = host.Close() }() // nothing is under way any more
 	request, err := t.mint(ctx, host.HostKey())
 	if err != nil {
 		return fleet.AgentStarted{}, err
@@ -58,7 +58,7 @@ func (t *takeover) run(ctx context.Context) (fleet.AgentStarted, error) {
 	return check(request, answer)
 }
 
-// mint commits the takeover generation, and with it a host key that was seen for the first time.
+// mint commits the takeover generation, and with it a host key that is trusted on first use.
 func (t *takeover) mint(ctx context.Context, key remote.HostKey) (*agentv1.TakeoverInit, error) {
 	env, err := t.db.Environment(ctx)
 	if err != nil {
@@ -79,7 +79,7 @@ func (t *takeover) mint(ctx context.Context, key remote.HostKey) (*agentv1.Takeo
 		MachineId:           string(t.work.Record.ID),
 		TakeoverGeneration:  int64(generation),
 		Endpoint:            t.config.Endpoint,
-		CaCertificate:       t.payload.CA,
+		CaCertificate:       t.authority,
 		HeartbeatIntervalMs: env.Policy.HeartbeatInterval.Milliseconds(),
 	}, nil
 }
@@ -90,7 +90,7 @@ func (t *takeover) upload(ctx context.Context, host *remote.Host) (string, error
 	if _, err := host.Run(ctx, remote.Command{Args: []string{"mkdir", "-p", directory}}); err != nil {
 		return "", err
 	}
-	uploaded, err := host.Upload(ctx, t.payload.Agent, path.Join(directory, executableName), 0o700)
+	uploaded, err := host.Upload(ctx, t.agent, path.Join(directory, executableName), 0o700)
 	if err != nil {
 		return "", err
 	}
@@ -98,8 +98,8 @@ func (t *takeover) upload(ctx context.Context, host *remote.Host) (string, error
 	return uploaded.Path, nil
 }
 
-// execute runs `ironherd-agent takeover` and returns what it answered. An agent that answers is
-// believed more than its exit status.
+// execute runs `ironherd-agent takeover` and returns its answer. Where there is one, it counts, and
+// the exit status does not.
 func (t *takeover) execute(ctx context.Context, host *remote.Host, executable string, request *agentv1.TakeoverInit) ([]byte, error) {
 	stdin, err := proto.Marshal(request)
 	if err != nil {

@@ -2,9 +2,9 @@
 // rows of older policies, reports install attempts that ran out of time, checks what can be checked
 // from rows, and deletes what is too old to keep.
 //
-// It holds no lease: each duty is a short transaction that is right whoever runs it and however
-// often, so any number of janitors may run. A duty that fails is logged and comes again at its next
-// time; none stops the others.
+// It holds no lease. Each duty is made of short transactions that are right whoever runs them and
+// however often, so any number of janitors may run at once. A duty that fails is logged and done
+// again at its next time; it does not stop the others.
 package janitor
 
 import (
@@ -22,11 +22,12 @@ import (
 
 // Config is how often the duties come, and how much is kept.
 type Config struct {
-	// Interval is between looks for ended sessions, agenda rows of older policies and install attempts
-	// out of time.
+	// Interval is the time from one search for ended sessions, agenda rows of older policies and
+	// install attempts out of time to the next.
 	Interval time.Duration `yaml:"interval"`
-	// CheckInterval is between checks of the database, which take a tenth of it at most and go on
-	// where the last one stopped; PruneInterval between deletions of what is too old.
+	// CheckInterval is the time from one check of the database to the next. A check takes a tenth of
+	// it at most, and goes on where the last one stopped. PruneInterval is the time from one deletion
+	// of what is too old to the next.
 	CheckInterval time.Duration `yaml:"check_interval"`
 	PruneInterval time.Duration `yaml:"prune_interval"`
 	// KeepHistory and KeepSessions are how long history and ended sessions are kept.
@@ -102,7 +103,8 @@ type Janitor struct {
 
 	mu       sync.Mutex
 	findings []bmdb.Finding
-	// round are those of the round that is under way.
+	// round are the findings of the round that is under way. A round is the checks from one end of the
+	// fleet to the other.
 	round []bmdb.Finding
 }
 
@@ -120,7 +122,7 @@ func New(db *bmdb.DB, config Config, options Options) (*Janitor, error) {
 // Run does each duty in its time until ctx ends, and returns nil then.
 func (j *Janitor) Run(ctx context.Context) error {
 	next := make(map[Duty]time.Time)
-	for _, duty := range []Duty{DutyHistory, DutySessions} { // not in the middle of a start
+	for _, duty := range []Duty{DutyHistory, DutySessions} { // neither is urgent at a start
 		next[duty] = time.Now().Add(j.config.PruneInterval)
 	}
 	ticker := time.NewTicker(j.config.Interval)
@@ -192,10 +194,11 @@ func (j *Janitor) do(ctx context.Context, duty Duty) (int, error) {
 	return 0, fleet.Errorf(fleet.KindInvalid, "the janitor has no duty %q", duty)
 }
 
-// batchesAtOnce bounds a duty, so that the others get their turn. The rest is done the next time.
+// batchesAtOnce bounds how many batches a duty does in a row, so that it does not keep the others
+// from their work. The rest is done the next time.
 const batchesAtOnce = 50
 
-// inBatches goes on while batches are full.
+// inBatches does a duty in batches, and stops after the first that is not full.
 func (j *Janitor) inBatches(ctx context.Context, do func(ctx context.Context, limit int) (int, error)) (int, error) {
 	total := 0
 	for range batchesAtOnce {
@@ -208,12 +211,12 @@ func (j *Janitor) inBatches(ctx context.Context, do func(ctx context.Context, li
 	return total, nil
 }
 
-// checkShare is the part of the interval that a check may take; a large fleet is checked over
-// several.
+// checkShare is the part of the interval that a check may take: a tenth. A large fleet needs
+// several checks for a round.
 const checkShare = 10
 
-// check looks for violated invariants, in the next part of the fleet. A finding is logged when it
-// is new; it is forgotten when a whole round has not found it any more.
+// check looks for violated invariants in the next part of the fleet. The janitor logs a finding
+// when it is new, and forgets it when a whole round has not found it any more.
 func (j *Janitor) check(ctx context.Context) (int, error) {
 	n, complete := 0, false
 	for began := time.Now(); !complete && time.Since(began) < j.config.CheckInterval/checkShare; {
@@ -223,13 +226,13 @@ func (j *Janitor) check(ctx context.Context) (int, error) {
 			return n, err
 		}
 		n += len(found)
-		j.found(ctx, found, complete)
+		j.record(ctx, found, complete)
 	}
 	return n, nil
 }
 
-// found takes in a part of a round.
-func (j *Janitor) found(ctx context.Context, found []bmdb.Finding, complete bool) {
+// record adds the findings of one check to those of its round, and logs the new ones.
+func (j *Janitor) record(ctx context.Context, found []bmdb.Finding, complete bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, finding := range found {
@@ -244,8 +247,8 @@ func (j *Janitor) found(ctx context.Context, found []bmdb.Finding, complete bool
 	}
 }
 
-// Findings returns what the last round of checks found, and what this one has; empty while all is
-// well or nothing was checked yet.
+// Findings returns what the last whole round of checks found, and what the present one has found so
+// far. It is empty while all is well, and while nothing was checked yet.
 func (j *Janitor) Findings() []bmdb.Finding {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -33,12 +32,8 @@ func check(t *testing.T, err error) {
 
 func open(t *testing.T) (*bmdb.DB, *sqlite.Engine) {
 	t.Helper()
-	engine, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "bmdb"), sqlite.Options{Unsynced: true})
-	check(t, err)
-	check(t, engine.Migrate(t.Context()))
-	db, err := bmdb.Open(t.Context(), engine, bmdb.Options{})
-	check(t, err)
-	t.Cleanup(func() { check(t, db.Close()) })
+	engine := shepherdtest.OpenEngine(t)
+	db := shepherdtest.OpenDB(t, engine, bmdb.Options{})
 	return db, engine
 }
 

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
-	"github.com/ironherd/ironherd/internal/provider"
 	"github.com/ironherd/ironherd/internal/shepherd"
 )
 
@@ -21,12 +20,15 @@ type Config struct {
 	CreateRate fleet.Rate `yaml:"create_rate"`
 	// CreateParallelism is how many creations may be under way at once.
 	CreateParallelism int `yaml:"create_parallelism"`
-	// Penalty is how long capacity that failed is left alone.
+	// Penalty is how long nothing is created on capacity after it failed.
 	Penalty time.Duration `yaml:"penalty"`
-	// SettlingTime is how long the provider's lists may lag, and a request may be on its way.
+	// SettlingTime is how long the provider's lists may lag, and how long a request may be on its way.
 	SettlingTime time.Duration `yaml:"settling_time"`
 	// Backoff of passes that failed.
 	Backoff fleet.Backoff `yaml:"backoff"`
+	// Install is asked for on every machine that is created here; nil: nothing is. It is made of the
+	// provider's install section.
+	Install *fleet.InstallRequest `yaml:"-"`
 }
 
 // DefaultConfig returns the documented defaults.
@@ -61,11 +63,5 @@ func (c Config) Validate() error {
 		shepherd.RequireBackoff("backoff", c.Backoff))...)
 }
 
-// Source is a provider instance that machines are created at.
-type Source struct {
-	Name     fleet.ProviderName
-	Provider provider.Provider
-	Config   Config
-	// Install is asked for on every machine that is created here; nil: nothing is.
-	Install *fleet.InstallRequest
-}
+// Source is a provider that machines are created at.
+type Source = shepherd.Source[Config]

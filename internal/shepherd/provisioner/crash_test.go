@@ -13,8 +13,8 @@ import (
 	"github.com/ironherd/ironherd/internal/shepherd/shepherdtest"
 )
 
-// killedAt is a provider as a process sees it that dies at a point: its context ends there, and
-// whatever it wants to record afterwards is not recorded.
+// killedAt returns the hook of a process that dies at a point: its context ends there, and it
+// records nothing afterwards.
 func killedAt(point shepherdtest.Point, n int, kill context.CancelFunc) func(shepherdtest.Point, fleet.CapacityID) error {
 	return once(point, n, func(fleet.CapacityID) error {
 		kill()
@@ -33,13 +33,20 @@ func TestKilledAnywhere(t *testing.T) {
 		point shepherdtest.Point
 		nth   int
 	}{
-		{shepherdtest.Listing, 1},                              // before the intents are opened
-		{shepherdtest.Creating, 1}, {shepherdtest.Creating, 3}, // after; nothing called
-		// the call is recorded, the request is not sent
-		{shepherdtest.Sending, 1}, {shepherdtest.Sending, 3},
-		{shepherdtest.Sent, 1}, {shepherdtest.Sent, 3}, // the device exists, the reply is lost
-		// the reply is here, the machine is not recorded
-		{shepherdtest.Created, 1}, {shepherdtest.Created, 3},
+		// The intents are not opened yet.
+		{shepherdtest.Listing, 1},
+		// They are opened, and no call is made.
+		{shepherdtest.Creating, 1},
+		{shepherdtest.Creating, 3},
+		// The call is recorded, and the request is not sent.
+		{shepherdtest.Sending, 1},
+		{shepherdtest.Sending, 3},
+		// The device exists, and the reply is lost.
+		{shepherdtest.Sent, 1},
+		{shepherdtest.Sent, 3},
+		// The reply is here, and the machine is not recorded.
+		{shepherdtest.Created, 1},
+		{shepherdtest.Created, 3},
 	} {
 		t.Run(fmt.Sprintf("%s-%d", at.point, at.nth), func(t *testing.T) {
 			t.Parallel()
@@ -87,8 +94,8 @@ func TestRepliesLost(t *testing.T) {
 	}
 }
 
-// TestARequestLandsLate: the first request is delayed, the second try is refused because the first
-// has landed by then.
+// TestARequestLandsLate: the first request is delayed. The second is refused, because the first has
+// reached the provider by then.
 func TestARequestLandsLate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -154,8 +161,8 @@ func TestAnotherOwner(t *testing.T) {
 	})
 }
 
-// TestAnOrphanIsAdopted: an intent was closed for another owner, and then its device surfaced after
-// all.
+// TestAnOrphanIsAdopted: an intent was closed because another owner had its capacity, and its
+// device turns up later.
 func TestAnOrphanIsAdopted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -18,33 +18,33 @@ import (
 
 // tally counts what a pass did.
 type tally struct {
-	created, adopted, failed, open int
-	// waiting is capacity beyond the chunk, full what max_machines does not allow.
+	created, adopted, failed, unanswered int
+	// waiting counts what is left for later passes, and full what max_machines does not allow.
 	waiting, full int
 }
 
-// creation is how one creation ended.
-type creation int
+// creationResult is how one creation ended.
+type creationResult int
 
 const (
-	created creation = iota
+	created creationResult = iota
 	failed
 	// unanswered: a request was made, and nobody knows what became of it.
 	unanswered
 )
 
-func (t *tally) count(c creation) {
+func (t *tally) count(c creationResult) {
 	switch c {
 	case created:
 		t.created++
 	case failed:
 		t.failed++
 	case unanswered:
-		t.open++
+		t.unanswered++
 	}
 }
 
-// create is the chunk of a pass.
+// create creates the chunk of a pass.
 func (p *pass) create(ctx context.Context) error {
 	intents := p.survey.retry
 	room := p.source.Config.ChunkSize
@@ -59,8 +59,8 @@ func (p *pass) create(ctx context.Context) error {
 	return p.createAll(ctx, append(intents[:len(intents):len(intents)], opened...))
 }
 
-// open opens up to room intents on free capacity, in one commit. ahead is how many creations come
-// before them.
+// open opens at most room intents on free capacity, in one commit. ahead counts the creations that
+// come before them.
 func (p *pass) open(ctx context.Context, room, ahead int) ([]fleet.Intent, error) {
 	free := p.survey.free
 	if len(free) > room {
@@ -73,7 +73,7 @@ func (p *pass) open(ctx context.Context, room, ahead int) ([]fleet.Intent, error
 	wanted := make([]bmdb.NewIntent, len(free))
 	for i, capacity := range free {
 		wanted[i] = bmdb.NewIntent{
-			Capacity: capacity, Machine: fleet.NewMachineID(), Token: fleet.NewToken(), PlannedAt: p.turn(ahead + i), Install: p.source.Install,
+			Capacity: capacity, Machine: fleet.NewMachineID(), Token: fleet.NewToken(), PlannedAt: p.plannedStart(ahead + i), Install: p.source.Config.Install,
 		}
 	}
 	var opened []fleet.Intent
@@ -84,13 +84,13 @@ func (p *pass) open(ctx context.Context, room, ahead int) ([]fleet.Intent, error
 	return opened, nil
 }
 
-// turn is when the creation with n others before it is about to begin.
-func (p *pass) turn(n int) time.Time {
+// plannedStart is about when a creation will begin that has n others before it.
+func (p *pass) plannedStart(n int) time.Time {
 	short := float64(n+1) - p.source.limiter.Tokens()
 	return p.view.Now.Add(time.Duration(max(0, short) * float64(p.source.Config.CreateRate.Every)))
 }
 
-// createAll creates in order, paced, and goes on after one that failed.
+// createAll creates in order and at the configured rate. It goes on after a creation that failed.
 func (p *pass) createAll(ctx context.Context, intents []fleet.Intent) error {
 	var mu sync.Mutex // of the tally
 	group, working := errgroup.WithContext(ctx)
@@ -118,7 +118,7 @@ func (p *pass) createAll(ctx context.Context, intents []fleet.Intent) error {
 }
 
 // createOne makes one machine. An error means that the pass cannot go on.
-func (p *pass) createOne(ctx context.Context, intent fleet.Intent) (creation, error) {
+func (p *pass) createOne(ctx context.Context, intent fleet.Intent) (creationResult, error) {
 	calls := 0
 	entry, failure := p.source.Provider.Create(ctx, provider.CreateRequest{
 		Capacity: intent.Capacity, Token: intent.Token, Machine: intent.Machine,
@@ -137,7 +137,7 @@ func (p *pass) createOne(ctx context.Context, intent fleet.Intent) (creation, er
 	case failure == nil:
 		return created, p.recordCreated(ctx, intent, entry)
 	case ctx.Err() != nil:
-		// the intent is open; the next pass finds out
+		// The intent stays open, and the next pass finds out.
 		return failed, fmt.Errorf("create: %w", context.Cause(ctx))
 	case errors.Is(failure, fleet.ErrLeaseLost):
 		return failed, failure
@@ -158,13 +158,13 @@ func (p *pass) recordCreated(ctx context.Context, intent fleet.Intent, entry pro
 	return nil
 }
 
-// recordFailure records what a failed creation means for its intent and its capacity. calls is how
-// many calls that could create something it made.
-func (p *pass) recordFailure(ctx context.Context, intent fleet.Intent, calls int, failure error) (creation, error) {
+// recordFailure records what a failed creation means for its intent and its capacity. calls counts
+// the calls it made that could have created something.
+func (p *pass) recordFailure(ctx context.Context, intent fleet.Intent, calls int, failure error) (creationResult, error) {
 	p.logger.WarnContext(ctx, "creation failed", slog.String("machine", string(intent.Machine)),
 		slog.String("capacity", string(intent.Capacity)), slog.Any("err", failure))
 	cause := shepherd.Cause(failure)
-	changes := []bmdb.Change{bmdb.RecordMachineHistory(intent.Machine, event(calls, failure),
+	changes := []bmdb.Change{bmdb.RecordMachineHistory(intent.Machine, historyEvent(calls, failure),
 		fmt.Sprintf("capacity %s: %s", intent.Capacity, cause))}
 	result, open := failed, intent.Calls-intent.Rejected
 	switch {
@@ -172,7 +172,7 @@ func (p *pass) recordFailure(ctx context.Context, intent fleet.Intent, calls int
 		for range calls {
 			changes = append(changes, bmdb.IntentAnswered(intent.Machine))
 		}
-		if open == 0 && blames(failure) {
+		if open == 0 && concernsCapacity(failure) {
 			changes = append(changes,
 				bmdb.CloseIntentRejected(intent.Machine, cause),
 				bmdb.SetPenalty(intent.Capacity, p.source.Config.Penalty, cause))
@@ -186,8 +186,8 @@ func (p *pass) recordFailure(ctx context.Context, intent fleet.Intent, calls int
 	return result, nil
 }
 
-// event is how a failed creation is called in the machine's history.
-func event(calls int, failure error) string {
+// historyEvent is how a machine's history names a failed creation.
+func historyEvent(calls int, failure error) string {
 	switch {
 	case calls == 0:
 		return "creation not begun"
@@ -197,9 +197,9 @@ func event(calls int, failure error) string {
 	return "creation refused"
 }
 
-// blames says whether a definite failure is about the piece of capacity. If not (throttled, not
-// allowed), the same capacity is tried again by the next pass.
-func blames(failure error) bool {
+// concernsCapacity reports whether a definite failure is about the piece of capacity. If it is not
+// (throttled, not allowed), the next pass tries the same capacity again.
+func concernsCapacity(failure error) bool {
 	switch fleet.KindOf(failure) {
 	case fleet.KindNoCapacity, fleet.KindRaceLost, fleet.KindConflict, fleet.KindInvalid, fleet.KindNotFound, fleet.KindUnsupported:
 		return true

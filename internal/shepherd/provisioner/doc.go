@@ -3,36 +3,41 @@
 //
 // A pass
 //
-//  1. lists the provider and looks at the BMDB, in parallel; a failure of one cancels the other and
-//     fails the pass,
-//  2. resolves which entries are used (survey), a pure function of the two lists,
-//  3. settles the intents that are open: closes those whose outcome is known, adopts machines that
-//     carry a token of ours,
-//  4. compares: a used machine that the BMDB does not know, a machine of the BMDB that the provider
-//     does not have, a list that lost most of its machines. Any such discrepancy stops creation at
-//     this provider, and nothing else. It clears itself,
-//  5. creates at most a chunk of machines: retries of open intents first, then free capacity in the
-//     order of its IDs.
+//  1. looks: it lists the provider and reads the BMDB at the same time. When one fails, the pass
+//     fails.
+//  2. surveys: it finds out which entries are used. This is a pure function of the two lists.
+//  3. settles open intents: it closes those whose outcome is known, and adopts machines that carry
+//     one of our tokens.
+//  4. compares. A used machine that the BMDB does not know is a discrepancy, and so are a machine
+//     of the BMDB that the provider does not have, and a list without most of its machines. While
+//     there is one, the pass creates nothing at this provider. The pass that finds none creates
+//     again.
+//  5. creates at most a chunk of machines: first it retries open intents, then it takes free
+//     capacity in the order of the IDs.
 //
-// Passes follow each other by policy (provision_interval). A chunk that does not exhaust the
-// capacity is continued by the next pass: creation is bounded by pace (create_rate) long before it
-// is by passes.
+// Policy says how soon passes follow each other (provision_interval). The next pass continues where
+// a chunk has not used all capacity. That costs little time: create_rate is slower than passes are.
 //
 // # Crash safety
 //
-// Creation can die anywhere; the intent tells the next pass where:
+// A process can die at any step of a creation. The intent tells the next pass which:
 //
-//	opened ──► called ──► answered ──► closed: rejected
-//	   │          │
-//	   │          └─ (reply lost) ──► tagged device found ──► closed: provided
-//	   │                          ──► capacity still free: Create again, with the same token on the same capacity
-//	   │                          ──► another owner, twice, after the settling time, and no device found by token ──► closed: other owner
-//	   └─ (never called) ──► capacity still free: Create;  else ──► closed: rejected
+//	opened ──► called ──► answered: closed as rejected
+//	  │          │
+//	  │          └── the reply was lost:
+//	  │                a device carries the token        ──► closed as provided
+//	  │                the capacity is still free        ──► Create, same token, same capacity
+//	  │                another owner has the capacity ¹  ──► closed as other owner
+//	  └── never called:
+//	                   the capacity is still free        ──► Create
+//	                   it is not                         ──► closed as rejected
 //
-// A second request for the same capacity is harmless: a concrete piece of capacity is always named,
-// and holds one machine. That it was seen twice with another owner is kept in memory: after a
-// restart it has to be seen twice again.
+// ¹ Two complete lists after the settling time must say so, and no device may carry the token. The
+// first of the two is kept in memory: after a restart, two more are needed.
 //
-// Tokens of closed intents are kept in the BMDB. A machine that surfaces later with one of them is
+// A second request for the same capacity is harmless, because it names a concrete piece of
+// capacity, which holds one machine.
+//
+// The BMDB keeps the tokens of closed intents. A machine that turns up later with one of them is
 // adopted under its old ID.
 package provisioner

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -14,7 +13,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
-	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider"
 	"github.com/ironherd/ironherd/internal/shepherd"
@@ -40,22 +38,7 @@ type bench struct {
 
 func newBench(t *testing.T, reservations int) *bench {
 	t.Helper()
-	engine, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "bmdb"), sqlite.Options{Unsynced: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := engine.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	db, err := bmdb.Open(t.Context(), engine, bmdb.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	db := shepherdtest.OpenDB(t, shepherdtest.OpenEngine(t), bmdb.Options{})
 	if err := db.RegisterProvider(t.Context(), source, "fake", 0); err != nil {
 		t.Fatal(err)
 	}
@@ -72,11 +55,11 @@ func (b *bench) restart() {
 	if b.provider == nil {
 		b.provider = b.fake
 	}
-	handler, err := provisioner.New(b.db, []provisioner.Source{{Name: source, Provider: b.provider, Config: b.config}}, nil)
+	handler, err := provisioner.New(b.db, []provisioner.Source{{Name: source, Provider: b.provider, Config: b.config}}, provisioner.Options{})
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	loop, err := shepherd.New(b.db, handler, shepherd.Options{Config: shepherd.DefaultConfig()})
+	loop, err := shepherd.New(b.db, handler, shepherd.DefaultConfig(), shepherd.Options{})
 	if err != nil {
 		b.t.Fatal(err)
 	}

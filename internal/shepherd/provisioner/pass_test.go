@@ -271,13 +271,13 @@ func TestDefaultInstall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, 1)
 		image := fleet.Image{URL: "http://images.example/os.zst", Digest: "sha256:" + strings.Repeat("ab", 32), Compression: fleet.CompressionZstd}
-		handler, err := provisioner.New(b.db, []provisioner.Source{{
-			Name: source, Provider: b.fake, Config: b.config, Install: &fleet.InstallRequest{Actor: "config", Image: image},
-		}}, nil)
+		config := b.config
+		config.Install = &fleet.InstallRequest{Actor: "config", Image: image}
+		handler, err := provisioner.New(b.db, []provisioner.Source{{Name: source, Provider: b.fake, Config: config}}, provisioner.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		loop, err := shepherd.New(b.db, handler, shepherd.Options{Config: shepherd.DefaultConfig()})
+		loop, err := shepherd.New(b.db, handler, shepherd.DefaultConfig(), shepherd.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -300,11 +300,11 @@ func TestRun(t *testing.T) {
 		if err := b.holder.Close(t.Context(), "not needed"); err != nil {
 			t.Fatal(err)
 		}
-		handler, err := provisioner.New(b.db, []provisioner.Source{{Name: source, Provider: b.fake, Config: b.config}}, nil)
+		handler, err := provisioner.New(b.db, []provisioner.Source{{Name: source, Provider: b.fake, Config: b.config}}, provisioner.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		loop, err := shepherd.New(b.db, handler, shepherd.Options{Config: shepherd.DefaultConfig()})
+		loop, err := shepherd.New(b.db, handler, shepherd.DefaultConfig(), shepherd.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

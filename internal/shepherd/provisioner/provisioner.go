@@ -2,92 +2,81 @@ package provisioner
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
 
-	"golang.org/x/sync/errgroup"
 	"golang.org/x/time/rate"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
-	"github.com/ironherd/ironherd/internal/provider"
 	"github.com/ironherd/ironherd/internal/shepherd"
 )
 
 // Provisioner is the shepherd.Handler of the process provision.
 type Provisioner struct {
 	db      *bmdb.DB
-	sources map[fleet.ProviderName]*source
+	sources shepherd.Sources[*sourceState]
 	logger  *slog.Logger
 }
 
-// source is a provider instance with what is remembered of it from one pass to the next.
-type source struct {
+// sourceState is a provider with what the handler remembers from one pass to the next.
+type sourceState struct {
 	Source
 	limiter *rate.Limiter
 
 	mu sync.Mutex
-	// looks counts in how many complete lists after the settling time an open intent was seen to come
-	// to nothing.
+	// looks counts, for an open intent, the complete lists in a row that say that another owner has
+	// its capacity. Lists from before the end of the settling time do not count.
 	looks map[fleet.MachineID]int
 }
 
+// Options is what a Provisioner is built with besides its sources.
+type Options struct {
+	// Logger receives what an operator should know. Nil: nothing is logged.
+	Logger *slog.Logger
+}
+
 // New returns the handler for these sources. It reports every fault of their configurations.
-func New(db *bmdb.DB, sources []Source, logger *slog.Logger) (*Provisioner, error) {
-	if logger == nil {
-		logger = slog.New(slog.DiscardHandler)
-	}
-	p := &Provisioner{db: db, sources: make(map[fleet.ProviderName]*source, len(sources)), logger: logger}
-	var faults []error
-	for _, s := range sources {
-		if err := s.Config.Validate(); err != nil {
-			faults = append(faults, fmt.Errorf("provider %s: %w", s.Name, err))
-			continue
-		}
-		p.sources[s.Name] = &source{
-			Source: s, limiter: shepherd.EmptyLimiter(s.Config.CreateRate), looks: make(map[fleet.MachineID]int),
-		}
-	}
-	if err := errors.Join(faults...); err != nil {
+func New(db *bmdb.DB, sources []Source, options Options) (*Provisioner, error) {
+	kept, err := shepherd.NewSources(sources, func(s Source) (*sourceState, error) {
+		limiter := shepherd.EmptyLimiter(s.Config.CreateRate)
+		return &sourceState{Source: s, limiter: limiter, looks: make(map[fleet.MachineID]int)}, s.Config.Validate()
+	})
+	if err != nil {
 		return nil, err
 	}
-	return p, nil
+	if options.Logger == nil {
+		options.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Provisioner{db: db, sources: kept, logger: options.Logger}, nil
 }
 
 // Scope covers the configured providers.
 func (p *Provisioner) Scope() shepherd.Scope {
-	scope := shepherd.Scope{Process: fleet.ProcessProvision, Backoff: DefaultConfig().Backoff}
-	for name := range p.sources {
-		scope.Providers = append(scope.Providers, name)
-	}
-	return scope
+	return shepherd.Scope{Process: fleet.ProcessProvision, Providers: p.sources.Names(), Backoff: DefaultConfig().Backoff}
 }
 
 // Act is one pass.
-func (p *Provisioner) Act(ctx context.Context, work *bmdb.Work) (shepherd.Outcome, error) {
-	s, ok := p.sources[work.Subject.Provider]
-	if !ok {
-		return nil, fleet.Errorf(fleet.KindInvalid, "provider %q is not configured here", work.Subject.Provider)
+func (p *Provisioner) Act(ctx context.Context, work *bmdb.Work) shepherd.Outcome {
+	s, err := p.sources.Of(work)
+	if err != nil {
+		return shepherd.Fail{Err: err}
 	}
 	run := &pass{db: p.db, source: s, work: work, logger: p.logger.With(slog.String("provider", string(s.Name)))}
 	if err := run.run(ctx); err != nil {
-		if ctx.Err() != nil {
-			return nil, err
-		}
 		return shepherd.Fail{
 			Err: err, Backoff: s.Config.Backoff, Changes: []bmdb.Change{bmdb.SetPassResult("the pass failed: " + shepherd.Cause(err))},
-		}, nil
+		}
 	}
-	return shepherd.Finish{Changes: []bmdb.Change{bmdb.SetPassResult(run.summary())}}, nil
+	return shepherd.Finish{Changes: []bmdb.Change{bmdb.SetPassResult(run.summary())}}
 }
 
 // pass is one pass of one provider.
 type pass struct {
 	db     *bmdb.DB
-	source *source
+	source *sourceState
 	work   *bmdb.Work
 	logger *slog.Logger
 
@@ -99,11 +88,16 @@ type pass struct {
 }
 
 func (p *pass) run(ctx context.Context) error {
-	entries, err := p.look(ctx)
+	entries, view, err := p.source.Look(ctx, p.db)
 	if err != nil {
 		return err
 	}
-	if p.survey, err = take(entries, p.view, p.source.Config.SettlingTime); err != nil {
+	p.view = view
+	closed, err := p.db.ClosedTokens(ctx, p.source.Name, unexplained(entries, p.view))
+	if err != nil {
+		return fmt.Errorf("look up the tokens of the list: %w", err)
+	}
+	if p.survey, err = takeSurvey(entries, p.view, closed, p.source.Config.SettlingTime); err != nil {
 		return err
 	}
 	for _, reason := range p.survey.unusable {
@@ -128,25 +122,6 @@ func (p *pass) run(ctx context.Context) error {
 	return p.create(ctx)
 }
 
-// look reads both sides at once.
-func (p *pass) look(ctx context.Context) ([]provider.Entry, error) {
-	var entries []provider.Entry
-	group, both := errgroup.WithContext(ctx)
-	group.Go(func() (err error) {
-		if entries, err = p.source.Provider.List(both); err != nil {
-			return fmt.Errorf("list the provider: %w", err)
-		}
-		return nil
-	})
-	group.Go(func() (err error) {
-		if p.view, err = p.db.ViewProvider(both, p.source.Name); err != nil {
-			return fmt.Errorf("view the BMDB: %w", err)
-		}
-		return nil
-	})
-	return entries, group.Wait()
-}
-
 // summary is the result of the pass, for people.
 func (p *pass) summary() string {
 	parts := []string{
@@ -159,10 +134,10 @@ func (p *pass) summary() string {
 		{p.tally.created, "%d created"},
 		{p.tally.adopted, "%d found by token"},
 		{p.tally.failed, "%d creations failed"},
-		{p.tally.open, "%d creations unanswered"},
+		{p.tally.unanswered, "%d creations unanswered"},
 		{p.tally.waiting, "%d wait for a later pass"},
 		{p.tally.full, "%d wait because max_machines is reached"},
-		{p.survey.resting, "%d sit out a penalty"},
+		{p.survey.penalized, "%d sit out a penalty"},
 		{len(p.survey.unusable), "%d unusable"},
 	} {
 		if part.count > 0 {

@@ -11,10 +11,11 @@ import (
 	"github.com/ironherd/ironherd/internal/provider"
 )
 
-// asksPerPass bounds the direct questions of one kind that a pass asks besides its list.
+// asksPerPass bounds how many direct questions of one kind a pass asks besides its list.
 const asksPerPass = 20
 
-// settle returns the changes that close what can be closed, and adopt what carries our tokens.
+// settle returns the changes that close the intents whose outcome is known, and that adopt machines
+// which carry one of our tokens.
 func (p *pass) settle(ctx context.Context) ([]bmdb.Change, error) {
 	var changes []bmdb.Change
 	now := p.view.Now
@@ -27,8 +28,8 @@ func (p *pass) settle(ctx context.Context) ([]bmdb.Change, error) {
 		p.logger.WarnContext(ctx, "machine with a closed token surfaced", slog.String("machine", string(seen.machine)))
 		changes = append(changes, bmdb.AdoptToken(seen.token, seen.entry.ID, seen.entry.Capacity, seen.entry.Provided(nil, now)))
 	}
-	for _, dead := range p.survey.dead {
-		changes = append(changes, bmdb.CloseIntentRejected(dead.intent.Machine, "nothing was created: "+dead.evidence))
+	for _, futile := range p.survey.futile {
+		changes = append(changes, bmdb.CloseIntentRejected(futile.intent.Machine, "nothing was created: "+futile.evidence))
 	}
 	for _, capacity := range p.survey.failed {
 		changes = append(changes, bmdb.SetPenalty(capacity, p.source.Config.Penalty, "the machine on it failed to provision"))
@@ -37,16 +38,16 @@ func (p *pass) settle(ctx context.Context) ([]bmdb.Change, error) {
 	return append(changes, contested...), err
 }
 
-// contested decides about the open intents whose capacity is not free: closed when another owner
-// was seen in two complete lists after the settling time, and a direct look finds no machine with
-// the token.
+// contested returns the changes that close open intents whose capacity another owner has. Two
+// complete lists after the settling time must have said so, and the provider must find no machine
+// that carries the token.
 func (p *pass) contested(ctx context.Context) ([]bmdb.Change, error) {
-	ripe := p.ripe()
-	if len(ripe) > asksPerPass {
-		ripe = ripe[:asksPerPass]
+	seen := p.seenTwice()
+	if len(seen) > asksPerPass {
+		seen = seen[:asksPerPass]
 	}
 	var changes []bmdb.Change
-	for _, f := range ripe {
+	for _, f := range seen {
 		intent := f.intent
 		entry, err := p.source.Provider.FindByToken(ctx, intent.Capacity, intent.Token)
 		switch {
@@ -68,14 +69,14 @@ func (p *pass) contested(ctx context.Context) ([]bmdb.Change, error) {
 	return changes, nil
 }
 
-// ripe counts this list as a look at each contested intent, and returns those that have had enough
-// of them.
-func (p *pass) ripe() []finding {
+// seenTwice counts this list as a look at each contested intent, and returns the intents that have
+// had two looks in a row.
+func (p *pass) seenTwice() []finding {
 	s := p.source
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	looks := make(map[fleet.MachineID]int)
-	var ripe []finding
+	var twice []finding
 	for _, f := range p.survey.contested {
 		called := f.intent.OpenedAt
 		if f.intent.CalledAt != nil {
@@ -86,14 +87,14 @@ func (p *pass) ripe() []finding {
 		}
 		looks[f.intent.Machine] = s.looks[f.intent.Machine] + 1
 		if looks[f.intent.Machine] >= 2 {
-			ripe = append(ripe, f)
+			twice = append(twice, f)
 		}
 	}
-	s.looks = looks // looks in a row: what was not contested this time starts again
-	return ripe
+	s.looks = looks // an intent that is not contested this time starts again
+	return twice
 }
 
-// compare returns the real discrepancies.
+// compare returns the discrepancies between the provider and the BMDB.
 func (p *pass) compare(ctx context.Context) ([]bmdb.Discrepancy, error) {
 	var found []bmdb.Discrepancy
 	for _, entry := range p.survey.unknown {
@@ -133,8 +134,8 @@ const (
 	KindListLoss         = "list-loss"
 )
 
-// confirm asks for each missing machine by its ID. Only a definite answer is a discrepancy; where
-// there is none, what was found earlier stands.
+// confirm asks for each missing machine by its ID. Only a definite answer makes a discrepancy.
+// Where the provider gives none, a discrepancy that an earlier pass found stays.
 func (p *pass) confirm(ctx context.Context) ([]bmdb.Discrepancy, error) {
 	recorded := make(map[fleet.MachineID]bool)
 	for _, d := range p.view.Discrepancies {

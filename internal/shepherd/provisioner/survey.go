@@ -15,31 +15,31 @@ import (
 type survey struct {
 	// used counts the machines in the list, known those that the BMDB expects there.
 	used, known int
-	// free is capacity that a machine can be created on, in the order of its IDs; resting counts what
-	// sits out a penalty.
-	free    []fleet.CapacityID
-	resting int
+	// free is capacity that a machine can be created on, in the order of the IDs. penalized counts
+	// what would be free but for a penalty.
+	free      []fleet.CapacityID
+	penalized int
 
 	// found are open intents whose machine is in the list.
 	found []sighting
 	// retry are open intents whose capacity is still free.
 	retry []fleet.Intent
-	// dead are open intents of which nothing can come: no call is unanswered, and the capacity cannot
-	// be had.
-	dead []finding
+	// futile are open intents that cannot become machines: no call is unanswered, and the capacity is
+	// not free.
+	futile []finding
 	// contested are open intents with an unanswered call whose capacity is not free.
 	contested []finding
 	// adopt are machines with a token that was closed.
 	adopt []sighting
-	// failed is capacity of machines that the provider gave up, unless it has a penalty already.
+	// failed is the capacity of machines that the provider gave up, where it has no penalty yet.
 	failed []fleet.CapacityID
 
-	// unknown are used machines that the BMDB does not know, duplicate those that carry a token whose
-	// machine is another one.
+	// unknown are used machines that the BMDB does not know. duplicate are those that carry the token
+	// of a machine which is another one.
 	unknown   []provider.Entry
 	duplicate []sighting
-	// missing are machines that the list should have and has not; gone those of them of which the
-	// provider has said so already.
+	// missing are machines that the list should have and does not. gone are machines that are not in
+	// the list, and of which the provider has said that it does not have them.
 	missing, gone []bmdb.ProviderMachine
 
 	// unusable are the reasons why entries are left alone.
@@ -59,11 +59,12 @@ type finding struct {
 	evidence string
 }
 
-// surveyor is one run of take.
+// surveyor is one run of takeSurvey.
 type surveyor struct {
 	survey
 	settling time.Duration
 	view     bmdb.ProviderView
+	closed   map[fleet.Token]fleet.MachineID
 
 	machines   map[fleet.ProviderID]bmdb.ProviderMachine
 	byID       map[fleet.MachineID]bmdb.ProviderMachine
@@ -71,15 +72,21 @@ type surveyor struct {
 	intents    map[fleet.CapacityID]fleet.Intent
 	byToken    map[fleet.Token]fleet.Intent
 
-	listed   map[fleet.ProviderID]bool
-	settled  map[fleet.MachineID]bool
+	listed map[fleet.ProviderID]bool
+	// accounted are the machines of intents and tokens that an entry of the list explains.
+	accounted map[fleet.MachineID]bool
+	// occupied is who has a piece of capacity, in words.
 	occupied map[fleet.CapacityID]string
 }
 
-// take surveys. The error is of kind Invalid: an entry's availability makes no sense, so nothing in
-// the list can be relied on.
-func take(entries []provider.Entry, view bmdb.ProviderView, settling time.Duration) (survey, error) {
+// takeSurvey surveys a list. The error is of kind Invalid: the availability of an entry is not
+// known here, so nothing in the list can be relied on. closed are the tokens of unexplained that are of
+// intents which are not open any more, with their machines.
+func takeSurvey(
+	entries []provider.Entry, view bmdb.ProviderView, closed map[fleet.Token]fleet.MachineID, settling time.Duration,
+) (survey, error) {
 	s := newSurveyor(view, settling)
+	s.closed = closed
 	var unused []provider.Entry
 	for _, entry := range entries {
 		used, err := s.isUsed(entry)
@@ -92,13 +99,28 @@ func take(entries []provider.Entry, view bmdb.ProviderView, settling time.Durati
 			unused = append(unused, entry)
 		}
 	}
-	for _, entry := range unused { // after all that is used: of the two, that one is believed
+	for _, entry := range unused { // afterwards: where an entry says that capacity is used, it is
 		s.takeUnused(entry)
 	}
 	s.takeIntents()
 	s.takeMissing()
 	slices.Sort(s.free)
 	return s.survey, nil
+}
+
+// unexplained returns the tokens that the entries carry which are not of machines that the BMDB knows by
+// their IDs: the BMDB is asked what became of those, and not what became of all tokens that there ever were.
+func unexplained(entries []provider.Entry, view bmdb.ProviderView) (tokens []fleet.Token) {
+	known := make(map[fleet.ProviderID]bool, len(view.Machines))
+	for _, m := range view.Machines {
+		known[m.ProviderID] = true
+	}
+	for _, entry := range entries {
+		if !known[entry.ID] {
+			tokens = append(tokens, entry.Tokens...)
+		}
+	}
+	return tokens
 }
 
 func newSurveyor(view bmdb.ProviderView, settling time.Duration) *surveyor {
@@ -110,7 +132,7 @@ func newSurveyor(view bmdb.ProviderView, settling time.Duration) *surveyor {
 		intents:    make(map[fleet.CapacityID]fleet.Intent, len(view.Intents)),
 		byToken:    make(map[fleet.Token]fleet.Intent, len(view.Intents)),
 		listed:     make(map[fleet.ProviderID]bool),
-		settled:    make(map[fleet.MachineID]bool),
+		accounted:  make(map[fleet.MachineID]bool),
 		occupied:   make(map[fleet.CapacityID]string),
 	}
 	for _, m := range view.Machines {
@@ -163,7 +185,7 @@ func (s *surveyor) takeUsed(entry provider.Entry) {
 	}
 	_, intended := s.intents[entry.Capacity]
 	switch {
-	case intended && entry.Capacity != "": // told by the intent
+	case intended && entry.Capacity != "": // takeIntents tells it
 	case s.young(entry.CreatedAt):
 	case ending(entry):
 	default:
@@ -171,22 +193,22 @@ func (s *surveyor) takeUsed(entry provider.Entry) {
 	}
 }
 
-// takeToken says whether the entry carries a token that explains it.
+// takeToken reports whether the entry carries a token that explains it.
 func (s *surveyor) takeToken(entry provider.Entry) bool {
 	for _, token := range entry.Tokens {
 		if intent, open := s.byToken[token]; open {
 			seen := sighting{token, intent.Machine, entry}
-			if s.settled[intent.Machine] {
+			if s.accounted[intent.Machine] {
 				if !ending(entry) {
 					s.duplicate = append(s.duplicate, seen)
 				}
 				return true
 			}
-			s.settled[intent.Machine] = true
+			s.accounted[intent.Machine] = true
 			s.found = append(s.found, seen)
 			return true
 		}
-		machine, closed := s.view.ClosedTokens[token]
+		machine, closed := s.closed[token]
 		if !closed {
 			continue
 		}
@@ -194,10 +216,10 @@ func (s *surveyor) takeToken(entry provider.Entry) bool {
 		other, exists := s.byID[machine]
 		switch {
 		case ending(entry):
-		case exists && other.ProviderID != "" || s.settled[machine]:
+		case exists && other.ProviderID != "" || s.accounted[machine]:
 			s.duplicate = append(s.duplicate, seen)
 		default:
-			s.settled[machine] = true
+			s.accounted[machine] = true
 			s.adopt = append(s.adopt, seen)
 		}
 		return true
@@ -205,14 +227,14 @@ func (s *surveyor) takeToken(entry provider.Entry) bool {
 	return false
 }
 
-// penalize notes the capacity of a machine that failed.
+// penalize notes the capacity of a machine that the provider gave up.
 func (s *surveyor) penalize(entry provider.Entry) {
-	if entry.Status == fleet.ProviderStatusFailed && entry.Capacity != "" && !s.rests(entry.Capacity) {
+	if entry.Status == fleet.ProviderStatusFailed && entry.Capacity != "" && !s.hasPenalty(entry.Capacity) {
 		s.failed = append(s.failed, entry.Capacity)
 	}
 }
 
-func (s *surveyor) rests(capacity fleet.CapacityID) bool {
+func (s *surveyor) hasPenalty(capacity fleet.CapacityID) bool {
 	penalty, ok := s.view.Penalties[capacity]
 	return ok && penalty.Until.After(s.view.Now)
 }
@@ -222,32 +244,32 @@ func (s *surveyor) takeUnused(entry provider.Entry) {
 	switch {
 	case entry.Invalid != "":
 		s.unusable = append(s.unusable, entry.Invalid)
-		if intended { // nothing is known of the capacity: the intent stays as it is
-			s.settled[intent.Machine] = true
+		if intended { // the entry says nothing that can be used, so the intent stays as it is
+			s.accounted[intent.Machine] = true
 		}
 	case entry.Capacity == "":
 		s.unusable = append(s.unusable, "a free entry has no capacity ID")
 	case s.occupied[entry.Capacity] != "" || s.byCapacity[entry.Capacity]:
-		// a machine has it, whatever this entry says: lists lag
+		// A machine has it, whatever this entry says: lists lag.
 	case intended:
-		if !s.settled[intent.Machine] {
-			s.settled[intent.Machine] = true
+		if !s.accounted[intent.Machine] {
+			s.accounted[intent.Machine] = true
 			s.retry = append(s.retry, intent)
 		}
-	case s.rests(entry.Capacity):
-		s.resting++
+	case s.hasPenalty(entry.Capacity):
+		s.penalized++
 	default:
-		// a second entry of the same capacity is no second candidate
+		// A second entry of the same capacity is no second candidate.
 		s.occupied[entry.Capacity] = "a candidate"
 		s.free = append(s.free, entry.Capacity)
 	}
 }
 
-// takeIntents finds out about the open intents that the list has not settled.
+// takeIntents sorts the open intents that no entry of the list accounts for.
 func (s *surveyor) takeIntents() {
 	slices.SortFunc(s.retry, func(a, b fleet.Intent) int { return cmp.Compare(a.Capacity, b.Capacity) })
 	for _, intent := range s.view.Intents {
-		if s.settled[intent.Machine] {
+		if s.accounted[intent.Machine] {
 			continue
 		}
 		evidence := fmt.Sprintf("capacity %s is not in the list", intent.Capacity)
@@ -257,7 +279,7 @@ func (s *surveyor) takeIntents() {
 		if intent.Calls > intent.Rejected {
 			s.contested = append(s.contested, finding{intent, evidence})
 		} else {
-			s.dead = append(s.dead, finding{intent, evidence})
+			s.futile = append(s.futile, finding{intent, evidence})
 		}
 	}
 }
@@ -285,15 +307,15 @@ func (s *surveyor) takeMissing() {
 	}
 }
 
-// young says whether something came into being so lately that a list may not have it right. A time
+// young reports whether something was created so recently that a list may not have it right. A time
 // in the far future says nothing.
 func (s *surveyor) young(created time.Time) bool {
 	age := s.view.Now.Sub(created)
 	return !created.IsZero() && age < s.settling && age > -s.settling
 }
 
-// ending says that an entry will go away by itself, or waits for somebody to clear it away: it
-// disagrees with nothing.
+// ending reports whether an entry goes away by itself, or waits for somebody to remove it. It is no
+// discrepancy.
 func ending(entry provider.Entry) bool {
 	switch entry.Status {
 	case fleet.ProviderStatusFailed, fleet.ProviderStatusDeleting, fleet.ProviderStatusGone:

@@ -70,8 +70,8 @@ func describe(s survey) string {
 	for _, x := range s.retry {
 		add("retry", string(x.Machine))
 	}
-	for _, x := range s.dead {
-		add("dead", string(x.intent.Machine))
+	for _, x := range s.futile {
+		add("futile", string(x.intent.Machine))
 	}
 	for _, x := range s.contested {
 		add("contested", string(x.intent.Machine))
@@ -94,8 +94,8 @@ func describe(s survey) string {
 	for _, x := range s.gone {
 		add("gone", string(x.ID))
 	}
-	if s.resting > 0 {
-		add("resting", fmt.Sprint(s.resting))
+	if s.penalized > 0 {
+		add("penalized", fmt.Sprint(s.penalized))
 	}
 	if len(s.unusable) > 0 {
 		add("unusable", fmt.Sprint(len(s.unusable)))
@@ -132,7 +132,7 @@ func TestSurvey(t *testing.T) {
 			machines: []bmdb.ProviderMachine{machine("1", active)}, want: "unusable:1",
 		},
 		"penalty": {
-			entries: []provider.Entry{free("1"), free("2")}, resting: []fleet.CapacityID{"c-1"}, want: "free:c-2 resting:1",
+			entries: []provider.Entry{free("1"), free("2")}, resting: []fleet.CapacityID{"c-1"}, want: "free:c-2 penalized:1",
 		},
 		"capacity of a machine that the list lags behind": {
 			entries: []provider.Entry{free("1")},
@@ -159,10 +159,10 @@ func TestSurvey(t *testing.T) {
 			intents: []fleet.Intent{intent("1", 1, 0)}, want: "contested:m-1 unusable:1",
 		},
 		"another owner, an answer is out":   {entries: []provider.Entry{device("1")}, intents: []fleet.Intent{intent("1", 1, 0)}, want: "contested:m-1"},
-		"another owner, all rejected":       {entries: []provider.Entry{device("1")}, intents: []fleet.Intent{intent("1", 2, 2)}, want: "dead:m-1"},
-		"another owner, never called":       {entries: []provider.Entry{device("1")}, intents: []fleet.Intent{intent("1", 0, 0)}, want: "dead:m-1"},
+		"another owner, all rejected":       {entries: []provider.Entry{device("1")}, intents: []fleet.Intent{intent("1", 2, 2)}, want: "futile:m-1"},
+		"another owner, never called":       {entries: []provider.Entry{device("1")}, intents: []fleet.Intent{intent("1", 0, 0)}, want: "futile:m-1"},
 		"capacity away, an answer is out":   {intents: []fleet.Intent{intent("1", 2, 1)}, want: "contested:m-1"},
-		"capacity away, never called":       {intents: []fleet.Intent{intent("1", 0, 0)}, want: "dead:m-1"},
+		"capacity away, never called":       {intents: []fleet.Intent{intent("1", 0, 0)}, want: "futile:m-1"},
 		"capacity of an intent not legible": {entries: []provider.Entry{with(free("1"), func(e *provider.Entry) { e.Invalid = "bad" })}, intents: []fleet.Intent{intent("1", 0, 0)}, want: "unusable:1"},
 
 		"a closed token surfaces": {entries: []provider.Entry{device("1", "t-9")}, closed: map[fleet.Token]fleet.MachineID{"t-9": "m-9"}, want: "adopt:m-9=d-1"},
@@ -203,13 +203,13 @@ func TestSurvey(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			view := bmdb.ProviderView{Now: now, Machines: test.machines, Intents: test.intents, ClosedTokens: test.closed}
+			view := bmdb.ProviderView{Now: now, Machines: test.machines, Intents: test.intents}
 			view.Penalties = make(map[fleet.CapacityID]bmdb.Penalty)
 			for _, c := range test.resting {
 				view.Penalties[c] = bmdb.Penalty{Until: now.Add(time.Minute)}
 			}
 			view.Penalties["c-over"] = bmdb.Penalty{Until: now}
-			got, err := take(test.entries, view, settling)
+			got, err := takeSurvey(test.entries, view, test.closed, settling)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -218,7 +218,7 @@ func TestSurvey(t *testing.T) {
 			}
 			// The order of a list says nothing, but for which of two equals comes first.
 			slices.Reverse(test.entries)
-			again, err := take(test.entries, view, settling)
+			again, err := takeSurvey(test.entries, view, test.closed, settling)
 			if err != nil || !strings.Contains(test.want, "duplicate") && describe(again) != test.want {
 				t.Errorf("reversed: got  %q, %v\nwant %q", describe(again), err, test.want)
 			}
@@ -229,7 +229,7 @@ func TestSurvey(t *testing.T) {
 func TestSurveyRefusesAnUnknownAvailability(t *testing.T) {
 	t.Parallel()
 	entries := []provider.Entry{free("1"), with(free("2"), func(e *provider.Entry) { e.Availability = "perhaps" })}
-	_, err := take(entries, bmdb.ProviderView{Now: now}, settling)
+	_, err := takeSurvey(entries, bmdb.ProviderView{Now: now}, nil, settling)
 	if fleet.KindOf(err) != fleet.KindInvalid || !strings.Contains(err.Error(), "c-2") || !strings.Contains(err.Error(), "perhaps") {
 		t.Errorf("got %v", err)
 	}

@@ -38,7 +38,8 @@ const (
 )
 
 // FakeProvider is a provider in memory: reservations, and devices on them that become active after
-// a while. It is safe for concurrent use, and the world outlives whoever talks to it.
+// a while. It is safe for concurrent use. Its devices stay when the process that made them is
+// killed.
 type FakeProvider struct {
 	// Provisioning is how long a device takes to become active.
 	Provisioning time.Duration

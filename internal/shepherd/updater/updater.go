@@ -1,10 +1,12 @@
-// Package updater refreshes what is known from providers: the process update, one provider at a
-// time, from one list, not one call for each machine.
+// Package updater refreshes what the BMDB knows from providers: the process update, one pass of one
+// provider at a time. A pass reads one list instead of making a call for each machine.
 //
-// It writes what changed and nothing else: status, address, location, capacity. A machine that is
-// missing from the list is asked for by its ID, so many in a pass, and is gone only when the
-// provider says so of that very machine. When most of the machines are missing at once the list is
-// doubted: nothing is declared gone, and the pass fails with that as its cause.
+// It writes what changed and nothing else: status, address, location, capacity. It asks for a
+// machine that is missing from the list by its ID, a bounded number in a pass. The machine is gone
+// only when the provider says so of that very machine.
+//
+// When most of the machines are missing at once, the updater doubts the list: it declares nothing
+// gone, and the pass fails with that as its cause.
 package updater
 
 import (
@@ -16,8 +18,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -56,70 +56,61 @@ func (c Config) Validate() error {
 		shepherd.RequireBackoff("backoff", c.Backoff))...)
 }
 
-// Source is a provider instance whose facts are refreshed.
-type Source struct {
-	Name     fleet.ProviderName
-	Provider provider.Provider
-	Config   Config
-}
+// Source is a provider whose facts are refreshed.
+type Source = shepherd.Source[Config]
 
 // Updater is the shepherd.Handler of the process update.
 type Updater struct {
 	db      *bmdb.DB
-	sources map[fleet.ProviderName]*source
+	sources shepherd.Sources[*sourceState]
 	logger  *slog.Logger
 }
 
-type source struct {
+// sourceState is a provider with what the handler remembers from one pass to the next.
+type sourceState struct {
 	Source
 
 	mu sync.Mutex
-	// asked is the last missing machine that was asked for: the next pass goes on after it.
+	// asked is the last missing machine that a pass has asked for; the next pass goes on after it.
 	asked fleet.MachineID
 }
 
+// Options is what an Updater is built with besides its sources.
+type Options struct {
+	// Logger receives what an operator should know. Nil: nothing is logged.
+	Logger *slog.Logger
+}
+
 // New returns the handler for these sources. It reports every fault of their configurations.
-func New(db *bmdb.DB, sources []Source, logger *slog.Logger) (*Updater, error) {
-	if logger == nil {
-		logger = slog.New(slog.DiscardHandler)
-	}
-	u := &Updater{db: db, sources: make(map[fleet.ProviderName]*source, len(sources)), logger: logger}
-	var faults []error
-	for _, s := range sources {
-		if err := s.Config.Validate(); err != nil {
-			faults = append(faults, fmt.Errorf("provider %s: %w", s.Name, err))
-		}
-		u.sources[s.Name] = &source{Source: s}
-	}
-	if err := errors.Join(faults...); err != nil {
+func New(db *bmdb.DB, sources []Source, options Options) (*Updater, error) {
+	kept, err := shepherd.NewSources(sources, func(s Source) (*sourceState, error) {
+		return &sourceState{Source: s}, s.Config.Validate()
+	})
+	if err != nil {
 		return nil, err
 	}
-	return u, nil
+	if options.Logger == nil {
+		options.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Updater{db: db, sources: kept, logger: options.Logger}, nil
 }
 
 // Scope covers the configured providers.
 func (u *Updater) Scope() shepherd.Scope {
-	scope := shepherd.Scope{Process: fleet.ProcessUpdate, Backoff: DefaultConfig().Backoff}
-	for name := range u.sources {
-		scope.Providers = append(scope.Providers, name)
-	}
-	return scope
+	return shepherd.Scope{Process: fleet.ProcessUpdate, Providers: u.sources.Names(), Backoff: DefaultConfig().Backoff}
 }
 
 // Act is one pass.
-func (u *Updater) Act(ctx context.Context, work *bmdb.Work) (shepherd.Outcome, error) {
-	s, ok := u.sources[work.Subject.Provider]
-	if !ok {
-		return nil, fleet.Errorf(fleet.KindInvalid, "provider %q is not configured here", work.Subject.Provider)
+func (u *Updater) Act(ctx context.Context, work *bmdb.Work) shepherd.Outcome {
+	s, err := u.sources.Of(work)
+	if err != nil {
+		return shepherd.Fail{Err: err}
 	}
 	p := &pass{db: u.db, source: s, work: work, logger: u.logger.With(slog.String("provider", string(s.Name)))}
 	if err := p.run(ctx); err != nil {
-		if ctx.Err() != nil {
-			return nil, err
-		}
-		return shepherd.Fail{Err: err, Backoff: s.Config.Backoff}, nil
+		return shepherd.Fail{Err: err, Backoff: s.Config.Backoff}
 	}
-	return shepherd.Finish{}, nil
+	return shepherd.Finish{}
 }
 
 // batch is how many machines are written in one transaction.
@@ -128,7 +119,7 @@ const batch = 100
 // pass is one pass of one provider.
 type pass struct {
 	db     *bmdb.DB
-	source *source
+	source *sourceState
 	work   *bmdb.Work
 	logger *slog.Logger
 
@@ -137,10 +128,11 @@ type pass struct {
 }
 
 func (p *pass) run(ctx context.Context) error {
-	entries, err := p.look(ctx)
+	entries, view, err := p.source.Look(ctx, p.db)
 	if err != nil {
 		return err
 	}
+	p.view = view
 	missing, known := p.compare(ctx, entries)
 	loss := provider.SuddenLoss(known, len(missing))
 	if !loss {
@@ -158,25 +150,6 @@ func (p *pass) run(ctx context.Context) error {
 			"declared gone", len(missing), known)
 	}
 	return nil
-}
-
-// look reads both sides at once.
-func (p *pass) look(ctx context.Context) ([]provider.Entry, error) {
-	var entries []provider.Entry
-	group, both := errgroup.WithContext(ctx)
-	group.Go(func() (err error) {
-		if entries, err = p.source.Provider.List(both); err != nil {
-			return fmt.Errorf("list the provider: %w", err)
-		}
-		return nil
-	})
-	group.Go(func() (err error) {
-		if p.view, err = p.db.ViewProvider(both, p.source.Name); err != nil {
-			return fmt.Errorf("view the BMDB: %w", err)
-		}
-		return nil
-	})
-	return entries, group.Wait()
 }
 
 // compare notes what changed. It returns the machines that the list should have and has not, and
@@ -213,14 +186,14 @@ func (p *pass) compare(ctx context.Context, entries []provider.Entry) (missing [
 // note writes an entry's facts when they differ from those that are recorded.
 func (p *pass) note(m bmdb.ProviderMachine, entry provider.Entry) {
 	fact := entry.Provided(m.Provided, p.view.Now)
-	if !same(fact, *m.Provided) {
+	if !sameFact(fact, *m.Provided) {
 		p.changes = append(p.changes, bmdb.SetProvided(m.ID, m.ProviderID, fact))
 	}
 }
 
 // ask asks for missing machines by their IDs.
 func (p *pass) ask(ctx context.Context, missing []bmdb.ProviderMachine) error {
-	for _, m := range p.turn(missing) {
+	for _, m := range p.nextToAsk(missing) {
 		entry, err := p.source.Provider.Get(ctx, m.ProviderID)
 		switch {
 		case ctx.Err() != nil:
@@ -239,9 +212,9 @@ func (p *pass) ask(ctx context.Context, missing []bmdb.ProviderMachine) error {
 	return nil
 }
 
-// turn picks the missing machines that this pass asks for: those after the last one that was asked
-// for, then around.
-func (p *pass) turn(missing []bmdb.ProviderMachine) []bmdb.ProviderMachine {
+// nextToAsk picks the missing machines that this pass asks for: those after the last one that an
+// earlier pass asked for, then from the beginning.
+func (p *pass) nextToAsk(missing []bmdb.ProviderMachine) []bmdb.ProviderMachine {
 	s := p.source
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -257,13 +230,14 @@ func (p *pass) turn(missing []bmdb.ProviderMachine) []bmdb.ProviderMachine {
 	return picked
 }
 
+// young reports whether a machine was created so recently that a list may not have it yet.
 func (p *pass) young(created time.Time) bool {
 	age := p.view.Now.Sub(created)
 	return age < p.source.Config.SettlingTime && age > -p.source.Config.SettlingTime
 }
 
-// same says whether two facts say the same, whenever they were seen.
-func same(a, b fleet.Provided) bool {
+// sameFact reports whether two facts say the same, whenever they were seen.
+func sameFact(a, b fleet.Provided) bool {
 	return a.Status == b.Status && a.Detail == b.Detail && a.Hostname == b.Hostname && a.Address == b.Address &&
 		a.Location == b.Location && a.Capacity == b.Capacity && slices.Equal(a.HostKeys, b.HostKeys) &&
 		(a.ActiveAt == nil) == (b.ActiveAt == nil)

@@ -2,7 +2,6 @@ package updater_test
 
 import (
 	"context"
-	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -11,7 +10,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
-	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider"
 	"github.com/ironherd/ironherd/internal/shepherd"
@@ -33,18 +31,13 @@ type bench struct {
 
 func newBench(t *testing.T, machines int) *bench {
 	t.Helper()
-	engine, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "bmdb"), sqlite.Options{Unsynced: true})
-	check(t, err)
-	check(t, engine.Migrate(t.Context()))
 	b := &bench{t: t, fake: shepherdtest.NewFakeProvider(machines)}
-	b.db, err = bmdb.Open(t.Context(), engine, bmdb.Options{})
-	check(t, err)
-	t.Cleanup(func() { check(t, b.db.Close()) })
+	b.db = shepherdtest.OpenDB(t, shepherdtest.OpenEngine(t), bmdb.Options{})
 	b.fake.Provisioning = 90 * time.Second
 	b.ids = shepherdtest.Seed(t, b.db, source, b.fake, machines)
-	handler, err := updater.New(b.db, []updater.Source{{Name: source, Provider: b.fake, Config: updater.DefaultConfig()}}, nil)
+	handler, err := updater.New(b.db, []updater.Source{{Name: source, Provider: b.fake, Config: updater.DefaultConfig()}}, updater.Options{})
 	check(t, err)
-	b.loop, err = shepherd.New(b.db, handler, shepherd.Options{Config: shepherd.DefaultConfig()})
+	b.loop, err = shepherd.New(b.db, handler, shepherd.DefaultConfig(), shepherd.Options{})
 	check(t, err)
 	return b
 }

@@ -61,7 +61,7 @@ func command(ctx context.Context, args []string) error {
 	flags.StringVar(&w.url, "database", "", "postgres://…")
 	flags.StringVar(&w.log, "log", "", "the log that all workers append to")
 	flags.StringVar(&w.version, "version", "", "what to call this version in the log")
-	flags.DurationVar(&w.lease, "lease", 2*time.Second, "interval of the sessions")
+	flags.DurationVar(&w.lease, "lease", 2*time.Second, "lease of the sessions")
 	machines := flags.String("machines", "", "their IDs: the first half is always due for an agent, the second has agents that fall silent")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err

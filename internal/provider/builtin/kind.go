@@ -1,0 +1,115 @@
+// Package builtin is the table of the kinds of provider that this binary has. Whoever adds a kind
+// adds a section to Sections and a row to the table; nothing else in the control plane names a
+// kind.
+//
+// A row says how the kind is called, what the defaults of its section are, which of its keys are
+// file names, when it is valid, and how a provider is made of it. Package config decodes and checks
+// sections through this table; package daemon makes providers through it.
+//
+// The table is data, not a registry: importing a kind changes nothing.
+package builtin
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider"
+	"github.com/ironherd/ironherd/internal/provider/equinix"
+	"github.com/ironherd/ironherd/internal/provider/static"
+)
+
+// Sections is what a provider's configuration holds for its kind: one section for each kind, under
+// the kind's name. Only the section of the provider's own kind counts.
+type Sections struct {
+	// Equinix is an API that is compatible with Equinix Metal's.
+	Equinix equinix.Config `yaml:"equinix"`
+	// Static is a list of hosts that exist already.
+	Static static.Config `yaml:"static"`
+}
+
+// The names of the kinds. They are stored with providers and must not change.
+const (
+	Equinix = "equinix"
+	Static  = "static"
+)
+
+// table has a row for each kind, in the order in which people are shown them.
+var table = []Kind{
+	{
+		name:     Equinix,
+		defaults: func(s *Sections) { s.Equinix = equinix.DefaultConfig() },
+		files:    func(s *Sections) []File { return []File{{"token_file", &s.Equinix.TokenFile}} },
+		validate: func(s Sections) error { return s.Equinix.Validate() },
+		open: func(s Sections, key string, options provider.Options) (provider.Provider, error) {
+			s.Equinix.SSHPublicKey = key
+			return equinix.New(s.Equinix, options)
+		},
+	},
+	{
+		name:     Static,
+		defaults: func(s *Sections) { s.Static = static.DefaultConfig() },
+		files:    func(s *Sections) []File { return []File{{"path", &s.Static.Path}} },
+		validate: func(s Sections) error { return s.Static.Validate() },
+		open: func(s Sections, _ string, options provider.Options) (provider.Provider, error) {
+			return static.New(s.Static, options)
+		},
+	},
+}
+
+// Kind is one kind of provider: a row of the table.
+type Kind struct {
+	name     string
+	defaults func(*Sections)
+	files    func(*Sections) []File
+	validate func(Sections) error
+	open     func(sections Sections, sshPublicKey string, options provider.Options) (provider.Provider, error)
+}
+
+// File is a key of a section whose value is a file name.
+type File struct {
+	// Key is relative to the section.
+	Key string
+	// Path is where the section has the file's name; empty when none is named.
+	Path *string
+}
+
+// Kinds lists the kinds.
+func Kinds() []Kind { return slices.Clone(table) }
+
+// Find returns the kind of that name. The error is of kind Invalid and lists the names.
+func Find(name string) (Kind, error) {
+	if i := slices.IndexFunc(table, func(k Kind) bool { return k.name == name }); i >= 0 {
+		return table[i], nil
+	}
+	names := make([]string, len(table))
+	for i, k := range table {
+		names[i] = k.name
+	}
+	return Kind{}, fleet.Errorf(fleet.KindInvalid, "%q is no kind of provider: use one of %s", name, strings.Join(names, ", "))
+}
+
+// Defaults returns the sections with the documented defaults of every kind.
+func Defaults() Sections {
+	var s Sections
+	for _, k := range table {
+		k.defaults(&s)
+	}
+	return s
+}
+
+// Name returns what the kind is called in configurations and in the BMDB.
+func (k Kind) Name() string { return k.name }
+
+// Files returns the file names in the section of this kind.
+func (k Kind) Files(s *Sections) []File { return k.files(s) }
+
+// Validate reports every fault of the section of this kind. Each is of kind Invalid and begins with
+// its key, relative to the section.
+func (k Kind) Validate(s Sections) error { return k.validate(s) }
+
+// Open makes a provider of this kind from its section, which is valid. It asks the provider
+// nothing. sshPublicKey is the key that machines are reached with, in authorized_keys form.
+func (k Kind) Open(s Sections, sshPublicKey string, options provider.Options) (provider.Provider, error) {
+	return k.open(s, sshPublicKey, options)
+}

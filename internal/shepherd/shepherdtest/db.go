@@ -1,0 +1,38 @@
+package shepherdtest
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
+)
+
+// OpenEngine opens an empty database on the real embedded engine. OpenDB takes it over, and closes
+// it.
+func OpenEngine(tb testing.TB) *sqlite.Engine {
+	tb.Helper()
+	engine, err := sqlite.Open(tb.Context(), filepath.Join(tb.TempDir(), "bmdb"), sqlite.Options{Unsynced: true})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if err := engine.Migrate(tb.Context()); err != nil {
+		tb.Fatal(err)
+	}
+	return engine
+}
+
+// OpenDB opens a BMDB over an engine, and closes it when the test ends.
+func OpenDB(tb testing.TB, engine bmdb.Engine, options bmdb.Options) *bmdb.DB {
+	tb.Helper()
+	db, err := bmdb.Open(tb.Context(), engine, options)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return db
+}
