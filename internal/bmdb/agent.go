@@ -70,7 +70,7 @@ func (db *DB) fromAgent(ctx context.Context, kind string, a AgentIdentity,
 }
 
 // heard appends to the machine's history in the agent's name.
-func (t *transaction) heard(ctx context.Context, machine fleet.MachineID, process fleet.Process, event, detail string) error {
+func (t *transaction) heard(ctx context.Context, machine fleet.MachineID, process fleet.Process, event fleet.Event, detail string) error {
 	return t.record(ctx, history{
 		subject: fleet.Subject{Machine: machine}, actor: actorAgent, process: process, event: event, detail: detail,
 	})
@@ -86,15 +86,15 @@ func (db *DB) RecordSpoken(ctx context.Context, a AgentIdentity, bootID string) 
 		switch {
 		case first:
 			detail := fmt.Sprintf("takeover generation %d spoke for the first time", a.TakeoverGeneration)
-			if err := t.heard(ctx, a.Machine, "", "agent spoke", detail); err != nil {
+			if err := t.heard(ctx, a.Machine, "", fleet.EventAgentSpoke, detail); err != nil {
 				return false, err
 			}
 		case seen.BootID != bootID:
-			if err := t.heard(ctx, a.Machine, "", "machine restarted", "the agent came back with another boot ID"); err != nil {
+			if err := t.heard(ctx, a.Machine, "", fleet.EventMachineRestarted, "the agent came back with another boot ID"); err != nil {
 				return false, err
 			}
 		case j.row.State == string(fleet.StateSilent):
-			if err := t.heard(ctx, a.Machine, "", "agent returned", "silent since "+seen.LastAt.Format(time.DateTime)); err != nil {
+			if err := t.heard(ctx, a.Machine, "", fleet.EventAgentReturned, "silent since "+seen.LastAt.Format(time.DateTime)); err != nil {
 				return false, err
 			}
 		}
@@ -157,12 +157,12 @@ func (db *DB) RecordHardware(ctx context.Context, a AgentIdentity, report []byte
 	sum := sha256.Sum256(report)
 	digest := hex.EncodeToString(sum[:])
 	return db.fromAgent(ctx, "hardware report", a, func(ctx context.Context, t *transaction, j *judged) (bool, error) {
-		event := "hardware reported"
+		event := fleet.EventHardwareReported
 		if h := j.record.Hardware; h != nil {
 			if h.Digest == digest {
 				return false, nil
 			}
-			event = "hardware changed"
+			event = fleet.EventHardwareChanged
 		}
 		err := t.q.PutHardware(ctx, statement.PutHardwareParams{Machine: string(a.Machine), At: micros(t.Now()), Digest: digest})
 		if err != nil {

@@ -82,7 +82,7 @@ func wantProvider(w *Work, c *change) error {
 }
 
 // note appends to the history of the machine, or of the work's subject when there is none.
-func (w *Work) note(ctx context.Context, t *transaction, machine fleet.MachineID, event, detail string) error {
+func (w *Work) note(ctx context.Context, t *transaction, machine fleet.MachineID, event fleet.Event, detail string) error {
 	subject := w.Subject
 	if machine != "" {
 		subject = fleet.Subject{Machine: machine}
@@ -117,7 +117,7 @@ func SetAgentStarted(s fleet.AgentStarted) Change {
 			if err != nil {
 				return fmt.Errorf("record the agent's start: %w", err)
 			}
-			return w.note(ctx, t, id, "agent started", fmt.Sprintf("takeover generation %d, agent %s", s.TakeoverGeneration, s.AgentVersion))
+			return w.note(ctx, t, id, fleet.EventAgentStarted, fmt.Sprintf("takeover generation %d, agent %s", s.TakeoverGeneration, s.AgentVersion))
 		},
 	}
 }
@@ -135,7 +135,7 @@ func MintTakeover(into *fleet.TakeoverGeneration) Change {
 				return fmt.Errorf("mint a takeover generation: %w", err)
 			}
 			*into = fleet.TakeoverGeneration(g)
-			return w.note(ctx, t, w.Subject.Machine, "takeover", fmt.Sprintf("takeover generation %d", g))
+			return w.note(ctx, t, w.Subject.Machine, fleet.EventTakeover, fmt.Sprintf("takeover generation %d", g))
 		},
 		// the lane is ours: nobody minted since
 		again: func(ctx context.Context, t *transaction, w *Work) error {
@@ -211,7 +211,7 @@ func (t *transaction) setProvided(ctx context.Context, w *Work, c *change, f fac
 		return fmt.Errorf("record what the provider says of machine %s: %w", machine, err)
 	}
 	if was == nil || was.Status != p.Status {
-		return w.note(ctx, t, machine, "provider status", statusDetail(p))
+		return w.note(ctx, t, machine, fleet.EventProviderStatus, statusDetail(p))
 	}
 	return nil
 }
@@ -241,9 +241,9 @@ func (t *transaction) setProviderID(ctx context.Context, m statement.GetMachineR
 }
 
 // RecordHistory appends to the history of the work's subject.
-func RecordHistory(event, detail string) Change {
+func RecordHistory(event fleet.Event, detail string) Change {
 	return &change{
-		text: "history: " + event + ": " + detail,
+		text: "history: " + string(event) + ": " + detail,
 		do: func(ctx context.Context, t *transaction, w *Work, _ *change) error {
 			return w.note(ctx, t, w.Subject.Machine, event, detail)
 		},
@@ -251,7 +251,7 @@ func RecordHistory(event, detail string) Change {
 }
 
 // RecordMachineHistory appends to the history of a machine from work on its provider.
-func RecordMachineHistory(machine fleet.MachineID, event, detail string) Change {
+func RecordMachineHistory(machine fleet.MachineID, event fleet.Event, detail string) Change {
 	return &change{
 		text: fmt.Sprintf("history of %s: %s: %s", machine, event, detail),
 		do: func(ctx context.Context, t *transaction, w *Work, c *change) error {
@@ -273,7 +273,7 @@ func PinHostKeys(machine fleet.MachineID, keys []string) Change {
 			if err != nil {
 				return fmt.Errorf("pin the host keys of machine %s: %w", machine, err)
 			}
-			return w.note(ctx, t, machine, "host keys pinned", fmt.Sprintf("%d keys", len(keys)))
+			return w.note(ctx, t, machine, fleet.EventHostKeysPinned, fmt.Sprintf("%d keys", len(keys)))
 		},
 	}
 }

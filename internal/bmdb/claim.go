@@ -387,7 +387,7 @@ func (r *claimRound) startAll(ctx context.Context) error {
 		epoch := fleet.Epoch(epochs[subjectKey(s.subject)])
 		err = r.t.record(ctx, history{
 			subject: s.subject, actor: r.s.actor(), process: process, lane: process.Lane(), epoch: epoch, edge: edgeStart,
-			event: eventStarted, detail: s.decision.Reason, session: r.s.id,
+			event: fleet.EventStarted, detail: s.decision.Reason, session: r.s.id,
 		})
 		if err != nil {
 			return err

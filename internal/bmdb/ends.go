@@ -107,7 +107,7 @@ func (s *Session) endKnown(ctx context.Context, m *endOfWork) (done bool, err er
 	if m.work.recollect() == nil {
 		return false, nil
 	}
-	err = s.db.update(ctx, m.ending.event, func(ctx context.Context, t *transaction) error {
+	err = s.db.update(ctx, string(m.ending.event), func(ctx context.Context, t *transaction) error {
 		ended, err := t.endTogether(ctx, s, []*endOfWork{m})
 		if err == nil && len(ended) == 0 {
 			return errNotEnded // nothing is to be committed
@@ -386,7 +386,7 @@ func (t *transaction) endAll(ctx context.Context, list []*endOfWork) error {
 		if err != nil {
 			return err
 		}
-		t.outcomes = append(t.outcomes, observed{w.Process, m.ending.event, t.Now().Sub(instant(w.since))})
+		t.outcomes = append(t.outcomes, observed{w.Process, string(m.ending.event), t.Now().Sub(instant(w.since))})
 	}
 	return nil
 }

@@ -141,15 +141,15 @@ func (t *transaction) newAttempt(ctx context.Context, j *judged, secret []byte) 
 	if err != nil {
 		return nil, fmt.Errorf("write the attempt's deadline: %w", err)
 	}
-	return order, t.heard(ctx, id, fleet.ProcessInstall, "install handed out",
+	return order, t.heard(ctx, id, fleet.ProcessInstall, fleet.EventInstallHandedOut,
 		fmt.Sprintf("install generation %d, attempt %d: %s", request.Generation, order.Attempt, request.Image.URL))
 }
 
 // putReport writes how an attempt ended; the attempt is not open any more.
 func (t *transaction) putReport(ctx context.Context, machine fleet.MachineID, r fleet.InstallReport, actor string) error {
-	ok, event, detail := int64(0), "install failed", r.Error
+	ok, event, detail := int64(0), fleet.EventInstallFailed, r.Error
 	if r.OK {
-		ok, event, detail = 1, "disk written", fmt.Sprintf("%d bytes to %s in %s", r.Bytes, r.Disk, r.Duration.Round(time.Millisecond))
+		ok, event, detail = 1, fleet.EventDiskWritten, fmt.Sprintf("%d bytes to %s in %s", r.Bytes, r.Disk, r.Duration.Round(time.Millisecond))
 	}
 	err := t.q.PutInstallReport(ctx, statement.PutInstallReportParams{
 		Machine: string(machine), Generation: int64(r.Generation), Attempt: int64(r.Attempt), At: micros(t.Now()), Ok: ok, Error: r.Error,
@@ -247,7 +247,7 @@ func (db *DB) RecordInstalled(ctx context.Context, machine fleet.MachineID, gene
 			return false, err
 		}
 		return true, t.record(ctx, history{
-			subject: fleet.Subject{Machine: machine}, actor: "installed system", process: fleet.ProcessInstall, event: "installed",
+			subject: fleet.Subject{Machine: machine}, actor: "installed system", process: fleet.ProcessInstall, event: fleet.EventInstalled,
 			detail: fmt.Sprintf("install generation %d, attempt %d has come up", generation, attempt),
 		})
 	})

@@ -120,7 +120,7 @@ func (t *transaction) openIntent(ctx context.Context, w *Work, n NewIntent) (fle
 			return fleet.Intent{}, err
 		}
 	}
-	if err := w.note(ctx, t, n.Machine, "intent opened", fmt.Sprintf("capacity %s, token %s", n.Capacity, n.Token)); err != nil {
+	if err := w.note(ctx, t, n.Machine, fleet.EventIntentOpened, fmt.Sprintf("capacity %s, token %s", n.Capacity, n.Token)); err != nil {
 		return fleet.Intent{}, err
 	}
 	return fleet.Intent{
@@ -190,7 +190,7 @@ func IntentCalled(machine fleet.MachineID) Change {
 		if err != nil {
 			return fmt.Errorf("record the call: %w", err)
 		}
-		return w.note(ctx, t, machine, "asked the provider", fmt.Sprintf("call %d for capacity %s", i.Calls+1, i.Capacity))
+		return w.note(ctx, t, machine, fleet.EventProviderAsked, fmt.Sprintf("call %d for capacity %s", i.Calls+1, i.Capacity))
 	})
 }
 
@@ -207,7 +207,7 @@ func IntentAnswered(machine fleet.MachineID) Change {
 		if err != nil {
 			return fmt.Errorf("record the rejection: %w", err)
 		}
-		return w.note(ctx, t, machine, "the provider refused", fmt.Sprintf("call %d of %d for capacity %s", i.Rejected+1, i.Calls, i.Capacity))
+		return w.note(ctx, t, machine, fleet.EventProviderRefused, fmt.Sprintf("call %d of %d for capacity %s", i.Rejected+1, i.Calls, i.Capacity))
 	})
 }
 
@@ -218,7 +218,7 @@ func CloseIntentProvided(machine fleet.MachineID, id fleet.ProviderID, p fleet.P
 		if err := t.closeIntent(ctx, i, outcomeProvided); err != nil {
 			return err
 		}
-		if err := w.note(ctx, t, machine, "created", fmt.Sprintf("%s on capacity %s", id, i.Capacity)); err != nil {
+		if err := w.note(ctx, t, machine, fleet.EventCreated, fmt.Sprintf("%s on capacity %s", id, i.Capacity)); err != nil {
 			return err
 		}
 		return t.setProvided(ctx, w, c, fact{machine, id, p})
@@ -284,7 +284,7 @@ func (t *transaction) giveUpIntent(ctx context.Context, w *Work, i statement.Int
 	if err := t.addMachines(ctx, fleet.ProviderName(i.Provider), -1); err != nil {
 		return err
 	}
-	return w.note(ctx, t, fleet.MachineID(i.Machine), "intent closed", outcome+": "+why)
+	return w.note(ctx, t, fleet.MachineID(i.Machine), fleet.EventIntentClosed, outcome+": "+why)
 }
 
 // AdoptToken takes in a device that carries one of our tokens, as the machine that the token was
@@ -367,7 +367,7 @@ func (t *transaction) adopt(ctx context.Context, w *Work, c *change, a adoption)
 	if a.provided.Capacity == "" {
 		a.provided.Capacity = a.capacity
 	}
-	if err := w.note(ctx, t, a.machine, "adopted", fmt.Sprintf("%s on capacity %s", a.id, a.capacity)); err != nil {
+	if err := w.note(ctx, t, a.machine, fleet.EventAdopted, fmt.Sprintf("%s on capacity %s", a.id, a.capacity)); err != nil {
 		return err
 	}
 	return t.setProvided(ctx, w, c, fact{a.machine, a.id, a.provided})
@@ -390,7 +390,7 @@ func SetPenalty(capacity fleet.CapacityID, until time.Duration, cause string) Ch
 			if err != nil {
 				return fmt.Errorf("write the penalty: %w", err)
 			}
-			return w.note(ctx, t, "", "penalty", fmt.Sprintf("capacity %s until %s: %s", capacity, at.Format(time.DateTime), cause))
+			return w.note(ctx, t, "", fleet.EventPenalty, fmt.Sprintf("capacity %s until %s: %s", capacity, at.Format(time.DateTime), cause))
 		},
 	}
 }
@@ -427,7 +427,7 @@ func (t *transaction) setDiscrepancies(ctx context.Context, w *Work, discrepanci
 			continue
 		}
 		err := t.q.PutDiscrepancy(ctx, statement.PutDiscrepancyParams{
-			Provider: provider, Kind: d.Kind, ProviderID: string(d.ProviderID), Machine: string(d.Machine), Since: micros(t.Now()),
+			Provider: provider, Kind: string(d.Kind), ProviderID: string(d.ProviderID), Machine: string(d.Machine), Since: micros(t.Now()),
 			Evidence: d.Evidence, Remedy: d.Remedy,
 		})
 		if err != nil {
@@ -436,18 +436,18 @@ func (t *transaction) setDiscrepancies(ctx context.Context, w *Work, discrepanci
 		if there {
 			continue
 		}
-		if err := w.note(ctx, t, d.Machine, "discrepancy", d.Kind+": "+d.Evidence); err != nil {
+		if err := w.note(ctx, t, d.Machine, fleet.EventDiscrepancy, string(d.Kind)+": "+d.Evidence); err != nil {
 			return err
 		}
 	}
 	for gone := range old {
 		err := t.q.DeleteDiscrepancy(ctx, statement.DeleteDiscrepancyParams{
-			Provider: provider, Kind: gone.Kind, ProviderID: string(gone.ProviderID), Machine: string(gone.Machine),
+			Provider: provider, Kind: string(gone.Kind), ProviderID: string(gone.ProviderID), Machine: string(gone.Machine),
 		})
 		if err != nil {
 			return fmt.Errorf("clear a discrepancy: %w", err)
 		}
-		if err := w.note(ctx, t, gone.Machine, "discrepancy cleared", gone.Kind); err != nil {
+		if err := w.note(ctx, t, gone.Machine, fleet.EventDiscrepancyCleared, string(gone.Kind)); err != nil {
 			return err
 		}
 	}

@@ -8,16 +8,6 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// The outcomes of work, as history has them.
-const (
-	eventStarted   = "started"
-	eventFinished  = "finished"
-	eventFailed    = "failed"
-	eventCancelled = "cancelled"
-	eventExpired   = "expired"
-	eventRevoked   = "revoked"
-)
-
 // held is a lane that somebody has.
 type held struct {
 	subject fleet.Subject
@@ -42,7 +32,7 @@ func (t *transaction) end(ctx context.Context, h held, end history) error {
 	if err := t.record(ctx, end); err != nil {
 		return err
 	}
-	t.outcomes = append(t.outcomes, observed{h.process, end.event, t.Now().Sub(instant(h.since))})
+	t.outcomes = append(t.outcomes, observed{h.process, string(end.event), t.Now().Sub(instant(h.since))})
 	return nil
 }
 
@@ -70,7 +60,7 @@ func (j *judged) hold() held {
 
 func (t *transaction) expire(ctx context.Context, h held) error {
 	return t.end(ctx, h, history{
-		actor: actorBMDB, event: eventExpired, detail: fmt.Sprintf("session %s ended before the work did", h.session),
+		actor: actorBMDB, event: fleet.EventExpired, detail: fmt.Sprintf("session %s ended before the work did", h.session),
 	})
 }
 
@@ -84,7 +74,7 @@ func (t *transaction) revoke(ctx context.Context, j *judged, actor, why string) 
 		return err
 	}
 	if j.row.LaneSession != "" {
-		if err := t.end(ctx, j.hold(), history{actor: actor, event: eventRevoked, detail: why}); err != nil {
+		if err := t.end(ctx, j.hold(), history{actor: actor, event: fleet.EventRevoked, detail: why}); err != nil {
 			return err
 		}
 	}

@@ -251,7 +251,7 @@ type HistoryRow struct {
 	Process fleet.Process
 	// Epoch of the work that it belongs to; 0: of none.
 	Epoch   fleet.Epoch
-	Event   string
+	Event   fleet.Event
 	Detail  string
 	RetryAt time.Time
 }
@@ -273,7 +273,7 @@ func (db *DB) history(ctx context.Context, subject string, limit int) (list []Hi
 		list = make([]HistoryRow, len(rows))
 		for i, r := range rows {
 			list[i] = HistoryRow{
-				At: instant(r.At), Actor: r.Actor, Process: fleet.Process(r.Process), Epoch: fleet.Epoch(r.Epoch), Event: r.Event,
+				At: instant(r.At), Actor: r.Actor, Process: fleet.Process(r.Process), Epoch: fleet.Epoch(r.Epoch), Event: fleet.Event(r.Event),
 				Detail: r.Detail, RetryAt: instant(r.RetryAt),
 			}
 		}

@@ -233,7 +233,7 @@ func (t *transaction) forget(ctx context.Context, id fleet.MachineID) error {
 		err := t.end(ctx, held{
 			subject: fleet.Subject{Machine: id}, lane: fleet.LaneHost, epoch: fleet.Epoch(l.Epoch),
 			session: fleet.SessionID(l.Session), process: fleet.Process(l.Process), since: l.Since,
-		}, history{actor: actorBMDB, event: eventRevoked, detail: "the machine is gone"})
+		}, history{actor: actorBMDB, event: fleet.EventRevoked, detail: "the machine is gone"})
 		if err != nil {
 			return err
 		}

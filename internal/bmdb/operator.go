@@ -47,7 +47,7 @@ func (db *DB) RequestInstall(ctx context.Context, actor string, machine fleet.Ma
 			return false, err
 		}
 		return true, t.record(ctx, history{
-			subject: fleet.Subject{Machine: machine}, actor: actor, process: fleet.ProcessInstall, event: "install requested",
+			subject: fleet.Subject{Machine: machine}, actor: actor, process: fleet.ProcessInstall, event: fleet.EventInstallRequested,
 			detail: fmt.Sprintf("install generation %d: %s (%s)", generation, request.Image.URL, request.Image.Digest),
 		})
 	})
@@ -84,7 +84,7 @@ func (db *DB) Retry(ctx context.Context, actor string, machine fleet.MachineID, 
 				return false, fmt.Errorf("end the backoff: %w", err)
 			}
 			err := t.record(ctx, history{
-				subject: fleet.Subject{Machine: machine}, actor: actor, process: p, event: "retry asked for",
+				subject: fleet.Subject{Machine: machine}, actor: actor, process: p, event: fleet.EventRetryRequested,
 				detail: "the backoff was ended; it was for: " + j.record.Backoffs[p].Cause,
 			})
 			if err != nil {
@@ -107,7 +107,7 @@ func (db *DB) Quarantine(ctx context.Context, actor string, machine fleet.Machin
 			return false, err
 		}
 		return true, t.record(ctx, history{
-			subject: fleet.Subject{Machine: machine}, actor: actor, event: "quarantined", detail: reason,
+			subject: fleet.Subject{Machine: machine}, actor: actor, event: fleet.EventQuarantined, detail: reason,
 		})
 	})
 }
@@ -123,7 +123,7 @@ func (db *DB) Unquarantine(ctx context.Context, actor string, machine fleet.Mach
 			return false, fleet.Errorf(fleet.KindConflict, "machine %s is not in quarantine", machine)
 		}
 		return true, t.record(ctx, history{
-			subject: fleet.Subject{Machine: machine}, actor: actor, event: "released from quarantine", detail: reason,
+			subject: fleet.Subject{Machine: machine}, actor: actor, event: fleet.EventReleased, detail: reason,
 		})
 	})
 }

@@ -181,7 +181,7 @@ type history struct {
 	lane    fleet.Lane
 	epoch   fleet.Epoch
 	edge    string
-	event   string
+	event   fleet.Event
 	detail  string
 	retryAt time.Time
 	session fleet.SessionID
@@ -198,7 +198,7 @@ const maxPending = 1000
 // record appends to history, at the end of the transaction.
 func (t *transaction) record(ctx context.Context, h history) error {
 	t.pen.histories = append(t.pen.histories, []any{
-		subjectKey(h.subject), micros(t.Now()), h.actor, string(h.process), string(h.lane), int64(h.epoch), h.edge, h.event, h.detail,
+		subjectKey(h.subject), micros(t.Now()), h.actor, string(h.process), string(h.lane), int64(h.epoch), h.edge, string(h.event), h.detail,
 		micros(h.retryAt), string(h.session),
 	})
 	if len(t.pen.histories) < maxPending {

@@ -153,24 +153,25 @@ func (w *Work) recollect() *judged {
 
 // Finish ends the work as done, with its facts, and resets the backoff of the process.
 func (w *Work) Finish(ctx context.Context, changes ...Change) error {
-	return w.finish(ctx, ending{event: eventFinished, reset: true, ran: true}, changes)
+	return w.finish(ctx, ending{event: fleet.EventFinished, reset: true, ran: true}, changes)
 }
 
 // Fail ends the work as failed; it is not due again before the backoff is over.
 func (w *Work) Fail(ctx context.Context, f Failure, changes ...Change) error {
-	return w.finish(ctx, ending{event: eventFailed, detail: f.Cause, failure: &f, jitter: w.session.db.jitter()}, changes)
+	return w.finish(ctx, ending{event: fleet.EventFailed, detail: f.Cause, failure: &f, jitter: w.session.db.jitter()}, changes)
 }
 
 // Cancel ends the work undone, without backoff: handed back. It is due again when lifecycle says,
 // which may be at once.
 func (w *Work) Cancel(ctx context.Context, reason string, changes ...Change) error {
-	return w.finish(ctx, ending{event: eventCancelled, detail: reason}, changes)
+	return w.finish(ctx, ending{event: fleet.EventCancelled, detail: reason}, changes)
 }
 
 // ending is how work ends.
 type ending struct {
-	event, detail string
-	reset         bool
+	event  fleet.Event
+	detail string
+	reset  bool
 	// ran: a pass over a provider counts as done.
 	ran     bool
 	failure *Failure
@@ -183,7 +184,7 @@ func (w *Work) finish(ctx context.Context, e ending, changes []Change) error {
 
 // endAlone commits an end by a transaction of its own.
 func (w *Work) endAlone(ctx context.Context, e ending, changes []Change) error {
-	return w.session.db.update(ctx, e.event, func(ctx context.Context, t *transaction) error {
+	return w.session.db.update(ctx, string(e.event), func(ctx context.Context, t *transaction) error {
 		_, err := w.fence(ctx, t, changes)
 		if fleet.KindOf(err) == fleet.KindLeaseLost {
 			return w.again(ctx, t, e, changes)
@@ -256,7 +257,7 @@ func (w *Work) again(ctx context.Context, t *transaction, e ending, changes []Ch
 	if err != nil {
 		return fmt.Errorf("look how the work ended: %w", err)
 	}
-	if was.Session != string(w.Session) || was.Event != e.event {
+	if was.Session != string(w.Session) || was.Event != string(e.event) {
 		return fleet.ErrLeaseLost
 	}
 	return w.recall(ctx, t, changes)

@@ -52,7 +52,7 @@ func machineOf(r bmdb.MachineRow) *fleetv1.Machine {
 
 func historyOf(h bmdb.HistoryRow) *fleetv1.HistoryEntry {
 	return &fleetv1.HistoryEntry{
-		At: stamp(h.At), Actor: h.Actor, Process: string(h.Process), Epoch: int64(h.Epoch), Event: h.Event, Detail: h.Detail,
+		At: stamp(h.At), Actor: h.Actor, Process: string(h.Process), Epoch: int64(h.Epoch), Event: string(h.Event), Detail: h.Detail,
 		RetryAt: stamp(h.RetryAt),
 	}
 }
@@ -98,7 +98,7 @@ func sessionOf(s bmdb.SessionRow) *fleetv1.Session {
 
 func discrepancyOf(d bmdb.DiscrepancyRow) *fleetv1.Discrepancy {
 	return &fleetv1.Discrepancy{
-		Provider: string(d.Provider), Kind: d.Kind, ProviderId: string(d.ProviderID), MachineId: string(d.Machine),
+		Provider: string(d.Provider), Kind: string(d.Kind), ProviderId: string(d.ProviderID), MachineId: string(d.Machine),
 		Since: stamp(d.Since), Evidence: d.Evidence, Remedy: d.Remedy,
 	}
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider"
-	"github.com/ironherd/ironherd/internal/shepherd/provisioner"
 	"github.com/ironherd/ironherd/internal/shepherd/shepherdtest"
 )
 
@@ -33,13 +32,17 @@ func TestKilledAnywhere(t *testing.T) {
 		point shepherdtest.Point
 		nth   int
 	}{
-		{shepherdtest.Listing, 1},                              // before the intents are opened
-		{shepherdtest.Creating, 1}, {shepherdtest.Creating, 3}, // after; nothing called
+		{shepherdtest.Listing, 1}, // before the intents are opened
+		{shepherdtest.Creating, 1},
+		{shepherdtest.Creating, 3}, // after; nothing called
 		// the call is recorded, the request is not sent
-		{shepherdtest.Sending, 1}, {shepherdtest.Sending, 3},
-		{shepherdtest.Sent, 1}, {shepherdtest.Sent, 3}, // the device exists, the reply is lost
+		{shepherdtest.Sending, 1},
+		{shepherdtest.Sending, 3},
+		{shepherdtest.Sent, 1},
+		{shepherdtest.Sent, 3}, // the device exists, the reply is lost
 		// the reply is here, the machine is not recorded
-		{shepherdtest.Created, 1}, {shepherdtest.Created, 3},
+		{shepherdtest.Created, 1},
+		{shepherdtest.Created, 3},
 	} {
 		t.Run(fmt.Sprintf("%s-%d", at.point, at.nth), func(t *testing.T) {
 			t.Parallel()
@@ -145,7 +148,7 @@ func TestAnotherOwner(t *testing.T) {
 			t.Errorf("machines: %+v", b.view().Machines)
 		}
 		b.pass()
-		if kinds := b.kinds(); kinds != provisioner.KindUnknownMachine {
+		if kinds := b.kinds(); kinds != string(fleet.DiscrepancyUnknownMachine) {
 			t.Errorf("the other owner's machine: discrepancies %q", kinds)
 		}
 		b.fake.Change(other.ID, func(*provider.Entry) bool { return false })

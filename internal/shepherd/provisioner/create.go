@@ -186,15 +186,15 @@ func (p *pass) recordFailure(ctx context.Context, intent fleet.Intent, calls int
 	return result, nil
 }
 
-// event is how a failed creation is called in the machine's history.
-func event(calls int, failure error) string {
+// event returns what history calls a failed creation that made so many calls.
+func event(calls int, failure error) fleet.Event {
 	switch {
 	case calls == 0:
-		return "creation not begun"
+		return fleet.EventCreationNotBegun
 	case provider.MayHaveCreated(failure):
-		return "creation unanswered"
+		return fleet.EventCreationUnanswered
 	}
-	return "creation refused"
+	return fleet.EventCreationRefused
 }
 
 // blames says whether a definite failure is about the piece of capacity. If not (throttled, not

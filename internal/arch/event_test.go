@@ -1,0 +1,45 @@
+package arch_test
+
+import (
+	"go/ast"
+	"go/token"
+	"strings"
+	"testing"
+)
+
+// writers are the functions that take an event of history, with the place of that argument.
+var writers = map[string]int{"RecordHistory": 0, "RecordMachineHistory": 1}
+
+// TestEventsAreConstants holds what ships to the events that internal/fleet lists. A literal would
+// compile, and the page and the CLI would have no word for it.
+func TestEventsAreConstants(t *testing.T) {
+	t.Parallel()
+	calls := 0
+	for _, s := range sources(t) {
+		if s.test || s.generated || strings.HasPrefix(s.pkg, "internal/bmdb/bmdbtest") {
+			continue
+		}
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			selector, ok := call.Fun.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			place, ok := writers[selector.Sel.Name]
+			if !ok || place >= len(call.Args) {
+				return true
+			}
+			calls++
+			if literal, ok := call.Args[place].(*ast.BasicLit); ok && literal.Kind == token.STRING {
+				t.Errorf("%s: the event %s is no constant: add it to internal/fleet/event.go", s.set.Position(literal.Pos()), literal.Value)
+			}
+			return true
+		})
+	}
+	if calls < 2 {
+		t.Errorf("only %d calls of %v were found", calls, writers)
+	}
+}
