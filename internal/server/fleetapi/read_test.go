@@ -158,7 +158,7 @@ func TestHistoryProvidersSessionsVersion(t *testing.T) {
 	client := o.client("")
 	h, err := client.ListHistory(t.Context(), &fleetv1.ListHistoryRequest{Machine: string(id)})
 	o.must(err)
-	if n := len(h.GetEntries()); n < 2 || h.GetEntries()[n-1].GetEvent() != "started" || h.GetEntries()[n-1].GetProcess() != "agent-start" {
+	if n := len(h.GetEntries()); n < 2 || h.GetEntries()[n-1].GetEvent() != string(fleet.EventStarted) || h.GetEntries()[n-1].GetProcess() != "agent-start" {
 		t.Errorf("history: %v", h)
 	}
 	p, err := client.ListProviders(t.Context(), &fleetv1.ListProvidersRequest{})

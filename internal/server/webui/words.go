@@ -33,56 +33,6 @@ func tells(text, more string) bool {
 	return strings.Contains(strings.ToLower(text), strings.ToLower(strings.TrimSuffix(more, ".")))
 }
 
-func discrepancyWords(kind string) string {
-	switch kind {
-	case "unknown-at-bmdb":
-		return "in use there, unknown here"
-	case "missing-at-provider":
-		return "known here, missing there"
-	}
-	return kind
-}
-
-func processMeaning(process string) string {
-	switch process {
-	case "provision":
-		return "Creates machines at a provider."
-	case "agent-start":
-		return "Puts our agent in charge of a machine."
-	case "install":
-		return "Writes an operating system; done by the agent."
-	case "recovery":
-		return "Repairs a machine whose agent is silent."
-	case "update":
-		return "Refreshes what is known from a provider."
-	}
-	return ""
-}
-
-func verdictClass(verdict string) string {
-	switch verdict {
-	case "running", "due":
-		return "v-now"
-	case "later":
-		return "v-later"
-	case "waiting":
-		return "v-waiting"
-	}
-	return "v-none"
-}
-
-func eventClass(event string) string {
-	switch event {
-	case "failed", "expired":
-		return "e-bad"
-	case "canceled":
-		return "e-warn"
-	case "finished":
-		return "e-good"
-	}
-	return "e-fact"
-}
-
 func providerURL(name string) string { return "/machines?" + url.Values{"provider": {name}}.Encode() }
 
 // isID says whether s names a machine rather than a provider.
