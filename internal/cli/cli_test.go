@@ -79,7 +79,7 @@ func TestFailuresAreToldInOneSentence(t *testing.T) {
 		{"machine list --state asleep", 2, `no state is named "asleep": use creating,`},
 		{"machine history x --limit 0", 2, "--limit must be from 1 to 1000, not 0"},
 		{"machine retry x --process sleep", 2, `no process is named "sleep": use one of`},
-		{"machine install x", 2, `2 things are wrong: --image must be an http or https URL, not ""; --digest must be`},
+		{"machine install x", 2, `2 things are wrong: --image must be set to the http or https URL of an image; --digest must be`},
 		{"machine show not_found", 3, `no machine is named "not_found"`},
 		{"machine show permission_denied", 4, `no machine is named "permission_denied"`},
 		{"machine show unauthenticated", 4, ""},

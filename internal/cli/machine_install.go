@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -24,9 +23,6 @@ type installOptions struct {
 	reinstall, wait                                 bool
 }
 
-// maximumFirstBoot is the contract's limit for first-boot data.
-const maximumFirstBoot = 64 << 10
-
 func (a *app) machineInstallCommand() *cobra.Command {
 	var o installOptions
 	cmd := &cobra.Command{
@@ -41,7 +37,7 @@ writing it, and restarts the machine; it counts as installed when the installed 
 		ValidArgsFunction: a.completeMachines,
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&o.image, "image", "", "URL of the image, http or https (required)")
+	flags.StringVar(&o.image, "image", "", "URL of the image, http or https, without user and password (required)")
 	flags.StringVar(&o.digest, "digest", "", "digest of the raw image: sha256:<64 hexadecimal digits> (required)")
 	flags.StringVar(&o.compression, "compression", "", "none, zstd, gzip or xz (default: by the end of the URL)")
 	flags.Int64Var(&o.size, "size", 0, "size of the raw image in bytes, for progress in percent")
@@ -150,7 +146,12 @@ func waitEnded(ctx context.Context, machine, last string, err error) error {
 	return err
 }
 
-var digestForm = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+// imageFlags and diskFlags are what the command line calls the fields of an image and of a disk
+// selector.
+var (
+	imageFlags = map[string]string{"url": "--image", "digest": "--digest", "compression": "--compression", "size": "--size"}
+	diskFlags  = map[string]string{"serial": "--root-disk: serial", "wwn": "--root-disk: wwn", "min_size": "--root-disk: min-size", "pick": "--root-disk"}
+)
 
 // request checks the flags, all of them, and makes the request without a machine.
 func (o installOptions) request() (*fleetv1.InstallMachineRequest, error) {
@@ -158,82 +159,86 @@ func (o installOptions) request() (*fleetv1.InstallMachineRequest, error) {
 	fault := func(format string, args ...any) {
 		faults = append(faults, fleet.Errorf(fleet.KindInvalid, format, args...))
 	}
-	if !strings.HasPrefix(o.image, "http://") && !strings.HasPrefix(o.image, "https://") {
-		fault("--image must be an http or https URL, not %q", o.image)
+	image := fleet.Image{URL: o.image, Digest: o.digest, Compression: fleet.Compression(o.compression), Size: o.size}
+	if image.Compression == "" {
+		image.Compression = compressionOf(o.image)
 	}
-	if !digestForm.MatchString(o.digest) {
-		fault("--digest must be sha256: and 64 lower-case hexadecimal digits, not %q", o.digest)
-	}
-	if o.size < 0 {
-		fault("--size must not be negative")
-	}
-	compression, err := parseCompression(o.compression, o.image)
-	if err != nil {
-		faults = append(faults, err)
+	for _, f := range image.Validate() {
+		fault("%s %s", imageFlags[f.Field], f.Problem)
 	}
 	disk, err := parseRootDisk(o.rootDisk)
 	if err != nil {
 		faults = append(faults, err)
+	}
+	for _, f := range disk.Validate() {
+		fault("%s %s", diskFlags[f.Field], f.Problem)
 	}
 	var data []byte
 	if o.firstBoot != "" {
 		data, err = os.ReadFile(o.firstBoot)
 		if err != nil {
 			fault("first-boot file %s cannot be read: %w", o.firstBoot, pathCause(err))
-		} else if len(data) > maximumFirstBoot {
-			fault("first-boot file %s has %d bytes: at most %d are possible", o.firstBoot, len(data), maximumFirstBoot)
+		} else if len(data) > fleet.MaxFirstBootData {
+			fault("first-boot file %s has %d bytes: at most %d are possible", o.firstBoot, len(data), fleet.MaxFirstBootData)
 		}
 	}
 	if len(faults) > 0 {
 		return nil, sentences(faults)
 	}
 	return &fleetv1.InstallMachineRequest{
-		Image:    &agentv1.Image{Url: o.image, Digest: o.digest, Compression: compression, Size: o.size},
-		RootDisk: disk, FirstBootData: data, Reinstall: o.reinstall,
+		Image:         &agentv1.Image{Url: image.URL, Digest: image.Digest, Compression: compressions[image.Compression], Size: image.Size},
+		RootDisk:      &agentv1.DiskSelector{Serial: disk.Serial, Wwn: disk.WWN, MinSize: disk.MinSize, Pick: picks[disk.Pick]},
+		FirstBootData: data, Reinstall: o.reinstall,
 	}, nil
 }
 
-func parseCompression(name, url string) (agentv1.Compression, error) {
-	if name == "" {
-		switch path, _, _ := strings.Cut(url, "?"); {
-		case strings.HasSuffix(path, ".zst"), strings.HasSuffix(path, ".zstd"):
-			name = "zstd"
-		case strings.HasSuffix(path, ".gz"):
-			name = "gzip"
-		case strings.HasSuffix(path, ".xz"):
-			name = "xz"
-		default:
-			name = "none"
-		}
-	}
-	value, ok := agentv1.Compression_value["COMPRESSION_"+strings.ToUpper(name)]
-	if !ok || value == 0 || name != strings.ToLower(name) {
-		return 0, fleet.Errorf(fleet.KindInvalid, "--compression must be none, zstd, gzip or xz, not %q", name)
-	}
-	return agentv1.Compression(value), nil
+var compressions = map[fleet.Compression]agentv1.Compression{
+	fleet.CompressionNone: agentv1.Compression_COMPRESSION_NONE,
+	fleet.CompressionZstd: agentv1.Compression_COMPRESSION_ZSTD,
+	fleet.CompressionGzip: agentv1.Compression_COMPRESSION_GZIP,
+	fleet.CompressionXZ:   agentv1.Compression_COMPRESSION_XZ,
 }
 
-func parseRootDisk(text string) (*agentv1.DiskSelector, error) {
-	disk := &agentv1.DiskSelector{}
+var picks = map[fleet.Pick]agentv1.DiskSelector_Pick{
+	fleet.PickOnly:     agentv1.DiskSelector_PICK_UNSPECIFIED,
+	fleet.PickSmallest: agentv1.DiskSelector_PICK_SMALLEST,
+	fleet.PickLargest:  agentv1.DiskSelector_PICK_LARGEST,
+}
+
+// compressionOf returns the compression that the end of an image's URL stands for.
+func compressionOf(url string) fleet.Compression {
+	switch path, _, _ := strings.Cut(url, "?"); {
+	case strings.HasSuffix(path, ".zst"), strings.HasSuffix(path, ".zstd"):
+		return fleet.CompressionZstd
+	case strings.HasSuffix(path, ".gz"):
+		return fleet.CompressionGzip
+	case strings.HasSuffix(path, ".xz"):
+		return fleet.CompressionXZ
+	}
+	return fleet.CompressionNone
+}
+
+func parseRootDisk(text string) (fleet.DiskSelector, error) {
+	var disk fleet.DiskSelector
 	for part := range strings.SplitSeq(text, ",") {
 		key, value, _ := strings.Cut(strings.TrimSpace(part), "=")
 		switch {
 		case key == "smallest" && value == "":
-			disk.Pick = agentv1.DiskSelector_PICK_SMALLEST
+			disk.Pick = fleet.PickSmallest
 		case key == "largest" && value == "":
-			disk.Pick = agentv1.DiskSelector_PICK_LARGEST
+			disk.Pick = fleet.PickLargest
 		case key == "serial" && value != "":
 			disk.Serial = value
 		case key == "wwn" && value != "":
-			disk.Wwn = value
+			disk.WWN = value
 		case key == "min-size":
 			size, err := strconv.ParseInt(value, 10, 64)
-			if err != nil || size < 1 {
-				return nil, fleet.Errorf(fleet.KindInvalid, "--root-disk: min-size must be a number of bytes, not %q", value)
+			if err != nil {
+				return disk, fleet.Errorf(fleet.KindInvalid, "--root-disk: min-size must be a number of bytes, not %q", value)
 			}
 			disk.MinSize = size
 		default:
-			return nil, fleet.Errorf(fleet.KindInvalid,
+			return disk, fleet.Errorf(fleet.KindInvalid,
 				"--root-disk: %q is none of smallest, largest, serial=…, wwn=… and min-size=BYTES", part)
 		}
 	}

@@ -59,16 +59,16 @@ func TestInstallMachine(t *testing.T) {
 		t.Errorf("recorded %+v", got)
 	}
 	for name, spoil := range map[string]func(*fleetv1.InstallMachineRequest){
-		"image.url":              func(r *fleetv1.InstallMachineRequest) { r.Image.Url = "ftp://x/y" },
-		"without credentials":    func(r *fleetv1.InstallMachineRequest) { r.Image.Url = "https://me:secret@x/y" },
-		"image.digest":           func(r *fleetv1.InstallMachineRequest) { r.Image.Digest = "sha256:zz" },
-		"image.compression":      func(r *fleetv1.InstallMachineRequest) { r.Image.Compression = 0 },
-		"image.size":             func(r *fleetv1.InstallMachineRequest) { r.Image.Size = -1 },
-		"root_disk.pick":         func(r *fleetv1.InstallMachineRequest) { r.RootDisk.Pick = 77 },
-		"root_disk.serial":       func(r *fleetv1.InstallMachineRequest) { r.RootDisk.Serial = strings.Repeat("x", 999) },
-		"root_disk.min_size":     func(r *fleetv1.InstallMachineRequest) { r.RootDisk.MinSize = -1 },
-		"first_boot_data":        func(r *fleetv1.InstallMachineRequest) { r.FirstBootData = make([]byte, 64<<10+1) },
-		"image.url must be an h": func(r *fleetv1.InstallMachineRequest) { r.Image = nil },
+		"image.url":             func(r *fleetv1.InstallMachineRequest) { r.Image.Url = "ftp://x/y" },
+		"a user or password":    func(r *fleetv1.InstallMachineRequest) { r.Image.Url = "https://me:secret@x/y" },
+		"image.digest":          func(r *fleetv1.InstallMachineRequest) { r.Image.Digest = "sha256:zz" },
+		"image.compression":     func(r *fleetv1.InstallMachineRequest) { r.Image.Compression = 0 },
+		"image.size":            func(r *fleetv1.InstallMachineRequest) { r.Image.Size = -1 },
+		"root_disk.pick":        func(r *fleetv1.InstallMachineRequest) { r.RootDisk.Pick = 77 },
+		"root_disk.serial":      func(r *fleetv1.InstallMachineRequest) { r.RootDisk.Serial = strings.Repeat("x", 999) },
+		"root_disk.min_size":    func(r *fleetv1.InstallMachineRequest) { r.RootDisk.MinSize = -1 },
+		"first_boot_data":       func(r *fleetv1.InstallMachineRequest) { r.FirstBootData = make([]byte, 64<<10+1) },
+		"image.url must be set": func(r *fleetv1.InstallMachineRequest) { r.Image = nil },
 	} {
 		req := wanted("host-0")
 		spoil(req)
