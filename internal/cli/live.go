@@ -110,7 +110,7 @@ func (l *live) details(v demo.View) []string {
 	for _, m := range v.Rows {
 		tile := tiles[fleet.State(m.GetState())]
 		lines = append(lines, fmt.Sprintf("  %s %-14s %-14s %s", l.in(tile.color, tile.sign),
-			clip(firstOf(m.GetHostname(), m.GetId()), 14), clip(m.GetState(), 14), clip(clean(m.GetReason()), 46)))
+			clip(machineName(m), 14), clip(m.GetState(), 14), clip(clean(m.GetReason()), 46)))
 	}
 	return lines
 }

@@ -75,9 +75,9 @@ const (
 	yellow = "\x1b[33m"
 )
 
-// paint colors the words that say how a machine is.
+// paint colors the words that say how a machine or its work is.
 func (w *screen) paint(cell string, heading bool) string {
-	color := colors[cell]
+	color := colorOf(cell)
 	if heading {
 		color = bold
 	}
@@ -87,18 +87,17 @@ func (w *screen) paint(cell string, heading bool) string {
 	return color + cell + "\x1b[0m"
 }
 
-var colors = map[string]string{
-	string(fleet.StateInstalled):   green,
-	string(fleet.StateAvailable):   green,
-	string(fleet.StateInstalling):  yellow,
-	string(fleet.StateBooting):     yellow,
-	string(fleet.StateSilent):      red,
-	string(fleet.StateFailed):      red,
-	string(fleet.StateMissing):     red,
-	string(fleet.StateQuarantined): red,
-	"due":                          yellow,
-	"running":                      green,
-	"expired":                      red,
+func colorOf(word string) string {
+	state := fleet.State(word)
+	switch {
+	case state.Trouble(), word == "expired":
+		return red
+	case state == fleet.StateInstalled, state == fleet.StateAvailable, word == "running":
+		return green
+	case state == fleet.StateInstalling, state == fleet.StateBooting, word == "due":
+		return yellow
+	}
+	return plain
 }
 
 // clean keeps what comes from outside from driving the terminal.

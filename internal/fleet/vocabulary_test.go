@@ -71,3 +71,18 @@ func TestEveryDiscrepancyHasARemedy(t *testing.T) {
 		}
 	}
 }
+
+// TestStatesAreMovingOrTroubleOrAtRest: nothing more happens in two states, and nothing is wrong
+// with them; every other one is either on its way or a matter for somebody.
+func TestStatesAreMovingOrTroubleOrAtRest(t *testing.T) {
+	t.Parallel()
+	for _, s := range fleet.States() {
+		rests := s == fleet.StateAvailable || s == fleet.StateInstalled
+		if s.Moving() == (s.Trouble() || rests) || s.Trouble() && rests {
+			t.Errorf("%s: moving %t, trouble %t", s, s.Moving(), s.Trouble())
+		}
+	}
+	if fleet.State("unheard of").Moving() || fleet.State("unheard of").Trouble() {
+		t.Error("nothing is known of a state that is not in the list")
+	}
+}

@@ -66,7 +66,7 @@ func (overviewView) load(ctx context.Context, s *source) (*content, error) {
 func (o overview) troubles() []share {
 	var all []share
 	for _, s := range o.shares {
-		if s.trouble && s.machines > 0 {
+		if s.trouble() && s.machines > 0 {
 			all = append(all, s)
 		}
 	}
@@ -76,7 +76,7 @@ func (o overview) troubles() []share {
 func (o overview) moving() int64 {
 	var n int64
 	for _, s := range o.shares {
-		if s.moving {
+		if s.moving() {
 			n += s.machines
 		}
 	}
