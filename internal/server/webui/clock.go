@@ -7,20 +7,9 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/ironherd/ironherd/internal/server/webui/live"
 )
-
-type nowKey struct{}
-
-// counting returns a context under which times are written as counted from now. Without it they are
-// written absolutely.
-func counting(ctx context.Context, now time.Time) context.Context {
-	return context.WithValue(ctx, nowKey{}, now)
-}
-
-func nowOf(ctx context.Context) (time.Time, bool) {
-	now, ok := ctx.Value(nowKey{}).(time.Time)
-	return now, ok
-}
 
 const (
 	machineTime = "2006-01-02T15:04:05.000Z"
@@ -34,7 +23,7 @@ func known(t *timestamppb.Timestamp) bool {
 
 // words writes an instant for people.
 func words(ctx context.Context, t time.Time) string {
-	if now, ok := nowOf(ctx); ok {
+	if now, ok := live.Now(ctx); ok {
 		return counted(now.Sub(t))
 	}
 	return t.Format(humanTime)

@@ -7,6 +7,7 @@ import (
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+	"github.com/ironherd/ironherd/internal/server/webui/live"
 )
 
 // historyLimit is how many of the newest entries of a history are shown.
@@ -38,9 +39,9 @@ type machinePage struct {
 	history []*fleetv1.HistoryEntry // newest first
 }
 
-func (v machineView) load(ctx context.Context, s *source) (*content, error) {
+func (v machineView) load(ctx context.Context, s *source) (*live.Content, error) {
 	var p machinePage
-	err := together(ctx,
+	err := live.Parallel(ctx,
 		func(ctx context.Context) (err error) {
 			p.GetMachineResponse, err = s.client.GetMachine(ctx, &fleetv1.GetMachineRequest{Machine: v.ref})
 			return err
@@ -61,13 +62,13 @@ func (v machineView) load(ctx context.Context, s *source) (*content, error) {
 		return nil, err
 	}
 	m := p.GetMachine()
-	return &content{title: machineName(m) + " " + m.GetState(), fragments: []*fragment{
-		section("machine", "card machine", machineBody(p)),
-		section("decisions", "card", decisionsBody(p.GetDecisions())),
-		section("facts", "card half", factsBody(p.GetFacts())),
-		section("commands", "card half", commandsBody(p)),
-		section("history", "card", historyBody(p.history)),
-		section("hardware", "card", hardwareBody(p.GetHardware())),
+	return &live.Content{Title: machineName(m) + " " + m.GetState(), Fragments: []*live.Fragment{
+		live.Section("machine", "card machine", machineBody(p)),
+		live.Section("decisions", "card", decisionsBody(p.GetDecisions())),
+		live.Section("facts", "card half", factsBody(p.GetFacts())),
+		live.Section("commands", "card half", commandsBody(p)),
+		live.Section("history", "card", historyBody(p.history)),
+		live.Section("hardware", "card", hardwareBody(p.GetHardware())),
 	}}, nil
 }
 

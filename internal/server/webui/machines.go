@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+	"github.com/ironherd/ironherd/internal/server/webui/live"
 )
 
 const (
@@ -120,12 +121,12 @@ type machineList struct {
 	shares    []share
 	total     int64
 	providers []*fleetv1.Provider
-	rows      []*fragment
+	rows      []*live.Fragment
 }
 
-func (v machinesView) load(ctx context.Context, s *source) (*content, error) {
+func (v machinesView) load(ctx context.Context, s *source) (*live.Content, error) {
 	l := machineList{view: v}
-	err := together(ctx,
+	err := live.Parallel(ctx,
 		func(ctx context.Context) error {
 			response, err := s.client.ListMachines(ctx, &fleetv1.ListMachinesRequest{
 				Provider: v.provider, States: v.wanted(), PageSize: pageSize, PageToken: v.token,
@@ -134,12 +135,12 @@ func (v machinesView) load(ctx context.Context, s *source) (*content, error) {
 			return err
 		},
 		func(ctx context.Context) error {
-			summary, err := s.summary.must(ctx)
+			summary, err := s.summary.Value(ctx)
 			l.shares, l.total = shares(summary.GetStates()), summary.GetMachines()
 			return err
 		},
 		func(ctx context.Context) (err error) {
-			l.providers, err = s.providers.must(ctx)
+			l.providers, err = s.providers.Value(ctx)
 			return err
 		},
 	)
@@ -147,9 +148,9 @@ func (v machinesView) load(ctx context.Context, s *source) (*content, error) {
 		return nil, err
 	}
 	l.addRows()
-	table := section("machines", "card", machinesBody(l))
-	table.parts = l.rows
-	return &content{title: v.title(), fragments: []*fragment{section("filter", "filter", filterBody(l)), table}}, nil
+	table := live.Section("machines", "card", machinesBody(l))
+	table.Parts = l.rows
+	return &live.Content{Title: v.title(), Fragments: []*live.Fragment{live.Section("filter", "filter", filterBody(l)), table}}, nil
 }
 
 func (l *machineList) addRows() {
@@ -159,7 +160,7 @@ func (l *machineList) addRows() {
 	}
 	length, common := shortest(ids)
 	for _, m := range l.machines {
-		row := &fragment{id: "m-" + m.GetId(), tag: "tr", body: machineRow(m, length, common)}
+		row := &live.Fragment{ID: "m-" + m.GetId(), Tag: "tr", Body: machineRow(m, length, common)}
 		l.rows = append(l.rows, row)
 	}
 }

@@ -213,7 +213,7 @@ func fleetBody(o overview) templ.Component {
 	})
 }
 
-// discrepanciesBody is where a provider and the database disagree; empty when they agree everywhere.
+// discrepanciesBody shows where a provider and the database disagree. It is empty when they agree.
 func discrepanciesBody(all []*fleetv1.Discrepancy) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

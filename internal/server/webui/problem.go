@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+
+	"github.com/ironherd/ironherd/internal/server/webui/live"
 )
 
 // problem is a page that says what is wrong with the request.
@@ -57,12 +59,12 @@ type outage struct {
 	refused     bool // it did answer: it does not want to say
 }
 
-func outageOf(v view, a answer[*content]) *outage {
-	if a.err == nil {
+func outageOf(v view, a live.Answer[*live.Content]) *outage {
+	if a.Err == nil {
 		return nil
 	}
-	o := &outage{since: a.failing, seen: a.at, why: reason(a.err)}
-	status, p := refusal(v, a.err)
+	o := &outage{since: a.Failing, seen: a.At, why: reason(a.Err)}
+	status, p := refusal(v, a.Err)
 	o.gone, o.refused = status == http.StatusNotFound, status != 0 && status != http.StatusNotFound
 	if o.gone {
 		o.why = p.Title
