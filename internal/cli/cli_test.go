@@ -134,8 +134,13 @@ func TestNobodyAnswers(t *testing.T) {
 	if r.code != 7 || !strings.HasPrefix(r.stderr, "ironherd: no control plane was found on this host") {
 		t.Errorf("got %d, %q", r.code, r.stderr)
 	}
-	for _, server := range []string{"ftp://x", "unix://host/path", "http://", "http://user:secret@host/", ":"} {
-		if r := run(t, nil, "machine", "list", "--server", server); r.code != 2 || !strings.Contains(r.stderr, "does not name a control plane") {
+	for server, told := range map[string]string{
+		"ftp://x": `"ftp://x" does not name a control plane`, "unix://host/path": "does not name a control plane",
+		"http://": "does not name a control plane", ":": "does not name a control plane",
+		"http://user:secret@host/": "must not have a user or password", "http://user:secret%zz@host/": "must not have a user or password",
+	} {
+		r := run(t, nil, "machine", "list", "--server", server)
+		if r.code != 2 || !strings.Contains(r.stderr, told) || strings.Contains(r.stderr, "secret") {
 			t.Errorf("%s: got %d, %q", server, r.code, r.stderr)
 		}
 	}

@@ -52,7 +52,12 @@ func (a *app) client() (fleetClient, error) {
 	return nil, badServer(address)
 }
 
+// badServer never quotes what may hold a password.
 func badServer(address string) error {
+	if strings.Contains(address, "@") {
+		return fleet.Errorf(fleet.KindInvalid,
+			"--server must not have a user or password in it: put the operator's token into a file and name it with --token-file")
+	}
 	return fleet.Errorf(fleet.KindInvalid,
 		"%q does not name a control plane: use unix:///PATH, http://HOST:PORT or https://HOST:PORT", address)
 }
