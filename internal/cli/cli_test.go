@@ -16,7 +16,7 @@ import (
 
 func TestGolden(t *testing.T) {
 	t.Parallel()
-	h := newHerd(t)
+	h := newFakeServer(t)
 	for name, args := range map[string]string{
 		"machine_list.txt":     "machine list",
 		"machine_show.txt":     "machine show herd-0001",
@@ -60,7 +60,7 @@ func TestHelp(t *testing.T) {
 
 func TestFailuresAreToldInOneSentence(t *testing.T) {
 	t.Parallel()
-	h := newHerd(t)
+	h := newFakeServer(t)
 	dir := t.TempDir()
 	empty := filepath.Join(dir, "empty")
 	if err := os.WriteFile(empty, nil, 0o600); err != nil {
@@ -182,7 +182,7 @@ func TestServerIsFound(t *testing.T) {
 
 func TestTokenIsSentAndNeverShown(t *testing.T) {
 	t.Parallel()
-	h := newHerd(t)
+	h := newFakeServer(t)
 	file := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(file, []byte("s3cret-s3cret\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -206,7 +206,7 @@ var installArgs = []string{"--image", "http://images.example/a.zst", "--digest",
 
 func TestInstallWaits(t *testing.T) {
 	t.Parallel()
-	h := newHerd(t)
+	h := newFakeServer(t)
 	r := h.run(t, append([]string{"machine", "install", "herd-0001", "--wait", "--root-disk", "largest,min-size=100"}, installArgs...)...)
 	if r.code != 0 || r.stdout != "" {
 		t.Errorf("got %d, %q", r.code, r.stdout)
@@ -220,7 +220,7 @@ func TestInstallWaits(t *testing.T) {
 
 func TestInstallTimesOut(t *testing.T) {
 	t.Parallel()
-	h := newHerd(t)
+	h := newFakeServer(t)
 	r := h.run(t, append([]string{"machine", "install", "slow", "--wait", "--timeout", "100ms"}, installArgs...)...)
 	if r.code != 7 || !strings.Contains(r.stderr, "machine slow was not installed in time; it is installing: attempt 1 is under way. The install goes on") {
 		t.Errorf("got %d, %q", r.code, r.stderr)
@@ -229,7 +229,7 @@ func TestInstallTimesOut(t *testing.T) {
 
 func TestPartlyDone(t *testing.T) {
 	t.Parallel()
-	h := newHerd(t)
+	h := newFakeServer(t)
 	r := h.run(t, "machine", "retry", "herd-0001", "not_found")
 	want := "herd-0001: agent-start is tried again now\nnot_found: no machine is named \"not_found\"\n"
 	if r.code != 6 || r.stderr != want {
@@ -243,7 +243,7 @@ func TestPartlyDone(t *testing.T) {
 
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
-	h := newHerd(t)
+	h := newFakeServer(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var out strings.Builder
@@ -258,14 +258,14 @@ func TestVersion(t *testing.T) {
 	if r := run(t, nil, "version"); r.code != 0 || !strings.HasPrefix(r.stdout, "ironherd v1.2.3 (go") || strings.Contains(r.stdout, "control plane") {
 		t.Errorf("got %d, %q", r.code, r.stdout)
 	}
-	if r := newHerd(t).run(t, "version"); !strings.HasSuffix(r.stdout, "\ncontrol plane v1.2.2 (go1.26, database sqlite, schema 3)\n") {
+	if r := newFakeServer(t).run(t, "version"); !strings.HasSuffix(r.stdout, "\ncontrol plane v1.2.2 (go1.26, database sqlite, schema 3)\n") {
 		t.Errorf("got %q", r.stdout)
 	}
 }
 
 func TestColor(t *testing.T) {
 	t.Parallel()
-	h := newHerd(t)
+	h := newFakeServer(t)
 	colored := func(environ ...string) bool {
 		var out strings.Builder
 		cli.Main(t.Context(), []string{"machine", "list", "--server", h.url}, cli.Env{Stdout: &out, Stderr: &out, StdoutTerminal: true, Environ: environ})
@@ -278,7 +278,7 @@ func TestColor(t *testing.T) {
 
 func TestCompletion(t *testing.T) {
 	t.Parallel()
-	h := newHerd(t)
+	h := newFakeServer(t)
 	r := run(t, nil, "__complete", "--server", h.url, "machine", "show", "")
 	if !strings.Contains(r.stdout, "herd-0001\tinstalled\n") {
 		t.Errorf("got %q, %q", r.stdout, r.stderr)

@@ -197,13 +197,13 @@ func (f *fakeFleet) RetryMachine(_ context.Context, r *fleetv1.RetryMachineReque
 	return &fleetv1.RetryMachineResponse{Processes: []string{"agent-start"}}, nil
 }
 
-// herd is a fake fleet that can be reached.
-type herd struct {
+// fakeServer serves a fake fleet over HTTP.
+type fakeServer struct {
 	*fakeFleet
 	url string
 }
 
-func newHerd(t *testing.T) *herd {
+func newFakeServer(t *testing.T) *fakeServer {
 	t.Helper()
 	f := &fakeFleet{}
 	_, handler := fleetv1connect.NewFleetServiceHandler(f)
@@ -215,7 +215,7 @@ func newHerd(t *testing.T) *herd {
 	}))
 	t.Cleanup(server.Close)
 	t.Cleanup(server.CloseClientConnections)
-	return &herd{fakeFleet: f, url: server.URL}
+	return &fakeServer{fakeFleet: f, url: server.URL}
 }
 
 // result is what a command line came to.
@@ -224,8 +224,8 @@ type result struct {
 	stdout, stderr string
 }
 
-// run runs a command line against the herd.
-func (h *herd) run(t *testing.T, args ...string) result {
+// run runs a command line against the fake fleet.
+func (h *fakeServer) run(t *testing.T, args ...string) result {
 	t.Helper()
 	return run(t, nil, append(args, "--server", h.url)...)
 }

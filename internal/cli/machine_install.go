@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,7 +63,7 @@ writing it, and restarts the machine; it counts as installed when the installed 
 	return cmd
 }
 
-// install asks for all installs first, then waits for each: they run side by side.
+// install requests all installs before it waits for any, so that they run side by side.
 func (a *app) install(ctx context.Context, client fleetClient, machines []string, wanted *fleetv1.InstallMachineRequest, wait bool) error {
 	generations := map[string]int64{}
 	ask := func(ctx context.Context, machine string) error {
@@ -78,7 +79,7 @@ func (a *app) install(ctx context.Context, client fleetClient, machines []string
 		a.note("%s: install generation %d is wanted", machine, generations[machine])
 		return nil
 	}
-	asked := a.each(ctx, machines, ask)
+	asked := a.forEach(ctx, machines, ask)
 	if !wait || len(generations) == 0 {
 		return asked
 	}
@@ -88,7 +89,7 @@ func (a *app) install(ctx context.Context, client fleetClient, machines []string
 			begun = append(begun, m)
 		}
 	}
-	err := a.each(ctx, begun, func(ctx context.Context, machine string) error {
+	err := a.forEach(ctx, begun, func(ctx context.Context, machine string) error {
 		return a.waitInstalled(ctx, client, machine, generations[machine])
 	})
 	if err == nil || asked == nil {
@@ -97,11 +98,11 @@ func (a *app) install(ctx context.Context, client fleetClient, machines []string
 	return partly{errSilent}
 }
 
-// pollInterval is how often a waiting command looks.
+// pollInterval is how often a waiting command asks.
 const pollInterval = 500 * time.Millisecond
 
-// waitInstalled looks at the machine until that install generation (or a later one) is up, telling
-// what changes.
+// waitInstalled polls the machine until that install generation, or a later one, is up. It prints
+// every change.
 func (a *app) waitInstalled(ctx context.Context, client fleetClient, machine string, generation int64) error {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
@@ -141,7 +142,7 @@ func (a *app) waitInstalled(ctx context.Context, client fleetClient, machine str
 func waitEnded(ctx context.Context, machine, last string, err error) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return fleet.Errorf(fleet.KindTimeout, "machine %s was not installed in time; it is %s. The install goes on: see ironherd machine explain %s",
-			machine, firstOf(last, "not known how far it is"), machine)
+			machine, cmp.Or(last, "not known how far it is"), machine)
 	}
 	return err
 }
@@ -183,7 +184,7 @@ func (o installOptions) request() (*fleetv1.InstallMachineRequest, error) {
 		}
 	}
 	if len(faults) > 0 {
-		return nil, sentences(faults)
+		return nil, joinFaults(faults)
 	}
 	return &fleetv1.InstallMachineRequest{
 		Image:         &agentv1.Image{Url: image.URL, Digest: image.Digest, Compression: compressions[image.Compression], Size: image.Size},
@@ -245,17 +246,17 @@ func parseRootDisk(text string) (fleet.DiskSelector, error) {
 	return disk, nil
 }
 
-// sentences joins faults of one command line into one error of kind Invalid, a line each.
-func sentences(faults []error) error {
+// joinFaults returns one error of kind Invalid that names every fault of a command line.
+func joinFaults(faults []error) error {
 	if len(faults) == 1 {
 		return faults[0]
 	}
-	return fleet.Errorf(fleet.KindInvalid, "%w", fmt.Errorf("%d things are wrong: %w", len(faults), joined(faults)))
+	return fleet.Errorf(fleet.KindInvalid, "%w", fmt.Errorf("%d things are wrong: %w", len(faults), faultList(faults)))
 }
 
-type joined []error
+type faultList []error
 
-func (j joined) Error() string {
+func (j faultList) Error() string {
 	parts := make([]string, len(j))
 	for i, e := range j {
 		parts[i] = e.Error()

@@ -13,7 +13,7 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// screen is where tables for people go.
+// screen collects what people are shown.
 type screen struct {
 	out   *bytes.Buffer
 	color bool
@@ -100,7 +100,7 @@ func colorOf(word string) string {
 	return plain
 }
 
-// clean keeps what comes from outside from driving the terminal.
+// clean removes what is not printable, so that foreign text cannot control the terminal.
 func clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' {
@@ -121,7 +121,7 @@ func instant(t *timestamppb.Timestamp) string {
 	return t.AsTime().Format("2006-01-02 15:04:05Z")
 }
 
-// age shows how long ago something was, as coarsely as people say it.
+// age shows how long ago something was, in one unit.
 func age(t *timestamppb.Timestamp) string {
 	if t == nil {
 		return ""
@@ -143,7 +143,7 @@ func span(d time.Duration) string {
 	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
 
-// due shows when something is to happen, from here.
+// due shows how long it is until something is to happen.
 func due(t *timestamppb.Timestamp) string {
 	if t == nil {
 		return ""

@@ -26,7 +26,7 @@ func last(req *agentv1.HeartbeatRequest, order *agentv1.InstallRequest) *agentv1
 
 func TestInstallFromFirstHeartbeatToUp(t *testing.T) {
 	t.Parallel()
-	h := newHerd(t, nil)
+	h := newFixture(t, nil)
 	m := h.machines(1, image())[0]
 	client := h.dial(m.key)
 	order := h.heartbeat(client, m.withReport()).GetInstallRequest() // in the same answer
@@ -82,7 +82,7 @@ func TestInstallFromFirstHeartbeatToUp(t *testing.T) {
 
 func TestLostHandOut(t *testing.T) {
 	t.Parallel()
-	h := newHerd(t, nil)
+	h := newFixture(t, nil)
 	m := h.machines(1, image())[0]
 	client := h.dial(m.key)
 	lost := h.heartbeat(client, m.withReport()).GetInstallRequest()
@@ -97,7 +97,7 @@ func TestLostHandOut(t *testing.T) {
 
 func TestHandOutSurvivesARestart(t *testing.T) {
 	t.Parallel()
-	h := newHerd(t, nil)
+	h := newFixture(t, nil)
 	m := h.machines(1, image())[0]
 	order := h.heartbeat(h.dial(m.key), m.withReport()).GetInstallRequest()
 	h.must(h.stop())
@@ -112,7 +112,7 @@ func TestHandOutSurvivesARestart(t *testing.T) {
 
 func TestFailedInstallAndOperatorsRequest(t *testing.T) {
 	t.Parallel()
-	h := newHerd(t, nil)
+	h := newFixture(t, nil)
 	m := h.machines(1, image())[0]
 	client := h.dial(m.key)
 	order := h.heartbeat(client, m.withReport()).GetInstallRequest()

@@ -23,7 +23,7 @@ const secret = "hunter2"
 // configuration, and all three refuse the same ones in the same words.
 func TestEveryDoorRefusesTheSameImages(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t)
+	o := newFixture(t)
 	o.machines(1)
 	digest := "sha256:" + strings.Repeat("a", 64)
 	image := func(url string) fleet.Image {
@@ -83,7 +83,7 @@ func TestEveryDoorRefusesTheSameImages(t *testing.T) {
 	}
 }
 
-func throughAPI(o *office, image fleet.Image, disk fleet.DiskSelector) string {
+func throughAPI(o *fixture, image fleet.Image, disk fleet.DiskSelector) string {
 	compressions := map[fleet.Compression]agentv1.Compression{
 		fleet.CompressionNone: agentv1.Compression_COMPRESSION_NONE, "99": 99,
 	}
@@ -101,7 +101,7 @@ func throughAPI(o *office, image fleet.Image, disk fleet.DiskSelector) string {
 	return message(err)
 }
 
-func throughCLI(t *testing.T, o *office, image fleet.Image, disk fleet.DiskSelector) string {
+func throughCLI(t *testing.T, o *fixture, image fleet.Image, disk fleet.DiskSelector) string {
 	t.Helper()
 	dir := t.TempDir()
 	tokenFile := filepath.Join(dir, "token")

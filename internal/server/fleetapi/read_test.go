@@ -20,7 +20,7 @@ import (
 
 func TestListMachinesPageByPage(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t)
+	o := newFixture(t)
 	ids := o.machines(5)
 	for protocol, option := range map[string]connect.ClientOption{
 		"connect": connect.WithProtoJSON(), "grpc-web": connect.WithGRPCWeb(), "get": connect.WithHTTPGet(),
@@ -58,7 +58,7 @@ func TestListMachinesPageByPage(t *testing.T) {
 
 func TestSummary(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t)
+	o := newFixture(t)
 	o.machines(3)
 	o.claim(fleet.ProcessAgentStart)
 	a, err := o.client("").GetSummary(t.Context(), &fleetv1.GetSummaryRequest{})
@@ -80,7 +80,7 @@ func TestSummary(t *testing.T) {
 
 func TestMachineAndItsNames(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t)
+	o := newFixture(t)
 	id := o.machines(1)[0]
 	o.takeover(o.claim(fleet.ProcessAgentStart)[0])
 	o.progress = &agentv1.InstallProgress{BytesDone: 3}
@@ -106,7 +106,7 @@ func TestMachineAndItsNames(t *testing.T) {
 // its system is installed. Only while somebody is at work on it do the reasons differ.
 func TestListAndDetailsAgree(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t)
+	o := newFixture(t)
 	client := o.client("")
 	agree := func(step string) {
 		t.Helper()
@@ -157,7 +157,7 @@ func TestListAndDetailsAgree(t *testing.T) {
 // that is installed.
 func TestExplain(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t)
+	o := newFixture(t)
 	ids := o.machines(3)
 	works := o.claim(fleet.ProcessAgentStart)
 	byMachine := map[fleet.MachineID]*bmdb.Work{}
@@ -207,7 +207,7 @@ func TestExplain(t *testing.T) {
 
 func TestHistoryProvidersSessionsVersion(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t)
+	o := newFixture(t)
 	id := o.machines(2)[0]
 	o.claim(fleet.ProcessAgentStart)
 	client := o.client("")
@@ -243,7 +243,7 @@ func TestHistoryProvidersSessionsVersion(t *testing.T) {
 
 func TestBadQuestions(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t)
+	o := newFixture(t)
 	o.machines(2)
 	client, ctx := o.client(""), t.Context()
 	for _, c := range []struct {

@@ -26,7 +26,7 @@ func wanted(machine string) *fleetv1.InstallMachineRequest {
 
 func TestChangesNeedAnOperator(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t)
+	o := newFixture(t)
 	o.machines(1)
 	for _, credential := range []string{"", "a-guess", token[:len(token)-1]} {
 		client := o.client(credential)
@@ -45,7 +45,7 @@ func TestChangesNeedAnOperator(t *testing.T) {
 
 func TestInstallMachine(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t)
+	o := newFixture(t)
 	id := o.machines(1)[0]
 	client := o.client(token)
 	a, err := client.InstallMachine(t.Context(), wanted("host-0"))
@@ -86,7 +86,7 @@ func TestInstallMachine(t *testing.T) {
 
 func TestRetryMachine(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t)
+	o := newFixture(t)
 	o.machines(1)
 	o.must(o.claim(fleet.ProcessAgentStart)[0].Fail(t.Context(), bmdb.Failure{Cause: "no", Backoff: fleet.Backoff{Initial: time.Hour}}))
 	client := o.client(token)
@@ -105,7 +105,7 @@ func TestRetryMachine(t *testing.T) {
 // TestPlainHTTP is how a person with curl asks.
 func TestPlainHTTP(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t)
+	o := newFixture(t)
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, o.url+"/ironherd.fleet.v1.FleetService/RetryMachine", strings.NewReader(`{"machine":"host-9"}`))
 	o.must(err)
 	r.Header.Set("Content-Type", "application/json")
