@@ -50,7 +50,7 @@ func loadAssets() assets {
 func (s *site) asset(w http.ResponseWriter, r *http.Request) {
 	file, ok := s.assets.files[r.PathValue("name")]
 	if !ok {
-		s.nowhere(w, r)
+		s.notFound(w, r)
 		return
 	}
 	h := w.Header()

@@ -21,29 +21,29 @@ func known(t *timestamppb.Timestamp) bool {
 	return t != nil && t.IsValid() && t.AsTime().Unix() > 0
 }
 
-// words writes an instant for people.
-func words(ctx context.Context, t time.Time) string {
+// timeText writes an instant for people.
+func timeText(ctx context.Context, t time.Time) string {
 	if now, ok := live.Now(ctx); ok {
-		return counted(now.Sub(t))
+		return relativeTime(now.Sub(t))
 	}
 	return t.Format(humanTime)
 }
 
-// counted writes how long ago something was; negative: in how long it will be. The script writes it
-// alike.
-func counted(ago time.Duration) string {
+// relativeTime writes how long ago something was; negative: in how long it will be. The script has
+// the same words.
+func relativeTime(ago time.Duration) string {
 	switch {
 	case ago > -time.Second && ago < time.Second:
 		return "now"
 	case ago < 0:
-		return "in " + coarse(-ago)
+		return "in " + roughDuration(-ago)
 	}
-	return coarse(ago) + " ago"
+	return roughDuration(ago) + " ago"
 }
 
-// coarse writes a duration in its greatest unit. Seconds and minutes go a bit beyond the next unit,
-// where they say more.
-func coarse(d time.Duration) string {
+// roughDuration writes a duration in its greatest unit. Seconds and minutes go a bit beyond the
+// next unit, where they say more.
+func roughDuration(d time.Duration) string {
 	switch s := int64(d / time.Second); {
 	case s < 100:
 		return fmt.Sprintf("%d s", s)
@@ -56,15 +56,15 @@ func coarse(d time.Duration) string {
 	}
 }
 
-// took writes a measured duration.
-func took(d *durationpb.Duration) string {
+// durationText writes a measured duration.
+func durationText(d *durationpb.Duration) string {
 	if d == nil || !d.IsValid() {
 		return "–"
 	}
-	return exact(d.AsDuration())
+	return exactDuration(d.AsDuration())
 }
 
-func exact(v time.Duration) string {
+func exactDuration(v time.Duration) string {
 	switch {
 	case v < 0:
 		return "–"

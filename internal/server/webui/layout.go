@@ -36,7 +36,7 @@ func (s *site) render(w http.ResponseWriter, r *http.Request, status int, l layo
 	var html bytes.Buffer
 	err := pageLayout(l, body).Render(live.CountFrom(r.Context(), l.now), &html)
 	if err != nil {
-		s.broken(w, r, err)
+		s.renderFailure(w, r, err)
 		return
 	}
 	h := w.Header()
@@ -46,8 +46,9 @@ func (s *site) render(w http.ResponseWriter, r *http.Request, status int, l layo
 	_, _ = w.Write(html.Bytes())
 }
 
-// broken answers when a page could not be made, which is a fault here unless the visitor has left.
-func (s *site) broken(w http.ResponseWriter, r *http.Request, err error) {
+// renderFailure answers when a page could not be made, which is a fault here unless the visitor has
+// left.
+func (s *site) renderFailure(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil {
 		return
 	}

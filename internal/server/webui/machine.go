@@ -72,7 +72,7 @@ func (v machineView) load(ctx context.Context, s *source) (*live.Content, error)
 	}}, nil
 }
 
-// machineName is the host name, else the ID.
+// machineName returns the host name, else the ID.
 func machineName(m *fleetv1.Machine) string {
 	if m.GetHostname() != "" {
 		return m.GetHostname()
@@ -80,8 +80,8 @@ func machineName(m *fleetv1.Machine) string {
 	return m.GetId()
 }
 
-// waits says whether a process of the machine is in backoff.
-func (p machinePage) waits() bool {
+// backsOff says whether a process of the machine is in backoff.
+func (p machinePage) backsOff() bool {
 	return slices.ContainsFunc(p.GetDecisions(), func(d *fleetv1.Decision) bool { return d.GetBackoffCause() != "" })
 }
 
@@ -114,8 +114,9 @@ func percent(p *agentv1.InstallProgress) float64 {
 	return min(100, 100*float64(p.GetBytesDone())/float64(p.GetBytesTotal()))
 }
 
-// pause is the time from one fact to the next; empty where it is nothing worth telling.
-func pause(facts []*fleetv1.Fact, i int) string {
+// sincePrevious returns the time from one fact to the next; empty where it is nothing worth
+// telling.
+func sincePrevious(facts []*fleetv1.Fact, i int) string {
 	if i == 0 || !known(facts[i].GetAt()) || !known(facts[i-1].GetAt()) {
 		return ""
 	}
@@ -123,5 +124,5 @@ func pause(facts []*fleetv1.Fact, i int) string {
 	if d < 100*time.Millisecond {
 		return ""
 	}
-	return "+" + exact(d)
+	return "+" + exactDuration(d)
 }

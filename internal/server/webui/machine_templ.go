@@ -18,7 +18,7 @@ import (
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
 )
 
-// machineBody is who the machine is, and how it is.
+// machineBody shows which machine it is, and its state.
 func machineBody(p machinePage) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -87,7 +87,7 @@ func machineBody(p machinePage) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		if !tells(p.summary, p.GetMachine().GetReason()) {
+		if !containsFold(p.summary, p.GetMachine().GetReason()) {
 			var templ_7745c5c3_Var5 string
 			templ_7745c5c3_Var5, templ_7745c5c3_Err = templ.JoinStringErrs(sentence(p.GetMachine().GetReason()))
 			if templ_7745c5c3_Err != nil {
@@ -519,7 +519,7 @@ func orDash(text, class string) templ.Component {
 	})
 }
 
-// installProgress is how far an install is.
+// installProgress shows how far an install is.
 func installProgress(p *agentv1.InstallProgress) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -722,7 +722,7 @@ func installProgress(p *agentv1.InstallProgress) templ.Component {
 	})
 }
 
-// decisionsBody is what is to be done with the machine, by the very function that the loops obey.
+// decisionsBody shows what each process has to do on the machine.
 func decisionsBody(all []*fleetv1.Decision) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -845,7 +845,7 @@ func decisionsBody(all []*fleetv1.Decision) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				if !tells(d.GetReason(), d.GetBackoffCause()) {
+				if !containsFold(d.GetReason(), d.GetBackoffCause()) {
 					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 48, "<div class=\"cause\">")
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
@@ -928,7 +928,7 @@ func decisionsBody(all []*fleetv1.Decision) templ.Component {
 	})
 }
 
-// factsBody is what is recorded of the machine, in the order in which it happened.
+// factsBody shows the facts of the machine, oldest first.
 func factsBody(all []*fleetv1.Fact) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -991,9 +991,9 @@ func factsBody(all []*fleetv1.Fact) templ.Component {
 					return templ_7745c5c3_Err
 				}
 				var templ_7745c5c3_Var54 string
-				templ_7745c5c3_Var54, templ_7745c5c3_Err = templ.JoinStringErrs(pause(all, i))
+				templ_7745c5c3_Var54, templ_7745c5c3_Err = templ.JoinStringErrs(sincePrevious(all, i))
 				if templ_7745c5c3_Err != nil {
-					return templ.Error{Err: templ_7745c5c3_Err, FileName: `machine.templ`, Line: 140, Col: 48}
+					return templ.Error{Err: templ_7745c5c3_Err, FileName: `machine.templ`, Line: 140, Col: 56}
 				}
 				_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var54))
 				if templ_7745c5c3_Err != nil {
@@ -1053,24 +1053,24 @@ func commandsBody(p machinePage) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = cli("ironherd machine explain "+p.GetMachine().GetId()).Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = commandLine("ironherd machine explain "+p.GetMachine().GetId()).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = cli("ironherd machine history "+p.GetMachine().GetId()).Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = commandLine("ironherd machine history "+p.GetMachine().GetId()).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = cli("ironherd machine show "+p.GetMachine().GetId()+" -o yaml").Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = commandLine("ironherd machine show "+p.GetMachine().GetId()+" -o yaml").Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		if p.waits() {
+		if p.backsOff() {
 			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 66, "<p class=\"dim\">Try again now what waits in backoff:</p>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = cli("ironherd machine retry "+p.GetMachine().GetId()).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = commandLine("ironherd machine retry "+p.GetMachine().GetId()).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -1080,12 +1080,12 @@ func commandsBody(p machinePage) templ.Component {
 			return templ_7745c5c3_Err
 		}
 		if p.GetMachine().GetState() == "installed" {
-			templ_7745c5c3_Err = cli("ironherd machine install "+p.GetMachine().GetId()+" --image URL --digest sha256:DIGEST --reinstall").Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = commandLine("ironherd machine install "+p.GetMachine().GetId()+" --image URL --digest sha256:DIGEST --reinstall").Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
 		} else {
-			templ_7745c5c3_Err = cli("ironherd machine install "+p.GetMachine().GetId()+" --image URL --digest sha256:DIGEST --wait").Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = commandLine("ironherd machine install "+p.GetMachine().GetId()+" --image URL --digest sha256:DIGEST --wait").Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -1094,7 +1094,7 @@ func commandsBody(p machinePage) templ.Component {
 	})
 }
 
-// historyBody is who did what to the machine, newest first.
+// historyBody shows who did what to the machine, newest first.
 func historyBody(all []*fleetv1.HistoryEntry) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

@@ -89,8 +89,8 @@ func (v machinesView) url() string {
 	return "/machines"
 }
 
-// toggled is the view with the state added or taken away, from its first page on.
-func (v machinesView) toggled(name string) machinesView {
+// withToggled returns the first page of the view with the state added or taken away.
+func (v machinesView) withToggled(name string) machinesView {
 	var wanted []string
 	for _, s := range states {
 		if slices.Contains(v.wanted(), s.name) != (s.name == name) {
@@ -101,14 +101,14 @@ func (v machinesView) toggled(name string) machinesView {
 	return v
 }
 
-// of is the view of another provider (empty: all), from its first page on.
-func (v machinesView) of(provider string) machinesView {
+// withProvider returns the first page of the view of another provider; empty: of all.
+func (v machinesView) withProvider(provider string) machinesView {
 	v.provider, v.token = provider, ""
 	return v
 }
 
-// at is another page of the view.
-func (v machinesView) at(token string) machinesView {
+// withToken returns another page of the view.
+func (v machinesView) withToken(token string) machinesView {
 	v.token = token
 	return v
 }
@@ -158,7 +158,7 @@ func (l *machineList) addRows() {
 	for i, m := range l.machines {
 		ids[i] = m.GetId()
 	}
-	length, common := shortest(ids)
+	length, common := distinctLength(ids)
 	for _, m := range l.machines {
 		row := &live.Fragment{ID: "m-" + m.GetId(), Tag: "tr", Body: machineRow(m, length, common)}
 		l.rows = append(l.rows, row)
@@ -166,7 +166,7 @@ func (l *machineList) addRows() {
 }
 
 func (v machinesView) title() string {
-	return joined(" ", strings.ReplaceAll(v.states, ",", ", "), "machines", v.where())
+	return joinNonEmpty(" ", strings.ReplaceAll(v.states, ",", ", "), "machines", v.where())
 }
 
 func (v machinesView) where() string {
@@ -176,14 +176,14 @@ func (v machinesView) where() string {
 	return "at " + v.provider
 }
 
-// heading is the title as it starts a page.
+// heading returns the title with a capital letter.
 func (l machineList) heading() string {
 	title := l.view.title()
 	return strings.ToUpper(title[:1]) + title[1:]
 }
 
-// matching is how many machines the filter lets through; negative when the control plane does not
-// say.
+// matching returns how many machines match the filter; negative where the control plane does not
+// count them.
 func (l machineList) matching() int64 {
 	var n int64
 	switch wanted := l.view.wanted(); {
@@ -206,7 +206,7 @@ func (l machineList) matching() int64 {
 	return -1
 }
 
-// shown is how many of how many machines the page has.
+// shown returns how many machines the page has, of how many.
 func (l machineList) shown() string {
 	n := int64(len(l.machines))
 	if all := l.matching(); all > n {

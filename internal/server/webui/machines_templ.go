@@ -16,7 +16,7 @@ import (
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
 )
 
-// filterBody is what the list can be narrowed to; every choice is a link.
+// filterBody shows what the list can be narrowed to. Every choice is a link.
 func filterBody(l machineList) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -73,12 +73,12 @@ func filterBody(l machineList) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = chip(l.view.of("").url(), "all providers", "", -1, l.view.provider == "").Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = chip(l.view.withProvider("").url(), "all providers", "", -1, l.view.provider == "").Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
 			for _, p := range l.providers {
-				templ_7745c5c3_Err = chip(l.view.of(p.GetName()).url(), p.GetName(), "", p.GetMachines(), l.view.provider == p.GetName()).Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = chip(l.view.withProvider(p.GetName()).url(), p.GetName(), "", p.GetMachines(), l.view.provider == p.GetName()).Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -94,7 +94,7 @@ func filterBody(l machineList) templ.Component {
 		}
 		for _, s := range l.shares {
 			if s.machines > 0 || slices.Contains(l.view.wanted(), s.name) {
-				templ_7745c5c3_Err = chip(l.view.toggled(s.name).url(), s.name, s.class, s.machines, slices.Contains(l.view.wanted(), s.name)).Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = chip(l.view.withToggled(s.name).url(), s.name, s.class, s.machines, slices.Contains(l.view.wanted(), s.name)).Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -258,7 +258,7 @@ func chip(href, name, class string, count int64, chosen bool) templ.Component {
 	})
 }
 
-// machinesBody is the table, and the way to its next page.
+// machinesBody shows the table, and links to its other pages.
 func machinesBody(l machineList) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -324,9 +324,9 @@ func machinesBody(l machineList) templ.Component {
 					return templ_7745c5c3_Err
 				}
 				var templ_7745c5c3_Var14 templ.SafeURL
-				templ_7745c5c3_Var14, templ_7745c5c3_Err = templ.JoinURLErrs(l.view.at("").url())
+				templ_7745c5c3_Var14, templ_7745c5c3_Err = templ.JoinURLErrs(l.view.withToken("").url())
 				if templ_7745c5c3_Err != nil {
-					return templ.Error{Err: templ_7745c5c3_Err, FileName: `machines.templ`, Line: 78, Col: 33}
+					return templ.Error{Err: templ_7745c5c3_Err, FileName: `machines.templ`, Line: 78, Col: 40}
 				}
 				_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var14))
 				if templ_7745c5c3_Err != nil {
@@ -343,9 +343,9 @@ func machinesBody(l machineList) templ.Component {
 					return templ_7745c5c3_Err
 				}
 				var templ_7745c5c3_Var15 templ.SafeURL
-				templ_7745c5c3_Var15, templ_7745c5c3_Err = templ.JoinURLErrs(l.view.at(l.next).url())
+				templ_7745c5c3_Var15, templ_7745c5c3_Err = templ.JoinURLErrs(l.view.withToken(l.next).url())
 				if templ_7745c5c3_Err != nil {
-					return templ.Error{Err: templ_7745c5c3_Err, FileName: `machines.templ`, Line: 81, Col: 48}
+					return templ.Error{Err: templ_7745c5c3_Err, FileName: `machines.templ`, Line: 81, Col: 55}
 				}
 				_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var15))
 				if templ_7745c5c3_Err != nil {

@@ -113,5 +113,5 @@ func (o overview) title() string {
 	if n := o.attention(); n > 0 {
 		return grouped(n) + " to look at"
 	}
-	return many(o.summary.GetMachines(), "machine", "machines")
+	return countOf(o.summary.GetMachines(), "machine", "machines")
 }

@@ -82,7 +82,7 @@ func shares(counts []*fleetv1.StateCount) []share {
 	return all
 }
 
-// segment is a share of the bar, in thousandths of its width.
+// segment is the part of the bar that a state has, in thousandths of the bar's width.
 type segment struct {
 	share
 	x, width float64
@@ -94,7 +94,7 @@ const (
 	thinnestPart = 5.0
 )
 
-// segments lays the bar out: widths in proportion, but none so thin that it could be overlooked.
+// segments lays the bar out. Widths are in proportion, but none is too thin to be seen.
 func segments(all []share) []segment {
 	var shown []segment
 	var total, room float64
@@ -114,7 +114,7 @@ func segments(all []share) []segment {
 	return shown
 }
 
-// barText is the bar for who cannot see it.
+// barText describes the bar for people who cannot see it.
 func barText(all []share) string {
 	parts := make([]string, 0, len(all))
 	for _, s := range all {

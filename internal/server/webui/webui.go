@@ -44,9 +44,9 @@ func New(client fleetv1connect.FleetServiceClient, opts Options) http.Handler {
 	mux.HandleFunc("GET /live/{$}", s.stream)
 	mux.HandleFunc("GET /live/machines", s.stream)
 	mux.HandleFunc("GET /live/machines/{machine...}", s.stream)
-	mux.HandleFunc("GET /go", s.jump)
+	mux.HandleFunc("GET /go", s.search)
 	mux.HandleFunc("GET /assets/{name}", s.asset)
-	mux.HandleFunc("/", s.nowhere)
+	mux.HandleFunc("/", s.notFound)
 	return secure(mux)
 }
 
@@ -80,7 +80,7 @@ func secure(next http.Handler) http.Handler {
 func (s *site) page(w http.ResponseWriter, r *http.Request) {
 	v, err := parseView(r)
 	if err != nil {
-		s.problem(w, r, http.StatusBadRequest, problem{Title: "This address makes no sense", Text: sentence(err.Error())})
+		s.renderProblem(w, r, http.StatusBadRequest, problem{Title: "This address makes no sense", Text: sentence(err.Error())})
 		return
 	}
 	seen, err := s.cache.Look(r.Context(), sourced{v, s.source})
@@ -88,12 +88,12 @@ func (s *site) page(w http.ResponseWriter, r *http.Request) {
 		return // the visitor has left
 	}
 	if status, p := refusal(v, seen.Err); status != 0 {
-		s.problem(w, r, status, p)
+		s.renderProblem(w, r, status, p)
 		return
 	}
 	now, err := live.Compose(r.Context(), sourced{v, s.source}, seen)
 	if err != nil {
-		s.broken(w, r, err)
+		s.renderFailure(w, r, err)
 		return
 	}
 	status := http.StatusOK
@@ -122,21 +122,21 @@ func liveURL(u *url.URL) string {
 	return live.String()
 }
 
-// jump leads from the search field to the machine's page.
-func (s *site) jump(w http.ResponseWriter, r *http.Request) {
+// search redirects from the search field to the machine's page.
+func (s *site) search(w http.ResponseWriter, r *http.Request) {
 	ref, err := machineReference(r.URL.Query().Get("machine"))
 	if err != nil {
-		s.problem(w, r, http.StatusBadRequest, problem{Title: "No machine was named", Text: sentence(err.Error())})
+		s.renderProblem(w, r, http.StatusBadRequest, problem{Title: "No machine was named", Text: sentence(err.Error())})
 		return
 	}
 	http.Redirect(w, r, machineURL(ref), http.StatusSeeOther)
 }
 
-func (s *site) nowhere(w http.ResponseWriter, r *http.Request) {
+func (s *site) notFound(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
-		s.problem(w, r, http.StatusMethodNotAllowed, problem{Title: "This page only shows", Text: "It cannot change anything; the command line can."})
+		s.renderProblem(w, r, http.StatusMethodNotAllowed, problem{Title: "This page only shows", Text: "It cannot change anything; the command line can."})
 		return
 	}
-	s.problem(w, r, http.StatusNotFound, problem{Title: "There is no such page", Text: "Nothing is served at this address."})
+	s.renderProblem(w, r, http.StatusNotFound, problem{Title: "There is no such page", Text: "Nothing is served at this address."})
 }
