@@ -42,7 +42,7 @@ func refusalOf(t *testing.T, call func(opts ...grpc.CallOption) error) refusal {
 	return refusal{status: string(wire), keys: keys}
 }
 
-// TestStrangersGetOneAnswer is item 6 of what must be shown.
+// TestStrangersGetOneAnswer: whatever is wrong with a caller, the answer has the same bytes.
 func TestStrangersGetOneAnswer(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, nil)

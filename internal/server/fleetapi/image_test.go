@@ -19,9 +19,9 @@ import (
 // secret must never be told, whatever is wrong with the URL around it.
 const secret = "hunter2"
 
-// TestEveryDoorRefusesTheSameImages: images come in through the API, the command line and the
+// TestTheSameImagesAreRefusedEverywhere: images come in through the API, the command line and the
 // configuration, and all three refuse the same ones in the same words.
-func TestEveryDoorRefusesTheSameImages(t *testing.T) {
+func TestTheSameImagesAreRefusedEverywhere(t *testing.T) {
 	t.Parallel()
 	o := newFixture(t)
 	o.machines(1)
@@ -62,21 +62,21 @@ func TestEveryDoorRefusesTheSameImages(t *testing.T) {
 			if (len(faults) == 0) != test.ok {
 				t.Fatalf("faults: %+v", faults)
 			}
-			for door, said := range map[string]string{
+			for way, said := range map[string]string{
 				"the API":           throughAPI(o, test.image, test.disk),
 				"the command line":  throughCLI(t, o, test.image, test.disk),
 				"the configuration": throughConfig(t, test.image, test.disk),
 			} {
 				if (said == "") != test.ok {
-					t.Errorf("%s said %q", door, said)
+					t.Errorf("%s said %q", way, said)
 				}
 				for _, f := range faults {
 					if !strings.Contains(said, f.Problem) {
-						t.Errorf("%s does not say %q, but %q", door, f.Problem, said)
+						t.Errorf("%s does not say %q, but %q", way, f.Problem, said)
 					}
 				}
 				if strings.Contains(said, secret) {
-					t.Errorf("%s tells a secret: %q", door, said)
+					t.Errorf("%s tells a secret: %q", way, said)
 				}
 			}
 		})

@@ -365,8 +365,8 @@ func machinesBody(l machineList) templ.Component {
 	})
 }
 
-// machineRow is one machine of the table. It shows length bytes of the ID, of which all rows have the
-// first common ones in common.
+// machineRow shows one machine of the table. Of the ID it shows length bytes, the first common of
+// which are the same in all rows.
 func machineRow(m *fleetv1.Machine, length, common int) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
