@@ -43,3 +43,39 @@ func TestEventsAreConstants(t *testing.T) {
 		t.Errorf("only %d calls of %v were found", calls, writers)
 	}
 }
+
+// TestEveryEventIsWritten: whoever shows history has words for every event, so an event that nobody
+// writes any more goes from the list.
+func TestEveryEventIsWritten(t *testing.T) {
+	t.Parallel()
+	written := map[string]bool{}
+	var declared []string
+	for _, s := range sources(t) {
+		if s.path == "internal/fleet/event.go" {
+			ast.Inspect(s.file, func(n ast.Node) bool {
+				if spec, ok := n.(*ast.ValueSpec); ok {
+					declared = append(declared, spec.Names[0].Name)
+				}
+				return true
+			})
+		}
+		shipped := !s.test && !strings.HasPrefix(s.pkg, "internal/bmdb/bmdbtest")
+		if !shipped || !strings.HasPrefix(s.pkg, "internal/bmdb") && !strings.HasPrefix(s.pkg, "internal/shepherd/") {
+			continue
+		}
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			if selector, ok := n.(*ast.SelectorExpr); ok {
+				written[selector.Sel.Name] = true
+			}
+			return true
+		})
+	}
+	if len(declared) < 10 {
+		t.Fatalf("only %d events were found in internal/fleet/event.go", len(declared))
+	}
+	for _, name := range declared {
+		if !written[name] {
+			t.Errorf("nobody writes fleet.%s: write it, or remove it", name)
+		}
+	}
+}
