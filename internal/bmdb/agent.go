@@ -70,7 +70,7 @@ func (db *DB) fromAgent(ctx context.Context, kind string, a AgentIdentity,
 }
 
 // recordAgent appends to the machine's history in the agent's name.
-func (t *transaction) recordAgent(machine fleet.MachineID, process fleet.Process, event, detail string) {
+func (t *transaction) recordAgent(machine fleet.MachineID, process fleet.Process, event fleet.Event, detail string) {
 	t.record(history{
 		subject: fleet.Subject{Machine: machine}, actor: actorAgent, process: process, event: event, detail: detail,
 	})
@@ -86,11 +86,11 @@ func (db *DB) RecordSpoken(ctx context.Context, a AgentIdentity, bootID string) 
 		switch {
 		case first:
 			detail := fmt.Sprintf("takeover generation %d spoke for the first time", a.TakeoverGeneration)
-			t.recordAgent(a.Machine, "", "agent spoke", detail)
+			t.recordAgent(a.Machine, "", fleet.EventAgentSpoke, detail)
 		case seen.BootID != bootID:
-			t.recordAgent(a.Machine, "", "machine restarted", "the agent came back with another boot ID")
+			t.recordAgent(a.Machine, "", fleet.EventMachineRestarted, "the agent came back with another boot ID")
 		case m.state.state == fleet.StateSilent:
-			t.recordAgent(a.Machine, "", "agent returned", "silent since "+seen.LastAt.Format(time.DateTime))
+			t.recordAgent(a.Machine, "", fleet.EventAgentReturned, "silent since "+seen.LastAt.Format(time.DateTime))
 		}
 		if first || seen.BootID != bootID {
 			firstAt := now
@@ -153,12 +153,12 @@ func (db *DB) RecordHardware(ctx context.Context, a AgentIdentity, report []byte
 	sum := sha256.Sum256(report)
 	digest := hex.EncodeToString(sum[:])
 	return db.fromAgent(ctx, "hardware report", a, func(ctx context.Context, t *transaction, m *machineRecord) (bool, error) {
-		event := "hardware reported"
+		event := fleet.EventHardwareReported
 		if h := m.record.Hardware; h != nil {
 			if h.Digest == digest {
 				return false, nil
 			}
-			event = "hardware changed"
+			event = fleet.EventHardwareChanged
 		}
 		err := t.q.PutHardware(ctx, statement.PutHardwareParams{Machine: string(a.Machine), At: micros(t.Now()), Digest: digest})
 		if err != nil {

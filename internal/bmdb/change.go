@@ -50,7 +50,7 @@ func (c Change) fits(s fleet.Subject) error {
 }
 
 // record appends to the history of the machine, or of the work's subject when there is none.
-func (c *commit) record(t *transaction, machine fleet.MachineID, event, detail string) {
+func (c *commit) record(t *transaction, machine fleet.MachineID, event fleet.Event, detail string) {
 	w, subject := c.work, c.work.Subject
 	if machine != "" {
 		subject = fleet.Subject{Machine: machine}
@@ -83,7 +83,7 @@ func SetAgentStarted(s fleet.AgentStarted) Change {
 			if err != nil {
 				return fmt.Errorf("record the agent's start: %w", err)
 			}
-			c.record(t, id, "agent started", fmt.Sprintf("takeover generation %d, agent %s", s.TakeoverGeneration, s.AgentVersion))
+			c.record(t, id, fleet.EventAgentStarted, fmt.Sprintf("takeover generation %d, agent %s", s.TakeoverGeneration, s.AgentVersion))
 			return nil
 		},
 	}
@@ -100,7 +100,7 @@ func MintTakeover(into *fleet.TakeoverGeneration) Change {
 				return fmt.Errorf("mint a takeover generation: %w", err)
 			}
 			*into = fleet.TakeoverGeneration(g)
-			c.record(t, c.work.Subject.Machine, "takeover", fmt.Sprintf("takeover generation %d", g))
+			c.record(t, c.work.Subject.Machine, fleet.EventTakeover, fmt.Sprintf("takeover generation %d", g))
 			return nil
 		},
 		// the lane is ours: nobody minted since
@@ -187,7 +187,7 @@ func (t *transaction) setProvided(ctx context.Context, c *commit, f fact) error 
 		return fmt.Errorf("record what the provider says of machine %s: %w", machine, err)
 	}
 	if was == nil || was.Status != p.Status {
-		c.record(t, machine, "provider status", statusDetail(p))
+		c.record(t, machine, fleet.EventProviderStatus, statusDetail(p))
 		return nil
 	}
 	return nil
@@ -223,9 +223,9 @@ func (t *transaction) setProviderID(ctx context.Context, m statement.MachineReco
 }
 
 // RecordHistory appends to the history of the work's subject.
-func RecordHistory(event, detail string) Change {
+func RecordHistory(event fleet.Event, detail string) Change {
 	return Change{
-		text: "history: " + event + ": " + detail,
+		text: "history: " + string(event) + ": " + detail,
 		apply: func(ctx context.Context, t *transaction, c *commit) error {
 			c.record(t, c.work.Subject.Machine, event, detail)
 			return nil
@@ -234,7 +234,7 @@ func RecordHistory(event, detail string) Change {
 }
 
 // RecordMachineHistory appends to the history of a machine from work on its provider.
-func RecordMachineHistory(machine fleet.MachineID, event, detail string) Change {
+func RecordMachineHistory(machine fleet.MachineID, event fleet.Event, detail string) Change {
 	return Change{
 		text: fmt.Sprintf("history of %s: %s: %s", machine, event, detail),
 		kind: ofProvider,
@@ -255,7 +255,7 @@ func PinHostKeys(machine fleet.MachineID, keys []string) Change {
 			if err != nil {
 				return fmt.Errorf("pin the host keys of machine %s: %w", machine, err)
 			}
-			c.record(t, machine, "host keys pinned", fmt.Sprintf("%d keys", len(keys)))
+			c.record(t, machine, fleet.EventHostKeysPinned, fmt.Sprintf("%d keys", len(keys)))
 			return nil
 		},
 	}

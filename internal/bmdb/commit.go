@@ -90,7 +90,7 @@ func (s *Session) commitBatch(ctx context.Context, list []*commit) (done []bool,
 func (s *Session) commitAlone(ctx context.Context, c *commit) error {
 	kind := "note"
 	if c.ending != nil {
-		kind = c.ending.event
+		kind = string(c.ending.event)
 	}
 	return s.db.update(ctx, kind, func(ctx context.Context, t *transaction) error {
 		committed, err := t.commit(ctx, s, []*commit{c}, false)
@@ -323,7 +323,7 @@ func (t *transaction) repeated(ctx context.Context, c *commit) error {
 	if err != nil {
 		return fmt.Errorf("look how the work ended: %w", err)
 	}
-	if was.Session != string(w.Session) || was.Event != c.ending.event {
+	if was.Session != string(w.Session) || was.Event != string(c.ending.event) {
 		return fleet.ErrLeaseLost
 	}
 	return c.recall(ctx, t)

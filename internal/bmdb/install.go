@@ -141,16 +141,16 @@ func (t *transaction) newAttempt(ctx context.Context, m *machineRecord, secret [
 	if err != nil {
 		return nil, fmt.Errorf("write the attempt's deadline: %w", err)
 	}
-	t.recordAgent(id, fleet.ProcessInstall, "install handed out",
+	t.recordAgent(id, fleet.ProcessInstall, fleet.EventInstallHandedOut,
 		fmt.Sprintf("install generation %d, attempt %d: %s", request.Generation, order.Attempt, request.Image.URL))
 	return order, nil
 }
 
 // putReport writes how an attempt ended; the attempt is not open any more.
 func (t *transaction) putReport(ctx context.Context, machine fleet.MachineID, r fleet.InstallReport, actor string) error {
-	ok, event, detail := int64(0), "install failed", r.Error
+	ok, event, detail := int64(0), fleet.EventInstallFailed, r.Error
 	if r.OK {
-		ok, event, detail = 1, "disk written", fmt.Sprintf("%d bytes to %s in %s", r.Bytes, r.Disk, r.Duration.Round(time.Millisecond))
+		ok, event, detail = 1, fleet.EventDiskWritten, fmt.Sprintf("%d bytes to %s in %s", r.Bytes, r.Disk, r.Duration.Round(time.Millisecond))
 	}
 	err := t.q.PutInstallReport(ctx, statement.PutInstallReportParams{
 		Machine: string(machine), Generation: int64(r.Generation), Attempt: int64(r.Attempt), At: micros(t.Now()), Ok: ok, Error: r.Error,
@@ -246,7 +246,7 @@ func (db *DB) RecordInstalled(ctx context.Context, machine fleet.MachineID, gene
 		}
 		t.resetInstall(machine)
 		t.record(history{
-			subject: fleet.Subject{Machine: machine}, actor: "installed system", process: fleet.ProcessInstall, event: "installed",
+			subject: fleet.Subject{Machine: machine}, actor: "installed system", process: fleet.ProcessInstall, event: fleet.EventInstalled,
 			detail: fmt.Sprintf("install generation %d, attempt %d has come up", generation, attempt),
 		})
 		return true, nil

@@ -117,7 +117,7 @@ func (t *transaction) openIntent(ctx context.Context, c *commit, n NewIntent) (f
 			return fleet.Intent{}, err
 		}
 	}
-	c.record(t, n.Machine, "intent opened", fmt.Sprintf("capacity %s, token %s", n.Capacity, n.Token))
+	c.record(t, n.Machine, fleet.EventIntentOpened, fmt.Sprintf("capacity %s, token %s", n.Capacity, n.Token))
 	return fleet.Intent{
 		Machine: n.Machine, Provider: provider, Capacity: n.Capacity, Token: n.Token, OpenedAt: now, PlannedAt: n.PlannedAt,
 	}, nil
@@ -182,7 +182,7 @@ func IntentCalled(machine fleet.MachineID) Change {
 		if err != nil {
 			return fmt.Errorf("record the call: %w", err)
 		}
-		c.record(t, machine, "asked the provider", fmt.Sprintf("call %d for capacity %s", i.Calls+1, i.Capacity))
+		c.record(t, machine, fleet.EventProviderAsked, fmt.Sprintf("call %d for capacity %s", i.Calls+1, i.Capacity))
 		return nil
 	})
 }
@@ -200,7 +200,7 @@ func IntentAnswered(machine fleet.MachineID) Change {
 		if err != nil {
 			return fmt.Errorf("record the rejection: %w", err)
 		}
-		c.record(t, machine, "the provider refused", fmt.Sprintf("call %d of %d for capacity %s", i.Rejected+1, i.Calls, i.Capacity))
+		c.record(t, machine, fleet.EventProviderRefused, fmt.Sprintf("call %d of %d for capacity %s", i.Rejected+1, i.Calls, i.Capacity))
 		return nil
 	})
 }
@@ -212,7 +212,7 @@ func CloseIntentProvided(machine fleet.MachineID, id fleet.ProviderID, p fleet.P
 		if err := t.closeIntent(ctx, i, outcomeProvided); err != nil {
 			return err
 		}
-		c.record(t, machine, "created", fmt.Sprintf("%s on capacity %s", id, i.Capacity))
+		c.record(t, machine, fleet.EventCreated, fmt.Sprintf("%s on capacity %s", id, i.Capacity))
 		return t.setProvided(ctx, c, fact{machine, id, p})
 	})
 	first := ch.apply
@@ -273,7 +273,7 @@ func (t *transaction) giveUpIntent(ctx context.Context, c *commit, i statement.I
 	if err := t.removeMachine(ctx, fleet.MachineID(i.Machine)); err != nil {
 		return err
 	}
-	c.record(t, fleet.MachineID(i.Machine), "intent closed", outcome+": "+why)
+	c.record(t, fleet.MachineID(i.Machine), fleet.EventIntentClosed, outcome+": "+why)
 	return nil
 }
 
@@ -351,7 +351,7 @@ func (t *transaction) adopt(ctx context.Context, c *commit, a adoption) error {
 	if a.provided.Capacity == "" {
 		a.provided.Capacity = a.capacity
 	}
-	c.record(t, a.machine, "adopted", fmt.Sprintf("%s on capacity %s", a.id, a.capacity))
+	c.record(t, a.machine, fleet.EventAdopted, fmt.Sprintf("%s on capacity %s", a.id, a.capacity))
 	return t.setProvided(ctx, c, fact{a.machine, a.id, a.provided})
 }
 
@@ -370,7 +370,7 @@ func SetPenalty(capacity fleet.CapacityID, until time.Duration, cause string) Ch
 			if err != nil {
 				return fmt.Errorf("write the penalty: %w", err)
 			}
-			c.record(t, "", "penalty", fmt.Sprintf("capacity %s until %s: %s", capacity, at.Format(time.DateTime), cause))
+			c.record(t, "", fleet.EventPenalty, fmt.Sprintf("capacity %s until %s: %s", capacity, at.Format(time.DateTime), cause))
 			return nil
 		},
 	}
@@ -406,7 +406,7 @@ func (t *transaction) setDiscrepancies(ctx context.Context, c *commit, discrepan
 			continue
 		}
 		err := t.q.PutDiscrepancy(ctx, statement.PutDiscrepancyParams{
-			Provider: provider, Kind: d.Kind, ProviderID: string(d.ProviderID), Machine: string(d.Machine), Since: micros(t.Now()),
+			Provider: provider, Kind: string(d.Kind), ProviderID: string(d.ProviderID), Machine: string(d.Machine), Since: micros(t.Now()),
 			Evidence: d.Evidence, Remedy: d.Remedy,
 		})
 		if err != nil {
@@ -415,16 +415,16 @@ func (t *transaction) setDiscrepancies(ctx context.Context, c *commit, discrepan
 		if there {
 			continue
 		}
-		c.record(t, d.Machine, "discrepancy", d.Kind+": "+d.Evidence)
+		c.record(t, d.Machine, fleet.EventDiscrepancy, string(d.Kind)+": "+d.Evidence)
 	}
 	for gone := range old {
 		err := t.q.DeleteDiscrepancy(ctx, statement.DeleteDiscrepancyParams{
-			Provider: provider, Kind: gone.Kind, ProviderID: string(gone.ProviderID), Machine: string(gone.Machine),
+			Provider: provider, Kind: string(gone.Kind), ProviderID: string(gone.ProviderID), Machine: string(gone.Machine),
 		})
 		if err != nil {
 			return fmt.Errorf("clear a discrepancy: %w", err)
 		}
-		c.record(t, gone.Machine, "discrepancy cleared", gone.Kind)
+		c.record(t, gone.Machine, fleet.EventDiscrepancyCleared, string(gone.Kind))
 	}
 	return nil
 }

@@ -88,7 +88,7 @@ const actorBMDB = "bmdb"
 // expire ends the work of a session that has ended.
 func (t *transaction) expire(subject fleet.Subject, l *lane) {
 	t.end(subject, l, history{
-		actor: actorBMDB, event: eventExpired, detail: fmt.Sprintf("session %s ended before the work did", l.session),
+		actor: actorBMDB, event: fleet.EventExpired, detail: fmt.Sprintf("session %s ended before the work did", l.session),
 	})
 }
 
@@ -100,7 +100,7 @@ func (t *transaction) revoke(m *machineRecord, actor, why string) {
 	case m.lane.dead():
 		t.expire(subject, &m.lane)
 	case m.lane.session != "":
-		t.end(subject, &m.lane, history{actor: actor, event: eventRevoked, detail: why})
+		t.end(subject, &m.lane, history{actor: actor, event: fleet.EventRevoked, detail: why})
 	}
 	m.lane.epoch++
 	t.buffer.machine(m)

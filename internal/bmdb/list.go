@@ -257,7 +257,7 @@ type HistoryRow struct {
 	Process   fleet.Process
 	// Epoch of the work that it belongs to; 0: of none.
 	Epoch   fleet.Epoch
-	Event   string
+	Event   fleet.Event
 	Detail  string
 	RetryAt time.Time
 }
@@ -298,7 +298,7 @@ func (db *DB) ProviderHistory(ctx context.Context, name fleet.ProviderName, limi
 func running(l lane) HistoryRow {
 	return HistoryRow{
 		At: instant(l.since), StartedAt: instant(l.since), Why: l.why, Actor: l.holder.component + "@" + l.holder.host, Process: l.process,
-		Epoch: l.epoch, Event: eventStarted, Detail: l.why,
+		Epoch: l.epoch, Event: fleet.EventStarted, Detail: l.why,
 	}
 }
 
@@ -321,7 +321,7 @@ func (db *DB) history(ctx context.Context, subject string, limit int, lanes func
 		for _, r := range rows {
 			list = append(list, HistoryRow{
 				At: instant(r.At), StartedAt: instant(r.StartedAt), Why: r.Why, Actor: r.Actor, Process: fleet.Process(r.Process),
-				Epoch: fleet.Epoch(r.Epoch), Event: r.Event, Detail: r.Detail, RetryAt: instant(r.RetryAt),
+				Epoch: fleet.Epoch(r.Epoch), Event: fleet.Event(r.Event), Detail: r.Detail, RetryAt: instant(r.RetryAt),
 			})
 		}
 		return err

@@ -202,7 +202,7 @@ func (t *transaction) removeMachine(ctx context.Context, id fleet.MachineID) err
 		return err
 	}
 	if m.lane.session != "" {
-		t.end(fleet.Subject{Machine: id}, &m.lane, history{actor: actorBMDB, event: eventRevoked, detail: "the machine is gone"})
+		t.end(fleet.Subject{Machine: id}, &m.lane, history{actor: actorBMDB, event: fleet.EventRevoked, detail: "the machine is gone"})
 	}
 	for _, process := range fleet.MachineProcesses() {
 		t.buffer.move(process, machineSubject(id), m.record.Provider, m.due[process], 0)

@@ -43,7 +43,7 @@ func (db *DB) RequestInstall(ctx context.Context, actor string, machine fleet.Ma
 		t.resetInstall(machine)
 		t.revoke(m, actor, "an install was asked for")
 		t.record(history{
-			subject: fleet.Subject{Machine: machine}, actor: actor, process: fleet.ProcessInstall, event: "install requested",
+			subject: fleet.Subject{Machine: machine}, actor: actor, process: fleet.ProcessInstall, event: fleet.EventInstallRequested,
 			detail: fmt.Sprintf("install generation %d: %s (%s)", generation, request.Image.URL, request.Image.Digest),
 		})
 		return true, nil
@@ -79,7 +79,7 @@ func (db *DB) Retry(ctx context.Context, actor string, machine fleet.MachineID, 
 		for _, p := range retried {
 			t.buffer.resetBackoff(machineSubject(machine), p)
 			t.record(history{
-				subject: fleet.Subject{Machine: machine}, actor: actor, process: p, event: "retry asked for",
+				subject: fleet.Subject{Machine: machine}, actor: actor, process: p, event: fleet.EventRetryRequested,
 				detail: "the backoff was ended; it was for: " + m.record.Backoffs[p].Cause,
 			})
 		}
@@ -97,7 +97,7 @@ func (db *DB) Quarantine(ctx context.Context, actor string, machine fleet.Machin
 		}
 		t.revoke(m, actor, "quarantined: "+reason)
 		t.record(history{
-			subject: fleet.Subject{Machine: machine}, actor: actor, event: "quarantined", detail: reason,
+			subject: fleet.Subject{Machine: machine}, actor: actor, event: fleet.EventQuarantined, detail: reason,
 		})
 		return true, nil
 	})
@@ -114,7 +114,7 @@ func (db *DB) Unquarantine(ctx context.Context, actor string, machine fleet.Mach
 			return false, fleet.Errorf(fleet.KindConflict, "machine %s is not in quarantine", machine)
 		}
 		t.record(history{
-			subject: fleet.Subject{Machine: machine}, actor: actor, event: "released from quarantine", detail: reason,
+			subject: fleet.Subject{Machine: machine}, actor: actor, event: fleet.EventReleased, detail: reason,
 		})
 		return true, nil
 	})

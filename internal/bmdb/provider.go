@@ -218,8 +218,7 @@ type Penalty struct {
 
 // Discrepancy is where provider and BMDB disagree.
 type Discrepancy struct {
-	// Kind is a constant word, such as "unknown-machine" or "missing-machine".
-	Kind       string
+	Kind       fleet.DiscrepancyKind
 	ProviderID fleet.ProviderID
 	// Machine is empty where the BMDB knows none.
 	Machine fleet.MachineID
@@ -315,7 +314,7 @@ func intentOf(i statement.Intent) fleet.Intent {
 
 func discrepancyOf(d statement.Discrepancy) Discrepancy {
 	return Discrepancy{
-		Kind: d.Kind, ProviderID: fleet.ProviderID(d.ProviderID), Machine: fleet.MachineID(d.Machine), Since: instant(d.Since),
+		Kind: fleet.DiscrepancyKind(d.Kind), ProviderID: fleet.ProviderID(d.ProviderID), Machine: fleet.MachineID(d.Machine), Since: instant(d.Since),
 		Evidence: d.Evidence, Remedy: d.Remedy,
 	}
 }

@@ -183,27 +183,17 @@ type history struct {
 	epoch     fleet.Epoch
 	startedAt int64
 	why       string
-	event     string
+	event     fleet.Event
 	detail    string
 	retryAt   time.Time
 	session   fleet.SessionID
 }
 
-// The outcomes of work, as history has them, and what it says of work that runs.
-const (
-	eventStarted   = "started"
-	eventFinished  = "finished"
-	eventFailed    = "failed"
-	eventCancelled = "cancelled"
-	eventExpired   = "expired"
-	eventRevoked   = "revoked"
-)
-
 // record appends to history, at the end of the transaction.
 func (t *transaction) record(h history) {
 	t.buffer.histories = append(t.buffer.histories, statement.InsertHistoryParams{
 		Subject: subjectKey(h.subject), At: micros(t.Now()), Actor: h.actor, Process: string(h.process), Epoch: int64(h.epoch),
-		StartedAt: h.startedAt, Why: h.why, Event: h.event, Detail: h.detail, RetryAt: micros(h.retryAt), Session: string(h.session),
+		StartedAt: h.startedAt, Why: h.why, Event: string(h.event), Detail: h.detail, RetryAt: micros(h.retryAt), Session: string(h.session),
 	})
 }
 

@@ -87,7 +87,8 @@ type Failure struct {
 
 // ending is how work ends.
 type ending struct {
-	event, detail string
+	event  fleet.Event
+	detail string
 	// reset ends the backoff of the process.
 	reset bool
 	// ran: a pass over a provider counts as done.
@@ -110,18 +111,18 @@ func (w *Work) Note(ctx context.Context, changes ...Change) error {
 
 // Finish ends the work as done, with its facts, and resets the backoff of the process.
 func (w *Work) Finish(ctx context.Context, changes ...Change) error {
-	return w.finish(ctx, ending{event: eventFinished, reset: true, ran: true}, changes)
+	return w.finish(ctx, ending{event: fleet.EventFinished, reset: true, ran: true}, changes)
 }
 
 // Fail ends the work as failed; it is not due again before the backoff is over.
 func (w *Work) Fail(ctx context.Context, f Failure, changes ...Change) error {
-	return w.finish(ctx, ending{event: eventFailed, detail: f.Cause, failure: &f, jitter: w.session.db.jitter()}, changes)
+	return w.finish(ctx, ending{event: fleet.EventFailed, detail: f.Cause, failure: &f, jitter: w.session.db.jitter()}, changes)
 }
 
 // Cancel ends the work undone, without backoff: handed back. It is due again when lifecycle says,
 // which may be at once.
 func (w *Work) Cancel(ctx context.Context, reason string, changes ...Change) error {
-	return w.finish(ctx, ending{event: eventCancelled, detail: reason}, changes)
+	return w.finish(ctx, ending{event: fleet.EventCancelled, detail: reason}, changes)
 }
 
 func (w *Work) finish(ctx context.Context, e ending, changes []Change) error {

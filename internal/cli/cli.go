@@ -27,9 +27,9 @@ type Env struct {
 	Version string
 }
 
-// Main runs one command line (without the program's name) and returns the exit code. It ends early,
-// with 130, when ctx does, unless the command is one that is meant to be ended so (serve, sim,
-// demo), whose exit code is then 0.
+// Main runs one command line (without the program's name) and returns the exit code. When ctx ends,
+// the command ends early with 130, except serve, sim and demo: they run until they are told to
+// stop, and end with 0.
 func Main(ctx context.Context, args []string, env Env) int {
 	a := &app{env: env}
 	root := a.root() //nolint:contextcheck // commands get theirs from cobra
@@ -48,7 +48,7 @@ func Main(ctx context.Context, args []string, env Env) int {
 // app is one run of the program.
 type app struct {
 	env Env
-	// started: the command line was understood, and its command was called.
+	// started says that the command line was understood and its command was called.
 	started bool
 
 	server     string
@@ -86,12 +86,12 @@ A machine is named by its ID, an unambiguous beginning of it, its host name, or 
 		a.serveCommand(), a.demoCommand(), a.simCommand(),
 		a.configCommand(), a.dbCommand(), a.versionCommand(),
 	)
-	a.wrap(root)
+	a.markStarted(root)
 	return root
 }
 
-// wrap notes for every command that it was called: what failed before is a matter of usage.
-func (a *app) wrap(cmd *cobra.Command) {
+// markStarted makes every command record that it was called. A failure before that is one of usage.
+func (a *app) markStarted(cmd *cobra.Command) {
 	if run := cmd.RunE; run != nil {
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
 			a.started = true
@@ -99,11 +99,11 @@ func (a *app) wrap(cmd *cobra.Command) {
 		}
 	}
 	for _, sub := range cmd.Commands() {
-		a.wrap(sub)
+		a.markStarted(sub)
 	}
 }
 
-// group is a noun: a command that only has commands.
+// group returns the command of a noun: it only holds the commands of its verbs.
 func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: use, Short: short, Args: unknownCommand,
@@ -132,20 +132,20 @@ func (a *app) usage(root *cobra.Command, args []string, err error) error {
 		cmd = root
 	}
 	text := err.Error()
-	// whose text names a function of Go's
+	// The text of such an error names a function of Go's.
 	if parse := (*strconv.NumError)(nil); errors.As(err, &parse) {
 		text = strings.Replace(text, parse.Error(), parse.Err.Error(), 1)
 	}
 	return fleet.Errorf(fleet.KindInvalid, "%s (see %s --help)", text, cmd.CommandPath())
 }
 
-// complain tells a failure on standard error.
+// complain writes a failure to standard error.
 func (a *app) complain(ctx context.Context, err error, code int) {
 	if code == exitInterrupted && ctx.Err() != nil {
 		a.note("ironherd: interrupted")
 		return
 	}
-	for _, line := range explain(err) {
+	for _, line := range failureLines(err) {
 		a.note("ironherd: %s", line)
 	}
 }

@@ -16,7 +16,7 @@ import (
 
 func TestGolden(t *testing.T) {
 	t.Parallel()
-	h := newHerd(t)
+	h := newFakeServer(t)
 	for name, args := range map[string]string{
 		"machine_list.txt":     "machine list",
 		"machine_show.txt":     "machine show herd-0001",
@@ -60,7 +60,7 @@ func TestHelp(t *testing.T) {
 
 func TestFailuresAreToldInOneSentence(t *testing.T) {
 	t.Parallel()
-	h := newHerd(t)
+	h := newFakeServer(t)
 	dir := t.TempDir()
 	empty := filepath.Join(dir, "empty")
 	if err := os.WriteFile(empty, nil, 0o600); err != nil {
@@ -79,7 +79,7 @@ func TestFailuresAreToldInOneSentence(t *testing.T) {
 		{"machine list --state asleep", 2, `no state is named "asleep": use creating,`},
 		{"machine history x --limit 0", 2, "--limit must be from 1 to 1000, not 0"},
 		{"machine retry x --process sleep", 2, `no process is named "sleep": use one of`},
-		{"machine install x", 2, `2 things are wrong: --image must be an http or https URL, not ""; --digest must be`},
+		{"machine install x", 2, `2 things are wrong: --image must be set to the http or https URL of an image; --digest must be`},
 		{"machine show not_found", 3, `no machine is named "not_found"`},
 		{"machine show permission_denied", 4, `no machine is named "permission_denied"`},
 		{"machine show unauthenticated", 4, ""},
@@ -134,8 +134,13 @@ func TestNobodyAnswers(t *testing.T) {
 	if r.code != 7 || !strings.HasPrefix(r.stderr, "ironherd: no control plane was found on this host") {
 		t.Errorf("got %d, %q", r.code, r.stderr)
 	}
-	for _, server := range []string{"ftp://x", "unix://host/path", "http://", "http://user:secret@host/", ":"} {
-		if r := run(t, nil, "machine", "list", "--server", server); r.code != 2 || !strings.Contains(r.stderr, "does not name a control plane") {
+	for server, told := range map[string]string{
+		"ftp://x": `"ftp://x" does not name a control plane`, "unix://host/path": "does not name a control plane",
+		"http://": "does not name a control plane", ":": "does not name a control plane",
+		"http://user:secret@host/": "must not have a user or password", "http://user:secret%zz@host/": "must not have a user or password",
+	} {
+		r := run(t, nil, "machine", "list", "--server", server)
+		if r.code != 2 || !strings.Contains(r.stderr, told) || strings.Contains(r.stderr, "secret") {
 			t.Errorf("%s: got %d, %q", server, r.code, r.stderr)
 		}
 	}
@@ -177,7 +182,7 @@ func TestServerIsFound(t *testing.T) {
 
 func TestTokenIsSentAndNeverShown(t *testing.T) {
 	t.Parallel()
-	h := newHerd(t)
+	h := newFakeServer(t)
 	file := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(file, []byte("s3cret-s3cret\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -201,7 +206,7 @@ var installArgs = []string{"--image", "http://images.example/a.zst", "--digest",
 
 func TestInstallWaits(t *testing.T) {
 	t.Parallel()
-	h := newHerd(t)
+	h := newFakeServer(t)
 	r := h.run(t, append([]string{"machine", "install", "herd-0001", "--wait", "--root-disk", "largest,min-size=100"}, installArgs...)...)
 	if r.code != 0 || r.stdout != "" {
 		t.Errorf("got %d, %q", r.code, r.stdout)
@@ -215,7 +220,7 @@ func TestInstallWaits(t *testing.T) {
 
 func TestInstallTimesOut(t *testing.T) {
 	t.Parallel()
-	h := newHerd(t)
+	h := newFakeServer(t)
 	r := h.run(t, append([]string{"machine", "install", "slow", "--wait", "--timeout", "100ms"}, installArgs...)...)
 	if r.code != 7 || !strings.Contains(r.stderr, "machine slow was not installed in time; it is installing: attempt 1 is under way. The install goes on") {
 		t.Errorf("got %d, %q", r.code, r.stderr)
@@ -224,7 +229,7 @@ func TestInstallTimesOut(t *testing.T) {
 
 func TestPartlyDone(t *testing.T) {
 	t.Parallel()
-	h := newHerd(t)
+	h := newFakeServer(t)
 	r := h.run(t, "machine", "retry", "herd-0001", "not_found")
 	want := "herd-0001: agent-start is tried again now\nnot_found: no machine is named \"not_found\"\n"
 	if r.code != 6 || r.stderr != want {
@@ -238,7 +243,7 @@ func TestPartlyDone(t *testing.T) {
 
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
-	h := newHerd(t)
+	h := newFakeServer(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var out strings.Builder
@@ -253,14 +258,14 @@ func TestVersion(t *testing.T) {
 	if r := run(t, nil, "version"); r.code != 0 || !strings.HasPrefix(r.stdout, "ironherd v1.2.3 (go") || strings.Contains(r.stdout, "control plane") {
 		t.Errorf("got %d, %q", r.code, r.stdout)
 	}
-	if r := newHerd(t).run(t, "version"); !strings.HasSuffix(r.stdout, "\ncontrol plane v1.2.2 (go1.26, database sqlite, schema 3)\n") {
+	if r := newFakeServer(t).run(t, "version"); !strings.HasSuffix(r.stdout, "\ncontrol plane v1.2.2 (go1.26, database sqlite, schema 3)\n") {
 		t.Errorf("got %q", r.stdout)
 	}
 }
 
 func TestColor(t *testing.T) {
 	t.Parallel()
-	h := newHerd(t)
+	h := newFakeServer(t)
 	colored := func(environ ...string) bool {
 		var out strings.Builder
 		cli.Main(t.Context(), []string{"machine", "list", "--server", h.url}, cli.Env{Stdout: &out, Stderr: &out, StdoutTerminal: true, Environ: environ})
@@ -273,7 +278,7 @@ func TestColor(t *testing.T) {
 
 func TestCompletion(t *testing.T) {
 	t.Parallel()
-	h := newHerd(t)
+	h := newFakeServer(t)
 	r := run(t, nil, "__complete", "--server", h.url, "machine", "show", "")
 	if !strings.Contains(r.stdout, "herd-0001\tinstalled\n") {
 		t.Errorf("got %q, %q", r.stdout, r.stderr)

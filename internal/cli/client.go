@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -23,7 +24,7 @@ type fleetClient = fleetv1connect.FleetServiceClient
 
 const maximumToken = 4096
 
-// client finds the control plane and returns a client for it. Nothing is sent yet.
+// client finds the control plane and returns a client for it. It sends nothing yet.
 func (a *app) client() (fleetClient, error) {
 	address, err := a.findServer()
 	if err != nil {
@@ -42,40 +43,46 @@ func (a *app) client() (fleetClient, error) {
 		if path == "" || u.Host != "" {
 			return nil, badServer(address)
 		}
-		return a.overSocket(path), nil
+		return a.socketClient(path), nil
 	case "http", "https":
 		if u.Host == "" || u.User != nil {
 			return nil, badServer(address)
 		}
-		return a.overTCP(u)
+		return a.tcpClient(u)
 	}
 	return nil, badServer(address)
 }
 
+// badServer never quotes what may hold a password.
 func badServer(address string) error {
+	if strings.Contains(address, "@") {
+		return fleet.Errorf(fleet.KindInvalid,
+			"--server must not have a user or password in it: put the operator's token into a file and name it with --token-file")
+	}
 	return fleet.Errorf(fleet.KindInvalid,
 		"%q does not name a control plane: use unix:///PATH, http://HOST:PORT or https://HOST:PORT", address)
 }
 
-func (a *app) overSocket(path string) fleetClient {
+func (a *app) socketClient(path string) fleetClient {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var dialer net.Dialer
 		return dialer.DialContext(ctx, "unix", path)
 	}
-	return a.over(&http.Transport{DialContext: dial}, "http://ironherd", "unix://"+path, "")
+	return a.clientThrough(&http.Transport{DialContext: dial}, "http://ironherd", "unix://"+path, "")
 }
 
-func (a *app) overTCP(u *url.URL) (fleetClient, error) {
+func (a *app) tcpClient(u *url.URL) (fleetClient, error) {
 	token, err := a.token()
 	if err != nil {
 		return nil, err
 	}
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment}
 	base := strings.TrimSuffix(u.String(), "/")
-	return a.over(transport, base, base, token), nil
+	return a.clientThrough(transport, base, base, token), nil
 }
 
-func (a *app) over(transport http.RoundTripper, base, shown, token string) fleetClient {
+// clientThrough returns a client over a transport. Errors call the control plane what shown says.
+func (a *app) clientThrough(transport http.RoundTripper, base, shown, token string) fleetClient {
 	authorize := func(next connect.UnaryFunc) connect.UnaryFunc {
 		return func(ctx context.Context, request connect.AnyRequest) (connect.AnyResponse, error) {
 			if token != "" {
@@ -89,8 +96,8 @@ func (a *app) over(transport http.RoundTripper, base, shown, token string) fleet
 		connect.WithInterceptors(connect.UnaryInterceptorFunc(authorize)))
 }
 
-// explainUnreachable turns a failure to get an answer at all into a sentence. Answers of the
-// control plane stay as they are.
+// explainUnreachable returns a sentence for a failure to get any answer. An answer of the control
+// plane stays as it is, errors included.
 func explainUnreachable(ctx context.Context, server string, err error) error {
 	if err == nil || connect.IsWireError(err) || errors.Is(ctx.Err(), context.Canceled) {
 		return err
@@ -112,7 +119,7 @@ func explainUnreachable(ctx context.Context, server string, err error) error {
 
 // token reads the operator's token; empty when no file was named. It is never shown.
 func (a *app) token() (string, error) {
-	file := firstOf(a.tokenFile, a.getenv("IRONHERD_TOKEN_FILE"))
+	file := cmp.Or(a.tokenFile, a.getenv("IRONHERD_TOKEN_FILE"))
 	if file == "" {
 		return "", nil
 	}
@@ -127,13 +134,13 @@ func (a *app) token() (string, error) {
 	return token, nil
 }
 
-// findServer returns the control plane to ask: what was named, else that of the configuration, else
-// the only one that is found at the well-known places.
+// findServer returns the control plane to ask: the one that was named, else that of the
+// configuration, else the only one that listens at a well-known place.
 func (a *app) findServer() (string, error) {
-	if named := firstOf(a.server, a.getenv("IRONHERD_SERVER")); named != "" {
+	if named := cmp.Or(a.server, a.getenv("IRONHERD_SERVER")); named != "" {
 		return named, nil
 	}
-	if file := firstOf(a.configFile, a.getenv("IRONHERD_CONFIG")); file != "" {
+	if file := cmp.Or(a.configFile, a.getenv("IRONHERD_CONFIG")); file != "" {
 		loaded, err := config.Load(config.Sources{File: file, Environ: a.env.Environ})
 		if err != nil {
 			return "", err
@@ -156,8 +163,8 @@ func (a *app) findServer() (string, error) {
 	return "", fleet.Errorf(fleet.KindInvalid, "several control planes were found (%s): name one with --server", strings.Join(found, ", "))
 }
 
-// wellKnownSockets are where a control plane with the default directory listens, and where a demo
-// leaves a link to its own.
+// wellKnownSockets returns where a control plane with the default directory listens, and where a
+// demo leaves a link to its own socket.
 func (a *app) wellKnownSockets() []string {
 	user := config.UserDir(a.env.Environ)
 	paths := []string{filepath.Join(config.SystemDir, config.SocketName)}
@@ -170,24 +177,15 @@ func (a *app) wellKnownSockets() []string {
 // demoSocket is the name of the link that a demo leaves in the user's directory.
 const demoSocket = "demo.sock"
 
-// within bounds a request. The context's end by this deadline is a timeout, not an interruption.
-func within(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+// withTimeout bounds ctx; zero: no bound. Its deadline counts as a timeout, not as an interruption.
+func withTimeout(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
 	if timeout <= 0 {
 		return context.WithCancel(ctx)
 	}
 	return context.WithTimeout(ctx, timeout)
 }
 
-func firstOf(values ...string) string {
-	for _, v := range values {
-		if v != "" {
-			return v
-		}
-	}
-	return ""
-}
-
-// pathCause is the error below the path, which the sentence around it names already.
+// pathCause returns the error without the path, which the sentence around it names already.
 func pathCause(err error) error {
 	if e, ok := errors.AsType[*os.PathError](err); ok {
 		return e.Err

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 
@@ -42,7 +43,7 @@ const systemConfig = "/etc/ironherd/ironherd.yaml"
 // loadConfig loads the configuration of a control plane: --config, else IRONHERD_CONFIG, else that
 // of the system or the user.
 func (a *app) loadConfig(flags []config.Override) (config.Config, error) {
-	a.configFile = firstOf(a.configFile, a.getenv("IRONHERD_CONFIG"))
+	a.configFile = cmp.Or(a.configFile, a.getenv("IRONHERD_CONFIG"))
 	if a.configFile == "" {
 		for _, file := range a.wellKnownConfigs() {
 			if _, err := os.Stat(file); err == nil {

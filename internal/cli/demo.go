@@ -18,7 +18,7 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// demoFlags are the flags of demo that are not options of package demo.
+// demoFlags are the flags of the command that package demo does not know.
 type demoFlags struct {
 	until       string
 	timeout     time.Duration
@@ -107,24 +107,24 @@ func (a *app) demo(ctx context.Context, o demo.Options, f demoFlags) (err error)
 	}
 	err = d.Run(ctx, func(ctx context.Context) error { return a.watchDemo(ctx, d, f) })
 	if f.until == "" && errors.Is(err, context.Canceled) && ctx.Err() != nil {
-		return nil // that is how it is meant to be ended
+		return nil // without --until, an interrupt is the way to end it
 	}
 	return err
 }
 
-// watchDemo shows the demo until it has come to its end.
+// watchDemo shows the demo until every machine is installed and, without --until, until ctx ends.
 func (a *app) watchDemo(ctx context.Context, d *demo.Demo, f demoFlags) error {
 	at := d.Addresses()
-	client := a.overSocket(strings.TrimPrefix(at.Socket, "unix://"))
+	client := a.socketClient(strings.TrimPrefix(at.Socket, "unix://"))
 	unlink, linked := a.linkSocket(strings.TrimPrefix(at.Socket, "unix://"))
 	defer unlink()
 	a.note("The page: %s", at.OperatorURL)
 
-	waiting, cancel := within(ctx, f.timeout)
+	waiting, cancel := withTimeout(ctx, f.timeout)
 	defer cancel()
-	live := a.newLive(f.logLevel == "")
-	summary, err := d.WaitInstalled(waiting, client, live.show)
-	live.end()
+	display := a.newDemoProgress(f.logLevel == "")
+	summary, err := d.WaitInstalled(waiting, client, display.show)
+	display.end()
 	if err != nil {
 		return err
 	}
@@ -139,8 +139,8 @@ func (a *app) watchDemo(ctx context.Context, d *demo.Demo, f demoFlags) error {
 	return context.Cause(ctx)
 }
 
-// linkSocket leaves a link to the demo's socket where every command looks for one. It is a
-// convenience: without it, --server has to be given.
+// linkSocket leaves a link to the demo's socket where every command looks for one. Without the
+// link, commands need --server.
 func (a *app) linkSocket(socket string) (unlink func(), linked bool) {
 	nothing := func() {}
 	dir := config.UserDir(a.env.Environ)
@@ -149,21 +149,21 @@ func (a *app) linkSocket(socket string) (unlink func(), linked bool) {
 	}
 	link := filepath.Join(dir, demoSocket)
 	if info, err := os.Lstat(link); err == nil && info.Mode()&os.ModeSymlink == 0 {
-		return nothing, false // not ours
+		return nothing, false // no link of ours
 	}
-	// of a demo that was killed, or another one: the newest is the one that is meant
+	// The link may be that of a demo that was killed, or that still runs: the newest demo has it.
 	_ = os.Remove(link)
 	if os.Symlink(socket, link) != nil {
 		return nothing, false
 	}
 	return func() {
 		if target, err := os.Readlink(link); err == nil && target == socket {
-			_ = os.Remove(link) // a stale link is harmless: it leads nowhere
+			_ = os.Remove(link) // a link that stays leads nowhere
 		}
 	}, true
 }
 
-// lookAround prints what can be done next.
+// lookAround prints commands to look around with.
 func (a *app) lookAround(d *demo.Demo, linked bool, machine string) {
 	program := a.env.Executable
 	if wd, err := os.Getwd(); err == nil {

@@ -41,13 +41,13 @@ var exitCodes = map[fleet.Kind]int{
 	fleet.KindInUse:           exitConflict,
 }
 
-// errSilent ends a command with a failure that it has told already.
-var errSilent = errors.New("told already")
+// errSilent ends a command with a failure that it has already printed.
+var errSilent = errors.New("already printed")
 
-// partly says that a command did a part of what it was asked for. What failed was told.
+// partly is the error of a command that did only a part of what it was asked for.
 type partly struct{ error }
 
-// Unwrap returns what is to be told besides.
+// Unwrap returns what is still to be printed.
 func (p partly) Unwrap() error { return p.error }
 
 func exitCode(ctx context.Context, err error) int {
@@ -55,7 +55,7 @@ func exitCode(ctx context.Context, err error) int {
 	switch {
 	case err == nil:
 		return exitDone
-	case ctx.Err() != nil && isEnd(err):
+	case ctx.Err() != nil && isCancelled(err):
 		return exitInterrupted
 	case errors.As(err, &part):
 		return exitPartly
@@ -63,13 +63,13 @@ func exitCode(ctx context.Context, err error) int {
 	return exitCodes[kindOf(err)]
 }
 
-// isEnd says whether err is no more than the end of a context.
-func isEnd(err error) bool {
+// isCancelled says whether err is no more than the end of a context.
+func isCancelled(err error) bool {
 	return errors.Is(err, context.Canceled) || connect.CodeOf(err) == connect.CodeCanceled
 }
 
-// kindOf classifies what a command failed with: our own errors, and those of a control plane that
-// was asked.
+// kindOf returns the kind of a command's failure, whether it comes from here or from the control
+// plane that was asked.
 func kindOf(err error) fleet.Kind {
 	if remote, ok := errors.AsType[*connect.Error](err); ok {
 		if kind := fleet.KindOf(err); kind != fleet.KindUnknown && !connect.IsWireError(err) {
@@ -80,8 +80,8 @@ func kindOf(err error) fleet.Kind {
 	return fleet.KindOf(err)
 }
 
-// kindOfCode returns the kind that a code on the wire stands for; of those that share a code, the
-// one that is told most often.
+// kindOfCode returns the kind that a code on the wire stands for. Where kinds share a code, it
+// returns the most frequent one.
 func kindOfCode(code connect.Code) fleet.Kind {
 	switch code {
 	case connect.CodeInvalidArgument, connect.CodeOutOfRange:
@@ -109,8 +109,8 @@ func kindOfCode(code connect.Code) fleet.Kind {
 	return fleet.KindUnknown
 }
 
-// explain returns what to tell a person, one sentence a line.
-func explain(err error) []string {
+// failureLines returns what to print about a failure, one sentence a line.
+func failureLines(err error) []string {
 	if faults, ok := errors.AsType[config.Faults](err); ok {
 		lines := config.Explain(faults)
 		if len(lines) > 1 {
@@ -121,8 +121,8 @@ func explain(err error) []string {
 	return []string{message(err)}
 }
 
-// message strips the protocol's word for an error of a control plane: its own words are meant for
-// people.
+// message returns the text of an error. It leaves out the protocol's code before the text of a
+// control plane, which is written for people.
 func message(err error) string {
 	if remote, ok := errors.AsType[*connect.Error](err); ok && connect.IsWireError(err) {
 		if remote.Message() == "" {

@@ -23,6 +23,7 @@ import (
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
 	"github.com/ironherd/ironherd/api/fleet/v1/fleetv1connect"
 	"github.com/ironherd/ironherd/internal/cli"
+	"github.com/ironherd/ironherd/internal/fleet"
 )
 
 var update = flag.Bool("update", false, "write golden files")
@@ -139,9 +140,9 @@ func (f *fakeFleet) installing() *fleetv1.GetMachineResponse {
 
 func (f *fakeFleet) ListHistory(_ context.Context, r *fleetv1.ListHistoryRequest) (*fleetv1.ListHistoryResponse, error) {
 	return &fleetv1.ListHistoryResponse{Entries: []*fleetv1.HistoryEntry{
-		{At: at(9, 1), Actor: "initializer on ctl1", Process: "agent-start", Epoch: 1, Event: "started"},
-		{At: at(9, 2), Actor: "initializer on ctl1", Process: "agent-start", Epoch: 1, Event: "failed", Detail: "dial: refused", RetryAt: at(9, 3)},
-		{At: at(9, 25), Actor: "agent", Event: "install report", Detail: "attempt 1 done"},
+		{At: at(9, 1), Actor: "initializer on ctl1", Process: "agent-start", Epoch: 1, Event: string(fleet.EventStarted)},
+		{At: at(9, 2), Actor: "initializer on ctl1", Process: "agent-start", Epoch: 1, Event: string(fleet.EventFailed), Detail: "dial: refused", RetryAt: at(9, 3)},
+		{At: at(9, 25), Actor: "agent", Event: string(fleet.EventDiskWritten), Detail: "install generation 1, attempt 1: 67108864 bytes to sda in 2s"},
 	}}, failing(r.GetMachine())
 }
 
@@ -170,8 +171,8 @@ func (f *fakeFleet) ListSessions(_ context.Context, r *fleetv1.ListSessionsReque
 
 func (f *fakeFleet) ListDiscrepancies(context.Context, *fleetv1.ListDiscrepanciesRequest) (*fleetv1.ListDiscrepanciesResponse, error) {
 	return &fleetv1.ListDiscrepanciesResponse{Discrepancies: []*fleetv1.Discrepancy{{
-		Provider: "metal", Kind: "unknown-at-bmdb", ProviderId: "dev-9", Since: ago(3 * time.Hour), Evidence: "device dev-9 has our prefix",
-		Remedy: "adopt it, or delete it at the provider",
+		Provider: "metal", Kind: string(fleet.DiscrepancyUnknownMachine), ProviderId: "dev-9", Since: ago(3 * time.Hour), Evidence: "device dev-9 has our prefix",
+		Remedy: fleet.DiscrepancyUnknownMachine.Remedy(),
 	}}}, nil
 }
 
@@ -196,13 +197,13 @@ func (f *fakeFleet) RetryMachine(_ context.Context, r *fleetv1.RetryMachineReque
 	return &fleetv1.RetryMachineResponse{Processes: []string{"agent-start"}}, nil
 }
 
-// herd is a fake fleet that can be reached.
-type herd struct {
+// fakeServer serves a fake fleet over HTTP.
+type fakeServer struct {
 	*fakeFleet
 	url string
 }
 
-func newHerd(t *testing.T) *herd {
+func newFakeServer(t *testing.T) *fakeServer {
 	t.Helper()
 	f := &fakeFleet{}
 	_, handler := fleetv1connect.NewFleetServiceHandler(f)
@@ -214,7 +215,7 @@ func newHerd(t *testing.T) *herd {
 	}))
 	t.Cleanup(server.Close)
 	t.Cleanup(server.CloseClientConnections)
-	return &herd{fakeFleet: f, url: server.URL}
+	return &fakeServer{fakeFleet: f, url: server.URL}
 }
 
 // result is what a command line came to.
@@ -223,8 +224,8 @@ type result struct {
 	stdout, stderr string
 }
 
-// run runs a command line against the herd.
-func (h *herd) run(t *testing.T, args ...string) result {
+// run runs a command line against the fake fleet.
+func (h *fakeServer) run(t *testing.T, args ...string) result {
 	t.Helper()
 	return run(t, nil, append(args, "--server", h.url)...)
 }

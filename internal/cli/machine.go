@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -19,14 +20,13 @@ func (a *app) machineCommand() *cobra.Command {
 // defaultTimeout is how long a question to the control plane may take.
 const defaultTimeout = 30 * time.Second
 
-// ask runs a command that asks the control plane: it finds the control plane and bounds the whole
-// by --timeout.
+// ask runs a command against the control plane, within --timeout.
 func (a *app) ask(cmd *cobra.Command, timeout time.Duration, run func(ctx context.Context, client fleetClient) error) error {
 	client, err := a.client()
 	if err != nil {
 		return err
 	}
-	ctx, cancel := within(cmd.Context(), timeout)
+	ctx, cancel := withTimeout(cmd.Context(), timeout)
 	defer cancel()
 	return run(ctx, client)
 }
@@ -38,9 +38,9 @@ func timeoutFlag(cmd *cobra.Command, value time.Duration, usage string) *time.Du
 
 const timeoutUsage = "give up after this long"
 
-// each does the same to several machines, one after the other. When all failed, the first failure
-// is returned; when only some did, the failures are told and the outcome is "partly".
-func (a *app) each(ctx context.Context, machines []string, do func(ctx context.Context, machine string) error) error {
+// forEach does the same to several machines, one after the other, and prints the failures. It
+// returns the first failure when all machines failed, and partly when only some did.
+func (a *app) forEach(ctx context.Context, machines []string, do func(ctx context.Context, machine string) error) error {
 	var failures []error
 	for _, machine := range machines {
 		err := do(ctx, machine)
@@ -66,7 +66,7 @@ func (a *app) each(ctx context.Context, machines []string, do func(ctx context.C
 	return partly{errSilent}
 }
 
-// allFailed has the kind of the first failure; all were told.
+// allFailed has the kind of the first failure. All of them have been printed.
 type allFailed struct{ first error }
 
 func (e allFailed) Error() string { return e.first.Error() }
@@ -93,7 +93,7 @@ func (a *app) completeMachines(cmd *cobra.Command, _ []string, _ string) ([]stri
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeMachine is completeMachines for commands that take one machine.
+// completeMachine completes the one argument of a command that takes one machine.
 func (a *app) completeMachine(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -101,5 +101,5 @@ func (a *app) completeMachine(cmd *cobra.Command, args []string, prefix string) 
 	return a.completeMachines(cmd, args, prefix)
 }
 
-// machineName is the host name, else the ID: what is easiest to type.
-func machineName(m *fleetv1.Machine) string { return firstOf(m.GetHostname(), m.GetId()) }
+// machineName returns the host name, else the ID: whichever is easiest to type.
+func machineName(m *fleetv1.Machine) string { return cmp.Or(m.GetHostname(), m.GetId()) }

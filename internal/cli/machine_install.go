@@ -1,11 +1,11 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -24,9 +24,6 @@ type installOptions struct {
 	reinstall, wait                                 bool
 }
 
-// maximumFirstBoot is the contract's limit for first-boot data.
-const maximumFirstBoot = 64 << 10
-
 func (a *app) machineInstallCommand() *cobra.Command {
 	var o installOptions
 	cmd := &cobra.Command{
@@ -41,7 +38,7 @@ writing it, and restarts the machine; it counts as installed when the installed 
 		ValidArgsFunction: a.completeMachines,
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&o.image, "image", "", "URL of the image, http or https (required)")
+	flags.StringVar(&o.image, "image", "", "URL of the image, http or https, without user and password (required)")
 	flags.StringVar(&o.digest, "digest", "", "digest of the raw image: sha256:<64 hexadecimal digits> (required)")
 	flags.StringVar(&o.compression, "compression", "", "none, zstd, gzip or xz (default: by the end of the URL)")
 	flags.Int64Var(&o.size, "size", 0, "size of the raw image in bytes, for progress in percent")
@@ -66,7 +63,7 @@ writing it, and restarts the machine; it counts as installed when the installed 
 	return cmd
 }
 
-// install asks for all installs first, then waits for each: they run side by side.
+// install requests all installs before it waits for any, so that they run side by side.
 func (a *app) install(ctx context.Context, client fleetClient, machines []string, wanted *fleetv1.InstallMachineRequest, wait bool) error {
 	generations := map[string]int64{}
 	ask := func(ctx context.Context, machine string) error {
@@ -82,7 +79,7 @@ func (a *app) install(ctx context.Context, client fleetClient, machines []string
 		a.note("%s: install generation %d is wanted", machine, generations[machine])
 		return nil
 	}
-	asked := a.each(ctx, machines, ask)
+	asked := a.forEach(ctx, machines, ask)
 	if !wait || len(generations) == 0 {
 		return asked
 	}
@@ -92,7 +89,7 @@ func (a *app) install(ctx context.Context, client fleetClient, machines []string
 			begun = append(begun, m)
 		}
 	}
-	err := a.each(ctx, begun, func(ctx context.Context, machine string) error {
+	err := a.forEach(ctx, begun, func(ctx context.Context, machine string) error {
 		return a.waitInstalled(ctx, client, machine, generations[machine])
 	})
 	if err == nil || asked == nil {
@@ -101,11 +98,11 @@ func (a *app) install(ctx context.Context, client fleetClient, machines []string
 	return partly{errSilent}
 }
 
-// pollInterval is how often a waiting command looks.
+// pollInterval is how often a waiting command asks.
 const pollInterval = 500 * time.Millisecond
 
-// waitInstalled looks at the machine until that install generation (or a later one) is up, telling
-// what changes.
+// waitInstalled polls the machine until that install generation, or a later one, is up. It prints
+// every change.
 func (a *app) waitInstalled(ctx context.Context, client fleetClient, machine string, generation int64) error {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
@@ -145,12 +142,17 @@ func (a *app) waitInstalled(ctx context.Context, client fleetClient, machine str
 func waitEnded(ctx context.Context, machine, last string, err error) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return fleet.Errorf(fleet.KindTimeout, "machine %s was not installed in time; it is %s. The install goes on: see ironherd machine explain %s",
-			machine, firstOf(last, "not known how far it is"), machine)
+			machine, cmp.Or(last, "not known how far it is"), machine)
 	}
 	return err
 }
 
-var digestForm = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+// imageFlags and diskFlags are what the command line calls the fields of an image and of a disk
+// selector.
+var (
+	imageFlags = map[string]string{"url": "--image", "digest": "--digest", "compression": "--compression", "size": "--size"}
+	diskFlags  = map[string]string{"serial": "--root-disk: serial", "wwn": "--root-disk: wwn", "min_size": "--root-disk: min-size", "pick": "--root-disk"}
+)
 
 // request checks the flags, all of them, and makes the request without a machine.
 func (o installOptions) request() (*fleetv1.InstallMachineRequest, error) {
@@ -158,99 +160,103 @@ func (o installOptions) request() (*fleetv1.InstallMachineRequest, error) {
 	fault := func(format string, args ...any) {
 		faults = append(faults, fleet.Errorf(fleet.KindInvalid, format, args...))
 	}
-	if !strings.HasPrefix(o.image, "http://") && !strings.HasPrefix(o.image, "https://") {
-		fault("--image must be an http or https URL, not %q", o.image)
+	image := fleet.Image{URL: o.image, Digest: o.digest, Compression: fleet.Compression(o.compression), Size: o.size}
+	if image.Compression == "" {
+		image.Compression = compressionOf(o.image)
 	}
-	if !digestForm.MatchString(o.digest) {
-		fault("--digest must be sha256: and 64 lower-case hexadecimal digits, not %q", o.digest)
-	}
-	if o.size < 0 {
-		fault("--size must not be negative")
-	}
-	compression, err := parseCompression(o.compression, o.image)
-	if err != nil {
-		faults = append(faults, err)
+	for _, f := range image.Validate() {
+		fault("%s %s", imageFlags[f.Field], f.Problem)
 	}
 	disk, err := parseRootDisk(o.rootDisk)
 	if err != nil {
 		faults = append(faults, err)
+	}
+	for _, f := range disk.Validate() {
+		fault("%s %s", diskFlags[f.Field], f.Problem)
 	}
 	var data []byte
 	if o.firstBoot != "" {
 		data, err = os.ReadFile(o.firstBoot)
 		if err != nil {
 			fault("first-boot file %s cannot be read: %w", o.firstBoot, pathCause(err))
-		} else if len(data) > maximumFirstBoot {
-			fault("first-boot file %s has %d bytes: at most %d are possible", o.firstBoot, len(data), maximumFirstBoot)
+		} else if len(data) > fleet.MaxFirstBootData {
+			fault("first-boot file %s has %d bytes: at most %d are possible", o.firstBoot, len(data), fleet.MaxFirstBootData)
 		}
 	}
 	if len(faults) > 0 {
-		return nil, sentences(faults)
+		return nil, joinFaults(faults)
 	}
 	return &fleetv1.InstallMachineRequest{
-		Image:    &agentv1.Image{Url: o.image, Digest: o.digest, Compression: compression, Size: o.size},
-		RootDisk: disk, FirstBootData: data, Reinstall: o.reinstall,
+		Image:         &agentv1.Image{Url: image.URL, Digest: image.Digest, Compression: compressions[image.Compression], Size: image.Size},
+		RootDisk:      &agentv1.DiskSelector{Serial: disk.Serial, Wwn: disk.WWN, MinSize: disk.MinSize, Pick: picks[disk.Pick]},
+		FirstBootData: data, Reinstall: o.reinstall,
 	}, nil
 }
 
-func parseCompression(name, url string) (agentv1.Compression, error) {
-	if name == "" {
-		switch path, _, _ := strings.Cut(url, "?"); {
-		case strings.HasSuffix(path, ".zst"), strings.HasSuffix(path, ".zstd"):
-			name = "zstd"
-		case strings.HasSuffix(path, ".gz"):
-			name = "gzip"
-		case strings.HasSuffix(path, ".xz"):
-			name = "xz"
-		default:
-			name = "none"
-		}
-	}
-	value, ok := agentv1.Compression_value["COMPRESSION_"+strings.ToUpper(name)]
-	if !ok || value == 0 || name != strings.ToLower(name) {
-		return 0, fleet.Errorf(fleet.KindInvalid, "--compression must be none, zstd, gzip or xz, not %q", name)
-	}
-	return agentv1.Compression(value), nil
+var compressions = map[fleet.Compression]agentv1.Compression{
+	fleet.CompressionNone: agentv1.Compression_COMPRESSION_NONE,
+	fleet.CompressionZstd: agentv1.Compression_COMPRESSION_ZSTD,
+	fleet.CompressionGzip: agentv1.Compression_COMPRESSION_GZIP,
+	fleet.CompressionXZ:   agentv1.Compression_COMPRESSION_XZ,
 }
 
-func parseRootDisk(text string) (*agentv1.DiskSelector, error) {
-	disk := &agentv1.DiskSelector{}
+var picks = map[fleet.Pick]agentv1.DiskSelector_Pick{
+	fleet.PickOnly:     agentv1.DiskSelector_PICK_UNSPECIFIED,
+	fleet.PickSmallest: agentv1.DiskSelector_PICK_SMALLEST,
+	fleet.PickLargest:  agentv1.DiskSelector_PICK_LARGEST,
+}
+
+// compressionOf returns the compression that the end of an image's URL stands for.
+func compressionOf(url string) fleet.Compression {
+	switch path, _, _ := strings.Cut(url, "?"); {
+	case strings.HasSuffix(path, ".zst"), strings.HasSuffix(path, ".zstd"):
+		return fleet.CompressionZstd
+	case strings.HasSuffix(path, ".gz"):
+		return fleet.CompressionGzip
+	case strings.HasSuffix(path, ".xz"):
+		return fleet.CompressionXZ
+	}
+	return fleet.CompressionNone
+}
+
+func parseRootDisk(text string) (fleet.DiskSelector, error) {
+	var disk fleet.DiskSelector
 	for part := range strings.SplitSeq(text, ",") {
 		key, value, _ := strings.Cut(strings.TrimSpace(part), "=")
 		switch {
 		case key == "smallest" && value == "":
-			disk.Pick = agentv1.DiskSelector_PICK_SMALLEST
+			disk.Pick = fleet.PickSmallest
 		case key == "largest" && value == "":
-			disk.Pick = agentv1.DiskSelector_PICK_LARGEST
+			disk.Pick = fleet.PickLargest
 		case key == "serial" && value != "":
 			disk.Serial = value
 		case key == "wwn" && value != "":
-			disk.Wwn = value
+			disk.WWN = value
 		case key == "min-size":
 			size, err := strconv.ParseInt(value, 10, 64)
-			if err != nil || size < 1 {
-				return nil, fleet.Errorf(fleet.KindInvalid, "--root-disk: min-size must be a number of bytes, not %q", value)
+			if err != nil {
+				return disk, fleet.Errorf(fleet.KindInvalid, "--root-disk: min-size must be a number of bytes, not %q", value)
 			}
 			disk.MinSize = size
 		default:
-			return nil, fleet.Errorf(fleet.KindInvalid,
+			return disk, fleet.Errorf(fleet.KindInvalid,
 				"--root-disk: %q is none of smallest, largest, serial=…, wwn=… and min-size=BYTES", part)
 		}
 	}
 	return disk, nil
 }
 
-// sentences joins faults of one command line into one error of kind Invalid, a line each.
-func sentences(faults []error) error {
+// joinFaults returns one error of kind Invalid that names every fault of a command line.
+func joinFaults(faults []error) error {
 	if len(faults) == 1 {
 		return faults[0]
 	}
-	return fleet.Errorf(fleet.KindInvalid, "%w", fmt.Errorf("%d things are wrong: %w", len(faults), joined(faults)))
+	return fleet.Errorf(fleet.KindInvalid, "%w", fmt.Errorf("%d things are wrong: %w", len(faults), faultList(faults)))
 }
 
-type joined []error
+type faultList []error
 
-func (j joined) Error() string {
+func (j faultList) Error() string {
 	parts := make([]string, len(j))
 	for i, e := range j {
 		parts[i] = e.Error()

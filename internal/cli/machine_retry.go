@@ -31,7 +31,7 @@ func (a *app) machineRetryCommand() *cobra.Command {
 			}
 		}
 		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
-			return a.each(ctx, args, func(ctx context.Context, machine string) error {
+			return a.forEach(ctx, args, func(ctx context.Context, machine string) error {
 				return a.retry(ctx, client, machine, process)
 			})
 		})

@@ -88,9 +88,9 @@ func treeOf(value any) (*yaml.Node, error) {
 	return &node, nil
 }
 
-// messageTree is the JSON form of a message in the order of its fields, except that whole numbers
-// are numbers, durations are written as people do, and enums are short. Fields without presence are
-// always there.
+// messageTree returns the JSON form of a message, in the order of its fields. It differs from
+// protojson in that whole numbers are numbers, durations are such as "1m30s", and enums are short.
+// Fields without presence are always there.
 func messageTree(m protoreflect.Message) *yaml.Node {
 	switch v := m.Interface().(type) {
 	case *timestamppb.Timestamp:

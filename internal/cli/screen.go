@@ -13,7 +13,7 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// screen is where tables for people go.
+// screen collects what people are shown.
 type screen struct {
 	out   *bytes.Buffer
 	color bool
@@ -75,9 +75,9 @@ const (
 	yellow = "\x1b[33m"
 )
 
-// paint colors the words that say how a machine is.
+// paint colors the words that say how a machine or its work is.
 func (w *screen) paint(cell string, heading bool) string {
-	color := colors[cell]
+	color := colorOf(cell)
 	if heading {
 		color = bold
 	}
@@ -87,21 +87,20 @@ func (w *screen) paint(cell string, heading bool) string {
 	return color + cell + "\x1b[0m"
 }
 
-var colors = map[string]string{
-	string(fleet.StateInstalled):   green,
-	string(fleet.StateAvailable):   green,
-	string(fleet.StateInstalling):  yellow,
-	string(fleet.StateBooting):     yellow,
-	string(fleet.StateSilent):      red,
-	string(fleet.StateFailed):      red,
-	string(fleet.StateMissing):     red,
-	string(fleet.StateQuarantined): red,
-	"due":                          yellow,
-	"running":                      green,
-	"expired":                      red,
+func colorOf(word string) string {
+	state := fleet.State(word)
+	switch {
+	case state.Trouble(), word == "expired":
+		return red
+	case state == fleet.StateInstalled, state == fleet.StateAvailable, word == "running":
+		return green
+	case state == fleet.StateInstalling, state == fleet.StateBooting, word == "due":
+		return yellow
+	}
+	return plain
 }
 
-// clean keeps what comes from outside from driving the terminal.
+// clean removes what is not printable, so that foreign text cannot control the terminal.
 func clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' {
@@ -122,7 +121,7 @@ func instant(t *timestamppb.Timestamp) string {
 	return t.AsTime().Format("2006-01-02 15:04:05Z")
 }
 
-// age shows how long ago something was, as coarsely as people say it.
+// age shows how long ago something was, in one unit.
 func age(t *timestamppb.Timestamp) string {
 	if t == nil {
 		return ""
@@ -144,7 +143,7 @@ func span(d time.Duration) string {
 	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
 
-// due shows when something is to happen, from here.
+// due shows how long it is until something is to happen.
 func due(t *timestamppb.Timestamp) string {
 	if t == nil {
 		return ""

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,7 +27,7 @@ type simFlags struct {
 	logLevel  string
 }
 
-// newMachines is how many machines a new world has when nobody says.
+// newMachines is how many machines a new world has by default.
 const newMachines = 12
 
 func (a *app) simCommand() *cobra.Command {
@@ -56,10 +57,10 @@ When it is ready it prints where it is, and leaves a configuration for "ironherd
 	flags.StringVar(&f.logLevel, "log-level", "", "log to standard error: debug, info, warn or error (default: nothing)")
 	f.output = outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := f.check(); err != nil {
+		if err := f.validate(); err != nil {
 			return err
 		}
-		if sim.Exists(f.world.Dir) { // what was not asked for is as it was
+		if sim.Exists(f.world.Dir) { // an existing world keeps what no flag names
 			if !flags.Changed("machines") {
 				f.world.Machines = 0
 			}
@@ -72,7 +73,7 @@ When it is ready it prints where it is, and leaves a configuration for "ironherd
 	return cmd
 }
 
-func (f simFlags) check() error {
+func (f simFlags) validate() error {
 	var faults []error
 	if f.world.Dir == "" {
 		faults = append(faults, errors.New("--dir must be set to a directory for the world"))
@@ -92,10 +93,10 @@ func (f simFlags) check() error {
 	if len(faults) == 0 {
 		return nil
 	}
-	return fleet.Errorf(fleet.KindInvalid, "%w", joined(faults))
+	return fleet.Errorf(fleet.KindInvalid, "%w", faultList(faults))
 }
 
-// simReady is what sim prints when it is ready.
+// simReady is what sim prints once the world is ready.
 type simReady struct {
 	URL     string    `yaml:"url"`
 	Project string    `yaml:"project"`
@@ -132,7 +133,8 @@ func (a *app) sim(ctx context.Context, f simFlags) (err error) {
 	return world.Run(ctx)
 }
 
-// describeWorld leaves token and configuration in the world's directory.
+// describeWorld stores the world's token and a configuration for "ironherd serve" in the world's
+// directory.
 func (a *app) describeWorld(world *sim.World, f simFlags) (simReady, error) {
 	token := filepath.Join(f.world.Dir, "token")
 	if err := os.WriteFile(token, []byte(world.Token()+"\n"), 0o600); err != nil {
@@ -140,8 +142,8 @@ func (a *app) describeWorld(world *sim.World, f simFlags) (simReady, error) {
 	}
 	address := demo.Describe(world, token)
 	herd := filepath.Join(f.world.Dir, "herd")
-	c := demo.Settings(herd, firstOf(f.agent, a.agentExecutable()), world.Machines(), address)
-	// A process of its own is found again under the same address.
+	c := demo.Settings(herd, cmp.Or(f.agent, a.agentExecutable()), world.Machines(), address)
+	// Agents must find a control plane that was restarted under the same address.
 	c.AgentAPI.Listen, c.AgentAPI.Endpoint = "127.0.0.1:7443", "127.0.0.1:7443"
 	c.OperatorAPI.Listen = config.Default().OperatorAPI.Listen
 	c.Initializer.Endpoint = ""

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"runtime"
@@ -40,7 +41,7 @@ func (a *app) versionCommand() *cobra.Command {
 	timeout, output := timeoutFlag(cmd, defaultTimeout, timeoutUsage), outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		v := versions{Client: clientVersion{a.env.Version, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}}
-		if firstOf(a.server, a.configFile) != "" {
+		if cmp.Or(a.server, a.configFile) != "" {
 			err := a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
 				response, err := client.GetVersion(ctx, &fleetv1.GetVersionRequest{})
 				if err != nil {

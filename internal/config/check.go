@@ -4,10 +4,8 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -167,27 +165,12 @@ func (d *document) checkKind(section string, p Provider) {
 	}
 }
 
-var digestForm = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
-
 func (d *document) checkInstall(section string, i Install) {
-	if !strings.HasPrefix(i.URL, "http://") && !strings.HasPrefix(i.URL, "https://") {
-		d.keyFault(section+".url", "must be an http or https URL, not %q", i.URL)
+	for _, f := range i.image().Validate() {
+		d.keyFault(section+"."+f.Field, "%s", f.Problem)
 	}
-	if !digestForm.MatchString(i.Digest) {
-		d.keyFault(section+".digest", "must be sha256: and 64 lower-case hexadecimal digits, not %q", i.Digest)
-	}
-	known := []fleet.Compression{fleet.CompressionNone, fleet.CompressionZstd, fleet.CompressionGzip, fleet.CompressionXZ}
-	if !slices.Contains(known, i.Compression) {
-		d.keyFault(section+".compression", "must be one of %s, not %q", list(known), i.Compression)
-	}
-	if i.Size < 0 {
-		d.keyFault(section+".size", "must not be negative, not %d", i.Size)
-	}
-	if i.RootDisk.MinSize < 0 {
-		d.keyFault(section+".root_disk.min_size", "must not be negative, not %d", i.RootDisk.MinSize)
-	}
-	if !slices.Contains([]fleet.Pick{fleet.PickOnly, fleet.PickSmallest, fleet.PickLargest}, i.RootDisk.Pick) {
-		d.keyFault(section+".root_disk.pick", "must be smallest or largest, or left out where exactly one disk matches, not %q", i.RootDisk.Pick)
+	for _, f := range i.RootDisk.Validate() {
+		d.keyFault(section+".root_disk."+f.Field, "%s", f.Problem)
 	}
 	if _, err := i.ReadFirstBootData(); err != nil {
 		d.faultsOf(section, err)

@@ -149,7 +149,7 @@ func NewProvider(name, kind string) Provider {
 
 // Install is an operating system that every new machine gets.
 type Install struct {
-	// URL of the image, http or https.
+	// URL of the image, http or https, without user and password.
 	URL string `yaml:"url"`
 	// Digest of the raw image: sha256: and 64 hexadecimal digits.
 	Digest string `yaml:"digest"`
@@ -300,14 +300,16 @@ func (i Install) ReadFirstBootData() ([]byte, error) {
 	switch {
 	case err != nil:
 		return nil, fleet.Errorf(fleet.KindInvalid, "first_boot_data_file cannot be read: %w", err)
-	case len(data) > maximumFirstBoot:
-		return nil, fleet.Errorf(fleet.KindInvalid, "first_boot_data_file has %d bytes: at most %d are possible", len(data), maximumFirstBoot)
+	case len(data) > fleet.MaxFirstBootData:
+		return nil, fleet.Errorf(fleet.KindInvalid, "first_boot_data_file has %d bytes: at most %d are possible", len(data),
+			fleet.MaxFirstBootData)
 	}
 	return data, nil
 }
 
-// maximumFirstBoot is the agent contract's limit.
-const maximumFirstBoot = 64 << 10
+func (i Install) image() fleet.Image {
+	return fleet.Image{URL: i.URL, Digest: i.Digest, Compression: i.Compression, Size: i.Size}
+}
 
 // Request returns the install that is asked for on new machines, with its first-boot data read.
 func (i Install) Request(actor string) (*fleet.InstallRequest, error) {
@@ -317,7 +319,6 @@ func (i Install) Request(actor string) (*fleet.InstallRequest, error) {
 	}
 	return &fleet.InstallRequest{
 		Generation: 1, Actor: actor,
-		Image:    fleet.Image{URL: i.URL, Digest: i.Digest, Compression: i.Compression, Size: i.Size},
-		RootDisk: i.RootDisk, FirstBootData: data,
+		Image: i.image(), RootDisk: i.RootDisk, FirstBootData: data,
 	}, nil
 }

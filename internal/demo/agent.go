@@ -9,8 +9,8 @@ import (
 	"github.com/ironherd/ironherd/internal/sim"
 )
 
-// Agent returns the agent's program for simulated machines that run it in the simulator's process.
-// It is the program that the uploaded executable is, with another root.
+// Agent returns the agent for simulated machines that run it in this process. It is the code of the
+// executable that is uploaded to the others, with another root.
 func Agent(version string) sim.AgentFunc {
 	return func(ctx context.Context, root string, args []string, stdin io.Reader, stdout, stderr io.Writer, host sim.AgentHost) int {
 		return agent.Main(ctx, args, agent.Env{

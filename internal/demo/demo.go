@@ -33,7 +33,8 @@ type Demo struct {
 	closeErr  error
 }
 
-// Open makes world and control plane. The options are valid. The caller calls Close.
+// Open makes world and control plane. The options must be valid (see Options.Validate), and the
+// caller must call Close.
 func Open(ctx context.Context, options Options, logger *slog.Logger) (*Demo, error) {
 	d := &Demo{options: options.withDefaults(), begun: time.Now()}
 	if err := d.open(ctx, logger); err != nil {
@@ -64,12 +65,12 @@ func (d *Demo) open(ctx context.Context, logger *slog.Logger) (err error) {
 	d.config.OperatorAPI.Listen = d.options.Listen
 	d.daemon, err = daemon.Open(ctx, d.config, daemon.Options{
 		Logger: logger, Version: d.options.Version,
-		Unsynced: d.ownsDir, // nothing outlives the process, so nothing must survive a power cut
+		Unsynced: d.ownsDir, // the directory is removed at the end, so nothing must survive a power cut
 	})
 	return err
 }
 
-// OpenWorld is sim.Open with errors of the kinds of package fleet.
+// OpenWorld opens a world as sim.Open does. Its errors have the kinds of package fleet.
 func OpenWorld(ctx context.Context, c sim.Config) (*sim.World, error) {
 	world, err := sim.Open(ctx, c)
 	switch {
@@ -81,7 +82,7 @@ func OpenWorld(ctx context.Context, c sim.Config) (*sim.World, error) {
 	return world, nil
 }
 
-// Describe returns what a control plane must know of a world.
+// Describe returns where a world is, for Settings.
 func Describe(world *sim.World, tokenFile string) WorldAddress {
 	w := WorldAddress{URL: world.URL(), TokenFile: tokenFile, ProjectID: world.ProjectID(), SSHPort: world.SSHPort()}
 	if images := world.Images(); len(images) > 0 {
@@ -116,39 +117,40 @@ func (d *Demo) Addresses() daemon.Addresses { return d.daemon.Addresses() }
 // Dir returns where everything is kept.
 func (d *Demo) Dir() string { return d.dir }
 
-// Run lets world and control plane live until ctx ends, until watch returns, or until one of them
-// fails. Watch is called with a context that ends when the demo does.
+// Run runs world and control plane until ctx ends, until watch returns, or until one of them fails.
+// The context of watch ends when the demo does.
 func (d *Demo) Run(ctx context.Context, watch func(ctx context.Context) error) error {
 	worldCtx, stopWorld := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWorld()
 	world := make(chan error, 1)
 	go func() { world <- d.world.Run(worldCtx) }()
 
-	herd, stop := context.WithCancel(ctx)
+	running, stop := context.WithCancel(ctx)
 	defer stop()
-	group, herd := errgroup.WithContext(herd)
-	group.Go(func() error { return named("control plane", d.daemon.Run(herd, nil)) })
+	group, running := errgroup.WithContext(running)
+	group.Go(func() error { return prefixed("control plane", d.daemon.Run(running, nil)) })
 	group.Go(func() error {
 		defer stop()
-		return watch(herd)
+		return watch(running)
 	})
 	group.Go(func() error { // a world that ends by itself ends the demo
 		select {
 		case err := <-world:
 			world <- nil
-			return named("world", errors.Join(err, errWorldEnded))
-		case <-herd.Done():
+			return prefixed("world", errors.Join(err, errWorldEnded))
+		case <-running.Done():
 			return nil
 		}
 	})
-	err := group.Wait() // the control plane drains while the world is still there
+	err := group.Wait() // the world outlives the control plane, which needs it to drain
 	stopWorld()
-	return errors.Join(err, named("world", <-world))
+	return errors.Join(err, prefixed("world", <-world))
 }
 
 var errWorldEnded = errors.New("it ended by itself")
 
-func named(what string, err error) error {
+// prefixed names the part of the demo that failed.
+func prefixed(what string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -173,13 +175,13 @@ func (d *Demo) Close() error {
 	return d.closeErr
 }
 
-// removers is how many machines' files are removed at a time: a machine has hundreds, and a fleet
-// hundreds of thousands.
-const removers = 8
+// removeParallelism is how many machines' files are removed at the same time. A machine has
+// hundreds of files, and a fleet hundreds of thousands.
+const removeParallelism = 8
 
 func removeAll(dir string) error {
 	var group errgroup.Group
-	group.SetLimit(removers)
+	group.SetLimit(removeParallelism)
 	hosts, _ := filepath.Glob(filepath.Join(dir, "world", "hosts", "*")) // a fixed pattern
 	for _, host := range hosts {
 		group.Go(func() error { return os.RemoveAll(host) })

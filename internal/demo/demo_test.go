@@ -50,7 +50,7 @@ func installed(t *testing.T, o demo.Options) demo.Summary {
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)
 	}}
-	client := fleetv1connect.NewFleetServiceClient(&http.Client{Transport: transport}, "http://herd")
+	client := fleetv1connect.NewFleetServiceClient(&http.Client{Transport: transport}, "http://fleet")
 	var summary demo.Summary
 	views := 0
 	err = d.Run(ctx, func(ctx context.Context) (err error) {
@@ -89,7 +89,7 @@ func TestInstallsAFleet(t *testing.T) {
 	}
 }
 
-// TestPreloadedAgent also sees to it that world and initializer agree on where the agent is.
+// TestPreloadedAgent also holds world and initializer to one path of the agent.
 func TestPreloadedAgent(t *testing.T) {
 	t.Parallel()
 	o := options(t)

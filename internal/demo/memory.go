@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Memory in bytes.
+// Memory is how much memory a demo needed, in bytes.
 type Memory struct {
 	// Here is the peak of this process: world, control plane, and the agents that run in it.
 	Here int64 `yaml:"here"`
@@ -17,12 +17,13 @@ type Memory struct {
 	Agents int64 `yaml:"agents"`
 }
 
-// peak returns the peak of this process's resident memory; 0 where the kernel does not tell.
+// peak returns the most memory that this process has had resident; 0 where the kernel does not
+// tell.
 func peak() int64 {
 	return field("/proc/self/status", "VmHWM:")
 }
 
-// agentsMemory adds up what the agents of the machines under dir need now.
+// agentsMemory returns the memory of the agents that run as processes under dir.
 func agentsMemory(dir string) int64 {
 	processes, err := filepath.Glob("/proc/[0-9]*/environ")
 	if err != nil {
@@ -33,7 +34,7 @@ func agentsMemory(dir string) int64 {
 	for _, environ := range processes {
 		content, err := os.ReadFile(environ)
 		if err != nil || !bytes.Contains(content, marker) {
-			continue // gone, or somebody else's
+			continue // the process has ended, belongs to another user, or is no agent of this demo
 		}
 		total += field(filepath.Join(filepath.Dir(environ), "smaps_rollup"), "Pss:")
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/ironherd/ironherd/internal/shepherd/initializer"
 )
 
-// preload returns where the initializer would put the agent on a machine, for the world to put it
-// there beforehand.
+// preload returns the files that the world puts on every machine: the agent, where the initializer
+// would upload it.
 func preload(executable string) (map[string]string, error) {
 	content, err := remote.ReadContent(executable)
 	if err != nil {

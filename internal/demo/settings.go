@@ -27,8 +27,8 @@ type Options struct {
 	Speed float64
 	// Faults of the world, as fault.Parse reads them. Default: none.
 	Faults string
-	// RealAgents is how many machines run the uploaded agent as a process of its own. Negative: as
-	// many as are sensible.
+	// RealAgents is how many machines run the uploaded agent as a process of its own. Negative: 24, or
+	// all machines where there are fewer.
 	RealAgents int
 	// PreloadAgent puts the agent on every machine beforehand, so that nothing is uploaded.
 	PreloadAgent bool
@@ -43,10 +43,12 @@ type Options struct {
 	Version string
 }
 
-// sensibleAgents is how many processes a small computer runs beside everything else.
-const sensibleAgents = 24
+// maximumAgents is how many agents run as processes by default. A small computer can run so many
+// beside everything else.
+const maximumAgents = 24
 
-// smallFleet is up to how many machines the demo favours the eye over throughput.
+// smallFleet is the largest fleet that changes often enough to be watched. Beyond it the demo
+// favours throughput.
 const smallFleet = 100
 
 const mebibyte = 1 << 20
@@ -62,7 +64,7 @@ func (o Options) withDefaults() Options {
 		o.Speed = 1
 	}
 	if o.RealAgents < 0 || o.RealAgents > o.Machines {
-		o.RealAgents = min(o.Machines, sensibleAgents)
+		o.RealAgents = min(o.Machines, maximumAgents)
 	}
 	if o.ImageSize == 0 {
 		o.ImageSize = 64 * mebibyte
@@ -76,7 +78,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Validate reports every fault at once. The errors are of kind Invalid and name the flag.
+// Validate reports every fault at once. The error is of kind Invalid and names the flags.
 func (o Options) Validate() error {
 	o = o.withDefaults()
 	var faults []error
@@ -98,10 +100,10 @@ func (o Options) Validate() error {
 	return joinFaults(faults)
 }
 
-// maximumMachines is how many addresses the world has for its machines, roughly.
+// maximumMachines is about as many as the world has addresses for.
 const maximumMachines = 20000
 
-// worldConfig is the world to demonstrate in.
+// worldConfig returns the configuration of the world, which keeps its files below dir.
 func (o Options) worldConfig(dir string) sim.Config {
 	return sim.Config{
 		Dir: filepath.Join(dir, "world"), Seed: o.Seed, Machines: o.Machines, Speed: o.Speed,
@@ -119,9 +121,8 @@ type WorldAddress struct {
 	Image     sim.Image
 }
 
-// Settings returns the configuration of a control plane for a simulated world: what belongs to the
-// world, and the knobs that a fleet of simulated machines needs shorter than one of real ones. The
-// directory is absolute.
+// Settings returns the configuration of a control plane for a simulated world, with intervals that
+// fit simulated machines. dir is absolute.
 func Settings(dir, agentExecutable string, machines int, world WorldAddress) config.Config {
 	c := config.Default()
 	c.Dir = dir
@@ -131,12 +132,12 @@ func Settings(dir, agentExecutable string, machines int, world WorldAddress) con
 	c.Initializer.AgentExecutable = agentExecutable
 	c.Initializer.Port = uint16(world.SSHPort) //nolint:gosec // a port
 	c.Providers = []config.Provider{simulated(machines, world)}
-	hurry(&c, machines)
+	shorten(&c, machines)
 	c.Resolve(dir)
 	return c
 }
 
-// simulated is the world as a provider.
+// simulated returns the world as a provider.
 func simulated(machines int, world WorldAddress) config.Provider {
 	p := config.NewProvider("sim", builtin.Equinix)
 	p.Equinix.APIURL = world.URL
@@ -154,9 +155,9 @@ func simulated(machines int, world WorldAddress) config.Provider {
 	return p
 }
 
-// hurry shortens the knobs. With real machines minutes pass between two events; here it is a
-// fraction of a second.
-func hurry(c *config.Config, machines int) {
+// shorten shortens intervals and raises rates: with real machines minutes pass between two events,
+// with simulated ones a fraction of a second.
+func shorten(c *config.Config, machines int) {
 	p := &c.Providers[0]
 	p.Equinix.Spacing = 0
 	p.Equinix.InFlight = 16
@@ -171,7 +172,7 @@ func hurry(c *config.Config, machines int) {
 	p.Updater.Backoff = p.Provisioner.Backoff
 
 	c.Policy.ProvisionInterval = 2 * time.Second
-	c.Policy.UpdateInterval = time.Second // a list of the whole provider: more rarely where it is long
+	c.Policy.UpdateInterval = time.Second // lists the whole provider, so it grows with the fleet below
 	c.Policy.UpdateSettledInterval = 30 * time.Second
 	if machines > smallFleet {
 		c.Policy.ProvisionInterval = 10 * time.Second

@@ -9,7 +9,7 @@ import (
 	"github.com/ironherd/ironherd/internal/sim/fault"
 )
 
-// Summary is what a demo came to.
+// Summary is the result of a demo.
 type Summary struct {
 	Machines  int `yaml:"machines"`
 	Installed int `yaml:"installed"`
@@ -31,7 +31,7 @@ type Phase struct {
 	Max   float64 `yaml:"max"`
 }
 
-// WorldSummary is what the world says at the end.
+// WorldSummary is what the world counted.
 type WorldSummary struct {
 	Devices               int           `yaml:"devices"`
 	DuplicateDevices      int           `yaml:"duplicateDevices"`
@@ -44,8 +44,7 @@ type WorldSummary struct {
 	Faults                []fault.Count `yaml:"faults"`
 }
 
-// summarize asks the control plane and the world how it went. Machines without the install that was
-// waited for are not counted as installed.
+// summarize puts together what the control plane answered and what the world counted.
 func (d *Demo) summarize(answer *fleetv1.GetSummaryResponse, took time.Duration, memory Memory) Summary {
 	s := Summary{
 		Machines: d.options.Machines, Installed: int(count(answer, fleet.StateInstalled)),

@@ -11,14 +11,14 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// View is how far a demo is.
+// View is the state of a demo at one time.
 type View struct {
 	Elapsed  time.Duration
 	Machines int
-	// States counts the machines in each state, in the order of fleet.States. Those that the control
-	// plane has not begun with are not in it.
+	// States counts the machines in each state, in the order of fleet.States. Machines that the
+	// control plane has not begun to create are in none.
 	States []StateCount
-	// Rows are the machines themselves; empty for fleets that are too large to be shown so.
+	// Rows are the machines themselves; empty for fleets of more than 200.
 	Rows []*fleetv1.Machine
 	// BackingOff counts machines that wait after a failure.
 	BackingOff int64
@@ -43,8 +43,8 @@ func (v View) Installed() int64 {
 // maximumRows is how many machines are shown one by one.
 const maximumRows = 200
 
-// WaitInstalled shows how far it is until every machine is installed, and returns how it went. It
-// asks through the operators' interface, like anybody else.
+// WaitInstalled calls show again and again until every machine is installed, and returns the
+// result. It asks through the operators' API, like any client.
 func (d *Demo) WaitInstalled(ctx context.Context, client fleetv1connect.FleetServiceClient, show func(View)) (Summary, error) {
 	interval := 200 * time.Millisecond
 	if d.options.Machines > smallFleet {
@@ -91,7 +91,7 @@ func waitEnded(ctx context.Context, last View) error {
 	return context.Cause(ctx)
 }
 
-// agentsMemory is asked for only where machines have processes.
+// agentsMemory returns the memory of the machines' processes; 0 without looking where none run.
 func (d *Demo) agentsMemory() int64 {
 	if d.options.RealAgents == 0 {
 		return 0

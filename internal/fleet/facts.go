@@ -151,49 +151,6 @@ type Hardware struct {
 	Digest string
 }
 
-// Compression is how an image is compressed.
-type Compression string
-
-// The compressions.
-const (
-	CompressionNone Compression = "none"
-	CompressionZstd Compression = "zstd"
-	CompressionGzip Compression = "gzip"
-	CompressionXZ   Compression = "xz"
-)
-
-// Image names an operating system image by digest.
-type Image struct {
-	URL string `json:"url"`
-	// Digest of the raw image: "sha256:" and 64 hexadecimal digits.
-	Digest      string      `json:"digest"`
-	Compression Compression `json:"compression"`
-	// Size of the raw image in bytes; 0 when not known.
-	Size int64 `json:"size,omitempty"`
-}
-
-// Pick decides among several disks that match a selector.
-type Pick string
-
-// The picks. The empty one wants exactly one match.
-const (
-	PickOnly     Pick = ""
-	PickSmallest Pick = "smallest"
-	PickLargest  Pick = "largest"
-)
-
-// DiskSelector picks the root disk. All set fields must match.
-type DiskSelector struct {
-	// Serial number of the disk.
-	Serial string `json:"serial,omitempty"`
-	// WWN is the World Wide Name of the disk.
-	WWN string `json:"wwn,omitempty"`
-	// MinSize in bytes.
-	MinSize int64 `json:"min_size,omitempty"`
-	// Pick decides among several: smallest or largest; left out, exactly one must match.
-	Pick Pick `json:"pick,omitempty"`
-}
-
 // InstallRequest is an operating system that is wanted on a machine. Written by an operator, or by
 // the provisioner where the provider's configuration names an image for every new machine.
 type InstallRequest struct {

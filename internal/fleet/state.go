@@ -34,7 +34,27 @@ const (
 	StateQuarantined State = "quarantined"
 )
 
-// States lists all states in the order of a machine's way.
+// Moving says whether a machine in this state gets on without anybody's help.
+func (s State) Moving() bool {
+	switch s {
+	case StateCreating, StateProvisioning, StateProvided, StateStarted, StateInstalling, StateBooting:
+		return true
+	case StateAvailable, StateInstalled, StateSilent, StateFailed, StateMissing, StateUnreadable, StateQuarantined:
+	}
+	return false
+}
+
+// Trouble says whether somebody should look at a machine in this state.
+func (s State) Trouble() bool {
+	switch s {
+	case StateSilent, StateFailed, StateMissing, StateUnreadable, StateQuarantined:
+		return true
+	case StateCreating, StateProvisioning, StateProvided, StateStarted, StateAvailable, StateInstalling, StateBooting, StateInstalled:
+	}
+	return false
+}
+
+// States lists all states in that order.
 func States() []State {
 	return []State{
 		StateCreating, StateProvisioning, StateProvided, StateStarted, StateAvailable, StateInstalling, StateBooting,

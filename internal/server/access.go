@@ -16,7 +16,7 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// Caller is who is asking, and what they may do.
+// Caller is who sent a request, and what they may do.
 type Caller struct {
 	// Actor is recorded in the history: "operator", or the name of the user at the other end of the
 	// Unix socket.
@@ -42,8 +42,8 @@ type callerKey struct{}
 
 type peerKey struct{}
 
-// CallerFrom returns who is asking; a caller who may do nothing when no Access looked at the
-// request.
+// CallerFrom returns the caller that Identify bound to the request's context. Without one it
+// returns a caller who may do nothing.
 func CallerFrom(ctx context.Context) Caller {
 	if c, ok := ctx.Value(callerKey{}).(Caller); ok {
 		return c
@@ -51,8 +51,8 @@ func CallerFrom(ctx context.Context) Caller {
 	return Caller{Actor: "unknown", Refusal: "the caller is not known"}
 }
 
-// Identify binds the caller to the request's context and refuses nobody. Requests that a browser
-// makes for another site's page are refused as forged, whatever they carry.
+// Identify binds the caller to the request's context. It refuses only requests that a browser makes
+// for another site's page, whatever credential they carry.
 func (a *Access) Identify(next http.Handler) http.Handler {
 	identified := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, a.caller(r))))
@@ -89,13 +89,13 @@ func (a *Access) caller(r *http.Request) Caller {
 	scheme, credential, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	switch {
 	case strings.EqualFold(scheme, "Bearer"):
-		if a.fits(strings.TrimSpace(credential)) {
+		if a.matches(strings.TrimSpace(credential)) {
 			return Caller{Actor: "operator", Read: true, Write: true}
 		}
 		return Caller{Actor: "unknown", Refusal: "the token is not the operator's"}
 	case strings.EqualFold(scheme, "Basic"):
-		// a browser: it sends the password along by itself, so it may only look
-		if _, password, ok := r.BasicAuth(); ok && a.fits(password) {
+		// A browser sends the password by itself with every request, so it may only read.
+		if _, password, ok := r.BasicAuth(); ok && a.matches(password) {
 			return Caller{Actor: "operator", Read: true, Refusal: "changes need the operator's token as a bearer token"}
 		}
 		return Caller{Actor: "unknown", Refusal: "the password is not the operator's token"}
@@ -107,14 +107,14 @@ func (a *Access) caller(r *http.Request) Caller {
 	return Caller{Actor: "unknown", Read: true, Refusal: "changes need the operator's token (Authorization: Bearer …) or the Unix socket"}
 }
 
-func (a *Access) fits(token string) bool {
+func (a *Access) matches(token string) bool {
 	sum := sha256.Sum256([]byte(token))
 	return a.set && subtle.ConstantTimeCompare(sum[:], a.token[:]) == 1
 }
 
-// loopback: the connection does not leave this host, and the request names this host. The name
-// keeps out pages of other sites that had their own name resolve to 127.0.0.1, and reverse proxies
-// that serve others.
+// loopback says whether the request comes from this host and names this host. The name keeps out
+// pages of other sites whose own name resolves to 127.0.0.1, and reverse proxies, which speak for
+// others.
 func loopback(r *http.Request) bool {
 	remote, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil || !remote.Addr().Unmap().IsLoopback() || r.Header.Get("X-Forwarded-For") != "" {
@@ -134,8 +134,8 @@ func loopback(r *http.Request) bool {
 	return err == nil && ip.Unmap().IsLoopback()
 }
 
-// withPeer is an http.Server's ConnContext: on a Unix socket it binds the name of the user at the
-// other end, as the kernel tells it.
+// withPeer is the ConnContext of an http.Server. On a Unix socket it binds the name of the user at
+// the other end, which the kernel vouches for.
 func withPeer(ctx context.Context, conn net.Conn) context.Context {
 	socket, ok := conn.(*net.UnixConn)
 	if !ok {

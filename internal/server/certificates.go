@@ -31,14 +31,15 @@ const (
 	certificateOwner = "Ironherd agent API"
 )
 
-// Certificates is what a server proves itself with, and what its clients are given to verify it by.
+// Certificates holds the certificate that a server proves itself with, and those that its clients
+// verify it by.
 type Certificates struct {
 	logger    *slog.Logger
 	authority []byte // PEM, without the key
-	// renewal replaces the certificate in use if it is time to.
+	// renewal replaces the certificate in use when it is due.
 	renewal func() error
 
-	// Of certificates that we make.
+	// The rest is set for certificates that are made here.
 	dir    string
 	hosts  []string
 	signer *keyPair
@@ -51,8 +52,8 @@ type Certificates struct {
 // and makes what is missing: an authority of our own (ECDSA P-256), and a certificate signed by it
 // for the hosts (names and IP addresses). The files have mode 0600 and are complete or absent at
 // every moment; of two processes that start at once, both end up with the same authority. A
-// certificate that does not name every host, or is due for renewal, is replaced; the authority
-// never is, because agents hold on to it. What cannot be read is KindInvalid and is left as it is.
+// certificate that does not name every host, or is due for renewal, is replaced. The authority
+// never is, because agents keep it. A file that cannot be read is KindInvalid and is left as it is.
 func OpenCertificates(dir string, hosts []string, logger *slog.Logger) (*Certificates, error) {
 	if len(hosts) == 0 {
 		return nil, fleet.Errorf(fleet.KindInvalid, "make certificates: no host to make them for")
@@ -73,8 +74,8 @@ func OpenCertificates(dir string, hosts []string, logger *slog.Logger) (*Certifi
 }
 
 // LoadCertificates reads a configured certificate chain with its key, and the certificates that
-// clients shall verify it by (file names; authority may be empty: the public roots). Serve takes up
-// the certificate and key anew when they change.
+// clients shall verify it by (file names; authority may be empty: the public roots). Serve reads
+// certificate and key again every ten minutes.
 func LoadCertificates(certificate, key, authority string, logger *slog.Logger) (*Certificates, error) {
 	c := &Certificates{logger: logger}
 	c.renewal = func() error {
@@ -110,15 +111,14 @@ func (c *Certificates) Expires() time.Time {
 }
 
 // TLS returns a server configuration of TLS 1.3 that always presents the newest certificate.
-// Clients are asked for a certificate and may present any: that they hold its key is proven by the
-// handshake, whether they are admitted is for the caller to say.
+// It asks clients for a certificate and takes any: the handshake proves that they hold its key, and
+// the caller decides whether to admit them.
 func (c *Certificates) TLS() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS13, ClientAuth: tls.RequestClientCert, GetCertificate: c.get}
 }
 
-// Serve renews the certificate in time until ctx ends. A renewal that fails is tried again and
-// logged; the certificate in use stays, so it never ends by itself. Connections that exist are not
-// touched.
+// Serve renews the certificate in time until ctx ends; it returns nil. It logs a renewal that fails
+// and tries again, with the certificate in use until then. It does not touch open connections.
 func (c *Certificates) Serve(ctx context.Context) error {
 	ticker := time.NewTicker(renewalCheck)
 	defer ticker.Stop()
@@ -169,7 +169,7 @@ func (c *Certificates) renew() error {
 
 func due(leaf *x509.Certificate) bool { return time.Now().After(leaf.NotAfter.Add(-renewBefore)) }
 
-// serves says whether a certificate that was stored can be used.
+// serves says whether a stored certificate can be used.
 func (c *Certificates) serves(leaf *x509.Certificate) bool {
 	if due(leaf) || leaf.CheckSignatureFrom(c.signer.certificate) != nil {
 		return false
@@ -183,7 +183,7 @@ func (c *Certificates) use(certificate *tls.Certificate) {
 	c.current = certificate
 }
 
-// bracketed is how VerifyHostname wants IP addresses.
+// bracketed returns the host in the form that VerifyHostname needs for IP addresses.
 func bracketed(host string) string {
 	if net.ParseIP(host) != nil {
 		return "[" + host + "]"

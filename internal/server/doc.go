@@ -3,14 +3,14 @@
 //
 // It promises:
 //
-//   - A port or socket that is taken is told in one sentence, as fleet.KindInUse, before anything
-//     is served.
+//   - A port or socket that is taken is an error of kind InUse, in one sentence, before anything is
+//     served.
 //   - Status is total over fleet.Kinds: no error reaches a caller without a code that was chosen
 //     for its kind.
 //   - The certificates that it makes survive restarts and crashes, are never readable by others,
 //     and are renewed long before they expire without a connection being closed.
-//   - A caller may change something only with the operator's token or through the Unix socket; it
-//     may read besides only from this host, by this host's own name.
+//   - A caller may change something only with the operator's token or through the Unix socket.
+//     Without either it may read only from this host, by this host's own name.
 //   - No credential, header or query string is ever logged.
 //
 // What serves lives beneath it: agentapi for agents, fleetapi for operators and automation, webui

@@ -37,8 +37,8 @@ func NewHTTP(handler http.Handler, options HTTPOptions) *HTTP {
 	return &HTTP{handler: handler, options: options}
 }
 
-// Serve serves the listener until ctx ends, then lets the requests that are under way finish for
-// the drain time; their contexts are cancelled at its half, those of event streams at once. It
+// Serve serves the listener until ctx ends. It then gives the requests that are under way the drain
+// time to finish; it cancels their contexts at half of it, and those of event streams at once. It
 // closes the listener, and returns nil after an orderly end. It may be called again with another
 // listener.
 func (h *HTTP) Serve(ctx context.Context, ln net.Listener) error {
@@ -68,8 +68,8 @@ func (h *HTTP) Serve(ctx context.Context, ln net.Listener) error {
 
 var errShutdown = errors.New("the server is shutting down")
 
-// atStop has a function called when the server is told to stop, unless the function that it returns
-// is called before.
+// atStop registers a function to be called when the server is told to stop, and returns what
+// removes it again.
 type atStop func(func()) (forget func() bool)
 
 func (h *HTTP) server(base context.Context, stopping atStop) *http.Server {
@@ -95,7 +95,7 @@ func (h *HTTP) server(base context.Context, stopping atStop) *http.Server {
 func (h *HTTP) wrap(stopping atStop) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start := time.Now()
-		if r.Header.Get("Accept") == "text/event-stream" { // it would never end by itself
+		if r.Header.Get("Accept") == "text/event-stream" { // a stream never ends by itself
 			var done context.CancelFunc
 			r, done = endedBy(stopping, r)
 			defer done()
@@ -120,7 +120,7 @@ func (h *HTTP) wrap(stopping atStop) http.Handler {
 	})
 }
 
-// endedBy returns the request with a context that ends when the server stops, too.
+// endedBy returns the request with a context that also ends when the server is told to stop.
 func endedBy(stopping atStop, r *http.Request) (*http.Request, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	forget := stopping(func() { cancel(errShutdown) })
@@ -152,5 +152,5 @@ func (s *statusRecorder) Write(p []byte) (int, error) {
 // Unwrap lets http.ResponseController reach the writer's other abilities.
 func (s *statusRecorder) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
-// Flush is what Connect's streams and server-sent events ask for directly.
+// Flush implements http.Flusher for those who do not use http.ResponseController.
 func (s *statusRecorder) Flush() { _ = http.NewResponseController(s.ResponseWriter).Flush() }

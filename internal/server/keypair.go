@@ -20,7 +20,7 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// keyPair is a certificate and its key. Both live in one file, so that they cannot be of two minds.
+// keyPair is a certificate and its key. One file holds both, so that they always belong together.
 type keyPair struct {
 	certificate *x509.Certificate
 	key         crypto.Signer
@@ -39,8 +39,8 @@ func (p *keyPair) tls() *tls.Certificate {
 	return &tls.Certificate{Certificate: [][]byte{p.certificate.Raw}, PrivateKey: p.key, Leaf: p.certificate}
 }
 
-// openAuthority reads the authority, or makes it. Whoever links the file first wins; the other one
-// reads it.
+// openAuthority reads the authority, or makes it. Of two processes that make one at the same time,
+// the first to link its file wins, and the other reads that file.
 func openAuthority(path string) (*keyPair, error) {
 	pair, err := readPair(path)
 	if !errors.Is(err, os.ErrNotExist) {
@@ -78,7 +78,7 @@ func newCertificate(authority *keyPair, hosts []string) (*keyPair, error) {
 	return newPair(template, certificateLife, authority)
 }
 
-// newPair makes a key and has the certificate signed; by itself when there is no authority.
+// newPair makes a key and a certificate that the authority signs; without one it signs itself.
 func newPair(template *x509.Certificate, life time.Duration, authority *keyPair) (*keyPair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -146,7 +146,7 @@ func parsePair(data []byte) (*keyPair, error) {
 	return &keyPair{certificate: certificate, key: key, keyDER: bytes.Clone(keyBlock.Bytes)}, nil
 }
 
-// certificatesOf leaves out whatever else a PEM file holds, such as a private key.
+// certificatesOf returns the certificates of a PEM file without the rest, such as a private key.
 func certificatesOf(content []byte) []byte {
 	var certificates []byte
 	for block, rest := pem.Decode(content); block != nil; block, rest = pem.Decode(rest) {
@@ -157,8 +157,8 @@ func certificatesOf(content []byte) []byte {
 	return certificates
 }
 
-// writeFile leaves a complete file of mode 0600 under the path, or none. Without replace, a file
-// that is there already wins, and the error is os.ErrExist.
+// writeFile writes a file of mode 0600 that is complete or absent at every moment. Without replace
+// it leaves a file that exists as it is, and returns os.ErrExist.
 func writeFile(path string, data []byte, replace bool) (err error) {
 	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // mode 0600
 	if err != nil {

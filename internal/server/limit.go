@@ -14,8 +14,8 @@ type Limit struct {
 	PerAddress int
 }
 
-// LimitConnections wraps a listener: a connection above a limit is closed as soon as it is
-// accepted, so that those who are within it are never kept waiting by those who are not.
+// LimitConnections wraps a listener. It closes a connection above a limit as soon as it is
+// accepted, so that nobody within the limits waits for it.
 func LimitConnections(ln net.Listener, limit Limit) net.Listener {
 	if limit.Total <= 0 && limit.PerAddress <= 0 {
 		return ln
@@ -39,14 +39,14 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		address := remoteIP(conn.RemoteAddr())
-		if l.take(address) {
-			return &limitedConn{Conn: conn, release: sync.OnceFunc(func() { l.give(address) })}, nil
+		if l.acquire(address) {
+			return &limitedConn{Conn: conn, release: sync.OnceFunc(func() { l.release(address) })}, nil
 		}
 		_ = conn.Close()
 	}
 }
 
-func (l *limitedListener) take(address netip.Addr) bool {
+func (l *limitedListener) acquire(address netip.Addr) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.limit.Total > 0 && l.total >= l.limit.Total {
@@ -60,7 +60,7 @@ func (l *limitedListener) take(address netip.Addr) bool {
 	return true
 }
 
-func (l *limitedListener) give(address netip.Addr) {
+func (l *limitedListener) release(address netip.Addr) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.total--
@@ -79,7 +79,7 @@ func (c *limitedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// remoteIP is invalid for what has no IP address, such as a Unix socket.
+// remoteIP returns the IP address; invalid where there is none, as for a Unix socket.
 func remoteIP(addr net.Addr) netip.Addr {
 	if tcp, ok := addr.(*net.TCPAddr); ok {
 		return tcp.AddrPort().Addr().Unmap().WithZone("")

@@ -25,9 +25,9 @@ type Listener struct {
 }
 
 // Listen takes an address: "host:port" for TCP (port 0: any free port), or "unix:PATH" for a Unix
-// socket, which is made with mode 0600. An address that another process holds is KindInUse, one
-// that makes no sense KindInvalid. A Unix socket that nobody answers on is left over from a process
-// that died, and is replaced.
+// socket, which is made with mode 0600. An address that another process holds is KindInUse, and a
+// malformed one KindInvalid. A Unix socket that nobody answers on is left over from a process that
+// died, and is replaced.
 func Listen(ctx context.Context, address string) (*Listener, error) {
 	ln, err := listen(ctx, address)
 	if err != nil {
@@ -115,7 +115,7 @@ func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 	}
 	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		var failed error
-		// before bind: no moment with a wider mode
+		// This runs before bind, so that the socket never has a wider mode.
 		err := c.Control(func(fd uintptr) { failed = syscall.Fchmod(int(fd), 0o600) })
 		return errors.Join(err, failed)
 	}}
@@ -123,7 +123,7 @@ func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 	if err != nil {
 		return nil, explain(path, err)
 	}
-	// for systems where the mode of an unbound socket does not carry over
+	// On some systems the mode of an unbound socket does not carry over.
 	if err := os.Chmod(path, 0o600); err != nil {
 		return nil, errors.Join(fmt.Errorf("restrict socket: %w", err), ln.Close())
 	}

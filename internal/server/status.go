@@ -11,7 +11,7 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// Status is what one kind of error is called on the wire.
+// Status is the pair of codes that one kind of error has on the wire.
 type Status struct {
 	GRPC codes.Code
 	HTTP int
@@ -38,8 +38,8 @@ var statuses = map[fleet.Kind]Status{
 	fleet.KindInUse:           {codes.Unavailable, http.StatusLocked},
 }
 
-// StatusOf returns the status of err's kind. A caller that went away (context.Canceled) is told so,
-// not that we failed.
+// StatusOf returns the status of err's kind. An unknown error that is context.Canceled says that
+// the caller went away, not that this server failed.
 func StatusOf(err error) Status {
 	if fleet.KindOf(err) == fleet.KindUnknown && errors.Is(err, context.Canceled) {
 		return Status{GRPC: codes.Canceled, HTTP: 499}

@@ -145,7 +145,7 @@ func (t *torture) ends(ctx context.Context, db *bmdb.DB, r *report) (map[lease]e
 				r.fault("machine %s: epoch %d %s while %d was held", id, h.Epoch, h.Event, open)
 			default:
 				open = 0
-				ends[lease{id, h.Epoch}] = ending{h.Event, h.At}
+				ends[lease{id, h.Epoch}] = ending{string(h.Event), h.At}
 				if h.Event == "expired" {
 					r.takenOver++
 				}

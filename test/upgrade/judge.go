@@ -98,18 +98,18 @@ func (s *scene) history(ctx context.Context, db *bmdb.DB) (map[held]string, erro
 		open, last := fleet.Epoch(0), fleet.Epoch(0)
 		for _, h := range slices.Backward(rows) {
 			switch h.Event {
-			case "started":
+			case fleet.EventStarted:
 				if open != 0 || h.Epoch <= last {
 					s.r.fault("machine %s: epoch %d was started while %d was held, after epoch %d", id, h.Epoch, open, last)
 				}
 				open, last = h.Epoch, h.Epoch
-			case "finished", "failed", "cancelled", "expired", "revoked":
+			case fleet.EventFinished, fleet.EventFailed, fleet.EventCancelled, fleet.EventExpired, fleet.EventRevoked:
 				if h.Epoch != open {
 					s.r.fault("machine %s: epoch %d %s while %d was held", id, h.Epoch, h.Event, open)
 				}
 				open = 0
-				ends[held{id, h.Epoch}] = h.Event
-				s.r.ends[h.Event]++
+				ends[held{id, h.Epoch}] = string(h.Event)
+				s.r.ends[string(h.Event)]++
 			}
 		}
 		if open != 0 {

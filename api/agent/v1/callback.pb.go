@@ -189,14 +189,15 @@ type HeartbeatRequest struct {
 	// The kernel's boot ID. A change tells the control plane that the machine was rebooted.
 	BootId       string `protobuf:"bytes,3,opt,name=boot_id,json=bootId,proto3" json:"boot_id,omitempty"`
 	AgentVersion string `protobuf:"bytes,4,opt,name=agent_version,json=agentVersion,proto3" json:"agent_version,omitempty"`
-	// Set on the first heartbeat of a process and whenever it changed since the last acknowledged one.
+	// Set on the first heartbeat of a process and whenever it changed since the last acknowledged
+	// one.
 	HardwareReport *HardwareReport `protobuf:"bytes,5,opt,name=hardware_report,json=hardwareReport,proto3" json:"hardware_report,omitempty"`
 	// Set while an install is running.
 	InstallProgress *InstallProgress `protobuf:"bytes,6,opt,name=install_progress,json=installProgress,proto3" json:"install_progress,omitempty"`
 	// Set when an install has ended, until acknowledged.
 	InstallReport *InstallReport `protobuf:"bytes,7,opt,name=install_report,json=installReport,proto3" json:"install_report,omitempty"`
-	// The newest install that this host has started, whatever became of it (both zero: none). It tells the control plane
-	// whether a request that it handed out has arrived.
+	// The newest install that this host has started, whatever became of it; both zero: none. The
+	// control plane learns from it whether the request that it handed out has arrived.
 	LastInstallGeneration int64 `protobuf:"varint,8,opt,name=last_install_generation,json=lastInstallGeneration,proto3" json:"last_install_generation,omitempty"`
 	LastInstallAttempt    int32 `protobuf:"varint,9,opt,name=last_install_attempt,json=lastInstallAttempt,proto3" json:"last_install_attempt,omitempty"`
 	unknownFields         protoimpl.UnknownFields
@@ -298,9 +299,11 @@ func (x *HeartbeatRequest) GetLastInstallAttempt() int32 {
 
 type HeartbeatResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Milliseconds until the next heartbeat is expected. The agent adds no jitter of its own: the server spreads them.
+	// Milliseconds until the next heartbeat is expected. The agent adds no jitter of its own: the
+	// server spreads them.
 	NextIntervalMs int64 `protobuf:"varint,1,opt,name=next_interval_ms,json=nextIntervalMs,proto3" json:"next_interval_ms,omitempty"`
-	// What to install, when something is to be installed now. It is handed out once for each (generation, attempt).
+	// What to install, when something is to be installed now. It is handed out once for each
+	// (generation, attempt).
 	InstallRequest *InstallRequest `protobuf:"bytes,2,opt,name=install_request,json=installRequest,proto3" json:"install_request,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -353,14 +356,16 @@ func (x *HeartbeatResponse) GetInstallRequest() *InstallRequest {
 // InstallRequest tells the agent to write an image to a disk.
 type InstallRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Number of this install of this machine, and of this try at it. The agent refuses what is not above the last it has seen.
+	// Number of this install of the machine, and of this attempt at it. The agent refuses what is not
+	// above the last that it has seen.
 	InstallGeneration int64         `protobuf:"varint,1,opt,name=install_generation,json=installGeneration,proto3" json:"install_generation,omitempty"`
 	Attempt           int32         `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	Image             *Image        `protobuf:"bytes,3,opt,name=image,proto3" json:"image,omitempty"`
 	RootDisk          *DiskSelector `protobuf:"bytes,4,opt,name=root_disk,json=rootDisk,proto3" json:"root_disk,omitempty"`
-	// Written to the first-boot area of the disk (see package internal/agent/install); at most 64 KiB.
+	// Written to the first-boot area of the disk (see FirstBoot); at most 64 KiB.
 	FirstBootData []byte `protobuf:"bytes,5,opt,name=first_boot_data,json=firstBootData,proto3" json:"first_boot_data,omitempty"`
-	// What the installed system needs to say that it is up. Written to the first-boot area beside the data.
+	// What the installed system needs to say that it is up. Written to the first-boot area beside the
+	// data.
 	BootToken *BootToken `protobuf:"bytes,6,opt,name=boot_token,json=bootToken,proto3" json:"boot_token,omitempty"`
 	// How long the agent may take, in milliseconds.
 	TimeoutMs     int64 `protobuf:"varint,7,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
@@ -519,7 +524,8 @@ func (x *Image) GetSize() int64 {
 	return 0
 }
 
-// DiskSelector picks the root disk. All set fields must match; among several that match, `pick` decides.
+// DiskSelector picks the root disk. All set fields must match; among several that match, `pick`
+// decides.
 type DiskSelector struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Serial string                 `protobuf:"bytes,1,opt,name=serial,proto3" json:"serial,omitempty"`
@@ -675,10 +681,14 @@ func (x *BootToken) GetCaCertificate() []byte {
 	return nil
 }
 
-// FirstBoot is the payload of the first-boot area that an install leaves on the disk: what the installed system needs on its
-// first boot. The area is the 1 MiB block at offset floor((size - 2 MiB) / 1 MiB) * 1 MiB of the disk: the 16 bytes
-// "IRONHERD-BOOT-1\n", the payload's length as an unsigned 32-bit big-endian integer (at most 128 KiB), the payload's SHA-256
-// (32 bytes), then the payload, which is this message in binary form.
+// FirstBoot is what the installed system needs on its first boot. An install leaves it in the
+// first-boot area of the disk, which is the 1 MiB block at offset
+// floor((size - 2 MiB) / 1 MiB) * 1 MiB. The area holds, one after the other:
+//
+//	16 bytes  "IRONHERD-BOOT-1\n"
+//	 4 bytes  length of the payload, unsigned, big-endian; at most 128 KiB
+//	32 bytes  SHA-256 of the payload
+//	payload   this message in binary form
 type FirstBoot struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Token *BootToken             `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
@@ -741,7 +751,7 @@ func (x *FirstBoot) GetImage() *Image {
 	return nil
 }
 
-// InstallProgress is where a running install stands.
+// InstallProgress says how far a running install is.
 type InstallProgress struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	InstallGeneration int64                  `protobuf:"varint,1,opt,name=install_generation,json=installGeneration,proto3" json:"install_generation,omitempty"`

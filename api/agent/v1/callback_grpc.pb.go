@@ -29,15 +29,18 @@ const (
 //
 // AgentCallback is served by the control plane on its agent port, over TLS 1.3.
 //
-// Heartbeat demands a client certificate: the agent's own, self-signed, with its Ed25519 key. The caller is admitted only
-// if (machine ID, public key, takeover generation) is what the Bare Metal Database holds. Every caller that is not gets
-// the same answer: PERMISSION_DENIED, "agent not admitted".
+// Heartbeat demands a client certificate: the agent's own, self-signed, with its Ed25519 key. The
+// caller is admitted only if (machine ID, public key, takeover generation) is what the Bare Metal
+// Database holds. Every caller that is not gets the same answer: PERMISSION_DENIED, "agent not
+// admitted".
 type AgentCallbackClient interface {
-	// Heartbeat says that the agent lives, delivers its reports, and asks what to do. A report counts as delivered only when
-	// the call returned OK. It is idempotent: a call whose answer was lost may be sent again.
+	// Heartbeat says that the agent lives, delivers its reports, and asks what to do. A report counts
+	// as delivered only when the call returned OK. It is idempotent: a call whose answer was lost may
+	// be sent again.
 	Heartbeat(ctx context.Context, in *HeartbeatRequest, opts ...grpc.CallOption) (*HeartbeatResponse, error)
-	// ReportUp is called by an installed operating system on its first boot, with the token that was in its first-boot
-	// data. It needs no client certificate: the token is the credential. Idempotent. An unknown token is answered as above.
+	// ReportUp is called by an installed operating system on its first boot, with the token that was
+	// in its first-boot data. It needs no client certificate: the token is the credential.
+	// Idempotent. An unknown token gets the answer of a caller that is not admitted.
 	ReportUp(ctx context.Context, in *ReportUpRequest, opts ...grpc.CallOption) (*ReportUpResponse, error)
 }
 
@@ -75,15 +78,18 @@ func (c *agentCallbackClient) ReportUp(ctx context.Context, in *ReportUpRequest,
 //
 // AgentCallback is served by the control plane on its agent port, over TLS 1.3.
 //
-// Heartbeat demands a client certificate: the agent's own, self-signed, with its Ed25519 key. The caller is admitted only
-// if (machine ID, public key, takeover generation) is what the Bare Metal Database holds. Every caller that is not gets
-// the same answer: PERMISSION_DENIED, "agent not admitted".
+// Heartbeat demands a client certificate: the agent's own, self-signed, with its Ed25519 key. The
+// caller is admitted only if (machine ID, public key, takeover generation) is what the Bare Metal
+// Database holds. Every caller that is not gets the same answer: PERMISSION_DENIED, "agent not
+// admitted".
 type AgentCallbackServer interface {
-	// Heartbeat says that the agent lives, delivers its reports, and asks what to do. A report counts as delivered only when
-	// the call returned OK. It is idempotent: a call whose answer was lost may be sent again.
+	// Heartbeat says that the agent lives, delivers its reports, and asks what to do. A report counts
+	// as delivered only when the call returned OK. It is idempotent: a call whose answer was lost may
+	// be sent again.
 	Heartbeat(context.Context, *HeartbeatRequest) (*HeartbeatResponse, error)
-	// ReportUp is called by an installed operating system on its first boot, with the token that was in its first-boot
-	// data. It needs no client certificate: the token is the credential. Idempotent. An unknown token is answered as above.
+	// ReportUp is called by an installed operating system on its first boot, with the token that was
+	// in its first-boot data. It needs no client certificate: the token is the credential.
+	// Idempotent. An unknown token gets the answer of a caller that is not admitted.
 	ReportUp(context.Context, *ReportUpRequest) (*ReportUpResponse, error)
 	mustEmbedUnimplementedAgentCallbackServer()
 }

@@ -21,8 +21,8 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// HardwareReport is what the agent found in its machine. It comes from sysfs, procfs, SMBIOS and ioctls. A field that could
-// not be read is empty and has a line in `warnings`.
+// HardwareReport is what the agent found in its machine. It comes from sysfs, procfs, SMBIOS and
+// ioctls. A field that could not be read is empty and has a line in `warnings`.
 type HardwareReport struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	System            *System                `protobuf:"bytes,1,opt,name=system,proto3" json:"system,omitempty"`
@@ -121,7 +121,8 @@ type System struct {
 	Efi          bool   `protobuf:"varint,8,opt,name=efi,proto3" json:"efi,omitempty"`
 	BoardVendor  string `protobuf:"bytes,9,opt,name=board_vendor,json=boardVendor,proto3" json:"board_vendor,omitempty"`
 	BoardProduct string `protobuf:"bytes,10,opt,name=board_product,json=boardProduct,proto3" json:"board_product,omitempty"`
-	// Kernel release of the running system (uname -r) and machine architecture in Go's names (amd64, arm64).
+	// Kernel release of the running system (uname -r) and machine architecture in Go's names (amd64,
+	// arm64).
 	Kernel        string `protobuf:"bytes,11,opt,name=kernel,proto3" json:"kernel,omitempty"`
 	Architecture  string `protobuf:"bytes,12,opt,name=architecture,proto3" json:"architecture,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -640,7 +641,8 @@ func (x *BlockDevice) GetHealth() *Health {
 	return nil
 }
 
-// Health is what the drive says of itself (SMART or the NVMe health log). Absent when it could not be asked.
+// Health is what the drive says of itself (SMART or the NVMe health log). Absent when it could not
+// be asked.
 type Health struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The drive's own verdict: false means that it expects to fail.

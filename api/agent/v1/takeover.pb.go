@@ -4,7 +4,8 @@
 // 	protoc        (unknown)
 // source: api/agent/v1/takeover.proto
 
-// Package ironherd.agent.v1 is everything that travels between the control plane and the agent on a machine.
+// Package ironherd.agent.v1 is everything that travels between the control plane and the agent on a
+// machine.
 
 package agentv1
 
@@ -24,19 +25,22 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// TakeoverInit is what the control plane writes to the standard input of `ironherd-agent takeover` over SSH.
-// It is encoded as binary protobuf; the end of the input ends the message.
+// TakeoverInit is what the control plane writes to the standard input of `ironherd-agent takeover`
+// over SSH. It is encoded as binary protobuf; the end of the input ends the message.
 type TakeoverInit struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The machine's own UUID, in its canonical text form.
 	MachineId string `protobuf:"bytes,1,opt,name=machine_id,json=machineId,proto3" json:"machine_id,omitempty"`
-	// Number of this takeover of this machine. The agent refuses one that is not above the last that it has seen.
+	// Number of this takeover of this machine. The agent refuses one that is not above the last that
+	// it has seen.
 	TakeoverGeneration int64 `protobuf:"varint,2,opt,name=takeover_generation,json=takeoverGeneration,proto3" json:"takeover_generation,omitempty"`
 	// Where the agent API listens, as host:port.
 	Endpoint string `protobuf:"bytes,3,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
-	// PEM certificates that the endpoint's certificate must chain to. Empty: the public roots of the host.
+	// PEM certificates that the endpoint's certificate must chain to. Empty: the public roots of the
+	// host.
 	CaCertificate []byte `protobuf:"bytes,4,opt,name=ca_certificate,json=caCertificate,proto3" json:"ca_certificate,omitempty"`
-	// How often the agent shall send a heartbeat until it is told otherwise, in milliseconds. Must be positive.
+	// How often the agent shall send a heartbeat until it is told otherwise, in milliseconds. Must be
+	// positive.
 	HeartbeatIntervalMs int64 `protobuf:"varint,5,opt,name=heartbeat_interval_ms,json=heartbeatIntervalMs,proto3" json:"heartbeat_interval_ms,omitempty"`
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
@@ -107,7 +111,8 @@ func (x *TakeoverInit) GetHeartbeatIntervalMs() int64 {
 	return 0
 }
 
-// TakeoverResponse is what the agent writes to its standard output, as binary protobuf, before it detaches.
+// TakeoverResponse is what the agent writes to its standard output, as binary protobuf, before it
+// detaches.
 type TakeoverResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The very message that the agent was given.
@@ -329,12 +334,13 @@ type AgentState struct {
 	InstallAttempt    int32 `protobuf:"varint,4,opt,name=install_attempt,json=installAttempt,proto3" json:"install_attempt,omitempty"`
 	// When that install was started.
 	StartedAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
-	// The install report that has not been acknowledged yet, encoded InstallReport; empty when there is none.
+	// The install report that has not been acknowledged yet, encoded InstallReport; empty when there
+	// is none.
 	UnacknowledgedReport []byte `protobuf:"bytes,6,opt,name=unacknowledged_report,json=unacknowledgedReport,proto3" json:"unacknowledged_report,omitempty"`
 	// The boot under which install_attempt was started.
 	InstallBootId string `protobuf:"bytes,7,opt,name=install_boot_id,json=installBootId,proto3" json:"install_boot_id,omitempty"`
-	// True from the start of that install until its report is stored here. An agent that finds it set when it starts has lost
-	// the install with its predecessor.
+	// True from the start of that install until its report is stored here. An agent that finds it set
+	// when it starts has lost the install with its predecessor.
 	InstallRunning bool `protobuf:"varint,8,opt,name=install_running,json=installRunning,proto3" json:"install_running,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache

@@ -4,7 +4,11 @@
 // 	protoc        (unknown)
 // source: api/fleet/v1/fleet.proto
 
-// Package ironherd.fleet.v1 is the operators' interface: the CLI, the web page and automation use nothing else.
+// Package ironherd.fleet.v1 is the operators' API. The CLI, the web page and automation use nothing
+// else.
+//
+// States, processes, verdicts, events and kinds of discrepancies are strings, because a newer
+// control plane may add to them: a client shows what it does not know as it came.
 
 package fleetv1
 
@@ -28,7 +32,7 @@ const (
 
 type GetSummaryRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Also compute how long each phase took, which reads every machine's facts.
+	// Also compute how long each phase took. This reads the facts of every machine.
 	Phases        bool `protobuf:"varint,1,opt,name=phases,proto3" json:"phases,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -77,7 +81,7 @@ type GetSummaryResponse struct {
 	Processes     []*ProcessCount        `protobuf:"bytes,2,rep,name=processes,proto3" json:"processes,omitempty"`
 	Machines      int64                  `protobuf:"varint,3,opt,name=machines,proto3" json:"machines,omitempty"`
 	Discrepancies int64                  `protobuf:"varint,4,opt,name=discrepancies,proto3" json:"discrepancies,omitempty"`
-	// How long each phase took, over all machines that have passed it. Only when asked for.
+	// How long each phase took, over all machines that have passed it. Empty unless it was asked for.
 	Phases        []*PhaseDuration `protobuf:"bytes,5,rep,name=phases,proto3" json:"phases,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -203,9 +207,11 @@ func (x *StateCount) GetMachines() int64 {
 type ProcessCount struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Process string                 `protobuf:"bytes,1,opt,name=process,proto3" json:"process,omitempty"`
-	// Machines on which the process is at work, is due, or waits in backoff; of the latter two at most 10,000 are counted.
-	Running       int64 `protobuf:"varint,2,opt,name=running,proto3" json:"running,omitempty"`
-	Due           int64 `protobuf:"varint,3,opt,name=due,proto3" json:"due,omitempty"`
+	// Machines or providers on which the process is at work.
+	Running int64 `protobuf:"varint,2,opt,name=running,proto3" json:"running,omitempty"`
+	// Those on which it is due, counted up to 10,000.
+	Due int64 `protobuf:"varint,3,opt,name=due,proto3" json:"due,omitempty"`
+	// Those on which it waits after a failure, counted up to 10,000.
 	BackingOff    int64 `protobuf:"varint,4,opt,name=backing_off,json=backingOff,proto3" json:"backing_off,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -271,7 +277,7 @@ func (x *ProcessCount) GetBackingOff() int64 {
 
 type PhaseDuration struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// provision, agent-start, report, install.
+	// One of provision, agent-start, report, install.
 	Phase         string               `protobuf:"bytes,1,opt,name=phase,proto3" json:"phase,omitempty"`
 	Count         int64                `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
 	P50           *durationpb.Duration `protobuf:"bytes,3,opt,name=p50,proto3" json:"p50,omitempty"`
@@ -355,11 +361,14 @@ func (x *PhaseDuration) GetMax() *durationpb.Duration {
 }
 
 type ListMachinesRequest struct {
-	state    protoimpl.MessageState `protogen:"open.v1"`
-	Provider string                 `protobuf:"bytes,1,opt,name=provider,proto3" json:"provider,omitempty"`
-	States   []string               `protobuf:"bytes,2,rep,name=states,proto3" json:"states,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only machines of this provider; empty: of all.
+	Provider string `protobuf:"bytes,1,opt,name=provider,proto3" json:"provider,omitempty"`
+	// Only machines in one of these states; empty: in any.
+	States []string `protobuf:"bytes,2,rep,name=states,proto3" json:"states,omitempty"`
 	// 1 to 1000; 0 means 100.
-	PageSize      int32  `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageSize int32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// next_page_token of the page before; empty for the first page.
 	PageToken     string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -476,23 +485,29 @@ func (x *ListMachinesResponse) GetNextPageToken() string {
 	return ""
 }
 
-// Machine is the row of a machine list.
+// Machine is what is shown of every machine.
 type Machine struct {
-	state              protoimpl.MessageState `protogen:"open.v1"`
-	Id                 string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Provider           string                 `protobuf:"bytes,2,opt,name=provider,proto3" json:"provider,omitempty"`
-	ProviderId         string                 `protobuf:"bytes,3,opt,name=provider_id,json=providerId,proto3" json:"provider_id,omitempty"`
-	Hostname           string                 `protobuf:"bytes,4,opt,name=hostname,proto3" json:"hostname,omitempty"`
-	Address            string                 `protobuf:"bytes,5,opt,name=address,proto3" json:"address,omitempty"`
-	Location           string                 `protobuf:"bytes,6,opt,name=location,proto3" json:"location,omitempty"`
-	State              string                 `protobuf:"bytes,7,opt,name=state,proto3" json:"state,omitempty"`
-	Reason             string                 `protobuf:"bytes,8,opt,name=reason,proto3" json:"reason,omitempty"`
-	CreatedAt          *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
-	LastSeenAt         *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=last_seen_at,json=lastSeenAt,proto3" json:"last_seen_at,omitempty"`
-	AgentVersion       string                 `protobuf:"bytes,11,opt,name=agent_version,json=agentVersion,proto3" json:"agent_version,omitempty"`
-	TakeoverGeneration int64                  `protobuf:"varint,12,opt,name=takeover_generation,json=takeoverGeneration,proto3" json:"takeover_generation,omitempty"`
-	InstallGeneration  int64                  `protobuf:"varint,13,opt,name=install_generation,json=installGeneration,proto3" json:"install_generation,omitempty"`
-	// When the state shown last changed.
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// UUID that the machine keeps for life.
+	Id       string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Provider string `protobuf:"bytes,2,opt,name=provider,proto3" json:"provider,omitempty"`
+	// The provider's own name for it; empty until the provider has confirmed it.
+	ProviderId string `protobuf:"bytes,3,opt,name=provider_id,json=providerId,proto3" json:"provider_id,omitempty"`
+	Hostname   string `protobuf:"bytes,4,opt,name=hostname,proto3" json:"hostname,omitempty"`
+	Address    string `protobuf:"bytes,5,opt,name=address,proto3" json:"address,omitempty"`
+	Location   string `protobuf:"bytes,6,opt,name=location,proto3" json:"location,omitempty"`
+	State      string `protobuf:"bytes,7,opt,name=state,proto3" json:"state,omitempty"`
+	// Why it is in that state, in one clause.
+	Reason    string                 `protobuf:"bytes,8,opt,name=reason,proto3" json:"reason,omitempty"`
+	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	// When its agent was last heard; may be behind by some seconds.
+	LastSeenAt   *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=last_seen_at,json=lastSeenAt,proto3" json:"last_seen_at,omitempty"`
+	AgentVersion string                 `protobuf:"bytes,11,opt,name=agent_version,json=agentVersion,proto3" json:"agent_version,omitempty"`
+	// Number of the newest takeover; 0: none was begun.
+	TakeoverGeneration int64 `protobuf:"varint,12,opt,name=takeover_generation,json=takeoverGeneration,proto3" json:"takeover_generation,omitempty"`
+	// Number of the newest install that was asked for; 0: none was.
+	InstallGeneration int64 `protobuf:"varint,13,opt,name=install_generation,json=installGeneration,proto3" json:"install_generation,omitempty"`
+	// When the state last changed; absent when time alone has just changed it.
 	StateSince    *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=state_since,json=stateSince,proto3" json:"state_since,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -674,8 +689,10 @@ type GetMachineResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Machine *Machine               `protobuf:"bytes,1,opt,name=machine,proto3" json:"machine,omitempty"`
 	// The facts, oldest first.
-	Facts           []*Fact             `protobuf:"bytes,2,rep,name=facts,proto3" json:"facts,omitempty"`
-	Hardware        *v1.HardwareReport  `protobuf:"bytes,3,opt,name=hardware,proto3" json:"hardware,omitempty"`
+	Facts []*Fact `protobuf:"bytes,2,rep,name=facts,proto3" json:"facts,omitempty"`
+	// The newest hardware report; absent until there is one.
+	Hardware *v1.HardwareReport `protobuf:"bytes,3,opt,name=hardware,proto3" json:"hardware,omitempty"`
+	// Set while an install is running and this control plane hears of it.
 	InstallProgress *v1.InstallProgress `protobuf:"bytes,4,opt,name=install_progress,json=installProgress,proto3" json:"install_progress,omitempty"`
 	Decisions       []*Decision         `protobuf:"bytes,5,rep,name=decisions,proto3" json:"decisions,omitempty"`
 	unknownFields   protoimpl.UnknownFields
@@ -747,7 +764,7 @@ func (x *GetMachineResponse) GetDecisions() []*Decision {
 	return nil
 }
 
-// Fact is one recorded truth about a machine.
+// Fact is one fact that is recorded of a machine, in words.
 type Fact struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Such as "provided", "agent started", "install report".
@@ -812,7 +829,7 @@ func (x *Fact) GetDetail() string {
 type ListHistoryRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Machine string                 `protobuf:"bytes,1,opt,name=machine,proto3" json:"machine,omitempty"`
-	// 1 to 1000; 0 means 200. The newest rows are kept; they are returned oldest first.
+	// 1 to 1000; 0 means 200. Where there are more entries, the newest are returned.
 	Limit         int32 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -863,8 +880,9 @@ func (x *ListHistoryRequest) GetLimit() int32 {
 }
 
 type ListHistoryResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Entries       []*HistoryEntry        `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Oldest first.
+	Entries       []*HistoryEntry `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -909,13 +927,25 @@ func (x *ListHistoryResponse) GetEntries() []*HistoryEntry {
 type HistoryEntry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	At    *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
-	// Who: a session's component and host, an agent, an operator, a provider.
+	// Who did it: a session's component and host, an agent, an operator, the database itself.
 	Actor   string `protobuf:"bytes,2,opt,name=actor,proto3" json:"actor,omitempty"`
 	Process string `protobuf:"bytes,3,opt,name=process,proto3" json:"process,omitempty"`
-	Epoch   int64  `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	// started, finished, failed, canceled, expired, or the name of a fact that was recorded.
-	Event         string                 `protobuf:"bytes,5,opt,name=event,proto3" json:"event,omitempty"`
-	Detail        string                 `protobuf:"bytes,6,opt,name=detail,proto3" json:"detail,omitempty"`
+	// Number of the lease under which it was done; 0: it was done under none.
+	Epoch int64 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// What was done. Every "started" has exactly one end with the same epoch.
+	//
+	//	lease:     started; then finished, failed, cancelled, expired or revoked
+	//	creation:  intent opened, asked the provider, the provider refused, creation not begun,
+	//	           creation unanswered, creation refused, created, intent closed, adopted, penalty,
+	//	           provider status, discrepancy, discrepancy cleared
+	//	agent:     takeover, host keys pinned, host key trusted on first use, agent started,
+	//	           agent spoke, agent returned, machine restarted, hardware reported,
+	//	           hardware changed
+	//	install:   install requested, install handed out, install failed, disk written, installed
+	//	operator:  retry asked for, quarantined, released from quarantine
+	Event  string `protobuf:"bytes,5,opt,name=event,proto3" json:"event,omitempty"`
+	Detail string `protobuf:"bytes,6,opt,name=detail,proto3" json:"detail,omitempty"`
+	// When the process is tried again; set where a failure backs off.
 	RetryAt       *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=retry_at,json=retryAt,proto3" json:"retry_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1105,18 +1135,20 @@ func (x *ExplainMachineResponse) GetSummary() string {
 	return ""
 }
 
-// Decision is what lifecycle says about one process of a machine at the time of the call.
+// Decision is what one process has to do on a machine, at the time of the call.
 type Decision struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Process string                 `protobuf:"bytes,1,opt,name=process,proto3" json:"process,omitempty"`
-	// due, later, running, waiting, not-wanted.
-	Verdict string                 `protobuf:"bytes,2,opt,name=verdict,proto3" json:"verdict,omitempty"`
-	Reason  string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
-	DueAt   *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=due_at,json=dueAt,proto3" json:"due_at,omitempty"`
-	// Set while a session holds the lane.
+	// due: to be done now. later: to be done at due_at. running: under way. waiting: blocked until
+	// something else happens. not-wanted: nothing is to be done.
+	Verdict string `protobuf:"bytes,2,opt,name=verdict,proto3" json:"verdict,omitempty"`
+	Reason  string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// With running, when the lease ends unless it is extended.
+	DueAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=due_at,json=dueAt,proto3" json:"due_at,omitempty"`
+	// The session that holds the lease, and the lease's number; set with running.
 	Session string `protobuf:"bytes,5,opt,name=session,proto3" json:"session,omitempty"`
 	Epoch   int64  `protobuf:"varint,6,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	// Set while in backoff.
+	// What failed last; set while the process backs off.
 	BackoffCause  string `protobuf:"bytes,7,opt,name=backoff_cause,json=backoffCause,proto3" json:"backoff_cause,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1282,19 +1314,22 @@ func (x *ListProvidersResponse) GetProviders() []*Provider {
 }
 
 type Provider struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Kind          string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
-	Machines      int64                  `protobuf:"varint,3,opt,name=machines,proto3" json:"machines,omitempty"`
-	MaxMachines   int64                  `protobuf:"varint,4,opt,name=max_machines,json=maxMachines,proto3" json:"max_machines,omitempty"`
-	OpenIntents   int64                  `protobuf:"varint,5,opt,name=open_intents,json=openIntents,proto3" json:"open_intents,omitempty"`
-	Discrepancies int64                  `protobuf:"varint,6,opt,name=discrepancies,proto3" json:"discrepancies,omitempty"`
-	Penalties     int64                  `protobuf:"varint,7,opt,name=penalties,proto3" json:"penalties,omitempty"`
-	LastPassAt    *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=last_pass_at,json=lastPassAt,proto3" json:"last_pass_at,omitempty"`
-	// How the last provision pass went, in one sentence.
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Name     string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Kind     string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
+	Machines int64                  `protobuf:"varint,3,opt,name=machines,proto3" json:"machines,omitempty"`
+	// The configured limit, open intents included; 0: no limit.
+	MaxMachines int64 `protobuf:"varint,4,opt,name=max_machines,json=maxMachines,proto3" json:"max_machines,omitempty"`
+	// Creations whose outcome is not known yet.
+	OpenIntents   int64 `protobuf:"varint,5,opt,name=open_intents,json=openIntents,proto3" json:"open_intents,omitempty"`
+	Discrepancies int64 `protobuf:"varint,6,opt,name=discrepancies,proto3" json:"discrepancies,omitempty"`
+	// Pieces of capacity that are not used for a while.
+	Penalties  int64                  `protobuf:"varint,7,opt,name=penalties,proto3" json:"penalties,omitempty"`
+	LastPassAt *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=last_pass_at,json=lastPassAt,proto3" json:"last_pass_at,omitempty"`
+	// How the last provision pass went, in one clause.
 	LastPass     string                 `protobuf:"bytes,9,opt,name=last_pass,json=lastPass,proto3" json:"last_pass,omitempty"`
 	LastUpdateAt *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=last_update_at,json=lastUpdateAt,proto3" json:"last_update_at,omitempty"`
-	// When it is refreshed next, or why it is not, in one clause.
+	// When the facts of its machines are refreshed next, or why they are not, in one clause.
 	LastUpdate    string `protobuf:"bytes,11,opt,name=last_update,json=lastUpdate,proto3" json:"last_update,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1496,17 +1531,21 @@ func (x *ListSessionsResponse) GetSessions() []*Session {
 	return nil
 }
 
+// Session is one component of one process that works on the fleet.
 type Session struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Component     string                 `protobuf:"bytes,2,opt,name=component,proto3" json:"component,omitempty"`
-	Host          string                 `protobuf:"bytes,3,opt,name=host,proto3" json:"host,omitempty"`
-	Pid           int32                  `protobuf:"varint,4,opt,name=pid,proto3" json:"pid,omitempty"`
-	StartedAt     *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
-	Deadline      *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=deadline,proto3" json:"deadline,omitempty"`
-	EndedAt       *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"`
-	EndCause      string                 `protobuf:"bytes,8,opt,name=end_cause,json=endCause,proto3" json:"end_cause,omitempty"`
-	Holds         []*Hold                `protobuf:"bytes,9,rep,name=holds,proto3" json:"holds,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Id        string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Component string                 `protobuf:"bytes,2,opt,name=component,proto3" json:"component,omitempty"`
+	Host      string                 `protobuf:"bytes,3,opt,name=host,proto3" json:"host,omitempty"`
+	Pid       int32                  `protobuf:"varint,4,opt,name=pid,proto3" json:"pid,omitempty"`
+	StartedAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
+	// When it ends unless it is extended.
+	Deadline *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=deadline,proto3" json:"deadline,omitempty"`
+	// When it ended, and why; absent while it lives.
+	EndedAt  *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"`
+	EndCause string                 `protobuf:"bytes,8,opt,name=end_cause,json=endCause,proto3" json:"end_cause,omitempty"`
+	// The leases that it holds, at most 1000 of them.
+	Holds         []*Hold `protobuf:"bytes,9,rep,name=holds,proto3" json:"holds,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1608,7 +1647,7 @@ func (x *Session) GetHolds() []*Hold {
 type Hold struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Process string                 `protobuf:"bytes,1,opt,name=process,proto3" json:"process,omitempty"`
-	// Machine ID, or the provider's name where the process holds its provider.
+	// A machine's ID, or a provider's name where the process works on the provider.
 	Subject       string                 `protobuf:"bytes,2,opt,name=subject,proto3" json:"subject,omitempty"`
 	Epoch         int64                  `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	Since         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`
@@ -1754,16 +1793,24 @@ func (x *ListDiscrepanciesResponse) GetDiscrepancies() []*Discrepancy {
 	return nil
 }
 
+// Discrepancy is where a provider and the database disagree.
 type Discrepancy struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Provider string                 `protobuf:"bytes,1,opt,name=provider,proto3" json:"provider,omitempty"`
-	// unknown-at-bmdb (the provider has a used machine that we do not know) or missing-at-provider.
-	Kind          string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
-	ProviderId    string                 `protobuf:"bytes,3,opt,name=provider_id,json=providerId,proto3" json:"provider_id,omitempty"`
-	MachineId     string                 `protobuf:"bytes,4,opt,name=machine_id,json=machineId,proto3" json:"machine_id,omitempty"`
-	Since         *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=since,proto3" json:"since,omitempty"`
-	Evidence      string                 `protobuf:"bytes,6,opt,name=evidence,proto3" json:"evidence,omitempty"`
-	Remedy        string                 `protobuf:"bytes,7,opt,name=remedy,proto3" json:"remedy,omitempty"`
+	// unknown-machine: the provider has a machine in use that the database does not know.
+	// duplicate-machine: two machines of the provider carry the token of one intent.
+	// missing-machine: the database has a machine that the provider does not have.
+	// list-loss: the provider's list lacks so many machines that none of them is believed to be gone.
+	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
+	// The provider's name for the machine; empty with list-loss.
+	ProviderId string `protobuf:"bytes,3,opt,name=provider_id,json=providerId,proto3" json:"provider_id,omitempty"`
+	// Empty where the database knows no such machine.
+	MachineId string                 `protobuf:"bytes,4,opt,name=machine_id,json=machineId,proto3" json:"machine_id,omitempty"`
+	Since     *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=since,proto3" json:"since,omitempty"`
+	// What was seen, in one clause.
+	Evidence string `protobuf:"bytes,6,opt,name=evidence,proto3" json:"evidence,omitempty"`
+	// What an operator can do about it, in one clause.
+	Remedy        string `protobuf:"bytes,7,opt,name=remedy,proto3" json:"remedy,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1884,11 +1931,13 @@ func (*GetVersionRequest) Descriptor() ([]byte, []int) {
 }
 
 type GetVersionResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Version       string                 `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
-	GoVersion     string                 `protobuf:"bytes,2,opt,name=go_version,json=goVersion,proto3" json:"go_version,omitempty"`
-	Database      string                 `protobuf:"bytes,3,opt,name=database,proto3" json:"database,omitempty"`
-	Schema        int64                  `protobuf:"varint,4,opt,name=schema,proto3" json:"schema,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Version   string                 `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
+	GoVersion string                 `protobuf:"bytes,2,opt,name=go_version,json=goVersion,proto3" json:"go_version,omitempty"`
+	// The database engine: sqlite or postgres.
+	Database string `protobuf:"bytes,3,opt,name=database,proto3" json:"database,omitempty"`
+	// Number of the newest migration that the database has.
+	Schema        int64 `protobuf:"varint,4,opt,name=schema,proto3" json:"schema,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1952,12 +2001,13 @@ func (x *GetVersionResponse) GetSchema() int64 {
 }
 
 type InstallMachineRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Machine       string                 `protobuf:"bytes,1,opt,name=machine,proto3" json:"machine,omitempty"`
-	Image         *v1.Image              `protobuf:"bytes,2,opt,name=image,proto3" json:"image,omitempty"`
-	RootDisk      *v1.DiskSelector       `protobuf:"bytes,3,opt,name=root_disk,json=rootDisk,proto3" json:"root_disk,omitempty"`
-	FirstBootData []byte                 `protobuf:"bytes,4,opt,name=first_boot_data,json=firstBootData,proto3" json:"first_boot_data,omitempty"`
-	// Allow an install over a running installed operating system.
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Machine  string                 `protobuf:"bytes,1,opt,name=machine,proto3" json:"machine,omitempty"`
+	Image    *v1.Image              `protobuf:"bytes,2,opt,name=image,proto3" json:"image,omitempty"`
+	RootDisk *v1.DiskSelector       `protobuf:"bytes,3,opt,name=root_disk,json=rootDisk,proto3" json:"root_disk,omitempty"`
+	// At most 64 KiB.
+	FirstBootData []byte `protobuf:"bytes,4,opt,name=first_boot_data,json=firstBootData,proto3" json:"first_boot_data,omitempty"`
+	// Install even though an operating system is installed.
 	Reinstall     bool `protobuf:"varint,5,opt,name=reinstall,proto3" json:"reinstall,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2075,7 +2125,7 @@ func (x *InstallMachineResponse) GetInstallGeneration() int64 {
 type RetryMachineRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Machine string                 `protobuf:"bytes,1,opt,name=machine,proto3" json:"machine,omitempty"`
-	// A process name; empty means all.
+	// A process of a machine; empty: all of them.
 	Process       string `protobuf:"bytes,2,opt,name=process,proto3" json:"process,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

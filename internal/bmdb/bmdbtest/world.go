@@ -277,7 +277,7 @@ func (w *world) events(machine fleet.MachineID) []string {
 	w.must(err)
 	events := make([]string, len(rows))
 	for i, r := range rows {
-		events[len(rows)-1-i] = r.Event
+		events[len(rows)-1-i] = string(r.Event)
 	}
 	return events
 }

@@ -25,7 +25,7 @@ func events(t *testing.T, p *party, id fleet.MachineID) []string {
 	p.must(err)
 	list := make([]string, len(rows))
 	for i, r := range rows {
-		list[len(rows)-1-i] = r.Event
+		list[len(rows)-1-i] = string(r.Event)
 	}
 	return list
 }

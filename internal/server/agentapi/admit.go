@@ -26,44 +26,44 @@ func (s *Server) admit(ctx context.Context, machine string, generation fleet.Tak
 	}
 	id, err := fleet.ParseMachineID(machine)
 	if err != nil {
-		id = nobodyID // an ID that is none goes the same way as one that nobody has
+		id = nobodyID // so that a malformed ID takes as long as an unknown one
 	}
-	if a := s.roster.fresh(id, conn.key, generation); a != nil {
+	if a := s.agents.lookup(id, conn.key, generation); a != nil {
 		return a, nil
 	}
 	identity, err := s.db.Agent(ctx, id)
 	switch {
 	case fleet.KindOf(err) == fleet.KindNotFound:
-		s.roster.supersede(id, bmdb.AgentIdentity{})
+		s.agents.dropUnless(id, bmdb.AgentIdentity{})
 		return nil, s.refuse(ctx, id, generation)
 	case err != nil:
 		return nil, s.failure(ctx, "read the agent's identity", id, err)
 	}
-	s.roster.supersede(id, identity)
+	s.agents.dropUnless(id, identity)
 	if !fits(identity, conn.key, generation) {
 		return nil, s.refuse(ctx, id, generation)
 	}
-	return s.roster.verified(identity), nil
+	return s.agents.remember(identity), nil
 }
 
 // nobodyID is a well-formed ID that no machine has.
 const nobodyID = fleet.MachineID("00000000-0000-0000-0000-000000000000")
 
-// refuse logs for the operator what the caller is not told.
+// refuse logs why for the operator, and returns the error that tells the caller nothing.
 func (s *Server) refuse(ctx context.Context, id fleet.MachineID, generation fleet.TakeoverGeneration) error {
 	s.options.Logger.DebugContext(ctx, "refused an agent", slog.String("machine", string(id)),
 		slog.Int64("takeover_generation", int64(generation)))
 	return errRefused
 }
 
-// failure turns an error of the BMDB into the answer to an agent that was admitted. What it is not
-// to blame for is told as unavailable, without details: it will come again.
+// failure returns the answer to an agent that was admitted. An error that the agent is not to blame
+// for becomes UNAVAILABLE without details, so that the agent calls again.
 func (s *Server) failure(ctx context.Context, doing string, id fleet.MachineID, err error) error {
 	switch code := server.StatusOf(err).GRPC; {
 	case ctx.Err() != nil || errors.Is(err, context.Canceled):
 		return status.FromContextError(context.Cause(ctx)).Err()
 	case code == codes.PermissionDenied:
-		s.roster.supersede(id, bmdb.AgentIdentity{})
+		s.agents.dropUnless(id, bmdb.AgentIdentity{})
 		return errRefused
 	case code == codes.InvalidArgument || code == codes.FailedPrecondition || code == codes.NotFound:
 		s.options.Logger.WarnContext(ctx, "an agent's report is not accepted", slog.String("machine", string(id)),

@@ -42,11 +42,10 @@ func refusalOf(t *testing.T, call func(opts ...grpc.CallOption) error) refusal {
 	return refusal{status: string(wire), keys: keys}
 }
 
-// TestStrangersGetOneAnswer: whoever is not the agent in charge gets the same answer, so that
-// nobody learns from it what was wrong.
+// TestStrangersGetOneAnswer: whatever is wrong with a caller, the answer has the same bytes.
 func TestStrangersGetOneAnswer(t *testing.T) {
 	t.Parallel()
-	h := newHerd(t, nil)
+	h := newFixture(t, nil)
 	hosts := h.machines(2, image())
 	victim, other := hosts[0], hosts[1]
 	own := h.dial(victim.key)
@@ -108,7 +107,7 @@ func TestStrangersGetOneAnswer(t *testing.T) {
 // speaks.
 func TestSupersededAgentIsRefused(t *testing.T) {
 	t.Parallel()
-	h := newHerd(t, impatient)
+	h := newFixture(t, impatient)
 	old := h.machines(1, nil)[0]
 	oldClient := h.dial(old.key)
 	h.heartbeat(oldClient, old.beat())
@@ -133,7 +132,7 @@ func TestSupersededAgentIsRefused(t *testing.T) {
 // for its machine.
 func TestMemoryOfIdentitiesEnds(t *testing.T) {
 	t.Parallel()
-	h := newHerd(t, func(c *agentapi.Config, p *fleet.Policy) {
+	h := newFixture(t, func(c *agentapi.Config, p *fleet.Policy) {
 		impatient(c, p)
 		c.Recheck = 1
 	})
@@ -155,7 +154,7 @@ func impatient(_ *agentapi.Config, p *fleet.Policy) {
 }
 
 // takeoverAgain puts another agent in charge, as a recovery does.
-func (h *herd) takeoverAgain(m *host) *host {
+func (h *fixture) takeoverAgain(m *host) *host {
 	h.t.Helper()
 	s := h.session()
 	works := h.claim(s, fleet.ProcessRecovery)

@@ -11,7 +11,7 @@ import (
 
 // BenchmarkHeartbeat is one repeated heartbeat, agent and server together, over TLS on loopback.
 func BenchmarkHeartbeat(b *testing.B) {
-	h := newHerd(b, func(c *agentapi.Config, _ *fleet.Policy) { c.CallRate = fleet.Rate{Every: 1, Burst: 1 << 30} })
+	h := newFixture(b, func(c *agentapi.Config, _ *fleet.Policy) { c.CallRate = fleet.Rate{Every: 1, Burst: 1 << 30} })
 	m := h.machines(1, nil)[0]
 	client := h.dial(m.key)
 	h.heartbeat(client, m.beat())
@@ -26,7 +26,7 @@ func BenchmarkHeartbeat(b *testing.B) {
 // BenchmarkConnections is what an agent that stays connected costs: its first heartbeat, and the
 // memory of both ends.
 func BenchmarkConnections(b *testing.B) {
-	h := newHerd(b, nil)
+	h := newFixture(b, nil)
 	hosts := h.machines(100, nil) // as many as one claim gives
 	var before, after runtime.MemStats
 	runtime.GC()

@@ -4,15 +4,14 @@
 // # Who is admitted
 //
 // A caller is admitted only if (machine ID, public key, takeover generation) is what the BMDB
-// holds. Everybody else (wrong key, no certificate, unknown machine, superseded agent, an ID that
-// is none) takes the same way through the code and gets the same bytes: PERMISSION_DENIED, "agent
-// not admitted".
+// holds. Everybody else gets the same bytes after the same steps, whatever is wrong (key,
+// certificate, machine, generation, the form of the ID): PERMISSION_DENIED, "agent not admitted".
 //
-// Identities are remembered for a short time, so that a repeated heartbeat costs no statement. What
-// is remembered is never trusted for anything that lasts: every durable write is fenced by the
-// identity inside its own transaction, and liveness is flushed with the generation that it belongs
-// to. So a superseded agent can be answered for at most Config.Recheck, and can change nothing from
-// the moment it was superseded.
+// The agent cache remembers identities for a short time, so that a repeated heartbeat costs no
+// statement. Nothing durable relies on the cache: every write is fenced by the identity inside its
+// own transaction, and liveness is flushed with the takeover generation that it belongs to. So an
+// agent that another takeover has replaced may get answers for at most Config.Recheck, and can
+// change nothing from the moment of the takeover.
 //
 // # What is durable when
 //
@@ -23,16 +22,17 @@
 //
 // # Installs
 //
-// An attempt is committed before it is handed out; the BMDB closes it as never started when the
-// agent, asked next, does not know of it. Whether the BMDB is asked at all is a matter of hints: a
-// new agent, a new report, an answer that was lost, and a sweep over the machines that want an
-// install, which runs when the BMDB wakes it and every half minute besides.
+// An attempt is committed before it is handed out. The BMDB closes it as never started when the
+// agent's next heartbeat does not know of it. To spare the BMDB, a heartbeat asks it for an install
+// only after a hint: a new agent, a new report, an answer that was lost, or a sweep that found the
+// machine among those that want an install. The sweep runs when the BMDB wakes it, and every half
+// minute besides.
 //
 // # Load
 //
 // One agent can hurt only itself: messages, calls, reports, streams and connections are bounded,
-// and calls of one agent are served one after the other. The interval that agents are asked for
+// and the calls of one agent are served one after the other. The interval that agents are asked for
 // grows with their number, so that the heartbeats of a second stay below
-// Config.HeartbeatsPerSecond; what has been promised to agents is told to the BMDB, which never
-// declares silence below three such intervals.
+// Config.HeartbeatsPerSecond. The BMDB is told the longest interval that an agent may be following,
+// and never declares silence below three of them.
 package agentapi

@@ -18,30 +18,30 @@ func (s *Server) Heartbeat(ctx context.Context, req *agentv1.HeartbeatRequest) (
 	if err != nil {
 		return nil, err
 	}
-	if err := a.take(ctx); err != nil {
+	if err := a.lock(ctx); err != nil {
 		return nil, s.failure(ctx, "serve the agent", a.identity.Machine, err)
 	}
-	defer a.release()
+	defer a.unlock()
 	if !a.calls.Allow() {
 		return nil, errThrottled
 	}
 	if err := checkHeartbeat(req); err != nil {
 		return nil, s.failure(ctx, "read the heartbeat", a.identity.Machine, err)
 	}
-	if err := s.record(ctx, a, req); err != nil {
+	if err := s.commit(ctx, a, req); err != nil {
 		return nil, err
 	}
-	order, err := s.install(ctx, a, req, arrived)
+	order, err := s.nextInstall(ctx, a, req, arrived)
 	if err != nil {
 		return nil, err
 	}
 	return &agentv1.HeartbeatResponse{NextIntervalMs: s.pace.next().Milliseconds(), InstallRequest: order}, nil
 }
 
-// record commits what the heartbeat brings. When it returns nil, all of it is durable but the
-// liveness of a mere repetition.
-func (s *Server) record(ctx context.Context, a *agent, req *agentv1.HeartbeatRequest) error {
-	committed, err := s.speak(ctx, a, req.GetBootId())
+// commit makes durable what the heartbeat brings. Only the liveness of a repetition stays in
+// memory, until the next flush.
+func (s *Server) commit(ctx context.Context, a *agent, req *agentv1.HeartbeatRequest) error {
+	committed, err := s.commitSpoken(ctx, a, req.GetBootId())
 	if err != nil {
 		return err
 	}
@@ -49,25 +49,25 @@ func (s *Server) record(ctx context.Context, a *agent, req *agentv1.HeartbeatReq
 		return errThrottled
 	}
 	if report := req.GetHardwareReport(); report != nil {
-		if err := s.hardware(ctx, a, report); err != nil {
+		if err := s.commitHardware(ctx, a, report); err != nil {
 			return err
 		}
 	}
 	if report := req.GetInstallReport(); report != nil {
-		if err := s.report(ctx, a, report); err != nil {
+		if err := s.commitInstallReport(ctx, a, report); err != nil {
 			return err
 		}
 	}
-	s.roster.heard(a, !committed, req.GetInstallProgress())
+	s.agents.heard(a, !committed, req.GetInstallProgress())
 	return nil
 }
 
-// speak commits a first heartbeat, a return from silence and a changed boot ID (rule 9), and says
-// whether it did.
-func (s *Server) speak(ctx context.Context, a *agent, boot string) (committed bool, err error) {
-	// Longer than any interval that it was asked for, and shorter than three, below which nobody is
-	// declared silent.
-	returned := s.roster.quiet(a) > 2*s.pace.promised()
+// commitSpoken commits that the agent was heard where that is news: with its first heartbeat, its
+// return from silence, or a changed boot ID. It returns whether it did.
+func (s *Server) commitSpoken(ctx context.Context, a *agent, boot string) (committed bool, err error) {
+	// Two intervals are longer than any that the agent was asked for, and shorter than the three
+	// before which nobody is declared silent.
+	returned := s.agents.silence(a) > 2*s.pace.promised()
 	if a.spoken && a.boot == boot && !returned {
 		return false, nil
 	}
@@ -75,11 +75,11 @@ func (s *Server) speak(ctx context.Context, a *agent, boot string) (committed bo
 		return false, s.failure(ctx, "record the heartbeat", a.identity.Machine, err)
 	}
 	s.observer.AgentReport("spoken")
-	a.spoken, a.boot, a.ask = true, boot, true
+	a.spoken, a.boot, a.checkInstall = true, boot, true
 	return true, nil
 }
 
-func (s *Server) hardware(ctx context.Context, a *agent, report *agentv1.HardwareReport) error {
+func (s *Server) commitHardware(ctx context.Context, a *agent, report *agentv1.HardwareReport) error {
 	if err := cleanHardware(report); err != nil {
 		return s.failure(ctx, "read the hardware report", a.identity.Machine, err)
 	}
@@ -91,12 +91,12 @@ func (s *Server) hardware(ctx context.Context, a *agent, report *agentv1.Hardwar
 		return s.failure(ctx, "record the hardware report", a.identity.Machine, err)
 	}
 	s.observer.AgentReport("hardware")
-	a.ask = true
+	a.checkInstall = true
 	return nil
 }
 
-func (s *Server) report(ctx context.Context, a *agent, report *agentv1.InstallReport) error {
-	fact, err := installReport(report)
+func (s *Server) commitInstallReport(ctx context.Context, a *agent, report *agentv1.InstallReport) error {
+	fact, err := parseInstallReport(report)
 	if err != nil {
 		return s.failure(ctx, "read the install report", a.identity.Machine, err)
 	}
@@ -106,6 +106,6 @@ func (s *Server) report(ctx context.Context, a *agent, report *agentv1.InstallRe
 	s.observer.AgentReport("install")
 	s.options.Logger.InfoContext(ctx, "install ended", slog.String("machine", string(a.identity.Machine)),
 		slog.Int64("install_generation", int64(fact.Generation)), slog.Int("attempt", fact.Attempt), slog.Bool("ok", fact.OK))
-	a.ask, a.running = true, attempt{}
+	a.checkInstall, a.running = true, attempt{}
 	return nil
 }

@@ -17,7 +17,7 @@ import (
 
 func TestRepetitionCostsNoStatement(t *testing.T) {
 	t.Parallel()
-	h := newHerd(t, func(c *agentapi.Config, _ *fleet.Policy) { c.FlushInterval = time.Hour })
+	h := newFixture(t, func(c *agentapi.Config, _ *fleet.Policy) { c.FlushInterval = time.Hour })
 	const agents, beats = 5, 40
 	var group sync.WaitGroup
 	var clients []agentv1.AgentCallbackClient
@@ -58,7 +58,7 @@ func TestRepetitionCostsNoStatement(t *testing.T) {
 // database when they are answered, although nothing is flushed.
 func TestNewsAreCommittedAtOnce(t *testing.T) {
 	t.Parallel()
-	h := newHerd(t, func(c *agentapi.Config, _ *fleet.Policy) { c.FlushInterval = time.Hour })
+	h := newFixture(t, func(c *agentapi.Config, _ *fleet.Policy) { c.FlushInterval = time.Hour })
 	m := h.machines(1, nil)[0]
 	client := h.dial(m.key)
 	h.heartbeat(client, m.beat())
@@ -77,7 +77,7 @@ func TestNewsAreCommittedAtOnce(t *testing.T) {
 // TestReturnFromSilenceIsCommittedAtOnce is rule 9: silence ends in the database, not in memory.
 func TestReturnFromSilenceIsCommittedAtOnce(t *testing.T) {
 	t.Parallel()
-	h := newHerd(t, func(c *agentapi.Config, p *fleet.Policy) {
+	h := newFixture(t, func(c *agentapi.Config, p *fleet.Policy) {
 		impatient(c, p)
 		c.FlushInterval = time.Hour
 	})
@@ -93,7 +93,7 @@ func TestReturnFromSilenceIsCommittedAtOnce(t *testing.T) {
 
 func TestHardwareReport(t *testing.T) {
 	t.Parallel()
-	h := newHerd(t, nil)
+	h := newFixture(t, nil)
 	m := h.machines(1, nil)[0]
 	client := h.dial(m.key)
 	req := m.beat()
@@ -134,7 +134,7 @@ func TestHardwareReport(t *testing.T) {
 
 func TestOneAgentHurtsOnlyItself(t *testing.T) {
 	t.Parallel()
-	h := newHerd(t, func(c *agentapi.Config, _ *fleet.Policy) { c.CallRate = fleet.Rate{Every: time.Hour, Burst: 5} })
+	h := newFixture(t, func(c *agentapi.Config, _ *fleet.Policy) { c.CallRate = fleet.Rate{Every: time.Hour, Burst: 5} })
 	hosts := h.machines(2, nil)
 	loud, quiet := h.dial(hosts[0].key), h.dial(hosts[1].key)
 	refused := 0
@@ -159,7 +159,7 @@ func TestOneAgentHurtsOnlyItself(t *testing.T) {
 
 func TestReportsAreLimited(t *testing.T) {
 	t.Parallel()
-	h := newHerd(t, func(c *agentapi.Config, _ *fleet.Policy) { c.ReportRate = fleet.Rate{Every: time.Hour, Burst: 2} })
+	h := newFixture(t, func(c *agentapi.Config, _ *fleet.Policy) { c.ReportRate = fleet.Rate{Every: time.Hour, Burst: 2} })
 	m := h.machines(1, nil)[0]
 	client := h.dial(m.key)
 	req := m.beat()
@@ -174,7 +174,7 @@ func TestReportsAreLimited(t *testing.T) {
 
 func TestIntervalIsPromised(t *testing.T) {
 	t.Parallel()
-	h := newHerd(t, nil)
+	h := newFixture(t, nil)
 	m := h.machines(1, nil)[0]
 	client := h.dial(m.key)
 	for range 20 {

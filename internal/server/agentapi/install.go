@@ -10,8 +10,8 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// ReportUp implements agentv1.AgentCallbackServer. The secret is the credential, so a request that
-// makes no sense is answered as one with a wrong secret.
+// ReportUp implements agentv1.AgentCallbackServer. The secret is the credential: a malformed
+// request gets the answer of one with a wrong secret.
 func (s *Server) ReportUp(ctx context.Context, req *agentv1.ReportUpRequest) (*agentv1.ReportUpResponse, error) {
 	if !connectionOf(ctx).limiter.Allow() {
 		return nil, errThrottled
@@ -32,7 +32,7 @@ func (s *Server) ReportUp(ctx context.Context, req *agentv1.ReportUpRequest) (*a
 	return &agentv1.ReportUpResponse{}, nil
 }
 
-// installRequest is the order as the agent gets it.
+// installRequest returns the message that hands an attempt to the agent.
 func (s *Server) installRequest(machine fleet.MachineID, order *bmdb.InstallOrder) *agentv1.InstallRequest {
 	r := order.Request
 	return &agentv1.InstallRequest{
@@ -65,33 +65,34 @@ var picks = map[fleet.Pick]agentv1.DiskSelector_Pick{
 	fleet.PickLargest:  agentv1.DiskSelector_PICK_LARGEST,
 }
 
-// install asks the BMDB for an install where one may be due. An agent that is busy with one is left
-// alone.
-func (s *Server) install(ctx context.Context, a *agent, req *agentv1.HeartbeatRequest, arrived time.Time) (*agentv1.InstallRequest, error) {
+// nextInstall asks the BMDB for an install where one may be due, and returns it; nil where none is.
+// It does not ask while the agent is busy with one.
+func (s *Server) nextInstall(ctx context.Context, a *agent, req *agentv1.HeartbeatRequest, arrived time.Time) (*agentv1.InstallRequest, error) {
 	last := attempt{generation: fleet.InstallGeneration(req.GetLastInstallGeneration()), number: int(req.GetLastInstallAttempt())}
 	if req.GetInstallProgress() != nil && a.running != last {
-		// handed out by another process, or before a restart
+		// Another process handed the attempt out, or this one did before it was restarted.
 		a.running, a.busyUntil = last, time.Now().Add(s.config.Recheck)
 	}
 	busy := a.running == last && last.number > 0 && time.Now().Before(a.busyUntil)
-	lost := last.before(a.handed) // the answer did not arrive
-	// A heartbeat that was sent before the answer to another one handed an attempt out cannot know of
-	// it.
-	stale := arrived.Before(a.handedAt)
-	if busy || stale || !a.ask && !lost && !s.roster.takeWanted(a) {
+	// The agent does not know of the attempt that it was handed, so the answer did not arrive.
+	lost := last.before(a.handedOut)
+	// This heartbeat was sent before the answer to another one handed an attempt out, so the agent
+	// cannot have known of it.
+	stale := arrived.Before(a.handedOutAt)
+	if busy || stale || !a.checkInstall && !lost && !s.agents.takeWanted(a) {
 		return nil, nil
 	}
 	order, err := s.db.HandOutInstall(ctx, a.identity, last.generation, last.number)
 	if err != nil {
 		return nil, s.failure(ctx, "look for an install", a.identity.Machine, err)
 	}
-	a.ask, a.handed, a.running = false, last, attempt{}
+	a.checkInstall, a.handedOut, a.running = false, last, attempt{}
 	if order == nil {
 		return nil, nil
 	}
 	now := time.Now()
-	a.handed, a.handedAt = attempt{generation: order.Request.Generation, number: order.Attempt}, now
-	a.running, a.busyUntil = a.handed, now.Add(order.Timeout)
+	a.handedOut, a.handedOutAt = attempt{generation: order.Request.Generation, number: order.Attempt}, now
+	a.running, a.busyUntil = a.handedOut, now.Add(order.Timeout)
 	s.observer.AgentReport("handed out")
 	s.options.Logger.InfoContext(ctx, "install handed out", slog.String("machine", string(a.identity.Machine)),
 		slog.Int64("install_generation", int64(order.Request.Generation)), slog.Int("attempt", order.Attempt))

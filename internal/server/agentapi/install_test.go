@@ -26,7 +26,7 @@ func last(req *agentv1.HeartbeatRequest, order *agentv1.InstallRequest) *agentv1
 
 func TestInstallFromFirstHeartbeatToUp(t *testing.T) {
 	t.Parallel()
-	h := newHerd(t, nil)
+	h := newFixture(t, nil)
 	m := h.machines(1, image())[0]
 	client := h.dial(m.key)
 	order := h.heartbeat(client, m.withReport()).GetInstallRequest() // in the same answer
@@ -83,7 +83,7 @@ func TestInstallFromFirstHeartbeatToUp(t *testing.T) {
 // TestLostHandOut is I9: after an answer that was lost comes another attempt, never the same.
 func TestLostHandOut(t *testing.T) {
 	t.Parallel()
-	h := newHerd(t, nil)
+	h := newFixture(t, nil)
 	m := h.machines(1, image())[0]
 	client := h.dial(m.key)
 	lost := h.heartbeat(client, m.withReport()).GetInstallRequest()
@@ -99,7 +99,7 @@ func TestLostHandOut(t *testing.T) {
 // TestHandOutSurvivesARestart is I9: a control plane that was restarted hands nothing out again.
 func TestHandOutSurvivesARestart(t *testing.T) {
 	t.Parallel()
-	h := newHerd(t, nil)
+	h := newFixture(t, nil)
 	m := h.machines(1, image())[0]
 	order := h.heartbeat(h.dial(m.key), m.withReport()).GetInstallRequest()
 	h.must(h.stop())
@@ -114,7 +114,7 @@ func TestHandOutSurvivesARestart(t *testing.T) {
 
 func TestFailedInstallAndOperatorsRequest(t *testing.T) {
 	t.Parallel()
-	h := newHerd(t, nil)
+	h := newFixture(t, nil)
 	m := h.machines(1, image())[0]
 	client := h.dial(m.key)
 	order := h.heartbeat(client, m.withReport()).GetInstallRequest()

@@ -11,13 +11,13 @@ import (
 
 const (
 	aliveInterval = 5 * time.Second
-	sweepAtMost   = time.Second      // from one sweep to the next when woken
-	sweepAtLeast  = 30 * time.Second // when not
+	sweepSpacing  = time.Second      // the least from one sweep to the next
+	sweepInterval = 30 * time.Second // the most
 	sweepPage     = 1000
 	forgetAfter   = 10 * time.Minute
 )
 
-// flushEvery writes liveness until ctx ends.
+// flushEvery flushes again and again until ctx ends.
 func (s *Server) flushEvery(ctx context.Context) {
 	ticker := time.NewTicker(s.config.FlushInterval)
 	defer ticker.Stop()
@@ -31,22 +31,23 @@ func (s *Server) flushEvery(ctx context.Context) {
 	}
 }
 
-// flush writes the liveness that is in memory, in one batch. What fails is kept for the next.
+// flush writes the liveness that is in memory, in one batch. A batch that fails is written with the
+// next one.
 func (s *Server) flush(ctx context.Context) {
-	taken := s.roster.takeDirty()
+	taken := s.agents.takeUnflushed()
 	if len(taken) == 0 {
 		return
 	}
 	start := time.Now()
-	err := s.db.FlushSeen(ctx, s.roster.seen(taken))
+	err := s.db.FlushSeen(ctx, s.agents.seen(taken))
 	s.observer.AgentFlush(len(taken), time.Since(start), err)
 	if err != nil {
-		s.roster.putBack(taken)
+		s.agents.restoreUnflushed(taken)
 		s.options.Logger.Warn("cannot write the liveness of agents; it is kept", slog.Int("agents", len(taken)), slog.Any("err", err))
 	}
 }
 
-// aliveEvery proves until ctx ends that agents can reach us.
+// aliveEvery records until ctx ends that agents can reach this process.
 func (s *Server) aliveEvery(ctx context.Context) {
 	ticker := time.NewTicker(aliveInterval)
 	defer ticker.Stop()
@@ -68,15 +69,15 @@ func (s *Server) alive(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	agents := s.roster.forget(max(forgetAfter, 4*s.pace.promised()))
+	agents := s.agents.dropSilent(max(forgetAfter, 4*s.pace.promised()))
 	s.pace.set(env.Policy.HeartbeatInterval, agents)
 	return s.db.ListenerAlive(ctx, aliveInterval, s.pace.promised())
 }
 
-// sweepEvery looks until ctx ends for machines that want an install: soon after the BMDB woke us,
-// and now and then.
+// sweepEvery sweeps until ctx ends: soon after the BMDB says that an install became due, and every
+// half minute besides.
 func (s *Server) sweepEvery(ctx context.Context) {
-	timer := time.NewTimer(sweepAtMost)
+	timer := time.NewTimer(sweepSpacing)
 	defer timer.Stop()
 	for {
 		select {
@@ -87,13 +88,13 @@ func (s *Server) sweepEvery(ctx context.Context) {
 		if err := s.sweep(ctx); err != nil && ctx.Err() == nil {
 			s.options.Logger.Warn("cannot look for machines that want an install", slog.Any("err", err))
 		}
-		timer.Reset(sweepAtMost)
-		select { // at most one sweep a second
+		timer.Reset(sweepSpacing)
+		select {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
 		}
-		timer.Reset(sweepAtLeast - sweepAtMost)
+		timer.Reset(sweepInterval - sweepSpacing)
 		select {
 		case <-ctx.Done():
 			return
@@ -105,8 +106,8 @@ func (s *Server) sweepEvery(ctx context.Context) {
 	}
 }
 
-// sweep reads by the index over states, a page at a time; it costs as much as there are machines
-// being installed.
+// sweep marks the agents whose machines want an install. It reads by the index over states, a page
+// at a time, so its cost grows with the number of machines that are being installed.
 func (s *Server) sweep(ctx context.Context) error {
 	filter := bmdb.MachineFilter{States: []fleet.State{fleet.StateInstalling}, Limit: sweepPage}
 	for {
@@ -118,7 +119,7 @@ func (s *Server) sweep(ctx context.Context) error {
 		for i, row := range rows {
 			ids[i] = row.ID
 		}
-		s.roster.want(ids)
+		s.agents.markWanted(ids)
 		if len(rows) < sweepPage {
 			return nil
 		}

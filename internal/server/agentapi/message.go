@@ -37,8 +37,8 @@ func checkHeartbeat(req *agentv1.HeartbeatRequest) error {
 	return nil
 }
 
-// installReport reads an install report.
-func installReport(r *agentv1.InstallReport) (fleet.InstallReport, error) {
+// parseInstallReport returns the fact that a report tells, or KindInvalid.
+func parseInstallReport(r *agentv1.InstallReport) (fleet.InstallReport, error) {
 	took := time.Duration(r.GetDurationMs()) * time.Millisecond
 	switch {
 	case r.GetInstallGeneration() <= 0 || r.GetAttempt() <= 0:

@@ -88,7 +88,7 @@ func FuzzHeartbeat(f *testing.F) {
 			walk(r.ProtoReflect(), func(s string) { fit(t, s) })
 		}
 		if r := req.GetInstallReport(); r != nil {
-			if fact, err := installReport(r); !invalid(err) {
+			if fact, err := parseInstallReport(r); !invalid(err) {
 				fit(t, fact.Error)
 				fit(t, fact.Disk)
 				if fact.OK != (fact.Error == "") {

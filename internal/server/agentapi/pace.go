@@ -10,14 +10,16 @@ import (
 // together drift apart.
 const spread = 0.2
 
-// pace is the heartbeat interval that agents are asked for.
+// pace computes the heartbeat interval that agents are asked for. It grows with their number, so
+// that all together stay below so many heartbeats a second.
 type pace struct {
 	perSecond int
 
 	mu       sync.Mutex
 	policy   time.Duration
 	interval time.Duration
-	// A longer interval that was asked for before, and until when agents may still be following it.
+	// longer is an interval that was asked for before, and until is when the last agent may stop
+	// following it.
 	longer time.Duration
 	until  time.Time
 }

@@ -50,15 +50,15 @@ type Server struct {
 	config   Config
 	options  Options
 	observer Observer
-	roster   *roster
+	agents   *agentCache
 	pace     *pace
 }
 
-// New returns a server; it does nothing until Serve is called.
+// New returns a server. It does nothing until Serve is called.
 func New(db *bmdb.DB, config Config, options Options) *Server {
 	s := &Server{
 		db: db, config: config, options: options, observer: options.Observer,
-		roster: newRoster(config), pace: newPace(config.HeartbeatsPerSecond),
+		agents: newAgentCache(config), pace: newPace(config.HeartbeatsPerSecond),
 	}
 	if s.observer == nil {
 		s.observer = nobody{}
@@ -69,11 +69,11 @@ func New(db *bmdb.DB, config Config, options Options) *Server {
 // Progress returns where the install of a machine stands, as its agent last said; nil when none is
 // under way, or when the agent speaks to another process.
 func (s *Server) Progress(machine fleet.MachineID) *agentv1.InstallProgress {
-	return s.roster.progress(machine)
+	return s.agents.progress(machine)
 }
 
 // Agents returns how many agents have spoken to this process lately.
-func (s *Server) Agents() int { return s.roster.size() }
+func (s *Server) Agents() int { return s.agents.size() }
 
 // Serve serves the listener until ctx ends, then lets the calls that are under way finish, and
 // writes the liveness that is still in memory. It closes the listener, and returns nil after an
@@ -104,7 +104,7 @@ func (s *Server) serve(srv *grpc.Server, ln net.Listener) error {
 	return nil
 }
 
-// stop ends the server when ctx does.
+// stop ends the server when ctx does: gracefully within the drain time, else at once.
 func (s *Server) stop(ctx context.Context, srv *grpc.Server) {
 	<-ctx.Done()
 	stopped := make(chan struct{})
@@ -130,7 +130,8 @@ const (
 	pingAfter   = 2 * time.Minute
 	pingTimeout = 20 * time.Second
 	minimumPing = 10 * time.Second
-	// gRPC spreads it; with several control planes, agents find their way to all of them
+	// connectionAge makes agents connect anew, so that they spread over several control planes. gRPC
+	// jitters it.
 	connectionAge = 12 * time.Hour
 )
 

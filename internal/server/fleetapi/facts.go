@@ -2,13 +2,14 @@ package fleetapi
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// factsOf tells every fact of a machine in words, oldest first.
+// factsOf puts every fact of a machine into words, oldest first.
 func factsOf(r fleet.Record) []*fleetv1.Fact {
 	var facts []*fleetv1.Fact
 	add := func(name string, at time.Time, format string, args ...any) {
@@ -34,7 +35,7 @@ func factsOf(r fleet.Record) []*fleetv1.Fact {
 	if q := r.Quarantine; q != nil {
 		add("quarantine", q.At, "by %s: %s", q.Actor, q.Reason)
 	}
-	sortFacts(facts)
+	slices.SortStableFunc(facts, func(a, b *fleetv1.Fact) int { return a.GetAt().AsTime().Compare(b.GetAt().AsTime()) })
 	return facts
 }
 

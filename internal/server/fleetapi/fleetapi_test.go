@@ -34,8 +34,8 @@ const (
 
 var discard = slog.New(slog.DiscardHandler)
 
-// office is an operators' API over a real database, on loopback.
-type office struct {
+// fixture is an operators' API over a real database, on loopback.
+type fixture struct {
 	t        *testing.T
 	db       *bmdb.DB
 	url      string
@@ -43,9 +43,9 @@ type office struct {
 	session  *bmdb.Session
 }
 
-func newOffice(t *testing.T) *office {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	o := &office{t: t}
+	o := &fixture{t: t}
 	engine, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "bmdb"), sqlite.Options{Logger: discard, Unsynced: true})
 	o.must(err)
 	o.must(engine.Migrate(t.Context()))
@@ -75,7 +75,7 @@ func newOffice(t *testing.T) *office {
 	return o
 }
 
-func (o *office) must(err error) {
+func (o *fixture) must(err error) {
 	o.t.Helper()
 	if err != nil {
 		o.t.Fatal(err)
@@ -83,7 +83,7 @@ func (o *office) must(err error) {
 }
 
 // client is a caller over TCP with this token; none when it is empty.
-func (o *office) client(token string, options ...connect.ClientOption) fleetv1connect.FleetServiceClient {
+func (o *fixture) client(token string, options ...connect.ClientOption) fleetv1connect.FleetServiceClient {
 	transport := &http.Transport{}
 	o.t.Cleanup(transport.CloseIdleConnections)
 	options = append(options, connect.WithInterceptors(connect.UnaryInterceptorFunc(func(next connect.UnaryFunc) connect.UnaryFunc {
@@ -97,7 +97,7 @@ func (o *office) client(token string, options ...connect.ClientOption) fleetv1co
 	return fleetv1connect.NewFleetServiceClient(&http.Client{Transport: transport}, o.url, options...)
 }
 
-func (o *office) claim(process fleet.Process) []*bmdb.Work {
+func (o *fixture) claim(process fleet.Process) []*bmdb.Work {
 	o.t.Helper()
 	c, err := o.session.Claim(o.t.Context(), bmdb.ClaimRequest{Process: process, Limit: 100})
 	o.must(err)
@@ -105,7 +105,7 @@ func (o *office) claim(process fleet.Process) []*bmdb.Work {
 }
 
 // machines creates them; their names are host-0, host-1, …
-func (o *office) machines(n int) []fleet.MachineID {
+func (o *fixture) machines(n int) []fleet.MachineID {
 	o.t.Helper()
 	w := o.claim(fleet.ProcessProvision)[0]
 	intents := make([]bmdb.NewIntent, n)
@@ -129,7 +129,7 @@ func (o *office) machines(n int) []fleet.MachineID {
 func name(i int) string { return "host-" + string(rune('0'+i)) }
 
 // takeover puts an agent in charge, which speaks and reports.
-func (o *office) takeover(w *bmdb.Work) bmdb.AgentIdentity {
+func (o *fixture) takeover(w *bmdb.Work) bmdb.AgentIdentity {
 	o.t.Helper()
 	key, _, err := ed25519.GenerateKey(rand.Reader)
 	o.must(err)

@@ -9,6 +9,7 @@ import (
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/lifecycle"
 )
@@ -21,7 +22,7 @@ func (s *Service) GetMachine(ctx context.Context, req *fleetv1.GetMachineRequest
 			return nil, err
 		}
 		a := &fleetv1.GetMachineResponse{
-			Machine: j.machine(), Facts: factsOf(j.record), Decisions: each(j.plan.Decisions, decisionOf),
+			Machine: machineOf(j.row()), Facts: factsOf(j.record), Decisions: each(j.plan.Decisions, decisionOf),
 			InstallProgress: s.options.Progress(j.record.ID),
 		}
 		a.Hardware, err = s.hardware(ctx, j.record)
@@ -37,19 +38,22 @@ func (s *Service) ExplainMachine(ctx context.Context, req *fleetv1.ExplainMachin
 			return nil, err
 		}
 		return &fleetv1.ExplainMachineResponse{
-			Machine: j.machine(), Decisions: each(j.plan.Decisions, decisionOf), Summary: summarize(j.plan, j.now),
+			Machine: machineOf(j.row()), Decisions: each(j.plan.Decisions, decisionOf), Summary: summarize(j.plan, j.now),
 		}, nil
 	})
 }
 
-// judged is a machine with what lifecycle says of it.
+// judged is a machine with what lifecycle decides about it at the instant of the call.
 type judged struct {
 	record fleet.Record
 	plan   lifecycle.Plan
 	now    time.Time
-	since  time.Time
+	// since is when the state last changed; zero when time alone has changed it and nobody has written
+	// since.
+	since time.Time
 }
 
+// judge reads the machine that ref names, and decides about it.
 func (s *Service) judge(ctx context.Context, ref string) (judged, error) {
 	id, err := s.resolve(ctx, ref)
 	if err != nil {
@@ -60,36 +64,37 @@ func (s *Service) judge(ctx context.Context, ref string) (judged, error) {
 		return judged{}, err
 	}
 	j := judged{record: d.Record, plan: lifecycle.Decide(d.Record, d.Environment, d.Now), now: d.Now, since: d.StateSince}
-	if j.plan.State != d.State { // time alone has changed it, and nobody has written since
+	if j.plan.State != d.State {
 		j.since = time.Time{}
 	}
 	return j, nil
 }
 
-func (j judged) machine() *fleetv1.Machine {
+// row is the machine as a list of machines would have it, but judged now.
+func (j judged) row() bmdb.MachineRow {
 	r := j.record
-	m := &fleetv1.Machine{
-		Id: string(r.ID), Provider: string(r.Provider), ProviderId: string(r.ProviderID), CreatedAt: stamp(r.CreatedAt),
-		State: string(j.plan.State), Reason: j.plan.Reason, StateSince: stamp(j.since), TakeoverGeneration: int64(r.TakeoverGeneration),
+	row := bmdb.MachineRow{
+		Machine: r.Machine, State: j.plan.State, Reason: j.plan.Reason, StateSince: j.since, TakeoverGeneration: r.TakeoverGeneration,
 	}
 	if p := r.Provided; p != nil {
-		m.Hostname, m.Location = p.Hostname, p.Location
+		row.Hostname, row.Location = p.Hostname, p.Location
 		if p.Address.IsValid() {
-			m.Address = p.Address.String()
+			row.Address = p.Address.String()
 		}
 	}
 	if r.AgentStarted != nil {
-		m.AgentVersion = r.AgentStarted.AgentVersion
+		row.AgentVersion = r.AgentStarted.AgentVersion
 	}
 	if r.AgentSeen != nil {
-		m.LastSeenAt = stamp(r.AgentSeen.LastAt)
+		row.LastSeenAt = r.AgentSeen.LastAt
 	}
 	if r.InstallRequest != nil {
-		m.InstallGeneration = int64(r.InstallRequest.Generation)
+		row.InstallGeneration = r.InstallRequest.Generation
 	}
-	return m
+	return row
 }
 
+// hardware returns the stored report; nil when there is none.
 func (s *Service) hardware(ctx context.Context, r fleet.Record) (*agentv1.HardwareReport, error) {
 	if r.Hardware == nil {
 		return nil, nil
@@ -108,7 +113,7 @@ func (s *Service) hardware(ctx context.Context, r fleet.Record) (*agentv1.Hardwa
 	return &report, nil
 }
 
-// summarize says in one sentence what the machine is about.
+// summarize says in one sentence what the machine waits for, or that nothing is wanted of it.
 func summarize(plan lifecycle.Plan, now time.Time) string {
 	d, wanted := plan.Next()
 	switch {

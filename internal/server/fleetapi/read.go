@@ -11,7 +11,7 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// Bounds of what is asked for at once.
+// Bounds of one answer.
 const (
 	defaultPage    = 100
 	defaultHistory = 200
@@ -167,7 +167,7 @@ func (s *Service) GetVersion(ctx context.Context, _ *fleetv1.GetVersionRequest) 
 	})
 }
 
-// resolve finds the machine that a person means.
+// resolve returns the machine that a person named.
 func (s *Service) resolve(ctx context.Context, ref string) (fleet.MachineID, error) {
 	const longest = 300
 	if ref == "" || len(ref) > longest {

@@ -1,13 +1,16 @@
 package fleetapi_test
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"connectrpc.com/connect"
+	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/testing/protocmp"
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
@@ -17,7 +20,7 @@ import (
 
 func TestListMachinesPageByPage(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t)
+	o := newFixture(t)
 	ids := o.machines(5)
 	for protocol, option := range map[string]connect.ClientOption{
 		"connect": connect.WithProtoJSON(), "grpc-web": connect.WithGRPCWeb(), "get": connect.WithHTTPGet(),
@@ -55,7 +58,7 @@ func TestListMachinesPageByPage(t *testing.T) {
 
 func TestSummary(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t)
+	o := newFixture(t)
 	o.machines(3)
 	o.claim(fleet.ProcessAgentStart)
 	a, err := o.client("").GetSummary(t.Context(), &fleetv1.GetSummaryRequest{})
@@ -77,7 +80,7 @@ func TestSummary(t *testing.T) {
 
 func TestMachineAndItsNames(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t)
+	o := newFixture(t)
 	id := o.machines(1)[0]
 	o.takeover(o.claim(fleet.ProcessAgentStart)[0])
 	o.progress = &agentv1.InstallProgress{BytesDone: 3}
@@ -99,11 +102,62 @@ func TestMachineAndItsNames(t *testing.T) {
 	}
 }
 
-// TestExplain: the answer to "why does it (not) do anything?" names the holder, the backoff and its
-// cause, or what is waited for.
+// TestListAndDetailsAgree: a machine is the same in a list and on its own, from its intent until
+// its system is installed. Only while somebody is at work on it do the reasons differ.
+func TestListAndDetailsAgree(t *testing.T) {
+	t.Parallel()
+	o := newFixture(t)
+	client := o.client("")
+	agree := func(step string) {
+		t.Helper()
+		list, err := client.ListMachines(t.Context(), &fleetv1.ListMachinesRequest{})
+		o.must(err)
+		for _, row := range list.GetMachines() {
+			a, err := client.GetMachine(t.Context(), &fleetv1.GetMachineRequest{Machine: row.GetId()})
+			o.must(err)
+			if strings.HasSuffix(row.GetReason(), " is under way") {
+				row.Reason = a.GetMachine().GetReason()
+			}
+			if diff := cmp.Diff(row, a.GetMachine(), protocmp.Transform()); diff != "" {
+				t.Errorf("%s: the list (-) and the machine (+) differ:\n%s", step, diff)
+			}
+			explained, err := client.ExplainMachine(t.Context(), &fleetv1.ExplainMachineRequest{Machine: row.GetId()})
+			o.must(err)
+			if diff := cmp.Diff(a.GetMachine(), explained.GetMachine(), protocmp.Transform()); diff != "" {
+				t.Errorf("%s: the machine (-) and its explanation (+) differ:\n%s", step, diff)
+			}
+		}
+	}
+	w := o.claim(fleet.ProcessProvision)[0]
+	var opened []fleet.Intent
+	o.must(w.Note(t.Context(), bmdb.OpenIntents(0, []bmdb.NewIntent{{Capacity: "slot", Machine: fleet.NewMachineID(), Token: fleet.NewToken()}}, &opened)))
+	agree("creating")
+	id := opened[0].Machine
+	o.must(w.Finish(t.Context(), bmdb.IntentCalled(id), bmdb.CloseIntentProvided(id, "dev-1", fleet.Provided{
+		Status: fleet.ProviderStatusActive, Hostname: "host-0", Address: netip.MustParseAddr("2001:db8::7"), Location: "da11", Capacity: "slot",
+	})))
+	agree("provided")
+	work := o.claim(fleet.ProcessAgentStart)[0]
+	agree("agent-start is under way")
+	agent := o.takeover(work)
+	agree("available")
+	_, err := o.db.RequestInstall(t.Context(), "test", id, fleet.InstallRequest{Image: fleet.Image{URL: "http://x/", Digest: "d"}}, false)
+	o.must(err)
+	agree("an install is wanted")
+	order, err := o.db.HandOutInstall(t.Context(), agent, 0, 0)
+	o.must(err)
+	agree("installing")
+	o.must(o.db.RecordInstallReport(t.Context(), agent, fleet.InstallReport{Generation: 1, Attempt: 1, OK: true}))
+	agree("booting")
+	o.must(o.db.RecordInstalled(t.Context(), id, 1, 1, order.Secret, "b2"))
+	agree("installed")
+}
+
+// TestExplain: a machine whose process is held, one in backoff, one that needs nothing, and one
+// that is installed.
 func TestExplain(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t)
+	o := newFixture(t)
 	ids := o.machines(3)
 	works := o.claim(fleet.ProcessAgentStart)
 	byMachine := map[fleet.MachineID]*bmdb.Work{}
@@ -153,13 +207,13 @@ func TestExplain(t *testing.T) {
 
 func TestHistoryProvidersSessionsVersion(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t)
+	o := newFixture(t)
 	id := o.machines(2)[0]
 	o.claim(fleet.ProcessAgentStart)
 	client := o.client("")
 	h, err := client.ListHistory(t.Context(), &fleetv1.ListHistoryRequest{Machine: string(id)})
 	o.must(err)
-	if n := len(h.GetEntries()); n < 2 || h.GetEntries()[n-1].GetEvent() != "started" || h.GetEntries()[n-1].GetProcess() != "agent-start" {
+	if n := len(h.GetEntries()); n < 2 || h.GetEntries()[n-1].GetEvent() != string(fleet.EventStarted) || h.GetEntries()[n-1].GetProcess() != "agent-start" {
 		t.Errorf("history: %v", h)
 	}
 	p, err := client.ListProviders(t.Context(), &fleetv1.ListProvidersRequest{})
@@ -189,7 +243,7 @@ func TestHistoryProvidersSessionsVersion(t *testing.T) {
 
 func TestBadQuestions(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t)
+	o := newFixture(t)
 	o.machines(2)
 	client, ctx := o.client(""), t.Context()
 	for _, c := range []struct {

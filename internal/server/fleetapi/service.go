@@ -28,13 +28,13 @@ type Options struct {
 	Version  string
 	Database string
 	Schema   int64
-	// Progress returns where the install of a machine stands; may be nil where no agent API runs in
+	// Progress returns how far the install of a machine is. It may be nil where no agent API runs in
 	// this process.
 	Progress func(fleet.MachineID) *agentv1.InstallProgress
 }
 
-// Service is the operators' interface. Its methods may be called directly (the page does) with a
-// context that came through server.Access, or over the network through what Register adds to a mux.
+// Service is the operators' API. Its methods may be called directly, as the page does, with a
+// context that came through server.Access; over the network they are reached through Register.
 type Service struct {
 	db      *bmdb.DB
 	options Options
@@ -60,7 +60,7 @@ func (s *Service) Register(mux *http.ServeMux) {
 	mux.Handle(grpcreflect.NewHandlerV1Alpha(reflector, options...))
 }
 
-// right is what a method needs.
+// right is the right that a method needs.
 type right bool
 
 const (
@@ -68,7 +68,7 @@ const (
 	writing right = true
 )
 
-// answer authorizes the caller, runs the method, and gives its error the right code.
+// answer authorizes the caller and runs the method. Its error has the code of its kind.
 func answer[A any](ctx context.Context, s *Service, needed right, method func(ctx context.Context, actor string) (*A, error)) (*A, error) {
 	caller, err := server.Authorize(ctx, bool(needed))
 	if err != nil {
@@ -81,7 +81,7 @@ func answer[A any](ctx context.Context, s *Service, needed right, method func(ct
 	return a, nil
 }
 
-// fail turns an error into what the caller gets, and logs what the caller is not told.
+// fail returns the error that the caller gets, and logs what the caller must not see.
 func (s *Service) fail(ctx context.Context, err error) error {
 	status := server.StatusOf(err)
 	if fleet.KindOf(err) == fleet.KindUnknown && ctx.Err() == nil {

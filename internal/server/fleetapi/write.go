@@ -3,21 +3,12 @@ package fleetapi
 import (
 	"context"
 	"errors"
-	"net/url"
-	"regexp"
+	"fmt"
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
 	"github.com/ironherd/ironherd/internal/fleet"
 )
-
-const (
-	maxFirstBoot = 64 << 10
-	maxURL       = 2 << 10
-	maxSelector  = 256
-)
-
-var digestForm = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 
 // InstallMachine implements fleetv1connect.FleetServiceHandler.
 func (s *Service) InstallMachine(ctx context.Context, req *fleetv1.InstallMachineRequest) (*fleetv1.InstallMachineResponse, error) {
@@ -64,10 +55,11 @@ func (s *Service) RetryMachine(ctx context.Context, req *fleetv1.RetryMachineReq
 }
 
 var compressions = map[agentv1.Compression]fleet.Compression{
-	agentv1.Compression_COMPRESSION_NONE: fleet.CompressionNone,
-	agentv1.Compression_COMPRESSION_ZSTD: fleet.CompressionZstd,
-	agentv1.Compression_COMPRESSION_GZIP: fleet.CompressionGzip,
-	agentv1.Compression_COMPRESSION_XZ:   fleet.CompressionXZ,
+	agentv1.Compression_COMPRESSION_UNSPECIFIED: "",
+	agentv1.Compression_COMPRESSION_NONE:        fleet.CompressionNone,
+	agentv1.Compression_COMPRESSION_ZSTD:        fleet.CompressionZstd,
+	agentv1.Compression_COMPRESSION_GZIP:        fleet.CompressionGzip,
+	agentv1.Compression_COMPRESSION_XZ:          fleet.CompressionXZ,
 }
 
 var picks = map[agentv1.DiskSelector_Pick]fleet.Pick{
@@ -76,36 +68,44 @@ var picks = map[agentv1.DiskSelector_Pick]fleet.Pick{
 	agentv1.DiskSelector_PICK_LARGEST:     fleet.PickLargest,
 }
 
-// installOf reads the request; its error names everything that is wrong with it.
-func installOf(req *fleetv1.InstallMachineRequest) (fleet.InstallRequest, error) {
-	var faults []error
-	check := func(ok bool, format string, args ...any) {
-		if !ok {
-			faults = append(faults, fleet.Errorf(fleet.KindInvalid, format, args...))
-		}
+// valueOf returns the fleet's word for an enum's value. A value that this build does not know stays
+// as it is written, so that Validate refuses it by name.
+func valueOf[E interface {
+	comparable
+	fmt.Stringer
+}, V ~string](words map[E]V, e E,
+) V {
+	if word, ok := words[e]; ok {
+		return word
 	}
+	return V(e.String())
+}
+
+// installOf reads the request. Its error names everything that is wrong with it.
+func installOf(req *fleetv1.InstallMachineRequest) (fleet.InstallRequest, error) {
 	image, disk := req.GetImage(), req.GetRootDisk()
-	compression, known := compressions[image.GetCompression()]
-	pick, knownPick := picks[disk.GetPick()]
-	check(isImageURL(image.GetUrl()), "image.url must be an http or https URL of at most %d bytes without credentials", maxURL)
-	check(digestForm.MatchString(image.GetDigest()), "image.digest must be sha256: and 64 lower-case hexadecimal digits, not %.80q", image.GetDigest())
-	check(known, "image.compression must be none, zstd, gzip or xz")
-	check(image.GetSize() >= 0, "image.size must not be negative")
-	check(knownPick, "root_disk.pick must be smallest, largest or left out")
-	check(len(disk.GetSerial()) <= maxSelector && len(disk.GetWwn()) <= maxSelector, "root_disk.serial and root_disk.wwn have at most %d bytes", maxSelector)
-	check(disk.GetMinSize() >= 0, "root_disk.min_size must not be negative")
-	check(len(req.GetFirstBootData()) <= maxFirstBoot, "first_boot_data has %d bytes; at most %d are possible", len(req.GetFirstBootData()), maxFirstBoot)
+	wanted := fleet.InstallRequest{
+		Image: fleet.Image{
+			URL: image.GetUrl(), Digest: image.GetDigest(), Compression: valueOf(compressions, image.GetCompression()), Size: image.GetSize(),
+		},
+		RootDisk: fleet.DiskSelector{
+			Serial: disk.GetSerial(), WWN: disk.GetWwn(), MinSize: disk.GetMinSize(), Pick: valueOf(picks, disk.GetPick()),
+		},
+		FirstBootData: req.GetFirstBootData(),
+	}
+	var faults []error
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	for _, f := range wanted.Image.Validate() {
+		fault("image.%s %s", f.Field, f.Problem)
+	}
+	for _, f := range wanted.RootDisk.Validate() {
+		fault("root_disk.%s %s", f.Field, f.Problem)
+	}
+	if n := len(wanted.FirstBootData); n > fleet.MaxFirstBootData {
+		fault("first_boot_data has %d bytes: at most %d are possible", n, fleet.MaxFirstBootData)
+	}
 	if len(faults) > 0 {
 		return fleet.InstallRequest{}, &fleet.Error{Kind: fleet.KindInvalid, Err: errors.Join(faults...)}
 	}
-	return fleet.InstallRequest{
-		Image:         fleet.Image{URL: image.GetUrl(), Digest: image.GetDigest(), Compression: compression, Size: image.GetSize()},
-		RootDisk:      fleet.DiskSelector{Serial: disk.GetSerial(), WWN: disk.GetWwn(), MinSize: disk.GetMinSize(), Pick: pick},
-		FirstBootData: req.GetFirstBootData(),
-	}, nil
-}
-
-func isImageURL(s string) bool {
-	u, err := url.Parse(s)
-	return err == nil && len(s) <= maxURL && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.User == nil
+	return wanted, nil
 }

@@ -26,7 +26,7 @@ func wanted(machine string) *fleetv1.InstallMachineRequest {
 
 func TestChangesNeedAnOperator(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t)
+	o := newFixture(t)
 	o.machines(1)
 	for _, credential := range []string{"", "a-guess", token[:len(token)-1]} {
 		client := o.client(credential)
@@ -45,7 +45,7 @@ func TestChangesNeedAnOperator(t *testing.T) {
 
 func TestInstallMachine(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t)
+	o := newFixture(t)
 	id := o.machines(1)[0]
 	client := o.client(token)
 	a, err := client.InstallMachine(t.Context(), wanted("host-0"))
@@ -59,16 +59,16 @@ func TestInstallMachine(t *testing.T) {
 		t.Errorf("recorded %+v", got)
 	}
 	for name, spoil := range map[string]func(*fleetv1.InstallMachineRequest){
-		"image.url":              func(r *fleetv1.InstallMachineRequest) { r.Image.Url = "ftp://x/y" },
-		"without credentials":    func(r *fleetv1.InstallMachineRequest) { r.Image.Url = "https://me:secret@x/y" },
-		"image.digest":           func(r *fleetv1.InstallMachineRequest) { r.Image.Digest = "sha256:zz" },
-		"image.compression":      func(r *fleetv1.InstallMachineRequest) { r.Image.Compression = 0 },
-		"image.size":             func(r *fleetv1.InstallMachineRequest) { r.Image.Size = -1 },
-		"root_disk.pick":         func(r *fleetv1.InstallMachineRequest) { r.RootDisk.Pick = 77 },
-		"root_disk.serial":       func(r *fleetv1.InstallMachineRequest) { r.RootDisk.Serial = strings.Repeat("x", 999) },
-		"root_disk.min_size":     func(r *fleetv1.InstallMachineRequest) { r.RootDisk.MinSize = -1 },
-		"first_boot_data":        func(r *fleetv1.InstallMachineRequest) { r.FirstBootData = make([]byte, 64<<10+1) },
-		"image.url must be an h": func(r *fleetv1.InstallMachineRequest) { r.Image = nil },
+		"image.url":             func(r *fleetv1.InstallMachineRequest) { r.Image.Url = "ftp://x/y" },
+		"a user or password":    func(r *fleetv1.InstallMachineRequest) { r.Image.Url = "https://me:secret@x/y" },
+		"image.digest":          func(r *fleetv1.InstallMachineRequest) { r.Image.Digest = "sha256:zz" },
+		"image.compression":     func(r *fleetv1.InstallMachineRequest) { r.Image.Compression = 0 },
+		"image.size":            func(r *fleetv1.InstallMachineRequest) { r.Image.Size = -1 },
+		"root_disk.pick":        func(r *fleetv1.InstallMachineRequest) { r.RootDisk.Pick = 77 },
+		"root_disk.serial":      func(r *fleetv1.InstallMachineRequest) { r.RootDisk.Serial = strings.Repeat("x", 999) },
+		"root_disk.min_size":    func(r *fleetv1.InstallMachineRequest) { r.RootDisk.MinSize = -1 },
+		"first_boot_data":       func(r *fleetv1.InstallMachineRequest) { r.FirstBootData = make([]byte, 64<<10+1) },
+		"image.url must be set": func(r *fleetv1.InstallMachineRequest) { r.Image = nil },
 	} {
 		req := wanted("host-0")
 		spoil(req)
@@ -86,7 +86,7 @@ func TestInstallMachine(t *testing.T) {
 
 func TestRetryMachine(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t)
+	o := newFixture(t)
 	o.machines(1)
 	o.must(o.claim(fleet.ProcessAgentStart)[0].Fail(t.Context(), bmdb.Failure{Cause: "no", Backoff: fleet.Backoff{Initial: time.Hour}}))
 	client := o.client(token)
@@ -105,7 +105,7 @@ func TestRetryMachine(t *testing.T) {
 // TestPlainHTTP is how a person with curl asks.
 func TestPlainHTTP(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t)
+	o := newFixture(t)
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, o.url+"/ironherd.fleet.v1.FleetService/RetryMachine", strings.NewReader(`{"machine":"host-9"}`))
 	o.must(err)
 	r.Header.Set("Content-Type", "application/json")

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"path"
 	"time"
+
+	"github.com/ironherd/ironherd/internal/server/webui/live"
 )
 
 //go:embed assets
@@ -36,11 +38,11 @@ func loadAssets() assets {
 	marks := ""
 	for _, e := range entries {
 		content, _ := assetFiles.ReadFile("assets/" + e.Name())
-		mark := markOf(string(content))
+		mark := live.MarkOf(string(content))
 		a.files[e.Name()] = asset{content: content, kind: assetKinds[path.Ext(e.Name())], etag: `"` + mark + `"`}
 		marks += e.Name() + mark
 	}
-	a.build = markOf(marks)
+	a.build = live.MarkOf(marks)
 	return a
 }
 
@@ -48,7 +50,7 @@ func loadAssets() assets {
 func (s *site) asset(w http.ResponseWriter, r *http.Request) {
 	file, ok := s.assets.files[r.PathValue("name")]
 	if !ok {
-		s.nowhere(w, r)
+		s.notFound(w, r)
 		return
 	}
 	h := w.Header()

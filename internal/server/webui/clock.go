@@ -7,20 +7,9 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/ironherd/ironherd/internal/server/webui/live"
 )
-
-type nowKey struct{}
-
-// counting returns a context under which times are written as counted from now. Without it they are
-// written absolutely.
-func counting(ctx context.Context, now time.Time) context.Context {
-	return context.WithValue(ctx, nowKey{}, now)
-}
-
-func nowOf(ctx context.Context) (time.Time, bool) {
-	now, ok := ctx.Value(nowKey{}).(time.Time)
-	return now, ok
-}
 
 const (
 	machineTime = "2006-01-02T15:04:05.000Z"
@@ -32,29 +21,29 @@ func known(t *timestamppb.Timestamp) bool {
 	return t != nil && t.IsValid() && t.AsTime().Unix() > 0
 }
 
-// words writes an instant for people.
-func words(ctx context.Context, t time.Time) string {
-	if now, ok := nowOf(ctx); ok {
-		return counted(now.Sub(t))
+// timeText writes an instant for people.
+func timeText(ctx context.Context, t time.Time) string {
+	if now, ok := live.Now(ctx); ok {
+		return relativeTime(now.Sub(t))
 	}
 	return t.Format(humanTime)
 }
 
-// counted writes how long ago something was; negative: in how long it will be. The script writes it
-// alike.
-func counted(ago time.Duration) string {
+// relativeTime writes how long ago something was; negative: in how long it will be. The script has
+// the same words.
+func relativeTime(ago time.Duration) string {
 	switch {
 	case ago > -time.Second && ago < time.Second:
 		return "now"
 	case ago < 0:
-		return "in " + coarse(-ago)
+		return "in " + roughDuration(-ago)
 	}
-	return coarse(ago) + " ago"
+	return roughDuration(ago) + " ago"
 }
 
-// coarse writes a duration in its greatest unit. Seconds and minutes go a bit beyond the next unit,
-// where they say more.
-func coarse(d time.Duration) string {
+// roughDuration writes a duration in its greatest unit. Seconds and minutes go a bit beyond the
+// next unit, where they say more.
+func roughDuration(d time.Duration) string {
 	switch s := int64(d / time.Second); {
 	case s < 100:
 		return fmt.Sprintf("%d s", s)
@@ -67,15 +56,15 @@ func coarse(d time.Duration) string {
 	}
 }
 
-// took writes a measured duration.
-func took(d *durationpb.Duration) string {
+// durationText writes a measured duration.
+func durationText(d *durationpb.Duration) string {
 	if d == nil || !d.IsValid() {
 		return "–"
 	}
-	return exact(d.AsDuration())
+	return exactDuration(d.AsDuration())
 }
 
-func exact(v time.Duration) string {
+func exactDuration(v time.Duration) string {
 	switch {
 	case v < 0:
 		return "–"

@@ -12,7 +12,7 @@ import (
 
 import "google.golang.org/protobuf/types/known/timestamppb"
 
-// stamp is an instant of the control plane's; a dash where it was not given.
+// stamp shows an instant, or a dash where none was given.
 func stamp(t *timestamppb.Timestamp) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -49,8 +49,8 @@ func stamp(t *timestamppb.Timestamp) templ.Component {
 	})
 }
 
-// said is when something was, and in a sentence what.
-func said(t *timestamppb.Timestamp, what string) templ.Component {
+// timeAnd shows an instant and, in a sentence, what happened then.
+func timeAnd(t *timestamppb.Timestamp, what string) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {
@@ -98,7 +98,7 @@ func said(t *timestamppb.Timestamp, what string) templ.Component {
 	})
 }
 
-// moment is an instant to be compared with logs: absolute, and counted beside it.
+// moment shows an instant twice: absolutely, to be compared with logs, and counted from now.
 func moment(t *timestamppb.Timestamp) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

@@ -8,6 +8,7 @@ import (
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+	"github.com/ironherd/ironherd/internal/fleet"
 )
 
 const (
@@ -57,7 +58,7 @@ func smallFleet() *stubFleet {
 			{Id: "s-0", Component: "updater", Host: "cp-2", Pid: 1, StartedAt: stampAt("00:30:00"), EndedAt: stampAt("02:00:00"), EndCause: "deadline passed"},
 		},
 		discrepancies: []*fleetv1.Discrepancy{{
-			Provider: "metal", Kind: "missing-at-provider", ProviderId: "aa11", MachineId: second, Since: stampAt("00:12:00"),
+			Provider: "metal", Kind: string(fleet.DiscrepancyMissingMachine), ProviderId: "aa11", MachineId: second, Since: stampAt("00:12:00"),
 			Evidence: "not in two complete lists", Remedy: "forget it",
 		}},
 		machines: []*fleetv1.Machine{
@@ -71,12 +72,12 @@ func smallFleet() *stubFleet {
 		machine:     oneMachine(),
 		explanation: "Attempt 1 is under way.",
 		history: []*fleetv1.HistoryEntry{
-			{At: stampAt("02:50:00"), Actor: "initializer@cp-1", Process: "agent-start", Epoch: 3, Event: "started"},
+			{At: stampAt("02:50:00"), Actor: "initializer@cp-1", Process: "agent-start", Epoch: 3, Event: string(fleet.EventStarted)},
 			{
-				At: stampAt("02:50:02"), Actor: "initializer@cp-1", Process: "agent-start", Epoch: 3, Event: "failed",
+				At: stampAt("02:50:02"), Actor: "initializer@cp-1", Process: "agent-start", Epoch: 3, Event: string(fleet.EventFailed),
 				Detail: "connection refused", RetryAt: stampAt("02:51:02"),
 			},
-			{At: stampAt("03:05:00"), Actor: "agent", Event: "hardware report"},
+			{At: stampAt("03:05:00"), Actor: "agent", Event: string(fleet.EventHardwareReported)},
 		},
 	}
 }

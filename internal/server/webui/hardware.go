@@ -6,15 +6,15 @@ import (
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 )
 
-// alike is several equal things that are told as one.
-type alike struct {
+// countedText is a text that stands for several equal things.
+type countedText struct {
 	count int
 	text  string
 }
 
 // condense counts equal texts, in the order of their first appearance.
-func condense(texts []string) []alike {
-	var all []alike
+func condense(texts []string) []countedText {
+	var all []countedText
 	at := map[string]int{}
 	for _, text := range texts {
 		if i, ok := at[text]; ok {
@@ -22,38 +22,38 @@ func condense(texts []string) []alike {
 			continue
 		}
 		at[text] = len(all)
-		all = append(all, alike{count: 1, text: text})
+		all = append(all, countedText{count: 1, text: text})
 	}
 	return all
 }
 
-func (a alike) String() string {
+func (a countedText) String() string {
 	if a.count == 1 {
 		return a.text
 	}
 	return fmt.Sprintf("%d × %s", a.count, a.text)
 }
 
-func cpus(all []*agentv1.Cpu) []alike {
+func cpus(all []*agentv1.Cpu) []countedText {
 	var texts []string
 	for _, c := range all {
 		name := c.GetModel()
 		if name == "" {
-			name = joined(" ", c.GetVendor(), "unnamed")
+			name = joinNonEmpty(" ", c.GetVendor(), "unnamed")
 		}
-		texts = append(texts, fmt.Sprintf("%s, %s, %s", name, many(int64(c.GetCores()), "core", "cores"), many(int64(c.GetThreads()), "thread", "threads")))
+		texts = append(texts, fmt.Sprintf("%s, %s, %s", name, countOf(int64(c.GetCores()), "core", "cores"), countOf(int64(c.GetThreads()), "thread", "threads")))
 	}
 	return condense(texts)
 }
 
-func modules(m *agentv1.Memory) []alike {
+func modules(m *agentv1.Memory) []countedText {
 	var texts []string
 	for _, d := range m.GetModules() {
 		speed := ""
 		if d.GetSpeedMts() > 0 {
 			speed = fmt.Sprintf("%d MT/s", d.GetSpeedMts())
 		}
-		texts = append(texts, joined(" ", binary(d.GetSizeBytes()), d.GetType(), speed, d.GetVendor(), d.GetPartNumber()))
+		texts = append(texts, joinNonEmpty(" ", binary(d.GetSizeBytes()), d.GetType(), speed, d.GetVendor(), d.GetPartNumber()))
 	}
 	return condense(texts)
 }
@@ -66,7 +66,7 @@ func memory(m *agentv1.Memory) string {
 	if m.GetUsableBytes() > 0 {
 		usable = binary(m.GetUsableBytes()) + " usable"
 	}
-	return joined(", ", installed, usable)
+	return joinNonEmpty(", ", installed, usable)
 }
 
 func diskKind(d *agentv1.BlockDevice) string {
@@ -81,7 +81,7 @@ func diskKind(d *agentv1.BlockDevice) string {
 	if d.GetReadOnly() {
 		readOnly = "read-only"
 	}
-	return joined(", ", d.GetProtocol(), kind, removable, readOnly)
+	return joinNonEmpty(", ", d.GetProtocol(), kind, removable, readOnly)
 }
 
 func sectors(d *agentv1.BlockDevice) string {
@@ -98,10 +98,10 @@ func health(h *agentv1.Health) string {
 		verdict = "expects to fail"
 	}
 	if h.GetMediaErrors() > 0 {
-		errors = many(h.GetMediaErrors(), "media error", "media errors")
+		errors = countOf(h.GetMediaErrors(), "media error", "media errors")
 	}
 	if h.GetReallocatedSectors() > 0 {
-		moved = many(h.GetReallocatedSectors(), "reallocated sector", "reallocated sectors")
+		moved = countOf(h.GetReallocatedSectors(), "reallocated sector", "reallocated sectors")
 	}
 	if h.GetPercentageUsed() >= 0 {
 		wear = fmt.Sprintf("%d %% worn", h.GetPercentageUsed())
@@ -112,7 +112,7 @@ func health(h *agentv1.Health) string {
 	if h.GetTemperatureCelsius() > 0 {
 		heat = fmt.Sprintf("%d °C", h.GetTemperatureCelsius())
 	}
-	return joined(", ", verdict, errors, moved, wear, age, heat)
+	return joinNonEmpty(", ", verdict, errors, moved, wear, age, heat)
 }
 
 func speed(n *agentv1.NetworkInterface) string {

@@ -16,7 +16,7 @@ import (
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 )
 
-// hardwareBody is what the agent found in the machine.
+// hardwareBody shows what the agent found in the machine.
 func hardwareBody(h *agentv1.HardwareReport) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -64,7 +64,7 @@ func hardwareBody(h *agentv1.HardwareReport) templ.Component {
 					}()
 				}
 				ctx = templ.InitializeContext(ctx)
-				templ_7745c5c3_Err = orDash(joined(" ", h.GetSystem().GetVendor(), h.GetSystem().GetProduct()), "").Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = orDash(joinNonEmpty(" ", h.GetSystem().GetVendor(), h.GetSystem().GetProduct()), "").Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -109,9 +109,9 @@ func hardwareBody(h *agentv1.HardwareReport) templ.Component {
 				}
 				ctx = templ.InitializeContext(ctx)
 				var templ_7745c5c3_Var5 string
-				templ_7745c5c3_Var5, templ_7745c5c3_Err = templ.JoinStringErrs(joined(" ", h.GetSystem().GetFirmwareVendor(), h.GetSystem().GetFirmwareVersion(), h.GetSystem().GetFirmwareDate()))
+				templ_7745c5c3_Var5, templ_7745c5c3_Err = templ.JoinStringErrs(joinNonEmpty(" ", h.GetSystem().GetFirmwareVendor(), h.GetSystem().GetFirmwareVersion(), h.GetSystem().GetFirmwareDate()))
 				if templ_7745c5c3_Err != nil {
-					return templ.Error{Err: templ_7745c5c3_Err, FileName: `hardware.templ`, Line: 23, Col: 121}
+					return templ.Error{Err: templ_7745c5c3_Err, FileName: `hardware.templ`, Line: 23, Col: 127}
 				}
 				_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var5))
 				if templ_7745c5c3_Err != nil {
@@ -145,7 +145,7 @@ func hardwareBody(h *agentv1.HardwareReport) templ.Component {
 					}()
 				}
 				ctx = templ.InitializeContext(ctx)
-				templ_7745c5c3_Err = orDash(joined(" ", h.GetSystem().GetKernel(), h.GetSystem().GetArchitecture()), "").Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = orDash(joinNonEmpty(" ", h.GetSystem().GetKernel(), h.GetSystem().GetArchitecture()), "").Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -270,7 +270,7 @@ func hardwareBody(h *agentv1.HardwareReport) templ.Component {
 	})
 }
 
-func list(all []alike) templ.Component {
+func list(all []countedText) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {
@@ -385,9 +385,9 @@ func disks(all []*agentv1.BlockDevice) templ.Component {
 					return templ_7745c5c3_Err
 				}
 				var templ_7745c5c3_Var17 string
-				templ_7745c5c3_Var17, templ_7745c5c3_Err = templ.JoinStringErrs(joined(" ", d.GetVendor(), d.GetModel()))
+				templ_7745c5c3_Var17, templ_7745c5c3_Err = templ.JoinStringErrs(joinNonEmpty(" ", d.GetVendor(), d.GetModel()))
 				if templ_7745c5c3_Err != nil {
-					return templ.Error{Err: templ_7745c5c3_Err, FileName: `hardware.templ`, Line: 70, Col: 53}
+					return templ.Error{Err: templ_7745c5c3_Err, FileName: `hardware.templ`, Line: 70, Col: 59}
 				}
 				_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var17))
 				if templ_7745c5c3_Err != nil {
@@ -534,9 +534,9 @@ func interfaces(all []*agentv1.NetworkInterface) templ.Component {
 				}
 				if n.GetLink() {
 					var templ_7745c5c3_Var26 string
-					templ_7745c5c3_Var26, templ_7745c5c3_Err = templ.JoinStringErrs(joined(" ", "up", speed(n)))
+					templ_7745c5c3_Var26, templ_7745c5c3_Err = templ.JoinStringErrs(joinNonEmpty(" ", "up", speed(n)))
 					if templ_7745c5c3_Err != nil {
-						return templ.Error{Err: templ_7745c5c3_Err, FileName: `hardware.templ`, Line: 101, Col: 38}
+						return templ.Error{Err: templ_7745c5c3_Err, FileName: `hardware.templ`, Line: 101, Col: 44}
 					}
 					_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var26))
 					if templ_7745c5c3_Err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/a-h/templ"
 
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+	"github.com/ironherd/ironherd/internal/server/webui/live"
 )
 
 // layout is what is around every page.
@@ -33,9 +34,9 @@ func (s *site) render(w http.ResponseWriter, r *http.Request, status int, l layo
 	l.build, l.now = s.assets.build, time.Now()
 	l.version = s.knownVersion(r.Context())
 	var html bytes.Buffer
-	err := pageLayout(l, body).Render(counting(r.Context(), l.now), &html)
+	err := pageLayout(l, body).Render(live.CountFrom(r.Context(), l.now), &html)
 	if err != nil {
-		s.broken(w, r, err)
+		s.renderFailure(w, r, err)
 		return
 	}
 	h := w.Header()
@@ -45,20 +46,21 @@ func (s *site) render(w http.ResponseWriter, r *http.Request, status int, l layo
 	_, _ = w.Write(html.Bytes())
 }
 
-// broken answers when a page could not be made, which is a fault here unless the visitor has left.
-func (s *site) broken(w http.ResponseWriter, r *http.Request, err error) {
+// renderFailure answers when a page could not be made, which is a fault here unless the visitor has
+// left.
+func (s *site) renderFailure(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil {
 		return
 	}
-	s.options.Logger.Error("a page could not be made", slog.String("path", r.URL.Path), slog.Any("err", err))
+	s.logger.Error("a page could not be made", slog.String("path", r.URL.Path), slog.Any("err", err))
 	http.Error(w, "this page could not be made; the log of the control plane says why", http.StatusInternalServerError)
 }
 
 // knownVersion returns what the control plane says it is; nil while it does not.
 func (s *site) knownVersion(ctx context.Context) *fleetv1.GetVersionResponse {
-	a, err := s.source.version.get(ctx)
+	a, err := s.source.version.Answer(ctx)
 	if err != nil {
 		return nil
 	}
-	return a.value
+	return a.Value
 }

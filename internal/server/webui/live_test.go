@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/ironherd/ironherd/api/fleet/v1/fleetv1connect"
+	"github.com/ironherd/ironherd/internal/server/webui/live"
 )
 
 // inMemory is a transport that hands requests to a handler, so that Connect works within a synctest
@@ -66,7 +67,7 @@ func (v *viewer) Write(p []byte) (int, error) {
 
 type received struct {
 	name string
-	event
+	live.Event
 }
 
 // ids are the elements that an event swaps.
@@ -95,7 +96,7 @@ func (v *viewer) events(t *testing.T) []received {
 			t.Fatalf("not an event: %q", block)
 		}
 		r := received{name: strings.TrimPrefix(lines[0], "event: ")}
-		if err := json.Unmarshal([]byte(strings.TrimPrefix(lines[2], "data: ")), &r.event); err != nil {
+		if err := json.Unmarshal([]byte(strings.TrimPrefix(lines[2], "data: ")), &r.Event); err != nil {
 			t.Fatal(err)
 		}
 		all = append(all, r)
@@ -288,7 +289,7 @@ func TestCrowd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		site := New(inBubble(smallFleet()), Options{Interval: time.Hour})
 		var all []*viewer
-		for i := range maximumFeeds {
+		for i := range live.MaxViews {
 			all = append(all, watch(t, site, fmt.Sprintf("/live/machines/herd-%d", i)))
 		}
 		if v := watch(t, site, "/live/"); v.status != http.StatusServiceUnavailable || v.header.Get("Retry-After") == "" {
@@ -309,67 +310,4 @@ func TestCrowd(t *testing.T) {
 		}
 		v.leave()
 	})
-}
-
-// TestSlow: an answer that takes too long is an outage that says so.
-func TestSlow(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := newRecent(time.Second, 5*time.Second, func(ctx context.Context) (int, error) {
-			<-ctx.Done()
-			return 0, ctx.Err()
-		})
-		a, err := r.get(t.Context())
-		if err != nil || a.err == nil || a.err.Error() != "no answer within 5s" {
-			t.Errorf("got %v, %v", a.err, err)
-		}
-	})
-}
-
-// TestRecent: one question at a time, at most one per interval, and the callers share the answer.
-func TestRecent(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		asked, under := 0, 0
-		r := newRecent(time.Second, time.Minute, func(context.Context) (int, error) {
-			under++
-			if under > 1 {
-				t.Error("two questions at once")
-			}
-			time.Sleep(300 * time.Millisecond)
-			under--
-			asked++
-			return asked, nil
-		})
-		var group sync.WaitGroup
-		for range 100 {
-			group.Go(func() {
-				if a, err := r.get(t.Context()); err != nil || a.value != 1 {
-					t.Errorf("got %d, %v", a.value, err)
-				}
-			})
-		}
-		group.Wait()
-		time.Sleep(time.Second)
-		if a, _ := r.get(t.Context()); a.value != 2 {
-			t.Errorf("after the interval: got answer %d", a.value)
-		}
-	})
-}
-
-// TestShelfIsBounded: views that nobody looks at any more give way.
-func TestShelfIsBounded(t *testing.T) {
-	t.Parallel()
-	opts := Options{Interval: time.Second, Timeout: time.Second}
-	s := newShelf(newSource(smallFleet(), opts), opts)
-	kept := s.book(overviewView{})
-	for i := range 10 * maximumShelf {
-		s.book(machineView{ref: fmt.Sprint(i)})
-		if s.book(overviewView{}) != kept {
-			t.Fatal("the view that is looked at all the time gave way")
-		}
-		if len(s.books) > maximumShelf {
-			t.Fatalf("%d views are kept", len(s.books))
-		}
-	}
 }

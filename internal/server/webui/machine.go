@@ -7,6 +7,7 @@ import (
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+	"github.com/ironherd/ironherd/internal/server/webui/live"
 )
 
 // historyLimit is how many of the newest entries of a history are shown.
@@ -38,9 +39,9 @@ type machinePage struct {
 	history []*fleetv1.HistoryEntry // newest first
 }
 
-func (v machineView) load(ctx context.Context, s *source) (*content, error) {
+func (v machineView) load(ctx context.Context, s *source) (*live.Content, error) {
 	var p machinePage
-	err := together(ctx,
+	err := live.Parallel(ctx,
 		func(ctx context.Context) (err error) {
 			p.GetMachineResponse, err = s.client.GetMachine(ctx, &fleetv1.GetMachineRequest{Machine: v.ref})
 			return err
@@ -61,17 +62,17 @@ func (v machineView) load(ctx context.Context, s *source) (*content, error) {
 		return nil, err
 	}
 	m := p.GetMachine()
-	return &content{title: machineName(m) + " " + m.GetState(), fragments: []*fragment{
-		section("machine", "card machine", machineBody(p)),
-		section("decisions", "card", decisionsBody(p.GetDecisions())),
-		section("facts", "card half", factsBody(p.GetFacts())),
-		section("commands", "card half", commandsBody(p)),
-		section("history", "card", historyBody(p.history)),
-		section("hardware", "card", hardwareBody(p.GetHardware())),
+	return &live.Content{Title: machineName(m) + " " + m.GetState(), Fragments: []*live.Fragment{
+		live.Section("machine", "card machine", machineBody(p)),
+		live.Section("decisions", "card", decisionsBody(p.GetDecisions())),
+		live.Section("facts", "card half", factsBody(p.GetFacts())),
+		live.Section("commands", "card half", commandsBody(p)),
+		live.Section("history", "card", historyBody(p.history)),
+		live.Section("hardware", "card", hardwareBody(p.GetHardware())),
 	}}, nil
 }
 
-// machineName is the host name, else the ID.
+// machineName returns the host name, else the ID.
 func machineName(m *fleetv1.Machine) string {
 	if m.GetHostname() != "" {
 		return m.GetHostname()
@@ -79,8 +80,8 @@ func machineName(m *fleetv1.Machine) string {
 	return m.GetId()
 }
 
-// waits says whether a process of the machine is in backoff.
-func (p machinePage) waits() bool {
+// backsOff says whether a process of the machine is in backoff.
+func (p machinePage) backsOff() bool {
 	return slices.ContainsFunc(p.GetDecisions(), func(d *fleetv1.Decision) bool { return d.GetBackoffCause() != "" })
 }
 
@@ -113,8 +114,9 @@ func percent(p *agentv1.InstallProgress) float64 {
 	return min(100, 100*float64(p.GetBytesDone())/float64(p.GetBytesTotal()))
 }
 
-// pause is the time from one fact to the next; empty where it is nothing worth telling.
-func pause(facts []*fleetv1.Fact, i int) string {
+// sincePrevious returns the time from one fact to the next; empty where it is nothing worth
+// telling.
+func sincePrevious(facts []*fleetv1.Fact, i int) string {
 	if i == 0 || !known(facts[i].GetAt()) || !known(facts[i-1].GetAt()) {
 		return ""
 	}
@@ -122,5 +124,5 @@ func pause(facts []*fleetv1.Fact, i int) string {
 	if d < 100*time.Millisecond {
 		return ""
 	}
-	return "+" + exact(d)
+	return "+" + exactDuration(d)
 }

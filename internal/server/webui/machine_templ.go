@@ -18,7 +18,7 @@ import (
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
 )
 
-// machineBody is who the machine is, and how it is.
+// machineBody shows which machine it is, and its state.
 func machineBody(p machinePage) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -87,7 +87,7 @@ func machineBody(p machinePage) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		if !tells(p.summary, p.GetMachine().GetReason()) {
+		if !containsFold(p.summary, p.GetMachine().GetReason()) {
 			var templ_7745c5c3_Var5 string
 			templ_7745c5c3_Var5, templ_7745c5c3_Err = templ.JoinStringErrs(sentence(p.GetMachine().GetReason()))
 			if templ_7745c5c3_Err != nil {
@@ -519,7 +519,7 @@ func orDash(text, class string) templ.Component {
 	})
 }
 
-// installProgress is how far an install is.
+// installProgress shows how far an install is.
 func installProgress(p *agentv1.InstallProgress) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -722,7 +722,7 @@ func installProgress(p *agentv1.InstallProgress) templ.Component {
 	})
 }
 
-// decisionsBody is what is to be done with the machine, by the very function that the loops obey.
+// decisionsBody shows what each process has to do on the machine.
 func decisionsBody(all []*fleetv1.Decision) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -845,7 +845,7 @@ func decisionsBody(all []*fleetv1.Decision) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				if !tells(d.GetReason(), d.GetBackoffCause()) {
+				if !containsFold(d.GetReason(), d.GetBackoffCause()) {
 					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 48, "<div class=\"cause\">")
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
@@ -928,7 +928,7 @@ func decisionsBody(all []*fleetv1.Decision) templ.Component {
 	})
 }
 
-// factsBody is what is recorded of the machine, in the order in which it happened.
+// factsBody shows the facts of the machine, oldest first.
 func factsBody(all []*fleetv1.Fact) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -991,9 +991,9 @@ func factsBody(all []*fleetv1.Fact) templ.Component {
 					return templ_7745c5c3_Err
 				}
 				var templ_7745c5c3_Var54 string
-				templ_7745c5c3_Var54, templ_7745c5c3_Err = templ.JoinStringErrs(pause(all, i))
+				templ_7745c5c3_Var54, templ_7745c5c3_Err = templ.JoinStringErrs(sincePrevious(all, i))
 				if templ_7745c5c3_Err != nil {
-					return templ.Error{Err: templ_7745c5c3_Err, FileName: `machine.templ`, Line: 140, Col: 48}
+					return templ.Error{Err: templ_7745c5c3_Err, FileName: `machine.templ`, Line: 140, Col: 56}
 				}
 				_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var54))
 				if templ_7745c5c3_Err != nil {
@@ -1026,7 +1026,8 @@ func factsBody(all []*fleetv1.Fact) templ.Component {
 	})
 }
 
-// commandsBody is how to go on from a terminal. The machine is named by its ID: a host name is somebody else's text.
+// commandsBody shows how to go on from a terminal. It names the machine by its ID, because a host
+// name is foreign text.
 func commandsBody(p machinePage) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -1052,24 +1053,24 @@ func commandsBody(p machinePage) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = cli("ironherd machine explain "+p.GetMachine().GetId()).Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = commandLine("ironherd machine explain "+p.GetMachine().GetId()).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = cli("ironherd machine history "+p.GetMachine().GetId()).Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = commandLine("ironherd machine history "+p.GetMachine().GetId()).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = cli("ironherd machine show "+p.GetMachine().GetId()+" -o yaml").Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = commandLine("ironherd machine show "+p.GetMachine().GetId()+" -o yaml").Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		if p.waits() {
+		if p.backsOff() {
 			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 66, "<p class=\"dim\">Try again now what waits in backoff:</p>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = cli("ironherd machine retry "+p.GetMachine().GetId()).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = commandLine("ironherd machine retry "+p.GetMachine().GetId()).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -1079,12 +1080,12 @@ func commandsBody(p machinePage) templ.Component {
 			return templ_7745c5c3_Err
 		}
 		if p.GetMachine().GetState() == "installed" {
-			templ_7745c5c3_Err = cli("ironherd machine install "+p.GetMachine().GetId()+" --image URL --digest sha256:DIGEST --reinstall").Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = commandLine("ironherd machine install "+p.GetMachine().GetId()+" --image URL --digest sha256:DIGEST --reinstall").Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
 		} else {
-			templ_7745c5c3_Err = cli("ironherd machine install "+p.GetMachine().GetId()+" --image URL --digest sha256:DIGEST --wait").Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = commandLine("ironherd machine install "+p.GetMachine().GetId()+" --image URL --digest sha256:DIGEST --wait").Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -1093,7 +1094,7 @@ func commandsBody(p machinePage) templ.Component {
 	})
 }
 
-// historyBody is who did what to the machine, newest first.
+// historyBody shows who did what to the machine, newest first.
 func historyBody(all []*fleetv1.HistoryEntry) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -1127,7 +1128,7 @@ func historyBody(all []*fleetv1.HistoryEntry) templ.Component {
 			var templ_7745c5c3_Var58 string
 			templ_7745c5c3_Var58, templ_7745c5c3_Err = templ.JoinStringErrs(strconv.Itoa(historyLimit))
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `machine.templ`, Line: 173, Col: 45}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `machine.templ`, Line: 174, Col: 45}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var58))
 			if templ_7745c5c3_Err != nil {
@@ -1190,7 +1191,7 @@ func historyBody(all []*fleetv1.HistoryEntry) templ.Component {
 				var templ_7745c5c3_Var61 string
 				templ_7745c5c3_Var61, templ_7745c5c3_Err = templ.JoinStringErrs(e.GetEvent())
 				if templ_7745c5c3_Err != nil {
-					return templ.Error{Err: templ_7745c5c3_Err, FileName: `machine.templ`, Line: 189, Col: 75}
+					return templ.Error{Err: templ_7745c5c3_Err, FileName: `machine.templ`, Line: 190, Col: 75}
 				}
 				_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var61))
 				if templ_7745c5c3_Err != nil {
@@ -1203,7 +1204,7 @@ func historyBody(all []*fleetv1.HistoryEntry) templ.Component {
 				var templ_7745c5c3_Var62 string
 				templ_7745c5c3_Var62, templ_7745c5c3_Err = templ.JoinStringErrs(e.GetProcess())
 				if templ_7745c5c3_Err != nil {
-					return templ.Error{Err: templ_7745c5c3_Err, FileName: `machine.templ`, Line: 191, Col: 24}
+					return templ.Error{Err: templ_7745c5c3_Err, FileName: `machine.templ`, Line: 192, Col: 24}
 				}
 				_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var62))
 				if templ_7745c5c3_Err != nil {
@@ -1221,7 +1222,7 @@ func historyBody(all []*fleetv1.HistoryEntry) templ.Component {
 					var templ_7745c5c3_Var63 string
 					templ_7745c5c3_Var63, templ_7745c5c3_Err = templ.JoinStringErrs(strconv.FormatInt(e.GetEpoch(), 10))
 					if templ_7745c5c3_Err != nil {
-						return templ.Error{Err: templ_7745c5c3_Err, FileName: `machine.templ`, Line: 193, Col: 79}
+						return templ.Error{Err: templ_7745c5c3_Err, FileName: `machine.templ`, Line: 194, Col: 79}
 					}
 					_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var63))
 					if templ_7745c5c3_Err != nil {
@@ -1239,7 +1240,7 @@ func historyBody(all []*fleetv1.HistoryEntry) templ.Component {
 				var templ_7745c5c3_Var64 string
 				templ_7745c5c3_Var64, templ_7745c5c3_Err = templ.JoinStringErrs(e.GetActor())
 				if templ_7745c5c3_Err != nil {
-					return templ.Error{Err: templ_7745c5c3_Err, FileName: `machine.templ`, Line: 196, Col: 25}
+					return templ.Error{Err: templ_7745c5c3_Err, FileName: `machine.templ`, Line: 197, Col: 25}
 				}
 				_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var64))
 				if templ_7745c5c3_Err != nil {
@@ -1252,7 +1253,7 @@ func historyBody(all []*fleetv1.HistoryEntry) templ.Component {
 				var templ_7745c5c3_Var65 string
 				templ_7745c5c3_Var65, templ_7745c5c3_Err = templ.JoinStringErrs(e.GetDetail())
 				if templ_7745c5c3_Err != nil {
-					return templ.Error{Err: templ_7745c5c3_Err, FileName: `machine.templ`, Line: 198, Col: 23}
+					return templ.Error{Err: templ_7745c5c3_Err, FileName: `machine.templ`, Line: 199, Col: 23}
 				}
 				_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var65))
 				if templ_7745c5c3_Err != nil {
@@ -1270,7 +1271,7 @@ func historyBody(all []*fleetv1.HistoryEntry) templ.Component {
 					var templ_7745c5c3_Var66 string
 					templ_7745c5c3_Var66, templ_7745c5c3_Err = templ.JoinStringErrs(" ")
 					if templ_7745c5c3_Err != nil {
-						return templ.Error{Err: templ_7745c5c3_Err, FileName: `machine.templ`, Line: 201, Col: 14}
+						return templ.Error{Err: templ_7745c5c3_Err, FileName: `machine.templ`, Line: 202, Col: 14}
 					}
 					_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var66))
 					if templ_7745c5c3_Err != nil {

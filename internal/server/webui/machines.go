@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+	"github.com/ironherd/ironherd/internal/server/webui/live"
 )
 
 const (
@@ -88,8 +89,8 @@ func (v machinesView) url() string {
 	return "/machines"
 }
 
-// toggled is the view with the state added or taken away, from its first page on.
-func (v machinesView) toggled(name string) machinesView {
+// withToggled returns the first page of the view with the state added or taken away.
+func (v machinesView) withToggled(name string) machinesView {
 	var wanted []string
 	for _, s := range states {
 		if slices.Contains(v.wanted(), s.name) != (s.name == name) {
@@ -100,14 +101,14 @@ func (v machinesView) toggled(name string) machinesView {
 	return v
 }
 
-// of is the view of another provider (empty: all), from its first page on.
-func (v machinesView) of(provider string) machinesView {
+// withProvider returns the first page of the view of another provider; empty: of all.
+func (v machinesView) withProvider(provider string) machinesView {
 	v.provider, v.token = provider, ""
 	return v
 }
 
-// at is another page of the view.
-func (v machinesView) at(token string) machinesView {
+// withToken returns another page of the view.
+func (v machinesView) withToken(token string) machinesView {
 	v.token = token
 	return v
 }
@@ -120,12 +121,12 @@ type machineList struct {
 	shares    []share
 	total     int64
 	providers []*fleetv1.Provider
-	rows      []*fragment
+	rows      []*live.Fragment
 }
 
-func (v machinesView) load(ctx context.Context, s *source) (*content, error) {
+func (v machinesView) load(ctx context.Context, s *source) (*live.Content, error) {
 	l := machineList{view: v}
-	err := together(ctx,
+	err := live.Parallel(ctx,
 		func(ctx context.Context) error {
 			response, err := s.client.ListMachines(ctx, &fleetv1.ListMachinesRequest{
 				Provider: v.provider, States: v.wanted(), PageSize: pageSize, PageToken: v.token,
@@ -134,12 +135,12 @@ func (v machinesView) load(ctx context.Context, s *source) (*content, error) {
 			return err
 		},
 		func(ctx context.Context) error {
-			summary, err := s.summary.must(ctx)
+			summary, err := s.summary.Value(ctx)
 			l.shares, l.total = shares(summary.GetStates()), summary.GetMachines()
 			return err
 		},
 		func(ctx context.Context) (err error) {
-			l.providers, err = s.providers.must(ctx)
+			l.providers, err = s.providers.Value(ctx)
 			return err
 		},
 	)
@@ -147,9 +148,9 @@ func (v machinesView) load(ctx context.Context, s *source) (*content, error) {
 		return nil, err
 	}
 	l.addRows()
-	table := section("machines", "card", machinesBody(l))
-	table.parts = l.rows
-	return &content{title: v.title(), fragments: []*fragment{section("filter", "filter", filterBody(l)), table}}, nil
+	table := live.Section("machines", "card", machinesBody(l))
+	table.Parts = l.rows
+	return &live.Content{Title: v.title(), Fragments: []*live.Fragment{live.Section("filter", "filter", filterBody(l)), table}}, nil
 }
 
 func (l *machineList) addRows() {
@@ -157,15 +158,15 @@ func (l *machineList) addRows() {
 	for i, m := range l.machines {
 		ids[i] = m.GetId()
 	}
-	length, common := shortest(ids)
+	length, common := distinctLength(ids)
 	for _, m := range l.machines {
-		row := &fragment{id: "m-" + m.GetId(), tag: "tr", body: machineRow(m, length, common)}
+		row := &live.Fragment{ID: "m-" + m.GetId(), Tag: "tr", Body: machineRow(m, length, common)}
 		l.rows = append(l.rows, row)
 	}
 }
 
 func (v machinesView) title() string {
-	return joined(" ", strings.ReplaceAll(v.states, ",", ", "), "machines", v.where())
+	return joinNonEmpty(" ", strings.ReplaceAll(v.states, ",", ", "), "machines", v.where())
 }
 
 func (v machinesView) where() string {
@@ -175,14 +176,14 @@ func (v machinesView) where() string {
 	return "at " + v.provider
 }
 
-// heading is the title as it starts a page.
+// heading returns the title with a capital letter.
 func (l machineList) heading() string {
 	title := l.view.title()
 	return strings.ToUpper(title[:1]) + title[1:]
 }
 
-// matching is how many machines the filter lets through; negative when the control plane does not
-// say.
+// matching returns how many machines match the filter; negative where the control plane does not
+// count them.
 func (l machineList) matching() int64 {
 	var n int64
 	switch wanted := l.view.wanted(); {
@@ -205,7 +206,7 @@ func (l machineList) matching() int64 {
 	return -1
 }
 
-// shown is how many of how many machines the page has.
+// shown returns how many machines the page has, of how many.
 func (l machineList) shown() string {
 	n := int64(len(l.machines))
 	if all := l.matching(); all > n {

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+	"github.com/ironherd/ironherd/internal/server/webui/live"
 )
 
 // overviewView is the fleet at a glance.
@@ -26,15 +27,15 @@ type overview struct {
 	shares        []share
 }
 
-func (overviewView) load(ctx context.Context, s *source) (*content, error) {
+func (overviewView) load(ctx context.Context, s *source) (*live.Content, error) {
 	var o overview
-	err := together(ctx,
+	err := live.Parallel(ctx,
 		func(ctx context.Context) (err error) {
-			o.summary, err = s.summary.must(ctx)
+			o.summary, err = s.summary.Value(ctx)
 			return err
 		},
 		func(ctx context.Context) (err error) {
-			o.providers, err = s.providers.must(ctx)
+			o.providers, err = s.providers.Value(ctx)
 			return err
 		},
 		func(ctx context.Context) error {
@@ -52,13 +53,13 @@ func (overviewView) load(ctx context.Context, s *source) (*content, error) {
 		return nil, err
 	}
 	o.shares = shares(o.summary.GetStates())
-	return &content{title: o.title(), fragments: []*fragment{
-		section("fleet", "card fleet", fleetBody(o)),
-		section("discrepancies", "discrepancies", discrepanciesBody(o.discrepancies)),
-		section("processes", "card half", processesBody(o.summary.GetProcesses())),
-		section("phases", "card half", phasesBody(phaseBars(o.summary.GetPhases()))),
-		section("providers", "card", providersBody(o.providers)),
-		section("sessions", "card", sessionsBody(o.sessions)),
+	return &live.Content{Title: o.title(), Fragments: []*live.Fragment{
+		live.Section("fleet", "card fleet", fleetBody(o)),
+		live.Section("discrepancies", "discrepancies", discrepanciesBody(o.discrepancies)),
+		live.Section("processes", "card half", processesBody(o.summary.GetProcesses())),
+		live.Section("phases", "card half", phasesBody(phaseBars(o.summary.GetPhases()))),
+		live.Section("providers", "card", providersBody(o.providers)),
+		live.Section("sessions", "card", sessionsBody(o.sessions)),
 	}}, nil
 }
 
@@ -66,7 +67,7 @@ func (overviewView) load(ctx context.Context, s *source) (*content, error) {
 func (o overview) troubles() []share {
 	var all []share
 	for _, s := range o.shares {
-		if s.trouble && s.machines > 0 {
+		if s.trouble() && s.machines > 0 {
 			all = append(all, s)
 		}
 	}
@@ -76,7 +77,7 @@ func (o overview) troubles() []share {
 func (o overview) moving() int64 {
 	var n int64
 	for _, s := range o.shares {
-		if s.moving {
+		if s.moving() {
 			n += s.machines
 		}
 	}
@@ -112,5 +113,5 @@ func (o overview) title() string {
 	if n := o.attention(); n > 0 {
 		return grouped(n) + " to look at"
 	}
-	return many(o.summary.GetMachines(), "machine", "machines")
+	return countOf(o.summary.GetMachines(), "machine", "machines")
 }

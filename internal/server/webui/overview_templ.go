@@ -16,7 +16,7 @@ import (
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
 )
 
-// fleetBody is the fleet in one sentence and one bar.
+// fleetBody shows the fleet in one sentence and one bar.
 func fleetBody(o overview) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -124,9 +124,9 @@ func fleetBody(o overview) templ.Component {
 					return templ_7745c5c3_Err
 				}
 				var templ_7745c5c3_Var7 string
-				templ_7745c5c3_Var7, templ_7745c5c3_Err = templ.JoinStringErrs(many(int64(len(o.discrepancies)), "discrepancy", "discrepancies"))
+				templ_7745c5c3_Var7, templ_7745c5c3_Err = templ.JoinStringErrs(countOf(int64(len(o.discrepancies)), "discrepancy", "discrepancies"))
 				if templ_7745c5c3_Err != nil {
-					return templ.Error{Err: templ_7745c5c3_Err, FileName: `overview.templ`, Line: 20, Col: 97}
+					return templ.Error{Err: templ_7745c5c3_Err, FileName: `overview.templ`, Line: 20, Col: 100}
 				}
 				_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var7))
 				if templ_7745c5c3_Err != nil {
@@ -213,7 +213,7 @@ func fleetBody(o overview) templ.Component {
 	})
 }
 
-// discrepanciesBody is where a provider and the database disagree; empty when they agree everywhere.
+// discrepanciesBody shows where a provider and the database disagree. It is empty when they agree.
 func discrepanciesBody(all []*fleetv1.Discrepancy) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -383,7 +383,7 @@ func discrepanciesBody(all []*fleetv1.Discrepancy) templ.Component {
 	})
 }
 
-// processesBody is what the loops have to do.
+// processesBody shows how much the loops have to do.
 func processesBody(all []*fleetv1.ProcessCount) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -506,7 +506,7 @@ func number(n int64, class string) templ.Component {
 	})
 }
 
-// atLeast is number for what is not counted beyond a bound.
+// atLeast is number for a count that stops at a bound.
 func atLeast(n int64, class string) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -528,7 +528,7 @@ func atLeast(n int64, class string) templ.Component {
 			templ_7745c5c3_Var24 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = cell(n, bounded(n), class).Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = cell(n, boundedCount(n), class).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -603,7 +603,7 @@ func cell(n int64, text, class string) templ.Component {
 	})
 }
 
-// phasesBody is how long machines took on their way.
+// phasesBody shows how long machines took in each phase.
 func phasesBody(all []phaseBar) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -645,9 +645,9 @@ func phasesBody(all []phaseBar) templ.Component {
 					return templ_7745c5c3_Err
 				}
 				var templ_7745c5c3_Var30 string
-				templ_7745c5c3_Var30, templ_7745c5c3_Err = templ.JoinStringErrs("at most " + took(p.phase.GetMax()))
+				templ_7745c5c3_Var30, templ_7745c5c3_Err = templ.JoinStringErrs("at most " + durationText(p.phase.GetMax()))
 				if templ_7745c5c3_Err != nil {
-					return templ.Error{Err: templ_7745c5c3_Err, FileName: `overview.templ`, Line: 121, Col: 52}
+					return templ.Error{Err: templ_7745c5c3_Err, FileName: `overview.templ`, Line: 121, Col: 60}
 				}
 				_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var30))
 				if templ_7745c5c3_Err != nil {
@@ -679,9 +679,9 @@ func phasesBody(all []phaseBar) templ.Component {
 					return templ_7745c5c3_Err
 				}
 				var templ_7745c5c3_Var32 string
-				templ_7745c5c3_Var32, templ_7745c5c3_Err = templ.JoinStringErrs(took(p.phase.GetP50()))
+				templ_7745c5c3_Var32, templ_7745c5c3_Err = templ.JoinStringErrs(durationText(p.phase.GetP50()))
 				if templ_7745c5c3_Err != nil {
-					return templ.Error{Err: templ_7745c5c3_Err, FileName: `overview.templ`, Line: 124, Col: 46}
+					return templ.Error{Err: templ_7745c5c3_Err, FileName: `overview.templ`, Line: 124, Col: 54}
 				}
 				_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var32))
 				if templ_7745c5c3_Err != nil {
@@ -692,9 +692,9 @@ func phasesBody(all []phaseBar) templ.Component {
 					return templ_7745c5c3_Err
 				}
 				var templ_7745c5c3_Var33 string
-				templ_7745c5c3_Var33, templ_7745c5c3_Err = templ.JoinStringErrs(took(p.phase.GetP95()))
+				templ_7745c5c3_Var33, templ_7745c5c3_Err = templ.JoinStringErrs(durationText(p.phase.GetP95()))
 				if templ_7745c5c3_Err != nil {
-					return templ.Error{Err: templ_7745c5c3_Err, FileName: `overview.templ`, Line: 125, Col: 46}
+					return templ.Error{Err: templ_7745c5c3_Err, FileName: `overview.templ`, Line: 125, Col: 54}
 				}
 				_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var33))
 				if templ_7745c5c3_Err != nil {
@@ -705,9 +705,9 @@ func phasesBody(all []phaseBar) templ.Component {
 					return templ_7745c5c3_Err
 				}
 				var templ_7745c5c3_Var34 string
-				templ_7745c5c3_Var34, templ_7745c5c3_Err = templ.JoinStringErrs(took(p.phase.GetP99()))
+				templ_7745c5c3_Var34, templ_7745c5c3_Err = templ.JoinStringErrs(durationText(p.phase.GetP99()))
 				if templ_7745c5c3_Err != nil {
-					return templ.Error{Err: templ_7745c5c3_Err, FileName: `overview.templ`, Line: 126, Col: 46}
+					return templ.Error{Err: templ_7745c5c3_Err, FileName: `overview.templ`, Line: 126, Col: 54}
 				}
 				_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var34))
 				if templ_7745c5c3_Err != nil {
@@ -766,7 +766,7 @@ func phasesBody(all []phaseBar) templ.Component {
 	})
 }
 
-// providersBody is where machines come from.
+// providersBody shows where machines come from.
 func providersBody(all []*fleetv1.Provider) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -890,7 +890,7 @@ func providersBody(all []*fleetv1.Provider) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = said(p.GetLastPassAt(), p.GetLastPass()).Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = timeAnd(p.GetLastPassAt(), p.GetLastPass()).Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -898,7 +898,7 @@ func providersBody(all []*fleetv1.Provider) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = said(p.GetLastUpdateAt(), p.GetLastUpdate()).Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = timeAnd(p.GetLastUpdateAt(), p.GetLastUpdate()).Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -916,7 +916,7 @@ func providersBody(all []*fleetv1.Provider) templ.Component {
 	})
 }
 
-// sessionsBody is who is alive, and what each holds.
+// sessionsBody shows which components are alive, and what each of them holds.
 func sessionsBody(all []*fleetv1.Session) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -1031,7 +1031,7 @@ func sessionsBody(all []*fleetv1.Session) templ.Component {
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
-					templ_7745c5c3_Err = said(s.GetEndedAt(), s.GetEndCause()).Render(ctx, templ_7745c5c3_Buffer)
+					templ_7745c5c3_Err = timeAnd(s.GetEndedAt(), s.GetEndCause()).Render(ctx, templ_7745c5c3_Buffer)
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
@@ -1217,9 +1217,9 @@ func hold(h *fleetv1.Hold) templ.Component {
 				return templ_7745c5c3_Err
 			}
 			var templ_7745c5c3_Var56 string
-			templ_7745c5c3_Var56, templ_7745c5c3_Err = templ.JoinStringErrs(ending(h.GetSubject()))
+			templ_7745c5c3_Var56, templ_7745c5c3_Err = templ.JoinStringErrs(tail(h.GetSubject()))
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `overview.templ`, Line: 228, Col: 79}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `overview.templ`, Line: 228, Col: 77}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var56))
 			if templ_7745c5c3_Err != nil {

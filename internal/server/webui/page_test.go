@@ -3,23 +3,36 @@ package webui
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/server/webui/live"
 )
+
+// look loads a view of a small fleet.
+func look(t *testing.T, v view) live.Answer[*live.Content] {
+	t.Helper()
+	opts := live.Options{Logger: slog.New(slog.DiscardHandler), Interval: 1, Timeout: time.Minute}
+	a, err := live.NewCache(opts).Look(t.Context(), sourced{v, newSource(overWire(t, smallFleet()), opts)})
+	if err != nil || a.Err != nil {
+		t.Fatal(err, a.Err)
+	}
+	return a
+}
 
 // TestFragments compares every fragment of every view, as it is sent, with its golden file.
 func TestFragments(t *testing.T) {
 	t.Parallel()
-	opts := Options{Interval: 1, Timeout: 1 << 40}
 	views := map[string]view{
 		"overview": overviewView{},
 		"machines": machinesView{states: "creating,installed", token: first},
@@ -28,13 +41,9 @@ func TestFragments(t *testing.T) {
 	for name, v := range views {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newSource(overWire(t, smallFleet()), opts)
-			a, err := newShelf(s, opts).look(t.Context(), v)
-			if err != nil || a.err != nil {
-				t.Fatal(err, a.err)
-			}
-			for _, f := range a.value.fragments {
-				expect(t, name+"."+f.id, f.html)
+			a := look(t, v)
+			for _, f := range a.Value.Fragments {
+				expect(t, name+"."+f.ID, f.HTML())
 			}
 		})
 	}
@@ -57,23 +66,18 @@ func TestEmptyFleet(t *testing.T) {
 // changes no mark.
 func TestPageCounts(t *testing.T) {
 	t.Parallel()
-	opts := Options{Interval: 1, Timeout: 1 << 40}
-	s := newSource(overWire(t, smallFleet()), opts)
-	a, err := newShelf(s, opts).look(t.Context(), machineView{ref: first})
-	if err != nil || a.err != nil {
-		t.Fatal(err, a.err)
-	}
+	a := look(t, machineView{ref: first})
 	var out strings.Builder
-	ctx := counting(t.Context(), instant("03:13:30"))
-	if err := pageBody(a.value.fragments).Render(ctx, &out); err != nil {
+	ctx := live.CountFrom(t.Context(), instant("03:13:30"))
+	if err := pageBody(a.Value.Fragments).Render(ctx, &out); err != nil {
 		t.Fatal(err)
 	}
-	for _, wanted := range []string{">90 s ago</time>", ">30 s ago</time>", ">in 11 min</time>", `data-mark="` + a.value.fragments[0].mark + `"`} {
+	for _, wanted := range []string{">90 s ago</time>", ">30 s ago</time>", ">in 11 min</time>", `data-mark="` + a.Value.Fragments[0].Mark() + `"`} {
 		if !strings.Contains(out.String(), wanted) {
 			t.Errorf("the page lacks %s", wanted)
 		}
 	}
-	if strings.Contains(a.value.fragments[0].html, " ago<") {
+	if strings.Contains(a.Value.Fragments[0].HTML(), " ago<") {
 		t.Error("what is sent counts time")
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+
+	"github.com/ironherd/ironherd/internal/server/webui/live"
 )
 
 // problem is a page that says what is wrong with the request.
@@ -15,12 +17,12 @@ type problem struct {
 	Hints []string
 }
 
-func (s *site) problem(w http.ResponseWriter, r *http.Request, status int, p problem) {
+func (s *site) renderProblem(w http.ResponseWriter, r *http.Request, status int, p problem) {
 	s.render(w, r, status, layout{Title: p.Title}, problemPage(status, p))
 }
 
-// refusal returns the status and the page for an error that is an answer of the control plane about
-// the request itself; 0 for none, and for errors that a banner tells over the last view.
+// refusal returns the status and the page for an error by which the control plane refuses the
+// request itself. It returns 0 for no error, and for errors that a banner shows over the last view.
 func refusal(v view, err error) (int, problem) {
 	if err == nil {
 		return 0, problem{}
@@ -41,7 +43,7 @@ func refusal(v view, err error) (int, problem) {
 	return 0, problem{}
 }
 
-// reason is the error as its sender worded it, without the code in front.
+// reason returns the error in its sender's words, without the code in front.
 func reason(err error) string {
 	if e, ok := errors.AsType[*connect.Error](err); ok {
 		return e.Message()
@@ -53,16 +55,16 @@ func reason(err error) string {
 type outage struct {
 	since, seen time.Time
 	why         string
-	gone        bool // it did answer: there is no such thing any more
-	refused     bool // it did answer: it does not want to say
+	gone        bool // the control plane answered that there is no such thing any more
+	refused     bool // the control plane answered that it refuses
 }
 
-func outageOf(v view, a answer[*content]) *outage {
-	if a.err == nil {
+func outageOf(v view, a live.Answer[*live.Content]) *outage {
+	if a.Err == nil {
 		return nil
 	}
-	o := &outage{since: a.failing, seen: a.at, why: reason(a.err)}
-	status, p := refusal(v, a.err)
+	o := &outage{since: a.Failing, seen: a.At, why: reason(a.Err)}
+	status, p := refusal(v, a.Err)
 	o.gone, o.refused = status == http.StatusNotFound, status != 0 && status != http.StatusNotFound
 	if o.gone {
 		o.why = p.Title

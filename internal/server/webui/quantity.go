@@ -23,19 +23,19 @@ func grouped(n int64) string {
 	return sign + out.String()
 }
 
-// countedAtMost is how far the fleet API counts what is due or backing off.
+// countedAtMost is as far as the API counts what is due or backing off.
 const countedAtMost = 10_000
 
-// bounded writes such a count.
-func bounded(n int64) string {
+// boundedCount writes such a count.
+func boundedCount(n int64) string {
 	if n < countedAtMost {
 		return grouped(n)
 	}
 	return grouped(n) + "+"
 }
 
-// many writes a count with its noun.
-func many(n int64, one, more string) string {
+// countOf writes a count with its noun.
+func countOf(n int64, one, more string) string {
 	if n == 1 {
 		return "1 " + one
 	}
@@ -59,8 +59,8 @@ func scaled(n int64, base float64, units []string) string {
 	return fmt.Sprintf("%.1f %s", v, units[unit])
 }
 
-// joined joins what is not empty.
-func joined(separator string, parts ...string) string {
+// joinNonEmpty joins the parts that are not empty.
+func joinNonEmpty(separator string, parts ...string) string {
 	var all []string
 	for _, p := range parts {
 		if p = strings.TrimSpace(p); p != "" {

@@ -7,25 +7,26 @@ import (
 
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
 	"github.com/ironherd/ironherd/api/fleet/v1/fleetv1connect"
+	"github.com/ironherd/ironherd/internal/server/webui/live"
 )
 
 // source is where views get their answers from. Questions that several views share are asked once
 // for all of them.
 type source struct {
 	client    fleetv1connect.FleetServiceClient
-	summary   *recent[*fleetv1.GetSummaryResponse]
-	providers *recent[[]*fleetv1.Provider]
-	version   *recent[*fleetv1.GetVersionResponse]
+	summary   *live.Question[*fleetv1.GetSummaryResponse]
+	providers *live.Question[[]*fleetv1.Provider]
+	version   *live.Question[*fleetv1.GetVersionResponse]
 }
 
-func newSource(client fleetv1connect.FleetServiceClient, opts Options) *source {
+func newSource(client fleetv1connect.FleetServiceClient, opts live.Options) *source {
 	s := &source{client: client}
-	s.summary = newRecent(opts.Interval, opts.Timeout, summarize(client))
-	s.providers = newRecent(opts.Interval, opts.Timeout, func(ctx context.Context) ([]*fleetv1.Provider, error) {
+	s.summary = live.NewQuestion(opts.Interval, opts.Timeout, summarize(client))
+	s.providers = live.NewQuestion(opts.Interval, opts.Timeout, func(ctx context.Context) ([]*fleetv1.Provider, error) {
 		response, err := client.ListProviders(ctx, &fleetv1.ListProvidersRequest{})
 		return response.GetProviders(), err
 	})
-	s.version = newRecent(time.Minute, opts.Timeout, func(ctx context.Context) (*fleetv1.GetVersionResponse, error) {
+	s.version = live.NewQuestion(time.Minute, opts.Timeout, func(ctx context.Context) (*fleetv1.GetVersionResponse, error) {
 		return client.GetVersion(ctx, &fleetv1.GetVersionRequest{})
 	})
 	return s

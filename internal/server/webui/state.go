@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+	"github.com/ironherd/ironherd/internal/fleet"
 )
 
 // state is how one of the fleet's states is shown, everywhere. Its colour is in the style sheet, by
@@ -14,25 +15,33 @@ type state struct {
 	name    string
 	class   string
 	meaning string
-	// trouble: somebody should look. moving: on its way, without anybody's help.
-	trouble, moving bool
 }
 
-// states is total over the states of a machine, in the order of a machine's way; a test holds it to
-// that. What a newer control plane adds is shown in grey, after them.
+// trouble says whether somebody should look at a machine in the state.
+func (s state) trouble() bool { return fleet.State(s.name).Trouble() }
+
+// moving says whether a machine in the state gets on without anybody's help.
+func (s state) moving() bool { return fleet.State(s.name).Moving() }
+
+// states is total over fleet.States, in their order; a test holds it to that. What a newer control
+// plane adds is shown in grey, after them.
 var states = []state{
-	{name: "creating", class: "s-creating", moving: true, meaning: "The provider was asked for it, or will be; it has not confirmed it yet."},
-	{name: "provisioning", class: "s-provisioning", moving: true, meaning: "The provider has it and is not done with it."},
-	{name: "provided", class: "s-provided", moving: true, meaning: "The provider handed it over; no agent is in charge yet."},
-	{name: "agent-started", class: "s-agent-started", moving: true, meaning: "The agent was started; its first word or its hardware report is awaited."},
-	{name: "available", class: "s-available", meaning: "The agent speaks, the hardware is known, nothing more is wanted."},
-	{name: "installing", class: "s-installing", moving: true, meaning: "An operating system is wanted or being written."},
-	{name: "booting", class: "s-booting", moving: true, meaning: "The disk is written; the installed system has not been seen yet."},
-	{name: "installed", class: "s-installed", meaning: "The installed system has been seen to come up."},
-	{name: "silent", class: "s-silent", trouble: true, meaning: "The agent stopped speaking, or never spoke."},
-	{name: "failed", class: "s-failed", trouble: true, meaning: "The provider gave the machine up."},
-	{name: "missing", class: "s-missing", trouble: true, meaning: "The provider is certain that it does not have the machine."},
-	{name: "quarantined", class: "s-quarantined", trouble: true, meaning: "Kept away from all work until somebody decides."},
+	describe(fleet.StateCreating, "The provider was asked for it, or will be; it has not confirmed it yet."),
+	describe(fleet.StateProvisioning, "The provider has it and is not done with it."),
+	describe(fleet.StateProvided, "The provider handed it over; no agent is in charge yet."),
+	describe(fleet.StateStarted, "The agent was started, and has not spoken or not reported the hardware yet."),
+	describe(fleet.StateAvailable, "The agent speaks, the hardware is known, nothing more is wanted."),
+	describe(fleet.StateInstalling, "An operating system is wanted or being written."),
+	describe(fleet.StateBooting, "The disk is written; the installed system has not been seen yet."),
+	describe(fleet.StateInstalled, "The installed system has been seen to come up."),
+	describe(fleet.StateSilent, "The agent stopped speaking, or never spoke."),
+	describe(fleet.StateFailed, "The provider gave the machine up."),
+	describe(fleet.StateMissing, "The provider is certain that it does not have the machine."),
+	describe(fleet.StateQuarantined, "Kept away from all work until somebody decides."),
+}
+
+func describe(s fleet.State, meaning string) state {
+	return state{name: string(s), class: "s-" + string(s), meaning: meaning}
 }
 
 func stateOf(name string) state {
@@ -73,7 +82,7 @@ func shares(counts []*fleetv1.StateCount) []share {
 	return all
 }
 
-// segment is a share of the bar, in thousandths of its width.
+// segment is the part of the bar that a state has, in thousandths of the bar's width.
 type segment struct {
 	share
 	x, width float64
@@ -85,7 +94,7 @@ const (
 	thinnestPart = 5.0
 )
 
-// segments lays the bar out: widths in proportion, but none so thin that it could be overlooked.
+// segments lays the bar out. Widths are in proportion, but none is too thin to be seen.
 func segments(all []share) []segment {
 	var shown []segment
 	var total, room float64
@@ -105,7 +114,7 @@ func segments(all []share) []segment {
 	return shown
 }
 
-// barText is the bar for who cannot see it.
+// barText describes the bar for people who cannot see it.
 func barText(all []share) string {
 	parts := make([]string, 0, len(all))
 	for _, s := range all {

@@ -86,7 +86,7 @@ func badge(name string) templ.Component {
 	})
 }
 
-// stateBar is the whole fleet as one bar.
+// stateBar shows the whole fleet as one bar.
 func stateBar(all []share) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -226,7 +226,7 @@ func stateBar(all []share) templ.Component {
 	})
 }
 
-// legend names the colours, with what is in each state.
+// legend names the colours, with the number of machines in each state.
 func legend(all []share) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

@@ -8,6 +8,10 @@ import (
 	"net/url"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/a-h/templ"
+
+	"github.com/ironherd/ironherd/internal/server/webui/live"
 )
 
 // view is one thing that can be looked at. It is a value: requests for the same thing make equal
@@ -19,16 +23,30 @@ type view interface {
 	name() string
 	// tab is the part of the navigation that the view belongs to.
 	tab() string
-	// load asks the control plane. What it returns is settled later.
-	load(ctx context.Context, s *source) (*content, error)
+	// load asks the control plane.
+	load(ctx context.Context, s *source) (*live.Content, error)
 	// unknown is what is said when the control plane knows no such thing.
 	unknown() problem
 }
 
-// content is a loaded view. It is not changed once it is settled.
-type content struct {
-	title     string
-	fragments []*fragment
+// sourced is a view with the source that it is loaded from: what package live keeps current.
+type sourced struct {
+	view
+	source *source
+}
+
+// Key implements live.View.
+func (v sourced) Key() string { return v.key() }
+
+// Name implements live.View.
+func (v sourced) Name() string { return v.name() }
+
+// Load implements live.View.
+func (v sourced) Load(ctx context.Context) (*live.Content, error) { return v.load(ctx, v.source) }
+
+// Notice implements live.View: the banner while the control plane does not answer.
+func (v sourced) Notice(a live.Answer[*live.Content]) templ.Component {
+	return noticeBody(outageOf(v.view, a))
 }
 
 // parseView reads what is asked for from the path and the query, of a page or of its live stream.

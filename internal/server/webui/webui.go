@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ironherd/ironherd/api/fleet/v1/fleetv1connect"
+	"github.com/ironherd/ironherd/internal/server/webui/live"
 )
 
 // Options is what the page is made with besides its client. The zero value is valid.
@@ -32,30 +33,30 @@ func New(client fleetv1connect.FleetServiceClient, opts Options) http.Handler {
 	if opts.Timeout <= 0 {
 		opts.Timeout = 5 * time.Second
 	}
-	src := newSource(client, opts)
-	s := &site{source: src, shelf: newShelf(src, opts), assets: loadAssets(), options: opts}
-	s.hub = newHub(s.shelf, opts)
+	bounds := live.Options{Logger: opts.Logger, Interval: opts.Interval, Timeout: opts.Timeout}
+	cache := live.NewCache(bounds)
+	s := &site{source: newSource(client, bounds), cache: cache, hub: live.NewHub(cache, bounds), assets: loadAssets(), logger: opts.Logger}
 
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", s.page)
 	mux.HandleFunc("GET /machines", s.page)
 	mux.HandleFunc("GET /machines/{machine...}", s.page)
-	mux.HandleFunc("GET /live/{$}", s.live)
-	mux.HandleFunc("GET /live/machines", s.live)
-	mux.HandleFunc("GET /live/machines/{machine...}", s.live)
-	mux.HandleFunc("GET /go", s.jump)
+	mux.HandleFunc("GET /live/{$}", s.stream)
+	mux.HandleFunc("GET /live/machines", s.stream)
+	mux.HandleFunc("GET /live/machines/{machine...}", s.stream)
+	mux.HandleFunc("GET /go", s.search)
 	mux.HandleFunc("GET /assets/{name}", s.asset)
-	mux.HandleFunc("/", s.nowhere)
+	mux.HandleFunc("/", s.notFound)
 	return secure(mux)
 }
 
-// site is the handlers' common ground.
+// site is what the handlers share.
 type site struct {
-	source  *source
-	shelf   *shelf
-	hub     *hub
-	assets  assets
-	options Options
+	source *source
+	cache  *live.Cache
+	hub    *live.Hub
+	assets assets
+	logger *slog.Logger
 }
 
 // policy lets a page load what this host serves and nothing else; no inline script or style runs.
@@ -79,29 +80,40 @@ func secure(next http.Handler) http.Handler {
 func (s *site) page(w http.ResponseWriter, r *http.Request) {
 	v, err := parseView(r)
 	if err != nil {
-		s.problem(w, r, http.StatusBadRequest, problem{Title: "This address makes no sense", Text: sentence(err.Error())})
+		s.renderProblem(w, r, http.StatusBadRequest, problem{Title: "This address makes no sense", Text: sentence(err.Error())})
 		return
 	}
-	seen, err := s.shelf.look(r.Context(), v)
+	seen, err := s.cache.Look(r.Context(), sourced{v, s.source})
 	if err != nil {
 		return // the visitor has left
 	}
-	if status, p := refusal(v, seen.err); status != 0 {
-		s.problem(w, r, status, p)
+	if status, p := refusal(v, seen.Err); status != 0 {
+		s.renderProblem(w, r, status, p)
 		return
 	}
-	now, err := newFrame(r.Context(), v, seen)
+	now, err := live.Compose(r.Context(), sourced{v, s.source}, seen)
 	if err != nil {
-		s.broken(w, r, err)
+		s.renderFailure(w, r, err)
 		return
 	}
 	status := http.StatusOK
-	if seen.value == nil {
+	if seen.Value == nil {
 		status = http.StatusServiceUnavailable
 	}
-	s.render(w, r, status, layout{Title: now.title, Tab: v.tab(), Live: liveURL(r.URL)}, pageBody(now.fragments))
+	s.render(w, r, status, layout{Title: now.Title, Tab: v.tab(), Live: liveURL(r.URL)}, pageBody(now.Fragments))
 }
 
+// stream serves the events that keep a page current.
+func (s *site) stream(w http.ResponseWriter, r *http.Request) {
+	v, err := parseView(r)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	s.hub.Serve(w, r, sourced{v, s.source}, s.assets.build)
+}
+
+// liveURL is the stream of the page at u.
 func liveURL(u *url.URL) string {
 	live := url.URL{Path: "/live" + u.Path, RawQuery: u.RawQuery}
 	if u.RawPath != "" {
@@ -110,21 +122,21 @@ func liveURL(u *url.URL) string {
 	return live.String()
 }
 
-// jump leads from the search field to the machine's page.
-func (s *site) jump(w http.ResponseWriter, r *http.Request) {
+// search redirects from the search field to the machine's page.
+func (s *site) search(w http.ResponseWriter, r *http.Request) {
 	ref, err := machineReference(r.URL.Query().Get("machine"))
 	if err != nil {
-		s.problem(w, r, http.StatusBadRequest, problem{Title: "No machine was named", Text: sentence(err.Error())})
+		s.renderProblem(w, r, http.StatusBadRequest, problem{Title: "No machine was named", Text: sentence(err.Error())})
 		return
 	}
 	http.Redirect(w, r, machineURL(ref), http.StatusSeeOther)
 }
 
-func (s *site) nowhere(w http.ResponseWriter, r *http.Request) {
+func (s *site) notFound(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
-		s.problem(w, r, http.StatusMethodNotAllowed, problem{Title: "This page only shows", Text: "It cannot change anything; the command line can."})
+		s.renderProblem(w, r, http.StatusMethodNotAllowed, problem{Title: "This page only shows", Text: "It cannot change anything; the command line can."})
 		return
 	}
-	s.problem(w, r, http.StatusNotFound, problem{Title: "There is no such page", Text: "Nothing is served at this address."})
+	s.renderProblem(w, r, http.StatusNotFound, problem{Title: "There is no such page", Text: "Nothing is served at this address."})
 }

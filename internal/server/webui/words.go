@@ -19,7 +19,7 @@ func plural(n int64, one, more string) string {
 	return more
 }
 
-// sentence is a message as a sentence of a page.
+// sentence returns a message as a sentence: with a capital letter and a full stop.
 func sentence(message string) string {
 	first, size := utf8.DecodeRuneInString(message)
 	if message == "" || first == utf8.RuneError {
@@ -28,59 +28,9 @@ func sentence(message string) string {
 	return string(unicode.ToUpper(first)) + strings.TrimSuffix(message[size:], ".") + "."
 }
 
-// tells says whether a text already contains what a second one would add.
-func tells(text, more string) bool {
+// containsFold says whether a text contains another one, whatever the case.
+func containsFold(text, more string) bool {
 	return strings.Contains(strings.ToLower(text), strings.ToLower(strings.TrimSuffix(more, ".")))
-}
-
-func discrepancyWords(kind string) string {
-	switch kind {
-	case "unknown-at-bmdb":
-		return "in use there, unknown here"
-	case "missing-at-provider":
-		return "known here, missing there"
-	}
-	return kind
-}
-
-func processMeaning(process string) string {
-	switch process {
-	case "provision":
-		return "Creates machines at a provider."
-	case "agent-start":
-		return "Puts our agent in charge of a machine."
-	case "install":
-		return "Writes an operating system; done by the agent."
-	case "recovery":
-		return "Repairs a machine whose agent is silent."
-	case "update":
-		return "Refreshes what is known from a provider."
-	}
-	return ""
-}
-
-func verdictClass(verdict string) string {
-	switch verdict {
-	case "running", "due":
-		return "v-now"
-	case "later":
-		return "v-later"
-	case "waiting":
-		return "v-waiting"
-	}
-	return "v-none"
-}
-
-func eventClass(event string) string {
-	switch event {
-	case "failed", "expired":
-		return "e-bad"
-	case "canceled":
-		return "e-warn"
-	case "finished":
-		return "e-good"
-	}
-	return "e-fact"
 }
 
 func providerURL(name string) string { return "/machines?" + url.Values{"provider": {name}}.Encode() }
@@ -88,17 +38,17 @@ func providerURL(name string) string { return "/machines?" + url.Values{"provide
 // isID says whether s names a machine rather than a provider.
 func isID(s string) bool { return uuid.Validate(s) == nil && len(s) == 36 }
 
-// ending is the end of an ID. Machine IDs begin with the time, so that those of one pass begin
-// alike.
-func ending(id string) string { return "…" + id[len(id)-8:] }
+// tail returns the last characters of an ID. Machine IDs begin with the time, so that those of one
+// pass begin countedText.
+func tail(id string) string { return "…" + id[len(id)-8:] }
 
-// shortest returns for IDs the number of leading bytes by which each of them can be told from the
-// others, at least 8, and the number that all of them have in common.
-func shortest(ids []string) (length, common int) {
+// distinctLength returns for IDs the number of leading bytes by which each of them can be told from
+// the others, at least 8, and the number that all of them have in common.
+func distinctLength(ids []string) (length, common int) {
 	length = 8
 	for i, a := range ids {
 		for _, b := range ids[i+1:] {
-			if n := shared(a, b); a != b {
+			if n := commonPrefix(a, b); a != b {
 				length = max(length, n+1)
 			}
 		}
@@ -106,13 +56,13 @@ func shortest(ids []string) (length, common int) {
 	if len(ids) > 1 {
 		common = len(ids[0])
 		for _, id := range ids[1:] {
-			common = min(common, shared(ids[0], id))
+			common = min(common, commonPrefix(ids[0], id))
 		}
 	}
 	return length, min(common, length-1)
 }
 
-func shared(a, b string) int {
+func commonPrefix(a, b string) int {
 	n := 0
 	for n < len(a) && n < len(b) && a[n] == b[n] {
 		n++

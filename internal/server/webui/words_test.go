@@ -16,17 +16,17 @@ import (
 func TestWords(t *testing.T) {
 	t.Parallel()
 	for got, want := range map[string]string{
-		bounded(9999): "9\u202f999", bounded(10000): "10\u202f000+",
+		boundedCount(9999): "9\u202f999", boundedCount(10000): "10\u202f000+",
 		grouped(0): "0", grouped(-1234): "-1\u202f234", grouped(999): "999", grouped(1234567): "1\u202f234\u202f567",
-		many(1, "core", "cores"): "1 core", many(2000, "core", "cores"): "2\u202f000 cores",
+		countOf(1, "core", "cores"): "1 core", countOf(2000, "core", "cores"): "2\u202f000 cores",
 		binary(0): "0 B", binary(1536): "1.5 KiB", binary(1 << 30): "1 GiB", binary(251 << 30): "251 GiB", binary(math.MaxInt64): "8192 PiB",
 		decimal(3840755982336): "3.8 TB", decimal(480103981056): "480 GB",
-		counted(0): "now", counted(-1500 * time.Millisecond): "in 1 s", counted(99 * time.Second): "99 s ago", counted(100 * time.Second): "1 min ago",
-		counted(100 * time.Minute): "1 h ago", counted(48 * time.Hour): "2 d ago",
-		took(nil): "–", took(durationpb.New(412 * time.Millisecond)): "412 ms", took(durationpb.New(95 * time.Second)): "95.0 s",
-		took(durationpb.New(211 * time.Second)): "3 min 31 s", took(durationpb.New(7261 * time.Second)): "2 h 01 min",
+		relativeTime(0): "now", relativeTime(-1500 * time.Millisecond): "in 1 s", relativeTime(99 * time.Second): "99 s ago", relativeTime(100 * time.Second): "1 min ago",
+		relativeTime(100 * time.Minute): "1 h ago", relativeTime(48 * time.Hour): "2 d ago",
+		durationText(nil): "–", durationText(durationpb.New(412 * time.Millisecond)): "412 ms", durationText(durationpb.New(95 * time.Second)): "95.0 s",
+		durationText(durationpb.New(211 * time.Second)): "3 min 31 s", durationText(durationpb.New(7261 * time.Second)): "2 h 01 min",
 		sentence("no such thing"): "No such thing.", sentence("Élan."): "Élan.", sentence("\xff"): "\xff", sentence(""): "",
-		ending(first): "…5454d430", cut("abc", 1, 9): "bc", cut("abc", 5, 9): "", cut("aé", 0, 2): "a",
+		tail(first): "…5454d430", cut("abc", 1, 9): "bc", cut("abc", 5, 9): "", cut("aé", 0, 2): "a",
 		machineURL("metal/a b%/../x"): "/machines/metal/a%20b%25/../x",
 		providerURL("a&b"):            "/machines?provider=a%26b",
 	} {
@@ -53,7 +53,7 @@ func TestShortest(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		ids := rapid.SliceOfDistinct(rapid.StringMatching(`[01]{16}`), rapid.ID[string]).Draw(t, "ids")
-		length, common := shortest(ids)
+		length, common := distinctLength(ids)
 		seen := map[string]bool{}
 		for _, id := range ids {
 			short := cut(id, 0, length)

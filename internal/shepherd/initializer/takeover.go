@@ -70,7 +70,7 @@ func (t *takeover) mint(ctx context.Context, key remote.HostKey) (*agentv1.Takeo
 		t.logger.WarnContext(ctx, "host key is trusted on first use", slog.String("fingerprint", key.Fingerprint))
 		changes = append(changes,
 			bmdb.PinHostKeys(t.work.Record.ID, []string{key.Key}),
-			bmdb.RecordHistory("host key trusted on first use", key.Fingerprint))
+			bmdb.RecordHistory(fleet.EventHostKeyTrusted, key.Fingerprint))
 	}
 	if err := t.work.Note(ctx, changes...); err != nil {
 		return nil, fmt.Errorf("record the takeover: %w", err)

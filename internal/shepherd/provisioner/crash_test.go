@@ -9,7 +9,6 @@ import (
 
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider"
-	"github.com/ironherd/ironherd/internal/shepherd/provisioner"
 	"github.com/ironherd/ironherd/internal/shepherd/shepherdtest"
 )
 
@@ -152,7 +151,7 @@ func TestAnotherOwner(t *testing.T) {
 			t.Errorf("machines: %+v", b.view().Machines)
 		}
 		b.pass()
-		if kinds := b.kinds(); kinds != provisioner.KindUnknownMachine {
+		if kinds := b.kinds(); kinds != string(fleet.DiscrepancyUnknownMachine) {
 			t.Errorf("the other owner's machine: discrepancies %q", kinds)
 		}
 		b.fake.Change(other.ID, func(*provider.Entry) bool { return false })

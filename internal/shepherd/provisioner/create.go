@@ -187,14 +187,14 @@ func (p *pass) recordFailure(ctx context.Context, intent fleet.Intent, calls int
 }
 
 // historyEvent is how a machine's history names a failed creation.
-func historyEvent(calls int, failure error) string {
+func historyEvent(calls int, failure error) fleet.Event {
 	switch {
 	case calls == 0:
-		return "creation not begun"
+		return fleet.EventCreationNotBegun
 	case provider.MayHaveCreated(failure):
-		return "creation unanswered"
+		return fleet.EventCreationUnanswered
 	}
-	return "creation refused"
+	return fleet.EventCreationRefused
 }
 
 // concernsCapacity reports whether a definite failure is about the piece of capacity. If it is not

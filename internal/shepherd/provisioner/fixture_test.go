@@ -152,7 +152,7 @@ func (b *bench) kinds() string {
 	b.t.Helper()
 	var kinds []string
 	for _, d := range b.view().Discrepancies {
-		kinds = append(kinds, d.Kind)
+		kinds = append(kinds, string(d.Kind))
 	}
 	slices.Sort(kinds)
 	return strings.Join(kinds, " ")

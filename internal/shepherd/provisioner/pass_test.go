@@ -139,36 +139,38 @@ func TestRejections(t *testing.T) {
 
 func TestDiscrepanciesStopCreationAndClear(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		kind     string
-		disagree func(b *bench) (undo func())
-	}{
-		"somebody else's machine": {provisioner.KindUnknownMachine, func(b *bench) func() {
+	causes := map[fleet.DiscrepancyKind]func(b *bench) (undo func()){
+		fleet.DiscrepancyUnknownMachine: func(b *bench) func() {
 			other, err := b.fake.Land("capacity-005")
 			if err != nil {
 				b.t.Fatal(err)
 			}
 			return func() { b.fake.Change(other.ID, func(*provider.Entry) bool { return false }) }
-		}},
-		"a machine is missing": {provisioner.KindMissingMachine, func(b *bench) func() {
+		},
+		fleet.DiscrepancyMissingMachine: func(b *bench) func() {
 			lost := b.fake.Devices()[0]
 			b.fake.Change(lost.ID, func(*provider.Entry) bool { return false })
 			return func() { b.fake.Change(lost.ID, func(e *provider.Entry) bool { *e = lost; return true }) }
-		}},
-		"a token twice": {provisioner.KindDuplicateMachine, func(b *bench) func() {
+		},
+		fleet.DiscrepancyDuplicateMachine: func(b *bench) func() {
 			twin, err := b.fake.Land("capacity-005", b.fake.Devices()[0].Tokens...)
 			if err != nil {
 				b.t.Fatal(err)
 			}
 			return func() { b.fake.Change(twin.ID, func(*provider.Entry) bool { return false }) }
-		}},
-		"the list lost most": {provisioner.KindListLoss, func(b *bench) func() {
+		},
+		fleet.DiscrepancyListLoss: func(b *bench) func() {
 			b.fake.Hide = func(e provider.Entry) bool { return e.Availability == fleet.AvailabilityKnownUsed }
 			return func() { b.fake.Hide = nil }
-		}},
-	} {
-		t.Run(name, func(t *testing.T) {
+		},
+	}
+	for _, kind := range fleet.DiscrepancyKinds() {
+		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()
+			disagree := causes[kind]
+			if disagree == nil {
+				t.Fatal("the test has no cause for a discrepancy of this kind")
+			}
 			synctest.Test(t, func(t *testing.T) {
 				b := newBench(t, 6)
 				b.config.MaxMachines = 4
@@ -176,7 +178,7 @@ func TestDiscrepanciesStopCreationAndClear(t *testing.T) {
 				b.pass()
 				b.agree(4)
 				time.Sleep(b.config.SettlingTime)
-				undo := test.disagree(b)
+				undo := disagree(b)
 				b.config.MaxMachines = 0
 				b.restart()
 				devices := len(b.fake.Devices())
@@ -184,7 +186,7 @@ func TestDiscrepanciesStopCreationAndClear(t *testing.T) {
 				b.restart() // the first session ended in its sleep
 				b.passes(2)
 				found := b.view().Discrepancies
-				if len(found) != 1 || found[0].Kind != test.kind || found[0].Evidence == "" || found[0].Remedy == "" {
+				if len(found) != 1 || found[0].Kind != kind || found[0].Evidence == "" || found[0].Remedy != kind.Remedy() {
 					t.Fatalf("discrepancies %+v", found)
 				}
 				if got := len(b.fake.Devices()); got != devices || len(b.view().Machines) != 4 {

@@ -99,17 +99,17 @@ func (p *pass) compare(ctx context.Context) ([]bmdb.Discrepancy, error) {
 	var found []bmdb.Discrepancy
 	for _, entry := range p.survey.unknown {
 		found = append(found, bmdb.Discrepancy{
-			Kind: KindUnknownMachine, ProviderID: entry.ID,
+			Kind: fleet.DiscrepancyUnknownMachine, ProviderID: entry.ID,
 			Evidence: fmt.Sprintf("the provider lists %s as used (%s, created %s); the BMDB does not know it",
 				entry.ID, entry.Hostname, age(entry.CreatedAt)),
-			Remedy: "adopt it, or remove it at the provider",
+			Remedy: fleet.DiscrepancyUnknownMachine.Remedy(),
 		})
 	}
 	for _, seen := range p.survey.duplicate {
 		found = append(found, bmdb.Discrepancy{
-			Kind: KindDuplicateMachine, ProviderID: seen.entry.ID, Machine: seen.machine,
+			Kind: fleet.DiscrepancyDuplicateMachine, ProviderID: seen.entry.ID, Machine: seen.machine,
 			Evidence: fmt.Sprintf("the provider lists %s with the token of machine %s, which is another one", seen.entry.ID, seen.machine),
-			Remedy:   "remove it at the provider",
+			Remedy:   fleet.DiscrepancyDuplicateMachine.Remedy(),
 		})
 	}
 	for _, m := range p.survey.gone {
@@ -117,29 +117,21 @@ func (p *pass) compare(ctx context.Context) ([]bmdb.Discrepancy, error) {
 	}
 	if provider.SuddenLoss(p.survey.known, len(p.survey.missing)) {
 		return append(found, bmdb.Discrepancy{
-			Kind:     KindListLoss,
+			Kind:     fleet.DiscrepancyListLoss,
 			Evidence: fmt.Sprintf("%d of %d machines are missing from the provider's list", len(p.survey.missing), p.survey.known),
-			Remedy:   "find out what happened to the list; where the machines are really gone, forget them",
+			Remedy:   fleet.DiscrepancyListLoss.Remedy(),
 		}), nil
 	}
 	confirmed, err := p.confirm(ctx)
 	return append(found, confirmed...), err
 }
 
-// The kinds of discrepancy.
-const (
-	KindUnknownMachine   = "unknown-machine"
-	KindDuplicateMachine = "duplicate-machine"
-	KindMissingMachine   = "missing-machine"
-	KindListLoss         = "list-loss"
-)
-
 // confirm asks for each missing machine by its ID. Only a definite answer makes a discrepancy.
 // Where the provider gives none, a discrepancy that an earlier pass found stays.
 func (p *pass) confirm(ctx context.Context) ([]bmdb.Discrepancy, error) {
 	recorded := make(map[fleet.MachineID]bool)
 	for _, d := range p.view.Discrepancies {
-		recorded[d.Machine] = recorded[d.Machine] || d.Kind == KindMissingMachine
+		recorded[d.Machine] = recorded[d.Machine] || d.Kind == fleet.DiscrepancyMissingMachine
 	}
 	var found []bmdb.Discrepancy
 	asks := 0
@@ -166,9 +158,9 @@ var errNotAsked = fleet.Errorf(fleet.KindUnknown, "not asked")
 
 func missing(m bmdb.ProviderMachine, how string) bmdb.Discrepancy {
 	return bmdb.Discrepancy{
-		Kind: KindMissingMachine, ProviderID: m.ProviderID, Machine: m.ID,
+		Kind: fleet.DiscrepancyMissingMachine, ProviderID: m.ProviderID, Machine: m.ID,
 		Evidence: fmt.Sprintf("machine %s (%s) is not in the provider's list; %s", m.ID, m.ProviderID, how),
-		Remedy:   "forget it, or bring it back at the provider",
+		Remedy:   fleet.DiscrepancyMissingMachine.Remedy(),
 	}
 }
 

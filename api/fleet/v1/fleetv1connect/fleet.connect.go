@@ -2,7 +2,11 @@
 //
 // Source: api/fleet/v1/fleet.proto
 
-// Package ironherd.fleet.v1 is the operators' interface: the CLI, the web page and automation use nothing else.
+// Package ironherd.fleet.v1 is the operators' API. The CLI, the web page and automation use nothing
+// else.
+//
+// States, processes, verdicts, events and kinds of discrepancies are strings, because a newer
+// control plane may add to them: a client shows what it does not know as it came.
 package fleetv1connect
 
 import (
@@ -68,19 +72,32 @@ const (
 
 // FleetServiceClient is a client for the ironherd.fleet.v1.FleetService service.
 type FleetServiceClient interface {
+	// GetSummary counts machines by state, and the work that processes have.
 	GetSummary(context.Context, *v1.GetSummaryRequest) (*v1.GetSummaryResponse, error)
+	// ListMachines returns one page of the machines that match, in the order of their IDs.
 	ListMachines(context.Context, *v1.ListMachinesRequest) (*v1.ListMachinesResponse, error)
+	// GetMachine returns all that is known of one machine, its hardware report included.
 	GetMachine(context.Context, *v1.GetMachineRequest) (*v1.GetMachineResponse, error)
+	// ListHistory tells who did what to a machine, when, and how it ended.
 	ListHistory(context.Context, *v1.ListHistoryRequest) (*v1.ListHistoryResponse, error)
+	// ExplainMachine says what a machine waits for, and why. It judges the facts at the time of the
+	// call.
 	ExplainMachine(context.Context, *v1.ExplainMachineRequest) (*v1.ExplainMachineResponse, error)
+	// ListProviders returns every configured provider and how its last passes went.
 	ListProviders(context.Context, *v1.ListProvidersRequest) (*v1.ListProvidersResponse, error)
+	// ListSessions returns the processes that work on the fleet, and what they hold.
 	ListSessions(context.Context, *v1.ListSessionsRequest) (*v1.ListSessionsResponse, error)
+	// ListDiscrepancies returns where a provider and the database disagree. While they do, nothing
+	// new is created at that provider.
 	ListDiscrepancies(context.Context, *v1.ListDiscrepanciesRequest) (*v1.ListDiscrepanciesResponse, error)
+	// GetVersion returns which control plane answers, on which database.
 	GetVersion(context.Context, *v1.GetVersionRequest) (*v1.GetVersionResponse, error)
-	// InstallMachine records a new install request; its install generation grows. Conflict while the machine is installed, unless
+	// InstallMachine records a new install request with the next install generation. It takes the
+	// place of an earlier request. FAILED_PRECONDITION while an operating system is installed, unless
 	// reinstall is set.
 	InstallMachine(context.Context, *v1.InstallMachineRequest) (*v1.InstallMachineResponse, error)
-	// RetryMachine forgets the backoff of a machine (of one process, or of all), so that what waits is tried now.
+	// RetryMachine forgets the backoff of one process of a machine, or of all of them, so that it is
+	// tried now.
 	RetryMachine(context.Context, *v1.RetryMachineRequest) (*v1.RetryMachineResponse, error)
 }
 
@@ -289,19 +306,32 @@ func (c *fleetServiceClient) RetryMachine(ctx context.Context, req *v1.RetryMach
 
 // FleetServiceHandler is an implementation of the ironherd.fleet.v1.FleetService service.
 type FleetServiceHandler interface {
+	// GetSummary counts machines by state, and the work that processes have.
 	GetSummary(context.Context, *v1.GetSummaryRequest) (*v1.GetSummaryResponse, error)
+	// ListMachines returns one page of the machines that match, in the order of their IDs.
 	ListMachines(context.Context, *v1.ListMachinesRequest) (*v1.ListMachinesResponse, error)
+	// GetMachine returns all that is known of one machine, its hardware report included.
 	GetMachine(context.Context, *v1.GetMachineRequest) (*v1.GetMachineResponse, error)
+	// ListHistory tells who did what to a machine, when, and how it ended.
 	ListHistory(context.Context, *v1.ListHistoryRequest) (*v1.ListHistoryResponse, error)
+	// ExplainMachine says what a machine waits for, and why. It judges the facts at the time of the
+	// call.
 	ExplainMachine(context.Context, *v1.ExplainMachineRequest) (*v1.ExplainMachineResponse, error)
+	// ListProviders returns every configured provider and how its last passes went.
 	ListProviders(context.Context, *v1.ListProvidersRequest) (*v1.ListProvidersResponse, error)
+	// ListSessions returns the processes that work on the fleet, and what they hold.
 	ListSessions(context.Context, *v1.ListSessionsRequest) (*v1.ListSessionsResponse, error)
+	// ListDiscrepancies returns where a provider and the database disagree. While they do, nothing
+	// new is created at that provider.
 	ListDiscrepancies(context.Context, *v1.ListDiscrepanciesRequest) (*v1.ListDiscrepanciesResponse, error)
+	// GetVersion returns which control plane answers, on which database.
 	GetVersion(context.Context, *v1.GetVersionRequest) (*v1.GetVersionResponse, error)
-	// InstallMachine records a new install request; its install generation grows. Conflict while the machine is installed, unless
+	// InstallMachine records a new install request with the next install generation. It takes the
+	// place of an earlier request. FAILED_PRECONDITION while an operating system is installed, unless
 	// reinstall is set.
 	InstallMachine(context.Context, *v1.InstallMachineRequest) (*v1.InstallMachineResponse, error)
-	// RetryMachine forgets the backoff of a machine (of one process, or of all), so that what waits is tried now.
+	// RetryMachine forgets the backoff of one process of a machine, or of all of them, so that it is
+	// tried now.
 	RetryMachine(context.Context, *v1.RetryMachineRequest) (*v1.RetryMachineResponse, error)
 }
 

@@ -240,8 +240,8 @@ func (x *machine) arrived() {
 	var events []string
 	for _, h := range slices.Backward(rows) {
 		// a claim may have to be repeated
-		if h.Process != fleet.ProcessAgentStart || h.Event != "started" && h.Event != "cancelled" {
-			events = append(events, h.Event)
+		if h.Process != fleet.ProcessAgentStart || h.Event != fleet.EventStarted && h.Event != fleet.EventCancelled {
+			events = append(events, string(h.Event))
 		}
 	}
 	got := strings.Join(slices.Compact(events), ", ")

@@ -213,9 +213,9 @@ func (s *system) machine(i int) (m model.Machine, edges []model.Edge) {
 	rows, err := s.db.History(s.ctx, s.machines[i], 1000)
 	s.must(err)
 	for _, row := range slices.Backward(rows) {
-		switch row.Event {
+		switch event := string(row.Event); event {
 		case model.Started, model.Finished, model.Failed, model.Cancelled, model.Expired, model.Revoked:
-			edges = append(edges, model.Edge{Epoch: int(row.Epoch), Event: row.Event})
+			edges = append(edges, model.Edge{Epoch: int(row.Epoch), Event: event})
 		}
 	}
 	return m, edges

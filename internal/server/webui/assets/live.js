@@ -1,10 +1,11 @@
-// Keeps a page current: swaps the elements that the server says have changed, counts times, and says when it cannot.
+// Keeps a page current: swaps the elements that have changed, counts times, and says when the
+// connection is lost.
 "use strict";
 (() => {
   const body = document.body;
   document.documentElement.classList.add("js");
 
-  // Times. The server's clock counts, not this computer's.
+  // Times are counted by the server's clock, not by this computer's.
   let skew = Number(body.dataset.now) - Date.now();
   const coarse = s => s < 100 ? s + " s" : s < 6000 ? Math.floor(s / 60) + " min" : s < 172800 ? Math.floor(s / 3600) + " h" : Math.floor(s / 86400) + " d";
   const counted = ms => Math.abs(ms) < 1000 ? "now" : ms < 0 ? "in " + coarse(Math.floor(-ms / 1000)) : coarse(Math.floor(ms / 1000)) + " ago";
@@ -17,7 +18,8 @@
   };
   setInterval(() => count(document), 1000);
 
-  // Swapping. What somebody is selecting waits until they are done; focus and opened details stay.
+  // Swaps an element. One in which text is selected waits until nothing is; focus and opened details
+  // stay.
   const waiting = new Map();
   const selecting = element => {
     const s = getSelection();
@@ -41,7 +43,8 @@
     for (const change of [...waiting.values()]) if (!selecting(document.getElementById(change.id))) apply(change);
   });
 
-  // Loading anew, where swapping cannot do: at most once a minute, so that two servers that differ cannot make it spin.
+  // Loads the page anew, where swapping elements is not enough: at most once a minute, because behind
+  // one address there may be servers of two versions.
   const anew = () => {
     const last = Number(sessionStorage.getItem("anew") || 0);
     if (Date.now() - last < 60000) return;

@@ -11,41 +11,41 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// live shows how far a demo is: on a terminal as a picture that is painted over, else as lines, one
-// for each change and at most one a second.
-type live struct {
-	out     io.Writer
-	picture bool
-	color   bool
+// demoProgress shows how far a demo is. On a terminal it redraws a block of lines in place;
+// elsewhere it prints a line for each change, at most one a second.
+type demoProgress struct {
+	out    io.Writer
+	redraw bool
+	color  bool
 
-	painted int // lines of the picture that is there
-	told    string
-	toldAt  time.Time
+	drawn     int // lines of the block that is on the terminal
+	printed   string
+	printedAt time.Time
 }
 
-// newLive returns the view for standard error. Without quiet, log lines come there too, which a
-// picture does not go with.
-func (a *app) newLive(quiet bool) *live {
-	return &live{
-		out: a.env.Stderr, picture: quiet && a.env.StderrTerminal && a.getenv("TERM") != "dumb",
+// newDemoProgress returns the display for standard error. Without quiet the log goes there too, so
+// that nothing can be redrawn in place.
+func (a *app) newDemoProgress(quiet bool) *demoProgress {
+	return &demoProgress{
+		out: a.env.Stderr, redraw: quiet && a.env.StderrTerminal && a.getenv("TERM") != "dumb",
 		color: a.getenv("NO_COLOR") == "",
 	}
 }
 
-func (l *live) show(v demo.View) {
-	if l.picture {
-		l.paint(v)
+func (l *demoProgress) show(v demo.View) {
+	if l.redraw {
+		l.draw(v)
 		return
 	}
 	line := stateLine(v)
-	if line == l.told || time.Since(l.toldAt) < time.Second && v.Installed() < int64(v.Machines) {
+	if line == l.printed || time.Since(l.printedAt) < time.Second && v.Installed() < int64(v.Machines) {
 		return
 	}
-	l.told, l.toldAt = line, time.Now()
+	l.printed, l.printedAt = line, time.Now()
 	_, _ = fmt.Fprintf(l.out, "%6.1fs  %s\n", v.Elapsed.Seconds(), line)
 }
 
-// stateLine is such as "creating 3, provisioning 9".
+// stateLine returns the states in one line, such as "creating 3, provisioning 9".
 func stateLine(v demo.View) string {
 	var parts []string
 	begun := int64(0)
@@ -62,8 +62,8 @@ func stateLine(v demo.View) string {
 	return strings.Join(parts, ", ")
 }
 
-// tiles are how a machine in each state looks.
-var tiles = map[fleet.State]struct{ sign, color string }{
+// symbolOf is how a machine in each state is drawn.
+var symbolOf = map[fleet.State]struct{ text, color string }{
 	fleet.StateCreating:     {"·", plain},
 	fleet.StateProvisioning: {"░", plain},
 	fleet.StateProvided:     {"▒", plain},
@@ -80,37 +80,37 @@ var tiles = map[fleet.State]struct{ sign, color string }{
 
 const barWidth = 50
 
-func (l *live) paint(v demo.View) {
+func (l *demoProgress) draw(v demo.View) {
 	var lines []string
 	for _, s := range v.States {
-		tile := tiles[s.State]
+		symbol := symbolOf[s.State]
 		length := int(s.Machines) * barWidth / max(1, v.Machines)
-		bar := strings.Repeat(tile.sign, max(1, length))
-		lines = append(lines, fmt.Sprintf("  %-14s %5d  %s", s.State, s.Machines, l.in(tile.color, bar)))
+		bar := strings.Repeat(symbol.text, max(1, length))
+		lines = append(lines, fmt.Sprintf("  %-14s %5d  %s", s.State, s.Machines, l.in(symbol.color, bar)))
 	}
 	lines = append(lines, "")
 	if len(v.Rows) > maximumDetail {
-		lines = append(lines, l.mosaic(v)...)
+		lines = append(lines, l.symbols(v)...)
 	} else {
 		lines = append(lines, l.details(v)...)
 	}
 	lines = append(lines, "", fmt.Sprintf("  %d of %d installed, %.0f s", v.Installed(), v.Machines, v.Elapsed.Seconds()))
 	var b strings.Builder
-	if l.painted > 0 {
-		fmt.Fprintf(&b, "\x1b[%dA\r\x1b[J", l.painted)
+	if l.drawn > 0 {
+		fmt.Fprintf(&b, "\x1b[%dA\r\x1b[J", l.drawn)
 	}
 	b.WriteString(strings.Join(lines, "\n") + "\n")
 	_, _ = io.WriteString(l.out, b.String())
-	l.painted = len(lines)
+	l.drawn = len(lines)
 }
 
-// details is one line for each machine.
-func (l *live) details(v demo.View) []string {
+// details returns one line for each machine.
+func (l *demoProgress) details(v demo.View) []string {
 	var lines []string
 	for _, m := range v.Rows {
-		tile := tiles[fleet.State(m.GetState())]
-		lines = append(lines, fmt.Sprintf("  %s %-14s %-14s %s", l.in(tile.color, tile.sign),
-			clip(firstOf(m.GetHostname(), m.GetId()), 14), clip(m.GetState(), 14), clip(clean(m.GetReason()), 46)))
+		symbol := symbolOf[fleet.State(m.GetState())]
+		lines = append(lines, fmt.Sprintf("  %s %-14s %-14s %s", l.in(symbol.color, symbol.text),
+			clip(machineName(m), 14), clip(m.GetState(), 14), clip(clean(m.GetReason()), 46)))
 	}
 	return lines
 }
@@ -118,32 +118,32 @@ func (l *live) details(v demo.View) []string {
 // maximumDetail is how many machines get a line of their own.
 const maximumDetail = 24
 
-// mosaic is one sign for each machine.
-func (l *live) mosaic(v demo.View) []string {
+// symbols returns one symbol for each machine.
+func (l *demoProgress) symbols(v demo.View) []string {
 	var lines []string
 	for chunk := range slices.Chunk(v.Rows, barWidth) {
 		var b strings.Builder
 		for _, m := range chunk {
-			tile := tiles[fleet.State(m.GetState())]
-			b.WriteString(l.in(tile.color, tile.sign))
+			symbol := symbolOf[fleet.State(m.GetState())]
+			b.WriteString(l.in(symbol.color, symbol.text))
 		}
 		lines = append(lines, "  "+b.String())
 	}
 	return lines
 }
 
-func (l *live) in(color, text string) string {
+func (l *demoProgress) in(color, text string) string {
 	if !l.color || color == plain {
 		return text
 	}
 	return color + text + "\x1b[0m"
 }
 
-// end leaves the last picture where it is.
-func (l *live) end() {
-	if l.painted > 0 {
+// end leaves the last block on the terminal.
+func (l *demoProgress) end() {
+	if l.drawn > 0 {
 		_, _ = io.WriteString(l.out, "\n")
-		l.painted = 0
+		l.drawn = 0
 	}
 }
 

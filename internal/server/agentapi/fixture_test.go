@@ -32,8 +32,8 @@ var discard = slog.New(slog.DiscardHandler)
 
 const providerName = fleet.ProviderName("lab")
 
-// herd is a control plane's agent API, on loopback with real TLS, over a real database.
-type herd struct {
+// fixture is a control plane's agent API, on loopback with real TLS, over a real database.
+type fixture struct {
 	t            testing.TB
 	db           *bmdb.DB
 	counter      *counter
@@ -67,9 +67,9 @@ func (c *counter) of(kinds ...string) int {
 	return sum
 }
 
-func newHerd(tb testing.TB, adapt func(*agentapi.Config, *fleet.Policy)) *herd {
+func newFixture(tb testing.TB, adapt func(*agentapi.Config, *fleet.Policy)) *fixture {
 	tb.Helper()
-	h := &herd{t: tb, counter: &counter{statements: map[string]int{}}}
+	h := &fixture{t: tb, counter: &counter{statements: map[string]int{}}}
 	engine, err := sqlite.Open(tb.Context(), filepath.Join(tb.TempDir(), "bmdb"), sqlite.Options{Logger: discard, Unsynced: true})
 	h.must(err)
 	h.must(engine.Migrate(tb.Context()))
@@ -94,7 +94,7 @@ func newHerd(tb testing.TB, adapt func(*agentapi.Config, *fleet.Policy)) *herd {
 	return h
 }
 
-func (h *herd) must(err error) {
+func (h *fixture) must(err error) {
 	h.t.Helper()
 	if err != nil {
 		h.t.Fatal(err)
@@ -102,7 +102,7 @@ func (h *herd) must(err error) {
 }
 
 // start serves; it can be called again after stop.
-func (h *herd) start() {
+func (h *fixture) start() {
 	h.t.Helper()
 	l, err := server.Listen(h.t.Context(), "127.0.0.1:0")
 	h.must(err)
@@ -124,7 +124,7 @@ type host struct {
 	key        ed25519.PrivateKey
 }
 
-func (h *herd) session() *bmdb.Session {
+func (h *fixture) session() *bmdb.Session {
 	h.t.Helper()
 	s, err := h.db.StartSession(h.t.Context(), bmdb.SessionOptions{Component: "test", Host: "here", Interval: time.Minute})
 	h.must(err)
@@ -132,7 +132,7 @@ func (h *herd) session() *bmdb.Session {
 }
 
 // claim takes what is due of a process, as a loop would.
-func (h *herd) claim(s *bmdb.Session, process fleet.Process) []*bmdb.Work {
+func (h *fixture) claim(s *bmdb.Session, process fleet.Process) []*bmdb.Work {
 	h.t.Helper()
 	c, err := s.Claim(h.t.Context(), bmdb.ClaimRequest{Process: process, Limit: 100})
 	h.must(err)
@@ -140,7 +140,7 @@ func (h *herd) claim(s *bmdb.Session, process fleet.Process) []*bmdb.Work {
 }
 
 // machines brings up that many machines with an agent each; install may be nil.
-func (h *herd) machines(n int, install *fleet.InstallRequest) []*host {
+func (h *fixture) machines(n int, install *fleet.InstallRequest) []*host {
 	h.t.Helper()
 	ctx, s := h.t.Context(), h.session()
 	works := h.claim(s, fleet.ProcessProvision)
@@ -173,7 +173,7 @@ func (h *herd) machines(n int, install *fleet.InstallRequest) []*host {
 }
 
 // takeover puts an agent in charge.
-func (h *herd) takeover(w *bmdb.Work) *host {
+func (h *fixture) takeover(w *bmdb.Work) *host {
 	h.t.Helper()
 	_, key, err := ed25519.GenerateKey(rand.Reader)
 	h.must(err)
@@ -186,7 +186,7 @@ func (h *herd) takeover(w *bmdb.Work) *host {
 }
 
 // dial connects as an agent with this key; without one, it shows no certificate.
-func (h *herd) dial(key ed25519.PrivateKey) agentv1.AgentCallbackClient {
+func (h *fixture) dial(key ed25519.PrivateKey) agentv1.AgentCallbackClient {
 	h.t.Helper()
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(h.certificates.Authority())
@@ -215,14 +215,14 @@ func (m *host) beat() *agentv1.HeartbeatRequest {
 	return &agentv1.HeartbeatRequest{MachineId: string(m.id), TakeoverGeneration: int64(m.generation), BootId: "boot-1", AgentVersion: "test"}
 }
 
-func (h *herd) heartbeat(client agentv1.AgentCallbackClient, req *agentv1.HeartbeatRequest) *agentv1.HeartbeatResponse {
+func (h *fixture) heartbeat(client agentv1.AgentCallbackClient, req *agentv1.HeartbeatRequest) *agentv1.HeartbeatResponse {
 	h.t.Helper()
 	resp, err := client.Heartbeat(h.t.Context(), req)
 	h.must(err)
 	return resp
 }
 
-func (h *herd) record(m *host) fleet.Record {
+func (h *fixture) record(m *host) fleet.Record {
 	h.t.Helper()
 	r, err := h.db.Machine(h.t.Context(), m.id)
 	h.must(err)
@@ -230,7 +230,7 @@ func (h *herd) record(m *host) fleet.Record {
 }
 
 // until waits for what happens in the background.
-func (h *herd) until(what string, done func() bool) {
+func (h *fixture) until(what string, done func() bool) {
 	h.t.Helper()
 	deadline := time.NewTimer(10 * time.Second)
 	defer deadline.Stop()

@@ -1,7 +1,6 @@
 package fleetapi
 
 import (
-	"slices"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -13,7 +12,10 @@ import (
 	"github.com/ironherd/ironherd/internal/lifecycle"
 )
 
-// stamp is absent for the zero instant.
+// The functions below are the only way from the BMDB's types to messages of the API. They decide
+// nothing: what has to be decided is in the value that they get.
+
+// stamp returns nil for the zero instant, so that the field is absent.
 func stamp(t time.Time) *timestamppb.Timestamp {
 	if t.IsZero() {
 		return nil
@@ -52,7 +54,7 @@ func machineOf(r bmdb.MachineRow) *fleetv1.Machine {
 
 func historyOf(h bmdb.HistoryRow) *fleetv1.HistoryEntry {
 	return &fleetv1.HistoryEntry{
-		At: stamp(h.At), Actor: h.Actor, Process: string(h.Process), Epoch: int64(h.Epoch), Event: h.Event, Detail: h.Detail,
+		At: stamp(h.At), Actor: h.Actor, Process: string(h.Process), Epoch: int64(h.Epoch), Event: string(h.Event), Detail: h.Detail,
 		RetryAt: stamp(h.RetryAt),
 	}
 }
@@ -98,11 +100,7 @@ func sessionOf(s bmdb.SessionRow) *fleetv1.Session {
 
 func discrepancyOf(d bmdb.DiscrepancyRow) *fleetv1.Discrepancy {
 	return &fleetv1.Discrepancy{
-		Provider: string(d.Provider), Kind: d.Kind, ProviderId: string(d.ProviderID), MachineId: string(d.Machine),
+		Provider: string(d.Provider), Kind: string(d.Kind), ProviderId: string(d.ProviderID), MachineId: string(d.Machine),
 		Since: stamp(d.Since), Evidence: d.Evidence, Remedy: d.Remedy,
 	}
-}
-
-func sortFacts(facts []*fleetv1.Fact) {
-	slices.SortStableFunc(facts, func(a, b *fleetv1.Fact) int { return a.GetAt().AsTime().Compare(b.GetAt().AsTime()) })
 }

@@ -1,4 +1,4 @@
-package webui
+package live
 
 import (
 	"context"
@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// together asks questions side by side and returns the first failure; the others are cancelled
-// then. A question that panics has failed: the client may be the control plane itself, in this
-// process, and a page must not end it.
-func together(ctx context.Context, questions ...func(ctx context.Context) error) error {
+// Parallel asks questions side by side and returns the first failure; it cancels the others then. A
+// question that panics has failed: whoever answers may run in this process, and a page must not end
+// it.
+func Parallel(ctx context.Context, questions ...func(ctx context.Context) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, ask := range questions {
 		group.Go(func() (err error) {

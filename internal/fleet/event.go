@@ -1,0 +1,112 @@
+package fleet
+
+// Event is the kind of one row of history. History keeps the text for years: a constant may be
+// added, its text never changes.
+type Event string
+
+// The events of a lease. Each EventStarted is followed by exactly one of the others, with the same
+// epoch.
+const (
+	// EventStarted: a session claimed the work.
+	EventStarted Event = "started"
+	// EventFinished: the holder did what was to be done.
+	EventFinished Event = "finished"
+	// EventFailed: the holder could not do it, and the process backs off.
+	EventFailed Event = "failed"
+	// EventCancelled: the holder handed the work back. That is no failure: nothing backs off.
+	EventCancelled Event = "cancelled"
+	// EventExpired: the session ended before the work did.
+	EventExpired Event = "expired"
+	// EventRevoked: an operator, or the end of the machine, took the work from its holder.
+	EventRevoked Event = "revoked"
+)
+
+// The events of a creation.
+const (
+	// EventIntentOpened: the provisioner decided to ask the provider for a machine.
+	EventIntentOpened Event = "intent opened"
+	// EventProviderAsked: a call that may create a machine is about to be made.
+	EventProviderAsked Event = "asked the provider"
+	// EventProviderRefused: the provider's answer to such a call is a definite no.
+	EventProviderRefused Event = "the provider refused"
+	// EventCreationNotBegun: a creation failed before any call that could create something.
+	EventCreationNotBegun Event = "creation not begun"
+	// EventCreationUnanswered: a creation failed without an answer, so that a machine may exist.
+	EventCreationUnanswered Event = "creation unanswered"
+	// EventCreationRefused: a creation failed, and certainly created nothing.
+	EventCreationRefused Event = "creation refused"
+	// EventCreated: the provider has the machine that was asked for.
+	EventCreated Event = "created"
+	// EventIntentClosed: it is known how the intent ended.
+	EventIntentClosed Event = "intent closed"
+	// EventAdopted: a machine surfaced that carries the token of a closed intent.
+	EventAdopted Event = "adopted"
+	// EventPenalty: a piece of capacity is not used for a while.
+	EventPenalty Event = "penalty"
+	// EventProviderStatus: the provider says something new of the machine's condition.
+	EventProviderStatus Event = "provider status"
+	// EventDiscrepancy: provider and BMDB began to disagree.
+	EventDiscrepancy Event = "discrepancy"
+	// EventDiscrepancyCleared: they agree again.
+	EventDiscrepancyCleared Event = "discrepancy cleared"
+)
+
+// The events of an agent.
+const (
+	// EventTakeover: the initializer began a takeover, and numbered it.
+	EventTakeover Event = "takeover"
+	// EventHostKeysPinned: the machine's host keys were remembered.
+	EventHostKeysPinned Event = "host keys pinned"
+	// EventHostKeyTrusted: a host key was believed because nobody attested any.
+	EventHostKeyTrusted Event = "host key trusted on first use"
+	// EventAgentStarted: the takeover succeeded.
+	EventAgentStarted Event = "agent started"
+	// EventAgentSpoke: the agent of a takeover was heard for the first time.
+	EventAgentSpoke Event = "agent spoke"
+	// EventAgentReturned: a silent agent was heard again.
+	EventAgentReturned Event = "agent returned"
+	// EventMachineRestarted: the agent came back with another boot ID.
+	EventMachineRestarted Event = "machine restarted"
+	// EventHardwareReported: the first hardware report of the machine.
+	EventHardwareReported Event = "hardware reported"
+	// EventHardwareChanged: a hardware report that differs from the one before.
+	EventHardwareChanged Event = "hardware changed"
+)
+
+// The events of an install.
+const (
+	// EventInstallRequested: an operator or the provider's configuration wants an operating system.
+	EventInstallRequested Event = "install requested"
+	// EventInstallHandedOut: the agent was given an attempt.
+	EventInstallHandedOut Event = "install handed out"
+	// EventInstallFailed: the attempt ended without an installed disk.
+	EventInstallFailed Event = "install failed"
+	// EventDiskWritten: the agent wrote and verified the disk.
+	EventDiskWritten Event = "disk written"
+	// EventInstalled: the installed system came up.
+	EventInstalled Event = "installed"
+)
+
+// The events of an operator.
+const (
+	// EventRetryRequested: a backoff was forgotten.
+	EventRetryRequested Event = "retry asked for"
+	// EventQuarantined: all work is kept away from the machine.
+	EventQuarantined Event = "quarantined"
+	// EventReleased: the quarantine is over.
+	EventReleased Event = "released from quarantine"
+)
+
+// Events lists all events, so that whoever has a word for each can be checked for completeness.
+func Events() []Event {
+	return []Event{
+		EventStarted, EventFinished, EventFailed, EventCancelled, EventExpired, EventRevoked,
+		EventIntentOpened, EventProviderAsked, EventProviderRefused, EventCreationNotBegun, EventCreationUnanswered,
+		EventCreationRefused, EventCreated, EventIntentClosed, EventAdopted, EventPenalty, EventProviderStatus,
+		EventDiscrepancy, EventDiscrepancyCleared,
+		EventTakeover, EventHostKeysPinned, EventHostKeyTrusted, EventAgentStarted, EventAgentSpoke, EventAgentReturned,
+		EventMachineRestarted, EventHardwareReported, EventHardwareChanged,
+		EventInstallRequested, EventInstallHandedOut, EventInstallFailed, EventDiskWritten, EventInstalled,
+		EventRetryRequested, EventQuarantined, EventReleased,
+	}
+}

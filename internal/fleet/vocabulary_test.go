@@ -1,0 +1,88 @@
+package fleet_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// constants returns the values of all string constants of the named type, as the source has them.
+func constants(t *testing.T, file, name string) []string {
+	t.Helper()
+	source, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var values []string
+	ast.Inspect(source, func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok {
+			return true
+		}
+		if kind, ok := spec.Type.(*ast.Ident); !ok || kind.Name != name {
+			return true
+		}
+		for _, v := range spec.Values {
+			text, err := strconv.Unquote(v.(*ast.BasicLit).Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			values = append(values, text)
+		}
+		return true
+	})
+	return values
+}
+
+// TestListsNameEveryConstant, because tests elsewhere go through these lists.
+func TestListsNameEveryConstant(t *testing.T) {
+	t.Parallel()
+	var events, kinds []string
+	for _, e := range fleet.Events() {
+		events = append(events, string(e))
+	}
+	for _, k := range fleet.DiscrepancyKinds() {
+		kinds = append(kinds, string(k))
+	}
+	if want := constants(t, "event.go", "Event"); !slices.Equal(events, want) {
+		t.Errorf("fleet.Events returns %q, the source declares %q", events, want)
+	}
+	if want := constants(t, "discrepancy.go", "DiscrepancyKind"); !slices.Equal(kinds, want) {
+		t.Errorf("fleet.DiscrepancyKinds returns %q, the source declares %q", kinds, want)
+	}
+	for _, list := range [][]string{events, kinds} {
+		slices.Sort(list)
+		if n := len(slices.Compact(list)); n != len(list) {
+			t.Errorf("two constants have the same text: %q", list)
+		}
+	}
+}
+
+func TestEveryDiscrepancyHasARemedy(t *testing.T) {
+	t.Parallel()
+	for _, k := range fleet.DiscrepancyKinds() {
+		if k.Remedy() == "" {
+			t.Errorf("a discrepancy of kind %s has no remedy", k)
+		}
+	}
+}
+
+// TestStatesAreMovingOrTroubleOrAtRest: nothing more happens in two states, and nothing is wrong
+// with them; every other one is either on its way or a matter for somebody.
+func TestStatesAreMovingOrTroubleOrAtRest(t *testing.T) {
+	t.Parallel()
+	for _, s := range fleet.States() {
+		rests := s == fleet.StateAvailable || s == fleet.StateInstalled
+		if s.Moving() == (s.Trouble() || rests) || s.Trouble() && rests {
+			t.Errorf("%s: moving %t, trouble %t", s, s.Moving(), s.Trouble())
+		}
+	}
+	if fleet.State("unheard of").Moving() || fleet.State("unheard of").Trouble() {
+		t.Error("nothing is known of a state that is not in the list")
+	}
+}

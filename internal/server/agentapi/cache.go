@@ -1,0 +1,230 @@
+package agentapi
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"crypto/subtle"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// agent is what is remembered of one admitted agent. Losing it costs a few statements and nothing
+// else. The identity never changes: an agent with another identity is another agent.
+type agent struct {
+	identity bmdb.AgentIdentity
+	calls    *rate.Limiter
+	reports  *rate.Limiter
+	mutex    chan struct{} // holds a token while a call of this agent is served
+
+	// Guarded by mutex.
+	spoken       bool   // RecordSpoken has committed for boot
+	boot         string // the boot ID that was committed
+	checkInstall bool   // the next answer asks the BMDB for an install
+	// handedOut is the newest attempt that this process handed out; zero: none that the agent does not
+	// know of.
+	handedOut   attempt
+	handedOutAt time.Time
+	// running is the attempt that the agent works at, until busyUntil at the latest; zero: none.
+	running   attempt
+	busyUntil time.Time
+
+	// Guarded by the cache's lock.
+	verifiedAt time.Time // when the BMDB last said that this identity is the current one
+	heardAt    time.Time
+	wanted     bool // the sweep found that the machine wants an install
+	progress   *agentv1.InstallProgress
+}
+
+// attempt names one attempt at one install.
+type attempt struct {
+	generation fleet.InstallGeneration
+	number     int
+}
+
+func (a attempt) before(b attempt) bool {
+	return a.generation < b.generation || a.generation == b.generation && a.number < b.number
+}
+
+// lock waits until no other call of the agent is served, or until ctx ends.
+func (a *agent) lock(ctx context.Context) error {
+	select {
+	case a.mutex <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (a *agent) unlock() { <-a.mutex }
+
+// fits says whether a caller is this agent. It takes the same time for every key.
+func fits(identity bmdb.AgentIdentity, key ed25519.PublicKey, generation fleet.TakeoverGeneration) bool {
+	same := subtle.ConstantTimeCompare(identity.PublicKey, key) == 1
+	return same && len(key) == ed25519.PublicKeySize && identity.TakeoverGeneration == generation
+}
+
+// agentCache remembers the agents that have spoken lately: never more than the BMDB has machines.
+type agentCache struct {
+	config Config
+
+	mu        sync.Mutex
+	agents    map[fleet.MachineID]*agent
+	unflushed map[fleet.MachineID]*agent // those whose liveness has not been written
+}
+
+func newAgentCache(config Config) *agentCache {
+	return &agentCache{config: config, agents: map[fleet.MachineID]*agent{}, unflushed: map[fleet.MachineID]*agent{}}
+}
+
+// lookup returns the agent whose remembered identity fits the caller; nil where none does, or where
+// the BMDB has not confirmed it for too long.
+func (c *agentCache) lookup(id fleet.MachineID, key ed25519.PublicKey, generation fleet.TakeoverGeneration) *agent {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a := c.agents[id]
+	if a == nil || !fits(a.identity, key, generation) || time.Since(a.verifiedAt) >= c.config.Recheck {
+		return nil
+	}
+	return a
+}
+
+// remember returns the agent of an identity that the BMDB has just confirmed.
+func (c *agentCache) remember(identity bmdb.AgentIdentity) *agent {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a := c.agents[identity.Machine]
+	if a == nil || !same(a.identity, identity) {
+		a = &agent{
+			identity: identity, calls: newLimiter(c.config.CallRate), reports: newLimiter(c.config.ReportRate),
+			mutex: make(chan struct{}, 1), checkInstall: true,
+		}
+		c.agents[identity.Machine] = a
+		delete(c.unflushed, identity.Machine)
+	}
+	a.verifiedAt = time.Now()
+	return a
+}
+
+// dropUnless forgets the agent of the machine unless it has the current identity. The zero identity
+// makes it forget any.
+func (c *agentCache) dropUnless(id fleet.MachineID, current bmdb.AgentIdentity) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if a := c.agents[id]; a != nil && !same(a.identity, current) {
+		delete(c.agents, id)
+		delete(c.unflushed, id)
+	}
+}
+
+// heard remembers a heartbeat. With flush its liveness is still to be written; without, it has just
+// been committed.
+func (c *agentCache) heard(a *agent, flush bool, progress *agentv1.InstallProgress) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a.heardAt, a.progress = time.Now(), progress
+	if c.agents[a.identity.Machine] != a {
+		return // another agent took its place while the call was served
+	}
+	if flush {
+		c.unflushed[a.identity.Machine] = a
+	} else {
+		delete(c.unflushed, a.identity.Machine)
+	}
+}
+
+// silence returns how long ago the agent was last heard.
+func (c *agentCache) silence(a *agent) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Since(a.heardAt)
+}
+
+// takeUnflushed returns the agents whose liveness has not been written, and counts them as written.
+func (c *agentCache) takeUnflushed() map[fleet.MachineID]*agent {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	taken := c.unflushed
+	c.unflushed = make(map[fleet.MachineID]*agent, len(taken))
+	return taken
+}
+
+// restoreUnflushed takes back agents whose liveness could not be written.
+func (c *agentCache) restoreUnflushed(taken map[fleet.MachineID]*agent) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for id, a := range taken {
+		if c.agents[id] == a {
+			c.unflushed[id] = a
+		}
+	}
+}
+
+// seen returns the liveness of agents as ages, because the BMDB has a clock of its own.
+func (c *agentCache) seen(taken map[fleet.MachineID]*agent) []bmdb.Seen {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	seen := make([]bmdb.Seen, 0, len(taken))
+	for id, a := range taken {
+		seen = append(seen, bmdb.Seen{Machine: id, TakeoverGeneration: a.identity.TakeoverGeneration, Age: time.Since(a.heardAt)})
+	}
+	return seen
+}
+
+// markWanted marks the agents whose machines want an install.
+func (c *agentCache) markWanted(ids []fleet.MachineID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, id := range ids {
+		if a := c.agents[id]; a != nil {
+			a.wanted = true
+		}
+	}
+}
+
+// takeWanted returns and clears that mark.
+func (c *agentCache) takeWanted(a *agent) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	wanted := a.wanted
+	a.wanted = false
+	return wanted
+}
+
+// dropSilent forgets the agents that have not spoken for so long, and returns how many are left.
+func (c *agentCache) dropSilent(silent time.Duration) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for id, a := range c.agents {
+		if time.Since(a.verifiedAt) > silent && time.Since(a.heardAt) > silent {
+			delete(c.agents, id)
+			delete(c.unflushed, id)
+		}
+	}
+	return len(c.agents)
+}
+
+func (c *agentCache) progress(id fleet.MachineID) *agentv1.InstallProgress {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if a := c.agents[id]; a != nil {
+		return a.progress
+	}
+	return nil
+}
+
+func (c *agentCache) size() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.agents)
+}
+
+func same(a, b bmdb.AgentIdentity) bool {
+	return a.Machine == b.Machine && a.TakeoverGeneration == b.TakeoverGeneration && bytes.Equal(a.PublicKey, b.PublicKey)
+}

@@ -1,0 +1,54 @@
+package live
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/a-h/templ"
+)
+
+// View is one thing that can be looked at. Views with the same key are the same.
+type View interface {
+	Key() string
+	// Name is the title while there is no content yet.
+	Name() string
+	// Load asks for the content. It must not change what it has returned.
+	Load(ctx context.Context) (*Content, error)
+	// Notice is what is shown over the content: empty while all is well, else why the last attempt to
+	// load it failed.
+	Notice(a Answer[*Content]) templ.Component
+}
+
+// Content is a loaded view.
+type Content struct {
+	Title     string
+	Fragments []*Fragment
+}
+
+// Options bound how often and for how long views are loaded. All fields are required.
+type Options struct {
+	Logger *slog.Logger
+	// Interval is the shortest time between two loads of one view.
+	Interval time.Duration
+	// Timeout is how long one load may take.
+	Timeout time.Duration
+}
+
+// noticeID is the ID of the fragment that holds a view's notice.
+const noticeID = "notice"
+
+// Compose returns what a viewer sees of a view: the notice, then the last content where there is
+// some.
+func Compose(ctx context.Context, v View, a Answer[*Content]) (*Content, error) {
+	notice := Section(noticeID, noticeID, v.Notice(a))
+	if err := renderAll(ctx, []*Fragment{notice}); err != nil {
+		return nil, err
+	}
+	seen := &Content{Title: v.Name(), Fragments: []*Fragment{notice}}
+	if a.Value != nil {
+		seen.Title = a.Value.Title
+		seen.Fragments = append(seen.Fragments, a.Value.Fragments...)
+	}
+	return seen, nil
+}
