@@ -62,12 +62,12 @@ func (p *pass) prune(ctx context.Context) error {
 		return nil
 	}
 	if !p.want.whole {
-		if p.once("unread") {
+		if p.firstTime("unread") {
 			p.a.log.WarnContext(ctx, "nothing is deleted while there are manifests that cannot be read")
 		}
 		return nil
 	}
-	delete(p.told, "unread")
+	delete(p.logged, "unread")
 	over, err := p.deletable(ctx, over)
 	if err != nil {
 		return err
@@ -101,7 +101,7 @@ func (p *pass) deletable(ctx context.Context, over []*leftover) ([]*leftover, er
 	for _, l := range over {
 		gk := schema.GroupKind{Group: l.Group, Kind: l.Kind}
 		if l.Container() {
-			if p.once("kept " + l.Key.String()) {
+			if p.firstTime("kept " + l.Key.String()) {
 				p.a.log.InfoContext(ctx, "no longer wanted, but kept: deleting it would delete what others have put into it",
 					slog.String("object", l.Key.String()))
 			}
@@ -175,7 +175,7 @@ func (p *pass) remove(ctx context.Context, l *leftover) error {
 		l.mirror.Remove(nameOf(l.Key), l.live.UID)
 		p.ledger.forget(l.Key)
 	}
-	p.did(&p.report.Pruned, l.Key)
+	p.succeeded(&p.report.Pruned, l.Key)
 	p.a.log.InfoContext(ctx, "deleted: it is no longer wanted", slog.String("object", l.Key.String()))
 	return nil
 }
@@ -185,9 +185,9 @@ func (p *pass) remove(ctx context.Context, l *leftover) error {
 func (p *pass) dueLeftover(l *leftover) bool {
 	p.results.Lock()
 	defer p.results.Unlock()
-	due := p.tries.due(l.Key, "", l.live.ResourceVersion)
+	due := p.failures.due(l.Key, "", l.live.ResourceVersion)
 	if !due {
-		p.stillFailing(&object.Object{Key: l.Key, Source: noLongerWanted}, p.tries[l.Key].reason)
+		p.stillFailing(&object.Object{Key: l.Key, Source: noLongerWanted}, p.failures[l.Key].reason)
 	}
 	return due
 }
