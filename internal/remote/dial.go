@@ -15,7 +15,7 @@ import (
 
 // Options adjusts a Dialer. The zero value gives the documented defaults.
 type Options struct {
-	// Logger receives what an operator should know. Nil: nothing is logged.
+	// Logger gets what an operator should know. Nil: nothing is logged.
 	Logger *slog.Logger
 	// ConnectTimeout bounds the TCP connect. Zero: 2 s.
 	ConnectTimeout time.Duration
@@ -124,8 +124,8 @@ func (d *Dialer) handshake(ctx context.Context, connection net.Conn, target Targ
 }
 
 // handshakeError gives a failed handshake its kind. The library has no type for a refused key, so
-// that is told by how far the handshake came: the host key was accepted, and the connection was
-// whole when the authentication ended.
+// the caller tells by how far the handshake came: the host has refused our key if we have accepted
+// its key, and the host has not ended the connection.
 func (d *Dialer) handshakeError(target Target, refused bool, err error) error {
 	var negotiation *ssh.AlgorithmNegotiationError
 	switch {
@@ -138,7 +138,8 @@ func (d *Dialer) handshakeError(target Target, refused bool, err error) error {
 	return fleet.Errorf(fleet.KindTemporary, "SSH handshake with %s: %w", target.Address, err)
 }
 
-// ciphers puts AES-GCM first: with the processor's help it costs a fraction of ChaCha20.
+// ciphers returns the library's ciphers with AES-GCM first, which costs a fraction of ChaCha20 on a
+// processor that supports it.
 func ciphers() []string {
 	order := []string{ssh.CipherAES128GCM, ssh.CipherAES256GCM}
 	for _, cipher := range ssh.SupportedAlgorithms().Ciphers {
