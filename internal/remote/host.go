@@ -105,8 +105,7 @@ func (h *Host) bounded(ctx context.Context, what string, do func() error) error 
 // isEnding reports whether err shows that the connection ends. The users of a channel learn of it a
 // moment before the library refuses to open another one, which it would then never finish.
 func isEnding(err error) bool {
-	var missing *ssh.ExitMissingError
-	return errors.As(err, &missing) || errors.Is(err, io.EOF) || errors.Is(err, sftp.ErrSSHFxConnectionLost)
+	return errors.Is(err, errNoExit) || errors.Is(err, io.EOF) || errors.Is(err, sftp.ErrSSHFxConnectionLost)
 }
 
 // settled waits for an event that is due, and reports whether it came within the grace.
@@ -135,17 +134,34 @@ func classify(what string, err error) error {
 	return fleet.Errorf(fleet.KindTemporary, "%s: %w", what, err)
 }
 
-// fileClient returns the SFTP session of this connection, opening it when first needed.
+// fileClient returns the SFTP client of this connection, which it opens when first needed.
 func (h *Host) fileClient() (*sftp.Client, error) {
 	h.files.Lock()
 	defer h.files.Unlock()
 	if h.sftp != nil {
 		return h.sftp, nil
 	}
-	client, err := sftp.NewClient(h.client, sftp.UseConcurrentWrites(true))
+	client, err := h.openFiles()
 	if err != nil {
 		return nil, fleet.Errorf(fleet.KindTemporary, "open SFTP session: %w", err)
 	}
 	h.sftp = client
 	return client, nil
+}
+
+func (h *Host) openFiles() (*sftp.Client, error) {
+	session, err := h.openSession()
+	if err != nil {
+		return nil, err
+	}
+	if err = session.start("subsystem", "sftp"); err != nil {
+		_ = session.Close()
+		return nil, err
+	}
+	go func() { _, _ = io.Copy(io.Discard, session.Stderr()) }() // it shares the channel's window
+	client, err := sftp.NewClientPipe(session, input{session}, sftp.UseConcurrentWrites(true))
+	if err != nil {
+		_ = session.Close()
+	}
+	return client, err
 }

@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -168,5 +169,47 @@ func TestACommandWithoutAnExitStatusEndsTheConnection(t *testing.T) {
 	case <-host.over:
 	default:
 		t.Error("the connection has not ended")
+	}
+}
+
+// The library stops to take a channel's requests at one that is malformed, and then its one reader
+// hangs on the requests that follow.
+func TestAHostThatSendsMalformedRequestsLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	for _, malformed := range []string{"exit-status", "exit-signal"} {
+		t.Run(malformed, func(t *testing.T) {
+			t.Parallel()
+			target, key := startServer(t, func(_ *ssh.ServerConn, channels <-chan ssh.NewChannel) {
+				for offered := range channels {
+					channel, requests, err := offered.Accept()
+					if err != nil {
+						return
+					}
+					for request := range requests {
+						_ = request.Reply(true, nil)
+						_, _ = channel.SendRequest(malformed, false, []byte{1})
+						for range 100 {
+							_, _ = channel.SendRequest("anything", false, nil)
+						}
+						_ = channel.Close()
+					}
+				}
+			})
+			host, err := NewDialer(key, Options{}).Dial(t.Context(), target)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			if _, err := host.Run(ctx, Command{Args: []string{"true"}}); fleet.KindOf(err) != fleet.KindTemporary {
+				t.Errorf("%v (%s)", err, fleet.KindOf(err))
+			}
+			_ = host.Close()
+			select {
+			case <-host.over:
+			default:
+				t.Error("the connection has not ended")
+			}
+		})
 	}
 }

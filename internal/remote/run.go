@@ -8,8 +8,6 @@ import (
 	"log/slog"
 	"strings"
 
-	"golang.org/x/crypto/ssh"
-
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
@@ -59,7 +57,7 @@ func (h *Host) Run(ctx context.Context, command Command) ([]byte, error) {
 
 // execute runs one shell line.
 func (h *Host) execute(line string, command Command) ([]byte, error) {
-	session, err := h.client.NewSession()
+	session, err := h.openSession()
 	if err != nil {
 		return nil, fleet.Errorf(fleet.KindTemporary, "open session: %w", err)
 	}
@@ -76,25 +74,7 @@ func (h *Host) execute(line string, command Command) ([]byte, error) {
 			h.logger.Info("command wrote to stderr", slog.Any("host", h.address), slog.String("line", text))
 		}
 	}
-	session.Stdout, session.Stderr = stdout, stderr
-	if command.Stdin != nil {
-		// Not session.Stdin, because Wait would then wait for a reader that may never end.
-		pipe, err := session.StdinPipe()
-		if err != nil {
-			return nil, fleet.Errorf(fleet.KindTemporary, "open standard input: %w", err)
-		}
-		if err := session.Start(line); err != nil {
-			return nil, startError(err)
-		}
-		go func() {
-			// the command's exit status tells whether it read what it needed
-			_, _ = io.Copy(pipe, command.Stdin)
-			pipe.Close()
-		}()
-	} else if err := session.Start(line); err != nil {
-		return nil, startError(err)
-	}
-	err = session.Wait()
+	err = session.run(line, command.Stdin, stdout, stderr)
 	stderr.flush()
 	if stdout.exceeded {
 		return nil, fleet.Errorf(fleet.KindInvalid, "the command wrote more than %d bytes", limit)
@@ -106,17 +86,13 @@ func startError(err error) error {
 	return fleet.Errorf(fleet.KindTemporary, "the host did not start the command: %w", err)
 }
 
+// exitError completes the error of a command with its last line on standard error.
 func exitError(err error, lastLine string) error {
-	var exit *ssh.ExitError
-	var missing *ssh.ExitMissingError
+	var exit *ExitError
 	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &exit) && exit.Signal() != "":
-		return &ExitError{Status: -1, Signal: exit.Signal(), Stderr: lastLine}
 	case errors.As(err, &exit):
-		return &ExitError{Status: exit.ExitStatus(), Stderr: lastLine}
-	case errors.As(err, &missing):
+		exit.Stderr = lastLine
+	case errors.Is(err, errNoExit):
 		// This is how a command ends when the connection breaks. A host may also end a command without a
 		// word; that is rarer, and tells as little.
 		return fleet.Errorf(fleet.KindTemporary, "the connection ended before the command did: %w", err)
