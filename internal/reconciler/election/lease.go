@@ -13,17 +13,17 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// How a candidacy can end.
+// The ways in which a candidacy ends.
 var (
-	// ErrResigned: it was given up.
+	// ErrResigned tells that the candidate gave it up.
 	ErrResigned = errors.New("the leadership was given up")
-	// ErrExpired: the lease could not be renewed in time.
+	// ErrExpired tells that the lease could not be renewed in time.
 	ErrExpired = errors.New("the lease could not be renewed in time")
-	// ErrDeposed: the key or the lease is gone.
+	// ErrDeposed tells that the key or the lease is gone.
 	ErrDeposed = errors.New("somebody has ended the leadership")
 )
 
-// lease is kept alive by a goroutine until it is ended; then done is closed.
+// lease is a lease of etcd. A goroutine keeps it alive until end is called; then done is closed.
 type lease struct {
 	client *clientv3.Client
 	id     clientv3.LeaseID
@@ -34,15 +34,15 @@ type lease struct {
 	running sync.WaitGroup
 
 	mu      sync.Mutex
-	cause   error   // why it is over; nil: it is not
+	cause   error   // why it has ended; nil: it has not
 	renewed instant // start of the last successful renewal
 	stop    context.CancelFunc
 }
 
-// tick is the longest time for which the clocks are not looked at.
+// tick is the longest time between two looks at the clocks.
 const tick = 500 * time.Millisecond
 
-// grant gets a lease from etcd and keeps it.
+// grant gets a lease from etcd and keeps it alive.
 func grant(ctx context.Context, client *clientv3.Client, ttl time.Duration, logger *slog.Logger) (*lease, error) {
 	start := now()
 	attempt, cancel := context.WithTimeout(ctx, ttl/2)
@@ -52,13 +52,13 @@ func grant(ctx context.Context, client *clientv3.Client, ttl time.Duration, logg
 		return nil, fmt.Errorf("get a lease from etcd: %w", err)
 	}
 	l := &lease{client: client, id: answer.ID, ttl: ttl, logger: logger, done: make(chan struct{}), renewed: start}
-	// it ends by end, not with its first caller
+	// end ends it, and not its first caller's context.
 	ctx, l.stop = context.WithCancel(context.WithoutCancel(ctx))
 	l.running.Go(func() { l.keep(ctx) })
 	return l, nil
 }
 
-// window is how long a renewal is trusted, from its start.
+// window returns for how long a renewal is trusted, from its start.
 func (l *lease) window() time.Duration { return l.ttl - l.ttl/5 }
 
 // left returns how much of the trust window is left.
@@ -71,7 +71,7 @@ func (l *lease) left() time.Duration {
 	return l.window() - l.renewed.elapsed()
 }
 
-// end ends it; only the first cause counts.
+// end ends the lease in this process. Only the first cause counts.
 func (l *lease) end(cause error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -82,14 +82,14 @@ func (l *lease) end(cause error) {
 	}
 }
 
-// why returns the cause of its end; nil before.
+// why returns the cause of the end, or nil before it.
 func (l *lease) why() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.cause
 }
 
-// keep renews it until it ends, and ends it when the trust window does.
+// keep renews the lease until it ends, and ends it when the trust window does.
 func (l *lease) keep(ctx context.Context) {
 	l.running.Go(func() { l.guard(ctx) })
 	pause := l.ttl / 4
@@ -121,7 +121,7 @@ func (l *lease) keep(ctx context.Context) {
 	}
 }
 
-// guard ends it when the trust window does, whatever a renewal is waiting for.
+// guard ends the lease when the trust window does, even while a renewal hangs.
 func (l *lease) guard(ctx context.Context) {
 	for {
 		left := l.left()
@@ -137,8 +137,8 @@ func (l *lease) guard(ctx context.Context) {
 	}
 }
 
-// renew is one attempt. The client library's own would go on trying within, and so would not know
-// when its last one began.
+// renew makes one attempt. The client library's own KeepAlive would try again inside, and would not
+// tell when its last attempt began.
 func (l *lease) renew(ctx context.Context) (gone bool, err error) {
 	stream, err := pb.NewLeaseClient(l.client.ActiveConnection()).LeaseKeepAlive(ctx)
 	if err != nil {
@@ -148,7 +148,7 @@ func (l *lease) renew(ctx context.Context) (gone bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("renew the lease: %w", err)
 	}
-	_ = stream.CloseSend() // the answer counts
+	_ = stream.CloseSend() // only the answer counts
 	answer, err := stream.Recv()
 	if err != nil {
 		return errors.Is(rpctypes.Error(err), rpctypes.ErrLeaseNotFound), fmt.Errorf("renew the lease: %w", err)
@@ -156,7 +156,7 @@ func (l *lease) renew(ctx context.Context) (gone bool, err error) {
 	return answer.GetTTL() <= 0, nil
 }
 
-// revoke gives it up in etcd, which deletes its keys at once.
+// revoke revokes the lease in etcd, which deletes its keys at once.
 func (l *lease) revoke(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.ttl/5)
 	defer cancel()
