@@ -10,7 +10,7 @@ import (
 	"github.com/ironherd/ironherd/test/process"
 )
 
-// TestFaults brings a fleet up in a world where everything goes wrong now and then.
+// TestFaults brings a fleet up in a world that injects every kind of fault.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	ctx := bounded(t, 4*time.Minute)
@@ -55,8 +55,8 @@ func TestFaults(t *testing.T) {
 	tellsCauses(t, herd)
 }
 
-// tellsCauses looks through all histories for the failures that there must have been, with their
-// causes.
+// tellsCauses checks that the histories of the machines have the failures that were injected, with
+// their causes.
 func tellsCauses(t *testing.T, herd *process.Herd) {
 	t.Helper()
 	list, err := herd.Client().ListMachines(t.Context(), &fleetv1.ListMachinesRequest{PageSize: 1000})
@@ -93,7 +93,7 @@ func tellsCauses(t *testing.T, herd *process.Herd) {
 	t.Logf("%d failures are told, such as:\n%.1000s", failed, told.String())
 }
 
-// eventually tries again for a while: what is looked at may be a moment behind.
+// eventually repeats a check until it passes, because what it looks at may be a moment behind.
 func eventually(t *testing.T, check func() error) {
 	t.Helper()
 	deadline := time.After(time.Minute)

@@ -22,8 +22,8 @@ import (
 )
 
 // realHost is this host, reached through OpenSSH's own server on an address of 127/8. The server
-// and whatever is started through it live in a process namespace of their own, with directories of
-// their own for what the agent keeps: nothing of them is left.
+// and everything that it starts run in a process namespace of their own, with directories of their
+// own for what the agent keeps. So nothing of them stays behind.
 type realHost struct {
 	address string
 	port    uint16

@@ -37,7 +37,7 @@ func bounded(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// stop ends a herd after the test's own context has ended.
+// stop stops a herd. It does so even if the test's own context has ended.
 func stop(t *testing.T, herd *process.Herd) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)

@@ -12,8 +12,8 @@ import (
 )
 
 // Two control planes share a fleet through one PostgreSQL. Agents reach them through one address,
-// as behind any load balancer. Each is killed by turns while the fleet is brought up; whoever is
-// left goes on, and nothing is done twice.
+// as behind any load balancer. The test kills them in turn while they bring the fleet up. The other
+// one must go on, and nothing may be done twice.
 func TestTwoControlPlanes(t *testing.T) {
 	t.Parallel()
 	ctx := bounded(t, 4*time.Minute)
@@ -58,14 +58,14 @@ func TestTwoControlPlanes(t *testing.T) {
 	check(second.start(ctx))
 
 	for n := range 6 {
-		beat(ctx, time.Duration(2+n%3)*time.Second)
+		letRun(ctx, time.Duration(2+n%3)*time.Second)
 		if n%2 == 0 {
 			herd.KillPlane()
-			beat(ctx, time.Second) // the other one is alone
+			letRun(ctx, time.Second) // the other one is alone
 			check(herd.StartPlane(ctx))
 		} else {
 			second.process.Kill()
-			beat(ctx, time.Second)
+			letRun(ctx, time.Second)
 			check(second.start(ctx))
 		}
 		status, err := herd.Status(ctx)
@@ -90,8 +90,8 @@ func useDatabase(t *testing.T, herd *process.Herd, url string) {
 	}
 }
 
-// beat lets the processes go on for a while.
-func beat(ctx context.Context, d time.Duration) {
+// letRun waits while the processes run.
+func letRun(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -106,8 +106,8 @@ type secondPlane struct {
 	process *process.Process
 }
 
-// newSecondPlane gives it what planes of one fleet have in common: the agents' certificates and the
-// key to the machines.
+// newSecondPlane copies what the planes of one fleet have in common: the certificates for agents
+// and the SSH key for machines.
 func newSecondPlane(t *testing.T, herd *process.Herd, front *process.Balancer) *secondPlane {
 	t.Helper()
 	first, dir := filepath.Dir(herd.Socket()), filepath.Join(shortDir(t), "second")

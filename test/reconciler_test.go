@@ -20,8 +20,8 @@ import (
 )
 
 // A cluster goes from nothing to a release and on to the next one, with the real program on two
-// nodes, a real API server and a real etcd. Processes are killed; an older release never takes over
-// from a newer one; who may not serve yet waits.
+// nodes, a real API server and a real etcd. The test kills processes. An older release must never
+// take over from a newer one, and an API server that may not serve yet must wait.
 func TestReconcilerThroughAnUpgrade(t *testing.T) {
 	t.Parallel()
 	ctx := bounded(t, 5*time.Minute)
@@ -136,7 +136,7 @@ func (r *reconciled) awaitLook(ctx context.Context, what string, is func(reconci
 		if is(look) {
 			return
 		}
-		beat(ctx, 200*time.Millisecond)
+		letRun(ctx, 200*time.Millisecond)
 		if ctx.Err() != nil {
 			text, _ := json.Marshal(look) // was decoded from it
 			r.t.Fatalf("waited for %s; it is %s", what, text)

@@ -16,7 +16,7 @@ func TestTorture(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			torture.Told = func(line string) { t.Log(line) }
+			torture.Progress = func(line string) { t.Log(line) }
 			herd := &process.Herd{Ironherd: ironherd, Dir: shortDir(t), Machines: 12}
 			if err := torture.Run(bounded(t, 4*time.Minute), herd); err != nil {
 				t.Fatal(err)

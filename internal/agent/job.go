@@ -31,20 +31,22 @@ const restartedMessage = "the agent was restarted while it was installing"
 type job struct {
 	request *agentv1.InstallRequest
 	cancel  context.CancelCauseFunc
-	// ended brings the report, moved says that there is progress to tell.
+	// ended receives the report when the install has ended.
 	ended chan *agentv1.InstallReport
-	moved chan struct{}
+	// progressed receives when there is progress to send.
+	progressed chan struct{}
 
 	phase atomic.Int32
 	done  atomic.Int64
-	told  atomic.Int64 // when progress was last told, in nanoseconds since started
+	// notified is when progressed was last sent to, in nanoseconds since the start.
+	notified atomic.Int64
 }
 
-// startJob runs the request in a goroutine of its own. ctx gives it values alone: it ends by
-// cancel.
+// startJob runs the request in a goroutine of its own. The install gets the values of ctx, but does
+// not end with it: cancel ends it.
 func startJob(ctx context.Context, request *agentv1.InstallRequest, options Options) *job {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	j := &job{request: request, cancel: cancel, ended: make(chan *agentv1.InstallReport, 1), moved: make(chan struct{}, 1)}
+	j := &job{request: request, cancel: cancel, ended: make(chan *agentv1.InstallReport, 1), progressed: make(chan struct{}, 1)}
 	started := time.Now()
 	go func() {
 		defer cancel(nil)
@@ -52,22 +54,23 @@ func startJob(ctx context.Context, request *agentv1.InstallRequest, options Opti
 			Root:     options.Root,
 			Disks:    inventory.Disks(options.Root),
 			Client:   options.HTTPClient,
-			Progress: func(phase agentv1.InstallProgress_Phase, done int64) { j.note(time.Since(started), phase, done) },
+			Progress: func(phase agentv1.InstallProgress_Phase, done int64) { j.update(time.Since(started), phase, done) },
 		})
 	}()
 	return j
 }
 
-// note keeps the progress and passes it on, if that is not too soon.
-func (j *job) note(since time.Duration, phase agentv1.InstallProgress_Phase, done int64) {
+// update records the progress, and asks for a heartbeat unless the last one for progress was less
+// than progressEvery ago.
+func (j *job) update(since time.Duration, phase agentv1.InstallProgress_Phase, done int64) {
 	j.phase.Store(int32(phase))
 	j.done.Store(done)
-	if last := time.Duration(j.told.Load()); since-last < progressEvery {
+	if last := time.Duration(j.notified.Load()); since-last < progressEvery {
 		return
 	}
-	j.told.Store(int64(since))
+	j.notified.Store(int64(since))
 	select {
-	case j.moved <- struct{}{}:
+	case j.progressed <- struct{}{}:
 	default:
 	}
 }
@@ -93,7 +96,7 @@ func generationOf(n numbered) slog.Attr {
 }
 func attemptOf(n numbered) slog.Attr { return slog.Int("attempt", int(n.GetAttempt())) }
 
-// jobEnded and jobMoved are the channels of the running install; without one they block for ever.
+// jobEnded and jobProgressed return the channels of the running install, or nil when none runs.
 func (s *session) jobEnded() <-chan *agentv1.InstallReport {
 	if s.job == nil {
 		return nil
@@ -101,15 +104,15 @@ func (s *session) jobEnded() <-chan *agentv1.InstallReport {
 	return s.job.ended
 }
 
-func (s *session) jobMoved() <-chan struct{} {
+func (s *session) jobProgressed() <-chan struct{} {
 	if s.job == nil {
 		return nil
 	}
-	return s.job.moved
+	return s.job.progressed
 }
 
-// resumeInstall takes up what a predecessor left: a report that was not acknowledged, or an install
-// that it lost.
+// resumeInstall takes over what an earlier agent of this host left: a report that was not
+// acknowledged, or an install that did not end.
 func (s *session) resumeInstall() error {
 	if s.state.GetInstallRunning() {
 		report := &agentv1.InstallReport{
@@ -128,8 +131,8 @@ func (s *session) resumeInstall() error {
 	return nil
 }
 
-// keepReport records how an install ended. When the host cannot keep it, it is delivered from
-// memory.
+// keepReport records how an install ended. If the host cannot record it, the report is delivered
+// from memory.
 func (s *session) keepReport(report *agentv1.InstallReport) {
 	s.report = report
 	err := s.update(func(state *agentv1.AgentState) {
@@ -140,8 +143,8 @@ func (s *session) keepReport(report *agentv1.InstallReport) {
 	}
 }
 
-// installEnded takes the report of the running install, and starts the next one if it is waited
-// for.
+// installEnded keeps the report of the install that has ended, and starts the one that waited for
+// it, if any.
 func (s *session) installEnded(ctx context.Context, report *agentv1.InstallReport) {
 	s.log.Info("an install has ended", generationOf(report), attemptOf(report), slog.Bool("ok", report.GetOk()), slog.String("err", report.GetError()))
 	s.job = nil
@@ -153,9 +156,9 @@ func (s *session) installEnded(ctx context.Context, report *agentv1.InstallRepor
 	}
 }
 
-// obey does what an answer to a heartbeat says: reported was acknowledged with it, request is to be
-// installed. Its only error is ErrSuperseded.
-func (s *session) obey(ctx context.Context, reported *agentv1.InstallReport, request *agentv1.InstallRequest) error {
+// handleResponse handles the answer to a heartbeat: the control plane has acknowledged reported,
+// and wants request to be installed. Either may be nil. Its only error is ErrSuperseded.
+func (s *session) handleResponse(ctx context.Context, reported *agentv1.InstallReport, request *agentv1.InstallRequest) error {
 	if request != nil && s.isNew(request) {
 		if s.job == nil {
 			s.start(ctx, request)
@@ -182,7 +185,7 @@ func (s *session) obey(ctx context.Context, reported *agentv1.InstallReport, req
 	return nil
 }
 
-// isNew says whether a request is above everything that was started here or waits to be.
+// isNew reports whether a request is above every install that was started here or waits to be.
 func (s *session) isNew(request *agentv1.InstallRequest) bool {
 	above := func(generation int64, attempt int32) bool {
 		return request.GetInstallGeneration() > generation ||
@@ -197,7 +200,7 @@ func (s *session) isNew(request *agentv1.InstallRequest) bool {
 	return false
 }
 
-// start records an install and runs it. Nothing is touched unless it was recorded.
+// start records an install and runs it. It runs nothing that it could not record.
 func (s *session) start(ctx context.Context, request *agentv1.InstallRequest) {
 	err := s.update(func(state *agentv1.AgentState) {
 		state.InstallGeneration, state.InstallAttempt = request.GetInstallGeneration(), request.GetAttempt()
@@ -219,8 +222,8 @@ func (s *session) start(ctx context.Context, request *agentv1.InstallRequest) {
 	s.job = startJob(ctx, request, s.options)
 }
 
-// endInstall ends the running install, waits for it, and records that. The host is not given back
-// before: what comes next may write the same disk.
+// endInstall ends the running install, waits for it, and records that. The agent keeps its lock on
+// the host until then, because the next agent may write the same disk.
 func (s *session) endInstall() {
 	if s.job == nil {
 		return
@@ -231,8 +234,8 @@ func (s *session) endInstall() {
 	s.keepReport(report)
 }
 
-// reboot restarts the machine and waits for it to go down. When it does not, the heartbeats go on,
-// and the next one tries again.
+// reboot restarts the machine and waits for it to go down. If it does not, the heartbeats go on,
+// and the answer to the next one tries again.
 func (s *session) reboot(ctx context.Context) {
 	s.log.Info("the installed system is booted")
 	if err := s.options.Reboot(ctx); err != nil {

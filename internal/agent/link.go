@@ -32,8 +32,8 @@ const (
 	maxAnswer = 1 << 20
 )
 
-// link is the agent's connection to the control plane. It is made by the first call and again by
-// the first one after drop. It is used by one goroutine.
+// link is the agent's connection to the control plane. The first call connects, and so does the
+// first one after drop. Only one goroutine uses it.
 type link struct {
 	endpoint string
 	options  []grpc.DialOption

@@ -91,13 +91,13 @@ func Main(ctx context.Context, args []string, env Env) int {
 		_, _ = io.WriteString(env.Stdout, usage)
 		return exitDone
 	default:
-		return misused(env, fmt.Sprintf("there is no command %q", command))
+		return usageError(env, fmt.Sprintf("there is no command %q", command))
 	}
 	if err := flags.Parse(args); err != nil {
-		return misused(env, err.Error())
+		return usageError(env, err.Error())
 	}
 	if flags.NArg() > 0 {
-		return misused(env, fmt.Sprintf("%s takes no argument %q", command, flags.Arg(0)))
+		return usageError(env, fmt.Sprintf("%s takes no argument %q", command, flags.Arg(0)))
 	}
 	switch command {
 	case "inventory":
@@ -111,8 +111,8 @@ func Main(ctx context.Context, args []string, env Env) int {
 	return exitDone
 }
 
-// misused says what was wrong with the arguments.
-func misused(env Env, problem string) int {
+// usageError says what was wrong with the arguments.
+func usageError(env Env, problem string) int {
 	_, _ = fmt.Fprintf(env.Stderr, "ironherd-agent: %s\n\n%s", problem, usage)
 	return exitUsage
 }
@@ -145,24 +145,24 @@ func takeOver(ctx context.Context, env Env) int {
 // run is the agent in a process of its own.
 func run(ctx context.Context, env Env, readyFd int) int {
 	options := env.options()
-	said := readyFd == 0
+	reported := readyFd == 0
 	options.Ready = func() error {
-		if said {
+		if reported {
 			return nil
 		}
-		said = true // even if it fails: the descriptor is closed
-		return sayReady(readyFd, readyWord)
+		reported = true // even if it fails: the descriptor is closed
+		return reportReady(readyFd, readyWord)
 	}
 	err := Run(ctx, options)
 	if err == nil {
 		return exitDone
 	}
-	if !said {
-		_ = sayReady(readyFd, err.Error())
+	if !reported {
+		_ = reportReady(readyFd, err.Error())
 	}
 	options.Logger.Error("the agent ends", slog.Any("err", err))
 	_, _ = fmt.Fprintf(env.Stderr, "ironherd-agent: %s\n", err)
-	if errors.Is(err, takeover.ErrOccupied) {
+	if errors.Is(err, takeover.ErrAgentRunning) {
 		return exitConflict
 	}
 	return exitFailed
@@ -183,7 +183,7 @@ func printInventory(env Env, form string) int {
 	case "text":
 		text = inventory.Text(report)
 	default:
-		return misused(env, fmt.Sprintf("there is no output form %q", form))
+		return usageError(env, fmt.Sprintf("there is no output form %q", form))
 	}
 	if _, err := env.Stdout.Write(text); err != nil {
 		return exitFailed

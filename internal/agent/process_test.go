@@ -75,7 +75,7 @@ func (h *host) command(t *testing.T, args ...string) *exec.Cmd {
 func (h *host) takeOver(t *testing.T, input []byte) (*agentv1.TakeoverResponse, int) {
 	t.Helper()
 	t.Cleanup(func() {
-		if err := takeover.Evict(context.WithoutCancel(t.Context()), h.root); err != nil {
+		if err := takeover.StopAgent(context.WithoutCancel(t.Context()), h.root); err != nil {
 			t.Error(err)
 		}
 	})
@@ -262,11 +262,11 @@ func TestTakeoverThatCannotStart(t *testing.T) {
 	h, authority := newHost(t), newAuthority(t)
 	// Somebody else is the agent: a process that is not ours to kill, because it does not have the pid
 	// file open.
-	tenure, err := takeover.Occupy(h.root, func() {})
+	hostLock, err := takeover.LockHost(h.root, func() {})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer tenure.Release()
+	defer hostLock.Release()
 	stranger := exec.CommandContext(t.Context(), "sleep", "60")
 	if err := stranger.Start(); err != nil {
 		t.Fatal(err)

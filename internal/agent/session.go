@@ -21,21 +21,21 @@ import (
 )
 
 const (
-	// minInterval and maxInterval bound what the control plane may ask for between heartbeats.
+	// minInterval and maxInterval bound the interval between heartbeats that the control plane names.
 	minInterval = 100 * time.Millisecond
 	maxInterval = time.Hour
-	// retryBase and retryCap are the limits within which a failed call is repeated.
+	// retryBase and retryCap bound the pause after a failed call.
 	retryBase = 250 * time.Millisecond
 	retryCap  = 30 * time.Second
-	// inventoryEvery is how often the hardware is looked at again; firstInventory is how long the
-	// first heartbeat waits for it.
+	// inventoryEvery is the time between two inventories of the hardware. firstInventory is how long
+	// the first heartbeat waits for the first one.
 	inventoryEvery = 10 * time.Minute
 	firstInventory = 2 * time.Second
 	// rebootWait is how long a machine may take to go down before it is rebooted again.
 	rebootWait = time.Minute
 )
 
-// refusedWaits are the pauses after refusals in a row; the last one stays.
+// refusedWaits are the pauses after refusals in a row. The last one applies to all further ones.
 var refusedWaits = []time.Duration{
 	200 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second,
 	20 * time.Second, 40 * time.Second, time.Minute,
@@ -58,9 +58,10 @@ type Options struct {
 	Ready func() error
 }
 
-// Run is the agent that the last takeover of the host below Root has put in charge. It returns nil
-// when ctx has ended or a newer takeover has replaced it, takeover.ErrOccupied when another agent
-// is running there, and an error when the host was never taken over.
+// Run runs the agent that the last takeover of the host below Root has put in charge. It returns
+// nil when ctx has ended or a newer takeover has replaced the agent. It fails with
+// takeover.ErrAgentRunning when another agent runs there, and with takeover.ErrNoState when the
+// host was never taken over.
 func Run(ctx context.Context, options Options) error {
 	if options.Root == "" {
 		options.Root = "/"
@@ -70,11 +71,11 @@ func Run(ctx context.Context, options Options) error {
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	tenure, err := takeover.Occupy(options.Root, stop)
+	hostLock, err := takeover.LockHost(options.Root, stop)
 	if err != nil {
 		return err
 	}
-	defer tenure.Release()
+	defer hostLock.Release()
 	s, err := newSession(options)
 	if err != nil {
 		return err
@@ -94,7 +95,7 @@ func Run(ctx context.Context, options Options) error {
 	return err
 }
 
-// session is one run of the agent. Everything in it belongs to the goroutine of run.
+// session is one run of the agent. Only the goroutine of run uses it.
 type session struct {
 	options Options
 	log     *slog.Logger
@@ -104,20 +105,20 @@ type session struct {
 	link    *link
 
 	interval time.Duration
-	// failures and refusals count those in a row.
+	// failures and refusals count the calls in a row that failed, and that were refused.
 	failures, refusals int
 
-	// collecting brings a report that is being collected; nil when none is.
+	// collecting receives the report that is being collected. Nil: none is.
 	collecting chan *agentv1.HardwareReport
 	collected  time.Time
-	// hardware is to be delivered; delivered is the digest of the last one that was.
+	// hardware is the report to be delivered, delivered the digest of the last one that was.
 	hardware  *agentv1.HardwareReport
 	delivered [sha256.Size]byte
-	// rejected: the control plane would not take hardware; it is tried again after the next look at
-	// the hardware.
+	// rejected tells that the control plane did not accept hardware. It is sent again after the next
+	// inventory.
 	rejected bool
 
-	// job is the running install; next is the request that waits for it to end.
+	// job is the running install, next the request that waits for its end.
 	job  *job
 	next *agentv1.InstallRequest
 	// report is how the last install ended, until it is acknowledged.
@@ -137,12 +138,12 @@ func newSession(options Options) (*session, error) {
 		return nil, err
 	}
 	s.log = options.Logger.With(slog.String("machine", s.state.GetInit().GetMachineId()))
-	s.promise(s.state.GetInit().GetHeartbeatIntervalMs())
+	s.setInterval(s.state.GetInit().GetHeartbeatIntervalMs())
 	return s, s.resumeInstall()
 }
 
-// promise takes the interval that the control plane expects.
-func (s *session) promise(milliseconds int64) {
+// setInterval sets the interval between heartbeats, within bounds. Zero leaves it as it is.
+func (s *session) setInterval(milliseconds int64) {
 	if milliseconds > 0 {
 		s.interval = max(minInterval, min(maxInterval, time.Duration(min(milliseconds, maxInterval.Milliseconds()))*time.Millisecond))
 	}
@@ -162,7 +163,7 @@ func (s *session) run(ctx context.Context) error {
 			return nil
 		case <-timer.C:
 		case report := <-s.collecting:
-			s.inspect(report)
+			s.keepHardware(report)
 			news = s.hardware != nil
 			if !news {
 				continue
@@ -170,13 +171,13 @@ func (s *session) run(ctx context.Context) error {
 		case report := <-s.jobEnded():
 			s.installEnded(ctx, report)
 			news = true
-		case <-s.jobMoved():
+		case <-s.jobProgressed():
 			news = true
 		}
-		if news && s.failures > 0 { // it waits for the call that is due anyway
+		if news && s.failures > 0 { // the next attempt carries it
 			continue
 		}
-		wait, err := s.beat(ctx)
+		wait, err := s.sendHeartbeat(ctx)
 		if err != nil {
 			return err
 		}
@@ -184,8 +185,9 @@ func (s *session) run(ctx context.Context) error {
 	}
 }
 
-// beat sends one heartbeat and returns when the next one is due. Its only error is ErrSuperseded.
-func (s *session) beat(ctx context.Context) (time.Duration, error) {
+// sendHeartbeat sends one heartbeat and returns when the next one is due. Its only error is
+// ErrSuperseded.
+func (s *session) sendHeartbeat(ctx context.Context) (time.Duration, error) {
 	if s.store.Superseded(s.state.GetInit()) {
 		return 0, takeover.ErrSuperseded
 	}
@@ -201,14 +203,14 @@ func (s *session) beat(ctx context.Context) (time.Duration, error) {
 		s.log.Info("the control plane answers again", slog.Int("attempt", s.failures+1))
 	}
 	s.failures, s.refusals = 0, 0
-	s.promise(response.GetNextIntervalMs())
+	s.setInterval(response.GetNextIntervalMs())
 	if request.GetHardwareReport() != nil {
 		s.delivered, s.hardware = inventory.Digest(s.hardware), nil
 	}
-	return s.interval, s.obey(ctx, request.GetInstallReport(), response.GetInstallRequest())
+	return s.interval, s.handleResponse(ctx, request.GetInstallReport(), response.GetInstallRequest())
 }
 
-// request says what there is to say.
+// request returns the next heartbeat.
 func (s *session) request() *agentv1.HeartbeatRequest {
 	request := &agentv1.HeartbeatRequest{
 		MachineId:             s.state.GetInit().GetMachineId(),
@@ -228,7 +230,7 @@ func (s *session) request() *agentv1.HeartbeatRequest {
 	return request
 }
 
-// failed returns how long to wait after a call that failed.
+// failed counts a call that failed and returns how long to wait before the next one.
 func (s *session) failed(ctx context.Context, err error) time.Duration {
 	if ctx.Err() != nil {
 		return 0
@@ -251,28 +253,28 @@ func (s *session) failed(ctx context.Context, err error) time.Duration {
 	return minInterval + rand.N(min(retryCap, retryBase<<min(s.failures, 16)))
 }
 
-// collect starts to look at the hardware. It happens beside the heartbeats, because a drive may
-// take its time to answer.
+// collect starts an inventory of the hardware. It runs beside the heartbeats, because a drive may
+// take long to answer.
 func (s *session) collect() {
 	found := make(chan *agentv1.HardwareReport, 1)
 	s.collecting, s.collected = found, time.Now()
 	go func() { found <- inventory.Collect(s.options.Root) }()
 }
 
-// awaitInventory lets the first heartbeat carry the first report, if that does not take long.
+// awaitInventory waits a moment for the first report, so that the first heartbeat can carry it.
 func (s *session) awaitInventory(ctx context.Context) {
 	timer := time.NewTimer(firstInventory)
 	defer timer.Stop()
 	select {
 	case report := <-s.collecting:
-		s.inspect(report)
+		s.keepHardware(report)
 	case <-timer.C:
 	case <-ctx.Done():
 	}
 }
 
-// inspect keeps a report for delivery if it says something new.
-func (s *session) inspect(report *agentv1.HardwareReport) {
+// keepHardware keeps a report for delivery, unless an equal one was the last that was delivered.
+func (s *session) keepHardware(report *agentv1.HardwareReport) {
 	s.collecting, s.rejected = nil, false
 	if inventory.Digest(report) == s.delivered {
 		s.hardware = nil
@@ -294,7 +296,7 @@ func (s *session) update(change func(*agentv1.AgentState)) error {
 	return nil
 }
 
-// rebooted says whether the machine has been restarted since the last install was started.
+// rebooted reports whether the machine has been restarted since the last install was started.
 func (s *session) rebooted() bool { return s.state.GetInstallBootId() != s.bootID }
 
 // encodeReport returns the form in which a report is kept in the state.

@@ -245,7 +245,7 @@ func TestSecondAgentIsRefused(t *testing.T) {
 		f.host.prepare(t, initMessage(1, f.authority))
 		f.start(t)
 		synctest.Wait()
-		if err := Run(t.Context(), f.options); !errors.Is(err, takeover.ErrOccupied) {
+		if err := Run(t.Context(), f.options); !errors.Is(err, takeover.ErrAgentRunning) {
 			t.Errorf("got %v", err)
 		}
 		f.end(t)

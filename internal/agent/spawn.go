@@ -16,10 +16,10 @@ import (
 const (
 	// startLimit is how long a started agent may take to be ready.
 	startLimit = 10 * time.Second
-	// readyWord is what a started agent writes when it is in charge; anything else is what went wrong,
-	// in one sentence.
+	// readyWord is what a started agent writes when it is in charge. Anything else that it writes is
+	// what went wrong, in one sentence.
 	readyWord = "ready"
-	// readyFD is the file descriptor that it is written to.
+	// readyFD is the file descriptor that a started agent writes to.
 	readyFD = 3
 )
 
@@ -37,9 +37,10 @@ func startProcess(ctx context.Context, env Env) error {
 		return fmt.Errorf("open the log file: %w", err)
 	}
 	defer func() { _ = log.Close() }()
-	// Not CommandContext: the process outlives this one. And not by path: that may hold another
-	// version by now.
-	command := exec.Command("/proc/self/exe", "run", fmt.Sprintf("--ready-fd=%d", readyFD)) //nolint:noctx // see above
+	// Not CommandContext, because the process outlives this one. Not by path, because that may hold
+	// another version by now.
+	command := exec.Command( //nolint:noctx // see above
+		"/proc/self/exe", "run", fmt.Sprintf("--ready-fd=%d", readyFD))
 	command.Args[0] = "ironherd-agent"
 	command.Dir = "/"
 	command.Stderr = log // for a panic; it has no other output
@@ -58,17 +59,17 @@ func startProcess(ctx context.Context, env Env) error {
 	return command.Process.Release()
 }
 
-// awaitReady reads what the started process has to say of itself.
+// awaitReady waits until the started process reports that it is ready, or why it is not.
 func awaitReady(ctx context.Context, ready *os.File) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startLimit, errors.New("it is not ready in time"))
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { _ = ready.SetReadDeadline(time.Unix(1, 0)) })()
-	said, err := io.ReadAll(io.LimitReader(ready, 1<<10))
+	outcome, err := io.ReadAll(io.LimitReader(ready, 1<<10))
 	switch {
-	case string(said) == readyWord:
+	case string(outcome) == readyWord:
 		return nil
-	case len(said) > 0:
-		return errors.New(strings.ToValidUTF8(string(said), "?"))
+	case len(outcome) > 0:
+		return errors.New(strings.ToValidUTF8(string(outcome), "?"))
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case err != nil:
@@ -115,12 +116,13 @@ func startInside(ctx context.Context, env Env) error {
 	return nil
 }
 
-// sayReady tells the process that started this one how it went.
-func sayReady(fd int, said string) error {
+// reportReady tells the process that started this one how the start went: readyWord, or what went
+// wrong.
+func reportReady(fd int, outcome string) error {
 	file := os.NewFile(uintptr(fd), "ready")
 	if file == nil {
 		return fmt.Errorf("file descriptor %d is not open", fd)
 	}
-	_, err := file.WriteString(said)
+	_, err := file.WriteString(outcome)
 	return errors.Join(err, file.Close())
 }

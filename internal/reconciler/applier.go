@@ -2,24 +2,24 @@ package reconciler
 
 import "context"
 
-// Applier makes a cluster's base resources what this release wants. The service drives it while
-// this process leads, and only then; it knows nothing of what the resources are. Safe for
-// concurrent use.
+// Applier makes a cluster's base resources what this release wants. The service calls it only while
+// this process leads, and does not know what the resources are. Safe for concurrent use.
 type Applier interface {
-	// Run keeps the watches on which Pass and Changed rest, until ctx ends. It is called anew for each
-	// leadership, and again after an error; calls never overlap. Nothing is written to the cluster.
+	// Run runs the watches that Pass and Changed rely on, until ctx ends. The service calls it for
+	// each leadership, and again after an error; calls never overlap. Run writes nothing to the
+	// cluster.
 	Run(ctx context.Context) error
-	// Pass compares everything with what is wanted and repairs what differs, in order; one failure
-	// does not stop the rest. While the watches of Run are not yet in step it waits for them. It
-	// returns nil only if, as far as it knows, everything is as wanted; else an error that says in one
-	// line why not, and the report names each object that failed. With nothing to do it makes no
-	// request.
+	// Pass compares everything with what is wanted and repairs what differs, in order. One failure
+	// does not stop the rest. Pass waits until the watches of Run are in step. It returns nil only if,
+	// as far as it knows, everything is as wanted. Otherwise the error says in one line why not, and
+	// the report names each object that failed. With nothing to do, Pass makes no request.
 	//
-	// ctx ends before the leadership can: no request is sent afterwards. A pass that ended like that
-	// may have left anything undone. Passes never overlap.
+	// ctx ends before the leadership can, and Pass sends no request afterwards. A pass that ended like
+	// that may have left anything undone. Passes never overlap.
 	Pass(ctx context.Context) (Report, error)
-	// Changed receives when a watch has seen that an object may no longer be as wanted: a pass follows
-	// at once. It has room for one signal, and sending never waits. The same channel for life.
+	// Changed receives when a watch has seen that an object may no longer be as wanted. The service
+	// then calls Pass at once. The channel has room for one signal, so that sending never waits. It is
+	// always the same channel.
 	Changed() <-chan struct{}
 }
 

@@ -11,9 +11,8 @@ import (
 	"github.com/ironherd/ironherd/internal/reconciler/node"
 )
 
-// watchReleases decides anew, whenever a node changes, whether this one may lead. It also sees to
-// it that this node has a record: one that counts but is not registered would be overlooked by the
-// others.
+// watchReleases decides whether this node may lead, and again whenever a node changes. It also
+// registers this node if it has no record, because the others would overlook it.
 func (s *Service) watchReleases(ctx context.Context) error {
 	for set := range s.nodes.Watch(ctx) {
 		if !slices.ContainsFunc(set.Nodes, func(n node.Node) bool { return n.Name == s.config.Node }) {
@@ -40,14 +39,14 @@ func (s *Service) watchReleases(ctx context.Context) error {
 // elect campaigns whenever this node may lead, and gives the leadership up at once when it no
 // longer may.
 func (s *Service) elect(ctx context.Context) error {
-	for s.whileVerdict(ctx, false) == nil { // until we may
+	for s.awaitVerdictChange(ctx, false) == nil { // this node may lead now
 		allowed, cancel := context.WithCancelCause(ctx)
-		go func() { cancel(s.whileVerdict(allowed, true)) }()
-		err := s.stand(allowed)
+		go func() { cancel(s.awaitVerdictChange(allowed, true)) }()
+		err := s.campaign(allowed)
 		cancel(nil)
 		switch {
 		case ctx.Err() != nil:
-			return nil //nolint:nilerr // what a candidacy says that has been stopped is of no interest
+			return nil //nolint:nilerr // the candidacy was stopped
 		case err != nil && allowed.Err() == nil:
 			return err
 		}
@@ -57,9 +56,9 @@ func (s *Service) elect(ctx context.Context) error {
 
 var errNotAllowed = errors.New("this node may no longer lead")
 
-// whileVerdict returns when the verdict is no longer as given: errNotAllowed when it was that we
-// may lead, nil when it was that we may not. Or when ctx has ended, with its cause.
-func (s *Service) whileVerdict(ctx context.Context, as bool) error {
+// awaitVerdictChange waits until the verdict is no longer as given. It returns nil when this node
+// may lead now, errNotAllowed when it no longer may, and the cause of ctx when that has ended.
+func (s *Service) awaitVerdictChange(ctx context.Context, as bool) error {
 	watching, cancel := context.WithCancel(ctx)
 	defer cancel()
 	for verdict := range s.verdict.Watch(watching) {
@@ -74,8 +73,8 @@ func (s *Service) whileVerdict(ctx context.Context, as bool) error {
 	return context.Cause(ctx)
 }
 
-// stand stands for election once and holds the leadership until it is over.
-func (s *Service) stand(ctx context.Context) error {
+// campaign stands for election once, and holds the leadership until that is over.
+func (s *Service) campaign(ctx context.Context) error {
 	l, err := election.Campaign(ctx, election.Config{
 		Client: s.client, Prefix: s.config.Layout.Election(), TTL: s.config.TTL, Logger: s.config.Logger,
 		Candidate: election.Candidate{Name: s.config.Node, Build: s.config.Build},

@@ -11,8 +11,8 @@ import (
 	"github.com/ironherd/ironherd/internal/reconciler/gate"
 )
 
-// eachTerm calls serve with each leadership, under a context that ends with it. An error that comes
-// after its end is none.
+// eachTerm calls serve with each leadership, under a context that ends with the leadership. It
+// ignores an error that serve returns after that end.
 func (s *Service) eachTerm(ctx context.Context, serve func(context.Context, *election.Leadership) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -31,12 +31,12 @@ func (s *Service) eachTerm(ctx context.Context, serve func(context.Context, *ele
 	return nil
 }
 
-// watchResources keeps the applier's watches while we lead.
+// watchResources runs the applier's watches while we lead.
 func (s *Service) watchResources(ctx context.Context) error {
 	return s.eachTerm(ctx, func(ctx context.Context, _ *election.Leadership) error { return s.applier.Run(ctx) })
 }
 
-// lead does, while we lead, what the gate says.
+// lead carries out what the gate decides while we lead.
 func (s *Service) lead(ctx context.Context) error {
 	return s.eachTerm(ctx, func(ctx context.Context, l *election.Leadership) error {
 		t := &term{Service: s, leadership: l, logger: s.config.Logger.With(slog.Int64("term", l.Term)), begun: time.Now()}
@@ -49,21 +49,22 @@ func (s *Service) lead(ctx context.Context) error {
 	})
 }
 
-// term is one leadership at work.
+// term is what is known and done during one leadership.
 type term struct {
 	*Service
 	leadership *election.Leadership
 	logger     *slog.Logger
 	begun      time.Time
-	reason     string // of the last plan that was logged
-	teller     teller
+	// reason is that of the last plan that was logged.
+	reason        string
+	troubleWriter troubleWriter
 
-	// The status is the one of this revision, as of that revision.
+	// revision is that of the known status, and at a revision of etcd at which it was so.
 	revision, at int64
 }
 
-// note changes what people see, unless the leadership is over.
-func (t *term) note(change func(*State)) {
+// setState changes what the service shows to people, unless the leadership is over.
+func (t *term) setState(change func(*State)) {
 	t.change(func(state *State) {
 		if state.Term == t.leadership.Term {
 			change(state)
@@ -71,8 +72,8 @@ func (t *term) note(change func(*State)) {
 	})
 }
 
-// round decides once, and does what was decided until something has changed that it was decided
-// from.
+// round decides once, and carries the decision out until the nodes or the status are no longer what
+// it was made from.
 func (t *term) round(ctx context.Context) error {
 	view, err := readStatus(ctx, t.client, t.config.Layout)
 	if err != nil {
@@ -85,17 +86,17 @@ func (t *term) round(ctx context.Context) error {
 		return fleet.Errorf(fleet.KindTemporary, "the nodes have not been read yet")
 	}
 	plan := gate.Decide(t.config.Build, observed, nodes.Gate())
-	t.tell(ctx, plan)
+	t.logPlan(ctx, plan)
 	if plan.Hold {
 		t.awaitChange(ctx, nodes.Revision)
 		return nil
 	}
-	return t.again(ctx, t.follow(ctx, plan, nodes.Revision))
+	return t.retryConflict(ctx, t.carryOut(ctx, plan, nodes.Revision))
 }
 
-// follow does what was planned, in order, until the leadership ends (nil), or what it was planned
-// from has changed (KindConflict).
-func (t *term) follow(ctx context.Context, plan gate.Plan, nodes int64) error {
+// carryOut carries out a plan, in order. It returns nil when the leadership ends, and KindConflict
+// when the nodes or the status are no longer what the plan was made from.
+func (t *term) carryOut(ctx context.Context, plan gate.Plan, nodes int64) error {
 	if plan.Before != nil {
 		if err := t.write(ctx, announcement{status: *plan.Before, guarded: plan.Guarded, nodes: nodes}); err != nil {
 			return err
@@ -104,7 +105,7 @@ func (t *term) follow(ctx context.Context, plan gate.Plan, nodes int64) error {
 	if !t.settle(ctx, plan) {
 		return nil
 	}
-	if err := t.first(ctx); err != nil || ctx.Err() != nil {
+	if err := t.reach(ctx); err != nil || ctx.Err() != nil {
 		return err
 	}
 	if plan.After != nil {
@@ -112,16 +113,17 @@ func (t *term) follow(ctx context.Context, plan gate.Plan, nodes int64) error {
 			return err
 		}
 	}
-	t.note(func(state *State) { state.Doing = "keeping everything as our release wants it" })
-	return t.keep(ctx)
+	t.setState(func(state *State) { state.Doing = "keeping everything as our release wants it" })
+	return t.maintain(ctx)
 }
 
-// conflictPause is before it is decided again after a conflict: what we see of the nodes may have
-// to catch up first.
+// conflictPause is the pause after a conflict. What we know of the nodes may have to catch up
+// before the next decision.
 const conflictPause = 100 * time.Millisecond
 
-// again turns a conflict into another round.
-func (t *term) again(ctx context.Context, err error) error {
+// retryConflict returns nil after a conflict, so that another round decides. It returns any other
+// error as it is.
+func (t *term) retryConflict(ctx context.Context, err error) error {
 	if fleet.KindOf(err) != fleet.KindConflict && !errors.Is(err, election.ErrDeposed) {
 		return err
 	}
@@ -133,12 +135,12 @@ func (t *term) again(ctx context.Context, err error) error {
 	return nil
 }
 
-func (t *term) tell(ctx context.Context, plan gate.Plan) {
+func (t *term) logPlan(ctx context.Context, plan gate.Plan) {
 	doing := plan.Reason
 	if plan.Hold {
 		doing = "holding: " + doing
 	}
-	t.note(func(state *State) { state.Doing = doing })
+	t.setState(func(state *State) { state.Doing = doing })
 	if doing == t.reason {
 		return
 	}
@@ -153,7 +155,7 @@ func (t *term) tell(ctx context.Context, plan gate.Plan) {
 	t.logger.InfoContext(ctx, "decided", attrs...)
 }
 
-// write announces in the place of the status that is known.
+// write announces a status in place of the known one.
 func (t *term) write(ctx context.Context, a announcement) error {
 	a.instead = t.revision
 	revision, err := announce(ctx, t.client, t.config.Layout, t.leadership, a)
@@ -166,8 +168,9 @@ func (t *term) write(ctx context.Context, a announcement) error {
 	return nil
 }
 
-// settle waits for what the leader before us may have sent last, once per leadership. Without a
-// status nobody may rely on anything yet, and the very first leader has nobody before it.
+// settle waits, once per leadership, until the last requests of the leader before us have landed.
+// It need not wait in the first term if there is no status: nobody led before, and no API server
+// serves without a status. It returns false if ctx ended.
 func (t *term) settle(ctx context.Context, plan gate.Plan) bool {
 	if t.settledTerm() == t.leadership.Term {
 		return true
@@ -191,7 +194,7 @@ func (s *Service) settledTerm() int64 {
 	return s.settled
 }
 
-// awaitChange returns when a node or the status is no longer what was decided from.
+// awaitChange returns when a node or the status is no longer what the decision was made from.
 func (t *term) awaitChange(ctx context.Context, nodes int64) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -210,7 +213,7 @@ func (t *term) awaitChange(ctx context.Context, nodes int64) {
 	}
 }
 
-// statusChanged returns a channel that receives once the status is known to be another one.
+// statusChanged returns a channel that receives once, when the status is no longer the known one.
 func (t *term) statusChanged(ctx context.Context) <-chan struct{} {
 	changed, revision, at := make(chan struct{}, 1), t.revision, t.at
 	go func() {

@@ -14,31 +14,30 @@ import (
 	"github.com/ironherd/ironherd/internal/reconciler/release"
 )
 
-// Overview is what etcd says of a cluster, and what follows from it.
+// Overview is what etcd has of a cluster, and what follows from it.
 type Overview struct {
 	// Leader is nil when nobody leads.
 	Leader *election.Candidate `json:"leader"`
 	Status gate.Observed       `json:"status"`
 	Nodes  []NodeOverview      `json:"nodes"`
-	// Holds says whether the leader waits before it may change anything, Reason why, or else what it
-	// does. Empty without a leader.
+	// Holds tells that the leader waits before it may change anything. Reason is why it waits, or else
+	// what it does. Both are empty without a leader.
 	Holds  bool   `json:"holds"`
 	Reason string `json:"reason,omitempty"`
-	// Trouble is why the leader's passes fail; nil when they do not.
+	// Trouble is why the leader's passes fail. Nil: they do not.
 	Trouble *Trouble `json:"trouble,omitempty"`
 }
 
-// NodeOverview is a node as it is known.
+// NodeOverview is what is known of one node.
 type NodeOverview struct {
 	node.Node
-	// Admitted says whether the status admits an API server of that release. What it needs itself only
-	// the node knows: of the node with the given build the verdict is complete, of the others it is
-	// about the minimum compatible release alone.
+	// Admitted tells whether the status admits an API server of the node's release. Only for the node
+	// of the given build is this complete. Which base resources the builds of other nodes need is not
+	// known here, so for those it is about the minimum compatible release alone.
 	Admitted gate.Verdict `json:"admitted"`
 }
 
-// Look reads the overview. Own is the build that asks; its node is the one whose readiness is
-// judged completely.
+// Look reads the overview. Own is the build that asks.
 func Look(ctx context.Context, client *clientv3.Client, layout etcd.Layout, own release.Build, logger *slog.Logger) (Overview, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -77,7 +76,7 @@ func Look(ctx context.Context, client *clientv3.Client, layout etcd.Layout, own 
 	return o, nil
 }
 
-// readTrouble returns nil when there is none, or nobody understands it.
+// readTrouble returns nil when there is none, or when it cannot be read.
 func readTrouble(ctx context.Context, client *clientv3.Client, layout etcd.Layout) (*Trouble, error) {
 	snapshot, err := etcd.Read(ctx, client, etcd.Range{Key: layout.Trouble()})
 	if err != nil {

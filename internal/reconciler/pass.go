@@ -11,15 +11,18 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// The pace of passes: one that failed is tried again from firstRetry on, twice as long each time,
-// at most after the time between full passes. Changes that are seen lead to a pass at once, but not
-// without end.
 const (
+	// firstRetry is the pause after the first failed pass. It doubles with each further one, up to the
+	// time between full passes.
 	firstRetry = 100 * time.Millisecond
-	silence    = 2 * time.Second  // of failures, before one is logged
-	repetition = 10 * time.Second // between two that are logged
-	burst      = 5                // passes for changes in quick succession, and then
-	spacing    = time.Second / 2  // between them
+	// quietFailures is how long passes fail before a failure is logged.
+	quietFailures = 2 * time.Second
+	// logInterval is the time between two failures that are logged.
+	logInterval = 10 * time.Second
+	// A change leads to a pass at once for passBurst changes in quick succession. The passes after
+	// that are passSpacing apart.
+	passBurst   = 5
+	passSpacing = time.Second / 2
 )
 
 func (t *term) retries() *backoff.ExponentialBackOff {
@@ -30,23 +33,23 @@ func (t *term) retries() *backoff.ExponentialBackOff {
 	return retry
 }
 
-// errStatusChanged: somebody else has written the status.
+// errStatusChanged tells that somebody else has written the status.
 var errStatusChanged = fleet.Errorf(fleet.KindConflict, "the status was changed by somebody else")
 
-// first runs passes until one has found everything as wanted. It returns nil, too, when ctx has
-// ended; errStatusChanged when the status is no longer the one that is known.
-func (t *term) first(ctx context.Context) error {
+// reach runs passes until one has found everything as wanted, or ctx has ended. It returns
+// errStatusChanged when the status is no longer the known one.
+func (t *term) reach(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	changed, retry := t.statusChanged(ctx), t.retries()
-	var trouble trouble
+	var failures failureLog
 	for {
 		err := t.pass(ctx)
 		if err == nil || ctx.Err() != nil {
-			return nil //nolint:nilerr // what a pass says that has been stopped is of no interest
+			return nil //nolint:nilerr // the pass was stopped
 		}
 		pause := retry.NextBackOff()
-		trouble.tell(ctx, t.logger, err, pause)
+		failures.failed(ctx, t.logger, err, pause)
 		select {
 		case <-time.After(pause):
 		case <-changed:
@@ -57,15 +60,15 @@ func (t *term) first(ctx context.Context) error {
 	}
 }
 
-// keep runs a pass when a change was seen, and now and then, until ctx ends (nil) or the status is
-// no longer the one that is known (errStatusChanged).
-func (t *term) keep(ctx context.Context) error {
+// maintain runs a pass after each change, and a full pass at intervals. It returns nil when ctx
+// ends, and errStatusChanged when the status is no longer the known one.
+func (t *term) maintain(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	changed, retry := t.statusChanged(ctx), t.retries()
-	pace := rate.NewLimiter(rate.Every(spacing), burst)
+	pace := rate.NewLimiter(rate.Every(passSpacing), passBurst)
 	pause := t.config.FullPass
-	var trouble trouble
+	var failures failureLog
 	for {
 		select {
 		case <-time.After(pause):
@@ -80,16 +83,16 @@ func (t *term) keep(ctx context.Context) error {
 		}
 		if err := t.pass(ctx); err != nil {
 			pause = retry.NextBackOff()
-			trouble.tell(ctx, t.logger, err, pause)
+			failures.failed(ctx, t.logger, err, pause)
 			continue
 		}
 		retry.Reset()
-		trouble.over(ctx, t.logger)
+		failures.recovered(ctx, t.logger)
 		pause = t.config.FullPass
 	}
 }
 
-// pass runs one pass and tells what it did.
+// pass runs one pass, and reports what it did to the observer, the log and the state.
 func (t *term) pass(ctx context.Context) error {
 	start := time.Now()
 	report, err := t.applier.Pass(ctx)
@@ -98,8 +101,8 @@ func (t *term) pass(ctx context.Context) error {
 	}
 	took := time.Since(start)
 	t.config.Observer.PassEnded(report, took, err)
-	t.teller.tell(ctx, t, report, err)
-	t.note(func(state *State) {
+	t.troubleWriter.passEnded(ctx, t, report, err)
+	t.setState(func(state *State) {
 		state.PassedAt, state.PassError = time.Now(), ""
 		if err != nil {
 			state.PassError = err.Error()
@@ -113,29 +116,29 @@ func (t *term) pass(ctx context.Context) error {
 	return err
 }
 
-// trouble is a row of passes that failed.
-type trouble struct {
-	since, told time.Time
+// failureLog logs a row of passes that failed, but not each of them.
+type failureLog struct {
+	since, logged time.Time
 }
 
-// tell logs a failure, unless it has not lasted for a moment or was told a moment ago.
-func (r *trouble) tell(ctx context.Context, logger *slog.Logger, err error, pause time.Duration) {
+// failed logs a failure, unless passes have only just begun to fail or one was logged a moment ago.
+func (l *failureLog) failed(ctx context.Context, logger *slog.Logger, err error, pause time.Duration) {
 	now := time.Now()
-	if r.since.IsZero() {
-		r.since = now
+	if l.since.IsZero() {
+		l.since = now
 	}
-	if now.Sub(r.since) < silence || now.Sub(r.told) < repetition {
+	if now.Sub(l.since) < quietFailures || now.Sub(l.logged) < logInterval {
 		return
 	}
-	r.told = now
-	logger.WarnContext(ctx, "not everything is as wanted", slog.Duration("for", now.Sub(r.since)), slog.Duration("retry", pause),
+	l.logged = now
+	logger.WarnContext(ctx, "not everything is as wanted", slog.Duration("for", now.Sub(l.since)), slog.Duration("retry", pause),
 		slog.Any("err", err))
 }
 
-// over logs that it is over, if it was told, and begins anew.
-func (r *trouble) over(ctx context.Context, logger *slog.Logger) {
-	if !r.told.IsZero() {
-		logger.InfoContext(ctx, "everything is as wanted again", slog.Duration("after", time.Since(r.since)))
+// recovered logs that passes succeed again, if a failure was logged.
+func (l *failureLog) recovered(ctx context.Context, logger *slog.Logger) {
+	if !l.logged.IsZero() {
+		logger.InfoContext(ctx, "everything is as wanted again", slog.Duration("after", time.Since(l.since)))
 	}
-	*r = trouble{}
+	*l = failureLog{}
 }

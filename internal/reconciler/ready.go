@@ -22,21 +22,20 @@ type Ready struct {
 	Layout etcd.Layout
 	Node   string
 	Build  release.Build
-	// Register this node with the release of the build first. Only while no API server runs here,
-	// which is the moment to wait for readiness in any case. Without it, somebody else registers the
-	// node.
+	// Register this node with the release of the build first. This is allowed only while no API server
+	// runs here, as is usual for who waits until one may start. Unless it is set, somebody else has to
+	// register the node.
 	Register bool
 	Logger   *slog.Logger
 }
 
-// reask is after how long it is asked anew, whatever a watch says.
+// reask is the time after which WaitReady asks again, even if no watch has seen a change.
 const reask = 5 * time.Second
 
-// WaitReady returns nil when the API server may start. The node's record and the status are read
-// together, linearizably, so that no leader can restrict the status without having reckoned with
-// this node. An etcd that does not answer is waited for, as everything else; each reason for
-// waiting is logged when it changes. When ctx ends the error is KindTimeout and says what was
-// waited for last.
+// WaitReady returns nil when the API server may start. It reads the node's record and the status
+// together, linearizably, so that no leader can restrict the status without having seen this node.
+// It also waits for an etcd that does not answer. It logs why it waits whenever the reason changes.
+// When ctx ends, the error is KindTimeout and names the last reason.
 func WaitReady(ctx context.Context, r Ready) error {
 	if r.Layout.Root == "" {
 		r.Layout.Root = etcd.DefaultRoot
@@ -64,8 +63,8 @@ func WaitReady(ctx context.Context, r Ready) error {
 	}
 }
 
-// Ask asks once, without registering anything: may the API server serve? A failure is a reason why
-// not.
+// Ask reports whether the API server may serve now. It registers nothing. A failure counts as no,
+// with the failure as the reason.
 func (r Ready) Ask(ctx context.Context) gate.Verdict {
 	if r.Layout.Root == "" {
 		r.Layout.Root = etcd.DefaultRoot
@@ -75,8 +74,8 @@ func (r Ready) Ask(ctx context.Context) gate.Verdict {
 	return verdict
 }
 
-// ask registers the node if that is still to be done, and asks the gate. A failure is a reason to
-// wait.
+// ask registers the node if that is still to be done, and asks the gate. A failure counts as no,
+// with the failure as the reason.
 func (r Ready) ask(ctx context.Context, registered *bool) (revision int64, verdict gate.Verdict) {
 	failed := func(what string, err error) (int64, gate.Verdict) {
 		return 0, gate.Verdict{Reason: fmt.Sprintf("%s: %v", what, err)}
@@ -107,7 +106,7 @@ func (r Ready) ask(ctx context.Context, registered *bool) (revision int64, verdi
 	return answer.Header.GetRevision(), gate.Serve(r.Build, own, observed)
 }
 
-// await returns when something may have changed since the revision.
+// await returns when a node or the status may have changed since the revision.
 func (r Ready) await(ctx context.Context, revision int64) {
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), reask)
 	defer cancel()

@@ -33,7 +33,7 @@ type Config struct {
 	// FullPass is the time between two passes when nothing was seen to change; zero: DefaultFullPass.
 	FullPass time.Duration
 	Logger   *slog.Logger
-	// Observer hears of passes; may be nil.
+	// Observer is called after passes and announcements; may be nil.
 	Observer Observer
 }
 
@@ -44,7 +44,8 @@ const (
 	DefaultFullPass = 30 * time.Second
 )
 
-// Observer hears what a service does, for metrics. Safe for concurrent use; it must not wait.
+// Observer is called with what a service does, for metrics. It must be safe for concurrent use, and
+// must not wait.
 type Observer interface {
 	// PassEnded is called after each pass.
 	PassEnded(report Report, took time.Duration, err error)
@@ -81,11 +82,13 @@ func (c Config) Validate() error {
 
 // Service is the reconciler of one node, as components of a supervision tree.
 //
-//	watch-nodes ──► nodes ──► watch-releases ──► may we? ──► elect ──► leadership ──► lead ──► Applier.Pass, the status
-//	watch-status ─► status ──────────────────────────────────────────────────────────┘   └──► watch-resources: Applier.Run
+//	watch-nodes ──► nodes ──► watch-releases ──► verdict ──► elect ──► leadership
+//	                                                                       │
+//	watch-status ─► status ──► lead: Applier.Pass, the status ◄────────────┤
+//	                           watch-resources: Applier.Run ◄──────────────┘
 //
-// Each component keeps what it knows in a watched value; one that fails is started again and finds
-// the values as they are. None of them can make another one act on what is no longer so: the status
+// Each component keeps what it knows in a watched value. One that fails is started again and finds
+// the values as they are. No component can make another one act on what is no longer so: the status
 // is written by conditional transactions alone, and whatever goes to the API server is bound to a
 // context that ends before the leadership can.
 type Service struct {
@@ -99,9 +102,10 @@ type Service struct {
 	verdict    watch.Memory[gate.Verdict]
 	leadership watch.Memory[*election.Leadership] // nil: none
 
-	mu      sync.Mutex
-	state   State
-	settled int64 // the term for which the last requests of the leader before have landed
+	mu    sync.Mutex
+	state State
+	// settled is the term for which the last requests of the leader before have landed.
+	settled int64
 }
 
 // State is what a service is doing, for people and metrics.
@@ -128,7 +132,7 @@ func New(config Config, client *clientv3.Client, applier Applier) (*Service, err
 		return nil, err
 	}
 	if config.Observer == nil {
-		config.Observer = deaf{}
+		config.Observer = noObserver{}
 	}
 	return &Service{
 		config: config, client: client, applier: applier,
@@ -136,13 +140,13 @@ func New(config Config, client *clientv3.Client, applier Applier) (*Service, err
 	}, nil
 }
 
-// deaf is the observer of who wants none.
-type deaf struct{}
+// noObserver is the observer of a service without one.
+type noObserver struct{}
 
-func (deaf) PassEnded(Report, time.Duration, error) {}
-func (deaf) Announced(gate.Status)                  {}
+func (noObserver) PassEnded(Report, time.Duration, error) {}
+func (noObserver) Announced(gate.Status)                  {}
 
-// Components returns what a supervision tree has to run. Loops are stopped first: then the
+// Components returns what a supervision tree has to run. It stops the loops first, so that the
 // leadership is given up at once.
 func (s *Service) Components() []service.Component {
 	nodes, status := s.registry.Follower(), s.statusFollower()
@@ -182,7 +186,7 @@ func (s *Service) change(change func(*State)) {
 	change(&s.state)
 }
 
-// checkPass is the health of who leads: its last pass.
+// checkPass returns how the last pass of this leadership failed, if it did.
 func (s *Service) checkPass(context.Context) error {
 	if state := s.State(); state.PassError != "" {
 		return errors.New(state.PassError)

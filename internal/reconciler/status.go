@@ -15,10 +15,10 @@ import (
 
 const requestTimeout = 5 * time.Second
 
-// statusView is the status as of a revision.
+// statusView is the status at a revision.
 type statusView struct {
 	gate.Observed
-	// At is a revision at which it was, or since which it has not changed as far as is known.
+	// At is the newest revision of etcd at which the status is known to have been so.
 	At int64
 }
 
@@ -33,7 +33,7 @@ func observe(value []byte, revision int64) gate.Observed {
 	return observed
 }
 
-// viewOf reads the status out of a snapshot of its key.
+// viewOf decodes the status from a snapshot of its key.
 func viewOf(layout etcd.Layout, s etcd.Snapshot) statusView {
 	entry, found := s.Entries[layout.Status()]
 	if !found {
@@ -51,21 +51,21 @@ func readStatus(ctx context.Context, client *clientv3.Client, layout etcd.Layout
 	return viewOf(layout, snapshot), nil
 }
 
-// announcement is a write of the status. It is accepted only as long as what it was decided from
-// still holds.
+// announcement is a write of the status. etcd accepts it only while what it was decided from is
+// unchanged.
 type announcement struct {
 	status gate.Status
-	// instead is the revision of the status that it replaces; 0: there is none.
+	// instead is the revision of the status that this one replaces; 0 if there is none.
 	instead int64
-	// guarded: no node may have changed since the revision nodes.
+	// guarded tells that no node may have changed since the revision nodes.
 	guarded bool
 	nodes   int64
 }
 
-// announce writes the status, as one transaction: on condition that l still leads, that the status
-// is the one that was read, and that no node has changed, if that matters. It returns the revision
-// of the write. A condition that does not hold is KindConflict; election.ErrDeposed when it is that
-// of the leadership. After any other error it may have been written or not.
+// announce writes the status in one transaction, on condition that l still leads, that the status
+// is the one that was read and, if guarded, that no node has changed. It returns the revision of
+// the write. If l no longer leads, the error is election.ErrDeposed; if another condition does not
+// hold, it is KindConflict. After any other error the status may have been written or not.
 func announce(ctx context.Context, client *clientv3.Client, layout etcd.Layout, l *election.Leadership, a announcement) (int64, error) {
 	text, err := a.status.Encode()
 	if err != nil {

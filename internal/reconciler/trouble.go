@@ -9,53 +9,53 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Trouble is why the leader's passes fail. It is kept in etcd so that `status` tells it on every
-// node.
+// Trouble is why the leader's passes fail. The leader keeps it in etcd, so that `status` shows it
+// on every node.
 type Trouble struct {
 	// Node that leads.
 	Node string `json:"node"`
 	// Since is when a pass failed first, by the clock of that node.
 	Since time.Time `json:"since"`
 	Error string    `json:"error"`
-	// Failures are the objects concerned; of many, some.
+	// Failures are the objects that failed, at most maxFailures of them.
 	Failures []Failure `json:"failures,omitempty"`
 }
 
 const (
-	mostFailures = 20
-	troublePace  = 5 * time.Second
+	maxFailures     = 20
+	troubleInterval = 5 * time.Second
 )
 
-// teller keeps the trouble of a leadership in etcd: written when its cause changes, not more often
-// than now and then, and deleted when it is over. It decides nothing: what cannot be written is
-// left.
-type teller struct {
-	since, wrote time.Time
-	error        string
-	clear        bool // it is known that there is none in etcd
+// troubleWriter keeps the trouble of a leadership in etcd. It writes when the cause changes, at
+// most every troubleInterval, and deletes the key when a pass succeeds. Nothing is decided from the
+// key, so it does not retry a write that fails.
+type troubleWriter struct {
+	since, written time.Time
+	error          string
+	clear          bool // etcd is known to have none
 }
 
-// tell is called after each pass.
-func (w *teller) tell(ctx context.Context, t *term, report Report, err error) {
+// passEnded updates the trouble after a pass that ended with err.
+func (w *troubleWriter) passEnded(ctx context.Context, t *term, report Report, err error) {
 	key := t.config.Layout.Trouble()
 	now := time.Now()
 	if err == nil {
 		if !w.clear && t.putIfLeading(ctx, clientv3.OpDelete(key)) {
-			*w = teller{clear: true}
+			*w = troubleWriter{clear: true}
 		}
 		return
 	}
 	if w.since.IsZero() {
 		w.since = now
 	}
-	if err.Error() == w.error || now.Sub(w.wrote) < troublePace {
+	if err.Error() == w.error || now.Sub(w.written) < troubleInterval {
 		return
 	}
 	trouble := Trouble{Node: t.config.Node, Since: w.since.UTC(), Error: err.Error(), Failures: report.Failures}
-	trouble.Failures = trouble.Failures[:min(len(trouble.Failures), mostFailures)]
+	trouble.Failures = trouble.Failures[:min(len(trouble.Failures), maxFailures)]
 	text, encodeErr := json.Marshal(trouble)
 	if encodeErr == nil && t.putIfLeading(ctx, clientv3.OpPut(key, string(text))) {
-		w.error, w.wrote, w.clear = trouble.Error, now, false
+		w.error, w.written, w.clear = trouble.Error, now, false
 	}
 }
 

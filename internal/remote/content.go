@@ -12,8 +12,8 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// Content is a file to be uploaded to many hosts. It is held in memory, compressed once, and safe
-// for concurrent use.
+// Content is a file to be uploaded to many hosts. It is kept in memory and compressed only once. It
+// is safe for concurrent use.
 type Content struct {
 	data   []byte
 	digest string
@@ -22,13 +22,13 @@ type Content struct {
 	compressed []byte
 }
 
-// NewContent takes data over: the caller must not change it afterwards.
+// NewContent returns content with this data, which the caller must not change afterwards.
 func NewContent(data []byte) *Content {
 	sum := sha256.Sum256(data)
 	return &Content{data: data, digest: hex.EncodeToString(sum[:])}
 }
 
-// ReadContent reads a file. An empty one is refused. Errors are of kind Invalid.
+// ReadContent reads a file, and refuses an empty one. Errors are of kind Invalid.
 func ReadContent(path string) (*Content, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -46,7 +46,7 @@ func (c *Content) Digest() string { return c.digest }
 // Size returns the size in bytes.
 func (c *Content) Size() int64 { return int64(len(c.data)) }
 
-// Path returns where this very content is kept on a host: base with the digest appended.
+// Path returns where this content is kept on a host: base with the digest appended.
 func (c *Content) Path(base string) string { return base + "-" + c.digest }
 
 // gzipped returns the compressed form.

@@ -3,11 +3,9 @@ package remote
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"net"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/crypto/ssh"
@@ -17,7 +15,7 @@ import (
 
 // Options adjusts a Dialer. The zero value gives the documented defaults.
 type Options struct {
-	// Logger receives what an operator should know. Nil: nothing is logged.
+	// Logger gets what an operator should know. Nil: nothing is logged.
 	Logger *slog.Logger
 	// ConnectTimeout bounds the TCP connect. Zero: 2 s.
 	ConnectTimeout time.Duration
@@ -102,13 +100,16 @@ func (d *Dialer) handshake(ctx context.Context, connection net.Conn, target Targ
 		ClientVersion:     "SSH-2.0-Ironherd",
 		Config:            ssh.Config{Ciphers: ciphers()},
 	}
-	watched := &watchedConn{Conn: connection}
-	sshConnection, channels, requests, err := ssh.NewClientConn(watched, target.Address.String(), config)
-	if err == nil && stop() {
-		return newHost(ssh.NewClient(sshConnection, channels, requests), connection, target.Address, verifier.hostKey(), d.options.Logger), nil
-	}
-	if err == nil { // the time was over in the very moment of success
-		_ = sshConnection.Close()
+	link := &link{Conn: connection}
+	sshConnection, channels, requests, err := ssh.NewClientConn(link, target.Address.String(), config)
+	if err == nil {
+		link.attach(sshConnection)
+		client := ssh.NewClient(sshConnection, channels, requests)
+		host := newHost(client, link, target.Address, verifier.hostKey(), d.options.Logger)
+		if stop() {
+			return host, nil
+		}
+		_ = host.Close() // the time was over in the very moment of success
 	}
 	switch {
 	case verifier.refused != nil:
@@ -119,12 +120,12 @@ func (d *Dialer) handshake(ctx context.Context, connection net.Conn, target Targ
 		return nil, fleet.Errorf(fleet.KindTimeout, "%s did not finish the SSH handshake within %s",
 			target.Address, d.options.HandshakeTimeout)
 	}
-	return nil, d.handshakeError(target, verifier.presented != nil && !watched.broken.Load(), err)
+	return nil, d.handshakeError(target, verifier.presented != nil && !link.lost.Load(), err)
 }
 
 // handshakeError gives a failed handshake its kind. The library has no type for a refused key, so
-// that is told by how far the handshake came: the host key was accepted, and the connection was
-// whole when the authentication ended.
+// the caller tells by how far the handshake came: the host has refused our key if we have accepted
+// its key, and the host has not ended the connection.
 func (d *Dialer) handshakeError(target Target, refused bool, err error) error {
 	var negotiation *ssh.AlgorithmNegotiationError
 	switch {
@@ -137,23 +138,8 @@ func (d *Dialer) handshakeError(target Target, refused bool, err error) error {
 	return fleet.Errorf(fleet.KindTemporary, "SSH handshake with %s: %w", target.Address, err)
 }
 
-// watchedConn notices when the other side ends the connection. The library forgets such an error in
-// the middle of an authentication, and reports a refused key instead.
-type watchedConn struct {
-	net.Conn
-	broken atomic.Bool
-}
-
-// Read reads, and remembers an error that is not from our own closing.
-func (c *watchedConn) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
-	if err != nil && !errors.Is(err, net.ErrClosed) && !errors.Is(err, io.ErrClosedPipe) {
-		c.broken.Store(true)
-	}
-	return n, err
-}
-
-// ciphers puts AES-GCM first: with the processor's help it costs a fraction of ChaCha20.
+// ciphers returns the library's ciphers with AES-GCM first, which costs a fraction of ChaCha20 on a
+// processor that supports it.
 func ciphers() []string {
 	order := []string{ssh.CipherAES128GCM, ssh.CipherAES256GCM}
 	for _, cipher := range ssh.SupportedAlgorithms().Ciphers {

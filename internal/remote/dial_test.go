@@ -2,6 +2,8 @@ package remote
 
 import (
 	"context"
+	"crypto/ed25519"
+	"encoding/pem"
 	"errors"
 	"net"
 	"net/netip"
@@ -10,6 +12,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/crypto/ssh"
 
 	"github.com/ironherd/ironherd/internal/fleet"
 )
@@ -227,6 +230,13 @@ func TestKeys(t *testing.T) {
 		if _, err := ParseKey([]byte(wrong)); fleet.KindOf(err) != fleet.KindInvalid {
 			t.Errorf("%.20q gives %v", wrong, err)
 		}
+	}
+	locked, err := ssh.MarshalPrivateKeyWithPassphrase(ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize)), "", []byte("secret"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ParseKey(pem.EncodeToMemory(locked)); fleet.KindOf(err) != fleet.KindInvalid || !strings.Contains(err.Error(), "has a passphrase") {
+		t.Errorf("a key with a passphrase gives %v", err)
 	}
 	if _, err := OpenKey(t.TempDir() + "/none"); fleet.KindOf(err) != fleet.KindInvalid {
 		t.Error(err)

@@ -8,7 +8,7 @@
 //     that is allowed. Nothing that identifies us or our work (no user name, no public key, no
 //     command) is sent to a host with another key.
 //   - A hung host never hangs the caller: every call ends when its context does, and the connection
-//     is closed then.
+//     is closed then. Nothing stays behind, neither a goroutine nor a descriptor.
 //   - An uploaded file appears under its name only when it is whole.
 //
 // Errors are of the kinds of package fleet: Forbidden for a host key that is not the expected one

@@ -38,8 +38,8 @@ func (e *ExitError) Error() string {
 // notFound is the exit status with which a shell says that it has no such command.
 const notFound = 127
 
-// ended tells that what was under way was given up because ctx ended. It is a timeout in either
-// case: what was asked for may have happened on the host.
+// ended returns the error for what was given up because ctx ended. It is a timeout even if ctx was
+// cancelled, because in both cases the host may have done what it was asked for.
 func ended(ctx context.Context, what string) error {
 	return &fleet.Error{Kind: fleet.KindTimeout, Message: what + " was given up", Err: fleet.ContextError(ctx)}
 }

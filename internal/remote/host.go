@@ -3,6 +3,7 @@ package remote
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -22,9 +23,8 @@ type Host struct {
 	address netip.AddrPort
 	hostKey HostKey
 	logger  *slog.Logger
-	// connection is what is below SSH. Closing the client could wait for what hangs; closing this does
-	// not.
-	connection net.Conn
+	// link is what is below SSH. Closing the client could wait for what hangs; closing this does not.
+	link *link
 	// over is closed when the connection has ended, whoever ended it.
 	over chan struct{}
 
@@ -32,11 +32,11 @@ type Host struct {
 	sftp  *sftp.Client
 }
 
-func newHost(client *ssh.Client, connection net.Conn, address netip.AddrPort, key HostKey, logger *slog.Logger) *Host {
-	h := &Host{client: client, connection: connection, address: address, hostKey: key, logger: logger, over: make(chan struct{})}
+func newHost(client *ssh.Client, link *link, address netip.AddrPort, key HostKey, logger *slog.Logger) *Host {
+	h := &Host{client: client, link: link, address: address, hostKey: key, logger: logger, over: make(chan struct{})}
 	go func() {
 		defer close(h.over)
-		_ = client.Wait() // why it ended is told by what it ended
+		_ = client.Wait() // the operations that it ended report why
 	}()
 	return h
 }
@@ -46,22 +46,29 @@ func (h *Host) HostKey() HostKey { return h.hostKey }
 
 // Close ends the connection and everything that uses it.
 func (h *Host) Close() error {
-	err := h.connection.Close()
-	settled(h.over)
+	err := h.end()
 	if err != nil && !errors.Is(err, net.ErrClosed) {
 		return fleet.Errorf(fleet.KindTemporary, "close SSH connection: %w", err)
 	}
 	return nil
 }
 
-// grace is how long what used a connection may take to notice that it has ended. It takes
-// microseconds, but for a rare race: a session that is opened in the moment in which the connection
-// ends is waited for by the library for ever. That goroutine is abandoned.
+// end closes the connection and waits until the library has noticed.
+func (h *Host) end() error {
+	err := h.link.Close()
+	settled(h.over)
+	return err
+}
+
+// grace is how long the users of a connection may take to notice that it has ended. They take
+// microseconds; the bound is for a machine that is overloaded.
 const grace = time.Second
 
 // bounded runs do, and closes the connection when ctx ends first: nothing less ends an operation on
-// a host that hangs. The returned error has a kind. Where it is not do's own, do may still be
-// running, and what it writes must not be read.
+// a host that hangs. It also closes a connection on which do failed because the connection ends.
+//
+// The returned error has a kind. If it is not the error of do, then do may still be running, and
+// the caller must not read what do writes.
 func (h *Host) bounded(ctx context.Context, what string, do func() error) error {
 	if ctx.Err() != nil {
 		return ended(ctx, what)
@@ -84,12 +91,21 @@ func (h *Host) bounded(ctx context.Context, what string, do func() error) error 
 			return fleet.Errorf(fleet.KindTemporary, "%s: the connection has ended", what)
 		}
 	case <-ctx.Done():
-		_ = h.connection.Close()
-		settled(h.over)
+		_ = h.end()
 		settled(done)
 		return ended(ctx, what)
 	}
-	return classify(what, <-outcome)
+	err := <-outcome
+	if isEnding(err) {
+		_ = h.end()
+	}
+	return classify(what, err)
+}
+
+// isEnding reports whether err shows that the connection ends. The users of a channel learn of it a
+// moment before the library refuses to open another one, which it would then never finish.
+func isEnding(err error) bool {
+	return errors.Is(err, errNoExit) || errors.Is(err, io.EOF) || errors.Is(err, sftp.ErrSSHFxConnectionLost)
 }
 
 // settled waits for an event that is due, and reports whether it came within the grace.
@@ -118,17 +134,34 @@ func classify(what string, err error) error {
 	return fleet.Errorf(fleet.KindTemporary, "%s: %w", what, err)
 }
 
-// fileClient returns the SFTP session of this connection, opening it when first needed.
+// fileClient returns the SFTP client of this connection, which it opens when first needed.
 func (h *Host) fileClient() (*sftp.Client, error) {
 	h.files.Lock()
 	defer h.files.Unlock()
 	if h.sftp != nil {
 		return h.sftp, nil
 	}
-	client, err := sftp.NewClient(h.client, sftp.UseConcurrentWrites(true))
+	client, err := h.openFiles()
 	if err != nil {
 		return nil, fleet.Errorf(fleet.KindTemporary, "open SFTP session: %w", err)
 	}
 	h.sftp = client
 	return client, nil
+}
+
+func (h *Host) openFiles() (*sftp.Client, error) {
+	session, err := h.openSession()
+	if err != nil {
+		return nil, err
+	}
+	if err = session.start("subsystem", "sftp"); err != nil {
+		_ = session.Close()
+		return nil, err
+	}
+	go func() { _, _ = io.Copy(io.Discard, session.Stderr()) }() // it shares the channel's window
+	client, err := sftp.NewClientPipe(session, input{session}, sftp.UseConcurrentWrites(true))
+	if err != nil {
+		_ = session.Close()
+	}
+	return client, err
 }

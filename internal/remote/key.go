@@ -4,6 +4,7 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -13,12 +14,12 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// Key is the private key that hosts are reached with. It is safe for concurrent use, and never
-// printed.
+// Key is the private key that a Dialer proves to hosts. It is safe for concurrent use, and printing
+// it shows its fingerprint alone.
 type Key struct{ signer ssh.Signer }
 
-// OpenKey reads a private key in OpenSSH or PEM form. A key with a passphrase is refused: nobody is
-// there to type it. Errors are of kind Invalid and never quote the file.
+// OpenKey reads a private key in OpenSSH or PEM form. It refuses a key with a passphrase, because
+// nobody is there to type it. Errors are of kind Invalid and never quote the file.
 func OpenKey(path string) (*Key, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -31,10 +32,10 @@ func OpenKey(path string) (*Key, error) {
 	return key, nil
 }
 
-// ParseKey is OpenKey for a key that was read already.
+// ParseKey is OpenKey for a key in memory.
 func ParseKey(data []byte) (*Key, error) {
 	signer, err := ssh.ParsePrivateKey(data)
-	if _, locked := err.(*ssh.PassphraseMissingError); locked { //nolint:errorlint // returned bare by ParsePrivateKey
+	if _, locked := errors.AsType[*ssh.PassphraseMissingError](err); locked {
 		return nil, fleet.Errorf(fleet.KindInvalid, "the private key has a passphrase: use one without")
 	}
 	if err != nil {
@@ -43,8 +44,8 @@ func ParseKey(data []byte) (*Key, error) {
 	return &Key{signer: signer}, nil
 }
 
-// NewKey returns a fresh Ed25519 key and its private half in OpenSSH form, to be kept in a file
-// that only its owner can read.
+// NewKey returns a fresh Ed25519 key and its private half in OpenSSH form, for a file that only its
+// owner can read.
 func NewKey(comment string) (*Key, []byte, error) {
 	_, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {

@@ -8,8 +8,6 @@ import (
 	"log/slog"
 	"strings"
 
-	"golang.org/x/crypto/ssh"
-
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
@@ -21,26 +19,25 @@ const stderrLineLimit = 4 << 10
 
 // Command is what Run executes.
 type Command struct {
-	// Args are the program and its arguments. Each reaches the program as it is: they are quoted for
-	// the host's shell.
+	// Args are the program and its arguments. Run quotes them for the host's shell, so that each
+	// reaches the program as it is.
 	Args []string
-	// Stdin is what the command reads; nil: nothing. Run may return while a read from it is still
-	// under way.
+	// Stdin is what the command reads. Nil: nothing. Run may return while it still reads from Stdin.
 	Stdin io.Reader
-	// OutputLimit bounds standard output, in bytes. Zero: DefaultOutputLimit. A command that writes
-	// more is cut off.
+	// OutputLimit bounds standard output, in bytes. Zero: DefaultOutputLimit. Run fails when a command
+	// writes more.
 	OutputLimit int
-	// OnStderr is called with each line on standard error, without its end, cut at 4 KiB; from one
-	// goroutine at a time. Nil: the lines are logged.
+	// OnStderr is called with each line on standard error, without its end and cut at 4 KiB, from one
+	// goroutine at a time. Nil: Run logs the lines.
 	OnStderr func(line string)
 }
 
 // Run executes a command and returns what it wrote to standard output. It waits until the command
 // has ended and closed its output.
 //
-// A command that ran and failed gives an error that holds an *ExitError, with its output; one that
-// wrote too much is an error of kind Invalid. When ctx ends, the connection is closed and the error
-// is a timeout: the command may still be running.
+// If the command ran and failed, the error holds an *ExitError, and Run returns the output as well.
+// If it wrote too much, the error is of kind Invalid. When ctx ends, Run closes the connection and
+// fails with a timeout: the command may still be running.
 func (h *Host) Run(ctx context.Context, command Command) ([]byte, error) {
 	if len(command.Args) == 0 || command.Args[0] == "" {
 		return nil, fleet.Errorf(fleet.KindInvalid, "a command needs a name")
@@ -60,7 +57,7 @@ func (h *Host) Run(ctx context.Context, command Command) ([]byte, error) {
 
 // execute runs one shell line.
 func (h *Host) execute(line string, command Command) ([]byte, error) {
-	session, err := h.client.NewSession()
+	session, err := h.openSession()
 	if err != nil {
 		return nil, fleet.Errorf(fleet.KindTemporary, "open session: %w", err)
 	}
@@ -77,25 +74,7 @@ func (h *Host) execute(line string, command Command) ([]byte, error) {
 			h.logger.Info("command wrote to stderr", slog.Any("host", h.address), slog.String("line", text))
 		}
 	}
-	session.Stdout, session.Stderr = stdout, stderr
-	if command.Stdin != nil {
-		// Not session.Stdin: with that, Wait would wait for a reader that may never end.
-		pipe, err := session.StdinPipe()
-		if err != nil {
-			return nil, fleet.Errorf(fleet.KindTemporary, "open standard input: %w", err)
-		}
-		if err := session.Start(line); err != nil {
-			return nil, startError(err)
-		}
-		go func() {
-			// the command's exit status tells whether it read what it needed
-			_, _ = io.Copy(pipe, command.Stdin)
-			pipe.Close()
-		}()
-	} else if err := session.Start(line); err != nil {
-		return nil, startError(err)
-	}
-	err = session.Wait()
+	err = session.run(line, command.Stdin, stdout, stderr)
 	stderr.flush()
 	if stdout.exceeded {
 		return nil, fleet.Errorf(fleet.KindInvalid, "the command wrote more than %d bytes", limit)
@@ -107,19 +86,15 @@ func startError(err error) error {
 	return fleet.Errorf(fleet.KindTemporary, "the host did not start the command: %w", err)
 }
 
+// exitError completes the error of a command with its last line on standard error.
 func exitError(err error, lastLine string) error {
-	var exit *ssh.ExitError
-	var missing *ssh.ExitMissingError
+	var exit *ExitError
 	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &exit) && exit.Signal() != "":
-		return &ExitError{Status: -1, Signal: exit.Signal(), Stderr: lastLine}
 	case errors.As(err, &exit):
-		return &ExitError{Status: exit.ExitStatus(), Stderr: lastLine}
-	case errors.As(err, &missing):
-		// So ends a connection that broke. A command that a host lets go without a word is rarer, and
-		// means as little.
+		exit.Stderr = lastLine
+	case errors.Is(err, errNoExit):
+		// This is how a command ends when the connection breaks. A host may also end a command without a
+		// word; that is rarer, and tells as little.
 		return fleet.Errorf(fleet.KindTemporary, "the connection ended before the command did: %w", err)
 	}
 	return err
@@ -146,9 +121,8 @@ func quoteWord(word string) string {
 
 func quoteAlways(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
 
-// limitedBuffer keeps up to limit bytes, and calls full once when more come.
-//
-// The buffer is not embedded: its ReadFrom would let io.Copy pass the limit by.
+// limitedBuffer keeps up to limit bytes, and calls full once when more come. It does not embed the
+// buffer, because io.Copy would then use the buffer's ReadFrom, which knows no limit.
 type limitedBuffer struct {
 	kept     bytes.Buffer
 	limit    int
@@ -156,7 +130,7 @@ type limitedBuffer struct {
 	full     func()
 }
 
-// Write keeps p, or gives up.
+// Write keeps p, or fails if p is beyond the limit.
 func (b *limitedBuffer) Write(p []byte) (int, error) {
 	if b.kept.Len()+len(p) > b.limit {
 		if !b.exceeded {
@@ -168,7 +142,7 @@ func (b *limitedBuffer) Write(p []byte) (int, error) {
 	return b.kept.Write(p)
 }
 
-// lineWriter cuts a stream into lines.
+// lineWriter calls emit with each line of a stream.
 type lineWriter struct {
 	emit    func(string)
 	pending []byte

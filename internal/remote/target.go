@@ -14,11 +14,11 @@ type Target struct {
 // Trust says which host keys are accepted, all in authorized_keys form. The best source that has
 // any key decides alone.
 type Trust struct {
-	// Attested by the provider.
+	// Attested are the keys that the provider attests.
 	Attested []string
-	// Injected at creation.
+	// Injected are the keys that we put into the machine when we created it.
 	Injected []string
-	// Pinned from an earlier contact.
+	// Pinned are the keys that were found in an earlier contact.
 	Pinned []string
 	// FirstUse accepts any key while no source has one. The caller records the key that it finds in
 	// Host.HostKey.

@@ -18,21 +18,22 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// Uploaded says how content came to be on a host.
+// Uploaded is the result of an upload.
 type Uploaded struct {
-	// Path where it is.
+	// Path of the content on the host.
 	Path string
-	// Sent is how many bytes of content went over the wire, compressed if they were; 0 when the host
-	// had it already.
+	// Sent is how many bytes went over the wire, after compression. 0 when the host had the content
+	// already.
 	Sent int64
 }
 
-// Upload makes sure that the content is on the host, at content.Path(base), with that mode. A file
-// that is there with the right size is that very content: the name has the digest in it, and it
-// gets its name only when it is whole. Otherwise it is sent, compressed where the host has gzip, to
-// a temporary name of its own, checked and renamed; so any number of uploads may run at once.
+// Upload makes sure that the content is on the host, at content.Path(base), with that mode. base is
+// an absolute path, whose directory exists.
 //
-// base is an absolute path; its directory exists.
+// If a file of the right size is there, it is that very content, because its name has the digest in
+// it and only a whole file gets that name. Otherwise Upload sends the content, compressed if the
+// host has gzip, to a temporary name of its own, checks it and renames it. So any number of uploads
+// may run at once.
 func (h *Host) Upload(ctx context.Context, content *Content, base string, mode fs.FileMode) (Uploaded, error) {
 	if !path.IsAbs(base) || strings.ContainsAny(base, "\x00\n") {
 		return Uploaded{}, fleet.Errorf(fleet.KindInvalid, "content is uploaded to an absolute path, not %q", base)
@@ -52,7 +53,7 @@ func (h *Host) Upload(ctx context.Context, content *Content, base string, mode f
 			err = files.PosixRename(temporary, result.Path)
 		}
 		if err != nil {
-			_ = files.Remove(temporary) // what cannot be removed is named after its digest, and harmless
+			_ = files.Remove(temporary) // a file that stays is harmless: nothing looks for its name
 			return err
 		}
 		return nil
@@ -63,7 +64,7 @@ func (h *Host) Upload(ctx context.Context, content *Content, base string, mode f
 	return result, nil
 }
 
-// present reports whether the file is there as it should be. A wrong mode is put right.
+// present reports whether the file is there with the right size and mode. It corrects a wrong mode.
 func present(files *sftp.Client, name string, content *Content, mode fs.FileMode) bool {
 	info, err := files.Stat(name)
 	if err != nil || !info.Mode().IsRegular() || info.Size() != content.Size() {
@@ -112,8 +113,8 @@ func sendPlain(files *sftp.Client, content *Content, temporary string, mode fs.F
 	return nil
 }
 
-// verify compares size and, where the host can tell it, the digest. Without sha256sum the size has
-// to do: SSH and gzip both check what they carry.
+// verify compares the size and, if the host has sha256sum, the digest. Otherwise the size is
+// enough, because SSH and gzip both check what they carry.
 func verify(files *sftp.Client, name string, content *Content, h *Host) error {
 	info, err := files.Stat(name)
 	if err != nil {
@@ -130,7 +131,7 @@ func verify(files *sftp.Client, name string, content *Content, h *Host) error {
 	case err != nil:
 		return err
 	}
-	// A name with a backslash is printed escaped, after a leading backslash.
+	// sha256sum escapes a name with a backslash, and begins the line with a backslash then.
 	digest, _, _ := strings.Cut(strings.TrimPrefix(string(output), `\`), " ")
 	if digest != content.Digest() {
 		return fleet.Errorf(fleet.KindTemporary, "what arrived has the digest %.64q, not %s", digest, content.Digest())

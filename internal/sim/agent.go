@@ -16,7 +16,7 @@ type AgentHost interface {
 	// Reboot restarts the machine and returns when the restart is under way and cannot be undone. It
 	// does not wait for the agent.
 	Reboot(ctx context.Context) error
-	// Detach lets run go on after the command has ended, until it returns or the machine goes down,
-	// which ends its context. It does not wait for run.
+	// Detach starts run, which goes on after the command has ended. Its context ends when the machine
+	// goes down. Detach does not wait for run.
 	Detach(run func(ctx context.Context))
 }

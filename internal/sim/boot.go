@@ -19,8 +19,9 @@ import (
 	"github.com/ironherd/ironherd/internal/sim/sshhost"
 )
 
-// live is a period from its beginning to its end.
-func (h *host) live(ctx context.Context, p *period) {
+// runPeriod is what a machine does during a period: it boots, answers SSH, and ends everything that
+// runs on it when the period ends.
+func (h *host) runPeriod(ctx context.Context, p *period) {
 	defer close(p.done)
 	defer p.tasks.Wait()
 	defer h.killProcesses()
@@ -31,7 +32,7 @@ func (h *host) live(ctx context.Context, p *period) {
 	}
 	record := h.snapshot()
 	if record.System == systemDead {
-		close(p.settled)
+		close(p.booted)
 		<-ctx.Done()
 		return
 	}
@@ -41,7 +42,7 @@ func (h *host) live(ctx context.Context, p *period) {
 		<-ctx.Done()
 		return
 	}
-	close(p.settled)
+	close(p.booted)
 	if i := record.Installed; record.System == systemInstalled && !i.Acknowledged {
 		p.tasks.Go(func() { h.reportUp(ctx, p, i, record.BootID, logger) })
 	}
@@ -55,8 +56,7 @@ func (h *host) live(ctx context.Context, p *period) {
 	<-ctx.Done()
 }
 
-// startSystem goes from power-on to a running system, or to none, and reports whether the period
-// goes on.
+// startSystem boots whatever system there is, and reports whether the period goes on.
 func (h *host) startSystem(ctx context.Context, p *period, logger *slog.Logger) bool {
 	record := h.snapshot()
 	next, err := h.chooseSystem(ctx, record, logger)
@@ -78,7 +78,7 @@ func (h *host) startSystem(ctx context.Context, p *period, logger *slog.Logger) 
 	return err == nil
 }
 
-// until waits for an instant, and reports whether it came.
+// until waits for an instant, and reports whether it came before ctx ended.
 func until(ctx context.Context, at time.Time) bool {
 	timer := time.NewTimer(time.Until(at))
 	defer timer.Stop()
@@ -90,8 +90,8 @@ func until(ctx context.Context, at time.Time) bool {
 	}
 }
 
-// chooseSystem is the firmware: it returns the record of a machine that has booted what there is to
-// boot.
+// chooseSystem does what firmware does: it decides which system the machine boots, and returns the
+// machine's record after that.
 func (h *host) chooseSystem(ctx context.Context, record hostRecord, logger *slog.Logger) (hostRecord, error) {
 	if err := hardware.SetBoot(h.root, record.BootID); err != nil {
 		return record, err
@@ -147,15 +147,15 @@ func (h *host) findSystem(logger *slog.Logger) (hardware.Disk, *agentv1.FirstBoo
 }
 
 func (h *host) readBack(ctx context.Context, disk hardware.Disk, image *agentv1.Image) (string, error) {
-	if err := h.world.heavily(ctx); err != nil {
+	if err := h.world.acquireCPU(ctx); err != nil {
 		return "", err
 	}
-	defer h.world.lightly()
+	defer h.world.releaseCPU()
 	return firmware.ReadBack(ctx, disk.Path(h.root), image.GetSize())
 }
 
-// digestOf is the digest that an image of the catalogue has, whatever else is said of it; empty for
-// an image that is not there.
+// digestOf returns the digest of an image that this world serves, or "" for any other image. It
+// does not trust the digest in the request.
 func (w *World) digestOf(image *agentv1.Image) string {
 	for _, known := range w.images {
 		if known.Digest == image.GetDigest() && known.Size == image.GetSize() {
@@ -165,8 +165,8 @@ func (w *World) digestOf(image *agentv1.Image) string {
 	return ""
 }
 
-// clearForInstalled makes the file system that of a fresh system: what belonged to the one before
-// it is gone. Who may log in stays.
+// clearForInstalled makes the file system that of a freshly installed system. It removes what
+// belonged to the previous system, but not the keys that may log in.
 func (h *host) clearForInstalled() error {
 	entries, err := os.ReadDir(filepath.Join(h.root, "root"))
 	if err != nil {
@@ -203,7 +203,7 @@ func (h *host) openSSH(ctx context.Context, p *period, record hostRecord) (net.L
 	}), nil
 }
 
-// resetIn restarts the machine on behalf of something that runs on it in that period.
+// resetIn restarts the machine for a program that runs on it in that period.
 func (h *host) resetIn(p *period) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -213,7 +213,8 @@ func (h *host) resetIn(p *period) error {
 	return h.bootLocked(bootReset, time.Time{})
 }
 
-// reportUp plays the first boot of an installed system.
+// reportUp does what an installed system does on its first boot: it tells the control plane that it
+// is up.
 func (h *host) reportUp(ctx context.Context, p *period, installed *installedSystem, bootID string, logger *slog.Logger) {
 	first := new(agentv1.FirstBoot)
 	if err := proto.Unmarshal(installed.FirstBoot, first); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/ironherd/ironherd/internal/sim/sshhost"
 )
 
-// execute runs an executable file that a client wants to be run on the machine.
+// execute runs an executable file on the machine for a client.
 func (h *host) execute(ctx context.Context, p *period, program sshhost.Program) sshhost.Status {
 	if len(program.Args) > 0 && program.Args[0] == "takeover" {
 		h.world.stats.agentStarts.Add(1)
@@ -26,7 +26,7 @@ func (h *host) execute(ctx context.Context, p *period, program sshhost.Program) 
 	return h.executeHere(ctx, p, program)
 }
 
-// failToStart is an agent that does not start: by turns with an error and with nonsense.
+// failToStart plays an agent that does not start: it alternates between an error and garbage.
 func failToStart(program sshhost.Program, number int) sshhost.Status {
 	if number%2 == 1 {
 		_, _ = io.WriteString(program.Stderr, "ironherd-agent: cannot allocate memory (simulated)\n")
@@ -99,8 +99,8 @@ func (h *host) agentBegins(p *period, path string) error {
 	return err
 }
 
-// agentEnds notes that it has come to its end by itself. One that ended with its machine, or with
-// the world, is still to be resumed, or not, as the record says.
+// agentEnds records that an agent has ended by itself. An agent that ended with its machine or with
+// the world stays in the record, so that it can be resumed.
 func (h *host) agentEnds(p *period) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -119,7 +119,7 @@ func (h *host) agentEnds(p *period) {
 	h.record = next
 }
 
-// resumeAgent starts an agent again that was at work when the world stopped.
+// resumeAgent restarts an agent that ran when the world stopped.
 func (h *host) resumeAgent(ctx context.Context, p *period, path string, logger *slog.Logger) {
 	if h.real {
 		h.resumeProcess(ctx, p, path, logger)

@@ -27,10 +27,10 @@ const (
 	systemProvider  = "provider"  // the provider's operating system
 	systemRescue    = "rescue"    // a rescue system from the network
 	systemInstalled = "installed" // what an agent has installed
-	systemDead      = "dead"      // nothing: what is on the disk is not what it is said to be
+	systemDead      = "dead"      // nothing: the disk does not hold the image that it should
 )
 
-// hostRecord is what the journal knows of a machine.
+// hostRecord is what the journal has of a machine.
 type hostRecord struct {
 	Device     string `json:"device"`
 	Slot       int    `json:"slot"`
@@ -38,13 +38,13 @@ type hostRecord struct {
 	Hostname   string `json:"hostname"`
 
 	On bool `json:"on"`
-	// BootID, Boots (their number) and UpAt belong to the newest boot, System to what came of it.
+	// BootID, Boots (the number of boots) and UpAt are of the newest boot. System is what it booted.
 	BootID string    `json:"boot_id"`
 	Boots  int       `json:"boots"`
 	UpAt   time.Time `json:"up_at"`
 	Rescue bool      `json:"rescue,omitempty"`
 	System string    `json:"system"`
-	// Agent is the path of the agent that is at work since this boot.
+	// Agent is the path of the agent that runs since this boot.
 	Agent string `json:"agent,omitempty"`
 	// Installed is the newest installed system that was verified.
 	Installed *installedSystem `json:"installed,omitempty"`
@@ -59,7 +59,7 @@ type installedSystem struct {
 	Acknowledged bool   `json:"acknowledged,omitempty"`
 }
 
-// host is a machine.
+// host is one simulated machine.
 type host struct {
 	world   *World
 	machine hardware.Machine
@@ -70,18 +70,18 @@ type host struct {
 	mu     sync.Mutex
 	record hostRecord
 	period *period
-	// agents counts the detached parts of agents that run in this process.
+	// agents counts the long-lived parts of agents that run in this process.
 	agents int
 }
 
 // period is the time from a power-on or reset to the next one, or to the loss of power.
 type period struct {
-	// over is closed when it is to end, by cancel or with the world.
+	// over is closed when the period is to end, by cancel or with the world.
 	over   <-chan struct{}
 	cancel context.CancelFunc
-	// settled is closed when the machine has booted, or will not.
-	settled chan struct{}
-	// done is closed when nothing of the period is left.
+	// booted is closed when the machine has booted, or has found nothing to boot.
+	booted chan struct{}
+	// done is closed when everything that ran in the period has ended.
 	done  chan struct{}
 	tasks sync.WaitGroup
 }
@@ -100,7 +100,7 @@ var errPoweredOff = errors.New("the machine is powered off")
 // errOver says that the period in which something was to be done is over.
 var errOver = errors.New("the machine was restarted meanwhile")
 
-// init derives what follows from the record.
+// init sets the fields that follow from the record.
 func (h *host) init() {
 	r := &h.record
 	h.machine = hardware.New(h.world.self.Seed, r.Slot)
@@ -115,7 +115,7 @@ func (h *host) snapshot() hostRecord {
 	return h.record
 }
 
-// derive makes bytes that follow from the world's seed, a purpose and this machine.
+// derive returns bytes that depend only on the world's seed, a purpose, this machine and n.
 func (h *host) derive(purpose string, n int) [32]byte {
 	return sha256.Sum256(fmt.Appendf(nil, "%s %d %s %d", purpose, h.world.self.Seed, h.record.Device, n))
 }
@@ -143,12 +143,12 @@ func (h *host) bootTime(boot int) time.Duration {
 	return span.Min + time.Duration(binary.BigEndian.Uint64(sum[:])%uint64(span.Max-span.Min))
 }
 
-// install makes the machine as the provider hands it over. It is off.
+// install builds the machine as the provider hands it over, powered off.
 func (h *host) install(ctx context.Context, d equinixapi.Deployment) error {
-	if err := h.world.heavily(ctx); err != nil {
+	if err := h.world.acquireCPU(ctx); err != nil {
 		return err
 	}
-	defer h.world.lightly()
+	defer h.world.releaseCPU()
 	h.mu.Lock()
 	h.record.Device, h.record.Slot, h.record.Generation, h.record.Hostname = d.Device, d.Slot, d.Generation, d.Hostname
 	h.record.Installed = nil
@@ -170,7 +170,7 @@ func (h *host) install(ctx context.Context, d equinixapi.Deployment) error {
 	return h.writeSystem(d)
 }
 
-// writeSystem writes what the provider's operating system has of its own.
+// writeSystem writes the files of the provider's operating system.
 func (h *host) writeSystem(d equinixapi.Deployment) error {
 	var keys strings.Builder
 	for _, key := range d.AuthorizedKeys {
@@ -190,25 +190,26 @@ func (h *host) writeSystem(d equinixapi.Deployment) error {
 	return nil
 }
 
-// demolish removes everything that the machine has on disk.
-func (h *host) demolish() error {
+// removeFiles removes everything that the machine has on disk.
+func (h *host) removeFiles() error {
 	if h.root == "" {
 		return nil
 	}
 	return os.RemoveAll(h.root)
 }
 
-// heavily waits for the right to keep a processor busy.
-func (w *World) heavily(ctx context.Context) error {
+// acquireCPU waits until few enough machines keep a processor busy. releaseCPU ends what it
+// permits.
+func (w *World) acquireCPU(ctx context.Context) error {
 	select {
-	case w.heavy <- struct{}{}:
+	case w.cpuSlots <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-func (w *World) lightly() { <-w.heavy }
+func (w *World) releaseCPU() { <-w.cpuSlots }
 
 // bootKind is why a machine boots.
 type bootKind int
@@ -220,9 +221,9 @@ const (
 	bootRescue
 )
 
-// boot starts a new boot; a system that is running loses its power first. When it returns this
-// cannot be undone. The machine is up at upAt, or, if that is zero, after the time that a boot
-// takes.
+// boot starts a new boot. A running system loses its power first. When boot returns without an
+// error, the boot cannot be undone. The machine is up at upAt, or after the time that a boot takes
+// if upAt is zero.
 func (h *host) boot(kind bootKind, upAt time.Time) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -244,18 +245,18 @@ func (h *host) bootLocked(kind bootKind, upAt time.Time) error {
 		return err
 	}
 	h.record = next
-	h.begin()
+	h.beginPeriod()
 	return nil
 }
 
-// begin begins a period, after the end of the one before it. The caller holds the lock. The period
-// belongs to the world, and not to who asked for it.
+// beginPeriod ends the current period and begins the next one. The caller holds the lock. The
+// period belongs to the world, and not to the caller.
 //
 //nolint:contextcheck // so its context is not the caller's
-func (h *host) begin() {
+func (h *host) beginPeriod() {
 	last := h.period
 	ctx, cancel := h.world.newPeriod()
-	p := &period{over: ctx.Done(), cancel: cancel, settled: make(chan struct{}), done: make(chan struct{})}
+	p := &period{over: ctx.Done(), cancel: cancel, booted: make(chan struct{}), done: make(chan struct{})}
 	h.period, h.agents = p, 0
 	if last != nil {
 		last.cancel()
@@ -269,20 +270,20 @@ func (h *host) begin() {
 		if last != nil {
 			<-last.done
 		}
-		h.live(ctx, p)
+		h.runPeriod(ctx, p)
 	})
 }
 
-// resume lets a machine go on that was on when the world stopped.
+// resume starts a machine that was on when the world stopped.
 func (h *host) resume() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.record.On {
-		h.begin()
+		h.beginPeriod()
 	}
 }
 
-// off takes the power away and waits until nothing runs any more.
+// off turns the machine off and waits until nothing runs on it any more.
 func (h *host) off(ctx context.Context) error {
 	h.mu.Lock()
 	p := h.period
@@ -318,7 +319,7 @@ func (h *host) waitUp(ctx context.Context) error {
 			return errPoweredOff
 		}
 		select {
-		case <-p.settled:
+		case <-p.booted:
 			return nil
 		case <-p.done: // restarted meanwhile
 		case <-ctx.Done():
@@ -329,8 +330,8 @@ func (h *host) waitUp(ctx context.Context) error {
 	}
 }
 
-// update changes the record in the course of a period; errOver, and no change, when that is over.
-// What else goes with the change is done under the same lock.
+// update changes the record during a period, and calls with under the same lock. If the period is
+// over, it changes nothing and returns errOver.
 func (h *host) update(p *period, edit func(*hostRecord), with ...func()) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -27,7 +27,7 @@ const (
 	searchPath   = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 	// resetButton is the file that restarts a machine when "b" is written to it.
 	resetButton = "proc/sysrq-trigger"
-	// pipeGrace is how long output is awaited from what a program has left behind.
+	// pipeGrace is how long a program's children may hold its output open after it has ended.
 	pipeGrace = 2 * time.Second
 	// killLimit is how long processes may take to die.
 	killLimit = 10 * time.Second
@@ -39,7 +39,8 @@ var signals = map[string]syscall.Signal{
 }
 
 func (h *host) command(file string, args ...string) *exec.Cmd {
-	cmd := exec.Command(file, args...) //nolint:noctx // an agent outlives the world when that is killed; executeProcess kills it with its machine
+	// An agent outlives the world when the world is killed; executeProcess kills it with its machine.
+	cmd := exec.Command(file, args...) //nolint:noctx // see above
 	cmd.Dir = filepath.Join(h.root, "root")
 	cmd.Env = []string{rootVariable + "=" + h.root, searchPath}
 	cmd.WaitDelay = pipeGrace
@@ -47,8 +48,8 @@ func (h *host) command(file string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// startCommand starts a command. A file that was just written may still be open for writing in a
-// process that is being forked at this moment; that passes.
+// startCommand starts a command, and tries again while the file is busy: a file that was just
+// written may still be open for writing in a process that is being forked at this moment.
 func startCommand(ctx context.Context, make func() *exec.Cmd) (*exec.Cmd, error) {
 	for wait := time.Millisecond; ; wait *= 2 {
 		cmd := make()
@@ -68,7 +69,7 @@ func (h *host) executeProcess(ctx context.Context, p *period, program sshhost.Pr
 	cmd, err := startCommand(ctx, func() *exec.Cmd {
 		cmd := h.command(program.File, program.Args...)
 		cmd.Stdout, cmd.Stderr = program.Stdout, program.Stderr
-		// Not cmd.Stdin: Wait would wait for a client that does not end its input.
+		// Not cmd.Stdin, because Wait would then wait for a client that does not end its input.
 		if stdin != nil {
 			_ = stdin.Close()
 		}
@@ -105,7 +106,7 @@ func (h *host) executeProcess(ctx context.Context, p *period, program sshhost.Pr
 	}
 }
 
-// ended says how a process has ended, and notes an agent that took its machine over.
+// ended returns how a process has ended, and records an agent that has taken its machine over.
 func (h *host) ended(p *period, program sshhost.Program, state *os.ProcessState) sshhost.Status {
 	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		name := "KILL"
@@ -124,7 +125,7 @@ func (h *host) ended(p *period, program sshhost.Program, state *os.ProcessState)
 	return sshhost.Status{Code: state.ExitCode()}
 }
 
-// resumeProcess starts an agent again, unless it has outlived the world.
+// resumeProcess restarts an agent, unless its process has outlived the world.
 func (h *host) resumeProcess(ctx context.Context, p *period, path string, logger *slog.Logger) {
 	if len(processesOf(func(root string) bool { return root == h.root })) > 0 {
 		return
@@ -144,9 +145,9 @@ func (h *host) killProcesses() {
 	}
 }
 
-// sweep kills what an earlier life of the world has left behind: processes of machines that have no
-// power, boot anew or are gone.
-func (w *World) sweep(hosts []*host) {
+// killLeftovers kills processes that a killed world has left behind: those of machines that are
+// off, are booting or are gone.
+func (w *World) killLeftovers(hosts []*host) {
 	running := map[string]bool{}
 	for _, h := range hosts {
 		if r := h.snapshot(); r.On && r.System != systemBooting {
@@ -176,8 +177,7 @@ func (w *World) killAll(want func(root string) bool) {
 	}
 }
 
-// processesOf finds the processes of the machines whose root is wanted. Those that have died are
-// none.
+// processesOf returns the living processes of the machines whose root is wanted.
 func processesOf(want func(root string) bool) []int {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -202,7 +202,7 @@ func processesOf(want func(root string) bool) []int {
 	return found
 }
 
-// makeResetButton makes the file that restarts the machine.
+// makeResetButton creates the named pipe that restarts the machine.
 func (h *host) makeResetButton() error {
 	return unix.Mkfifo(filepath.Join(h.root, resetButton), 0o600)
 }

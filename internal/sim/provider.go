@@ -15,7 +15,7 @@ import (
 	"github.com/ironherd/ironherd/internal/sim/journal"
 )
 
-// providerConfig is the provider of this world.
+// providerConfig returns the configuration of this world's provider.
 func (w *World) providerConfig(state map[string][]byte) equinixapi.Config {
 	d := w.cfg.Durations
 	return equinixapi.Config{
@@ -38,8 +38,8 @@ func (w *World) providerConfig(state map[string][]byte) equinixapi.Config {
 	}
 }
 
-// disturb lets the faults of API requests happen. At most one of those that are answers of their
-// own does.
+// disturb decides which faults happen to an API request. At most one of the faults that replace the
+// answer happens.
 func (w *World) disturb() equinixapi.Disturbance {
 	var d equinixapi.Disturbance
 	if shot, ok := w.faults.Fire(fault.Slow); ok {
@@ -138,7 +138,7 @@ func (w *World) Deploy(ctx context.Context, d equinixapi.Deployment, notBefore t
 	if h.snapshot().Generation == d.Generation { // before a kill, or while the world was not running
 		return h.waitUp(ctx)
 	}
-	if err := w.vacate(ctx, d); err != nil {
+	if err := w.clearSlot(ctx, d); err != nil {
 		return err
 	}
 	if err := h.off(ctx); err != nil {
@@ -156,8 +156,8 @@ func (w *World) Deploy(ctx context.Context, d equinixapi.Deployment, notBefore t
 	return h.waitUp(ctx)
 }
 
-// vacate removes what is still in the slot of a device that is gone.
-func (w *World) vacate(ctx context.Context, d equinixapi.Deployment) error {
+// clearSlot removes the machine of a deleted device that still is in the slot.
+func (w *World) clearSlot(ctx context.Context, d equinixapi.Deployment) error {
 	w.mu.Lock()
 	hosts := maps.Clone(w.hosts)
 	w.mu.Unlock()
@@ -184,7 +184,7 @@ func (w *World) Reset(device string, rescue bool) error {
 	return h.boot(bootReset, time.Time{})
 }
 
-// PowerOff takes a machine's power away.
+// PowerOff turns a machine off.
 func (w *World) PowerOff(ctx context.Context, device string) error {
 	h, err := w.host(device)
 	if err != nil {
@@ -193,7 +193,7 @@ func (w *World) PowerOff(ctx context.Context, device string) error {
 	return h.off(ctx)
 }
 
-// PowerOn gives it back.
+// PowerOn turns a machine on.
 func (w *World) PowerOn(_ context.Context, device string) error {
 	h, err := w.host(device)
 	if err != nil {
@@ -202,7 +202,7 @@ func (w *World) PowerOn(_ context.Context, device string) error {
 	return h.boot(bootPowerOn, time.Time{})
 }
 
-// Remove takes a machine away, with everything on it.
+// Remove removes a machine and everything on it.
 func (w *World) Remove(ctx context.Context, device string) error {
 	h, err := w.host(device)
 	if errors.Is(err, errNoMachine) {
@@ -212,7 +212,7 @@ func (w *World) Remove(ctx context.Context, device string) error {
 		return err
 	}
 	w.mu.Lock()
-	if w.hosts[device] != h { // somebody else was faster
+	if w.hosts[device] != h { // another call has removed it
 		w.mu.Unlock()
 		return nil
 	}
@@ -230,5 +230,5 @@ func (w *World) Remove(ctx context.Context, device string) error {
 	if err != nil {
 		return err
 	}
-	return h.demolish()
+	return h.removeFiles()
 }

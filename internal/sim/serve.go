@@ -12,8 +12,8 @@ import (
 
 const (
 	statusPath = "/sim/v1/status"
-	// farewell is how long requests that are under way may take when the world stops.
-	farewell = time.Second
+	// shutdownTimeout is how long the last requests may take when the world stops.
+	shutdownTimeout = time.Second
 )
 
 // serve answers requests until ctx ends.
@@ -29,7 +29,7 @@ func (w *World) serve(ctx context.Context) error {
 	closed := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(closed)
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 		defer cancel()
 		_ = server.Shutdown(last)
 		_ = server.Close()

@@ -7,9 +7,9 @@ import (
 	"github.com/ironherd/ironherd/internal/sim/fault"
 )
 
-// Status is what is in a world and what has happened in it since it was made, kills included; what
-// is marked otherwise, since it was opened. Fault counts are since it was made too, give or take
-// the opportunities after the last firing before a kill.
+// Status is what is in a world, and what has happened in it since it was created, kills included.
+// Fields that say so count from the last Open. Fault counts may lack the opportunities between the
+// last fault and a kill.
 type Status struct {
 	Reservations int `json:"reservations"`
 	// Devices that exist, and how many are in each state of the API.
@@ -22,8 +22,8 @@ type Status struct {
 	// devices have; DuplicateDevices counts the devices beyond the first.
 	DuplicateDevices int      `json:"duplicate_devices"`
 	DuplicateTags    []string `json:"duplicate_tags,omitempty"`
-	// HostStates counts the machines by what they are: off, booting, provider (its operating system
-	// runs), rescue, installed, dead.
+	// HostStates counts the machines by state: off, booting, provider (its operating system runs),
+	// rescue, installed, dead.
 	HostStates map[string]int `json:"host_states"`
 	Boots      int            `json:"boots"`
 	// InstallsVerified counts the boots of a newly installed system whose disk held the image that it
@@ -32,12 +32,12 @@ type Status struct {
 	InstallsRejected int `json:"installs_rejected"`
 	// InstalledMoreThanOnce counts the devices on which more than one install was verified.
 	InstalledMoreThanOnce int `json:"installed_more_than_once"`
-	// UpAcknowledged counts the installed systems that have said that they are up, and were heard.
+	// UpAcknowledged counts the installed systems whose report that they are up was acknowledged.
 	UpAcknowledged int `json:"up_acknowledged"`
-	// AgentsRunning counts the machines with an agent at work.
+	// AgentsRunning counts the machines on which an agent runs.
 	AgentsRunning int `json:"agents_running"`
-	// AgentStarts counts the executions of an uploaded agent to take its machine over; as what
-	// follows, since the world was opened.
+	// AgentStarts counts the executions of an uploaded agent to take its machine over. It and the
+	// fields below count since the world was opened.
 	AgentStarts int64         `json:"agent_starts"`
 	Connections int64         `json:"ssh_connections"`
 	Uploads     int64         `json:"uploads"`
@@ -45,12 +45,12 @@ type Status struct {
 	Faults      []fault.Count `json:"faults"`
 }
 
-// stats counts what is not counted elsewhere.
+// stats are the counts that neither the journal nor the provider keeps.
 type stats struct {
 	agentStarts, connections, uploads, uploadBytes atomic.Int64
 }
 
-// past is what the machines that are gone have done.
+// past sums up the machines that were removed.
 type past struct {
 	Boots                 int `json:"boots"`
 	Verified              int `json:"verified"`
@@ -67,10 +67,10 @@ func (p *past) add(r hostRecord) {
 	}
 }
 
-// observer lets the SSH servers tell the world what happens, and be disturbed.
+// observer is the world as an observer of its SSH servers: it counts, and injects faults.
 type observer World
 
-// Connection counts a connection, and lets a fault happen to it.
+// Connection counts a connection and decides which fault happens to it.
 func (o *observer) Connection() (refuse bool, drop time.Duration) {
 	w := (*World)(o)
 	w.stats.connections.Add(1)

@@ -44,17 +44,17 @@ type World struct {
 	// listener is the API's; claim holds the SSH port on an address that no machine has, so that no
 	// two worlds choose the same.
 	listener, claim net.Listener
-	// heavy bounds what takes a processor for long: building machines, reading disks back.
-	heavy chan struct{}
-	stats stats
-	slots sync.Map // slot → equinixapi.Slot
+	// cpuSlots bounds how many machines are built, or have their disk read back, at the same time.
+	cpuSlots chan struct{}
+	stats    stats
+	slots    sync.Map // slot → equinixapi.Slot
 
 	mu    sync.Mutex
 	hosts map[string]*host // by device
 	past  past
 
-	// newPeriod makes the context of a machine's period, out of Run's; tasks are all goroutines of
-	// machines.
+	// newPeriod returns a context for a machine's period, derived from Run's. tasks are the goroutines
+	// of all machines.
 	newPeriod func() (context.Context, context.CancelFunc)
 	tasks     sync.WaitGroup
 
@@ -66,7 +66,7 @@ type World struct {
 	closeErr  error
 }
 
-// identity is what a world keeps for ever.
+// identity is what never changes in a world.
 type identity struct {
 	Seed     uint64 `json:"seed"`
 	Machines int    `json:"machines"`
@@ -85,14 +85,14 @@ func Exists(dir string) bool {
 	return err == nil
 }
 
-// Open makes the world of cfg.Dir ready: it reads its journal, makes its images, listens. Nothing
-// happens in it, and nobody is answered, before Run.
+// Open prepares the world of cfg.Dir: it reads the journal, makes the images and listens. Before
+// Run nothing happens in the world, and no request is answered.
 func Open(ctx context.Context, cfg Config) (_ *World, err error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
 	w := &World{
-		cfg: cfg.withDefaults(), files: map[string]string{}, preload: map[string]sshhost.Content{}, heavy: make(chan struct{}, max(2, runtime.GOMAXPROCS(0))),
+		cfg: cfg.withDefaults(), files: map[string]string{}, preload: map[string]sshhost.Content{}, cpuSlots: make(chan struct{}, max(2, runtime.GOMAXPROCS(0))),
 		hosts: map[string]*host{},
 	}
 	defer func() {
@@ -119,7 +119,7 @@ func Open(ctx context.Context, cfg Config) (_ *World, err error) {
 	return w, nil
 }
 
-// lockDir makes the directory this world's alone.
+// lockDir locks the directory, so that no other process uses it.
 func (w *World) lockDir() error {
 	if err := os.MkdirAll(w.cfg.Dir, 0o755); err != nil {
 		return fmt.Errorf("directory of the world: %w", err)
@@ -136,7 +136,7 @@ func (w *World) lockDir() error {
 	return nil
 }
 
-// identify finds out, or decides, what stays the same for ever, and listens.
+// identify reads the world's identity from the journal, or decides it, and listens.
 func (w *World) identify(ctx context.Context, state map[string][]byte) error {
 	text, known := state["world"]
 	if known {
@@ -246,7 +246,7 @@ func (w *World) makeImages() error {
 	return nil
 }
 
-// record journals one value.
+// record writes one value to the journal.
 func (w *World) record(key string, value any) error {
 	text, err := json.Marshal(value)
 	if err != nil {
@@ -255,9 +255,9 @@ func (w *World) record(key string, value any) error {
 	return w.journal.Append(journal.Change{Key: key, Value: text})
 }
 
-// Run lets the world live until ctx ends, then stops it without a trace in its journal: what was on
-// stays on for the next Open. It returns nil when ctx ended or the world was closed. It can be
-// called once.
+// Run runs the world until ctx ends. Stopping leaves no trace in the journal: a machine that was on
+// is on again after the next Open. Run returns nil when ctx has ended or the world was closed. It
+// can be called once.
 func (w *World) Run(ctx context.Context) error {
 	w.running.Lock()
 	if w.closed || w.stop != nil {
@@ -279,7 +279,7 @@ func (w *World) Run(ctx context.Context) error {
 		hosts = append(hosts, h)
 	}
 	w.mu.Unlock()
-	w.sweep(hosts)
+	w.killLeftovers(hosts)
 	w.reconcile(ctx, hosts)
 	w.api.Start(ctx)
 	err := w.serve(ctx)
@@ -289,8 +289,8 @@ func (w *World) Run(ctx context.Context) error {
 	return err
 }
 
-// reconcile resumes the machines, and removes those whose devices are gone: the process was killed
-// between the two.
+// reconcile resumes the machines. It removes those whose device is gone, because the process was
+// killed after the device was deleted and before its machine was.
 func (w *World) reconcile(ctx context.Context, hosts []*host) {
 	devices := map[string]bool{}
 	for _, id := range w.api.Devices() {

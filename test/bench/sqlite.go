@@ -141,7 +141,8 @@ func (b *bench) rawSQLite(ctx context.Context, path, synchronous string) (*rawSQ
 
 func (r *rawSQLite) prepare(ctx context.Context) (err error) {
 	for statement, text := range map[**sql.Stmt]string{&r.begin: "BEGIN IMMEDIATE", &r.commit: "COMMIT", &r.due: leastDue} {
-		if *statement, err = r.conn.PrepareContext(ctx, text); err != nil { //nolint:sqlclosecheck // closed with the database
+		*statement, err = r.conn.PrepareContext(ctx, text) //nolint:sqlclosecheck // closed with the database
+		if err != nil {
 			return err
 		}
 	}

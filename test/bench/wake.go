@@ -79,7 +79,8 @@ func (b *bench) wakesOnce(ctx context.Context, silent bool) (took []time.Duratio
 		if silent && time.Since(began) > maxPolling {
 			break
 		}
-		if err := pause(ctx, time.Duration(50+rand.IntN(100))*time.Millisecond); err != nil { //nolint:gosec // so that polls and tries drift apart
+		// A random pause, so that the tries do not fall into step with the polls.
+		if err := pause(ctx, time.Duration(50+rand.IntN(100))*time.Millisecond); err != nil {
 			break
 		}
 		if _, err := s.db.Retry(ctx, "bench", page[0].ID, ""); err != nil {

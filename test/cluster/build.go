@@ -23,9 +23,8 @@ const (
 	etcdProgram      = "server"
 )
 
-// Build returns a directory with both programs. It compiles them if they are not there; whoever
-// asks at the same time, in whatever process, waits for that. It must be called from within the
-// repository.
+// Build returns a directory with both programs. It compiles them if they are not there. Concurrent
+// calls, in any process, wait for that. It must be called from within the repository.
 func Build(ctx context.Context) (string, error) {
 	module, err := kubeModule(ctx)
 	if err != nil {

@@ -32,7 +32,7 @@ type User struct {
 	Groups []string
 }
 
-// Cluster is one etcd and one API server. Not safe for concurrent use; what speaks to it is.
+// Cluster is one etcd and one API server. Its methods are not safe for concurrent use.
 type Cluster struct {
 	dir       string
 	programs  string
@@ -42,8 +42,8 @@ type Cluster struct {
 	apiserver *process.Process
 }
 
-// Start starts both and returns when the API server says that it is ready. Everything that they
-// keep is in dir, which should be of the test. A user's token is their name.
+// Start starts both and returns when the API server says that it is ready. Both keep their files in
+// dir, which should be the test's own. A user's token is the user's name.
 func Start(ctx context.Context, dir string, users ...User) (*Cluster, error) {
 	programs, err := Build(ctx)
 	if err != nil {
@@ -153,10 +153,10 @@ func (c *Cluster) ready(ctx context.Context) error {
 	return nil
 }
 
-// KillAPIServer is SIGKILL; it returns when the process is gone.
+// KillAPIServer kills the API server with SIGKILL, and returns when the process is gone.
 func (c *Cluster) KillAPIServer() { c.apiserver.Kill() }
 
-// Close kills both. What they kept stays.
+// Close kills both. Their files stay.
 func (c *Cluster) Close() {
 	if c.apiserver != nil {
 		c.apiserver.Kill()
@@ -164,7 +164,7 @@ func (c *Cluster) Close() {
 	c.etcd.Kill()
 }
 
-// Config is how to reach the API server with a token; the administrator's, when it is empty.
+// Config returns how to reach the API server with a token. An empty token is the administrator's.
 func (c *Cluster) Config(token string) *rest.Config {
 	if token == "" {
 		token = adminToken
@@ -175,8 +175,7 @@ func (c *Cluster) Config(token string) *rest.Config {
 	}
 }
 
-// Kubeconfig writes a file that says how to reach the API server as its administrator, and returns
-// its path.
+// Kubeconfig writes a kubeconfig file of the administrator and returns its path.
 func (c *Cluster) Kubeconfig() (string, error) {
 	config := c.Config(adminToken)
 	file := api.NewConfig()

@@ -1,12 +1,12 @@
-// Package cluster starts a real Kubernetes API server on a real etcd, for tests and measurements:
-// the programs themselves, built from the Go modules that test/kube pins, as processes of their own
-// on loopback, which may be stopped, killed and started again.
+// Package cluster starts a real Kubernetes API server on a real etcd, for tests and measurements.
+// Both are built from the Go modules that test/kube pins, and run as processes on loopback, which a
+// test may stop, kill and start again.
 //
-// The first Build on a machine compiles both, which takes minutes; what it made is kept in the
-// user's cache directory under a name that depends on everything that went into it, so that it is
-// made once. `make kube` does it ahead of the tests.
+// The first Build on a machine compiles both, which takes minutes. It keeps them in the user's
+// cache directory, under a name that depends on everything that went into them. `make kube` builds
+// them ahead of the tests.
 //
-// There are no controllers and no nodes: what a test puts in is what is there. Authorization is
-// RBAC; tokens are real, both static ones for users and signed ones for service accounts. Every
-// request is in the audit log, written before it is answered.
+// There are no controllers and no nodes, so the cluster holds only what a test puts in.
+// Authorization is RBAC. Tokens are real: static ones for users, signed ones for service accounts.
+// The API server writes every request to the audit log before it answers.
 package cluster

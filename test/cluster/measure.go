@@ -36,8 +36,8 @@ func (r Request) Writes() bool {
 
 func (c *Cluster) auditPath() string { return filepath.Join(c.dir, "audit.log") }
 
-// Requests returns what the API server has answered since it was started for the first time, in the
-// order of the answers; a watch is there once when it begins and once when it ends.
+// Requests returns what the API server has answered since its first start, in the order of the
+// answers. A watch appears twice: when it begins and when it ends.
 func (c *Cluster) Requests() ([]Request, error) {
 	f, err := os.Open(c.auditPath())
 	if err != nil {

@@ -1,10 +1,9 @@
-// Command kubebench measures what it costs an API server to be kept right when there is nothing to
-// do: by our passes, and by applying every object in every pass, which is what tools do that do not
-// know. `make bench-reconciler` prints the table.
+// Command kubebench measures what passes cost an API server when there is nothing to do. It
+// compares our passes with passes that apply every object, as tools do that do not know what has
+// changed. `make bench-reconciler` prints the table.
 //
 // Both keep the same objects of the same real API server, with the same number of passes in windows
-// of the same length; a window in which nobody does anything shows what the API server uses by
-// itself.
+// of the same length. A window without passes shows what the API server uses by itself.
 package main
 
 import (
@@ -72,7 +71,7 @@ func run(ctx context.Context, total, passes int, interval time.Duration) error {
 		return err
 	}
 	defer a.Close()
-	first, err := keep(ctx, a)
+	first, err := reach(ctx, a)
 	if err != nil {
 		return err
 	}
@@ -101,14 +100,14 @@ func run(ctx context.Context, total, passes int, interval time.Duration) error {
 	return nil
 }
 
-// keep makes passes until everything is as wanted.
-func keep(ctx context.Context, a *resources.Applier) (time.Duration, error) {
+// reach runs passes until everything is as wanted.
+func reach(ctx context.Context, a *resources.Applier) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
-	running.Go(func() { _ = a.Run(ctx) }) // ends with ctx, and in no other way
+	running.Go(func() { _ = a.Run(ctx) }) // it ends only with ctx
 	began := time.Now()
 	for {
 		_, err := a.Pass(ctx)
@@ -123,14 +122,14 @@ func keep(ctx context.Context, a *resources.Applier) (time.Duration, error) {
 	}
 }
 
-// oursWindow measures our passes, and the watches on which they rest.
+// oursWindow measures our passes, including the watches that they rely on.
 func oursWindow(ctx context.Context, c *cluster.Cluster, a *resources.Applier, passes int, interval time.Duration) (figure, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
 	running.Go(func() { _ = a.Run(ctx) })
-	if _, err := a.Pass(ctx); err != nil { // a new process: the mirrors are filled
+	if _, err := a.Pass(ctx); err != nil { // fills the mirrors
 		return figure{}, err
 	}
 	return window(ctx, c, "our passes", passes, interval, func(ctx context.Context) (int64, error) {
@@ -139,7 +138,7 @@ func oursWindow(ctx context.Context, c *cluster.Cluster, a *resources.Applier, p
 	})
 }
 
-// window measures some passes.
+// window measures a number of passes, one every interval.
 func window(
 	ctx context.Context, c *cluster.Cluster, name string, passes int, interval time.Duration, pass func(context.Context) (int64, error),
 ) (figure, error) {
@@ -169,7 +168,7 @@ func window(
 	return f, err
 }
 
-// applyAll applies everything, eight at a time, as our passes do when there is something to do.
+// applyAll applies every object, eight at a time as our passes do.
 func applyAll(ctx context.Context, client *api.Client, all []*object.Object) (int64, error) {
 	var requests, next atomic.Int64
 	ctx = api.Counting(ctx, &requests)
@@ -213,8 +212,8 @@ func table(total, passes int, interval time.Duration, idle figure, figures ...fi
 	fmt.Printf("\nAPI server CPU in the whole window: %.1f times less\n", float64(theirs.cpu)/float64(max(ours.cpu, 10*time.Millisecond)))
 }
 
-// manifests writes a directory of manifests that together with the release's own objects are as
-// many as asked for.
+// manifests writes a directory of manifests. Together with the release's own objects there are
+// total objects.
 func manifests(dir string, total int) ([]*object.Object, error) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return nil, err

@@ -108,7 +108,7 @@ func removeLeftovers() {
 	dirs, _ := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*")) // the pattern is right
 	for _, dir := range dirs {
 		of, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(dir), prefix), "-")
-		if pid, err := strconv.Atoi(of); err == nil && syscall.Kill(pid, 0) == syscall.ESRCH { //nolint:errorlint // it is one
+		if pid, err := strconv.Atoi(of); err == nil && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
 			_ = os.RemoveAll(dir)
 		}
 	}

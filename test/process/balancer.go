@@ -8,7 +8,8 @@ import (
 	"sync/atomic"
 )
 
-// Balancer is one address for several servers: it passes connections on to whoever of them answers.
+// Balancer is one address for several servers. It forwards each connection to a server that
+// answers.
 type Balancer struct {
 	listener net.Listener
 	stop     context.CancelFunc

@@ -9,9 +9,9 @@ import (
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
 )
 
-// Check compares what world and control plane say once every machine is installed: exactly one
-// device for each machine and none besides, each installed exactly once. It returns all that is
-// wrong.
+// Check compares world and control plane once every machine is installed. There must be exactly one
+// device for each machine and no other, and each must have been installed exactly once. Check
+// returns every difference.
 func (h *Herd) Check(ctx context.Context) error {
 	var errs []error
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -57,8 +57,8 @@ func (h *Herd) Check(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Settle is Check after the last word of both sides: an installed system says that it is up before
-// the world has noted that it was heard. It takes at most half a minute.
+// Settle repeats Check until it finds nothing, for at most half a minute. The world may record that
+// an installed system is up a moment after the control plane has.
 func (h *Herd) Settle(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()

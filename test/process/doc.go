@@ -1,6 +1,6 @@
-// Package process starts the real programs for end-to-end tests: `ironherd sim` and `ironherd
-// serve` as processes of their own, which may be killed at any moment.
+// Package process runs the real programs in end-to-end tests: `ironherd sim` and `ironherd serve`
+// as processes of their own, which a test may kill at any moment.
 //
-// Whatever it starts dies with the process that started it. Output is kept, bounded, for the report
-// of a failure.
+// Every process dies with the one that started it. The package keeps the end of each process's
+// output for the report of a failure.
 package process

@@ -20,17 +20,16 @@ import (
 	"github.com/ironherd/ironherd/internal/sim"
 )
 
-// Herd is a simulated world and a control plane, each a process.
+// Herd is a simulated world and a control plane, each a process of its own.
 type Herd struct {
 	// Ironherd is the path of the program.
 	Ironherd string
-	// Dir keeps everything.
+	// Dir holds the files of both.
 	Dir      string
 	Machines int
 	// WorldArgs are further arguments of `ironherd sim`.
 	WorldArgs []string
-	// PlaneArgs are further arguments of `ironherd serve`; they count more than those that it has
-	// anyway.
+	// PlaneArgs are further arguments of `ironherd serve`. They come last, and so override the others.
 	PlaneArgs []string
 
 	world, plane *Process
@@ -39,7 +38,7 @@ type Herd struct {
 	client       fleetv1connect.FleetServiceClient
 }
 
-// StartWorld starts the world, or starts it again, and waits until it is ready.
+// StartWorld starts or restarts the world, and waits until it is ready.
 func (h *Herd) StartWorld(ctx context.Context) error {
 	args := append([]string{
 		"sim", "--dir", filepath.Join(h.Dir, "world"), "--machines", fmt.Sprint(h.Machines), "--image-size", "16",
@@ -58,7 +57,7 @@ func (h *Herd) StartWorld(ctx context.Context) error {
 	return err
 }
 
-// StartPlane starts the control plane, or starts it again, and does not wait.
+// StartPlane starts or restarts the control plane, and does not wait until it is ready.
 func (h *Herd) StartPlane(ctx context.Context) error {
 	if h.endpoint == "" {
 		var err error
@@ -71,7 +70,7 @@ func (h *Herd) StartPlane(ctx context.Context) error {
 	return err
 }
 
-// planeArgs name the configuration that the world left.
+// planeArgs are the arguments for the configuration that the world has written.
 func (h *Herd) planeArgs() []string {
 	return append([]string{
 		"--config", h.Config(), "--log-level", "warn", "--set", "agent_api.listen=" + h.endpoint,
@@ -79,10 +78,10 @@ func (h *Herd) planeArgs() []string {
 	}, h.PlaneArgs...)
 }
 
-// Endpoint is where the control plane listens for agents, once it was started.
+// Endpoint returns where the control plane listens for agents, or "" before its first start.
 func (h *Herd) Endpoint() string { return h.endpoint }
 
-// Config is the path of the configuration that the world left for a control plane.
+// Config returns the path of the configuration that the world has written for a control plane.
 func (h *Herd) Config() string { return filepath.Join(h.Dir, "world", "ironherd.yaml") }
 
 // AwaitPlane returns when the control plane is ready.
@@ -91,10 +90,10 @@ func (h *Herd) AwaitPlane(ctx context.Context) error {
 	return err
 }
 
-// KillPlane and KillWorld are SIGKILL.
+// KillPlane kills the control plane with SIGKILL.
 func (h *Herd) KillPlane() { h.plane.Kill() }
 
-// KillWorld kills the world.
+// KillWorld kills the world with SIGKILL.
 func (h *Herd) KillWorld() { h.world.Kill() }
 
 // Stop ends both in an orderly way. Both must end with exit code 0.
@@ -108,10 +107,10 @@ func (h *Herd) Stop(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Plane and World return the processes.
+// Plane returns the control plane's process.
 func (h *Herd) Plane() *Process { return h.plane }
 
-// Attach makes a control plane that was started otherwise the one that is waited for and asked.
+// Attach makes a control plane that was started elsewhere that of the herd.
 func (h *Herd) Attach(plane *Process) { h.plane = plane }
 
 // World returns the world's process.
@@ -157,7 +156,7 @@ func Run(ctx context.Context, path string, args ...string) (code int, stdout, st
 	return -1, out.String(), err.Error()
 }
 
-// Status asks the world.
+// Status returns the world's status.
 func (h *Herd) Status(ctx context.Context) (sim.Status, error) {
 	var status sim.Status
 	url := strings.TrimSuffix(h.url, "/metal/v1") + "/sim/v1/status"
@@ -181,8 +180,9 @@ func (h *Herd) Status(ctx context.Context) (sim.Status, error) {
 	return status, nil
 }
 
-// AwaitInstalled returns when every machine is installed.
-func (h *Herd) AwaitInstalled(ctx context.Context, told func(string)) error {
+// AwaitInstalled returns when every machine is installed. It calls progress whenever the states of
+// the machines have changed.
+func (h *Herd) AwaitInstalled(ctx context.Context, progress func(string)) error {
 	ticker := time.NewTicker(500 * time.Millisecond)
 	defer ticker.Stop()
 	last := ""
@@ -190,7 +190,7 @@ func (h *Herd) AwaitInstalled(ctx context.Context, told func(string)) error {
 		summary, err := h.Client().GetSummary(ctx, &fleetv1.GetSummaryRequest{})
 		if err == nil {
 			if now := states(summary); now != last {
-				told(now)
+				progress(now)
 				last = now
 			}
 			if installed(summary) >= int64(h.Machines) {
@@ -226,8 +226,8 @@ func installed(s *fleetv1.GetSummaryResponse) int64 {
 	return 0
 }
 
-// FreeAddress returns an address of this host that nobody listens on, outside the range that the
-// kernel takes ports for outgoing connections from, so that it stays free while its owner is dead.
+// FreeAddress returns an address of this host that nobody listens on. Its port is outside the range
+// for outgoing connections, so that it stays free while a killed process is not yet restarted.
 func FreeAddress(ctx context.Context) (string, error) {
 	for range 100 {
 		address := fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(12000))

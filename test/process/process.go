@@ -23,8 +23,8 @@ type Process struct {
 	err     error
 }
 
-// Start starts a program. It outlives ctx, so that it can be stopped in order when a test has
-// ended, but not this process.
+// Start starts a program. The program outlives ctx, so that it can be stopped in order when a test
+// has ended, but it does not outlive this process.
 func Start(ctx context.Context, path string, args ...string) (*Process, error) {
 	p := &Process{
 		name: "ironherd " + strings.Join(args, " "), command: exec.CommandContext(context.WithoutCancel(ctx), path, args...),
@@ -32,7 +32,7 @@ func Start(ctx context.Context, path string, args ...string) (*Process, error) {
 	}
 	p.command.Stdout, p.command.Stderr = p.stdout, p.stderr
 	p.command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	p.command.WaitDelay = time.Second // what it started may hold its output
+	p.command.WaitDelay = time.Second // its children may hold its output open
 	if err := p.command.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", p.name, err)
 	}
@@ -43,8 +43,8 @@ func Start(ctx context.Context, path string, args ...string) (*Process, error) {
 	return p, nil
 }
 
-// Await returns when a line of standard output or standard error begins with the prefix; it returns
-// the line. It is an error when the program ends first.
+// Await waits for a line of standard output or standard error that begins with the prefix, and
+// returns it. It returns an error when the program ends first.
 func (p *Process) Await(ctx context.Context, prefix string) (string, error) {
 	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()
@@ -70,7 +70,7 @@ func (p *Process) Pid() int { return p.command.Process.Pid }
 // Ended is closed when the process is gone.
 func (p *Process) Ended() <-chan struct{} { return p.ended }
 
-// Signal sends a signal; it is an error when the process is gone.
+// Signal sends a signal. It returns an error when the process is gone.
 func (p *Process) Signal(s os.Signal) error {
 	if err := p.command.Process.Signal(s); err != nil {
 		return fmt.Errorf("signal %s: %w", p.name, err)
@@ -78,13 +78,13 @@ func (p *Process) Signal(s os.Signal) error {
 	return nil
 }
 
-// Kill is SIGKILL. It returns when the process is gone.
+// Kill kills the process with SIGKILL, and returns when it is gone.
 func (p *Process) Kill() {
 	_ = p.command.Process.Kill() // it may have ended already
 	<-p.ended
 }
 
-// Stop is SIGTERM. It returns when the process is gone: nil when its exit code is 0.
+// Stop sends SIGTERM and waits until the process is gone. It returns nil if the exit code is 0.
 func (p *Process) Stop(ctx context.Context) error {
 	if err := p.command.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("stop %s: %w", p.name, err)
@@ -101,7 +101,7 @@ func (p *Process) Stop(ctx context.Context) error {
 	return nil
 }
 
-// Stdout and Stderr return what it has written; of much, the end.
+// Stdout returns the end of what the process has written to standard output.
 func (p *Process) Stdout() string { return p.stdout.String() }
 
 // Stderr is Stdout for standard error.

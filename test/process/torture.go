@@ -8,19 +8,19 @@ import (
 	"time"
 )
 
-// Torture says how a herd is tortured.
+// Torture kills the processes of a herd at random moments.
 type Torture struct {
-	// Kills of the control plane, at random moments.
+	// Kills is how often the control plane is killed.
 	Kills int
-	// Both kills the world, too, each time.
+	// Both tells to kill the world as well, each time.
 	Both bool
 	// Seed decides the moments.
 	Seed uint64
-	// Pause is the longest time from a start to the kill, but for every fourth one or so, which may be
-	// three times as long. The shortest is a twentieth of it.
+	// Pause is the longest time from a start to the kill, and a twentieth of it the shortest. About
+	// every fourth time is three times as long.
 	Pause time.Duration
-	// Told hears what happens.
-	Told func(string)
+	// Progress is called with a line for people after each step.
+	Progress func(string)
 }
 
 // Run starts the herd, kills it again and again while it brings its machines up, lets it finish,
@@ -41,13 +41,13 @@ func (t Torture) Run(ctx context.Context, h *Herd) (err error) {
 			return err
 		}
 		pause := t.Pause/20 + time.Duration(random.Int64N(int64(t.Pause)*19/20))
-		if random.IntN(4) == 0 { // now and then long enough to get on
+		if random.IntN(4) == 0 { // long enough for progress
 			pause *= 3
 		}
 		if err := h.plane.survive(ctx, pause); err != nil {
 			return err
 		}
-		t.Told(fmt.Sprintf("kill %d of %d, %s after the start: %s", n+1, t.Kills, pause.Round(time.Millisecond), h.progress(ctx)))
+		t.Progress(fmt.Sprintf("kill %d of %d, %s after the start: %s", n+1, t.Kills, pause.Round(time.Millisecond), h.progress(ctx)))
 		if !t.Both {
 			h.KillPlane()
 			continue
@@ -62,14 +62,15 @@ func (t Torture) Run(ctx context.Context, h *Herd) (err error) {
 	if err := h.AwaitPlane(ctx); err != nil {
 		return err
 	}
-	if err := h.AwaitInstalled(ctx, t.Told); err != nil {
+	if err := h.AwaitInstalled(ctx, t.Progress); err != nil {
 		return err
 	}
-	t.Told(fmt.Sprintf("all installed after %s", time.Since(begun).Round(time.Second)))
+	t.Progress(fmt.Sprintf("all installed after %s", time.Since(begun).Round(time.Second)))
 	return t.settle(ctx, h)
 }
 
-// killBoth kills the two in either order, or nearly together, and brings the world back.
+// killBoth kills control plane and world, in random order and soon after each other, and starts the
+// world again.
 func (t Torture) killBoth(ctx context.Context, h *Herd, random *rand.Rand) error {
 	gap := time.Duration(random.Int64N(int64(200 * time.Millisecond)))
 	first, second := h.KillPlane, h.KillWorld
@@ -84,7 +85,7 @@ func (t Torture) killBoth(ctx context.Context, h *Herd, random *rand.Rand) error
 	return h.StartWorld(ctx)
 }
 
-// settle checks what is left, with the control plane there and after its end.
+// settle checks the result while the control plane runs, and the database after it has stopped.
 func (t Torture) settle(ctx context.Context, h *Herd) error {
 	if err := h.Settle(ctx); err != nil {
 		return err
@@ -98,7 +99,7 @@ func (t Torture) settle(ctx context.Context, h *Herd) error {
 	return h.CheckDatabase(stop)
 }
 
-// progress is for people; nothing depends on it.
+// progress describes how far the world is, for people.
 func (h *Herd) progress(ctx context.Context) string {
 	status, err := h.Status(ctx)
 	if err != nil {
@@ -107,7 +108,7 @@ func (h *Herd) progress(ctx context.Context) string {
 	return fmt.Sprintf("%d devices, %d installed", status.Devices, status.HostStates["installed"])
 }
 
-// survive returns after the time, or with an error when the process ends before it is killed.
+// survive waits. It returns an error if the process ends meanwhile.
 func (p *Process) survive(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -30,7 +30,7 @@ func main() {
 	ctx, cancel := context.WithTimeout(ctx, *timeout)
 	err := run(ctx, *machines, *faults, *keep, process.Torture{
 		Kills: *kills, Both: *both, Seed: *seed, Pause: *pause,
-		Told: func(line string) { fmt.Fprintln(os.Stderr, line) },
+		Progress: func(line string) { fmt.Fprintln(os.Stderr, line) },
 	})
 	cancel()
 	stop()

@@ -1,32 +1,38 @@
-// Command upgrade upgrades fleets: it runs the previous version and today's side by side on one
-// PostgreSQL while the schema is migrated under them and processes are replaced one by one, kills
-// some of each, and judges what is left. `make torture-upgrade` runs it.
+// Command upgrade upgrades fleets while they are in use. It runs the previous version and this one
+// side by side on one PostgreSQL, migrates the schema under them, replaces the processes one by
+// one, kills some of both versions, and checks the result. `make torture-upgrade` runs it.
 //
 // The previous version is a commit that the file PREVIOUS names. Its programs are built from its
-// own tree, which is unpacked into a temporary directory; a clone without that commit is told so,
-// and fails.
+// own tree, which is unpacked into a temporary directory. In a clone without that commit the
+// command fails and says so.
 //
-// Workers (folder worker) first, on a database of their own each round: reduced to what a process
-// does to the database, but all of that (claims, facts, every end of work, agents that speak and
-// fall silent, people), as fast as they can, and with a witness outside of the database: one log
-// that all append to, whose order is that of what happened. Then the real programs: `ironherd
-// serve` of both versions behind one address, bringing up a simulated fleet, each machine of which
-// must be installed exactly once.
+// First it runs workers (folder worker), on a new database each round. A worker does everything
+// that a process does to the database, and nothing else, as fast as it can: claims, facts, every
+// end of work, agents that speak and fall silent, people. All workers append to one log outside of
+// the database, whose order is that of what happened. Then it runs the real programs: `ironherd
+// serve` of both versions behind one address. They bring up a simulated fleet, and must install
+// each machine exactly once.
 //
-// In both: the previous version makes the database and works; the new one migrates it under them;
-// the previous one is alone on the new schema for a while; the new one joins; one of each is killed
-// by turns until the previous one is gone; started once more it refuses, in one sentence; the new
-// one is alone. A run fails when
+// The steps of both:
 //
-//   - a process ended by itself, or met an error that is not one that passes (those are counted by
-//     kind, and few);
-//   - an epoch belonged to two, or an effect came after the next holder's claim, but for holders
-//     whom people have revoked;
-//   - history is not one start and one end after the other, of growing epochs, or lacks what was
-//     acknowledged;
-//   - nobody of the one version took over what a killed process of the other had held (then nothing
-//     was tested);
-//   - a machine was not claimed any more in the end, or `ironherd db check` of the new version
-//     finds anything: lanes, history, counts and places under a concurrency limit that contradict
-//     each other, rows of the agenda that are missing or later than lifecycle says.
+//  1. The previous version creates the database and works.
+//  2. The new version migrates the schema. The previous one is alone on it for a while.
+//  3. Processes of the new version join. Processes of both versions are killed in turn, until the
+//     previous version is gone.
+//  4. The previous version is started once more, and must refuse in one sentence.
+//  5. The new version works alone.
+//
+// A run fails when
+//
+//   - a process ended by itself, or met an error other than the transient ones, which are counted
+//     by kind and must be few;
+//   - two holders had the same epoch, or an effect came after the next holder's claim, unless
+//     people had revoked the lease;
+//   - the history of a machine is not a sequence of one start and one end each, with growing
+//     epochs, or lacks what was acknowledged;
+//   - no process of one version took over from a killed process of the other, because then nothing
+//     was tested;
+//   - a machine was not claimed any more in the end;
+//   - `ironherd db check` of the new version finds anything: lanes, history, and counts that
+//     contradict each other, entries of the agenda that are missing or later than lifecycle says.
 package main

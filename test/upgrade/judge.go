@@ -33,14 +33,14 @@ type held struct {
 	epoch   fleet.Epoch
 }
 
-// judge holds log and database to each other.
+// judge compares the log with the database.
 func (s *scene) judge(ctx context.Context) error {
 	s.r.took = time.Since(s.begun)
 	lines, err := readLog(s.log)
 	if err != nil {
 		return err
 	}
-	err = s.with(ctx, false, func(db *bmdb.DB) error {
+	err = s.withDatabase(ctx, false, func(db *bmdb.DB) error {
 		if _, err := db.CollectSessions(ctx); err != nil {
 			return err
 		}
@@ -70,11 +70,11 @@ func readLog(path string) (lines []line, err error) {
 	if err != nil {
 		return nil, err
 	}
-	// it may be being written
+	// The last line may be incomplete, because a worker is writing it.
 	for text := range strings.Lines(string(text[:bytes.LastIndexByte(text, '\n')+1])) {
 		var l line
 		var micros int64
-		// too few, and n says so
+		// An error means that there were too few fields, which n tells as well.
 		n, _ := fmt.Sscan(text, &micros, &l.pid, &l.version, &l.event, &l.process, &l.machine, &l.epoch)
 		if n < 7 {
 			return nil, fmt.Errorf("the log has a line %q", text)
@@ -86,8 +86,8 @@ func readLog(path string) (lines []line, err error) {
 	return lines, nil
 }
 
-// history returns how each lease ended, and holds history to its shape: one start, one end, then a
-// higher epoch.
+// history returns how each lease ended, and checks the order of the history: one start, one end,
+// then a higher epoch.
 func (s *scene) history(ctx context.Context, db *bmdb.DB) (map[held]string, error) {
 	ends := make(map[held]string)
 	for _, id := range s.machines {
@@ -136,7 +136,7 @@ func (s *scene) compare(lines []line, ends map[held]string) {
 			owner[k], newest[l.machine] = l.pid, max(newest[l.machine], l.epoch)
 		case "act":
 			s.r.acts++
-			// whom people revoke learns it with its next extension
+			// A holder whose lease people revoke learns of it at its next extension.
 			if newest[l.machine] > l.epoch && ends[k] != "revoked" {
 				s.r.fault("machine %s: an effect of epoch %d came after the claim of epoch %d", l.machine, l.epoch, newest[l.machine])
 			}
@@ -152,7 +152,7 @@ func (s *scene) compare(lines []line, ends map[held]string) {
 		case "error":
 			kind, text, _ := strings.Cut(l.detail, ": ")
 			if s.r.errors[l.version+" "+kind]++; s.r.errors[l.version+" "+kind] == 1 {
-				s.u.told("  the first of its kind, %s, after %s: %s: %s", l.version, l.at.Sub(s.begun).Round(100*time.Millisecond), kind, text)
+				s.u.progress("  the first of its kind, %s, after %s: %s: %s", l.version, l.at.Sub(s.begun).Round(100*time.Millisecond), kind, text)
 			}
 			if !strings.HasPrefix(kind, fleet.KindTemporary.String()+" ") {
 				s.r.fault("a %s worker met an error that does not pass: %s", l.version, l.detail)
@@ -161,8 +161,8 @@ func (s *scene) compare(lines []line, ends map[held]string) {
 	}
 }
 
-// takeovers counts the leases that a killed process had, by its version and that of who had the
-// machine next.
+// takeovers counts the leases that killed processes held, by their version and that of the next
+// holder.
 func (s *scene) takeovers(lines []line, ends map[held]string) {
 	last := make(map[fleet.MachineID]line)
 	for _, l := range lines {
@@ -196,7 +196,7 @@ func (s *scene) unclaimed(lines []line) (list []fleet.MachineID) {
 	return list
 }
 
-// tested says what was not.
+// tested reports what the run has not tested.
 func (s *scene) tested(lines []line) {
 	claims := make(map[string]int)
 	for _, l := range lines {

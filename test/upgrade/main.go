@@ -32,7 +32,7 @@ func command(ctx context.Context) error {
 	flag.Parse()
 	ctx, cancel := context.WithTimeout(ctx, *timeout)
 	defer cancel()
-	u := upgrade{seed: *seed, patch: *patch, told: func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }}
+	u := upgrade{seed: *seed, patch: *patch, progress: func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }}
 	if err := u.run(ctx, *previous, *rounds, *planes); err != nil {
 		return fmt.Errorf("%w\n(seed %d)", err, *seed)
 	}
@@ -41,9 +41,9 @@ func command(ctx context.Context) error {
 
 // upgrade is one run of everything.
 type upgrade struct {
-	seed  uint64
-	patch string
-	told  func(format string, args ...any)
+	seed     uint64
+	patch    string
+	progress func(format string, args ...any)
 	// before and after are the programs of the previous version and of today's.
 	before, after programs
 	dir           string
@@ -68,7 +68,7 @@ func (u *upgrade) run(ctx context.Context, previous string, rounds int, planes b
 		if err != nil {
 			return fmt.Errorf("round %d: %w", n+1, err)
 		}
-		u.told("round %d of %d: %s", n+1, rounds, r.line())
+		u.progress("round %d of %d: %s", n+1, rounds, r.line())
 		total.add(r)
 	}
 	if rounds > 0 {

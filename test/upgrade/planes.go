@@ -14,8 +14,8 @@ import (
 	"github.com/ironherd/ironherd/test/process"
 )
 
-// planesFleet is how many machines the real programs bring up: enough that there is work until the
-// last plane has been replaced.
+// planesFleet is how many machines the real programs bring up. There must be work until the last
+// plane has been replaced.
 const planesFleet = 200
 
 // site is a simulated fleet with three control planes.
@@ -25,13 +25,13 @@ type site struct {
 	front  *process.Balancer
 	planes []*plane
 	begun  time.Time
-	// started, kills count processes; unready those of the previous version that gave up at their
-	// start.
+	// started and kills count processes. unready counts those of the previous version that gave up at
+	// their start.
 	started, kills, unready int
 	migrating               time.Duration
 }
 
-// plane is one control plane, of whatever version it was started in.
+// plane is one control plane, of either version.
 type plane struct {
 	args    []string
 	version string
@@ -76,7 +76,7 @@ func (u *upgrade) planes(ctx context.Context) (line string, err error) {
 		s.started, s.unready, s.kills, planesFleet, s.migrating.Round(time.Millisecond), time.Since(s.begun).Round(time.Second)), nil
 }
 
-// prepare makes the database and what planes of one fleet have in common.
+// prepare creates the database, and the files that the planes of one fleet have in common.
 func (s *site) prepare(ctx context.Context, url string) error {
 	text, err := os.ReadFile(s.herd.Config())
 	if err != nil {
@@ -106,8 +106,8 @@ func (s *site) prepare(ctx context.Context, url string) error {
 	return nil
 }
 
-// share gives another plane the agents' certificates and the key to the machines, which the first
-// one has made.
+// share copies the certificates for agents and the SSH key for machines, which the first plane has
+// created, to another plane.
 func (s *site) share(n int) error {
 	dir := filepath.Join(s.u.dir, fmt.Sprint("plane", n))
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -133,8 +133,8 @@ func (s *site) migrateBy(ctx context.Context, ironherd string) error {
 	return nil
 }
 
-// previousTries bounds how often a plane of the previous version is started, which gives up when it
-// finds a provider locked. Ours waits, and is started once.
+// previousTries bounds how often a plane of the previous version is started. That version gives up
+// when a provider is locked. The new one waits, and is started once.
 const previousTries = 3
 
 // start starts a plane of a version and waits until it is ready.
@@ -157,12 +157,12 @@ func (s *site) start(ctx context.Context, p *plane, version string) (err error) 
 			return err
 		}
 		s.unready++
-		s.u.told("  not ready: %v", err)
+		s.u.progress("  not ready: %v", err)
 	}
 	return err
 }
 
-// before has the previous version at work, until it has installed a machine.
+// before runs the previous version until it has installed a machine.
 func (s *site) before(ctx context.Context) error {
 	for n, p := range s.planes {
 		if n > 0 {
@@ -175,7 +175,7 @@ func (s *site) before(ctx context.Context) error {
 		}
 	}
 	for {
-		if err := s.pass(ctx, time.Second); err != nil {
+		if err := s.letRun(ctx, time.Second); err != nil {
 			return err
 		}
 		if status, err := s.herd.Status(ctx); err != nil || status.InstallsVerified > 0 {
@@ -184,8 +184,8 @@ func (s *site) before(ctx context.Context) error {
 	}
 }
 
-// migrate is the new version's `ironherd db migrate`; the previous one is alone on the new schema
-// then.
+// migrate runs the new version's `ironherd db migrate`. After it, the previous version is alone on
+// the new schema for a while.
 func (s *site) migrate(ctx context.Context) error {
 	begun := time.Now()
 	if err := s.migrateBy(ctx, s.u.after.ironherd); err != nil {
@@ -193,11 +193,11 @@ func (s *site) migrate(ctx context.Context) error {
 	}
 	s.migrating = time.Since(begun)
 	s.herd.Ironherd = s.u.after.ironherd
-	return s.pass(ctx, 3*time.Second)
+	return s.letRun(ctx, 3*time.Second)
 }
 
-// replace kills or stops the planes one by one and starts new ones for them; those are killed, too,
-// beside the previous ones.
+// replace kills or stops the planes one by one, and starts one of the new version for each. It also
+// kills planes of the new version while the previous ones still run.
 func (s *site) replace(ctx context.Context) error {
 	for n, p := range s.planes {
 		if n == 1 { // in order; the others as a crash does
@@ -214,14 +214,14 @@ func (s *site) replace(ctx context.Context) error {
 		if err := s.start(ctx, p, after); err != nil {
 			return err
 		}
-		if err := s.pass(ctx, 3*time.Second); err != nil {
+		if err := s.letRun(ctx, 3*time.Second); err != nil {
 			return err
 		}
 		s.kill(p)
 		if err := s.start(ctx, p, after); err != nil {
 			return err
 		}
-		if err := s.pass(ctx, 2*time.Second); err != nil {
+		if err := s.letRun(ctx, 2*time.Second); err != nil {
 			return err
 		}
 	}
@@ -253,8 +253,8 @@ func (s *site) finish(ctx context.Context) error {
 	return s.herd.CheckDatabase(ctx)
 }
 
-// pass lets time pass. Nobody may end by itself meanwhile, or log an error.
-func (s *site) pass(ctx context.Context, d time.Duration) error {
+// letRun waits while the planes run. It returns an error if one ends by itself or logs an error.
+func (s *site) letRun(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -280,7 +280,7 @@ func (s *site) pass(ctx context.Context, d time.Duration) error {
 		}
 		versions = append(versions, p.version)
 	}
-	s.u.told("%s: %d devices, %d installed systems came up, by %s", time.Since(s.begun).Round(time.Second), status.Devices,
+	s.u.progress("%s: %d devices, %d installed systems came up, by %s", time.Since(s.begun).Round(time.Second), status.Devices,
 		status.InstallsVerified, strings.Join(versions, ", "))
 	return nil
 }

@@ -35,7 +35,7 @@ func (u *upgrade) build(ctx context.Context, previous string) error {
 	if err := u.checkOut(ctx, top, previous, tree); err != nil {
 		return err
 	}
-	u.told("previous version: %s", previous)
+	u.progress("previous version: %s", previous)
 	if u.before, err = buildPrograms(ctx, tree, filepath.Join(u.dir, "previous")); err != nil {
 		return fmt.Errorf("the previous version: %w", err)
 	}

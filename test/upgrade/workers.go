@@ -20,30 +20,32 @@ import (
 const (
 	before = "previous"
 	after  = "new"
-	// lease is how long the sessions of workers are.
+	// lease is how long the leases of the workers' sessions last.
 	lease = 2 * time.Second
-	// fleetSize machines, previousWorkers that are there first, newWorkers that join.
+	// There are fleetSize machines, previousWorkers workers from the beginning, and newWorkers that
+	// join later.
 	fleetSize       = 24
 	previousWorkers = 6
 	newWorkers      = 3
 	// atOnce is the concurrency limit of the new version, which the previous one does not know.
 	atOnce = 4
-	// tries bounds how often a migration is begun anew that could not lock a table in time.
+	// tries bounds how often a migration starts anew because it could not lock a table in time.
 	tries = 20
 )
 
-// scene is one database that is upgraded with workers at work.
+// scene is one database that is upgraded while workers use it.
 type scene struct {
 	u        *upgrade
 	url, log string
 	random   *rand.Rand
 	machines []fleet.MachineID
-	// old and young are the workers of the previous and of the new version that are there.
-	old, young []*process.Process
-	r          report
-	// migrated is when the schema was, replaced when the last worker of the previous version was gone.
+	// previous and current are the workers of the previous and of the new version that run now.
+	previous, current []*process.Process
+	r                 report
+	// begun is when the run began, migrated when the schema was migrated, replaced when the last
+	// worker of the previous version was gone.
 	begun, migrated, replaced time.Time
-	// killed says of processes when they were.
+	// killed is when each killed process was killed, by process ID.
 	killed map[int]time.Time
 }
 
@@ -64,11 +66,11 @@ func (u *upgrade) workers(ctx context.Context, dir string, round uint64) (r repo
 		begun:  time.Now(),
 	}
 	defer func() {
-		for _, w := range append(s.old, s.young...) {
+		for _, w := range append(s.previous, s.current...) {
 			w.Kill()
 		}
 	}()
-	for _, act := range []func(context.Context) error{s.stock, s.work, s.migrate, s.join, s.replace, s.refuse, s.alone, s.stop, s.judge} {
+	for _, act := range []func(context.Context) error{s.createDatabase, s.work, s.migrate, s.join, s.replace, s.refuse, s.workAlone, s.stop, s.judge} {
 		if err := act(ctx); err != nil {
 			return s.r, err
 		}
@@ -76,8 +78,8 @@ func (u *upgrade) workers(ctx context.Context, dir string, round uint64) (r repo
 	return s.r, nil
 }
 
-// stock lets the previous version make the database.
-func (s *scene) stock(ctx context.Context) error {
+// createDatabase has the previous version create the database.
+func (s *scene) createDatabase(ctx context.Context) error {
 	for range fleetSize {
 		s.machines = append(s.machines, fleet.NewMachineID())
 	}
@@ -109,25 +111,25 @@ func (s *scene) start(ctx context.Context, version string) (*process.Process, er
 	return process.Start(ctx, path, append([]string{"work"}, s.args(version)...)...)
 }
 
-// work has the previous version at work for a while.
+// work lets the previous version work for a while.
 func (s *scene) work(ctx context.Context) error {
 	for range previousWorkers {
 		w, err := s.start(ctx, before)
 		if err != nil {
 			return err
 		}
-		s.old = append(s.old, w)
+		s.previous = append(s.previous, w)
 	}
-	return s.pass(ctx, 2*time.Second)
+	return s.letRun(ctx, 2*time.Second)
 }
 
-// migrate is `ironherd db migrate` of the new version, and what its first process does when it
-// starts: it sets its policy.
+// migrate runs `ironherd db migrate` of the new version, and sets the policy as the first process
+// of that version does.
 func (s *scene) migrate(ctx context.Context) error {
 	begun := time.Now()
 	for {
 		s.r.migrations++
-		err := s.with(ctx, true, func(*bmdb.DB) error { return nil })
+		err := s.withDatabase(ctx, true, func(*bmdb.DB) error { return nil })
 		if err == nil {
 			break
 		}
@@ -137,11 +139,11 @@ func (s *scene) migrate(ctx context.Context) error {
 	}
 	s.migrated = time.Now()
 	s.r.migrating = s.migrated.Sub(begun)
-	// the previous version is alone on the new schema
-	if err := s.pass(ctx, 2*time.Second); err != nil {
+	// The previous version is alone on the new schema.
+	if err := s.letRun(ctx, 2*time.Second); err != nil {
 		return err
 	}
-	return s.with(ctx, false, func(db *bmdb.DB) error {
+	return s.withDatabase(ctx, false, func(db *bmdb.DB) error {
 		env, err := db.Environment(ctx)
 		if err != nil {
 			return err
@@ -153,8 +155,8 @@ func (s *scene) migrate(ctx context.Context) error {
 	})
 }
 
-// with opens the database for a moment, by the new version.
-func (s *scene) with(ctx context.Context, migrate bool, do func(db *bmdb.DB) error) (err error) {
+// withDatabase opens the database with the new version's code, and calls do with it.
+func (s *scene) withDatabase(ctx context.Context, migrate bool, do func(db *bmdb.DB) error) (err error) {
 	engine, err := postgres.Open(ctx, s.url, postgres.Options{Lease: lease})
 	if err != nil {
 		return err
@@ -172,42 +174,42 @@ func (s *scene) with(ctx context.Context, migrate bool, do func(db *bmdb.DB) err
 	return do(db)
 }
 
-// join lets the new version work beside the previous one.
+// join starts workers of the new version beside those of the previous one.
 func (s *scene) join(ctx context.Context) error {
 	for range newWorkers {
 		w, err := s.start(ctx, after)
 		if err != nil {
 			return err
 		}
-		s.young = append(s.young, w)
+		s.current = append(s.current, w)
 	}
-	return s.pass(ctx, time.Second)
+	return s.letRun(ctx, time.Second)
 }
 
-// replace kills one of each version by turns, and starts a new one for it. The last two of the
-// previous version are stopped in order.
+// replace kills workers of both versions in turn, and starts a new one for each. It stops the last
+// two of the previous version in order.
 func (s *scene) replace(ctx context.Context) error {
-	for len(s.old) > 0 {
+	for len(s.previous) > 0 {
 		if err := s.killNew(ctx); err != nil {
 			return err
 		}
-		i := s.random.IntN(len(s.old))
-		w := s.old[i]
-		s.old = append(s.old[:i:i], s.old[i+1:]...)
-		if len(s.old) >= 2 {
+		i := s.random.IntN(len(s.previous))
+		w := s.previous[i]
+		s.previous = append(s.previous[:i:i], s.previous[i+1:]...)
+		if len(s.previous) >= 2 {
 			s.kill(w)
 		} else if err := stop(ctx, w); err != nil {
 			return err
 		}
-		if len(s.old) == 0 {
+		if len(s.previous) == 0 {
 			s.replaced = time.Now()
 		}
 		n, err := s.start(ctx, after)
 		if err != nil {
 			return err
 		}
-		s.young = append(s.young, n)
-		if err := s.pass(ctx, lease/2+time.Duration(s.random.Int64N(int64(lease/2)))); err != nil {
+		s.current = append(s.current, n)
+		if err := s.letRun(ctx, lease/2+time.Duration(s.random.Int64N(int64(lease/2)))); err != nil {
 			return err
 		}
 	}
@@ -215,12 +217,12 @@ func (s *scene) replace(ctx context.Context) error {
 }
 
 func (s *scene) killNew(ctx context.Context) (err error) {
-	i := s.random.IntN(len(s.young))
-	s.kill(s.young[i])
-	if s.young[i], err = s.start(ctx, after); err != nil {
+	i := s.random.IntN(len(s.current))
+	s.kill(s.current[i])
+	if s.current[i], err = s.start(ctx, after); err != nil {
 		return err
 	}
-	return s.pass(ctx, lease/2+time.Duration(s.random.Int64N(int64(lease/2))))
+	return s.letRun(ctx, lease/2+time.Duration(s.random.Int64N(int64(lease/2))))
 }
 
 func (s *scene) kill(w *process.Process) {
@@ -229,13 +231,13 @@ func (s *scene) kill(w *process.Process) {
 	w.Kill()
 }
 
-// refuse starts the previous version once more: it must refuse, in one sentence.
+// refuse starts the previous version once more, which must refuse in one sentence.
 func (s *scene) refuse(ctx context.Context) error {
 	code, _, stderr := process.Run(ctx, s.u.before.worker, append([]string{"work"}, s.args(before)...)...)
 	return refused(code, stderr)
 }
 
-// refused judges how a program of the previous version ended that was started on the newer schema.
+// refused checks how a program of the previous version ended that was started on the newer schema.
 func refused(code int, stderr string) error {
 	if code == 0 || !strings.Contains(stderr, "is newer than this binary knows") || strings.Count(strings.TrimSpace(stderr), "\n") > 0 {
 		return fmt.Errorf("the previous version was started on the new schema: exit code %d: %q", code, stderr)
@@ -243,11 +245,11 @@ func refused(code int, stderr string) error {
 	return nil
 }
 
-// alone has the new version at work alone, until each machine has been claimed again, and then
-// looks for findings while it is at work.
-func (s *scene) alone(ctx context.Context) error {
+// workAlone lets the new version work alone until each machine has been claimed again. Then it
+// checks the database while the workers go on.
+func (s *scene) workAlone(ctx context.Context) error {
 	for range 60 {
-		if err := s.pass(ctx, lease/4); err != nil {
+		if err := s.letRun(ctx, lease/4); err != nil {
 			return err
 		}
 		lines, err := readLog(s.log)
@@ -258,7 +260,7 @@ func (s *scene) alone(ctx context.Context) error {
 			break
 		}
 	}
-	return s.with(ctx, false, func(db *bmdb.DB) error { return s.check(ctx, db) })
+	return s.withDatabase(ctx, false, func(db *bmdb.DB) error { return s.check(ctx, db) })
 }
 
 func (s *scene) check(ctx context.Context, db *bmdb.DB) error {
@@ -269,8 +271,8 @@ func (s *scene) check(ctx context.Context, db *bmdb.DB) error {
 	return err
 }
 
-// pass lets time pass. Nobody may end by itself meanwhile.
-func (s *scene) pass(ctx context.Context, d time.Duration) error {
+// letRun waits while the workers run. It returns an error if one ends by itself.
+func (s *scene) letRun(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -278,7 +280,7 @@ func (s *scene) pass(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	for _, w := range append(append([]*process.Process(nil), s.old...), s.young...) {
+	for _, w := range append(append([]*process.Process(nil), s.previous...), s.current...) {
 		select {
 		case <-w.Ended():
 			return fmt.Errorf("a worker ended by itself: %s", w.Stderr())
@@ -290,7 +292,7 @@ func (s *scene) pass(ctx context.Context, d time.Duration) error {
 
 // stop ends all workers in order.
 func (s *scene) stop(ctx context.Context) error {
-	for _, w := range s.young {
+	for _, w := range s.current {
 		if err := stop(ctx, w); err != nil {
 			return err
 		}

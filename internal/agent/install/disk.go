@@ -27,13 +27,13 @@ type disk struct {
 	size int64
 	// device: a block device, synced and opened exclusively; otherwise a regular file.
 	device bool
-	// zero is the cheapest way to make zeros that has not failed yet, an index of zeroWays.
+	// zero is the index in zeroWays of the cheapest way that has not failed yet.
 	zero int
 }
 
-// zeroWays are modes of fallocate(2) that make a range read as zeros, cheapest first. Both hold for
-// block devices (since Linux 4.9, where they guarantee zeros or fail) and for files. After the last
-// of them zeros are written.
+// zeroWays are modes of fallocate(2) that make a range read as zeros, cheapest first. Both work for
+// files and for block devices (since Linux 4.9, where they guarantee zeros or fail). After the last
+// of them, makeZero writes zeros.
 var zeroWays = [...]uint32{
 	unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE,
 	unix.FALLOC_FL_ZERO_RANGE | unix.FALLOC_FL_KEEP_SIZE,
@@ -110,7 +110,7 @@ func (d *disk) write(data []byte, offset int64) error {
 	return err
 }
 
-// makeZero makes the range read as zeros. Its offset is a multiple of zeroBlock.
+// makeZero makes the range read as zeros. The offset is a multiple of zeroBlock.
 func (d *disk) makeZero(offset, length int64) error {
 	if length <= 0 || d.isHole(offset, length) {
 		return nil
@@ -180,7 +180,7 @@ func (w *writer) write(chunk []byte, offset int64) error {
 	return nil
 }
 
-// flush makes the pending run of zeros real.
+// flush puts the pending run of zeros on the disk.
 func (w *writer) flush() error {
 	from, to := w.zeroFrom, w.zeroTo
 	w.zeroFrom, w.zeroTo = 0, 0

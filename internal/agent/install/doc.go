@@ -2,18 +2,18 @@
 //
 // # Order
 //
-//	choose the disk → wipe its first and last MiB → stream the image, all but its first MiB → the digest matches →
-//	first-boot area → sync → first MiB → sync
+//	choose the disk → wipe its first and last MiB → stream the image, all but its first MiB
+//	                → the digest matches → first-boot area → sync → first MiB → sync
 //
-// Whatever boots a disk (boot sector, both partition tables) lies in its first and last MiB. They
-// are wiped before anything else and the first is written last, after everything else is on stable
-// storage, so that a disk that was written in part never boots. An install that fails leaves a disk
-// that is wiped; it never leaves the old system half overwritten and bootable.
+// Whatever boots a disk (boot sector, both partition tables) lies in its first and last MiB. An
+// install wipes both before anything else. It writes the first MiB last, when everything else is on
+// stable storage, so that a disk that was written in part never boots. An install that fails leaves
+// a wiped disk; it never leaves the old system half overwritten and bootable.
 //
-// Fetching, decompressing, hashing and writing overlap, over a fixed number of pooled buffers;
-// memory stays flat whatever the size of the image (besides the window that its compression asks
-// for). Blocks of zeros are made zeros on the disk by the cheapest way that it has, and by writing
-// where it has none; they are never skipped.
+// Fetching, decompressing, hashing and writing overlap, over a fixed number of pooled buffers. So
+// memory does not grow with the image, besides the window that its compression asks for. Blocks of
+// zeros are never skipped: the disk makes them zeros in the cheapest way that it has, or they are
+// written.
 //
 // # First-boot area
 //

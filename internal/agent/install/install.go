@@ -32,11 +32,12 @@ type Options struct {
 	Disks []*agentv1.BlockDevice
 	// Client fetches the image. Nil: NewClient's.
 	Client *http.Client
-	// Progress is told where the install stands; it must be quick. May be nil.
+	// Progress is called with the phase and the bytes done in it. It must not wait. May be nil.
 	Progress func(phase agentv1.InstallProgress_Phase, done int64)
 }
 
-// NewClient returns an HTTP client for images: patient with bodies, not with silence.
+// NewClient returns an HTTP client for images. A body may take as long as it likes, but a server
+// that does not answer fails soon.
 func NewClient() *http.Client {
 	return &http.Client{Transport: &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
@@ -51,7 +52,7 @@ func NewClient() *http.Client {
 	}}
 }
 
-// heads are the buffers in which the first MiB of images is held back.
+// heads are the buffers for the first MiB of an image, which is written last.
 var heads = sync.Pool{New: func() any { return new([mebibyte]byte) }}
 
 // Run installs what the request asks for and returns the report: of success, or of the failure in

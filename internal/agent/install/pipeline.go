@@ -19,8 +19,8 @@ const (
 	chunksAhead = 4
 )
 
-// chunk is a piece of the raw image; it goes back to the pool when the hash and the disk are done
-// with it.
+// chunk is a piece of the raw image. It goes back to the pool when both the hash and the disk are
+// done with it.
 type chunk struct {
 	buffer *[chunkSize]byte
 	data   []byte
@@ -39,14 +39,14 @@ func (c *chunk) done() {
 // stream is a raw image on its way to the disk.
 type stream struct {
 	raw io.Reader
-	// abort makes a read of raw that is under way return.
+	// abort makes a blocked read of raw return.
 	abort func()
 	// limit is where the image must have ended.
 	limit int64
 	disk  *disk
 	// head receives the first MiB, which is held back.
 	head []byte
-	// progress is told how many bytes are written.
+	// progress is called with the number of bytes that are written.
 	progress func(done int64)
 
 	hash  hash.Hash

@@ -16,10 +16,10 @@ import (
 const (
 	// stallLimit is how long a download may stand still before it is asked for again.
 	stallLimit = 30 * time.Second
-	// maxFutile is how often in a row a download may fail without having brought a byte.
-	maxFutile = 8
-	retryBase = 100 * time.Millisecond
-	retryCap  = 5 * time.Second
+	// maxFruitless is how many requests in a row may fail without having brought a byte.
+	maxFruitless = 8
+	retryBase    = 100 * time.Millisecond
+	retryCap     = 5 * time.Second
 )
 
 var errStalled = errors.New("the download stood still")
@@ -28,21 +28,22 @@ var errStalled = errors.New("the download stood still")
 // replaced by one that goes on where it broke. It is not safe for concurrent use, and Read may not
 // be called after Close.
 type source struct {
-	ctx    context.Context //nolint:containedctx // it is the context of one install, which io.Reader cannot carry
+	// ctx is the context of one install, which io.Reader cannot carry.
+	ctx    context.Context //nolint:containedctx // see above
 	stop   context.CancelCauseFunc
 	client *http.Client
 	url    string
-	// place is the URL without what may be secret in it (user, query).
-	place string
+	// safeURL is the URL for errors: without user and query, which may hold secrets.
+	safeURL string
 
 	body io.ReadCloser
-	// cancel ends the request under way; stall does so when no byte has come for a while.
+	// cancel ends the current request. stall calls it when no byte has come for a while.
 	cancel context.CancelCauseFunc
 	stall  *time.Timer
-	// offset counts the bytes that were read; length is their number, or -1 while unknown.
+	// offset is how many bytes were read, length how many there are, or -1 while that is unknown.
 	offset, length int64
 	validator      string
-	futile         int
+	fruitless      int
 	last           error
 }
 
@@ -52,9 +53,9 @@ func newSource(ctx context.Context, client *http.Client, address string) (*sourc
 	if err != nil || parsed.Host == "" || (parsed.Scheme != "http" && parsed.Scheme != "https") {
 		return nil, errors.New("the image has no http:// or https:// URL")
 	}
-	place := url.URL{Scheme: parsed.Scheme, Host: parsed.Host, Path: parsed.Path}
+	safe := url.URL{Scheme: parsed.Scheme, Host: parsed.Host, Path: parsed.Path}
 	ctx, stop := context.WithCancelCause(ctx)
-	return &source{ctx: ctx, stop: stop, client: client, url: address, place: place.String(), length: -1}, nil
+	return &source{ctx: ctx, stop: stop, client: client, url: address, safeURL: safe.String(), length: -1}, nil
 }
 
 // Read implements io.Reader. Its errors are final.
@@ -73,7 +74,7 @@ func (s *source) Read(p []byte) (int, error) {
 		s.stall.Stop()
 		s.offset += int64(n)
 		if n > 0 {
-			s.futile = 0
+			s.fruitless = 0
 		}
 		switch {
 		case err == nil:
@@ -142,7 +143,7 @@ func (s *source) connect() error {
 	return nil
 }
 
-// pause waits before a request that follows a failed one, and gives up when too many in a row
+// pause waits before a request that follows a failed one. It gives up when too many in a row have
 // brought nothing.
 func (s *source) pause() error {
 	if s.ctx.Err() != nil {
@@ -151,10 +152,10 @@ func (s *source) pause() error {
 	if s.last == nil {
 		return nil
 	}
-	if s.futile++; s.futile > maxFutile {
-		return fmt.Errorf("download %s: %d tries in a row brought nothing: %w", s.place, maxFutile, s.last)
+	if s.fruitless++; s.fruitless > maxFruitless {
+		return fmt.Errorf("download %s: %d tries in a row brought nothing: %w", s.safeURL, maxFruitless, s.last)
 	}
-	limit := min(retryCap, retryBase<<min(s.futile, 10))
+	limit := min(retryCap, retryBase<<min(s.fruitless, 10))
 	timer := time.NewTimer(rand.N(limit))
 	defer timer.Stop()
 	select {
@@ -192,7 +193,7 @@ func (s *source) accept(response *http.Response) error {
 	case code == http.StatusPartialContent && s.offset > 0:
 		first, total := parseContentRange(response.Header.Get("Content-Range"))
 		if first != s.offset || (s.length >= 0 && total >= 0 && total != s.length) {
-			return &permanentError{"download " + s.place + ": the server sent another part than was asked for"}
+			return &permanentError{"download " + s.safeURL + ": the server sent another part than was asked for"}
 		}
 		if s.length < 0 {
 			s.length = total
@@ -201,7 +202,7 @@ func (s *source) accept(response *http.Response) error {
 	case code == http.StatusRequestTimeout, code == http.StatusTooManyRequests, code >= 500:
 		return fmt.Errorf("the server says %q", response.Status)
 	default:
-		return &permanentError{fmt.Sprintf("download %s: the server says %q", s.place, response.Status)}
+		return &permanentError{fmt.Sprintf("download %s: the server says %q", s.safeURL, response.Status)}
 	}
 }
 
@@ -214,7 +215,7 @@ func (s *source) acceptWhole(response *http.Response) error {
 		return nil
 	}
 	if validator != s.validator || response.ContentLength != s.length {
-		return &permanentError{"download " + s.place + ": the image changed while it was being downloaded"}
+		return &permanentError{"download " + s.safeURL + ": the image changed while it was being downloaded"}
 	}
 	_, err := io.CopyN(io.Discard, response.Body, s.offset)
 	return err

@@ -71,7 +71,7 @@ func Digest(report *agentv1.HardwareReport) [sha256.Size]byte {
 // probe reads files below a root and collects warnings.
 type probe struct {
 	root string
-	// live: the root is "/", so that devices may be asked themselves.
+	// live tells that the root is "/", so that ioctls reach this machine's own devices.
 	live     bool
 	warnings []string
 }
@@ -131,7 +131,7 @@ func (p *probe) names(what string, parts ...string) []string {
 	for _, entry := range entries {
 		names = append(names, entry.Name())
 	}
-	slices.SortFunc(names, naturally)
+	slices.SortFunc(names, compareNatural)
 	return names
 }
 
@@ -143,8 +143,9 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// naturally orders names with numbers the way people do: nvme2n1 before nvme10n1, sdb before sdaa.
-func naturally(a, b string) int {
+// compareNatural orders names with numbers the way people do: nvme2n1 before nvme10n1, sdb before
+// sdaa.
+func compareNatural(a, b string) int {
 	for a != "" && b != "" {
 		headA, restA := part(a)
 		headB, restB := part(b)
@@ -159,8 +160,8 @@ func naturally(a, b string) int {
 	return len(a) - len(b)
 }
 
-// countsOn says whether of two runs the shorter comes first: both are numbers, or letters that
-// count the same kind of disk.
+// countsOn reports whether the shorter of two runs comes first: both are numbers, or letters that
+// count disks of one kind.
 func countsOn(a, b string) bool {
 	if isDigit(a[0]) || isDigit(b[0]) {
 		return isDigit(a[0]) && isDigit(b[0])
@@ -168,7 +169,7 @@ func countsOn(a, b string) bool {
 	return len(a) > 1 && len(b) > 1 && a[:2] == b[:2]
 }
 
-// part cuts the leading run of digits or of other bytes off.
+// part splits a string after its leading run of digits, or of other bytes.
 func part(s string) (head, rest string) {
 	end := 1
 	for end < len(s) && isDigit(s[end]) == isDigit(s[0]) {
@@ -179,7 +180,7 @@ func part(s string) (head, rest string) {
 
 func isDigit(b byte) bool { return '0' <= b && b <= '9' }
 
-// clean makes a foreign string fit for the report: valid UTF-8, printable, trimmed, of bounded
+// clean makes a string from outside fit for the report: valid UTF-8, printable, trimmed, of bounded
 // length.
 func clean(s string) string {
 	s = strings.Map(func(r rune) rune {

@@ -318,7 +318,7 @@ func TestCPUInfoOfArm(t *testing.T) {
 func TestNatural(t *testing.T) {
 	t.Parallel()
 	names := []string{"sdaa", "nvme10n1", "sdb", "nvme2n1", "sda", "nvme2n10", "nvme2n2"}
-	slices.SortFunc(names, naturally)
+	slices.SortFunc(names, compareNatural)
 	if want := []string{"nvme2n1", "nvme2n2", "nvme2n10", "nvme10n1", "sda", "sdb", "sdaa"}; !slices.Equal(names, want) {
 		t.Errorf("%q", names)
 	}

@@ -17,8 +17,8 @@ import (
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 )
 
-// turnWait is how long a takeover waits for another one that is under way.
-const turnWait = 20 * time.Second
+// takeoverWait is how long a takeover waits for another one of the same host to end.
+const takeoverWait = 20 * time.Second
 
 // Options are what a takeover needs of its surroundings.
 type Options struct {
@@ -59,11 +59,11 @@ func run(ctx context.Context, init *agentv1.TakeoverInit, options Options) (*age
 		return nil, err
 	}
 	store := NewStore(options.Root)
-	turn, err := store.takeTurn(ctx)
+	lock, err := store.lockTakeover(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = turn.Close() }()
+	defer func() { _ = lock.Close() }()
 
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -76,7 +76,7 @@ func run(ctx context.Context, init *agentv1.TakeoverInit, options Options) (*age
 	if err := store.replace(&agentv1.AgentState{Init: init, PrivateKey: encoded}); err != nil {
 		return nil, err
 	}
-	if err := Evict(ctx, options.Root); err != nil {
+	if err := StopAgent(ctx, options.Root); err != nil {
 		return nil, err
 	}
 	if err := options.Start(ctx); err != nil {
@@ -85,8 +85,9 @@ func run(ctx context.Context, init *agentv1.TakeoverInit, options Options) (*age
 	return &agentv1.TakeoverSuccess{PublicKey: public, AgentVersion: options.Version, BootId: bootID}, nil
 }
 
-// takeTurn waits until no other takeover of this host is under way; closing the file ends the turn.
-func (s *Store) takeTurn(ctx context.Context) (*os.File, error) {
+// lockTakeover waits until no other takeover of this host is under way. Closing the file unlocks
+// it.
+func (s *Store) lockTakeover(ctx context.Context) (*os.File, error) {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the agent's directory: %w", err)
 	}
@@ -95,7 +96,7 @@ func (s *Store) takeTurn(ctx context.Context) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the takeover lock: %w", err)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, turnWait, errors.New("another takeover of this host does not come to an end"))
+	ctx, cancel := context.WithTimeoutCause(ctx, takeoverWait, errors.New("another takeover of this host does not come to an end"))
 	defer cancel()
 	if err := pollLock(ctx, file); err != nil {
 		_ = file.Close()

@@ -250,37 +250,38 @@ func TestValidate(t *testing.T) {
 func TestEvict(t *testing.T) {
 	t.Parallel()
 	root := newRoot(t)
-	if err := Evict(t.Context(), root); err != nil { // there never was an agent
+	if err := StopAgent(t.Context(), root); err != nil { // there never was an agent
 		t.Error(err)
 	}
-	var tenure *Tenure
+	var hostLock *HostLock
 	stopped := 0
-	tenure, err := Occupy(root, func() {
+	hostLock, err := LockHost(root, func() {
 		stopped++
-		tenure.Release()
+		hostLock.Release()
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Occupy(root, func() {}); !errors.Is(err, ErrOccupied) {
+	if _, err := LockHost(root, func() {}); !errors.Is(err, ErrAgentRunning) {
 		t.Errorf("two agents: %v", err)
 	}
-	if err := Evict(t.Context(), root); err != nil || stopped != 1 {
+	if err := StopAgent(t.Context(), root); err != nil || stopped != 1 {
 		t.Errorf("%v, %d", err, stopped)
 	}
-	// A tenure that ends after the machine was restarted leaves that of the agent that runs now alone.
-	old, err := Occupy(root, func() {})
+	// A hostLock that ends after the machine was restarted leaves that of the agent that runs now
+	// alone.
+	old, err := LockHost(root, func() {})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := os.RemoveAll(filepath.Join(root, "run")); err != nil {
 		t.Fatal(err)
 	}
-	if tenure, err = Occupy(root, func() { tenure.Release() }); err != nil {
+	if hostLock, err = LockHost(root, func() { hostLock.Release() }); err != nil {
 		t.Fatal(err)
 	}
 	old.Release()
-	if err := Evict(t.Context(), root); err != nil {
+	if err := StopAgent(t.Context(), root); err != nil {
 		t.Error(err)
 	}
 	if _, err := NewStore(t.TempDir()).Update(message(machineA, 1), nil); !errors.Is(err, ErrNoState) {
@@ -291,7 +292,7 @@ func TestEvict(t *testing.T) {
 	if err := os.WriteFile(pidPath(root), []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := Evict(t.Context(), root); err != nil {
+	if err := StopAgent(t.Context(), root); err != nil {
 		t.Error(err)
 	}
 }

@@ -19,14 +19,14 @@ import (
 	"github.com/ironherd/ironherd/internal/telemetry"
 )
 
-// Env is everything that a run of the program gets from outside.
+// Env is what a run of the program gets from outside.
 type Env struct {
 	Stdout, Stderr io.Writer
-	// StderrTerminal says whether a person is looking.
+	// StderrTerminal tells that standard error is a terminal.
 	StderrTerminal bool
 	// Environ is the environment, as os.Environ returns it.
 	Environ []string
-	// Hostname of this host: the name of the node, if nobody says otherwise.
+	// Hostname of this host, which is the default for the name of the node.
 	Hostname string
 	// Version of this program.
 	Version string
@@ -44,7 +44,7 @@ const (
 	exitInterrupted = 130
 )
 
-// errPartly: something was done or shown, but not all; what is missing was told.
+// errPartly tells that only a part was done or shown. What is missing has been reported.
 var errPartly = errors.New("not everything could be done")
 
 // Main runs one command line (without the program's name) and returns the exit code.
@@ -90,7 +90,7 @@ func exitCode(ctx context.Context, err error) int {
 	return exitFailed
 }
 
-// firstOf returns the first of joined errors, which decides the exit code.
+// firstOf returns the first of joined errors. It decides the exit code.
 func firstOf(err error) error {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		if all := slices.DeleteFunc(slices.Clone(joined.Unwrap()), func(e error) bool { return e == nil }); len(all) > 0 {
@@ -153,7 +153,7 @@ Every setting is a key of the file, a variable IRONHERD_RECONCILER_KEY, or a fla
 	return root
 }
 
-// wrap notes for every command that it was called: what failed before is a matter of usage.
+// wrap makes every command record that it was called. An error before that is one of usage.
 func (a *app) wrap(cmd *cobra.Command) {
 	if run := cmd.RunE; run != nil {
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -175,7 +175,7 @@ func (a *app) getenv(name string) (value string) {
 	return value
 }
 
-// note writes a line for people. There is nobody to tell when that fails.
+// note writes a line for people, and ignores errors: there is no other way to report them.
 func (a *app) note(format string, args ...any) {
 	_, _ = fmt.Fprintf(a.env.Stderr, "ironherd-reconciler: "+format+"\n", args...)
 }
@@ -207,11 +207,11 @@ func (a *app) withEtcd(do func(c config, client *clientv3.Client, logger *slog.L
 	if err != nil {
 		return err
 	}
-	defer func() { _ = client.Close() }() // its connections end with the process in any case
+	defer func() { _ = client.Close() }() // the process ends its connections in any case
 	return do(c, client, logger)
 }
 
-// unreachable gives an error of etcd, whatever it is, the kind of something that does not answer.
+// unreachable gives any error of etcd the kind of one that does not answer.
 func unreachable(err error) error {
 	if err == nil || fleet.KindOf(err) != fleet.KindUnknown {
 		return err

@@ -45,8 +45,8 @@ func defaults(hostname string) config {
 	}
 }
 
-// setting is one key: key in the file, IRONHERD_RECONCILER_KEY in the environment, --key with
-// hyphens as a flag.
+// setting is one key of the configuration: KEY in the file, IRONHERD_RECONCILER_KEY in the
+// environment, and --key, with hyphens, as a flag.
 type setting struct {
 	key, usage string
 	set        func(c *config, value string) error
@@ -131,14 +131,15 @@ type origin struct {
 	key, value, from string
 }
 
-// faults collects all that is wrong.
+// faults collects everything that is wrong with the configuration.
 type faults []error
 
 func (f *faults) add(format string, args ...any) {
 	*f = append(*f, fleet.Errorf(fleet.KindInvalid, format, args...))
 }
 
-// load lays file, environment and flags over the defaults. Every fault is reported, as KindInvalid.
+// load applies file, environment and flags, in this order, over the defaults. It reports every
+// fault, as KindInvalid.
 func load(hostname, file string, environ []string, flags []origin) (config, error) {
 	c, all := defaults(hostname), settings()
 	var wrong faults
@@ -238,7 +239,7 @@ func (c config) checkRun() error {
 	return errors.Join(append(wrong, c.etcd.Validate())...)
 }
 
-// service returns the service's part of it.
+// service returns the configuration of the service.
 func (c config) service() reconciler.Config {
 	return reconciler.Config{Node: c.node, Build: c.build, Layout: c.layout, TTL: c.ttl, Settle: c.settle, FullPass: c.fullPass}
 }

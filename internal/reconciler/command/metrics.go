@@ -80,7 +80,7 @@ func (m *metrics) Announced(status gate.Status) {
 	m.announced.WithLabelValues(string(status.State)).Inc()
 }
 
-// watch adds what a service knows, read when it is asked for.
+// watch adds the state of a service, which is read at each scrape.
 func (m *metrics) watch(s *reconciler.Service) {
 	describe := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(namespace+"_"+name, help, labels, nil)

@@ -20,8 +20,8 @@ import (
 	"github.com/ironherd/ironherd/internal/service"
 )
 
-// drain is how long the parts may take to stop. The leadership is given up at once, whatever they
-// do.
+// drain is how long all components together may take to stop. The leadership ends at once in any
+// case.
 const drain = 10 * time.Second
 
 func (a *app) runCommand() *cobra.Command {
@@ -82,8 +82,8 @@ func (a *app) run(ctx context.Context, c config, client *clientv3.Client, logger
 	return tree.Run(ctx)
 }
 
-// readyHandler serves /readyz: 200 while every component runs and what etcd says is in sight. That
-// passes fail, which /healthz tells, makes the process no less ready: it goes on trying.
+// readyHandler serves /readyz: 200 while every component runs and etcd can be followed. Passes that
+// fail, which /healthz tells, do not make the process less ready: it goes on trying.
 func readyHandler(tree *service.Tree) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), 3*time.Second)
@@ -104,8 +104,7 @@ func readyHandler(tree *service.Tree) http.Handler {
 	})
 }
 
-// listener serves what is asked over HTTP. The first time it uses the listener that is open
-// already.
+// listener returns the component that serves HTTP. Its first start uses ln, which is open already.
 func listener(address string, ln net.Listener, handler http.Handler, logger *slog.Logger) service.Component {
 	h := server.NewHTTP(handler, server.HTTPOptions{Logger: logger, Drain: time.Second})
 	return service.Component{Name: "http", Stage: service.Listeners, Serve: func(ctx context.Context) error {

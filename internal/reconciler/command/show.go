@@ -101,7 +101,7 @@ func releaseOf(n node.Node) string {
 	return n.Release.String()
 }
 
-// clean keeps what comes from outside from driving the terminal.
+// clean removes control characters from text from outside, which could drive the terminal.
 func clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {

@@ -15,27 +15,27 @@ import (
 	"github.com/ironherd/ironherd/internal/reconciler/release"
 )
 
-// Config is an election, and who stands in it.
+// Config describes an election and one candidate.
 type Config struct {
 	Client *clientv3.Client
 	// Prefix of the election's keys; it ends with a slash.
 	Prefix string
-	// TTL after which a leader that is gone is replaced: whole seconds, at least MinTTL.
+	// TTL is the time after which a leader that is gone is replaced: whole seconds, at least MinTTL.
 	TTL time.Duration
-	// Candidate is shown to others.
+	// Candidate is what other processes see of this one.
 	Candidate Candidate
 	Logger    *slog.Logger
 }
 
-// MinTTL is the shortest that etcd grants with its own defaults.
+// MinTTL is the shortest TTL that etcd grants with its defaults.
 const MinTTL = 2 * time.Second
 
-// Candidate is who stands, for people.
+// Candidate describes a candidate to people.
 type Candidate struct {
 	Name string `json:"name"`
-	// Build of the candidate: whoever knows it can tell what the leader does, and why.
+	// Build of the candidate. What the leader decides depends on it.
 	Build release.Build `json:"build"`
-	// Since is when it began to stand, by its own clock.
+	// Since is when the candidacy began, by the candidate's own clock.
 	Since time.Time `json:"since,omitzero"`
 }
 
@@ -56,10 +56,10 @@ func (c Config) Validate() error {
 
 func (c Config) candidates() string { return c.Prefix + "candidates/" }
 
-// term is a key whose version counts the leaderships.
+// term is the key whose version counts the leaderships.
 func (c Config) term() string { return c.Prefix + "term" }
 
-// Leadership is one time of leading. It must be given up by Resign, also when it has ended by
+// Leadership is one term of a leader. Its owner calls Resign in the end, even if it has ended by
 // itself.
 type Leadership struct {
 	// Term counts the leaderships of this election, from 1.
@@ -70,8 +70,8 @@ type Leadership struct {
 	created int64
 }
 
-// Campaign stands for election and returns when it is won. It gives up what it holds when ctx ends
-// or an error is returned. What it returns does not end with ctx.
+// Campaign stands for election and returns when it has won. If ctx ends before that, or anything
+// else fails, it gives the candidacy up. The leadership that it returns does not end with ctx.
 func Campaign(ctx context.Context, config Config) (*Leadership, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
@@ -125,7 +125,7 @@ func (l *Leadership) win(ctx context.Context, config Config) error {
 	return nil
 }
 
-// await returns when there is no older candidate.
+// await waits until there is no older candidate.
 func (l *Leadership) await(ctx context.Context, config Config) error {
 	for {
 		older, err := config.Client.Get(ctx, config.candidates(),
@@ -136,19 +136,20 @@ func (l *Leadership) await(ctx context.Context, config Config) error {
 		if len(older.Kvs) == 0 {
 			return nil
 		}
-		gone(ctx, config.Client, string(older.Kvs[0].Key), older.Header.GetRevision())
+		awaitGone(ctx, config.Client, string(older.Kvs[0].Key), older.Header.GetRevision())
 		if ctx.Err() != nil {
 			return fmt.Errorf("wait to be elected: %w", context.Cause(ctx))
 		}
 	}
 }
 
-// again is after how long a watch is begun anew: a watch says nothing while its connection is lost.
-const again = 5 * time.Second
+// rewatch is the time after which a watch is begun anew: one that has lost its connection is
+// silent.
+const rewatch = 5 * time.Second
 
-// gone returns when the key has been deleted after the revision, and otherwise after a while.
-func gone(ctx context.Context, client *clientv3.Client, key string, revision int64) {
-	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), again)
+// awaitGone returns when the key has been deleted after the revision, or when the watch has ended.
+func awaitGone(ctx context.Context, client *clientv3.Client, key string, revision int64) {
+	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), rewatch)
 	defer cancel()
 	for answer := range client.Watch(ctx, key, clientv3.WithRev(revision+1), clientv3.WithFilterPut()) {
 		if len(answer.Events) > 0 {
@@ -158,7 +159,7 @@ func gone(ctx context.Context, client *clientv3.Client, key string, revision int
 			break
 		}
 	}
-	select { // the watch is not possible now: do not ask for it in a hurry
+	select { // the watch has failed: pause before the next one
 	case <-ctx.Done():
 	case <-time.After(time.Second / 4):
 	}
@@ -169,11 +170,11 @@ func (l *Leadership) watch(ctx context.Context, client *clientv3.Client) {
 	ctx, cancel := l.Bind(ctx)
 	defer cancel()
 	for ctx.Err() == nil {
-		attempt, done := context.WithTimeout(ctx, again)
+		attempt, done := context.WithTimeout(ctx, rewatch)
 		answer, err := client.Get(attempt, l.key)
 		done()
 		switch {
-		case err != nil: // the lease decides
+		case err != nil: // the lease tells how long the leadership may still be trusted
 			select {
 			case <-time.After(time.Second / 4):
 			case <-ctx.Done():
@@ -181,18 +182,18 @@ func (l *Leadership) watch(ctx context.Context, client *clientv3.Client) {
 		case len(answer.Kvs) == 0 || answer.Kvs[0].CreateRevision != l.created:
 			l.lease.window.Close(ErrDeposed)
 		default:
-			gone(ctx, client, l.key, answer.Header.GetRevision())
+			awaitGone(ctx, client, l.key, answer.Header.GetRevision())
 		}
 	}
 }
 
-// Conditions are what a transaction of the leader must be conditional on.
+// Conditions returns the conditions under which etcd accepts a transaction from the leader alone.
 func (l *Leadership) Conditions() []clientv3.Cmp {
 	return []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(l.key), "=", l.created)}
 }
 
-// Bind returns a context that ends when ctx does, and when the leadership can no longer be trusted;
-// its cause says why.
+// Bind returns a context that ends with ctx, or earlier when the leadership can no longer be
+// trusted. Its cause is why it has ended.
 func (l *Leadership) Bind(ctx context.Context) (context.Context, context.CancelFunc) {
 	return l.lease.window.Guard(ctx)
 }
@@ -200,22 +201,23 @@ func (l *Leadership) Bind(ctx context.Context) (context.Context, context.CancelF
 // Done is closed when the leadership can no longer be trusted.
 func (l *Leadership) Done() <-chan struct{} { return l.lease.window.Done() }
 
-// Why returns why it is over: one of this package's errors; nil before.
+// Why returns why the leadership is over: one of this package's errors. It returns nil before.
 func (l *Leadership) Why() error { return l.lease.window.Cause() }
 
-// Depose ends the leadership on this side, because a transaction has shown that it is over.
+// Depose ends the leadership in this process. Its caller has seen a transaction refused under
+// Conditions.
 func (l *Leadership) Depose() { l.lease.window.Close(ErrDeposed) }
 
-// Resign ends the leadership at once: what is bound to it first, then the key in etcd, so that a
-// successor need not wait. It may be called again. An error means that the successor has to wait
-// for the lease to end.
+// Resign ends the leadership at once: first what is bound to it, then the key in etcd, so that a
+// successor need not wait. It may be called again. After an error the successor has to wait until
+// the lease expires.
 func (l *Leadership) Resign(ctx context.Context) error {
 	l.lease.window.Close(ErrResigned)
 	l.lease.running.Wait()
 	return l.lease.revoke(ctx)
 }
 
-// Leader returns who leads; found is false when nobody does.
+// Leader returns the candidate that leads; found is false when none does.
 func Leader(ctx context.Context, client *clientv3.Client, prefix string) (leader Candidate, found bool, err error) {
 	config := Config{Prefix: prefix}
 	answer, err := client.Get(ctx, config.candidates(), clientv3.WithFirstCreate()...)
@@ -226,7 +228,7 @@ func Leader(ctx context.Context, client *clientv3.Client, prefix string) (leader
 		return Candidate{}, false, nil
 	}
 	if err := json.Unmarshal(answer.Kvs[0].Value, &leader); err != nil || leader.Name == "" {
-		leader.Name = string(answer.Kvs[0].Key) // somebody leads, whoever it is
+		leader.Name = string(answer.Kvs[0].Key) // its candidate cannot be read, but it leads
 	}
 	return leader, true, nil
 }

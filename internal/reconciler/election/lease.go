@@ -15,13 +15,13 @@ import (
 	"github.com/ironherd/ironherd/internal/trust"
 )
 
-// How a candidacy can end.
+// The ways in which a candidacy ends.
 var (
-	// ErrResigned: it was given up.
+	// ErrResigned tells that the candidate gave it up.
 	ErrResigned = errors.New("the leadership was given up")
-	// ErrExpired: the lease could not be renewed in time.
+	// ErrExpired tells that the lease could not be renewed in time.
 	ErrExpired = errors.New("the lease could not be renewed in time")
-	// ErrDeposed: the key or the lease is gone.
+	// ErrDeposed tells that the key or the lease is gone.
 	ErrDeposed = errors.New("somebody has ended the leadership")
 )
 
@@ -89,8 +89,8 @@ func (l *lease) keep(ctx context.Context) {
 	}
 }
 
-// renew is one attempt. The client library's own would go on trying within, and so would not know
-// when its last one began.
+// renew makes one attempt. The client library's own KeepAlive would try again inside, and would not
+// tell when its last attempt began.
 func (l *lease) renew(ctx context.Context) (gone bool, err error) {
 	stream, err := pb.NewLeaseClient(l.client.ActiveConnection()).LeaseKeepAlive(ctx)
 	if err != nil {
@@ -100,7 +100,7 @@ func (l *lease) renew(ctx context.Context) (gone bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("renew the lease: %w", err)
 	}
-	_ = stream.CloseSend() // the answer counts
+	_ = stream.CloseSend() // only the answer counts
 	answer, err := stream.Recv()
 	if err != nil {
 		return errors.Is(rpctypes.Error(err), rpctypes.ErrLeaseNotFound), fmt.Errorf("renew the lease: %w", err)
@@ -108,7 +108,7 @@ func (l *lease) renew(ctx context.Context) (gone bool, err error) {
 	return answer.GetTTL() <= 0, nil
 }
 
-// revoke gives it up in etcd, which deletes its keys at once.
+// revoke revokes the lease in etcd, which deletes its keys at once.
 func (l *lease) revoke(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.ttl/5)
 	defer cancel()

@@ -15,14 +15,13 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// Config says how etcd is reached.
+// Config is how to reach etcd.
 type Config struct {
 	// Endpoints are the members' client URLs (http, https, or unix); at least one.
 	Endpoints []string `json:"endpoints"`
-	// CAFile is a PEM file with the certificates that the members' are verified by; empty: the
-	// system's.
+	// CAFile is a PEM file with the CA certificates for the members; empty: the system's.
 	CAFile string `json:"caFile,omitempty"`
-	// CertFile and KeyFile are the client's certificate; both or none.
+	// CertFile and KeyFile are the client's certificate and its key; both or none.
 	CertFile string `json:"certFile,omitempty"`
 	KeyFile  string `json:"keyFile,omitempty"`
 }
@@ -54,7 +53,7 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// How long one request may take, and how fast a connection that is dead in silence is noticed.
+// How long one request may take, and how soon a silently dead connection is noticed.
 const (
 	requestTimeout = 5 * time.Second
 	dialTimeout    = 3 * time.Second
@@ -62,8 +61,8 @@ const (
 	keepAliveLimit = 3 * time.Second
 )
 
-// Dial returns a client. It does not wait for a connection: an etcd that is down is noticed by the
-// first request. Errors are KindInvalid: the configuration is wrong, or a file cannot be used.
+// Dial returns a client. It does not wait for a connection; if etcd is down, the first request
+// fails. Errors are KindInvalid: the configuration is wrong, or a file cannot be used.
 func Dial(config Config) (*clientv3.Client, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err

@@ -11,8 +11,8 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// Failed says what could not be done in etcd. A request that was not answered in time is
-// KindTimeout, and tells where it was asked: the client itself only says that time is up.
+// Failed returns the error for what could not be done in etcd. For a request that was not answered
+// in time it is KindTimeout and names the endpoints, which the client's own error does not.
 func Failed(client *clientv3.Client, what string, err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fleet.Errorf(fleet.KindTimeout, "%s: etcd does not answer at %s (is it running, and has it a quorum?): %w",

@@ -58,29 +58,28 @@ type Follower struct {
 	Client *clientv3.Client
 	Range  Range
 	Logger *slog.Logger
-	// Reread is how often the range is read anew, come what may; zero: 10 s. A watch says nothing
-	// while its connection is lost: this is how soon that is noticed.
+	// Reread is how often the follower reads the range anew in any case; zero: 10 s. A watch that has
+	// lost its connection is silent, and reading is how the follower notices.
 	Reread time.Duration
 
 	mu     sync.Mutex
-	behind error // why what was published last may be behind; nil: it is not
+	behind error // why the last snapshot may be behind; nil: it is not
 }
 
-// errNotRead is before the first snapshot.
+// errNotRead is what Check returns before the first snapshot.
 var errNotRead = errors.New("etcd has not been read yet")
 
-// Check returns why what was published last may be behind what is in etcd; nil when a watch keeps
-// it in step.
+// Check returns why the last snapshot may be behind etcd, or nil while a watch keeps it in step.
 func (f *Follower) Check(context.Context) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.behind
 }
 
-// Run publishes a snapshot of the range, and one after each change, until ctx ends. It returns nil.
-// What goes wrong is logged, shown by Check, and tried again, at least every 2 s.
+// Run publishes a snapshot of the range, and one after each change, until ctx ends. Then it returns
+// nil. It logs a failure, shows it in Check, and tries again after at most 2 s.
 func (f *Follower) Run(ctx context.Context, publish func(Snapshot)) error {
-	f.turn(ctx, errNotRead)
+	f.setBehind(ctx, errNotRead)
 	pause := &backoff.ExponentialBackOff{
 		InitialInterval: 50 * time.Millisecond, RandomizationFactor: 0.5, Multiplier: 2, MaxInterval: 2 * time.Second,
 	}
@@ -88,13 +87,13 @@ func (f *Follower) Run(ctx context.Context, publish func(Snapshot)) error {
 	for ctx.Err() == nil {
 		err := f.follow(ctx, func(s Snapshot) {
 			pause.Reset()
-			f.turn(ctx, nil)
+			f.setBehind(ctx, nil)
 			publish(s)
 		})
 		if err == nil || ctx.Err() != nil {
 			continue
 		}
-		f.turn(ctx, err)
+		f.setBehind(ctx, err)
 		select {
 		case <-time.After(pause.NextBackOff()):
 		case <-ctx.Done():
@@ -103,7 +102,7 @@ func (f *Follower) Run(ctx context.Context, publish func(Snapshot)) error {
 	return nil
 }
 
-func (f *Follower) turn(ctx context.Context, err error) {
+func (f *Follower) setBehind(ctx context.Context, err error) {
 	f.mu.Lock()
 	before := f.behind
 	f.behind = err
@@ -116,8 +115,8 @@ func (f *Follower) turn(ctx context.Context, err error) {
 	}
 }
 
-// follow reads the range and watches it for a while. It returns nil when the range is to be read
-// anew.
+// follow reads the range and watches it until Reread has passed. It returns nil when the range is
+// to be read anew.
 func (f *Follower) follow(ctx context.Context, publish func(Snapshot)) error {
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), cmp.Or(f.Reread, defaultReread))
 	defer cancel()

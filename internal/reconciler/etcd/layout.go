@@ -6,15 +6,15 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// Layout says where the keys are. Below the nodes' prefix lives nothing that changes often: every
-// change there is a reason to decide again.
+// Layout is where the keys are. Nothing that changes often may be below the nodes' prefix, because
+// every change there leads to a new decision.
 type Layout struct {
 	// Root is a path without a slash at its end; DefaultRoot unless a cluster shares its etcd with
 	// another one.
 	Root string
 }
 
-// DefaultRoot is where the keys are if nobody says otherwise.
+// DefaultRoot is where the keys are by default.
 const DefaultRoot = "/ironherd/kubernetes"
 
 // Validate returns KindInvalid unless the root begins with a slash, ends without one, and is not
@@ -35,8 +35,8 @@ func (l Layout) Node(name string) string { return l.Nodes().Key + name }
 // Status is the key of the reconciler's status.
 func (l Layout) Status() string { return l.Root + "/reconciler/status" }
 
-// Trouble is the key of why the leader's passes fail.
+// Trouble is the key under which the leader tells why its passes fail.
 func (l Layout) Trouble() string { return l.Root + "/reconciler/trouble" }
 
-// Election is the prefix of what the election keeps.
+// Election is the prefix of the election's keys.
 func (l Layout) Election() string { return l.Root + "/reconciler/election/" }

@@ -5,21 +5,24 @@
 // The status announces one promise: an API server may serve with the base resources as they are,
 // and as they may become at any moment, if and only if
 //
-//	its release ≥ the status's minimum compatible release, and the minimum reconciler release that it needs ≤ the status's version.
+//	its release ≥ the status's minimum compatible release, and
+//	the minimum reconciler release that it needs ≤ the status's version.
 //
 // Let V and M be the status's version and minimum compatible release, R our release, A the minimum
 // API server that our base resources admit. What is decided, and why it keeps the promise:
 //
-//	no status                 pass, then create (R, A)              no API server serves before there is a status
-//	(R, A), done              pass, nothing to announce             the resources are ours
-//	V ≤ R and M ≥ A           (V, M) working, pass, (R, A) done     whoever (V, M) admits has release ≥ M ≥ A and needs ≤ V ≤ R: it
-//	                                                                works with the old resources, with ours, and with any mixture
-//	otherwise, or unreadable  hold until no node is newer than R    whoever serves has a release in [A, R], and so needs ≤ R (no
-//	                          and none is older than A; then,       minimum is above its own release): it works with ours. Whoever
-//	                          on condition that no node has         starts from here on is admitted by both sides
-//	                          changed, write the restricted
-//	                          status (min(V, R), max(M, A))
-//	                          working; pass; (R, A) done
+//	no status        pass, then create (R, A)       no API server serves before there is a status
+//	(R, A), done     pass, nothing to announce      the resources are ours
+//	V ≤ R and M ≥ A  (V, M) working, pass,          whoever (V, M) admits has release ≥ M ≥ A and
+//	                 (R, A) done                    needs ≤ V ≤ R: it works with the old resources,
+//	                                                with ours, and with any mixture
+//	otherwise,       hold until no node is newer    whoever serves has a release in [A, R], and so
+//	or unreadable    than R and none is older       needs ≤ R (no minimum is above its own release):
+//	                 than A; then, on condition     it works with ours. Whoever starts from here on
+//	                 that no node has changed,      is admitted by both sides
+//	                 write the restricted status
+//	                 (min(V, R), max(M, A))
+//	                 working; pass; (R, A) done
 //
 // A status that cannot be read may stand for anything: its restricted status is (none, R), which
 // admits nobody until it is done. It says nothing of who serves already, so the next leader, if it

@@ -10,18 +10,19 @@ import (
 	"github.com/ironherd/ironherd/internal/reconciler/release"
 )
 
-// Controller is the role of the nodes that run an API server: those that count. A node may have
-// others; they mean nothing here.
+// Controller is the role of the nodes that run an API server. The gate counts only those. A node
+// may have other roles; they mean nothing here.
 const Controller = "kubernetes-controller"
 
 // Record is what a node says of itself.
 type Record struct {
 	Roles []string `json:"roles"`
-	// Release of the API server that may run there: named before it starts, and as long as it may run.
+	// Release of the API server that may run there. The node records it before the API server starts,
+	// and keeps it as long as that may run.
 	Release release.Release `json:"release"`
 }
 
-// Controller says whether the node counts.
+// Controller reports whether the node has the role Controller.
 func (r Record) Controller() bool { return slices.Contains(r.Roles, Controller) }
 
 func (r Record) same(other Record) bool {

@@ -26,14 +26,13 @@ func NewRegistry(client *clientv3.Client, layout etcd.Layout, logger *slog.Logge
 
 const requestTimeout = 5 * time.Second
 
-// Register writes the record of this node. It may be called only while no API server runs here. It
-// writes nothing when the record is there already, and says whether it wrote.
+// Register writes the record of this node, unless it is there already, and reports whether it
+// wrote. It may be called only while no API server runs here.
 func (r *Registry) Register(ctx context.Context, name string, record Record) (wrote bool, err error) {
 	return r.put(ctx, name, record, false)
 }
 
-// Ensure registers this node if it has no record; one that is there stays as it is, whatever it
-// says.
+// Ensure registers this node if it has no record. It leaves any record as it is.
 func (r *Registry) Ensure(ctx context.Context, name string, record Record) (wrote bool, err error) {
 	return r.put(ctx, name, record, true)
 }
@@ -105,7 +104,7 @@ func (r *Registry) reader() *reader {
 	return &reader{client: r.client, prefix: r.layout.Nodes().Key, logger: r.logger}
 }
 
-// Follower returns what keeps up with the registry's keys, for Follow.
+// Follower returns a follower of the registry's keys, for Follow.
 func (r *Registry) Follower() *etcd.Follower {
 	return &etcd.Follower{Client: r.client, Range: r.layout.Nodes(), Logger: r.logger}
 }

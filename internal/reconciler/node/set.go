@@ -15,17 +15,17 @@ import (
 	"github.com/ironherd/ironherd/internal/reconciler/gate"
 )
 
-// Node is one node as it is known.
+// Node is what is known of one node.
 type Node struct {
 	Name string `json:"name"`
 	Record
-	// Known: Record is what the node says, or said last.
+	// Known tells that Record is what the node says, or said last.
 	Known bool `json:"known"`
-	// Fault says why its record cannot be read; empty: it can.
+	// Fault is why the node's record cannot be read; empty if it can.
 	Fault string `json:"fault,omitempty"`
 }
 
-// Counts says whether it has to be reckoned with: it is a controller, or may be one.
+// Counts reports whether the gate has to count the node: it is a controller, or may be one.
 func (n Node) Counts() bool { return !n.Known || n.Controller() }
 
 // Set is the nodes at a revision, by name. It is shared: nobody may change it.
@@ -36,7 +36,7 @@ type Set struct {
 	Revision int64
 }
 
-// Gate returns what the gate goes by.
+// Gate returns the set in the form that package gate decides from.
 func (s Set) Gate() gate.Nodes {
 	nodes := gate.Nodes{Revision: s.Revision}
 	for _, n := range s.Nodes {
@@ -51,13 +51,13 @@ func (s Set) Gate() gate.Nodes {
 	return nodes
 }
 
-// reader turns snapshots into sets; it remembers what was known.
+// reader decodes snapshots into sets. It remembers the last record of each node that it could read.
 type reader struct {
 	client *clientv3.Client
 	prefix string
 	logger *slog.Logger
 	known  map[string]Record
-	faulty map[string]string // last fault told of a node
+	faulty map[string]string // the last fault that was logged, by node
 }
 
 func (r *reader) read(ctx context.Context, snapshot etcd.Snapshot) Set {
@@ -95,8 +95,8 @@ func (r *reader) node(ctx context.Context, key string, entry etcd.Entry) Node {
 	return n
 }
 
-// before looks for the last readable record in etcd's history, as far back as that reaches, and not
-// beyond a removal.
+// before returns the last readable record in etcd's history of the key. It looks no further back
+// than etcd's compaction and the last removal of the record.
 func (r *reader) before(ctx context.Context, key string, revision int64) (Record, bool) {
 	const most = 16
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)

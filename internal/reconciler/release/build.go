@@ -6,17 +6,16 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// What this source is, and what it gets on with. Whoever changes the base resources such that an
-// API server of an earlier release no longer works with them raises the second minimum; whoever
-// makes the API server of a release need what only newer base resources give raises the first.
-// Neither may ever be above the release itself.
+// The release of this source, and its two minimums. If a change of the base resources breaks the
+// API server of an earlier release, raise minAPIServer. If the API server of a release needs base
+// resources of a newer one, raise minReconciler. Neither may be above the release itself.
 const (
 	own           = "v0.1.0"
 	minReconciler = "v0.1.0"
 	minAPIServer  = "v0.1.0"
 )
 
-// Build is what a build is and what it gets on with.
+// Build is the release of a build, and the releases that it is compatible with.
 type Build struct {
 	// Release of this build: of its base resources, and of the API server that starts beside it.
 	Release Release `json:"release"`

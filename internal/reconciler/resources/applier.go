@@ -34,7 +34,7 @@ var (
 	_ reconciler.Planner = (*Applier)(nil)
 )
 
-// Close gives idle connections up. Nothing else may be called afterwards.
+// Close closes idle connections. Nothing else may be called afterwards.
 func (a *Applier) Close() { a.client.Close() }
 
 // Changed implements reconciler.Applier.
@@ -48,8 +48,8 @@ func (a *Applier) signal() {
 	}
 }
 
-// Run implements reconciler.Applier. All that a pass remembers begins and ends with it: what
-// another leader has done in between is learned anew.
+// Run implements reconciler.Applier. What passes remember lasts as long as one Run, so that a new
+// leadership learns anew what another leader has done.
 func (a *Applier) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(a.client.Logging(ctx))
 	s := newSession(a)
@@ -79,7 +79,7 @@ func (a *Applier) attach(s *session) {
 	a.attached = make(chan struct{})
 }
 
-// current waits for the session of Run.
+// current returns the session of Run, and waits for one if Run is not running.
 func (a *Applier) current(ctx context.Context) (*session, error) {
 	for {
 		a.mu.Lock()
@@ -96,17 +96,18 @@ func (a *Applier) current(ctx context.Context) (*session, error) {
 	}
 }
 
-// wanted is everything that is wanted, in the order in which it is applied.
+// wanted has all wanted objects, in the order in which they are applied.
 type wanted struct {
 	objects []*object.Object
 	byKey   map[object.Key]*object.Object
 	faults  []reconciler.Failure
-	// whole: every source could be read. Else what is missing may be wanted all the same.
+	// whole tells that every source could be read. If not, an object that is missing here may still be
+	// wanted.
 	whole bool
 }
 
-// want reads all sources. An object that is wanted twice is wanted as its first source says; the
-// second is a fault.
+// want reads all sources. If two sources have the same object, the first one counts, and the second
+// one is a fault.
 func (a *Applier) want() *wanted {
 	a.reading.Lock()
 	objects, faults := a.directory.Read()

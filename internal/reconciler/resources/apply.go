@@ -24,8 +24,8 @@ var (
 	errNotKept   = errors.New("the server does not keep what was applied: something there changes it at once")
 )
 
-// bring makes one object as wanted.
-func (p *pass) bring(ctx context.Context, i *item) error {
+// ensure makes one object as wanted.
+func (p *pass) ensure(ctx context.Context, i *item) error {
 	var err error
 	if i.live == nil {
 		err = p.create(ctx, i)
@@ -40,10 +40,10 @@ func (p *pass) bring(ctx context.Context, i *item) error {
 
 // create creates an object that is in the inventory; if there is one already, it is updated.
 func (p *pass) create(ctx context.Context, i *item) error {
-	err := p.make(ctx, i)
+	err := p.createMarked(ctx, i)
 	switch {
 	case err == nil:
-		p.did(&p.report.Created, i.Key)
+		p.succeeded(&p.report.Created, i.Key)
 		p.a.log.InfoContext(ctx, "created", slog.String("object", i.Key.String()))
 		return nil
 	case !apierrors.IsConflict(err):
@@ -66,8 +66,8 @@ func (p *pass) create(ctx context.Context, i *item) error {
 	return p.update(ctx, i)
 }
 
-// make sends the one request that carries the mark.
-func (p *pass) make(ctx context.Context, i *item) error {
+// createMarked sends the one request that carries the mark, which creates the object.
+func (p *pass) createMarked(ctx context.Context, i *item) error {
 	mark := p.ledger.entry(i.Key).Mark
 	if mark == "" {
 		return errUnknown
@@ -81,12 +81,12 @@ func (p *pass) make(ctx context.Context, i *item) error {
 	return nil
 }
 
-// update applies an object to the live one.
+// update applies an object over the live one.
 func (p *pass) update(ctx context.Context, i *item) error {
 	if i.live.DeletionTimestamp != nil {
 		return errDeleting
 	}
-	if i.Held(i.live) {
+	if i.UpToDate(i.live) {
 		i.mirror.Put(i.live)
 		return nil
 	}
@@ -96,18 +96,18 @@ func (p *pass) update(ctx context.Context, i *item) error {
 	switch {
 	case err == nil:
 		i.mirror.Put(live)
-		if !i.Held(live) { // applying it again and again would not help
+		if !i.UpToDate(live) { // applying it again and again would not help
 			i.version = live.ResourceVersion
 			return errNotKept
 		}
-		if i.WasHeld(i.live) {
+		if i.LastApplied(i.live) {
 			p.results.Lock()
 			p.repairs.add(i.Key)
 			p.results.Unlock()
 		}
-		p.did(&p.report.Updated, i.Key)
+		p.succeeded(&p.report.Updated, i.Key)
 		p.a.log.InfoContext(ctx, "updated",
-			slog.String("object", i.Key.String()), slog.Bool("drift", i.WasHeld(i.live)), slog.Bool("forced", apply.Force))
+			slog.String("object", i.Key.String()), slog.Bool("drift", i.LastApplied(i.live)), slog.Bool("forced", apply.Force))
 		return nil
 	case apierrors.IsConflict(err):
 		return conflict(err)
@@ -117,16 +117,16 @@ func (p *pass) update(ctx context.Context, i *item) error {
 	return fmt.Errorf("apply: %w", err)
 }
 
-// howToApply decides what may be taken from other managers. What people edit in an object that we
-// created, or in fields that we have held with this very configuration, is drift, and taken back.
-// What another manager declares by server-side apply is a conflict, and so is everything that was
-// there before us.
+// howToApply decides whether an apply may take fields from other managers. An edit of an object
+// that we created is drift, and so is an edit of one to which we last applied this very
+// configuration: the apply takes the fields back. Fields that another manager declares by
+// server-side apply, and fields that were there before us, are a conflict.
 func (a *Applier) howToApply(o *object.Object, live metav1.Object, ours bool) api.Apply {
 	apply := api.Apply{Precondition: object.Precondition{UID: string(live.GetUID()), Version: live.GetResourceVersion()}}
 	if ours {
 		apply.Mark = live.GetAnnotations()[object.Mark]
 	}
-	apply.Force = a.options.Force || (ours || o.WasHeld(live)) && o.Declared(live) == ""
+	apply.Force = a.options.Force || (ours || o.LastApplied(live)) && o.DeclaredBy(live) == ""
 	return apply
 }
 
@@ -147,10 +147,10 @@ func (p *pass) recreate(ctx context.Context, i *item, ours bool, refused error) 
 		return fmt.Errorf("delete: %w", err)
 	}
 	i.mirror.Remove(nameOf(i.Key), i.live.UID)
-	if err := p.make(ctx, i); err != nil {
+	if err := p.createMarked(ctx, i); err != nil {
 		return fmt.Errorf("create again: %w", err)
 	}
-	p.did(&p.report.Recreated, i.Key)
+	p.succeeded(&p.report.Recreated, i.Key)
 	p.a.log.InfoContext(ctx, "deleted and created again, because a field of it cannot be changed",
 		slog.String("object", i.Key.String()), slog.Any("refused", refused))
 	return nil

@@ -14,17 +14,16 @@ import (
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
 )
 
-// Options say what is wanted beside what the release wants, and how far a pass may go.
+// Options say which objects are wanted besides the release's own, and how far a pass may go.
 type Options struct {
-	// Manifests is a directory of manifests, read anew by each pass; empty: none. It should be the
-	// same on every node: what the leader has is what counts.
+	// Manifests is a directory of manifests, which each pass reads anew; empty: none. It should be the
+	// same on every node, because only the leader's counts.
 	Manifests string
-	// Force takes fields that other managers have, wherever they are; without it that is a failure
-	// that names them.
+	// Force takes all fields that other managers own. Without it such a field is a failure that names
+	// the managers.
 	Force bool
-	// MaxPrune is how many objects may be waiting to be deleted because they are no longer wanted;
-	// with more, none is deleted, and the pass fails and says so. 0: half of all that we have created,
-	// but at least 10.
+	// MaxPrune is how many objects that are no longer wanted a pass may delete. If there are more, it
+	// deletes none, and fails. 0: half of all that we have created, but at least 10.
 	MaxPrune int
 	// BuiltIn replaces the release's own set (builtin.Objects).
 	BuiltIn []*object.Object
@@ -51,7 +50,7 @@ func Open(kubeconfig string, o Options, log *slog.Logger) (*Applier, error) {
 	return New(config, o, log)
 }
 
-// New is Open for who has a configuration already.
+// New is Open with a client configuration instead of a file.
 func New(config *rest.Config, o Options, log *slog.Logger) (*Applier, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err

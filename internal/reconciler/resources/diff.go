@@ -14,8 +14,8 @@ import (
 // around is how many unchanged lines are shown around a change.
 const around = 3
 
-// difference shows two objects as YAML, line by line; nil is no object. What only servers write is
-// left out, and secrets are hidden.
+// difference returns the difference of two objects as YAML lines; nil stands for no object. It
+// leaves out what only servers write, and hides secrets.
 func difference(before, after *unstructured.Unstructured) string {
 	b, a := shown(before), shown(after)
 	if isSecret(before) || isSecret(after) {
@@ -24,7 +24,7 @@ func difference(before, after *unstructured.Unstructured) string {
 	return diffLines(lines(b), lines(a))
 }
 
-// shown is what people should see of an object.
+// shown returns what people should see of an object.
 func shown(o *unstructured.Unstructured) map[string]any {
 	if o == nil {
 		return nil
@@ -47,7 +47,7 @@ func isSecret(o *unstructured.Unstructured) bool {
 	return o != nil && o.GetKind() == "Secret" && o.GetAPIVersion() == "v1"
 }
 
-// hide replaces the values of secrets by whether they differ.
+// hide replaces the values of secrets by words that tell whether they differ.
 func hide(before, after map[string]any) {
 	b, _ := before["data"].(map[string]any)
 	a, _ := after["data"].(map[string]any)

@@ -7,28 +7,31 @@
 //
 //	            ┌ mirrors (Run): metadata of what carries our label, one watch per kind ┐
 //	            ▼                                                                       │
-//	wanted ──► survey ──► look ──► record ──► apply, stage by stage ──► prune ──► write the inventory
+//	wanted ──► compare ─► look up ─► record ──► apply, stage by stage ──► prune ──► inventory
 //	            │ no       is it     what is     namespaces, definitions,   the other
 //	            │ request  there all about to    access, the rest, gates    way round
 //	            ▼          the same? be created
 //	          nothing to do: the pass is over, and no request was made
 //
-// What is wanted is compared with mirrors, by who owns which field and by a hash, never by value
-// (package object says why). A pass that finds nothing reads files and memory. Changed receives
-// whenever a mirror has, so drift is repaired as fast as the API server tells of it.
+// A pass compares what is wanted with mirrors, by who owns which field and by a hash, never by
+// value (package object says why). A pass that finds nothing to do reads only files and memory.
+// Every change in a mirror signals Changed, so a pass repairs drift as soon as the API server tells
+// of it.
 //
-// One object's failure is its own: it is reported, logged when its reason is news, and tried again
-// after a pause that grows from 100 ms to 30 s, at once when it or what is wanted of it changes. A
-// kind that is not there is asked for again at the same pace; so a custom resource follows its
-// definition by itself. Only if the API server does not answer at all does a pass end early.
+// The failure of one object does not stop the others. The pass reports it, logs it when its reason
+// is new, and tries the object again after a pause that grows from 100 ms to 30 s, or at once when
+// the object or what is wanted of it changes. A kind that the server does not have is asked for
+// again at the same pace; so a custom resource follows its definition by itself. Only an API server
+// that does not answer at all ends a pass early.
 //
 // # Who owns what
 //
-// We apply with the field manager object.Manager. What people edit in an object that we created, or
-// in fields that we have held with this very configuration, is drift, and taken back. Fields that
-// were there before us, or that another manager declares by server-side apply, are a conflict:
-// reported with the fields and who has them, and never taken unless Options.Force. Whoever fights
-// over an object is answered ever less often.
+// We apply with the field manager object.Manager. An edit of an object that we created is drift,
+// and so is an edit of one to which we last applied this very configuration: a pass takes the
+// fields back. Fields that were there before us, and fields that another manager declares by
+// server-side apply, are a conflict: the report names the fields and who owns them, and a pass
+// takes them only with Options.Force. If others change an object again and again, passes repair it
+// ever less often.
 //
 // Where the server refuses a change of an object that it would accept as a new one (roleRef,
 // provisioner, handler …), the object is deleted and created again, if we created it and its kind

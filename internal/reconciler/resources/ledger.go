@@ -13,10 +13,10 @@ import (
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
 )
 
-// errUnknown: what is stored is not known, so nothing may rest on it.
+// errUnknown tells that the stored inventory is not known, so that nothing may rely on it.
 var errUnknown = errors.New("what the inventory holds is not known")
 
-// ledger is the inventory as it is stored, and as it should be. Safe for concurrent use.
+// ledger is the inventory as it is stored, and as it is to be stored next. Safe for concurrent use.
 type ledger struct {
 	maps inventory.ConfigMaps
 
@@ -24,16 +24,17 @@ type ledger struct {
 	current *inventory.Inventory
 	stored  *inventory.Inventory
 	version inventory.Version
-	known   bool // stored and version are what is there
-	faults  error
+	// known tells that stored and version are what the server has.
+	known  bool
+	faults error
 }
 
 func newLedger(maps inventory.ConfigMaps) *ledger {
 	return &ledger{maps: maps, current: inventory.New(), stored: inventory.New()}
 }
 
-// refresh reads the inventory if what is there may be another than what is known: seen is the
-// version of a watch.
+// refresh reads the stored inventory, unless its version is known and is the one that the watch has
+// seen.
 func (l *ledger) refresh(ctx context.Context, seen *metav1.PartialObjectMetadata) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -50,7 +51,7 @@ func (l *ledger) refresh(ctx context.Context, seen *metav1.PartialObjectMetadata
 		return err
 	}
 	current := stored.Clone()
-	for key, entry := range l.current.Entries { // what we know stays true, whoever took it out
+	for key, entry := range l.current.Entries { // our entries stay true, whoever removed them
 		if _, there := current.Entries[key]; !there {
 			current.Entries[key] = entry
 		}
@@ -66,8 +67,8 @@ func (l *ledger) entry(key object.Key) inventory.Entry {
 	return l.current.Entries[key]
 }
 
-// intend notes that an object is about to be created. An entry that has a mark keeps it: the
-// request that carries it may have been sent.
+// intend records that an object is about to be created. An entry that has a mark keeps it, because
+// the request that carries the mark may have been sent.
 func (l *ledger) intend(key object.Key) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -78,29 +79,29 @@ func (l *ledger) intend(key object.Key) {
 	}
 }
 
-// saw notes the UID of an object that is ours.
-func (l *ledger) saw(key object.Key, uid string) {
+// created records the UID of an object that we have created.
+func (l *ledger) created(key object.Key, uid string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.current.Entries[key] = inventory.Entry{UID: uid}
 }
 
-// forget drops an object.
+// forget removes the entry of an object.
 func (l *ledger) forget(key object.Key) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.current.Entries, key)
 }
 
-// entries returns a copy of all.
+// entries returns a copy of all entries.
 func (l *ledger) entries() map[object.Key]inventory.Entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.current.Clone().Entries
 }
 
-// write stores what has changed, if anything has. It returns metadata of what it stored; nil: there
-// was nothing to store.
+// write stores the inventory if it has changed. It returns the metadata of what it stored, or nil
+// if nothing had changed.
 func (l *ledger) write(ctx context.Context) (*metav1.PartialObjectMetadata, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

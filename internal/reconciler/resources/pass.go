@@ -21,26 +21,27 @@ import (
 // parallel is how many objects are worked on at a time.
 const parallel = 8
 
-// pass is one pass.
+// pass is the state of one call of Pass.
 type pass struct {
 	*session
 	want *wanted
-	// todo are the objects that are not as wanted, and may be tried now.
+	// todo are the objects that are not as wanted and may be tried now.
 	todo []*item
-	// failing are the kinds of which something could not be made as wanted.
+	// failing are the kinds of which at least one object could not be made as wanted.
 	failing map[schema.GroupKind]bool
 
-	results sync.Mutex // guards what workers write: report, tries, foreign, failing
+	// results guards what workers write: report, failures, foreign, failing.
+	results sync.Mutex
 	report  reconciler.Report
 }
 
-// item is one wanted object, and what is known of the live one.
+// item is one wanted object and what is known of the live one.
 type item struct {
 	*object.Object
 	kind   api.Kind
 	mirror *mirror.Mirror
 	live   *metav1.PartialObjectMetadata // nil: none is known
-	// version of the live object in the mirror; a failure holds until there is another.
+	// version of the live object in the mirror. A failure holds until there is another version.
 	version string
 }
 
@@ -74,8 +75,8 @@ func (p *pass) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.survey(items)
-	if err := p.look(ctx); err != nil {
+	p.compare(items)
+	if err := p.lookUp(ctx); err != nil {
 		return err
 	}
 	if err := p.record(ctx); err != nil {
@@ -83,7 +84,7 @@ func (p *pass) run(ctx context.Context) error {
 	}
 	for stage := range object.Stages {
 		due := slices.DeleteFunc(slices.Clone(p.todo), func(i *item) bool { return i.Stage() != stage })
-		if err := each(ctx, due, p.bring); err != nil {
+		if err := each(ctx, due, p.ensure); err != nil {
 			return err
 		}
 	}
@@ -93,8 +94,8 @@ func (p *pass) run(ctx context.Context) error {
 	return p.writeInventory(ctx)
 }
 
-// each works on a few at a time. After an error no more is begun; what has begun goes on to its
-// end.
+// each calls work with every element, a few at a time. After an error it begins no more, and waits
+// for those that it has begun.
 func each[T any](ctx context.Context, all []T, work func(context.Context, T) error) error {
 	var (
 		wg      sync.WaitGroup
@@ -120,7 +121,7 @@ func each[T any](ctx context.Context, all []T, work func(context.Context, T) err
 	return first
 }
 
-// openInventory makes sure that the inventory is known.
+// openInventory reads the inventory if what is known of it may be old.
 func (p *pass) openInventory(ctx context.Context) error {
 	m, err := p.mirror(ctx, api.ConfigMap)
 	if err != nil {
@@ -138,7 +139,7 @@ func (p *pass) openInventory(ctx context.Context) error {
 	return nil
 }
 
-// writeInventory stores what has changed in it.
+// writeInventory stores the inventory if it has changed.
 func (p *pass) writeInventory(ctx context.Context) error {
 	stored, err := p.ledger.write(ctx)
 	if err != nil {
@@ -150,8 +151,8 @@ func (p *pass) writeInventory(ctx context.Context) error {
 	return nil
 }
 
-// locate finds out how each object is reached, and waits until all that is followed is in step.
-// Kinds that are not there are asked for again when one of their objects is due.
+// locate finds the kind and the mirror of each object, and waits until the mirrors are in step. It
+// asks again for a kind that the server does not have when one of its objects is due.
 func (p *pass) locate(ctx context.Context) ([]*item, error) {
 	fresh := p.kinds == nil
 	if fresh {
@@ -160,14 +161,14 @@ func (p *pass) locate(ctx context.Context) ([]*item, error) {
 		}
 	}
 	entries := p.ledger.entries()
-	p.tries.keepOnly(func(key object.Key) bool {
+	p.failures.keepOnly(func(key object.Key) bool {
 		_, entered := entries[key]
 		return entered || p.want.byKey[key] != nil
 	})
 	items := make([]*item, 0, len(p.want.objects))
 	for _, o := range p.want.objects {
 		kind, err := p.kinds.Of(o)
-		if errors.Is(err, api.ErrNoKind) && !fresh && p.tries.due(o.Key, o.Hash(), "") {
+		if errors.Is(err, api.ErrNoKind) && !fresh && p.failures.due(o.Key, o.Hash(), "") {
 			fresh = true
 			if err := p.refreshKinds(ctx); err != nil {
 				return nil, err
@@ -187,9 +188,10 @@ func (p *pass) locate(ctx context.Context) ([]*item, error) {
 	return slices.DeleteFunc(items, func(i *item) bool { return !p.inStep(ctx, i) }), context.Cause(ctx)
 }
 
-// wake has the next pass made as soon as there may be something to do for it that no watch tells.
+// wake signals the next pass for when there may be something to do that no watch will tell: an
+// object to be tried again.
 func (p *pass) wake(err error) {
-	d, any := p.tries.next()
+	d, any := p.failures.next()
 	if again, waiting := p.repairs.next(); waiting && (!any || again < d) {
 		d, any = again, true
 	}
@@ -204,16 +206,16 @@ func (p *pass) wake(err error) {
 	}
 }
 
-// missing takes an object whose kind cannot be used.
+// missing records that the kind of an object cannot be used.
 func (p *pass) missing(ctx context.Context, o *object.Object, err error) {
-	if p.tries.due(o.Key, o.Hash(), "") {
+	if p.failures.due(o.Key, o.Hash(), "") {
 		p.fail(ctx, &item{Object: o}, err)
 		return
 	}
-	p.stillFailing(o, p.tries[o.Key].reason)
+	p.stillFailing(o, p.failures[o.Key].reason)
 }
 
-// inStep reports whether the objects of an item's kind are known.
+// inStep waits for the mirror of an item's kind, and reports whether it is in step.
 func (p *pass) inStep(ctx context.Context, i *item) bool {
 	err := i.mirror.Await(ctx)
 	if err == nil {
@@ -226,7 +228,7 @@ func (p *pass) inStep(ctx context.Context, i *item) bool {
 		})
 	}
 	p.failing[gk] = true
-	if mirror.Gone(err) { // a kind that was there: it is asked for anew
+	if mirror.Gone(err) { // the server had the kind before: the next pass asks again
 		p.kinds = nil
 		delete(p.mirrors, i.kind.Resource)
 		p.fail(ctx, i, err)
@@ -234,43 +236,45 @@ func (p *pass) inStep(ctx context.Context, i *item) bool {
 	return false
 }
 
-// survey finds what is not as wanted. No request is made.
-func (p *pass) survey(items []*item) {
+// compare fills todo with the objects that are not as their mirror should have them. It makes no
+// request.
+func (p *pass) compare(items []*item) {
 	for _, i := range items {
 		i.live = i.mirror.Get(nameOf(i.Key))
 		if i.live != nil {
 			i.version = i.live.ResourceVersion
 			p.adopt(i.Key, i.live)
-			if p.holds(i.Object, i.live) {
-				delete(p.tries, i.Key)
+			if p.upToDate(i.Object, i.live) {
+				delete(p.failures, i.Key)
 				continue
 			}
-			if i.WasHeld(i.live) && p.repairs.tooOften(i.Key) {
+			if i.LastApplied(i.live) && p.repairs.tooOften(i.Key) {
 				p.stillFailing(i.Object, "others change it again and again; it is repaired ever less often")
 				continue
 			}
 		}
-		if p.tries.due(i.Key, i.Hash(), i.version) {
+		if p.failures.due(i.Key, i.Hash(), i.version) {
 			p.todo = append(p.todo, i)
 			continue
 		}
-		p.stillFailing(i.Object, p.tries[i.Key].reason)
+		p.stillFailing(i.Object, p.failures[i.Key].reason)
 	}
 }
 
-// adopt notes the UID of an object that bears the mark of its entry.
+// adopt reports whether we have created a live object, and records its UID if it bears the mark of
+// its entry.
 func (p *pass) adopt(key object.Key, live *metav1.PartialObjectMetadata) (ours bool) {
 	entry := p.ledger.entry(key)
 	ours = entry.Ours(string(live.UID), live.Annotations[object.Mark])
 	if ours && entry.Mark != "" && entry.Mark == live.Annotations[object.Mark] {
-		p.ledger.saw(key, string(live.UID))
+		p.ledger.created(key, string(live.UID))
 	}
 	return ours
 }
 
-// look asks for objects that are not in their mirror but may be there: without our label, or made
-// by others.
-func (p *pass) look(ctx context.Context) error {
+// lookUp asks the server for objects that their mirror does not have but that may exist: without
+// our label, or created by others.
+func (p *pass) lookUp(ctx context.Context) error {
 	var unsure []*item
 	for _, i := range p.todo {
 		if i.live == nil && (p.foreign[i.Key] || p.ledger.entry(i.Key).UID != "") {
@@ -293,11 +297,11 @@ func (p *pass) look(ctx context.Context) error {
 	})
 }
 
-// record writes down what is about to be created, before it is.
+// record stores in the inventory what is about to be created. Nothing is created before that.
 func (p *pass) record(ctx context.Context) error {
 	p.todo = slices.DeleteFunc(p.todo, func(i *item) bool {
-		_, failed := p.tries[i.Key]
-		return failed && !p.tries.due(i.Key, i.Hash(), i.version)
+		_, failed := p.failures[i.Key]
+		return failed && !p.failures.due(i.Key, i.Hash(), i.version)
 	})
 	any := false
 	for _, i := range p.todo {
@@ -312,7 +316,8 @@ func (p *pass) record(ctx context.Context) error {
 	return p.writeInventory(ctx)
 }
 
-// isolate makes a failure of what one object met; it returns an error if it is not the object's.
+// isolate records an error as the failure of one object. It returns an error if the pass cannot go
+// on: ctx has ended, or the server did not answer.
 func (p *pass) isolate(ctx context.Context, i *item, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -324,28 +329,28 @@ func (p *pass) isolate(ctx context.Context, i *item, err error) error {
 	return nil
 }
 
-// fail takes what an object failed with.
+// fail records a failure of an object, and logs it if its reason is new.
 func (p *pass) fail(ctx context.Context, i *item, err error) {
 	p.results.Lock()
 	defer p.results.Unlock()
 	reason := err.Error()
-	if p.tries.failed(i.Key, i.Hash(), i.version, reason) {
+	if p.failures.failed(i.Key, i.Hash(), i.version, reason) {
 		p.a.log.WarnContext(ctx, "an object is not as wanted",
 			slog.String("object", i.Key.String()), slog.String("source", i.Source), slog.Any("err", err))
 	}
 	p.stillFailing(i.Object, reason)
 }
 
-// stillFailing reports an object that failed, now or earlier.
+// stillFailing puts an object that failed, now or earlier, in the report.
 func (p *pass) stillFailing(o *object.Object, reason string) {
 	p.failing[schema.GroupKind{Group: o.Group, Kind: o.Kind}] = true
 	p.report.Failures = append(p.report.Failures, reconciler.Failure{Object: o.Key.String() + " (" + o.Source + ")", Reason: reason})
 }
 
-// did counts what was done to an object.
-func (p *pass) did(count *int, key object.Key) {
+// succeeded counts a change of an object and forgets its failures.
+func (p *pass) succeeded(count *int, key object.Key) {
 	p.results.Lock()
 	defer p.results.Unlock()
 	*count++
-	delete(p.tries, key)
+	delete(p.failures, key)
 }

@@ -118,7 +118,7 @@ func (p *plan) update(ctx context.Context, kind api.Kind, o *object.Object, live
 	if live.GetDeletionTimestamp() != nil {
 		return errDeleting
 	}
-	if o.Held(live) {
+	if o.UpToDate(live) {
 		return nil
 	}
 	ours := p.known[o.Key].Ours(string(live.GetUID()), live.GetAnnotations()[object.Mark])

@@ -18,10 +18,11 @@ import (
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
 )
 
-// minMaxPrune is the least that a pass may delete by default.
+// minMaxPrune is the smallest default of Options.MaxPrune.
 const minMaxPrune = 10
 
-// leftover is an object that we created, or were about to, and that is no longer wanted.
+// leftover is an object that we have created, or were about to create, and that is no longer
+// wanted.
 type leftover struct {
 	object.Key
 	entry  inventory.Entry
@@ -30,7 +31,8 @@ type leftover struct {
 	live   *metav1.PartialObjectMetadata
 }
 
-// unwanted returns the entries of what is no longer wanted, the last to be applied first.
+// unwanted returns the entries of objects that are no longer wanted, in the reverse order of
+// applying.
 func (w *wanted) unwanted(entries map[object.Key]inventory.Entry) []*leftover {
 	var over []*leftover
 	for key, entry := range entries {
@@ -42,7 +44,7 @@ func (w *wanted) unwanted(entries map[object.Key]inventory.Entry) []*leftover {
 	return over
 }
 
-// tooMany returns why so many objects are not deleted at once; empty if they may be.
+// tooMany returns why n objects may not be deleted in one pass; empty if they may.
 func (o Options) tooMany(n, created int) (reason string) {
 	most := o.MaxPrune
 	if most == 0 {
@@ -54,7 +56,7 @@ func (o Options) tooMany(n, created int) (reason string) {
 	return fmt.Sprintf("%d of the %d objects that we have created are no longer wanted, which is more than %d: none is deleted", n, created, most)
 }
 
-// prune deletes what we created and is no longer wanted.
+// prune deletes the objects that we have created and that are no longer wanted.
 func (p *pass) prune(ctx context.Context) error {
 	entries := p.ledger.entries()
 	over := p.want.unwanted(entries)
@@ -62,12 +64,12 @@ func (p *pass) prune(ctx context.Context) error {
 		return nil
 	}
 	if !p.want.whole {
-		if p.once("unread") {
+		if p.firstTime("unread") {
 			p.a.log.WarnContext(ctx, "nothing is deleted while there are manifests that cannot be read")
 		}
 		return nil
 	}
-	delete(p.told, "unread")
+	delete(p.logged, "unread")
 	over, err := p.deletable(ctx, over)
 	if err != nil {
 		return err
@@ -95,20 +97,20 @@ func (p *pass) prune(ctx context.Context) error {
 	return nil
 }
 
-// deletable leaves out what is kept for now, and finds the others in their mirrors.
+// deletable leaves out the objects that are kept for now, and finds the others in their mirrors.
 func (p *pass) deletable(ctx context.Context, over []*leftover) ([]*leftover, error) {
 	var found []*leftover
 	for _, l := range over {
 		gk := schema.GroupKind{Group: l.Group, Kind: l.Kind}
 		if l.Container() {
-			if p.once("kept " + l.Key.String()) {
+			if p.firstTime("kept " + l.Key.String()) {
 				p.a.log.InfoContext(ctx, "no longer wanted, but kept: deleting it would delete what others have put into it",
 					slog.String("object", l.Key.String()))
 			}
 			continue
 		}
 		if p.failing[gk] {
-			continue // what takes its place may not be there yet
+			continue // its replacement may not exist yet
 		}
 		if p.kinds == nil {
 			continue
@@ -116,7 +118,7 @@ func (p *pass) deletable(ctx context.Context, over []*leftover) ([]*leftover, er
 		kind, err := p.kinds.Any(l.Key)
 		if err != nil {
 			if p.kinds.Whole() {
-				p.ledger.forget(l.Key) // its kind is gone, and all of its objects with it
+				p.ledger.forget(l.Key) // all objects of a kind are gone with the kind
 			}
 			continue
 		}
@@ -134,7 +136,7 @@ func (p *pass) deletable(ctx context.Context, over []*leftover) ([]*leftover, er
 	return found, context.Cause(ctx)
 }
 
-// remove deletes one object, if it is ours, and forgets it when it is gone.
+// remove deletes one object if we have created it, and removes its entry when it is gone.
 func (p *pass) remove(ctx context.Context, l *leftover) error {
 	if l.live == nil {
 		if l.entry.UID == "" && time.Since(l.entry.At) < inventory.Settle {
@@ -157,7 +159,7 @@ func (p *pass) remove(ctx context.Context, l *leftover) error {
 			slog.String("object", l.Key.String()))
 		return nil
 	case l.live.DeletionTimestamp != nil:
-		return nil // its end will be seen
+		return nil // the mirror will see it go
 	case !p.dueLeftover(l):
 		return nil
 	}
@@ -175,19 +177,19 @@ func (p *pass) remove(ctx context.Context, l *leftover) error {
 		l.mirror.Remove(nameOf(l.Key), l.live.UID)
 		p.ledger.forget(l.Key)
 	}
-	p.did(&p.report.Pruned, l.Key)
+	p.succeeded(&p.report.Pruned, l.Key)
 	p.a.log.InfoContext(ctx, "deleted: it is no longer wanted", slog.String("object", l.Key.String()))
 	return nil
 }
 
-// dueLeftover reports whether it may be tried to delete an object now; if not, it is reported as it
-// failed.
+// dueLeftover reports whether a pass may try to delete an object now. If not, it reports the
+// object's last failure again.
 func (p *pass) dueLeftover(l *leftover) bool {
 	p.results.Lock()
 	defer p.results.Unlock()
-	due := p.tries.due(l.Key, "", l.live.ResourceVersion)
+	due := p.failures.due(l.Key, "", l.live.ResourceVersion)
 	if !due {
-		p.stillFailing(&object.Object{Key: l.Key, Source: noLongerWanted}, p.tries[l.Key].reason)
+		p.stillFailing(&object.Object{Key: l.Key, Source: noLongerWanted}, p.failures[l.Key].reason)
 	}
 	return due
 }

@@ -55,7 +55,7 @@ func TestCreationIsRefused(t *testing.T) {
 				return false
 			}
 			uid = string(live.UID)
-			return live.Annotations[object.Mark] == "mark" && o.Held(live)
+			return live.Annotations[object.Mark] == "mark" && o.UpToDate(live)
 		})
 		again := absent
 		again.Mark = "another"

@@ -7,7 +7,7 @@ import (
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
 )
 
-// The pause before an object is tried again grows from the first to the second.
+// The pause before an object is tried again grows from minPause to maxPause.
 const (
 	minPause = 100 * time.Millisecond
 	maxPause = 30 * time.Second
@@ -16,42 +16,42 @@ const (
 // maxAbortedPause is the longest pause after a pass that could not go on.
 const maxAbortedPause = 5 * time.Second
 
-// try is what is known of an object that failed.
-type try struct {
+// failure is what is known of an object that failed.
+type failure struct {
 	attempts int
 	until    time.Time
 	reason   string
-	// hash of what was wanted, and version of what was there: if either is another now, it is tried at
-	// once.
+	// hash is that of the wanted object, version that of the live one. If either has changed, the
+	// object is tried again at once.
 	hash, version string
 }
 
-// tries are the objects that failed when they were tried last.
-type tries map[object.Key]try
+// failures are the objects that failed when they were tried last.
+type failures map[object.Key]failure
 
 // due reports whether an object may be tried now.
-func (t tries) due(key object.Key, hash, version string) bool {
-	last, failed := t[key]
+func (f failures) due(key object.Key, hash, version string) bool {
+	last, failed := f[key]
 	return !failed || last.hash != hash || last.version != version || !time.Now().Before(last.until)
 }
 
-// failed takes a failure, and reports whether its reason is news.
-func (t tries) failed(key object.Key, hash, version, reason string) bool {
-	last := t[key]
-	next := try{attempts: last.attempts + 1, reason: reason, hash: hash, version: version}
+// failed records a failure, and reports whether its reason differs from the last one.
+func (f failures) failed(key object.Key, hash, version, reason string) bool {
+	last := f[key]
+	next := failure{attempts: last.attempts + 1, reason: reason, hash: hash, version: version}
 	if last.hash != hash {
 		next.attempts = 1
 	}
 	pause := min(minPause<<min(next.attempts-1, 20), maxPause)
 	next.until = time.Now().Add(pause - rand.N(pause/4))
-	t[key] = next
+	f[key] = next
 	return last.reason != reason
 }
 
-// next is how long it takes until one of them is due; false: there is none.
-func (t tries) next() (time.Duration, bool) {
+// next returns how long it takes until an object may be tried again; false if none has failed.
+func (f failures) next() (time.Duration, bool) {
 	var first time.Time
-	for _, each := range t {
+	for _, each := range f {
 		if first.IsZero() || each.until.Before(first) {
 			first = each.until
 		}
@@ -59,17 +59,17 @@ func (t tries) next() (time.Duration, bool) {
 	return max(time.Until(first), minPause), !first.IsZero()
 }
 
-// keepOnly forgets objects that are none of these.
-func (t tries) keepOnly(keys func(object.Key) bool) {
-	for key := range t {
+// keepOnly forgets the objects for which keys returns false.
+func (f failures) keepOnly(keys func(object.Key) bool) {
+	for key := range f {
 		if !keys(key) {
-			delete(t, key)
+			delete(f, key)
 		}
 	}
 }
 
-// repairs are the objects in which drift has been repaired. Whoever fights with us over an object
-// is answered at once a few times, and then ever less often.
+// repairs are the objects in which drift has been repaired. If somebody else changes an object
+// again and again, it is repaired at once a few times, and then ever less often.
 type repairs map[object.Key]repair
 
 type repair struct {
@@ -82,7 +82,7 @@ const (
 	repairsReset = time.Minute
 )
 
-// until is when the next repair may be.
+// until returns when the object may be repaired next.
 func (r repair) until() time.Time {
 	if r.n < freeRepairs {
 		return r.last
@@ -90,7 +90,7 @@ func (r repair) until() time.Time {
 	return r.last.Add(min(minPause<<min(r.n-freeRepairs, 20), maxPause))
 }
 
-// add takes a repair.
+// add records a repair.
 func (r repairs) add(key object.Key) {
 	now := time.Now()
 	for other, each := range r {
@@ -101,11 +101,10 @@ func (r repairs) add(key object.Key) {
 	r[key] = repair{n: r[key].n + 1, last: now}
 }
 
-// tooOften reports whether an object has been repaired so often of late that the next time must
-// wait.
+// tooOften reports whether an object has been repaired so often that the next repair must wait.
 func (r repairs) tooOften(key object.Key) bool { return time.Now().Before(r[key].until()) }
 
-// next is how long it takes until a repair that must wait may be done; false: none must.
+// next returns how long it takes until a repair that waits may be done; false if none waits.
 func (r repairs) next() (time.Duration, bool) {
 	first, any := time.Duration(0), false
 	for _, each := range r {

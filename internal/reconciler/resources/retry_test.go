@@ -14,7 +14,7 @@ import (
 func TestTries(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		all, key := tries{}, object.Key{Kind: "K", Name: "n"}
+		all, key := failures{}, object.Key{Kind: "K", Name: "n"}
 		if _, any := all.next(); any || !all.due(key, "h", "1") {
 			t.Error("nothing failed, and yet")
 		}

@@ -16,48 +16,48 @@ import (
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
 )
 
-// errEnded: the watches were given up in the middle of a pass.
+// errEnded tells that the watches ended in the middle of a pass.
 var errEnded = errors.New("the watches have ended")
 
-// inventoryKey is the one object that is kept otherwise.
+// inventoryKey is the object that holds the inventory. No source may want it.
 var inventoryKey = object.Key{Kind: "ConfigMap", Namespace: inventory.Namespace, Name: inventory.Name}
 
-// session is what is known during one Run. Only one pass at a time touches it.
+// session is what passes know and remember during one Run. Only one pass at a time uses it.
 type session struct {
 	a     *Applier
 	start chan *mirror.Mirror
 	ended chan struct{}
 
-	kinds   *api.Kinds
-	mirrors map[schema.GroupVersionResource]*mirror.Mirror
-	ledger  *ledger
-	tries   tries
-	repairs repairs
-	aborted int // passes in a row that ended early
-	// held remembers which versions have been found to be as wanted.
-	held map[object.Key]found
-	// foreign are objects that are there and were not made by us, so that it is not tried to make
-	// them.
+	kinds    *api.Kinds
+	mirrors  map[schema.GroupVersionResource]*mirror.Mirror
+	ledger   *ledger
+	failures failures
+	repairs  repairs
+	// aborted counts the passes in a row that ended early.
+	aborted int
+	// checked has, for objects that were up to date when they were looked at, what was looked at.
+	checked map[object.Key]checkedVersion
+	// foreign are objects that exist and that we have not created, so that we do not try to.
 	foreign map[object.Key]bool
-	// told is what has been logged once.
-	told map[string]bool
+	// logged has the texts that firstTime was asked for.
+	logged map[string]bool
 
 	mu    sync.Mutex
 	timer *time.Timer
 }
 
-// found: this version of the object holds this configuration.
-type found struct{ version, hash string }
+// checkedVersion tells that this version of a live object is as the configuration wants it.
+type checkedVersion struct{ version, hash string }
 
 func newSession(a *Applier) *session {
 	return &session{
 		a: a, start: make(chan *mirror.Mirror), ended: make(chan struct{}),
 		mirrors: map[schema.GroupVersionResource]*mirror.Mirror{}, ledger: newLedger(a.client.ConfigMaps(inventory.Namespace)),
-		tries: tries{}, repairs: repairs{}, held: map[object.Key]found{}, foreign: map[object.Key]bool{}, told: map[string]bool{},
+		failures: failures{}, repairs: repairs{}, checked: map[object.Key]checkedVersion{}, foreign: map[object.Key]bool{}, logged: map[string]bool{},
 	}
 }
 
-// end stops what would still happen.
+// end stops the timer, so that nothing happens after it.
 func (s *session) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,7 +67,7 @@ func (s *session) end() {
 	}
 }
 
-// wakeIn has a pass made after a while.
+// wakeIn signals after d that a pass may find something to do. Only the last call counts.
 func (s *session) wakeIn(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,7 +82,7 @@ func (s *session) wakeIn(d time.Duration) {
 	s.timer = time.AfterFunc(d, s.a.signal)
 }
 
-// mirror returns the mirror of a kind, which is started if it does not run yet.
+// mirror returns the mirror of a kind, and starts it if it does not run yet.
 func (s *session) mirror(ctx context.Context, kind api.Kind) (*mirror.Mirror, error) {
 	if m := s.mirrors[kind.Resource]; m != nil {
 		return m, nil
@@ -99,7 +99,7 @@ func (s *session) mirror(ctx context.Context, kind api.Kind) (*mirror.Mirror, er
 	return m, nil
 }
 
-// refreshKinds asks which kinds there are.
+// refreshKinds asks the server which kinds it has.
 func (s *session) refreshKinds(ctx context.Context) error {
 	kinds, err := s.a.client.Kinds(ctx)
 	if err == nil {
@@ -108,23 +108,23 @@ func (s *session) refreshKinds(ctx context.Context) error {
 	return err
 }
 
-// holds reports whether a live object is as wanted.
-func (s *session) holds(o *object.Object, live *metav1.PartialObjectMetadata) bool {
-	f := found{version: live.ResourceVersion, hash: o.Hash()}
-	if s.held[o.Key] == f {
+// upToDate reports whether a live object is as wanted.
+func (s *session) upToDate(o *object.Object, live *metav1.PartialObjectMetadata) bool {
+	f := checkedVersion{version: live.ResourceVersion, hash: o.Hash()}
+	if s.checked[o.Key] == f {
 		return true
 	}
-	if !o.Held(live) {
+	if !o.UpToDate(live) {
 		return false
 	}
-	s.held[o.Key] = f
+	s.checked[o.Key] = f
 	return true
 }
 
-// once reports whether something is said for the first time.
-func (s *session) once(text string) bool {
-	first := !s.told[text]
-	s.told[text] = true
+// firstTime reports whether this is the first call with the text.
+func (s *session) firstTime(text string) bool {
+	first := !s.logged[text]
+	s.logged[text] = true
 	return first
 }
 

@@ -89,7 +89,7 @@ func (a *API) reboot(d *device, rescue bool) error {
 	return err
 }
 
-// begin puts a device into a passing state.
+// begin puts a device into a transitional state.
 func (a *API) begin(id, state, kind, what string, takes Span) error {
 	_, err := a.change(id, func(d *device) error {
 		a.addEvent(d, "power.200", what, true)
@@ -135,7 +135,7 @@ func (a *API) reinstall(d *device, q actionRequest) error {
 	return err
 }
 
-// start lets the task of a device go on. Before Start there is nothing to do: it finds the task
+// start runs the task of a device. Before Start it does nothing, because Start finds the task
 // itself. The caller holds the lock.
 func (a *API) start(id string) {
 	if a.spawn != nil {
@@ -143,7 +143,7 @@ func (a *API) start(id string) {
 	}
 }
 
-// until waits for an instant, and reports whether it came.
+// until waits for an instant, and reports whether it came before ctx ended.
 func until(ctx context.Context, at time.Time) bool {
 	timer := time.NewTimer(time.Until(at))
 	defer timer.Stop()
@@ -155,7 +155,7 @@ func until(ctx context.Context, at time.Time) bool {
 	}
 }
 
-// perform does what a device is waiting for. When the context ends the task stays, for the next
+// perform carries out the task of a device. When the context ends, the task stays for the next
 // Start.
 func (a *API) perform(ctx context.Context, id string) {
 	d, ok := a.deviceOf(id)
@@ -221,8 +221,8 @@ func (a *API) settle(id string, finish func(*device)) {
 	}
 }
 
-// failed ends a provisioning that failed: a device of a reservation stays for its owner to see,
-// another one vanishes.
+// failed ends a provisioning that failed. A device on a reservation stays, so that its owner can
+// see it; any other device is deleted.
 func (a *API) failed(id string) {
 	err := a.locked(func() error {
 		d := a.devices[id]
@@ -250,7 +250,7 @@ func (a *API) failed(id string) {
 	}
 }
 
-// deployment is what a device's machine is to be.
+// deployment describes the machine that a device needs.
 func (a *API) deployment(d *device) Deployment {
 	a.mu.RLock()
 	defer a.mu.RUnlock()

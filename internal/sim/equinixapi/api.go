@@ -160,13 +160,13 @@ type API struct {
 	// spawn runs a task under Start's context; nil before Start.
 	spawn    func(task func(ctx context.Context))
 	requests atomic.Uint64
-	// constants has what is the same in all answers, as JSON.
+	// constants has the parts that are the same in all answers, as JSON.
 	constants sync.Map
 	window    rateWindow
 	tasks     sync.WaitGroup
 }
 
-// New returns a provider in the state that cfg.State holds. Nothing moves before Start.
+// New returns a provider in the state that cfg.State holds. No device changes before Start.
 func New(cfg Config) (*API, error) {
 	if cfg.MaxPerPage == 0 {
 		cfg.MaxPerPage = 1000
@@ -194,8 +194,8 @@ func New(cfg Config) (*API, error) {
 	return a, nil
 }
 
-// Start resumes whatever was under way and lets things move until ctx ends. It is called once,
-// before the first request.
+// Start resumes all transitions and runs them until ctx ends. It is called once, before the first
+// request.
 func (a *API) Start(ctx context.Context) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -207,7 +207,7 @@ func (a *API) Start(ctx context.Context) {
 	}
 }
 
-// Wait returns when nothing moves any more, after the end of Start's context.
+// Wait returns when all transitions have stopped, after the end of Start's context.
 func (a *API) Wait() { a.tasks.Wait() }
 
 // ProjectID is the project that has the reservations.
@@ -270,8 +270,8 @@ const (
 	notFound = "Not found"
 )
 
-// disturbed lets go wrong what is to go wrong, and reports whether the request was answered by
-// that.
+// disturbed injects the faults that Config.Disturb asks for, and reports whether one of them has
+// answered the request.
 func (a *API) disturbed(w http.ResponseWriter, r *http.Request) bool {
 	d := a.cfg.Disturb()
 	if d.Delay > 0 {

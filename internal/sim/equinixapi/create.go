@@ -140,8 +140,8 @@ func (q *createRequest) validate(a *API) []string {
 	return wrong
 }
 
-// placed reports whether a slot is where the request wants it.
-func (q *createRequest) placed(a *API, s Slot) bool {
+// wantsPlace reports whether a slot is at a place that the request accepts.
+func (q *createRequest) wantsPlace(a *API, s Slot) bool {
 	if q.Metro != "" && q.Metro != "any" && q.Metro != s.Metro && q.Metro != a.metroID(s.Metro) {
 		return false
 	}
@@ -233,7 +233,7 @@ func (a *API) chosenSlot(project string, q *createRequest) (slot int, reservatio
 	plan, _ := a.planOf(q.Plan)
 	fits := func(slot int) bool {
 		s := a.cfg.Slot(slot)
-		return (q.Plan == "" || s.Plan == plan.Slug) && q.placed(a, s)
+		return (q.Plan == "" || s.Plan == plan.Slug) && q.wantsPlace(a, s)
 	}
 	switch q.HardwareReservationID {
 	case "":

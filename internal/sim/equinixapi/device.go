@@ -234,7 +234,7 @@ func (a *API) deleteDevice(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// forget lets a device vanish and its slot be deprovisioned. The caller holds the lock.
+// forget deletes a device and begins to deprovision its slot. The caller holds the lock.
 func (a *API) forget(d *device, extra Change) error {
 	slot := slotState{}
 	if old := a.slots[d.Slot]; old != nil {
@@ -257,7 +257,7 @@ func (a *API) forget(d *device, extra Change) error {
 	return nil
 }
 
-// remove takes a forgotten device's machine away.
+// remove removes the machine of a deleted device.
 func (a *API) remove(ctx context.Context, id string) {
 	if err := a.cfg.Hardware.Remove(ctx, id); err != nil && ctx.Err() == nil {
 		a.cfg.Logger.Error("machine could not be removed", slog.String("device", id), slog.Any("err", err))

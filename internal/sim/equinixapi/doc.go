@@ -6,14 +6,14 @@
 // references as bare hrefs unless included, a list order that changes from one request to the next
 // unless the caller sorts, 503 as the business answer "no reservation is free".
 //
-//	POST ──► queued ──► provisioning ──► active ◄──► powering_off ─► inactive ─► powering_on ─► active
-//	                         │             │  └─ reinstalling ─► active
-//	                         ▼             └─ DELETE ─► gone at once; its hardware is free after deprovisioning
-//	                       failed
+//	POST ─► queued ─► provisioning ─► active ─► powering_off ─► inactive ─► powering_on ─► active
+//	                       │            │└─ reinstalling ─► active
+//	                       ▼            └─ DELETE ─► gone at once; its hardware is free after
+//	                     failed                      deprovisioning
 //
-// Every change is handed to Config.Commit before it is answered and before it can be seen by
-// anybody; an error there is a 500 and changes nothing. State is a set of immutable values under
-// one lock: requests read a consistent picture and never wait for each other's rendering. A process
-// that is killed finds its devices where they were (Config.State); what was under way goes on, at
-// the instants that were chosen for it, even if they have passed meanwhile.
+// The API passes every change to Config.Commit before it answers, and before anybody can see the
+// change. An error of Commit is a 500 and changes nothing. State is a set of immutable values under
+// one lock, so that requests read a consistent picture and never wait for each other's rendering. A
+// process that was killed finds its devices where they were (Config.State). A transition that was
+// under way ends at the instant that was chosen for it, even if that has passed meanwhile.
 package equinixapi

@@ -75,27 +75,27 @@ func (a *API) renderProvisioning(d *device, at time.Time) []obj {
 	return list
 }
 
-// happened is an event of a device as it is listed.
-type happened struct {
+// pastEvent is an event of a device as it is listed.
+type pastEvent struct {
 	event
 	device string
 }
 
 // eventsOf lists what has happened to a device.
-func (a *API) eventsOf(d *device, at time.Time) []happened {
-	list := make([]happened, 0, len(d.Events)+len(steps))
+func (a *API) eventsOf(d *device, at time.Time) []pastEvent {
+	list := make([]pastEvent, 0, len(d.Events)+len(steps))
 	for _, s := range d.stepsOf() {
 		if when, ok := d.done(s, at); ok {
-			list = append(list, happened{event{ID: a.stepID(d, s), Type: s.kind, Body: s.body, Created: when}, d.ID})
+			list = append(list, pastEvent{event{ID: a.stepID(d, s), Type: s.kind, Body: s.body, Created: when}, d.ID})
 		}
 	}
 	for _, e := range d.Events {
-		list = append(list, happened{e, d.ID})
+		list = append(list, pastEvent{e, d.ID})
 	}
 	return list
 }
 
-func (a *API) renderEvent(e happened, v view) obj {
+func (a *API) renderEvent(e pastEvent, v view) obj {
 	o := obj{
 		"id": e.ID, "href": Prefix + "/events/" + e.ID, "type": e.Type, "body": e.Body, "interpolated": e.Body, "state": nil,
 		"created_at": e.Created, "ip": nil, "modified_by": nil,
@@ -114,7 +114,7 @@ func (a *API) renderEvent(e happened, v view) obj {
 
 func (a *API) writeEvents(w http.ResponseWriter, r *http.Request, want func(*device) bool) {
 	at := now()
-	var list []happened
+	var list []pastEvent
 	a.mu.RLock()
 	for _, d := range a.devices {
 		if want(d) {
@@ -122,14 +122,14 @@ func (a *API) writeEvents(w http.ResponseWriter, r *http.Request, want func(*dev
 		}
 	}
 	a.mu.RUnlock()
-	slices.SortFunc(list, func(x, y happened) int {
+	slices.SortFunc(list, func(x, y pastEvent) int {
 		if c := y.Created.Compare(x.Created); c != 0 {
 			return c
 		}
 		return strings.Compare(y.Type, x.Type)
 	})
 	v := viewOf(r)
-	writePage(a, w, r, "events", list, func(e happened) []byte { return encode(a.renderEvent(e, v)) })
+	writePage(a, w, r, "events", list, func(e pastEvent) []byte { return encode(a.renderEvent(e, v)) })
 }
 
 func (a *API) listDeviceEvents(w http.ResponseWriter, r *http.Request) {
@@ -149,7 +149,7 @@ func (a *API) listEvents(w http.ResponseWriter, r *http.Request) {
 func (a *API) getEvent(w http.ResponseWriter, r *http.Request) {
 	at := now()
 	a.mu.RLock()
-	var found *happened
+	var found *pastEvent
 	for _, d := range a.devices {
 		for _, e := range a.eventsOf(d, at) {
 			if e.ID == r.PathValue("id") {

@@ -34,16 +34,16 @@ type Options struct {
 	Execute func(ctx context.Context, program Program) Status
 	// Reboot is called by the command `reboot`.
 	Reboot func() error
-	// Observer is told what happens. May be nil.
+	// Observer is called for connections and uploads. May be nil.
 	Observer Observer
 	Logger   *slog.Logger
 }
 
-// Observer watches the servers of a world, and may disturb them. Its methods may be called
+// Observer is called by the servers of a world, and may inject faults. Its methods may be called
 // concurrently.
 type Observer interface {
-	// Connection is called for each accepted connection. refuse: it is reset at once. drop, unless
-	// zero: it is reset after that time.
+	// Connection is called for each accepted connection. If refuse is true, the server resets the
+	// connection at once. If drop is not zero, it resets the connection after that time.
 	Connection() (refuse bool, drop time.Duration)
 	// Uploaded is called for each file that a client has written.
 	Uploaded(bytes int64)
@@ -60,7 +60,7 @@ type Server struct {
 func NewServer(options Options) *Server {
 	s := &Server{options: options}
 	s.config = &ssh.ServerConfig{
-		// What is cheap: thousands of machines share a few processors.
+		// Only cheap algorithms, because thousands of machines share a few processors.
 		Config: ssh.Config{
 			KeyExchanges: []string{ssh.KeyExchangeCurve25519, "curve25519-sha256@libssh.org"},
 			Ciphers:      []string{ssh.CipherAES128GCM, ssh.CipherAES256GCM, ssh.CipherChaCha20Poly1305, ssh.CipherAES128CTR},

@@ -36,7 +36,8 @@ func inodeOf(info fs.FileInfo) (inode, bool) {
 	if !ok {
 		return inode{}, false
 	}
-	return inode{uint64(stat.Dev), stat.Ino}, true //nolint:unconvert // its type is another one on other systems
+	// The type of Dev differs between systems.
+	return inode{uint64(stat.Dev), stat.Ino}, true //nolint:unconvert // see above
 }
 
 // Store keeps contents that machines have in common, one inode for each content and mode: machines

@@ -86,7 +86,7 @@ func (w *worker) work(ctx context.Context, s *bmdb.Session, work *bmdb.Work) {
 	if err != nil && fleet.KindOf(err) != fleet.KindLeaseLost {
 		w.failed(guarded, "note", err)
 	}
-	if err == nil && wait(guarded, time.Duration(20+rand.IntN(150))*time.Millisecond) == nil && s.Trusted() { //nolint:gosec // not a secret
+	if err == nil && wait(guarded, time.Duration(20+rand.IntN(150))*time.Millisecond) == nil && s.Trusted() {
 		w.write("act", work, "") // the line's time is that of the last look at the lease
 		_ = wait(guarded, time.Duration(rand.IntN(30))*time.Millisecond)
 	}
@@ -174,10 +174,10 @@ func (w *worker) hear(ctx context.Context) {
 			continue
 		}
 		if err == nil {
-			err = w.db.RecordSpoken(ctx, agent, fmt.Sprint("boot", rand.IntN(3))) //nolint:gosec // not a secret
+			err = w.db.RecordSpoken(ctx, agent, fmt.Sprint("boot", rand.IntN(3)))
 		}
 		if err == nil {
-			err = w.db.RecordHardware(ctx, agent, []byte(fmt.Sprint("report ", rand.IntN(3)))) //nolint:gosec // not a secret
+			err = w.db.RecordHardware(ctx, agent, []byte(fmt.Sprint("report ", rand.IntN(3))))
 		}
 		if err == nil {
 			err = w.db.FlushSeen(ctx, []bmdb.Seen{{Machine: machine, TakeoverGeneration: agent.TakeoverGeneration}})
@@ -191,7 +191,7 @@ func (w *worker) hear(ctx context.Context) {
 // operate is what people do, to machines that somebody may be at work on.
 func (w *worker) operate(ctx context.Context) {
 	for wait(ctx, 150*time.Millisecond) == nil {
-		machine, actor := w.machines[rand.IntN(len(w.machines))], "people of "+w.version //nolint:gosec // not a secret
+		machine, actor := w.machines[rand.IntN(len(w.machines))], "people of "+w.version
 		var err error
 		switch rand.IntN(3) { //nolint:gosec // not a secret
 		case 0:

@@ -1,6 +1,6 @@
-// Package etcdtest runs real etcd members for tests: inside the test's process, with real listeners
-// on loopback, to be stopped, started again and replaced. They do not sync to disk: a member that
-// is stopped keeps its data, a test that is killed keeps nothing.
+// Package etcdtest runs real etcd members inside a test's process, with real listeners on loopback.
+// A test may stop, restart and replace them. They do not sync to disk: a member that is stopped
+// keeps its data, and a test that is killed keeps nothing.
 package etcdtest
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/ironherd/ironherd/internal/reconciler/etcd"
 )
 
-// Cluster is some members.
+// Cluster is a cluster of etcd members.
 type Cluster struct {
 	dir     string
 	members []*member
@@ -60,7 +60,7 @@ func Start(ctx context.Context, dir string, n int) (*Cluster, error) {
 	return c, nil
 }
 
-// New is Start for one test, which also ends it.
+// New is Start for one test, at whose end the cluster is closed.
 func New(t *testing.T, n int) *Cluster {
 	t.Helper()
 	c, err := Start(t.Context(), t.TempDir(), n)
@@ -85,8 +85,8 @@ func (c *Cluster) add(ctx context.Context, state string) (*member, error) {
 	return m, nil
 }
 
-// freeAddress is outside the range that the kernel takes ports for outgoing connections from: it
-// stays free while its owner is down.
+// freeAddress returns an address whose port is outside the range for outgoing connections, so that
+// it stays free while its member is down.
 func freeAddress(ctx context.Context) (string, error) {
 	for range 100 {
 		address := fmt.Sprintf("127.0.0.1:%d", 10000+rand.IntN(10000))
@@ -98,7 +98,7 @@ func freeAddress(ctx context.Context) (string, error) {
 	return "", errors.New("no free port")
 }
 
-// Up starts a member, or starts it again, and waits until it has joined.
+// Up starts or restarts a member, and waits until it has joined.
 func (c *Cluster) Up(ctx context.Context, i int) error {
 	m := c.members[i]
 	cfg := embed.NewConfig()
@@ -140,8 +140,8 @@ func (c *Cluster) Down(i int) {
 	}
 }
 
-// Replace removes a member that is down from the cluster for good, and adds a new one, which starts
-// with nothing. It is the last.
+// Replace removes a member that is down from the cluster for good, and adds an empty one, which
+// becomes the last.
 func (c *Cluster) Replace(ctx context.Context, client *clientv3.Client, i int) error {
 	members, err := client.MemberList(ctx)
 	if err != nil {

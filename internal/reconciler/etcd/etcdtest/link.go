@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Link passes connections on to a member until it is cut.
+// Link forwards connections to a member until it is cut.
 type Link struct {
 	listener net.Listener
 	to       string
@@ -21,7 +21,7 @@ type Link struct {
 	conns []net.Conn
 }
 
-// NewLink returns a link to the client URL of a member; it ends with the test.
+// NewLink returns a link to the client URL of a member. It ends with the test.
 func NewLink(t *testing.T, endpoint string) *Link {
 	t.Helper()
 	u, err := url.Parse(endpoint)
@@ -69,14 +69,13 @@ func (p *Link) serve(ctx context.Context) {
 	}
 }
 
-// parcel is what was read, and when it may be passed on.
+// parcel is data that was read, and when it may be forwarded.
 type parcel struct {
 	data []byte
 	due  time.Time
 }
 
-// pass copies until an end is closed. What is late is late as a whole: parcels do not wait for each
-// other's delay.
+// pass copies until one end is closed. The delay of one parcel does not add to that of the next.
 func (p *Link) pass(to, from net.Conn, late func() time.Duration) {
 	way := make(chan parcel, 1024)
 	go func() {
@@ -110,7 +109,7 @@ func (p *Link) answersLate() time.Duration {
 	return p.delay
 }
 
-// Delay lets what the member answers come later.
+// Delay delays the member's answers.
 func (p *Link) Delay(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

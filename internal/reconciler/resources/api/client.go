@@ -1,10 +1,10 @@
-// Package api is what we ask of a Kubernetes API server, and nothing more: which kinds it has, the
+// Package api has the requests that we send to a Kubernetes API server: which kinds it has, the
 // metadata of objects, server-side apply and deletion under preconditions, and whole objects where
 // people want to see a difference.
 //
-// Every request obeys its context and ends after Timeout; nothing is repeated here. There is no
-// client-side rate limit: what keeps us polite is that we ask for little, a few at a time, and the
-// server's own priority and fairness.
+// Every request obeys its context and ends after Timeout. Nothing here retries. There is no
+// client-side rate limit: we send few requests, a few at a time, and the server has priority and
+// fairness of its own.
 package api
 
 import (
@@ -41,7 +41,7 @@ type Client struct {
 	kinds    *discovery.DiscoveryClient
 }
 
-// New connects to nothing yet.
+// New returns a client, and does not connect yet.
 func New(config *rest.Config, log *slog.Logger) (*Client, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1
@@ -65,11 +65,11 @@ func New(config *rest.Config, log *slog.Logger) (*Client, error) {
 	return c, nil
 }
 
-// Close gives idle connections up.
+// Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// Logging returns a context with which the libraries below log where we do, and not to standard
-// error.
+// Logging returns a context that makes the Kubernetes libraries log to our logger, and not to
+// standard error.
 func (c *Client) Logging(ctx context.Context) context.Context {
 	return klog.NewContext(ctx, logr.FromSlogHandler(c.log.Handler()))
 }

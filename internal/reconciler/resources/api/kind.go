@@ -14,7 +14,7 @@ import (
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
 )
 
-// Kind is how the objects of a kind are reached.
+// Kind is how to address the objects of a kind.
 type Kind struct {
 	Resource   schema.GroupVersionResource
 	Namespaced bool
@@ -23,11 +23,11 @@ type Kind struct {
 // ConfigMap is the kind that every server has.
 var ConfigMap = Kind{Resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, Namespaced: true}
 
-// Kinds is what kinds a server has. It never changes.
+// Kinds are the kinds that a server had when it was asked. A value never changes.
 type Kinds struct {
 	exact     map[schema.GroupVersionKind]Kind
 	preferred map[schema.GroupKind]Kind
-	refused   map[schema.GroupVersionKind]bool // served, but not kept
+	refused   map[schema.GroupVersionKind]bool // kinds whose objects the server does not store
 	failed    map[schema.GroupVersion]error
 }
 
@@ -37,8 +37,8 @@ var (
 	ErrScope  = errors.New("the namespace is wrong")
 )
 
-// Kinds asks which kinds there are. Groups that cannot be asked for now (of an aggregated API
-// server that is down) are left out, and their kinds are answered with why.
+// Kinds asks the server which kinds it has. It leaves out groups that cannot be asked for now, such
+// as those of an aggregated API server that is down; Kinds.Of then fails with the reason.
 func (c *Client) Kinds(ctx context.Context) (*Kinds, error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()

@@ -1,22 +1,26 @@
-// Package inventory is the memory of what we created: the only ground on which an object is ever
+// Package inventory records which objects we have created. Only what is recorded here is ever
 // deleted.
 //
 // # The protocol
 //
-//		            recorded                       created                     seen
-//		nothing ───────────────► entry with a mark ───────► object with that ──────► entry with the UID ──► deleted, then forgotten
-//		                                                     mark
+//	      1 record            2 create             3 record the UID           4 delete
+//	nothing ────► entry with ────────► object with ───────────► entry with ────────► no object,
+//	              a mark               that mark                the UID              no entry
 //
-//	 1. Before an object is created, an entry with a fresh random mark is written.
-//	 2. The object is created by a request that carries the mark and that the server refuses if there is an object of that name. No other
-//	    request ever carries that mark to an object that does not have it.
-//	 3. When the object has been seen (in the answer, or later by whoever leads then) with the mark of its entry, its UID is written into
-//	    the entry, and the mark has done its work.
-//	 4. When the object is no longer wanted, it is deleted under a precondition of its UID; when it is gone, so is the entry.
+// The four steps of the leader:
 //
-// An object is ours if its UID is the one of its entry, or if it bears the mark of an entry without
-// one. Nothing else makes it ours: no label, no name, no field manager. So what somebody else made,
-// or made again after ours was gone, is never deleted, whatever it looks like.
+//  1. Before it creates an object, it writes an entry with a fresh random mark.
+//  2. It creates the object by a request that carries the mark, and that the server refuses if
+//     there is an object of that name. No other request ever carries that mark to an object that
+//     does not have it.
+//  3. When it sees the object with the mark of its entry (in the answer, or later, whoever leads
+//     then), it writes the UID into the entry. The mark has done its work.
+//  4. When the object is no longer wanted, it deletes the object under a precondition of its UID,
+//     and removes the entry when the object is gone.
+//
+// An object is ours if its UID is that of its entry, or if it bears the mark of an entry without a
+// UID. Nothing else makes it ours: no label, no name, no field manager. So we never delete what
+// somebody else created, or created again after ours was gone, whatever it looks like.
 //
 // # Failures
 //

@@ -1,7 +1,9 @@
 // Package manifest reads objects from a directory of files that people write: YAML with any number
-// of documents, JSON with any number of values, Lists of either. Whatever is wrong with a document
-// is a fault that names file and document; the others are read all the same. Whether everything
-// that is there could be read is part of the answer: what is missing from it is not gone.
+// of documents, JSON with any number of values, Lists of either.
+//
+// A document that cannot be read is a fault that names file and document, and does not keep the
+// others from being read. Callers must look at the faults: an object that is missing from the
+// answer may be in a document that could not be read.
 package manifest
 
 import (
@@ -27,7 +29,7 @@ import (
 // maxFile is how large a file may be.
 const maxFile = 16 << 20
 
-// Fault is something that could not be read. What it would have said is unknown.
+// Fault is a file or document that could not be read. Which objects it has is unknown.
 type Fault struct {
 	// Source is the file, with the number of the document where that is known.
 	Source string
@@ -40,14 +42,14 @@ type Directory struct {
 	parsed map[string]file // by path, of the last Read
 }
 
-// file is what a file said when its bytes were these.
+// file is what was parsed from a file, and the digest of its bytes.
 type file struct {
 	sum     [sha256.Size]byte
 	objects []*object.Object
 	faults  []Fault
 }
 
-// At is a directory; an empty path has no manifests.
+// At returns the directory at a path. The one at an empty path has no manifests.
 func At(path string) *Directory { return &Directory{path: path} }
 
 // Read returns the objects in the order of the names of their files, and what could not be read.

@@ -6,14 +6,16 @@
 // that is down), which requests are made (none while nothing happens), and how soon it is back
 // after the API server was away.
 //
-//	            list                         watch ends            no answer
-//	pending ─────────────► in step ────────► in step, again ─────────────────► broken ──┐
-//	   └──────────────────────────────────── no answer ──────────────────────►   ▲      │ backoff, then watch on from where it
-//	                                                                             └──────┘ was, or list anew if that is too long ago
+//	             list              watch ends             no answer
+//	pending ───────────► in step ───────────► in step ───────────────► broken ──┐
+//	   └───────────────────── no answer ────────────────────────────►     ▲     │ backoff
+//	                                                                      └─────┘
 //
-// In step means: a watch is established that goes on from the last version seen. What happened
-// since arrives as fast as the API server sends it. An object whose label is taken away is reported
-// as gone, which for who wants it to be there is the same.
+// After the backoff the mirror watches on from where it was, or lists anew if that is too long ago.
+//
+// In step means that a watch is established, and goes on from the last version seen. A mirror
+// reports an object as gone when the object loses its label: whoever wants the object has the same
+// to do then.
 package mirror
 
 import (
@@ -30,7 +32,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// The pause between attempts grows from the first to the second.
+// The pause between attempts grows from the first constant to the second.
 const (
 	minPause = 50 * time.Millisecond
 	maxPause = 2 * time.Second
@@ -58,11 +60,11 @@ type Mirror struct {
 	selector string
 	changed  func(Name, *metav1.PartialObjectMetadata)
 
-	mu      sync.Mutex
-	objects map[Name]*metav1.PartialObjectMetadata
-	state   state
-	err     error         // why broken
-	turned  chan struct{} // closed when state changes
+	mu           sync.Mutex
+	objects      map[Name]*metav1.PartialObjectMetadata
+	state        state
+	err          error         // why broken
+	stateChanged chan struct{} // closed when state changes
 }
 
 type state int
@@ -79,7 +81,7 @@ const (
 func New(reader Reader, selector string, changed func(Name, *metav1.PartialObjectMetadata)) *Mirror {
 	return &Mirror{
 		reader: reader, selector: selector, changed: changed,
-		objects: map[Name]*metav1.PartialObjectMetadata{}, turned: make(chan struct{}),
+		objects: map[Name]*metav1.PartialObjectMetadata{}, stateChanged: make(chan struct{}),
 	}
 }
 
@@ -95,7 +97,7 @@ func (m *Mirror) Run(ctx context.Context) {
 	version, pause := "", minPause
 	defer func() {
 		if ctx.Err() != nil {
-			m.turn(broken, context.Cause(ctx)) // whoever waits need not wait longer
+			m.setState(broken, context.Cause(ctx)) // whoever waits need not wait longer
 		}
 	}()
 	for ctx.Err() == nil {
@@ -109,7 +111,7 @@ func (m *Mirror) Run(ctx context.Context) {
 			pause = minPause
 			continue // whether the server can still be reached is asked before anything is concluded
 		case !established:
-			m.turn(broken, err)
+			m.setState(broken, err)
 			if Gone(err) {
 				return
 			}
@@ -145,7 +147,7 @@ func (m *Mirror) follow(ctx context.Context, version *string) (established bool,
 		return false, fmt.Errorf("watch: %w", err)
 	}
 	defer w.Stop()
-	m.turn(inStep, nil)
+	m.setState(inStep, nil)
 	for {
 		select {
 		case <-ctx.Done():
@@ -209,14 +211,14 @@ func (m *Mirror) replace(items []metav1.PartialObjectMetadata) {
 	}
 }
 
-// turn changes the state.
-func (m *Mirror) turn(s state, err error) {
+// setState changes the state.
+func (m *Mirror) setState(s state, err error) {
 	m.mu.Lock()
 	same := m.state == s
 	m.state, m.err = s, err
 	if !same {
-		close(m.turned)
-		m.turned = make(chan struct{})
+		close(m.stateChanged)
+		m.stateChanged = make(chan struct{})
 	}
 	m.mu.Unlock()
 	if !same {
@@ -228,7 +230,7 @@ func (m *Mirror) turn(s state, err error) {
 func (m *Mirror) Await(ctx context.Context) error {
 	for {
 		m.mu.Lock()
-		s, err, turned := m.state, m.err, m.turned
+		s, err, stateChanged := m.state, m.err, m.stateChanged
 		m.mu.Unlock()
 		switch s {
 		case inStep:
@@ -237,7 +239,7 @@ func (m *Mirror) Await(ctx context.Context) error {
 			return err
 		}
 		select {
-		case <-turned:
+		case <-stateChanged:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

@@ -48,7 +48,7 @@ func TestHeld(t *testing.T) {
 	const whole = `{"f:metadata":{"f:annotations":{"f:a":{},"f:ironherd.dev/applied":{}},"f:labels":{"f:ironherd.dev/reconciled":{}},` +
 		`"f:finalizers":{"v:\"x/y\"":{}}},"f:rules":{}}`
 	o := parse(t, role)
-	if !o.Held(live(o, whole)) {
+	if !o.UpToDate(live(o, whole)) {
 		t.Fatal("an object of which everything is ours is not held")
 	}
 	for what, fields := range map[string]string{
@@ -60,36 +60,36 @@ func TestHeld(t *testing.T) {
 		"not JSON":         `{`,
 		"strange":          `{"f:metadata":7}`,
 	} {
-		if o.Held(live(o, fields)) {
+		if o.UpToDate(live(o, fields)) {
 			t.Errorf("%s: held", what)
 		}
 	}
 	other := live(o, whole)
 	other.Annotations[object.Applied] = "another"
-	if o.Held(other) {
+	if o.UpToDate(other) {
 		t.Error("another configuration is held")
 	}
 	other = live(o, whole)
 	other.ManagedFields[1].Operation = metav1.ManagedFieldsOperationUpdate
-	if o.Held(other) {
+	if o.UpToDate(other) {
 		t.Error("what was updated counts as applied")
 	}
 	now := metav1.Now()
 	other = live(o, whole)
 	other.DeletionTimestamp = &now
-	if o.Held(other) {
+	if o.UpToDate(other) {
 		t.Error("what is being deleted is held")
 	}
-	if o.Declared(live(o, whole)) != "" {
+	if o.DeclaredBy(live(o, whole)) != "" {
 		t.Error("an edit counts as declared")
 	}
 	other = live(o, whole)
 	other.ManagedFields[0].Operation = metav1.ManagedFieldsOperationApply
-	if o.Declared(other) != "" {
+	if o.DeclaredBy(other) != "" {
 		t.Error("what another declares elsewhere counts")
 	}
 	other.ManagedFields[0].FieldsV1 = metav1.NewFieldsV1(`{"f:metadata":{"f:annotations":{"f:a":{}}}}`)
-	if o.Declared(other) != "kubectl-edit" {
+	if o.DeclaredBy(other) != "kubectl-edit" {
 		t.Error("what another declares is not seen")
 	}
 }
@@ -168,10 +168,10 @@ func FuzzHeld(f *testing.F) {
 	f.Fuzz(func(t *testing.T, fields string) {
 		o := parse(t, role)
 		m := live(o, fields)
-		if o.Held(m) && !strings.Contains(fields, "f:rules") && !strings.Contains(fields, `f:\u`) && json.Valid([]byte(fields)) &&
+		if o.UpToDate(m) && !strings.Contains(fields, "f:rules") && !strings.Contains(fields, `f:\u`) && json.Valid([]byte(fields)) &&
 			!strings.Contains(fields, `\u`) {
 			t.Errorf("held without the rules: %s", fields)
 		}
-		_ = o.Declared(m)
+		_ = o.DeclaredBy(m)
 	})
 }

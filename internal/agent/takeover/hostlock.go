@@ -17,31 +17,33 @@ import (
 )
 
 const (
-	// lockPoll is how often a lock that another holds is tried again.
+	// lockPoll is the time between two attempts to lock a file that another process has locked.
 	lockPoll = 20 * time.Millisecond
-	// stopGrace is how long a previous agent may take to end by itself, and to be gone after it was
-	// killed.
+	// stopGrace is how long a previous agent may take to end by itself. After it was killed, it has as
+	// long again to be gone.
 	stopGrace = 5 * time.Second
 )
 
-// ErrOccupied says that another agent is running on this host.
-var ErrOccupied = errors.New("another agent is running on this host")
+// ErrAgentRunning says that another agent runs on this host.
+var ErrAgentRunning = errors.New("another agent is running on this host")
 
-// residents are the tenures of the agents that run inside this process (a simulator has thousands),
-// by their pid files. A signal would reach all of them at once.
-var residents sync.Map
+// inProcess maps pid files to the locks of the agents that run inside this process. A simulator has
+// thousands of them, and a signal would reach all at once.
+var inProcess sync.Map
 
-// Tenure is the right to be the agent of a host. The kernel gives it back when the process dies.
-type Tenure struct {
+// HostLock is held by the one agent that runs on a host. It is a lock on the agent's pid file, so
+// the kernel releases it when the process dies.
+type HostLock struct {
 	file *os.File
 	path string
 	stop func()
 }
 
-// Occupy makes the caller the agent of the host below root, or fails with ErrOccupied. stop is
-// called when a takeover wants the caller, which runs inside the same process, to end; a process of
-// its own gets SIGTERM.
-func Occupy(root string, stop func()) (*Tenure, error) {
+// LockHost makes the caller the agent of the host below root, or fails with ErrAgentRunning.
+//
+// A takeover that runs inside the same process calls stop to end this agent. A takeover in another
+// process sends SIGTERM instead.
+func LockHost(root string, stop func()) (*HostLock, error) {
 	path := pidPath(root)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("make the agent's runtime directory: %w", err)
@@ -54,16 +56,16 @@ func Occupy(root string, stop func()) (*Tenure, error) {
 		_ = file.Close()
 		return nil, fmt.Errorf("write %s: %w", path, err)
 	}
-	tenure := &Tenure{file: file, path: path, stop: stop}
-	residents.Store(path, tenure)
-	return tenure, nil
+	hostLock := &HostLock{file: file, path: path, stop: stop}
+	inProcess.Store(path, hostLock)
+	return hostLock, nil
 }
 
-// Release gives the right back. The file stays, because a lock on a file that was removed excludes
+// Release unlocks the host. The file stays, because a lock on a file that was removed excludes
 // nobody.
-func (t *Tenure) Release() {
+func (t *HostLock) Release() {
 	// a machine that was restarted may have another agent, on another file of that name
-	residents.CompareAndDelete(t.path, t)
+	inProcess.CompareAndDelete(t.path, t)
 	_ = t.file.Truncate(0)
 	_ = t.file.Close()
 }
@@ -77,10 +79,10 @@ func writePID(file *os.File) error {
 	return err
 }
 
-// Evict stops the agent that runs on the host below root, if one does, and returns when it is gone:
-// it asks it to end, and kills it when it does not. Only the process that really holds the pid
-// file's lock is ever signalled.
-func Evict(ctx context.Context, root string) error {
+// StopAgent stops the agent that runs on the host below root, if one does, and returns when it is
+// gone. It asks the agent to end, and kills it if it does not. It signals only the process that
+// really has the pid file open.
+func StopAgent(ctx context.Context, root string) error {
 	path := pidPath(root)
 	file, err := os.OpenFile(path, os.O_RDWR|syscall.O_CLOEXEC, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -93,8 +95,8 @@ func Evict(ctx context.Context, root string) error {
 	if free, err := tryLock(file); err != nil || free {
 		return err
 	}
-	if resident, ok := residents.Load(path); ok {
-		resident.(*Tenure).stop()
+	if resident, ok := inProcess.Load(path); ok {
+		resident.(*HostLock).stop()
 		if !waitFree(ctx, file) {
 			return errors.New("the previous agent does not end")
 		}
@@ -114,9 +116,9 @@ func Evict(ctx context.Context, root string) error {
 	return errors.New("the previous agent does not end, although it was killed")
 }
 
-// signalHolder signals the process that is named in the pid file, if that process has this very
-// file open. The process is pinned before it is looked at, so that the signal cannot reach another
-// that got its number.
+// signalHolder signals the process that the pid file names, if that process has this very file
+// open. It opens a pidfd first, so that the signal cannot reach another process that got the same
+// number.
 func signalHolder(file *os.File, signal unix.Signal) error {
 	buffer := make([]byte, 32)
 	n, _ := file.ReadAt(buffer, 0)
@@ -144,8 +146,8 @@ func signalHolder(file *os.File, signal unix.Signal) error {
 	return unix.PidfdSendSignal(pinned, signal, nil, 0)
 }
 
-// hasOpen says whether the process has the file open. Processes are the kernel's own, so this is
-// /proc below no root.
+// hasOpen reports whether the process has the file open. It reads the real /proc and not the one
+// below a simulated root, because processes are the kernel's.
 func hasOpen(pid int, file *os.File) bool {
 	want, err := file.Stat()
 	if err != nil {
@@ -164,15 +166,15 @@ func hasOpen(pid int, file *os.File) bool {
 	return false
 }
 
-// waitFree waits until nobody holds the lock of the file. It says no when it still is held after
-// the grace.
+// waitFree waits until nobody holds the lock of the file, for at most stopGrace, and reports
+// whether it is free.
 func waitFree(ctx context.Context, file *os.File) bool {
 	ctx, cancel := context.WithTimeout(ctx, stopGrace)
 	defer cancel()
 	return pollLock(ctx, file) == nil
 }
 
-// pollLock takes the lock of the file as soon as it is free.
+// pollLock locks the file as soon as it is free.
 func pollLock(ctx context.Context, file *os.File) error {
 	ticker := time.NewTicker(lockPoll)
 	defer ticker.Stop()
@@ -188,8 +190,8 @@ func pollLock(ctx context.Context, file *os.File) error {
 	}
 }
 
-// openLocked opens (or makes) a file and locks it; wait says whether to wait for another holder or
-// to fail with ErrOccupied.
+// openLocked opens or creates a file and locks it. If another holds the lock, openLocked waits for
+// it where wait is set, and else fails with ErrAgentRunning.
 func openLocked(path string, wait bool) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_CLOEXEC, 0o600)
 	if err != nil {
@@ -210,7 +212,7 @@ func openLocked(path string, wait bool) (*os.File, error) {
 	}
 	_ = file.Close()
 	if errors.Is(err, unix.EWOULDBLOCK) {
-		return nil, ErrOccupied
+		return nil, ErrAgentRunning
 	}
 	return nil, fmt.Errorf("lock %s: %w", path, err)
 }

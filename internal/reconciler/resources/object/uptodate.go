@@ -7,14 +7,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Held reports whether a live object is as wanted. See the comment of the package.
-func (o *Object) Held(live metav1.Object) bool {
+// UpToDate reports whether a live object is as wanted. The package comment says how that is told.
+func (o *Object) UpToDate(live metav1.Object) bool {
 	return live.GetDeletionTimestamp() == nil && live.GetAnnotations()[Applied] == o.hash && o.owned(live)
 }
 
-// WasHeld reports whether this very configuration is the last that we applied to it: a field of it
-// that is no longer ours was taken from us afterwards.
-func (o *Object) WasHeld(live metav1.Object) bool { return live.GetAnnotations()[Applied] == o.hash }
+// LastApplied reports whether this very configuration is the last that we applied to the live
+// object. If it is, whoever owns a field of it now took that field from us afterwards.
+func (o *Object) LastApplied(live metav1.Object) bool {
+	return live.GetAnnotations()[Applied] == o.hash
+}
 
 // owned reports whether each field of the object is ours.
 func (o *Object) owned(live metav1.Object) bool {
@@ -28,10 +30,10 @@ func (o *Object) owned(live metav1.Object) bool {
 	return false
 }
 
-// Declared returns another manager that has declared, by server-side apply, a field that the object
-// has too; empty if there is none. Two declared configurations are a conflict for people to solve,
-// unlike an edit.
-func (o *Object) Declared(live metav1.Object) string {
+// DeclaredBy returns another manager that has declared, by server-side apply, a field that the
+// object has too; empty if there is none. An edit is drift, but two declared configurations are a
+// conflict that people have to solve.
+func (o *Object) DeclaredBy(live metav1.Object) string {
 	for _, entry := range live.GetManagedFields() {
 		if entry.Manager == Manager || entry.Operation != metav1.ManagedFieldsOperationApply {
 			continue
