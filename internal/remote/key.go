@@ -34,7 +34,8 @@ func OpenKey(path string) (*Key, error) {
 // ParseKey is OpenKey for a key that was read already.
 func ParseKey(data []byte) (*Key, error) {
 	signer, err := ssh.ParsePrivateKey(data)
-	if _, locked := err.(*ssh.PassphraseMissingError); locked { //nolint:errorlint // returned bare by ParsePrivateKey
+	//nolint:errorlint // ParsePrivateKey returns it bare
+	if _, locked := err.(*ssh.PassphraseMissingError); locked {
 		return nil, fleet.Errorf(fleet.KindInvalid, "the private key has a passphrase: use one without")
 	}
 	if err != nil {
