@@ -112,7 +112,7 @@ type Loops struct {
 	Provisioner shepherd.Config `yaml:"provisioner"`
 	// Initializer starts agents, a machine at a time.
 	Initializer shepherd.Config `yaml:"initializer"`
-	// Updater refreshes what is known of machines, a provider at a time.
+	// Updater refreshes the facts of machines, a provider at a time.
 	Updater shepherd.Config `yaml:"updater"`
 }
 
@@ -126,7 +126,7 @@ type Provider struct {
 	builtin.Sections `yaml:",inline"`
 	// TrustFirstUse accepts any SSH host key from a machine of which none is known, and pins it.
 	TrustFirstUse bool `yaml:"trust_first_use"`
-	// Provisioner says how machines are created here, Updater how what is known of them is refreshed.
+	// Provisioner says how machines are created here, and Updater how their facts are refreshed.
 	Provisioner provisioner.Config `yaml:"provisioner"`
 	Updater     updater.Config     `yaml:"updater"`
 	// Install is asked for on every machine that is created here. Default: none is.

@@ -61,7 +61,10 @@ var exponents = []float64{
 }
 
 func wholeSeconds(d time.Duration) time.Duration {
-	return (d + time.Second - 1) / time.Second * time.Second
+	if rest := d % time.Second; rest > 0 {
+		d += time.Second - rest
+	}
+	return d
 }
 
 // TestBackoffIntervals has the intervals that a person computes by hand. 90 s × 1.1 is 99 s, where

@@ -15,7 +15,7 @@ import (
 const (
 	// fleetTimeout bounds a reading of the fleet's numbers.
 	fleetTimeout = 3 * time.Second
-	// fleetCache is for how long a reading serves whoever asks.
+	// fleetCache is how long a reading is good for everybody who asks.
 	fleetCache = 2 * time.Second
 )
 
