@@ -155,7 +155,7 @@ func (db *DB) receive(hints []Hint) {
 	db.heads.Due(entries, time.Time{})
 }
 
-// Wake returns a channel that receives a hint when something became due for the process, or is to become
-// due sooner than it was. There is one channel per process for the life of the DB, hints are coalesced in
-// it, and it is never closed. Correctness never depends on it.
+// Wake returns a channel that receives a hint when something became due for the process, or is to
+// become due sooner than it was. There is one channel per process for the life of the DB, hints are
+// coalesced in it, and it is never closed. Correctness never depends on it.
 func (db *DB) Wake(process fleet.Process) <-chan struct{} { return db.heads.Wake(process) }

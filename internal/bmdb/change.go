@@ -9,8 +9,9 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// Change is one fact written in the transaction of a Work. Changes are applied in the given order, all
-// or none. The functions of this package make them; for work on a machine they concern that machine.
+// Change is one fact written in the transaction of a Work. Changes are applied in the given order,
+// all or none. The functions of this package make them; for work on a machine they concern that
+// machine.
 type Change struct {
 	// text tells one change from another.
 	text string
@@ -21,8 +22,8 @@ type Change struct {
 	concerns func(ctx context.Context, t *transaction, w *Work, l *locks) error
 	// apply writes. Everything concerned is locked.
 	apply func(ctx context.Context, t *transaction, c *commit) error
-	// recall fills in what the caller wants to know, when the change was committed before and the reply
-	// was lost. May be nil.
+	// recall fills in what the caller wants to know, when the change was committed before and the
+	// reply was lost. May be nil.
 	recall func(ctx context.Context, t *transaction, w *Work) error
 }
 

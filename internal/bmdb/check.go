@@ -144,8 +144,8 @@ func (t *transaction) checkRows(ctx context.Context) ([]Finding, error) {
 	return slices.Concat(findings, counts), err
 }
 
-// checkMachine compares the agenda with what lifecycle says (I2). An entry that is too early is not a
-// fault.
+// checkMachine compares the agenda with what lifecycle says (I2). An entry that is too early is not
+// a fault.
 func (db *DB) checkMachine(ctx context.Context, id fleet.MachineID) (findings []Finding, err error) {
 	err = db.update(ctx, "check machine", func(ctx context.Context, t *transaction) error {
 		findings = nil
@@ -207,8 +207,8 @@ func (db *DB) checkProvider(ctx context.Context, name fleet.ProviderName) (findi
 	return findings, err
 }
 
-// checkEntry compares one decision with the entry that the subject's row says there is, and that with the
-// agenda. The subject's row is locked.
+// checkEntry compares one decision with the entry that the subject's row says there is, and that
+// with the agenda. The subject's row is locked.
 func (t *transaction) checkEntry(ctx context.Context, subject string, l *lane, d lifecycle.Decision, due int64) (findings []Finding, err error) {
 	found := func(format string, args ...any) {
 		findings = append(findings, Finding{"agenda", subject, fmt.Sprintf(format, args...)})
@@ -229,8 +229,8 @@ func (t *transaction) checkEntry(ctx context.Context, subject string, l *lane, d
 	case d.Verdict.Scheduled() && due == 0:
 		found("%s is %s and has no entry", d.Process, d.Verdict)
 	case l.dead() && due != 0 && due <= max(micros(t.Now()), l.holder.deadlineAt):
-		// It surfaces at the deadline of the dead, if its lane is not freed before, which follows the end of
-		// the session.
+		// It surfaces at the deadline of the dead, if its lane is not freed before, which follows the end
+		// of the session.
 	case d.Verdict.Scheduled() && due > dueMicros(d):
 		found("%s is due at %s, its entry says %s", d.Process, d.DueAt, instant(due))
 	case !d.Verdict.Scheduled() && due != 0 && d.Verdict == lifecycle.NotWanted:

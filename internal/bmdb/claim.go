@@ -26,9 +26,9 @@ type ClaimRequest struct {
 type Claim struct {
 	// Works that are now held by the session; at most Limit, those longest due first.
 	Works []*Work
-	// NextDue is when the agenda wants to be looked at next: when its next entry is due, or sooner where
-	// other processes do not tell what they make due; zero when there is no entry. It is in the past when
-	// due work was left behind.
+	// NextDue is when the agenda wants to be looked at next: when its next entry is due, or sooner
+	// where other processes do not tell what they make due; zero when there is no entry. It is in the
+	// past when due work was left behind.
 	NextDue time.Time
 }
 
@@ -42,11 +42,11 @@ type candidate struct {
 	dueAt    int64
 }
 
-// Claim takes due work by rule 2: candidates without locks, their subjects locked (those that somebody
-// has are skipped), facts in a later statement, and then lifecycle decides: the work is started, or its
-// entry is moved. It goes on until the limit is reached or nothing is left. ErrLeaseLost when the
-// session has ended. When it fails, no work is held: what had been committed already is handed back
-// with the next extension.
+// Claim takes due work by rule 2: candidates without locks, their subjects locked (those that
+// somebody has are skipped), facts in a later statement, and then lifecycle decides: the work is
+// started, or its entry is moved. It goes on until the limit is reached or nothing is left.
+// ErrLeaseLost when the session has ended. When it fails, no work is held: what had been committed
+// already is handed back with the next extension.
 func (s *Session) Claim(ctx context.Context, request ClaimRequest) (Claim, error) {
 	c := &claiming{s: s, request: request, done: make(map[string]int64), full: make(map[fleet.ProviderName]time.Time)}
 	c.head = s.db.heads.Head(request.Process, request.Providers, s.db.clock.Elapsed())
@@ -68,8 +68,8 @@ type claiming struct {
 	works   []*Work
 	// done are the subjects that were dealt with, with the instants of their entries.
 	done map[string]int64
-	// left is the earliest instant of what was found and not dealt with; 0: nothing was. busy says that
-	// somebody was at some of it, who may be done by now.
+	// left is the earliest instant of what was found and not dealt with; 0: nothing was. busy says
+	// that somebody was at some of it, who may be done by now.
 	left int64
 	busy bool
 	// full are the providers at which no more of the process may start, with when to look again.
@@ -141,8 +141,8 @@ func (c *claiming) round(ctx context.Context, candidates []candidate) error {
 	return nil
 }
 
-// endOverdue ends a session that is in the way past its deadline. One whose commit hangs is left for
-// now: its server ends it soon, and what was claimed meanwhile is not lost for that.
+// endOverdue ends a session that is in the way past its deadline. One whose commit hangs is left
+// for now: its server ends it soon, and what was claimed meanwhile is not lost for that.
 func (c *claiming) endOverdue(ctx context.Context, id fleet.SessionID) error {
 	ended, err := c.s.db.endSession(ctx, id, causeOverdue, true)
 	switch {
@@ -204,8 +204,8 @@ func (r *claimRound) run(ctx context.Context, candidates []candidate) error {
 	return r.claimMachines(ctx, candidates)
 }
 
-// claimMachines asks lifecycle about each machine that nobody has locked, and starts the work or moves
-// its entry.
+// claimMachines asks lifecycle about each machine that nobody has locked, and starts the work or
+// moves its entry.
 func (r *claimRound) claimMachines(ctx context.Context, candidates []candidate) error {
 	ids := make([]fleet.MachineID, len(candidates))
 	for i, a := range candidates {
@@ -215,7 +215,8 @@ func (r *claimRound) claimMachines(ctx context.Context, candidates []candidate) 
 	if err != nil {
 		return fmt.Errorf("lock machines: %w", err)
 	}
-	machines, err := r.t.loadAll(ctx, ids) // those that are not locked, only to learn whether they are there
+	// those that are not locked, only to learn whether they are there
+	machines, err := r.t.loadAll(ctx, ids)
 	if err != nil {
 		return err
 	}
@@ -274,8 +275,8 @@ func (r *claimRound) judgeMachine(ctx context.Context, a candidate, m *machineRe
 	return nil
 }
 
-// decide starts what is due and free. A holder past its deadline is to be declared dead, and then the
-// subject is looked at again; the entry of a live one's is moved to its deadline.
+// decide starts what is due and free. A holder past its deadline is to be declared dead, and then
+// the subject is looked at again; the entry of a live one's is moved to its deadline.
 func (r *claimRound) decide(l *lane, s start) {
 	hold, held := l.hold()
 	switch {

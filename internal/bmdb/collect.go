@@ -13,8 +13,8 @@ import (
 
 const causeOverdue = "not extended in time"
 
-// CollectSessions ends the sessions whose deadline has passed and frees what ended sessions hold. Called
-// by the janitor; claims do the same for the sessions that are in their way.
+// CollectSessions ends the sessions whose deadline has passed and frees what ended sessions hold.
+// Called by the janitor; claims do the same for the sessions that are in their way.
 func (db *DB) CollectSessions(ctx context.Context) (ended int, err error) {
 	var overdue []string
 	err = db.view(ctx, "overdue sessions", func(ctx context.Context, t *transaction) (err error) {
@@ -27,7 +27,8 @@ func (db *DB) CollectSessions(ctx context.Context) (ended int, err error) {
 	var stuck []error
 	for _, id := range overdue {
 		did, err := db.endSession(ctx, fleet.SessionID(id), causeOverdue, true)
-		if fleet.KindOf(err) == fleet.KindTemporary { // a commit of its holder hangs; the others are ended all the same
+		// a commit of its holder hangs; the others are ended all the same
+		if fleet.KindOf(err) == fleet.KindTemporary {
 			stuck = append(stuck, fmt.Errorf("end session %s: %w", id, err))
 			continue
 		}
@@ -42,7 +43,8 @@ func (db *DB) CollectSessions(ctx context.Context) (ended int, err error) {
 	return ended, errors.Join(append(stuck, db.freeAbandoned(ctx))...)
 }
 
-// endAllSessions is for an engine that only one process can have open: whoever is left in it is dead.
+// endAllSessions is for an engine that only one process can have open: whoever is left in it is
+// dead.
 func (db *DB) endAllSessions(ctx context.Context) error {
 	var live []statement.Session
 	err := db.view(ctx, "live sessions", func(ctx context.Context, t *transaction) (err error) {
@@ -63,9 +65,9 @@ func (db *DB) endAllSessions(ctx context.Context) error {
 // freeBatch is how many subjects one transaction frees.
 const freeBatch = 50
 
-// freeAbandoned frees what sessions hold that have ended, in small transactions. Nobody needs to wait for
-// it: whoever comes across such a lane frees it. It goes through the fleet once, and only after a session
-// has ended that did not free all that it held.
+// freeAbandoned frees what sessions hold that have ended, in small transactions. Nobody needs to
+// wait for it: whoever comes across such a lane frees it. It goes through the fleet once, and only
+// after a session has ended that did not free all that it held.
 func (db *DB) freeAbandoned(ctx context.Context) error {
 	var sessions, providers []string
 	err := db.view(ctx, "ended sessions", func(ctx context.Context, t *transaction) (err error) {

@@ -48,8 +48,9 @@ func (c *commit) alone() bool {
 }
 
 // commitEnd ends a work, together with others that end while others are being committed. One that
-// was not committed with them (its machine is locked by somebody else, its lease is lost, or the batch
-// failed) is committed alone: there its caller waits for nobody but itself, and learns what is wrong.
+// was not committed with them (its machine is locked by somebody else, its lease is lost, or the
+// batch failed) is committed alone: there its caller waits for nobody but itself, and learns what
+// is wrong.
 func (s *Session) commitEnd(ctx context.Context, c *commit) error {
 	if !c.alone() {
 		var failed error
@@ -191,8 +192,8 @@ func (t *transaction) readSubjects(ctx context.Context, list []*commit, locked [
 	return nil
 }
 
-// writeAll writes the ends and notes of commits whose changes have been applied, and what follows from
-// them.
+// writeAll writes the ends and notes of commits whose changes have been applied, and what follows
+// from them.
 func (t *transaction) writeAll(ctx context.Context, list []*commit) error {
 	var changed []*commit
 	var locked []fleet.MachineID

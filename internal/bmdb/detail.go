@@ -51,8 +51,8 @@ type HeldLane struct {
 	Since   time.Time
 }
 
-// HeldLanes lists what a session holds, at most limit of it: providers, then machines, in the order of
-// their IDs. It reads all machines.
+// HeldLanes lists what a session holds, at most limit of it: providers, then machines, in the order
+// of their IDs. It reads all machines.
 func (db *DB) HeldLanes(ctx context.Context, session fleet.SessionID, limit int) (held []HeldLane, err error) {
 	err = db.view(ctx, "list leases", func(ctx context.Context, t *transaction) error {
 		held = nil

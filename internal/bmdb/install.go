@@ -61,8 +61,10 @@ func (db *DB) HandOutInstall(ctx context.Context, a AgentIdentity, lastGeneratio
 		if err != nil {
 			return false, err
 		}
+		// Whoever holds the lane may act on the machine until its end is a fact, whatever its deadline (rule 4).
+		_, held := m.lane.hold()
 		plan, err := t.plan(ctx, m)
-		if err != nil || plan.For(fleet.ProcessInstall).Verdict != lifecycle.Due || openAttempt(m.record) != nil {
+		if err != nil || held || plan.For(fleet.ProcessInstall).Verdict != lifecycle.Due || openAttempt(m.record) != nil {
 			return changed, err
 		}
 		order, err = t.newAttempt(ctx, m, secret)
@@ -85,7 +87,8 @@ func (t *transaction) installWanted(ctx context.Context, m *machineRecord, last 
 		return attemptID{open.Generation, open.Attempt} != last, nil
 	}
 	plan, err := t.plan(ctx, m)
-	return plan.For(fleet.ProcessInstall).Verdict == lifecycle.Due, err
+	_, held := m.lane.hold()
+	return !held && plan.For(fleet.ProcessInstall).Verdict == lifecycle.Due, err
 }
 
 // openAttempt returns the newest attempt while it is open: neither reported nor seen to have come

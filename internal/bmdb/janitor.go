@@ -87,8 +87,8 @@ func (db *DB) recompute(ctx context.Context, id fleet.MachineID) error {
 	return db.freeSubjects(ctx, []string{machineSubject(id)})
 }
 
-// recomputeDue judges again, in the order of the agenda, the machines for which the process is due, from
-// where the last call stopped; once a minute from the beginning.
+// recomputeDue judges again, in the order of the agenda, the machines for which the process is due,
+// from where the last call stopped; once a minute from the beginning.
 func (db *DB) recomputeDue(ctx context.Context, process fleet.Process, limit int) (n int, err error) {
 	at := db.janitor.cursor(process, db.clock.Elapsed())
 	var rows []statement.ListAgendaRow

@@ -7,8 +7,8 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// lane is who holds a subject, for what, as it stands in the subject's row. It belongs to whoever has
-// that row locked.
+// lane is who holds a subject, for what, as it stands in the subject's row. It belongs to whoever
+// has that row locked.
 type lane struct {
 	epoch   fleet.Epoch
 	session fleet.SessionID // "": nobody holds it
@@ -92,8 +92,8 @@ func (t *transaction) expire(subject fleet.Subject, l *lane) {
 	})
 }
 
-// revoke makes the epoch of a machine's lane grow, and so voids whatever is being done there (rule 8:
-// people win). The machine's row is locked.
+// revoke makes the epoch of a machine's lane grow, and so voids whatever is being done there (rule
+// 8: people win). The machine's row is locked.
 func (t *transaction) revoke(m *machineRecord, actor, why string) {
 	subject := fleet.Subject{Machine: m.record.ID}
 	switch {

@@ -12,16 +12,17 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// Concurrency limits keep a provider that fails as a whole from being stormed: the policy may limit how
-// much of a process goes on at one provider at once, whatever number of control planes claims (rule 2).
+// Concurrency limits keep a provider that fails as a whole from being stormed: the policy may limit
+// how much of a process goes on at one provider at once, whatever number of control planes claims
+// (rule 2).
 //
-// Who wants to start such work locks one row for the provider and the process, after everything else
-// that its claim locks. It then reads the policy and counts, by later statements, whose lanes are held
-// for the process there. So claims take turns, shortly, and each counts what the others have started.
-// Whatever frees a lane makes room, and wakes who waits for it. The dead count until their lanes are
-// freed, which a claim that finds no room sees to. A limit that is lowered lets run what runs, and
-// counts it. What was started by a claim that had read a policy without a limit, the moment before,
-// counts as well.
+// Who wants to start such work locks one row for the provider and the process, after everything
+// else that its claim locks. It then reads the policy and counts, by later statements, whose lanes
+// are held for the process there. So claims take turns, shortly, and each counts what the others
+// have started. Whatever frees a lane makes room, and wakes who waits for it. The dead count until
+// their lanes are freed, which a claim that finds no room sees to. A limit that is lowered lets run
+// what runs, and counts it. What was started by a claim that had read a policy without a limit, the
+// moment before, counts as well.
 
 // limited says whether a policy may limit how much of the process goes on at one provider at once.
 func limited(process fleet.Process) bool { return process == fleet.ProcessRecovery }
@@ -40,8 +41,8 @@ func (t *transaction) limitedHolders(
 	return holders, nil
 }
 
-// hasRoom says whether more of the process may start at the provider, as it seems without locks: what
-// is due at one that has no room costs no locks.
+// hasRoom says whether more of the process may start at the provider, as it seems without locks:
+// what is due at one that has no room costs no locks.
 func (c *claiming) hasRoom(ctx context.Context, t *transaction, provider fleet.ProviderName) (bool, error) {
 	if _, full := c.full[provider]; full {
 		return false, nil
@@ -62,8 +63,9 @@ func (c *claiming) hasRoom(ctx context.Context, t *transaction, provider fleet.P
 	return false, nil
 }
 
-// judgeHolders takes in those of a provider without room whose sessions have ended, or may be ended: they
-// are looked at next. It returns when to look at the provider again if nothing wakes the claimer.
+// judgeHolders takes in those of a provider without room whose sessions have ended, or may be
+// ended: they are looked at next. It returns when to look at the provider again if nothing wakes
+// the claimer.
 func (c *claiming) judgeHolders(t *transaction, provider fleet.ProviderName, holders []statement.ListLimitedRow) time.Time {
 	now, again := t.Now(), t.Now().Add(agenda.LongestPause)
 	for _, h := range holders {
@@ -82,7 +84,8 @@ func (c *claiming) judgeHolders(t *transaction, provider fleet.ProviderName, hol
 	return again
 }
 
-// takeDead returns what judgeHolders has found, each machine once, and forgets that there was no room.
+// takeDead returns what judgeHolders has found, each machine once, and forgets that there was no
+// room.
 func (c *claiming) takeDead() (list []candidate) {
 	for _, a := range c.dead {
 		delete(c.full, a.provider)
@@ -94,8 +97,8 @@ func (c *claiming) takeDead() (list []candidate) {
 	return list
 }
 
-// admit keeps, of the works that are about to start, those for which there is room. The entries of the
-// others stay due.
+// admit keeps, of the works that are about to start, those for which there is room. The entries of
+// the others stay due.
 func (r *claimRound) admit(ctx context.Context) error {
 	process := r.claiming.request.Process
 	if len(r.starts) == 0 || !limited(process) {

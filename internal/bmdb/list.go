@@ -262,8 +262,8 @@ type HistoryRow struct {
 	RetryAt time.Time
 }
 
-// History returns the newest rows of a machine's history, newest first; the first is the work that is
-// under way, if there is some. A machine that is gone still has one.
+// History returns the newest rows of a machine's history, newest first; the first is the work that
+// is under way, if there is some. A machine that is gone still has one.
 func (db *DB) History(ctx context.Context, machine fleet.MachineID, limit int) ([]HistoryRow, error) {
 	return db.history(ctx, machineSubject(machine), limit, func(ctx context.Context, t *transaction) ([]lane, error) {
 		m, err := t.load(ctx, machine)

@@ -26,8 +26,8 @@ type look struct {
 	changes int
 }
 
-// find looks for the next candidates, longest due first. It reads without locks, from the floor on, and
-// in most cases by one statement, which is the only one of a claim that finds nothing.
+// find looks for the next candidates, longest due first. It reads without locks, from the floor on,
+// and in most cases by one statement, which is the only one of a claim that finds nothing.
 func (c *claiming) find(ctx context.Context) error {
 	if len(c.dead) > 0 {
 		c.look.candidates, c.look.to = c.takeDead(), time.Time{}
@@ -49,7 +49,8 @@ func (c *claiming) find(ctx context.Context) error {
 func (c *claiming) scan(ctx context.Context, t *transaction, floor time.Time) error {
 	want, now := min(c.request.Limit-len(c.works), maxClaim), micros(t.Now())
 	page := statement.ListAgendaParams{Process: string(c.request.Process), AfterDueAt: floorMicros(floor), MaxRows: int64(want + 1)}
-	seen := make(map[string]bool) // each page has a snapshot of its own: what moved meanwhile may come again
+	// each page has a snapshot of its own: what moved meanwhile may come again
+	seen := make(map[string]bool)
 	for {
 		rows, err := t.q.ListAgenda(ctx, page)
 		if err != nil {
@@ -112,8 +113,8 @@ func (c *claiming) leave(dueAt int64) {
 	}
 }
 
-// raiseFloor is called when what the last look found has been dealt with: below the floor nothing is
-// left but what was not dealt with, and what nobody could see yet.
+// raiseFloor is called when what the last look found has been dealt with: below the floor nothing
+// is left but what was not dealt with, and what nobody could see yet.
 func (c *claiming) raiseFloor() {
 	if c.look.to.IsZero() {
 		return

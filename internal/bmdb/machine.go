@@ -10,7 +10,8 @@ import (
 	"github.com/ironherd/ironherd/internal/lifecycle"
 )
 
-// machineRecord is a machine as one transaction knows it: what lifecycle judges, and what its row says.
+// machineRecord is a machine as one transaction knows it: what lifecycle judges, and what its row
+// says.
 type machineRecord struct {
 	record fleet.Record
 	lane   lane
@@ -42,8 +43,9 @@ func machineOf(row statement.MachineRecord) *machineRecord {
 	return m
 }
 
-// loadAll reads all that lifecycle judges these machines by, and returns those that there are. Where
-// something is to be written upon it, their rows must have been locked by an earlier statement.
+// loadAll reads all that lifecycle judges these machines by, and returns those that there are.
+// Where something is to be written upon it, their rows must have been locked by an earlier
+// statement.
 func (t *transaction) loadAll(ctx context.Context, ids []fleet.MachineID) (map[fleet.MachineID]*machineRecord, error) {
 	keys := make([]string, len(ids))
 	for i, id := range ids {
@@ -117,7 +119,8 @@ func (t *transaction) plan(ctx context.Context, m *machineRecord) (lifecycle.Pla
 	if err != nil {
 		return lifecycle.Plan{}, err
 	}
-	if m.state.policy > env.Policy.Number { // a newer policy was committed after this transaction had read its own
+	// a newer policy was committed after this transaction had read its own
+	if m.state.policy > env.Policy.Number {
 		t.env = nil
 		if env, err = t.environment(ctx); err != nil {
 			return lifecycle.Plan{}, err
@@ -127,8 +130,8 @@ func (t *transaction) plan(ctx context.Context, m *machineRecord) (lifecycle.Pla
 	return lifecycle.Decide(m.record, env, t.Now()), nil
 }
 
-// rewrite makes the agenda and the state of a machine what lifecycle says of its facts. Every write of
-// facts or backoffs calls it, in the same transaction, with the machine's row locked.
+// rewrite makes the agenda and the state of a machine what lifecycle says of its facts. Every write
+// of facts or backoffs calls it, in the same transaction, with the machine's row locked.
 func (t *transaction) rewrite(ctx context.Context, id fleet.MachineID) error {
 	m, err := t.load(ctx, id)
 	if fleet.KindOf(err) == fleet.KindNotFound {
@@ -140,7 +143,8 @@ func (t *transaction) rewrite(ctx context.Context, id fleet.MachineID) error {
 	return t.derive(ctx, m)
 }
 
-// derive is rewrite for a machine of which the transaction has not written any facts since it read it.
+// derive is rewrite for a machine of which the transaction has not written any facts since it read
+// it.
 func (t *transaction) derive(ctx context.Context, m *machineRecord) error {
 	if m.lane.dead() {
 		t.expire(fleet.Subject{Machine: m.record.ID}, &m.lane)
@@ -166,7 +170,8 @@ func (t *transaction) derive(ctx context.Context, m *machineRecord) error {
 	return nil
 }
 
-// dueMicros is the instant that the agenda has for a decision, never later than lifecycle says; 0: none.
+// dueMicros is the instant that the agenda has for a decision, never later than lifecycle says; 0:
+// none.
 func dueMicros(d lifecycle.Decision) int64 {
 	if !d.Verdict.Scheduled() {
 		return 0
@@ -174,8 +179,8 @@ func dueMicros(d lifecycle.Decision) int64 {
 	return max(d.DueAt.UnixMicro(), 1)
 }
 
-// putState writes the state if it differs from what is there. A reason alone is not worth a row while
-// somebody is at work: lists say who is, and the end of the work writes it.
+// putState writes the state if it differs from what is there. A reason alone is not worth a row
+// while somebody is at work: lists say who is, and the end of the work writes it.
 func (t *transaction) putState(m *machineRecord, plan lifecycle.Plan) {
 	was := m.state
 	if was.state == plan.State && was.policy == t.env.Policy.Number {
@@ -193,9 +198,9 @@ func (t *transaction) putState(m *machineRecord, plan lifecycle.Plan) {
 	})
 }
 
-// removeMachine removes a machine, with all that was derived of it, and ends what is being done to it.
-// Its epoch is kept with its token: if the machine comes back, its lane goes on from there (I3). The
-// rows of the machine and of its provider are locked.
+// removeMachine removes a machine, with all that was derived of it, and ends what is being done to
+// it. Its epoch is kept with its token: if the machine comes back, its lane goes on from there
+// (I3). The rows of the machine and of its provider are locked.
 func (t *transaction) removeMachine(ctx context.Context, id fleet.MachineID) error {
 	m, err := t.load(ctx, id)
 	if err != nil {

@@ -143,7 +143,8 @@ func (db *DB) SetPolicy(ctx context.Context, policy fleet.Policy) (fleet.Policy,
 				return err
 			}
 			for _, process := range fleet.MachineProcesses() {
-				if limited(process) && set.AtOnce(process) != env.Policy.AtOnce(process) { // there may be room for more
+				// there may be room for more
+				if limited(process) && set.AtOnce(process) != env.Policy.AtOnce(process) {
 					t.becomesDue(process, "", t.Now())
 				}
 			}

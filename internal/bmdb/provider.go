@@ -12,7 +12,8 @@ import (
 	"github.com/ironherd/ironherd/internal/lifecycle"
 )
 
-// providerRecord is a provider as one transaction knows it: what lifecycle judges, and what its rows say.
+// providerRecord is a provider as one transaction knows it: what lifecycle judges, and what its
+// rows say.
 type providerRecord struct {
 	record fleet.ProviderRecord
 	row    statement.Provider
@@ -79,7 +80,8 @@ func (t *transaction) loadProvider(ctx context.Context, name fleet.ProviderName)
 	return p, nil
 }
 
-// freeDeadLanes ends, as expired, the work of sessions that have ended. The provider's row is locked.
+// freeDeadLanes ends, as expired, the work of sessions that have ended. The provider's row is
+// locked.
 func (t *transaction) freeDeadLanes(p *providerRecord) {
 	for _, process := range slices.Sorted(maps.Keys(p.lanes)) {
 		if l := p.lanes[process]; l.dead() {
@@ -268,8 +270,8 @@ func (db *DB) ViewProvider(ctx context.Context, name fleet.ProviderName) (Provid
 	return v, nil
 }
 
-// ClosedTokens returns those of the tokens that are of intents of the provider which are not open any
-// more, with their machines.
+// ClosedTokens returns those of the tokens that are of intents of the provider which are not open
+// any more, with their machines.
 func (db *DB) ClosedTokens(
 	ctx context.Context, name fleet.ProviderName, tokens []fleet.Token,
 ) (closed map[fleet.Token]fleet.MachineID, err error) {

@@ -39,11 +39,11 @@ type Session struct {
 
 	mu    sync.Mutex
 	works map[workKey]*Work
-	// doubts are the subjects of claims whose outcome is not known: an extension asks which of them are
-	// held.
+	// doubts are the subjects of claims whose outcome is not known: an extension asks which of them
+	// are held.
 	doubts map[string]bool
-	// claims counts the claims that ended, claiming those under way, which may hold what is not in works
-	// yet.
+	// claims counts the claims that ended, claiming those under way, which may hold what is not in
+	// works yet.
 	claims   int
 	claiming int
 }
@@ -96,8 +96,8 @@ func (s *Session) Guard(ctx context.Context) (context.Context, context.CancelFun
 func (s *Session) actor() string { return s.opts.Component + "@" + s.opts.Host }
 
 // Extend extends the session once and learns which of its leases were voided; the contexts of those
-// are cancelled. It returns ErrLeaseLost when the session has ended or its trust window has; any other
-// failure leaves the session as it was.
+// are cancelled. It returns ErrLeaseLost when the session has ended or its trust window has; any
+// other failure leaves the session as it was.
 func (s *Session) Extend(ctx context.Context) error {
 	if !s.window.Open() {
 		return fleet.ErrLeaseLost
@@ -133,15 +133,16 @@ func (s *Session) Extend(ctx context.Context) error {
 // extension is what one extension asks, and what it is told.
 type extension struct {
 	works map[workKey]*Work
-	// doubts of the session when it began, and how many claims there had been; claimed: one was under way.
+	// doubts of the session when it began, and how many claims there had been; claimed: one was under
+	// way.
 	doubts  []string
 	claims  int
 	claimed bool
 	running string
 
 	alive bool
-	// lost are machines that are not ours any more; held are those of the doubts that are ours, and all
-	// lanes of providers that are.
+	// lost are machines that are not ours any more; held are those of the doubts that are ours, and
+	// all lanes of providers that are.
 	lost      []string
 	held      []statement.GetMachineHeldRow
 	providers []statement.ListProviderLanesHeldRow
@@ -202,8 +203,9 @@ func (x *extension) void() (list []*Work) {
 	return list
 }
 
-// handBack gives up what a claim with a lost reply has taken: what the database knows as ours, of the
-// subjects in doubt, and nobody here does. While a claim is under way nothing is: it may be its own.
+// handBack gives up what a claim with a lost reply has taken: what the database knows as ours, of
+// the subjects in doubt, and nobody here does. While a claim is under way nothing is: it may be its
+// own.
 func (s *Session) handBack(ctx context.Context, x *extension) {
 	var unknown []*Work
 	s.mu.Lock()
@@ -315,8 +317,8 @@ func (s *Session) Run(ctx context.Context) error {
 	}
 }
 
-// Close ends the session as a fact and frees what it holds. Everything under Guard is cancelled first.
-// Closing twice is harmless.
+// Close ends the session as a fact and frees what it holds. Everything under Guard is cancelled
+// first. Closing twice is harmless.
 func (s *Session) Close(ctx context.Context, cause string) error {
 	s.window.Close(fleet.ErrLeaseLost)
 	if _, err := s.db.endSession(ctx, s.id, cause, false); err != nil {

@@ -42,8 +42,8 @@ type ProcessSummary struct {
 	OldestDue time.Time
 }
 
-// Summary counts. It reads the counts of the states, which are kept, what sessions said of their works
-// when they were last extended, and what is due or backing off, up to a bound.
+// Summary counts. It reads the counts of the states, which are kept, what sessions said of their
+// works when they were last extended, and what is due or backing off, up to a bound.
 func (db *DB) Summary(ctx context.Context) (s Summary, err error) {
 	err = db.view(ctx, "summary", func(ctx context.Context, t *transaction) error {
 		s = Summary{At: t.Now(), States: make(map[fleet.State]int)}
@@ -108,7 +108,8 @@ func encodeRunning(running map[fleet.Process]int) string {
 }
 
 func decodeRunning(text string) (running map[fleet.Process]int) {
-	_ = json.Unmarshal([]byte(text), &running) // what another version wrote, and this one cannot read, is not counted
+	// what another version wrote, and this one cannot read, is not counted
+	_ = json.Unmarshal([]byte(text), &running)
 	return running
 }
 
@@ -276,8 +277,8 @@ type SessionRow struct {
 // maxSessions bounds the list of sessions that have ended.
 const maxSessions = 1000
 
-// Sessions lists the sessions that live, or all, newest first. What they hold is counted by reading all
-// machines.
+// Sessions lists the sessions that live, or all, newest first. What they hold is counted by reading
+// all machines.
 func (db *DB) Sessions(ctx context.Context, all bool) (list []SessionRow, err error) {
 	err = db.view(ctx, "list sessions", func(ctx context.Context, t *transaction) error {
 		list = nil

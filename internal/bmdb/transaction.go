@@ -175,7 +175,8 @@ func (t *transaction) policy(ctx context.Context, number int64) (fleet.Policy, e
 	return p, nil
 }
 
-// history is one row to append: the end of work when startedAt is set, else something that happened.
+// history is one row to append: the end of work when startedAt is set, else something that
+// happened.
 type history struct {
 	subject   fleet.Subject
 	actor     string

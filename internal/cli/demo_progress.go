@@ -75,6 +75,7 @@ var symbolOf = map[fleet.State]struct{ text, color string }{
 	fleet.StateSilent:       {"!", red},
 	fleet.StateFailed:       {"!", red},
 	fleet.StateMissing:      {"!", red},
+	fleet.StateUnreadable:   {"!", red},
 	fleet.StateQuarantined:  {"!", red},
 }
 

@@ -128,7 +128,7 @@ func (a *app) waitInstalled(ctx context.Context, client fleetClient, machine str
 			if m.GetInstallGeneration() >= generation {
 				return nil
 			}
-		case fleet.StateFailed, fleet.StateMissing, fleet.StateQuarantined:
+		case fleet.StateFailed, fleet.StateMissing, fleet.StateUnreadable, fleet.StateQuarantined:
 			return fleet.Errorf(fleet.KindConflict, "machine %s cannot be installed: it is %s (%s)", machine, m.GetState(), m.GetReason())
 		}
 		select {

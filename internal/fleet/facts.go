@@ -39,8 +39,8 @@ type Record struct {
 	Installed      *Installed
 	Quarantine     *Quarantine
 
-	// Unreadable says which of the stored facts cannot be read, and why; empty: all can. Nothing is done
-	// to such a machine, and nothing is concluded from the fact.
+	// Unreadable says which of the stored facts cannot be read, and why; empty: all can. Nothing is
+	// done to such a machine, and nothing is concluded from the fact.
 	Unreadable string
 
 	// TakeoverGeneration is the newest one that was minted, whether its takeover succeeded or not.

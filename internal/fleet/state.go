@@ -28,7 +28,8 @@ const (
 	StateFailed State = "failed"
 	// StateMissing: the provider is certain that it does not have the machine.
 	StateMissing State = "missing"
-	// StateUnreadable: something that is recorded of the machine cannot be read; nothing is done to it.
+	// StateUnreadable: something that is recorded of the machine cannot be read; nothing is done to
+	// it.
 	StateUnreadable State = "unreadable"
 	// StateQuarantined: kept away from all work.
 	StateQuarantined State = "quarantined"

@@ -49,7 +49,8 @@ func dueAt(at time.Time, format string, args ...any) want {
 
 // machine makes a decision of what the facts say, the hold of the lane, and the backoff.
 func (c judgement) machine(process fleet.Process, w want) Decision {
-	if c.r.Unreadable != "" { // somebody may have put it right by then, or a newer version may be able to
+	// somebody may have put it right by then, or a newer version may be able to
+	if c.r.Unreadable != "" {
 		w = dueAt(c.now.Add(unreadableAgain), "what is recorded of the machine cannot be read: %s", c.r.Unreadable)
 	}
 	return decide(process, w, c.r.Holds, c.r.Backoffs, c.now)
@@ -161,8 +162,8 @@ func (c judgement) changing(p *fleet.Provided) bool {
 	return false
 }
 
-// afterRestore makes what would be done wait while the database looks restored or copied: it may not know
-// what has become of the machine.
+// afterRestore makes what would be done wait while the database looks restored or copied: it may
+// not know what has become of the machine.
 func (c judgement) afterRestore(what string, w want) want {
 	if c.env.Restored == "" || w.verdict != Due {
 		return w

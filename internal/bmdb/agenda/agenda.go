@@ -63,8 +63,8 @@ type Head struct {
 	empty   int // looks in a row that found nothing
 }
 
-// Head returns the head of a process at these providers; none: at all. elapsed is the reading of the
-// clock now: a scope that is new begins with a full scan.
+// Head returns the head of a process at these providers; none: at all. elapsed is the reading of
+// the clock now: a scope that is new begins with a full scan.
 func (h *Heads) Head(process fleet.Process, providers []fleet.ProviderName, elapsed time.Duration) *Head {
 	providers = slices.Sorted(slices.Values(providers))
 	key := fmt.Sprint(process, providers)
@@ -89,8 +89,8 @@ func (d *Head) Covers(provider fleet.ProviderName) bool {
 	return found
 }
 
-// Lock waits until nobody else in this process claims in the scope: they are after the same entries.
-// It returns what ends that.
+// Lock waits until nobody else in this process claims in the scope: they are after the same
+// entries. It returns what ends that.
 func (d *Head) Lock(ctx context.Context) (unlock func(), err error) {
 	select {
 	case d.claiming <- struct{}{}:
@@ -151,8 +151,8 @@ func (h *Heads) channel(process fleet.Process) chan struct{} {
 }
 
 // Due takes in the entries that a commit, here or elsewhere, made due earlier than they were, and
-// wakes who waits for them. now is the commit's database time; zero: not known. What is due after it
-// is above every floor that a look at about that time may set, so it is no change for one.
+// wakes who waits for them. now is the commit's database time; zero: not known. What is due after
+// it is above every floor that a look at about that time may set, so it is no change for one.
 func (h *Heads) Due(entries map[Entry]time.Time, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -1,9 +1,10 @@
 // Package batch commits together what comes while something else is being committed.
 //
-// Whoever finds nobody at work commits for itself at once: one that is alone waits for nobody. Those
-// who come meanwhile wait, and the first of them then commits for all. A member of a batch may be
-// left: it was not committed with the others, for whatever reason, and is to be dealt with alone by
-// the one who brought it, outside of the queue. So nobody waits for what only one of them needs.
+// Whoever finds nobody at work commits for itself at once: one that is alone waits for nobody.
+// Those who come meanwhile wait, and the first of them then commits for all. A member of a batch
+// may be left: it was not committed with the others, for whatever reason, and is to be dealt with
+// alone by the one who brought it, outside of the queue. So nobody waits for what only one of them
+// needs.
 package batch
 
 import (
@@ -27,10 +28,10 @@ type member[T any] struct {
 	turn chan []*member[T]
 }
 
-// Do commits item, with others or alone, and returns whether it was; an item that was not is for the
-// caller to deal with. commit gets at most limit items and returns for each whether it was committed.
-// It gets the context of one of the callers, without its end. Do returns an error when ctx ends while
-// it waits: then nobody has begun to commit the item.
+// Do commits item, with others or alone, and returns whether it was; an item that was not is for
+// the caller to deal with. commit gets at most limit items and returns for each whether it was
+// committed. It gets the context of one of the callers, without its end. Do returns an error when
+// ctx ends while it waits: then nobody has begun to commit the item.
 func (q *Queue[T]) Do(ctx context.Context, item T, limit int, commit func(ctx context.Context, items []T) []bool) (committed bool, err error) {
 	m := &member[T]{item: item, turn: make(chan []*member[T], 1)}
 	batch := []*member[T]{m}

@@ -34,9 +34,9 @@
 //	own session   FOR KEY SHARE       by commits: conflicts with its end only
 //	              FOR NO KEY UPDATE   by an extension, which updates no key: conflicts with neither
 //	              FOR UPDATE          by its end
-//	providers     FOR NO KEY UPDATE   in the order of their names; skipped by claims when somebody has them
-//	machines      FOR NO KEY UPDATE   in the order of their IDs; skipped by claims when somebody has them
-//	storm slots   FOR NO KEY UPDATE   in the order of providers and numbers, after all others; waited for
+//	providers     FOR NO KEY UPDATE   in the order of their names; claims skip those that are taken
+//	machines      FOR NO KEY UPDATE   in the order of their IDs; claims skip those that are taken
+//	limits        FOR UPDATE          in the order of providers, after all others; waited for
 //
 // FOR NO KEY UPDATE excludes itself, which is all that the protocol wants of it. FOR UPDATE would
 // exclude FOR KEY SHARE besides, which nobody takes on these rows, and cost every claim the same.

@@ -7,8 +7,8 @@ import (
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
 )
 
-// many are the statements on many rows. Each column of the rows is one array, which costs the server
-// no parsing and the client one round trip, however many rows there are.
+// many are the statements on many rows. Each column of the rows is one array, which costs the
+// server no parsing and the client one round trip, however many rows there are.
 type many struct{ db statement.DBTX }
 
 var _ statement.Many = many{}

@@ -25,8 +25,8 @@ const (
 	// maxPayload is what fits into a notification, with room to spare (the server's limit is 8000
 	// bytes).
 	maxPayload = 7000
-	// maxPending bounds how many entries wait to be told; with more the others are told that anything may
-	// be due.
+	// maxPending bounds how many entries wait to be told; with more the others are told that anything
+	// may be due.
 	maxPending = 1000
 	// reconnectAfter is the pause after a connection was lost.
 	reconnectAfter = time.Second

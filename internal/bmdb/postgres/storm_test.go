@@ -313,9 +313,9 @@ func TestSlotThatIsFreedIsTold(t *testing.T) {
 	}
 }
 
-// TestFullProvidersCostNothing: looking for work at a provider that is full is a few statements, one
-// more for each thousand entries that are due there, and finds what is due elsewhere; claims of processes without a limit cost
-// what they cost.
+// TestFullProvidersCostNothing: looking for work at a provider that is full is a few statements,
+// one more for each thousand entries that are due there, and finds what is due elsewhere; claims of
+// processes without a limit cost what they cost.
 func TestFullProvidersCostNothing(t *testing.T) {
 	t.Parallel()
 	var costs []string
@@ -352,8 +352,8 @@ func TestFullProvidersCostNothing(t *testing.T) {
 	}
 }
 
-// TestChecksFindWrongLimits: work that is limited and does not count, and the reverse. Policies from
-// before there were limits limit as the default does.
+// TestChecksFindWrongLimits: work that is limited and does not count, and the reverse. Policies
+// from before there were limits limit as the default does.
 func TestChecksFindWrongLimits(t *testing.T) {
 	t.Parallel()
 	p, url := silent(t, 4, 2, postgres.Options{Silent: true})

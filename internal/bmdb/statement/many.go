@@ -37,7 +37,8 @@ type Held struct {
 	Epoch   int64
 }
 
-// OneByOne is Many for an engine in which a statement costs no round trip: it runs one for each row.
+// OneByOne is Many for an engine in which a statement costs no round trip: it runs one for each
+// row.
 type OneByOne struct{ *Queries }
 
 var _ Many = OneByOne{}

@@ -61,6 +61,7 @@ func TestSummary(t *testing.T) {
 	o := newFixture(t)
 	o.machines(3)
 	o.claim(fleet.ProcessAgentStart)
+	o.must(o.session.Extend(t.Context())) // which says how much it holds
 	a, err := o.client("").GetSummary(t.Context(), &fleetv1.GetSummaryRequest{})
 	o.must(err)
 	if a.GetMachines() != 3 || len(a.GetStates()) != len(fleet.States()) || len(a.GetPhases()) != 0 {

@@ -37,6 +37,7 @@ var states = []state{
 	describe(fleet.StateSilent, "The agent stopped speaking, or never spoke."),
 	describe(fleet.StateFailed, "The provider gave the machine up."),
 	describe(fleet.StateMissing, "The provider is certain that it does not have the machine."),
+	describe(fleet.StateUnreadable, "Something that is recorded of it cannot be read; nothing is done to it."),
 	describe(fleet.StateQuarantined, "Kept away from all work until somebody decides."),
 }
 

@@ -80,8 +80,8 @@ type surveyor struct {
 }
 
 // takeSurvey surveys a list. The error is of kind Invalid: the availability of an entry is not
-// known here, so nothing in the list can be relied on. closed are the tokens of unexplained that are of
-// intents which are not open any more, with their machines.
+// known here, so nothing in the list can be relied on. closed are the tokens of unexplained that
+// are of intents which are not open any more, with their machines.
 func takeSurvey(
 	entries []provider.Entry, view bmdb.ProviderView, closed map[fleet.Token]fleet.MachineID, settling time.Duration,
 ) (survey, error) {
@@ -108,8 +108,9 @@ func takeSurvey(
 	return s.survey, nil
 }
 
-// unexplained returns the tokens that the entries carry which are not of machines that the BMDB knows by
-// their IDs: the BMDB is asked what became of those, and not what became of all tokens that there ever were.
+// unexplained returns the tokens that the entries carry which are not of machines that the BMDB
+// knows by their IDs: the BMDB is asked what became of those, and not what became of all tokens
+// that there ever were.
 func unexplained(entries []provider.Entry, view bmdb.ProviderView) (tokens []fleet.Token) {
 	known := make(map[fleet.ProviderID]bool, len(view.Machines))
 	for _, m := range view.Machines {
