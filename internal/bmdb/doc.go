@@ -1,11 +1,11 @@
-// Package bmdb is the Bare Metal Database: the only state of the control plane. It keeps facts about
-// machines, decides by package lifecycle what is due when, and hands work out so that no two parties
-// ever act on the same thing. The rules and invariants that it cites by number are told in
+// Package bmdb is the Bare Metal Database: the only state of the control plane. It keeps facts
+// about machines, decides by package lifecycle what is due when, and hands work out so that no two
+// parties ever act on the same thing. The rules and invariants that it cites by number are told in
 // docs/invariants.md.
 //
-// Packages sqlite and postgres below it are the engines; package statement is the SQL that both run;
-// packages agenda and batch are what needs no SQL; package bmdbtest is the suite that every engine
-// passes.
+// Packages sqlite and postgres below it are the engines; package statement is the SQL that both
+// run; packages agenda and batch are what needs no SQL; package bmdbtest is the suite that every
+// engine passes.
 //
 // # What is authoritative
 //
@@ -18,10 +18,10 @@
 //   - The policy of the highest number.
 //
 // Everything else is derived and may be thrown away. An entry of the agenda is a hint when to look,
-// never later than what lifecycle says. The subject's row keeps the instants of its entries; an entry
-// that disagrees with it is stale, and whoever meets it removes it. The stored state is what lifecycle
-// said last. One function (derive) makes both, for one subject at a time, in every transaction that
-// writes facts, work or backoff of that subject.
+// never later than what lifecycle says. The subject's row keeps the instants of its entries; an
+// entry that disagrees with it is stale, and whoever meets it removes it. The stored state is what
+// lifecycle said last. One function (derive) makes both, for one subject at a time, in every
+// transaction that writes facts, work or backoff of that subject.
 //
 // # The states of a session
 //
@@ -37,8 +37,8 @@
 //	                                                  comes across them frees them
 //
 // Ending is one small transaction: lock the session's row exclusively, then, in a second statement,
-// judge the deadline by the database's clock. Commits of the holder keep the row FOR KEY SHARE, so an
-// end waits for them and they for it. An extension changes no key and waits for neither.
+// judge the deadline by the database's clock. Commits of the holder keep the row FOR KEY SHARE, so
+// an end waits for them and they for it. An extension changes no key and waits for neither.
 //
 // A holder does not ask whether its session lives, it knows until when it must: package trust.
 //
@@ -54,18 +54,20 @@
 //	       epoch+1, "revoked"
 //
 // Each way back writes the one row of history that the work has: when and why it started, how it
-// ended (I4). While it runs, the lane is its durable start, and what is shown of it comes from there.
+// ended (I4). While it runs, the lane is its durable start, and what is shown of it comes from
+// there.
 //
 // # A claim
 //
-//  1. Read entries from the head of the agenda, unlocked, from the remembered floor on (once a minute
-//     from the bottom).
+//  1. Read entries from the head of the agenda, unlocked, from the remembered floor on (once a
+//     minute from the bottom).
 //  2. In one transaction: own session FOR KEY SHARE and not ended; machines locked, those that are
 //     locked skipped; facts, backoffs and lanes read; lifecycle asked. Due and free: the lane is
-//     taken. Anything else: the entry is moved to where lifecycle says. Where the number of works at a
-//     provider is limited, the limit's row is locked after all that, and held lanes are counted by a
-//     later statement; what finds no room stays due.
-//  3. A holder past its deadline in the way: end its session by a transaction of its own, look again.
+//     taken. Anything else: the entry is moved to where lifecycle says. Where the number of works
+//     at a provider is limited, the limit's row is locked after all that, and held lanes are
+//     counted by a later statement; what finds no room stays due.
+//  3. A holder past its deadline in the way: end its session by a transaction of its own, look
+//     again.
 //  4. Until the free slots are filled or nothing is left.
 //
 // The entry of claimed work stays, due at the holder's deadline: a dead holder's work surfaces by
@@ -73,11 +75,11 @@
 //
 // # An end
 //
-// Ends and notes have one way (commit): lock the session and the subjects, read by later statements,
-// go on with those that still have their leases, apply their facts, derive. Ends that come while
-// another one is being committed are one batch. A machine that somebody else has locked is taken out
-// of it and committed alone, so nobody waits for what concerns another. Nothing that was read earlier
-// decides.
+// Ends and notes have one way (commit): lock the session and the subjects, read by later
+// statements, go on with those that still have their leases, apply their facts, derive. Ends that
+// come while another one is being committed are one batch. A machine that somebody else has locked
+// is taken out of it and committed alone, so nobody waits for what concerns another. Nothing that
+// was read earlier decides.
 //
 // # What happens when
 //
@@ -85,33 +87,34 @@
 //     cleaned up for correctness.
 //   - The holder is paused past its window and wakes: its contexts are cancelled; what it had begun
 //     may still reach the outside (rule 7); its commits return ErrLeaseLost and change nothing.
-//   - The reply to a commit is lost: repeating the same outcome by the same (session, epoch) returns
-//     nil; the same Note is written once. The reply to a claim is lost: the session remembers its
-//     candidates, and the next extension hands back what it turns out to hold.
+//   - The reply to a commit is lost: repeating the same outcome by the same (session, epoch)
+//     returns nil; the same Note is written once. The reply to a claim is lost: the session
+//     remembers its candidates, and the next extension hands back what it turns out to hold.
 //   - A commit is lost by the database (asynchronous failover) and somebody else got the epoch: the
 //     session in the lane is another, and the commit is refused.
 //   - The reply to HandOutInstall is lost, here or on its way to the agent: the agent does not know
 //     the attempt, it is closed as never started, and another number is handed out.
 //   - Any statement fails: the transaction is undone as a whole.
-//   - The process dies between ending a session and freeing its lanes: CollectSessions of any process
-//     frees them, or the next claim, or the next fact.
-//   - What is stored of a machine cannot be read: that machine alone is put off, shown as unreadable
-//     and found by Check.
+//   - The process dies between ending a session and freeing its lanes: CollectSessions of any
+//     process frees them, or the next claim, or the next fact.
+//   - What is stored of a machine cannot be read: that machine alone is put off, shown as
+//     unreadable and found by Check.
 //   - A wake-up is lost: the claimer finds the work by its own timer, or by the next full scan.
 //   - A clock is set: nothing. All stored instants are the database's.
 //   - Nobody listened to agents: silence counts only from the listener's return.
-//   - The listener promises shorter intervals, a restore is accepted, the policy changes: the policy
-//     gets a new number, and RecomputeAgenda judges what was judged under a lower one.
-//   - The database is put back from a backup, copied, or promoted from a standby: lifecycle is told,
-//     and whatever touches a machine waits for `ironherd db accept-restore`.
+//   - The listener promises shorter intervals, a restore is accepted, the policy changes: the
+//     policy gets a new number, and RecomputeAgenda judges what was judged under a lower one.
+//   - The database is put back from a backup, copied, or promoted from a standby: lifecycle is
+//     told, and whatever touches a machine waits for `ironherd db accept-restore`.
 //   - The machine's row goes (a rejected intent): its token keeps the epoch. A device that surfaces
 //     with the token comes back under the same UUID.
 //
 // # What grows with the fleet
 //
-// A claim, a commit, a fact, a heartbeat, a page of a list and an explanation read and write by key;
-// an idle poll is one statement and one descent of an index. Who holds what has no index, because
-// every claim and every end would pay for it: listing the leases of a session reads all machines, and
-// so does freeing those of a session that died, once. States are counted by the rewrite that writes
-// them, as changes that the janitor sums up. Check and Phases are bounded or paged.
+// A claim, a commit, a fact, a heartbeat, a page of a list and an explanation read and write by
+// key; an idle poll is one statement and one descent of an index. Who holds what has no index,
+// because every claim and every end would pay for it: listing the leases of a session reads all
+// machines, and so does freeing those of a session that died, once. States are counted by the
+// rewrite that writes them, as changes that the janitor sums up. Check and Phases are bounded or
+// paged.
 package bmdb

@@ -61,7 +61,8 @@ func (db *DB) HandOutInstall(ctx context.Context, a AgentIdentity, lastGeneratio
 		if err != nil {
 			return false, err
 		}
-		// Whoever holds the lane may act on the machine until its end is a fact, whatever its deadline (rule 4).
+		// Whoever holds the lane may act on the machine until its end is a fact, whatever its deadline
+		// (rule 4).
 		_, held := m.lane.hold()
 		plan, err := t.plan(ctx, m)
 		if err != nil || held || plan.For(fleet.ProcessInstall).Verdict != lifecycle.Due || openAttempt(m.record) != nil {

@@ -14,13 +14,13 @@ import (
 )
 
 // Work is an exclusive lease of one lane of one subject, held through a session and numbered by an
-// epoch. The exported fields are as of the claim and are not to be written. It ends by exactly one of
-// Finish, Fail and Cancel, or by the end of its session.
+// epoch. The exported fields are as of the claim and are not to be written. It ends by exactly one
+// of Finish, Fail and Cancel, or by the end of its session.
 //
-// Note, Finish, Fail and Cancel return ErrLeaseLost, with nothing changed, when the session has ended
-// or the epoch is not the lane's any more. Any other error leaves open whether the transaction was
-// committed. Repeating the same call is then safe: what was committed already is not done again, and
-// nil is returned.
+// Note, Finish, Fail and Cancel return ErrLeaseLost, with nothing changed, when the session has
+// ended or the epoch is not the lane's any more. Any other error leaves open whether the
+// transaction was committed. Repeating the same call is then safe: what was committed already is
+// not done again, and nil is returned.
 type Work struct {
 	Session fleet.SessionID
 	Process fleet.Process
@@ -50,8 +50,9 @@ type noted struct{ id, text string }
 
 func (w *Work) key() workKey { return workKey{w.Subject, w.Process.Lane(), w.Epoch} }
 
-// Guard returns a context that is cancelled, with cause ErrLeaseLost, when the session's trust window
-// ends or an extension learns that somebody voided the lease (rule 8). Every act runs under it.
+// Guard returns a context that is cancelled, with cause ErrLeaseLost, when the session's trust
+// window ends or an extension learns that somebody voided the lease (rule 8). Every act runs under
+// it.
 func (w *Work) Guard(ctx context.Context) (context.Context, context.CancelFunc) {
 	trusted, release := w.session.Guard(ctx)
 	guarded, cancel := context.WithCancelCause(trusted)
