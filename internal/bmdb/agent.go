@@ -101,14 +101,14 @@ func (db *DB) RecordSpoken(ctx context.Context, a AgentIdentity, bootID string) 
 				Machine: string(a.Machine), TakeoverGeneration: int64(a.TakeoverGeneration), FirstAt: micros(firstAt), BootID: bootID,
 			})
 			if err != nil {
-				return false, fmt.Errorf("record that the agent spoke: %w", err)
+				return false, err
 			}
 		}
 		err := t.q.PutLastSeen(ctx, statement.PutLastSeenParams{
 			Machine: string(a.Machine), TakeoverGeneration: int64(a.TakeoverGeneration), LastAt: micros(now),
 		})
 		if err != nil {
-			return false, fmt.Errorf("record that the agent spoke: %w", err)
+			return false, err
 		}
 		return true, nil
 	})
@@ -142,7 +142,7 @@ func (db *DB) FlushSeen(ctx context.Context, seen []Seen) error {
 			return t.many.FlushAllSeen(ctx, rows)
 		})
 		if err != nil {
-			return fmt.Errorf("write heartbeats: %w", err)
+			return err
 		}
 	}
 	return nil
@@ -162,10 +162,10 @@ func (db *DB) RecordHardware(ctx context.Context, a AgentIdentity, report []byte
 		}
 		err := t.q.PutHardware(ctx, statement.PutHardwareParams{Machine: string(a.Machine), At: micros(t.Now()), Digest: digest})
 		if err != nil {
-			return false, fmt.Errorf("record the hardware report: %w", err)
+			return false, err
 		}
 		if err := t.q.PutHardwareReport(ctx, statement.PutHardwareReportParams{Machine: string(a.Machine), Report: report}); err != nil {
-			return false, fmt.Errorf("store the hardware report: %w", err)
+			return false, err
 		}
 		t.recordAgent(a.Machine, "", event, fmt.Sprintf("%d bytes, sha256 %.12s…", len(report), digest))
 		return true, nil
@@ -173,27 +173,25 @@ func (db *DB) RecordHardware(ctx context.Context, a AgentIdentity, report []byte
 }
 
 // HardwareReport returns the stored report. KindNotFound when there is none.
-func (db *DB) HardwareReport(ctx context.Context, machine fleet.MachineID) (report []byte, err error) {
-	err = db.view(ctx, "read hardware report", func(ctx context.Context, t *transaction) (err error) {
+func (db *DB) HardwareReport(ctx context.Context, machine fleet.MachineID) ([]byte, error) {
+	return read(ctx, db.view, "read hardware report", func(ctx context.Context, t *transaction) (report []byte, err error) {
 		report, err = t.q.GetHardwareReport(ctx, string(machine))
 		if absent(err) {
-			return fleet.Errorf(fleet.KindNotFound, "machine %s has not reported its hardware", machine)
+			return report, fleet.Errorf(fleet.KindNotFound, "machine %s has not reported its hardware", machine)
 		}
-		return err
+		return report, err
 	})
-	return report, err
 }
 
 // HostKeys returns the host keys that were pinned at first contact; none when none were.
-func (db *DB) HostKeys(ctx context.Context, machine fleet.MachineID) (keys []string, err error) {
-	err = db.view(ctx, "read host keys", func(ctx context.Context, t *transaction) error {
+func (db *DB) HostKeys(ctx context.Context, machine fleet.MachineID) ([]string, error) {
+	return read(ctx, db.view, "read host keys", func(ctx context.Context, t *transaction) (keys []string, err error) {
 		rows, err := t.q.GetHostKeys(ctx, string(machine))
 		if len(rows) > 0 {
 			keys = splitLines(rows[0])
 		}
-		return err
+		return keys, err
 	})
-	return keys, err
 }
 
 // ListenerAlive is an agent listener's own proof of life: called every interval, with the longest
@@ -204,7 +202,7 @@ func (db *DB) HostKeys(ctx context.Context, machine fleet.MachineID) (keys []str
 // agenda says, so it counts only when it is less than half, and then every machine is judged again,
 // as under a new policy.
 func (db *DB) ListenerAlive(ctx context.Context, interval, promised time.Duration) error {
-	err := db.update(ctx, "listener alive", func(ctx context.Context, t *transaction) error {
+	return db.update(ctx, "listener alive", func(ctx context.Context, t *transaction) error {
 		if err := t.q.InsertListener(ctx); err != nil {
 			return err
 		}
@@ -233,8 +231,4 @@ func (db *DB) ListenerAlive(ctx context.Context, interval, promised time.Duratio
 		}
 		return t.q.SetListener(ctx, l)
 	})
-	if err != nil {
-		return fmt.Errorf("record that the listener is up: %w", err)
-	}
-	return nil
 }

@@ -2,7 +2,6 @@ package bmdb
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -118,7 +117,7 @@ func (t *transaction) flush(ctx context.Context) error {
 			continue
 		}
 		if err := w.write(); err != nil {
-			return fmt.Errorf("write %s: %w", w.what, err)
+			return err
 		}
 	}
 	return nil

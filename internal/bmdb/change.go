@@ -82,7 +82,7 @@ func SetAgentStarted(s fleet.AgentStarted) Change {
 				AgentVersion: s.AgentVersion, BootID: s.BootID,
 			})
 			if err != nil {
-				return fmt.Errorf("record the agent's start: %w", err)
+				return err
 			}
 			c.record(t, id, fleet.EventAgentStarted, fmt.Sprintf("takeover generation %d, agent %s", s.TakeoverGeneration, s.AgentVersion))
 			return nil
@@ -98,7 +98,7 @@ func MintTakeover(into *fleet.TakeoverGeneration) Change {
 		apply: func(ctx context.Context, t *transaction, c *commit) error {
 			g, err := t.q.MintTakeover(ctx, string(c.work.Subject.Machine))
 			if err != nil {
-				return fmt.Errorf("mint a takeover generation: %w", err)
+				return err
 			}
 			*into = fleet.TakeoverGeneration(g)
 			c.record(t, c.work.Subject.Machine, fleet.EventTakeover, fmt.Sprintf("takeover generation %d", g))
@@ -185,7 +185,7 @@ func (t *transaction) setProvided(ctx context.Context, c *commit, f fact) error 
 		Location: p.Location, Capacity: string(p.Capacity), HostKeys: joinLines(p.HostKeys),
 	})
 	if err != nil {
-		return fmt.Errorf("record what the provider says of machine %s: %w", machine, err)
+		return err
 	}
 	if was == nil || was.Status != p.Status {
 		c.record(t, machine, fleet.EventProviderStatus, statusDetail(p))
@@ -212,15 +212,12 @@ func (t *transaction) setProviderID(ctx context.Context, m statement.MachineReco
 	}
 	others, err := t.q.MachineByProviderID(ctx, statement.MachineByProviderIDParams{Provider: m.Provider, ProviderID: string(id)})
 	if err != nil {
-		return fmt.Errorf("look for %s: %w", id, err)
+		return err
 	}
 	if len(others) > 0 {
 		return fleet.Errorf(fleet.KindConflict, "%s at %s is machine %s already", id, m.Provider, others[0])
 	}
-	if err := t.q.SetProviderID(ctx, statement.SetProviderIDParams{ID: m.ID, ProviderID: string(id)}); err != nil {
-		return fmt.Errorf("record the provider ID of machine %s: %w", m.ID, err)
-	}
-	return nil
+	return t.q.SetProviderID(ctx, statement.SetProviderIDParams{ID: m.ID, ProviderID: string(id)})
 }
 
 // RecordHistory appends to the history of the work's subject.
@@ -254,7 +251,7 @@ func PinHostKeys(machine fleet.MachineID, keys []string) Change {
 		apply: func(ctx context.Context, t *transaction, c *commit) error {
 			err := t.q.PutHostKeys(ctx, statement.PutHostKeysParams{Machine: string(machine), At: micros(t.Now()), Pinned: joinLines(keys)})
 			if err != nil {
-				return fmt.Errorf("pin the host keys of machine %s: %w", machine, err)
+				return err
 			}
 			c.record(t, machine, fleet.EventHostKeysPinned, fmt.Sprintf("%d keys", len(keys)))
 			return nil

@@ -81,19 +81,19 @@ func (db *DB) checkPage(ctx context.Context, after fleet.MachineID, limit int) (
 		return err
 	})
 	if err != nil {
-		return nil, "", fmt.Errorf("check: %w", err)
+		return nil, "", err
 	}
 	for _, id := range ids {
 		found, err := db.checkMachine(ctx, fleet.MachineID(id))
 		if err != nil {
-			return nil, "", fmt.Errorf("check machine %s: %w", id, err)
+			return nil, "", err
 		}
 		findings, next = append(findings, found...), fleet.MachineID(id)
 	}
 	for _, name := range names {
 		found, err := db.checkProvider(ctx, name)
 		if err != nil {
-			return nil, "", fmt.Errorf("check provider %s: %w", name, err)
+			return nil, "", err
 		}
 		findings = append(findings, found...)
 	}
@@ -146,65 +146,61 @@ func (t *transaction) checkRows(ctx context.Context) ([]Finding, error) {
 
 // checkMachine compares the agenda with what lifecycle says (I2). An entry that is too early is not
 // a fault.
-func (db *DB) checkMachine(ctx context.Context, id fleet.MachineID) (findings []Finding, err error) {
-	err = db.update(ctx, "check machine", func(ctx context.Context, t *transaction) error {
-		findings = nil
+func (db *DB) checkMachine(ctx context.Context, id fleet.MachineID) ([]Finding, error) {
+	return read(ctx, db.update, "check machine", func(ctx context.Context, t *transaction) (findings []Finding, err error) {
 		l := locks{machines: []fleet.MachineID{id}}
 		if err := l.take(ctx, t); err != nil {
-			return err
+			return findings, err
 		}
 		m, err := t.load(ctx, id)
 		if fleet.KindOf(err) == fleet.KindNotFound {
-			return nil
+			return findings, nil
 		}
 		if err != nil {
-			return err
+			return findings, err
 		}
 		if m.record.Unreadable != "" {
 			findings = append(findings, Finding{"unreadable", string(id), m.record.Unreadable})
 		}
 		plan, err := t.plan(ctx, m)
 		if err != nil || m.state.policy < t.env.Policy.Number { // the janitor will come to it
-			return err
+			return findings, err
 		}
 		for _, process := range fleet.MachineProcesses() {
 			found, err := t.checkEntry(ctx, machineSubject(id), &m.lane, plan.For(process), m.due[process])
 			if err != nil {
-				return err
+				return findings, err
 			}
 			findings = append(findings, found...)
 		}
-		return nil
+		return findings, nil
 	})
-	return findings, err
 }
 
 // checkProvider is checkMachine for a provider.
-func (db *DB) checkProvider(ctx context.Context, name fleet.ProviderName) (findings []Finding, err error) {
-	err = db.update(ctx, "check provider", func(ctx context.Context, t *transaction) error {
-		findings = nil
+func (db *DB) checkProvider(ctx context.Context, name fleet.ProviderName) ([]Finding, error) {
+	return read(ctx, db.update, "check provider", func(ctx context.Context, t *transaction) (findings []Finding, err error) {
 		l := locks{providers: []fleet.ProviderName{name}}
 		if err := l.take(ctx, t); err != nil {
-			return err
+			return findings, err
 		}
 		p, err := t.loadProvider(ctx, name)
 		if err != nil {
-			return err
+			return findings, err
 		}
 		plan, err := t.planProvider(ctx, p)
 		if err != nil || !db.janitor.policySeen(t.env.Policy.Number) { // the janitor will come to it
-			return err
+			return findings, err
 		}
 		for process, l := range p.lanes {
 			found, err := t.checkEntry(ctx, providerSubject(name), &l.lane, plan[process], l.due)
 			if err != nil {
-				return err
+				return findings, err
 			}
 			findings = append(findings, found...)
 		}
-		return nil
+		return findings, nil
 	})
-	return findings, err
 }
 
 // checkEntry compares one decision with the entry that the subject's row says there is, and that

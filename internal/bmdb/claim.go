@@ -2,7 +2,6 @@ package bmdb
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"slices"
 	"time"
@@ -55,7 +54,7 @@ func (s *Session) Claim(ctx context.Context, request ClaimRequest) (Claim, error
 	claim, err := c.run(ctx)
 	if err != nil {
 		s.disown(c.works)
-		return Claim{}, fmt.Errorf("claim %s: %w", request.Process, err)
+		return Claim{}, err
 	}
 	return claim, nil
 }
@@ -151,7 +150,7 @@ func (c *claiming) endOverdue(ctx context.Context, id fleet.SessionID) error {
 		c.s.db.logger.WarnContext(ctx, "session could not be ended yet", slog.String("session", string(id)), slog.Any("err", err))
 		return nil
 	case err != nil:
-		return fmt.Errorf("end session %s: %w", id, err)
+		return err
 	case ended:
 		c.s.db.logger.InfoContext(ctx, "session ended", slog.String("session", string(id)), slog.String("cause", causeOverdue))
 	}
@@ -213,7 +212,7 @@ func (r *claimRound) claimMachines(ctx context.Context, candidates []candidate) 
 	}
 	locked, err := r.t.LockMachines(ctx, ids, true)
 	if err != nil {
-		return fmt.Errorf("lock machines: %w", err)
+		return err
 	}
 	// those that are not locked, only to learn whether they are there
 	machines, err := r.t.loadAll(ctx, ids)

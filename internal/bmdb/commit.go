@@ -3,7 +3,6 @@ package bmdb
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -302,10 +301,7 @@ func (t *transaction) ran(ctx context.Context, c *commit) (err error) {
 		err = t.q.SetLastUpdate(ctx, statement.SetLastUpdateParams{At: c.work.since, Name: name})
 	case fleet.ProcessAgentStart, fleet.ProcessInstall, fleet.ProcessRecovery:
 	}
-	if err != nil {
-		return fmt.Errorf("remember the pass: %w", err)
-	}
-	return nil
+	return err
 }
 
 // repeated says what became of a commit whose lease is not ours any more: an end that was committed
@@ -322,7 +318,7 @@ func (t *transaction) repeated(ctx context.Context, c *commit) error {
 		return fleet.ErrLeaseLost
 	}
 	if err != nil {
-		return fmt.Errorf("look how the work ended: %w", err)
+		return err
 	}
 	if was.Session != string(w.Session) || was.Event != string(c.ending.event) {
 		return fleet.ErrLeaseLost

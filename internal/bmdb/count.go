@@ -24,7 +24,7 @@ func (db *DB) foldCounts(ctx context.Context) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("look at the state counts: %w", err)
+		return err
 	}
 	for _, c := range counts {
 		if c.N <= foldAbove {
@@ -34,7 +34,7 @@ func (db *DB) foldCounts(ctx context.Context) error {
 			return t.foldCounts(ctx, fleet.ProviderName(c.Provider))
 		})
 		if err != nil {
-			return fmt.Errorf("fold the state counts of %s: %w", c.Provider, err)
+			return err
 		}
 	}
 	return nil

@@ -2,7 +2,6 @@ package bmdb
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
@@ -53,12 +52,11 @@ type HeldLane struct {
 
 // HeldLanes lists what a session holds, at most limit of it: providers, then machines, in the order
 // of their IDs. It reads all machines.
-func (db *DB) HeldLanes(ctx context.Context, session fleet.SessionID, limit int) (held []HeldLane, err error) {
-	err = db.view(ctx, "list leases", func(ctx context.Context, t *transaction) error {
-		held = nil
+func (db *DB) HeldLanes(ctx context.Context, session fleet.SessionID, limit int) ([]HeldLane, error) {
+	return read(ctx, db.view, "list leases", func(ctx context.Context, t *transaction) (held []HeldLane, err error) {
 		providers, err := t.q.ListProviderLanesHeld(ctx, string(session))
 		if err != nil {
-			return err
+			return held, err
 		}
 		for _, r := range providers {
 			held = append(held, HeldLane{
@@ -74,12 +72,8 @@ func (db *DB) HeldLanes(ctx context.Context, session fleet.SessionID, limit int)
 			})
 		}
 		held = held[:min(len(held), limit)]
-		return err
+		return held, err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("list the leases of session %s: %w", session, err)
-	}
-	return held, nil
 }
 
 // Penalties returns the capacity of a provider that sits out a penalty.
@@ -94,7 +88,7 @@ func (db *DB) Penalties(ctx context.Context, provider fleet.ProviderName) (map[f
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("list the penalties at %s: %w", provider, err)
+		return nil, err
 	}
 	return penalties, nil
 }

@@ -127,7 +127,7 @@ func (t *transaction) newAttempt(ctx context.Context, m *machineRecord, secret [
 	id, request := m.record.ID, *m.record.InstallRequest
 	data, err := t.q.GetFirstBootData(ctx, string(id))
 	if err != nil {
-		return nil, fmt.Errorf("read first-boot data: %w", err)
+		return nil, err
 	}
 	request.FirstBootData = data
 	order := &InstallOrder{Request: request, Attempt: 1, Secret: slices.Clone(secret), Timeout: t.env.Policy.InstallTimeout}
@@ -139,11 +139,11 @@ func (t *transaction) newAttempt(ctx context.Context, m *machineRecord, secret [
 		Machine: string(id), Generation: int64(request.Generation), Attempt: int64(order.Attempt), At: micros(t.Now()), SecretHash: hash[:],
 	})
 	if err != nil {
-		return nil, fmt.Errorf("write the attempt: %w", err)
+		return nil, err
 	}
 	err = t.q.PutInstallDeadline(ctx, statement.PutInstallDeadlineParams{Machine: string(id), At: micros(t.Now().Add(order.Timeout))})
 	if err != nil {
-		return nil, fmt.Errorf("write the attempt's deadline: %w", err)
+		return nil, err
 	}
 	t.recordAgent(id, fleet.ProcessInstall, fleet.EventInstallHandedOut,
 		fmt.Sprintf("install generation %d, attempt %d: %s", request.Generation, order.Attempt, request.Image.URL))
@@ -161,10 +161,10 @@ func (t *transaction) putReport(ctx context.Context, machine fleet.MachineID, r 
 		Disk: r.Disk, Lasted: r.Duration.Microseconds(), Bytes: r.Bytes,
 	})
 	if err != nil {
-		return fmt.Errorf("write the install report: %w", err)
+		return err
 	}
 	if err := t.q.DeleteInstallDeadline(ctx, string(machine)); err != nil {
-		return fmt.Errorf("clear the attempt's deadline: %w", err)
+		return err
 	}
 	t.record(history{
 		subject: fleet.Subject{Machine: machine}, actor: actor, process: fleet.ProcessInstall, event: event,
@@ -243,10 +243,10 @@ func (db *DB) RecordInstalled(ctx context.Context, machine fleet.MachineID, gene
 			Machine: string(machine), Generation: int64(generation), Attempt: int64(attempt), At: micros(t.Now()), BootID: bootID,
 		})
 		if err != nil {
-			return false, fmt.Errorf("record the installed system: %w", err)
+			return false, err
 		}
 		if err := t.q.DeleteInstallDeadline(ctx, string(machine)); err != nil {
-			return false, fmt.Errorf("clear the attempt's deadline: %w", err)
+			return false, err
 		}
 		t.resetInstall(machine)
 		t.record(history{
@@ -270,7 +270,7 @@ func (db *DB) ExpireInstalls(ctx context.Context, limit int) (n int, err error) 
 		return err
 	})
 	if err != nil {
-		return 0, fmt.Errorf("list overdue installs: %w", err)
+		return 0, err
 	}
 	for _, id := range machines {
 		expired := false
@@ -290,7 +290,7 @@ func (db *DB) ExpireInstalls(ctx context.Context, limit int) (n int, err error) 
 			}, actorBMDB)
 		})
 		if err != nil && fleet.KindOf(err) != fleet.KindNotFound {
-			return n, fmt.Errorf("expire the install of machine %s: %w", id, err)
+			return n, err
 		}
 		if expired {
 			n++

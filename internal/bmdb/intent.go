@@ -41,7 +41,7 @@ func OpenIntents(maxMachines int, intents []NewIntent, into *[]fleet.Intent) Cha
 			*into = nil
 			p, err := t.q.GetProvider(ctx, string(c.work.Subject.Provider))
 			if err != nil {
-				return fmt.Errorf("read provider %s: %w", c.work.Subject.Provider, err)
+				return err
 			}
 			for _, n := range intents {
 				if maxMachines > 0 && p.Machines+int64(len(*into)) >= int64(maxMachines) {
@@ -51,14 +51,14 @@ func OpenIntents(maxMachines int, intents []NewIntent, into *[]fleet.Intent) Cha
 					Provider: string(c.work.Subject.Provider), Capacity: string(n.Capacity),
 				})
 				if err != nil {
-					return fmt.Errorf("read the intent for %s: %w", n.Capacity, err)
+					return err
 				}
 				if len(open) > 0 {
 					continue
 				}
 				i, err := t.openIntent(ctx, c, n)
 				if err != nil {
-					return fmt.Errorf("open the intent for %s: %w", n.Capacity, err)
+					return err
 				}
 				*into = append(*into, i)
 				c.touch(n.Machine)
@@ -86,10 +86,7 @@ func (t *transaction) addMachines(ctx context.Context, provider fleet.ProviderNa
 	if n == 0 {
 		return nil
 	}
-	if err := t.q.AddMachines(ctx, statement.AddMachinesParams{Added: int64(n), Name: string(provider)}); err != nil {
-		return fmt.Errorf("count the machines of %s: %w", provider, err)
-	}
-	return nil
+	return t.q.AddMachines(ctx, statement.AddMachinesParams{Added: int64(n), Name: string(provider)})
 }
 
 func (t *transaction) openIntent(ctx context.Context, c *commit, n NewIntent) (fleet.Intent, error) {
@@ -127,24 +124,20 @@ func (t *transaction) openIntent(ctx context.Context, c *commit, n NewIntent) (f
 func (t *transaction) putInstallRequest(ctx context.Context, machine fleet.MachineID, r fleet.InstallRequest) error {
 	image, err := json.Marshal(r.Image)
 	if err != nil {
-		return fmt.Errorf("encode the image: %w", err)
+		return err
 	}
 	disk, err := json.Marshal(r.RootDisk)
 	if err != nil {
-		return fmt.Errorf("encode the disk selector: %w", err)
+		return err
 	}
 	data := r.FirstBootData
 	if data == nil {
 		data = []byte{}
 	}
-	err = t.q.PutInstallRequest(ctx, statement.PutInstallRequestParams{
+	return t.q.PutInstallRequest(ctx, statement.PutInstallRequestParams{
 		Machine: string(machine), Generation: int64(r.Generation), At: micros(t.Now()), Actor: r.Actor, Image: string(image),
 		RootDisk: string(disk), FirstBootData: data,
 	})
-	if err != nil {
-		return fmt.Errorf("write the install request: %w", err)
-	}
-	return nil
 }
 
 // onIntent is a change of one open intent. KindConflict when none is open.
@@ -159,7 +152,7 @@ func onIntent(text string, machine fleet.MachineID,
 				return fleet.Errorf(fleet.KindConflict, "machine %s has no open intent at %s", machine, c.work.Subject.Provider)
 			}
 			if err != nil {
-				return fmt.Errorf("read the intent of machine %s: %w", machine, err)
+				return err
 			}
 			c.touch(machine)
 			return do(ctx, t, c, i)
@@ -173,14 +166,14 @@ func IntentCalled(machine fleet.MachineID) Change {
 		if i.CalledAt == 0 {
 			i.CalledAt = micros(t.Now())
 			if err := t.q.CallToken(ctx, statement.CallTokenParams{CalledAt: i.CalledAt, Token: i.Token}); err != nil {
-				return fmt.Errorf("record the call: %w", err)
+				return err
 			}
 		}
 		err := t.q.SetIntentCalls(ctx, statement.SetIntentCallsParams{
 			Machine: i.Machine, CalledAt: i.CalledAt, Calls: i.Calls + 1, Rejected: i.Rejected,
 		})
 		if err != nil {
-			return fmt.Errorf("record the call: %w", err)
+			return err
 		}
 		c.record(t, machine, fleet.EventProviderAsked, fmt.Sprintf("call %d for capacity %s", i.Calls+1, i.Capacity))
 		return nil
@@ -198,7 +191,7 @@ func IntentAnswered(machine fleet.MachineID) Change {
 			Machine: i.Machine, CalledAt: i.CalledAt, Calls: i.Calls, Rejected: i.Rejected + 1,
 		})
 		if err != nil {
-			return fmt.Errorf("record the rejection: %w", err)
+			return err
 		}
 		c.record(t, machine, fleet.EventProviderRefused, fmt.Sprintf("call %d of %d for capacity %s", i.Rejected+1, i.Calls, i.Capacity))
 		return nil
@@ -232,13 +225,9 @@ func CloseIntentProvided(machine fleet.MachineID, id fleet.ProviderID, p fleet.P
 
 func (t *transaction) closeIntent(ctx context.Context, i statement.Intent, outcome string) error {
 	if _, err := t.q.DeleteIntent(ctx, i.Machine); err != nil {
-		return fmt.Errorf("close the intent: %w", err)
+		return err
 	}
-	err := t.q.CloseToken(ctx, statement.CloseTokenParams{Token: i.Token, ClosedAt: micros(t.Now()), Outcome: outcome})
-	if err != nil {
-		return fmt.Errorf("close the token: %w", err)
-	}
-	return nil
+	return t.q.CloseToken(ctx, statement.CloseTokenParams{Token: i.Token, ClosedAt: micros(t.Now()), Outcome: outcome})
 }
 
 // CloseIntentRejected closes an intent all of whose calls were definitely rejected; KindConflict
@@ -297,7 +286,7 @@ func AdoptToken(token fleet.Token, id fleet.ProviderID, capacity fleet.CapacityI
 				return fleet.Errorf(fleet.KindNotFound, "token %s is not one of ours at %s", token, c.work.Subject.Provider)
 			}
 			if err != nil {
-				return fmt.Errorf("read token %s: %w", token, err)
+				return err
 			}
 			machine := fleet.MachineID(k.Machine)
 			c.touch(machine)
@@ -363,12 +352,12 @@ func SetPenalty(capacity fleet.CapacityID, until time.Duration, cause string) Ch
 		apply: func(ctx context.Context, t *transaction, c *commit) error {
 			provider := string(c.work.Subject.Provider)
 			if err := t.q.DeletePastPenalties(ctx, statement.DeletePastPenaltiesParams{Provider: provider, Now: micros(t.Now())}); err != nil {
-				return fmt.Errorf("write the penalty: %w", err)
+				return err
 			}
 			at := t.Now().Add(until)
 			err := t.q.PutPenalty(ctx, statement.PutPenaltyParams{Provider: provider, Capacity: string(capacity), Until: micros(at), Cause: cause})
 			if err != nil {
-				return fmt.Errorf("write the penalty: %w", err)
+				return err
 			}
 			c.record(t, "", fleet.EventPenalty, fmt.Sprintf("capacity %s until %s: %s", capacity, at.Format(time.DateTime), cause))
 			return nil
@@ -392,7 +381,7 @@ func (t *transaction) setDiscrepancies(ctx context.Context, c *commit, discrepan
 	provider := string(c.work.Subject.Provider)
 	rows, err := t.q.ListProviderDiscrepancies(ctx, provider)
 	if err != nil {
-		return fmt.Errorf("read discrepancies: %w", err)
+		return err
 	}
 	old := make(map[Discrepancy]Discrepancy, len(rows))
 	for _, r := range rows {
@@ -410,7 +399,7 @@ func (t *transaction) setDiscrepancies(ctx context.Context, c *commit, discrepan
 			Evidence: d.Evidence, Remedy: d.Remedy,
 		})
 		if err != nil {
-			return fmt.Errorf("write a discrepancy: %w", err)
+			return err
 		}
 		if there {
 			continue
@@ -422,7 +411,7 @@ func (t *transaction) setDiscrepancies(ctx context.Context, c *commit, discrepan
 			Provider: provider, Kind: string(gone.Kind), ProviderID: string(gone.ProviderID), Machine: string(gone.Machine),
 		})
 		if err != nil {
-			return fmt.Errorf("clear a discrepancy: %w", err)
+			return err
 		}
 		c.record(t, gone.Machine, fleet.EventDiscrepancyCleared, string(gone.Kind))
 	}
@@ -440,11 +429,7 @@ func SetPassResult(summary string) Change {
 		text: "pass result: " + summary,
 		kind: ofProvider,
 		apply: func(ctx context.Context, t *transaction, c *commit) error {
-			err := t.q.SetPassResult(ctx, statement.SetPassResultParams{Result: summary, Name: string(c.work.Subject.Provider)})
-			if err != nil {
-				return fmt.Errorf("write the pass's result: %w", err)
-			}
-			return nil
+			return t.q.SetPassResult(ctx, statement.SetPassResultParams{Result: summary, Name: string(c.work.Subject.Provider)})
 		},
 	}
 }

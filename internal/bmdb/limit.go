@@ -2,7 +2,6 @@ package bmdb
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -36,7 +35,7 @@ func (t *transaction) limitedHolders(
 ) ([]statement.ListLimitedRow, error) {
 	holders, err := t.q.ListLimited(ctx, statement.ListLimitedParams{Provider: string(provider), Process: string(process)})
 	if err != nil {
-		return nil, fmt.Errorf("count what runs of %s at %s: %w", process, provider, err)
+		return nil, err
 	}
 	return holders, nil
 }
@@ -112,7 +111,7 @@ func (r *claimRound) admit(ctx context.Context) error {
 	for _, provider := range providers {
 		err := r.t.q.LockLimit(ctx, statement.LockLimitParams{Provider: string(provider), Process: string(process)})
 		if err != nil {
-			return fmt.Errorf("lock the limit of %s at %s: %w", process, provider, err)
+			return err
 		}
 	}
 	r.t.env = nil // what the limit is by now, and what runs, is read by later statements

@@ -3,7 +3,6 @@ package bmdb
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -13,21 +12,17 @@ import (
 )
 
 // Machine returns all that is known of one machine. KindNotFound.
-func (db *DB) Machine(ctx context.Context, machine fleet.MachineID) (r fleet.Record, err error) {
-	err = db.view(ctx, "machine", func(ctx context.Context, t *transaction) error {
+func (db *DB) Machine(ctx context.Context, machine fleet.MachineID) (fleet.Record, error) {
+	return read(ctx, db.view, "machine", func(ctx context.Context, t *transaction) (r fleet.Record, err error) {
 		j, err := t.load(ctx, machine)
 		if err != nil {
-			return err
+			return r, err
 		}
 		if r = j.record; r.InstallRequest != nil {
 			r.InstallRequest.FirstBootData, err = t.q.GetFirstBootData(ctx, string(machine))
 		}
-		return err
+		return r, err
 	})
-	if err != nil {
-		return fleet.Record{}, err
-	}
-	return r, nil
 }
 
 // MachineRow is one line of a list of machines.
@@ -80,7 +75,7 @@ func (db *DB) ListMachines(ctx context.Context, f MachineFilter) (page []Machine
 		})
 	}
 	if err != nil {
-		return nil, fmt.Errorf("list machines: %w", err)
+		return nil, err
 	}
 	return page, nil
 }
@@ -200,7 +195,7 @@ func (db *DB) Resolve(ctx context.Context, ref string) (fleet.MachineID, error) 
 	})
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("look for machine %q: %w", ref, err)
+		return "", err
 	case len(found) == 0:
 		return "", fleet.Errorf(fleet.KindNotFound, "no machine is known as %q", ref)
 	case len(found) > maxNamed:
@@ -327,7 +322,7 @@ func (db *DB) history(ctx context.Context, subject string, limit int, lanes func
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read the history of %s: %w", subject, err)
+		return nil, err
 	}
 	return list, nil
 }

@@ -2,7 +2,6 @@ package bmdb
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb/agenda"
@@ -40,7 +39,7 @@ func (c *claiming) find(ctx context.Context) error {
 	})
 	if err != nil {
 		c.look = look{}
-		return fmt.Errorf("read the agenda: %w", err)
+		return err
 	}
 	return nil
 }

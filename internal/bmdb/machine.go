@@ -2,7 +2,6 @@ package bmdb
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
@@ -56,7 +55,7 @@ func (t *transaction) loadAll(ctx context.Context, ids []fleet.MachineID) (map[f
 	}
 	rows, err := t.many.GetMachines(ctx, keys)
 	if err != nil {
-		return nil, fmt.Errorf("read machines: %w", err)
+		return nil, err
 	}
 	found := make(map[fleet.MachineID]*machineRecord, len(rows))
 	for _, row := range rows {
@@ -64,7 +63,7 @@ func (t *transaction) loadAll(ctx context.Context, ids []fleet.MachineID) (map[f
 	}
 	backoffs, err := t.many.GetAllBackoffs(ctx, keys)
 	if err != nil {
-		return nil, fmt.Errorf("read backoffs: %w", err)
+		return nil, err
 	}
 	for _, b := range backoffs {
 		if m, ok := found[fleet.MachineID(b.Subject)]; ok {
@@ -88,7 +87,7 @@ func (t *transaction) flushOf(ctx context.Context, subjects ...string) error {
 func (t *transaction) load(ctx context.Context, id fleet.MachineID) (*machineRecord, error) {
 	found, err := t.loadAll(ctx, []fleet.MachineID{id})
 	if err != nil {
-		return nil, fmt.Errorf("machine %s: %w", id, err)
+		return nil, err
 	}
 	m, ok := found[id]
 	if !ok {
@@ -101,7 +100,7 @@ func (t *transaction) load(ctx context.Context, id fleet.MachineID) (*machineRec
 func (t *transaction) row(ctx context.Context, id fleet.MachineID) (statement.MachineRecord, error) {
 	rows, err := t.q.GetMachine(ctx, string(id))
 	if err != nil {
-		return statement.MachineRecord{}, fmt.Errorf("read machine %s: %w", id, err)
+		return statement.MachineRecord{}, err
 	}
 	if len(rows) == 0 {
 		return statement.MachineRecord{}, fleet.Errorf(fleet.KindNotFound, "there is no machine %s", id)
@@ -216,13 +215,13 @@ func (t *transaction) removeMachine(ctx context.Context, id fleet.MachineID) err
 	t.buffer.count(string(m.record.Provider), string(m.state.state), -1)
 	err = t.q.SetTokenEpoch(ctx, statement.SetTokenEpochParams{Machine: string(id), Epoch: int64(m.lane.epoch)})
 	if err != nil {
-		return fmt.Errorf("keep the epoch of machine %s: %w", id, err)
+		return err
 	}
 	if err := t.q.DeleteState(ctx, string(id)); err != nil {
-		return fmt.Errorf("remove machine %s: %w", id, err)
+		return err
 	}
 	if _, err := t.q.DeleteMachine(ctx, string(id)); err != nil {
-		return fmt.Errorf("remove machine %s: %w", id, err)
+		return err
 	}
 	return t.addMachines(ctx, m.record.Provider, -1)
 }
@@ -237,8 +236,5 @@ func (t *transaction) insertMachine(ctx context.Context, id fleet.MachineID, pro
 	if err == nil {
 		err = t.q.InsertMachine(ctx, row)
 	}
-	if err != nil {
-		return fmt.Errorf("make machine %s: %w", id, err)
-	}
-	return nil
+	return err
 }

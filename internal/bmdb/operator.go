@@ -60,7 +60,7 @@ func (t *transaction) sameInstall(ctx context.Context, was, request fleet.Instal
 	}
 	data, err := t.q.GetFirstBootData(ctx, string(machine))
 	if err != nil {
-		return false, fmt.Errorf("read first-boot data: %w", err)
+		return false, err
 	}
 	return bytes.Equal(data, request.FirstBootData), nil
 }
@@ -93,7 +93,7 @@ func (db *DB) Quarantine(ctx context.Context, actor string, machine fleet.Machin
 	return db.onMachine(ctx, "quarantine", machine, func(ctx context.Context, t *transaction, m *machineRecord) (bool, error) {
 		err := t.q.PutQuarantine(ctx, statement.PutQuarantineParams{Machine: string(machine), At: micros(t.Now()), Actor: actor, Reason: reason})
 		if err != nil {
-			return false, fmt.Errorf("quarantine machine %s: %w", machine, err)
+			return false, err
 		}
 		t.revoke(m, actor, "quarantined: "+reason)
 		t.record(history{
@@ -108,7 +108,7 @@ func (db *DB) Unquarantine(ctx context.Context, actor string, machine fleet.Mach
 	return db.onMachine(ctx, "unquarantine", machine, func(ctx context.Context, t *transaction, _ *machineRecord) (bool, error) {
 		n, err := t.q.DeleteQuarantine(ctx, string(machine))
 		if err != nil {
-			return false, fmt.Errorf("release machine %s from quarantine: %w", machine, err)
+			return false, err
 		}
 		if n == 0 {
 			return false, fleet.Errorf(fleet.KindConflict, "machine %s is not in quarantine", machine)
@@ -157,7 +157,7 @@ func (db *DB) SetPolicy(ctx context.Context, policy fleet.Policy) (fleet.Policy,
 			err = fleet.Errorf(fleet.KindConflict, "others keep changing the policy")
 		}
 		if err != nil {
-			return fleet.Policy{}, fmt.Errorf("set the policy: %w", err)
+			return fleet.Policy{}, err
 		}
 		return set, nil
 	}
@@ -166,7 +166,7 @@ func (db *DB) SetPolicy(ctx context.Context, policy fleet.Policy) (fleet.Policy,
 func (t *transaction) insertPolicy(ctx context.Context, p fleet.Policy) (taken bool, err error) {
 	body, err := json.Marshal(p)
 	if err != nil {
-		return false, fmt.Errorf("encode the policy: %w", err)
+		return false, err
 	}
 	n, err := t.q.InsertPolicy(ctx, statement.InsertPolicyParams{Number: p.Number, At: micros(t.Now()), Body: string(body)})
 	return n == 0, err
@@ -192,12 +192,11 @@ func (t *transaction) renumber(ctx context.Context) error {
 }
 
 // Environment returns what lifecycle is given besides facts, as of now.
-func (db *DB) Environment(ctx context.Context) (env fleet.Environment, err error) {
-	err = db.view(ctx, "environment", func(ctx context.Context, t *transaction) (err error) {
+func (db *DB) Environment(ctx context.Context) (fleet.Environment, error) {
+	return read(ctx, db.view, "environment", func(ctx context.Context, t *transaction) (env fleet.Environment, err error) {
 		env, err = t.environment(ctx)
-		return err
+		return env, err
 	})
-	return env, err
 }
 
 // AcceptRestore says that the database, as it is, is the one that counts: whatever waited because
@@ -211,7 +210,7 @@ func (db *DB) AcceptRestore(ctx context.Context, actor string) error {
 		return fleet.Errorf(fleet.KindConflict, "the database does not look restored or copied: there is nothing to accept")
 	}
 	if err := db.engine.AcceptRestore(ctx); err != nil {
-		return fmt.Errorf("accept the restored database: %w", err)
+		return err
 	}
 	err = db.update(ctx, "accept restore", func(ctx context.Context, t *transaction) error {
 		if _, err := t.q.DeleteRestored(ctx); err != nil {
@@ -220,7 +219,7 @@ func (db *DB) AcceptRestore(ctx context.Context, actor string) error {
 		return t.renumber(ctx)
 	})
 	if err != nil {
-		return fmt.Errorf("accept the restored database: %w", err)
+		return err
 	}
 	db.logger.WarnContext(ctx, "the restored database was accepted", slog.String("actor", actor),
 		slog.String("evidence", env.Restored))

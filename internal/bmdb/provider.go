@@ -2,7 +2,6 @@ package bmdb
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -41,13 +40,13 @@ func (t *transaction) loadProvider(ctx context.Context, name fleet.ProviderName)
 		return nil, fleet.Errorf(fleet.KindNotFound, "there is no provider %s", name)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read provider %s: %w", name, err)
+		return nil, err
 	}
 	changing, err := t.q.CountChanging(ctx, statement.CountChangingParams{
 		Provider: string(name), OffSince: micros(t.Now().Add(-lifecycle.OffSettles)),
 	})
 	if err != nil {
-		return nil, fmt.Errorf("count changing machines of %s: %w", name, err)
+		return nil, err
 	}
 	p := &providerRecord{row: row, lanes: make(map[fleet.Process]*providerLane), record: fleet.ProviderRecord{
 		Name: name, Kind: row.Kind, LastPassAt: instant(row.LastPassAt), LastUpdateAt: instant(row.LastUpdateAt),
@@ -55,7 +54,7 @@ func (t *transaction) loadProvider(ctx context.Context, name fleet.ProviderName)
 	}}
 	lanes, err := t.q.ListProviderLanes(ctx, string(name))
 	if err != nil {
-		return nil, fmt.Errorf("read lanes of %s: %w", name, err)
+		return nil, err
 	}
 	for _, r := range lanes {
 		l := &providerLane{provider: name, of: fleet.Process(r.Process), due: r.DueAt, lane: lane{
@@ -72,7 +71,7 @@ func (t *transaction) loadProvider(ctx context.Context, name fleet.ProviderName)
 	}
 	backoffs, err := t.q.GetBackoffs(ctx, providerSubject(name))
 	if err != nil {
-		return nil, fmt.Errorf("read backoffs of %s: %w", name, err)
+		return nil, err
 	}
 	for _, b := range backoffs {
 		p.record.Backoffs[fleet.Process(b.Process)] = backoffStateOf(b)
@@ -149,12 +148,12 @@ func (db *DB) RegisterProvider(ctx context.Context, name fleet.ProviderName, kin
 			Name: string(name), Kind: kind, MaxMachines: int64(maxMachines), CreatedAt: micros(t.Now()),
 		})
 		if err != nil {
-			return fmt.Errorf("register provider %s: %w", name, err)
+			return err
 		}
 		for _, process := range []fleet.Process{fleet.ProcessProvision, fleet.ProcessUpdate} {
 			lane := statement.InsertProviderLaneParams{Provider: string(name), Process: string(process)}
 			if err := t.q.InsertProviderLane(ctx, lane); err != nil {
-				return fmt.Errorf("register provider %s: %w", name, err)
+				return err
 			}
 		}
 		l := locks{providers: []fleet.ProviderName{name}}
@@ -163,7 +162,7 @@ func (db *DB) RegisterProvider(ctx context.Context, name fleet.ProviderName, kin
 		}
 		is, err := t.q.GetProvider(ctx, string(name))
 		if err != nil {
-			return fmt.Errorf("read provider %s: %w", name, err)
+			return err
 		}
 		if is.Kind != kind {
 			return fleet.Errorf(fleet.KindConflict, "provider %s is of kind %s in the database, not %s: use another name", name, is.Kind, kind)
@@ -171,7 +170,7 @@ func (db *DB) RegisterProvider(ctx context.Context, name fleet.ProviderName, kin
 		if is.MaxMachines != int64(maxMachines) {
 			err := t.q.SetMaxMachines(ctx, statement.SetMaxMachinesParams{MaxMachines: int64(maxMachines), Name: string(name)})
 			if err != nil {
-				return fmt.Errorf("register provider %s: %w", name, err)
+				return err
 			}
 		}
 		return t.rewriteProvider(ctx, name)
@@ -179,16 +178,15 @@ func (db *DB) RegisterProvider(ctx context.Context, name fleet.ProviderName, kin
 }
 
 // providerNames returns the names of all.
-func (db *DB) providerNames(ctx context.Context) (names []fleet.ProviderName, err error) {
-	err = db.view(ctx, "provider names", func(ctx context.Context, t *transaction) error {
+func (db *DB) providerNames(ctx context.Context) ([]fleet.ProviderName, error) {
+	return read(ctx, db.view, "provider names", func(ctx context.Context, t *transaction) (names []fleet.ProviderName, err error) {
 		rows, err := t.q.ListProviders(ctx)
 		names = make([]fleet.ProviderName, len(rows))
 		for i, r := range rows {
 			names[i] = fleet.ProviderName(r.Name)
 		}
-		return err
+		return names, err
 	})
-	return names, err
 }
 
 // ProviderView is what the BMDB knows of one provider, in one snapshot.
@@ -265,7 +263,7 @@ func (db *DB) ViewProvider(ctx context.Context, name fleet.ProviderName) (Provid
 		return err
 	})
 	if err != nil {
-		return ProviderView{}, fmt.Errorf("read what is known of provider %s: %w", name, err)
+		return ProviderView{}, err
 	}
 	return v, nil
 }
@@ -274,21 +272,20 @@ func (db *DB) ViewProvider(ctx context.Context, name fleet.ProviderName) (Provid
 // any more, with their machines.
 func (db *DB) ClosedTokens(
 	ctx context.Context, name fleet.ProviderName, tokens []fleet.Token,
-) (closed map[fleet.Token]fleet.MachineID, err error) {
-	err = db.view(ctx, "closed tokens", func(ctx context.Context, t *transaction) error {
+) (map[fleet.Token]fleet.MachineID, error) {
+	return read(ctx, db.view, "closed tokens", func(ctx context.Context, t *transaction) (closed map[fleet.Token]fleet.MachineID, err error) {
 		closed = make(map[fleet.Token]fleet.MachineID)
 		for _, token := range tokens {
 			k, err := t.q.GetToken(ctx, string(token))
 			if err != nil && !absent(err) {
-				return fmt.Errorf("read token %s: %w", token, err)
+				return closed, err
 			}
 			if err == nil && k.Provider == string(name) && k.ClosedAt > 0 {
 				closed[token] = fleet.MachineID(k.Machine)
 			}
 		}
-		return nil
+		return closed, nil
 	})
-	return closed, err
 }
 
 func (v *ProviderView) readMachines(ctx context.Context, t *transaction, name fleet.ProviderName) error {

@@ -341,24 +341,23 @@ func (s *Session) Close(ctx context.Context, cause string) error {
 // endSession writes the death of a session by one small transaction (rule 4): the row is locked by
 // one statement and judged by a later one. onlyOverdue leaves a session alone that was extended
 // meanwhile.
-func (db *DB) endSession(ctx context.Context, id fleet.SessionID, cause string, onlyOverdue bool) (ended bool, err error) {
-	err = db.update(ctx, "end session", func(ctx context.Context, t *transaction) error {
+func (db *DB) endSession(ctx context.Context, id fleet.SessionID, cause string, onlyOverdue bool) (bool, error) {
+	return read(ctx, db.update, "end session", func(ctx context.Context, t *transaction) (ended bool, err error) {
 		ended = false
 		if err := t.LockSession(ctx, id, true); err != nil {
-			return err
+			return ended, err
 		}
 		row, err := t.q.GetSession(ctx, string(id))
 		if absent(err) || err == nil && (row.EndedAt != 0 || onlyOverdue && row.DeadlineAt >= micros(t.Now())) {
-			return nil
+			return ended, nil
 		}
 		if err != nil {
-			return err
+			return ended, err
 		}
 		n, err := t.q.EndSession(ctx, statement.EndSessionParams{ID: string(id), EndedAt: micros(t.Now()), Cause: cause})
 		ended = n == 1
-		return err
+		return ended, err
 	})
-	return ended, err
 }
 
 // alive returns a session, and whether it has not ended. It is asked by a later statement than the

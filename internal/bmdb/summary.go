@@ -3,7 +3,6 @@ package bmdb
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"time"
 
@@ -44,15 +43,11 @@ type ProcessSummary struct {
 
 // Summary counts. It reads the counts of the states, which are kept, what sessions said of their
 // works when they were last extended, and what is due or backing off, up to a bound.
-func (db *DB) Summary(ctx context.Context) (s Summary, err error) {
-	err = db.view(ctx, "summary", func(ctx context.Context, t *transaction) error {
+func (db *DB) Summary(ctx context.Context) (Summary, error) {
+	return read(ctx, db.view, "summary", func(ctx context.Context, t *transaction) (s Summary, err error) {
 		s = Summary{At: t.Now(), States: make(map[fleet.State]int)}
-		return s.read(ctx, t)
+		return s, s.read(ctx, t)
 	})
-	if err != nil {
-		return Summary{}, fmt.Errorf("count: %w", err)
-	}
-	return s, nil
 }
 
 func (s *Summary) read(ctx context.Context, t *transaction) error {
@@ -139,7 +134,7 @@ func (db *DB) OldestByState(ctx context.Context) (map[fleet.State]time.Time, err
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read the time in state: %w", err)
+		return nil, err
 	}
 	return oldest, nil
 }
@@ -179,7 +174,7 @@ func (db *DB) Phases(ctx context.Context) ([]Phase, error) {
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read the phases: %w", err)
+		return nil, err
 	}
 	phases := make([]Phase, len(samples))
 	for i, name := range []string{"provision", "agent-start", "report", "install"} {
@@ -215,26 +210,21 @@ type ProviderRow struct {
 }
 
 // Providers lists the providers in the order of their names.
-func (db *DB) Providers(ctx context.Context) (list []ProviderRow, err error) {
-	err = db.view(ctx, "list providers", func(ctx context.Context, t *transaction) error {
-		list = nil
+func (db *DB) Providers(ctx context.Context) ([]ProviderRow, error) {
+	return read(ctx, db.view, "list providers", func(ctx context.Context, t *transaction) (list []ProviderRow, err error) {
 		rows, err := t.q.ListProviders(ctx)
 		if err != nil {
-			return err
+			return list, err
 		}
 		for _, p := range rows {
 			row, err := t.providerRow(ctx, p)
 			if err != nil {
-				return err
+				return list, err
 			}
 			list = append(list, row)
 		}
-		return nil
+		return list, nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("list providers: %w", err)
-	}
-	return list, nil
 }
 
 func (t *transaction) providerRow(ctx context.Context, p statement.Provider) (ProviderRow, error) {
@@ -279,20 +269,19 @@ const maxSessions = 1000
 
 // Sessions lists the sessions that live, or all, newest first. What they hold is counted by reading
 // all machines.
-func (db *DB) Sessions(ctx context.Context, all bool) (list []SessionRow, err error) {
-	err = db.view(ctx, "list sessions", func(ctx context.Context, t *transaction) error {
-		list = nil
+func (db *DB) Sessions(ctx context.Context, all bool) ([]SessionRow, error) {
+	return read(ctx, db.view, "list sessions", func(ctx context.Context, t *transaction) (list []SessionRow, err error) {
 		rows, err := t.q.ListLiveSessions(ctx)
 		slices.Reverse(rows)
 		if all {
 			rows, err = t.q.ListSessions(ctx, maxSessions)
 		}
 		if err != nil {
-			return err
+			return list, err
 		}
 		counts, err := t.q.CountHeldBySession(ctx)
 		if err != nil {
-			return err
+			return list, err
 		}
 		held := make(map[string]int)
 		for _, c := range counts {
@@ -304,12 +293,8 @@ func (db *DB) Sessions(ctx context.Context, all bool) (list []SessionRow, err er
 				ExtendedAt: instant(s.ExtendedAt), Deadline: instant(s.DeadlineAt), EndedAt: instant(s.EndedAt), Cause: s.Cause, Held: held[s.ID],
 			})
 		}
-		return nil
+		return list, nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("list sessions: %w", err)
-	}
-	return list, nil
 }
 
 // DiscrepancyRow is one line of the list of discrepancies.
@@ -319,17 +304,12 @@ type DiscrepancyRow struct {
 }
 
 // Discrepancies lists all, by provider.
-func (db *DB) Discrepancies(ctx context.Context) (list []DiscrepancyRow, err error) {
-	err = db.view(ctx, "list discrepancies", func(ctx context.Context, t *transaction) error {
-		list = nil
+func (db *DB) Discrepancies(ctx context.Context) ([]DiscrepancyRow, error) {
+	return read(ctx, db.view, "list discrepancies", func(ctx context.Context, t *transaction) (list []DiscrepancyRow, err error) {
 		rows, err := t.q.ListDiscrepancies(ctx)
 		for _, r := range rows {
 			list = append(list, DiscrepancyRow{Provider: fleet.ProviderName(r.Provider), Discrepancy: discrepancyOf(r)})
 		}
-		return err
+		return list, err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("list discrepancies: %w", err)
-	}
-	return list, nil
 }

@@ -68,6 +68,23 @@ func (db *DB) peek(ctx context.Context, kind string, fn func(ctx context.Context
 	return db.transact(ctx, kind, db.engine.Peek, fn)
 }
 
+// read returns what fn returns in a transaction, and nothing when that fails. run is DB.view, peek
+// or update; an update may run fn again.
+func read[T any](
+	ctx context.Context, run func(ctx context.Context, kind string, fn func(context.Context, *transaction) error) error, kind string,
+	fn func(ctx context.Context, t *transaction) (T, error),
+) (result T, err error) {
+	err = run(ctx, kind, func(ctx context.Context, t *transaction) (err error) {
+		result, err = fn(ctx, t)
+		return err
+	})
+	if err != nil {
+		var none T
+		return none, err
+	}
+	return result, nil
+}
+
 func (db *DB) transact(ctx context.Context, kind string, run run, fn func(ctx context.Context, t *transaction) error) error {
 	var t *transaction
 	began := time.Now()
@@ -87,6 +104,12 @@ func (db *DB) transact(ctx context.Context, kind string, run run, fn func(ctx co
 	if t != nil {
 		// also after an error: it may have been committed, and a hint too many does no harm
 		db.committed(t)
+	}
+	switch fleet.KindOf(err) {
+	case fleet.KindUnknown, fleet.KindTemporary: // the engine's
+		if err != nil {
+			return fmt.Errorf("%s: %w", kind, err)
+		}
 	}
 	if err != nil {
 		return err
@@ -142,7 +165,7 @@ func (t *transaction) environment(ctx context.Context) (fleet.Environment, error
 	}
 	row, err := t.q.GetEnvironment(ctx)
 	if err != nil {
-		return fleet.Environment{}, fmt.Errorf("read the environment: %w", err)
+		return fleet.Environment{}, err
 	}
 	env := fleet.Environment{PromisedInterval: lasting(row.Promised), Restored: row.Restored}
 	if row.ValidUntil >= micros(t.Now()) {
@@ -164,11 +187,11 @@ func (t *transaction) policy(ctx context.Context, number int64) (fleet.Policy, e
 	}
 	body, err := t.q.GetPolicy(ctx, number)
 	if err != nil {
-		return fleet.Policy{}, fmt.Errorf("read policy %d: %w", number, err)
+		return fleet.Policy{}, err
 	}
 	p := fleet.DefaultPolicy() // for what an older version did not store
 	if err := json.Unmarshal([]byte(body), &p); err != nil {
-		return fleet.Policy{}, fmt.Errorf("read policy %d: %w", number, err)
+		return fleet.Policy{}, err
 	}
 	p.Number = number
 	t.db.policies[number] = p

@@ -2,7 +2,6 @@ package bmdb
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"sync"
 	"time"
@@ -137,7 +136,7 @@ func (w *Work) outcome(err error, ends bool) error {
 		w.void()
 		return fleet.ErrLeaseLost
 	case err != nil:
-		return fmt.Errorf("%s of %s: %w", w.Process, w.Subject, err)
+		return err
 	}
 	w.mu.Lock()
 	w.unsure = noted{}
