@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
 	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
 	"github.com/ironherd/ironherd/internal/fleet"
 )
@@ -35,7 +36,7 @@ func TestRestoredBackupDestroysNothing(t *testing.T) {
 			ctx, path := t.Context(), filepath.Join(t.TempDir(), "bmdb")
 			backup := filepath.Join(t.TempDir(), "backup")
 			db := openDB(t, path)
-			a := manage(t, db, 1, wantInstall)[0]
+			a := bmdbtest.Manage(t, db, 1, wantInstall)[0]
 			if err := sqlite.Backup(ctx, path, backup); err != nil { // while it is open
 				t.Fatal(err)
 			}
@@ -95,7 +96,7 @@ func TestBackupUnderLoad(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "bmdb")
 	db := openDB(t, path)
-	manage(t, db, 30, nil)
+	bmdbtest.Manage(t, db, 30, nil)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- churn(ctx, db) }()

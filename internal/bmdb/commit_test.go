@@ -1,4 +1,4 @@
-package sqlite_test
+package bmdb_test
 
 import (
 	"context"
@@ -27,8 +27,8 @@ func (g *gated) Update(ctx context.Context, fn func(ctx context.Context, tx bmdb
 	return g.Engine.Update(ctx, fn)
 }
 
-// crowd is a session with work, one end of which is held back while others come.
-type crowd struct {
+// enders are a session with work, one end of which is held back while others come.
+type enders struct {
 	*testing.T
 	engine  *gated
 	db      *bmdb.DB
@@ -36,14 +36,14 @@ type crowd struct {
 	works   []*bmdb.Work
 }
 
-func newCrowd(t *testing.T) *crowd {
+func newEnders(t *testing.T) *enders {
 	t.Helper()
 	return observed(t, nil)
 }
 
-func observed(t *testing.T, observer bmdb.Observer) *crowd {
+func observed(t *testing.T, observer bmdb.Observer) *enders {
 	t.Helper()
-	c := &crowd{T: t, engine: &gated{Engine: open(t, filepath.Join(t.TempDir(), "bmdb")), gate: make(chan struct{})}}
+	c := &enders{T: t, engine: &gated{Engine: open(t, filepath.Join(t.TempDir(), "bmdb")), gate: make(chan struct{})}}
 	db, err := bmdb.Open(t.Context(), c.engine, bmdb.Options{Observer: observer})
 	if err != nil {
 		t.Fatal(err)
@@ -56,12 +56,12 @@ func observed(t *testing.T, observer bmdb.Observer) *crowd {
 	if err := bmdbtest.Stock(t.Context(), db, "p", ids, nil); err != nil {
 		t.Fatal(err)
 	}
-	c.session = c.start("crowd")
+	c.session = c.start("enders")
 	c.works = c.claim(c.session, len(ids))
 	return c
 }
 
-func (c *crowd) start(component string) *bmdb.Session {
+func (c *enders) start(component string) *bmdb.Session {
 	c.Helper()
 	s, err := c.db.StartSession(c.Context(), bmdb.SessionOptions{Component: component, Interval: 10 * time.Second})
 	if err != nil {
@@ -70,7 +70,7 @@ func (c *crowd) start(component string) *bmdb.Session {
 	return s
 }
 
-func (c *crowd) claim(s *bmdb.Session, n int) []*bmdb.Work {
+func (c *enders) claim(s *bmdb.Session, n int) []*bmdb.Work {
 	c.Helper()
 	claim, err := s.Claim(c.Context(), bmdb.ClaimRequest{Process: fleet.ProcessAgentStart, Limit: max(n, 1)})
 	if err != nil || len(claim.Works) != n {
@@ -81,13 +81,13 @@ func (c *crowd) claim(s *bmdb.Session, n int) []*bmdb.Work {
 
 // finish holds the end of the first work back until the others wait, and whatever comes meanwhile
 // has happened; then all go on. It returns what became of each.
-func (c *crowd) finish(works []*bmdb.Work, meanwhile func()) []error {
+func (c *enders) finish(works []*bmdb.Work, meanwhile func()) []error {
 	c.Helper()
 	return c.end(works, meanwhile, func(w *bmdb.Work) error { return w.Finish(c.Context()) })
 }
 
 // end is finish for any way to end.
-func (c *crowd) end(works []*bmdb.Work, meanwhile func(), end func(w *bmdb.Work) error) []error {
+func (c *enders) end(works []*bmdb.Work, meanwhile func(), end func(w *bmdb.Work) error) []error {
 	c.Helper()
 	errs := make([]error, len(works))
 	done := make(chan struct{}, len(works))
@@ -114,7 +114,7 @@ func lost(err error) bool { return fleet.KindOf(err) == fleet.KindLeaseLost }
 func TestEndsTogetherNameTheirEpochs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newCrowd(t)
+		c := newEnders(t)
 		defer closed(t, c.db)
 		old := c.works[4]
 		if err := old.Cancel(t.Context(), "again"); err != nil {
@@ -139,7 +139,7 @@ func TestEndsTogetherNameTheirEpochs(t *testing.T) {
 func TestEndsTogetherNeedTheirSession(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newCrowd(t)
+		c := newEnders(t)
 		defer closed(t, c.db)
 		errs := c.finish(c.works, func() {
 			time.Sleep(11 * time.Second)
@@ -158,7 +158,7 @@ func TestEndsTogetherNeedTheirSession(t *testing.T) {
 func TestEndsTogetherSeeWhatOthersWrote(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newCrowd(t)
+		c := newEnders(t)
 		defer closed(t, c.db)
 		written := c.works[2].Subject.Machine
 		errs := c.finish(c.works, func() {
@@ -192,7 +192,7 @@ func TestEndsTogetherSeeWhatOthersWrote(t *testing.T) {
 func TestEndsTogetherSeeWhatWasPutOff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newCrowd(t)
+		c := newEnders(t)
 		defer closed(t, c.db)
 		time.Sleep(6 * time.Second)
 		if err := c.session.Extend(t.Context()); err != nil {
@@ -229,7 +229,7 @@ func TestEndsTogetherSeeWhatWasPutOff(t *testing.T) {
 func TestEndsTogetherSeeARetry(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newCrowd(t)
+		c := newEnders(t)
 		defer closed(t, c.db)
 		fail := func(w *bmdb.Work) error {
 			backoff := fleet.Backoff{Initial: time.Second, Exponent: 2, Maximum: time.Minute}

@@ -1,4 +1,4 @@
-package sqlite_test
+package bmdb_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
@@ -21,7 +22,7 @@ func TestHoursOfHeartbeats(t *testing.T) {
 		db := openDB(t, filepath.Join(t.TempDir(), "bmdb"))
 		defer closed(t, db)
 		const n = 30
-		agents := manage(t, db, n, nil)
+		agents := bmdbtest.Manage(t, db, n, nil)
 		quiet := agents[n-1]
 		stops, silentAt := time.Now().Add(time.Hour), time.Time{}
 		for end := time.Now().Add(2 * time.Hour); time.Now().Before(end); {

@@ -1,4 +1,4 @@
-package sqlite_test
+package bmdb_test
 
 import (
 	"context"
@@ -56,7 +56,7 @@ func TestFloorRisesWhileWorkRemains(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer closed(t, db)
-		c := &crowd{T: t, db: db}
+		c := &enders{T: t, db: db}
 		var due []time.Time
 		for _, name := range []fleet.ProviderName{"a", "b", "c", "d"} {
 			due = append(due, time.Now().UTC())
