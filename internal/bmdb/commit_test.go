@@ -3,6 +3,7 @@ package bmdb_test
 import (
 	"context"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -130,6 +131,35 @@ func TestEndsTogetherNameTheirEpochs(t *testing.T) {
 		}
 		if err := again.Note(t.Context(), bmdb.RecordHistory("mine", "")); err != nil {
 			t.Fatalf("the lease that was taken again: %v", err)
+		}
+	})
+}
+
+// TestEndsTogetherEndAWorkOnce: of two ends of one work that wait to be committed together, the
+// first counts (I4).
+func TestEndsTogetherEndAWorkOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newEnders(t)
+		defer closed(t, c.db)
+		twice := c.works[1]
+		var begun atomic.Int64
+		errs := c.end([]*bmdb.Work{c.works[0], twice, twice}, func() {}, func(w *bmdb.Work) error {
+			if begun.Add(1) == 3 {
+				return w.Fail(t.Context(), bmdb.Failure{Cause: "x", Backoff: fleet.Backoff{Initial: time.Second}})
+			}
+			return w.Finish(t.Context())
+		})
+		if errs[0] != nil || errs[1] != nil || !lost(errs[2]) {
+			t.Errorf("%v", errs)
+		}
+		rows, err := c.db.History(t.Context(), twice.Subject.Machine, 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows = slices.DeleteFunc(rows, func(r bmdb.HistoryRow) bool { return r.Actor != "enders@" })
+		if len(rows) != 1 || rows[0].Event != fleet.EventFinished {
+			t.Errorf("history %+v", rows)
 		}
 	})
 }

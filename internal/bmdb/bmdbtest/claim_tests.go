@@ -182,6 +182,17 @@ var claimTests = []test{
 			w.Fatalf("claimed %s", again.Subject)
 		}
 	}},
+	{"what becomes due while a claim looks is found by the next one", func(w *world) { // rule 2: no floor passes it
+		w.machine("c1")
+		s := w.sessionFor("a", time.Hour)
+		work := w.claimOne(s, fleet.ProcessAgentStart)
+		w.shift.Advance(time.Minute)
+		w.after = map[string]func(){"look for due work": func() { w.must(work.Cancel(w.ctx, "again")) }}
+		if got := w.claim(s, fleet.ProcessAgentStart, 1); len(got) != 0 || len(w.after) != 0 {
+			w.Fatalf("claimed %d", len(got))
+		}
+		w.claimOne(s, fleet.ProcessAgentStart)
+	}},
 	{"only the providers asked for", func(w *world) {
 		w.machine("c1")
 		w.must(w.db.RegisterProvider(w.ctx, "p2", "test", 0))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"strings"
 	"sync/atomic"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
@@ -13,15 +14,23 @@ import (
 var ErrInjected = errors.New("injected fault")
 
 // Faults is an engine that fails on demand: at the n-th statement of writing transactions, or after
-// a commit whose reply is lost.
+// a commit whose reply is lost. It also lets somebody meddle with a transaction.
 type Faults struct {
 	bmdb.Engine
 	// countdown: the statement that takes it to zero fails. Negative or zero: none does.
 	countdown atomic.Int64
 	// lose: the next writing transaction is committed and reported as failed.
 	lose atomic.Bool
+	// meddling is what somebody else is to write in the middle of a transaction.
+	meddling atomic.Pointer[meddling]
 	// hit counts faults.
 	hit atomic.Int64
+}
+
+// meddling is a statement that runs before the next one whose text contains before.
+type meddling struct {
+	before, query string
+	args          []any
 }
 
 // FailStatement makes the n-th statement from now, counted from 1, fail.
@@ -31,10 +40,17 @@ func (f *Faults) FailStatement(n int) { f.countdown.Store(int64(n)) }
 // failed.
 func (f *Faults) LoseReply() { f.lose.Store(true) }
 
+// Meddle has a statement run, in the same transaction, before the next writing statement whose text
+// contains before: as if somebody passed by the locks.
+func (f *Faults) Meddle(before, query string, args ...any) {
+	f.meddling.Store(&meddling{before, query, args})
+}
+
 // Clear takes back what has not happened, and returns how many faults have.
 func (f *Faults) Clear() int64 {
 	f.countdown.Store(0)
 	f.lose.Store(false)
+	f.meddling.Store(nil)
 	return f.hit.Swap(0)
 }
 
@@ -75,6 +91,12 @@ type faultyTx struct {
 func (t faultyTx) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
 	if t.faults.fails() {
 		return nil, ErrInjected
+	}
+	if m := t.faults.meddling.Load(); m != nil && strings.Contains(query, m.before) && t.faults.meddling.CompareAndSwap(m, nil) {
+		t.faults.hit.Add(1)
+		if _, err := t.Tx.ExecContext(ctx, m.query, m.args...); err != nil {
+			return nil, err
+		}
 	}
 	return t.Tx.ExecContext(ctx, query, args...)
 }

@@ -266,6 +266,15 @@ var slotTests = []test{
 			w.wantKind(work.Finish(w.ctx), fleet.KindLeaseLost)
 		}
 	}},
+	// rules 2 and 4: it may go on yet, so its slot is not given to anybody before its session has ended
+	{"who is overdue has its slot until its session has ended", func(w *world) {
+		w.silent(provider, 3, 1)
+		late, heir := w.session("late"), w.sessionFor("heir", time.Hour)
+		w.recover(late, 1, 1)
+		w.shift.Advance(interval + time.Second)
+		w.recover(heir, 1, 1)
+		w.wantKind(late.Extend(w.ctx), fleet.KindLeaseLost)
+	}},
 	{"one claim takes what was free and what the dead had", func(w *world) {
 		w.silent(provider, 6, 4)
 		dead, s := w.session("dead"), w.session("heir")

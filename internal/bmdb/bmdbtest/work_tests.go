@@ -242,6 +242,50 @@ var workTests = []test{
 			w.Fatalf("held by epoch %d", got)
 		}
 	}},
+	// rule 3. The locks keep everybody away, so only who passes by them shows that the write of a lane
+	// names what it replaces.
+	{"a lane that changed since it was read is not written over", func(w *world) {
+		id := w.machine("c1")
+		s := w.sessionFor("a", time.Hour)
+		works := map[string]*bmdb.Work{
+			"machine": w.claimOne(s, fleet.ProcessAgentStart), "provider_lane": w.claimOne(s, fleet.ProcessProvision),
+		}
+		for table, work := range works {
+			for _, change := range []string{"epoch = epoch + 1", "session = 'x'", "revision = revision + 1"} {
+				w.faults.Meddle("UPDATE "+table+" SET epoch", "UPDATE "+table+" SET "+change+" WHERE session = $1", string(s.ID()))
+				err := work.Finish(w.ctx)
+				if w.faults.Clear() != 1 {
+					w.Fatalf("nobody wrote to %s: the test tests nothing", table)
+				}
+				if fleet.KindOf(err) != fleet.KindTemporary {
+					w.Errorf("%s of %s came between its read and its write: %v", change, table, err)
+				}
+			}
+			w.must(work.Finish(w.ctx)) // all of that was undone
+		}
+		if n := len(slices.DeleteFunc(w.events(id), func(e string) bool { return e != "finished" })); n != 1 {
+			w.Errorf("%d ends in history", n)
+		}
+	}},
+	{"history says when and why each work started", func(w *world) { // I4
+		a := w.ready("c1", false)
+		w.must(w.db.ListenerAlive(w.ctx, 1000*time.Hour, 30*time.Second))
+		w.shift.Advance(time.Hour)
+		work := w.claimOne(w.session("recoverer"), fleet.ProcessRecovery)
+		began := w.record(a.Machine).Holds[fleet.LaneHost].Since
+		w.shift.Advance(time.Second)
+		w.must(work.Finish(w.ctx))
+		rows, err := w.db.History(w.ctx, a.Machine, 100)
+		w.must(err)
+		last := rows[0]
+		i := slices.IndexFunc(rows, func(r bmdb.HistoryRow) bool { return r.Process == fleet.ProcessAgentStart && r.Epoch != 0 })
+		if i < 0 || rows[i].Why == "" || rows[i].Why == work.Decision.Reason {
+			w.Fatalf("the work before is not there, or started for the same reason: %+v", rows)
+		}
+		if last.Process != fleet.ProcessRecovery || last.Why != work.Decision.Reason || !last.StartedAt.Equal(began) || !last.At.After(began) {
+			w.Fatalf("history has %+v, want a start at %s: %s", last, began, work.Decision.Reason)
+		}
+	}},
 	{"facts of one provider list reach their machines", func(w *world) {
 		ids := w.machines(nil, "c1", "c2")
 		s := w.session("updater")
