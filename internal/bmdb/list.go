@@ -293,7 +293,7 @@ func (db *DB) ProviderHistory(ctx context.Context, name fleet.ProviderName, limi
 func running(l lane) HistoryRow {
 	return HistoryRow{
 		At: instant(l.since), StartedAt: instant(l.since), Why: l.why, Actor: l.holder.component + "@" + l.holder.host, Process: l.process,
-		Epoch: l.epoch, Event: fleet.EventStarted, Detail: l.why,
+		Epoch: l.epoch, Event: fleet.EventStarted,
 	}
 }
 
