@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
@@ -80,28 +79,23 @@ type partition struct {
 }
 
 func (e *Engine) partitions(ctx context.Context) (list []partition, err error) {
+	type child struct {
+		Name string
+		Rows int
+	}
+	var children []child
 	err = e.View(ctx, func(ctx context.Context, tx bmdb.Tx) error {
-		list = nil
-		rows, err := tx.QueryContext(ctx, `SELECT c.relname, CAST(greatest(c.reltuples, 1) AS BIGINT) FROM pg_inherits i
+		children, err = query[child](ctx, tx, `SELECT c.relname, CAST(greatest(c.reltuples, 1) AS BIGINT) FROM pg_inherits i
 			JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = CAST('history' AS REGCLASS) ORDER BY c.relname`)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = rows.Close() }()
-		for rows.Next() {
-			var p partition
-			if err := rows.Scan(&p.name, &p.rows); err != nil {
-				return err
-			}
-			of, ok := strings.CutPrefix(p.name, partitionPrefix)
-			if p.day, err = time.Parse(dayLayout, of); ok && err == nil {
-				list = append(list, p)
-			}
-		}
-		return rows.Err()
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list the partitions of history: %w", err)
+	}
+	for _, c := range children {
+		if day, err := time.Parse(partitionPrefix+dayLayout, c.Name); err == nil {
+			list = append(list, partition{c.Name, day, c.Rows})
+		}
 	}
 	return list, nil
 }
