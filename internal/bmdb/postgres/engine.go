@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -51,8 +52,7 @@ type Engine struct {
 
 	// marked is set once the schema is known to be there: from then on each new connection compares
 	// the mark.
-	mu     sync.Mutex
-	marked bool
+	marked atomic.Bool
 
 	closeOnce sync.Once
 }
@@ -202,14 +202,19 @@ func (e *Engine) connected(ctx context.Context, conn *pgx.Conn, settings string)
 	if _, err := conn.Exec(ctx, settings); err != nil {
 		return err
 	}
-	if !e.isMarked() {
+	if !e.marked.Load() {
 		return nil
 	}
 	evidence, err := e.compareMark(ctx, conn)
 	if err != nil || evidence == "" {
 		return err
 	}
-	return e.putRestored(ctx, conn, evidence)
+	// what bmdb does with evidence at open, for evidence that turns up later
+	e.logger.WarnContext(ctx, "the database looks restored or copied; whatever destroys or reboots waits for `ironherd db accept-restore`",
+		slog.String("evidence", evidence))
+	_, err = conn.Exec(ctx, `INSERT INTO restored (id, at, evidence)
+		VALUES (1, CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT), $1) ON CONFLICT (id) DO NOTHING`, evidence)
+	return err
 }
 
 func milliseconds(d time.Duration) string { return fmt.Sprint(max(d.Milliseconds(), 1)) }

@@ -141,15 +141,6 @@ func (n *notifier) once(ctx context.Context, use func(ctx context.Context, conn 
 	return use(ctx, conn)
 }
 
-func wait(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
-
 // send tells what waits, and then not again for a moment.
 func (n *notifier) send(ctx context.Context, conn *pgx.Conn) error {
 	for {
