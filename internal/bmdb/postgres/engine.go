@@ -92,6 +92,8 @@ func Open(ctx context.Context, url string, options Options) (*Engine, error) {
 	}
 	if !options.Silent {
 		config := e.transactions.Config().ConnConfig.Copy()
+		// nothing runs that could be cancelled at the server
+		config.BuildContextWatcherHandler = giveUpAtOnce
 		e.notifier = startNotifier(ctx, config, e.logger)
 	}
 	return e, nil
@@ -141,7 +143,6 @@ func (e *Engine) connect(ctx context.Context, url string, size int, cancelled fu
 	}
 	c.BuildContextWatcherHandler = cancelled
 	config.MaxConns = int32(min(size, 10_000)) //nolint:gosec // bounded
-	config.MinConns = 0
 	config.MaxConnIdleTime = 5 * time.Minute
 	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error { return e.connected(ctx, conn, settings) }
 	p, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), config)

@@ -79,7 +79,8 @@ func (e *Engine) Restored(ctx context.Context) (evidence string, err error) {
 		return "", classify(err)
 	}
 	e.marked.Store(true)
-	return evidence, classify(e.makePartitions(ctx))
+	_, err = e.makePartitions(ctx)
+	return evidence, classify(err)
 }
 
 // AcceptRestore implements bmdb.Engine.

@@ -103,7 +103,8 @@ func (t *tx) QueryContext(ctx context.Context, query string, args ...any) (*sql.
 
 func (t *tx) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
 	s, uninterrupted, err := t.ready(ctx, query) //nolint:sqlclosecheck // see run
-	if err != nil {                              // only database/sql can make a row that carries an error: this one fails alike
+	// only database/sql can make a row that carries an error: this one fails alike
+	if err != nil {
 		return t.sql.QueryRowContext(ctx, query, args...)
 	}
 	return s.QueryRowContext(uninterrupted, args...)

@@ -37,8 +37,8 @@ type Held struct {
 	Epoch   int64
 }
 
-// OneByOne returns Many for an engine in which a statement costs no round trip: it runs one for each
-// row.
+// OneByOne returns Many for an engine in which a statement costs no round trip: it runs one for
+// each row.
 func OneByOne(db DBTX) Many { return oneByOne{New(db)} }
 
 type oneByOne struct{ *Queries }
