@@ -22,12 +22,12 @@ import (
 type column struct{ table, name string }
 
 // own are the columns that name a machine, unique those whose values must differ from machine to
-// machine. due are the instants of entries in the agenda: an entry has its own, and the row of its
-// machine repeats it.
+// machine. entryInstants are the instants of entries in the agenda: an entry has its own, and the
+// row of its machine repeats it.
 var (
-	own    = []string{"machine", "subject"}
-	unique = []string{"provider_id", "token", "capacity", "hostname"}
-	due    = map[string][]string{"agenda": {"due_at"}, "machine": {"due_agent_start", "due_install", "due_recovery"}}
+	own           = []string{"machine", "subject"}
+	unique        = []string{"provider_id", "token", "capacity", "hostname"}
+	entryInstants = map[string][]string{"agenda": {"due_at"}, "machine": {"due_agent_start", "due_install", "due_recovery"}}
 )
 
 // copyMachines copies the machines that the query selects until there are so many copies.
@@ -103,7 +103,7 @@ func copyStatement(table string, columns []column) string {
 		switch {
 		case slices.Contains(own, c.name), table == "machine" && c.name == "id":
 			key, values[i] = c.name, "copy.new"
-		case slices.Contains(due[table], c.name):
+		case slices.Contains(entryInstants[table], c.name):
 			// Spread over the second before, as if it had not been one instant that made them all. 0 says
 			// that there is no entry.
 			values[i] = fmt.Sprintf("CASE WHEN t.%[1]s = 0 THEN 0 ELSE t.%[1]s - CAST(copy.number AS BIGINT) * 7919 %% 1000003 END", c.name)
