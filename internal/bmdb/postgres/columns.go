@@ -73,15 +73,15 @@ func query[R any](ctx context.Context, db statement.DBTX, text string, args ...a
 		return nil, err
 	}
 	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		var r R
-		columns := []any{&r}
-		if v := reflect.ValueOf(&r).Elem(); v.Kind() == reflect.Struct {
-			columns = make([]any, v.NumField())
-			for i := range columns {
-				columns[i] = v.Field(i).Addr().Interface()
-			}
+	var r R
+	columns := []any{&r}
+	if v := reflect.ValueOf(&r).Elem(); v.Kind() == reflect.Struct {
+		columns = make([]any, v.NumField())
+		for i := range columns {
+			columns[i] = v.Field(i).Addr().Interface()
 		}
+	}
+	for rows.Next() {
 		if err := rows.Scan(columns...); err != nil {
 			return nil, err
 		}

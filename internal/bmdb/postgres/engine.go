@@ -170,6 +170,7 @@ func (e *Engine) settings(own map[string]string) string {
 		"enable_seqscan":      "off",
 		"enable_hashjoin":     "off",
 		"enable_mergejoin":    "off",
+		"enable_material":     "off",
 		"join_collapse_limit": "1",
 		"plan_cache_mode":     "force_generic_plan",
 		"jit":                 "off",
