@@ -73,6 +73,8 @@ type claiming struct {
 	busy bool
 	// full are the providers at which no more of the process may start, with when to look again.
 	full map[fleet.ProviderName]time.Time
+	// providers are those at which work of a limited process may start; read when it is needed.
+	providers []fleet.ProviderName
 	// dead are machines of such providers whose holders are dead: freeing them makes room.
 	dead []candidate
 	look look
@@ -95,6 +97,7 @@ func (c *claiming) run(ctx context.Context) (Claim, error) {
 			continue // the look found out who is in the way
 		}
 		if len(c.look.candidates) == 0 {
+			c.head.Found(len(c.done) > 0)
 			c.raiseFloor()
 			return Claim{Works: c.works, NextDue: c.next()}, nil
 		}
@@ -103,6 +106,7 @@ func (c *claiming) run(ctx context.Context) (Claim, error) {
 		}
 		c.raiseFloor()
 	}
+	c.head.Found(true)
 	return Claim{Works: c.works, NextDue: c.look.at}, nil // there may be more at once
 }
 

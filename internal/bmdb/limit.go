@@ -40,6 +40,14 @@ func (t *transaction) limitedHolders(
 	return holders, nil
 }
 
+// allFull says whether no provider that the claim asks for has room.
+func (c *claiming) allFull() bool {
+	return len(c.providers) > 0 && !slices.ContainsFunc(c.providers, func(name fleet.ProviderName) bool {
+		_, full := c.full[name]
+		return !full
+	})
+}
+
 // hasRoom says whether more of the process may start at the provider, as it seems without locks:
 // what is due at one that has no room costs no locks.
 func (c *claiming) hasRoom(ctx context.Context, t *transaction, provider fleet.ProviderName) (bool, error) {
@@ -57,6 +65,15 @@ func (c *claiming) hasRoom(ctx context.Context, t *transaction, provider fleet.P
 	holders, err := t.limitedHolders(ctx, c.request.Process, provider)
 	if err != nil || len(holders) < limit {
 		return err == nil, err
+	}
+	if c.providers = c.request.Providers; len(c.providers) == 0 {
+		rows, err := t.q.ListProviders(ctx)
+		if err != nil {
+			return false, err
+		}
+		for _, p := range rows {
+			c.providers = append(c.providers, fleet.ProviderName(p.Name))
+		}
 	}
 	c.full[provider] = c.judgeHolders(t, provider, holders)
 	return false, nil

@@ -53,73 +53,32 @@ type MachineFilter struct {
 	Limit int
 }
 
-// ListMachines returns one page, in the order of machine IDs, as of one instant. It reads by key:
-// what it costs depends on the size of the page and on how many (provider, state) are asked for.
-func (db *DB) ListMachines(ctx context.Context, f MachineFilter) (page []MachineRow, err error) {
+// ListMachines returns one page, in the order of machine IDs, as of one instant. It finds the IDs by an
+// index, and then reads by key: what it costs depends on the size of the page and on how many
+// (provider, state) are asked for.
+func (db *DB) ListMachines(ctx context.Context, f MachineFilter) ([]MachineRow, error) {
 	if f.Limit <= 0 {
 		f.Limit = 100
 	}
+	return read(ctx, db.view, "list machines", func(ctx context.Context, t *transaction) (page []MachineRow, err error) {
+		ids, err := t.listIDs(ctx, f)
+		if err != nil || len(ids) == 0 {
+			return nil, err
+		}
+		rows, err := t.many.ListMachines(ctx, ids)
+		for _, r := range rows {
+			page = append(page, machineRow(r))
+		}
+		slices.SortFunc(page, func(a, b MachineRow) int { return cmp.Compare(a.ID, b.ID) })
+		return page, err
+	})
+}
+
+// listIDs returns the IDs of a page, in order.
+func (t *transaction) listIDs(ctx context.Context, f MachineFilter) (ids []string, err error) {
 	if f.Provider == "" && len(f.States) == 0 {
-		// it is one statement
-		err = db.peek(ctx, "list machines", func(ctx context.Context, t *transaction) (err error) {
-			page, err = t.listRun(ctx, statement.ListMachineRunParams{
-				// the space: behind it, before the next
-				Lowest: string(f.After) + " ", Highest: afterAllIDs, MaxRows: int64(f.Limit),
-			})
-			return err
-		})
-	} else {
-		err = db.view(ctx, "list machines", func(ctx context.Context, t *transaction) (err error) {
-			page, err = t.listFiltered(ctx, f)
-			return err
-		})
+		return t.q.ListMachineIDsAfter(ctx, statement.ListMachineIDsAfterParams{After: string(f.After), MaxRows: int64(f.Limit)})
 	}
-	if err != nil {
-		return nil, err
-	}
-	return page, nil
-}
-
-// afterAllIDs is above every ID.
-const afterAllIDs = "~"
-
-// sparse is from how many machines on, for each that is wanted of them, those that are wanted are
-// read one by one. It is where both ways cost about the same.
-const sparse = 4
-
-func (t *transaction) listRun(ctx context.Context, run statement.ListMachineRunParams) ([]MachineRow, error) {
-	rows, err := t.q.ListMachineRun(ctx, run)
-	page := make([]MachineRow, len(rows))
-	for i, r := range rows {
-		page[i] = machineRow(r)
-	}
-	return page, err
-}
-
-// listFiltered finds the IDs in the index over states, and then reads the rows of the page alone:
-// together, where they are close to each other.
-func (t *transaction) listFiltered(ctx context.Context, f MachineFilter) ([]MachineRow, error) {
-	ids, err := t.filtered(ctx, f)
-	if err != nil || len(ids) == 0 {
-		return nil, err
-	}
-	first, last, most := ids[0], ids[len(ids)-1], int64(sparse*len(ids))
-	there, err := t.q.CountMachineRun(ctx, statement.CountMachineRunParams{Lowest: first, Highest: last, MaxRows: most})
-	if err != nil {
-		return nil, err
-	}
-	if there >= most {
-		return t.listEach(ctx, ids)
-	}
-	page, err := t.listRun(ctx, statement.ListMachineRunParams{Lowest: first, Highest: last, MaxRows: most})
-	return slices.DeleteFunc(page, func(m MachineRow) bool {
-		_, wanted := slices.BinarySearch(ids, string(m.ID))
-		return !wanted
-	}), err
-}
-
-// filtered returns the IDs of the page, in order.
-func (t *transaction) filtered(ctx context.Context, f MachineFilter) ([]string, error) {
 	providers, states := []string{string(f.Provider)}, f.States
 	if f.Provider == "" {
 		rows, err := t.q.ListProviders(ctx)
@@ -134,7 +93,6 @@ func (t *transaction) filtered(ctx context.Context, f MachineFilter) ([]string, 
 	if len(states) == 0 {
 		states = fleet.States()
 	}
-	var ids []string
 	for _, provider := range providers {
 		for _, state := range states {
 			found, err := t.q.ListMachinesInState(ctx, statement.ListMachinesInStateParams{
@@ -151,17 +109,7 @@ func (t *transaction) filtered(ctx context.Context, f MachineFilter) ([]string, 
 	return ids[:min(len(ids), f.Limit)], nil
 }
 
-func (t *transaction) listEach(ctx context.Context, ids []string) ([]MachineRow, error) {
-	rows, err := t.many.ListMachines(ctx, ids)
-	page := make([]MachineRow, len(rows))
-	for i, r := range rows {
-		page[i] = machineRow(statement.ListMachineRunRow(r))
-	}
-	slices.SortFunc(page, func(a, b MachineRow) int { return cmp.Compare(a.ID, b.ID) })
-	return page, err
-}
-
-func machineRow(r statement.ListMachineRunRow) MachineRow {
+func machineRow(r statement.MachineLine) MachineRow {
 	if r.Process != "" {
 		r.Reason = r.Process + " is under way"
 	}
@@ -293,7 +241,7 @@ func (db *DB) ProviderHistory(ctx context.Context, name fleet.ProviderName, limi
 func running(l lane) HistoryRow {
 	return HistoryRow{
 		At: instant(l.since), StartedAt: instant(l.since), Why: l.why, Actor: l.holder.component + "@" + l.holder.host, Process: l.process,
-		Epoch: l.epoch, Event: fleet.EventStarted, Detail: l.why,
+		Epoch: l.epoch, Event: fleet.EventStarted,
 	}
 }
 

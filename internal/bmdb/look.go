@@ -48,6 +48,9 @@ func (c *claiming) find(ctx context.Context) error {
 func (c *claiming) scan(ctx context.Context, t *transaction, floor time.Time) error {
 	want, now := min(c.request.Limit-len(c.works), maxClaim), micros(t.Now())
 	page := statement.ListAgendaParams{Process: string(c.request.Process), AfterDueAt: floorMicros(floor), MaxRows: int64(want + 1)}
+	if c.head.Idle() { // the first entry says whether that goes on
+		page.MaxRows = 1
+	}
 	// each page has a snapshot of its own: what moved meanwhile may come again
 	seen := make(map[string]bool)
 	for {
@@ -60,6 +63,9 @@ func (c *claiming) scan(ctx context.Context, t *transaction, floor time.Time) er
 			wanted, err := c.wanted(ctx, t, a, now)
 			if err != nil {
 				return err
+			}
+			if _, full := c.full[a.provider]; full && c.allFull() {
+				return nil // whatever is behind it
 			}
 			switch {
 			case wanted && a.dueAt > now:
@@ -143,7 +149,7 @@ func (c *claiming) next() time.Time {
 		sooner(c.look.at.Add(agenda.FirstPause))
 	}
 	if c.s.db.engine.Properties().Polled {
-		sooner(c.look.at.Add(c.head.Pause(len(c.done) > 0)))
+		sooner(c.look.at.Add(c.head.Pause()))
 	}
 	return next
 }

@@ -44,35 +44,36 @@ type ProcessSummary struct {
 // Summary counts. It reads the counts of the states, which are kept, what sessions said of their
 // works when they were last extended, and what is due or backing off, up to a bound.
 func (db *DB) Summary(ctx context.Context) (Summary, error) {
-	return read(ctx, db.view, "summary", func(ctx context.Context, t *transaction) (s Summary, err error) {
-		s = Summary{At: t.Now(), States: make(map[fleet.State]int)}
-		return s, s.read(ctx, t)
+	return read(ctx, db.view, "summary", func(ctx context.Context, t *transaction) (Summary, error) {
+		s := Summary{At: t.Now(), States: make(map[fleet.State]int)}
+		states, err := t.q.CountStates(ctx)
+		if err != nil {
+			return s, err
+		}
+		for _, c := range states {
+			if s.States[fleet.State(c.State)] += int(c.N); s.States[fleet.State(c.State)] == 0 {
+				delete(s.States, fleet.State(c.State))
+			}
+			s.Machines += int(c.N)
+		}
+		discrepancies, err := t.q.CountDiscrepancies(ctx, CountedAtMost)
+		if err != nil {
+			return s, err
+		}
+		s.Discrepancies = int(discrepancies)
+		s.Processes, err = t.summarize(ctx)
+		return s, err
 	})
 }
 
-func (s *Summary) read(ctx context.Context, t *transaction) error {
-	states, err := t.q.CountStates(ctx)
-	if err != nil {
-		return err
-	}
-	for _, c := range states {
-		if s.States[fleet.State(c.State)] += int(c.N); s.States[fleet.State(c.State)] == 0 {
-			delete(s.States, fleet.State(c.State))
-		}
-		s.Machines += int(c.N)
-	}
-	discrepancies, err := t.q.CountDiscrepancies(ctx, CountedAtMost)
-	if err != nil {
-		return err
-	}
-	s.Discrepancies = int(discrepancies)
+func (t *transaction) summarize(ctx context.Context) (list []ProcessSummary, err error) {
 	backoffs, err := t.q.CountBackoffs(ctx, statement.CountBackoffsParams{Now: micros(t.Now()), MaxRows: CountedAtMost})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	sessions, err := t.q.ListLiveSessions(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	running := make(map[fleet.Process]int)
 	for _, live := range sessions {
@@ -83,7 +84,7 @@ func (s *Summary) read(ctx context.Context, t *transaction) error {
 	for _, process := range fleet.Processes() {
 		due, err := t.q.CountDue(ctx, statement.CountDueParams{Process: string(process), Now: micros(t.Now()), MaxRows: CountedAtMost})
 		if err != nil {
-			return err
+			return nil, err
 		}
 		p := ProcessSummary{Process: process, Running: running[process], Due: int(due.N), OldestDue: instant(due.Since)}
 		for _, b := range backoffs {
@@ -91,9 +92,9 @@ func (s *Summary) read(ctx context.Context, t *transaction) error {
 				p.BackingOff = int(b.N)
 			}
 		}
-		s.Processes = append(s.Processes, p)
+		list = append(list, p)
 	}
-	return nil
+	return list, nil
 }
 
 // encodeRunning and decodeRunning store how many works of each process a session has.
@@ -113,30 +114,25 @@ func decodeRunning(text string) (running map[fleet.Process]int) {
 // the thousand oldest of them: exact for the states that a machine should leave soon, as long as no
 // more are stuck in them.
 func (db *DB) OldestByState(ctx context.Context) (map[fleet.State]time.Time, error) {
-	oldest := map[fleet.State]time.Time{}
-	err := db.peek(ctx, "time in state", func(ctx context.Context, t *transaction) error {
-		clear(oldest)
+	return read(ctx, db.peek, "time in state", func(ctx context.Context, t *transaction) (map[fleet.State]time.Time, error) {
+		oldest := make(map[fleet.State]time.Time)
 		providers, err := t.q.ListProviders(ctx)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		for _, p := range providers {
 			for _, state := range fleet.States() {
 				since, err := t.q.GetOldestInState(ctx, statement.GetOldestInStateParams{Provider: p.Name, State: string(state)})
 				if err != nil {
-					return err
+					return nil, err
 				}
 				if is, known := oldest[state]; since != 0 && (!known || instant(since).Before(is)) {
 					oldest[state] = instant(since)
 				}
 			}
 		}
-		return nil
+		return oldest, nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return oldest, nil
 }
 
 // Phase is how long one phase of a machine's way took.
@@ -155,9 +151,9 @@ const phaseSample = 10_000
 // agent-start from there until the agent was started; report until the hardware was known; install
 // from when it could begin until the installed system was seen.
 func (db *DB) Phases(ctx context.Context) ([]Phase, error) {
-	samples := make([][]time.Duration, 4)
-	err := db.view(ctx, "phases", func(ctx context.Context, t *transaction) error {
+	return read(ctx, db.view, "phases", func(ctx context.Context, t *transaction) ([]Phase, error) {
 		rows, err := t.q.ListPhases(ctx, phaseSample)
+		samples := make([][]time.Duration, 4)
 		for _, r := range rows {
 			from := r.CalledAt
 			if from == 0 {
@@ -171,16 +167,12 @@ func (db *DB) Phases(ctx context.Context) ([]Phase, error) {
 				}
 			}
 		}
-		return err
+		phases := make([]Phase, len(samples))
+		for i, name := range []string{"provision", "agent-start", "report", "install"} {
+			phases[i] = phaseOf(name, samples[i])
+		}
+		return phases, err
 	})
-	if err != nil {
-		return nil, err
-	}
-	phases := make([]Phase, len(samples))
-	for i, name := range []string{"provision", "agent-start", "report", "install"} {
-		phases[i] = phaseOf(name, samples[i])
-	}
-	return phases, nil
 }
 
 func phaseOf(name string, sample []time.Duration) Phase {

@@ -140,8 +140,10 @@ func (f *fakeFleet) installing() *fleetv1.GetMachineResponse {
 
 func (f *fakeFleet) ListHistory(_ context.Context, r *fleetv1.ListHistoryRequest) (*fleetv1.ListHistoryResponse, error) {
 	return &fleetv1.ListHistoryResponse{Entries: []*fleetv1.HistoryEntry{
-		{At: at(9, 1), Actor: "initializer on ctl1", Process: "agent-start", Epoch: 1, Event: string(fleet.EventStarted)},
-		{At: at(9, 2), Actor: "initializer on ctl1", Process: "agent-start", Epoch: 1, Event: string(fleet.EventFailed), Detail: "dial: refused", RetryAt: at(9, 3)},
+		{
+			At: at(9, 2), Actor: "initializer on ctl1", Process: "agent-start", Epoch: 1, Event: string(fleet.EventFailed), Detail: "dial: refused",
+			RetryAt: at(9, 3), StartedAt: at(9, 1), Why: "the machine needs an agent",
+		},
 		{At: at(9, 25), Actor: "agent", Event: string(fleet.EventDiskWritten), Detail: "install generation 1, attempt 1: 67108864 bytes to sda in 2s"},
 	}}, failing(r.GetMachine())
 }

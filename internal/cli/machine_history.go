@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -50,11 +51,20 @@ func historyTable(w *screen, entries []*fleetv1.HistoryEntry) {
 		if e.GetEpoch() > 0 {
 			process = fmt.Sprintf("%s #%d", process, e.GetEpoch())
 		}
-		detail := e.GetDetail()
-		if e.GetRetryAt() != nil {
-			detail = strings.TrimPrefix(detail+"; again at "+instant(e.GetRetryAt()), "; ")
+		var details []string
+		if e.GetDetail() != "" {
+			details = append(details, e.GetDetail())
 		}
-		rows[i] = []string{instant(e.GetAt()), e.GetActor(), process, e.GetEvent(), detail}
+		if e.GetWhy() != "" {
+			details = append(details, "it began because "+e.GetWhy())
+		}
+		if took := e.GetAt().AsTime().Sub(e.GetStartedAt().AsTime()); e.GetStartedAt() != nil && took > 0 {
+			details = append(details, "it took "+took.Round(time.Millisecond).String())
+		}
+		if e.GetRetryAt() != nil {
+			details = append(details, "again at "+instant(e.GetRetryAt()))
+		}
+		rows[i] = []string{instant(e.GetAt()), e.GetActor(), process, e.GetEvent(), strings.Join(details, "; ")}
 	}
 	w.table([]string{"WHEN", "WHO", "PROCESS", "WHAT", "DETAIL"}, rows)
 }

@@ -28,6 +28,14 @@ type cycler struct {
 	empty int
 }
 
+// claim claims a batch.
+func (c *cycler) claim(ctx context.Context) ([]*bmdb.Work, error) {
+	claim, err := c.session.Claim(ctx, bmdb.ClaimRequest{
+		Process: fleet.ProcessAgentStart, Providers: []fleet.ProviderName{provider}, Limit: c.batch,
+	})
+	return claim.Works, err
+}
+
 // run does cycles until the time is over, or, where most is not 0, as many, and returns how many it
 // did.
 func (c *cycler) run(ctx context.Context, until time.Time, most int) (cycles int, err error) {
@@ -53,19 +61,17 @@ func (c *cycler) run(ctx context.Context, until time.Time, most int) (cycles int
 	}
 	var held [][]*bmdb.Work
 	for claimed := 0; time.Now().Before(until) && (most == 0 || claimed < most); {
-		claim, err := c.session.Claim(ctx, bmdb.ClaimRequest{
-			Process: fleet.ProcessAgentStart, Providers: []fleet.ProviderName{provider}, Limit: c.batch,
-		})
+		works, err := c.claim(ctx)
 		if err != nil {
 			wg.Wait()
 			return 0, err
 		}
-		if len(claim.Works) == 0 {
+		if len(works) == 0 {
 			c.empty++
 		}
-		claimed += len(claim.Works)
-		held = append(held, claim.Works)
-		for len(held) > 0 && (len(held)*c.batch > c.hold || len(claim.Works) == 0) {
+		claimed += len(works)
+		held = append(held, works)
+		for len(held) > 0 && (len(held)*c.batch > c.hold || len(works) == 0) {
 			end(held[0])
 			held = held[1:]
 		}
@@ -119,16 +125,14 @@ func (b *bench) cycleSubject(ctx context.Context, machines int) (*subject, error
 func (s *subject) warm(ctx context.Context, b *bench, machines int) error {
 	var all []*bmdb.Work
 	for len(all) < machines {
-		c, err := s.session.Claim(ctx, bmdb.ClaimRequest{
-			Process: fleet.ProcessAgentStart, Providers: []fleet.ProviderName{provider}, Limit: b.batch,
-		})
+		works, err := s.claim(ctx)
 		if err != nil {
 			return err
 		}
-		if len(c.Works) == 0 {
+		if len(works) == 0 {
 			break
 		}
-		all = append(all, c.Works...)
+		all = append(all, works...)
 	}
 	if err := each(all, func(w *bmdb.Work) error { return w.Finish(ctx) }); err != nil {
 		return err

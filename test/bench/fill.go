@@ -21,11 +21,13 @@ import (
 // column of a table.
 type column struct{ table, name string }
 
-// own are the columns that name a machine; unique those whose values must differ from machine to
-// machine.
+// own are the columns that name a machine, unique those whose values must differ from machine to
+// machine. entryInstants are the instants of entries in the agenda: an entry has its own, and the
+// row of its machine repeats it.
 var (
-	own    = []string{"machine", "subject"}
-	unique = []string{"provider_id", "token", "capacity", "hostname"}
+	own           = []string{"machine", "subject"}
+	unique        = []string{"provider_id", "token", "capacity", "hostname"}
+	entryInstants = map[string][]string{"agenda": {"due_at"}, "machine": {"due_agent_start", "due_install", "due_recovery"}}
 )
 
 // copyMachines copies the machines that the query selects until there are so many copies.
@@ -101,9 +103,10 @@ func copyStatement(table string, columns []column) string {
 		switch {
 		case slices.Contains(own, c.name), table == "machine" && c.name == "id":
 			key, values[i] = c.name, "copy.new"
-		case table == "agenda" && c.name == "due_at":
-			// spread over the second before, as if it had not been one instant that made them all
-			values[i] = "t.due_at - CAST(copy.number AS BIGINT) * 7919 % 1000003"
+		case slices.Contains(entryInstants[table], c.name):
+			// Spread over the second before, as if it had not been one instant that made them all. 0 says
+			// that there is no entry.
+			values[i] = fmt.Sprintf("CASE WHEN t.%[1]s = 0 THEN 0 ELSE t.%[1]s - CAST(copy.number AS BIGINT) * 7919 %% 1000003 END", c.name)
 		case slices.Contains(unique, c.name):
 			values[i] = fmt.Sprintf("CASE WHEN t.%[1]s = '' THEN '' ELSE t.%[1]s || '-' || substr(copy.new, 16) END", c.name)
 		}
@@ -111,11 +114,15 @@ func copyStatement(table string, columns []column) string {
 	if key == "" {
 		return ""
 	}
-	return fmt.Sprintf("INSERT INTO %s (%s) SELECT %s FROM copy JOIN %s t ON t.%s = copy.old ORDER BY copy.number", table,
-		strings.Join(names, ", "), strings.Join(values, ", "), table, key)
+	order := "copy.number"
+	if table == "history" { // its rows are numbered as they come
+		order += ", t.id"
+	}
+	return fmt.Sprintf("INSERT INTO %s (%s) SELECT %s FROM copy JOIN %s t ON t.%s = copy.old ORDER BY %s", table,
+		strings.Join(names, ", "), strings.Join(values, ", "), table, key, order)
 }
 
-// countStates makes the kept counts what the rows say, where the schema keeps counts.
+// countStates makes the kept counts what the rows say.
 func countStates(ctx context.Context, conn *pgx.Conn) error {
 	_, err := conn.Exec(ctx, "DELETE FROM state_count")
 	if err == nil {
@@ -136,8 +143,8 @@ func fillHistory(ctx context.Context, conn *pgx.Conn, rows int) error {
 			return err
 		}
 		_, err = conn.Exec(ctx, fmt.Sprintf(`WITH m AS MATERIALIZED (SELECT id, row_number() OVER (ORDER BY id) - 1 AS i FROM machine)
-			INSERT INTO history (subject, at, actor, process, lane, epoch, edge, event, detail, retry_at, session)
-			SELECT m.id, %d + CAST(g AS BIGINT) * %d, 'agent', '', '', 0, '', 'machine restarted', 'the agent came back with another boot ID', 0, ''
+			INSERT INTO history (subject, at, actor, process, epoch, started_at, why, event, detail, retry_at, session)
+			SELECT m.id, %d + CAST(g AS BIGINT) * %d, 'agent', '', 0, 0, '', 'machine restarted', 'the agent came back with another boot ID', 0, ''
 			FROM generate_series(0, %d) AS g JOIN m ON m.i = (CAST(g AS BIGINT) * 7919) %% (SELECT count(*) FROM m)`,
 			from.UnixMicro(), 24*time.Hour.Microseconds()/int64(rows/days+1), rows/days-1))
 		if err != nil {

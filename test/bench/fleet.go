@@ -14,7 +14,7 @@ import (
 // provider is where all machines are.
 const provider = fleet.ProviderName("p")
 
-// owner is a session with a database, for making things.
+// startSession starts a session that lasts an hour without being extended.
 func startSession(ctx context.Context, db *bmdb.DB, component string) (*bmdb.Session, error) {
 	return db.StartSession(ctx, bmdb.SessionOptions{Component: component, Host: "here", Interval: time.Hour})
 }

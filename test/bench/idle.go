@@ -70,11 +70,11 @@ func idle(ctx context.Context, b *bench) error {
 // park makes nothing due: whatever is, fails with a backoff of a day.
 func (b *bench) park(ctx context.Context, s *subject) error {
 	for {
-		c, err := s.session.Claim(ctx, bmdb.ClaimRequest{Process: fleet.ProcessAgentStart, Providers: []fleet.ProviderName{provider}, Limit: b.batch})
-		if err != nil || len(c.Works) == 0 {
+		works, err := s.claim(ctx)
+		if err != nil || len(works) == 0 {
 			return err
 		}
-		err = each(c.Works, func(w *bmdb.Work) error { return w.Fail(ctx, bmdb.Failure{Cause: "parked", Backoff: longBackoff}) })
+		err = each(works, func(w *bmdb.Work) error { return w.Fail(ctx, bmdb.Failure{Cause: "parked", Backoff: longBackoff}) })
 		if err != nil {
 			return err
 		}

@@ -11,7 +11,7 @@ import (
 )
 
 // rawSchema is the least that has the same durable effect as a lease cycle: work that is due in an
-// order, its holder, an epoch, and a log with a row for each start and each end.
+// order, its holder, an epoch, and a log with a row for each end, which says when its work started.
 const rawSchema = `
 CREATE TABLE raw_work (
   id TEXT COLLATE "C" PRIMARY KEY, due_at BIGINT NOT NULL, first_due_at BIGINT NOT NULL, epoch BIGINT NOT NULL, session BIGINT NOT NULL,
@@ -21,7 +21,7 @@ CREATE INDEX raw_work_due ON raw_work (due_at, id);
 CREATE INDEX raw_work_held ON raw_work (session) WHERE session <> 0;
 CREATE TABLE raw_log (
   id BIGINT GENERATED ALWAYS AS IDENTITY, subject TEXT COLLATE "C" NOT NULL, at BIGINT NOT NULL, epoch BIGINT NOT NULL,
-  event TEXT COLLATE "C" NOT NULL, session BIGINT NOT NULL
+  started_at BIGINT NOT NULL, event TEXT COLLATE "C" NOT NULL, session BIGINT NOT NULL
 );
 CREATE INDEX raw_log_subject ON raw_log (subject, id);`
 
@@ -29,13 +29,10 @@ CREATE INDEX raw_log_subject ON raw_log (subject, id);`
 const rawScript = `\set me :client_id + 1
 WITH picked AS (
   SELECT id FROM raw_work WHERE due_at <= %[2]s ORDER BY due_at, id LIMIT %[1]d FOR UPDATE SKIP LOCKED
-), taken AS (
-  UPDATE raw_work w SET epoch = epoch + 1, session = :me, since = %[2]s, due_at = %[2]s + 5000000
-  FROM picked WHERE w.id = picked.id RETURNING w.id, w.epoch
-) INSERT INTO raw_log (subject, at, epoch, event, session) SELECT id, %[2]s, epoch, 'started', :me FROM taken;
+) UPDATE raw_work w SET epoch = epoch + 1, session = :me, since = %[2]s, due_at = %[2]s + 5000000 FROM picked WHERE w.id = picked.id;
 WITH done AS (
-  UPDATE raw_work SET session = 0, due_at = first_due_at WHERE session = :me RETURNING id, epoch
-) INSERT INTO raw_log (subject, at, epoch, event, session) SELECT id, %[2]s, epoch, 'finished', :me FROM done;
+  UPDATE raw_work SET session = 0, due_at = first_due_at WHERE session = :me RETURNING id, epoch, since
+) INSERT INTO raw_log (subject, at, epoch, started_at, event, session) SELECT id, %[2]s, epoch, since, 'finished', :me FROM done;
 `
 
 const rawNow = "CAST(extract(epoch FROM statement_timestamp()) * 1000000 AS BIGINT)"
@@ -101,7 +98,7 @@ func (r *rawSide) cycles(b *bench) contestant {
 				return 0, err
 			}
 			defer func() { _ = conn.Close(ctx) }()
-			return n, conn.QueryRow(ctx, "SELECT count(*) FROM raw_log WHERE event = 'finished'").Scan(&n)
+			return n, conn.QueryRow(ctx, "SELECT count(*) FROM raw_log").Scan(&n)
 		},
 	}
 }

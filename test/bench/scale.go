@@ -48,9 +48,9 @@ func operations() []operation {
 	}
 	return []operation{
 		{name: "claim, per work", do: func(ctx context.Context, s *sized) (int, error) {
-			c, err := s.session.Claim(ctx, bmdb.ClaimRequest{Process: fleet.ProcessAgentStart, Providers: []fleet.ProviderName{provider}, Limit: s.batch})
-			s.held = c.Works
-			return len(c.Works), err
+			works, err := s.claim(ctx)
+			s.held = works
+			return len(works), err
 		}},
 		{name: "finish, per work", do: func(ctx context.Context, s *sized) (int, error) {
 			return len(s.held), each(s.held, func(w *bmdb.Work) error { return w.Finish(ctx) })

@@ -88,22 +88,22 @@ func timed(do func() (int, error)) (f figures, err error) {
 	return f, err
 }
 
-// What is due in an order, who holds it, an epoch, and a row of history for each start and each
-// end. Parameters of leastStart and leastEnd: ?1 subject, ?2 due, ?3 now.
+// What is due in an order, who holds it, an epoch, and a row of history for each end, which says
+// when the work started. Parameters of leastStart and leastEnd: ?1 subject, ?2 due, ?3 now.
 var (
 	leastSchema = []string{
-		"CREATE TABLE work (id TEXT PRIMARY KEY, due_at BIGINT, epoch BIGINT, session TEXT) WITHOUT ROWID",
+		"CREATE TABLE work (id TEXT PRIMARY KEY, due_at BIGINT, epoch BIGINT, session TEXT, since BIGINT) WITHOUT ROWID",
 		"CREATE INDEX work_due ON work (due_at, id)",
-		"CREATE TABLE history (id INTEGER PRIMARY KEY, subject TEXT, at BIGINT, epoch BIGINT, event TEXT, session TEXT)",
+		"CREATE TABLE history (id INTEGER PRIMARY KEY, subject TEXT, at BIGINT, epoch BIGINT, started_at BIGINT, event TEXT, session TEXT)",
 		"CREATE INDEX history_subject ON history (subject, id)",
 	}
 	leastStart = []string{
-		"UPDATE work SET epoch = epoch + 1, session = 's', due_at = ?3 + 5000000 WHERE id = ?1 AND ?2 > 0",
-		"INSERT INTO history (subject, at, epoch, event, session) SELECT ?1, ?3, epoch, 'started', 's' FROM work WHERE id = ?1 AND ?2 > 0",
+		"UPDATE work SET epoch = epoch + 1, session = 's', since = ?3, due_at = ?3 + 5000000 WHERE id = ?1 AND ?2 > 0",
 	}
 	leastEnd = []string{
+		"INSERT INTO history (subject, at, epoch, started_at, event, session) " +
+			"SELECT ?1, ?3, epoch, since, 'finished', session FROM work WHERE id = ?1 AND session = 's' AND ?2 > 0",
 		"UPDATE work SET session = '', due_at = ?2 WHERE id = ?1 AND session = 's' AND ?3 > 0",
-		"INSERT INTO history (subject, at, epoch, event, session) SELECT ?1, ?3, epoch, 'finished', 's' FROM work WHERE id = ?1 AND ?2 > 0",
 	}
 )
 
@@ -130,7 +130,7 @@ func (b *bench) rawSQLite(ctx context.Context, path, synchronous string) (*rawSQ
 		return nil, err
 	}
 	fill := fmt.Sprintf(`INSERT INTO work WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d)
-		SELECT lower(hex(randomblob(18))), i, 0, '' FROM n`, b.machines)
+		SELECT lower(hex(randomblob(18))), i, 0, '', 0 FROM n`, b.machines)
 	for _, s := range append(slices.Clone(leastSchema), fill) {
 		if _, err := r.conn.ExecContext(ctx, s); err != nil {
 			return nil, err

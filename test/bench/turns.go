@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"runtime/pprof"
 )
 
 // contestant is one side of a comparison, in a database of its own.
@@ -47,6 +48,9 @@ func (b *bench) takeTurns(ctx context.Context, list ...contestant) (results [][]
 	return results, nil
 }
 
+// sideLabel is the label of a profile's samples that names the contestant.
+const sideLabel = "side"
+
 // turn is one round of a contestant. before gets what its tables had been through.
 func (b *bench) turn(ctx context.Context, c contestant, before *writes) (f figures, err error) {
 	if err := c.prepare(ctx); err != nil {
@@ -58,7 +62,12 @@ func (b *bench) turn(ctx context.Context, c contestant, before *writes) (f figur
 	if *before, err = b.pg.writes(ctx, c.database); err != nil {
 		return f, err
 	}
-	if f, err = b.pg.measure(ctx, func() (int, error) { return c.work(ctx) }); err != nil {
+	f, err = b.pg.measure(ctx, func() (ops int, err error) {
+		// Go's profile of the client can be read for one side alone.
+		pprof.Do(ctx, pprof.Labels(sideLabel, c.title), func(ctx context.Context) { ops, err = c.work(ctx) })
+		return ops, err
+	})
+	if err != nil {
 		return f, err
 	}
 	b.say("%s: %s", c.title, f)

@@ -932,9 +932,9 @@ type HistoryEntry struct {
 	Process string `protobuf:"bytes,3,opt,name=process,proto3" json:"process,omitempty"`
 	// Number of the lease under which it was done; 0: it was done under none.
 	Epoch int64 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	// What was done. Every "started" has exactly one end with the same epoch.
+	// What was done. Work has one entry: "started" while it is under way, and how it ended afterwards.
 	//
-	//	lease:     started; then finished, failed, cancelled, expired or revoked
+	//	lease:     started, finished, failed, cancelled, expired, revoked
 	//	creation:  intent opened, asked the provider, the provider refused, creation not begun,
 	//	           creation unanswered, creation refused, created, intent closed, adopted, penalty,
 	//	           provider status, discrepancy, discrepancy cleared
@@ -946,7 +946,10 @@ type HistoryEntry struct {
 	Event  string `protobuf:"bytes,5,opt,name=event,proto3" json:"event,omitempty"`
 	Detail string `protobuf:"bytes,6,opt,name=detail,proto3" json:"detail,omitempty"`
 	// When the process is tried again; set where a failure backs off.
-	RetryAt       *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=retry_at,json=retryAt,proto3" json:"retry_at,omitempty"`
+	RetryAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=retry_at,json=retryAt,proto3" json:"retry_at,omitempty"`
+	// When the work started that the entry is about, and why it did; absent where it is about none.
+	StartedAt     *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
+	Why           string                 `protobuf:"bytes,9,opt,name=why,proto3" json:"why,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1028,6 +1031,20 @@ func (x *HistoryEntry) GetRetryAt() *timestamppb.Timestamp {
 		return x.RetryAt
 	}
 	return nil
+}
+
+func (x *HistoryEntry) GetStartedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.StartedAt
+	}
+	return nil
+}
+
+func (x *HistoryEntry) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
 }
 
 type ExplainMachineRequest struct {
@@ -2295,7 +2312,7 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\amachine\x18\x01 \x01(\tR\amachine\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x05R\x05limit\"P\n" +
 	"\x13ListHistoryResponse\x129\n" +
-	"\aentries\x18\x01 \x03(\v2\x1f.ironherd.fleet.v1.HistoryEntryR\aentries\"\xe5\x01\n" +
+	"\aentries\x18\x01 \x03(\v2\x1f.ironherd.fleet.v1.HistoryEntryR\aentries\"\xb2\x02\n" +
 	"\fHistoryEntry\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x14\n" +
 	"\x05actor\x18\x02 \x01(\tR\x05actor\x12\x18\n" +
@@ -2303,7 +2320,10 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\x05epoch\x18\x04 \x01(\x03R\x05epoch\x12\x14\n" +
 	"\x05event\x18\x05 \x01(\tR\x05event\x12\x16\n" +
 	"\x06detail\x18\x06 \x01(\tR\x06detail\x125\n" +
-	"\bretry_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\aretryAt\"1\n" +
+	"\bretry_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\aretryAt\x129\n" +
+	"\n" +
+	"started_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x12\x10\n" +
+	"\x03why\x18\t \x01(\tR\x03why\"1\n" +
 	"\x15ExplainMachineRequest\x12\x18\n" +
 	"\amachine\x18\x01 \x01(\tR\amachine\"\xa3\x01\n" +
 	"\x16ExplainMachineResponse\x124\n" +
@@ -2480,49 +2500,50 @@ var file_api_fleet_v1_fleet_proto_depIdxs = []int32{
 	13, // 17: ironherd.fleet.v1.ListHistoryResponse.entries:type_name -> ironherd.fleet.v1.HistoryEntry
 	34, // 18: ironherd.fleet.v1.HistoryEntry.at:type_name -> google.protobuf.Timestamp
 	34, // 19: ironherd.fleet.v1.HistoryEntry.retry_at:type_name -> google.protobuf.Timestamp
-	7,  // 20: ironherd.fleet.v1.ExplainMachineResponse.machine:type_name -> ironherd.fleet.v1.Machine
-	16, // 21: ironherd.fleet.v1.ExplainMachineResponse.decisions:type_name -> ironherd.fleet.v1.Decision
-	34, // 22: ironherd.fleet.v1.Decision.due_at:type_name -> google.protobuf.Timestamp
-	19, // 23: ironherd.fleet.v1.ListProvidersResponse.providers:type_name -> ironherd.fleet.v1.Provider
-	34, // 24: ironherd.fleet.v1.Provider.last_pass_at:type_name -> google.protobuf.Timestamp
-	34, // 25: ironherd.fleet.v1.Provider.last_update_at:type_name -> google.protobuf.Timestamp
-	22, // 26: ironherd.fleet.v1.ListSessionsResponse.sessions:type_name -> ironherd.fleet.v1.Session
-	34, // 27: ironherd.fleet.v1.Session.started_at:type_name -> google.protobuf.Timestamp
-	34, // 28: ironherd.fleet.v1.Session.deadline:type_name -> google.protobuf.Timestamp
-	34, // 29: ironherd.fleet.v1.Session.ended_at:type_name -> google.protobuf.Timestamp
-	23, // 30: ironherd.fleet.v1.Session.holds:type_name -> ironherd.fleet.v1.Hold
-	34, // 31: ironherd.fleet.v1.Hold.since:type_name -> google.protobuf.Timestamp
-	26, // 32: ironherd.fleet.v1.ListDiscrepanciesResponse.discrepancies:type_name -> ironherd.fleet.v1.Discrepancy
-	34, // 33: ironherd.fleet.v1.Discrepancy.since:type_name -> google.protobuf.Timestamp
-	37, // 34: ironherd.fleet.v1.InstallMachineRequest.image:type_name -> ironherd.agent.v1.Image
-	38, // 35: ironherd.fleet.v1.InstallMachineRequest.root_disk:type_name -> ironherd.agent.v1.DiskSelector
-	0,  // 36: ironherd.fleet.v1.FleetService.GetSummary:input_type -> ironherd.fleet.v1.GetSummaryRequest
-	5,  // 37: ironherd.fleet.v1.FleetService.ListMachines:input_type -> ironherd.fleet.v1.ListMachinesRequest
-	8,  // 38: ironherd.fleet.v1.FleetService.GetMachine:input_type -> ironherd.fleet.v1.GetMachineRequest
-	11, // 39: ironherd.fleet.v1.FleetService.ListHistory:input_type -> ironherd.fleet.v1.ListHistoryRequest
-	14, // 40: ironherd.fleet.v1.FleetService.ExplainMachine:input_type -> ironherd.fleet.v1.ExplainMachineRequest
-	17, // 41: ironherd.fleet.v1.FleetService.ListProviders:input_type -> ironherd.fleet.v1.ListProvidersRequest
-	20, // 42: ironherd.fleet.v1.FleetService.ListSessions:input_type -> ironherd.fleet.v1.ListSessionsRequest
-	24, // 43: ironherd.fleet.v1.FleetService.ListDiscrepancies:input_type -> ironherd.fleet.v1.ListDiscrepanciesRequest
-	27, // 44: ironherd.fleet.v1.FleetService.GetVersion:input_type -> ironherd.fleet.v1.GetVersionRequest
-	29, // 45: ironherd.fleet.v1.FleetService.InstallMachine:input_type -> ironherd.fleet.v1.InstallMachineRequest
-	31, // 46: ironherd.fleet.v1.FleetService.RetryMachine:input_type -> ironherd.fleet.v1.RetryMachineRequest
-	1,  // 47: ironherd.fleet.v1.FleetService.GetSummary:output_type -> ironherd.fleet.v1.GetSummaryResponse
-	6,  // 48: ironherd.fleet.v1.FleetService.ListMachines:output_type -> ironherd.fleet.v1.ListMachinesResponse
-	9,  // 49: ironherd.fleet.v1.FleetService.GetMachine:output_type -> ironherd.fleet.v1.GetMachineResponse
-	12, // 50: ironherd.fleet.v1.FleetService.ListHistory:output_type -> ironherd.fleet.v1.ListHistoryResponse
-	15, // 51: ironherd.fleet.v1.FleetService.ExplainMachine:output_type -> ironherd.fleet.v1.ExplainMachineResponse
-	18, // 52: ironherd.fleet.v1.FleetService.ListProviders:output_type -> ironherd.fleet.v1.ListProvidersResponse
-	21, // 53: ironherd.fleet.v1.FleetService.ListSessions:output_type -> ironherd.fleet.v1.ListSessionsResponse
-	25, // 54: ironherd.fleet.v1.FleetService.ListDiscrepancies:output_type -> ironherd.fleet.v1.ListDiscrepanciesResponse
-	28, // 55: ironherd.fleet.v1.FleetService.GetVersion:output_type -> ironherd.fleet.v1.GetVersionResponse
-	30, // 56: ironherd.fleet.v1.FleetService.InstallMachine:output_type -> ironherd.fleet.v1.InstallMachineResponse
-	32, // 57: ironherd.fleet.v1.FleetService.RetryMachine:output_type -> ironherd.fleet.v1.RetryMachineResponse
-	47, // [47:58] is the sub-list for method output_type
-	36, // [36:47] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	34, // 20: ironherd.fleet.v1.HistoryEntry.started_at:type_name -> google.protobuf.Timestamp
+	7,  // 21: ironherd.fleet.v1.ExplainMachineResponse.machine:type_name -> ironherd.fleet.v1.Machine
+	16, // 22: ironherd.fleet.v1.ExplainMachineResponse.decisions:type_name -> ironherd.fleet.v1.Decision
+	34, // 23: ironherd.fleet.v1.Decision.due_at:type_name -> google.protobuf.Timestamp
+	19, // 24: ironherd.fleet.v1.ListProvidersResponse.providers:type_name -> ironherd.fleet.v1.Provider
+	34, // 25: ironherd.fleet.v1.Provider.last_pass_at:type_name -> google.protobuf.Timestamp
+	34, // 26: ironherd.fleet.v1.Provider.last_update_at:type_name -> google.protobuf.Timestamp
+	22, // 27: ironherd.fleet.v1.ListSessionsResponse.sessions:type_name -> ironherd.fleet.v1.Session
+	34, // 28: ironherd.fleet.v1.Session.started_at:type_name -> google.protobuf.Timestamp
+	34, // 29: ironherd.fleet.v1.Session.deadline:type_name -> google.protobuf.Timestamp
+	34, // 30: ironherd.fleet.v1.Session.ended_at:type_name -> google.protobuf.Timestamp
+	23, // 31: ironherd.fleet.v1.Session.holds:type_name -> ironherd.fleet.v1.Hold
+	34, // 32: ironherd.fleet.v1.Hold.since:type_name -> google.protobuf.Timestamp
+	26, // 33: ironherd.fleet.v1.ListDiscrepanciesResponse.discrepancies:type_name -> ironherd.fleet.v1.Discrepancy
+	34, // 34: ironherd.fleet.v1.Discrepancy.since:type_name -> google.protobuf.Timestamp
+	37, // 35: ironherd.fleet.v1.InstallMachineRequest.image:type_name -> ironherd.agent.v1.Image
+	38, // 36: ironherd.fleet.v1.InstallMachineRequest.root_disk:type_name -> ironherd.agent.v1.DiskSelector
+	0,  // 37: ironherd.fleet.v1.FleetService.GetSummary:input_type -> ironherd.fleet.v1.GetSummaryRequest
+	5,  // 38: ironherd.fleet.v1.FleetService.ListMachines:input_type -> ironherd.fleet.v1.ListMachinesRequest
+	8,  // 39: ironherd.fleet.v1.FleetService.GetMachine:input_type -> ironherd.fleet.v1.GetMachineRequest
+	11, // 40: ironherd.fleet.v1.FleetService.ListHistory:input_type -> ironherd.fleet.v1.ListHistoryRequest
+	14, // 41: ironherd.fleet.v1.FleetService.ExplainMachine:input_type -> ironherd.fleet.v1.ExplainMachineRequest
+	17, // 42: ironherd.fleet.v1.FleetService.ListProviders:input_type -> ironherd.fleet.v1.ListProvidersRequest
+	20, // 43: ironherd.fleet.v1.FleetService.ListSessions:input_type -> ironherd.fleet.v1.ListSessionsRequest
+	24, // 44: ironherd.fleet.v1.FleetService.ListDiscrepancies:input_type -> ironherd.fleet.v1.ListDiscrepanciesRequest
+	27, // 45: ironherd.fleet.v1.FleetService.GetVersion:input_type -> ironherd.fleet.v1.GetVersionRequest
+	29, // 46: ironherd.fleet.v1.FleetService.InstallMachine:input_type -> ironherd.fleet.v1.InstallMachineRequest
+	31, // 47: ironherd.fleet.v1.FleetService.RetryMachine:input_type -> ironherd.fleet.v1.RetryMachineRequest
+	1,  // 48: ironherd.fleet.v1.FleetService.GetSummary:output_type -> ironherd.fleet.v1.GetSummaryResponse
+	6,  // 49: ironherd.fleet.v1.FleetService.ListMachines:output_type -> ironherd.fleet.v1.ListMachinesResponse
+	9,  // 50: ironherd.fleet.v1.FleetService.GetMachine:output_type -> ironherd.fleet.v1.GetMachineResponse
+	12, // 51: ironherd.fleet.v1.FleetService.ListHistory:output_type -> ironherd.fleet.v1.ListHistoryResponse
+	15, // 52: ironherd.fleet.v1.FleetService.ExplainMachine:output_type -> ironherd.fleet.v1.ExplainMachineResponse
+	18, // 53: ironherd.fleet.v1.FleetService.ListProviders:output_type -> ironherd.fleet.v1.ListProvidersResponse
+	21, // 54: ironherd.fleet.v1.FleetService.ListSessions:output_type -> ironherd.fleet.v1.ListSessionsResponse
+	25, // 55: ironherd.fleet.v1.FleetService.ListDiscrepancies:output_type -> ironherd.fleet.v1.ListDiscrepanciesResponse
+	28, // 56: ironherd.fleet.v1.FleetService.GetVersion:output_type -> ironherd.fleet.v1.GetVersionResponse
+	30, // 57: ironherd.fleet.v1.FleetService.InstallMachine:output_type -> ironherd.fleet.v1.InstallMachineResponse
+	32, // 58: ironherd.fleet.v1.FleetService.RetryMachine:output_type -> ironherd.fleet.v1.RetryMachineResponse
+	48, // [48:59] is the sub-list for method output_type
+	37, // [37:48] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_api_fleet_v1_fleet_proto_init() }

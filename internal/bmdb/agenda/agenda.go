@@ -111,6 +111,22 @@ func (d *Head) Floor(elapsed time.Duration) (floor time.Time, changes int) {
 	return d.floor, d.changes
 }
 
+// Idle says whether the last look found nothing.
+func (d *Head) Idle() bool {
+	d.all.mu.Lock()
+	defer d.all.mu.Unlock()
+	return d.empty > 0
+}
+
+// Found takes in whether a look found something.
+func (d *Head) Found(found bool) {
+	d.all.mu.Lock()
+	defer d.all.mu.Unlock()
+	if d.empty++; found {
+		d.empty = 0
+	}
+}
+
 // Raise moves the floor to the instant before which a look left nothing. It does nothing if anybody
 // made something due below since there were so many changes.
 func (d *Head) Raise(floor time.Time, changes int) {
@@ -122,14 +138,9 @@ func (d *Head) Raise(floor time.Time, changes int) {
 }
 
 // Pause returns how long a claimer whom nobody tells anything waits before its next look.
-func (d *Head) Pause(found bool) time.Duration {
+func (d *Head) Pause() time.Duration {
 	d.all.mu.Lock()
 	defer d.all.mu.Unlock()
-	if found {
-		d.empty = 0
-		return FirstPause
-	}
-	d.empty++
 	return min(FirstPause<<min(d.empty, 10), LongestPause)
 }
 

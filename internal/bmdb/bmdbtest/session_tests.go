@@ -103,15 +103,11 @@ var sessionTests = []test{
 	}},
 	{"its trust window ends by itself and cancels everything", func(w *world) {
 		s := w.sessionFor("a", time.Second)
-		began := time.Now()
 		guarded, cancel := s.Guard(w.ctx)
 		defer cancel()
 		<-guarded.Done()
 		if !errors.Is(context.Cause(guarded), fleet.ErrLeaseLost) {
 			w.Fatalf("cancelled with %v", context.Cause(guarded))
-		}
-		if took := time.Since(began); took > time.Second-time.Second/5+100*time.Millisecond {
-			w.Fatalf("trusted for %s of an interval of 1s with a margin of 200ms", took)
 		}
 		if s.Trusted() {
 			w.Fatal("still trusted")

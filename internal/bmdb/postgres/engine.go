@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -51,8 +52,7 @@ type Engine struct {
 
 	// marked is set once the schema is known to be there: from then on each new connection compares
 	// the mark.
-	mu     sync.Mutex
-	marked bool
+	marked atomic.Bool
 
 	closeOnce sync.Once
 }
@@ -92,6 +92,8 @@ func Open(ctx context.Context, url string, options Options) (*Engine, error) {
 	}
 	if !options.Silent {
 		config := e.transactions.Config().ConnConfig.Copy()
+		// nothing runs that could be cancelled at the server
+		config.BuildContextWatcherHandler = giveUpAtOnce
 		e.notifier = startNotifier(ctx, config, e.logger)
 	}
 	return e, nil
@@ -141,7 +143,6 @@ func (e *Engine) connect(ctx context.Context, url string, size int, cancelled fu
 	}
 	c.BuildContextWatcherHandler = cancelled
 	config.MaxConns = int32(min(size, 10_000)) //nolint:gosec // bounded
-	config.MinConns = 0
 	config.MaxConnIdleTime = 5 * time.Minute
 	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error { return e.connected(ctx, conn, settings) }
 	p, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), config)
@@ -169,6 +170,7 @@ func (e *Engine) settings(own map[string]string) string {
 		"enable_seqscan":      "off",
 		"enable_hashjoin":     "off",
 		"enable_mergejoin":    "off",
+		"enable_material":     "off",
 		"join_collapse_limit": "1",
 		"plan_cache_mode":     "force_generic_plan",
 		"jit":                 "off",
@@ -202,14 +204,19 @@ func (e *Engine) connected(ctx context.Context, conn *pgx.Conn, settings string)
 	if _, err := conn.Exec(ctx, settings); err != nil {
 		return err
 	}
-	if !e.isMarked() {
+	if !e.marked.Load() {
 		return nil
 	}
 	evidence, err := e.compareMark(ctx, conn)
 	if err != nil || evidence == "" {
 		return err
 	}
-	return e.putRestored(ctx, conn, evidence)
+	// what bmdb does with evidence at open, for evidence that turns up later
+	e.logger.WarnContext(ctx, "the database looks restored or copied; whatever destroys or reboots waits for `ironherd db accept-restore`",
+		slog.String("evidence", evidence))
+	_, err = conn.Exec(ctx, `INSERT INTO restored (id, at, evidence)
+		VALUES (1, CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT), $1) ON CONFLICT (id) DO NOTHING`, evidence)
+	return err
 }
 
 func milliseconds(d time.Duration) string { return fmt.Sprint(max(d.Milliseconds(), 1)) }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"strings"
+	"slices"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
@@ -27,10 +27,7 @@ const (
 // partitions of the coming days. What is in no partition of a day is removed in batches of limit
 // rows. A partition that somebody is reading is left for the next time.
 func (e *Engine) PruneHistory(ctx context.Context, before time.Time, limit int) (n int, err error) {
-	if err := e.makePartitions(ctx); err != nil {
-		return 0, err
-	}
-	days, err := e.partitions(ctx)
+	days, err := e.makePartitions(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -38,13 +35,11 @@ func (e *Engine) PruneHistory(ctx context.Context, before time.Time, limit int) 
 		if p.day.Add(day).After(before) {
 			continue
 		}
-		switch err := e.dropPartition(ctx, p.name); codeOf(err) {
-		case "":
-			if err != nil {
-				return n, fmt.Errorf("remove the history of %s: %w", p.day.Format(time.DateOnly), err)
-			}
+		err := e.dropPartition(ctx, p.name)
+		switch code := codeOf(err); {
+		case err == nil:
 			n += p.rows
-		case codeLockTimeout, codeDeadlock, codeUndefinedTable:
+		case code == codeLockTimeout, code == codeDeadlock, code == codeUndefinedTable:
 			e.logger.DebugContext(ctx, "history is being read, or was removed by somebody else", slog.String("partition", p.name))
 		default:
 			return n, fmt.Errorf("remove the history of %s: %w", p.day.Format(time.DateOnly), err)
@@ -80,28 +75,23 @@ type partition struct {
 }
 
 func (e *Engine) partitions(ctx context.Context) (list []partition, err error) {
+	type child struct {
+		Name string
+		Rows int
+	}
+	var children []child
 	err = e.View(ctx, func(ctx context.Context, tx bmdb.Tx) error {
-		list = nil
-		rows, err := tx.QueryContext(ctx, `SELECT c.relname, CAST(greatest(c.reltuples, 1) AS BIGINT) FROM pg_inherits i
+		children, err = query[child](ctx, tx, `SELECT c.relname, CAST(greatest(c.reltuples, 1) AS BIGINT) FROM pg_inherits i
 			JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = CAST('history' AS REGCLASS) ORDER BY c.relname`)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = rows.Close() }()
-		for rows.Next() {
-			var p partition
-			if err := rows.Scan(&p.name, &p.rows); err != nil {
-				return err
-			}
-			of, ok := strings.CutPrefix(p.name, partitionPrefix)
-			if p.day, err = time.Parse(dayLayout, of); ok && err == nil {
-				list = append(list, p)
-			}
-		}
-		return rows.Err()
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list the partitions of history: %w", err)
+	}
+	for _, c := range children {
+		if day, err := time.Parse(partitionPrefix+dayLayout, c.Name); err == nil {
+			list = append(list, partition{c.Name, day, c.Rows})
+		}
 	}
 	return list, nil
 }
@@ -117,37 +107,32 @@ func (e *Engine) dropPartition(ctx context.Context, name string) error {
 }
 
 // makePartitions makes those of today and of the coming days that are not there. What it cannot
-// make, the default partition is for.
-func (e *Engine) makePartitions(ctx context.Context) error {
-	there, err := e.partitions(ctx)
-	if err != nil {
-		return err
+// make, the default partition is for. It returns those that were there before.
+func (e *Engine) makePartitions(ctx context.Context) (there []partition, err error) {
+	if there, err = e.partitions(ctx); err != nil {
+		return nil, err
 	}
 	now, err := e.now(ctx, &transaction{pool: e.transactions})
 	if err != nil {
-		return err
-	}
-	known := make(map[string]bool, len(there))
-	for _, p := range there {
-		known[p.name] = true
+		return nil, err
 	}
 	today := now.UTC().Truncate(day)
 	for i := range daysAhead {
 		from := today.Add(time.Duration(i) * day)
 		name := partitionPrefix + from.Format(dayLayout)
-		if known[name] {
+		if slices.ContainsFunc(there, func(p partition) bool { return p.name == name }) {
 			continue
 		}
 		if err := e.makePartition(ctx, name, from); err != nil {
 			if ctx.Err() != nil {
-				return err
+				return nil, err
 			}
 			e.logger.WarnContext(ctx, "a partition of history could not be made; its rows go to the default one", slog.String("partition", name),
 				slog.Any("err", err))
-			return nil
+			break
 		}
 	}
-	return nil
+	return there, nil
 }
 
 // makePartition attaches a table that was made beside: that lets everybody go on writing.

@@ -19,11 +19,11 @@ const (
 
 // LockSession implements bmdb.Tx.
 func (t *tx) LockSession(ctx context.Context, id fleet.SessionID, exclusive bool) error {
-	query := lockSessionShared
+	text := lockSessionShared
 	if exclusive {
-		query = lockSessionExclusive
+		text = lockSessionExclusive
 	}
-	if _, err := t.lock(ctx, query, string(id)); err != nil {
+	if _, err := query[string](ctx, t, text, string(id)); err != nil {
 		return fmt.Errorf("lock session %s: %w", id, err)
 	}
 	return nil
@@ -31,62 +31,26 @@ func (t *tx) LockSession(ctx context.Context, id fleet.SessionID, exclusive bool
 
 // LockProviders implements bmdb.Tx.
 func (t *tx) LockProviders(ctx context.Context, names []fleet.ProviderName, skipLocked bool) ([]fleet.ProviderName, error) {
-	query := lockProviders
+	text := lockProviders
 	if skipLocked {
-		query = lockProvidersFree
+		text = lockProvidersFree
 	}
-	locked, err := t.lock(ctx, query, texts(names))
+	locked, err := query[fleet.ProviderName](ctx, t, text, names)
 	if err != nil {
 		return nil, fmt.Errorf("lock providers: %w", err)
 	}
-	return named[fleet.ProviderName](locked), nil
+	return locked, nil
 }
 
 // LockMachines implements bmdb.Tx.
 func (t *tx) LockMachines(ctx context.Context, ids []fleet.MachineID, skipLocked bool) ([]fleet.MachineID, error) {
-	query := lockMachines
+	text := lockMachines
 	if skipLocked {
-		query = lockMachinesFree
+		text = lockMachinesFree
 	}
-	locked, err := t.lock(ctx, query, texts(ids))
+	locked, err := query[fleet.MachineID](ctx, t, text, ids)
 	if err != nil {
 		return nil, fmt.Errorf("lock machines: %w", err)
 	}
-	return named[fleet.MachineID](locked), nil
-}
-
-// lock returns the keys of the rows that were locked, in their order.
-func (t *tx) lock(ctx context.Context, query string, keys any) (locked []string, err error) {
-	if err := t.ready(ctx); err != nil {
-		return nil, err
-	}
-	rows, err := t.conn.QueryContext(ctx, query, keys)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		var key string
-		if err := rows.Scan(&key); err != nil {
-			return nil, err
-		}
-		locked = append(locked, key)
-	}
-	return locked, rows.Err()
-}
-
-func texts[T ~string](list []T) []string {
-	out := make([]string, len(list))
-	for i, s := range list {
-		out[i] = string(s)
-	}
-	return out
-}
-
-func named[T ~string](list []string) []T {
-	out := make([]T, len(list))
-	for i, s := range list {
-		out[i] = T(s)
-	}
-	return out
+	return locked, nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 
 	"github.com/jackc/pgx/v5"
 
@@ -62,15 +61,6 @@ func (e *Engine) compareMark(ctx context.Context, q querier) (evidence string, e
 	return "", nil
 }
 
-// putRestored is what bmdb does with evidence at open, for evidence that turns up later.
-func (e *Engine) putRestored(ctx context.Context, conn *pgx.Conn, evidence string) error {
-	e.logger.WarnContext(ctx, "the database looks restored or copied; whatever destroys or reboots waits for `ironherd db accept-restore`",
-		slog.String("evidence", evidence))
-	_, err := conn.Exec(ctx, `INSERT INTO restored (id, at, evidence)
-		VALUES (1, CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT), $1) ON CONFLICT (id) DO NOTHING`, evidence)
-	return err
-}
-
 // Restored implements bmdb.Engine.
 func (e *Engine) Restored(ctx context.Context) (evidence string, err error) {
 	is, known, err := readMark(ctx, e.transactions)
@@ -79,21 +69,18 @@ func (e *Engine) Restored(ctx context.Context) (evidence string, err error) {
 	}
 	if !known {
 		e.logger.WarnContext(ctx, "the database server does not tell who it is: a restored or copied database will not be recognised")
-		e.setMarked()
+		e.marked.Store(true)
 		return "", nil
 	}
-	_, found, err := storedMark(ctx, e.transactions)
-	if err == nil && !found {
-		err = e.storeMark(ctx, is, false)
-	}
-	if err == nil {
+	if err = e.storeMark(ctx, is, false); err == nil {
 		evidence, err = e.compareMark(ctx, e.transactions)
 	}
 	if err != nil {
 		return "", classify(err)
 	}
-	e.setMarked()
-	return evidence, classify(e.makePartitions(ctx))
+	e.marked.Store(true)
+	_, err = e.makePartitions(ctx)
+	return evidence, classify(err)
 }
 
 // AcceptRestore implements bmdb.Engine.
@@ -117,16 +104,4 @@ func (e *Engine) storeMark(ctx context.Context, m mark, replace bool) error {
 			SELECT $1, $2, $3 WHERE NOT EXISTS (SELECT 1 FROM database_mark) ON CONFLICT (id) DO NOTHING`, m.id, tx.Now().UnixMicro(), m.timeline)
 		return err
 	})
-}
-
-func (e *Engine) setMarked() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.marked = true
-}
-
-func (e *Engine) isMarked() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.marked
 }

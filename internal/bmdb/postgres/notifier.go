@@ -116,20 +116,15 @@ func (n *notifier) add(hints []bmdb.Hint) {
 // keep runs a use of a connection again and again, each time with a new one, until the end.
 func (n *notifier) keep(ctx context.Context, use func(ctx context.Context, conn *pgx.Conn) error) {
 	for ctx.Err() == nil {
-		err := n.once(ctx, use)
-		if ctx.Err() != nil {
-			return
+		if err := n.once(ctx, use); ctx.Err() == nil {
+			n.logger.DebugContext(ctx, "notifications are interrupted", slog.Any("err", err))
+			wait(ctx, reconnectAfter)
 		}
-		n.logger.DebugContext(ctx, "notifications are interrupted", slog.Any("err", err))
-		wait(ctx, reconnectAfter)
 	}
 }
 
 func (n *notifier) once(ctx context.Context, use func(ctx context.Context, conn *pgx.Conn) error) error {
-	config := n.config.Copy()
-	// nothing runs that could be cancelled at the server
-	config.BuildContextWatcherHandler = giveUpAtOnce
-	conn, err := pgx.ConnectConfig(ctx, config)
+	conn, err := pgx.ConnectConfig(ctx, n.config.Copy())
 	if err != nil {
 		return err
 	}
@@ -139,15 +134,6 @@ func (n *notifier) once(ctx context.Context, use func(ctx context.Context, conn 
 		_ = conn.Close(ctx)
 	}()
 	return use(ctx, conn)
-}
-
-func wait(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }
 
 // send tells what waits, and then not again for a moment.

@@ -22,8 +22,5 @@ func storable(args []any) []any {
 }
 
 func storableText(s string) string {
-	if strings.IndexByte(s, 0) >= 0 {
-		s = strings.ReplaceAll(s, "\x00", replacement)
-	}
-	return strings.ToValidUTF8(s, replacement)
+	return strings.ToValidUTF8(strings.ReplaceAll(s, "\x00", replacement), replacement)
 }

@@ -35,29 +35,27 @@ const (
 	endTimeout = 10 * time.Second
 )
 
-// run runs fn in a transaction, again after a serialization failure or a deadlock.
+// run runs fn in a transaction, again after a serialization failure or a deadlock. Before that it
+// pauses for a random time, so that those who met do not meet again.
 func (e *Engine) run(ctx context.Context, t *transaction, fn func(ctx context.Context, tx bmdb.Tx) error) error {
 	for attempt := 1; ; attempt++ {
 		err := e.once(ctx, t, fn)
 		if err == nil || !undoneByOthers(err) || attempt == maxAttempts {
 			return classify(err)
 		}
-		if pause(ctx, attempt) != nil {
+		longest := min(firstPause<<min(attempt, 10), maxPause)
+		wait(ctx, time.Duration(rand.Int64N(int64(longest)))) //nolint:gosec // jitter
+		if ctx.Err() != nil {
 			return classify(err)
 		}
 	}
 }
 
-// pause waits before the next attempt, for a random time, so that those who met do not meet again.
-func pause(ctx context.Context, attempt int) error {
-	longest := min(firstPause<<min(attempt, 10), maxPause)
-	timer := time.NewTimer(time.Duration(rand.Int64N(int64(longest)))) //nolint:gosec // jitter
-	defer timer.Stop()
+// wait waits for a time, or until the context ends.
+func wait(ctx context.Context, d time.Duration) {
 	select {
-	case <-timer.C:
-		return nil
+	case <-time.After(d):
 	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 }
 
@@ -128,18 +126,14 @@ func (t *tx) commit(ctx context.Context) error {
 	if t.conn == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
-	defer cancel()
-	return t.conn.Raw(func(c any) error {
-		tag, err := c.(*stdlib.Conn).Conn().Exec(ctx, "COMMIT")
-		if err == nil && tag.String() != "COMMIT" {
-			err = errors.New("a statement failed, and nothing was committed")
-		}
-		if err != nil {
-			return fmt.Errorf("commit: %w", err)
-		}
-		return nil
-	})
+	tag, err := t.end(ctx, "COMMIT")
+	if err == nil && tag != "COMMIT" {
+		err = errors.New("a statement failed, and nothing was committed")
+	}
+	if err != nil {
+		return fmt.Errorf("commit: %w", err)
+	}
+	return nil
 }
 
 // rollback undoes everything; a connection that cannot is given up, which does the same.
@@ -147,14 +141,21 @@ func (t *tx) rollback(ctx context.Context) {
 	if t.conn == nil || t.begin == "" {
 		return
 	}
+	if _, err := t.end(ctx, "ROLLBACK"); err != nil {
+		_ = t.conn.Raw(func(any) error { return driver.ErrBadConn })
+	}
+}
+
+// end ends the transaction, and returns what the server says that it did.
+func (t *tx) end(ctx context.Context, text string) (tag string, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
-	_ = t.conn.Raw(func(c any) error {
-		if _, err := c.(*stdlib.Conn).Conn().Exec(ctx, "ROLLBACK"); err != nil {
-			return driver.ErrBadConn
-		}
-		return nil
+	err = t.conn.Raw(func(c any) error {
+		done, err := c.(*stdlib.Conn).Conn().Exec(ctx, text)
+		tag = done.String()
+		return err
 	})
+	return tag, err
 }
 
 func (t *tx) release() error {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/url"
 	"os"
 	"path/filepath"
 	"time"
@@ -67,7 +66,7 @@ func duplicate(ctx context.Context, from, to, evidence string) (err error) {
 			}
 		}
 	}()
-	err = withFile(ctx, from, "rw", func(db *sql.DB) error {
+	err = withFile(ctx, from, func(db *sql.DB) error {
 		if _, err := db.ExecContext(ctx, "SELECT id FROM database_mark"); err != nil {
 			return fleet.Errorf(fleet.KindInvalid, "%s is not a database of Ironherd: %w", from, err)
 		}
@@ -75,7 +74,7 @@ func duplicate(ctx context.Context, from, to, evidence string) (err error) {
 		return err
 	})
 	if err == nil {
-		err = withFile(ctx, partial.Name(), "rw", func(db *sql.DB) error { return seal(ctx, db, evidence) })
+		err = withFile(ctx, partial.Name(), func(db *sql.DB) error { return seal(ctx, db, evidence) })
 	}
 	if err != nil {
 		return classify(from, err)
@@ -112,15 +111,12 @@ func seal(ctx context.Context, db *sql.DB, evidence string) error {
 }
 
 // withFile runs fn on a database file apart from any engine.
-func withFile(ctx context.Context, path, mode string, fn func(db *sql.DB) error) (err error) {
+func withFile(ctx context.Context, path string, fn func(db *sql.DB) error) (err error) {
 	path, err = filepath.Abs(path)
 	if err != nil {
 		return err
 	}
-	name := url.URL{Scheme: "file", OmitHost: true, Path: path, RawQuery: url.Values{
-		"mode": {mode}, "_pragma": {"busy_timeout(10000)", "synchronous(FULL)"},
-	}.Encode()}
-	db, err := sql.Open("sqlite", name.String())
+	db, err := openFile(path, "rw", "synchronous(FULL)")
 	if err != nil {
 		return err
 	}

@@ -75,12 +75,18 @@ func (t *tx) PrepareContext(ctx context.Context, query string) (*sql.Stmt, error
 	return t.sql.PrepareContext(ctx, query)
 }
 
-func (t *tx) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+// ready prepares a statement, and returns the context in which it is to run.
+func (t *tx) ready(ctx context.Context, query string) (*sql.Stmt, context.Context, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	ctx = context.WithoutCancel(ctx)
-	s, err := t.prepare(ctx, query) //nolint:sqlclosecheck // see run
+	s, err := t.prepare(ctx, query)
+	return s, ctx, err
+}
+
+func (t *tx) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	s, ctx, err := t.ready(ctx, query) //nolint:sqlclosecheck // see run
 	if err != nil {
 		return nil, err
 	}
@@ -88,11 +94,7 @@ func (t *tx) ExecContext(ctx context.Context, query string, args ...any) (sql.Re
 }
 
 func (t *tx) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	ctx = context.WithoutCancel(ctx)
-	s, err := t.prepare(ctx, query) //nolint:sqlclosecheck // see run
+	s, ctx, err := t.ready(ctx, query) //nolint:sqlclosecheck // see run
 	if err != nil {
 		return nil, err
 	}
@@ -100,16 +102,12 @@ func (t *tx) QueryContext(ctx context.Context, query string, args ...any) (*sql.
 }
 
 func (t *tx) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
-	if ctx.Err() != nil {
-		// only a *sql.Row made by database/sql can carry the error
+	s, uninterrupted, err := t.ready(ctx, query) //nolint:sqlclosecheck // see run
+	// only database/sql can make a row that carries an error: this one fails alike
+	if err != nil {
 		return t.sql.QueryRowContext(ctx, query, args...)
 	}
-	ctx = context.WithoutCancel(ctx)
-	s, err := t.prepare(ctx, query) //nolint:sqlclosecheck // see run
-	if err != nil {
-		return t.sql.QueryRowContext(ctx, query, args...) // fails alike
-	}
-	return s.QueryRowContext(ctx, args...)
+	return s.QueryRowContext(uninterrupted, args...)
 }
 
 // LockSession and the others do nothing: write transactions exclude each other.
@@ -127,7 +125,5 @@ func (t *tx) LockMachines(ctx context.Context, ids []fleet.MachineID, _ bool) ([
 }
 
 func ordered[T ~string](keys []T) []T {
-	keys = slices.Clone(keys)
-	slices.Sort(keys)
-	return slices.Compact(keys)
+	return slices.Compact(slices.Sorted(slices.Values(keys)))
 }

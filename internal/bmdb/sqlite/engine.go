@@ -75,15 +75,10 @@ func Open(ctx context.Context, path string, opts Options) (*Engine, error) {
 	e := &Engine{
 		path: path, unsynced: opts.Unsynced, logger: opts.Logger, lock: lock, clock: trust.NewClock(),
 		updates: make(chan *request), extensions: make(chan *request),
-		closing: make(chan struct{}), written: make(chan struct{}),
+		closing: make(chan struct{}), written: make(chan struct{}), time: timeline{base: time.Now().UTC()},
 	}
-	e.time.start(time.Now())
 	if err := e.connect(ctx, opts); err != nil {
-		readers := make([]*conn, 0, len(e.readers))
-		for range len(e.readers) {
-			readers = append(readers, <-e.readers)
-		}
-		return nil, errors.Join(classify(path, err), e.disconnect(readers))
+		return nil, errors.Join(classify(path, err), e.disconnect(len(e.readers)))
 	}
 	go e.write(context.WithoutCancel(ctx))
 	return e, nil
@@ -95,18 +90,14 @@ func (e *Engine) connect(ctx context.Context, opts Options) error {
 	if opts.Unsynced {
 		synchronous = "OFF"
 	}
-	query := url.Values{"_pragma": {
-		"busy_timeout(10000)", "synchronous(" + synchronous + ")", "journal_mode(WAL)", "foreign_keys(ON)", "temp_store(MEMORY)",
-		"cache_size(-65536)", "journal_size_limit(67108864)",
-	}}
-	name := url.URL{Scheme: "file", OmitHost: true, Path: e.path, RawQuery: query.Encode()}
-	pool, err := sql.Open("sqlite", name.String())
+	var err error
+	e.pool, err = openFile(e.path, "rwc", "synchronous("+synchronous+")", "journal_mode(WAL)", "foreign_keys(ON)", "temp_store(MEMORY)",
+		"cache_size(-65536)", "journal_size_limit(67108864)")
 	if err != nil {
 		return err
 	}
-	e.pool = pool
-	pool.SetMaxIdleConns(1)
-	if e.writer, err = newConn(ctx, pool); err != nil {
+	e.pool.SetMaxIdleConns(1)
+	if e.writer, err = newConn(ctx, e.pool); err != nil {
 		return err
 	}
 	var version int64
@@ -118,7 +109,7 @@ func (e *Engine) connect(ctx context.Context, opts Options) error {
 	}
 	e.readers = make(chan *conn, opts.Readers)
 	for range opts.Readers {
-		c, err := newConn(ctx, pool)
+		c, err := newConn(ctx, e.pool)
 		if err != nil {
 			return err
 		}
@@ -130,11 +121,19 @@ func (e *Engine) connect(ctx context.Context, opts Options) error {
 	return nil
 }
 
-// disconnect closes whatever is open. The lock goes last.
-func (e *Engine) disconnect(readers []*conn) error {
+// openFile opens a database file. Each connection runs the pragmas, after one that lets it wait for
+// locks.
+func openFile(path, mode string, pragmas ...string) (*sql.DB, error) {
+	query := url.Values{"mode": {mode}, "_pragma": append([]string{"busy_timeout(10000)"}, pragmas...)}
+	name := url.URL{Scheme: "file", OmitHost: true, Path: path, RawQuery: query.Encode()}
+	return sql.Open("sqlite", name.String())
+}
+
+// disconnect closes whatever is open, as soon as nobody uses it. The lock goes last.
+func (e *Engine) disconnect(readers int) error {
 	var errs []error
-	for _, c := range readers {
-		errs = append(errs, c.close())
+	for range readers { // none is given back, so no View finds one
+		errs = append(errs, (<-e.readers).close())
 	}
 	if e.writer != nil {
 		errs = append(errs, e.writer.close())
@@ -189,9 +188,7 @@ func (e *Engine) Peek(ctx context.Context, fn func(ctx context.Context, tx bmdb.
 }
 
 // Many implements bmdb.Engine: a statement is a function call here, so each row has one of its own.
-func (e *Engine) Many(db statement.DBTX) statement.Many {
-	return statement.OneByOne{Queries: statement.New(db)}
-}
+func (e *Engine) Many(db statement.DBTX) statement.Many { return statement.OneByOne(db) }
 
 // Close ends the writer after the group that it is at, waits for readers and closes the file.
 // Whoever still waits gets an error.
@@ -199,11 +196,7 @@ func (e *Engine) Close() error {
 	e.closeOnce.Do(func() {
 		close(e.closing)
 		<-e.written
-		readers := make([]*conn, 0, cap(e.readers))
-		for range cap(e.readers) { // none is given back after this, so no View finds one
-			readers = append(readers, <-e.readers)
-		}
-		e.closeErr = e.disconnect(readers)
+		e.closeErr = e.disconnect(cap(e.readers))
 	})
 	return e.closeErr
 }

@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"errors"
@@ -132,16 +131,8 @@ func (e *Engine) advanceMarkWhenDue(ctx context.Context) {
 	next := e.mark
 	next.counter++
 	err := e.writeMarkFile(e.mark)
-	if err == nil {
-		err = e.writer.run(ctx, "BEGIN IMMEDIATE")
-	}
-	if err == nil {
-		if err = e.storeMark(ctx, &tx{conn: e.writer, now: e.now()}, next); err == nil {
-			err = e.writer.run(ctx, "COMMIT")
-		}
-		if err != nil {
-			err = errors.Join(err, e.writer.run(ctx, "ROLLBACK"))
-		}
+	if err == nil { // without a transaction, since no other mark is left to delete: it is one write
+		err = e.storeMark(ctx, &tx{conn: e.writer, now: e.now()}, next)
 	}
 	if err == nil {
 		e.mark = next
@@ -189,7 +180,7 @@ func (e *Engine) readMarkFile() (mark, error) {
 	if err != nil {
 		return mark{}, err
 	}
-	id, counter, ok := strings.Cut(strings.TrimSpace(string(bytes.TrimSpace(text))), " ")
+	id, counter, ok := strings.Cut(strings.TrimSpace(string(text)), " ")
 	n, err := strconv.ParseInt(counter, 10, 64)
 	if !ok || err != nil || id == "" || n < 0 {
 		return mark{}, fmt.Errorf("%s cannot be read: %.60q is not an identity and a counter", filepath.Base(e.markPath()), text)
@@ -200,20 +191,17 @@ func (e *Engine) readMarkFile() (mark, error) {
 // writeMarkFile replaces the file in one step that survives a crash.
 func (e *Engine) writeMarkFile(m mark) error {
 	temporary := e.markPath() + ".new"
-	if err := writeFile(temporary, m.String(), !e.unsynced); err != nil {
-		return fmt.Errorf("write the database's mark: %w", err)
+	err := writeFile(temporary, m.String(), !e.unsynced)
+	if err == nil {
+		err = os.Rename(temporary, e.markPath())
 	}
-	if err := os.Rename(temporary, e.markPath()); err != nil {
-		return fmt.Errorf("write the database's mark: %w", err)
+	if err == nil && !e.unsynced {
+		err = syncDir(filepath.Dir(e.path))
 	}
-	if e.unsynced {
-		return nil
-	}
-	dir, err := os.Open(filepath.Dir(e.path))
 	if err != nil {
 		return fmt.Errorf("write the database's mark: %w", err)
 	}
-	return errors.Join(dir.Sync(), dir.Close())
+	return nil
 }
 
 func writeFile(path, text string, synced bool) error {

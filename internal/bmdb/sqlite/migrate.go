@@ -42,10 +42,7 @@ func (e *Engine) Schema(ctx context.Context) (have, want int64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	for _, s := range p.ListSources() {
-		want = max(want, s.Version)
-	}
-	if have, err = p.GetDBVersion(ctx); err != nil {
+	if have, want, err = p.GetVersions(ctx); err != nil {
 		return 0, 0, fmt.Errorf("read the schema version of %s: %w", e.path, err)
 	}
 	return have, want, nil

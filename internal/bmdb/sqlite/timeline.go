@@ -13,12 +13,6 @@ type timeline struct {
 	last time.Time
 }
 
-func (t *timeline) start(base time.Time) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.base = base.UTC()
-}
-
 // notBefore moves the timeline forward, if need be, so that it continues at an instant that was
 // stored.
 func (t *timeline) notBefore(stored time.Time, elapsed time.Duration) (moved time.Duration) {

@@ -61,26 +61,6 @@ func (q *Queries) CountMachineHeld(ctx context.Context, arg CountMachineHeldPara
 	return count, err
 }
 
-const countMachineRun = `-- name: CountMachineRun :one
-SELECT count(*) AS n FROM (
-  SELECT id FROM machine WHERE id >= $1 AND id <= $2 ORDER BY id LIMIT CAST($3 AS BIGINT)
-) AS run
-`
-
-type CountMachineRunParams struct {
-	Lowest  string
-	Highest string
-	MaxRows int64
-}
-
-// How many machines there are from the first to the last, as far as to max_rows.
-func (q *Queries) CountMachineRun(ctx context.Context, arg CountMachineRunParams) (int64, error) {
-	row := q.db.QueryRowContext(ctx, countMachineRun, arg.Lowest, arg.Highest, arg.MaxRows)
-	var n int64
-	err := row.Scan(&n)
-	return n, err
-}
-
 const deleteMachine = `-- name: DeleteMachine :execrows
 DELETE FROM machine WHERE id = $1
 `
@@ -363,7 +343,6 @@ const listMachine = `-- name: ListMachine :many
 SELECT id, provider, provider_id, created_at, takeover_generation, state, reason, since, hostname, address, location, agent_version, last_at, install_generation, process FROM machine_line WHERE id = $1
 `
 
-// What a list says of a machine: as ListMachineRun, for one by its key.
 func (q *Queries) ListMachine(ctx context.Context, id string) ([]MachineLine, error) {
 	rows, err := q.db.QueryContext(ctx, listMachine, id)
 	if err != nil {
@@ -457,104 +436,6 @@ func (q *Queries) ListMachineIDsAfter(ctx context.Context, arg ListMachineIDsAft
 			return nil, err
 		}
 		items = append(items, id)
-	}
-	if err := rows.Close(); err != nil {
-		return nil, err
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const listMachineRun = `-- name: ListMachineRun :many
-WITH page AS MATERIALIZED (
-  SELECT id, provider, provider_id, created_at, takeover_generation, process FROM machine
-  WHERE id >= $1 AND id <= $2 ORDER BY id LIMIT CAST($3 AS BIGINT)
-), last AS MATERIALIZED (SELECT max(id) AS highest FROM page)
-SELECT id, CAST(COALESCE(max(provider), '') AS TEXT) AS provider, CAST(COALESCE(max(provider_id), '') AS TEXT) AS provider_id,
-  CAST(COALESCE(max(created_at), 0) AS BIGINT) AS created_at,
-  CAST(COALESCE(max(takeover_generation), 0) AS BIGINT) AS takeover_generation, CAST(COALESCE(max(state), '') AS TEXT) AS state,
-  CAST(COALESCE(max(reason), '') AS TEXT) AS reason, CAST(COALESCE(max(since), 0) AS BIGINT) AS since,
-  CAST(COALESCE(max(hostname), '') AS TEXT) AS hostname, CAST(COALESCE(max(address), '') AS TEXT) AS address,
-  CAST(COALESCE(max(location), '') AS TEXT) AS location, CAST(COALESCE(max(agent_version), '') AS TEXT) AS agent_version,
-  CAST(COALESCE(max(last_at), 0) AS BIGINT) AS last_at, CAST(COALESCE(max(generation), 0) AS BIGINT) AS install_generation,
-  CAST(COALESCE(max(process), '') AS TEXT) AS process
-FROM (
-  SELECT id, provider, provider_id, created_at, takeover_generation,
-    CAST(NULL AS TEXT) AS state, CAST(NULL AS TEXT) AS reason, CAST(NULL AS BIGINT) AS since, CAST(NULL AS TEXT) AS hostname,
-    CAST(NULL AS TEXT) AS address, CAST(NULL AS TEXT) AS location, CAST(NULL AS TEXT) AS agent_version,
-    CAST(NULL AS BIGINT) AS last_at, CAST(NULL AS BIGINT) AS generation,
-    process FROM page
-  UNION ALL SELECT machine, NULL, NULL, NULL, NULL, state, reason, since, NULL, NULL, NULL, NULL, NULL, NULL, NULL
-    FROM machine_state s WHERE s.machine >= $1 AND s.machine <= (SELECT highest FROM last)
-  UNION ALL SELECT machine, NULL, NULL, NULL, NULL, NULL, NULL, NULL, hostname, address, location, NULL, NULL, NULL, NULL
-    FROM fact_provided p WHERE p.machine >= $1 AND p.machine <= (SELECT highest FROM last)
-  UNION ALL SELECT machine, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, agent_version, NULL, NULL, NULL
-    FROM fact_agent_started a WHERE a.machine >= $1 AND a.machine <= (SELECT highest FROM last)
-  UNION ALL SELECT machine, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, last_at, NULL, NULL
-    FROM agent_last_seen l WHERE l.machine >= $1 AND l.machine <= (SELECT highest FROM last)
-  UNION ALL SELECT machine, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, generation, NULL
-    FROM install_request r WHERE r.machine >= $1 AND r.machine <= (SELECT highest FROM last)
-) AS parts GROUP BY id HAVING max(provider) IS NOT NULL ORDER BY id
-`
-
-type ListMachineRunParams struct {
-	Lowest  string
-	Highest string
-	MaxRows int64
-}
-
-type ListMachineRunRow struct {
-	ID                 string
-	Provider           string
-	ProviderID         string
-	CreatedAt          int64
-	TakeoverGeneration int64
-	State              string
-	Reason             string
-	Since              int64
-	Hostname           string
-	Address            string
-	Location           string
-	AgentVersion       string
-	LastAt             int64
-	InstallGeneration  int64
-	Process            string
-}
-
-// A run of machines: those from lowest to highest, at most so many. In the order of their keys
-// they are a range of each table, too, which is a few pages; a row at a time they would be a descent of five indexes each. So each
-// range is read for itself, and the rows are put together. A request may outlive its machine, and be in the range.
-func (q *Queries) ListMachineRun(ctx context.Context, arg ListMachineRunParams) ([]ListMachineRunRow, error) {
-	rows, err := q.db.QueryContext(ctx, listMachineRun, arg.Lowest, arg.Highest, arg.MaxRows)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []ListMachineRunRow
-	for rows.Next() {
-		var i ListMachineRunRow
-		if err := rows.Scan(
-			&i.ID,
-			&i.Provider,
-			&i.ProviderID,
-			&i.CreatedAt,
-			&i.TakeoverGeneration,
-			&i.State,
-			&i.Reason,
-			&i.Since,
-			&i.Hostname,
-			&i.Address,
-			&i.Location,
-			&i.AgentVersion,
-			&i.LastAt,
-			&i.InstallGeneration,
-			&i.Process,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
 	}
 	if err := rows.Close(); err != nil {
 		return nil, err

@@ -37,11 +37,11 @@ type Held struct {
 	Epoch   int64
 }
 
-// OneByOne is Many for an engine in which a statement costs no round trip: it runs one for each
-// row.
-type OneByOne struct{ *Queries }
+// OneByOne returns Many for an engine in which a statement costs no round trip: it runs one for
+// each row.
+func OneByOne(db DBTX) Many { return oneByOne{New(db)} }
 
-var _ Many = OneByOne{}
+type oneByOne struct{ *Queries }
 
 // each runs a statement for each row.
 func each[R any](ctx context.Context, rows []R, run func(context.Context, R) error) error {
@@ -54,8 +54,8 @@ func each[R any](ctx context.Context, rows []R, run func(context.Context, R) err
 }
 
 // collect runs a query for each key, and returns all that they found.
-func collect[R any](ctx context.Context, keys []string, run func(context.Context, string) ([]R, error)) (found []R, err error) {
-	err = each(ctx, keys, func(ctx context.Context, key string) error {
+func collect[K, R any](ctx context.Context, keys []K, run func(context.Context, K) ([]R, error)) (found []R, err error) {
+	err = each(ctx, keys, func(ctx context.Context, key K) error {
 		rows, err := run(ctx, key)
 		found = append(found, rows...)
 		return err
@@ -63,44 +63,35 @@ func collect[R any](ctx context.Context, keys []string, run func(context.Context
 	return found, err
 }
 
-// GetMachines implements Many.
-func (q OneByOne) GetMachines(ctx context.Context, ids []string) ([]MachineRecord, error) {
+func (q oneByOne) GetMachines(ctx context.Context, ids []string) ([]MachineRecord, error) {
 	return collect(ctx, ids, q.GetMachine)
 }
 
-// ListMachines implements Many.
-func (q OneByOne) ListMachines(ctx context.Context, ids []string) ([]MachineLine, error) {
+func (q oneByOne) ListMachines(ctx context.Context, ids []string) ([]MachineLine, error) {
 	return collect(ctx, ids, q.ListMachine)
 }
 
-// GetAllBackoffs implements Many.
-func (q OneByOne) GetAllBackoffs(ctx context.Context, subjects []string) ([]Backoff, error) {
+func (q oneByOne) GetAllBackoffs(ctx context.Context, subjects []string) ([]Backoff, error) {
 	return collect(ctx, subjects, q.GetBackoffs)
 }
 
-// ListVoid implements Many.
-func (q OneByOne) ListVoid(ctx context.Context, session string, held []Held) (machines []string, err error) {
-	for _, h := range held {
+func (q oneByOne) ListVoid(ctx context.Context, session string, held []Held) ([]string, error) {
+	return collect(ctx, held, func(ctx context.Context, h Held) ([]string, error) {
 		n, err := q.CountMachineHeld(ctx, CountMachineHeldParams{ID: h.Machine, Session: session, Epoch: h.Epoch})
-		if err != nil {
+		if err != nil || n > 0 {
 			return nil, err
 		}
-		if n == 0 {
-			machines = append(machines, h.Machine)
-		}
-	}
-	return machines, nil
+		return []string{h.Machine}, nil
+	})
 }
 
-// GetMachinesHeld implements Many.
-func (q OneByOne) GetMachinesHeld(ctx context.Context, session string, ids []string) ([]GetMachineHeldRow, error) {
+func (q oneByOne) GetMachinesHeld(ctx context.Context, session string, ids []string) ([]GetMachineHeldRow, error) {
 	return collect(ctx, ids, func(ctx context.Context, id string) ([]GetMachineHeldRow, error) {
 		return q.GetMachineHeld(ctx, GetMachineHeldParams{ID: id, Session: session})
 	})
 }
 
-// UpdateMachines implements Many.
-func (q OneByOne) UpdateMachines(ctx context.Context, rows []UpdateMachineParams) (written int64, err error) {
+func (q oneByOne) UpdateMachines(ctx context.Context, rows []UpdateMachineParams) (written int64, err error) {
 	err = each(ctx, rows, func(ctx context.Context, r UpdateMachineParams) error {
 		n, err := q.UpdateMachine(ctx, r)
 		written += n
@@ -109,45 +100,37 @@ func (q OneByOne) UpdateMachines(ctx context.Context, rows []UpdateMachineParams
 	return written, err
 }
 
-// MoveAgenda implements Many.
-func (q OneByOne) MoveAgenda(ctx context.Context, gone []DeleteAgendaParams, come []InsertAgendaParams) error {
+func (q oneByOne) MoveAgenda(ctx context.Context, gone []DeleteAgendaParams, come []InsertAgendaParams) error {
 	if err := each(ctx, gone, q.DeleteAgenda); err != nil {
 		return err
 	}
 	return each(ctx, come, q.InsertAgenda)
 }
 
-// InsertHistories implements Many.
-func (q OneByOne) InsertHistories(ctx context.Context, rows []InsertHistoryParams) error {
+func (q oneByOne) InsertHistories(ctx context.Context, rows []InsertHistoryParams) error {
 	return each(ctx, rows, q.InsertHistory)
 }
 
-// PutStates implements Many.
-func (q OneByOne) PutStates(ctx context.Context, rows []PutStateParams) error {
+func (q oneByOne) PutStates(ctx context.Context, rows []PutStateParams) error {
 	return each(ctx, rows, q.PutState)
 }
 
-// InsertStateCounts implements Many.
-func (q OneByOne) InsertStateCounts(ctx context.Context, rows []InsertStateCountParams) error {
+func (q oneByOne) InsertStateCounts(ctx context.Context, rows []InsertStateCountParams) error {
 	return each(ctx, rows, q.InsertStateCount)
 }
 
-// DeleteStateCounts implements Many.
-func (q OneByOne) DeleteStateCounts(ctx context.Context, ids []int64) error {
+func (q oneByOne) DeleteStateCounts(ctx context.Context, ids []int64) error {
 	return each(ctx, ids, q.DeleteStateCount)
 }
 
-// PutBackoffs implements Many.
-func (q OneByOne) PutBackoffs(ctx context.Context, rows []PutBackoffParams) error {
+func (q oneByOne) PutBackoffs(ctx context.Context, rows []PutBackoffParams) error {
 	return each(ctx, rows, q.PutBackoff)
 }
 
-// DeleteBackoffs implements Many.
-func (q OneByOne) DeleteBackoffs(ctx context.Context, rows []DeleteBackoffParams) error {
+func (q oneByOne) DeleteBackoffs(ctx context.Context, rows []DeleteBackoffParams) error {
 	return each(ctx, rows, q.DeleteBackoff)
 }
 
-// FlushAllSeen implements Many.
-func (q OneByOne) FlushAllSeen(ctx context.Context, rows []FlushSeenParams) error {
+func (q oneByOne) FlushAllSeen(ctx context.Context, rows []FlushSeenParams) error {
 	return each(ctx, rows, q.FlushSeen)
 }

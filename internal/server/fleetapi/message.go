@@ -55,7 +55,7 @@ func machineOf(r bmdb.MachineRow) *fleetv1.Machine {
 func historyOf(h bmdb.HistoryRow) *fleetv1.HistoryEntry {
 	return &fleetv1.HistoryEntry{
 		At: stamp(h.At), Actor: h.Actor, Process: string(h.Process), Epoch: int64(h.Epoch), Event: string(h.Event), Detail: h.Detail,
-		RetryAt: stamp(h.RetryAt),
+		RetryAt: stamp(h.RetryAt), StartedAt: stamp(h.StartedAt), Why: h.Why,
 	}
 }
 

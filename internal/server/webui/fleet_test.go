@@ -72,10 +72,9 @@ func smallFleet() *stubFleet {
 		machine:     oneMachine(),
 		explanation: "Attempt 1 is under way.",
 		history: []*fleetv1.HistoryEntry{
-			{At: stampAt("02:50:00"), Actor: "initializer@cp-1", Process: "agent-start", Epoch: 3, Event: string(fleet.EventStarted)},
 			{
 				At: stampAt("02:50:02"), Actor: "initializer@cp-1", Process: "agent-start", Epoch: 3, Event: string(fleet.EventFailed),
-				Detail: "connection refused", RetryAt: stampAt("02:51:02"),
+				Detail: "connection refused", RetryAt: stampAt("02:51:02"), StartedAt: stampAt("02:50:00"), Why: "the machine needs an agent",
 			},
 			{At: stampAt("03:05:00"), Actor: "agent", Event: string(fleet.EventHardwareReported)},
 		},

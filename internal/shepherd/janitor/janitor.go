@@ -33,6 +33,9 @@ type Config struct {
 	// KeepHistory and KeepSessions are how long history and ended sessions are kept.
 	KeepHistory  time.Duration `yaml:"keep_history"`
 	KeepSessions time.Duration `yaml:"keep_sessions"`
+	// KeepTokens is how long a creation that came to nothing is remembered: a machine that surfaces
+	// later with its token is reported as unknown instead of adopted.
+	KeepTokens time.Duration `yaml:"keep_tokens"`
 	// Batch is how many rows one transaction changes at most.
 	Batch int `yaml:"batch"`
 }
@@ -45,6 +48,7 @@ func DefaultConfig() Config {
 		PruneInterval: 10 * time.Minute,
 		KeepHistory:   90 * 24 * time.Hour,
 		KeepSessions:  7 * 24 * time.Hour,
+		KeepTokens:    365 * 24 * time.Hour,
 		Batch:         200,
 	}
 }
@@ -60,7 +64,8 @@ func (c Config) Validate() error {
 		shepherd.RequirePositive("check_interval", c.CheckInterval),
 		shepherd.RequirePositive("prune_interval", c.PruneInterval),
 		shepherd.RequirePositive("keep_history", c.KeepHistory),
-		shepherd.RequirePositive("keep_sessions", c.KeepSessions))...)
+		shepherd.RequirePositive("keep_sessions", c.KeepSessions),
+		shepherd.RequirePositive("keep_tokens", c.KeepTokens))...)
 }
 
 // Duty is one thing that the janitor does.
@@ -74,11 +79,12 @@ const (
 	DutyCheck     Duty = "check"
 	DutyHistory   Duty = "prune-history"
 	DutySessions  Duty = "prune-sessions"
+	DutyTokens    Duty = "prune-tokens"
 )
 
 // Duties lists all duties in the order in which they are done.
 func Duties() []Duty {
-	return []Duty{DutyCollect, DutyRecompute, DutyExpire, DutyCheck, DutyHistory, DutySessions}
+	return []Duty{DutyCollect, DutyRecompute, DutyExpire, DutyCheck, DutyHistory, DutySessions, DutyTokens}
 }
 
 // Observer is told of every duty: how many rows it changed (of a check: found wrong), how long it
@@ -146,7 +152,7 @@ func (j *Janitor) interval(duty Duty) time.Duration {
 	switch duty {
 	case DutyCheck:
 		return j.config.CheckInterval
-	case DutyHistory, DutySessions:
+	case DutyHistory, DutySessions, DutyTokens:
 		return j.config.PruneInterval
 	case DutyCollect, DutyRecompute, DutyExpire:
 	}
@@ -189,6 +195,10 @@ func (j *Janitor) do(ctx context.Context, duty Duty) (int, error) {
 	case DutySessions:
 		return j.inBatches(ctx, func(ctx context.Context, limit int) (int, error) {
 			return j.db.PruneSessions(ctx, j.config.KeepSessions, limit)
+		})
+	case DutyTokens:
+		return j.inBatches(ctx, func(ctx context.Context, limit int) (int, error) {
+			return j.db.PruneTokens(ctx, j.config.KeepTokens, limit)
 		})
 	}
 	return 0, fleet.Errorf(fleet.KindInvalid, "the janitor has no duty %q", duty)

@@ -84,7 +84,7 @@ func TestEveryDutyInItsTime(t *testing.T) {
 		synctest.Wait()
 		for duty, want := range map[janitor.Duty]int{
 			janitor.DutyCollect: 1800, janitor.DutyRecompute: 1800, janitor.DutyExpire: 1800, janitor.DutyCheck: 60,
-			janitor.DutyHistory: 6, janitor.DutySessions: 6,
+			janitor.DutyHistory: 6, janitor.DutySessions: 6, janitor.DutyTokens: 6,
 		} {
 			if got := seen.done[duty]; got < want || got > want+1 {
 				t.Errorf("%s was done %d times in an hour, want %d", duty, got, want)

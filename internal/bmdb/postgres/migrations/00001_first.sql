@@ -356,7 +356,8 @@ CREATE TABLE discrepancy (
 );
 
 -- Everything that lifecycle judges a machine by, its backoffs apart, and what the last judgement left. Each join
--- finds at most one row, by its primary key.
+-- finds at most one row, by its primary key. A fact that cannot be without another one is looked up by that one's key:
+-- of a machine without an agent nothing is looked up that only an agent says.
 CREATE VIEW machine_record AS
 SELECT m.id, m.provider, m.provider_id, m.created_at, m.takeover_generation,
   m.epoch, m.session, m.process, m.since, m.why, m.note, m.revision, m.due_agent_start, m.due_install, m.due_recovery,
@@ -398,15 +399,15 @@ LEFT JOIN machine_state st ON st.machine = m.id
 LEFT JOIN intent i ON i.machine = m.id
 LEFT JOIN fact_provided p ON p.machine = m.id
 LEFT JOIN fact_agent_started a ON a.machine = m.id
-LEFT JOIN fact_agent_seen s ON s.machine = m.id
-LEFT JOIN agent_last_seen ls ON ls.machine = m.id
-LEFT JOIN fact_hardware h ON h.machine = m.id
+LEFT JOIN fact_agent_seen s ON s.machine = a.machine
+LEFT JOIN agent_last_seen ls ON ls.machine = s.machine
+LEFT JOIN fact_hardware h ON h.machine = a.machine
 LEFT JOIN install_request rq ON rq.machine = m.id
-LEFT JOIN install_attempt att ON att.machine = m.id
-LEFT JOIN install_report rp ON rp.machine = m.id
-LEFT JOIN installed ins ON ins.machine = m.id
+LEFT JOIN install_attempt att ON att.machine = rq.machine
+LEFT JOIN install_report rp ON rp.machine = att.machine
+LEFT JOIN installed ins ON ins.machine = att.machine
 LEFT JOIN quarantine q ON q.machine = m.id
-LEFT JOIN session se ON se.id = m.session AND m.session <> '';
+LEFT JOIN session se ON se.id = NULLIF(m.session, '');
 
 -- What a list says of a machine.
 CREATE VIEW machine_line AS

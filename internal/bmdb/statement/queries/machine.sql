@@ -87,47 +87,6 @@ SELECT id FROM machine WHERE id > sqlc.arg(after) ORDER BY id LIMIT CAST(sqlc.ar
 -- name: ListMachinesByHostname :many
 SELECT machine FROM fact_provided WHERE hostname = sqlc.arg(hostname) ORDER BY machine LIMIT CAST(sqlc.arg(max_rows) AS BIGINT);
 
--- A run of machines: those from lowest to highest, at most so many. In the order of their keys
--- they are a range of each table, too, which is a few pages; a row at a time they would be a descent of five indexes each. So each
--- range is read for itself, and the rows are put together. A request may outlive its machine, and be in the range.
--- name: ListMachineRun :many
-WITH page AS MATERIALIZED (
-  SELECT id, provider, provider_id, created_at, takeover_generation, process FROM machine
-  WHERE id >= sqlc.arg(lowest) AND id <= sqlc.arg(highest) ORDER BY id LIMIT CAST(sqlc.arg(max_rows) AS BIGINT)
-), last AS MATERIALIZED (SELECT max(id) AS highest FROM page)
-SELECT id, CAST(COALESCE(max(provider), '') AS TEXT) AS provider, CAST(COALESCE(max(provider_id), '') AS TEXT) AS provider_id,
-  CAST(COALESCE(max(created_at), 0) AS BIGINT) AS created_at,
-  CAST(COALESCE(max(takeover_generation), 0) AS BIGINT) AS takeover_generation, CAST(COALESCE(max(state), '') AS TEXT) AS state,
-  CAST(COALESCE(max(reason), '') AS TEXT) AS reason, CAST(COALESCE(max(since), 0) AS BIGINT) AS since,
-  CAST(COALESCE(max(hostname), '') AS TEXT) AS hostname, CAST(COALESCE(max(address), '') AS TEXT) AS address,
-  CAST(COALESCE(max(location), '') AS TEXT) AS location, CAST(COALESCE(max(agent_version), '') AS TEXT) AS agent_version,
-  CAST(COALESCE(max(last_at), 0) AS BIGINT) AS last_at, CAST(COALESCE(max(generation), 0) AS BIGINT) AS install_generation,
-  CAST(COALESCE(max(process), '') AS TEXT) AS process
-FROM (
-  SELECT id, provider, provider_id, created_at, takeover_generation,
-    CAST(NULL AS TEXT) AS state, CAST(NULL AS TEXT) AS reason, CAST(NULL AS BIGINT) AS since, CAST(NULL AS TEXT) AS hostname,
-    CAST(NULL AS TEXT) AS address, CAST(NULL AS TEXT) AS location, CAST(NULL AS TEXT) AS agent_version,
-    CAST(NULL AS BIGINT) AS last_at, CAST(NULL AS BIGINT) AS generation,
-    process FROM page
-  UNION ALL SELECT machine, NULL, NULL, NULL, NULL, state, reason, since, NULL, NULL, NULL, NULL, NULL, NULL, NULL
-    FROM machine_state s WHERE s.machine >= sqlc.arg(lowest) AND s.machine <= (SELECT highest FROM last)
-  UNION ALL SELECT machine, NULL, NULL, NULL, NULL, NULL, NULL, NULL, hostname, address, location, NULL, NULL, NULL, NULL
-    FROM fact_provided p WHERE p.machine >= sqlc.arg(lowest) AND p.machine <= (SELECT highest FROM last)
-  UNION ALL SELECT machine, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, agent_version, NULL, NULL, NULL
-    FROM fact_agent_started a WHERE a.machine >= sqlc.arg(lowest) AND a.machine <= (SELECT highest FROM last)
-  UNION ALL SELECT machine, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, last_at, NULL, NULL
-    FROM agent_last_seen l WHERE l.machine >= sqlc.arg(lowest) AND l.machine <= (SELECT highest FROM last)
-  UNION ALL SELECT machine, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, generation, NULL
-    FROM install_request r WHERE r.machine >= sqlc.arg(lowest) AND r.machine <= (SELECT highest FROM last)
-) AS parts GROUP BY id HAVING max(provider) IS NOT NULL ORDER BY id;
-
--- How many machines there are from the first to the last, as far as to max_rows.
--- name: CountMachineRun :one
-SELECT count(*) AS n FROM (
-  SELECT id FROM machine WHERE id >= sqlc.arg(lowest) AND id <= sqlc.arg(highest) ORDER BY id LIMIT CAST(sqlc.arg(max_rows) AS BIGINT)
-) AS run;
-
--- What a list says of a machine: as ListMachineRun, for one by its key.
 -- name: ListMachine :many
 SELECT * FROM machine_line WHERE id = sqlc.arg(id);
 
