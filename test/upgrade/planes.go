@@ -207,8 +207,7 @@ func (s *site) replace(ctx context.Context) error {
 		} else {
 			s.kill(p)
 		}
-		code, _, stderr := process.Run(ctx, s.u.before.ironherd, p.args...)
-		if err := refused(code, stderr); err != nil {
+		if err := s.again(ctx, p); err != nil {
 			return err
 		}
 		if err := s.start(ctx, p, after); err != nil {
@@ -225,6 +224,20 @@ func (s *site) replace(ctx context.Context) error {
 			return err
 		}
 	}
+	return nil
+}
+
+// again starts a plane of the previous version once more. On a newer schema it must refuse in one
+// sentence; on its own it must work, until it is killed.
+func (s *site) again(ctx context.Context, p *plane) error {
+	if s.u.migrates {
+		code, _, stderr := process.Run(ctx, s.u.before.ironherd, p.args...)
+		return refused(code, stderr)
+	}
+	if err := s.start(ctx, p, before); err != nil {
+		return err
+	}
+	s.kill(p)
 	return nil
 }
 
