@@ -18,6 +18,11 @@ import (
 // plane has been replaced.
 const planesFleet = 200
 
+// planesLease is how long the sessions of the planes last. A lock is waited for two fifths of it,
+// and a plane that waits in vain logs an error, which fails the run: while three planes and 200
+// machines share a few cores, that must be long.
+const planesLease = 15 * time.Second
+
 // site is a simulated fleet with three control planes.
 type site struct {
 	u      *upgrade
@@ -96,6 +101,7 @@ func (s *site) prepare(ctx context.Context, url string) error {
 		p := &plane{args: []string{
 			"serve", "--config", s.herd.Config(), "--log-level", "warn", "--set", "agent_api.listen=" + listen,
 			"--set", "agent_api.endpoint=" + s.front.Address(), "--set", "operator_api.listen=",
+			"--set", "session.lease=" + planesLease.String(),
 		}}
 		if n > 0 {
 			p.args = append(p.args, "--set", "dir="+filepath.Join(s.u.dir, fmt.Sprint("plane", n)))
