@@ -33,6 +33,7 @@ func Run(t *testing.T, open func(t *testing.T) bmdb.Engine) {
 		{"list", listTests},
 		{"fault", faultTests},
 		{"lease", leaseTests},
+		{"agenda", agendaTests},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			t.Parallel()
