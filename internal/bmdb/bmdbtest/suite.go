@@ -34,6 +34,7 @@ func Run(t *testing.T, open func(t *testing.T) bmdb.Engine) {
 		{"fault", faultTests},
 		{"lease", leaseTests},
 		{"agenda", agendaTests},
+		{"fact", factTests},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			t.Parallel()
