@@ -90,7 +90,8 @@ var agendaTests = []test{
 		w.must(works[0].Finish(w.ctx))
 		w.must(works[1].Cancel(w.ctx, "it speaks"))
 		for _, id := range []fleet.MachineID{a.Machine, b.Machine} {
-			due := w.number("SELECT due_recovery FROM machine WHERE id = $1", string(id)) // a claim would put it right
+			// a claim would put it right
+			due := w.number("SELECT due_recovery FROM machine WHERE id = $1", string(id))
 			w.wantAbout("silence is due in", time.UnixMicro(due).Sub(w.now()), fleet.DefaultPolicy().SilentAfter)
 			if got := w.state(id); got != fleet.StateAvailable {
 				w.Fatalf("machine %s is %s", id, got)
