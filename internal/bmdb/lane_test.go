@@ -1,4 +1,4 @@
-package sqlite_test
+package bmdb_test
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 func TestEndsTogetherNameTheirSession(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newCrowd(t)
+		c := newEnders(t)
 		defer closed(t, c.db)
 		lostOne, other := c.works[2], c.start("other")
 		errs := c.finish(c.works, func() {
