@@ -312,7 +312,7 @@ func (t *transaction) repeated(ctx context.Context, c *commit) error {
 		return fleet.ErrLeaseLost
 	}
 	was, err := t.q.GetWorkEnd(ctx, statement.GetWorkEndParams{
-		Subject: subjectKey(w.Subject), StartedAt: w.since, Epoch: int64(w.Epoch), Process: string(w.Process),
+		Subject: subjectKey(w.Subject), NotBefore: w.since - time.Hour.Microseconds(), StartedAt: w.since, Epoch: int64(w.Epoch), Process: string(w.Process),
 	})
 	if absent(err) {
 		return fleet.ErrLeaseLost

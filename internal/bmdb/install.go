@@ -61,11 +61,8 @@ func (db *DB) HandOutInstall(ctx context.Context, a AgentIdentity, lastGeneratio
 		if err != nil {
 			return false, err
 		}
-		// Whoever holds the lane may act on the machine until its end is a fact, whatever its deadline
-		// (rule 4).
-		_, held := m.lane.hold()
 		plan, err := t.plan(ctx, m)
-		if err != nil || held || plan.For(fleet.ProcessInstall).Verdict != lifecycle.Due || openAttempt(m.record) != nil {
+		if err != nil || !installDue(m, plan) || openAttempt(m.record) != nil {
 			return changed, err
 		}
 		order, err = t.newAttempt(ctx, m, secret)
@@ -88,8 +85,14 @@ func (t *transaction) installWanted(ctx context.Context, m *machineRecord, last 
 		return attemptID{open.Generation, open.Attempt} != last, nil
 	}
 	plan, err := t.plan(ctx, m)
+	return installDue(m, plan), err
+}
+
+// installDue says whether an install may be handed out. What waits for a holder becomes due at the
+// holder's deadline, but only the end of its session frees the lane (rule 4).
+func installDue(m *machineRecord, plan lifecycle.Plan) bool {
 	_, held := m.lane.hold()
-	return !held && plan.For(fleet.ProcessInstall).Verdict == lifecycle.Due, err
+	return !held && plan.For(fleet.ProcessInstall).Verdict == lifecycle.Due
 }
 
 // openAttempt returns the newest attempt while it is open: neither reported nor seen to have come

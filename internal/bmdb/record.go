@@ -77,16 +77,18 @@ func providedOf(f statement.FactProvided) *fleet.Provided {
 	}
 }
 
-func installOfMachine(r statement.MachineRecord, record *fleet.Record) error {
+// installOfMachine reads all of the install that can be read, also after something that cannot:
+// what is installed must not be lost sight of.
+func installOfMachine(r statement.MachineRecord, record *fleet.Record) (unreadable error) {
 	if r.RequestGeneration != 0 {
 		q := &fleet.InstallRequest{
 			Generation: fleet.InstallGeneration(r.RequestGeneration), At: instant(r.RequestAt), Actor: r.RequestActor,
 		}
-		if err := json.Unmarshal([]byte(r.RequestImage), &q.Image); err != nil {
-			return fmt.Errorf("read the image of its install request: %w", err)
-		}
 		if err := json.Unmarshal([]byte(r.RequestRootDisk), &q.RootDisk); err != nil {
-			return fmt.Errorf("read the disk selector of its install request: %w", err)
+			unreadable = fmt.Errorf("read the disk selector of its install request: %w", err)
+		}
+		if err := json.Unmarshal([]byte(r.RequestImage), &q.Image); err != nil {
+			unreadable = fmt.Errorf("read the image of its install request: %w", err)
 		}
 		record.InstallRequest = q
 	}
@@ -108,5 +110,5 @@ func installOfMachine(r statement.MachineRecord, record *fleet.Record) error {
 			BootID: r.InstalledBootID,
 		}
 	}
-	return nil
+	return unreadable
 }

@@ -4,8 +4,8 @@ package fleet
 // added, its text never changes.
 type Event string
 
-// The events of a lease. Each EventStarted is followed by exactly one of the others, with the same
-// epoch.
+// The events of a lease. Work has one row of history, which says how it ended, and when and why it
+// began. EventStarted is what is shown of work that is under way.
 const (
 	// EventStarted: a session claimed the work.
 	EventStarted Event = "started"

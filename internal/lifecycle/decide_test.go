@@ -102,6 +102,8 @@ func held(process fleet.Process, until float64) step {
 	}
 }
 
+func unreadable(r *fleet.Record) { r.Unreadable = "the image is garbled" }
+
 func record(steps ...step) fleet.Record {
 	r := fleet.Record{
 		Machine:  fleet.Machine{ID: "m-1", Provider: "metal", CreatedAt: at(0)},
@@ -303,6 +305,50 @@ var specification = []struct {
 		env:   func(e *fleet.Environment) { e.Restored = "counter 7 beside the file, 5 in it" },
 		state: fleet.StateInstalling,
 		want:  []due{{install, lifecycle.Waiting, 0, "accept-restore"}},
+	},
+	{
+		name: "after a restore no agent is started", steps: active, now: 4, // rule 11
+		env:   func(e *fleet.Environment) { e.Restored = "counter 7 beside the file, 5 in it" },
+		state: fleet.StateProvided,
+		want: []due{
+			{agentStart, lifecycle.Waiting, 0, "the start of an agent waits for `ironherd db accept-restore`"},
+			{recovery, lifecycle.NotWanted, 0, "no agent was started"},
+		},
+	},
+	{
+		name: "after a restore nothing is repaired", steps: known, now: 13, // rule 11
+		env:   func(e *fleet.Environment) { e.Restored = "counter 7 beside the file, 5 in it" },
+		state: fleet.StateSilent,
+		want:  []due{{recovery, lifecycle.Waiting, 0, "accept-restore"}},
+	},
+	{
+		name: "after a restore nothing that hangs is repaired", steps: written, now: 21, // rule 11
+		env:   func(e *fleet.Environment) { e.Restored = "counter 7 beside the file, 5 in it" },
+		state: fleet.StateSilent,
+		want:  []due{{recovery, lifecycle.Waiting, 0, "accept-restore"}},
+	},
+	{
+		name: "what cannot be read is put off", steps: with(asked, unreadable), now: 4,
+		state: fleet.StateUnreadable,
+		want: []due{
+			{agentStart, lifecycle.Later, 64, "cannot be read: the image is garbled"},
+			{install, lifecycle.Later, 64, "cannot be read"},
+			{recovery, lifecycle.Later, 64, "cannot be read"},
+		},
+	},
+	{
+		name: "people win over what cannot be read", steps: with(asked, unreadable, quarantine(4)), now: 4,
+		state: fleet.StateQuarantined,
+	},
+	{
+		name: "off: it may be on its way on", steps: []step{provided(1, fleet.ProviderStatusOff)}, now: 15.9,
+		state: fleet.StateProvisioning,
+		want:  []due{{update, lifecycle.Waiting, 0, "asked every 1m0s while the machine is off"}},
+	},
+	{
+		name: "off for a quarter of an hour: it stays off", steps: []step{provided(1, fleet.ProviderStatusOff)}, now: 16,
+		state: fleet.StateProvisioning,
+		want:  []due{{update, lifecycle.NotWanted, 0, "settled"}},
 	},
 	{
 		name: "an attempt is under way", steps: underWay, now: 5,

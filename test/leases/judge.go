@@ -122,8 +122,9 @@ func readLog(path string) (lines []line, err error) {
 	return lines, scanner.Err()
 }
 
-// ends returns how each lease ended, and holds history to its shape: one start, one end, then the
-// next epoch.
+// ends returns how each lease ended, and holds history to its shape: one row for each epoch, which
+// says when the lease started and how it ended, and no epoch that is left out. A lease that was
+// taken from a holder who still had it would leave such a gap: a lane knows of one at a time.
 func (t *torture) ends(ctx context.Context, db *bmdb.DB, r *report) (map[lease]ending, error) {
 	ends := make(map[lease]ending)
 	for _, id := range t.machines {
@@ -131,28 +132,47 @@ func (t *torture) ends(ctx context.Context, db *bmdb.DB, r *report) (map[lease]e
 		if err != nil {
 			return nil, err
 		}
-		open, last := fleet.Epoch(0), fleet.Epoch(0)
+		last := fleet.Epoch(0)
 		for _, h := range slices.Backward(rows) {
 			if h.Process != fleet.ProcessAgentStart {
 				continue
 			}
-			switch {
-			case h.Event == "started" && (open != 0 || h.Epoch <= last):
-				r.fault("machine %s: epoch %d was started while %d was held, after epoch %d", id, h.Epoch, open, last)
-			case h.Event == "started":
-				open, last = h.Epoch, h.Epoch
-			case h.Epoch != open:
-				r.fault("machine %s: epoch %d %s while %d was held", id, h.Epoch, h.Event, open)
-			default:
-				open = 0
+			if h.Epoch != last+1 {
+				r.fault("machine %s: epoch %d %s after the end of epoch %d", id, h.Epoch, h.Event, last)
+			}
+			last = h.Epoch
+			switch h.Event {
+			case fleet.EventFinished, fleet.EventFailed, fleet.EventCancelled, fleet.EventExpired:
 				ends[lease{id, h.Epoch}] = ending{string(h.Event), h.At}
-				if h.Event == "expired" {
-					r.takenOver++
-				}
+			case fleet.EventStarted:
+				r.fault("machine %s: epoch %d was started and has not ended", id, h.Epoch)
+				continue
+			default:
+				r.fault("machine %s: epoch %d %s, which nobody does here", id, h.Epoch, h.Event)
+			}
+			switch {
+			case h.StartedAt.IsZero() || h.Why == "":
+				r.fault("machine %s: epoch %d %s, and history does not say when and why it was started", id, h.Epoch, h.Event)
+			case h.At.Before(h.StartedAt.Add(-t.slack(h.Event))):
+				r.fault("machine %s: epoch %d %s at %s, before its start at %s", id, h.Epoch, h.Event, h.At, h.StartedAt)
+			}
+			if h.Event == fleet.EventExpired {
+				r.takenOver++
 			}
 		}
 	}
 	return ends, nil
+}
+
+// slack is how long before the start of a lease its end may seem to have been, by the instants of
+// their transactions. The holder ends it by a later transaction than it was claimed by. Somebody
+// else's may have begun before the claim's, and have waited meanwhile, which it does for no longer
+// than a lease.
+func (t *torture) slack(event fleet.Event) time.Duration {
+	if event == fleet.EventExpired {
+		return t.lease
+	}
+	return 0
 }
 
 // compare goes through the log in its order.
@@ -165,6 +185,9 @@ func (t *torture) compare(r *report, lines []line, ends map[lease]ending) {
 			r.claims++
 			if other, twice := owner[k]; twice {
 				r.fault("machine %s, epoch %d was claimed by processes %d and %d", l.machine, l.epoch, other, l.pid)
+			}
+			if _, ended := ends[k]; !ended {
+				r.fault("machine %s, epoch %d was claimed, and history has no end of it", l.machine, l.epoch)
 			}
 			owner[k], newest[l.machine] = l.pid, max(newest[l.machine], l.epoch)
 		case "act":

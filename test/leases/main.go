@@ -5,8 +5,8 @@
 // Each worker appends what it does to one log that all of them share: the order of its lines is the
 // order of what happened outside of the database. Log and history are then held to each other:
 //
-//   - no epoch of a machine belongs to two, and history has one start and one end of each, one
-//     after the other;
+//   - no epoch of a machine belongs to two, and history has one row for each, with its start and
+//     its end, and leaves none out;
 //   - what was acknowledged is in history, whatever died afterwards;
 //   - no effect was begun by a holder whose machine had been taken by the next one, but for the one
 //     that a process is bound to make that is stopped between its last look at the lease and the

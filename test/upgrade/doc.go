@@ -2,9 +2,10 @@
 // side by side on one PostgreSQL, migrates the schema under them, replaces the processes one by
 // one, kills some of both versions, and checks the result. `make torture-upgrade` runs it.
 //
-// The previous version is a commit that the file PREVIOUS names. Its programs are built from its
-// own tree, which is unpacked into a temporary directory. In a clone without that commit the
-// command fails and says so.
+// The previous version is a commit that the file PREVIOUS names. Its migrations must be the first
+// of today's, else nothing leads from the one schema to the other, and the command says so. Its
+// programs are built from its own tree, which is unpacked into a temporary directory. In a clone
+// without that commit the command fails and says so.
 //
 // First it runs workers (folder worker), on a new database each round. A worker does everything
 // that a process does to the database, and nothing else, as fast as it can: claims, facts, every
@@ -19,7 +20,8 @@
 //  2. The new version migrates the schema. The previous one is alone on it for a while.
 //  3. Processes of the new version join. Processes of both versions are killed in turn, until the
 //     previous version is gone.
-//  4. The previous version is started once more, and must refuse in one sentence.
+//  4. The previous version is started once more, and must refuse in one sentence. Where both have
+//     the same schema, step 2 changes nothing, and here the previous version must work.
 //  5. The new version works alone.
 //
 // A run fails when
@@ -28,8 +30,9 @@
 //     by kind and must be few;
 //   - two holders had the same epoch, or an effect came after the next holder's claim, unless
 //     people had revoked the lease;
-//   - the history of a machine is not a sequence of one start and one end each, with growing
-//     epochs, or lacks what was acknowledged;
+//   - the history of a machine is not a sequence of one row for each lease, with its start and its
+//     end, that leaves out no epoch but those that quarantines used up, or lacks what was
+//     acknowledged;
 //   - no process of one version took over from a killed process of the other, because then nothing
 //     was tested;
 //   - a machine was not claimed any more in the end;

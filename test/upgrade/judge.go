@@ -86,8 +86,24 @@ func readLog(path string) (lines []line, err error) {
 	return lines, nil
 }
 
-// history returns how each lease ended, and checks the order of the history: one start, one end,
-// then a higher epoch.
+// holders returns which process has each lease that it has claimed and not given up yet.
+func holders(lines []line) map[held]int {
+	pids := make(map[held]int)
+	for _, l := range lines {
+		switch l.event {
+		case "claim":
+			pids[held{l.machine, l.epoch}] = l.pid
+		case "done", "lost", "left", "unsure":
+			delete(pids, held{l.machine, l.epoch})
+		}
+	}
+	return pids
+}
+
+// history returns how each lease ended, and checks the shape of the history: one row for each
+// lease, which says when it started and how it ended. An epoch that no row tells of is one that a
+// quarantine used up. A lease that was taken from a holder who still had it would leave out
+// another: a lane knows of one at a time.
 func (s *scene) history(ctx context.Context, db *bmdb.DB) (map[held]string, error) {
 	ends := make(map[held]string)
 	for _, id := range s.machines {
@@ -95,28 +111,43 @@ func (s *scene) history(ctx context.Context, db *bmdb.DB) (map[held]string, erro
 		if err != nil {
 			return nil, err
 		}
-		open, last := fleet.Epoch(0), fleet.Epoch(0)
+		last := fleet.Epoch(0)
 		for _, h := range slices.Backward(rows) {
 			switch h.Event {
+			case fleet.EventQuarantined:
+				last++
+				continue
 			case fleet.EventStarted:
-				if open != 0 || h.Epoch <= last {
-					s.r.fault("machine %s: epoch %d was started while %d was held, after epoch %d", id, h.Epoch, open, last)
-				}
-				open, last = h.Epoch, h.Epoch
+				s.r.fault("machine %s: epoch %d was started and has not ended", id, h.Epoch)
 			case fleet.EventFinished, fleet.EventFailed, fleet.EventCancelled, fleet.EventExpired, fleet.EventRevoked:
-				if h.Epoch != open {
-					s.r.fault("machine %s: epoch %d %s while %d was held", id, h.Epoch, h.Event, open)
-				}
-				open = 0
+				s.ended(id, h)
 				ends[held{id, h.Epoch}] = string(h.Event)
 				s.r.ends[string(h.Event)]++
+			default:
+				continue
 			}
-		}
-		if open != 0 {
-			s.r.fault("machine %s: epoch %d was started and has not ended", id, open)
+			if h.Epoch != last+1 {
+				s.r.fault("machine %s: epoch %d %s after epoch %d had come to its end", id, h.Epoch, h.Event, last)
+			}
+			last = h.Epoch
 		}
 	}
 	return ends, nil
+}
+
+// ended checks one end. Its holder ends a lease by a later transaction than it was claimed by; the
+// instant of somebody else's, which may have waited, says less.
+func (s *scene) ended(id fleet.MachineID, h bmdb.HistoryRow) {
+	slack := time.Duration(0)
+	if h.Event == fleet.EventExpired || h.Event == fleet.EventRevoked {
+		slack = lease
+	}
+	switch {
+	case h.StartedAt.IsZero() || h.Why == "":
+		s.r.fault("machine %s: epoch %d %s, and history does not say when and why it was started", id, h.Epoch, h.Event)
+	case h.At.Before(h.StartedAt.Add(-slack)):
+		s.r.fault("machine %s: epoch %d %s at %s, before its start at %s", id, h.Epoch, h.Event, h.At, h.StartedAt)
+	}
 }
 
 // compare goes through the log in its order.
@@ -131,7 +162,7 @@ func (s *scene) compare(lines []line, ends map[held]string) {
 				s.r.fault("machine %s, epoch %d was claimed by processes %d and %d", l.machine, l.epoch, other, l.pid)
 			}
 			if _, ended := ends[k]; !ended {
-				s.r.fault("machine %s, epoch %d was claimed and is not in history", l.machine, l.epoch)
+				s.r.fault("machine %s, epoch %d was claimed, and history has no end of it", l.machine, l.epoch)
 			}
 			owner[k], newest[l.machine] = l.pid, max(newest[l.machine], l.epoch)
 		case "act":

@@ -46,7 +46,9 @@ type upgrade struct {
 	progress func(format string, args ...any)
 	// before and after are the programs of the previous version and of today's.
 	before, after programs
-	dir           string
+	// migrates says whether today's schema is newer than the previous version's.
+	migrates bool
+	dir      string
 }
 
 func (u *upgrade) run(ctx context.Context, previous string, rounds int, planes bool) (err error) {

@@ -18,6 +18,7 @@ type programs struct{ ironherd, worker string }
 const (
 	previousFile  = "test/upgrade/PREVIOUS"
 	workerPackage = "test/upgrade/worker"
+	migrations    = "internal/bmdb/postgres/migrations"
 )
 
 // build builds the programs of both versions. It must be called from within the module.
@@ -35,7 +36,10 @@ func (u *upgrade) build(ctx context.Context, previous string) error {
 	if err := u.checkOut(ctx, top, previous, tree); err != nil {
 		return err
 	}
-	u.progress("previous version: %s", previous)
+	if u.migrates, err = migrates(filepath.Join(tree, migrations), filepath.Join(top, migrations)); err != nil {
+		return fmt.Errorf("the previous version, %s: %w", previous, err)
+	}
+	u.progress("previous version: %s; its schema is today's: %t", previous, !u.migrates)
 	if u.before, err = buildPrograms(ctx, tree, filepath.Join(u.dir, "previous")); err != nil {
 		return fmt.Errorf("the previous version: %w", err)
 	}
@@ -90,6 +94,46 @@ func (u *upgrade) checkOut(ctx context.Context, top, commit, tree string) error 
 		return errors.Join(os.CopyFS(worker, os.DirFS(filepath.Join(top, workerPackage))), os.Remove(archive))
 	}
 	return os.Remove(archive)
+}
+
+// migrates says whether today's schema has migrations that the previous version does not know. It
+// fails unless those that it knows are the same today: a database that they made cannot be migrated
+// else.
+func migrates(previous, today string) (bool, error) {
+	files := map[string]map[string]string{previous: {}, today: {}}
+	for dir, texts := range files {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			return false, err
+		}
+		for _, e := range entries {
+			text, err := os.ReadFile(filepath.Join(dir, e.Name()))
+			if err != nil {
+				return false, err
+			}
+			texts[e.Name()] = statements(string(text))
+		}
+	}
+	for name, text := range files[previous] {
+		if files[today][name] != text {
+			return false, fmt.Errorf("its migration %s is another than today's, so nothing leads from its schema to today's: name a later commit in %s",
+				name, previousFile)
+		}
+	}
+	return len(files[today]) > len(files[previous]), nil
+}
+
+// statements returns a migration without comments and line breaks, which mean nothing to a
+// database.
+func statements(migration string) string {
+	var words []string
+	for line := range strings.Lines(migration) {
+		if !strings.HasPrefix(line, "-- +goose") {
+			line, _, _ = strings.Cut(line, "--")
+		}
+		words = append(words, strings.Fields(line)...)
+	}
+	return strings.Join(words, " ")
 }
 
 // buildPrograms builds a tree's programs; the agent is beside ironherd.

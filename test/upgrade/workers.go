@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,6 +30,9 @@ const (
 	newWorkers      = 3
 	// atOnce is the concurrency limit of the new version, which the previous one does not know.
 	atOnce = 4
+	// visitedOfEach is how many machines of each provider people and agents visit. The others' leases
+	// are ended by their holders alone, or by the holders' deaths.
+	visitedOfEach = 4
 	// tries bounds how often a migration starts anew because it could not lock a table in time.
 	tries = 20
 )
@@ -42,8 +46,8 @@ type scene struct {
 	// previous and current are the workers of the previous and of the new version that run now.
 	previous, current []*process.Process
 	r                 report
-	// begun is when the run began, migrated when the schema was migrated, replaced when the last
-	// worker of the previous version was gone.
+	// begun is when the run began, migrated when the schema was migrated (or had been looked at),
+	// replaced when the last worker of the previous version was gone.
 	begun, migrated, replaced time.Time
 	// killed is when each killed process was killed, by process ID.
 	killed map[int]time.Time
@@ -70,7 +74,7 @@ func (u *upgrade) workers(ctx context.Context, dir string, round uint64) (r repo
 			w.Kill()
 		}
 	}()
-	for _, act := range []func(context.Context) error{s.createDatabase, s.work, s.migrate, s.join, s.replace, s.refuse, s.workAlone, s.stop, s.judge} {
+	for _, act := range []func(context.Context) error{s.createDatabase, s.work, s.migrate, s.join, s.replace, s.again, s.workAlone, s.stop, s.judge} {
 		if err := act(ctx); err != nil {
 			return s.r, err
 		}
@@ -86,20 +90,29 @@ func (s *scene) createDatabase(ctx context.Context) error {
 	if err := os.WriteFile(s.log, nil, 0o600); err != nil {
 		return err
 	}
-	if code, _, stderr := process.Run(ctx, s.u.before.worker, append([]string{"make"}, s.args(before)...)...); code != 0 {
+	if code, _, stderr := process.Run(ctx, s.u.before.worker, append([]string{"make"}, s.args(before, s.machines)...)...); code != 0 {
 		return fmt.Errorf("make the database: exit code %d: %s", code, stderr)
 	}
 	return nil
 }
 
-func (s *scene) args(version string) []string {
-	ids := make([]string, len(s.machines))
-	for i, id := range s.machines {
+// args are the arguments of a worker that is told of those machines. It claims all that are due, of
+// these or not.
+func (s *scene) args(version string, machines []fleet.MachineID) []string {
+	ids := make([]string, len(machines))
+	for i, id := range machines {
 		ids[i] = string(id)
 	}
 	return []string{
 		"-database", s.url, "-log", s.log, "-version", version, "-lease", lease.String(), "-machines", strings.Join(ids, ","),
 	}
+}
+
+// visited are the machines that people and agents visit: as many of those that are always due for
+// an agent as of those whose agents fall silent.
+func (s *scene) visited() []fleet.MachineID {
+	half := len(s.machines) / 2
+	return slices.Concat(s.machines[:visitedOfEach], s.machines[half:half+visitedOfEach])
 }
 
 func (s *scene) start(ctx context.Context, version string) (*process.Process, error) {
@@ -108,7 +121,7 @@ func (s *scene) start(ctx context.Context, version string) (*process.Process, er
 	if version == before {
 		path = s.u.before.worker
 	}
-	return process.Start(ctx, path, append([]string{"work"}, s.args(version)...)...)
+	return process.Start(ctx, path, append([]string{"work"}, s.args(version, s.visited())...)...)
 }
 
 // work lets the previous version work for a while.
@@ -139,7 +152,7 @@ func (s *scene) migrate(ctx context.Context) error {
 	}
 	s.migrated = time.Now()
 	s.r.migrating = s.migrated.Sub(begun)
-	// The previous version is alone on the new schema.
+	// The previous version is alone on what is the new schema now.
 	if err := s.letRun(ctx, 2*time.Second); err != nil {
 		return err
 	}
@@ -174,7 +187,8 @@ func (s *scene) withDatabase(ctx context.Context, migrate bool, do func(db *bmdb
 	return do(db)
 }
 
-// join starts workers of the new version beside those of the previous one.
+// join starts workers of the new version beside those of the previous one, and kills some of both
+// while there are many of both.
 func (s *scene) join(ctx context.Context) error {
 	for range newWorkers {
 		w, err := s.start(ctx, after)
@@ -183,19 +197,30 @@ func (s *scene) join(ctx context.Context) error {
 		}
 		s.current = append(s.current, w)
 	}
-	return s.letRun(ctx, time.Second)
+	for range 2 {
+		if err := s.killOne(ctx, s.previous, before); err != nil {
+			return err
+		}
+		if err := s.killOne(ctx, s.current, after); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // replace kills workers of both versions in turn, and starts a new one for each. It stops the last
 // two of the previous version in order.
 func (s *scene) replace(ctx context.Context) error {
 	for len(s.previous) > 0 {
-		if err := s.killNew(ctx); err != nil {
+		if err := s.killOne(ctx, s.current, after); err != nil {
 			return err
 		}
-		i := s.random.IntN(len(s.previous))
+		i, err := s.busiest(ctx, s.previous)
+		if err != nil {
+			return err
+		}
 		w := s.previous[i]
-		s.previous = append(s.previous[:i:i], s.previous[i+1:]...)
+		s.previous = slices.Delete(s.previous, i, i+1)
 		if len(s.previous) >= 2 {
 			s.kill(w)
 		} else if err := stop(ctx, w); err != nil {
@@ -209,20 +234,24 @@ func (s *scene) replace(ctx context.Context) error {
 			return err
 		}
 		s.current = append(s.current, n)
-		if err := s.letRun(ctx, lease/2+time.Duration(s.random.Int64N(int64(lease/2)))); err != nil {
+		if err := s.pause(ctx); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *scene) killNew(ctx context.Context) (err error) {
-	i := s.random.IntN(len(s.current))
-	s.kill(s.current[i])
-	if s.current[i], err = s.start(ctx, after); err != nil {
+// killOne kills a worker and starts another of its version in its place.
+func (s *scene) killOne(ctx context.Context, workers []*process.Process, version string) error {
+	i, err := s.busiest(ctx, workers)
+	if err != nil {
 		return err
 	}
-	return s.letRun(ctx, lease/2+time.Duration(s.random.Int64N(int64(lease/2))))
+	s.kill(workers[i])
+	if workers[i], err = s.start(ctx, version); err != nil {
+		return err
+	}
+	return s.pause(ctx)
 }
 
 func (s *scene) kill(w *process.Process) {
@@ -231,10 +260,61 @@ func (s *scene) kill(w *process.Process) {
 	w.Kill()
 }
 
-// refuse starts the previous version once more, which must refuse in one sentence.
-func (s *scene) refuse(ctx context.Context) error {
-	code, _, stderr := process.Run(ctx, s.u.before.worker, append([]string{"work"}, s.args(before)...)...)
-	return refused(code, stderr)
+// pause is from one death to the next.
+func (s *scene) pause(ctx context.Context) error {
+	return s.letRun(ctx, lease/2+time.Duration(s.random.Int64N(int64(lease/2))))
+}
+
+// busiest waits, but not for long, until one of the workers has two machines that people leave
+// alone, so that its death leaves something to be taken over, and returns which.
+func (s *scene) busiest(ctx context.Context, workers []*process.Process) (busiest int, err error) {
+	visited := s.visited()
+	for range 40 {
+		if err := s.letRun(ctx, 20*time.Millisecond); err != nil {
+			return 0, err
+		}
+		lines, err := readLog(s.log)
+		if err != nil {
+			return 0, err
+		}
+		has := make(map[int]int)
+		for k, pid := range holders(lines) {
+			if !slices.Contains(visited, k.machine) {
+				has[pid]++
+			}
+		}
+		busiest = s.random.IntN(len(workers))
+		for i, w := range workers {
+			if has[w.Pid()] > has[workers[busiest].Pid()] {
+				busiest = i
+			}
+		}
+		if has[workers[busiest].Pid()] >= 2 {
+			break
+		}
+	}
+	return busiest, nil
+}
+
+// again starts the previous version once more. On a newer schema it must refuse in one sentence. On
+// its own it must work, as when a release is taken back.
+func (s *scene) again(ctx context.Context) error {
+	if s.u.migrates {
+		code, _, stderr := process.Run(ctx, s.u.before.worker, append([]string{"work"}, s.args(before, s.visited())...)...)
+		return refused(code, stderr)
+	}
+	w, err := s.start(ctx, before)
+	if err != nil {
+		return err
+	}
+	s.previous = append(s.previous, w)
+	if err := s.letRun(ctx, lease); err != nil {
+		return err
+	}
+	s.previous = nil
+	err = stop(ctx, w)
+	s.replaced = time.Now()
+	return err
 }
 
 // refused checks how a program of the previous version ended that was started on the newer schema.

@@ -9,7 +9,8 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// Manage brings machines of a provider "p" to the point where their agents have spoken and reported.
+// Manage brings machines of a provider "p" to the point where their agents have spoken and
+// reported.
 func Manage(t *testing.T, db *bmdb.DB, n int, install *fleet.InstallRequest) []bmdb.AgentIdentity {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())

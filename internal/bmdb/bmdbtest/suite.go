@@ -32,6 +32,9 @@ func Run(t *testing.T, open func(t *testing.T) bmdb.Engine) {
 		{"operator", operatorTests},
 		{"list", listTests},
 		{"fault", faultTests},
+		{"lease", leaseTests},
+		{"agenda", agendaTests},
+		{"fact", factTests},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			t.Parallel()

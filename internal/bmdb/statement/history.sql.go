@@ -11,12 +11,13 @@ import (
 
 const getWorkEnd = `-- name: GetWorkEnd :one
 SELECT event, session FROM history
-WHERE subject = $1 AND at >= $2 AND started_at = $2
-  AND epoch = $3 AND process = $4
+WHERE subject = $1 AND at >= $2 AND started_at = $3
+  AND epoch = $4 AND process = $5
 `
 
 type GetWorkEndParams struct {
 	Subject   string
+	NotBefore int64
 	StartedAt int64
 	Epoch     int64
 	Process   string
@@ -27,11 +28,12 @@ type GetWorkEndRow struct {
 	Session string
 }
 
-// How a work ended, looked up when its commit is repeated. It cannot have ended before it started, which spares the
-// history before that.
+// How a work ended, looked up when its commit is repeated. It cannot have ended long before it started, whatever was
+// done to the clock, which spares the history before that.
 func (q *Queries) GetWorkEnd(ctx context.Context, arg GetWorkEndParams) (GetWorkEndRow, error) {
 	row := q.db.QueryRowContext(ctx, getWorkEnd,
 		arg.Subject,
+		arg.NotBefore,
 		arg.StartedAt,
 		arg.Epoch,
 		arg.Process,

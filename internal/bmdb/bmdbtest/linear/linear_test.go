@@ -114,7 +114,8 @@ func (s *scene) long() bool {
 	return len(s.history) >= *operations || s.ctx.Err() != nil
 }
 
-// resolve reads from history what the claims took that failed, and returns how much that is.
+// resolve finds out what the claims took that failed, and returns how much that is. What clients
+// were told of must be there, too.
 func (s *scene) resolve() (vanished int) {
 	for i, id := range s.machines {
 		starts, err := s.starts(id)
@@ -123,6 +124,11 @@ func (s *scene) resolve() (vanished int) {
 		}
 		if err != nil {
 			s.Fatal(err)
+		}
+		for op := range s.seen {
+			if _, there := starts[op.Epoch]; op.Machine == i && !there {
+				s.Fatalf("machine %d, epoch %d was taken, and neither its lane nor its history know of it", i, op.Epoch)
+			}
 		}
 		for epoch, session := range starts {
 			if s.seen[linear.Op{Machine: i, Epoch: epoch}] {
@@ -142,20 +148,34 @@ func (s *scene) resolve() (vanished int) {
 	return vanished
 }
 
-// starts returns which session took the machine with which epoch.
+// started is every work on a machine that there ever was: history has those that ended, the
+// machine's lane the one that has not.
+const started = `
+	SELECT epoch, session, started_at, at, event FROM history WHERE subject = $1 AND started_at <> 0
+	UNION ALL
+	SELECT epoch, session, since, since, 'started' FROM machine WHERE id = $1 AND session <> ''`
+
+// starts returns which session took the machine with which epoch. Each epoch starts once and ends
+// at most once (I4), in that order. (Somebody else's transaction may have begun before the start
+// and yet come to end the work: its instant says nothing.)
 func (s *scene) starts(machine fleet.MachineID) (starts map[int]fleet.SessionID, err error) {
 	err = s.shift.View(s.ctx, func(ctx context.Context, tx bmdb.Tx) error {
 		starts = make(map[int]fleet.SessionID)
-		rows, err := tx.QueryContext(ctx, "SELECT epoch, session FROM history WHERE subject = $1 AND edge = 'start'", string(machine))
+		rows, err := tx.QueryContext(ctx, started, string(machine))
 		if err != nil {
 			return err
 		}
 		defer rows.Close()
 		for rows.Next() {
 			var epoch int
-			var session string
-			if err := rows.Scan(&epoch, &session); err != nil {
+			var session, event string
+			var from, to int64
+			if err := rows.Scan(&epoch, &session, &from, &to, &event); err != nil {
 				return err
+			}
+			_, twice := starts[epoch]
+			if twice || to < from && event != string(fleet.EventExpired) {
+				s.Errorf("machine %s, epoch %d: it is there twice, or %s before its start (%d, %d)", machine, epoch, event, from, to)
 			}
 			starts[epoch] = fleet.SessionID(session)
 		}

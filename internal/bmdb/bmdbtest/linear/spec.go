@@ -6,7 +6,7 @@
 // What is one operation: each lease that a claim takes is one (a claim of several is several
 // transactions by design), a commit with all its repetitions until its outcome is known is one, an
 // extension likewise. A claim that failed may have taken leases that nobody learned of; what it
-// took is read from history afterwards, and must fit in like everything else.
+// took is read afterwards, from history and from the lanes, and must fit in like everything else.
 //
 // The end of an overdue session may be written by anybody who comes across it, unseen by the
 // others. It is therefore taken to have happened when somebody first sees it: from becoming overdue

@@ -5,8 +5,9 @@
 //
 // Modelled: sessions (start, extend, deadline, end), the host lane of machines (claim, takeover,
 // epochs, finish, fail, cancel, the same end once more, a write in the middle, revocation by
-// quarantine), replies that are lost, backoff to the microsecond, takeover generations, and the
-// edges of history.
+// quarantine), replies that are lost, backoff to the microsecond, takeover generations, and the one
+// row that history has of each work: from its start, when it is the lane that tells of it, to its
+// end.
 //
 // Not modelled: agendas and floors (hints; but a claim that leaves out what is due is a fault
 // here), which of several due machines a claim takes, which overdue sessions in its way it gets to
@@ -16,13 +17,14 @@ package model
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
 // Nobody holds a lane.
 const Nobody = -1
 
-// The ends of work, as history has them.
+// The events of work, as history has them: Started while it runs, and then how it ended.
 const (
 	Started   = "started"
 	Finished  = "finished"
@@ -61,13 +63,16 @@ type Machine struct {
 	Quarantined bool
 	HasAgent    bool
 	Takeover    int // generation
-	History     []Edge
+	History     []Row
 }
 
-// Edge is a start or an end of work.
-type Edge struct {
+// Row is what history says of one work.
+type Row struct {
 	Epoch int
+	// Event is Started until the work ends, and then how it did.
 	Event string
+	// StartedAt is when it was claimed.
+	StartedAt time.Time
 }
 
 // Work is one lease.
@@ -151,7 +156,7 @@ func (w *World) Claim(s, limit int, taken []Work, ended []int, replyLost bool) e
 		}
 		w.bury(m)
 		m.Epoch, m.Holder, m.Unknown = t.Epoch, s, replyLost
-		m.History = append(m.History, Edge{m.Epoch, Started})
+		m.History = append(m.History, Row{m.Epoch, Started, w.Now})
 	}
 	for i := range w.Machines {
 		if len(taken) < limit && !w.Sessions[s].Ended && !replyLost && w.Wanted(i) && w.Free(i) {
@@ -171,12 +176,7 @@ func (w *World) Holds(l Work) bool {
 func (w *World) Finish(l Work, event string) bool {
 	m := &w.Machines[l.Machine]
 	if !w.Holds(l) {
-		for _, e := range m.History {
-			if e == (Edge{l.Epoch, event}) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(m.History, func(r Row) bool { return r.Epoch == l.Epoch && r.Event == event })
 	}
 	switch event {
 	case Finished:
@@ -233,6 +233,6 @@ func (w *World) bury(m *Machine) {
 }
 
 func (w *World) free(m *Machine, event string) {
-	m.History = append(m.History, Edge{m.Epoch, event})
+	m.History[len(m.History)-1].Event = event // the work that runs is the newest
 	m.Holder, m.Unknown = Nobody, false
 }

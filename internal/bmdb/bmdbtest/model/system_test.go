@@ -154,26 +154,30 @@ func (s *system) unknown(session int) (works []model.Work) {
 	return works
 }
 
+// finish ends work. Where the reply is lost, the caller repeats what it did, and then it knows.
 func (s *system) finish(l model.Work, event string, loseReply bool) string {
 	if loseReply {
 		s.faults.LoseReply()
 	}
-	w, err := s.works[l], error(nil)
-	switch event {
-	case model.Finished:
-		err = w.Finish(s.ctx)
-	case model.Failed:
-		err = w.Fail(s.ctx, bmdb.Failure{Cause: "drawn", Backoff: fleet.Backoff{Initial: first, Exponent: 2, Maximum: most}})
-	case model.Cancelled:
-		err = w.Cancel(s.ctx, "drawn")
-	}
+	err := s.end(l, event)
 	if s.faults.Clear() > 0 {
 		if err == nil {
 			s.Fatalf("%s: the reply was lost and nobody noticed", s.name)
 		}
-		return "ok"
+		err = s.end(l, event)
 	}
 	return s.ok(err, fleet.KindLeaseLost)
+}
+
+func (s *system) end(l model.Work, event string) error {
+	w := s.works[l]
+	switch event {
+	case model.Finished:
+		return w.Finish(s.ctx)
+	case model.Failed:
+		return w.Fail(s.ctx, bmdb.Failure{Cause: "drawn", Backoff: fleet.Backoff{Initial: first, Exponent: 2, Maximum: most}})
+	}
+	return w.Cancel(s.ctx, "drawn")
 }
 
 func (s *system) takeOver(l model.Work) string {
@@ -198,9 +202,10 @@ func (s *system) ended() (ended []int) {
 	return ended
 }
 
-// machine reads what the database says of a machine, in the terms of the model. What nobody has
-// come across yet is told apart by the caller: the work of a dead holder whose end is not written.
-func (s *system) machine(i int) (m model.Machine, edges []model.Edge) {
+// machine reads what the database says of a machine and of each work on it, in the terms of the
+// model. What nobody has come across yet is told apart by the caller: the work of a dead holder
+// whose end is not written.
+func (s *system) machine(i int) (m model.Machine, works []model.Row) {
 	r, err := s.db.Machine(s.ctx, s.machines[i])
 	s.must(err)
 	m = model.Machine{
@@ -215,10 +220,17 @@ func (s *system) machine(i int) (m model.Machine, edges []model.Edge) {
 	for _, row := range slices.Backward(rows) {
 		switch event := string(row.Event); event {
 		case model.Started, model.Finished, model.Failed, model.Cancelled, model.Expired, model.Revoked:
-			edges = append(edges, model.Edge{Epoch: int(row.Epoch), Event: event})
+			if row.Why == "" || row.At.Before(row.StartedAt) {
+				s.Fatalf("%s: machine %d has in its history an end without a reason to start, or before the start: %+v", s.name, i, row)
+			}
+			works = append(works, model.Row{Epoch: int(row.Epoch), Event: event, StartedAt: row.StartedAt})
+		default:
+			if !row.StartedAt.IsZero() {
+				s.Fatalf("%s: machine %d has in its history the start of work in a row that is not about any: %+v", s.name, i, row)
+			}
 		}
 	}
-	return m, edges
+	return m, works
 }
 
 func (s *system) sound() {

@@ -1,0 +1,140 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/postgres"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// TestAnOlderPolicyOverwritesNothing: a machine is judged under a new policy by one process, while
+// a write of another one is about to lock it. That write judges it under the new policy as well
+// (rule 10): the environment is read after the locks.
+func TestAnOlderPolicyOverwritesNothing(t *testing.T) {
+	t.Parallel()
+	for _, serializable := range []bool{false, true} {
+		t.Run(fmt.Sprint("serializable=", serializable), func(t *testing.T) {
+			t.Parallel()
+			options := postgres.Options{Serializable: serializable, Silent: true}
+			a, url, ids := stocked(t, 1, options)
+			b := join(t, url, options)
+			work := a.claim(a.session("a", time.Minute), 1)[0]
+			var g fleet.TakeoverGeneration
+			a.must(work.Note(t.Context(), bmdb.MintTakeover(&g)))
+			a.must(work.Finish(t.Context(), bmdb.SetAgentStarted(fleet.AgentStarted{TakeoverGeneration: g, PublicKey: []byte("k")})))
+			a.must(a.ListenerAlive(t.Context(), time.Hour, time.Minute))
+			agent := bmdb.AgentIdentity{Machine: ids[0], TakeoverGeneration: g, PublicKey: []byte("k")}
+			var began time.Time
+			const patience = 3 * time.Hour
+			heir := b.session("b", 9*time.Hour)
+			for name, write := range map[string]func() error{
+				"a fact":       func() error { return a.RecordSpoken(t.Context(), agent, "boot1") },
+				"another fact": func() error { return a.RecordHardware(t.Context(), agent, []byte(time.Now().String())) },
+				"a person":     func() error { return a.Quarantine(t.Context(), "op", ids[0], "x") },
+			} {
+				set := fleet.Policy{}
+				a.pause.beforeLock(func() {
+					p := fleet.DefaultPolicy()
+					p.SilentAfter, p.NeverSpokeAfter = patience, patience
+					p.InstallTimeout = time.Duration(len(name)) * time.Minute // one that is new each time
+					var err error
+					if set, err = b.SetPolicy(t.Context(), p); err != nil {
+						t.Error(err)
+					}
+					if n, err := b.RecomputeAgenda(t.Context(), 10); n == 0 || err != nil {
+						t.Errorf("judged %d, %v", n, err)
+					}
+					began, err = b.Now(t.Context())
+					b.must(err)
+				})
+				a.must(write())
+				number := query[int64](t, url, "SELECT policy FROM machine_state WHERE machine = $1", string(ids[0]))
+				if set.Number == 0 || number != set.Number {
+					t.Errorf("%s: judged under policy %d, and the newest is %d", name, number, set.Number)
+				}
+				if name == "a person" {
+					a.must(a.Unquarantine(t.Context(), "op", ids[0], "x"))
+				}
+				due := time.UnixMicro(query[int64](t, url, "SELECT due_recovery FROM machine WHERE id = $1", string(ids[0])))
+				if due.Before(began.Add(patience - time.Minute)) {
+					t.Errorf("%s: silence is due at %s, although it is borne for %s", name, due, patience)
+				}
+			}
+			if c, err := heir.Claim(t.Context(), bmdb.ClaimRequest{Process: fleet.ProcessRecovery, Limit: 1}); err != nil || len(c.Works) != 0 {
+				t.Errorf("claimed %d, %v", len(c.Works), err)
+			}
+			b.sound()
+		})
+	}
+}
+
+// TestEndsDoNotWaitForAStranger: nine ends come while one waits for a machine that a stranger has
+// locked. None waits with it (rules 1 and 12).
+func TestEndsDoNotWaitForAStranger(t *testing.T) {
+	t.Parallel()
+	// A lock is waited for longer than this test waits: two fifths of the lease.
+	p, url, _ := stocked(t, 10, postgres.Options{Lease: 5 * time.Minute})
+	works := p.claim(p.session("a", time.Hour), 10)
+	if len(works) != 10 {
+		t.Fatalf("claimed %d", len(works))
+	}
+	tx := stranger(t, url, "SELECT id FROM machine WHERE id = $1 FOR UPDATE", string(works[0].Subject.Machine))
+	var done atomic.Int32
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	for i, w := range works {
+		wg.Go(func() {
+			if err := w.Cancel(t.Context(), "over"); err != nil {
+				t.Error(err)
+			}
+			done.Add(1)
+		})
+		if i == 0 {
+			await(t, "it waits for the stranger", func() bool { return blocked(t, url) == 1 })
+		}
+	}
+	await(t, "the others have ended", func() bool { return int(done.Load()) == len(works)-1 })
+	if n := blocked(t, url); n != 1 {
+		t.Errorf("%d connections wait for a lock, want the one of the stranger's machine", n)
+	}
+	p.must(tx.Rollback(t.Context()))
+	wg.Wait()
+	if n := query[int](t, url, "SELECT count(*) FROM history WHERE event = 'cancelled'"); n != len(works) {
+		t.Errorf("%d ends in history, want %d", n, len(works))
+	}
+	p.sound()
+}
+
+// TestAnExtensionEndsWithItsContext: one that hangs ends when its caller gives up, long before the
+// server would end it: there is time to try another one within the trust window (rule 5).
+func TestAnExtensionEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	p, url, _ := stocked(t, 1, postgres.Options{Lease: 5 * time.Minute})
+	s := p.session("a", time.Hour)
+	tx := stranger(t, url, "SELECT id FROM session WHERE id = $1 FOR UPDATE", string(s.ID()))
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	extended := make(chan error, 1)
+	go func() { extended <- s.Extend(ctx) }()
+	await(t, "the extension hangs", func() bool { return blocked(t, url) == 1 })
+	cancel()
+	select {
+	case err := <-extended:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("ended with %v", err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("an extension outlives its context")
+	}
+	p.must(tx.Rollback(t.Context()))
+	p.must(s.Extend(t.Context()))
+}
