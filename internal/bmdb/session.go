@@ -58,10 +58,10 @@ type workKey struct {
 // gives the session its values; cancelling it later does not end the session.
 func (db *DB) StartSession(ctx context.Context, opts SessionOptions) (*Session, error) {
 	if opts.Interval < time.Second {
-		return nil, fleet.Errorf(fleet.KindInvalid, "session.interval must be at least 1s, not %s", opts.Interval)
+		return nil, fleet.Errorf(fleet.KindInvalid, "session.lease must be at least 1s, not %s", opts.Interval)
 	}
 	if opts.Margin >= opts.Interval {
-		return nil, fleet.Errorf(fleet.KindInvalid, "session.margin must be below the interval (%s), not %s", opts.Interval, opts.Margin)
+		return nil, fleet.Errorf(fleet.KindInvalid, "the margin of a session must be below its lease (%s), not %s", opts.Interval, opts.Margin)
 	}
 	s := &Session{db: db, id: fleet.NewSessionID(), opts: opts, works: make(map[workKey]*Work), doubts: make(map[string]bool)}
 	start := db.clock.Elapsed()
