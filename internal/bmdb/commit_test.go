@@ -64,7 +64,7 @@ func observed(t *testing.T, observer bmdb.Observer) *enders {
 
 func (c *enders) start(component string) *bmdb.Session {
 	c.Helper()
-	s, err := c.db.StartSession(c.Context(), bmdb.SessionOptions{Component: component, Interval: 10 * time.Second})
+	s, err := c.db.StartSession(c.Context(), bmdb.SessionOptions{Component: component, Lease: 10 * time.Second})
 	if err != nil {
 		c.Fatal(err)
 	}

@@ -64,7 +64,7 @@ func TestManyLeasesAreExtended(t *testing.T) {
 	if err := engine.Update(ctx, func(ctx context.Context, tx bmdb.Tx) error { return stockRows(ctx, tx, many) }); err != nil {
 		t.Fatal(err)
 	}
-	s, err := db.StartSession(ctx, bmdb.SessionOptions{Component: "a", Interval: time.Hour})
+	s, err := db.StartSession(ctx, bmdb.SessionOptions{Component: "a", Lease: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func TestOpeningFreesEveryLane(t *testing.T) {
 	if err := bmdbtest.Stock(ctx, db, "p", []fleet.MachineID{fleet.NewMachineID(), fleet.NewMachineID()}, nil); err != nil {
 		t.Fatal(err)
 	}
-	s, err := db.StartSession(ctx, bmdb.SessionOptions{Component: "killed", Interval: time.Hour})
+	s, err := db.StartSession(ctx, bmdb.SessionOptions{Component: "killed", Lease: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,8 +53,8 @@ type MachineFilter struct {
 	Limit int
 }
 
-// ListMachines returns one page, in the order of machine IDs, as of one instant. It finds the IDs by an
-// index, and then reads by key: what it costs depends on the size of the page and on how many
+// ListMachines returns one page, in the order of machine IDs, as of one instant. It finds the IDs
+// by an index, and then reads by key: what it costs depends on the size of the page and on how many
 // (provider, state) are asked for.
 func (db *DB) ListMachines(ctx context.Context, f MachineFilter) ([]MachineRow, error) {
 	if f.Limit <= 0 {

@@ -21,10 +21,10 @@ type SessionOptions struct {
 	Component string
 	Host      string
 	PID       int
-	// Interval is how long the session lasts from each extension. At least one second.
-	Interval time.Duration
-	// Margin before the end of the interval by which everything done under the session has been
-	// cancelled. Zero: Interval/5.
+	// Lease is how long the session lasts from each extension. At least one second.
+	Lease time.Duration
+	// Margin before the end of the lease by which everything done under the session has been
+	// cancelled. Zero: Lease/5.
 	Margin time.Duration
 }
 
@@ -57,25 +57,25 @@ type workKey struct {
 // StartSession starts a session. The caller runs Run beside what it does, and Close at the end. ctx
 // gives the session its values; cancelling it later does not end the session.
 func (db *DB) StartSession(ctx context.Context, opts SessionOptions) (*Session, error) {
-	if opts.Interval < time.Second {
-		return nil, fleet.Errorf(fleet.KindInvalid, "session.interval must be at least 1s, not %s", opts.Interval)
+	if opts.Lease < time.Second {
+		return nil, fleet.Errorf(fleet.KindInvalid, "session.lease must be at least 1s, not %s", opts.Lease)
 	}
-	if opts.Margin >= opts.Interval {
-		return nil, fleet.Errorf(fleet.KindInvalid, "session.margin must be below the interval (%s), not %s", opts.Interval, opts.Margin)
+	if opts.Margin >= opts.Lease {
+		return nil, fleet.Errorf(fleet.KindInvalid, "the margin of a session must be below its lease (%s), not %s", opts.Lease, opts.Margin)
 	}
 	s := &Session{db: db, id: fleet.NewSessionID(), opts: opts, works: make(map[workKey]*Work), doubts: make(map[string]bool)}
 	start := db.clock.Elapsed()
 	err := db.transact(ctx, "start session", db.engine.Extend, func(ctx context.Context, t *transaction) error {
 		return t.q.InsertSession(ctx, statement.InsertSessionParams{
-			ID: string(s.id), Component: opts.Component, Host: opts.Host, Pid: int64(opts.PID), Lease: opts.Interval.Microseconds(),
-			StartedAt: micros(t.Now()), DeadlineAt: micros(t.Now().Add(opts.Interval)),
+			ID: string(s.id), Component: opts.Component, Host: opts.Host, Pid: int64(opts.PID), Lease: opts.Lease.Microseconds(),
+			StartedAt: micros(t.Now()), DeadlineAt: micros(t.Now().Add(opts.Lease)),
 		})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("start session of %s: %w", opts.Component, err)
 	}
 	s.window = trust.NewWindow(ctx, db.clock, start, trust.Options{
-		Interval: opts.Interval, Margin: opts.Margin, Expired: fleet.ErrLeaseLost,
+		Interval: opts.Lease, Margin: opts.Margin, Expired: fleet.ErrLeaseLost,
 	})
 	db.logger.DebugContext(ctx, "session started", slog.String("session", string(s.id)), slog.String("component", opts.Component))
 	return s, nil
@@ -106,7 +106,7 @@ func (s *Session) Extend(ctx context.Context) error {
 	start := s.db.clock.Elapsed()
 	err := s.db.transact(ctx, "extend session", s.db.engine.Extend, func(ctx context.Context, t *transaction) error {
 		n, err := t.q.ExtendSession(ctx, statement.ExtendSessionParams{
-			ID: string(s.id), ExtendedAt: micros(t.Now()), DeadlineAt: micros(t.Now().Add(s.opts.Interval)), Running: x.running,
+			ID: string(s.id), ExtendedAt: micros(t.Now()), DeadlineAt: micros(t.Now().Add(s.opts.Lease)), Running: x.running,
 		})
 		if x.alive = n == 1; err != nil || !x.alive {
 			return err
@@ -288,7 +288,7 @@ func (s *Session) disown(works []*Work) {
 func (s *Session) Run(ctx context.Context) error {
 	guarded, cancel := s.Guard(ctx)
 	defer cancel()
-	pause := s.opts.Interval / 3
+	pause := s.opts.Lease / 3
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	for {
@@ -300,10 +300,10 @@ func (s *Session) Run(ctx context.Context) error {
 			return fleet.ErrLeaseLost
 		case <-timer.C:
 		}
-		attempt, done := context.WithTimeout(guarded, s.opts.Interval/3)
+		attempt, done := context.WithTimeout(guarded, s.opts.Lease/3)
 		err := s.Extend(attempt)
 		done()
-		pause = s.opts.Interval / 3
+		pause = s.opts.Lease / 3
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -311,7 +311,7 @@ func (s *Session) Run(ctx context.Context) error {
 			return fleet.ErrLeaseLost
 		case err != nil:
 			s.db.logger.WarnContext(ctx, "session was not extended", slog.String("session", string(s.id)), slog.Any("err", err))
-			pause = s.opts.Interval / 20
+			pause = s.opts.Lease / 20
 		}
 		timer.Reset(pause)
 	}

@@ -73,7 +73,7 @@ func TestTrustWindowExactly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := openDB(t, filepath.Join(t.TempDir(), "bmdb"))
 		defer closed(t, db)
-		s, err := db.StartSession(t.Context(), bmdb.SessionOptions{Component: "a", Interval: 10 * time.Second, Margin: 3 * time.Second})
+		s, err := db.StartSession(t.Context(), bmdb.SessionOptions{Component: "a", Lease: 10 * time.Second, Margin: 3 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -109,7 +109,7 @@ func TestRunKeepsASession(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer closed(t, db)
-		s, err := db.StartSession(t.Context(), bmdb.SessionOptions{Component: "a", Interval: 5 * time.Second})
+		s, err := db.StartSession(t.Context(), bmdb.SessionOptions{Component: "a", Lease: 5 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}

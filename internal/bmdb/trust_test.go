@@ -34,7 +34,7 @@ func TestTrustCountsFromTheStart(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer closed(t, db)
-		s, err := db.StartSession(t.Context(), bmdb.SessionOptions{Component: "a", Interval: 10 * time.Second, Margin: 3 * time.Second})
+		s, err := db.StartSession(t.Context(), bmdb.SessionOptions{Component: "a", Lease: 10 * time.Second, Margin: 3 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}

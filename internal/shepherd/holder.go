@@ -32,7 +32,7 @@ type Holder struct {
 // Open starts a session. Nobody extends it: Loop.Run does that for its own; others call Extend.
 func (l *Loop) Open(ctx context.Context) (*Holder, error) {
 	session, err := l.db.StartSession(ctx, bmdb.SessionOptions{
-		Component: string(l.scope.Process), Host: l.options.Host, PID: l.options.PID, Interval: l.options.SessionLease,
+		Component: string(l.scope.Process), Host: l.options.Host, PID: l.options.PID, Lease: l.options.SessionLease,
 	})
 	if err != nil {
 		return nil, err

@@ -77,7 +77,7 @@ func observed(t *testing.T) (*telemetry.Metrics, *bmdb.DB) {
 // createMachine leaves one in the state creating, and the provider's next pass in backoff.
 func createMachine(t *testing.T, db *bmdb.DB) {
 	t.Helper()
-	session, err := db.StartSession(t.Context(), bmdb.SessionOptions{Component: "test", Interval: time.Minute})
+	session, err := db.StartSession(t.Context(), bmdb.SessionOptions{Component: "test", Lease: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

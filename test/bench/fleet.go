@@ -16,7 +16,7 @@ const provider = fleet.ProviderName("p")
 
 // startSession starts a session that lasts an hour without being extended.
 func startSession(ctx context.Context, db *bmdb.DB, component string) (*bmdb.Session, error) {
-	return db.StartSession(ctx, bmdb.SessionOptions{Component: component, Host: "here", Interval: time.Hour})
+	return db.StartSession(ctx, bmdb.SessionOptions{Component: component, Host: "here", Lease: time.Hour})
 }
 
 // makeFleet makes machines that the provider has handed over, through the protocol. They are due

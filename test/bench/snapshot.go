@@ -46,7 +46,7 @@ func snapshots(ctx context.Context, b *bench) error {
 		return err
 	}
 	ours.ends = tryAgain
-	if ours.session, err = ours.db.StartSession(ctx, bmdb.SessionOptions{Component: "initializer", Host: "here", Interval: lease}); err != nil {
+	if ours.session, err = ours.db.StartSession(ctx, bmdb.SessionOptions{Component: "initializer", Host: "here", Lease: lease}); err != nil {
 		return err
 	}
 	running, stop := context.WithCancel(ctx)

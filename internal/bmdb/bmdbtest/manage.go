@@ -21,7 +21,7 @@ func Manage(t *testing.T, db *bmdb.DB, n int, install *fleet.InstallRequest) []b
 		}
 	}
 	must(db.RegisterProvider(ctx, "p", "test", 0))
-	s, err := db.StartSession(ctx, bmdb.SessionOptions{Component: "test", Interval: time.Hour})
+	s, err := db.StartSession(ctx, bmdb.SessionOptions{Component: "test", Lease: time.Hour})
 	must(err)
 	must(db.ListenerAlive(ctx, time.Minute, 30*time.Second))
 	c, err := s.Claim(ctx, bmdb.ClaimRequest{Process: fleet.ProcessProvision, Limit: 1})

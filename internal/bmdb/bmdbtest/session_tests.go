@@ -148,7 +148,7 @@ var sessionTests = []test{
 		w.wantKind(s.Run(w.ctx), fleet.KindLeaseLost)
 	}},
 	{"bad options", func(w *world) {
-		for _, o := range []bmdb.SessionOptions{{Interval: time.Millisecond}, {Interval: time.Minute, Margin: time.Hour}} {
+		for _, o := range []bmdb.SessionOptions{{Lease: time.Millisecond}, {Lease: time.Minute, Margin: time.Hour}} {
 			_, err := w.db.StartSession(w.ctx, o)
 			w.wantKind(err, fleet.KindInvalid)
 		}

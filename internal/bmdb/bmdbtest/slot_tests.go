@@ -22,7 +22,7 @@ func Silence(ctx context.Context, db *bmdb.DB, name fleet.ProviderName, atOnce i
 	if err := db.ListenerAlive(ctx, 24*time.Hour, time.Second); err != nil {
 		return err
 	}
-	s, err := db.StartSession(ctx, bmdb.SessionOptions{Component: "taker", Host: "host0", PID: 1, Interval: time.Minute})
+	s, err := db.StartSession(ctx, bmdb.SessionOptions{Component: "taker", Host: "host0", PID: 1, Lease: time.Minute})
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ func Stock(ctx context.Context, db *bmdb.DB, name fleet.ProviderName, machines [
 	if err := db.RegisterProvider(ctx, name, "test", 0); err != nil {
 		return err
 	}
-	s, err := db.StartSession(ctx, bmdb.SessionOptions{Component: "stock", Host: "host0", PID: 1, Interval: time.Minute})
+	s, err := db.StartSession(ctx, bmdb.SessionOptions{Component: "stock", Host: "host0", PID: 1, Lease: time.Minute})
 	if err != nil {
 		return err
 	}

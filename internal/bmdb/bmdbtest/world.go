@@ -119,7 +119,7 @@ func (w *world) session(component string) *bmdb.Session {
 
 func (w *world) sessionFor(component string, lasts time.Duration) *bmdb.Session {
 	w.Helper()
-	s, err := w.db.StartSession(w.ctx, bmdb.SessionOptions{Component: component, Host: "host1", PID: 1, Interval: lasts})
+	s, err := w.db.StartSession(w.ctx, bmdb.SessionOptions{Component: component, Host: "host1", PID: 1, Lease: lasts})
 	w.must(err)
 	w.Cleanup(func() { _ = s.Close(context.WithoutCancel(w.ctx), "test over") })
 	return s

@@ -95,7 +95,7 @@ func TestARowComesAgainBetweenPages(t *testing.T) {
 		run("UPDATE machine SET due_agent_start = 3 WHERE id = '" + string(id) + "'")
 	}
 	engine.do.Store(&put)
-	s, err := db.StartSession(t.Context(), bmdb.SessionOptions{Component: "a", Host: "h", PID: 1, Interval: time.Minute})
+	s, err := db.StartSession(t.Context(), bmdb.SessionOptions{Component: "a", Host: "h", PID: 1, Lease: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

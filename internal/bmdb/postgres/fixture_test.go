@@ -67,7 +67,7 @@ func (p *party) must(err error) {
 
 func (p *party) session(name string, lasts time.Duration) *bmdb.Session {
 	p.t.Helper()
-	s, err := p.StartSession(p.t.Context(), bmdb.SessionOptions{Component: name, Host: "h", PID: 1, Interval: lasts})
+	s, err := p.StartSession(p.t.Context(), bmdb.SessionOptions{Component: name, Host: "h", PID: 1, Lease: lasts})
 	p.must(err)
 	return s
 }

@@ -254,7 +254,7 @@ func (s *stormy) ends(w *bmdb.Work) {
 }
 
 func (s *stormy) session(p *party, name string, lasts time.Duration) *bmdb.Session {
-	session, err := p.StartSession(s.t.Context(), bmdb.SessionOptions{Component: name, Host: "h", PID: 1, Interval: lasts})
+	session, err := p.StartSession(s.t.Context(), bmdb.SessionOptions{Component: name, Host: "h", PID: 1, Lease: lasts})
 	s.try("start session", err)
 	return session
 }

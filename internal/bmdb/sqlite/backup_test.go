@@ -123,7 +123,7 @@ func TestBackupUnderLoad(t *testing.T) {
 
 // churn claims and hands back until ctx ends.
 func churn(ctx context.Context, db *bmdb.DB) error {
-	s, err := db.StartSession(ctx, bmdb.SessionOptions{Component: "churn", Interval: time.Hour})
+	s, err := db.StartSession(ctx, bmdb.SessionOptions{Component: "churn", Lease: time.Hour})
 	if err != nil {
 		return err
 	}

@@ -75,7 +75,7 @@ func newBench(b *testing.B, machines int, install bool) *bench {
 		}
 	})
 	n.must(n.db.RegisterProvider(ctx, "p", "test", 0))
-	n.session, err = n.db.StartSession(ctx, bmdb.SessionOptions{Component: "bench", Host: "here", Interval: time.Hour})
+	n.session, err = n.db.StartSession(ctx, bmdb.SessionOptions{Component: "bench", Host: "here", Lease: time.Hour})
 	n.must(err)
 	n.fill(ctx, machines, install)
 	return n

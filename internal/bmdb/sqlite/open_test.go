@@ -179,7 +179,7 @@ func TestOpeningEndsEverySession(t *testing.T) {
 		return c.Works
 	}
 	start := func(db *bmdb.DB) *bmdb.Session {
-		s, err := db.StartSession(ctx, bmdb.SessionOptions{Component: "a", Interval: 3600e9})
+		s, err := db.StartSession(ctx, bmdb.SessionOptions{Component: "a", Lease: 3600e9})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -92,7 +92,7 @@ func lived(t *testing.T, d engines.Database) bmdb.AgentIdentity {
 	}
 	must(bmdbtest.Stock(ctx, db, "p1", ids, &fleet.InstallRequest{Image: fleet.Image{URL: "http://x/y"}, FirstBootData: []byte("ü\x00")}))
 	must(db.ListenerAlive(ctx, time.Minute, 30*time.Second))
-	s, err := db.StartSession(ctx, bmdb.SessionOptions{Component: "initializer", Interval: time.Minute})
+	s, err := db.StartSession(ctx, bmdb.SessionOptions{Component: "initializer", Lease: time.Minute})
 	must(err)
 	c, err := s.Claim(ctx, bmdb.ClaimRequest{Process: fleet.ProcessAgentStart, Limit: 5})
 	must(err)
@@ -187,7 +187,7 @@ func goesOn(t *testing.T, d engines.Database, a bmdb.AgentIdentity) {
 	if err != nil || reflect.DeepEqual(before, after) {
 		t.Fatalf("new history is not the newest: %+v, %v", after, err)
 	}
-	s, err := db.StartSession(ctx, bmdb.SessionOptions{Component: "initializer", Interval: time.Minute})
+	s, err := db.StartSession(ctx, bmdb.SessionOptions{Component: "initializer", Lease: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -255,7 +255,7 @@ func TestCopyOfADatabaseInUse(t *testing.T) {
 	source, target := engines.Postgres().New(t), engines.SQLite().New(t)
 	db := open(t, source)
 	defer db.Close()
-	s, err := db.StartSession(ctx, bmdb.SessionOptions{Component: "updater", Host: "ctl1", PID: 7, Interval: time.Minute})
+	s, err := db.StartSession(ctx, bmdb.SessionOptions{Component: "updater", Host: "ctl1", PID: 7, Lease: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -126,7 +126,7 @@ type host struct {
 
 func (h *fixture) session() *bmdb.Session {
 	h.t.Helper()
-	s, err := h.db.StartSession(h.t.Context(), bmdb.SessionOptions{Component: "test", Host: "here", Interval: time.Minute})
+	s, err := h.db.StartSession(h.t.Context(), bmdb.SessionOptions{Component: "test", Host: "here", Lease: time.Minute})
 	h.must(err)
 	return s
 }

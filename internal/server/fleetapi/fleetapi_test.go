@@ -53,7 +53,7 @@ func newFixture(t *testing.T) *fixture {
 	o.must(err)
 	t.Cleanup(func() { o.must(o.db.Close()) })
 	o.must(o.db.RegisterProvider(t.Context(), providerName, "static", 7))
-	o.session, err = o.db.StartSession(t.Context(), bmdb.SessionOptions{Component: "tester", Host: "here", PID: 4, Interval: time.Minute})
+	o.session, err = o.db.StartSession(t.Context(), bmdb.SessionOptions{Component: "tester", Host: "here", PID: 4, Lease: time.Minute})
 	o.must(err)
 	service := fleetapi.New(o.db, fleetapi.Options{
 		Logger: discard, Version: "v1", Database: "sqlite", Schema: 1,

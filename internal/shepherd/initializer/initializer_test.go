@@ -355,7 +355,7 @@ func pin(t *testing.T, b *bench, key string) {
 	t.Helper()
 	_, err := b.db.Retry(t.Context(), "test", b.machine, "")
 	check(t, err)
-	session, err := b.db.StartSession(t.Context(), bmdb.SessionOptions{Component: "pin", Interval: 5 * time.Second})
+	session, err := b.db.StartSession(t.Context(), bmdb.SessionOptions{Component: "pin", Lease: 5 * time.Second})
 	check(t, err)
 	claim, err := session.Claim(t.Context(), bmdb.ClaimRequest{Process: fleet.ProcessAgentStart, Limit: 1})
 	check(t, err)

@@ -102,7 +102,7 @@ func TestADeadSessionIsCollected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, _ := open(t)
 		shepherdtest.Seed(t, db, source, shepherdtest.NewFakeProvider(1), 1)
-		session, err := db.StartSession(t.Context(), bmdb.SessionOptions{Component: "dies", Interval: 5 * time.Second})
+		session, err := db.StartSession(t.Context(), bmdb.SessionOptions{Component: "dies", Lease: 5 * time.Second})
 		check(t, err)
 		claim, err := session.Claim(t.Context(), bmdb.ClaimRequest{Process: fleet.ProcessAgentStart, Limit: 1})
 		check(t, err)

@@ -21,7 +21,7 @@ func Seed(tb testing.TB, db *bmdb.DB, name fleet.ProviderName, fake *FakeProvide
 		}
 	}
 	check(db.RegisterProvider(ctx, name, fake.Kind(), 0))
-	session, err := db.StartSession(ctx, bmdb.SessionOptions{Component: "seed", Host: "test", Interval: 5 * time.Second})
+	session, err := db.StartSession(ctx, bmdb.SessionOptions{Component: "seed", Host: "test", Lease: 5 * time.Second})
 	check(err)
 	claim, err := session.Claim(ctx, bmdb.ClaimRequest{Process: fleet.ProcessProvision, Providers: []fleet.ProviderName{name}, Limit: 1})
 	check(err)

@@ -24,7 +24,7 @@ var pools = []struct {
 
 // live is the life of one session: it works until the session is lost.
 func (w *worker) live(ctx context.Context) error {
-	s, err := w.db.StartSession(ctx, bmdb.SessionOptions{Component: w.version, Host: "here", PID: os.Getpid(), Interval: w.lease})
+	s, err := w.db.StartSession(ctx, bmdb.SessionOptions{Component: w.version, Host: "here", PID: os.Getpid(), Lease: w.lease})
 	if err != nil {
 		return err
 	}

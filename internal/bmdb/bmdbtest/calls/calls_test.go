@@ -171,7 +171,7 @@ func (x *machine) steps() func(yield func(string, func() error) bool) {
 		do   func() error
 	}{
 		{"start session", func() (err error) {
-			x.session, err = x.db.StartSession(x.ctx, bmdb.SessionOptions{Component: "c", Host: "h", Interval: time.Minute})
+			x.session, err = x.db.StartSession(x.ctx, bmdb.SessionOptions{Component: "c", Host: "h", Lease: time.Minute})
 			return err
 		}},
 		{"claim provision", x.claim(fleet.ProcessProvision)},

@@ -117,7 +117,7 @@ func (c *client) renew(say bool) {
 	}
 	call := c.now()
 	for c.session = nil; c.session == nil; {
-		session, err := c.db.StartSession(c.ctx, bmdb.SessionOptions{Component: fmt.Sprint("client", c.id), Host: "h", PID: 1, Interval: lease})
+		session, err := c.db.StartSession(c.ctx, bmdb.SessionOptions{Component: fmt.Sprint("client", c.id), Host: "h", PID: 1, Lease: lease})
 		if err != nil && c.ctx.Err() != nil {
 			c.Errorf("a session cannot be started: %v", err)
 			return

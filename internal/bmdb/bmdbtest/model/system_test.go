@@ -103,7 +103,7 @@ func (s *system) ok(err error, refused fleet.Kind) string {
 }
 
 func (s *system) start(lease time.Duration) {
-	session, err := s.db.StartSession(s.ctx, bmdb.SessionOptions{Component: "c", Host: "h", PID: 1, Interval: lease})
+	session, err := s.db.StartSession(s.ctx, bmdb.SessionOptions{Component: "c", Host: "h", PID: 1, Lease: lease})
 	s.must(err)
 	s.sessions = append(s.sessions, session)
 }

@@ -144,7 +144,7 @@ func offset(t *testing.T, db *bmdb.DB) time.Duration {
 
 func session(t *testing.T, db *bmdb.DB, component string) *bmdb.Session {
 	t.Helper()
-	s, err := db.StartSession(t.Context(), bmdb.SessionOptions{Component: component, Host: "h", Interval: lease})
+	s, err := db.StartSession(t.Context(), bmdb.SessionOptions{Component: component, Host: "h", Lease: lease})
 	must(t, err)
 	return s
 }
