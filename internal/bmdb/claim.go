@@ -305,13 +305,17 @@ func (r *claimRound) claimProviders(ctx context.Context, candidates []candidate)
 	}
 	var judged []*providerRecord
 	for _, a := range candidates {
+		p, err := r.t.loadProvider(ctx, a.provider)
+		if fleet.KindOf(err) == fleet.KindNotFound {
+			r.removeStale(a)
+			continue
+		}
+		if err != nil {
+			return err
+		}
 		if !slices.Contains(locked, a.provider) {
 			r.left, r.busy = append(r.left, a), true
 			continue
-		}
-		p, err := r.t.loadProvider(ctx, a.provider)
-		if err != nil {
-			return err
 		}
 		if p.lanes[process].due != a.dueAt {
 			r.removeStale(a)

@@ -41,6 +41,16 @@ func (w *world) unread(id fleet.MachineID) {
 
 var agendaTests = []test{
 	// rule 2: an entry is a hint. One that its subject does not know of starts nothing, and goes.
+	{"an entry of a provider that is not there stops nobody, and goes", func(w *world) {
+		s := w.lasting("a")
+		w.exec("INSERT INTO agenda (process, due_at, subject, provider) VALUES ('provision', 1, 'provider/nobody', 'nobody')")
+		c, err := s.Claim(w.ctx, bmdb.ClaimRequest{Process: fleet.ProcessProvision, Limit: 9})
+		w.must(err)
+		if len(c.Works) != 1 || c.Works[0].Subject.Provider != provider {
+			w.Fatalf("claimed %+v", c.Works)
+		}
+		w.wantNumber(0, "SELECT count(*) FROM agenda WHERE subject = 'provider/nobody'")
+	}},
 	{"whoever meets a stale entry removes it", func(w *world) {
 		ids := w.machines(nil, "c1", "c2")
 		s, other := w.lasting("a"), w.lasting("b")
