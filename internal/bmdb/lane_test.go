@@ -53,7 +53,7 @@ func TestEndsTogetherNameTheirSession(t *testing.T) {
 // and those alone void that somebody voided (rule 8).
 func TestManyLeasesAreExtended(t *testing.T) {
 	t.Parallel()
-	const many = 12_000
+	const many = 10_100
 	ctx := t.Context()
 	engine := open(t, filepath.Join(t.TempDir(), "bmdb"))
 	db, err := bmdb.Open(ctx, engine, bmdb.Options{})
