@@ -182,7 +182,8 @@ var claimTests = []test{
 			w.Fatalf("claimed %s", again.Subject)
 		}
 	}},
-	{"what becomes due while a claim looks is found by the next one", func(w *world) { // rule 2: no floor passes it
+	// rule 2: no floor passes it
+	{"what becomes due while a claim looks is found by the next one", func(w *world) {
 		w.machine("c1")
 		s := w.sessionFor("a", time.Hour)
 		work := w.claimOne(s, fleet.ProcessAgentStart)
