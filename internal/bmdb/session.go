@@ -317,8 +317,8 @@ func (s *Session) Run(ctx context.Context) error {
 	}
 }
 
-// Close ends the session as a fact and frees what it holds. Everything under Guard is cancelled
-// first. Closing twice is harmless.
+// Close ends the session as a fact and frees what it knows to hold; what else there is, a janitor
+// finds. Everything under Guard is cancelled first. Closing twice is harmless.
 func (s *Session) Close(ctx context.Context, cause string) error {
 	s.window.Close(fleet.ErrLeaseLost)
 	if _, err := s.db.endSession(ctx, s.id, cause, false); err != nil {
@@ -335,7 +335,7 @@ func (s *Session) Close(ctx context.Context, cause string) error {
 			return fmt.Errorf("close session: %w", err)
 		}
 	}
-	return s.db.markFreed(ctx, []string{string(s.id)})
+	return nil
 }
 
 // endSession writes the death of a session by one small transaction (rule 4): the row is locked by

@@ -93,8 +93,8 @@ var leaseTests = []test{
 	// knows nothing of a claim whose holder goes on, and gives the same epoch to somebody else.
 	{"a claim that was lost in a failover commits nothing", func(w *world) {
 		id := w.machine("c1")
-		a, b := w.session("a"), w.session("b")
-		work, ended := w.claimOne(a, fleet.ProcessAgentStart), "must not be there"
+		work, ended := w.claimOne(w.session("a"), fleet.ProcessAgentStart), "must not be there"
+		b := w.session("b") // later, so that its deadline is
 		w.exec("UPDATE machine SET session = $1 WHERE id = $2", string(b.ID()), string(id))
 		w.wantKind(work.Note(w.ctx, bmdb.RecordHistory("late", ended)), fleet.KindLeaseLost)
 		w.wantKind(work.Finish(w.ctx, bmdb.RecordHistory("late", ended)), fleet.KindLeaseLost)

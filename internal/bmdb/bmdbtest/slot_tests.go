@@ -266,8 +266,7 @@ var slotTests = []test{
 			w.wantKind(work.Finish(w.ctx), fleet.KindLeaseLost)
 		}
 	}},
-	// rules 2 and 4: it may go on yet, so its slot is not given to anybody before its session has
-	// ended
+	// rules 2 and 4: it may go on yet, so nobody gets its slot before its session has ended
 	{"who is overdue has its slot until its session has ended", func(w *world) {
 		w.silent(provider, 3, 1)
 		late, heir := w.session("late"), w.sessionFor("heir", time.Hour)
