@@ -273,7 +273,7 @@ func (s *Session) doubt(candidates []candidate) {
 	}
 }
 
-// disown gives up works that nobody is told of: the next extension hands them back.
+// disown gives up works of a claim that failed: the next extension hands them back.
 func (s *Session) disown(works []*Work) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

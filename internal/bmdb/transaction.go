@@ -122,9 +122,9 @@ func (db *DB) transact(ctx context.Context, kind string, run run, fn func(ctx co
 	return nil
 }
 
-// tellWithin is how soon a row must be due for others to be told: what is due later they find with
-// their next poll.
-const tellWithin = 5 * time.Second
+// notifyWithin is how soon an entry must be due for others to be notified: what is due later they
+// find with their next poll.
+const notifyWithin = 5 * time.Second
 
 // committed tells those who wait, here and elsewhere, what became due sooner.
 func (db *DB) committed(t *transaction) {
@@ -139,7 +139,7 @@ func (db *DB) committed(t *transaction) {
 	db.heads.Due(t.sooner, t.Now())
 	var hints []Hint
 	for entry, at := range t.sooner {
-		if at.Before(t.Now().Add(tellWithin)) {
+		if at.Before(t.Now().Add(notifyWithin)) {
 			hints = append(hints, Hint{Process: entry.Process, Provider: entry.Provider, DueAt: at})
 		}
 	}

@@ -188,7 +188,7 @@ func (e *Engine) Peek(ctx context.Context, fn func(ctx context.Context, tx bmdb.
 }
 
 // Many implements bmdb.Engine: a statement is a function call here, so each row has one of its own.
-func (e *Engine) Many(db statement.DBTX) statement.Many { return statement.OneByOne(db) }
+func (e *Engine) Many(db statement.DBTX) statement.Many { return statement.RowByRow(db) }
 
 // Close ends the writer after the group that it is at, waits for readers and closes the file.
 // Whoever still waits gets an error.

@@ -37,11 +37,11 @@ type Held struct {
 	Epoch   int64
 }
 
-// OneByOne returns Many for an engine in which a statement costs no round trip: it runs one for
+// RowByRow returns Many for an engine in which a statement costs no round trip: it runs one for
 // each row.
-func OneByOne(db DBTX) Many { return oneByOne{New(db)} }
+func RowByRow(db DBTX) Many { return rowByRow{New(db)} }
 
-type oneByOne struct{ *Queries }
+type rowByRow struct{ *Queries }
 
 // each runs a statement for each row.
 func each[R any](ctx context.Context, rows []R, run func(context.Context, R) error) error {
@@ -63,19 +63,19 @@ func collect[K, R any](ctx context.Context, keys []K, run func(context.Context, 
 	return found, err
 }
 
-func (q oneByOne) GetMachines(ctx context.Context, ids []string) ([]MachineRecord, error) {
+func (q rowByRow) GetMachines(ctx context.Context, ids []string) ([]MachineRecord, error) {
 	return collect(ctx, ids, q.GetMachine)
 }
 
-func (q oneByOne) ListMachines(ctx context.Context, ids []string) ([]MachineLine, error) {
+func (q rowByRow) ListMachines(ctx context.Context, ids []string) ([]MachineLine, error) {
 	return collect(ctx, ids, q.ListMachine)
 }
 
-func (q oneByOne) GetAllBackoffs(ctx context.Context, subjects []string) ([]Backoff, error) {
+func (q rowByRow) GetAllBackoffs(ctx context.Context, subjects []string) ([]Backoff, error) {
 	return collect(ctx, subjects, q.GetBackoffs)
 }
 
-func (q oneByOne) ListVoid(ctx context.Context, session string, held []Held) ([]string, error) {
+func (q rowByRow) ListVoid(ctx context.Context, session string, held []Held) ([]string, error) {
 	return collect(ctx, held, func(ctx context.Context, h Held) ([]string, error) {
 		n, err := q.CountMachineHeld(ctx, CountMachineHeldParams{ID: h.Machine, Session: session, Epoch: h.Epoch})
 		if err != nil || n > 0 {
@@ -85,13 +85,13 @@ func (q oneByOne) ListVoid(ctx context.Context, session string, held []Held) ([]
 	})
 }
 
-func (q oneByOne) GetMachinesHeld(ctx context.Context, session string, ids []string) ([]GetMachineHeldRow, error) {
+func (q rowByRow) GetMachinesHeld(ctx context.Context, session string, ids []string) ([]GetMachineHeldRow, error) {
 	return collect(ctx, ids, func(ctx context.Context, id string) ([]GetMachineHeldRow, error) {
 		return q.GetMachineHeld(ctx, GetMachineHeldParams{ID: id, Session: session})
 	})
 }
 
-func (q oneByOne) UpdateMachines(ctx context.Context, rows []UpdateMachineParams) (written int64, err error) {
+func (q rowByRow) UpdateMachines(ctx context.Context, rows []UpdateMachineParams) (written int64, err error) {
 	err = each(ctx, rows, func(ctx context.Context, r UpdateMachineParams) error {
 		n, err := q.UpdateMachine(ctx, r)
 		written += n
@@ -100,37 +100,37 @@ func (q oneByOne) UpdateMachines(ctx context.Context, rows []UpdateMachineParams
 	return written, err
 }
 
-func (q oneByOne) MoveAgenda(ctx context.Context, gone []DeleteAgendaParams, come []InsertAgendaParams) error {
+func (q rowByRow) MoveAgenda(ctx context.Context, gone []DeleteAgendaParams, come []InsertAgendaParams) error {
 	if err := each(ctx, gone, q.DeleteAgenda); err != nil {
 		return err
 	}
 	return each(ctx, come, q.InsertAgenda)
 }
 
-func (q oneByOne) InsertHistories(ctx context.Context, rows []InsertHistoryParams) error {
+func (q rowByRow) InsertHistories(ctx context.Context, rows []InsertHistoryParams) error {
 	return each(ctx, rows, q.InsertHistory)
 }
 
-func (q oneByOne) PutStates(ctx context.Context, rows []PutStateParams) error {
+func (q rowByRow) PutStates(ctx context.Context, rows []PutStateParams) error {
 	return each(ctx, rows, q.PutState)
 }
 
-func (q oneByOne) InsertStateCounts(ctx context.Context, rows []InsertStateCountParams) error {
+func (q rowByRow) InsertStateCounts(ctx context.Context, rows []InsertStateCountParams) error {
 	return each(ctx, rows, q.InsertStateCount)
 }
 
-func (q oneByOne) DeleteStateCounts(ctx context.Context, ids []int64) error {
+func (q rowByRow) DeleteStateCounts(ctx context.Context, ids []int64) error {
 	return each(ctx, ids, q.DeleteStateCount)
 }
 
-func (q oneByOne) PutBackoffs(ctx context.Context, rows []PutBackoffParams) error {
+func (q rowByRow) PutBackoffs(ctx context.Context, rows []PutBackoffParams) error {
 	return each(ctx, rows, q.PutBackoff)
 }
 
-func (q oneByOne) DeleteBackoffs(ctx context.Context, rows []DeleteBackoffParams) error {
+func (q rowByRow) DeleteBackoffs(ctx context.Context, rows []DeleteBackoffParams) error {
 	return each(ctx, rows, q.DeleteBackoff)
 }
 
-func (q oneByOne) FlushAllSeen(ctx context.Context, rows []FlushSeenParams) error {
+func (q rowByRow) FlushAllSeen(ctx context.Context, rows []FlushSeenParams) error {
 	return each(ctx, rows, q.FlushSeen)
 }
