@@ -52,6 +52,8 @@ CREATE TABLE session (
 );
 -- deadline_at is not in the index, so that an extension touches no index.
 CREATE INDEX session_live ON session (id) WHERE ended_at = 0;
+-- What the janitor asks for every two seconds.
+CREATE INDEX session_unfreed ON session (id) WHERE ended_at > 0 AND freed = 0;
 
 -- When to look at what: hints, never later than what lifecycle says. The subject's row keeps the instants of its own
 -- entries (due_…): an entry that disagrees with it is stale, and whoever meets it removes it.
