@@ -30,7 +30,7 @@ func (w *world) wayWithFaults(reply bool) {
 	if reply {
 		capacity = "r"
 	}
-	s := w.session("way")
+	s := w.sessionFor("way", time.Hour)
 	wanted := newIntents(capacity)
 	wanted[0].Install = &fleet.InstallRequest{Image: image, Actor: actor}
 	id := wanted[0].Machine

@@ -50,7 +50,7 @@ func (w *world) Outcome(fleet.Process, string, time.Duration) {}
 
 const (
 	provider = fleet.ProviderName("p1")
-	interval = 5 * time.Second
+	interval = 20 * time.Second
 	actor    = "op@example"
 )
 
