@@ -2,6 +2,7 @@ package reconciler_test
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/ironherd/ironherd/reconciler"
 )
@@ -28,13 +29,17 @@ func Example() {
 	}}
 	fmt.Println(reconciler.Campaign(build.Release, nodes).OK)
 	plan := reconciler.Decide(build, observed, nodes)
-	fmt.Println(plan.Hold, plan.Reason)
+	fmt.Println(plan.Hold, strings.NewReplacer(", our", ",\nour", "; ", ";\n").Replace(plan.Reason))
 
 	nodes.Known[1].Release = mustParse("v1.3.0")
 	plan = reconciler.Decide(build, observed, nodes)
 	fmt.Println(plan.Before)
 	fmt.Println(plan.After)
-	// Output: true true the status admits API servers from v1.2.0 on, our base resources only those
-	// from v1.3.0 on; waiting for nodes older than v1.3.0: control-2 (v1.2.0) working, version v1.2.0,
-	// minimum compatible release v1.3.0 done, version v1.3.0, minimum compatible release v1.3.0
+	// Output:
+	// true
+	// true the status admits API servers from v1.2.0 on,
+	// our base resources only those from v1.3.0 on;
+	// waiting for nodes older than v1.3.0: control-2 (v1.2.0)
+	// working, version v1.2.0, minimum compatible release v1.3.0
+	// done, version v1.3.0, minimum compatible release v1.3.0
 }
