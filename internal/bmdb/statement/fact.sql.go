@@ -91,46 +91,6 @@ func (q *Queries) GetHostKeys(ctx context.Context, machine string) ([]string, er
 	return items, nil
 }
 
-const getProvided = `-- name: GetProvided :many
-SELECT machine, provider, at, created_at, active_at, status, detail, hostname, address, location, capacity, host_keys FROM fact_provided WHERE machine = $1
-`
-
-func (q *Queries) GetProvided(ctx context.Context, machine string) ([]FactProvided, error) {
-	rows, err := q.db.QueryContext(ctx, getProvided, machine)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []FactProvided
-	for rows.Next() {
-		var i FactProvided
-		if err := rows.Scan(
-			&i.Machine,
-			&i.Provider,
-			&i.At,
-			&i.CreatedAt,
-			&i.ActiveAt,
-			&i.Status,
-			&i.Detail,
-			&i.Hostname,
-			&i.Address,
-			&i.Location,
-			&i.Capacity,
-			&i.HostKeys,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Close(); err != nil {
-		return nil, err
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const putAgentSeen = `-- name: PutAgentSeen :exec
 INSERT INTO fact_agent_seen (machine, takeover_generation, first_at, boot_id)
 VALUES ($1, $2, $3, $4)

@@ -1,6 +1,3 @@
--- name: GetProvided :many
-SELECT * FROM fact_provided WHERE machine = sqlc.arg(machine);
-
 -- name: PutProvided :exec
 INSERT INTO fact_provided (machine, provider, at, created_at, active_at, status, detail, hostname, address, location, capacity, host_keys)
 VALUES (sqlc.arg(machine), sqlc.arg(provider), sqlc.arg(at), sqlc.arg(created_at), sqlc.arg(active_at), sqlc.arg(status),
