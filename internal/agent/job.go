@@ -44,20 +44,46 @@ type job struct {
 
 // startJob runs the request in a goroutine of its own. The install gets the values of ctx, but does
 // not end with it: cancel ends it.
-func startJob(ctx context.Context, request *agentv1.InstallRequest, options Options) *job {
+func startJob(ctx context.Context, request *agentv1.InstallRequest, options install.Options) *job {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	j := &job{request: request, cancel: cancel, ended: make(chan *agentv1.InstallReport, 1), progressed: make(chan struct{}, 1)}
 	started := time.Now()
+	options.Progress = func(phase agentv1.InstallProgress_Phase, done int64) { j.update(time.Since(started), phase, done) }
 	go func() {
 		defer cancel(nil)
-		j.ended <- install.Run(ctx, request, install.Options{
-			Root:     options.Root,
-			Disks:    inventory.Disks(options.Root),
-			Client:   options.HTTPClient,
-			Progress: func(phase agentv1.InstallProgress_Phase, done int64) { j.update(time.Since(started), phase, done) },
-		})
+		options.Disks = inventory.Disks(options.Root)
+		j.ended <- install.Run(ctx, request, options)
 	}()
 	return j
+}
+
+// installOptions are for an install that has been recorded.
+func (s *session) installOptions(request *agentv1.InstallRequest) install.Options {
+	init := s.state.GetInit() // what the session goes on with is not for the goroutine of the install
+	o := install.Options{
+		Root: s.options.Root, Client: s.options.HTTPClient, MachineID: init.GetMachineId(),
+		Begin: func() error { return s.beginToWrite(init, request) },
+	}
+	if s.state.GetFirstInstallBootId() == s.bootID {
+		o.FirstGeneration, o.FirstAttempt = s.state.GetFirstInstallGeneration(), s.state.GetFirstInstallAttempt()
+	}
+	return o
+}
+
+// beginToWrite records that the install is about to write. It fails with ErrSuperseded when a newer
+// takeover has put another agent in charge. The install calls it from its own goroutine.
+func (s *session) beginToWrite(init *agentv1.TakeoverInit, request *agentv1.InstallRequest) error {
+	_, err := s.store.Update(init, func(state *agentv1.AgentState) error {
+		if state.GetFirstInstallBootId() != s.bootID {
+			state.FirstInstallGeneration, state.FirstInstallAttempt = request.GetInstallGeneration(), request.GetAttempt()
+			state.FirstInstallBootId = s.bootID
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("record that the disk is about to be written: %w", err)
+	}
+	return nil
 }
 
 // update records the progress, and asks for a heartbeat unless the last one for progress was less
@@ -219,7 +245,7 @@ func (s *session) start(ctx context.Context, request *agentv1.InstallRequest) {
 	}
 	s.report = nil
 	s.log.Info("an install was started", generationOf(request), attemptOf(request))
-	s.job = startJob(ctx, request, s.options)
+	s.job = startJob(ctx, request, s.installOptions(request))
 }
 
 // endInstall ends the running install, waits for it, and records that. The agent keeps its lock on

@@ -90,18 +90,23 @@ func SetAgentStarted(s fleet.AgentStarted) Change {
 	}
 }
 
-// MintTakeover makes the machine's takeover generation grow and returns it.
-func MintTakeover(into *fleet.TakeoverGeneration) Change {
+// MintTakeover makes the machine's takeover generation grow, above the one that the host says it
+// has seen (0: it has not said), and returns it.
+func MintTakeover(seen fleet.TakeoverGeneration, into *fleet.TakeoverGeneration) Change {
 	return Change{
-		text: "mint a takeover generation",
+		text: fmt.Sprintf("mint a takeover generation above %d", seen),
 		kind: ofMachine,
 		apply: func(ctx context.Context, t *transaction, c *commit) error {
-			g, err := t.q.MintTakeover(ctx, string(c.work.Subject.Machine))
+			g, err := t.q.MintTakeover(ctx, statement.MintTakeoverParams{ID: string(c.work.Subject.Machine), Seen: int64(seen)})
 			if err != nil {
 				return err
 			}
 			*into = fleet.TakeoverGeneration(g)
-			c.record(t, c.work.Subject.Machine, fleet.EventTakeover, fmt.Sprintf("takeover generation %d", g))
+			detail := fmt.Sprintf("takeover generation %d", g)
+			if seen > 0 {
+				detail += fmt.Sprintf("; the host has seen %d, which this database has not: was it restored from a backup?", seen)
+			}
+			c.record(t, c.work.Subject.Machine, fleet.EventTakeover, detail)
 			return nil
 		},
 		// the lane is ours: nobody minted since

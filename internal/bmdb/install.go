@@ -161,7 +161,7 @@ func (t *transaction) putReport(ctx context.Context, machine fleet.MachineID, r 
 	}
 	err := t.q.PutInstallReport(ctx, statement.PutInstallReportParams{
 		Machine: string(machine), Generation: int64(r.Generation), Attempt: int64(r.Attempt), At: micros(t.Now()), Ok: ok, Error: r.Error,
-		Disk: r.Disk, Lasted: r.Duration.Microseconds(), Bytes: r.Bytes,
+		Disk: r.Disk, Lasted: r.Duration.Microseconds(), Bytes: r.Bytes, HeldGeneration: int64(r.HeldGeneration), HeldAttempt: int64(r.HeldAttempt),
 	})
 	if err != nil {
 		return err
@@ -209,11 +209,11 @@ func (db *DB) RecordInstallReport(ctx context.Context, a AgentIdentity, r fleet.
 			return false, nil
 		}
 		superseded := m.record.InstallRequest != nil && m.record.InstallRequest.Generation != r.Generation
-		if !r.OK && !superseded {
+		if !r.OK && !superseded && r.HeldGeneration == 0 {
 			return true, t.failInstall(ctx, m, r, actorAgent)
 		}
-		// A success, or the failure of what is not wanted any more: no reason for the newest request to
-		// wait.
+		// A success, the failure of what is not wanted any more, or a refusal, which no time will change:
+		// no reason for the newest request to wait.
 		if err := t.putReport(ctx, a.Machine, r, actorAgent); err != nil {
 			return false, err
 		}

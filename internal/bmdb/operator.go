@@ -23,6 +23,7 @@ func (db *DB) RequestInstall(ctx context.Context, actor string, machine fleet.Ma
 			return false, fleet.Errorf(fleet.KindConflict, "machine %s runs an installed system (install generation %d): a reinstall destroys it and must be asked for as such",
 				machine, m.record.Installed.Generation)
 		}
+		held := heldGeneration(m.record)
 		generation = 1
 		if was != nil {
 			same, err := t.sameInstall(ctx, *was, request, machine)
@@ -33,7 +34,11 @@ func (db *DB) RequestInstall(ctx context.Context, actor string, machine fleet.Ma
 				generation = was.Generation
 				return false, nil
 			}
-			generation = was.Generation + 1
+			if held != 0 && !reinstall {
+				return false, fleet.Errorf(fleet.KindConflict,
+					"a disk of machine %s holds install generation %d: a reinstall destroys it and must be asked for as such", machine, held)
+			}
+			generation = max(was.Generation, held) + 1
 		}
 		request := request
 		request.Generation, request.Actor = generation, actor
@@ -52,6 +57,16 @@ func (db *DB) RequestInstall(ctx context.Context, actor string, machine fleet.Ma
 		return 0, err
 	}
 	return generation, nil
+}
+
+// heldGeneration is the install that a disk of the machine holds, and for which its agent refused
+// the newest request; 0: it did not.
+func heldGeneration(r fleet.Record) fleet.InstallGeneration {
+	rep, request := r.InstallReport, r.InstallRequest
+	if rep != nil && request != nil && rep.Generation == request.Generation {
+		return rep.HeldGeneration
+	}
+	return 0
 }
 
 func (t *transaction) sameInstall(ctx context.Context, was, request fleet.InstallRequest, machine fleet.MachineID) (bool, error) {

@@ -186,6 +186,10 @@ type InstallReport struct {
 	// Duration as measured by the agent.
 	Duration time.Duration
 	Bytes    int64
+	// HeldGeneration and HeldAttempt are set when the agent refused to overwrite an install of this
+	// machine that the disk holds already, and that is not older.
+	HeldGeneration InstallGeneration
+	HeldAttempt    int
 }
 
 // Installed says that an installed system has been seen to come up. Written by the agent API.

@@ -233,6 +233,8 @@ func (c judgement) install() want {
 		return dueAt(c.r.InstallAttempt.At.Add(c.env.Policy.InstallTimeout),
 			"attempt %d is under way since %s; it is given up after %s", c.r.InstallAttempt.Attempt,
 			c.r.InstallAttempt.At.Format(time.TimeOnly), c.env.Policy.InstallTimeout)
+	case c.installRefused():
+		return waiting("refused by the agent: %s; `ironherd machine install --reinstall` overwrites it", c.r.InstallReport.Error)
 	case c.env.Restored != "":
 		return waiting("the database looks restored or copied (%s): installs wait for `ironherd db accept-restore`", c.env.Restored)
 	case c.agent() == nil:
@@ -308,6 +310,13 @@ func (c judgement) installedRunning() bool { return c.installedCurrent() }
 func (c judgement) awaitingBoot() bool {
 	rep := c.r.InstallReport
 	return rep != nil && rep.OK && c.r.InstallRequest != nil && rep.Generation == c.r.InstallRequest.Generation && !c.installedCurrent()
+}
+
+// installRefused reports whether the agent refused the newest request, because the disk holds an
+// install of this machine that is not older. Trying again does not change that.
+func (c judgement) installRefused() bool {
+	rep := c.r.InstallReport
+	return rep != nil && c.r.InstallRequest != nil && rep.Generation == c.r.InstallRequest.Generation && rep.HeldGeneration != 0
 }
 
 // attemptOpen reports whether an attempt at the newest request was handed out and has not ended.

@@ -76,6 +76,15 @@ func report(minute float64, generation fleet.InstallGeneration, n int, ok bool) 
 	}
 }
 
+// refused is a report that the disk holds that install already.
+func refused(minute float64, generation fleet.InstallGeneration, n int, held fleet.InstallGeneration) step {
+	return func(r *fleet.Record) {
+		r.InstallReport = &fleet.InstallReport{
+			Generation: generation, Attempt: n, At: at(minute), Error: "/dev/sda holds an install", HeldGeneration: held, HeldAttempt: 1,
+		}
+	}
+}
+
 func installed(minute float64, generation fleet.InstallGeneration) step {
 	return func(r *fleet.Record) {
 		r.Installed = &fleet.Installed{Generation: generation, Attempt: 1, At: at(minute)}
@@ -365,6 +374,21 @@ var specification = []struct {
 		steps: with(underWay, report(5, 1, 1, false), backoff(install, 7, "digest does not match")),
 		state: fleet.StateInstalling,
 		want:  []due{{install, lifecycle.Later, 7, "digest does not match"}},
+	},
+	{
+		name: "the agent refused to overwrite what the disk holds: no time changes that", now: 500,
+		steps: with(underWay, seen(3, 499, 1), refused(5, 1, 1, 1)),
+		state: fleet.StateInstalling,
+		want: []due{
+			{install, lifecycle.Waiting, 0, "refused by the agent: /dev/sda holds an install; `ironherd machine install --reinstall`"},
+			{recovery, lifecycle.Later, 509, "silent for 10m0s"},
+		},
+	},
+	{
+		name: "a reinstall above what the disk holds", now: 8,
+		steps: with(underWay, refused(5, 1, 1, 4), wantInstall(7, 5)),
+		state: fleet.StateInstalling,
+		want:  []due{{install, lifecycle.Due, 7, "next heartbeat"}},
 	},
 	{
 		name: "the disk is written", steps: written, now: 6,

@@ -189,7 +189,7 @@ func (d *day) stopControlPlane() {
 // startAgent is the act of agent start, without a host: one in twenty fails.
 func (d *day) startAgent(ctx context.Context, work *bmdb.Work) shepherd.Outcome {
 	var generation fleet.TakeoverGeneration
-	if err := work.Note(ctx, bmdb.MintTakeover(&generation)); err != nil {
+	if err := work.Note(ctx, bmdb.MintTakeover(0, &generation)); err != nil {
 		return shepherd.Fail{Err: err}
 	}
 	time.Sleep(3 * time.Second)

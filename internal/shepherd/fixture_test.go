@@ -95,7 +95,7 @@ func (h handler) Act(ctx context.Context, work *bmdb.Work) shepherd.Outcome {
 func started(work *bmdb.Work) shepherd.Outcome {
 	var generation fleet.TakeoverGeneration
 	return shepherd.Finish{Changes: []bmdb.Change{
-		bmdb.MintTakeover(&generation),
+		bmdb.MintTakeover(0, &generation),
 		bmdb.SetAgentStarted(fleet.AgentStarted{
 			TakeoverGeneration: work.Record.TakeoverGeneration + 1, PublicKey: make([]byte, 32), AgentVersion: "test", BootID: "boot",
 		}),

@@ -168,7 +168,7 @@ func (s *simulation) disturb(point shepherdtest.Point, _ fleet.CapacityID) error
 // startAgent is the act of agent start, without a host.
 func (s *simulation) startAgent(ctx context.Context, work *bmdb.Work) shepherd.Outcome {
 	var generation fleet.TakeoverGeneration
-	if err := work.Note(ctx, bmdb.MintTakeover(&generation)); err != nil {
+	if err := work.Note(ctx, bmdb.MintTakeover(0, &generation)); err != nil {
 		return shepherd.Fail{Err: err}
 	}
 	if s.faults && s.chance(20) {

@@ -232,7 +232,7 @@ func startAgents(ctx context.Context, db *bmdb.DB, session *bmdb.Session, n int)
 	}
 	return each(c.Works, func(w *bmdb.Work) error {
 		a := bmdb.AgentIdentity{Machine: w.Subject.Machine, PublicKey: []byte("key")}
-		if err := w.Note(ctx, bmdb.MintTakeover(&a.TakeoverGeneration)); err != nil {
+		if err := w.Note(ctx, bmdb.MintTakeover(0, &a.TakeoverGeneration)); err != nil {
 			return err
 		}
 		started := fleet.AgentStarted{TakeoverGeneration: a.TakeoverGeneration, PublicKey: a.PublicKey, AgentVersion: "1.0.0", BootID: "boot"}

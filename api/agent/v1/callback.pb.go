@@ -838,12 +838,16 @@ type InstallReport struct {
 	// One sentence on what went wrong; empty when ok.
 	Error string `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
 	// Path and serial of the disk that was written, and how long it took in milliseconds.
-	Disk          string `protobuf:"bytes,5,opt,name=disk,proto3" json:"disk,omitempty"`
-	DiskSerial    string `protobuf:"bytes,6,opt,name=disk_serial,json=diskSerial,proto3" json:"disk_serial,omitempty"`
-	DurationMs    int64  `protobuf:"varint,7,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"`
-	BytesWritten  int64  `protobuf:"varint,8,opt,name=bytes_written,json=bytesWritten,proto3" json:"bytes_written,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Disk         string `protobuf:"bytes,5,opt,name=disk,proto3" json:"disk,omitempty"`
+	DiskSerial   string `protobuf:"bytes,6,opt,name=disk_serial,json=diskSerial,proto3" json:"disk_serial,omitempty"`
+	DurationMs   int64  `protobuf:"varint,7,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"`
+	BytesWritten int64  `protobuf:"varint,8,opt,name=bytes_written,json=bytesWritten,proto3" json:"bytes_written,omitempty"`
+	// Set when the agent refused to overwrite a disk, because its first-boot area names this machine
+	// with an install that is not older: which one that is. Nothing was written.
+	HeldInstallGeneration int64 `protobuf:"varint,9,opt,name=held_install_generation,json=heldInstallGeneration,proto3" json:"held_install_generation,omitempty"`
+	HeldAttempt           int32 `protobuf:"varint,10,opt,name=held_attempt,json=heldAttempt,proto3" json:"held_attempt,omitempty"`
+	unknownFields         protoimpl.UnknownFields
+	sizeCache             protoimpl.SizeCache
 }
 
 func (x *InstallReport) Reset() {
@@ -928,6 +932,20 @@ func (x *InstallReport) GetDurationMs() int64 {
 func (x *InstallReport) GetBytesWritten() int64 {
 	if x != nil {
 		return x.BytesWritten
+	}
+	return 0
+}
+
+func (x *InstallReport) GetHeldInstallGeneration() int64 {
+	if x != nil {
+		return x.HeldInstallGeneration
+	}
+	return 0
+}
+
+func (x *InstallReport) GetHeldAttempt() int32 {
+	if x != nil {
+		return x.HeldAttempt
 	}
 	return 0
 }
@@ -1113,7 +1131,7 @@ const file_api_agent_v1_callback_proto_rawDesc = "" +
 	"\x0fPHASE_PREPARING\x10\x01\x12\x11\n" +
 	"\rPHASE_WRITING\x10\x02\x12\x13\n" +
 	"\x0fPHASE_VERIFYING\x10\x03\x12\x13\n" +
-	"\x0fPHASE_FINISHING\x10\x04\"\xf9\x01\n" +
+	"\x0fPHASE_FINISHING\x10\x04\"\xd4\x02\n" +
 	"\rInstallReport\x12-\n" +
 	"\x12install_generation\x18\x01 \x01(\x03R\x11installGeneration\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x0e\n" +
@@ -1124,7 +1142,10 @@ const file_api_agent_v1_callback_proto_rawDesc = "" +
 	"diskSerial\x12\x1f\n" +
 	"\vduration_ms\x18\a \x01(\x03R\n" +
 	"durationMs\x12#\n" +
-	"\rbytes_written\x18\b \x01(\x03R\fbytesWritten\"\xaa\x01\n" +
+	"\rbytes_written\x18\b \x01(\x03R\fbytesWritten\x126\n" +
+	"\x17held_install_generation\x18\t \x01(\x03R\x15heldInstallGeneration\x12!\n" +
+	"\fheld_attempt\x18\n" +
+	" \x01(\x05R\vheldAttempt\"\xaa\x01\n" +
 	"\x0fReportUpRequest\x12\x1d\n" +
 	"\n" +
 	"machine_id\x18\x01 \x01(\tR\tmachineId\x12-\n" +

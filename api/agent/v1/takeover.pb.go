@@ -274,9 +274,11 @@ type TakeoverFailure struct {
 	// One sentence for the operator.
 	Message string `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
 	// True when this takeover generation is not above the last one that this host has seen.
-	Superseded    bool `protobuf:"varint,2,opt,name=superseded,proto3" json:"superseded,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Superseded bool `protobuf:"varint,2,opt,name=superseded,proto3" json:"superseded,omitempty"`
+	// That last one, when superseded.
+	SeenGeneration int64 `protobuf:"varint,3,opt,name=seen_generation,json=seenGeneration,proto3" json:"seen_generation,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *TakeoverFailure) Reset() {
@@ -323,6 +325,13 @@ func (x *TakeoverFailure) GetSuperseded() bool {
 	return false
 }
 
+func (x *TakeoverFailure) GetSeenGeneration() int64 {
+	if x != nil {
+		return x.SeenGeneration
+	}
+	return 0
+}
+
 // AgentState is what the agent keeps on its host between runs (mode 0600), as binary protobuf.
 type AgentState struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -342,8 +351,13 @@ type AgentState struct {
 	// True from the start of that install until its report is stored here. An agent that finds it set
 	// when it starts has lost the install with its predecessor.
 	InstallRunning bool `protobuf:"varint,8,opt,name=install_running,json=installRunning,proto3" json:"install_running,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// The first install that began to write a disk under the boot of first_install_boot_id. What is
+	// not below it was written by that running system.
+	FirstInstallGeneration int64  `protobuf:"varint,9,opt,name=first_install_generation,json=firstInstallGeneration,proto3" json:"first_install_generation,omitempty"`
+	FirstInstallAttempt    int32  `protobuf:"varint,10,opt,name=first_install_attempt,json=firstInstallAttempt,proto3" json:"first_install_attempt,omitempty"`
+	FirstInstallBootId     string `protobuf:"bytes,11,opt,name=first_install_boot_id,json=firstInstallBootId,proto3" json:"first_install_boot_id,omitempty"`
+	unknownFields          protoimpl.UnknownFields
+	sizeCache              protoimpl.SizeCache
 }
 
 func (x *AgentState) Reset() {
@@ -432,6 +446,27 @@ func (x *AgentState) GetInstallRunning() bool {
 	return false
 }
 
+func (x *AgentState) GetFirstInstallGeneration() int64 {
+	if x != nil {
+		return x.FirstInstallGeneration
+	}
+	return 0
+}
+
+func (x *AgentState) GetFirstInstallAttempt() int32 {
+	if x != nil {
+		return x.FirstInstallAttempt
+	}
+	return 0
+}
+
+func (x *AgentState) GetFirstInstallBootId() string {
+	if x != nil {
+		return x.FirstInstallBootId
+	}
+	return ""
+}
+
 var File_api_agent_v1_takeover_proto protoreflect.FileDescriptor
 
 const file_api_agent_v1_takeover_proto_rawDesc = "" +
@@ -453,12 +488,13 @@ const file_api_agent_v1_takeover_proto_rawDesc = "" +
 	"\n" +
 	"public_key\x18\x01 \x01(\fR\tpublicKey\x12#\n" +
 	"\ragent_version\x18\x02 \x01(\tR\fagentVersion\x12\x17\n" +
-	"\aboot_id\x18\x03 \x01(\tR\x06bootId\"K\n" +
+	"\aboot_id\x18\x03 \x01(\tR\x06bootId\"t\n" +
 	"\x0fTakeoverFailure\x12\x18\n" +
 	"\amessage\x18\x01 \x01(\tR\amessage\x12\x1e\n" +
 	"\n" +
 	"superseded\x18\x02 \x01(\bR\n" +
-	"superseded\"\xfb\x02\n" +
+	"superseded\x12'\n" +
+	"\x0fseen_generation\x18\x03 \x01(\x03R\x0eseenGeneration\"\x9c\x04\n" +
 	"\n" +
 	"AgentState\x123\n" +
 	"\x04init\x18\x01 \x01(\v2\x1f.ironherd.agent.v1.TakeoverInitR\x04init\x12\x1f\n" +
@@ -470,7 +506,11 @@ const file_api_agent_v1_takeover_proto_rawDesc = "" +
 	"started_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x123\n" +
 	"\x15unacknowledged_report\x18\x06 \x01(\fR\x14unacknowledgedReport\x12&\n" +
 	"\x0finstall_boot_id\x18\a \x01(\tR\rinstallBootId\x12'\n" +
-	"\x0finstall_running\x18\b \x01(\bR\x0einstallRunningB3Z1github.com/ironherd/ironherd/api/agent/v1;agentv1b\x06proto3"
+	"\x0finstall_running\x18\b \x01(\bR\x0einstallRunning\x128\n" +
+	"\x18first_install_generation\x18\t \x01(\x03R\x16firstInstallGeneration\x122\n" +
+	"\x15first_install_attempt\x18\n" +
+	" \x01(\x05R\x13firstInstallAttempt\x121\n" +
+	"\x15first_install_boot_id\x18\v \x01(\tR\x12firstInstallBootIdB3Z1github.com/ironherd/ironherd/api/agent/v1;agentv1b\x06proto3"
 
 var (
 	file_api_agent_v1_takeover_proto_rawDescOnce sync.Once

@@ -30,6 +30,16 @@ type Options struct {
 	Root string
 	// Disks of the machine, as the inventory reports them.
 	Disks []*agentv1.BlockDevice
+	// MachineID is the machine's own. An install of it that a disk holds is not overwritten by one
+	// that is not newer.
+	MachineID string
+	// FirstGeneration and FirstAttempt are the first install that began to write since the host
+	// booted; both zero: there was none. What the running system wrote itself, and has not booted, it
+	// may overwrite.
+	FirstGeneration int64
+	FirstAttempt    int32
+	// Begin is called before anything is written; nothing is when it fails. May be nil.
+	Begin func() error
 	// Client fetches the image. Nil: NewClient's.
 	Client *http.Client
 	// Progress is called with the phase and the bytes done in it. It must not wait. May be nil.
@@ -105,6 +115,9 @@ func install(ctx context.Context, request *agentv1.InstallRequest, options Optio
 	if size := len(request.GetFirstBootData()); size > maxFirstBootData {
 		return fmt.Errorf("the first-boot data has %d bytes, and at most %d are allowed", size, maxFirstBootData)
 	}
+	if err := refuseHeld(request, options, report); err != nil {
+		return err
+	}
 	source, err := newSource(ctx, options.Client, request.GetImage().GetUrl())
 	if err != nil {
 		return err
@@ -151,6 +164,12 @@ func prepare(request *agentv1.InstallRequest, options Options, report *agentv1.I
 	target, err := openDisk(options.Root, chosen.GetName(), chosen.GetSizeBytes())
 	if err != nil {
 		return nil, fmt.Errorf("open the disk: %w", err)
+	}
+	if options.Begin != nil {
+		if err := options.Begin(); err != nil {
+			target.close()
+			return nil, err
+		}
 	}
 	for _, offset := range []int64{0, target.size - mebibyte} {
 		if err := target.makeZero(offset, mebibyte); err != nil {

@@ -132,6 +132,15 @@ func InCharge(state *agentv1.AgentState, init *agentv1.TakeoverInit) bool {
 		state.GetInit().GetTakeoverGeneration() == init.GetTakeoverGeneration()
 }
 
+// seenError is ErrSuperseded with the takeover generation that the host has seen.
+type seenError struct{ generation int64 }
+
+func (e *seenError) Error() string {
+	return fmt.Sprintf("this host has seen takeover generation %d of this machine already", e.generation)
+}
+
+func (e *seenError) Unwrap() error { return ErrSuperseded }
+
 // replace writes the state of a new takeover, unless it is not above the last one that was seen
 // (ErrSuperseded).
 func (s *Store) replace(next *agentv1.AgentState) error {
@@ -145,10 +154,12 @@ func (s *Store) replace(next *agentv1.AgentState) error {
 		return err
 	}
 	if last.GetInit().GetMachineId() == next.GetInit().GetMachineId() {
-		if next.GetInit().GetTakeoverGeneration() <= last.GetInit().GetTakeoverGeneration() {
-			return ErrSuperseded
+		if seen := last.GetInit().GetTakeoverGeneration(); next.GetInit().GetTakeoverGeneration() <= seen {
+			return &seenError{seen}
 		}
 		next.InstallGeneration, next.InstallAttempt = last.GetInstallGeneration(), last.GetInstallAttempt()
+		next.FirstInstallGeneration, next.FirstInstallAttempt = last.GetFirstInstallGeneration(), last.GetFirstInstallAttempt()
+		next.FirstInstallBootId = last.GetFirstInstallBootId()
 		next.InstallRunning, next.InstallBootId = last.GetInstallRunning(), last.GetInstallBootId()
 		next.UnacknowledgedReport, next.StartedAt = last.GetUnacknowledgedReport(), last.GetStartedAt()
 	}

@@ -47,10 +47,14 @@ func Run(ctx context.Context, stdin io.Reader, options Options) *agentv1.Takeove
 
 // failure is the response to a takeover that did not happen.
 func failure(init *agentv1.TakeoverInit, err error) *agentv1.TakeoverResponse {
-	return &agentv1.TakeoverResponse{Init: init, Outcome: &agentv1.TakeoverResponse_Failure{Failure: &agentv1.TakeoverFailure{
+	f := &agentv1.TakeoverFailure{
 		Message:    strings.ToValidUTF8(err.Error(), "?"),
 		Superseded: errors.Is(err, ErrSuperseded),
-	}}}
+	}
+	if seen, ok := errors.AsType[*seenError](err); ok {
+		f.SeenGeneration = seen.generation
+	}
+	return &agentv1.TakeoverResponse{Init: init, Outcome: &agentv1.TakeoverResponse_Failure{Failure: f}}
 }
 
 func run(ctx context.Context, init *agentv1.TakeoverInit, options Options) (*agentv1.TakeoverSuccess, error) {

@@ -74,10 +74,17 @@ func TestGenerations(t *testing.T) {
 		{message(machineA, 5), fine, false, false},
 		{message(machineB, 1), fine, false, false}, // another machine counts anew
 	}
+	seen := int64(0)
 	for i, step := range steps {
 		response := take(t, root, step.init, step.start)
 		if failure := response.GetFailure(); (failure != nil) != step.failed || failure.GetSuperseded() != step.superseded {
 			t.Errorf("step %d: %v", i, response)
+		}
+		if step.superseded && response.GetFailure().GetSeenGeneration() != seen {
+			t.Errorf("step %d: seen generation %d is said to be %v", i, seen, response)
+		}
+		if !step.superseded {
+			seen = step.init.GetTakeoverGeneration()
 		}
 		if !proto.Equal(response.GetInit(), step.init) {
 			t.Errorf("step %d: not the same message: %v", i, response.GetInit())

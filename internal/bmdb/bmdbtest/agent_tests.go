@@ -166,7 +166,7 @@ var agentTests = []test{
 		s := w.session("recoverer")
 		work := w.claimOne(s, fleet.ProcessRecovery)
 		var g fleet.TakeoverGeneration
-		w.must(work.Note(w.ctx, bmdb.MintTakeover(&g)))
+		w.must(work.Note(w.ctx, bmdb.MintTakeover(0, &g)))
 		next := bmdb.AgentIdentity{Machine: a.Machine, TakeoverGeneration: g, PublicKey: []byte("second key")}
 		w.must(work.Finish(w.ctx, bmdb.SetAgentStarted(fleet.AgentStarted{TakeoverGeneration: g, PublicKey: next.PublicKey})))
 		w.wantKind(w.db.RecordSpoken(w.ctx, a, "boot1"), fleet.KindForbidden)

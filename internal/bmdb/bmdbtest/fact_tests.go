@@ -49,8 +49,8 @@ var factTests = []test{
 		w.shift.Advance(time.Hour)
 		work := w.claimOne(w.lasting("recoverer"), fleet.ProcessRecovery)
 		var second, third fleet.TakeoverGeneration
-		w.must(work.Note(w.ctx, bmdb.MintTakeover(&second)))
-		w.must(work.Note(w.ctx, bmdb.MintTakeover(&third)))
+		w.must(work.Note(w.ctx, bmdb.MintTakeover(0, &second)))
+		w.must(work.Note(w.ctx, bmdb.MintTakeover(0, &third)))
 		start := func(g fleet.TakeoverGeneration) bmdb.Change {
 			return bmdb.SetAgentStarted(fleet.AgentStarted{TakeoverGeneration: g, PublicKey: a.PublicKey, AgentVersion: "2"})
 		}

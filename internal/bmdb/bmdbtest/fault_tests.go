@@ -60,7 +60,7 @@ func (w *world) wayWithFaults(reply bool) {
 		}},
 		{"hand back", func() error { return work.Cancel(w.ctx, "so that the next way finds it") }},
 		{"claim agent start", claim(fleet.ProcessAgentStart)},
-		{"mint", func() error { return work.Note(w.ctx, bmdb.MintTakeover(&a.TakeoverGeneration)) }},
+		{"mint", func() error { return work.Note(w.ctx, bmdb.MintTakeover(0, &a.TakeoverGeneration)) }},
 		{"started", func() error {
 			return work.Finish(w.ctx, bmdb.SetAgentStarted(fleet.AgentStarted{TakeoverGeneration: a.TakeoverGeneration, PublicKey: a.PublicKey}))
 		}},

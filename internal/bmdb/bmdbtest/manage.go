@@ -45,7 +45,7 @@ func Manage(t *testing.T, db *bmdb.DB, n int, install *fleet.InstallRequest) []b
 		must(err)
 		for _, w := range c.Works {
 			a := bmdb.AgentIdentity{Machine: w.Subject.Machine, PublicKey: []byte("k")}
-			must(w.Note(ctx, bmdb.MintTakeover(&a.TakeoverGeneration)))
+			must(w.Note(ctx, bmdb.MintTakeover(0, &a.TakeoverGeneration)))
 			must(w.Finish(ctx, bmdb.SetAgentStarted(fleet.AgentStarted{TakeoverGeneration: a.TakeoverGeneration, PublicKey: a.PublicKey})))
 			must(db.RecordSpoken(ctx, a, "b"))
 			must(db.RecordHardware(ctx, a, []byte("r")))

@@ -36,6 +36,30 @@ var operatorTests = []test{
 		_, err = w.db.RequestInstall(w.ctx, actor, fleet.NewMachineID(), request, false)
 		w.wantKind(err, fleet.KindNotFound)
 	}},
+	{"what an agent refused to overwrite is not tried again, and a reinstall goes above it", func(w *world) {
+		a := w.ready("c1", true)
+		w.handOut(a, 0, 0)
+		w.must(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{
+			Generation: 1, Attempt: 1, Error: "/dev/sda holds an install", HeldGeneration: 4, HeldAttempt: 2,
+		}))
+		r := w.record(a.Machine)
+		if p := r.InstallReport; p == nil || p.HeldGeneration != 4 || p.HeldAttempt != 2 || len(r.Backoffs) != 0 {
+			w.Fatalf("report %+v, backoffs %v", p, r.Backoffs)
+		}
+		if o, err := w.db.HandOutInstall(w.ctx, a, 1, 1); err != nil || o != nil {
+			w.Fatalf("handed out %+v, %v", o, err)
+		}
+		request := fleet.InstallRequest{Image: image}
+		request.RootDisk.Pick = fleet.PickLargest
+		_, err := w.db.RequestInstall(w.ctx, actor, a.Machine, request, false)
+		w.wantKind(err, fleet.KindConflict)
+		if g, err := w.db.RequestInstall(w.ctx, actor, a.Machine, request, true); err != nil || g != 5 {
+			w.Fatalf("generation %d, %v", g, err)
+		}
+		if o := w.handOut(a, 1, 1); o.Request.Generation != 5 || o.Attempt != 1 {
+			w.Fatalf("handed out %+v", o)
+		}
+	}},
 	{"retry ends backoffs", func(w *world) {
 		id := w.machine("c1")
 		s := w.session("a")

@@ -245,7 +245,7 @@ func (x *random) takeOver() {
 	}
 	a := bmdb.AgentIdentity{Machine: l.Subject.Machine, PublicKey: []byte(fmt.Sprint("k", len(x.agents[l.Subject.Machine])))}
 	want := x.commits(l)
-	x.wantCommit(l.Note(x.ctx, bmdb.MintTakeover(&a.TakeoverGeneration)), want)
+	x.wantCommit(l.Note(x.ctx, bmdb.MintTakeover(0, &a.TakeoverGeneration)), want)
 	if !want {
 		return
 	}

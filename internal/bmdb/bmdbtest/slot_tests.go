@@ -36,7 +36,7 @@ func Silence(ctx context.Context, db *bmdb.DB, name fleet.ProviderName, atOnce i
 		}
 		for _, w := range c.Works {
 			var g fleet.TakeoverGeneration
-			if err := w.Note(ctx, bmdb.MintTakeover(&g)); err != nil {
+			if err := w.Note(ctx, bmdb.MintTakeover(0, &g)); err != nil {
 				return err
 			}
 			started := fleet.AgentStarted{TakeoverGeneration: g, PublicKey: []byte("key of " + w.Subject.Machine), AgentVersion: "1.2.3", BootID: "boot1"}

@@ -166,7 +166,7 @@ var workTests = []test{
 		id := w.machine("c1")
 		work := w.claimOne(w.session("a"), fleet.ProcessAgentStart)
 		var minted fleet.TakeoverGeneration
-		err := work.Finish(w.ctx, bmdb.MintTakeover(&minted), bmdb.RecordHistory("one", ""),
+		err := work.Finish(w.ctx, bmdb.MintTakeover(0, &minted), bmdb.RecordHistory("one", ""),
 			bmdb.SetAgentStarted(fleet.AgentStarted{TakeoverGeneration: 99, PublicKey: []byte("k")}))
 		w.wantKind(err, fleet.KindConflict)
 		if r := w.record(id); r.TakeoverGeneration != 0 || r.AgentStarted != nil || len(r.Holds) != 1 {
@@ -175,7 +175,7 @@ var workTests = []test{
 		if slices.Contains(w.events(id), "one") {
 			w.Fatal("history of what was undone")
 		}
-		w.must(work.Finish(w.ctx, bmdb.MintTakeover(&minted)))
+		w.must(work.Finish(w.ctx, bmdb.MintTakeover(0, &minted)))
 		if minted != 1 {
 			w.Fatalf("minted %d", minted)
 		}
@@ -185,15 +185,15 @@ var workTests = []test{
 		work := w.claimOne(w.session("a"), fleet.ProcessAgentStart)
 		var minted fleet.TakeoverGeneration
 		w.faults.LoseReply()
-		if err := work.Note(w.ctx, bmdb.MintTakeover(&minted)); !errors.Is(err, ErrInjected) {
+		if err := work.Note(w.ctx, bmdb.MintTakeover(0, &minted)); !errors.Is(err, ErrInjected) {
 			w.Fatalf("the reply was not lost: %v", err)
 		}
 		minted = 0
-		w.must(work.Note(w.ctx, bmdb.MintTakeover(&minted)))
+		w.must(work.Note(w.ctx, bmdb.MintTakeover(0, &minted)))
 		if minted != 1 || w.record(id).TakeoverGeneration != 1 {
 			w.Fatalf("minted %d, the machine has %d", minted, w.record(id).TakeoverGeneration)
 		}
-		w.must(work.Note(w.ctx, bmdb.MintTakeover(&minted)))
+		w.must(work.Note(w.ctx, bmdb.MintTakeover(0, &minted)))
 		if minted != 2 {
 			w.Fatalf("minted %d the second time", minted)
 		}

@@ -220,7 +220,7 @@ func (w *world) startAgent(machine fleet.MachineID) bmdb.AgentIdentity {
 		w.Fatalf("machine %s is not due for an agent", machine)
 	}
 	a := bmdb.AgentIdentity{Machine: machine, PublicKey: []byte("key of " + machine)}
-	w.must(works[i].Note(w.ctx, bmdb.MintTakeover(&a.TakeoverGeneration)))
+	w.must(works[i].Note(w.ctx, bmdb.MintTakeover(0, &a.TakeoverGeneration)))
 	w.must(works[i].Finish(w.ctx, bmdb.SetAgentStarted(fleet.AgentStarted{
 		TakeoverGeneration: a.TakeoverGeneration, PublicKey: a.PublicKey, AgentVersion: "1.2.3", BootID: "boot1",
 	})))

@@ -262,7 +262,7 @@ func TestStatements(t *testing.T) {
 	var agents []bmdb.Seen
 	for _, w := range works {
 		var g fleet.TakeoverGeneration
-		p.must(w.Note(t.Context(), bmdb.MintTakeover(&g)))
+		p.must(w.Note(t.Context(), bmdb.MintTakeover(0, &g)))
 		p.must(w.Finish(t.Context(), bmdb.SetAgentStarted(fleet.AgentStarted{TakeoverGeneration: g, PublicKey: []byte("k")})))
 		agents = append(agents, bmdb.Seen{Machine: w.Subject.Machine, TakeoverGeneration: g})
 	}

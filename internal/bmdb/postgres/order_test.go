@@ -27,7 +27,7 @@ func TestAnOlderPolicyOverwritesNothing(t *testing.T) {
 			b := join(t, url, options)
 			work := a.claim(a.session("a", time.Minute), 1)[0]
 			var g fleet.TakeoverGeneration
-			a.must(work.Note(t.Context(), bmdb.MintTakeover(&g)))
+			a.must(work.Note(t.Context(), bmdb.MintTakeover(0, &g)))
 			a.must(work.Finish(t.Context(), bmdb.SetAgentStarted(fleet.AgentStarted{TakeoverGeneration: g, PublicKey: []byte("k")})))
 			a.must(a.ListenerAlive(t.Context(), time.Hour, time.Minute))
 			agent := bmdb.AgentIdentity{Machine: ids[0], TakeoverGeneration: g, PublicKey: []byte("k")}

@@ -130,7 +130,7 @@ func (n *bench) start(ctx context.Context) {
 		}
 		n.each(c.Works, func(w *bmdb.Work) error {
 			var g fleet.TakeoverGeneration
-			if err := w.Note(ctx, bmdb.MintTakeover(&g)); err != nil {
+			if err := w.Note(ctx, bmdb.MintTakeover(0, &g)); err != nil {
 				return err
 			}
 			if err := w.Finish(ctx, bmdb.SetAgentStarted(fleet.AgentStarted{TakeoverGeneration: g, PublicKey: []byte("k")})); err != nil {

@@ -130,24 +130,27 @@ func (q *Queries) PutInstallDeadline(ctx context.Context, arg PutInstallDeadline
 }
 
 const putInstallReport = `-- name: PutInstallReport :exec
-INSERT INTO install_report (machine, generation, attempt, at, ok, error, disk, lasted, bytes)
+INSERT INTO install_report (machine, generation, attempt, at, ok, error, disk, lasted, bytes, held_generation, held_attempt)
 VALUES ($1, $2, $3, $4, $5, $6, $7,
-  $8, $9)
+  $8, $9, $10, $11)
 ON CONFLICT (machine) DO UPDATE
 SET generation = excluded.generation, attempt = excluded.attempt, at = excluded.at, ok = excluded.ok, error = excluded.error,
-  disk = excluded.disk, lasted = excluded.lasted, bytes = excluded.bytes
+  disk = excluded.disk, lasted = excluded.lasted, bytes = excluded.bytes,
+  held_generation = excluded.held_generation, held_attempt = excluded.held_attempt
 `
 
 type PutInstallReportParams struct {
-	Machine    string
-	Generation int64
-	Attempt    int64
-	At         int64
-	Ok         int64
-	Error      string
-	Disk       string
-	Lasted     int64
-	Bytes      int64
+	Machine        string
+	Generation     int64
+	Attempt        int64
+	At             int64
+	Ok             int64
+	Error          string
+	Disk           string
+	Lasted         int64
+	Bytes          int64
+	HeldGeneration int64
+	HeldAttempt    int64
 }
 
 func (q *Queries) PutInstallReport(ctx context.Context, arg PutInstallReportParams) error {
@@ -161,6 +164,8 @@ func (q *Queries) PutInstallReport(ctx context.Context, arg PutInstallReportPara
 		arg.Disk,
 		arg.Lasted,
 		arg.Bytes,
+		arg.HeldGeneration,
+		arg.HeldAttempt,
 	)
 	return err
 }

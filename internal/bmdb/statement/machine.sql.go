@@ -74,7 +74,7 @@ func (q *Queries) DeleteMachine(ctx context.Context, id string) (int64, error) {
 }
 
 const getMachine = `-- name: GetMachine :many
-SELECT id, provider, provider_id, created_at, takeover_generation, epoch, session, process, since, why, note, revision, due_agent_start, due_install, due_recovery, state, state_reason, state_since, state_policy, intent_capacity, intent_token, intent_opened_at, intent_planned_at, intent_called_at, intent_calls, intent_rejected, provided_at, provided_created_at, provided_active_at, provided_status, provided_detail, provided_hostname, provided_address, provided_location, provided_capacity, provided_host_keys, started_at, started_generation, started_key, started_version, started_boot_id, seen_generation, seen_first_at, seen_boot_id, seen_last_at, hardware_first_at, hardware_at, hardware_digest, request_generation, request_at, request_actor, request_image, request_root_disk, attempt_generation, attempt_attempt, attempt_at, attempt_secret_hash, report_generation, report_attempt, report_at, report_ok, report_error, report_disk, report_lasted, report_bytes, installed_generation, installed_attempt, installed_at, installed_boot_id, quarantine_at, quarantine_actor, quarantine_reason, session_component, session_host, session_deadline_at, session_ended_at FROM machine_record WHERE id = $1
+SELECT id, provider, provider_id, created_at, takeover_generation, epoch, session, process, since, why, note, revision, due_agent_start, due_install, due_recovery, state, state_reason, state_since, state_policy, intent_capacity, intent_token, intent_opened_at, intent_planned_at, intent_called_at, intent_calls, intent_rejected, provided_at, provided_created_at, provided_active_at, provided_status, provided_detail, provided_hostname, provided_address, provided_location, provided_capacity, provided_host_keys, started_at, started_generation, started_key, started_version, started_boot_id, seen_generation, seen_first_at, seen_boot_id, seen_last_at, hardware_first_at, hardware_at, hardware_digest, request_generation, request_at, request_actor, request_image, request_root_disk, attempt_generation, attempt_attempt, attempt_at, attempt_secret_hash, report_generation, report_attempt, report_at, report_ok, report_error, report_disk, report_lasted, report_bytes, report_held_generation, report_held_attempt, installed_generation, installed_attempt, installed_at, installed_boot_id, quarantine_at, quarantine_actor, quarantine_reason, session_component, session_host, session_deadline_at, session_ended_at FROM machine_record WHERE id = $1
 `
 
 func (q *Queries) GetMachine(ctx context.Context, id string) ([]MachineRecord, error) {
@@ -152,6 +152,8 @@ func (q *Queries) GetMachine(ctx context.Context, id string) ([]MachineRecord, e
 			&i.ReportDisk,
 			&i.ReportLasted,
 			&i.ReportBytes,
+			&i.ReportHeldGeneration,
+			&i.ReportHeldAttempt,
 			&i.InstalledGeneration,
 			&i.InstalledAttempt,
 			&i.InstalledAt,
@@ -779,11 +781,18 @@ func (q *Queries) MachineByProviderID(ctx context.Context, arg MachineByProvider
 }
 
 const mintTakeover = `-- name: MintTakeover :one
-UPDATE machine SET takeover_generation = takeover_generation + 1 WHERE id = $1 RETURNING takeover_generation
+UPDATE machine SET takeover_generation = CASE WHEN takeover_generation < $1 THEN $1 ELSE takeover_generation END + 1
+WHERE id = $2 RETURNING takeover_generation
 `
 
-func (q *Queries) MintTakeover(ctx context.Context, id string) (int64, error) {
-	row := q.db.QueryRowContext(ctx, mintTakeover, id)
+type MintTakeoverParams struct {
+	Seen int64
+	ID   string
+}
+
+// Makes the takeover generation grow, above one that a host has seen.
+func (q *Queries) MintTakeover(ctx context.Context, arg MintTakeoverParams) (int64, error) {
+	row := q.db.QueryRowContext(ctx, mintTakeover, arg.Seen, arg.ID)
 	var takeover_generation int64
 	err := row.Scan(&takeover_generation)
 	return takeover_generation, err

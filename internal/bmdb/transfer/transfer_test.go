@@ -99,7 +99,7 @@ func lived(t *testing.T, d engines.Database) bmdb.AgentIdentity {
 	var agents []bmdb.AgentIdentity
 	for _, w := range c.Works[:3] {
 		a := bmdb.AgentIdentity{Machine: w.Subject.Machine, PublicKey: []byte{0, 255}}
-		must(w.Note(ctx, bmdb.MintTakeover(&a.TakeoverGeneration), bmdb.PinHostKeys(a.Machine, []string{"ssh-ed25519 A"})))
+		must(w.Note(ctx, bmdb.MintTakeover(0, &a.TakeoverGeneration), bmdb.PinHostKeys(a.Machine, []string{"ssh-ed25519 A"})))
 		must(w.Finish(ctx, bmdb.SetAgentStarted(fleet.AgentStarted{TakeoverGeneration: a.TakeoverGeneration, PublicKey: a.PublicKey})))
 		must(db.RecordSpoken(ctx, a, "b1"))
 		must(db.RecordHardware(ctx, a, []byte("report")))

@@ -178,7 +178,7 @@ func (h *fixture) takeover(w *bmdb.Work) *host {
 	_, key, err := ed25519.GenerateKey(rand.Reader)
 	h.must(err)
 	m := &host{id: w.Subject.Machine, key: key}
-	h.must(w.Note(h.t.Context(), bmdb.MintTakeover(&m.generation)))
+	h.must(w.Note(h.t.Context(), bmdb.MintTakeover(0, &m.generation)))
 	h.must(w.Finish(h.t.Context(), bmdb.SetAgentStarted(fleet.AgentStarted{
 		TakeoverGeneration: m.generation, PublicKey: key.Public().(ed25519.PublicKey), AgentVersion: "test", BootID: "boot-1",
 	})))

@@ -17,6 +17,8 @@ import (
 const (
 	maxBootID   = 64
 	maxString   = 1 << 10
+	// maxGeneration bounds what an agent may say that a disk holds: above it nothing could be counted.
+	maxGeneration = 1 << 40
 	maxList     = 4096
 	maxHardware = 512 << 10
 	maxDuration = 30 * 24 * time.Hour
@@ -47,12 +49,16 @@ func parseInstallReport(r *agentv1.InstallReport) (fleet.InstallReport, error) {
 		return fleet.InstallReport{}, fleet.Errorf(fleet.KindInvalid, "duration_ms of the install report cannot be %d", r.GetDurationMs())
 	case r.GetBytesWritten() < 0:
 		return fleet.InstallReport{}, fleet.Errorf(fleet.KindInvalid, "bytes_written of the install report is negative")
+	case r.GetHeldInstallGeneration() < 0 || r.GetHeldInstallGeneration() > maxGeneration || r.GetHeldAttempt() < 0 ||
+		r.GetOk() && r.GetHeldInstallGeneration() != 0:
+		return fleet.InstallReport{}, fleet.Errorf(fleet.KindInvalid, "held_install_generation of the install report cannot be %d", r.GetHeldInstallGeneration())
 	case r.GetOk() && r.GetError() != "":
 		return fleet.InstallReport{}, fleet.Errorf(fleet.KindInvalid, "the install report says both that it went well and what went wrong")
 	}
 	fact := fleet.InstallReport{
 		Generation: fleet.InstallGeneration(r.GetInstallGeneration()), Attempt: int(r.GetAttempt()), OK: r.GetOk(),
 		Error: clean(r.GetError()), Disk: clean(r.GetDisk()), Duration: took, Bytes: r.GetBytesWritten(),
+		HeldGeneration: fleet.InstallGeneration(r.GetHeldInstallGeneration()), HeldAttempt: int(r.GetHeldAttempt()),
 	}
 	if serial := clean(r.GetDiskSerial()); serial != "" {
 		fact.Disk += " (serial " + serial + ")"

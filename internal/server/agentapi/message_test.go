@@ -31,6 +31,21 @@ func TestClean(t *testing.T) {
 	}
 }
 
+func TestInstallReportsThatCannotBe(t *testing.T) {
+	t.Parallel()
+	for want, r := range map[string]*agentv1.InstallReport{
+		"names no attempt":                     {InstallGeneration: 1},
+		"held_install_generation":              {InstallGeneration: 1, Attempt: 1, HeldInstallGeneration: -1},
+		"held_install_generation of":           {InstallGeneration: 1, Attempt: 1, HeldInstallGeneration: maxGeneration + 1},
+		"held_install_generation of the":       {InstallGeneration: 1, Attempt: 1, HeldInstallGeneration: 2, Ok: true},
+		"both that it went well and what went": {InstallGeneration: 1, Attempt: 1, Ok: true, Error: "no"},
+	} {
+		if _, err := parseInstallReport(r); fleet.KindOf(err) != fleet.KindInvalid || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v", r, err)
+		}
+	}
+}
+
 func fit(t *testing.T, s string) {
 	t.Helper()
 	if len(s) > maxString+len("… (serial )")+maxString || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) && r != utf8.RuneError }) {

@@ -134,7 +134,7 @@ func (o *fixture) takeover(w *bmdb.Work) bmdb.AgentIdentity {
 	key, _, err := ed25519.GenerateKey(rand.Reader)
 	o.must(err)
 	a := bmdb.AgentIdentity{Machine: w.Subject.Machine, PublicKey: key}
-	o.must(w.Note(o.t.Context(), bmdb.MintTakeover(&a.TakeoverGeneration)))
+	o.must(w.Note(o.t.Context(), bmdb.MintTakeover(0, &a.TakeoverGeneration)))
 	o.must(w.Finish(o.t.Context(), bmdb.SetAgentStarted(fleet.AgentStarted{
 		TakeoverGeneration: a.TakeoverGeneration, PublicKey: key, AgentVersion: "v1", BootID: "b1",
 	})))

@@ -66,7 +66,7 @@ func TestCheckRefuses(t *testing.T) {
 		},
 		"no outcome":   {changed(func(r *agentv1.TakeoverResponse) { r.Outcome = nil }), fleet.KindInvalid, "no outcome"},
 		"failure":      {failure("no disk", false), fleet.KindUnknown, "no disk"},
-		"superseded":   {failure("9 was here", true), fleet.KindConflict, "above 7"},
+		"superseded":   {failure("9 was here", true), fleet.KindConflict, "refused takeover generation 7"},
 		"long failure": {failure(strings.Repeat("x", 10000), false), fleet.KindUnknown, "xxx…"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"net/netip"
 	"os"
@@ -216,6 +217,32 @@ func TestStartsTheAgent(t *testing.T) {
 	}
 }
 
+// A database that was restored from a backup is behind what hosts have seen. One step is enough,
+// however far that is, and history says what was found.
+func TestTakeoverGenerationJumpsAboveTheHosts(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.agent = func(init *agentv1.TakeoverInit, p sshhost.Program) sshhost.Status {
+		if init.GetTakeoverGeneration() > 45 {
+			return takesOver(init, p)
+		}
+		return answer(p, &agentv1.TakeoverResponse{Init: init, Outcome: &agentv1.TakeoverResponse_Failure{
+			Failure: &agentv1.TakeoverFailure{Message: "seen", Superseded: true, SeenGeneration: 45},
+		}})
+	}
+	if outcome, ok := b.start().(shepherd.Finish); !ok {
+		t.Fatalf("got %T %+v", outcome, outcome)
+	}
+	if s := b.record().AgentStarted; s == nil || s.TakeoverGeneration != 46 || len(b.inits) != 2 {
+		t.Errorf("recorded %+v after %d takeovers", s, len(b.inits))
+	}
+	page, err := b.db.History(b.t.Context(), b.machine, 100)
+	check(t, err)
+	if !strings.Contains(fmt.Sprint(page), "takeover generation 46; the host has seen 45, which this database has not") {
+		t.Errorf("history: %v", page)
+	}
+}
+
 func TestFailures(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -262,13 +289,27 @@ func TestFailures(t *testing.T) {
 				}})
 			}
 		}, "the disk is read-only", time.Minute, 1},
-		"the host has seen a later takeover": {func(b *bench) {
+		"the host says that it has seen a later takeover, and not which": {func(b *bench) {
 			b.agent = func(init *agentv1.TakeoverInit, p sshhost.Program) sshhost.Status {
 				return answer(p, &agentv1.TakeoverResponse{Init: init, Outcome: &agentv1.TakeoverResponse_Failure{
 					Failure: &agentv1.TakeoverFailure{Message: "5 is the last", Superseded: true},
 				}})
 			}
-		}, "above 1: 5 is the last", time.Minute, 1},
+		}, "refused takeover generation 1: 5 is the last", time.Minute, 1},
+		"the host says that it has seen what cannot be": {func(b *bench) {
+			b.agent = func(init *agentv1.TakeoverInit, p sshhost.Program) sshhost.Status {
+				return answer(p, &agentv1.TakeoverResponse{Init: init, Outcome: &agentv1.TakeoverResponse_Failure{
+					Failure: &agentv1.TakeoverFailure{Message: "no", Superseded: true, SeenGeneration: math.MaxInt64},
+				}})
+			}
+		}, "refused takeover generation 1: no", time.Minute, 1},
+		"the host always says that it has seen a later one": {func(b *bench) {
+			b.agent = func(init *agentv1.TakeoverInit, p sshhost.Program) sshhost.Status {
+				return answer(p, &agentv1.TakeoverResponse{Init: init, Outcome: &agentv1.TakeoverResponse_Failure{
+					Failure: &agentv1.TakeoverFailure{Message: "no", Superseded: true, SeenGeneration: init.GetTakeoverGeneration() + 10},
+				}})
+			}
+		}, "refused takeover generation 12: no", time.Minute, 12},
 		"another machine answers": {func(b *bench) {
 			b.agent = func(init *agentv1.TakeoverInit, p sshhost.Program) sshhost.Status {
 				init.MachineId = "another"

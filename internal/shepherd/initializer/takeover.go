@@ -43,7 +43,7 @@ func (t *takeover) run(ctx context.Context) (fleet.AgentStarted, error) {
 		return fleet.AgentStarted{}, fmt.Errorf("dial: %w", err)
 	}
 	defer func() { _ = host.Close() }() // nothing is under way any more
-	request, err := t.mint(ctx, host.HostKey())
+	request, err := t.mint(ctx, host.HostKey(), 0)
 	if err != nil {
 		return fleet.AgentStarted{}, err
 	}
@@ -51,6 +51,20 @@ func (t *takeover) run(ctx context.Context) (fleet.AgentStarted, error) {
 	if err != nil {
 		return fleet.AgentStarted{}, fmt.Errorf("upload agent: %w", err)
 	}
+	started, err := t.start(ctx, host, executable, request)
+	seen, refused := errors.AsType[*supersededError](err)
+	if !refused || seen.generation <= fleet.TakeoverGeneration(request.GetTakeoverGeneration()) {
+		return started, err
+	}
+	// The database is older than what the host remembers. One step above that is enough.
+	if request, err = t.mint(ctx, host.HostKey(), seen.generation); err != nil {
+		return fleet.AgentStarted{}, err
+	}
+	return t.start(ctx, host, executable, request)
+}
+
+// start runs one takeover, whose generation is minted.
+func (t *takeover) start(ctx context.Context, host *remote.Host, executable string, request *agentv1.TakeoverInit) (fleet.AgentStarted, error) {
 	answer, err := t.execute(ctx, host, executable, request)
 	if err != nil {
 		return fleet.AgentStarted{}, err
@@ -58,14 +72,28 @@ func (t *takeover) run(ctx context.Context) (fleet.AgentStarted, error) {
 	return check(request, answer)
 }
 
-// mint commits the takeover generation, and with it a host key that is trusted on first use.
-func (t *takeover) mint(ctx context.Context, key remote.HostKey) (*agentv1.TakeoverInit, error) {
+// supersededError is the answer of a host that has seen a takeover generation which is not below
+// ours. Its kind is fleet.KindConflict.
+type supersededError struct {
+	error
+	// generation that the host has seen; 0 when it does not say a number that can be.
+	generation fleet.TakeoverGeneration
+}
+
+func (e *supersededError) Unwrap() error { return e.error }
+
+// maxGeneration bounds what a host may say that it has seen: above it nothing could be counted.
+const maxGeneration = 1 << 40
+
+// mint commits a takeover generation above the one that the host has seen (0: it has not said), and
+// with it a host key that is trusted on first use.
+func (t *takeover) mint(ctx context.Context, key remote.HostKey, seen fleet.TakeoverGeneration) (*agentv1.TakeoverInit, error) {
 	env, err := t.db.Environment(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read the policy: %w", err)
 	}
 	var generation fleet.TakeoverGeneration
-	changes := []bmdb.Change{bmdb.MintTakeover(&generation)}
+	changes := []bmdb.Change{bmdb.MintTakeover(seen, &generation)}
 	if key.Source == remote.SourceFirstUse {
 		t.logger.WarnContext(ctx, "host key is trusted on first use", slog.String("fingerprint", key.Fingerprint))
 		changes = append(changes,
@@ -132,8 +160,14 @@ func check(request *agentv1.TakeoverInit, answer []byte) (fleet.AgentStarted, er
 	success := response.GetSuccess()
 	switch failure := response.GetFailure(); {
 	case failure.GetSuperseded():
-		return fleet.AgentStarted{}, fleet.Errorf(fleet.KindConflict, "the host has seen a takeover generation above %d: %s",
-			request.GetTakeoverGeneration(), clip(failure.GetMessage()))
+		seen := failure.GetSeenGeneration()
+		if seen < 0 || seen > maxGeneration {
+			seen = 0
+		}
+		return fleet.AgentStarted{}, &supersededError{
+			fleet.Errorf(fleet.KindConflict, "the host refused takeover generation %d: %s", request.GetTakeoverGeneration(), clip(failure.GetMessage())),
+			fleet.TakeoverGeneration(seen),
+		}
 	case failure != nil:
 		return fleet.AgentStarted{}, fleet.Errorf(fleet.KindUnknown, "the agent did not take the machine over: %s", clip(failure.GetMessage()))
 	case success == nil:

@@ -122,7 +122,7 @@ func (w *worker) prepare(ctx context.Context, work *bmdb.Work) ([]bmdb.Change, e
 	if rand.IntN(3) > 0 { //nolint:gosec // not a secret
 		return nil, nil
 	}
-	if err := work.Note(ctx, bmdb.MintTakeover(&g)); err != nil || !w.silences(work.Subject.Machine) {
+	if err := work.Note(ctx, bmdb.MintTakeover(0, &g)); err != nil || !w.silences(work.Subject.Machine) {
 		return nil, err
 	}
 	return []bmdb.Change{bmdb.SetAgentStarted(fleet.AgentStarted{

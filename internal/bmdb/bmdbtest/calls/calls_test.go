@@ -182,7 +182,7 @@ func (x *machine) steps() func(yield func(string, func() error) bool) {
 		}},
 		{"hand back", func() error { return x.work.Cancel(x.ctx, "so that the next way finds it") }},
 		{"claim agent start", x.claim(fleet.ProcessAgentStart)},
-		{"mint", func() error { return x.work.Note(x.ctx, bmdb.MintTakeover(&x.agent.TakeoverGeneration)) }},
+		{"mint", func() error { return x.work.Note(x.ctx, bmdb.MintTakeover(0, &x.agent.TakeoverGeneration)) }},
 		{"started", func() error {
 			return x.work.Finish(x.ctx, bmdb.SetAgentStarted(fleet.AgentStarted{
 				TakeoverGeneration: x.agent.TakeoverGeneration, PublicKey: x.agent.PublicKey,

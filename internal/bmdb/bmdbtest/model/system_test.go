@@ -182,7 +182,7 @@ func (s *system) end(l model.Work, event string) error {
 
 func (s *system) takeOver(l model.Work) string {
 	var g fleet.TakeoverGeneration
-	if a := s.ok(s.works[l].Note(s.ctx, bmdb.MintTakeover(&g)), fleet.KindLeaseLost); a != "ok" {
+	if a := s.ok(s.works[l].Note(s.ctx, bmdb.MintTakeover(0, &g)), fleet.KindLeaseLost); a != "ok" {
 		return a
 	}
 	return s.ok(s.works[l].Finish(s.ctx, bmdb.SetAgentStarted(fleet.AgentStarted{TakeoverGeneration: g, PublicKey: []byte("k")})),

@@ -26,12 +26,13 @@ DELETE FROM install_deadline WHERE machine = sqlc.arg(machine);
 SELECT machine FROM install_deadline WHERE at <= sqlc.arg(now) ORDER BY at, machine LIMIT CAST(sqlc.arg(max_rows) AS BIGINT);
 
 -- name: PutInstallReport :exec
-INSERT INTO install_report (machine, generation, attempt, at, ok, error, disk, lasted, bytes)
+INSERT INTO install_report (machine, generation, attempt, at, ok, error, disk, lasted, bytes, held_generation, held_attempt)
 VALUES (sqlc.arg(machine), sqlc.arg(generation), sqlc.arg(attempt), sqlc.arg(at), sqlc.arg(ok), sqlc.arg(error), sqlc.arg(disk),
-  sqlc.arg(lasted), sqlc.arg(bytes))
+  sqlc.arg(lasted), sqlc.arg(bytes), sqlc.arg(held_generation), sqlc.arg(held_attempt))
 ON CONFLICT (machine) DO UPDATE
 SET generation = excluded.generation, attempt = excluded.attempt, at = excluded.at, ok = excluded.ok, error = excluded.error,
-  disk = excluded.disk, lasted = excluded.lasted, bytes = excluded.bytes;
+  disk = excluded.disk, lasted = excluded.lasted, bytes = excluded.bytes,
+  held_generation = excluded.held_generation, held_attempt = excluded.held_attempt;
 
 -- name: PutInstalled :exec
 INSERT INTO installed (machine, generation, attempt, at, boot_id)

@@ -59,8 +59,10 @@ WHERE m.provider = sqlc.arg(provider) AND m.limited = sqlc.arg(process) AND m.li
 -- name: SetProviderID :exec
 UPDATE machine SET provider_id = sqlc.arg(provider_id) WHERE id = sqlc.arg(id);
 
+-- Makes the takeover generation grow, above one that a host has seen.
 -- name: MintTakeover :one
-UPDATE machine SET takeover_generation = takeover_generation + 1 WHERE id = sqlc.arg(id) RETURNING takeover_generation;
+UPDATE machine SET takeover_generation = CASE WHEN takeover_generation < sqlc.arg(seen) THEN sqlc.arg(seen) ELSE takeover_generation END + 1
+WHERE id = sqlc.arg(id) RETURNING takeover_generation;
 
 -- name: DeleteMachine :execrows
 DELETE FROM machine WHERE id = sqlc.arg(id);
