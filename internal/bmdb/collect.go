@@ -161,8 +161,12 @@ func (db *DB) markFreed(ctx context.Context, sessions []string) error {
 }
 
 // PruneSessions removes sessions that ended long ago, at most limit a call, and returns how many it
-// removed.
+// removed: none while the clock is in doubt.
 func (db *DB) PruneSessions(ctx context.Context, olderThan time.Duration, limit int) (n int, err error) {
+	may, err := db.mayPrune(ctx)
+	if err != nil || !may {
+		return 0, err
+	}
 	err = db.update(ctx, "prune sessions", func(ctx context.Context, t *transaction) error {
 		removed, err := t.q.DeleteEndedSessions(ctx, statement.DeleteEndedSessionsParams{
 			Before: micros(t.Now().Add(-olderThan)), MaxRows: int64(limit),
@@ -177,8 +181,13 @@ func (db *DB) PruneSessions(ctx context.Context, olderThan time.Duration, limit 
 }
 
 // PruneTokens removes the closed tokens of machines whose rows have gone, at most limit a call, and
-// returns how many it removed. A device that surfaces with one of them later is nobody's.
+// returns how many it removed: none while the clock is in doubt. A device that surfaces with one of
+// them later is nobody's.
 func (db *DB) PruneTokens(ctx context.Context, olderThan time.Duration, limit int) (n int, err error) {
+	may, err := db.mayPrune(ctx)
+	if err != nil || !may {
+		return 0, err
+	}
 	err = db.update(ctx, "prune tokens", func(ctx context.Context, t *transaction) error {
 		removed, err := t.q.DeleteClosedTokens(ctx, statement.DeleteClosedTokensParams{
 			Before: micros(t.Now().Add(-olderThan)), MaxRows: int64(limit),

@@ -123,8 +123,12 @@ func (db *DB) recomputeDue(ctx context.Context, process fleet.Process, limit int
 }
 
 // PruneHistory removes the oldest history, at most about limit rows a call where it goes row by
-// row, and returns how many it removed.
+// row, and returns how many it removed: none while the clock is in doubt.
 func (db *DB) PruneHistory(ctx context.Context, olderThan time.Duration, limit int) (n int, err error) {
+	may, err := db.mayPrune(ctx)
+	if err != nil || !may {
+		return 0, err
+	}
 	now, err := db.Now(ctx)
 	if err == nil {
 		n, err = db.engine.PruneHistory(ctx, now.Add(-olderThan), limit)

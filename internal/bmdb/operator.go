@@ -231,6 +231,9 @@ func (db *DB) AcceptRestore(ctx context.Context, actor string) error {
 		if _, err := t.q.DeleteRestored(ctx); err != nil {
 			return err
 		}
+		if err := t.q.SetClock(ctx, micros(t.Now())); err != nil {
+			return err
+		}
 		return t.renumber(ctx)
 	})
 	if err != nil {

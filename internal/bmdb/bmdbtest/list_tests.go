@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
@@ -90,8 +91,15 @@ var listTests = []test{
 		if n, err := w.db.PruneHistory(w.ctx, time.Hour, 1000); err != nil || n != 0 {
 			w.Fatalf("pruned %d of what is young, %v", n, err)
 		}
-		w.shift.Advance(49 * time.Hour) // some engines prune by the day
+		w.shift.Advance(40 * 24 * time.Hour)
 		w.must(s.Extend(w.ctx))
+		if n, err := w.db.PruneHistory(w.ctx, time.Hour, 1000); err != nil || n != 0 {
+			w.Fatalf("removed %d rows after a leap of the clock, %v", n, err)
+		}
+		if env, err := w.db.Environment(w.ctx); err != nil || !strings.Contains(env.Restored, "40 days after the database was last used") {
+			w.Fatalf("evidence %q, %v", env.Restored, err)
+		}
+		w.must(w.db.AcceptRestore(w.ctx, actor))
 		if n, err := w.db.PruneHistory(w.ctx, time.Hour, 1000); err != nil || n == 0 {
 			w.Fatalf("pruned %d, %v", n, err)
 		}

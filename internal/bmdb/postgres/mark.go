@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -61,6 +62,18 @@ func (e *Engine) compareMark(ctx context.Context, q querier) (evidence string, e
 	return "", nil
 }
 
+// compareClock returns that the server's clock is far ahead of what the database has seen; "" when
+// it is not.
+func (e *Engine) compareClock(ctx context.Context) (evidence string, err error) {
+	err = e.View(ctx, func(ctx context.Context, tx bmdb.Tx) error {
+		var seen int64
+		err := tx.QueryRowContext(ctx, "SELECT clock FROM database_mark").Scan(&seen)
+		evidence = bmdb.Leapt(time.UnixMicro(seen).UTC(), tx.Now())
+		return err
+	})
+	return evidence, err
+}
+
 // Restored implements bmdb.Engine.
 func (e *Engine) Restored(ctx context.Context) (evidence string, err error) {
 	is, known, err := readMark(ctx, e.transactions)
@@ -74,6 +87,9 @@ func (e *Engine) Restored(ctx context.Context) (evidence string, err error) {
 	}
 	if err = e.storeMark(ctx, is, false); err == nil {
 		evidence, err = e.compareMark(ctx, e.transactions)
+	}
+	if err == nil && evidence == "" {
+		evidence, err = e.compareClock(ctx)
 	}
 	if err != nil {
 		return "", classify(err)

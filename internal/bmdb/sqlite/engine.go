@@ -53,6 +53,8 @@ type Engine struct {
 	clock *trust.Clock
 	time  timeline
 	mark  mark
+	// leapt is why the system's clock is not believed; "" when it is.
+	leapt string
 }
 
 var _ bmdb.Engine = (*Engine)(nil)

@@ -46,6 +46,9 @@ func (e *Engine) Restored(ctx context.Context) (evidence string, err error) {
 		if err != nil {
 			return err
 		}
+		if evidence = e.leapt; evidence != "" {
+			return nil
+		}
 		outside, unreadable := e.readMarkFile()
 		missing := errors.Is(unreadable, fs.ErrNotExist)
 		switch {
@@ -85,7 +88,8 @@ func (e *Engine) Restored(ctx context.Context) (evidence string, err error) {
 	return "", e.setMark(ctx, mark{id: e.mark.id, counter: e.mark.counter + 1})
 }
 
-// AcceptRestore implements bmdb.Engine: the pair agrees again, above anything that either has seen.
+// AcceptRestore implements bmdb.Engine: the pair agrees again, above anything that either has seen,
+// and a clock that was not believed is.
 func (e *Engine) AcceptRestore(ctx context.Context) error {
 	next := mark{id: uuid.NewString()}
 	err := e.View(ctx, func(ctx context.Context, tx bmdb.Tx) error {
@@ -102,6 +106,16 @@ func (e *Engine) AcceptRestore(ctx context.Context) error {
 		next.counter = max(next.counter, outside.counter)
 	}
 	next.counter++
+	err = e.Update(ctx, func(context.Context, bmdb.Tx) error { // the writer owns the field
+		if e.leapt != "" {
+			e.time.set(time.Now().UTC(), e.clock.Elapsed())
+			e.leapt = ""
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
 	return e.setMark(ctx, next)
 }
 
@@ -153,7 +167,8 @@ func (e *Engine) storeMark(ctx context.Context, tx bmdb.Tx, m mark) error {
 }
 
 // readMark also moves the timeline behind what the database has seen, which is known from the mark
-// and the youngest rows.
+// and the youngest rows. It goes on from there, too, when the system's clock is so far ahead that
+// it may be wrong.
 func (e *Engine) readMark(ctx context.Context, tx bmdb.Tx) (m mark, found bool, err error) {
 	var stored int64
 	err = tx.QueryRowContext(ctx, `SELECT max(
@@ -165,6 +180,10 @@ func (e *Engine) readMark(ctx context.Context, tx bmdb.Tx) (m mark, found bool, 
 	}
 	if moved := e.time.notBefore(time.UnixMicro(stored), e.clock.Elapsed()); moved > time.Second {
 		e.logger.WarnContext(ctx, "the system's clock is behind the database; database time continues from its own", slog.Duration("ahead", moved))
+	}
+	if leapt := bmdb.Leapt(time.UnixMicro(stored).UTC(), e.now()); stored > 0 && leapt != "" {
+		e.leapt = leapt
+		e.time.set(time.UnixMicro(stored).UTC(), e.clock.Elapsed())
 	}
 	err = tx.QueryRowContext(ctx, "SELECT id, counter FROM database_mark").Scan(&m.id, &m.counter)
 	if errors.Is(err, sql.ErrNoRows) {

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
 	"github.com/ironherd/ironherd/internal/fleet"
 )
@@ -225,6 +226,47 @@ func TestTimeContinues(t *testing.T) {
 		after, err := db.Now(t.Context())
 		if err != nil || after.Before(before.Add(-time.Second)) {
 			t.Fatalf("%s after %s, %v", after, before, err)
+		}
+	})
+}
+
+// TestLeapIsNotBelieved: a start with the clock ten years ahead neither takes database time along
+// nor removes what is old by that clock. A person's word does.
+func TestLeapIsNotBelieved(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "bmdb")
+	synctest.Test(t, func(t *testing.T) {
+		db := openDB(t, path)
+		before, err := db.Now(t.Context())
+		if err == nil {
+			_, err = db.StartSession(t.Context(), bmdb.SessionOptions{Component: "test", Lease: time.Minute})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		closed(t, db)
+		time.Sleep(10 * 365 * 24 * time.Hour)
+
+		db = openDB(t, path)
+		defer closed(t, db)
+		env, err := db.Environment(t.Context())
+		if err != nil || !strings.Contains(env.Restored, "3650 days after the database was last used") {
+			t.Fatalf("evidence %q, %v", env.Restored, err)
+		}
+		if now, err := db.Now(t.Context()); err != nil || now.Sub(before) > time.Hour {
+			t.Fatalf("database time went from %s to %s, %v", before, now, err)
+		}
+		if n, err := db.PruneSessions(t.Context(), 0, 100); err != nil || n != 0 {
+			t.Fatalf("%d sessions removed, %v", n, err)
+		}
+		if err := db.AcceptRestore(t.Context(), "test"); err != nil {
+			t.Fatal(err)
+		}
+		if now, err := db.Now(t.Context()); err != nil || now.Sub(before) < 3650*24*time.Hour {
+			t.Fatalf("database time is %s, %v", now, err)
+		}
+		if n, err := db.PruneSessions(t.Context(), 0, 100); err != nil || n != 1 {
+			t.Fatalf("%d sessions removed, %v", n, err)
 		}
 	})
 }

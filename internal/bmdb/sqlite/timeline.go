@@ -26,6 +26,13 @@ func (t *timeline) notBefore(stored time.Time, elapsed time.Duration) (moved tim
 	return moved
 }
 
+// set makes the timeline go on from an instant, wherever it was.
+func (t *timeline) set(to time.Time, elapsed time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.base, t.last = to.Add(-elapsed), time.Time{}
+}
+
 func (t *timeline) at(elapsed time.Duration) time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()

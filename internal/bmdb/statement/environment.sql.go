@@ -106,6 +106,34 @@ func (q *Queries) InsertPolicy(ctx context.Context, arg InsertPolicyParams) (int
 	return result.RowsAffected()
 }
 
+const listClocks = `-- name: ListClocks :many
+SELECT clock FROM database_mark
+`
+
+// The latest instant that the database has seen.
+func (q *Queries) ListClocks(ctx context.Context) ([]int64, error) {
+	rows, err := q.db.QueryContext(ctx, listClocks)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []int64
+	for rows.Next() {
+		var clock int64
+		if err := rows.Scan(&clock); err != nil {
+			return nil, err
+		}
+		items = append(items, clock)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const lockListener = `-- name: LockListener :exec
 UPDATE listener SET id = id WHERE id = 1
 `
@@ -128,6 +156,15 @@ type PutRestoredParams struct {
 
 func (q *Queries) PutRestored(ctx context.Context, arg PutRestoredParams) error {
 	_, err := q.db.ExecContext(ctx, putRestored, arg.At, arg.Evidence)
+	return err
+}
+
+const setClock = `-- name: SetClock :exec
+UPDATE database_mark SET clock = $1 WHERE clock < $1
+`
+
+func (q *Queries) SetClock(ctx context.Context, now int64) error {
+	_, err := q.db.ExecContext(ctx, setClock, now)
 	return err
 }
 

@@ -14,7 +14,7 @@
 -- Which database this is (rule 11). One row. Written by the engine.
 CREATE TABLE database_mark (
   id      TEXT COLLATE "C" NOT NULL PRIMARY KEY, -- system identifier of the server, a slash, OID of the database
-  clock   BIGINT NOT NULL, -- when it was first opened, or accepted
+  clock   BIGINT NOT NULL, -- latest instant that it is known to have seen
   counter BIGINT NOT NULL  -- the server's timeline
 );
 

@@ -31,3 +31,10 @@ ON CONFLICT (id) DO UPDATE SET evidence = excluded.evidence;
 
 -- name: DeleteRestored :execrows
 DELETE FROM restored WHERE id = 1;
+
+-- The latest instant that the database has seen.
+-- name: ListClocks :many
+SELECT clock FROM database_mark;
+
+-- name: SetClock :exec
+UPDATE database_mark SET clock = sqlc.arg(now) WHERE clock < sqlc.arg(now);
