@@ -27,7 +27,7 @@ type Config struct {
 	Recheck time.Duration `yaml:"recheck"`
 	// CallRate bounds the calls of one agent, and of one connection.
 	CallRate fleet.Rate `yaml:"call_rate"`
-	// ReportRate bounds the reports of one agent that must be committed.
+	// ReportRate bounds what one agent can make durable: its reports, and changes of its boot ID.
 	ReportRate fleet.Rate `yaml:"report_rate"`
 	// MaxMessageBytes bounds one request.
 	MaxMessageBytes int `yaml:"max_message_bytes"`
@@ -47,7 +47,7 @@ func DefaultConfig() Config {
 		FlushInterval:            time.Second,
 		Recheck:                  time.Minute,
 		CallRate:                 fleet.Rate{Every: 250 * time.Millisecond, Burst: 20},
-		ReportRate:               fleet.Rate{Every: 5 * time.Second, Burst: 10},
+		ReportRate:               fleet.Rate{Every: time.Minute, Burst: 20},
 		MaxMessageBytes:          1 << 20,
 		MaxConnections:           50_000,
 		MaxConnectionsPerAddress: 10_000,
@@ -70,7 +70,7 @@ func (c Config) Validate() error {
 	check(c.FlushInterval > 0, "flush_interval must be positive, not %s", c.FlushInterval)
 	check(c.Recheck > 0, "recheck must be positive, not %s", c.Recheck)
 	check(c.CallRate.Valid(), "call_rate must be a positive duration and a positive number, such as 250ms,20, not %s", c.CallRate)
-	check(c.ReportRate.Valid(), "report_rate must be a positive duration and a positive number, such as 5s,10, not %s", c.ReportRate)
+	check(c.ReportRate.Valid(), "report_rate must be a positive duration and a positive number, such as 1m,20, not %s", c.ReportRate)
 	check(c.MaxMessageBytes >= 64<<10, "max_message_bytes must be at least 65536, not %d", c.MaxMessageBytes)
 	check(c.MaxConnections >= 0, "max_connections must not be negative, but is %d", c.MaxConnections)
 	check(c.MaxConnectionsPerAddress >= 0, "max_connections_per_address must not be negative, but is %d", c.MaxConnectionsPerAddress)

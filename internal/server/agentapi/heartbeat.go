@@ -63,12 +63,16 @@ func (s *Server) commit(ctx context.Context, a *agent, req *agentv1.HeartbeatReq
 }
 
 // commitSpoken commits that the agent was heard where that is news: with its first heartbeat, its
-// return from silence, or a changed boot ID. It returns whether it did.
+// return from silence, or a changed boot ID. It returns whether it did. An agent whose boot ID
+// changes more often than it may is only heard, until it may again.
 func (s *Server) commitSpoken(ctx context.Context, a *agent, boot string) (committed bool, err error) {
 	// Two intervals are longer than any that the agent was asked for, and shorter than the three
 	// before which nobody is declared silent.
 	returned := s.agents.silence(a) > 2*s.pace.promised()
 	if a.spoken && a.boot == boot && !returned {
+		return false, nil
+	}
+	if a.spoken && !returned && !a.reports.Allow() {
 		return false, nil
 	}
 	if err := s.db.RecordSpoken(ctx, a.identity, boot); err != nil {

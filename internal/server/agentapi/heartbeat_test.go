@@ -1,6 +1,7 @@
 package agentapi_test
 
 import (
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -72,6 +73,33 @@ func TestNewsAreCommittedAtOnce(t *testing.T) {
 	h.heartbeat(client, again)
 	if got := h.record(m).AgentSeen.BootID; got != "boot-2" {
 		t.Errorf("a changed boot ID is not a fact: %s", got)
+	}
+}
+
+// An agent that says another boot ID each time writes no history without end, and is heard all the
+// same; the boot ID that it stays with becomes a fact.
+func TestBootIDsAreLimited(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, func(c *agentapi.Config, _ *fleet.Policy) {
+		c.CallRate = fleet.Rate{Every: time.Microsecond, Burst: 1000}
+		c.ReportRate = fleet.Rate{Every: time.Hour, Burst: 3}
+	})
+	m := h.machines(1, nil)[0]
+	client := h.dial(m.key)
+	beat := m.beat()
+	h.heartbeat(client, beat)
+	before := h.counter.of("agent spoke")
+	for i := range 50 {
+		beat.BootId = fmt.Sprintf("boot-%d", i)
+		h.heartbeat(client, beat)
+	}
+	history, err := h.db.History(t.Context(), m.id, 1000)
+	h.must(err)
+	if n := h.counter.of("agent spoke") - before; n == 0 || len(history) > 20 {
+		t.Errorf("%d statements, %d rows of history", n, len(history))
+	}
+	if got := h.record(m).AgentSeen.BootID; got != "boot-2" {
+		t.Errorf("the boot ID is %s", got)
 	}
 }
 
