@@ -82,6 +82,9 @@ func (s *Server) nextInstall(ctx context.Context, a *agent, req *agentv1.Heartbe
 	if busy || stale || !a.checkInstall && !lost && !s.agents.takeWanted(a) {
 		return nil, nil
 	}
+	if lost && !a.reports.Allow() {
+		return nil, nil // it says so all the time
+	}
 	order, err := s.db.HandOutInstall(ctx, a.identity, last.generation, last.number)
 	if err != nil {
 		return nil, s.failure(ctx, "look for an install", a.identity.Machine, err)

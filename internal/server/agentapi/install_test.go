@@ -3,6 +3,7 @@ package agentapi_test
 import (
 	"bytes"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -97,6 +98,24 @@ func TestLostHandOut(t *testing.T) {
 }
 
 // TestHandOutSurvivesARestart is I9: a control plane that was restarted hands nothing out again.
+// An agent that never admits to have got its order is not handed attempts without end.
+func TestHandOutsAreLimited(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, func(c *agentapi.Config, _ *fleet.Policy) {
+		c.CallRate = fleet.Rate{Every: time.Microsecond, Burst: 1000}
+		c.ReportRate = fleet.Rate{Every: time.Hour, Burst: 4}
+	})
+	m := h.machines(1, image())[0]
+	client := h.dial(m.key)
+	h.heartbeat(client, m.withReport())
+	for range 50 {
+		h.heartbeat(client, m.beat())
+	}
+	if a := h.record(m).InstallAttempt; a == nil || a.Attempt < 2 || a.Attempt > 4 {
+		t.Errorf("the newest attempt is %+v", a)
+	}
+}
+
 func TestHandOutSurvivesARestart(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, nil)
