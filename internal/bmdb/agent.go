@@ -183,12 +183,14 @@ func (db *DB) HardwareReport(ctx context.Context, machine fleet.MachineID) ([]by
 	})
 }
 
-// HostKeys returns the host keys that were pinned at first contact; none when none were.
-func (db *DB) HostKeys(ctx context.Context, machine fleet.MachineID) ([]string, error) {
-	return read(ctx, db.view, "read host keys", func(ctx context.Context, t *transaction) (keys []string, err error) {
+// HostKeys returns what is known of the machine's host keys; its zero value when nothing is.
+func (db *DB) HostKeys(ctx context.Context, machine fleet.MachineID) (fleet.HostKeys, error) {
+	return read(ctx, db.view, "read host keys", func(ctx context.Context, t *transaction) (keys fleet.HostKeys, err error) {
 		rows, err := t.q.GetHostKeys(ctx, string(machine))
-		if len(rows) > 0 {
-			keys = splitLines(rows[0])
+		for _, r := range rows {
+			keys = fleet.HostKeys{
+				Known: splitLines(r.Pinned), At: instant(r.At), Source: fleet.HostKeySource(r.Source), Refused: r.Refused, RefusedAt: instant(r.RefusedAt),
+			}
 		}
 		return keys, err
 	})

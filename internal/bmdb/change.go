@@ -254,12 +254,30 @@ func PinHostKeys(machine fleet.MachineID, keys []string) Change {
 	return Change{
 		text: fmt.Sprintf("pin host keys of %s: %q", machine, keys), machines: []fleet.MachineID{machine},
 		apply: func(ctx context.Context, t *transaction, c *commit) error {
-			err := t.q.PutHostKeys(ctx, statement.PutHostKeysParams{Machine: string(machine), At: micros(t.Now()), Pinned: joinLines(keys)})
+			err := t.q.PutHostKeys(ctx, statement.PutHostKeysParams{Machine: string(machine), At: micros(t.Now()), Pinned: joinLines(keys), Source: string(fleet.HostKeyFirstUse)})
 			if err != nil {
 				return err
 			}
 			c.record(t, machine, fleet.EventHostKeysPinned, fmt.Sprintf("%d keys", len(keys)))
 			return nil
+		},
+	}
+}
+
+// RefuseHostKey remembers the key that the host has shown in place of those that are known, in
+// authorized_keys form, for a person to look at. See DB.AcceptHostKey.
+func RefuseHostKey(key, fingerprint string) Change {
+	return Change{
+		text: "refuse host key " + key,
+		kind: ofMachine,
+		apply: func(ctx context.Context, t *transaction, c *commit) error {
+			machine := c.work.Subject.Machine
+			rows, err := t.q.GetHostKeys(ctx, string(machine))
+			if err != nil || len(rows) > 0 && rows[0].Refused == key {
+				return err
+			}
+			c.record(t, machine, fleet.EventHostKeyRefused, fingerprint)
+			return t.q.RefuseHostKey(ctx, statement.RefuseHostKeyParams{Machine: string(machine), Refused: key, RefusedAt: micros(t.Now())})
 		},
 	}
 }

@@ -228,9 +228,11 @@ func (t *transaction) resetInstall(machine fleet.MachineID) {
 }
 
 // RecordInstalled records that the system installed by that attempt has come up and has proved
-// itself with the attempt's secret. KindForbidden, alike in every other case. Idempotent.
+// itself with the attempt's secret. The SSH host keys that it says it has, in authorized_keys form,
+// are those that the machine is known by from then on; when it says none, what was known stays.
+// KindForbidden, alike in every other case. Idempotent.
 func (db *DB) RecordInstalled(ctx context.Context, machine fleet.MachineID, generation fleet.InstallGeneration, attempt int, secret []byte,
-	bootID string,
+	bootID string, hostKeys ...string,
 ) error {
 	refused := fleet.Errorf(fleet.KindForbidden, "no such install of machine %s", machine)
 	hash := sha256.Sum256(secret)
@@ -250,6 +252,14 @@ func (db *DB) RecordInstalled(ctx context.Context, machine fleet.MachineID, gene
 		}
 		if err := t.q.DeleteInstallDeadline(ctx, string(machine)); err != nil {
 			return false, err
+		}
+		if len(hostKeys) > 0 {
+			err := t.q.PutHostKeys(ctx, statement.PutHostKeysParams{
+				Machine: string(machine), At: micros(t.Now()), Pinned: joinLines(hostKeys), Source: string(fleet.HostKeyInstalled),
+			})
+			if err != nil {
+				return false, err
+			}
 		}
 		t.resetInstall(machine)
 		t.record(history{

@@ -118,6 +118,33 @@ func (db *DB) Quarantine(ctx context.Context, actor string, machine fleet.Machin
 	})
 }
 
+// AcceptHostKey makes the key that the host has shown the one that the machine is known by.
+// KindConflict unless it is the one that was refused last. Whatever waits for it is tried at once.
+func (db *DB) AcceptHostKey(ctx context.Context, actor string, machine fleet.MachineID, key, fingerprint string) error {
+	return db.onMachine(ctx, "accept host key", machine, func(ctx context.Context, t *transaction, m *machineRecord) (bool, error) {
+		rows, err := t.q.GetHostKeys(ctx, string(machine))
+		if err != nil {
+			return false, err
+		}
+		if key == "" || len(rows) == 0 || rows[0].Refused != key {
+			return false, fleet.Errorf(fleet.KindConflict, "machine %s has not shown the host key %s", machine, fingerprint)
+		}
+		err = t.q.PutHostKeys(ctx, statement.PutHostKeysParams{
+			Machine: string(machine), At: micros(t.Now()), Pinned: key, Source: string(fleet.HostKeyAccepted),
+		})
+		if err != nil {
+			return false, err
+		}
+		if _, backed := m.record.Backoffs[fleet.ProcessAgentStart]; backed {
+			t.buffer.resetBackoff(machineSubject(machine), fleet.ProcessAgentStart)
+		}
+		t.record(history{
+			subject: fleet.Subject{Machine: machine}, actor: actor, event: fleet.EventHostKeyAccepted, detail: fingerprint,
+		})
+		return true, nil
+	})
+}
+
 // Unquarantine lets work come back to the machine. KindConflict when it is not in quarantine.
 func (db *DB) Unquarantine(ctx context.Context, actor string, machine fleet.MachineID, reason string) error {
 	return db.onMachine(ctx, "unquarantine", machine, func(ctx context.Context, t *transaction, _ *machineRecord) (bool, error) {

@@ -57,6 +57,10 @@ const (
 	EventTakeover Event = "takeover"
 	// EventHostKeysPinned: the machine's host keys were remembered.
 	EventHostKeysPinned Event = "host keys pinned"
+	// EventHostKeyRefused: the host showed another key than is known, and was sent nothing.
+	EventHostKeyRefused Event = "host key refused"
+	// EventHostKeyAccepted: an operator accepted the key that was refused.
+	EventHostKeyAccepted Event = "host key accepted"
 	// EventHostKeyTrusted: a host key was believed because nobody attested any.
 	EventHostKeyTrusted Event = "host key trusted on first use"
 	// EventAgentStarted: the takeover succeeded.
@@ -104,7 +108,7 @@ func Events() []Event {
 		EventIntentOpened, EventProviderAsked, EventProviderRefused, EventCreationNotBegun, EventCreationUnanswered,
 		EventCreationRefused, EventCreated, EventIntentClosed, EventAdopted, EventPenalty, EventProviderStatus,
 		EventDiscrepancy, EventDiscrepancyCleared,
-		EventTakeover, EventHostKeysPinned, EventHostKeyTrusted, EventAgentStarted, EventAgentSpoke, EventAgentReturned,
+		EventTakeover, EventHostKeysPinned, EventHostKeyRefused, EventHostKeyAccepted, EventHostKeyTrusted, EventAgentStarted, EventAgentSpoke, EventAgentReturned,
 		EventMachineRestarted, EventHardwareReported, EventHardwareChanged,
 		EventInstallRequested, EventInstallHandedOut, EventInstallFailed, EventDiskWritten, EventInstalled,
 		EventRetryRequested, EventQuarantined, EventReleased,

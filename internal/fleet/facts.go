@@ -192,6 +192,27 @@ type InstallReport struct {
 	HeldAttempt    int
 }
 
+// HostKeySource is where a machine's known host keys are from.
+type HostKeySource string
+
+// The sources of host keys.
+const (
+	HostKeyFirstUse  HostKeySource = "first use"
+	HostKeyInstalled HostKeySource = "installed system"
+	HostKeyAccepted  HostKeySource = "accepted"
+)
+
+// HostKeys are the SSH host keys that the machine is known by, in authorized_keys form.
+type HostKeys struct {
+	Known  []string
+	At     time.Time
+	Source HostKeySource
+	// Refused is the key that the host has shown instead, at RefusedAt; empty: none since the known
+	// keys were written.
+	Refused   string
+	RefusedAt time.Time
+}
+
 // Installed says that an installed system has been seen to come up. Written by the agent API.
 type Installed struct {
 	Generation InstallGeneration

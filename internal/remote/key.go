@@ -89,6 +89,35 @@ func parsePublic(text string) (ssh.PublicKey, error) {
 	return key, nil
 }
 
+// maxHostKeys is how many keys a host may have.
+const maxHostKeys = 16
+
+// ParseHostKeys returns public keys as this package writes them: in authorized_keys form, without
+// comments. KindInvalid when one is no key, or when there are more than 16.
+func ParseHostKeys(texts []string) (keys []string, err error) {
+	if len(texts) > maxHostKeys {
+		return nil, fleet.Errorf(fleet.KindInvalid, "%d host keys are too many: at most %d are accepted", len(texts), maxHostKeys)
+	}
+	for _, text := range texts {
+		key, err := parsePublic(text)
+		if err != nil {
+			return nil, err
+		}
+		keys = append(keys, authorized(key))
+	}
+	return keys, nil
+}
+
+// Fingerprint returns the fingerprint of a public key in authorized_keys form, as ssh-keygen shows
+// it; "" when it is no key.
+func Fingerprint(key string) string {
+	parsed, err := parsePublic(key)
+	if err != nil {
+		return ""
+	}
+	return ssh.FingerprintSHA256(parsed)
+}
+
 func authorized(key ssh.PublicKey) string {
 	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key)))
 }

@@ -16,8 +16,9 @@ import (
 // HostKeyError says that a host has another key than the one expected. Nothing was sent to it.
 type HostKeyError struct {
 	Address netip.AddrPort
-	// Presented is the fingerprint of the host's key.
+	// Presented is the fingerprint of the host's key, and Key the key in authorized_keys form.
 	Presented string
+	Key       string
 	// Expected are the fingerprints that would have been accepted, from Source.
 	Expected []string
 	Source   Source
@@ -78,7 +79,7 @@ func (v *verifier) check(_ string, _ net.Addr, key ssh.PublicKey) error {
 			return nil
 		}
 	}
-	wrong := &HostKeyError{Address: v.address, Presented: ssh.FingerprintSHA256(key), Source: v.source}
+	wrong := &HostKeyError{Address: v.address, Presented: ssh.FingerprintSHA256(key), Key: authorized(key), Source: v.source}
 	for _, accepted := range v.accepted {
 		wrong.Expected = append(wrong.Expected, ssh.FingerprintSHA256(accepted))
 	}

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"time"
 
+	"golang.org/x/crypto/ssh"
 	"google.golang.org/protobuf/proto"
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
@@ -185,7 +186,7 @@ func (h *host) clearForInstalled() error {
 
 // openSSH listens for the machine.
 func (h *host) openSSH(ctx context.Context, p *period, record hostRecord) (net.Listener, *sshhost.Server, error) {
-	key, err := h.hostKey(record.Generation)
+	key, err := h.hostKey(record)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -221,14 +222,20 @@ func (h *host) reportUp(ctx context.Context, p *period, installed *installedSyst
 		logger.Error("first-boot data cannot be read", slog.Any("err", err))
 		return
 	}
+	key, err := h.hostKey(h.snapshot())
+	if err != nil {
+		logger.Error("installed system has no host key", slog.Any("err", err))
+		return
+	}
+	public := string(ssh.MarshalAuthorizedKey(key.PublicKey()))
 	failed := func(err error) { logger.Debug("installed system was not heard yet", slog.Any("err", err)) }
-	if err := firmware.ReportUp(ctx, first.GetToken(), bootID, failed); err != nil {
+	if err := firmware.ReportUp(ctx, first.GetToken(), bootID, public, failed); err != nil {
 		if ctx.Err() == nil {
 			logger.Error("installed system cannot report that it is up", slog.Any("err", err))
 		}
 		return
 	}
-	err := h.update(p, func(r *hostRecord) {
+	err = h.update(p, func(r *hostRecord) {
 		r.Installed = &installedSystem{FirstBoot: installed.FirstBoot, Acknowledged: true}
 	})
 	if err != nil && !errors.Is(err, errOver) {

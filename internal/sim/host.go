@@ -120,9 +120,13 @@ func (h *host) derive(purpose string, n int) [32]byte {
 	return sha256.Sum256(fmt.Appendf(nil, "%s %d %s %d", purpose, h.world.self.Seed, h.record.Device, n))
 }
 
-// hostKey is the machine's SSH host key: one for each installation by the provider.
-func (h *host) hostKey(generation int) (ssh.Signer, error) {
-	seed := h.derive("host key", generation)
+// hostKey is the SSH host key of the system that the machine runs: each installation, by the
+// provider or by a control plane, makes one of its own.
+func (h *host) hostKey(record hostRecord) (ssh.Signer, error) {
+	seed := h.derive("host key", record.Generation)
+	if record.System == systemInstalled {
+		seed = sha256.Sum256(append(seed[:], record.Installed.FirstBoot...))
+	}
 	return ssh.NewSignerFromKey(ed25519.NewKeyFromSeed(seed[:]))
 }
 

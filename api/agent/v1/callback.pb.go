@@ -957,7 +957,11 @@ type ReportUpRequest struct {
 	Attempt           int32                  `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	Secret            []byte                 `protobuf:"bytes,4,opt,name=secret,proto3" json:"secret,omitempty"`
 	// The boot ID of the installed system.
-	BootId        string `protobuf:"bytes,5,opt,name=boot_id,json=bootId,proto3" json:"boot_id,omitempty"`
+	BootId string `protobuf:"bytes,5,opt,name=boot_id,json=bootId,proto3" json:"boot_id,omitempty"`
+	// Its SSH host keys (the contents of /etc/ssh/ssh_host_*_key.pub), at most 16. They are what the
+	// machine is known by from then on. Empty: the control plane keeps to what it knew, and a person
+	// must accept the new key before an agent is started on the installed system.
+	HostKeys      []string `protobuf:"bytes,6,rep,name=host_keys,json=hostKeys,proto3" json:"host_keys,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1025,6 +1029,13 @@ func (x *ReportUpRequest) GetBootId() string {
 		return x.BootId
 	}
 	return ""
+}
+
+func (x *ReportUpRequest) GetHostKeys() []string {
+	if x != nil {
+		return x.HostKeys
+	}
+	return nil
 }
 
 type ReportUpResponse struct {
@@ -1145,14 +1156,15 @@ const file_api_agent_v1_callback_proto_rawDesc = "" +
 	"\rbytes_written\x18\b \x01(\x03R\fbytesWritten\x126\n" +
 	"\x17held_install_generation\x18\t \x01(\x03R\x15heldInstallGeneration\x12!\n" +
 	"\fheld_attempt\x18\n" +
-	" \x01(\x05R\vheldAttempt\"\xaa\x01\n" +
+	" \x01(\x05R\vheldAttempt\"\xc7\x01\n" +
 	"\x0fReportUpRequest\x12\x1d\n" +
 	"\n" +
 	"machine_id\x18\x01 \x01(\tR\tmachineId\x12-\n" +
 	"\x12install_generation\x18\x02 \x01(\x03R\x11installGeneration\x12\x18\n" +
 	"\aattempt\x18\x03 \x01(\x05R\aattempt\x12\x16\n" +
 	"\x06secret\x18\x04 \x01(\fR\x06secret\x12\x17\n" +
-	"\aboot_id\x18\x05 \x01(\tR\x06bootId\"\x12\n" +
+	"\aboot_id\x18\x05 \x01(\tR\x06bootId\x12\x1b\n" +
+	"\thost_keys\x18\x06 \x03(\tR\bhostKeys\"\x12\n" +
 	"\x10ReportUpResponse*\x80\x01\n" +
 	"\vCompression\x12\x1b\n" +
 	"\x17COMPRESSION_UNSPECIFIED\x10\x00\x12\x14\n" +

@@ -315,8 +315,37 @@ var workTests = []test{
 		w.must(work.Note(w.ctx, bmdb.PinHostKeys(id, []string{"ssh-ed25519 AAAA", "ssh-rsa BBBB"})))
 		keys, err := w.db.HostKeys(w.ctx, id)
 		w.must(err)
-		if !slices.Equal(keys, []string{"ssh-ed25519 AAAA", "ssh-rsa BBBB"}) {
-			w.Fatalf("keys %q", keys)
+		if !slices.Equal(keys.Known, []string{"ssh-ed25519 AAAA", "ssh-rsa BBBB"}) || keys.Source != fleet.HostKeyFirstUse || keys.Refused != "" {
+			w.Fatalf("keys %+v", keys)
+		}
+	}},
+	{"a host key that was refused is accepted by a person, that very key", func(w *world) {
+		id := w.machine("c1")
+		w.wantKind(w.db.AcceptHostKey(w.ctx, actor, id, "", "SHA256:0"), fleet.KindConflict)
+		work := w.claimOne(w.session("a"), fleet.ProcessAgentStart)
+		w.must(work.Note(w.ctx, bmdb.PinHostKeys(id, []string{"ssh-ed25519 AAAA"})))
+		w.must(work.Fail(w.ctx, bmdb.Failure{Cause: "another key", Backoff: growing}, bmdb.RefuseHostKey("ssh-ed25519 CCCC", "SHA256:C")))
+		w.wantKind(w.db.AcceptHostKey(w.ctx, actor, id, "ssh-ed25519 DDDD", "SHA256:D"), fleet.KindConflict)
+		keys, err := w.db.HostKeys(w.ctx, id)
+		w.must(err)
+		if !slices.Equal(keys.Known, []string{"ssh-ed25519 AAAA"}) || keys.Refused != "ssh-ed25519 CCCC" || keys.RefusedAt.IsZero() {
+			w.Fatalf("keys %+v", keys)
+		}
+		w.must(w.db.AcceptHostKey(w.ctx, actor, id, "ssh-ed25519 CCCC", "SHA256:C"))
+		if keys, err = w.db.HostKeys(w.ctx, id); err != nil || !slices.Equal(keys.Known, []string{"ssh-ed25519 CCCC"}) ||
+			keys.Source != fleet.HostKeyAccepted || keys.Refused != "" {
+			w.Fatalf("keys %+v, %v", keys, err)
+		}
+		w.claimOne(w.session("b"), fleet.ProcessAgentStart) // at once
+		w.wantEvents(id, "host keys pinned", "host key refused", "failed", "host key accepted", "started")
+	}},
+	{"an installed system says by which host keys it is known", func(w *world) {
+		a := w.ready("c1", true)
+		o := w.handOut(a, 0, 0)
+		w.must(w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, o.Secret, "boot9", "ssh-ed25519 EEEE"))
+		if keys, err := w.db.HostKeys(w.ctx, a.Machine); err != nil || !slices.Equal(keys.Known, []string{"ssh-ed25519 EEEE"}) ||
+			keys.Source != fleet.HostKeyInstalled {
+			w.Fatalf("keys %+v, %v", keys, err)
 		}
 	}},
 }

@@ -65,22 +65,29 @@ func (q *Queries) GetHardwareReport(ctx context.Context, machine string) ([]byte
 }
 
 const getHostKeys = `-- name: GetHostKeys :many
-SELECT pinned FROM host_key WHERE machine = $1
+SELECT machine, at, pinned, source, refused, refused_at FROM host_key WHERE machine = $1
 `
 
-func (q *Queries) GetHostKeys(ctx context.Context, machine string) ([]string, error) {
+func (q *Queries) GetHostKeys(ctx context.Context, machine string) ([]HostKey, error) {
 	rows, err := q.db.QueryContext(ctx, getHostKeys, machine)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []string
+	var items []HostKey
 	for rows.Next() {
-		var pinned string
-		if err := rows.Scan(&pinned); err != nil {
+		var i HostKey
+		if err := rows.Scan(
+			&i.Machine,
+			&i.At,
+			&i.Pinned,
+			&i.Source,
+			&i.Refused,
+			&i.RefusedAt,
+		); err != nil {
 			return nil, err
 		}
-		items = append(items, pinned)
+		items = append(items, i)
 	}
 	if err := rows.Close(); err != nil {
 		return nil, err
@@ -177,18 +184,25 @@ func (q *Queries) PutHardwareReport(ctx context.Context, arg PutHardwareReportPa
 }
 
 const putHostKeys = `-- name: PutHostKeys :exec
-INSERT INTO host_key (machine, at, pinned) VALUES ($1, $2, $3)
-ON CONFLICT (machine) DO UPDATE SET at = excluded.at, pinned = excluded.pinned
+INSERT INTO host_key (machine, at, pinned, source, refused, refused_at)
+VALUES ($1, $2, $3, $4, '', 0)
+ON CONFLICT (machine) DO UPDATE SET at = excluded.at, pinned = excluded.pinned, source = excluded.source, refused = '', refused_at = 0
 `
 
 type PutHostKeysParams struct {
 	Machine string
 	At      int64
 	Pinned  string
+	Source  string
 }
 
 func (q *Queries) PutHostKeys(ctx context.Context, arg PutHostKeysParams) error {
-	_, err := q.db.ExecContext(ctx, putHostKeys, arg.Machine, arg.At, arg.Pinned)
+	_, err := q.db.ExecContext(ctx, putHostKeys,
+		arg.Machine,
+		arg.At,
+		arg.Pinned,
+		arg.Source,
+	)
 	return err
 }
 
@@ -271,5 +285,22 @@ func (q *Queries) PutQuarantine(ctx context.Context, arg PutQuarantineParams) er
 		arg.Actor,
 		arg.Reason,
 	)
+	return err
+}
+
+const refuseHostKey = `-- name: RefuseHostKey :exec
+INSERT INTO host_key (machine, at, pinned, source, refused, refused_at)
+VALUES ($1, 0, '', '', $2, $3)
+ON CONFLICT (machine) DO UPDATE SET refused = excluded.refused, refused_at = excluded.refused_at
+`
+
+type RefuseHostKeyParams struct {
+	Machine   string
+	Refused   string
+	RefusedAt int64
+}
+
+func (q *Queries) RefuseHostKey(ctx context.Context, arg RefuseHostKeyParams) error {
+	_, err := q.db.ExecContext(ctx, refuseHostKey, arg.Machine, arg.Refused, arg.RefusedAt)
 	return err
 }

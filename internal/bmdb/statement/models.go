@@ -106,9 +106,12 @@ type History struct {
 }
 
 type HostKey struct {
-	Machine string
-	At      int64
-	Pinned  string
+	Machine   string
+	At        int64
+	Pinned    string
+	Source    string
+	Refused   string
+	RefusedAt int64
 }
 
 type InstallAttempt struct {

@@ -8,6 +8,7 @@ import (
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/remote"
 )
 
 // ReportUp implements agentv1.AgentCallbackServer. The secret is the credential: a malformed
@@ -20,7 +21,11 @@ func (s *Server) ReportUp(ctx context.Context, req *agentv1.ReportUpRequest) (*a
 	if err != nil || len(req.GetSecret()) != secretBytes || !isName(req.GetBootId(), maxBootID) {
 		return nil, errRefused
 	}
-	err = s.db.RecordInstalled(ctx, id, fleet.InstallGeneration(req.GetInstallGeneration()), int(req.GetAttempt()), req.GetSecret(), req.GetBootId())
+	keys, err := remote.ParseHostKeys(req.GetHostKeys())
+	if err != nil {
+		return nil, s.failure(ctx, "read the host keys of the installed system", id, err)
+	}
+	err = s.db.RecordInstalled(ctx, id, fleet.InstallGeneration(req.GetInstallGeneration()), int(req.GetAttempt()), req.GetSecret(), req.GetBootId(), keys...)
 	switch kind := fleet.KindOf(err); {
 	case err == nil:
 	case kind == fleet.KindForbidden || kind == fleet.KindNotFound || kind == fleet.KindInvalid:

@@ -75,6 +75,8 @@ var eventClasses = map[fleet.Event]string{
 	fleet.EventTakeover:         eventFact,
 	fleet.EventHostKeysPinned:   eventFact,
 	fleet.EventHostKeyTrusted:   eventWarn,
+	fleet.EventHostKeyRefused:   eventWarn,
+	fleet.EventHostKeyAccepted:  eventWarn,
 	fleet.EventAgentStarted:     eventGood,
 	fleet.EventAgentSpoke:       eventGood,
 	fleet.EventAgentReturned:    eventGood,

@@ -3,6 +3,7 @@ package initializer
 import (
 	"context"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -101,6 +102,12 @@ func (i *Initializer) Act(ctx context.Context, work *bmdb.Work) shepherd.Outcome
 	defer cancel()
 	t := takeover{Initializer: i, work: work, target: target, logger: i.logger.With(slog.String("machine", string(work.Record.ID)))}
 	started, err := t.run(executing)
+	if wrong, ok := errors.AsType[*remote.HostKeyError](err); ok {
+		return shepherd.Fail{
+			Err: fmt.Errorf("%w; if the new key is right: `ironherd machine host-key accept %s %s`", err, work.Record.ID, wrong.Presented),
+			Changes: []bmdb.Change{bmdb.RefuseHostKey(wrong.Key, wrong.Presented)},
+		}
+	}
 	if err != nil {
 		return shepherd.Fail{Err: err}
 	}
@@ -138,13 +145,17 @@ func unreachable(entry provider.Entry) string {
 
 // target is where the machine is reached, and what its host key must be.
 func (i *Initializer) target(ctx context.Context, source Source, machine fleet.MachineID, entry provider.Entry) (remote.Target, error) {
-	pinned, err := i.db.HostKeys(ctx, machine)
+	keys, err := i.db.HostKeys(ctx, machine)
 	if err != nil {
-		return remote.Target{}, fmt.Errorf("read the pinned host keys: %w", err)
+		return remote.Target{}, fmt.Errorf("read the known host keys: %w", err)
+	}
+	trust := remote.Trust{Attested: entry.HostKeys, Pinned: keys.Known, FirstUse: source.Config.TrustFirstUse}
+	if keys.Source == fleet.HostKeyInstalled || keys.Source == fleet.HostKeyAccepted {
+		trust = remote.Trust{Pinned: keys.Known} // what the provider delivered is not there any more
 	}
 	return remote.Target{
 		Address: netip.AddrPortFrom(entry.Address, i.config.Port),
 		User:    i.config.User,
-		Trust:   remote.Trust{Attested: entry.HostKeys, Pinned: pinned, FirstUse: source.Config.TrustFirstUse},
+		Trust:   trust,
 	}, nil
 }

@@ -380,14 +380,24 @@ func TestFirstUse(t *testing.T) {
 		t.Fatal("a silent agent was believed")
 	}
 	pinned, err := b.db.HostKeys(t.Context(), b.machine)
-	if err != nil || len(pinned) != 1 || pinned[0] != b.hostKey {
+	if err != nil || len(pinned.Known) != 1 || pinned.Known[0] != b.hostKey {
 		t.Fatalf("pinned %v, %v", pinned, err)
 	}
 	other, _, err := remote.NewKey("other")
 	check(t, err)
 	pin(t, b, other.Public())
-	if outcome, failed := b.start().(shepherd.Fail); !failed || !strings.Contains(outcome.Err.Error(), "nothing was sent") {
+	if outcome, failed := b.start().(shepherd.Fail); !failed || !strings.Contains(outcome.Err.Error(), "nothing was sent") ||
+		!strings.Contains(outcome.Err.Error(), "`ironherd machine host-key accept "+string(b.machine)+" SHA256:") {
 		t.Errorf("another pinned key: %+v", outcome)
+	}
+	// a person accepts what the host has shown, against whatever the provider attests
+	b.attest(other.Public())
+	keys, err := b.db.HostKeys(t.Context(), b.machine)
+	check(t, err)
+	check(t, b.db.AcceptHostKey(t.Context(), "test", b.machine, keys.Refused, remote.Fingerprint(keys.Refused)))
+	b.agent = takesOver
+	if outcome, ok := b.start().(shepherd.Finish); !ok {
+		t.Errorf("the accepted key: %+v", outcome)
 	}
 }
 

@@ -26,7 +26,7 @@ const (
 // ReportUp tells the control plane, with the token of the first boot, that the installed system is
 // up. It tries until it is acknowledged, whatever the answer is, and calls failed (unless nil) with
 // each failure. It returns an error only when ctx ends or the token cannot be used at all.
-func ReportUp(ctx context.Context, token *agentv1.BootToken, bootID string, failed func(error)) error {
+func ReportUp(ctx context.Context, token *agentv1.BootToken, bootID, hostKey string, failed func(error)) error {
 	config := &tls.Config{MinVersion: tls.VersionTLS13}
 	if ca := token.GetCaCertificate(); len(ca) > 0 {
 		config.RootCAs = x509.NewCertPool()
@@ -47,7 +47,7 @@ func ReportUp(ctx context.Context, token *agentv1.BootToken, bootID string, fail
 	client := agentv1.NewAgentCallbackClient(conn)
 	request := &agentv1.ReportUpRequest{
 		MachineId: token.GetMachineId(), InstallGeneration: token.GetInstallGeneration(), Attempt: token.GetAttempt(),
-		Secret: token.GetSecret(), BootId: bootID,
+		Secret: token.GetSecret(), BootId: bootID, HostKeys: []string{hostKey},
 	}
 	for wait := firstRetry; ; wait = min(2*wait, slowestRetry) {
 		err := report(ctx, client, request)

@@ -48,11 +48,17 @@ ON CONFLICT (machine) DO UPDATE SET at = excluded.at, actor = excluded.actor, re
 DELETE FROM quarantine WHERE machine = sqlc.arg(machine);
 
 -- name: PutHostKeys :exec
-INSERT INTO host_key (machine, at, pinned) VALUES (sqlc.arg(machine), sqlc.arg(at), sqlc.arg(pinned))
-ON CONFLICT (machine) DO UPDATE SET at = excluded.at, pinned = excluded.pinned;
+INSERT INTO host_key (machine, at, pinned, source, refused, refused_at)
+VALUES (sqlc.arg(machine), sqlc.arg(at), sqlc.arg(pinned), sqlc.arg(source), '', 0)
+ON CONFLICT (machine) DO UPDATE SET at = excluded.at, pinned = excluded.pinned, source = excluded.source, refused = '', refused_at = 0;
+
+-- name: RefuseHostKey :exec
+INSERT INTO host_key (machine, at, pinned, source, refused, refused_at)
+VALUES (sqlc.arg(machine), 0, '', '', sqlc.arg(refused), sqlc.arg(refused_at))
+ON CONFLICT (machine) DO UPDATE SET refused = excluded.refused, refused_at = excluded.refused_at;
 
 -- name: GetHostKeys :many
-SELECT pinned FROM host_key WHERE machine = sqlc.arg(machine);
+SELECT * FROM host_key WHERE machine = sqlc.arg(machine);
 
 -- name: FlushSeen :exec
 UPDATE agent_last_seen SET last_at = sqlc.arg(last_at)

@@ -1,8 +1,13 @@
--- An agent refuses to overwrite what its disk holds already: which install that is, is part of its report.
+-- An agent refuses to overwrite what its disk holds already: which install that is, is part of its report. Host keys are known with
+-- where they are from, and a key that was refused is kept until a person has looked at it.
 
 -- +goose Up
 ALTER TABLE install_report ADD COLUMN held_generation BIGINT NOT NULL DEFAULT 0; -- 0: the disk held nothing that stood in the way
 ALTER TABLE install_report ADD COLUMN held_attempt BIGINT NOT NULL DEFAULT 0;
+
+ALTER TABLE host_key ADD COLUMN source TEXT NOT NULL DEFAULT 'first use'; -- first use, installed system, accepted
+ALTER TABLE host_key ADD COLUMN refused TEXT NOT NULL DEFAULT ''; -- key that the host has shown instead, in authorized_keys form
+ALTER TABLE host_key ADD COLUMN refused_at BIGINT NOT NULL DEFAULT 0;
 
 DROP VIEW machine_record;
 CREATE VIEW machine_record AS
@@ -58,6 +63,9 @@ LEFT JOIN quarantine q ON q.machine = m.id
 LEFT JOIN session se ON se.id = NULLIF(m.session, '');
 
 -- +goose Down
+ALTER TABLE host_key DROP COLUMN refused_at;
+ALTER TABLE host_key DROP COLUMN refused;
+ALTER TABLE host_key DROP COLUMN source;
 DROP VIEW machine_record;
 ALTER TABLE install_report DROP COLUMN held_attempt;
 ALTER TABLE install_report DROP COLUMN held_generation;
