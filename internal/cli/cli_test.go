@@ -46,6 +46,7 @@ func TestHelp(t *testing.T) {
 	var all strings.Builder
 	for _, command := range []string{
 		"", "machine", "machine list", "machine show", "machine history", "machine explain", "machine install", "machine retry",
+		"machine host-key", "machine host-key show", "machine host-key accept",
 		"provider list", "session list", "discrepancy list", "serve", "demo", "sim", "config check", "db check", "db migrate",
 		"db accept-restore", "db backup", "db restore", "db copy", "version",
 	} {

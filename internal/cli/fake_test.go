@@ -199,6 +199,20 @@ func (f *fakeFleet) RetryMachine(_ context.Context, r *fleetv1.RetryMachineReque
 	return &fleetv1.RetryMachineResponse{Processes: []string{"agent-start"}}, nil
 }
 
+func (f *fakeFleet) GetHostKeys(_ context.Context, r *fleetv1.GetHostKeysRequest) (*fleetv1.GetHostKeysResponse, error) {
+	if err := failing(r.GetMachine()); err != nil {
+		return nil, err
+	}
+	return &fleetv1.GetHostKeysResponse{
+		Known: []*fleetv1.HostKey{{Fingerprint: "SHA256:AAAA", Key: "ssh-ed25519 AAAA"}}, Source: "installed system", Since: ago(50 * time.Minute),
+		Refused: &fleetv1.HostKey{Fingerprint: "SHA256:BBBB", Key: "ssh-ed25519 BBBB"}, RefusedAt: ago(5 * time.Minute),
+	}, nil
+}
+
+func (f *fakeFleet) AcceptHostKey(_ context.Context, r *fleetv1.AcceptHostKeyRequest) (*fleetv1.AcceptHostKeyResponse, error) {
+	return &fleetv1.AcceptHostKeyResponse{}, failing(r.GetMachine())
+}
+
 // fakeServer serves a fake fleet over HTTP.
 type fakeServer struct {
 	*fakeFleet

@@ -14,7 +14,7 @@ import (
 func (a *app) machineCommand() *cobra.Command {
 	return group("machine", "Look at machines, and say what is wanted of them",
 		a.machineListCommand(), a.machineShowCommand(), a.machineHistoryCommand(), a.machineExplainCommand(),
-		a.machineInstallCommand(), a.machineRetryCommand())
+		a.machineInstallCommand(), a.machineRetryCommand(), a.machineHostKeyCommand())
 }
 
 // defaultTimeout is how long a question to the control plane may take.

@@ -938,7 +938,8 @@ type HistoryEntry struct {
 	//	creation:  intent opened, asked the provider, the provider refused, creation not begun,
 	//	           creation unanswered, creation refused, created, intent closed, adopted, penalty,
 	//	           provider status, discrepancy, discrepancy cleared
-	//	agent:     takeover, host keys pinned, host key trusted on first use, agent started,
+	//	agent:     takeover, host keys pinned, host key refused, host key accepted,
+	//	           host key trusted on first use, agent started,
 	//	           agent spoke, agent returned, machine restarted, hardware reported,
 	//	           hardware changed
 	//	install:   install requested, install handed out, install failed, disk written, installed
@@ -2237,6 +2238,272 @@ func (x *RetryMachineResponse) GetProcesses() []string {
 	return nil
 }
 
+type GetHostKeysRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// UUID, ID at the provider or host name of the machine.
+	Machine       string `protobuf:"bytes,1,opt,name=machine,proto3" json:"machine,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetHostKeysRequest) Reset() {
+	*x = GetHostKeysRequest{}
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetHostKeysRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetHostKeysRequest) ProtoMessage() {}
+
+func (x *GetHostKeysRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetHostKeysRequest.ProtoReflect.Descriptor instead.
+func (*GetHostKeysRequest) Descriptor() ([]byte, []int) {
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *GetHostKeysRequest) GetMachine() string {
+	if x != nil {
+		return x.Machine
+	}
+	return ""
+}
+
+type GetHostKeysResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Known []*HostKey             `protobuf:"bytes,1,rep,name=known,proto3" json:"known,omitempty"`
+	// Where they are from: "first use", "installed system" or "accepted"; empty when none are known.
+	Source string                 `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"`
+	Since  *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=since,proto3" json:"since,omitempty"`
+	// What the machine has shown instead; absent when it has not.
+	Refused       *HostKey               `protobuf:"bytes,4,opt,name=refused,proto3" json:"refused,omitempty"`
+	RefusedAt     *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=refused_at,json=refusedAt,proto3" json:"refused_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetHostKeysResponse) Reset() {
+	*x = GetHostKeysResponse{}
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetHostKeysResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetHostKeysResponse) ProtoMessage() {}
+
+func (x *GetHostKeysResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetHostKeysResponse.ProtoReflect.Descriptor instead.
+func (*GetHostKeysResponse) Descriptor() ([]byte, []int) {
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *GetHostKeysResponse) GetKnown() []*HostKey {
+	if x != nil {
+		return x.Known
+	}
+	return nil
+}
+
+func (x *GetHostKeysResponse) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *GetHostKeysResponse) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *GetHostKeysResponse) GetRefused() *HostKey {
+	if x != nil {
+		return x.Refused
+	}
+	return nil
+}
+
+func (x *GetHostKeysResponse) GetRefusedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.RefusedAt
+	}
+	return nil
+}
+
+type HostKey struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As ssh-keygen shows it: "SHA256:" and 43 characters.
+	Fingerprint string `protobuf:"bytes,1,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
+	// In authorized_keys form.
+	Key           string `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HostKey) Reset() {
+	*x = HostKey{}
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HostKey) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HostKey) ProtoMessage() {}
+
+func (x *HostKey) ProtoReflect() protoreflect.Message {
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HostKey.ProtoReflect.Descriptor instead.
+func (*HostKey) Descriptor() ([]byte, []int) {
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *HostKey) GetFingerprint() string {
+	if x != nil {
+		return x.Fingerprint
+	}
+	return ""
+}
+
+func (x *HostKey) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+type AcceptHostKeyRequest struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Machine string                 `protobuf:"bytes,1,opt,name=machine,proto3" json:"machine,omitempty"`
+	// Of the key that was refused.
+	Fingerprint   string `protobuf:"bytes,2,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AcceptHostKeyRequest) Reset() {
+	*x = AcceptHostKeyRequest{}
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AcceptHostKeyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AcceptHostKeyRequest) ProtoMessage() {}
+
+func (x *AcceptHostKeyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AcceptHostKeyRequest.ProtoReflect.Descriptor instead.
+func (*AcceptHostKeyRequest) Descriptor() ([]byte, []int) {
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *AcceptHostKeyRequest) GetMachine() string {
+	if x != nil {
+		return x.Machine
+	}
+	return ""
+}
+
+func (x *AcceptHostKeyRequest) GetFingerprint() string {
+	if x != nil {
+		return x.Fingerprint
+	}
+	return ""
+}
+
+type AcceptHostKeyResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AcceptHostKeyResponse) Reset() {
+	*x = AcceptHostKeyResponse{}
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AcceptHostKeyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AcceptHostKeyResponse) ProtoMessage() {}
+
+func (x *AcceptHostKeyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AcceptHostKeyResponse.ProtoReflect.Descriptor instead.
+func (*AcceptHostKeyResponse) Descriptor() ([]byte, []int) {
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{37}
+}
+
 var File_api_fleet_v1_fleet_proto protoreflect.FileDescriptor
 
 const file_api_fleet_v1_fleet_proto_rawDesc = "" +
@@ -2408,7 +2675,24 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\amachine\x18\x01 \x01(\tR\amachine\x12\x18\n" +
 	"\aprocess\x18\x02 \x01(\tR\aprocess\"4\n" +
 	"\x14RetryMachineResponse\x12\x1c\n" +
-	"\tprocesses\x18\x01 \x03(\tR\tprocesses2\xef\b\n" +
+	"\tprocesses\x18\x01 \x03(\tR\tprocesses\".\n" +
+	"\x12GetHostKeysRequest\x12\x18\n" +
+	"\amachine\x18\x01 \x01(\tR\amachine\"\x82\x02\n" +
+	"\x13GetHostKeysResponse\x120\n" +
+	"\x05known\x18\x01 \x03(\v2\x1a.ironherd.fleet.v1.HostKeyR\x05known\x12\x16\n" +
+	"\x06source\x18\x02 \x01(\tR\x06source\x120\n" +
+	"\x05since\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x124\n" +
+	"\arefused\x18\x04 \x01(\v2\x1a.ironherd.fleet.v1.HostKeyR\arefused\x129\n" +
+	"\n" +
+	"refused_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\trefusedAt\"=\n" +
+	"\aHostKey\x12 \n" +
+	"\vfingerprint\x18\x01 \x01(\tR\vfingerprint\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\tR\x03key\"R\n" +
+	"\x14AcceptHostKeyRequest\x12\x18\n" +
+	"\amachine\x18\x01 \x01(\tR\amachine\x12 \n" +
+	"\vfingerprint\x18\x02 \x01(\tR\vfingerprint\"\x17\n" +
+	"\x15AcceptHostKeyResponse2\xb6\n" +
+	"\n" +
 	"\fFleetService\x12^\n" +
 	"\n" +
 	"GetSummary\x12$.ironherd.fleet.v1.GetSummaryRequest\x1a%.ironherd.fleet.v1.GetSummaryResponse\"\x03\x90\x02\x01\x12d\n" +
@@ -2423,7 +2707,9 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\n" +
 	"GetVersion\x12$.ironherd.fleet.v1.GetVersionRequest\x1a%.ironherd.fleet.v1.GetVersionResponse\"\x03\x90\x02\x01\x12e\n" +
 	"\x0eInstallMachine\x12(.ironherd.fleet.v1.InstallMachineRequest\x1a).ironherd.fleet.v1.InstallMachineResponse\x12_\n" +
-	"\fRetryMachine\x12&.ironherd.fleet.v1.RetryMachineRequest\x1a'.ironherd.fleet.v1.RetryMachineResponseB3Z1github.com/ironherd/ironherd/api/fleet/v1;fleetv1b\x06proto3"
+	"\fRetryMachine\x12&.ironherd.fleet.v1.RetryMachineRequest\x1a'.ironherd.fleet.v1.RetryMachineResponse\x12a\n" +
+	"\vGetHostKeys\x12%.ironherd.fleet.v1.GetHostKeysRequest\x1a&.ironherd.fleet.v1.GetHostKeysResponse\"\x03\x90\x02\x01\x12b\n" +
+	"\rAcceptHostKey\x12'.ironherd.fleet.v1.AcceptHostKeyRequest\x1a(.ironherd.fleet.v1.AcceptHostKeyResponseB3Z1github.com/ironherd/ironherd/api/fleet/v1;fleetv1b\x06proto3"
 
 var (
 	file_api_fleet_v1_fleet_proto_rawDescOnce sync.Once
@@ -2437,7 +2723,7 @@ func file_api_fleet_v1_fleet_proto_rawDescGZIP() []byte {
 	return file_api_fleet_v1_fleet_proto_rawDescData
 }
 
-var file_api_fleet_v1_fleet_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_api_fleet_v1_fleet_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_api_fleet_v1_fleet_proto_goTypes = []any{
 	(*GetSummaryRequest)(nil),         // 0: ironherd.fleet.v1.GetSummaryRequest
 	(*GetSummaryResponse)(nil),        // 1: ironherd.fleet.v1.GetSummaryResponse
@@ -2472,78 +2758,91 @@ var file_api_fleet_v1_fleet_proto_goTypes = []any{
 	(*InstallMachineResponse)(nil),    // 30: ironherd.fleet.v1.InstallMachineResponse
 	(*RetryMachineRequest)(nil),       // 31: ironherd.fleet.v1.RetryMachineRequest
 	(*RetryMachineResponse)(nil),      // 32: ironherd.fleet.v1.RetryMachineResponse
-	(*durationpb.Duration)(nil),       // 33: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),     // 34: google.protobuf.Timestamp
-	(*v1.HardwareReport)(nil),         // 35: ironherd.agent.v1.HardwareReport
-	(*v1.InstallProgress)(nil),        // 36: ironherd.agent.v1.InstallProgress
-	(*v1.Image)(nil),                  // 37: ironherd.agent.v1.Image
-	(*v1.DiskSelector)(nil),           // 38: ironherd.agent.v1.DiskSelector
+	(*GetHostKeysRequest)(nil),        // 33: ironherd.fleet.v1.GetHostKeysRequest
+	(*GetHostKeysResponse)(nil),       // 34: ironherd.fleet.v1.GetHostKeysResponse
+	(*HostKey)(nil),                   // 35: ironherd.fleet.v1.HostKey
+	(*AcceptHostKeyRequest)(nil),      // 36: ironherd.fleet.v1.AcceptHostKeyRequest
+	(*AcceptHostKeyResponse)(nil),     // 37: ironherd.fleet.v1.AcceptHostKeyResponse
+	(*durationpb.Duration)(nil),       // 38: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),     // 39: google.protobuf.Timestamp
+	(*v1.HardwareReport)(nil),         // 40: ironherd.agent.v1.HardwareReport
+	(*v1.InstallProgress)(nil),        // 41: ironherd.agent.v1.InstallProgress
+	(*v1.Image)(nil),                  // 42: ironherd.agent.v1.Image
+	(*v1.DiskSelector)(nil),           // 43: ironherd.agent.v1.DiskSelector
 }
 var file_api_fleet_v1_fleet_proto_depIdxs = []int32{
 	2,  // 0: ironherd.fleet.v1.GetSummaryResponse.states:type_name -> ironherd.fleet.v1.StateCount
 	3,  // 1: ironherd.fleet.v1.GetSummaryResponse.processes:type_name -> ironherd.fleet.v1.ProcessCount
 	4,  // 2: ironherd.fleet.v1.GetSummaryResponse.phases:type_name -> ironherd.fleet.v1.PhaseDuration
-	33, // 3: ironherd.fleet.v1.PhaseDuration.p50:type_name -> google.protobuf.Duration
-	33, // 4: ironherd.fleet.v1.PhaseDuration.p95:type_name -> google.protobuf.Duration
-	33, // 5: ironherd.fleet.v1.PhaseDuration.p99:type_name -> google.protobuf.Duration
-	33, // 6: ironherd.fleet.v1.PhaseDuration.max:type_name -> google.protobuf.Duration
+	38, // 3: ironherd.fleet.v1.PhaseDuration.p50:type_name -> google.protobuf.Duration
+	38, // 4: ironherd.fleet.v1.PhaseDuration.p95:type_name -> google.protobuf.Duration
+	38, // 5: ironherd.fleet.v1.PhaseDuration.p99:type_name -> google.protobuf.Duration
+	38, // 6: ironherd.fleet.v1.PhaseDuration.max:type_name -> google.protobuf.Duration
 	7,  // 7: ironherd.fleet.v1.ListMachinesResponse.machines:type_name -> ironherd.fleet.v1.Machine
-	34, // 8: ironherd.fleet.v1.Machine.created_at:type_name -> google.protobuf.Timestamp
-	34, // 9: ironherd.fleet.v1.Machine.last_seen_at:type_name -> google.protobuf.Timestamp
-	34, // 10: ironherd.fleet.v1.Machine.state_since:type_name -> google.protobuf.Timestamp
+	39, // 8: ironherd.fleet.v1.Machine.created_at:type_name -> google.protobuf.Timestamp
+	39, // 9: ironherd.fleet.v1.Machine.last_seen_at:type_name -> google.protobuf.Timestamp
+	39, // 10: ironherd.fleet.v1.Machine.state_since:type_name -> google.protobuf.Timestamp
 	7,  // 11: ironherd.fleet.v1.GetMachineResponse.machine:type_name -> ironherd.fleet.v1.Machine
 	10, // 12: ironherd.fleet.v1.GetMachineResponse.facts:type_name -> ironherd.fleet.v1.Fact
-	35, // 13: ironherd.fleet.v1.GetMachineResponse.hardware:type_name -> ironherd.agent.v1.HardwareReport
-	36, // 14: ironherd.fleet.v1.GetMachineResponse.install_progress:type_name -> ironherd.agent.v1.InstallProgress
+	40, // 13: ironherd.fleet.v1.GetMachineResponse.hardware:type_name -> ironherd.agent.v1.HardwareReport
+	41, // 14: ironherd.fleet.v1.GetMachineResponse.install_progress:type_name -> ironherd.agent.v1.InstallProgress
 	16, // 15: ironherd.fleet.v1.GetMachineResponse.decisions:type_name -> ironherd.fleet.v1.Decision
-	34, // 16: ironherd.fleet.v1.Fact.at:type_name -> google.protobuf.Timestamp
+	39, // 16: ironherd.fleet.v1.Fact.at:type_name -> google.protobuf.Timestamp
 	13, // 17: ironherd.fleet.v1.ListHistoryResponse.entries:type_name -> ironherd.fleet.v1.HistoryEntry
-	34, // 18: ironherd.fleet.v1.HistoryEntry.at:type_name -> google.protobuf.Timestamp
-	34, // 19: ironherd.fleet.v1.HistoryEntry.retry_at:type_name -> google.protobuf.Timestamp
-	34, // 20: ironherd.fleet.v1.HistoryEntry.started_at:type_name -> google.protobuf.Timestamp
+	39, // 18: ironherd.fleet.v1.HistoryEntry.at:type_name -> google.protobuf.Timestamp
+	39, // 19: ironherd.fleet.v1.HistoryEntry.retry_at:type_name -> google.protobuf.Timestamp
+	39, // 20: ironherd.fleet.v1.HistoryEntry.started_at:type_name -> google.protobuf.Timestamp
 	7,  // 21: ironherd.fleet.v1.ExplainMachineResponse.machine:type_name -> ironherd.fleet.v1.Machine
 	16, // 22: ironherd.fleet.v1.ExplainMachineResponse.decisions:type_name -> ironherd.fleet.v1.Decision
-	34, // 23: ironherd.fleet.v1.Decision.due_at:type_name -> google.protobuf.Timestamp
+	39, // 23: ironherd.fleet.v1.Decision.due_at:type_name -> google.protobuf.Timestamp
 	19, // 24: ironherd.fleet.v1.ListProvidersResponse.providers:type_name -> ironherd.fleet.v1.Provider
-	34, // 25: ironherd.fleet.v1.Provider.last_pass_at:type_name -> google.protobuf.Timestamp
-	34, // 26: ironherd.fleet.v1.Provider.last_update_at:type_name -> google.protobuf.Timestamp
+	39, // 25: ironherd.fleet.v1.Provider.last_pass_at:type_name -> google.protobuf.Timestamp
+	39, // 26: ironherd.fleet.v1.Provider.last_update_at:type_name -> google.protobuf.Timestamp
 	22, // 27: ironherd.fleet.v1.ListSessionsResponse.sessions:type_name -> ironherd.fleet.v1.Session
-	34, // 28: ironherd.fleet.v1.Session.started_at:type_name -> google.protobuf.Timestamp
-	34, // 29: ironherd.fleet.v1.Session.deadline:type_name -> google.protobuf.Timestamp
-	34, // 30: ironherd.fleet.v1.Session.ended_at:type_name -> google.protobuf.Timestamp
+	39, // 28: ironherd.fleet.v1.Session.started_at:type_name -> google.protobuf.Timestamp
+	39, // 29: ironherd.fleet.v1.Session.deadline:type_name -> google.protobuf.Timestamp
+	39, // 30: ironherd.fleet.v1.Session.ended_at:type_name -> google.protobuf.Timestamp
 	23, // 31: ironherd.fleet.v1.Session.holds:type_name -> ironherd.fleet.v1.Hold
-	34, // 32: ironherd.fleet.v1.Hold.since:type_name -> google.protobuf.Timestamp
+	39, // 32: ironherd.fleet.v1.Hold.since:type_name -> google.protobuf.Timestamp
 	26, // 33: ironherd.fleet.v1.ListDiscrepanciesResponse.discrepancies:type_name -> ironherd.fleet.v1.Discrepancy
-	34, // 34: ironherd.fleet.v1.Discrepancy.since:type_name -> google.protobuf.Timestamp
-	37, // 35: ironherd.fleet.v1.InstallMachineRequest.image:type_name -> ironherd.agent.v1.Image
-	38, // 36: ironherd.fleet.v1.InstallMachineRequest.root_disk:type_name -> ironherd.agent.v1.DiskSelector
-	0,  // 37: ironherd.fleet.v1.FleetService.GetSummary:input_type -> ironherd.fleet.v1.GetSummaryRequest
-	5,  // 38: ironherd.fleet.v1.FleetService.ListMachines:input_type -> ironherd.fleet.v1.ListMachinesRequest
-	8,  // 39: ironherd.fleet.v1.FleetService.GetMachine:input_type -> ironherd.fleet.v1.GetMachineRequest
-	11, // 40: ironherd.fleet.v1.FleetService.ListHistory:input_type -> ironherd.fleet.v1.ListHistoryRequest
-	14, // 41: ironherd.fleet.v1.FleetService.ExplainMachine:input_type -> ironherd.fleet.v1.ExplainMachineRequest
-	17, // 42: ironherd.fleet.v1.FleetService.ListProviders:input_type -> ironherd.fleet.v1.ListProvidersRequest
-	20, // 43: ironherd.fleet.v1.FleetService.ListSessions:input_type -> ironherd.fleet.v1.ListSessionsRequest
-	24, // 44: ironherd.fleet.v1.FleetService.ListDiscrepancies:input_type -> ironherd.fleet.v1.ListDiscrepanciesRequest
-	27, // 45: ironherd.fleet.v1.FleetService.GetVersion:input_type -> ironherd.fleet.v1.GetVersionRequest
-	29, // 46: ironherd.fleet.v1.FleetService.InstallMachine:input_type -> ironherd.fleet.v1.InstallMachineRequest
-	31, // 47: ironherd.fleet.v1.FleetService.RetryMachine:input_type -> ironherd.fleet.v1.RetryMachineRequest
-	1,  // 48: ironherd.fleet.v1.FleetService.GetSummary:output_type -> ironherd.fleet.v1.GetSummaryResponse
-	6,  // 49: ironherd.fleet.v1.FleetService.ListMachines:output_type -> ironherd.fleet.v1.ListMachinesResponse
-	9,  // 50: ironherd.fleet.v1.FleetService.GetMachine:output_type -> ironherd.fleet.v1.GetMachineResponse
-	12, // 51: ironherd.fleet.v1.FleetService.ListHistory:output_type -> ironherd.fleet.v1.ListHistoryResponse
-	15, // 52: ironherd.fleet.v1.FleetService.ExplainMachine:output_type -> ironherd.fleet.v1.ExplainMachineResponse
-	18, // 53: ironherd.fleet.v1.FleetService.ListProviders:output_type -> ironherd.fleet.v1.ListProvidersResponse
-	21, // 54: ironherd.fleet.v1.FleetService.ListSessions:output_type -> ironherd.fleet.v1.ListSessionsResponse
-	25, // 55: ironherd.fleet.v1.FleetService.ListDiscrepancies:output_type -> ironherd.fleet.v1.ListDiscrepanciesResponse
-	28, // 56: ironherd.fleet.v1.FleetService.GetVersion:output_type -> ironherd.fleet.v1.GetVersionResponse
-	30, // 57: ironherd.fleet.v1.FleetService.InstallMachine:output_type -> ironherd.fleet.v1.InstallMachineResponse
-	32, // 58: ironherd.fleet.v1.FleetService.RetryMachine:output_type -> ironherd.fleet.v1.RetryMachineResponse
-	48, // [48:59] is the sub-list for method output_type
-	37, // [37:48] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	39, // 34: ironherd.fleet.v1.Discrepancy.since:type_name -> google.protobuf.Timestamp
+	42, // 35: ironherd.fleet.v1.InstallMachineRequest.image:type_name -> ironherd.agent.v1.Image
+	43, // 36: ironherd.fleet.v1.InstallMachineRequest.root_disk:type_name -> ironherd.agent.v1.DiskSelector
+	35, // 37: ironherd.fleet.v1.GetHostKeysResponse.known:type_name -> ironherd.fleet.v1.HostKey
+	39, // 38: ironherd.fleet.v1.GetHostKeysResponse.since:type_name -> google.protobuf.Timestamp
+	35, // 39: ironherd.fleet.v1.GetHostKeysResponse.refused:type_name -> ironherd.fleet.v1.HostKey
+	39, // 40: ironherd.fleet.v1.GetHostKeysResponse.refused_at:type_name -> google.protobuf.Timestamp
+	0,  // 41: ironherd.fleet.v1.FleetService.GetSummary:input_type -> ironherd.fleet.v1.GetSummaryRequest
+	5,  // 42: ironherd.fleet.v1.FleetService.ListMachines:input_type -> ironherd.fleet.v1.ListMachinesRequest
+	8,  // 43: ironherd.fleet.v1.FleetService.GetMachine:input_type -> ironherd.fleet.v1.GetMachineRequest
+	11, // 44: ironherd.fleet.v1.FleetService.ListHistory:input_type -> ironherd.fleet.v1.ListHistoryRequest
+	14, // 45: ironherd.fleet.v1.FleetService.ExplainMachine:input_type -> ironherd.fleet.v1.ExplainMachineRequest
+	17, // 46: ironherd.fleet.v1.FleetService.ListProviders:input_type -> ironherd.fleet.v1.ListProvidersRequest
+	20, // 47: ironherd.fleet.v1.FleetService.ListSessions:input_type -> ironherd.fleet.v1.ListSessionsRequest
+	24, // 48: ironherd.fleet.v1.FleetService.ListDiscrepancies:input_type -> ironherd.fleet.v1.ListDiscrepanciesRequest
+	27, // 49: ironherd.fleet.v1.FleetService.GetVersion:input_type -> ironherd.fleet.v1.GetVersionRequest
+	29, // 50: ironherd.fleet.v1.FleetService.InstallMachine:input_type -> ironherd.fleet.v1.InstallMachineRequest
+	31, // 51: ironherd.fleet.v1.FleetService.RetryMachine:input_type -> ironherd.fleet.v1.RetryMachineRequest
+	33, // 52: ironherd.fleet.v1.FleetService.GetHostKeys:input_type -> ironherd.fleet.v1.GetHostKeysRequest
+	36, // 53: ironherd.fleet.v1.FleetService.AcceptHostKey:input_type -> ironherd.fleet.v1.AcceptHostKeyRequest
+	1,  // 54: ironherd.fleet.v1.FleetService.GetSummary:output_type -> ironherd.fleet.v1.GetSummaryResponse
+	6,  // 55: ironherd.fleet.v1.FleetService.ListMachines:output_type -> ironherd.fleet.v1.ListMachinesResponse
+	9,  // 56: ironherd.fleet.v1.FleetService.GetMachine:output_type -> ironherd.fleet.v1.GetMachineResponse
+	12, // 57: ironherd.fleet.v1.FleetService.ListHistory:output_type -> ironherd.fleet.v1.ListHistoryResponse
+	15, // 58: ironherd.fleet.v1.FleetService.ExplainMachine:output_type -> ironherd.fleet.v1.ExplainMachineResponse
+	18, // 59: ironherd.fleet.v1.FleetService.ListProviders:output_type -> ironherd.fleet.v1.ListProvidersResponse
+	21, // 60: ironherd.fleet.v1.FleetService.ListSessions:output_type -> ironherd.fleet.v1.ListSessionsResponse
+	25, // 61: ironherd.fleet.v1.FleetService.ListDiscrepancies:output_type -> ironherd.fleet.v1.ListDiscrepanciesResponse
+	28, // 62: ironherd.fleet.v1.FleetService.GetVersion:output_type -> ironherd.fleet.v1.GetVersionResponse
+	30, // 63: ironherd.fleet.v1.FleetService.InstallMachine:output_type -> ironherd.fleet.v1.InstallMachineResponse
+	32, // 64: ironherd.fleet.v1.FleetService.RetryMachine:output_type -> ironherd.fleet.v1.RetryMachineResponse
+	34, // 65: ironherd.fleet.v1.FleetService.GetHostKeys:output_type -> ironherd.fleet.v1.GetHostKeysResponse
+	37, // 66: ironherd.fleet.v1.FleetService.AcceptHostKey:output_type -> ironherd.fleet.v1.AcceptHostKeyResponse
+	54, // [54:67] is the sub-list for method output_type
+	41, // [41:54] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_api_fleet_v1_fleet_proto_init() }
@@ -2557,7 +2856,7 @@ func file_api_fleet_v1_fleet_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_fleet_v1_fleet_proto_rawDesc), len(file_api_fleet_v1_fleet_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   33,
+			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

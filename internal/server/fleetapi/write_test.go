@@ -119,3 +119,41 @@ func TestPlainHTTP(t *testing.T) {
 		t.Errorf("%d %s", a.StatusCode, body)
 	}
 }
+
+// TestHostKeyIsAccepted: only the key that was refused, by its fingerprint.
+func TestHostKeyIsAccepted(t *testing.T) {
+	t.Parallel()
+	o := newFixture(t)
+	o.machines(1)
+	const known = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIDvTbE7BlkKUmIcD9PgQ4tDB1Ps6MoXxwMJT6jTf7fqx"
+	const shown = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHDZ6GhhqEXsp3oNMdNMmqmNZ3k7G5Wf8G3vOqWgY0y8"
+	session, err := o.db.StartSession(t.Context(), bmdb.SessionOptions{Component: "test", Lease: time.Minute})
+	o.must(err)
+	claim, err := session.Claim(t.Context(), bmdb.ClaimRequest{Process: fleet.ProcessAgentStart, Limit: 1})
+	o.must(err)
+	if len(claim.Works) != 1 {
+		t.Fatalf("claimed %d machines", len(claim.Works))
+	}
+	o.must(claim.Works[0].Note(t.Context(), bmdb.PinHostKeys(claim.Works[0].Record.ID, []string{known})))
+	o.must(claim.Works[0].Cancel(t.Context(), "another key", bmdb.RefuseHostKey(shown, "SHA256:…")))
+
+	client := o.client(token)
+	keys, err := client.GetHostKeys(t.Context(), &fleetv1.GetHostKeysRequest{Machine: "host-0"})
+	o.must(err)
+	if len(keys.GetKnown()) != 1 || keys.GetKnown()[0].GetKey() != known || keys.GetSource() != "first use" || keys.GetRefused().GetKey() != shown ||
+		!strings.HasPrefix(keys.GetRefused().GetFingerprint(), "SHA256:") {
+		t.Fatalf("keys %v", keys)
+	}
+	accept := func(fingerprint string) error {
+		_, err := client.AcceptHostKey(t.Context(), &fleetv1.AcceptHostKeyRequest{Machine: "host-0", Fingerprint: fingerprint})
+		return err
+	}
+	if err := accept(keys.GetKnown()[0].GetFingerprint()); code(err) != connect.CodeFailedPrecondition {
+		t.Errorf("a key that was not refused: %v", err)
+	}
+	o.must(accept(keys.GetRefused().GetFingerprint()))
+	if keys, err = client.GetHostKeys(t.Context(), &fleetv1.GetHostKeysRequest{Machine: "host-0"}); err != nil || keys.GetRefused() != nil ||
+		keys.GetSource() != "accepted" || keys.GetKnown()[0].GetKey() != shown {
+		t.Errorf("keys %v, %v", keys, err)
+	}
+}

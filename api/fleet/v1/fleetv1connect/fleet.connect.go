@@ -68,6 +68,12 @@ const (
 	// FleetServiceRetryMachineProcedure is the fully-qualified name of the FleetService's RetryMachine
 	// RPC.
 	FleetServiceRetryMachineProcedure = "/ironherd.fleet.v1.FleetService/RetryMachine"
+	// FleetServiceGetHostKeysProcedure is the fully-qualified name of the FleetService's GetHostKeys
+	// RPC.
+	FleetServiceGetHostKeysProcedure = "/ironherd.fleet.v1.FleetService/GetHostKeys"
+	// FleetServiceAcceptHostKeyProcedure is the fully-qualified name of the FleetService's
+	// AcceptHostKey RPC.
+	FleetServiceAcceptHostKeyProcedure = "/ironherd.fleet.v1.FleetService/AcceptHostKey"
 )
 
 // FleetServiceClient is a client for the ironherd.fleet.v1.FleetService service.
@@ -99,6 +105,11 @@ type FleetServiceClient interface {
 	// RetryMachine forgets the backoff of one process of a machine, or of all of them, so that it is
 	// tried now.
 	RetryMachine(context.Context, *v1.RetryMachineRequest) (*v1.RetryMachineResponse, error)
+	// GetHostKeys returns by which SSH host keys a machine is known, and which one was refused.
+	GetHostKeys(context.Context, *v1.GetHostKeysRequest) (*v1.GetHostKeysResponse, error)
+	// AcceptHostKey makes the key that a machine has shown, and that was refused, the one that it is
+	// known by. FAILED_PRECONDITION unless the fingerprint is that key's.
+	AcceptHostKey(context.Context, *v1.AcceptHostKeyRequest) (*v1.AcceptHostKeyResponse, error)
 }
 
 // NewFleetServiceClient constructs a client for the ironherd.fleet.v1.FleetService service. By
@@ -187,6 +198,19 @@ func NewFleetServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(fleetServiceMethods.ByName("RetryMachine")),
 			connect.WithClientOptions(opts...),
 		),
+		getHostKeys: connect.NewClient[v1.GetHostKeysRequest, v1.GetHostKeysResponse](
+			httpClient,
+			baseURL+FleetServiceGetHostKeysProcedure,
+			connect.WithSchema(fleetServiceMethods.ByName("GetHostKeys")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
+		acceptHostKey: connect.NewClient[v1.AcceptHostKeyRequest, v1.AcceptHostKeyResponse](
+			httpClient,
+			baseURL+FleetServiceAcceptHostKeyProcedure,
+			connect.WithSchema(fleetServiceMethods.ByName("AcceptHostKey")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -203,6 +227,8 @@ type fleetServiceClient struct {
 	getVersion        *connect.Client[v1.GetVersionRequest, v1.GetVersionResponse]
 	installMachine    *connect.Client[v1.InstallMachineRequest, v1.InstallMachineResponse]
 	retryMachine      *connect.Client[v1.RetryMachineRequest, v1.RetryMachineResponse]
+	getHostKeys       *connect.Client[v1.GetHostKeysRequest, v1.GetHostKeysResponse]
+	acceptHostKey     *connect.Client[v1.AcceptHostKeyRequest, v1.AcceptHostKeyResponse]
 }
 
 // GetSummary calls ironherd.fleet.v1.FleetService.GetSummary.
@@ -304,6 +330,24 @@ func (c *fleetServiceClient) RetryMachine(ctx context.Context, req *v1.RetryMach
 	return nil, err
 }
 
+// GetHostKeys calls ironherd.fleet.v1.FleetService.GetHostKeys.
+func (c *fleetServiceClient) GetHostKeys(ctx context.Context, req *v1.GetHostKeysRequest) (*v1.GetHostKeysResponse, error) {
+	response, err := c.getHostKeys.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// AcceptHostKey calls ironherd.fleet.v1.FleetService.AcceptHostKey.
+func (c *fleetServiceClient) AcceptHostKey(ctx context.Context, req *v1.AcceptHostKeyRequest) (*v1.AcceptHostKeyResponse, error) {
+	response, err := c.acceptHostKey.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // FleetServiceHandler is an implementation of the ironherd.fleet.v1.FleetService service.
 type FleetServiceHandler interface {
 	// GetSummary counts machines by state, and the work that processes have.
@@ -333,6 +377,11 @@ type FleetServiceHandler interface {
 	// RetryMachine forgets the backoff of one process of a machine, or of all of them, so that it is
 	// tried now.
 	RetryMachine(context.Context, *v1.RetryMachineRequest) (*v1.RetryMachineResponse, error)
+	// GetHostKeys returns by which SSH host keys a machine is known, and which one was refused.
+	GetHostKeys(context.Context, *v1.GetHostKeysRequest) (*v1.GetHostKeysResponse, error)
+	// AcceptHostKey makes the key that a machine has shown, and that was refused, the one that it is
+	// known by. FAILED_PRECONDITION unless the fingerprint is that key's.
+	AcceptHostKey(context.Context, *v1.AcceptHostKeyRequest) (*v1.AcceptHostKeyResponse, error)
 }
 
 // NewFleetServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -417,6 +466,19 @@ func NewFleetServiceHandler(svc FleetServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(fleetServiceMethods.ByName("RetryMachine")),
 		connect.WithHandlerOptions(opts...),
 	)
+	fleetServiceGetHostKeysHandler := connect.NewUnaryHandlerSimple(
+		FleetServiceGetHostKeysProcedure,
+		svc.GetHostKeys,
+		connect.WithSchema(fleetServiceMethods.ByName("GetHostKeys")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	fleetServiceAcceptHostKeyHandler := connect.NewUnaryHandlerSimple(
+		FleetServiceAcceptHostKeyProcedure,
+		svc.AcceptHostKey,
+		connect.WithSchema(fleetServiceMethods.ByName("AcceptHostKey")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/ironherd.fleet.v1.FleetService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case FleetServiceGetSummaryProcedure:
@@ -441,6 +503,10 @@ func NewFleetServiceHandler(svc FleetServiceHandler, opts ...connect.HandlerOpti
 			fleetServiceInstallMachineHandler.ServeHTTP(w, r)
 		case FleetServiceRetryMachineProcedure:
 			fleetServiceRetryMachineHandler.ServeHTTP(w, r)
+		case FleetServiceGetHostKeysProcedure:
+			fleetServiceGetHostKeysHandler.ServeHTTP(w, r)
+		case FleetServiceAcceptHostKeyProcedure:
+			fleetServiceAcceptHostKeyHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -492,4 +558,12 @@ func (UnimplementedFleetServiceHandler) InstallMachine(context.Context, *v1.Inst
 
 func (UnimplementedFleetServiceHandler) RetryMachine(context.Context, *v1.RetryMachineRequest) (*v1.RetryMachineResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("ironherd.fleet.v1.FleetService.RetryMachine is not implemented"))
+}
+
+func (UnimplementedFleetServiceHandler) GetHostKeys(context.Context, *v1.GetHostKeysRequest) (*v1.GetHostKeysResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("ironherd.fleet.v1.FleetService.GetHostKeys is not implemented"))
+}
+
+func (UnimplementedFleetServiceHandler) AcceptHostKey(context.Context, *v1.AcceptHostKeyRequest) (*v1.AcceptHostKeyResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("ironherd.fleet.v1.FleetService.AcceptHostKey is not implemented"))
 }

@@ -1,0 +1,76 @@
+package cli
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+)
+
+func (a *app) machineHostKeyCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "host-key",
+		Short: "By which SSH host keys a machine is known",
+		Long: `A machine is known by the host keys that its provider attests, that were seen at first contact (where that is allowed), or that the system
+which was installed on it has told. Another key is refused, and nothing is sent to that host, until somebody accepts it.`,
+	}
+	cmd.AddCommand(a.hostKeyShowCommand(), a.hostKeyAcceptCommand())
+	return cmd
+}
+
+func (a *app) hostKeyShowCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:               "show MACHINE",
+		Short:             "Show the known host keys, and the one that was refused",
+		Example:           `  ironherd machine host-key show herd-0007`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeMachine,
+	}
+	timeout, output := timeoutFlag(cmd, defaultTimeout, timeoutUsage), outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
+			response, err := client.GetHostKeys(ctx, &fleetv1.GetHostKeysRequest{Machine: args[0]})
+			if err != nil {
+				return err
+			}
+			return a.print(*output, response, func(w *screen) { showHostKeys(w, response) })
+		})
+	}
+	return cmd
+}
+
+func showHostKeys(w *screen, r *fleetv1.GetHostKeysResponse) {
+	var rows [][]string
+	for _, k := range r.GetKnown() {
+		rows = append(rows, []string{k.GetFingerprint(), r.GetSource(), instant(r.GetSince())})
+	}
+	if k := r.GetRefused(); k != nil {
+		rows = append(rows, []string{k.GetFingerprint(), "refused", instant(r.GetRefusedAt())})
+	}
+	w.table([]string{"FINGERPRINT", "FROM", "SINCE"}, rows)
+}
+
+func (a *app) hostKeyAcceptCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "accept MACHINE FINGERPRINT",
+		Short: "Accept the host key that a machine has shown",
+		Long: `Accept makes the key that was refused the one that the machine is known by. Compare the fingerprint with what the machine's console
+or its provider says: accepting the key of somebody in between hands them the machine.`,
+		Example: `  ironherd machine host-key show herd-0007
+  ironherd machine host-key accept herd-0007 SHA256:OUOvNv5rkEw/YC6sBk2muPHRUDuXrzo3JbmIezdPW8Q`,
+		Args:              cobra.ExactArgs(2),
+		ValidArgsFunction: a.completeMachine,
+	}
+	timeout := timeoutFlag(cmd, defaultTimeout, timeoutUsage)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
+			_, err := client.AcceptHostKey(ctx, &fleetv1.AcceptHostKeyRequest{Machine: args[0], Fingerprint: args[1]})
+			if err == nil {
+				a.note("%s is known by %s now", args[0], args[1])
+			}
+			return err
+		})
+	}
+	return cmd
+}
