@@ -155,6 +155,9 @@ func (a *app) findServer() (string, error) {
 	}
 	switch len(found) {
 	case 1:
+		if filepath.Base(found[0]) == demoSocket { // whoever has a control plane elsewhere may not mean a demo
+			a.note("Asking the demo at %s: name another control plane with --server or --config.", found[0])
+		}
 		return found[0], nil
 	case 0:
 		return "", fleet.Errorf(fleet.KindTemporary,
