@@ -155,7 +155,8 @@ func (a *app) findServer() (string, error) {
 	}
 	switch len(found) {
 	case 1:
-		if filepath.Base(found[0]) == demoSocket { // whoever has a control plane elsewhere may not mean a demo
+		// Whoever has a control plane with another directory may not mean a demo.
+		if filepath.Base(found[0]) == demoSocket {
 			a.note("Asking the demo at %s: name another control plane with --server or --config.", found[0])
 		}
 		return found[0], nil

@@ -24,8 +24,8 @@ const (
 	caKeyName = "ca.key"
 )
 
-// authorityFor is how long the world's certificate authority is valid; a server's certificate is made
-// anew each time that the world is opened.
+// authorityFor is how long the world's certificate authority is valid. A server's certificate is
+// made anew each time that the world is opened.
 const authorityFor = 10 * 365 * 24 * time.Hour
 
 // serverTLS returns what the API serves with, for clients that reach it at host and trust the
@@ -79,7 +79,8 @@ func openAuthority(dir string) (tls.Certificate, error) {
 	return ca, os.WriteFile(certificate, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.Certificate[0]}), 0o644)
 }
 
-// issue makes a certificate with a key of its own, signed by an authority or, without one, by itself.
+// issue makes a certificate with a key of its own. An authority signs it or, without one, it signs
+// itself.
 func issue(template *x509.Certificate, ca *tls.Certificate) (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -42,9 +42,9 @@ type World struct {
 	store   *sshhost.Store
 	preload map[string]sshhost.Content
 	api     *equinixapi.API
-	// listener is the API's, tls what it serves with, or nil. plain serves images and the status where
-	// the API speaks TLS, as machines know no authority of ours; else it is nil. claim holds the SSH port on an address that no machine has, so that no
-	// two worlds choose the same.
+	// listener is the API's. With tls, the API speaks TLS, and plain serves images and the status, as
+	// machines know no authority of the world's; else both are nil. claim holds the SSH port on an
+	// address that no machine has, so that no two worlds choose the same.
 	listener, plain, claim net.Listener
 	tls                    *tls.Config
 	// cpuSlots bounds how many machines are built, or have their disk read back, at the same time.

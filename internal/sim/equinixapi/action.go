@@ -119,7 +119,8 @@ func (a *API) reinstall(d *device, q actionRequest) error {
 		return unprocessable(q.OperatingSystem + " is not a valid operating system")
 	}
 	_, err := a.change(d.ID, func(d *device) error {
-		d.Events = slices.Concat(d.Events, a.stepsAsEvents(d, now())) // the next installation has steps of its own
+		// The next installation has steps of its own.
+		d.Events = slices.Concat(d.Events, a.stepsAsEvents(d, now()))
 		a.addEvent(d, "provisioning.100", "Reinstall operation queued", true)
 		d.State, d.OS = stateReinstalling, system.slug
 		if q.IPXEScriptURL != "" {

@@ -101,8 +101,8 @@ func (q *createRequest) wantsPlace(s Slot) bool {
 }
 
 // create makes a device for each request, or none. An answer other than success has changed
-// nothing. also returns what else is recorded with the devices, and what to do when it is; it may be
-// nil. Both run under the lock.
+// nothing. What also returns is recorded with the devices, and then its function is called, both
+// under the lock; also may be nil.
 func (a *API) create(project string, requests []*createRequest, also func([]*device) ([]Change, func())) (made []*device, err error) {
 	var wrong []string
 	for _, q := range requests {

@@ -62,7 +62,8 @@ func (a *API) getUserData(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, obj{"userdata": d.UserData})
 }
 
-// devicesIn lists the devices of a project, or of all if it is empty, in the order of their creation.
+// devicesIn lists the devices of a project, or of all projects if it is empty. It lists them in the
+// order of their creation.
 func (a *API) devicesIn(project string) []*device {
 	a.mu.RLock()
 	list := slices.Collect(maps.Values(a.devices))

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// goneDevice is what is kept of a device that was deleted, or that failed and vanished: its history.
+// goneDevice is what is kept of a device that was deleted, or that failed and vanished: its
+// history.
 type goneDevice struct {
 	ID      string `json:"id"`
 	Project string `json:"project"`
