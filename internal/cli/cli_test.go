@@ -6,12 +6,14 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/ironherd/ironherd/api/fleet/v1/fleetv1connect"
 	"github.com/ironherd/ironherd/internal/cli"
+	"github.com/ironherd/ironherd/internal/sim/fault"
 )
 
 func TestGolden(t *testing.T) {
@@ -47,7 +49,7 @@ func TestHelp(t *testing.T) {
 	for _, command := range []string{
 		"", "machine", "machine list", "machine show", "machine history", "machine explain", "machine install", "machine retry",
 		"machine host-key", "machine host-key show", "machine host-key accept",
-		"provider list", "session list", "discrepancy list", "serve", "demo", "sim", "config check", "db check", "db migrate",
+		"provider list", "session list", "discrepancy list", "serve", "demo", "sim", "sim faults", "config check", "db check", "db migrate",
 		"db accept-restore", "db backup", "db restore", "db copy", "version",
 	} {
 		r := run(t, nil, append(strings.Fields(command), "--help")...)
@@ -95,10 +97,14 @@ func TestFailuresAreToldInOneSentence(t *testing.T) {
 		{"db copy --from sqlite:/nowhere.db --to postgres://h/d", 3, "there is no database at /nowhere.db"},
 		{"db copy --from postgres://u:secret@h/d --to sqlite:/nowhere/x", 2, "a password does not belong on a command line: use PGPASSWORD or ~/.pgpass"},
 		{"db backup", 2, "accepts 1 arg(s), received 0 (see ironherd db backup --help)"},
-		{"demo --machines 0", 2, ""},
+		{"demo --machines 0 --agent " + empty, 2, "--machines must be from 1 to 20000, not 0\n"},
+		{"demo --speed 0 --agent " + empty, 2, "--speed must be above 0 and at most 1000, not 0\n"},
+		{"demo --seed 0 --agent " + empty, 2, "--seed must be at least 1, not 0\n"},
+		{"demo --image-size 0 --agent " + empty, 2, "--image-size must be at least 4, not 0\n"},
 		{"demo --machines x", 2, `invalid argument "x" for "--machines" flag: invalid syntax (see ironherd demo --help)`},
 		{"demo --until finished", 2, `--until knows only "installed", not "finished"`},
 		{"sim", 2, "--dir must be set to a directory for the world"},
+		{"sim fault", 2, `there is no command "sim fault": did you mean faults? (see ironherd sim --help)`},
 		{"machine list --token-file /nowhere", 2, "token file /nowhere cannot be read: no such file or directory"},
 	} {
 		t.Run(test.args, func(t *testing.T) {
@@ -165,7 +171,7 @@ func TestServerIsFound(t *testing.T) {
 		t.Cleanup(func() { _ = server.Close() })
 	}
 	serve(filepath.Join(state, "ironherd.sock"))
-	if r := run(t, []string{"HOME=" + home}, "machine", "list"); r.code != 0 {
+	if r := run(t, []string{"HOME=" + home}, "machine", "list"); r.code != 0 || r.stderr != "" {
 		t.Errorf("the user's own: got %d, %q", r.code, r.stderr)
 	}
 	serve(filepath.Join(home, "s.sock"))
@@ -178,6 +184,31 @@ func TestServerIsFound(t *testing.T) {
 	}
 	if r := run(t, []string{"HOME=" + home, "IRONHERD_SERVER=unix://" + home + "/s.sock"}, "machine", "list"); r.code != 0 {
 		t.Errorf("named by the environment: got %d, %q", r.code, r.stderr)
+	}
+	if err := os.Remove(filepath.Join(state, "ironherd.sock")); err != nil {
+		t.Fatal(err)
+	}
+	r = run(t, []string{"HOME=" + home}, "machine", "list")
+	if r.code != 0 || r.stderr != "Asking the demo at unix://"+state+"/demo.sock: name another control plane with --server or --config.\n" {
+		t.Errorf("only a demo: got %d, %q", r.code, r.stderr)
+	}
+}
+
+func TestSimFaults(t *testing.T) {
+	t.Parallel()
+	r := run(t, nil, "sim", "faults")
+	help := run(t, nil, "sim", "--help").stdout
+	for _, d := range fault.Descriptions() {
+		line := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(string(d.Kind)) + ` .*` + regexp.QuoteMeta(d.Opportunity) + `.*` + regexp.QuoteMeta(d.Meaning) + `$`)
+		if r.code != 0 || !line.MatchString(r.stdout) {
+			t.Errorf("%s is not in %s%s", d.Kind, r.stdout, r.stderr)
+		}
+		if !strings.Contains(help, d.Meaning) {
+			t.Errorf("%s is not in the help of sim", d.Kind)
+		}
+	}
+	if r := run(t, nil, "sim", "faults", "-o", "json"); !strings.Contains(r.stdout, `"name": "lost-reply"`) {
+		t.Errorf("JSON: %s%s", r.stdout, r.stderr)
 	}
 }
 

@@ -155,6 +155,10 @@ func (a *app) findServer() (string, error) {
 	}
 	switch len(found) {
 	case 1:
+		// Whoever has a control plane with another directory may not mean a demo.
+		if filepath.Base(found[0]) == demoSocket {
+			a.note("Asking the demo at %s: name another control plane with --server or --config.", found[0])
+		}
 		return found[0], nil
 	case 0:
 		return "", fleet.Errorf(fleet.KindTemporary,

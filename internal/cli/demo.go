@@ -40,7 +40,7 @@ disk is removed at the end, unless --dir is given.
 
 Without --until, it goes on afterwards, so that you can look around, until it is interrupted.
 
-Faults are shares of the calls that can fail, or their numbers: ` + "`--faults lost-reply=5%,429=5%:2s,ssh-refused=#1+3`" + `.`,
+` + faultSyntax + ` "ironherd sim faults" lists them.`,
 		Example: `  ironherd demo
   ironherd demo --machines 12 --until installed --timeout 2m
   ironherd demo --machines 2000 --until installed --preload-agent
@@ -54,7 +54,7 @@ Faults are shares of the calls that can fail, or their numbers: ` + "`--faults l
 	flags.Float64Var(&o.Speed, "speed", 1, "how much faster the simulated hardware is; at 1 a machine takes 3 s or more to provision, 1 s or more to boot")
 	flags.StringVar(&o.Dir, "dir", "", "keep world and control plane in this directory (default: a temporary one)")
 	flags.Uint64Var(&o.Seed, "seed", 1, "seed of the world: the same seed gives the same machines and faults")
-	flags.StringVar(&o.Faults, "faults", "", "what goes wrong in the world")
+	flags.StringVar(&o.Faults, "faults", "", "what goes wrong in the world: NAME=SHARE% or NAME=#NUMBER, separated by commas")
 	flags.IntVar(&o.RealAgents, "real-agents", -1, "machines that run the uploaded agent as a process; the others run the same code in this process (default 24 at most)")
 	flags.BoolVar(&o.PreloadAgent, "preload-agent", false, "machines have the agent beforehand, so that nothing is uploaded")
 	flags.StringVar(&o.AgentExecutable, "agent", "", "the agent's executable (default: ironherd-agent beside this program)")
@@ -67,6 +67,9 @@ Faults are shares of the calls that can fail, or their numbers: ` + "`--faults l
 		o.Version, o.ImageSize = a.env.Version, f.imageSize<<20
 		if o.AgentExecutable == "" {
 			o.AgentExecutable = a.agentExecutable()
+		}
+		if flags.Changed("image-size") && f.imageSize == 0 {
+			return fleet.Errorf(fleet.KindInvalid, "--image-size must be at least 4, not 0")
 		}
 		if f.until != "" && f.until != "installed" {
 			return fleet.Errorf(fleet.KindInvalid, "--until knows only \"installed\", not %q", f.until)

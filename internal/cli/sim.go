@@ -38,24 +38,36 @@ func (a *app) simCommand() *cobra.Command {
 		Long: `Sim runs the simulated world: the provider's API, the machines that answer SSH, and the images. Whatever it has acknowledged is in
 its journal: it may be killed at any moment, and goes on where it was when it is started again with the same directory.
 
-When it is ready it prints where it is, and leaves a configuration for "ironherd serve" in the directory.`,
+When it is ready it prints where it is, and leaves a configuration for "ironherd serve" in the directory.
+
+With --tls the API speaks TLS. Clients must trust the certificate ca.pem in the directory; most of them, "ironherd serve" too, take it
+from SSL_CERT_FILE. Images and the status page stay on plain HTTP.
+
+The faults of --faults; "ironherd sim faults" says more of them:
+` + faultNames() + `
+
+` + faultSyntax,
 		Example: `  ironherd sim --dir /tmp/world --machines 20
-  ironherd serve --config /tmp/world/ironherd.yaml`,
-		Args: cobra.NoArgs,
+  ironherd serve --config /tmp/world/ironherd.yaml
+  ironherd sim --dir /tmp/world --faults 429=5%:2s,list-order=100%
+  ironherd sim faults`,
+		Args: unknownCommand,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.world.Dir, "dir", "", "directory of the world (required)")
 	flags.IntVar(&f.world.Machines, "machines", newMachines, "hardware reservations of a new world; a directory keeps what it was made with")
 	flags.Uint64Var(&f.world.Seed, "seed", 1, "seed of a new world; a directory keeps the one that it was made with")
 	flags.Float64Var(&f.world.Speed, "speed", 1, "how much faster the simulated hardware is")
-	flags.StringVar(&f.world.Faults, "faults", "", "what goes wrong in the world")
+	flags.StringVar(&f.world.Faults, "faults", "", "what goes wrong in the world: NAME=SHARE% or NAME=#NUMBER, separated by commas")
 	flags.StringVar(&f.world.Listen, "listen", "127.0.0.1:0", "address of the API")
+	flags.BoolVar(&f.world.TLS, "tls", false, "the API speaks TLS, with a certificate of the world's own authority")
 	flags.IntVar(&f.world.SSHPort, "ssh-port", 0, "port on which every machine answers SSH (default: a free one, kept)")
 	flags.IntVar(&f.world.RealAgents, "real-agents", 24, "machines that run the uploaded agent as a process; the others run the same code in this process")
 	flags.Int64Var(&f.imageSize, "image-size", 64, "size of the image in MiB")
 	flags.StringVar(&f.agent, "agent", "", "the agent's executable, for the configuration that is left (default: ironherd-agent beside this program)")
 	flags.StringVar(&f.logLevel, "log-level", "", "log to standard error: debug, info, warn or error (default: nothing)")
 	f.output = outputFlag(cmd)
+	cmd.AddCommand(a.simFaultsCommand())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := f.validate(); err != nil {
 			return err
@@ -101,6 +113,7 @@ type simReady struct {
 	URL     string    `yaml:"url"`
 	Project string    `yaml:"project"`
 	Token   string    `yaml:"tokenFile"`
+	CA      string    `yaml:"caFile,omitempty"`
 	SSHPort int       `yaml:"sshPort"`
 	Image   sim.Image `yaml:"image"`
 	Config  string    `yaml:"config"`
@@ -156,17 +169,21 @@ func (a *app) describeWorld(world *sim.World, f simFlags) (simReady, error) {
 		return simReady{}, fmt.Errorf("store a configuration: %w", err)
 	}
 	return simReady{
-		URL: address.URL, Project: address.ProjectID, Token: token, SSHPort: address.SSHPort, Image: address.Image, Config: file,
+		CA: world.CAFile(), URL: address.URL, Project: address.ProjectID, Token: token, SSHPort: address.SSHPort, Image: address.Image, Config: file,
 	}, nil
 }
 
 func simTable(w *screen, r simReady) {
-	w.pairs(
-		[2]string{"API", r.URL},
-		[2]string{"Project", r.Project},
-		[2]string{"Token", r.Token},
+	pairs := [][2]string{{"API", r.URL}, {"Project", r.Project}, {"Token", r.Token}}
+	serve := "ironherd serve --config " + r.Config
+	if r.CA != "" {
+		pairs = append(pairs, [2]string{"Certificate", r.CA})
+		serve = "SSL_CERT_FILE=" + r.CA + " " + serve
+	}
+	w.pairs(append(
+		pairs,
 		[2]string{"SSH port", fmt.Sprint(r.SSHPort)},
 		[2]string{"Image", r.Image.URL + " " + r.Image.Digest},
-		[2]string{"Control plane", "ironherd serve --config " + r.Config},
-	)
+		[2]string{"Control plane", serve},
+	)...)
 }

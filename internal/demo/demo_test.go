@@ -29,7 +29,7 @@ func options(t *testing.T) demo.Options {
 	if err := os.WriteFile(agent, []byte("#!/bin/true\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	return demo.Options{Machines: 6, Speed: 10, ImageSize: 8 << 20, AgentExecutable: agent, Version: "test"}
+	return demo.Options{Machines: 6, Seed: 1, Speed: 10, ImageSize: 8 << 20, AgentExecutable: agent, Version: "test"}
 }
 
 // installed runs a demo until all its machines are installed.

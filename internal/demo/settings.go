@@ -14,16 +14,16 @@ import (
 	"github.com/ironherd/ironherd/internal/sim/fault"
 )
 
-// Options says what to demonstrate. Zero values mean the documented defaults.
+// Options says what to demonstrate. Where a default is documented, the zero value means it.
 type Options struct {
-	// Machines in the fleet. Default 12.
+	// Machines in the fleet: at least 1.
 	Machines int
 	// Dir keeps world and control plane. Default: a directory that is removed at the end.
 	Dir string
-	// Seed of the world. Default 1.
+	// Seed of the world: at least 1.
 	Seed uint64
-	// Speed is how much faster than its default the simulated hardware is. Default 1: at least 3 s to
-	// provision and 1 s to boot.
+	// Speed is how much faster than its default the simulated hardware is. At 1 it takes at least 3 s
+	// to provision and 1 s to boot.
 	Speed float64
 	// Faults of the world, as fault.Parse reads them. Default: none.
 	Faults string
@@ -54,15 +54,6 @@ const smallFleet = 100
 const mebibyte = 1 << 20
 
 func (o Options) withDefaults() Options {
-	if o.Machines == 0 {
-		o.Machines = 12
-	}
-	if o.Seed == 0 {
-		o.Seed = 1
-	}
-	if o.Speed == 0 {
-		o.Speed = 1
-	}
 	if o.RealAgents < 0 || o.RealAgents > o.Machines {
 		o.RealAgents = min(o.Machines, maximumAgents)
 	}
@@ -88,6 +79,7 @@ func (o Options) Validate() error {
 		}
 	}
 	check(o.Machines >= 1 && o.Machines <= maximumMachines, "--machines must be from 1 to %d, not %d", maximumMachines, o.Machines)
+	check(o.Seed >= 1, "--seed must be at least 1, not 0")
 	check(o.Speed > 0 && o.Speed <= 1000, "--speed must be above 0 and at most 1000, not %g", o.Speed)
 	check(o.ImageSize >= 4*mebibyte && o.ImageSize%mebibyte == 0, "--image-size must be whole mebibytes, at least 4")
 	if _, err := fault.Parse(o.Faults); err != nil {

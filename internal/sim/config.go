@@ -18,8 +18,8 @@ type Config struct {
 	// Dir keeps the world: its journal, its machines' file systems and disks, its images. Required.
 	// One world per directory at a time.
 	Dir string
-	// Seed decides whatever is random. A directory keeps the seed that it was made with; 0 takes it as
-	// it is.
+	// Seed decides whatever is random but IDs and the token, which are the world's own. A directory
+	// keeps the seed that it was made with; 0 takes it as it is.
 	Seed uint64
 	// Machines is the number of hardware reservations. A directory keeps the number that it was made
 	// with; 0 takes it as it is.
@@ -29,6 +29,9 @@ type Config struct {
 	// Listen is the address of the API, of the images and of the status page. Default 127.0.0.1:0; a
 	// port of 0 is chosen once for the world.
 	Listen string
+	// TLS makes the API speak TLS, with a certificate of the world's own authority (World.CAFile).
+	// Images and the status page stay on plain HTTP, on a port of their own.
+	TLS bool
 	// SSHPort is the port on which every machine answers SSH, each on its own address. 0: chosen once
 	// for the world.
 	SSHPort int
@@ -47,9 +50,6 @@ type Config struct {
 	Preload map[string]string
 	// Faults is a fault specification, as fault.Parse reads it. Default: none.
 	Faults string
-	// StableLists makes the API list in a stable order. By default it does not, as the real one did
-	// not.
-	StableLists bool
 	// Images to offer. Default: one image "demo" of 64 MiB, compressed with zstd.
 	Images []ImageSpec
 	// Logger gets the world's log. Default: nothing is logged.

@@ -7,8 +7,9 @@
 //
 // What it promises:
 //
-//   - The same seed gives the same world: reservations, addresses, hardware, host keys, image
-//     contents, fault positions.
+//   - The same seed gives the same machines: addresses, hardware, image contents, fault positions.
+//     What the provider numbers (projects, reservations, devices) has IDs of its own in each world,
+//     and so have host keys.
 //   - A change (an API mutation, an upload, a power state, an installed system) is in the journal
 //     before its reply leaves. A world that was killed goes on where it was when it is opened again
 //     in the same directory: same devices, same addresses and ports, same host keys, disks and boot

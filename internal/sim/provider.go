@@ -19,8 +19,8 @@ import (
 func (w *World) providerConfig(state map[string][]byte) equinixapi.Config {
 	d := w.cfg.Durations
 	return equinixapi.Config{
-		Seed: w.self.Seed, Token: w.self.Token, Reservations: w.self.Machines, OnDemand: w.self.OnDemand, Plans: plans(),
-		Slot: w.slot, Hardware: w, StableLists: w.cfg.StableLists, State: state, Logger: w.cfg.Logger,
+		Seed: w.self.Seed, World: w.self.ID, Token: w.self.Token, Reservations: w.self.Machines, OnDemand: w.self.OnDemand, Plans: plans(),
+		Slot: w.slot, Hardware: w, State: state, Logger: w.cfg.Logger,
 		Durations: equinixapi.Durations{
 			Queued: w.cfg.span(d.Queued), Provisioning: w.cfg.span(d.Provisioning), PowerOff: w.cfg.span(d.PowerOff),
 			Deprovisioning: w.cfg.span(d.Deprovisioning),
@@ -35,6 +35,7 @@ func (w *World) providerConfig(state map[string][]byte) equinixapi.Config {
 		Disturb:          w.disturb,
 		LoseReply:        func() bool { _, ok := w.faults.Fire(fault.LostReply); return ok },
 		FailProvisioning: func() bool { _, ok := w.faults.Fire(fault.ProvisionFail); return ok },
+		Shuffle:          func() bool { _, ok := w.faults.Fire(fault.ListOrder); return ok },
 	}
 }
 
@@ -96,7 +97,11 @@ func plans() []equinixapi.Plan {
 		}
 		list = append(list, p)
 	}
-	return list
+	// No machine is one of these: a catalogue has more than a customer has.
+	return append(list, equinixapi.Plan{
+		Slug: "s3.xlarge.x86", CPUs: 2, CPU: "Intel Xeon 4214", MemoryGB: 192, NICs: 2, NIC: "10Gbps", ReservedOnly: true,
+		Drives: []equinixapi.Drive{{Count: 2, Size: "960GB", Type: "SSD"}, {Count: 12, Size: "8TB", Type: "HDD"}},
+	})
 }
 
 func size(bytes int64) string {

@@ -2,11 +2,14 @@ package sim
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
+	"strings"
 	"time"
 )
 
@@ -18,12 +21,42 @@ const (
 
 // serve answers requests until ctx ends.
 func (w *World) serve(ctx context.Context) error {
-	mux := http.NewServeMux()
-	mux.Handle("/", w.api)
-	mux.HandleFunc("GET /images/{name}", w.serveImage)
-	mux.HandleFunc("GET "+statusPath, w.serveStatus)
+	own := http.NewServeMux()
+	own.HandleFunc("GET /images/{name}", w.serveImage)
+	own.HandleFunc("GET "+statusPath, w.serveStatus)
+	if w.plain == nil {
+		return w.serveOn(ctx, w.listener, beside(own, w.api))
+	}
+	// One that fails ends the other.
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	files := make(chan error, 1)
+	go func() {
+		err := w.serveOn(ctx, w.plain, own)
+		cancel(err)
+		files <- err
+	}()
+	err := w.serveOn(ctx, tls.NewListener(w.listener, w.tls), w.api)
+	cancel(err)
+	return errors.Join(err, <-files)
+}
+
+// beside serves what the world has beside the provider's API. It decides by the path as it came:
+// a multiplexer would redirect paths that the API answers.
+func beside(own, api http.Handler) http.Handler {
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/images/") || r.URL.Path == statusPath {
+			own.ServeHTTP(rw, r)
+			return
+		}
+		api.ServeHTTP(rw, r)
+	})
+}
+
+// serveOn answers the requests of one listener until ctx ends.
+func (w *World) serveOn(ctx context.Context, listener net.Listener, handler http.Handler) error {
 	server := &http.Server{
-		Handler: mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute,
+		Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute,
 		ErrorLog: slog.NewLogLogger(w.cfg.Logger.Handler(), slog.LevelDebug),
 	}
 	closed := make(chan struct{})
@@ -34,9 +67,9 @@ func (w *World) serve(ctx context.Context) error {
 		_ = server.Shutdown(last)
 		_ = server.Close()
 	})
-	err := server.Serve(w.listener)
+	err := server.Serve(listener)
 	if stop() { // not stopped by ctx
-		return fmt.Errorf("serve the provider's API: %w", err)
+		return fmt.Errorf("serve the simulated world: %w", err)
 	}
 	<-closed
 	if errors.Is(err, http.ErrServerClosed) {

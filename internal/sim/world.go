@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -41,9 +42,11 @@ type World struct {
 	store   *sshhost.Store
 	preload map[string]sshhost.Content
 	api     *equinixapi.API
-	// listener is the API's; claim holds the SSH port on an address that no machine has, so that no
-	// two worlds choose the same.
-	listener, claim net.Listener
+	// listener is the API's. With tls, the API speaks TLS, and plain serves images and the status, as
+	// machines know no authority of the world's; else both are nil. claim holds the SSH port on an
+	// address that no machine has, so that no two worlds choose the same.
+	listener, plain, claim net.Listener
+	tls                    *tls.Config
 	// cpuSlots bounds how many machines are built, or have their disk read back, at the same time.
 	cpuSlots chan struct{}
 	stats    stats
@@ -68,12 +71,17 @@ type World struct {
 
 // identity is what never changes in a world.
 type identity struct {
-	Seed     uint64 `json:"seed"`
+	Seed uint64 `json:"seed"`
+	// ID tells this world's objects at the provider from those of others with the same seed. Worlds
+	// that were made before there were IDs have none.
+	ID       string `json:"id,omitempty"`
 	Machines int    `json:"machines"`
 	OnDemand int    `json:"on_demand"`
 	Token    string `json:"token"`
 	Listen   string `json:"listen"`
-	SSHPort  int    `json:"ssh_port"`
+	// Plain is where images are served without TLS, once that was needed.
+	Plain   string `json:"plain,omitempty"`
+	SSHPort int    `json:"ssh_port"`
 }
 
 // journalName is the journal's name in the directory of a world.
@@ -150,19 +158,21 @@ func (w *World) identify(ctx context.Context, state map[string][]byte) error {
 			return fmt.Errorf("the world in %s was made with seed %d, not %d", w.cfg.Dir, w.self.Seed, s)
 		}
 	} else {
-		secret := make([]byte, 16)
-		_, _ = rand.Read(secret) // never fails
-		w.self = identity{Seed: w.cfg.Seed, Machines: w.cfg.Machines, OnDemand: w.cfg.OnDemand, Token: hex.EncodeToString(secret)}
-	}
-	listen := w.cfg.Listen
-	if address, port, err := net.SplitHostPort(listen); err == nil && port == "0" && w.self.Listen != "" {
-		if _, port, err := net.SplitHostPort(w.self.Listen); err == nil {
-			listen = net.JoinHostPort(address, port)
-		}
+		w.self = identity{Seed: w.cfg.Seed, ID: randomHex(), Machines: w.cfg.Machines, OnDemand: w.cfg.OnDemand, Token: randomHex()}
 	}
 	var err error
-	if w.listener, err = listenOn(ctx, listen); err != nil {
+	if w.listener, err = listenOn(ctx, keptPort(w.cfg.Listen, w.self.Listen)); err != nil {
 		return err
+	}
+	if w.cfg.TLS {
+		host, _, _ := net.SplitHostPort(w.cfg.Listen) // it could be listened on
+		if w.tls, err = serverTLS(w.cfg.Dir, host); err != nil {
+			return err
+		}
+		if w.plain, err = listenOn(ctx, keptPort(net.JoinHostPort(host, "0"), w.self.Plain)); err != nil {
+			return err
+		}
+		w.self.Plain = w.plain.Addr().String()
 	}
 	port := w.self.SSHPort
 	if w.cfg.SSHPort != 0 {
@@ -173,6 +183,24 @@ func (w *World) identify(ctx context.Context, state map[string][]byte) error {
 	}
 	w.self.Listen, w.self.SSHPort = w.listener.Addr().String(), w.claim.Addr().(*net.TCPAddr).Port
 	return w.record("world", w.self)
+}
+
+func randomHex() string {
+	secret := make([]byte, 16)
+	_, _ = rand.Read(secret) // never fails
+	return hex.EncodeToString(secret)
+}
+
+// keptPort returns an address to listen on: where its port is 0, the port from before, if any.
+func keptPort(listen, before string) string {
+	address, port, err := net.SplitHostPort(listen)
+	if err != nil || port != "0" || before == "" {
+		return listen
+	}
+	if _, port, err = net.SplitHostPort(before); err != nil {
+		return listen
+	}
+	return net.JoinHostPort(address, port)
 }
 
 // prepare makes everything that the world is made of.
@@ -239,7 +267,7 @@ func (w *World) makeImages() error {
 		name := filepath.Base(made.Path)
 		w.files[name] = made.Path
 		w.images = append(w.images, Image{
-			Name: spec.Name, URL: "http://" + w.self.Listen + "/images/" + name, Digest: made.Digest, Size: made.Size,
+			Name: spec.Name, URL: w.plainURL() + "/images/" + name, Digest: made.Digest, Size: made.Size,
 			TransferSize: made.TransferSize, Compression: made.Compression,
 		})
 	}
@@ -325,7 +353,7 @@ func (w *World) Close() error {
 // release closes what Open has opened.
 func (w *World) release() error {
 	var errs []error
-	for _, l := range []net.Listener{w.listener, w.claim} {
+	for _, l := range []net.Listener{w.listener, w.plain, w.claim} {
 		if l != nil {
 			if err := l.Close(); !errors.Is(err, net.ErrClosed) {
 				errs = append(errs, err)
@@ -341,11 +369,32 @@ func (w *World) release() error {
 	return errors.Join(errs...)
 }
 
-// URL is where the API is found, without a trailing slash: http://address/metal/v1.
-func (w *World) URL() string { return "http://" + w.self.Listen + equinixapi.Prefix }
+// URL is where the API is found, without a trailing slash: http://address/metal/v1, or https.
+func (w *World) URL() string {
+	if w.tls != nil {
+		return "https://" + w.self.Listen + equinixapi.Prefix
+	}
+	return "http://" + w.self.Listen + equinixapi.Prefix
+}
+
+// CAFile is the certificate that clients of the API must trust; empty without TLS.
+func (w *World) CAFile() string {
+	if w.tls == nil {
+		return ""
+	}
+	return filepath.Join(w.cfg.Dir, caName)
+}
+
+// plainURL is where the world serves what it has beside the API.
+func (w *World) plainURL() string {
+	if w.plain != nil {
+		return "http://" + w.self.Plain
+	}
+	return "http://" + w.self.Listen
+}
 
 // StatusURL is where Status is served as JSON.
-func (w *World) StatusURL() string { return "http://" + w.self.Listen + statusPath }
+func (w *World) StatusURL() string { return w.plainURL() + statusPath }
 
 // Token is the API key of the world's only user.
 func (w *World) Token() string { return w.self.Token }

@@ -61,6 +61,7 @@ func newSimulated(t *testing.T) *simulated {
 				PublicV6: netip.MustParseAddr("2001:db8::2"), MACs: [2]string{"aa:00:00:00:00:01", "aa:00:00:00:00:02"},
 			}
 		},
+		Shuffle: func() bool { return true },
 		Disturb: func() equinixapi.Disturbance {
 			s.mu.Lock()
 			defer s.mu.Unlock()

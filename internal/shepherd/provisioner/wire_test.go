@@ -112,6 +112,7 @@ func newWire(t *testing.T, seed uint64) *wire {
 			}
 		},
 		Disturb:   w.disturb,
+		Shuffle:   func() bool { return true },
 		LoseReply: func() bool { return w.count(25, &w.lost) },
 	})
 	if err != nil {

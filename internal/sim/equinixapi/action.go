@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"time"
 )
 
@@ -118,6 +119,8 @@ func (a *API) reinstall(d *device, q actionRequest) error {
 		return unprocessable(q.OperatingSystem + " is not a valid operating system")
 	}
 	_, err := a.change(d.ID, func(d *device) error {
+		// The next installation has steps of its own.
+		d.Events = slices.Concat(d.Events, a.stepsAsEvents(d, now()))
 		a.addEvent(d, "provisioning.100", "Reinstall operation queued", true)
 		d.State, d.OS = stateReinstalling, system.slug
 		if q.IPXEScriptURL != "" {
@@ -229,20 +232,24 @@ func (a *API) failed(id string) {
 		if d == nil {
 			return nil
 		}
-		next := a.counters
-		next.Failed++
-		if d.Reservation == "" {
-			if err := a.forget(d, put("counters", next)); err != nil {
-				return err
-			}
-			a.counters = next
-			return nil
-		}
-		_, err := a.change(id, func(d *device) error {
+		fail := func(d *device) error {
 			d.State, d.Task = stateFailed, nil
 			a.counters.Failed++
+			a.addEvent(d, "provisioning.failed", "Provisioning failed", false)
 			return nil
-		})
+		}
+		if d.Reservation != "" {
+			_, err := a.change(id, fail)
+			return err
+		}
+		before, last := a.counters, *d
+		err := fail(&last)
+		if err == nil {
+			err = a.forget([]*device{&last})
+		}
+		if err != nil {
+			a.counters = before
+		}
 		return err
 	})
 	if err != nil {

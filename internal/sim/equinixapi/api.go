@@ -25,8 +25,11 @@ const Prefix = "/metal/v1"
 
 // Config describes a provider.
 type Config struct {
-	// Seed decides IDs and durations.
+	// Seed decides durations.
 	Seed uint64
+	// World tells this provider's IDs from those of others with the same seed. What the provider
+	// sells (plans, places, operating systems) has the same IDs everywhere.
+	World string
 	// Token is the API key of the only user.
 	Token string
 	// Reservations is how many hardware reservations the first project has; slots from there on,
@@ -40,11 +43,10 @@ type Config struct {
 	// Hardware is what devices are made of.
 	Hardware  Hardware
 	Durations Durations
-	// StableLists makes lists keep their order. Otherwise it changes from request to request, unless
-	// the caller sorts.
-	StableLists bool
 	// MaxPerPage bounds the length of a page. Default 1000.
 	MaxPerPage int
+	// MaxGone bounds of how many devices that are gone the history is kept. Default 1000.
+	MaxGone int
 	// RateLimit is how many requests are answered in a minute; 0: any number.
 	RateLimit int
 	// Commit makes changes durable, all of them or none.
@@ -52,10 +54,12 @@ type Config struct {
 	// State is what Commit was given so far, by key.
 	State map[string][]byte
 	// Disturb is asked once for each request that carries the right token; LoseReply after each
-	// creation that succeeded; FailProvisioning at each creation. Each may be nil.
+	// creation that succeeded; FailProvisioning at each creation. Shuffle is asked for each page of a
+	// list, and says whether that list comes in no order unless the caller sorts. Each may be nil.
 	Disturb          func() Disturbance
 	LoseReply        func() bool
 	FailProvisioning func() bool
+	Shuffle          func() bool
 	Logger           *slog.Logger
 }
 
@@ -96,6 +100,8 @@ type Plan struct {
 	NICs     int
 	NIC      string
 	UEFI     bool
+	// ReservedOnly is set for what cannot be had without a reservation.
+	ReservedOnly bool
 }
 
 // Drive is a number of equal drives of a plan.
@@ -150,6 +156,8 @@ type API struct {
 	devices  map[string]*device
 	keys     map[string]*key
 	projects map[string]*project
+	batches  map[string]*batch
+	gone     map[string]*goneDevice
 	slots    map[int]*slotState
 	bySlot   map[int]string
 	// reservations maps IDs to slots.
@@ -171,9 +179,12 @@ func New(cfg Config) (*API, error) {
 	if cfg.MaxPerPage == 0 {
 		cfg.MaxPerPage = 1000
 	}
+	if cfg.MaxGone == 0 {
+		cfg.MaxGone = 1000
+	}
 	a := &API{
 		cfg: cfg, devices: map[string]*device{}, keys: map[string]*key{}, projects: map[string]*project{},
-		slots: map[int]*slotState{}, bySlot: map[int]string{}, reservations: map[string]int{},
+		batches: map[string]*batch{}, gone: map[string]*goneDevice{}, slots: map[int]*slotState{}, bySlot: map[int]string{}, reservations: map[string]int{},
 		shuffle: rand.New(rand.NewPCG(cfg.Seed, 0x5eed)),
 	}
 	a.user, a.org, a.project = a.id("user", 0), a.id("organization", 0), a.id("project", 0)
@@ -215,7 +226,17 @@ func (a *API) ProjectID() string { return a.project }
 
 // id is the n-th UUID of a kind of thing.
 func (a *API) id(kind string, n int) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d %d", kind, a.cfg.Seed, n))
+	if a.cfg.World != "" {
+		return uuidOf(fmt.Sprintf("%s %d %d %s", kind, a.cfg.Seed, n, a.cfg.World))
+	}
+	return uuidOf(fmt.Sprintf("%s %d %d", kind, a.cfg.Seed, n))
+}
+
+// catalogueID is the UUID of something that the provider sells, the same in every world.
+func catalogueID(kind, name string) string { return uuidOf("catalogue " + kind + " " + name) }
+
+func uuidOf(text string) string {
+	sum := sha256.Sum256([]byte(text))
 	id := uuid.UUID(sum[:16])
 	id[6], id[8] = id[6]&0x0f|0x40, id[8]&0x3f|0x80
 	return id.String()
@@ -252,6 +273,9 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	path := r.URL.Path
+	for strings.Contains(path, "//") { // some clients join paths with one slash too many
+		path = strings.ReplaceAll(path, "//", "/")
+	}
 	for range 2 {
 		if rest, ok := strings.CutPrefix(path, Prefix); ok && (rest == "" || rest[0] == '/') {
 			path = rest

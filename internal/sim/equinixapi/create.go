@@ -2,15 +2,10 @@ package equinixapi
 
 import (
 	"encoding/json"
-	"errors"
-	"math"
 	"net/http"
 	"regexp"
 	"slices"
-	"strconv"
-	"strings"
 	"sync/atomic"
-	"time"
 
 	"golang.org/x/crypto/ssh"
 )
@@ -32,70 +27,26 @@ type createRequest struct {
 	Facility              oneOrMore       `json:"facility"`
 	HardwareReservationID string          `json:"hardware_reservation_id"`
 	BillingCycle          string          `json:"billing_cycle"`
-	Tags                  []string        `json:"tags"`
+	Tags                  names           `json:"tags"`
 	Description           *string         `json:"description"`
 	UserData              string          `json:"userdata"`
 	Locked                bool            `json:"locked"`
 	AlwaysPXE             bool            `json:"always_pxe"`
 	IPXEScriptURL         string          `json:"ipxe_script_url"`
-	TerminationTime       *time.Time      `json:"termination_time"`
+	TerminationTime       *instant        `json:"termination_time"`
 	NoSSHKeys             bool            `json:"no_ssh_keys"`
 	NetworkFrozen         bool            `json:"network_frozen"`
 	Storage               json.RawMessage `json:"storage"`
 	CustomData            customData      `json:"customdata"`
 	SpotInstance          bool            `json:"spot_instance"`
 	SpotPriceMax          number          `json:"spot_price_max"`
-	ProjectSSHKeys        []string        `json:"project_ssh_keys"`
-	UserSSHKeys           []string        `json:"user_ssh_keys"`
+	ProjectSSHKeys        names           `json:"project_ssh_keys"`
+	UserSSHKeys           names           `json:"user_ssh_keys"`
 	SSHKeys               []keyRequest    `json:"ssh_keys"`
-}
-
-// oneOrMore is a string or a list of strings.
-type oneOrMore []string
-
-// UnmarshalJSON reads either.
-func (o *oneOrMore) UnmarshalJSON(text []byte) error {
-	var one string
-	if json.Unmarshal(text, &one) == nil {
-		*o = nil
-		if one != "" {
-			*o = oneOrMore{one}
-		}
-		return nil
-	}
-	return json.Unmarshal(text, (*[]string)(o))
-}
-
-// number is a number, quoted or not.
-type number float64
-
-// UnmarshalJSON reads either.
-func (n *number) UnmarshalJSON(text []byte) error {
-	value, err := strconv.ParseFloat(strings.Trim(string(text), `"`), 64)
-	if err != nil || math.IsNaN(value) || math.IsInf(value, 0) {
-		return errors.New("want a number")
-	}
-	*n = number(value)
-	return nil
-}
-
-// customData is an object, or a string that holds one.
-type customData struct{ object json.RawMessage }
-
-// UnmarshalJSON reads either.
-func (c *customData) UnmarshalJSON(text []byte) error {
-	var inner string
-	if json.Unmarshal(text, &inner) == nil {
-		if text = []byte(inner); inner == "" {
-			text = []byte("{}")
-		}
-	}
-	var object map[string]any
-	if err := json.Unmarshal(text, &object); err != nil {
-		return errors.New("customdata is not an object")
-	}
-	c.object = slices.Clone(text)
-	return nil
+	// IPAddresses are the addresses that the device gets; PublicSubnet is an older way to say how long
+	// the prefix of the public IPv4 address is.
+	IPAddresses  []addressRequest `json:"ip_addresses"`
+	PublicSubnet int              `json:"public_ipv4_subnet_size"`
 }
 
 // validate says everything that is wrong with a request in itself.
@@ -121,7 +72,7 @@ func (q *createRequest) validate(a *API) []string {
 	}
 	check(concrete || q.Metro != "" || len(q.Facility) > 0, "Facility can't be blank")
 	if q.Metro != "" && q.Metro != "any" {
-		check(slices.ContainsFunc(metros, func(m metro) bool { return q.Metro == m.code || q.Metro == a.metroID(m.code) }),
+		check(slices.ContainsFunc(metros, func(m metro) bool { return q.Metro == m.code || q.Metro == m.id }),
 			q.Metro+" is not a valid metro")
 	}
 	for _, code := range q.Facility {
@@ -129,6 +80,7 @@ func (q *createRequest) validate(a *API) []string {
 	}
 	check(q.Hostname == "" || hostnamePattern.MatchString(q.Hostname), "Hostname is not valid")
 	check(q.BillingCycle == "" || slices.Contains(billingCycles, q.BillingCycle), "Billing cycle is not included in the list")
+	wrong = append(wrong, q.wrongAddresses()...)
 	for _, k := range q.SSHKeys {
 		ok := false
 		if k.Key != nil {
@@ -141,16 +93,22 @@ func (q *createRequest) validate(a *API) []string {
 }
 
 // wantsPlace reports whether a slot is at a place that the request accepts.
-func (q *createRequest) wantsPlace(a *API, s Slot) bool {
-	if q.Metro != "" && q.Metro != "any" && q.Metro != s.Metro && q.Metro != a.metroID(s.Metro) {
+func (q *createRequest) wantsPlace(s Slot) bool {
+	if q.Metro != "" && q.Metro != "any" && q.Metro != s.Metro && q.Metro != metroOf(s.Metro).id {
 		return false
 	}
 	return len(q.Facility) == 0 || slices.Contains(q.Facility, "any") || slices.Contains(q.Facility, metro{code: s.Metro}.facility())
 }
 
-// create makes a device. An answer other than success has changed nothing.
-func (a *API) create(project string, q *createRequest) (*device, error) {
-	if wrong := q.validate(a); len(wrong) > 0 {
+// create makes a device for each request, or none. An answer other than success has changed
+// nothing. What also returns is recorded with the devices, and then its function is called, both
+// under the lock; also may be nil.
+func (a *API) create(project string, requests []*createRequest, also func([]*device) ([]Change, func())) (made []*device, err error) {
+	var wrong []string
+	for _, q := range requests {
+		wrong = append(wrong, q.validate(a)...)
+	}
+	if len(wrong) > 0 {
 		return nil, unprocessable(wrong...)
 	}
 	a.mu.Lock()
@@ -158,6 +116,44 @@ func (a *API) create(project string, q *createRequest) (*device, error) {
 	if a.projects[project] == nil {
 		return nil, errNotFound
 	}
+	before := a.counters
+	defer func() {
+		if err != nil {
+			a.counters = before
+			for _, d := range made {
+				delete(a.bySlot, d.Slot)
+			}
+			made = nil
+		}
+	}()
+	var changes []Change
+	for _, q := range requests {
+		d, err := a.newDevice(project, q)
+		if err != nil {
+			return made, err
+		}
+		a.bySlot[d.Slot] = d.ID // nobody sees it before the lock is released
+		made, changes = append(made, d), append(changes, put("device/"+d.ID, d))
+	}
+	then := func() {}
+	if also != nil {
+		var more []Change
+		more, then = also(made)
+		changes = append(changes, more...)
+	}
+	if err := a.commit(append(changes, put("counters", a.counters))...); err != nil {
+		return made, err
+	}
+	then()
+	for _, d := range made {
+		a.devices[d.ID] = d
+		a.start(d.ID)
+	}
+	return made, nil
+}
+
+// newDevice returns a device in a slot that is free, and counts it. The caller holds the lock.
+func (a *API) newDevice(project string, q *createRequest) (*device, error) {
 	keys, err := a.chosenKeys(project, q)
 	if err != nil {
 		return nil, err
@@ -167,15 +163,15 @@ func (a *API) create(project string, q *createRequest) (*device, error) {
 		return nil, err
 	}
 	system, _ := a.systemOf(q.OperatingSystem) // validated
-	next := a.counters
-	next.Devices++
+	a.counters.Devices++
+	number := a.counters.Devices
 	d := &device{
-		ID: a.id("device", next.Devices), Number: next.Devices, Slot: slot, Reservation: reservation, Project: project,
+		ID: a.id("device", number), Number: number, Slot: slot, Reservation: reservation, Project: project,
 		Hostname: q.Hostname, Description: q.Description, Plan: a.cfg.Slot(slot).Plan, OS: system.slug, BillingCycle: q.BillingCycle,
 		Tags: nonNil(q.Tags), UserData: q.UserData, IPXEScriptURL: q.IPXEScriptURL, AlwaysPXE: q.AlwaysPXE, Locked: q.Locked,
-		NetworkFrozen: q.NetworkFrozen, Spot: q.SpotInstance, SpotPriceMax: float64(q.SpotPriceMax), TerminationTime: q.TerminationTime,
+		NetworkFrozen: q.NetworkFrozen, Spot: q.SpotInstance, SpotPriceMax: float64(q.SpotPriceMax), TerminationTime: q.TerminationTime.pointer(),
 		CustomData: q.CustomData.object, Storage: q.Storage, Keys: keys, State: stateQueued, Created: now(), Updated: now(), Generation: 1,
-		rendered: new(atomic.Pointer[rendering]),
+		Addresses: q.addresses(), rendered: new(atomic.Pointer[rendering]),
 	}
 	for _, k := range q.SSHKeys {
 		d.InlineKeys = append(d.InlineKeys, *k.Key)
@@ -190,12 +186,6 @@ func (a *API) create(project string, q *createRequest) (*device, error) {
 	d.From = d.Created.Add(a.duration(a.cfg.Durations.Queued, "queued", d.Number))
 	d.To = d.From.Add(a.duration(a.cfg.Durations.Provisioning, "provisioning", d.Number))
 	d.Task = &task{Kind: taskProvision, Due: d.To}
-	if err := a.commit(put("device/"+d.ID, d), put("counters", next)); err != nil {
-		return nil, err
-	}
-	a.counters = next
-	a.devices[d.ID], a.bySlot[d.Slot] = d, d.ID
-	a.start(d.ID)
 	return d, nil
 }
 
@@ -233,10 +223,13 @@ func (a *API) chosenSlot(project string, q *createRequest) (slot int, reservatio
 	plan, _ := a.planOf(q.Plan)
 	fits := func(slot int) bool {
 		s := a.cfg.Slot(slot)
-		return (q.Plan == "" || s.Plan == plan.Slug) && q.wantsPlace(a, s)
+		return (q.Plan == "" || s.Plan == plan.Slug) && q.wantsPlace(s)
 	}
 	switch q.HardwareReservationID {
 	case "":
+		if plan.ReservedOnly {
+			return 0, "", unprocessable(plan.Slug + " can only be had with a hardware reservation")
+		}
 		for slot := a.cfg.Reservations; slot < a.cfg.Reservations+a.cfg.OnDemand; slot++ {
 			if a.slotFree(slot, at) && fits(slot) {
 				return slot, "", nil

@@ -6,10 +6,9 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 )
 
 func deviceHref(id string) string { return Prefix + "/devices/" + id }
@@ -32,7 +31,7 @@ func (a *API) createDevice(w http.ResponseWriter, r *http.Request) {
 		writeError(w, err)
 		return
 	}
-	d, err := a.create(r.PathValue("id"), &request)
+	made, err := a.create(r.PathValue("id"), []*createRequest{&request}, nil)
 	if err != nil {
 		writeError(w, err)
 		return
@@ -41,6 +40,7 @@ func (a *API) createDevice(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler) // the connection is cut
 	}
 	// What is answered is the moment of creation, however little time is spent in the queue.
+	d := made[0]
 	writeJSON(w, http.StatusCreated, a.renderDeviceAt(d, viewOf(r), d.Created.Add(-1)))
 }
 
@@ -62,19 +62,35 @@ func (a *API) getUserData(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, obj{"userdata": d.UserData})
 }
 
-func (a *API) listDevices(w http.ResponseWriter, r *http.Request) {
-	want := a.deviceFilter(r)
+// devicesIn lists the devices of a project, or of all projects if it is empty. It lists them in the
+// order of their creation.
+func (a *API) devicesIn(project string) []*device {
 	a.mu.RLock()
 	list := slices.Collect(maps.Values(a.devices))
 	a.mu.RUnlock()
-	list = slices.DeleteFunc(list, func(d *device) bool { return !want(d) })
+	list = slices.DeleteFunc(list, func(d *device) bool { return project != "" && d.Project != project })
 	byNumber(list)
-	arrange(a, r, list, map[string]func(*device) string{
+	return list
+}
+
+func (a *API) listDevices(w http.ResponseWriter, r *http.Request) {
+	want, err := a.deviceFilter(r.URL.Query())
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	list := slices.DeleteFunc(a.devicesIn(r.PathValue("id")), func(d *device) bool { return !want(d) })
+	err = arrange(a, r, list, map[string]func(*device) string{
 		"id": func(d *device) string { return d.ID }, "hostname": func(d *device) string { return d.Hostname },
+		"short_id":   func(d *device) string { return d.ID },
 		"state":      func(d *device) string { return d.shownState(now()) },
 		"created_at": func(d *device) string { return d.Created.Format(sortable) },
 		"updated_at": func(d *device) string { return d.Updated.Format(sortable) },
 	})
+	if err != nil {
+		writeError(w, err)
+		return
+	}
 	v := viewOf(r)
 	writePage(a, w, r, "devices", list, func(d *device) []byte { return a.renderForList(d, v) })
 }
@@ -82,30 +98,45 @@ func (a *API) listDevices(w http.ResponseWriter, r *http.Request) {
 // sortable is a form of times whose order as text is their order.
 const sortable = "2006-01-02T15:04:05.000000000"
 
+// deviceFilters are the filters of a list of devices.
+var deviceFilters = []string{
+	"search", "hostname", "tag", "facility", "metro", "reserved", "type", "categories", "categories[]", "has_termination_time", "mac_address",
+}
+
 // deviceFilter reads the filters of a list of devices.
-func (a *API) deviceFilter(r *http.Request) func(*device) bool {
-	project, query := r.PathValue("id"), r.URL.Query()
+func (a *API) deviceFilter(query url.Values) (func(*device) bool, error) {
+	reserved, err := truthOf(query, "reserved")
+	if err != nil {
+		return nil, err
+	}
+	ends, err := truthOf(query, "has_termination_time")
+	if err != nil {
+		return nil, err
+	}
+	if query.Has("type") {
+		if err := oneOf("type", query.Get("type"), "ondemand", "spot", "reserved"); err != nil {
+			return nil, err
+		}
+	}
+	categories := listOf(query, "categories")
 	return func(d *device) bool {
 		slot := a.cfg.Slot(d.Slot)
+		place := metroOf(slot.Metro)
 		switch {
-		case project != "" && d.Project != project,
-			!strings.Contains(d.Hostname, query.Get("hostname")),
+		case !strings.Contains(d.Hostname, query.Get("hostname")),
 			query.Has("tag") && !slices.Contains(d.Tags, query.Get("tag")),
-			query.Has("metro") && query.Get("metro") != slot.Metro,
-			query.Has("facility") && query.Get("facility") != metro{code: slot.Metro}.facility(),
+			query.Has("metro") && query.Get("metro") != place.code && query.Get("metro") != place.id,
+			query.Has("facility") && query.Get("facility") != place.facility() && query.Get("facility") != place.facilityID(),
 			query.Has("type") && query.Get("type") != d.kind(),
 			query.Has("mac_address") && !slices.Contains(slot.MACs[:], query.Get("mac_address")),
-			query.Has("search") && !a.matches(d, slot, query.Get("search")):
-			return false
-		}
-		if reserved, err := strconv.ParseBool(query.Get("reserved")); err == nil && reserved != (d.Reservation != "") {
-			return false
-		}
-		if ends, err := strconv.ParseBool(query.Get("has_termination_time")); err == nil && ends != (d.TerminationTime != nil) {
+			query.Has("search") && !a.matches(d, slot, query.Get("search")),
+			len(categories) > 0 && !slices.Contains(categories, category),
+			reserved != nil && *reserved != (d.Reservation != ""),
+			ends != nil && *ends != (d.TerminationTime != nil):
 			return false
 		}
 		return true
-	}
+	}, nil
 }
 
 // kind is how a device is paid for.
@@ -140,14 +171,14 @@ type updateRequest struct {
 	Description     *string     `json:"description"`
 	UserData        *string     `json:"userdata"`
 	Locked          *bool       `json:"locked"`
-	Tags            *[]string   `json:"tags"`
+	Tags            *names      `json:"tags"`
 	AlwaysPXE       *bool       `json:"always_pxe"`
 	IPXEScriptURL   *string     `json:"ipxe_script_url"`
 	CustomData      *customData `json:"customdata"`
 	BillingCycle    *string     `json:"billing_cycle"`
 	NetworkFrozen   *bool       `json:"network_frozen"`
 	SpotInstance    *bool       `json:"spot_instance"`
-	TerminationTime *time.Time  `json:"termination_time"`
+	TerminationTime *instant    `json:"termination_time"`
 }
 
 func (a *API) updateDevice(w http.ResponseWriter, r *http.Request) {
@@ -172,7 +203,7 @@ func (q *updateRequest) apply(d *device) error {
 	set(&d.Hostname, q.Hostname)
 	set(&d.UserData, q.UserData)
 	set(&d.Locked, q.Locked)
-	set(&d.Tags, q.Tags)
+	set(&d.Tags, (*[]string)(q.Tags))
 	set(&d.AlwaysPXE, q.AlwaysPXE)
 	set(&d.IPXEScriptURL, q.IPXEScriptURL)
 	set(&d.BillingCycle, q.BillingCycle)
@@ -185,7 +216,7 @@ func (q *updateRequest) apply(d *device) error {
 		d.CustomData = q.CustomData.object
 	}
 	if q.TerminationTime != nil {
-		d.TerminationTime = q.TerminationTime
+		d.TerminationTime = q.TerminationTime.pointer()
 	}
 	if q.Hostname != nil && !hostnamePattern.MatchString(d.Hostname) {
 		return unprocessable("Hostname is not valid")
@@ -215,17 +246,13 @@ func (a *API) deleteDevice(w http.ResponseWriter, r *http.Request) {
 	id := r.PathValue("id")
 	err := a.locked(func() error {
 		d := a.devices[id]
-		switch {
-		case d == nil:
+		if d == nil {
 			return errNotFound
-		case d.State == stateQueued:
-			return unprocessable("Cannot delete a device while it is provisioning")
-		case d.State == stateReinstalling:
-			return unprocessable("Cannot delete a device while it is reinstalling")
-		case d.Locked:
-			return unprocessable("Cannot delete a device while it is locked")
 		}
-		return a.forget(d, Change{})
+		if err := d.deletable(); err != nil {
+			return err
+		}
+		return a.forget([]*device{d})
 	})
 	if err != nil {
 		writeError(w, err)
@@ -234,25 +261,15 @@ func (a *API) deleteDevice(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// forget deletes a device and begins to deprovision its slot. The caller holds the lock.
-func (a *API) forget(d *device, extra Change) error {
-	slot := slotState{}
-	if old := a.slots[d.Slot]; old != nil {
-		slot = *old
-	}
-	slot.FreeAt = now().Add(a.duration(a.cfg.Durations.Deprovisioning, "deprovisioning", d.Number))
-	changes := []Change{{Key: "device/" + d.ID}, put("slot/"+strconv.Itoa(d.Slot), &slot)}
-	if extra.Key != "" {
-		changes = append(changes, extra)
-	}
-	if err := a.commit(changes...); err != nil {
-		return err
-	}
-	delete(a.devices, d.ID)
-	delete(a.bySlot, d.Slot)
-	a.slots[d.Slot] = &slot
-	if a.spawn != nil {
-		a.spawn(func(ctx context.Context) { a.remove(ctx, d.ID) })
+// deletable says why a device cannot be deleted, if it cannot.
+func (d *device) deletable() error {
+	switch {
+	case d.State == stateQueued:
+		return unprocessable("Cannot delete a device while it is provisioning")
+	case d.State == stateReinstalling:
+		return unprocessable("Cannot delete a device while it is reinstalling")
+	case d.Locked:
+		return unprocessable("Cannot delete a device while it is locked")
 	}
 	return nil
 }

@@ -3,8 +3,9 @@
 // It holds what a provider knows (projects, SSH keys, reservations, devices and their events) and
 // moves devices through their states; what a device is made of is behind the Hardware interface. It
 // answers over HTTP as the real service did, with its quirks: paging links without the path prefix,
-// references as bare hrefs unless included, a list order that changes from one request to the next
-// unless the caller sorts, 503 as the business answer "no reservation is free".
+// references as bare hrefs unless included, 503 as the business answer "no reservation is free".
+// Where Config.Shuffle says so, lists come in no order. What a request asks for is honoured or
+// refused: no query parameter and no include is ignored.
 //
 //	POST ─► queued ─► provisioning ─► active ─► powering_off ─► inactive ─► powering_on ─► active
 //	                       │            │└─ reinstalling ─► active

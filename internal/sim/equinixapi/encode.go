@@ -45,8 +45,13 @@ func appendValue(b []byte, value any) []byte {
 		return strconv.AppendBool(b, v)
 	case int:
 		return strconv.AppendInt(b, int64(v), 10)
-	case time.Time:
-		return append(v.AppendFormat(append(b, '"'), time.RFC3339Nano), '"')
+	case time.Time: // the API knows whole seconds
+		return append(v.UTC().AppendFormat(append(b, '"'), time.RFC3339), '"')
+	case *time.Time:
+		if v == nil {
+			return append(b, "null"...)
+		}
+		return appendValue(b, *v)
 	}
 	text, err := json.Marshal(value)
 	if err != nil {

@@ -83,7 +83,7 @@ func newRig(tb testing.TB, change func(*equinixapi.Config)) *rig {
 		Seed: 1, Token: token, Reservations: 5, OnDemand: 40, Hardware: r.hardware, Logger: slog.New(slog.DiscardHandler),
 		Plans: []equinixapi.Plan{
 			{Slug: "c3.small.x86", CPUs: 1, CPU: "Xeon", MemoryGB: 32, Drives: []equinixapi.Drive{{Count: 2, Size: "480GB", Type: "SSD"}}, NICs: 2, NIC: "10Gbps"},
-			{Slug: "m3.large.x86", CPUs: 1, CPU: "EPYC", MemoryGB: 256},
+			{Slug: "m3.large.x86", CPUs: 1, CPU: "EPYC", MemoryGB: 256, ReservedOnly: true},
 		},
 		Slot: func(slot int) equinixapi.Slot {
 			return equinixapi.Slot{
@@ -274,7 +274,9 @@ func TestListsHaveEverythingOnce(t *testing.T) {
 	for _, stable := range []bool{false, true} {
 		t.Run(fmt.Sprint("stable ", stable), func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, func(cfg *equinixapi.Config) { cfg.Reservations, cfg.StableLists = 37, stable })
+			r := newRig(t, func(cfg *equinixapi.Config) {
+				cfg.Reservations, cfg.Shuffle = 37, func() bool { return !stable }
+			})
 			c := r.client()
 			project := r.api.ProjectID()
 			for i := range 37 {
@@ -372,7 +374,7 @@ func TestPowerAndReinstall(t *testing.T) {
 			t.Errorf("event %d is older than event %d", i-1, i)
 		}
 	}
-	for kind, n := range map[string]int{"provisioning.110": 1, "power.200": 4, "power.202": 1, "power.203": 2, "power.204": 1} {
+	for kind, n := range map[string]int{"provisioning.110": 2, "power.200": 4, "power.202": 1, "power.203": 2, "power.204": 1} {
 		if kinds[kind] != n {
 			t.Errorf("%d events %s, want %d", kinds[kind], kind, n)
 		}

@@ -1,7 +1,6 @@
 package equinixapi
 
 import (
-	"encoding/json"
 	"errors"
 	"net/http"
 	"strings"
@@ -44,16 +43,4 @@ func writeJSON(w http.ResponseWriter, status int, value any) {
 	text := encode(value) // before the status: a panic is a 500 of the server's
 	w.WriteHeader(status)
 	_, _ = w.Write(text)
-}
-
-// maxBody bounds what a request may send.
-const maxBody = 1 << 20
-
-// readJSON reads a request's body. A body that is missing is an empty object.
-func readJSON(w http.ResponseWriter, r *http.Request, into any) error {
-	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(into)
-	if err != nil && err.Error() != "EOF" {
-		return refuse(http.StatusBadRequest, "Invalid JSON: "+err.Error())
-	}
-	return nil
 }

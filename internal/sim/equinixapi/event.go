@@ -1,6 +1,7 @@
 package equinixapi
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
 	"strings"
@@ -61,36 +62,23 @@ func (d *device) percentage(at time.Time) float64 {
 
 func (a *API) stepID(d *device, s step) string { return a.id(s.kind, d.Number*1000+d.Generation) }
 
-// renderProvisioning lists all steps, those that are not done without ID and time.
-func (a *API) renderProvisioning(d *device, at time.Time) []obj {
+// renderProvisioning lists all steps, those that are not done without ID and time. Excluded, it
+// lists references to those that are done: the others have none.
+func (a *API) renderProvisioning(d *device, v view, at time.Time) []obj {
 	list := make([]obj, 0, len(steps))
 	for _, s := range d.stepsOf() {
+		if v.excludes("provisioning_events") {
+			if _, ok := d.done(s, at); ok {
+				list = append(list, hrefTo(Prefix+"/events/"+a.stepID(d, s)))
+			}
+			continue
+		}
 		o := obj{"id": nil, "type": s.kind, "body": s.body, "interpolated": s.body, "created_at": nil, "relationships": []obj{}, "state": nil}
 		if when, ok := d.done(s, at); ok {
 			o["id"], o["created_at"] = a.stepID(d, s), when
 			o["href"] = Prefix + "/events/" + a.stepID(d, s)
 		}
 		list = append(list, o)
-	}
-	return list
-}
-
-// pastEvent is an event of a device as it is listed.
-type pastEvent struct {
-	event
-	device string
-}
-
-// eventsOf lists what has happened to a device.
-func (a *API) eventsOf(d *device, at time.Time) []pastEvent {
-	list := make([]pastEvent, 0, len(d.Events)+len(steps))
-	for _, s := range d.stepsOf() {
-		if when, ok := d.done(s, at); ok {
-			list = append(list, pastEvent{event{ID: a.stepID(d, s), Type: s.kind, Body: s.body, Created: when}, d.ID})
-		}
-	}
-	for _, e := range d.Events {
-		list = append(list, pastEvent{e, d.ID})
 	}
 	return list
 }
@@ -107,60 +95,44 @@ func (a *API) renderEvent(e pastEvent, v view) obj {
 		})},
 	}
 	if e.ByUser {
-		o["ip"], o["modified_by"] = "127.0.0.1", obj{"id": a.user, "href": a.userHref(), "full_name": "Simon Ulator"}
+		o["ip"], o["modified_by"] = "127.0.0.1", v.embed("modified_by", a.userHref(), a.renderCreator)
 	}
 	return o
 }
 
-func (a *API) writeEvents(w http.ResponseWriter, r *http.Request, want func(*device) bool) {
-	at := now()
-	var list []pastEvent
-	a.mu.RLock()
-	for _, d := range a.devices {
-		if want(d) {
-			list = append(list, a.eventsOf(d, at)...)
-		}
-	}
-	a.mu.RUnlock()
+func (a *API) writeEvents(w http.ResponseWriter, r *http.Request, want func(id, project string) bool) {
+	list := a.history(want)
 	slices.SortFunc(list, func(x, y pastEvent) int {
-		if c := y.Created.Compare(x.Created); c != 0 {
-			return c
-		}
-		return strings.Compare(y.Type, x.Type)
+		return cmp.Or(y.Created.Compare(x.Created), strings.Compare(y.Type, x.Type), strings.Compare(y.ID, x.ID))
 	})
 	v := viewOf(r)
 	writePage(a, w, r, "events", list, func(e pastEvent) []byte { return encode(a.renderEvent(e, v)) })
 }
 
+// listDeviceEvents lists the history of a device, also of one that is gone.
 func (a *API) listDeviceEvents(w http.ResponseWriter, r *http.Request) {
-	id := r.PathValue("id")
-	if _, ok := a.deviceOf(id); !ok {
+	wanted := r.PathValue("id")
+	a.mu.RLock()
+	known := a.devices[wanted] != nil || a.gone[wanted] != nil
+	a.mu.RUnlock()
+	if !known {
 		writeError(w, errNotFound)
 		return
 	}
-	a.writeEvents(w, r, func(d *device) bool { return d.ID == id })
+	a.writeEvents(w, r, func(id, _ string) bool { return id == wanted })
 }
 
 func (a *API) listEvents(w http.ResponseWriter, r *http.Request) {
-	project := r.PathValue("id")
-	a.writeEvents(w, r, func(d *device) bool { return project == "" || d.Project == project })
+	wanted := r.PathValue("id")
+	a.writeEvents(w, r, func(_, project string) bool { return wanted == "" || project == wanted })
 }
 
 func (a *API) getEvent(w http.ResponseWriter, r *http.Request) {
-	at := now()
-	a.mu.RLock()
-	var found *pastEvent
-	for _, d := range a.devices {
-		for _, e := range a.eventsOf(d, at) {
-			if e.ID == r.PathValue("id") {
-				found = &e
-			}
-		}
-	}
-	a.mu.RUnlock()
-	if found == nil {
+	list := a.history(func(_, _ string) bool { return true })
+	i := slices.IndexFunc(list, func(e pastEvent) bool { return e.ID == r.PathValue("id") })
+	if i < 0 {
 		writeError(w, errNotFound)
 		return
 	}
-	writeJSON(w, http.StatusOK, a.renderEvent(*found, viewOf(r)))
+	writeJSON(w, http.StatusOK, a.renderEvent(list[i], viewOf(r)))
 }

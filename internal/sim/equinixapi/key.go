@@ -92,9 +92,9 @@ func (a *API) getKey(w http.ResponseWriter, r *http.Request) {
 
 // keyRequest creates or changes a key.
 type keyRequest struct {
-	Label *string   `json:"label"`
-	Key   *string   `json:"key"`
-	Tags  *[]string `json:"tags"`
+	Label *string `json:"label"`
+	Key   *string `json:"key"`
+	Tags  *names  `json:"tags"`
 }
 
 // apply changes a key; the caller holds the lock.

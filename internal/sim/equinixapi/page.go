@@ -2,6 +2,8 @@ package equinixapi
 
 import (
 	"cmp"
+	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -42,12 +44,7 @@ func (p page) meta() obj {
 		if !there {
 			return nil
 		}
-		query := url.Values{}
-		for _, name := range []string{"per_page", "include", "exclude", "search", "sort_by", "sort_direction"} {
-			if values, ok := p.query[name]; ok {
-				query[name] = values
-			}
-		}
+		query := maps.Clone(p.query)
 		query.Set("page", strconv.Itoa(number))
 		return hrefTo(p.path + "?" + query.Encode())
 	}
@@ -58,25 +55,34 @@ func (p page) meta() obj {
 	}
 }
 
-// arrange puts a list in the order that the request asks for, or in none. fields are what can be
-// sorted by; the items come in their natural order.
-func arrange[T any](a *API, r *http.Request, items []T, fields map[string]func(T) string) {
-	if !a.cfg.StableLists {
+// arrange puts a list in the order that the request asks for. fields are what can be sorted by; the
+// items come in their natural order.
+func arrange[T any](a *API, r *http.Request, items []T, fields map[string]func(T) string) error {
+	query := r.URL.Query()
+	name, direction := query.Get("sort_by"), query.Get("sort_direction")
+	field, known := fields[name]
+	if name != "" && !known {
+		return unprocessable(fmt.Sprintf("sort_by %q is not one of %s", name, strings.Join(slices.Sorted(maps.Keys(fields)), ", ")))
+	}
+	if err := oneOf("sort_direction", strings.ToLower(direction), "asc", "desc"); direction != "" && err != nil {
+		return err
+	}
+	if a.cfg.Shuffle != nil && a.cfg.Shuffle() {
 		a.mu.Lock()
 		seed := a.shuffle.Uint64()
 		a.mu.Unlock()
 		random := rand.New(rand.NewPCG(seed, 0))
 		random.Shuffle(len(items), func(i, j int) { items[i], items[j] = items[j], items[i] })
 	}
-	field, ok := fields[r.URL.Query().Get("sort_by")]
-	if !ok {
-		return
+	if !known {
+		return nil
 	}
 	sign := 1
-	if strings.EqualFold(r.URL.Query().Get("sort_direction"), "desc") {
+	if strings.EqualFold(direction, "desc") {
 		sign = -1
 	}
 	slices.SortStableFunc(items, func(x, y T) int { return sign * cmp.Compare(field(x), field(y)) })
+	return nil
 }
 
 // writePage answers with one page of a list.

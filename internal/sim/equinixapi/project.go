@@ -1,6 +1,7 @@
 package equinixapi
 
 import (
+	"cmp"
 	"maps"
 	"net/http"
 	"slices"
@@ -12,11 +13,12 @@ func projectHref(id string) string { return Prefix + "/projects/" + id }
 
 func (a *API) userHref() string { return Prefix + "/users/" + a.user }
 
-func (a *API) renderUser(view) obj {
+func (a *API) renderUser(v view) obj {
 	return obj{
 		"id": a.user, "short_id": a.user[:8], "href": a.userHref(), "first_name": "Simon", "last_name": "Ulator", "full_name": "Simon Ulator",
 		"email": "simon@example.com", "default_organization_id": a.org, "default_project_id": a.project, "timezone": "UTC",
 		"created_at": epoch, "updated_at": epoch,
+		"default_organization": v.ref("default_organization", Prefix+"/organizations/"+a.org, a.renderOrganization),
 	}
 }
 
@@ -50,8 +52,17 @@ func (a *API) renderOrganization(v view) obj {
 			}
 			return a.renderProject(p, v)
 		}),
-		"members": []obj{hrefTo(a.userHref())},
+		"members":       []obj{v.ref("members", a.userHref(), a.renderUser)},
+		"owners":        []obj{v.ref("owners", a.userHref(), a.renderUser)},
+		"primary_owner": v.ref("primary_owner", a.userHref(), a.renderUser),
+		"address":       obj{"address": "1 Simulated Street", "city": "Amsterdam", "zip_code": "00000", "country": "NL"},
+		"memberships":   []obj{},
 	}
+}
+
+// createOrganization refuses: a world has one organization.
+func (a *API) createOrganization(w http.ResponseWriter, _ *http.Request) {
+	writeError(w, unprocessable("A simulated provider has one organization: create a project in it"))
 }
 
 func (a *API) listOrganizations(w http.ResponseWriter, r *http.Request) {
@@ -91,10 +102,15 @@ func (a *API) renderProject(p *project, v view) obj {
 		"members":        []obj{v.ref("members", a.userHref(), a.renderUser)},
 		"memberships":    []obj{},
 		"invitations":    []obj{},
-		"payment_method": hrefTo(Prefix + "/payment-methods/" + a.id("payment", 0)),
+		"payment_method": v.ref("payment_method", Prefix+"/payment-methods/"+a.id("payment", 0), a.renderPayment),
 		"devices":        refs(v, "devices", devices, func(d *device) string { return deviceHref(d.ID) }, a.renderDevice),
 		"ssh_keys":       refs(v, "ssh_keys", keys, func(k *key) string { return keyHref(k.ID) }, a.renderKey),
 	}
+}
+
+func (a *API) renderPayment(view) obj {
+	id := a.id("payment", 0)
+	return obj{"id": id, "href": Prefix + "/payment-methods/" + id, "name": "Simulated", "type": "credit_card", "created_at": epoch, "updated_at": epoch}
 }
 
 func nonNil[T any](list []T) []T {
@@ -108,11 +124,18 @@ func (a *API) listProjects(w http.ResponseWriter, r *http.Request) {
 	a.mu.RLock()
 	list := slices.Collect(maps.Values(a.projects))
 	a.mu.RUnlock()
-	slices.SortFunc(list, func(x, y *project) int { return x.Created.Compare(y.Created) })
-	arrange(a, r, list, map[string]func(*project) string{
+	query := r.URL.Query()
+	name := cmp.Or(query.Get("name"), query.Get("search"))
+	list = slices.DeleteFunc(list, func(p *project) bool { return !strings.Contains(p.Name, name) })
+	slices.SortFunc(list, func(x, y *project) int { return cmp.Or(x.Created.Compare(y.Created), strings.Compare(x.ID, y.ID)) })
+	err := arrange(a, r, list, map[string]func(*project) string{
 		"id": func(p *project) string { return p.ID }, "name": func(p *project) string { return p.Name },
-		"created_at": func(p *project) string { return p.Created.Format(time.RFC3339Nano) },
+		"created_at": func(p *project) string { return p.Created.Format(sortable) },
 	})
+	if err != nil {
+		writeError(w, err)
+		return
+	}
 	v := viewOf(r)
 	writePage(a, w, r, "projects", list, func(p *project) []byte { return encode(a.renderProject(p, v)) })
 }
@@ -128,9 +151,9 @@ func (a *API) getProject(w http.ResponseWriter, r *http.Request) {
 
 // projectRequest creates or changes a project.
 type projectRequest struct {
-	Name            *string   `json:"name"`
-	Tags            *[]string `json:"tags"`
-	BackendTransfer *bool     `json:"backend_transfer_enabled"`
+	Name            *string `json:"name"`
+	Tags            *names  `json:"tags"`
+	BackendTransfer *bool   `json:"backend_transfer_enabled"`
 }
 
 func (p projectRequest) apply(to *project) error {
@@ -216,11 +239,16 @@ func (a *API) deleteProject(w http.ResponseWriter, r *http.Request) {
 		case a.projects[id] == nil:
 			return errNotFound
 		case id == a.project:
-			return unprocessable("Cannot delete the project that has the hardware reservations")
+			return unprocessable("Cannot delete the first project: new hardware reservations belong to it")
 		}
 		for _, d := range a.devices {
 			if d.Project == id {
 				return unprocessable("Cannot delete a project that has devices")
+			}
+		}
+		for slot := range a.cfg.Reservations {
+			if a.reservationProject(slot) == id {
+				return unprocessable("Cannot delete a project that has hardware reservations: move them to another project")
 			}
 		}
 		changes := []Change{{Key: "project/" + id}}
@@ -229,11 +257,17 @@ func (a *API) deleteProject(w http.ResponseWriter, r *http.Request) {
 				changes = append(changes, Change{Key: "key/" + k.ID})
 			}
 		}
+		for _, b := range a.batches {
+			if b.Project == id {
+				changes = append(changes, Change{Key: "batch/" + b.ID})
+			}
+		}
 		if err := a.commit(changes...); err != nil {
 			return err
 		}
 		delete(a.projects, id)
 		maps.DeleteFunc(a.keys, func(_ string, k *key) bool { return k.Project == id })
+		maps.DeleteFunc(a.batches, func(_ string, b *batch) bool { return b.Project == id })
 		return nil
 	})
 	if err != nil {

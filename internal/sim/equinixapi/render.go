@@ -3,7 +3,6 @@ package equinixapi
 import (
 	"encoding/json"
 	"fmt"
-	"net/netip"
 	"time"
 )
 
@@ -63,24 +62,25 @@ func (a *API) renderDeviceAt(d *device, v view, at time.Time) obj {
 		"tags": nonNil(d.Tags), "billing_cycle": d.BillingCycle, "user": "root", "locked": d.Locked, "created_at": d.Created,
 		"updated_at": d.Updated, "userdata": d.UserData, "ipxe_script_url": d.IPXEScriptURL, "always_pxe": d.AlwaysPXE,
 		"network_frozen": d.NetworkFrozen, "spot_instance": d.Spot, "termination_time": d.TerminationTime, "volumes": []obj{},
-		"customdata": object(d.CustomData), "storage": object(d.Storage), "iqn": "iqn." + d.Created.Format("2006-01") + ".net.packet:device." + d.ID[:8],
+		"customdata": object(d.CustomData), "storage": object(d.Storage), "iqn": iqn(d),
 		"bonding_mode": 4, "image_url": nil, "switch_uuid": a.switchOf(d.Slot), "actions": actionsIn(state),
 		"sos":              d.ID + ".sos." + place.facility() + ".platformequinix.com",
 		"plan":             a.embedPlan(plan, v),
 		"operating_system": a.embedSystem(system, v),
 		"facility":         a.embedFacility(place, v),
 		"metro":            a.embedMetro(place, v),
-		"project":          v.ref("project", projectHref(d.Project), a.renderProjectOf(d.Project)), "project_lite": hrefTo(projectHref(d.Project)),
-		"created_by": obj{"id": a.user, "short_id": a.user[:8], "href": a.userHref(), "full_name": "Simon Ulator"},
-		"ssh_keys":   refs(v, "ssh_keys", d.Keys, keyHref, a.renderKeyOf), "network_ports": a.renderPorts(d, slot),
+		"project":          v.ref("project", projectHref(d.Project), a.renderProjectOf(d.Project)),
+		"project_lite":     v.ref("project_lite", projectHref(d.Project), a.renderProjectOf(d.Project)),
+		"created_by":       v.embed("created_by", a.userHref(), a.renderCreator),
+		"ssh_keys":         refs(v, "ssh_keys", d.Keys, keyHref, a.renderKeyOf), "network_ports": a.renderPorts(d, slot, v),
 		"ip_addresses": []obj{}, "hardware_reservation": nil,
-		"provisioning_events": a.renderProvisioning(d, at),
+		"provisioning_events": a.renderProvisioning(d, v, at),
 	}
 	if d.Spot {
 		o["spot_price_max"] = d.SpotPriceMax
 	}
 	if state != stateQueued {
-		o["ip_addresses"] = a.renderAddresses(d, slot, place)
+		o["ip_addresses"] = a.renderAddresses(d, v)
 	}
 	if state == stateQueued || state == stateProvisioning {
 		o["provisioning_percentage"] = d.percentage(at)
@@ -97,6 +97,18 @@ func (a *API) renderDeviceAt(d *device, v view, at time.Time) obj {
 		})
 	}
 	return o
+}
+
+func iqn(d *device) string {
+	return "iqn." + d.Created.Format("2006-01") + ".net.packet:device." + d.ID[:8]
+}
+
+// renderCreator is a part of the user unless the whole is included.
+func (a *API) renderCreator(v view) any {
+	if v.included {
+		return a.renderUser(v)
+	}
+	return obj{"id": a.user, "short_id": a.user[:8], "href": a.userHref(), "full_name": "Simon Ulator"}
 }
 
 // renderKeyOf renders a key by ID, if it is still there.
@@ -118,39 +130,21 @@ func object(raw json.RawMessage) any {
 	return raw
 }
 
-func (a *API) renderAddresses(d *device, slot Slot, place metro) []obj {
-	list := make([]obj, 0, 3)
-	for i, address := range []struct {
-		ip     netip.Addr
-		public bool
-		bits   int
-	}{{slot.PublicV4, true, 31}, {slot.PublicV6, true, 127}, {slot.PrivateV4, false, 31}} {
-		family, netmask := 4, "255.255.255.254"
-		if address.ip.Is6() {
-			family, netmask = 6, "ffff:ffff:ffff:ffff:ffff:ffff:ffff:fffe"
-		}
-		network := netip.PrefixFrom(address.ip, address.bits).Masked().Addr()
-		id := a.id(fmt.Sprintf("address %d", i), d.Number)
-		list = append(list, obj{
-			"id": id, "href": Prefix + "/ips/" + id, "address": address.ip.String(), "address_family": family, "network": network.String(),
-			"gateway": network.String(), "netmask": netmask, "cidr": address.bits, "public": address.public, "management": true,
-			"manageable": true, "enabled": true, "global_ip": false, "assigned_to": hrefTo(deviceHref(d.ID)), "created_at": d.From,
-			"project": hrefTo(projectHref(d.Project)), "metro": a.embedMetro(place, view{}), "tags": []string{},
-		})
-	}
-	return list
-}
+func portName(i int) string { return fmt.Sprintf("eth%d", i) }
 
-func (a *API) renderPorts(d *device, slot Slot) []obj {
+func (a *API) renderPorts(d *device, slot Slot, v view) []obj {
 	id := func(n int) string { return a.id(fmt.Sprintf("port %d", n), d.Slot) }
 	bond := obj{
 		"id": id(0), "href": Prefix + "/ports/" + id(0), "type": "NetworkBondPort", "name": "bond0", "data": obj{"bonded": true},
 		"network_type": "layer3", "disbond_operation_supported": true, "virtual_networks": []obj{}, "native_virtual_network": nil,
 	}
+	if v.excludes("network_ports") {
+		return []obj{hrefTo(Prefix + "/ports/" + id(0)), hrefTo(Prefix + "/ports/" + id(1)), hrefTo(Prefix + "/ports/" + id(2))}
+	}
 	ports := []obj{bond}
 	for i, mac := range slot.MACs {
 		ports = append(ports, obj{
-			"id": id(i + 1), "href": Prefix + "/ports/" + id(i+1), "type": "NetworkPort", "name": fmt.Sprintf("eth%d", i),
+			"id": id(i + 1), "href": Prefix + "/ports/" + id(i+1), "type": "NetworkPort", "name": portName(i),
 			"data": obj{"mac": mac, "bonded": true}, "bond": obj{"id": id(0), "name": "bond0"}, "disbond_operation_supported": true,
 			"virtual_networks": []obj{}, "native_virtual_network": nil,
 		})

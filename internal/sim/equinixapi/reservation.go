@@ -1,7 +1,9 @@
 package equinixapi
 
 import (
+	"cmp"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -39,7 +41,7 @@ func (a *API) provisionable(slot int, at time.Time) bool {
 
 // reservationProject is the project that a reservation belongs to. The caller holds the lock.
 func (a *API) reservationProject(slot int) string {
-	if s := a.slots[slot]; s != nil && s.Project != "" {
+	if s := a.slots[slot]; s != nil && a.projects[s.Project] != nil {
 		return s.Project
 	}
 	return a.project
@@ -72,6 +74,7 @@ func (a *API) renderReservation(r reservation, v view) obj {
 		"custom_rate": 0.0, "intervals": 12, "current_period": 1,
 		"plan":     a.embedPlan(plan, v),
 		"facility": a.embedFacility(place, v),
+		"metro":    a.embedMetro(place, v),
 		"project":  v.ref("project", projectHref(r.project), a.renderProjectOf(r.project)),
 		"device":   nil,
 	}
@@ -100,6 +103,10 @@ func (a *API) switchOf(slot int) string { return a.id("switch", slot/40)[:8] }
 
 func (a *API) listReservations(w http.ResponseWriter, r *http.Request) {
 	project, query := r.PathValue("id"), r.URL.Query()
+	if err := wrongReservationFilter(query); err != nil {
+		writeError(w, err)
+		return
+	}
 	at := now()
 	list := make([]reservation, 0, a.cfg.Reservations)
 	a.mu.RLock()
@@ -110,22 +117,39 @@ func (a *API) listReservations(w http.ResponseWriter, r *http.Request) {
 	}
 	a.mu.RUnlock()
 	kept := list[:0]
+	search := cmp.Or(query.Get("query"), query.Get("search"))
 	for _, res := range list {
 		state := query.Get("state")
 		if query.Get("provisionable") == "only" && !res.provisionable ||
 			state == "active" && res.spare || state == "spare" && !res.spare || state == "need_of_service" ||
-			query.Has("query") && !a.reservationMatches(res, query.Get("query")) {
+			!a.reservationMatches(res, search) {
 			continue
 		}
 		kept = append(kept, res)
 	}
-	arrange(a, r, kept, map[string]func(reservation) string{
+	err := arrange(a, r, kept, map[string]func(reservation) string{
 		"id":         func(res reservation) string { return a.reservationID(res.slot) },
 		"short_id":   func(res reservation) string { return a.reservationID(res.slot) },
 		"created_at": func(res reservation) string { return strconv.Itoa(1_000_000 + res.slot) },
 	})
+	if err != nil {
+		writeError(w, err)
+		return
+	}
 	v := viewOf(r)
 	writePage(a, w, r, "hardware_reservations", kept, func(res reservation) []byte { return encode(a.renderReservation(res, v)) })
+}
+
+func wrongReservationFilter(query url.Values) error {
+	if query.Has("provisionable") {
+		if err := oneOf("provisionable", query.Get("provisionable"), "only"); err != nil {
+			return err
+		}
+	}
+	if query.Has("state") {
+		return oneOf("state", query.Get("state"), "active", "spare", "need_of_service")
+	}
+	return nil
 }
 
 func (a *API) reservationMatches(r reservation, text string) bool {

@@ -50,6 +50,8 @@ type device struct {
 	// Keys are the SSH keys that were chosen at creation; InlineKeys were in the request.
 	Keys       []string `json:"keys,omitempty"`
 	InlineKeys []string `json:"inline_keys,omitempty"`
+	// Addresses are the kinds of address that it has.
+	Addresses []address `json:"addresses,omitempty"`
 
 	State   string    `json:"state"`
 	Created time.Time `json:"created"`
@@ -127,6 +129,8 @@ type counters struct {
 	Keys     int `json:"keys"`
 	Projects int `json:"projects"`
 	Events   int `json:"events"`
+	Batches  int `json:"batches,omitempty"`
+	Gone     int `json:"gone,omitempty"`
 }
 
 func put(name string, value any) Change {
@@ -162,6 +166,10 @@ func (a *API) load(state map[string][]byte) error {
 			err = load(a.keys, id, text)
 		case "project":
 			err = load(a.projects, id, text)
+		case "batch":
+			err = load(a.batches, id, text)
+		case "gone":
+			err = load(a.gone, id, text)
 		case "slot":
 			var slot int
 			if slot, err = strconv.Atoi(id); err == nil {

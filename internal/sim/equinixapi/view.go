@@ -5,6 +5,9 @@ import (
 	"strings"
 )
 
+// maxDepth is how many references deep an include or exclude goes.
+const maxDepth = 3
+
 // selection is a set of dotted names as a tree.
 type selection map[string]selection
 
@@ -14,7 +17,7 @@ func parseSelection(values []string) selection {
 		for name := range strings.SplitSeq(value, ",") {
 			at := s
 			for i, part := range strings.Split(strings.TrimSpace(name), ".") {
-				if part == "" || i == 3 { // three references deep at most
+				if part == "" || i == maxDepth {
 					break
 				}
 				if at[part] == nil {
@@ -32,6 +35,8 @@ type view struct {
 	include, exclude selection
 	// key tells this view from others.
 	key string
+	// included is set where this object was included by name.
+	included bool
 }
 
 func viewOf(r *http.Request) view {
@@ -39,12 +44,23 @@ func viewOf(r *http.Request) view {
 	// Some clients write include[]=.
 	include, exclude := append(query["include"], query["include[]"]...), append(query["exclude"], query["exclude[]"]...)
 	return view{
-		parseSelection(include), parseSelection(exclude), strings.Join(include, ",") + "-" + strings.Join(exclude, ","),
+		include: parseSelection(include), exclude: parseSelection(exclude),
+		key: strings.Join(include, ",") + "-" + strings.Join(exclude, ","),
 	}
 }
 
 func (v view) below(name string) view {
-	return view{v.include[name], v.exclude[name], v.key + "/" + name}
+	_, included := v.include[name]
+	return view{v.include[name], v.exclude[name], v.key + "/" + name, included}
+}
+
+// within is a view of an object whose part of that name is looked at with this view.
+func (v view) within(name string) view {
+	whole := view{include: selection{name: v.include}, exclude: selection{}, key: name + ">" + v.key}
+	if len(v.exclude) > 0 {
+		whole.exclude[name] = v.exclude
+	}
+	return whole
 }
 
 func hrefTo(href string) obj { return obj{"href": href} }
@@ -59,11 +75,16 @@ func (v view) ref(name, href string, full func(view) obj) obj {
 
 // embed is an object unless it is excluded as a whole.
 func (v view) embed(name, href string, full func(view) any) any {
-	below := v.below(name)
-	if _, ok := v.exclude[name]; ok && len(below.exclude) == 0 {
+	if v.excludes(name) {
 		return hrefTo(href)
 	}
-	return full(below)
+	return full(v.below(name))
+}
+
+// excludes reports whether what would be embedded is excluded as a whole.
+func (v view) excludes(name string) bool {
+	below, ok := v.exclude[name]
+	return ok && len(below) == 0
 }
 
 // refs is a list of references, bare unless included.

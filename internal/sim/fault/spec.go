@@ -15,61 +15,66 @@ import (
 	"time"
 )
 
-// Kind is what goes wrong.
+// Kind is what goes wrong; see Descriptions.
 type Kind string
 
 // The kinds.
 const (
-	// LostReply: a device is created and the answer is lost. An opportunity is a creation that
-	// succeeded.
-	LostReply Kind = "lost-reply"
-	// LostRequest: the connection is cut before a request is read. As the next ones: an opportunity is
-	// an API request.
-	LostRequest Kind = "lost-request"
-	// Throttled: 429 with Retry-After. ThrottledBare: 429 without.
+	LostReply     Kind = "lost-reply"
+	LostRequest   Kind = "lost-request"
 	Throttled     Kind = "429"
 	ThrottledBare Kind = "429-bare"
-	// Internal: 500 before anything was done.
-	Internal Kind = "500"
-	// BadGateway: 502 from something in between, which does not speak JSON.
-	BadGateway Kind = "502"
-	// Slow: the answer takes the rule's duration longer.
-	Slow Kind = "slow"
-	// ProvisionFail: a device is created and its provisioning fails. An opportunity is a creation.
+	Internal      Kind = "500"
+	BadGateway    Kind = "502"
+	Slow          Kind = "slow"
+	ListOrder     Kind = "list-order"
 	ProvisionFail Kind = "provision-fail"
-	// SSHRefused: a connection is reset as it is accepted. SSHDropped: it is reset after the rule's
-	// duration. An opportunity is a connection.
-	SSHRefused Kind = "ssh-refused"
-	SSHDropped Kind = "ssh-dropped"
-	// AgentStart: an uploaded agent that is executed to take its machine over exits with an error, or
-	// writes garbage, by turns.
-	AgentStart Kind = "agent-start"
+	SSHRefused    Kind = "ssh-refused"
+	SSHDropped    Kind = "ssh-dropped"
+	AgentStart    Kind = "agent-start"
 )
 
-// kinds has every kind, with the duration that its rule gets unless it says another; zero: the rule
-// takes no duration.
-var kinds = []struct {
-	kind     Kind
-	duration time.Duration
-}{
-	{LostReply, 0},
-	{LostRequest, 0},
-	{Throttled, time.Second},
-	{ThrottledBare, 0},
-	{Internal, 0},
-	{BadGateway, 0},
-	{Slow, time.Second},
-	{ProvisionFail, 0},
-	{SSHRefused, 0},
-	{SSHDropped, 100 * time.Millisecond},
-	{AgentStart, 0},
+// Description says what a kind is.
+type Description struct {
+	Kind Kind `json:"name"`
+	// Duration is what its rule gets unless it says another; zero: the rule takes no duration.
+	Duration time.Duration `json:"-"`
+	// Opportunity is what a share is a share of, and what numbers count.
+	Opportunity string `json:"opportunity"`
+	// Meaning says what happens.
+	Meaning string `json:"meaning"`
 }
+
+// What the opportunities of several kinds are.
+const (
+	aRequest    = "API request"
+	aCreation   = "creation of a device"
+	aConnection = "SSH connection"
+)
+
+var kinds = []Description{
+	{LostReply, 0, aCreation + " that succeeded", "the device is created, and the connection is cut before the answer"},
+	{LostRequest, 0, aRequest, "the connection is cut before the request is looked at"},
+	{Throttled, time.Second, aRequest, "429 with Retry-After: DURATION"},
+	{ThrottledBare, 0, aRequest, "429 without Retry-After"},
+	{Internal, 0, aRequest, "500 before anything was done"},
+	{BadGateway, 0, aRequest, "502 with HTML, as from a proxy"},
+	{Slow, time.Second, aRequest, "the answer takes DURATION longer"},
+	{ListOrder, 0, "page of devices, reservations or projects", "the list comes in a random order, unless the request sorts it"},
+	{ProvisionFail, 0, aCreation, "its provisioning fails: on a reservation it stays as failed, else it vanishes"},
+	{SSHRefused, 0, aConnection, "it is reset as it is accepted"},
+	{SSHDropped, 100 * time.Millisecond, aConnection, "it is reset after DURATION"},
+	{AgentStart, 0, "start of an uploaded agent", "it exits with an error or writes garbage, by turns"},
+}
+
+// Descriptions describes every kind, in the order of Kinds.
+func Descriptions() []Description { return slices.Clone(kinds) }
 
 // Kinds lists every kind, as Parse knows them.
 func Kinds() []Kind {
 	all := make([]Kind, len(kinds))
 	for i, k := range kinds {
-		all[i] = k.kind
+		all[i] = k.Kind
 	}
 	return all
 }
@@ -123,18 +128,12 @@ func parseEntry(entry string) (Kind, rule, error) {
 	if !ok {
 		return "", rule{}, fmt.Errorf("fault %q: want NAME=SHARE%% or NAME=#NUMBER", entry)
 	}
-	i := slices.IndexFunc(kinds, func(k struct {
-		kind     Kind
-		duration time.Duration
-	},
-	) bool {
-		return string(k.kind) == strings.TrimSpace(name)
-	})
+	i := slices.IndexFunc(kinds, func(k Description) bool { return string(k.Kind) == strings.TrimSpace(name) })
 	if i < 0 {
 		return "", rule{}, fmt.Errorf("unknown fault %q: known are %s", name, join(Kinds()))
 	}
-	kind := kinds[i].kind
-	r := rule{duration: kinds[i].duration}
+	kind := kinds[i].Kind
+	r := rule{duration: kinds[i].Duration}
 	when, duration, has := strings.Cut(strings.TrimSpace(when), ":")
 	if has {
 		d, err := time.ParseDuration(duration)
