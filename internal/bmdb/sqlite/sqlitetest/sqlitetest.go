@@ -52,7 +52,8 @@ func migrated(tb testing.TB) []byte {
 	defer template.Unlock()
 	if template.file == nil {
 		path := filepath.Join(tb.TempDir(), "template")
-		if err := open(tb, path, sqlite.Options{Unsynced: true}).Close(); err != nil { // which ends its log
+		// Closing it brings everything into the one file.
+		if err := open(tb, path, sqlite.Options{Unsynced: true}).Close(); err != nil {
 			tb.Fatal(err)
 		}
 		file, err := os.ReadFile(path)
