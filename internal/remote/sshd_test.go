@@ -49,8 +49,8 @@ func (b *logBuffer) String() string {
 // hostKey is a pair as OpenSSH writes it.
 type hostKey struct{ private, public []byte }
 
-// hostKeys are what every server of this binary has, by kind. Each is made once: a key for RSA takes
-// a second.
+// hostKeys are what every server of this binary has, by kind. Each is made once, because a key for
+// RSA takes a second.
 var hostKeys = map[string]func() (hostKey, error){
 	"ed25519": sync.OnceValues(func() (hostKey, error) { return newHostKey("ed25519") }),
 	"ecdsa":   sync.OnceValues(func() (hostKey, error) { return newHostKey("ecdsa") }),
