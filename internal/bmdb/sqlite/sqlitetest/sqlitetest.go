@@ -1,6 +1,6 @@
-// Package sqlitetest opens embedded databases for tests. A new one has the schema already: the first
-// test of a binary migrates a database, and the others get copies of its file. Parsing and running
-// every migration is what a test with the race detector would otherwise do most of the time.
+// Package sqlitetest opens embedded databases for tests. A new one has the schema already: the
+// first test of a binary migrates a database, and the others get copies of its file. Otherwise a
+// test with the race detector would spend most of its time on migrations.
 package sqlitetest
 
 import (
