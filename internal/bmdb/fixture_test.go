@@ -10,6 +10,7 @@ import (
 
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
+	"github.com/ironherd/ironherd/internal/bmdb/sqlite/sqlitetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -17,14 +18,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // open opens the file with the embedded engine and brings its schema up.
 func open(t *testing.T, path string) *sqlite.Engine {
 	t.Helper()
-	e, err := sqlite.Open(t.Context(), path, sqlite.Options{Unsynced: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := e.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	return e
+	return sqlitetest.Open(t, path, sqlite.Options{})
 }
 
 // openDB opens the whole.

@@ -46,6 +46,33 @@ func (b *logBuffer) String() string {
 	return b.text.String()
 }
 
+// hostKey is a pair as OpenSSH writes it.
+type hostKey struct{ private, public []byte }
+
+// hostKeys are what every server of this binary has, by kind. Each is made once, because a key for
+// RSA takes a second.
+var hostKeys = map[string]func() (hostKey, error){
+	"ed25519": sync.OnceValues(func() (hostKey, error) { return newHostKey("ed25519") }),
+	"ecdsa":   sync.OnceValues(func() (hostKey, error) { return newHostKey("ecdsa") }),
+	"rsa":     sync.OnceValues(func() (hostKey, error) { return newHostKey("rsa") }),
+}
+
+func newHostKey(kind string) (k hostKey, err error) {
+	dir, err := os.MkdirTemp("", "ironherd-hostkey-")
+	if err != nil {
+		return hostKey{}, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	path := filepath.Join(dir, kind)
+	if out, err := exec.Command("ssh-keygen", "-q", "-t", kind, "-N", "", "-f", path).CombinedOutput(); err != nil {
+		return hostKey{}, fmt.Errorf("ssh-keygen: %w: %s", err, out)
+	}
+	if k.private, err = os.ReadFile(path); err == nil {
+		k.public, err = os.ReadFile(path + ".pub")
+	}
+	return k, err
+}
+
 // startSSHD starts a server that admits the returned key only, and gives commands the environment
 // besides its own. It needs root, as OpenSSH's server does to be of use. Commands have an empty
 // home: what root's own shell start-up files do here, and how long they take, is no part of a test.
@@ -64,14 +91,14 @@ func startSSHD(tb testing.TB, environment ...string) *sshd {
 	config := new(strings.Builder)
 	for _, kind := range []string{"ed25519", "ecdsa", "rsa"} {
 		path := filepath.Join(dir, kind)
-		if out, err := exec.Command("ssh-keygen", "-q", "-t", kind, "-N", "", "-f", path).CombinedOutput(); err != nil {
-			tb.Fatalf("ssh-keygen: %v: %s", err, out)
-		}
-		public, err := os.ReadFile(path + ".pub")
+		k, err := hostKeys[kind]()
 		if err != nil {
 			tb.Fatal(err)
 		}
-		s.hostKeys[kind] = string(public)
+		if err := os.WriteFile(path, k.private, 0o600); err != nil {
+			tb.Fatal(err)
+		}
+		s.hostKeys[kind] = string(k.public)
 		fmt.Fprintf(config, "HostKey %s\n", path)
 	}
 	if s.key, _, err = NewKey("test"); err != nil {

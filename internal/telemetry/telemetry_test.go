@@ -20,6 +20,7 @@ import (
 
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
+	"github.com/ironherd/ironherd/internal/bmdb/sqlite/sqlitetest"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/shepherd"
 	"github.com/ironherd/ironherd/internal/telemetry"
@@ -43,13 +44,7 @@ func scrape(t *testing.T, m *telemetry.Metrics) string {
 func observed(t *testing.T) (*telemetry.Metrics, *bmdb.DB) {
 	t.Helper()
 	m := telemetry.New("v1")
-	engine, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "bmdb"), sqlite.Options{Logger: discard, Unsynced: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := engine.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	engine := sqlitetest.Open(t, filepath.Join(t.TempDir(), "bmdb"), sqlite.Options{Logger: discard})
 	db, err := bmdb.Open(t.Context(), engine, bmdb.Options{Logger: discard, Observer: m.Database()})
 	if err != nil {
 		t.Fatal(err)

@@ -40,6 +40,7 @@ type Cluster struct {
 	port      int
 	etcd      *process.Process
 	apiserver *process.Process
+	audit     audit
 }
 
 // Start starts both and returns when the API server says that it is ready. Both keep their files in

@@ -3,11 +3,15 @@ package cluster
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -36,28 +40,54 @@ func (r Request) Writes() bool {
 
 func (c *Cluster) auditPath() string { return filepath.Join(c.dir, "audit.log") }
 
+// audit is what has been read of the audit log so far. Tests ask for it hundreds of times, and it
+// only grows.
+type audit struct {
+	sync.Mutex
+	offset   int64
+	requests []Request
+}
+
 // Requests returns what the API server has answered since its first start, in the order of the
-// answers. A watch appears twice: when it begins and when it ends.
+// answers. A watch appears twice: when it begins and when it ends. The caller must not change it.
 func (c *Cluster) Requests() ([]Request, error) {
-	f, err := os.Open(c.auditPath())
-	if err != nil {
+	c.audit.Lock()
+	defer c.audit.Unlock()
+	if err := c.audit.read(c.auditPath()); err != nil {
 		return nil, fmt.Errorf("read the audit log: %w", err)
+	}
+	return slices.Clip(c.audit.requests), nil
+}
+
+// read takes in the lines that have been added since the last call.
+func (a *audit) read(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
 	}
 	defer func() { _ = f.Close() }()
-	var all []Request
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		var r Request
-		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
-			return nil, fmt.Errorf("read the audit log: %w", err)
+	if end, err := f.Seek(0, io.SeekEnd); err != nil || end < a.offset {
+		return errors.Join(err, errors.New("it is shorter than it was"))
+	}
+	if _, err := f.Seek(a.offset, io.SeekStart); err != nil {
+		return err
+	}
+	lines := bufio.NewReader(f)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if errors.Is(err, io.EOF) { // what is left is a line that is being written
+			return nil
 		}
-		all = append(all, r)
+		if err != nil {
+			return err
+		}
+		var r Request
+		if err := json.Unmarshal(line, &r); err != nil {
+			return err
+		}
+		a.offset += int64(len(line))
+		a.requests = append(a.requests, r)
 	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("read the audit log: %w", err)
-	}
-	return all, nil
 }
 
 // CPU is the processor time that the API server has used since it was started.

@@ -188,7 +188,7 @@ var agendaTests = []test{
 		id := w.machine("c1")
 		s := w.lasting("a")
 		w.must(w.claimOne(s, fleet.ProcessUpdate).Finish(w.ctx))
-		w.wantAbout("settled, it is asked in", w.next(s, fleet.ProcessUpdate), p.UpdateSettledInterval)
+		w.wantAbout("settled, it is asked in", w.nextUpdate(s), p.UpdateSettledInterval)
 		work := w.claimOne(s, fleet.ProcessAgentStart)
 		wake := w.db.Wake(fleet.ProcessUpdate)
 		for len(wake) > 0 {
@@ -198,9 +198,9 @@ var agendaTests = []test{
 		if len(wake) == 0 {
 			w.Fatal("nobody was told")
 		}
-		w.wantAbout("changing, it is asked in", w.next(s, fleet.ProcessUpdate), p.UpdateInterval)
+		w.wantAbout("changing, it is asked in", w.nextUpdate(s), p.UpdateInterval)
 		w.must(work.Finish(w.ctx, bmdb.SetProvided(id, "", providedAs(fleet.ProviderStatusActive, "c1"))))
-		w.wantAbout("settled again, it is asked in", w.next(s, fleet.ProcessUpdate), p.UpdateSettledInterval)
+		w.wantAbout("settled again, it is asked in", w.nextUpdate(s), p.UpdateSettledInterval)
 	}},
 	{"a machine that is off changes for a quarter of an hour", func(w *world) { // as lifecycle says
 		p := fleet.DefaultPolicy()
@@ -208,12 +208,12 @@ var agendaTests = []test{
 		s := w.lasting("updater")
 		w.must(w.claimOne(s, fleet.ProcessUpdate).Finish(w.ctx, bmdb.SetProvided(id, "", providedAs(fleet.ProviderStatusOff, "c1"))))
 		for range 14 {
-			w.wantAbout("off, it is asked in", w.next(s, fleet.ProcessUpdate), p.UpdateInterval)
+			w.wantAbout("off, it is asked in", w.nextUpdate(s), p.UpdateInterval)
 			w.shift.Advance(time.Minute)
 			w.must(w.claimOne(s, fleet.ProcessUpdate).Finish(w.ctx))
 		}
 		w.shift.Advance(time.Minute)
-		w.wantAbout("off for long, it is asked in", w.next(s, fleet.ProcessUpdate), p.UpdateSettledInterval-time.Minute)
+		w.wantAbout("off for long, it is asked in", w.nextUpdate(s), p.UpdateSettledInterval-time.Minute)
 	}},
 	{"agents and repairs wait while the database looks restored", func(w *world) { // rule 11
 		a := w.ready("c1", false)

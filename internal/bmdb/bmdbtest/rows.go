@@ -51,13 +51,13 @@ func (w *world) lasting(component string) *bmdb.Session {
 	return w.sessionFor(component, 1000*time.Hour)
 }
 
-// next claims nothing, and returns in how long something of the process is due.
-func (w *world) next(s *bmdb.Session, process fleet.Process) time.Duration {
+// nextUpdate claims nothing, and returns in how long an update is due.
+func (w *world) nextUpdate(s *bmdb.Session) time.Duration {
 	w.Helper()
-	c, err := s.Claim(w.ctx, bmdb.ClaimRequest{Process: process, Limit: 1})
+	c, err := s.Claim(w.ctx, bmdb.ClaimRequest{Process: fleet.ProcessUpdate, Limit: 1})
 	w.must(err)
 	if len(c.Works) != 0 {
-		w.Fatalf("claimed %s of %s, want nothing to be due", process, c.Works[0].Subject)
+		w.Fatalf("claimed an update of %s, want nothing to be due", c.Works[0].Subject)
 	}
 	return c.NextDue.Sub(w.now())
 }

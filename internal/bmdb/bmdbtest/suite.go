@@ -14,7 +14,8 @@ import (
 	"github.com/ironherd/ironherd/internal/bmdb"
 )
 
-// Run runs the suite. open returns a fresh, empty database without a schema; Run closes it.
+// Run runs the suite. open returns a fresh, empty database, with the schema or without; Run closes
+// it.
 func Run(t *testing.T, open func(t *testing.T) bmdb.Engine) {
 	t.Helper()
 	for _, group := range []struct {

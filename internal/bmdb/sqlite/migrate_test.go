@@ -7,7 +7,6 @@ import (
 
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
-	"github.com/ironherd/ironherd/internal/bmdb/statement"
 )
 
 // TestMigrationsUpDownUp: each version up, down and up again over rows of the version before, and
@@ -58,24 +57,4 @@ func TestMigrationsUpDownUp(t *testing.T) {
 	if err := db.RegisterProvider(ctx, "p", "test", 0); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// fillSchema puts rows where a migration could stumble over them. What a new one changes belongs
-// here.
-func fillSchema(ctx context.Context, e *Engine) error {
-	return e.Update(ctx, func(ctx context.Context, tx bmdb.Tx) error {
-		q := statement.New(tx)
-		if err := q.InsertProvider(ctx, statement.InsertProviderParams{Name: "old", Kind: "test"}); err != nil {
-			return err
-		}
-		if err := q.InsertMachine(ctx, statement.InsertMachineParams{ID: "m" + tx.Now().String(), Provider: "old"}); err != nil {
-			return err
-		}
-		_, err := tx.ExecContext(ctx, "INSERT INTO machine_state (machine, provider, state, reason, since, policy) VALUES ($1, 'old', 'provided', '', 1, 1)",
-			"m"+tx.Now().String())
-		if err != nil {
-			return err
-		}
-		return q.InsertHistory(ctx, statement.InsertHistoryParams{Subject: "m", At: 1, Actor: "a", Process: "p", Event: "x"})
-	})
 }

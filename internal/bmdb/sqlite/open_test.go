@@ -12,6 +12,7 @@ import (
 
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
+	"github.com/ironherd/ironherd/internal/bmdb/sqlite/sqlitetest"
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
 	"github.com/ironherd/ironherd/internal/fleet"
 )
@@ -19,14 +20,7 @@ import (
 // open opens the file and brings its schema up.
 func open(t *testing.T, path string) *sqlite.Engine {
 	t.Helper()
-	e, err := sqlite.Open(t.Context(), path, sqlite.Options{Unsynced: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := e.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	return e
+	return sqlitetest.Open(t, path, sqlite.Options{})
 }
 
 // openDB opens the whole.

@@ -10,6 +10,7 @@ import (
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
 	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
+	"github.com/ironherd/ironherd/internal/bmdb/sqlite/sqlitetest"
 )
 
 func TestMain(m *testing.M) {
@@ -24,10 +25,6 @@ func TestConformance(t *testing.T) {
 	t.Parallel()
 	bmdbtest.Run(t, func(t *testing.T) bmdb.Engine {
 		t.Helper()
-		e, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "bmdb"), sqlite.Options{Unsynced: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return e
+		return sqlitetest.Open(t, filepath.Join(t.TempDir(), "bmdb"), sqlite.Options{})
 	})
 }

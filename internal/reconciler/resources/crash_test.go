@@ -1,6 +1,7 @@
 package resources_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -44,7 +45,8 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := w.before(n, r); err != nil {
 		return nil, err
 	}
-	response, err := w.RoundTripper.RoundTrip(r)
+	// What has been sent arrives, even if before kept it for longer than its sender waits.
+	response, err := w.RoundTripper.RoundTrip(r.WithContext(context.WithoutCancel(r.Context())))
 	if err == nil {
 		if err = w.after(n, r); err != nil {
 			_ = response.Body.Close()
@@ -285,9 +287,8 @@ func TestLateRequest(t *testing.T) {
 		successor.done() // the watch tells; the 30 s of a full pass would too
 		w.await("the successor's word", func() bool {
 			successor.done()
-			gvisor := w.get(runtimes, "", "gvisor")
-			return nested(gvisor.Object, []string{"handler"}) == "runsc" && !w.there(configMaps, "default", "added") &&
-				!w.there(configMaps, "default", "changed") && !w.there(configMaps, "default", "dropped")
+			return w.there(runtimes, "", "gvisor") && nested(w.get(runtimes, "", "gvisor").Object, []string{"handler"}) == "runsc" &&
+				!w.there(configMaps, "default", "added") && !w.there(configMaps, "default", "changed") && !w.there(configMaps, "default", "dropped")
 		})
 		w.consistent(late.what)
 		successor.silent()

@@ -21,6 +21,7 @@ import (
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
+	"github.com/ironherd/ironherd/internal/bmdb/sqlite/sqlitetest"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/server"
 	"github.com/ironherd/ironherd/internal/server/agentapi"
@@ -70,9 +71,8 @@ func (c *counter) of(kinds ...string) int {
 func newFixture(tb testing.TB, adapt func(*agentapi.Config, *fleet.Policy)) *fixture {
 	tb.Helper()
 	h := &fixture{t: tb, counter: &counter{statements: map[string]int{}}}
-	engine, err := sqlite.Open(tb.Context(), filepath.Join(tb.TempDir(), "bmdb"), sqlite.Options{Logger: discard, Unsynced: true})
-	h.must(err)
-	h.must(engine.Migrate(tb.Context()))
+	engine := sqlitetest.Open(tb, filepath.Join(tb.TempDir(), "bmdb"), sqlite.Options{Logger: discard})
+	var err error
 	h.db, err = bmdb.Open(tb.Context(), engine, bmdb.Options{Logger: discard, Observer: h.counter})
 	h.must(err)
 	tb.Cleanup(func() { h.must(h.db.Close()) })

@@ -20,6 +20,7 @@ import (
 	"github.com/ironherd/ironherd/api/fleet/v1/fleetv1connect"
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
+	"github.com/ironherd/ironherd/internal/bmdb/sqlite/sqlitetest"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/server"
 	"github.com/ironherd/ironherd/internal/server/fleetapi"
@@ -46,9 +47,8 @@ type fixture struct {
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	o := &fixture{t: t}
-	engine, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "bmdb"), sqlite.Options{Logger: discard, Unsynced: true})
-	o.must(err)
-	o.must(engine.Migrate(t.Context()))
+	engine := sqlitetest.Open(t, filepath.Join(t.TempDir(), "bmdb"), sqlite.Options{Logger: discard})
+	var err error
 	o.db, err = bmdb.Open(t.Context(), engine, bmdb.Options{Logger: discard})
 	o.must(err)
 	t.Cleanup(func() { o.must(o.db.Close()) })

@@ -6,20 +6,14 @@ import (
 
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
+	"github.com/ironherd/ironherd/internal/bmdb/sqlite/sqlitetest"
 )
 
 // OpenEngine opens an empty database on the real embedded engine. OpenDB takes it over, and closes
 // it.
 func OpenEngine(tb testing.TB) *sqlite.Engine {
 	tb.Helper()
-	engine, err := sqlite.Open(tb.Context(), filepath.Join(tb.TempDir(), "bmdb"), sqlite.Options{Unsynced: true})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	if err := engine.Migrate(tb.Context()); err != nil {
-		tb.Fatal(err)
-	}
-	return engine
+	return sqlitetest.Open(tb, filepath.Join(tb.TempDir(), "bmdb"), sqlite.Options{})
 }
 
 // OpenDB opens a BMDB over an engine, and closes it when the test ends.

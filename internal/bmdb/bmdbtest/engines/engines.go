@@ -21,6 +21,7 @@ import (
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/bmdb/postgres"
 	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
+	"github.com/ironherd/ironherd/internal/bmdb/sqlite/sqlitetest"
 	"github.com/ironherd/ironherd/test/pgserver"
 )
 
@@ -93,14 +94,7 @@ func (f file) Kill(testing.TB) {}
 
 func (f file) Open(tb testing.TB) bmdb.Engine {
 	tb.Helper()
-	e, err := sqlite.Open(tb.Context(), string(f), sqlite.Options{Unsynced: true})
-	if err == nil {
-		err = e.Migrate(tb.Context())
-	}
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return e
+	return sqlitetest.Open(tb, string(f), sqlite.Options{})
 }
 
 type pgDatabase struct {
