@@ -31,6 +31,10 @@ func main() {
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		StdoutTerminal: term.IsTerminal(int(os.Stdout.Fd())),
 		StderrTerminal: term.IsTerminal(int(os.Stderr.Fd())),
+		StderrSize: func() (columns, lines int) {
+			columns, lines, _ = term.GetSize(int(os.Stderr.Fd())) // zeros when it has none
+			return columns, lines
+		},
 		Environ:        os.Environ(),
 		Executable:     executable,
 		Version:        programVersion(),

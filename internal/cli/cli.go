@@ -19,6 +19,8 @@ type Env struct {
 	Stdout, Stderr io.Writer
 	// StdoutTerminal and StderrTerminal say whether a person is looking.
 	StdoutTerminal, StderrTerminal bool
+	// StderrSize returns the columns and lines of that terminal; nil, or zeros: not known.
+	StderrSize func() (columns, lines int)
 	// Environ is the environment, as os.Environ returns it.
 	Environ []string
 	// Executable is the path of this program; the agent's is looked for beside it.
@@ -80,7 +82,9 @@ A machine is named by its ID, an unambiguous beginning of it, its host name, or 
 	flags.StringVar(&a.server, "server", "", "control plane to ask: unix:///PATH, http://HOST:PORT or https://HOST:PORT")
 	flags.StringVar(&a.tokenFile, "token-file", "", "file with the operator's token, for http and https")
 	flags.StringVar(&a.configFile, "config", "", "configuration file of the control plane")
-	root.SetHelpCommand(&cobra.Command{Hidden: true, Use: "no-help", Args: unknownCommand})
+	root.Version = a.env.Version
+	root.SetVersionTemplate("ironherd {{.Version}}\n")
+	root.SetHelpCommand(helpCommand(root))
 	root.AddCommand(
 		a.machineCommand(), a.providerCommand(), a.sessionCommand(), a.discrepancyCommand(),
 		a.serveCommand(), a.demoCommand(), a.simCommand(),
@@ -88,6 +92,26 @@ A machine is named by its ID, an unambiguous beginning of it, its host name, or 
 	)
 	a.markStarted(root)
 	return root
+}
+
+// helpCommand is --help for those who ask with a word.
+func helpCommand(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use: "help [COMMAND...]", Short: "Show the help of a command",
+		Example: `  ironherd help machine install`,
+		RunE: func(_ *cobra.Command, args []string) error {
+			cmd, rest, err := root.Find(args)
+			if err != nil || len(rest) > 0 {
+				if cmd == nil || err != nil {
+					cmd, rest = root, args
+				}
+				return unknownCommand(cmd, rest)
+			}
+			cmd.InitDefaultHelpFlag()
+			cmd.InitDefaultVersionFlag()
+			return cmd.Help()
+		},
+	}
 }
 
 // markStarted makes every command record that it was called. A failure before that is one of usage.

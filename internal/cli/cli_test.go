@@ -285,8 +285,52 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
+// interrupting cancels when the text was written.
+type interrupting struct {
+	strings.Builder
+	text   string
+	cancel func()
+}
+
+func (w *interrupting) Write(p []byte) (int, error) {
+	n, err := w.Builder.Write(p)
+	if strings.Contains(w.String(), w.text) {
+		w.cancel()
+	}
+	return n, err
+}
+
+func TestInterruptedWhileWaiting(t *testing.T) {
+	t.Parallel()
+	h := newFakeServer(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	out := &interrupting{text: "attempt 1 is under way", cancel: cancel}
+	args := append([]string{"machine", "install", "slow", "--wait", "--server", h.url}, installArgs...)
+	code := cli.Main(ctx, args, cli.Env{Stdout: out, Stderr: out, Version: "v"})
+	if code != 130 || !strings.HasSuffix(out.String(), "slow: the install goes on; see ironherd machine explain slow\nironherd: interrupted\n") {
+		t.Errorf("got %d, %q", code, out.String())
+	}
+}
+
+func TestHelpIsAWordToo(t *testing.T) {
+	t.Parallel()
+	if r := run(t, nil, "help"); r.code != 0 || r.stdout != run(t, nil, "--help").stdout {
+		t.Errorf("help: got %d, %q", r.code, r.stdout)
+	}
+	if r := run(t, nil, "help", "machine", "install"); r.code != 0 || r.stdout != run(t, nil, "machine", "install", "--help").stdout {
+		t.Errorf("help machine install: got %d, %q", r.code, r.stdout)
+	}
+	if r := run(t, nil, "help", "machine", "lst"); r.code != 2 || !strings.Contains(r.stderr, `there is no command "machine lst"`) {
+		t.Errorf("help machine lst: got %d, %q", r.code, r.stderr)
+	}
+}
+
 func TestVersion(t *testing.T) {
 	t.Parallel()
+	if r := run(t, nil, "--version"); r.code != 0 || r.stdout != "ironherd v1.2.3\n" {
+		t.Errorf("--version: got %d, %q", r.code, r.stdout)
+	}
 	if r := run(t, nil, "version"); r.code != 0 || !strings.HasPrefix(r.stdout, "ironherd v1.2.3 (go") || strings.Contains(r.stdout, "control plane") {
 		t.Errorf("got %d, %q", r.code, r.stdout)
 	}
@@ -314,6 +358,12 @@ func TestCompletion(t *testing.T) {
 	r := run(t, nil, "__complete", "--server", h.url, "machine", "show", "")
 	if !strings.Contains(r.stdout, "herd-0001\tinstalled\n") {
 		t.Errorf("got %q, %q", r.stdout, r.stderr)
+	}
+	if !strings.Contains(r.stdout, "\tcreating\n") {
+		t.Errorf("what is on the second page is not offered: %q", r.stdout)
+	}
+	if r := run(t, nil, "__complete", "--server", h.url, "machine", "show", "herd"); !strings.Contains(r.stdout, "herd-0001") || strings.Contains(r.stdout, "creating") {
+		t.Errorf("for herd: %q", r.stdout)
 	}
 	if r := run(t, nil, "completion", "bash"); r.code != 0 || !strings.Contains(r.stdout, "complete") {
 		t.Errorf("got %d", r.code)

@@ -17,6 +17,7 @@ type demoProgress struct {
 	out    io.Writer
 	redraw bool
 	color  bool
+	size   func() (columns, lines int)
 
 	drawn     int // lines of the block that is on the terminal
 	printed   string
@@ -28,8 +29,20 @@ type demoProgress struct {
 func (a *app) newDemoProgress(quiet bool) *demoProgress {
 	return &demoProgress{
 		out: a.env.Stderr, redraw: quiet && a.env.StderrTerminal && a.getenv("TERM") != "dumb",
-		color: a.getenv("NO_COLOR") == "",
+		color: a.getenv("NO_COLOR") == "", size: a.env.StderrSize,
 	}
+}
+
+// room returns how many columns and lines a block may have: a line that is broken by the terminal,
+// or one that has left it above, could not be drawn over.
+func (l *demoProgress) room() (columns, lines int) {
+	columns, lines = 80, 40
+	if l.size != nil {
+		if c, n := l.size(); c > 0 && n > 0 {
+			columns, lines = c, n
+		}
+	}
+	return max(columns-1, 30), max(lines-1, 4)
 }
 
 func (l *demoProgress) show(v demo.View) {
@@ -82,18 +95,22 @@ var symbolOf = map[fleet.State]struct{ text, color string }{
 const barWidth = 50
 
 func (l *demoProgress) draw(v demo.View) {
+	columns, room := l.room()
 	var lines []string
 	for _, s := range v.States {
 		symbol := symbolOf[s.State]
-		length := int(s.Machines) * barWidth / max(1, v.Machines)
+		length := int(s.Machines) * min(barWidth, columns-24) / max(1, v.Machines)
 		bar := strings.Repeat(symbol.text, max(1, length))
 		lines = append(lines, fmt.Sprintf("  %-14s %5d  %s", s.State, s.Machines, l.in(symbol.color, bar)))
 	}
 	lines = append(lines, "")
-	if len(v.Rows) > maximumDetail {
-		lines = append(lines, l.symbols(v)...)
+	if len(v.Rows) > maximumDetail || len(lines)+len(v.Rows)+2 > room || columns < 40 {
+		lines = append(lines, l.symbols(v, min(barWidth, columns-2))...)
 	} else {
-		lines = append(lines, l.details(v)...)
+		lines = append(lines, l.details(v, columns)...)
+	}
+	if len(lines) > room-2 { // what is less important is below
+		lines = lines[:room-2]
 	}
 	lines = append(lines, "", fmt.Sprintf("  %d of %d installed, %.0f s", v.Installed(), v.Machines, v.Elapsed.Seconds()))
 	var b strings.Builder
@@ -106,12 +123,12 @@ func (l *demoProgress) draw(v demo.View) {
 }
 
 // details returns one line for each machine.
-func (l *demoProgress) details(v demo.View) []string {
+func (l *demoProgress) details(v demo.View, columns int) []string {
 	var lines []string
 	for _, m := range v.Rows {
 		symbol := symbolOf[fleet.State(m.GetState())]
 		lines = append(lines, fmt.Sprintf("  %s %-14s %-14s %s", l.in(symbol.color, symbol.text),
-			clip(machineName(m), 14), clip(m.GetState(), 14), clip(clean(m.GetReason()), 46)))
+			clip(machineName(m), 14), clip(m.GetState(), 14), clip(clean(m.GetReason()), max(columns-34, 1))))
 	}
 	return lines
 }
@@ -120,9 +137,9 @@ func (l *demoProgress) details(v demo.View) []string {
 const maximumDetail = 24
 
 // symbols returns one symbol for each machine.
-func (l *demoProgress) symbols(v demo.View) []string {
+func (l *demoProgress) symbols(v demo.View, width int) []string {
 	var lines []string
-	for chunk := range slices.Chunk(v.Rows, barWidth) {
+	for chunk := range slices.Chunk(v.Rows, width) {
 		var b strings.Builder
 		for _, m := range chunk {
 			symbol := symbolOf[fleet.State(m.GetState())]

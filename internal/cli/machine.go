@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -73,20 +74,25 @@ func (e allFailed) Error() string { return e.first.Error() }
 
 func (e allFailed) Unwrap() []error { return []error{errSilent, e.first} }
 
-// completeMachines offers the names of machines to the shell.
-func (a *app) completeMachines(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+// offered is how many names are offered at once: nobody reads more.
+const offered = 1000
+
+// completeMachines offers to the shell the names of machines that begin with what was typed. In the
+// time that a person waits, it may not come to the end of a large fleet; what it has found by then
+// is offered.
+func (a *app) completeMachines(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 	var names []string
 	err := a.ask(cmd, 2*time.Second, func(ctx context.Context, client fleetClient) error {
-		response, err := client.ListMachines(ctx, &fleetv1.ListMachinesRequest{PageSize: 1000})
-		if err != nil {
-			return err
-		}
-		for _, m := range response.GetMachines() {
-			names = append(names, machineName(m)+"\t"+m.GetState())
-		}
-		return nil
+		return eachPage(ctx, client, &fleetv1.ListMachinesRequest{PageSize: 1000}, func(page []*fleetv1.Machine) (more bool) {
+			for _, m := range page {
+				if strings.HasPrefix(machineName(m), typed) {
+					names = append(names, machineName(m)+"\t"+m.GetState())
+				}
+			}
+			return len(names) < offered
+		})
 	})
-	if err != nil && !errors.Is(err, context.Canceled) {
+	if err != nil && len(names) == 0 && !errors.Is(err, context.Canceled) {
 		cobra.CompDebugln(err.Error(), false)
 		return nil, cobra.ShellCompDirectiveError
 	}

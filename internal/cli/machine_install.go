@@ -110,7 +110,7 @@ func (a *app) waitInstalled(ctx context.Context, client fleetClient, machine str
 	for {
 		response, err := client.GetMachine(ctx, &fleetv1.GetMachineRequest{Machine: machine})
 		if err != nil {
-			return waitEnded(ctx, machine, told, err)
+			return a.waitEnded(ctx, machine, told, err)
 		}
 		m := response.GetMachine()
 		now := m.GetState()
@@ -134,12 +134,15 @@ func (a *app) waitInstalled(ctx context.Context, client fleetClient, machine str
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
-			return waitEnded(ctx, machine, told, context.Cause(ctx))
+			return a.waitEnded(ctx, machine, told, context.Cause(ctx))
 		}
 	}
 }
 
-func waitEnded(ctx context.Context, machine, last string, err error) error {
+func (a *app) waitEnded(ctx context.Context, machine, last string, err error) error {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		a.note("%s: the install goes on; see ironherd machine explain %s", machine, machine)
+	}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return fleet.Errorf(fleet.KindTimeout, "machine %s was not installed in time; it is %s. The install goes on: see ironherd machine explain %s",
 			machine, cmp.Or(last, "not known how far it is"), machine)

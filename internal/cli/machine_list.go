@@ -42,22 +42,29 @@ func (a *app) machineListCommand() *cobra.Command {
 	return cmd
 }
 
-// listMachines asks for page after page.
-func listMachines(ctx context.Context, client fleetClient, providerName string, states []string) ([]*fleetv1.Machine, error) {
-	var all []*fleetv1.Machine
+// listMachines returns the machines of all pages.
+func listMachines(ctx context.Context, client fleetClient, providerName string, states []string) (all []*fleetv1.Machine, err error) {
 	request := &fleetv1.ListMachinesRequest{Provider: providerName, States: states, PageSize: 1000}
+	err = eachPage(ctx, client, request, func(page []*fleetv1.Machine) bool {
+		all = append(all, page...)
+		return true
+	})
+	return all, err
+}
+
+// eachPage asks for page after page, until there is none or no more are wanted.
+func eachPage(ctx context.Context, client fleetClient, request *fleetv1.ListMachinesRequest, take func([]*fleetv1.Machine) (more bool)) error {
 	for {
 		response, err := client.ListMachines(ctx, request)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		all = append(all, response.GetMachines()...)
 		next := response.GetNextPageToken()
-		if next == "" {
-			return all, nil
+		if !take(response.GetMachines()) || next == "" {
+			return nil
 		}
 		if next == request.GetPageToken() {
-			return nil, fmt.Errorf("the control plane gave the same page of machines twice")
+			return fmt.Errorf("the control plane gave the same page of machines twice")
 		}
 		request.PageToken = next
 	}

@@ -48,6 +48,9 @@ func (s *Service) ListMachines(ctx context.Context, req *fleetv1.ListMachinesReq
 		page := filter.Limit
 		filter.Limit++ // one more tells whether there is another page
 		rows, err := s.db.ListMachines(ctx, filter)
+		if err == nil && len(rows) == 0 && filter.Provider != "" {
+			err = s.mustExist(ctx, filter.Provider)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -59,6 +62,22 @@ func (s *Service) ListMachines(ctx context.Context, req *fleetv1.ListMachinesReq
 		a.Machines = each(rows, machineOf)
 		return a, nil
 	})
+}
+
+// mustExist fails as not found, naming those that there are, when no provider has that name.
+func (s *Service) mustExist(ctx context.Context, name fleet.ProviderName) error {
+	rows, err := s.db.Providers(ctx)
+	if err != nil {
+		return err
+	}
+	names := each(rows, func(p bmdb.ProviderRow) string { return string(p.Name) })
+	switch {
+	case slices.Contains(names, string(name)):
+		return nil
+	case len(names) == 0:
+		return fleet.Errorf(fleet.KindNotFound, "no provider is named %q: there are none", name)
+	}
+	return fleet.Errorf(fleet.KindNotFound, "no provider is named %q: there are %s", name, strings.Join(names, ", "))
 }
 
 func filterOf(req *fleetv1.ListMachinesRequest) (bmdb.MachineFilter, error) {

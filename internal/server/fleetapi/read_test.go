@@ -292,3 +292,13 @@ func TestBadQuestions(t *testing.T) {
 		}
 	}
 }
+
+func TestUnknownProviderIsNamed(t *testing.T) {
+	t.Parallel()
+	o := newFixture(t)
+	o.machines(1)
+	_, err := o.client(token).ListMachines(t.Context(), &fleetv1.ListMachinesRequest{Provider: "mettal"})
+	if code(err) != connect.CodeNotFound || !strings.Contains(err.Error(), `no provider is named "mettal": there are `) {
+		t.Errorf("got %v", err)
+	}
+}
