@@ -99,7 +99,8 @@ func (l *demoProgress) draw(v demo.View) {
 	var lines []string
 	for _, s := range v.States {
 		symbol := symbolOf[s.State]
-		length := int(s.Machines) * min(barWidth, columns-24) / max(1, v.Machines)
+		widest := min(barWidth, columns-24)
+		length := min(int(s.Machines)*widest/max(1, v.Machines), widest)
 		bar := strings.Repeat(symbol.text, max(1, length))
 		lines = append(lines, fmt.Sprintf("  %-14s %5d  %s", s.State, s.Machines, l.in(symbol.color, bar)))
 	}
