@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/siderolabs/go-smbios/smbios"
-
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 )
 
@@ -23,7 +21,7 @@ type thread struct {
 }
 
 // cpus describes the sockets.
-func (p *probe) cpus(tables *smbios.SMBIOS) []*agentv1.Cpu {
+func (p *probe) cpus(tables *smbiosTables) []*agentv1.Cpu {
 	data, err := p.read(maxCPUInfo, "proc/cpuinfo")
 	if err != nil {
 		p.warn("/proc/cpuinfo cannot be read: %s", reason(err))
@@ -38,11 +36,10 @@ func (p *probe) cpus(tables *smbios.SMBIOS) []*agentv1.Cpu {
 		p.complete(&threads[i])
 	}
 	cpus := sockets(threads)
-	if tables != nil { // other architectures than x86 have the name there alone
-		for i, cpu := range cpus {
-			if cpu.GetModel() == "" && i < len(tables.ProcessorInformation) {
-				cpu.Model = clean(tables.ProcessorInformation[i].ProcessorVersion)
-			}
+	processors := tables.all(smbiosProcessor) // other architectures than x86 have the name there alone
+	for i, cpu := range cpus {
+		if cpu.GetModel() == "" && i < len(processors) {
+			cpu.Model = processors[i].text(0x10)
 		}
 	}
 	return cpus
