@@ -38,35 +38,6 @@ func tree(t testing.TB, files map[string]string) string {
 	return root
 }
 
-const cpuInfo = `processor	: 0
-vendor_id	: GenuineIntel
-cpu family	: 6
-model		: 85
-model name	: Intel(R) Xeon(R) Gold 6130
-stepping	: 4
-physical id	: 1
-core id		: 0
-
-processor	: 1
-vendor_id	: GenuineIntel
-cpu family	: 6
-model		: 85
-model name	: Intel(R) Xeon(R) Gold 6130
-stepping	: 4
-physical id	: 0
-core id		: 0
-
-processor	: 2
-vendor_id	: GenuineIntel
-physical id	: 0
-core id		: 0
-
-processor	: 3
-vendor_id	: GenuineIntel
-physical id	: 0
-core id		: 1
-`
-
 func server() map[string]string {
 	const (
 		ata  = "sys/devices/pci0000:00/0000:00:1f.2/ata1/host0/target0:0:0/0:0:0:0/"
@@ -260,20 +231,6 @@ func TestCollectHere(t *testing.T) {
 	}
 }
 
-func TestCPUInfoOfArm(t *testing.T) {
-	t.Parallel()
-	root := tree(t, map[string]string{
-		"proc/cpuinfo": "processor\t: 0\nBogoMIPS\t: 50.00\nCPU implementer\t: 0x41\nCPU part\t: 0xd0c\n\nprocessor\t: 1\nCPU implementer\t: 0x41\n",
-		"sys/devices/system/cpu/cpu0/topology/physical_package_id": "0\n",
-		"sys/devices/system/cpu/cpu1/topology/physical_package_id": "1\n",
-		"sys/devices/system/cpu/cpu0/topology/core_id":             "7\n",
-	})
-	cpus := Collect(root).GetCpus()
-	if len(cpus) != 2 || cpus[0].GetVendor() != "ARM" || cpus[1].GetSocket() != 1 || cpus[1].GetCores() != 1 {
-		t.Errorf("cpus: %v", cpus)
-	}
-}
-
 func TestNatural(t *testing.T) {
 	t.Parallel()
 	names := []string{"sdaa", "nvme10n1", "sdb", "nvme2n1", "sda", "nvme2n10", "nvme2n2"}
@@ -333,18 +290,6 @@ func TestClean(t *testing.T) {
 			t.Errorf("clean(%q) = %q", in, got)
 		}
 	}
-}
-
-func FuzzCPUInfo(f *testing.F) {
-	f.Add([]byte(cpuInfo))
-	f.Add([]byte("processor: 99999999999\nmodel: -1\n: \nprocessor : 0\nmodel name : \xff"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		for _, cpu := range sockets(parseCPUInfo(data)) {
-			if !utf8.ValidString(cpu.GetModel()) || cpu.GetCores() > cpu.GetThreads() || cpu.GetFamily() < 0 {
-				t.Errorf("%v", cpu)
-			}
-		}
-	})
 }
 
 func FuzzMeminfo(f *testing.F) {
