@@ -44,19 +44,22 @@ func parseMemTotal(data []byte) int64 {
 	return 0
 }
 
-// moduleTypes are the types of memory devices that are still built (SMBIOS 3.9, section 7.18.2).
+// moduleTypes are the types of memory devices that hold what runs (SMBIOS 3.9, section 7.18.2).
 var moduleTypes = map[byte]string{
+	0x03: "DRAM", 0x04: "EDRAM", 0x06: "SRAM", 0x07: "RAM", 0x0D: "CDRAM", 0x0E: "3DRAM", 0x0F: "SDRAM", 0x10: "SGRAM", 0x11: "RDRAM",
 	0x12: "DDR", 0x13: "DDR2", 0x14: "DDR2 FB-DIMM", 0x18: "DDR3", 0x19: "FBD2", 0x1A: "DDR4", 0x1B: "LPDDR", 0x1C: "LPDDR2",
-	0x1D: "LPDDR3", 0x1E: "LPDDR4", 0x1F: "NVDIMM", 0x20: "HBM", 0x21: "HBM2", 0x22: "DDR5", 0x23: "LPDDR5", 0x24: "HBM3",
-	0x07: "RAM", 0x0F: "SDRAM",
+	0x1D: "LPDDR3", 0x1E: "LPDDR4", 0x1F: "NVDIMM", 0x20: "HBM", 0x21: "HBM2", 0x22: "DDR5", 0x23: "LPDDR5", 0x24: "HBM3", 0x25: "MRDIMM",
 }
+
+// holdsFirmware tells of ROM, flash and its forerunners, which some tables list among the modules.
+func holdsFirmware(kind byte) bool { return 0x08 <= kind && kind <= 0x0C }
 
 // modules lists the populated memory devices (SMBIOS 3.9, section 7.18).
 func modules(tables *smbiosTables) []*agentv1.MemoryModule {
 	var list []*agentv1.MemoryModule
 	for _, device := range tables.all(smbiosMemory) {
 		size := moduleSize(device.word(0x0C), device.dword(0x1C))
-		if size == 0 || len(list) == maxDevices {
+		if size == 0 || holdsFirmware(device.byte(0x12)) || len(list) == maxDevices {
 			continue
 		}
 		list = append(list, &agentv1.MemoryModule{
@@ -67,6 +70,8 @@ func modules(tables *smbiosTables) []*agentv1.MemoryModule {
 			SizeBytes:  size,
 			SpeedMts:   moduleSpeed(device.word(0x15), device.dword(0x54)),
 			Type:       moduleTypes[device.byte(0x12)],
+
+			ConfiguredSpeedMts: moduleSpeed(device.word(0x20), device.dword(0x58)),
 		})
 	}
 	return list

@@ -3,6 +3,7 @@ package inventory
 import (
 	"bytes"
 	"encoding/binary"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -98,6 +99,52 @@ func TestSMBIOSOddities(t *testing.T) {
 			}
 			if warned := slices.Contains(report.GetWarnings(), test.warning); warned != (test.warning != "") {
 				t.Errorf("warnings: %q", report.GetWarnings())
+			}
+		})
+	}
+}
+
+func TestMemoryModules(t *testing.T) {
+	t.Parallel()
+	device := func(kind byte, fields map[int][]byte) []byte {
+		all := map[int][]byte{0x0C: le16(16 << 10), 0x10: {1}, 0x12: {kind}}
+		maps.Copy(all, fields)
+		return structure(17, 92, all, "A1")
+	}
+	for name, test := range map[string]struct {
+		structure []byte
+		want      *agentv1.MemoryModule
+	}{
+		"DRAM":            {device(0x03, nil), &agentv1.MemoryModule{Type: "DRAM", SizeBytes: 16 << 30}},
+		"MRDIMM":          {device(0x25, map[int][]byte{0x15: le16(8800)}), &agentv1.MemoryModule{Type: "MRDIMM", SizeBytes: 16 << 30, SpeedMts: 8800}},
+		"of a later time": {device(0x77, nil), &agentv1.MemoryModule{SizeBytes: 16 << 30}},
+		"slower than it could be": {
+			device(0x1A, map[int][]byte{0x15: le16(3200), 0x20: le16(2666)}),
+			&agentv1.MemoryModule{Type: "DDR4", SizeBytes: 16 << 30, SpeedMts: 3200, ConfiguredSpeedMts: 2666},
+		},
+		"faster than 16 bits": {
+			device(0x22, map[int][]byte{0x15: le16(0xFFFF), 0x54: le32(70000), 0x20: le16(0xFFFF), 0x58: le32(66000)}),
+			&agentv1.MemoryModule{Type: "DDR5", SizeBytes: 16 << 30, SpeedMts: 70000, ConfiguredSpeedMts: 66000},
+		},
+		"in KiB":             {device(0x12, map[int][]byte{0x0C: le16(0x8200)}), &agentv1.MemoryModule{Type: "DDR", SizeBytes: 512 << 10}},
+		"of SMBIOS 2.1":      {structure(17, 0x15, map[int][]byte{0x0C: le16(64), 0x10: {1}, 0x12: {0x0F}}, "A1"), &agentv1.MemoryModule{Type: "SDRAM", SizeBytes: 64 << 20}},
+		"an empty slot":      {device(0x1A, map[int][]byte{0x0C: {0, 0}}), nil},
+		"of unknown size":    {device(0x1A, map[int][]byte{0x0C: {0xFF, 0xFF}}), nil},
+		"flash of firmware":  {device(0x09, nil), nil},
+		"EEPROM of firmware": {device(0x0A, nil), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			memory := withTables(t, test.structure).GetMemory()
+			if test.want == nil {
+				if len(memory.GetModules()) != 0 || memory.GetInstalledBytes() != 0 {
+					t.Errorf("got %v", memory)
+				}
+				return
+			}
+			test.want.Locator = "A1"
+			if len(memory.GetModules()) != 1 || !proto.Equal(memory.GetModules()[0], test.want) || memory.GetInstalledBytes() != test.want.GetSizeBytes() {
+				t.Errorf("got %v, want %v", memory, test.want)
 			}
 		})
 	}
