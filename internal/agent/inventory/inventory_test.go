@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
@@ -240,47 +239,6 @@ func TestNatural(t *testing.T) {
 	}
 }
 
-func TestHealthPages(t *testing.T) {
-	t.Parallel()
-	page := make([]byte, nvmeHealthSize)
-	page[1], page[2], page[5] = 0x3A, 0x01, 103 // 314 K
-	page[128], page[160], page[168] = 9, 4, 1   // a counter above 64 bits keeps its lower half
-	health, err := parseNVMeHealth(page)
-	want := &agentv1.Health{Passed: true, PercentageUsed: 103, PowerOnHours: 9, MediaErrors: 4, TemperatureCelsius: 41}
-	if err != nil || !proto.Equal(health, want) {
-		t.Errorf("%v, %v", health, err)
-	}
-	page[0] = 4
-	if health, _ := parseNVMeHealth(page); health.GetPassed() {
-		t.Error("a critical warning is no warning")
-	}
-
-	data := make([]byte, smartDataSize)
-	for i, entry := range [][]byte{{5, 0, 0, 1, 1, 8}, {9, 0, 0, 1, 1, 0x10, 0x27}, {194, 0, 0, 1, 1, 33, 0, 20}, {190, 0, 0, 1, 1, 99}, {187, 0, 0, 1, 1, 2}} {
-		copy(data[2+12*i:], entry)
-	}
-	health, err = parseSmartData(data)
-	want = &agentv1.Health{PercentageUsed: -1, ReallocatedSectors: 8, PowerOnHours: 10000, TemperatureCelsius: 33, MediaErrors: 2}
-	if err != nil || !proto.Equal(health, want) {
-		t.Errorf("%v, %v", health, err)
-	}
-
-	sense := make([]byte, 22)
-	sense[0], sense[8] = 0x72, 0x09
-	for _, test := range []struct {
-		middle, high byte
-		passed, ok   bool
-	}{{0x4F, 0xC2, true, true}, {0xF4, 0x2C, false, true}, {0, 0, false, false}} {
-		sense[17], sense[19] = test.middle, test.high
-		if passed, err := parseSmartStatus(sense); passed != test.passed || (err == nil) != test.ok {
-			t.Errorf("%x %x: %v, %v", test.middle, test.high, passed, err)
-		}
-	}
-	if passed, err := parseSmartStatus([]byte{0x70, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x4F, 0xC2}); !passed || err != nil {
-		t.Errorf("fixed format: %v, %v", passed, err)
-	}
-}
-
 func TestClean(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{
@@ -299,19 +257,6 @@ func FuzzMeminfo(f *testing.F) {
 		if parseMemTotal(data) < 0 {
 			t.Error("negative")
 		}
-	})
-}
-
-func FuzzPages(f *testing.F) {
-	f.Add([]byte("\x00\x80\x00\x08  SER123"))
-	f.Add([]byte("\x00\x80\xff\xff1"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		if serial := parseSerialPage(data); !utf8.ValidString(serial) {
-			t.Errorf("%q", serial)
-		}
-		_, _ = parseNVMeHealth(data)
-		_, _ = parseSmartData(data)
-		_, _ = parseSmartStatus(data)
 	})
 }
 
