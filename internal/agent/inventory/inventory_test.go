@@ -136,7 +136,7 @@ func serverReport() *agentv1.HardwareReport {
 		},
 		NetworkInterfaces: []*agentv1.NetworkInterface{
 			{Name: "eth0", Mac: "00:11:22:33:44:55", Driver: "mlx5_core", Link: true, SpeedMbps: 25000, Mtu: 9000, BusId: "0000:02:00.0"},
-			{Name: "eth1", Mac: "00:11:22:33:44:77", Driver: "igb", BusId: "0000:03:00.0"},
+			{Name: "eth1", Mac: "00:11:22:33:44:77", PermanentMac: "00:11:22:33:44:77", Driver: "igb", BusId: "0000:03:00.0"},
 		},
 	}
 }
@@ -220,6 +220,12 @@ func TestCollectHere(t *testing.T) {
 	for _, disk := range report.GetBlockDevices() {
 		if disk.GetSizeBytes() <= 0 || disk.GetLogicalSectorBytes() < 512 {
 			t.Errorf("disk: %v", disk)
+		}
+	}
+	for _, nic := range report.GetNetworkInterfaces() {
+		own, err := os.ReadFile("/sys/class/net/" + nic.GetName() + "/addr_assign_type")
+		if err == nil && string(own) == "0\n" && nic.GetPermanentMac() != "" && nic.GetPermanentMac() != nic.GetMac() {
+			t.Errorf("the address of %s is its own, and the driver says %s", nic.GetMac(), nic.GetPermanentMac())
 		}
 	}
 	if kernel, err := os.ReadFile("/proc/version"); err == nil && !strings.Contains(string(kernel), report.GetSystem().GetKernel()) {
