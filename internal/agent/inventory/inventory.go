@@ -46,6 +46,9 @@ var parts = []part{
 	{"memory", func(p *probe, r *agentv1.HardwareReport) { r.Memory = p.memory(p.tables) }},
 	{"disks", func(p *probe, r *agentv1.HardwareReport) { r.BlockDevices = p.blockDevices() }},
 	{"network interfaces", func(p *probe, r *agentv1.HardwareReport) { r.NetworkInterfaces = p.networkInterfaces() }},
+	{"PCI devices", func(p *probe, r *agentv1.HardwareReport) { r.PciDevices = p.pciDevices() }},
+	{"NUMA nodes", func(p *probe, r *agentv1.HardwareReport) { r.NumaNodes = p.numaNodes() }},
+	{"BMC", func(p *probe, r *agentv1.HardwareReport) { r.Bmc = p.bmc(p.tables) }},
 }
 
 func collect(p *probe, parts []part) *agentv1.HardwareReport {

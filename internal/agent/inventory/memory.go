@@ -44,6 +44,29 @@ func parseMemTotal(data []byte) int64 {
 	return 0
 }
 
+const nodeDir = "sys/devices/system/node"
+
+// numaNodes lists the groups of threads and the memory near to them; a kernel without NUMA has none.
+func (p *probe) numaNodes() []*agentv1.NumaNode {
+	if !p.exists(nodeDir) {
+		return nil
+	}
+	var list []*agentv1.NumaNode
+	for _, name := range p.names("NUMA nodes", nodeDir) {
+		digits, ok := strings.CutPrefix(name, "node")
+		number := parseInt32(digits)
+		if !ok || number < 0 || len(list) == maxDevices {
+			continue
+		}
+		node := &agentv1.NumaNode{Node: number, Cpus: p.text(nodeDir, name, "cpulist")}
+		if data, err := p.read(64<<10, nodeDir, name, "meminfo"); err == nil {
+			node.MemoryBytes = parseMemTotal(bytes.ReplaceAll(data, []byte("Node "+digits+" "), nil))
+		}
+		list = append(list, node)
+	}
+	return list
+}
+
 // moduleTypes are the types of memory devices that hold what runs (SMBIOS 3.9, section 7.18.2).
 var moduleTypes = map[byte]string{
 	0x03: "DRAM", 0x04: "EDRAM", 0x06: "SRAM", 0x07: "RAM", 0x0D: "CDRAM", 0x0E: "3DRAM", 0x0F: "SDRAM", 0x10: "SGRAM", 0x11: "RDRAM",

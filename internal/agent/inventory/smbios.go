@@ -20,6 +20,7 @@ const (
 	smbiosChassis   = 3
 	smbiosProcessor = 4
 	smbiosMemory    = 17
+	smbiosIPMI      = 38
 	smbiosEnd       = 127
 )
 
