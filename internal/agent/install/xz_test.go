@@ -17,18 +17,18 @@ import (
 )
 
 // xzStream compresses data into one stream, in blocks of that size; 0: one block.
-func xzStream(t testing.TB, data []byte, dictionary int, block int64, check byte) []byte {
-	t.Helper()
+func xzStream(tb testing.TB, data []byte, dictionary int, block int64, check byte) []byte {
+	tb.Helper()
 	var out bytes.Buffer
 	w, err := xz.WriterConfig{DictCap: dictionary, BlockSize: block, CheckSum: check, NoCheckSum: check == xz.None}.NewWriter(&out)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if _, err := w.Write(data); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if err := w.Close(); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return out.Bytes()
 }

@@ -99,12 +99,13 @@ var (
 	ataIdentify    = ataCommand{command: 0xEC}
 	ataSmartData   = ataCommand{command: 0xB0, feature: 0xD0, lba: smartLBA}
 	ataSmartStatus = ataCommand{command: 0xB0, feature: 0xDA, lba: smartLBA}
-	// ataWear reads page 7 of the device statistics, which is that of solid state (ACS-3, section A.5).
+	// ataWear reads page 7 of the device statistics, which is that of solid state (ACS-3, section
+	// A.5).
 	ataWear = ataCommand{command: 0x2F, lba: 7<<8 | 0x04, extended: true}
 )
 
-// ataHealth asks a drive for its SMART data and its own verdict (ACS-3, sections 7.48.5 and 7.48.8).
-// It completes the drive's identity, where the kernel did not have it.
+// ataHealth asks a drive for its SMART data and its own verdict (ACS-3, sections 7.48.5 and
+// 7.48.8). It completes the drive's identity, where the kernel did not have it.
 func ataHealth(device *os.File, disk *agentv1.BlockDevice) (*agentv1.Health, error) {
 	var identity ataIdentity
 	if data, err := ataRead(device, ataIdentify); err == nil {
@@ -183,8 +184,9 @@ func parseSmartStatus(sense []byte) (passed bool, err error) {
 }
 
 // parseSmartData reads the attribute table: 30 entries of 12 bytes from offset 2, with the number
-// of the attribute first, its normalized value fourth, and six raw bytes from the sixth on. What the
-// raw bytes mean is for each maker to say; where makers differ, this is how smartmontools reads them.
+// of the attribute first, its normalized value fourth, and six raw bytes from the sixth on. What
+// the raw bytes mean is for each maker to say; where makers differ, this is how smartmontools reads
+// them.
 func parseSmartData(data []byte, drive ataIdentity, rotational bool) (*agentv1.Health, error) {
 	if len(data) < sector {
 		return nil, errors.New("the SMART data is cut short")
@@ -248,10 +250,21 @@ func lifeLeft(model string) byte {
 		prefix    string
 		attribute byte
 	}{
-		{"INTEL SSD", 233}, {"SOLIDIGM", 233},
-		{"SAMSUNG ", 177}, {"Samsung ", 177}, {"MZ7", 177},
-		{"Micron_", 202}, {"MICRON_", 202}, {"MTFD", 202}, {"Crucial_CT", 202}, {"CT", 202},
-		{"KINGSTON ", 231}, {"SK hynix", 231}, {"SKhynix", 231}, {"Corsair Force", 231}, {"OCZ-VERTEX3", 231},
+		{"INTEL SSD", 233},
+		{"SOLIDIGM", 233},
+		{"SAMSUNG ", 177},
+		{"Samsung ", 177},
+		{"MZ7", 177},
+		{"Micron_", 202},
+		{"MICRON_", 202},
+		{"MTFD", 202},
+		{"Crucial_CT", 202},
+		{"CT", 202},
+		{"KINGSTON ", 231},
+		{"SK hynix", 231},
+		{"SKhynix", 231},
+		{"Corsair Force", 231},
+		{"OCZ-VERTEX3", 231},
 	} {
 		if strings.HasPrefix(model, maker.prefix) {
 			return maker.attribute

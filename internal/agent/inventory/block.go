@@ -156,7 +156,8 @@ func (p *probe) wwn(dir string) string {
 			id = "0x" + digits
 		}
 		for _, prefix := range []string{"eui.", "uuid.", "nvme.", "0x"} {
-			if digits, ok := strings.CutPrefix(id, prefix); ok && strings.Trim(digits, "0-") != "" { // zeros are none
+			// zeros are none
+			if digits, ok := strings.CutPrefix(id, prefix); ok && strings.Trim(digits, "0-") != "" {
 				return id
 			}
 		}

@@ -67,7 +67,8 @@ func with(files map[string]string, path, content string) map[string]string {
 
 func TestCPUShapes(t *testing.T) {
 	t.Parallel()
-	opteron := func(n int) core { // four sockets of two dies of six cores, whose IDs begin again in each die
+	// four sockets of two dies of six cores, whose IDs begin again in each die
+	opteron := func(n int) core {
 		return core{
 			info: fmt.Sprintf("vendor_id : AuthenticAMD\ncpu family : 16\nmodel : 9\nmodel name : AMD Opteron(tm) Processor 6174\n"+
 				"stepping : 1\nmicrocode : 0x10000d9\nphysical id : %d\ncore id : %d", n/12, n%6),

@@ -24,8 +24,8 @@ type interfaceRequest struct {
 	_    [16]byte
 }
 
-// askDriver asks the driver of an interface for the version of its firmware and for the address that
-// it was made with. A driver that does not know is no fault.
+// askDriver asks the driver of an interface for the version of its firmware and for the address
+// that it was made with. A driver that does not know is no fault.
 func askDriver(nic *agentv1.NetworkInterface) {
 	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -50,7 +50,8 @@ func askDriver(nic *agentv1.NetworkInterface) {
 	}
 }
 
-// firmwareVersion reads a string that ends with a zero byte; "N/A" is what some drivers have for none.
+// firmwareVersion reads a string that ends with a zero byte; "N/A" is what some drivers have for
+// none.
 func firmwareVersion(text []byte) string {
 	text, _, _ = bytes.Cut(text, []byte{0})
 	if version := clean(string(text)); version != "N/A" {

@@ -54,12 +54,15 @@ func TestSmartData(t *testing.T) {
 		want       *agentv1.Health
 	}{
 		"a disk": {
-			ataIdentity{model: "ST4000NM0035-1V4107", firmware: "TN05"}, true,
+			ataIdentity{model: "ST4000NM0035-1V4107", firmware: "TN05"},
+			true,
 			[]attribute{{5, 100, le32(8)}, {9, 80, []byte{0x10, 0x27, 0, 7}}, {194, 30, []byte{33, 0, 20}}, {190, 67, []byte{99}}, {187, 98, []byte{2}}},
 			&agentv1.Health{PercentageUsed: -1, ReallocatedSectors: 8, PowerOnHours: 10000, TemperatureCelsius: 33, MediaErrors: 2},
 		},
 		"a disk on its way out": {
-			ataIdentity{model: "WDC WD40EFRX-68N32N0"}, true, []attribute{{197, 200, le32(24)}, {198, 200, le32(16)}},
+			ataIdentity{model: "WDC WD40EFRX-68N32N0"},
+			true,
+			[]attribute{{197, 200, le32(24)}, {198, 200, le32(16)}},
 			&agentv1.Health{PercentageUsed: -1, PendingSectors: 24, OfflineUncorrectableSectors: 16},
 		},
 		"minutes": {

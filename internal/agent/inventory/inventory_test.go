@@ -16,13 +16,13 @@ import (
 )
 
 // tree makes files and, where the content starts with "->", symbolic links.
-func tree(t testing.TB, files map[string]string) string {
-	t.Helper()
-	root := t.TempDir()
+func tree(tb testing.TB, files map[string]string) string {
+	tb.Helper()
+	root := tb.TempDir()
 	for path, content := range files {
 		full := filepath.Join(root, path)
 		if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		var err error
 		if target, ok := strings.CutPrefix(content, "->"); ok {
@@ -31,7 +31,7 @@ func tree(t testing.TB, files map[string]string) string {
 			err = os.WriteFile(full, []byte(content), 0o600)
 		}
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 	}
 	return root

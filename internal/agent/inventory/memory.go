@@ -46,7 +46,8 @@ func parseMemTotal(data []byte) int64 {
 
 const nodeDir = "sys/devices/system/node"
 
-// numaNodes lists the groups of threads and the memory near to them; a kernel without NUMA has none.
+// numaNodes lists the groups of threads and the memory near to them; a kernel without NUMA has
+// none.
 func (p *probe) numaNodes() []*agentv1.NumaNode {
 	if !p.exists(nodeDir) {
 		return nil

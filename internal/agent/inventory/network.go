@@ -13,8 +13,8 @@ import (
 
 const netDir = "sys/class/net"
 
-// networkInterfaces lists the interfaces with hardware behind them, and the bonds, VLANs and bridges
-// that stand on such.
+// networkInterfaces lists the interfaces with hardware behind them, and the bonds, VLANs and
+// bridges that stand on such.
 func (p *probe) networkInterfaces() []*agentv1.NetworkInterface {
 	var list []*agentv1.NetworkInterface
 	for _, name := range p.names("network interfaces", netDir) {
@@ -35,7 +35,8 @@ func (p *probe) networkInterfaces() []*agentv1.NetworkInterface {
 // hardware, and twice that.
 const maxLayers = 8
 
-// hasHardware tells whether an interface is hardware, or a bond, VLAN or bridge with hardware below.
+// hasHardware tells whether an interface is hardware, or a bond, VLAN or bridge with hardware
+// below.
 func (p *probe) hasHardware(name string, layers int) bool {
 	if p.exists(netDir, name, "device") {
 		return true
@@ -63,7 +64,8 @@ func (p *probe) kind(name string) string {
 	return ""
 }
 
-// lower lists the interfaces that a virtual one stands on: the kernel has a link lower_NAME to each.
+// lower lists the interfaces that a virtual one stands on: the kernel has a link lower_NAME to
+// each.
 func (p *probe) lower(name string) []string {
 	entries, _ := os.ReadDir(p.path(netDir, name))
 	var names []string

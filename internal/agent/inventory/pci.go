@@ -11,8 +11,8 @@ import (
 
 const pciDir = "sys/bus/pci/devices"
 
-// pciDevices lists the controllers, graphics and accelerators. Bridges and the like would be most of
-// what there is, and virtual functions come and go by the hundred: both are left out.
+// pciDevices lists the controllers, graphics and accelerators. Bridges and the like would be most
+// of what there is, and virtual functions come and go by the hundred: both are left out.
 func (p *probe) pciDevices() []*agentv1.PciDevice {
 	if !p.exists(pciDir) {
 		return nil

@@ -101,7 +101,8 @@ func TestPCI(t *testing.T) {
 	device("0000:3b:00.0", "0x020000", "0x8086", "0x159b", map[string]string{
 		"numa_node": "1\n", "subsystem_vendor": "0x15d9\n", "subsystem_device": "0x0933\n", "driver": "->../../drivers/ice",
 	})
-	device("0000:3b:01.0", "0x020000", "0x8086", "0x1889", map[string]string{"physfn/class": "0x020000\n"}) // virtual function
+	// a virtual function
+	device("0000:3b:01.0", "0x020000", "0x8086", "0x1889", map[string]string{"physfn/class": "0x020000\n"})
 	device("0000:41:00.0", "0x030200", "0x10de", "0x2331", nil)
 	device("0000:42:00.0", "0x120000", "0x1002", "0x74a1", map[string]string{"product_name": "AMD Instinct MI300X\n"})
 	device("0000:43:00.0", "0x120000", "0x1da3", "0x1020", nil)

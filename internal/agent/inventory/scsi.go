@@ -119,8 +119,8 @@ func cutPage(data []byte) []byte {
 	return data[:min(len(data), 4+int(binary.BigEndian.Uint16(data[2:])))]
 }
 
-// logParameter returns the value of a parameter of a log page; nil when the page does not have it in
-// that length.
+// logParameter returns the value of a parameter of a log page; nil when the page does not have it
+// in that length.
 func logParameter(page []byte, code uint16, length int) []byte {
 	for rest := page[min(4, len(page)):]; len(rest) >= 4; {
 		size := 4 + int(rest[3])
@@ -194,8 +194,8 @@ func grownDefects(device *os.File) int64 {
 	return parseDefectHeader(data)
 }
 
-// defectListFollows tells that a drive gave a list in another form than was asked for, or less of it
-// than there is: recovered error.
+// defectListFollows tells that a drive gave a list in another form than was asked for, or less of
+// it than there is: recovered error.
 func defectListFollows(sense []byte) bool {
 	switch {
 	case len(sense) >= 2 && sense[0]&0x7F == 0x72:

@@ -158,6 +158,7 @@ func (s *smbiosStructure) byte(offset int) byte { return s.field(offset, 1)[0] }
 func (s *smbiosStructure) word(offset int) uint16 {
 	return binary.LittleEndian.Uint16(s.field(offset, 2))
 }
+
 func (s *smbiosStructure) dword(offset int) uint32 {
 	return binary.LittleEndian.Uint32(s.field(offset, 4))
 }

@@ -74,10 +74,16 @@ func TestSMBIOSOddities(t *testing.T) {
 		want       *agentv1.System
 		warning    string
 	}{
-		{"system information of SMBIOS 2.0", [][]byte{structure(1, 8, map[int][]byte{4: {1}, 5: {2}, 7: {3}}, "Vendor", "Old", "SN0")},
-			&agentv1.System{Vendor: "Vendor", Product: "Old", Serial: "SN0"}, ""},
-		{"a structure that is shorter than its header", [][]byte{structure(3, 4, nil, "x")[:1], {2, 0, 0, 'x', 0, 0}, system, structure(127, 4, nil)},
-			&agentv1.System{Vendor: "Vendor", Serial: "SN1"}, left},
+		{
+			"system information of SMBIOS 2.0",
+			[][]byte{structure(1, 8, map[int][]byte{4: {1}, 5: {2}, 7: {3}}, "Vendor", "Old", "SN0")},
+			&agentv1.System{Vendor: "Vendor", Product: "Old", Serial: "SN0"}, "",
+		},
+		{
+			"a structure that is shorter than its header",
+			[][]byte{structure(3, 4, nil, "x")[:1], {2, 0, 0, 'x', 0, 0}, system, structure(127, 4, nil)},
+			&agentv1.System{Vendor: "Vendor", Serial: "SN1"}, left,
+		},
 		{"a structure that ends behind the table", [][]byte{system, {2, 200, 0, 0, 0, 0}}, &agentv1.System{Vendor: "Vendor", Serial: "SN1"}, left},
 		{"strings that do not end", [][]byte{system, {2, 8, 0, 0, 1, 1, 0, 0, 'B'}}, &agentv1.System{Vendor: "Vendor", Serial: "SN1"}, left},
 		{"four zeros behind a structure without strings", [][]byte{structure(3, 9, nil), {0, 0}, system}, &agentv1.System{Vendor: "Vendor", Serial: "SN1"}, ""},

@@ -42,8 +42,8 @@ func (p *probe) system(tables *smbiosTables) *agentv1.System {
 	return system
 }
 
-// secureBoot reads the variable of that name (UEFI 2.10, section 3.3): four bytes of attributes, then
-// the value.
+// secureBoot reads the variable of that name (UEFI 2.10, section 3.3): four bytes of attributes,
+// then the value.
 func (p *probe) secureBoot() agentv1.SecureBoot {
 	data, err := p.read(8, "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c")
 	switch {

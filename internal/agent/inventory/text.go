@@ -102,8 +102,10 @@ func healthText(health *agentv1.Health) string {
 		n    int64
 		what string
 	}{
-		{health.GetPendingSectors(), "pending sectors"}, {health.GetOfflineUncorrectableSectors(), "unreadable sectors"},
-		{health.GetReallocatedSectors(), "reallocated sectors"}, {health.GetMediaErrors(), "media errors"},
+		{health.GetPendingSectors(), "pending sectors"},
+		{health.GetOfflineUncorrectableSectors(), "unreadable sectors"},
+		{health.GetReallocatedSectors(), "reallocated sectors"},
+		{health.GetMediaErrors(), "media errors"},
 	} {
 		if count.n > 0 {
 			words = append(words, fmt.Sprintf("%d %s", count.n, count.what))
