@@ -80,8 +80,8 @@ bench-bmdb: setup ## Measure the BMDB beside River, raw SQL and itself; prints a
 	@bin/bench-bmdb $(if $(BENCH),-sections "$(BENCH)") $(if $(SIZES),-sizes "$(SIZES)") $(ARGS)
 
 .PHONY: fuzz
-fuzz: ## Run every fuzz target for a while (TIME=30s)
-	@scripts/fuzz $(or $(TIME),30s)
+fuzz: ## Run every fuzz target for a while (TIME=30s PKG=internal/agent)
+	@scripts/fuzz $(or $(TIME),30s) $(PKG)
 
 .PHONY: torture
 torture: build ## Kill the control plane (and the world) N times and check what is left (N=20, BOTH=1 kills both)

@@ -112,12 +112,27 @@ func (f *fakeFleet) GetMachine(_ context.Context, r *fleetv1.GetMachineRequest) 
 			{Name: "install report", At: at(9, 25), Detail: "attempt 1 done: /dev/sda, 64 MiB\x1b[31m in 2s"},
 		},
 		Hardware: &agentv1.HardwareReport{
-			System:            &agentv1.System{Vendor: "Dell Inc.", Product: "R640", Serial: "S1", Kernel: "6.1.0", Architecture: "amd64", Efi: true},
-			Cpus:              []*agentv1.Cpu{{Model: "Xeon Gold 5120", Cores: 14, Threads: 28}, {Model: "Xeon Gold 5120", Socket: 1, Cores: 14, Threads: 28}},
-			Memory:            &agentv1.Memory{InstalledBytes: 64 << 30, UsableBytes: 63 << 30},
-			BlockDevices:      []*agentv1.BlockDevice{{Name: "sda", SizeBytes: 480 << 30, Protocol: "sata", Model: "SSDSC2KG480", Serial: "B1"}},
-			NetworkInterfaces: []*agentv1.NetworkInterface{{Name: "eno1", Mac: "02:00:00:00:00:01", Driver: "ixgbe", Link: true, SpeedMbps: 10000, Addresses: []string{"192.0.2.7/24"}}},
-			Warnings:          []string{"smart of sdb: permission denied"},
+			System: &agentv1.System{
+				Vendor: "Dell Inc.", Product: "R640", Serial: "S1", Kernel: "6.1.0", Architecture: "amd64", Efi: true,
+				ChassisSerial: "C1", ChassisAssetTag: "rack 7", SecureBoot: agentv1.SecureBoot_SECURE_BOOT_ENABLED, TpmVersion: "2.0",
+			},
+			Bmc:       &agentv1.Bmc{IpmiVersion: "2.0", FirmwareVersion: "5.10"},
+			Cpus:      []*agentv1.Cpu{{Model: "Xeon Gold 5120", Cores: 14, Threads: 28}, {Model: "Xeon Gold 5120", Socket: 1, Cores: 14, Threads: 28}},
+			NumaNodes: []*agentv1.NumaNode{{Cpus: "0-27", MemoryBytes: 32 << 30}, {Node: 1, Cpus: "28-55", MemoryBytes: 32 << 30}},
+			Memory:    &agentv1.Memory{InstalledBytes: 64 << 30, UsableBytes: 63 << 30},
+			BlockDevices: []*agentv1.BlockDevice{
+				{
+					Name: "sda", SizeBytes: 480 << 30, Protocol: "sata", Model: "SSDSC2KG480", Serial: "B1", Firmware: "XCV10120",
+					Health: &agentv1.Health{Passed: true, PercentageUsed: 7},
+				},
+				{Name: "sdb", SizeBytes: 4000 << 30, Protocol: "sas", Model: "ST4000NM", Serial: "B2", Health: &agentv1.Health{Passed: true, PercentageUsed: -1, PendingSectors: 24}},
+			},
+			NetworkInterfaces: []*agentv1.NetworkInterface{
+				{Name: "bond0", Mac: "02:00:00:00:00:01", Link: true, SpeedMbps: 10000, Kind: "bond", Lower: []string{"eno1"}, Addresses: []string{"192.0.2.7/24"}},
+				{Name: "eno1", Mac: "02:00:00:00:00:01", Driver: "ixgbe", Link: true, SpeedMbps: 10000, Firmware: "0x800007b6", BusId: "0000:19:00.0"},
+			},
+			PciDevices: []*agentv1.PciDevice{{Address: "0000:41:00.0", Kind: "gpu", Id: "10de:2331", Driver: "nvidia", Model: "NVIDIA H100 PCIe"}},
+			Warnings:   []string{"smart of sdb: permission denied"},
 		},
 		Decisions: decisions()[:1],
 	}, nil

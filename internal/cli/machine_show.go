@@ -92,30 +92,115 @@ func showHardware(w *screen, h *agentv1.HardwareReport) {
 	w.pairs(
 		[2]string{"System", strings.TrimSpace(s.GetVendor() + " " + s.GetProduct())},
 		[2]string{"Serial", s.GetSerial()},
+		[2]string{"Chassis", chassis(s)},
 		[2]string{"Firmware", strings.TrimSpace(s.GetFirmwareVendor() + " " + s.GetFirmwareVersion() + " " + s.GetFirmwareDate())},
 		[2]string{"Kernel", strings.TrimSpace(s.GetKernel() + " " + s.GetArchitecture())},
+		[2]string{"Security", security(s)},
+		[2]string{"BMC", bmc(h.GetBmc())},
 		[2]string{"CPUs", processors(h.GetCpus())},
+		[2]string{"NUMA", numa(h.GetNumaNodes())},
 		[2]string{"Memory", memory(h.GetMemory())},
 	)
 	if disks := h.GetBlockDevices(); len(disks) > 0 {
 		w.line("")
 		rows := make([][]string, len(disks))
 		for i, d := range disks {
-			rows[i] = []string{d.GetName(), bytesOf(d.GetSizeBytes()), d.GetProtocol(), d.GetModel(), d.GetSerial()}
+			rows[i] = []string{d.GetName(), bytesOf(d.GetSizeBytes()), d.GetProtocol(), d.GetModel(), d.GetSerial(), d.GetFirmware(), diskHealth(d.GetHealth())}
 		}
-		w.table([]string{"DISK", "SIZE", "PROTOCOL", "MODEL", "SERIAL"}, rows)
+		w.table([]string{"DISK", "SIZE", "PROTOCOL", "MODEL", "SERIAL", "FIRMWARE", "HEALTH"}, rows)
 	}
 	if nics := h.GetNetworkInterfaces(); len(nics) > 0 {
 		w.line("")
 		rows := make([][]string, len(nics))
 		for i, n := range nics {
-			rows[i] = []string{n.GetName(), n.GetMac(), n.GetDriver(), speed(n), strings.Join(n.GetAddresses(), " ")}
+			rows[i] = []string{n.GetName(), n.GetMac(), driver(n), speed(n), n.GetFirmware(), strings.Join(n.GetAddresses(), " ")}
 		}
-		w.table([]string{"INTERFACE", "MAC", "DRIVER", "LINK", "ADDRESSES"}, rows)
+		w.table([]string{"INTERFACE", "MAC", "DRIVER", "LINK", "FIRMWARE", "ADDRESSES"}, rows)
+	}
+	if devices := h.GetPciDevices(); len(devices) > 0 {
+		w.line("")
+		rows := make([][]string, len(devices))
+		for i, d := range devices {
+			rows[i] = []string{d.GetAddress(), d.GetKind(), d.GetId(), d.GetDriver(), d.GetModel()}
+		}
+		w.table([]string{"PCI", "KIND", "ID", "DRIVER", "MODEL"}, rows)
 	}
 	for _, warning := range h.GetWarnings() {
 		w.line("Not read: %s", warning)
 	}
+}
+
+func chassis(s *agentv1.System) string {
+	var parts []string
+	if s.GetChassisSerial() != "" {
+		parts = append(parts, "serial "+s.GetChassisSerial())
+	}
+	if s.GetChassisAssetTag() != "" {
+		parts = append(parts, "asset tag "+s.GetChassisAssetTag())
+	}
+	return strings.Join(parts, ", ")
+}
+
+func security(s *agentv1.System) string {
+	var parts []string
+	switch s.GetSecureBoot() {
+	case agentv1.SecureBoot_SECURE_BOOT_ENABLED:
+		parts = append(parts, "Secure Boot on")
+	case agentv1.SecureBoot_SECURE_BOOT_DISABLED:
+		parts = append(parts, "Secure Boot off")
+	}
+	if s.GetTpmVersion() != "" {
+		parts = append(parts, "TPM "+s.GetTpmVersion())
+	}
+	return strings.Join(parts, ", ")
+}
+
+func bmc(b *agentv1.Bmc) string {
+	if b == nil {
+		return ""
+	}
+	parts := []string{"present"}
+	if b.GetIpmiVersion() != "" {
+		parts = append(parts, "IPMI "+b.GetIpmiVersion())
+	}
+	if b.GetFirmwareVersion() != "" {
+		parts = append(parts, "firmware "+b.GetFirmwareVersion())
+	}
+	return strings.Join(parts, ", ")
+}
+
+func numa(nodes []*agentv1.NumaNode) string {
+	if len(nodes) < 2 {
+		return ""
+	}
+	return fmt.Sprintf("%d nodes", len(nodes))
+}
+
+// diskHealth shows the first thing that is wrong with a disk, or how worn it is.
+func diskHealth(h *agentv1.Health) string {
+	switch {
+	case h == nil:
+		return ""
+	case !h.GetPassed():
+		return "expects to fail"
+	case h.GetPendingSectors() > 0:
+		return fmt.Sprintf("%d sectors pending", h.GetPendingSectors())
+	case h.GetOfflineUncorrectableSectors() > 0:
+		return fmt.Sprintf("%d sectors unreadable", h.GetOfflineUncorrectableSectors())
+	case h.GetMediaErrors() > 0:
+		return fmt.Sprintf("%d media errors", h.GetMediaErrors())
+	case h.GetPercentageUsed() >= 0:
+		return fmt.Sprintf("ok, %d %% worn", h.GetPercentageUsed())
+	}
+	return "ok"
+}
+
+// driver names what drives an interface, or what a virtual one is and stands on.
+func driver(n *agentv1.NetworkInterface) string {
+	if n.GetKind() == "" {
+		return n.GetDriver()
+	}
+	return n.GetKind() + " on " + strings.Join(n.GetLower(), " ")
 }
 
 func processors(cpus []*agentv1.Cpu) string {

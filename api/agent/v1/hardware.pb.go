@@ -21,6 +21,56 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type SecureBoot int32
+
+const (
+	// The machine was not booted through EFI, or its firmware does not say.
+	SecureBoot_SECURE_BOOT_UNSPECIFIED SecureBoot = 0
+	SecureBoot_SECURE_BOOT_DISABLED    SecureBoot = 1
+	SecureBoot_SECURE_BOOT_ENABLED     SecureBoot = 2
+)
+
+// Enum value maps for SecureBoot.
+var (
+	SecureBoot_name = map[int32]string{
+		0: "SECURE_BOOT_UNSPECIFIED",
+		1: "SECURE_BOOT_DISABLED",
+		2: "SECURE_BOOT_ENABLED",
+	}
+	SecureBoot_value = map[string]int32{
+		"SECURE_BOOT_UNSPECIFIED": 0,
+		"SECURE_BOOT_DISABLED":    1,
+		"SECURE_BOOT_ENABLED":     2,
+	}
+)
+
+func (x SecureBoot) Enum() *SecureBoot {
+	p := new(SecureBoot)
+	*p = x
+	return p
+}
+
+func (x SecureBoot) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (SecureBoot) Descriptor() protoreflect.EnumDescriptor {
+	return file_api_agent_v1_hardware_proto_enumTypes[0].Descriptor()
+}
+
+func (SecureBoot) Type() protoreflect.EnumType {
+	return &file_api_agent_v1_hardware_proto_enumTypes[0]
+}
+
+func (x SecureBoot) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use SecureBoot.Descriptor instead.
+func (SecureBoot) EnumDescriptor() ([]byte, []int) {
+	return file_api_agent_v1_hardware_proto_rawDescGZIP(), []int{0}
+}
+
 // HardwareReport is what the agent found in its machine. It comes from sysfs, procfs, SMBIOS and
 // ioctls. A field that could not be read is empty and has a line in `warnings`.
 type HardwareReport struct {
@@ -31,7 +81,12 @@ type HardwareReport struct {
 	BlockDevices      []*BlockDevice         `protobuf:"bytes,4,rep,name=block_devices,json=blockDevices,proto3" json:"block_devices,omitempty"`
 	NetworkInterfaces []*NetworkInterface    `protobuf:"bytes,5,rep,name=network_interfaces,json=networkInterfaces,proto3" json:"network_interfaces,omitempty"`
 	// What could not be read, and why; one sentence each.
-	Warnings      []string `protobuf:"bytes,6,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	Warnings []string `protobuf:"bytes,6,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	// Storage and network controllers, graphics and accelerators; without virtual functions.
+	PciDevices []*PciDevice `protobuf:"bytes,7,rep,name=pci_devices,json=pciDevices,proto3" json:"pci_devices,omitempty"`
+	NumaNodes  []*NumaNode  `protobuf:"bytes,8,rep,name=numa_nodes,json=numaNodes,proto3" json:"numa_nodes,omitempty"`
+	// Absent when the kernel knows of none.
+	Bmc           *Bmc `protobuf:"bytes,9,opt,name=bmc,proto3" json:"bmc,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -108,6 +163,27 @@ func (x *HardwareReport) GetWarnings() []string {
 	return nil
 }
 
+func (x *HardwareReport) GetPciDevices() []*PciDevice {
+	if x != nil {
+		return x.PciDevices
+	}
+	return nil
+}
+
+func (x *HardwareReport) GetNumaNodes() []*NumaNode {
+	if x != nil {
+		return x.NumaNodes
+	}
+	return nil
+}
+
+func (x *HardwareReport) GetBmc() *Bmc {
+	if x != nil {
+		return x.Bmc
+	}
+	return nil
+}
+
 type System struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	Vendor          string                 `protobuf:"bytes,1,opt,name=vendor,proto3" json:"vendor,omitempty"`
@@ -123,8 +199,13 @@ type System struct {
 	BoardProduct string `protobuf:"bytes,10,opt,name=board_product,json=boardProduct,proto3" json:"board_product,omitempty"`
 	// Kernel release of the running system (uname -r) and machine architecture in Go's names (amd64,
 	// arm64).
-	Kernel        string `protobuf:"bytes,11,opt,name=kernel,proto3" json:"kernel,omitempty"`
-	Architecture  string `protobuf:"bytes,12,opt,name=architecture,proto3" json:"architecture,omitempty"`
+	Kernel          string     `protobuf:"bytes,11,opt,name=kernel,proto3" json:"kernel,omitempty"`
+	Architecture    string     `protobuf:"bytes,12,opt,name=architecture,proto3" json:"architecture,omitempty"`
+	ChassisSerial   string     `protobuf:"bytes,13,opt,name=chassis_serial,json=chassisSerial,proto3" json:"chassis_serial,omitempty"`
+	ChassisAssetTag string     `protobuf:"bytes,14,opt,name=chassis_asset_tag,json=chassisAssetTag,proto3" json:"chassis_asset_tag,omitempty"`
+	SecureBoot      SecureBoot `protobuf:"varint,15,opt,name=secure_boot,json=secureBoot,proto3,enum=ironherd.agent.v1.SecureBoot" json:"secure_boot,omitempty"`
+	// Version of the TPM, such as 2.0; "unknown" when there is one that does not say; empty: none.
+	TpmVersion    string `protobuf:"bytes,16,opt,name=tpm_version,json=tpmVersion,proto3" json:"tpm_version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -243,18 +324,50 @@ func (x *System) GetArchitecture() string {
 	return ""
 }
 
+func (x *System) GetChassisSerial() string {
+	if x != nil {
+		return x.ChassisSerial
+	}
+	return ""
+}
+
+func (x *System) GetChassisAssetTag() string {
+	if x != nil {
+		return x.ChassisAssetTag
+	}
+	return ""
+}
+
+func (x *System) GetSecureBoot() SecureBoot {
+	if x != nil {
+		return x.SecureBoot
+	}
+	return SecureBoot_SECURE_BOOT_UNSPECIFIED
+}
+
+func (x *System) GetTpmVersion() string {
+	if x != nil {
+		return x.TpmVersion
+	}
+	return ""
+}
+
 // Cpu is one package (socket).
 type Cpu struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Vendor string                 `protobuf:"bytes,1,opt,name=vendor,proto3" json:"vendor,omitempty"`
-	Model  string                 `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
+	// Where the cores of a socket differ, the names of all kinds, joined by " + ".
+	Model string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
 	// x86 only; zero elsewhere.
-	Family        int32 `protobuf:"varint,3,opt,name=family,proto3" json:"family,omitempty"`
-	ModelNumber   int32 `protobuf:"varint,4,opt,name=model_number,json=modelNumber,proto3" json:"model_number,omitempty"`
-	Stepping      int32 `protobuf:"varint,5,opt,name=stepping,proto3" json:"stepping,omitempty"`
-	Socket        int32 `protobuf:"varint,6,opt,name=socket,proto3" json:"socket,omitempty"`
-	Cores         int32 `protobuf:"varint,7,opt,name=cores,proto3" json:"cores,omitempty"`
-	Threads       int32 `protobuf:"varint,8,opt,name=threads,proto3" json:"threads,omitempty"`
+	Family      int32 `protobuf:"varint,3,opt,name=family,proto3" json:"family,omitempty"`
+	ModelNumber int32 `protobuf:"varint,4,opt,name=model_number,json=modelNumber,proto3" json:"model_number,omitempty"`
+	Stepping    int32 `protobuf:"varint,5,opt,name=stepping,proto3" json:"stepping,omitempty"`
+	// Counted from 0, in the order of the kernel's own numbers.
+	Socket  int32 `protobuf:"varint,6,opt,name=socket,proto3" json:"socket,omitempty"`
+	Cores   int32 `protobuf:"varint,7,opt,name=cores,proto3" json:"cores,omitempty"`
+	Threads int32 `protobuf:"varint,8,opt,name=threads,proto3" json:"threads,omitempty"`
+	// Revision of the microcode that is loaded, such as 0x2007006; x86 only.
+	Microcode     string `protobuf:"bytes,9,opt,name=microcode,proto3" json:"microcode,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -345,6 +458,13 @@ func (x *Cpu) GetThreads() int32 {
 	return 0
 }
 
+func (x *Cpu) GetMicrocode() string {
+	if x != nil {
+		return x.Microcode
+	}
+	return ""
+}
+
 type Memory struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Sum of the SMBIOS memory modules in bytes; 0 when SMBIOS cannot be read.
@@ -408,16 +528,18 @@ func (x *Memory) GetModules() []*MemoryModule {
 }
 
 type MemoryModule struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Locator       string                 `protobuf:"bytes,1,opt,name=locator,proto3" json:"locator,omitempty"`
-	Vendor        string                 `protobuf:"bytes,2,opt,name=vendor,proto3" json:"vendor,omitempty"`
-	PartNumber    string                 `protobuf:"bytes,3,opt,name=part_number,json=partNumber,proto3" json:"part_number,omitempty"`
-	Serial        string                 `protobuf:"bytes,4,opt,name=serial,proto3" json:"serial,omitempty"`
-	SizeBytes     int64                  `protobuf:"varint,5,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
-	SpeedMts      int32                  `protobuf:"varint,6,opt,name=speed_mts,json=speedMts,proto3" json:"speed_mts,omitempty"`
-	Type          string                 `protobuf:"bytes,7,opt,name=type,proto3" json:"type,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Locator    string                 `protobuf:"bytes,1,opt,name=locator,proto3" json:"locator,omitempty"`
+	Vendor     string                 `protobuf:"bytes,2,opt,name=vendor,proto3" json:"vendor,omitempty"`
+	PartNumber string                 `protobuf:"bytes,3,opt,name=part_number,json=partNumber,proto3" json:"part_number,omitempty"`
+	Serial     string                 `protobuf:"bytes,4,opt,name=serial,proto3" json:"serial,omitempty"`
+	SizeBytes  int64                  `protobuf:"varint,5,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
+	// What the module can do, and at what speed the firmware runs it; 0 when unknown.
+	SpeedMts           int32  `protobuf:"varint,6,opt,name=speed_mts,json=speedMts,proto3" json:"speed_mts,omitempty"`
+	Type               string `protobuf:"bytes,7,opt,name=type,proto3" json:"type,omitempty"`
+	ConfiguredSpeedMts int32  `protobuf:"varint,8,opt,name=configured_speed_mts,json=configuredSpeedMts,proto3" json:"configured_speed_mts,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *MemoryModule) Reset() {
@@ -499,6 +621,75 @@ func (x *MemoryModule) GetType() string {
 	return ""
 }
 
+func (x *MemoryModule) GetConfiguredSpeedMts() int32 {
+	if x != nil {
+		return x.ConfiguredSpeedMts
+	}
+	return 0
+}
+
+// NumaNode is a group of threads and the memory that is near to them.
+type NumaNode struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Node  int32                  `protobuf:"varint,1,opt,name=node,proto3" json:"node,omitempty"`
+	// Threads as the kernel lists them, such as 0-23,48-71; empty for memory alone.
+	Cpus          string `protobuf:"bytes,2,opt,name=cpus,proto3" json:"cpus,omitempty"`
+	MemoryBytes   int64  `protobuf:"varint,3,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NumaNode) Reset() {
+	*x = NumaNode{}
+	mi := &file_api_agent_v1_hardware_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NumaNode) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NumaNode) ProtoMessage() {}
+
+func (x *NumaNode) ProtoReflect() protoreflect.Message {
+	mi := &file_api_agent_v1_hardware_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NumaNode.ProtoReflect.Descriptor instead.
+func (*NumaNode) Descriptor() ([]byte, []int) {
+	return file_api_agent_v1_hardware_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *NumaNode) GetNode() int32 {
+	if x != nil {
+		return x.Node
+	}
+	return 0
+}
+
+func (x *NumaNode) GetCpus() string {
+	if x != nil {
+		return x.Cpus
+	}
+	return ""
+}
+
+func (x *NumaNode) GetMemoryBytes() int64 {
+	if x != nil {
+		return x.MemoryBytes
+	}
+	return 0
+}
+
 type BlockDevice struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Kernel name, such as sda or nvme0n1.
@@ -513,16 +704,20 @@ type BlockDevice struct {
 	Rotational          bool   `protobuf:"varint,9,opt,name=rotational,proto3" json:"rotational,omitempty"`
 	Removable           bool   `protobuf:"varint,10,opt,name=removable,proto3" json:"removable,omitempty"`
 	ReadOnly            bool   `protobuf:"varint,11,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
-	// sata, sas, scsi, nvme, virtio, usb, mmc or empty.
-	Protocol      string  `protobuf:"bytes,12,opt,name=protocol,proto3" json:"protocol,omitempty"`
-	Health        *Health `protobuf:"bytes,13,opt,name=health,proto3" json:"health,omitempty"`
+	// sata, sas, scsi, fc, iscsi, nvme, virtio, usb, mmc or empty.
+	Protocol string  `protobuf:"bytes,12,opt,name=protocol,proto3" json:"protocol,omitempty"`
+	Health   *Health `protobuf:"bytes,13,opt,name=health,proto3" json:"health,omitempty"`
+	// Version of the drive's firmware.
+	Firmware string `protobuf:"bytes,14,opt,name=firmware,proto3" json:"firmware,omitempty"`
+	// Kernel names of further paths to the same disk.
+	OtherPaths    []string `protobuf:"bytes,15,rep,name=other_paths,json=otherPaths,proto3" json:"other_paths,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BlockDevice) Reset() {
 	*x = BlockDevice{}
-	mi := &file_api_agent_v1_hardware_proto_msgTypes[5]
+	mi := &file_api_agent_v1_hardware_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -534,7 +729,7 @@ func (x *BlockDevice) String() string {
 func (*BlockDevice) ProtoMessage() {}
 
 func (x *BlockDevice) ProtoReflect() protoreflect.Message {
-	mi := &file_api_agent_v1_hardware_proto_msgTypes[5]
+	mi := &file_api_agent_v1_hardware_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -547,7 +742,7 @@ func (x *BlockDevice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockDevice.ProtoReflect.Descriptor instead.
 func (*BlockDevice) Descriptor() ([]byte, []int) {
-	return file_api_agent_v1_hardware_proto_rawDescGZIP(), []int{5}
+	return file_api_agent_v1_hardware_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *BlockDevice) GetName() string {
@@ -641,8 +836,22 @@ func (x *BlockDevice) GetHealth() *Health {
 	return nil
 }
 
-// Health is what the drive says of itself (SMART or the NVMe health log). Absent when it could not
-// be asked.
+func (x *BlockDevice) GetFirmware() string {
+	if x != nil {
+		return x.Firmware
+	}
+	return ""
+}
+
+func (x *BlockDevice) GetOtherPaths() []string {
+	if x != nil {
+		return x.OtherPaths
+	}
+	return nil
+}
+
+// Health is what the drive says of itself (SMART, the NVMe health log, or the log pages of SCSI).
+// Absent when it could not be asked.
 type Health struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The drive's own verdict: false means that it expects to fail.
@@ -653,13 +862,17 @@ type Health struct {
 	MediaErrors        int64 `protobuf:"varint,4,opt,name=media_errors,json=mediaErrors,proto3" json:"media_errors,omitempty"`
 	ReallocatedSectors int64 `protobuf:"varint,5,opt,name=reallocated_sectors,json=reallocatedSectors,proto3" json:"reallocated_sectors,omitempty"`
 	TemperatureCelsius int32 `protobuf:"varint,6,opt,name=temperature_celsius,json=temperatureCelsius,proto3" json:"temperature_celsius,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// Sectors that could not be read and wait for being written or given up.
+	PendingSectors int64 `protobuf:"varint,7,opt,name=pending_sectors,json=pendingSectors,proto3" json:"pending_sectors,omitempty"`
+	// Sectors that the drive itself found unreadable when it looked through them.
+	OfflineUncorrectableSectors int64 `protobuf:"varint,8,opt,name=offline_uncorrectable_sectors,json=offlineUncorrectableSectors,proto3" json:"offline_uncorrectable_sectors,omitempty"`
+	unknownFields               protoimpl.UnknownFields
+	sizeCache                   protoimpl.SizeCache
 }
 
 func (x *Health) Reset() {
 	*x = Health{}
-	mi := &file_api_agent_v1_hardware_proto_msgTypes[6]
+	mi := &file_api_agent_v1_hardware_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -671,7 +884,7 @@ func (x *Health) String() string {
 func (*Health) ProtoMessage() {}
 
 func (x *Health) ProtoReflect() protoreflect.Message {
-	mi := &file_api_agent_v1_hardware_proto_msgTypes[6]
+	mi := &file_api_agent_v1_hardware_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -684,7 +897,7 @@ func (x *Health) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Health.ProtoReflect.Descriptor instead.
 func (*Health) Descriptor() ([]byte, []int) {
-	return file_api_agent_v1_hardware_proto_rawDescGZIP(), []int{6}
+	return file_api_agent_v1_hardware_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Health) GetPassed() bool {
@@ -729,11 +942,27 @@ func (x *Health) GetTemperatureCelsius() int32 {
 	return 0
 }
 
+func (x *Health) GetPendingSectors() int64 {
+	if x != nil {
+		return x.PendingSectors
+	}
+	return 0
+}
+
+func (x *Health) GetOfflineUncorrectableSectors() int64 {
+	if x != nil {
+		return x.OfflineUncorrectableSectors
+	}
+	return 0
+}
+
+// NetworkInterface has hardware behind it, or is a bond, VLAN or bridge over such a one.
 type NetworkInterface struct {
-	state  protoimpl.MessageState `protogen:"open.v1"`
-	Name   string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Mac    string                 `protobuf:"bytes,2,opt,name=mac,proto3" json:"mac,omitempty"`
-	Driver string                 `protobuf:"bytes,3,opt,name=driver,proto3" json:"driver,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Of a member of a bond its own address, not that of the bond.
+	Mac    string `protobuf:"bytes,2,opt,name=mac,proto3" json:"mac,omitempty"`
+	Driver string `protobuf:"bytes,3,opt,name=driver,proto3" json:"driver,omitempty"`
 	// Carrier present.
 	Link bool `protobuf:"varint,4,opt,name=link,proto3" json:"link,omitempty"`
 	// Megabits per second; 0 when unknown.
@@ -742,14 +971,22 @@ type NetworkInterface struct {
 	// Addresses with prefix length, such as 192.0.2.7/24.
 	Addresses []string `protobuf:"bytes,7,rep,name=addresses,proto3" json:"addresses,omitempty"`
 	// PCI address or other bus ID; empty for virtual interfaces.
-	BusId         string `protobuf:"bytes,8,opt,name=bus_id,json=busId,proto3" json:"bus_id,omitempty"`
+	BusId string `protobuf:"bytes,8,opt,name=bus_id,json=busId,proto3" json:"bus_id,omitempty"`
+	// bond, team, vlan or bridge; empty for hardware.
+	Kind string `protobuf:"bytes,9,opt,name=kind,proto3" json:"kind,omitempty"`
+	// Names of the interfaces that a virtual one stands on.
+	Lower []string `protobuf:"bytes,10,rep,name=lower,proto3" json:"lower,omitempty"`
+	// Version of the firmware, as the driver tells it.
+	Firmware string `protobuf:"bytes,11,opt,name=firmware,proto3" json:"firmware,omitempty"`
+	// The address that the hardware was made with; empty when the driver does not tell.
+	PermanentMac  string `protobuf:"bytes,12,opt,name=permanent_mac,json=permanentMac,proto3" json:"permanent_mac,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *NetworkInterface) Reset() {
 	*x = NetworkInterface{}
-	mi := &file_api_agent_v1_hardware_proto_msgTypes[7]
+	mi := &file_api_agent_v1_hardware_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -761,7 +998,7 @@ func (x *NetworkInterface) String() string {
 func (*NetworkInterface) ProtoMessage() {}
 
 func (x *NetworkInterface) ProtoReflect() protoreflect.Message {
-	mi := &file_api_agent_v1_hardware_proto_msgTypes[7]
+	mi := &file_api_agent_v1_hardware_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -774,7 +1011,7 @@ func (x *NetworkInterface) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkInterface.ProtoReflect.Descriptor instead.
 func (*NetworkInterface) Descriptor() ([]byte, []int) {
-	return file_api_agent_v1_hardware_proto_rawDescGZIP(), []int{7}
+	return file_api_agent_v1_hardware_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *NetworkInterface) GetName() string {
@@ -833,18 +1070,220 @@ func (x *NetworkInterface) GetBusId() string {
 	return ""
 }
 
+func (x *NetworkInterface) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *NetworkInterface) GetLower() []string {
+	if x != nil {
+		return x.Lower
+	}
+	return nil
+}
+
+func (x *NetworkInterface) GetFirmware() string {
+	if x != nil {
+		return x.Firmware
+	}
+	return ""
+}
+
+func (x *NetworkInterface) GetPermanentMac() string {
+	if x != nil {
+		return x.PermanentMac
+	}
+	return ""
+}
+
+// PciDevice is a function of a PCI device.
+type PciDevice struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// PCI address, such as 0000:3b:00.0; network interfaces have it as bus_id.
+	Address string `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
+	// storage, network, gpu, display (such as that of a BMC), accelerator or coprocessor.
+	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
+	// IDs of maker and model, and of who built the card, such as 8086:1572 and 15d9:0933.
+	Id          string `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
+	SubsystemId string `protobuf:"bytes,4,opt,name=subsystem_id,json=subsystemId,proto3" json:"subsystem_id,omitempty"`
+	Driver      string `protobuf:"bytes,5,opt,name=driver,proto3" json:"driver,omitempty"`
+	// -1 when the machine does not say.
+	NumaNode int32 `protobuf:"varint,6,opt,name=numa_node,json=numaNode,proto3" json:"numa_node,omitempty"`
+	// Name of the model, where its driver tells it.
+	Model         string `protobuf:"bytes,7,opt,name=model,proto3" json:"model,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PciDevice) Reset() {
+	*x = PciDevice{}
+	mi := &file_api_agent_v1_hardware_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PciDevice) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PciDevice) ProtoMessage() {}
+
+func (x *PciDevice) ProtoReflect() protoreflect.Message {
+	mi := &file_api_agent_v1_hardware_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PciDevice.ProtoReflect.Descriptor instead.
+func (*PciDevice) Descriptor() ([]byte, []int) {
+	return file_api_agent_v1_hardware_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *PciDevice) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *PciDevice) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *PciDevice) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *PciDevice) GetSubsystemId() string {
+	if x != nil {
+		return x.SubsystemId
+	}
+	return ""
+}
+
+func (x *PciDevice) GetDriver() string {
+	if x != nil {
+		return x.Driver
+	}
+	return ""
+}
+
+func (x *PciDevice) GetNumaNode() int32 {
+	if x != nil {
+		return x.NumaNode
+	}
+	return 0
+}
+
+func (x *PciDevice) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+// Bmc is the baseboard management controller, as the kernel's IPMI driver and SMBIOS tell of it.
+type Bmc struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Version of IPMI, such as 2.0.
+	IpmiVersion     string `protobuf:"bytes,1,opt,name=ipmi_version,json=ipmiVersion,proto3" json:"ipmi_version,omitempty"`
+	FirmwareVersion string `protobuf:"bytes,2,opt,name=firmware_version,json=firmwareVersion,proto3" json:"firmware_version,omitempty"`
+	// Numbers of maker and product, as the kernel shows them, such as 0x0002a2.
+	ManufacturerId string `protobuf:"bytes,3,opt,name=manufacturer_id,json=manufacturerId,proto3" json:"manufacturer_id,omitempty"`
+	ProductId      string `protobuf:"bytes,4,opt,name=product_id,json=productId,proto3" json:"product_id,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *Bmc) Reset() {
+	*x = Bmc{}
+	mi := &file_api_agent_v1_hardware_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Bmc) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Bmc) ProtoMessage() {}
+
+func (x *Bmc) ProtoReflect() protoreflect.Message {
+	mi := &file_api_agent_v1_hardware_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Bmc.ProtoReflect.Descriptor instead.
+func (*Bmc) Descriptor() ([]byte, []int) {
+	return file_api_agent_v1_hardware_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Bmc) GetIpmiVersion() string {
+	if x != nil {
+		return x.IpmiVersion
+	}
+	return ""
+}
+
+func (x *Bmc) GetFirmwareVersion() string {
+	if x != nil {
+		return x.FirmwareVersion
+	}
+	return ""
+}
+
+func (x *Bmc) GetManufacturerId() string {
+	if x != nil {
+		return x.ManufacturerId
+	}
+	return ""
+}
+
+func (x *Bmc) GetProductId() string {
+	if x != nil {
+		return x.ProductId
+	}
+	return ""
+}
+
 var File_api_agent_v1_hardware_proto protoreflect.FileDescriptor
 
 const file_api_agent_v1_hardware_proto_rawDesc = "" +
 	"\n" +
-	"\x1bapi/agent/v1/hardware.proto\x12\x11ironherd.agent.v1\"\xd7\x02\n" +
+	"\x1bapi/agent/v1/hardware.proto\x12\x11ironherd.agent.v1\"\xfc\x03\n" +
 	"\x0eHardwareReport\x121\n" +
 	"\x06system\x18\x01 \x01(\v2\x19.ironherd.agent.v1.SystemR\x06system\x12*\n" +
 	"\x04cpus\x18\x02 \x03(\v2\x16.ironherd.agent.v1.CpuR\x04cpus\x121\n" +
 	"\x06memory\x18\x03 \x01(\v2\x19.ironherd.agent.v1.MemoryR\x06memory\x12C\n" +
 	"\rblock_devices\x18\x04 \x03(\v2\x1e.ironherd.agent.v1.BlockDeviceR\fblockDevices\x12R\n" +
 	"\x12network_interfaces\x18\x05 \x03(\v2#.ironherd.agent.v1.NetworkInterfaceR\x11networkInterfaces\x12\x1a\n" +
-	"\bwarnings\x18\x06 \x03(\tR\bwarnings\"\xf5\x02\n" +
+	"\bwarnings\x18\x06 \x03(\tR\bwarnings\x12=\n" +
+	"\vpci_devices\x18\a \x03(\v2\x1c.ironherd.agent.v1.PciDeviceR\n" +
+	"pciDevices\x12:\n" +
+	"\n" +
+	"numa_nodes\x18\b \x03(\v2\x1b.ironherd.agent.v1.NumaNodeR\tnumaNodes\x12(\n" +
+	"\x03bmc\x18\t \x01(\v2\x16.ironherd.agent.v1.BmcR\x03bmc\"\xa9\x04\n" +
 	"\x06System\x12\x16\n" +
 	"\x06vendor\x18\x01 \x01(\tR\x06vendor\x12\x18\n" +
 	"\aproduct\x18\x02 \x01(\tR\aproduct\x12\x16\n" +
@@ -858,7 +1297,13 @@ const file_api_agent_v1_hardware_proto_rawDesc = "" +
 	"\rboard_product\x18\n" +
 	" \x01(\tR\fboardProduct\x12\x16\n" +
 	"\x06kernel\x18\v \x01(\tR\x06kernel\x12\"\n" +
-	"\farchitecture\x18\f \x01(\tR\farchitecture\"\xd2\x01\n" +
+	"\farchitecture\x18\f \x01(\tR\farchitecture\x12%\n" +
+	"\x0echassis_serial\x18\r \x01(\tR\rchassisSerial\x12*\n" +
+	"\x11chassis_asset_tag\x18\x0e \x01(\tR\x0fchassisAssetTag\x12>\n" +
+	"\vsecure_boot\x18\x0f \x01(\x0e2\x1d.ironherd.agent.v1.SecureBootR\n" +
+	"secureBoot\x12\x1f\n" +
+	"\vtpm_version\x18\x10 \x01(\tR\n" +
+	"tpmVersion\"\xf0\x01\n" +
 	"\x03Cpu\x12\x16\n" +
 	"\x06vendor\x18\x01 \x01(\tR\x06vendor\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12\x16\n" +
@@ -867,11 +1312,12 @@ const file_api_agent_v1_hardware_proto_rawDesc = "" +
 	"\bstepping\x18\x05 \x01(\x05R\bstepping\x12\x16\n" +
 	"\x06socket\x18\x06 \x01(\x05R\x06socket\x12\x14\n" +
 	"\x05cores\x18\a \x01(\x05R\x05cores\x12\x18\n" +
-	"\athreads\x18\b \x01(\x05R\athreads\"\x8f\x01\n" +
+	"\athreads\x18\b \x01(\x05R\athreads\x12\x1c\n" +
+	"\tmicrocode\x18\t \x01(\tR\tmicrocode\"\x8f\x01\n" +
 	"\x06Memory\x12'\n" +
 	"\x0finstalled_bytes\x18\x01 \x01(\x03R\x0einstalledBytes\x12!\n" +
 	"\fusable_bytes\x18\x02 \x01(\x03R\vusableBytes\x129\n" +
-	"\amodules\x18\x03 \x03(\v2\x1f.ironherd.agent.v1.MemoryModuleR\amodules\"\xc9\x01\n" +
+	"\amodules\x18\x03 \x03(\v2\x1f.ironherd.agent.v1.MemoryModuleR\amodules\"\xfb\x01\n" +
 	"\fMemoryModule\x12\x18\n" +
 	"\alocator\x18\x01 \x01(\tR\alocator\x12\x16\n" +
 	"\x06vendor\x18\x02 \x01(\tR\x06vendor\x12\x1f\n" +
@@ -881,7 +1327,12 @@ const file_api_agent_v1_hardware_proto_rawDesc = "" +
 	"\n" +
 	"size_bytes\x18\x05 \x01(\x03R\tsizeBytes\x12\x1b\n" +
 	"\tspeed_mts\x18\x06 \x01(\x05R\bspeedMts\x12\x12\n" +
-	"\x04type\x18\a \x01(\tR\x04type\"\xa8\x03\n" +
+	"\x04type\x18\a \x01(\tR\x04type\x120\n" +
+	"\x14configured_speed_mts\x18\b \x01(\x05R\x12configuredSpeedMts\"U\n" +
+	"\bNumaNode\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\x05R\x04node\x12\x12\n" +
+	"\x04cpus\x18\x02 \x01(\tR\x04cpus\x12!\n" +
+	"\fmemory_bytes\x18\x03 \x01(\x03R\vmemoryBytes\"\xe5\x03\n" +
 	"\vBlockDevice\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06vendor\x18\x02 \x01(\tR\x06vendor\x12\x14\n" +
@@ -899,14 +1350,19 @@ const file_api_agent_v1_hardware_proto_rawDesc = "" +
 	" \x01(\bR\tremovable\x12\x1b\n" +
 	"\tread_only\x18\v \x01(\bR\breadOnly\x12\x1a\n" +
 	"\bprotocol\x18\f \x01(\tR\bprotocol\x121\n" +
-	"\x06health\x18\r \x01(\v2\x19.ironherd.agent.v1.HealthR\x06health\"\xf4\x01\n" +
+	"\x06health\x18\r \x01(\v2\x19.ironherd.agent.v1.HealthR\x06health\x12\x1a\n" +
+	"\bfirmware\x18\x0e \x01(\tR\bfirmware\x12\x1f\n" +
+	"\vother_paths\x18\x0f \x03(\tR\n" +
+	"otherPaths\"\xe1\x02\n" +
 	"\x06Health\x12\x16\n" +
 	"\x06passed\x18\x01 \x01(\bR\x06passed\x12'\n" +
 	"\x0fpercentage_used\x18\x02 \x01(\x05R\x0epercentageUsed\x12$\n" +
 	"\x0epower_on_hours\x18\x03 \x01(\x03R\fpowerOnHours\x12!\n" +
 	"\fmedia_errors\x18\x04 \x01(\x03R\vmediaErrors\x12/\n" +
 	"\x13reallocated_sectors\x18\x05 \x01(\x03R\x12reallocatedSectors\x12/\n" +
-	"\x13temperature_celsius\x18\x06 \x01(\x05R\x12temperatureCelsius\"\xca\x01\n" +
+	"\x13temperature_celsius\x18\x06 \x01(\x05R\x12temperatureCelsius\x12'\n" +
+	"\x0fpending_sectors\x18\a \x01(\x03R\x0ependingSectors\x12B\n" +
+	"\x1doffline_uncorrectable_sectors\x18\b \x01(\x03R\x1bofflineUncorrectableSectors\"\xb5\x02\n" +
 	"\x10NetworkInterface\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03mac\x18\x02 \x01(\tR\x03mac\x12\x16\n" +
@@ -916,7 +1372,31 @@ const file_api_agent_v1_hardware_proto_rawDesc = "" +
 	"speed_mbps\x18\x05 \x01(\x03R\tspeedMbps\x12\x10\n" +
 	"\x03mtu\x18\x06 \x01(\x05R\x03mtu\x12\x1c\n" +
 	"\taddresses\x18\a \x03(\tR\taddresses\x12\x15\n" +
-	"\x06bus_id\x18\b \x01(\tR\x05busIdB3Z1github.com/ironherd/ironherd/api/agent/v1;agentv1b\x06proto3"
+	"\x06bus_id\x18\b \x01(\tR\x05busId\x12\x12\n" +
+	"\x04kind\x18\t \x01(\tR\x04kind\x12\x14\n" +
+	"\x05lower\x18\n" +
+	" \x03(\tR\x05lower\x12\x1a\n" +
+	"\bfirmware\x18\v \x01(\tR\bfirmware\x12#\n" +
+	"\rpermanent_mac\x18\f \x01(\tR\fpermanentMac\"\xb7\x01\n" +
+	"\tPciDevice\x12\x18\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x12\n" +
+	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x0e\n" +
+	"\x02id\x18\x03 \x01(\tR\x02id\x12!\n" +
+	"\fsubsystem_id\x18\x04 \x01(\tR\vsubsystemId\x12\x16\n" +
+	"\x06driver\x18\x05 \x01(\tR\x06driver\x12\x1b\n" +
+	"\tnuma_node\x18\x06 \x01(\x05R\bnumaNode\x12\x14\n" +
+	"\x05model\x18\a \x01(\tR\x05model\"\x9b\x01\n" +
+	"\x03Bmc\x12!\n" +
+	"\fipmi_version\x18\x01 \x01(\tR\vipmiVersion\x12)\n" +
+	"\x10firmware_version\x18\x02 \x01(\tR\x0ffirmwareVersion\x12'\n" +
+	"\x0fmanufacturer_id\x18\x03 \x01(\tR\x0emanufacturerId\x12\x1d\n" +
+	"\n" +
+	"product_id\x18\x04 \x01(\tR\tproductId*\\\n" +
+	"\n" +
+	"SecureBoot\x12\x1b\n" +
+	"\x17SECURE_BOOT_UNSPECIFIED\x10\x00\x12\x18\n" +
+	"\x14SECURE_BOOT_DISABLED\x10\x01\x12\x17\n" +
+	"\x13SECURE_BOOT_ENABLED\x10\x02B3Z1github.com/ironherd/ironherd/api/agent/v1;agentv1b\x06proto3"
 
 var (
 	file_api_agent_v1_hardware_proto_rawDescOnce sync.Once
@@ -930,30 +1410,39 @@ func file_api_agent_v1_hardware_proto_rawDescGZIP() []byte {
 	return file_api_agent_v1_hardware_proto_rawDescData
 }
 
-var file_api_agent_v1_hardware_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_api_agent_v1_hardware_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_api_agent_v1_hardware_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_api_agent_v1_hardware_proto_goTypes = []any{
-	(*HardwareReport)(nil),   // 0: ironherd.agent.v1.HardwareReport
-	(*System)(nil),           // 1: ironherd.agent.v1.System
-	(*Cpu)(nil),              // 2: ironherd.agent.v1.Cpu
-	(*Memory)(nil),           // 3: ironherd.agent.v1.Memory
-	(*MemoryModule)(nil),     // 4: ironherd.agent.v1.MemoryModule
-	(*BlockDevice)(nil),      // 5: ironherd.agent.v1.BlockDevice
-	(*Health)(nil),           // 6: ironherd.agent.v1.Health
-	(*NetworkInterface)(nil), // 7: ironherd.agent.v1.NetworkInterface
+	(SecureBoot)(0),          // 0: ironherd.agent.v1.SecureBoot
+	(*HardwareReport)(nil),   // 1: ironherd.agent.v1.HardwareReport
+	(*System)(nil),           // 2: ironherd.agent.v1.System
+	(*Cpu)(nil),              // 3: ironherd.agent.v1.Cpu
+	(*Memory)(nil),           // 4: ironherd.agent.v1.Memory
+	(*MemoryModule)(nil),     // 5: ironherd.agent.v1.MemoryModule
+	(*NumaNode)(nil),         // 6: ironherd.agent.v1.NumaNode
+	(*BlockDevice)(nil),      // 7: ironherd.agent.v1.BlockDevice
+	(*Health)(nil),           // 8: ironherd.agent.v1.Health
+	(*NetworkInterface)(nil), // 9: ironherd.agent.v1.NetworkInterface
+	(*PciDevice)(nil),        // 10: ironherd.agent.v1.PciDevice
+	(*Bmc)(nil),              // 11: ironherd.agent.v1.Bmc
 }
 var file_api_agent_v1_hardware_proto_depIdxs = []int32{
-	1, // 0: ironherd.agent.v1.HardwareReport.system:type_name -> ironherd.agent.v1.System
-	2, // 1: ironherd.agent.v1.HardwareReport.cpus:type_name -> ironherd.agent.v1.Cpu
-	3, // 2: ironherd.agent.v1.HardwareReport.memory:type_name -> ironherd.agent.v1.Memory
-	5, // 3: ironherd.agent.v1.HardwareReport.block_devices:type_name -> ironherd.agent.v1.BlockDevice
-	7, // 4: ironherd.agent.v1.HardwareReport.network_interfaces:type_name -> ironherd.agent.v1.NetworkInterface
-	4, // 5: ironherd.agent.v1.Memory.modules:type_name -> ironherd.agent.v1.MemoryModule
-	6, // 6: ironherd.agent.v1.BlockDevice.health:type_name -> ironherd.agent.v1.Health
-	7, // [7:7] is the sub-list for method output_type
-	7, // [7:7] is the sub-list for method input_type
-	7, // [7:7] is the sub-list for extension type_name
-	7, // [7:7] is the sub-list for extension extendee
-	0, // [0:7] is the sub-list for field type_name
+	2,  // 0: ironherd.agent.v1.HardwareReport.system:type_name -> ironherd.agent.v1.System
+	3,  // 1: ironherd.agent.v1.HardwareReport.cpus:type_name -> ironherd.agent.v1.Cpu
+	4,  // 2: ironherd.agent.v1.HardwareReport.memory:type_name -> ironherd.agent.v1.Memory
+	7,  // 3: ironherd.agent.v1.HardwareReport.block_devices:type_name -> ironherd.agent.v1.BlockDevice
+	9,  // 4: ironherd.agent.v1.HardwareReport.network_interfaces:type_name -> ironherd.agent.v1.NetworkInterface
+	10, // 5: ironherd.agent.v1.HardwareReport.pci_devices:type_name -> ironherd.agent.v1.PciDevice
+	6,  // 6: ironherd.agent.v1.HardwareReport.numa_nodes:type_name -> ironherd.agent.v1.NumaNode
+	11, // 7: ironherd.agent.v1.HardwareReport.bmc:type_name -> ironherd.agent.v1.Bmc
+	0,  // 8: ironherd.agent.v1.System.secure_boot:type_name -> ironherd.agent.v1.SecureBoot
+	5,  // 9: ironherd.agent.v1.Memory.modules:type_name -> ironherd.agent.v1.MemoryModule
+	8,  // 10: ironherd.agent.v1.BlockDevice.health:type_name -> ironherd.agent.v1.Health
+	11, // [11:11] is the sub-list for method output_type
+	11, // [11:11] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_api_agent_v1_hardware_proto_init() }
@@ -966,13 +1455,14 @@ func file_api_agent_v1_hardware_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_agent_v1_hardware_proto_rawDesc), len(file_api_agent_v1_hardware_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   8,
+			NumEnums:      1,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
 		GoTypes:           file_api_agent_v1_hardware_proto_goTypes,
 		DependencyIndexes: file_api_agent_v1_hardware_proto_depIdxs,
+		EnumInfos:         file_api_agent_v1_hardware_proto_enumTypes,
 		MessageInfos:      file_api_agent_v1_hardware_proto_msgTypes,
 	}.Build()
 	File_api_agent_v1_hardware_proto = out.File

@@ -25,7 +25,7 @@ func choose(
 	for _, disk := range disks {
 		reason := unfit(disk, selector, need)
 		if reason == "" {
-			reason = inUse(disk.GetName())
+			reason = inUseByAnyPath(disk, inUse)
 		}
 		if reason == "" {
 			fit = append(fit, disk)
@@ -59,6 +59,20 @@ func choose(
 		return nil, fmt.Errorf("%d disks match (%s): say which by serial, WWN, smallest or largest", len(fit), strings.Join(names, ", "))
 	}
 	return fit[0], nil
+}
+
+// inUseByAnyPath says how a disk is used, or "". The kernel does not know that two of its devices
+// are paths to one disk, so an exclusive open of one path does not notice a mount of another.
+func inUseByAnyPath(disk *agentv1.BlockDevice, inUse func(name string) string) string {
+	if reason := inUse(disk.GetName()); reason != "" {
+		return reason
+	}
+	for _, path := range disk.GetOtherPaths() {
+		if reason := inUse(path); reason != "" {
+			return reason + " (as " + path + ")"
+		}
+	}
+	return ""
 }
 
 // unfit says why a disk cannot be the root disk, or "".

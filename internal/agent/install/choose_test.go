@@ -19,6 +19,7 @@ func TestChoose(t *testing.T) {
 		{Name: "sde", Serial: "E", SizeBytes: 900 * mebibyte, Removable: true},
 		{Name: "sdf", Serial: "F", SizeBytes: 900 * mebibyte, ReadOnly: true},
 		{Name: "sdg", Serial: "G", SizeBytes: 900 * mebibyte},
+		{Name: "sdh", OtherPaths: []string{"sdq", "sdg"}, Serial: "H", SizeBytes: 900 * mebibyte},
 		{Name: "../x", Serial: "X", SizeBytes: 900 * mebibyte},
 	}
 	inUse := func(name string) string {
@@ -43,6 +44,7 @@ func TestChoose(t *testing.T) {
 		{"serial and other WWN", &agentv1.DiskSelector{Serial: "C", Wwn: "0xab"}, 1, "", "no disk fits"},
 		{"ambiguous", nil, 1, "", "3 disks match (sdb, sdc, sdd)"},
 		{"mounted", &agentv1.DiskSelector{Serial: "G"}, 1, "", "sdg is mounted at /"},
+		{"mounted by another path", &agentv1.DiskSelector{Serial: "H"}, 1, "", "sdh is mounted at / (as sdg)"},
 		{"removable", &agentv1.DiskSelector{Serial: "E"}, 1, "", "sde is removable"},
 		{"read-only", &agentv1.DiskSelector{Serial: "F"}, 1, "", "sdf is read-only"},
 		{"too small", &agentv1.DiskSelector{Serial: "A"}, 1, "", "sda is too small"},

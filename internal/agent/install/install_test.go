@@ -367,20 +367,6 @@ func TestFirstBootArea(t *testing.T) {
 	}
 }
 
-func TestXZWithHugeDictionaryIsRefused(t *testing.T) {
-	t.Parallel()
-	var out bytes.Buffer
-	w, err := xz.WriterConfig{DictCap: 1 << 30}.NewWriter(&out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, _ = w.Write([]byte("x"))
-	_ = w.Close()
-	if _, _, err := decompress(&out, agentv1.Compression_COMPRESSION_XZ); err == nil || !strings.Contains(err.Error(), "dictionary") {
-		t.Errorf("got %v", err)
-	}
-}
-
 func FuzzDecodeFirstBoot(f *testing.F) {
 	area, _ := EncodeFirstBoot(&agentv1.FirstBoot{Data: []byte("data")})
 	f.Add(area)
@@ -388,21 +374,6 @@ func FuzzDecodeFirstBoot(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if first, err := DecodeFirstBoot(data); err == nil && first == nil {
 			t.Error("neither data nor an error")
-		}
-	})
-}
-
-func FuzzXZ(f *testing.F) {
-	var out bytes.Buffer
-	w, _ := xz.NewWriter(&out)
-	_, _ = w.Write([]byte("some data"))
-	_ = w.Close()
-	f.Add(out.Bytes())
-	f.Fuzz(func(_ *testing.T, data []byte) {
-		raw, release, err := decompress(bytes.NewReader(data), agentv1.Compression_COMPRESSION_XZ)
-		defer release()
-		if err == nil {
-			_, _ = io.Copy(io.Discard, io.LimitReader(raw, 1<<20))
 		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
@@ -12,22 +13,49 @@ import (
 const blockDir = "sys/class/block"
 
 // virtualDisks are the beginnings of the names of block devices that are no disks: made by the
-// kernel, over the network, or drives for media.
-var virtualDisks = []string{"loop", "ram", "zram", "dm-", "md", "sr", "fd", "nbd", "rbd", "drbd", "bcache", "zd", "mtdblock"}
+// kernel, over the network, drives for media, or memory.
+var virtualDisks = []string{
+	"loop", "ram", "zram", "dm-", "md", "sr", "fd", "nbd", "rbd", "drbd", "bcache", "zd", "mtdblock", "pmem", "ndblk", "ublkb", "nullb",
+}
 
-// blockDevices lists the disks.
+// blockDevices lists the disks, and asks them for their health if they are this machine's own.
 func (p *probe) blockDevices() []*agentv1.BlockDevice {
 	var list []*agentv1.BlockDevice
 	for _, name := range p.names("block devices", blockDir) {
+		if !p.isDisk(name) {
+			continue
+		}
+		disk := p.blockDevice(name)
+		if known := sameDisk(list, disk); known != nil {
+			if len(known.GetOtherPaths()) < maxDevices {
+				known.OtherPaths = append(known.OtherPaths, disk.GetName())
+			}
+			continue
+		}
 		if len(list) == maxDevices {
 			p.warn("there are more than %d disks", maxDevices)
 			break
 		}
-		if p.isDisk(name) {
-			list = append(list, p.blockDevice(name))
+		list = append(list, disk)
+	}
+	for _, disk := range list {
+		if p.live {
+			p.survive("health of "+disk.GetName(), func() { p.askDrive(disk) })
 		}
 	}
 	return list
+}
+
+// sameDisk returns the disk among those known to which another device is one more path: the
+// world wide name, which no two disks share, and all else that identifies them are the same.
+func sameDisk(known []*agentv1.BlockDevice, disk *agentv1.BlockDevice) *agentv1.BlockDevice {
+	at := slices.IndexFunc(known, func(k *agentv1.BlockDevice) bool {
+		return disk.GetWwn() != "" && k.GetWwn() == disk.GetWwn() && k.GetSerial() == disk.GetSerial() && k.GetSizeBytes() == disk.GetSizeBytes()
+	})
+	if at < 0 {
+		return nil
+	}
+	return known[at]
 }
 
 // isDisk says whether a block device is a disk with something in it: hardware behind it, no
@@ -66,8 +94,11 @@ func (p *probe) blockDevice(name string) *agentv1.BlockDevice {
 		device.Vendor = vendor
 	}
 	device.Protocol = p.protocol(name, device.GetVendor())
-	if p.live {
-		device.Health = p.health(name, device.GetProtocol())
+	device.Firmware = p.firmware(dir)
+	if page, err := p.read(1024, dir, "device/vpd_pg89"); err == nil {
+		if identity, err := parseInformationPage(page); err == nil {
+			identity.complete(device)
+		}
 	}
 	return device
 }
@@ -95,6 +126,17 @@ func (p *probe) serial(dir string) string {
 	return parseSerialPage(page)
 }
 
+// firmware looks where the different kinds of disks keep the version of their firmware: NVMe, SCSI,
+// MMC.
+func (p *probe) firmware(dir string) string {
+	for _, file := range []string{"device/firmware_rev", "device/rev", "device/fwrev"} {
+		if version := p.text(dir, file); version != "" {
+			return version
+		}
+	}
+	return ""
+}
+
 // parseSerialPage reads the unit serial number page of SCSI (SPC-5, section 7.7.19): page code 80h,
 // a length, then ASCII.
 func parseSerialPage(page []byte) string {
@@ -111,10 +153,11 @@ func (p *probe) wwn(dir string) string {
 	for _, file := range []string{"wwid", "device/wwid"} {
 		id := p.text(dir, file)
 		if digits, ok := strings.CutPrefix(id, "naa."); ok {
-			return "0x" + digits
+			id = "0x" + digits
 		}
 		for _, prefix := range []string{"eui.", "uuid.", "nvme.", "0x"} {
-			if strings.HasPrefix(id, prefix) {
+			// zeros are none
+			if digits, ok := strings.CutPrefix(id, prefix); ok && strings.Trim(digits, "0-") != "" {
 				return id
 			}
 		}
@@ -139,6 +182,10 @@ func (p *probe) protocol(name, vendor string) string {
 	switch {
 	case strings.Contains(place, "/usb"):
 		return "usb"
+	case strings.Contains(place, "/session"):
+		return "iscsi"
+	case strings.Contains(place, "/rport-"):
+		return "fc"
 	case vendor == "ATA" || strings.Contains(place, "/ata"):
 		return "sata"
 	case strings.Contains(place, "/end_device-"):

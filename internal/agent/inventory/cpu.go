@@ -3,27 +3,33 @@ package inventory
 import (
 	"bytes"
 	"cmp"
+	"maps"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/siderolabs/go-smbios/smbios"
-
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 )
 
-// maxCPUInfo bounds /proc/cpuinfo: about 2 KiB for each of a thousand threads.
-const maxCPUInfo = 4 << 20
+// maxCPUInfo bounds /proc/cpuinfo: up to 4 KiB for each of some thousand threads.
+const maxCPUInfo = 16 << 20
 
-// thread is one processor as /proc/cpuinfo tells of it. -1: not said.
+const cpuDir = "sys/devices/system/cpu"
+
+// thread is one processor as the kernel tells of it. -1: not said.
 type thread struct {
-	number, socket, core      int32
-	vendor, model             string
+	number                    int32
+	vendor, model, microcode  string
+	implementer, part         string // arm64
 	family, version, stepping int32
+	physicalID, coreID        int32 // x86
+	socket, cluster           int32
+	siblings                  string // threads of the same core, itself included, as a list
 }
 
 // cpus describes the sockets.
-func (p *probe) cpus(tables *smbios.SMBIOS) []*agentv1.Cpu {
+func (p *probe) cpus(tables *smbiosTables) []*agentv1.Cpu {
 	data, err := p.read(maxCPUInfo, "proc/cpuinfo")
 	if err != nil {
 		p.warn("/proc/cpuinfo cannot be read: %s", reason(err))
@@ -35,63 +41,117 @@ func (p *probe) cpus(tables *smbios.SMBIOS) []*agentv1.Cpu {
 		return nil
 	}
 	for i := range threads {
-		p.complete(&threads[i])
+		p.place(&threads[i])
+	}
+	processors := tables.sockets()
+	if p.clustersAreSockets(threads) {
+		joinClusters(threads, len(processors))
 	}
 	cpus := sockets(threads)
-	if tables != nil { // other architectures than x86 have the name there alone
-		for i, cpu := range cpus {
-			if cpu.GetModel() == "" && i < len(tables.ProcessorInformation) {
-				cpu.Model = clean(tables.ProcessorInformation[i].ProcessorVersion)
-			}
+	for i, cpu := range cpus {
+		if cpu.GetModel() == "" && i < len(processors) { // some architectures have the name there alone
+			cpu.Model = processors[i].text(0x10)
 		}
 	}
 	return cpus
 }
 
-// complete takes socket and core from sysfs where /proc/cpuinfo is silent; the last resort is one
-// socket of single cores.
-func (p *probe) complete(t *thread) {
-	dir := "sys/devices/system/cpu/cpu" + strconv.Itoa(int(t.number)) + "/topology"
-	if t.socket < 0 {
-		t.socket = max(0, parseInt32(p.text(dir, "physical_package_id")))
+// sockets returns the processors of SMBIOS whose sockets are populated (SMBIOS 3.9, section 7.5).
+func (t *smbiosTables) sockets() []*smbiosStructure {
+	return slices.DeleteFunc(t.all(smbiosProcessor), func(s *smbiosStructure) bool { return s.byte(0x18)&(1<<6) == 0 })
+}
+
+// place finds out to which core and socket a thread belongs. The lists of siblings are what the
+// kernel goes by, and lscpu. The IDs of cores begin again in each die or cluster. The last resort
+// is one socket of single cores.
+func (p *probe) place(t *thread) {
+	dir := filepath.Join(cpuDir, "cpu"+strconv.Itoa(int(t.number)), "topology")
+	if t.siblings = p.text(dir, "core_cpus_list"); t.siblings == "" {
+		t.siblings = p.text(dir, "thread_siblings_list") // before Linux 5.3
 	}
-	if t.core < 0 {
-		if t.core = parseInt32(p.text(dir, "core_id")); t.core < 0 {
-			t.core = t.number
+	t.socket, t.cluster = parseInt32(p.text(dir, "physical_package_id")), parseInt32(p.text(dir, "cluster_id"))
+	if t.socket < 0 {
+		t.socket = max(0, t.physicalID)
+	}
+	if t.siblings != "" {
+		return
+	}
+	core := parseInt32(p.text(dir, "core_id"))
+	if core < 0 {
+		if core = t.coreID; core < 0 {
+			core = t.number
 		}
+	}
+	t.siblings = strconv.Itoa(int(t.socket)) + "/" + strconv.Itoa(int(core))
+}
+
+// clustersAreSockets tells whether the kernel takes clusters for sockets. Linux before 6.0 does,
+// where a device tree describes the cores: there is no table of processors of ACPI then, and no
+// cluster has a number.
+func (p *probe) clustersAreSockets(threads []thread) bool {
+	return !p.exists("sys/firmware/acpi/tables/PPTT") &&
+		!slices.ContainsFunc(threads, func(t thread) bool { return t.physicalID >= 0 || t.cluster >= 0 || t.family >= 0 })
+}
+
+// joinClusters divides clusters among as many sockets as SMBIOS knows. Without SMBIOS, or if they
+// cannot be divided, there is one socket.
+func joinClusters(threads []thread, sockets int) {
+	clusters := numbers(threads)
+	if sockets == 0 || len(clusters)%sockets != 0 {
+		sockets = 1
+	}
+	for i := range threads {
+		at, _ := slices.BinarySearch(clusters, threads[i].socket)
+		threads[i].socket = int32(at / (len(clusters) / sockets))
 	}
 }
 
-// sockets groups threads by socket and counts what is in each.
-func sockets(threads []thread) []*agentv1.Cpu {
-	var cpus []*agentv1.Cpu
-	bySocket := make(map[int32]*agentv1.Cpu)
-	cores := make(map[[2]int32]bool)
+// numbers returns the kernel's numbers of the sockets, in order.
+func numbers(threads []thread) []int32 {
+	seen := make(map[int32]bool)
 	for _, t := range threads {
-		cpu := bySocket[t.socket]
-		if cpu == nil {
-			if len(cpus) == maxDevices {
-				continue
-			}
-			cpu = &agentv1.Cpu{
-				Vendor: t.vendor, Model: t.model, Socket: t.socket,
+		seen[t.socket] = true
+	}
+	return slices.Sorted(maps.Keys(seen))
+}
+
+// sockets groups threads by socket and counts what is in each. Sockets are counted from 0, because
+// what the kernel has for their numbers may be anything on arm64.
+func sockets(threads []thread) []*agentv1.Cpu {
+	order := numbers(threads)
+	cpus := make([]*agentv1.Cpu, min(len(order), maxDevices))
+	models := make([][]string, len(cpus))
+	cores := make(map[string]bool)
+	slices.SortStableFunc(threads, func(a, b thread) int { return cmp.Compare(a.number, b.number) })
+	for _, t := range threads {
+		at, _ := slices.BinarySearch(order, t.socket)
+		if at >= len(cpus) {
+			continue
+		}
+		if cpus[at] == nil {
+			cpus[at] = &agentv1.Cpu{
+				Vendor: t.vendor, Socket: int32(at), Microcode: t.microcode,
 				Family: max(0, t.family), ModelNumber: max(0, t.version), Stepping: max(0, t.stepping),
 			}
-			bySocket[t.socket] = cpu
-			cpus = append(cpus, cpu)
 		}
+		cpu := cpus[at]
 		cpu.Threads++
-		if core := [2]int32{t.socket, t.core}; !cores[core] {
+		if core := strconv.Itoa(at) + ":" + t.siblings; !cores[core] {
 			cores[core] = true
 			cpu.Cores++
 		}
+		if t.model != "" && !slices.Contains(models[at], t.model) && len(models[at]) < 8 {
+			models[at] = append(models[at], t.model)
+		}
 	}
-	slices.SortFunc(cpus, func(a, b *agentv1.Cpu) int { return cmp.Compare(a.GetSocket(), b.GetSocket()) })
+	for i, cpu := range cpus {
+		cpu.Model = clean(strings.Join(models[i], " + "))
+	}
 	return cpus
 }
 
 // parseCPUInfo reads /proc/cpuinfo: lines "key : value", one block for each processor, in the forms
-// of x86 and arm64.
+// of x86, arm64 and RISC-V.
 func parseCPUInfo(data []byte) []thread {
 	var threads []thread
 	var current *thread
@@ -107,45 +167,52 @@ func parseCPUInfo(data []byte) []thread {
 				current = nil
 				continue
 			}
-			threads = append(threads, thread{number: number, socket: -1, core: -1, family: -1, version: -1, stepping: -1})
+			threads = append(threads, thread{
+				number: number, socket: -1, cluster: -1, physicalID: -1, coreID: -1, family: -1, version: -1, stepping: -1,
+			})
 			current = &threads[len(threads)-1]
 		}
-		if current == nil {
-			continue
+		if current != nil {
+			current.set(key, value)
 		}
-		switch key {
-		case "vendor_id":
-			current.vendor = value()
-		case "model name":
-			current.model = value()
-		case "cpu family":
-			current.family = parseInt32(value())
-		case "model":
-			current.version = parseInt32(value())
-		case "stepping":
-			current.stepping = parseInt32(value())
-		case "physical id":
-			current.socket = parseInt32(value())
-		case "core id":
-			current.core = parseInt32(value())
-		case "CPU implementer":
-			current.vendor = armVendor(value())
-		}
+	}
+	for i := range threads {
+		threads[i].nameArm()
 	}
 	return threads
 }
 
-// armVendor names the implementer of the main ID register (Arm Architecture Reference Manual,
-// MIDR_EL1) as far as servers are built from them.
-func armVendor(code string) string {
-	vendors := map[string]string{
-		"0x41": "ARM", "0x43": "Cavium", "0x46": "Fujitsu", "0x48": "HiSilicon", "0x4e": "NVIDIA", "0x51": "Qualcomm",
-		"0x6d": "Microsoft", "0xc0": "Ampere",
+// set takes over one line of a block.
+func (t *thread) set(key string, value func() string) {
+	switch key {
+	case "vendor_id":
+		t.vendor = value()
+	case "model name":
+		t.model = value()
+	case "cpu family":
+		t.family = parseInt32(value())
+	case "model":
+		t.version = parseInt32(value())
+	case "stepping":
+		t.stepping = parseInt32(value())
+	case "microcode":
+		t.microcode = value()
+	case "physical id":
+		t.physicalID = parseInt32(value())
+	case "core id":
+		t.coreID = parseInt32(value())
+	case "CPU implementer":
+		t.implementer = strings.ToLower(value())
+	case "CPU part":
+		t.part = strings.ToLower(value())
+	case "uarch": // RISC-V: maker and model
+		t.model = value()
+		t.vendor, _, _ = strings.Cut(t.model, ",")
+	case "mvendorid":
+		if t.vendor == "" {
+			t.vendor = value()
+		}
 	}
-	if vendor, ok := vendors[strings.ToLower(code)]; ok {
-		return vendor
-	}
-	return code
 }
 
 // parseInt32 returns a number from 0 up, or -1.

@@ -29,14 +29,32 @@ const (
 
 // Collect returns the hardware report of the machine whose files lie below root.
 func Collect(root string) *agentv1.HardwareReport {
-	p := &probe{root: root, live: filepath.Clean(root) == "/"}
-	tables := p.smbios()
-	report := &agentv1.HardwareReport{
-		System:            p.system(tables),
-		Cpus:              p.cpus(tables),
-		Memory:            p.memory(tables),
-		BlockDevices:      p.blockDevices(),
-		NetworkInterfaces: p.networkInterfaces(),
+	return collect(&probe{root: root, live: filepath.Clean(root) == "/"}, parts)
+}
+
+// part finds out one part of a report. What it cannot read it warns of.
+type part struct {
+	name string
+	read func(p *probe, report *agentv1.HardwareReport)
+}
+
+// parts are read one after the other; the first leaves the SMBIOS tables for those that follow.
+var parts = []part{
+	{"SMBIOS tables", func(p *probe, _ *agentv1.HardwareReport) { p.tables = p.smbios() }},
+	{"system", func(p *probe, r *agentv1.HardwareReport) { r.System = p.system(p.tables) }},
+	{"CPUs", func(p *probe, r *agentv1.HardwareReport) { r.Cpus = p.cpus(p.tables) }},
+	{"memory", func(p *probe, r *agentv1.HardwareReport) { r.Memory = p.memory(p.tables) }},
+	{"disks", func(p *probe, r *agentv1.HardwareReport) { r.BlockDevices = p.blockDevices() }},
+	{"network interfaces", func(p *probe, r *agentv1.HardwareReport) { r.NetworkInterfaces = p.networkInterfaces() }},
+	{"PCI devices", func(p *probe, r *agentv1.HardwareReport) { r.PciDevices = p.pciDevices() }},
+	{"NUMA nodes", func(p *probe, r *agentv1.HardwareReport) { r.NumaNodes = p.numaNodes() }},
+	{"BMC", func(p *probe, r *agentv1.HardwareReport) { r.Bmc = p.bmc(p.tables) }},
+}
+
+func collect(p *probe, parts []part) *agentv1.HardwareReport {
+	report := new(agentv1.HardwareReport)
+	for _, part := range parts {
+		p.survive(part.name, func() { part.read(p, report) })
 	}
 	slices.Sort(p.warnings)
 	p.warnings = slices.Compact(p.warnings)
@@ -45,6 +63,17 @@ func Collect(root string) *agentv1.HardwareReport {
 	}
 	report.Warnings = p.warnings
 	return report
+}
+
+// survive turns a panic into a warning. What firmware and drives say has any form, and a machine
+// whose agent dies of it could not even be installed.
+func (p *probe) survive(what string, read func()) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			p.warn("the %s cannot be read because of a fault in the agent: %v", what, fault)
+		}
+	}()
+	read()
 }
 
 // Disks returns the disks alone, as Collect lists them but without asking them for their health.
@@ -73,6 +102,7 @@ type probe struct {
 	root string
 	// live tells that the root is "/", so that ioctls reach this machine's own devices.
 	live     bool
+	tables   *smbiosTables
 	warnings []string
 }
 
@@ -147,8 +177,8 @@ func reason(err error) string {
 // sdaa.
 func compareNatural(a, b string) int {
 	for a != "" && b != "" {
-		headA, restA := part(a)
-		headB, restB := part(b)
+		headA, restA := cutRun(a)
+		headB, restB := cutRun(b)
 		if headA != headB {
 			if len(headA) != len(headB) && countsOn(headA, headB) {
 				return len(headA) - len(headB)
@@ -169,8 +199,8 @@ func countsOn(a, b string) bool {
 	return len(a) > 1 && len(b) > 1 && a[:2] == b[:2]
 }
 
-// part splits a string after its leading run of digits, or of other bytes.
-func part(s string) (head, rest string) {
+// cutRun splits a string after its leading run of digits, or of other bytes.
+func cutRun(s string) (head, rest string) {
 	end := 1
 	for end < len(s) && isDigit(s[end]) == isDigit(s[0]) {
 		end++

@@ -1,63 +1,22 @@
 package inventory
 
 import (
-	"bytes"
-	"errors"
-	"io/fs"
+	"cmp"
+	"fmt"
 	"runtime"
-
-	"github.com/siderolabs/go-smbios/smbios"
+	"strings"
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 )
 
-// maxTables bounds what is read of the SMBIOS tables; real ones have a few KiB.
-const maxTables = 1 << 20
-
-// smbios returns the decoded SMBIOS tables, or nil with a warning when there is nothing to fall
-// back to.
-func (p *probe) smbios() *smbios.SMBIOS {
-	entry, err := p.read(64, "sys/firmware/dmi/tables/smbios_entry_point")
-	if err == nil {
-		var data []byte
-		if data, err = p.read(maxTables, "sys/firmware/dmi/tables/DMI"); err == nil {
-			var tables *smbios.SMBIOS
-			if tables, err = decodeSMBIOS(entry, data); err == nil {
-				return tables
-			}
-		}
-	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		p.warn("SMBIOS cannot be read: %s", reason(err))
-	} else if !p.exists("sys/class/dmi/id") {
-		p.warn("this machine has no SMBIOS")
-	} else {
-		p.warn("the SMBIOS tables are not there: memory modules are unknown")
-	}
-	return nil
-}
-
-// decodeSMBIOS decodes the table under the version that its entry point names (SMBIOS 3.9, sections
-// 5.2.1 and 5.2.2).
-func decodeSMBIOS(entry, table []byte) (*smbios.SMBIOS, error) {
-	var version smbios.Version
-	switch {
-	case bytes.HasPrefix(entry, []byte("_SM3_")) && len(entry) >= 10:
-		version = smbios.Version{Major: int(entry[7]), Minor: int(entry[8]), Revision: int(entry[9])}
-	case bytes.HasPrefix(entry, []byte("_SM_")) && len(entry) >= 8:
-		version = smbios.Version{Major: int(entry[6]), Minor: int(entry[7])}
-	default:
-		return nil, errors.New("the entry point has an unknown form")
-	}
-	return smbios.Decode(bytes.NewReader(table), version)
-}
-
 // system describes the machine as a whole.
-func (p *probe) system(tables *smbios.SMBIOS) *agentv1.System {
+func (p *probe) system(tables *smbiosTables) *agentv1.System {
 	system := &agentv1.System{
 		Efi:          p.exists("sys/firmware/efi"),
 		Kernel:       p.text("proc/sys/kernel/osrelease"),
 		Architecture: runtime.GOARCH,
+		SecureBoot:   p.secureBoot(),
+		TpmVersion:   p.tpm(),
 	}
 	if system.Kernel == "" {
 		p.warn("the kernel's release cannot be read")
@@ -66,16 +25,70 @@ func (p *probe) system(tables *smbios.SMBIOS) *agentv1.System {
 		const dir = "sys/class/dmi/id"
 		system.Vendor, system.Product = p.text(dir, "sys_vendor"), p.text(dir, "product_name")
 		system.Serial, system.Uuid = p.text(dir, "product_serial"), p.text(dir, "product_uuid")
+		system.ChassisSerial, system.ChassisAssetTag = p.text(dir, "chassis_serial"), p.text(dir, "chassis_asset_tag")
 		system.FirmwareVendor, system.FirmwareVersion = p.text(dir, "bios_vendor"), p.text(dir, "bios_version")
 		system.FirmwareDate = p.text(dir, "bios_date")
 		system.BoardVendor, system.BoardProduct = p.text(dir, "board_vendor"), p.text(dir, "board_name")
 		return system
 	}
-	about, firmware, board := tables.SystemInformation, tables.BIOSInformation, tables.BaseboardInformation
-	system.Vendor, system.Product = clean(about.Manufacturer), clean(about.ProductName)
-	system.Serial, system.Uuid = clean(about.SerialNumber), clean(about.UUID)
-	system.FirmwareVendor, system.FirmwareVersion = clean(firmware.Vendor), clean(firmware.Version)
-	system.FirmwareDate = clean(firmware.ReleaseDate)
-	system.BoardVendor, system.BoardProduct = clean(board.Manufacturer), clean(board.Product)
+	about, firmware, board := tables.first(smbiosSystem), tables.first(smbiosFirmware), tables.first(smbiosBoard)
+	chassis := tables.first(smbiosChassis)
+	system.ChassisSerial, system.ChassisAssetTag = chassis.text(7), chassis.text(8)
+	system.Vendor, system.Product = about.text(4), about.text(5)
+	system.Serial, system.Uuid = about.text(7), tables.uuid()
+	system.FirmwareVendor, system.FirmwareVersion = firmware.text(4), firmware.text(5)
+	system.FirmwareDate = firmware.text(8)
+	system.BoardVendor, system.BoardProduct = board.text(4), board.text(5)
 	return system
+}
+
+// secureBoot reads the variable of that name (UEFI 2.10, section 3.3): four bytes of attributes,
+// then the value.
+func (p *probe) secureBoot() agentv1.SecureBoot {
+	data, err := p.read(8, "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c")
+	switch {
+	case err != nil || len(data) != 5:
+		return agentv1.SecureBoot_SECURE_BOOT_UNSPECIFIED
+	case data[4] == 1:
+		return agentv1.SecureBoot_SECURE_BOOT_ENABLED
+	}
+	return agentv1.SecureBoot_SECURE_BOOT_DISABLED
+}
+
+// tpm returns the version of the first TPM, "" when there is none.
+func (p *probe) tpm() string {
+	const dir = "sys/class/tpm/tpm0"
+	switch p.text(dir, "tpm_version_major") {
+	case "1":
+		return "1.2"
+	case "2":
+		return "2.0"
+	}
+	switch { // before Linux 5.6
+	case strings.Contains(p.text(dir, "device/caps"), "TCG version: 1.2"):
+		return "1.2"
+	case p.exists(dir):
+		return "unknown"
+	}
+	return ""
+}
+
+// bmc describes the controller that the kernel's IPMI driver has found, or else the one that SMBIOS
+// tells of (SMBIOS 3.9, section 7.39); nil when neither knows of one.
+func (p *probe) bmc(tables *smbiosTables) *agentv1.Bmc {
+	var bmc *agentv1.Bmc
+	if device := tables.first(smbiosIPMI); device != nil {
+		bmc = new(agentv1.Bmc)
+		if version := device.byte(5); version != 0 {
+			bmc.IpmiVersion = fmt.Sprintf("%d.%d", version>>4, version&0x0F)
+		}
+	}
+	const dir = "sys/class/ipmi/ipmi0"
+	if p.exists(dir) {
+		bmc = &agentv1.Bmc{
+			IpmiVersion: cmp.Or(p.text(dir, "device/bmc/ipmi_version"), bmc.GetIpmiVersion()), FirmwareVersion: p.text(dir, "device/bmc/firmware_revision"),
+			ManufacturerId: p.text(dir, "device/bmc/manufacturer_id"), ProductId: p.text(dir, "device/bmc/product_id"),
+		}
+	}
+	return bmc
 }

@@ -108,25 +108,36 @@ func oneMachine() *fleetv1.GetMachineResponse {
 }
 
 func someHardware() *agentv1.HardwareReport {
-	cpu := &agentv1.Cpu{Model: "AMD EPYC 7402P", Cores: 24, Threads: 48}
-	module := &agentv1.MemoryModule{SizeBytes: 32 << 30, Type: "DDR4", SpeedMts: 3200}
+	cpu := &agentv1.Cpu{Model: "AMD EPYC 7402P", Cores: 24, Threads: 48, Microcode: "0x830107a"}
+	module := &agentv1.MemoryModule{SizeBytes: 32 << 30, Type: "DDR4", SpeedMts: 3200, ConfiguredSpeedMts: 2933}
 	return &agentv1.HardwareReport{
-		System: &agentv1.System{Vendor: "Supermicro", Product: "SYS-1019P", Serial: "S1", FirmwareVersion: "2.4", Efi: true, Kernel: "6.12", Architecture: "amd64"},
-		Cpus:   []*agentv1.Cpu{cpu, cpu},
-		Memory: &agentv1.Memory{InstalledBytes: 64 << 30, UsableBytes: 62 << 30, Modules: []*agentv1.MemoryModule{module, module}},
+		System: &agentv1.System{
+			Vendor: "Supermicro", Product: "SYS-1019P", Serial: "S1", FirmwareVersion: "2.4", Efi: true, Kernel: "6.12", Architecture: "amd64",
+			ChassisSerial: "C1", ChassisAssetTag: "rack 7", SecureBoot: agentv1.SecureBoot_SECURE_BOOT_DISABLED, TpmVersion: "2.0",
+		},
+		Bmc:       &agentv1.Bmc{IpmiVersion: "2.0", FirmwareVersion: "1.73"},
+		Cpus:      []*agentv1.Cpu{cpu, cpu},
+		NumaNodes: []*agentv1.NumaNode{{Cpus: "0-47", MemoryBytes: 32 << 30}, {Node: 1, Cpus: "48-95", MemoryBytes: 32 << 30}},
+		Memory:    &agentv1.Memory{InstalledBytes: 64 << 30, UsableBytes: 62 << 30, Modules: []*agentv1.MemoryModule{module, module}},
 		BlockDevices: []*agentv1.BlockDevice{
 			{
-				Name: "nvme0n1", Model: "PM9A3", Serial: "N1", SizeBytes: 3840755982336, LogicalSectorBytes: 512, PhysicalSectorBytes: 4096,
+				Name: "nvme0n1", Model: "PM9A3", Firmware: "GDC5602Q", Serial: "N1", SizeBytes: 3840755982336, LogicalSectorBytes: 512, PhysicalSectorBytes: 4096,
 				Protocol: "nvme", Health: &agentv1.Health{Passed: true, PercentageUsed: 3, PowerOnHours: 12040, TemperatureCelsius: 41},
 			},
 			{
 				Name: "sda", SizeBytes: 4000787030016, LogicalSectorBytes: 512, PhysicalSectorBytes: 512, Protocol: "sata", Rotational: true,
-				Health: &agentv1.Health{PercentageUsed: -1, ReallocatedSectors: 1204},
+				Health:     &agentv1.Health{PercentageUsed: -1, ReallocatedSectors: 1204, PendingSectors: 24},
+				OtherPaths: []string{"sdb"},
 			},
 		},
 		NetworkInterfaces: []*agentv1.NetworkInterface{
-			{Name: "eno1", Mac: "3c:ec:ef:00:00:01", Driver: "ixgbe", Link: true, SpeedMbps: 10000, Mtu: 1500, Addresses: []string{"127.4.0.1/8", "fe80::1/64"}},
+			{Name: "bond0", Mac: "3c:ec:ef:00:00:01", Kind: "bond", Lower: []string{"eno1"}, Link: true, SpeedMbps: 10000, Mtu: 1500, Addresses: []string{"127.4.0.1/8", "fe80::1/64"}},
+			{Name: "eno1", Mac: "3c:ec:ef:00:00:01", PermanentMac: "3c:ec:ef:00:00:0a", Firmware: "0x800007b6", Driver: "ixgbe", Link: true, SpeedMbps: 10000, Mtu: 1500},
 			{Name: "eno2", Mac: "3c:ec:ef:00:00:02", Mtu: 1500},
+		},
+		PciDevices: []*agentv1.PciDevice{
+			{Address: "0000:41:00.0", Kind: "gpu", Id: "10de:2331", SubsystemId: "10de:1626", Driver: "nvidia", Model: "NVIDIA H100 PCIe", NumaNode: 1},
+			{Address: "0000:03:00.0", Kind: "display", Id: "1a03:2000", NumaNode: -1},
 		},
 		Warnings: []string{"sda: the health log cannot be read"},
 	}

@@ -2,6 +2,7 @@ package webui
 
 import (
 	"fmt"
+	"strings"
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 )
@@ -41,7 +42,8 @@ func cpus(all []*agentv1.Cpu) []countedText {
 		if name == "" {
 			name = joinNonEmpty(" ", c.GetVendor(), "unnamed")
 		}
-		texts = append(texts, fmt.Sprintf("%s, %s, %s", name, countOf(int64(c.GetCores()), "core", "cores"), countOf(int64(c.GetThreads()), "thread", "threads")))
+		texts = append(texts, joinNonEmpty(", ", name, countOf(int64(c.GetCores()), "core", "cores"),
+			countOf(int64(c.GetThreads()), "thread", "threads"), labelled("microcode", c.GetMicrocode())))
 	}
 	return condense(texts)
 }
@@ -49,13 +51,53 @@ func cpus(all []*agentv1.Cpu) []countedText {
 func modules(m *agentv1.Memory) []countedText {
 	var texts []string
 	for _, d := range m.GetModules() {
-		speed := ""
-		if d.GetSpeedMts() > 0 {
-			speed = fmt.Sprintf("%d MT/s", d.GetSpeedMts())
-		}
-		texts = append(texts, joinNonEmpty(" ", binary(d.GetSizeBytes()), d.GetType(), speed, d.GetVendor(), d.GetPartNumber()))
+		texts = append(texts, joinNonEmpty(" ", binary(d.GetSizeBytes()), d.GetType(), moduleSpeed(d), d.GetVendor(), d.GetPartNumber()))
 	}
 	return condense(texts)
+}
+
+// moduleSpeed tells at what speed a module runs, and what it could do if that is more.
+func moduleSpeed(d *agentv1.MemoryModule) string {
+	can, does := d.GetSpeedMts(), d.GetConfiguredSpeedMts()
+	switch {
+	case does > 0 && can > does:
+		return fmt.Sprintf("%d of %d MT/s", does, can)
+	case does > 0 || can > 0:
+		return fmt.Sprintf("%d MT/s", max(does, can))
+	}
+	return ""
+}
+
+// labelled puts a label before a value that is there.
+func labelled(label, value string) string {
+	if value == "" {
+		return ""
+	}
+	return label + " " + value
+}
+
+func security(s *agentv1.System) string {
+	boot := map[agentv1.SecureBoot]string{
+		agentv1.SecureBoot_SECURE_BOOT_ENABLED: "Secure Boot on", agentv1.SecureBoot_SECURE_BOOT_DISABLED: "Secure Boot off",
+	}
+	return joinNonEmpty(", ", boot[s.GetSecureBoot()], labelled("TPM", s.GetTpmVersion()))
+}
+
+func bmc(b *agentv1.Bmc) string {
+	return joinNonEmpty(", ", "present", labelled("IPMI", b.GetIpmiVersion()), labelled("firmware", b.GetFirmwareVersion()),
+		labelled("maker", b.GetManufacturerId()), labelled("product", b.GetProductId()))
+}
+
+func numaNode(n *agentv1.NumaNode) string {
+	return fmt.Sprintf("%d: %s", n.GetNode(), joinNonEmpty(", ", labelled("threads", n.GetCpus()), binary(n.GetMemoryBytes())))
+}
+
+// driver names what drives an interface, or what a virtual one is and stands on.
+func driver(n *agentv1.NetworkInterface) string {
+	if n.GetKind() == "" {
+		return n.GetDriver()
+	}
+	return n.GetKind() + " on " + strings.Join(n.GetLower(), " ")
 }
 
 func memory(m *agentv1.Memory) string {
@@ -93,12 +135,18 @@ func sectors(d *agentv1.BlockDevice) string {
 
 // health tells what a drive says of itself, the worst first.
 func health(h *agentv1.Health) string {
-	verdict, wear, errors, moved, age, heat := "passed", "", "", "", "", ""
+	verdict, wear, errors, pending, unreadable, moved, age, heat := "passed", "", "", "", "", "", "", ""
 	if !h.GetPassed() {
 		verdict = "expects to fail"
 	}
 	if h.GetMediaErrors() > 0 {
 		errors = countOf(h.GetMediaErrors(), "media error", "media errors")
+	}
+	if h.GetPendingSectors() > 0 {
+		pending = countOf(h.GetPendingSectors(), "pending sector", "pending sectors")
+	}
+	if h.GetOfflineUncorrectableSectors() > 0 {
+		unreadable = countOf(h.GetOfflineUncorrectableSectors(), "unreadable sector", "unreadable sectors")
 	}
 	if h.GetReallocatedSectors() > 0 {
 		moved = countOf(h.GetReallocatedSectors(), "reallocated sector", "reallocated sectors")
@@ -112,7 +160,12 @@ func health(h *agentv1.Health) string {
 	if h.GetTemperatureCelsius() > 0 {
 		heat = fmt.Sprintf("%d °C", h.GetTemperatureCelsius())
 	}
-	return joinNonEmpty(", ", verdict, errors, moved, wear, age, heat)
+	return joinNonEmpty(", ", verdict, pending, unreadable, errors, moved, wear, age, heat)
+}
+
+// isBad tells of a drive that expects to fail, or that has lost data already.
+func isBad(h *agentv1.Health) bool {
+	return h != nil && (!h.GetPassed() || h.GetPendingSectors() > 0 || h.GetOfflineUncorrectableSectors() > 0)
 }
 
 func speed(n *agentv1.NetworkInterface) string {

@@ -1,0 +1,113 @@
+package inventory
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+)
+
+// diskAt draws a disk with that place in the device tree; files are below its SCSI or NVMe device,
+// and those of the block device itself below "block/".
+func diskAt(place, name string, files map[string]string) map[string]string {
+	tree := map[string]string{"sys/class/block/" + name: "->../../devices/" + place + "/block/" + name}
+	tree["sys/devices/"+place+"/block/"+name+"/device"] = "->../../../" + last(place)
+	tree["sys/devices/"+place+"/block/"+name+"/size"] = "2000\n"
+	for path, content := range files {
+		tree["sys/devices/"+place+"/"+path] = content
+	}
+	return tree
+}
+
+func last(path string) string {
+	for i := len(path) - 1; i >= 0; i-- {
+		if path[i] == '/' {
+			return path[i+1:]
+		}
+	}
+	return path
+}
+
+func TestDiskShapes(t *testing.T) {
+	t.Parallel()
+	informationPage := string(append([]byte{0, 0x89, 2, 0x38}, make([]byte, 56)...)) +
+		string(identify("Samsung SSD 860 EVO 500GB", "S3Z1NB0K", "RVT01B6Q", 0x4020))
+	const (
+		ata  = "pci0000:00/0000:00:1f.2/ata1/host0/target0:0:0/0:0:0:0"
+		sas  = "pci0000:00/0000:02:00.0/host1/port-1:0/end_device-1:0/target1:0:0/1:0:0:0"
+		sas2 = "pci0000:00/0000:02:00.0/host1/port-1:1/end_device-1:1/target1:0:1/1:0:1:0"
+	)
+	seagate := map[string]string{"vendor": "SEAGATE \n", "model": "ST4000NM0025\n", "rev": "N004\n", "wwid": "naa.5000c500a1b2c3d4\n", "vpd_pg80": "\x00\x80\x00\x04ZC11"}
+	seagateDisk := func() *agentv1.BlockDevice {
+		return &agentv1.BlockDevice{
+			Name: "sda", Vendor: "SEAGATE", Model: "ST4000NM0025", Serial: "ZC11", Wwn: "0x5000c500a1b2c3d4", Firmware: "N004", SizeBytes: 1024000, Protocol: "sas",
+		}
+	}
+	twoPaths := seagateDisk()
+	twoPaths.OtherPaths = []string{"sdb"}
+	other := seagateDisk()
+	other.Name, other.Serial = "sdb", "ZC22"
+	otherFiles := map[string]string{"vendor": "SEAGATE\n", "model": "ST4000NM0025\n", "rev": "N004\n", "wwid": "naa.5000c500a1b2c3d4\n", "vpd_pg80": "\x00\x80\x00\x04ZC22"}
+	for name, test := range map[string]struct {
+		trees []map[string]string
+		want  []*agentv1.BlockDevice
+	}{
+		"ATA: SCSI cuts the model off, and the firmware": {
+			[]map[string]string{diskAt(ata, "sda", map[string]string{
+				"vendor": "ATA     \n", "model": "Samsung SSD 860 \n", "rev": "1B6Q\n", "vpd_pg80": "\x00\x80\x00\x08S3Z1NB0K", "vpd_pg89": informationPage,
+			})},
+			[]*agentv1.BlockDevice{{
+				Name: "sda", Vendor: "ATA", Model: "Samsung SSD 860 EVO 500GB", Serial: "S3Z1NB0K", Firmware: "RVT01B6Q", SizeBytes: 1024000, Protocol: "sata",
+			}},
+		},
+		"ATA without the page": {
+			[]map[string]string{diskAt(ata, "sda", map[string]string{"vendor": "ATA\n", "model": "Samsung SSD 860 \n", "rev": "1B6Q\n", "vpd_pg89": "\x00\x89"})},
+			[]*agentv1.BlockDevice{{Name: "sda", Vendor: "ATA", Model: "Samsung SSD 860", Firmware: "1B6Q", SizeBytes: 1024000, Protocol: "sata"}},
+		},
+		"NVMe": {
+			[]map[string]string{{
+				"sys/class/block/nvme0n1/size": "2000\n", "sys/class/block/nvme0n1/wwid": "eui.0025388b01b2c3d4\n",
+				"sys/class/block/nvme0n1/device/model": "SAMSUNG MZVL2512\n", "sys/class/block/nvme0n1/device/firmware_rev": "GXA7801Q\n",
+			}},
+			[]*agentv1.BlockDevice{{Name: "nvme0n1", Model: "SAMSUNG MZVL2512", Wwn: "eui.0025388b01b2c3d4", Firmware: "GXA7801Q", SizeBytes: 1024000, Protocol: "nvme"}},
+		},
+		"a name of zeros is none": {
+			[]map[string]string{{"sys/class/block/nvme0n1/size": "2000\n", "sys/class/block/nvme0n1/wwid": "eui.0000000000000000\n", "sys/class/block/nvme0n1/device/model": "M\n"}},
+			[]*agentv1.BlockDevice{{Name: "nvme0n1", Model: "M", SizeBytes: 1024000, Protocol: "nvme"}},
+		},
+		"two paths to one disk":                  {[]map[string]string{diskAt(sas, "sda", seagate), diskAt(sas2, "sdb", seagate)}, []*agentv1.BlockDevice{twoPaths}},
+		"two disks that give themselves one WWN": {[]map[string]string{diskAt(sas, "sda", seagate), diskAt(sas2, "sdb", otherFiles)}, []*agentv1.BlockDevice{seagateDisk(), other}},
+		"two disks that name nothing": {
+			[]map[string]string{diskAt(sas, "sda", nil), diskAt(sas2, "sdb", nil)},
+			[]*agentv1.BlockDevice{{Name: "sda", SizeBytes: 1024000, Protocol: "sas"}, {Name: "sdb", SizeBytes: 1024000, Protocol: "sas"}},
+		},
+		"over a network": {
+			[]map[string]string{
+				diskAt("platform/host6/session1/target6:0:0/6:0:0:0", "sda", nil),
+				diskAt("pci0000:00/0000:03:00.0/host7/rport-7:0-0/target7:0:0/7:0:0:0", "sdb", nil),
+			},
+			[]*agentv1.BlockDevice{{Name: "sda", SizeBytes: 1024000, Protocol: "iscsi"}, {Name: "sdb", SizeBytes: 1024000, Protocol: "fc"}},
+		},
+		"persistent memory is no disk": {
+			[]map[string]string{
+				diskAt("LNXSYSTM:00/ndbus0/region0/namespace0.0", "pmem0", nil), diskAt("LNXSYSTM:00/ndbus0/region1/btt1.0", "pmem1s", nil),
+			}, nil,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			files := map[string]string{}
+			for _, some := range test.trees {
+				for path, content := range some {
+					files[path] = content
+				}
+			}
+			got := Collect(tree(t, files)).GetBlockDevices()
+			if diff := cmp.Diff(test.want, got, protocmp.Transform()); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
