@@ -13,18 +13,20 @@ import (
 // ReportUp implements agentv1.AgentCallbackServer. The secret is the credential: a malformed
 // request gets the answer of one with a wrong secret.
 func (s *Server) ReportUp(ctx context.Context, req *agentv1.ReportUpRequest) (*agentv1.ReportUpResponse, error) {
-	if !connectionOf(ctx).limiter.Allow() {
+	conn := connectionOf(ctx)
+	if !conn.limiter.Allow() {
 		return nil, errThrottled
 	}
+	defer conn.limited.Serving()()
 	id, err := fleet.ParseMachineID(req.GetMachineId())
 	if err != nil || len(req.GetSecret()) != secretBytes || !isName(req.GetBootId(), maxBootID) {
-		return nil, errRefused
+		return nil, s.turnAway(ctx)
 	}
 	err = s.db.RecordInstalled(ctx, id, fleet.InstallGeneration(req.GetInstallGeneration()), int(req.GetAttempt()), req.GetSecret(), req.GetBootId())
 	switch kind := fleet.KindOf(err); {
 	case err == nil:
 	case kind == fleet.KindForbidden || kind == fleet.KindNotFound || kind == fleet.KindInvalid:
-		return nil, errRefused
+		return nil, s.turnAway(ctx)
 	default:
 		return nil, s.failure(ctx, "record that the system is up", id, err)
 	}

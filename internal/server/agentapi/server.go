@@ -2,6 +2,7 @@ package agentapi
 
 import (
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -30,6 +31,8 @@ type Observer interface {
 	AgentReport(kind string)
 	// AgentFlush reports one batch of liveness.
 	AgentFlush(agents int, took time.Duration, err error)
+	// AgentRefused reports that a caller was turned away who is not admitted.
+	AgentRefused(why string)
 }
 
 // Options is what a server is built with besides its configuration.
@@ -52,6 +55,7 @@ type Server struct {
 	observer Observer
 	agents   *agentCache
 	pace     *pace
+	refusals *server.Refusals
 }
 
 // New returns a server. It does nothing until Serve is called.
@@ -63,6 +67,7 @@ func New(db *bmdb.DB, config Config, options Options) *Server {
 	if s.observer == nil {
 		s.observer = nobody{}
 	}
+	s.refusals = server.NewRefusals(options.Logger, s.observer.AgentRefused)
 	return s
 }
 
@@ -82,10 +87,10 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	if err := s.alive(ctx); err != nil { // also learns the policy, which the first answer needs
 		return errors.Join(fmt.Errorf("agent API: %w", err), ln.Close())
 	}
-	limit := server.Limit{Total: s.config.MaxConnections, PerAddress: s.config.MaxConnectionsPerAddress}
-	srv := s.grpcServer()
+	srv := s.grpcServer(ctx)
+	limited := server.LimitConnections(ln, s.config.limit(), s.refusals)
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return s.serve(srv, server.LimitConnections(ln, limit)) })
+	group.Go(func() error { return s.serve(srv, limited) })
 	group.Go(func() error { s.flushEvery(ctx); return nil })
 	group.Go(func() error { s.aliveEvery(ctx); return nil })
 	group.Go(func() error { s.sweepEvery(ctx); return nil })
@@ -126,7 +131,6 @@ const (
 	buffer      = 4 << 10 // per direction and connection; a heartbeat is a few hundred bytes
 	maxStreams  = 4
 	maxHeaders  = 8 << 10
-	handshake   = 15 * time.Second
 	pingAfter   = 2 * time.Minute
 	pingTimeout = 20 * time.Second
 	minimumPing = 10 * time.Second
@@ -135,12 +139,13 @@ const (
 	connectionAge = 12 * time.Hour
 )
 
-func (s *Server) grpcServer() *grpc.Server {
+func (s *Server) grpcServer(ctx context.Context) *grpc.Server {
+	recognized := func(machine string, key ed25519.PublicKey) bool { return s.recognized(ctx, machine, key) }
 	srv := grpc.NewServer(
-		grpc.Creds(newHandshaker(s.options.Certificates.TLS(), s.config.CallRate)),
+		grpc.Creds(newHandshaker(s.options.Certificates.TLS(), s.config.CallRate, recognized)),
 		grpc.ReadBufferSize(buffer), grpc.WriteBufferSize(buffer),
 		grpc.MaxRecvMsgSize(s.config.MaxMessageBytes), grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(maxHeaders),
-		grpc.ConnectionTimeout(handshake),
+		grpc.ConnectionTimeout(s.config.AdmitWithin),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pingTimeout, MaxConnectionAge: connectionAge}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minimumPing, PermitWithoutStream: true}),
 		grpc.UnaryInterceptor(s.observed),
@@ -178,3 +183,5 @@ func (nobody) AgentCall(string, string, time.Duration) {}
 func (nobody) AgentReport(string) {}
 
 func (nobody) AgentFlush(int, time.Duration, error) {}
+
+func (nobody) AgentRefused(string) {}
