@@ -1,10 +1,14 @@
 package server_test
 
 import (
+	"bufio"
 	"bytes"
+	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"reflect"
 	"strings"
 	"sync"
@@ -46,7 +50,7 @@ func (d *door) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-func (d *door) Close() error   { return nil }
+func (d *door) Close() error   { close(d.incoming); return nil }
 func (d *door) Addr() net.Addr { return &net.TCPAddr{} }
 
 // remote is a connection in memory with an address.
@@ -235,6 +239,64 @@ func TestTheManyMakeRoomForTheFew(t *testing.T) {
 		}
 		if v := d.visit("2001:db8:0:5::1"); v.open() {
 			t.Error("one of each, and yet one more is let in")
+		}
+	})
+}
+
+// TestStrangersConnectionsEnd: over HTTP, a connection stays only if its caller may read.
+func TestStrangersConnectionsEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newDoor(t, server.Limit{})
+		options := server.HTTPOptions{
+			Logger: discard, Limit: server.Limit{AdmitWithin: 10 * time.Second}, Refusals: server.NewRefusals(discard, func(why string) {
+				d.mu.Lock()
+				defer d.mu.Unlock()
+				d.refused = append(d.refused, why)
+			}),
+		}
+		handler := server.NewAccess("a-token").Identify(server.RequireRead(rights))
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- server.NewHTTP(handler, options).Serve(ctx, d) }()
+		connect := func() net.Conn {
+			here, there := net.Pipe()
+			d.incoming <- remote{there, &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1}}
+			t.Cleanup(func() { here.Close(); there.Close() })
+			return here
+		}
+		ask := func(conn net.Conn, header string) (status int, last bool) {
+			if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n"+header+"\r\n"); err != nil {
+				return 0, true
+			}
+			answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil {
+				return 0, true
+			}
+			_, _ = io.Copy(io.Discard, answer.Body)
+			return answer.StatusCode, answer.Close
+		}
+		idle, stranger, operator := connect(), connect(), connect()
+		if status, last := ask(stranger, ""); status != http.StatusUnauthorized || !last {
+			t.Errorf("a stranger: %d, last %v", status, last)
+		}
+		const bearer = "Authorization: Bearer a-token\r\n"
+		if status, last := ask(operator, bearer); status != http.StatusOK || last {
+			t.Errorf("the operator: %d, last %v", status, last)
+		}
+		time.Sleep(11 * time.Second)
+		if status, _ := ask(idle, bearer); status != 0 {
+			t.Errorf("a connection that was idle answers %d", status)
+		}
+		if status, last := ask(operator, bearer); status != http.StatusOK || last {
+			t.Errorf("the operator again: %d, last %v", status, last)
+		}
+		if got, want := d.refusals(), []string{"not_admitted", "too_late"}; !reflect.DeepEqual(got, want) {
+			t.Errorf("refused: %v, want %v", got, want)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
 		}
 	})
 }
