@@ -42,7 +42,8 @@ type Config struct {
 	MaxUnadmittedPerAddress int `yaml:"max_unadmitted_per_address"`
 	// AdmitWithin is how long a connection may be open until an agent is admitted on it.
 	AdmitWithin time.Duration `yaml:"admit_within"`
-	// Drain is how long calls may go on when the server is told to stop.
+	// Drain is how long calls may go on when the server is told to stop. They are cancelled at half of
+	// it.
 	Drain time.Duration `yaml:"drain"`
 }
 

@@ -80,9 +80,9 @@ func (s *Server) Progress(machine fleet.MachineID) *agentv1.InstallProgress {
 // Agents returns how many agents have spoken to this process lately.
 func (s *Server) Agents() int { return s.agents.size() }
 
-// Serve serves the listener until ctx ends, then lets the calls that are under way finish, and
-// writes the liveness that is still in memory. It closes the listener, and returns nil after an
-// orderly end. It may be called again with another listener.
+// Serve serves the listener until ctx ends, then lets the calls that are under way finish within
+// the drain time, and writes the liveness that is still in memory. It closes the listener, and
+// returns nil after an orderly end. It may be called again with another listener.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	if err := s.alive(ctx); err != nil { // also learns the policy, which the first answer needs
 		return errors.Join(fmt.Errorf("agent API: %w", err), ln.Close())
@@ -90,11 +90,16 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	srv := s.grpcServer(ctx)
 	limited := server.LimitConnections(ln, s.config.limit(), s.refusals)
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return s.serve(srv, limited) })
+	drained := make(chan struct{})
+	group.Go(func() error { return s.serve(srv, limited, drained) })
 	group.Go(func() error { s.flushEvery(ctx); return nil })
 	group.Go(func() error { s.aliveEvery(ctx); return nil })
 	group.Go(func() error { s.sweepEvery(ctx); return nil })
-	group.Go(func() error { s.stop(ctx, srv); return nil })
+	group.Go(func() error {
+		defer close(drained)
+		s.stop(ctx, srv)
+		return nil
+	})
 	err := group.Wait()
 	flush, done := context.WithTimeout(context.WithoutCancel(ctx), s.config.Drain)
 	defer done()
@@ -102,14 +107,22 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	return err
 }
 
-func (s *Server) serve(srv *grpc.Server, ln net.Listener) error {
-	if err := srv.Serve(ln); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
-		return fmt.Errorf("agent API: %w", err)
+// serve serves until the server has stopped, or is given up because drained is closed.
+func (s *Server) serve(srv *grpc.Server, ln net.Listener, drained <-chan struct{}) error {
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(ln) }()
+	select {
+	case err := <-served:
+		if err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+			return fmt.Errorf("agent API: %w", err)
+		}
+	case <-drained:
 	}
 	return nil
 }
 
-// stop ends the server when ctx does: gracefully within the drain time, else at once.
+// stop ends the server when ctx does. Calls may finish within half of the drain time. Then they are
+// cancelled, and those that ignore it when the drain time is over are left behind.
 func (s *Server) stop(ctx context.Context, srv *grpc.Server) {
 	<-ctx.Done()
 	stopped := make(chan struct{})
@@ -117,13 +130,25 @@ func (s *Server) stop(ctx context.Context, srv *grpc.Server) {
 		defer close(stopped)
 		srv.GracefulStop()
 	}()
-	timer := time.NewTimer(s.config.Drain)
+	half := s.config.Drain / 2
+	if within(half, stopped) {
+		return
+	}
+	go srv.Stop() // cancels the calls, and waits for them
+	if !within(half, stopped) {
+		s.options.Logger.Warn("calls of agents go on although the server stops; they are left behind")
+	}
+}
+
+// within says whether done is closed within that time.
+func within(patience time.Duration, done <-chan struct{}) bool {
+	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
-	case <-stopped:
+	case <-done:
+		return true
 	case <-timer.C:
-		srv.Stop()
-		<-stopped
+		return false
 	}
 }
 
