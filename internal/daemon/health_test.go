@@ -14,7 +14,9 @@ import (
 
 // TestHealthNoticesThatNothingCanBeWritten: a process whose database can be read, but whose disk
 // takes nothing, is neither healthy nor ready; and is again when the disk does.
-func TestHealthNoticesThatNothingCanBeWritten(t *testing.T) { // not parallel: it changes a limit of the process
+//
+// It is not parallel, because it changes a limit of this process.
+func TestHealthNoticesThatNothingCanBeWritten(t *testing.T) {
 	c := settings(t)
 	c.Roles = []config.Role{config.RoleOperatorAPI}
 	d := open(t, c)

@@ -95,9 +95,9 @@ func (h *HTTP) server(base context.Context, stopping atStop) *http.Server {
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: 64, MaxReceiveBufferPerConnection: 64 << 10, MaxReceiveBufferPerStream: 64 << 10,
 		},
-		BaseContext:       func(net.Listener) context.Context { return base },
-		ConnContext:       func(ctx context.Context, conn net.Conn) context.Context { return withPeer(withConn(ctx, conn), conn) },
-		ErrorLog:          slog.NewLogLogger(h.options.Logger.Handler(), slog.LevelDebug),
+		BaseContext: func(net.Listener) context.Context { return base },
+		ConnContext: func(ctx context.Context, conn net.Conn) context.Context { return withPeer(withConn(ctx, conn), conn) },
+		ErrorLog:    slog.NewLogLogger(h.options.Logger.Handler(), slog.LevelDebug),
 	}
 }
 

@@ -29,15 +29,15 @@ type Limit struct {
 // the connection makes room for another one from the same source.
 const spared = time.Second
 
-// LimitConnections wraps a listener, whose connections are *LimitedConn from there on. It decides as
-// soon as a connection is accepted, so that nobody within the limits waits for it:
+// LimitConnections wraps a listener, whose connections are *LimitedConn from there on. It decides
+// as soon as a connection is accepted, so that nobody within the limits waits for it:
 //
 //   - Above a limit, the unadmitted connection whose caller has kept this server waiting for the
 //     longest makes room, of the source that has the most. So who does nothing is closed first, and
 //     who comes from many addresses does not crowd out the others.
 //   - Where none can make room, the new connection is closed.
 //
-// Refusals are counted and may be nil.
+// It counts those by refusals, which may be nil.
 func LimitConnections(ln net.Listener, limit Limit, refusals *Refusals) net.Listener {
 	return &limitedListener{
 		Listener: ln, limit: limit, refusals: refusals, started: time.Now(), sources: map[netip.Prefix]*source{},

@@ -32,7 +32,8 @@ func connectionOf(ctx context.Context) *connection {
 			return c
 		}
 	}
-	return &connection{limiter: rate.NewLimiter(0, 0), remote: &net.TCPAddr{}} // not one of ours: nothing is allowed
+	// It is not one of ours: nothing is allowed.
+	return &connection{limiter: rate.NewLimiter(0, 0), remote: &net.TCPAddr{}}
 }
 
 // handshaker is gRPC's TLS, with a limiter for each connection.

@@ -26,8 +26,8 @@ import (
 	"github.com/ironherd/ironherd/internal/server/agentapi"
 )
 
-// stranger is a connection to the agent API without a certificate, after its TLS handshake; nil when
-// it is refused.
+// stranger is a connection to the agent API without a certificate, after its TLS handshake; nil
+// when it is refused.
 func (h *fixture) stranger() net.Conn {
 	h.t.Helper()
 	//nolint:gosec // whom a stranger trusts does not matter
@@ -153,7 +153,7 @@ func TestStrangersHoldNextToNothing(t *testing.T) { // not parallel: it measures
 	select {
 	case <-sent:
 	case <-time.After(30 * time.Second): //nolint:forbidigo // nobody is to wait so long
-		t.Error("the strangers' connections are still open")
+		t.Error("the strangers are still at it")
 	}
 	if each := (held() - before) / strangers; each > bound {
 		t.Errorf("each stranger holds %d KiB, want at most %d", each>>10, bound>>10)
