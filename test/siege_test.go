@@ -18,8 +18,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/net/http2"
-
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 	"github.com/ironherd/ironherd/api/fleet/v1/fleetv1connect"
 	"github.com/ironherd/ironherd/test/process"
@@ -214,10 +212,17 @@ func post(ctx context.Context, conn net.Conn, calls int, url, kind string, body 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer conn.Close()
-	client, err := (&http2.Transport{AllowHTTP: true, StrictMaxConcurrentStreams: true}).NewClientConn(conn)
+	dial := func(context.Context, string, string) (net.Conn, error) { return conn, nil }
+	var protocols http.Protocols
+	protocols.SetHTTP2(true)
+	protocols.SetUnencryptedHTTP2(true)
+	transport := &http.Transport{DialContext: dial, DialTLSContext: dial, Protocols: &protocols}
+	scheme, _, _ := strings.Cut(url, ":")
+	client, err := transport.NewClientConn(ctx, scheme, "x:1")
 	if err != nil {
 		return
 	}
+	defer client.Close()
 	var all sync.WaitGroup
 	for range calls {
 		all.Go(func() {

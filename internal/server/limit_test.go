@@ -273,6 +273,7 @@ func TestStrangersConnectionsEnd(t *testing.T) {
 			if err != nil {
 				return 0, true
 			}
+			defer answer.Body.Close()
 			_, _ = io.Copy(io.Discard, answer.Body)
 			return answer.StatusCode, answer.Close
 		}
