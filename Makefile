@@ -87,6 +87,10 @@ fuzz: ## Run every fuzz target for a while (TIME=30s PKG=internal/agent)
 torture: build ## Kill the control plane (and the world) N times and check what is left (N=20, BOTH=1 kills both)
 	@go run ./test/torture -n $(or $(N),20) $(if $(BOTH),-both)
 
+.PHONY: torture-siege
+torture-siege: ## 10,000 hostile connections at a time for a minute, with agents at work beside; prints what they hold (N=10000)
+	@go test -count=1 -timeout 15m -v -run 'TestSiege' ./test -siege=$(or $(N),10000) | grep -Ev '^=== '
+
 .PHONY: torture-bmdb
 torture-bmdb: setup ## The BMDB at length: model, histories, failing calls, processes killed and stopped (CHECKS=1000 HISTORIES=1000 KILLS=200 STOPS=100)
 	@go test -count=1 -timeout 4h ./internal/bmdb/bmdbtest/model -rapid.checks=$(or $(CHECKS),1000)

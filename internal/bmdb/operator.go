@@ -241,6 +241,16 @@ func (db *DB) Environment(ctx context.Context) (fleet.Environment, error) {
 	})
 }
 
+// Probe commits a change that changes nothing. Its error says that nothing can be changed now.
+func (db *DB) Probe(ctx context.Context) error {
+	return db.update(ctx, "probe", func(ctx context.Context, t *transaction) error {
+		if err := t.q.InsertListener(ctx); err != nil {
+			return err
+		}
+		return t.q.LockListener(ctx)
+	})
+}
+
 // AcceptRestore says that the database, as it is, is the one that counts: whatever waited because
 // it looked restored or copied may go on. KindConflict when it does not look so.
 func (db *DB) AcceptRestore(ctx context.Context, actor string) error {

@@ -48,7 +48,7 @@ func (d *Daemon) build(ctx context.Context) (components, error) {
 	if err := d.buildLoops(&parts, providers, key, certificates); err != nil {
 		return parts, err
 	}
-	parts.all = append(parts.all, d.databaseHealth())
+	parts.all = append(parts.all, newDatabaseHealth(d.db).component())
 	if d.config.Has(config.RoleJanitor) {
 		j, err := janitor.New(d.db, d.config.Janitor, janitor.Options{
 			Logger: d.loggerOf("janitor"), Observer: janitorObserver{d.metrics},
@@ -67,26 +67,6 @@ func (d *Daemon) build(ctx context.Context) (components, error) {
 		parts.add("certificates", service.State, certificates.Serve)
 	}
 	return parts, nil
-}
-
-// databasePatience bounds how long a question for health waits for the database.
-const databasePatience = 2 * time.Second
-
-// databaseHealth is a component that does nothing but answer for the health of the database.
-func (d *Daemon) databaseHealth() service.Component {
-	return service.Component{
-		Name: "database", Stage: service.State,
-		Serve: func(ctx context.Context) error {
-			<-ctx.Done()
-			return context.Cause(ctx)
-		},
-		Check: func(ctx context.Context) error {
-			ctx, cancel := context.WithTimeout(ctx, databasePatience)
-			defer cancel()
-			_, err := d.db.Environment(ctx) // one row
-			return err
-		},
-	}
 }
 
 // loggerOf returns the logger of a component.

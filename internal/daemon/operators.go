@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/ironherd/ironherd/internal/config"
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -37,12 +38,20 @@ func (d *Daemon) buildOperators(parts *components) error {
 	mux.Handle("GET /healthz", d.health((*service.Tree).HealthHandler))
 	mux.Handle("GET /readyz", d.health((*service.Tree).ReadyHandler))
 	handler := server.NewAccess(token).Identify(mux)
-	http := server.NewHTTP(handler, server.HTTPOptions{Logger: d.loggerOf("operator-api")})
+	logger := d.loggerOf("operator-api")
+	http := server.NewHTTP(handler, server.HTTPOptions{
+		Logger: logger, Limit: operatorLimit, Refusals: server.NewRefusals(logger, d.metrics.OperatorRefused),
+	})
 	parts.add("operator-socket", service.Listeners, serveOn(d.socket, http.Serve))
 	if d.operators != nil {
 		parts.add("operator-api", service.Listeners, serveOn(d.operators, http.Serve))
 	}
 	return nil
+}
+
+// operatorLimit bounds the connections of operators, their programs and their browsers.
+var operatorLimit = server.Limit{
+	Total: 1000, PerSource: 500, Unadmitted: 128, UnadmittedPerSource: 64, AdmitWithin: 10 * time.Second,
 }
 
 // health serves a question for health. It looks at the tree when it is asked, because the tree is

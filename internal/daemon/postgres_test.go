@@ -70,6 +70,21 @@ func TestPostgres(t *testing.T) {
 	if code, body := health(); code != http.StatusOK || !strings.Contains(body, `"database"`) {
 		t.Errorf("healthz: %d, %s", code, body)
 	}
+	full := func(statements ...string) {
+		t.Helper()
+		if err := server.Exec(t.Context(), name, statements...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	full(`CREATE FUNCTION no_space() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'No space left on device' USING ERRCODE = '53100'; END $$`,
+		"CREATE TRIGGER no_space BEFORE INSERT OR UPDATE ON listener EXECUTE FUNCTION no_space()")
+	if code, body := await(t, client, "/healthz", http.StatusServiceUnavailable); !strings.Contains(body, "the database takes no changes") {
+		t.Errorf("healthz with a full disk: %d, %s", code, body)
+	}
+	full("DROP TRIGGER no_space ON listener")
+	if code, body := await(t, client, "/healthz", http.StatusOK); code != http.StatusOK {
+		t.Errorf("healthz with room again: %d, %s", code, body)
+	}
 	server.Stop()
 	if code, body := health(); code != http.StatusServiceUnavailable || !strings.Contains(body, "the database server") {
 		t.Errorf("healthz without a database server: %d, %s", code, body)

@@ -55,7 +55,9 @@ func CallerFrom(ctx context.Context) Caller {
 // for another site's page, whatever credential they carry.
 func (a *Access) Identify(next http.Handler) http.Handler {
 	identified := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, a.caller(r))))
+		caller := a.caller(r)
+		settle(w, r, caller)
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, caller)))
 	})
 	return http.NewCrossOriginProtection().Handler(identified)
 }
@@ -64,6 +66,7 @@ func (a *Access) Identify(next http.Handler) http.Handler {
 func RequireRead(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if c := CallerFrom(r.Context()); !c.Read {
+			countRefusal(r.Context())
 			w.Header().Set("WWW-Authenticate", `Basic realm="Ironherd: any user name, the operator's token as password"`)
 			http.Error(w, c.Refusal, http.StatusUnauthorized)
 			return
@@ -79,7 +82,33 @@ func Authorize(ctx context.Context, write bool) (Caller, error) {
 	if c.Write || c.Read && !write {
 		return c, nil
 	}
+	countRefusal(ctx)
 	return c, &fleet.Error{Kind: fleet.KindUnauthenticated, Message: c.Refusal}
+}
+
+type connKey struct{}
+
+// withConn binds the limited connection that requests come in on.
+func withConn(ctx context.Context, conn net.Conn) context.Context {
+	return context.WithValue(ctx, connKey{}, LimitedConnOf(conn))
+}
+
+// settle admits the connection of a caller that may read. That of another one ends with the answer.
+func settle(w http.ResponseWriter, r *http.Request, caller Caller) {
+	conn, _ := r.Context().Value(connKey{}).(*LimitedConn)
+	if caller.Read {
+		conn.Admit()
+		return
+	}
+	conn.Dismiss()
+	w.Header().Set("Connection", "close")
+}
+
+// countRefusal counts a request that was refused.
+func countRefusal(ctx context.Context) {
+	if conn, _ := ctx.Value(connKey{}).(*LimitedConn); conn != nil {
+		conn.listener.refusals.Count(RefusedCall, conn.RemoteAddr())
+	}
 }
 
 func (a *Access) caller(r *http.Request) Caller {

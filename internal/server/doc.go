@@ -11,6 +11,7 @@
 //     and are renewed long before they expire without a connection being closed.
 //   - A caller may change something only with the operator's token or through the Unix socket.
 //     Without either it may read only from this host, by this host's own name.
+//   - Whoever is not admitted holds little memory and few descriptors, and keeps nobody out who is.
 //   - No credential, header or query string is ever logged.
 //
 // What serves lives beneath it: agentapi for agents, fleetapi for operators and automation, webui

@@ -18,6 +18,10 @@ type HTTPOptions struct {
 	Drain time.Duration
 	// MaxBody bounds every request's body in bytes; zero: 4 MiB.
 	MaxBody int64
+	// Limit bounds the connections over TCP. Access admits those of callers that may read.
+	Limit Limit
+	// Refusals, which may be nil, count the connections and requests that are turned away.
+	Refusals *Refusals
 }
 
 // HTTP is an HTTP/1.1 and (in plain text, for gRPC) HTTP/2 server.
@@ -42,6 +46,9 @@ func NewHTTP(handler http.Handler, options HTTPOptions) *HTTP {
 // closes the listener, and returns nil after an orderly end. It may be called again with another
 // listener.
 func (h *HTTP) Serve(ctx context.Context, ln net.Listener) error {
+	if ln.Addr().Network() != "unix" { // who may open a socket may do anything
+		ln = LimitConnections(ln, h.options.Limit, h.options.Refusals)
+	}
 	base, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	srv := h.server(base, func(f func()) func() bool { return context.AfterFunc(ctx, f) })
@@ -84,9 +91,13 @@ func (h *HTTP) server(base context.Context, stopping atStop) *http.Server {
 		WriteTimeout:      2 * time.Minute,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
-		BaseContext:       func(net.Listener) context.Context { return base },
-		ConnContext:       withPeer,
-		ErrorLog:          slog.NewLogLogger(h.options.Logger.Handler(), slog.LevelDebug),
+		// What a connection sends stays in these buffers until a handler reads it.
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: 64, MaxReceiveBufferPerConnection: 64 << 10, MaxReceiveBufferPerStream: 64 << 10,
+		},
+		BaseContext: func(net.Listener) context.Context { return base },
+		ConnContext: func(ctx context.Context, conn net.Conn) context.Context { return withPeer(withConn(ctx, conn), conn) },
+		ErrorLog:    slog.NewLogLogger(h.options.Logger.Handler(), slog.LevelDebug),
 	}
 }
 

@@ -244,3 +244,41 @@ func TestEventStreamsEndAtOnce(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestDrainEnds: a request that ignores its cancellation does not keep the server from stopping.
+func TestDrainEnds(t *testing.T) {
+	t.Parallel()
+	entered, release := make(chan struct{}), make(chan struct{})
+	handler := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		close(entered)
+		<-release
+	})
+	l, err := server.Listen(t.Context(), "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended, left := make(chan error, 1), make(chan struct{})
+	options := server.HTTPOptions{Logger: discard, Drain: 100 * time.Millisecond}
+	go func() { ended <- l.Serve(ctx, server.NewHTTP(handler, options).Serve) }()
+	client := newClient(t, "")
+	go func() {
+		defer close(left)
+		r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, l.URL("http"), nil)
+		if a, err := client.Do(r); err == nil {
+			a.Body.Close()
+		}
+	}()
+	<-entered
+	cancel()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(20 * time.Second): //nolint:forbidigo // nobody is to wait so long
+		t.Error("the server waits for a request that ignores its cancellation")
+	}
+	close(release)
+	<-left
+}

@@ -4,79 +4,187 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"time"
 )
 
-// Limit bounds the connections that are open at one time.
+// Limit bounds the connections that are open at one time. Each number may be zero: no limit.
+//
+// A connection is unadmitted until LimitedConn.Admit is called. Unadmitted connections are few, are
+// short, and make room for others.
 type Limit struct {
-	// Total connections; zero: no limit.
-	Total int
-	// PerAddress is for one remote IP address; zero: no limit.
-	PerAddress int
+	// Total connections, and those from one source: an IPv4 address, or the /64 of an IPv6 address,
+	// because whoever has one address of it has all.
+	Total     int
+	PerSource int
+	// Unadmitted connections among them.
+	Unadmitted          int
+	UnadmittedPerSource int
+	// AdmitWithin is how long a connection may be unadmitted.
+	AdmitWithin time.Duration
+	// UnadmittedBytes is how much is read from a connection while it is unadmitted.
+	UnadmittedBytes int64
 }
 
-// LimitConnections wraps a listener. It closes a connection above a limit as soon as it is
-// accepted, so that nobody within the limits waits for it.
-func LimitConnections(ln net.Listener, limit Limit) net.Listener {
-	if limit.Total <= 0 && limit.PerAddress <= 0 {
-		return ln
+// spared is for how long the caller of an unadmitted connection may keep this server waiting before
+// the connection makes room for another one from the same source.
+const spared = time.Second
+
+// LimitConnections wraps a listener, whose connections are *LimitedConn from there on. It decides
+// as soon as a connection is accepted, so that nobody within the limits waits for it:
+//
+//   - Above a limit, the unadmitted connection whose caller has kept this server waiting for the
+//     longest makes room, of the source that has the most. So who does nothing is closed first, and
+//     who comes from many addresses does not crowd out the others.
+//   - Where none can make room, the new connection is closed.
+//
+// It counts those by refusals, which may be nil.
+func LimitConnections(ln net.Listener, limit Limit, refusals *Refusals) net.Listener {
+	return &limitedListener{
+		Listener: ln, limit: limit, refusals: refusals, started: time.Now(), sources: map[netip.Prefix]*source{},
 	}
-	return &limitedListener{Listener: ln, limit: limit, perAddress: map[netip.Addr]int{}}
 }
 
 type limitedListener struct {
 	net.Listener
-	limit Limit
+	limit    Limit
+	refusals *Refusals
+	started  time.Time
 
 	mu         sync.Mutex
 	total      int
-	perAddress map[netip.Addr]int
+	unadmitted int
+	sources    map[netip.Prefix]*source
 }
 
+// source is where connections come from. It is forgotten with the last of them.
+type source struct {
+	prefix     netip.Prefix
+	total      int
+	unadmitted map[*LimitedConn]struct{}
+}
+
+// Accept implements net.Listener.
 func (l *limitedListener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
 		if err != nil {
 			return nil, err
 		}
-		address := remoteIP(conn.RemoteAddr())
-		if l.acquire(address) {
-			return &limitedConn{Conn: conn, release: sync.OnceFunc(func() { l.release(address) })}, nil
+		c := &LimitedConn{Conn: conn, listener: l}
+		victim, ok := l.enter(c, sourceOf(conn.RemoteAddr()))
+		if victim != nil {
+			victim.refuse(RefusedForRoom)
 		}
-		_ = conn.Close()
+		if ok {
+			return c, nil
+		}
+		c.refuse(RefusedNoRoom)
 	}
 }
 
-func (l *limitedListener) acquire(address netip.Addr) bool {
+// enter takes the connection in, and returns the one that is to be closed for it.
+func (l *limitedListener) enter(c *LimitedConn, from netip.Prefix) (victim *LimitedConn, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.limit.Total > 0 && l.total >= l.limit.Total {
-		return false
+	s := l.sources[from]
+	if s == nil {
+		s = &source{prefix: from, unadmitted: map[*LimitedConn]struct{}{}}
 	}
-	if l.limit.PerAddress > 0 && l.perAddress[address] >= l.limit.PerAddress {
-		return false
+	switch {
+	case reached(s.total, l.limit.PerSource) || reached(len(s.unadmitted), l.limit.UnadmittedPerSource):
+		victim = l.idlest(s, spared)
+	case reached(l.total, l.limit.Total) || reached(l.unadmitted, l.limit.Unadmitted):
+		victim = l.yielding(s)
+	default:
+		l.add(c, s)
+		return nil, true
 	}
+	if victim == nil {
+		return nil, false
+	}
+	l.remove(victim)
+	l.add(c, s)
+	return victim, true
+}
+
+func reached(n, limit int) bool { return limit > 0 && n >= limit }
+
+// yielding returns the connection that makes room for one from s: of the source that has the most
+// unadmitted ones. Where that has more than s would have, it need not have been idle.
+func (l *limitedListener) yielding(s *source) *LimitedConn {
+	most := s
+	for _, other := range l.sources {
+		if len(other.unadmitted) > len(most.unadmitted) {
+			most = other
+		}
+	}
+	if len(most.unadmitted) > len(s.unadmitted)+1 {
+		return l.idlest(most, 0)
+	}
+	return l.idlest(most, spared)
+}
+
+// idlest returns the unadmitted connection of s whose caller has kept this server waiting for the
+// longest, and for at least so long; nil where there is none.
+func (l *limitedListener) idlest(s *source, least time.Duration) (idlest *LimitedConn) {
+	now := time.Since(l.started)
+	for c := range s.unadmitted {
+		if waited := c.waitedUntil(now); waited >= least && c.served.Load() == 0 {
+			least, idlest = waited, c
+		}
+	}
+	return idlest
+}
+
+// add and remove keep the books. The caller holds the lock.
+func (l *limitedListener) add(c *LimitedConn, s *source) {
+	l.sources[s.prefix] = s
+	c.source, c.open = s, true
 	l.total++
-	l.perAddress[address]++
-	return true
+	s.total++
+	l.addUnadmitted(c)
 }
 
-func (l *limitedListener) release(address netip.Addr) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (l *limitedListener) remove(c *LimitedConn) {
+	if !c.open {
+		return
+	}
+	c.open = false
+	if !c.admitted.Load() {
+		l.removeUnadmitted(c)
+	}
 	l.total--
-	if l.perAddress[address]--; l.perAddress[address] == 0 {
-		delete(l.perAddress, address)
+	if c.source.total--; c.source.total == 0 {
+		delete(l.sources, c.source.prefix)
 	}
 }
 
-type limitedConn struct {
-	net.Conn
-	release func()
+func (l *limitedListener) addUnadmitted(c *LimitedConn) {
+	l.unadmitted++
+	c.source.unadmitted[c] = struct{}{}
+	if l.limit.AdmitWithin > 0 {
+		c.deadline = time.AfterFunc(l.limit.AdmitWithin, func() { c.late() })
+	}
 }
 
-func (c *limitedConn) Close() error {
-	defer c.release()
-	return c.Conn.Close()
+func (l *limitedListener) removeUnadmitted(c *LimitedConn) {
+	l.unadmitted--
+	delete(c.source.unadmitted, c)
+	if c.deadline != nil {
+		c.deadline.Stop()
+	}
+}
+
+// sourceOf returns the source of a connection; invalid where there is no IP address, as for a Unix
+// socket.
+func sourceOf(addr net.Addr) netip.Prefix {
+	ip := remoteIP(addr)
+	bits := ip.BitLen()
+	if ip.Is6() {
+		bits = 64
+	}
+	prefix, _ := ip.Prefix(bits) // the zero Prefix for the zero Addr
+	return prefix
 }
 
 // remoteIP returns the IP address; invalid where there is none, as for a Unix socket.

@@ -29,6 +29,7 @@ type Metrics struct {
 	shepherd shepherdMetrics
 	janitor  janitorMetrics
 	agents   agentMetrics
+	refused  *prometheus.CounterVec
 }
 
 // New returns the metrics of a process of this version.
@@ -42,6 +43,7 @@ func New(version string) *Metrics {
 	m.shepherd.register(m)
 	m.janitor.register(m)
 	m.agents.register(m)
+	m.refused = m.counter("refusals_total", "Callers that are not admitted and were turned away, by listener and why.", "listener", "why")
 	return m
 }
 

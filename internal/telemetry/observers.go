@@ -134,10 +134,13 @@ func (m *Metrics) JanitorDone(duty string, rows int, took time.Duration, err err
 }
 
 // AgentAPI is the observer of the agent API (agentapi.Observer).
-type AgentAPI struct{ metrics *agentMetrics }
+type AgentAPI struct {
+	metrics *agentMetrics
+	refused *prometheus.CounterVec
+}
 
 // AgentAPI returns the observer of the agent API.
-func (m *Metrics) AgentAPI() AgentAPI { return AgentAPI{metrics: &m.agents} }
+func (m *Metrics) AgentAPI() AgentAPI { return AgentAPI{metrics: &m.agents, refused: m.refused} }
 
 // ConnectedAgents adds a gauge of how many agents have spoken to this process lately, which count
 // returns. Call it once.
@@ -173,4 +176,12 @@ func (a AgentAPI) AgentReport(kind string) { a.metrics.reports.WithLabelValues(k
 func (a AgentAPI) AgentFlush(agents int, took time.Duration, err error) {
 	a.metrics.flushed.WithLabelValues(outcome(err)).Add(float64(agents))
 	a.metrics.flushSeconds.WithLabelValues().Observe(took.Seconds())
+}
+
+// AgentRefused counts a caller that was turned away.
+func (a AgentAPI) AgentRefused(why string) { a.refused.WithLabelValues("agent-api", why).Inc() }
+
+// OperatorRefused counts a caller of the operator API that was turned away.
+func (m *Metrics) OperatorRefused(why string) {
+	m.refused.WithLabelValues("operator-api", why).Inc()
 }

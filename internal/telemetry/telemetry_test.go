@@ -65,6 +65,8 @@ func observed(t *testing.T) (*telemetry.Metrics, *bmdb.DB) {
 	m.AgentAPI().AgentCall("Heartbeat", "OK", time.Millisecond)
 	m.AgentAPI().AgentReport("hardware")
 	m.AgentAPI().AgentFlush(9, time.Millisecond, nil)
+	m.AgentAPI().AgentRefused("too_late")
+	m.OperatorRefused("too_late")
 	m.ConnectedAgents(func() int { return 4 })
 	return m, db
 }

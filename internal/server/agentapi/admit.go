@@ -2,8 +2,10 @@ package agentapi
 
 import (
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"log/slog"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -24,11 +26,13 @@ func (s *Server) admit(ctx context.Context, machine string, generation fleet.Tak
 	if !conn.limiter.Allow() {
 		return nil, errThrottled
 	}
+	defer conn.limited.Serving()()
 	id, err := fleet.ParseMachineID(machine)
 	if err != nil {
 		id = nobodyID // so that a malformed ID takes as long as an unknown one
 	}
 	if a := s.agents.lookup(id, conn.key, generation); a != nil {
+		conn.limited.Admit()
 		return a, nil
 	}
 	identity, err := s.db.Agent(ctx, id)
@@ -43,7 +47,27 @@ func (s *Server) admit(ctx context.Context, machine string, generation fleet.Tak
 	if !fits(identity, conn.key, generation) {
 		return nil, s.refuse(ctx, id, generation)
 	}
+	conn.limited.Admit()
 	return s.agents.remember(identity), nil
+}
+
+// recognitionPatience bounds how long a handshake waits for the BMDB.
+const recognitionPatience = 5 * time.Second
+
+// recognized says whether the key is that of the machine's agent, whatever the takeover generation.
+// It only decides how much the connection may send: every call is admitted on its own.
+func (s *Server) recognized(ctx context.Context, machine string, key ed25519.PublicKey) bool {
+	id, err := fleet.ParseMachineID(machine)
+	if err != nil {
+		return false
+	}
+	if s.agents.holds(id, key) {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, recognitionPatience)
+	defer cancel()
+	identity, err := s.db.Agent(ctx, id)
+	return err == nil && fits(identity, key, identity.TakeoverGeneration)
 }
 
 // nobodyID is a well-formed ID that no machine has.
@@ -53,6 +77,14 @@ const nobodyID = fleet.MachineID("00000000-0000-0000-0000-000000000000")
 func (s *Server) refuse(ctx context.Context, id fleet.MachineID, generation fleet.TakeoverGeneration) error {
 	s.options.Logger.DebugContext(ctx, "refused an agent", slog.String("machine", string(id)),
 		slog.Int64("takeover_generation", int64(generation)))
+	return s.turnAway(ctx)
+}
+
+// turnAway counts the refusal and returns it. A connection that was admitted is so no longer.
+func (s *Server) turnAway(ctx context.Context) error {
+	conn := connectionOf(ctx)
+	s.refusals.Count(server.RefusedCall, conn.remote)
+	conn.limited.Dismiss()
 	return errRefused
 }
 
@@ -64,7 +96,7 @@ func (s *Server) failure(ctx context.Context, doing string, id fleet.MachineID, 
 		return status.FromContextError(context.Cause(ctx)).Err()
 	case code == codes.PermissionDenied:
 		s.agents.dropUnless(id, bmdb.AgentIdentity{})
-		return errRefused
+		return s.turnAway(ctx)
 	case code == codes.InvalidArgument || code == codes.FailedPrecondition || code == codes.NotFound:
 		s.options.Logger.WarnContext(ctx, "an agent's report is not accepted", slog.String("machine", string(id)),
 			slog.String("doing", doing), slog.Any("err", err))

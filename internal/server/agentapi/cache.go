@@ -95,6 +95,14 @@ func (c *agentCache) lookup(id fleet.MachineID, key ed25519.PublicKey, generatio
 	return a
 }
 
+// holds says whether the remembered agent of the machine has this key, and was confirmed lately.
+func (c *agentCache) holds(id fleet.MachineID, key ed25519.PublicKey) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a := c.agents[id]
+	return a != nil && fits(a.identity, key, a.identity.TakeoverGeneration) && time.Since(a.verifiedAt) < c.config.Recheck
+}
+
 // remember returns the agent of an identity that the BMDB has just confirmed.
 func (c *agentCache) remember(identity bmdb.AgentIdentity) *agent {
 	c.mu.Lock()

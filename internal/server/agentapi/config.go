@@ -31,11 +31,19 @@ type Config struct {
 	ReportRate fleet.Rate `yaml:"report_rate"`
 	// MaxMessageBytes bounds one request.
 	MaxMessageBytes int `yaml:"max_message_bytes"`
-	// MaxConnections bounds the open connections; MaxConnectionsPerAddress those from one IP address.
-	// Zero: no limit.
+	// MaxConnections bounds the open connections; MaxConnectionsPerAddress those from one IP address
+	// (of IPv6: from one /64). Zero: no limit.
 	MaxConnections           int `yaml:"max_connections"`
 	MaxConnectionsPerAddress int `yaml:"max_connections_per_address"`
-	// Drain is how long calls may go on when the server is told to stop.
+	// MaxUnadmitted bounds the connections among them on which no agent is admitted (yet);
+	// MaxUnadmittedPerAddress those from one IP address (of IPv6: from one /64). Above a limit, those
+	// that do nothing are closed in favour of new ones.
+	MaxUnadmitted           int `yaml:"max_unadmitted"`
+	MaxUnadmittedPerAddress int `yaml:"max_unadmitted_per_address"`
+	// AdmitWithin is how long a connection may be open until an agent is admitted on it.
+	AdmitWithin time.Duration `yaml:"admit_within"`
+	// Drain is how long calls may go on when the server is told to stop. They are cancelled at half of
+	// it.
 	Drain time.Duration `yaml:"drain"`
 }
 
@@ -51,6 +59,9 @@ func DefaultConfig() Config {
 		MaxMessageBytes:          1 << 20,
 		MaxConnections:           50_000,
 		MaxConnectionsPerAddress: 10_000,
+		MaxUnadmitted:            512,
+		MaxUnadmittedPerAddress:  128,
+		AdmitWithin:              10 * time.Second,
 		Drain:                    5 * time.Second,
 	}
 }
@@ -74,8 +85,23 @@ func (c Config) Validate() error {
 	check(c.MaxMessageBytes >= 64<<10, "max_message_bytes must be at least 65536, not %d", c.MaxMessageBytes)
 	check(c.MaxConnections >= 0, "max_connections must not be negative, but is %d", c.MaxConnections)
 	check(c.MaxConnectionsPerAddress >= 0, "max_connections_per_address must not be negative, but is %d", c.MaxConnectionsPerAddress)
+	check(c.MaxUnadmitted > 0, "max_unadmitted must be positive, not %d", c.MaxUnadmitted)
+	check(c.MaxUnadmittedPerAddress > 0, "max_unadmitted_per_address must be positive, not %d", c.MaxUnadmittedPerAddress)
+	check(c.AdmitWithin >= time.Second, "admit_within must be at least 1s, not %s", c.AdmitWithin)
 	check(c.Drain > 0, "drain must be positive, not %s", c.Drain)
 	return errors.Join(append(faults, c.TLS.Validate())...)
+}
+
+// unadmittedBytes is how much is read from a connection until it is admitted, TLS included: enough
+// for a report that a system is up, and for a heartbeat without reports.
+const unadmittedBytes = 32 << 10
+
+func (c Config) limit() server.Limit {
+	return server.Limit{
+		Total: c.MaxConnections, PerSource: c.MaxConnectionsPerAddress,
+		Unadmitted: c.MaxUnadmitted, UnadmittedPerSource: c.MaxUnadmittedPerAddress,
+		AdmitWithin: c.AdmitWithin, UnadmittedBytes: unadmittedBytes,
+	}
 }
 
 // Hosts returns the names and addresses that the endpoint's certificate must carry.

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/peer"
 
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/server"
 )
 
 // connection is what is known of one TLS connection. The handshake has proven that the caller holds
@@ -20,6 +21,8 @@ type connection struct {
 	credentials.TLSInfo
 	key     ed25519.PublicKey // nil when the caller showed no certificate with an Ed25519 key
 	limiter *rate.Limiter
+	limited *server.LimitedConn
+	remote  net.Addr
 }
 
 // connectionOf returns the connection that a call came in on.
@@ -29,17 +32,20 @@ func connectionOf(ctx context.Context) *connection {
 			return c
 		}
 	}
-	return &connection{limiter: rate.NewLimiter(0, 0)} // not one of ours: nothing is allowed
+	// It is not one of ours: nothing is allowed.
+	return &connection{limiter: rate.NewLimiter(0, 0), remote: &net.TCPAddr{}}
 }
 
 // handshaker is gRPC's TLS, with a limiter for each connection.
 type handshaker struct {
 	credentials.TransportCredentials
 	rate fleet.Rate
+	// recognized says whether the key is that of the machine's agent.
+	recognized func(machine string, key ed25519.PublicKey) bool
 }
 
-func newHandshaker(config *tls.Config, rate fleet.Rate) handshaker {
-	return handshaker{TransportCredentials: credentials.NewTLS(config), rate: rate}
+func newHandshaker(config *tls.Config, rate fleet.Rate, recognized func(string, ed25519.PublicKey) bool) handshaker {
+	return handshaker{TransportCredentials: credentials.NewTLS(config), rate: rate, recognized: recognized}
 }
 
 // ServerHandshake implements credentials.TransportCredentials.
@@ -48,17 +54,25 @@ func (h handshaker) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 	if err != nil {
 		return nil, nil, err
 	}
-	c := &connection{limiter: newLimiter(h.rate)}
+	c := &connection{limiter: newLimiter(h.rate), limited: server.LimitedConnOf(raw), remote: raw.RemoteAddr()}
 	if tlsInfo, ok := info.(credentials.TLSInfo); ok {
 		c.TLSInfo = tlsInfo
 		c.key = keyOf(tlsInfo.State.PeerCertificates)
+	}
+	// The first message of an agent may be a large report, so its connection is admitted before.
+	if c.key != nil {
+		done := c.limited.Serving()
+		if h.recognized(c.State.PeerCertificates[0].Subject.CommonName, c.key) {
+			c.limited.Admit()
+		}
+		done()
 	}
 	return conn, c, nil
 }
 
 // Clone implements credentials.TransportCredentials.
 func (h handshaker) Clone() credentials.TransportCredentials {
-	return handshaker{TransportCredentials: h.TransportCredentials.Clone(), rate: h.rate}
+	return handshaker{TransportCredentials: h.TransportCredentials.Clone(), rate: h.rate, recognized: h.recognized}
 }
 
 func keyOf(chain []*x509.Certificate) ed25519.PublicKey {

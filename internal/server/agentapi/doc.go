@@ -13,6 +13,12 @@
 // agent that another takeover has replaced may get answers for at most Config.Recheck, and can
 // change nothing from the moment of the takeover.
 //
+// A connection is admitted when the certificate names a machine and has the key of its agent, or
+// with the first call that is admitted, and is so no longer when a call is refused. Until then it
+// costs next to nothing: such connections are few, of each address and in all, short, and sent
+// little on. When there are too many, those that do nothing are closed for new ones, so that they
+// do not keep agents out. Refusals are counted, and logged at most once a minute.
+//
 // # What is durable when
 //
 // A report (hardware, install, "I am up") is committed before its call returns OK. The first

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"log/slog"
 	"math/big"
 	"net/netip"
@@ -39,6 +40,7 @@ type fixture struct {
 	db           *bmdb.DB
 	counter      *counter
 	certificates *server.Certificates
+	config       agentapi.Config
 	api          *agentapi.Server
 	address      string
 	stop         func() error
@@ -87,6 +89,7 @@ func newFixture(tb testing.TB, adapt func(*agentapi.Config, *fleet.Policy)) *fix
 		adapt(&config, &policy)
 	}
 	h.must(config.Validate())
+	h.config = config
 	_, err = h.db.SetPolicy(tb.Context(), policy)
 	h.must(err)
 	h.api = agentapi.New(h.db, config, agentapi.Options{Logger: discard, Certificates: h.certificates})
@@ -188,11 +191,17 @@ func (h *fixture) takeover(w *bmdb.Work) *host {
 // dial connects as an agent with this key; without one, it shows no certificate.
 func (h *fixture) dial(key ed25519.PrivateKey) agentv1.AgentCallbackClient {
 	h.t.Helper()
+	return h.dialNamed("", key)
+}
+
+// dialNamed is dial with a certificate that names its owner, as those of agents name their machine.
+func (h *fixture) dialNamed(name string, key ed25519.PrivateKey) agentv1.AgentCallbackClient {
+	h.t.Helper()
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(h.certificates.Authority())
 	config := &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS13}
 	if key != nil {
-		config.Certificates = []tls.Certificate{selfSigned(h.t, key)}
+		config.Certificates = []tls.Certificate{selfSigned(h.t, name, key)}
 	}
 	conn, err := grpc.NewClient(h.address, grpc.WithTransportCredentials(credentials.NewTLS(config)))
 	h.must(err)
@@ -200,9 +209,9 @@ func (h *fixture) dial(key ed25519.PrivateKey) agentv1.AgentCallbackClient {
 	return agentv1.NewAgentCallbackClient(conn)
 }
 
-func selfSigned(tb testing.TB, key ed25519.PrivateKey) tls.Certificate {
+func selfSigned(tb testing.TB, name string, key ed25519.PrivateKey) tls.Certificate {
 	tb.Helper()
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour)}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		tb.Fatal(err)

@@ -14,12 +14,14 @@ import (
 // ReportUp implements agentv1.AgentCallbackServer. The secret is the credential: a malformed
 // request gets the answer of one with a wrong secret.
 func (s *Server) ReportUp(ctx context.Context, req *agentv1.ReportUpRequest) (*agentv1.ReportUpResponse, error) {
-	if !connectionOf(ctx).limiter.Allow() {
+	conn := connectionOf(ctx)
+	if !conn.limiter.Allow() {
 		return nil, errThrottled
 	}
+	defer conn.limited.Serving()()
 	id, err := fleet.ParseMachineID(req.GetMachineId())
 	if err != nil || len(req.GetSecret()) != secretBytes || !isName(req.GetBootId(), maxBootID) {
-		return nil, errRefused
+		return nil, s.turnAway(ctx)
 	}
 	keys, err := remote.ParseHostKeys(req.GetHostKeys())
 	if err != nil {
@@ -29,7 +31,7 @@ func (s *Server) ReportUp(ctx context.Context, req *agentv1.ReportUpRequest) (*a
 	switch kind := fleet.KindOf(err); {
 	case err == nil:
 	case kind == fleet.KindForbidden || kind == fleet.KindNotFound || kind == fleet.KindInvalid:
-		return nil, errRefused
+		return nil, s.turnAway(ctx)
 	default:
 		return nil, s.failure(ctx, "record that the system is up", id, err)
 	}

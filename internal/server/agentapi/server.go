@@ -2,6 +2,7 @@ package agentapi
 
 import (
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -30,6 +31,8 @@ type Observer interface {
 	AgentReport(kind string)
 	// AgentFlush reports one batch of liveness.
 	AgentFlush(agents int, took time.Duration, err error)
+	// AgentRefused reports that a caller was turned away who is not admitted.
+	AgentRefused(why string)
 }
 
 // Options is what a server is built with besides its configuration.
@@ -52,6 +55,7 @@ type Server struct {
 	observer Observer
 	agents   *agentCache
 	pace     *pace
+	refusals *server.Refusals
 }
 
 // New returns a server. It does nothing until Serve is called.
@@ -63,6 +67,7 @@ func New(db *bmdb.DB, config Config, options Options) *Server {
 	if s.observer == nil {
 		s.observer = nobody{}
 	}
+	s.refusals = server.NewRefusals(options.Logger, s.observer.AgentRefused)
 	return s
 }
 
@@ -75,21 +80,26 @@ func (s *Server) Progress(machine fleet.MachineID) *agentv1.InstallProgress {
 // Agents returns how many agents have spoken to this process lately.
 func (s *Server) Agents() int { return s.agents.size() }
 
-// Serve serves the listener until ctx ends, then lets the calls that are under way finish, and
-// writes the liveness that is still in memory. It closes the listener, and returns nil after an
-// orderly end. It may be called again with another listener.
+// Serve serves the listener until ctx ends, then lets the calls that are under way finish within
+// the drain time, and writes the liveness that is still in memory. It closes the listener, and
+// returns nil after an orderly end. It may be called again with another listener.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	if err := s.alive(ctx); err != nil { // also learns the policy, which the first answer needs
 		return errors.Join(fmt.Errorf("agent API: %w", err), ln.Close())
 	}
-	limit := server.Limit{Total: s.config.MaxConnections, PerAddress: s.config.MaxConnectionsPerAddress}
-	srv := s.grpcServer()
+	srv := s.grpcServer(ctx)
+	limited := server.LimitConnections(ln, s.config.limit(), s.refusals)
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return s.serve(srv, server.LimitConnections(ln, limit)) })
+	drained := make(chan struct{})
+	group.Go(func() error { return s.serve(srv, limited, drained) })
 	group.Go(func() error { s.flushEvery(ctx); return nil })
 	group.Go(func() error { s.aliveEvery(ctx); return nil })
 	group.Go(func() error { s.sweepEvery(ctx); return nil })
-	group.Go(func() error { s.stop(ctx, srv); return nil })
+	group.Go(func() error {
+		defer close(drained)
+		s.stop(ctx, srv)
+		return nil
+	})
 	err := group.Wait()
 	flush, done := context.WithTimeout(context.WithoutCancel(ctx), s.config.Drain)
 	defer done()
@@ -97,14 +107,22 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	return err
 }
 
-func (s *Server) serve(srv *grpc.Server, ln net.Listener) error {
-	if err := srv.Serve(ln); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
-		return fmt.Errorf("agent API: %w", err)
+// serve serves until the server has stopped, or is given up because drained is closed.
+func (s *Server) serve(srv *grpc.Server, ln net.Listener, drained <-chan struct{}) error {
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(ln) }()
+	select {
+	case err := <-served:
+		if err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+			return fmt.Errorf("agent API: %w", err)
+		}
+	case <-drained:
 	}
 	return nil
 }
 
-// stop ends the server when ctx does: gracefully within the drain time, else at once.
+// stop ends the server when ctx does. Calls may finish within half of the drain time. Then they are
+// cancelled, and those that ignore it when the drain time is over are left behind.
 func (s *Server) stop(ctx context.Context, srv *grpc.Server) {
 	<-ctx.Done()
 	stopped := make(chan struct{})
@@ -112,13 +130,25 @@ func (s *Server) stop(ctx context.Context, srv *grpc.Server) {
 		defer close(stopped)
 		srv.GracefulStop()
 	}()
-	timer := time.NewTimer(s.config.Drain)
+	half := s.config.Drain / 2
+	if within(half, stopped) {
+		return
+	}
+	go srv.Stop() // cancels the calls, and waits for them
+	if !within(half, stopped) {
+		s.options.Logger.Warn("calls of agents go on although the server stops; they are left behind")
+	}
+}
+
+// within says whether done is closed within that time.
+func within(patience time.Duration, done <-chan struct{}) bool {
+	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
-	case <-stopped:
+	case <-done:
+		return true
 	case <-timer.C:
-		srv.Stop()
-		<-stopped
+		return false
 	}
 }
 
@@ -126,7 +156,6 @@ const (
 	buffer      = 4 << 10 // per direction and connection; a heartbeat is a few hundred bytes
 	maxStreams  = 4
 	maxHeaders  = 8 << 10
-	handshake   = 15 * time.Second
 	pingAfter   = 2 * time.Minute
 	pingTimeout = 20 * time.Second
 	minimumPing = 10 * time.Second
@@ -135,12 +164,13 @@ const (
 	connectionAge = 12 * time.Hour
 )
 
-func (s *Server) grpcServer() *grpc.Server {
+func (s *Server) grpcServer(ctx context.Context) *grpc.Server {
+	recognized := func(machine string, key ed25519.PublicKey) bool { return s.recognized(ctx, machine, key) }
 	srv := grpc.NewServer(
-		grpc.Creds(newHandshaker(s.options.Certificates.TLS(), s.config.CallRate)),
+		grpc.Creds(newHandshaker(s.options.Certificates.TLS(), s.config.CallRate, recognized)),
 		grpc.ReadBufferSize(buffer), grpc.WriteBufferSize(buffer),
 		grpc.MaxRecvMsgSize(s.config.MaxMessageBytes), grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(maxHeaders),
-		grpc.ConnectionTimeout(handshake),
+		grpc.ConnectionTimeout(s.config.AdmitWithin),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pingTimeout, MaxConnectionAge: connectionAge}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minimumPing, PermitWithoutStream: true}),
 		grpc.UnaryInterceptor(s.observed),
@@ -178,3 +208,5 @@ func (nobody) AgentCall(string, string, time.Duration) {}
 func (nobody) AgentReport(string) {}
 
 func (nobody) AgentFlush(int, time.Duration, error) {}
+
+func (nobody) AgentRefused(string) {}

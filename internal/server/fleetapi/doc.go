@@ -6,6 +6,7 @@
 //   - Reading is for callers that may read, changing for those that may write (package server
 //     decides who that is); a refusal says what is missing. Every change is recorded in the history
 //     with its actor.
+//   - A caller is authorized by the headers of a request before its body is read.
 //   - A machine on its own is judged at the instant of the call, by lifecycle.Decide over facts
 //     read in one snapshot. A list shows what was decided when the machine's facts last changed.
 //   - Requests are checked before anything is read: an error names the field and says what is

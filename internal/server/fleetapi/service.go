@@ -18,8 +18,12 @@ import (
 	"github.com/ironherd/ironherd/internal/server"
 )
 
-// maxRequest bounds a request; the largest thing in one is first-boot data.
-const maxRequest = 256 << 10
+// Bounds of one request in bytes. The largest thing in one that changes something is first-boot
+// data.
+const (
+	maxChange   = 256 << 10
+	maxQuestion = 16 << 10
+)
 
 // Options is what a service is built with besides the database.
 type Options struct {
@@ -53,11 +57,31 @@ func New(db *bmdb.DB, options Options) *Service {
 // Register adds the service to a mux that is behind server.Access.Identify: Connect, gRPC,
 // gRPC-Web, and gRPC's reflection.
 func (s *Service) Register(mux *http.ServeMux) {
-	options := []connect.HandlerOption{connect.WithReadMaxBytes(maxRequest), connect.WithCompressMinBytes(1 << 10)}
-	mux.Handle(fleetv1connect.NewFleetServiceHandler(s, options...))
+	bounds := connect.WithConditionalHandlerOptions(func(spec connect.Spec) []connect.HandlerOption {
+		return []connect.HandlerOption{connect.WithReadMaxBytes(rightOf(spec.Procedure).maxRequest())}
+	})
+	options := []connect.HandlerOption{bounds, connect.WithCompressMinBytes(1 << 10)}
+	handle := func(path string, handler http.Handler) { mux.Handle(path, s.authorized(handler)) }
+	handle(fleetv1connect.NewFleetServiceHandler(s, options...))
 	reflector := grpcreflect.NewStaticReflector(fleetv1connect.FleetServiceName)
-	mux.Handle(grpcreflect.NewHandlerV1(reflector, options...))
-	mux.Handle(grpcreflect.NewHandlerV1Alpha(reflector, options...))
+	handle(grpcreflect.NewHandlerV1(reflector, options...))
+	handle(grpcreflect.NewHandlerV1Alpha(reflector, options...))
+}
+
+// authorized refuses callers by the headers of the request alone. Connect reads a request's body
+// before it calls the method, so the method's own check comes too late to spare the memory.
+func (s *Service) authorized(next http.Handler) http.Handler {
+	refusal := connect.NewErrorWriter()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, err := server.Authorize(r.Context(), bool(rightOf(r.URL.Path))); err != nil {
+			if r.ProtoMajor == 1 { // else the server would read the body, to use the connection again
+				w.Header().Set("Connection", "close")
+			}
+			_ = refusal.Write(w, r, s.fail(r.Context(), err)) // the caller may be gone
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // right is the right that a method needs.
@@ -67,6 +91,22 @@ const (
 	reading right = false
 	writing right = true
 )
+
+// rightOf returns the right that a procedure needs, before its method says so itself.
+func rightOf(procedure string) right {
+	switch procedure {
+	case fleetv1connect.FleetServiceInstallMachineProcedure, fleetv1connect.FleetServiceRetryMachineProcedure:
+		return writing
+	}
+	return reading
+}
+
+func (r right) maxRequest() int {
+	if r == writing {
+		return maxChange
+	}
+	return maxQuestion
+}
 
 // answer authorizes the caller and runs the method. Its error has the code of its kind.
 func answer[A any](ctx context.Context, s *Service, needed right, method func(ctx context.Context, actor string) (*A, error)) (*A, error) {

@@ -1,0 +1,93 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/service"
+)
+
+const (
+	// databasePatience bounds how long a question for health waits for the database.
+	databasePatience = 2 * time.Second
+	// commitPatience is how long a commit may take. It is longer, because a busy disk is no fault.
+	commitPatience = 10 * time.Second
+	// commitSpacing is the least from one commit for health to the next, however many ask.
+	commitSpacing = 2 * time.Second
+)
+
+// databaseHealth answers for the health of the database: whether it can be read, and whether it
+// takes changes, which a full disk and a server that only reads do not. It commits only when
+// somebody asks, so that a fleet that nobody looks at costs nothing.
+type databaseHealth struct {
+	db    *bmdb.DB
+	asked chan chan<- struct{}
+
+	mu  sync.Mutex
+	err error // of the newest commit
+}
+
+func newDatabaseHealth(db *bmdb.DB) *databaseHealth {
+	return &databaseHealth{db: db, asked: make(chan chan<- struct{})}
+}
+
+func (h *databaseHealth) component() service.Component {
+	return service.Component{Name: "database", Stage: service.State, Serve: h.serve, Check: h.check}
+}
+
+// serve commits when somebody asks, until ctx ends.
+func (h *databaseHealth) serve(ctx context.Context) error {
+	var last time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case answered := <-h.asked:
+			if last.IsZero() || time.Since(last) >= commitSpacing {
+				h.commit(ctx)
+				last = time.Now()
+			}
+			close(answered)
+		}
+	}
+}
+
+func (h *databaseHealth) commit(ctx context.Context) {
+	bounded, cancel := context.WithTimeout(ctx, commitPatience)
+	defer cancel()
+	err := h.db.Probe(bounded)
+	if ctx.Err() != nil {
+		return // it is being stopped
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.err = err
+}
+
+// check reads one row, and tells what became of the newest commit. It does not wait for one that is
+// slow.
+func (h *databaseHealth) check(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, databasePatience)
+	defer cancel()
+	if _, err := h.db.Environment(ctx); err != nil {
+		return err
+	}
+	answered := make(chan struct{})
+	select {
+	case h.asked <- answered:
+		select {
+		case <-answered:
+		case <-ctx.Done():
+		}
+	case <-ctx.Done():
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.err != nil {
+		return fmt.Errorf("the database takes no changes: %w", h.err)
+	}
+	return nil
+}

@@ -1,0 +1,67 @@
+package daemon_test
+
+import (
+	"net/http"
+	"os/signal"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ironherd/ironherd/internal/config"
+)
+
+// TestHealthNoticesThatNothingCanBeWritten: a process whose database can be read, but whose disk
+// takes nothing, is neither healthy nor ready; and is again when the disk does.
+//
+// It is not parallel, because it changes a limit of this process.
+func TestHealthNoticesThatNothingCanBeWritten(t *testing.T) {
+	c := settings(t)
+	c.Roles = []config.Role{config.RoleOperatorAPI}
+	d := open(t, c)
+	stop := start(t, d)
+	client := overSocket(t, d)
+	awaitReady(t, client, "http://herd")
+
+	signal.Ignore(unix.SIGXFSZ)
+	defer signal.Reset(unix.SIGXFSZ)
+	var before unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &before); err != nil {
+		t.Fatal(err)
+	}
+	limit := func(limit unix.Rlimit) {
+		t.Helper()
+		if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &limit); err != nil {
+			t.Fatal(err)
+		}
+	}
+	limit(unix.Rlimit{Cur: 0, Max: before.Max}) // every write to a file fails
+	defer limit(before)
+	for _, path := range []string{"/healthz", "/readyz"} {
+		if code, body := await(t, client, path, http.StatusServiceUnavailable); code != http.StatusServiceUnavailable ||
+			!strings.Contains(body, "the database takes no changes") {
+			t.Errorf("%s while nothing can be written: %d, %s", path, code, body)
+		}
+	}
+	limit(before)
+	for _, path := range []string{"/healthz", "/readyz"} {
+		if code, body := await(t, client, path, http.StatusOK); code != http.StatusOK {
+			t.Errorf("%s afterwards: %d, %s", path, code, body)
+		}
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+// await asks until the answer has the status that is wanted; a change may be noticed after seconds.
+func await(t *testing.T, client *http.Client, path string, want int) (code int, body string) {
+	t.Helper()
+	for begun := time.Now(); time.Since(begun) < 20*time.Second; {
+		if code, body = get(t, client, "http://herd"+path); code == want {
+			break
+		}
+	}
+	return code, body
+}

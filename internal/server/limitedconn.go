@@ -1,0 +1,145 @@
+package server
+
+import (
+	"net"
+	"sync/atomic"
+	"time"
+)
+
+// LimitedConn is a connection that LimitConnections has let in. Its methods may be called on nil,
+// where they do nothing, and from any goroutine.
+type LimitedConn struct {
+	net.Conn
+	listener *limitedListener
+
+	admitted atomic.Bool  // changes under the listener's lock
+	read     atomic.Int64 // bytes since it became unadmitted
+	served   atomic.Int32 // calls that this server works at
+	// waited is how long this server has waited for the caller, and waiting since when it does now, as
+	// a duration since the listener started; zero: it does not.
+	waited  atomic.Int64
+	waiting atomic.Int64
+
+	// The rest is guarded by the listener's lock.
+	source   *source
+	open     bool
+	deadline *time.Timer
+}
+
+// LimitedConnOf returns the limited connection beneath a connection such as a *tls.Conn; nil where
+// there is none.
+func LimitedConnOf(conn net.Conn) *LimitedConn {
+	for {
+		switch c := conn.(type) {
+		case *LimitedConn:
+			return c
+		case interface{ NetConn() net.Conn }:
+			conn = c.NetConn()
+		default:
+			return nil
+		}
+	}
+}
+
+// Admit says that the caller is known to be one that this server is for: from here on the
+// connection may stay.
+func (c *LimitedConn) Admit() {
+	if c == nil || c.admitted.Load() {
+		return
+	}
+	c.listener.mu.Lock()
+	defer c.listener.mu.Unlock()
+	if c.open && !c.admitted.Load() {
+		c.listener.removeUnadmitted(c)
+		c.admitted.Store(true)
+	}
+}
+
+// Dismiss says that the caller is not, or no longer, one that this server is for. The connection
+// becomes as a new one.
+func (c *LimitedConn) Dismiss() {
+	if c == nil || !c.admitted.Load() {
+		return
+	}
+	c.listener.mu.Lock()
+	defer c.listener.mu.Unlock()
+	if c.open && c.admitted.Load() {
+		c.read.Store(0)
+		c.waited.Store(0)
+		c.waiting.Store(int64(time.Since(c.listener.started)))
+		c.admitted.Store(false)
+		c.listener.addUnadmitted(c)
+	}
+}
+
+// Serving says that this server works at a call of the connection until done is called: it does not
+// make room meanwhile.
+func (c *LimitedConn) Serving() (done func()) {
+	if c == nil {
+		return func() {}
+	}
+	c.served.Add(1)
+	return func() { c.served.Add(-1) }
+}
+
+// Read implements net.Conn. It closes a connection that sends too much while it is unadmitted.
+func (c *LimitedConn) Read(p []byte) (int, error) {
+	if !c.admitted.Load() {
+		start := time.Since(c.listener.started)
+		c.waiting.Store(int64(max(start, 1)))
+		defer func() {
+			c.waiting.Store(0)
+			c.waited.Add(int64(time.Since(c.listener.started) - start))
+		}()
+	}
+	n, err := c.Conn.Read(p)
+	if c.admitted.Load() {
+		return n, err
+	}
+	if limit := c.listener.limit.UnadmittedBytes; c.read.Add(int64(n)) > limit && limit > 0 {
+		c.refuse(RefusedTooMuch)
+		return 0, net.ErrClosed
+	}
+	return n, err
+}
+
+// waitedUntil returns how long this server has waited for the caller in all.
+func (c *LimitedConn) waitedUntil(now time.Duration) time.Duration {
+	waited := time.Duration(c.waited.Load())
+	if since := time.Duration(c.waiting.Load()); since > 0 {
+		waited += max(now-since, 0)
+	}
+	return waited
+}
+
+// late closes the connection if it is still unadmitted when its time is up.
+func (c *LimitedConn) late() {
+	l := c.listener
+	l.mu.Lock()
+	due := c.open && !c.admitted.Load()
+	if due {
+		l.remove(c)
+	}
+	l.mu.Unlock()
+	if due {
+		c.refuse(RefusedLate)
+	}
+}
+
+// refuse counts the refusal and closes the connection so that nothing of it is left here: the
+// caller gets a reset.
+func (c *LimitedConn) refuse(why Refusal) {
+	c.listener.refusals.Count(why, c.RemoteAddr())
+	if tcp, ok := c.Conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+	_ = c.Close()
+}
+
+// Close implements net.Conn.
+func (c *LimitedConn) Close() error {
+	c.listener.mu.Lock()
+	c.listener.remove(c)
+	c.listener.mu.Unlock()
+	return c.Conn.Close()
+}
