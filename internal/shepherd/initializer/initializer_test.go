@@ -268,7 +268,7 @@ func TestFailures(t *testing.T) {
 					Failure: &agentv1.TakeoverFailure{Message: "5 is the last", Superseded: true},
 				}})
 			}
-		}, "above 1: 5 is the last", time.Minute, 1},
+		}, `above 1: "5 is the last"`, time.Minute, 1},
 		"another machine answers": {func(b *bench) {
 			b.agent = func(init *agentv1.TakeoverInit, p sshhost.Program) sshhost.Status {
 				init.MachineId = "another"
@@ -291,7 +291,8 @@ func TestFailures(t *testing.T) {
 				<-b.t.Context().Done()
 				return sshhost.Status{}
 			}
-		}, "given up", time.Minute, 1},
+		}, "within 500ms", time.Minute, 1},
+		"there is no time left": {func(b *bench) { b.config.WorkTimeout = time.Nanosecond }, "not done within 1ns", 30 * time.Second, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
