@@ -19,6 +19,10 @@ type ClaimRequest struct {
 	Providers []fleet.ProviderName
 	// Limit is how many works the caller has free slots for.
 	Limit int
+	// Kept is how many of them are kept for machines that have not failed lately: at most Limit - Kept
+	// works are of machines of which Work.Failing is true. The others stay due. Only for processes of
+	// machines.
+	Kept int
 }
 
 // Claim is the answer.
@@ -65,6 +69,8 @@ type claiming struct {
 	request ClaimRequest
 	head    *agenda.Head
 	works   []*Work
+	// failing is how many of the works are of machines that failed lately.
+	failing int
 	// done are the subjects that were dealt with, with the instants of their entries.
 	done map[string]int64
 	// left is the earliest instant of what was found and not dealt with; 0: nothing was. busy says
@@ -122,6 +128,11 @@ func (c *claiming) round(ctx context.Context, candidates []candidate) error {
 		return err
 	}
 	c.works = append(c.works, r.works...)
+	for _, w := range r.works {
+		if w.Failing() {
+			c.failing++
+		}
+	}
 	c.s.remember(r.works)
 	for _, a := range candidates {
 		c.done[a.subject] = a.dueAt
@@ -175,6 +186,8 @@ type claimRound struct {
 	// left could not be dealt with: somebody else is at it, or there is no room for more.
 	left []candidate
 	busy bool // somebody else is at it
+	// failing is how many of the starts are of machines that failed lately.
+	failing int
 	// limits are the providers that were found to have no room, with when to look again.
 	limits map[fleet.ProviderName]time.Time
 }
@@ -288,8 +301,24 @@ func (r *claimRound) decide(l *lane, s start) {
 		r.again = append(r.again, s.candidate)
 		r.left = append(r.left, s.candidate)
 	case !held && s.decision.Verdict == lifecycle.Due:
+		if s.machine != nil && failing(&s.machine.record, r.claiming.request.Process) {
+			if r.failing >= r.claiming.roomForFailing() {
+				r.left = append(r.left, s.candidate)
+				return
+			}
+			r.failing++
+		}
 		r.starts = append(r.starts, s)
 	}
+}
+
+// roomForFailing is how many more machines that failed lately the claim may take.
+func (c *claiming) roomForFailing() int { return c.request.Limit - c.request.Kept - c.failing }
+
+// failing reports whether the process failed at a machine, and has not succeeded since.
+func failing(record *fleet.Record, process fleet.Process) bool {
+	_, failed := record.Backoffs[process]
+	return failed
 }
 
 // claimProviders is claimMachines for work on providers.

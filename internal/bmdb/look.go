@@ -53,8 +53,17 @@ func (c *claiming) scan(ctx context.Context, t *transaction, floor time.Time) er
 	}
 	// each page has a snapshot of its own: what moved meanwhile may come again
 	seen := make(map[string]bool)
+	list, all := t.q.ListAgenda, true
+	if c.request.Kept > 0 && c.roomForFailing() <= 0 {
+		list, all = t.listUnfailed, false
+	}
+	defer func() {
+		if !all { // no floor may pass those that are not looked at
+			c.look.to = time.Time{}
+		}
+	}()
 	for {
-		rows, err := t.q.ListAgenda(ctx, page)
+		rows, err := list(ctx, page)
 		if err != nil {
 			return err
 		}
@@ -86,6 +95,17 @@ func (c *claiming) scan(ctx context.Context, t *transaction, floor time.Time) er
 		last := rows[len(rows)-1]
 		page.AfterDueAt, page.AfterSubject, page.MaxRows = last.DueAt, last.Subject, maxPage
 	}
+}
+
+// listUnfailed is ListAgenda without machines that failed lately: however many of them wait for a
+// slot, a look passes them without their rows.
+func (t *transaction) listUnfailed(ctx context.Context, page statement.ListAgendaParams) ([]statement.ListAgendaRow, error) {
+	unfailed, err := t.q.ListAgendaUnfailed(ctx, statement.ListAgendaUnfailedParams(page))
+	rows := make([]statement.ListAgendaRow, len(unfailed))
+	for i, r := range unfailed {
+		rows[i] = statement.ListAgendaRow(r)
+	}
+	return rows, err
 }
 
 // wanted says whether an entry is one that this claim asks for and has not dealt with.

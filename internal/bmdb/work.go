@@ -47,6 +47,12 @@ type Work struct {
 // noted identifies one write in the middle of work.
 type noted struct{ id, text string }
 
+// Failing reports whether the work is on a machine at which the process failed lately: since it
+// last succeeded, or an operator asked for a retry.
+func (w *Work) Failing() bool {
+	return !w.Process.OfProvider() && failing(&w.Record, w.Process)
+}
+
 func (w *Work) key() workKey { return workKey{w.Subject, w.Process.Lane(), w.Epoch} }
 
 // Guard returns a context that is cancelled, with cause ErrLeaseLost, when the session's trust

@@ -3,8 +3,10 @@ package remote
 import (
 	"bytes"
 	"crypto/sha256"
+	"debug/elf"
 	"encoding/hex"
 	"os"
+	"strings"
 	"sync"
 
 	"github.com/klauspost/compress/gzip"
@@ -20,6 +22,8 @@ type Content struct {
 
 	compress   sync.Once
 	compressed []byte
+	// form tells the compressed form from those of other versions of the compressor.
+	form string
 }
 
 // NewContent returns content with this data, which the caller must not change afterwards.
@@ -60,6 +64,31 @@ func (c *Content) gzipped() []byte {
 		_, _ = writer.Write(c.data) // a bytes.Buffer takes everything
 		_ = writer.Close()
 		c.compressed = buffer.Bytes()
+		sum := sha256.Sum256(c.compressed)
+		c.form = hex.EncodeToString(sum[:6])
 	})
 	return c.compressed
+}
+
+// partial returns where this content is kept on a host while it arrives: as it is, or packed.
+func (c *Content) partial(base string, packed bool) string {
+	if !packed {
+		return c.Path(base) + partSuffix
+	}
+	c.gzipped()
+	return c.Path(base) + "." + c.form + partSuffix
+}
+
+// architecture returns what the content is a program for, in the notation of ELF, such as "x86_64";
+// empty where it is none.
+func (c *Content) architecture() string {
+	program, err := elf.NewFile(bytes.NewReader(c.data))
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = program.Close() }()
+	if program.Machine == elf.EM_386 {
+		return "i386"
+	}
+	return strings.ToLower(strings.TrimPrefix(program.Machine.String(), "EM_"))
 }

@@ -21,6 +21,9 @@ type Options struct {
 	ConnectTimeout time.Duration
 	// HandshakeTimeout bounds the SSH handshake, authentication included. Zero: 15 s.
 	HandshakeTimeout time.Duration
+	// StepTimeout bounds each thing that a host is asked to do: a command that names no limit of its
+	// own, each operation on files, and how long an upload may go without progress. Zero: 15 s.
+	StepTimeout time.Duration
 	// Dial makes the connection below SSH. Nil: TCP.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
@@ -41,6 +44,9 @@ func NewDialer(key *Key, options Options) *Dialer {
 	}
 	if options.HandshakeTimeout <= 0 {
 		options.HandshakeTimeout = 15 * time.Second
+	}
+	if options.StepTimeout <= 0 {
+		options.StepTimeout = 15 * time.Second
 	}
 	if options.Dial == nil {
 		options.Dial = new(net.Dialer).DialContext
@@ -105,7 +111,7 @@ func (d *Dialer) handshake(ctx context.Context, connection net.Conn, target Targ
 	if err == nil {
 		link.attach(sshConnection)
 		client := ssh.NewClient(sshConnection, channels, requests)
-		host := newHost(client, link, target.Address, verifier.hostKey(), d.options.Logger)
+		host := newHost(client, link, target, verifier.hostKey(), d.options)
 		if stop() {
 			return host, nil
 		}
@@ -130,12 +136,12 @@ func (d *Dialer) handshakeError(target Target, refused bool, err error) error {
 	var negotiation *ssh.AlgorithmNegotiationError
 	switch {
 	case errors.As(err, &negotiation):
-		return fleet.Errorf(fleet.KindUnsupported, "%s shares no SSH algorithm with us: %w", target.Address, err)
+		return fleet.Errorf(fleet.KindUnsupported, "%s shares no SSH algorithm with us: %w", target.Address, said{err})
 	case refused:
 		return fleet.Errorf(fleet.KindUnauthenticated, "%s refuses the key %s for user %s: %w",
-			target.Address, d.key.Fingerprint(), target.User, err)
+			target.Address, d.key.Fingerprint(), target.User, said{err})
 	}
-	return fleet.Errorf(fleet.KindTemporary, "SSH handshake with %s: %w", target.Address, err)
+	return fleet.Errorf(fleet.KindTemporary, "SSH handshake with %s: %w", target.Address, said{err})
 }
 
 // ciphers returns the library's ciphers with AES-GCM first, which costs a fraction of ChaCha20 on a

@@ -18,19 +18,24 @@ type ExitError struct {
 	Signal string
 	// Stderr is the last line that the command wrote there.
 	Stderr string
+	// Stdout is the beginning of what the command wrote there.
+	Stdout string
 }
 
-// Error tells how the command ended and its last line.
+// Error tells how the command ended, what it said, and what that means where it is known.
 func (e *ExitError) Error() string {
 	how := fmt.Sprintf("exit status %d", e.Status)
 	switch {
 	case e.Signal != "":
-		how = "ended by signal " + e.Signal
+		how = "ended by signal " + Quote(e.Signal)
 	case e.Status == -1:
 		how = "ended without an exit status"
 	}
-	if e.Stderr != "" {
-		how += ": " + e.Stderr
+	if words := e.words(); words != "" {
+		how += ": " + Quote(words)
+	}
+	if hint := e.hint(); hint != "" {
+		how += " (" + hint + ")"
 	}
 	return how
 }

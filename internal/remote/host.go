@@ -21,8 +21,11 @@ import (
 type Host struct {
 	client  *ssh.Client
 	address netip.AddrPort
+	user    string
 	hostKey HostKey
 	logger  *slog.Logger
+	// step bounds each thing that the host is asked to do.
+	step time.Duration
 	// link is what is below SSH. Closing the client could wait for what hangs; closing this does not.
 	link *link
 	// over is closed when the connection has ended, whoever ended it.
@@ -32,8 +35,11 @@ type Host struct {
 	sftp  *sftp.Client
 }
 
-func newHost(client *ssh.Client, link *link, address netip.AddrPort, key HostKey, logger *slog.Logger) *Host {
-	h := &Host{client: client, link: link, address: address, hostKey: key, logger: logger, over: make(chan struct{})}
+func newHost(client *ssh.Client, link *link, target Target, key HostKey, options Options) *Host {
+	h := &Host{
+		client: client, link: link, address: target.Address, user: target.User, hostKey: key,
+		logger: options.Logger, step: options.StepTimeout, over: make(chan struct{}),
+	}
 	go func() {
 		defer close(h.over)
 		_ = client.Wait() // the operations that it ended report why
@@ -102,6 +108,25 @@ func (h *Host) bounded(ctx context.Context, what string, do func() error) error 
 	return classify(what, err)
 }
 
+// within is bounded with a time limit: a host that hangs is left when it is over.
+func (h *Host) within(ctx context.Context, limit time.Duration, what string, do func() error) error {
+	limited, cancel := context.WithTimeoutCause(ctx, limit, fleet.Errorf(fleet.KindTimeout, "the host did not finish it within %s", limit))
+	defer cancel()
+	return h.bounded(limited, what, do)
+}
+
+// progressing is bounded with a time limit that begins anew with each call of progress: a slow host
+// gets the time that its progress earns.
+func (h *Host) progressing(ctx context.Context, what string, do func(progress func()) error) error {
+	moving, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	timer := time.AfterFunc(h.step, func() {
+		stop(fleet.Errorf(fleet.KindTimeout, "there was no progress within %s", h.step))
+	})
+	defer timer.Stop()
+	return h.bounded(moving, what, func() error { return do(func() { timer.Reset(h.step) }) })
+}
+
 // isEnding reports whether err shows that the connection ends. The users of a channel learn of it a
 // moment before the library refuses to open another one, which it would then never finish.
 func isEnding(err error) bool {
@@ -131,37 +156,5 @@ func classify(what string, err error) error {
 	case errors.As(err, &exit):
 		return fleet.Errorf(fleet.KindUnknown, "%s: %w", what, err)
 	}
-	return fleet.Errorf(fleet.KindTemporary, "%s: %w", what, err)
-}
-
-// fileClient returns the SFTP client of this connection, which it opens when first needed.
-func (h *Host) fileClient() (*sftp.Client, error) {
-	h.files.Lock()
-	defer h.files.Unlock()
-	if h.sftp != nil {
-		return h.sftp, nil
-	}
-	client, err := h.openFiles()
-	if err != nil {
-		return nil, fleet.Errorf(fleet.KindTemporary, "open SFTP session: %w", err)
-	}
-	h.sftp = client
-	return client, nil
-}
-
-func (h *Host) openFiles() (*sftp.Client, error) {
-	session, err := h.openSession()
-	if err != nil {
-		return nil, err
-	}
-	if err = session.start("subsystem", "sftp"); err != nil {
-		_ = session.Close()
-		return nil, err
-	}
-	go func() { _, _ = io.Copy(io.Discard, session.Stderr()) }() // it shares the channel's window
-	client, err := sftp.NewClientPipe(session, input{session}, sftp.UseConcurrentWrites(true))
-	if err != nil {
-		_ = session.Close()
-	}
-	return client, err
+	return fleet.Errorf(fleet.KindTemporary, "%s: %w", what, said{err})
 }

@@ -73,12 +73,14 @@ func TestRunTellsHowACommandFailed(t *testing.T) {
 
 func TestRunBoundsOutput(t *testing.T) {
 	t.Parallel()
-	host := startSSHD(t).dial(t)
+	s := startSSHD(t)
+	host := s.dial(t)
 	start := time.Now()
 	output, err := host.Run(t.Context(), Command{Args: []string{"yes"}, OutputLimit: 1000})
 	if output != nil || fleet.KindOf(err) != fleet.KindInvalid || time.Since(start) > 10*time.Second {
 		t.Errorf("%d bytes, %v after %s", len(output), err, time.Since(start))
 	}
+	host = s.dial(t) // the other connection is closed
 	output, err = host.Run(t.Context(), Command{Args: []string{"printf", "12345"}, OutputLimit: 5})
 	if err != nil || len(output) != 5 {
 		t.Errorf("output as large as the limit: %q, %v", output, err)
@@ -291,9 +293,9 @@ func TestUploadFailures(t *testing.T) {
 			t.Errorf("%q: %v", base, err)
 		}
 	}
-	result, err := host.Upload(t.Context(), content, filepath.Join(t.TempDir(), "none/agent"), 0o755)
+	result, err := host.Upload(t.Context(), content, "/proc/none/agent", 0o755)
 	if result != (Uploaded{}) || fleet.KindOf(err) != fleet.KindTemporary {
-		t.Errorf("into a directory that does not exist: %+v, %v", result, err)
+		t.Errorf("into a directory that cannot be made: %+v, %v", result, err)
 	}
 	base := filepath.Join(t.TempDir(), "agent")
 	if err := os.MkdirAll(content.Path(base)+"/full", 0o755); err != nil {

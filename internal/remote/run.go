@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"strings"
+	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
 )
@@ -16,6 +17,13 @@ const DefaultOutputLimit = 1 << 20
 
 // stderrLineLimit is where a line on standard error is cut, in bytes.
 const stderrLineLimit = 4 << 10
+
+// stderrLimit is how much a command may write to its standard error, in bytes, and stderrLines how
+// many lines of it are told.
+const (
+	stderrLimit = 1 << 20
+	stderrLines = 200
+)
 
 // Command is what Run executes.
 type Command struct {
@@ -28,29 +36,45 @@ type Command struct {
 	// writes more.
 	OutputLimit int
 	// OnStderr is called with each line on standard error, without its end and cut at 4 KiB, from one
-	// goroutine at a time. Nil: Run logs the lines.
+	// goroutine at a time, and not for more than 200 lines. Nil: Run logs the lines. Run fails when a
+	// command writes more than 1 MiB.
 	OnStderr func(line string)
+	// Timeout bounds the command. Zero: the dialer's StepTimeout.
+	Timeout time.Duration
 }
 
 // Run executes a command and returns what it wrote to standard output. It waits until the command
 // has ended and closed its output.
 //
 // If the command ran and failed, the error holds an *ExitError, and Run returns the output as well.
-// If it wrote too much, the error is of kind Invalid. When ctx ends, Run closes the connection and
-// fails with a timeout: the command may still be running.
+// If it wrote too much, the error is of kind Invalid, and the connection is closed. When ctx or the
+// time ends, Run closes the connection and fails with a timeout: the command may still be running.
 func (h *Host) Run(ctx context.Context, command Command) ([]byte, error) {
 	if len(command.Args) == 0 || command.Args[0] == "" {
 		return nil, fleet.Errorf(fleet.KindInvalid, "a command needs a name")
 	}
 	what := "run " + command.Args[0]
-	var output []byte
-	err := h.bounded(ctx, what, func() (err error) {
-		output, err = h.execute(quote(command.Args), command)
-		return err
-	})
+	output, err := h.line(ctx, what, quote(command.Args), command)
 	var exit *ExitError
 	if err != nil && !errors.As(err, &exit) {
 		return nil, err
+	}
+	return output, err
+}
+
+// line runs one shell line within the time that the command has.
+func (h *Host) line(ctx context.Context, what, line string, command Command) ([]byte, error) {
+	limit := command.Timeout
+	if limit <= 0 {
+		limit = h.step
+	}
+	var output []byte
+	err := h.within(ctx, limit, what, func() (err error) {
+		output, err = h.execute(line, command)
+		return err
+	})
+	if _, exited := errors.AsType[*ExitError](err); err != nil && !exited {
+		return nil, err // the command may still be writing
 	}
 	return output, err
 }
@@ -59,7 +83,7 @@ func (h *Host) Run(ctx context.Context, command Command) ([]byte, error) {
 func (h *Host) execute(line string, command Command) ([]byte, error) {
 	session, err := h.openSession()
 	if err != nil {
-		return nil, fleet.Errorf(fleet.KindTemporary, "open session: %w", err)
+		return nil, fleet.Errorf(fleet.KindTemporary, "open session: %w", said{err})
 	}
 	defer func() { _ = session.Close() }()
 
@@ -67,8 +91,11 @@ func (h *Host) execute(line string, command Command) ([]byte, error) {
 	if limit <= 0 {
 		limit = DefaultOutputLimit
 	}
-	stdout := &limitedBuffer{limit: limit, full: func() { _ = session.Close() }}
-	stderr := &lineWriter{emit: command.OnStderr}
+	// The host may go on writing, whatever happens to the session: only the end of the connection
+	// ends that.
+	full := func() { _ = h.link.Close() }
+	stdout := &limitedBuffer{limit: limit, full: full}
+	stderr := &lineWriter{emit: command.OnStderr, limit: stderrLimit, full: full}
 	if stderr.emit == nil {
 		stderr.emit = func(text string) {
 			h.logger.Info("command wrote to stderr", slog.Any("host", h.address), slog.String("line", text))
@@ -76,22 +103,28 @@ func (h *Host) execute(line string, command Command) ([]byte, error) {
 	}
 	err = session.run(line, command.Stdin, stdout, stderr)
 	stderr.flush()
-	if stdout.exceeded {
-		return nil, fleet.Errorf(fleet.KindInvalid, "the command wrote more than %d bytes", limit)
+	switch {
+	case stdout.exceeded:
+		return nil, fleet.Errorf(fleet.KindInvalid, "the command wrote more than %d bytes to standard output, beginning with %s",
+			limit, Quote(stdout.begin()))
+	case stderr.exceeded:
+		return nil, fleet.Errorf(fleet.KindInvalid, "the command wrote more than %d bytes to standard error, in the end %s",
+			stderrLimit, Quote(stderr.last))
 	}
-	return stdout.kept.Bytes(), exitError(err, stderr.last)
+	return stdout.kept.Bytes(), exitError(err, stderr.last, stdout.begin())
 }
 
 func startError(err error) error {
-	return fleet.Errorf(fleet.KindTemporary, "the host did not start the command: %w", err)
+	return fleet.Errorf(fleet.KindTemporary, "the host did not start the command: %w", said{err})
 }
 
-// exitError completes the error of a command with its last line on standard error.
-func exitError(err error, lastLine string) error {
+// exitError completes the error of a command with its last line on standard error and the beginning
+// of its standard output.
+func exitError(err error, lastLine, output string) error {
 	var exit *ExitError
 	switch {
 	case errors.As(err, &exit):
-		exit.Stderr = lastLine
+		exit.Stderr, exit.Stdout = lastLine, output
 	case errors.Is(err, errNoExit):
 		// This is how a command ends when the connection breaks. A host may also end a command without a
 		// word; that is rarer, and tells as little.
@@ -142,16 +175,34 @@ func (b *limitedBuffer) Write(p []byte) (int, error) {
 	return b.kept.Write(p)
 }
 
-// lineWriter calls emit with each line of a stream.
-type lineWriter struct {
-	emit    func(string)
-	pending []byte
-	last    string
+// begin returns the beginning of what was kept, as much as is worth quoting.
+func (b *limitedBuffer) begin() string {
+	return string(b.kept.Bytes()[:min(b.kept.Len(), 2*wordsLimit)])
 }
 
-// Write emits every line that p completes.
+// lineWriter calls emit with the lines of a stream, up to stderrLines of them, and calls full once
+// when the stream is longer than limit.
+type lineWriter struct {
+	emit     func(string)
+	limit    int
+	full     func()
+	written  int
+	exceeded bool
+	pending  []byte
+	lines    int
+	last     string
+}
+
+// Write emits every line that p completes, or fails if p is beyond the limit.
 func (w *lineWriter) Write(p []byte) (int, error) {
 	written := len(p)
+	if w.written += written; w.written > w.limit {
+		if !w.exceeded {
+			w.exceeded = true
+			w.full()
+		}
+		return 0, io.ErrShortWrite
+	}
 	for len(p) > 0 {
 		line, rest, complete := bytes.Cut(p, []byte{'\n'})
 		if room := stderrLineLimit - len(w.pending); len(line) > room {
@@ -171,6 +222,8 @@ func (w *lineWriter) flush() {
 	w.pending = w.pending[:0]
 	if line != "" {
 		w.last = line
-		w.emit(line)
+		if w.lines++; w.lines <= stderrLines {
+			w.emit(line)
+		}
 	}
 }

@@ -12,6 +12,9 @@ import (
 // errNoExit tells that the host closed a session without saying how its command ended.
 var errNoExit = errors.New("the host did not say how the command ended")
 
+// errRefused tells that the host did not do what a request asked for.
+var errRefused = errors.New("it refuses the request")
+
 // session is one session channel of a connection: a command, or a subsystem.
 //
 // It does what the library's own Session does, with one difference: it receives the requests of the
@@ -38,7 +41,7 @@ func (h *Host) openSession() (*session, error) {
 func (s *session) start(request, name string) error {
 	accepted, err := s.SendRequest(request, true, ssh.Marshal(struct{ Name string }{name}))
 	if err == nil && !accepted {
-		err = errors.New("it refuses the request")
+		err = errRefused
 	}
 	return err
 }

@@ -24,6 +24,8 @@ type sshd struct {
 	// hostKeys are the public keys by kind, such as "ed25519".
 	hostKeys map[string]string
 	log      *logBuffer
+	// home is where the user's start-up files are.
+	home string
 }
 
 // logBuffer is a buffer that a process writes and a test reads.
@@ -87,7 +89,7 @@ func startSSHD(tb testing.TB, environment ...string) *sshd {
 		tb.Skip(err)
 	}
 	dir, home := tb.TempDir(), tb.TempDir()
-	s := &sshd{hostKeys: make(map[string]string), log: new(logBuffer)}
+	s := &sshd{hostKeys: make(map[string]string), log: new(logBuffer), home: home}
 	config := new(strings.Builder)
 	for _, kind := range []string{"ed25519", "ecdsa", "rsa"} {
 		path := filepath.Join(dir, kind)

@@ -14,7 +14,8 @@ import (
 type Config struct {
 	// ClaimRate limits claims (transactions, each for as many pieces of work as there are free slots).
 	ClaimRate fleet.Rate `yaml:"claim_rate"`
-	// Parallelism is how many pieces of work may be under way at once.
+	// Parallelism is how many pieces of work may be under way at once. At most half of them are on
+	// machines that failed lately.
 	Parallelism int `yaml:"parallelism"`
 	// ErrorPause is how long the loop waits after a claim or a session that failed.
 	ErrorPause time.Duration `yaml:"error_pause"`

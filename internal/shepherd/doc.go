@@ -33,6 +33,12 @@
 // A goroutine extends the session. Every act runs under a context that ends with the trust window
 // (bmdb.Work.Guard), so it has stopped before anybody else can get the lease.
 //
+// # Slots
+//
+// A loop has as many slots as pieces of work may be under way. Machines at which the process has
+// failed since it last succeeded get every second slot at most: however many of them hang, those
+// that work find a slot. A machine that was never tried counts among the latter.
+//
 // # Failures
 //
 //   - The session is lost: the engine cancels what was done through it, commits nothing of it and

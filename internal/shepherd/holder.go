@@ -46,13 +46,16 @@ func (h *Holder) Session() fleet.SessionID { return h.session.ID() }
 // Extend extends the session once. ErrLeaseLost: it has ended.
 func (h *Holder) Extend(ctx context.Context) error { return h.session.Extend(ctx) }
 
-// Claim claims up to limit pieces of work. It also returns when the next one is due in the time of
+// Claim claims up to limit pieces of work. While machines that failed lately have every second slot
+// of the loop, it claims no more of them. It also returns when the next one is due in the time of
 // the BMDB; zero: none is.
 //
 // When it fails nothing is held: what the claim had taken is handed back with the next extension.
 func (h *Holder) Claim(ctx context.Context, limit int) ([]*Task, time.Time, error) {
 	l, start := h.loop, time.Now()
-	claim, err := h.session.Claim(ctx, bmdb.ClaimRequest{Process: l.scope.Process, Providers: l.scope.Providers, Limit: limit})
+	claim, err := h.session.Claim(ctx, bmdb.ClaimRequest{
+		Process: l.scope.Process, Providers: l.scope.Providers, Limit: limit, Kept: l.kept(limit),
+	})
 	l.observer.Claimed(l.scope.Process, len(claim.Works), time.Since(start), err)
 	if err != nil {
 		return nil, time.Time{}, err
@@ -91,8 +94,23 @@ func (l *Loop) openExtended(ctx context.Context) (*Holder, error) {
 
 // start does one task in the background, and frees the slot that the caller has taken for it.
 func (h *Holder) start(task *Task) {
+	l := h.loop
+	failing := task.Work.Failing()
+	if failing {
+		l.failing.Add(1)
+	}
 	h.tasks.Go(func() {
-		defer func() { <-h.loop.slots }()
+		defer func() {
+			<-l.slots
+			if !failing {
+				return
+			}
+			l.failing.Add(-1)
+			select {
+			case l.freed <- struct{}{}:
+			default:
+			}
+		}()
 		task.Act(h.acting)
 		if err := task.Commit(h.acting); err != nil && fleet.KindOf(err) != fleet.KindLeaseLost {
 			h.giveUp(err)

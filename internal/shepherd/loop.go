@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -26,6 +27,10 @@ type Loop struct {
 	limiter *rate.Limiter
 	// slots has one element for each piece of work under way.
 	slots chan struct{}
+	// failing is how much of that is on machines that failed lately, and freed gets a hint when that
+	// becomes less.
+	failing atomic.Int32
+	freed   chan struct{}
 }
 
 // New returns a loop that does the work of the handler. It reports every fault of the
@@ -49,7 +54,18 @@ func New(db *bmdb.DB, handler Handler, config Config, options Options) (*Loop, e
 		logger: options.Logger.With(slog.String("process", string(scope.Process))), observer: options.Observer,
 		limiter: newLimiter(config.ClaimRate),
 		slots:   make(chan struct{}, config.Parallelism),
+		freed:   make(chan struct{}, 1),
 	}, nil
+}
+
+// kept is how many of the free slots are kept for machines that have not failed lately. The others
+// may have every second slot, and so cannot take all for as long as they hang.
+func (l *Loop) kept(free int) int {
+	if l.scope.Process.OfProvider() {
+		return 0
+	}
+	room := (l.config.Parallelism+1)/2 - int(l.failing.Load())
+	return free - min(max(room, 0), free)
 }
 
 // Run works until ctx ends, and returns nil when everything that it held is finished or handed
@@ -164,6 +180,7 @@ func (l *Loop) waitForWork(ctx context.Context, next time.Time, claimed bool) bo
 	select {
 	case <-timer.C:
 	case <-l.db.Wake(l.scope.Process):
+	case <-l.freed:
 	case <-ctx.Done():
 		return false
 	}

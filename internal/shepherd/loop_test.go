@@ -41,6 +41,59 @@ func TestClaimsNoMoreThanTheFreeSlots(t *testing.T) {
 	})
 }
 
+// TestMachinesThatHangLeaveSlotsToTheOthers: who failed lately and hangs again does not keep a
+// machine waiting that has not, however many they are.
+func TestMachinesThatHangLeaveSlotsToTheOthers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, _ := open(t)
+		ids := seed(t, db, 24)
+		for _, id := range ids[:6] {
+			if err := db.Quarantine(t.Context(), "test", id, "not yet"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		good := make(map[fleet.MachineID]bool)
+		for _, id := range ids[:6] {
+			good[id] = true
+		}
+		var hanging, peak, tried atomic.Int32
+		run(t, db, handler(func(ctx context.Context, work *bmdb.Work) shepherd.Outcome {
+			switch {
+			case good[work.Subject.Machine]:
+				time.Sleep(time.Second)
+				return started(work)
+			case work.Failing():
+				tried.Add(1)
+				peak.Store(max(peak.Load(), hanging.Add(1)))
+				defer hanging.Add(-1)
+				select {
+				case <-time.After(time.Minute):
+				case <-ctx.Done():
+				}
+			}
+			return shepherd.Fail{Err: errors.New("it hangs")}
+		}), shepherd.DefaultConfig(), shepherd.Options{})
+		time.Sleep(30 * time.Second)
+		for _, id := range ids[:6] {
+			if err := db.Unquarantine(t.Context(), "test", id, "now"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(8 * time.Second)
+		synctest.Wait()
+		for _, id := range ids[:6] {
+			if machineOf(t, db, id).AgentStarted == nil {
+				t.Errorf("%s still waits beside %d that hang", id, hanging.Load())
+			}
+		}
+		time.Sleep(2 * time.Minute)
+		if peak.Load() != 5 || tried.Load() < 10 {
+			t.Errorf("at most %d of 10 slots for those that hang, %d tries", peak.Load(), tried.Load())
+		}
+	})
+}
+
 // TestClaimRate is I10 for claims: no window holds more than the bucket allows.
 func TestClaimRate(t *testing.T) {
 	t.Parallel()

@@ -33,6 +33,39 @@ var claimTests = []test{
 			w.Fatalf("claimed in the order %v, want %v", got, ids)
 		}
 	}},
+	{"slots are kept for machines that have not failed lately, and the others stay due", func(w *world) {
+		for i := range 5 {
+			w.machine(fleet.CapacityID(fmt.Sprintf("failing%d", i)))
+		}
+		s := w.session("a")
+		for _, work := range w.claim(s, fleet.ProcessAgentStart, 5) {
+			w.must(work.Fail(w.ctx, bmdb.Failure{Cause: "it hangs", Backoff: fleet.Backoff{Initial: 2 * time.Second}}))
+		}
+		w.shift.Advance(4 * time.Second)
+		for i := range 3 {
+			w.machine(fleet.CapacityID(fmt.Sprintf("fresh%d", i)))
+		}
+		w.must(s.Extend(w.ctx))
+		for i, claim := range []struct{ limit, kept, failing, fresh int }{
+			{4, 2, 2, 2}, {1, 1, 0, 1}, {4, 4, 0, 0}, {4, 4, 0, 0}, {4, 2, 2, 0}, {4, 2, 1, 0}, {4, 0, 0, 0},
+		} {
+			for range 6 { // so long that no slack of a floor hides that it passed somebody
+				w.shift.Advance(interval - time.Second)
+				w.must(s.Extend(w.ctx))
+			}
+			got, err := s.Claim(w.ctx, bmdb.ClaimRequest{Process: fleet.ProcessAgentStart, Limit: claim.limit, Kept: claim.kept})
+			w.must(err)
+			failing := 0
+			for _, work := range got.Works {
+				if work.Failing() {
+					failing++
+				}
+			}
+			if fresh := len(got.Works) - failing; failing != claim.failing || fresh != claim.fresh {
+				w.Fatalf("claim %d of %+v got %d that failed, %d that did not", i, claim, failing, fresh)
+			}
+		}
+	}},
 	{"the next due row is told", func(w *world) {
 		w.machines(nil, "c1", "c2")
 		s := w.session("a")

@@ -358,6 +358,56 @@ func (q *Queries) ListAgenda(ctx context.Context, arg ListAgendaParams) ([]ListA
 	return items, nil
 }
 
+const listAgendaUnfailed = `-- name: ListAgendaUnfailed :many
+SELECT a.due_at, a.subject, a.provider FROM agenda AS a
+WHERE a.process = $1
+  AND (a.due_at, a.subject) > (CAST($2 AS BIGINT), CAST($3 AS TEXT))
+  AND NOT EXISTS (SELECT 1 FROM backoff AS b WHERE b.subject = a.subject AND b.process = a.process)
+ORDER BY a.due_at, a.subject LIMIT CAST($4 AS BIGINT)
+`
+
+type ListAgendaUnfailedParams struct {
+	Process      string
+	AfterDueAt   int64
+	AfterSubject string
+	MaxRows      int64
+}
+
+type ListAgendaUnfailedRow struct {
+	DueAt    int64
+	Subject  string
+	Provider string
+}
+
+// ListAgenda without subjects that failed at the process, and have not succeeded since.
+func (q *Queries) ListAgendaUnfailed(ctx context.Context, arg ListAgendaUnfailedParams) ([]ListAgendaUnfailedRow, error) {
+	rows, err := q.db.QueryContext(ctx, listAgendaUnfailed,
+		arg.Process,
+		arg.AfterDueAt,
+		arg.AfterSubject,
+		arg.MaxRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListAgendaUnfailedRow
+	for rows.Next() {
+		var i ListAgendaUnfailedRow
+		if err := rows.Scan(&i.DueAt, &i.Subject, &i.Provider); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listOlderPolicy = `-- name: ListOlderPolicy :many
 SELECT machine FROM machine_state WHERE policy < $1 ORDER BY policy, machine LIMIT CAST($2 AS BIGINT)
 `

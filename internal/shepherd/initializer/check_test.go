@@ -38,6 +38,18 @@ func TestCheckAccepts(t *testing.T) {
 	}
 }
 
+// What is stored of a machine's words is fit to be shown.
+func TestCheckCleansWhatIsStored(t *testing.T) {
+	t.Parallel()
+	response := success()
+	response.GetSuccess().AgentVersion = "v1\x1b[2J\n2"
+	response.GetSuccess().BootId = strings.Repeat("é", 1000)
+	got, err := check(request(), encode(t, response))
+	if err != nil || got.AgentVersion != "v1[2J2" || len(got.BootID) > textLimit+len("…") {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
 func TestCheckRefuses(t *testing.T) {
 	t.Parallel()
 	failure := func(message string, superseded bool) []byte {
@@ -56,7 +68,9 @@ func TestCheckRefuses(t *testing.T) {
 		text   string
 	}{
 		"nothing":         {nil, fleet.KindInvalid, "does not echo"},
-		"garbage":         {[]byte("\xff\xff\xffhello"), fleet.KindInvalid, "no takeover response"},
+		"garbage":         {[]byte("\xff\xff\xffhello"), fleet.KindInvalid, `"\xff\xff\xffhello"`},
+		"noise":           {[]byte("Welcome, \x1b[31mstranger\n"), fleet.KindInvalid, `"Welcome, \x1b[31mstranger"`},
+		"much noise":      {bytes.Repeat([]byte("Welcome to this host\n"), 1000), fleet.KindInvalid, "(20999 bytes)"},
 		"another machine": {changed(func(r *agentv1.TakeoverResponse) { r.Init.MachineId = "n" }), fleet.KindInvalid, "does not echo"},
 		"a later takeover": {
 			changed(func(r *agentv1.TakeoverResponse) { r.Init.TakeoverGeneration = 8 }), fleet.KindInvalid, "does not echo",
@@ -65,9 +79,9 @@ func TestCheckRefuses(t *testing.T) {
 			changed(func(r *agentv1.TakeoverResponse) { r.GetSuccess().PublicKey = make([]byte, 31) }), fleet.KindInvalid, "31 bytes",
 		},
 		"no outcome":   {changed(func(r *agentv1.TakeoverResponse) { r.Outcome = nil }), fleet.KindInvalid, "no outcome"},
-		"failure":      {failure("no disk", false), fleet.KindUnknown, "no disk"},
+		"failure":      {failure("no \x07disk", false), fleet.KindUnknown, `"no \adisk"`},
 		"superseded":   {failure("9 was here", true), fleet.KindConflict, "refused takeover generation 7"},
-		"long failure": {failure(strings.Repeat("x", 10000), false), fleet.KindUnknown, "xxx…"},
+		"long failure": {failure(strings.Repeat("x", 10000), false), fleet.KindUnknown, "(10000 bytes)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -101,7 +115,7 @@ func TestConfig(t *testing.T) {
 	}
 	err := Config{TargetPath: "relative"}.Validate()
 	for _, key := range []string{
-		"agent_executable", "target_path", "endpoint must be set", "user", "port", "connect_timeout", "execute_timeout",
+		"agent_executable", "target_path", "endpoint must be set", "user", "port", "connect_timeout", "step_timeout", "execute_timeout", "work_timeout",
 		"provider_backoff.initial", "start_backoff.initial", "id_backoff.initial",
 	} {
 		if err == nil || !strings.Contains(err.Error(), key) {

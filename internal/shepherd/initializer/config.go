@@ -15,6 +15,8 @@
 //     key that it trusted on first use. A takeover that is interrupted leaves an agent that the
 //     agent API refuses, and the next takeover supersedes it.
 //   - A response counts only when it echoes the very init message and carries an Ed25519 key.
+//   - A machine can hurt only itself: each step has a time limit, and so has the whole; what it
+//     writes is bounded, and shown in quotes.
 //   - A failure concerns one machine, whose backoff has the cause. There is a backoff each for a
 //     provider that cannot be asked, for a start that failed, and for an ID that the provider does
 //     not know.
@@ -46,10 +48,15 @@ type Config struct {
 	// User and Port of SSH on the machines.
 	User string `yaml:"user"`
 	Port uint16 `yaml:"port"`
-	// ConnectTimeout bounds the TCP connect. ExecuteTimeout bounds everything on the machine, the
-	// agent's run included.
+	// ConnectTimeout bounds the TCP connect.
 	ConnectTimeout time.Duration `yaml:"connect_timeout"`
+	// StepTimeout bounds each other step on the machine: the SSH handshake, each command, each
+	// operation on files, and how long the upload may go without progress.
+	StepTimeout time.Duration `yaml:"step_timeout"`
+	// ExecuteTimeout bounds the agent's run.
 	ExecuteTimeout time.Duration `yaml:"execute_timeout"`
+	// WorkTimeout bounds the whole. An upload that takes longer is gone on with by the next attempt.
+	WorkTimeout time.Duration `yaml:"work_timeout"`
 	// ProviderBackoff is for a provider that cannot be asked, StartBackoff for a start that failed,
 	// and IDBackoff for a machine whose ID the provider does not know.
 	ProviderBackoff fleet.Backoff `yaml:"provider_backoff"`
@@ -64,7 +71,9 @@ func DefaultConfig() Config {
 		User:            "root",
 		Port:            22,
 		ConnectTimeout:  2 * time.Second,
+		StepTimeout:     15 * time.Second,
 		ExecuteTimeout:  time.Minute,
+		WorkTimeout:     5 * time.Minute,
 		ProviderBackoff: fleet.Backoff{Initial: 30 * time.Second},
 		StartBackoff:    fleet.Backoff{Initial: time.Minute, Exponent: 1.5, Maximum: time.Hour},
 		IDBackoff:       fleet.Backoff{Initial: time.Hour},
@@ -97,7 +106,9 @@ func (c Config) Validate() error {
 	}
 	return errors.Join(append(faults,
 		shepherd.RequirePositive("connect_timeout", c.ConnectTimeout),
+		shepherd.RequirePositive("step_timeout", c.StepTimeout),
 		shepherd.RequirePositive("execute_timeout", c.ExecuteTimeout),
+		shepherd.RequirePositive("work_timeout", c.WorkTimeout),
 		shepherd.RequireBackoff("provider_backoff", c.ProviderBackoff),
 		shepherd.RequireBackoff("start_backoff", c.StartBackoff),
 		shepherd.RequireBackoff("id_backoff", c.IDBackoff))...)

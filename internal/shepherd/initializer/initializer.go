@@ -55,7 +55,9 @@ func New(db *bmdb.DB, sources []Source, config Config, key *remote.Key, options 
 		options.Logger = slog.New(slog.DiscardHandler)
 	}
 	i := &Initializer{db: db, sources: kept, config: config, logger: options.Logger, authority: options.Authority}
-	i.dialer = remote.NewDialer(key, remote.Options{Logger: options.Logger, ConnectTimeout: config.ConnectTimeout})
+	i.dialer = remote.NewDialer(key, remote.Options{
+		Logger: options.Logger, ConnectTimeout: config.ConnectTimeout, HandshakeTimeout: config.StepTimeout, StepTimeout: config.StepTimeout,
+	})
 	if i.agent, err = remote.ReadContent(config.AgentExecutable); err != nil {
 		return nil, fleet.Errorf(fleet.KindInvalid, "agent_executable: %w", err)
 	}
@@ -90,6 +92,20 @@ func (i *Initializer) Act(ctx context.Context, work *bmdb.Work) shepherd.Outcome
 	if err != nil {
 		return shepherd.Fail{Err: err}
 	}
+	late := fleet.Errorf(fleet.KindTimeout, "the start was not done within %s", i.config.WorkTimeout)
+	limited, cancel := context.WithTimeoutCause(ctx, i.config.WorkTimeout, late)
+	defer cancel()
+	outcome := i.start(limited, source, work)
+	failure, failed := outcome.(shepherd.Fail)
+	if failed && ctx.Err() == nil && limited.Err() != nil && !errors.Is(failure.Err, late) {
+		failure.Err = fmt.Errorf("%w: %w", late, failure.Err)
+		return failure
+	}
+	return outcome
+}
+
+// start starts the agent of a machine of the source.
+func (i *Initializer) start(ctx context.Context, source Source, work *bmdb.Work) shepherd.Outcome {
 	entry, backoff, err := i.ask(ctx, source, work.Record.ProviderID)
 	if err != nil {
 		return shepherd.Fail{Err: err, Backoff: backoff}
@@ -98,13 +114,11 @@ func (i *Initializer) Act(ctx context.Context, work *bmdb.Work) shepherd.Outcome
 	if err != nil {
 		return shepherd.Fail{Err: err}
 	}
-	executing, cancel := context.WithTimeout(ctx, i.config.ExecuteTimeout)
-	defer cancel()
 	t := takeover{Initializer: i, work: work, target: target, logger: i.logger.With(slog.String("machine", string(work.Record.ID)))}
-	started, err := t.run(executing)
+	started, err := t.run(ctx)
 	if wrong, ok := errors.AsType[*remote.HostKeyError](err); ok {
 		return shepherd.Fail{
-			Err: fmt.Errorf("%w; if the new key is right: `ironherd machine host-key accept %s %s`", err, work.Record.ID, wrong.Presented),
+			Err:     fmt.Errorf("%w; if the new key is right: `ironherd machine host-key accept %s %s`", err, work.Record.ID, wrong.Presented),
 			Changes: []bmdb.Change{bmdb.RefuseHostKey(wrong.Key, wrong.Presented)},
 		}
 	}

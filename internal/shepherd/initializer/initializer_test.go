@@ -295,21 +295,21 @@ func TestFailures(t *testing.T) {
 					Failure: &agentv1.TakeoverFailure{Message: "5 is the last", Superseded: true},
 				}})
 			}
-		}, "refused takeover generation 1: 5 is the last", time.Minute, 1},
+		}, `refused takeover generation 1: "5 is the last"`, time.Minute, 1},
 		"the host says that it has seen what cannot be": {func(b *bench) {
 			b.agent = func(init *agentv1.TakeoverInit, p sshhost.Program) sshhost.Status {
 				return answer(p, &agentv1.TakeoverResponse{Init: init, Outcome: &agentv1.TakeoverResponse_Failure{
 					Failure: &agentv1.TakeoverFailure{Message: "no", Superseded: true, SeenGeneration: math.MaxInt64},
 				}})
 			}
-		}, "refused takeover generation 1: no", time.Minute, 1},
+		}, `refused takeover generation 1: "no"`, time.Minute, 1},
 		"the host always says that it has seen a later one": {func(b *bench) {
 			b.agent = func(init *agentv1.TakeoverInit, p sshhost.Program) sshhost.Status {
 				return answer(p, &agentv1.TakeoverResponse{Init: init, Outcome: &agentv1.TakeoverResponse_Failure{
 					Failure: &agentv1.TakeoverFailure{Message: "no", Superseded: true, SeenGeneration: init.GetTakeoverGeneration() + 10},
 				}})
 			}
-		}, "refused takeover generation 12: no", time.Minute, 12},
+		}, `refused takeover generation 12: "no"`, time.Minute, 12},
 		"another machine answers": {func(b *bench) {
 			b.agent = func(init *agentv1.TakeoverInit, p sshhost.Program) sshhost.Status {
 				init.MachineId = "another"
@@ -332,7 +332,8 @@ func TestFailures(t *testing.T) {
 				<-b.t.Context().Done()
 				return sshhost.Status{}
 			}
-		}, "given up", time.Minute, 1},
+		}, "within 500ms", time.Minute, 1},
+		"there is no time left": {func(b *bench) { b.config.WorkTimeout = time.Nanosecond }, "not done within 1ns", 30 * time.Second, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

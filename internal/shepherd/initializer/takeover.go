@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"log/slog"
 	"path"
+	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
 
@@ -21,8 +23,6 @@ import (
 const (
 	// executableName starts the name of the executable on a machine; the digest follows.
 	executableName = "ironherd-agent"
-	// stderrLines bounds how many lines of one agent are logged.
-	stderrLines = 200
 	// textLimit bounds what a machine says of itself, in bytes.
 	textLimit = 300
 )
@@ -51,7 +51,7 @@ func (t *takeover) run(ctx context.Context) (fleet.AgentStarted, error) {
 	if err != nil {
 		return fleet.AgentStarted{}, fmt.Errorf("upload agent: %w", err)
 	}
-	started, err := t.start(ctx, host, executable, request)
+	started, err := t.attempt(ctx, host, executable, request)
 	seen, refused := errors.AsType[*supersededError](err)
 	if !refused || seen.generation <= fleet.TakeoverGeneration(request.GetTakeoverGeneration()) {
 		return started, err
@@ -60,11 +60,11 @@ func (t *takeover) run(ctx context.Context) (fleet.AgentStarted, error) {
 	if request, err = t.mint(ctx, host.HostKey(), seen.generation); err != nil {
 		return fleet.AgentStarted{}, err
 	}
-	return t.start(ctx, host, executable, request)
+	return t.attempt(ctx, host, executable, request)
 }
 
-// start runs one takeover, whose generation is minted.
-func (t *takeover) start(ctx context.Context, host *remote.Host, executable string, request *agentv1.TakeoverInit) (fleet.AgentStarted, error) {
+// attempt runs one takeover, whose generation is minted.
+func (t *takeover) attempt(ctx context.Context, host *remote.Host, executable string, request *agentv1.TakeoverInit) (fleet.AgentStarted, error) {
 	answer, err := t.execute(ctx, host, executable, request)
 	if err != nil {
 		return fleet.AgentStarted{}, err
@@ -115,9 +115,6 @@ func (t *takeover) mint(ctx context.Context, key remote.HostKey, seen fleet.Take
 // upload makes sure that the executable is on the host, and returns its path there.
 func (t *takeover) upload(ctx context.Context, host *remote.Host) (string, error) {
 	directory := path.Clean(t.config.TargetPath)
-	if _, err := host.Run(ctx, remote.Command{Args: []string{"mkdir", "-p", directory}}); err != nil {
-		return "", err
-	}
 	uploaded, err := host.Upload(ctx, t.agent, path.Join(directory, executableName), 0o700)
 	if err != nil {
 		return "", err
@@ -133,14 +130,9 @@ func (t *takeover) execute(ctx context.Context, host *remote.Host, executable st
 	if err != nil {
 		return nil, fmt.Errorf("encode the takeover: %w", err)
 	}
-	lines := 0
 	stdout, err := host.Run(ctx, remote.Command{
-		Args: []string{executable, "takeover"}, Stdin: bytes.NewReader(stdin),
-		OnStderr: func(line string) {
-			if lines++; lines <= stderrLines {
-				t.logger.InfoContext(ctx, "agent wrote to stderr", slog.String("line", line))
-			}
-		},
+		Args: []string{executable, "takeover"}, Stdin: bytes.NewReader(stdin), Timeout: t.config.ExecuteTimeout,
+		OnStderr: func(line string) { t.logger.InfoContext(ctx, "agent wrote to stderr", slog.String("line", line)) },
 	})
 	if _, exited := errors.AsType[*remote.ExitError](err); err == nil || exited && len(stdout) > 0 {
 		return stdout, nil
@@ -152,10 +144,10 @@ func (t *takeover) execute(ctx context.Context, host *remote.Host, executable st
 func check(request *agentv1.TakeoverInit, answer []byte) (fleet.AgentStarted, error) {
 	var response agentv1.TakeoverResponse
 	if err := proto.Unmarshal(answer, &response); err != nil {
-		return fleet.AgentStarted{}, fleet.Errorf(fleet.KindInvalid, "the agent's answer (%d bytes) is no takeover response", len(answer))
+		return fleet.AgentStarted{}, notUnderstood("is no takeover response", answer)
 	}
 	if !proto.Equal(response.GetInit(), request) {
-		return fleet.AgentStarted{}, fleet.Errorf(fleet.KindInvalid, "the agent's answer does not echo what it was given")
+		return fleet.AgentStarted{}, notUnderstood("does not echo what it was given", answer)
 	}
 	success := response.GetSuccess()
 	switch failure := response.GetFailure(); {
@@ -165,11 +157,11 @@ func check(request *agentv1.TakeoverInit, answer []byte) (fleet.AgentStarted, er
 			seen = 0
 		}
 		return fleet.AgentStarted{}, &supersededError{
-			fleet.Errorf(fleet.KindConflict, "the host refused takeover generation %d: %s", request.GetTakeoverGeneration(), clip(failure.GetMessage())),
+			fleet.Errorf(fleet.KindConflict, "the host refused takeover generation %d: %s", request.GetTakeoverGeneration(), remote.Quote(failure.GetMessage())),
 			fleet.TakeoverGeneration(seen),
 		}
 	case failure != nil:
-		return fleet.AgentStarted{}, fleet.Errorf(fleet.KindUnknown, "the agent did not take the machine over: %s", clip(failure.GetMessage()))
+		return fleet.AgentStarted{}, fleet.Errorf(fleet.KindUnknown, "the agent did not take the machine over: %s", remote.Quote(failure.GetMessage()))
 	case success == nil:
 		return fleet.AgentStarted{}, fleet.Errorf(fleet.KindInvalid, "the agent's answer has no outcome")
 	case len(success.GetPublicKey()) != ed25519.PublicKeySize:
@@ -184,10 +176,21 @@ func check(request *agentv1.TakeoverInit, answer []byte) (fleet.AgentStarted, er
 	}, nil
 }
 
-// clip bounds a text from a machine, and makes it fit to be stored.
+// notUnderstood says what came in the place of an answer, and what may have written it.
+func notUnderstood(fault string, answer []byte) error {
+	return fleet.Errorf(fleet.KindInvalid, "the agent's answer %s: the host wrote %s (only the agent may write to standard output: "+
+		"look for ForceCommand, and for start-up files of the shell that write)", fault, remote.Quote(string(answer)))
+}
+
+// clip bounds a text from a machine, and makes it fit to be stored and shown.
 func clip(text string) string {
 	if len(text) > textLimit {
 		text = text[:textLimit] + "…"
 	}
-	return strings.ToValidUTF8(text, "")
+	return strings.Map(func(r rune) rune {
+		if r == utf8.RuneError || !strconv.IsPrint(r) {
+			return -1
+		}
+		return r
+	}, text)
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"strconv"
 	"strings"
 )
@@ -84,6 +85,7 @@ func gunzip(sh *shell, args []string, std streams) (Status, error) {
 		return Status{Code: exitUsage}, errors.Join(err, errors.New("only gzip -dc of standard input is simulated"))
 	}
 	if target, ok := std.out.(*outputFile); ok {
+		_, target.local = std.in.(*os.File)
 		return Status{}, target.inflate(std.in)
 	}
 	reader, err := gzip.NewReader(std.in)

@@ -172,6 +172,8 @@ type outputFile struct {
 	done bool
 	// received is how much came over the wire, when that is not what was written.
 	received int64
+	// local is set when nothing came over the wire: another file was decompressed.
+	local bool
 }
 
 // Close ends the writing.
@@ -184,7 +186,7 @@ func (o *outputFile) Close() error {
 	if err != nil {
 		return errors.Join(err, o.File.Close())
 	}
-	if o.files.observer != nil {
+	if o.files.observer != nil && !o.local {
 		o.files.observer.Uploaded(cmp.Or(o.received, info.Size()))
 	}
 	if info.Size() < shareAbove {
@@ -219,7 +221,7 @@ func (o *outputFile) inflate(stream io.Reader) error {
 			return err
 		}
 		o.done = true
-		if o.files.observer != nil {
+		if o.files.observer != nil && !o.local {
 			o.files.observer.Uploaded(packed.size)
 		}
 		return nil

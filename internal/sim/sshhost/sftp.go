@@ -160,6 +160,12 @@ type named struct {
 // Name returns the name.
 func (n named) Name() string { return n.name }
 
+// Uid and Gid say that everything belongs to root, whoever runs the simulator.
+func (n named) Uid() uint32 { return 0 } //nolint:revive // the name that package sftp looks for
+
+// Gid is as Uid.
+func (n named) Gid() uint32 { return 0 }
+
 // infos is a list of files.
 type infos []fs.FileInfo
 

@@ -5,6 +5,14 @@ WHERE process = sqlc.arg(process)
   AND (due_at, subject) > (CAST(sqlc.arg(after_due_at) AS BIGINT), CAST(sqlc.arg(after_subject) AS TEXT))
 ORDER BY due_at, subject LIMIT CAST(sqlc.arg(max_rows) AS BIGINT);
 
+-- ListAgenda without subjects that failed at the process, and have not succeeded since.
+-- name: ListAgendaUnfailed :many
+SELECT a.due_at, a.subject, a.provider FROM agenda AS a
+WHERE a.process = sqlc.arg(process)
+  AND (a.due_at, a.subject) > (CAST(sqlc.arg(after_due_at) AS BIGINT), CAST(sqlc.arg(after_subject) AS TEXT))
+  AND NOT EXISTS (SELECT 1 FROM backoff AS b WHERE b.subject = a.subject AND b.process = a.process)
+ORDER BY a.due_at, a.subject LIMIT CAST(sqlc.arg(max_rows) AS BIGINT);
+
 -- name: InsertAgenda :exec
 INSERT INTO agenda (process, due_at, subject, provider)
 VALUES (sqlc.arg(process), sqlc.arg(due_at), sqlc.arg(subject), sqlc.arg(provider));
