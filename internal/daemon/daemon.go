@@ -16,6 +16,7 @@ import (
 	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
 	"github.com/ironherd/ironherd/internal/config"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/secret"
 	"github.com/ironherd/ironherd/internal/server"
 	"github.com/ironherd/ironherd/internal/service"
 	"github.com/ironherd/ironherd/internal/telemetry"
@@ -76,8 +77,8 @@ func Open(ctx context.Context, c config.Config, options Options) (*Daemon, error
 }
 
 func (d *Daemon) open(ctx context.Context) error {
-	if err := os.MkdirAll(d.config.Dir, 0o700); err != nil {
-		return fleet.Errorf(fleet.KindInvalid, "make directory %s: %w", d.config.Dir, err)
+	if err := secret.MakeDir(d.config.Dir); err != nil {
+		return fmt.Errorf("dir: %w", err)
 	}
 	if err := d.listen(ctx); err != nil {
 		return err

@@ -182,6 +182,55 @@ func TestComesBack(t *testing.T) {
 	}
 }
 
+// TestClosesWhatWasOpen starts over a directory and a database that others could read.
+func TestClosesWhatWasOpen(t *testing.T) {
+	t.Parallel()
+	c := settings(t)
+	if err := open(t, c).Close(); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]os.FileMode{c.Dir: 0o700, c.Database.Path: 0o600, c.Database.Path + ".lock": 0o600, c.Database.Path + ".identity": 0o600}
+	for path := range want {
+		if err := os.Chmod(path, want[path]|0o055); err != nil {
+			t.Fatal(err)
+		}
+	}
+	open(t, c)
+	for _, suffix := range []string{"-wal", "-shm"} { // SQLite gives them the mode of the database
+		want[c.Database.Path+suffix] = 0o600
+	}
+	for path, mode := range want {
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != mode {
+			t.Errorf("%s: mode %o, %v", filepath.Base(path), info.Mode().Perm(), err)
+		}
+	}
+}
+
+// TestRefusesWhatOthersCanRead starts with each key and token open to others.
+func TestRefusesWhatOthersCanRead(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"ssh_key", "agent-ca.pem", "agent-server.pem"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := settings(t)
+			if err := open(t, c).Close(); err != nil {
+				t.Fatal(err)
+			}
+			path := filepath.Join(c.Dir, name)
+			if err := os.Chmod(path, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			second, err := daemon.Open(t.Context(), c, daemon.Options{})
+			if err == nil {
+				t.Fatal("opened", second.Close())
+			}
+			if fleet.KindOf(err) != fleet.KindInvalid || !strings.Contains(err.Error(), path+" is open to others (mode 0644)") {
+				t.Errorf("got %s: %v", fleet.KindOf(err), err)
+			}
+		})
+	}
+}
+
 func TestOpenRefuses(t *testing.T) {
 	t.Parallel()
 	first := settings(t)

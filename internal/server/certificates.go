@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/secret"
 )
 
 const (
@@ -79,7 +80,7 @@ func OpenCertificates(dir string, hosts []string, logger *slog.Logger) (*Certifi
 func LoadCertificates(certificate, key, authority string, logger *slog.Logger) (*Certificates, error) {
 	c := &Certificates{logger: logger}
 	c.renewal = func() error {
-		pair, err := tls.LoadX509KeyPair(certificate, key)
+		pair, err := loadPair(certificate, key)
 		if err != nil {
 			return fleet.Errorf(fleet.KindInvalid, "read certificate %s with key %s: %w", certificate, key, err)
 		}
@@ -99,6 +100,19 @@ func LoadCertificates(certificate, key, authority string, logger *slog.Logger) (
 		return nil, fleet.Errorf(fleet.KindInvalid, "%s holds no PEM certificate", authority)
 	}
 	return c, nil
+}
+
+// loadPair reads a chain and its private key, which others must not be able to read.
+func loadPair(certificate, key string) (tls.Certificate, error) {
+	keyPEM, err := secret.Read(key, maximumPEM)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	chain, err := os.ReadFile(certificate)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	return tls.X509KeyPair(chain, keyPEM)
 }
 
 // Authority returns the PEM certificates that clients verify the server by; nil: the public roots.

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/secret"
 )
 
 // keyPair is a certificate and its key. One file holds both, so that they always belong together.
@@ -108,10 +109,13 @@ func newPair(template *x509.Certificate, life time.Duration, authority *keyPair)
 	return &keyPair{certificate: certificate, key: key, keyDER: keyDER}, nil
 }
 
-// readPair returns os.ErrNotExist as it is, and anything that is wrong with the contents as
-// KindInvalid.
+// maximumPEM is more than any chain of certificates and its key take, in bytes.
+const maximumPEM = 1 << 20
+
+// readPair returns os.ErrNotExist as it is, and a file that others can read, or that holds
+// something else, as KindInvalid.
 func readPair(path string) (*keyPair, error) {
-	data, err := os.ReadFile(path)
+	data, err := secret.Read(path, maximumPEM)
 	if err != nil {
 		return nil, fmt.Errorf("read certificate: %w", err)
 	}

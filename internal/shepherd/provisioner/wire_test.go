@@ -168,7 +168,7 @@ func (w *wire) provider(t *testing.T) provider.Provider {
 		t.Fatal(err)
 	}
 	config := equinix.DefaultConfig()
-	config.APIURL, config.TokenFile, config.Project = "http://api.invalid"+equinixapi.Prefix, token, w.api.ProjectID()
+	config.APIURL, config.TokenFile, config.Project = "http://api.localhost"+equinixapi.Prefix, token, w.api.ProjectID()
 	config.SSHKeyLabel, config.SSHPublicKey = "ironherd", "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJoeVyVxbaMmrJKsZLEzWh9YgbGbwnoGNdwbmE/Z3MKc"
 	config.DevicePrefix, config.OperatingSystem, config.Spacing = "fleet-", "debian_13", 10*time.Millisecond
 	p, err := equinix.New(config, provider.Options{HTTP: w})
