@@ -43,6 +43,42 @@ func TestChangesNeedAnOperator(t *testing.T) {
 	}
 }
 
+// TestSecretsOfAnInstallStayHidden asks for everything that a reader can see of an install whose
+// URL is presigned, when it is asked for and when it has been handed out.
+func TestSecretsOfAnInstallStayHidden(t *testing.T) {
+	t.Parallel()
+	o := newFixture(t)
+	o.machines(1)
+	agent := o.takeover(o.claim(fleet.ProcessAgentStart)[0])
+	client := o.client(token)
+	request := wanted("host-0")
+	request.Image.Url = "https://images.example/a.zst?X-Amz-Signature=hidden#hidden"
+	request.FirstBootData = []byte("hidden")
+	_, err := client.InstallMachine(t.Context(), request)
+	o.must(err)
+	order, err := o.db.HandOutInstall(t.Context(), agent, 0, 0)
+	o.must(err)
+	if order == nil || order.Request.Image.URL != request.GetImage().GetUrl() || string(order.Request.FirstBootData) != "hidden" {
+		t.Fatalf("the agent gets %+v", order)
+	}
+	machine, err := client.GetMachine(t.Context(), &fleetv1.GetMachineRequest{Machine: "host-0"})
+	o.must(err)
+	history, err := client.ListHistory(t.Context(), &fleetv1.ListHistoryRequest{Machine: "host-0"})
+	o.must(err)
+	explained, err := client.ExplainMachine(t.Context(), &fleetv1.ExplainMachineRequest{Machine: "host-0"})
+	o.must(err)
+	for _, shown := range []string{machine.String(), history.String(), explained.String()} {
+		if strings.Contains(shown, "hidden") {
+			t.Errorf("a secret is shown: %s", shown)
+		}
+	}
+	for _, shown := range []string{machine.String(), history.String()} {
+		if !strings.Contains(shown, "https://images.example/a.zst?…") {
+			t.Errorf("it does not say which image: %s", shown)
+		}
+	}
+}
+
 func TestInstallMachine(t *testing.T) {
 	t.Parallel()
 	o := newFixture(t)
