@@ -14,6 +14,7 @@ import (
 	"github.com/ironherd/ironherd/internal/secret"
 	"github.com/ironherd/ironherd/internal/server"
 	"github.com/ironherd/ironherd/internal/shepherd"
+	"github.com/ironherd/ironherd/internal/token"
 )
 
 // check records the faults of a decoded configuration. Components check the values of their
@@ -128,15 +129,41 @@ const maximumSocketPath = 107
 func (d *document) checkOperatorAPI(c Config) {
 	if c.OperatorAPI.Listen != "" {
 		d.checkListener("operator_api.listen", c.OperatorAPI.Listen)
+		d.checkTokens(c.OperatorAPI)
+	}
+	d.faultsOf("operator_api.tls", server.CertificateConfig{Certificate: c.OperatorAPI.TLS.Certificate, Key: c.OperatorAPI.TLS.Key}.Validate())
+	d.checkFile("operator_api.tls.certificate", c.OperatorAPI.TLS.Certificate)
+	d.checkSecret("operator_api.tls.key", c.OperatorAPI.TLS.Key)
+	for i, name := range c.OperatorAPI.Names {
+		if name == "" || strings.ContainsAny(name, ":/ \t\n") && net.ParseIP(name) == nil {
+			d.keyFault(fmt.Sprintf("operator_api.names[%d]", i), "must be a name or an IP address, without a port, not %q", name)
+		}
 	}
 	if len(c.OperatorAPI.Socket) > maximumSocketPath {
 		d.keyFault("operator_api.socket", "has %d characters, and a socket's path can have %d: use a shorter one",
 			len(c.OperatorAPI.Socket), maximumSocketPath)
 	}
-	d.checkFile("operator_api.token_file", c.OperatorAPI.TokenFile)
 	if d.isSet("ssh.key_file") { // otherwise the first start makes it
 		d.checkSecret("ssh.key_file", c.SSH.KeyFile)
 	}
+}
+
+// checkTokens checks the file of tokens, and that there is one where others than this host can call:
+// else nobody could, and whoever opened the address to them expected that somebody can.
+func (d *document) checkTokens(o OperatorAPI) {
+	all, err := token.Read(o.TokensFile)
+	if err != nil {
+		d.keyFault("operator_api.tokens_file", "%s", err)
+		return
+	}
+	now := time.Now()
+	host, _, err := net.SplitHostPort(o.Listen)
+	if err != nil || secret.StaysHere(host) || d.sources.WithoutTokens ||
+		slices.ContainsFunc(all, func(t token.Token) bool { return !t.Expired(now) }) {
+		return
+	}
+	d.keyFault("operator_api.listen", "%s is reached from other hosts, and there is no token that counts: make one with `ironherd token create`, "+
+		"or listen on 127.0.0.1", o.Listen)
 }
 
 func (d *document) checkProvider(section string, p Provider) {

@@ -5,6 +5,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/config"
+	"github.com/ironherd/ironherd/internal/token"
 )
 
 // TestExposedSecrets has a configuration for each way in which a secret, or the fleet, is open to
@@ -39,7 +43,7 @@ func TestExposedSecrets(t *testing.T) {
 			minimal + "providers: [{name: a, kind: static, static: {url: 'http://u:hunter2@lists.example/'}}]\n",
 			"providers[0].static.url must be without a user or password",
 		},
-		"target path": {minimal + "initializer: {agent_executable: /dev/null, target_path: /var/tmp/agent}\n", "initializer.target_path must not be in /var/tmp"},
+		"target path":      {minimal + "initializer: {agent_executable: /dev/null, target_path: /var/tmp/agent}\n", "initializer.target_path must not be in /var/tmp"},
 		"directory of all": {minimal + "dir: /\n", "dir: / is a directory that all share"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -65,6 +69,50 @@ func TestExposedSecrets(t *testing.T) {
 		if _, err := load(t, content); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestListeningToOthersNeedsAToken opens the operator API to other hosts.
+func TestListeningToOthersNeedsAToken(t *testing.T) {
+	t.Parallel()
+	none, some, open := filepath.Join(t.TempDir(), "none"), filepath.Join(t.TempDir(), "some"), filepath.Join(t.TempDir(), "open")
+	for _, file := range []string{some, open} {
+		if _, _, err := token.Create(file, "ada", token.Viewer, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chmod(open, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	listening := func(address, file string) string {
+		return minimal + "operator_api: {listen: '" + address + "', tokens_file: " + file + "}\n"
+	}
+	for _, address := range []string{"0.0.0.0:7480", ":7480", "[::]:7480", "192.0.2.1:7480", "herd.example:7480"} {
+		want := "operator_api.listen: " + address + " is reached from other hosts, and there is no token that counts"
+		if got := faults(t, listening(address, none)); len(got) != 1 || !strings.Contains(got[0], want) {
+			t.Errorf("%s: %q", address, got)
+		}
+		if _, err := load(t, listening(address, some)); err != nil {
+			t.Errorf("%s with a token: %v", address, err)
+		}
+	}
+	for _, address := range []string{"127.0.0.1:7480", "[::1]:0", "localhost:7480"} {
+		if _, err := load(t, listening(address, none)); err != nil {
+			t.Errorf("%s: %v", address, err)
+		}
+	}
+	if got := faults(t, listening("127.0.0.1:1", open)); len(got) != 1 || !strings.Contains(got[0], "operator_api.tokens_file: "+open+" is open to others") {
+		t.Errorf("tokens that others can read: %q", got)
+	}
+	if got := faults(t, minimal+"operator_api: {names: ['a:1', 'https://b'], tls: {key: /dev/null}}\n"); len(got) != 3 {
+		t.Errorf("bad names and half a key pair: %q", got)
+	}
+	file := filepath.Join(t.TempDir(), "f.yaml")
+	if err := os.WriteFile(file, []byte(listening("0.0.0.0:1", none)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := config.Load(config.Sources{File: file, WithoutTokens: true}); err != nil {
+		t.Errorf("when tokens are about to be made: %v", err)
 	}
 }
 

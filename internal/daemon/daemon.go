@@ -161,7 +161,7 @@ func (d *Daemon) Addresses() Addresses {
 		a.AgentAPI = d.agents.Address()
 	}
 	if d.operators != nil {
-		a.OperatorURL = d.operators.URL("http")
+		a.OperatorURL = d.operators.URL("https")
 	}
 	if d.socket != nil {
 		a.Socket = "unix://" + strings.TrimPrefix(d.socket.Address(), "unix:")

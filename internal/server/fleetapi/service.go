@@ -50,8 +50,8 @@ func New(db *bmdb.DB, options Options) *Service {
 	return &Service{db: db, options: options}
 }
 
-// Register adds the service to a mux that is behind server.Access.Identify: Connect, gRPC,
-// gRPC-Web, and gRPC's reflection.
+// Register adds the service to a mux that is behind server.Access.Identify and a server.Guard of
+// Needs: Connect, gRPC, gRPC-Web, and gRPC's reflection.
 func (s *Service) Register(mux *http.ServeMux) {
 	options := []connect.HandlerOption{connect.WithReadMaxBytes(maxRequest), connect.WithCompressMinBytes(1 << 10)}
 	mux.Handle(fleetv1connect.NewFleetServiceHandler(s, options...))
@@ -60,17 +60,11 @@ func (s *Service) Register(mux *http.ServeMux) {
 	mux.Handle(grpcreflect.NewHandlerV1Alpha(reflector, options...))
 }
 
-// right is the right that a method needs.
-type right bool
-
-const (
-	reading right = false
-	writing right = true
-)
-
 // answer authorizes the caller and runs the method. Its error has the code of its kind.
-func answer[A any](ctx context.Context, s *Service, needed right, method func(ctx context.Context, actor string) (*A, error)) (*A, error) {
-	caller, err := server.Authorize(ctx, bool(needed))
+func answer[A any](
+	ctx context.Context, s *Service, procedure string, method func(ctx context.Context, actor string) (*A, error),
+) (*A, error) {
+	caller, err := server.Authorize(ctx, neededBy(procedure))
 	if err != nil {
 		return nil, s.fail(ctx, err)
 	}
