@@ -53,6 +53,7 @@ type app struct {
 
 	server     string
 	tokenFile  string
+	caFile     string
 	configFile string
 }
 
@@ -78,13 +79,14 @@ A machine is named by its ID, an unambiguous beginning of it, its host name, or 
 	root.SetErr(a.env.Stderr)
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.server, "server", "", "control plane to ask: unix:///PATH, http://HOST:PORT or https://HOST:PORT")
-	flags.StringVar(&a.tokenFile, "token-file", "", "file with the operator's token, for http and https")
+	flags.StringVar(&a.tokenFile, "token-file", "", "file with your token, for http and https")
+	flags.StringVar(&a.caFile, "ca-file", "", "PEM file with the only certificates to verify the control plane by, for https: its operator-ca.crt")
 	flags.StringVar(&a.configFile, "config", "", "configuration file of the control plane")
 	root.SetHelpCommand(&cobra.Command{Hidden: true, Use: "no-help", Args: unknownCommand})
 	root.AddCommand(
 		a.machineCommand(), a.providerCommand(), a.sessionCommand(), a.discrepancyCommand(),
 		a.serveCommand(), a.demoCommand(), a.simCommand(),
-		a.configCommand(), a.dbCommand(), a.versionCommand(),
+		a.configCommand(), a.tokenCommand(), a.dbCommand(), a.versionCommand(),
 	)
 	a.markStarted(root)
 	return root
