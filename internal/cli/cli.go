@@ -7,6 +7,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -25,6 +26,10 @@ type Env struct {
 	Executable string
 	// Version of this program.
 	Version string
+	// Notify tells whoever started the program as a service what has become of it, in the words of
+	// sd_notify(3); nil: nobody did. They want a sign of life within Watchdog; zero: they do not.
+	Notify   func(state string) error
+	Watchdog time.Duration
 }
 
 // Main runs one command line (without the program's name) and returns the exit code. When ctx ends,

@@ -148,8 +148,8 @@ func (d *document) checkOperatorAPI(c Config) {
 	}
 }
 
-// checkTokens checks the file of tokens, and that there is one where others than this host can call:
-// else nobody could, and whoever opened the address to them expected that somebody can.
+// checkTokens checks the file of tokens. Where other hosts can call there must be one that counts:
+// else nobody could, and whoever opened the address to them expects that somebody can.
 func (d *document) checkTokens(o OperatorAPI) {
 	all, err := token.Read(o.TokensFile)
 	if err != nil {

@@ -199,8 +199,8 @@ const (
 	SocketName = "ironherd.sock"
 	// AgentName is the name of the agent's executable.
 	AgentName = "ironherd-agent"
-	// OperatorCAName is the name of the file, in the directory, that callers of the operator API verify
-	// it by. It has no key.
+	// OperatorCAName is the name of the file, in the directory, that callers verify the operator API
+	// by. It has no key.
 	OperatorCAName = "operator-ca.crt"
 	tokensName     = "operator-tokens.yaml"
 	databaseName   = "ironherd.db"

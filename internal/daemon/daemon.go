@@ -180,6 +180,32 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 	return errors.Join(err, d.Close())
 }
 
+// Running reports whether everything has been started and nothing is being stopped.
+func (d *Daemon) Running(ctx context.Context) bool { return d.tree.Ready(ctx) }
+
+// Alive returns nil when the control plane answers: on the operators' socket where it has one. What
+// the answer says does not count, because another start would not help against what is ill
+// elsewhere.
+func (d *Daemon) Alive(ctx context.Context) error {
+	if d.socket == nil {
+		d.tree.Health(ctx)
+		return ctx.Err()
+	}
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", strings.TrimPrefix(d.socket.Address(), "unix:"))
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://ironherd/readyz", http.NoBody)
+	if err != nil {
+		return err
+	}
+	client := http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
+	response, err := client.Do(request)
+	if err != nil {
+		return fmt.Errorf("the operators' socket does not answer: %w", err)
+	}
+	return response.Body.Close()
+}
+
 // Ready serves /readyz: 200 while everything runs.
 func (d *Daemon) Ready() http.Handler { return d.tree.ReadyHandler() }
 

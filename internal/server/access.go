@@ -161,7 +161,8 @@ func Guard(needs map[string]token.Role, next http.Handler) http.Handler {
 		}
 		status := StatusOf(err)
 		if refusals.IsSupported(r) {
-			_ = refusals.Write(w, r, connect.NewError(status.Connect(), errors.New(Message(err)))) // the caller has gone
+			// It fails only when the caller has gone.
+			_ = refusals.Write(w, r, connect.NewError(status.Connect(), errors.New(Message(err))))
 			return
 		}
 		if fleet.KindOf(err) == fleet.KindUnauthenticated {

@@ -212,7 +212,8 @@ func TestGuardReadsNoBody(t *testing.T) {
 	l := serve(t, "127.0.0.1:0", server.NewAccess(known()).Identify(server.Guard(nil, rights)), server.HTTPOptions{})
 	for content, want := range map[string]string{"application/json": `"code":"unauthenticated"`, "text/plain": "a token is needed"} {
 		body, writer := io.Pipe()
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // half of what the server waits for a body
+		// A server that waits for the body does so for twice as long.
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
 		r, _ := http.NewRequestWithContext(ctx, http.MethodPost, l.URL("http")+"/fleet.v1.FleetService/X", body)
 		r.Header.Set("Content-Type", content)

@@ -113,9 +113,9 @@ func (t Token) problem() string {
 	return ""
 }
 
-// Create makes a token that counts for that long, adds it to the file and returns it. It is not
-// kept anywhere. KindInvalid for a bad name, role or life, KindConflict when a token of that name is
-// there and counts; one that has expired is replaced.
+// Create makes a token that counts for that long, adds it to the file and returns its text, which
+// is not kept anywhere. KindInvalid for a bad name, role or life, KindConflict when a token of that
+// name counts; one that has expired is replaced.
 func Create(path, called string, role Role, life time.Duration) (text string, made Token, err error) {
 	if !name.MatchString(called) {
 		return "", Token{}, fleet.Errorf(fleet.KindInvalid,
