@@ -91,7 +91,7 @@ func homeDir(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, err := os.MkdirTemp(home, ".ironherd-test-")
+	dir, err := os.MkdirTemp(home, ".ironherd-test-") //nolint:usetesting // whose are in /tmp
 	if err != nil {
 		t.Fatal(err)
 	}
