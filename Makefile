@@ -30,6 +30,11 @@ build: ## Build the binaries into bin/
 	@$(GOBUILD) -o bin/ironherd ./cmd/ironherd
 	@$(GOBUILD) -o bin/ironherd-reconciler ./cmd/ironherd-reconciler
 
+.PHONY: deb
+deb: build ## Make the Debian package of the control plane in bin/ (version: the last tag's; DEB_VERSION=1.2.3)
+	@BIN=bin ARCH=$$(go env GOARCH) VERSION=$(or $(DEB_VERSION),$(shell git describe --tags 2>/dev/null || echo 0.0.0)) \
+		$(call TOOL,nfpm) package --config deploy/deb/nfpm.yaml --packager deb --target bin/
+
 .PHONY: setup
 setup: ## Install the Debian packages that the tests need (as root; else say what is missing)
 	@scripts/setup

@@ -50,7 +50,7 @@ func startHost(t *testing.T) *realHost {
 		t.Fatalf("root and namespaces are needed: unshare: %v: %s", err, out)
 	}
 	dir := t.TempDir()
-	h := &realHost{address: hostAddress, target: filepath.Join(dir, "agent"), key: filepath.Join(dir, "user"), log: &process.Log{}}
+	h := &realHost{address: hostAddress, target: filepath.Join(homeDir(t), "agent"), key: filepath.Join(dir, "user"), log: &process.Log{}}
 	for _, name := range []string{"host", "user"} {
 		output(t, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", filepath.Join(dir, name))
 	}
@@ -82,6 +82,25 @@ func startHost(t *testing.T) *realHost {
 		return err
 	})
 	return h
+}
+
+// homeDir returns a new directory in which, unlike in /tmp, nobody else may write.
+func homeDir(t *testing.T) string {
+	t.Helper()
+	home, err := os.UserHomeDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp(home, ".ironherd-test-") //nolint:usetesting // whose are in /tmp
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
 }
 
 // manage runs a control plane with the host on its list, under the given host key, and returns a

@@ -9,6 +9,7 @@ import (
 	"runtime/debug"
 	"syscall"
 
+	"github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/term"
 
 	"github.com/ironherd/ironherd/internal/cli"
@@ -27,6 +28,10 @@ func main() {
 	if err != nil {
 		executable = os.Args[0]
 	}
+	watchdog, err := daemon.SdWatchdogEnabled(false)
+	if err != nil {
+		watchdog = 0 // not meant for this process
+	}
 	code := cli.Main(ctx, os.Args[1:], cli.Env{
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		StdoutTerminal: term.IsTerminal(int(os.Stdout.Fd())),
@@ -35,12 +40,20 @@ func main() {
 			columns, lines, _ = term.GetSize(int(os.Stderr.Fd())) // zeros when it has none
 			return columns, lines
 		},
-		Environ:        os.Environ(),
-		Executable:     executable,
-		Version:        programVersion(),
+		Environ:    os.Environ(),
+		Executable: executable,
+		Version:    programVersion(),
+		Notify:     notify,
+		Watchdog:   watchdog,
 	})
 	stop()
 	os.Exit(code)
+}
+
+// notify tells systemd, where it started the program.
+func notify(state string) error {
+	_, err := daemon.SdNotify(false, state)
+	return err
 }
 
 // programVersion is the linker's version, else the revision that the toolchain recorded.

@@ -149,7 +149,7 @@ func (t *transaction) newAttempt(ctx context.Context, m *machineRecord, secret [
 		return nil, err
 	}
 	t.recordAgent(id, fleet.ProcessInstall, fleet.EventInstallHandedOut,
-		fmt.Sprintf("install generation %d, attempt %d: %s", request.Generation, order.Attempt, request.Image.URL))
+		fmt.Sprintf("install generation %d, attempt %d: %s", request.Generation, order.Attempt, request.Image.Location()))
 	return order, nil
 }
 

@@ -49,7 +49,7 @@ func (db *DB) RequestInstall(ctx context.Context, actor string, machine fleet.Ma
 		t.revoke(m, actor, "an install was asked for")
 		t.record(history{
 			subject: fleet.Subject{Machine: machine}, actor: actor, process: fleet.ProcessInstall, event: fleet.EventInstallRequested,
-			detail: fmt.Sprintf("install generation %d: %s (%s)", generation, request.Image.URL, request.Image.Digest),
+			detail: fmt.Sprintf("install generation %d: %s (%s)", generation, request.Image.Location(), request.Image.Digest),
 		})
 		return true, nil
 	})

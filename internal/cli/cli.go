@@ -7,6 +7,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -27,6 +28,10 @@ type Env struct {
 	Executable string
 	// Version of this program.
 	Version string
+	// Notify tells whoever started the program as a service what has become of it, in the words of
+	// sd_notify(3); nil: nobody did. They want a sign of life within Watchdog; zero: they do not.
+	Notify   func(state string) error
+	Watchdog time.Duration
 }
 
 // Main runs one command line (without the program's name) and returns the exit code. When ctx ends,
@@ -55,6 +60,7 @@ type app struct {
 
 	server     string
 	tokenFile  string
+	caFile     string
 	configFile string
 }
 
@@ -80,7 +86,8 @@ A machine is named by its ID, an unambiguous beginning of it, its host name, or 
 	root.SetErr(a.env.Stderr)
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.server, "server", "", "control plane to ask: unix:///PATH, http://HOST:PORT or https://HOST:PORT")
-	flags.StringVar(&a.tokenFile, "token-file", "", "file with the operator's token, for http and https")
+	flags.StringVar(&a.tokenFile, "token-file", "", "file with your token, for http and https")
+	flags.StringVar(&a.caFile, "ca-file", "", "PEM file with the only certificates to verify the control plane by, for https: its operator-ca.crt")
 	flags.StringVar(&a.configFile, "config", "", "configuration file of the control plane")
 	root.Version = a.env.Version
 	root.SetVersionTemplate("ironherd {{.Version}}\n")
@@ -88,7 +95,7 @@ A machine is named by its ID, an unambiguous beginning of it, its host name, or 
 	root.AddCommand(
 		a.machineCommand(), a.providerCommand(), a.sessionCommand(), a.discrepancyCommand(),
 		a.serveCommand(), a.demoCommand(), a.simCommand(),
-		a.configCommand(), a.dbCommand(), a.versionCommand(),
+		a.configCommand(), a.tokenCommand(), a.dbCommand(), a.versionCommand(),
 	)
 	a.markStarted(root)
 	return root

@@ -50,6 +50,7 @@ func TestHelp(t *testing.T) {
 		"", "machine", "machine list", "machine show", "machine history", "machine explain", "machine install", "machine retry",
 		"machine host-key", "machine host-key show", "machine host-key accept",
 		"provider list", "session list", "discrepancy list", "serve", "demo", "sim", "sim faults", "config check", "db check", "db migrate",
+		"token create", "token list", "token revoke",
 		"db accept-restore", "db backup", "db restore", "db copy", "version",
 	} {
 		r := run(t, nil, append(strings.Fields(command), "--help")...)
@@ -105,7 +106,12 @@ func TestFailuresAreToldInOneSentence(t *testing.T) {
 		{"demo --until finished", 2, `--until knows only "installed", not "finished"`},
 		{"sim", 2, "--dir must be set to a directory for the world"},
 		{"sim fault", 2, `there is no command "sim fault": did you mean faults? (see ironherd sim --help)`},
-		{"machine list --token-file /nowhere", 2, "token file /nowhere cannot be read: no such file or directory"},
+		{"machine list --token-file /nowhere", 2, "token file: the file /nowhere cannot be read: no such file or directory"},
+		{"machine list --ca-file /nowhere", 2, "CA file /nowhere cannot be read: no such file or directory"},
+		{"machine list --ca-file /dev/null", 2, "CA file /dev/null holds no PEM certificate"},
+		{"token create ada", 2, `--role: there is no role "": use one of metrics, viewer, operator, admin`},
+		{"token create ada --role viewer --days 0", 2, "--days must be from 1 to 3650, not 0"},
+		{"token create ada --role viewer --config /nowhere.yaml", 2, "configuration file /nowhere.yaml does not exist"},
 	} {
 		t.Run(test.args, func(t *testing.T) {
 			t.Parallel()
@@ -225,6 +231,19 @@ func TestTokenIsSentAndNeverShown(t *testing.T) {
 	}
 	if strings.Contains(r.stdout+r.stderr, "s3cret") {
 		t.Errorf("shown: %q", r.stderr)
+	}
+	if err := os.Chmod(file, 0o604); err != nil {
+		t.Fatal(err)
+	}
+	if r := h.run(t, "machine", "list", "--token-file", file); r.code != 2 || !strings.Contains(r.stderr, "is open to others") {
+		t.Errorf("a token that others can read: %d, %q", r.code, r.stderr)
+	}
+	if err := os.Chmod(file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r = run(t, nil, "machine", "list", "--server", "http://192.0.2.1:7480", "--token-file", file)
+	if r.code != 2 || r.stderr != "ironherd: the token would be sent to 192.0.2.1:7480 in the clear: use https://192.0.2.1:7480\n" {
+		t.Errorf("a token over plain HTTP: %d, %q", r.code, r.stderr)
 	}
 	if err := os.WriteFile(file, []byte("two words\n"), 0o600); err != nil {
 		t.Fatal(err)

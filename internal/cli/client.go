@@ -3,6 +3,8 @@ package cli
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"net"
 	"net/http"
@@ -17,6 +19,7 @@ import (
 	"github.com/ironherd/ironherd/api/fleet/v1/fleetv1connect"
 	"github.com/ironherd/ironherd/internal/config"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/secret"
 )
 
 // fleetClient is how commands reach the fleet.
@@ -57,7 +60,7 @@ func (a *app) client() (fleetClient, error) {
 func badServer(address string) error {
 	if strings.Contains(address, "@") {
 		return fleet.Errorf(fleet.KindInvalid,
-			"--server must not have a user or password in it: put the operator's token into a file and name it with --token-file")
+			"--server must not have a user or password in it: put your token into a file and name it with --token-file")
 	}
 	return fleet.Errorf(fleet.KindInvalid,
 		"%q does not name a control plane: use unix:///PATH, http://HOST:PORT or https://HOST:PORT", address)
@@ -76,7 +79,16 @@ func (a *app) tcpClient(u *url.URL) (fleetClient, error) {
 	if err != nil {
 		return nil, err
 	}
-	transport := &http.Transport{Proxy: http.ProxyFromEnvironment}
+	if token != "" && u.Scheme == "http" && !secret.StaysHere(u.Hostname()) {
+		return nil, fleet.Errorf(fleet.KindInvalid, "the token would be sent to %s in the clear: use https://%s", u.Host, u.Host)
+	}
+	roots, err := a.roots()
+	if err != nil {
+		return nil, err
+	}
+	transport := &http.Transport{
+		Proxy: http.ProxyFromEnvironment, TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+	}
 	base := strings.TrimSuffix(u.String(), "/")
 	return a.clientThrough(transport, base, base, token), nil
 }
@@ -92,7 +104,9 @@ func (a *app) clientThrough(transport http.RoundTripper, base, shown, token stri
 			return response, explainUnreachable(ctx, shown, err)
 		}
 	}
-	return fleetv1connect.NewFleetServiceClient(&http.Client{Transport: transport}, base,
+	// A redirect could lead the token to where it does not belong.
+	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return fleetv1connect.NewFleetServiceClient(&http.Client{Transport: transport, CheckRedirect: stay}, base,
 		connect.WithInterceptors(connect.UnaryInterceptorFunc(authorize)))
 }
 
@@ -104,6 +118,9 @@ func explainUnreachable(ctx context.Context, server string, err error) error {
 	}
 	if connect.CodeOf(err) == connect.CodeDeadlineExceeded {
 		return fleet.Errorf(fleet.KindTimeout, "the control plane at %s did not answer in time: %w", server, context.DeadlineExceeded)
+	}
+	if refused, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return explainCertificate(server, refused)
 	}
 	cause := err
 	if op, ok := errors.AsType[*net.OpError](err); ok {
@@ -117,18 +134,46 @@ func explainUnreachable(ctx context.Context, server string, err error) error {
 	return fleet.Errorf(fleet.KindTemporary, "no control plane answers at %s (%w): is `ironherd serve` running there?", server, cause)
 }
 
-// token reads the operator's token; empty when no file was named. It is never shown.
+// explainCertificate returns a sentence for a server that does not prove to be the control plane.
+func explainCertificate(server string, refused *tls.CertificateVerificationError) error {
+	if wrong, ok := errors.AsType[x509.HostnameError](refused); ok {
+		return fleet.Errorf(fleet.KindUnauthenticated, "the certificate of the control plane at %s is not for %s: use a name that it has, "+
+			"or add this one to operator_api.names", server, wrong.Host)
+	}
+	return fleet.Errorf(fleet.KindUnauthenticated, "the control plane at %s has no certificate of an authority that is trusted here: "+
+		"name its operator-ca.crt with --ca-file (%w)", server, refused.Err)
+}
+
+// roots returns the certificates that the control plane is verified by; nil: those of the system.
+// With a file, nothing else counts, so that no other authority can speak for the control plane.
+func (a *app) roots() (*x509.CertPool, error) {
+	file := cmp.Or(a.caFile, a.getenv("IRONHERD_CA_FILE"))
+	if file == "" {
+		return nil, nil
+	}
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fleet.Errorf(fleet.KindInvalid, "CA file %s cannot be read: %w", file, pathCause(err))
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(content) {
+		return nil, fleet.Errorf(fleet.KindInvalid, "CA file %s holds no PEM certificate", file)
+	}
+	return roots, nil
+}
+
+// token reads the caller's token; empty when no file was named. It is never shown.
 func (a *app) token() (string, error) {
 	file := cmp.Or(a.tokenFile, a.getenv("IRONHERD_TOKEN_FILE"))
 	if file == "" {
 		return "", nil
 	}
-	content, err := os.ReadFile(file)
+	content, err := secret.Read(file, maximumToken)
 	if err != nil {
-		return "", fleet.Errorf(fleet.KindInvalid, "token file %s cannot be read: %w", file, pathCause(err))
+		return "", fleet.Errorf(fleet.KindInvalid, "token file: %w", err)
 	}
 	token := strings.TrimSpace(string(content))
-	if token == "" || len(token) > maximumToken || strings.ContainsAny(token, "\r\n\t ") {
+	if token == "" || strings.ContainsAny(token, "\r\n\t ") {
 		return "", fleet.Errorf(fleet.KindInvalid, "token file %s does not hold a token and nothing else", file)
 	}
 	return token, nil

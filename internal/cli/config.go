@@ -43,6 +43,11 @@ const systemConfig = "/etc/ironherd/ironherd.yaml"
 // loadConfig loads the configuration of a control plane: --config, else IRONHERD_CONFIG, else that
 // of the system or the user.
 func (a *app) loadConfig(flags []config.Override) (config.Config, error) {
+	return a.loadConfigFrom(config.Sources{Flags: flags})
+}
+
+// loadConfigFrom is loadConfig with sources, which it completes.
+func (a *app) loadConfigFrom(sources config.Sources) (config.Config, error) {
 	a.configFile = cmp.Or(a.configFile, a.getenv("IRONHERD_CONFIG"))
 	if a.configFile == "" {
 		for _, file := range a.wellKnownConfigs() {
@@ -55,7 +60,8 @@ func (a *app) loadConfig(flags []config.Override) (config.Config, error) {
 	if a.configFile == "" {
 		return config.Config{}, fleet.Errorf(fleet.KindInvalid, "no configuration file was found: name one with --config")
 	}
-	return config.Load(config.Sources{File: a.configFile, Environ: a.env.Environ, Flags: flags, Executable: a.env.Executable})
+	sources.File, sources.Environ, sources.Executable = a.configFile, a.env.Environ, a.env.Executable
+	return config.Load(sources)
 }
 
 func (a *app) wellKnownConfigs() []string {

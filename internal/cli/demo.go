@@ -121,7 +121,7 @@ func (a *app) watchDemo(ctx context.Context, d *demo.Demo, f demoFlags) error {
 	client := a.socketClient(strings.TrimPrefix(at.Socket, "unix://"))
 	unlink, linked := a.linkSocket(strings.TrimPrefix(at.Socket, "unix://"))
 	defer unlink()
-	a.note("The page: %s", at.OperatorURL)
+	a.note("The page: %s (its certificate is of the demo's own authority; any user name, the password is in %s)", at.OperatorURL, d.TokenFile())
 
 	waiting, cancel := withTimeout(ctx, f.timeout)
 	defer cancel()
@@ -184,7 +184,7 @@ func (a *app) lookAround(d *demo.Demo, linked bool, machine string) {
 	} {
 		a.note("  %s%s %s", program, server, line)
 	}
-	a.note("  curl -s %s/metrics", d.Addresses().OperatorURL)
+	a.note("  echo \"oauth2-bearer = $(cat %s)\" | curl -s --cacert %s -K - %s/metrics", d.TokenFile(), d.CAFile(), d.Addresses().OperatorURL)
 	a.note("")
 }
 

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"log/slog"
 	"strings"
 
@@ -55,7 +56,16 @@ The configuration is the file, over that the environment (IRONHERD_SESSION_LEASE
 		if err != nil {
 			return err
 		}
-		return d.Run(cmd.Context(), func() { a.announce(d) })
+		ended, told := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(told)
+			s := supervisor{notify: a.env.Notify, watchdog: a.env.Watchdog, logger: logger}
+			s.follow(context.WithoutCancel(cmd.Context()), cmd.Context(), d, ended)
+		}()
+		err = d.Run(cmd.Context(), func() { a.announce(d) })
+		close(ended)
+		<-told
+		return err
 	}
 	return cmd
 }

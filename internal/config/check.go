@@ -6,12 +6,15 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider/builtin"
+	"github.com/ironherd/ironherd/internal/secret"
 	"github.com/ironherd/ironherd/internal/server"
 	"github.com/ironherd/ironherd/internal/shepherd"
+	"github.com/ironherd/ironherd/internal/token"
 )
 
 // check records the faults of a decoded configuration. Components check the values of their
@@ -35,7 +38,7 @@ func (d *document) check(c Config) {
 			d.keyFault(loop.key+".grace", "must be at most half of drain_timeout (%s), not %s", c.DrainTimeout, loop.config.Grace)
 		}
 	}
-	if c.Has(RoleInitializer) {
+	if d.mayHave(c, RoleInitializer) {
 		d.checkInitializer(c)
 	}
 	d.faultsOf("janitor", c.Janitor.Validate())
@@ -62,6 +65,8 @@ func (d *document) keyFault(key, format string, args ...any) {
 func (d *document) checkGeneral(c Config) {
 	if c.Dir == "" {
 		d.keyFault("dir", "must be set to a directory for database, certificates and keys")
+	} else if info, err := os.Stat(c.Dir); err == nil && secret.Shared(c.Dir, info) {
+		d.keyFault("dir", "%s is a directory that all share: name one of its own in it", c.Dir)
 	}
 	if len(c.Roles) == 0 {
 		d.keyFault("roles", "must not be empty: leave it out for all roles")
@@ -79,10 +84,16 @@ func (d *document) checkGeneral(c Config) {
 	}
 }
 
+// mayHave reports whether the process has a role, as far as can be told: a list of roles with a
+// fault may mean any.
+func (d *document) mayHave(c Config, role Role) bool {
+	return c.Has(role) || slices.ContainsFunc(d.faults, func(f Fault) bool { return strings.HasPrefix(f.Key, "roles") })
+}
+
 // checkAgentAPI checks the section also where only the initializer runs, which tells agents where
 // the agent API is and how to verify it.
 func (d *document) checkAgentAPI(c Config) {
-	if !c.Has(RoleAgentAPI) && !c.Has(RoleInitializer) {
+	if !d.mayHave(c, RoleAgentAPI) && !d.mayHave(c, RoleInitializer) {
 		return
 	}
 	general := c.AgentAPI
@@ -95,7 +106,7 @@ func (d *document) checkAgentAPI(c Config) {
 		}
 	}
 	d.checkFile("agent_api.tls.certificate", c.AgentAPI.TLS.Certificate)
-	d.checkFile("agent_api.tls.key", c.AgentAPI.TLS.Key)
+	d.checkSecret("agent_api.tls.key", c.AgentAPI.TLS.Key)
 	d.checkFile("agent_api.tls.ca_certificate", c.AgentAPI.TLS.CACertificate)
 }
 
@@ -118,15 +129,41 @@ const maximumSocketPath = 107
 func (d *document) checkOperatorAPI(c Config) {
 	if c.OperatorAPI.Listen != "" {
 		d.checkListener("operator_api.listen", c.OperatorAPI.Listen)
+		d.checkTokens(c.OperatorAPI)
+	}
+	d.faultsOf("operator_api.tls", server.CertificateConfig{Certificate: c.OperatorAPI.TLS.Certificate, Key: c.OperatorAPI.TLS.Key}.Validate())
+	d.checkFile("operator_api.tls.certificate", c.OperatorAPI.TLS.Certificate)
+	d.checkSecret("operator_api.tls.key", c.OperatorAPI.TLS.Key)
+	for i, name := range c.OperatorAPI.Names {
+		if name == "" || strings.ContainsAny(name, ":/ \t\n") && net.ParseIP(name) == nil {
+			d.keyFault(fmt.Sprintf("operator_api.names[%d]", i), "must be a name or an IP address, without a port, not %q", name)
+		}
 	}
 	if len(c.OperatorAPI.Socket) > maximumSocketPath {
 		d.keyFault("operator_api.socket", "has %d characters, and a socket's path can have %d: use a shorter one",
 			len(c.OperatorAPI.Socket), maximumSocketPath)
 	}
-	d.checkFile("operator_api.token_file", c.OperatorAPI.TokenFile)
 	if d.isSet("ssh.key_file") { // otherwise the first start makes it
-		d.checkFile("ssh.key_file", c.SSH.KeyFile)
+		d.checkSecret("ssh.key_file", c.SSH.KeyFile)
 	}
+}
+
+// checkTokens checks the file of tokens. Where other hosts can call there must be one that counts:
+// else nobody could, and whoever opened the address to them expects that somebody can.
+func (d *document) checkTokens(o OperatorAPI) {
+	all, err := token.Read(o.TokensFile)
+	if err != nil {
+		d.keyFault("operator_api.tokens_file", "%s", err)
+		return
+	}
+	now := time.Now()
+	host, _, err := net.SplitHostPort(o.Listen)
+	if err != nil || secret.StaysHere(host) || d.sources.WithoutTokens ||
+		slices.ContainsFunc(all, func(t token.Token) bool { return !t.Expired(now) }) {
+		return
+	}
+	d.keyFault("operator_api.listen", "%s is reached from other hosts, and there is no token that counts: make one with `ironherd token create`, "+
+		"or listen on 127.0.0.1", o.Listen)
 }
 
 func (d *document) checkProvider(section string, p Provider) {
@@ -143,16 +180,19 @@ func (d *document) checkProvider(section string, p Provider) {
 	}
 }
 
-// checkKind checks the section of the provider's kind, and that no other kind has one.
+// checkKind checks the section of the provider's kind, and that no other kind has one. Where the
+// kind is not known, it checks the sections that are there.
 func (d *document) checkKind(section string, p Provider) {
 	own, err := builtin.Find(p.Kind)
 	if err != nil {
 		d.keyFault(section+".kind", "%s", err)
-		return
 	}
 	for _, kind := range builtin.Kinds() {
 		key := join(section, kind.Name())
-		if kind.Name() != own.Name() {
+		switch {
+		case err != nil && !d.isSet(key):
+			continue // it may be of another kind
+		case err == nil && kind.Name() != own.Name():
 			if d.isSet(key) {
 				d.keyFault(key, "is for providers of kind %s, and this one is of kind %s: remove it", kind.Name(), own.Name())
 			}
@@ -160,7 +200,7 @@ func (d *document) checkKind(section string, p Provider) {
 		}
 		d.faultsOf(key, kind.Validate(p.Sections))
 		for _, file := range kind.Files(&p.Sections) {
-			d.checkFile(join(key, file.Key), *file.Path)
+			d.checkFileBy(join(key, file.Key), *file.Path, file.Check)
 		}
 	}
 }
@@ -183,6 +223,21 @@ func (d *document) checkListener(key, address string) {
 	_, port, err := net.SplitHostPort(address)
 	if _, portErr := strconv.ParseUint(port, 10, 16); err != nil || portErr != nil {
 		d.keyFault(key, "must be host:port, such as 127.0.0.1:7480, not %q", address)
+	}
+}
+
+// checkSecret checks a file that others must not be able to read, if one is named.
+func (d *document) checkSecret(key, path string) { d.checkFileBy(key, path, secret.Check) }
+
+// checkFileBy records what check says of a file, if one is named. A nil check: it must be readable.
+func (d *document) checkFileBy(key, path string, check func(string) error) {
+	switch {
+	case check == nil:
+		d.checkFile(key, path)
+	case path != "":
+		if err := check(path); err != nil {
+			d.keyFault(key, "%s", err)
+		}
 	}
 }
 

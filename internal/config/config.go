@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -81,15 +82,42 @@ type Log struct {
 
 // OperatorAPI is the listener for people.
 type OperatorAPI struct {
-	// Listen is host:port; empty: only the socket. Callers from this host may read, others need the
-	// token.
+	// Listen is host:port, for callers with a token, over TLS; empty: only the socket. On an address
+	// that other hosts reach, there must be a token.
 	Listen string `yaml:"listen"`
+	// Names are names and IP addresses by which callers reach it. The certificate that is made here
+	// has them besides localhost, this host's name and the address to listen on.
+	Names []string `yaml:"names"`
+	// TLS is the certificate. Default: one is made, with an authority of its own, whose certificate is
+	// in operator-ca.crt in dir: give that to callers.
+	TLS OperatorTLS `yaml:"tls"`
 	// Socket is a Unix socket with all rights for whoever can open it (mode 0600). Default:
 	// ironherd.sock in dir.
 	Socket string `yaml:"socket"`
-	// TokenFile holds the token that changes over TCP need. Default: none, which means that nothing
-	// can be changed over TCP.
-	TokenFile string `yaml:"token_file"`
+	// TokensFile has the tokens of callers over TCP, hashed; `ironherd token` makes and revokes them.
+	// Default: operator-tokens.yaml in dir. Without tokens, nothing but health is served over TCP.
+	TokensFile string `yaml:"tokens_file"`
+}
+
+// Hosts returns the names and addresses that a certificate must carry which is made on a host of
+// that name.
+func (o OperatorAPI) Hosts(hostname string) []string {
+	hosts := []string{"localhost", "127.0.0.1", "::1", hostname}
+	if host, _, err := net.SplitHostPort(o.Listen); err == nil {
+		if ip := net.ParseIP(host); host != "" && (ip == nil || !ip.IsUnspecified()) {
+			hosts = append(hosts, host)
+		}
+	}
+	hosts = append(hosts, o.Names...)
+	slices.Sort(hosts)
+	return slices.Compact(hosts)
+}
+
+// OperatorTLS names the certificate of the operator API.
+type OperatorTLS struct {
+	// Certificate and Key are PEM files: the chain, leaf first, and its private key.
+	Certificate string `yaml:"certificate"`
+	Key         string `yaml:"key"`
 }
 
 // SSH is how machines are reached.
@@ -170,9 +198,13 @@ const (
 	// SocketName is the default name of the operators' socket, in the directory.
 	SocketName = "ironherd.sock"
 	// AgentName is the name of the agent's executable.
-	AgentName    = "ironherd-agent"
-	databaseName = "ironherd.db"
-	sshKeyName   = "ssh_key"
+	AgentName = "ironherd-agent"
+	// OperatorCAName is the name of the file, in the directory, that callers verify the operator API
+	// by. It has no key.
+	OperatorCAName = "operator-ca.crt"
+	tokensName     = "operator-tokens.yaml"
+	databaseName   = "ironherd.db"
+	sshKeyName     = "ssh_key"
 )
 
 // Default returns the documented defaults.
@@ -250,6 +282,7 @@ func (c *Config) ownPaths() []ownPath {
 	return []ownPath{
 		{&c.Database.Path, databaseName},
 		{&c.OperatorAPI.Socket, SocketName},
+		{&c.OperatorAPI.TokensFile, tokensName},
 		{&c.SSH.KeyFile, sshKeyName},
 	}
 }
@@ -267,7 +300,9 @@ func (c *Config) fileKeys() []fileKey {
 		{"database.path", &c.Database.Path},
 		{"database.password_file", &c.Database.PasswordFile},
 		{"operator_api.socket", &c.OperatorAPI.Socket},
-		{"operator_api.token_file", &c.OperatorAPI.TokenFile},
+		{"operator_api.tokens_file", &c.OperatorAPI.TokensFile},
+		{"operator_api.tls.certificate", &c.OperatorAPI.TLS.Certificate},
+		{"operator_api.tls.key", &c.OperatorAPI.TLS.Key},
 		{"ssh.key_file", &c.SSH.KeyFile},
 		{"initializer.agent_executable", &c.Initializer.AgentExecutable},
 		{"initializer.endpoint_ca", &c.Initializer.EndpointCA},

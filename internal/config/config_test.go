@@ -203,7 +203,7 @@ providers:
 func TestPathsAreRelativeToTheFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	for name, content := range map[string]string{"ironherd.yaml": minimal + "dir: state\noperator_api: {token_file: token}\n", "token": "x"} {
+	for name, content := range map[string]string{"ironherd.yaml": minimal + "dir: state\noperator_api: {tokens_file: tokens}\n"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -212,8 +212,8 @@ func TestPathsAreRelativeToTheFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.Dir != dir+"/state" || got.OperatorAPI.TokenFile != dir+"/token" || got.Database.Path != dir+"/state/ironherd.db" {
-		t.Errorf("got %s, %s, %s", got.Dir, got.OperatorAPI.TokenFile, got.Database.Path)
+	if got.Dir != dir+"/state" || got.OperatorAPI.TokensFile != dir+"/tokens" || got.Database.Path != dir+"/state/ironherd.db" {
+		t.Errorf("got %s, %s, %s", got.Dir, got.OperatorAPI.TokensFile, got.Database.Path)
 	}
 }
 

@@ -2,12 +2,12 @@ package config
 
 import (
 	"net/url"
-	"os"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/secret"
 )
 
 // Database is the Bare Metal Database: an embedded SQLite file, or PostgreSQL. "database:
@@ -50,15 +50,18 @@ func (d Database) String() string {
 	return "the PostgreSQL database"
 }
 
-// ReadPassword returns the content of the password file; "" when there is none. An error is of kind
-// Invalid.
+// maximumPassword is more than PostgreSQL takes, in bytes.
+const maximumPassword = 4 << 10
+
+// ReadPassword returns the content of the password file, which others must not be able to read; ""
+// when there is none. An error is of kind Invalid.
 func (d Database) ReadPassword() (string, error) {
 	if d.PasswordFile == "" {
 		return "", nil
 	}
-	content, err := os.ReadFile(d.PasswordFile)
+	content, err := secret.Read(d.PasswordFile, maximumPassword)
 	if err != nil {
-		return "", fleet.Errorf(fleet.KindInvalid, "database.password_file: %s cannot be read: %w", d.PasswordFile, pathCause(err))
+		return "", fleet.Errorf(fleet.KindInvalid, "database.password_file: %w", err)
 	}
 	password := strings.TrimRight(string(content), "\r\n")
 	if password == "" {
@@ -112,6 +115,10 @@ func (d *document) checkDatabase(c Database) {
 	if d.isSet("database.path") {
 		d.keyFault("database.path", "is for SQLite, and database.url names a PostgreSQL database: keep one of them")
 	}
+	if _, err := c.ReadPassword(); err != nil {
+		_, problem, _ := strings.Cut(err.Error(), ": ")
+		d.keyFault("database.password_file", "%s", problem)
+	}
 	u, err := url.Parse(c.URL)
 	if err != nil || !strings.HasPrefix(c.URL, schemePostgres) && !strings.HasPrefix(c.URL, schemePostgreSQL) {
 		// It may hold a password, so the sentence does not quote it.
@@ -120,9 +127,5 @@ func (d *document) checkDatabase(c Database) {
 	}
 	if _, secret := u.User.Password(); secret || u.Query().Has("password") {
 		d.keyFault("database.url", "must not hold a password: put it into a file and name that as database.password_file, or use PGPASSWORD or ~/.pgpass")
-	}
-	if _, err := c.ReadPassword(); err != nil {
-		_, problem, _ := strings.Cut(err.Error(), ": ")
-		d.keyFault("database.password_file", "%s", problem)
 	}
 }

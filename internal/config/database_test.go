@@ -53,7 +53,7 @@ func TestDatabaseFaults(t *testing.T) {
 		"database: {url: 'mysql://u:hunter2@db'}":                  "ironherd.yaml:4: database.url: is not a URL such as postgres://",
 		"database: {url: 'postgres://db/x', path: a}":              "ironherd.yaml:4: database.path: is for SQLite",
 		"database: {password_file: /dev/null}":                     "ironherd.yaml:4: database.password_file: is for PostgreSQL",
-		"database: {url: postgres://db, password_file: /no/pw}":    "ironherd.yaml:4: database.password_file: /no/pw cannot be read: no such file or directory",
+		"database: {url: postgres://db, password_file: /no/pw}":    "ironherd.yaml:4: database.password_file: the file /no/pw cannot be read: no such file or directory",
 		"database: {url: postgres://db, isolation: eventual}":      `ironherd.yaml:4: database.isolation: must be read-committed or serializable, not "eventual"`,
 		"database: {url: postgres://db, connections: 1}":           "ironherd.yaml:4: database.connections: must be at least 2, not 1",
 		"database: {url: postgres://db, password_file: /dev/null}": "ironherd.yaml:4: database.password_file: /dev/null is empty",

@@ -14,8 +14,9 @@ import (
 // document is a configuration before it has types: the nodes of the file, some of them replaced
 // from the environment and the flags. It knows where each came from, and collects faults.
 type document struct {
-	file string
-	root *yaml.Node
+	file    string
+	sources Sources
+	root    *yaml.Node
 	// origins says where the nodes come from that are not from the file.
 	origins map[*yaml.Node]string
 	// places has where each key is that was read.

@@ -26,6 +26,8 @@ type Sources struct {
 	// Executable is the path of the running program; the agent's executable is looked for beside it.
 	// May be empty.
 	Executable string
+	// WithoutTokens says that tokens are about to be made: it is no fault that there are none.
+	WithoutTokens bool
 }
 
 // Override is one key that a flag sets, by its full path.
@@ -40,7 +42,7 @@ const prefix = "IRONHERD_"
 
 // reserved are the variables that are not part of this configuration, but for clients of a control
 // plane or for the agent.
-var reserved = []string{"IRONHERD_CONFIG", "IRONHERD_SERVER", "IRONHERD_TOKEN_FILE", "IRONHERD_AGENT_ROOT"}
+var reserved = []string{"IRONHERD_CONFIG", "IRONHERD_SERVER", "IRONHERD_TOKEN_FILE", "IRONHERD_CA_FILE", "IRONHERD_AGENT_ROOT"}
 
 // serviceLink matches the variables that Kubernetes makes for a service named ironherd.
 var serviceLink = regexp.MustCompile(`^IRONHERD_(?:[A-Z0-9_]+_)?(?:SERVICE_(?:HOST|PORT(?:_.*)?)|PORT(?:_\d+_(?:TCP|UDP)(?:_.*)?)?)$`)
@@ -60,6 +62,7 @@ func Load(sources Sources) (Config, error) {
 		content = read
 	}
 	d := newDocument(sources.File, content)
+	d.sources = sources
 	if len(d.faults) > 0 {
 		return Config{}, d.sorted() // it is not YAML, so there is nothing to check
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
 	"github.com/ironherd/ironherd/internal/config"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/secret"
 	"github.com/ironherd/ironherd/internal/server"
 	"github.com/ironherd/ironherd/internal/service"
 	"github.com/ironherd/ironherd/internal/telemetry"
@@ -76,8 +77,8 @@ func Open(ctx context.Context, c config.Config, options Options) (*Daemon, error
 }
 
 func (d *Daemon) open(ctx context.Context) error {
-	if err := os.MkdirAll(d.config.Dir, 0o700); err != nil {
-		return fleet.Errorf(fleet.KindInvalid, "make directory %s: %w", d.config.Dir, err)
+	if err := secret.MakeDir(d.config.Dir); err != nil {
+		return fmt.Errorf("dir: %w", err)
 	}
 	if err := d.listen(ctx); err != nil {
 		return err
@@ -160,7 +161,7 @@ func (d *Daemon) Addresses() Addresses {
 		a.AgentAPI = d.agents.Address()
 	}
 	if d.operators != nil {
-		a.OperatorURL = d.operators.URL("http")
+		a.OperatorURL = d.operators.URL("https")
 	}
 	if d.socket != nil {
 		a.Socket = "unix://" + strings.TrimPrefix(d.socket.Address(), "unix:")
@@ -177,6 +178,32 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 	}
 	err := d.tree.Run(ctx)
 	return errors.Join(err, d.Close())
+}
+
+// Running reports whether everything has been started and nothing is being stopped.
+func (d *Daemon) Running(ctx context.Context) bool { return d.tree.Ready(ctx) }
+
+// Alive returns nil when the control plane answers: on the operators' socket where it has one. What
+// the answer says does not count, because another start would not help against what is ill
+// elsewhere.
+func (d *Daemon) Alive(ctx context.Context) error {
+	if d.socket == nil {
+		d.tree.Health(ctx)
+		return ctx.Err()
+	}
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", strings.TrimPrefix(d.socket.Address(), "unix:"))
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://ironherd/readyz", http.NoBody)
+	if err != nil {
+		return err
+	}
+	client := http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
+	response, err := client.Do(request)
+	if err != nil {
+		return fmt.Errorf("the operators' socket does not answer: %w", err)
+	}
+	return response.Body.Close()
 }
 
 // Ready serves /readyz: 200 while everything runs.

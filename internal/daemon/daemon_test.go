@@ -2,6 +2,8 @@ package daemon_test
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"io"
 	"log/slog"
 	"net"
@@ -12,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"connectrpc.com/connect"
 	"go.uber.org/goleak"
 
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
@@ -20,6 +23,7 @@ import (
 	"github.com/ironherd/ironherd/internal/daemon"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider/builtin"
+	"github.com/ironherd/ironherd/internal/token"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -84,6 +88,45 @@ func overSocket(t *testing.T, d *daemon.Daemon) *http.Client {
 	return &http.Client{Transport: transport}
 }
 
+// create makes a token with the role's name and returns it.
+func create(t *testing.T, c config.Config, role token.Role) string {
+	t.Helper()
+	text, _, err := token.Create(c.OperatorAPI.TokensFile, string(role), role, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// overTLS is an HTTP client that trusts the authority which the control plane leaves for callers,
+// and no other. It shows the token, if there is one.
+func overTLS(t *testing.T, c config.Config, text string) *http.Client {
+	t.Helper()
+	authority, err := os.ReadFile(filepath.Join(c.Dir, config.OperatorCAName))
+	if err != nil || strings.Contains(string(authority), "PRIVATE") {
+		t.Fatalf("the authority: %v", err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(authority)
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: withToken{transport, text}}
+}
+
+// withToken shows a token with each request.
+type withToken struct {
+	*http.Transport
+	text string
+}
+
+func (w withToken) RoundTrip(r *http.Request) (*http.Response, error) {
+	if w.text != "" {
+		r = r.Clone(r.Context())
+		r.Header.Set("Authorization", "Bearer "+w.text)
+	}
+	return w.Transport.RoundTrip(r)
+}
+
 func get(t *testing.T, client *http.Client, url string) (int, string) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
@@ -116,7 +159,8 @@ func awaitReady(t *testing.T, client *http.Client, url string) {
 
 func TestServesOperators(t *testing.T) {
 	t.Parallel()
-	d := open(t, settings(t))
+	c := settings(t)
+	d := open(t, c)
 	stop := start(t, d)
 	client := overSocket(t, d)
 	api := fleetv1connect.NewFleetServiceClient(client, "http://herd")
@@ -129,22 +173,40 @@ func TestServesOperators(t *testing.T) {
 	if err != nil || len(providers.GetProviders()) != 1 || providers.GetProviders()[0].GetName() != "rack" {
 		t.Errorf("providers: %v, %v", providers, err)
 	}
-	transport := &http.Transport{}
-	defer transport.CloseIdleConnections()
-	overTCP := &http.Client{Transport: transport}
-	awaitReady(t, overTCP, d.Addresses().OperatorURL)
+	url := d.Addresses().OperatorURL
+	overTCP := overTLS(t, c, "")
+	awaitReady(t, overTCP, url)
+	viewer := overTLS(t, c, create(t, c, token.Viewer))
 	for path, want := range map[string]string{
 		"/healthz": `"status":"ok"`, "/readyz": `"status":"ok"`, "/metrics": "ironherd_fleet_up 1", "/": "<html",
 	} {
-		if code, body := get(t, overTCP, d.Addresses().OperatorURL+path); code != http.StatusOK || !strings.Contains(body, want) {
+		if code, body := get(t, viewer, url+path); code != http.StatusOK || !strings.Contains(body, want) {
 			t.Errorf("%s: %d, %.300s", path, code, body)
 		}
+		if code, body := get(t, overTCP, url+path); (code == http.StatusUnauthorized) == (len(path) > 2 && path[len(path)-1] == 'z') {
+			t.Errorf("%s without a token: %d, %.300s", path, code, body)
+		}
 	}
-	overTCPAPI := fleetv1connect.NewFleetServiceClient(overTCP, d.Addresses().OperatorURL)
-	if _, err := overTCPAPI.RetryMachine(t.Context(), &fleetv1.RetryMachineRequest{Machine: "x"}); err == nil || !strings.Contains(err.Error(), "Unix socket") {
-		t.Errorf("a change over TCP without a token: %v", err)
+	scraper := overTLS(t, c, create(t, c, token.Metrics))
+	if code, _ := get(t, scraper, url+"/metrics"); code != http.StatusOK {
+		t.Errorf("metrics with a token for them: %d", code)
 	}
-	transport.CloseIdleConnections()
+	if code, _ := get(t, scraper, url+"/"); code != http.StatusForbidden {
+		t.Errorf("the page with a token for metrics: %d", code)
+	}
+	if _, err := fleetv1connect.NewFleetServiceClient(viewer, url).RetryMachine(t.Context(), &fleetv1.RetryMachineRequest{Machine: "x"}); err == nil ||
+		!strings.Contains(err.Error(), "token viewer has the role viewer, and this needs the role operator") {
+		t.Errorf("a change by a viewer: %v", err)
+	}
+	if _, err := fleetv1connect.NewFleetServiceClient(overTCP, url, connect.WithGRPC()).GetVersion(t.Context(), &fleetv1.GetVersionRequest{}); connect.CodeOf(err) != connect.CodeUnauthenticated {
+		t.Errorf("gRPC without a token: %v", err)
+	}
+	if _, err := fleetv1connect.NewFleetServiceClient(viewer, url, connect.WithGRPC()).GetVersion(t.Context(), &fleetv1.GetVersionRequest{}); err != nil {
+		t.Errorf("gRPC over TLS: %v", err)
+	}
+	for _, tcp := range []*http.Client{overTCP, viewer, scraper} {
+		tcp.CloseIdleConnections()
+	}
 	client.CloseIdleConnections()
 	if err := stop(); err != nil {
 		t.Errorf("an orderly end: %v", err)
@@ -163,7 +225,7 @@ func TestComesBack(t *testing.T) {
 		return string(content)
 	}
 	var before []string
-	names := []string{"ssh_key", "agent-ca.pem", "agent-server.pem"}
+	names := []string{"ssh_key", "agent-ca.pem", "agent-server.pem", "operator-ca.pem", "operator-server.pem", "operator-ca.crt"}
 	d := open(t, c)
 	if err := start(t, d)(); err != nil {
 		t.Fatal(err)
@@ -179,6 +241,55 @@ func TestComesBack(t *testing.T) {
 		if read(name) != before[i] {
 			t.Errorf("%s was made anew", name)
 		}
+	}
+}
+
+// TestClosesWhatWasOpen starts over a directory and a database that others could read.
+func TestClosesWhatWasOpen(t *testing.T) {
+	t.Parallel()
+	c := settings(t)
+	if err := open(t, c).Close(); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]os.FileMode{c.Dir: 0o700, c.Database.Path: 0o600, c.Database.Path + ".lock": 0o600, c.Database.Path + ".identity": 0o600}
+	for path := range want {
+		if err := os.Chmod(path, want[path]|0o055); err != nil {
+			t.Fatal(err)
+		}
+	}
+	open(t, c)
+	for _, suffix := range []string{"-wal", "-shm"} { // SQLite gives them the mode of the database
+		want[c.Database.Path+suffix] = 0o600
+	}
+	for path, mode := range want {
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != mode {
+			t.Errorf("%s: mode %o, %v", filepath.Base(path), info.Mode().Perm(), err)
+		}
+	}
+}
+
+// TestRefusesWhatOthersCanRead starts with each key and token open to others.
+func TestRefusesWhatOthersCanRead(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"ssh_key", "agent-ca.pem", "agent-server.pem", "operator-ca.pem", "operator-server.pem"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := settings(t)
+			if err := open(t, c).Close(); err != nil {
+				t.Fatal(err)
+			}
+			path := filepath.Join(c.Dir, name)
+			if err := os.Chmod(path, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			second, err := daemon.Open(t.Context(), c, daemon.Options{})
+			if err == nil {
+				t.Fatal("opened", second.Close())
+			}
+			if fleet.KindOf(err) != fleet.KindInvalid || !strings.Contains(err.Error(), path+" is open to others (mode 0644)") {
+				t.Errorf("got %s: %v", fleet.KindOf(err), err)
+			}
+		})
 	}
 }
 
@@ -211,9 +322,9 @@ func TestOpenRefuses(t *testing.T) {
 			func(c *config.Config) { c.SSH.KeyFile = c.Initializer.AgentExecutable },
 			fleet.KindInvalid, "not a private key",
 		},
-		"bad token": {
-			func(c *config.Config) { c.OperatorAPI.TokenFile = c.Initializer.AgentExecutable },
-			fleet.KindInvalid, "must hold one token of at least 16 characters",
+		"bad tokens": {
+			func(c *config.Config) { c.OperatorAPI.TokensFile = c.Initializer.AgentExecutable },
+			fleet.KindInvalid, "operator_api.tokens_file: ",
 		},
 		"no agent": {
 			func(c *config.Config) { c.Initializer.AgentExecutable = "/nowhere" },

@@ -1,17 +1,19 @@
 package daemon
 
 import (
+	"fmt"
 	"net/http"
 	"os"
-	"strings"
+	"path/filepath"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/config"
-	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/secret"
 	"github.com/ironherd/ironherd/internal/server"
 	"github.com/ironherd/ironherd/internal/server/fleetapi"
 	"github.com/ironherd/ironherd/internal/server/webui"
 	"github.com/ironherd/ironherd/internal/service"
+	"github.com/ironherd/ironherd/internal/token"
 )
 
 // buildOperators makes the operators' side: API, page, metrics and health on one mux, served on the
@@ -20,9 +22,9 @@ func (d *Daemon) buildOperators(parts *components) error {
 	if !d.config.Has(config.RoleOperatorAPI) {
 		return nil
 	}
-	token, err := readToken(d.config.OperatorAPI.TokenFile)
+	tokens, err := token.Open(d.config.OperatorAPI.TokensFile, d.loggerOf("operator-api"))
 	if err != nil {
-		return err
+		return fmt.Errorf("operator_api.tokens_file: %w", err)
 	}
 	options := fleetapi.Options{
 		Logger: d.loggerOf("operator-api"), Version: d.options.Version, Database: d.database, Schema: d.schema,
@@ -33,19 +35,26 @@ func (d *Daemon) buildOperators(parts *components) error {
 	fleetService := fleetapi.New(d.db, options)
 	mux := http.NewServeMux()
 	fleetService.Register(mux)
-	mux.Handle("GET /metrics", server.RequireRead(d.metrics.Handler()))
-	mux.Handle("/", server.RequireRead(webui.New(fleetService, webui.Options{Logger: d.loggerOf("web")})))
+	mux.Handle("GET /metrics", d.metrics.Handler())
+	mux.Handle("/", webui.New(fleetService, webui.Options{Logger: d.loggerOf("web")}))
 	mux.Handle("GET /healthz", d.health((*service.Tree).HealthHandler))
 	mux.Handle("GET /readyz", d.health((*service.Tree).ReadyHandler))
-	handler := server.NewAccess(token).Identify(mux)
+	handler := server.NewAccess(tokens).Identify(server.Guard(fleetapi.Needs(), mux))
 	logger := d.loggerOf("operator-api")
-	http := server.NewHTTP(handler, server.HTTPOptions{
-		Logger: logger, Limit: operatorLimit, Refusals: server.NewRefusals(logger, d.metrics.OperatorRefused),
-	})
-	parts.add("operator-socket", service.Listeners, serveOn(d.socket, http.Serve))
-	if d.operators != nil {
-		parts.add("operator-api", service.Listeners, serveOn(d.operators, http.Serve))
+	socket := server.NewHTTP(handler, server.HTTPOptions{Logger: logger})
+	parts.add("operator-socket", service.Listeners, serveOn(d.socket, socket.Serve))
+	if d.operators == nil {
+		return nil
 	}
+	certificates, err := d.openOperatorCertificates()
+	if err != nil {
+		return fmt.Errorf("operator API: %w", err)
+	}
+	tcp := server.NewHTTP(handler, server.HTTPOptions{
+		Logger: logger, TLS: certificates.ServerTLS(), Limit: operatorLimit, Refusals: server.NewRefusals(logger, d.metrics.OperatorRefused),
+	})
+	parts.add("operator-api", service.Listeners, serveOn(d.operators, tcp.Serve))
+	parts.add("operator-certificates", service.State, certificates.Serve)
 	return nil
 }
 
@@ -54,24 +63,30 @@ var operatorLimit = server.Limit{
 	Total: 1000, PerSource: 500, Unadmitted: 128, UnadmittedPerSource: 64, AdmitWithin: 10 * time.Second,
 }
 
+// openOperatorCertificates returns the certificates of the operator API. It leaves the authority
+// of those that are made here, without its key, in a file for the callers.
+func (d *Daemon) openOperatorCertificates() (*server.Certificates, error) {
+	c, logger := d.config.OperatorAPI, d.loggerOf("operator-api")
+	if c.TLS.Certificate != "" {
+		return server.LoadCertificates(server.ForOperators, c.TLS.Certificate, c.TLS.Key, "", logger)
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "localhost"
+	}
+	certificates, err := server.OpenCertificates(server.ForOperators, d.config.Dir, c.Hosts(host), logger)
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(d.config.Dir, config.OperatorCAName)
+	if err := secret.Write(path, certificates.Authority(), true); err != nil {
+		return nil, fmt.Errorf("store the certificate of the operator CA: %w", err)
+	}
+	return certificates, nil
+}
+
 // health serves a question for health. It looks at the tree when it is asked, because the tree is
 // made after the mux.
 func (d *Daemon) health(of func(*service.Tree) http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { of(d.tree).ServeHTTP(w, r) })
-}
-
-// readToken reads the operators' token; "" when no file is named.
-func readToken(path string) (string, error) {
-	if path == "" {
-		return "", nil
-	}
-	content, err := os.ReadFile(path)
-	if err != nil {
-		return "", fleet.Errorf(fleet.KindInvalid, "operator_api.token_file: %w", err)
-	}
-	token := strings.TrimSpace(string(content))
-	if len(token) < 16 || strings.ContainsAny(token, " \t\r\n") {
-		return "", fleet.Errorf(fleet.KindInvalid, "operator_api.token_file: %s must hold one token of at least 16 characters and nothing else", path)
-	}
-	return token, nil
 }

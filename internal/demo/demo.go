@@ -15,7 +15,9 @@ import (
 	"github.com/ironherd/ironherd/internal/config"
 	"github.com/ironherd/ironherd/internal/daemon"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/secret"
 	"github.com/ironherd/ironherd/internal/sim"
+	"github.com/ironherd/ironherd/internal/token"
 )
 
 // Demo is a world and its control plane, ready to run.
@@ -63,12 +65,39 @@ func (d *Demo) open(ctx context.Context, logger *slog.Logger) (err error) {
 	}
 	d.config = Settings(filepath.Join(d.dir, "herd"), d.options.AgentExecutable, d.options.Machines, Describe(d.world, tokenFile))
 	d.config.OperatorAPI.Listen = d.options.Listen
+	if err := d.makeToken(); err != nil {
+		return err
+	}
 	d.daemon, err = daemon.Open(ctx, d.config, daemon.Options{
 		Logger: logger, Version: d.options.Version,
 		Unsynced: d.ownsDir, // the directory is removed at the end, so nothing must survive a power cut
 	})
 	return err
 }
+
+// makeToken makes a token to look around with. A demo in a directory that is kept makes a new one
+// each time.
+func (d *Demo) makeToken() error {
+	const name = "demo"
+	tokens := d.config.OperatorAPI.TokensFile
+	if err := token.Revoke(tokens, name); err != nil && fleet.KindOf(err) != fleet.KindNotFound {
+		return err
+	}
+	text, _, err := token.Create(tokens, name, token.Viewer, 30*24*time.Hour)
+	if err != nil {
+		return err
+	}
+	if err := secret.Write(d.TokenFile(), []byte(text+"\n"), true); err != nil {
+		return fmt.Errorf("store the token: %w", err)
+	}
+	return nil
+}
+
+// TokenFile is where the token of somebody is who may look at everything.
+func (d *Demo) TokenFile() string { return filepath.Join(d.dir, "viewer.token") }
+
+// CAFile is what callers over TLS verify the control plane by.
+func (d *Demo) CAFile() string { return filepath.Join(d.config.Dir, config.OperatorCAName) }
 
 // OpenWorld opens a world as sim.Open does. Its errors have the kinds of package fleet.
 func OpenWorld(ctx context.Context, c sim.Config) (*sim.World, error) {

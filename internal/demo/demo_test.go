@@ -175,7 +175,7 @@ func TestSettingsCanBeWritten(t *testing.T) {
 	t.Parallel()
 	o := options(t)
 	token := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(token, []byte("token"), 0o600); err != nil {
+	if err := os.WriteFile(token, []byte("a-long-token"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	world := demo.WorldAddress{URL: "http://127.0.0.1:1/metal/v1", TokenFile: token, ProjectID: "7b1d6e0a-5f2c-4c7e-9a51-0c8f4a6f7d11", SSHPort: 22}

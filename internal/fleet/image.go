@@ -33,6 +33,23 @@ type Image struct {
 	Size int64 `json:"size,omitempty"`
 }
 
+// Location returns the URL for people, for history and for logs: without user, query and fragment,
+// any of which may be a credential, as in a presigned URL. An ellipsis stands for them.
+func (i Image) Location() string {
+	u, err := url.Parse(i.URL)
+	if err != nil {
+		return "a URL that cannot be read"
+	}
+	shown := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}
+	if u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return shown.String() + "?…"
+	}
+	return shown.String()
+}
+
+// String names the image as people may see it, so that printing one gives nothing away.
+func (i Image) String() string { return i.Location() + " " + i.Digest }
+
 // Pick decides among several disks that match a selector.
 type Pick string
 

@@ -6,22 +6,26 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 
 	"golang.org/x/crypto/ssh"
 
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/secret"
 )
 
 // Key is the private key that a Dialer proves to hosts. It is safe for concurrent use, and printing
 // it shows its fingerprint alone.
 type Key struct{ signer ssh.Signer }
 
+// maximumKey is more than any private key takes, in bytes.
+const maximumKey = 64 << 10
+
 // OpenKey reads a private key in OpenSSH or PEM form. It refuses a key with a passphrase, because
-// nobody is there to type it. Errors are of kind Invalid and never quote the file.
+// nobody is there to type it, and a key that others can read. Errors are of kind Invalid and never
+// quote the file.
 func OpenKey(path string) (*Key, error) {
-	data, err := os.ReadFile(path)
+	data, err := secret.Read(path, maximumKey)
 	if err != nil {
 		return nil, fleet.Errorf(fleet.KindInvalid, "read SSH key: %w", err)
 	}

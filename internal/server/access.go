@@ -2,40 +2,108 @@ package server
 
 import (
 	"context"
-	"crypto/sha256"
-	"crypto/subtle"
+	"errors"
 	"net"
 	"net/http"
-	"net/netip"
 	"os/user"
 	"strconv"
 	"strings"
+	"time"
 
+	"connectrpc.com/connect"
 	"golang.org/x/sys/unix"
 
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/token"
 )
 
 // Caller is who sent a request, and what they may do.
 type Caller struct {
-	// Actor is recorded in the history: "operator", or the name of the user at the other end of the
-	// Unix socket.
+	// Actor is recorded in the history: the name of the user at the other end of the Unix socket, or
+	// "token" and the name of the token.
 	Actor string
-	// Read and Write say what is allowed.
-	Read, Write bool
-	// Refusal says what is missing, for a caller who is not allowed everything.
+	// Role is what the caller may do.
+	Role token.Role
+	// Refusal says what is missing, for a caller who may not do everything.
 	Refusal string
 }
 
-// Access decides what the callers of an HTTP server may do.
-type Access struct {
-	token [sha256.Size]byte
-	set   bool
+// May returns nil when the caller may do what needs the role. Else it returns an error that says
+// what is missing: of kind Unauthenticated when nobody knows who calls, and of kind Forbidden when
+// their role is not enough.
+func (c Caller) May(needed token.Role) error {
+	switch {
+	case c.Role.Covers(needed):
+		return nil
+	case c.Role == token.None:
+		return &fleet.Error{Kind: fleet.KindUnauthenticated, Message: c.Refusal}
+	case c.Refusal != "":
+		return &fleet.Error{Kind: fleet.KindForbidden, Message: c.Refusal}
+	}
+	return fleet.Errorf(fleet.KindForbidden, "%s has the role %s, and this needs the role %s", c.Actor, c.Role, needed)
 }
 
-// NewAccess takes the operator's token. Empty: nobody may change anything over TCP.
-func NewAccess(token string) *Access {
-	return &Access{token: sha256.Sum256([]byte(token)), set: token != ""}
+// Peer is what the connection itself tells of a caller.
+type Peer struct {
+	// User is the name of the user at the other end of the Unix socket, which the kernel vouches for;
+	// empty over TCP.
+	User string
+}
+
+// Tokens finds tokens by their text; token.File does.
+type Tokens interface {
+	Find(text string) (found token.Token, ok bool, err error)
+}
+
+// Access tells who the callers of an HTTP server are. It trusts the Unix socket and tokens, and
+// nothing else: over TCP, an address says nothing, because proxies speak for others.
+type Access struct{ tokens Tokens }
+
+// NewAccess takes the tokens; nil: there are none.
+func NewAccess(tokens Tokens) *Access { return &Access{tokens: tokens} }
+
+// Caller says who sends a request with this header over this connection. It reads nothing else, and
+// blocks for no longer than it takes to look at a file.
+func (a *Access) Caller(header http.Header, peer Peer) Caller {
+	if peer.User != "" {
+		return Caller{Actor: peer.User, Role: token.Admin}
+	}
+	scheme, credential, _ := strings.Cut(header.Get("Authorization"), " ")
+	switch {
+	case strings.EqualFold(scheme, "Bearer"):
+		return a.holder(strings.TrimSpace(credential))
+	case strings.EqualFold(scheme, "Basic"):
+		_, password, ok := (&http.Request{Header: header}).BasicAuth()
+		if !ok {
+			return stranger("the Authorization header cannot be read")
+		}
+		c := a.holder(password)
+		if c.Role.Covers(token.Operator) {
+			// A browser sends the password by itself with every request, so it may only read.
+			c.Role, c.Refusal = token.Viewer, "changes need the token as a bearer token (Authorization: Bearer …), not as a password"
+		}
+		return c
+	}
+	return stranger("a token is needed (Authorization: Bearer …), or the Unix socket of the control plane")
+}
+
+func stranger(refusal string) Caller { return Caller{Actor: "unknown", Refusal: refusal} }
+
+// holder is the caller who shows a token.
+func (a *Access) holder(text string) Caller {
+	if a.tokens == nil {
+		return stranger("this control plane has no tokens: make one with `ironherd token create`, or use the Unix socket")
+	}
+	t, ok, err := a.tokens.Find(text)
+	switch {
+	case err != nil:
+		return stranger("the tokens cannot be read at the moment; the control plane's log says why")
+	case !ok:
+		return stranger("the token is not known here: it may have been revoked")
+	case t.Expired(time.Now()):
+		return stranger("the token " + t.Name + " has expired at " + t.Expires.UTC().Format(time.RFC3339))
+	}
+	return Caller{Actor: "token " + t.Name, Role: t.Role}
 }
 
 type callerKey struct{}
@@ -48,42 +116,68 @@ func CallerFrom(ctx context.Context) Caller {
 	if c, ok := ctx.Value(callerKey{}).(Caller); ok {
 		return c
 	}
-	return Caller{Actor: "unknown", Refusal: "the caller is not known"}
+	return stranger("the caller is not known")
+}
+
+// PeerFrom returns what the connection of a request tells, from the context of the request.
+func PeerFrom(ctx context.Context) Peer {
+	peer, _ := ctx.Value(peerKey{}).(Peer)
+	return peer
 }
 
 // Identify binds the caller to the request's context. It refuses only requests that a browser makes
 // for another site's page, whatever credential they carry.
 func (a *Access) Identify(next http.Handler) http.Handler {
 	identified := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		caller := a.caller(r)
+		caller := a.Caller(r.Header, PeerFrom(r.Context()))
 		settle(w, r, caller)
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, caller)))
 	})
 	return http.NewCrossOriginProtection().Handler(identified)
 }
 
-// RequireRead serves only callers that may read.
-func RequireRead(next http.Handler) http.Handler {
+// Needed returns the role that a path needs by a table: its own, else that of "/", which stands for
+// all others, else the highest.
+func Needed(needs map[string]token.Role, path string) token.Role {
+	for _, row := range []string{path, "/"} {
+		if needed, ok := needs[row]; ok {
+			return needed
+		}
+	}
+	return token.Admin
+}
+
+// Guard serves only callers whose role covers what the path needs by the table. It refuses the
+// others before it reads anything of the body.
+func Guard(needs map[string]token.Role, next http.Handler) http.Handler {
+	refusals := connect.NewErrorWriter()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if c := CallerFrom(r.Context()); !c.Read {
-			countRefusal(r.Context())
-			w.Header().Set("WWW-Authenticate", `Basic realm="Ironherd: any user name, the operator's token as password"`)
-			http.Error(w, c.Refusal, http.StatusUnauthorized)
+		err := CallerFrom(r.Context()).May(Needed(needs, r.URL.Path))
+		if err == nil {
+			next.ServeHTTP(w, r)
 			return
 		}
-		next.ServeHTTP(w, r)
+		countRefusal(r.Context())
+		if r.ProtoMajor == 1 && r.Body != http.NoBody {
+			w.Header().Set("Connection", "close") // else the server waits for the body before it answers
+		}
+		status := StatusOf(err)
+		if refusals.IsSupported(r) {
+			// It fails only when the caller has gone.
+			_ = refusals.Write(w, r, connect.NewError(status.Connect(), errors.New(Message(err))))
+			return
+		}
+		if fleet.KindOf(err) == fleet.KindUnauthenticated {
+			w.Header().Set("WWW-Authenticate", `Basic realm="Ironherd: any user name, a token as password"`)
+		}
+		http.Error(w, Message(err), status.HTTP)
 	})
 }
 
-// Authorize returns nil for a caller that may do this, else an error of kind Unauthenticated that
-// says what is missing.
-func Authorize(ctx context.Context, write bool) (Caller, error) {
+// Authorize returns nil for a caller that may do what needs the role, else the error of Caller.May.
+func Authorize(ctx context.Context, needed token.Role) (Caller, error) {
 	c := CallerFrom(ctx)
-	if c.Write || c.Read && !write {
-		return c, nil
-	}
-	countRefusal(ctx)
-	return c, &fleet.Error{Kind: fleet.KindUnauthenticated, Message: c.Refusal}
+	return c, c.May(needed)
 }
 
 type connKey struct{}
@@ -93,10 +187,10 @@ func withConn(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, LimitedConnOf(conn))
 }
 
-// settle admits the connection of a caller that may read. That of another one ends with the answer.
+// settle admits the connection of a caller who is known. That of another one ends with the answer.
 func settle(w http.ResponseWriter, r *http.Request, caller Caller) {
 	conn, _ := r.Context().Value(connKey{}).(*LimitedConn)
-	if caller.Read {
+	if caller.Role != token.None {
 		conn.Admit()
 		return
 	}
@@ -109,58 +203,6 @@ func countRefusal(ctx context.Context) {
 	if conn, _ := ctx.Value(connKey{}).(*LimitedConn); conn != nil {
 		conn.listener.refusals.Count(RefusedCall, conn.RemoteAddr())
 	}
-}
-
-func (a *Access) caller(r *http.Request) Caller {
-	if name, ok := r.Context().Value(peerKey{}).(string); ok {
-		return Caller{Actor: name, Read: true, Write: true}
-	}
-	scheme, credential, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	switch {
-	case strings.EqualFold(scheme, "Bearer"):
-		if a.matches(strings.TrimSpace(credential)) {
-			return Caller{Actor: "operator", Read: true, Write: true}
-		}
-		return Caller{Actor: "unknown", Refusal: "the token is not the operator's"}
-	case strings.EqualFold(scheme, "Basic"):
-		// A browser sends the password by itself with every request, so it may only read.
-		if _, password, ok := r.BasicAuth(); ok && a.matches(password) {
-			return Caller{Actor: "operator", Read: true, Refusal: "changes need the operator's token as a bearer token"}
-		}
-		return Caller{Actor: "unknown", Refusal: "the password is not the operator's token"}
-	case !loopback(r):
-		return Caller{Actor: "unknown", Refusal: "the operator's token is needed (Authorization: Bearer …)"}
-	case !a.set:
-		return Caller{Actor: "unknown", Read: true, Refusal: "changes over TCP are off, because no operator's token is configured; use the Unix socket"}
-	}
-	return Caller{Actor: "unknown", Read: true, Refusal: "changes need the operator's token (Authorization: Bearer …) or the Unix socket"}
-}
-
-func (a *Access) matches(token string) bool {
-	sum := sha256.Sum256([]byte(token))
-	return a.set && subtle.ConstantTimeCompare(sum[:], a.token[:]) == 1
-}
-
-// loopback says whether the request comes from this host and names this host. The name keeps out
-// pages of other sites whose own name resolves to 127.0.0.1, and reverse proxies, which speak for
-// others.
-func loopback(r *http.Request) bool {
-	remote, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil || !remote.Addr().Unmap().IsLoopback() || r.Header.Get("X-Forwarded-For") != "" {
-		return false
-	}
-	if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok && !remoteIP(local).IsLoopback() {
-		return false
-	}
-	host := r.Host
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	if host == "localhost" || strings.HasSuffix(host, ".localhost") {
-		return true
-	}
-	ip, err := netip.ParseAddr(strings.Trim(host, "[]"))
-	return err == nil && ip.Unmap().IsLoopback()
 }
 
 // withPeer is the ConnContext of an http.Server. On a Unix socket it binds the name of the user at
@@ -186,5 +228,5 @@ func withPeer(ctx context.Context, conn net.Conn) context.Context {
 	if u, err := user.LookupId(uid); err == nil {
 		name = u.Username
 	}
-	return context.WithValue(ctx, peerKey{}, name)
+	return context.WithValue(ctx, peerKey{}, Peer{User: name})
 }

@@ -37,7 +37,7 @@ func (c CertificateConfig) Validate() error {
 // Open loads the configured certificate, or makes one under dir for the hosts.
 func (c CertificateConfig) Open(dir string, hosts []string, logger *slog.Logger) (*Certificates, error) {
 	if c.Certificate == "" {
-		return OpenCertificates(dir, hosts, logger)
+		return OpenCertificates(ForAgents, dir, hosts, logger)
 	}
-	return LoadCertificates(c.Certificate, c.Key, c.CACertificate, logger)
+	return LoadCertificates(ForAgents, c.Certificate, c.Key, c.CACertificate, logger)
 }

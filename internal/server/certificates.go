@@ -15,25 +15,37 @@ import (
 	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/secret"
 )
 
 const (
 	// A machine whose clock is behind (a flat battery, no time server yet) must still find the
 	// certificate valid. The authority signs for nobody but us, so an early start gives nothing away.
-	backdated        = 365 * 24 * time.Hour
-	authorityLife    = 30 * 365 * 24 * time.Hour
-	certificateLife  = 365 * 24 * time.Hour
-	renewBefore      = certificateLife / 3
-	renewalCheck     = 10 * time.Minute
-	authorityFile    = "agent-ca.pem"
-	certificateFile  = "agent-server.pem"
-	organization     = "Ironherd"
-	certificateOwner = "Ironherd agent API"
+	backdated       = 365 * 24 * time.Hour
+	authorityLife   = 30 * 365 * 24 * time.Hour
+	certificateLife = 365 * 24 * time.Hour
+	renewBefore     = certificateLife / 3
+	renewalCheck    = 10 * time.Minute
+	organization    = "Ironherd"
 )
+
+// Purpose is which server certificates are for. Each has an authority of its own, so that nobody
+// who trusts one server trusts the other.
+type Purpose string
+
+// The purposes. Files are named after them.
+const (
+	ForAgents    Purpose = "agent"
+	ForOperators Purpose = "operator"
+)
+
+func (p Purpose) authorityFile() string   { return string(p) + "-ca.pem" }
+func (p Purpose) certificateFile() string { return string(p) + "-server.pem" }
 
 // Certificates holds the certificate that a server proves itself with, and those that its clients
 // verify it by.
 type Certificates struct {
+	purpose   Purpose
 	logger    *slog.Logger
 	authority []byte // PEM, without the key
 	// renewal replaces the certificate in use when it is due.
@@ -54,18 +66,18 @@ type Certificates struct {
 // every moment; of two processes that start at once, both end up with the same authority. A
 // certificate that does not name every host, or is due for renewal, is replaced. The authority
 // never is, because agents keep it. A file that cannot be read is KindInvalid and is left as it is.
-func OpenCertificates(dir string, hosts []string, logger *slog.Logger) (*Certificates, error) {
+func OpenCertificates(purpose Purpose, dir string, hosts []string, logger *slog.Logger) (*Certificates, error) {
 	if len(hosts) == 0 {
 		return nil, fleet.Errorf(fleet.KindInvalid, "make certificates: no host to make them for")
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make directory for certificates: %w", err)
 	}
-	signer, err := openAuthority(filepath.Join(dir, authorityFile))
+	signer, err := openAuthority(purpose, dir)
 	if err != nil {
 		return nil, err
 	}
-	c := &Certificates{dir: dir, hosts: slices.Clone(hosts), logger: logger, signer: signer, authority: signer.certificatePEM()}
+	c := &Certificates{purpose: purpose, dir: dir, hosts: slices.Clone(hosts), logger: logger, signer: signer, authority: signer.certificatePEM()}
 	c.renewal = c.renew
 	if err := c.renew(); err != nil {
 		return nil, err
@@ -76,10 +88,10 @@ func OpenCertificates(dir string, hosts []string, logger *slog.Logger) (*Certifi
 // LoadCertificates reads a configured certificate chain with its key, and the certificates that
 // clients shall verify it by (file names; authority may be empty: the public roots). Serve reads
 // certificate and key again every ten minutes.
-func LoadCertificates(certificate, key, authority string, logger *slog.Logger) (*Certificates, error) {
-	c := &Certificates{logger: logger}
+func LoadCertificates(purpose Purpose, certificate, key, authority string, logger *slog.Logger) (*Certificates, error) {
+	c := &Certificates{purpose: purpose, logger: logger}
 	c.renewal = func() error {
-		pair, err := tls.LoadX509KeyPair(certificate, key)
+		pair, err := loadPair(certificate, key)
 		if err != nil {
 			return fleet.Errorf(fleet.KindInvalid, "read certificate %s with key %s: %w", certificate, key, err)
 		}
@@ -101,6 +113,19 @@ func LoadCertificates(certificate, key, authority string, logger *slog.Logger) (
 	return c, nil
 }
 
+// loadPair reads a chain and its private key, which others must not be able to read.
+func loadPair(certificate, key string) (tls.Certificate, error) {
+	keyPEM, err := secret.Read(key, maximumPEM)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	chain, err := os.ReadFile(certificate)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	return tls.X509KeyPair(chain, keyPEM)
+}
+
 // Authority returns the PEM certificates that clients verify the server by; nil: the public roots.
 func (c *Certificates) Authority() []byte { return slices.Clone(c.authority) }
 
@@ -117,6 +142,12 @@ func (c *Certificates) TLS() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS13, ClientAuth: tls.RequestClientCert, GetCertificate: c.get}
 }
 
+// ServerTLS is TLS for a server that does not ask clients for a certificate, as browsers would ask
+// people for one.
+func (c *Certificates) ServerTLS() *tls.Config {
+	return &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: c.get}
+}
+
 // Serve renews the certificate in time until ctx ends; it returns nil. It logs a renewal that fails
 // and tries again, with the certificate in use until then. It does not touch open connections.
 func (c *Certificates) Serve(ctx context.Context) error {
@@ -128,7 +159,7 @@ func (c *Certificates) Serve(ctx context.Context) error {
 			return nil
 		case <-ticker.C:
 			if err := c.renewal(); err != nil {
-				c.logger.Error("cannot renew the certificate of the agent API", slog.Any("err", err), slog.Time("expires", c.Expires()))
+				c.logger.Error("cannot renew the certificate", slog.String("api", string(c.purpose)), slog.Any("err", err), slog.Time("expires", c.Expires()))
 			}
 		}
 	}
@@ -146,7 +177,7 @@ func (c *Certificates) renew() error {
 	if pair, _ := c.get(nil); pair != nil && !due(pair.Leaf) {
 		return nil
 	}
-	path := filepath.Join(c.dir, certificateFile)
+	path := filepath.Join(c.dir, c.purpose.certificateFile())
 	pair, err := readPair(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
@@ -156,13 +187,13 @@ func (c *Certificates) renew() error {
 		c.use(pair.tls())
 		return nil
 	}
-	if pair, err = newCertificate(c.signer, c.hosts); err != nil {
+	if pair, err = newCertificate(c.purpose, c.signer, c.hosts); err != nil {
 		return err
 	}
-	if err := writeFile(path, pair.pem(), true); err != nil {
+	if err := secret.Write(path, pair.pem(), true); err != nil {
 		return fmt.Errorf("store certificate: %w", err)
 	}
-	c.logger.Info("made a certificate for the agent API", slog.Any("hosts", c.hosts), slog.Time("expires", pair.certificate.NotAfter))
+	c.logger.Info("made a certificate", slog.String("api", string(c.purpose)), slog.Any("hosts", c.hosts), slog.Time("expires", pair.certificate.NotAfter))
 	c.use(pair.tls())
 	return nil
 }

@@ -21,7 +21,7 @@ var discard = slog.New(slog.DiscardHandler)
 
 func open(t *testing.T, dir string, hosts ...string) *server.Certificates {
 	t.Helper()
-	c, err := server.OpenCertificates(dir, hosts, discard)
+	c, err := server.OpenCertificates(server.ForAgents, dir, hosts, discard)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,7 @@ func TestTwoProcessesEndUpWithOneAuthority(t *testing.T) {
 	all := make([]*server.Certificates, 8)
 	var group sync.WaitGroup
 	for i := range all {
-		group.Go(func() { all[i], _ = server.OpenCertificates(dir, []string{"localhost"}, discard) })
+		group.Go(func() { all[i], _ = server.OpenCertificates(server.ForAgents, dir, []string{"localhost"}, discard) })
 	}
 	group.Wait()
 	for _, c := range all {
@@ -135,7 +135,7 @@ func TestUnreadableCertificatesAreLeftAlone(t *testing.T) {
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := server.OpenCertificates(dir, []string{"localhost"}, discard); fleet.KindOf(err) != fleet.KindInvalid {
+		if _, err := server.OpenCertificates(server.ForAgents, dir, []string{"localhost"}, discard); fleet.KindOf(err) != fleet.KindInvalid {
 			t.Errorf("%q: got %v", content, err)
 		}
 		if now, _ := os.ReadFile(path); string(now) != content {
@@ -173,7 +173,7 @@ func TestLoadedCertificates(t *testing.T) {
 
 func FuzzCertificateFile(f *testing.F) {
 	dir := f.TempDir()
-	if _, err := server.OpenCertificates(dir, []string{"localhost"}, discard); err != nil {
+	if _, err := server.OpenCertificates(server.ForAgents, dir, []string{"localhost"}, discard); err != nil {
 		f.Fatal(err)
 	}
 	good, _ := os.ReadFile(filepath.Join(dir, "agent-ca.pem"))
@@ -184,7 +184,7 @@ func FuzzCertificateFile(f *testing.F) {
 		if err := os.WriteFile(filepath.Join(dir, "agent-ca.pem"), content, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := server.OpenCertificates(dir, []string{"localhost"}, discard); err != nil && fleet.KindOf(err) != fleet.KindInvalid {
+		if _, err := server.OpenCertificates(server.ForAgents, dir, []string{"localhost"}, discard); err != nil && fleet.KindOf(err) != fleet.KindInvalid {
 			t.Errorf("got %v", err)
 		}
 	})

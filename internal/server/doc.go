@@ -9,8 +9,9 @@
 //     for its kind.
 //   - The certificates that it makes survive restarts and crashes, are never readable by others,
 //     and are renewed long before they expire without a connection being closed.
-//   - A caller may change something only with the operator's token or through the Unix socket.
-//     Without either it may read only from this host, by this host's own name.
+//   - A caller is trusted for the Unix socket or for a token, and for nothing else: an address says
+//     nothing, because proxies speak for others. What the caller's role does not cover is refused
+//     before the body is read.
 //   - Whoever is not admitted holds little memory and few descriptors, and keeps nobody out who is.
 //   - No credential, header or query string is ever logged.
 //

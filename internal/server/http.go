@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -16,6 +17,8 @@ type HTTPOptions struct {
 	Logger *slog.Logger
 	// Drain is how long requests may go on once the server is told to stop; zero: 10 s.
 	Drain time.Duration
+	// TLS of the server; nil: plain text.
+	TLS *tls.Config
 	// MaxBody bounds every request's body in bytes; zero: 4 MiB.
 	MaxBody int64
 	// Limit bounds the connections over TCP. Access admits those of callers that may read.
@@ -24,7 +27,7 @@ type HTTPOptions struct {
 	Refusals *Refusals
 }
 
-// HTTP is an HTTP/1.1 and (in plain text, for gRPC) HTTP/2 server.
+// HTTP is an HTTP/1.1 and HTTP/2 server; gRPC needs the latter.
 type HTTP struct {
 	handler http.Handler
 	options HTTPOptions
@@ -53,7 +56,13 @@ func (h *HTTP) Serve(ctx context.Context, ln net.Listener) error {
 	defer cancel(nil)
 	srv := h.server(base, func(f func()) func() bool { return context.AfterFunc(ctx, f) })
 	served := make(chan error, 1)
-	go func() { served <- srv.Serve(ln) }()
+	go func() {
+		if h.options.TLS != nil {
+			served <- srv.ServeTLS(ln, "", "")
+		} else {
+			served <- srv.Serve(ln)
+		}
+	}()
 	select {
 	case err := <-served:
 		return fmt.Errorf("serve HTTP: %w", err)
@@ -82,10 +91,12 @@ type atStop func(func()) (forget func() bool)
 func (h *HTTP) server(base context.Context, stopping atStop) *http.Server {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
-	protocols.SetUnencryptedHTTP2(true)
+	protocols.SetHTTP2(h.options.TLS != nil)
+	protocols.SetUnencryptedHTTP2(h.options.TLS == nil)
 	return &http.Server{
 		Handler:           h.wrap(stopping),
 		Protocols:         &protocols,
+		TLSConfig:         h.options.TLS,
 		ReadHeaderTimeout: 10 * time.Second,
 		ReadTimeout:       time.Minute,
 		WriteTimeout:      2 * time.Minute,

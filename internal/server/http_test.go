@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/server"
+	"github.com/ironherd/ironherd/internal/token"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -76,32 +78,48 @@ func newClient(t *testing.T, socket string) *http.Client {
 // rights tells the caller who they are taken for.
 var rights = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	c := server.CallerFrom(r.Context())
-	text := c.Actor
-	if c.Read {
-		text += " reads"
-	}
-	if c.Write {
-		text += " writes"
-	}
-	_, _ = io.WriteString(w, text)
+	_, _ = io.WriteString(w, strings.TrimSpace(c.Actor+" "+string(c.Role)))
 })
 
+// tokens are found by their text.
+type tokens map[string]token.Token
+
+func (t tokens) Find(text string) (token.Token, bool, error) {
+	if text == "broken" {
+		return token.Token{}, false, errors.New("the file is broken")
+	}
+	found, ok := t[text]
+	return found, ok, nil
+}
+
+// known has a token for each role, whose text is the role's name.
+func known() tokens {
+	all := tokens{"old": {Name: "old", Role: token.Admin, Expires: time.Now()}}
+	for _, role := range token.Roles() {
+		all[string(role)] = token.Token{Name: "its-" + string(role), Role: role, Expires: time.Now().Add(time.Hour)}
+	}
+	return all
+}
+
+func bearer(text string) http.Header { return http.Header{"Authorization": {"Bearer " + text}} }
+
+func basic(text string) http.Header {
+	r := http.Request{Header: http.Header{}}
+	r.SetBasicAuth("anybody", text)
+	return r.Header
+}
+
+// TestAccess also stands where a reverse proxy stands: on loopback, by this host's own name, with
+// and without the headers that proxies add.
 func TestAccess(t *testing.T) {
 	t.Parallel()
-	const token = "a-token-that-nobody-guesses"
-	tcp := serve(t, "127.0.0.1:0", server.NewAccess(token).Identify(rights), server.HTTPOptions{})
-	outside := serve(t, "0.0.0.0:0", server.NewAccess("").Identify(rights), server.HTTPOptions{})
+	tcp := serve(t, "127.0.0.1:0", server.NewAccess(known()).Identify(rights), server.HTTPOptions{})
+	without := serve(t, "127.0.0.1:0", server.NewAccess(nil).Identify(rights), server.HTTPOptions{})
 	socket := filepath.Join(t.TempDir(), "s")
-	serve(t, "unix:"+socket, server.NewAccess(token).Identify(rights), server.HTTPOptions{})
+	serve(t, "unix:"+socket, server.NewAccess(known()).Identify(rights), server.HTTPOptions{})
 	me, err := user.Current()
 	if err != nil {
 		t.Fatal(err)
-	}
-	bearer := func(s string) http.Header { return http.Header{"Authorization": {"Bearer " + s}} }
-	basic := func(s string) http.Header {
-		r := http.Request{Header: http.Header{}}
-		r.SetBasicAuth("anybody", s)
-		return r.Header
 	}
 	for _, c := range []struct {
 		name   string
@@ -110,17 +128,26 @@ func TestAccess(t *testing.T) {
 		header http.Header
 		want   string
 	}{
-		{"loopback", tcp.URL("http"), "", nil, "unknown reads"},
-		{"loopback by name", tcp.URL("http"), "", http.Header{"Host": {"localhost:80"}}, "unknown reads"},
-		{"token", tcp.URL("http"), "", bearer(token), "operator reads writes"},
+		{"loopback", tcp.URL("http"), "", nil, "unknown"},
+		{"loopback by name", tcp.URL("http"), "", http.Header{"Host": {"localhost:80"}}, "unknown"},
+		{"loopback without tokens", without.URL("http"), "", nil, "unknown"},
+		{"proxied, and it says so", tcp.URL("http"), "", http.Header{"X-Forwarded-For": {"203.0.113.7"}}, "unknown"},
+		{"proxied, and it says that it is us", tcp.URL("http"), "", http.Header{"X-Forwarded-For": {"127.0.0.1"}, "Forwarded": {"for=127.0.0.1"}}, "unknown"},
+		{"viewer", tcp.URL("http"), "", bearer("viewer"), "token its-viewer viewer"},
+		{"metrics", tcp.URL("http"), "", bearer("metrics"), "token its-metrics metrics"},
+		{"operator", tcp.URL("http"), "", bearer("operator"), "token its-operator operator"},
+		{"admin", tcp.URL("http"), "", bearer("admin"), "token its-admin admin"},
+		{"expired", tcp.URL("http"), "", bearer("old"), "unknown"},
 		{"wrong token", tcp.URL("http"), "", bearer("guess"), "unknown"},
 		{"empty token", tcp.URL("http"), "", bearer(""), "unknown"},
-		{"no token configured", outside.URL("http"), "", bearer(""), "unknown"},
-		{"browser", tcp.URL("http"), "", basic(token), "operator reads"},
+		{"tokens that cannot be read", tcp.URL("http"), "", bearer("broken"), "unknown"},
+		{"no tokens", without.URL("http"), "", bearer(""), "unknown"},
+		{"browser", tcp.URL("http"), "", basic("admin"), "token its-admin viewer"},
+		{"browser with less", tcp.URL("http"), "", basic("metrics"), "token its-metrics metrics"},
 		{"browser with a wrong password", tcp.URL("http"), "", basic("guess"), "unknown"},
-		{"another name that leads here", tcp.URL("http"), "", http.Header{"Host": {"evil.example"}}, "unknown"},
-		{"proxied", tcp.URL("http"), "", http.Header{"X-Forwarded-For": {"203.0.113.7"}}, "unknown"},
-		{"socket", "http://ironherd", socket, nil, me.Username + " reads writes"},
+		{"a header that is none", tcp.URL("http"), "", http.Header{"Authorization": {"Basic %"}}, "unknown"},
+		{"socket", "http://ironherd", socket, nil, me.Username + " admin"},
+		{"socket with a token of less", "http://ironherd", socket, bearer("viewer"), me.Username + " admin"},
 	} {
 		if _, got := get(t, newClient(t, c.socket), c.url, c.header); got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
@@ -130,10 +157,10 @@ func TestAccess(t *testing.T) {
 
 func TestForgedRequestsAreRefused(t *testing.T) {
 	t.Parallel()
-	l := serve(t, "127.0.0.1:0", server.NewAccess("t").Identify(rights), server.HTTPOptions{})
+	l := serve(t, "127.0.0.1:0", server.NewAccess(known()).Identify(rights), server.HTTPOptions{})
 	r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, l.URL("http"), strings.NewReader("{}"))
 	r.Header.Set("Sec-Fetch-Site", "cross-site")
-	r.Header.Set("Authorization", "Bearer t")
+	r.Header.Set("Authorization", "Bearer admin")
 	a, err := newClient(t, "").Do(r)
 	if err != nil {
 		t.Fatal(err)
@@ -144,15 +171,62 @@ func TestForgedRequestsAreRefused(t *testing.T) {
 	}
 }
 
-func TestRequireReadAndAuthorize(t *testing.T) {
+func TestGuard(t *testing.T) {
 	t.Parallel()
-	l := serve(t, "127.0.0.1:0", server.NewAccess("t").Identify(server.RequireRead(rights)), server.HTTPOptions{})
-	status, _ := get(t, newClient(t, ""), l.URL("http"), http.Header{"Host": {"evil.example"}})
-	if status != http.StatusUnauthorized {
-		t.Errorf("a stranger gets %d", status)
+	needs := map[string]token.Role{"/metrics": token.Metrics, "/change": token.Operator, "/health": token.None, "/": token.Viewer}
+	l := serve(t, "127.0.0.1:0", server.NewAccess(known()).Identify(server.Guard(needs, rights)), server.HTTPOptions{})
+	client := newClient(t, "")
+	for _, c := range []struct {
+		path   string
+		header http.Header
+		status int
+		says   string
+	}{
+		{"/health", nil, http.StatusOK, "unknown"},
+		{"/metrics", nil, http.StatusUnauthorized, "a token is needed"},
+		{"/metrics", bearer("metrics"), http.StatusOK, ""},
+		{"/metrics/more", bearer("metrics"), http.StatusForbidden, "token its-metrics has the role metrics, and this needs the role viewer"},
+		{"/page", bearer("viewer"), http.StatusOK, ""},
+		{"/page", bearer("old"), http.StatusUnauthorized, "the token old has expired at "},
+		{"/page", bearer("broken"), http.StatusUnauthorized, "the tokens cannot be read at the moment"},
+		{"/change", bearer("viewer"), http.StatusForbidden, "needs the role operator"},
+		{"/change", basic("admin"), http.StatusForbidden, "changes need the token as a bearer token"},
+		{"/change", bearer("operator"), http.StatusOK, ""},
+	} {
+		if status, body := get(t, client, l.URL("http")+c.path, c.header); status != c.status || !strings.Contains(body, c.says) {
+			t.Errorf("%s %v: %d %q", c.path, c.header, status, body)
+		}
 	}
-	if _, err := server.Authorize(t.Context(), false); fleet.KindOf(err) != fleet.KindUnauthenticated {
+	if _, err := server.Authorize(t.Context(), token.Metrics); fleet.KindOf(err) != fleet.KindUnauthenticated {
 		t.Errorf("a context that nobody identified: %v", err)
+	}
+	if got := server.Needed(nil, "/"); got != token.Admin {
+		t.Errorf("a table without rows asks for the role %q", got)
+	}
+}
+
+// TestGuardReadsNoBody sends the header of a request and waits for the answer before it sends
+// anything else.
+func TestGuardReadsNoBody(t *testing.T) {
+	t.Parallel()
+	l := serve(t, "127.0.0.1:0", server.NewAccess(known()).Identify(server.Guard(nil, rights)), server.HTTPOptions{})
+	for content, want := range map[string]string{"application/json": `"code":"unauthenticated"`, "text/plain": "a token is needed"} {
+		body, writer := io.Pipe()
+		// A server that waits for the body does so for twice as long.
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		r, _ := http.NewRequestWithContext(ctx, http.MethodPost, l.URL("http")+"/fleet.v1.FleetService/X", body)
+		r.Header.Set("Content-Type", content)
+		a, err := newClient(t, "").Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, _ := io.ReadAll(a.Body)
+		a.Body.Close()
+		writer.Close()
+		if a.StatusCode != http.StatusUnauthorized || !strings.Contains(string(answer), want) {
+			t.Errorf("%s: %d %s", content, a.StatusCode, answer)
+		}
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/secret"
 )
 
 // keyPair is a certificate and its key. One file holds both, so that they always belong together.
@@ -41,31 +42,32 @@ func (p *keyPair) tls() *tls.Certificate {
 
 // openAuthority reads the authority, or makes it. Of two processes that make one at the same time,
 // the first to link its file wins, and the other reads that file.
-func openAuthority(path string) (*keyPair, error) {
+func openAuthority(purpose Purpose, dir string) (*keyPair, error) {
+	path := filepath.Join(dir, purpose.authorityFile())
 	pair, err := readPair(path)
 	if !errors.Is(err, os.ErrNotExist) {
 		return pair, err
 	}
 	pair, err = newPair(&x509.Certificate{
-		Subject:  pkix.Name{Organization: []string{organization}, CommonName: "Ironherd agent CA"},
+		Subject:  pkix.Name{Organization: []string{organization}, CommonName: organization + " " + string(purpose) + " CA"},
 		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign, BasicConstraintsValid: true, IsCA: true, MaxPathLenZero: true,
 	}, authorityLife, nil)
 	if err != nil {
 		return nil, err
 	}
-	err = writeFile(path, pair.pem(), false)
+	err = secret.Write(path, pair.pem(), false)
 	if errors.Is(err, os.ErrExist) {
 		return readPair(path)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("store the agent CA: %w", err)
+		return nil, fmt.Errorf("store the %s CA: %w", purpose, err)
 	}
 	return pair, nil
 }
 
-func newCertificate(authority *keyPair, hosts []string) (*keyPair, error) {
+func newCertificate(purpose Purpose, authority *keyPair, hosts []string) (*keyPair, error) {
 	template := &x509.Certificate{
-		Subject:  pkix.Name{Organization: []string{organization}, CommonName: certificateOwner},
+		Subject:  pkix.Name{Organization: []string{organization}, CommonName: organization + " " + string(purpose) + " API"},
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, BasicConstraintsValid: true,
 	}
 	for _, host := range hosts {
@@ -108,10 +110,13 @@ func newPair(template *x509.Certificate, life time.Duration, authority *keyPair)
 	return &keyPair{certificate: certificate, key: key, keyDER: keyDER}, nil
 }
 
-// readPair returns os.ErrNotExist as it is, and anything that is wrong with the contents as
-// KindInvalid.
+// maximumPEM is more than any chain of certificates and its key take, in bytes.
+const maximumPEM = 1 << 20
+
+// readPair returns os.ErrNotExist as it is, and a file that others can read, or that holds
+// something else, as KindInvalid.
 func readPair(path string) (*keyPair, error) {
-	data, err := os.ReadFile(path)
+	data, err := secret.Read(path, maximumPEM)
 	if err != nil {
 		return nil, fmt.Errorf("read certificate: %w", err)
 	}
@@ -155,40 +160,4 @@ func certificatesOf(content []byte) []byte {
 		}
 	}
 	return certificates
-}
-
-// writeFile writes a file of mode 0600 that is complete or absent at every moment. Without replace
-// it leaves a file that exists as it is, and returns os.ErrExist.
-func writeFile(path string, data []byte, replace bool) (err error) {
-	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // mode 0600
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if rmErr := os.Remove(file.Name()); rmErr != nil && !errors.Is(rmErr, os.ErrNotExist) {
-			err = errors.Join(err, rmErr)
-		}
-	}()
-	_, err = file.Write(data)
-	err = errors.Join(err, file.Sync(), file.Close())
-	if err != nil {
-		return err
-	}
-	if replace {
-		err = os.Rename(file.Name(), path)
-	} else {
-		err = os.Link(file.Name(), path)
-	}
-	if err != nil {
-		return err
-	}
-	return syncDirectory(filepath.Dir(path))
-}
-
-func syncDirectory(path string) error {
-	dir, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
 }

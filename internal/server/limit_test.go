@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/ironherd/ironherd/internal/server"
+	"github.com/ironherd/ironherd/internal/token"
 )
 
 // door is a limited listener in memory, and what it has refused.
@@ -255,7 +256,7 @@ func TestStrangersConnectionsEnd(t *testing.T) {
 				d.refused = append(d.refused, why)
 			}),
 		}
-		handler := server.NewAccess("a-token").Identify(server.RequireRead(rights))
+		handler := server.NewAccess(known()).Identify(server.Guard(map[string]token.Role{"/": token.Viewer}, rights))
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- server.NewHTTP(handler, options).Serve(ctx, d) }()
@@ -281,7 +282,7 @@ func TestStrangersConnectionsEnd(t *testing.T) {
 		if status, last := ask(stranger, ""); status != http.StatusUnauthorized || !last {
 			t.Errorf("a stranger: %d, last %v", status, last)
 		}
-		const bearer = "Authorization: Bearer a-token\r\n"
+		const bearer = "Authorization: Bearer viewer\r\n"
 		if status, last := ask(operator, bearer); status != http.StatusOK || last {
 			t.Errorf("the operator: %d, last %v", status, last)
 		}

@@ -24,9 +24,17 @@ func (t *Tree) HealthHandler() http.Handler {
 // ReadyHandler serves /readyz: 200 when every component runs and the tree is not being stopped, 503
 // otherwise.
 func (t *Tree) ReadyHandler() http.Handler {
-	return t.handler(func(h Health) bool {
-		return h.Condition != Waiting && h.Condition != Failed && (h.Healthy || h.Restarts > 0)
-	}, true)
+	return t.handler(ready, true)
+}
+
+// Ready reports whether every component runs and the tree is not being stopped, as ReadyHandler
+// does.
+func (t *Tree) Ready(ctx context.Context) bool {
+	return !t.Draining() && !slices.ContainsFunc(t.Health(ctx), func(h Health) bool { return !ready(h) })
+}
+
+func ready(h Health) bool {
+	return h.Condition != Waiting && h.Condition != Failed && (h.Healthy || h.Restarts > 0)
 }
 
 func (t *Tree) handler(good func(Health) bool, drains bool) http.Handler {

@@ -19,6 +19,7 @@ import (
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/secret"
 	"github.com/ironherd/ironherd/internal/trust"
 )
 
@@ -61,7 +62,8 @@ var _ bmdb.Engine = (*Engine)(nil)
 
 // Open opens the database in the file, which it creates when there is none, and holds it until
 // Close: KindInUse, naming the process, when another one does. KindInvalid when the file cannot be
-// used. The schema is left as it is: see Migrate.
+// used. Whatever the modes of its files were, they are 0600 then. The schema is left as it is: see
+// Migrate.
 func Open(ctx context.Context, path string, opts Options) (*Engine, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -74,6 +76,9 @@ func Open(ctx context.Context, path string, opts Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := closeToOthers(path); err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
 	e := &Engine{
 		path: path, unsynced: opts.Unsynced, logger: opts.Logger, lock: lock, clock: trust.NewClock(),
 		updates: make(chan *request), extensions: make(chan *request),
@@ -84,6 +89,21 @@ func Open(ctx context.Context, path string, opts Options) (*Engine, error) {
 	}
 	go e.write(context.WithoutCancel(ctx))
 	return e, nil
+}
+
+// closeToOthers gives the database and what belongs to it mode 0600. It makes a database that is
+// not there, because SQLite would let others read it. SQLite gives the files that it makes beside a
+// database the mode of that one.
+func closeToOthers(path string) error {
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return fleet.Errorf(fleet.KindInvalid, "database %s cannot be opened for writing: %w", path, err)
+	}
+	err = file.Close()
+	for _, suffix := range []string{"", "-wal", "-shm", "-journal", ".lock", markSuffix} {
+		err = errors.Join(err, secret.Close(path+suffix))
+	}
+	return err
 }
 
 // connect opens the one connection that writes and those that read.

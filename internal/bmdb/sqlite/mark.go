@@ -192,7 +192,10 @@ func (e *Engine) readMark(ctx context.Context, tx bmdb.Tx) (m mark, found bool, 
 	return m, err == nil, err
 }
 
-func (e *Engine) markPath() string { return e.path + ".identity" }
+// markSuffix follows the name of the database.
+const markSuffix = ".identity"
+
+func (e *Engine) markPath() string { return e.path + markSuffix }
 
 func (e *Engine) readMarkFile() (mark, error) {
 	text, err := os.ReadFile(e.markPath())

@@ -39,7 +39,7 @@ var table = []Kind{
 	{
 		name:     Equinix,
 		defaults: func(s *Sections) { s.Equinix = equinix.DefaultConfig() },
-		files:    func(s *Sections) []File { return []File{{"token_file", &s.Equinix.TokenFile}} },
+		files:    func(s *Sections) []File { return []File{{"token_file", &s.Equinix.TokenFile, equinix.CheckToken}} },
 		validate: func(s Sections) error { return s.Equinix.Validate() },
 		open: func(s Sections, key string, options provider.Options) (provider.Provider, error) {
 			s.Equinix.SSHPublicKey = key
@@ -49,7 +49,7 @@ var table = []Kind{
 	{
 		name:     Static,
 		defaults: func(s *Sections) { s.Static = static.DefaultConfig() },
-		files:    func(s *Sections) []File { return []File{{"path", &s.Static.Path}} },
+		files:    func(s *Sections) []File { return []File{{"path", &s.Static.Path, nil}} },
 		validate: func(s Sections) error { return s.Static.Validate() },
 		open: func(s Sections, _ string, options provider.Options) (provider.Provider, error) {
 			return static.New(s.Static, options)
@@ -72,6 +72,8 @@ type File struct {
 	Key string
 	// Path is where the section has the file's name; empty when none is named.
 	Path *string
+	// Check says what is wrong with a file of that name; nil: it must be readable, no more.
+	Check func(path string) error
 }
 
 // Kinds lists the kinds.

@@ -66,7 +66,7 @@ func TestEveryKind(t *testing.T) {
 		sections := complete
 		for _, file := range kind.Files(&sections) {
 			*file.Path = filepath.Join(dir, name+"-"+file.Key)
-			if err := os.WriteFile(*file.Path, []byte("token"), 0o600); err != nil {
+			if err := os.WriteFile(*file.Path, []byte("a-long-token"), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -4,11 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/url"
-	"os"
 	"regexp"
 	"strings"
 	"unicode"
@@ -17,6 +15,7 @@ import (
 
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider"
+	"github.com/ironherd/ironherd/internal/secret"
 )
 
 // client returns an API client for one operation. packngo knows no contexts and keeps state about
@@ -25,7 +24,7 @@ import (
 func (p *Provider) client(ctx context.Context, what string) (*packngo.Client, error) {
 	token, err := readToken(p.config.TokenFile)
 	if err != nil {
-		return nil, fleet.Errorf(fleet.KindOf(err), "%s: %w", what, err)
+		return nil, fleet.Errorf(fleet.KindOf(err), "%s: token_file: %w", what, err)
 	}
 	client, err := packngo.NewClient(
 		packngo.WithAuth(p.config.User, token),
@@ -180,23 +179,32 @@ func printable(text string) string {
 	return strings.TrimSpace(text)
 }
 
-// tokenSize is the most that a token file may hold.
-const tokenSize = 4 << 10
+const (
+	// tokenSize is the most that a token file may hold, in bytes.
+	tokenSize = 4 << 10
+	// shortestToken is less than any token of such an API has, in characters. What is shorter was
+	// cut off, or stands for a token that was to follow.
+	shortestToken = 8
+)
 
-// readToken returns the API token from its file.
+// CheckToken says what is wrong with a token file.
+func CheckToken(path string) error {
+	_, err := readToken(path)
+	return err
+}
+
+// readToken returns the API token from its file. It refuses a file that others can read, and one
+// that holds something else than a token. Its errors are of kind Unauthenticated, and never quote
+// the file.
 func readToken(path string) (string, error) {
-	file, err := os.Open(path)
+	data, err := secret.Read(path, tokenSize)
 	if err != nil {
-		return "", fleet.Errorf(fleet.KindUnauthenticated, "token_file: %w", err)
-	}
-	defer func() { _ = file.Close() }()
-	data, err := io.ReadAll(io.LimitReader(file, tokenSize+1))
-	if err != nil {
-		return "", fleet.Errorf(fleet.KindUnauthenticated, "token_file: %w", err)
+		return "", fleet.Errorf(fleet.KindUnauthenticated, "%w", err)
 	}
 	token := strings.TrimSpace(string(data))
-	if token == "" || len(data) > tokenSize || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return "", fleet.Errorf(fleet.KindUnauthenticated, "token_file: %s does not hold one token and nothing else", path)
+	if len(token) < shortestToken || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return "", fleet.Errorf(fleet.KindUnauthenticated, "%s does not hold one token of at least %d characters and nothing else",
+			path, shortestToken)
 	}
 	return token, nil
 }

@@ -10,11 +10,13 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/secret"
 )
 
 // Config says which project of which API to use, and how often to call it.
 type Config struct {
-	// APIURL is the base URL of the API, with or without a trailing slash.
+	// APIURL is the base URL of the API, with or without a trailing slash. It is https, or http to
+	// this host itself, because the token is sent there.
 	APIURL string `yaml:"api_url"`
 	// User names this integration to the API (X-Consumer-Token). It is no credential.
 	User string `yaml:"user"`
@@ -131,6 +133,8 @@ func apiURLProblem(raw string) string {
 		return "without a user or password: the token belongs into token_file"
 	case u.RawQuery != "" || u.Fragment != "":
 		return "without a query or fragment"
+	case u.Scheme == "http" && !secret.StaysHere(u.Hostname()):
+		return "https: the token would be sent in the clear"
 	}
 	return ""
 }

@@ -130,6 +130,7 @@ func TestValidate(t *testing.T) {
 		"api_url must be set":             func(c *Config) { c.APIURL = "" },
 		"api_url must be an http":         func(c *Config) { c.APIURL = "ftp://x" },
 		"api_url must be without a user":  func(c *Config) { c.APIURL = "https://a:b@x/" },
+		"api_url must be https":           func(c *Config) { c.APIURL = "http://api.example/" },
 		"api_url must be without a query": func(c *Config) { c.APIURL = "https://x/?token=1" },
 		"token_file must be set":          func(c *Config) { c.TokenFile = " " },
 		"project must be the UUID":        func(c *Config) { c.Project = "mine" },

@@ -59,7 +59,7 @@ func New(config Config, options provider.Options) (*Provider, error) {
 		return nil, err
 	}
 	if _, err := readToken(config.TokenFile); err != nil {
-		return nil, err
+		return nil, fleet.Errorf(fleet.KindOf(err), "token_file: %w", err)
 	}
 	limits := provider.Limits{Spacing: config.Spacing, InFlight: config.InFlight}
 	p := &Provider{

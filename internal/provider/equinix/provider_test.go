@@ -2,6 +2,7 @@ package equinix
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -101,7 +102,7 @@ func TestTokenFile(t *testing.T) {
 	if _, err := p.Get(t.Context(), device1); err != nil {
 		t.Errorf("a token that was put back: %v", err)
 	}
-	for _, content := range []string{"", "two tokens", strings.Repeat("x", tokenSize+1), "tok\x00en"} {
+	for _, content := range []string{"", "t", "short-1", "two tokens of some length", strings.Repeat("x", tokenSize+1), "long enough tok\x00en"} {
 		if err := os.WriteFile(p.config.TokenFile, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -109,6 +110,12 @@ func TestTokenFile(t *testing.T) {
 			len(content) > 3 && strings.Contains(err.Error(), content) {
 			t.Errorf("%.20q: %v", content, err)
 		}
+	}
+	if err := errors.Join(os.WriteFile(p.config.TokenFile, []byte(apiToken), 0o600), os.Chmod(p.config.TokenFile, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Get(t.Context(), device1); fleet.KindOf(err) != fleet.KindUnauthenticated || !strings.Contains(err.Error(), "open to others") {
+		t.Errorf("a token that others can read: %v", err)
 	}
 }
 

@@ -41,8 +41,12 @@ func (c Config) Validate() error {
 		fault("path and url must not both be set")
 	}
 	if address {
-		if u, err := url.Parse(c.URL); err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
+		u, err := url.Parse(c.URL)
+		switch {
+		case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
 			fault("url must be an http or https URL")
+		case u.User != nil:
+			fault("url must be without a user or password, which would stand in the configuration for all to read: serve the list without them")
 		}
 	}
 	if c.Spacing < 0 {

@@ -227,13 +227,13 @@ func TestJSON(t *testing.T) {
 
 func TestErrorsHideWhatTheURLHides(t *testing.T) {
 	t.Parallel()
-	p := newProvider(t, Config{URL: "http://user:hidden@127.0.0.1:1/hosts?key=hidden"})
+	p := newProvider(t, Config{URL: "http://127.0.0.1:1/hosts?key=hidden"})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, cancelled := p.List(ctx)
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
-	_, missing := newProvider(t, Config{URL: strings.Replace(server.URL, "://", "://user:hidden@", 1) + "/hosts?key=hidden"}).List(t.Context())
+	_, missing := newProvider(t, Config{URL: server.URL + "/hosts?key=hidden"}).List(t.Context())
 	if err := errors.Join(cancelled, missing); strings.Contains(err.Error(), "hidden") {
 		t.Error(err)
 	}
@@ -251,7 +251,11 @@ func TestValidateReportsEveryFault(t *testing.T) {
 	if err := config.Validate(); err == nil || !strings.Contains(err.Error(), "path or url must be set") {
 		t.Error(err)
 	}
-	config.Path = "hosts.yaml"
+	config.URL = "https://user:hidden@lists.example/"
+	if err := config.Validate(); err == nil || !strings.Contains(err.Error(), "url must be without a user") || strings.Contains(err.Error(), "hidden") {
+		t.Error(err)
+	}
+	config.Path, config.URL = "hosts.yaml", ""
 	if err := config.Validate(); err != nil {
 		t.Error(err)
 	}

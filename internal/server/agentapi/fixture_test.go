@@ -79,7 +79,7 @@ func newFixture(tb testing.TB, adapt func(*agentapi.Config, *fleet.Policy)) *fix
 	h.must(err)
 	tb.Cleanup(func() { h.must(h.db.Close()) })
 	h.must(h.db.RegisterProvider(tb.Context(), providerName, "static", 0))
-	h.certificates, err = server.OpenCertificates(tb.TempDir(), []string{"127.0.0.1"}, discard)
+	h.certificates, err = server.OpenCertificates(server.ForAgents, tb.TempDir(), []string{"127.0.0.1"}, discard)
 	h.must(err)
 	config := agentapi.DefaultConfig()
 	config.Endpoint, config.FlushInterval = "127.0.0.1:1", 20*time.Millisecond

@@ -15,14 +15,14 @@ import (
 
 // What an agent may send.
 const (
-	maxBootID   = 64
-	maxString   = 1 << 10
+	maxBootID = 64
+	maxString = 1 << 10
 	// maxGeneration bounds what an agent may say that a disk holds: above it nothing could be counted.
 	maxGeneration = 1 << 40
-	maxList     = 4096
-	maxHardware = 512 << 10
-	maxDuration = 30 * 24 * time.Hour
-	secretBytes = 32
+	maxList       = 4096
+	maxHardware   = 512 << 10
+	maxDuration   = 30 * 24 * time.Hour
+	secretBytes   = 32
 )
 
 func checkHeartbeat(req *agentv1.HeartbeatRequest) error {

@@ -41,7 +41,7 @@ func factsOf(r fleet.Record) []*fleetv1.Fact {
 
 func installFacts(r fleet.Record, add func(name string, at time.Time, format string, args ...any)) {
 	if q := r.InstallRequest; q != nil {
-		add("install request", q.At, "install generation %d by %s: %s (%.19s…)", q.Generation, q.Actor, q.Image.URL, q.Image.Digest)
+		add("install request", q.At, "install generation %d by %s: %s (%.19s…)", q.Generation, q.Actor, q.Image.Location(), q.Image.Digest)
 	}
 	if a := r.InstallAttempt; a != nil {
 		add("install attempt", a.At, "attempt %d of install generation %d", a.Attempt, a.Generation)

@@ -24,14 +24,12 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/server"
 	"github.com/ironherd/ironherd/internal/server/fleetapi"
+	"github.com/ironherd/ironherd/internal/token"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const (
-	token        = "the-operators-token"
-	providerName = fleet.ProviderName("lab")
-)
+const providerName = fleet.ProviderName("lab")
 
 var discard = slog.New(slog.DiscardHandler)
 
@@ -40,6 +38,7 @@ type fixture struct {
 	t        *testing.T
 	db       *bmdb.DB
 	url      string
+	tokens   map[token.Role]string
 	progress *agentv1.InstallProgress
 	session  *bmdb.Session
 }
@@ -66,7 +65,16 @@ func newFixture(t *testing.T) *fixture {
 	o.url = l.URL("http")
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error)
-	handler := server.NewHTTP(server.NewAccess(token).Identify(mux), server.HTTPOptions{Logger: discard})
+	file := filepath.Join(t.TempDir(), "tokens")
+	o.tokens = map[token.Role]string{}
+	for _, role := range token.Roles() {
+		o.tokens[role], _, err = token.Create(file, string(role), role, time.Hour)
+		o.must(err)
+	}
+	tokens, err := token.Open(file, discard)
+	o.must(err)
+	guarded := server.NewAccess(tokens).Identify(server.Guard(fleetapi.Needs(), mux))
+	handler := server.NewHTTP(guarded, server.HTTPOptions{Logger: discard})
 	go func() { ended <- l.Serve(ctx, handler.Serve) }()
 	t.Cleanup(func() {
 		cancel()
@@ -82,8 +90,13 @@ func (o *fixture) must(err error) {
 	}
 }
 
-// client is a caller over TCP with this token; none when it is empty.
-func (o *fixture) client(token string, options ...connect.ClientOption) fleetv1connect.FleetServiceClient {
+// client is a caller over TCP whose token has this role.
+func (o *fixture) client(role token.Role, options ...connect.ClientOption) fleetv1connect.FleetServiceClient {
+	return o.clientWith(o.tokens[role], options...)
+}
+
+// clientWith is a caller over TCP with this token; none when it is empty.
+func (o *fixture) clientWith(token string, options ...connect.ClientOption) fleetv1connect.FleetServiceClient {
 	transport := &http.Transport{}
 	o.t.Cleanup(transport.CloseIdleConnections)
 	options = append(options, connect.WithInterceptors(connect.UnaryInterceptorFunc(func(next connect.UnaryFunc) connect.UnaryFunc {

@@ -4,13 +4,14 @@ import (
 	"context"
 
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+	"github.com/ironherd/ironherd/api/fleet/v1/fleetv1connect"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/remote"
 )
 
 // GetHostKeys implements fleetv1connect.FleetServiceHandler.
 func (s *Service) GetHostKeys(ctx context.Context, req *fleetv1.GetHostKeysRequest) (*fleetv1.GetHostKeysResponse, error) {
-	return answer(ctx, s, reading, func(ctx context.Context, _ string) (*fleetv1.GetHostKeysResponse, error) {
+	return answer(ctx, s, fleetv1connect.FleetServiceGetHostKeysProcedure, func(ctx context.Context, _ string) (*fleetv1.GetHostKeysResponse, error) {
 		id, err := s.resolve(ctx, req.GetMachine())
 		if err != nil {
 			return nil, err
@@ -35,7 +36,7 @@ func hostKey(key string) *fleetv1.HostKey {
 
 // AcceptHostKey implements fleetv1connect.FleetServiceHandler.
 func (s *Service) AcceptHostKey(ctx context.Context, req *fleetv1.AcceptHostKeyRequest) (*fleetv1.AcceptHostKeyResponse, error) {
-	return answer(ctx, s, writing, func(ctx context.Context, actor string) (*fleetv1.AcceptHostKeyResponse, error) {
+	return answer(ctx, s, fleetv1connect.FleetServiceAcceptHostKeyProcedure, func(ctx context.Context, actor string) (*fleetv1.AcceptHostKeyResponse, error) {
 		id, err := s.resolve(ctx, req.GetMachine())
 		if err != nil {
 			return nil, err

@@ -14,6 +14,7 @@ import (
 	"github.com/ironherd/ironherd/internal/cli"
 	"github.com/ironherd/ironherd/internal/config"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/token"
 )
 
 // secret must never be told, whatever is wrong with the URL around it.
@@ -90,7 +91,7 @@ func throughAPI(o *fixture, image fleet.Image, disk fleet.DiskSelector) string {
 	picks := map[fleet.Pick]agentv1.DiskSelector_Pick{
 		fleet.PickOnly: agentv1.DiskSelector_PICK_UNSPECIFIED, fleet.PickLargest: agentv1.DiskSelector_PICK_LARGEST,
 	}
-	_, err := o.client(token).InstallMachine(o.t.Context(), &fleetv1.InstallMachineRequest{
+	_, err := o.client(token.Operator).InstallMachine(o.t.Context(), &fleetv1.InstallMachineRequest{
 		Machine:  "host-0",
 		Image:    &agentv1.Image{Url: image.URL, Digest: image.Digest, Compression: compressions[image.Compression], Size: image.Size},
 		RootDisk: &agentv1.DiskSelector{Serial: disk.Serial, Wwn: disk.WWN, MinSize: disk.MinSize, Pick: picks[disk.Pick]},
@@ -105,7 +106,7 @@ func throughCLI(t *testing.T, o *fixture, image fleet.Image, disk fleet.DiskSele
 	t.Helper()
 	dir := t.TempDir()
 	tokenFile := filepath.Join(dir, "token")
-	o.must(os.WriteFile(tokenFile, []byte(token), 0o600))
+	o.must(os.WriteFile(tokenFile, []byte(o.tokens[token.Operator]), 0o600))
 	size, err := json.Marshal(image.Size)
 	o.must(err)
 	minSize, err := json.Marshal(disk.MinSize)

@@ -9,6 +9,7 @@ import (
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+	"github.com/ironherd/ironherd/api/fleet/v1/fleetv1connect"
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/lifecycle"
@@ -16,7 +17,7 @@ import (
 
 // GetMachine implements fleetv1connect.FleetServiceHandler.
 func (s *Service) GetMachine(ctx context.Context, req *fleetv1.GetMachineRequest) (*fleetv1.GetMachineResponse, error) {
-	return answer(ctx, s, reading, func(ctx context.Context, _ string) (*fleetv1.GetMachineResponse, error) {
+	return answer(ctx, s, fleetv1connect.FleetServiceGetMachineProcedure, func(ctx context.Context, _ string) (*fleetv1.GetMachineResponse, error) {
 		j, err := s.judge(ctx, req.GetMachine())
 		if err != nil {
 			return nil, err
@@ -32,7 +33,7 @@ func (s *Service) GetMachine(ctx context.Context, req *fleetv1.GetMachineRequest
 
 // ExplainMachine implements fleetv1connect.FleetServiceHandler.
 func (s *Service) ExplainMachine(ctx context.Context, req *fleetv1.ExplainMachineRequest) (*fleetv1.ExplainMachineResponse, error) {
-	return answer(ctx, s, reading, func(ctx context.Context, _ string) (*fleetv1.ExplainMachineResponse, error) {
+	return answer(ctx, s, fleetv1connect.FleetServiceExplainMachineProcedure, func(ctx context.Context, _ string) (*fleetv1.ExplainMachineResponse, error) {
 		j, err := s.judge(ctx, req.GetMachine())
 		if err != nil {
 			return nil, err

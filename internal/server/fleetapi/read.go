@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+	"github.com/ironherd/ironherd/api/fleet/v1/fleetv1connect"
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
 )
@@ -20,7 +21,7 @@ const (
 
 // GetSummary implements fleetv1connect.FleetServiceHandler.
 func (s *Service) GetSummary(ctx context.Context, req *fleetv1.GetSummaryRequest) (*fleetv1.GetSummaryResponse, error) {
-	return answer(ctx, s, reading, func(ctx context.Context, _ string) (*fleetv1.GetSummaryResponse, error) {
+	return answer(ctx, s, fleetv1connect.FleetServiceGetSummaryProcedure, func(ctx context.Context, _ string) (*fleetv1.GetSummaryResponse, error) {
 		summary, err := s.db.Summary(ctx)
 		if err != nil {
 			return nil, err
@@ -40,7 +41,7 @@ func (s *Service) GetSummary(ctx context.Context, req *fleetv1.GetSummaryRequest
 
 // ListMachines implements fleetv1connect.FleetServiceHandler.
 func (s *Service) ListMachines(ctx context.Context, req *fleetv1.ListMachinesRequest) (*fleetv1.ListMachinesResponse, error) {
-	return answer(ctx, s, reading, func(ctx context.Context, _ string) (*fleetv1.ListMachinesResponse, error) {
+	return answer(ctx, s, fleetv1connect.FleetServiceListMachinesProcedure, func(ctx context.Context, _ string) (*fleetv1.ListMachinesResponse, error) {
 		filter, err := filterOf(req)
 		if err != nil {
 			return nil, err
@@ -107,7 +108,7 @@ func filterOf(req *fleetv1.ListMachinesRequest) (bmdb.MachineFilter, error) {
 
 // ListHistory implements fleetv1connect.FleetServiceHandler.
 func (s *Service) ListHistory(ctx context.Context, req *fleetv1.ListHistoryRequest) (*fleetv1.ListHistoryResponse, error) {
-	return answer(ctx, s, reading, func(ctx context.Context, _ string) (*fleetv1.ListHistoryResponse, error) {
+	return answer(ctx, s, fleetv1connect.FleetServiceListHistoryProcedure, func(ctx context.Context, _ string) (*fleetv1.ListHistoryResponse, error) {
 		n, err := limit("limit", req.GetLimit(), defaultHistory)
 		if err != nil {
 			return nil, err
@@ -127,7 +128,7 @@ func (s *Service) ListHistory(ctx context.Context, req *fleetv1.ListHistoryReque
 
 // ListProviders implements fleetv1connect.FleetServiceHandler.
 func (s *Service) ListProviders(ctx context.Context, _ *fleetv1.ListProvidersRequest) (*fleetv1.ListProvidersResponse, error) {
-	return answer(ctx, s, reading, func(ctx context.Context, _ string) (*fleetv1.ListProvidersResponse, error) {
+	return answer(ctx, s, fleetv1connect.FleetServiceListProvidersProcedure, func(ctx context.Context, _ string) (*fleetv1.ListProvidersResponse, error) {
 		rows, err := s.db.Providers(ctx)
 		if err != nil {
 			return nil, err
@@ -146,7 +147,7 @@ func (s *Service) ListProviders(ctx context.Context, _ *fleetv1.ListProvidersReq
 
 // ListSessions implements fleetv1connect.FleetServiceHandler.
 func (s *Service) ListSessions(ctx context.Context, req *fleetv1.ListSessionsRequest) (*fleetv1.ListSessionsResponse, error) {
-	return answer(ctx, s, reading, func(ctx context.Context, _ string) (*fleetv1.ListSessionsResponse, error) {
+	return answer(ctx, s, fleetv1connect.FleetServiceListSessionsProcedure, func(ctx context.Context, _ string) (*fleetv1.ListSessionsResponse, error) {
 		rows, err := s.db.Sessions(ctx, req.GetAll())
 		if err != nil {
 			return nil, err
@@ -168,7 +169,7 @@ func (s *Service) ListSessions(ctx context.Context, req *fleetv1.ListSessionsReq
 
 // ListDiscrepancies implements fleetv1connect.FleetServiceHandler.
 func (s *Service) ListDiscrepancies(ctx context.Context, _ *fleetv1.ListDiscrepanciesRequest) (*fleetv1.ListDiscrepanciesResponse, error) {
-	return answer(ctx, s, reading, func(ctx context.Context, _ string) (*fleetv1.ListDiscrepanciesResponse, error) {
+	return answer(ctx, s, fleetv1connect.FleetServiceListDiscrepanciesProcedure, func(ctx context.Context, _ string) (*fleetv1.ListDiscrepanciesResponse, error) {
 		rows, err := s.db.Discrepancies(ctx)
 		if err != nil {
 			return nil, err
@@ -179,7 +180,7 @@ func (s *Service) ListDiscrepancies(ctx context.Context, _ *fleetv1.ListDiscrepa
 
 // GetVersion implements fleetv1connect.FleetServiceHandler.
 func (s *Service) GetVersion(ctx context.Context, _ *fleetv1.GetVersionRequest) (*fleetv1.GetVersionResponse, error) {
-	return answer(ctx, s, reading, func(context.Context, string) (*fleetv1.GetVersionResponse, error) {
+	return answer(ctx, s, fleetv1connect.FleetServiceGetVersionProcedure, func(context.Context, string) (*fleetv1.GetVersionResponse, error) {
 		return &fleetv1.GetVersionResponse{
 			Version: s.options.Version, GoVersion: runtime.Version(), Database: s.options.Database, Schema: s.options.Schema,
 		}, nil

@@ -16,6 +16,7 @@ import (
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/token"
 )
 
 func TestListMachinesPageByPage(t *testing.T) {
@@ -25,7 +26,7 @@ func TestListMachinesPageByPage(t *testing.T) {
 	for protocol, option := range map[string]connect.ClientOption{
 		"connect": connect.WithProtoJSON(), "grpc-web": connect.WithGRPCWeb(), "get": connect.WithHTTPGet(),
 	} {
-		client := o.client("", option)
+		client := o.client(token.Viewer, option)
 		var got []fleet.MachineID
 		request := &fleetv1.ListMachinesRequest{PageSize: 2}
 		for pages := 1; ; pages++ {
@@ -45,7 +46,7 @@ func TestListMachinesPageByPage(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", protocol, got, ids)
 		}
 	}
-	m, err := o.client("").ListMachines(t.Context(), &fleetv1.ListMachinesRequest{States: []string{"provided"}, Provider: "lab"})
+	m, err := o.client(token.Viewer).ListMachines(t.Context(), &fleetv1.ListMachinesRequest{States: []string{"provided"}, Provider: "lab"})
 	o.must(err)
 	if len(m.GetMachines()) != 5 || m.GetNextPageToken() != "" {
 		t.Fatalf("by state: %v", m)
@@ -62,7 +63,7 @@ func TestSummary(t *testing.T) {
 	o.machines(3)
 	o.claim(fleet.ProcessAgentStart)
 	o.must(o.session.Extend(t.Context())) // which says how much it holds
-	a, err := o.client("").GetSummary(t.Context(), &fleetv1.GetSummaryRequest{})
+	a, err := o.client(token.Viewer).GetSummary(t.Context(), &fleetv1.GetSummaryRequest{})
 	o.must(err)
 	if a.GetMachines() != 3 || len(a.GetStates()) != len(fleet.States()) || len(a.GetPhases()) != 0 {
 		t.Errorf("got %v", a)
@@ -72,7 +73,7 @@ func TestSummary(t *testing.T) {
 			t.Errorf("got %v", p)
 		}
 	}
-	a, err = o.client("").GetSummary(t.Context(), &fleetv1.GetSummaryRequest{Phases: true})
+	a, err = o.client(token.Viewer).GetSummary(t.Context(), &fleetv1.GetSummaryRequest{Phases: true})
 	o.must(err)
 	if len(a.GetPhases()) == 0 || a.GetPhases()[0].GetPhase() != "provision" || a.GetPhases()[0].GetCount() != 3 {
 		t.Errorf("phases: %v", a.GetPhases())
@@ -86,7 +87,7 @@ func TestMachineAndItsNames(t *testing.T) {
 	o.takeover(o.claim(fleet.ProcessAgentStart)[0])
 	o.progress = &agentv1.InstallProgress{BytesDone: 3}
 	for _, ref := range []string{string(id), string(id)[:13], "host-0", "lab/id-host-0"} {
-		a, err := o.client("").GetMachine(t.Context(), &fleetv1.GetMachineRequest{Machine: ref})
+		a, err := o.client(token.Viewer).GetMachine(t.Context(), &fleetv1.GetMachineRequest{Machine: ref})
 		o.must(err)
 		m := a.GetMachine()
 		if m.GetId() != string(id) || m.GetState() != "available" || m.GetStateSince() == nil || m.GetAgentVersion() != "v1" || m.GetLastSeenAt() == nil ||
@@ -108,7 +109,7 @@ func TestMachineAndItsNames(t *testing.T) {
 func TestListAndDetailsAgree(t *testing.T) {
 	t.Parallel()
 	o := newFixture(t)
-	client := o.client("")
+	client := o.client(token.Viewer)
 	agree := func(step string) {
 		t.Helper()
 		list, err := client.ListMachines(t.Context(), &fleetv1.ListMachinesRequest{})
@@ -168,7 +169,7 @@ func TestExplain(t *testing.T) {
 	o.must(byMachine[ids[1]].Fail(t.Context(), bmdb.Failure{Cause: "no route to host", Backoff: fleet.Backoff{Initial: time.Hour}}))
 	agent := o.takeover(byMachine[ids[2]])
 	explain := func(id fleet.MachineID) *fleetv1.ExplainMachineResponse {
-		a, err := o.client("").ExplainMachine(t.Context(), &fleetv1.ExplainMachineRequest{Machine: string(id)})
+		a, err := o.client(token.Viewer).ExplainMachine(t.Context(), &fleetv1.ExplainMachineRequest{Machine: string(id)})
 		o.must(err)
 		return a
 	}
@@ -211,7 +212,7 @@ func TestHistoryProvidersSessionsVersion(t *testing.T) {
 	o := newFixture(t)
 	id := o.machines(2)[0]
 	o.claim(fleet.ProcessAgentStart)
-	client := o.client("")
+	client := o.client(token.Viewer)
 	h, err := client.ListHistory(t.Context(), &fleetv1.ListHistoryRequest{Machine: string(id)})
 	o.must(err)
 	if n := len(h.GetEntries()); n < 2 || h.GetEntries()[n-1].GetEvent() != string(fleet.EventStarted) || h.GetEntries()[n-1].GetProcess() != "agent-start" {
@@ -246,7 +247,7 @@ func TestBadQuestions(t *testing.T) {
 	t.Parallel()
 	o := newFixture(t)
 	o.machines(2)
-	client, ctx := o.client(""), t.Context()
+	client, ctx := o.client(token.Viewer), t.Context()
 	for _, c := range []struct {
 		name string
 		call func() error
@@ -297,7 +298,7 @@ func TestUnknownProviderIsNamed(t *testing.T) {
 	t.Parallel()
 	o := newFixture(t)
 	o.machines(1)
-	_, err := o.client(token).ListMachines(t.Context(), &fleetv1.ListMachinesRequest{Provider: "mettal"})
+	_, err := o.client(token.Operator).ListMachines(t.Context(), &fleetv1.ListMachinesRequest{Provider: "mettal"})
 	if code(err) != connect.CodeNotFound || !strings.Contains(err.Error(), `no provider is named "mettal": there are `) {
 		t.Errorf("got %v", err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/server"
+	"github.com/ironherd/ironherd/internal/token"
 )
 
 // Bounds of one request in bytes. The largest thing in one that changes something is first-boot
@@ -54,63 +55,27 @@ func New(db *bmdb.DB, options Options) *Service {
 	return &Service{db: db, options: options}
 }
 
-// Register adds the service to a mux that is behind server.Access.Identify: Connect, gRPC,
-// gRPC-Web, and gRPC's reflection.
+// Register adds the service to a mux that is behind server.Access.Identify and a server.Guard of
+// Needs: Connect, gRPC, gRPC-Web, and gRPC's reflection.
 func (s *Service) Register(mux *http.ServeMux) {
 	bounds := connect.WithConditionalHandlerOptions(func(spec connect.Spec) []connect.HandlerOption {
-		return []connect.HandlerOption{connect.WithReadMaxBytes(rightOf(spec.Procedure).maxRequest())}
+		if neededBy(spec.Procedure).Covers(token.Operator) {
+			return []connect.HandlerOption{connect.WithReadMaxBytes(maxChange)}
+		}
+		return []connect.HandlerOption{connect.WithReadMaxBytes(maxQuestion)}
 	})
 	options := []connect.HandlerOption{bounds, connect.WithCompressMinBytes(1 << 10)}
-	handle := func(path string, handler http.Handler) { mux.Handle(path, s.authorized(handler)) }
-	handle(fleetv1connect.NewFleetServiceHandler(s, options...))
+	mux.Handle(fleetv1connect.NewFleetServiceHandler(s, options...))
 	reflector := grpcreflect.NewStaticReflector(fleetv1connect.FleetServiceName)
-	handle(grpcreflect.NewHandlerV1(reflector, options...))
-	handle(grpcreflect.NewHandlerV1Alpha(reflector, options...))
-}
-
-// authorized refuses callers by the headers of the request alone. Connect reads a request's body
-// before it calls the method, so the method's own check comes too late to spare the memory.
-func (s *Service) authorized(next http.Handler) http.Handler {
-	refusal := connect.NewErrorWriter()
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if _, err := server.Authorize(r.Context(), bool(rightOf(r.URL.Path))); err != nil {
-			if r.ProtoMajor == 1 { // else the server would read the body, to use the connection again
-				w.Header().Set("Connection", "close")
-			}
-			_ = refusal.Write(w, r, s.fail(r.Context(), err)) // the caller may be gone
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
-// right is the right that a method needs.
-type right bool
-
-const (
-	reading right = false
-	writing right = true
-)
-
-// rightOf returns the right that a procedure needs, before its method says so itself.
-func rightOf(procedure string) right {
-	switch procedure {
-	case fleetv1connect.FleetServiceInstallMachineProcedure, fleetv1connect.FleetServiceRetryMachineProcedure:
-		return writing
-	}
-	return reading
-}
-
-func (r right) maxRequest() int {
-	if r == writing {
-		return maxChange
-	}
-	return maxQuestion
+	mux.Handle(grpcreflect.NewHandlerV1(reflector, options...))
+	mux.Handle(grpcreflect.NewHandlerV1Alpha(reflector, options...))
 }
 
 // answer authorizes the caller and runs the method. Its error has the code of its kind.
-func answer[A any](ctx context.Context, s *Service, needed right, method func(ctx context.Context, actor string) (*A, error)) (*A, error) {
-	caller, err := server.Authorize(ctx, bool(needed))
+func answer[A any](
+	ctx context.Context, s *Service, procedure string, method func(ctx context.Context, actor string) (*A, error),
+) (*A, error) {
+	caller, err := server.Authorize(ctx, neededBy(procedure))
 	if err != nil {
 		return nil, s.fail(ctx, err)
 	}

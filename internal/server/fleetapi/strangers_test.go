@@ -14,6 +14,7 @@ import (
 
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
 	"github.com/ironherd/ironherd/api/fleet/v1/fleetv1connect"
+	"github.com/ironherd/ironherd/internal/token"
 )
 
 // TestHeadersDecideBeforeTheBodyIsRead: who may not do something is told so without this server
@@ -29,8 +30,8 @@ func TestHeadersDecideBeforeTheBodyIsRead(t *testing.T) {
 		{"a stranger reads", fleetv1connect.FleetServiceListMachinesProcedure, "evil.example", "", "proto", "unauthenticated"},
 		{"a stranger writes", fleetv1connect.FleetServiceInstallMachineProcedure, "evil.example", "", "proto", "unauthenticated"},
 		{"a wrong token", fleetv1connect.FleetServiceInstallMachineProcedure, "localhost", "guess", "proto", "unauthenticated"},
-		{"who may read writes", fleetv1connect.FleetServiceInstallMachineProcedure, "localhost", "", "proto", "unauthenticated"},
-		{"who may read retries", fleetv1connect.FleetServiceRetryMachineProcedure, "localhost", "", "json", "unauthenticated"},
+		{"who may read writes", fleetv1connect.FleetServiceInstallMachineProcedure, "localhost", o.tokens[token.Viewer], "proto", "permission_denied"},
+		{"who may read retries", fleetv1connect.FleetServiceRetryMachineProcedure, "localhost", o.tokens[token.Viewer], "json", "permission_denied"},
 		{"a stranger reflects", reflection, "evil.example", "", "grpc+proto", "Grpc-Status: 16"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -63,11 +64,11 @@ func TestHeadersDecideBeforeTheBodyIsRead(t *testing.T) {
 func TestQuestionsAreSmall(t *testing.T) {
 	t.Parallel()
 	o := newFixture(t)
-	_, err := o.client("").ListMachines(t.Context(), &fleetv1.ListMachinesRequest{PageToken: strings.Repeat("x", 20<<10)})
+	_, err := o.client(token.Viewer).ListMachines(t.Context(), &fleetv1.ListMachinesRequest{PageToken: strings.Repeat("x", 20<<10)})
 	if code(err) != connect.CodeResourceExhausted {
 		t.Errorf("a large question: %v", err)
 	}
-	_, err = o.client(token).InstallMachine(t.Context(), &fleetv1.InstallMachineRequest{Machine: "nobody", FirstBootData: make([]byte, 20<<10)})
+	_, err = o.client(token.Operator).InstallMachine(t.Context(), &fleetv1.InstallMachineRequest{Machine: "nobody", FirstBootData: make([]byte, 20<<10)})
 	if code(err) != connect.CodeInvalidArgument {
 		t.Errorf("a large order: %v", err)
 	}

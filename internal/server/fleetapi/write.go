@@ -7,12 +7,13 @@ import (
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+	"github.com/ironherd/ironherd/api/fleet/v1/fleetv1connect"
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
 // InstallMachine implements fleetv1connect.FleetServiceHandler.
 func (s *Service) InstallMachine(ctx context.Context, req *fleetv1.InstallMachineRequest) (*fleetv1.InstallMachineResponse, error) {
-	return answer(ctx, s, writing, func(ctx context.Context, actor string) (*fleetv1.InstallMachineResponse, error) {
+	return answer(ctx, s, fleetv1connect.FleetServiceInstallMachineProcedure, func(ctx context.Context, actor string) (*fleetv1.InstallMachineResponse, error) {
 		wanted, err := installOf(req)
 		if err != nil {
 			return nil, err
@@ -31,7 +32,7 @@ func (s *Service) InstallMachine(ctx context.Context, req *fleetv1.InstallMachin
 
 // RetryMachine implements fleetv1connect.FleetServiceHandler.
 func (s *Service) RetryMachine(ctx context.Context, req *fleetv1.RetryMachineRequest) (*fleetv1.RetryMachineResponse, error) {
-	return answer(ctx, s, writing, func(ctx context.Context, actor string) (*fleetv1.RetryMachineResponse, error) {
+	return answer(ctx, s, fleetv1connect.FleetServiceRetryMachineProcedure, func(ctx context.Context, actor string) (*fleetv1.RetryMachineResponse, error) {
 		var process fleet.Process
 		if req.GetProcess() != "" {
 			var err error

@@ -38,7 +38,8 @@ import (
 type Config struct {
 	// AgentExecutable is the path of the agent's executable on this host. Required.
 	AgentExecutable string `yaml:"agent_executable"`
-	// TargetPath is the directory on the machines that it is uploaded to.
+	// TargetPath is the directory on the machines that it is uploaded to; none in which others than
+	// root may write.
 	TargetPath string `yaml:"target_path"`
 	// Endpoint is where the agents find the agent API, as host:port. Required.
 	Endpoint string `yaml:"endpoint"`
@@ -80,6 +81,9 @@ func DefaultConfig() Config {
 	}
 }
 
+// sharedDirectories are those in which everybody on a machine may write.
+var sharedDirectories = []string{"/tmp", "/var/tmp", "/dev/shm", "/run/lock", "/var/lock"}
+
 // Validate reports every fault at once; each names its key and is of kind Invalid. It does not read
 // the files.
 func (c Config) Validate() error {
@@ -92,6 +96,12 @@ func (c Config) Validate() error {
 	}
 	if !path.IsAbs(c.TargetPath) || strings.ContainsAny(c.TargetPath, "\x00\n") {
 		fault("target_path must be an absolute path, not %q", c.TargetPath)
+	}
+	for _, shared := range sharedDirectories {
+		if within := path.Clean(c.TargetPath) + "/"; strings.HasPrefix(within, shared+"/") {
+			fault("target_path must not be in %s, where everybody on the machine could put a program in the agent's place: use one of root's, "+
+				"such as /root/agent/", shared)
+		}
 	}
 	if c.Endpoint == "" {
 		fault("endpoint must be set")

@@ -101,7 +101,7 @@ func newWire(t *testing.T, seed uint64) *wire {
 	w := &wire{random: rand.New(rand.NewPCG(seed, 0)), faulty: true, killIn: -1}
 	var err error
 	w.api, err = equinixapi.New(equinixapi.Config{
-		Seed: seed, Token: "token", Reservations: wireMachines, Hardware: hardware{}, Logger: slog.New(slog.DiscardHandler), MaxPerPage: 4,
+		Seed: seed, Token: "a-long-token", Reservations: wireMachines, Hardware: hardware{}, Logger: slog.New(slog.DiscardHandler), MaxPerPage: 4,
 		Plans:  []equinixapi.Plan{{Slug: "c3.small.x86", CPUs: 1, CPU: "Xeon", MemoryGB: 32}},
 		Commit: func(...equinixapi.Change) error { return nil },
 		Slot: func(slot int) equinixapi.Slot {
@@ -165,11 +165,11 @@ func (w *wire) RoundTrip(request *http.Request) (response *http.Response, err er
 func (w *wire) provider(t *testing.T) provider.Provider {
 	t.Helper()
 	token := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(token, []byte("token\n"), 0o600); err != nil {
+	if err := os.WriteFile(token, []byte("a-long-token\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	config := equinix.DefaultConfig()
-	config.APIURL, config.TokenFile, config.Project = "http://api.invalid"+equinixapi.Prefix, token, w.api.ProjectID()
+	config.APIURL, config.TokenFile, config.Project = "http://api.localhost"+equinixapi.Prefix, token, w.api.ProjectID()
 	config.SSHKeyLabel, config.SSHPublicKey = "ironherd", "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJoeVyVxbaMmrJKsZLEzWh9YgbGbwnoGNdwbmE/Z3MKc"
 	config.DevicePrefix, config.OperatingSystem, config.Spacing = "fleet-", "debian_13", 10*time.Millisecond
 	p, err := equinix.New(config, provider.Options{HTTP: w})

@@ -1,0 +1,108 @@
+package cli_test
+
+import (
+	"encoding/pem"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ironherd/ironherd/api/fleet/v1/fleetv1connect"
+	"github.com/ironherd/ironherd/internal/token"
+)
+
+// TestTokens makes, lists and revokes tokens, for a control plane that has never run and listens to
+// other hosts.
+func TestTokens(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "ironherd.yaml")
+	content := "dir: state\ninitializer: {agent_executable: /dev/null}\nagent_api: {endpoint: 'herd.example:8443'}\noperator_api: {listen: '0.0.0.0:7480'}\n"
+	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := run(t, nil, "config", "check", file); r.code != 2 || !strings.Contains(r.stderr, "there is no token that counts: make one with `ironherd token create`") {
+		t.Errorf("before there is one: %d, %q", r.code, r.stderr)
+	}
+	if r := run(t, nil, "token", "list", "--config", file); r.code != 0 || r.stdout != "No tokens.\n" {
+		t.Errorf("none: %d, %q", r.code, r.stdout+r.stderr)
+	}
+	made := run(t, nil, "token", "create", "ada", "--role", "operator", "--days", "1", "--config", file)
+	text := strings.TrimSpace(made.stdout)
+	if made.code != 0 || !strings.HasPrefix(text, "ironherd_") || strings.Contains(made.stderr, text) || !strings.Contains(made.stderr, "token ada has the role operator and counts until 2") {
+		t.Fatalf("%d, %q, %q", made.code, made.stdout, made.stderr)
+	}
+	tokens, err := token.Open(filepath.Join(dir, "state", "operator-tokens.yaml"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, ok, err := tokens.Find(text); err != nil || !ok || got.Name != "ada" || got.Role != token.Operator {
+		t.Errorf("found %+v, %v, %v", got, ok, err)
+	}
+	if r := run(t, nil, "config", "check", file); r.code != 0 {
+		t.Errorf("with a token: %d, %q", r.code, r.stderr)
+	}
+	for _, args := range []string{"token list", "token list -o json", "token list -o yaml"} {
+		r := run(t, nil, append(strings.Fields(args), "--config", file)...)
+		if r.code != 0 || !strings.Contains(r.stdout, "ada") || !strings.Contains(r.stdout, "operator") || strings.Contains(r.stdout, text) || strings.Contains(r.stdout, "sha256") {
+			t.Errorf("%s: %d, %q", args, r.code, r.stdout+r.stderr)
+		}
+	}
+	if r := run(t, nil, "token", "create", "ada", "--role", "viewer", "--config", file); r.code != 5 || r.stdout != "" {
+		t.Errorf("a name that is taken: %d, %q", r.code, r.stdout+r.stderr)
+	}
+	if r := run(t, nil, "token", "revoke", "ada", "--config", file); r.code != 0 || r.stderr != "token ada does not count any more\n" {
+		t.Errorf("%d, %q", r.code, r.stderr)
+	}
+	if r := run(t, nil, "token", "revoke", "ada", "--config", file); r.code != 3 {
+		t.Errorf("twice: %d, %q", r.code, r.stderr)
+	}
+}
+
+// TestPinnedAuthority calls over TLS: the authority of --ca-file counts, and no other.
+func TestPinnedAuthority(t *testing.T) {
+	t.Parallel()
+	_, handler := fleetv1connect.NewFleetServiceHandler(&fakeFleet{})
+	server := httptest.NewTLSServer(handler)
+	t.Cleanup(server.Close)
+	t.Cleanup(server.CloseClientConnections)
+	dir := t.TempDir()
+	write := func(name string, der []byte) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	pinned := write("right.crt", server.Certificate().Raw)
+	if r := run(t, nil, "provider", "list", "--server", server.URL, "--ca-file", pinned); r.code != 0 {
+		t.Errorf("its own authority: %d, %q", r.code, r.stderr)
+	}
+	if r := run(t, []string{"IRONHERD_CA_FILE=" + pinned, "IRONHERD_SERVER=" + server.URL}, "provider", "list"); r.code != 0 {
+		t.Errorf("from the environment: %d, %q", r.code, r.stderr)
+	}
+	want := "ironherd: the control plane at " + server.URL + " has no certificate of an authority that is trusted here: name its operator-ca.crt with --ca-file"
+	if r := run(t, nil, "provider", "list", "--server", server.URL); r.code != 4 || !strings.HasPrefix(r.stderr, want) {
+		t.Errorf("without a pin: %d, %q", r.code, r.stderr)
+	}
+	other := strings.Replace(server.URL, "127.0.0.1", "localhost", 1)
+	if r := run(t, nil, "provider", "list", "--server", other, "--ca-file", pinned); r.code != 4 || !strings.Contains(r.stderr, "is not for localhost: use a name that it has") {
+		t.Errorf("a name that it has not: %d, %q", r.code, r.stderr)
+	}
+}
+
+// TestTokensAreNotRedirected has a server that sends callers elsewhere.
+func TestTokensAreNotRedirected(t *testing.T) {
+	t.Parallel()
+	asked := false
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked = true }))
+	t.Cleanup(elsewhere.Close)
+	server := httptest.NewServer(http.RedirectHandler(elsewhere.URL, http.StatusTemporaryRedirect))
+	t.Cleanup(server.Close)
+	t.Cleanup(server.CloseClientConnections)
+	if r := run(t, nil, "provider", "list", "--server", server.URL); r.code == 0 || asked {
+		t.Errorf("followed: %v, %d %q", asked, r.code, r.stderr)
+	}
+}

@@ -1,0 +1,160 @@
+// Package secret guards the files that hold keys, tokens, passwords and the database.
+//
+// It promises:
+//
+//   - A secret that others can read is refused, in one sentence that says how to mend it. Nobody
+//     knows who has read it before.
+//   - What the control plane keeps for itself is closed to others, whatever its mode was before.
+//   - No error quotes a file.
+package secret
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// Read returns the content of a file that holds a secret, of at most that many bytes. Its errors
+// are of kind Invalid.
+//
+// Nobody but the owner may have any right on the file. The group may read a file of root's, as
+// PostgreSQL and systemd have it: root alone says who is in the group. What is not a regular file,
+// such as a pipe, is nobody else's to read.
+func Read(path string, most int) ([]byte, error) {
+	file, err := open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }() // only read
+	content, err := io.ReadAll(io.LimitReader(file, int64(most)+1))
+	if err != nil {
+		return nil, unreadable(path, err)
+	}
+	if len(content) > most {
+		return nil, fleet.Errorf(fleet.KindInvalid, "%s has more than %d bytes", path, most)
+	}
+	return content, nil
+}
+
+// Check returns the error of Read, but does not read the content.
+func Check(path string) error {
+	file, err := open(path)
+	if err != nil {
+		return err
+	}
+	return file.Close()
+}
+
+// open looks at the very file that is read afterwards.
+func open(path string) (*os.File, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, unreadable(path, err)
+	}
+	info, err := file.Stat()
+	switch {
+	case err != nil:
+		err = unreadable(path, err)
+	case info.IsDir():
+		err = fleet.Errorf(fleet.KindInvalid, "%s is a directory, and a file is expected", path)
+	default:
+		err = private(path, info)
+	}
+	if err != nil {
+		_ = file.Close()
+		return nil, err
+	}
+	return file, nil
+}
+
+func private(path string, info fs.FileInfo) error {
+	others := fs.FileMode(0o077)
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Uid == 0 {
+		others = 0o037
+	}
+	if mode := info.Mode(); mode.IsRegular() && mode.Perm()&others != 0 {
+		return fleet.Errorf(fleet.KindInvalid, "%s is open to others (mode %04o): replace the secret if they may have read it, then chmod 600 %s",
+			path, mode.Perm(), path)
+	}
+	return nil
+}
+
+func unreadable(path string, err error) error {
+	if cause, ok := errors.AsType[*fs.PathError](err); ok {
+		err = cause.Err // the sentence names the path already
+	}
+	return fleet.Errorf(fleet.KindInvalid, "the file %s cannot be read: %w", path, err)
+}
+
+// MakeDir makes a directory that only its owner may enter, parents included, and closes one that
+// exists to everybody else. It refuses a directory that is meant for all, as /tmp is: closing that
+// would take it from them. An error is of kind Invalid.
+func MakeDir(path string) error {
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return fleet.Errorf(fleet.KindInvalid, "make directory: %w", err)
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return fleet.Errorf(fleet.KindInvalid, "look at directory: %w", err)
+	}
+	if Shared(path, info) {
+		return fleet.Errorf(fleet.KindInvalid, "%s is a directory that all share: name one of its own in it", path)
+	}
+	return closeTo(path, info, 0o700)
+}
+
+// Shared reports whether a directory is meant for everybody: the root, or one in which all may
+// write.
+func Shared(path string, info fs.FileInfo) bool {
+	return filepath.Clean(path) == "/" || info.Mode()&fs.ModeSticky != 0
+}
+
+// Close gives a file mode 0600 whatever it was before. A file that is not there is none to close.
+// An error is of kind Invalid.
+func Close(path string) error {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fleet.Errorf(fleet.KindInvalid, "look at file: %w", err)
+	}
+	if !info.Mode().IsRegular() {
+		return nil
+	}
+	return closeTo(path, info, 0o600)
+}
+
+func closeTo(path string, info fs.FileInfo, mode fs.FileMode) error {
+	if info.Mode().Perm() == mode {
+		return nil
+	}
+	if err := os.Chmod(path, mode); err != nil {
+		return fleet.Errorf(fleet.KindInvalid, "%s has mode %04o and must have %04o: %w", path, info.Mode().Perm(), mode, cause(err))
+	}
+	return nil
+}
+
+func cause(err error) error {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		return e.Err
+	}
+	return fmt.Errorf("change mode: %w", err)
+}
+
+// StaysHere reports whether what is sent to a host, by its name or IP address, stays on this one.
+func StaysHere(host string) bool {
+	if host == "localhost" || strings.HasSuffix(host, ".localhost") {
+		return true
+	}
+	ip, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	return err == nil && ip.Unmap().IsLoopback()
+}

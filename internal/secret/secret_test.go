@@ -1,0 +1,129 @@
+package secret_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/secret"
+)
+
+// write makes a file of exactly that mode, whatever the umask is.
+func write(t *testing.T, mode os.FileMode) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(path, []byte("hunter2"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(path, mode); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func modeOf(t *testing.T, path string) os.FileMode {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Mode().Perm()
+}
+
+func TestRead(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []os.FileMode{0o600, 0o400, 0o700} {
+		if content, err := secret.Read(write(t, mode), 7); err != nil || string(content) != "hunter2" {
+			t.Errorf("mode %o: %q, %v", mode, content, err)
+		}
+	}
+	for _, mode := range []os.FileMode{0o604, 0o602, 0o601, 0o620, 0o610, 0o644, 0o666} {
+		path := write(t, mode)
+		_, err := secret.Read(path, 7)
+		if fleet.KindOf(err) != fleet.KindInvalid || !strings.Contains(err.Error(), "chmod 600 "+path) {
+			t.Errorf("mode %o: %v", mode, err)
+		}
+		if checked := secret.Check(path); checked == nil || checked.Error() != err.Error() {
+			t.Errorf("mode %o: Check says %v", mode, checked)
+		}
+	}
+	path := write(t, 0o600)
+	for name, call := range map[string]func() ([]byte, error){
+		"has more than 6 bytes":                           func() ([]byte, error) { return secret.Read(path, 6) },
+		"is a directory, and a file is expected":          func() ([]byte, error) { return secret.Read(filepath.Dir(path), 6) },
+		"/x cannot be read: not a directory":              func() ([]byte, error) { return secret.Read(path+"/x", 6) },
+		"/nowhere cannot be read: no such file or direct": func() ([]byte, error) { return secret.Read("/nowhere", 6) },
+	} {
+		if _, err := call(); fleet.KindOf(err) != fleet.KindInvalid || !strings.Contains(err.Error(), name) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := secret.Read("/dev/null", 1); err != nil {
+		t.Errorf("what is no regular file: %v", err)
+	}
+}
+
+// TestGroup needs root to give files away.
+func TestGroup(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("only root can give a file to somebody else")
+	}
+	path := write(t, 0o640)
+	if err := secret.Check(path); err != nil {
+		t.Errorf("the group of a file of root's may read it: %v", err)
+	}
+	if err := os.Chown(path, 4242, 4242); err != nil {
+		t.Fatal(err)
+	}
+	if err := secret.Check(path); err == nil {
+		t.Error("the group of anybody else's file may not")
+	}
+}
+
+func TestStaysHere(t *testing.T) {
+	t.Parallel()
+	for host, want := range map[string]bool{
+		"localhost": true, "api.localhost": true, "127.0.0.1": true, "127.77.7.7": true, "::1": true, "[::1]": true, "::ffff:127.0.0.1": true,
+		"": false, "0.0.0.0": false, "::": false, "192.0.2.1": false, "localhost.example": false, "mylocalhost": false,
+	} {
+		if got := secret.StaysHere(host); got != want {
+			t.Errorf("%q: %v", host, got)
+		}
+	}
+}
+
+func TestMakeDirAndClose(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "a", "b")
+	for range 2 {
+		if err := secret.MakeDir(dir); err != nil || modeOf(t, dir) != 0o700 {
+			t.Errorf("%v, %o", err, modeOf(t, dir))
+		}
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	shared := filepath.Join(dir, "shared")
+	if err := os.Mkdir(shared, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(shared, 0o777|os.ModeSticky); err != nil {
+		t.Fatal(err)
+	}
+	for _, all := range []string{shared, "/"} {
+		before := modeOf(t, all)
+		if err := secret.MakeDir(all); fleet.KindOf(err) != fleet.KindInvalid || modeOf(t, all) != before {
+			t.Errorf("%s is for all: %v, mode %o", all, err, modeOf(t, all))
+		}
+	}
+	path := write(t, 0o644)
+	if err := secret.Close(path); err != nil || modeOf(t, path) != 0o600 {
+		t.Errorf("%v, %o", err, modeOf(t, path))
+	}
+	if err := secret.Close(path + ".none"); err != nil {
+		t.Errorf("nothing to close: %v", err)
+	}
+}

@@ -1,0 +1,88 @@
+package secret
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Write writes a file of mode 0600 that is complete or absent at every moment. Without replace it
+// leaves a file that exists as it is, and returns os.ErrExist. Where root writes into somebody
+// else's directory, the file becomes theirs: it is the directory's owner who will read it.
+func Write(path string, data []byte, replace bool) (err error) {
+	dir := filepath.Dir(path)
+	file, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if rmErr := os.Remove(file.Name()); rmErr != nil && !errors.Is(rmErr, fs.ErrNotExist) {
+			err = errors.Join(err, rmErr)
+		}
+	}()
+	_, err = file.Write(data)
+	err = errors.Join(err, giveTo(file, dir), file.Sync(), file.Close())
+	if err != nil {
+		return err
+	}
+	if replace {
+		err = os.Rename(file.Name(), path)
+	} else {
+		err = os.Link(file.Name(), path)
+	}
+	if err != nil {
+		return err
+	}
+	return syncDirectory(dir)
+}
+
+// giveTo gives a file to the owner of a directory, where this process may do so.
+func giveTo(file *os.File, dir string) error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || stat.Uid == 0 {
+		return nil
+	}
+	return file.Chown(int(stat.Uid), int(stat.Gid))
+}
+
+func syncDirectory(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// Lock waits for the lock on a directory, which it makes if need be. Whoever changes files there in
+// several steps holds it.
+func Lock(dir string) (unlock func() error, err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make directory: %w", err)
+	}
+	file, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err = unix.Flock(int(file.Fd()), unix.LOCK_EX)
+		if !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", dir, err), file.Close())
+	}
+	return file.Close, nil
+}
