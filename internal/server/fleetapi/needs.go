@@ -25,7 +25,8 @@ var needs = map[string]token.Role{
 
 	fleetv1connect.FleetServiceInstallMachineProcedure: token.Operator,
 	fleetv1connect.FleetServiceRetryMachineProcedure:   token.Operator,
-	fleetv1connect.FleetServiceAcceptHostKeyProcedure:  token.Admin, // whose key is accepted has the machine
+	// Whose key is accepted has the machine.
+	fleetv1connect.FleetServiceAcceptHostKeyProcedure: token.Admin,
 
 	reflection(grpcreflect.ReflectV1ServiceName):      token.Viewer,
 	reflection(grpcreflect.ReflectV1AlphaServiceName): token.Viewer,
