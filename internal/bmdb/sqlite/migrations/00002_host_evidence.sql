@@ -2,6 +2,9 @@
 -- where they are from, and a key that was refused is kept until a person has looked at it.
 
 -- +goose Up
+-- The view comes first: whoever reads it has its lock before those of the tables.
+DROP VIEW machine_record;
+
 ALTER TABLE install_report ADD COLUMN held_generation BIGINT NOT NULL DEFAULT 0; -- 0: the disk held nothing that stood in the way
 ALTER TABLE install_report ADD COLUMN held_attempt BIGINT NOT NULL DEFAULT 0;
 
@@ -9,7 +12,6 @@ ALTER TABLE host_key ADD COLUMN source TEXT NOT NULL DEFAULT 'first use'; -- fir
 ALTER TABLE host_key ADD COLUMN refused TEXT NOT NULL DEFAULT ''; -- key that the host has shown instead, in authorized_keys form
 ALTER TABLE host_key ADD COLUMN refused_at BIGINT NOT NULL DEFAULT 0;
 
-DROP VIEW machine_record;
 CREATE VIEW machine_record AS
 SELECT m.id, m.provider, m.provider_id, m.created_at, m.takeover_generation,
   m.epoch, m.session, m.process, m.since, m.why, m.note, m.revision, m.due_agent_start, m.due_install, m.due_recovery,
@@ -63,10 +65,10 @@ LEFT JOIN quarantine q ON q.machine = m.id
 LEFT JOIN session se ON se.id = NULLIF(m.session, '');
 
 -- +goose Down
+DROP VIEW machine_record;
 ALTER TABLE host_key DROP COLUMN refused_at;
 ALTER TABLE host_key DROP COLUMN refused;
 ALTER TABLE host_key DROP COLUMN source;
-DROP VIEW machine_record;
 ALTER TABLE install_report DROP COLUMN held_attempt;
 ALTER TABLE install_report DROP COLUMN held_generation;
 CREATE VIEW machine_record AS
