@@ -198,7 +198,7 @@ func (s *scene) join(ctx context.Context) error {
 		s.current = append(s.current, w)
 	}
 	for range 2 {
-		if err := s.killOne(ctx, s.previous, before); err != nil {
+		if err := s.killPrevious(ctx); err != nil {
 			return err
 		}
 		if err := s.killOne(ctx, s.current, after); err != nil {
@@ -206,6 +206,26 @@ func (s *scene) join(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// killPrevious kills a worker of the previous version. That version refuses to start on a newer
+// schema: what restarts it there has the new version already.
+func (s *scene) killPrevious(ctx context.Context) error {
+	if !s.u.migrates {
+		return s.killOne(ctx, s.previous, before)
+	}
+	i, err := s.busiest(ctx, s.previous)
+	if err != nil {
+		return err
+	}
+	s.kill(s.previous[i])
+	s.previous = slices.Delete(s.previous, i, i+1)
+	w, err := s.start(ctx, after)
+	if err != nil {
+		return err
+	}
+	s.current = append(s.current, w)
+	return s.pause(ctx)
 }
 
 // replace kills workers of both versions in turn, and starts a new one for each. It stops the last
