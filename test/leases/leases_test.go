@@ -25,7 +25,7 @@ func TestTorture(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 			defer cancel()
-			torture := torture{kills: 5, stops: 2, seed: 7, lease: 2 * time.Second, told: func(line string) { t.Log(line) }}
+			torture := torture{kills: 8, stops: 3, seed: 7, lease: 2 * time.Second, told: func(line string) { t.Log(line) }}
 			r, err := torture.on(ctx, engine)
 			if err != nil {
 				t.Fatal(err)
