@@ -21,6 +21,57 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// FirstBootForm is how an installed system finds its first-boot data. Whatever the form is, the
+// first-boot area is written.
+type FirstBootForm int32
+
+const (
+	// In the first-boot area alone.
+	FirstBootForm_FIRST_BOOT_FORM_UNSPECIFIED FirstBootForm = 0
+	// Besides, as user-data of cloud-init's NoCloud: in a small partition of its own, a FAT file
+	// system with the label CIDATA.
+	FirstBootForm_FIRST_BOOT_FORM_NOCLOUD FirstBootForm = 1
+)
+
+// Enum value maps for FirstBootForm.
+var (
+	FirstBootForm_name = map[int32]string{
+		0: "FIRST_BOOT_FORM_UNSPECIFIED",
+		1: "FIRST_BOOT_FORM_NOCLOUD",
+	}
+	FirstBootForm_value = map[string]int32{
+		"FIRST_BOOT_FORM_UNSPECIFIED": 0,
+		"FIRST_BOOT_FORM_NOCLOUD":     1,
+	}
+)
+
+func (x FirstBootForm) Enum() *FirstBootForm {
+	p := new(FirstBootForm)
+	*p = x
+	return p
+}
+
+func (x FirstBootForm) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (FirstBootForm) Descriptor() protoreflect.EnumDescriptor {
+	return file_api_agent_v1_callback_proto_enumTypes[0].Descriptor()
+}
+
+func (FirstBootForm) Type() protoreflect.EnumType {
+	return &file_api_agent_v1_callback_proto_enumTypes[0]
+}
+
+func (x FirstBootForm) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use FirstBootForm.Descriptor instead.
+func (FirstBootForm) EnumDescriptor() ([]byte, []int) {
+	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{0}
+}
+
 type Compression int32
 
 const (
@@ -60,11 +111,11 @@ func (x Compression) String() string {
 }
 
 func (Compression) Descriptor() protoreflect.EnumDescriptor {
-	return file_api_agent_v1_callback_proto_enumTypes[0].Descriptor()
+	return file_api_agent_v1_callback_proto_enumTypes[1].Descriptor()
 }
 
 func (Compression) Type() protoreflect.EnumType {
-	return &file_api_agent_v1_callback_proto_enumTypes[0]
+	return &file_api_agent_v1_callback_proto_enumTypes[1]
 }
 
 func (x Compression) Number() protoreflect.EnumNumber {
@@ -73,7 +124,7 @@ func (x Compression) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Compression.Descriptor instead.
 func (Compression) EnumDescriptor() ([]byte, []int) {
-	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{0}
+	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{1}
 }
 
 type DiskSelector_Pick int32
@@ -110,11 +161,11 @@ func (x DiskSelector_Pick) String() string {
 }
 
 func (DiskSelector_Pick) Descriptor() protoreflect.EnumDescriptor {
-	return file_api_agent_v1_callback_proto_enumTypes[1].Descriptor()
+	return file_api_agent_v1_callback_proto_enumTypes[2].Descriptor()
 }
 
 func (DiskSelector_Pick) Type() protoreflect.EnumType {
-	return &file_api_agent_v1_callback_proto_enumTypes[1]
+	return &file_api_agent_v1_callback_proto_enumTypes[2]
 }
 
 func (x DiskSelector_Pick) Number() protoreflect.EnumNumber {
@@ -123,7 +174,7 @@ func (x DiskSelector_Pick) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use DiskSelector_Pick.Descriptor instead.
 func (DiskSelector_Pick) EnumDescriptor() ([]byte, []int) {
-	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{4, 0}
+	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{5, 0}
 }
 
 type InstallProgress_Phase int32
@@ -165,11 +216,11 @@ func (x InstallProgress_Phase) String() string {
 }
 
 func (InstallProgress_Phase) Descriptor() protoreflect.EnumDescriptor {
-	return file_api_agent_v1_callback_proto_enumTypes[2].Descriptor()
+	return file_api_agent_v1_callback_proto_enumTypes[3].Descriptor()
 }
 
 func (InstallProgress_Phase) Type() protoreflect.EnumType {
-	return &file_api_agent_v1_callback_proto_enumTypes[2]
+	return &file_api_agent_v1_callback_proto_enumTypes[3]
 }
 
 func (x InstallProgress_Phase) Number() protoreflect.EnumNumber {
@@ -178,7 +229,7 @@ func (x InstallProgress_Phase) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use InstallProgress_Phase.Descriptor instead.
 func (InstallProgress_Phase) EnumDescriptor() ([]byte, []int) {
-	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{7, 0}
+	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{8, 0}
 }
 
 // HeartbeatRequest is sent once an interval, and at once when there is something new to report.
@@ -200,8 +251,13 @@ type HeartbeatRequest struct {
 	// control plane learns from it whether the request that it handed out has arrived.
 	LastInstallGeneration int64 `protobuf:"varint,8,opt,name=last_install_generation,json=lastInstallGeneration,proto3" json:"last_install_generation,omitempty"`
 	LastInstallAttempt    int32 `protobuf:"varint,9,opt,name=last_install_attempt,json=lastInstallAttempt,proto3" json:"last_install_attempt,omitempty"`
-	unknownFields         protoimpl.UnknownFields
-	sizeCache             protoimpl.SizeCache
+	// Where the agent lives.
+	Mode TakeoverMode `protobuf:"varint,10,opt,name=mode,proto3,enum=ironherd.agent.v1.TakeoverMode" json:"mode,omitempty"`
+	// What an agent in memory logged until it was admitted for the first time: its newest lines, at
+	// most 16 KiB. Sent once.
+	Log           string `protobuf:"bytes,11,opt,name=log,proto3" json:"log,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HeartbeatRequest) Reset() {
@@ -297,6 +353,20 @@ func (x *HeartbeatRequest) GetLastInstallAttempt() int32 {
 	return 0
 }
 
+func (x *HeartbeatRequest) GetMode() TakeoverMode {
+	if x != nil {
+		return x.Mode
+	}
+	return TakeoverMode_TAKEOVER_MODE_UNSPECIFIED
+}
+
+func (x *HeartbeatRequest) GetLog() string {
+	if x != nil {
+		return x.Log
+	}
+	return ""
+}
+
 type HeartbeatResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Milliseconds until the next heartbeat is expected. The agent adds no jitter of its own: the
@@ -305,8 +375,11 @@ type HeartbeatResponse struct {
 	// What to install, when something is to be installed now. It is handed out once for each
 	// (generation, attempt).
 	InstallRequest *InstallRequest `protobuf:"bytes,2,opt,name=install_request,json=installRequest,proto3" json:"install_request,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// The install that the agent works at and that nobody wants any more. The agent ends it and
+	// reports it as failed. Repeated with every answer until it has.
+	CancelInstall *CancelInstall `protobuf:"bytes,3,opt,name=cancel_install,json=cancelInstall,proto3" json:"cancel_install,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HeartbeatResponse) Reset() {
@@ -353,6 +426,66 @@ func (x *HeartbeatResponse) GetInstallRequest() *InstallRequest {
 	return nil
 }
 
+func (x *HeartbeatResponse) GetCancelInstall() *CancelInstall {
+	if x != nil {
+		return x.CancelInstall
+	}
+	return nil
+}
+
+// CancelInstall names an attempt at an install.
+type CancelInstall struct {
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	InstallGeneration int64                  `protobuf:"varint,1,opt,name=install_generation,json=installGeneration,proto3" json:"install_generation,omitempty"`
+	Attempt           int32                  `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *CancelInstall) Reset() {
+	*x = CancelInstall{}
+	mi := &file_api_agent_v1_callback_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CancelInstall) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CancelInstall) ProtoMessage() {}
+
+func (x *CancelInstall) ProtoReflect() protoreflect.Message {
+	mi := &file_api_agent_v1_callback_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CancelInstall.ProtoReflect.Descriptor instead.
+func (*CancelInstall) Descriptor() ([]byte, []int) {
+	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *CancelInstall) GetInstallGeneration() int64 {
+	if x != nil {
+		return x.InstallGeneration
+	}
+	return 0
+}
+
+func (x *CancelInstall) GetAttempt() int32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
 // InstallRequest tells the agent to write an image to a disk.
 type InstallRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -375,7 +508,7 @@ type InstallRequest struct {
 
 func (x *InstallRequest) Reset() {
 	*x = InstallRequest{}
-	mi := &file_api_agent_v1_callback_proto_msgTypes[2]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -387,7 +520,7 @@ func (x *InstallRequest) String() string {
 func (*InstallRequest) ProtoMessage() {}
 
 func (x *InstallRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_agent_v1_callback_proto_msgTypes[2]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -400,7 +533,7 @@ func (x *InstallRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstallRequest.ProtoReflect.Descriptor instead.
 func (*InstallRequest) Descriptor() ([]byte, []int) {
-	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{2}
+	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *InstallRequest) GetInstallGeneration() int64 {
@@ -455,20 +588,25 @@ func (x *InstallRequest) GetTimeoutMs() int64 {
 // Image names what to write, by digest.
 type Image struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// http:// or https:// URL.
+	// http:// or https:// URL, or oci://REGISTRY/REPOSITORY@sha256:DIGEST of a manifest with one
+	// layer, which is the image.
 	Url string `protobuf:"bytes,1,opt,name=url,proto3" json:"url,omitempty"`
 	// Digest of the raw (decompressed) image: "sha256:" and 64 hexadecimal digits.
 	Digest      string      `protobuf:"bytes,2,opt,name=digest,proto3" json:"digest,omitempty"`
 	Compression Compression `protobuf:"varint,3,opt,name=compression,proto3,enum=ironherd.agent.v1.Compression" json:"compression,omitempty"`
 	// Size of the raw image in bytes; 0 when not known.
-	Size          int64 `protobuf:"varint,4,opt,name=size,proto3" json:"size,omitempty"`
+	Size int64 `protobuf:"varint,4,opt,name=size,proto3" json:"size,omitempty"`
+	// Name in the catalogue of the control plane that the image was asked for by; empty: by its URL.
+	Name string `protobuf:"bytes,5,opt,name=name,proto3" json:"name,omitempty"`
+	// How its system takes first-boot data.
+	FirstBootForm FirstBootForm `protobuf:"varint,6,opt,name=first_boot_form,json=firstBootForm,proto3,enum=ironherd.agent.v1.FirstBootForm" json:"first_boot_form,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Image) Reset() {
 	*x = Image{}
-	mi := &file_api_agent_v1_callback_proto_msgTypes[3]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -480,7 +618,7 @@ func (x *Image) String() string {
 func (*Image) ProtoMessage() {}
 
 func (x *Image) ProtoReflect() protoreflect.Message {
-	mi := &file_api_agent_v1_callback_proto_msgTypes[3]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -493,7 +631,7 @@ func (x *Image) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Image.ProtoReflect.Descriptor instead.
 func (*Image) Descriptor() ([]byte, []int) {
-	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{3}
+	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Image) GetUrl() string {
@@ -524,22 +662,44 @@ func (x *Image) GetSize() int64 {
 	return 0
 }
 
-// DiskSelector picks the root disk. All set fields must match; among several that match, `pick`
-// decides.
+func (x *Image) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Image) GetFirstBootForm() FirstBootForm {
+	if x != nil {
+		return x.FirstBootForm
+	}
+	return FirstBootForm_FIRST_BOOT_FORM_UNSPECIFIED
+}
+
+// DiskSelector picks the root disk, and says what may be done to it. All set fields must match;
+// among several that match, `pick` decides.
 type DiskSelector struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Serial string                 `protobuf:"bytes,1,opt,name=serial,proto3" json:"serial,omitempty"`
 	Wwn    string                 `protobuf:"bytes,2,opt,name=wwn,proto3" json:"wwn,omitempty"`
 	// Smallest size that is acceptable, in bytes; 0: any that holds the image.
-	MinSize       int64             `protobuf:"varint,3,opt,name=min_size,json=minSize,proto3" json:"min_size,omitempty"`
-	Pick          DiskSelector_Pick `protobuf:"varint,4,opt,name=pick,proto3,enum=ironherd.agent.v1.DiskSelector_Pick" json:"pick,omitempty"`
+	MinSize int64             `protobuf:"varint,3,opt,name=min_size,json=minSize,proto3" json:"min_size,omitempty"`
+	Pick    DiskSelector_Pick `protobuf:"varint,4,opt,name=pick,proto3,enum=ironherd.agent.v1.DiskSelector_Pick" json:"pick,omitempty"`
+	// Model of the disk, as the hardware report names it.
+	Model string `protobuf:"bytes,5,opt,name=model,proto3" json:"model,omitempty"`
+	// The disk may hold something: a partition table, a file system, a member of a RAID. Without it,
+	// only a disk is written that holds nothing that is known, or an older install of this machine.
+	Erase bool `protobuf:"varint,6,opt,name=erase,proto3" json:"erase,omitempty"`
+	// Move the image's partition table to the whole disk and let the last partition grow. Its file
+	// system is grown by the installed system.
+	Grow          bool `protobuf:"varint,7,opt,name=grow,proto3" json:"grow,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *DiskSelector) Reset() {
 	*x = DiskSelector{}
-	mi := &file_api_agent_v1_callback_proto_msgTypes[4]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -551,7 +711,7 @@ func (x *DiskSelector) String() string {
 func (*DiskSelector) ProtoMessage() {}
 
 func (x *DiskSelector) ProtoReflect() protoreflect.Message {
-	mi := &file_api_agent_v1_callback_proto_msgTypes[4]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -564,7 +724,7 @@ func (x *DiskSelector) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiskSelector.ProtoReflect.Descriptor instead.
 func (*DiskSelector) Descriptor() ([]byte, []int) {
-	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{4}
+	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *DiskSelector) GetSerial() string {
@@ -595,6 +755,27 @@ func (x *DiskSelector) GetPick() DiskSelector_Pick {
 	return DiskSelector_PICK_UNSPECIFIED
 }
 
+func (x *DiskSelector) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *DiskSelector) GetErase() bool {
+	if x != nil {
+		return x.Erase
+	}
+	return false
+}
+
+func (x *DiskSelector) GetGrow() bool {
+	if x != nil {
+		return x.Grow
+	}
+	return false
+}
+
 // BootToken lets an installed system prove that it is the one that was installed.
 type BootToken struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
@@ -611,7 +792,7 @@ type BootToken struct {
 
 func (x *BootToken) Reset() {
 	*x = BootToken{}
-	mi := &file_api_agent_v1_callback_proto_msgTypes[5]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -623,7 +804,7 @@ func (x *BootToken) String() string {
 func (*BootToken) ProtoMessage() {}
 
 func (x *BootToken) ProtoReflect() protoreflect.Message {
-	mi := &file_api_agent_v1_callback_proto_msgTypes[5]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -636,7 +817,7 @@ func (x *BootToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BootToken.ProtoReflect.Descriptor instead.
 func (*BootToken) Descriptor() ([]byte, []int) {
-	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{5}
+	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *BootToken) GetMachineId() string {
@@ -695,14 +876,17 @@ type FirstBoot struct {
 	// First-boot data as it was requested; may be empty.
 	Data []byte `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
 	// What was written from offset 0 of the disk; its size is always set.
-	Image         *Image `protobuf:"bytes,3,opt,name=image,proto3" json:"image,omitempty"`
+	Image *Image `protobuf:"bytes,3,opt,name=image,proto3" json:"image,omitempty"`
+	// How many bytes at the beginning of the disk may differ from the image, because the partition
+	// table was moved to the whole disk; 0: none.
+	ChangedHead   int64 `protobuf:"varint,4,opt,name=changed_head,json=changedHead,proto3" json:"changed_head,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *FirstBoot) Reset() {
 	*x = FirstBoot{}
-	mi := &file_api_agent_v1_callback_proto_msgTypes[6]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -714,7 +898,7 @@ func (x *FirstBoot) String() string {
 func (*FirstBoot) ProtoMessage() {}
 
 func (x *FirstBoot) ProtoReflect() protoreflect.Message {
-	mi := &file_api_agent_v1_callback_proto_msgTypes[6]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -727,7 +911,7 @@ func (x *FirstBoot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FirstBoot.ProtoReflect.Descriptor instead.
 func (*FirstBoot) Descriptor() ([]byte, []int) {
-	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{6}
+	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *FirstBoot) GetToken() *BootToken {
@@ -751,6 +935,13 @@ func (x *FirstBoot) GetImage() *Image {
 	return nil
 }
 
+func (x *FirstBoot) GetChangedHead() int64 {
+	if x != nil {
+		return x.ChangedHead
+	}
+	return 0
+}
+
 // InstallProgress says how far a running install is.
 type InstallProgress struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
@@ -766,7 +957,7 @@ type InstallProgress struct {
 
 func (x *InstallProgress) Reset() {
 	*x = InstallProgress{}
-	mi := &file_api_agent_v1_callback_proto_msgTypes[7]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -778,7 +969,7 @@ func (x *InstallProgress) String() string {
 func (*InstallProgress) ProtoMessage() {}
 
 func (x *InstallProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_api_agent_v1_callback_proto_msgTypes[7]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -791,7 +982,7 @@ func (x *InstallProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstallProgress.ProtoReflect.Descriptor instead.
 func (*InstallProgress) Descriptor() ([]byte, []int) {
-	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{7}
+	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *InstallProgress) GetInstallGeneration() int64 {
@@ -837,7 +1028,8 @@ type InstallReport struct {
 	Ok                bool                   `protobuf:"varint,3,opt,name=ok,proto3" json:"ok,omitempty"`
 	// One sentence on what went wrong; empty when ok.
 	Error string `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
-	// Path and serial of the disk that was written, and how long it took in milliseconds.
+	// Path and serial of the disk that was written, if only in part (empty: nothing was), and how
+	// long it took in milliseconds.
 	Disk         string `protobuf:"bytes,5,opt,name=disk,proto3" json:"disk,omitempty"`
 	DiskSerial   string `protobuf:"bytes,6,opt,name=disk_serial,json=diskSerial,proto3" json:"disk_serial,omitempty"`
 	DurationMs   int64  `protobuf:"varint,7,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"`
@@ -852,7 +1044,7 @@ type InstallReport struct {
 
 func (x *InstallReport) Reset() {
 	*x = InstallReport{}
-	mi := &file_api_agent_v1_callback_proto_msgTypes[8]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -864,7 +1056,7 @@ func (x *InstallReport) String() string {
 func (*InstallReport) ProtoMessage() {}
 
 func (x *InstallReport) ProtoReflect() protoreflect.Message {
-	mi := &file_api_agent_v1_callback_proto_msgTypes[8]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -877,7 +1069,7 @@ func (x *InstallReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstallReport.ProtoReflect.Descriptor instead.
 func (*InstallReport) Descriptor() ([]byte, []int) {
-	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{8}
+	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *InstallReport) GetInstallGeneration() int64 {
@@ -968,7 +1160,7 @@ type ReportUpRequest struct {
 
 func (x *ReportUpRequest) Reset() {
 	*x = ReportUpRequest{}
-	mi := &file_api_agent_v1_callback_proto_msgTypes[9]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -980,7 +1172,7 @@ func (x *ReportUpRequest) String() string {
 func (*ReportUpRequest) ProtoMessage() {}
 
 func (x *ReportUpRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_agent_v1_callback_proto_msgTypes[9]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -993,7 +1185,7 @@ func (x *ReportUpRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportUpRequest.ProtoReflect.Descriptor instead.
 func (*ReportUpRequest) Descriptor() ([]byte, []int) {
-	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{9}
+	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ReportUpRequest) GetMachineId() string {
@@ -1046,7 +1238,7 @@ type ReportUpResponse struct {
 
 func (x *ReportUpResponse) Reset() {
 	*x = ReportUpResponse{}
-	mi := &file_api_agent_v1_callback_proto_msgTypes[10]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1058,7 +1250,7 @@ func (x *ReportUpResponse) String() string {
 func (*ReportUpResponse) ProtoMessage() {}
 
 func (x *ReportUpResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_agent_v1_callback_proto_msgTypes[10]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1071,14 +1263,14 @@ func (x *ReportUpResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportUpResponse.ProtoReflect.Descriptor instead.
 func (*ReportUpResponse) Descriptor() ([]byte, []int) {
-	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{10}
+	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{11}
 }
 
 var File_api_agent_v1_callback_proto protoreflect.FileDescriptor
 
 const file_api_agent_v1_callback_proto_rawDesc = "" +
 	"\n" +
-	"\x1bapi/agent/v1/callback.proto\x12\x11ironherd.agent.v1\x1a\x1bapi/agent/v1/hardware.proto\"\xee\x03\n" +
+	"\x1bapi/agent/v1/callback.proto\x12\x11ironherd.agent.v1\x1a\x1bapi/agent/v1/hardware.proto\x1a\x1bapi/agent/v1/takeover.proto\"\xb5\x04\n" +
 	"\x10HeartbeatRequest\x12\x1d\n" +
 	"\n" +
 	"machine_id\x18\x01 \x01(\tR\tmachineId\x12/\n" +
@@ -1089,10 +1281,17 @@ const file_api_agent_v1_callback_proto_rawDesc = "" +
 	"\x10install_progress\x18\x06 \x01(\v2\".ironherd.agent.v1.InstallProgressR\x0finstallProgress\x12G\n" +
 	"\x0einstall_report\x18\a \x01(\v2 .ironherd.agent.v1.InstallReportR\rinstallReport\x126\n" +
 	"\x17last_install_generation\x18\b \x01(\x03R\x15lastInstallGeneration\x120\n" +
-	"\x14last_install_attempt\x18\t \x01(\x05R\x12lastInstallAttempt\"\x89\x01\n" +
+	"\x14last_install_attempt\x18\t \x01(\x05R\x12lastInstallAttempt\x123\n" +
+	"\x04mode\x18\n" +
+	" \x01(\x0e2\x1f.ironherd.agent.v1.TakeoverModeR\x04mode\x12\x10\n" +
+	"\x03log\x18\v \x01(\tR\x03log\"\xd2\x01\n" +
 	"\x11HeartbeatResponse\x12(\n" +
 	"\x10next_interval_ms\x18\x01 \x01(\x03R\x0enextIntervalMs\x12J\n" +
-	"\x0finstall_request\x18\x02 \x01(\v2!.ironherd.agent.v1.InstallRequestR\x0einstallRequest\"\xcb\x02\n" +
+	"\x0finstall_request\x18\x02 \x01(\v2!.ironherd.agent.v1.InstallRequestR\x0einstallRequest\x12G\n" +
+	"\x0ecancel_install\x18\x03 \x01(\v2 .ironherd.agent.v1.CancelInstallR\rcancelInstall\"X\n" +
+	"\rCancelInstall\x12-\n" +
+	"\x12install_generation\x18\x01 \x01(\x03R\x11installGeneration\x12\x18\n" +
+	"\aattempt\x18\x02 \x01(\x05R\aattempt\"\xcb\x02\n" +
 	"\x0eInstallRequest\x12-\n" +
 	"\x12install_generation\x18\x01 \x01(\x03R\x11installGeneration\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12.\n" +
@@ -1102,17 +1301,22 @@ const file_api_agent_v1_callback_proto_rawDesc = "" +
 	"\n" +
 	"boot_token\x18\x06 \x01(\v2\x1c.ironherd.agent.v1.BootTokenR\tbootToken\x12\x1d\n" +
 	"\n" +
-	"timeout_ms\x18\a \x01(\x03R\ttimeoutMs\"\x87\x01\n" +
+	"timeout_ms\x18\a \x01(\x03R\ttimeoutMs\"\xe5\x01\n" +
 	"\x05Image\x12\x10\n" +
 	"\x03url\x18\x01 \x01(\tR\x03url\x12\x16\n" +
 	"\x06digest\x18\x02 \x01(\tR\x06digest\x12@\n" +
 	"\vcompression\x18\x03 \x01(\x0e2\x1e.ironherd.agent.v1.CompressionR\vcompression\x12\x12\n" +
-	"\x04size\x18\x04 \x01(\x03R\x04size\"\xd0\x01\n" +
+	"\x04size\x18\x04 \x01(\x03R\x04size\x12\x12\n" +
+	"\x04name\x18\x05 \x01(\tR\x04name\x12H\n" +
+	"\x0ffirst_boot_form\x18\x06 \x01(\x0e2 .ironherd.agent.v1.FirstBootFormR\rfirstBootForm\"\x90\x02\n" +
 	"\fDiskSelector\x12\x16\n" +
 	"\x06serial\x18\x01 \x01(\tR\x06serial\x12\x10\n" +
 	"\x03wwn\x18\x02 \x01(\tR\x03wwn\x12\x19\n" +
 	"\bmin_size\x18\x03 \x01(\x03R\aminSize\x128\n" +
-	"\x04pick\x18\x04 \x01(\x0e2$.ironherd.agent.v1.DiskSelector.PickR\x04pick\"A\n" +
+	"\x04pick\x18\x04 \x01(\x0e2$.ironherd.agent.v1.DiskSelector.PickR\x04pick\x12\x14\n" +
+	"\x05model\x18\x05 \x01(\tR\x05model\x12\x14\n" +
+	"\x05erase\x18\x06 \x01(\bR\x05erase\x12\x12\n" +
+	"\x04grow\x18\a \x01(\bR\x04grow\"A\n" +
 	"\x04Pick\x12\x14\n" +
 	"\x10PICK_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rPICK_SMALLEST\x10\x01\x12\x10\n" +
@@ -1124,11 +1328,12 @@ const file_api_agent_v1_callback_proto_rawDesc = "" +
 	"\aattempt\x18\x03 \x01(\x05R\aattempt\x12\x16\n" +
 	"\x06secret\x18\x04 \x01(\fR\x06secret\x12\x1a\n" +
 	"\bendpoint\x18\x05 \x01(\tR\bendpoint\x12%\n" +
-	"\x0eca_certificate\x18\x06 \x01(\fR\rcaCertificate\"\x83\x01\n" +
+	"\x0eca_certificate\x18\x06 \x01(\fR\rcaCertificate\"\xa6\x01\n" +
 	"\tFirstBoot\x122\n" +
 	"\x05token\x18\x01 \x01(\v2\x1c.ironherd.agent.v1.BootTokenR\x05token\x12\x12\n" +
 	"\x04data\x18\x02 \x01(\fR\x04data\x12.\n" +
-	"\x05image\x18\x03 \x01(\v2\x18.ironherd.agent.v1.ImageR\x05image\"\xcc\x02\n" +
+	"\x05image\x18\x03 \x01(\v2\x18.ironherd.agent.v1.ImageR\x05image\x12!\n" +
+	"\fchanged_head\x18\x04 \x01(\x03R\vchangedHead\"\xcc\x02\n" +
 	"\x0fInstallProgress\x12-\n" +
 	"\x12install_generation\x18\x01 \x01(\x03R\x11installGeneration\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12>\n" +
@@ -1165,7 +1370,10 @@ const file_api_agent_v1_callback_proto_rawDesc = "" +
 	"\x06secret\x18\x04 \x01(\fR\x06secret\x12\x17\n" +
 	"\aboot_id\x18\x05 \x01(\tR\x06bootId\x12\x1b\n" +
 	"\thost_keys\x18\x06 \x03(\tR\bhostKeys\"\x12\n" +
-	"\x10ReportUpResponse*\x80\x01\n" +
+	"\x10ReportUpResponse*M\n" +
+	"\rFirstBootForm\x12\x1f\n" +
+	"\x1bFIRST_BOOT_FORM_UNSPECIFIED\x10\x00\x12\x1b\n" +
+	"\x17FIRST_BOOT_FORM_NOCLOUD\x10\x01*\x80\x01\n" +
 	"\vCompression\x12\x1b\n" +
 	"\x17COMPRESSION_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10COMPRESSION_NONE\x10\x01\x12\x14\n" +
@@ -1188,47 +1396,53 @@ func file_api_agent_v1_callback_proto_rawDescGZIP() []byte {
 	return file_api_agent_v1_callback_proto_rawDescData
 }
 
-var file_api_agent_v1_callback_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_api_agent_v1_callback_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_api_agent_v1_callback_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_api_agent_v1_callback_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_api_agent_v1_callback_proto_goTypes = []any{
-	(Compression)(0),           // 0: ironherd.agent.v1.Compression
-	(DiskSelector_Pick)(0),     // 1: ironherd.agent.v1.DiskSelector.Pick
-	(InstallProgress_Phase)(0), // 2: ironherd.agent.v1.InstallProgress.Phase
-	(*HeartbeatRequest)(nil),   // 3: ironherd.agent.v1.HeartbeatRequest
-	(*HeartbeatResponse)(nil),  // 4: ironherd.agent.v1.HeartbeatResponse
-	(*InstallRequest)(nil),     // 5: ironherd.agent.v1.InstallRequest
-	(*Image)(nil),              // 6: ironherd.agent.v1.Image
-	(*DiskSelector)(nil),       // 7: ironherd.agent.v1.DiskSelector
-	(*BootToken)(nil),          // 8: ironherd.agent.v1.BootToken
-	(*FirstBoot)(nil),          // 9: ironherd.agent.v1.FirstBoot
-	(*InstallProgress)(nil),    // 10: ironherd.agent.v1.InstallProgress
-	(*InstallReport)(nil),      // 11: ironherd.agent.v1.InstallReport
-	(*ReportUpRequest)(nil),    // 12: ironherd.agent.v1.ReportUpRequest
-	(*ReportUpResponse)(nil),   // 13: ironherd.agent.v1.ReportUpResponse
-	(*HardwareReport)(nil),     // 14: ironherd.agent.v1.HardwareReport
+	(FirstBootForm)(0),         // 0: ironherd.agent.v1.FirstBootForm
+	(Compression)(0),           // 1: ironherd.agent.v1.Compression
+	(DiskSelector_Pick)(0),     // 2: ironherd.agent.v1.DiskSelector.Pick
+	(InstallProgress_Phase)(0), // 3: ironherd.agent.v1.InstallProgress.Phase
+	(*HeartbeatRequest)(nil),   // 4: ironherd.agent.v1.HeartbeatRequest
+	(*HeartbeatResponse)(nil),  // 5: ironherd.agent.v1.HeartbeatResponse
+	(*CancelInstall)(nil),      // 6: ironherd.agent.v1.CancelInstall
+	(*InstallRequest)(nil),     // 7: ironherd.agent.v1.InstallRequest
+	(*Image)(nil),              // 8: ironherd.agent.v1.Image
+	(*DiskSelector)(nil),       // 9: ironherd.agent.v1.DiskSelector
+	(*BootToken)(nil),          // 10: ironherd.agent.v1.BootToken
+	(*FirstBoot)(nil),          // 11: ironherd.agent.v1.FirstBoot
+	(*InstallProgress)(nil),    // 12: ironherd.agent.v1.InstallProgress
+	(*InstallReport)(nil),      // 13: ironherd.agent.v1.InstallReport
+	(*ReportUpRequest)(nil),    // 14: ironherd.agent.v1.ReportUpRequest
+	(*ReportUpResponse)(nil),   // 15: ironherd.agent.v1.ReportUpResponse
+	(*HardwareReport)(nil),     // 16: ironherd.agent.v1.HardwareReport
+	(TakeoverMode)(0),          // 17: ironherd.agent.v1.TakeoverMode
 }
 var file_api_agent_v1_callback_proto_depIdxs = []int32{
-	14, // 0: ironherd.agent.v1.HeartbeatRequest.hardware_report:type_name -> ironherd.agent.v1.HardwareReport
-	10, // 1: ironherd.agent.v1.HeartbeatRequest.install_progress:type_name -> ironherd.agent.v1.InstallProgress
-	11, // 2: ironherd.agent.v1.HeartbeatRequest.install_report:type_name -> ironherd.agent.v1.InstallReport
-	5,  // 3: ironherd.agent.v1.HeartbeatResponse.install_request:type_name -> ironherd.agent.v1.InstallRequest
-	6,  // 4: ironherd.agent.v1.InstallRequest.image:type_name -> ironherd.agent.v1.Image
-	7,  // 5: ironherd.agent.v1.InstallRequest.root_disk:type_name -> ironherd.agent.v1.DiskSelector
-	8,  // 6: ironherd.agent.v1.InstallRequest.boot_token:type_name -> ironherd.agent.v1.BootToken
-	0,  // 7: ironherd.agent.v1.Image.compression:type_name -> ironherd.agent.v1.Compression
-	1,  // 8: ironherd.agent.v1.DiskSelector.pick:type_name -> ironherd.agent.v1.DiskSelector.Pick
-	8,  // 9: ironherd.agent.v1.FirstBoot.token:type_name -> ironherd.agent.v1.BootToken
-	6,  // 10: ironherd.agent.v1.FirstBoot.image:type_name -> ironherd.agent.v1.Image
-	2,  // 11: ironherd.agent.v1.InstallProgress.phase:type_name -> ironherd.agent.v1.InstallProgress.Phase
-	3,  // 12: ironherd.agent.v1.AgentCallback.Heartbeat:input_type -> ironherd.agent.v1.HeartbeatRequest
-	12, // 13: ironherd.agent.v1.AgentCallback.ReportUp:input_type -> ironherd.agent.v1.ReportUpRequest
-	4,  // 14: ironherd.agent.v1.AgentCallback.Heartbeat:output_type -> ironherd.agent.v1.HeartbeatResponse
-	13, // 15: ironherd.agent.v1.AgentCallback.ReportUp:output_type -> ironherd.agent.v1.ReportUpResponse
-	14, // [14:16] is the sub-list for method output_type
-	12, // [12:14] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	16, // 0: ironherd.agent.v1.HeartbeatRequest.hardware_report:type_name -> ironherd.agent.v1.HardwareReport
+	12, // 1: ironherd.agent.v1.HeartbeatRequest.install_progress:type_name -> ironherd.agent.v1.InstallProgress
+	13, // 2: ironherd.agent.v1.HeartbeatRequest.install_report:type_name -> ironherd.agent.v1.InstallReport
+	17, // 3: ironherd.agent.v1.HeartbeatRequest.mode:type_name -> ironherd.agent.v1.TakeoverMode
+	7,  // 4: ironherd.agent.v1.HeartbeatResponse.install_request:type_name -> ironherd.agent.v1.InstallRequest
+	6,  // 5: ironherd.agent.v1.HeartbeatResponse.cancel_install:type_name -> ironherd.agent.v1.CancelInstall
+	8,  // 6: ironherd.agent.v1.InstallRequest.image:type_name -> ironherd.agent.v1.Image
+	9,  // 7: ironherd.agent.v1.InstallRequest.root_disk:type_name -> ironherd.agent.v1.DiskSelector
+	10, // 8: ironherd.agent.v1.InstallRequest.boot_token:type_name -> ironherd.agent.v1.BootToken
+	1,  // 9: ironherd.agent.v1.Image.compression:type_name -> ironherd.agent.v1.Compression
+	0,  // 10: ironherd.agent.v1.Image.first_boot_form:type_name -> ironherd.agent.v1.FirstBootForm
+	2,  // 11: ironherd.agent.v1.DiskSelector.pick:type_name -> ironherd.agent.v1.DiskSelector.Pick
+	10, // 12: ironherd.agent.v1.FirstBoot.token:type_name -> ironherd.agent.v1.BootToken
+	8,  // 13: ironherd.agent.v1.FirstBoot.image:type_name -> ironherd.agent.v1.Image
+	3,  // 14: ironherd.agent.v1.InstallProgress.phase:type_name -> ironherd.agent.v1.InstallProgress.Phase
+	4,  // 15: ironherd.agent.v1.AgentCallback.Heartbeat:input_type -> ironherd.agent.v1.HeartbeatRequest
+	14, // 16: ironherd.agent.v1.AgentCallback.ReportUp:input_type -> ironherd.agent.v1.ReportUpRequest
+	5,  // 17: ironherd.agent.v1.AgentCallback.Heartbeat:output_type -> ironherd.agent.v1.HeartbeatResponse
+	15, // 18: ironherd.agent.v1.AgentCallback.ReportUp:output_type -> ironherd.agent.v1.ReportUpResponse
+	17, // [17:19] is the sub-list for method output_type
+	15, // [15:17] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_api_agent_v1_callback_proto_init() }
@@ -1237,13 +1451,14 @@ func file_api_agent_v1_callback_proto_init() {
 		return
 	}
 	file_api_agent_v1_hardware_proto_init()
+	file_api_agent_v1_takeover_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_agent_v1_callback_proto_rawDesc), len(file_api_agent_v1_callback_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   11,
+			NumEnums:      4,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -25,6 +25,59 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// TakeoverMode is where the agent lives.
+type TakeoverMode int32
+
+const (
+	TakeoverMode_TAKEOVER_MODE_UNSPECIFIED TakeoverMode = 0
+	// As a process of the operating system that is there.
+	TakeoverMode_TAKEOVER_MODE_IN_PLACE TakeoverMode = 1
+	// In memory, in the place of the operating system: the agent starts the machine's own kernel
+	// again by kexec, with itself as the first process. No disk is touched by that.
+	TakeoverMode_TAKEOVER_MODE_KEXEC TakeoverMode = 2
+)
+
+// Enum value maps for TakeoverMode.
+var (
+	TakeoverMode_name = map[int32]string{
+		0: "TAKEOVER_MODE_UNSPECIFIED",
+		1: "TAKEOVER_MODE_IN_PLACE",
+		2: "TAKEOVER_MODE_KEXEC",
+	}
+	TakeoverMode_value = map[string]int32{
+		"TAKEOVER_MODE_UNSPECIFIED": 0,
+		"TAKEOVER_MODE_IN_PLACE":    1,
+		"TAKEOVER_MODE_KEXEC":       2,
+	}
+)
+
+func (x TakeoverMode) Enum() *TakeoverMode {
+	p := new(TakeoverMode)
+	*p = x
+	return p
+}
+
+func (x TakeoverMode) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (TakeoverMode) Descriptor() protoreflect.EnumDescriptor {
+	return file_api_agent_v1_takeover_proto_enumTypes[0].Descriptor()
+}
+
+func (TakeoverMode) Type() protoreflect.EnumType {
+	return &file_api_agent_v1_takeover_proto_enumTypes[0]
+}
+
+func (x TakeoverMode) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use TakeoverMode.Descriptor instead.
+func (TakeoverMode) EnumDescriptor() ([]byte, []int) {
+	return file_api_agent_v1_takeover_proto_rawDescGZIP(), []int{0}
+}
+
 // TakeoverInit is what the control plane writes to the standard input of `ironherd-agent takeover`
 // over SSH. It is encoded as binary protobuf; the end of the input ends the message.
 type TakeoverInit struct {
@@ -42,8 +95,13 @@ type TakeoverInit struct {
 	// How often the agent shall send a heartbeat until it is told otherwise, in milliseconds. Must be
 	// positive.
 	HeartbeatIntervalMs int64 `protobuf:"varint,5,opt,name=heartbeat_interval_ms,json=heartbeatIntervalMs,proto3" json:"heartbeat_interval_ms,omitempty"`
-	unknownFields       protoimpl.UnknownFields
-	sizeCache           protoimpl.SizeCache
+	// How the agent is put in charge. Unspecified is in place.
+	Mode TakeoverMode `protobuf:"varint,6,opt,name=mode,proto3,enum=ironherd.agent.v1.TakeoverMode" json:"mode,omitempty"`
+	// An agent in memory that was not admitted for so long, in milliseconds, restarts the machine
+	// into the system that was there before. 0: ten minutes. At most a day.
+	ContactLimitMs int64 `protobuf:"varint,7,opt,name=contact_limit_ms,json=contactLimitMs,proto3" json:"contact_limit_ms,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *TakeoverInit) Reset() {
@@ -111,6 +169,20 @@ func (x *TakeoverInit) GetHeartbeatIntervalMs() int64 {
 	return 0
 }
 
+func (x *TakeoverInit) GetMode() TakeoverMode {
+	if x != nil {
+		return x.Mode
+	}
+	return TakeoverMode_TAKEOVER_MODE_UNSPECIFIED
+}
+
+func (x *TakeoverInit) GetContactLimitMs() int64 {
+	if x != nil {
+		return x.ContactLimitMs
+	}
+	return 0
+}
+
 // TakeoverResponse is what the agent writes to its standard output, as binary protobuf, before it
 // detaches.
 type TakeoverResponse struct {
@@ -121,7 +193,10 @@ type TakeoverResponse struct {
 	//
 	//	*TakeoverResponse_Success
 	//	*TakeoverResponse_Failure
-	Outcome       isTakeoverResponse_Outcome `protobuf_oneof:"outcome"`
+	Outcome isTakeoverResponse_Outcome `protobuf_oneof:"outcome"`
+	// Set when the last takeover of this host by kexec did not last: the host is back in the system
+	// that was there before. It is told once, by the first takeover that succeeds after it.
+	Returned      *ReturnedTakeover `protobuf:"bytes,4,opt,name=returned,proto3" json:"returned,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -188,6 +263,13 @@ func (x *TakeoverResponse) GetFailure() *TakeoverFailure {
 	return nil
 }
 
+func (x *TakeoverResponse) GetReturned() *ReturnedTakeover {
+	if x != nil {
+		return x.Returned
+	}
+	return nil
+}
+
 type isTakeoverResponse_Outcome interface {
 	isTakeoverResponse_Outcome()
 }
@@ -204,6 +286,131 @@ func (*TakeoverResponse_Success) isTakeoverResponse_Outcome() {}
 
 func (*TakeoverResponse_Failure) isTakeoverResponse_Outcome() {}
 
+// ReturnedTakeover is a takeover by kexec after which the old system was started again.
+type ReturnedTakeover struct {
+	state              protoimpl.MessageState `protogen:"open.v1"`
+	TakeoverGeneration int64                  `protobuf:"varint,1,opt,name=takeover_generation,json=takeoverGeneration,proto3" json:"takeover_generation,omitempty"`
+	// Why, in one sentence: what the agent in memory left in the firmware, else what can be concluded
+	// from the times.
+	Cause         string                 `protobuf:"bytes,2,opt,name=cause,proto3" json:"cause,omitempty"`
+	JumpedAt      *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=jumped_at,json=jumpedAt,proto3" json:"jumped_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReturnedTakeover) Reset() {
+	*x = ReturnedTakeover{}
+	mi := &file_api_agent_v1_takeover_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReturnedTakeover) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReturnedTakeover) ProtoMessage() {}
+
+func (x *ReturnedTakeover) ProtoReflect() protoreflect.Message {
+	mi := &file_api_agent_v1_takeover_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReturnedTakeover.ProtoReflect.Descriptor instead.
+func (*ReturnedTakeover) Descriptor() ([]byte, []int) {
+	return file_api_agent_v1_takeover_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *ReturnedTakeover) GetTakeoverGeneration() int64 {
+	if x != nil {
+		return x.TakeoverGeneration
+	}
+	return 0
+}
+
+func (x *ReturnedTakeover) GetCause() string {
+	if x != nil {
+		return x.Cause
+	}
+	return ""
+}
+
+func (x *ReturnedTakeover) GetJumpedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.JumpedAt
+	}
+	return nil
+}
+
+// LastWords are left in a variable of the firmware by an agent in memory that restarts the machine
+// into the old system.
+type LastWords struct {
+	state              protoimpl.MessageState `protogen:"open.v1"`
+	MachineId          string                 `protobuf:"bytes,1,opt,name=machine_id,json=machineId,proto3" json:"machine_id,omitempty"`
+	TakeoverGeneration int64                  `protobuf:"varint,2,opt,name=takeover_generation,json=takeoverGeneration,proto3" json:"takeover_generation,omitempty"`
+	Cause              string                 `protobuf:"bytes,3,opt,name=cause,proto3" json:"cause,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
+}
+
+func (x *LastWords) Reset() {
+	*x = LastWords{}
+	mi := &file_api_agent_v1_takeover_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LastWords) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LastWords) ProtoMessage() {}
+
+func (x *LastWords) ProtoReflect() protoreflect.Message {
+	mi := &file_api_agent_v1_takeover_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LastWords.ProtoReflect.Descriptor instead.
+func (*LastWords) Descriptor() ([]byte, []int) {
+	return file_api_agent_v1_takeover_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *LastWords) GetMachineId() string {
+	if x != nil {
+		return x.MachineId
+	}
+	return ""
+}
+
+func (x *LastWords) GetTakeoverGeneration() int64 {
+	if x != nil {
+		return x.TakeoverGeneration
+	}
+	return 0
+}
+
+func (x *LastWords) GetCause() string {
+	if x != nil {
+		return x.Cause
+	}
+	return ""
+}
+
 // TakeoverSuccess says that the agent is running and goes on by itself.
 type TakeoverSuccess struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -212,14 +419,20 @@ type TakeoverSuccess struct {
 	// The version of the agent, as `ironherd-agent version` prints it.
 	AgentVersion string `protobuf:"bytes,2,opt,name=agent_version,json=agentVersion,proto3" json:"agent_version,omitempty"`
 	// The kernel's boot ID (/proc/sys/kernel/random/boot_id) under which the agent was started.
-	BootId        string `protobuf:"bytes,3,opt,name=boot_id,json=bootId,proto3" json:"boot_id,omitempty"`
+	BootId string `protobuf:"bytes,3,opt,name=boot_id,json=bootId,proto3" json:"boot_id,omitempty"`
+	// How the agent was put in charge. After a takeover by kexec the agent is not there yet: the
+	// machine jumps when the SSH session has ended.
+	Mode TakeoverMode `protobuf:"varint,4,opt,name=mode,proto3,enum=ironherd.agent.v1.TakeoverMode" json:"mode,omitempty"`
+	// What the operator should know of this takeover, although it did not prevent it; one sentence
+	// each.
+	Warnings      []string `protobuf:"bytes,5,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *TakeoverSuccess) Reset() {
 	*x = TakeoverSuccess{}
-	mi := &file_api_agent_v1_takeover_proto_msgTypes[2]
+	mi := &file_api_agent_v1_takeover_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -231,7 +444,7 @@ func (x *TakeoverSuccess) String() string {
 func (*TakeoverSuccess) ProtoMessage() {}
 
 func (x *TakeoverSuccess) ProtoReflect() protoreflect.Message {
-	mi := &file_api_agent_v1_takeover_proto_msgTypes[2]
+	mi := &file_api_agent_v1_takeover_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -244,7 +457,7 @@ func (x *TakeoverSuccess) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeoverSuccess.ProtoReflect.Descriptor instead.
 func (*TakeoverSuccess) Descriptor() ([]byte, []int) {
-	return file_api_agent_v1_takeover_proto_rawDescGZIP(), []int{2}
+	return file_api_agent_v1_takeover_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *TakeoverSuccess) GetPublicKey() []byte {
@@ -268,6 +481,20 @@ func (x *TakeoverSuccess) GetBootId() string {
 	return ""
 }
 
+func (x *TakeoverSuccess) GetMode() TakeoverMode {
+	if x != nil {
+		return x.Mode
+	}
+	return TakeoverMode_TAKEOVER_MODE_UNSPECIFIED
+}
+
+func (x *TakeoverSuccess) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
+}
+
 // TakeoverFailure says why the agent did not take the machine over. Nothing was left running.
 type TakeoverFailure struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -283,7 +510,7 @@ type TakeoverFailure struct {
 
 func (x *TakeoverFailure) Reset() {
 	*x = TakeoverFailure{}
-	mi := &file_api_agent_v1_takeover_proto_msgTypes[3]
+	mi := &file_api_agent_v1_takeover_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -295,7 +522,7 @@ func (x *TakeoverFailure) String() string {
 func (*TakeoverFailure) ProtoMessage() {}
 
 func (x *TakeoverFailure) ProtoReflect() protoreflect.Message {
-	mi := &file_api_agent_v1_takeover_proto_msgTypes[3]
+	mi := &file_api_agent_v1_takeover_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -308,7 +535,7 @@ func (x *TakeoverFailure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeoverFailure.ProtoReflect.Descriptor instead.
 func (*TakeoverFailure) Descriptor() ([]byte, []int) {
-	return file_api_agent_v1_takeover_proto_rawDescGZIP(), []int{3}
+	return file_api_agent_v1_takeover_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *TakeoverFailure) GetMessage() string {
@@ -356,13 +583,21 @@ type AgentState struct {
 	FirstInstallGeneration int64  `protobuf:"varint,9,opt,name=first_install_generation,json=firstInstallGeneration,proto3" json:"first_install_generation,omitempty"`
 	FirstInstallAttempt    int32  `protobuf:"varint,10,opt,name=first_install_attempt,json=firstInstallAttempt,proto3" json:"first_install_attempt,omitempty"`
 	FirstInstallBootId     string `protobuf:"bytes,11,opt,name=first_install_boot_id,json=firstInstallBootId,proto3" json:"first_install_boot_id,omitempty"`
-	unknownFields          protoimpl.UnknownFields
-	sizeCache              protoimpl.SizeCache
+	// The jump of a takeover by kexec. It is recorded on the disk of the old system when it is about
+	// to take place; the old system knows from it that it is back.
+	Jump *Jump `protobuf:"bytes,12,opt,name=jump,proto3" json:"jump,omitempty"`
+	// The request behind install_attempt, an encoded InstallRequest, when the agent has jumped in
+	// order to fulfil it. Only an agent in memory finds it.
+	PendingInstall []byte `protobuf:"bytes,13,opt,name=pending_install,json=pendingInstall,proto3" json:"pending_install,omitempty"`
+	// What became of the takeover by kexec before this one, if it did not last.
+	Returned      *ReturnedTakeover `protobuf:"bytes,14,opt,name=returned,proto3" json:"returned,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AgentState) Reset() {
 	*x = AgentState{}
-	mi := &file_api_agent_v1_takeover_proto_msgTypes[4]
+	mi := &file_api_agent_v1_takeover_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -374,7 +609,7 @@ func (x *AgentState) String() string {
 func (*AgentState) ProtoMessage() {}
 
 func (x *AgentState) ProtoReflect() protoreflect.Message {
-	mi := &file_api_agent_v1_takeover_proto_msgTypes[4]
+	mi := &file_api_agent_v1_takeover_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -387,7 +622,7 @@ func (x *AgentState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentState.ProtoReflect.Descriptor instead.
 func (*AgentState) Descriptor() ([]byte, []int) {
-	return file_api_agent_v1_takeover_proto_rawDescGZIP(), []int{4}
+	return file_api_agent_v1_takeover_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *AgentState) GetInit() *TakeoverInit {
@@ -467,34 +702,123 @@ func (x *AgentState) GetFirstInstallBootId() string {
 	return ""
 }
 
+func (x *AgentState) GetJump() *Jump {
+	if x != nil {
+		return x.Jump
+	}
+	return nil
+}
+
+func (x *AgentState) GetPendingInstall() []byte {
+	if x != nil {
+		return x.PendingInstall
+	}
+	return nil
+}
+
+func (x *AgentState) GetReturned() *ReturnedTakeover {
+	if x != nil {
+		return x.Returned
+	}
+	return nil
+}
+
+// Jump is the moment at which the machine's own kernel was started again by kexec.
+type Jump struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The boot of the old system.
+	BootId        string                 `protobuf:"bytes,1,opt,name=boot_id,json=bootId,proto3" json:"boot_id,omitempty"`
+	At            *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Jump) Reset() {
+	*x = Jump{}
+	mi := &file_api_agent_v1_takeover_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Jump) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Jump) ProtoMessage() {}
+
+func (x *Jump) ProtoReflect() protoreflect.Message {
+	mi := &file_api_agent_v1_takeover_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Jump.ProtoReflect.Descriptor instead.
+func (*Jump) Descriptor() ([]byte, []int) {
+	return file_api_agent_v1_takeover_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *Jump) GetBootId() string {
+	if x != nil {
+		return x.BootId
+	}
+	return ""
+}
+
+func (x *Jump) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
 var File_api_agent_v1_takeover_proto protoreflect.FileDescriptor
 
 const file_api_agent_v1_takeover_proto_rawDesc = "" +
 	"\n" +
-	"\x1bapi/agent/v1/takeover.proto\x12\x11ironherd.agent.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd5\x01\n" +
+	"\x1bapi/agent/v1/takeover.proto\x12\x11ironherd.agent.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb4\x02\n" +
 	"\fTakeoverInit\x12\x1d\n" +
 	"\n" +
 	"machine_id\x18\x01 \x01(\tR\tmachineId\x12/\n" +
 	"\x13takeover_generation\x18\x02 \x01(\x03R\x12takeoverGeneration\x12\x1a\n" +
 	"\bendpoint\x18\x03 \x01(\tR\bendpoint\x12%\n" +
 	"\x0eca_certificate\x18\x04 \x01(\fR\rcaCertificate\x122\n" +
-	"\x15heartbeat_interval_ms\x18\x05 \x01(\x03R\x13heartbeatIntervalMs\"\xd2\x01\n" +
+	"\x15heartbeat_interval_ms\x18\x05 \x01(\x03R\x13heartbeatIntervalMs\x123\n" +
+	"\x04mode\x18\x06 \x01(\x0e2\x1f.ironherd.agent.v1.TakeoverModeR\x04mode\x12(\n" +
+	"\x10contact_limit_ms\x18\a \x01(\x03R\x0econtactLimitMs\"\x93\x02\n" +
 	"\x10TakeoverResponse\x123\n" +
 	"\x04init\x18\x01 \x01(\v2\x1f.ironherd.agent.v1.TakeoverInitR\x04init\x12>\n" +
 	"\asuccess\x18\x02 \x01(\v2\".ironherd.agent.v1.TakeoverSuccessH\x00R\asuccess\x12>\n" +
-	"\afailure\x18\x03 \x01(\v2\".ironherd.agent.v1.TakeoverFailureH\x00R\afailureB\t\n" +
-	"\aoutcome\"n\n" +
+	"\afailure\x18\x03 \x01(\v2\".ironherd.agent.v1.TakeoverFailureH\x00R\afailure\x12?\n" +
+	"\breturned\x18\x04 \x01(\v2#.ironherd.agent.v1.ReturnedTakeoverR\breturnedB\t\n" +
+	"\aoutcome\"\x92\x01\n" +
+	"\x10ReturnedTakeover\x12/\n" +
+	"\x13takeover_generation\x18\x01 \x01(\x03R\x12takeoverGeneration\x12\x14\n" +
+	"\x05cause\x18\x02 \x01(\tR\x05cause\x127\n" +
+	"\tjumped_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\bjumpedAt\"q\n" +
+	"\tLastWords\x12\x1d\n" +
+	"\n" +
+	"machine_id\x18\x01 \x01(\tR\tmachineId\x12/\n" +
+	"\x13takeover_generation\x18\x02 \x01(\x03R\x12takeoverGeneration\x12\x14\n" +
+	"\x05cause\x18\x03 \x01(\tR\x05cause\"\xbf\x01\n" +
 	"\x0fTakeoverSuccess\x12\x1d\n" +
 	"\n" +
 	"public_key\x18\x01 \x01(\fR\tpublicKey\x12#\n" +
 	"\ragent_version\x18\x02 \x01(\tR\fagentVersion\x12\x17\n" +
-	"\aboot_id\x18\x03 \x01(\tR\x06bootId\"t\n" +
+	"\aboot_id\x18\x03 \x01(\tR\x06bootId\x123\n" +
+	"\x04mode\x18\x04 \x01(\x0e2\x1f.ironherd.agent.v1.TakeoverModeR\x04mode\x12\x1a\n" +
+	"\bwarnings\x18\x05 \x03(\tR\bwarnings\"t\n" +
 	"\x0fTakeoverFailure\x12\x18\n" +
 	"\amessage\x18\x01 \x01(\tR\amessage\x12\x1e\n" +
 	"\n" +
 	"superseded\x18\x02 \x01(\bR\n" +
 	"superseded\x12'\n" +
-	"\x0fseen_generation\x18\x03 \x01(\x03R\x0eseenGeneration\"\x9c\x04\n" +
+	"\x0fseen_generation\x18\x03 \x01(\x03R\x0eseenGeneration\"\xb3\x05\n" +
 	"\n" +
 	"AgentState\x123\n" +
 	"\x04init\x18\x01 \x01(\v2\x1f.ironherd.agent.v1.TakeoverInitR\x04init\x12\x1f\n" +
@@ -510,7 +834,17 @@ const file_api_agent_v1_takeover_proto_rawDesc = "" +
 	"\x18first_install_generation\x18\t \x01(\x03R\x16firstInstallGeneration\x122\n" +
 	"\x15first_install_attempt\x18\n" +
 	" \x01(\x05R\x13firstInstallAttempt\x121\n" +
-	"\x15first_install_boot_id\x18\v \x01(\tR\x12firstInstallBootIdB3Z1github.com/ironherd/ironherd/api/agent/v1;agentv1b\x06proto3"
+	"\x15first_install_boot_id\x18\v \x01(\tR\x12firstInstallBootId\x12+\n" +
+	"\x04jump\x18\f \x01(\v2\x17.ironherd.agent.v1.JumpR\x04jump\x12'\n" +
+	"\x0fpending_install\x18\r \x01(\fR\x0ependingInstall\x12?\n" +
+	"\breturned\x18\x0e \x01(\v2#.ironherd.agent.v1.ReturnedTakeoverR\breturned\"K\n" +
+	"\x04Jump\x12\x17\n" +
+	"\aboot_id\x18\x01 \x01(\tR\x06bootId\x12*\n" +
+	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at*b\n" +
+	"\fTakeoverMode\x12\x1d\n" +
+	"\x19TAKEOVER_MODE_UNSPECIFIED\x10\x00\x12\x1a\n" +
+	"\x16TAKEOVER_MODE_IN_PLACE\x10\x01\x12\x17\n" +
+	"\x13TAKEOVER_MODE_KEXEC\x10\x02B3Z1github.com/ironherd/ironherd/api/agent/v1;agentv1b\x06proto3"
 
 var (
 	file_api_agent_v1_takeover_proto_rawDescOnce sync.Once
@@ -524,26 +858,38 @@ func file_api_agent_v1_takeover_proto_rawDescGZIP() []byte {
 	return file_api_agent_v1_takeover_proto_rawDescData
 }
 
-var file_api_agent_v1_takeover_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_api_agent_v1_takeover_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_api_agent_v1_takeover_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_api_agent_v1_takeover_proto_goTypes = []any{
-	(*TakeoverInit)(nil),          // 0: ironherd.agent.v1.TakeoverInit
-	(*TakeoverResponse)(nil),      // 1: ironherd.agent.v1.TakeoverResponse
-	(*TakeoverSuccess)(nil),       // 2: ironherd.agent.v1.TakeoverSuccess
-	(*TakeoverFailure)(nil),       // 3: ironherd.agent.v1.TakeoverFailure
-	(*AgentState)(nil),            // 4: ironherd.agent.v1.AgentState
-	(*timestamppb.Timestamp)(nil), // 5: google.protobuf.Timestamp
+	(TakeoverMode)(0),             // 0: ironherd.agent.v1.TakeoverMode
+	(*TakeoverInit)(nil),          // 1: ironherd.agent.v1.TakeoverInit
+	(*TakeoverResponse)(nil),      // 2: ironherd.agent.v1.TakeoverResponse
+	(*ReturnedTakeover)(nil),      // 3: ironherd.agent.v1.ReturnedTakeover
+	(*LastWords)(nil),             // 4: ironherd.agent.v1.LastWords
+	(*TakeoverSuccess)(nil),       // 5: ironherd.agent.v1.TakeoverSuccess
+	(*TakeoverFailure)(nil),       // 6: ironherd.agent.v1.TakeoverFailure
+	(*AgentState)(nil),            // 7: ironherd.agent.v1.AgentState
+	(*Jump)(nil),                  // 8: ironherd.agent.v1.Jump
+	(*timestamppb.Timestamp)(nil), // 9: google.protobuf.Timestamp
 }
 var file_api_agent_v1_takeover_proto_depIdxs = []int32{
-	0, // 0: ironherd.agent.v1.TakeoverResponse.init:type_name -> ironherd.agent.v1.TakeoverInit
-	2, // 1: ironherd.agent.v1.TakeoverResponse.success:type_name -> ironherd.agent.v1.TakeoverSuccess
-	3, // 2: ironherd.agent.v1.TakeoverResponse.failure:type_name -> ironherd.agent.v1.TakeoverFailure
-	0, // 3: ironherd.agent.v1.AgentState.init:type_name -> ironherd.agent.v1.TakeoverInit
-	5, // 4: ironherd.agent.v1.AgentState.started_at:type_name -> google.protobuf.Timestamp
-	5, // [5:5] is the sub-list for method output_type
-	5, // [5:5] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	0,  // 0: ironherd.agent.v1.TakeoverInit.mode:type_name -> ironherd.agent.v1.TakeoverMode
+	1,  // 1: ironherd.agent.v1.TakeoverResponse.init:type_name -> ironherd.agent.v1.TakeoverInit
+	5,  // 2: ironherd.agent.v1.TakeoverResponse.success:type_name -> ironherd.agent.v1.TakeoverSuccess
+	6,  // 3: ironherd.agent.v1.TakeoverResponse.failure:type_name -> ironherd.agent.v1.TakeoverFailure
+	3,  // 4: ironherd.agent.v1.TakeoverResponse.returned:type_name -> ironherd.agent.v1.ReturnedTakeover
+	9,  // 5: ironherd.agent.v1.ReturnedTakeover.jumped_at:type_name -> google.protobuf.Timestamp
+	0,  // 6: ironherd.agent.v1.TakeoverSuccess.mode:type_name -> ironherd.agent.v1.TakeoverMode
+	1,  // 7: ironherd.agent.v1.AgentState.init:type_name -> ironherd.agent.v1.TakeoverInit
+	9,  // 8: ironherd.agent.v1.AgentState.started_at:type_name -> google.protobuf.Timestamp
+	8,  // 9: ironherd.agent.v1.AgentState.jump:type_name -> ironherd.agent.v1.Jump
+	3,  // 10: ironherd.agent.v1.AgentState.returned:type_name -> ironherd.agent.v1.ReturnedTakeover
+	9,  // 11: ironherd.agent.v1.Jump.at:type_name -> google.protobuf.Timestamp
+	12, // [12:12] is the sub-list for method output_type
+	12, // [12:12] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_api_agent_v1_takeover_proto_init() }
@@ -560,13 +906,14 @@ func file_api_agent_v1_takeover_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_agent_v1_takeover_proto_rawDesc), len(file_api_agent_v1_takeover_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   5,
+			NumEnums:      1,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
 		GoTypes:           file_api_agent_v1_takeover_proto_goTypes,
 		DependencyIndexes: file_api_agent_v1_takeover_proto_depIdxs,
+		EnumInfos:         file_api_agent_v1_takeover_proto_enumTypes,
 		MessageInfos:      file_api_agent_v1_takeover_proto_msgTypes,
 	}.Build()
 	File_api_agent_v1_takeover_proto = out.File

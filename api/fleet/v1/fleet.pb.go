@@ -82,7 +82,11 @@ type GetSummaryResponse struct {
 	Machines      int64                  `protobuf:"varint,3,opt,name=machines,proto3" json:"machines,omitempty"`
 	Discrepancies int64                  `protobuf:"varint,4,opt,name=discrepancies,proto3" json:"discrepancies,omitempty"`
 	// How long each phase took, over all machines that have passed it. Empty unless it was asked for.
-	Phases        []*PhaseDuration `protobuf:"bytes,5,rep,name=phases,proto3" json:"phases,omitempty"`
+	Phases []*PhaseDuration `protobuf:"bytes,5,rep,name=phases,proto3" json:"phases,omitempty"`
+	// What somebody should look at; empty: all is well.
+	Concerns []*Concern `protobuf:"bytes,6,rep,name=concerns,proto3" json:"concerns,omitempty"`
+	// Set while recovery is stopped.
+	RecoveryHold  *RecoveryHold `protobuf:"bytes,7,opt,name=recovery_hold,json=recoveryHold,proto3" json:"recovery_hold,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -152,6 +156,165 @@ func (x *GetSummaryResponse) GetPhases() []*PhaseDuration {
 	return nil
 }
 
+func (x *GetSummaryResponse) GetConcerns() []*Concern {
+	if x != nil {
+		return x.Concerns
+	}
+	return nil
+}
+
+func (x *GetSummaryResponse) GetRecoveryHold() *RecoveryHold {
+	if x != nil {
+		return x.RecoveryHold
+	}
+	return nil
+}
+
+// RecoveryHold is who stopped recovery, and until when.
+type RecoveryHold struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	At    *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
+	// Absent: until somebody resumes it.
+	Until *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=until,proto3" json:"until,omitempty"`
+	// A person, or "bmdb" when so many machines are silent at once that the fault is probably ours.
+	Actor         string `protobuf:"bytes,3,opt,name=actor,proto3" json:"actor,omitempty"`
+	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecoveryHold) Reset() {
+	*x = RecoveryHold{}
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecoveryHold) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecoveryHold) ProtoMessage() {}
+
+func (x *RecoveryHold) ProtoReflect() protoreflect.Message {
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecoveryHold.ProtoReflect.Descriptor instead.
+func (*RecoveryHold) Descriptor() ([]byte, []int) {
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *RecoveryHold) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *RecoveryHold) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
+func (x *RecoveryHold) GetActor() string {
+	if x != nil {
+		return x.Actor
+	}
+	return ""
+}
+
+func (x *RecoveryHold) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+// Concern is one thing that somebody should look at.
+type Concern struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One of state (machines in a state of trouble), late (machines that are on their way for too
+	// long), provider (its calls fail), overdue (work that nobody does), discrepancy.
+	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	// The state, provider or process; empty for discrepancies.
+	Subject string `protobuf:"bytes,2,opt,name=subject,proto3" json:"subject,omitempty"`
+	// How many machines, providers or pieces of work.
+	Count int64 `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"`
+	// What it is, in one clause.
+	Text          string `protobuf:"bytes,4,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Concern) Reset() {
+	*x = Concern{}
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Concern) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Concern) ProtoMessage() {}
+
+func (x *Concern) ProtoReflect() protoreflect.Message {
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Concern.ProtoReflect.Descriptor instead.
+func (*Concern) Descriptor() ([]byte, []int) {
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Concern) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Concern) GetSubject() string {
+	if x != nil {
+		return x.Subject
+	}
+	return ""
+}
+
+func (x *Concern) GetCount() int64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *Concern) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
 type StateCount struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	State         string                 `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"`
@@ -162,7 +325,7 @@ type StateCount struct {
 
 func (x *StateCount) Reset() {
 	*x = StateCount{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[2]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -174,7 +337,7 @@ func (x *StateCount) String() string {
 func (*StateCount) ProtoMessage() {}
 
 func (x *StateCount) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[2]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -187,7 +350,7 @@ func (x *StateCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateCount.ProtoReflect.Descriptor instead.
 func (*StateCount) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{2}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *StateCount) GetState() string {
@@ -219,7 +382,7 @@ type ProcessCount struct {
 
 func (x *ProcessCount) Reset() {
 	*x = ProcessCount{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[3]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -231,7 +394,7 @@ func (x *ProcessCount) String() string {
 func (*ProcessCount) ProtoMessage() {}
 
 func (x *ProcessCount) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[3]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -244,7 +407,7 @@ func (x *ProcessCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessCount.ProtoReflect.Descriptor instead.
 func (*ProcessCount) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{3}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ProcessCount) GetProcess() string {
@@ -290,7 +453,7 @@ type PhaseDuration struct {
 
 func (x *PhaseDuration) Reset() {
 	*x = PhaseDuration{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[4]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -302,7 +465,7 @@ func (x *PhaseDuration) String() string {
 func (*PhaseDuration) ProtoMessage() {}
 
 func (x *PhaseDuration) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[4]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -315,7 +478,7 @@ func (x *PhaseDuration) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PhaseDuration.ProtoReflect.Descriptor instead.
 func (*PhaseDuration) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{4}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *PhaseDuration) GetPhase() string {
@@ -376,7 +539,7 @@ type ListMachinesRequest struct {
 
 func (x *ListMachinesRequest) Reset() {
 	*x = ListMachinesRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[5]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -388,7 +551,7 @@ func (x *ListMachinesRequest) String() string {
 func (*ListMachinesRequest) ProtoMessage() {}
 
 func (x *ListMachinesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[5]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -401,7 +564,7 @@ func (x *ListMachinesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMachinesRequest.ProtoReflect.Descriptor instead.
 func (*ListMachinesRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{5}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ListMachinesRequest) GetProvider() string {
@@ -443,7 +606,7 @@ type ListMachinesResponse struct {
 
 func (x *ListMachinesResponse) Reset() {
 	*x = ListMachinesResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[6]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -455,7 +618,7 @@ func (x *ListMachinesResponse) String() string {
 func (*ListMachinesResponse) ProtoMessage() {}
 
 func (x *ListMachinesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[6]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -468,7 +631,7 @@ func (x *ListMachinesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMachinesResponse.ProtoReflect.Descriptor instead.
 func (*ListMachinesResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{6}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ListMachinesResponse) GetMachines() []*Machine {
@@ -515,7 +678,7 @@ type Machine struct {
 
 func (x *Machine) Reset() {
 	*x = Machine{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[7]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -527,7 +690,7 @@ func (x *Machine) String() string {
 func (*Machine) ProtoMessage() {}
 
 func (x *Machine) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[7]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -540,7 +703,7 @@ func (x *Machine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Machine.ProtoReflect.Descriptor instead.
 func (*Machine) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{7}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Machine) GetId() string {
@@ -650,7 +813,7 @@ type GetMachineRequest struct {
 
 func (x *GetMachineRequest) Reset() {
 	*x = GetMachineRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[8]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -662,7 +825,7 @@ func (x *GetMachineRequest) String() string {
 func (*GetMachineRequest) ProtoMessage() {}
 
 func (x *GetMachineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[8]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -675,7 +838,7 @@ func (x *GetMachineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetMachineRequest.ProtoReflect.Descriptor instead.
 func (*GetMachineRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{8}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *GetMachineRequest) GetMachine() string {
@@ -695,13 +858,15 @@ type GetMachineResponse struct {
 	// Set while an install is running and this control plane hears of it.
 	InstallProgress *v1.InstallProgress `protobuf:"bytes,4,opt,name=install_progress,json=installProgress,proto3" json:"install_progress,omitempty"`
 	Decisions       []*Decision         `protobuf:"bytes,5,rep,name=decisions,proto3" json:"decisions,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// The newest operation that was asked for; absent: none was.
+	Operation     *Operation `protobuf:"bytes,6,opt,name=operation,proto3" json:"operation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetMachineResponse) Reset() {
 	*x = GetMachineResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[9]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -713,7 +878,7 @@ func (x *GetMachineResponse) String() string {
 func (*GetMachineResponse) ProtoMessage() {}
 
 func (x *GetMachineResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[9]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -726,7 +891,7 @@ func (x *GetMachineResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetMachineResponse.ProtoReflect.Descriptor instead.
 func (*GetMachineResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{9}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *GetMachineResponse) GetMachine() *Machine {
@@ -764,6 +929,135 @@ func (x *GetMachineResponse) GetDecisions() []*Decision {
 	return nil
 }
 
+func (x *GetMachineResponse) GetOperation() *Operation {
+	if x != nil {
+		return x.Operation
+	}
+	return nil
+}
+
+// Operation is what was asked to be done to a machine through its provider.
+type Operation struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Counts from 1 for each machine.
+	Number int64 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	// reboot, power-on, power-off, power-cycle, release or replace.
+	Operation string                 `protobuf:"bytes,2,opt,name=operation,proto3" json:"operation,omitempty"`
+	At        *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=at,proto3" json:"at,omitempty"`
+	Actor     string                 `protobuf:"bytes,4,opt,name=actor,proto3" json:"actor,omitempty"`
+	Reason    string                 `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	// How often the provider was called for it.
+	Attempts int32 `protobuf:"varint,6,opt,name=attempts,proto3" json:"attempts,omitempty"`
+	// When the provider had accepted it; absent: it has not, as far as is known.
+	AcceptedAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=accepted_at,json=acceptedAt,proto3" json:"accepted_at,omitempty"`
+	// When it ended, whether well, and the evidence or the cause; absent: it is under way.
+	EndedAt       *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"`
+	Ok            bool                   `protobuf:"varint,9,opt,name=ok,proto3" json:"ok,omitempty"`
+	Detail        string                 `protobuf:"bytes,10,opt,name=detail,proto3" json:"detail,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Operation) Reset() {
+	*x = Operation{}
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Operation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Operation) ProtoMessage() {}
+
+func (x *Operation) ProtoReflect() protoreflect.Message {
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Operation.ProtoReflect.Descriptor instead.
+func (*Operation) Descriptor() ([]byte, []int) {
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Operation) GetNumber() int64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *Operation) GetOperation() string {
+	if x != nil {
+		return x.Operation
+	}
+	return ""
+}
+
+func (x *Operation) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *Operation) GetActor() string {
+	if x != nil {
+		return x.Actor
+	}
+	return ""
+}
+
+func (x *Operation) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Operation) GetAttempts() int32 {
+	if x != nil {
+		return x.Attempts
+	}
+	return 0
+}
+
+func (x *Operation) GetAcceptedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.AcceptedAt
+	}
+	return nil
+}
+
+func (x *Operation) GetEndedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.EndedAt
+	}
+	return nil
+}
+
+func (x *Operation) GetOk() bool {
+	if x != nil {
+		return x.Ok
+	}
+	return false
+}
+
+func (x *Operation) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
 // Fact is one fact that is recorded of a machine, in words.
 type Fact struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -777,7 +1071,7 @@ type Fact struct {
 
 func (x *Fact) Reset() {
 	*x = Fact{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[10]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -789,7 +1083,7 @@ func (x *Fact) String() string {
 func (*Fact) ProtoMessage() {}
 
 func (x *Fact) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[10]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -802,7 +1096,7 @@ func (x *Fact) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fact.ProtoReflect.Descriptor instead.
 func (*Fact) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{10}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Fact) GetName() string {
@@ -827,17 +1121,19 @@ func (x *Fact) GetDetail() string {
 }
 
 type ListHistoryRequest struct {
-	state   protoimpl.MessageState `protogen:"open.v1"`
-	Machine string                 `protobuf:"bytes,1,opt,name=machine,proto3" json:"machine,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One of the two.
+	Machine string `protobuf:"bytes,1,opt,name=machine,proto3" json:"machine,omitempty"`
 	// 1 to 1000; 0 means 200. Where there are more entries, the newest are returned.
-	Limit         int32 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
+	Limit         int32  `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
+	Provider      string `protobuf:"bytes,3,opt,name=provider,proto3" json:"provider,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListHistoryRequest) Reset() {
 	*x = ListHistoryRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[11]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -849,7 +1145,7 @@ func (x *ListHistoryRequest) String() string {
 func (*ListHistoryRequest) ProtoMessage() {}
 
 func (x *ListHistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[11]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -862,7 +1158,7 @@ func (x *ListHistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListHistoryRequest.ProtoReflect.Descriptor instead.
 func (*ListHistoryRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{11}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ListHistoryRequest) GetMachine() string {
@@ -879,6 +1175,13 @@ func (x *ListHistoryRequest) GetLimit() int32 {
 	return 0
 }
 
+func (x *ListHistoryRequest) GetProvider() string {
+	if x != nil {
+		return x.Provider
+	}
+	return ""
+}
+
 type ListHistoryResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Oldest first.
@@ -889,7 +1192,7 @@ type ListHistoryResponse struct {
 
 func (x *ListHistoryResponse) Reset() {
 	*x = ListHistoryResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[12]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -901,7 +1204,7 @@ func (x *ListHistoryResponse) String() string {
 func (*ListHistoryResponse) ProtoMessage() {}
 
 func (x *ListHistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[12]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -914,7 +1217,7 @@ func (x *ListHistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListHistoryResponse.ProtoReflect.Descriptor instead.
 func (*ListHistoryResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{12}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListHistoryResponse) GetEntries() []*HistoryEntry {
@@ -932,18 +1235,24 @@ type HistoryEntry struct {
 	Process string `protobuf:"bytes,3,opt,name=process,proto3" json:"process,omitempty"`
 	// Number of the lease under which it was done; 0: it was done under none.
 	Epoch int64 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	// What was done. Work has one entry: "started" while it is under way, and how it ended afterwards.
+	// What was done. Work has one entry: "started" while it is under way, and how it ended
+	// afterwards.
 	//
 	//	lease:     started, finished, failed, cancelled, expired, revoked
 	//	creation:  intent opened, asked the provider, the provider refused, creation not begun,
-	//	           creation unanswered, creation refused, created, intent closed, adopted, penalty,
+	//	           creation unanswered, creation refused, created, intent closed, adopted,
+	//	           adoption requested, penalty,
 	//	           provider status, discrepancy, discrepancy cleared
 	//	agent:     takeover, host keys pinned, host key refused, host key accepted,
-	//	           host key trusted on first use, agent started,
-	//	           agent spoke, agent returned, machine restarted, hardware reported,
-	//	           hardware changed
+	//	           host key trusted on first use, takeover warning, returned to the old system,
+	//	           agent started, agent spoke, agent returned, machine restarted,
+	//	           hardware reported, hardware changed
 	//	install:   install requested, install handed out, install failed, disk written, installed
-	//	operator:  retry asked for, quarantined, released from quarantine
+	//	recovery:  recovery step, recovery step refused, recovered
+	//	operation: operation requested, operation begun, operation accepted, operation done,
+	//	           operation failed, operation withdrawn
+	//	operator:  retry asked for, install cancelled, maintenance begun, maintenance ended,
+	//	           forgotten, paused, resumed, quarantined, released from quarantine
 	Event  string `protobuf:"bytes,5,opt,name=event,proto3" json:"event,omitempty"`
 	Detail string `protobuf:"bytes,6,opt,name=detail,proto3" json:"detail,omitempty"`
 	// When the process is tried again; set where a failure backs off.
@@ -957,7 +1266,7 @@ type HistoryEntry struct {
 
 func (x *HistoryEntry) Reset() {
 	*x = HistoryEntry{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[13]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -969,7 +1278,7 @@ func (x *HistoryEntry) String() string {
 func (*HistoryEntry) ProtoMessage() {}
 
 func (x *HistoryEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[13]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -982,7 +1291,7 @@ func (x *HistoryEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryEntry.ProtoReflect.Descriptor instead.
 func (*HistoryEntry) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{13}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *HistoryEntry) GetAt() *timestamppb.Timestamp {
@@ -1057,7 +1366,7 @@ type ExplainMachineRequest struct {
 
 func (x *ExplainMachineRequest) Reset() {
 	*x = ExplainMachineRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[14]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1069,7 +1378,7 @@ func (x *ExplainMachineRequest) String() string {
 func (*ExplainMachineRequest) ProtoMessage() {}
 
 func (x *ExplainMachineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[14]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1082,7 +1391,7 @@ func (x *ExplainMachineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainMachineRequest.ProtoReflect.Descriptor instead.
 func (*ExplainMachineRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{14}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ExplainMachineRequest) GetMachine() string {
@@ -1097,14 +1406,15 @@ type ExplainMachineResponse struct {
 	Machine   *Machine               `protobuf:"bytes,1,opt,name=machine,proto3" json:"machine,omitempty"`
 	Decisions []*Decision            `protobuf:"bytes,2,rep,name=decisions,proto3" json:"decisions,omitempty"`
 	// One sentence: what the machine is waiting for, or that nothing is wanted.
-	Summary       string `protobuf:"bytes,3,opt,name=summary,proto3" json:"summary,omitempty"`
+	Summary       string    `protobuf:"bytes,3,opt,name=summary,proto3" json:"summary,omitempty"`
+	Next          *NextStep `protobuf:"bytes,4,opt,name=next,proto3" json:"next,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ExplainMachineResponse) Reset() {
 	*x = ExplainMachineResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[15]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1116,7 +1426,7 @@ func (x *ExplainMachineResponse) String() string {
 func (*ExplainMachineResponse) ProtoMessage() {}
 
 func (x *ExplainMachineResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[15]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1129,7 +1439,7 @@ func (x *ExplainMachineResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainMachineResponse.ProtoReflect.Descriptor instead.
 func (*ExplainMachineResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{15}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ExplainMachineResponse) GetMachine() *Machine {
@@ -1149,6 +1459,86 @@ func (x *ExplainMachineResponse) GetDecisions() []*Decision {
 func (x *ExplainMachineResponse) GetSummary() string {
 	if x != nil {
 		return x.Summary
+	}
+	return ""
+}
+
+func (x *ExplainMachineResponse) GetNext() *NextStep {
+	if x != nil {
+		return x.Next
+	}
+	return nil
+}
+
+// NextStep is who acts next on a machine.
+type NextStep struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// operator, provider, agent, ironherd, or nobody.
+	Who string `protobuf:"bytes,1,opt,name=who,proto3" json:"who,omitempty"`
+	// When, or by when, at the latest; absent: that is not known.
+	By *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=by,proto3" json:"by,omitempty"`
+	// What they do, in one clause.
+	What string `protobuf:"bytes,3,opt,name=what,proto3" json:"what,omitempty"`
+	// With operator: what to type.
+	Command       string `protobuf:"bytes,4,opt,name=command,proto3" json:"command,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NextStep) Reset() {
+	*x = NextStep{}
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NextStep) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NextStep) ProtoMessage() {}
+
+func (x *NextStep) ProtoReflect() protoreflect.Message {
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NextStep.ProtoReflect.Descriptor instead.
+func (*NextStep) Descriptor() ([]byte, []int) {
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *NextStep) GetWho() string {
+	if x != nil {
+		return x.Who
+	}
+	return ""
+}
+
+func (x *NextStep) GetBy() *timestamppb.Timestamp {
+	if x != nil {
+		return x.By
+	}
+	return nil
+}
+
+func (x *NextStep) GetWhat() string {
+	if x != nil {
+		return x.What
+	}
+	return ""
+}
+
+func (x *NextStep) GetCommand() string {
+	if x != nil {
+		return x.Command
 	}
 	return ""
 }
@@ -1174,7 +1564,7 @@ type Decision struct {
 
 func (x *Decision) Reset() {
 	*x = Decision{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[16]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1186,7 +1576,7 @@ func (x *Decision) String() string {
 func (*Decision) ProtoMessage() {}
 
 func (x *Decision) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[16]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1199,7 +1589,7 @@ func (x *Decision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decision.ProtoReflect.Descriptor instead.
 func (*Decision) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{16}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Decision) GetProcess() string {
@@ -1259,7 +1649,7 @@ type ListProvidersRequest struct {
 
 func (x *ListProvidersRequest) Reset() {
 	*x = ListProvidersRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[17]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1271,7 +1661,7 @@ func (x *ListProvidersRequest) String() string {
 func (*ListProvidersRequest) ProtoMessage() {}
 
 func (x *ListProvidersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[17]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1284,7 +1674,7 @@ func (x *ListProvidersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListProvidersRequest.ProtoReflect.Descriptor instead.
 func (*ListProvidersRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{17}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{21}
 }
 
 type ListProvidersResponse struct {
@@ -1296,7 +1686,7 @@ type ListProvidersResponse struct {
 
 func (x *ListProvidersResponse) Reset() {
 	*x = ListProvidersResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[18]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1308,7 +1698,7 @@ func (x *ListProvidersResponse) String() string {
 func (*ListProvidersResponse) ProtoMessage() {}
 
 func (x *ListProvidersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[18]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1321,7 +1711,7 @@ func (x *ListProvidersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListProvidersResponse.ProtoReflect.Descriptor instead.
 func (*ListProvidersResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{18}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListProvidersResponse) GetProviders() []*Provider {
@@ -1348,14 +1738,20 @@ type Provider struct {
 	LastPass     string                 `protobuf:"bytes,9,opt,name=last_pass,json=lastPass,proto3" json:"last_pass,omitempty"`
 	LastUpdateAt *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=last_update_at,json=lastUpdateAt,proto3" json:"last_update_at,omitempty"`
 	// When the facts of its machines are refreshed next, or why they are not, in one clause.
-	LastUpdate    string `protobuf:"bytes,11,opt,name=last_update,json=lastUpdate,proto3" json:"last_update,omitempty"`
+	LastUpdate string `protobuf:"bytes,11,opt,name=last_update,json=lastUpdate,proto3" json:"last_update,omitempty"`
+	// Entries of its list that the last pass left alone, and why, a sentence each; the first hundred.
+	Unusable []string `protobuf:"bytes,12,rep,name=unusable,proto3" json:"unusable,omitempty"`
+	// Set while it is paused: since when, by whom, and why.
+	PausedAt      *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=paused_at,json=pausedAt,proto3" json:"paused_at,omitempty"`
+	PausedBy      string                 `protobuf:"bytes,14,opt,name=paused_by,json=pausedBy,proto3" json:"paused_by,omitempty"`
+	PausedWhy     string                 `protobuf:"bytes,15,opt,name=paused_why,json=pausedWhy,proto3" json:"paused_why,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Provider) Reset() {
 	*x = Provider{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[19]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1367,7 +1763,7 @@ func (x *Provider) String() string {
 func (*Provider) ProtoMessage() {}
 
 func (x *Provider) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[19]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1380,7 +1776,7 @@ func (x *Provider) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Provider.ProtoReflect.Descriptor instead.
 func (*Provider) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{19}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Provider) GetName() string {
@@ -1460,6 +1856,34 @@ func (x *Provider) GetLastUpdate() string {
 	return ""
 }
 
+func (x *Provider) GetUnusable() []string {
+	if x != nil {
+		return x.Unusable
+	}
+	return nil
+}
+
+func (x *Provider) GetPausedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.PausedAt
+	}
+	return nil
+}
+
+func (x *Provider) GetPausedBy() string {
+	if x != nil {
+		return x.PausedBy
+	}
+	return ""
+}
+
+func (x *Provider) GetPausedWhy() string {
+	if x != nil {
+		return x.PausedWhy
+	}
+	return ""
+}
+
 type ListSessionsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Also show sessions that have ended and are still remembered.
@@ -1470,7 +1894,7 @@ type ListSessionsRequest struct {
 
 func (x *ListSessionsRequest) Reset() {
 	*x = ListSessionsRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[20]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1482,7 +1906,7 @@ func (x *ListSessionsRequest) String() string {
 func (*ListSessionsRequest) ProtoMessage() {}
 
 func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[20]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1495,7 +1919,7 @@ func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsRequest.ProtoReflect.Descriptor instead.
 func (*ListSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{20}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListSessionsRequest) GetAll() bool {
@@ -1514,7 +1938,7 @@ type ListSessionsResponse struct {
 
 func (x *ListSessionsResponse) Reset() {
 	*x = ListSessionsResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[21]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1526,7 +1950,7 @@ func (x *ListSessionsResponse) String() string {
 func (*ListSessionsResponse) ProtoMessage() {}
 
 func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[21]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1539,7 +1963,7 @@ func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsResponse.ProtoReflect.Descriptor instead.
 func (*ListSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{21}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListSessionsResponse) GetSessions() []*Session {
@@ -1570,7 +1994,7 @@ type Session struct {
 
 func (x *Session) Reset() {
 	*x = Session{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[22]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1582,7 +2006,7 @@ func (x *Session) String() string {
 func (*Session) ProtoMessage() {}
 
 func (x *Session) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[22]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1595,7 +2019,7 @@ func (x *Session) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Session.ProtoReflect.Descriptor instead.
 func (*Session) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{22}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Session) GetId() string {
@@ -1675,7 +2099,7 @@ type Hold struct {
 
 func (x *Hold) Reset() {
 	*x = Hold{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[23]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1687,7 +2111,7 @@ func (x *Hold) String() string {
 func (*Hold) ProtoMessage() {}
 
 func (x *Hold) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[23]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1700,7 +2124,7 @@ func (x *Hold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hold.ProtoReflect.Descriptor instead.
 func (*Hold) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{23}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Hold) GetProcess() string {
@@ -1739,7 +2163,7 @@ type ListDiscrepanciesRequest struct {
 
 func (x *ListDiscrepanciesRequest) Reset() {
 	*x = ListDiscrepanciesRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[24]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1751,7 +2175,7 @@ func (x *ListDiscrepanciesRequest) String() string {
 func (*ListDiscrepanciesRequest) ProtoMessage() {}
 
 func (x *ListDiscrepanciesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[24]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1764,7 +2188,7 @@ func (x *ListDiscrepanciesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDiscrepanciesRequest.ProtoReflect.Descriptor instead.
 func (*ListDiscrepanciesRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{24}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{28}
 }
 
 type ListDiscrepanciesResponse struct {
@@ -1776,7 +2200,7 @@ type ListDiscrepanciesResponse struct {
 
 func (x *ListDiscrepanciesResponse) Reset() {
 	*x = ListDiscrepanciesResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[25]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1788,7 +2212,7 @@ func (x *ListDiscrepanciesResponse) String() string {
 func (*ListDiscrepanciesResponse) ProtoMessage() {}
 
 func (x *ListDiscrepanciesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[25]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1801,7 +2225,7 @@ func (x *ListDiscrepanciesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDiscrepanciesResponse.ProtoReflect.Descriptor instead.
 func (*ListDiscrepanciesResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{25}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListDiscrepanciesResponse) GetDiscrepancies() []*Discrepancy {
@@ -1835,7 +2259,7 @@ type Discrepancy struct {
 
 func (x *Discrepancy) Reset() {
 	*x = Discrepancy{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[26]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1847,7 +2271,7 @@ func (x *Discrepancy) String() string {
 func (*Discrepancy) ProtoMessage() {}
 
 func (x *Discrepancy) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[26]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1860,7 +2284,7 @@ func (x *Discrepancy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Discrepancy.ProtoReflect.Descriptor instead.
 func (*Discrepancy) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{26}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Discrepancy) GetProvider() string {
@@ -1912,6 +2336,175 @@ func (x *Discrepancy) GetRemedy() string {
 	return ""
 }
 
+type ListImagesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListImagesRequest) Reset() {
+	*x = ListImagesRequest{}
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListImagesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListImagesRequest) ProtoMessage() {}
+
+func (x *ListImagesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListImagesRequest.ProtoReflect.Descriptor instead.
+func (*ListImagesRequest) Descriptor() ([]byte, []int) {
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{31}
+}
+
+type ListImagesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Images        []*NamedImage          `protobuf:"bytes,1,rep,name=images,proto3" json:"images,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListImagesResponse) Reset() {
+	*x = ListImagesResponse{}
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListImagesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListImagesResponse) ProtoMessage() {}
+
+func (x *ListImagesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListImagesResponse.ProtoReflect.Descriptor instead.
+func (*ListImagesResponse) Descriptor() ([]byte, []int) {
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *ListImagesResponse) GetImages() []*NamedImage {
+	if x != nil {
+		return x.Images
+	}
+	return nil
+}
+
+// NamedImage is an image of the catalogue.
+type NamedImage struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// URL without query, which may hold a secret.
+	Location string `protobuf:"bytes,2,opt,name=location,proto3" json:"location,omitempty"`
+	Digest   string `protobuf:"bytes,3,opt,name=digest,proto3" json:"digest,omitempty"`
+	// none, zstd, gzip or xz.
+	Compression string `protobuf:"bytes,4,opt,name=compression,proto3" json:"compression,omitempty"`
+	// Size of the raw image in bytes; 0 when not known.
+	Size int64 `protobuf:"varint,5,opt,name=size,proto3" json:"size,omitempty"`
+	// How its system takes first-boot data: area or nocloud.
+	FirstBoot     string `protobuf:"bytes,6,opt,name=first_boot,json=firstBoot,proto3" json:"first_boot,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NamedImage) Reset() {
+	*x = NamedImage{}
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NamedImage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NamedImage) ProtoMessage() {}
+
+func (x *NamedImage) ProtoReflect() protoreflect.Message {
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NamedImage.ProtoReflect.Descriptor instead.
+func (*NamedImage) Descriptor() ([]byte, []int) {
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *NamedImage) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *NamedImage) GetLocation() string {
+	if x != nil {
+		return x.Location
+	}
+	return ""
+}
+
+func (x *NamedImage) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
+}
+
+func (x *NamedImage) GetCompression() string {
+	if x != nil {
+		return x.Compression
+	}
+	return ""
+}
+
+func (x *NamedImage) GetSize() int64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *NamedImage) GetFirstBoot() string {
+	if x != nil {
+		return x.FirstBoot
+	}
+	return ""
+}
+
 type GetVersionRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1920,7 +2513,7 @@ type GetVersionRequest struct {
 
 func (x *GetVersionRequest) Reset() {
 	*x = GetVersionRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[27]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1932,7 +2525,7 @@ func (x *GetVersionRequest) String() string {
 func (*GetVersionRequest) ProtoMessage() {}
 
 func (x *GetVersionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[27]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1945,7 +2538,7 @@ func (x *GetVersionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVersionRequest.ProtoReflect.Descriptor instead.
 func (*GetVersionRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{27}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{34}
 }
 
 type GetVersionResponse struct {
@@ -1962,7 +2555,7 @@ type GetVersionResponse struct {
 
 func (x *GetVersionResponse) Reset() {
 	*x = GetVersionResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[28]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1974,7 +2567,7 @@ func (x *GetVersionResponse) String() string {
 func (*GetVersionResponse) ProtoMessage() {}
 
 func (x *GetVersionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[28]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1987,7 +2580,7 @@ func (x *GetVersionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVersionResponse.ProtoReflect.Descriptor instead.
 func (*GetVersionResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{28}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *GetVersionResponse) GetVersion() string {
@@ -2026,14 +2619,17 @@ type InstallMachineRequest struct {
 	// At most 64 KiB.
 	FirstBootData []byte `protobuf:"bytes,4,opt,name=first_boot_data,json=firstBootData,proto3" json:"first_boot_data,omitempty"`
 	// Install even though an operating system is installed.
-	Reinstall     bool `protobuf:"varint,5,opt,name=reinstall,proto3" json:"reinstall,omitempty"`
+	Reinstall bool `protobuf:"varint,5,opt,name=reinstall,proto3" json:"reinstall,omitempty"`
+	// Name of an image of the catalogue, in the place of image. The control plane that is asked
+	// resolves it now: the request keeps to that image whatever the name means later.
+	ImageName     string `protobuf:"bytes,10,opt,name=image_name,json=imageName,proto3" json:"image_name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *InstallMachineRequest) Reset() {
 	*x = InstallMachineRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[29]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2045,7 +2641,7 @@ func (x *InstallMachineRequest) String() string {
 func (*InstallMachineRequest) ProtoMessage() {}
 
 func (x *InstallMachineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[29]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2058,7 +2654,7 @@ func (x *InstallMachineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstallMachineRequest.ProtoReflect.Descriptor instead.
 func (*InstallMachineRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{29}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *InstallMachineRequest) GetMachine() string {
@@ -2096,6 +2692,13 @@ func (x *InstallMachineRequest) GetReinstall() bool {
 	return false
 }
 
+func (x *InstallMachineRequest) GetImageName() string {
+	if x != nil {
+		return x.ImageName
+	}
+	return ""
+}
+
 type InstallMachineResponse struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	InstallGeneration int64                  `protobuf:"varint,1,opt,name=install_generation,json=installGeneration,proto3" json:"install_generation,omitempty"`
@@ -2105,7 +2708,7 @@ type InstallMachineResponse struct {
 
 func (x *InstallMachineResponse) Reset() {
 	*x = InstallMachineResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[30]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2117,7 +2720,7 @@ func (x *InstallMachineResponse) String() string {
 func (*InstallMachineResponse) ProtoMessage() {}
 
 func (x *InstallMachineResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[30]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2130,7 +2733,7 @@ func (x *InstallMachineResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstallMachineResponse.ProtoReflect.Descriptor instead.
 func (*InstallMachineResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{30}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *InstallMachineResponse) GetInstallGeneration() int64 {
@@ -2151,7 +2754,7 @@ type RetryMachineRequest struct {
 
 func (x *RetryMachineRequest) Reset() {
 	*x = RetryMachineRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[31]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2163,7 +2766,7 @@ func (x *RetryMachineRequest) String() string {
 func (*RetryMachineRequest) ProtoMessage() {}
 
 func (x *RetryMachineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[31]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2176,7 +2779,7 @@ func (x *RetryMachineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryMachineRequest.ProtoReflect.Descriptor instead.
 func (*RetryMachineRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{31}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *RetryMachineRequest) GetMachine() string {
@@ -2203,7 +2806,7 @@ type RetryMachineResponse struct {
 
 func (x *RetryMachineResponse) Reset() {
 	*x = RetryMachineResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[32]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2215,7 +2818,7 @@ func (x *RetryMachineResponse) String() string {
 func (*RetryMachineResponse) ProtoMessage() {}
 
 func (x *RetryMachineResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[32]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2228,7 +2831,7 @@ func (x *RetryMachineResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryMachineResponse.ProtoReflect.Descriptor instead.
 func (*RetryMachineResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{32}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *RetryMachineResponse) GetProcesses() []string {
@@ -2248,7 +2851,7 @@ type GetHostKeysRequest struct {
 
 func (x *GetHostKeysRequest) Reset() {
 	*x = GetHostKeysRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[33]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2260,7 +2863,7 @@ func (x *GetHostKeysRequest) String() string {
 func (*GetHostKeysRequest) ProtoMessage() {}
 
 func (x *GetHostKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[33]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2273,7 +2876,7 @@ func (x *GetHostKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetHostKeysRequest.ProtoReflect.Descriptor instead.
 func (*GetHostKeysRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{33}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *GetHostKeysRequest) GetMachine() string {
@@ -2286,7 +2889,8 @@ func (x *GetHostKeysRequest) GetMachine() string {
 type GetHostKeysResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Known []*HostKey             `protobuf:"bytes,1,rep,name=known,proto3" json:"known,omitempty"`
-	// Where they are from: "first use", "installed system" or "accepted"; empty when none are known.
+	// Where they are from: "injected", "first use", "installed system" or "accepted"; empty when none
+	// are known.
 	Source string                 `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"`
 	Since  *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=since,proto3" json:"since,omitempty"`
 	// What the machine has shown instead; absent when it has not.
@@ -2298,7 +2902,7 @@ type GetHostKeysResponse struct {
 
 func (x *GetHostKeysResponse) Reset() {
 	*x = GetHostKeysResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[34]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2310,7 +2914,7 @@ func (x *GetHostKeysResponse) String() string {
 func (*GetHostKeysResponse) ProtoMessage() {}
 
 func (x *GetHostKeysResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[34]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2323,7 +2927,7 @@ func (x *GetHostKeysResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetHostKeysResponse.ProtoReflect.Descriptor instead.
 func (*GetHostKeysResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{34}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *GetHostKeysResponse) GetKnown() []*HostKey {
@@ -2373,7 +2977,7 @@ type HostKey struct {
 
 func (x *HostKey) Reset() {
 	*x = HostKey{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[35]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2385,7 +2989,7 @@ func (x *HostKey) String() string {
 func (*HostKey) ProtoMessage() {}
 
 func (x *HostKey) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[35]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2398,7 +3002,7 @@ func (x *HostKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostKey.ProtoReflect.Descriptor instead.
 func (*HostKey) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{35}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *HostKey) GetFingerprint() string {
@@ -2426,7 +3030,7 @@ type AcceptHostKeyRequest struct {
 
 func (x *AcceptHostKeyRequest) Reset() {
 	*x = AcceptHostKeyRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[36]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2438,7 +3042,7 @@ func (x *AcceptHostKeyRequest) String() string {
 func (*AcceptHostKeyRequest) ProtoMessage() {}
 
 func (x *AcceptHostKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[36]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2451,7 +3055,7 @@ func (x *AcceptHostKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptHostKeyRequest.ProtoReflect.Descriptor instead.
 func (*AcceptHostKeyRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{36}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *AcceptHostKeyRequest) GetMachine() string {
@@ -2476,7 +3080,7 @@ type AcceptHostKeyResponse struct {
 
 func (x *AcceptHostKeyResponse) Reset() {
 	*x = AcceptHostKeyResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[37]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2488,7 +3092,7 @@ func (x *AcceptHostKeyResponse) String() string {
 func (*AcceptHostKeyResponse) ProtoMessage() {}
 
 func (x *AcceptHostKeyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[37]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2501,7 +3105,1132 @@ func (x *AcceptHostKeyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptHostKeyResponse.ProtoReflect.Descriptor instead.
 func (*AcceptHostKeyResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{37}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{44}
+}
+
+type CreatePlanRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// reboot, power-on, power-off, power-cycle, release, replace, withdraw, reinstall,
+	// cancel-install, quarantine, unquarantine, begin-maintenance, end-maintenance or forget.
+	Verb string `protobuf:"bytes,1,opt,name=verb,proto3" json:"verb,omitempty"`
+	// Which machines: these, or those of a provider, in some states; at most 1000.
+	Machines []string `protobuf:"bytes,2,rep,name=machines,proto3" json:"machines,omitempty"`
+	Provider string   `protobuf:"bytes,3,opt,name=provider,proto3" json:"provider,omitempty"`
+	States   []string `protobuf:"bytes,4,rep,name=states,proto3" json:"states,omitempty"`
+	// Why, for history and everybody who asks; at most 500 bytes. It must be set.
+	Reason string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	// With begin-maintenance, when it ends by itself; absent: by end-maintenance only.
+	Until *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=until,proto3" json:"until,omitempty"`
+	// With reinstall, what is installed; its machine is not looked at.
+	Install *InstallMachineRequest `protobuf:"bytes,7,opt,name=install,proto3" json:"install,omitempty"`
+	// Confirm the plan at once. With several machines, or where something is destroyed, that is for
+	// those who know.
+	Confirm bool `protobuf:"varint,8,opt,name=confirm,proto3" json:"confirm,omitempty"`
+	// Confirm the plan at once unless needs_confirmation would be set.
+	ConfirmHarmless bool `protobuf:"varint,9,opt,name=confirm_harmless,json=confirmHarmless,proto3" json:"confirm_harmless,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *CreatePlanRequest) Reset() {
+	*x = CreatePlanRequest{}
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreatePlanRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreatePlanRequest) ProtoMessage() {}
+
+func (x *CreatePlanRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreatePlanRequest.ProtoReflect.Descriptor instead.
+func (*CreatePlanRequest) Descriptor() ([]byte, []int) {
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *CreatePlanRequest) GetVerb() string {
+	if x != nil {
+		return x.Verb
+	}
+	return ""
+}
+
+func (x *CreatePlanRequest) GetMachines() []string {
+	if x != nil {
+		return x.Machines
+	}
+	return nil
+}
+
+func (x *CreatePlanRequest) GetProvider() string {
+	if x != nil {
+		return x.Provider
+	}
+	return ""
+}
+
+func (x *CreatePlanRequest) GetStates() []string {
+	if x != nil {
+		return x.States
+	}
+	return nil
+}
+
+func (x *CreatePlanRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *CreatePlanRequest) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
+func (x *CreatePlanRequest) GetInstall() *InstallMachineRequest {
+	if x != nil {
+		return x.Install
+	}
+	return nil
+}
+
+func (x *CreatePlanRequest) GetConfirm() bool {
+	if x != nil {
+		return x.Confirm
+	}
+	return false
+}
+
+func (x *CreatePlanRequest) GetConfirmHarmless() bool {
+	if x != nil {
+		return x.ConfirmHarmless
+	}
+	return false
+}
+
+type CreatePlanResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Plan          *Plan                  `protobuf:"bytes,1,opt,name=plan,proto3" json:"plan,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreatePlanResponse) Reset() {
+	*x = CreatePlanResponse{}
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreatePlanResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreatePlanResponse) ProtoMessage() {}
+
+func (x *CreatePlanResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreatePlanResponse.ProtoReflect.Descriptor instead.
+func (*CreatePlanResponse) Descriptor() ([]byte, []int) {
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *CreatePlanResponse) GetPlan() *Plan {
+	if x != nil {
+		return x.Plan
+	}
+	return nil
+}
+
+type GetPlanRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetPlanRequest) Reset() {
+	*x = GetPlanRequest{}
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetPlanRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetPlanRequest) ProtoMessage() {}
+
+func (x *GetPlanRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetPlanRequest.ProtoReflect.Descriptor instead.
+func (*GetPlanRequest) Descriptor() ([]byte, []int) {
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *GetPlanRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+type GetPlanResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Plan          *Plan                  `protobuf:"bytes,1,opt,name=plan,proto3" json:"plan,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetPlanResponse) Reset() {
+	*x = GetPlanResponse{}
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetPlanResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetPlanResponse) ProtoMessage() {}
+
+func (x *GetPlanResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetPlanResponse.ProtoReflect.Descriptor instead.
+func (*GetPlanResponse) Descriptor() ([]byte, []int) {
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *GetPlanResponse) GetPlan() *Plan {
+	if x != nil {
+		return x.Plan
+	}
+	return nil
+}
+
+type ConfirmPlanRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConfirmPlanRequest) Reset() {
+	*x = ConfirmPlanRequest{}
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConfirmPlanRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConfirmPlanRequest) ProtoMessage() {}
+
+func (x *ConfirmPlanRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConfirmPlanRequest.ProtoReflect.Descriptor instead.
+func (*ConfirmPlanRequest) Descriptor() ([]byte, []int) {
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *ConfirmPlanRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+type ConfirmPlanResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Plan          *Plan                  `protobuf:"bytes,1,opt,name=plan,proto3" json:"plan,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConfirmPlanResponse) Reset() {
+	*x = ConfirmPlanResponse{}
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConfirmPlanResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConfirmPlanResponse) ProtoMessage() {}
+
+func (x *ConfirmPlanResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConfirmPlanResponse.ProtoReflect.Descriptor instead.
+func (*ConfirmPlanResponse) Descriptor() ([]byte, []int) {
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *ConfirmPlanResponse) GetPlan() *Plan {
+	if x != nil {
+		return x.Plan
+	}
+	return nil
+}
+
+// Plan is what is to be done to machines.
+type Plan struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	At    *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`
+	// Until when it can be confirmed.
+	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
+	Actor     string                 `protobuf:"bytes,4,opt,name=actor,proto3" json:"actor,omitempty"`
+	Verb      string                 `protobuf:"bytes,5,opt,name=verb,proto3" json:"verb,omitempty"`
+	Reason    string                 `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
+	Until     *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=until,proto3" json:"until,omitempty"`
+	// It destroys or interrupts something, or is about several machines: a person should look at it.
+	NeedsConfirmation bool `protobuf:"varint,8,opt,name=needs_confirmation,json=needsConfirmation,proto3" json:"needs_confirmation,omitempty"`
+	// Absent while it is not.
+	ConfirmedAt   *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=confirmed_at,json=confirmedAt,proto3" json:"confirmed_at,omitempty"`
+	Machines      []*PlannedMachine      `protobuf:"bytes,10,rep,name=machines,proto3" json:"machines,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Plan) Reset() {
+	*x = Plan{}
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Plan) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Plan) ProtoMessage() {}
+
+func (x *Plan) ProtoReflect() protoreflect.Message {
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Plan.ProtoReflect.Descriptor instead.
+func (*Plan) Descriptor() ([]byte, []int) {
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *Plan) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Plan) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *Plan) GetExpiresAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpiresAt
+	}
+	return nil
+}
+
+func (x *Plan) GetActor() string {
+	if x != nil {
+		return x.Actor
+	}
+	return ""
+}
+
+func (x *Plan) GetVerb() string {
+	if x != nil {
+		return x.Verb
+	}
+	return ""
+}
+
+func (x *Plan) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Plan) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
+func (x *Plan) GetNeedsConfirmation() bool {
+	if x != nil {
+		return x.NeedsConfirmation
+	}
+	return false
+}
+
+func (x *Plan) GetConfirmedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ConfirmedAt
+	}
+	return nil
+}
+
+func (x *Plan) GetMachines() []*PlannedMachine {
+	if x != nil {
+		return x.Machines
+	}
+	return nil
+}
+
+// PlannedMachine is what a plan does to one machine.
+type PlannedMachine struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	MachineId string                 `protobuf:"bytes,1,opt,name=machine_id,json=machineId,proto3" json:"machine_id,omitempty"`
+	// Its host name, else its ID.
+	Name  string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	State string `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`
+	// What happens to it, and what is destroyed or interrupted by that; empty: nothing is.
+	Does     string `protobuf:"bytes,4,opt,name=does,proto3" json:"does,omitempty"`
+	Destroys string `protobuf:"bytes,5,opt,name=destroys,proto3" json:"destroys,omitempty"`
+	// What runs on it, or is being installed on it; empty: nothing.
+	InUse string `protobuf:"bytes,6,opt,name=in_use,json=inUse,proto3" json:"in_use,omitempty"`
+	// Why nothing is done to it; empty: it is.
+	Refused string `protobuf:"bytes,7,opt,name=refused,proto3" json:"refused,omitempty"`
+	// Once it was carried out: done, skipped (it has changed) or refused; and what was done, or why
+	// nothing was.
+	Outcome string `protobuf:"bytes,8,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	Detail  string `protobuf:"bytes,9,opt,name=detail,proto3" json:"detail,omitempty"`
+	// Numbers of the operation and of the install that were asked for; 0: none was.
+	Operation         int64 `protobuf:"varint,10,opt,name=operation,proto3" json:"operation,omitempty"`
+	InstallGeneration int64 `protobuf:"varint,11,opt,name=install_generation,json=installGeneration,proto3" json:"install_generation,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *PlannedMachine) Reset() {
+	*x = PlannedMachine{}
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlannedMachine) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlannedMachine) ProtoMessage() {}
+
+func (x *PlannedMachine) ProtoReflect() protoreflect.Message {
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlannedMachine.ProtoReflect.Descriptor instead.
+func (*PlannedMachine) Descriptor() ([]byte, []int) {
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *PlannedMachine) GetMachineId() string {
+	if x != nil {
+		return x.MachineId
+	}
+	return ""
+}
+
+func (x *PlannedMachine) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *PlannedMachine) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *PlannedMachine) GetDoes() string {
+	if x != nil {
+		return x.Does
+	}
+	return ""
+}
+
+func (x *PlannedMachine) GetDestroys() string {
+	if x != nil {
+		return x.Destroys
+	}
+	return ""
+}
+
+func (x *PlannedMachine) GetInUse() string {
+	if x != nil {
+		return x.InUse
+	}
+	return ""
+}
+
+func (x *PlannedMachine) GetRefused() string {
+	if x != nil {
+		return x.Refused
+	}
+	return ""
+}
+
+func (x *PlannedMachine) GetOutcome() string {
+	if x != nil {
+		return x.Outcome
+	}
+	return ""
+}
+
+func (x *PlannedMachine) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
+func (x *PlannedMachine) GetOperation() int64 {
+	if x != nil {
+		return x.Operation
+	}
+	return 0
+}
+
+func (x *PlannedMachine) GetInstallGeneration() int64 {
+	if x != nil {
+		return x.InstallGeneration
+	}
+	return 0
+}
+
+type AdoptMachineRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Provider string                 `protobuf:"bytes,1,opt,name=provider,proto3" json:"provider,omitempty"`
+	// The provider's name for the machine.
+	ProviderId    string `protobuf:"bytes,2,opt,name=provider_id,json=providerId,proto3" json:"provider_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AdoptMachineRequest) Reset() {
+	*x = AdoptMachineRequest{}
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AdoptMachineRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AdoptMachineRequest) ProtoMessage() {}
+
+func (x *AdoptMachineRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AdoptMachineRequest.ProtoReflect.Descriptor instead.
+func (*AdoptMachineRequest) Descriptor() ([]byte, []int) {
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *AdoptMachineRequest) GetProvider() string {
+	if x != nil {
+		return x.Provider
+	}
+	return ""
+}
+
+func (x *AdoptMachineRequest) GetProviderId() string {
+	if x != nil {
+		return x.ProviderId
+	}
+	return ""
+}
+
+type AdoptMachineResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AdoptMachineResponse) Reset() {
+	*x = AdoptMachineResponse{}
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AdoptMachineResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AdoptMachineResponse) ProtoMessage() {}
+
+func (x *AdoptMachineResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AdoptMachineResponse.ProtoReflect.Descriptor instead.
+func (*AdoptMachineResponse) Descriptor() ([]byte, []int) {
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{54}
+}
+
+type PauseProviderRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Provider string                 `protobuf:"bytes,1,opt,name=provider,proto3" json:"provider,omitempty"`
+	// It must be set.
+	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PauseProviderRequest) Reset() {
+	*x = PauseProviderRequest{}
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PauseProviderRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PauseProviderRequest) ProtoMessage() {}
+
+func (x *PauseProviderRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PauseProviderRequest.ProtoReflect.Descriptor instead.
+func (*PauseProviderRequest) Descriptor() ([]byte, []int) {
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *PauseProviderRequest) GetProvider() string {
+	if x != nil {
+		return x.Provider
+	}
+	return ""
+}
+
+func (x *PauseProviderRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type PauseProviderResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PauseProviderResponse) Reset() {
+	*x = PauseProviderResponse{}
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PauseProviderResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PauseProviderResponse) ProtoMessage() {}
+
+func (x *PauseProviderResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PauseProviderResponse.ProtoReflect.Descriptor instead.
+func (*PauseProviderResponse) Descriptor() ([]byte, []int) {
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{56}
+}
+
+type ResumeProviderRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Provider string                 `protobuf:"bytes,1,opt,name=provider,proto3" json:"provider,omitempty"`
+	// It must be set.
+	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResumeProviderRequest) Reset() {
+	*x = ResumeProviderRequest{}
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[57]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResumeProviderRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResumeProviderRequest) ProtoMessage() {}
+
+func (x *ResumeProviderRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[57]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResumeProviderRequest.ProtoReflect.Descriptor instead.
+func (*ResumeProviderRequest) Descriptor() ([]byte, []int) {
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{57}
+}
+
+func (x *ResumeProviderRequest) GetProvider() string {
+	if x != nil {
+		return x.Provider
+	}
+	return ""
+}
+
+func (x *ResumeProviderRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type ResumeProviderResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResumeProviderResponse) Reset() {
+	*x = ResumeProviderResponse{}
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[58]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResumeProviderResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResumeProviderResponse) ProtoMessage() {}
+
+func (x *ResumeProviderResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[58]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResumeProviderResponse.ProtoReflect.Descriptor instead.
+func (*ResumeProviderResponse) Descriptor() ([]byte, []int) {
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{58}
+}
+
+type RetryProviderRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Provider string                 `protobuf:"bytes,1,opt,name=provider,proto3" json:"provider,omitempty"`
+	// Why, for history. May be empty.
+	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetryProviderRequest) Reset() {
+	*x = RetryProviderRequest{}
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[59]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetryProviderRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetryProviderRequest) ProtoMessage() {}
+
+func (x *RetryProviderRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[59]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetryProviderRequest.ProtoReflect.Descriptor instead.
+func (*RetryProviderRequest) Descriptor() ([]byte, []int) {
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{59}
+}
+
+func (x *RetryProviderRequest) GetProvider() string {
+	if x != nil {
+		return x.Provider
+	}
+	return ""
+}
+
+func (x *RetryProviderRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type RetryProviderResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How many penalties of capacity were ended.
+	Penalties     int64 `protobuf:"varint,1,opt,name=penalties,proto3" json:"penalties,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetryProviderResponse) Reset() {
+	*x = RetryProviderResponse{}
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[60]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetryProviderResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetryProviderResponse) ProtoMessage() {}
+
+func (x *RetryProviderResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[60]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetryProviderResponse.ProtoReflect.Descriptor instead.
+func (*RetryProviderResponse) Descriptor() ([]byte, []int) {
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{60}
+}
+
+func (x *RetryProviderResponse) GetPenalties() int64 {
+	if x != nil {
+		return x.Penalties
+	}
+	return 0
+}
+
+type PauseRecoveryRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// When it ends by itself; absent: by ResumeRecovery only.
+	Until *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=until,proto3" json:"until,omitempty"`
+	// It must be set.
+	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PauseRecoveryRequest) Reset() {
+	*x = PauseRecoveryRequest{}
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[61]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PauseRecoveryRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PauseRecoveryRequest) ProtoMessage() {}
+
+func (x *PauseRecoveryRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[61]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PauseRecoveryRequest.ProtoReflect.Descriptor instead.
+func (*PauseRecoveryRequest) Descriptor() ([]byte, []int) {
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{61}
+}
+
+func (x *PauseRecoveryRequest) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
+func (x *PauseRecoveryRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type PauseRecoveryResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PauseRecoveryResponse) Reset() {
+	*x = PauseRecoveryResponse{}
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[62]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PauseRecoveryResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PauseRecoveryResponse) ProtoMessage() {}
+
+func (x *PauseRecoveryResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[62]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PauseRecoveryResponse.ProtoReflect.Descriptor instead.
+func (*PauseRecoveryResponse) Descriptor() ([]byte, []int) {
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{62}
+}
+
+type ResumeRecoveryRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Why, for history. May be empty.
+	Reason        string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResumeRecoveryRequest) Reset() {
+	*x = ResumeRecoveryRequest{}
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[63]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResumeRecoveryRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResumeRecoveryRequest) ProtoMessage() {}
+
+func (x *ResumeRecoveryRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[63]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResumeRecoveryRequest.ProtoReflect.Descriptor instead.
+func (*ResumeRecoveryRequest) Descriptor() ([]byte, []int) {
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{63}
+}
+
+func (x *ResumeRecoveryRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type ResumeRecoveryResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResumeRecoveryResponse) Reset() {
+	*x = ResumeRecoveryResponse{}
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[64]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResumeRecoveryResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResumeRecoveryResponse) ProtoMessage() {}
+
+func (x *ResumeRecoveryResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[64]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResumeRecoveryResponse.ProtoReflect.Descriptor instead.
+func (*ResumeRecoveryResponse) Descriptor() ([]byte, []int) {
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{64}
 }
 
 var File_api_fleet_v1_fleet_proto protoreflect.FileDescriptor
@@ -2510,13 +4239,25 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\n" +
 	"\x18api/fleet/v1/fleet.proto\x12\x11ironherd.fleet.v1\x1a\x1bapi/agent/v1/callback.proto\x1a\x1bapi/agent/v1/hardware.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"+\n" +
 	"\x11GetSummaryRequest\x12\x16\n" +
-	"\x06phases\x18\x01 \x01(\bR\x06phases\"\x86\x02\n" +
+	"\x06phases\x18\x01 \x01(\bR\x06phases\"\x84\x03\n" +
 	"\x12GetSummaryResponse\x125\n" +
 	"\x06states\x18\x01 \x03(\v2\x1d.ironherd.fleet.v1.StateCountR\x06states\x12=\n" +
 	"\tprocesses\x18\x02 \x03(\v2\x1f.ironherd.fleet.v1.ProcessCountR\tprocesses\x12\x1a\n" +
 	"\bmachines\x18\x03 \x01(\x03R\bmachines\x12$\n" +
 	"\rdiscrepancies\x18\x04 \x01(\x03R\rdiscrepancies\x128\n" +
-	"\x06phases\x18\x05 \x03(\v2 .ironherd.fleet.v1.PhaseDurationR\x06phases\">\n" +
+	"\x06phases\x18\x05 \x03(\v2 .ironherd.fleet.v1.PhaseDurationR\x06phases\x126\n" +
+	"\bconcerns\x18\x06 \x03(\v2\x1a.ironherd.fleet.v1.ConcernR\bconcerns\x12D\n" +
+	"\rrecovery_hold\x18\a \x01(\v2\x1f.ironherd.fleet.v1.RecoveryHoldR\frecoveryHold\"\x9a\x01\n" +
+	"\fRecoveryHold\x12*\n" +
+	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x120\n" +
+	"\x05until\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x14\n" +
+	"\x05actor\x18\x03 \x01(\tR\x05actor\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"a\n" +
+	"\aConcern\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x18\n" +
+	"\asubject\x18\x02 \x01(\tR\asubject\x12\x14\n" +
+	"\x05count\x18\x03 \x01(\x03R\x05count\x12\x12\n" +
+	"\x04text\x18\x04 \x01(\tR\x04text\">\n" +
 	"\n" +
 	"StateCount\x12\x14\n" +
 	"\x05state\x18\x01 \x01(\tR\x05state\x12\x1a\n" +
@@ -2564,20 +4305,35 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\vstate_since\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"stateSince\"-\n" +
 	"\x11GetMachineRequest\x12\x18\n" +
-	"\amachine\x18\x01 \x01(\tR\amachine\"\xc2\x02\n" +
+	"\amachine\x18\x01 \x01(\tR\amachine\"\xfe\x02\n" +
 	"\x12GetMachineResponse\x124\n" +
 	"\amachine\x18\x01 \x01(\v2\x1a.ironherd.fleet.v1.MachineR\amachine\x12-\n" +
 	"\x05facts\x18\x02 \x03(\v2\x17.ironherd.fleet.v1.FactR\x05facts\x12=\n" +
 	"\bhardware\x18\x03 \x01(\v2!.ironherd.agent.v1.HardwareReportR\bhardware\x12M\n" +
 	"\x10install_progress\x18\x04 \x01(\v2\".ironherd.agent.v1.InstallProgressR\x0finstallProgress\x129\n" +
-	"\tdecisions\x18\x05 \x03(\v2\x1b.ironherd.fleet.v1.DecisionR\tdecisions\"^\n" +
+	"\tdecisions\x18\x05 \x03(\v2\x1b.ironherd.fleet.v1.DecisionR\tdecisions\x12:\n" +
+	"\toperation\x18\x06 \x01(\v2\x1c.ironherd.fleet.v1.OperationR\toperation\"\xd3\x02\n" +
+	"\tOperation\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x03R\x06number\x12\x1c\n" +
+	"\toperation\x18\x02 \x01(\tR\toperation\x12*\n" +
+	"\x02at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x14\n" +
+	"\x05actor\x18\x04 \x01(\tR\x05actor\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x1a\n" +
+	"\battempts\x18\x06 \x01(\x05R\battempts\x12;\n" +
+	"\vaccepted_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"acceptedAt\x125\n" +
+	"\bended_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\aendedAt\x12\x0e\n" +
+	"\x02ok\x18\t \x01(\bR\x02ok\x12\x16\n" +
+	"\x06detail\x18\n" +
+	" \x01(\tR\x06detail\"^\n" +
 	"\x04Fact\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12*\n" +
 	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x16\n" +
-	"\x06detail\x18\x03 \x01(\tR\x06detail\"D\n" +
+	"\x06detail\x18\x03 \x01(\tR\x06detail\"`\n" +
 	"\x12ListHistoryRequest\x12\x18\n" +
 	"\amachine\x18\x01 \x01(\tR\amachine\x12\x14\n" +
-	"\x05limit\x18\x02 \x01(\x05R\x05limit\"P\n" +
+	"\x05limit\x18\x02 \x01(\x05R\x05limit\x12\x1a\n" +
+	"\bprovider\x18\x03 \x01(\tR\bprovider\"P\n" +
 	"\x13ListHistoryResponse\x129\n" +
 	"\aentries\x18\x01 \x03(\v2\x1f.ironherd.fleet.v1.HistoryEntryR\aentries\"\xb2\x02\n" +
 	"\fHistoryEntry\x12*\n" +
@@ -2592,11 +4348,17 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"started_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x12\x10\n" +
 	"\x03why\x18\t \x01(\tR\x03why\"1\n" +
 	"\x15ExplainMachineRequest\x12\x18\n" +
-	"\amachine\x18\x01 \x01(\tR\amachine\"\xa3\x01\n" +
+	"\amachine\x18\x01 \x01(\tR\amachine\"\xd4\x01\n" +
 	"\x16ExplainMachineResponse\x124\n" +
 	"\amachine\x18\x01 \x01(\v2\x1a.ironherd.fleet.v1.MachineR\amachine\x129\n" +
 	"\tdecisions\x18\x02 \x03(\v2\x1b.ironherd.fleet.v1.DecisionR\tdecisions\x12\x18\n" +
-	"\asummary\x18\x03 \x01(\tR\asummary\"\xde\x01\n" +
+	"\asummary\x18\x03 \x01(\tR\asummary\x12/\n" +
+	"\x04next\x18\x04 \x01(\v2\x1b.ironherd.fleet.v1.NextStepR\x04next\"v\n" +
+	"\bNextStep\x12\x10\n" +
+	"\x03who\x18\x01 \x01(\tR\x03who\x12*\n" +
+	"\x02by\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02by\x12\x12\n" +
+	"\x04what\x18\x03 \x01(\tR\x04what\x12\x18\n" +
+	"\acommand\x18\x04 \x01(\tR\acommand\"\xde\x01\n" +
 	"\bDecision\x12\x18\n" +
 	"\aprocess\x18\x01 \x01(\tR\aprocess\x12\x18\n" +
 	"\averdict\x18\x02 \x01(\tR\averdict\x12\x16\n" +
@@ -2607,7 +4369,7 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\rbackoff_cause\x18\a \x01(\tR\fbackoffCause\"\x16\n" +
 	"\x14ListProvidersRequest\"R\n" +
 	"\x15ListProvidersResponse\x129\n" +
-	"\tproviders\x18\x01 \x03(\v2\x1b.ironherd.fleet.v1.ProviderR\tproviders\"\x96\x03\n" +
+	"\tproviders\x18\x01 \x03(\v2\x1b.ironherd.fleet.v1.ProviderR\tproviders\"\xa7\x04\n" +
 	"\bProvider\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x1a\n" +
@@ -2622,7 +4384,12 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\x0elast_update_at\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\flastUpdateAt\x12\x1f\n" +
 	"\vlast_update\x18\v \x01(\tR\n" +
-	"lastUpdate\"'\n" +
+	"lastUpdate\x12\x1a\n" +
+	"\bunusable\x18\f \x03(\tR\bunusable\x127\n" +
+	"\tpaused_at\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\bpausedAt\x12\x1b\n" +
+	"\tpaused_by\x18\x0e \x01(\tR\bpausedBy\x12\x1d\n" +
+	"\n" +
+	"paused_why\x18\x0f \x01(\tR\tpausedWhy\"'\n" +
 	"\x13ListSessionsRequest\x12\x10\n" +
 	"\x03all\x18\x01 \x01(\bR\x03all\"N\n" +
 	"\x14ListSessionsResponse\x126\n" +
@@ -2656,19 +4423,34 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\x05since\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x1a\n" +
 	"\bevidence\x18\x06 \x01(\tR\bevidence\x12\x16\n" +
 	"\x06remedy\x18\a \x01(\tR\x06remedy\"\x13\n" +
+	"\x11ListImagesRequest\"K\n" +
+	"\x12ListImagesResponse\x125\n" +
+	"\x06images\x18\x01 \x03(\v2\x1d.ironherd.fleet.v1.NamedImageR\x06images\"\xa9\x01\n" +
+	"\n" +
+	"NamedImage\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
+	"\blocation\x18\x02 \x01(\tR\blocation\x12\x16\n" +
+	"\x06digest\x18\x03 \x01(\tR\x06digest\x12 \n" +
+	"\vcompression\x18\x04 \x01(\tR\vcompression\x12\x12\n" +
+	"\x04size\x18\x05 \x01(\x03R\x04size\x12\x1d\n" +
+	"\n" +
+	"first_boot\x18\x06 \x01(\tR\tfirstBoot\"\x13\n" +
 	"\x11GetVersionRequest\"\x81\x01\n" +
 	"\x12GetVersionResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x1d\n" +
 	"\n" +
 	"go_version\x18\x02 \x01(\tR\tgoVersion\x12\x1a\n" +
 	"\bdatabase\x18\x03 \x01(\tR\bdatabase\x12\x16\n" +
-	"\x06schema\x18\x04 \x01(\x03R\x06schema\"\xe5\x01\n" +
+	"\x06schema\x18\x04 \x01(\x03R\x06schema\"\x84\x02\n" +
 	"\x15InstallMachineRequest\x12\x18\n" +
 	"\amachine\x18\x01 \x01(\tR\amachine\x12.\n" +
 	"\x05image\x18\x02 \x01(\v2\x18.ironherd.agent.v1.ImageR\x05image\x12<\n" +
 	"\troot_disk\x18\x03 \x01(\v2\x1f.ironherd.agent.v1.DiskSelectorR\brootDisk\x12&\n" +
 	"\x0ffirst_boot_data\x18\x04 \x01(\fR\rfirstBootData\x12\x1c\n" +
-	"\treinstall\x18\x05 \x01(\bR\treinstall\"G\n" +
+	"\treinstall\x18\x05 \x01(\bR\treinstall\x12\x1d\n" +
+	"\n" +
+	"image_name\x18\n" +
+	" \x01(\tR\timageName\"G\n" +
 	"\x16InstallMachineResponse\x12-\n" +
 	"\x12install_generation\x18\x01 \x01(\x03R\x11installGeneration\"I\n" +
 	"\x13RetryMachineRequest\x12\x18\n" +
@@ -2691,8 +4473,79 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\x14AcceptHostKeyRequest\x12\x18\n" +
 	"\amachine\x18\x01 \x01(\tR\amachine\x12 \n" +
 	"\vfingerprint\x18\x02 \x01(\tR\vfingerprint\"\x17\n" +
-	"\x15AcceptHostKeyResponse2\xb6\n" +
+	"\x15AcceptHostKeyResponse\"\xca\x02\n" +
+	"\x11CreatePlanRequest\x12\x12\n" +
+	"\x04verb\x18\x01 \x01(\tR\x04verb\x12\x1a\n" +
+	"\bmachines\x18\x02 \x03(\tR\bmachines\x12\x1a\n" +
+	"\bprovider\x18\x03 \x01(\tR\bprovider\x12\x16\n" +
+	"\x06states\x18\x04 \x03(\tR\x06states\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\x120\n" +
+	"\x05until\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12B\n" +
+	"\ainstall\x18\a \x01(\v2(.ironherd.fleet.v1.InstallMachineRequestR\ainstall\x12\x18\n" +
+	"\aconfirm\x18\b \x01(\bR\aconfirm\x12)\n" +
+	"\x10confirm_harmless\x18\t \x01(\bR\x0fconfirmHarmless\"A\n" +
+	"\x12CreatePlanResponse\x12+\n" +
+	"\x04plan\x18\x01 \x01(\v2\x17.ironherd.fleet.v1.PlanR\x04plan\" \n" +
+	"\x0eGetPlanRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\">\n" +
+	"\x0fGetPlanResponse\x12+\n" +
+	"\x04plan\x18\x01 \x01(\v2\x17.ironherd.fleet.v1.PlanR\x04plan\"$\n" +
+	"\x12ConfirmPlanRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"B\n" +
+	"\x13ConfirmPlanResponse\x12+\n" +
+	"\x04plan\x18\x01 \x01(\v2\x17.ironherd.fleet.v1.PlanR\x04plan\"\x9e\x03\n" +
+	"\x04Plan\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12*\n" +
+	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x129\n" +
 	"\n" +
+	"expires_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\x12\x14\n" +
+	"\x05actor\x18\x04 \x01(\tR\x05actor\x12\x12\n" +
+	"\x04verb\x18\x05 \x01(\tR\x04verb\x12\x16\n" +
+	"\x06reason\x18\x06 \x01(\tR\x06reason\x120\n" +
+	"\x05until\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12-\n" +
+	"\x12needs_confirmation\x18\b \x01(\bR\x11needsConfirmation\x12=\n" +
+	"\fconfirmed_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\vconfirmedAt\x12=\n" +
+	"\bmachines\x18\n" +
+	" \x03(\v2!.ironherd.fleet.v1.PlannedMachineR\bmachines\"\xb9\x02\n" +
+	"\x0ePlannedMachine\x12\x1d\n" +
+	"\n" +
+	"machine_id\x18\x01 \x01(\tR\tmachineId\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
+	"\x05state\x18\x03 \x01(\tR\x05state\x12\x12\n" +
+	"\x04does\x18\x04 \x01(\tR\x04does\x12\x1a\n" +
+	"\bdestroys\x18\x05 \x01(\tR\bdestroys\x12\x15\n" +
+	"\x06in_use\x18\x06 \x01(\tR\x05inUse\x12\x18\n" +
+	"\arefused\x18\a \x01(\tR\arefused\x12\x18\n" +
+	"\aoutcome\x18\b \x01(\tR\aoutcome\x12\x16\n" +
+	"\x06detail\x18\t \x01(\tR\x06detail\x12\x1c\n" +
+	"\toperation\x18\n" +
+	" \x01(\x03R\toperation\x12-\n" +
+	"\x12install_generation\x18\v \x01(\x03R\x11installGeneration\"R\n" +
+	"\x13AdoptMachineRequest\x12\x1a\n" +
+	"\bprovider\x18\x01 \x01(\tR\bprovider\x12\x1f\n" +
+	"\vprovider_id\x18\x02 \x01(\tR\n" +
+	"providerId\"\x16\n" +
+	"\x14AdoptMachineResponse\"J\n" +
+	"\x14PauseProviderRequest\x12\x1a\n" +
+	"\bprovider\x18\x01 \x01(\tR\bprovider\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x17\n" +
+	"\x15PauseProviderResponse\"K\n" +
+	"\x15ResumeProviderRequest\x12\x1a\n" +
+	"\bprovider\x18\x01 \x01(\tR\bprovider\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x18\n" +
+	"\x16ResumeProviderResponse\"J\n" +
+	"\x14RetryProviderRequest\x12\x1a\n" +
+	"\bprovider\x18\x01 \x01(\tR\bprovider\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"5\n" +
+	"\x15RetryProviderResponse\x12\x1c\n" +
+	"\tpenalties\x18\x01 \x01(\x03R\tpenalties\"`\n" +
+	"\x14PauseRecoveryRequest\x120\n" +
+	"\x05until\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x17\n" +
+	"\x15PauseRecoveryResponse\"/\n" +
+	"\x15ResumeRecoveryRequest\x12\x16\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\"\x18\n" +
+	"\x16ResumeRecoveryResponse2\x81\x12\n" +
 	"\fFleetService\x12^\n" +
 	"\n" +
 	"GetSummary\x12$.ironherd.fleet.v1.GetSummaryRequest\x1a%.ironherd.fleet.v1.GetSummaryResponse\"\x03\x90\x02\x01\x12d\n" +
@@ -2705,11 +4558,23 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\fListSessions\x12&.ironherd.fleet.v1.ListSessionsRequest\x1a'.ironherd.fleet.v1.ListSessionsResponse\"\x03\x90\x02\x01\x12s\n" +
 	"\x11ListDiscrepancies\x12+.ironherd.fleet.v1.ListDiscrepanciesRequest\x1a,.ironherd.fleet.v1.ListDiscrepanciesResponse\"\x03\x90\x02\x01\x12^\n" +
 	"\n" +
-	"GetVersion\x12$.ironherd.fleet.v1.GetVersionRequest\x1a%.ironherd.fleet.v1.GetVersionResponse\"\x03\x90\x02\x01\x12e\n" +
+	"GetVersion\x12$.ironherd.fleet.v1.GetVersionRequest\x1a%.ironherd.fleet.v1.GetVersionResponse\"\x03\x90\x02\x01\x12^\n" +
+	"\n" +
+	"ListImages\x12$.ironherd.fleet.v1.ListImagesRequest\x1a%.ironherd.fleet.v1.ListImagesResponse\"\x03\x90\x02\x01\x12e\n" +
 	"\x0eInstallMachine\x12(.ironherd.fleet.v1.InstallMachineRequest\x1a).ironherd.fleet.v1.InstallMachineResponse\x12_\n" +
 	"\fRetryMachine\x12&.ironherd.fleet.v1.RetryMachineRequest\x1a'.ironherd.fleet.v1.RetryMachineResponse\x12a\n" +
 	"\vGetHostKeys\x12%.ironherd.fleet.v1.GetHostKeysRequest\x1a&.ironherd.fleet.v1.GetHostKeysResponse\"\x03\x90\x02\x01\x12b\n" +
-	"\rAcceptHostKey\x12'.ironherd.fleet.v1.AcceptHostKeyRequest\x1a(.ironherd.fleet.v1.AcceptHostKeyResponseB3Z1github.com/ironherd/ironherd/api/fleet/v1;fleetv1b\x06proto3"
+	"\rAcceptHostKey\x12'.ironherd.fleet.v1.AcceptHostKeyRequest\x1a(.ironherd.fleet.v1.AcceptHostKeyResponse\x12Y\n" +
+	"\n" +
+	"CreatePlan\x12$.ironherd.fleet.v1.CreatePlanRequest\x1a%.ironherd.fleet.v1.CreatePlanResponse\x12U\n" +
+	"\aGetPlan\x12!.ironherd.fleet.v1.GetPlanRequest\x1a\".ironherd.fleet.v1.GetPlanResponse\"\x03\x90\x02\x01\x12\\\n" +
+	"\vConfirmPlan\x12%.ironherd.fleet.v1.ConfirmPlanRequest\x1a&.ironherd.fleet.v1.ConfirmPlanResponse\x12_\n" +
+	"\fAdoptMachine\x12&.ironherd.fleet.v1.AdoptMachineRequest\x1a'.ironherd.fleet.v1.AdoptMachineResponse\x12b\n" +
+	"\rPauseProvider\x12'.ironherd.fleet.v1.PauseProviderRequest\x1a(.ironherd.fleet.v1.PauseProviderResponse\x12e\n" +
+	"\x0eResumeProvider\x12(.ironherd.fleet.v1.ResumeProviderRequest\x1a).ironherd.fleet.v1.ResumeProviderResponse\x12b\n" +
+	"\rRetryProvider\x12'.ironherd.fleet.v1.RetryProviderRequest\x1a(.ironherd.fleet.v1.RetryProviderResponse\x12b\n" +
+	"\rPauseRecovery\x12'.ironherd.fleet.v1.PauseRecoveryRequest\x1a(.ironherd.fleet.v1.PauseRecoveryResponse\x12e\n" +
+	"\x0eResumeRecovery\x12(.ironherd.fleet.v1.ResumeRecoveryRequest\x1a).ironherd.fleet.v1.ResumeRecoveryResponseB3Z1github.com/ironherd/ironherd/api/fleet/v1;fleetv1b\x06proto3"
 
 var (
 	file_api_fleet_v1_fleet_proto_rawDescOnce sync.Once
@@ -2723,126 +4588,196 @@ func file_api_fleet_v1_fleet_proto_rawDescGZIP() []byte {
 	return file_api_fleet_v1_fleet_proto_rawDescData
 }
 
-var file_api_fleet_v1_fleet_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
+var file_api_fleet_v1_fleet_proto_msgTypes = make([]protoimpl.MessageInfo, 65)
 var file_api_fleet_v1_fleet_proto_goTypes = []any{
 	(*GetSummaryRequest)(nil),         // 0: ironherd.fleet.v1.GetSummaryRequest
 	(*GetSummaryResponse)(nil),        // 1: ironherd.fleet.v1.GetSummaryResponse
-	(*StateCount)(nil),                // 2: ironherd.fleet.v1.StateCount
-	(*ProcessCount)(nil),              // 3: ironherd.fleet.v1.ProcessCount
-	(*PhaseDuration)(nil),             // 4: ironherd.fleet.v1.PhaseDuration
-	(*ListMachinesRequest)(nil),       // 5: ironherd.fleet.v1.ListMachinesRequest
-	(*ListMachinesResponse)(nil),      // 6: ironherd.fleet.v1.ListMachinesResponse
-	(*Machine)(nil),                   // 7: ironherd.fleet.v1.Machine
-	(*GetMachineRequest)(nil),         // 8: ironherd.fleet.v1.GetMachineRequest
-	(*GetMachineResponse)(nil),        // 9: ironherd.fleet.v1.GetMachineResponse
-	(*Fact)(nil),                      // 10: ironherd.fleet.v1.Fact
-	(*ListHistoryRequest)(nil),        // 11: ironherd.fleet.v1.ListHistoryRequest
-	(*ListHistoryResponse)(nil),       // 12: ironherd.fleet.v1.ListHistoryResponse
-	(*HistoryEntry)(nil),              // 13: ironherd.fleet.v1.HistoryEntry
-	(*ExplainMachineRequest)(nil),     // 14: ironherd.fleet.v1.ExplainMachineRequest
-	(*ExplainMachineResponse)(nil),    // 15: ironherd.fleet.v1.ExplainMachineResponse
-	(*Decision)(nil),                  // 16: ironherd.fleet.v1.Decision
-	(*ListProvidersRequest)(nil),      // 17: ironherd.fleet.v1.ListProvidersRequest
-	(*ListProvidersResponse)(nil),     // 18: ironherd.fleet.v1.ListProvidersResponse
-	(*Provider)(nil),                  // 19: ironherd.fleet.v1.Provider
-	(*ListSessionsRequest)(nil),       // 20: ironherd.fleet.v1.ListSessionsRequest
-	(*ListSessionsResponse)(nil),      // 21: ironherd.fleet.v1.ListSessionsResponse
-	(*Session)(nil),                   // 22: ironherd.fleet.v1.Session
-	(*Hold)(nil),                      // 23: ironherd.fleet.v1.Hold
-	(*ListDiscrepanciesRequest)(nil),  // 24: ironherd.fleet.v1.ListDiscrepanciesRequest
-	(*ListDiscrepanciesResponse)(nil), // 25: ironherd.fleet.v1.ListDiscrepanciesResponse
-	(*Discrepancy)(nil),               // 26: ironherd.fleet.v1.Discrepancy
-	(*GetVersionRequest)(nil),         // 27: ironherd.fleet.v1.GetVersionRequest
-	(*GetVersionResponse)(nil),        // 28: ironherd.fleet.v1.GetVersionResponse
-	(*InstallMachineRequest)(nil),     // 29: ironherd.fleet.v1.InstallMachineRequest
-	(*InstallMachineResponse)(nil),    // 30: ironherd.fleet.v1.InstallMachineResponse
-	(*RetryMachineRequest)(nil),       // 31: ironherd.fleet.v1.RetryMachineRequest
-	(*RetryMachineResponse)(nil),      // 32: ironherd.fleet.v1.RetryMachineResponse
-	(*GetHostKeysRequest)(nil),        // 33: ironherd.fleet.v1.GetHostKeysRequest
-	(*GetHostKeysResponse)(nil),       // 34: ironherd.fleet.v1.GetHostKeysResponse
-	(*HostKey)(nil),                   // 35: ironherd.fleet.v1.HostKey
-	(*AcceptHostKeyRequest)(nil),      // 36: ironherd.fleet.v1.AcceptHostKeyRequest
-	(*AcceptHostKeyResponse)(nil),     // 37: ironherd.fleet.v1.AcceptHostKeyResponse
-	(*durationpb.Duration)(nil),       // 38: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),     // 39: google.protobuf.Timestamp
-	(*v1.HardwareReport)(nil),         // 40: ironherd.agent.v1.HardwareReport
-	(*v1.InstallProgress)(nil),        // 41: ironherd.agent.v1.InstallProgress
-	(*v1.Image)(nil),                  // 42: ironherd.agent.v1.Image
-	(*v1.DiskSelector)(nil),           // 43: ironherd.agent.v1.DiskSelector
+	(*RecoveryHold)(nil),              // 2: ironherd.fleet.v1.RecoveryHold
+	(*Concern)(nil),                   // 3: ironherd.fleet.v1.Concern
+	(*StateCount)(nil),                // 4: ironherd.fleet.v1.StateCount
+	(*ProcessCount)(nil),              // 5: ironherd.fleet.v1.ProcessCount
+	(*PhaseDuration)(nil),             // 6: ironherd.fleet.v1.PhaseDuration
+	(*ListMachinesRequest)(nil),       // 7: ironherd.fleet.v1.ListMachinesRequest
+	(*ListMachinesResponse)(nil),      // 8: ironherd.fleet.v1.ListMachinesResponse
+	(*Machine)(nil),                   // 9: ironherd.fleet.v1.Machine
+	(*GetMachineRequest)(nil),         // 10: ironherd.fleet.v1.GetMachineRequest
+	(*GetMachineResponse)(nil),        // 11: ironherd.fleet.v1.GetMachineResponse
+	(*Operation)(nil),                 // 12: ironherd.fleet.v1.Operation
+	(*Fact)(nil),                      // 13: ironherd.fleet.v1.Fact
+	(*ListHistoryRequest)(nil),        // 14: ironherd.fleet.v1.ListHistoryRequest
+	(*ListHistoryResponse)(nil),       // 15: ironherd.fleet.v1.ListHistoryResponse
+	(*HistoryEntry)(nil),              // 16: ironherd.fleet.v1.HistoryEntry
+	(*ExplainMachineRequest)(nil),     // 17: ironherd.fleet.v1.ExplainMachineRequest
+	(*ExplainMachineResponse)(nil),    // 18: ironherd.fleet.v1.ExplainMachineResponse
+	(*NextStep)(nil),                  // 19: ironherd.fleet.v1.NextStep
+	(*Decision)(nil),                  // 20: ironherd.fleet.v1.Decision
+	(*ListProvidersRequest)(nil),      // 21: ironherd.fleet.v1.ListProvidersRequest
+	(*ListProvidersResponse)(nil),     // 22: ironherd.fleet.v1.ListProvidersResponse
+	(*Provider)(nil),                  // 23: ironherd.fleet.v1.Provider
+	(*ListSessionsRequest)(nil),       // 24: ironherd.fleet.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),      // 25: ironherd.fleet.v1.ListSessionsResponse
+	(*Session)(nil),                   // 26: ironherd.fleet.v1.Session
+	(*Hold)(nil),                      // 27: ironherd.fleet.v1.Hold
+	(*ListDiscrepanciesRequest)(nil),  // 28: ironherd.fleet.v1.ListDiscrepanciesRequest
+	(*ListDiscrepanciesResponse)(nil), // 29: ironherd.fleet.v1.ListDiscrepanciesResponse
+	(*Discrepancy)(nil),               // 30: ironherd.fleet.v1.Discrepancy
+	(*ListImagesRequest)(nil),         // 31: ironherd.fleet.v1.ListImagesRequest
+	(*ListImagesResponse)(nil),        // 32: ironherd.fleet.v1.ListImagesResponse
+	(*NamedImage)(nil),                // 33: ironherd.fleet.v1.NamedImage
+	(*GetVersionRequest)(nil),         // 34: ironherd.fleet.v1.GetVersionRequest
+	(*GetVersionResponse)(nil),        // 35: ironherd.fleet.v1.GetVersionResponse
+	(*InstallMachineRequest)(nil),     // 36: ironherd.fleet.v1.InstallMachineRequest
+	(*InstallMachineResponse)(nil),    // 37: ironherd.fleet.v1.InstallMachineResponse
+	(*RetryMachineRequest)(nil),       // 38: ironherd.fleet.v1.RetryMachineRequest
+	(*RetryMachineResponse)(nil),      // 39: ironherd.fleet.v1.RetryMachineResponse
+	(*GetHostKeysRequest)(nil),        // 40: ironherd.fleet.v1.GetHostKeysRequest
+	(*GetHostKeysResponse)(nil),       // 41: ironherd.fleet.v1.GetHostKeysResponse
+	(*HostKey)(nil),                   // 42: ironherd.fleet.v1.HostKey
+	(*AcceptHostKeyRequest)(nil),      // 43: ironherd.fleet.v1.AcceptHostKeyRequest
+	(*AcceptHostKeyResponse)(nil),     // 44: ironherd.fleet.v1.AcceptHostKeyResponse
+	(*CreatePlanRequest)(nil),         // 45: ironherd.fleet.v1.CreatePlanRequest
+	(*CreatePlanResponse)(nil),        // 46: ironherd.fleet.v1.CreatePlanResponse
+	(*GetPlanRequest)(nil),            // 47: ironherd.fleet.v1.GetPlanRequest
+	(*GetPlanResponse)(nil),           // 48: ironherd.fleet.v1.GetPlanResponse
+	(*ConfirmPlanRequest)(nil),        // 49: ironherd.fleet.v1.ConfirmPlanRequest
+	(*ConfirmPlanResponse)(nil),       // 50: ironherd.fleet.v1.ConfirmPlanResponse
+	(*Plan)(nil),                      // 51: ironherd.fleet.v1.Plan
+	(*PlannedMachine)(nil),            // 52: ironherd.fleet.v1.PlannedMachine
+	(*AdoptMachineRequest)(nil),       // 53: ironherd.fleet.v1.AdoptMachineRequest
+	(*AdoptMachineResponse)(nil),      // 54: ironherd.fleet.v1.AdoptMachineResponse
+	(*PauseProviderRequest)(nil),      // 55: ironherd.fleet.v1.PauseProviderRequest
+	(*PauseProviderResponse)(nil),     // 56: ironherd.fleet.v1.PauseProviderResponse
+	(*ResumeProviderRequest)(nil),     // 57: ironherd.fleet.v1.ResumeProviderRequest
+	(*ResumeProviderResponse)(nil),    // 58: ironherd.fleet.v1.ResumeProviderResponse
+	(*RetryProviderRequest)(nil),      // 59: ironherd.fleet.v1.RetryProviderRequest
+	(*RetryProviderResponse)(nil),     // 60: ironherd.fleet.v1.RetryProviderResponse
+	(*PauseRecoveryRequest)(nil),      // 61: ironherd.fleet.v1.PauseRecoveryRequest
+	(*PauseRecoveryResponse)(nil),     // 62: ironherd.fleet.v1.PauseRecoveryResponse
+	(*ResumeRecoveryRequest)(nil),     // 63: ironherd.fleet.v1.ResumeRecoveryRequest
+	(*ResumeRecoveryResponse)(nil),    // 64: ironherd.fleet.v1.ResumeRecoveryResponse
+	(*timestamppb.Timestamp)(nil),     // 65: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),       // 66: google.protobuf.Duration
+	(*v1.HardwareReport)(nil),         // 67: ironherd.agent.v1.HardwareReport
+	(*v1.InstallProgress)(nil),        // 68: ironherd.agent.v1.InstallProgress
+	(*v1.Image)(nil),                  // 69: ironherd.agent.v1.Image
+	(*v1.DiskSelector)(nil),           // 70: ironherd.agent.v1.DiskSelector
 }
 var file_api_fleet_v1_fleet_proto_depIdxs = []int32{
-	2,  // 0: ironherd.fleet.v1.GetSummaryResponse.states:type_name -> ironherd.fleet.v1.StateCount
-	3,  // 1: ironherd.fleet.v1.GetSummaryResponse.processes:type_name -> ironherd.fleet.v1.ProcessCount
-	4,  // 2: ironherd.fleet.v1.GetSummaryResponse.phases:type_name -> ironherd.fleet.v1.PhaseDuration
-	38, // 3: ironherd.fleet.v1.PhaseDuration.p50:type_name -> google.protobuf.Duration
-	38, // 4: ironherd.fleet.v1.PhaseDuration.p95:type_name -> google.protobuf.Duration
-	38, // 5: ironherd.fleet.v1.PhaseDuration.p99:type_name -> google.protobuf.Duration
-	38, // 6: ironherd.fleet.v1.PhaseDuration.max:type_name -> google.protobuf.Duration
-	7,  // 7: ironherd.fleet.v1.ListMachinesResponse.machines:type_name -> ironherd.fleet.v1.Machine
-	39, // 8: ironherd.fleet.v1.Machine.created_at:type_name -> google.protobuf.Timestamp
-	39, // 9: ironherd.fleet.v1.Machine.last_seen_at:type_name -> google.protobuf.Timestamp
-	39, // 10: ironherd.fleet.v1.Machine.state_since:type_name -> google.protobuf.Timestamp
-	7,  // 11: ironherd.fleet.v1.GetMachineResponse.machine:type_name -> ironherd.fleet.v1.Machine
-	10, // 12: ironherd.fleet.v1.GetMachineResponse.facts:type_name -> ironherd.fleet.v1.Fact
-	40, // 13: ironherd.fleet.v1.GetMachineResponse.hardware:type_name -> ironherd.agent.v1.HardwareReport
-	41, // 14: ironherd.fleet.v1.GetMachineResponse.install_progress:type_name -> ironherd.agent.v1.InstallProgress
-	16, // 15: ironherd.fleet.v1.GetMachineResponse.decisions:type_name -> ironherd.fleet.v1.Decision
-	39, // 16: ironherd.fleet.v1.Fact.at:type_name -> google.protobuf.Timestamp
-	13, // 17: ironherd.fleet.v1.ListHistoryResponse.entries:type_name -> ironherd.fleet.v1.HistoryEntry
-	39, // 18: ironherd.fleet.v1.HistoryEntry.at:type_name -> google.protobuf.Timestamp
-	39, // 19: ironherd.fleet.v1.HistoryEntry.retry_at:type_name -> google.protobuf.Timestamp
-	39, // 20: ironherd.fleet.v1.HistoryEntry.started_at:type_name -> google.protobuf.Timestamp
-	7,  // 21: ironherd.fleet.v1.ExplainMachineResponse.machine:type_name -> ironherd.fleet.v1.Machine
-	16, // 22: ironherd.fleet.v1.ExplainMachineResponse.decisions:type_name -> ironherd.fleet.v1.Decision
-	39, // 23: ironherd.fleet.v1.Decision.due_at:type_name -> google.protobuf.Timestamp
-	19, // 24: ironherd.fleet.v1.ListProvidersResponse.providers:type_name -> ironherd.fleet.v1.Provider
-	39, // 25: ironherd.fleet.v1.Provider.last_pass_at:type_name -> google.protobuf.Timestamp
-	39, // 26: ironherd.fleet.v1.Provider.last_update_at:type_name -> google.protobuf.Timestamp
-	22, // 27: ironherd.fleet.v1.ListSessionsResponse.sessions:type_name -> ironherd.fleet.v1.Session
-	39, // 28: ironherd.fleet.v1.Session.started_at:type_name -> google.protobuf.Timestamp
-	39, // 29: ironherd.fleet.v1.Session.deadline:type_name -> google.protobuf.Timestamp
-	39, // 30: ironherd.fleet.v1.Session.ended_at:type_name -> google.protobuf.Timestamp
-	23, // 31: ironherd.fleet.v1.Session.holds:type_name -> ironherd.fleet.v1.Hold
-	39, // 32: ironherd.fleet.v1.Hold.since:type_name -> google.protobuf.Timestamp
-	26, // 33: ironherd.fleet.v1.ListDiscrepanciesResponse.discrepancies:type_name -> ironherd.fleet.v1.Discrepancy
-	39, // 34: ironherd.fleet.v1.Discrepancy.since:type_name -> google.protobuf.Timestamp
-	42, // 35: ironherd.fleet.v1.InstallMachineRequest.image:type_name -> ironherd.agent.v1.Image
-	43, // 36: ironherd.fleet.v1.InstallMachineRequest.root_disk:type_name -> ironherd.agent.v1.DiskSelector
-	35, // 37: ironherd.fleet.v1.GetHostKeysResponse.known:type_name -> ironherd.fleet.v1.HostKey
-	39, // 38: ironherd.fleet.v1.GetHostKeysResponse.since:type_name -> google.protobuf.Timestamp
-	35, // 39: ironherd.fleet.v1.GetHostKeysResponse.refused:type_name -> ironherd.fleet.v1.HostKey
-	39, // 40: ironherd.fleet.v1.GetHostKeysResponse.refused_at:type_name -> google.protobuf.Timestamp
-	0,  // 41: ironherd.fleet.v1.FleetService.GetSummary:input_type -> ironherd.fleet.v1.GetSummaryRequest
-	5,  // 42: ironherd.fleet.v1.FleetService.ListMachines:input_type -> ironherd.fleet.v1.ListMachinesRequest
-	8,  // 43: ironherd.fleet.v1.FleetService.GetMachine:input_type -> ironherd.fleet.v1.GetMachineRequest
-	11, // 44: ironherd.fleet.v1.FleetService.ListHistory:input_type -> ironherd.fleet.v1.ListHistoryRequest
-	14, // 45: ironherd.fleet.v1.FleetService.ExplainMachine:input_type -> ironherd.fleet.v1.ExplainMachineRequest
-	17, // 46: ironherd.fleet.v1.FleetService.ListProviders:input_type -> ironherd.fleet.v1.ListProvidersRequest
-	20, // 47: ironherd.fleet.v1.FleetService.ListSessions:input_type -> ironherd.fleet.v1.ListSessionsRequest
-	24, // 48: ironherd.fleet.v1.FleetService.ListDiscrepancies:input_type -> ironherd.fleet.v1.ListDiscrepanciesRequest
-	27, // 49: ironherd.fleet.v1.FleetService.GetVersion:input_type -> ironherd.fleet.v1.GetVersionRequest
-	29, // 50: ironherd.fleet.v1.FleetService.InstallMachine:input_type -> ironherd.fleet.v1.InstallMachineRequest
-	31, // 51: ironherd.fleet.v1.FleetService.RetryMachine:input_type -> ironherd.fleet.v1.RetryMachineRequest
-	33, // 52: ironherd.fleet.v1.FleetService.GetHostKeys:input_type -> ironherd.fleet.v1.GetHostKeysRequest
-	36, // 53: ironherd.fleet.v1.FleetService.AcceptHostKey:input_type -> ironherd.fleet.v1.AcceptHostKeyRequest
-	1,  // 54: ironherd.fleet.v1.FleetService.GetSummary:output_type -> ironherd.fleet.v1.GetSummaryResponse
-	6,  // 55: ironherd.fleet.v1.FleetService.ListMachines:output_type -> ironherd.fleet.v1.ListMachinesResponse
-	9,  // 56: ironherd.fleet.v1.FleetService.GetMachine:output_type -> ironherd.fleet.v1.GetMachineResponse
-	12, // 57: ironherd.fleet.v1.FleetService.ListHistory:output_type -> ironherd.fleet.v1.ListHistoryResponse
-	15, // 58: ironherd.fleet.v1.FleetService.ExplainMachine:output_type -> ironherd.fleet.v1.ExplainMachineResponse
-	18, // 59: ironherd.fleet.v1.FleetService.ListProviders:output_type -> ironherd.fleet.v1.ListProvidersResponse
-	21, // 60: ironherd.fleet.v1.FleetService.ListSessions:output_type -> ironherd.fleet.v1.ListSessionsResponse
-	25, // 61: ironherd.fleet.v1.FleetService.ListDiscrepancies:output_type -> ironherd.fleet.v1.ListDiscrepanciesResponse
-	28, // 62: ironherd.fleet.v1.FleetService.GetVersion:output_type -> ironherd.fleet.v1.GetVersionResponse
-	30, // 63: ironherd.fleet.v1.FleetService.InstallMachine:output_type -> ironherd.fleet.v1.InstallMachineResponse
-	32, // 64: ironherd.fleet.v1.FleetService.RetryMachine:output_type -> ironherd.fleet.v1.RetryMachineResponse
-	34, // 65: ironherd.fleet.v1.FleetService.GetHostKeys:output_type -> ironherd.fleet.v1.GetHostKeysResponse
-	37, // 66: ironherd.fleet.v1.FleetService.AcceptHostKey:output_type -> ironherd.fleet.v1.AcceptHostKeyResponse
-	54, // [54:67] is the sub-list for method output_type
-	41, // [41:54] is the sub-list for method input_type
-	41, // [41:41] is the sub-list for extension type_name
-	41, // [41:41] is the sub-list for extension extendee
-	0,  // [0:41] is the sub-list for field type_name
+	4,  // 0: ironherd.fleet.v1.GetSummaryResponse.states:type_name -> ironherd.fleet.v1.StateCount
+	5,  // 1: ironherd.fleet.v1.GetSummaryResponse.processes:type_name -> ironherd.fleet.v1.ProcessCount
+	6,  // 2: ironherd.fleet.v1.GetSummaryResponse.phases:type_name -> ironherd.fleet.v1.PhaseDuration
+	3,  // 3: ironherd.fleet.v1.GetSummaryResponse.concerns:type_name -> ironherd.fleet.v1.Concern
+	2,  // 4: ironherd.fleet.v1.GetSummaryResponse.recovery_hold:type_name -> ironherd.fleet.v1.RecoveryHold
+	65, // 5: ironherd.fleet.v1.RecoveryHold.at:type_name -> google.protobuf.Timestamp
+	65, // 6: ironherd.fleet.v1.RecoveryHold.until:type_name -> google.protobuf.Timestamp
+	66, // 7: ironherd.fleet.v1.PhaseDuration.p50:type_name -> google.protobuf.Duration
+	66, // 8: ironherd.fleet.v1.PhaseDuration.p95:type_name -> google.protobuf.Duration
+	66, // 9: ironherd.fleet.v1.PhaseDuration.p99:type_name -> google.protobuf.Duration
+	66, // 10: ironherd.fleet.v1.PhaseDuration.max:type_name -> google.protobuf.Duration
+	9,  // 11: ironherd.fleet.v1.ListMachinesResponse.machines:type_name -> ironherd.fleet.v1.Machine
+	65, // 12: ironherd.fleet.v1.Machine.created_at:type_name -> google.protobuf.Timestamp
+	65, // 13: ironherd.fleet.v1.Machine.last_seen_at:type_name -> google.protobuf.Timestamp
+	65, // 14: ironherd.fleet.v1.Machine.state_since:type_name -> google.protobuf.Timestamp
+	9,  // 15: ironherd.fleet.v1.GetMachineResponse.machine:type_name -> ironherd.fleet.v1.Machine
+	13, // 16: ironherd.fleet.v1.GetMachineResponse.facts:type_name -> ironherd.fleet.v1.Fact
+	67, // 17: ironherd.fleet.v1.GetMachineResponse.hardware:type_name -> ironherd.agent.v1.HardwareReport
+	68, // 18: ironherd.fleet.v1.GetMachineResponse.install_progress:type_name -> ironherd.agent.v1.InstallProgress
+	20, // 19: ironherd.fleet.v1.GetMachineResponse.decisions:type_name -> ironherd.fleet.v1.Decision
+	12, // 20: ironherd.fleet.v1.GetMachineResponse.operation:type_name -> ironherd.fleet.v1.Operation
+	65, // 21: ironherd.fleet.v1.Operation.at:type_name -> google.protobuf.Timestamp
+	65, // 22: ironherd.fleet.v1.Operation.accepted_at:type_name -> google.protobuf.Timestamp
+	65, // 23: ironherd.fleet.v1.Operation.ended_at:type_name -> google.protobuf.Timestamp
+	65, // 24: ironherd.fleet.v1.Fact.at:type_name -> google.protobuf.Timestamp
+	16, // 25: ironherd.fleet.v1.ListHistoryResponse.entries:type_name -> ironherd.fleet.v1.HistoryEntry
+	65, // 26: ironherd.fleet.v1.HistoryEntry.at:type_name -> google.protobuf.Timestamp
+	65, // 27: ironherd.fleet.v1.HistoryEntry.retry_at:type_name -> google.protobuf.Timestamp
+	65, // 28: ironherd.fleet.v1.HistoryEntry.started_at:type_name -> google.protobuf.Timestamp
+	9,  // 29: ironherd.fleet.v1.ExplainMachineResponse.machine:type_name -> ironherd.fleet.v1.Machine
+	20, // 30: ironherd.fleet.v1.ExplainMachineResponse.decisions:type_name -> ironherd.fleet.v1.Decision
+	19, // 31: ironherd.fleet.v1.ExplainMachineResponse.next:type_name -> ironherd.fleet.v1.NextStep
+	65, // 32: ironherd.fleet.v1.NextStep.by:type_name -> google.protobuf.Timestamp
+	65, // 33: ironherd.fleet.v1.Decision.due_at:type_name -> google.protobuf.Timestamp
+	23, // 34: ironherd.fleet.v1.ListProvidersResponse.providers:type_name -> ironherd.fleet.v1.Provider
+	65, // 35: ironherd.fleet.v1.Provider.last_pass_at:type_name -> google.protobuf.Timestamp
+	65, // 36: ironherd.fleet.v1.Provider.last_update_at:type_name -> google.protobuf.Timestamp
+	65, // 37: ironherd.fleet.v1.Provider.paused_at:type_name -> google.protobuf.Timestamp
+	26, // 38: ironherd.fleet.v1.ListSessionsResponse.sessions:type_name -> ironherd.fleet.v1.Session
+	65, // 39: ironherd.fleet.v1.Session.started_at:type_name -> google.protobuf.Timestamp
+	65, // 40: ironherd.fleet.v1.Session.deadline:type_name -> google.protobuf.Timestamp
+	65, // 41: ironherd.fleet.v1.Session.ended_at:type_name -> google.protobuf.Timestamp
+	27, // 42: ironherd.fleet.v1.Session.holds:type_name -> ironherd.fleet.v1.Hold
+	65, // 43: ironherd.fleet.v1.Hold.since:type_name -> google.protobuf.Timestamp
+	30, // 44: ironherd.fleet.v1.ListDiscrepanciesResponse.discrepancies:type_name -> ironherd.fleet.v1.Discrepancy
+	65, // 45: ironherd.fleet.v1.Discrepancy.since:type_name -> google.protobuf.Timestamp
+	33, // 46: ironherd.fleet.v1.ListImagesResponse.images:type_name -> ironherd.fleet.v1.NamedImage
+	69, // 47: ironherd.fleet.v1.InstallMachineRequest.image:type_name -> ironherd.agent.v1.Image
+	70, // 48: ironherd.fleet.v1.InstallMachineRequest.root_disk:type_name -> ironherd.agent.v1.DiskSelector
+	42, // 49: ironherd.fleet.v1.GetHostKeysResponse.known:type_name -> ironherd.fleet.v1.HostKey
+	65, // 50: ironherd.fleet.v1.GetHostKeysResponse.since:type_name -> google.protobuf.Timestamp
+	42, // 51: ironherd.fleet.v1.GetHostKeysResponse.refused:type_name -> ironherd.fleet.v1.HostKey
+	65, // 52: ironherd.fleet.v1.GetHostKeysResponse.refused_at:type_name -> google.protobuf.Timestamp
+	65, // 53: ironherd.fleet.v1.CreatePlanRequest.until:type_name -> google.protobuf.Timestamp
+	36, // 54: ironherd.fleet.v1.CreatePlanRequest.install:type_name -> ironherd.fleet.v1.InstallMachineRequest
+	51, // 55: ironherd.fleet.v1.CreatePlanResponse.plan:type_name -> ironherd.fleet.v1.Plan
+	51, // 56: ironherd.fleet.v1.GetPlanResponse.plan:type_name -> ironherd.fleet.v1.Plan
+	51, // 57: ironherd.fleet.v1.ConfirmPlanResponse.plan:type_name -> ironherd.fleet.v1.Plan
+	65, // 58: ironherd.fleet.v1.Plan.at:type_name -> google.protobuf.Timestamp
+	65, // 59: ironherd.fleet.v1.Plan.expires_at:type_name -> google.protobuf.Timestamp
+	65, // 60: ironherd.fleet.v1.Plan.until:type_name -> google.protobuf.Timestamp
+	65, // 61: ironherd.fleet.v1.Plan.confirmed_at:type_name -> google.protobuf.Timestamp
+	52, // 62: ironherd.fleet.v1.Plan.machines:type_name -> ironherd.fleet.v1.PlannedMachine
+	65, // 63: ironherd.fleet.v1.PauseRecoveryRequest.until:type_name -> google.protobuf.Timestamp
+	0,  // 64: ironherd.fleet.v1.FleetService.GetSummary:input_type -> ironherd.fleet.v1.GetSummaryRequest
+	7,  // 65: ironherd.fleet.v1.FleetService.ListMachines:input_type -> ironherd.fleet.v1.ListMachinesRequest
+	10, // 66: ironherd.fleet.v1.FleetService.GetMachine:input_type -> ironherd.fleet.v1.GetMachineRequest
+	14, // 67: ironherd.fleet.v1.FleetService.ListHistory:input_type -> ironherd.fleet.v1.ListHistoryRequest
+	17, // 68: ironherd.fleet.v1.FleetService.ExplainMachine:input_type -> ironherd.fleet.v1.ExplainMachineRequest
+	21, // 69: ironherd.fleet.v1.FleetService.ListProviders:input_type -> ironherd.fleet.v1.ListProvidersRequest
+	24, // 70: ironherd.fleet.v1.FleetService.ListSessions:input_type -> ironherd.fleet.v1.ListSessionsRequest
+	28, // 71: ironherd.fleet.v1.FleetService.ListDiscrepancies:input_type -> ironherd.fleet.v1.ListDiscrepanciesRequest
+	34, // 72: ironherd.fleet.v1.FleetService.GetVersion:input_type -> ironherd.fleet.v1.GetVersionRequest
+	31, // 73: ironherd.fleet.v1.FleetService.ListImages:input_type -> ironherd.fleet.v1.ListImagesRequest
+	36, // 74: ironherd.fleet.v1.FleetService.InstallMachine:input_type -> ironherd.fleet.v1.InstallMachineRequest
+	38, // 75: ironherd.fleet.v1.FleetService.RetryMachine:input_type -> ironherd.fleet.v1.RetryMachineRequest
+	40, // 76: ironherd.fleet.v1.FleetService.GetHostKeys:input_type -> ironherd.fleet.v1.GetHostKeysRequest
+	43, // 77: ironherd.fleet.v1.FleetService.AcceptHostKey:input_type -> ironherd.fleet.v1.AcceptHostKeyRequest
+	45, // 78: ironherd.fleet.v1.FleetService.CreatePlan:input_type -> ironherd.fleet.v1.CreatePlanRequest
+	47, // 79: ironherd.fleet.v1.FleetService.GetPlan:input_type -> ironherd.fleet.v1.GetPlanRequest
+	49, // 80: ironherd.fleet.v1.FleetService.ConfirmPlan:input_type -> ironherd.fleet.v1.ConfirmPlanRequest
+	53, // 81: ironherd.fleet.v1.FleetService.AdoptMachine:input_type -> ironherd.fleet.v1.AdoptMachineRequest
+	55, // 82: ironherd.fleet.v1.FleetService.PauseProvider:input_type -> ironherd.fleet.v1.PauseProviderRequest
+	57, // 83: ironherd.fleet.v1.FleetService.ResumeProvider:input_type -> ironherd.fleet.v1.ResumeProviderRequest
+	59, // 84: ironherd.fleet.v1.FleetService.RetryProvider:input_type -> ironherd.fleet.v1.RetryProviderRequest
+	61, // 85: ironherd.fleet.v1.FleetService.PauseRecovery:input_type -> ironherd.fleet.v1.PauseRecoveryRequest
+	63, // 86: ironherd.fleet.v1.FleetService.ResumeRecovery:input_type -> ironherd.fleet.v1.ResumeRecoveryRequest
+	1,  // 87: ironherd.fleet.v1.FleetService.GetSummary:output_type -> ironherd.fleet.v1.GetSummaryResponse
+	8,  // 88: ironherd.fleet.v1.FleetService.ListMachines:output_type -> ironherd.fleet.v1.ListMachinesResponse
+	11, // 89: ironherd.fleet.v1.FleetService.GetMachine:output_type -> ironherd.fleet.v1.GetMachineResponse
+	15, // 90: ironherd.fleet.v1.FleetService.ListHistory:output_type -> ironherd.fleet.v1.ListHistoryResponse
+	18, // 91: ironherd.fleet.v1.FleetService.ExplainMachine:output_type -> ironherd.fleet.v1.ExplainMachineResponse
+	22, // 92: ironherd.fleet.v1.FleetService.ListProviders:output_type -> ironherd.fleet.v1.ListProvidersResponse
+	25, // 93: ironherd.fleet.v1.FleetService.ListSessions:output_type -> ironherd.fleet.v1.ListSessionsResponse
+	29, // 94: ironherd.fleet.v1.FleetService.ListDiscrepancies:output_type -> ironherd.fleet.v1.ListDiscrepanciesResponse
+	35, // 95: ironherd.fleet.v1.FleetService.GetVersion:output_type -> ironherd.fleet.v1.GetVersionResponse
+	32, // 96: ironherd.fleet.v1.FleetService.ListImages:output_type -> ironherd.fleet.v1.ListImagesResponse
+	37, // 97: ironherd.fleet.v1.FleetService.InstallMachine:output_type -> ironherd.fleet.v1.InstallMachineResponse
+	39, // 98: ironherd.fleet.v1.FleetService.RetryMachine:output_type -> ironherd.fleet.v1.RetryMachineResponse
+	41, // 99: ironherd.fleet.v1.FleetService.GetHostKeys:output_type -> ironherd.fleet.v1.GetHostKeysResponse
+	44, // 100: ironherd.fleet.v1.FleetService.AcceptHostKey:output_type -> ironherd.fleet.v1.AcceptHostKeyResponse
+	46, // 101: ironherd.fleet.v1.FleetService.CreatePlan:output_type -> ironherd.fleet.v1.CreatePlanResponse
+	48, // 102: ironherd.fleet.v1.FleetService.GetPlan:output_type -> ironherd.fleet.v1.GetPlanResponse
+	50, // 103: ironherd.fleet.v1.FleetService.ConfirmPlan:output_type -> ironherd.fleet.v1.ConfirmPlanResponse
+	54, // 104: ironherd.fleet.v1.FleetService.AdoptMachine:output_type -> ironherd.fleet.v1.AdoptMachineResponse
+	56, // 105: ironherd.fleet.v1.FleetService.PauseProvider:output_type -> ironherd.fleet.v1.PauseProviderResponse
+	58, // 106: ironherd.fleet.v1.FleetService.ResumeProvider:output_type -> ironherd.fleet.v1.ResumeProviderResponse
+	60, // 107: ironherd.fleet.v1.FleetService.RetryProvider:output_type -> ironherd.fleet.v1.RetryProviderResponse
+	62, // 108: ironherd.fleet.v1.FleetService.PauseRecovery:output_type -> ironherd.fleet.v1.PauseRecoveryResponse
+	64, // 109: ironherd.fleet.v1.FleetService.ResumeRecovery:output_type -> ironherd.fleet.v1.ResumeRecoveryResponse
+	87, // [87:110] is the sub-list for method output_type
+	64, // [64:87] is the sub-list for method input_type
+	64, // [64:64] is the sub-list for extension type_name
+	64, // [64:64] is the sub-list for extension extendee
+	0,  // [0:64] is the sub-list for field type_name
 }
 
 func init() { file_api_fleet_v1_fleet_proto_init() }
@@ -2856,7 +4791,7 @@ func file_api_fleet_v1_fleet_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_fleet_v1_fleet_proto_rawDesc), len(file_api_fleet_v1_fleet_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   38,
+			NumMessages:   65,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -62,6 +62,8 @@ const (
 	FleetServiceListDiscrepanciesProcedure = "/ironherd.fleet.v1.FleetService/ListDiscrepancies"
 	// FleetServiceGetVersionProcedure is the fully-qualified name of the FleetService's GetVersion RPC.
 	FleetServiceGetVersionProcedure = "/ironherd.fleet.v1.FleetService/GetVersion"
+	// FleetServiceListImagesProcedure is the fully-qualified name of the FleetService's ListImages RPC.
+	FleetServiceListImagesProcedure = "/ironherd.fleet.v1.FleetService/ListImages"
 	// FleetServiceInstallMachineProcedure is the fully-qualified name of the FleetService's
 	// InstallMachine RPC.
 	FleetServiceInstallMachineProcedure = "/ironherd.fleet.v1.FleetService/InstallMachine"
@@ -74,6 +76,31 @@ const (
 	// FleetServiceAcceptHostKeyProcedure is the fully-qualified name of the FleetService's
 	// AcceptHostKey RPC.
 	FleetServiceAcceptHostKeyProcedure = "/ironherd.fleet.v1.FleetService/AcceptHostKey"
+	// FleetServiceCreatePlanProcedure is the fully-qualified name of the FleetService's CreatePlan RPC.
+	FleetServiceCreatePlanProcedure = "/ironherd.fleet.v1.FleetService/CreatePlan"
+	// FleetServiceGetPlanProcedure is the fully-qualified name of the FleetService's GetPlan RPC.
+	FleetServiceGetPlanProcedure = "/ironherd.fleet.v1.FleetService/GetPlan"
+	// FleetServiceConfirmPlanProcedure is the fully-qualified name of the FleetService's ConfirmPlan
+	// RPC.
+	FleetServiceConfirmPlanProcedure = "/ironherd.fleet.v1.FleetService/ConfirmPlan"
+	// FleetServiceAdoptMachineProcedure is the fully-qualified name of the FleetService's AdoptMachine
+	// RPC.
+	FleetServiceAdoptMachineProcedure = "/ironherd.fleet.v1.FleetService/AdoptMachine"
+	// FleetServicePauseProviderProcedure is the fully-qualified name of the FleetService's
+	// PauseProvider RPC.
+	FleetServicePauseProviderProcedure = "/ironherd.fleet.v1.FleetService/PauseProvider"
+	// FleetServiceResumeProviderProcedure is the fully-qualified name of the FleetService's
+	// ResumeProvider RPC.
+	FleetServiceResumeProviderProcedure = "/ironherd.fleet.v1.FleetService/ResumeProvider"
+	// FleetServiceRetryProviderProcedure is the fully-qualified name of the FleetService's
+	// RetryProvider RPC.
+	FleetServiceRetryProviderProcedure = "/ironherd.fleet.v1.FleetService/RetryProvider"
+	// FleetServicePauseRecoveryProcedure is the fully-qualified name of the FleetService's
+	// PauseRecovery RPC.
+	FleetServicePauseRecoveryProcedure = "/ironherd.fleet.v1.FleetService/PauseRecovery"
+	// FleetServiceResumeRecoveryProcedure is the fully-qualified name of the FleetService's
+	// ResumeRecovery RPC.
+	FleetServiceResumeRecoveryProcedure = "/ironherd.fleet.v1.FleetService/ResumeRecovery"
 )
 
 // FleetServiceClient is a client for the ironherd.fleet.v1.FleetService service.
@@ -84,7 +111,8 @@ type FleetServiceClient interface {
 	ListMachines(context.Context, *v1.ListMachinesRequest) (*v1.ListMachinesResponse, error)
 	// GetMachine returns all that is known of one machine, its hardware report included.
 	GetMachine(context.Context, *v1.GetMachineRequest) (*v1.GetMachineResponse, error)
-	// ListHistory tells who did what to a machine, when, and how it ended.
+	// ListHistory tells who did what to a machine, or at a provider, when, and how it ended: also of
+	// a machine that was released or forgotten, for as long as history is kept.
 	ListHistory(context.Context, *v1.ListHistoryRequest) (*v1.ListHistoryResponse, error)
 	// ExplainMachine says what a machine waits for, and why. It judges the facts at the time of the
 	// call.
@@ -98,6 +126,8 @@ type FleetServiceClient interface {
 	ListDiscrepancies(context.Context, *v1.ListDiscrepanciesRequest) (*v1.ListDiscrepanciesResponse, error)
 	// GetVersion returns which control plane answers, on which database.
 	GetVersion(context.Context, *v1.GetVersionRequest) (*v1.GetVersionResponse, error)
+	// ListImages returns the images that this control plane knows by a name.
+	ListImages(context.Context, *v1.ListImagesRequest) (*v1.ListImagesResponse, error)
 	// InstallMachine records a new install request with the next install generation. It takes the
 	// place of an earlier request. FAILED_PRECONDITION while an operating system is installed, unless
 	// reinstall is set.
@@ -110,6 +140,32 @@ type FleetServiceClient interface {
 	// AcceptHostKey makes the key that a machine has shown, and that was refused, the one that it is
 	// known by. FAILED_PRECONDITION unless the fingerprint is that key's.
 	AcceptHostKey(context.Context, *v1.AcceptHostKeyRequest) (*v1.AcceptHostKeyResponse, error)
+	// CreatePlan says what a verb would do to which machines, what that destroys, and which of them
+	// are in use. It changes no machine, unless confirm is set: then the plan is confirmed at once.
+	// It lasts ten minutes. FAILED_PRECONDITION where it can be done to none of the machines.
+	CreatePlan(context.Context, *v1.CreatePlanRequest) (*v1.CreatePlanResponse, error)
+	// GetPlan returns a plan, also one that has expired; NOT_FOUND a day later.
+	GetPlan(context.Context, *v1.GetPlanRequest) (*v1.GetPlanResponse, error)
+	// ConfirmPlan has a plan carried out, machine by machine, each in one transaction. A machine of
+	// which the plan is not true any more is skipped. Confirming a plan again within an hour goes on
+	// with it where it stopped, and repeats nothing. FAILED_PRECONDITION when it has expired.
+	ConfirmPlan(context.Context, *v1.ConfirmPlanRequest) (*v1.ConfirmPlanResponse, error)
+	// AdoptMachine wants a machine managed that a provider has and the database does not know: the
+	// next pass takes it in. NOT_FOUND unless there is such a discrepancy. Idempotent.
+	AdoptMachine(context.Context, *v1.AdoptMachineRequest) (*v1.AdoptMachineResponse, error)
+	// PauseProvider keeps new machines from being created at a provider. What is there is looked
+	// after as before.
+	PauseProvider(context.Context, *v1.PauseProviderRequest) (*v1.PauseProviderResponse, error)
+	// ResumeProvider ends the pause. FAILED_PRECONDITION when there is none.
+	ResumeProvider(context.Context, *v1.ResumeProviderRequest) (*v1.ResumeProviderResponse, error)
+	// RetryProvider forgets the backoffs of a provider, and the penalties of its capacity, also those
+	// without end, which a release leaves.
+	RetryProvider(context.Context, *v1.RetryProviderRequest) (*v1.RetryProviderResponse, error)
+	// PauseRecovery stops the line: no machine is rebooted, power-cycled or reinstalled by recovery.
+	// Agents are started as before.
+	PauseRecovery(context.Context, *v1.PauseRecoveryRequest) (*v1.PauseRecoveryResponse, error)
+	// ResumeRecovery ends the stop, whoever made it. FAILED_PRECONDITION when there is none.
+	ResumeRecovery(context.Context, *v1.ResumeRecoveryRequest) (*v1.ResumeRecoveryResponse, error)
 }
 
 // NewFleetServiceClient constructs a client for the ironherd.fleet.v1.FleetService service. By
@@ -186,6 +242,13 @@ func NewFleetServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
+		listImages: connect.NewClient[v1.ListImagesRequest, v1.ListImagesResponse](
+			httpClient,
+			baseURL+FleetServiceListImagesProcedure,
+			connect.WithSchema(fleetServiceMethods.ByName("ListImages")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
 		installMachine: connect.NewClient[v1.InstallMachineRequest, v1.InstallMachineResponse](
 			httpClient,
 			baseURL+FleetServiceInstallMachineProcedure,
@@ -211,6 +274,61 @@ func NewFleetServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(fleetServiceMethods.ByName("AcceptHostKey")),
 			connect.WithClientOptions(opts...),
 		),
+		createPlan: connect.NewClient[v1.CreatePlanRequest, v1.CreatePlanResponse](
+			httpClient,
+			baseURL+FleetServiceCreatePlanProcedure,
+			connect.WithSchema(fleetServiceMethods.ByName("CreatePlan")),
+			connect.WithClientOptions(opts...),
+		),
+		getPlan: connect.NewClient[v1.GetPlanRequest, v1.GetPlanResponse](
+			httpClient,
+			baseURL+FleetServiceGetPlanProcedure,
+			connect.WithSchema(fleetServiceMethods.ByName("GetPlan")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
+		confirmPlan: connect.NewClient[v1.ConfirmPlanRequest, v1.ConfirmPlanResponse](
+			httpClient,
+			baseURL+FleetServiceConfirmPlanProcedure,
+			connect.WithSchema(fleetServiceMethods.ByName("ConfirmPlan")),
+			connect.WithClientOptions(opts...),
+		),
+		adoptMachine: connect.NewClient[v1.AdoptMachineRequest, v1.AdoptMachineResponse](
+			httpClient,
+			baseURL+FleetServiceAdoptMachineProcedure,
+			connect.WithSchema(fleetServiceMethods.ByName("AdoptMachine")),
+			connect.WithClientOptions(opts...),
+		),
+		pauseProvider: connect.NewClient[v1.PauseProviderRequest, v1.PauseProviderResponse](
+			httpClient,
+			baseURL+FleetServicePauseProviderProcedure,
+			connect.WithSchema(fleetServiceMethods.ByName("PauseProvider")),
+			connect.WithClientOptions(opts...),
+		),
+		resumeProvider: connect.NewClient[v1.ResumeProviderRequest, v1.ResumeProviderResponse](
+			httpClient,
+			baseURL+FleetServiceResumeProviderProcedure,
+			connect.WithSchema(fleetServiceMethods.ByName("ResumeProvider")),
+			connect.WithClientOptions(opts...),
+		),
+		retryProvider: connect.NewClient[v1.RetryProviderRequest, v1.RetryProviderResponse](
+			httpClient,
+			baseURL+FleetServiceRetryProviderProcedure,
+			connect.WithSchema(fleetServiceMethods.ByName("RetryProvider")),
+			connect.WithClientOptions(opts...),
+		),
+		pauseRecovery: connect.NewClient[v1.PauseRecoveryRequest, v1.PauseRecoveryResponse](
+			httpClient,
+			baseURL+FleetServicePauseRecoveryProcedure,
+			connect.WithSchema(fleetServiceMethods.ByName("PauseRecovery")),
+			connect.WithClientOptions(opts...),
+		),
+		resumeRecovery: connect.NewClient[v1.ResumeRecoveryRequest, v1.ResumeRecoveryResponse](
+			httpClient,
+			baseURL+FleetServiceResumeRecoveryProcedure,
+			connect.WithSchema(fleetServiceMethods.ByName("ResumeRecovery")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -225,10 +343,20 @@ type fleetServiceClient struct {
 	listSessions      *connect.Client[v1.ListSessionsRequest, v1.ListSessionsResponse]
 	listDiscrepancies *connect.Client[v1.ListDiscrepanciesRequest, v1.ListDiscrepanciesResponse]
 	getVersion        *connect.Client[v1.GetVersionRequest, v1.GetVersionResponse]
+	listImages        *connect.Client[v1.ListImagesRequest, v1.ListImagesResponse]
 	installMachine    *connect.Client[v1.InstallMachineRequest, v1.InstallMachineResponse]
 	retryMachine      *connect.Client[v1.RetryMachineRequest, v1.RetryMachineResponse]
 	getHostKeys       *connect.Client[v1.GetHostKeysRequest, v1.GetHostKeysResponse]
 	acceptHostKey     *connect.Client[v1.AcceptHostKeyRequest, v1.AcceptHostKeyResponse]
+	createPlan        *connect.Client[v1.CreatePlanRequest, v1.CreatePlanResponse]
+	getPlan           *connect.Client[v1.GetPlanRequest, v1.GetPlanResponse]
+	confirmPlan       *connect.Client[v1.ConfirmPlanRequest, v1.ConfirmPlanResponse]
+	adoptMachine      *connect.Client[v1.AdoptMachineRequest, v1.AdoptMachineResponse]
+	pauseProvider     *connect.Client[v1.PauseProviderRequest, v1.PauseProviderResponse]
+	resumeProvider    *connect.Client[v1.ResumeProviderRequest, v1.ResumeProviderResponse]
+	retryProvider     *connect.Client[v1.RetryProviderRequest, v1.RetryProviderResponse]
+	pauseRecovery     *connect.Client[v1.PauseRecoveryRequest, v1.PauseRecoveryResponse]
+	resumeRecovery    *connect.Client[v1.ResumeRecoveryRequest, v1.ResumeRecoveryResponse]
 }
 
 // GetSummary calls ironherd.fleet.v1.FleetService.GetSummary.
@@ -312,6 +440,15 @@ func (c *fleetServiceClient) GetVersion(ctx context.Context, req *v1.GetVersionR
 	return nil, err
 }
 
+// ListImages calls ironherd.fleet.v1.FleetService.ListImages.
+func (c *fleetServiceClient) ListImages(ctx context.Context, req *v1.ListImagesRequest) (*v1.ListImagesResponse, error) {
+	response, err := c.listImages.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // InstallMachine calls ironherd.fleet.v1.FleetService.InstallMachine.
 func (c *fleetServiceClient) InstallMachine(ctx context.Context, req *v1.InstallMachineRequest) (*v1.InstallMachineResponse, error) {
 	response, err := c.installMachine.CallUnary(ctx, connect.NewRequest(req))
@@ -348,6 +485,87 @@ func (c *fleetServiceClient) AcceptHostKey(ctx context.Context, req *v1.AcceptHo
 	return nil, err
 }
 
+// CreatePlan calls ironherd.fleet.v1.FleetService.CreatePlan.
+func (c *fleetServiceClient) CreatePlan(ctx context.Context, req *v1.CreatePlanRequest) (*v1.CreatePlanResponse, error) {
+	response, err := c.createPlan.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// GetPlan calls ironherd.fleet.v1.FleetService.GetPlan.
+func (c *fleetServiceClient) GetPlan(ctx context.Context, req *v1.GetPlanRequest) (*v1.GetPlanResponse, error) {
+	response, err := c.getPlan.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ConfirmPlan calls ironherd.fleet.v1.FleetService.ConfirmPlan.
+func (c *fleetServiceClient) ConfirmPlan(ctx context.Context, req *v1.ConfirmPlanRequest) (*v1.ConfirmPlanResponse, error) {
+	response, err := c.confirmPlan.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// AdoptMachine calls ironherd.fleet.v1.FleetService.AdoptMachine.
+func (c *fleetServiceClient) AdoptMachine(ctx context.Context, req *v1.AdoptMachineRequest) (*v1.AdoptMachineResponse, error) {
+	response, err := c.adoptMachine.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// PauseProvider calls ironherd.fleet.v1.FleetService.PauseProvider.
+func (c *fleetServiceClient) PauseProvider(ctx context.Context, req *v1.PauseProviderRequest) (*v1.PauseProviderResponse, error) {
+	response, err := c.pauseProvider.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ResumeProvider calls ironherd.fleet.v1.FleetService.ResumeProvider.
+func (c *fleetServiceClient) ResumeProvider(ctx context.Context, req *v1.ResumeProviderRequest) (*v1.ResumeProviderResponse, error) {
+	response, err := c.resumeProvider.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// RetryProvider calls ironherd.fleet.v1.FleetService.RetryProvider.
+func (c *fleetServiceClient) RetryProvider(ctx context.Context, req *v1.RetryProviderRequest) (*v1.RetryProviderResponse, error) {
+	response, err := c.retryProvider.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// PauseRecovery calls ironherd.fleet.v1.FleetService.PauseRecovery.
+func (c *fleetServiceClient) PauseRecovery(ctx context.Context, req *v1.PauseRecoveryRequest) (*v1.PauseRecoveryResponse, error) {
+	response, err := c.pauseRecovery.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ResumeRecovery calls ironherd.fleet.v1.FleetService.ResumeRecovery.
+func (c *fleetServiceClient) ResumeRecovery(ctx context.Context, req *v1.ResumeRecoveryRequest) (*v1.ResumeRecoveryResponse, error) {
+	response, err := c.resumeRecovery.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // FleetServiceHandler is an implementation of the ironherd.fleet.v1.FleetService service.
 type FleetServiceHandler interface {
 	// GetSummary counts machines by state, and the work that processes have.
@@ -356,7 +574,8 @@ type FleetServiceHandler interface {
 	ListMachines(context.Context, *v1.ListMachinesRequest) (*v1.ListMachinesResponse, error)
 	// GetMachine returns all that is known of one machine, its hardware report included.
 	GetMachine(context.Context, *v1.GetMachineRequest) (*v1.GetMachineResponse, error)
-	// ListHistory tells who did what to a machine, when, and how it ended.
+	// ListHistory tells who did what to a machine, or at a provider, when, and how it ended: also of
+	// a machine that was released or forgotten, for as long as history is kept.
 	ListHistory(context.Context, *v1.ListHistoryRequest) (*v1.ListHistoryResponse, error)
 	// ExplainMachine says what a machine waits for, and why. It judges the facts at the time of the
 	// call.
@@ -370,6 +589,8 @@ type FleetServiceHandler interface {
 	ListDiscrepancies(context.Context, *v1.ListDiscrepanciesRequest) (*v1.ListDiscrepanciesResponse, error)
 	// GetVersion returns which control plane answers, on which database.
 	GetVersion(context.Context, *v1.GetVersionRequest) (*v1.GetVersionResponse, error)
+	// ListImages returns the images that this control plane knows by a name.
+	ListImages(context.Context, *v1.ListImagesRequest) (*v1.ListImagesResponse, error)
 	// InstallMachine records a new install request with the next install generation. It takes the
 	// place of an earlier request. FAILED_PRECONDITION while an operating system is installed, unless
 	// reinstall is set.
@@ -382,6 +603,32 @@ type FleetServiceHandler interface {
 	// AcceptHostKey makes the key that a machine has shown, and that was refused, the one that it is
 	// known by. FAILED_PRECONDITION unless the fingerprint is that key's.
 	AcceptHostKey(context.Context, *v1.AcceptHostKeyRequest) (*v1.AcceptHostKeyResponse, error)
+	// CreatePlan says what a verb would do to which machines, what that destroys, and which of them
+	// are in use. It changes no machine, unless confirm is set: then the plan is confirmed at once.
+	// It lasts ten minutes. FAILED_PRECONDITION where it can be done to none of the machines.
+	CreatePlan(context.Context, *v1.CreatePlanRequest) (*v1.CreatePlanResponse, error)
+	// GetPlan returns a plan, also one that has expired; NOT_FOUND a day later.
+	GetPlan(context.Context, *v1.GetPlanRequest) (*v1.GetPlanResponse, error)
+	// ConfirmPlan has a plan carried out, machine by machine, each in one transaction. A machine of
+	// which the plan is not true any more is skipped. Confirming a plan again within an hour goes on
+	// with it where it stopped, and repeats nothing. FAILED_PRECONDITION when it has expired.
+	ConfirmPlan(context.Context, *v1.ConfirmPlanRequest) (*v1.ConfirmPlanResponse, error)
+	// AdoptMachine wants a machine managed that a provider has and the database does not know: the
+	// next pass takes it in. NOT_FOUND unless there is such a discrepancy. Idempotent.
+	AdoptMachine(context.Context, *v1.AdoptMachineRequest) (*v1.AdoptMachineResponse, error)
+	// PauseProvider keeps new machines from being created at a provider. What is there is looked
+	// after as before.
+	PauseProvider(context.Context, *v1.PauseProviderRequest) (*v1.PauseProviderResponse, error)
+	// ResumeProvider ends the pause. FAILED_PRECONDITION when there is none.
+	ResumeProvider(context.Context, *v1.ResumeProviderRequest) (*v1.ResumeProviderResponse, error)
+	// RetryProvider forgets the backoffs of a provider, and the penalties of its capacity, also those
+	// without end, which a release leaves.
+	RetryProvider(context.Context, *v1.RetryProviderRequest) (*v1.RetryProviderResponse, error)
+	// PauseRecovery stops the line: no machine is rebooted, power-cycled or reinstalled by recovery.
+	// Agents are started as before.
+	PauseRecovery(context.Context, *v1.PauseRecoveryRequest) (*v1.PauseRecoveryResponse, error)
+	// ResumeRecovery ends the stop, whoever made it. FAILED_PRECONDITION when there is none.
+	ResumeRecovery(context.Context, *v1.ResumeRecoveryRequest) (*v1.ResumeRecoveryResponse, error)
 }
 
 // NewFleetServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -454,6 +701,13 @@ func NewFleetServiceHandler(svc FleetServiceHandler, opts ...connect.HandlerOpti
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
+	fleetServiceListImagesHandler := connect.NewUnaryHandlerSimple(
+		FleetServiceListImagesProcedure,
+		svc.ListImages,
+		connect.WithSchema(fleetServiceMethods.ByName("ListImages")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
 	fleetServiceInstallMachineHandler := connect.NewUnaryHandlerSimple(
 		FleetServiceInstallMachineProcedure,
 		svc.InstallMachine,
@@ -479,6 +733,61 @@ func NewFleetServiceHandler(svc FleetServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(fleetServiceMethods.ByName("AcceptHostKey")),
 		connect.WithHandlerOptions(opts...),
 	)
+	fleetServiceCreatePlanHandler := connect.NewUnaryHandlerSimple(
+		FleetServiceCreatePlanProcedure,
+		svc.CreatePlan,
+		connect.WithSchema(fleetServiceMethods.ByName("CreatePlan")),
+		connect.WithHandlerOptions(opts...),
+	)
+	fleetServiceGetPlanHandler := connect.NewUnaryHandlerSimple(
+		FleetServiceGetPlanProcedure,
+		svc.GetPlan,
+		connect.WithSchema(fleetServiceMethods.ByName("GetPlan")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	fleetServiceConfirmPlanHandler := connect.NewUnaryHandlerSimple(
+		FleetServiceConfirmPlanProcedure,
+		svc.ConfirmPlan,
+		connect.WithSchema(fleetServiceMethods.ByName("ConfirmPlan")),
+		connect.WithHandlerOptions(opts...),
+	)
+	fleetServiceAdoptMachineHandler := connect.NewUnaryHandlerSimple(
+		FleetServiceAdoptMachineProcedure,
+		svc.AdoptMachine,
+		connect.WithSchema(fleetServiceMethods.ByName("AdoptMachine")),
+		connect.WithHandlerOptions(opts...),
+	)
+	fleetServicePauseProviderHandler := connect.NewUnaryHandlerSimple(
+		FleetServicePauseProviderProcedure,
+		svc.PauseProvider,
+		connect.WithSchema(fleetServiceMethods.ByName("PauseProvider")),
+		connect.WithHandlerOptions(opts...),
+	)
+	fleetServiceResumeProviderHandler := connect.NewUnaryHandlerSimple(
+		FleetServiceResumeProviderProcedure,
+		svc.ResumeProvider,
+		connect.WithSchema(fleetServiceMethods.ByName("ResumeProvider")),
+		connect.WithHandlerOptions(opts...),
+	)
+	fleetServiceRetryProviderHandler := connect.NewUnaryHandlerSimple(
+		FleetServiceRetryProviderProcedure,
+		svc.RetryProvider,
+		connect.WithSchema(fleetServiceMethods.ByName("RetryProvider")),
+		connect.WithHandlerOptions(opts...),
+	)
+	fleetServicePauseRecoveryHandler := connect.NewUnaryHandlerSimple(
+		FleetServicePauseRecoveryProcedure,
+		svc.PauseRecovery,
+		connect.WithSchema(fleetServiceMethods.ByName("PauseRecovery")),
+		connect.WithHandlerOptions(opts...),
+	)
+	fleetServiceResumeRecoveryHandler := connect.NewUnaryHandlerSimple(
+		FleetServiceResumeRecoveryProcedure,
+		svc.ResumeRecovery,
+		connect.WithSchema(fleetServiceMethods.ByName("ResumeRecovery")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/ironherd.fleet.v1.FleetService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case FleetServiceGetSummaryProcedure:
@@ -499,6 +808,8 @@ func NewFleetServiceHandler(svc FleetServiceHandler, opts ...connect.HandlerOpti
 			fleetServiceListDiscrepanciesHandler.ServeHTTP(w, r)
 		case FleetServiceGetVersionProcedure:
 			fleetServiceGetVersionHandler.ServeHTTP(w, r)
+		case FleetServiceListImagesProcedure:
+			fleetServiceListImagesHandler.ServeHTTP(w, r)
 		case FleetServiceInstallMachineProcedure:
 			fleetServiceInstallMachineHandler.ServeHTTP(w, r)
 		case FleetServiceRetryMachineProcedure:
@@ -507,6 +818,24 @@ func NewFleetServiceHandler(svc FleetServiceHandler, opts ...connect.HandlerOpti
 			fleetServiceGetHostKeysHandler.ServeHTTP(w, r)
 		case FleetServiceAcceptHostKeyProcedure:
 			fleetServiceAcceptHostKeyHandler.ServeHTTP(w, r)
+		case FleetServiceCreatePlanProcedure:
+			fleetServiceCreatePlanHandler.ServeHTTP(w, r)
+		case FleetServiceGetPlanProcedure:
+			fleetServiceGetPlanHandler.ServeHTTP(w, r)
+		case FleetServiceConfirmPlanProcedure:
+			fleetServiceConfirmPlanHandler.ServeHTTP(w, r)
+		case FleetServiceAdoptMachineProcedure:
+			fleetServiceAdoptMachineHandler.ServeHTTP(w, r)
+		case FleetServicePauseProviderProcedure:
+			fleetServicePauseProviderHandler.ServeHTTP(w, r)
+		case FleetServiceResumeProviderProcedure:
+			fleetServiceResumeProviderHandler.ServeHTTP(w, r)
+		case FleetServiceRetryProviderProcedure:
+			fleetServiceRetryProviderHandler.ServeHTTP(w, r)
+		case FleetServicePauseRecoveryProcedure:
+			fleetServicePauseRecoveryHandler.ServeHTTP(w, r)
+		case FleetServiceResumeRecoveryProcedure:
+			fleetServiceResumeRecoveryHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -552,6 +881,10 @@ func (UnimplementedFleetServiceHandler) GetVersion(context.Context, *v1.GetVersi
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("ironherd.fleet.v1.FleetService.GetVersion is not implemented"))
 }
 
+func (UnimplementedFleetServiceHandler) ListImages(context.Context, *v1.ListImagesRequest) (*v1.ListImagesResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("ironherd.fleet.v1.FleetService.ListImages is not implemented"))
+}
+
 func (UnimplementedFleetServiceHandler) InstallMachine(context.Context, *v1.InstallMachineRequest) (*v1.InstallMachineResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("ironherd.fleet.v1.FleetService.InstallMachine is not implemented"))
 }
@@ -566,4 +899,40 @@ func (UnimplementedFleetServiceHandler) GetHostKeys(context.Context, *v1.GetHost
 
 func (UnimplementedFleetServiceHandler) AcceptHostKey(context.Context, *v1.AcceptHostKeyRequest) (*v1.AcceptHostKeyResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("ironherd.fleet.v1.FleetService.AcceptHostKey is not implemented"))
+}
+
+func (UnimplementedFleetServiceHandler) CreatePlan(context.Context, *v1.CreatePlanRequest) (*v1.CreatePlanResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("ironherd.fleet.v1.FleetService.CreatePlan is not implemented"))
+}
+
+func (UnimplementedFleetServiceHandler) GetPlan(context.Context, *v1.GetPlanRequest) (*v1.GetPlanResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("ironherd.fleet.v1.FleetService.GetPlan is not implemented"))
+}
+
+func (UnimplementedFleetServiceHandler) ConfirmPlan(context.Context, *v1.ConfirmPlanRequest) (*v1.ConfirmPlanResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("ironherd.fleet.v1.FleetService.ConfirmPlan is not implemented"))
+}
+
+func (UnimplementedFleetServiceHandler) AdoptMachine(context.Context, *v1.AdoptMachineRequest) (*v1.AdoptMachineResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("ironherd.fleet.v1.FleetService.AdoptMachine is not implemented"))
+}
+
+func (UnimplementedFleetServiceHandler) PauseProvider(context.Context, *v1.PauseProviderRequest) (*v1.PauseProviderResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("ironherd.fleet.v1.FleetService.PauseProvider is not implemented"))
+}
+
+func (UnimplementedFleetServiceHandler) ResumeProvider(context.Context, *v1.ResumeProviderRequest) (*v1.ResumeProviderResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("ironherd.fleet.v1.FleetService.ResumeProvider is not implemented"))
+}
+
+func (UnimplementedFleetServiceHandler) RetryProvider(context.Context, *v1.RetryProviderRequest) (*v1.RetryProviderResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("ironherd.fleet.v1.FleetService.RetryProvider is not implemented"))
+}
+
+func (UnimplementedFleetServiceHandler) PauseRecovery(context.Context, *v1.PauseRecoveryRequest) (*v1.PauseRecoveryResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("ironherd.fleet.v1.FleetService.PauseRecovery is not implemented"))
+}
+
+func (UnimplementedFleetServiceHandler) ResumeRecovery(context.Context, *v1.ResumeRecoveryRequest) (*v1.ResumeRecoveryResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("ironherd.fleet.v1.FleetService.ResumeRecovery is not implemented"))
 }
