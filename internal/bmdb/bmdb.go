@@ -39,6 +39,9 @@ type Options struct {
 	// Jitter returns the fraction in [0, 1) by which a backoff is stretched. Nil: random. A simulation
 	// that is to repeat itself brings its own.
 	Jitter func() float64
+	// Clock by which holders count how long they may trust their leases, and loops wait. Nil: the
+	// system's.
+	Clock *trust.Clock
 }
 
 // Observer is told of every transaction and every end of work. Its methods must be quick and safe
@@ -49,6 +52,8 @@ type Observer interface {
 	// Outcome: "finished", "failed", "cancelled", "expired", "revoked"; held is how long the lane was
 	// held.
 	Outcome(process fleet.Process, outcome string, held time.Duration)
+	// Happened: cause is one of Causes.
+	Happened(what Happening, cause string)
 }
 
 type nobody struct{}
@@ -57,13 +62,15 @@ func (nobody) Transaction(string, time.Duration, int, error) {}
 
 func (nobody) Outcome(fleet.Process, string, time.Duration) {}
 
+func (nobody) Happened(Happening, string) {}
+
 // Open checks that the schema is the one that this binary wants, looks whether the database is a
 // restored or copied one, and, where no other process can have it open, ends every session that is
 // left. KindConflict when the schema is older or newer. The DB owns the engine from here on, also
 // when Open fails.
 func Open(ctx context.Context, engine Engine, opts Options) (*DB, error) {
 	db := &DB{
-		engine: engine, logger: opts.Logger, observer: opts.Observer, clock: trust.NewClock(), heads: agenda.New(), janitor: newCursors(),
+		engine: engine, logger: opts.Logger, observer: opts.Observer, clock: opts.Clock, heads: agenda.New(), janitor: newCursors(),
 		policies: make(map[int64]fleet.Policy),
 	}
 	if db.logger == nil {
@@ -71,6 +78,9 @@ func Open(ctx context.Context, engine Engine, opts Options) (*DB, error) {
 	}
 	if db.observer == nil {
 		db.observer = nobody{}
+	}
+	if db.clock == nil {
+		db.clock = trust.NewClock()
 	}
 	if db.jitter = opts.Jitter; db.jitter == nil {
 		db.jitter = rand.Float64
@@ -131,6 +141,10 @@ func (db *DB) prepare(ctx context.Context, evidence string) error {
 
 // Close closes the engine. Sessions are not ended by it: see Session.Close.
 func (db *DB) Close() error { return db.engine.Close() }
+
+// Clock returns the clock that this process counts by. Whoever waits in a loop waits by it, so that
+// a simulation can make the time.
+func (db *DB) Clock() *trust.Clock { return db.clock }
 
 // Now returns database time.
 func (db *DB) Now(ctx context.Context) (time.Time, error) {

@@ -140,10 +140,11 @@ func (t *transaction) updateMachines(ctx context.Context, list []*machineRecord)
 		rows[i] = statement.UpdateMachineParams{
 			ID: string(m.record.ID), WasEpoch: was.epoch, WasSession: was.session, WasRevision: was.revision,
 			Epoch: int64(l.epoch), Session: string(l.session), Process: string(l.process), Since: l.since, Why: l.why, Note: l.note,
-			DueAgentStart: m.due[fleet.ProcessAgentStart], DueInstall: m.due[fleet.ProcessInstall], DueRecovery: m.due[fleet.ProcessRecovery],
+			DueAgentStart: m.due[fleet.ProcessAgentStart], DueInstall: m.due[fleet.ProcessInstall],
+			DueOperation: m.due[fleet.ProcessOperation], DueRecovery: m.due[fleet.ProcessRecovery],
 		}
-		if limited(l.process) {
-			rows[i].Limited = string(l.process)
+		if m.underRecovery || limited(l.process) {
+			rows[i].Limited = string(fleet.ProcessRecovery)
 		}
 		m.changed, l.was = false, fence{epoch: int64(l.epoch), session: string(l.session), revision: was.revision + 1}
 	}

@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"slices"
 
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/lifecycle"
 )
 
 // Change is one fact written in the transaction of a Work. Changes are applied in the given order,
@@ -85,7 +87,12 @@ func SetAgentStarted(s fleet.AgentStarted) Change {
 				return err
 			}
 			c.record(t, id, fleet.EventAgentStarted, fmt.Sprintf("takeover generation %d, agent %s", s.TakeoverGeneration, s.AgentVersion))
-			return nil
+			env, err := t.environment(ctx)
+			if err != nil || !lifecycle.InTrouble(c.machine.record, env, t.Now()) {
+				return err
+			}
+			c.record(t, id, fleet.EventRepairStep, string(fleet.RungAgentStart))
+			return t.putRepair(ctx, c.machine, fleet.RungAgentStart)
 		},
 	}
 }
@@ -119,8 +126,8 @@ func MintTakeover(seen fleet.TakeoverGeneration, into *fleet.TakeoverGeneration)
 }
 
 // SetProvided records what the provider says of one of its machines; the first answer about an ID
-// gives the machine that ID. Nothing is written when nothing changed. At, CreatedAt and ActiveAt
-// are kept by the BMDB.
+// gives the machine that ID. Nothing is written when nothing changed, or when the machine was given
+// back or forgotten meanwhile. At, CreatedAt and ActiveAt are kept by the BMDB.
 func SetProvided(machine fleet.MachineID, id fleet.ProviderID, p fleet.Provided) Change {
 	return Change{
 		text: fmt.Sprintf("provided %s %s: %+v", machine, id, p), machines: []fleet.MachineID{machine},
@@ -130,7 +137,7 @@ func SetProvided(machine fleet.MachineID, id fleet.ProviderID, p fleet.Provided)
 				l.providers = append(l.providers, fleet.ProviderName(m.Provider))
 			}
 			if fleet.KindOf(err) == fleet.KindNotFound {
-				return nil // apply says so
+				return nil // nobody wants the fact any more
 			}
 			return err
 		},
@@ -151,6 +158,9 @@ type fact struct {
 func (t *transaction) setProvided(ctx context.Context, c *commit, f fact) error {
 	machine, id, p := f.machine, f.id, f.provided
 	m, err := t.row(ctx, machine)
+	if fleet.KindOf(err) == fleet.KindNotFound {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -260,6 +270,33 @@ func PinHostKeys(machine fleet.MachineID, keys []string) Change {
 			}
 			c.record(t, machine, fleet.EventHostKeysPinned, fmt.Sprintf("%d keys", len(keys)))
 			return nil
+		},
+	}
+}
+
+// InjectHostKey remembers a host key that goes with the request to create the machine, in
+// authorized_keys form, besides others that went with earlier requests for it: any of them may be
+// the one that made it. It is committed before the request is made. Idempotent; what was learned of
+// the machine itself stays.
+func InjectHostKey(machine fleet.MachineID, key, fingerprint string) Change {
+	return Change{
+		text: fmt.Sprintf("inject host key of %s: %s", machine, key), machines: []fleet.MachineID{machine},
+		apply: func(ctx context.Context, t *transaction, c *commit) error {
+			rows, err := t.q.GetHostKeys(ctx, string(machine))
+			if err != nil {
+				return err
+			}
+			var known []string
+			for _, r := range rows {
+				known = splitLines(r.Pinned)
+				if len(known) > 0 && r.Source != string(fleet.HostKeyInjected) || slices.Contains(known, key) {
+					return nil
+				}
+			}
+			c.record(t, machine, fleet.EventHostKeysPinned, "made for this machine: "+fingerprint)
+			return t.q.PutHostKeys(ctx, statement.PutHostKeysParams{
+				Machine: string(machine), At: micros(t.Now()), Pinned: joinLines(append(known, key)), Source: string(fleet.HostKeyInjected),
+			})
 		},
 	}
 }

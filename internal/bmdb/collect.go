@@ -11,7 +11,11 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-const causeOverdue = "not extended in time"
+// Why sessions end that nobody closes.
+const (
+	causeOverdue  = "not extended in time"
+	causeReopened = "its process is gone: the database was opened anew"
+)
 
 // CollectSessions ends the sessions whose deadline has passed and frees what ended sessions hold.
 // Called by the janitor; claims do the same for the sessions that are in their way.
@@ -55,7 +59,7 @@ func (db *DB) endAllSessions(ctx context.Context) error {
 		return err
 	}
 	for _, s := range live {
-		if _, err := db.endSession(ctx, fleet.SessionID(s.ID), "its process is gone: the database was opened anew", false); err != nil {
+		if _, err := db.endSession(ctx, fleet.SessionID(s.ID), causeReopened, false); err != nil {
 			return err
 		}
 	}

@@ -33,6 +33,8 @@ type commit struct {
 	// facts.
 	touched          []fleet.MachineID
 	touchedProviders []fleet.ProviderName
+	// gone: the machine has been given back, and its row goes with the end of the work.
+	gone bool
 }
 
 // touch notes that a change wrote a fact of that machine.
@@ -146,7 +148,7 @@ func (t *transaction) commit(ctx context.Context, s *Session, list []*commit, sk
 
 // needs adds what a commit is going to write about to what is locked for it.
 func (c *commit) needs(ctx context.Context, t *transaction, l *locks) error {
-	c.lane, c.machine, c.provider, c.touched, c.touchedProviders = nil, nil, nil, nil, nil
+	c.lane, c.machine, c.provider, c.touched, c.touchedProviders, c.gone = nil, nil, nil, nil, nil, false
 	l.add(c.work.Subject)
 	for _, ch := range c.changes {
 		if err := ch.fits(c.work.Subject); err != nil {
@@ -214,7 +216,9 @@ func (t *transaction) writeAll(ctx context.Context, list []*commit) error {
 			t.endWork(c)
 		}
 		var err error
-		if c.machine != nil {
+		if c.gone {
+			err = t.removeFacts(ctx, c.machine)
+		} else if c.machine != nil {
 			t.buffer.machine(c.machine)
 			err = t.derive(ctx, c.machine)
 		} else {
@@ -299,7 +303,7 @@ func (t *transaction) ran(ctx context.Context, c *commit) (err error) {
 		err = t.q.SetLastPass(ctx, statement.SetLastPassParams{At: c.work.since, Name: name})
 	case fleet.ProcessUpdate:
 		err = t.q.SetLastUpdate(ctx, statement.SetLastUpdateParams{At: c.work.since, Name: name})
-	case fleet.ProcessAgentStart, fleet.ProcessInstall, fleet.ProcessRecovery:
+	case fleet.ProcessAgentStart, fleet.ProcessInstall, fleet.ProcessOperation, fleet.ProcessRecovery:
 	}
 	return err
 }

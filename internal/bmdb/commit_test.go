@@ -305,6 +305,8 @@ func (f *failures) Transaction(_ string, _ time.Duration, _ int, err error) {
 
 func (f *failures) Outcome(fleet.Process, string, time.Duration) {}
 
+func (f *failures) Happened(bmdb.Happening, string) {}
+
 // TestAnEndThatIsLeftIsNoFailure: an end that everything is known for is tried, left because its
 // epoch has gone, and then refused: one failure and not two.
 func TestAnEndThatIsLeftIsNoFailure(t *testing.T) {

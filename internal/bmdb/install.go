@@ -118,11 +118,13 @@ func (t *transaction) closeUnknownAttempt(ctx context.Context, m *machineRecord,
 	if open == nil || (attemptID{open.Generation, open.Attempt}) == last {
 		return false, nil
 	}
-	report := fleet.InstallReport{
-		Generation: open.Generation, Attempt: open.Attempt, At: t.Now(), Error: "never started: the answer that handed it out was lost",
+	cause := "never started: the answer that handed it out was lost"
+	if started := m.record.AgentStarted; started != nil && started.At.After(open.At) {
+		cause = "its end is not known: the agent that it was handed to is gone, and the machine was taken over again"
 	}
+	report := fleet.InstallReport{Generation: open.Generation, Attempt: open.Attempt, At: t.Now(), Error: cause}
 	m.record.InstallReport = &report
-	return true, t.putReport(ctx, m.record.ID, report, actorBMDB)
+	return true, t.putReport(ctx, m, report, actorBMDB)
 }
 
 // newAttempt commits the next attempt of the newest request.
@@ -149,12 +151,14 @@ func (t *transaction) newAttempt(ctx context.Context, m *machineRecord, secret [
 		return nil, err
 	}
 	t.recordAgent(id, fleet.ProcessInstall, fleet.EventInstallHandedOut,
-		fmt.Sprintf("install generation %d, attempt %d: %s", request.Generation, order.Attempt, request.Image.Location()))
+		fmt.Sprintf("install generation %d, attempt %d: %s", request.Generation, order.Attempt, request.Image.Label()))
 	return order, nil
 }
 
 // putReport writes how an attempt ended; the attempt is not open any more.
-func (t *transaction) putReport(ctx context.Context, machine fleet.MachineID, r fleet.InstallReport, actor string) error {
+func (t *transaction) putReport(ctx context.Context, m *machineRecord, r fleet.InstallReport, actor string) error {
+	machine := m.record.ID
+	t.installFailed(m.record, r, actor)
 	ok, event, detail := int64(0), fleet.EventInstallFailed, r.Error
 	if r.OK {
 		ok, event, detail = 1, fleet.EventDiskWritten, fmt.Sprintf("%d bytes to %s in %s", r.Bytes, r.Disk, r.Duration.Round(time.Millisecond))
@@ -176,10 +180,14 @@ func (t *transaction) putReport(ctx context.Context, machine fleet.MachineID, r 
 	return nil
 }
 
-// failInstall writes a failed attempt and its backoff.
+// failInstall writes a failed attempt and its backoff; none where the install was called off.
 func (t *transaction) failInstall(ctx context.Context, m *machineRecord, r fleet.InstallReport, actor string) error {
-	if err := t.putReport(ctx, m.record.ID, r, actor); err != nil {
+	if err := t.putReport(ctx, m, r, actor); err != nil {
 		return err
+	}
+	if calledOff(m.record, r.Generation) {
+		t.resetInstall(m.record.ID)
+		return nil
 	}
 	env, err := t.environment(ctx)
 	if err != nil {
@@ -214,7 +222,7 @@ func (db *DB) RecordInstallReport(ctx context.Context, a AgentIdentity, r fleet.
 		}
 		// A success, the failure of what is not wanted any more, or a refusal, which no time will change:
 		// no reason for the newest request to wait.
-		if err := t.putReport(ctx, a.Machine, r, actorAgent); err != nil {
+		if err := t.putReport(ctx, m, r, actorAgent); err != nil {
 			return false, err
 		}
 		t.resetInstall(a.Machine)
@@ -274,6 +282,27 @@ func (db *DB) RecordInstalled(ctx context.Context, machine fleet.MachineID, gene
 	return err
 }
 
+// CalledOff is an attempt that an agent works at, as far as is known, and that nobody wants any
+// more.
+type CalledOff struct {
+	Machine    fleet.MachineID
+	Generation fleet.InstallGeneration
+	Attempt    int
+}
+
+// CalledOff returns those attempts. It reads the installs that were called off.
+func (db *DB) CalledOff(ctx context.Context) ([]CalledOff, error) {
+	return read(ctx, db.view, "installs called off", func(ctx context.Context, t *transaction) (list []CalledOff, err error) {
+		rows, err := t.q.ListCalledOff(ctx)
+		for _, r := range rows {
+			list = append(list, CalledOff{
+				Machine: fleet.MachineID(r.Machine), Generation: fleet.InstallGeneration(r.Generation), Attempt: int(r.Attempt),
+			})
+		}
+		return list, err
+	})
+}
+
 // ExpireInstalls reports as failed the attempts that have run out of time, at most limit of them.
 // Called by the janitor.
 func (db *DB) ExpireInstalls(ctx context.Context, limit int) (n int, err error) {
@@ -299,7 +328,7 @@ func (db *DB) ExpireInstalls(ctx context.Context, limit int) (n int, err error) 
 			expired = true
 			return true, t.failInstall(ctx, m, fleet.InstallReport{
 				Generation: open.Generation, Attempt: open.Attempt,
-				Error: fmt.Sprintf("no report within %s", t.Now().Sub(open.At).Round(time.Second)),
+				Error: fmt.Sprintf("no report within %s", t.Now().Sub(open.At).Round(time.Second)), Disk: fleet.DiskUnknown,
 			}, actorBMDB)
 		})
 		if err != nil && fleet.KindOf(err) != fleet.KindNotFound {

@@ -48,6 +48,9 @@ func machineSubject(id fleet.MachineID) string { return string(id) }
 
 func providerSubject(name fleet.ProviderName) string { return providerPrefix + string(name) }
 
+// nameSubject is where history keeps which machine had a name that is free again.
+func nameSubject(name string) string { return "name/" + name }
+
 func subjectKey(s fleet.Subject) string {
 	if s.Machine != "" {
 		return machineSubject(s.Machine)

@@ -28,6 +28,7 @@ const (
 	outcomeRejected   = "rejected"
 	outcomeOtherOwner = "other-owner"
 	outcomeAdopted    = "adopted"
+	outcomeReleased   = "released"
 )
 
 // OpenIntents opens as many of the intents, in their order, as maxMachines (0: no limit) allows,
@@ -259,7 +260,11 @@ func (t *transaction) giveUpIntent(ctx context.Context, c *commit, i statement.I
 	if err := t.closeIntent(ctx, i, outcome); err != nil {
 		return err
 	}
-	if err := t.removeMachine(ctx, fleet.MachineID(i.Machine)); err != nil {
+	m, err := t.load(ctx, fleet.MachineID(i.Machine))
+	if err != nil {
+		return err
+	}
+	if err := t.removeMachine(ctx, m); err != nil {
 		return err
 	}
 	c.record(t, fleet.MachineID(i.Machine), fleet.EventIntentClosed, outcome+": "+why)
@@ -303,9 +308,24 @@ func AdoptEntry(machine fleet.MachineID, id fleet.ProviderID, capacity fleet.Cap
 		kind: ofProvider,
 		apply: func(ctx context.Context, t *transaction, c *commit) error {
 			c.touch(machine)
+			if err := t.dropAdoption(ctx, c, id); err != nil {
+				return err
+			}
 			return t.adopt(ctx, c, adoption{machine: machine, id: id, capacity: capacity, provided: p})
 		},
 	}
+}
+
+// DropAdoption ends the request to take in a machine that is not there to be taken in any more.
+func DropAdoption(id fleet.ProviderID) Change {
+	return Change{
+		text: fmt.Sprintf("drop the adoption of %s", id), kind: ofProvider,
+		apply: func(ctx context.Context, t *transaction, c *commit) error { return t.dropAdoption(ctx, c, id) },
+	}
+}
+
+func (t *transaction) dropAdoption(ctx context.Context, c *commit, id fleet.ProviderID) error {
+	return t.q.DeleteAdoption(ctx, statement.DeleteAdoptionParams{Provider: string(c.work.Subject.Provider), ProviderID: string(id)})
 }
 
 type adoption struct {
@@ -423,7 +443,8 @@ func (d Discrepancy) identity() Discrepancy {
 	return Discrepancy{Kind: d.Kind, ProviderID: d.ProviderID, Machine: d.Machine}
 }
 
-// SetPassResult sets what is shown of the provider's last pass.
+// SetPassResult sets what is shown of the provider's last pass: a clause, and then a line for each
+// entry of its list that is left alone.
 func SetPassResult(summary string) Change {
 	return Change{
 		text: "pass result: " + summary,

@@ -11,9 +11,9 @@ import (
 )
 
 // RecomputeAgenda judges again, at most limit machines a call: first those that were judged under
-// an older policy (rule 10), then those with something due that no loop claims, because the control
-// plane only waits for it: what is shown of them changes by time alone. It returns how many it
-// looked at; called by the janitor until that is less than limit, then after a pause.
+// an older policy (rule 10), then those with something due that no loop has claimed: what is shown
+// of them changes by time alone. It returns how many it looked at; called by the janitor until that
+// is less than limit, then after a pause.
 func (db *DB) RecomputeAgenda(ctx context.Context, limit int) (n int, err error) {
 	if err := db.foldCounts(ctx); err != nil {
 		return 0, err
@@ -21,7 +21,7 @@ func (db *DB) RecomputeAgenda(ctx context.Context, limit int) (n int, err error)
 	if n, err = db.recomputePolicy(ctx, limit); err != nil || n >= limit {
 		return n, err
 	}
-	for _, process := range []fleet.Process{fleet.ProcessRecovery, fleet.ProcessInstall} {
+	for _, process := range []fleet.Process{fleet.ProcessAgentStart, fleet.ProcessInstall} {
 		m, err := db.recomputeDue(ctx, process, limit-n)
 		n += m
 		if err != nil || n >= limit {
@@ -135,6 +135,24 @@ func (db *DB) PruneHistory(ctx context.Context, olderThan time.Duration, limit i
 	}
 	if err != nil {
 		return n, fmt.Errorf("prune history: %w", err)
+	}
+	return n, nil
+}
+
+// PrunePlans removes plans that expired longer ago than that, at most limit a call, and returns how
+// many: none while the clock is in doubt.
+func (db *DB) PrunePlans(ctx context.Context, olderThan time.Duration, limit int) (n int, err error) {
+	may, err := db.mayPrune(ctx)
+	if err != nil || !may {
+		return 0, err
+	}
+	err = db.update(ctx, "prune plans", func(ctx context.Context, t *transaction) error {
+		removed, err := t.q.DeletePlansBefore(ctx, statement.DeletePlansBeforeParams{Before: micros(t.Now().Add(-olderThan)), MaxRows: int64(limit)})
+		n = int(removed)
+		return err
+	})
+	if err != nil {
+		return 0, err
 	}
 	return n, nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/ironherd/ironherd/internal/bmdb/agenda"
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/lifecycle"
 )
 
 // Concurrency limits keep a provider that fails as a whole from being stormed: the policy may limit
@@ -18,10 +19,11 @@ import (
 // Who wants to start such work locks one row for the provider and the process, after everything
 // else that its claim locks. It then reads the policy and counts, by later statements, whose lanes
 // are held for the process there. So claims take turns, shortly, and each counts what the others
-// have started. Whatever frees a lane makes room, and wakes who waits for it. The dead count until
-// their lanes are freed, which a claim that finds no room sees to. A limit that is lowered lets run
-// what runs, and counts it. What was started by a claim that had read a policy without a limit, the
-// moment before, counts as well.
+// have started. A machine that was restarted counts until it is heard of, or until the time that it
+// has for that is over. Whatever frees a lane makes room, and wakes who waits for it. The dead
+// count until their lanes are freed, which a claim that finds no room sees to. A limit that is
+// lowered lets run what runs, and counts it. What was started by a claim that had read a policy
+// without a limit, the moment before, counts as well.
 
 // limited says whether a policy may limit how much of the process goes on at one provider at once.
 func limited(process fleet.Process) bool { return process == fleet.ProcessRecovery }
@@ -29,7 +31,8 @@ func limited(process fleet.Process) bool { return process == fleet.ProcessRecove
 // againAfter is how soon a provider without room is looked at again whose holders seem to be dead.
 const againAfter = time.Second
 
-// limitedHolders lists who holds machines of a provider for the process.
+// limitedHolders lists which machines of a provider count against the limit of the process, and
+// until when at least.
 func (t *transaction) limitedHolders(
 	ctx context.Context, process fleet.Process, provider fleet.ProviderName,
 ) ([]statement.ListLimitedRow, error) {
@@ -37,7 +40,38 @@ func (t *transaction) limitedHolders(
 	if err != nil {
 		return nil, err
 	}
-	return holders, nil
+	now := micros(t.Now())
+	kept := holders[:0]
+	for _, h := range holders {
+		// Nobody holds it: a step was taken, and its effect is waited for until the next one is due.
+		if h.Session == "" {
+			if h.DueRecovery <= now {
+				continue
+			}
+			h.DeadlineAt, h.EndedAt = h.DueRecovery, 0
+		}
+		kept = append(kept, h)
+	}
+	return kept, nil
+}
+
+// countRecovery notes whether the machine counts against the limit while nobody holds it. Where it
+// does not any more, there is room for another one.
+func (t *transaction) countRecovery(ctx context.Context, m *machineRecord) error {
+	env, err := t.environment(ctx)
+	if err != nil {
+		return err
+	}
+	is := lifecycle.UnderRecovery(m.record, env, t.Now())
+	if is == m.underRecovery {
+		return nil
+	}
+	m.underRecovery = is
+	t.buffer.machine(m)
+	if !is {
+		t.becomesDue(fleet.ProcessRecovery, m.record.Provider, t.Now())
+	}
+	return nil
 }
 
 // allFull says whether no provider that the claim asks for has room.

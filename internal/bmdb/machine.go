@@ -17,6 +17,8 @@ type machineRecord struct {
 	// due are the instants of its entries in the agenda, in microseconds; 0: it has none.
 	due   map[fleet.Process]int64
 	state storedState
+	// underRecovery: it counts against the concurrency limit of recovery, held for it or not.
+	underRecovery bool
 	// changed: the buffer is to write the row.
 	changed bool
 }
@@ -33,9 +35,11 @@ func machineOf(row statement.MachineRecord) *machineRecord {
 	m := &machineRecord{
 		lane: laneOf(row),
 		due: map[fleet.Process]int64{
-			fleet.ProcessAgentStart: row.DueAgentStart, fleet.ProcessInstall: row.DueInstall, fleet.ProcessRecovery: row.DueRecovery,
+			fleet.ProcessAgentStart: row.DueAgentStart, fleet.ProcessInstall: row.DueInstall, fleet.ProcessOperation: row.DueOperation,
+			fleet.ProcessRecovery: row.DueRecovery,
 		},
-		state: storedState{state: fleet.State(row.State), reason: row.StateReason, since: row.StateSince, policy: row.StatePolicy},
+		underRecovery: row.Limited != "" && row.Process != row.Limited,
+		state:         storedState{state: fleet.State(row.State), reason: row.StateReason, since: row.StateSince, policy: row.StatePolicy},
 	}
 	m.record = recordOf(row, &m.lane)
 	m.record.Backoffs = make(map[fleet.Process]fleet.BackoffState)
@@ -154,6 +158,9 @@ func (t *transaction) derive(ctx context.Context, m *machineRecord) error {
 		return err
 	}
 	t.putState(m, plan)
+	if err := t.countRecovery(ctx, m); err != nil {
+		return err
+	}
 	for _, process := range fleet.MachineProcesses() {
 		was, is := m.due[process], dueMicros(plan.For(process))
 		if was == is {
@@ -200,11 +207,8 @@ func (t *transaction) putState(m *machineRecord, plan lifecycle.Plan) {
 // removeMachine removes a machine, with all that was derived of it, and ends what is being done to
 // it. Its epoch is kept with its token: if the machine comes back, its lane goes on from there
 // (I3). The rows of the machine and of its provider are locked.
-func (t *transaction) removeMachine(ctx context.Context, id fleet.MachineID) error {
-	m, err := t.load(ctx, id)
-	if err != nil {
-		return err
-	}
+func (t *transaction) removeMachine(ctx context.Context, m *machineRecord) error {
+	id := m.record.ID
 	if m.lane.session != "" {
 		t.end(fleet.Subject{Machine: id}, &m.lane, history{actor: actorBMDB, event: fleet.EventRevoked, detail: "the machine is gone"})
 	}
@@ -213,11 +217,14 @@ func (t *transaction) removeMachine(ctx context.Context, id fleet.MachineID) err
 		t.buffer.resetBackoff(machineSubject(id), process)
 	}
 	t.buffer.count(string(m.record.Provider), string(m.state.state), -1)
-	err = t.q.SetTokenEpoch(ctx, statement.SetTokenEpochParams{Machine: string(id), Epoch: int64(m.lane.epoch)})
+	err := t.q.SetTokenEpoch(ctx, statement.SetTokenEpochParams{Machine: string(id), Epoch: int64(m.lane.epoch)})
 	if err != nil {
 		return err
 	}
 	if err := t.q.DeleteState(ctx, string(id)); err != nil {
+		return err
+	}
+	if err := t.q.DeleteHostKeys(ctx, string(id)); err != nil {
 		return err
 	}
 	if _, err := t.q.DeleteMachine(ctx, string(id)); err != nil {

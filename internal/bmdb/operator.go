@@ -17,46 +17,54 @@ import (
 // installed system runs and reinstall is not set.
 func (db *DB) RequestInstall(ctx context.Context, actor string, machine fleet.MachineID, request fleet.InstallRequest, reinstall bool,
 ) (generation fleet.InstallGeneration, err error) {
-	err = db.onMachine(ctx, "request install", machine, func(ctx context.Context, t *transaction, m *machineRecord) (bool, error) {
-		was := m.record.InstallRequest
-		if m.record.Installed != nil && !reinstall {
-			return false, fleet.Errorf(fleet.KindConflict, "machine %s runs an installed system (install generation %d): a reinstall destroys it and must be asked for as such",
-				machine, m.record.Installed.Generation)
-		}
-		held := heldGeneration(m.record)
-		generation = 1
-		if was != nil {
-			same, err := t.sameInstall(ctx, *was, request, machine)
-			if err != nil {
-				return false, err
-			}
-			if same && !reinstall {
-				generation = was.Generation
-				return false, nil
-			}
-			if held != 0 && !reinstall {
-				return false, fleet.Errorf(fleet.KindConflict,
-					"a disk of machine %s holds install generation %d: a reinstall destroys it and must be asked for as such", machine, held)
-			}
-			generation = max(was.Generation, held) + 1
-		}
-		request := request
-		request.Generation, request.Actor = generation, actor
-		if err := t.putInstallRequest(ctx, machine, request); err != nil {
-			return false, err
-		}
-		t.resetInstall(machine)
-		t.revoke(m, actor, "an install was asked for")
-		t.record(history{
-			subject: fleet.Subject{Machine: machine}, actor: actor, process: fleet.ProcessInstall, event: fleet.EventInstallRequested,
-			detail: fmt.Sprintf("install generation %d: %s (%s)", generation, request.Image.Location(), request.Image.Digest),
-		})
-		return true, nil
+	err = db.onMachine(ctx, "request install", machine, func(ctx context.Context, t *transaction, m *machineRecord) (changed bool, err error) {
+		generation, changed, err = t.wantInstall(ctx, m, actor, request, reinstall)
+		return changed, err
 	})
 	if err != nil {
 		return 0, err
 	}
 	return generation, nil
+}
+
+// wantInstall is RequestInstall, for a machine that is locked.
+func (t *transaction) wantInstall(ctx context.Context, m *machineRecord, actor string, request fleet.InstallRequest, reinstall bool,
+) (generation fleet.InstallGeneration, changed bool, err error) {
+	machine, was := m.record.ID, m.record.InstallRequest
+	if err := installable(m.record); err != nil {
+		return 0, false, err
+	}
+	if m.record.Installed != nil && !reinstall {
+		return 0, false, fleet.Errorf(fleet.KindConflict, "machine %s runs an installed system (install generation %d): a reinstall destroys it and must be asked for as such",
+			machine, m.record.Installed.Generation)
+	}
+	held := heldGeneration(m.record)
+	generation = 1
+	if was != nil {
+		same, err := t.sameInstall(ctx, *was, request, machine)
+		if err != nil {
+			return 0, false, err
+		}
+		if same && !reinstall && !calledOff(m.record, was.Generation) {
+			return was.Generation, false, nil
+		}
+		if held != 0 && !reinstall {
+			return 0, false, fleet.Errorf(fleet.KindConflict,
+				"a disk of machine %s holds install generation %d: a reinstall destroys it and must be asked for as such", machine, held)
+		}
+		generation = max(was.Generation, held) + 1
+	}
+	request.Generation, request.Actor = generation, actor
+	if err := t.putInstallRequest(ctx, machine, request); err != nil {
+		return 0, false, err
+	}
+	t.resetInstall(machine)
+	t.revoke(m, actor, "an install was asked for")
+	t.record(history{
+		subject: fleet.Subject{Machine: machine}, actor: actor, process: fleet.ProcessInstall, event: fleet.EventInstallRequested,
+		detail: fmt.Sprintf("install generation %d: %s (%s)", generation, request.Image.Label(), request.Image.Digest),
+	})
+	return generation, true, nil
 }
 
 // heldGeneration is the install that a disk of the machine holds, and for which its agent refused
@@ -103,19 +111,30 @@ func (db *DB) Retry(ctx context.Context, actor string, machine fleet.MachineID, 
 	return retried, err
 }
 
-// Quarantine keeps all work away from the machine and voids what is being done to it (rule 8).
+// Quarantine keeps all work away from the machine and voids what is being done to it (rule 8). An
+// operation that the provider has not accepted is withdrawn.
 func (db *DB) Quarantine(ctx context.Context, actor string, machine fleet.MachineID, reason string) error {
 	return db.onMachine(ctx, "quarantine", machine, func(ctx context.Context, t *transaction, m *machineRecord) (bool, error) {
-		err := t.q.PutQuarantine(ctx, statement.PutQuarantineParams{Machine: string(machine), At: micros(t.Now()), Actor: actor, Reason: reason})
-		if err != nil {
-			return false, err
-		}
-		t.revoke(m, actor, "quarantined: "+reason)
-		t.record(history{
-			subject: fleet.Subject{Machine: machine}, actor: actor, event: fleet.EventQuarantined, detail: reason,
-		})
-		return true, nil
+		return true, t.quarantine(ctx, m, actor, reason)
 	})
+}
+
+// quarantine is Quarantine, for a machine that is locked.
+func (t *transaction) quarantine(ctx context.Context, m *machineRecord, actor string, reason string) error {
+	if withdrawable(m.record) == nil {
+		if err := t.withdrawOperation(ctx, m, actor, "quarantined: "+reason); err != nil {
+			return err
+		}
+	}
+	err := t.q.PutQuarantine(ctx, statement.PutQuarantineParams{Machine: string(m.record.ID), At: micros(t.Now()), Actor: actor, Reason: reason})
+	if err != nil {
+		return err
+	}
+	t.revoke(m, actor, "quarantined: "+reason)
+	t.record(history{
+		subject: fleet.Subject{Machine: m.record.ID}, actor: actor, event: fleet.EventQuarantined, detail: reason,
+	})
+	return nil
 }
 
 // AcceptHostKey makes the key that the host has shown the one that the machine is known by.
@@ -147,19 +166,27 @@ func (db *DB) AcceptHostKey(ctx context.Context, actor string, machine fleet.Mac
 
 // Unquarantine lets work come back to the machine. KindConflict when it is not in quarantine.
 func (db *DB) Unquarantine(ctx context.Context, actor string, machine fleet.MachineID, reason string) error {
-	return db.onMachine(ctx, "unquarantine", machine, func(ctx context.Context, t *transaction, _ *machineRecord) (bool, error) {
-		n, err := t.q.DeleteQuarantine(ctx, string(machine))
-		if err != nil {
-			return false, err
-		}
-		if n == 0 {
-			return false, fleet.Errorf(fleet.KindConflict, "machine %s is not in quarantine", machine)
-		}
-		t.record(history{
-			subject: fleet.Subject{Machine: machine}, actor: actor, event: fleet.EventReleased, detail: reason,
-		})
-		return true, nil
+	return db.onMachine(ctx, "unquarantine", machine, func(ctx context.Context, t *transaction, m *machineRecord) (bool, error) {
+		return true, t.unquarantine(ctx, m, actor, reason)
 	})
+}
+
+// unquarantine is Unquarantine, for a machine that is locked.
+func (t *transaction) unquarantine(ctx context.Context, m *machineRecord, actor string, reason string) error {
+	n, err := t.q.DeleteQuarantine(ctx, string(m.record.ID))
+	if err != nil {
+		return err
+	}
+	if n == 0 {
+		return fleet.Errorf(fleet.KindConflict, "machine %s is not in quarantine", m.record.ID)
+	}
+	if _, err := t.q.DeleteRepair(ctx, string(m.record.ID)); err != nil { // its ladder begins anew
+		return err
+	}
+	t.record(history{
+		subject: fleet.Subject{Machine: m.record.ID}, actor: actor, event: fleet.EventUnquarantined, detail: reason,
+	})
+	return nil
 }
 
 // SetPolicy makes the policy the newest one, under a number of its own, unless it is that already.

@@ -2,8 +2,10 @@ package bmdb
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
@@ -52,6 +54,9 @@ func (t *transaction) loadProvider(ctx context.Context, name fleet.ProviderName)
 		Name: name, Kind: row.Kind, LastPassAt: instant(row.LastPassAt), LastUpdateAt: instant(row.LastUpdateAt),
 		Changing: int(changing), Backoffs: make(map[fleet.Process]fleet.BackoffState),
 	}}
+	if row.PausedAt != 0 {
+		p.record.Paused = &fleet.Pause{At: instant(row.PausedAt), Actor: row.PausedBy, Reason: row.PausedWhy}
+	}
 	lanes, err := t.q.ListProviderLanes(ctx, string(name))
 	if err != nil {
 		return nil, err
@@ -177,6 +182,100 @@ func (db *DB) RegisterProvider(ctx context.Context, name fleet.ProviderName, kin
 	})
 }
 
+// SetLevers records what the provider can do to its machines. When that has changed, its machines
+// are judged again. Called at every start.
+func (db *DB) SetLevers(ctx context.Context, name fleet.ProviderName, levers []fleet.Lever) error {
+	words := make([]string, len(levers))
+	for i, l := range levers {
+		words[i] = string(l)
+	}
+	return db.update(ctx, "set levers", func(ctx context.Context, t *transaction) error {
+		l := locks{providers: []fleet.ProviderName{name}}
+		if err := l.take(ctx, t); err != nil {
+			return err
+		}
+		is, err := t.q.GetProvider(ctx, string(name))
+		if err != nil || is.Levers == strings.Join(words, " ") {
+			return err
+		}
+		err = t.q.SetLevers(ctx, statement.SetLeversParams{Levers: strings.Join(words, " "), Name: string(name)})
+		if err != nil {
+			return err
+		}
+		return t.renumber(ctx)
+	})
+}
+
+// PauseProvider keeps new machines from being created at the provider. What is there is looked
+// after as before.
+func (db *DB) PauseProvider(ctx context.Context, actor string, name fleet.ProviderName, reason string) error {
+	return db.onProvider(ctx, "pause provider", name, func(ctx context.Context, t *transaction, _ *providerRecord) error {
+		t.record(history{
+			subject: fleet.Subject{Provider: name}, actor: actor, process: fleet.ProcessProvision, event: fleet.EventPaused, detail: reason,
+		})
+		return t.q.PauseProvider(ctx, statement.PauseProviderParams{At: micros(t.Now()), Actor: actor, Reason: reason, Name: string(name)})
+	})
+}
+
+// ResumeProvider ends the pause. KindConflict when there is none.
+func (db *DB) ResumeProvider(ctx context.Context, actor string, name fleet.ProviderName, reason string) error {
+	return db.onProvider(ctx, "resume provider", name, func(ctx context.Context, t *transaction, p *providerRecord) error {
+		if p.record.Paused == nil {
+			return fleet.Errorf(fleet.KindConflict, "provider %s is not paused", name)
+		}
+		t.record(history{
+			subject: fleet.Subject{Provider: name}, actor: actor, process: fleet.ProcessProvision, event: fleet.EventResumed, detail: reason,
+		})
+		return t.q.PauseProvider(ctx, statement.PauseProviderParams{Name: string(name)})
+	})
+}
+
+// RetryProvider ends the backoffs of the provider and the penalties of its capacity, so that
+// everything is tried now. It returns how many penalties there were.
+func (db *DB) RetryProvider(ctx context.Context, actor string, name fleet.ProviderName, reason string) (penalties int, err error) {
+	err = db.onProvider(ctx, "retry provider", name, func(ctx context.Context, t *transaction, p *providerRecord) error {
+		if reason != "" {
+			t.under = "; " + reason
+		}
+		for process, b := range p.record.Backoffs {
+			t.buffer.resetBackoff(providerSubject(name), process)
+			t.record(history{
+				subject: fleet.Subject{Provider: name}, actor: actor, process: process, event: fleet.EventRetryRequested,
+				detail: "the backoff was ended; it was for: " + b.Cause,
+			})
+		}
+		n, err := t.q.DeletePenalties(ctx, string(name))
+		if penalties = int(n); n > 0 {
+			t.record(history{
+				subject: fleet.Subject{Provider: name}, actor: actor, process: fleet.ProcessProvision, event: fleet.EventRetryRequested,
+				detail: fmt.Sprintf("%d penalties of capacity were ended", n),
+			})
+		}
+		return err
+	})
+	return penalties, err
+}
+
+// onProvider is onMachine for a provider.
+func (db *DB) onProvider(ctx context.Context, kind string, name fleet.ProviderName,
+	fn func(ctx context.Context, t *transaction, p *providerRecord) error,
+) error {
+	return db.update(ctx, kind, func(ctx context.Context, t *transaction) error {
+		l := locks{providers: []fleet.ProviderName{name}}
+		if err := l.take(ctx, t); err != nil {
+			return err
+		}
+		p, err := t.loadProvider(ctx, name)
+		if err != nil {
+			return err
+		}
+		if err := fn(ctx, t, p); err != nil {
+			return err
+		}
+		return t.rewriteProvider(ctx, name)
+	})
+}
+
 // providerNames returns the names of all.
 func (db *DB) providerNames(ctx context.Context) ([]fleet.ProviderName, error) {
 	return read(ctx, db.view, "provider names", func(ctx context.Context, t *transaction) (names []fleet.ProviderName, err error) {
@@ -200,6 +299,8 @@ type ProviderView struct {
 	// Penalties that are not over.
 	Penalties     map[fleet.CapacityID]Penalty
 	Discrepancies []Discrepancy
+	// Adoptions are the machines that operators want managed, with who asked.
+	Adoptions map[fleet.ProviderID]string
 }
 
 // ProviderMachine is one machine of a ProviderView.
@@ -215,6 +316,9 @@ type Penalty struct {
 	Until time.Time
 	Cause string
 }
+
+// ForEver reports whether only a person ends it (DB.RetryProvider).
+func (p Penalty) ForEver() bool { return !p.Until.Before(forEver) }
 
 // Discrepancy is where provider and BMDB disagree.
 type Discrepancy struct {
@@ -233,7 +337,7 @@ type Discrepancy struct {
 func (db *DB) ViewProvider(ctx context.Context, name fleet.ProviderName) (ProviderView, error) {
 	var v ProviderView
 	err := db.view(ctx, "view provider", func(ctx context.Context, t *transaction) error {
-		v = ProviderView{Now: t.Now(), Penalties: make(map[fleet.CapacityID]Penalty)}
+		v = ProviderView{Now: t.Now(), Penalties: make(map[fleet.CapacityID]Penalty), Adoptions: make(map[fleet.ProviderID]string)}
 		if _, err := t.q.GetProvider(ctx, string(name)); absent(err) {
 			return fleet.Errorf(fleet.KindNotFound, "there is no provider %s", name)
 		} else if err != nil {
@@ -257,8 +361,15 @@ func (db *DB) ViewProvider(ctx context.Context, name fleet.ProviderName) (Provid
 			v.Penalties[fleet.CapacityID(p.Capacity)] = Penalty{Until: instant(p.Until), Cause: p.Cause}
 		}
 		discrepancies, err := t.q.ListProviderDiscrepancies(ctx, string(name))
+		if err != nil {
+			return err
+		}
 		for _, d := range discrepancies {
 			v.Discrepancies = append(v.Discrepancies, discrepancyOf(d))
+		}
+		adoptions, err := t.q.ListAdoptions(ctx, string(name))
+		for _, a := range adoptions {
+			v.Adoptions[fleet.ProviderID(a.ProviderID)] = a.Actor
 		}
 		return err
 	})
@@ -268,23 +379,56 @@ func (db *DB) ViewProvider(ctx context.Context, name fleet.ProviderName) (Provid
 	return v, nil
 }
 
+// ClosedToken is what became of a token whose intent is not open any more.
+type ClosedToken struct {
+	Machine fleet.MachineID
+	// Released: the machine was given back, or forgotten.
+	Released bool
+}
+
 // ClosedTokens returns those of the tokens that are of intents of the provider which are not open
-// any more, with their machines.
-func (db *DB) ClosedTokens(
-	ctx context.Context, name fleet.ProviderName, tokens []fleet.Token,
-) (map[fleet.Token]fleet.MachineID, error) {
-	return read(ctx, db.view, "closed tokens", func(ctx context.Context, t *transaction) (closed map[fleet.Token]fleet.MachineID, err error) {
-		closed = make(map[fleet.Token]fleet.MachineID)
+// any more.
+func (db *DB) ClosedTokens(ctx context.Context, name fleet.ProviderName, tokens []fleet.Token) (map[fleet.Token]ClosedToken, error) {
+	return read(ctx, db.view, "closed tokens", func(ctx context.Context, t *transaction) (closed map[fleet.Token]ClosedToken, err error) {
+		closed = make(map[fleet.Token]ClosedToken)
 		for _, token := range tokens {
 			k, err := t.q.GetToken(ctx, string(token))
 			if err != nil && !absent(err) {
 				return closed, err
 			}
 			if err == nil && k.Provider == string(name) && k.ClosedAt > 0 {
-				closed[token] = fleet.MachineID(k.Machine)
+				closed[token] = ClosedToken{Machine: fleet.MachineID(k.Machine), Released: k.Outcome == outcomeReleased}
 			}
 		}
 		return closed, nil
+	})
+}
+
+// RequestAdoption asks for a machine of the provider that the BMDB does not know to be managed: the
+// next pass takes it in. Asking again changes nothing. KindNotFound unless it is a discrepancy of
+// the kind unknown-machine.
+func (db *DB) RequestAdoption(ctx context.Context, actor string, name fleet.ProviderName, id fleet.ProviderID) error {
+	return db.onProvider(ctx, "request adoption", name, func(ctx context.Context, t *transaction, _ *providerRecord) error {
+		rows, err := t.q.ListProviderDiscrepancies(ctx, string(name))
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(rows, func(d statement.Discrepancy) bool {
+			return d.Kind == string(fleet.DiscrepancyUnknownMachine) && d.ProviderID == string(id)
+		}) {
+			return fleet.Errorf(fleet.KindNotFound, "no unknown machine %s is reported at %s: `ironherd discrepancy list` has those that are", id, name)
+		}
+		asked, err := t.q.ListAdoptions(ctx, string(name))
+		if err != nil || slices.ContainsFunc(asked, func(a statement.ListAdoptionsRow) bool { return a.ProviderID == string(id) }) {
+			return err
+		}
+		t.record(history{
+			subject: fleet.Subject{Provider: name}, actor: actor, process: fleet.ProcessProvision, event: fleet.EventAdoptionRequested,
+			detail: string(id),
+		})
+		return t.q.PutAdoption(ctx, statement.PutAdoptionParams{
+			Provider: string(name), ProviderID: string(id), At: micros(t.Now()), Actor: actor,
+		})
 	})
 }
 

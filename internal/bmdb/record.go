@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"strings"
 
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -40,6 +41,11 @@ func recordOf(r statement.MachineRecord, l *lane) fleet.Record {
 	if r.QuarantineAt != 0 {
 		record.Quarantine = &fleet.Quarantine{At: instant(r.QuarantineAt), Actor: r.QuarantineActor, Reason: r.QuarantineReason}
 	}
+	record.Operation, record.OperationAttempt, record.OperationReport = operationOfMachine(r)
+	record.Repair, record.Maintenance, record.InstallCancel = repairOfMachine(r), maintenanceOfMachine(r), cancelOfMachine(r)
+	for _, lever := range strings.Fields(r.Levers) {
+		record.Levers = append(record.Levers, fleet.Lever(lever))
+	}
 	if err := installOfMachine(r, &record); err != nil {
 		record.Unreadable = err.Error()
 	}
@@ -74,6 +80,67 @@ func providedOf(f statement.FactProvided) *fleet.Provided {
 		At: instant(f.At), CreatedAt: instant(f.CreatedAt), ActiveAt: instantPointer(f.ActiveAt),
 		Status: fleet.ProviderStatus(f.Status), Detail: f.Detail, Hostname: f.Hostname, Address: address, Location: f.Location,
 		Capacity: fleet.CapacityID(f.Capacity), HostKeys: splitLines(f.HostKeys),
+	}
+}
+
+func operationOfMachine(r statement.MachineRecord) (
+	request *fleet.OperationRequest, attempt *fleet.OperationAttempt, report *fleet.OperationReport,
+) {
+	if r.OperationNumber != 0 {
+		request = &fleet.OperationRequest{
+			Number: r.OperationNumber, Operation: fleet.Operation(r.Operation), At: instant(r.OperationAt), Actor: r.OperationActor,
+			Reason: r.OperationReason,
+		}
+	}
+	if r.OperatingNumber != 0 {
+		attempt = &fleet.OperationAttempt{
+			Number: r.OperatingNumber, Attempt: int(r.OperatingAttempt), At: instant(r.OperatingAt), BootID: r.OperatingBootID,
+			AcceptedAt: instantPointer(r.OperatingAcceptedAt), CheckedAt: instantPointer(r.OperatingCheckedAt),
+		}
+	}
+	if r.OperatedNumber != 0 {
+		report = &fleet.OperationReport{
+			Number: r.OperatedNumber, At: instant(r.OperatedAt), OK: r.OperatedOk != 0, Detail: r.OperatedDetail,
+		}
+	}
+	return request, attempt, report
+}
+
+func repairOfMachine(r statement.MachineRecord) *fleet.Repair {
+	if r.RepairAt == 0 {
+		return nil
+	}
+	repair := &fleet.Repair{
+		Since: instant(r.RepairSince), Rung: fleet.Rung(r.RepairRung), At: instant(r.RepairAt), Steps: make(map[fleet.Rung]int),
+		TakeoverGeneration: fleet.TakeoverGeneration(r.RepairTakeoverGeneration), BootID: r.RepairBootID,
+	}
+	for rung, n := range map[fleet.Rung]int64{
+		fleet.RungAgentStart: r.RepairAgentStarts, fleet.RungReboot: r.RepairReboots, fleet.RungPowerCycle: r.RepairPowerCycles,
+		fleet.RungReinstall: r.RepairReinstalls,
+	} {
+		if n > 0 {
+			repair.Steps[rung] = int(n)
+		}
+	}
+	return repair
+}
+
+func maintenanceOfMachine(r statement.MachineRecord) *fleet.Maintenance {
+	if r.MaintenanceAt == 0 {
+		return nil
+	}
+	return &fleet.Maintenance{
+		At: instant(r.MaintenanceAt), Until: instantPointer(r.MaintenanceUntil), Actor: r.MaintenanceActor, Reason: r.MaintenanceReason,
+		Over: r.MaintenanceEnded != 0,
+	}
+}
+
+func cancelOfMachine(r statement.MachineRecord) *fleet.InstallCancel {
+	if r.CancelAt == 0 {
+		return nil
+	}
+	return &fleet.InstallCancel{
+		Generation: fleet.InstallGeneration(r.CancelGeneration), At: instant(r.CancelAt), Actor: r.CancelActor, Reason: r.CancelReason,
 	}
 }
 

@@ -289,16 +289,12 @@ func (s *Session) Run(ctx context.Context) error {
 	guarded, cancel := s.Guard(ctx)
 	defer cancel()
 	pause := s.opts.Lease / 3
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
 	for {
-		select {
-		case <-guarded.Done():
+		if !s.db.clock.Sleep(guarded, pause) {
 			if ctx.Err() != nil {
 				return nil
 			}
 			return fleet.ErrLeaseLost
-		case <-timer.C:
 		}
 		attempt, done := context.WithTimeout(guarded, s.opts.Lease/3)
 		err := s.Extend(attempt)
@@ -313,7 +309,6 @@ func (s *Session) Run(ctx context.Context) error {
 			s.db.logger.WarnContext(ctx, "session was not extended", slog.String("session", string(s.id)), slog.Any("err", err))
 			pause = s.opts.Lease / 20
 		}
-		timer.Reset(pause)
 	}
 }
 
@@ -356,6 +351,9 @@ func (db *DB) endSession(ctx context.Context, id fleet.SessionID, cause string, 
 		}
 		n, err := t.q.EndSession(ctx, statement.EndSessionParams{ID: string(id), EndedAt: micros(t.Now()), Cause: cause})
 		ended = n == 1
+		if lost := map[string]string{causeOverdue: LostOverdue, causeReopened: LostReopened}[cause]; ended && lost != "" {
+			t.happens(HappeningSessionLost, lost)
+		}
 		return ended, err
 	})
 }

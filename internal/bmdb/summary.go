@@ -197,6 +197,8 @@ type ProviderRow struct {
 	LastPassAt    time.Time
 	LastUpdateAt  time.Time
 	PassResult    string
+	// Paused is nil while nobody keeps new machines from being created there.
+	Paused *fleet.Pause
 	// Decisions on provision and update, as of now.
 	Decisions []lifecycle.Decision
 }
@@ -236,7 +238,7 @@ func (t *transaction) providerRow(ctx context.Context, p statement.Provider) (Pr
 	return ProviderRow{
 		Name: loaded.record.Name, Kind: p.Kind, MaxMachines: int(p.MaxMachines), Machines: int(p.Machines), OpenIntents: int(intents),
 		Discrepancies: len(discrepancies), LastPassAt: instant(p.LastPassAt), LastUpdateAt: instant(p.LastUpdateAt),
-		PassResult: p.PassResult, Decisions: []lifecycle.Decision{plan[fleet.ProcessProvision], plan[fleet.ProcessUpdate]},
+		PassResult: p.PassResult, Paused: loaded.record.Paused, Decisions: []lifecycle.Decision{plan[fleet.ProcessProvision], plan[fleet.ProcessUpdate]},
 	}, err
 }
 

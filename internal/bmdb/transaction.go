@@ -27,8 +27,11 @@ type transaction struct {
 	sooner map[agenda.Entry]time.Time
 	// outcomes are told to the observer after the commit.
 	outcomes   []observed
+	happenings []happened
 	statements int
 	buffer     *buffer
+	// under ends the detail of what is recorded: the operators' plan that it is done under.
+	under string
 }
 
 type observed struct {
@@ -118,6 +121,9 @@ func (db *DB) transact(ctx context.Context, kind string, run run, fn func(ctx co
 		for _, o := range t.outcomes {
 			db.observer.Outcome(o.process, o.event, o.held)
 		}
+		for _, h := range t.happenings {
+			db.observer.Happened(h.what, h.cause)
+		}
 	}
 	return nil
 }
@@ -171,6 +177,11 @@ func (t *transaction) environment(ctx context.Context) (fleet.Environment, error
 	if row.ValidUntil >= micros(t.Now()) {
 		env.ListenerUpSince = instant(row.UpSince)
 	}
+	if row.HoldAt != 0 {
+		env.RecoveryHold = &fleet.RecoveryHold{
+			At: instant(row.HoldAt), Until: instantPointer(row.HoldUntil), Actor: row.HoldActor, Reason: row.HoldReason,
+		}
+	}
 	if env.Policy, err = t.policy(ctx, row.Number); err != nil {
 		return fleet.Environment{}, err
 	}
@@ -217,7 +228,7 @@ type history struct {
 func (t *transaction) record(h history) {
 	t.buffer.histories = append(t.buffer.histories, statement.InsertHistoryParams{
 		Subject: subjectKey(h.subject), At: micros(t.Now()), Actor: h.actor, Process: string(h.process), Epoch: int64(h.epoch),
-		StartedAt: h.startedAt, Why: h.why, Event: string(h.event), Detail: h.detail, RetryAt: micros(h.retryAt), Session: string(h.session),
+		StartedAt: h.startedAt, Why: h.why, Event: string(h.event), Detail: h.detail + t.under, RetryAt: micros(h.retryAt), Session: string(h.session),
 	})
 }
 

@@ -40,6 +40,8 @@ type Work struct {
 	die  context.CancelCauseFunc
 
 	mu sync.Mutex
+	// guards are the contexts that end with life.
+	guards map[context.Context]context.CancelCauseFunc
 	// unsure is the write in the middle of the work whose outcome is not known.
 	unsure noted
 }
@@ -61,9 +63,17 @@ func (w *Work) key() workKey { return workKey{w.Subject, w.Process.Lane(), w.Epo
 func (w *Work) Guard(ctx context.Context) (context.Context, context.CancelFunc) {
 	trusted, release := w.session.Guard(ctx)
 	guarded, cancel := context.WithCancelCause(trusted)
-	stop := context.AfterFunc(w.life, func() { cancel(context.Cause(w.life)) })
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.life.Err() != nil {
+		cancel(context.Cause(w.life))
+	} else {
+		w.guards[guarded] = cancel
+	}
 	return guarded, func() {
-		stop()
+		w.mu.Lock()
+		delete(w.guards, guarded)
+		w.mu.Unlock()
 		cancel(context.Canceled)
 		release()
 	}
@@ -73,12 +83,24 @@ func (w *Work) Guard(ctx context.Context) (context.Context, context.CancelFunc) 
 func (s *Session) newWork(subject fleet.Subject, process fleet.Process, epoch fleet.Epoch, since int64) *Work {
 	w := &Work{session: s, Session: s.id, Process: process, Subject: subject, Epoch: epoch, since: since}
 	w.life, w.die = context.WithCancelCause(s.window.Context())
+	w.guards = make(map[context.Context]context.CancelCauseFunc)
 	return w
+}
+
+// end ends the life of the work. What is under Guard is cancelled when it returns.
+func (w *Work) end(cause error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.die(cause)
+	for _, cancel := range w.guards {
+		cancel(cause)
+	}
+	clear(w.guards)
 }
 
 // void cancels everything under Guard and lets the session forget the work.
 func (w *Work) void() {
-	w.die(fleet.ErrLeaseLost)
+	w.end(fleet.ErrLeaseLost)
 	w.session.forget(w)
 }
 
@@ -148,7 +170,7 @@ func (w *Work) outcome(err error, ends bool) error {
 	w.unsure = noted{}
 	w.mu.Unlock()
 	if ends {
-		w.die(context.Canceled)
+		w.end(context.Canceled)
 		w.session.forget(w)
 	}
 	return nil

@@ -28,13 +28,13 @@ func DiscrepancyKinds() []DiscrepancyKind {
 func (k DiscrepancyKind) Remedy() string {
 	switch k {
 	case DiscrepancyUnknownMachine:
-		return "adopt it, or remove it at the provider"
+		return "adopt it (`ironherd discrepancy adopt`), or remove it at the provider"
 	case DiscrepancyDuplicateMachine:
 		return "remove it at the provider"
 	case DiscrepancyMissingMachine:
-		return "forget it, or bring it back at the provider"
+		return "forget it (`ironherd discrepancy forget`), or bring it back at the provider"
 	case DiscrepancyListLoss:
-		return "find out what happened to the list; where the machines are really gone, forget them"
+		return "find out what happened to the list, which counts again when most of its machines are back; forget those that are really gone (`ironherd machine forget`)"
 	}
 	return ""
 }

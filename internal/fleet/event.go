@@ -41,6 +41,8 @@ const (
 	EventIntentClosed Event = "intent closed"
 	// EventAdopted: a machine surfaced that carries the token of a closed intent.
 	EventAdopted Event = "adopted"
+	// EventAdoptionRequested: an operator wants a machine of the provider managed.
+	EventAdoptionRequested Event = "adoption requested"
 	// EventPenalty: a piece of capacity is not used for a while.
 	EventPenalty Event = "penalty"
 	// EventProviderStatus: the provider says something new of the machine's condition.
@@ -63,6 +65,11 @@ const (
 	EventHostKeyAccepted Event = "host key accepted"
 	// EventHostKeyTrusted: a host key was believed because nobody attested any.
 	EventHostKeyTrusted Event = "host key trusted on first use"
+	// EventTakeoverWarning: what the operator should know of a takeover by kexec that took place.
+	EventTakeoverWarning Event = "takeover warning"
+	// EventTakeoverReturned: the last takeover by kexec did not last; the old system was started
+	// again.
+	EventTakeoverReturned Event = "returned to the old system"
 	// EventAgentStarted: the takeover succeeded.
 	EventAgentStarted Event = "agent started"
 	// EventAgentSpoke: the agent of a takeover was heard for the first time.
@@ -75,6 +82,16 @@ const (
 	EventHardwareReported Event = "hardware reported"
 	// EventHardwareChanged: a hardware report that differs from the one before.
 	EventHardwareChanged Event = "hardware changed"
+)
+
+// The events of recovery.
+const (
+	// EventRepairStep: a step of the recovery ladder is about to be taken.
+	EventRepairStep Event = "recovery step"
+	// EventRepairRefused: the provider refused the step for good.
+	EventRepairRefused Event = "recovery step refused"
+	// EventRepaired: the machine is well after a step of the recovery ladder.
+	EventRepaired Event = "recovered"
 )
 
 // The events of an install.
@@ -95,22 +112,50 @@ const (
 const (
 	// EventRetryRequested: a backoff was forgotten.
 	EventRetryRequested Event = "retry asked for"
+	// EventOperationRequested: an operator, or the policy, wants something done to the machine.
+	EventOperationRequested Event = "operation requested"
+	// EventOperationBegun: the provider is about to be asked for it.
+	EventOperationBegun Event = "operation begun"
+	// EventOperationAccepted: the provider has accepted the call.
+	EventOperationAccepted Event = "operation accepted"
+	// EventOperationDone: there is evidence of its effect.
+	EventOperationDone Event = "operation done"
+	// EventOperationFailed: it was given up.
+	EventOperationFailed Event = "operation failed"
+	// EventOperationWithdrawn: an operator does not want it any more.
+	EventOperationWithdrawn Event = "operation withdrawn"
+	// EventInstallCancelled: an operator does not want the install any more.
+	EventInstallCancelled Event = "install cancelled"
+	// EventMaintenanceBegun: an operator works on the machine.
+	EventMaintenanceBegun Event = "maintenance begun"
+	// EventMaintenanceEnded: it is Ironherd's again.
+	EventMaintenanceEnded Event = "maintenance ended"
+	// EventForgotten: the machine is gone, and an operator has taken note.
+	EventForgotten Event = "forgotten"
+	// EventPaused: nothing is created at the provider.
+	EventPaused Event = "paused"
+	// EventResumed: the pause is over.
+	EventResumed Event = "resumed"
 	// EventQuarantined: all work is kept away from the machine.
 	EventQuarantined Event = "quarantined"
-	// EventReleased: the quarantine is over.
-	EventReleased Event = "released from quarantine"
+	// EventUnquarantined: the quarantine is over.
+	EventUnquarantined Event = "released from quarantine"
 )
 
 // Events lists all events, so that whoever has a word for each can be checked for completeness.
 func Events() []Event {
 	return []Event{
-		EventStarted, EventFinished, EventFailed, EventCancelled, EventExpired, EventRevoked,
-		EventIntentOpened, EventProviderAsked, EventProviderRefused, EventCreationNotBegun, EventCreationUnanswered,
-		EventCreationRefused, EventCreated, EventIntentClosed, EventAdopted, EventPenalty, EventProviderStatus,
-		EventDiscrepancy, EventDiscrepancyCleared,
-		EventTakeover, EventHostKeysPinned, EventHostKeyRefused, EventHostKeyAccepted, EventHostKeyTrusted, EventAgentStarted, EventAgentSpoke, EventAgentReturned,
-		EventMachineRestarted, EventHardwareReported, EventHardwareChanged,
+		EventStarted, EventFinished, EventFailed, EventCancelled, EventExpired, EventRevoked, EventIntentOpened,
+		EventProviderAsked, EventProviderRefused, EventCreationNotBegun, EventCreationUnanswered,
+		EventCreationRefused, EventCreated, EventIntentClosed, EventAdopted, EventAdoptionRequested, EventPenalty,
+		EventProviderStatus, EventDiscrepancy, EventDiscrepancyCleared, EventTakeover, EventHostKeysPinned,
+		EventHostKeyRefused, EventHostKeyAccepted, EventHostKeyTrusted, EventTakeoverWarning,
+		EventTakeoverReturned, EventAgentStarted, EventAgentSpoke, EventAgentReturned, EventMachineRestarted,
+		EventHardwareReported, EventHardwareChanged, EventRepairStep, EventRepairRefused, EventRepaired,
 		EventInstallRequested, EventInstallHandedOut, EventInstallFailed, EventDiskWritten, EventInstalled,
-		EventRetryRequested, EventQuarantined, EventReleased,
+		EventRetryRequested, EventOperationRequested, EventOperationBegun, EventOperationAccepted,
+		EventOperationDone, EventOperationFailed, EventOperationWithdrawn, EventInstallCancelled,
+		EventMaintenanceBegun, EventMaintenanceEnded, EventForgotten, EventPaused, EventResumed, EventQuarantined,
+		EventUnquarantined,
 	}
 }

@@ -38,6 +38,16 @@ type Record struct {
 	InstallReport  *InstallReport
 	Installed      *Installed
 	Quarantine     *Quarantine
+	Maintenance    *Maintenance
+	InstallCancel  *InstallCancel
+	Operation      *OperationRequest
+	// OperationAttempt and OperationReport may be of an older request.
+	OperationAttempt *OperationAttempt
+	OperationReport  *OperationReport
+	Repair           *Repair
+
+	// Levers is what the machine's provider can do to it.
+	Levers []Lever
 
 	// Unreadable says which of the stored facts cannot be read, and why; empty: all can. Nothing is
 	// done to such a machine, and nothing is concluded from the fact.
@@ -182,7 +192,8 @@ type InstallReport struct {
 	OK         bool
 	// Error is one sentence; empty when OK.
 	Error string
-	Disk  string
+	// Disk that was written, if only in part. Empty: nothing was written. DiskUnknown: nobody knows.
+	Disk string
 	// Duration as measured by the agent.
 	Duration time.Duration
 	Bytes    int64
@@ -192,11 +203,19 @@ type InstallReport struct {
 	HeldAttempt    int
 }
 
+// DiskUnknown is in a report of an attempt of which nobody knows whether it has written anything.
+const DiskUnknown = "unknown"
+
+// Untouched reports whether the attempt ended before anything was written.
+func (r InstallReport) Untouched() bool { return !r.OK && r.Disk == "" }
+
 // HostKeySource is where a machine's known host keys are from.
 type HostKeySource string
 
 // The sources of host keys.
 const (
+	// HostKeyInjected: we made the key, and put it into the request that created the machine.
+	HostKeyInjected  HostKeySource = "injected"
 	HostKeyFirstUse  HostKeySource = "first use"
 	HostKeyInstalled HostKeySource = "installed system"
 	HostKeyAccepted  HostKeySource = "accepted"
@@ -211,6 +230,15 @@ type HostKeys struct {
 	// keys were written.
 	Refused   string
 	RefusedAt time.Time
+}
+
+// InstallCancel says that an install is not wanted any more. Written by an operator.
+type InstallCancel struct {
+	// Generation of the request that was called off.
+	Generation InstallGeneration
+	At         time.Time
+	Actor      string
+	Reason     string
 }
 
 // Installed says that an installed system has been seen to come up. Written by the agent API.

@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
+	"strings"
 )
 
 // Compression is how an image is compressed.
@@ -31,6 +32,42 @@ type Image struct {
 	Compression Compression `json:"compression"`
 	// Size of the raw image in bytes; 0 when not known.
 	Size int64 `json:"size,omitempty"`
+	// Name in the catalogue that it was asked for by; empty: by its URL.
+	Name string `json:"name,omitempty"`
+	// FirstBoot is how its system takes first-boot data.
+	FirstBoot FirstBootForm `json:"first_boot,omitempty"`
+}
+
+// FirstBootForm is how an installed system finds its first-boot data.
+type FirstBootForm string
+
+// The forms. In each of them, the first-boot area is written.
+const (
+	FirstBootArea    FirstBootForm = ""
+	FirstBootNoCloud FirstBootForm = "nocloud"
+)
+
+// CompressionOf returns the compression that the end of an image's URL stands for.
+func CompressionOf(address string) Compression {
+	switch path, _, _ := strings.Cut(address, "?"); {
+	case strings.HasSuffix(path, ".zst"), strings.HasSuffix(path, ".zstd"):
+		return CompressionZstd
+	case strings.HasSuffix(path, ".gz"):
+		return CompressionGzip
+	case strings.HasSuffix(path, ".xz"):
+		return CompressionXZ
+	}
+	return CompressionNone
+}
+
+var imageNameForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?$`)
+
+// ParseImageName checks a name of the catalogue. No name can be taken for a URL.
+func ParseImageName(text string) (string, error) {
+	if !imageNameForm.MatchString(text) {
+		return "", Errorf(KindInvalid, "%.80q cannot name an image: want lower-case letters, digits, dots, dashes and underscores, at most 64", text)
+	}
+	return text, nil
 }
 
 // Location returns the URL for people, for history and for logs: without user, query and fragment,
@@ -47,8 +84,16 @@ func (i Image) Location() string {
 	return shown.String()
 }
 
+// Label is what people know the image by: its name and where it is.
+func (i Image) Label() string {
+	if i.Name != "" {
+		return i.Name + ", " + i.Location()
+	}
+	return i.Location()
+}
+
 // String names the image as people may see it, so that printing one gives nothing away.
-func (i Image) String() string { return i.Location() + " " + i.Digest }
+func (i Image) String() string { return i.Label() + " " + i.Digest }
 
 // Pick decides among several disks that match a selector.
 type Pick string
@@ -66,10 +111,18 @@ type DiskSelector struct {
 	Serial string `json:"serial,omitempty"`
 	// WWN is the World Wide Name of the disk.
 	WWN string `json:"wwn,omitempty"`
+	// Model of the disk, as the hardware report names it.
+	Model string `json:"model,omitempty"`
 	// MinSize in bytes.
 	MinSize int64 `json:"min_size,omitempty"`
 	// Pick decides among several: smallest or largest; left out, exactly one must match.
 	Pick Pick `json:"pick,omitempty"`
+	// Erase allows a disk that holds something: a partition table, a file system, a member of a RAID.
+	// Without it, only a disk is written that holds nothing that is known, or an older install of the
+	// same machine.
+	Erase bool `json:"erase,omitempty"`
+	// Grow moves the image's partition table to the whole disk and lets its last partition grow.
+	Grow bool `json:"grow,omitempty"`
 }
 
 // MaxFirstBootData bounds the first-boot data of an install, in bytes. The agent has room for no
@@ -110,6 +163,9 @@ func (i Image) Validate() []FieldFault {
 	if i.Size < 0 {
 		f.add("size", "must not be negative, not %d", i.Size)
 	}
+	if i.FirstBoot != FirstBootArea && i.FirstBoot != FirstBootNoCloud {
+		f.add("first_boot", "must be nocloud, or left out where the system reads the first-boot area, not %.80q", i.FirstBoot)
+	}
 	return f
 }
 
@@ -119,16 +175,21 @@ func imageURLProblem(text string) string {
 	u, err := url.Parse(text)
 	switch {
 	case text == "":
-		return "must be set to the http or https URL of an image"
+		return "must be set to the http, https or oci URL of an image"
 	case len(text) > maxImageURL:
 		return fmt.Sprintf("must have at most %d bytes, not %d", maxImageURL, len(text))
-	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
-		return "must be an http or https URL with a host"
+	case err != nil || !slices.Contains([]string{"http", "https", "oci"}, u.Scheme) || u.Hostname() == "":
+		return "must be an http, https or oci URL with a host"
 	case u.User != nil:
 		return "must not have a user or password in it, because everybody who may read can see it: serve the image without them"
+	case u.Scheme == "oci" && !ociForm.MatchString(u.Path):
+		return "must name the manifest by its digest: oci://REGISTRY/REPOSITORY@sha256: and 64 hexadecimal digits"
 	}
 	return ""
 }
+
+// ociForm is a repository and a digest, by the OCI distribution specification.
+var ociForm = regexp.MustCompile(`^(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)+@sha256:[0-9a-f]{64}$`)
 
 // Validate returns every fault of the selector.
 func (s DiskSelector) Validate() []FieldFault {
@@ -138,6 +199,9 @@ func (s DiskSelector) Validate() []FieldFault {
 	}
 	if len(s.WWN) > maxDiskName {
 		f.add("wwn", "must have at most %d bytes, not %d", maxDiskName, len(s.WWN))
+	}
+	if len(s.Model) > maxDiskName {
+		f.add("model", "must have at most %d bytes, not %d", maxDiskName, len(s.Model))
 	}
 	if s.MinSize < 0 {
 		f.add("min_size", "must not be negative, not %d", s.MinSize)

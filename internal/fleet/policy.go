@@ -3,6 +3,7 @@ package fleet
 import (
 	"errors"
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -35,14 +36,62 @@ type Policy struct {
 
 	// RecoveryAtOnce is the concurrency limit of recovery: how many machines of one provider may be
 	// under recovery at the same time, over all control planes, so that a provider that fails as a
-	// whole is not asked for everything at once. Zero: any number. A lower limit lets those that are
-	// under recovery go on.
+	// whole is not asked for everything at once. A machine is under recovery from a reboot, power
+	// cycle or reinstall until there is evidence of its effect, or the time for that is over. Zero:
+	// any number. A lower limit lets those that are under recovery go on.
 	RecoveryAtOnce int `json:"recovery_at_once"`
+	// RecoveryPerHour is the budget of the whole fleet: how many machines recovery may restart (by a
+	// reboot, a power cycle or a reinstall) within any hour. When it is spent, recovery stops until
+	// there is room again, and says so. Zero: any number.
+	RecoveryPerHour int `json:"recovery_per_hour"`
+	// RecoveryStepTimeout is how long a step of the recovery ladder has to show its effect, before the
+	// next step is taken.
+	RecoveryStepTimeout time.Duration `json:"recovery_step_timeout"`
+	// RecoveryReboots, RecoveryPowerCycles and RecoveryReinstalls are how often each step may be taken
+	// for one machine before the ladder goes on to the next one. A reinstall destroys the disk.
+	RecoveryReboots     int `json:"recovery_reboots"`
+	RecoveryPowerCycles int `json:"recovery_power_cycles"`
+	RecoveryReinstalls  int `json:"recovery_reinstalls"`
+	// RecoveryMemory is how long steps are counted: a machine that falls silent again within that time
+	// goes on where its ladder was.
+	RecoveryMemory time.Duration `json:"recovery_memory"`
+	// SuspectShare is the part of the machines with an agent, in percent, that must be silent at the
+	// same time (and at least SuspectLeast of them) for the fault to be probably ours. Recovery then
+	// waits for SuspectFor, or for a person. Zero: never.
+	SuspectShare int           `json:"suspect_share"`
+	SuspectLeast int           `json:"suspect_least"`
+	SuspectFor   time.Duration `json:"suspect_for"`
+
+	// OperationTimeout is how long an operation that the provider has accepted may take to show its
+	// effect.
+	OperationTimeout time.Duration `json:"operation_timeout"`
+	// ReplaceFailed gives back the machines that their provider gave up, and lets others be created.
+	ReplaceFailed bool `json:"replace_failed"`
+}
+
+// RecoverySteps returns how often a rung may be climbed for one machine. 0: never.
+func (p Policy) RecoverySteps(rung Rung) int {
+	switch rung {
+	case RungReboot:
+		return p.RecoveryReboots
+	case RungPowerCycle:
+		return p.RecoveryPowerCycles
+	case RungReinstall:
+		return p.RecoveryReinstalls
+	case RungAgentStart, RungQuarantine:
+	}
+	return 0
 }
 
 // maxAtOnce bounds a concurrency limit, because the BMDB has a row for each piece of work that it
 // admits.
 const maxAtOnce = 1000
+
+// maxPerHour bounds the budget of recovery, because the BMDB has a row for each restart of an hour.
+const maxPerHour = 100_000
+
+// maxSteps bounds how often one step of the recovery ladder may be repeated.
+const maxSteps = 100
 
 // AtOnce returns the concurrency limit of a process: how much of its work may go on at one provider
 // at the same time. 0: any number.
@@ -66,6 +115,14 @@ func DefaultPolicy() Policy {
 		UpdateInterval:        time.Minute,
 		UpdateSettledInterval: 30 * time.Minute,
 		RecoveryAtOnce:        10,
+		RecoveryStepTimeout:   10 * time.Minute,
+		RecoveryReboots:       2,
+		RecoveryPowerCycles:   1,
+		RecoveryMemory:        24 * time.Hour,
+		SuspectShare:          50,
+		SuspectLeast:          5,
+		SuspectFor:            time.Hour,
+		OperationTimeout:      15 * time.Minute,
 	}
 }
 
@@ -87,6 +144,21 @@ func (p Policy) Validate() error {
 	positive("policy.provision_interval", p.ProvisionInterval)
 	positive("policy.update_interval", p.UpdateInterval)
 	positive("policy.update_settled_interval", p.UpdateSettledInterval)
+	positive("policy.recovery_step_timeout", p.RecoveryStepTimeout)
+	positive("policy.recovery_memory", p.RecoveryMemory)
+	positive("policy.suspect_for", p.SuspectFor)
+	positive("policy.operation_timeout", p.OperationTimeout)
+	atMost := func(key string, n, most int) {
+		if n < 0 || n > most {
+			faults = append(faults, Errorf(KindInvalid, "%s must be between 0 and %d, not %d", key, most, n))
+		}
+	}
+	atMost("policy.recovery_per_hour", p.RecoveryPerHour, maxPerHour)
+	atMost("policy.recovery_reboots", p.RecoveryReboots, maxSteps)
+	atMost("policy.recovery_power_cycles", p.RecoveryPowerCycles, maxSteps)
+	atMost("policy.recovery_reinstalls", p.RecoveryReinstalls, maxSteps)
+	atMost("policy.suspect_share", p.SuspectShare, 100)
+	atMost("policy.suspect_least", p.SuspectLeast, math.MaxInt32)
 	if p.HeartbeatInterval > 0 && p.SilentAfter < 3*p.HeartbeatInterval {
 		faults = append(faults, Errorf(KindInvalid, "policy.silent_after must be at least three heartbeat intervals (%s), not %s",
 			3*p.HeartbeatInterval, p.SilentAfter))
@@ -110,6 +182,8 @@ type Environment struct {
 	// UnderRecovery is how many machines of the same provider are under recovery. It is set only where
 	// a machine is explained, and changes no decision, only its reason.
 	UnderRecovery int
+	// RecoveryHold stops recovery, but for the start of agents; nil: nothing does.
+	RecoveryHold *RecoveryHold
 	// Restored is the evidence that the database is a restored or copied one. It is empty when there
 	// is none, or when an operator has accepted it. Until then installs wait.
 	Restored string
@@ -127,6 +201,8 @@ type ProviderRecord struct {
 	// Changing counts the machines whose provider facts are expected to change: created and not active
 	// yet, deleting.
 	Changing int
+	// Paused: nothing is created there; nil: it is not paused.
+	Paused   *Pause
 	Backoffs map[Process]BackoffState
 	Holds    map[Lane]Hold
 }

@@ -14,6 +14,8 @@ const (
 	// ProcessInstall writes an operating system. The agent does it: the control plane hands out an
 	// attempt in the answer to a heartbeat, and holds no lease for it.
 	ProcessInstall Process = "install"
+	// ProcessOperation carries out what a person asked for: reboot, power, release.
+	ProcessOperation Process = "operation"
 	// ProcessRecovery repairs a machine whose agent is silent.
 	ProcessRecovery Process = "recovery"
 	// ProcessUpdate refreshes what is known from a provider.
@@ -22,13 +24,13 @@ const (
 
 // Processes lists all processes in the order in which they are shown.
 func Processes() []Process {
-	return []Process{ProcessProvision, ProcessAgentStart, ProcessInstall, ProcessRecovery, ProcessUpdate}
+	return []Process{ProcessProvision, ProcessAgentStart, ProcessInstall, ProcessOperation, ProcessRecovery, ProcessUpdate}
 }
 
 // MachineProcesses lists the processes whose subject is a machine. The agenda has rows for them
 // under that machine.
 func MachineProcesses() []Process {
-	return []Process{ProcessAgentStart, ProcessInstall, ProcessRecovery}
+	return []Process{ProcessAgentStart, ProcessInstall, ProcessOperation, ProcessRecovery}
 }
 
 // ParseProcess returns the process of that name, or an error of kind Invalid that lists the names.
@@ -51,7 +53,7 @@ func (p Process) Lane() Lane {
 		return LaneProvision
 	case ProcessUpdate:
 		return LaneUpdate
-	case ProcessAgentStart, ProcessInstall, ProcessRecovery:
+	case ProcessAgentStart, ProcessInstall, ProcessOperation, ProcessRecovery:
 		return LaneHost
 	}
 	panic(fmt.Sprintf("process %q has no lane", string(p)))

@@ -31,6 +31,15 @@ const (
 	// StateUnreadable: something that is recorded of the machine cannot be read; nothing is done to
 	// it.
 	StateUnreadable State = "unreadable"
+	// StateRefused: the agent refused the install that is wanted, because a disk holds one of this
+	// machine that is not older; nothing is done until a person asks for a reinstall.
+	StateRefused State = "refused"
+	// StateOff: switched off by an operator; nothing is done until it is switched on.
+	StateOff State = "off"
+	// StateReleasing: it is being given back to its provider.
+	StateReleasing State = "releasing"
+	// StateMaintenance: an operator works on it; nothing touches the host.
+	StateMaintenance State = "maintenance"
 	// StateQuarantined: kept away from all work.
 	StateQuarantined State = "quarantined"
 )
@@ -38,9 +47,10 @@ const (
 // Moving says whether a machine in this state gets on without anybody's help.
 func (s State) Moving() bool {
 	switch s {
-	case StateCreating, StateProvisioning, StateProvided, StateStarted, StateInstalling, StateBooting:
+	case StateCreating, StateProvisioning, StateProvided, StateStarted, StateInstalling, StateBooting, StateReleasing:
 		return true
-	case StateAvailable, StateInstalled, StateSilent, StateFailed, StateMissing, StateUnreadable, StateQuarantined:
+	case StateAvailable, StateInstalled, StateSilent, StateFailed, StateMissing, StateUnreadable, StateRefused, StateOff,
+		StateMaintenance, StateQuarantined:
 	}
 	return false
 }
@@ -48,9 +58,10 @@ func (s State) Moving() bool {
 // Trouble says whether somebody should look at a machine in this state.
 func (s State) Trouble() bool {
 	switch s {
-	case StateSilent, StateFailed, StateMissing, StateUnreadable, StateQuarantined:
+	case StateSilent, StateFailed, StateMissing, StateUnreadable, StateRefused, StateQuarantined:
 		return true
-	case StateCreating, StateProvisioning, StateProvided, StateStarted, StateAvailable, StateInstalling, StateBooting, StateInstalled:
+	case StateCreating, StateProvisioning, StateProvided, StateStarted, StateAvailable, StateInstalling, StateBooting, StateInstalled,
+		StateOff, StateReleasing, StateMaintenance:
 	}
 	return false
 }
@@ -59,6 +70,7 @@ func (s State) Trouble() bool {
 func States() []State {
 	return []State{
 		StateCreating, StateProvisioning, StateProvided, StateStarted, StateAvailable, StateInstalling, StateBooting,
-		StateInstalled, StateSilent, StateFailed, StateMissing, StateUnreadable, StateQuarantined,
+		StateInstalled, StateSilent, StateFailed, StateMissing, StateUnreadable, StateRefused, StateOff, StateReleasing,
+		StateMaintenance, StateQuarantined,
 	}
 }

@@ -72,12 +72,12 @@ func TestEveryDiscrepancyHasARemedy(t *testing.T) {
 	}
 }
 
-// TestStatesAreMovingOrTroubleOrAtRest: nothing more happens in two states, and nothing is wrong
+// TestStatesAreMovingOrTroubleOrAtRest: nothing more happens in four states, and nothing is wrong
 // with them; every other one is either on its way or a matter for somebody.
 func TestStatesAreMovingOrTroubleOrAtRest(t *testing.T) {
 	t.Parallel()
 	for _, s := range fleet.States() {
-		rests := s == fleet.StateAvailable || s == fleet.StateInstalled
+		rests := s == fleet.StateAvailable || s == fleet.StateInstalled || s == fleet.StateOff || s == fleet.StateMaintenance
 		if s.Moving() == (s.Trouble() || rests) || s.Trouble() && rests {
 			t.Errorf("%s: moving %t, trouble %t", s, s.Moving(), s.Trouble())
 		}

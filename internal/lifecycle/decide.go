@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -12,9 +13,10 @@ func Decide(r fleet.Record, env fleet.Environment, now time.Time) Plan {
 	c := judgement{r: r, env: env, now: now}
 	plan := Plan{Decisions: []Decision{
 		c.provision(),
-		c.machine(fleet.ProcessAgentStart, c.agentStart()),
-		c.machine(fleet.ProcessInstall, c.install()),
-		c.limited(c.machine(fleet.ProcessRecovery, c.afterRestore("recovery", c.recovery()))),
+		c.machine(fleet.ProcessAgentStart, c.maintained(c.agentStart())),
+		c.machine(fleet.ProcessInstall, c.maintained(c.install())),
+		c.machine(fleet.ProcessOperation, c.operation()),
+		c.limited(c.machine(fleet.ProcessRecovery, c.maintained(c.afterRestore("recovery", c.recovery())))),
 		c.update(),
 	}}
 	plan.State, plan.Reason = c.state()
@@ -33,6 +35,9 @@ type want struct {
 	verdict Verdict // NotWanted, Waiting, or Due, which here means: to be done at dueAt
 	dueAt   time.Time
 	reason  string
+	rung    fleet.Rung // of recovery
+	// deadline: it is done only if nothing is heard of the machine by then
+	deadline bool
 }
 
 func notWanted(format string, args ...any) want {
@@ -59,7 +64,7 @@ func (c judgement) machine(process fleet.Process, w want) Decision {
 func decide(process fleet.Process, w want, holds map[fleet.Lane]fleet.Hold, backoffs map[fleet.Process]fleet.BackoffState,
 	now time.Time,
 ) Decision {
-	d := Decision{Process: process, Verdict: w.verdict, DueAt: w.dueAt, Reason: w.reason}
+	d := Decision{Process: process, Verdict: w.verdict, DueAt: w.dueAt, Reason: w.reason, Rung: w.rung, Deadline: w.deadline}
 	hold, held := holds[process.Lane()]
 	if held && hold.Process == process {
 		d.Verdict, d.DueAt, d.Hold = Running, hold.Deadline, &hold
@@ -179,9 +184,13 @@ func (c judgement) unusable() string {
 	case p == nil:
 		return ""
 	case p.Status == fleet.ProviderStatusFailed:
-		return "the provider gave the machine up: " + p.Detail
+		return fmt.Sprintf("the provider gave the machine up: %s; %s", p.Detail, c.remedyOfFailed())
 	case p.Status == fleet.ProviderStatusGone:
-		return "the provider does not have the machine"
+		return "the provider does not have the machine; `ironherd machine forget` removes it here"
+	case c.givenBack() != "":
+		return c.givenBack()
+	case c.switchedOff() != "":
+		return c.switchedOff() + "; `ironherd machine power on` switches it on"
 	case p.Status == fleet.ProviderStatusDeleting:
 		return "the provider is deleting the machine"
 	}
@@ -200,6 +209,10 @@ func (c judgement) agentStart() want {
 		return notWanted("an installed operating system is running; it needs no agent")
 	case c.awaitingBoot():
 		return notWanted("the installed system is booting")
+	case c.givenBack() != "" || c.switchedOff() != "":
+		return notWanted("%s", why)
+	case c.agent() != nil && why == "":
+		return c.afterRestore("the start of an agent", c.agentAgain())
 	case c.agent() != nil:
 		return notWanted("the agent was started (takeover generation %d)", c.agent().TakeoverGeneration)
 	case p.Status == fleet.ProviderStatusFailed || p.Status == fleet.ProviderStatusGone:
@@ -218,11 +231,50 @@ func (c judgement) agentStart() want {
 	return c.afterRestore("the start of an agent", dueAt(at, "the machine needs an agent"))
 }
 
+// agentAgain decides about the agent of a machine that has, or had, one. Starting it again is the
+// mildest step of recovery.
+func (c judgement) agentAgain() want {
+	s := c.agent()
+	started := notWanted("the agent was started (takeover generation %d)", s.TakeoverGeneration)
+	if at := c.restartedAt(); s.At.Before(at) && !c.heardAfter(at) {
+		return dueAt(at.Add(c.restartPause()), "the machine was restarted: the agent is started again")
+	}
+	if c.repairing() != nil { // its effect is waited for
+		return started
+	}
+	t, any := c.trouble()
+	if !any || !t.agent {
+		return started
+	}
+	again := dueAt(t.at, "when %s, it is started again", t.reason)
+	again.deadline = true
+	return again
+}
+
+// remedyOfFailed says who acts next on a machine that its provider gave up.
+func (c judgement) remedyOfFailed() string {
+	switch {
+	case c.givenBack() != "":
+		return c.givenBack()
+	case c.replaced():
+		return "the policy has it replaced"
+	case !slices.Contains(c.r.Levers, fleet.LeverRelease):
+		return fmt.Sprintf("%s cannot be asked to take it back: use its own tools, and when it is gone `ironherd machine forget` removes it here",
+			c.r.Provider)
+	}
+	return "`ironherd machine replace` gives it back"
+}
+
 func (c judgement) install() want {
 	req := c.r.InstallRequest
 	switch {
 	case req == nil:
 		return notWanted("no operating system was asked for")
+	case c.calledOff() && c.attemptOpen():
+		return dueAt(c.r.InstallAttempt.At.Add(c.env.Policy.InstallTimeout),
+			"called off by %s: %s; the agent is told with its next heartbeat", c.r.InstallCancel.Actor, c.r.InstallCancel.Reason)
+	case c.calledOff():
+		return notWanted("called off by %s: %s", c.r.InstallCancel.Actor, c.r.InstallCancel.Reason)
 	case c.installedCurrent():
 		return notWanted("installed (install generation %d)", c.r.Installed.Generation)
 	case c.unusable() != "":
@@ -248,39 +300,6 @@ func (c judgement) install() want {
 	return dueAt(at, "handed to the agent with its next heartbeat")
 }
 
-func (c judgement) recovery() want {
-	s, seen := c.agent(), c.r.AgentSeen
-	switch {
-	case c.unusable() != "":
-		return notWanted("%s", c.unusable())
-	case c.installedRunning():
-		return notWanted("a running installed operating system is left alone")
-	case c.awaitingBoot():
-		return dueAt(c.silentSince(c.r.InstallReport.At).Add(c.env.Policy.BootTimeout),
-			"the installed system is given up if it has not come up %s after the install", c.env.Policy.BootTimeout)
-	case s == nil:
-		return notWanted("no agent was started")
-	case !c.spoken():
-		return dueAt(c.silentSince(s.At).Add(c.env.Policy.NeverSpokeAfter), "the agent is started again if it has not spoken %s after its start",
-			c.env.Policy.NeverSpokeAfter)
-	}
-	return dueAt(c.silentSince(seen.LastAt).Add(c.silentAfter()), "the machine is repaired when its agent has been silent for %s", c.silentAfter())
-}
-
-// silentAfter is how long an agent may be silent: at least three of the intervals that it was asked
-// for.
-func (c judgement) silentAfter() time.Duration {
-	return max(c.env.Policy.SilentAfter, 3*c.env.PromisedInterval)
-}
-
-// silentSince returns from when on silence counts. It does not count while no agent listener is up.
-func (c judgement) silentSince(since time.Time) time.Time {
-	if c.env.ListenerUpSince.IsZero() {
-		return later(since, c.now)
-	}
-	return later(since, c.env.ListenerUpSince)
-}
-
 // agent returns the takeover that is in charge; nil when there is none. An install that succeeded
 // ends the takeover before it, because the machine restarts into what was installed.
 func (c judgement) agent() *fleet.AgentStarted {
@@ -299,7 +318,25 @@ func (c judgement) spoken() bool {
 
 // installedCurrent reports whether the system that was asked for last has come up.
 func (c judgement) installedCurrent() bool {
-	return c.r.Installed != nil && (c.r.InstallRequest == nil || c.r.Installed.Generation >= c.r.InstallRequest.Generation)
+	req := c.r.InstallRequest
+	return c.r.Installed != nil && (req == nil || c.r.Installed.Generation >= req.Generation || c.calledOff() && !c.handedOut())
+}
+
+// calledOff reports whether a person does not want the newest request any more.
+func (c judgement) calledOff() bool {
+	return c.r.InstallCancel != nil && c.r.InstallRequest != nil && c.r.InstallCancel.Generation == c.r.InstallRequest.Generation
+}
+
+// handedOut reports whether an attempt at the newest request was ever handed to an agent.
+func (c judgement) handedOut() bool {
+	return c.r.InstallAttempt != nil && c.r.InstallAttempt.Generation == c.r.InstallRequest.Generation
+}
+
+// untouched reports whether no attempt at the newest request has written anything. Of several
+// attempts only the newest report is kept, and an earlier one may have written.
+func (c judgement) untouched() bool {
+	a, rep := c.r.InstallAttempt, c.r.InstallReport
+	return a != nil && a.Attempt == 1 && rep != nil && rep.Generation == a.Generation && rep.Attempt == a.Attempt && rep.Untouched()
 }
 
 // installedRunning reports whether an installed system runs and no newer one is wanted.

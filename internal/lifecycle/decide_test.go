@@ -1,7 +1,7 @@
 package lifecycle_test
 
 import (
-	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -10,166 +10,19 @@ import (
 	"github.com/ironherd/ironherd/internal/lifecycle"
 )
 
-// The instants of the specification: everything happens on one morning.
-var midnight = time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
-
-func at(minutes float64) time.Time {
-	return midnight.Add(time.Duration(minutes * float64(time.Minute)))
-}
-
-func ptr[T any](v T) *T { return &v }
-
-// step adds one fact to a record; a case of the specification is a list of steps.
-type step func(*fleet.Record)
-
-func intent(planned float64, calls, rejected int) step {
-	return func(r *fleet.Record) {
-		r.Intent = &fleet.Intent{
-			Machine: r.ID, Provider: r.Provider, Capacity: "rack-7", Token: "t", OpenedAt: at(0), PlannedAt: at(planned),
-			Calls: calls, Rejected: rejected,
-		}
-	}
-}
-
-func provided(minute float64, status fleet.ProviderStatus) step {
-	return func(r *fleet.Record) {
-		r.Intent, r.ProviderID = nil, "dev-1"
-		r.Provided = &fleet.Provided{At: at(minute), CreatedAt: at(minute), Status: status, Address: netip.MustParseAddr("192.0.2.7")}
-		if status == fleet.ProviderStatusActive {
-			r.Provided.ActiveAt = ptr(at(minute))
-		}
-	}
-}
-
-func started(minute float64, generation fleet.TakeoverGeneration) step {
-	return func(r *fleet.Record) {
-		r.TakeoverGeneration = generation
-		r.AgentStarted = &fleet.AgentStarted{At: at(minute), TakeoverGeneration: generation, PublicKey: make([]byte, 32)}
-	}
-}
-
-func seen(first, last float64, generation fleet.TakeoverGeneration) step {
-	return func(r *fleet.Record) {
-		r.AgentSeen = &fleet.AgentSeen{TakeoverGeneration: generation, FirstAt: at(first), LastAt: at(last), BootID: "boot-1"}
-	}
-}
-
-func hardware(minute float64) step {
-	return func(r *fleet.Record) { r.Hardware = &fleet.Hardware{FirstAt: at(minute), At: at(minute), Digest: "d"} }
-}
-
-func wantInstall(minute float64, generation fleet.InstallGeneration) step {
-	return func(r *fleet.Record) {
-		r.InstallRequest = &fleet.InstallRequest{Generation: generation, At: at(minute), Actor: "operator"}
-	}
-}
-
-func attempt(minute float64, generation fleet.InstallGeneration, n int) step {
-	return func(r *fleet.Record) {
-		r.InstallAttempt = &fleet.InstallAttempt{Generation: generation, Attempt: n, At: at(minute)}
-	}
-}
-
-func report(minute float64, generation fleet.InstallGeneration, n int, ok bool) step {
-	return func(r *fleet.Record) {
-		r.InstallReport = &fleet.InstallReport{Generation: generation, Attempt: n, At: at(minute), OK: ok}
-	}
-}
-
-// refused is a report that the disk holds that install already.
-func refused(minute float64, generation fleet.InstallGeneration, n int, held fleet.InstallGeneration) step {
-	return func(r *fleet.Record) {
-		r.InstallReport = &fleet.InstallReport{
-			Generation: generation, Attempt: n, At: at(minute), Error: "/dev/sda holds an install", HeldGeneration: held, HeldAttempt: 1,
-		}
-	}
-}
-
-func installed(minute float64, generation fleet.InstallGeneration) step {
-	return func(r *fleet.Record) {
-		r.Installed = &fleet.Installed{Generation: generation, Attempt: 1, At: at(minute)}
-	}
-}
-
-func quarantine(minute float64) step {
-	return func(r *fleet.Record) {
-		r.Quarantine = &fleet.Quarantine{At: at(minute), Actor: "ada", Reason: "smells of smoke"}
-	}
-}
-
-func backoff(process fleet.Process, until float64, cause string) step {
-	return func(r *fleet.Record) {
-		r.Backoffs[process] = fleet.BackoffState{NotBefore: at(until), Interval: time.Minute, Cause: cause, Failures: 1}
-	}
-}
-
-func held(process fleet.Process, until float64) step {
-	return func(r *fleet.Record) {
-		r.Holds[process.Lane()] = fleet.Hold{
-			Session: "s-1", Component: "initializer", Host: "ctl", Process: process, Epoch: 3, Since: at(0), Deadline: at(until),
-		}
-	}
-}
-
-func unreadable(r *fleet.Record) { r.Unreadable = "the image is garbled" }
-
-func record(steps ...step) fleet.Record {
-	r := fleet.Record{
-		Machine:  fleet.Machine{ID: "m-1", Provider: "metal", CreatedAt: at(0)},
-		Backoffs: map[fleet.Process]fleet.BackoffState{},
-		Holds:    map[fleet.Lane]fleet.Hold{},
-	}
-	for _, s := range steps {
-		s(&r)
-	}
-	return r
-}
-
-func environment() fleet.Environment {
-	return fleet.Environment{Policy: fleet.DefaultPolicy(), ListenerUpSince: at(-60), PromisedInterval: 30 * time.Second}
-}
-
-// due is what the specification says of one process: verdict, minute (for a scheduled one), and
-// words that the reason holds.
-type due struct {
-	process fleet.Process
-	verdict lifecycle.Verdict
-	minute  float64
-	words   string
-}
-
-const (
-	agentStart = fleet.ProcessAgentStart
-	install    = fleet.ProcessInstall
-	recovery   = fleet.ProcessRecovery
-	provision  = fleet.ProcessProvision
-	update     = fleet.ProcessUpdate
-)
-
-// Steps that many cases share: the way of a machine up to a point.
-var (
-	active     = []step{provided(1, fleet.ProviderStatusActive)}
-	agent      = append(active[:1:1], started(2, 1))
-	speaking   = append(agent[:2:2], seen(3, 3, 1))
-	known      = append(speaking[:3:3], hardware(3))
-	asked      = append(known[:4:4], wantInstall(0, 1))
-	underWay   = append(asked[:5:5], attempt(4, 1, 1))
-	written    = append(underWay[:6:6], report(5, 1, 1, true))
-	up         = append(written[:7:7], installed(6, 1))
-	reinstall  = append(up[:8:8], wantInstall(20, 2))
-	reinstall2 = append(reinstall[:9:9], started(22, 2), seen(23, 23, 2))
-)
-
-func with(steps []step, more ...step) []step { return append(steps[:len(steps):len(steps)], more...) }
-
-var specification = []struct {
+// scenario is one case of the specification: facts, an instant, and what is decided.
+type scenario struct {
 	name  string
 	steps []step
 	now   float64
 	env   func(*fleet.Environment)
 	state fleet.State
-	want  []due
-}{
+	// reason that is shown with the state has this in it.
+	reason string
+	want   []due
+}
+
+var wayOfAMachine = []scenario{
 	{
 		name: "a machine that waits for its turn to be created", steps: []step{intent(2, 0, 0)}, now: 1,
 		state: fleet.StateCreating,
@@ -252,28 +105,28 @@ var specification = []struct {
 		name: "the agent was started and has not spoken", steps: with(agent, wantInstall(0, 1)), now: 3,
 		state: fleet.StateStarted,
 		want: []due{
-			{agentStart, lifecycle.NotWanted, 0, "the agent was started (takeover generation 1)"},
+			{agentStart, lifecycle.Later, 32, "has not spoken 30m0s after its start"},
 			{install, lifecycle.Waiting, 0, "waiting for a heartbeat"},
-			{recovery, lifecycle.Later, 32, "has not spoken 30m0s after its start"},
+			{recovery, lifecycle.NotWanted, 0, "not silent"},
 		},
 	},
 	{
 		name: "the agent never spoke", steps: agent, now: 33,
 		state: fleet.StateSilent,
-		want:  []due{{recovery, lifecycle.Due, 32, "has not spoken"}},
+		want:  []due{{agentStart, lifecycle.Due, 32, "has not spoken"}, {recovery, lifecycle.Waiting, 0, "started again first"}},
 	},
 	{
 		name: "the agent of an older takeover spoke, the newest has not", now: 3,
 		steps: with(active, started(2, 2), seen(1, 2, 1)),
 		state: fleet.StateStarted,
-		want:  []due{{recovery, lifecycle.Later, 32, "has not spoken"}},
+		want:  []due{{agentStart, lifecycle.Later, 32, "has not spoken"}},
 	},
 	{
 		name: "it speaks, its hardware is not known", steps: with(speaking, wantInstall(0, 1)), now: 4,
 		state: fleet.StateInstalling,
 		want: []due{
 			{install, lifecycle.Waiting, 0, "waiting for the hardware report"},
-			{recovery, lifecycle.Later, 13, "silent for 10m0s"},
+			{agentStart, lifecycle.Later, 13, "silent for 10m0s"},
 		},
 	},
 	{
@@ -284,25 +137,25 @@ var specification = []struct {
 	{
 		name: "silence", steps: known, now: 13,
 		state: fleet.StateSilent,
-		want:  []due{{recovery, lifecycle.Due, 13, "silent for 10m0s"}},
+		want:  []due{{agentStart, lifecycle.Due, 13, "silent for 10m0s"}, {recovery, lifecycle.Waiting, 0, "started again first"}},
 	},
 	{
 		name: "silence does not count while no listener was up", steps: known, now: 60,
 		env:   func(e *fleet.Environment) { e.ListenerUpSince = time.Time{} },
 		state: fleet.StateAvailable,
-		want:  []due{{recovery, lifecycle.Later, 70, "silent for 10m0s"}},
+		want:  []due{{agentStart, lifecycle.Later, 70, "silent for 10m0s"}},
 	},
 	{
 		name: "silence counts from when the listener came up", steps: known, now: 60,
 		env:   func(e *fleet.Environment) { e.ListenerUpSince = at(55) },
 		state: fleet.StateAvailable,
-		want:  []due{{recovery, lifecycle.Later, 65, "silent for 10m0s"}},
+		want:  []due{{agentStart, lifecycle.Later, 65, "silent for 10m0s"}},
 	},
 	{
 		name: "silence is never declared below three promised intervals", steps: known, now: 20,
 		env:   func(e *fleet.Environment) { e.PromisedInterval = 10 * time.Minute },
 		state: fleet.StateAvailable,
-		want:  []due{{recovery, lifecycle.Later, 33, "silent for 30m0s"}},
+		want:  []due{{agentStart, lifecycle.Later, 33, "silent for 30m0s"}},
 	},
 	{
 		name: "an install is handed out with the next heartbeat", steps: asked, now: 4,
@@ -328,7 +181,7 @@ var specification = []struct {
 		name: "after a restore nothing is repaired", steps: known, now: 13, // rule 11
 		env:   func(e *fleet.Environment) { e.Restored = "counter 7 beside the file, 5 in it" },
 		state: fleet.StateSilent,
-		want:  []due{{recovery, lifecycle.Waiting, 0, "accept-restore"}},
+		want:  []due{{agentStart, lifecycle.Waiting, 0, "accept-restore"}},
 	},
 	{
 		name: "after a restore nothing that hangs is repaired", steps: written, now: 21, // rule 11
@@ -378,10 +231,10 @@ var specification = []struct {
 	{
 		name: "the agent refused to overwrite what the disk holds: no time changes that", now: 500,
 		steps: with(underWay, seen(3, 499, 1), refused(5, 1, 1, 1)),
-		state: fleet.StateInstalling,
+		state: fleet.StateRefused,
 		want: []due{
 			{install, lifecycle.Waiting, 0, "refused by the agent: /dev/sda holds an install; `ironherd machine install --reinstall`"},
-			{recovery, lifecycle.Later, 509, "silent for 10m0s"},
+			{agentStart, lifecycle.Later, 509, "silent for 10m0s"},
 		},
 	},
 	{
@@ -449,7 +302,7 @@ var specification = []struct {
 
 func TestSpecification(t *testing.T) {
 	t.Parallel()
-	for _, c := range specification {
+	for _, c := range slices.Concat(wayOfAMachine, recoveryLadder, operations) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			env := environment()
@@ -459,6 +312,9 @@ func TestSpecification(t *testing.T) {
 			plan := lifecycle.Decide(record(c.steps...), env, at(c.now))
 			if plan.State != c.state {
 				t.Errorf("state %s (%s), want %s", plan.State, plan.Reason, c.state)
+			}
+			if !strings.Contains(plan.Reason, c.reason) {
+				t.Errorf("the reason of the state is %q, want %q", plan.Reason, c.reason)
 			}
 			for _, w := range c.want {
 				checkDecision(t, plan.For(w.process), w)

@@ -41,6 +41,10 @@ type Decision struct {
 	Reason string
 	// Hold is who holds the lane; set when the verdict is Running.
 	Hold *fleet.Hold
+	// Rung is the step that recovery takes at DueAt; empty for other processes, and where it waits.
+	Rung fleet.Rung
+	// Deadline: it is done only if nothing is heard of the machine until DueAt.
+	Deadline bool
 	// Backoff is set while the process waits because it failed.
 	Backoff *fleet.BackoffState
 }
@@ -81,10 +85,9 @@ func (p Plan) Next() (Decision, bool) {
 	return best, best.Verdict != NotWanted
 }
 
-// rank orders decisions by how much they tell. Recovery that is not due yet comes last: it is only
-// a deadline.
+// rank orders decisions by how much they tell. A deadline that is to come comes last.
 func rank(d Decision) int {
-	if d.Process == fleet.ProcessRecovery && d.Verdict == Later {
+	if d.Deadline && d.Verdict == Later {
 		return 0
 	}
 	switch d.Verdict {

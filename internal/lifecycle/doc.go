@@ -25,5 +25,6 @@
 //	                                              ▲                     │            │
 //	                                              └─────────────────────┴────────────┘
 //
-// An operator can quarantine a machine in every state.
+// An operator can quarantine a machine in every state, work on it (maintenance), switch it off or
+// give it back (releasing).
 package lifecycle

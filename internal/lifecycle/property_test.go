@@ -36,6 +36,28 @@ func drawRecord(t *rapid.T) fleet.Record {
 		func() step { return installed(minute("installed"), fleet.InstallGeneration(generation("up"))) },
 		func() step { return quarantine(minute("quarantine")) },
 		func() step {
+			return levers(rapid.SampledFrom([]fleet.Lever{fleet.LeverReboot, fleet.LeverPower, fleet.LeverReinstall}).Draw(t, "lever"), fleet.LeverRelease)
+		},
+		func() step {
+			rung := rapid.SampledFrom(fleet.Rungs()).Draw(t, "rung")
+			return repair(minute("repair"), rung, map[fleet.Rung]int{rung: rapid.IntRange(0, 3).Draw(t, "steps")})
+		},
+		func() step {
+			return wantOperation(minute("operation"), generation("operation"), rapid.SampledFrom(fleet.Operations()).Draw(t, "which"))
+		},
+		func() step {
+			return operating(minute("begun"), generation("attempted operation"), minute("accepted"), minute("checked"))
+		},
+		func() step {
+			return operated(minute("ended"), generation("ended operation"), rapid.Bool().Draw(t, "operated"))
+		},
+		func() step {
+			return maintenance(minute("maintenance"), minute("until"), rapid.Bool().Draw(t, "over"))
+		},
+		func() step {
+			return cancelled(minute("cancelled"), fleet.InstallGeneration(generation("cancelled")))
+		},
+		func() step {
 			return backoff(rapid.SampledFrom(fleet.MachineProcesses()).Draw(t, "failing"), minute("until"), "it broke")
 		},
 		func() step {
@@ -59,6 +81,10 @@ func drawEnvironment(t *rapid.T) fleet.Environment {
 	case 1:
 		env.ListenerUpSince = at(float64(rapid.IntRange(-60, 120).Draw(t, "up since")))
 	}
+	if rapid.Bool().Draw(t, "stopped") {
+		hold(float64(rapid.IntRange(0, 120).Draw(t, "stopped until")))(&env)
+	}
+	env.Policy.ReplaceFailed, env.Policy.RecoveryReinstalls = rapid.Bool().Draw(t, "replace"), 1
 	return env
 }
 
@@ -129,12 +155,15 @@ func TestNoMachineIsLost(t *testing.T) {
 	t.Parallel()
 	rest := map[fleet.State]bool{
 		fleet.StateAvailable: true, fleet.StateInstalled: true, fleet.StateQuarantined: true, fleet.StateFailed: true,
-		fleet.StateMissing: true,
+		fleet.StateMissing: true, fleet.StateRefused: true, fleet.StateOff: true, fleet.StateMaintenance: true,
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		r, env := drawRecord(t), drawEnvironment(t)
 		if r.Intent == nil && r.Provided == nil {
 			return // no machine: its intent was rejected
+		}
+		if env.RecoveryHold != nil && env.RecoveryHold.Until == nil {
+			return // a person has stopped the line, and goes on with it
 		}
 		plan := lifecycle.Decide(r, env, at(float64(rapid.IntRange(0, 200).Draw(t, "now"))))
 		if rest[plan.State] {

@@ -8,9 +8,12 @@ import (
 )
 
 // DecideProvider decides the processes whose subject is a provider: provision and update, in this
-// order. Both are always wanted; the question is when.
+// order. Both are wanted, unless a person has paused the provider; the question is when.
 func DecideProvider(p fleet.ProviderRecord, env fleet.Environment, now time.Time) []Decision {
 	pass := dueAt(next(p.LastPassAt, env.Policy.ProvisionInterval), "a pass starts every %s", env.Policy.ProvisionInterval)
+	if p.Paused != nil {
+		pass = waiting("paused by %s: %s; `ironherd provider resume` ends it", p.Paused.Actor, p.Paused.Reason)
+	}
 	interval, why := env.Policy.UpdateSettledInterval, "all machines are settled"
 	if p.Changing > 0 {
 		interval, why = env.Policy.UpdateInterval, fmt.Sprintf("%d machines are changing", p.Changing)

@@ -31,10 +31,21 @@ func (c judgement) state() (fleet.State, string) {
 	case r.Provided.Status == fleet.ProviderStatusDeleting:
 		// Its agent and its system do not matter any more.
 		return fleet.StateProvisioning, c.unusable()
+	case c.givenBack() != "":
+		return fleet.StateReleasing, c.givenBack()
+	case c.inMaintenance() != "":
+		return fleet.StateMaintenance, c.inMaintenance()
+	case c.switchedOff() != "":
+		return fleet.StateOff, c.switchedOff()
 	case c.installedCurrent():
 		return fleet.StateInstalled, fmt.Sprintf("install generation %d", r.Installed.Generation)
-	case c.silent():
+	case c.repairing() != nil:
 		return fleet.StateSilent, c.recovery().reason
+	case c.silent():
+		t, _ := c.trouble()
+		return fleet.StateSilent, t.reason
+	case c.installRefused():
+		return fleet.StateRefused, c.install().reason
 	case c.awaitingBoot():
 		return fleet.StateBooting, "waiting for the installed system to come up"
 	case c.agent() == nil && r.Provided.Status != fleet.ProviderStatusActive:
@@ -43,18 +54,18 @@ func (c judgement) state() (fleet.State, string) {
 		return fleet.StateProvided, c.free().machine(fleet.ProcessAgentStart, c.agentStart()).Reason
 	case !c.spoken():
 		return fleet.StateStarted, "waiting for a heartbeat"
-	case r.InstallRequest != nil:
+	case r.InstallRequest != nil && (!c.calledOff() || c.attemptOpen()):
 		return fleet.StateInstalling, c.free().machine(fleet.ProcessInstall, c.install()).Reason
 	case r.Hardware == nil:
 		return fleet.StateStarted, "waiting for the hardware report"
 	}
+	if c.calledOff() && c.handedOut() && c.untouched() {
+		return fleet.StateAvailable, "the agent speaks; the install was called off before anything was written"
+	}
+	if c.calledOff() && c.handedOut() {
+		return fleet.StateAvailable, "the agent speaks; an install was called off after it was handed out, so what the disk holds is undefined"
+	}
 	return fleet.StateAvailable, "the agent speaks; nothing was asked for"
-}
-
-// silent reports whether recovery is due.
-func (c judgement) silent() bool {
-	w := c.recovery()
-	return w.verdict == Due && !w.dueAt.After(c.now)
 }
 
 func detail(p *fleet.Provided) string {

@@ -68,8 +68,8 @@ func TestRead(t *testing.T) {
 // TestGroup needs root to give files away.
 func TestGroup(t *testing.T) {
 	t.Parallel()
-	if os.Getuid() != 0 {
-		t.Skip("only root can give a file to somebody else")
+	if os.Getuid() != 0 && os.Getenv("CI") == "" {
+		t.Skip("only root can give a file to somebody else: run this test as root")
 	}
 	path := write(t, 0o640)
 	if err := secret.Check(path); err != nil {

@@ -28,7 +28,7 @@ type Window struct {
 
 	mu     sync.Mutex
 	until  time.Duration // reading of the clock
-	timer  *time.Timer
+	timer  Timer
 	guards map[context.Context]context.CancelCauseFunc
 }
 
@@ -47,7 +47,7 @@ func NewWindow(ctx context.Context, clock *Clock, start time.Duration, opts Opti
 	w.until = start + w.length
 	w.mu.Lock() // the timer may fire at once
 	defer w.mu.Unlock()
-	w.timer = time.AfterFunc(w.pause(), w.look)
+	w.timer = clock.AfterFunc(w.pause(), w.look)
 	return w
 }
 

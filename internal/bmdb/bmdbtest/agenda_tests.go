@@ -91,7 +91,7 @@ var agendaTests = []test{
 		w.listening()
 		w.shift.Advance(time.Hour)
 		s := w.lasting("recoverer")
-		works := w.claim(s, fleet.ProcessRecovery, 5)
+		works := w.claim(s, fleet.ProcessAgentStart, 5)
 		if len(works) != 2 {
 			w.Fatalf("claimed %d", len(works))
 		}
@@ -101,7 +101,7 @@ var agendaTests = []test{
 		w.must(works[1].Cancel(w.ctx, "it speaks"))
 		for _, id := range []fleet.MachineID{a.Machine, b.Machine} {
 			// a claim would put it right
-			due := w.number("SELECT due_recovery FROM machine WHERE id = $1", string(id))
+			due := w.number("SELECT due_agent_start FROM machine WHERE id = $1", string(id))
 			w.wantAbout("silence is due in", time.UnixMicro(due).Sub(w.now()), fleet.DefaultPolicy().SilentAfter)
 			if got := w.state(id); got != fleet.StateAvailable {
 				w.Fatalf("machine %s is %s", id, got)
@@ -118,7 +118,7 @@ var agendaTests = []test{
 				w.exec("INSERT INTO backoff (subject, process, not_before, lasts, cause, failures) VALUES ($1, $2, 9, 9, 'x', 1)", id, string(process))
 				w.enter(process, int64(i+5), id)
 			}
-			w.exec("UPDATE machine SET due_agent_start = 5, due_install = 6, due_recovery = 7 WHERE id = $1", id)
+			w.exec("UPDATE machine SET due_agent_start = 5, due_install = 6, due_operation = 7, due_recovery = 8 WHERE id = $1", id)
 			w.must(work.Note(w.ctx, bmdb.CloseIntentRejected(wanted[0].Machine, "never asked for")))
 		})
 		w.wantNumber(0, "SELECT count(*) FROM machine_state")
@@ -224,7 +224,7 @@ var agendaTests = []test{
 			return statement.New(tx).PutRestored(ctx, statement.PutRestoredParams{At: 1, Evidence: "put back by hand"})
 		}))
 		s := w.lasting("a")
-		for _, process := range []fleet.Process{fleet.ProcessAgentStart, fleet.ProcessRecovery} {
+		for _, process := range []fleet.Process{fleet.ProcessAgentStart, fleet.ProcessOperation, fleet.ProcessRecovery} {
 			if got := w.claim(s, process, 5); len(got) != 0 {
 				w.Fatalf("claimed %s of %s", process, got[0].Subject)
 			}
@@ -233,11 +233,9 @@ var agendaTests = []test{
 		if n, err := w.db.RecomputeAgenda(w.ctx, 100); n < 2 || err != nil {
 			w.Fatalf("judged %d, %v", n, err)
 		}
-		if work := w.claimOne(s, fleet.ProcessAgentStart); work.Subject.Machine != id {
-			w.Fatalf("claimed %s", work.Subject)
-		}
-		if work := w.claimOne(s, fleet.ProcessRecovery); work.Subject.Machine != a.Machine {
-			w.Fatalf("claimed %s", work.Subject)
+		works := w.claim(s, fleet.ProcessAgentStart, 5)
+		if len(works) != 2 {
+			w.Fatalf("claimed %v, want %s and the silent %s", works, id, a.Machine)
 		}
 	}},
 	{"a check sees what must not be", func(w *world) { // I1, I2, I4

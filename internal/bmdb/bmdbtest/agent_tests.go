@@ -113,7 +113,7 @@ var agentTests = []test{
 		a := w.startAgent(w.machine("c1"))
 		s := w.session("recoverer")
 		due := func() time.Duration {
-			c, err := s.Claim(w.ctx, bmdb.ClaimRequest{Process: fleet.ProcessRecovery, Limit: 1})
+			c, err := s.Claim(w.ctx, bmdb.ClaimRequest{Process: fleet.ProcessAgentStart, Limit: 1})
 			w.must(err)
 			return c.NextDue.Sub(w.now())
 		}
@@ -164,7 +164,7 @@ var agentTests = []test{
 		w.must(w.db.ListenerAlive(w.ctx, 24*time.Hour, 30*time.Second))
 		w.shift.Advance(time.Hour)
 		s := w.session("recoverer")
-		work := w.claimOne(s, fleet.ProcessRecovery)
+		work := w.claimOne(s, fleet.ProcessAgentStart)
 		var g fleet.TakeoverGeneration
 		w.must(work.Note(w.ctx, bmdb.MintTakeover(0, &g)))
 		next := bmdb.AgentIdentity{Machine: a.Machine, TakeoverGeneration: g, PublicKey: []byte("second key")}

@@ -76,11 +76,11 @@ var claimTests = []test{
 			w.Fatalf("claimed %d, next due %s", len(c.Works), c.NextDue)
 		}
 		request.Limit = 2
-		before := w.now()
+		held := w.record(c.Works[0].Subject.Machine).Holds[fleet.LaneHost]
 		c, err = s.Claim(w.ctx, request)
 		w.must(err)
-		if len(c.Works) != 1 || !c.NextDue.After(before) || c.NextDue.After(w.now().Add(interval)) {
-			w.Fatalf("claimed %d, next due %s: want the deadline of what is held", len(c.Works), c.NextDue)
+		if len(c.Works) != 1 || !c.NextDue.Equal(held.Deadline) {
+			w.Fatalf("claimed %d, next due %s: want %s, the deadline of what is held", len(c.Works), c.NextDue, held.Deadline)
 		}
 		c, err = s.Claim(w.ctx, bmdb.ClaimRequest{Process: fleet.ProcessInstall, Limit: 1})
 		w.must(err)
@@ -118,6 +118,10 @@ var claimTests = []test{
 		w.shift.Advance(time.Hour) // silent: recovery is due
 		w.must(w.db.ListenerAlive(w.ctx, time.Hour, 30*time.Second))
 		w.shift.Advance(time.Hour)
+		w.must(w.claimOne(w.session("initializer"), fleet.ProcessAgentStart).Fail(w.ctx, bmdb.Failure{
+			Cause: "no route to host", Backoff: fleet.Backoff{Initial: time.Second, Maximum: time.Second},
+		}))
+		w.shift.Advance(2 * time.Second)
 		s := w.session("recoverer")
 		work := w.claimOne(s, fleet.ProcessRecovery)
 		if work.Subject.Machine != a.Machine {
@@ -323,7 +327,7 @@ var claimTests = []test{
 		w.shift.Advance(2 * time.Minute)
 		w.must(s.Extend(w.ctx))
 		before := w.now()
-		c, err := s.Claim(w.ctx, bmdb.ClaimRequest{Process: fleet.ProcessRecovery, Limit: 1})
+		c, err := s.Claim(w.ctx, bmdb.ClaimRequest{Process: fleet.ProcessAgentStart, Limit: 1})
 		w.must(err)
 		if len(c.Works) != 0 || !c.NextDue.After(before) {
 			w.Fatalf("claimed %d, next due %s", len(c.Works), c.NextDue)

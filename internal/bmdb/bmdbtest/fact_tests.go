@@ -47,7 +47,7 @@ var factTests = []test{
 		a := w.ready("c1", false)
 		w.listening()
 		w.shift.Advance(time.Hour)
-		work := w.claimOne(w.lasting("recoverer"), fleet.ProcessRecovery)
+		work := w.claimOne(w.lasting("recoverer"), fleet.ProcessAgentStart)
 		var second, third fleet.TakeoverGeneration
 		w.must(work.Note(w.ctx, bmdb.MintTakeover(0, &second)))
 		w.must(work.Note(w.ctx, bmdb.MintTakeover(0, &third)))
@@ -119,7 +119,7 @@ var factTests = []test{
 		w.listening()
 		w.shift.Advance(time.Hour)
 		holder := w.session("recoverer")
-		work := w.claimOne(holder, fleet.ProcessRecovery)
+		work := w.claimOne(holder, fleet.ProcessAgentStart)
 		refused := func(when string) {
 			w.Helper()
 			if o := w.handOut(a, 0, 0); o != nil {
@@ -142,7 +142,7 @@ var factTests = []test{
 		a := w.ready("c1", true)
 		w.listening()
 		w.shift.Advance(time.Hour)
-		w.claimOne(w.session("recoverer"), fleet.ProcessRecovery)
+		w.claimOne(w.session("recoverer"), fleet.ProcessAgentStart)
 		w.must(w.db.RecordSpoken(w.ctx, a, "boot1"))
 		w.shift.Advance(interval + time.Second)
 		if o := w.handOut(a, 0, 0); o != nil {
@@ -231,7 +231,7 @@ var factTests = []test{
 				w.Fatalf("closed tokens %v, want %v", got, want)
 			}
 			for _, token := range want {
-				if got[token] != wanted[slices.Index(tokens, token)].Machine {
+				if got[token] != (bmdb.ClosedToken{Machine: wanted[slices.Index(tokens, token)].Machine}) {
 					w.Fatalf("closed tokens %v, want %v", got, want)
 				}
 			}

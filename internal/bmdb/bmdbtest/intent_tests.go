@@ -76,7 +76,7 @@ var intentTests = []test{
 		w.must(err)
 		closed, err := w.db.ClosedTokens(w.ctx, provider, []fleet.Token{wanted[0].Token, fleet.NewToken()})
 		w.must(err)
-		if len(v.Intents) != 0 || len(closed) != 1 || closed[wanted[0].Token] != id {
+		if len(v.Intents) != 0 || len(closed) != 1 || closed[wanted[0].Token].Machine != id {
 			w.Fatalf("view %+v, closed %v", v, closed)
 		}
 	}},

@@ -165,9 +165,14 @@ var listTests = []test{
 			})
 			over = append(over, statement.DeleteBackoffParams{Subject: subject, Process: process})
 		}
-		w.write(func(ctx context.Context, q statement.Many) error {
-			return errors.Join(q.MoveAgenda(ctx, nil, come), q.PutBackoffs(ctx, backoffs))
-		})
+		// in batches, as everything writes: a join of ten thousand rows with a table of as many is
+		// quadratic on an engine that has no statistics of it yet
+		for batch := range slices.Chunk(come, 500) {
+			w.write(func(ctx context.Context, q statement.Many) error { return q.MoveAgenda(ctx, nil, batch) })
+		}
+		for batch := range slices.Chunk(backoffs, 500) {
+			w.write(func(ctx context.Context, q statement.Many) error { return q.PutBackoffs(ctx, batch) })
+		}
 		sum, err := w.db.Summary(w.ctx)
 		w.must(err)
 		for _, p := range sum.Processes {
@@ -189,9 +194,12 @@ var listTests = []test{
 				w.Fatalf("%+v, want %d", p, most-1)
 			}
 		}
-		w.write(func(ctx context.Context, q statement.Many) error {
-			return errors.Join(q.MoveAgenda(ctx, gone, nil), q.DeleteBackoffs(ctx, over))
-		})
+		for batch := range slices.Chunk(gone, 500) {
+			w.write(func(ctx context.Context, q statement.Many) error { return q.MoveAgenda(ctx, batch, nil) })
+		}
+		for batch := range slices.Chunk(over, 500) {
+			w.write(func(ctx context.Context, q statement.Many) error { return q.DeleteBackoffs(ctx, batch) })
+		}
 	}},
 	{"who is in a state for longest", func(w *world) {
 		ids := w.machines(nil, "c1", "c2", "c3")

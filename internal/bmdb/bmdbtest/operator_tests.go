@@ -104,7 +104,7 @@ var operatorTests = []test{
 			}
 		}
 		s := w.session("recoverer")
-		c, err := s.Claim(w.ctx, bmdb.ClaimRequest{Process: fleet.ProcessRecovery, Limit: 1})
+		c, err := s.Claim(w.ctx, bmdb.ClaimRequest{Process: fleet.ProcessAgentStart, Limit: 1})
 		w.must(err)
 		if len(c.Works) != 0 || c.NextDue.Sub(w.now()) > 2*time.Minute {
 			w.Fatalf("machine %s is looked at in %s", a.Machine, c.NextDue.Sub(w.now()))

@@ -25,7 +25,8 @@ func (x *random) compareAgendas() {
 			}
 			abandoned = m[0].Session != "" && m[0].SessionEndedAt != 0
 			for process, due := range map[fleet.Process]int64{
-				fleet.ProcessAgentStart: m[0].DueAgentStart, fleet.ProcessInstall: m[0].DueInstall, fleet.ProcessRecovery: m[0].DueRecovery,
+				fleet.ProcessAgentStart: m[0].DueAgentStart, fleet.ProcessInstall: m[0].DueInstall,
+				fleet.ProcessOperation: m[0].DueOperation, fleet.ProcessRecovery: m[0].DueRecovery,
 			} {
 				n, err := q.CountAgenda(ctx, statement.CountAgendaParams{Process: string(process), DueAt: due, Subject: string(id)})
 				if err != nil {

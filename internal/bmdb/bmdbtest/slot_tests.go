@@ -12,9 +12,9 @@ import (
 	"github.com/ironherd/ironherd/internal/lifecycle"
 )
 
-// Silence takes over every machine of a provider by an agent that never speaks, under a policy that
-// wants it recovered at once, at most atOnce at a time. Recovery is due then, as soon as a
-// millisecond has passed.
+// Silence takes over every machine of a provider by an agent that never speaks and that cannot be
+// started again, under a policy that wants it recovered at once, at most atOnce at a time. Recovery
+// is due then, as soon as some milliseconds have passed.
 func Silence(ctx context.Context, db *bmdb.DB, name fleet.ProviderName, atOnce int) error {
 	if err := SetAtOnce(ctx, db, atOnce); err != nil {
 		return err
@@ -22,7 +22,7 @@ func Silence(ctx context.Context, db *bmdb.DB, name fleet.ProviderName, atOnce i
 	if err := db.ListenerAlive(ctx, 24*time.Hour, time.Second); err != nil {
 		return err
 	}
-	s, err := db.StartSession(ctx, bmdb.SessionOptions{Component: "taker", Host: "host0", PID: 1, Lease: time.Minute})
+	s, err := db.StartSession(ctx, bmdb.SessionOptions{Component: "taker", Host: "host0", PID: 1, Lease: time.Hour})
 	if err != nil {
 		return err
 	}
@@ -40,7 +40,10 @@ func Silence(ctx context.Context, db *bmdb.DB, name fleet.ProviderName, atOnce i
 				return err
 			}
 			started := fleet.AgentStarted{TakeoverGeneration: g, PublicKey: []byte("key of " + w.Subject.Machine), AgentVersion: "1.2.3", BootID: "boot1"}
-			if err := w.Finish(ctx, bmdb.SetAgentStarted(started)); err != nil {
+			if err := w.Note(ctx, bmdb.SetAgentStarted(started)); err != nil {
+				return err
+			}
+			if err := w.Fail(ctx, bmdb.Failure{Cause: "no route to host", Backoff: hours}); err != nil {
 				return err
 			}
 		}
@@ -51,7 +54,7 @@ func Silence(ctx context.Context, db *bmdb.DB, name fleet.ProviderName, atOnce i
 // a matter of a millisecond.
 func SetAtOnce(ctx context.Context, db *bmdb.DB, atOnce int) error {
 	p := fleet.DefaultPolicy()
-	p.NeverSpokeAfter, p.RecoveryAtOnce = time.Millisecond, atOnce
+	p.NeverSpokeAfter, p.RecoveryStepTimeout, p.RecoveryAtOnce = time.Millisecond, time.Millisecond, atOnce
 	_, err := db.SetPolicy(ctx, p)
 	return err
 }

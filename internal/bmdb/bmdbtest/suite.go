@@ -31,11 +31,14 @@ func Run(t *testing.T, open func(t *testing.T) bmdb.Engine) {
 		{"agent", agentTests},
 		{"install", installTests},
 		{"operator", operatorTests},
+		{"plan", planTests},
+		{"operation", operationTests},
 		{"list", listTests},
 		{"fault", faultTests},
 		{"lease", leaseTests},
 		{"agenda", agendaTests},
 		{"fact", factTests},
+		{"hands", handsTests},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			t.Parallel()

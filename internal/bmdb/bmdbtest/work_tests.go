@@ -271,18 +271,20 @@ var workTests = []test{
 		a := w.ready("c1", false)
 		w.must(w.db.ListenerAlive(w.ctx, 1000*time.Hour, 30*time.Second))
 		w.shift.Advance(time.Hour)
-		work := w.claimOne(w.session("recoverer"), fleet.ProcessRecovery)
+		work := w.claimOne(w.session("recoverer"), fleet.ProcessAgentStart)
 		began := w.record(a.Machine).Holds[fleet.LaneHost].Since
 		w.shift.Advance(time.Second)
 		w.must(work.Finish(w.ctx))
 		rows, err := w.db.History(w.ctx, a.Machine, 100)
 		w.must(err)
 		last := rows[0]
-		i := slices.IndexFunc(rows, func(r bmdb.HistoryRow) bool { return r.Process == fleet.ProcessAgentStart && r.Epoch != 0 })
+		i := slices.IndexFunc(rows, func(r bmdb.HistoryRow) bool {
+			return r.Process == fleet.ProcessAgentStart && r.Epoch != 0 && r.Epoch != work.Epoch
+		})
 		if i < 0 || rows[i].Why == "" || rows[i].Why == work.Decision.Reason {
 			w.Fatalf("the work before is not there, or started for the same reason: %+v", rows)
 		}
-		if last.Process != fleet.ProcessRecovery || last.Why != work.Decision.Reason || !last.StartedAt.Equal(began) || !last.At.After(began) {
+		if last.Process != fleet.ProcessAgentStart || last.Why != work.Decision.Reason || !last.StartedAt.Equal(began) || !last.At.After(began) {
 			w.Fatalf("history has %+v, want a start at %s: %s", last, began, work.Decision.Reason)
 		}
 	}},
@@ -307,7 +309,11 @@ var workTests = []test{
 		p := providedAs(fleet.ProviderStatusActive, "c1")
 		w.wantKind(work.Note(w.ctx, bmdb.SetProvided(ids[0], "id-c9", p)), fleet.KindConflict)
 		w.wantKind(work.Note(w.ctx, bmdb.SetProvided(ids[0], "id-c2", p)), fleet.KindConflict)
-		w.wantKind(work.Note(w.ctx, bmdb.SetProvided(fleet.NewMachineID(), "id-c3", p)), fleet.KindNotFound)
+		// of a machine that was forgotten meanwhile nothing is recorded
+		nobody := fleet.NewMachineID()
+		w.must(work.Note(w.ctx, bmdb.SetProvided(nobody, "id-c3", p)))
+		_, err := w.db.Machine(w.ctx, nobody)
+		w.wantKind(err, fleet.KindNotFound)
 	}},
 	{"host keys are remembered", func(w *world) {
 		id := w.machine("c1")
@@ -338,6 +344,35 @@ var workTests = []test{
 		}
 		w.claimOne(w.session("b"), fleet.ProcessAgentStart) // at once
 		w.wantEvents(id, "host keys pinned", "host key refused", "failed", "host key accepted", "started")
+	}},
+	{"the host keys that went with requests to create a machine are remembered", func(w *world) {
+		// What a machine said itself is better than what was meant for it.
+		a := w.ready("c3", true)
+		o := w.handOut(a, 0, 0)
+		w.must(w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, o.Secret, "boot9", "ssh-ed25519 EEEE"))
+		intents := newIntents("c1", "c2")
+		made, refused := intents[0].Machine, intents[1].Machine
+		w.provisioning(func(work *bmdb.Work) {
+			var opened []fleet.Intent
+			w.must(work.Note(w.ctx, bmdb.OpenIntents(0, intents, &opened)))
+			// What makes keys was changed between two calls, and changed back.
+			for _, key := range []string{"ssh-ed25519 AAAA", "ssh-ed25519 BBBB", "ssh-ed25519 AAAA"} {
+				w.must(work.Note(w.ctx, bmdb.InjectHostKey(made, key, "SHA256:A"), bmdb.IntentCalled(made)))
+			}
+			w.must(work.Note(w.ctx, bmdb.InjectHostKey(refused, "ssh-ed25519 CCCC", "SHA256:C"), bmdb.IntentCalled(refused)))
+			w.must(work.Note(w.ctx, bmdb.IntentAnswered(refused), bmdb.CloseIntentRejected(refused, "taken")))
+			w.must(work.Note(w.ctx, bmdb.InjectHostKey(a.Machine, "ssh-ed25519 AAAA", "SHA256:A")))
+		})
+		for machine, want := range map[fleet.MachineID]fleet.HostKeys{
+			made:      {Known: []string{"ssh-ed25519 AAAA", "ssh-ed25519 BBBB"}, Source: fleet.HostKeyInjected},
+			refused:   {},
+			a.Machine: {Known: []string{"ssh-ed25519 EEEE"}, Source: fleet.HostKeyInstalled},
+		} {
+			keys, err := w.db.HostKeys(w.ctx, machine)
+			if err != nil || !slices.Equal(keys.Known, want.Known) || keys.Source != want.Source {
+				w.Errorf("keys %+v, want %+v; %v", keys, want, err)
+			}
+		}
 	}},
 	{"an installed system says by which host keys it is known", func(w *world) {
 		a := w.ready("c1", true)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"pgregory.net/rapid"
@@ -31,6 +32,9 @@ type world struct {
 	transactions chan string
 	// after is called once, after the next transaction of that kind.
 	after map[string]func()
+
+	mu       sync.Mutex
+	happened map[string]int
 }
 
 // Transaction implements bmdb.Observer.
@@ -47,6 +51,26 @@ func (w *world) Transaction(kind string, _ time.Duration, _ int, _ error) {
 
 // Outcome implements bmdb.Observer.
 func (w *world) Outcome(fleet.Process, string, time.Duration) {}
+
+// Happened implements bmdb.Observer.
+func (w *world) Happened(what bmdb.Happening, cause string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.happened == nil {
+		w.happened = make(map[string]int)
+	}
+	w.happened[string(what)+": "+cause]++
+}
+
+// wantHappened compares how often something has happened so far.
+func (w *world) wantHappened(what bmdb.Happening, cause string, want int) {
+	w.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if got := w.happened[string(what)+": "+cause]; got != want {
+		w.Fatalf("%s, %s: told %d times, want %d; all: %v", what, cause, got, want, w.happened)
+	}
+}
 
 const (
 	provider = fleet.ProviderName("p1")

@@ -286,7 +286,10 @@ func TestExtensionsWaitForNobody(t *testing.T) {
 // commits, which say so, and nobody else anything.
 func TestStrangerInTheWay(t *testing.T) {
 	t.Parallel()
-	p, url, ids := stocked(t, 5, postgres.Options{Lease: time.Second})
+	url := migrated(t)
+	// A lock is waited for briefly. How long our own transactions take does not matter here.
+	p := join(t, url+"&lock_timeout=400&idle_in_transaction_session_timeout=0", postgres.Options{})
+	ids := p.stock(5)
 	s := p.session("a", time.Minute)
 	mine := p.claim(s, 1)[0]
 	tx := stranger(t, url, "SELECT id FROM machine WHERE id IN ($1, $2) FOR UPDATE", string(mine.Subject.Machine), string(ids[4]))

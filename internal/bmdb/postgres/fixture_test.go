@@ -51,11 +51,17 @@ func stocked(t *testing.T, n int, options postgres.Options) (p *party, url strin
 	t.Helper()
 	url = migrated(t)
 	p = join(t, url, options)
+	return p, url, p.stock(n)
+}
+
+// stock makes n machines that are due for an agent.
+func (p *party) stock(n int) (ids []fleet.MachineID) {
+	p.t.Helper()
 	for range n {
 		ids = append(ids, fleet.NewMachineID())
 	}
-	p.must(bmdbtest.Stock(t.Context(), p.DB, provider, ids, nil))
-	return p, url, ids
+	p.must(bmdbtest.Stock(p.t.Context(), p.DB, provider, ids, nil))
+	return ids
 }
 
 func (p *party) must(err error) {
@@ -210,6 +216,8 @@ func (c *counter) Transaction(kind string, _ time.Duration, statements int, _ er
 }
 
 func (c *counter) Outcome(fleet.Process, string, time.Duration) {}
+
+func (c *counter) Happened(bmdb.Happening, string) {}
 
 // take returns what was counted, and forgets it.
 func (c *counter) take() (all int, kinds map[string]int) {

@@ -9,6 +9,52 @@ import (
 	"github.com/ironherd/ironherd/test/pgserver"
 )
 
+// TestAnOldDatabaseIsNoLeap: in the first schema the clock said when the database was made.
+// One that was made long ago is not taken for one that nobody has used since.
+func TestAnOldDatabaseIsNoLeap(t *testing.T) {
+	t.Parallel()
+	ctx, server := t.Context(), pgserver.Shared(t)
+	name, err := server.Create(ctx, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Drop(context.WithoutCancel(ctx), name); err != nil {
+			t.Error(err)
+		}
+	})
+	e, err := Open(ctx, server.URL(name), Options{Silent: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := e.migrations()
+	if err == nil {
+		_, err = p.UpTo(ctx, 1)
+	}
+	is, known, markErr := readMark(ctx, e.transactions)
+	if err != nil || markErr != nil || !known {
+		t.Fatalf("%v, %v, %v", err, markErr, known)
+	}
+	_, err = e.transactions.Exec(ctx, "INSERT INTO database_mark (id, clock, counter) VALUES ($1, 1000000, $2)",
+		is.id, is.timeline)
+	if err == nil {
+		err = e.Migrate(ctx)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := bmdb.Open(ctx, e, bmdb.Options{}) // it owns the engine
+	if err != nil {
+		t.Fatal(err)
+	}
+	if env, err := db.Environment(ctx); err != nil || env.Restored != "" {
+		t.Errorf("evidence %q, %v", env.Restored, err)
+	}
+	if err := db.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestMigrationsUpDownUp: each version up, down and up again over rows of the version before, and
 // what it left is a working schema.
 func TestMigrationsUpDownUp(t *testing.T) {
@@ -39,7 +85,8 @@ func TestMigrationsUpDownUp(t *testing.T) {
 	m := bmdbtest.Migrations{
 		UpTo:   func(ctx context.Context, v int64) error { _, err := p.UpTo(ctx, v); return err },
 		DownTo: func(ctx context.Context, v int64) error { _, err := p.DownTo(ctx, v); return err },
-		DB:     e.transactions.sql, Derived: []string{"state_count"},
+		// The mark says when the database was used last, and migrating uses it.
+		DB: e.transactions.sql, Derived: []string{"state_count", "database_mark"},
 		Columns: `SELECT c.table_name, c.column_name, c.data_type FROM information_schema.columns c
 			JOIN pg_class t ON t.relname = c.table_name AND t.relnamespace = CAST(current_schema() AS regnamespace)
 			WHERE c.table_schema = current_schema() AND c.is_identity = 'NO' AND t.relkind IN ('r', 'p') AND NOT t.relispartition

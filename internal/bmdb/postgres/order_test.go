@@ -62,12 +62,12 @@ func TestAnOlderPolicyOverwritesNothing(t *testing.T) {
 				if name == "a person" {
 					a.must(a.Unquarantine(t.Context(), "op", ids[0], "x"))
 				}
-				due := time.UnixMicro(query[int64](t, url, "SELECT due_recovery FROM machine WHERE id = $1", string(ids[0])))
+				due := time.UnixMicro(query[int64](t, url, "SELECT due_agent_start FROM machine WHERE id = $1", string(ids[0])))
 				if due.Before(began.Add(patience - time.Minute)) {
 					t.Errorf("%s: silence is due at %s, although it is borne for %s", name, due, patience)
 				}
 			}
-			if c, err := heir.Claim(t.Context(), bmdb.ClaimRequest{Process: fleet.ProcessRecovery, Limit: 1}); err != nil || len(c.Works) != 0 {
+			if c, err := heir.Claim(t.Context(), bmdb.ClaimRequest{Process: fleet.ProcessAgentStart, Limit: 1}); err != nil || len(c.Works) != 0 {
 				t.Errorf("claimed %d, %v", len(c.Works), err)
 			}
 			b.sound()

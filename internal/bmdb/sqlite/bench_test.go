@@ -31,6 +31,8 @@ func (c *counter) Transaction(kind string, _ time.Duration, statements int, _ er
 
 func (c *counter) Outcome(fleet.Process, string, time.Duration) {}
 
+func (c *counter) Happened(bmdb.Happening, string) {}
+
 // total and of are since the counter was made.
 func (c *counter) total() (n int) {
 	c.mu.Lock()

@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"time"
 
 	driver "modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
@@ -33,6 +32,8 @@ type Options struct {
 	Unsynced bool
 	// Readers is how many transactions may read at a time; 0: 4.
 	Readers int
+	// Clock that database time advances by. Nil: the system's.
+	Clock *trust.Clock
 }
 
 // Engine is an open SQLite database. See the package comment.
@@ -72,6 +73,9 @@ func Open(ctx context.Context, path string, opts Options) (*Engine, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
+	if opts.Clock == nil {
+		opts.Clock = trust.NewClock()
+	}
 	lock, err := lockFile(path)
 	if err != nil {
 		return nil, err
@@ -80,9 +84,9 @@ func Open(ctx context.Context, path string, opts Options) (*Engine, error) {
 		return nil, errors.Join(err, lock.Close())
 	}
 	e := &Engine{
-		path: path, unsynced: opts.Unsynced, logger: opts.Logger, lock: lock, clock: trust.NewClock(),
+		path: path, unsynced: opts.Unsynced, logger: opts.Logger, lock: lock, clock: opts.Clock,
 		updates: make(chan *request), extensions: make(chan *request),
-		closing: make(chan struct{}), written: make(chan struct{}), time: timeline{base: time.Now().UTC()},
+		closing: make(chan struct{}), written: make(chan struct{}), time: timeline{base: opts.Clock.Start().UTC()},
 	}
 	if err := e.connect(ctx, opts); err != nil {
 		return nil, errors.Join(classify(path, err), e.disconnect(len(e.readers)))
@@ -229,7 +233,8 @@ func classify(path string, err error) error {
 	if errors.As(err, &de) {
 		switch de.Code() & 0xff {
 		case sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT:
-			return fleet.Errorf(fleet.KindInvalid, "%s is not a usable SQLite database: %w", path, err)
+			return fleet.Errorf(fleet.KindInvalid, "%s is not a usable SQLite database (%w): move it away, and put a backup in its place with `ironherd db restore`",
+				path, err)
 		case sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY:
 			return fleet.Errorf(fleet.KindInvalid, "database %s cannot be opened for writing: %w", path, err)
 		case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:

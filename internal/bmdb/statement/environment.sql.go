@@ -23,8 +23,10 @@ func (q *Queries) DeleteRestored(ctx context.Context) (int64, error) {
 
 const getEnvironment = `-- name: GetEnvironment :one
 SELECT p.number, CAST(COALESCE(l.up_since, 0) AS BIGINT) AS up_since, CAST(COALESCE(l.valid_until, 0) AS BIGINT) AS valid_until,
-  CAST(COALESCE(l.promised, 0) AS BIGINT) AS promised, CAST(COALESCE(r.evidence, '') AS TEXT) AS restored
-FROM policy p LEFT JOIN listener l ON l.id = 1 LEFT JOIN restored r ON r.id = 1
+  CAST(COALESCE(l.promised, 0) AS BIGINT) AS promised, CAST(COALESCE(r.evidence, '') AS TEXT) AS restored,
+  CAST(COALESCE(h.at, 0) AS BIGINT) AS hold_at, CAST(COALESCE(h.until, 0) AS BIGINT) AS hold_until,
+  CAST(COALESCE(h.actor, '') AS TEXT) AS hold_actor, CAST(COALESCE(h.reason, '') AS TEXT) AS hold_reason
+FROM policy p LEFT JOIN listener l ON l.id = 1 LEFT JOIN restored r ON r.id = 1 LEFT JOIN recovery_hold h ON h.id = 1
 ORDER BY p.number DESC LIMIT 1
 `
 
@@ -34,9 +36,14 @@ type GetEnvironmentRow struct {
 	ValidUntil int64
 	Promised   int64
 	Restored   string
+	HoldAt     int64
+	HoldUntil  int64
+	HoldActor  string
+	HoldReason string
 }
 
-// Number of the newest policy, and what else lifecycle must know besides a machine's facts. One row.
+// Number of the newest policy, and what else lifecycle must know besides a machine's facts. One
+// row.
 func (q *Queries) GetEnvironment(ctx context.Context) (GetEnvironmentRow, error) {
 	row := q.db.QueryRowContext(ctx, getEnvironment)
 	var i GetEnvironmentRow
@@ -46,6 +53,10 @@ func (q *Queries) GetEnvironment(ctx context.Context) (GetEnvironmentRow, error)
 		&i.ValidUntil,
 		&i.Promised,
 		&i.Restored,
+		&i.HoldAt,
+		&i.HoldUntil,
+		&i.HoldActor,
+		&i.HoldReason,
 	)
 	return i, err
 }

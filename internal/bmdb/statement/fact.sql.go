@@ -9,6 +9,15 @@ import (
 	"context"
 )
 
+const deleteHostKeys = `-- name: DeleteHostKeys :exec
+DELETE FROM host_key WHERE machine = $1
+`
+
+func (q *Queries) DeleteHostKeys(ctx context.Context, machine string) error {
+	_, err := q.db.ExecContext(ctx, deleteHostKeys, machine)
+	return err
+}
+
 const deleteQuarantine = `-- name: DeleteQuarantine :execrows
 DELETE FROM quarantine WHERE machine = $1
 `

@@ -28,8 +28,8 @@ type GetWorkEndRow struct {
 	Session string
 }
 
-// How a work ended, looked up when its commit is repeated. It cannot have ended long before it started, whatever was
-// done to the clock, which spares the history before that.
+// How a work ended, looked up when its commit is repeated. It cannot have ended long before it
+// started, whatever was done to the clock, which spares the history before that.
 func (q *Queries) GetWorkEnd(ctx context.Context, arg GetWorkEndParams) (GetWorkEndRow, error) {
 	row := q.db.QueryRowContext(ctx, getWorkEnd,
 		arg.Subject,

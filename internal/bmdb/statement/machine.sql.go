@@ -74,7 +74,7 @@ func (q *Queries) DeleteMachine(ctx context.Context, id string) (int64, error) {
 }
 
 const getMachine = `-- name: GetMachine :many
-SELECT id, provider, provider_id, created_at, takeover_generation, epoch, session, process, since, why, note, revision, due_agent_start, due_install, due_recovery, state, state_reason, state_since, state_policy, intent_capacity, intent_token, intent_opened_at, intent_planned_at, intent_called_at, intent_calls, intent_rejected, provided_at, provided_created_at, provided_active_at, provided_status, provided_detail, provided_hostname, provided_address, provided_location, provided_capacity, provided_host_keys, started_at, started_generation, started_key, started_version, started_boot_id, seen_generation, seen_first_at, seen_boot_id, seen_last_at, hardware_first_at, hardware_at, hardware_digest, request_generation, request_at, request_actor, request_image, request_root_disk, attempt_generation, attempt_attempt, attempt_at, attempt_secret_hash, report_generation, report_attempt, report_at, report_ok, report_error, report_disk, report_lasted, report_bytes, report_held_generation, report_held_attempt, installed_generation, installed_attempt, installed_at, installed_boot_id, quarantine_at, quarantine_actor, quarantine_reason, session_component, session_host, session_deadline_at, session_ended_at FROM machine_record WHERE id = $1
+SELECT id, provider, provider_id, created_at, takeover_generation, epoch, session, process, since, why, note, revision, due_agent_start, due_install, due_operation, due_recovery, limited, state, state_reason, state_since, state_policy, intent_capacity, intent_token, intent_opened_at, intent_planned_at, intent_called_at, intent_calls, intent_rejected, provided_at, provided_created_at, provided_active_at, provided_status, provided_detail, provided_hostname, provided_address, provided_location, provided_capacity, provided_host_keys, started_at, started_generation, started_key, started_version, started_boot_id, seen_generation, seen_first_at, seen_boot_id, seen_last_at, hardware_first_at, hardware_at, hardware_digest, request_generation, request_at, request_actor, request_image, request_root_disk, attempt_generation, attempt_attempt, attempt_at, attempt_secret_hash, report_generation, report_attempt, report_at, report_ok, report_error, report_disk, report_lasted, report_bytes, report_held_generation, report_held_attempt, installed_generation, installed_attempt, installed_at, installed_boot_id, quarantine_at, quarantine_actor, quarantine_reason, maintenance_at, maintenance_until, maintenance_ended, maintenance_actor, maintenance_reason, cancel_generation, cancel_at, cancel_actor, cancel_reason, operation_number, operation, operation_at, operation_actor, operation_reason, operating_number, operating_attempt, operating_at, operating_boot_id, operating_accepted_at, operating_checked_at, operated_number, operated_at, operated_ok, operated_detail, repair_since, repair_rung, repair_at, repair_agent_starts, repair_reboots, repair_power_cycles, repair_reinstalls, repair_takeover_generation, repair_boot_id, levers, session_component, session_host, session_deadline_at, session_ended_at FROM machine_record WHERE id = $1
 `
 
 func (q *Queries) GetMachine(ctx context.Context, id string) ([]MachineRecord, error) {
@@ -101,7 +101,9 @@ func (q *Queries) GetMachine(ctx context.Context, id string) ([]MachineRecord, e
 			&i.Revision,
 			&i.DueAgentStart,
 			&i.DueInstall,
+			&i.DueOperation,
 			&i.DueRecovery,
+			&i.Limited,
 			&i.State,
 			&i.StateReason,
 			&i.StateSince,
@@ -161,6 +163,40 @@ func (q *Queries) GetMachine(ctx context.Context, id string) ([]MachineRecord, e
 			&i.QuarantineAt,
 			&i.QuarantineActor,
 			&i.QuarantineReason,
+			&i.MaintenanceAt,
+			&i.MaintenanceUntil,
+			&i.MaintenanceEnded,
+			&i.MaintenanceActor,
+			&i.MaintenanceReason,
+			&i.CancelGeneration,
+			&i.CancelAt,
+			&i.CancelActor,
+			&i.CancelReason,
+			&i.OperationNumber,
+			&i.Operation,
+			&i.OperationAt,
+			&i.OperationActor,
+			&i.OperationReason,
+			&i.OperatingNumber,
+			&i.OperatingAttempt,
+			&i.OperatingAt,
+			&i.OperatingBootID,
+			&i.OperatingAcceptedAt,
+			&i.OperatingCheckedAt,
+			&i.OperatedNumber,
+			&i.OperatedAt,
+			&i.OperatedOk,
+			&i.OperatedDetail,
+			&i.RepairSince,
+			&i.RepairRung,
+			&i.RepairAt,
+			&i.RepairAgentStarts,
+			&i.RepairReboots,
+			&i.RepairPowerCycles,
+			&i.RepairReinstalls,
+			&i.RepairTakeoverGeneration,
+			&i.RepairBootID,
+			&i.Levers,
 			&i.SessionComponent,
 			&i.SessionHost,
 			&i.SessionDeadlineAt,
@@ -234,7 +270,8 @@ type GetOldestInStateParams struct {
 	State    string
 }
 
-// Since when the machine is in a state that is in it for longest, among the first thousand that are.
+// Since when the machine is in a state that is in it for longest, among the first thousand that
+// are.
 func (q *Queries) GetOldestInState(ctx context.Context, arg GetOldestInStateParams) (int64, error) {
 	row := q.db.QueryRowContext(ctx, getOldestInState, arg.Provider, arg.State)
 	var since int64
@@ -244,8 +281,8 @@ func (q *Queries) GetOldestInState(ctx context.Context, arg GetOldestInStatePara
 
 const insertMachine = `-- name: InsertMachine :exec
 INSERT INTO machine (id, provider, provider_id, created_at, takeover_generation, epoch, session, process, limited, since, why, note,
-  revision, due_agent_start, due_install, due_recovery)
-VALUES ($1, $2, '', $3, 0, $4, '', '', '', 0, '', '', 0, 0, 0, 0)
+  revision, due_agent_start, due_install, due_operation, due_recovery)
+VALUES ($1, $2, '', $3, 0, $4, '', '', '', 0, '', '', 0, 0, 0, 0, 0)
 `
 
 type InsertMachineParams struct {
@@ -301,7 +338,7 @@ func (q *Queries) ListAbandoned(ctx context.Context, arg ListAbandonedParams) ([
 }
 
 const listLimited = `-- name: ListLimited :many
-SELECT m.id, CAST(COALESCE(s.deadline_at, 0) AS BIGINT) AS deadline_at, CAST(COALESCE(s.ended_at, 1) AS BIGINT) AS ended_at
+SELECT m.id, m.session, m.due_recovery, CAST(COALESCE(s.deadline_at, 0) AS BIGINT) AS deadline_at, CAST(COALESCE(s.ended_at, 1) AS BIGINT) AS ended_at
 FROM machine m LEFT JOIN session s ON s.id = m.session
 WHERE m.provider = $1 AND m.limited = $2 AND m.limited <> '' ORDER BY m.id
 `
@@ -312,12 +349,15 @@ type ListLimitedParams struct {
 }
 
 type ListLimitedRow struct {
-	ID         string
-	DeadlineAt int64
-	EndedAt    int64
+	ID          string
+	Session     string
+	DueRecovery int64
+	DeadlineAt  int64
+	EndedAt     int64
 }
 
-// Who holds machines of a provider for a limited process, dead or alive.
+// Which machines of a provider count against the limit of a process: those that are held for it,
+// dead or alive, and those (without a session) on which the effect of its work may still come.
 func (q *Queries) ListLimited(ctx context.Context, arg ListLimitedParams) ([]ListLimitedRow, error) {
 	rows, err := q.db.QueryContext(ctx, listLimited, arg.Provider, arg.Process)
 	if err != nil {
@@ -327,7 +367,13 @@ func (q *Queries) ListLimited(ctx context.Context, arg ListLimitedParams) ([]Lis
 	var items []ListLimitedRow
 	for rows.Next() {
 		var i ListLimitedRow
-		if err := rows.Scan(&i.ID, &i.DeadlineAt, &i.EndedAt); err != nil {
+		if err := rows.Scan(
+			&i.ID,
+			&i.Session,
+			&i.DueRecovery,
+			&i.DeadlineAt,
+			&i.EndedAt,
+		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -693,7 +739,8 @@ func (q *Queries) ListProviderMachines(ctx context.Context, provider string) ([]
 
 const listWrongLanes = `-- name: ListWrongLanes :many
 SELECT m.id, m.session FROM machine m LEFT JOIN session s ON s.id = m.session
-WHERE m.session <> '' AND s.id IS NULL OR m.limited <> (CASE WHEN m.process = $1 THEN m.process ELSE '' END)
+WHERE m.session <> '' AND s.id IS NULL OR m.process = $1 AND m.limited <> m.process
+  OR m.limited <> '' AND m.limited <> $1
   OR m.session = '' AND m.process <> ''
 ORDER BY m.id LIMIT CAST($2 AS BIGINT)
 `
@@ -708,7 +755,8 @@ type ListWrongLanesRow struct {
 	Session string
 }
 
-// Machines that are held by a session that there is none of, or whose limited column is wrong: must never be.
+// Machines that are held by a session that there is none of, or whose limited column is wrong: must
+// never be.
 func (q *Queries) ListWrongLanes(ctx context.Context, arg ListWrongLanesParams) ([]ListWrongLanesRow, error) {
 	rows, err := q.db.QueryContext(ctx, listWrongLanes, arg.Limited, arg.MaxRows)
 	if err != nil {
@@ -742,7 +790,8 @@ type LockLimitParams struct {
 	Process  string
 }
 
-// Takes the lock under which those who start work of a limited process at a provider count how much there is.
+// Takes the lock under which those who start work of a limited process at a provider count how much
+// there is.
 func (q *Queries) LockLimit(ctx context.Context, arg LockLimitParams) error {
 	_, err := q.db.ExecContext(ctx, lockLimit, arg.Provider, arg.Process)
 	return err
@@ -815,8 +864,9 @@ func (q *Queries) SetProviderID(ctx context.Context, arg SetProviderIDParams) er
 const updateMachine = `-- name: UpdateMachine :execrows
 UPDATE machine SET epoch = $1, session = $2, process = $3, limited = $4,
   since = $5, why = $6, note = $7, revision = revision + 1,
-  due_agent_start = $8, due_install = $9, due_recovery = $10
-WHERE id = $11 AND epoch = $12 AND session = $13 AND revision = $14
+  due_agent_start = $8, due_install = $9,
+  due_operation = $10, due_recovery = $11
+WHERE id = $12 AND epoch = $13 AND session = $14 AND revision = $15
 `
 
 type UpdateMachineParams struct {
@@ -829,6 +879,7 @@ type UpdateMachineParams struct {
 	Note          string
 	DueAgentStart int64
 	DueInstall    int64
+	DueOperation  int64
 	DueRecovery   int64
 	ID            string
 	WasEpoch      int64
@@ -836,8 +887,8 @@ type UpdateMachineParams struct {
 	WasRevision   int64
 }
 
-// Writes the lane of a machine, and the instants of its entries in the agenda. It names the holder and the revision that
-// were read: where they are others by now, it writes nothing.
+// Writes the lane of a machine, and the instants of its entries in the agenda. It names the holder
+// and the revision that were read: where they are others by now, it writes nothing.
 func (q *Queries) UpdateMachine(ctx context.Context, arg UpdateMachineParams) (int64, error) {
 	result, err := q.db.ExecContext(ctx, updateMachine,
 		arg.Epoch,
@@ -849,6 +900,7 @@ func (q *Queries) UpdateMachine(ctx context.Context, arg UpdateMachineParams) (i
 		arg.Note,
 		arg.DueAgentStart,
 		arg.DueInstall,
+		arg.DueOperation,
 		arg.DueRecovery,
 		arg.ID,
 		arg.WasEpoch,

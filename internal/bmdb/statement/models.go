@@ -4,6 +4,13 @@
 
 package statement
 
+type Adoption struct {
+	Provider   string
+	ProviderID string
+	At         int64
+	Actor      string
+}
+
 type Agenda struct {
 	Process  string
 	DueAt    int64
@@ -122,6 +129,14 @@ type InstallAttempt struct {
 	SecretHash []byte
 }
 
+type InstallCancel struct {
+	Machine    string
+	Generation int64
+	At         int64
+	Actor      string
+	Reason     string
+}
+
 type InstallDeadline struct {
 	Machine string
 	At      int64
@@ -195,6 +210,7 @@ type Machine struct {
 	DueAgentStart      int64
 	DueInstall         int64
 	DueRecovery        int64
+	DueOperation       int64
 }
 
 type MachineLine struct {
@@ -216,84 +232,120 @@ type MachineLine struct {
 }
 
 type MachineRecord struct {
-	ID                   string
-	Provider             string
-	ProviderID           string
-	CreatedAt            int64
-	TakeoverGeneration   int64
-	Epoch                int64
-	Session              string
-	Process              string
-	Since                int64
-	Why                  string
-	Note                 string
-	Revision             int64
-	DueAgentStart        int64
-	DueInstall           int64
-	DueRecovery          int64
-	State                string
-	StateReason          string
-	StateSince           int64
-	StatePolicy          int64
-	IntentCapacity       string
-	IntentToken          string
-	IntentOpenedAt       int64
-	IntentPlannedAt      int64
-	IntentCalledAt       int64
-	IntentCalls          int64
-	IntentRejected       int64
-	ProvidedAt           int64
-	ProvidedCreatedAt    int64
-	ProvidedActiveAt     int64
-	ProvidedStatus       string
-	ProvidedDetail       string
-	ProvidedHostname     string
-	ProvidedAddress      string
-	ProvidedLocation     string
-	ProvidedCapacity     string
-	ProvidedHostKeys     string
-	StartedAt            int64
-	StartedGeneration    int64
-	StartedKey           []byte
-	StartedVersion       string
-	StartedBootID        string
-	SeenGeneration       int64
-	SeenFirstAt          int64
-	SeenBootID           string
-	SeenLastAt           int64
-	HardwareFirstAt      int64
-	HardwareAt           int64
-	HardwareDigest       string
-	RequestGeneration    int64
-	RequestAt            int64
-	RequestActor         string
-	RequestImage         string
-	RequestRootDisk      string
-	AttemptGeneration    int64
-	AttemptAttempt       int64
-	AttemptAt            int64
-	AttemptSecretHash    []byte
-	ReportGeneration     int64
-	ReportAttempt        int64
-	ReportAt             int64
-	ReportOk             int64
-	ReportError          string
-	ReportDisk           string
-	ReportLasted         int64
-	ReportBytes          int64
-	ReportHeldGeneration int64
-	ReportHeldAttempt    int64
-	InstalledGeneration  int64
-	InstalledAttempt     int64
-	InstalledAt          int64
-	InstalledBootID      string
-	QuarantineAt         int64
-	QuarantineActor      string
-	QuarantineReason     string
-	SessionComponent     string
-	SessionHost          string
-	SessionDeadlineAt    int64
-	SessionEndedAt       int64
+	ID                       string
+	Provider                 string
+	ProviderID               string
+	CreatedAt                int64
+	TakeoverGeneration       int64
+	Epoch                    int64
+	Session                  string
+	Process                  string
+	Since                    int64
+	Why                      string
+	Note                     string
+	Revision                 int64
+	DueAgentStart            int64
+	DueInstall               int64
+	DueOperation             int64
+	DueRecovery              int64
+	Limited                  string
+	State                    string
+	StateReason              string
+	StateSince               int64
+	StatePolicy              int64
+	IntentCapacity           string
+	IntentToken              string
+	IntentOpenedAt           int64
+	IntentPlannedAt          int64
+	IntentCalledAt           int64
+	IntentCalls              int64
+	IntentRejected           int64
+	ProvidedAt               int64
+	ProvidedCreatedAt        int64
+	ProvidedActiveAt         int64
+	ProvidedStatus           string
+	ProvidedDetail           string
+	ProvidedHostname         string
+	ProvidedAddress          string
+	ProvidedLocation         string
+	ProvidedCapacity         string
+	ProvidedHostKeys         string
+	StartedAt                int64
+	StartedGeneration        int64
+	StartedKey               []byte
+	StartedVersion           string
+	StartedBootID            string
+	SeenGeneration           int64
+	SeenFirstAt              int64
+	SeenBootID               string
+	SeenLastAt               int64
+	HardwareFirstAt          int64
+	HardwareAt               int64
+	HardwareDigest           string
+	RequestGeneration        int64
+	RequestAt                int64
+	RequestActor             string
+	RequestImage             string
+	RequestRootDisk          string
+	AttemptGeneration        int64
+	AttemptAttempt           int64
+	AttemptAt                int64
+	AttemptSecretHash        []byte
+	ReportGeneration         int64
+	ReportAttempt            int64
+	ReportAt                 int64
+	ReportOk                 int64
+	ReportError              string
+	ReportDisk               string
+	ReportLasted             int64
+	ReportBytes              int64
+	ReportHeldGeneration     int64
+	ReportHeldAttempt        int64
+	InstalledGeneration      int64
+	InstalledAttempt         int64
+	InstalledAt              int64
+	InstalledBootID          string
+	QuarantineAt             int64
+	QuarantineActor          string
+	QuarantineReason         string
+	MaintenanceAt            int64
+	MaintenanceUntil         int64
+	MaintenanceEnded         int64
+	MaintenanceActor         string
+	MaintenanceReason        string
+	CancelGeneration         int64
+	CancelAt                 int64
+	CancelActor              string
+	CancelReason             string
+	OperationNumber          int64
+	Operation                string
+	OperationAt              int64
+	OperationActor           string
+	OperationReason          string
+	OperatingNumber          int64
+	OperatingAttempt         int64
+	OperatingAt              int64
+	OperatingBootID          string
+	OperatingAcceptedAt      int64
+	OperatingCheckedAt       int64
+	OperatedNumber           int64
+	OperatedAt               int64
+	OperatedOk               int64
+	OperatedDetail           string
+	RepairSince              int64
+	RepairRung               string
+	RepairAt                 int64
+	RepairAgentStarts        int64
+	RepairReboots            int64
+	RepairPowerCycles        int64
+	RepairReinstalls         int64
+	RepairTakeoverGeneration int64
+	RepairBootID             string
+	Levers                   string
+	SessionComponent         string
+	SessionHost              string
+	SessionDeadlineAt        int64
+	SessionEndedAt           int64
 }
 
 type MachineState struct {
@@ -305,11 +357,58 @@ type MachineState struct {
 	Policy   int64
 }
 
+type Maintenance struct {
+	Machine string
+	At      int64
+	Until   int64
+	Ended   int64
+	Actor   string
+	Reason  string
+}
+
+type OperationAttempt struct {
+	Machine    string
+	Number     int64
+	Attempt    int64
+	At         int64
+	BootID     string
+	AcceptedAt int64
+	CheckedAt  int64
+}
+
+type OperationReport struct {
+	Machine string
+	Number  int64
+	At      int64
+	Ok      int64
+	Detail  string
+}
+
+type OperationRequest struct {
+	Machine   string
+	Number    int64
+	Operation string
+	At        int64
+	Actor     string
+	Reason    string
+}
+
 type Penalty struct {
 	Provider string
 	Capacity string
 	Until    int64
 	Cause    string
+}
+
+type Plan struct {
+	ID          string
+	At          int64
+	ExpiresAt   int64
+	Actor       string
+	Verb        string
+	Reason      string
+	Machines    string
+	ConfirmedAt int64
 }
 
 type Policy struct {
@@ -327,6 +426,10 @@ type Provider struct {
 	LastUpdateAt int64
 	PassResult   string
 	Machines     int64
+	Levers       string
+	PausedAt     int64
+	PausedBy     string
+	PausedWhy    string
 }
 
 type ProviderLane struct {
@@ -346,6 +449,32 @@ type Quarantine struct {
 	At      int64
 	Actor   string
 	Reason  string
+}
+
+type RecoveryHold struct {
+	ID     int64
+	At     int64
+	Until  int64
+	Actor  string
+	Reason string
+}
+
+type RecoveryRestart struct {
+	Machine string
+	At      int64
+}
+
+type Repair struct {
+	Machine            string
+	Since              int64
+	Rung               string
+	At                 int64
+	AgentStarts        int64
+	Reboots            int64
+	PowerCycles        int64
+	Reinstalls         int64
+	TakeoverGeneration int64
+	BootID             string
 }
 
 type Restored struct {

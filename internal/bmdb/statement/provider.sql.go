@@ -62,7 +62,8 @@ type CountChangingParams struct {
 	OffSince int64
 }
 
-// Machines that are expected to change by themselves: one that is off, only if it is so since lately.
+// Machines that are expected to change by themselves: one that is off, only if it is so since
+// lately.
 func (q *Queries) CountChanging(ctx context.Context, arg CountChangingParams) (int64, error) {
 	row := q.db.QueryRowContext(ctx, countChanging, arg.Provider, arg.OffSince)
 	var count int64
@@ -159,6 +160,20 @@ func (q *Queries) DeleteIntent(ctx context.Context, machine string) (int64, erro
 	return result.RowsAffected()
 }
 
+const deleteMachineDiscrepancies = `-- name: DeleteMachineDiscrepancies :exec
+DELETE FROM discrepancy WHERE provider = $1 AND machine = $2
+`
+
+type DeleteMachineDiscrepanciesParams struct {
+	Provider string
+	Machine  string
+}
+
+func (q *Queries) DeleteMachineDiscrepancies(ctx context.Context, arg DeleteMachineDiscrepanciesParams) error {
+	_, err := q.db.ExecContext(ctx, deleteMachineDiscrepancies, arg.Provider, arg.Machine)
+	return err
+}
+
 const deletePastPenalties = `-- name: DeletePastPenalties :exec
 DELETE FROM penalty WHERE provider = $1 AND until <= $2
 `
@@ -171,6 +186,18 @@ type DeletePastPenaltiesParams struct {
 func (q *Queries) DeletePastPenalties(ctx context.Context, arg DeletePastPenaltiesParams) error {
 	_, err := q.db.ExecContext(ctx, deletePastPenalties, arg.Provider, arg.Now)
 	return err
+}
+
+const deletePenalties = `-- name: DeletePenalties :execrows
+DELETE FROM penalty WHERE provider = $1
+`
+
+func (q *Queries) DeletePenalties(ctx context.Context, provider string) (int64, error) {
+	result, err := q.db.ExecContext(ctx, deletePenalties, provider)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
 }
 
 const getIntent = `-- name: GetIntent :one
@@ -237,7 +264,7 @@ func (q *Queries) GetIntentByCapacity(ctx context.Context, arg GetIntentByCapaci
 }
 
 const getProvider = `-- name: GetProvider :one
-SELECT name, kind, max_machines, created_at, last_pass_at, last_update_at, pass_result, machines FROM provider WHERE name = $1
+SELECT name, kind, max_machines, created_at, last_pass_at, last_update_at, pass_result, machines, levers, paused_at, paused_by, paused_why FROM provider WHERE name = $1
 `
 
 func (q *Queries) GetProvider(ctx context.Context, name string) (Provider, error) {
@@ -252,6 +279,10 @@ func (q *Queries) GetProvider(ctx context.Context, name string) (Provider, error
 		&i.LastUpdateAt,
 		&i.PassResult,
 		&i.Machines,
+		&i.Levers,
+		&i.PausedAt,
+		&i.PausedBy,
+		&i.PausedWhy,
 	)
 	return i, err
 }
@@ -667,7 +698,7 @@ func (q *Queries) ListProviderLanesHeld(ctx context.Context, session string) ([]
 }
 
 const listProviders = `-- name: ListProviders :many
-SELECT name, kind, max_machines, created_at, last_pass_at, last_update_at, pass_result, machines FROM provider ORDER BY name
+SELECT name, kind, max_machines, created_at, last_pass_at, last_update_at, pass_result, machines, levers, paused_at, paused_by, paused_why FROM provider ORDER BY name
 `
 
 func (q *Queries) ListProviders(ctx context.Context) ([]Provider, error) {
@@ -688,6 +719,10 @@ func (q *Queries) ListProviders(ctx context.Context) ([]Provider, error) {
 			&i.LastUpdateAt,
 			&i.PassResult,
 			&i.Machines,
+			&i.Levers,
+			&i.PausedAt,
+			&i.PausedBy,
+			&i.PausedWhy,
 		); err != nil {
 			return nil, err
 		}
@@ -700,6 +735,27 @@ func (q *Queries) ListProviders(ctx context.Context) ([]Provider, error) {
 		return nil, err
 	}
 	return items, nil
+}
+
+const pauseProvider = `-- name: PauseProvider :exec
+UPDATE provider SET paused_at = $1, paused_by = $2, paused_why = $3 WHERE name = $4
+`
+
+type PauseProviderParams struct {
+	At     int64
+	Actor  string
+	Reason string
+	Name   string
+}
+
+func (q *Queries) PauseProvider(ctx context.Context, arg PauseProviderParams) error {
+	_, err := q.db.ExecContext(ctx, pauseProvider,
+		arg.At,
+		arg.Actor,
+		arg.Reason,
+		arg.Name,
+	)
+	return err
 }
 
 const putDiscrepancy = `-- name: PutDiscrepancy :exec
@@ -754,6 +810,20 @@ func (q *Queries) PutPenalty(ctx context.Context, arg PutPenaltyParams) error {
 	return err
 }
 
+const releaseToken = `-- name: ReleaseToken :exec
+UPDATE token SET outcome = $1 WHERE machine = $2
+`
+
+type ReleaseTokenParams struct {
+	Outcome string
+	Machine string
+}
+
+func (q *Queries) ReleaseToken(ctx context.Context, arg ReleaseTokenParams) error {
+	_, err := q.db.ExecContext(ctx, releaseToken, arg.Outcome, arg.Machine)
+	return err
+}
+
 const setIntentCalls = `-- name: SetIntentCalls :exec
 UPDATE intent SET called_at = $1, calls = $2, rejected = $3
 WHERE machine = $4
@@ -801,6 +871,20 @@ type SetLastUpdateParams struct {
 
 func (q *Queries) SetLastUpdate(ctx context.Context, arg SetLastUpdateParams) error {
 	_, err := q.db.ExecContext(ctx, setLastUpdate, arg.At, arg.Name)
+	return err
+}
+
+const setLevers = `-- name: SetLevers :exec
+UPDATE provider SET levers = $1 WHERE name = $2
+`
+
+type SetLeversParams struct {
+	Levers string
+	Name   string
+}
+
+func (q *Queries) SetLevers(ctx context.Context, arg SetLeversParams) error {
+	_, err := q.db.ExecContext(ctx, setLevers, arg.Levers, arg.Name)
 	return err
 }
 

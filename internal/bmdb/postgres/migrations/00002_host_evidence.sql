@@ -8,9 +8,12 @@ DROP VIEW machine_record;
 ALTER TABLE install_report ADD COLUMN held_generation BIGINT NOT NULL DEFAULT 0; -- 0: the disk held nothing that stood in the way
 ALTER TABLE install_report ADD COLUMN held_attempt BIGINT NOT NULL DEFAULT 0;
 
-ALTER TABLE host_key ADD COLUMN source TEXT COLLATE "C" NOT NULL DEFAULT 'first use'; -- first use, installed system, accepted
+ALTER TABLE host_key ADD COLUMN source TEXT COLLATE "C" NOT NULL DEFAULT 'first use'; -- injected, first use, installed system, accepted
 ALTER TABLE host_key ADD COLUMN refused TEXT COLLATE "C" NOT NULL DEFAULT ''; -- key that the host has shown instead, in authorized_keys form
 ALTER TABLE host_key ADD COLUMN refused_at BIGINT NOT NULL DEFAULT 0;
+
+-- From here on the clock is the last use of the database; until now it was the first.
+UPDATE database_mark SET clock = CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT);
 
 CREATE VIEW machine_record AS
 SELECT m.id, m.provider, m.provider_id, m.created_at, m.takeover_generation,

@@ -8,7 +8,7 @@ DROP VIEW machine_record;
 ALTER TABLE install_report ADD COLUMN held_generation BIGINT NOT NULL DEFAULT 0; -- 0: the disk held nothing that stood in the way
 ALTER TABLE install_report ADD COLUMN held_attempt BIGINT NOT NULL DEFAULT 0;
 
-ALTER TABLE host_key ADD COLUMN source TEXT NOT NULL DEFAULT 'first use'; -- first use, installed system, accepted
+ALTER TABLE host_key ADD COLUMN source TEXT NOT NULL DEFAULT 'first use'; -- injected, first use, installed system, accepted
 ALTER TABLE host_key ADD COLUMN refused TEXT NOT NULL DEFAULT ''; -- key that the host has shown instead, in authorized_keys form
 ALTER TABLE host_key ADD COLUMN refused_at BIGINT NOT NULL DEFAULT 0;
 

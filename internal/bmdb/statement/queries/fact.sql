@@ -57,6 +57,9 @@ INSERT INTO host_key (machine, at, pinned, source, refused, refused_at)
 VALUES (sqlc.arg(machine), 0, '', '', sqlc.arg(refused), sqlc.arg(refused_at))
 ON CONFLICT (machine) DO UPDATE SET refused = excluded.refused, refused_at = excluded.refused_at;
 
+-- name: DeleteHostKeys :exec
+DELETE FROM host_key WHERE machine = sqlc.arg(machine);
+
 -- name: GetHostKeys :many
 SELECT * FROM host_key WHERE machine = sqlc.arg(machine);
 

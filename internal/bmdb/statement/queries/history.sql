@@ -7,8 +7,8 @@ VALUES (sqlc.arg(subject), sqlc.arg(at), sqlc.arg(actor), sqlc.arg(process), sql
 SELECT at, actor, process, epoch, started_at, why, event, detail, retry_at FROM history WHERE subject = sqlc.arg(subject)
 ORDER BY id DESC LIMIT CAST(sqlc.arg(max_rows) AS BIGINT);
 
--- How a work ended, looked up when its commit is repeated. It cannot have ended long before it started, whatever was
--- done to the clock, which spares the history before that.
+-- How a work ended, looked up when its commit is repeated. It cannot have ended long before it
+-- started, whatever was done to the clock, which spares the history before that.
 -- name: GetWorkEnd :one
 SELECT event, session FROM history
 WHERE subject = sqlc.arg(subject) AND at >= sqlc.arg(not_before) AND started_at = sqlc.arg(started_at)

@@ -4,15 +4,16 @@ SELECT * FROM machine_record WHERE id = sqlc.arg(id);
 -- A machine that comes back under its token goes on from the epoch that it had.
 -- name: InsertMachine :exec
 INSERT INTO machine (id, provider, provider_id, created_at, takeover_generation, epoch, session, process, limited, since, why, note,
-  revision, due_agent_start, due_install, due_recovery)
-VALUES (sqlc.arg(id), sqlc.arg(provider), '', sqlc.arg(created_at), 0, sqlc.arg(epoch), '', '', '', 0, '', '', 0, 0, 0, 0);
+  revision, due_agent_start, due_install, due_operation, due_recovery)
+VALUES (sqlc.arg(id), sqlc.arg(provider), '', sqlc.arg(created_at), 0, sqlc.arg(epoch), '', '', '', 0, '', '', 0, 0, 0, 0, 0);
 
--- Writes the lane of a machine, and the instants of its entries in the agenda. It names the holder and the revision that
--- were read: where they are others by now, it writes nothing.
+-- Writes the lane of a machine, and the instants of its entries in the agenda. It names the holder
+-- and the revision that were read: where they are others by now, it writes nothing.
 -- name: UpdateMachine :execrows
 UPDATE machine SET epoch = sqlc.arg(epoch), session = sqlc.arg(session), process = sqlc.arg(process), limited = sqlc.arg(limited),
   since = sqlc.arg(since), why = sqlc.arg(why), note = sqlc.arg(note), revision = revision + 1,
-  due_agent_start = sqlc.arg(due_agent_start), due_install = sqlc.arg(due_install), due_recovery = sqlc.arg(due_recovery)
+  due_agent_start = sqlc.arg(due_agent_start), due_install = sqlc.arg(due_install),
+  due_operation = sqlc.arg(due_operation), due_recovery = sqlc.arg(due_recovery)
 WHERE id = sqlc.arg(id) AND epoch = sqlc.arg(was_epoch) AND session = sqlc.arg(was_session) AND revision = sqlc.arg(was_revision);
 
 -- Whether a machine is held by that session under that epoch.
@@ -38,21 +39,25 @@ UNION ALL SELECT session, count(*) AS n FROM provider_lane WHERE session <> '' G
 SELECT m.id FROM machine m JOIN session s ON s.id = m.session
 WHERE m.id > sqlc.arg(after) AND m.session <> '' AND s.ended_at > 0 ORDER BY m.id LIMIT CAST(sqlc.arg(max_rows) AS BIGINT);
 
--- Machines that are held by a session that there is none of, or whose limited column is wrong: must never be.
+-- Machines that are held by a session that there is none of, or whose limited column is wrong: must
+-- never be.
 -- name: ListWrongLanes :many
 SELECT m.id, m.session FROM machine m LEFT JOIN session s ON s.id = m.session
-WHERE m.session <> '' AND s.id IS NULL OR m.limited <> (CASE WHEN m.process = sqlc.arg(limited) THEN m.process ELSE '' END)
+WHERE m.session <> '' AND s.id IS NULL OR m.process = sqlc.arg(limited) AND m.limited <> m.process
+  OR m.limited <> '' AND m.limited <> sqlc.arg(limited)
   OR m.session = '' AND m.process <> ''
 ORDER BY m.id LIMIT CAST(sqlc.arg(max_rows) AS BIGINT);
 
--- Takes the lock under which those who start work of a limited process at a provider count how much there is.
+-- Takes the lock under which those who start work of a limited process at a provider count how much
+-- there is.
 -- name: LockLimit :exec
 INSERT INTO concurrency_limit (provider, process) VALUES (sqlc.arg(provider), sqlc.arg(process))
 ON CONFLICT (provider, process) DO UPDATE SET process = excluded.process;
 
--- Who holds machines of a provider for a limited process, dead or alive.
+-- Which machines of a provider count against the limit of a process: those that are held for it,
+-- dead or alive, and those (without a session) on which the effect of its work may still come.
 -- name: ListLimited :many
-SELECT m.id, CAST(COALESCE(s.deadline_at, 0) AS BIGINT) AS deadline_at, CAST(COALESCE(s.ended_at, 1) AS BIGINT) AS ended_at
+SELECT m.id, m.session, m.due_recovery, CAST(COALESCE(s.deadline_at, 0) AS BIGINT) AS deadline_at, CAST(COALESCE(s.ended_at, 1) AS BIGINT) AS ended_at
 FROM machine m LEFT JOIN session s ON s.id = m.session
 WHERE m.provider = sqlc.arg(provider) AND m.limited = sqlc.arg(process) AND m.limited <> '' ORDER BY m.id;
 
@@ -113,7 +118,8 @@ LEFT JOIN install_request rq ON rq.machine = m.id
 LEFT JOIN installed ins ON ins.machine = m.id
 ORDER BY m.id DESC LIMIT CAST(sqlc.arg(max_rows) AS BIGINT);
 
--- Since when the machine is in a state that is in it for longest, among the first thousand that are.
+-- Since when the machine is in a state that is in it for longest, among the first thousand that
+-- are.
 -- name: GetOldestInState :one
 SELECT CAST(COALESCE(min(o.since), 0) AS BIGINT) AS since FROM (
   SELECT since FROM machine_state WHERE provider = sqlc.arg(provider) AND state = sqlc.arg(state) ORDER BY machine LIMIT 1000) AS o;

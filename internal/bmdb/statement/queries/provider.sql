@@ -4,6 +4,12 @@ INSERT INTO provider (name, kind, max_machines, created_at, last_pass_at, last_u
 VALUES (sqlc.arg(name), sqlc.arg(kind), sqlc.arg(max_machines), sqlc.arg(created_at), 0, 0, '', 0)
 ON CONFLICT (name) DO NOTHING;
 
+-- name: SetLevers :exec
+UPDATE provider SET levers = sqlc.arg(levers) WHERE name = sqlc.arg(name);
+
+-- name: PauseProvider :exec
+UPDATE provider SET paused_at = sqlc.arg(at), paused_by = sqlc.arg(actor), paused_why = sqlc.arg(reason) WHERE name = sqlc.arg(name);
+
 -- name: SetMaxMachines :exec
 UPDATE provider SET max_machines = sqlc.arg(max_machines) WHERE name = sqlc.arg(name);
 
@@ -13,7 +19,8 @@ SELECT * FROM provider WHERE name = sqlc.arg(name);
 -- name: ListProviders :many
 SELECT * FROM provider ORDER BY name;
 
--- Machines that are expected to change by themselves: one that is off, only if it is so since lately.
+-- Machines that are expected to change by themselves: one that is off, only if it is so since
+-- lately.
 -- name: CountChanging :one
 SELECT count(*) FROM fact_provided
 WHERE provider = sqlc.arg(provider) AND status IN ('creating', 'deleting', 'off') AND (status <> 'off' OR at > sqlc.arg(off_since));
@@ -118,6 +125,9 @@ ON CONFLICT (provider, capacity) DO UPDATE SET until = excluded.until, cause = e
 -- name: DeletePastPenalties :exec
 DELETE FROM penalty WHERE provider = sqlc.arg(provider) AND until <= sqlc.arg(now);
 
+-- name: DeletePenalties :execrows
+DELETE FROM penalty WHERE provider = sqlc.arg(provider);
+
 -- name: ListPenalties :many
 SELECT capacity, until, cause FROM penalty WHERE provider = sqlc.arg(provider) AND until > sqlc.arg(now) ORDER BY capacity;
 
@@ -138,3 +148,9 @@ WHERE provider = sqlc.arg(provider) AND kind = sqlc.arg(kind) AND provider_id = 
 
 -- name: CountDiscrepancies :one
 SELECT count(*) FROM (SELECT kind FROM discrepancy LIMIT CAST(sqlc.arg(max_rows) AS BIGINT)) AS d;
+
+-- name: DeleteMachineDiscrepancies :exec
+DELETE FROM discrepancy WHERE provider = sqlc.arg(provider) AND machine = sqlc.arg(machine);
+
+-- name: ReleaseToken :exec
+UPDATE token SET outcome = sqlc.arg(outcome) WHERE machine = sqlc.arg(machine);

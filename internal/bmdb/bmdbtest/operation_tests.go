@@ -1,0 +1,367 @@
+package bmdbtest
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+var everyLever = []fleet.Lever{fleet.LeverReboot, fleet.LeverPower, fleet.LeverReinstall, fleet.LeverRelease}
+
+// pulls makes the provider able to do everything, and judges its machines by it.
+func (w *world) pulls(levers ...fleet.Lever) {
+	w.Helper()
+	w.must(w.db.SetLevers(w.ctx, provider, levers))
+	w.judgeAgain()
+}
+
+func (w *world) judgeAgain() {
+	w.Helper()
+	for n := 1; n > 0; {
+		was, err := w.db.RecomputeAgenda(w.ctx, 100)
+		w.must(err)
+		if n = was; n < 100 {
+			return
+		}
+	}
+}
+
+func (w *world) ask(a bmdb.AgentIdentity, o fleet.Operation) int64 {
+	w.Helper()
+	number, err := w.db.RequestOperation(w.ctx, actor, a.Machine, o, "because")
+	w.must(err)
+	return number
+}
+
+// broken makes a machine whose agent fell silent an hour ago and cannot be started again.
+func (w *world) broken(capacity fleet.CapacityID) bmdb.AgentIdentity {
+	w.Helper()
+	a := w.ready(capacity, false)
+	w.must(w.db.ListenerAlive(w.ctx, 1000*time.Hour, 30*time.Second))
+	w.shift.Advance(time.Hour)
+	s := w.session("initializer")
+	w.must(w.claimOne(s, fleet.ProcessAgentStart).Fail(w.ctx, bmdb.Failure{Cause: "no route to host", Backoff: hours}))
+	w.must(s.Close(w.ctx, "done"))
+	return a
+}
+
+var operationTests = []test{
+	{"an operation is begun, accepted, looked at and done", func(w *world) {
+		a := w.ready("c1", false)
+		w.pulls(everyLever...)
+		if n := w.ask(a, fleet.OperationReboot); n != 1 {
+			w.Fatalf("operation %d", n)
+		}
+		if n := w.ask(a, fleet.OperationReboot); n != 1 { // it is under way
+			w.Fatalf("asked for again: operation %d", n)
+		}
+		work := w.claimOne(w.session("operations"), fleet.ProcessOperation)
+		w.wantKind(work.Note(w.ctx, bmdb.BeginOperation(2, "boot1")), fleet.KindConflict)
+		w.must(work.Note(w.ctx, bmdb.BeginOperation(1, "boot1")))
+		w.must(work.Note(w.ctx, bmdb.AcceptOperation(1)))
+		w.must(work.Finish(w.ctx))
+		s := w.session("operations")
+		if got := w.claim(s, fleet.ProcessOperation, 1); len(got) != 0 {
+			w.Fatal("claimed before it is to be looked at")
+		}
+		w.shift.Advance(fleet.DefaultPolicy().UpdateInterval + time.Second)
+		w.must(s.Extend(w.ctx))
+		w.must(w.claimOne(s, fleet.ProcessOperation).Finish(w.ctx, bmdb.CheckOperation(1)))
+		if got := w.claim(s, fleet.ProcessOperation, 1); len(got) != 0 {
+			w.Fatal("claimed again at once")
+		}
+		w.must(w.db.RecordSpoken(w.ctx, a, "boot2"))
+		work = w.claimOne(s, fleet.ProcessOperation)
+		w.must(work.Finish(w.ctx, bmdb.EndOperation(1, true, "another boot ID", 0)))
+		w.wantEvents(a.Machine, "operation requested", "operation begun", "operation accepted", "machine restarted", "operation done")
+		if n := w.ask(a, fleet.OperationPowerOff); n != 2 {
+			w.Fatalf("operation %d", n)
+		}
+	}},
+	// rule 8
+	{"people win: a new operation takes the place of one, and voids what is done", func(w *world) {
+		a := w.ready("c1", false)
+		w.pulls(everyLever...)
+		w.ask(a, fleet.OperationReboot)
+		work := w.claimOne(w.session("operations"), fleet.ProcessOperation)
+		w.must(work.Note(w.ctx, bmdb.BeginOperation(1, "boot1")))
+		w.ask(a, fleet.OperationPowerOff)
+		w.wantKind(work.Note(w.ctx, bmdb.AcceptOperation(1)), fleet.KindLeaseLost)
+		w.must(w.db.WithdrawOperation(w.ctx, actor, a.Machine, "changed my mind"))
+		w.wantKind(w.db.WithdrawOperation(w.ctx, actor, a.Machine, "again"), fleet.KindConflict)
+		if got := w.claim(w.session("other"), fleet.ProcessOperation, 1); len(got) != 0 {
+			w.Fatalf("claimed what was withdrawn: %v", got[0].Decision)
+		}
+	}},
+	{"what makes no sense is refused", func(w *world) {
+		a := w.ready("c1", false)
+		w.pulls(fleet.LeverReboot)
+		refused := func(o fleet.Operation, want fleet.Kind) {
+			w.Helper()
+			_, err := w.db.RequestOperation(w.ctx, actor, a.Machine, o, "because")
+			w.wantKind(err, want)
+		}
+		refused(fleet.OperationRelease, fleet.KindUnsupported)
+		w.must(w.db.BeginMaintenance(w.ctx, actor, a.Machine, nil, "a new fan"))
+		refused(fleet.OperationReboot, fleet.KindConflict)
+		w.must(w.db.EndMaintenance(w.ctx, actor, a.Machine, "done"))
+		w.wantKind(w.db.EndMaintenance(w.ctx, actor, a.Machine, "again"), fleet.KindConflict)
+		w.ask(a, fleet.OperationReboot)
+		w.wantKind(w.db.BeginMaintenance(w.ctx, actor, a.Machine, nil, "a new fan"), fleet.KindConflict)
+		w.pulls(everyLever...)
+		w.ask(a, fleet.OperationRelease)
+		refused(fleet.OperationReboot, fleet.KindConflict)
+		w.wantKind(w.db.Forget(w.ctx, actor, a.Machine, "why not"), fleet.KindConflict)
+		_, err := w.db.RequestOperation(w.ctx, actor, fleet.NewMachineID(), fleet.OperationReboot, "because")
+		w.wantKind(err, fleet.KindNotFound)
+	}},
+	{"a machine that was released goes, and its capacity stays out of use", func(w *world) {
+		a, other := w.ready("c1", true), w.ready("c2", false)
+		w.pulls(everyLever...)
+		number := w.ask(a, fleet.OperationRelease)
+		names := []string{string(a.Machine), string(provider) + "/id-c1", "host-c1"}
+		for _, name := range names[1:] {
+			_, err := w.db.ResolveFormer(w.ctx, name)
+			w.wantKind(err, fleet.KindNotFound)
+		}
+		s := w.session("operations")
+		work := w.claimOne(s, fleet.ProcessOperation)
+		w.must(work.Note(w.ctx, bmdb.BeginOperation(number, "boot1")))
+		w.must(work.Note(w.ctx, bmdb.AcceptOperation(number)))
+		end := bmdb.EndOperation(number, true, "the provider does not have it any more", 0)
+		w.must(work.Finish(w.ctx, end))
+		w.must(work.Finish(w.ctx, end)) // the reply was lost
+		_, err := w.db.Machine(w.ctx, a.Machine)
+		w.wantKind(err, fleet.KindNotFound)
+		w.wantKind(w.db.RecordSpoken(w.ctx, a, "boot1"), fleet.KindForbidden)
+		w.wantNumber(1, "SELECT machines FROM provider WHERE name = $1", string(provider))
+		for _, table := range []string{
+			"fact_provided", "fact_agent_started", "fact_agent_seen", "agent_last_seen", "fact_hardware", "hardware_report", "install_request",
+			"operation_request", "operation_attempt", "operation_report", "machine_state",
+		} {
+			w.wantNumber(0, "SELECT count(*) FROM "+table+" WHERE machine = $1", string(a.Machine))
+		}
+		penalties, err := w.db.Penalties(w.ctx, provider)
+		w.must(err)
+		if p := penalties["c1"]; p.Until.Year() != 9999 || !strings.Contains(p.Cause, "release, asked for by "+actor) {
+			w.Fatalf("penalties %+v", penalties)
+		}
+		if !slices.Contains(w.events(a.Machine), "operation done") {
+			w.Fatal("its history has gone")
+		}
+		for _, name := range names {
+			if id, err := w.db.ResolveFormer(w.ctx, name); err != nil || id != a.Machine {
+				w.Fatalf("its history is found by %q as %q, %v", name, id, err)
+			}
+		}
+		_, err = w.db.ResolveFormer(w.ctx, string(fleet.NewMachineID()))
+		w.wantKind(err, fleet.KindNotFound)
+		if n, err := w.db.RetryProvider(w.ctx, actor, provider, "the quota was raised"); err != nil || n != 1 {
+			w.Fatalf("ended %d penalties, %v", n, err)
+		}
+		if w.state(other.Machine) != fleet.StateAvailable {
+			w.Fatal("another machine has changed")
+		}
+	}},
+	{"a release that is interrupted anywhere ends once", func(w *world) {
+		a := w.ready("c1", false)
+		w.pulls(everyLever...)
+		number := w.ask(a, fleet.OperationReplace)
+		for n, ended := 1, false; !ended; n++ {
+			s := w.sessionFor("operations", time.Minute)
+			works := w.claim(s, fleet.ProcessOperation, 1)
+			if len(works) == 0 { // it is to be looked at later
+				w.shift.Advance(2 * time.Minute)
+				works = w.claim(s, fleet.ProcessOperation, 1)
+			}
+			w.faults.FailStatement(n)
+			err := works[0].Note(w.ctx, bmdb.BeginOperation(number, "boot1"))
+			if err == nil {
+				err = works[0].Note(w.ctx, bmdb.AcceptOperation(number))
+			}
+			if err == nil {
+				err = works[0].Finish(w.ctx, bmdb.EndOperation(number, true, "gone", time.Hour))
+			}
+			ended = w.faults.Clear() == 0
+			if ended {
+				w.must(err)
+			}
+			w.must(s.Close(w.ctx, "over"))
+		}
+		_, err := w.db.Machine(w.ctx, a.Machine)
+		w.wantKind(err, fleet.KindNotFound)
+		w.wantNumber(0, "SELECT machines FROM provider WHERE name = $1", string(provider))
+	}},
+	{"what the provider lost is forgotten by a person's word", func(w *world) {
+		a := w.ready("c1", false)
+		w.provisioning(func(work *bmdb.Work) {
+			w.must(work.Note(w.ctx, bmdb.SetProvided(a.Machine, "id-c1", providedAs(fleet.ProviderStatusGone, "c1"))))
+		})
+		w.must(w.db.Forget(w.ctx, actor, a.Machine, "it burned"))
+		w.wantKind(w.db.Forget(w.ctx, actor, a.Machine, "again"), fleet.KindNotFound)
+		w.wantNumber(0, "SELECT machines FROM provider WHERE name = $1", string(provider))
+		w.wantNumber(0, "SELECT count(*) FROM agenda WHERE subject = $1", string(a.Machine))
+	}},
+	{"a maintenance ends by time", func(w *world) {
+		a := w.ready("c1", false)
+		until := w.now().Add(2 * time.Hour)
+		past := w.now().Add(-time.Second)
+		w.wantKind(w.db.BeginMaintenance(w.ctx, actor, a.Machine, &past, "x"), fleet.KindInvalid)
+		w.must(w.db.BeginMaintenance(w.ctx, actor, a.Machine, &until, "a new fan"))
+		if w.state(a.Machine) != fleet.StateMaintenance {
+			w.Fatalf("state %s", w.state(a.Machine))
+		}
+		w.must(w.db.ListenerAlive(w.ctx, 1000*time.Hour, 30*time.Second))
+		w.shift.Advance(time.Hour)
+		s := w.session("any")
+		for _, process := range fleet.MachineProcesses() {
+			if got := w.claim(s, process, 1); len(got) != 0 {
+				w.Fatalf("claimed %s during the maintenance", process)
+			}
+		}
+		w.shift.Advance(time.Hour + time.Second)
+		s = w.session("operations")
+		w.must(w.claimOne(s, fleet.ProcessOperation).Finish(w.ctx, bmdb.EndMaintenance()))
+		if got := w.state(a.Machine); got != fleet.StateAvailable {
+			w.Fatalf("state %s", got) // silence counts from the end
+		}
+		w.wantEvents(a.Machine, "maintenance begun", "maintenance ended")
+	}},
+	{"an install is called off before and after it was handed out", func(w *world) {
+		a := w.ready("c1", true)
+		handedOut, err := w.db.CancelInstall(w.ctx, actor, a.Machine, "the wrong image")
+		w.must(err)
+		if handedOut || w.handOut(a, 0, 0) != nil || w.state(a.Machine) != fleet.StateAvailable {
+			w.Fatalf("handed out %t, %s", handedOut, w.state(a.Machine))
+		}
+		request := fleet.InstallRequest{Image: image}
+		request.RootDisk.Pick = fleet.PickLargest
+		_, err = w.db.RequestInstall(w.ctx, actor, a.Machine, request, false)
+		w.must(err)
+		if o := w.handOut(a, 0, 0); o == nil || o.Request.Generation != 2 {
+			w.Fatalf("order %+v", o)
+		}
+		if handedOut, err = w.db.CancelInstall(w.ctx, actor, a.Machine, "wrong again"); err != nil || !handedOut {
+			w.Fatalf("handed out %t, %v", handedOut, err)
+		}
+		w.must(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: 2, Attempt: 1, Error: "called off"}))
+		w.wantHappened(bmdb.HappeningInstallFailed, bmdb.FailedCalledOff, 1)
+		w.shift.Advance(2 * time.Hour)
+		w.must(w.db.ListenerAlive(w.ctx, time.Hour, 30*time.Second))
+		w.must(w.db.RecordSpoken(w.ctx, a, "boot1"))
+		if o := w.handOut(a, 2, 1); o != nil {
+			w.Fatalf("handed out what was called off: %+v", o)
+		}
+	}},
+	{"a machine climbs the ladder to its end, and begins anew after a person's word", func(w *world) {
+		a := w.broken("c1")
+		w.pulls(everyLever...)
+		for i, want := range []fleet.Rung{fleet.RungReboot, fleet.RungReboot, fleet.RungPowerCycle, fleet.RungQuarantine} {
+			s := w.session("recoverer")
+			work := w.claimOne(s, fleet.ProcessRecovery)
+			if work.Decision.Rung != want {
+				w.Fatalf("step %d is %s (%s), want %s", i, work.Decision.Rung, work.Decision.Reason, want)
+			}
+			w.wantKind(work.Note(w.ctx, bmdb.TakeStep(fleet.RungReinstall)), fleet.KindConflict)
+			w.must(work.Note(w.ctx, bmdb.TakeStep(want)))
+			w.wantKind(work.Note(w.ctx, bmdb.TakeStep(want), bmdb.RecordHistory("twice", "")), fleet.KindConflict)
+			w.must(work.Finish(w.ctx))
+			if got := w.claim(s, fleet.ProcessRecovery, 1); len(got) != 0 {
+				w.Fatalf("the next step was taken before the last one had time: %s", got[0].Decision.Rung)
+			}
+			w.must(s.Close(w.ctx, "done"))
+			w.shift.Advance(fleet.DefaultPolicy().RecoveryStepTimeout + time.Second)
+		}
+		w.wantHappened(bmdb.HappeningRecovery, "silent", 1)
+		if r := w.record(a.Machine); r.Quarantine == nil || r.Quarantine.Actor != "recovery" || w.state(a.Machine) != fleet.StateQuarantined {
+			w.Fatalf("quarantine %+v", r.Quarantine)
+		}
+		w.must(w.db.Unquarantine(w.ctx, actor, a.Machine, "a new board"))
+		if r := w.record(a.Machine); r.Repair != nil {
+			w.Fatalf("repair %+v", r.Repair)
+		}
+	}},
+	{"a heartbeat after a step ends the trouble, and history says after which", func(w *world) {
+		a := w.broken("c1")
+		w.pulls(fleet.LeverReboot)
+		work := w.claimOne(w.session("recoverer"), fleet.ProcessRecovery)
+		w.must(work.Note(w.ctx, bmdb.TakeStep(fleet.RungReboot)))
+		w.must(work.Finish(w.ctx))
+		w.shift.Advance(time.Minute)
+		w.must(w.db.RecordSpoken(w.ctx, a, "boot2"))
+		if w.state(a.Machine) != fleet.StateAvailable {
+			w.Fatalf("state %s", w.state(a.Machine))
+		}
+		page, err := w.db.History(w.ctx, a.Machine, 100)
+		w.must(err)
+		if !slices.ContainsFunc(page, func(r bmdb.HistoryRow) bool {
+			return r.Event == fleet.EventRepaired && strings.Contains(r.Detail, "after the step reboot, with another boot ID")
+		}) {
+			w.Fatalf("history %+v", page)
+		}
+	}},
+	{"an agent that is started again is a step of the ladder", func(w *world) {
+		a := w.ready("c1", false)
+		w.pulls(fleet.LeverReboot)
+		w.must(w.db.ListenerAlive(w.ctx, 1000*time.Hour, 30*time.Second))
+		w.shift.Advance(time.Hour)
+		next := w.startAgent(a.Machine)
+		r := w.record(a.Machine)
+		if r.Repair == nil || r.Repair.Rung != fleet.RungAgentStart || r.Repair.Steps[fleet.RungAgentStart] != 1 || r.Repair.BootID != "boot1" {
+			w.Fatalf("repair %+v", r.Repair)
+		}
+		w.shift.Advance(fleet.DefaultPolicy().RecoveryStepTimeout + time.Second)
+		work := w.claimOne(w.session("recoverer"), fleet.ProcessRecovery)
+		if work.Decision.Rung != fleet.RungReboot {
+			w.Fatalf("decided %+v", work.Decision)
+		}
+		w.must(w.db.RecordSpoken(w.ctx, next, "boot1")) // it speaks after all
+		w.wantKind(work.Note(w.ctx, bmdb.TakeStep(fleet.RungReboot)), fleet.KindConflict)
+		w.must(work.Cancel(w.ctx, "it speaks"))
+	}},
+	{"a machine that was restarted counts against the limit until it is heard of", func(w *world) {
+		w.pulls() // the provider is known
+		a := w.broken("c1")
+		b := w.broken("c2")
+		w.pulls(fleet.LeverReboot)
+		p := fleet.DefaultPolicy()
+		p.RecoveryAtOnce = 1
+		_, err := w.db.SetPolicy(w.ctx, p)
+		w.must(err)
+		w.judgeAgain()
+		s := w.sessionFor("recoverer", time.Hour)
+		work := w.recover(s, 2, 1)[0]
+		first, second := a, b
+		if work.Subject.Machine == b.Machine {
+			first, second = b, a
+		}
+		w.must(work.Note(w.ctx, bmdb.TakeStep(fleet.RungReboot)))
+		w.must(work.Finish(w.ctx))
+		w.recover(s, 2, 0)
+		w.must(w.db.RecordSpoken(w.ctx, first, "boot2"))
+		work = w.recover(s, 2, 1)[0]
+		if work.Subject.Machine != second.Machine {
+			w.Fatalf("claimed %s", work.Subject)
+		}
+		w.must(work.Note(w.ctx, bmdb.TakeStep(fleet.RungReboot)))
+		w.must(work.Finish(w.ctx))
+		w.shift.Advance(p.RecoveryStepTimeout + time.Second) // its time is over, and the next step is due
+		if work = w.recover(s, 1, 1)[0]; work.Subject.Machine != second.Machine {
+			w.Fatalf("claimed %s", work.Subject)
+		}
+	}},
+	{"a provider that is paused gets no pass", func(w *world) {
+		w.must(w.db.PauseProvider(w.ctx, actor, provider, "the bill"))
+		s := w.session("provisioner")
+		if got := w.claim(s, fleet.ProcessProvision, 1); len(got) != 0 {
+			w.Fatal("claimed a provider that is paused")
+		}
+		w.must(w.db.ResumeProvider(w.ctx, actor, provider, "paid"))
+		w.wantKind(w.db.ResumeProvider(w.ctx, actor, provider, "again"), fleet.KindConflict)
+		w.claimOne(s, fleet.ProcessProvision)
+		w.wantKind(w.db.PauseProvider(w.ctx, actor, "nobody", "x"), fleet.KindNotFound)
+	}},
+}

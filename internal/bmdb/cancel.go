@@ -1,0 +1,66 @@
+package bmdb
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/ironherd/ironherd/internal/bmdb/statement"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// CancelInstall calls the newest install request off, and says whether an attempt had been handed
+// to an agent: then the agent is told, and what the disk holds is undefined. KindConflict when no
+// install is under way.
+func (db *DB) CancelInstall(ctx context.Context, actor string, machine fleet.MachineID, reason string) (handedOut bool, err error) {
+	err = db.onMachine(ctx, "cancel install", machine, func(ctx context.Context, t *transaction, m *machineRecord) (changed bool, err error) {
+		handedOut, changed, err = t.cancelInstall(ctx, m, actor, reason)
+		return changed, err
+	})
+	return handedOut, err
+}
+
+// cancelInstall is CancelInstall, for a machine that is locked. What is called off already stays as
+// it is.
+func (t *transaction) cancelInstall(ctx context.Context, m *machineRecord, actor, reason string) (handedOut, changed bool, err error) {
+	r := m.record
+	if err := cancellable(r); err != nil {
+		return false, false, err
+	}
+	generation := r.InstallRequest.Generation
+	handedOut = r.InstallAttempt != nil && r.InstallAttempt.Generation == generation
+	if calledOff(r, generation) {
+		return handedOut, false, nil
+	}
+	err = t.q.PutInstallCancel(ctx, statement.PutInstallCancelParams{
+		Machine: string(r.ID), Generation: int64(generation), At: micros(t.Now()), Actor: actor, Reason: reason,
+	})
+	if err != nil {
+		return false, false, err
+	}
+	t.resetInstall(r.ID)
+	t.record(history{
+		subject: fleet.Subject{Machine: r.ID}, actor: actor, process: fleet.ProcessInstall, event: fleet.EventInstallCancelled,
+		detail: fmt.Sprintf("install generation %d: %s", generation, reason),
+	})
+	// Whoever serves the agent is to look.
+	t.becomesDue(fleet.ProcessInstall, r.Provider, t.Now())
+	return handedOut, true, nil
+}
+
+// cancellable fails where no install is under way.
+func cancellable(r fleet.Record) error {
+	switch req := r.InstallRequest; {
+	case req == nil:
+		return fleet.Errorf(fleet.KindConflict, "no install of machine %s was asked for", r.ID)
+	case r.Installed != nil && r.Installed.Generation >= req.Generation:
+		return fleet.Errorf(fleet.KindConflict, "install generation %d of machine %s has come up already", req.Generation, r.ID)
+	case r.InstallReport != nil && r.InstallReport.OK && r.InstallReport.Generation == req.Generation:
+		return fleet.Errorf(fleet.KindConflict, "install generation %d of machine %s is on its disk already", req.Generation, r.ID)
+	}
+	return nil
+}
+
+// calledOff says whether a person does not want that install any more.
+func calledOff(r fleet.Record, generation fleet.InstallGeneration) bool {
+	return r.InstallCancel != nil && r.InstallCancel.Generation == generation
+}

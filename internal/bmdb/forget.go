@@ -1,0 +1,123 @@
+package bmdb
+
+import (
+	"context"
+	"strings"
+
+	"github.com/ironherd/ironherd/internal/bmdb/statement"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// Forget removes a machine that its provider does not have any more, with all that is known of it
+// but its history. KindConflict unless the provider has said so.
+func (db *DB) Forget(ctx context.Context, actor string, machine fleet.MachineID, reason string) error {
+	var provider fleet.ProviderName
+	err := db.view(ctx, "forget machine", func(ctx context.Context, t *transaction) error {
+		row, err := t.row(ctx, machine)
+		provider = fleet.ProviderName(row.Provider)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return db.update(ctx, "forget machine", func(ctx context.Context, t *transaction) error {
+		l := locks{providers: []fleet.ProviderName{provider}, machines: []fleet.MachineID{machine}}
+		if err := l.take(ctx, t); err != nil {
+			return err
+		}
+		m, err := t.load(ctx, machine)
+		if err != nil {
+			return err
+		}
+		return t.forget(ctx, m, actor, reason)
+	})
+}
+
+// forget is Forget, for a machine that is locked, and its provider.
+func (t *transaction) forget(ctx context.Context, m *machineRecord, actor, reason string) error {
+	if err := forgettable(m.record); err != nil {
+		return err
+	}
+	t.record(history{subject: fleet.Subject{Machine: m.record.ID}, actor: actor, event: fleet.EventForgotten, detail: reason})
+	if err := t.removeFacts(ctx, m); err != nil {
+		return err
+	}
+	return t.rewriteProvider(ctx, m.record.Provider)
+}
+
+// forgettable fails while the provider has not said that the machine is gone.
+func forgettable(r fleet.Record) error {
+	if p := r.Provided; p == nil || p.Status != fleet.ProviderStatusGone {
+		return fleet.Errorf(fleet.KindConflict, "provider %s has not said that machine %s is gone: `ironherd machine release` gives it back",
+			r.Provider, r.ID)
+	}
+	return nil
+}
+
+// removeFacts removes a machine with all that is known of it. Nobody holds its lane. The rows of
+// the machine and of its provider are locked.
+func (t *transaction) removeFacts(ctx context.Context, m *machineRecord) error {
+	id := string(m.record.ID)
+	t.recordNames(m.record)
+	for _, drop := range []func(context.Context, string) error{
+		t.q.DropProvided, t.q.DropAgentStarted, t.q.DropAgentSeen, t.q.DropLastSeen, t.q.DropHardware, t.q.DropHardwareReport,
+		t.q.DropInstallRequest, t.q.DropInstallAttempt, t.q.DropInstallReport, t.q.DropInstallCancel, t.q.DropInstalled,
+		t.q.DeleteInstallDeadline, t.q.DeleteHostKeys, t.q.DropMaintenance, t.q.DropOperationRequest, t.q.DropOperationAttempt,
+		t.q.DropOperationReport,
+	} {
+		if err := drop(ctx, id); err != nil {
+			return err
+		}
+	}
+	if _, err := t.q.DeleteRepair(ctx, id); err != nil {
+		return err
+	}
+	if _, err := t.q.DeleteQuarantine(ctx, id); err != nil {
+		return err
+	}
+	err := t.q.DeleteMachineDiscrepancies(ctx, statement.DeleteMachineDiscrepanciesParams{Provider: string(m.record.Provider), Machine: id})
+	if err != nil {
+		return err
+	}
+	if err := t.q.ReleaseToken(ctx, statement.ReleaseTokenParams{Machine: id, Outcome: outcomeReleased}); err != nil {
+		return err
+	}
+	return t.removeMachine(ctx, m)
+}
+
+// recordNames keeps the names of a machine that goes, so that its history can be asked for by them.
+func (t *transaction) recordNames(r fleet.Record) {
+	names := []string{string(r.Provider) + "/" + string(r.ProviderID)}
+	if r.Provided != nil && r.Provided.Hostname != "" {
+		names = append(names, r.Provided.Hostname)
+	}
+	for _, name := range names {
+		t.buffer.histories = append(t.buffer.histories, statement.InsertHistoryParams{
+			Subject: nameSubject(name), At: micros(t.Now()), Actor: actorBMDB, Event: string(fleet.EventForgotten), Detail: string(r.ID),
+		})
+	}
+}
+
+// ResolveFormer returns the machine that went last under that name (its ID, its host name, or
+// provider/provider-ID). KindNotFound when history knows none any more.
+func (db *DB) ResolveFormer(ctx context.Context, ref string) (fleet.MachineID, error) {
+	ref = strings.TrimSpace(ref)
+	return read(ctx, db.view, "resolve a former name", func(ctx context.Context, t *transaction) (fleet.MachineID, error) {
+		newest := func(subject string) ([]statement.ListHistoryRow, error) {
+			return t.q.ListHistory(ctx, statement.ListHistoryParams{Subject: subject, MaxRows: 1})
+		}
+		if id, err := fleet.ParseMachineID(ref); err == nil {
+			if rows, err := newest(machineSubject(id)); err != nil || len(rows) > 0 {
+				return id, err
+			}
+		}
+		rows, err := newest(nameSubject(ref))
+		if err == nil && len(rows) == 0 {
+			err = fleet.Errorf(fleet.KindNotFound, "no machine is known as %q", ref)
+		}
+		if err != nil {
+			return "", err
+		}
+		return fleet.MachineID(rows[0].Detail), nil
+	})
+}

@@ -1,0 +1,486 @@
+package bmdb
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb/statement"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/lifecycle"
+)
+
+// What people ask to be done to a machine is a durable request with a number. The loop that carries
+// operations out commits an attempt before it calls the provider (rule 7), then that the provider
+// has accepted, and then, on evidence or when the time is over, how the operation ended.
+
+// RequestOperation asks for an operation and voids whatever is being done to the host (rule 8). It
+// takes the place of an operation that has not ended. Asking for what is under way already returns
+// its number.
+//
+// KindUnsupported: the provider cannot do it. KindConflict: the machine is in maintenance, is being
+// given back, or is gone at the provider.
+func (db *DB) RequestOperation(ctx context.Context, actor string, machine fleet.MachineID, o fleet.Operation, reason string,
+) (number int64, err error) {
+	err = db.onMachine(ctx, "request operation", machine, func(ctx context.Context, t *transaction, m *machineRecord) (changed bool, err error) {
+		number, changed, err = t.wantOperation(ctx, m, actor, o, reason)
+		return changed, err
+	})
+	if err != nil {
+		return 0, err
+	}
+	return number, nil
+}
+
+// wantOperation is RequestOperation, for a machine that is locked.
+func (t *transaction) wantOperation(ctx context.Context, m *machineRecord, actor string, o fleet.Operation, reason string,
+) (number int64, changed bool, err error) {
+	if open := m.record.OpenOperation(); open != nil && open.Operation == o {
+		return open.Number, false, nil
+	}
+	if err := operable(m.record, o); err != nil {
+		return 0, false, err
+	}
+	number, err = t.requestOperation(ctx, m.record, actor, o, reason)
+	if err != nil {
+		return 0, false, err
+	}
+	t.revoke(m, actor, fmt.Sprintf("%s was asked for", o))
+	return number, true, nil
+}
+
+// operable fails where an operation makes no sense now.
+func operable(r fleet.Record, o fleet.Operation) error {
+	open := r.OpenOperation()
+	switch p := r.Provided; {
+	case p == nil || r.ProviderID == "":
+		return fleet.Errorf(fleet.KindConflict, "machine %s is not created yet", r.ID)
+	case p.Status == fleet.ProviderStatusGone:
+		return fleet.Errorf(fleet.KindConflict, "machine %s is gone at %s: `ironherd machine forget` removes it here", r.ID, r.Provider)
+	case !slices.Contains(r.Levers, o.Lever()):
+		return fleet.Errorf(fleet.KindUnsupported, "provider %s cannot %s machines", r.Provider, o)
+	case lifecycle.SwitchedOff(r) != "" && (o == fleet.OperationReboot || o == fleet.OperationPowerCycle):
+		// A newer operation takes the place of this one, and nothing but it says that the machine is to
+		// stay off.
+		return fleet.Errorf(fleet.KindConflict, "machine %s was %s: switch it on (`ironherd machine power on`)", r.ID, lifecycle.SwitchedOff(r))
+	case r.Maintenance != nil && !r.Maintenance.Over:
+		return fleet.Errorf(fleet.KindConflict, "machine %s is in maintenance by %s: end it first (`ironherd machine maintenance end`)",
+			r.ID, r.Maintenance.Actor)
+	case open != nil && open.Operation.GivesBack():
+		return fleet.Errorf(fleet.KindConflict, "machine %s is being given back (%s, asked for by %s)", r.ID, open.Operation, open.Actor)
+	}
+	return nil
+}
+
+func (t *transaction) requestOperation(ctx context.Context, r fleet.Record, actor string, o fleet.Operation, reason string) (int64, error) {
+	number := int64(1)
+	if r.Operation != nil {
+		number = r.Operation.Number + 1
+	}
+	err := t.q.PutOperationRequest(ctx, statement.PutOperationRequestParams{
+		Machine: string(r.ID), Number: number, Operation: string(o), At: micros(t.Now()), Actor: actor, Reason: reason,
+	})
+	if err != nil {
+		return 0, err
+	}
+	t.buffer.resetBackoff(machineSubject(r.ID), fleet.ProcessOperation)
+	t.record(history{
+		subject: fleet.Subject{Machine: r.ID}, actor: actor, process: fleet.ProcessOperation, event: fleet.EventOperationRequested,
+		detail: fmt.Sprintf("%s (operation %d): %s", o, number, reason),
+	})
+	return number, nil
+}
+
+// WithdrawOperation ends an operation that the provider has not accepted yet. KindConflict when
+// there is none.
+func (db *DB) WithdrawOperation(ctx context.Context, actor string, machine fleet.MachineID, reason string) error {
+	return db.onMachine(ctx, "withdraw operation", machine, func(ctx context.Context, t *transaction, m *machineRecord) (bool, error) {
+		return true, t.withdrawOperation(ctx, m, actor, reason)
+	})
+}
+
+// withdrawOperation is WithdrawOperation, for a machine that is locked.
+func (t *transaction) withdrawOperation(ctx context.Context, m *machineRecord, actor string, reason string) error {
+	if err := withdrawable(m.record); err != nil {
+		return err
+	}
+	open := m.record.OpenOperation()
+	err := t.q.PutOperationReport(ctx, statement.PutOperationReportParams{
+		Machine: string(m.record.ID), Number: open.Number, At: micros(t.Now()), Detail: "withdrawn by " + actor + ": " + reason,
+	})
+	if err != nil {
+		return err
+	}
+	t.revoke(m, actor, fmt.Sprintf("%s was withdrawn", open.Operation))
+	t.record(history{
+		subject: fleet.Subject{Machine: m.record.ID}, actor: actor, process: fleet.ProcessOperation, event: fleet.EventOperationWithdrawn,
+		detail: fmt.Sprintf("%s (operation %d): %s", open.Operation, open.Number, reason),
+	})
+	return nil
+}
+
+// withdrawable fails unless there is an operation that the provider has not accepted.
+func withdrawable(r fleet.Record) error {
+	open, a := r.OpenOperation(), r.OperationAttempt
+	switch {
+	case open == nil:
+		return fleet.Errorf(fleet.KindConflict, "no operation of machine %s is under way", r.ID)
+	case a != nil && a.Number == open.Number && a.AcceptedAt != nil:
+		return fleet.Errorf(fleet.KindConflict, "%s has accepted the %s of machine %s already", r.Provider, open.Operation, r.ID)
+	}
+	return nil
+}
+
+// BeginOperation commits the next attempt at the operation of that number, to be followed by the
+// call. KindConflict unless it is the newest and has not ended.
+func BeginOperation(number int64, bootID string) Change {
+	return Change{
+		text: fmt.Sprintf("begin operation %d", number), kind: ofMachine,
+		apply: func(ctx context.Context, t *transaction, c *commit) error {
+			open, err := c.operation(number)
+			if err != nil {
+				return err
+			}
+			attempt := 1
+			if was := c.machine.record.OperationAttempt; was != nil && was.Number == number {
+				attempt = was.Attempt + 1
+			}
+			c.record(t, c.work.Subject.Machine, fleet.EventOperationBegun, fmt.Sprintf("%s (operation %d), attempt %d", open.Operation, number, attempt))
+			return t.q.PutOperationAttempt(ctx, statement.PutOperationAttemptParams{
+				Machine: string(c.work.Subject.Machine), Number: number, Attempt: int64(attempt), At: micros(t.Now()), BootID: bootID,
+			})
+		},
+	}
+}
+
+// operation returns the operation that has not ended. KindConflict unless it is of that number.
+func (c *commit) operation(number int64) (*fleet.OperationRequest, error) {
+	open := c.machine.record.OpenOperation()
+	if open == nil || open.Number != number {
+		return nil, fleet.Errorf(fleet.KindConflict, "operation %d of machine %s is not the one that is wanted", number, c.work.Subject.Machine)
+	}
+	return open, nil
+}
+
+// AcceptOperation records that the provider has accepted the call.
+func AcceptOperation(number int64) Change {
+	return Change{
+		text: fmt.Sprintf("accept operation %d", number), kind: ofMachine,
+		apply: func(ctx context.Context, t *transaction, c *commit) error {
+			open, err := c.operation(number)
+			if err != nil {
+				return err
+			}
+			machine := c.work.Subject.Machine
+			c.record(t, machine, fleet.EventOperationAccepted, fmt.Sprintf("%s (operation %d)", open.Operation, number))
+			if open.Operation.Restarts() {
+				t.startsAnew(machine)
+			}
+			return t.q.AcceptOperation(ctx, statement.AcceptOperationParams{At: micros(t.Now()), Machine: string(machine), Number: number})
+		},
+	}
+}
+
+// CheckOperation records that the provider was asked what has become of it.
+func CheckOperation(number int64) Change {
+	return Change{
+		text: fmt.Sprintf("check operation %d", number), kind: ofMachine,
+		apply: func(ctx context.Context, t *transaction, c *commit) error {
+			return t.q.CheckOperation(ctx, statement.CheckOperationParams{
+				At: micros(t.Now()), Machine: string(c.work.Subject.Machine), Number: number,
+			})
+		},
+	}
+}
+
+// EndOperation records how the operation ended. A machine that was given back goes, with all that
+// is known of it but its history. Its capacity is not used again for as long as penalty says; after
+// a release it is not used until an operator allows it (DB.RetryProvider).
+func EndOperation(number int64, ok bool, detail string, penalty time.Duration) Change {
+	return Change{
+		text: fmt.Sprintf("end operation %d: %t %s", number, ok, detail), kind: ofMachine,
+		concerns: func(_ context.Context, _ *transaction, w *Work, l *locks) error {
+			l.providers = append(l.providers, w.Record.Provider)
+			return nil
+		},
+		apply: func(ctx context.Context, t *transaction, c *commit) error {
+			open, err := c.operation(number)
+			if err != nil {
+				return err
+			}
+			machine, event := c.work.Subject.Machine, fleet.EventOperationFailed
+			report := statement.PutOperationReportParams{Machine: string(machine), Number: number, At: micros(t.Now()), Detail: detail}
+			if ok {
+				event, report.Ok = fleet.EventOperationDone, 1
+			}
+			c.record(t, machine, event, fmt.Sprintf("%s (operation %d): %s", open.Operation, number, detail))
+			if err := t.q.PutOperationReport(ctx, report); err != nil {
+				return err
+			}
+			if !ok || !open.Operation.GivesBack() {
+				return nil
+			}
+			c.gone = true
+			return t.keepOut(ctx, c.machine.record, *open, penalty)
+		},
+	}
+}
+
+// forEver is when the penalty of capacity ends that an operator has taken out of use.
+var forEver = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// keepOut keeps the capacity of a machine that was given back from being used at once.
+func (t *transaction) keepOut(ctx context.Context, r fleet.Record, q fleet.OperationRequest, penalty time.Duration) error {
+	until := t.Now().Add(penalty)
+	if q.Operation == fleet.OperationRelease {
+		until = forEver
+	}
+	if r.Provided == nil || r.Provided.Capacity == "" || !until.After(t.Now()) {
+		return nil
+	}
+	return t.q.PutPenalty(ctx, statement.PutPenaltyParams{
+		Provider: string(r.Provider), Capacity: string(r.Provided.Capacity), Until: micros(until),
+		Cause: fmt.Sprintf("%s, asked for by %s: %s", q.Operation, q.Actor, q.Reason),
+	})
+}
+
+// ReplaceByPolicy asks, in the policy's name, for a machine that its provider gave up to be
+// replaced.
+func ReplaceByPolicy() Change {
+	return Change{
+		text: "replace by policy", kind: ofMachine,
+		apply: func(ctx context.Context, t *transaction, c *commit) error {
+			if err := operable(c.machine.record, fleet.OperationReplace); err != nil {
+				return err
+			}
+			_, err := t.requestOperation(ctx, c.machine.record, fleet.ActorPolicy, fleet.OperationReplace, "the provider gave the machine up")
+			return err
+		},
+	}
+}
+
+// TakeStep records a step of the recovery ladder, to be followed by its effect; the last one
+// quarantines the machine. A reinstall makes what is wanted on the disk a new install, because an
+// agent refuses to install the same one twice. KindConflict unless lifecycle says that the step is
+// due.
+func TakeStep(rung fleet.Rung) Change {
+	return Change{
+		text: "recovery step " + string(rung), kind: ofMachine,
+		apply: func(ctx context.Context, t *transaction, c *commit) error {
+			m, machine := c.machine, c.work.Subject.Machine
+			free := *m
+			free.lane = lane{} // it is ours
+			plan, err := t.plan(ctx, &free)
+			if err != nil {
+				return err
+			}
+			d := plan.For(fleet.ProcessRecovery)
+			if d.Rung != rung || d.DueAt.After(t.Now()) {
+				return fleet.Errorf(fleet.KindConflict, "a %s of machine %s is not due: %s", rung, machine, d.Reason)
+			}
+			if rung.Restarts() {
+				if err := t.spendBudget(ctx, machine); err != nil {
+					return err
+				}
+			}
+			if err := t.putRepair(ctx, m, rung); err != nil {
+				return err
+			}
+			c.record(t, machine, fleet.EventRepairStep, fmt.Sprintf("%s: %s", rung, d.Reason))
+			if rung != fleet.RungQuarantine {
+				t.startsAnew(machine)
+			}
+			switch rung {
+			case fleet.RungReinstall:
+				if err := t.forgetHostKeys(ctx, machine); err != nil {
+					return err
+				}
+				return t.installAnew(ctx, c)
+			case fleet.RungQuarantine:
+				reason := "recovery found no other step: " + d.Reason
+				c.record(t, machine, fleet.EventQuarantined, reason)
+				return t.q.PutQuarantine(ctx, statement.PutQuarantineParams{
+					Machine: string(machine), At: micros(t.Now()), Actor: "recovery", Reason: reason,
+				})
+			case fleet.RungAgentStart, fleet.RungReboot, fleet.RungPowerCycle:
+			}
+			return nil
+		},
+	}
+}
+
+// forgetHostKeys removes the host keys that a machine will not have after its reinstall. Those that
+// were put into its user data it will have again.
+func (t *transaction) forgetHostKeys(ctx context.Context, machine fleet.MachineID) error {
+	rows, err := t.q.GetHostKeys(ctx, string(machine))
+	if err != nil || len(rows) > 0 && rows[0].Source == string(fleet.HostKeyInjected) {
+		return err
+	}
+	return t.q.DeleteHostKeys(ctx, string(machine))
+}
+
+// startsAnew ends the backoff of agent starts: what failed before a restart says nothing of what
+// comes after it, and the wait could outlast the time in which the restart has to show its effect.
+func (t *transaction) startsAnew(machine fleet.MachineID) {
+	t.buffer.resetBackoff(machineSubject(machine), fleet.ProcessAgentStart)
+}
+
+// installAnew gives the install that is wanted a generation of its own, above what a disk may hold.
+func (t *transaction) installAnew(ctx context.Context, c *commit) error {
+	r, machine := c.machine.record, c.work.Subject.Machine
+	was := r.InstallRequest
+	if was == nil || r.InstallCancel != nil && r.InstallCancel.Generation == was.Generation {
+		return nil
+	}
+	data, err := t.q.GetFirstBootData(ctx, string(machine))
+	if err != nil {
+		return err
+	}
+	next := *was
+	next.Generation, next.FirstBootData = max(was.Generation, heldGeneration(r))+1, data
+	if err := t.putInstallRequest(ctx, machine, next); err != nil {
+		return err
+	}
+	t.resetInstall(machine)
+	c.record(t, machine, fleet.EventInstallRequested,
+		fmt.Sprintf("install generation %d, the same as generation %d: recovery has the machine reinstalled", next.Generation, was.Generation))
+	return nil
+}
+
+// BeforeStep is what a step of the recovery ladder changes, as it was before.
+type BeforeStep struct {
+	// Repair is nil when there was no step before.
+	Repair *fleet.Repair
+	// Install and HostKeys are changed by a reinstall alone. Install is nil when none was asked for.
+	Install  *fleet.InstallRequest
+	HostKeys fleet.HostKeys
+}
+
+// UndoStep takes back the newest step of the recovery ladder, which certainly had no effect.
+// KindConflict when the newest step is another one.
+func UndoStep(rung fleet.Rung, was BeforeStep) Change {
+	return Change{
+		text: fmt.Sprintf("undo the recovery step %s, back to %+v", rung, was), kind: ofMachine,
+		apply: func(ctx context.Context, t *transaction, c *commit) error {
+			is, machine, before := c.machine.record.Repair, c.work.Subject.Machine, 0
+			if was.Repair != nil {
+				before = was.Repair.Steps[rung]
+			}
+			if is == nil || is.Rung != rung || is.Steps[rung] > before+1 {
+				return fleet.Errorf(fleet.KindConflict, "a %s is not the newest recovery step of machine %s", rung, machine)
+			}
+			// It had no effect, and so it costs the budget nothing.
+			err := t.q.DeleteRecoveryRestart(ctx, statement.DeleteRecoveryRestartParams{Machine: string(machine), At: micros(is.At)})
+			if err != nil {
+				return err
+			}
+			if rung == fleet.RungReinstall {
+				if err := t.undoReinstall(ctx, c, was); err != nil {
+					return err
+				}
+			}
+			if was.Repair != nil {
+				return t.writeRepair(ctx, machine, *was.Repair)
+			}
+			_, err = t.q.DeleteRepair(ctx, string(machine))
+			return err
+		},
+	}
+}
+
+// undoReinstall restores what a reinstall that did not happen has replaced: the system on the disk
+// is the one that was wanted, and has the keys that were known.
+func (t *transaction) undoReinstall(ctx context.Context, c *commit, was BeforeStep) error {
+	machine, request := c.work.Subject.Machine, c.machine.record.InstallRequest
+	if len(was.HostKeys.Known) > 0 {
+		err := t.q.PutHostKeys(ctx, statement.PutHostKeysParams{
+			Machine: string(machine), At: micros(was.HostKeys.At), Pinned: joinLines(was.HostKeys.Known), Source: string(was.HostKeys.Source),
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if was.Install == nil || request == nil || request.Generation == was.Install.Generation {
+		return nil
+	}
+	data, err := t.q.GetFirstBootData(ctx, string(machine))
+	if err != nil {
+		return err
+	}
+	again := *was.Install
+	again.FirstBootData = data
+	c.record(t, machine, fleet.EventInstallRequested,
+		fmt.Sprintf("install generation %d again: the reinstall did not happen, so generation %d is not wanted", again.Generation, request.Generation))
+	return t.putInstallRequest(ctx, machine, again)
+}
+
+// EndMaintenance records that the time of a maintenance is over.
+func EndMaintenance() Change {
+	return Change{
+		text: "end the maintenance", kind: ofMachine,
+		apply: func(ctx context.Context, t *transaction, c *commit) error {
+			m, machine := c.machine.record.Maintenance, c.work.Subject.Machine
+			if m == nil || m.Over || m.Until == nil || m.Until.After(t.Now()) {
+				return fleet.Errorf(fleet.KindConflict, "the maintenance of machine %s does not end now", machine)
+			}
+			c.record(t, machine, fleet.EventMaintenanceEnded, "its time is over")
+			return t.q.EndMaintenance(ctx, statement.EndMaintenanceParams{Until: micros(*m.Until), Machine: string(machine)})
+		},
+	}
+}
+
+// BeginMaintenance keeps everything away from the host until then, or until EndMaintenance, and
+// voids whatever is being done to it (rule 8).
+func (db *DB) BeginMaintenance(ctx context.Context, actor string, machine fleet.MachineID, until *time.Time, reason string) error {
+	return db.onMachine(ctx, "begin maintenance", machine, func(ctx context.Context, t *transaction, m *machineRecord) (bool, error) {
+		return true, t.beginMaintenance(ctx, m, actor, until, reason)
+	})
+}
+
+// beginMaintenance is BeginMaintenance, for a machine that is locked.
+func (t *transaction) beginMaintenance(ctx context.Context, m *machineRecord, actor string, until *time.Time, reason string) error {
+	if err := maintainable(m.record); err != nil {
+		return err
+	}
+	if until != nil && !until.After(t.Now()) {
+		return fleet.Errorf(fleet.KindInvalid, "the end of the maintenance, %s, is past", until.Format(time.RFC3339))
+	}
+	err := t.q.PutMaintenance(ctx, statement.PutMaintenanceParams{
+		Machine: string(m.record.ID), At: micros(t.Now()), Until: microsPointer(until), Actor: actor, Reason: reason,
+	})
+	if err != nil {
+		return err
+	}
+	t.revoke(m, actor, "maintenance: "+reason)
+	detail := reason
+	if until != nil {
+		detail += "; until " + until.Format(time.RFC3339)
+	}
+	t.record(history{subject: fleet.Subject{Machine: m.record.ID}, actor: actor, event: fleet.EventMaintenanceBegun, detail: detail})
+	return nil
+}
+
+// maintainable fails while an operation is under way.
+func maintainable(r fleet.Record) error {
+	if open := r.OpenOperation(); open != nil {
+		return fleet.Errorf(fleet.KindConflict, "%s, asked for by %s, is under way on machine %s", open.Operation, open.Actor, r.ID)
+	}
+	return nil
+}
+
+// EndMaintenance ends it now. KindConflict when the machine is not in maintenance.
+func (db *DB) EndMaintenance(ctx context.Context, actor string, machine fleet.MachineID, reason string) error {
+	return db.onMachine(ctx, "end maintenance", machine, func(ctx context.Context, t *transaction, m *machineRecord) (bool, error) {
+		return true, t.endMaintenance(ctx, m, actor, reason)
+	})
+}
+
+// endMaintenance is EndMaintenance, for a machine that is locked.
+func (t *transaction) endMaintenance(ctx context.Context, m *machineRecord, actor string, reason string) error {
+	if is := m.record.Maintenance; is == nil || is.Over {
+		return fleet.Errorf(fleet.KindConflict, "machine %s is not in maintenance", m.record.ID)
+	}
+	t.record(history{subject: fleet.Subject{Machine: m.record.ID}, actor: actor, event: fleet.EventMaintenanceEnded, detail: reason})
+	return t.q.EndMaintenance(ctx, statement.EndMaintenanceParams{Until: micros(t.Now()), Machine: string(m.record.ID)})
+}

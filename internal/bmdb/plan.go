@@ -1,0 +1,355 @@
+package bmdb
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb/statement"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// A plan is what operators want done to machines, as they were shown it before they said yes:
+//
+//	made ─► confirmed ─► each machine: done, skipped or refused
+//	  └► expired
+//
+// It changes nothing until it is confirmed. Then one transaction for each machine finds out whether
+// the plan is still true of it, does what was planned, and writes the plan's ID into its history.
+// So whoever confirms it again, because the process died or the reply was lost, goes on where it
+// stopped: a machine whose history names the plan is done. A machine of which the plan is not true
+// any more is skipped.
+
+const (
+	// planLasts is how long a plan can be confirmed, and planContinues how long one that was confirmed
+	// can be confirmed again, which goes on with it.
+	planLasts     = 10 * time.Minute
+	planContinues = time.Hour
+	// MaxPlanned is how many machines one plan may have.
+	MaxPlanned = 1000
+	// planHistory is how many rows of a machine's history are searched for a plan. Where there are
+	// more since it was confirmed, the machine has changed and is skipped.
+	planHistory = 200
+)
+
+// PlanRequest is what a plan is made from.
+type PlanRequest struct {
+	Verb     fleet.Verb
+	Machines []fleet.MachineID
+	Reason   string
+	// Until is when a maintenance ends by itself; nil: by a person's word.
+	Until *time.Time
+	// Install is what a reinstall installs; nil with any other verb.
+	Install *fleet.InstallRequest
+}
+
+// Plan is what is to be done to machines.
+type Plan struct {
+	ID            string
+	At, ExpiresAt time.Time
+	Actor         string
+	Verb          fleet.Verb
+	Reason        string
+	Until         *time.Time
+	Install       *fleet.InstallRequest
+	Machines      []PlannedMachine
+	// NeedsConfirmation: it destroys or interrupts something, or is about several machines, so that a
+	// person should look at it first.
+	NeedsConfirmation bool
+	// ConfirmedAt is nil while it is not.
+	ConfirmedAt *time.Time
+	// Outcomes, in the order of the machines, are set by DB.ConfirmPlan only.
+	Outcomes []PlanOutcome
+}
+
+// PlannedMachine is what a plan does to one machine, and what it knew of it.
+type PlannedMachine struct {
+	Machine  fleet.MachineID    `json:"machine"`
+	Name     string             `json:"name"`
+	Provider fleet.ProviderName `json:"provider"`
+	State    fleet.State        `json:"state"`
+	// Does says what happens, and Destroys what is lost by it; empty: nothing is.
+	Does     string `json:"does"`
+	Destroys string `json:"destroys,omitempty"`
+	// InUse says what runs on the machine, or is being installed; empty: nothing.
+	InUse string `json:"in_use,omitempty"`
+	// Refused says why nothing is done; empty: it is.
+	Refused string `json:"refused,omitempty"`
+
+	// What the plan was made for: the numbers of the newest install and operation that were asked
+	// for, whether the operation is under way, and a sum that changes with maintenance, quarantine
+	// and cancels.
+	Requested fleet.InstallGeneration `json:"requested,omitempty"`
+	Operation int64                   `json:"operation,omitempty"`
+	Operating bool                    `json:"operating,omitempty"`
+	Marked    int64                   `json:"marked,omitempty"`
+}
+
+// planBody is what the table keeps of a plan as JSON.
+type planBody struct {
+	Until    *time.Time            `json:"until,omitempty"`
+	Install  *fleet.InstallRequest `json:"install,omitempty"`
+	Machines []PlannedMachine      `json:"machines"`
+}
+
+// Outcome is what became of a machine of a plan that was confirmed.
+type Outcome string
+
+// The outcomes.
+const (
+	// OutcomeDone: what was planned is done, or durably asked for.
+	OutcomeDone Outcome = "done"
+	// OutcomeSkipped: the machine is not any more what the plan was made for. Nothing was done.
+	OutcomeSkipped Outcome = "skipped"
+	// OutcomeRefused: it cannot be done. Nothing was done.
+	OutcomeRefused Outcome = "refused"
+)
+
+// PlanOutcome is what became of one machine.
+type PlanOutcome struct {
+	Machine fleet.MachineID
+	Name    string
+	Outcome Outcome
+	// Detail says what was done, or why nothing was.
+	Detail string
+	// Operation and Generation are the numbers of what was asked for; 0: neither was.
+	Operation  int64
+	Generation fleet.InstallGeneration
+}
+
+// CreatePlan makes a plan and changes no machine. KindInvalid for a request that makes no sense,
+// KindNotFound for a machine that is not there. Where nothing can be done to any of the machines,
+// it makes none and returns the first refusal.
+func (db *DB) CreatePlan(ctx context.Context, actor string, request PlanRequest) (Plan, error) {
+	if err := request.validate(); err != nil {
+		return Plan{}, err
+	}
+	p := Plan{
+		ID: strings.ToLower(rand.Text()[:planIDLength]), Actor: actor, Verb: request.Verb, Reason: request.Reason, Until: request.Until,
+		Install: request.Install,
+	}
+	var refusal error
+	able := 0
+	err := db.view(ctx, "judge plan", func(ctx context.Context, t *transaction) error {
+		p.Machines, refusal, able = nil, nil, 0
+		for _, id := range request.Machines {
+			m, err := t.load(ctx, id)
+			if err != nil {
+				return err
+			}
+			planned, refused, err := t.planned(ctx, p, m)
+			if err != nil {
+				return err
+			}
+			if refused == nil {
+				able++
+			} else if refusal == nil {
+				refusal = refused
+			}
+			p.Machines = append(p.Machines, planned)
+		}
+		return nil
+	})
+	if err != nil {
+		return Plan{}, err
+	}
+	if able == 0 {
+		return Plan{}, refusal
+	}
+	body, err := json.Marshal(planBody{Until: p.Until, Install: p.Install, Machines: p.Machines})
+	if err != nil {
+		return Plan{}, err
+	}
+	err = db.update(ctx, "create plan", func(ctx context.Context, t *transaction) error {
+		p.At, p.ExpiresAt = t.Now(), t.Now().Add(planLasts)
+		return t.q.InsertPlan(ctx, statement.InsertPlanParams{
+			ID: p.ID, At: micros(p.At), ExpiresAt: micros(p.ExpiresAt), Actor: actor, Verb: string(p.Verb), Reason: p.Reason, Machines: string(body),
+		})
+	})
+	if err != nil {
+		return Plan{}, err
+	}
+	p.NeedsConfirmation = p.needsConfirmation()
+	return p, nil
+}
+
+// planIDLength is that of a plan's ID: fifty random bits, that a person can type.
+const planIDLength = 10
+
+func (r PlanRequest) validate() error {
+	switch {
+	case len(r.Machines) == 0:
+		return fleet.Errorf(fleet.KindInvalid, "no machine was named")
+	case len(r.Machines) > MaxPlanned:
+		return fleet.Errorf(fleet.KindInvalid, "%d machines are too many for one plan: at most %d are possible", len(r.Machines), MaxPlanned)
+	case r.Reason == "":
+		return fleet.Errorf(fleet.KindInvalid, "the reason is missing: history and everybody who asks are to be told why")
+	case len(r.Reason) > fleet.MaxReason:
+		return fleet.Errorf(fleet.KindInvalid, "the reason has %d bytes: at most %d are possible", len(r.Reason), fleet.MaxReason)
+	case (r.Install != nil) != (r.Verb == fleet.VerbReinstall):
+		return fleet.Errorf(fleet.KindInvalid, "what is to be installed belongs to a reinstall, and to nothing else")
+	case r.Until != nil && r.Verb != fleet.VerbBeginMaintenance:
+		return fleet.Errorf(fleet.KindInvalid, "only a maintenance has an end")
+	}
+	_, err := fleet.ParseVerb(string(r.Verb))
+	return err
+}
+
+// needsConfirmation says whether the plan destroys or interrupts something, or is about several
+// machines.
+func (p Plan) needsConfirmation() bool {
+	able := 0
+	for _, m := range p.Machines {
+		if m.Refused != "" {
+			continue
+		}
+		able++
+		if m.Destroys != "" || p.Verb == fleet.VerbPowerOff {
+			return p.Verb != fleet.VerbCancelInstall || len(p.Machines) > 1
+		}
+	}
+	return able > 1
+}
+
+// Plan returns a plan, also one that has expired. KindNotFound.
+func (db *DB) Plan(ctx context.Context, id string) (Plan, error) {
+	return read(ctx, db.view, "plan", func(ctx context.Context, t *transaction) (Plan, error) { return t.readPlan(ctx, id) })
+}
+
+func (t *transaction) readPlan(ctx context.Context, id string) (Plan, error) {
+	rows, err := t.q.GetPlan(ctx, strings.ToLower(strings.TrimSpace(id)))
+	if err != nil {
+		return Plan{}, err
+	}
+	if len(rows) == 0 {
+		return Plan{}, fleet.Errorf(fleet.KindNotFound, "no plan is known as %q: a plan is kept for a day", id)
+	}
+	row := rows[0]
+	var body planBody
+	if err := json.Unmarshal([]byte(row.Machines), &body); err != nil {
+		return Plan{}, fmt.Errorf("plan %s cannot be read: %w", id, err)
+	}
+	p := Plan{
+		ID: row.ID, At: instant(row.At), ExpiresAt: instant(row.ExpiresAt), Actor: row.Actor, Verb: fleet.Verb(row.Verb), Reason: row.Reason,
+		Until: body.Until, Install: body.Install, Machines: body.Machines, ConfirmedAt: instantPointer(row.ConfirmedAt),
+	}
+	p.NeedsConfirmation = p.needsConfirmation()
+	return p, nil
+}
+
+// ConfirmPlan has the plan carried out, machine by machine, in the name of the actor, and returns
+// it with the outcomes. Confirming it again goes on where it stopped, and repeats nothing. When it
+// fails, the outcomes so far are returned with the error.
+//
+// KindNotFound: there is no such plan. KindConflict: it has expired.
+func (db *DB) ConfirmPlan(ctx context.Context, actor, id string) (Plan, error) {
+	p, err := read(ctx, db.update, "confirm plan", func(ctx context.Context, t *transaction) (Plan, error) {
+		p, err := t.readPlan(ctx, id)
+		if err != nil {
+			return p, err
+		}
+		switch now := t.Now(); {
+		case p.ConfirmedAt == nil && !now.Before(p.ExpiresAt):
+			return p, fleet.Errorf(fleet.KindConflict, "plan %s expired at %s, %s after it was made: make it anew", p.ID,
+				p.ExpiresAt.UTC().Format(time.DateTime), planLasts)
+		case p.ConfirmedAt != nil && !now.Before(p.ConfirmedAt.Add(planContinues)):
+			return p, fleet.Errorf(fleet.KindConflict, "plan %s was confirmed at %s, and cannot be gone on with any more: make it anew", p.ID,
+				p.ConfirmedAt.UTC().Format(time.DateTime))
+		case p.ConfirmedAt != nil:
+			return p, nil
+		default:
+			p.ConfirmedAt = &now
+			return p, t.q.ConfirmPlan(ctx, statement.ConfirmPlanParams{At: micros(now), ID: p.ID})
+		}
+	})
+	if err != nil {
+		return Plan{}, err
+	}
+	for i := range p.Machines {
+		outcome, err := db.carryOut(ctx, actor, p, &p.Machines[i])
+		if err != nil {
+			return p, fmt.Errorf("plan %s was carried out for %d of %d machines; confirm it again to go on: %w", p.ID, i, len(p.Machines), err)
+		}
+		p.Outcomes = append(p.Outcomes, outcome)
+	}
+	return p, nil
+}
+
+// errNotDone undoes a transaction of a machine to which nothing is done.
+type errNotDone struct{ error }
+
+// Unwrap returns why.
+func (e errNotDone) Unwrap() error { return e.error }
+
+// carryOut does what was planned to one machine, in one transaction.
+func (db *DB) carryOut(ctx context.Context, actor string, p Plan, planned *PlannedMachine) (PlanOutcome, error) {
+	var outcome PlanOutcome
+	told := func(o Outcome, detail string) { outcome.Outcome, outcome.Detail = o, detail }
+	err := db.update(ctx, "carry out plan", func(ctx context.Context, t *transaction) error {
+		outcome = PlanOutcome{Machine: planned.Machine, Name: planned.Name}
+		l := locks{machines: []fleet.MachineID{planned.Machine}}
+		if p.Verb == fleet.VerbForget {
+			l.providers = []fleet.ProviderName{planned.Provider}
+		}
+		if err := l.take(ctx, t); err != nil {
+			return err
+		}
+		m, err := t.load(ctx, planned.Machine)
+		gone := fleet.KindOf(err) == fleet.KindNotFound
+		if err != nil && !gone {
+			return err
+		}
+		did, found, err := t.didUnder(ctx, p, planned.Machine)
+		if err != nil {
+			return err
+		}
+		switch {
+		case found:
+			told(OutcomeDone, did)
+			if !gone {
+				outcome.number(p, m.record)
+			}
+			return nil
+		case gone:
+			told(OutcomeSkipped, "it is not there any more")
+			return nil
+		}
+		now, refused, err := t.planned(ctx, p, m)
+		if err != nil {
+			return err
+		}
+		if changed := planned.differs(now); changed != "" {
+			told(OutcomeSkipped, changed)
+			return nil
+		}
+		if refused != nil {
+			told(OutcomeRefused, refused.Error())
+			return nil
+		}
+		return t.apply(ctx, actor, p, m, &outcome)
+	})
+	if refused, is := errors.AsType[errNotDone](err); is {
+		told(OutcomeRefused, refused.Error())
+		err = nil
+	}
+	return outcome, err
+}
+
+// mark is how a plan is named in the histories of its machines.
+func (p Plan) mark() string { return fmt.Sprintf(" (plan %s)", p.ID) }
+
+// didUnder returns what the history says was done to the machine under the plan; false: nothing
+// was.
+func (t *transaction) didUnder(ctx context.Context, p Plan, machine fleet.MachineID) (did string, found bool, err error) {
+	rows, err := t.q.ListHistory(ctx, statement.ListHistoryParams{Subject: machineSubject(machine), MaxRows: planHistory})
+	for _, r := range rows {
+		if before, is := strings.CutSuffix(r.Detail, p.mark()); is && r.Event != string(fleet.EventRevoked) {
+			return fmt.Sprintf("%s: %s", r.Event, before), true, err
+		}
+	}
+	return "", false, err
+}

@@ -1,0 +1,266 @@
+package bmdb
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// planned is what the plan does to the machine as it is now, and why it cannot be done; nil: it
+// can.
+func (t *transaction) planned(ctx context.Context, p Plan, m *machineRecord) (planned PlannedMachine, refused, err error) {
+	judged, err := t.plan(ctx, m)
+	if err != nil {
+		return PlannedMachine{}, nil, err
+	}
+	r := m.record
+	planned = PlannedMachine{
+		Machine: r.ID, Provider: r.Provider, State: judged.State, InUse: inUse(r), Does: doing(p, r), Destroys: destroying(p, r),
+		Marked: marked(r),
+	}
+	if r.Provided != nil {
+		planned.Name = r.Provided.Hostname
+	}
+	planned.Name = cmp.Or(planned.Name, string(r.ID))
+	if r.InstallRequest != nil {
+		planned.Requested = r.InstallRequest.Generation
+	}
+	if r.Operation != nil {
+		planned.Operation, planned.Operating = r.Operation.Number, r.OpenOperation() != nil
+	}
+	if refused = possible(p, r); refused != nil {
+		planned.Refused = refused.Error()
+	}
+	return planned, refused, nil
+}
+
+// marked changes with every maintenance, quarantine and cancel.
+func marked(r fleet.Record) (sum int64) {
+	if r.Maintenance != nil {
+		sum += micros(r.Maintenance.At)
+	}
+	if r.Quarantine != nil {
+		sum += micros(r.Quarantine.At)
+	}
+	if r.InstallCancel != nil {
+		sum += micros(r.InstallCancel.At)
+	}
+	return sum
+}
+
+// inUse says what runs on the machine, or is being installed on it.
+func inUse(r fleet.Record) string {
+	q, a, rep := r.InstallRequest, r.InstallAttempt, r.InstallReport
+	open := openAttempt(r)
+	switch {
+	case open != nil:
+		return fmt.Sprintf("installing (generation %d, attempt %d)", open.Generation, open.Attempt)
+	case q != nil && rep != nil && rep.OK && rep.Generation == q.Generation && (r.Installed == nil || r.Installed.Generation < q.Generation):
+		return fmt.Sprintf("booting what was installed (generation %d)", q.Generation)
+	case r.Installed != nil && (a == nil || a.Generation <= r.Installed.Generation):
+		return fmt.Sprintf("installed (generation %d)", r.Installed.Generation)
+	}
+	return ""
+}
+
+// doing says what happens to the machine.
+func doing(p Plan, r fleet.Record) string {
+	switch p.Verb {
+	case fleet.VerbReboot:
+		return fmt.Sprintf("%s reboots it", r.Provider)
+	case fleet.VerbPowerOn:
+		return fmt.Sprintf("%s switches it on", r.Provider)
+	case fleet.VerbPowerOff:
+		return fmt.Sprintf("%s switches it off", r.Provider)
+	case fleet.VerbPowerCycle:
+		return fmt.Sprintf("%s switches it off and on", r.Provider)
+	case fleet.VerbRelease:
+		return fmt.Sprintf("it is given back to %s; its capacity is not used again until `ironherd provider retry %s`", r.Provider, r.Provider)
+	case fleet.VerbReplace:
+		return fmt.Sprintf("it is given back to %s; another one may be created", r.Provider)
+	case fleet.VerbWithdraw:
+		if open := r.OpenOperation(); open != nil {
+			return fmt.Sprintf("the %s that %s asked for is called off", open.Operation, open.Actor)
+		}
+		return "the operation that was asked for is called off"
+	case fleet.VerbReinstall:
+		return fmt.Sprintf("%s is installed", p.Install.Image.Label())
+	case fleet.VerbCancelInstall:
+		return "the install is called off"
+	case fleet.VerbQuarantine:
+		return "all work is kept away from it"
+	case fleet.VerbUnquarantine:
+		return "work comes back to it"
+	case fleet.VerbBeginMaintenance:
+		if p.Until != nil {
+			return "nothing touches its host until " + p.Until.UTC().Format(time.RFC3339)
+		}
+		return "nothing touches its host until `ironherd machine maintenance end`"
+	case fleet.VerbEndMaintenance:
+		return "its host is looked after again"
+	case fleet.VerbForget:
+		return "what is known of it is removed here, but for its history"
+	}
+	return ""
+}
+
+// destroying says what is lost; "" when nothing is.
+func destroying(p Plan, r fleet.Record) string {
+	use := inUse(r)
+	switch p.Verb {
+	case fleet.VerbRelease, fleet.VerbReplace:
+		return "the machine is not ours any more, and what is on it is lost"
+	case fleet.VerbReinstall:
+		return "what is on the disk"
+	case fleet.VerbCancelInstall:
+		if a := r.InstallAttempt; a != nil && r.InstallRequest != nil && a.Generation == r.InstallRequest.Generation {
+			return "what the disk holds is undefined, unless nothing was written yet"
+		}
+	case fleet.VerbReboot, fleet.VerbPowerOff, fleet.VerbPowerCycle:
+		switch {
+		case openAttempt(r) != nil:
+			return "the install ends half-written"
+		case use != "":
+			return "the system that runs is interrupted"
+		}
+	}
+	return ""
+}
+
+// possible returns why it cannot be done; nil: it can.
+func possible(p Plan, r fleet.Record) error {
+	if o, is := p.Verb.Operation(); is {
+		if open := r.OpenOperation(); open != nil && open.Operation == o {
+			return nil
+		}
+		return operable(r, o)
+	}
+	switch p.Verb {
+	case fleet.VerbWithdraw:
+		return withdrawable(r)
+	case fleet.VerbReinstall:
+		return installable(r)
+	case fleet.VerbCancelInstall:
+		return cancellable(r)
+	case fleet.VerbUnquarantine:
+		if r.Quarantine == nil {
+			return fleet.Errorf(fleet.KindConflict, "machine %s is not in quarantine", r.ID)
+		}
+	case fleet.VerbBeginMaintenance:
+		return maintainable(r)
+	case fleet.VerbEndMaintenance:
+		if r.Maintenance == nil || r.Maintenance.Over {
+			return fleet.Errorf(fleet.KindConflict, "machine %s is not in maintenance", r.ID)
+		}
+	case fleet.VerbForget:
+		return forgettable(r)
+	}
+	return nil
+}
+
+// installable fails where a reinstall makes no sense: nobody could do it.
+func installable(r fleet.Record) error {
+	switch open := r.OpenOperation(); {
+	case r.Provided != nil && r.Provided.Status == fleet.ProviderStatusGone:
+		return fleet.Errorf(fleet.KindConflict, "machine %s is gone at %s: `ironherd machine forget` removes it here", r.ID, r.Provider)
+	case open != nil && open.Operation.GivesBack():
+		return fleet.Errorf(fleet.KindConflict, "machine %s is being given back (%s, asked for by %s)", r.ID, open.Operation, open.Actor)
+	}
+	return nil
+}
+
+// differs says what has changed since the plan was made, so that it is not true any more; "":
+// nothing has.
+func (planned *PlannedMachine) differs(now PlannedMachine) string {
+	switch {
+	case planned.State != now.State:
+		return fmt.Sprintf("it was %s when the plan was made, and is %s now", planned.State, now.State)
+	case planned.InUse != now.InUse:
+		return fmt.Sprintf("it was %s when the plan was made, and is %s now", cmp.Or(planned.InUse, "not in use"), cmp.Or(now.InUse, "not in use"))
+	case planned.Requested != now.Requested:
+		return fmt.Sprintf("install generation %d was asked for since the plan was made", now.Requested)
+	case planned.Operation != now.Operation:
+		return fmt.Sprintf("operation %d was asked for since the plan was made", now.Operation)
+	case planned.Operating != now.Operating:
+		return fmt.Sprintf("operation %d has ended since the plan was made", now.Operation)
+	case planned.Marked != now.Marked:
+		return "a quarantine, a maintenance or an install was begun or called off since the plan was made"
+	}
+	return ""
+}
+
+// apply does to the machine what was planned.
+func (t *transaction) apply(ctx context.Context, actor string, p Plan, m *machineRecord, outcome *PlanOutcome) error {
+	t.under = p.mark()
+	changed, err := t.applyVerb(ctx, actor, p, m, outcome)
+	switch fleet.KindOf(err) {
+	case fleet.KindUnknown, fleet.KindTemporary, fleet.KindTimeout:
+		if err != nil {
+			return err
+		}
+	default:
+		return errNotDone{err}
+	}
+	outcome.Outcome = OutcomeDone
+	if !changed || p.Verb == fleet.VerbForget {
+		return nil
+	}
+	return t.rewrite(ctx, m.record.ID)
+}
+
+func (t *transaction) applyVerb(ctx context.Context, actor string, p Plan, m *machineRecord, outcome *PlanOutcome) (changed bool, err error) {
+	if o, is := p.Verb.Operation(); is {
+		outcome.Operation, changed, err = t.wantOperation(ctx, m, actor, o, p.Reason)
+		outcome.Detail = fmt.Sprintf("%s is asked for (operation %d)", o, outcome.Operation)
+		if !changed {
+			outcome.Detail = fmt.Sprintf("%s was asked for already (operation %d)", o, outcome.Operation)
+		}
+		return changed, err
+	}
+	switch p.Verb {
+	case fleet.VerbWithdraw:
+		outcome.Detail = "the operation is called off"
+		return true, t.withdrawOperation(ctx, m, actor, p.Reason)
+	case fleet.VerbReinstall:
+		t.under = fmt.Sprintf("; %s%s", p.Reason, p.mark())
+		outcome.Generation, changed, err = t.wantInstall(ctx, m, actor, *p.Install, true)
+		outcome.Detail = fmt.Sprintf("install generation %d is wanted", outcome.Generation)
+		return changed, err
+	case fleet.VerbCancelInstall:
+		handedOut, changed, err := t.cancelInstall(ctx, m, actor, p.Reason)
+		outcome.Detail = "the install is called off before anything was handed to an agent"
+		if handedOut {
+			outcome.Detail = "the install is called off; its agent is told with its next heartbeat, and says whether anything was written"
+		}
+		return changed, err
+	case fleet.VerbQuarantine:
+		outcome.Detail = "it is in quarantine"
+		return true, t.quarantine(ctx, m, actor, p.Reason)
+	case fleet.VerbUnquarantine:
+		outcome.Detail = "it is not in quarantine any more"
+		return true, t.unquarantine(ctx, m, actor, p.Reason)
+	case fleet.VerbBeginMaintenance:
+		outcome.Detail = "it is in maintenance; " + doing(p, m.record)
+		return true, t.beginMaintenance(ctx, m, actor, p.Until, p.Reason)
+	case fleet.VerbEndMaintenance:
+		outcome.Detail = "its maintenance is over"
+		return true, t.endMaintenance(ctx, m, actor, p.Reason)
+	case fleet.VerbForget:
+		outcome.Detail = "it is forgotten"
+		return true, t.forget(ctx, m, actor, p.Reason)
+	}
+	return false, fleet.Errorf(fleet.KindInvalid, "no verb is named %q", p.Verb)
+}
+
+// number fills in the numbers of what was asked for under the plan before.
+func (o *PlanOutcome) number(p Plan, r fleet.Record) {
+	if _, is := p.Verb.Operation(); is && r.Operation != nil {
+		o.Operation = r.Operation.Number
+	}
+	if p.Verb == fleet.VerbReinstall && r.InstallRequest != nil {
+		o.Generation = r.InstallRequest.Generation
+	}
+}

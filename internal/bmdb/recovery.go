@@ -1,0 +1,260 @@
+package bmdb
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb/statement"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/lifecycle"
+)
+
+// putRepair writes the repair fact of a step that is taken now.
+func (t *transaction) putRepair(ctx context.Context, m *machineRecord, rung fleet.Rung) error {
+	if err := t.recoveryBegins(ctx, m.record); err != nil {
+		return err
+	}
+	env, err := t.environment(ctx)
+	if err != nil {
+		return err
+	}
+	return t.writeRepair(ctx, m.record.ID, lifecycle.NextRepair(m.record, env, t.Now(), rung))
+}
+
+func (t *transaction) writeRepair(ctx context.Context, machine fleet.MachineID, r fleet.Repair) error {
+	return t.q.PutRepair(ctx, statement.PutRepairParams{
+		Machine: string(machine), Since: micros(r.Since), Rung: string(r.Rung), At: micros(r.At),
+		AgentStarts: int64(r.Steps[fleet.RungAgentStart]), Reboots: int64(r.Steps[fleet.RungReboot]),
+		PowerCycles: int64(r.Steps[fleet.RungPowerCycle]), Reinstalls: int64(r.Steps[fleet.RungReinstall]),
+		TakeoverGeneration: int64(r.TakeoverGeneration), BootID: r.BootID,
+	})
+}
+
+// recovered tells the history of a machine that was being repaired, and whose agent has just been
+// heard, what it was heard after. before is the record from before that.
+func (t *transaction) recovered(ctx context.Context, before fleet.Record, bootID string) error {
+	env, err := t.environment(ctx)
+	if err != nil || !lifecycle.Repairing(before, env, t.Now()) {
+		return err
+	}
+	r := before.Repair
+	evidence := "the same boot ID"
+	switch {
+	case r.BootID == "":
+		evidence = "a boot ID"
+	case bootID != r.BootID:
+		evidence = "another boot ID"
+	}
+	t.record(history{
+		subject: fleet.Subject{Machine: before.ID}, actor: actorAgent, process: fleet.ProcessRecovery, event: fleet.EventRepaired,
+		detail: fmt.Sprintf("heard %s after the step %s, with %s", t.Now().Sub(r.At).Round(time.Second), r.Rung, evidence),
+	})
+	return nil
+}
+
+// HoldRecovery stops the line until then, or until ResumeRecovery: recovery reboots, power-cycles
+// and reinstalls no machine. Agents are started as before.
+func (db *DB) HoldRecovery(ctx context.Context, actor string, until *time.Time, reason string) error {
+	return db.update(ctx, "hold recovery", func(ctx context.Context, t *transaction) error {
+		if until != nil && !until.After(t.Now()) {
+			return fleet.Errorf(fleet.KindInvalid, "the end of the stop, %s, is past", until.Format(time.RFC3339))
+		}
+		return t.holdRecovery(ctx, actor, until, reason)
+	})
+}
+
+func (t *transaction) holdRecovery(ctx context.Context, actor string, until *time.Time, reason string) error {
+	err := t.q.PutRecoveryHold(ctx, statement.PutRecoveryHoldParams{At: micros(t.Now()), Until: microsPointer(until), Actor: actor, Reason: reason})
+	if err != nil {
+		return err
+	}
+	ends := "until somebody ends it"
+	if until != nil {
+		ends = "until " + until.Format(time.DateTime)
+	}
+	if err := t.recordOfLine(ctx, actor, fleet.EventPaused, fmt.Sprintf("recovery, %s: %s", ends, reason)); err != nil {
+		return err
+	}
+	// It may be shorter than the one before.
+	return t.renumber(ctx)
+}
+
+// recordOfLine appends to the history of each provider what concerns recovery everywhere.
+func (t *transaction) recordOfLine(ctx context.Context, actor string, event fleet.Event, detail string) error {
+	providers, err := t.q.ListProviders(ctx)
+	for _, p := range providers {
+		t.record(history{
+			subject: fleet.Subject{Provider: fleet.ProviderName(p.Name)}, actor: actor, process: fleet.ProcessRecovery, event: event, detail: detail,
+		})
+	}
+	return err
+}
+
+// ResumeRecovery ends the stop. KindConflict when there is none. Machines that are silent together
+// at that time do not stop the line again, until most of them have been heard.
+func (db *DB) ResumeRecovery(ctx context.Context, actor, reason string) error {
+	return db.update(ctx, "resume recovery", func(ctx context.Context, t *transaction) error {
+		env, err := t.environment(ctx)
+		if err != nil {
+			return err
+		}
+		if !holds(env.RecoveryHold, t.Now()) {
+			return fleet.Errorf(fleet.KindConflict, "recovery is not stopped")
+		}
+		detail := "recovery"
+		if reason != "" {
+			detail += ": " + reason
+		}
+		// A stop of the BMDB's own that is over is what WatchSilence leaves alone.
+		err = t.q.PutRecoveryHold(ctx, statement.PutRecoveryHoldParams{
+			At: micros(t.Now()), Until: micros(t.Now()), Actor: actorBMDB, Reason: detail,
+		})
+		if err != nil {
+			return err
+		}
+		if err := t.recordOfLine(ctx, actor, fleet.EventResumed, detail); err != nil {
+			return err
+		}
+		return t.renumber(ctx)
+	})
+}
+
+// holds reports whether a stop is one at that time.
+func holds(h *fleet.RecoveryHold, at time.Time) bool {
+	return h != nil && (h.Until == nil || h.Until.After(at))
+}
+
+// RecoveryHold returns what stops the line; nil when nothing does. A stop whose time is over is
+// none.
+func (db *DB) RecoveryHold(ctx context.Context) (*fleet.RecoveryHold, error) {
+	return read(ctx, db.view, "recovery hold", func(ctx context.Context, t *transaction) (*fleet.RecoveryHold, error) {
+		env, err := t.environment(ctx)
+		if err != nil || !holds(env.RecoveryHold, t.Now()) {
+			return nil, err
+		}
+		return env.RecoveryHold, nil
+	})
+}
+
+// budgetWindow is the time in which the budget of recovery counts, and leastStop how long the line
+// stops at least when it is spent: each stop has every machine judged again.
+const (
+	budgetWindow = time.Hour
+	leastStop    = 10 * time.Minute
+)
+
+// budgetSpent returns from when on recovery may restart a machine again, as the policy allows a
+// number within an hour; zero: now.
+func (t *transaction) budgetSpent(ctx context.Context, policy fleet.Policy) (until time.Time, err error) {
+	if policy.RecoveryPerHour == 0 {
+		return time.Time{}, nil
+	}
+	row, err := t.q.CountRecoveryRestarts(ctx, micros(t.Now().Add(-budgetWindow)))
+	if err != nil || row.N < int64(policy.RecoveryPerHour) {
+		return time.Time{}, err
+	}
+	return instant(row.Oldest).Add(budgetWindow), nil
+}
+
+// spendBudget counts a restart of a machine that is about to be made. KindThrottled when the budget
+// is spent. Others who spend are waited for: of a row that stands for the whole fleet, after the
+// machine's (rule 1).
+func (t *transaction) spendBudget(ctx context.Context, machine fleet.MachineID) error {
+	if err := t.q.LockLimit(ctx, statement.LockLimitParams{Process: string(fleet.ProcessRecovery)}); err != nil {
+		return err
+	}
+	t.env = nil // the budget by now
+	env, err := t.environment(ctx)
+	if err != nil {
+		return err
+	}
+	until, err := t.budgetSpent(ctx, env.Policy)
+	if err != nil {
+		return err
+	}
+	if !until.IsZero() {
+		return &fleet.Error{Kind: fleet.KindThrottled, Message: spent(env.Policy), RetryAfter: until.Sub(t.Now())}
+	}
+	if err := t.q.DeleteRecoveryRestartsBefore(ctx, micros(t.Now().Add(-budgetWindow))); err != nil {
+		return err
+	}
+	return t.q.PutRecoveryRestart(ctx, statement.PutRecoveryRestartParams{Machine: string(machine), At: micros(t.Now())})
+}
+
+func spent(policy fleet.Policy) string {
+	return fmt.Sprintf("recovery has restarted %d machines within an hour, which is what policy.recovery_per_hour allows", policy.RecoveryPerHour)
+}
+
+// WatchSilence stops the line when so many machines are silent at once that the fault is probably
+// ours (the listener, the network, a certificate, the clock), and returns what it did in words; ""
+// when it did nothing. It stops the line once: when the time is over and the machines are silent
+// still, recovery goes on. The silence is over when less than half as many machines are silent, so
+// that a number about the limit does not stop the line again and again. It also stops the line
+// while the budget of recovery is spent. Called by the janitor.
+func (db *DB) WatchSilence(ctx context.Context) (did string, err error) {
+	err = db.update(ctx, "watch silence", func(ctx context.Context, t *transaction) error {
+		did = ""
+		env, err := t.environment(ctx)
+		if err != nil {
+			return err
+		}
+		silent, agents, err := t.silence(ctx)
+		if err != nil {
+			return err
+		}
+		policy, hold := env.Policy, env.RecoveryHold
+		if hold != nil && hold.Actor != actorBMDB && !holds(hold, t.Now()) {
+			hold = nil // a person's or the policy's, which is over
+		}
+		many := policy.SuspectShare > 0 && silent >= int64(max(policy.SuspectLeast, 1)) && silent*100 >= int64(policy.SuspectShare)*agents
+		few := policy.SuspectShare == 0 || silent*200 < int64(policy.SuspectShare)*agents || silent == 0
+		switch {
+		case many && hold == nil:
+			until := t.Now().Add(policy.SuspectFor)
+			did = fmt.Sprintf("%d of %d machines with an agent are silent: the fault is probably ours", silent, agents)
+			return t.holdRecovery(ctx, actorBMDB, &until, did)
+		case few && hold != nil && hold.Actor == actorBMDB:
+			did = fmt.Sprintf("%d of %d machines with an agent are silent: recovery goes on", silent, agents)
+			if _, err := t.q.DeleteRecoveryHold(ctx); err != nil {
+				return err
+			}
+			if !holds(hold, t.Now()) {
+				return nil // it went on when the time was over
+			}
+			if err := t.recordOfLine(ctx, actorBMDB, fleet.EventResumed, "recovery: "+did); err != nil {
+				return err
+			}
+			return t.renumber(ctx)
+		case !holds(hold, t.Now()):
+			until, err := t.budgetSpent(ctx, policy)
+			if err != nil || until.IsZero() {
+				return err
+			}
+			if least := t.Now().Add(leastStop); until.Before(least) {
+				until = least
+			}
+			did = spent(policy)
+			return t.holdRecovery(ctx, fleet.ActorPolicy, &until, did)
+		}
+		return nil
+	})
+	if err != nil {
+		return "", err
+	}
+	return did, nil
+}
+
+// silence counts the machines whose agent is silent, and all that are expected to have one.
+func (t *transaction) silence(ctx context.Context) (silent, agents int64, err error) {
+	rows, err := t.q.CountStates(ctx)
+	for _, r := range rows {
+		switch fleet.State(r.State) {
+		case fleet.StateSilent:
+			silent, agents = silent+r.N, agents+r.N
+		case fleet.StateStarted, fleet.StateAvailable, fleet.StateInstalling, fleet.StateRefused:
+			agents += r.N
+		}
+	}
+	return silent, agents, err
+}

@@ -1,0 +1,186 @@
+package fleet
+
+import (
+	"time"
+)
+
+// Operation is what a person can ask to be done to one machine through its provider.
+type Operation string
+
+// The operations.
+const (
+	// OperationReboot restarts the machine.
+	OperationReboot Operation = "reboot"
+	// OperationPowerOn switches the machine on.
+	OperationPowerOn Operation = "power-on"
+	// OperationPowerOff switches the machine off. Nothing repairs it until it is switched on again.
+	OperationPowerOff Operation = "power-off"
+	// OperationPowerCycle switches the machine off and on.
+	OperationPowerCycle Operation = "power-cycle"
+	// OperationRelease gives the machine back to its provider, and keeps its capacity out of use.
+	OperationRelease Operation = "release"
+	// OperationReplace gives the machine back to its provider; the provisioner may create another one.
+	OperationReplace Operation = "replace"
+)
+
+// Operations lists all operations in the order in which they are shown.
+func Operations() []Operation {
+	return []Operation{
+		OperationReboot, OperationPowerOn, OperationPowerOff, OperationPowerCycle, OperationRelease, OperationReplace,
+	}
+}
+
+// ActorPolicy is who is named where the policy asks for an operation.
+const ActorPolicy = "policy"
+
+// Lever returns what the provider must be able to do for the operation.
+func (o Operation) Lever() Lever {
+	switch o {
+	case OperationReboot:
+		return LeverReboot
+	case OperationPowerOn, OperationPowerOff, OperationPowerCycle:
+		return LeverPower
+	case OperationRelease, OperationReplace:
+		return LeverRelease
+	}
+	return ""
+}
+
+// Restarts reports whether whatever runs on the machine is gone after the operation, and an agent
+// must be started anew.
+func (o Operation) Restarts() bool {
+	return o == OperationReboot || o == OperationPowerOn || o == OperationPowerCycle
+}
+
+// GivesBack reports whether the machine is not ours any more afterwards.
+func (o Operation) GivesBack() bool { return o == OperationRelease || o == OperationReplace }
+
+// Lever is something that a provider can do to a machine from outside.
+type Lever string
+
+// The levers.
+const (
+	LeverReboot    Lever = "reboot"
+	LeverPower     Lever = "power"
+	LeverReinstall Lever = "reinstall"
+	LeverRelease   Lever = "release"
+)
+
+// OperationRequest is the newest operation that was asked for. Written by an operator, and by the
+// policy for machines that their provider gave up.
+type OperationRequest struct {
+	// Number grows with each request of the machine.
+	Number    int64
+	Operation Operation
+	At        time.Time
+	Actor     string
+	Reason    string
+}
+
+// OperationAttempt is the newest attempt at an operation. Committed before the provider is called.
+// Written by the loop that carries operations out.
+type OperationAttempt struct {
+	// Number of the request.
+	Number int64
+	// Attempt counts from 1 within a request.
+	Attempt int
+	At      time.Time
+	// BootID that the machine had, as far as anybody knew; empty: nobody did.
+	BootID string
+	// AcceptedAt is when the provider had accepted the call; nil while it has not.
+	AcceptedAt *time.Time
+	// CheckedAt is when the provider was last asked what has become of it; nil: not yet.
+	CheckedAt *time.Time
+}
+
+// OperationReport is how the newest ended operation has ended. Written by the loop that carries
+// operations out.
+type OperationReport struct {
+	// Number of the request.
+	Number int64
+	At     time.Time
+	OK     bool
+	// Detail is the evidence, or the cause of the failure, in one clause.
+	Detail string
+}
+
+// OpenOperation returns the operation that was asked for and has not ended; nil when there is none.
+func (r Record) OpenOperation() *OperationRequest {
+	if r.Operation == nil || r.OperationReport != nil && r.OperationReport.Number == r.Operation.Number {
+		return nil
+	}
+	return r.Operation
+}
+
+// Maintenance keeps Ironherd from touching the host, and makes its silence expected. Written by an
+// operator.
+type Maintenance struct {
+	At time.Time
+	// Until is when it ends by itself; nil: by a person's word only.
+	Until  *time.Time
+	Actor  string
+	Reason string
+	// Over says that it has ended; its end is kept, because silence counts only from there.
+	Over bool
+}
+
+// Rung is a step of the recovery ladder.
+type Rung string
+
+// The rungs, from the mildest to the last.
+const (
+	// RungAgentStart starts the agent again.
+	RungAgentStart Rung = "agent-start"
+	// RungReboot restarts the machine.
+	RungReboot Rung = "reboot"
+	// RungPowerCycle switches the machine off and on.
+	RungPowerCycle Rung = "power-cycle"
+	// RungReinstall has the provider put its own operating system back, which destroys the disk.
+	RungReinstall Rung = "reinstall"
+	// RungQuarantine keeps the machine for a person to look at.
+	RungQuarantine Rung = "quarantine"
+)
+
+// Restarts reports whether the step restarts the machine.
+func (r Rung) Restarts() bool {
+	return r == RungReboot || r == RungPowerCycle || r == RungReinstall
+}
+
+// Rungs lists all rungs, from the mildest to the last.
+func Rungs() []Rung {
+	return []Rung{RungAgentStart, RungReboot, RungPowerCycle, RungReinstall, RungQuarantine}
+}
+
+// Repair is how far the recovery ladder has gone in the present trouble, or in the last one.
+// Written by whoever takes a step, in the transaction that comes before the step's effect.
+type Repair struct {
+	// Since is when the trouble began.
+	Since time.Time
+	// Rung is the newest step, which was taken At.
+	Rung Rung
+	At   time.Time
+	// Steps counts the steps of each rung; what was done for a trouble that is long over is not
+	// counted.
+	Steps map[Rung]int
+	// TakeoverGeneration and BootID are those from before the newest step; empty: nobody knew.
+	TakeoverGeneration TakeoverGeneration
+	BootID             string
+}
+
+// Pause keeps new machines from being created at a provider. Written by an operator.
+type Pause struct {
+	At     time.Time
+	Actor  string
+	Reason string
+}
+
+// RecoveryHold stops the line: no machine is rebooted, power-cycled or reinstalled by recovery.
+// Written by an operator, by the janitor when so many machines fall silent at once that the fault
+// is probably ours, and in the name of the policy when the budget of an hour is spent.
+type RecoveryHold struct {
+	At time.Time
+	// Until is when it ends by itself; nil: by a person's word only.
+	Until  *time.Time
+	Actor  string
+	Reason string
+}

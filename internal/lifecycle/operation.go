@@ -1,0 +1,163 @@
+package lifecycle
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// operationAttempt returns the newest attempt at the newest request; nil when there is none.
+func (c judgement) operationAttempt() *fleet.OperationAttempt {
+	if a := c.r.OperationAttempt; a != nil && c.r.Operation != nil && a.Number == c.r.Operation.Number {
+		return a
+	}
+	return nil
+}
+
+// operation decides about what people asked for, the end of a maintenance, and what the policy has
+// done with machines that their provider gave up.
+func (c judgement) operation() want {
+	q, a, m := c.r.OpenOperation(), c.operationAttempt(), c.r.Maintenance
+	switch {
+	case q == nil && m != nil && m.Until != nil && !m.Over:
+		return dueAt(*m.Until, "the maintenance by %s ends", m.Actor)
+	case q == nil && c.replaced():
+		return c.afterRestore("the release", dueAt(c.r.Provided.At, "the provider gave the machine up, and the policy has it replaced"))
+	case q == nil:
+		return notWanted("nothing was asked for")
+	case a == nil:
+		return c.afterRestore(string(q.Operation), dueAt(q.At, "%s was asked for by %s: %s", q.Operation, q.Actor, q.Reason))
+	case a.AcceptedAt == nil:
+		return c.afterRestore(string(q.Operation), dueAt(a.At, "attempt %d at %s was begun, and is to be repeated", a.Attempt, q.Operation))
+	}
+	if seen, ok := c.operationEvidence(); ok {
+		return dueAt(*a.AcceptedAt, "%s is done: %s", q.Operation, seen)
+	}
+	next := *a.AcceptedAt
+	if a.CheckedAt != nil {
+		next = later(next, *a.CheckedAt)
+	}
+	return dueAt(next.Add(c.env.Policy.UpdateInterval), "%s was accepted at %s; waiting for %s", q.Operation,
+		a.AcceptedAt.Format(time.TimeOnly), EvidenceOf(q.Operation))
+}
+
+// replaced reports whether the policy gives the machine back, because its provider gave it up. An
+// operation that failed leaves it to people.
+func (c judgement) replaced() bool {
+	p := c.r.Provided
+	return c.env.Policy.ReplaceFailed && p != nil && p.Status == fleet.ProviderStatusFailed && c.r.Quarantine == nil &&
+		c.inMaintenance() == "" && slices.Contains(c.r.Levers, fleet.LeverRelease) && (c.r.Operation == nil || c.r.Operation.At.Before(p.At))
+}
+
+// EvidenceOf says in words what shows that an operation had its effect.
+func EvidenceOf(o fleet.Operation) string {
+	switch o {
+	case fleet.OperationReboot, fleet.OperationPowerCycle:
+		return "a sign of life after the restart"
+	case fleet.OperationPowerOn:
+		return "the provider to say that it is on"
+	case fleet.OperationPowerOff:
+		return "the provider to say that it is off"
+	case fleet.OperationRelease, fleet.OperationReplace:
+	}
+	return "the provider to say that it is gone"
+}
+
+// OperationEvidence returns what shows that the newest operation, which the provider has accepted,
+// had its effect; false while nothing does.
+func OperationEvidence(r fleet.Record, env fleet.Environment, now time.Time) (seen string, ok bool) {
+	return judgement{r: r, env: env, now: now}.operationEvidence()
+}
+
+func (c judgement) operationEvidence() (string, bool) {
+	q, a, p := c.r.Operation, c.operationAttempt(), c.r.Provided
+	if q == nil || a == nil || a.AcceptedAt == nil || p == nil {
+		return "", false
+	}
+	switch q.Operation {
+	case fleet.OperationPowerOff:
+		return "the provider says that it is off", p.Status == fleet.ProviderStatusOff
+	case fleet.OperationPowerOn:
+		return "the provider says that it is on", p.Status == fleet.ProviderStatusActive
+	case fleet.OperationRelease, fleet.OperationReplace:
+		return "the provider does not have it any more", p.Status == fleet.ProviderStatusGone
+	case fleet.OperationReboot, fleet.OperationPowerCycle:
+	}
+	s, seen := c.r.AgentStarted, c.r.AgentSeen
+	other := func(bootID string, at time.Time) bool { return at.After(a.At) && bootID != "" && bootID != a.BootID }
+	switch {
+	case s != nil && other(s.BootID, s.At):
+		return "an agent was started under another boot ID", true
+	case seen != nil && other(seen.BootID, seen.LastAt):
+		return "the agent came back with another boot ID", true
+	case c.installedRunning():
+		return "the provider has accepted it; nothing of ours runs on the installed system", true
+	case c.r.Quarantine != nil:
+		return "the provider has accepted it; in quarantine no agent is started", true
+	}
+	return "", false
+}
+
+// restartedAt is when the machine was last restarted on purpose, by a person or by recovery, as far
+// as the provider has accepted that; zero: never.
+func (c judgement) restartedAt() (at time.Time) {
+	if a := c.operationAttempt(); a != nil && a.AcceptedAt != nil && c.r.Operation.Operation.Restarts() {
+		at = *a.AcceptedAt
+	}
+	if r := c.r.Repair; r != nil && r.Rung != fleet.RungAgentStart && r.Rung != fleet.RungQuarantine {
+		at = later(at, r.At)
+	}
+	return at
+}
+
+// SwitchedOff says who switched the machine off; "" when nobody did, or when somebody switched it
+// on again.
+func SwitchedOff(r fleet.Record) string { return judgement{r: r}.switchedOff() }
+
+func (c judgement) switchedOff() string {
+	a := c.operationAttempt()
+	if a == nil || a.AcceptedAt == nil || c.r.Operation.Operation != fleet.OperationPowerOff || c.operationFailed() {
+		return ""
+	}
+	return fmt.Sprintf("switched off by %s: %s", c.r.Operation.Actor, c.r.Operation.Reason)
+}
+
+// givenBack says who gives the machine back; "" when nobody does.
+func (c judgement) givenBack() string {
+	q := c.r.OpenOperation()
+	if q == nil || !q.Operation.GivesBack() {
+		return ""
+	}
+	return fmt.Sprintf("%s, asked for by %s: %s", q.Operation, q.Actor, q.Reason)
+}
+
+func (c judgement) operationFailed() bool {
+	return c.r.OperationReport != nil && c.r.OperationReport.Number == c.r.Operation.Number && !c.r.OperationReport.OK
+}
+
+// inMaintenance says who works on the machine now; "" when nobody does.
+func (c judgement) inMaintenance() string {
+	m := c.r.Maintenance
+	switch {
+	case m == nil || m.Over:
+		return ""
+	case m.Until == nil:
+		return fmt.Sprintf("maintenance by %s: %s; `ironherd machine maintenance end` ends it", m.Actor, m.Reason)
+	}
+	return fmt.Sprintf("maintenance by %s until %s: %s", m.Actor, m.Until.Format(time.DateTime), m.Reason)
+}
+
+// maintained makes what touches the host wait for the end of the maintenance.
+func (c judgement) maintained(w want) want {
+	m := c.r.Maintenance
+	switch {
+	case m == nil || m.Over || w.verdict != Due:
+	case m.Until == nil:
+		return waiting("%s", c.inMaintenance())
+	case m.Until.After(w.dueAt):
+		w.dueAt, w.reason = *m.Until, fmt.Sprintf("%s; %s", w.reason, c.inMaintenance())
+	}
+	return w
+}

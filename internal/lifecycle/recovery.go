@@ -1,0 +1,260 @@
+package lifecycle
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// The recovery ladder. A machine is in trouble when its agent never spoke, when it fell silent, or
+// when an installed system did not come up. Then
+//
+//	agent start ─► reboot ─► power cycle ─► reinstall ─► quarantine
+//
+// The agent start is no work of recovery: an agent is wanted again from the instant of the trouble
+// on, and only when that has failed, or did not help, is there something to recover. If the machine
+// is not heard of within policy.recovery_step_timeout, recovery takes the first step that the
+// provider has the lever for and the policy a budget, and after each step waits as long again. A
+// heartbeat from after the step ends the trouble. Steps are remembered for policy.recovery_memory,
+// so that a machine that fails again and again gets to the end of the ladder.
+//
+// So an agent that speaks has one entry in the agenda that wakes now and then, that of its start.
+
+// restartPause is how long a machine that was restarted has before its agent is started again: a
+// minute, and less where a step of the ladder has so little time that the next one would come
+// first.
+func (c judgement) restartPause() time.Duration {
+	return min(time.Minute, c.env.Policy.RecoveryStepTimeout/3)
+}
+
+// trouble is why a machine is repaired: at is the instant from which on it counts, which may be to
+// come.
+type trouble struct {
+	at   time.Time
+	kind string // one of Troubles
+	// agent: an agent was in charge, and may be started again.
+	agent  bool
+	reason string
+}
+
+// trouble returns the trouble that the machine is in, or will be in if nothing is heard of it;
+// false for a machine of which nothing is expected.
+func (c judgement) trouble() (trouble, bool) {
+	policy := c.env.Policy
+	switch {
+	case c.unusable() != "" || c.installedRunning():
+		return trouble{}, false
+	case c.awaitingBoot():
+		return trouble{
+			kind: "not-booted", at: c.silentSince(c.r.InstallReport.At).Add(policy.BootTimeout),
+			reason: fmt.Sprintf("the installed system has not come up %s after the install", policy.BootTimeout),
+		}, true
+	case c.agent() == nil:
+		return trouble{}, false
+	case !c.spoken():
+		return trouble{
+			kind: "never-spoke", at: c.silentSince(c.agent().At).Add(policy.NeverSpokeAfter), agent: true,
+			reason: fmt.Sprintf("the agent has not spoken %s after its start", policy.NeverSpokeAfter),
+		}, true
+	}
+	return trouble{
+		kind: "silent", at: c.silentSince(c.r.AgentSeen.LastAt).Add(c.silentAfter()), agent: true,
+		reason: fmt.Sprintf("the agent has been silent for %s", c.silentAfter()),
+	}, true
+}
+
+// Troubles lists why a machine may be repaired: its agent is silent, or never spoke, or the
+// installed system did not come up.
+func Troubles() []string { return []string{"silent", "never-spoke", "not-booted"} }
+
+// TroubleOf returns which of Troubles the machine is in; "" when it is in none.
+func TroubleOf(r fleet.Record, env fleet.Environment, now time.Time) string {
+	t, any := judgement{r: r, env: env, now: now}.trouble()
+	if !any || t.at.After(now) {
+		return ""
+	}
+	return t.kind
+}
+
+// repairing returns the newest step of the ladder while its effect is not seen; nil when there is
+// none.
+func (c judgement) repairing() *fleet.Repair {
+	r := c.r.Repair
+	if r == nil || c.unusable() != "" || c.installedRunning() || c.heardAfter(r.At) {
+		return nil
+	}
+	return r
+}
+
+// heardAfter reports whether the agent that is in charge spoke after that instant.
+func (c judgement) heardAfter(at time.Time) bool { return c.spoken() && c.r.AgentSeen.LastAt.After(at) }
+
+func (c judgement) recovery() want {
+	if why := c.unusable(); why != "" {
+		return notWanted("%s", why)
+	}
+	if c.installedRunning() {
+		return notWanted("a running installed operating system is left alone")
+	}
+	if q := c.r.OpenOperation(); q != nil {
+		return waiting("%s, asked for by %s, is under way", q.Operation, q.Actor)
+	}
+	timeout := c.env.Policy.RecoveryStepTimeout
+	if r := c.repairing(); r != nil {
+		rung := c.nextRung(r.Steps)
+		return c.stopped(dueAt(c.silentSince(r.At).Add(timeout), "%s was done at %s; without a sign of life %s later: %s",
+			r.Rung, r.At.Format(time.TimeOnly), timeout, c.step(rung)), rung)
+	}
+	t, any := c.trouble()
+	if !any {
+		return notWanted("no agent was started")
+	}
+	rung := c.nextRung(c.stepsBefore(t))
+	_, failed := c.r.Backoffs[fleet.ProcessAgentStart]
+	switch {
+	case t.agent && !failed && t.at.After(c.now):
+		return notWanted("the agent is not silent")
+	case t.agent && !failed:
+		return waiting("when %s, it is started again first", t.reason)
+	case t.agent:
+		return c.stopped(dueAt(t.at.Add(timeout), "%s, and starting it again fails; without a sign of life at that time: %s", t.reason,
+			c.step(rung)), rung)
+	}
+	return c.stopped(dueAt(t.at, "when %s: %s", t.reason, c.step(rung)), rung)
+}
+
+// stopped makes a step wait while the line is stopped.
+func (c judgement) stopped(w want, rung fleet.Rung) want {
+	w.rung, w.deadline = rung, true
+	h := c.env.RecoveryHold
+	if h == nil {
+		return w
+	}
+	if h.Until == nil {
+		return waiting("recovery is stopped by %s (%s); `ironherd recovery resume` ends that", h.Actor, h.Reason)
+	}
+	if h.Until.After(w.dueAt) {
+		w.dueAt = *h.Until
+		w.reason = fmt.Sprintf("%s; recovery is stopped until then by %s: %s", w.reason, h.Actor, h.Reason)
+	}
+	return w
+}
+
+// stepsBefore are the steps that count in a new trouble.
+func (c judgement) stepsBefore(t trouble) map[fleet.Rung]int {
+	if r := c.r.Repair; r != nil && t.at.Sub(r.At) < c.env.Policy.RecoveryMemory {
+		return r.Steps
+	}
+	return nil
+}
+
+// nextRung is the first rung that the provider has the lever for and the policy a budget.
+func (c judgement) nextRung(steps map[fleet.Rung]int) fleet.Rung {
+	for _, s := range []struct {
+		rung  fleet.Rung
+		lever fleet.Lever
+	}{
+		{fleet.RungReboot, fleet.LeverReboot}, {fleet.RungPowerCycle, fleet.LeverPower}, {fleet.RungReinstall, fleet.LeverReinstall},
+	} {
+		if slices.Contains(c.r.Levers, s.lever) && steps[s.rung] < c.env.Policy.RecoverySteps(s.rung) {
+			return s.rung
+		}
+	}
+	return fleet.RungQuarantine
+}
+
+// step says in words what a rung does.
+func (c judgement) step(rung fleet.Rung) string {
+	switch rung {
+	case fleet.RungReboot:
+		return fmt.Sprintf("%s reboots it", c.r.Provider)
+	case fleet.RungPowerCycle:
+		return fmt.Sprintf("%s switches it off and on", c.r.Provider)
+	case fleet.RungReinstall:
+		return fmt.Sprintf("%s reinstalls its own operating system, which destroys the disk", c.r.Provider)
+	case fleet.RungAgentStart, fleet.RungQuarantine:
+	}
+	return "it is quarantined for a person to look at"
+}
+
+// NextRepair is the repair fact that a step of the ladder leaves behind, when it is taken now.
+func NextRepair(r fleet.Record, env fleet.Environment, now time.Time, rung fleet.Rung) fleet.Repair {
+	c := judgement{r: r, env: env, now: now}
+	next := fleet.Repair{Since: now, Rung: rung, At: now, TakeoverGeneration: r.TakeoverGeneration, BootID: c.bootID()}
+	if was := c.repairing(); was != nil {
+		next.Since, next.Steps = was.Since, maps.Clone(was.Steps)
+	} else if t, any := c.trouble(); any {
+		next.Since, next.Steps = t.at, maps.Clone(c.stepsBefore(t))
+	}
+	if next.Steps == nil {
+		next.Steps = make(map[fleet.Rung]int)
+	}
+	next.Steps[rung]++
+	return next
+}
+
+// Repairing reports whether a step of the ladder was taken whose effect is not seen.
+func Repairing(r fleet.Record, env fleet.Environment, now time.Time) bool {
+	return judgement{r: r, env: env, now: now}.repairing() != nil
+}
+
+// InTrouble reports whether the machine is being repaired, or is to be: an agent that is started
+// now is a step of the ladder.
+func InTrouble(r fleet.Record, env fleet.Environment, now time.Time) bool {
+	c := judgement{r: r, env: env, now: now}
+	return c.repairing() != nil || c.silent()
+}
+
+// BootID returns the newest boot ID of the machine that is known; empty: none is.
+func BootID(r fleet.Record) string { return judgement{r: r}.bootID() }
+
+// bootID is the newest that is known.
+func (c judgement) bootID() string {
+	s, seen := c.r.AgentStarted, c.r.AgentSeen
+	switch {
+	case c.r.Installed != nil && (s == nil || c.r.Installed.At.After(s.At)):
+		return c.r.Installed.BootID
+	case seen != nil && (s == nil || seen.TakeoverGeneration >= s.TakeoverGeneration):
+		return seen.BootID
+	case s != nil:
+		return s.BootID
+	}
+	return ""
+}
+
+// UnderRecovery reports whether the machine counts against the concurrency limit of recovery: a
+// step that restarts it was taken, and its effect may still come.
+func UnderRecovery(r fleet.Record, env fleet.Environment, now time.Time) bool {
+	c := judgement{r: r, env: env, now: now}
+	step := c.repairing()
+	return step != nil && step.Rung != fleet.RungAgentStart && step.Rung != fleet.RungQuarantine &&
+		now.Before(step.At.Add(env.Policy.RecoveryStepTimeout))
+}
+
+// silentAfter is how long an agent may be silent: at least three of the intervals that it was asked
+// for.
+func (c judgement) silentAfter() time.Duration {
+	return max(c.env.Policy.SilentAfter, 3*c.env.PromisedInterval)
+}
+
+// silentSince returns from when on silence counts. It does not count while no agent listener is up,
+// nor during maintenance, nor before the machine was last restarted on purpose.
+func (c judgement) silentSince(since time.Time) time.Time {
+	if m := c.r.Maintenance; m != nil && m.Until != nil {
+		since = later(since, *m.Until)
+	}
+	since = later(since, c.restartedAt())
+	if c.env.ListenerUpSince.IsZero() {
+		return later(since, c.now)
+	}
+	return later(since, c.env.ListenerUpSince)
+}
+
+// silent reports whether the machine is in trouble now.
+func (c judgement) silent() bool {
+	t, any := c.trouble()
+	return any && !t.at.After(c.now)
+}
