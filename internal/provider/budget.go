@@ -7,11 +7,13 @@ import (
 
 // The retry budget of one provider. In any window of time there are at most
 //
-//	budgetRatio × calls + budgetFloor + window / budgetRefill
+//	budgetRatio × calls that succeeded + budgetFloor + window / budgetRefill
 //
-// retries. So an outage costs the provider a tenth more requests, not several times as many.
+// retries. So whatever share of the calls fails, the provider gets a tenth more requests at most,
+// and not several times as many: where few fail, few are repeated; where many fail, few earn a
+// retry.
 const (
-	budgetRatio  = 0.1
+	budgetRatio  = 0.11
 	budgetFloor  = 10
 	budgetRefill = time.Minute
 )
@@ -25,8 +27,8 @@ type budget struct {
 
 func newBudget() *budget { return &budget{balance: budgetFloor, updated: time.Now()} }
 
-// call adds what a first attempt earns.
-func (b *budget) call() {
+// succeeded adds what a call that succeeded earns.
+func (b *budget) succeeded() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.refill()

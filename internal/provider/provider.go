@@ -53,15 +53,76 @@ type Provider interface {
 	FindByToken(ctx context.Context, capacity fleet.CapacityID, token fleet.Token) (Entry, error)
 }
 
-// Rebooter can restart a machine from outside. The call returns when the provider has accepted the
-// request. Only a changed boot ID tells that the machine came back.
+// The capabilities. Each call returns when the provider has accepted the request; what it leads to
+// happens later, and only evidence from the machine or from Get tells that it did. A request may be
+// repeated: what is so already is no error. KindNotFound: the provider is certain that it does not
+// have the machine. KindConflict: the machine cannot be brought to that from the state in which it
+// is now. A call whose error is KindTemporary or KindTimeout may have had its effect.
+
+// Rebooter can restart a machine from outside. Only a changed boot ID tells that the machine came
+// back.
 type Rebooter interface {
 	Reboot(ctx context.Context, id fleet.ProviderID) error
+}
+
+// Powerer can turn a machine off and on. PowerOn of a machine that is on, and PowerOff of one that
+// is off, succeed and do nothing.
+type Powerer interface {
+	PowerOn(ctx context.Context, id fleet.ProviderID) error
+	PowerOff(ctx context.Context, id fleet.ProviderID) error
+	// PowerCycle turns a machine off, and on again. A provider without a cycle of its own turns it
+	// off, waits until it is off, and turns it on. Then the context bounds the wait, and an error may
+	// leave the machine off; PowerOn, or another PowerCycle, finishes what was begun.
+	PowerCycle(ctx context.Context, id fleet.ProviderID) error
+}
+
+// Reinstaller can put the provider's own operating system on a machine again. That destroys what is
+// on its disks, and the machine gets new host keys.
+type Reinstaller interface {
+	Reinstall(ctx context.Context, id fleet.ProviderID) error
 }
 
 // Releaser can give a machine back. Releasing what is gone succeeds.
 type Releaser interface {
 	Release(ctx context.Context, id fleet.ProviderID) error
+}
+
+// Keeper is a provider whose machines stay where they are when they are given back, such as the
+// hosts of a list. They are left clean instead. A Keeper is no Releaser.
+type Keeper interface {
+	// KeepsMachines reports whether they stay.
+	KeepsMachines() bool
+}
+
+// Levers returns what a provider can do to its machines, in the order in which levers are listed. A
+// Keeper's machines can be given back, too.
+func Levers(p Provider) []fleet.Lever {
+	var levers []fleet.Lever
+	if _, ok := p.(Rebooter); ok {
+		levers = append(levers, fleet.LeverReboot)
+	}
+	if _, ok := p.(Powerer); ok {
+		levers = append(levers, fleet.LeverPower)
+	}
+	if _, ok := p.(Reinstaller); ok {
+		levers = append(levers, fleet.LeverReinstall)
+	}
+	if _, ok := p.(Releaser); ok || Keeps(p) {
+		levers = append(levers, fleet.LeverRelease)
+	}
+	return levers
+}
+
+// Keeps reports whether the provider is a Keeper.
+func Keeps(p Provider) bool {
+	keeper, ok := p.(Keeper)
+	return ok && keeper.KeepsMachines()
+}
+
+// Injector is a provider that can put a host key into the machines that it creates.
+type Injector interface {
+	// InjectsHostKey reports whether Create does so with CreateRequest.HostKey.
+	InjectsHostKey() bool
 }
 
 // CreateRequest is what Create needs.
@@ -72,6 +133,9 @@ type CreateRequest struct {
 	// Machine is the ID under which the machine will be known; providers may derive a host name from
 	// it.
 	Machine fleet.MachineID
+	// HostKey is to be the only SSH host key of the machine, until something else is installed on it.
+	// Its zero value asks for none. Providers that are no Injector leave it aside.
+	HostKey HostKey
 	// BeforeCall is called in front of each call that could create something. An error from it stops
 	// Create before the call. The provisioner records here that the call is about to be made.
 	BeforeCall func(ctx context.Context) error
@@ -99,12 +163,31 @@ type Entry struct {
 	Tokens []fleet.Token
 	// HostKeys are host keys that the provider attests, in authorized_keys form.
 	HostKeys []string
+	// Access says how the machine is reached over SSH, where that differs from other machines.
+	Access Access
 	// CreatedAt is the provider's time of creation; zero when it does not say.
 	CreatedAt time.Time
 
 	// Invalid says why this entry must not be used for anything, in one sentence; empty for a good
 	// entry. It concerns this entry alone.
 	Invalid string
+}
+
+// Access says how a machine is reached over SSH. What is zero is as for all machines.
+type Access struct {
+	Port uint16
+	User string
+	// Jump is a host that the connection goes through; nil: it goes directly.
+	Jump *Jump
+}
+
+// Jump is a host that connections to machines go through.
+type Jump struct {
+	Address netip.AddrPort
+	// User there; empty: as for all machines.
+	User string
+	// HostKey is the one key of that host, in authorized_keys form.
+	HostKey string
 }
 
 // MayHaveCreated reports whether a failed Create may have created a machine. It has not when it

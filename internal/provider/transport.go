@@ -100,7 +100,6 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 		defer request.Body.Close()
 	}
 	ctx := request.Context()
-	t.budget.call()
 	for attempt := 1; ; attempt++ {
 		response, err := t.attempt(request, attempt)
 		var failed *failure
@@ -108,6 +107,7 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 		case err != nil && !errors.As(err, &failed):
 			return nil, err // nothing was sent, or there is no use in repeating it
 		case err == nil && !transient(response.StatusCode):
+			t.budget.succeeded()
 			return response, nil
 		case err == nil && !repeatable(request):
 			return response, nil

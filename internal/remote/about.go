@@ -3,7 +3,6 @@ package remote
 import (
 	"context"
 	"errors"
-	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
@@ -20,24 +19,20 @@ type about struct {
 }
 
 // what the host answers to ask.
-var answer = regexp.MustCompile(`^(?s)(.*?)([A-Za-z0-9_.-]{1,64})\n([0-9]{1,10})\n$`)
+var answer = regexp.MustCompile(`^([A-Za-z0-9_.-]{1,64})\n([0-9]{1,10})\n$`)
 
-// ask asks the host what it is, before anything is written to it. Whatever keeps commands from
-// running there, or their output from being read, shows in the answer.
+// ask asks the host what it is, before anything is written to it, and remembers the answer.
+// Whatever keeps commands from running there, or their output from being read, shows in it.
 func (h *Host) ask(ctx context.Context) (about, error) {
-	const what = "ask the host what it is"
-	output, err := h.line(ctx, what, "uname -m && id -u", Command{OutputLimit: 64 << 10, OnStderr: func(string) {}})
-	if exit, exited := errors.AsType[*ExitError](err); exited {
-		switch {
-		case exit.Status == notFound:
-			return about{}, nil
-		case exit.hint() == "":
-			return about{}, fmt.Errorf("%w (%s)", err, hintOtherCommand)
-		}
-		return about{}, err
+	h.asking.Lock()
+	defer h.asking.Unlock()
+	if h.known != nil {
+		return *h.known, nil
 	}
-	if fleet.KindOf(err) == fleet.KindInvalid { // too long
-		return about{}, fmt.Errorf("%w (%s)", err, hintOtherCommand)
+	const what = "ask the host what it is"
+	output, err := h.line(ctx, what, "uname -m && id -u", Command{OutputLimit: 4 << 10, OnStderr: func(string) {}})
+	if exit, exited := errors.AsType[*ExitError](err); exited && exit.Status == notFound && !exit.other {
+		return about{}, nil
 	}
 	if err != nil {
 		return about{}, err
@@ -46,14 +41,31 @@ func (h *Host) ask(ctx context.Context) (about, error) {
 	if found == nil {
 		return about{}, fleet.Errorf(fleet.KindInvalid, "%s: it answered %s (%s)", what, Quote(string(output)), hintOtherCommand)
 	}
-	if len(found[1]) > 0 {
-		return about{}, fleet.Errorf(fleet.KindInvalid, "%s: before the answer it wrote %s (%s)", what, Quote(string(found[1])), hintNoise)
-	}
-	uid, err := strconv.ParseUint(string(found[3]), 10, 32)
+	uid, err := strconv.ParseUint(string(found[2]), 10, 32)
 	if err != nil {
-		return about{}, fleet.Errorf(fleet.KindInvalid, "%s: %s is no user ID", what, Quote(string(found[3])))
+		return about{}, fleet.Errorf(fleet.KindInvalid, "%s: %s is no user ID", what, Quote(string(found[2])))
 	}
-	return about{machine: string(found[2]), uid: uint32(uid)}, nil
+	h.known = &about{machine: string(found[1]), uid: uint32(uid)}
+	return *h.known, nil
+}
+
+// Choose returns the first content that the host executes: it asks the host for its architecture.
+// Content that is no program of a certain architecture suits every host. The error is of kind
+// Unsupported when there is none.
+func (h *Host) Choose(ctx context.Context, contents ...*Content) (*Content, error) {
+	about, err := h.ask(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var there []string
+	for _, content := range contents {
+		architecture := content.Architecture()
+		if executes(about.machine, architecture) {
+			return content, nil
+		}
+		there = append(there, architecture)
+	}
+	return nil, fleet.Errorf(fleet.KindUnsupported, "the host is %s, and the program is built for %s only", about.machine, strings.Join(there, " and "))
 }
 
 // executes reports whether a kernel that calls its machine so executes programs of the architecture

@@ -79,9 +79,9 @@ func (c *Content) partial(base string, packed bool) string {
 	return c.Path(base) + "." + c.form + partSuffix
 }
 
-// architecture returns what the content is a program for, in the notation of ELF, such as "x86_64";
+// Architecture returns what the content is a program for, in the notation of ELF, such as "x86_64";
 // empty where it is none.
-func (c *Content) architecture() string {
+func (c *Content) Architecture() string {
 	program, err := elf.NewFile(bytes.NewReader(c.data))
 	if err != nil {
 		return ""

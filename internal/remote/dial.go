@@ -3,6 +3,7 @@ package remote
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"strings"
@@ -73,12 +74,35 @@ func (d *Dialer) Dial(ctx context.Context, target Target) (*Host, error) {
 		_ = connection.Close()
 		return nil, err
 	}
+	if target.Silence > 0 {
+		if err := host.answers(ctx, target.Silence); err != nil {
+			_ = host.Close()
+			return nil, err
+		}
+	}
 	return host, nil
+}
+
+// answers returns when the host has done a command that does nothing, however it ended.
+func (h *Host) answers(ctx context.Context, limit time.Duration) error {
+	_, err := h.Run(ctx, Command{Args: []string{"true"}, Timeout: limit, OnStderr: func(string) {}})
+	_, exited := errors.AsType[*ExitError](err)
+	_, noise := errors.AsType[*noiseError](err)
+	if exited || noise {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("a first command: %w", err)
+	}
+	return nil
 }
 
 func (d *Dialer) connect(ctx context.Context, target Target) (net.Conn, error) {
 	connecting, cancel := context.WithTimeout(ctx, d.options.ConnectTimeout)
 	defer cancel()
+	if target.Via != nil {
+		return d.through(ctx, target)
+	}
 	connection, err := d.options.Dial(connecting, "tcp", target.Address.String())
 	switch {
 	case err == nil:
@@ -91,22 +115,72 @@ func (d *Dialer) connect(ctx context.Context, target Target) (net.Conn, error) {
 	return nil, fleet.Errorf(fleet.KindTemporary, "connect: %w", err)
 }
 
+// through connects to the target from its jump host.
+func (d *Dialer) through(ctx context.Context, target Target) (net.Conn, error) {
+	jump, err := d.Dial(ctx, *target.Via)
+	if wrong, ok := errors.AsType[*HostKeyError](err); ok {
+		// Not wrapped: it is not the key of the target that is wrong.
+		return nil, fleet.Errorf(fleet.KindForbidden, "jump host: %v; if the new key is right, put it into the list of hosts", wrong)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("jump host: %w", err)
+	}
+	var connection net.Conn
+	err = jump.within(ctx, d.options.ConnectTimeout+d.options.StepTimeout, "connect from jump host "+target.Via.Address.String(), func() (err error) {
+		connection, err = jump.client.Dial("tcp", target.Address.String())
+		return err
+	})
+	if err != nil {
+		_ = jump.Close()
+		return nil, err
+	}
+	return &tunnel{Conn: connection, jump: jump}, nil
+}
+
+// tunnel is a connection through a jump host, and ends with it.
+type tunnel struct {
+	net.Conn
+	jump *Host
+}
+
+// Close ends the connection, and the one to the jump host.
+func (t *tunnel) Close() error {
+	// The link first: a channel of a host that hangs would wait to be closed.
+	return errors.Join(t.jump.link.Close(), t.jump.Close())
+}
+
 func (d *Dialer) handshake(ctx context.Context, connection net.Conn, target Target, verifier *verifier) (*Host, error) {
-	shaking, cancel := context.WithTimeout(ctx, d.options.HandshakeTimeout)
+	late := fleet.Errorf(fleet.KindTimeout, "%s did not finish the SSH handshake within %s", target.Address, d.options.HandshakeTimeout)
+	timed, cancel := context.WithTimeoutCause(ctx, d.options.HandshakeTimeout, late)
 	defer cancel()
+	shaking, giveUp := context.WithCancelCause(timed)
+	defer giveUp(nil)
 	// Closing is the one thing that ends a read or a write on every kind of connection.
 	stop := context.AfterFunc(shaking, func() { _ = connection.Close() })
 	defer stop()
 
+	offer := &offer{key: d.key}
 	config := &ssh.ClientConfig{
 		User:              target.User,
-		Auth:              []ssh.AuthMethod{ssh.PublicKeys(d.key.signer)},
+		Auth:              []ssh.AuthMethod{ssh.PublicKeysCallback(offer.keys)},
+		BannerCallback:    offer.banner,
 		HostKeyCallback:   verifier.check,
 		HostKeyAlgorithms: verifier.algorithms(),
 		ClientVersion:     "SSH-2.0-Ironherd",
 		Config:            ssh.Config{Ciphers: ciphers()},
 	}
 	link := &link{Conn: connection}
+	if target.Silence > 0 {
+		limit := time.AfterFunc(target.Silence, func() {
+			giveUp(fleet.Errorf(fleet.KindTimeout, "%s said nothing for %s during the SSH handshake", target.Address, target.Silence))
+		})
+		defer limit.Stop()
+		link.heard = func() {
+			if shaking.Err() == nil {
+				limit.Reset(target.Silence)
+			}
+		}
+	}
 	sshConnection, channels, requests, err := ssh.NewClientConn(link, target.Address.String(), config)
 	if err == nil {
 		link.attach(sshConnection)
@@ -123,10 +197,45 @@ func (d *Dialer) handshake(ctx context.Context, connection net.Conn, target Targ
 	case ctx.Err() != nil:
 		return nil, ended(ctx, "SSH handshake with "+target.Address.String())
 	case shaking.Err() != nil:
-		return nil, fleet.Errorf(fleet.KindTimeout, "%s did not finish the SSH handshake within %s",
-			target.Address, d.options.HandshakeTimeout)
+		return nil, context.Cause(shaking)
 	}
-	return nil, d.handshakeError(target, verifier.presented != nil && !link.lost.Load(), err)
+	if offer.greeted > bannerLimit {
+		return nil, fleet.Errorf(fleet.KindInvalid, "%s greeted us with more than %d bytes before it let us in: look for Banner in its sshd_config",
+			target.Address, bannerLimit)
+	}
+	refused := verifier.presented != nil && !link.lost.Load()
+	var negotiation *ssh.AlgorithmNegotiationError
+	if refused && !offer.made && !errors.As(err, &negotiation) {
+		return nil, fleet.Errorf(fleet.KindUnsupported, "%s does not let user %s in by public key, perhaps only by password: "+
+			"put `PubkeyAuthentication yes` into its sshd_config", target.Address, target.User)
+	}
+	return nil, d.handshakeError(target, refused, err)
+}
+
+// bannerLimit is how much of a greeting a host may send during the authentication, in bytes.
+// One message of it has 256 KiB at most.
+const bannerLimit = 4 << 20
+
+// offer is our side of one authentication.
+type offer struct {
+	key *Key
+	// made tells that the host admits public keys, so that ours was offered.
+	made bool
+	// greeted is how much of a greeting has arrived, in bytes.
+	greeted int
+}
+
+func (o *offer) keys() ([]ssh.Signer, error) {
+	o.made = true
+	return []ssh.Signer{o.key.signer}, nil
+}
+
+// banner receives a part of the greeting. It is for people, and nobody reads it here.
+func (o *offer) banner(part string) error {
+	if o.greeted += len(part); o.greeted > bannerLimit {
+		return errors.New("the greeting is too long")
+	}
+	return nil
 }
 
 // handshakeError gives a failed handshake its kind. The library has no type for a refused key, so

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strings"
 
 	"github.com/ironherd/ironherd/internal/fleet"
 )
@@ -16,11 +17,35 @@ type ExitError struct {
 	Status int
 	// Signal that ended the command, without "SIG"; empty when none did.
 	Signal string
-	// Stderr is the last line that the command wrote there.
+	// Stderr is the line that the command wrote there with the reason: the last one.
 	Stderr string
 	// Stdout is the beginning of what the command wrote there.
 	Stdout string
+	// other tells that the command was not what ran.
+	other bool
 }
+
+// Unusable returns in a few words why another directory of the host may do for an upload or a
+// command that failed; "" when none would. In the latter case something ran, or may have run.
+func Unusable(err error) string {
+	exit, exited := errors.AsType[*ExitError](err)
+	wrong, refused := errors.AsType[*DirectoryError](err)
+	why := ""
+	switch {
+	case exited && (refused || exit.NoExec()):
+		why = exit.hint()
+	case refused:
+		why = wrong.hint
+	}
+	if why, _, _ = strings.Cut(why, ":"); why == "" && refused {
+		return clip(wrong.Error(), wordsLimit)
+	}
+	return why
+}
+
+// NoExec reports whether the host forbids to execute anything in the directory of the command. Then
+// the command did not run.
+func (e *ExitError) NoExec() bool { return e.hint() == hintNoExec }
 
 // Error tells how the command ended, what it said, and what that means where it is known.
 func (e *ExitError) Error() string {
@@ -39,6 +64,23 @@ func (e *ExitError) Error() string {
 	}
 	return how
 }
+
+// DirectoryError says that a directory of the host cannot be used, because of what it is or because
+// of what it lies on: it is not root's alone, cannot be made, is full or read-only. Another
+// directory may do. The connection is still good.
+type DirectoryError struct {
+	// Directory as it was asked for.
+	Directory string
+	Err       error
+	// hint is what is known of the cause; empty: nothing.
+	hint string
+}
+
+// Error tells the reason, which names the directory.
+func (e *DirectoryError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the reason.
+func (e *DirectoryError) Unwrap() error { return e.Err }
 
 // notFound is the exit status with which a shell says that it has no such command.
 const notFound = 127

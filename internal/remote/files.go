@@ -5,11 +5,33 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
+	"time"
 
 	"github.com/pkg/sftp"
 
 	"github.com/ironherd/ironherd/internal/fleet"
 )
+
+// errNoFiles tells that the host has no SFTP that works. Its commands may work all the same.
+type errNoFiles struct{ error }
+
+// Unwrap returns the reason.
+func (e errNoFiles) Unwrap() error { return e.error }
+
+// disk returns the files of the host: over SFTP, or else by commands.
+func (h *Host) disk(ctx context.Context) (disk, error) {
+	files, err := h.fileClient(ctx)
+	if reason, without := errors.AsType[errNoFiles](err); without {
+		h.logger.InfoContext(ctx, "host has no SFTP that works, and gets files through its shell",
+			slog.Any("host", h.address), slog.Any("err", reason))
+		return shellDisk{h}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &sftpDisk{host: h, files: files}, nil
+}
 
 // fileClient returns the SFTP client of this connection, which it opens when first needed.
 func (h *Host) fileClient(ctx context.Context) (*sftp.Client, error) {
@@ -37,7 +59,7 @@ func (h *Host) openFiles() (*sftp.Client, error) {
 	if err = session.start("subsystem", "sftp"); err != nil {
 		_ = session.Close()
 		if errors.Is(err, errRefused) {
-			return nil, fleet.Errorf(fleet.KindUnsupported, "%s", hintNoSFTP)
+			return nil, errNoFiles{fleet.Errorf(fleet.KindUnsupported, "the host has no subsystem of that name")}
 		}
 		return nil, err
 	}
@@ -57,13 +79,27 @@ func (h *Host) openFiles() (*sftp.Client, error) {
 	_ = session.Close()
 	switch {
 	case stdout.noise != "":
-		return nil, fleet.Errorf(fleet.KindInvalid, "the host wrote %s in its place (%s)", Quote(stdout.noise), hintNoise)
+		return nil, errNoFiles{fleet.Errorf(fleet.KindInvalid, "the host wrote %s in its place", Quote(stdout.noise))}
 	case !settled(drained):
 	case stderr.exceeded:
 		return nil, fleet.Errorf(fleet.KindInvalid, "the host wrote more than %d bytes to standard error, in the end %s (%s)",
 			stderrLimit, Quote(stderr.last), hintOtherCommand)
-	case stderr.last != "":
-		return nil, fleet.Errorf(fleet.KindTemporary, "the host said %s: %w", Quote(stderr.last), said{err})
+	}
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	select {
+	case end := <-session.ended:
+		exit, exited := errors.AsType[*ExitError](end)
+		switch {
+		case exited:
+			exit.Stderr = stderr.last
+			return nil, errNoFiles{fleet.Errorf(fleet.KindUnsupported, "%v", exit)}
+		case end == nil:
+			return nil, errNoFiles{fleet.Errorf(fleet.KindUnsupported, "it ended at once")}
+		case stderr.last != "":
+			return nil, errNoFiles{fleet.Errorf(fleet.KindUnsupported, "the host said %s", Quote(stderr.last))}
+		}
+	case <-timer.C:
 	}
 	return nil, err
 }

@@ -33,6 +33,9 @@ type Host struct {
 
 	files sync.Mutex
 	sftp  *sftp.Client
+	// known is what the host has said of itself; nil: it was not asked yet.
+	asking sync.Mutex
+	known  *about
 }
 
 func newHost(client *ssh.Client, link *link, target Target, key HostKey, options Options) *Host {

@@ -2,7 +2,10 @@ package remote
 
 import (
 	"crypto/ed25519"
+	"crypto/hkdf"
 	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -16,7 +19,11 @@ import (
 
 // Key is the private key that a Dialer proves to hosts. It is safe for concurrent use, and printing
 // it shows its fingerprint alone.
-type Key struct{ signer ssh.Signer }
+type Key struct {
+	signer ssh.Signer
+	// secret is the private half in PKCS #8, which is the same whatever file the key was read from.
+	secret []byte
+}
 
 // maximumKey is more than any private key takes, in bytes.
 const maximumKey = 64 << 10
@@ -38,14 +45,30 @@ func OpenKey(path string) (*Key, error) {
 
 // ParseKey is OpenKey for a key in memory.
 func ParseKey(data []byte) (*Key, error) {
-	signer, err := ssh.ParsePrivateKey(data)
+	private, err := ssh.ParseRawPrivateKey(data)
 	if _, locked := errors.AsType[*ssh.PassphraseMissingError](err); locked {
 		return nil, fleet.Errorf(fleet.KindInvalid, "the private key has a passphrase: use one without")
 	}
 	if err != nil {
-		return nil, fleet.Errorf(fleet.KindInvalid, "not a private key in OpenSSH or PEM form")
+		return nil, fleet.Errorf(fleet.KindInvalid, "not a private key in OpenSSH or PEM form: make one with `ssh-keygen -t ed25519`, without a passphrase")
 	}
-	return &Key{signer: signer}, nil
+	return newKey(private)
+}
+
+// newKey returns the key with that private half, as package ssh or a crypto package gives it.
+func newKey(private any) (*Key, error) {
+	if pointer, ok := private.(*ed25519.PrivateKey); ok {
+		private = *pointer
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		return nil, fleet.Errorf(fleet.KindInvalid, "the private key is of a kind that is not supported: use an Ed25519, ECDSA or RSA key")
+	}
+	signer, err := ssh.NewSignerFromKey(private)
+	if err != nil {
+		return nil, fleet.Errorf(fleet.KindInvalid, "the private key cannot be used: %w", err)
+	}
+	return &Key{signer: signer, secret: secret}, nil
 }
 
 // NewKey returns a fresh Ed25519 key and its private half in OpenSSH form, for a file that only its
@@ -59,11 +82,32 @@ func NewKey(comment string) (*Key, []byte, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("encode SSH key: %w", err)
 	}
-	signer, err := ssh.NewSignerFromKey(private)
+	key, err := newKey(private)
 	if err != nil {
 		return nil, nil, fmt.Errorf("use SSH key: %w", err)
 	}
-	return &Key{signer: signer}, pem.EncodeToMemory(block), nil
+	return key, pem.EncodeToMemory(block), nil
+}
+
+// DeriveHostKey makes the Ed25519 host key of one machine: the same for the same key and label,
+// so that nobody needs to store it, and another for any other label. Who knows some of them learns
+// nothing of the others, nor of the key. It returns the public half in authorized_keys form, and
+// the private one in OpenSSH form.
+func (k *Key) DeriveHostKey(label string) (public, private string, err error) {
+	seed, err := hkdf.Key(sha256.New, k.secret, nil, "ironherd host key 1 "+label, ed25519.SeedSize)
+	if err != nil {
+		return "", "", fmt.Errorf("derive host key: %w", err)
+	}
+	made := ed25519.NewKeyFromSeed(seed)
+	block, err := ssh.MarshalPrivateKey(made, "")
+	if err != nil {
+		return "", "", fmt.Errorf("encode host key: %w", err)
+	}
+	shown, err := ssh.NewPublicKey(made.Public())
+	if err != nil {
+		return "", "", fmt.Errorf("encode host key: %w", err)
+	}
+	return authorized(shown), string(pem.EncodeToMemory(block)), nil
 }
 
 // Public returns the public half in authorized_keys form, without a comment.
@@ -74,6 +118,9 @@ func (k *Key) Fingerprint() string { return ssh.FingerprintSHA256(k.signer.Publi
 
 // String names the key by its fingerprint, so that printing one gives nothing away.
 func (k *Key) String() string { return k.Fingerprint() }
+
+// GoString does so, too.
+func (k *Key) GoString() string { return k.Fingerprint() }
 
 // NormalizeHostKey checks one host key in authorized_keys form and returns it without comment and
 // options. The error is of kind Invalid.

@@ -27,6 +27,9 @@ type link struct {
 	// middle of an authentication, and reports a refused key instead.
 	lost atomic.Bool
 
+	// heard is called when the host has said something. Nil: nobody wants to know.
+	heard func()
+
 	mu sync.Mutex
 	// err is what ended the connection. Nil: it has not ended.
 	err error
@@ -37,6 +40,9 @@ type link struct {
 // Read reads. When that fails, the library already refuses writes.
 func (l *link) Read(p []byte) (int, error) {
 	n, err := l.Conn.Read(p)
+	if n > 0 && l.heard != nil {
+		l.heard()
+	}
 	if err != nil {
 		if !errors.Is(err, net.ErrClosed) && !errors.Is(err, io.ErrClosedPipe) {
 			l.lost.Store(true)

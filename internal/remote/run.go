@@ -3,6 +3,8 @@ package remote
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"io"
 	"log/slog"
@@ -41,10 +43,16 @@ type Command struct {
 	OnStderr func(line string)
 	// Timeout bounds the command. Zero: the dialer's StepTimeout.
 	Timeout time.Duration
+
+	// reasonFirst tells that the first line on standard error has the reason of a failure, and not the
+	// last.
+	reasonFirst bool
 }
 
 // Run executes a command and returns what it wrote to standard output. It waits until the command
-// has ended and closed its output.
+// has ended and closed its output. What the host itself wrote before the command, such as the
+// greeting of a start-up file of the shell, is not part of that. If something else ran in the place
+// of the command, the error says so: it is of kind Invalid, or an *ExitError.
 //
 // If the command ran and failed, the error holds an *ExitError, and Run returns the output as well.
 // If it wrote too much, the error is of kind Invalid, and the connection is closed. When ctx or the
@@ -53,8 +61,9 @@ func (h *Host) Run(ctx context.Context, command Command) ([]byte, error) {
 	if len(command.Args) == 0 || command.Args[0] == "" {
 		return nil, fleet.Errorf(fleet.KindInvalid, "a command needs a name")
 	}
-	what := "run " + command.Args[0]
-	output, err := h.line(ctx, what, quote(command.Args), command)
+	what := "run " + shown(command.Args[0])
+	// The shell gives its place to the command, so that a signal which ends the command is told.
+	output, err := h.line(ctx, what, "exec "+quote(command.Args), command)
 	var exit *ExitError
 	if err != nil && !errors.As(err, &exit) {
 		return nil, err
@@ -94,24 +103,46 @@ func (h *Host) execute(line string, command Command) ([]byte, error) {
 	// The host may go on writing, whatever happens to the session: only the end of the connection
 	// ends that.
 	full := func() { _ = h.link.Close() }
-	stdout := &limitedBuffer{limit: limit, full: full}
+	mark := newMark()
+	stdout := &framedBuffer{mark: []byte(mark + "\n"), answer: limitedBuffer{limit: limit, full: full}, full: full}
 	stderr := &lineWriter{emit: command.OnStderr, limit: stderrLimit, full: full}
 	if stderr.emit == nil {
 		stderr.emit = func(text string) {
 			h.logger.Info("command wrote to stderr", slog.Any("host", h.address), slog.String("line", text))
 		}
 	}
-	err = session.run(line, command.Stdin, stdout, stderr)
+	// Every shell there is takes this line, and the simulator's, too.
+	err = session.run("echo "+mark+"; "+line, command.Stdin, stdout, stderr)
 	stderr.flush()
+	stdout.flush()
+	reason := stderr.last
+	if command.reasonFirst {
+		reason = stderr.first
+	}
 	switch {
 	case stdout.exceeded:
+		return nil, fleet.Errorf(fleet.KindInvalid, "the host wrote more than %d bytes to standard output before the command, beginning with %s (%s)",
+			noiseLimit, Quote(string(stdout.noise)), hintOtherCommand)
+	case stdout.answer.exceeded:
 		return nil, fleet.Errorf(fleet.KindInvalid, "the command wrote more than %d bytes to standard output, beginning with %s",
-			limit, Quote(stdout.begin()))
+			limit, Quote(stdout.answer.begin()))
+	case stderr.exceeded && !stdout.found:
+		return nil, fleet.Errorf(fleet.KindInvalid, "the host wrote more than %d bytes to standard error before the command, in the end %s (%s)",
+			stderrLimit, Quote(stderr.last), hintOtherCommand)
 	case stderr.exceeded:
 		return nil, fleet.Errorf(fleet.KindInvalid, "the command wrote more than %d bytes to standard error, in the end %s",
 			stderrLimit, Quote(stderr.last))
 	}
-	return stdout.kept.Bytes(), exitError(err, stderr.last, stdout.begin())
+	if !stdout.found {
+		if err = exitError(err, reason, string(stdout.noise)); err == nil {
+			return nil, &noiseError{fleet.Errorf(fleet.KindInvalid, "the host wrote %s in the place of an answer (%s)", Quote(string(stdout.noise)), hintOtherCommand)}
+		}
+		if exit, exited := errors.AsType[*ExitError](err); exited {
+			exit.other = true
+		}
+		return nil, err
+	}
+	return stdout.answer.kept.Bytes(), exitError(err, reason, stdout.answer.begin())
 }
 
 func startError(err error) error {
@@ -154,6 +185,71 @@ func quoteWord(word string) string {
 
 func quoteAlways(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
 
+// noiseLimit is how much a host may write to standard output before a command, in bytes.
+const noiseLimit = 4 << 20
+
+// newMark returns what no host writes by itself: the shell is told to write it just before the
+// command.
+func newMark() string {
+	random := make([]byte, 12)
+	_, _ = rand.Read(random) // never fails
+	return "ironherd-" + hex.EncodeToString(random)
+}
+
+// framedBuffer keeps what follows the first mark, and the beginning of what comes before. It calls
+// full once when there is too much before the mark.
+type framedBuffer struct {
+	mark     []byte
+	found    bool
+	answer   limitedBuffer
+	exceeded bool
+	full     func()
+	// noise is the beginning of what came before the mark, and skipped is how much that was. tail is
+	// the end of it, which may be the beginning of the mark.
+	noise, tail []byte
+	skipped     int
+}
+
+// Write keeps p, or fails if p is beyond a limit.
+func (b *framedBuffer) Write(p []byte) (int, error) {
+	if b.found {
+		return b.answer.Write(p)
+	}
+	pending := append(b.tail, p...)
+	before, after, found := bytes.Cut(pending, b.mark)
+	if b.found = found; !found {
+		before = pending[:max(0, len(pending)-len(b.mark)+1)]
+	}
+	b.skipped += len(before)
+	// Without the mark, what is in the tail is noise, too.
+	if shown := pending[:len(before)]; len(b.noise) < 2*wordsLimit {
+		b.noise = append(b.noise, shown[:min(len(shown), 2*wordsLimit-len(b.noise))]...)
+	}
+	if b.skipped > noiseLimit {
+		if !b.exceeded {
+			b.exceeded = true
+			b.full()
+		}
+		return 0, io.ErrShortWrite
+	}
+	b.tail = bytes.Clone(pending[len(before):])
+	if !found {
+		return len(p), nil
+	}
+	b.tail = nil
+	if _, err := b.answer.Write(after); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// flush makes noise of the tail: no more comes.
+func (b *framedBuffer) flush() {
+	if room := 2*wordsLimit - len(b.noise); !b.found && room > 0 {
+		b.noise = append(b.noise, b.tail[:min(len(b.tail), room)]...)
+	}
+}
+
 // limitedBuffer keeps up to limit bytes, and calls full once when more come. It does not embed the
 // buffer, because io.Copy would then use the buffer's ReadFrom, which knows no limit.
 type limitedBuffer struct {
@@ -190,7 +286,8 @@ type lineWriter struct {
 	exceeded bool
 	pending  []byte
 	lines    int
-	last     string
+	// first and last are the first and the last line.
+	first, last string
 }
 
 // Write emits every line that p completes, or fails if p is beyond the limit.
@@ -221,9 +318,17 @@ func (w *lineWriter) flush() {
 	line := strings.ToValidUTF8(strings.TrimRight(string(w.pending), "\r"), "�")
 	w.pending = w.pending[:0]
 	if line != "" {
-		w.last = line
+		if w.last = line; w.first == "" {
+			w.first = line
+		}
 		if w.lines++; w.lines <= stderrLines {
 			w.emit(line)
 		}
 	}
 }
+
+// noiseError says what the host wrote in the place of an answer.
+type noiseError struct{ err error }
+
+func (e *noiseError) Error() string { return e.err.Error() }
+func (e *noiseError) Unwrap() error { return e.err }

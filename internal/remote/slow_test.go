@@ -106,7 +106,7 @@ func (o *once) Addr() net.Addr { return &net.TCPAddr{} }
 // dialSlowly connects to a simulated machine. What we write arrives when carry returns, which is
 // called with how much it is. The delay is not in Write, because who waits for a mutex of the
 // library would keep the fake time from passing.
-func dialSlowly(t *testing.T, carry func(bytes int)) *Host {
+func dialSlowly(t *testing.T, silence time.Duration, carry func(bytes int)) *Host {
 	t.Helper()
 	key, hostKey := newTestKey(t), newTestKey(t)
 	root := t.TempDir()
@@ -146,7 +146,7 @@ func dialSlowly(t *testing.T, carry func(bytes int)) *Host {
 		return &wire{in: back, out: here}, nil
 	}})
 	host, err := dialer.Dial(t.Context(), Target{
-		Address: netip.MustParseAddrPort("192.0.2.1:22"), User: "root", Trust: Trust{Pinned: []string{hostKey.Public()}},
+		Address: netip.MustParseAddrPort("192.0.2.1:22"), User: "root", Trust: Trust{Pinned: []string{hostKey.Public()}}, Silence: silence,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -167,7 +167,7 @@ func TestASlowLinkGetsTheTimeThatItsProgressEarns(t *testing.T) {
 	content := incompressible(1 << 20)
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		host := dialSlowly(t, func(bytes int) { time.Sleep(time.Duration(bytes) * time.Second / 8000) })
+		host := dialSlowly(t, 0, func(bytes int) { time.Sleep(time.Duration(bytes) * time.Second / 8000) })
 		uploaded, err := host.Upload(t.Context(), content, "/root/agent/agent", 0o700)
 		if took := time.Since(start); err != nil || uploaded.Sent < content.Size() || took < 2*time.Minute {
 			t.Errorf("%+v, %v after %s", uploaded, err, took)
@@ -175,7 +175,7 @@ func TestASlowLinkGetsTheTimeThatItsProgressEarns(t *testing.T) {
 	})
 	synctest.Test(t, func(t *testing.T) {
 		sent, gone := 0, make(chan struct{})
-		host := dialSlowly(t, func(bytes int) {
+		host := dialSlowly(t, 0, func(bytes int) {
 			if sent += bytes; sent > 1<<19 {
 				<-gone
 			}

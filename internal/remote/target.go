@@ -2,6 +2,7 @@ package remote
 
 import (
 	"net/netip"
+	"time"
 )
 
 // Target is a host to reach.
@@ -9,6 +10,14 @@ type Target struct {
 	Address netip.AddrPort
 	User    string
 	Trust   Trust
+	// Via is a host that the connection goes through; nil: it goes directly. It is verified as every
+	// host is, and sees nothing but the encrypted connection.
+	Via *Target
+	// Silence is how long the host may say nothing during the handshake, and how long it may take to
+	// answer a first command that does nothing. It is for hosts that may well hang: a slow one says
+	// something now and then, however long it takes as a whole. Zero: no such limit, and no such
+	// command.
+	Silence time.Duration
 }
 
 // Trust says which host keys are accepted, all in authorized_keys form. The best source that has

@@ -3,31 +3,23 @@ package remote
 import (
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"io/fs"
 	"log/slog"
-	"os"
 	"path"
 	"regexp"
 	"strings"
 	"time"
 
 	"github.com/pkg/sftp"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
 const (
-	// packet is how much of a file one request carries: what every SFTP server takes.
-	packet = 32 << 10
-	// inFlight is how many such requests may be without an answer.
-	inFlight = 8
 	// partSuffix and temporarySuffix end the names of what an upload has not finished.
 	partSuffix, temporarySuffix = ".part", ".tmp"
 	// staleAfter is the age from which on such a file is nobody's: each step of an upload touches its
@@ -50,7 +42,7 @@ var errDamaged = errors.New("what arrived is damaged")
 // upload is one upload to one host.
 type upload struct {
 	host    *Host
-	files   *sftp.Client
+	disk    disk
 	content *Content
 	mode    fs.FileMode
 	uid     uint32
@@ -60,43 +52,55 @@ type upload struct {
 }
 
 // Upload makes sure that the content is on the host, at content.Path(base), with that mode. base is
-// an absolute path. Upload makes its directory if there is none, and refuses, with an error of kind
-// Forbidden, one that others than root and the user can write to. Where the directory is reached
-// through links, the result has its path without them.
+// an absolute path. Upload makes its directory if there is none, and refuses one that others than
+// root and the user can write to. Where the directory is reached through links, the result has its
+// path without them.
 //
 // Whatever is there counts only if it has the content's digest. Otherwise Upload sends the content,
 // compressed if the host has gzip, to a file of another name, checks the digest and renames the
 // file. What an upload that was interrupted has left is what the next one goes on from. Any number
-// of uploads may run at once.
+// of uploads may run at once. A host without SFTP gets the content through its shell.
 //
-// A program for another architecture than the host's is refused, with an error of kind Unsupported.
+// The error is a *DirectoryError if another directory may do. A program for another architecture
+// than the host's is refused, with an error of kind Unsupported.
 func (h *Host) Upload(ctx context.Context, content *Content, base string, mode fs.FileMode) (Uploaded, error) {
 	if !path.IsAbs(base) || strings.ContainsAny(base, "\x00\n") {
 		return Uploaded{}, fleet.Errorf(fleet.KindInvalid, "content is uploaded to an absolute path, not %q", base)
+	}
+	if _, err := h.Choose(ctx, content); err != nil {
+		return Uploaded{}, err
 	}
 	about, err := h.ask(ctx)
 	if err != nil {
 		return Uploaded{}, err
 	}
-	if architecture := content.architecture(); !executes(about.machine, architecture) {
-		return Uploaded{}, fleet.Errorf(fleet.KindUnsupported, "the program is built for %s, and the host is %s", architecture, about.machine)
-	}
 	u := &upload{host: h, content: content, mode: mode, uid: about.uid}
-	if u.files, err = h.fileClient(ctx); err != nil {
+	if u.disk, err = h.disk(ctx); err != nil {
 		return Uploaded{}, err
 	}
 	if err := u.run(ctx, base); err != nil {
-		return Uploaded{}, err
+		return Uploaded{}, ofDirectory(path.Dir(base), err)
 	}
 	return Uploaded{Path: u.path, Sent: u.sent}, nil
 }
 
-func (u *upload) run(ctx context.Context, base string) error {
-	var directory string
-	err := u.step(ctx, "prepare "+path.Dir(base), func() (err error) {
-		directory, err = ownDirectory(u.files, path.Dir(base), u.uid)
+// ofDirectory makes a *DirectoryError of an error that another directory may not give: what the
+// host refuses by itself, and what is refused because of the directory.
+func ofDirectory(directory string, err error) error {
+	if known, ok := errors.AsType[*DirectoryError](err); ok {
+		known.Directory = directory
 		return err
-	})
+	}
+	_, refused := errors.AsType[*sftp.StatusError](err)
+	_, exited := errors.AsType[*ExitError](err)
+	if refused || exited || fleet.KindOf(err) == fleet.KindForbidden || errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) {
+		return &DirectoryError{Directory: directory, Err: err}
+	}
+	return err
+}
+
+func (u *upload) run(ctx context.Context, base string) error {
+	directory, err := u.disk.own(ctx, path.Dir(base), u.uid)
 	if err != nil {
 		return u.explain(ctx, path.Dir(base), err)
 	}
@@ -108,33 +112,26 @@ func (u *upload) run(ctx context.Context, base string) error {
 	if err := u.send(ctx); err != nil {
 		return err
 	}
-	return u.step(ctx, "remove what was left", func() error { return u.removeStale(directory) })
+	return u.disk.removeStale(ctx, u.base, u.path)
 }
 
-// step does one thing on the host within the time of a step.
-func (u *upload) step(ctx context.Context, what string, do func() error) error {
-	return u.host.within(ctx, u.host.step, what, do)
+func (u *upload) explain(ctx context.Context, directory string, err error) error {
+	return u.disk.explain(ctx, directory, u.content.Size(), err)
 }
 
 // present reports whether the content is there. It corrects a wrong mode.
 func (u *upload) present(ctx context.Context) (bool, error) {
-	there := false
-	err := u.step(ctx, "look for "+u.path, func() error {
-		info, err := u.files.Lstat(u.path)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		there = info.Mode().IsRegular() && info.Size() == u.content.Size() && owned(info, u.uid)
-		if there && info.Mode().Perm() != u.mode.Perm() {
-			return u.files.Chmod(u.path, u.mode.Perm())
-		}
-		return nil
-	})
-	if err != nil || !there {
+	found, err := u.disk.look(ctx, u.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil || !found.mode.IsRegular() || found.size != u.content.Size() || !found.owned(u.uid) {
 		return false, err
+	}
+	if found.mode.Perm() != u.mode.Perm() {
+		if err := u.disk.chmod(ctx, u.path, u.mode); err != nil {
+			return false, err
+		}
 	}
 	err = u.check(ctx, u.path)
 	if errors.Is(err, errDamaged) {
@@ -180,7 +177,8 @@ func (u *upload) sendAs(ctx context.Context, packed bool) error {
 	if packed {
 		data = u.content.gzipped()
 	}
-	err := u.write(ctx, part, data)
+	sent, err := u.disk.write(ctx, part, data, u.uid)
+	u.sent += sent
 	whole := part
 	if err == nil && packed {
 		whole = u.path + "." + suffix()
@@ -190,76 +188,23 @@ func (u *upload) sendAs(ctx context.Context, packed bool) error {
 		err = u.check(ctx, whole)
 	}
 	if err == nil {
-		err = u.step(ctx, "rename "+whole, func() error {
-			if err := u.files.Chmod(whole, u.mode.Perm()); err != nil {
-				return err
-			}
-			return u.files.PosixRename(whole, u.path)
-		})
+		err = u.disk.chmod(ctx, whole, u.mode)
+	}
+	if err == nil {
+		err = u.disk.rename(ctx, whole, u.path)
 	}
 	if err != nil {
 		err = u.explain(ctx, path.Dir(part), err)
 	}
-	u.remove(ctx, part, whole)
-	return err
-}
-
-// remove removes files, as far as they are there. Where the connection has ended they stay, for the
-// next upload to go on from or to remove.
-func (u *upload) remove(ctx context.Context, names ...string) {
-	_ = u.step(ctx, "remove", func() error {
-		for _, name := range names {
-			_ = u.files.Remove(name)
-		}
-		return nil
-	})
-}
-
-// write writes data to a file of the user's alone. It goes on from what is there already, but for
-// the end of it: what was on its way when an earlier upload broke off may have holes.
-func (u *upload) write(ctx context.Context, name string, data []byte) error {
-	var file *sftp.File
-	var from int64
-	err := u.step(ctx, "open "+name, func() (err error) {
-		info, err := u.files.Lstat(name)
-		switch {
-		case err == nil && info.Mode().IsRegular() && owned(info, u.uid) && info.Size() <= int64(len(data)):
-			from = max(0, info.Size()-inFlight*packet) / packet * packet
-		case err == nil:
-			if err := u.files.Remove(name); err != nil {
-				return err
-			}
-		}
-		if file, err = u.files.OpenFile(name, os.O_WRONLY|os.O_CREATE); err != nil {
-			return err
-		}
-		return u.files.Chmod(name, 0o600)
-	})
-	if err != nil {
-		return err
-	}
-	err = u.host.progressing(ctx, "write "+name, func(progress func()) error {
-		packets, writing := errgroup.WithContext(ctx)
-		packets.SetLimit(inFlight)
-		for at := from; at < int64(len(data)) && writing.Err() == nil; at += packet {
-			packets.Go(func() error {
-				_, err := file.WriteAt(data[at:min(at+packet, int64(len(data)))], at)
-				if err == nil {
-					progress()
-				}
-				return err
-			})
-		}
-		return errors.Join(packets.Wait(), file.Close())
-	})
-	u.sent += int64(len(data)) - from
+	// Where the connection has ended they stay, for the next upload to go on from or to remove.
+	u.disk.remove(ctx, part, whole)
 	return err
 }
 
 // unpack decompresses one file into another, which is never anybody else's.
 func (u *upload) unpack(ctx context.Context, from, to string) error {
 	line := fmt.Sprintf("umask 077 && gzip -dc <%s >%s", quoteAlways(from), quoteAlways(to))
-	_, err := u.host.line(ctx, "unpack "+from, line, Command{OnStderr: func(string) {}})
+	_, err := u.host.line(ctx, "unpack "+shown(from), line, Command{OnStderr: func(string) {}})
 	if exit, exited := errors.AsType[*ExitError](err); exited && exit.hint() == "" {
 		return fmt.Errorf("%w: %w", errDamaged, err)
 	}
@@ -270,7 +215,7 @@ func (u *upload) unpack(ctx context.Context, from, to string) error {
 func (u *upload) check(ctx context.Context, name string) error {
 	digest, err := u.digest(ctx, name)
 	if err == nil && digest != u.content.Digest() {
-		return fleet.Errorf(fleet.KindTemporary, "%w: %s has the digest %s", errDamaged, name, digest)
+		return fleet.Errorf(fleet.KindTemporary, "%w: %s has the digest %s", errDamaged, shown(name), digest)
 	}
 	return err
 }
@@ -281,100 +226,18 @@ var sum = regexp.MustCompile(`^\\?([0-9a-f]{64}) `)
 // digest returns the SHA-256 of a file in hexadecimal, as the host's sha256sum says. Where there is
 // none, it reads the file.
 func (u *upload) digest(ctx context.Context, name string) (string, error) {
-	output, err := u.host.line(ctx, "check "+name, "sha256sum "+quoteAlways(name), Command{OnStderr: func(string) {}})
+	output, err := u.host.line(ctx, "check "+shown(name), "sha256sum "+quoteAlways(name), Command{OnStderr: func(string) {}})
 	if _, exited := errors.AsType[*ExitError](err); exited {
-		return u.readDigest(ctx, name)
+		return u.disk.digest(ctx, name, u.content.Size())
 	}
 	if err != nil {
 		return "", err
 	}
 	found := sum.FindSubmatch(output)
 	if found == nil {
-		return "", fleet.Errorf(fleet.KindInvalid, "check %s: sha256sum wrote %s (%s)", name, Quote(string(output)), hintNoise)
+		return "", fleet.Errorf(fleet.KindInvalid, "check %s: sha256sum wrote %s (%s)", shown(name), Quote(string(output)), hintOtherCommand)
 	}
 	return string(found[1]), nil
-}
-
-func (u *upload) readDigest(ctx context.Context, name string) (string, error) {
-	digest := ""
-	err := u.host.progressing(ctx, "read "+name, func(progress func()) error {
-		file, err := u.files.Open(name)
-		if err != nil {
-			return err
-		}
-		sum := &hasher{Hash: sha256.New(), room: u.content.Size(), progress: progress}
-		_, err = file.WriteTo(sum)
-		_ = file.Close()
-		if err == nil || errors.Is(err, errDamaged) { // longer than the content
-			digest = hex.EncodeToString(sum.Sum(nil))
-			err = nil
-		}
-		return err
-	})
-	return digest, err
-}
-
-// hasher hashes what a host sends, up to a byte more than there should be.
-type hasher struct {
-	hash.Hash
-	room     int64
-	progress func()
-}
-
-// Write hashes p, or fails if there is no room for it.
-func (s *hasher) Write(p []byte) (int, error) {
-	s.progress()
-	if s.room -= int64(len(p)); s.room < 0 {
-		_, _ = s.Hash.Write(p)
-		return 0, errDamaged
-	}
-	return s.Hash.Write(p)
-}
-
-// explain tells a full file system from what else a host may refuse: SFTP has no word for it.
-func (u *upload) explain(ctx context.Context, directory string, err error) error {
-	_, refused := errors.AsType[*sftp.StatusError](err)
-	exit, exited := errors.AsType[*ExitError](err)
-	if !refused && !exited || exited && exit.hint() != "" {
-		return err
-	}
-	full := false
-	_ = u.step(ctx, "look at the space", func() error {
-		space, err := u.files.StatVFS(directory)
-		if err != nil {
-			return err
-		}
-		// A file system without a limit of inodes says 0 of 0.
-		full = space.Frsize*space.Bavail < uint64(u.content.Size()) || space.Files > 0 && space.Favail == 0
-		return nil
-	})
-	if !full {
-		return err
-	}
-	// Without errDamaged in it, because another form would find no space either.
-	return fleet.Errorf(fleet.KindTemporary, "%v (%s)", err, hintFull)
-}
-
-// removeStale removes what uploads have left that nobody goes on with: of other contents, and files
-// that were about to be renamed. The time is the host's.
-func (u *upload) removeStale(directory string) error {
-	now, err := u.files.Lstat(u.path)
-	if err != nil {
-		return err
-	}
-	entries, err := u.files.ReadDir(directory)
-	if err != nil {
-		return err
-	}
-	for _, entry := range entries {
-		name := entry.Name()
-		if strings.HasPrefix(name, path.Base(u.base)+"-") && entry.Mode().IsRegular() &&
-			(strings.HasSuffix(name, partSuffix) || strings.HasSuffix(name, temporarySuffix)) &&
-			now.ModTime().Sub(entry.ModTime()) >= staleAfter {
-			_ = u.files.Remove(path.Join(directory, path.Base(name))) // one that stays is harmless
-		}
-	}
-	return nil
 }
 
 func suffix() string {

@@ -7,9 +7,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"io/fs"
 	"math/rand/v2"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -23,16 +25,37 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
+// withoutSFTP is what startSSHD takes for a host without SFTP.
+var withoutSFTP = configured("Subsystem other /bin/true")
+
+// fewPrograms returns a directory with no more programs than an upload through the shell needs.
+func fewPrograms(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range []string{"sh", "ls", "mkdir", "mv", "rm", "chmod", "dd", "cat", "uname", "id", "find"} {
+		program, err := exec.LookPath(name)
+		if err == nil {
+			err = os.Symlink(program, filepath.Join(dir, name))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
 // What is on a host counts by its digest alone, which the host's sha256sum says, or else its bytes.
 func TestUploadsAreCheckedAndResumed(t *testing.T) {
 	t.Parallel()
-	for name, environment := range map[string]string{"compressed": "", "plain": "PATH=/nowhere"} {
+	for name, environment := range map[string]string{
+		"compressed": "", "plain": "PATH=/nowhere", "without SFTP": withoutSFTP, "without SFTP, plain": "PATH=" + fewPrograms(t) + " " + withoutSFTP,
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := startSSHD(t, environment)
 			t.Run("tampered", func(t *testing.T) { testATamperedFileIsSentAnew(t, s) })
 			t.Run("interrupted", func(t *testing.T) { testInterruptedUploadsAreResumed(t, s) })
-			t.Run("damaged", func(t *testing.T) { testADamagedPartIsSentAnew(t, s, environment == "") })
+			t.Run("damaged", func(t *testing.T) { testADamagedPartIsSentAnew(t, s, !strings.Contains(environment, "PATH")) })
 		})
 	}
 }
@@ -152,7 +175,16 @@ func testADamagedPartIsSentAnew(t *testing.T, s *sshd, packed bool) {
 // Who can write to the directory can run what they like as root.
 func TestUploadRefusesDirectoriesThatOthersCanWriteTo(t *testing.T) {
 	t.Parallel()
-	s := startSSHD(t)
+	for _, environment := range []string{"", withoutSFTP} {
+		t.Run(strings.Fields(environment + " SFTP")[0], func(t *testing.T) {
+			t.Parallel()
+			testUploadRefusesDirectories(t, startSSHD(t, environment))
+		})
+	}
+}
+
+func testUploadRefusesDirectories(t *testing.T, s *sshd) {
+	t.Helper()
 	const nobody = 65534
 	for name, test := range map[string]struct {
 		prepare func(top string) error
@@ -191,7 +223,7 @@ func TestUploadRefusesDirectoriesThatOthersCanWriteTo(t *testing.T) {
 				}
 				return
 			}
-			if fleet.KindOf(err) != fleet.KindForbidden || !strings.Contains(err.Error(), test.refused) {
+			if wrong, ok := errors.AsType[*DirectoryError](err); !ok || wrong.Directory != dir || !strings.Contains(err.Error(), test.refused) {
 				t.Errorf("%v (%s)", err, fleet.KindOf(err))
 			}
 			if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
@@ -206,7 +238,7 @@ func mount(t *testing.T, options string) string {
 	t.Helper()
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, options); err != nil {
-		t.Skipf("needs to mount: %v", err)
+		t.Fatalf("root that may mount is needed: %v", err)
 	}
 	t.Cleanup(func() {
 		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
@@ -216,20 +248,39 @@ func mount(t *testing.T, options string) string {
 	return dir
 }
 
-func TestAFullDiskIsNamed(t *testing.T) {
+func TestAFullOrReadOnlyDiskIsNamed(t *testing.T) {
 	t.Parallel()
-	// Too small for the compressed form, or for the content alone.
-	s := startSSHD(t)
-	for name, content := range map[string]*Content{"sent": incompressible(2 << 20), "unpacked": NewContent(bytes.Repeat([]byte("agent"), 1<<20))} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			host := s.dial(t)
-			dir := mount(t, "size=1m,mode=0755")
-			_, err := host.Upload(t.Context(), content, dir+"/agent", 0o700)
-			if err == nil || !strings.Contains(err.Error(), "no space left") {
-				t.Errorf("%v (%s)", err, fleet.KindOf(err))
-			}
-		})
+	for _, environment := range []string{"", withoutSFTP} {
+		s := startSSHD(t, environment)
+		for name, test := range map[string]struct {
+			content *Content
+			below   string
+			flags   uintptr
+			says    string
+		}{
+			// Too small for the compressed form, or for the content alone.
+			"full when it is sent":     {incompressible(2 << 20), "", 0, "no space left"},
+			"full when it is unpacked": {NewContent(bytes.Repeat([]byte("agent"), 1<<20)), "", 0, "no space left"},
+			"read-only":                {incompressible(1 << 10), "", syscall.MS_RDONLY, "read-only"},
+			"read-only above":          {incompressible(1 << 10), "/a/b", syscall.MS_RDONLY, "read-only"},
+		} {
+			t.Run(strings.TrimSpace(environment+" "+name), func(t *testing.T) {
+				t.Parallel()
+				host := s.dial(t)
+				dir := mount(t, "size=1m,mode=0755")
+				if err := syscall.Mount("", dir, "", syscall.MS_REMOUNT|test.flags, ""); err != nil {
+					t.Fatal(err)
+				}
+				_, err := host.Upload(t.Context(), test.content, dir+test.below+"/agent", 0o700)
+				wrong, ok := errors.AsType[*DirectoryError](err)
+				if !ok || wrong.Directory != dir+test.below || !strings.Contains(strings.ToLower(err.Error()), test.says) {
+					t.Errorf("%v (%s)", err, fleet.KindOf(err))
+				}
+				if _, err := host.Upload(t.Context(), test.content, t.TempDir()+"/agent", 0o700); err != nil {
+					t.Errorf("another directory: %v", err)
+				}
+			})
+		}
 	}
 }
 
@@ -244,7 +295,8 @@ func TestAMountThatForbidsExecutionIsNamed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err = host.Run(t.Context(), Command{Args: []string{uploaded.Path}}); err == nil || !strings.Contains(err.Error(), "noexec") {
+	_, err = host.Run(t.Context(), Command{Args: []string{uploaded.Path}})
+	if exit, exited := errors.AsType[*ExitError](err); !exited || !exit.NoExec() || !strings.Contains(err.Error(), "noexec") {
 		t.Error(err)
 	}
 }
@@ -274,9 +326,9 @@ func TestAProgramForAnotherArchitectureIsNotSent(t *testing.T) {
 	checkDir(t, base, uploaded.Path)
 }
 
-// answering starts a server on which every command writes the output, and the subsystem does what
+// answering starts a server on which every command writes the output, and every subsystem does what
 // it is told to.
-func answering(t *testing.T, output string, subsystem func(*ssh.Request, ssh.Channel)) *Host {
+func answering(t *testing.T, output func(command string) string, subsystem func(*ssh.Request, ssh.Channel)) *Host {
 	t.Helper()
 	target, key := startServer(t, func(_ *ssh.ServerConn, channels <-chan ssh.NewChannel) {
 		for offered := range channels {
@@ -290,7 +342,7 @@ func answering(t *testing.T, output string, subsystem func(*ssh.Request, ssh.Cha
 					continue
 				}
 				_ = request.Reply(true, nil)
-				_, _ = io.WriteString(channel, output)
+				_, _ = io.WriteString(channel, output(string(request.Payload[4:])))
 				_, _ = channel.SendRequest("exit-status", false, make([]byte, 4))
 				_ = channel.Close()
 			}
@@ -304,42 +356,90 @@ func answering(t *testing.T, output string, subsystem func(*ssh.Request, ssh.Cha
 	return host
 }
 
+// markOf returns the mark that a command line begins with.
+func markOf(line string) string {
+	mark, _, _ := strings.Cut(strings.TrimPrefix(line, "echo "), ";")
+	return mark
+}
+
+// A host without SFTP, in whatever way, is asked by commands.
 func TestHostsWithoutSFTP(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		subsystem func(*ssh.Request, ssh.Channel)
-		text      []string
-	}{
-		"no subsystem": {func(request *ssh.Request, _ ssh.Channel) { _ = request.Reply(false, nil) }, []string{"no SFTP", "Subsystem sftp"}},
-		"no program": {func(request *ssh.Request, channel ssh.Channel) {
-			_ = request.Reply(true, nil)
-			_, _ = io.WriteString(channel.Stderr(), "sftp-server: not found\n")
-			_ = channel.Close()
-		}, []string{`"sftp-server: not found"`}},
-		"noise": {func(request *ssh.Request, channel ssh.Channel) {
-			_ = request.Reply(true, nil)
-			_, _ = io.WriteString(channel, "Hi\n")
-		}, []string{`"Hi"`, ".bashrc"}},
-		"endless errors": {func(request *ssh.Request, channel ssh.Channel) {
-			_ = request.Reply(true, nil)
-			go func() {
-				for {
-					if _, err := channel.Stderr().Write(make([]byte, 1<<15)); err != nil {
-						return
-					}
-				}
-			}()
-		}, []string{"standard error"}},
+	for name, subsystem := range map[string]string{
+		"no subsystem":    "Subsystem other /bin/true",
+		"no program":      "Subsystem sftp /nowhere/sftp-server",
+		"ends at once":    "Subsystem sftp /bin/true",
+		"something else":  "Subsystem sftp /bin/echo hi",
+		"noise before it": "Subsystem sftp /usr/lib/openssh/sftp-server",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			host := answering(t, "x86_64\n0\n", test.subsystem)
-			_, err := host.Upload(t.Context(), NewContent([]byte("agent")), "/tmp/agent", 0o700)
-			for _, text := range test.text {
-				if err == nil || !strings.Contains(err.Error(), text) {
-					t.Errorf("no %s: %v", text, err)
+			s := startSSHD(t, configured(subsystem))
+			if name == "noise before it" {
+				greet(t, s)
+			}
+			content := NewContent(program(700 << 10))
+			base := filepath.Join(t.TempDir(), "a/it's an agent")
+			uploaded, err := s.dial(t).Upload(t.Context(), content, base, 0o700)
+			if err != nil || uploaded.Path != content.Path(base) || uploaded.Sent == 0 {
+				t.Fatalf("%+v, %v", uploaded, err)
+			}
+			if written, err := os.ReadFile(uploaded.Path); err != nil || !bytes.Equal(written, content.data) {
+				t.Errorf("%d bytes of something else, %v", len(written), err)
+			}
+			if info, err := os.Stat(uploaded.Path); err != nil || info.Mode() != 0o700 {
+				t.Errorf("%v, %v", info, err)
+			}
+			checkDir(t, base, uploaded.Path)
+			testUploadAgain(t, s.dial(t), content, base)
+		})
+	}
+}
+
+func TestAnSFTPServerThatWritesWithoutEnd(t *testing.T) {
+	t.Parallel()
+	host := answering(t, func(line string) string { return markOf(line) + "\nx86_64\n0\n" }, func(request *ssh.Request, channel ssh.Channel) {
+		_ = request.Reply(true, nil)
+		go func() {
+			for {
+				if _, err := channel.Stderr().Write(make([]byte, 1<<15)); err != nil {
+					return
 				}
 			}
-		})
+		}()
+	})
+	_, err := host.Upload(t.Context(), NewContent([]byte("agent")), "/tmp/agent", 0o700)
+	if fleet.KindOf(err) != fleet.KindInvalid || !strings.Contains(err.Error(), "standard error") {
+		t.Error(err)
+	}
+}
+
+// What `ls -ldn` writes is from the host.
+func FuzzParseListed(f *testing.F) {
+	f.Add("drwxr-xr-t. 2 0 0 4096 Nov 22 08:00 /tmp")
+	f.Add("crw-rw-rw- 1 0 0 1, 3 Nov 22 08:00 /dev/null")
+	f.Add("-rwsr-Sr-T 1 65534 0 7 Nov 22 08:00 a b")
+	f.Fuzz(func(t *testing.T, line string) {
+		listed, err := parseListed(line)
+		if err != nil && listed != (entry{}) || err == nil && listed.mode.IsRegular() && listed.mode.Perm()&^0o777 != 0 {
+			t.Errorf("%q is %+v, %v", line, listed, err)
+		}
+	})
+}
+
+func TestParseMode(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]fs.FileMode{
+		"-rwxr-xr-x": 0o755, "drwxrwxrwt": fs.ModeDir | fs.ModeSticky | 0o777, "drwxrwxrwT": fs.ModeDir | fs.ModeSticky | 0o776,
+		"-rwsr-S---": fs.ModeSetuid | fs.ModeSetgid | 0o740, "lrwxrwxrwx": fs.ModeSymlink | 0o777,
+	} {
+		if got, known := parseMode(text); got != want || !known {
+			t.Errorf("%s is %v, %v", text, got, known)
+		}
+	}
+	for _, text := range []string{"?rwxr-xr-x", "-xwrr-xr-x", "-rwxr-xr-s", "-rwtr-xr-x"} {
+		if _, known := parseMode(text); known {
+			t.Errorf("%s is taken for a mode", text)
+		}
 	}
 }

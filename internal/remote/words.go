@@ -2,6 +2,7 @@ package remote
 
 import (
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -41,6 +42,12 @@ func clip(text string, limit int) string {
 	return cut + "…"
 }
 
+// digests are those in the names of files.
+var digests = regexp.MustCompile(`\b([0-9a-f]{12})[0-9a-f]{52}\b`)
+
+// shown is a name of a file for a message, where a digest in it needs no more than its beginning.
+func shown(name string) string { return digests.ReplaceAllString(name, "$1…") }
+
 // said is the error of a library, whose text may hold words of the host.
 type said struct{ err error }
 
@@ -65,15 +72,13 @@ func (e said) Unwrap() error { return e.err }
 
 // What people can do about the causes that are known.
 const (
-	hintNoise = "a start-up file of the shell, such as .bashrc, writes to standard output: " +
-		"let it write nothing where there is no terminal"
 	hintOtherCommand = "something else ran in its place: look for ForceCommand in sshd_config, for command= in authorized_keys, " +
 		"and at the login shell"
-	hintNoLogin = "the user's login shell is nologin: give it a shell, or use another user"
-	hintFull    = "no space left on the host: make room, or use a directory on another file system"
-	hintNoExec  = "the file system is mounted noexec, or a security module forbids it: use another directory"
-	hintFormat  = "the program is not built for the host's architecture"
-	hintNoSFTP  = "the host has no SFTP: install OpenSSH's sftp-server, and put `Subsystem sftp internal-sftp` into sshd_config"
+	hintNoLogin  = "the user's login shell is nologin: give it a shell, or use another user"
+	hintFull     = "no space left on the host: make room, or use a directory on another file system"
+	hintNoExec   = "the file system is mounted noexec, or a security module forbids it: use another directory"
+	hintReadOnly = "the file system is mounted read-only, as it is after a fault of the disk: use another directory, or repair it"
+	hintFormat   = "the program is not built for the host's architecture"
 )
 
 // notExecutable is the exit status with which a shell says that it cannot execute a file.
@@ -85,6 +90,7 @@ func (e *ExitError) hint() string {
 	for _, known := range []struct{ words, hint string }{
 		{"no space left on device", hintFull},
 		{"disk quota exceeded", hintFull},
+		{"read-only file system", hintReadOnly},
 		{"account is currently not available", hintNoLogin},
 		{"exec format error", hintFormat},
 		{"cannot execute binary file", hintFormat},
@@ -94,8 +100,11 @@ func (e *ExitError) hint() string {
 			return known.hint
 		}
 	}
-	if e.Status == notExecutable && strings.Contains(words, "permission denied") {
+	switch {
+	case e.Status == notExecutable && strings.Contains(words, "permission denied"):
 		return hintNoExec
+	case e.other:
+		return hintOtherCommand
 	}
 	return ""
 }

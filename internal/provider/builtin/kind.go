@@ -48,6 +48,7 @@ var table = []Kind{
 	},
 	{
 		name:     Static,
+		list:     true,
 		defaults: func(s *Sections) { s.Static = static.DefaultConfig() },
 		files:    func(s *Sections) []File { return []File{{"path", &s.Static.Path, nil}} },
 		validate: func(s Sections) error { return s.Static.Validate() },
@@ -60,6 +61,7 @@ var table = []Kind{
 // Kind is one kind of provider: a row of the table.
 type Kind struct {
 	name     string
+	list     bool
 	defaults func(*Sections)
 	files    func(*Sections) []File
 	validate func(Sections) error
@@ -102,6 +104,10 @@ func Defaults() Sections {
 
 // Name returns what the kind is called in configurations and in the BMDB.
 func (k Kind) Name() string { return k.name }
+
+// IsList reports whether providers of this kind are lists of hosts that are there already: a
+// machine costs nothing, and making one calls nobody.
+func (k Kind) IsList() bool { return k.list }
 
 // Files returns the file names in the section of this kind.
 func (k Kind) Files(s *Sections) []File { return k.files(s) }

@@ -34,6 +34,10 @@ type Config struct {
 	DevicePrefix string `yaml:"device_prefix"`
 	// OperatingSystem is the slug of the system that new devices boot first.
 	OperatingSystem string `yaml:"operating_system"`
+	// InjectHostKey gives each new device an SSH host key of our making by cloud-config user data, so
+	// that no key is believed on first use. False is for images that ignore user data: their devices
+	// show keys of their own, which would be refused.
+	InjectHostKey bool `yaml:"inject_host_key"`
 	// Spacing is the least time from one call to the next.
 	Spacing time.Duration `yaml:"spacing"`
 	// InFlight is how many calls may be under way at once.
@@ -51,6 +55,8 @@ func DefaultConfig() Config {
 		Spacing:  2 * time.Second,
 		InFlight: 1,
 		PageSize: 100,
+
+		InjectHostKey: true,
 	}
 }
 

@@ -20,21 +20,47 @@ import (
 	"github.com/ironherd/ironherd/internal/sim/equinixapi"
 )
 
-// hardware is machines that do at once what they are told.
-type hardware struct{}
+// hardware is machines that do at once what they are told, and remember it.
+type hardware struct {
+	mu   sync.Mutex
+	seen map[string]providertest.Seen
+}
 
-func (hardware) Deploy(context.Context, equinixapi.Deployment, time.Time) error { return nil }
-func (hardware) Reset(string, bool) error                                       { return nil }
-func (hardware) PowerOff(context.Context, string) error                         { return nil }
+func (h *hardware) see(device string, change func(*providertest.Seen)) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	seen := h.seen[device]
+	change(&seen)
+	h.seen[device] = seen
+	return nil
+}
 
-func (hardware) PowerOn(context.Context, string) error { return nil }
+func start(seen *providertest.Seen) { seen.On, seen.Starts = true, seen.Starts+1 }
 
-func (hardware) Remove(context.Context, string) error { return nil }
+func (h *hardware) Deploy(_ context.Context, d equinixapi.Deployment, _ time.Time) error {
+	return h.see(d.Device, func(seen *providertest.Seen) {
+		start(seen)
+		seen.Installs++
+	})
+}
+
+func (h *hardware) Reset(device string, _ bool) error { return h.see(device, start) }
+
+func (h *hardware) PowerOff(_ context.Context, device string) error {
+	return h.see(device, func(seen *providertest.Seen) { seen.On = false })
+}
+
+func (h *hardware) PowerOn(_ context.Context, device string) error { return h.see(device, start) }
+
+func (h *hardware) Remove(_ context.Context, device string) error {
+	return h.see(device, func(seen *providertest.Seen) { *seen = providertest.Seen{} })
+}
 
 // simulated is a provider on the simulated API, with what the suite needs to change it.
 type simulated struct {
 	t        *testing.T
 	api      *equinixapi.API
+	hardware hardware
 	provider *Provider
 
 	mu        sync.Mutex
@@ -48,10 +74,10 @@ const free = 5
 
 func newSimulated(t *testing.T) *simulated {
 	t.Helper()
-	s := &simulated{t: t}
+	s := &simulated{t: t, hardware: hardware{seen: make(map[string]providertest.Seen)}}
 	var err error
 	s.api, err = equinixapi.New(equinixapi.Config{
-		Seed: 1, Token: apiToken, Reservations: free, Hardware: hardware{}, MaxPerPage: 2, Logger: slog.New(slog.DiscardHandler),
+		Seed: 1, Token: apiToken, Reservations: free, Hardware: &s.hardware, MaxPerPage: 2, Logger: slog.New(slog.DiscardHandler),
 		Plans:  []equinixapi.Plan{{Slug: "c3.small.x86", CPUs: 1, CPU: "Xeon", MemoryGB: 32}},
 		Commit: func(...equinixapi.Change) error { return nil },
 		Slot: func(slot int) equinixapi.Slot {
@@ -167,6 +193,10 @@ func TestConformanceOnTheSimulatedAPI(t *testing.T) {
 		return providertest.Harness{
 			Provider: s.provider, Free: s.reservations(), Absent: device1, AbsentCapacity: reservation1, NotAnID: "web-3",
 			Machines: s.machines, Occupy: s.occupy, Remove: s.remove,
+			Seen: func(id fleet.ProviderID) (seen providertest.Seen) {
+				_ = s.hardware.see(string(id), func(now *providertest.Seen) { seen = *now })
+				return seen
+			},
 			LoseCreateReply: func() {
 				s.mu.Lock()
 				defer s.mu.Unlock()

@@ -84,6 +84,7 @@ func (p *Provider) post(
 		OS:                    p.config.OperatingSystem,
 		Tags:                  []string{string(request.Token), managedTag},
 		ProjectSSHKeys:        []string{key},
+		UserData:              p.userData(request.HostKey),
 	})
 	if err := capacityError(classify(what, response, err)); err != nil {
 		return provider.Entry{}, err

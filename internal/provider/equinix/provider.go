@@ -14,6 +14,12 @@
 //     provider asks the reservation who occupies it, because the API's lists lag. An earlier create
 //     whose reply was lost shows there as our own device. The provider makes one call, and never
 //     repeats it.
+//   - A create carries the host key that the device is to have, as cloud-config user data
+//     (inject_host_key). The API shows user data to whoever has its token, and the device's
+//     metadata service to every process on the device: such a key tells a device from a host in
+//     between, and ends with the system that the provider delivered.
+//   - An action on a device (reboot, power, reinstall) is asked for once. The API refuses one that
+//     would change nothing; then the device's state says whether the refusal matters.
 //   - A refusal (403) stays Forbidden. It may mean that a device which failed on demand is gone,
 //     but the API does not say so.
 //
@@ -24,6 +30,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"os"
 	"strings"
 	"time"
 
@@ -48,8 +55,7 @@ type Provider struct {
 
 var (
 	_ provider.Provider = (*Provider)(nil)
-	_ provider.Rebooter = (*Provider)(nil)
-	_ provider.Releaser = (*Provider)(nil)
+	_ provider.Injector = (*Provider)(nil)
 )
 
 // New returns a provider for a valid configuration. It reads the token file, to fail early, and
@@ -60,6 +66,10 @@ func New(config Config, options provider.Options) (*Provider, error) {
 	}
 	if _, err := readToken(config.TokenFile); err != nil {
 		return nil, fleet.Errorf(fleet.KindOf(err), "token_file: %w", err)
+	}
+	// With this set, packngo prints whole requests and answers, and with them host keys.
+	if err := os.Unsetenv("PACKNGO_DEBUG"); err != nil {
+		return nil, fleet.Errorf(fleet.KindUnknown, "keep secrets out of packngo's output: %w", err)
 	}
 	limits := provider.Limits{Spacing: config.Spacing, InFlight: config.InFlight}
 	p := &Provider{
@@ -132,37 +142,6 @@ func (p *Provider) FindByToken(ctx context.Context, capacity fleet.CapacityID, t
 		}
 	}
 	return provider.Entry{}, fleet.Errorf(fleet.KindNotFound, "no device of project %s carries the token %s", p.config.Project, token)
-}
-
-// Reboot asks for a reboot. The call returns when the request was accepted.
-func (p *Provider) Reboot(ctx context.Context, id fleet.ProviderID) error {
-	if err := checkID("device", string(id)); err != nil {
-		return err
-	}
-	what := "reboot device " + string(id)
-	client, err := p.client(ctx, what)
-	if err != nil {
-		return err
-	}
-	response, err := client.Devices.Reboot(string(id))
-	return stateError(classify(what, response, err))
-}
-
-// Release deletes a device, whatever it is doing. One that is gone already was released.
-func (p *Provider) Release(ctx context.Context, id fleet.ProviderID) error {
-	if err := checkID("device", string(id)); err != nil {
-		return err
-	}
-	what := "delete device " + string(id)
-	client, err := p.client(ctx, what)
-	if err != nil {
-		return err
-	}
-	response, err := client.Devices.Delete(string(id), true)
-	if err = stateError(classify(what, response, err)); fleet.KindOf(err) == fleet.KindNotFound {
-		return nil
-	}
-	return err
 }
 
 // getDevice returns a device with its reservation.

@@ -41,31 +41,45 @@ type Harness struct {
 	Shuffle func()
 	// Remove makes a machine vanish.
 	Remove func(fleet.ProviderID)
+	// Seen tells what has become of a machine in the backend, without asking the provider. A kind that
+	// can reboot, power or reinstall its machines has it.
+	Seen func(fleet.ProviderID) Seen
 	// Break has, for a kind of error, what makes every further call fail with it.
 	Break map[fleet.Kind]func()
 	// Stall makes every further call hang until its caller gives up.
 	Stall func()
 }
 
+// Seen is what has become of a machine since it was created.
+type Seen struct {
+	On bool
+	// Starts counts how often it was started, by its creation, a reset, power or an install. Installs
+	// counts how often the provider's operating system was put on it.
+	Starts, Installs int
+}
+
 // Run runs the suite. Open is called once for each test.
 func Run(t *testing.T, open func(t *testing.T) Harness) {
 	t.Helper()
 	for name, test := range map[string]func(*testing.T, Harness){
-		"list":               testList,
-		"list order":         testListOrder,
-		"get":                testGet,
-		"get not found":      testNotFound,
-		"create":             testCreate,
-		"create again":       testCreateAgain,
-		"before call":        testBeforeCall,
-		"reply lost":         testReplyLost,
-		"race lost":          testRaceLost,
-		"create refused":     testCreateRefused,
-		"find by token":      testFindByToken,
-		"cancelled":          testCancelled,
-		"stalled":            testStalled,
-		"concurrent":         testConcurrent,
-		"reboot and release": testCapabilities,
+		"list":           testList,
+		"list order":     testListOrder,
+		"get":            testGet,
+		"get not found":  testNotFound,
+		"create":         testCreate,
+		"create again":   testCreateAgain,
+		"before call":    testBeforeCall,
+		"reply lost":     testReplyLost,
+		"race lost":      testRaceLost,
+		"create refused": testCreateRefused,
+		"find by token":  testFindByToken,
+		"cancelled":      testCancelled,
+		"stalled":        testStalled,
+		"concurrent":     testConcurrent,
+		"reboot":         testReboot,
+		"power":          testPower,
+		"reinstall":      testReinstall,
+		"release":        testRelease,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -383,6 +397,9 @@ func everyCall(ctx context.Context, h Harness) map[string]error {
 	_, failures["get"] = h.Provider.Get(ctx, h.Absent)
 	_, failures["find"] = h.Provider.FindByToken(ctx, h.Free[0], fleet.NewToken())
 	_, failures["create"] = h.Provider.Create(ctx, request(h.Free[0]))
+	for name, call := range actions(h.Provider) {
+		failures[name] = call(ctx, h.Absent)
+	}
 	return failures
 }
 
@@ -469,21 +486,5 @@ func testErrors(t *testing.T, open func(*testing.T) Harness) {
 				}
 			}
 		})
-	}
-}
-
-func testCapabilities(t *testing.T, h Harness) {
-	t.Helper()
-	if rebooter, can := h.Provider.(provider.Rebooter); can {
-		if err := rebooter.Reboot(t.Context(), h.Absent); fleet.KindOf(err) != fleet.KindNotFound {
-			t.Errorf("reboot of an absent machine gives %v", err)
-		}
-	}
-	if releaser, can := h.Provider.(provider.Releaser); can {
-		for _, what := range []string{"an absent machine", "the same again"} {
-			if err := releaser.Release(t.Context(), h.Absent); err != nil {
-				t.Errorf("release of %s gives %v", what, err)
-			}
-		}
 	}
 }

@@ -2,6 +2,7 @@ package static
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
@@ -9,6 +10,8 @@ import (
 	"io"
 	"net/netip"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -19,6 +22,12 @@ import (
 
 // maximumHosts bounds a list.
 const maximumHosts = 100_000
+
+// maximumLabels bounds the labels of a host.
+const maximumLabels = 20
+
+// labelForm is what a label's name and value look like.
+var labelForm = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?$`)
 
 // idForm is what can name a host. IDs appear in URLs, logs and commands.
 var idForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`)
@@ -75,86 +84,199 @@ func hostNodes(root *yaml.Node) ([]*yaml.Node, error) {
 	return hosts.Content, nil
 }
 
+// place is where a host answers. Behind different jump hosts, or on different ports, the same
+// address is of different hosts.
+type place struct {
+	address netip.AddrPort
+	jump    netip.AddrPort
+}
+
+func placeOf(entry provider.Entry) place {
+	at := place{address: netip.AddrPortFrom(entry.Address, entry.Access.Port)}
+	if entry.Access.Jump != nil {
+		at.jump = entry.Access.Jump.Address
+	}
+	return at
+}
+
 // entriesOf returns one entry for each ID. Hosts that share an ID or an address are all unusable,
 // because nobody can tell which of them is meant.
 func entriesOf(nodes []*yaml.Node) []provider.Entry {
 	entries := make([]provider.Entry, 0, len(nodes))
 	lines := make([]int, 0, len(nodes))
 	byID := make(map[fleet.ProviderID]int, len(nodes))
-	byAddress := make(map[netip.Addr]int, len(nodes))
+	byAddress := make(map[place]int, len(nodes))
 	for _, node := range nodes {
 		entry := parseHost(node)
 		if first, twice := byID[entry.ID]; twice && entry.ID != "" {
 			entries[first].Invalid = fmt.Sprintf("lines %d and %d: host %q is listed twice", lines[first], node.Line, entry.ID)
 			continue
 		}
-		if first, twice := byAddress[entry.Address]; twice && entry.Address.IsValid() {
+		at := placeOf(entry)
+		if first, twice := byAddress[at]; twice && entry.Address.IsValid() {
 			shared := fmt.Sprintf("lines %d and %d: hosts %q and %q have the same address %s",
 				lines[first], node.Line, entries[first].ID, entry.ID, entry.Address)
 			entries[first].Invalid, entry.Invalid = shared, shared
 		}
 		byID[entry.ID] = len(entries)
-		byAddress[entry.Address] = len(entries)
+		byAddress[at] = len(entries)
 		entries = append(entries, entry)
 		lines = append(lines, node.Line)
 	}
 	return entries
 }
 
+// keys are what describes a host, in the order of the manual.
+var keys = []string{"id", "hostname", "address", "port", "user", "host_key", "location", "labels", "jump"}
+
 // parseHost reads one host.
 func parseHost(node *yaml.Node) provider.Entry {
 	entry := provider.Entry{Availability: fleet.AvailabilityPossiblyUsed, Status: fleet.ProviderStatusActive}
-	fields, err := hostFields(node)
-	if id := fields["id"]; idForm.MatchString(id) {
+	fields, err := fieldsOf(node, "a host", keys...)
+	id := fields.text("id", &err)
+	if idForm.MatchString(id) {
 		entry.ID, entry.Capacity = fleet.ProviderID(id), fleet.CapacityID(id)
 	} else if err == nil {
 		err = fmt.Errorf("id must be 1 to 128 letters, digits, dots, hyphens, underscores and colons, a letter or digit first, not %.140q", id)
 	}
+	address, hostKey := fields.text("address", &err), fields.text("host_key", &err)
+	entry.Hostname, entry.Location = fields.text("hostname", &err), fields.text("location", &err)
+	entry.Access.User = fields.text("user", &err)
+	port := fields.text("port", &err)
 	if err == nil {
-		entry.Address, err = parseAddress(fields["address"])
+		entry.Address, err = parseAddress(address)
 	}
-	if key := fields["host_key"]; err == nil && key != "" {
-		if key, err = parseHostKey(key); err == nil {
-			entry.HostKeys = []string{key}
+	if err == nil && hostKey != "" {
+		if hostKey, err = parseHostKey(hostKey); err == nil {
+			entry.HostKeys = []string{hostKey}
 		}
 	}
-	entry.Location = fields["location"]
+	if err == nil && entry.Hostname != "" && !idForm.MatchString(entry.Hostname) {
+		err = fmt.Errorf("hostname must have the form of an id, not %.140q", entry.Hostname)
+	}
+	if err == nil {
+		entry.Access.Port, err = parsePort(port)
+	}
+	if labels := fields["labels"]; err == nil && labels != nil {
+		entry.Detail, err = parseLabels(labels)
+	}
+	if jump := fields["jump"]; err == nil && jump != nil {
+		entry.Access.Jump, err = parseJump(jump)
+	}
+	if entry.Hostname == "" {
+		entry.Hostname = string(entry.ID)
+	}
 	if err != nil {
 		entry.Invalid = fmt.Sprintf("line %d: host %q: %v", node.Line, entry.ID, err)
 	}
 	return entry
 }
 
-// hostFields returns the texts of a host's keys, and the first fault. What is readable is returned
-// even then, so that the host can be named.
-func hostFields(node *yaml.Node) (map[string]string, error) {
+// parseJump reads the host that a connection goes through. Its key must be given: trust on first
+// use is for machines.
+func parseJump(node *yaml.Node) (*provider.Jump, error) {
+	fields, err := fieldsOf(node, "a jump host", "address", "port", "user", "host_key")
+	address, port := fields.text("address", &err), fields.text("port", &err)
+	jump := &provider.Jump{User: fields.text("user", &err)}
+	hostKey := fields.text("host_key", &err)
+	var at netip.Addr
+	if err == nil {
+		at, err = parseAddress(address)
+	}
+	number := uint16(0)
+	if err == nil {
+		number, err = parsePort(port)
+	}
+	if err == nil && hostKey == "" {
+		err = errors.New("host_key must be set: the key of the jump host must be known")
+	}
+	if err == nil {
+		jump.HostKey, err = parseHostKey(hostKey)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("jump: %w", err)
+	}
+	jump.Address = netip.AddrPortFrom(at, cmp.Or(number, 22))
+	return jump, nil
+}
+
+// parseLabels returns labels as they are shown, in the order of their names.
+func parseLabels(node *yaml.Node) (string, error) {
 	if node.Kind != yaml.MappingNode {
-		return nil, errors.New("a host is described by id, address, location and host_key")
+		return "", fmt.Errorf("line %d: labels are written as name: value", node.Line)
 	}
-	fields := make(map[string]string)
-	var fault error
-	found := func(format string, args ...any) {
-		if fault == nil {
-			fault = fmt.Errorf(format, args...)
+	var labels []string
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		name, value := node.Content[i], node.Content[i+1]
+		if value.Kind != yaml.ScalarNode || !labelForm.MatchString(name.Value) || value.Value != "" && !labelForm.MatchString(value.Value) {
+			return "", fmt.Errorf("line %d: a label has a name and a value of at most 63 letters, digits, dots, hyphens, underscores and slashes", name.Line)
 		}
+		labels = append(labels, name.Value+"="+value.Value)
 	}
+	if len(labels) > maximumLabels {
+		return "", fmt.Errorf("line %d: a host has at most %d labels", node.Line, maximumLabels)
+	}
+	slices.Sort(labels)
+	return strings.Join(labels, ", "), nil
+}
+
+func parsePort(text string) (uint16, error) {
+	if text == "" {
+		return 0, nil
+	}
+	port, err := strconv.ParseUint(text, 10, 16)
+	if err != nil || port == 0 {
+		return 0, fmt.Errorf("port must be from 1 to 65535, not %.40q", text)
+	}
+	return uint16(port), nil
+}
+
+// fields are the values of a mapping by their keys.
+type fields map[string]*yaml.Node
+
+// text returns the text of a key; empty when there is none. fault gets the first fault.
+func (f fields) text(key string, fault *error) string {
+	value := f[key]
+	switch {
+	case value == nil, value.Tag == "!!null":
+		return ""
+	case value.Kind != yaml.ScalarNode:
+		if *fault == nil {
+			*fault = fmt.Errorf("line %d: %s must be a text", value.Line, key)
+		}
+		return ""
+	}
+	return strings.TrimSpace(value.Value)
+}
+
+// fieldsOf returns the values of a mapping, and the first fault. What is readable is returned even
+// then, so that the host can be named.
+func fieldsOf(node *yaml.Node, what string, known ...string) (fields, error) {
+	if node.Kind != yaml.MappingNode {
+		return nil, fmt.Errorf("%s is described by %s", what, enumerate(known))
+	}
+	found := make(fields)
+	var fault error
 	for i := 0; i+1 < len(node.Content); i += 2 {
 		key, value := node.Content[i], node.Content[i+1]
-		_, twice := fields[key.Value]
+		if value.Kind == yaml.AliasNode {
+			value = value.Alias
+		}
+		_, twice := found[key.Value]
 		switch {
-		case key.Value != "id" && key.Value != "address" && key.Value != "location" && key.Value != "host_key":
-			found("line %d: %.40q is not known here: use id, address, location and host_key", key.Line, key.Value)
+		case !slices.Contains(known, key.Value):
+			fault = cmp.Or(fault, fmt.Errorf("line %d: %.40q is not known here: use %s", key.Line, key.Value, enumerate(known)))
 		case twice:
-			found("line %d: %s is given twice", key.Line, key.Value)
-		case value.Kind != yaml.ScalarNode:
-			found("line %d: %s must be a text", key.Line, key.Value)
-		case value.Tag == "!!null":
-			fields[key.Value] = ""
+			fault = cmp.Or(fault, fmt.Errorf("line %d: %s is given twice", key.Line, key.Value))
 		default:
-			fields[key.Value] = strings.TrimSpace(value.Value)
+			found[key.Value] = value
 		}
 	}
-	return fields, fault
+	return found, fault
+}
+
+func enumerate(words []string) string {
+	return strings.Join(words[:len(words)-1], ", ") + " and " + words[len(words)-1]
 }
 
 func parseAddress(text string) (netip.Addr, error) {

@@ -3,22 +3,30 @@
 //
 //	hosts:
 //	  - id: rack1-node3
+//	    hostname: db3                       # the machine's name; the id where there is none
 //	    address: 192.0.2.17
-//	    location: rack 1
+//	    port: 2222                          # the initializer's port and user where there are none
+//	    user: admin
 //	    host_key: ssh-ed25519 AAAA…
+//	    location: rack 1
+//	    labels: {role: database}            # shown with the machine
+//	    jump: {address: 192.0.2.1, port: 22, user: j, host_key: ssh-ed25519 AAAA…}
 //
 // or the bare list of hosts. Host and capacity are one thing here, and an entry's ID names both.
+// Only id and address are needed.
 //
 // The list does not say whether a host is in use; the BMDB knows (possibly-used). Nothing is ever
 // created: Create and FindByToken return the host if it is on the list. A list has no tokens, and
 // FindByToken ignores the token, because two creations of one host do not differ in anything.
 //
-// The provider reads the list again for each call. A list that it cannot read answers nothing; the
+// The provider reads the list again for each call, so a change needs no restart. (It does not fetch
+// a URL again for a single host within fetchAge.) A list that it cannot read answers nothing; the
 // error names the line. A host that it does not understand becomes an entry that says what is
 // wrong; the others are not affected. A host is gone only when a complete list does not have it.
 package static
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +36,8 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider"
@@ -41,7 +51,17 @@ type Provider struct {
 	config Config
 	logger *slog.Logger
 	client *http.Client
+
+	mu sync.Mutex
+	// data is the list that was read last, entries what it says, and at when it was read.
+	data    []byte
+	entries []provider.Entry
+	at      time.Time
 }
+
+// fetchAge is how old a list from a URL may be that a question about one host is answered from: so
+// thousands of them do not fetch it thousands of times.
+const fetchAge = 10 * time.Second
 
 var _ provider.Provider = (*Provider)(nil)
 
@@ -64,18 +84,39 @@ func (p *Provider) Kind() string { return "static" }
 // CloseIdleConnections closes the connections that no call uses.
 func (p *Provider) CloseIdleConnections() { p.client.CloseIdleConnections() }
 
+// KeepsMachines returns true: the hosts of a list stay where they are.
+func (p *Provider) KeepsMachines() bool { return true }
+
 // List returns the hosts.
 func (p *Provider) List(ctx context.Context) ([]provider.Entry, error) {
 	data, err := p.read(ctx)
 	if err != nil {
 		return nil, err
 	}
-	entries, err := parse(data)
-	if err != nil {
-		return nil, fleet.Errorf(fleet.KindInvalid, "host list %s: %w", p.name(), err)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.entries == nil || !bytes.Equal(data, p.data) {
+		entries, err := parse(data)
+		if err != nil {
+			p.entries = nil
+			return nil, fleet.Errorf(fleet.KindInvalid, "host list %s: %w", p.name(), err)
+		}
+		slices.SortStableFunc(entries, provider.CompareEntries)
+		p.data, p.entries = data, entries
 	}
-	slices.SortStableFunc(entries, provider.CompareEntries)
-	return entries, nil
+	p.at = time.Now()
+	return slices.Clone(p.entries), nil
+}
+
+// recent returns the hosts for a question about one of them.
+func (p *Provider) recent(ctx context.Context) ([]provider.Entry, error) {
+	p.mu.Lock()
+	entries, at := p.entries, p.at
+	p.mu.Unlock()
+	if p.config.URL != "" && entries != nil && time.Since(at) < fetchAge && ctx.Err() == nil {
+		return entries, nil
+	}
+	return p.List(ctx)
 }
 
 // Get returns a host.
@@ -83,7 +124,7 @@ func (p *Provider) Get(ctx context.Context, id fleet.ProviderID) (provider.Entry
 	if id == "" {
 		return provider.Entry{}, fleet.Errorf(fleet.KindInvalid, "a host is asked for by its ID")
 	}
-	entries, err := p.List(ctx)
+	entries, err := p.recent(ctx)
 	if err != nil {
 		return provider.Entry{}, err
 	}

@@ -152,6 +152,14 @@ func TestAFaultOfOneHostConcernsItAlone(t *testing.T) {
 		"key twice":          {`{id: x, address: 192.0.2.1, address: 192.0.2.9}`, "given twice"},
 		"list for a text":    {`{id: x, address: [192.0.2.1]}`, "must be a text"},
 		"text for a host":    {`x`, "a host is described by"},
+		"bad port":           {`{id: x, address: 192.0.2.1, port: 65536}`, "port must be"},
+		"port of words":      {`{id: x, address: 192.0.2.1, port: ssh}`, "port must be"},
+		"bad host name":      {`{id: x, address: 192.0.2.1, hostname: "a b"}`, "hostname must"},
+		"labels as a list":   {`{id: x, address: 192.0.2.1, labels: [a]}`, "labels are written"},
+		"label with spaces":  {`{id: x, address: 192.0.2.1, labels: {a: "b c"}}`, "a label has"},
+		"jump without key":   {`{id: x, address: 192.0.2.1, jump: {address: 192.0.2.2}}`, "jump: host_key must be set"},
+		"jump by name":       {`{id: x, address: 192.0.2.1, jump: {address: bastion, host_key: x}}`, "jump: address must be"},
+		"jump as a text":     {`{id: x, address: 192.0.2.1, jump: bastion}`, "a jump host is described by"},
 		"broken host key":    {`{id: x, address: 192.0.2.1, host_key: ssh-ed25519 AAAA}`, "host_key must be"},
 		"private host key":   {`{id: x, address: 192.0.2.1, host_key: "-----BEGIN OPENSSH PRIVATE KEY-----"}`, "host_key must be"},
 		"key of another one": {`{id: x, address: 192.0.2.1, host_key: ` + strings.Replace(hostKey, "ssh-ed25519 ", "ssh-rsa ", 1) + `}`, "host_key must be"},
@@ -170,6 +178,94 @@ func TestAFaultOfOneHostConcernsItAlone(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestEverythingThatDescribesAHost(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "hosts.yaml")
+	write := func(content string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(`
+- {id: rack1-node3, address: 192.0.2.17}
+- {id: a, hostname: db3, address: 192.0.2.17, port: 2222, user: admin, labels: {role: database, rack: "7"},
+   jump: {address: "2001:db8::1", user: jump, host_key: ` + hostKey + `}}
+- {id: b, address: 192.0.2.17, jump: {address: 192.0.2.1, port: 2200, host_key: ` + hostKey + `}}
+`)
+	p := newProvider(t, Config{Path: path})
+	entries, err := p.List(t.Context())
+	if err != nil || len(entries) != 3 {
+		t.Fatalf("%v, %v", entries, err)
+	}
+	for _, entry := range entries {
+		if entry.Invalid != "" { // one address, but not one place
+			t.Errorf("%s: %s", entry.ID, entry.Invalid)
+		}
+	}
+	if got := entries[2]; got.Hostname != "rack1-node3" || got.Access != (provider.Access{}) || got.Detail != "" {
+		t.Errorf("%+v", got)
+	}
+	got := entries[0]
+	if jump := got.Access.Jump; got.Hostname != "db3" || got.Access.Port != 2222 || got.Access.User != "admin" || got.Detail != "rack=7, role=database" ||
+		jump == nil || jump.Address.String() != "[2001:db8::1]:22" || jump.User != "jump" || jump.HostKey != strings.Join(strings.Fields(hostKey)[:2], " ") {
+		t.Errorf("%+v, %+v", got, got.Access.Jump)
+	}
+	if jump := entries[1].Access.Jump; jump == nil || jump.Address.String() != "192.0.2.1:2200" {
+		t.Errorf("%+v", jump)
+	}
+	// A change counts at once, also one that leaves size and time as they were.
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(strings.Replace(string(content), "db3", "db4", 1))
+	if err := os.Chtimes(path, info.ModTime(), info.ModTime()); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := p.Get(t.Context(), "a"); err != nil || got.Hostname != "db4" {
+		t.Errorf("after a change: %+v, %v", got, err)
+	}
+	write("- broken: [\n")
+	if _, err := p.Get(t.Context(), "a"); fleet.KindOf(err) != fleet.KindInvalid {
+		t.Errorf("a broken list answers from memory: %v", err)
+	}
+	write(string(content))
+	if got, err := p.Get(t.Context(), "a"); err != nil || got.Hostname != "db3" {
+		t.Errorf("after it was put right: %+v, %v", got, err)
+	}
+}
+
+// Thousands of questions about one host each must not fetch a list thousands of times.
+func TestAURLIsNotFetchedForEachHost(t *testing.T) {
+	t.Parallel()
+	var fetched atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fetched.Add(1)
+		_, _ = w.Write([]byte(fiveHosts))
+	}))
+	defer server.Close()
+	p := newProvider(t, Config{URL: server.URL})
+	for range 2 {
+		entries, err := p.List(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 500 {
+			if _, err := p.Get(t.Context(), entries[0].ID); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if n := fetched.Load(); n != 2 {
+		t.Errorf("the list was fetched %d times", n)
 	}
 }
 

@@ -1,0 +1,139 @@
+package equinix
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/packethost/packngo"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider"
+)
+
+var (
+	_ provider.Rebooter    = (*Provider)(nil)
+	_ provider.Powerer     = (*Provider)(nil)
+	_ provider.Reinstaller = (*Provider)(nil)
+	_ provider.Releaser    = (*Provider)(nil)
+)
+
+// A power cycle asks again and again whether the device is off: first after firstLook, then after
+// twice as long each time, up to longestLook. It gives up after offPatience. The API takes 40 s to
+// turn a device off.
+const (
+	firstLook   = time.Second
+	longestLook = 10 * time.Second
+	offPatience = 5 * time.Minute
+)
+
+// Reboot asks for a reboot. A device that is off, or on its way, is a conflict.
+func (p *Provider) Reboot(ctx context.Context, id fleet.ProviderID) error {
+	return p.act(ctx, "reboot", id, func(devices packngo.DeviceService) (*packngo.Response, error) {
+		return devices.Reboot(string(id))
+	})
+}
+
+// PowerOn asks that a device be turned on. It succeeds when the device is on already, or is being
+// turned on.
+func (p *Provider) PowerOn(ctx context.Context, id fleet.ProviderID) error {
+	return p.act(ctx, "turn on", id, func(devices packngo.DeviceService) (*packngo.Response, error) {
+		return devices.PowerOn(string(id))
+	}, "active", "powering_on")
+}
+
+// PowerOff asks that a device be turned off. It succeeds when the device is off already, or is
+// being turned off.
+func (p *Provider) PowerOff(ctx context.Context, id fleet.ProviderID) error {
+	return p.act(ctx, "turn off", id, func(devices packngo.DeviceService) (*packngo.Response, error) {
+		return devices.PowerOff(string(id))
+	}, "inactive", "powering_off")
+}
+
+// PowerCycle turns a device off, waits until it is off, and asks that it be turned on. The API has
+// no such action of its own. A device that is off already, perhaps because an earlier call ended
+// half-way, is only turned on.
+func (p *Provider) PowerCycle(ctx context.Context, id fleet.ProviderID) error {
+	if err := p.PowerOff(ctx, id); err != nil {
+		return err
+	}
+	wait := firstLook
+	for deadline := time.Now().Add(offPatience); ; wait = min(2*wait, longestLook) {
+		device, err := p.getDevice(ctx, string(id))
+		switch {
+		case err != nil:
+			return fmt.Errorf("the device was being turned off: %w", err)
+		case device.State == "inactive":
+			return p.PowerOn(ctx, id)
+		case device.State != "active" && device.State != "powering_off":
+			return fleet.Errorf(fleet.KindConflict, "device %s was being turned off, and is %s now", id, printable(device.State))
+		case !time.Now().Before(deadline):
+			return fleet.Errorf(fleet.KindTimeout, "device %s is not off %s after it was told to turn off: it is %s", id, offPatience, device.State)
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return fmt.Errorf("wait until device %s is off: %w", id, fleet.ContextError(ctx))
+		}
+	}
+}
+
+// Reinstall asks that the configured operating system be installed anew. It succeeds when the
+// device is being reinstalled already. The API keeps nothing of the disks.
+func (p *Provider) Reinstall(ctx context.Context, id fleet.ProviderID) error {
+	return p.act(ctx, "reinstall", id, func(devices packngo.DeviceService) (*packngo.Response, error) {
+		return devices.Reinstall(string(id), &packngo.DeviceReinstallFields{OperatingSystem: p.config.OperatingSystem})
+	}, "reinstalling")
+}
+
+// act asks for an action on a device. The API refuses an action when the device is already what the
+// action would make of it. So after a refusal for its state, act asks for the state; one of done is
+// success.
+func (p *Provider) act(
+	ctx context.Context, verb string, id fleet.ProviderID,
+	ask func(packngo.DeviceService) (*packngo.Response, error), done ...string,
+) error {
+	if err := checkID("device", string(id)); err != nil {
+		return err
+	}
+	what := verb + " device " + string(id)
+	client, err := p.client(ctx, what)
+	if err != nil {
+		return err
+	}
+	response, err := ask(client.Devices)
+	err = stateError(classify(what, response, err))
+	if fleet.KindOf(err) != fleet.KindConflict || len(done) == 0 {
+		return err
+	}
+	device, unknown := p.getDevice(ctx, string(id))
+	switch {
+	case fleet.KindOf(unknown) == fleet.KindNotFound:
+		return unknown
+	case unknown != nil:
+		return err // it says more than the other does
+	case slices.Contains(done, device.State):
+		return nil
+	}
+	return fmt.Errorf("%w; it is %s", err, printable(device.State))
+}
+
+// Release deletes a device, whatever it is doing. One that is gone already was released.
+func (p *Provider) Release(ctx context.Context, id fleet.ProviderID) error {
+	if err := checkID("device", string(id)); err != nil {
+		return err
+	}
+	what := "delete device " + string(id)
+	client, err := p.client(ctx, what)
+	if err != nil {
+		return err
+	}
+	response, err := client.Devices.Delete(string(id), true)
+	if err = stateError(classify(what, response, err)); fleet.KindOf(err) == fleet.KindNotFound {
+		return nil
+	}
+	return err
+}
