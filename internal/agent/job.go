@@ -43,14 +43,27 @@ type job struct {
 }
 
 // startJob runs the request in a goroutine of its own. The install gets the values of ctx, but does
-// not end with it: cancel ends it.
-func startJob(ctx context.Context, request *agentv1.InstallRequest, options install.Options) *job {
+// not end with it: cancel ends it. Where there is a jump, that takes the place of the install, and
+// only its failure is reported.
+func startJob(
+	ctx context.Context, request *agentv1.InstallRequest, options install.Options,
+	jump func(ctx context.Context, request *agentv1.InstallRequest) error,
+) *job {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	j := &job{request: request, cancel: cancel, ended: make(chan *agentv1.InstallReport, 1), progressed: make(chan struct{}, 1)}
 	started := time.Now()
 	options.Progress = func(phase agentv1.InstallProgress_Phase, done int64) { j.update(time.Since(started), phase, done) }
 	go func() {
 		defer cancel(nil)
+		if jump != nil {
+			j.phase.Store(int32(agentv1.InstallProgress_PHASE_PREPARING))
+			err := jump(ctx, request)
+			j.ended <- &agentv1.InstallReport{
+				InstallGeneration: request.GetInstallGeneration(), Attempt: request.GetAttempt(),
+				Error: fmt.Sprintf("the machine was not taken over by kexec for the install: %v", err),
+			}
+			return
+		}
 		options.Disks = inventory.Disks(options.Root)
 		j.ended <- install.Run(ctx, request, options)
 	}()
@@ -63,6 +76,7 @@ func (s *session) installOptions(request *agentv1.InstallRequest) install.Option
 	o := install.Options{
 		Root: s.options.Root, Client: s.options.HTTPClient, MachineID: init.GetMachineId(),
 		Begin: func() error { return s.beginToWrite(init, request) },
+		Warn:  func(err error) { s.log.Warn("an install goes on", attemptOf(request), slog.Any("err", err)) },
 	}
 	if s.state.GetFirstInstallBootId() == s.bootID {
 		o.FirstGeneration, o.FirstAttempt = s.state.GetFirstInstallGeneration(), s.state.GetFirstInstallAttempt()
@@ -140,9 +154,15 @@ func (s *session) jobProgressed() <-chan struct{} {
 // resumeInstall takes over what an earlier agent of this host left: a report that was not
 // acknowledged, or an install that did not end.
 func (s *session) resumeInstall() error {
+	if len(s.state.GetPendingInstall()) > 0 {
+		return nil // resumePending starts it
+	}
 	if s.state.GetInstallRunning() {
 		report := &agentv1.InstallReport{
 			InstallGeneration: s.state.GetInstallGeneration(), Attempt: s.state.GetInstallAttempt(), Error: restartedMessage,
+		}
+		if returned := s.state.GetReturned(); returned != nil {
+			report.Error = "the takeover by kexec before the install did not last: " + returned.GetCause()
 		}
 		s.keepReport(report)
 		return nil
@@ -155,6 +175,31 @@ func (s *session) resumeInstall() error {
 		s.report = report
 	}
 	return nil
+}
+
+// resumePending starts the install that this agent was put into memory for. It was recorded as
+// running before the jump, and starts here at most once.
+func (s *session) resumePending(ctx context.Context) {
+	data := s.state.GetPendingInstall()
+	if len(data) == 0 {
+		return
+	}
+	request := new(agentv1.InstallRequest)
+	if err := proto.Unmarshal(data, request); err != nil || request.GetInstallGeneration() != s.state.GetInstallGeneration() ||
+		request.GetAttempt() != s.state.GetInstallAttempt() {
+		s.keepReport(&agentv1.InstallReport{
+			InstallGeneration: s.state.GetInstallGeneration(), Attempt: s.state.GetInstallAttempt(),
+			Error: "the install that the agent jumped for cannot be read in memory",
+		})
+		return
+	}
+	err := s.update(func(state *agentv1.AgentState) { state.PendingInstall, state.InstallBootId = nil, s.bootID })
+	if err != nil {
+		s.log.Error("an install was not started, because it cannot be recorded", attemptOf(request), slog.Any("err", err))
+		return
+	}
+	s.log.Info("an install goes on in memory", generationOf(request), attemptOf(request))
+	s.job = startJob(ctx, request, s.installOptions(request), nil)
 }
 
 // keepReport records how an install ended. If the host cannot record it, the report is delivered
@@ -179,6 +224,17 @@ func (s *session) installEnded(ctx context.Context, report *agentv1.InstallRepor
 	if next := s.next; next != nil {
 		s.next = nil
 		s.start(ctx, next)
+	}
+}
+
+// callOff ends an install that nobody wants any more. Its report says so.
+func (s *session) callOff(off *agentv1.CancelInstall) {
+	same := func(r *agentv1.InstallRequest) bool {
+		return off != nil && r.GetInstallGeneration() == off.GetInstallGeneration() && r.GetAttempt() == off.GetAttempt()
+	}
+	if s.job != nil && same(s.job.request) {
+		s.log.Info("an install is called off", generationOf(off), attemptOf(off))
+		s.job.cancel(install.ErrCalledOff)
 	}
 }
 
@@ -245,7 +301,18 @@ func (s *session) start(ctx context.Context, request *agentv1.InstallRequest) {
 	}
 	s.report = nil
 	s.log.Info("an install was started", generationOf(request), attemptOf(request))
-	s.job = startJob(ctx, request, s.installOptions(request))
+	s.job = startJob(ctx, request, s.installOptions(request), s.jump())
+}
+
+// jump returns what is done instead of an install, nil where the install itself is.
+func (s *session) jump() func(ctx context.Context, request *agentv1.InstallRequest) error {
+	if s.options.jumpForInstall == nil {
+		return nil
+	}
+	store, state := s.store, proto.CloneOf(s.state)
+	return func(ctx context.Context, request *agentv1.InstallRequest) error {
+		return s.options.jumpForInstall(ctx, store, state, request)
+	}
 }
 
 // endInstall ends the running install, waits for it, and records that. The agent keeps its lock on

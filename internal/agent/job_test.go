@@ -284,3 +284,43 @@ func TestStoppedInstallIsReportedByTheNextAgent(t *testing.T) {
 		f.server.Stop()
 	})
 }
+
+// TestInstallIsCalledOff: the agent ends what it works at, and reports that; another attempt than
+// the running one it leaves alone.
+func TestInstallIsCalledOff(t *testing.T) {
+	inBubble(t, func(f *fixture) {
+		t := f.t
+		f.host.prepare(t, initMessage(1, f.authority))
+		data := image()
+		f.options.HTTPClient = imageClient(data)
+		f.answer = func(n int, request *agentv1.HeartbeatRequest) (*agentv1.HeartbeatResponse, error) {
+			response := &agentv1.HeartbeatResponse{NextIntervalMs: 30_000}
+			switch {
+			case n == 0:
+				response.InstallRequest = installRequest(1, 2, data)
+				// nothing runs yet
+				response.CancelInstall = &agentv1.CancelInstall{InstallGeneration: 1, Attempt: 2}
+			case request.GetInstallProgress().GetBytesDone() == 0:
+				response.CancelInstall = &agentv1.CancelInstall{InstallGeneration: 1, Attempt: 1}
+			default:
+				response.CancelInstall = &agentv1.CancelInstall{InstallGeneration: 1, Attempt: 2}
+			}
+			return response, nil
+		}
+		f.start(t)
+		after(time.Minute)
+		var report *agentv1.InstallReport
+		for _, c := range f.seen() {
+			if r := c.GetInstallReport(); r != nil {
+				report = r
+			}
+		}
+		if report.GetOk() || report.GetAttempt() != 2 || report.GetBytesWritten() == 0 || !strings.HasPrefix(report.GetError(), "called off: ") {
+			t.Errorf("report: %v", report)
+		}
+		if state := f.host.state(t); state.GetInstallRunning() || len(state.GetUnacknowledgedReport()) > 0 {
+			t.Errorf("state: %v", state)
+		}
+		f.end(t)
+	})
+}

@@ -8,11 +8,16 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"path"
+	"path/filepath"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+	"github.com/ironherd/ironherd/internal/agent/firstboot"
 	"github.com/ironherd/ironherd/internal/agent/inventory"
+	"github.com/ironherd/ironherd/internal/agent/pid1"
 	"github.com/ironherd/ironherd/internal/agent/takeover"
 )
 
@@ -29,6 +34,11 @@ const usage = `Usage: ironherd-agent COMMAND
   takeover             take this machine over: reads a TakeoverInit message on standard input, writes a TakeoverResponse
                        message to standard output, and leaves the agent running (control planes do this over SSH)
   run                  be the agent that the last takeover has put in charge
+  leave --machine ID --directory DIR...
+                       stop the agent of that machine and remove its files, its executables in DIR included (control planes do
+                       this over SSH when a host is given back)
+  firstboot            finish an install: run by a unit of the installed system, it takes first-boot data over and tells the control plane
+                       that the system is up
   inventory [-o FORM]  print what this machine is made of; FORM is text (default) or json
   version              print the version
 `
@@ -64,8 +74,15 @@ func (e Env) options() Options {
 	if logger == nil {
 		logger = newLogger(e.Root)
 	}
-	return Options{Root: e.Root, Version: e.Version, Logger: logger, Reboot: e.Reboot, HTTPClient: e.HTTPClient}
+	options := Options{Root: e.Root, Version: e.Version, Logger: logger, Reboot: e.Reboot, HTTPClient: e.HTTPClient}
+	if e.real() {
+		options.jumpForInstall = hostKexec{e}.jumpForInstall
+	}
+	return options
 }
+
+// real says whether this is the machine itself, and nobody's simulation.
+func (e Env) real() bool { return filepath.Clean(e.Root) == "/" && e.Detach == nil && e.Reboot == nil }
 
 // Main is the program `ironherd-agent`: args are its arguments without the program's name, the
 // result is its exit code. Everything that it touches comes from env, so that a simulator can run
@@ -74,19 +91,36 @@ func Main(ctx context.Context, args []string, env Env) int {
 	if env.Root == "" {
 		env.Root = "/"
 	}
+	if inMemory(env) {
+		return beFirst(ctx, env)
+	}
 	command := ""
 	if len(args) > 0 {
 		command, args = args[0], args[1:]
 	}
 	flags := flag.NewFlagSet(command, flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
-	form, readyFd := "text", 0
+	form, readyFd, after, machine := "text", 0, 0, ""
+	var directories []string
 	switch command {
 	case "inventory":
 		flags.StringVar(&form, "o", form, "")
 	case "run":
 		flags.IntVar(&readyFd, "ready-fd", 0, "") // of startProcess alone
-	case "takeover", "version":
+	case "leave":
+		flags.StringVar(&machine, "machine", "", "")
+		flags.Func("directory", "", func(name string) error {
+			// In / and the like it would remove what is not the agent's.
+			if !path.IsAbs(name) || path.Clean(name) == "/" {
+				return errors.New("it must be an absolute path, and not the root")
+			}
+			directories = append(directories, name)
+			return nil
+		})
+	case "jump": // of hostKexec alone
+		flags.IntVar(&readyFd, "ready-fd", 0, "")
+		flags.IntVar(&after, "after", 0, "")
+	case "takeover", "firstboot", "version":
 	case "help", "-h", "--help":
 		_, _ = io.WriteString(env.Stdout, usage)
 		return exitDone
@@ -104,8 +138,14 @@ func Main(ctx context.Context, args []string, env Env) int {
 		return printInventory(env, form)
 	case "run":
 		return run(ctx, env, readyFd)
+	case "jump":
+		return jump(ctx, env, after, readyFd)
 	case "takeover":
 		return takeOver(ctx, env)
+	case "leave":
+		return leave(ctx, env, machine, directories)
+	case "firstboot":
+		return firstBoot(ctx, env)
 	}
 	_, _ = fmt.Fprintln(env.Stdout, env.Version)
 	return exitDone
@@ -117,16 +157,36 @@ func usageError(env Env, problem string) int {
 	return exitUsage
 }
 
+// leave gives the machine up.
+func leave(ctx context.Context, env Env, machine string, directories []string) int {
+	if machine == "" || len(directories) == 0 {
+		return usageError(env, "leave needs --machine and --directory")
+	}
+	err := takeover.Leave(ctx, env.Root, machine, directories...)
+	if err == nil {
+		return exitDone
+	}
+	_, _ = fmt.Fprintf(env.Stderr, "ironherd-agent: %s\n", err)
+	if errors.Is(err, takeover.ErrOtherMachine) {
+		return exitConflict
+	}
+	return exitFailed
+}
+
 // takeOver answers on standard output whatever happens.
 func takeOver(ctx context.Context, env Env) int {
-	start := startProcess
-	if env.Detach != nil {
-		start = startInside
-	}
-	response := takeover.Run(ctx, env.Stdin, takeover.Options{
+	options := takeover.Options{
 		Root: env.Root, Version: env.Version,
-		Start: func(ctx context.Context) error { return start(ctx, env) },
-	})
+		Start:     func(ctx context.Context) error { return startProcess(ctx, env, "run") },
+		LastWords: func() *agentv1.LastWords { return pid1.ReadLastWords(env.Root) },
+	}
+	if env.Detach != nil {
+		options.Start = func(ctx context.Context) error { return startInside(ctx, env) }
+	}
+	if env.real() {
+		options.Kexec = hostKexec{env}
+	}
+	response := takeover.Run(ctx, env.Stdin, options)
 	data, err := proto.Marshal(response)
 	if err == nil {
 		_, err = env.Stdout.Write(data)
@@ -166,6 +226,21 @@ func run(ctx context.Context, env Env, readyFd int) int {
 		return exitConflict
 	}
 	return exitFailed
+}
+
+// firstBoot is what an installed system runs once. It logs to standard error, which its unit takes
+// to the journal.
+func firstBoot(ctx context.Context, env Env) int {
+	logger := env.Logger
+	if logger == nil {
+		logger = slog.New(slog.NewTextHandler(env.Stderr, nil))
+	}
+	err := firstboot.Run(ctx, firstboot.Options{Root: env.Root, Version: env.Version, Logger: logger})
+	if err != nil {
+		_, _ = fmt.Fprintf(env.Stderr, "ironherd-agent: %s\n", err)
+		return exitFailed
+	}
+	return exitDone
 }
 
 // printInventory prints the hardware report.

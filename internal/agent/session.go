@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -56,6 +57,18 @@ type Options struct {
 	HTTPClient *http.Client
 	// Ready is called once the agent is in charge; an error of it ends Run. May be nil.
 	Ready func() error
+	// Mode is where the agent lives; unspecified: in place.
+	Mode agentv1.TakeoverMode
+	// Log returns what is sent with the first heartbeat that is answered. May be nil.
+	Log func() string
+	// Contact is called after each heartbeat, with its error, and whether that was a refusal. May
+	// be nil.
+	Contact func(err error, refused bool)
+
+	// jumpForInstall is called for an install instead of writing a disk from the system that lives
+	// on one. It returns only when the jump fails. Nil: this host's installs are done by this
+	// agent.
+	jumpForInstall func(ctx context.Context, store *takeover.Store, state *agentv1.AgentState, request *agentv1.InstallRequest) error
 }
 
 // Run runs the agent that the last takeover of the host below Root has put in charge. It returns
@@ -107,6 +120,8 @@ type session struct {
 	interval time.Duration
 	// failures and refusals count the calls in a row that failed, and that were refused.
 	failures, refusals int
+	// admitted tells that a heartbeat was answered.
+	admitted bool
 
 	// collecting receives the report that is being collected. Nil: none is.
 	collecting chan *agentv1.HardwareReport
@@ -134,6 +149,9 @@ func newSession(options Options) (*session, error) {
 	if s.bootID, err = takeover.BootID(options.Root); err != nil {
 		return nil, err
 	}
+	if options.Mode == agentv1.TakeoverMode_TAKEOVER_MODE_UNSPECIFIED {
+		s.options.Mode = agentv1.TakeoverMode_TAKEOVER_MODE_IN_PLACE
+	}
 	if s.link, err = newLink(s.state, options.Version, options.Dial); err != nil {
 		return nil, err
 	}
@@ -152,6 +170,7 @@ func (s *session) setInterval(milliseconds int64) {
 // run sends heartbeats until ctx ends or the agent is superseded.
 func (s *session) run(ctx context.Context) error {
 	s.log.Info("the agent is in charge")
+	s.resumePending(ctx)
 	s.collect()
 	s.awaitInventory(ctx)
 	timer := time.NewTimer(0)
@@ -196,9 +215,13 @@ func (s *session) sendHeartbeat(ctx context.Context) (time.Duration, error) {
 	}
 	request := s.request()
 	response, err := s.link.heartbeat(ctx, request)
+	if s.options.Contact != nil {
+		s.options.Contact(err, status.Code(err) == codes.PermissionDenied)
+	}
 	if err != nil {
 		return s.failed(ctx, err), nil
 	}
+	s.firstContact()
 	if s.failures > 0 {
 		s.log.Info("the control plane answers again", slog.Int("attempt", s.failures+1))
 	}
@@ -207,7 +230,22 @@ func (s *session) sendHeartbeat(ctx context.Context) (time.Duration, error) {
 	if request.GetHardwareReport() != nil {
 		s.delivered, s.hardware = inventory.Digest(s.hardware), nil
 	}
+	s.callOff(response.GetCancelInstall())
 	return s.interval, s.handleResponse(ctx, request.GetInstallReport(), response.GetInstallRequest())
+}
+
+// firstContact forgets what was to be told once, after the first heartbeat that was answered.
+func (s *session) firstContact() {
+	if s.admitted {
+		return
+	}
+	s.admitted = true
+	if s.state.GetReturned() == nil {
+		return
+	}
+	if err := s.update(func(state *agentv1.AgentState) { state.Returned = nil }); err != nil {
+		s.log.Warn("what became of the last takeover cannot be forgotten", slog.Any("err", err))
+	}
 }
 
 // request returns the next heartbeat.
@@ -220,6 +258,10 @@ func (s *session) request() *agentv1.HeartbeatRequest {
 		InstallReport:         s.report,
 		LastInstallGeneration: s.state.GetInstallGeneration(),
 		LastInstallAttempt:    s.state.GetInstallAttempt(),
+		Mode:                  s.options.Mode,
+	}
+	if s.options.Log != nil && !s.admitted {
+		request.Log = strings.ToValidUTF8(s.options.Log(), "?")
 	}
 	if !s.rejected {
 		request.HardwareReport = s.hardware

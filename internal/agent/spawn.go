@@ -23,9 +23,10 @@ const (
 	readyFD = 3
 )
 
-// startProcess starts this executable's `run` as a process of its own, out of reach of the session
-// that started it, and returns when it is ready. When it fails it has killed the process.
-func startProcess(ctx context.Context, env Env) error {
+// startProcess starts a command of this executable (run, jump) as a process of its own, out of
+// reach of the session that started it, and returns when it is ready. When it fails it has killed
+// the process.
+func startProcess(ctx context.Context, env Env, command string, further ...string) error {
 	ready, theirs, err := os.Pipe()
 	if err != nil {
 		return err
@@ -39,24 +40,24 @@ func startProcess(ctx context.Context, env Env) error {
 	defer func() { _ = log.Close() }()
 	// Not CommandContext, because the process outlives this one. Not by path, because that may hold
 	// another version by now.
-	command := exec.Command( //nolint:noctx // see above
-		"/proc/self/exe", "run", fmt.Sprintf("--ready-fd=%d", readyFD))
-	command.Args[0] = "ironherd-agent"
-	command.Dir = "/"
-	command.Stderr = log // for a panic; it has no other output
-	command.ExtraFiles = []*os.File{theirs}
-	command.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	err = command.Start()
+	args := append([]string{command, fmt.Sprintf("--ready-fd=%d", readyFD)}, further...)
+	process := exec.Command("/proc/self/exe", args...) //nolint:noctx // see above
+	process.Args[0] = "ironherd-agent"
+	process.Dir = "/"
+	process.Stderr = log // for a panic; it has no other output
+	process.ExtraFiles = []*os.File{theirs}
+	process.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	err = process.Start()
 	_ = theirs.Close()
 	if err != nil {
 		return err
 	}
 	if err := awaitReady(ctx, ready); err != nil {
-		_ = command.Process.Kill()
-		_ = command.Wait()
+		_ = process.Process.Kill()
+		_ = process.Wait()
 		return err
 	}
-	return command.Process.Release()
+	return process.Process.Release()
 }
 
 // awaitReady waits until the started process reports that it is ready, or why it is not.

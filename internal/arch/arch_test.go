@@ -76,7 +76,7 @@ func TestHeavyLibrariesAreAtHome(t *testing.T) {
 func TestBinariesDoNotLink(t *testing.T) {
 	t.Parallel()
 	for binary, forbidden := range table(t, "binary", "must not link") {
-		list := exec.CommandContext(t.Context(), "go", "list", "-deps", "-tags", "grpcnotrace", "./"+binary)
+		list := exec.CommandContext(t.Context(), "go", "list", "-deps", "-tags", "grpcnotrace,nethttpomithttp2", "./"+binary)
 		list.Dir = filepath.Join(root)
 		out, err := list.Output()
 		if err != nil {

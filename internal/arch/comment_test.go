@@ -17,11 +17,24 @@ const maxComment = 100
 // directive finds a comment that is for a tool, which may not be wrapped.
 var directive = regexp.MustCompile(`//(nolint\b|go:)`)
 
-// TestCommentsAreNarrow keeps comments readable beside the code, in every Go file of the repository
+// commentMarks begin the comments of other languages than Go, by a file's extension.
+var commentMarks = map[string]string{".proto": "//", ".sql": "--", ".service": "#", ".yaml": "#"}
+
+// released finds migrations that databases have seen: they are never edited.
+var released = regexp.MustCompile(`/migrations/0000[12]_`)
+
+// TestCommentsAreNarrow keeps comments readable beside the code, in every file of the repository
 // that people write.
 func TestCommentsAreNarrow(t *testing.T) {
 	t.Parallel()
 	for _, f := range texts(t) {
+		if mark := commentMarks[f.extension()]; mark != "" && !released.MatchString(f.path) {
+			for number, line := range strings.Split(f.body, "\n") {
+				if strings.HasPrefix(strings.TrimSpace(line), mark) && utf8.RuneCountInString(line) > maxComment {
+					t.Errorf("%s:%d: a comment is wider than %d characters", f.path, number+1, maxComment)
+				}
+			}
+		}
 		if f.extension() != ".go" {
 			continue
 		}

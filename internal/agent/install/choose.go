@@ -56,7 +56,7 @@ func choose(
 			names[i] = disk.GetName()
 		}
 		slices.Sort(names)
-		return nil, fmt.Errorf("%d disks match (%s): say which by serial, WWN, smallest or largest", len(fit), strings.Join(names, ", "))
+		return nil, fmt.Errorf("%d disks match (%s): say which by serial, WWN, model, smallest or largest", len(fit), strings.Join(names, ", "))
 	}
 	return fit[0], nil
 }
@@ -84,6 +84,8 @@ func unfit(disk *agentv1.BlockDevice, selector *agentv1.DiskSelector, need int64
 		return "has another serial number"
 	case selector.GetWwn() != "" && !strings.EqualFold(disk.GetWwn(), selector.GetWwn()):
 		return "has another WWN"
+	case selector.GetModel() != "" && disk.GetModel() != selector.GetModel():
+		return "is of another model"
 	case disk.GetRemovable():
 		return "is removable"
 	case disk.GetReadOnly():

@@ -21,12 +21,30 @@ const maxSector = 4096
 
 var zeros [zeroBlock]byte
 
+// medium takes what is written to a disk. What was written since the last Sync may be lost with the
+// power, any part of it.
+type medium interface {
+	io.WriterAt
+	// Zero makes a range read as zeros, by a mode of fallocate(2).
+	Zero(mode uint32, offset, length int64) error
+	Sync() error
+}
+
+// fileMedium is a file as a medium.
+type fileMedium struct{ *os.File }
+
+func (f fileMedium) Zero(mode uint32, offset, length int64) error {
+	return unix.Fallocate(int(f.Fd()), mode, offset, length)
+}
+
 // disk is an open target.
 type disk struct {
 	file *os.File
-	size int64
-	// device: a block device, synced and opened exclusively; otherwise a regular file.
-	device bool
+	// medium is the file, unless a test looks at what is written.
+	medium medium
+	size   int64
+	// isDevice: a block device, synced and opened exclusively; otherwise a regular file.
+	isDevice bool
 	// zero is the index in zeroWays of the cheapest way that has not failed yet.
 	zero int
 }
@@ -53,9 +71,9 @@ func openDisk(root, name string, size int64) (*disk, error) {
 		return nil, err
 	}
 	flags := os.O_RDWR | unix.O_CLOEXEC | unix.O_NOFOLLOW
-	device := info.Mode()&(os.ModeDevice|os.ModeCharDevice) == os.ModeDevice
+	isDevice := info.Mode()&(os.ModeDevice|os.ModeCharDevice) == os.ModeDevice
 	switch {
-	case device:
+	case isDevice:
 		flags |= unix.O_EXCL
 	case !info.Mode().IsRegular() || filepath.Clean(root) == "/":
 		return nil, fmt.Errorf("%s is not a block device", path)
@@ -67,7 +85,7 @@ func openDisk(root, name string, size int64) (*disk, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &disk{file: file, size: size, device: device}
+	d := &disk{file: file, medium: fileMedium{file}, size: size, isDevice: isDevice}
 	if err := d.checkSize(); err != nil {
 		_ = file.Close()
 		return nil, err
@@ -81,7 +99,7 @@ func (d *disk) checkSize() error {
 	if err != nil {
 		return err
 	}
-	if d.device {
+	if d.isDevice {
 		if end != d.size {
 			return fmt.Errorf("%s has %d bytes now, not %d", d.file.Name(), end, d.size)
 		}
@@ -98,15 +116,27 @@ func (d *disk) close() { _ = d.file.Close() }
 // sync waits until everything is on stable storage. A file that stands for a disk has none of its
 // own.
 func (d *disk) sync() error {
-	if !d.device {
+	if !d.isDevice {
 		return nil
 	}
-	return d.file.Sync()
+	return d.medium.Sync()
+}
+
+// readPartitions has the kernel read the partitions of a device anew.
+func (d *disk) readPartitions() error {
+	if !d.isDevice {
+		return nil
+	}
+	_, err := unix.IoctlRetInt(int(d.file.Fd()), unix.BLKRRPART)
+	if errors.Is(err, unix.EINVAL) { // a device that has no partitions
+		return nil
+	}
+	return err
 }
 
 // write writes data at the offset.
 func (d *disk) write(data []byte, offset int64) error {
-	_, err := d.file.WriteAt(data, offset)
+	_, err := d.medium.WriteAt(data, offset)
 	return err
 }
 
@@ -116,11 +146,11 @@ func (d *disk) makeZero(offset, length int64) error {
 		return nil
 	}
 	cheap := length
-	if d.device {
+	if d.isDevice {
 		cheap -= length % maxSector
 	}
 	for d.zero < len(zeroWays) && cheap > 0 {
-		err := unix.Fallocate(int(d.file.Fd()), zeroWays[d.zero], offset, cheap)
+		err := d.medium.Zero(zeroWays[d.zero], offset, cheap)
 		switch {
 		case err == nil:
 			offset, length, cheap = offset+cheap, length-cheap, 0
@@ -144,7 +174,7 @@ func (d *disk) makeZero(offset, length int64) error {
 
 // isHole says whether a file has nothing at all in the range, so that it reads as zeros already.
 func (d *disk) isHole(offset, length int64) bool {
-	if d.device {
+	if d.isDevice {
 		return false
 	}
 	data, err := unix.Seek(int(d.file.Fd()), offset, unix.SEEK_DATA)

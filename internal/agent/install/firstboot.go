@@ -20,6 +20,8 @@ const (
 	firstBootHeader = len(firstBootMagic) + 4 + sha256.Size
 	// maxFirstBoot is the largest payload, in bytes.
 	maxFirstBoot = 128 << 10
+	// MaxFirstBootArea is how much of the area may be used, in bytes.
+	MaxFirstBootArea = firstBootHeader + maxFirstBoot
 )
 
 // FirstBootOffset returns where the first-boot area of a disk of that size begins: at the last

@@ -20,9 +20,24 @@ import (
 //
 // What this running system has written itself, since it was booted, is no obstacle: an attempt that
 // ended between its last write and its report is repeated.
-func refuseHeld(request *agentv1.InstallRequest, options Options, report *agentv1.InstallReport) error {
+//
+// The disk that would be written must be readable: what it holds is not known otherwise, and the
+// install fails like one that found no image, to be tried again. Other disks are not written, so
+// one of them that cannot be read is no obstacle.
+//
+// What the fence cannot see:
+//
+//   - The area is no partition. An installed system that grows a partition or a file system over it
+//     may overwrite it, and then nothing here refuses. An image that grows its root leaves out the
+//     last 3 MiB of the disk.
+//   - Nothing tells an install that was written and never came up from one that is in use. Both are
+//     refused, so a machine whose installed system does not boot gets a new install generation.
+func refuseHeld(request *agentv1.InstallRequest, chosen *agentv1.BlockDevice, options Options, report *agentv1.InstallReport) error {
 	for _, d := range options.Disks {
-		held := readHeld(options.Root, d)
+		held, err := readHeld(options.Root, d)
+		if err != nil && d.GetName() == chosen.GetName() {
+			return fmt.Errorf("nothing is written to %s, because what it holds cannot be read: %w", devicePath(d.GetName()), err)
+		}
 		token := held.GetToken()
 		if token.GetMachineId() == "" || token.GetMachineId() != options.MachineID || olderInstall(token, request) {
 			continue
@@ -49,31 +64,41 @@ func repeats(token *agentv1.BootToken, request *agentv1.InstallRequest, firstGen
 		(held > firstGeneration || held == firstGeneration && attempt >= firstAttempt)
 }
 
-// readHeld returns what the first-boot area of a disk says, if the install was finished there: its
-// boot sectors are written last. Nil where there is none, or where nothing can be read: what is to
-// be written must be opened anyway, and then that is an error.
-func readHeld(root string, d *agentv1.BlockDevice) *agentv1.FirstBoot {
+// readHeld returns what the first-boot area of a disk says, if the install was finished there. Nil
+// where there is none, and for a disk that is never chosen.
+func readHeld(root string, d *agentv1.BlockDevice) (*agentv1.FirstBoot, error) {
 	offset := FirstBootOffset(d.GetSizeBytes())
 	if unfit(d, nil, 0) != "" || offset < 0 {
-		return nil
+		return nil, nil
 	}
 	file, err := os.OpenFile(filepath.Join(root, devicePath(d.GetName())), os.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	defer func() { _ = file.Close() }()
-	area := make([]byte, firstBootHeader+maxFirstBoot)
-	n, err := file.ReadAt(area, offset)
+	return findHeld(file, offset)
+}
+
+// findHeld looks for a first-boot area at the offset of a disk. Boot sectors are written last, so a
+// disk without them holds no finished install. A disk that ends before the area is a regular file
+// that was never written: real ones have the size that the kernel says.
+func findHeld(disk io.ReaderAt, offset int64) (*agentv1.FirstBoot, error) {
+	area := make([]byte, MaxFirstBootArea)
+	n, err := disk.ReadAt(area, offset)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return nil
+		return nil, err
 	}
 	first, err := DecodeFirstBoot(area[:n])
 	if err != nil {
-		return nil
+		return nil, nil //nolint:nilerr // there is no whole area, so there is no install
 	}
 	head := make([]byte, mebibyte)
-	if n, err := file.ReadAt(head, 0); err != nil && !errors.Is(err, io.EOF) || len(bytes.Trim(head[:n], "\x00")) == 0 {
-		return nil
+	n, err = disk.ReadAt(head, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
 	}
-	return first
+	if len(bytes.Trim(head[:n], "\x00")) == 0 {
+		return nil, nil
+	}
+	return first, nil
 }

@@ -3,8 +3,12 @@ package install
 import (
 	"bytes"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 )
@@ -95,5 +99,71 @@ func TestNothingIsWrittenUnlessItMayBegin(t *testing.T) {
 	report := Run(t.Context(), requestFor(serveBytes(t, image), image), options)
 	if report.GetOk() || !strings.Contains(report.GetError(), "a newer takeover") || !bytes.Equal(m.content(t), m.old) {
 		t.Errorf("report: %v", report)
+	}
+}
+
+// brokenDisk fails every read from an offset on, as a disk with unreadable sectors does.
+type brokenDisk struct {
+	*bytes.Reader
+	from, to int64
+}
+
+func (d brokenDisk) ReadAt(p []byte, offset int64) (int, error) {
+	if offset < d.to && offset+int64(len(p)) > d.from {
+		return 0, unix.EIO
+	}
+	return d.Reader.ReadAt(p, offset)
+}
+
+func TestADiskThatCannotBeReadIsNotTakenForEmpty(t *testing.T) {
+	t.Parallel()
+	content, offset := make([]byte, diskSize), FirstBootOffset(diskSize)
+	area, err := EncodeFirstBoot(&agentv1.FirstBoot{Token: &agentv1.BootToken{MachineId: "m", InstallGeneration: 3}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	copy(content[offset:], area)
+	content[0] = 1
+	for name, broken := range map[string]brokenDisk{
+		"the area":         {from: offset, to: offset + 1},
+		"the boot sectors": {from: 0, to: 512},
+	} {
+		broken.Reader = bytes.NewReader(content)
+		if held, err := findHeld(broken, offset); held != nil || !errors.Is(err, unix.EIO) {
+			t.Errorf("%s: %v, %v", name, held, err)
+		}
+	}
+	if held, err := findHeld(bytes.NewReader(content), offset); held == nil || err != nil {
+		t.Errorf("without a fault: %v, %v", held, err)
+	}
+	if held, err := findHeld(bytes.NewReader(nil), offset); held != nil || err != nil {
+		t.Errorf("a file that was never written: %v, %v", held, err)
+	}
+}
+
+// TestNothingIsWrittenToADiskThatCannotBeRead: the report is of a failure that is tried again, not
+// of an install that is held, and names no disk as written. Another disk that cannot be read is no
+// obstacle.
+func TestNothingIsWrittenToADiskThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	image := testImage(9, 3*mebibyte)
+	m := newMachine(t)
+	// A directory can be opened, and fails to be read.
+	if err := os.Mkdir(filepath.Join(m.root, "dev/sdb"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	options := m.options()
+	options.MachineID = "m"
+	options.Disks = append(options.Disks, &agentv1.BlockDevice{Name: "sdb", Serial: "S2", SizeBytes: diskSize})
+	request := requestFor(serveBytes(t, image), image)
+	request.RootDisk = &agentv1.DiskSelector{Serial: "S2"}
+	report := Run(t.Context(), request, options)
+	if report.GetOk() || report.GetHeldInstallGeneration() != 0 || report.GetDisk() != "" ||
+		!strings.Contains(report.GetError(), "nothing is written to /dev/sdb, because what it holds cannot be read") {
+		t.Errorf("the disk that is asked for: %v", report)
+	}
+	request.RootDisk = &agentv1.DiskSelector{Serial: "S1"}
+	if report := Run(t.Context(), request, options); !report.GetOk() {
+		t.Errorf("beside it: %v", report)
 	}
 }

@@ -42,12 +42,19 @@ type Options struct {
 	Begin func() error
 	// Client fetches the image. Nil: NewClient's.
 	Client *http.Client
+	// Warn is called with what did not stop the install: the firmware took no boot entry, the kernel
+	// did not read the new partitions. May be nil.
+	Warn func(err error)
 	// Progress is called with the phase and the bytes done in it. It must not wait. May be nil.
 	Progress func(phase agentv1.InstallProgress_Phase, done int64)
+
+	// medium stands between the install and the disk, where it is not nil.
+	medium func(medium) medium
 }
 
-// NewClient returns an HTTP client for images. A body may take as long as it likes, but a server
-// that does not answer fails soon.
+// NewClient returns an HTTP client for images. It speaks HTTP/1.1, because one file at a time gains
+// nothing by HTTP/2, and the agent is smaller without. A body may take as long as it likes, but a
+// server that does not answer fails soon.
 func NewClient() *http.Client {
 	return &http.Client{Transport: &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
@@ -57,13 +64,16 @@ func NewClient() *http.Client {
 		IdleConnTimeout:       5 * time.Second,
 		MaxIdleConnsPerHost:   1,
 		DisableCompression:    true,
-		ForceAttemptHTTP2:     true,
 		ReadBufferSize:        32 << 10,
 	}}
 }
 
 // heads are the buffers for the first MiB of an image, which is written last.
 var heads = sync.Pool{New: func() any { return new([mebibyte]byte) }}
+
+// ErrCalledOff is the cause to end an install with that nobody wants any more. The report says what
+// that leaves on the disk.
+var ErrCalledOff = errors.New("called off")
 
 // Run installs what the request asks for and returns the report: of success, or of the failure in
 // one sentence. It returns soon after ctx has ended. The caller sees to it that one attempt is
@@ -80,13 +90,33 @@ func Run(ctx context.Context, request *agentv1.InstallRequest, options Options) 
 		options.Client = NewClient()
 		defer options.Client.CloseIdleConnections()
 	}
+	if options.Warn == nil {
+		options.Warn = func(error) {}
+	}
 	if options.Progress == nil {
 		options.Progress = func(agentv1.InstallProgress_Phase, int64) {}
 	}
 	report := &agentv1.InstallReport{InstallGeneration: request.GetInstallGeneration(), Attempt: request.GetAttempt()}
+	begun := false
+	begin := options.Begin
+	options.Begin = func() error {
+		if begin != nil {
+			if err := begin(); err != nil {
+				return err
+			}
+		}
+		begun = true
+		return nil
+	}
 	err := install(ctx, request, options, report)
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
+	}
+	if errors.Is(err, ErrCalledOff) {
+		err = calledOff(report, begun)
+	}
+	if !begun {
+		report.Disk, report.DiskSerial = "", "" // nothing was written
 	}
 	report.Ok = err == nil
 	if err != nil {
@@ -94,6 +124,15 @@ func Run(ctx context.Context, request *agentv1.InstallRequest, options Options) 
 	}
 	report.DurationMs = time.Since(started).Milliseconds()
 	return report
+}
+
+// calledOff says what an install that was called off leaves on the disk. begun: the disk was wiped.
+func calledOff(report *agentv1.InstallReport, begun bool) error {
+	if !begun {
+		return fmt.Errorf("%w: nothing was written", ErrCalledOff)
+	}
+	return fmt.Errorf("%w: %s was wiped and %d bytes of the image were written, so what it holds is undefined", ErrCalledOff, report.GetDisk(),
+		report.GetBytesWritten())
 }
 
 // clip keeps an error's text to what a report may hold.
@@ -115,7 +154,15 @@ func install(ctx context.Context, request *agentv1.InstallRequest, options Optio
 	if size := len(request.GetFirstBootData()); size > maxFirstBootData {
 		return fmt.Errorf("the first-boot data has %d bytes, and at most %d are allowed", size, maxFirstBootData)
 	}
-	if err := refuseHeld(request, options, report); err != nil {
+	chosen, err := chooseTarget(request, options)
+	if err != nil {
+		return err
+	}
+	report.Disk, report.DiskSerial = devicePath(chosen.GetName()), chosen.GetSerial()
+	if err := refuseHeld(request, chosen, options, report); err != nil {
+		return err
+	}
+	if err := refuseForeign(request, options, chosen); err != nil {
 		return err
 	}
 	source, err := newSource(ctx, options.Client, request.GetImage().GetUrl())
@@ -123,7 +170,14 @@ func install(ctx context.Context, request *agentv1.InstallRequest, options Optio
 		return err
 	}
 	defer source.Close()
-	target, err := prepare(request, options, report)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	// A server that has no such image is noticed before anything is destroyed.
+	if err := source.open(); err != nil { //nolint:contextcheck // it has one of its own, made of ours
+		return fmt.Errorf("copy the image: %w", err)
+	}
+	target, err := prepare(chosen, options)
 	if err != nil {
 		return err
 	}
@@ -131,7 +185,12 @@ func install(ctx context.Context, request *agentv1.InstallRequest, options Optio
 
 	buffer := heads.Get().(*[mebibyte]byte)
 	defer heads.Put(buffer)
-	s := &stream{limit: FirstBootOffset(target.size), disk: target, head: buffer[:0], progress: func(done int64) {
+	l := newLayout(request, target.size)
+	check := func(head []byte) error {
+		_, err := l.apply(head)
+		return err
+	}
+	s := &stream{limit: l.room(), disk: target, head: buffer[:0], checkHead: check, progress: func(done int64) {
 		options.Progress(agentv1.InstallProgress_PHASE_WRITING, done)
 	}}
 	err = transfer(ctx, request.GetImage(), source, s)
@@ -147,23 +206,40 @@ func install(ctx context.Context, request *agentv1.InstallRequest, options Optio
 		return context.Cause(ctx)
 	}
 	options.Progress(agentv1.InstallProgress_PHASE_FINISHING, s.total)
-	return finish(request, target, s)
+	changes, err := l.apply(s.head)
+	if err != nil {
+		return err
+	}
+	if err := finish(request, target, changes, s.total); err != nil {
+		return err
+	}
+	// The system is installed. What comes now helps the firmware and the kernel to see it.
+	if err := bootByEFI(options.Root, changes.esp); err != nil {
+		options.Warn(fmt.Errorf("make a boot entry: %w", err))
+	}
+	if err := target.readPartitions(); err != nil {
+		options.Warn(fmt.Errorf("have the kernel read the partitions: %w", err))
+	}
+	return nil
 }
 
-// prepare chooses and opens the disk and wipes what boots it.
-func prepare(request *agentv1.InstallRequest, options Options, report *agentv1.InstallReport) (*disk, error) {
+// chooseTarget returns the disk that the request means and that nothing uses.
+func chooseTarget(request *agentv1.InstallRequest, options Options) (*agentv1.BlockDevice, error) {
 	inUse := func(string) string { return "" }
 	if filepath.Clean(options.Root) == "/" {
 		inUse = readUsage(options.Root).of
 	}
-	chosen, err := choose(options.Disks, request.GetRootDisk(), max(1, request.GetImage().GetSize()), inUse)
-	if err != nil {
-		return nil, err
-	}
-	report.Disk, report.DiskSerial = devicePath(chosen.GetName()), chosen.GetSerial()
+	return choose(options.Disks, request.GetRootDisk(), max(1, request.GetImage().GetSize()), inUse)
+}
+
+// prepare opens the disk and wipes what boots it.
+func prepare(chosen *agentv1.BlockDevice, options Options) (*disk, error) {
 	target, err := openDisk(options.Root, chosen.GetName(), chosen.GetSizeBytes())
 	if err != nil {
 		return nil, fmt.Errorf("open the disk: %w", err)
+	}
+	if options.medium != nil {
+		target.medium = options.medium(target.medium)
 	}
 	if options.Begin != nil {
 		if err := options.Begin(); err != nil {
@@ -211,12 +287,12 @@ func transfer(ctx context.Context, image *agentv1.Image, source *source, s *stre
 	return nil
 }
 
-// finish writes the first-boot area, and then what makes the disk boot. It does not stop half-way
-// when the time is up.
-func finish(request *agentv1.InstallRequest, target *disk, s *stream) error {
+// finish writes the first-boot area and the seed, and then what makes the disk boot. It does not
+// stop half-way when the time is up.
+func finish(request *agentv1.InstallRequest, target *disk, c changes, total int64) error {
 	image := proto.CloneOf(request.GetImage())
-	image.Size = s.total
-	area, err := EncodeFirstBoot(&agentv1.FirstBoot{Token: request.GetBootToken(), Data: request.GetFirstBootData(), Image: image})
+	image.Size = total
+	area, err := EncodeFirstBoot(&agentv1.FirstBoot{Token: request.GetBootToken(), Data: request.GetFirstBootData(), Image: image, ChangedHead: c.changed()})
 	if err != nil {
 		return err
 	}
@@ -227,11 +303,26 @@ func finish(request *agentv1.InstallRequest, target *disk, s *stream) error {
 	if err := target.write(area, offset); err != nil {
 		return fmt.Errorf("write the first-boot area: %w", err)
 	}
+	if c.blankFrom > 0 {
+		if err := target.makeZero(c.blankFrom, mebibyte); err != nil {
+			return fmt.Errorf("write the end of the last partition: %w", err)
+		}
+	}
+	if c.seed != nil {
+		if err := target.write(c.seed, c.seedAt); err != nil {
+			return fmt.Errorf("write the NoCloud seed: %w", err)
+		}
+	}
 	if err := target.sync(); err != nil {
 		return fmt.Errorf("sync the disk: %w", err)
 	}
+	if c.backup != nil {
+		if err := target.write(c.backup, target.size-int64(len(c.backup))); err != nil {
+			return fmt.Errorf("write the backup of the partition table: %w", err)
+		}
+	}
 	w := writer{disk: target}
-	if err := errors.Join(w.write(s.head, 0), w.flush()); err != nil {
+	if err := errors.Join(w.write(c.head, 0), w.flush()); err != nil {
 		return fmt.Errorf("write the boot sectors: %w", err)
 	}
 	if err := target.sync(); err != nil {

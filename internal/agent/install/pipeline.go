@@ -46,6 +46,8 @@ type stream struct {
 	disk  *disk
 	// head receives the first MiB, which is held back.
 	head []byte
+	// checkHead is called when the whole first MiB is there. Its error ends the stream. May be nil.
+	checkHead func(head []byte) error
 	// progress is called with the number of bytes that are written.
 	progress func(done int64)
 
@@ -80,11 +82,13 @@ func (s *stream) run(ctx context.Context) error {
 func (s *stream) read(ctx context.Context, toHash, toDisk chan<- *chunk) error {
 	for {
 		c := chunks.Get().(*chunk)
-		n, err := io.ReadFull(s.raw, c.buffer[:])
+		n, err := fill(s.raw, c.buffer[:])
 		c.data, c.offset = c.buffer[:n], s.total
 		s.total += int64(n)
-		ended := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+		ended := errors.Is(err, io.EOF)
 		switch {
+		case errors.Is(err, io.ErrUnexpectedEOF):
+			return errCutShort
 		case err != nil && !ended:
 			return err
 		case s.total > s.limit:
@@ -108,6 +112,19 @@ func (s *stream) read(ctx context.Context, toHash, toDisk chan<- *chunk) error {
 	}
 }
 
+// fill reads until the buffer is full or the reader ends. Unlike io.ReadFull it leaves an end in
+// the middle to those who know what an end is.
+func fill(r io.Reader, buffer []byte) (n int, err error) {
+	for n < len(buffer) && err == nil {
+		var more int
+		more, err = r.Read(buffer[n:])
+		n += more
+	}
+	return n, err
+}
+
+var errCutShort = errors.New("the compressed image ends in the middle: it is cut short")
+
 var errTooLarge = errors.New("the image is larger than was said")
 
 // write writes all but the head. After a failure the rest of the chunks is left to the collector.
@@ -117,6 +134,11 @@ func (s *stream) write(toDisk <-chan *chunk) error {
 		data, offset := c.data, c.offset
 		if offset < mebibyte { // chunks divide the head evenly
 			s.head = append(s.head, data...)
+			if len(s.head) == mebibyte && s.checkHead != nil {
+				if err := s.checkHead(s.head); err != nil {
+					return err
+				}
+			}
 		} else if err := w.write(data, offset); err != nil {
 			return fmt.Errorf("write the disk: %w", err)
 		}

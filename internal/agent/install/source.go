@@ -24,9 +24,9 @@ const (
 
 var errStalled = errors.New("the download stood still")
 
-// source is an image over HTTP, read from the beginning to the end. A connection that breaks is
-// replaced by one that goes on where it broke. It is not safe for concurrent use, and Read may not
-// be called after Close.
+// source is an image over HTTP, or in an OCI registry, read from the beginning to the end. A
+// connection that breaks is replaced by one that goes on where it broke. It is not safe for
+// concurrent use, and Read may not be called after Close.
 type source struct {
 	// ctx is the context of one install, which io.Reader cannot carry.
 	ctx    context.Context //nolint:containedctx // see above
@@ -35,6 +35,10 @@ type source struct {
 	url    string
 	// safeURL is the URL for errors: without user and query, which may hold secrets.
 	safeURL string
+	// oci is set for an image in a registry. url is empty until its manifest was read.
+	oci *ociReference
+	// token is what the registry wants to see; empty: nothing.
+	token string
 
 	body io.ReadCloser
 	// cancel ends the current request. stall calls it when no byte has come for a while.
@@ -50,12 +54,20 @@ type source struct {
 // newSource makes the source of an image; the first Read makes the first request.
 func newSource(ctx context.Context, client *http.Client, address string) (*source, error) {
 	parsed, err := url.Parse(address)
-	if err != nil || parsed.Host == "" || (parsed.Scheme != "http" && parsed.Scheme != "https") {
-		return nil, errors.New("the image has no http:// or https:// URL")
+	if err != nil || parsed.Host == "" || (parsed.Scheme != "http" && parsed.Scheme != "https" && parsed.Scheme != "oci") {
+		return nil, errors.New("the image has no http://, https:// or oci:// URL")
 	}
 	safe := url.URL{Scheme: parsed.Scheme, Host: parsed.Host, Path: parsed.Path}
-	ctx, stop := context.WithCancelCause(ctx)
-	return &source{ctx: ctx, stop: stop, client: client, url: address, safeURL: safe.String(), length: -1}, nil
+	s := &source{client: client, url: address, safeURL: safe.String(), length: -1}
+	if parsed.Scheme == "oci" {
+		reference, err := parseOCI(parsed)
+		if err != nil {
+			return nil, err
+		}
+		s.oci, s.url = &reference, ""
+	}
+	s.ctx, s.stop = context.WithCancelCause(ctx)
+	return s, nil
 }
 
 // Read implements io.Reader. Its errors are final.
@@ -87,6 +99,18 @@ func (s *source) Read(p []byte) (int, error) {
 			return n, nil
 		}
 	}
+}
+
+// open makes the first request, unless it was made. It returns when the server has begun to send
+// the image, or with an error that is final.
+func (s *source) open() error {
+	for s.body == nil {
+		if err := s.connect(); err != nil {
+			return err
+		}
+	}
+	s.stall.Stop() // the disk is prepared meanwhile
+	return nil
 }
 
 // abort makes a Read that is under way, and every later one, return soon. Unlike the others it may
@@ -166,23 +190,65 @@ func (s *source) pause() error {
 	}
 }
 
+// request asks for the rest of the image, and finds out before where a registry has it.
 func (s *source) request(ctx context.Context) (*http.Response, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url, nil)
+	if s.url == "" {
+		layer, err := s.oci.layer(ctx, s.fetch)
+		if err != nil {
+			return nil, err
+		}
+		s.url = s.oci.url("blobs", layer)
+	}
+	header := http.Header{}
+	header.Set("Accept-Encoding", "identity")
+	if s.offset > 0 {
+		end := "" // some servers know only ranges with an end
+		if s.length > 0 {
+			end = strconv.FormatInt(s.length-1, 10)
+		}
+		header.Set("Range", fmt.Sprintf("bytes=%d-%s", s.offset, end))
+		if s.validator != "" {
+			header.Set("If-Range", s.validator)
+		}
+	}
+	return s.fetch(ctx, s.url, header)
+}
+
+// fetch makes one request. Where a registry wants a token, it gets one and asks again.
+func (s *source) fetch(ctx context.Context, address string, header http.Header) (*http.Response, error) {
+	response, err := s.fetchOnce(ctx, address, header)
+	if err != nil || s.oci == nil || response.StatusCode != http.StatusUnauthorized {
+		return response, err
+	}
+	_ = response.Body.Close()
+	if s.token, err = s.oci.token(ctx, s.client, response.Header.Get("WWW-Authenticate")); err != nil {
+		return nil, err
+	}
+	return s.fetchOnce(ctx, address, header)
+}
+
+func (s *source) fetchOnce(ctx context.Context, address string, header http.Header) (*http.Response, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return nil, &permanentError{"the image's URL makes no sense"}
 	}
-	request.Header.Set("Accept-Encoding", "identity")
-	if s.offset > 0 {
-		request.Header.Set("Range", fmt.Sprintf("bytes=%d-", s.offset))
-		if s.validator != "" {
-			request.Header.Set("If-Range", s.validator)
-		}
+	for name, values := range header {
+		request.Header[name] = values
+	}
+	if s.token != "" {
+		// The client drops it when another host is named.
+		request.Header.Set("Authorization", "Bearer "+s.token)
 	}
 	response, err := s.client.Do(request)
+	return response, withoutURL(err)
+}
+
+// withoutURL takes the URL off an error of a client: it may hold a secret.
+func withoutURL(err error) error {
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
-		err = wrapped.Err // without the URL, which may hold a secret
+		return wrapped.Err
 	}
-	return response, err
+	return err
 }
 
 // accept checks that a response goes on at the offset.
@@ -199,10 +265,8 @@ func (s *source) accept(response *http.Response) error {
 			s.length = total
 		}
 		return nil
-	case code == http.StatusRequestTimeout, code == http.StatusTooManyRequests, code >= 500:
-		return fmt.Errorf("the server says %q", response.Status)
 	default:
-		return &permanentError{fmt.Sprintf("download %s: the server says %q", s.safeURL, response.Status)}
+		return statusError("download "+s.safeURL, response)
 	}
 }
 

@@ -134,7 +134,7 @@ func TestDiskFailureEndsTheDownload(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := &stream{
-		raw: source, abort: source.abort, limit: 10 * mebibyte, disk: &disk{file: file, size: diskSize},
+		raw: source, abort: source.abort, limit: 10 * mebibyte, disk: &disk{file: file, medium: fileMedium{file}, size: diskSize},
 		head: make([]byte, 0, mebibyte), progress: func(int64) {},
 	}
 	started := time.Now()

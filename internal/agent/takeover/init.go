@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"strconv"
+	"time"
 
 	"github.com/google/uuid"
 	"google.golang.org/protobuf/proto"
@@ -17,6 +18,11 @@ import (
 
 // maxInit bounds the encoded TakeoverInit; a chain of CA certificates is a few KiB.
 const maxInit = 128 << 10
+
+const (
+	defaultContactLimit = 10 * time.Minute
+	maxContactLimit     = 24 * time.Hour
+)
 
 // ReadInit reads one TakeoverInit to the end of r and validates it.
 func ReadInit(r io.Reader) (*agentv1.TakeoverInit, error) {
@@ -59,7 +65,18 @@ func Validate(init *agentv1.TakeoverInit) error {
 	if init.GetHeartbeatIntervalMs() <= 0 {
 		return errors.New("the heartbeat interval must be above zero")
 	}
+	if limit := init.GetContactLimitMs(); limit < 0 || limit > maxContactLimit.Milliseconds() {
+		return fmt.Errorf("the contact limit must be from 0 to %d milliseconds", maxContactLimit.Milliseconds())
+	}
 	return validateCA(init.GetCaCertificate())
+}
+
+// ContactLimit returns how long an agent in memory may go without being admitted.
+func ContactLimit(init *agentv1.TakeoverInit) time.Duration {
+	if init.GetContactLimitMs() <= 0 {
+		return defaultContactLimit
+	}
+	return time.Duration(init.GetContactLimitMs()) * time.Millisecond
 }
 
 // validateCA wants PEM certificates, all of them readable; nothing at all is good too.

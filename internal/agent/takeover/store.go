@@ -141,29 +141,50 @@ func (e *seenError) Error() string {
 
 func (e *seenError) Unwrap() error { return ErrSuperseded }
 
+// next returns the state that replace would write now.
+func (s *Store) next(state *agentv1.AgentState) (*agentv1.AgentState, error) {
+	lock, err := s.lock()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = lock.Close() }()
+	next := proto.CloneOf(state)
+	return next, s.inherit(next)
+}
+
 // replace writes the state of a new takeover, unless it is not above the last one that was seen
-// (ErrSuperseded).
+// (ErrSuperseded). It adds to it what the new agent inherits.
 func (s *Store) replace(next *agentv1.AgentState) error {
 	lock, err := s.lock()
 	if err != nil {
 		return err
 	}
 	defer func() { _ = lock.Close() }()
+	if err := s.inherit(next); err != nil {
+		return err
+	}
+	return s.write(next)
+}
+
+// inherit adds to the state of a new takeover what the last one of the same machine knew of
+// installs.
+func (s *Store) inherit(next *agentv1.AgentState) error {
 	last, err := s.Load()
 	if err != nil && !errors.Is(err, ErrNoState) {
 		return err
 	}
-	if last.GetInit().GetMachineId() == next.GetInit().GetMachineId() {
-		if seen := last.GetInit().GetTakeoverGeneration(); next.GetInit().GetTakeoverGeneration() <= seen {
-			return &seenError{seen}
-		}
-		next.InstallGeneration, next.InstallAttempt = last.GetInstallGeneration(), last.GetInstallAttempt()
-		next.FirstInstallGeneration, next.FirstInstallAttempt = last.GetFirstInstallGeneration(), last.GetFirstInstallAttempt()
-		next.FirstInstallBootId = last.GetFirstInstallBootId()
-		next.InstallRunning, next.InstallBootId = last.GetInstallRunning(), last.GetInstallBootId()
-		next.UnacknowledgedReport, next.StartedAt = last.GetUnacknowledgedReport(), last.GetStartedAt()
+	if last.GetInit().GetMachineId() != next.GetInit().GetMachineId() {
+		return nil
 	}
-	return s.write(next)
+	if seen := last.GetInit().GetTakeoverGeneration(); next.GetInit().GetTakeoverGeneration() <= seen {
+		return &seenError{seen}
+	}
+	next.InstallGeneration, next.InstallAttempt = last.GetInstallGeneration(), last.GetInstallAttempt()
+	next.FirstInstallGeneration, next.FirstInstallAttempt = last.GetFirstInstallGeneration(), last.GetFirstInstallAttempt()
+	next.FirstInstallBootId = last.GetFirstInstallBootId()
+	next.InstallRunning, next.InstallBootId = last.GetInstallRunning(), last.GetInstallBootId()
+	next.UnacknowledgedReport, next.StartedAt = last.GetUnacknowledgedReport(), last.GetStartedAt()
+	return nil
 }
 
 func (s *Store) path() string { return filepath.Join(s.dir, "state") }

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 )
 
@@ -29,6 +31,23 @@ type Options struct {
 	// Start starts the long-lived agent for the state that was just written and returns when it is
 	// ready. When it fails it has left nothing running.
 	Start func(ctx context.Context) error
+	// Kexec is for takeovers into memory. Nil: this host cannot be taken over so.
+	Kexec Kexec
+	// LastWords returns what an agent in memory has left in the firmware; nil: nothing. May be nil.
+	LastWords func() *agentv1.LastWords
+}
+
+// Kexec puts an agent in charge in memory, in the place of the operating system.
+type Kexec interface {
+	// Load makes everything ready for the jump, with the state that the agent in memory will have.
+	// It changes nothing that lasts, and fails with everything that speaks against the jump. The
+	// warnings are for the operator.
+	Load(ctx context.Context, state *agentv1.AgentState) (warnings []string, err error)
+	// Unload takes back what Load did.
+	Unload()
+	// Leave starts what jumps when the session has ended that the takeover came by, and returns
+	// when it waits for that. When it fails it has left nothing running.
+	Leave(ctx context.Context) error
 }
 
 // Run takes the host over as the message on stdin says. It always returns a response to write to
@@ -38,11 +57,16 @@ func Run(ctx context.Context, stdin io.Reader, options Options) *agentv1.Takeove
 	if err != nil {
 		return failure(nil, err)
 	}
-	success, err := run(ctx, init, options)
+	r := &run{init: init, options: options, store: NewStore(options.Root)}
+	success, err := r.run(ctx)
 	if err != nil {
-		return failure(init, err)
+		response := failure(init, err)
+		response.Returned = r.returned
+		return response
 	}
-	return &agentv1.TakeoverResponse{Init: init, Outcome: &agentv1.TakeoverResponse_Success{Success: success}}
+	return &agentv1.TakeoverResponse{
+		Init: init, Returned: r.returned, Outcome: &agentv1.TakeoverResponse_Success{Success: success},
+	}
 }
 
 // failure is the response to a takeover that did not happen.
@@ -57,17 +81,25 @@ func failure(init *agentv1.TakeoverInit, err error) *agentv1.TakeoverResponse {
 	return &agentv1.TakeoverResponse{Init: init, Outcome: &agentv1.TakeoverResponse_Failure{Failure: f}}
 }
 
-func run(ctx context.Context, init *agentv1.TakeoverInit, options Options) (*agentv1.TakeoverSuccess, error) {
-	bootID, err := BootID(options.Root)
+// run is one takeover.
+type run struct {
+	init     *agentv1.TakeoverInit
+	options  Options
+	store    *Store
+	returned *agentv1.ReturnedTakeover
+}
+
+func (r *run) run(ctx context.Context) (*agentv1.TakeoverSuccess, error) {
+	bootID, err := BootID(r.options.Root)
 	if err != nil {
 		return nil, err
 	}
-	store := NewStore(options.Root)
-	lock, err := store.lockTakeover(ctx)
+	lock, err := r.store.lockTakeover(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = lock.Close() }()
+	r.returned = r.lookBack(bootID)
 
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -77,16 +109,67 @@ func run(ctx context.Context, init *agentv1.TakeoverInit, options Options) (*age
 	if err != nil {
 		return nil, fmt.Errorf("encode the key: %w", err)
 	}
-	if err := store.replace(&agentv1.AgentState{Init: init, PrivateKey: encoded}); err != nil {
+	success := &agentv1.TakeoverSuccess{
+		PublicKey: public, AgentVersion: r.options.Version, BootId: bootID, Mode: agentv1.TakeoverMode_TAKEOVER_MODE_IN_PLACE,
+	}
+	state := &agentv1.AgentState{Init: r.init, PrivateKey: encoded, Returned: r.returned}
+	if r.init.GetMode() == agentv1.TakeoverMode_TAKEOVER_MODE_KEXEC {
+		success.Mode = agentv1.TakeoverMode_TAKEOVER_MODE_KEXEC
+		success.Warnings, err = r.intoMemory(ctx, state)
+	} else {
+		err = r.inPlace(ctx, state)
+	}
+	if err != nil {
 		return nil, err
 	}
-	if err := StopAgent(ctx, options.Root); err != nil {
+	return success, nil
+}
+
+// inPlace starts the agent as a process of this host.
+func (r *run) inPlace(ctx context.Context, state *agentv1.AgentState) error {
+	if err := r.store.replace(state); err != nil {
+		return err
+	}
+	if err := StopAgent(ctx, r.options.Root); err != nil {
+		return err
+	}
+	if err := r.options.Start(ctx); err != nil {
+		return fmt.Errorf("start the agent: %w", err)
+	}
+	return nil
+}
+
+// intoMemory makes the jump ready. Nothing has changed on the host until everything is.
+func (r *run) intoMemory(ctx context.Context, state *agentv1.AgentState) (warnings []string, err error) {
+	kexec := r.options.Kexec
+	if kexec == nil {
+		return nil, errors.New("this host cannot be taken over by kexec, because it has no kernel of its own")
+	}
+	prepared, err := r.store.next(state)
+	if err != nil {
 		return nil, err
 	}
-	if err := options.Start(ctx); err != nil {
-		return nil, fmt.Errorf("start the agent: %w", err)
+	if warnings, err = kexec.Load(ctx, prepared); err != nil {
+		return nil, fmt.Errorf("this host cannot be taken over by kexec: %w", err)
 	}
-	return &agentv1.TakeoverSuccess{PublicKey: public, AgentVersion: options.Version, BootId: bootID}, nil
+	defer func() {
+		if err != nil {
+			kexec.Unload()
+		}
+	}()
+	if err := r.store.replace(state); err != nil {
+		return nil, err
+	}
+	if !proto.Equal(state, prepared) {
+		return nil, errors.New("the previous agent was at work while the takeover was prepared")
+	}
+	if err := StopAgent(ctx, r.options.Root); err != nil {
+		return nil, err
+	}
+	if err := kexec.Leave(ctx); err != nil {
+		return nil, fmt.Errorf("prepare the jump: %w", err)
+	}
+	return warnings, nil
 }
 
 // lockTakeover waits until no other takeover of this host is under way. Closing the file unlocks

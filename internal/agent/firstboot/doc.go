@@ -1,0 +1,18 @@
+// Package firstboot is what an installed system does with what its install has left for it: it
+// takes the first-boot data over, and tells the control plane that it is up. Images that `ironherd
+// image build` makes run it as a unit.
+//
+//	find the first-boot area → keep the data → run it, if it is a program → report up → done
+//
+// The area is looked for on the disk that the root file system is on, and then on every other disk.
+// A system without one was not installed by a control plane; it has nothing to do, which is no
+// error.
+//
+// The data is kept in /var/lib/ironherd/first-boot, for root alone. Where it begins with "#!", it
+// is run once: again only if the machine went down while it ran. That it failed is logged, and does
+// not hold back the report, because the system is up.
+//
+// The report is repeated until it is acknowledged, at intervals of up to a minute. A control plane
+// that does not admit it may be getting a new database, so that is no reason to stop. Then
+// /var/lib/ironherd/first-boot-done is written, and nothing is done ever again.
+package firstboot

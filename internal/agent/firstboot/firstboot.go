@@ -1,0 +1,156 @@
+package firstboot
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+)
+
+// Where things are kept, below the root.
+const (
+	stateDir = "var/lib/ironherd"
+	dataFile = stateDir + "/first-boot"
+	ranFile  = stateDir + "/first-boot-ran"
+	doneFile = stateDir + "/first-boot-done"
+)
+
+// Options are the machine.
+type Options struct {
+	// Root is put before every path; "/" on a real machine.
+	Root string
+	// Version is what the control plane is told of this program.
+	Version string
+	Logger  *slog.Logger
+}
+
+// Run does everything, and returns when it is done or ctx has ended.
+func Run(ctx context.Context, options Options) error {
+	done := filepath.Join(options.Root, doneFile)
+	if _, err := os.Lstat(done); err == nil {
+		options.Logger.Info("the first boot was done before")
+		return nil
+	}
+	first, disk, err := find(options.Root)
+	if err != nil {
+		return err
+	}
+	if first == nil {
+		options.Logger.Info("no disk has a first-boot area: this system was not installed by a control plane")
+		return nil
+	}
+	options.Logger.Info("first-boot area found", slog.String("disk", disk),
+		slog.Int64("install_generation", first.GetToken().GetInstallGeneration()), slog.Int("attempt", int(first.GetToken().GetAttempt())))
+	if err := takeData(ctx, options, first.GetData()); err != nil {
+		return err
+	}
+	if err := report(ctx, options, first.GetToken()); err != nil {
+		return err
+	}
+	options.Logger.Info("the control plane knows that this system is up")
+	return writeFile(done, nil, 0o600)
+}
+
+// takeData keeps the data, and runs it once where it is a program.
+func takeData(ctx context.Context, options Options, data []byte) error {
+	if len(data) == 0 {
+		return nil
+	}
+	path, program := filepath.Join(options.Root, dataFile), bytes.HasPrefix(data, []byte("#!"))
+	mode := os.FileMode(0o600)
+	if program {
+		mode = 0o700
+	}
+	if err := writeFile(path, data, mode); err != nil {
+		return fmt.Errorf("keep the first-boot data: %w", err)
+	}
+	ran := filepath.Join(options.Root, ranFile)
+	if _, err := os.Lstat(ran); !program || err == nil {
+		return nil
+	}
+	cmd := exec.CommandContext(ctx, path)
+	cmd.Dir = options.Root
+	cmd.WaitDelay = 10 * time.Second
+	// The output stays out of the log, because the data may hold secrets.
+	if err := writeFile(path+".log", nil, 0o600); err != nil {
+		options.Logger.Error("the output of the first-boot data cannot be kept", slog.Any("err", err))
+	} else if log, err := os.OpenFile(path+".log", os.O_WRONLY|os.O_APPEND|unix.O_CLOEXEC, 0); err == nil {
+		defer func() { _ = log.Close() }() // what a program says of itself is no reason to fail
+		cmd.Stdout, cmd.Stderr = log, log
+	}
+	err := cmd.Run()
+	if ctx.Err() != nil {
+		return context.Cause(ctx) // it runs again
+	}
+	if err != nil {
+		options.Logger.Error("the first-boot data is a program that failed", slog.Any("err", err))
+	}
+	return writeFile(ran, nil, 0o600)
+}
+
+// writeFile replaces a file as a whole, and durably.
+func writeFile(path string, data []byte, mode os.FileMode) (err error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // others may look, and see nothing
+		return err
+	}
+	next := path + ".new"
+	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	file, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_CLOEXEC, mode)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(data)
+	if err := errors.Join(err, file.Chmod(mode), file.Sync(), file.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(next, path); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// hostKeys are the public SSH host keys of the system, which make it known from then on.
+func hostKeys(root string) []string {
+	paths, _ := filepath.Glob(filepath.Join(root, "etc/ssh/ssh_host_*_key.pub"))
+	var keys []string
+	for _, path := range paths {
+		if key, err := os.ReadFile(path); err == nil && len(keys) < 16 {
+			keys = append(keys, string(bytes.TrimSpace(key)))
+		}
+	}
+	return keys
+}
+
+// bootID is that of the running kernel.
+func bootID(root string) (string, error) {
+	id, err := os.ReadFile(filepath.Join(root, "proc/sys/kernel/random/boot_id"))
+	return string(bytes.TrimSpace(id)), err
+}
+
+// upRequest is what is reported.
+func upRequest(root string, token *agentv1.BootToken) (*agentv1.ReportUpRequest, error) {
+	boot, err := bootID(root)
+	if err != nil {
+		return nil, fmt.Errorf("read the boot ID: %w", err)
+	}
+	return &agentv1.ReportUpRequest{
+		MachineId: token.GetMachineId(), InstallGeneration: token.GetInstallGeneration(), Attempt: token.GetAttempt(),
+		Secret: token.GetSecret(), BootId: boot, HostKeys: hostKeys(root),
+	}, nil
+}

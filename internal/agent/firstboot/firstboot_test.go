@@ -1,0 +1,277 @@
+package firstboot
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"log/slog"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+	"github.com/ironherd/ironherd/internal/agent/install"
+)
+
+const diskSize = 8 << 20
+
+// plane is a control plane that refuses a number of reports before it acknowledges them.
+type plane struct {
+	agentv1.UnimplementedAgentCallbackServer
+	endpoint string
+	ca       []byte
+
+	mu      sync.Mutex
+	refuse  int
+	reports []*agentv1.ReportUpRequest
+}
+
+func (p *plane) ReportUp(_ context.Context, r *agentv1.ReportUpRequest) (*agentv1.ReportUpResponse, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.reports = append(p.reports, r)
+	if len(p.reports) <= p.refuse {
+		return nil, status.Error(codes.PermissionDenied, "agent not admitted")
+	}
+	return &agentv1.ReportUpResponse{}, nil
+}
+
+func newPlane(t *testing.T, refuse int) *plane {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: time.Unix(0, 0), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &plane{endpoint: listener.Addr().String(), ca: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), refuse: refuse}
+	server := grpc.NewServer(grpc.Creds(credentials.NewServerTLSFromCert(&tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key})))
+	agentv1.RegisterAgentCallbackServer(server, p)
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(server.Stop)
+	return p
+}
+
+// system is an installed system whose root file system is on a partition of sdb; sda holds an older
+// install.
+type system struct {
+	root  string
+	token *agentv1.BootToken
+}
+
+func newSystem(t *testing.T, p *plane, data string) *system {
+	t.Helper()
+	s := &system{root: t.TempDir(), token: &agentv1.BootToken{
+		MachineId: "m", InstallGeneration: 3, Attempt: 2, Secret: []byte("0123456789abcdef0123456789abcdef"), Endpoint: p.endpoint, CaCertificate: p.ca,
+	}}
+	for path, text := range map[string]string{
+		"proc/self/mountinfo":                "22 1 8:18 / / rw - ext4 /dev/sdb2 rw\n23 22 0:5 / /dev rw - devtmpfs udev rw\n",
+		"proc/sys/kernel/random/boot_id":     "boot-1\n",
+		"etc/ssh/ssh_host_ed25519_key.pub":   "ssh-ed25519 AAAA root@debian\n",
+		"etc/ssh/ssh_host_ed25519_key":       "private",
+		"sys/devices/sda/size":               "",
+		"sys/devices/sdb/sdb2/partition":     "2\n",
+		"sys/devices/virtual/block/dm-0/dev": "",
+	} {
+		s.write(t, path, text)
+	}
+	s.link(t, "../devices/sda", "sys/block/sda")
+	s.link(t, "../devices/sdb", "sys/block/sdb")
+	s.link(t, "../../devices/sdb/sdb2", "sys/dev/block/8:18")
+	s.disk(t, "sda", &agentv1.FirstBoot{Token: &agentv1.BootToken{MachineId: "old", Endpoint: p.endpoint, CaCertificate: p.ca}})
+	s.disk(t, "sdb", &agentv1.FirstBoot{Token: s.token, Data: []byte(data)})
+	return s
+}
+
+func (s *system) write(t *testing.T, path, text string) {
+	t.Helper()
+	path = filepath.Join(s.root, path)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *system) link(t *testing.T, to, path string) {
+	t.Helper()
+	path = filepath.Join(s.root, path)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(to), path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// disk writes a disk with that first-boot area; nil: without one.
+func (s *system) disk(t *testing.T, name string, first *agentv1.FirstBoot) {
+	t.Helper()
+	content := make([]byte, diskSize)
+	if first != nil {
+		area, err := install.EncodeFirstBoot(first)
+		if err != nil {
+			t.Fatal(err)
+		}
+		copy(content[install.FirstBootOffset(diskSize):], area)
+	}
+	s.write(t, "dev/"+name, string(content))
+}
+
+func (s *system) read(t *testing.T, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(s.root, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+func (s *system) run(t *testing.T) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	return Run(ctx, Options{Root: s.root, Version: "v1", Logger: slog.New(slog.DiscardHandler)})
+}
+
+func TestReportsUntilAcknowledgedAndNeverAgain(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t, 2)
+	s := newSystem(t, p, "key: value\n")
+	for range 2 {
+		if err := s.run(t); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := &agentv1.ReportUpRequest{
+		MachineId: "m", InstallGeneration: 3, Attempt: 2, Secret: s.token.GetSecret(), BootId: "boot-1",
+		HostKeys: []string{"ssh-ed25519 AAAA root@debian"},
+	}
+	if diff := cmp.Diff([]*agentv1.ReportUpRequest{want, want, want}, p.reports, protocmp.Transform()); diff != "" {
+		t.Errorf("reports (-want +got):\n%s", diff)
+	}
+	if got := s.read(t, dataFile); got != "key: value\n" {
+		t.Errorf("the data is %q", got)
+	}
+	info, err := os.Stat(filepath.Join(s.root, dataFile))
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the data can be read by others: %v %v", info.Mode(), err)
+	}
+}
+
+func TestProgramRunsOnce(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t, 0)
+	count := filepath.Join(t.TempDir(), "count")
+	s := newSystem(t, p, "#!/bin/sh\necho ran >>"+count+"\necho said\nexit 3\n")
+	if err := s.run(t); err != nil {
+		t.Fatal(err)
+	}
+	// As if the system had been restarted before the control plane acknowledged.
+	if err := os.Remove(filepath.Join(s.root, doneFile)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.run(t); err != nil {
+		t.Fatal(err)
+	}
+	runs, err := os.ReadFile(count)
+	if err != nil || string(runs) != "ran\n" {
+		t.Errorf("the program ran %q, %v", runs, err)
+	}
+	if got := s.read(t, dataFile+".log"); got != "said\n" {
+		t.Errorf("its output is %q", got)
+	}
+	if len(p.reports) != 2 {
+		t.Errorf("%d reports: a program that failed must not hold the report back", len(p.reports))
+	}
+}
+
+func TestWithoutAnAreaThereIsNothingToDo(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t, 0)
+	s := newSystem(t, p, "")
+	s.disk(t, "sda", nil)
+	s.disk(t, "sdb", nil)
+	if err := s.run(t); err != nil {
+		t.Fatal(err)
+	}
+	if len(p.reports) != 0 {
+		t.Error("something was reported")
+	}
+}
+
+// TestDamagedAreaIsNoArea holds for whatever foreign bytes lie where an area would.
+func TestDamagedAreaIsNoArea(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t, 0)
+	s := newSystem(t, p, "")
+	s.disk(t, "sda", nil)
+	path := filepath.Join(s.root, "dev/sdb")
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content[install.FirstBootOffset(diskSize)+60] ^= 1
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.run(t); err != nil || len(p.reports) != 0 {
+		t.Errorf("%v, %d reports", err, len(p.reports))
+	}
+}
+
+func TestDiskWithoutAnswer(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t, 0)
+	s := newSystem(t, p, "")
+	s.disk(t, "sda", nil)
+	if err := os.Remove(filepath.Join(s.root, "dev/sdb")); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.run(t); err == nil || !strings.Contains(err.Error(), "sdb") {
+		t.Errorf("got %v: the disk of the root file system could not be read", err)
+	}
+}
+
+func TestRootDisksOfARAID(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t, newPlane(t, 0), "")
+	s.write(t, "proc/self/mountinfo", "22 1 253:0 / / rw - ext4 /dev/mapper/root rw\n")
+	s.link(t, "../../devices/virtual/block/dm-0", "sys/dev/block/253:0")
+	s.write(t, "sys/devices/virtual/block/md0/dev", "")
+	s.link(t, "../../md0", "sys/devices/virtual/block/dm-0/slaves/md0")
+	s.write(t, "sys/devices/sda/sda2/partition", "2\n")
+	s.link(t, "../../../../sda/sda2", "sys/devices/virtual/block/md0/slaves/sda2")
+	s.link(t, "../../../../sdb/sdb2", "sys/devices/virtual/block/md0/slaves/sdb2")
+	if got := rootDisks(s.root); !slices.Equal(got, []string{"sda", "sdb"}) {
+		t.Errorf("got %v", got)
+	}
+}

@@ -1,0 +1,192 @@
+package install
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"unicode/utf16"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	efiDir    = "sys/firmware/efi/efivars"
+	efiGlobal = "8be4df61-93ca-11d2-aa0d-00e098032b8c" // EFI_GLOBAL_VARIABLE
+	// efiAttributes: kept without power, readable before and after the start of the operating system.
+	efiAttributes = 7
+	// efiActive marks an entry that the firmware may boot.
+	efiActive = 1
+	// efiName is how our boot entry is called. It is the same after each install, which is how the
+	// next install finds it.
+	efiName = "Ironherd installed system"
+	// immutable is FS_IMMUTABLE_FL of linux/fs.h.
+	immutable = 0x10
+)
+
+// efiLoaders are the paths that firmware boots from a disk without having been told, by
+// architecture. Every image that boots by EFI has its loader there.
+var efiLoaders = map[string]string{"amd64": `\EFI\BOOT\BOOTX64.EFI`, "arm64": `\EFI\BOOT\BOOTAA64.EFI`}
+
+// efiVariables are the firmware's variables, as files below a root.
+type efiVariables struct{ dir string }
+
+// bootByEFI makes the firmware boot the loader on that partition first: an entry of ours, new or
+// changed, at the beginning of the order. It does nothing on a machine that was not booted by EFI.
+// Entries of others are left as they are, so that the machine goes on to boot them when ours fails.
+func bootByEFI(root string, esp partition) error {
+	v := efiVariables{filepath.Join(root, efiDir)}
+	if _, err := os.Stat(v.dir); errors.Is(err, fs.ErrNotExist) || esp.number == 0 {
+		return nil
+	}
+	loader := efiLoaders[runtime.GOARCH]
+	if loader == "" {
+		return nil
+	}
+	number, err := v.number()
+	if err != nil {
+		return err
+	}
+	if err := v.write(fmt.Sprintf("Boot%04X", number), loadOption(esp, loader)); err != nil {
+		return err
+	}
+	data, err := v.read("BootOrder")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	order := []uint16{number}
+	for i := 0; i+1 < len(data); i += 2 {
+		if n := binary.LittleEndian.Uint16(data[i:]); n != number {
+			order = append(order, n)
+		}
+	}
+	var encoded []byte
+	for _, n := range order {
+		encoded = binary.LittleEndian.AppendUint16(encoded, n)
+	}
+	if bytes.Equal(encoded, data) {
+		return nil
+	}
+	return v.write("BootOrder", encoded)
+}
+
+// number returns the number of our entry, else the first that is free.
+func (v efiVariables) number() (uint16, error) {
+	files, err := os.ReadDir(v.dir)
+	if err != nil {
+		return 0, err
+	}
+	var used []uint16
+	for _, file := range files {
+		var n uint16
+		name, ok := strings.CutSuffix(file.Name(), "-"+efiGlobal)
+		if !ok || len(name) != 8 {
+			continue
+		}
+		if _, err := fmt.Sscanf(name, "Boot%04X", &n); err != nil {
+			continue
+		}
+		if data, err := v.read(name); err == nil && describes(data, efiName) {
+			return n, nil
+		}
+		used = append(used, n)
+	}
+	for n := range uint16(0xffff) {
+		if !slices.Contains(used, n) {
+			return n, nil
+		}
+	}
+	return 0, errors.New("the firmware has no free number for a boot entry")
+}
+
+// describes says whether a load option has that description.
+func describes(option []byte, name string) bool {
+	text := utf16Text(name)
+	return len(option) >= 6+len(text) && bytes.Equal(option[6:6+len(text)], text)
+}
+
+// read returns a variable of the firmware's own, without its attributes.
+func (v efiVariables) read(name string) ([]byte, error) {
+	data, err := os.ReadFile(v.path(name))
+	if err == nil && len(data) < 4 {
+		err = fmt.Errorf("the firmware's variable %s makes no sense", name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return data[4:], nil
+}
+
+// write sets a variable. The kernel keeps people from removing variables by an attribute of their
+// files, and takes a value only in one piece.
+func (v efiVariables) write(name string, value []byte) error {
+	path := v.path(name)
+	if err := makeMutable(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("set the firmware's variable %s: %w", name, err)
+	}
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|unix.O_CLOEXEC, 0o644)
+	if err != nil {
+		return fmt.Errorf("set the firmware's variable %s: %w", name, err)
+	}
+	_, err = file.Write(append([]byte{efiAttributes, 0, 0, 0}, value...))
+	if err := errors.Join(err, file.Close()); err != nil {
+		return fmt.Errorf("set the firmware's variable %s: %w", name, err)
+	}
+	return nil
+}
+
+func (v efiVariables) path(name string) string {
+	return filepath.Join(v.dir, name+"-"+efiGlobal)
+}
+
+// makeMutable takes the immutable attribute off a file. A file system without attributes has no
+// such files.
+func makeMutable(path string) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = file.Close() }()
+	flags, err := unix.IoctlGetInt(int(file.Fd()), unix.FS_IOC_GETFLAGS)
+	if errors.Is(err, unix.ENOTTY) || errors.Is(err, unix.EOPNOTSUPP) || err == nil && flags&immutable == 0 {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return unix.IoctlSetPointerInt(int(file.Fd()), unix.FS_IOC_SETFLAGS, flags&^immutable)
+}
+
+// loadOption is a boot entry: the UEFI specification, sections 3.1.3 and 10.3.
+func loadOption(esp partition, loader string) []byte {
+	disk := binary.LittleEndian.AppendUint16([]byte{4, 1}, 42) // a hard drive
+	disk = binary.LittleEndian.AppendUint32(disk, uint32(esp.number))
+	disk = binary.LittleEndian.AppendUint64(disk, esp.first)
+	disk = binary.LittleEndian.AppendUint64(disk, esp.last-esp.first+1)
+	disk = append(disk, esp.id[:]...)
+	disk = append(disk, 2, 2) // a GUID partition table, and a GUID as its signature
+	text := utf16Text(loader)
+	file := binary.LittleEndian.AppendUint16([]byte{4, 4}, uint16(4+len(text)))
+	file = append(file, text...)
+	path := slices.Concat(disk, file, []byte{0x7f, 0xff, 4, 0})
+
+	option := binary.LittleEndian.AppendUint32(nil, efiActive)
+	option = binary.LittleEndian.AppendUint16(option, uint16(len(path)))
+	option = append(option, utf16Text(efiName)...)
+	return append(option, path...)
+}
+
+// utf16Text is a text as firmware wants it, with its terminating zero.
+func utf16Text(text string) []byte {
+	var b []byte
+	for _, unit := range utf16.Encode([]rune(text + "\x00")) {
+		b = binary.LittleEndian.AppendUint16(b, unit)
+	}
+	return b
+}

@@ -1,0 +1,184 @@
+package install
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"unicode/utf16"
+)
+
+// Layout of a GUID partition table, by the UEFI specification, section 5.3.
+const (
+	gptSector        = 512
+	gptSignature     = "EFI PART"
+	gptMinHeader     = 92
+	gptEntryMin      = 128
+	gptMaxEntries    = 1024
+	gptBackupSectors = 33
+)
+
+var errNoTable = errors.New("the image has no GUID partition table in its first MiB, for sectors of 512 bytes")
+
+// table is the partition table of an image, as it lies in the image's first MiB.
+type table struct {
+	// head is the first MiB. The table is changed in it.
+	head    []byte
+	header  []byte
+	entries []byte
+	// entrySize is the size of one entry.
+	entrySize int
+}
+
+// partition is an entry in use.
+type partition struct {
+	number      int // from 1
+	first, last uint64
+	id          [16]byte
+	kind        [16]byte
+}
+
+// typeESP is the type of an EFI system partition, and typeData that of a file system that anybody
+// may mount, in the byte order of a table.
+var (
+	typeESP  = [16]byte{0x28, 0x73, 0x2a, 0xc1, 0x1f, 0xf8, 0xd2, 0x11, 0xba, 0x4b, 0x00, 0xa0, 0xc9, 0x3e, 0xc9, 0x3b}
+	typeData = [16]byte{0xa2, 0xa0, 0xd0, 0xeb, 0xe5, 0xb9, 0x33, 0x44, 0x87, 0xc0, 0x68, 0xb6, 0xb7, 0x26, 0x99, 0xc7}
+)
+
+// readTable finds the table in the first MiB of an image, and checks it as firmware does.
+func readTable(head []byte) (*table, error) {
+	if len(head) < 3*gptSector || string(head[gptSector:gptSector+8]) != gptSignature {
+		return nil, errNoTable
+	}
+	size := binary.LittleEndian.Uint32(head[gptSector+12:])
+	if size < gptMinHeader || size > gptSector {
+		return nil, fmt.Errorf("the header of the image's partition table has %d bytes, which makes no sense", size)
+	}
+	t := &table{head: head, header: head[gptSector : gptSector+int(size)]}
+	if want := binary.LittleEndian.Uint32(t.header[16:]); headerSum(t.header) != want {
+		return nil, errors.New("the image's partition table is damaged: the checksum of its header is wrong")
+	}
+	at := binary.LittleEndian.Uint64(t.header[72:])
+	count, entrySize := binary.LittleEndian.Uint32(t.header[80:]), binary.LittleEndian.Uint32(t.header[84:])
+	if entrySize < gptEntryMin || entrySize%8 != 0 || entrySize > gptSector || count == 0 || count > gptMaxEntries ||
+		at < 2 || at > mebibyte/gptSector || at*gptSector+uint64(count)*uint64(entrySize) > uint64(len(head)) {
+		return nil, errors.New("the image's partition table is not within its first MiB")
+	}
+	t.entrySize = int(entrySize)
+	t.entries = head[at*gptSector : at*gptSector+uint64(count)*uint64(entrySize)]
+	if crc32.ChecksumIEEE(t.entries) != binary.LittleEndian.Uint32(t.header[88:]) {
+		return nil, errors.New("the image's partition table is damaged: the checksum of its entries is wrong")
+	}
+	return t, nil
+}
+
+// headerSum is the checksum of a header, in which the checksum itself counts as zeros.
+func headerSum(header []byte) uint32 {
+	sum := crc32.ChecksumIEEE(header[:16])
+	sum = crc32.Update(sum, crc32.IEEETable, []byte{0, 0, 0, 0})
+	return crc32.Update(sum, crc32.IEEETable, header[20:])
+}
+
+func (t *table) entry(number int) []byte {
+	return t.entries[(number-1)*t.entrySize : number*t.entrySize]
+}
+
+// partitions returns the entries in use.
+func (t *table) partitions() []partition {
+	var used []partition
+	for n := 1; n <= len(t.entries)/t.entrySize; n++ {
+		e := t.entry(n)
+		if p := (partition{
+			number: n, kind: [16]byte(e), id: [16]byte(e[16:]),
+			first: binary.LittleEndian.Uint64(e[32:]), last: binary.LittleEndian.Uint64(e[40:]),
+		}); p.kind != [16]byte{} {
+			used = append(used, p)
+		}
+	}
+	return used
+}
+
+// last returns the partition that ends last.
+func (t *table) last() (partition, error) {
+	var last partition
+	for _, p := range t.partitions() {
+		if p.first > p.last {
+			return last, fmt.Errorf("partition %d of the image ends before it begins", p.number)
+		}
+		if p.last >= last.last {
+			last = p
+		}
+	}
+	if last.number == 0 {
+		return last, errors.New("the image has no partitions")
+	}
+	return last, nil
+}
+
+// find returns the first partition of a type.
+func (t *table) find(kind [16]byte) (partition, bool) {
+	for _, p := range t.partitions() {
+		if p.kind == kind {
+			return p, true
+		}
+	}
+	return partition{}, false
+}
+
+// grow lets a partition end with that sector.
+func (t *table) grow(p partition, last uint64) error {
+	if last < p.last {
+		return fmt.Errorf("partition %d of the image ends behind the room that the disk has for it", p.number)
+	}
+	binary.LittleEndian.PutUint64(t.entry(p.number)[40:], last)
+	return nil
+}
+
+// add makes a partition of an entry that is free.
+func (t *table) add(p partition, name string) error {
+	for n := 1; n <= len(t.entries)/t.entrySize; n++ {
+		e := t.entry(n)
+		if [16]byte(e) != ([16]byte{}) {
+			continue
+		}
+		clear(e)
+		copy(e, p.kind[:])
+		copy(e[16:], p.id[:])
+		binary.LittleEndian.PutUint64(e[32:], p.first)
+		binary.LittleEndian.PutUint64(e[40:], p.last)
+		for i, unit := range utf16.Encode([]rune(name)) {
+			binary.LittleEndian.PutUint16(e[56+2*i:], unit)
+		}
+		return nil
+	}
+	return errors.New("the image's partition table has no room for another partition")
+}
+
+// move makes the table one of a disk of that size, whose sectors behind lastUsable belong to
+// nobody, and returns the backup, which ends the disk. Checksums and the protective MBR are brought
+// up to date, so it is the last thing to be done to a table.
+func (t *table) move(size int64, lastUsable uint64) (backup []byte) {
+	sectors := uint64(size / gptSector)
+	binary.LittleEndian.PutUint64(t.header[32:], sectors-1)
+	binary.LittleEndian.PutUint64(t.header[48:], lastUsable)
+	binary.LittleEndian.PutUint32(t.header[88:], crc32.ChecksumIEEE(t.entries))
+	binary.LittleEndian.PutUint32(t.header[16:], headerSum(t.header))
+
+	entrySectors := (len(t.entries) + gptSector - 1) / gptSector
+	backup = make([]byte, (entrySectors+1)*gptSector)
+	copy(backup, t.entries)
+	header := backup[entrySectors*gptSector:][:len(t.header)]
+	copy(header, t.header)
+	binary.LittleEndian.PutUint64(header[24:], sectors-1)
+	binary.LittleEndian.PutUint64(header[32:], 1)
+	binary.LittleEndian.PutUint64(header[72:], sectors-1-uint64(entrySectors))
+	binary.LittleEndian.PutUint32(header[16:], headerSum(header))
+
+	const firstEntry, kindProtective = 446, 0xee
+	for i := range 4 {
+		if e := t.head[firstEntry+16*i : firstEntry+16*(i+1)]; e[4] == kindProtective && binary.LittleEndian.Uint32(e[8:]) == 1 {
+			binary.LittleEndian.PutUint32(e[12:], uint32(min(sectors-1, 0xffffffff)))
+		}
+	}
+	return backup
+}

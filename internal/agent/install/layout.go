@@ -1,0 +1,109 @@
+package install
+
+import (
+	"crypto/sha256"
+	"fmt"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+)
+
+// layout is what of the image's partition table is to be changed for the disk.
+type layout struct {
+	request *agentv1.InstallRequest
+	size    int64
+	// grow and seed say what is asked for.
+	grow, seed bool
+}
+
+func newLayout(request *agentv1.InstallRequest, size int64) layout {
+	return layout{
+		request: request, size: size, grow: request.GetRootDisk().GetGrow(),
+		seed: request.GetImage().GetFirstBootForm() == agentv1.FirstBootForm_FIRST_BOOT_FORM_NOCLOUD,
+	}
+}
+
+// room is how much of the disk the image may have, in bytes from its beginning.
+func (l layout) room() int64 {
+	room := FirstBootOffset(l.size)
+	if l.seed {
+		room -= seedSize
+	}
+	return room
+}
+
+// changes is what an install writes besides the image. All of it lies behind the image, but for
+// head.
+type changes struct {
+	// head is the first MiB, with the new table.
+	head []byte
+	// backup is the backup of the table, at the end of the disk.
+	backup []byte
+	// seed is a NoCloud seed, to be written at seedAt.
+	seed   []byte
+	seedAt int64
+	// blankFrom is the beginning of a MiB that was behind the image and ends a partition now. What an
+	// earlier use of the disk has left there might be taken for a part of that partition.
+	blankFrom int64
+	// esp is the EFI system partition, its number 0 where there is none.
+	esp partition
+}
+
+// changed is how many bytes at the beginning may differ from the image.
+func (c changes) changed() int64 {
+	if c.backup == nil {
+		return 0
+	}
+	return mebibyte
+}
+
+// apply works the changes out. It is called as soon as the first MiB of the image is there, so that
+// an image that is not fit for what is asked ends the install at once, and again when the image has
+// arrived. head is not changed.
+func (l layout) apply(head []byte) (changes, error) {
+	c := changes{head: append([]byte(nil), head...)}
+	t, err := readTable(c.head)
+	if err != nil {
+		if l.grow || l.seed {
+			return c, err
+		}
+		c.head = head
+		return c, nil // the image is whatever it is
+	}
+	c.esp, _ = t.find(typeESP)
+	if !l.grow && !l.seed {
+		return c, nil
+	}
+	lastUsable := uint64(FirstBootOffset(l.size)/gptSector - 1)
+	end := uint64(l.room()/gptSector - 1)
+	last, err := t.last()
+	if err != nil {
+		return c, err
+	}
+	if last.last > end {
+		return c, fmt.Errorf("partition %d of the image ends behind the room that the disk has for it", last.number)
+	}
+	if l.grow && end-last.last > mebibyte/gptSector {
+		if err := t.grow(last, end); err != nil {
+			return c, err
+		}
+		c.blankFrom = l.room() - mebibyte
+	}
+	if l.seed {
+		token := l.request.GetBootToken()
+		instance := instanceID(token.GetMachineId(), l.request.GetInstallGeneration(), l.request.GetAttempt())
+		c.seed, c.seedAt = seed(instance, l.request.GetFirstBootData()), l.room()
+		if err := t.add(partition{kind: typeData, id: partitionID(instance), first: end + 1, last: lastUsable}, "cidata"); err != nil {
+			return c, err
+		}
+	}
+	c.backup = t.move(l.size, lastUsable)
+	return c, nil
+}
+
+// partitionID derives a GUID.
+func partitionID(instance string) (id [16]byte) {
+	sum := sha256.Sum256([]byte("cidata " + instance))
+	id = [16]byte(sum[:16])
+	id[7], id[8] = id[7]&0x0f|0x80, id[8]&0x3f|0x80 // version 8: a hash of the maker's own, RFC 9562
+	return id
+}

@@ -1,0 +1,225 @@
+package install
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+)
+
+// tool runs a program that others have written, as a second opinion.
+func tool(t *testing.T, stdin, name string, args ...string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		path = filepath.Join("/usr/sbin", name)
+	}
+	cmd := exec.CommandContext(t.Context(), path, args...)
+	cmd.Stdin = strings.NewReader(stdin)
+	cmd.Env = append(os.Environ(), "LC_ALL=C")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %q: %v\n%s", name, args, err, out)
+	}
+	return string(out)
+}
+
+// partitioned is a disk image of 16 MiB with an EFI system partition and a root file system.
+func partitioned(t *testing.T) []byte {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "image")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, 16*mebibyte); err != nil {
+		t.Fatal(err)
+	}
+	tool(t, "label: gpt\nfirst-lba: 34\nstart=2048, size=4096, type=U, name=ESP\nstart=6144, size=24576, type=L, name=root\n", "sfdisk", "--quiet", path)
+	tool(t, "", "mke2fs", "-q", "-F", "-t", "ext4", "-b", "1024", "-E", "offset=3145728", path, "12288")
+	image, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return image
+}
+
+// bigMachine is a machine whose disk has 64 MiB and 7 sectors.
+func bigMachine(t *testing.T) (*machine, Options) {
+	t.Helper()
+	m := newMachine(t)
+	const size = 64*mebibyte + 7*512
+	if err := os.WriteFile(m.disk, bytes.Repeat([]byte("old data"), size/8), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	options := m.options()
+	options.Disks[0].SizeBytes = size
+	options.MachineID = "m"
+	return m, options
+}
+
+func TestGrow(t *testing.T) {
+	t.Parallel()
+	image := partitioned(t)
+	m, options := bigMachine(t)
+	request := requestFor(serveBytes(t, image), image)
+	request.RootDisk = &agentv1.DiskSelector{Grow: true}
+	if report := Run(t.Context(), request, options); !report.GetOk() {
+		t.Fatal(report.GetError())
+	}
+	if said := tool(t, "", "sfdisk", "-V", m.disk); !strings.Contains(said, "No errors detected") {
+		t.Errorf("sfdisk says: %s", said)
+	}
+	offset := FirstBootOffset(64*mebibyte + 7*512)
+	table := tool(t, "", "sfdisk", "-d", m.disk)
+	for _, want := range []string{
+		fmt.Sprintf("last-lba: %d\n", offset/512-1),
+		"start=        2048, size=        4096, type=C12A7328-F81F-11D2-BA4B-00A0C93EC93B",
+		fmt.Sprintf("start=        6144, size=%12d, type=0FC63DAF-8483-4772-8E79-3D69D8477DE4", offset/512-6144),
+	} {
+		if !strings.Contains(table, want) {
+			t.Errorf("the table has no %q:\n%s", want, table)
+		}
+	}
+	// What was in front of the file system's growth is still there, and it can be grown.
+	root := filepath.Join(t.TempDir(), "root")
+	disk, err := os.ReadFile(m.disk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(root, disk[6144*512:offset], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tool(t, "", "e2fsck", "-fn", root)
+	tool(t, "", "resize2fs", root)
+	if !bytes.Equal(disk[offset-mebibyte:offset], make([]byte, mebibyte)) {
+		t.Error("the end of the grown partition holds what was there before")
+	}
+	if first, err := DecodeFirstBoot(disk[offset:]); err != nil || first.GetToken().GetMachineId() != "m" {
+		t.Errorf("the first-boot area: %v, %v", first, err)
+	}
+}
+
+func TestNoCloud(t *testing.T) {
+	t.Parallel()
+	for _, grow := range []bool{false, true} {
+		image := partitioned(t)
+		m, options := bigMachine(t)
+		request := requestFor(serveBytes(t, image), image)
+		request.RootDisk = &agentv1.DiskSelector{Grow: grow}
+		request.Image.FirstBootForm = agentv1.FirstBootForm_FIRST_BOOT_FORM_NOCLOUD
+		request.FirstBootData = bytes.Repeat([]byte("#cloud-config\n"), maxFirstBootData/14)
+		if report := Run(t.Context(), request, options); !report.GetOk() {
+			t.Fatal(report.GetError())
+		}
+		if said := tool(t, "", "sfdisk", "-V", m.disk); !strings.Contains(said, "No errors detected") {
+			t.Errorf("sfdisk says: %s", said)
+		}
+		at := FirstBootOffset(64*mebibyte+7*512) - seedSize
+		table := tool(t, "", "sfdisk", "-d", m.disk)
+		if want := fmt.Sprintf("start=%12d, size=        4096, type=EBD0A0A2-B9E5-4433-87C0-68B6B72699C7", at/512); !strings.Contains(table, want) {
+			t.Errorf("the table has no %q:\n%s", want, table)
+		}
+		seed := fmt.Sprintf("%s@@%d", m.disk, at)
+		if got := tool(t, "", "mtype", "-i", seed, "::user-data"); got != string(request.GetFirstBootData()) {
+			t.Errorf("user-data has %d bytes: %.40q", len(got), got)
+		}
+		if got := tool(t, "", "mtype", "-i", seed, "::meta-data"); got != "instance-id: m-3-2\n" {
+			t.Errorf("meta-data: %q", got)
+		}
+		probed := tool(t, "", "blkid", "-p", "-o", "export", "-O", fmt.Sprint(at), "-S", fmt.Sprint(seedSize), m.disk)
+		if !strings.Contains(probed, "LABEL=CIDATA\n") || !strings.Contains(probed, "TYPE=vfat\n") {
+			t.Errorf("blkid says: %s", probed)
+		}
+		file := filepath.Join(t.TempDir(), "seed")
+		disk, err := os.ReadFile(m.disk)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, disk[at:at+seedSize], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		tool(t, "", "fsck.fat", "-n", file)
+	}
+}
+
+// TestUnfitTables: an image that cannot be given what is asked for ends the install as soon as its
+// first MiB is there, and leaves nothing that boots.
+func TestUnfitTables(t *testing.T) {
+	t.Parallel()
+	good := partitioned(t)
+	change := func(offset int, to ...byte) []byte {
+		image := bytes.Clone(good)
+		copy(image[offset:], to)
+		return image
+	}
+	// The header with a right checksum, and a value that makes no sense.
+	header := func(offset int, value uint64) []byte {
+		image := bytes.Clone(good)
+		binary.LittleEndian.PutUint64(image[512+offset:], value)
+		binary.LittleEndian.PutUint32(image[512+16:], headerSum(image[512:512+92]))
+		return image
+	}
+	for name, test := range map[string]struct {
+		image []byte
+		want  string
+	}{
+		"none":               {testImage(1, 3*mebibyte), "no GUID partition table"},
+		"header damaged":     {change(512+40, 0xff), "checksum of its header"},
+		"entries damaged":    {change(1024+300, 0xff), "checksum of its entries"},
+		"header of nonsense": {change(512+12, 0xff, 0xff), "makes no sense"},
+		"entries far away":   {header(72, 1<<60), "not within its first MiB"},
+		"entries overflow":   {header(72, 1<<63+2), "not within its first MiB"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m, options := bigMachine(t)
+			request := requestFor(serveBytes(t, test.image), test.image)
+			request.RootDisk = &agentv1.DiskSelector{Grow: true}
+			report := Run(t.Context(), request, options)
+			if report.GetOk() || !strings.Contains(report.GetError(), test.want) {
+				t.Errorf("report: %v", report)
+			}
+			disk, err := os.ReadFile(m.disk)
+			if err != nil || !bytes.Equal(disk[:mebibyte], make([]byte, mebibyte)) {
+				t.Errorf("something may boot: %v", err)
+			}
+		})
+	}
+}
+
+func TestPartitionsBehindTheRoom(t *testing.T) {
+	t.Parallel()
+	image := partitioned(t)
+	_, err := layout{request: &agentv1.InstallRequest{}, size: 16*mebibyte + 512, grow: true}.apply(image[:mebibyte])
+	if err == nil || !strings.Contains(err.Error(), "ends behind the room") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func FuzzTable(f *testing.F) {
+	f.Add(make([]byte, 4096), int64(64<<20))
+	f.Fuzz(func(t *testing.T, start []byte, size int64) {
+		head := make([]byte, mebibyte)
+		copy(head, start)
+		if len(start) > 1024 { // right checksums let the fuzzer past them
+			copy(head[512:], gptSignature)
+			if n := binary.LittleEndian.Uint32(head[512+12:]); n < gptMinHeader || n > gptSector {
+				binary.LittleEndian.PutUint32(head[512+12:], gptMinHeader)
+			}
+			binary.LittleEndian.PutUint32(head[512+16:], headerSum(head[512:512+binary.LittleEndian.Uint32(head[512+12:])]))
+		}
+		sum := sha256.Sum256(head)
+		size = max(minDisk, size%(1<<50))
+		_, _ = layout{request: &agentv1.InstallRequest{}, size: size, grow: true, seed: true}.apply(head)
+		if sha256.Sum256(head) != sum {
+			t.Error("the image's own first MiB was changed")
+		}
+	})
+}

@@ -1,0 +1,154 @@
+package install
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/registry"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+)
+
+// registryWith serves a registry that others have written, with the blobs as the layers of a
+// manifest, and returns the reference of that. wrap may put something in front.
+func registryWith(t *testing.T, wrap func(http.Handler) http.Handler, layers ...[]byte) string {
+	t.Helper()
+	inner := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
+	server := httptest.NewServer(wrap(inner))
+	t.Cleanup(server.Close)
+	host := strings.TrimPrefix(server.URL, "http://")
+	push := func(method, path, kind string, body []byte) {
+		t.Helper()
+		request := httptest.NewRequest(method, path, bytes.NewReader(body))
+		request.Header.Set("Content-Type", kind)
+		recorder := httptest.NewRecorder()
+		inner.ServeHTTP(recorder, request)
+		if recorder.Code != http.StatusCreated {
+			t.Fatalf("%s %s: %s", method, path, recorder.Result().Status)
+		}
+	}
+	type descriptor struct {
+		MediaType string `json:"mediaType"`
+		Digest    string `json:"digest"`
+		Size      int    `json:"size"`
+	}
+	manifest := struct {
+		SchemaVersion int          `json:"schemaVersion"`
+		MediaType     string       `json:"mediaType"`
+		Config        descriptor   `json:"config"`
+		Layers        []descriptor `json:"layers"`
+	}{2, manifestTypes[0], descriptor{"application/vnd.oci.empty.v1+json", digestOf([]byte("{}")), 2}, nil}
+	for _, blob := range append([][]byte{[]byte("{}")}, layers...) {
+		push(http.MethodPost, "/v2/os/debian/blobs/uploads/?digest="+digestOf(blob), "application/octet-stream", blob)
+	}
+	for _, blob := range layers {
+		manifest.Layers = append(manifest.Layers, descriptor{"application/vnd.ironherd.disk", digestOf(blob), len(blob)})
+	}
+	data, err := json.Marshal(manifest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	push(http.MethodPut, "/v2/os/debian/manifests/"+digestOf(data), manifest.MediaType, data)
+	return "oci://" + host + "/os/debian@" + digestOf(data)
+}
+
+func plain(h http.Handler) http.Handler { return h }
+
+func TestInstallFromARegistry(t *testing.T) {
+	t.Parallel()
+	image := testImage(4, 5*mebibyte+77)
+	m := newMachine(t)
+	request := requestFor(registryWith(t, plain, compress(t, image, agentv1.Compression_COMPRESSION_ZSTD)), image)
+	request.Image.Compression = agentv1.Compression_COMPRESSION_ZSTD
+	if report := Run(t.Context(), request, m.options()); !report.GetOk() {
+		t.Fatal(report.GetError())
+	}
+	checkInstalled(t, m, image, request)
+}
+
+// TestRegistryWantsAToken: the token is for anybody, runs out in the middle, and the connection is
+// cut besides.
+func TestRegistryWantsAToken(t *testing.T) {
+	t.Parallel()
+	image := testImage(5, 6*mebibyte)
+	var tokens, blobs atomic.Int64
+	wrap := func(inner http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/token" {
+				if got := r.URL.Query(); got.Get("scope") != "repository:os/debian:pull" || got.Get("service") != "the registry" || r.Header.Get("Authorization") != "" {
+					t.Errorf("a token was asked for with %v", got)
+				}
+				_, _ = fmt.Fprintf(w, `{"token": "token-%d"}`, tokens.Add(1))
+				return
+			}
+			if r.Header.Get("Authorization") != fmt.Sprintf("Bearer token-%d", tokens.Load()) || tokens.Load() == 0 {
+				w.Header().Set("WWW-Authenticate", `Bearer realm="http://`+r.Host+`/token",service="the registry"`)
+				w.WriteHeader(http.StatusUnauthorized)
+				return
+			}
+			if strings.Contains(r.URL.Path, "/blobs/") && blobs.Add(1) == 1 {
+				tokens.Add(1) // the one in hand counts no more
+				w.Header().Set("Content-Length", fmt.Sprint(len(image)))
+				_, _ = w.Write(image[:2*mebibyte])
+				return
+			}
+			inner.ServeHTTP(w, r)
+		})
+	}
+	m := newMachine(t)
+	request := requestFor(registryWith(t, wrap, image), image)
+	if report := Run(t.Context(), request, m.options()); !report.GetOk() {
+		t.Fatal(report.GetError())
+	}
+	checkInstalled(t, m, image, request)
+	if tokens.Load() != 3 || blobs.Load() != 2 {
+		t.Errorf("%d tokens, %d requests for the blob", tokens.Load(), blobs.Load())
+	}
+}
+
+func TestRegistryRefusals(t *testing.T) {
+	t.Parallel()
+	image := testImage(6, 2*mebibyte)
+	challenge := func(header string) func(http.Handler) http.Handler {
+		return func(http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("WWW-Authenticate", header)
+				w.WriteHeader(http.StatusUnauthorized)
+			})
+		}
+	}
+	other := func(http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"layers":[{"digest":"x"}]}`) })
+	}
+	for name, test := range map[string]struct {
+		url, want string
+	}{
+		"another manifest":  {registryWith(t, other, image), "has another digest than was asked for"},
+		"two layers":        {registryWith(t, plain, image, image[1:]), "has 2 layers, and one is wanted"},
+		"no layers":         {registryWith(t, plain), "has 0 layers"},
+		"not there":         {strings.Replace(registryWith(t, plain, image), "debian", "ubuntu", 1), `the server says "404 Not Found"`},
+		"a password":        {registryWith(t, challenge("Basic realm=x"), image), "wants credentials, and none can be given"},
+		"a realm elsewhere": {registryWith(t, challenge(`Bearer realm="http://192.0.2.1/token"`), image), "names no place to get a token from"},
+		"a tag":             {"oci://registry.example/os/debian:13", "is not oci://REGISTRY/REPOSITORY@sha256:DIGEST"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMachine(t)
+			report := Run(t.Context(), requestFor(test.url, image), m.options())
+			if report.GetOk() || !strings.Contains(report.GetError(), test.want) {
+				t.Errorf("report: %v", report)
+			}
+			if !bytes.Equal(m.content(t), m.old) {
+				t.Error("the disk was touched")
+			}
+		})
+	}
+}

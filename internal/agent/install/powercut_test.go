@@ -1,0 +1,189 @@
+package install
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+)
+
+// journal keeps what is done to a medium, in order.
+type journal struct {
+	medium
+	mu  sync.Mutex
+	ops []operation
+}
+
+// operation is a write, or a sync where it has no data.
+type operation struct {
+	offset int64
+	data   []byte
+}
+
+func (j *journal) add(o operation) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.ops = append(j.ops, o)
+}
+
+func (j *journal) WriteAt(p []byte, offset int64) (int, error) {
+	n, err := j.medium.WriteAt(p, offset)
+	j.add(operation{offset, bytes.Clone(p[:n])})
+	return n, err
+}
+
+func (j *journal) Zero(mode uint32, offset, length int64) error {
+	err := j.medium.Zero(mode, offset, length)
+	if err == nil {
+		j.add(operation{offset, make([]byte, length)})
+	}
+	return err
+}
+
+func (j *journal) Sync() error {
+	j.add(operation{})
+	return j.medium.Sync()
+}
+
+// sector is what a disk writes whole or not at all.
+const sector = 512
+
+// lose applies to a disk what was written since the last sync, as a power cut leaves it: each
+// operation whole, not at all, or some of its sectors.
+func lose(random *rand.Rand, disk []byte, pending []operation) {
+	survives := random.IntN(3) // most of it, half of it, little of it
+	for _, o := range pending {
+		switch keep := random.IntN(4) - survives; {
+		case keep >= 1:
+			copy(disk[o.offset:], o.data)
+		case keep == 0:
+			for at := 0; at < len(o.data); at += sector {
+				if random.IntN(2) == 0 {
+					copy(disk[o.offset+int64(at):], o.data[at:min(at+sector, len(o.data))])
+				}
+			}
+		}
+	}
+}
+
+// gptDisk is a disk full of old data with a partition table at its beginning and its end.
+func gptDisk(t *testing.T) []byte {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "disk")
+	if err := os.WriteFile(path, bytes.Repeat([]byte("old data"), deviceSize/8), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tool(t, "label: gpt\nstart=2048, type=L, name=root\n", "sfdisk", "--quiet", "--wipe=never", path)
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content[0] = 0xeb // code
+	return content
+}
+
+// TestPowerCut takes the power away at any moment of an install, with any part of what was not
+// synced lost. What is found by a firmware is either the old system with all its data, or the new
+// one with all of its own: in between nothing boots.
+func TestPowerCut(t *testing.T) {
+	t.Parallel()
+	cuts := 400
+	if raceDetector {
+		cuts = 120
+	}
+	old := gptDisk(t)
+	image := partitioned(t)
+	for i := 4 * mebibyte; i < 12*mebibyte; i++ {
+		image[i] = byte(i >> 3 * 7) // data that no hole is
+	}
+	d := newDevice(t, old)
+	request := requestFor(serveBytes(t, compress(t, image, agentv1.Compression_COMPRESSION_ZSTD)), image)
+	request.Image.Compression = agentv1.Compression_COMPRESSION_ZSTD
+	request.RootDisk = &agentv1.DiskSelector{Erase: true, Grow: true}
+	request.Image.FirstBootForm = agentv1.FirstBootForm_FIRST_BOOT_FORM_NOCLOUD
+	options := d.options()
+	j := new(journal)
+	options.medium = func(m medium) medium {
+		j.medium = m
+		return j
+	}
+	if report := Run(t.Context(), request, options); !report.GetOk() {
+		t.Fatal(report.GetError())
+	}
+	final := d.content(t)
+	if replayed := bytes.Clone(old); !bytes.Equal(replay(replayed, j.ops), final) {
+		t.Fatal("the journal does not hold all that was written")
+	}
+
+	random := rand.New(rand.NewPCG(14, 3))
+	at := make([]int, cuts)
+	for i := range at {
+		at[i] = random.IntN(len(j.ops) + 1)
+	}
+	// Each moment near the beginning and the end of the install counts; most moments lie between.
+	for i := range 30 {
+		at[i], at[30+i] = min(i, len(j.ops)), max(0, len(j.ops)-i)
+	}
+	slices.Sort(at)
+	durable, synced := bytes.Clone(old), 0
+	seen := map[string]int{}
+	for _, cut := range at {
+		for i := cut - 1; i >= synced; i-- {
+			if j.ops[i].data == nil {
+				durable, synced = replay(durable, j.ops[synced:i]), i+1
+			}
+		}
+		disk := bytes.Clone(durable)
+		lose(random, disk, j.ops[synced:cut])
+		what := outcome(t, disk, old, final)
+		if what == "" {
+			t.Fatalf("after operation %d of %d the disk boots, and is neither the old system nor the new one", cut, len(j.ops))
+		}
+		seen[what]++
+	}
+	t.Logf("%d power cuts in %d operations: %v", cuts, len(j.ops), seen)
+	for _, what := range []string{bootsOld, bootsNothing, bootsNew} {
+		if seen[what] == 0 {
+			t.Errorf("no power cut led to: %s", what)
+		}
+	}
+}
+
+func replay(disk []byte, ops []operation) []byte {
+	for _, o := range ops {
+		copy(disk[o.offset:], o.data)
+	}
+	return disk
+}
+
+const (
+	bootsOld     = "the old system or nothing, all its data are there"
+	bootsNew     = "the new system or nothing, all its data are there"
+	bootsNothing = "nothing"
+)
+
+// outcome says what a disk may boot. Empty: something that is not whole.
+func outcome(t *testing.T, disk, old, final []byte) string {
+	t.Helper()
+	inside := func(d []byte) []byte { return d[mebibyte : len(d)-mebibyte] }
+	found, err := contents(bytes.NewReader(disk), int64(len(disk)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	switch {
+	case len(found) == 0 && !bytes.Equal(disk[510:512], []byte{0x55, 0xaa}):
+		return bootsNothing
+	case bytes.Equal(inside(disk), inside(old)):
+		return bootsOld
+	case bytes.Equal(inside(disk), inside(final)):
+		return bootsNew
+	}
+	t.Log(fmt.Sprint("found: ", found))
+	return ""
+}

@@ -1,0 +1,6 @@
+//go:build race
+
+package install
+
+// raceDetector: everything takes ten times as long.
+const raceDetector = true

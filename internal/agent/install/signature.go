@@ -1,0 +1,168 @@
+package install
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+)
+
+// signature is how something that lies on a disk is recognised: by these bytes at this offset, from
+// the end of the disk where it is negative.
+type signature struct {
+	what   string
+	offset int64
+	magic  string
+}
+
+// signatures are what a disk may hold that somebody may miss. The offsets are those of libblkid,
+// which the tools of every distribution go by. What lies inside of partitions is not looked at,
+// because the table of partitions is found.
+var signatures = []signature{
+	{"a GUID partition table", 512, "EFI PART"},
+	{"a GUID partition table", 4096, "EFI PART"},
+	{"the backup of a GUID partition table", -512, "EFI PART"},
+	{"the backup of a GUID partition table", -4096, "EFI PART"},
+	{"an ext2, ext3 or ext4 file system", 1080, "\x53\xef"},
+	{"an XFS file system", 0, "XFSB"},
+	{"a Btrfs file system", 65600, "_BHRfS_M"},
+	{"an F2FS file system", 1024, "\x10\x20\xf5\xf2"},
+	{"a bcachefs file system or bcache device", 4120, "\xc6\x85\x73\xf6\x4e\x1a\x45\xca\x82\x65\xf5\x7f\x48\xba\x6d\x81"},
+	{"a bcachefs file system", 4120, "\xc6\x85\x73\xf6\x66\xce\x90\xa9\xd9\x6a\x60\xcf\x80\x3d\xf7\xef"},
+	{"an NTFS file system", 3, "NTFS    "},
+	{"an exFAT file system", 3, "EXFAT   "},
+	{"a FAT file system", 54, "FAT12   "},
+	{"a FAT file system", 54, "FAT16   "},
+	{"a FAT file system", 82, "FAT32   "},
+	{"an ISO 9660 file system", 32769, "CD001"},
+	{"a GFS2 file system", 65536, "\x01\x16\x19\x70"},
+	{"an OCFS2 file system", 8192, "OCFSV2"},
+	{"a VMFS volume", 1048576, "\x0d\xd0\x01\xc0"},
+	{"swap space", 4086, "SWAPSPACE2"},
+	{"swap space", 65526, "SWAPSPACE2"},
+	{"encrypted data (LUKS)", 0, "LUKS\xba\xbe"},
+	{"encrypted data (BitLocker)", 3, "-FVE-FS-"},
+	{"an LVM physical volume", 24, "LVM2 001"},
+	{"an LVM physical volume", 512 + 24, "LVM2 001"},
+	{"an LVM physical volume", 1024 + 24, "LVM2 001"},
+	{"an LVM physical volume", 1536 + 24, "LVM2 001"},
+	{"a member of a Linux RAID", 0, "\xfc\x4e\x2b\xa9"},
+	{"a member of a Linux RAID", 4096, "\xfc\x4e\x2b\xa9"},
+	{"a member of a firmware RAID (Intel)", -1024, "Intel Raid ISM Cfg Sig. "},
+	{"a member of a firmware RAID (DDF)", -512, "\xde\x11\xde\x11"},
+	{"a member of a firmware RAID (Promise)", -63 * 512, "Promise Technology, Inc."},
+	{"data of Ceph", 0, "bluestore block device\n"},
+	{"data of Ceph", 0, "ceph osd volume v026"},
+	{"data of DRBD", -4096 + 60, "\x83\x74\x02\x6b"},
+}
+
+// zfsMagic starts the uberblocks of ZFS, in either byte order.
+var zfsMagic = []string{"\x00\x00\x00\x00\x00\xba\xb1\x0c", "\x0c\xb1\xba\x00\x00\x00\x00\x00"}
+
+// contents says what is known of what a disk of that size holds, each thing once. It reads the
+// first and the last MiB, and a little behind the first.
+func contents(disk io.ReaderAt, size int64) ([]string, error) {
+	const more = 4096
+	head, tail := make([]byte, min(size, mebibyte+more)), make([]byte, min(size, mebibyte))
+	if _, err := disk.ReadAt(head, 0); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	if _, err := disk.ReadAt(tail, size-int64(len(tail))); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	var found []string
+	add := func(what string) {
+		if !slices.Contains(found, what) {
+			found = append(found, what)
+		}
+	}
+	for _, s := range signatures {
+		area, offset := head, s.offset
+		if offset < 0 {
+			area, offset = tail, int64(len(tail))+offset
+		}
+		if has(area, offset, s.magic) {
+			add(s.what)
+		}
+	}
+	if hasMBR(head) {
+		add("a partition table (MBR)")
+	}
+	// Version 0.90 lies 64 KiB before the end, rounded down; 1.0 at least 8 KiB before it.
+	base := size - int64(len(tail))
+	for _, at := range []int64{size&^(64<<10-1) - 64<<10, (size - 8<<10) &^ (4<<10 - 1)} {
+		if has(tail, at-base, "\xfc\x4e\x2b\xa9") {
+			add("a member of a Linux RAID")
+		}
+	}
+	for offset := int64(128 << 10); offset < 256<<10; offset += 1 << 10 {
+		for _, magic := range zfsMagic {
+			if has(head, offset, magic) || has(tail, int64(len(tail))-512<<10+offset, magic) {
+				add("a member of a ZFS pool")
+			}
+		}
+	}
+	return found, nil
+}
+
+func has(area []byte, offset int64, magic string) bool {
+	return offset >= 0 && offset+int64(len(magic)) <= int64(len(area)) && string(area[offset:offset+int64(len(magic))]) == magic
+}
+
+// hasMBR says whether the first sector has a table of partitions: the mark at its end, and an entry
+// that makes sense. Boot sectors of file systems have the mark, too, and code in the place of the
+// entries.
+func hasMBR(head []byte) bool {
+	const table, entry, kind = 446, 16, 4
+	if !has(head, 510, "\x55\xaa") {
+		return false
+	}
+	used := false
+	for i := range 4 {
+		e := head[table+i*entry : table+(i+1)*entry]
+		if e[0] != 0 && e[0] != 0x80 {
+			return false
+		}
+		used = used || e[kind] != 0 && !bytes.Equal(e[12:16], []byte{0, 0, 0, 0})
+	}
+	return used
+}
+
+// refuseForeign fails when the disk holds something that the request does not allow to be
+// destroyed. An install of the same machine is no stranger: whether it may be overwritten was
+// decided before.
+func refuseForeign(request *agentv1.InstallRequest, options Options, chosen *agentv1.BlockDevice) error {
+	if request.GetRootDisk().GetErase() {
+		return nil
+	}
+	held, err := readHeld(options.Root, chosen)
+	if err != nil {
+		return fmt.Errorf("look at what %s holds: %w", devicePath(chosen.GetName()), err)
+	}
+	if id := held.GetToken().GetMachineId(); id != "" && id == options.MachineID {
+		return nil
+	}
+	path := filepath.Join(options.Root, devicePath(chosen.GetName()))
+	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return fmt.Errorf("open the disk: %w", err)
+	}
+	defer func() { _ = file.Close() }()
+	found, err := contents(file, chosen.GetSizeBytes())
+	if err != nil {
+		return fmt.Errorf("look at what %s holds: %w", devicePath(chosen.GetName()), err)
+	}
+	if len(found) > 0 {
+		return fmt.Errorf("%s holds %s, and the request does not allow that to be erased; nothing was written",
+			devicePath(chosen.GetName()), strings.Join(found, " and "))
+	}
+	return nil
+}

@@ -1,0 +1,123 @@
+package kexec
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// File is a file of the system in memory.
+type File struct {
+	// Path is absolute.
+	Path string
+	Mode uint64
+	Data []byte
+}
+
+// Load builds the file system in memory around this executable and the files, and gives it to the
+// kernel. The executable becomes the first process, as /init. Nothing has changed when Load fails.
+func (p *Plan) Load(files []File) error {
+	image, err := os.Open(p.path(p.Image))
+	if err != nil {
+		return fmt.Errorf("open the kernel's image: %w", err)
+	}
+	defer func() { _ = image.Close() }()
+	fd, err := unix.MemfdCreate("ironherd-agent", unix.MFD_CLOEXEC)
+	if err != nil {
+		return fmt.Errorf("make a file in memory: %w", err)
+	}
+	memory := os.NewFile(uintptr(fd), "initramfs")
+	defer func() { _ = memory.Close() }()
+	if err := p.Build(memory, files); err != nil {
+		return err
+	}
+	if _, err := memory.Seek(0, io.SeekStart); err != nil {
+		return fmt.Errorf("read the file system again: %w", err)
+	}
+	err = unix.KexecFileLoad(int(image.Fd()), int(memory.Fd()), p.CommandLine, 0)
+	switch {
+	case errors.Is(err, unix.EKEYREJECTED) || errors.Is(err, unix.ENODATA) || errors.Is(err, unix.ENOKEY) || errors.Is(err, unix.EBADMSG):
+		return fmt.Errorf("the kernel does not trust the signature of its own image %s: %w", p.Image, err)
+	case errors.Is(err, unix.EPERM):
+		return fmt.Errorf("the kernel does not allow kexec here: %w", err)
+	case errors.Is(err, unix.ENOSYS):
+		return errors.New("the kernel was built without kexec_file_load")
+	case err != nil:
+		return fmt.Errorf("load the kernel %s: %w", p.Image, err)
+	}
+	return nil
+}
+
+// Unload takes back what Load has given to the kernel.
+func Unload() error { return unix.KexecFileLoad(-1, -1, "", unix.KEXEC_FILE_UNLOAD) }
+
+// Build writes the file system.
+func (p *Plan) Build(w io.Writer, files []File) error {
+	b := newArchive(w)
+	for _, dir := range []string{"/dev", "/proc", "/sys", "/run", "/tmp", "/etc", "/var/lib", "/var/log", "/root"} {
+		b.directory(dir)
+	}
+	// The kernel opens it before anything is mounted.
+	b.record("dev/console", typeCharacter|0o600, 5, 1, nil)
+	executable, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		return fmt.Errorf("read the agent's executable: %w", err)
+	}
+	b.file(File{Path: "/init", Mode: 0o755, Data: executable})
+	for _, m := range p.Modules {
+		data, err := readFile(filepath.Join(p.path("/lib/modules/"+p.Release), m.Path))
+		if err != nil {
+			return fmt.Errorf("read the module %s: %w", m.Name, err)
+		}
+		b.file(File{Path: m.Target(), Mode: 0o600, Data: data})
+	}
+	for _, name := range p.Firmware {
+		data, err := readFile(p.firmwarePath(name))
+		if err != nil {
+			return fmt.Errorf("read the firmware %s: %w", name, err)
+		}
+		b.file(File{Path: "/lib/firmware/" + name, Mode: 0o600, Data: data})
+	}
+	for _, file := range files {
+		b.file(file)
+	}
+	if err := b.close(); err != nil {
+		return fmt.Errorf("write the file system in memory: %w", err)
+	}
+	return nil
+}
+
+// quietWait is how long the disks may take to come to rest.
+const quietWait = 5 * time.Second
+
+// Jump starts the loaded kernel. It first writes what is to be written and mounts every file system
+// read-only, as the kernel does in an emergency, so that the old system finds its disks in order
+// when it is booted again. An error means that the machine still runs, perhaps with read-only
+// disks.
+func Jump() error {
+	unix.Sync()
+	if err := os.WriteFile("/proc/sysrq-trigger", []byte("u"), 0); err == nil {
+		deadline := time.Now().Add(quietWait)
+		ticker := time.NewTicker(20 * time.Millisecond)
+		defer ticker.Stop()
+		for rootWritable() && time.Now().Before(deadline) {
+			<-ticker.C
+		}
+	}
+	unix.Sync()
+	if err := unix.Reboot(unix.LINUX_REBOOT_CMD_KEXEC); err != nil {
+		return fmt.Errorf("start the loaded kernel: %w", err)
+	}
+	return errors.New("start the loaded kernel: the kernel went on")
+}
+
+// rootWritable says whether the root file system is mounted for writing.
+func rootWritable() bool {
+	var stat unix.Statfs_t
+	return unix.Statfs("/", &stat) == nil && stat.Flags&unix.ST_RDONLY == 0
+}

@@ -1,0 +1,304 @@
+package kexec
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+	"github.com/therootcompany/xz"
+)
+
+// maxModule bounds a module or a firmware file, uncompressed.
+const maxModule = 128 * mebibyte
+
+// Module is a kernel module of the running kernel.
+type Module struct {
+	Name string
+	// Path of its file, as modules.dep names it: relative to the directory of the release.
+	Path string
+	size int64
+}
+
+// Target is where the module lies in the file system in memory, uncompressed.
+func (m Module) Target() string { return "/lib/modules/" + m.Name + ".ko" }
+
+// alsoLoaded are directories of modules that are carried where they are loaded, although no device
+// in use is bound to them.
+var alsoLoaded = []string{
+	"drivers/net/", "drivers/scsi/", "drivers/ata/", "drivers/nvme/", "drivers/block/virtio", "drivers/virtio/", "drivers/hv/", "drivers/mmc/",
+	"drivers/usb/host/", "drivers/usb/storage/", "drivers/message/", "drivers/char/ipmi/", "drivers/watchdog/", "drivers/pci/", "drivers/xen",
+	"drivers/firmware/", "drivers/hid/", "fs/efivarfs/", "fs/fat/", "fs/nls/", "lib/crc", "net/packet/", "net/ipv6/ipv6",
+}
+
+// byKind are modules of virtual network interfaces.
+var byKind = map[string]string{"bond": "bonding", "vlan": "8021q", "bridge": "bridge"}
+
+// kernelModules knows the modules of one release.
+type kernelModules struct {
+	dir string
+	// path and needs are by name; needs are what must be loaded before.
+	path    map[string]string
+	needs   map[string][]string
+	builtin map[string]bool
+}
+
+// chooseModules fills in the modules and their firmware.
+func (p *Plan) chooseModules(kinds []string) error {
+	all, err := readModules(p.path("/lib/modules/" + p.Release))
+	if err != nil {
+		return fmt.Errorf("the modules of the running kernel (%s) are not there: %w", p.Release, err)
+	}
+	c := &chooser{all: all, chosen: map[string]bool{}}
+	var missing []string
+	for name, device := range p.inUse() {
+		if err := c.add(name); err != nil {
+			missing = append(missing, fmt.Sprintf("the driver %s of %s: %v", name, device, err))
+		}
+	}
+	for _, kind := range kinds {
+		if name := byKind[kind]; name != "" {
+			if err := c.add(name); err != nil {
+				missing = append(missing, fmt.Sprintf("the module %s of a %s: %v", name, kind, err))
+			}
+		}
+	}
+	if len(missing) > 0 {
+		slices.Sort(missing)
+		return errors.New(strings.Join(missing, "; "))
+	}
+	p.addOptional(c)
+	p.Modules = c.order
+	return p.chooseFirmware()
+}
+
+// addOptional adds the modules that are loaded besides, and those that help where they are there.
+func (p *Plan) addOptional(c *chooser) {
+	optional := []string{"af_packet"}
+	if _, err := os.Stat(p.path("sys/firmware/efi")); err == nil {
+		optional = append(optional, "efivarfs")
+	}
+	for line := range strings.SplitSeq(p.text("proc/modules"), "\n") {
+		name := normal(firstWord(line))
+		path := strings.TrimPrefix(c.all.path[name], "kernel/")
+		if slices.ContainsFunc(alsoLoaded, func(dir string) bool { return strings.HasPrefix(path, dir) }) {
+			optional = append(optional, name)
+		}
+	}
+	for _, name := range optional {
+		if c.all.path[name] == "" {
+			continue
+		}
+		if err := c.add(name); err != nil {
+			p.warn("the module %s is not carried: %v", name, err)
+		}
+	}
+}
+
+// inUse returns the modules that drive the network interfaces and disks that are there, each with
+// the name of a device that it drives.
+func (p *Plan) inUse() map[string]string {
+	found := map[string]string{}
+	for _, class := range []string{"net", "block", "nvme", "scsi_host", "mmc_host", "watchdog"} {
+		dir := p.path("/sys/class/" + class)
+		entries, _ := os.ReadDir(dir)
+		for _, entry := range entries {
+			// A partition's parents are those of its disk.
+			device, err := filepath.EvalSymlinks(filepath.Join(dir, entry.Name(), "device"))
+			if err != nil {
+				continue
+			}
+			top := p.path("/sys/devices")
+			for ; strings.HasPrefix(device, top+"/"); device = filepath.Dir(device) {
+				if module, err := os.Readlink(filepath.Join(device, "driver/module")); err == nil {
+					name := normal(filepath.Base(module))
+					found[name] = entry.Name()
+				}
+			}
+		}
+	}
+	return found
+}
+
+// chooser puts modules in their order.
+type chooser struct {
+	all    *kernelModules
+	chosen map[string]bool
+	order  []Module
+}
+
+// add adds a module after what it needs. A module that is built into the kernel needs nothing.
+func (c *chooser) add(name string) error {
+	if c.chosen[name] || c.all.builtin[name] {
+		return nil
+	}
+	path, ok := c.all.path[name]
+	if !ok {
+		return errors.New("the kernel's list of modules does not have it")
+	}
+	info, err := os.Stat(filepath.Join(c.all.dir, path))
+	if err != nil {
+		return fmt.Errorf("its file is not there (%s)", path)
+	}
+	c.chosen[name] = true // before its dependencies: a circle must end
+	for _, need := range c.all.needs[name] {
+		if err := c.add(need); err != nil {
+			return fmt.Errorf("it needs %s: %w", need, err)
+		}
+	}
+	c.order = append(c.order, Module{Name: name, Path: path, size: info.Size()})
+	return nil
+}
+
+// readModules reads what depmod has written of a release.
+func readModules(dir string) (*kernelModules, error) {
+	k := &kernelModules{dir: dir, path: map[string]string{}, needs: map[string][]string{}, builtin: map[string]bool{}}
+	dep, err := os.ReadFile(filepath.Join(dir, "modules.dep"))
+	if err != nil {
+		return nil, err
+	}
+	lines := bufio.NewScanner(bytes.NewReader(dep))
+	lines.Buffer(nil, mebibyte)
+	for lines.Scan() {
+		path, needs, ok := strings.Cut(lines.Text(), ":")
+		if !ok {
+			continue
+		}
+		name := moduleName(path)
+		k.path[name] = path
+		for need := range strings.FieldsSeq(needs) {
+			k.needs[name] = append(k.needs[name], moduleName(need))
+		}
+		slices.Reverse(k.needs[name]) // depmod names the deepest last
+	}
+	builtin, _ := os.ReadFile(filepath.Join(dir, "modules.builtin"))
+	for path := range strings.FieldsSeq(string(builtin)) {
+		k.builtin[moduleName(path)] = true
+	}
+	k.softDependencies()
+	return k, lines.Err()
+}
+
+// softDependencies adds the modules that others ask for without a symbol (modules.softdep), where
+// they are there.
+func (k *kernelModules) softDependencies() {
+	text, _ := os.ReadFile(filepath.Join(k.dir, "modules.softdep"))
+	for line := range strings.SplitSeq(string(text), "\n") {
+		words := strings.Fields(line)
+		if len(words) < 3 || words[0] != "softdep" {
+			continue
+		}
+		name, before := normal(words[1]), false
+		for _, word := range words[2:] {
+			if strings.HasSuffix(word, ":") {
+				before = word == "pre:"
+				continue
+			}
+			if need := normal(word); before && k.path[need] != "" && need != name {
+				k.needs[name] = append(k.needs[name], need)
+			}
+		}
+	}
+}
+
+// moduleName returns the name of a module out of its path.
+func moduleName(path string) string {
+	base, _, _ := strings.Cut(filepath.Base(path), ".ko")
+	return normal(base)
+}
+
+// normal returns a module's name as the kernel writes it.
+func normal(name string) string { return strings.ReplaceAll(name, "-", "_") }
+
+// chooseFirmware finds the firmware that the modules name.
+func (p *Plan) chooseFirmware() error {
+	wanted := map[string]bool{}
+	for _, m := range p.Modules {
+		data, err := readFile(filepath.Join(p.path("/lib/modules/"+p.Release), m.Path))
+		if err != nil {
+			return fmt.Errorf("the module %s cannot be read: %w", m.Name, err)
+		}
+		names := firmwareOf(data)
+		found := false
+		for _, name := range names {
+			if p.firmwarePath(name) != "" {
+				wanted[name], found = true, true
+			}
+		}
+		if len(names) > 0 && !found {
+			p.warn("the module %s names firmware (%s and others), and none of it is here", m.Name, names[0])
+		}
+	}
+	p.Firmware = slices.Sorted(maps.Keys(wanted))
+	return nil
+}
+
+// firmwarePath returns where a firmware file is, compressed or not; "" when it is nowhere.
+func (p *Plan) firmwarePath(name string) string {
+	for _, dir := range []string{"/lib/firmware/updates/" + p.Release, "/lib/firmware/updates", "/lib/firmware/" + p.Release, "/lib/firmware"} {
+		for _, suffix := range []string{"", ".xz", ".zst"} {
+			path := filepath.Join(p.path(dir), filepath.FromSlash(name)+suffix)
+			if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
+				return path
+			}
+		}
+	}
+	return ""
+}
+
+// firmwareOf returns the names in the firmware fields of a module's information, which are texts of
+// the form key=value that end with a zero byte.
+func firmwareOf(module []byte) []string {
+	var names []string
+	key := []byte("\x00firmware=")
+	for {
+		at := bytes.Index(module, key)
+		if at < 0 {
+			return names
+		}
+		module = module[at+len(key):]
+		name, _, ok := bytes.Cut(module, []byte{0})
+		if text := string(name); ok && len(name) < 256 && filepath.IsLocal(text) {
+			names = append(names, text)
+		}
+		module = module[len(name):]
+	}
+}
+
+// readFile reads a file, and decompresses it where its name says that it is compressed.
+func readFile(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	var reader io.Reader = file
+	switch filepath.Ext(path) {
+	case ".xz":
+		reader, err = xz.NewReader(bufio.NewReader(file), 0)
+	case ".zst":
+		var decoder *zstd.Decoder
+		if decoder, err = zstd.NewReader(file, zstd.WithDecoderConcurrency(1)); err == nil {
+			defer decoder.Close()
+			reader = decoder
+		}
+	case ".gz":
+		reader, err = gzip.NewReader(file)
+	}
+	if err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(io.LimitReader(reader, maxModule+1))
+	if err == nil && len(data) > maxModule {
+		err = fmt.Errorf("it is larger than %d bytes", maxModule)
+	}
+	return data, err
+}

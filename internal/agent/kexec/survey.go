@@ -1,0 +1,183 @@
+package kexec
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const mebibyte = 1 << 20
+
+// spareMemory is what the system in memory needs besides its files, in bytes: the kernel, the agent
+// and the window of a compressed image.
+const spareMemory = 192 * mebibyte
+
+// Plan is what a jump needs of its host.
+type Plan struct {
+	root string
+	// Release of the running kernel, and the path of its image.
+	Release string
+	Image   string
+	// CommandLine is what the kernel is started with.
+	CommandLine string
+	// Modules are in the order in which they are loaded.
+	Modules []Module
+	// Firmware are files that the modules ask for, by their path below /lib/firmware.
+	Firmware []string
+	// Warnings are what an operator should know of the jump, although it does not prevent it.
+	Warnings []string
+}
+
+// Survey looks at the host below root and returns how it can jump. The kinds of virtual network
+// interfaces that the host has (bond, vlan, bridge) decide which modules are needed besides those
+// of the hardware. An error has everything that speaks against a jump, in one sentence each.
+func Survey(root string, kinds []string) (*Plan, error) {
+	p := &Plan{root: root}
+	var against []string
+	note := func(err error) {
+		if err != nil {
+			against = append(against, err.Error())
+		}
+	}
+	note(p.architecture())
+	note(p.permitted())
+	note(p.kernel())
+	if p.Release != "" {
+		note(p.chooseModules(kinds))
+	}
+	note(p.memory())
+	p.CommandLine = commandLine(p.text("proc/cmdline"))
+	if len(against) > 0 {
+		return nil, errors.New(strings.Join(against, "; "))
+	}
+	return p, nil
+}
+
+func (p *Plan) path(name string) string { return filepath.Join(p.root, name) }
+
+// text returns the content of a small file, trimmed; "" when there is none.
+func (p *Plan) text(name string) string {
+	data, err := os.ReadFile(p.path(name))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(data))
+}
+
+func (p *Plan) warn(format string, args ...any) {
+	p.Warnings = append(p.Warnings, fmt.Sprintf(format, args...))
+}
+
+// architecture wants one whose kernels this package knows.
+func (p *Plan) architecture() error {
+	if runtime.GOARCH != "amd64" && runtime.GOARCH != "arm64" {
+		return fmt.Errorf("kexec is not supported on %s", runtime.GOARCH)
+	}
+	return nil
+}
+
+// permitted wants a kernel of one's own that may be replaced.
+func (p *Plan) permitted() error {
+	if name := p.text("run/systemd/container"); name != "" {
+		return fmt.Errorf("this is a container (%s), which has no kernel of its own", name)
+	}
+	for _, mark := range []string{".dockerenv", "run/.containerenv", "proc/vz/veinfo"} {
+		if _, err := os.Stat(p.path(mark)); err == nil {
+			return errors.New("this is a container, which has no kernel of its own")
+		}
+	}
+	if ids := strings.Fields(p.text("proc/self/uid_map")); len(ids) == 3 && (ids[0] != "0" || ids[1] != "0") {
+		return errors.New("this is a user namespace, which has no kernel of its own")
+	}
+	if p.text("sys/hypervisor/type") == "xen" && p.text("sys/hypervisor/guest_type") == "PV" {
+		return errors.New("this is a paravirtualised guest of Xen, whose kernel cannot start another one")
+	}
+	if p.text("proc/sys/kernel/kexec_load_disabled") == "1" {
+		return errors.New("kexec is disabled until the next boot (sysctl kernel.kexec_load_disabled is 1)")
+	}
+	if _, err := os.Stat(p.path("sys/kernel/kexec_loaded")); err != nil {
+		return errors.New("the kernel was built without kexec (/sys/kernel/kexec_loaded is not there)")
+	}
+	if p.text("sys/kernel/kexec_loaded") == "1" {
+		p.warn("another kernel was loaded for kexec already; it is replaced")
+	}
+	if mode := between(p.text("sys/kernel/security/lockdown"), "[", "]"); mode != "" && mode != "none" {
+		p.warn("the kernel is locked down (%s): it starts only a kernel whose signature it trusts", mode)
+	}
+	return nil
+}
+
+// memory wants room for the file system twice (as it is handed over, and as it is unpacked) and for
+// what runs in it.
+func (p *Plan) memory() error {
+	var files int64
+	for _, m := range p.Modules {
+		files += m.size
+	}
+	for _, name := range []string{"proc/self/exe", p.Image} {
+		if info, err := os.Stat(p.path(name)); err == nil {
+			files += info.Size()
+		}
+	}
+	need := 2*files + spareMemory
+	total, available := p.meminfo("MemTotal"), p.meminfo("MemAvailable")
+	switch {
+	case total == 0:
+		p.warn("the kernel does not say how much memory there is")
+	case total < need:
+		return fmt.Errorf("the machine has %d MiB of memory, and at least %d MiB are needed", total/mebibyte, need/mebibyte)
+	case available < 2*files:
+		return fmt.Errorf("%d MiB of memory are free, and at least %d MiB are needed", available/mebibyte, 2*files/mebibyte)
+	}
+	return nil
+}
+
+// meminfo returns a value of /proc/meminfo in bytes; 0 when there is none.
+func (p *Plan) meminfo(key string) int64 {
+	for line := range strings.SplitSeq(p.text("proc/meminfo"), "\n") {
+		fields := strings.Fields(line)
+		if len(fields) >= 2 && fields[0] == key+":" {
+			kibibytes, _ := strconv.ParseInt(fields[1], 10, 64)
+			return kibibytes << 10
+		}
+	}
+	return 0
+}
+
+// carried are the kernel parameters that say how hardware and consoles are reached, and how the
+// machine restarts. An entry that ends in a dot or a dash stands for all that begin so.
+var carried = []string{
+	"console", "earlycon", "earlyprintk", "keep_bootcon", "no_console_suspend", "nomodeset", "vga", "video",
+	"acpi", "acpi_rsdp", "noapic", "nolapic", "apic", "pci", "pcie_aspm", "pcie_ports", "iommu", "intel_iommu", "amd_iommu",
+	"irqpoll", "irqaffinity", "noirqdebug", "clocksource", "tsc", "hpet", "reboot", "efi", "mem", "memmap", "numa",
+	"swiotlb", "dma_debug", "hugepages", "mitigations", "spectre_v2", "nvme_core.", "scsi_mod.", "libata.", "ipv6.", "net.ifnames", "biosdevname",
+	"tp_printk", "lpj", "notsc", "no_timer_check", "x2apic", "nox2apic",
+}
+
+// commandLine returns the parameters for the system in memory, out of those of the running one.
+func commandLine(running string) string {
+	var parts []string
+	for word := range strings.FieldsSeq(running) {
+		key, _, _ := strings.Cut(word, "=")
+		if slices.ContainsFunc(carried, func(c string) bool { return key == c || strings.HasSuffix(c, ".") && strings.HasPrefix(key, c) }) {
+			parts = append(parts, word)
+		}
+	}
+	// A kernel that panics restarts the machine, and so does one that loses its first process.
+	return strings.Join(append(parts, "rdinit=/init", "panic=10", "oops=panic", "printk.devkmsg=on"), " ")
+}
+
+// between returns what stands between two marks, "" where they are not there.
+func between(text, from, to string) string {
+	_, rest, found := strings.Cut(text, from)
+	inner, _, closed := strings.Cut(rest, to)
+	if !found || !closed {
+		return ""
+	}
+	return inner
+}

@@ -1,0 +1,401 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+	"github.com/ironherd/ironherd/internal/agent/kexec"
+	"github.com/ironherd/ironherd/internal/agent/network"
+	"github.com/ironherd/ironherd/internal/agent/pid1"
+	"github.com/ironherd/ironherd/internal/agent/takeover"
+)
+
+const (
+	// systemPath is where the system in memory finds its description, and statePath the agent's
+	// state.
+	systemPath = "/ironherd/system"
+	statePath  = "/var/lib/ironherd-agent/state"
+	// sessionWait is how long a jump waits for the end of the session that the takeover came by.
+	sessionWait = 10 * time.Second
+	// farewell is what the last packets of that session get to leave the machine.
+	farewell = 200 * time.Millisecond
+	// maxContactLog is how much of its log an agent in memory sends with its first heartbeat.
+	maxContactLog = 8 << 10
+)
+
+// rootFiles are where distributions keep the public roots (crypto/x509's own list).
+var rootFiles = []string{
+	"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem",
+	"/etc/pki/tls/cacert.pem", "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", "/etc/ssl/cert.pem",
+}
+
+// hostKexec takes over the machine that this process runs on.
+type hostKexec struct{ env Env }
+
+// Load implements takeover.Kexec.
+func (hostKexec) Load(_ context.Context, state *agentv1.AgentState) (warnings []string, err error) {
+	net, warnings, err := network.Capture()
+	if err != nil {
+		return nil, err
+	}
+	plan, err := kexec.Survey("/", network.Kinds(net))
+	if err != nil {
+		return nil, err
+	}
+	system := &agentv1.MemorySystem{Network: net, BuiltAt: timestamppb.Now()}
+	for _, module := range plan.Modules {
+		system.Modules = append(system.Modules, module.Target())
+	}
+	if ahead, ok := pid1.ClockAhead(); ok {
+		system.ClockAheadMs = ahead.Milliseconds()
+	} else {
+		warnings = append(warnings, "the machine has no hardware clock; the clock goes on from now")
+	}
+	resident := proto.CloneOf(state)
+	resident.Init.Mode = agentv1.TakeoverMode_TAKEOVER_MODE_KEXEC
+	files := make([]kexec.File, 0, 3)
+	for path, message := range map[string]proto.Message{systemPath: system, statePath: resident} {
+		data, err := proto.Marshal(message)
+		if err != nil {
+			return nil, fmt.Errorf("encode %s: %w", path, err)
+		}
+		files = append(files, kexec.File{Path: path, Mode: 0o600, Data: data})
+	}
+	for _, path := range rootFiles {
+		if data, err := os.ReadFile(path); err == nil {
+			files = append(files, kexec.File{Path: rootFiles[0], Mode: 0o644, Data: data})
+			break
+		}
+	}
+	return append(warnings, plan.Warnings...), plan.Load(files)
+}
+
+// Unload implements takeover.Kexec.
+func (hostKexec) Unload() { _ = kexec.Unload() }
+
+// Leave implements takeover.Kexec.
+func (k hostKexec) Leave(ctx context.Context) error {
+	return startProcess(ctx, k.env, "jump", fmt.Sprintf("--after=%d", sessionServer()))
+}
+
+// jumpForInstall jumps, so that the agent in memory fulfils the request that is recorded as
+// running. It returns only when that fails.
+func (k hostKexec) jumpForInstall(ctx context.Context, store *takeover.Store, state *agentv1.AgentState, request *agentv1.InstallRequest) error {
+	next := proto.CloneOf(state)
+	var err error
+	if next.PendingInstall, err = proto.Marshal(request); err != nil {
+		return fmt.Errorf("encode the request: %w", err)
+	}
+	if _, err := k.Load(ctx, next); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		k.Unload()
+		return context.Cause(ctx)
+	}
+	return leap(store, state.GetInit())
+}
+
+// leap records the jump and jumps. After an error nothing is loaded any more.
+func leap(store *takeover.Store, init *agentv1.TakeoverInit) error {
+	bootID, err := takeover.BootID("/")
+	if err == nil {
+		err = store.RecordJump(init, bootID)
+	}
+	if err != nil {
+		_ = kexec.Unload()
+		return fmt.Errorf("record the jump: %w", err)
+	}
+	return kexec.Jump()
+}
+
+// sessionServer returns the process that serves the SSH session of this one: the parent of the
+// leader of its session. 0: there is none.
+func sessionServer() int {
+	leader, err := unix.Getsid(0)
+	if err != nil {
+		return 0
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", leader))
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(stat), ") ") // the name before it may hold anything
+	fields := strings.Fields(rest)
+	if len(fields) < 2 {
+		return 0
+	}
+	parent, err := strconv.Atoi(fields[1])
+	if err != nil || parent <= 1 {
+		return 0
+	}
+	return parent
+}
+
+// jump is the process that waits for the end of the session and jumps. It holds the place of the
+// agent meanwhile, so that a newer takeover ends it.
+func jump(ctx context.Context, env Env, after, readyFd int) int {
+	logger := env.options().Logger
+	err := waitAndLeap(ctx, env, after, readyFd)
+	logger.Error("the jump did not take place", slog.Any("err", err))
+	if ctx.Err() == nil && !rootWritable() {
+		// The old system cannot go on with disks that it may not write.
+		_ = rebootKernel("/")
+	}
+	return exitFailed
+}
+
+func waitAndLeap(ctx context.Context, env Env, after, readyFd int) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	hostLock, err := takeover.LockHost(env.Root, stop)
+	if err != nil {
+		_ = reportReady(readyFd, err.Error())
+		return err
+	}
+	defer hostLock.Release()
+	store := takeover.NewStore(env.Root)
+	state, err := store.Load()
+	if err != nil {
+		_ = reportReady(readyFd, err.Error())
+		return err
+	}
+	if err := reportReady(readyFd, readyWord); err != nil {
+		return err
+	}
+	awaitEnd(ctx, after)
+	if ctx.Err() != nil || store.Superseded(state.GetInit()) {
+		_ = kexec.Unload()
+		return takeover.ErrSuperseded
+	}
+	return leap(store, state.GetInit())
+}
+
+// awaitEnd waits until the process has ended, but not for ever.
+func awaitEnd(ctx context.Context, pid int) {
+	if pid > 0 {
+		if pinned, err := unix.PidfdOpen(pid, 0); err == nil {
+			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(pinned), Events: unix.POLLIN}}, int(sessionWait.Milliseconds()))
+			_ = unix.Close(pinned)
+		}
+	}
+	timer := time.NewTimer(farewell)
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+func rootWritable() bool {
+	var stat unix.Statfs_t
+	return unix.Statfs("/", &stat) == nil && stat.Flags&unix.ST_RDONLY == 0
+}
+
+// inMemory says whether this process is the first one of a system in memory.
+func inMemory(env Env) bool {
+	if os.Getpid() != 1 || filepath.Clean(env.Root) != "/" {
+		return false
+	}
+	_, err := os.Stat(systemPath)
+	return err == nil
+}
+
+// beFirst is the agent as the first process of a machine. It ends with a restart of the machine.
+func beFirst(ctx context.Context, env Env) int {
+	mounted := pid1.Mount()
+	console := pid1.OpenConsole()
+	logger := slog.New(slog.NewTextHandler(console, &slog.HandlerOptions{ReplaceAttr: withoutTime}))
+	if mounted != nil {
+		logger.Error("not everything is mounted", slog.Any("err", mounted))
+	}
+	logger.Info("the agent is in memory", slog.String("version", env.Version))
+	children, done := make(chan os.Signal, 1), make(chan struct{})
+	signal.Notify(children, syscall.SIGCHLD)
+	go pid1.Reap(children, done)
+	m := &memory{env: env, log: logger, console: console, store: takeover.NewStore("/")}
+	m.leave(m.run(ctx))
+	return exitFailed
+}
+
+// withoutTime leaves out what the kernel's log has by itself.
+func withoutTime(groups []string, a slog.Attr) slog.Attr {
+	if len(groups) == 0 && a.Key == slog.TimeKey {
+		return slog.Attr{}
+	}
+	return a
+}
+
+// memory is a system in memory.
+type memory struct {
+	env     Env
+	log     *slog.Logger
+	console *pid1.Console
+	store   *takeover.Store
+	contact contact
+}
+
+// run is the life of the system. It returns why it has to end.
+func (m *memory) run(ctx context.Context) string {
+	data, err := os.ReadFile(systemPath)
+	system := new(agentv1.MemorySystem)
+	if err == nil {
+		err = proto.Unmarshal(data, system)
+	}
+	if err != nil {
+		return fmt.Sprintf("the agent in memory cannot read its description: %v", err)
+	}
+	state, err := m.store.Load()
+	if err != nil {
+		return fmt.Sprintf("the agent in memory cannot read its state: %v", err)
+	}
+	m.contact.begin(takeover.ContactLimit(state.GetInit()))
+	pid1.LoadModules(system.GetModules(), m.log)
+	if err := pid1.MountEFI(); err != nil {
+		m.log.Warn("the variables of the firmware are not there", slog.Any("err", err))
+	}
+	pid1.SetClock(time.Duration(system.GetClockAheadMs())*time.Millisecond, system.GetBuiltAt().AsTime(), m.log)
+	watchdog, err := pid1.OpenWatchdog()
+	if err != nil {
+		m.log.Info("no hardware watchdog", slog.Any("err", err))
+	}
+	return m.supervise(ctx, system.GetNetwork(), watchdog)
+}
+
+// supervise lets the agent run, and ends it when it has no contact for too long.
+func (m *memory) supervise(ctx context.Context, net *agentv1.Network, watchdog *pid1.Watchdog) string {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		if err := network.Apply(ctx, net, m.log); err != nil {
+			m.contact.failed(err)
+			m.log.Error("the network is not up", slog.Any("err", err))
+		}
+		ended <- Run(ctx, m.options())
+	}()
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			watchdog.Feed()
+			if cause := m.contact.lost(); cause != "" && !m.wroteDisk() {
+				return cause
+			}
+		case err := <-ended:
+			return fmt.Sprintf("the agent in memory has ended: %v", err)
+		}
+	}
+}
+
+// options are those of the agent in memory.
+func (m *memory) options() Options {
+	return Options{
+		Root: "/", Version: m.env.Version, Logger: m.log, HTTPClient: m.env.HTTPClient,
+		Mode: agentv1.TakeoverMode_TAKEOVER_MODE_KEXEC, Log: func() string { return m.console.Kept(maxContactLog) },
+		Contact: m.contact.heard,
+	}
+}
+
+// wroteDisk says whether an install has begun to write under this system. What was on the disk may
+// be no system any more, so the machine stays, and reports.
+func (m *memory) wroteDisk() bool {
+	state, err := m.store.Load()
+	bootID, bootErr := takeover.BootID("/")
+	return err == nil && bootErr == nil && state.GetFirstInstallBootId() == bootID
+}
+
+// leave restarts the machine into the system on its disk, and leaves the cause where it can.
+func (m *memory) leave(cause string) {
+	m.log.Error("the machine is restarted into the system on its disk", slog.String("cause", cause))
+	state, err := m.store.Load()
+	if err == nil {
+		err = pid1.WriteLastWords(&agentv1.LastWords{
+			MachineId: state.GetInit().GetMachineId(), TakeoverGeneration: state.GetInit().GetTakeoverGeneration(), Cause: cause,
+		})
+	}
+	if err != nil {
+		m.log.Warn("the cause cannot be left in the firmware", slog.Any("err", err))
+	}
+	for {
+		if err := rebootKernel("/"); err != nil {
+			m.log.Error("the machine cannot be restarted", slog.Any("err", err))
+		}
+		timer := time.NewTimer(rebootWait)
+		<-timer.C
+	}
+}
+
+// contact watches how long the control plane has not admitted the agent.
+//
+// An agent that was never admitted gives up after the limit. One that was stays when the control
+// plane cannot be reached, because that is nothing that a restart could mend; it gives up when it
+// is refused all the time, because then nobody would ever hear of the machine again.
+type contact struct {
+	mu       sync.Mutex
+	limit    time.Duration
+	since    time.Time // the start, or since when the agent is refused
+	admitted bool
+	last     error
+}
+
+func (c *contact) begin(limit time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.limit, c.since = limit, time.Now()
+}
+
+// failed keeps what went wrong.
+func (c *contact) failed(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last = err
+}
+
+// heard is called after each heartbeat: with nil when the agent was admitted, and whether it was
+// refused.
+func (c *contact) heard(err error, refused bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last = err
+	switch {
+	case err == nil:
+		c.admitted, c.since = true, time.Time{}
+	case c.admitted && !refused:
+		c.since = time.Time{}
+	case c.admitted && c.since.IsZero():
+		c.since = time.Now()
+	}
+}
+
+// lost returns why there is no hope any more, "" while there is.
+func (c *contact) lost() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.since.IsZero() || c.limit == 0 || time.Since(c.since) < c.limit {
+		return ""
+	}
+	last := c.last
+	if last == nil {
+		last = errors.New("no heartbeat was answered")
+	}
+	if c.admitted {
+		return fmt.Sprintf("the control plane has refused the agent in memory for %s: %v", c.limit, last)
+	}
+	return fmt.Sprintf("the agent in memory had no contact with the control plane within %s: %v", c.limit, last)
+}

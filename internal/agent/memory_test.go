@@ -1,0 +1,46 @@
+package agent
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// The dead man: who was never admitted gives up after the limit, who was only when it is refused.
+func TestContact(t *testing.T) {
+	t.Parallel()
+	refused, down := errors.New("not admitted"), errors.New("no route to host")
+	for name, test := range map[string]struct {
+		story func(c *contact)
+		want  string // of what is said just after the limit, since the story
+	}{
+		"silence":         {func(*contact) {}, "no contact with the control plane within 10m0s: no heartbeat was answered"},
+		"no network":      {func(c *contact) { c.failed(down) }, "within 10m0s: no route to host"},
+		"unreachable":     {func(c *contact) { c.heard(down, false) }, "within 10m0s: no route to host"},
+		"never admitted":  {func(c *contact) { c.heard(refused, true) }, "within 10m0s: not admitted"},
+		"admitted":        {func(c *contact) { c.heard(nil, false) }, ""},
+		"plane goes down": {func(c *contact) { c.heard(nil, false); c.heard(down, false) }, ""},
+		"refused later":   {func(c *contact) { c.heard(nil, false); c.heard(refused, true) }, "has refused the agent in memory for 10m0s: not admitted"},
+		"refused once":    {func(c *contact) { c.heard(nil, false); c.heard(refused, true); c.heard(nil, false) }, ""},
+		"down in between": {func(c *contact) { c.heard(nil, false); c.heard(refused, true); c.heard(down, false) }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var c contact
+				c.begin(10 * time.Minute)
+				test.story(&c)
+				time.Sleep(10*time.Minute - time.Second)
+				if got := c.lost(); got != "" {
+					t.Errorf("before the limit: %q", got)
+				}
+				time.Sleep(2 * time.Second)
+				if got := c.lost(); test.want == "" && got != "" || !strings.Contains(got, test.want) {
+					t.Errorf("after the limit: %q, want %q", got, test.want)
+				}
+			})
+		})
+	}
+}

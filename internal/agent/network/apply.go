@@ -1,0 +1,404 @@
+package network
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+)
+
+const (
+	// appearWait is how long the drivers may take to bring the interfaces.
+	appearWait = 30 * time.Second
+	// carrierWait is how long a link may take to come up before routes and DHCP need it.
+	carrierWait = 15 * time.Second
+	poll        = 50 * time.Millisecond
+)
+
+// Apply makes the network on this host, which must be its own master and have none yet. What could
+// not be made is logged. An error means that no interface has an address.
+func Apply(ctx context.Context, n *agentv1.Network, logger *slog.Logger) error {
+	a := &applier{network: n, log: logger}
+	if err := a.loopback(); err != nil {
+		logger.Warn("the loopback interface cannot be brought up", slog.Any("err", err))
+	}
+	a.writeFiles()
+	a.awaitHardware(ctx)
+	a.rename()
+	for _, link := range order(n.GetLinks()) {
+		if err := a.link(link); err != nil {
+			logger.Warn("a network interface is not as it was", slog.String("link", link.GetName()), slog.Any("err", err))
+		}
+	}
+	a.awaitCarrier(ctx)
+	a.routes()
+	if a.reachable() {
+		return nil
+	}
+	logger.Warn("no address could be carried over; DHCP is asked")
+	return a.dhcp(ctx)
+}
+
+type applier struct {
+	network *agentv1.Network
+	log     *slog.Logger
+}
+
+func (a *applier) loopback() error {
+	link, err := netlink.LinkByName("lo")
+	if err != nil {
+		return err
+	}
+	return netlink.LinkSetUp(link)
+}
+
+// writeFiles leaves what the resolver reads.
+func (a *applier) writeFiles() {
+	hosts := a.network.GetHosts()
+	if len(hosts) == 0 {
+		hosts = []byte("127.0.0.1 localhost\n::1 localhost\n")
+	}
+	for path, data := range map[string][]byte{"/etc/resolv.conf": a.network.GetResolvConf(), "/etc/hosts": hosts} {
+		if err := os.WriteFile(path, data, 0o644); err != nil { //nolint:gosec // as on every host
+			a.log.Warn("a file cannot be written", slog.Any("err", err))
+		}
+	}
+	if name := a.network.GetHostname(); name != "" {
+		_ = unix.Sethostname([]byte(name))
+	}
+}
+
+// awaitHardware waits for the interfaces that the old system had.
+func (a *applier) awaitHardware(ctx context.Context) {
+	missing := func() []string {
+		present := hardware()
+		var names []string
+		for _, link := range a.network.GetLinks() {
+			if link.GetKind() == "" && present[link.GetMac()] == nil {
+				names = append(names, link.GetName()+" ("+link.GetMac()+")")
+			}
+		}
+		return names
+	}
+	if !await(ctx, appearWait, func() bool { return len(missing()) == 0 }) {
+		a.log.Warn("network interfaces have not turned up", slog.String("missing", strings.Join(missing(), ", ")))
+	}
+}
+
+// await polls until is says so, and returns whether it did in time.
+func await(ctx context.Context, limit time.Duration, is func() bool) bool {
+	deadline := time.NewTimer(limit)
+	defer deadline.Stop()
+	ticker := time.NewTicker(poll)
+	defer ticker.Stop()
+	for !is() {
+		select {
+		case <-ticker.C:
+		case <-deadline.C:
+			return false
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return true
+}
+
+// hardware returns the interfaces with hardware behind them, by MAC address.
+func hardware() map[string]netlink.Link {
+	found := map[string]netlink.Link{}
+	links, err := netlink.LinkList()
+	if err != nil {
+		return found
+	}
+	for _, link := range links {
+		attrs := link.Attrs()
+		if _, err := os.Stat(filepath.Join("/sys/class/net", attrs.Name, "device")); err == nil {
+			found[attrs.HardwareAddr.String()] = link
+		}
+	}
+	return found
+}
+
+// rename gives the hardware the names of the old system. They may be those of one another, so all
+// of them are renamed out of the way first.
+func (a *applier) rename() {
+	present := hardware()
+	wanted := map[string]string{}
+	for _, link := range a.network.GetLinks() {
+		if l := present[link.GetMac()]; link.GetKind() == "" && l != nil && l.Attrs().Name != link.GetName() {
+			wanted[link.GetMac()] = link.GetName()
+		}
+	}
+	if len(wanted) == 0 {
+		return
+	}
+	for mac, l := range present {
+		if _, own := wanted[mac]; own || slices.ContainsFunc(a.network.GetLinks(), func(n *agentv1.NetworkLink) bool { return n.GetName() == l.Attrs().Name }) {
+			_ = netlink.LinkSetName(l, fmt.Sprintf("old%d", l.Attrs().Index))
+		}
+	}
+	for mac, l := range present {
+		name := wanted[mac]
+		if name == "" && slices.ContainsFunc(a.network.GetLinks(), func(n *agentv1.NetworkLink) bool { return n.GetMac() == mac && n.GetKind() == "" }) {
+			name = l.Attrs().Name
+		}
+		if name == "" {
+			continue
+		}
+		if err := netlink.LinkSetName(l, name); err != nil {
+			a.log.Warn("a network interface keeps another name", slog.String("link", name), slog.Any("err", err))
+		}
+	}
+}
+
+// order returns the links with those first that others stand on. A circle cannot be made, and ends
+// in whatever order it was found in.
+func order(links []*agentv1.NetworkLink) []*agentv1.NetworkLink {
+	byName := map[string]*agentv1.NetworkLink{}
+	for _, link := range links {
+		byName[link.GetName()] = link
+	}
+	var ordered []*agentv1.NetworkLink
+	seen := map[string]bool{}
+	var visit func(link *agentv1.NetworkLink)
+	visit = func(link *agentv1.NetworkLink) {
+		if link == nil || seen[link.GetName()] {
+			return
+		}
+		seen[link.GetName()] = true
+		for _, lower := range link.GetLower() {
+			visit(byName[lower])
+		}
+		ordered = append(ordered, link)
+	}
+	for _, link := range links {
+		visit(link)
+	}
+	return ordered
+}
+
+// link makes one interface as it was.
+func (a *applier) link(want *agentv1.NetworkLink) error {
+	link, err := a.make(want)
+	if err != nil {
+		return err
+	}
+	var faults []error
+	if want.GetMtu() > 0 && link.Attrs().MTU != int(want.GetMtu()) {
+		faults = append(faults, wrap("set the MTU", netlink.LinkSetMTU(link, int(want.GetMtu()))))
+	}
+	faults = append(faults, wrap("bring it up", netlink.LinkSetUp(link)))
+	for _, address := range want.GetAddresses() {
+		faults = append(faults, wrap("add the address "+address.GetPrefix(), addAddress(link, address)))
+	}
+	return errors.Join(faults...)
+}
+
+func wrap(doing string, err error) error {
+	if err == nil || errors.Is(err, unix.EEXIST) {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", doing, err)
+}
+
+// make returns the interface, made anew where it has no hardware.
+func (a *applier) make(want *agentv1.NetworkLink) (netlink.Link, error) {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = want.GetName()
+	if mac, err := net.ParseMAC(want.GetMac()); err == nil {
+		attrs.HardwareAddr = mac
+	}
+	switch want.GetKind() {
+	case "":
+		return netlink.LinkByName(want.GetName())
+	case "vlan":
+		parent, err := netlink.LinkByName(first(want.GetLower()))
+		if err != nil {
+			return nil, fmt.Errorf("find what it stands on: %w", err)
+		}
+		attrs.ParentIndex = parent.Attrs().Index
+		return added(&netlink.Vlan{LinkAttrs: attrs, VlanId: int(want.GetVlanId())})
+	case "bond":
+		bond := netlink.NewLinkBond(attrs)
+		bond.Mode = netlink.BondMode(want.GetBond().GetMode())
+		bond.Miimon = max(100, int(want.GetBond().GetMiimonMs()))
+		switch bond.Mode {
+		case netlink.BOND_MODE_802_3AD:
+			bond.LacpRate = netlink.BondLacpRate(want.GetBond().GetLacpRate())
+			bond.XmitHashPolicy = netlink.BondXmitHashPolicy(want.GetBond().GetXmitHashPolicy())
+		case netlink.BOND_MODE_BALANCE_XOR:
+			bond.XmitHashPolicy = netlink.BondXmitHashPolicy(want.GetBond().GetXmitHashPolicy())
+		}
+		link, err := added(bond)
+		if err != nil {
+			return nil, err
+		}
+		return link, enslave(link, want.GetLower())
+	case "bridge":
+		link, err := added(&netlink.Bridge{LinkAttrs: attrs})
+		if err != nil {
+			return nil, err
+		}
+		return link, enslave(link, want.GetLower())
+	}
+	return nil, fmt.Errorf("its kind %q is not known", want.GetKind())
+}
+
+func first(names []string) string {
+	if len(names) == 0 {
+		return ""
+	}
+	return names[0]
+}
+
+func added(link netlink.Link) (netlink.Link, error) {
+	if err := netlink.LinkAdd(link); err != nil && !errors.Is(err, unix.EEXIST) {
+		return nil, fmt.Errorf("make it: %w", err)
+	}
+	return netlink.LinkByName(link.Attrs().Name)
+}
+
+// enslave puts the interfaces that are there under a master. A member of a bond must be down for
+// that.
+func enslave(master netlink.Link, names []string) error {
+	var faults []error
+	found := false
+	for _, name := range names {
+		link, err := netlink.LinkByName(name)
+		if err != nil {
+			continue // such as the interface of a virtual machine
+		}
+		err = errors.Join(netlink.LinkSetDown(link), netlink.LinkSetMaster(link, master), netlink.LinkSetUp(link))
+		if err == nil {
+			found = true
+		}
+		faults = append(faults, wrap("add "+name+" to it", err))
+	}
+	if !found {
+		faults = append(faults, errors.New("none of its members is there"))
+	}
+	return errors.Join(faults...)
+}
+
+func addAddress(link netlink.Link, address *agentv1.NetworkAddress) error {
+	parsed, err := netlink.ParseAddr(address.GetPrefix())
+	if err != nil {
+		return err
+	}
+	if address.GetPeer() != "" {
+		if parsed.Peer, err = netlink.ParseIPNet(address.GetPeer()); err != nil {
+			return err
+		}
+	}
+	if parsed.IP.To4() == nil {
+		parsed.Flags |= unix.IFA_F_NODAD // it was ours a moment ago
+	}
+	return netlink.AddrReplace(link, parsed)
+}
+
+// awaitCarrier waits until every interface with addresses has a link.
+func (a *applier) awaitCarrier(ctx context.Context) {
+	waiting := func() string {
+		for _, want := range a.network.GetLinks() {
+			link, err := netlink.LinkByName(want.GetName())
+			if err == nil && len(want.GetAddresses()) > 0 && link.Attrs().OperState == netlink.OperDown {
+				return want.GetName()
+			}
+		}
+		return ""
+	}
+	if !await(ctx, carrierWait, func() bool { return waiting() == "" }) {
+		a.log.Warn("a network interface has no link", slog.String("link", waiting()))
+	}
+}
+
+// routes adds the routes: first those that lead to a link, by which the gateways of the others are
+// reached. What depends on another one has a second chance.
+func (a *applier) routes() {
+	routes := slices.Clone(a.network.GetRoutes())
+	slices.SortStableFunc(routes, func(x, y *agentv1.NetworkRoute) int { return min(1, len(x.GetGateway())) - min(1, len(y.GetGateway())) })
+	for attempt := range 2 {
+		var failed []*agentv1.NetworkRoute
+		for _, route := range routes {
+			err := addRoute(route)
+			if err == nil {
+				continue
+			}
+			failed = append(failed, route)
+			if attempt > 0 {
+				a.log.Warn("a route is not as it was", slog.String("destination", route.GetDestination()),
+					slog.String("gateway", route.GetGateway()), slog.Any("err", err))
+			}
+		}
+		routes = failed
+	}
+}
+
+func addRoute(r *agentv1.NetworkRoute) error {
+	link, err := netlink.LinkByName(r.GetLink())
+	if err != nil {
+		return err
+	}
+	route := &netlink.Route{LinkIndex: link.Attrs().Index, Priority: int(r.GetMetric()), Gw: net.ParseIP(r.GetGateway()), Src: net.ParseIP(r.GetSource())}
+	destination := r.GetDestination()
+	if destination == "" {
+		destination = "0.0.0.0/0"
+		if r.GetIpv6() {
+			destination = "::/0"
+		}
+	}
+	if _, route.Dst, err = net.ParseCIDR(destination); err != nil {
+		return err
+	}
+	if gateway := route.Gw; gateway != nil && gateway.To4() != nil && r.GetIpv6() || gateway != nil && gateway.To4() == nil && !r.GetIpv6() {
+		route.Via, route.Gw = &netlink.Via{AddrFamily: family(gateway), Addr: gateway}, nil // RFC 5549
+	}
+	if route.Gw == nil && route.Via == nil {
+		route.Scope = netlink.SCOPE_LINK
+	}
+	if r.GetOnLink() {
+		route.SetFlag(netlink.FLAG_ONLINK)
+	}
+	return wrap("add it", netlink.RouteReplace(route))
+}
+
+func family(ip net.IP) int {
+	if ip.To4() != nil {
+		return netlink.FAMILY_V4
+	}
+	return netlink.FAMILY_V6
+}
+
+// reachable says whether an interface that leads out has an address that reaches beyond its link.
+func (a *applier) reachable() bool {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return false
+	}
+	for _, link := range links {
+		if link.Attrs().Flags&net.FlagLoopback != 0 || link.Attrs().OperState == netlink.OperDown {
+			continue
+		}
+		addresses, err := netlink.AddrList(link, netlink.FAMILY_ALL)
+		if err != nil {
+			continue
+		}
+		for _, address := range addresses {
+			if address.Scope == int(netlink.SCOPE_UNIVERSE) {
+				return true
+			}
+		}
+	}
+	return false
+}

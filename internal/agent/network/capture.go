@@ -1,0 +1,274 @@
+package network
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+)
+
+const (
+	// maxFile bounds a configuration file that is carried.
+	maxFile = 256 << 10
+	// defaultRules is how many rules of policy routing the kernel makes for each family by itself:
+	// local, main and, for IPv4, default.
+	defaultRules = 3
+)
+
+// Capture reads the network of this host. The warnings say what is not carried.
+func Capture() (*agentv1.Network, []string, error) {
+	c := &capture{network: new(agentv1.Network), names: map[int]string{}}
+	if err := c.links(); err != nil {
+		return nil, nil, fmt.Errorf("read the network interfaces: %w", err)
+	}
+	if err := c.routes(); err != nil {
+		return nil, nil, fmt.Errorf("read the routes: %w", err)
+	}
+	c.rules()
+	c.files()
+	if len(c.network.GetLinks()) == 0 {
+		return nil, c.warnings, errors.New("the host has no network interface that is up and could be carried over")
+	}
+	return c.network, c.warnings, nil
+}
+
+// Kinds returns the kinds of virtual interfaces in a network.
+func Kinds(n *agentv1.Network) []string {
+	var kinds []string
+	for _, link := range n.GetLinks() {
+		if kind := link.GetKind(); kind != "" && !slices.Contains(kinds, kind) {
+			kinds = append(kinds, kind)
+		}
+	}
+	return kinds
+}
+
+type capture struct {
+	network  *agentv1.Network
+	names    map[int]string // of carried links, by index
+	warnings []string
+}
+
+func (c *capture) warn(format string, args ...any) {
+	c.warnings = append(c.warnings, fmt.Sprintf(format, args...))
+}
+
+func (c *capture) links() error {
+	all, err := netlink.LinkList()
+	if err != nil {
+		return err
+	}
+	byIndex := map[int]netlink.Link{}
+	for _, link := range all {
+		byIndex[link.Attrs().Index] = link
+	}
+	for _, link := range all {
+		carried, err := c.link(link, byIndex)
+		if err != nil {
+			return fmt.Errorf("%s: %w", link.Attrs().Name, err)
+		}
+		if carried != nil {
+			c.names[link.Attrs().Index] = carried.GetName()
+			c.network.Links = append(c.network.Links, carried)
+		}
+	}
+	return nil
+}
+
+// link returns what is carried of an interface, nil where nothing is.
+func (c *capture) link(link netlink.Link, byIndex map[int]netlink.Link) (*agentv1.NetworkLink, error) {
+	attrs := link.Attrs()
+	if attrs.Flags&net.FlagUp == 0 || attrs.Flags&net.FlagLoopback != 0 {
+		return nil, nil
+	}
+	carried := &agentv1.NetworkLink{Name: attrs.Name, Mac: ownAddress(attrs), Mtu: int32(attrs.MTU)}
+	switch l := link.(type) {
+	case *netlink.Bond:
+		carried.Kind = "bond"
+		carried.Bond = &agentv1.Bond{
+			Mode: int32(l.Mode), MiimonMs: int32(max(0, l.Miimon)), XmitHashPolicy: int32(l.XmitHashPolicy), LacpRate: int32(l.LacpRate),
+		}
+		carried.Lower = members(attrs.Index, byIndex)
+	case *netlink.Vlan:
+		carried.Kind, carried.VlanId = "vlan", int32(l.VlanId)
+		if parent := byIndex[attrs.ParentIndex]; parent != nil {
+			carried.Lower = []string{parent.Attrs().Name}
+		}
+	case *netlink.Bridge:
+		carried.Kind = "bridge"
+		carried.Lower = members(attrs.Index, byIndex)
+	default:
+		if _, err := os.Stat(filepath.Join("/sys/class/net", attrs.Name, "device")); err != nil {
+			addresses, err := c.addresses(link)
+			if err == nil && len(addresses) > 0 && attrs.MasterIndex == 0 {
+				c.warn("the network interface %s (%s) is not carried over", attrs.Name, link.Type())
+			}
+			return nil, err
+		}
+	}
+	if carried.GetKind() != "" && len(carried.GetLower()) == 0 {
+		return nil, nil // nothing leads out of the machine through it
+	}
+	var err error
+	carried.Addresses, err = c.addresses(link)
+	return carried, err
+}
+
+// ownAddress is the address by which the interface is found again: of a member of a bond, which
+// carries the bond's, its own.
+func ownAddress(attrs *netlink.LinkAttrs) string {
+	if len(attrs.PermHWAddr) > 0 && attrs.MasterIndex != 0 {
+		return attrs.PermHWAddr.String()
+	}
+	return attrs.HardwareAddr.String()
+}
+
+func members(master int, byIndex map[int]netlink.Link) []string {
+	var names []string
+	for _, link := range byIndex {
+		if link.Attrs().MasterIndex == master {
+			names = append(names, link.Attrs().Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// addresses returns the addresses that reach beyond the link. The kernel makes the others itself.
+func (c *capture) addresses(link netlink.Link) ([]*agentv1.NetworkAddress, error) {
+	list, err := netlink.AddrList(link, netlink.FAMILY_ALL)
+	if err != nil {
+		return nil, err
+	}
+	var carried []*agentv1.NetworkAddress
+	for _, address := range list {
+		if address.Scope == int(netlink.SCOPE_LINK) || address.Scope == int(netlink.SCOPE_HOST) ||
+			address.Flags&(unix.IFA_F_TEMPORARY|unix.IFA_F_DADFAILED) != 0 {
+			continue
+		}
+		a := &agentv1.NetworkAddress{Prefix: address.IPNet.String()}
+		if address.Peer != nil && !address.Peer.IP.Equal(address.IP) {
+			a.Peer = address.Peer.String()
+		}
+		carried = append(carried, a)
+	}
+	return carried, nil
+}
+
+func (c *capture) routes() error {
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		list, err := netlink.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+		if err != nil {
+			return err
+		}
+		for _, route := range list {
+			c.route(route, family == netlink.FAMILY_V6)
+		}
+	}
+	return nil
+}
+
+// route carries a route of the main table, unless the kernel makes it itself with an address.
+func (c *capture) route(route netlink.Route, ipv6 bool) {
+	if route.Protocol == unix.RTPROT_KERNEL || route.Type != unix.RTN_UNICAST {
+		return
+	}
+	if route.Encap != nil || route.MPLSDst != nil {
+		c.warn("the route to %s is encapsulated and not carried over", route.Dst)
+		return
+	}
+	link, gateway, flags := route.LinkIndex, route.Gw, route.Flags
+	if len(route.MultiPath) > 0 { // one way is enough to be reached
+		hop := route.MultiPath[0]
+		link, gateway, flags = hop.LinkIndex, hop.Gw, hop.Flags
+		if via, ok := hop.Via.(*netlink.Via); ok && gateway == nil {
+			gateway = via.Addr
+		}
+	}
+	if via, ok := route.Via.(*netlink.Via); ok && gateway == nil {
+		gateway = via.Addr
+	}
+	name, carried := c.names[link]
+	if !carried {
+		return
+	}
+	r := &agentv1.NetworkRoute{
+		Link: name, Metric: int32(route.Priority), OnLink: flags&unix.RTNH_F_ONLINK != 0, Ipv6: ipv6,
+	}
+	if route.Dst != nil {
+		if ones, _ := route.Dst.Mask.Size(); ones > 0 || !route.Dst.IP.IsUnspecified() {
+			r.Destination = route.Dst.String()
+		}
+	}
+	if gateway != nil {
+		r.Gateway = gateway.String()
+	}
+	if route.Src != nil {
+		r.Source = route.Src.String()
+	}
+	c.network.Routes = append(c.network.Routes, r)
+}
+
+// rules warns of policy routing.
+func (c *capture) rules() {
+	rules, err := netlink.RuleList(netlink.FAMILY_V4)
+	if err == nil && len(rules) > defaultRules {
+		c.warn("%d rules of policy routing are not carried over", len(rules)-defaultRules)
+	}
+}
+
+// files reads the resolver's configuration and what else is known of names.
+func (c *capture) files() {
+	c.network.ResolvConf = resolver("/")
+	c.network.Hosts = small("/etc/hosts")
+	c.network.Hostname, _ = os.Hostname()
+	if len(c.network.ResolvConf) == 0 {
+		c.warn("no name server is known")
+	}
+}
+
+// resolver returns the configuration of the name servers that are really asked. A resolver of the
+// host's own, on a loopback address, would not be there any more; systemd's keeps the list of the
+// servers behind it.
+func resolver(root string) []byte {
+	for _, path := range []string{"etc/resolv.conf", "run/systemd/resolve/resolv.conf", "run/NetworkManager/no-stub-resolv.conf"} {
+		text := small(filepath.Join(root, path))
+		var kept []string
+		servers := false
+		for line := range strings.SplitSeq(string(text), "\n") {
+			fields := strings.Fields(line)
+			if len(fields) == 0 || strings.HasPrefix(fields[0], "#") || strings.HasPrefix(fields[0], ";") {
+				continue
+			}
+			if fields[0] == "nameserver" {
+				if len(fields) < 2 || net.ParseIP(fields[1]).IsLoopback() {
+					continue
+				}
+				servers = true
+			}
+			kept = append(kept, strings.Join(fields, " "))
+		}
+		if servers {
+			return []byte(strings.Join(kept, "\n") + "\n")
+		}
+	}
+	return nil
+}
+
+// small returns the content of a file that is not too large, nil where there is none.
+func small(path string) []byte {
+	data, err := os.ReadFile(path)
+	if err != nil || len(data) > maxFile || bytes.IndexByte(data, 0) >= 0 {
+		return nil
+	}
+	return data
+}

@@ -1,0 +1,16 @@
+// Package network carries the network of a host over to another system on the same machine: Capture
+// reads it from the kernel, and Apply makes it again.
+//
+// What is carried: hardware interfaces that are up, and the bonds, VLANs and bridges over them;
+// their names, MTU and addresses; the routes of the main table; name servers and hosts. Interfaces
+// are told apart by MAC address. What is not carried is told as a warning: other kinds of virtual
+// interfaces, rules and tables of policy routing, encapsulated routes.
+//
+// An address that came with a lifetime (from DHCP or a router) is carried without it, because the
+// machine goes on for minutes under it and nobody asks for it again; IPv6 routers are listened to
+// as before.
+//
+// Where nothing can be carried over, and where an interface does not turn up again, Apply asks for
+// addresses by DHCP on every interface that has a link. It fails only when the host has no network
+// at all; everything short of that is a warning.
+package network

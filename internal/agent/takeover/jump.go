@@ -1,0 +1,91 @@
+package takeover
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+)
+
+// RecordJump records that the host is about to jump from that boot, for the agent that init put in
+// charge. The host knows from it that it has returned, when it is booted again.
+func (s *Store) RecordJump(init *agentv1.TakeoverInit, bootID string) error {
+	_, err := s.Update(init, func(state *agentv1.AgentState) error {
+		state.Jump = &agentv1.Jump{BootId: bootID, At: timestamppb.Now()}
+		return nil
+	})
+	return err
+}
+
+// Install makes a state the one of this host, which is new: an agent in memory begins with it.
+func (s *Store) Install(state *agentv1.AgentState) error {
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return fmt.Errorf("make the agent's directory: %w", err)
+	}
+	return s.write(state)
+}
+
+// lookBack says what became of the last takeover by kexec, if this host has jumped and is back in
+// the system that it jumped from.
+func (r *run) lookBack(bootID string) *agentv1.ReturnedTakeover {
+	state, err := r.store.Load()
+	if err != nil {
+		return nil
+	}
+	jump := state.GetJump()
+	if jump == nil || jump.GetBootId() == bootID {
+		return state.GetReturned() // of one before, if its takeover did not succeed since
+	}
+	returned := &agentv1.ReturnedTakeover{
+		TakeoverGeneration: state.GetInit().GetTakeoverGeneration(), JumpedAt: jump.GetAt(),
+	}
+	if r.options.LastWords != nil {
+		words := r.options.LastWords()
+		if words.GetMachineId() == state.GetInit().GetMachineId() && words.GetTakeoverGeneration() == returned.GetTakeoverGeneration() {
+			returned.Cause = strings.ToValidUTF8(words.GetCause(), "?")
+			return returned
+		}
+	}
+	returned.Cause = conclude(jump.GetAt().AsTime(), bootTime(r.options.Root), ContactLimit(state.GetInit()))
+	return returned
+}
+
+// conclude says what the times of jump and boot tell, where nothing was left to read.
+func conclude(jumped, booted time.Time, limit time.Duration) string {
+	took := booted.Sub(jumped).Round(time.Second)
+	switch {
+	case booted.IsZero():
+		return "the agent in memory left no word, and the old system does not know when it was started"
+	case took < 0:
+		return "the agent in memory left no word, and the clock does not tell when the old system was started"
+	case took < limit:
+		return fmt.Sprintf("the old system was started %s after the jump, before the limit of %s for contact: "+
+			"the kernel in memory has crashed, or somebody has restarted the machine", took, limit)
+	}
+	return fmt.Sprintf("the old system was started %s after the jump: the agent in memory had no contact with the control plane within %s", took, limit)
+}
+
+// bootTime returns when the system below root was started, zero when it does not say.
+func bootTime(root string) time.Time {
+	data, err := os.ReadFile(filepath.Join(root, "proc/stat"))
+	if err != nil {
+		return time.Time{}
+	}
+	lines := bufio.NewScanner(bytes.NewReader(data))
+	for lines.Scan() {
+		if text, ok := strings.CutPrefix(lines.Text(), "btime "); ok {
+			if seconds, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64); err == nil {
+				return time.Unix(seconds, 0)
+			}
+		}
+	}
+	return time.Time{}
+}

@@ -1,0 +1,181 @@
+package takeover
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+)
+
+// stubKexec answers as it is told to, and keeps what it was given.
+type stubKexec struct {
+	load, leave error
+	state       *agentv1.AgentState
+	onLoad      func()
+	unloaded    bool
+	left        bool
+}
+
+func (k *stubKexec) Load(_ context.Context, state *agentv1.AgentState) ([]string, error) {
+	k.state = proto.CloneOf(state)
+	if k.onLoad != nil {
+		k.onLoad()
+	}
+	return []string{"mind the gap"}, k.load
+}
+
+func (k *stubKexec) Unload() { k.unloaded = true }
+
+func (k *stubKexec) Leave(context.Context) error {
+	k.left = true
+	return k.leave
+}
+
+// kexecRoot is a host of files with a boot ID.
+func kexecRoot(t *testing.T) (root string, boot func(id string, at time.Time)) {
+	t.Helper()
+	root = t.TempDir()
+	boot = func(id string, at time.Time) {
+		t.Helper()
+		path := filepath.Join(root, "proc/sys/kernel/random/boot_id")
+		stat := "cpu 1\nbtime " + timeText(at) + "\n"
+		err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(id+"\n"), 0o600),
+			os.WriteFile(filepath.Join(root, "proc/stat"), []byte(stat), 0o600))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	boot("boot-1", time.Now())
+	return root, boot
+}
+
+func timeText(at time.Time) string {
+	text, _, _ := strings.Cut(strings.TrimPrefix(timestamppb.New(at).String(), "seconds:"), " ")
+	return text
+}
+
+func takeByKexec(t *testing.T, root string, generation int64, k Kexec, words *agentv1.LastWords) *agentv1.TakeoverResponse {
+	t.Helper()
+	init := &agentv1.TakeoverInit{
+		MachineId: "6f9619ff-8b86-4011-b42d-00c04fc964ff", TakeoverGeneration: generation, Endpoint: "plane:8443", HeartbeatIntervalMs: 1000,
+		Mode: agentv1.TakeoverMode_TAKEOVER_MODE_KEXEC, ContactLimitMs: 60_000,
+	}
+	data, err := proto.Marshal(init)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Run(t.Context(), bytes.NewReader(data), Options{
+		Root: root, Version: "v1", Kexec: k, LastWords: func() *agentv1.LastWords { return words },
+		Start: func(context.Context) error { return errors.New("in place") },
+	})
+}
+
+func TestKexecTakeover(t *testing.T) {
+	t.Parallel()
+	root, _ := kexecRoot(t)
+	k := &stubKexec{}
+	response := takeByKexec(t, root, 3, k, nil)
+	success := response.GetSuccess()
+	if success.GetMode() != agentv1.TakeoverMode_TAKEOVER_MODE_KEXEC || len(success.GetWarnings()) != 1 || response.GetReturned() != nil {
+		t.Fatalf("response: %v", response)
+	}
+	kept, err := NewStore(root).Load()
+	if err != nil || !k.left || k.unloaded || !proto.Equal(kept, k.state) {
+		t.Errorf("left %v, unloaded %v, %v; the state in memory is %v, that on the disk %v", k.left, k.unloaded, err, k.state, kept)
+	}
+}
+
+// What speaks against it stops it before anything has changed.
+func TestKexecIsRefused(t *testing.T) {
+	t.Parallel()
+	root, _ := kexecRoot(t)
+	for name, k := range map[string]Kexec{
+		"kexec is disabled":           &stubKexec{load: errors.New("kexec is disabled")},
+		"it has no kernel of its own": nil,
+	} {
+		response := takeByKexec(t, root, 3, k, nil)
+		if !strings.Contains(response.GetFailure().GetMessage(), "cannot be taken over by kexec") ||
+			!strings.Contains(response.GetFailure().GetMessage(), name) {
+			t.Errorf("%s: %v", name, response)
+		}
+		if _, err := NewStore(root).Load(); !errors.Is(err, ErrNoState) {
+			t.Errorf("%s: the host has a state: %v", name, err)
+		}
+	}
+}
+
+// A jump that is not to take place leaves no kernel behind.
+func TestKexecUnloads(t *testing.T) {
+	t.Parallel()
+	root, _ := kexecRoot(t)
+	k := &stubKexec{leave: errors.New("no process")}
+	if response := takeByKexec(t, root, 3, k, nil); response.GetFailure() == nil || !k.unloaded {
+		t.Errorf("unloaded %v: %v", k.unloaded, response)
+	}
+	// The previous agent starts an install while the next one is prepared.
+	store := NewStore(root)
+	state, err := store.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	k = &stubKexec{onLoad: func() {
+		if _, err := store.Update(state.GetInit(), func(s *agentv1.AgentState) error { s.InstallGeneration = 9; return nil }); err != nil {
+			t.Error(err)
+		}
+	}}
+	if response := takeByKexec(t, root, 4, k, nil); !strings.Contains(response.GetFailure().GetMessage(), "at work") || !k.unloaded || k.left {
+		t.Errorf("unloaded %v, left %v: %v", k.unloaded, k.left, response)
+	}
+}
+
+// The old system is back: the next takeover tells it, with the words that were left, else with what
+// the times tell; until an agent has told the control plane.
+func TestReturned(t *testing.T) {
+	t.Parallel()
+	words := &agentv1.LastWords{MachineId: "6f9619ff-8b86-4011-b42d-00c04fc964ff", TakeoverGeneration: 3, Cause: "no route to host"}
+	for name, test := range map[string]struct {
+		boot  string
+		after time.Duration
+		words *agentv1.LastWords
+		want  string
+	}{
+		"words":             {"boot-2", 90 * time.Second, words, "no route to host"},
+		"words of another":  {"boot-2", 90 * time.Second, &agentv1.LastWords{TakeoverGeneration: 2, Cause: "old"}, "no contact with the control plane within 1m0s"},
+		"late":              {"boot-2", 90 * time.Second, nil, "no contact with the control plane within 1m0s"},
+		"early":             {"boot-2", 20 * time.Second, nil, "has crashed, or somebody has restarted"},
+		"clock":             {"boot-2", -time.Hour, nil, "the clock does not tell"},
+		"jump not made yet": {"boot-1", time.Second, words, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			root, boot := kexecRoot(t)
+			first := takeByKexec(t, root, 3, &stubKexec{}, nil)
+			if err := NewStore(root).RecordJump(first.GetInit(), "boot-1"); err != nil {
+				t.Fatal(err)
+			}
+			boot(test.boot, time.Now().Add(test.after))
+			returned := takeByKexec(t, root, 4, &stubKexec{}, test.words).GetReturned()
+			if test.want == "" {
+				if returned != nil {
+					t.Errorf("told: %v", returned)
+				}
+				return
+			}
+			if returned.GetTakeoverGeneration() != 3 || !strings.Contains(returned.GetCause(), test.want) {
+				t.Errorf("told: %v", returned)
+			}
+			if again := takeByKexec(t, root, 5, &stubKexec{}, nil).GetReturned(); !proto.Equal(again, returned) {
+				t.Errorf("the answer was lost, and the next one tells %v", again)
+			}
+		})
+	}
+}

@@ -1,0 +1,78 @@
+package takeover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// ErrOtherMachine says that the host belongs to another machine's record now.
+var ErrOtherMachine = errors.New("this host was taken over as another machine")
+
+// Leave ends what takeovers of that machine have begun on the host below root: it stops the agent
+// and removes its state, its runtime directory and its log, and the executables that control
+// planes have put into the directories. A directory goes with them when nothing else is in it.
+// What is not there needs no leaving, so Leave can be repeated after it was interrupted anywhere.
+//
+// ErrOtherMachine when the newest takeover was for another machine: then nothing is touched.
+func Leave(ctx context.Context, root, machine string, directories ...string) error {
+	store := NewStore(root)
+	if _, err := os.Stat(store.dir); err == nil {
+		lock, err := store.lockTakeover(ctx)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = lock.Close() }()
+		if err := store.forget(machine); err != nil {
+			return err
+		}
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := StopAgent(ctx, root); err != nil {
+		return err
+	}
+	// Executables first: while the state's directory is there, a repeated call finds its way.
+	var ours []string
+	for _, directory := range directories {
+		executables, err := filepath.Glob(filepath.Join(root, directory, "ironherd-agent-*"))
+		if err != nil {
+			return fmt.Errorf("find the agent's executables: %w", err)
+		}
+		ours = append(ours, executables...)
+	}
+	for _, path := range append(ours, filepath.Join(root, "var/log/ironherd-agent.log"), filepath.Dir(pidPath(root)), store.dir) {
+		if err := os.RemoveAll(path); err != nil {
+			return err
+		}
+	}
+	for _, directory := range directories {
+		path := filepath.Join(root, directory)
+		if left, err := os.ReadDir(path); err == nil && len(left) == 0 {
+			if err := os.Remove(path); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// forget removes the state of that machine: its agent can write nothing any more.
+func (s *Store) forget(machine string) error {
+	lock, err := s.lock()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = lock.Close() }()
+	// A state that cannot be read is no other machine's.
+	if state, err := s.Load(); err == nil && state.GetInit().GetMachineId() != machine {
+		return ErrOtherMachine
+	}
+	if err := os.Remove(s.path()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove the agent's state: %w", err)
+	}
+	return nil
+}

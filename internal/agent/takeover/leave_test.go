@@ -1,0 +1,50 @@
+package takeover
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestLeave: the agent is stopped and nothing of it is left; it can be repeated; another machine's
+// host is not touched, and neither is what is not ours.
+func TestLeave(t *testing.T) {
+	t.Parallel()
+	root := newRoot(t)
+	for _, name := range []string{"root/agent/ironherd-agent-1234", "opt/ironherd-agent-1", "opt/other", "var/log/ironherd-agent.log"} {
+		path := filepath.Join(root, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stopped := false
+	response := take(t, root, message(machineA, 1), func() error {
+		var lock *HostLock
+		var err error
+		lock, err = LockHost(root, func() { stopped = true; lock.Release() })
+		return err
+	})
+	if response.GetSuccess() == nil {
+		t.Fatal(response)
+	}
+	if err := Leave(t.Context(), root, machineB, "/root/agent"); !errors.Is(err, ErrOtherMachine) || stopped {
+		t.Fatalf("another machine: %v, stopped %t", err, stopped)
+	}
+	for _, directory := range []string{"/root/agent", "/opt", "/root/agent"} {
+		if err := Leave(t.Context(), root, machineA, directory); err != nil || !stopped {
+			t.Fatalf("%v, stopped %t", err, stopped)
+		}
+	}
+	for name, stays := range map[string]bool{
+		"root/agent": false, "opt/ironherd-agent-1": false, "opt/other": true, "var/log/ironherd-agent.log": false,
+		"var/lib/ironherd-agent": false, "run/ironherd-agent": false, "root": true, "proc": true,
+	} {
+		if _, err := os.Stat(filepath.Join(root, name)); (err == nil) != stays {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if response := take(t, root, message(machineB, 1), fine); response.GetSuccess() == nil {
+		t.Error(response) // the host can be taken over anew
+	}
+}

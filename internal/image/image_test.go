@@ -1,0 +1,116 @@
+package image
+
+import (
+	"bytes"
+	"encoding/binary"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestValidate(t *testing.T) {
+	t.Parallel()
+	if err := (Options{Output: "a.raw.zst"}).Validate(); err != nil {
+		t.Errorf("the defaults: %v", err)
+	}
+	err := Options{
+		Output: ".raw", Suite: "trixie; reboot", Kernel: "-o", Packages: []string{"nginx", "$(id)"}, Hostname: "A", Size: 5,
+	}.Validate()
+	for _, want := range []string{
+		`the output ".raw" ends neither in .raw nor in .raw.zst`, `the suite "trixie; reboot" is not the name`, `"-o" is not the name of a package`,
+		`"$(id)" is not the name of a package`, `"A" is not a host name`, "the size 5 is not a multiple of 1 MiB",
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q in it", err, want)
+		}
+	}
+	if err != nil && strings.Contains(err.Error(), "nginx") {
+		t.Errorf("a good package is refused: %v", err)
+	}
+}
+
+func TestUsedInodes(t *testing.T) {
+	t.Parallel()
+	used, err := usedInodes("Inode count:              24\nFree inodes:              9\nGroup 0: (Blocks 0-1)\n  Free inodes: 14-16, 18\nGroup 1:\n  Free inodes: \n  Free inodes: 20-24\n")
+	if err != nil || !slices.Equal(used, []int{2, 11, 12, 13, 17, 19}) {
+		t.Errorf("got %v, %v", used, err)
+	}
+	for _, bad := range []string{"", "Inode count: many\n", "Inode count: 24\n  Free inodes: 3-x\n"} {
+		if _, err := usedInodes(bad); err == nil {
+			t.Errorf("%q was taken", bad)
+		}
+	}
+}
+
+// TestGRUBIsToldWhereItsCoreIs checks what grub-bios-setup would have written.
+func TestGRUBIsToldWhereItsCoreIs(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	boot, core := bytes.Repeat([]byte{0xb0}, 512), bytes.Repeat([]byte{0xc0}, 3*512+5)
+	binary.LittleEndian.PutUint16(core[508:], 3)
+	for name, data := range map[string][]byte{"boot.img": boot, "core.img": core} {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	disk := &memory{data: bytes.Repeat([]byte{0xdd}, 2*mebibyte)}
+	if err := writeGRUB(disk, dir); err != nil {
+		t.Fatal(err)
+	}
+	if got := binary.LittleEndian.Uint64(disk.data[0x5c:]); got != 2048 {
+		t.Errorf("the first stage loads sector %d", got)
+	}
+	if !bytes.Equal(disk.data[440:512], bytes.Repeat([]byte{0xdd}, 72)) {
+		t.Error("the partition table in the MBR was overwritten")
+	}
+	if got := binary.LittleEndian.Uint64(disk.data[mebibyte+500:]); got != 2049 {
+		t.Errorf("the core goes on at sector %d", got)
+	}
+	binary.LittleEndian.PutUint16(core[508:], 9)
+	if err := os.WriteFile(filepath.Join(dir, "core.img"), core, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeGRUB(disk, dir); err == nil {
+		t.Error("a core that is cut short was taken")
+	}
+}
+
+type memory struct{ data []byte }
+
+func (m *memory) WriteAt(p []byte, at int64) (int, error) { return copy(m.data[at:], p), nil }
+
+// TestMountsStayInside: what a tool mounts is not there for anybody else, even if it is killed.
+func TestMountsStayInside(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 && os.Getenv("CI") == "" {
+		t.Skip("this needs to be root")
+	}
+	dir := t.TempDir()
+	b := &builder{Options: Options{}.withDefaults(), work: dir}
+	said, err := b.run(t.Context(), nil, "sh", "-c", "mkdir in && mount -t tmpfs none in && touch in/side && grep "+dir+"/in /proc/self/mountinfo && kill -KILL $$")
+	if err == nil {
+		t.Fatalf("the tool was not killed: %s", said)
+	}
+	if !strings.Contains(err.Error(), "killed") {
+		t.Fatalf("it could not mount: %v", err)
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil || strings.Contains(string(mounts), dir) {
+		t.Errorf("a mount was left to the host: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "in/side")); err == nil {
+		t.Error("what was mounted can be seen from outside")
+	}
+}
+
+func TestMissingToolsAreNamedTogether(t *testing.T) {
+	t.Setenv("PATH", "/nonexistent")
+	before := tools
+	defer func() { tools = before }()
+	tools = append(slices.Clone(tools), struct{ program, pkg string }{"no-such-a", "pkg-a"}, struct{ program, pkg string }{"no-such-b", "pkg-b"})
+	if _, err := findTools(); err == nil || !strings.Contains(err.Error(), "pkg-a pkg-b") {
+		t.Errorf("got %v", err)
+	}
+}

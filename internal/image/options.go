@@ -1,0 +1,154 @@
+package image
+
+import (
+	"errors"
+	"fmt"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	mebibyte = 1 << 20
+	// DefaultSuite is the release of Debian that is used unless another one is named.
+	DefaultSuite = "trixie"
+	// DefaultKernel suits virtual machines and the clouds; linux-image-amd64 has every driver.
+	DefaultKernel = "linux-image-cloud-amd64"
+)
+
+// Options say what to build.
+type Options struct {
+	// Output is the file to make. Its name ends in .raw or .raw.zst; the manifest lies beside it, with
+	// .json in the place of that.
+	Output string
+	// Suite of Debian, such as trixie; empty: DefaultSuite.
+	Suite string
+	// Kernel is the package of the kernel; empty: DefaultKernel.
+	Kernel string
+	// Packages are installed besides those that every image has.
+	Packages []string
+	// AuthorizedKeys are the public SSH keys that may log in as root, as in authorized_keys.
+	AuthorizedKeys []byte
+	// Hostname of the system; empty: debian.
+	Hostname string
+	// Size of the disk image in bytes, a multiple of 1 MiB; 0: what is needed and some room to boot.
+	Size int64
+	// Sources is a file of APT sources to use, in either format; empty: Debian's own for the suite.
+	Sources string
+	// AptConfig is a file of APT configuration for the time of the build; may be empty.
+	AptConfig string
+	// Agent is the agent's executable. Empty: the image says nothing to a control plane.
+	Agent string
+	// Timestamp is the time that everything in the image is given at most; zero: today, 0:00 UTC.
+	Timestamp time.Time
+	// Log is called with each line that the tools print. May be nil.
+	Log func(line string)
+}
+
+var (
+	packageName = regexp.MustCompile(`^[a-z0-9][a-z0-9+.-]+$`)
+	suiteName   = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
+	hostName    = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+)
+
+// withDefaults returns the options with nothing left to guess.
+func (o Options) withDefaults() Options {
+	if o.Suite == "" {
+		o.Suite = DefaultSuite
+	}
+	if o.Kernel == "" {
+		o.Kernel = DefaultKernel
+	}
+	if o.Hostname == "" {
+		o.Hostname = "debian"
+	}
+	if o.Timestamp.IsZero() {
+		o.Timestamp = time.Now().UTC().Truncate(24 * time.Hour)
+	}
+	o.Timestamp = o.Timestamp.UTC().Truncate(time.Second)
+	if o.Log == nil {
+		o.Log = func(string) {}
+	}
+	o.Packages = slices.Compact(slices.Sorted(slices.Values(o.Packages)))
+	return o
+}
+
+// Validate says everything that is wrong with the options.
+func (o Options) Validate() error {
+	o = o.withDefaults()
+	var errs []error
+	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if _, _, err := o.names(); err != nil {
+		errs = append(errs, err)
+	}
+	if !suiteName.MatchString(o.Suite) {
+		fault("the suite %q is not the name of a release of Debian", o.Suite)
+	}
+	for _, name := range append([]string{o.Kernel}, o.Packages...) {
+		if !packageName.MatchString(name) {
+			fault("%q is not the name of a package", name)
+		}
+	}
+	if !hostName.MatchString(o.Hostname) {
+		fault("%q is not a host name: want lower-case letters, digits and dashes", o.Hostname)
+	}
+	if o.Size != 0 && (o.Size < minSize || o.Size%mebibyte != 0) {
+		fault("the size %d is not a multiple of 1 MiB of at least %d MiB", o.Size, minSize/mebibyte)
+	}
+	if o.Timestamp.Unix() < 0 {
+		fault("the timestamp lies before 1970")
+	}
+	return errors.Join(errs...)
+}
+
+// names returns the paths of raw image and manifest, and whether the image is to be compressed.
+func (o Options) names() (manifest string, compressed bool, err error) {
+	if base, ok := strings.CutSuffix(o.Output, ".raw.zst"); ok && base != "" {
+		return base + ".json", true, nil
+	}
+	if base, ok := strings.CutSuffix(o.Output, ".raw"); ok && base != "" {
+		return base + ".json", false, nil
+	}
+	return "", false, fmt.Errorf("the output %q ends neither in .raw nor in .raw.zst", o.Output)
+}
+
+// tools are the programs that a build runs, and Debian's packages that bring them.
+var tools = []struct{ program, pkg string }{
+	{"mmdebstrap", "mmdebstrap"},
+	{"mke2fs", "e2fsprogs"},
+	{"debugfs", "e2fsprogs"},
+	{"dumpe2fs", "e2fsprogs"},
+	{"mkfs.vfat", "dosfstools"},
+	{"mcopy", "mtools"},
+	{"mmd", "mtools"},
+	{"sfdisk", "fdisk"},
+}
+
+// findTools returns the path of each program. Those of administrators are not in everybody's PATH.
+func findTools() (map[string]string, error) {
+	paths := map[string]string{}
+	var missing []string
+	for _, tool := range tools {
+		for _, name := range []string{tool.program, "/usr/sbin/" + tool.program, "/sbin/" + tool.program} {
+			if path, err := exec.LookPath(name); err == nil {
+				paths[tool.program] = path
+				break
+			}
+		}
+		if paths[tool.program] == "" && !slices.Contains(missing, tool.pkg) {
+			missing = append(missing, tool.pkg)
+		}
+	}
+	if len(missing) > 0 {
+		return nil, fmt.Errorf("programs are missing on this host: apt-get install %s", strings.Join(missing, " "))
+	}
+	return paths, nil
+}
+
+// ManifestName is the name of the manifest of the image in that file.
+func ManifestName(file string) string {
+	name, _, _ := Options{Output: file}.names()
+	return name
+}
