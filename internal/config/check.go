@@ -31,7 +31,11 @@ func (d *document) check(c Config) {
 		key    string
 		config shepherd.Config
 	}{
-		{"loops.provisioner", c.Loops.Provisioner}, {"loops.initializer", c.Loops.Initializer}, {"loops.updater", c.Loops.Updater},
+		{"loops.provisioner", c.Loops.Provisioner},
+		{"loops.initializer", c.Loops.Initializer},
+		{"loops.updater", c.Loops.Updater},
+		{"loops.recoverer", c.Loops.Recoverer},
+		{"loops.operations", c.Loops.Operations},
 	} {
 		d.faultsOf(loop.key, loop.config.Validate())
 		if c.DrainTimeout > 0 && loop.config.Grace > c.DrainTimeout/2 {
@@ -41,9 +45,12 @@ func (d *document) check(c Config) {
 	if d.mayHave(c, RoleInitializer) {
 		d.checkInitializer(c)
 	}
+	d.faultsOf("recoverer", c.Recoverer.Validate())
+	d.faultsOf("operations", c.Operations.Validate())
 	d.faultsOf("janitor", c.Janitor.Validate())
 	d.faultsOf("", c.Policy.Validate())
 	d.faultsOf("", shepherd.RequirePositive("drain_timeout", c.DrainTimeout))
+	d.checkImages(c.Images)
 	first := map[string]int{}
 	for i, p := range c.Providers {
 		section := fmt.Sprintf("providers[%d]", i)
@@ -51,7 +58,24 @@ func (d *document) check(c Config) {
 			d.keyFault(section+".name", "%q is the name of providers[%d] too: names must differ", p.Name, j)
 		}
 		first[p.Name] = i
-		d.checkProvider(section, p)
+		d.checkProvider(section, p, c.Catalogue())
+	}
+}
+
+// checkImages checks the catalogue.
+func (d *document) checkImages(images []Image) {
+	first := map[string]int{}
+	for i, image := range images {
+		section := fmt.Sprintf("images[%d]", i)
+		if _, err := fleet.ParseImageName(image.Name); err != nil {
+			d.keyFault(section+".name", "%s", err)
+		} else if j, twice := first[image.Name]; twice {
+			d.keyFault(section+".name", "%q is the name of images[%d] too: names must differ", image.Name, j)
+		}
+		first[image.Name] = i
+		for _, f := range image.image().Validate() {
+			d.keyFault(section+"."+f.Field, "%s", f.Problem)
+		}
 	}
 }
 
@@ -119,6 +143,9 @@ func (d *document) checkInitializer(c Config) {
 	}
 	d.faultsOf("initializer", i.Validate())
 	d.checkFile("initializer.agent_executable", i.AgentExecutable)
+	for n, executable := range i.OtherAgentExecutables {
+		d.checkFile(fmt.Sprintf("initializer.other_agent_executables[%d]", n), executable)
+	}
 	d.checkFile("initializer.endpoint_ca", i.EndpointCA)
 }
 
@@ -166,17 +193,18 @@ func (d *document) checkTokens(o OperatorAPI) {
 		"or listen on 127.0.0.1", o.Listen)
 }
 
-func (d *document) checkProvider(section string, p Provider) {
+func (d *document) checkProvider(section string, p Provider, catalogue []fleet.Image) {
 	if p.Name == "" {
 		d.keyFault(section+".name", "must be set: it names this provider in the database and to people")
 	} else if _, err := fleet.ParseProviderName(p.Name); err != nil {
 		d.keyFault(section+".name", "%s", err)
 	}
 	d.checkKind(section, p)
+	d.faultsOf(section, p.Takeover.Validate())
 	d.faultsOf(section+".provisioner", p.Provisioner.Validate())
 	d.faultsOf(section+".updater", p.Updater.Validate())
 	if p.Install != nil {
-		d.checkInstall(section+".install", *p.Install)
+		d.checkInstall(section+".install", *p.Install, catalogue)
 	}
 }
 
@@ -205,9 +233,16 @@ func (d *document) checkKind(section string, p Provider) {
 	}
 }
 
-func (d *document) checkInstall(section string, i Install) {
-	for _, f := range i.image().Validate() {
-		d.keyFault(section+"."+f.Field, "%s", f.Problem)
+func (d *document) checkInstall(section string, i Install, catalogue []fleet.Image) {
+	switch image, err := i.image(catalogue); {
+	case err != nil:
+		d.keyFault(section+".image", "must be the name of one of images, not %q", i.Image)
+	case i.Image != "" && (i.URL != "" || i.Digest != "" || i.Compression != "" || i.Size != 0):
+		d.keyFault(section+".image", "names an image, so url, digest, compression and size must be left out")
+	case i.Image == "":
+		for _, f := range image.Validate() {
+			d.keyFault(section+"."+f.Field, "%s", f.Problem)
+		}
 	}
 	for _, f := range i.RootDisk.Validate() {
 		d.keyFault(section+".root_disk."+f.Field, "%s", f.Problem)

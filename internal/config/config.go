@@ -15,7 +15,9 @@ import (
 	"github.com/ironherd/ironherd/internal/shepherd"
 	"github.com/ironherd/ironherd/internal/shepherd/initializer"
 	"github.com/ironherd/ironherd/internal/shepherd/janitor"
+	"github.com/ironherd/ironherd/internal/shepherd/operations"
 	"github.com/ironherd/ironherd/internal/shepherd/provisioner"
+	"github.com/ironherd/ironherd/internal/shepherd/recoverer"
 	"github.com/ironherd/ironherd/internal/shepherd/updater"
 )
 
@@ -44,10 +46,17 @@ type Config struct {
 	// Initializer says how agents are started. Unless they are set, endpoint and endpoint_ca are those
 	// of the agent API, and agent_executable is the agent beside the program.
 	Initializer initializer.Config `yaml:"initializer"`
+	// Recoverer says how machines that are not heard of are repaired. When, and how far, is policy
+	// (recovery_…, suspect_…).
+	Recoverer recoverer.Config `yaml:"recoverer"`
+	// Operations says how what people ask for is carried out at the providers.
+	Operations operations.Config `yaml:"operations"`
 	// Janitor says how often the database is cleaned up, and what is kept.
 	Janitor janitor.Config `yaml:"janitor"`
 	// Policy becomes the fleet's policy when it differs from the newest one in the database.
 	Policy fleet.Policy `yaml:"policy"`
+	// Images are the operating systems that can be asked for by name.
+	Images []Image `yaml:"images"`
 	// Providers are where machines come from.
 	Providers []Provider `yaml:"providers"`
 	// DrainTimeout bounds an orderly stop.
@@ -62,6 +71,8 @@ const (
 	RoleProvisioner Role = "provisioner"
 	RoleInitializer Role = "initializer"
 	RoleUpdater     Role = "updater"
+	RoleRecoverer   Role = "recoverer"
+	RoleOperations  Role = "operations"
 	RoleJanitor     Role = "janitor"
 	RoleAgentAPI    Role = "agent-api"
 	RoleOperatorAPI Role = "operator-api"
@@ -69,7 +80,9 @@ const (
 
 // Roles lists all roles.
 func Roles() []Role {
-	return []Role{RoleProvisioner, RoleInitializer, RoleUpdater, RoleJanitor, RoleAgentAPI, RoleOperatorAPI}
+	return []Role{
+		RoleProvisioner, RoleInitializer, RoleUpdater, RoleRecoverer, RoleOperations, RoleJanitor, RoleAgentAPI, RoleOperatorAPI,
+	}
 }
 
 // Log says what is logged, and how.
@@ -142,6 +155,15 @@ type Loops struct {
 	Initializer shepherd.Config `yaml:"initializer"`
 	// Updater refreshes the facts of machines, a provider at a time.
 	Updater shepherd.Config `yaml:"updater"`
+	// Recoverer repairs machines, and Operations does what people ask for, a machine at a time.
+	Recoverer  shepherd.Config `yaml:"recoverer"`
+	Operations shepherd.Config `yaml:"operations"`
+}
+
+// defaultLoops returns the documented defaults.
+func defaultLoops() Loops {
+	loop := shepherd.DefaultConfig()
+	return Loops{Provisioner: loop, Initializer: loop, Updater: loop, Recoverer: loop, Operations: loop}
 }
 
 // Provider is one place where machines come from.
@@ -154,6 +176,10 @@ type Provider struct {
 	builtin.Sections `yaml:",inline"`
 	// TrustFirstUse accepts any SSH host key from a machine of which none is known, and pins it.
 	TrustFirstUse bool `yaml:"trust_first_use"`
+	// Takeover is how agents are put in charge: in-place (a process of the operating system that is
+	// there) or kexec (the agent takes its place, in memory, so that its disk can be written). An
+	// agent in place that is to install takes the machine over by kexec first.
+	Takeover initializer.Takeover `yaml:"takeover"`
 	// Provisioner says how machines are created here, and Updater how their facts are refreshed.
 	Provisioner provisioner.Config `yaml:"provisioner"`
 	Updater     updater.Config     `yaml:"updater"`
@@ -163,7 +189,7 @@ type Provider struct {
 
 func (p *Provider) setDefaults() {
 	*p = Provider{
-		Sections: builtin.Defaults(), Provisioner: provisioner.DefaultConfig(), Updater: updater.DefaultConfig(),
+		Sections: builtin.Defaults(), Takeover: initializer.TakeoverInPlace, Provisioner: provisioner.DefaultConfig(), Updater: updater.DefaultConfig(),
 	}
 }
 
@@ -172,12 +198,68 @@ func NewProvider(name, kind string) Provider {
 	var p Provider
 	p.setDefaults()
 	p.Name, p.Kind = name, kind
+	p.setKindDefaults(func(string) bool { return false })
 	return p
+}
+
+// Image is an operating system with a name, such as `ironherd image build` makes them.
+type Image struct {
+	// Name to ask for it by, such as debian-13.
+	Name string `yaml:"name"`
+	// URL of the image, http, https or oci, without user and password.
+	URL string `yaml:"url"`
+	// Digest of the raw image: sha256: and 64 hexadecimal digits.
+	Digest string `yaml:"digest"`
+	// Compression is none, zstd, gzip or xz. Default: by the end of the URL.
+	Compression fleet.Compression `yaml:"compression"`
+	// Size of the raw image in bytes, for progress in percent; 0: not known.
+	Size int64 `yaml:"size"`
+	// FirstBoot is nocloud for systems with cloud-init, which get their first-boot data as NoCloud.
+	// Default: they find it in the first-boot area.
+	FirstBoot fleet.FirstBootForm `yaml:"first_boot"`
+}
+
+func (i Image) image() fleet.Image {
+	image := fleet.Image{Name: i.Name, URL: i.URL, Digest: i.Digest, Compression: i.Compression, Size: i.Size, FirstBoot: i.FirstBoot}
+	if image.Compression == "" {
+		image.Compression = fleet.CompressionOf(i.URL)
+	}
+	return image
+}
+
+// Catalogue returns the images that have a name.
+func (c Config) Catalogue() []fleet.Image {
+	images := make([]fleet.Image, len(c.Images))
+	for i, image := range c.Images {
+		images[i] = image.image()
+	}
+	return images
+}
+
+// setKindDefaults sets what has other defaults for a list of hosts, unless the key is set. Keys are
+// relative to the section provisioner.
+func (p *Provider) setKindDefaults(isSet func(key string) bool) {
+	kind, err := builtin.Find(p.Kind)
+	if err != nil || !kind.IsList() {
+		return
+	}
+	defaults := provisioner.ListConfig()
+	if !isSet("max_machines") {
+		p.Provisioner.MaxMachines = defaults.MaxMachines
+	}
+	if !isSet("chunk_size") {
+		p.Provisioner.ChunkSize = defaults.ChunkSize
+	}
+	if !isSet("create_rate") {
+		p.Provisioner.CreateRate = defaults.CreateRate
+	}
 }
 
 // Install is an operating system that every new machine gets.
 type Install struct {
-	// URL of the image, http or https, without user and password.
+	// Image is the name of one of images, in the place of url, digest, compression and size.
+	Image string `yaml:"image"`
+	// URL of the image, http, https or oci, without user and password.
 	URL string `yaml:"url"`
 	// Digest of the raw image: sha256: and 64 hexadecimal digits.
 	Digest string `yaml:"digest"`
@@ -217,8 +299,10 @@ func Default() Config {
 		AgentAPI:     agentapi.DefaultConfig(),
 		OperatorAPI:  OperatorAPI{Listen: "127.0.0.1:7480"},
 		Session:      Session{Lease: 5 * time.Second},
-		Loops:        Loops{Provisioner: shepherd.DefaultConfig(), Initializer: shepherd.DefaultConfig(), Updater: shepherd.DefaultConfig()},
+		Loops:        defaultLoops(),
 		Initializer:  initializer.DefaultConfig(),
+		Recoverer:    recoverer.DefaultConfig(),
+		Operations:   operations.DefaultConfig(),
 		Janitor:      janitor.DefaultConfig(),
 		Policy:       fleet.DefaultPolicy(),
 		DrainTimeout: 30 * time.Second,
@@ -310,6 +394,9 @@ func (c *Config) fileKeys() []fileKey {
 		{"agent_api.tls.key", &c.AgentAPI.TLS.Key},
 		{"agent_api.tls.ca_certificate", &c.AgentAPI.TLS.CACertificate},
 	}
+	for i := range c.Initializer.OtherAgentExecutables {
+		keys = append(keys, fileKey{fmt.Sprintf("initializer.other_agent_executables[%d]", i), &c.Initializer.OtherAgentExecutables[i]})
+	}
 	for i := range c.Providers {
 		p := &c.Providers[i]
 		section := fmt.Sprintf("providers[%d]", i)
@@ -342,18 +429,32 @@ func (i Install) ReadFirstBootData() ([]byte, error) {
 	return data, nil
 }
 
-func (i Install) image() fleet.Image {
-	return fleet.Image{URL: i.URL, Digest: i.Digest, Compression: i.Compression, Size: i.Size}
+// image returns the image, found by its name or as it is described.
+func (i Install) image(catalogue []fleet.Image) (fleet.Image, error) {
+	if i.Image == "" {
+		return fleet.Image{URL: i.URL, Digest: i.Digest, Compression: i.Compression, Size: i.Size}, nil
+	}
+	for _, image := range catalogue {
+		if image.Name == i.Image {
+			return image, nil
+		}
+	}
+	return fleet.Image{}, fleet.Errorf(fleet.KindInvalid, "image must be the name of one of images, not %q", i.Image)
 }
 
-// Request returns the install that is asked for on new machines, with its first-boot data read.
-func (i Install) Request(actor string) (*fleet.InstallRequest, error) {
+// Request returns the install that is asked for on new machines, with its image found in the
+// catalogue and its first-boot data read.
+func (i Install) Request(actor string, catalogue []fleet.Image) (*fleet.InstallRequest, error) {
+	image, err := i.image(catalogue)
+	if err != nil {
+		return nil, err
+	}
 	data, err := i.ReadFirstBootData()
 	if err != nil {
 		return nil, err
 	}
 	return &fleet.InstallRequest{
 		Generation: 1, Actor: actor,
-		Image: i.image(), RootDisk: i.RootDisk, FirstBootData: data,
+		Image: image, RootDisk: i.RootDisk, FirstBootData: data,
 	}, nil
 }

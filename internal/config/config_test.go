@@ -13,6 +13,7 @@ import (
 	"github.com/ironherd/ironherd/internal/config"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider/builtin"
+	"github.com/ironherd/ironherd/internal/shepherd/provisioner"
 )
 
 // minimal is the least that a control plane needs.
@@ -99,7 +100,7 @@ func TestFaults(t *testing.T) {
 		"bad rate":        {minimal + "loops:\n  updater:\n    claim_rate: 250ms\n", nil, `ironherd.yaml:6: loops.updater.claim_rate: "250ms" is not a rate: write a positive duration`},
 		"short lease":     {minimal + "session: {lease: 999ms}\n", nil, "ironherd.yaml:4: session.lease: must be at least 1s, not 999ms"},
 		"bad policy":      {minimal + "policy:\n  heartbeat_interval: 1h\n", nil, "ironherd.yaml:4: policy.silent_after must be at least three heartbeat intervals"},
-		"grace too long":  {minimal + "drain_timeout: 15s\nloops: {updater: {grace: 9s}, initializer: {grace: 5s}, provisioner: {grace: 5s}}\n", nil, "ironherd.yaml:5: loops.updater.grace: must be at most half of drain_timeout (15s), not 9s"},
+		"grace too long":  {minimal + "drain_timeout: 15s\nloops: {updater: {grace: 9s}, initializer: {grace: 5s}, provisioner: {grace: 5s}, recoverer: {grace: 5s}, operations: {grace: 5s}}\n", nil, "ironherd.yaml:5: loops.updater.grace: must be at most half of drain_timeout (15s), not 9s"},
 		"bad log level":   {minimal + "log: {level: loud}\n", nil, `ironherd.yaml:4: log.level: must be debug, info, warn or error, not "loud"`},
 		"half a key pair": {minimal + "  tls:\n    key: /dev/null\n", nil, "ironherd.yaml:4: agent_api.tls.certificate must be set, because key is"},
 		"other kind": {
@@ -121,6 +122,29 @@ func TestFaults(t *testing.T) {
 		"bad image": {
 			minimal + "providers:\n- name: a\n  kind: static\n  static: {url: 'http://x/'}\n  install:\n    url: http://x/i\n    compression: none\n    digest: sha1:12\n", nil,
 			`ironherd.yaml:11: providers[0].install.digest: must be sha256: and 64 lower-case hexadecimal digits, not "sha1:12"`,
+		},
+		"image without a name": {
+			minimal + "images:\n- url: http://x/i\n  digest: sha256:" + strings.Repeat("a", 64) + "\n", nil,
+			`ironherd.yaml:5: images[0].name: "" cannot name an image: want lower-case letters`,
+		},
+		"same image": {
+			minimal + "images:\n- {name: a, url: 'http://x/i', digest: 'sha256:" + strings.Repeat("a", 64) + "'}\n" +
+				"- {name: a, url: 'http://x/i', digest: 'sha256:" + strings.Repeat("b", 64) + "'}\n", nil,
+			`ironherd.yaml:6: images[1].name: "a" is the name of images[0] too: names must differ`,
+		},
+		"image by a bad digest": {
+			minimal + "images:\n- {name: a, url: 'http://x/i', digest: 'sha1:12'}\n", nil,
+			`ironherd.yaml:5: images[0].digest: must be sha256: and 64 lower-case hexadecimal digits, not "sha1:12"`,
+		},
+		"unknown image": {
+			minimal + "images:\n- {name: a, url: 'http://x/i', digest: 'sha256:" + strings.Repeat("a", 64) + "'}\n" +
+				"providers:\n- name: a\n  kind: static\n  static: {url: 'http://x/'}\n  install: {image: b}\n", nil,
+			`ironherd.yaml:10: providers[0].install.image: must be the name of one of images, not "b"`,
+		},
+		"image twice": {
+			minimal + "images:\n- {name: a, url: 'http://x/i', digest: 'sha256:" + strings.Repeat("a", 64) + "'}\n" +
+				"providers:\n- name: a\n  kind: static\n  static: {url: 'http://x/'}\n  install: {image: a, size: 5}\n", nil,
+			`ironherd.yaml:10: providers[0].install.image: names an image, so url, digest, compression and size must be left out`,
 		},
 		"unknown variable": {
 			minimal,
@@ -195,8 +219,48 @@ providers:
 		t.Errorf("paths follow dir: %s, %s", got.Dir, got.OperatorAPI.Socket)
 	}
 	p := got.Providers[0]
-	if p.Provisioner.ChunkSize != 20 || p.Static.Spacing != time.Second || p.Install.RootDisk.Serial != "0012" {
+	if p.Provisioner.ChunkSize != 1000 || p.Static.Spacing != time.Second || p.Install.RootDisk.Serial != "0012" {
 		t.Errorf("provider: %+v", p)
+	}
+}
+
+// A list of hosts has no limit and no pace unless one is written; what is bought has both.
+func TestDefaultsOfAListOfHosts(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, test := range map[string]struct {
+		written string
+		want    provisioner.Config
+	}{
+		"nothing": {"", provisioner.ListConfig()},
+		"max":     {"provisioner: {max_machines: 50}", func() provisioner.Config { c := provisioner.ListConfig(); c.MaxMachines = 50; return c }()},
+		"rate": {"provisioner: {create_rate: \"5s,1\"}", func() provisioner.Config {
+			c := provisioner.ListConfig()
+			c.CreateRate = provisioner.DefaultConfig().CreateRate
+			return c
+		}()},
+		"something": {"provisioner: {penalty: 2h}", func() provisioner.Config { c := provisioner.ListConfig(); c.Penalty = 2 * time.Hour; return c }()},
+	} {
+		path := filepath.Join(dir, name+".yaml")
+		hosts := filepath.Join(dir, "hosts.yaml")
+		for file, content := range map[string]string{
+			path:  "dir: state\nagent_api: {endpoint: \"control.example:1\"}\ninitializer: {agent_executable: hosts.yaml}\nproviders:\n  - name: rack\n    kind: static\n    static: {path: hosts.yaml}\n    " + test.written + "\n",
+			hosts: "hosts: []\n",
+		} {
+			if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, err := config.Load(config.Sources{File: path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(test.want, got.Providers[0].Provisioner); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+	if bought := config.NewProvider("metal", "equinix").Provisioner; bought.MaxMachines != 50 {
+		t.Errorf("what is bought: %+v", bought)
 	}
 }
 

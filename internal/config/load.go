@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -70,9 +71,16 @@ func Load(sources Sources) (Config, error) {
 	d.overrideFromFlags(sources.Flags)
 	config := Default()
 	d.decode(d.root, "", reflect.ValueOf(&config).Elem())
+	for i := range config.Providers {
+		section := fmt.Sprintf("providers[%d].provisioner", i)
+		config.Providers[i].setKindDefaults(func(key string) bool { return d.isSet(join(section, key)) })
+	}
 	config.Resolve(filepath.Dir(sources.File))
 	if config.Initializer.AgentExecutable == "" {
-		config.Initializer.AgentExecutable = agentBeside(sources.Executable)
+		config.Initializer.AgentExecutable = agentBeside(sources.Executable, AgentName)
+		if config.Initializer.AgentExecutable != "" && config.Initializer.OtherAgentExecutables == nil {
+			config.Initializer.OtherAgentExecutables = otherAgentsBeside(sources.Executable)
+		}
 	}
 	d.check(config)
 	if faults := d.sorted(); len(faults) > 0 {
@@ -81,12 +89,22 @@ func Load(sources Sources) (Config, error) {
 	return config, nil
 }
 
-// agentBeside returns the agent's executable beside the program's; empty when it is not there.
-func agentBeside(executable string) string {
+// otherAgentsBeside returns the agent's executables for other architectures beside the program's.
+func otherAgentsBeside(executable string) (others []string) {
+	for _, architecture := range []string{"amd64", "arm64"} {
+		if path := agentBeside(executable, AgentName+"-"+architecture); path != "" && architecture != runtime.GOARCH {
+			others = append(others, path)
+		}
+	}
+	return others
+}
+
+// agentBeside returns an executable of the agent beside the program's; empty when it is not there.
+func agentBeside(executable, name string) string {
 	if executable == "" {
 		return ""
 	}
-	path := filepath.Join(filepath.Dir(executable), AgentName)
+	path := filepath.Join(filepath.Dir(executable), name)
 	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
 		return ""
 	}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/ironherd/ironherd/internal/config"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider"
 	"github.com/ironherd/ironherd/internal/remote"
 	"github.com/ironherd/ironherd/internal/server"
 	"github.com/ironherd/ironherd/internal/server/agentapi"
@@ -15,7 +17,9 @@ import (
 	"github.com/ironherd/ironherd/internal/shepherd"
 	"github.com/ironherd/ironherd/internal/shepherd/initializer"
 	"github.com/ironherd/ironherd/internal/shepherd/janitor"
+	"github.com/ironherd/ironherd/internal/shepherd/operations"
 	"github.com/ironherd/ironherd/internal/shepherd/provisioner"
+	"github.com/ironherd/ironherd/internal/shepherd/recoverer"
 	"github.com/ironherd/ironherd/internal/shepherd/updater"
 	"github.com/ironherd/ironherd/internal/telemetry"
 )
@@ -89,23 +93,38 @@ func (d *Daemon) buildLoops(
 	parts *components, providers []instance, key *remote.Key, certificates *server.Certificates,
 ) error {
 	c := d.config
+	var starter *initializer.Initializer
 	for _, l := range []struct {
 		role   config.Role
 		config shepherd.Config
 		open   func(*slog.Logger) (shepherd.Handler, error)
 	}{
 		{config.RoleProvisioner, c.Loops.Provisioner, func(logger *slog.Logger) (shepherd.Handler, error) {
-			return provisioner.New(d.db, sources(providers, instance.forProvisioner), provisioner.Options{Logger: logger})
+			return provisioner.New(d.db, sources(providers, instance.forProvisioner), provisioner.Options{Logger: logger, HostKey: hostKeys(key)})
 		}},
 		{config.RoleInitializer, c.Loops.Initializer, func(logger *slog.Logger) (shepherd.Handler, error) {
 			options := initializer.Options{Logger: logger}
 			if certificates != nil { // the agent API's own, unless the configuration names others
 				options.Authority = certificates.Authority()
 			}
-			return initializer.New(d.db, sources(providers, instance.forInitializer), c.Initializer, key, options)
+			var err error
+			starter, err = initializer.New(d.db, sources(providers, instance.forInitializer), c.Initializer, key, options)
+			return starter, err
 		}},
 		{config.RoleUpdater, c.Loops.Updater, func(logger *slog.Logger) (shepherd.Handler, error) {
 			return updater.New(d.db, sources(providers, instance.forUpdater), updater.Options{Logger: logger})
+		}},
+		{config.RoleRecoverer, c.Loops.Recoverer, func(logger *slog.Logger) (shepherd.Handler, error) {
+			return recoverer.New(d.db, sources(providers, instance.forRecoverer), c.Recoverer, recoverer.Options{
+				Logger: logger, HostKey: hostKeys(key), Observer: recoveryObserver{d.metrics},
+			})
+		}},
+		{config.RoleOperations, c.Loops.Operations, func(logger *slog.Logger) (shepherd.Handler, error) {
+			options := operations.Options{Logger: logger, Observer: operationObserver{d.metrics}}
+			if starter != nil { // it knows how hosts are reached
+				options.Cleaner = starter
+			}
+			return operations.New(d.db, sources(providers, instance.forOperations), c.Operations, options)
 		}},
 	} {
 		if !c.Has(l.role) {
@@ -122,6 +141,18 @@ func (d *Daemon) buildLoops(
 		parts.add(string(l.role), service.Loops, loop.Run)
 	}
 	return nil
+}
+
+// hostKeys returns what makes the host key of a machine that is created, from the key that machines
+// are reached with.
+func hostKeys(key *remote.Key) func(fleet.Token) (provider.HostKey, error) {
+	return func(token fleet.Token) (provider.HostKey, error) {
+		public, private, err := key.DeriveHostKey(string(token))
+		if err != nil {
+			return provider.HostKey{}, err
+		}
+		return provider.NewHostKey(public, remote.Fingerprint(public), private), nil
+	}
 }
 
 func (d *Daemon) loopOptions() shepherd.Options {
@@ -145,4 +176,20 @@ type janitorObserver struct{ metrics *telemetry.Metrics }
 // Done implements janitor.Observer.
 func (o janitorObserver) Done(duty janitor.Duty, rows int, took time.Duration, err error) {
 	o.metrics.JanitorDone(string(duty), rows, took, err)
+}
+
+// recoveryObserver binds the recoverer to its metrics.
+type recoveryObserver struct{ metrics *telemetry.Metrics }
+
+// RecoveryStep implements recoverer.Observer.
+func (o recoveryObserver) RecoveryStep(rung fleet.Rung, result recoverer.Result) {
+	o.metrics.RecoveryStep(rung, string(result))
+}
+
+// operationObserver binds operations to their metrics.
+type operationObserver struct{ metrics *telemetry.Metrics }
+
+// Operation implements operations.Observer.
+func (o operationObserver) Operation(operation fleet.Operation, result operations.Result) {
+	o.metrics.Operation(operation, string(result))
 }

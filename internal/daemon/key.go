@@ -26,6 +26,9 @@ func openKey(path string, logger *slog.Logger) (*remote.Key, error) {
 	case err != nil:
 		return nil, fmt.Errorf("store SSH key: %w", err)
 	}
+	if err := os.WriteFile(path+".pub", []byte(key.Public()+" ironherd\n"), 0o644); err != nil {
+		return nil, fmt.Errorf("store the public half of the SSH key: %w", err)
+	}
 	logger.Info("made an SSH key", slog.String("path", path), slog.String("fingerprint", key.Fingerprint()))
 	return key, nil
 }

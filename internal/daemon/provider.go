@@ -12,6 +12,7 @@ import (
 	"github.com/ironherd/ironherd/internal/provider/builtin"
 	"github.com/ironherd/ironherd/internal/shepherd"
 	"github.com/ironherd/ironherd/internal/shepherd/initializer"
+	"github.com/ironherd/ironherd/internal/shepherd/operations"
 	"github.com/ironherd/ironherd/internal/shepherd/provisioner"
 	"github.com/ironherd/ironherd/internal/shepherd/updater"
 )
@@ -31,10 +32,16 @@ func (i instance) forProvisioner() provisioner.Config {
 }
 
 func (i instance) forInitializer() initializer.ProviderConfig {
-	return initializer.ProviderConfig{TrustFirstUse: i.config.TrustFirstUse}
+	return initializer.ProviderConfig{TrustFirstUse: i.config.TrustFirstUse, Takeover: i.config.Takeover}
 }
 
 func (i instance) forUpdater() updater.Config { return i.config.Updater }
+
+func (i instance) forRecoverer() struct{} { return struct{}{} }
+
+func (i instance) forOperations() operations.ProviderConfig {
+	return operations.ProviderConfig{Penalty: i.config.Provisioner.Penalty}
+}
 
 // sources returns the providers as a loop sees them. configOf picks what concerns the loop.
 func sources[C any](providers []instance, configOf func(instance) C) []shepherd.Source[C] {
@@ -72,12 +79,15 @@ func (d *Daemon) openProvider(ctx context.Context, c config.Provider, publicKey 
 		return i, err
 	}
 	if c.Install != nil {
-		if i.install, err = c.Install.Request("configuration of provider " + c.Name); err != nil {
+		if i.install, err = c.Install.Request("configuration of provider "+c.Name, d.config.Catalogue()); err != nil {
 			return i, fmt.Errorf("install: %w", err)
 		}
 	}
 	return i, d.retryAtStart(ctx, func() error {
-		return d.db.RegisterProvider(ctx, i.name, c.Kind, c.Provisioner.MaxMachines)
+		if err := d.db.RegisterProvider(ctx, i.name, c.Kind, c.Provisioner.MaxMachines); err != nil {
+			return err
+		}
+		return d.db.SetLevers(ctx, i.name, provider.Levers(i.provider))
 	})
 }
 

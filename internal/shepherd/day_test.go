@@ -193,7 +193,7 @@ func (d *day) startAgent(ctx context.Context, work *bmdb.Work) shepherd.Outcome 
 		return shepherd.Fail{Err: err}
 	}
 	time.Sleep(3 * time.Second)
-	if d.chance(5) {
+	if d.chance(5) || d.lost(work.Record.ID) {
 		return shepherd.Fail{Err: errors.New("the host does not answer")}
 	}
 	key := make([]byte, 32)
@@ -206,6 +206,14 @@ func (d *day) startAgent(ctx context.Context, work *bmdb.Work) shepherd.Outcome 
 	return shepherd.Finish{Changes: []bmdb.Change{bmdb.SetAgentStarted(fleet.AgentStarted{
 		TakeoverGeneration: generation, PublicKey: key, AgentVersion: "v1", BootID: "boot-1",
 	})}}
+}
+
+// lost says whether the host of a machine that had an agent has died.
+func (d *day) lost(machine fleet.MachineID) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	a := d.agents[machine]
+	return a != nil && a.dead
 }
 
 // heartbeats stands in for the agent API and all agents. It writes repeated heartbeats in one
@@ -223,6 +231,7 @@ func (d *day) heartbeats(ctx context.Context) {
 			case a.dead:
 			case !a.spoken, a.wanted:
 				special = append(special, a)
+				fallthrough
 			default:
 				seen = append(seen, bmdb.Seen{Machine: a.identity.Machine, TakeoverGeneration: a.identity.TakeoverGeneration})
 			}
@@ -293,7 +302,7 @@ func (d *day) requestInstalls() {
 	}
 }
 
-// killAgents kills some agents.
+// killAgents kills some agents, with their hosts.
 func (d *day) killAgents() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -29,7 +29,8 @@ type Holder struct {
 	stopExtending func()
 }
 
-// Open starts a session. Nobody extends it: Loop.Run does that for its own; others call Extend.
+// Open starts a session. Nobody extends it: Loop.Run does that for its own; others call KeepAlive,
+// or Extend.
 func (l *Loop) Open(ctx context.Context) (*Holder, error) {
 	session, err := l.db.StartSession(ctx, bmdb.SessionOptions{
 		Component: string(l.scope.Process), Host: l.options.Host, PID: l.options.PID, Lease: l.options.SessionLease,
@@ -45,6 +46,12 @@ func (h *Holder) Session() fleet.SessionID { return h.session.ID() }
 
 // Extend extends the session once. ErrLeaseLost: it has ended.
 func (h *Holder) Extend(ctx context.Context) error { return h.session.Extend(ctx) }
+
+// KeepAlive extends the session until ctx ends (nil) or it is lost (ErrLeaseLost).
+func (h *Holder) KeepAlive(ctx context.Context) error { return h.session.Run(ctx) }
+
+// Trusted reports whether an effect may start under the session.
+func (h *Holder) Trusted() bool { return h.session.Trusted() }
 
 // Claim claims up to limit pieces of work. While machines that failed lately have every second slot
 // of the loop, it claims no more of them. It also returns when the next one is due in the time of
@@ -84,7 +91,7 @@ func (l *Loop) openExtended(ctx context.Context) (*Holder, error) {
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
-		if err := h.session.Run(extending); err != nil {
+		if err := h.KeepAlive(extending); err != nil {
 			h.giveUp(err)
 		}
 	}()
@@ -95,27 +102,31 @@ func (l *Loop) openExtended(ctx context.Context) (*Holder, error) {
 // start does one task in the background, and frees the slot that the caller has taken for it.
 func (h *Holder) start(task *Task) {
 	l := h.loop
-	failing := task.Work.Failing()
-	if failing {
-		l.failing.Add(1)
-	}
+	end := l.Begin(task)
 	h.tasks.Go(func() {
-		defer func() {
-			<-l.slots
-			if !failing {
-				return
-			}
-			l.failing.Add(-1)
-			select {
-			case l.freed <- struct{}{}:
-			default:
-			}
-		}()
+		defer func() { <-l.slots }()
+		defer end()
 		task.Act(h.acting)
 		if err := task.Commit(h.acting); err != nil && fleet.KindOf(err) != fleet.KindLeaseLost {
 			h.giveUp(err)
 		}
 	})
+}
+
+// Begin counts a task as under way, until end is called: it decides how much of what failed lately
+// is claimed.
+func (l *Loop) Begin(task *Task) (end func()) {
+	if !task.Work.Failing() {
+		return func() {}
+	}
+	l.failing.Add(1)
+	return func() {
+		l.failing.Add(-1)
+		select {
+		case l.freed <- struct{}{}:
+		default:
+		}
+	}
 }
 
 // retire ends a holder. Running work may finish while the session is good and the loop goes on, and

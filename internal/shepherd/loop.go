@@ -8,8 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
 )
@@ -24,7 +22,7 @@ type Loop struct {
 	logger   *slog.Logger
 	observer Observer
 
-	limiter *rate.Limiter
+	limiter *Limiter
 	// slots has one element for each piece of work under way.
 	slots chan struct{}
 	// failing is how much of that is on machines that failed lately, and freed gets a hint when that
@@ -52,7 +50,7 @@ func New(db *bmdb.DB, handler Handler, config Config, options Options) (*Loop, e
 	return &Loop{
 		db: db, handler: handler, scope: scope, config: config, options: options,
 		logger: options.Logger.With(slog.String("process", string(scope.Process))), observer: options.Observer,
-		limiter: newLimiter(config.ClaimRate),
+		limiter: newLimiter(config.ClaimRate, db.Clock()),
 		slots:   make(chan struct{}, config.Parallelism),
 		freed:   make(chan struct{}, 1),
 	}, nil
@@ -82,7 +80,7 @@ func (l *Loop) Run(ctx context.Context) error {
 		if err != nil {
 			if ctx.Err() == nil {
 				l.logger.ErrorContext(ctx, "session could not be started", slog.Any("err", err))
-				sleep(ctx, l.config.ErrorPause)
+				l.sleep(ctx, l.config.ErrorPause)
 			}
 			continue
 		}
@@ -93,7 +91,7 @@ func (l *Loop) Run(ctx context.Context) error {
 		}
 		retiring.Go(func() { holder.retire(ctx) })
 		if err != nil {
-			sleep(ctx, l.config.ErrorPause)
+			l.sleep(ctx, l.config.ErrorPause)
 		}
 	}
 	return nil
@@ -123,7 +121,7 @@ func (l *Loop) dispatch(ctx context.Context, holder *Holder) error {
 			return err
 		case err != nil:
 			l.logger.ErrorContext(ctx, "claim failed", slog.Any("err", err))
-			sleep(ctx, l.config.ErrorPause)
+			l.sleep(ctx, l.config.ErrorPause)
 			continue
 		}
 		for _, task := range tasks {

@@ -94,6 +94,55 @@ func TestMachinesThatHangLeaveSlotsToTheOthers(t *testing.T) {
 	})
 }
 
+// TestDeadAndHangingHostsSlowNobody: with one host in ten dead and one in twenty hanging, the
+// others are done within 1.2 times of the ideal schedule, in which every slot is busy all the time
+// with what each host takes: a second, the time of a connect, or that of a step.
+func TestDeadAndHangingHostsSlowNobody(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const machines, connect, step = 400, 2 * time.Second, 15 * time.Second
+		db, _ := open(t)
+		takes := make(map[fleet.MachineID]time.Duration)
+		var ideal time.Duration
+		good := 0
+		for i, id := range seed(t, db, machines) {
+			switch {
+			case i%10 == 3:
+				takes[id] = connect
+			case i%20 == 6:
+				takes[id] = step
+			default:
+				good++
+				takes[id] = time.Second
+			}
+			ideal += takes[id]
+		}
+		config := shepherd.DefaultConfig()
+		ideal /= time.Duration(config.Parallelism)
+		var mu sync.Mutex
+		done, begun := 0, time.Now()
+		var took time.Duration
+		run(t, db, handler(func(_ context.Context, work *bmdb.Work) shepherd.Outcome {
+			time.Sleep(takes[work.Subject.Machine])
+			if takes[work.Subject.Machine] != time.Second {
+				return shepherd.Fail{Err: errors.New("it does not answer")}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			done++
+			took = time.Since(begun)
+			return started(work)
+		}), config, shepherd.Options{})
+		time.Sleep(4 * ideal)
+		mu.Lock()
+		defer mu.Unlock()
+		t.Logf("%d hosts that work are done after %s, %.2f times the ideal schedule of %s", done, took, float64(took)/float64(ideal), ideal)
+		if done != good || float64(took) > 1.2*float64(ideal) {
+			t.Errorf("%d of %d hosts that work are done after %s; ideal is %s", done, good, took, ideal)
+		}
+	})
+}
+
 // TestClaimRate is I10 for claims: no window holds more than the bucket allows.
 func TestClaimRate(t *testing.T) {
 	t.Parallel()

@@ -1,23 +1,50 @@
 package shepherd
 
 import (
-	"time"
+	"context"
 
 	"golang.org/x/time/rate"
 
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/trust"
 )
 
+// Limiter keeps a rate, by a clock. Safe for concurrent use.
+type Limiter struct {
+	limiter *rate.Limiter
+	clock   *trust.Clock
+}
+
 // newLimiter returns a limiter of that rate. Its bucket is full.
-func newLimiter(r fleet.Rate) *rate.Limiter { return rate.NewLimiter(rate.Every(r.Every), r.Burst) }
+func newLimiter(r fleet.Rate, clock *trust.Clock) *Limiter {
+	return &Limiter{limiter: rate.NewLimiter(rate.Every(r.Every), r.Burst), clock: clock}
+}
 
 // EmptyLimiter returns a limiter of that rate. Its bucket is empty, so that a process that crashes
 // and restarts again and again does not exceed the rate.
-func EmptyLimiter(r fleet.Rate) *rate.Limiter {
-	limiter := newLimiter(r)
-	limiter.AllowN(time.Now(), r.Burst)
-	return limiter
+func EmptyLimiter(r fleet.Rate, clock *trust.Clock) *Limiter {
+	l := newLimiter(r, clock)
+	l.limiter.AllowN(clock.Now(), r.Burst)
+	return l
 }
+
+// Wait waits for a token and takes it. When ctx ends before, it gives the token back and returns
+// why.
+func (l *Limiter) Wait(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	now := l.clock.Now()
+	token := l.limiter.ReserveN(now, 1)
+	if delay := token.DelayFrom(now); delay > 0 && !l.clock.Sleep(ctx, delay) {
+		token.CancelAt(l.clock.Now())
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// Tokens returns how many tokens there are now; below zero: so many are promised.
+func (l *Limiter) Tokens() float64 { return l.limiter.TokensAt(l.clock.Now()) }
 
 // RequireRate returns an error of kind Invalid, naming the key, when the rate cannot be used.
 func RequireRate(key string, r fleet.Rate) error {

@@ -7,8 +7,6 @@ import (
 	"maps"
 	"slices"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider"
@@ -22,26 +20,16 @@ type Source[C any] struct {
 	Config C
 }
 
-// Look lists the provider and reads what the BMDB knows of it, both at once. When one fails, the
-// other is cancelled.
+// Look reads what the BMDB knows of the provider and then lists it. So a list that fails costs one
+// read, and nothing that the BMDB knows is newer than the list.
 func (s Source[C]) Look(ctx context.Context, db *bmdb.DB) ([]provider.Entry, bmdb.ProviderView, error) {
-	var entries []provider.Entry
-	var view bmdb.ProviderView
-	group, both := errgroup.WithContext(ctx)
-	group.Go(func() (err error) {
-		if entries, err = s.Provider.List(both); err != nil {
-			return fmt.Errorf("list the provider: %w", err)
-		}
-		return nil
-	})
-	group.Go(func() (err error) {
-		if view, err = db.ViewProvider(both, s.Name); err != nil {
-			return fmt.Errorf("view the BMDB: %w", err)
-		}
-		return nil
-	})
-	if err := group.Wait(); err != nil {
-		return nil, bmdb.ProviderView{}, err
+	view, err := db.ViewProvider(ctx, s.Name)
+	if err != nil {
+		return nil, bmdb.ProviderView{}, fmt.Errorf("view the BMDB: %w", err)
+	}
+	entries, err := s.Provider.List(ctx)
+	if err != nil {
+		return nil, bmdb.ProviderView{}, fmt.Errorf("list the provider: %w", err)
 	}
 	return entries, view, nil
 }

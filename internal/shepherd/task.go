@@ -112,7 +112,7 @@ func (t *Task) commit(ctx context.Context, outcome Outcome) error {
 			return err
 		}
 		t.holder.loop.logger.WarnContext(ctx, "commit failed", append(t.attrs(), slog.Any("err", err))...)
-		if !t.holder.session.Trusted() || !sleep(ctx, pause) {
+		if !t.holder.session.Trusted() || !t.holder.loop.sleep(ctx, pause) {
 			return err
 		}
 	}
@@ -164,13 +164,4 @@ func (t *Task) attrs() []any {
 }
 
 // sleep waits for d. It returns false when ctx ends before.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
+func (l *Loop) sleep(ctx context.Context, d time.Duration) bool { return l.db.Clock().Sleep(ctx, d) }

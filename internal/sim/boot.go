@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+	"github.com/ironherd/ironherd/internal/sim/fault"
 	"github.com/ironherd/ironherd/internal/sim/firmware"
 	"github.com/ironherd/ironherd/internal/sim/hardware"
 	"github.com/ironherd/ironherd/internal/sim/sshhost"
@@ -37,6 +38,21 @@ func (h *host) runPeriod(ctx context.Context, p *period) {
 		<-ctx.Done()
 		return
 	}
+	h.runSystem(ctx, p, record, logger)
+}
+
+// runSystem is what a machine does that has booted, until it breaks or the period ends.
+func (h *host) runSystem(period context.Context, p *period, record hostRecord, logger *slog.Logger) {
+	ctx, halt := context.WithCancel(period)
+	defer halt()
+	if record.Breaks != "" && record.System == systemProvider {
+		p.tasks.Go(func() {
+			if until(ctx, record.BreaksAt) {
+				h.breakDown(p, record.Breaks, logger)
+				halt()
+			}
+		})
+	}
 	listener, server, err := h.openSSH(ctx, p, record)
 	if err != nil {
 		logger.Error("machine cannot be reached", slog.Any("err", err))
@@ -55,6 +71,19 @@ func (h *host) runPeriod(ctx context.Context, p *period) {
 	}
 	server.Serve(ctx, listener)
 	<-ctx.Done()
+	if period.Err() == nil {
+		h.killProcesses()
+		<-period.Done()
+	}
+}
+
+// breakDown records that the machine is broken: from now on nothing runs on it.
+func (h *host) breakDown(p *period, what fault.Kind, logger *slog.Logger) {
+	err := h.update(p, func(r *hostRecord) { r.System, r.Agent = systemDead, "" })
+	if err != nil && !errors.Is(err, errOver) {
+		logger.Error("a broken machine was not recorded", slog.Any("err", err))
+	}
+	logger.Info("machine broke down", slog.String("fault", string(what)))
 }
 
 // startSystem boots whatever system there is, and reports whether the period goes on.
@@ -72,6 +101,7 @@ func (h *host) startSystem(ctx context.Context, p *period, logger *slog.Logger) 
 	}
 	err = h.update(p, func(r *hostRecord) {
 		r.System, r.Installed, r.Verified, r.Rejected = next.System, next.Installed, next.Verified, next.Rejected
+		r.Breaks, r.BreaksAt = next.Breaks, next.BreaksAt
 	})
 	if err != nil && !errors.Is(err, errOver) {
 		logger.Error("boot was not recorded", slog.Any("err", err))
@@ -97,6 +127,10 @@ func (h *host) chooseSystem(ctx context.Context, record hostRecord, logger *slog
 	if err := hardware.SetBoot(h.root, record.BootID); err != nil {
 		return record, err
 	}
+	if record.Breaks != "" { // the boot has not mended it
+		record.System = systemDead
+		return record, nil
+	}
 	if record.Rescue {
 		record.System = systemRescue
 		return record, nil
@@ -104,6 +138,7 @@ func (h *host) chooseSystem(ctx context.Context, record hostRecord, logger *slog
 	disk, first := h.findSystem(logger)
 	if first == nil {
 		record.System = systemProvider
+		record.Breaks, record.BreaksAt = h.world.breaks(record.UpAt)
 		return record, nil
 	}
 	payload, err := proto.MarshalOptions{Deterministic: true}.Marshal(first)
@@ -114,7 +149,7 @@ func (h *host) chooseSystem(ctx context.Context, record hostRecord, logger *slog
 		record.System = systemInstalled
 		return record, nil
 	}
-	digest, err := h.readBack(ctx, disk, first.GetImage())
+	digest, err := h.readBack(ctx, disk, first)
 	if err != nil {
 		return record, err
 	}
@@ -133,6 +168,16 @@ func (h *host) chooseSystem(ctx context.Context, record hostRecord, logger *slog
 	return record, nil
 }
 
+// breaks decides whether a machine that boots the provider's system breaks, and when.
+func (w *World) breaks(upAt time.Time) (fault.Kind, time.Time) {
+	for _, kind := range []fault.Kind{fault.HostHangs, fault.HostFrozen, fault.HostDiskLost, fault.HostDies} {
+		if shot, ok := w.faults.Fire(kind); ok {
+			return kind, upAt.Add(shot.Duration)
+		}
+	}
+	return "", time.Time{}
+}
+
 // findSystem looks for a first-boot area on each disk in turn.
 func (h *host) findSystem(logger *slog.Logger) (hardware.Disk, *agentv1.FirstBoot) {
 	for _, disk := range h.machine.Disks {
@@ -147,12 +192,25 @@ func (h *host) findSystem(logger *slog.Logger) (hardware.Disk, *agentv1.FirstBoo
 	return hardware.Disk{}, nil
 }
 
-func (h *host) readBack(ctx context.Context, disk hardware.Disk, image *agentv1.Image) (string, error) {
+// readBack returns the digest of what is on the disk. Where the install has moved the partition
+// table, the beginning counts as that of the image that this world serves.
+func (h *host) readBack(ctx context.Context, disk hardware.Disk, first *agentv1.FirstBoot) (string, error) {
 	if err := h.world.acquireCPU(ctx); err != nil {
 		return "", err
 	}
 	defer h.world.releaseCPU()
-	return firmware.ReadBack(ctx, disk.Path(h.root), image.GetSize())
+	var head []byte
+	if n := first.GetChangedHead(); n > 0 {
+		for _, known := range h.world.made {
+			if known.Digest == first.GetImage().GetDigest() {
+				var err error
+				if head, err = known.Head(min(n, first.GetImage().GetSize())); err != nil {
+					return "", err
+				}
+			}
+		}
+	}
+	return firmware.ReadBack(ctx, disk.Path(h.root), first.GetImage().GetSize(), head)
 }
 
 // digestOf returns the digest of an image that this world serves, or "" for any other image. It

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"github.com/ironherd/ironherd/internal/sim/equinixapi"
+	"github.com/ironherd/ironherd/internal/sim/fault"
 	"github.com/ironherd/ironherd/internal/sim/hardware"
 )
 
@@ -27,7 +28,7 @@ const (
 	systemProvider  = "provider"  // the provider's operating system
 	systemRescue    = "rescue"    // a rescue system from the network
 	systemInstalled = "installed" // what an agent has installed
-	systemDead      = "dead"      // nothing: the disk does not hold the image that it should
+	systemDead      = "dead"      // nothing: a disk without its image, or a broken machine
 )
 
 // hostRecord is what the journal has of a machine.
@@ -36,6 +37,10 @@ type hostRecord struct {
 	Slot       int    `json:"slot"`
 	Generation int    `json:"generation"`
 	Hostname   string `json:"hostname"`
+
+	// HostKey is what user data gave the provider's system as its SSH host key, in OpenSSH form;
+	// empty: it made one of its own.
+	HostKey string `json:"host_key,omitempty"`
 
 	On bool `json:"on"`
 	// BootID, Boots (the number of boots) and UpAt are of the newest boot. System is what it booted.
@@ -46,6 +51,9 @@ type hostRecord struct {
 	System string    `json:"system"`
 	// Agent is the path of the agent that runs since this boot.
 	Agent string `json:"agent,omitempty"`
+	// Breaks is the fault that breaks the machine at BreaksAt, or has broken it; empty: none.
+	Breaks   fault.Kind `json:"breaks,omitempty"`
+	BreaksAt time.Time  `json:"breaks_at,omitzero"`
 	// Installed is the newest installed system that was verified.
 	Installed *installedSystem `json:"installed,omitempty"`
 	Verified  int              `json:"verified,omitempty"`
@@ -121,8 +129,11 @@ func (h *host) derive(purpose string, n int) [32]byte {
 }
 
 // hostKey is the SSH host key of the system that the machine runs: each installation, by the
-// provider or by a control plane, makes one of its own.
+// provider or by a control plane, makes one of its own, unless user data brought one.
 func (h *host) hostKey(record hostRecord) (ssh.Signer, error) {
+	if record.HostKey != "" && record.System != systemInstalled {
+		return ssh.ParsePrivateKey([]byte(record.HostKey))
+	}
 	seed := h.derive("host key", record.Generation)
 	if record.System == systemInstalled {
 		seed = sha256.Sum256(append(seed[:], record.Installed.FirstBoot...))
@@ -155,7 +166,10 @@ func (h *host) install(ctx context.Context, d equinixapi.Deployment) error {
 	defer h.world.releaseCPU()
 	h.mu.Lock()
 	h.record.Device, h.record.Slot, h.record.Generation, h.record.Hostname = d.Device, d.Slot, d.Generation, d.Hostname
-	h.record.Installed = nil
+	h.record.Installed, h.record.HostKey = nil, ""
+	if _, ignored := h.world.faults.Fire(fault.UserDataIgnored); !ignored {
+		h.record.HostKey = injectedHostKey(d.UserData)
+	}
 	h.init()
 	h.mu.Unlock()
 	if err := h.machine.Build(h.root, h.world.shared); err != nil {
@@ -225,6 +239,19 @@ const (
 	bootRescue
 )
 
+// mended reports whether a machine that broke, or is about to, is whole again after that boot.
+func mended(broken fault.Kind, kind bootKind) bool {
+	switch broken {
+	case fault.HostHangs:
+		return true
+	case fault.HostFrozen:
+		return kind == bootPowerOn || kind == bootDeploy
+	case fault.HostDiskLost:
+		return kind == bootDeploy
+	}
+	return false
+}
+
 // boot starts a new boot. A running system loses its power first. When boot returns without an
 // error, the boot cannot be undone. The machine is up at upAt, or after the time that a boot takes
 // if upAt is zero.
@@ -240,6 +267,9 @@ func (h *host) bootLocked(kind bootKind, upAt time.Time) error {
 	}
 	next := h.record
 	next.On, next.System, next.Agent, next.Rescue = true, systemBooting, "", kind == bootRescue
+	if mended(next.Breaks, kind) {
+		next.Breaks, next.BreaksAt = "", time.Time{}
+	}
 	next.Boots++
 	next.BootID, next.UpAt = h.bootID(next.Boots), upAt
 	if upAt.IsZero() {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"strings"
 	"time"
 
@@ -36,6 +37,17 @@ func (w *World) providerConfig(state map[string][]byte) equinixapi.Config {
 		LoseReply:        func() bool { _, ok := w.faults.Fire(fault.LostReply); return ok },
 		FailProvisioning: func() bool { _, ok := w.faults.Fire(fault.ProvisionFail); return ok },
 		Shuffle:          func() bool { _, ok := w.faults.Fire(fault.ListOrder); return ok },
+		Stale:            w.lasts(fault.StaleGet),
+		Steal:            w.lasts(fault.CapacityStolen),
+		Vanish:           w.lasts(fault.DeviceVanishes),
+	}
+}
+
+// lasts returns what asks for a fault, and says how long it lasts; 0: it does not happen.
+func (w *World) lasts(kind fault.Kind) func() time.Duration {
+	return func() time.Duration {
+		shot, _ := w.faults.Fire(kind)
+		return shot.Duration
 	}
 }
 
@@ -45,6 +57,10 @@ func (w *World) disturb() equinixapi.Disturbance {
 	var d equinixapi.Disturbance
 	if shot, ok := w.faults.Fire(fault.Slow); ok {
 		d.Delay = shot.Duration
+	}
+	if w.revoked(time.Now()) {
+		d.Status = http.StatusUnauthorized
+		return d
 	}
 	for _, f := range []struct {
 		kind fault.Kind
@@ -62,6 +78,18 @@ func (w *World) disturb() equinixapi.Disturbance {
 		}
 	}
 	return d
+}
+
+// revoked says whether the token does not count for the moment, and decides whether that begins.
+func (w *World) revoked(at time.Time) bool {
+	if at.UnixNano() < w.revokedUntil.Load() {
+		return true
+	}
+	shot, ok := w.faults.Fire(fault.TokenRevoked)
+	if ok {
+		w.revokedUntil.Store(at.Add(shot.Duration).UnixNano())
+	}
+	return ok
 }
 
 // slot describes the hardware in a slot to the provider.

@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/ironherd/ironherd/internal/sim/equinixapi"
@@ -36,12 +37,15 @@ type World struct {
 	lock    *os.File
 	journal *journal.Journal
 	faults  *fault.Set
-	images  []Image
-	files   map[string]string // what /images/ serves, by name
-	shared  *hardware.Shared
-	store   *sshhost.Store
-	preload map[string]sshhost.Content
-	api     *equinixapi.API
+	// revokedUntil is when the token counts again, in nanoseconds since 1970.
+	revokedUntil atomic.Int64
+	images       []Image
+	made         []image.Image
+	files        map[string]string // what /images/ serves, by name
+	shared       *hardware.Shared
+	store        *sshhost.Store
+	preload      map[string]sshhost.Content
+	api          *equinixapi.API
 	// listener is the API's. With tls, the API speaks TLS, and plain serves images and the status, as
 	// machines know no authority of the world's; else both are nil. claim holds the SSH port on an
 	// address that no machine has, so that no two worlds choose the same.
@@ -266,6 +270,7 @@ func (w *World) makeImages() error {
 		}
 		name := filepath.Base(made.Path)
 		w.files[name] = made.Path
+		w.made = append(w.made, made)
 		w.images = append(w.images, Image{
 			Name: spec.Name, URL: w.plainURL() + "/images/" + name, Digest: made.Digest, Size: made.Size,
 			TransferSize: made.TransferSize, Compression: made.Compression,

@@ -1,6 +1,9 @@
 package sim_test
 
 import (
+	"bytes"
+	"crypto/ed25519"
+	"encoding/pem"
 	"errors"
 	"net"
 	"net/http"
@@ -12,8 +15,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ironherd/ironherd/internal/sim"
+	"github.com/packethost/packngo"
 	"go.uber.org/goleak"
+	"golang.org/x/crypto/ssh"
+
+	"github.com/ironherd/ironherd/internal/sim"
 )
 
 // TestMain is also the agent that machines execute as a process, and the world that is killed.
@@ -128,7 +134,8 @@ func TestAnInstalledSystemMustBeWhatItIsSaidToBe(t *testing.T) {
 			t.Parallel()
 			plane := newPlane(t)
 			r := newRig(t, func(cfg *sim.Config) { cfg.Machines = 1 })
-			address := r.waitState(r.createAll()[0], "active").GetNetworkInfo().PublicIPv4
+			id := r.createAll()[0]
+			address := r.waitState(id, "active").GetNetworkInfo().PublicIPv4
 			r.upload(address, "/root/agent/a", "agent")
 			client := r.dial(address)
 			// the machine restarts under it
@@ -150,6 +157,12 @@ func TestAnInstalledSystemMustBeWhatItIsSaidToBe(t *testing.T) {
 				}
 				if calls := plane.refusals(); calls < 2 {
 					t.Errorf("it was heard after %d refusals, so that retrying was not tried", calls)
+				}
+				key := r.hostKey(address)
+				r.act(id, "reinstall")
+				r.waitState(id, "active")
+				if s := r.world.Status(); s.HostStates["provider"] != 1 || s.HostStates["installed"] != 0 || r.hostKey(address) == key {
+					t.Errorf("a reinstall by the provider leaves what was installed, or its host key: %+v", s)
 				}
 			case "dead":
 				if s.InstallsVerified != 0 || s.InstallsRejected != 1 || len(plane.heard()) != 0 {
@@ -308,5 +321,105 @@ func TestClosedWithoutARun(t *testing.T) {
 	}
 	if err := w.Run(t.Context()); err != nil {
 		t.Errorf("a closed world: %v", err)
+	}
+}
+
+// TestUserDataBringsTheHostKey of the provider's system, as cloud-init does; what cannot be read,
+// and an image that ignores it, leave the machine with a key of its own.
+func TestUserDataBringsTheHostKey(t *testing.T) {
+	t.Parallel()
+	private := ed25519.NewKeyFromSeed(bytes.Repeat([]byte{7}, ed25519.SeedSize))
+	block, err := ssh.MarshalPrivateKey(private, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, err := ssh.NewSignerFromKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := "#cloud-config\nssh_keys:\n  ed25519_private: |\n    " + strings.ReplaceAll(strings.TrimSpace(string(pem.EncodeToMemory(block))), "\n", "\n    ") + "\n"
+	for name, test := range map[string]struct {
+		userData, faults string
+		brought          bool
+	}{
+		"cloud-config": {good, "", true},
+		"none":         {"", "", false},
+		"a script":     {"#!/bin/sh\n", "", false},
+		"no key":       {"#cloud-config\nssh_keys: {ed25519_private: x}\n", "", false},
+		"no YAML":      {"#cloud-config\n\t{", "", false},
+		"ignored":      {good, "user-data-ignored=100%", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, func(c *sim.Config) { c.Machines, c.Faults = 1, test.faults })
+			reservations, _, err := r.client.HardwareReservations.List(r.world.ProjectID(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d, _, err := r.client.Devices.Create(&packngo.DeviceCreateRequest{
+				Hostname: "m", OS: "debian_13", ProjectID: r.world.ProjectID(), HardwareReservationID: reservations[0].ID, UserData: test.userData,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			address := r.waitState(d.ID, "active").GetNetworkInfo().PublicIPv4
+			r.dialSoon(address)
+			for range 2 {
+				if got := r.hostKey(address) == string(signer.PublicKey().Marshal()); got != test.brought {
+					t.Errorf("the machine shows the key of its user data: %v", got)
+				}
+				r.restart()
+				r.dialSoon(address)
+			}
+		})
+	}
+}
+
+// TestBrokenMachines: what breaks stays broken, also over a kill of the world, until the one thing
+// is done that mends it.
+func TestBrokenMachines(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *sim.Config) {
+		c.Machines = 4
+		c.Faults = "host-hangs=#1:50ms,host-frozen=#1:50ms,host-disk-lost=#1:50ms,host-dies=#1:50ms"
+	})
+	var addresses []string
+	ids := r.createAll()
+	for _, id := range ids {
+		addresses = append(addresses, r.waitState(id, "active").GetNetworkInfo().PublicIPv4)
+	}
+	broken := func(n int) func() bool { return func() bool { return r.world.Status().HostStates["dead"] == n } }
+	r.eventually("all are broken", broken(4))
+	for _, address := range addresses {
+		if _, err := dialWith(address, r.world.SSHPort(), r.key); err == nil {
+			t.Errorf("%s answers", address)
+		}
+	}
+	r.restart()
+	r.eventually("all are broken still", broken(4))
+	for _, step := range []struct {
+		what   string
+		does   []string
+		broken int
+	}{
+		{"a reboot mends the one that hangs", []string{"reboot"}, 3},
+		{"power mends the one that is frozen", []string{"power_off", "power_on"}, 2},
+		{"a reinstall mends the one without a disk", []string{"reinstall"}, 1},
+		{"nothing mends the dead one", []string{"reinstall", "power_off", "power_on", "reboot"}, 1},
+	} {
+		for _, action := range step.does {
+			for _, id := range ids {
+				r.act(id, action)
+				want := "active"
+				if action == "power_off" {
+					want = "inactive"
+				}
+				r.waitState(id, want)
+			}
+		}
+		r.eventually(step.what, func() bool {
+			s := r.world.Status().HostStates
+			return s["dead"] == step.broken && s["provider"] == 4-step.broken
+		})
 	}
 }

@@ -29,6 +29,7 @@ type Metrics struct {
 	shepherd shepherdMetrics
 	janitor  janitorMetrics
 	agents   agentMetrics
+	hands    handMetrics
 	refused  *prometheus.CounterVec
 }
 
@@ -43,6 +44,7 @@ func New(version string) *Metrics {
 	m.shepherd.register(m)
 	m.janitor.register(m)
 	m.agents.register(m)
+	m.hands.register(m)
 	m.refused = m.counter("refusals_total", "Callers that are not admitted and were turned away, by listener and why.", "listener", "why")
 	return m
 }

@@ -24,6 +24,7 @@ func (m *Metrics) Database() bmdb.Observer { return &m.database }
 
 type databaseMetrics struct {
 	transactions, statements, outcomes *prometheus.CounterVec
+	happened                           map[bmdb.Happening]*prometheus.CounterVec
 	seconds, held                      *prometheus.HistogramVec
 }
 
@@ -32,6 +33,16 @@ func (d *databaseMetrics) register(m *Metrics) {
 	d.statements = m.counter("database_statements_total", "Statements by the kind of their transaction.", "kind")
 	d.seconds = m.histogram("database_transaction_seconds", "How long transactions took, waiting included.", callBuckets, "kind")
 	d.outcomes = m.counter("lease_outcomes_total", "Ends of leases by process and outcome.", "process", "outcome")
+	d.happened = map[bmdb.Happening]*prometheus.CounterVec{
+		bmdb.HappeningSessionLost:   m.counter("sessions_lost_total", "Sessions that ended without being closed.", "cause"),
+		bmdb.HappeningInstallFailed: m.counter("installs_failed_total", "Attempts at installs that ended without an installed disk.", "cause"),
+		bmdb.HappeningRecovery:      m.counter("recoveries_total", "Troubles of machines in which a first step of recovery was taken.", "cause"),
+	}
+	for what, causes := range bmdb.Causes() { // a rate needs the zero before the first one
+		for _, cause := range causes {
+			d.happened[what].WithLabelValues(cause)
+		}
+	}
 	d.held = m.histogram("lease_held_seconds", "How long leases were held.", workBuckets, "process")
 }
 
@@ -46,6 +57,13 @@ func (d *databaseMetrics) Transaction(kind string, took time.Duration, statement
 func (d *databaseMetrics) Outcome(process fleet.Process, outcome string, held time.Duration) {
 	d.outcomes.WithLabelValues(string(process), outcome).Inc()
 	d.held.WithLabelValues(string(process)).Observe(held.Seconds())
+}
+
+// Happened implements bmdb.Observer.
+func (d *databaseMetrics) Happened(what bmdb.Happening, cause string) {
+	if counter, ok := d.happened[what]; ok {
+		counter.WithLabelValues(cause).Inc()
+	}
 }
 
 // Provider returns the observer of one provider instance.
@@ -131,6 +149,28 @@ func (m *Metrics) JanitorDone(duty string, rows int, took time.Duration, err err
 	m.janitor.runs.WithLabelValues(duty, outcome(err)).Inc()
 	m.janitor.rows.WithLabelValues(duty).Add(float64(rows))
 	m.janitor.seconds.WithLabelValues(duty).Observe(took.Seconds())
+}
+
+// handMetrics count what is done to machines through their providers.
+type handMetrics struct {
+	steps, operations *prometheus.CounterVec
+}
+
+func (h *handMetrics) register(m *Metrics) {
+	h.steps = m.counter("recovery_steps_total", "Steps of the recovery ladder by rung and result: what the provider said, not whether it helped.",
+		"rung", "result")
+	h.operations = m.counter("operations_total", "What was asked for by people or the policy: how often a piece of work brought it to that result.",
+		"operation", "result")
+}
+
+// RecoveryStep counts one step of the recovery ladder.
+func (m *Metrics) RecoveryStep(rung fleet.Rung, result string) {
+	m.hands.steps.WithLabelValues(string(rung), result).Inc()
+}
+
+// Operation counts that an operation got on.
+func (m *Metrics) Operation(operation fleet.Operation, result string) {
+	m.hands.operations.WithLabelValues(string(operation), result).Inc()
 }
 
 // AgentAPI is the observer of the agent API (agentapi.Observer).

@@ -1,10 +1,12 @@
 package initializer
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -21,11 +23,11 @@ type Initializer struct {
 	db      *bmdb.DB
 	sources shepherd.Sources[Source]
 	config  Config
-	dialer  *remote.Dialer
+	dial    func(context.Context, remote.Target) (Host, error)
 	logger  *slog.Logger
 
-	// agent is the executable that is brought to the machines.
-	agent *remote.Content
+	// agents are the executables that are brought to the machines, one for each architecture.
+	agents []*remote.Content
 	// authority is the PEM form of the certificates that the endpoint's certificate must chain to;
 	// empty: the public roots of the machines.
 	authority []byte
@@ -36,9 +38,21 @@ type Options struct {
 	// Logger receives what an operator should know, the agents' standard error included. Nil: nothing
 	// is logged.
 	Logger *slog.Logger
+	// Dial takes the place of SSH where no machine is to be reached: in a simulation. Then there need
+	// be no key.
+	Dial func(context.Context, remote.Target) (Host, error)
 	// Authority takes the place of Config.EndpointCA where that names no file. It has certificates in
 	// PEM form.
 	Authority []byte
+}
+
+// Host is a machine that was reached. What it promises is told at remote.Host.
+type Host interface {
+	HostKey() remote.HostKey
+	Choose(ctx context.Context, contents ...*remote.Content) (*remote.Content, error)
+	Upload(ctx context.Context, content *remote.Content, base string, mode fs.FileMode) (remote.Uploaded, error)
+	Run(ctx context.Context, command remote.Command) ([]byte, error)
+	Close() error
 }
 
 // New returns the handler, which reaches machines with the key. It reads the files that the
@@ -54,12 +68,21 @@ func New(db *bmdb.DB, sources []Source, config Config, key *remote.Key, options 
 	if options.Logger == nil {
 		options.Logger = slog.New(slog.DiscardHandler)
 	}
-	i := &Initializer{db: db, sources: kept, config: config, logger: options.Logger, authority: options.Authority}
-	i.dialer = remote.NewDialer(key, remote.Options{
-		Logger: options.Logger, ConnectTimeout: config.ConnectTimeout, HandshakeTimeout: config.StepTimeout, StepTimeout: config.StepTimeout,
-	})
-	if i.agent, err = remote.ReadContent(config.AgentExecutable); err != nil {
-		return nil, fleet.Errorf(fleet.KindInvalid, "agent_executable: %w", err)
+	i := &Initializer{db: db, sources: kept, config: config, logger: options.Logger, authority: options.Authority, dial: options.Dial}
+	if i.dial == nil {
+		dialer := remote.NewDialer(key, remote.Options{
+			Logger: options.Logger, ConnectTimeout: config.ConnectTimeout, HandshakeTimeout: config.StepTimeout, StepTimeout: config.StepTimeout,
+		})
+		i.dial = func(ctx context.Context, target remote.Target) (Host, error) {
+			host, err := dialer.Dial(ctx, target)
+			if err != nil {
+				return nil, err
+			}
+			return host, nil
+		}
+	}
+	if i.agents, err = readAgents(config); err != nil {
+		return nil, err
 	}
 	if config.EndpointCA != "" {
 		if i.authority, err = readAuthority(config.EndpointCA); err != nil {
@@ -67,6 +90,34 @@ func New(db *bmdb.DB, sources []Source, config Config, key *remote.Key, options 
 		}
 	}
 	return i, nil
+}
+
+// readAgents reads the agent's executables. Two for one architecture are a fault: the second would
+// never be used.
+func readAgents(config Config) ([]*remote.Content, error) {
+	first, err := remote.ReadContent(config.AgentExecutable)
+	if err != nil {
+		return nil, fleet.Errorf(fleet.KindInvalid, "agent_executable: %w", err)
+	}
+	agents := []*remote.Content{first}
+	for n, path := range config.OtherAgentExecutables {
+		key := fmt.Sprintf("other_agent_executables[%d]", n)
+		agent, err := remote.ReadContent(path)
+		if err != nil {
+			return nil, fleet.Errorf(fleet.KindInvalid, "%s: %w", key, err)
+		}
+		if agent.Architecture() == "" {
+			return nil, fleet.Errorf(fleet.KindInvalid, "%s: %s is no executable of an architecture", key, path)
+		}
+		for _, before := range agents {
+			if before.Architecture() == agent.Architecture() {
+				return nil, fleet.Errorf(fleet.KindInvalid, "%s: %s is built for %s, as one before it is: name one executable for each architecture",
+					key, path, agent.Architecture())
+			}
+		}
+		agents = append(agents, agent)
+	}
+	return agents, nil
 }
 
 // readAuthority reads certificates in PEM form. Errors are of kind Invalid and name the key.
@@ -114,18 +165,33 @@ func (i *Initializer) start(ctx context.Context, source Source, work *bmdb.Work)
 	if err != nil {
 		return shepherd.Fail{Err: err}
 	}
-	t := takeover{Initializer: i, work: work, target: target, logger: i.logger.With(slog.String("machine", string(work.Record.ID)))}
+	if !work.Failing() {
+		target.Silence = i.config.FirstSilence
+	}
+	t := takeover{Initializer: i, work: work, target: target, way: source.Config.Takeover, logger: i.logger.With(slog.String("machine", string(work.Record.ID)))}
 	started, err := t.run(ctx)
-	if wrong, ok := errors.AsType[*remote.HostKeyError](err); ok {
-		return shepherd.Fail{
-			Err:     fmt.Errorf("%w; if the new key is right: `ironherd machine host-key accept %s %s`", err, work.Record.ID, wrong.Presented),
-			Changes: []bmdb.Change{bmdb.RefuseHostKey(wrong.Key, wrong.Presented)},
-		}
+	if refused, change := refusal(work.Record.ID, err); change != nil {
+		return shepherd.Fail{Err: refused, Changes: change}
 	}
 	if err != nil {
 		return shepherd.Fail{Err: err}
 	}
-	return shepherd.Finish{Changes: []bmdb.Change{bmdb.SetAgentStarted(started)}}
+	return shepherd.Finish{Changes: append(t.notes, bmdb.SetAgentStarted(started))}
+}
+
+// refusal returns the error of a host with another key, with what to do about it, and what to
+// record of it, so that a person can accept the key; nil for any other error.
+func refusal(machine fleet.MachineID, err error) (error, []bmdb.Change) {
+	wrong, ok := errors.AsType[*remote.HostKeyError](err)
+	if !ok {
+		return err, nil
+	}
+	why := ""
+	if wrong.Source == remote.SourceInjected {
+		why = "; an image that ignores user data makes a key of its own: the provider's inject_host_key is not for such images"
+	}
+	return fmt.Errorf("%w%s; if the new key is right: `ironherd machine host-key accept %s %s`", err, why, machine, wrong.Presented),
+		[]bmdb.Change{bmdb.RefuseHostKey(wrong.Key, wrong.Presented)}
 }
 
 // ask asks the provider for the machine. An error comes with the backoff that it asks for.
@@ -164,12 +230,21 @@ func (i *Initializer) target(ctx context.Context, source Source, machine fleet.M
 		return remote.Target{}, fmt.Errorf("read the known host keys: %w", err)
 	}
 	trust := remote.Trust{Attested: entry.HostKeys, Pinned: keys.Known, FirstUse: source.Config.TrustFirstUse}
+	if keys.Source == fleet.HostKeyInjected { // what we made is known, so there is no first use
+		trust = remote.Trust{Attested: entry.HostKeys, Injected: keys.Known}
+	}
 	if keys.Source == fleet.HostKeyInstalled || keys.Source == fleet.HostKeyAccepted {
 		trust = remote.Trust{Pinned: keys.Known} // what the provider delivered is not there any more
 	}
-	return remote.Target{
-		Address: netip.AddrPortFrom(entry.Address, i.config.Port),
-		User:    i.config.User,
+	target := remote.Target{
+		Address: netip.AddrPortFrom(entry.Address, cmp.Or(entry.Access.Port, i.config.Port)),
+		User:    cmp.Or(entry.Access.User, i.config.User),
 		Trust:   trust,
-	}, nil
+	}
+	if jump := entry.Access.Jump; jump != nil {
+		target.Via = &remote.Target{
+			Address: jump.Address, User: cmp.Or(jump.User, i.config.User), Trust: remote.Trust{Attested: []string{jump.HostKey}},
+		}
+	}
+	return target, nil
 }

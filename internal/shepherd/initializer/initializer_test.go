@@ -24,6 +24,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+	"github.com/ironherd/ironherd/internal/agent"
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider"
@@ -34,7 +35,13 @@ import (
 	"github.com/ironherd/ironherd/internal/sim/sshhost"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain is also the agent that hosts execute.
+func TestMain(m *testing.M) {
+	if os.Getenv(agentVariable) != "" {
+		os.Exit(runAgent())
+	}
+	goleak.VerifyTestMain(m)
+}
 
 const source fleet.ProviderName = "metal"
 
@@ -58,6 +65,8 @@ type bench struct {
 	agent func(init *agentv1.TakeoverInit, program sshhost.Program) sshhost.Status
 	inits []*agentv1.TakeoverInit
 	paths []string
+
+	machineServer *sshhost.Server
 }
 
 func newBench(t *testing.T) *bench {
@@ -101,17 +110,27 @@ func (b *bench) serve() netip.AddrPort {
 		Root: b.root, Hostname: "machine", HostKey: signer, Store: store, Execute: b.execute, Reboot: func() error { return errors.New("no") },
 		Logger: slog.New(slog.DiscardHandler),
 	})
-	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // a test
+	b.machineServer = server
+	return b.serveOn("127.0.0.1:0")
+}
+
+// serveOn has the machine answer on an address, too.
+func (b *bench) serveOn(address string) netip.AddrPort {
+	b.t.Helper()
+	listener, err := net.Listen("tcp", address) //nolint:noctx // a test
 	check(b.t, err)
 	ctx, cancel := context.WithCancel(b.t.Context())
 	served := make(chan struct{})
-	go func() { defer close(served); server.Serve(ctx, listener) }()
+	go func() { defer close(served); b.machineServer.Serve(ctx, listener) }()
 	b.t.Cleanup(func() { cancel(); <-served })
 	return netip.MustParseAddrPort(listener.Addr().String())
 }
 
 // execute is the uploaded agent.
-func (b *bench) execute(_ context.Context, program sshhost.Program) sshhost.Status {
+func (b *bench) execute(ctx context.Context, program sshhost.Program) sshhost.Status {
+	if len(program.Args) > 0 && program.Args[0] == "leave" { // the real one, on the machine's files
+		return sshhost.Status{Code: agent.Main(ctx, program.Args, agent.Env{Root: b.root, Stdout: program.Stdout, Stderr: program.Stderr})}
+	}
 	input, err := io.ReadAll(program.Stdin)
 	if err != nil {
 		return sshhost.Status{Code: 1}
@@ -122,9 +141,9 @@ func (b *bench) execute(_ context.Context, program sshhost.Program) sshhost.Stat
 	}
 	b.mu.Lock()
 	b.inits, b.paths = append(b.inits, init), append(b.paths, program.Path)
-	agent := b.agent
+	does := b.agent
 	b.mu.Unlock()
-	return agent(init, program)
+	return does(init, program)
 }
 
 func answer(program sshhost.Program, response *agentv1.TakeoverResponse) sshhost.Status {
@@ -170,9 +189,9 @@ func (b *bench) start() shepherd.Outcome {
 func (b *bench) startUntil(ctx context.Context) shepherd.Outcome {
 	b.t.Helper()
 	logger := slog.New(slog.NewTextHandler(&b.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	handler, err := initializer.New(b.db, b.sources, b.config, b.key, initializer.Options{Logger: logger, Authority: []byte("a certificate")})
+	handler, err := newInitializer(b)
 	check(b.t, err)
-	loop, err := shepherd.New(b.db, handler, shepherd.DefaultConfig(), shepherd.Options{Logger: logger})
+	loop, err := shepherd.New(b.db, handler, shepherd.DefaultConfig(), shepherd.Options{Logger: logger, SessionLease: time.Minute})
 	check(b.t, err)
 	holder, err := loop.Open(b.t.Context())
 	check(b.t, err)
@@ -185,6 +204,11 @@ func (b *bench) startUntil(ctx context.Context) shepherd.Outcome {
 	check(b.t, tasks[0].Commit(b.t.Context()))
 	check(b.t, holder.Close(b.t.Context(), "done"))
 	return tasks[0].Outcome()
+}
+
+func newInitializer(b *bench) (*initializer.Initializer, error) {
+	logger := slog.New(slog.NewTextHandler(&b.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	return initializer.New(b.db, b.sources, b.config, b.key, initializer.Options{Logger: logger, Authority: []byte("a certificate")})
 }
 
 func (b *bench) record() fleet.Record {
@@ -386,7 +410,7 @@ func TestFirstUse(t *testing.T) {
 	}
 	other, _, err := remote.NewKey("other")
 	check(t, err)
-	pin(t, b, other.Public())
+	note(t, b, bmdb.PinHostKeys(b.machine, []string{other.Public()}))
 	if outcome, failed := b.start().(shepherd.Fail); !failed || !strings.Contains(outcome.Err.Error(), "nothing was sent") ||
 		!strings.Contains(outcome.Err.Error(), "`ironherd machine host-key accept "+string(b.machine)+" SHA256:") {
 		t.Errorf("another pinned key: %+v", outcome)
@@ -402,15 +426,41 @@ func TestFirstUse(t *testing.T) {
 	}
 }
 
-// pin replaces the pinned key and makes the machine due again.
-func pin(t *testing.T, b *bench, key string) {
+// TestInjectedKey: the key that went with the request to create the machine is the only one that it
+// may show, first use or not.
+func TestInjectedKey(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.attest()
+	b.sources[0].Config.TrustFirstUse = true
+	other, _, err := remote.NewKey("other")
+	check(t, err)
+	note(t, b, bmdb.InjectHostKey(b.machine, other.Public(), remote.Fingerprint(other.Public())))
+	outcome, failed := b.start().(shepherd.Fail)
+	if !failed || !strings.Contains(outcome.Err.Error(), "nothing was sent") || !strings.Contains(outcome.Err.Error(), "(injected)") ||
+		!strings.Contains(outcome.Err.Error(), "inject_host_key") ||
+		!strings.Contains(outcome.Err.Error(), "`ironherd machine host-key accept "+string(b.machine)+" SHA256:") {
+		t.Errorf("another key than was injected: %+v", outcome)
+	}
+	// A request before was given another, and it was the one that made the machine.
+	note(t, b, bmdb.InjectHostKey(b.machine, b.hostKey, remote.Fingerprint(b.hostKey)))
+	if outcome, ok := b.start().(shepherd.Finish); !ok {
+		t.Errorf("the injected key: %+v", outcome)
+	}
+	if strings.Contains(b.log.String(), "trusted on first use") {
+		t.Error("it was trusted on first use")
+	}
+}
+
+// note writes a change down and makes the machine due again.
+func note(t *testing.T, b *bench, change bmdb.Change) {
 	t.Helper()
 	_, err := b.db.Retry(t.Context(), "test", b.machine, "")
 	check(t, err)
-	session, err := b.db.StartSession(t.Context(), bmdb.SessionOptions{Component: "pin", Lease: 5 * time.Second})
+	session, err := b.db.StartSession(t.Context(), bmdb.SessionOptions{Component: "note", Lease: 5 * time.Second})
 	check(t, err)
 	claim, err := session.Claim(t.Context(), bmdb.ClaimRequest{Process: fleet.ProcessAgentStart, Limit: 1})
 	check(t, err)
-	check(t, claim.Works[0].Cancel(t.Context(), "only to pin", bmdb.PinHostKeys(b.machine, []string{key})))
-	check(t, session.Close(t.Context(), "pinned"))
+	check(t, claim.Works[0].Cancel(t.Context(), "only to note", change))
+	check(t, session.Close(t.Context(), "noted"))
 }

@@ -25,6 +25,8 @@ const (
 	executableName = "ironherd-agent"
 	// textLimit bounds what a machine says of itself, in bytes.
 	textLimit = 300
+	// mostWarnings bounds how many warnings of a takeover are kept.
+	mostWarnings = 10
 )
 
 // takeover is one attempt on one machine.
@@ -32,13 +34,16 @@ type takeover struct {
 	*Initializer
 	work   *bmdb.Work
 	target remote.Target
+	way    Takeover
 	logger *slog.Logger
+	// notes are for history, if the takeover succeeds.
+	notes []bmdb.Change
 }
 
 // run puts the agent in charge, and returns the fact to record. Nothing is written to the host
 // before the takeover generation is minted.
 func (t *takeover) run(ctx context.Context) (fleet.AgentStarted, error) {
-	host, err := t.dialer.Dial(ctx, t.target)
+	host, err := t.dial(ctx, t.target)
 	if err != nil {
 		return fleet.AgentStarted{}, fmt.Errorf("dial: %w", err)
 	}
@@ -47,10 +52,39 @@ func (t *takeover) run(ctx context.Context) (fleet.AgentStarted, error) {
 	if err != nil {
 		return fleet.AgentStarted{}, err
 	}
-	executable, err := t.upload(ctx, host)
+	agent, err := host.Choose(ctx, t.agents...)
+	if err != nil {
+		return fleet.AgentStarted{}, err
+	}
+	var reasons []string
+	directories := append([]string{t.config.TargetPath}, t.config.OtherTargetPaths...)
+	for _, directory := range directories {
+		var started fleet.AgentStarted
+		started, err = t.runIn(ctx, host, agent, path.Clean(directory), request)
+		why := remote.Unusable(err)
+		if why == "" {
+			return started, err
+		}
+		t.logger.InfoContext(ctx, "agent cannot be started from a directory", slog.String("directory", directory), slog.Any("err", err))
+		reasons = append(reasons, path.Clean(directory)+" ("+why+")")
+	}
+	if len(directories) == 1 {
+		return fleet.AgentStarted{}, err // it says more
+	}
+	return fleet.AgentStarted{}, fleet.Errorf(fleet.KindTemporary, "no directory of the host can be used for the agent: %s; "+
+		"make one usable, or name another in initializer.other_target_paths", strings.Join(reasons, ", "))
+}
+
+// runIn puts the agent into a directory of the host and in charge.
+func (t *takeover) runIn(
+	ctx context.Context, host Host, agent *remote.Content, directory string, request *agentv1.TakeoverInit,
+) (fleet.AgentStarted, error) {
+	uploaded, err := host.Upload(ctx, agent, path.Join(directory, executableName), 0o700)
 	if err != nil {
 		return fleet.AgentStarted{}, fmt.Errorf("upload agent: %w", err)
 	}
+	executable := uploaded.Path
+	t.logger.DebugContext(ctx, "agent is on the machine", slog.String("path", executable), slog.Int64("sent", uploaded.Sent))
 	started, err := t.attempt(ctx, host, executable, request)
 	seen, refused := errors.AsType[*supersededError](err)
 	if !refused || seen.generation <= fleet.TakeoverGeneration(request.GetTakeoverGeneration()) {
@@ -64,12 +98,36 @@ func (t *takeover) run(ctx context.Context) (fleet.AgentStarted, error) {
 }
 
 // attempt runs one takeover, whose generation is minted.
-func (t *takeover) attempt(ctx context.Context, host *remote.Host, executable string, request *agentv1.TakeoverInit) (fleet.AgentStarted, error) {
+func (t *takeover) attempt(ctx context.Context, host Host, executable string, request *agentv1.TakeoverInit) (fleet.AgentStarted, error) {
 	answer, err := t.execute(ctx, host, executable, request)
 	if err != nil {
 		return fleet.AgentStarted{}, err
 	}
-	return check(request, answer)
+	started, err := check(request, answer)
+	if err == nil {
+		t.notes = notes(answer)
+	}
+	return started, err
+}
+
+// notes returns what an answer that was accepted tells for history.
+func notes(answer []byte) []bmdb.Change {
+	var response agentv1.TakeoverResponse
+	if proto.Unmarshal(answer, &response) != nil {
+		return nil
+	}
+	var changes []bmdb.Change
+	if returned := response.GetReturned(); returned != nil {
+		changes = append(changes, bmdb.RecordHistory(fleet.EventTakeoverReturned,
+			fmt.Sprintf("takeover generation %d: %s", returned.GetTakeoverGeneration(), clip(returned.GetCause()))))
+	}
+	for i, warning := range response.GetSuccess().GetWarnings() {
+		if i == mostWarnings {
+			break
+		}
+		changes = append(changes, bmdb.RecordHistory(fleet.EventTakeoverWarning, clip(warning)))
+	}
+	return changes
 }
 
 // supersededError is the answer of a host that has seen a takeover generation which is not below
@@ -103,29 +161,24 @@ func (t *takeover) mint(ctx context.Context, key remote.HostKey, seen fleet.Take
 	if err := t.work.Note(ctx, changes...); err != nil {
 		return nil, fmt.Errorf("record the takeover: %w", err)
 	}
-	return &agentv1.TakeoverInit{
+	request := &agentv1.TakeoverInit{
 		MachineId:           string(t.work.Record.ID),
 		TakeoverGeneration:  int64(generation),
 		Endpoint:            t.config.Endpoint,
 		CaCertificate:       t.authority,
 		HeartbeatIntervalMs: env.Policy.HeartbeatInterval.Milliseconds(),
-	}, nil
-}
-
-// upload makes sure that the executable is on the host, and returns its path there.
-func (t *takeover) upload(ctx context.Context, host *remote.Host) (string, error) {
-	directory := path.Clean(t.config.TargetPath)
-	uploaded, err := host.Upload(ctx, t.agent, path.Join(directory, executableName), 0o700)
-	if err != nil {
-		return "", err
+		// Also for an agent in place, which may jump later.
+		ContactLimitMs: t.config.ContactLimit.Milliseconds(),
 	}
-	t.logger.DebugContext(ctx, "agent is on the machine", slog.String("path", uploaded.Path), slog.Int64("sent", uploaded.Sent))
-	return uploaded.Path, nil
+	if t.way == TakeoverKexec {
+		request.Mode = agentv1.TakeoverMode_TAKEOVER_MODE_KEXEC
+	}
+	return request, nil
 }
 
 // execute runs `ironherd-agent takeover` and returns its answer. Where there is one, it counts, and
 // the exit status does not.
-func (t *takeover) execute(ctx context.Context, host *remote.Host, executable string, request *agentv1.TakeoverInit) ([]byte, error) {
+func (t *takeover) execute(ctx context.Context, host Host, executable string, request *agentv1.TakeoverInit) ([]byte, error) {
 	stdin, err := proto.Marshal(request)
 	if err != nil {
 		return nil, fmt.Errorf("encode the takeover: %w", err)
@@ -161,12 +214,20 @@ func check(request *agentv1.TakeoverInit, answer []byte) (fleet.AgentStarted, er
 			fleet.TakeoverGeneration(seen),
 		}
 	case failure != nil:
-		return fleet.AgentStarted{}, fleet.Errorf(fleet.KindUnknown, "the agent did not take the machine over: %s", remote.Quote(failure.GetMessage()))
+		before := ""
+		if returned := response.GetReturned(); returned != nil {
+			before = "; the takeover before it did not last: " + remote.Quote(returned.GetCause())
+		}
+		return fleet.AgentStarted{}, fleet.Errorf(fleet.KindUnknown, "the agent did not take the machine over: %s%s",
+			remote.Quote(failure.GetMessage()), before)
 	case success == nil:
 		return fleet.AgentStarted{}, fleet.Errorf(fleet.KindInvalid, "the agent's answer has no outcome")
 	case len(success.GetPublicKey()) != ed25519.PublicKeySize:
 		return fleet.AgentStarted{}, fleet.Errorf(fleet.KindInvalid, "the agent's public key has %d bytes, not %d",
 			len(success.GetPublicKey()), ed25519.PublicKeySize)
+	case request.GetMode() == agentv1.TakeoverMode_TAKEOVER_MODE_KEXEC && success.GetMode() != request.GetMode():
+		return fleet.AgentStarted{}, fleet.Errorf(fleet.KindInvalid, "the agent took the machine over in place and not by kexec, as it was told to: "+
+			"agent_executable is older than this control plane")
 	}
 	return fleet.AgentStarted{
 		TakeoverGeneration: fleet.TakeoverGeneration(request.GetTakeoverGeneration()),
@@ -178,8 +239,8 @@ func check(request *agentv1.TakeoverInit, answer []byte) (fleet.AgentStarted, er
 
 // notUnderstood says what came in the place of an answer, and what may have written it.
 func notUnderstood(fault string, answer []byte) error {
-	return fleet.Errorf(fleet.KindInvalid, "the agent's answer %s: the host wrote %s (only the agent may write to standard output: "+
-		"look for ForceCommand, and for start-up files of the shell that write)", fault, remote.Quote(string(answer)))
+	return fleet.Errorf(fleet.KindInvalid, "the agent's answer %s: the host wrote %s (only the agent may write to standard output "+
+		"once it was started: look at what else runs on the host)", fault, remote.Quote(string(answer)))
 }
 
 // clip bounds a text from a machine, and makes it fit to be stored and shown.

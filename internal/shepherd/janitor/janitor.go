@@ -1,5 +1,6 @@
 // Package janitor keeps the BMDB in order: it ends sessions that have run out, recomputes agenda
-// rows of older policies, reports install attempts that ran out of time, checks what can be checked
+// rows of older policies, reports install attempts that ran out of time, stops recovery when so
+// many machines are silent at once that the fault is probably ours, checks what can be checked
 // from rows, and deletes what is too old to keep.
 //
 // It holds no lease. Each duty is made of short transactions that are right whoever runs them and
@@ -22,12 +23,12 @@ import (
 
 // Config is how often the duties come, and how much is kept.
 type Config struct {
-	// Interval is the time from one search for ended sessions, agenda rows of older policies and
-	// install attempts out of time to the next.
+	// Interval is the time from one search for ended sessions, agenda rows of older policies,
+	// install attempts out of time and many silent machines to the next.
 	Interval time.Duration `yaml:"interval"`
-	// CheckInterval is the time from one check of the database to the next. A check takes a tenth of
-	// it at most, and goes on where the last one stopped. PruneInterval is the time from one deletion
-	// of what is too old to the next.
+	// CheckInterval is the time from one check of the database to the next. A check takes a tenth
+	// of it at most, and goes on where the last one stopped. PruneInterval is the time from one
+	// deletion of what is too old to the next.
 	CheckInterval time.Duration `yaml:"check_interval"`
 	PruneInterval time.Duration `yaml:"prune_interval"`
 	// KeepHistory and KeepSessions are how long history and ended sessions are kept.
@@ -36,6 +37,8 @@ type Config struct {
 	// KeepTokens is how long a creation that came to nothing is remembered: a machine that surfaces
 	// later with its token is reported as unknown instead of adopted.
 	KeepTokens time.Duration `yaml:"keep_tokens"`
+	// KeepPlans is how long a plan is kept after it has expired.
+	KeepPlans time.Duration `yaml:"keep_plans"`
 	// Batch is how many rows one transaction changes at most.
 	Batch int `yaml:"batch"`
 }
@@ -49,6 +52,7 @@ func DefaultConfig() Config {
 		KeepHistory:   90 * 24 * time.Hour,
 		KeepSessions:  7 * 24 * time.Hour,
 		KeepTokens:    365 * 24 * time.Hour,
+		KeepPlans:     7 * 24 * time.Hour,
 		Batch:         200,
 	}
 }
@@ -65,7 +69,8 @@ func (c Config) Validate() error {
 		shepherd.RequirePositive("prune_interval", c.PruneInterval),
 		shepherd.RequirePositive("keep_history", c.KeepHistory),
 		shepherd.RequirePositive("keep_sessions", c.KeepSessions),
-		shepherd.RequirePositive("keep_tokens", c.KeepTokens))...)
+		shepherd.RequirePositive("keep_tokens", c.KeepTokens),
+		shepherd.RequirePositive("keep_plans", c.KeepPlans))...)
 }
 
 // Duty is one thing that the janitor does.
@@ -76,15 +81,19 @@ const (
 	DutyCollect   Duty = "collect-sessions"
 	DutyRecompute Duty = "recompute-agenda"
 	DutyExpire    Duty = "expire-installs"
+	DutySilence   Duty = "watch-silence"
 	DutyCheck     Duty = "check"
 	DutyHistory   Duty = "prune-history"
 	DutySessions  Duty = "prune-sessions"
 	DutyTokens    Duty = "prune-tokens"
+	DutyPlans     Duty = "prune-plans"
 )
 
 // Duties lists all duties in the order in which they are done.
 func Duties() []Duty {
-	return []Duty{DutyCollect, DutyRecompute, DutyExpire, DutyCheck, DutyHistory, DutySessions, DutyTokens}
+	return []Duty{
+		DutyCollect, DutyRecompute, DutyExpire, DutySilence, DutyCheck, DutyHistory, DutySessions, DutyTokens, DutyPlans,
+	}
 }
 
 // Observer is told of every duty: how many rows it changed (of a check: found wrong), how long it
@@ -109,8 +118,8 @@ type Janitor struct {
 
 	mu       sync.Mutex
 	findings []bmdb.Finding
-	// round are the findings of the round that is under way. A round is the checks from one end of the
-	// fleet to the other.
+	// round are the findings of the round that is under way. A round is the checks from one end of
+	// the fleet to the other.
 	round []bmdb.Finding
 }
 
@@ -152,9 +161,9 @@ func (j *Janitor) interval(duty Duty) time.Duration {
 	switch duty {
 	case DutyCheck:
 		return j.config.CheckInterval
-	case DutyHistory, DutySessions, DutyTokens:
+	case DutyHistory, DutySessions, DutyTokens, DutyPlans:
 		return j.config.PruneInterval
-	case DutyCollect, DutyRecompute, DutyExpire:
+	case DutyCollect, DutyRecompute, DutyExpire, DutySilence:
 	}
 	return 0 // with every tick
 }
@@ -169,7 +178,7 @@ func (j *Janitor) Do(ctx context.Context, duty Duty) error {
 	switch {
 	case err != nil:
 		j.options.Logger.ErrorContext(ctx, "janitor failed", slog.String("duty", string(duty)), slog.Any("err", err))
-	case rows > 0 && duty != DutyCheck:
+	case rows > 0 && duty != DutyCheck && duty != DutySilence:
 		j.options.Logger.InfoContext(ctx, "janitor cleaned up", slog.String("duty", string(duty)), slog.Int("rows", rows))
 	}
 	if j.options.Observer != nil {
@@ -186,6 +195,8 @@ func (j *Janitor) do(ctx context.Context, duty Duty) (int, error) {
 		return j.inBatches(ctx, j.db.RecomputeAgenda)
 	case DutyExpire:
 		return j.inBatches(ctx, j.db.ExpireInstalls)
+	case DutySilence:
+		return j.watchSilence(ctx)
 	case DutyCheck:
 		return j.check(ctx)
 	case DutyHistory:
@@ -199,6 +210,10 @@ func (j *Janitor) do(ctx context.Context, duty Duty) (int, error) {
 	case DutyTokens:
 		return j.inBatches(ctx, func(ctx context.Context, limit int) (int, error) {
 			return j.db.PruneTokens(ctx, j.config.KeepTokens, limit)
+		})
+	case DutyPlans:
+		return j.inBatches(ctx, func(ctx context.Context, limit int) (int, error) {
+			return j.db.PrunePlans(ctx, j.config.KeepPlans, limit)
 		})
 	}
 	return 0, fleet.Errorf(fleet.KindInvalid, "the janitor has no duty %q", duty)
@@ -219,6 +234,16 @@ func (j *Janitor) inBatches(ctx context.Context, do func(ctx context.Context, li
 		}
 	}
 	return total, nil
+}
+
+// watchSilence stops recovery, or lets it go on, and returns 1 when it did.
+func (j *Janitor) watchSilence(ctx context.Context) (int, error) {
+	did, err := j.db.WatchSilence(ctx)
+	if err != nil || did == "" {
+		return 0, err
+	}
+	j.options.Logger.WarnContext(ctx, "recovery is stopped, or goes on", slog.String("what", did))
+	return 1, nil
 }
 
 // checkShare is the part of the interval that a check may take: a tenth. A large fleet needs

@@ -84,7 +84,7 @@ func TestEveryDutyInItsTime(t *testing.T) {
 		synctest.Wait()
 		for duty, want := range map[janitor.Duty]int{
 			janitor.DutyCollect: 1800, janitor.DutyRecompute: 1800, janitor.DutyExpire: 1800, janitor.DutyCheck: 60,
-			janitor.DutyHistory: 6, janitor.DutySessions: 6, janitor.DutyTokens: 6,
+			janitor.DutyHistory: 6, janitor.DutySessions: 6, janitor.DutyTokens: 6, janitor.DutyPlans: 6, janitor.DutySilence: 1800,
 		} {
 			if got := seen.done[duty]; got < want || got > want+1 {
 				t.Errorf("%s was done %d times in an hour, want %d", duty, got, want)
@@ -191,4 +191,95 @@ func TestConfig(t *testing.T) {
 	if _, err := janitor.New(nil, janitor.Config{}, janitor.Options{}); fleet.KindOf(err) != fleet.KindInvalid && err == nil {
 		t.Errorf("it was made all the same: %v", err)
 	}
+}
+
+// TestTheLineIsStopped: agents that fall silent together stop recovery, without anybody asking for
+// it, and it goes on when most of them are heard again.
+func TestTheLineIsStopped(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, _ := open(t)
+		const machines = 6
+		shepherdtest.Seed(t, db, source, shepherdtest.NewFakeProvider(machines), machines)
+		agents := startAgents(t, db, machines)
+		_, stop := run(t, db, janitor.DefaultConfig(), janitor.Options{})
+		defer stop()
+		// Our listener is up all the time; those who are not silent are heard.
+		pass := func(lasts time.Duration, heard []bmdb.Seen) {
+			for range int(lasts / (10 * time.Second)) {
+				check(t, db.ListenerAlive(t.Context(), 30*time.Second, 30*time.Second))
+				check(t, db.FlushSeen(t.Context(), heard))
+				time.Sleep(10 * time.Second)
+			}
+		}
+		held := func(want bool) {
+			t.Helper()
+			hold, err := db.RecoveryHold(t.Context())
+			check(t, err)
+			if (hold != nil) != want {
+				t.Fatalf("recovery is stopped by %+v", hold)
+			}
+		}
+		pass(15*time.Minute, agents)
+		held(false)
+		pass(15*time.Minute, agents[5:]) // five of six are silent
+		held(true)
+		rows, err := db.ProviderHistory(t.Context(), source, 1)
+		check(t, err)
+		if len(rows) != 1 || rows[0].Event != fleet.EventPaused || !strings.Contains(rows[0].Detail, "5 of 6 machines with an agent are silent") {
+			t.Errorf("history says %+v", rows)
+		}
+		for _, a := range agents[1:5] { // four come back
+			check(t, db.RecordSpoken(t.Context(), bmdb.AgentIdentity{Machine: a.Machine, TakeoverGeneration: a.TakeoverGeneration, PublicKey: []byte("key")}, "boot"))
+		}
+		pass(time.Minute, agents[1:])
+		held(false)
+	})
+}
+
+// startAgents starts the agents of all machines, and lets them speak.
+func startAgents(t *testing.T, db *bmdb.DB, n int) (seen []bmdb.Seen) {
+	t.Helper()
+	check(t, db.ListenerAlive(t.Context(), 30*time.Second, 30*time.Second))
+	session, err := db.StartSession(t.Context(), bmdb.SessionOptions{Component: "initializer", Lease: time.Minute})
+	check(t, err)
+	claim, err := session.Claim(t.Context(), bmdb.ClaimRequest{Process: fleet.ProcessAgentStart, Limit: n})
+	check(t, err)
+	for _, work := range claim.Works {
+		agent := bmdb.AgentIdentity{Machine: work.Subject.Machine, PublicKey: []byte("key")}
+		check(t, work.Note(t.Context(), bmdb.MintTakeover(0, &agent.TakeoverGeneration)))
+		check(t, work.Finish(t.Context(), bmdb.SetAgentStarted(fleet.AgentStarted{
+			TakeoverGeneration: agent.TakeoverGeneration, PublicKey: agent.PublicKey, AgentVersion: "test", BootID: "boot",
+		})))
+		check(t, db.RecordSpoken(t.Context(), agent, "boot"))
+		seen = append(seen, bmdb.Seen{Machine: agent.Machine, TakeoverGeneration: agent.TakeoverGeneration})
+	}
+	if len(seen) != n {
+		t.Fatalf("started %d agents, want %d", len(seen), n)
+	}
+	check(t, session.Close(t.Context(), "done"))
+	return seen
+}
+
+// TestOldPlansGo: a plan stays for keep_plans after it has expired, and goes then.
+func TestOldPlansGo(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, _ := open(t)
+		ids := shepherdtest.Seed(t, db, source, shepherdtest.NewFakeProvider(1), 1)
+		plan, err := db.CreatePlan(t.Context(), "ada", bmdb.PlanRequest{Verb: fleet.VerbQuarantine, Reason: "a noise", Machines: ids})
+		check(t, err)
+		config := janitor.DefaultConfig()
+		config.Interval, config.KeepPlans = 5*time.Minute, 30*time.Minute
+		_, stop := run(t, db, config, janitor.Options{})
+		defer stop()
+		time.Sleep(35 * time.Minute) // since it was made: it has not expired for so long
+		if _, err := db.Plan(t.Context(), plan.ID); err != nil {
+			t.Errorf("after a while: %v", err)
+		}
+		time.Sleep(25 * time.Minute)
+		if _, err := db.Plan(t.Context(), plan.ID); fleet.KindOf(err) != fleet.KindNotFound {
+			t.Errorf("after an hour: %v", err)
+		}
+	})
 }

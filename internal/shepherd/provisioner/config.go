@@ -10,13 +10,14 @@ import (
 
 // Config is how machines are created at one provider.
 type Config struct {
-	// MaxMachines is how many machines there may be, open intents included. 0: no limit. A lower
-	// number never shrinks the fleet.
+	// MaxMachines is how many machines there may be, open intents included. 0: no limit, which is the
+	// default for a list of hosts. A lower number never shrinks the fleet.
 	MaxMachines int `yaml:"max_machines"`
-	// ChunkSize is how many machines one pass creates at most.
+	// ChunkSize is how many machines one pass creates at most; 1000 is the default for a list of
+	// hosts.
 	ChunkSize int `yaml:"chunk_size"`
 	// CreateRate limits creations. The bucket is empty at first, so that restarts do not exceed the
-	// rate.
+	// rate. For a list of hosts, where nothing is bought, the default is 1ms,1000.
 	CreateRate fleet.Rate `yaml:"create_rate"`
 	// CreateParallelism is how many creations may be under way at once.
 	CreateParallelism int `yaml:"create_parallelism"`
@@ -42,6 +43,14 @@ func DefaultConfig() Config {
 		SettlingTime:      15 * time.Minute,
 		Backoff:           fleet.Backoff{Initial: 10 * time.Second, Exponent: 1.5, Maximum: 5 * time.Minute},
 	}
+}
+
+// ListConfig returns the documented defaults for a list of hosts, where a machine costs nothing and
+// making one calls nobody: it needs no limit and no pace.
+func ListConfig() Config {
+	c := DefaultConfig()
+	c.MaxMachines, c.ChunkSize, c.CreateRate = 0, 1000, fleet.Rate{Every: time.Millisecond, Burst: 1000}
+	return c
 }
 
 // Validate reports every fault at once; each names its key and is of kind Invalid.

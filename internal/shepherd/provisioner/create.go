@@ -19,6 +19,8 @@ import (
 // tally counts what a pass did.
 type tally struct {
 	created, adopted, failed, unanswered int
+	// takenIn counts machines that operators asked to be managed.
+	takenIn int
 	// waiting counts what is left for later passes, and full what max_machines does not allow.
 	waiting, full int
 }
@@ -94,12 +96,14 @@ func (p *pass) plannedStart(n int) time.Time {
 func (p *pass) createAll(ctx context.Context, intents []fleet.Intent) error {
 	var mu sync.Mutex // of the tally
 	group, working := errgroup.WithContext(ctx)
-	group.SetLimit(p.source.Config.CreateParallelism)
+	hands := make(chan struct{}, p.source.Config.CreateParallelism)
 	for _, intent := range intents {
+		hands <- struct{}{} // before the token, which would be spent while all hands are full
 		if err := p.source.limiter.Wait(working); err != nil {
 			break
 		}
 		group.Go(func() error {
+			defer func() { <-hands }()
 			result, err := p.createOne(working, intent)
 			if err != nil {
 				return err
@@ -119,11 +123,15 @@ func (p *pass) createAll(ctx context.Context, intents []fleet.Intent) error {
 
 // createOne makes one machine. An error means that the pass cannot go on.
 func (p *pass) createOne(ctx context.Context, intent fleet.Intent) (creationResult, error) {
+	key, err := p.hostKey(intent.Token)
+	if err != nil {
+		return failed, err
+	}
 	calls := 0
 	entry, failure := p.source.Provider.Create(ctx, provider.CreateRequest{
-		Capacity: intent.Capacity, Token: intent.Token, Machine: intent.Machine,
+		Capacity: intent.Capacity, Token: intent.Token, Machine: intent.Machine, HostKey: key,
 		BeforeCall: func(ctx context.Context) error {
-			if err := p.work.Note(ctx, bmdb.IntentCalled(intent.Machine)); err != nil {
+			if err := p.work.Note(ctx, append(injected(intent.Machine, key), bmdb.IntentCalled(intent.Machine))...); err != nil {
 				return fmt.Errorf("record the call: %w", err)
 			}
 			calls++
@@ -143,6 +151,27 @@ func (p *pass) createOne(ctx context.Context, intent fleet.Intent) (creationResu
 		return failed, failure
 	}
 	return p.recordFailure(ctx, intent, calls, failure)
+}
+
+// hostKey returns the host key for the machine of that token; its zero value where the provider
+// puts none into machines.
+func (p *pass) hostKey(token fleet.Token) (key provider.HostKey, err error) {
+	injector, can := p.source.Provider.(provider.Injector)
+	if !can || !injector.InjectsHostKey() || p.makeHostKey == nil {
+		return key, nil
+	}
+	if key, err = p.makeHostKey(token); err != nil {
+		return provider.HostKey{}, fmt.Errorf("make a host key: %w", err)
+	}
+	return key, nil
+}
+
+// injected returns the change that remembers a host key, where there is one.
+func injected(machine fleet.MachineID, key provider.HostKey) []bmdb.Change {
+	if key.IsZero() {
+		return nil
+	}
+	return []bmdb.Change{bmdb.InjectHostKey(machine, key.Public, key.Fingerprint)}
 }
 
 func (p *pass) recordCreated(ctx context.Context, intent fleet.Intent, entry provider.Entry) error {

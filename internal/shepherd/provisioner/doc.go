@@ -3,8 +3,7 @@
 //
 // A pass
 //
-//  1. looks: it lists the provider and reads the BMDB at the same time. When one fails, the pass
-//     fails.
+//  1. looks: it reads the BMDB and then lists the provider. When one fails, the pass fails.
 //  2. surveys: it finds out which entries are used. This is a pure function of the two lists.
 //  3. settles open intents: it closes those whose outcome is known, and adopts machines that carry
 //     one of our tokens.
@@ -39,5 +38,7 @@
 // capacity, which holds one machine.
 //
 // The BMDB keeps the tokens of closed intents. A machine that turns up later with one of them is
-// adopted under its old ID.
+// adopted under its old ID, unless that machine was given back: then it is a discrepancy, if the
+// provider has it still when it is asked for it by its ID. A machine that the BMDB does not know is
+// adopted when an operator asks for that.
 package provisioner

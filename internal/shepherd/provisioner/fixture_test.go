@@ -34,6 +34,8 @@ type bench struct {
 	holder *shepherd.Holder
 	// provider is what the process talks to; the fake one where nothing else is set.
 	provider provider.Provider
+	// more are other providers.
+	more []provisioner.Source
 }
 
 func newBench(t *testing.T, reservations int) *bench {
@@ -45,8 +47,24 @@ func newBench(t *testing.T, reservations int) *bench {
 	config := provisioner.DefaultConfig()
 	config.CreateRate = fleet.Rate{Every: time.Second, Burst: 1}
 	b := &bench{t: t, db: db, fake: shepherdtest.NewFakeProvider(reservations), config: config}
+	b.fake.Inject = true
 	b.restart()
 	return b
+}
+
+// hostKeyOf stands for what derives host keys.
+func hostKeyOf(token fleet.Token) (provider.HostKey, error) {
+	return provider.NewHostKey("ssh-ed25519 "+string(token), "SHA256:"+string(token), "the private half of "+string(token)+"\n"), nil
+}
+
+// mustKnow fails the test unless the machine is known by the host key that was made for a token.
+func (b *bench) mustKnow(machine fleet.MachineID, token fleet.Token) {
+	b.t.Helper()
+	keys, err := b.db.HostKeys(b.t.Context(), machine)
+	made, _ := hostKeyOf(token)
+	if err != nil || keys.Source != fleet.HostKeyInjected || !slices.Equal(keys.Known, []string{made.Public}) {
+		b.t.Errorf("machine %s, made with %s, is known by %+v, %v", machine, token, keys, err)
+	}
 }
 
 // restart starts a new process; the old one's lease runs out.
@@ -55,7 +73,8 @@ func (b *bench) restart() {
 	if b.provider == nil {
 		b.provider = b.fake
 	}
-	handler, err := provisioner.New(b.db, []provisioner.Source{{Name: source, Provider: b.provider, Config: b.config}}, provisioner.Options{})
+	sources := append([]provisioner.Source{{Name: source, Provider: b.provider, Config: b.config}}, b.more...)
+	handler, err := provisioner.New(b.db, sources, provisioner.Options{HostKey: hostKeyOf})
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -183,6 +202,7 @@ func (b *bench) agree(machines int) {
 				b.t.Errorf("token %s is on two devices", token)
 			}
 			tokens[token] = true
+			b.mustKnow(known[device.ID], token)
 		}
 	}
 	if len(view.Machines) != machines || len(b.fake.Devices()) != machines {

@@ -302,7 +302,7 @@ func TestRun(t *testing.T) {
 		if err := b.holder.Close(t.Context(), "not needed"); err != nil {
 			t.Fatal(err)
 		}
-		handler, err := provisioner.New(b.db, []provisioner.Source{{Name: source, Provider: b.fake, Config: b.config}}, provisioner.Options{})
+		handler, err := provisioner.New(b.db, []provisioner.Source{{Name: source, Provider: b.fake, Config: b.config}}, provisioner.Options{HostKey: hostKeyOf})
 		if err != nil {
 			t.Fatal(err)
 		}

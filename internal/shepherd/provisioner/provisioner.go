@@ -7,10 +7,9 @@ import (
 	"strings"
 	"sync"
 
-	"golang.org/x/time/rate"
-
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider"
 	"github.com/ironherd/ironherd/internal/shepherd"
 )
 
@@ -18,13 +17,13 @@ import (
 type Provisioner struct {
 	db      *bmdb.DB
 	sources shepherd.Sources[*sourceState]
-	logger  *slog.Logger
+	options Options
 }
 
 // sourceState is a provider with what the handler remembers from one pass to the next.
 type sourceState struct {
 	Source
-	limiter *rate.Limiter
+	limiter *shepherd.Limiter
 
 	mu sync.Mutex
 	// looks counts, for an open intent, the complete lists in a row that say that another owner has
@@ -34,6 +33,9 @@ type sourceState struct {
 
 // Options is what a Provisioner is built with besides its sources.
 type Options struct {
+	// HostKey makes the host key of a machine from its creation token, always the same. Nil: none is
+	// put into machines.
+	HostKey func(fleet.Token) (provider.HostKey, error)
 	// Logger receives what an operator should know. Nil: nothing is logged.
 	Logger *slog.Logger
 }
@@ -41,7 +43,7 @@ type Options struct {
 // New returns the handler for these sources. It reports every fault of their configurations.
 func New(db *bmdb.DB, sources []Source, options Options) (*Provisioner, error) {
 	kept, err := shepherd.NewSources(sources, func(s Source) (*sourceState, error) {
-		limiter := shepherd.EmptyLimiter(s.Config.CreateRate)
+		limiter := shepherd.EmptyLimiter(s.Config.CreateRate, db.Clock())
 		return &sourceState{Source: s, limiter: limiter, looks: make(map[fleet.MachineID]int)}, s.Config.Validate()
 	})
 	if err != nil {
@@ -50,7 +52,7 @@ func New(db *bmdb.DB, sources []Source, options Options) (*Provisioner, error) {
 	if options.Logger == nil {
 		options.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Provisioner{db: db, sources: kept, logger: options.Logger}, nil
+	return &Provisioner{db: db, sources: kept, options: options}, nil
 }
 
 // Scope covers the configured providers.
@@ -64,13 +66,15 @@ func (p *Provisioner) Act(ctx context.Context, work *bmdb.Work) shepherd.Outcome
 	if err != nil {
 		return shepherd.Fail{Err: err}
 	}
-	run := &pass{db: p.db, source: s, work: work, logger: p.logger.With(slog.String("provider", string(s.Name)))}
+	run := &pass{
+		db: p.db, source: s, work: work, logger: p.options.Logger.With(slog.String("provider", string(s.Name))), makeHostKey: p.options.HostKey,
+	}
 	if err := run.run(ctx); err != nil {
 		return shepherd.Fail{
 			Err: err, Backoff: s.Config.Backoff, Changes: []bmdb.Change{bmdb.SetPassResult("the pass failed: " + shepherd.Cause(err))},
 		}
 	}
-	return shepherd.Finish{Changes: []bmdb.Change{bmdb.SetPassResult(run.summary())}}
+	return shepherd.Finish{Changes: []bmdb.Change{bmdb.SetPassResult(run.result())}}
 }
 
 // pass is one pass of one provider.
@@ -79,6 +83,8 @@ type pass struct {
 	source *sourceState
 	work   *bmdb.Work
 	logger *slog.Logger
+	// makeHostKey is Options.HostKey.
+	makeHostKey func(fleet.Token) (provider.HostKey, error)
 
 	view   bmdb.ProviderView
 	survey survey
@@ -122,7 +128,32 @@ func (p *pass) run(ctx context.Context) error {
 	return p.create(ctx)
 }
 
-// summary is the result of the pass, for people.
+const (
+	// shownUnusable is how many unusable entries the result of a pass names.
+	shownUnusable = 100
+	// reasonLength bounds the reason of each, in bytes.
+	reasonLength = 300
+)
+
+// result is what is kept of the pass, for people: the summary, and then a line for each entry that
+// is left alone, with the reason.
+func (p *pass) result() string {
+	lines := []string{p.summary()}
+	for i, reason := range p.survey.unusable {
+		if i == shownUnusable {
+			lines = append(lines, fmt.Sprintf("and %d more", len(p.survey.unusable)-i))
+			break
+		}
+		reason = strings.Join(strings.Fields(reason), " ")
+		if len(reason) > reasonLength {
+			reason = strings.ToValidUTF8(reason[:reasonLength], "") + "…"
+		}
+		lines = append(lines, reason)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// summary is the result of the pass in one clause.
 func (p *pass) summary() string {
 	parts := []string{
 		fmt.Sprintf("%d used, %d free", p.survey.used, len(p.survey.free)+len(p.survey.retry)),
@@ -133,6 +164,7 @@ func (p *pass) summary() string {
 	}{
 		{p.tally.created, "%d created"},
 		{p.tally.adopted, "%d found by token"},
+		{p.tally.takenIn, "%d adopted"},
 		{p.tally.failed, "%d creations failed"},
 		{p.tally.unanswered, "%d creations unanswered"},
 		{p.tally.waiting, "%d wait for a later pass"},
@@ -144,8 +176,21 @@ func (p *pass) summary() string {
 			parts = append(parts, fmt.Sprintf(part.text, part.count))
 		}
 	}
+	if kept := p.survey.keptOut; len(kept) > 0 {
+		parts = append(parts, fmt.Sprintf("%d kept out until `ironherd provider retry`: %s", len(kept), someOf(kept)))
+	}
 	if p.discrepancies > 0 {
 		parts = append(parts, fmt.Sprintf("creation is stopped: %d discrepancies", p.discrepancies))
 	}
 	return strings.Join(parts, ", ")
+}
+
+// shownKeptOut is how much of what is kept out a summary names.
+const shownKeptOut = 3
+
+func someOf(all []string) string {
+	if rest := len(all) - shownKeptOut; rest > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(all[:shownKeptOut], "; "), rest)
+	}
+	return strings.Join(all, "; ")
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
@@ -27,7 +29,14 @@ func (p *pass) settle(ctx context.Context) ([]bmdb.Change, error) {
 		p.tally.adopted++
 		p.logger.WarnContext(ctx, "machine with a closed token surfaced", slog.String("machine", string(seen.machine)))
 		changes = append(changes, bmdb.AdoptToken(seen.token, seen.entry.ID, seen.entry.Capacity, seen.entry.Provided(nil, now)))
+		// What was known of it went when its intent was closed.
+		key, err := p.hostKey(seen.token)
+		if err != nil {
+			return nil, err
+		}
+		changes = append(changes, injected(seen.machine, key)...)
 	}
+	changes = append(changes, p.adopted(ctx)...)
 	for _, futile := range p.survey.futile {
 		changes = append(changes, bmdb.CloseIntentRejected(futile.intent.Machine, "nothing was created: "+futile.evidence))
 	}
@@ -96,8 +105,14 @@ func (p *pass) seenTwice() []finding {
 
 // compare returns the discrepancies between the provider and the BMDB.
 func (p *pass) compare(ctx context.Context) ([]bmdb.Discrepancy, error) {
-	var found []bmdb.Discrepancy
+	found, err := p.givenBack(ctx)
+	if err != nil {
+		return nil, err
+	}
 	for _, entry := range p.survey.unknown {
+		if _, wanted := p.view.Adoptions[entry.ID]; wanted {
+			continue
+		}
 		found = append(found, bmdb.Discrepancy{
 			Kind: fleet.DiscrepancyUnknownMachine, ProviderID: entry.ID,
 			Evidence: fmt.Sprintf("the provider lists %s as used (%s, created %s); the BMDB does not know it",
@@ -124,6 +139,63 @@ func (p *pass) compare(ctx context.Context) ([]bmdb.Discrepancy, error) {
 	}
 	confirmed, err := p.confirm(ctx)
 	return append(found, confirmed...), err
+}
+
+// givenBack asks for each machine that was given back and is in the list by its ID: lists lag. One
+// that the provider has still is a discrepancy, and never adopted by itself.
+func (p *pass) givenBack(ctx context.Context) ([]bmdb.Discrepancy, error) {
+	var found []bmdb.Discrepancy
+	for i, seen := range p.survey.released {
+		if i >= asksPerPass {
+			break
+		}
+		if _, wanted := p.view.Adoptions[seen.entry.ID]; wanted {
+			continue
+		}
+		entry, err := p.source.Provider.Get(ctx, seen.entry.ID)
+		switch {
+		case ctx.Err() != nil:
+			return nil, fmt.Errorf("ask for a machine that was given back: %w", context.Cause(ctx))
+		case fleet.KindOf(err) == fleet.KindNotFound, err == nil && ending(entry):
+		case err != nil:
+			p.logger.WarnContext(ctx, "machine that was given back cannot be asked for",
+				slog.String("provider_id", string(seen.entry.ID)), slog.Any("err", err))
+		default:
+			found = append(found, bmdb.Discrepancy{
+				Kind: fleet.DiscrepancyUnknownMachine, ProviderID: seen.entry.ID,
+				Evidence: fmt.Sprintf("%s was machine %s, which was given back; asked for it by its ID, the provider has it still",
+					seen.entry.ID, seen.machine),
+				Remedy: fleet.DiscrepancyUnknownMachine.Remedy(),
+			})
+		}
+	}
+	return found, nil
+}
+
+// adopted returns the changes that take in the machines that operators asked for, and end the
+// requests for those that are not there.
+func (p *pass) adopted(ctx context.Context) []bmdb.Change {
+	unknown := make(map[fleet.ProviderID]provider.Entry)
+	for _, entry := range p.survey.unknown {
+		unknown[entry.ID] = entry
+	}
+	for _, seen := range p.survey.released {
+		unknown[seen.entry.ID] = seen.entry
+	}
+	var changes []bmdb.Change
+	for _, id := range slices.Sorted(maps.Keys(p.view.Adoptions)) {
+		entry, there := unknown[id]
+		if !there {
+			changes = append(changes, bmdb.DropAdoption(id))
+			continue
+		}
+		p.tally.takenIn++
+		machine := fleet.NewMachineID()
+		p.logger.InfoContext(ctx, "machine is adopted", slog.String("machine", string(machine)), slog.String("provider_id", string(id)),
+			slog.String("asked_by", p.view.Adoptions[id]))
+		changes = append(changes, bmdb.AdoptEntry(machine, id, entry.Capacity, entry.Provided(nil, p.view.Now)))
+	}
+	return changes
 }
 
 // confirm asks for each missing machine by its ID. Only a definite answer makes a discrepancy.
@@ -159,9 +231,17 @@ var errNotAsked = fleet.Errorf(fleet.KindUnknown, "not asked")
 func missing(m bmdb.ProviderMachine, how string) bmdb.Discrepancy {
 	return bmdb.Discrepancy{
 		Kind: fleet.DiscrepancyMissingMachine, ProviderID: m.ProviderID, Machine: m.ID,
-		Evidence: fmt.Sprintf("machine %s (%s) is not in the provider's list; %s", m.ID, m.ProviderID, how),
+		Evidence: fmt.Sprintf("machine %s (%s) is not in the provider's list; %s", nameOf(m), m.ProviderID, how),
 		Remedy:   fleet.DiscrepancyMissingMachine.Remedy(),
 	}
+}
+
+// nameOf is what people call a machine.
+func nameOf(m bmdb.ProviderMachine) string {
+	if m.Provided != nil && m.Provided.Hostname != "" {
+		return m.Provided.Hostname
+	}
+	return string(m.ID)
 }
 
 func age(created time.Time) string {

@@ -19,6 +19,8 @@ type survey struct {
 	// what would be free but for a penalty.
 	free      []fleet.CapacityID
 	penalized int
+	// keptOut is capacity that only a person lets be used again, with who took it out.
+	keptOut []string
 
 	// found are open intents whose machine is in the list.
 	found []sighting
@@ -29,8 +31,9 @@ type survey struct {
 	futile []finding
 	// contested are open intents with an unanswered call whose capacity is not free.
 	contested []finding
-	// adopt are machines with a token that was closed.
-	adopt []sighting
+	// adopt are machines with a token that was closed. released are those whose token is of a machine
+	// that was given back: the list lags, or the provider has it still.
+	adopt, released []sighting
 	// failed is the capacity of machines that the provider gave up, where it has no penalty yet.
 	failed []fleet.CapacityID
 
@@ -64,7 +67,7 @@ type surveyor struct {
 	survey
 	settling time.Duration
 	view     bmdb.ProviderView
-	closed   map[fleet.Token]fleet.MachineID
+	closed   map[fleet.Token]bmdb.ClosedToken
 
 	machines   map[fleet.ProviderID]bmdb.ProviderMachine
 	byID       map[fleet.MachineID]bmdb.ProviderMachine
@@ -83,7 +86,7 @@ type surveyor struct {
 // known here, so nothing in the list can be relied on. closed are the tokens of unexplained that
 // are of intents which are not open any more, with their machines.
 func takeSurvey(
-	entries []provider.Entry, view bmdb.ProviderView, closed map[fleet.Token]fleet.MachineID, settling time.Duration,
+	entries []provider.Entry, view bmdb.ProviderView, closed map[fleet.Token]bmdb.ClosedToken, settling time.Duration,
 ) (survey, error) {
 	s := newSurveyor(view, settling)
 	s.closed = closed
@@ -209,14 +212,17 @@ func (s *surveyor) takeToken(entry provider.Entry) bool {
 			s.found = append(s.found, seen)
 			return true
 		}
-		machine, closed := s.closed[token]
+		was, closed := s.closed[token]
 		if !closed {
 			continue
 		}
+		machine := was.Machine
 		seen := sighting{token, machine, entry}
 		other, exists := s.byID[machine]
 		switch {
 		case ending(entry):
+		case was.Released:
+			s.released = append(s.released, seen)
 		case exists && other.ProviderID != "" || s.accounted[machine]:
 			s.duplicate = append(s.duplicate, seen)
 		default:
@@ -257,6 +263,8 @@ func (s *surveyor) takeUnused(entry provider.Entry) {
 			s.accounted[intent.Machine] = true
 			s.retry = append(s.retry, intent)
 		}
+	case s.hasPenalty(entry.Capacity) && s.view.Penalties[entry.Capacity].ForEver():
+		s.keptOut = append(s.keptOut, fmt.Sprintf("%s by %s", entry.Capacity, s.view.Penalties[entry.Capacity].Cause))
 	case s.hasPenalty(entry.Capacity):
 		s.penalized++
 	default:

@@ -110,7 +110,7 @@ func TestSurvey(t *testing.T) {
 		entries  []provider.Entry
 		machines []bmdb.ProviderMachine
 		intents  []fleet.Intent
-		closed   map[fleet.Token]fleet.MachineID
+		closed   map[fleet.Token]bmdb.ClosedToken
 		resting  []fleet.CapacityID
 		want     string
 	}{
@@ -165,18 +165,18 @@ func TestSurvey(t *testing.T) {
 		"capacity away, never called":       {intents: []fleet.Intent{intent("1", 0, 0)}, want: "futile:m-1"},
 		"capacity of an intent not legible": {entries: []provider.Entry{with(free("1"), func(e *provider.Entry) { e.Invalid = "bad" })}, intents: []fleet.Intent{intent("1", 0, 0)}, want: "unusable:1"},
 
-		"a closed token surfaces": {entries: []provider.Entry{device("1", "t-9")}, closed: map[fleet.Token]fleet.MachineID{"t-9": "m-9"}, want: "adopt:m-9=d-1"},
+		"a closed token surfaces": {entries: []provider.Entry{device("1", "t-9")}, closed: map[fleet.Token]bmdb.ClosedToken{"t-9": {Machine: "m-9"}}, want: "adopt:m-9=d-1"},
 		"a closed token surfaces on its way out": {
 			entries: []provider.Entry{with(device("1", "t-9"), func(e *provider.Entry) { e.Status = fleet.ProviderStatusDeleting })},
-			closed:  map[fleet.Token]fleet.MachineID{"t-9": "m-9"},
+			closed:  map[fleet.Token]bmdb.ClosedToken{"t-9": {Machine: "m-9"}},
 		},
 		"a closed token on two machines": {
-			entries: []provider.Entry{device("1", "t-9"), device("2", "t-9")}, closed: map[fleet.Token]fleet.MachineID{"t-9": "m-9"},
+			entries: []provider.Entry{device("1", "t-9"), device("2", "t-9")}, closed: map[fleet.Token]bmdb.ClosedToken{"t-9": {Machine: "m-9"}},
 			want: "adopt:m-9=d-1 duplicate:d-2",
 		},
 		"a second machine with the token of one that is there": {
 			entries: []provider.Entry{device("1", "t-1"), device("2", "t-1")}, machines: []bmdb.ProviderMachine{machine("1", active)},
-			closed: map[fleet.Token]fleet.MachineID{"t-1": "m-1"}, want: "duplicate:d-2",
+			closed: map[fleet.Token]bmdb.ClosedToken{"t-1": {Machine: "m-1"}}, want: "duplicate:d-2",
 		},
 
 		"a used machine that nobody knows":  {entries: []provider.Entry{device("1")}, want: "unknown:d-1"},

@@ -2,6 +2,7 @@ package provisioner_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,7 +23,8 @@ import (
 	"github.com/ironherd/ironherd/internal/sim/equinixapi"
 )
 
-const wireMachines = 10
+// creates is how many machines TestManyCreates wants; the figure of 10,000 takes a minute or two.
+var creates = flag.Int("creates", 500, "machines of TestManyCreates")
 
 // TestOnTheWire runs the real provider against the simulated API while requests fail, replies are
 // lost and the process dies at random requests, until all capacity is taken: exactly one device for
@@ -31,20 +34,27 @@ func TestOnTheWire(t *testing.T) {
 	for _, seed := range []uint64{1, 2, 3} {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { onTheWire(t, seed) })
+			synctest.Test(t, func(t *testing.T) { onTheWire(t, seed, 10, 4) })
 		})
 	}
 }
 
-func onTheWire(t *testing.T, seed uint64) {
+// TestManyCreates is the same with many machines at one provider.
+func TestManyCreates(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) { onTheWire(t, 4, *creates, 1000) })
+}
+
+func onTheWire(t *testing.T, seed uint64, machines, perPage int) {
 	t.Helper()
 	b := newBench(t, 0)
+	b.config.MaxMachines, b.config.ChunkSize = machines, max(b.config.ChunkSize, machines/5)
 	b.config.CreateRate = fleet.Rate{Every: 10 * time.Millisecond, Burst: 1}
 	b.config.SettlingTime, b.config.Penalty = 2*time.Minute, 5*time.Minute
-	w := newWire(t, seed)
+	w := newWire(t, seed, machines, perPage)
 	b.provider = w.provider(t)
 	b.restart()
-	for pass := 0; w.faulty || len(b.view().Machines) < wireMachines || len(b.view().Intents) > 0; pass++ {
+	for pass := 0; w.faulty || len(b.view().Machines) < machines || len(b.view().Intents) > 0; pass++ {
 		if pass > 100 {
 			t.Fatalf("%d machines, intents %+v: %s", len(b.view().Machines), b.view().Intents, b.result())
 		}
@@ -53,7 +63,7 @@ func onTheWire(t *testing.T, seed uint64) {
 		ctx, kill := context.WithCancel(t.Context())
 		w.kill, w.killIn = kill, -1
 		if w.faulty && pass%2 == 0 {
-			w.killIn = w.random.IntN(15)
+			w.killIn = w.random.IntN(machines * 3 / 2)
 		}
 		stop := b.keep()
 		task.Act(ctx)
@@ -68,7 +78,7 @@ func onTheWire(t *testing.T, seed uint64) {
 		kill()
 	}
 	summary := w.api.Summary()
-	if summary.Made != wireMachines || summary.Duplicates > 0 {
+	if summary.Made != machines || summary.Duplicates > 0 {
 		t.Errorf("%d devices were made, %d duplicates: %v", summary.Made, summary.Duplicates, summary.DuplicateTags)
 	}
 	if d := b.view().Discrepancies; len(d) > 0 {
@@ -78,9 +88,20 @@ func onTheWire(t *testing.T, seed uint64) {
 	if err != nil || len(findings) > 0 {
 		t.Errorf("check: %+v, %v", findings, err)
 	}
+	for _, m := range b.view().Machines {
+		device, err := b.provider.Get(t.Context(), m.ProviderID)
+		if err != nil || len(device.Tokens) != 1 {
+			t.Fatalf("%+v, %v", device, err)
+		}
+		b.mustKnow(m.ID, device.Tokens[0])
+		if sent := w.userData(t, m.ProviderID); !strings.Contains(sent, "the private half of "+string(device.Tokens[0])) {
+			t.Errorf("machine %s got the user data %q", m.ID, sent)
+		}
+	}
 	if w.lost == 0 || w.disturbed == 0 || w.killed == 0 {
 		t.Errorf("%d replies were lost, %d requests disturbed, %d processes killed", w.lost, w.disturbed, w.killed)
 	}
+	t.Logf("%d machines; %d replies were lost, %d requests disturbed, %d processes killed", machines, w.lost, w.disturbed, w.killed)
 }
 
 // wire is the simulated API with everything that can go wrong before it. It is used by one
@@ -96,18 +117,18 @@ type wire struct {
 	killIn int
 }
 
-func newWire(t *testing.T, seed uint64) *wire {
+func newWire(t *testing.T, seed uint64, machines, perPage int) *wire {
 	t.Helper()
 	w := &wire{random: rand.New(rand.NewPCG(seed, 0)), faulty: true, killIn: -1}
 	var err error
 	w.api, err = equinixapi.New(equinixapi.Config{
-		Seed: seed, Token: "a-long-token", Reservations: wireMachines, Hardware: hardware{}, Logger: slog.New(slog.DiscardHandler), MaxPerPage: 4,
+		Seed: seed, Token: "a-long-token", Reservations: machines, Hardware: hardware{}, Logger: slog.New(slog.DiscardHandler), MaxPerPage: perPage,
 		Plans:  []equinixapi.Plan{{Slug: "c3.small.x86", CPUs: 1, CPU: "Xeon", MemoryGB: 32}},
 		Commit: func(...equinixapi.Change) error { return nil },
 		Slot: func(slot int) equinixapi.Slot {
 			return equinixapi.Slot{
 				Plan: "c3.small.x86", Metro: equinixapi.Metros()[0],
-				PublicV4: netip.AddrFrom4([4]byte{192, 0, 2, byte(slot + 2)}), PrivateV4: netip.AddrFrom4([4]byte{10, 0, 0, byte(slot + 2)}),
+				PublicV4: netip.AddrFrom4([4]byte{198, 18, byte(slot >> 8), byte(slot)}), PrivateV4: netip.AddrFrom4([4]byte{10, 0, byte(slot >> 8), byte(slot)}),
 				PublicV6: netip.MustParseAddr("2001:db8::2"), MACs: [2]string{"aa:00:00:00:00:01", "aa:00:00:00:00:02"},
 			}
 		},
@@ -177,6 +198,16 @@ func (w *wire) provider(t *testing.T) provider.Provider {
 		t.Fatal(err)
 	}
 	return p
+}
+
+// userData returns what the API says that a device was given.
+func (w *wire) userData(t *testing.T, device fleet.ProviderID) string {
+	t.Helper()
+	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, equinixapi.Prefix+"/devices/"+string(device)+"/userdata", nil)
+	request.Header.Set("X-Auth-Token", "a-long-token")
+	recorder := httptest.NewRecorder()
+	w.api.ServeHTTP(recorder, request)
+	return recorder.Body.String()
 }
 
 // hardware is machines that do at once what they are told.

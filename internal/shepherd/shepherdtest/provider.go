@@ -35,6 +35,10 @@ const (
 	Refusing Point = "refuse"
 	// Created is after a creation that succeeded, before its caller knows.
 	Created Point = "created"
+	// Pulling is before a lever is pulled: an error is the provider's answer, and nothing happens.
+	// Pulled is after it was: an error means that the reply was lost.
+	Pulling Point = "pull"
+	Pulled  Point = "pulled"
 )
 
 // FakeProvider is a provider in memory: reservations, and devices on them that become active after
@@ -47,23 +51,40 @@ type FakeProvider struct {
 	Address func(n int) netip.Addr
 	// Latency of every call.
 	Latency time.Duration
+	// Inject says that devices get the host keys of their requests.
+	Inject bool
 	// Hook, when set, is called at every point; capacity is empty where there is none.
 	Hook func(point Point, capacity fleet.CapacityID) error
 	// Hide leaves entries out of lists, and out of nothing else.
 	Hide func(provider.Entry) bool
 
+	// Deleting is how long a device that was released stays.
+	Deleting time.Duration
+	// OnRestart, when set, is called when a device was restarted.
+	OnRestart func(id fleet.ProviderID)
+
 	mu       sync.Mutex
+	pulls    []Pull
+	leaving  map[fleet.ProviderID]time.Time
 	capacity []fleet.CapacityID
 	devices  map[fleet.ProviderID]provider.Entry
 	serial   int
 	creates  []time.Time
 }
 
-var _ provider.Provider = (*FakeProvider)(nil)
+var (
+	_ provider.Provider = (*FakeProvider)(nil)
+	_ provider.Injector = (*FakeProvider)(nil)
+
+	_ provider.Rebooter    = (*FakeProvider)(nil)
+	_ provider.Powerer     = (*FakeProvider)(nil)
+	_ provider.Reinstaller = (*FakeProvider)(nil)
+	_ provider.Releaser    = (*FakeProvider)(nil)
+)
 
 // NewFakeProvider returns a provider with so many free reservations, named capacity-000 and on.
 func NewFakeProvider(reservations int) *FakeProvider {
-	p := &FakeProvider{devices: make(map[fleet.ProviderID]provider.Entry)}
+	p := &FakeProvider{devices: make(map[fleet.ProviderID]provider.Entry), leaving: make(map[fleet.ProviderID]time.Time)}
 	for i := range reservations {
 		p.capacity = append(p.capacity, fleet.CapacityID(fmt.Sprintf("capacity-%03d", i)))
 	}
@@ -72,6 +93,9 @@ func NewFakeProvider(reservations int) *FakeProvider {
 
 // Kind returns "fake".
 func (p *FakeProvider) Kind() string { return "fake" }
+
+// InjectsHostKey returns Inject.
+func (p *FakeProvider) InjectsHostKey() bool { return p.Inject }
 
 func (p *FakeProvider) at(ctx context.Context, point Point, capacity fleet.CapacityID) error {
 	if p.Latency > 0 && (point == Listing || point == Asking || point == Finding || point == Sending) {
@@ -95,6 +119,7 @@ func (p *FakeProvider) List(ctx context.Context) ([]provider.Entry, error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.leave()
 	var entries []provider.Entry
 	taken := make(map[fleet.CapacityID]bool)
 	for id := range p.devices {
@@ -131,6 +156,7 @@ func (p *FakeProvider) Get(ctx context.Context, id fleet.ProviderID) (provider.E
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.leave()
 	if _, ok := p.devices[id]; !ok {
 		return provider.Entry{}, fleet.Errorf(fleet.KindNotFound, "no device %s", id)
 	}

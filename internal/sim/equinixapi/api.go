@@ -60,7 +60,13 @@ type Config struct {
 	LoseReply        func() bool
 	FailProvisioning func() bool
 	Shuffle          func() bool
-	Logger           *slog.Logger
+	// Stale is asked at each GET of a device, which then answers what was true that long ago; Steal at
+	// each creation on a named reservation, which somebody else's device takes first; Vanish at each
+	// creation that succeeded, whose device will be gone. The last two say how long after its
+	// provisioning the device goes. 0: it does not happen. Each may be nil.
+	Stale, Steal, Vanish func() time.Duration
+
+	Logger *slog.Logger
 }
 
 // Change sets one value of the durable state, or removes it when Value is nil.
@@ -75,7 +81,7 @@ type Disturbance struct {
 	Delay time.Duration
 	// Cut closes the connection.
 	Cut bool
-	// Status, unless 0, is the answer: 429, 500 or 502.
+	// Status, unless 0, is the answer: 401, 429, 500 or 502.
 	Status int
 	// RetryAfter goes with 429, unless 0.
 	RetryAfter time.Duration
@@ -215,6 +221,7 @@ func (a *API) Start(ctx context.Context) {
 		if d.Task != nil {
 			a.start(d.ID)
 		}
+		a.vanishLater(d)
 	}
 }
 
@@ -261,7 +268,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("Content-Type", "application/json; charset=utf-8")
 	limited := !a.window.take(a.cfg.RateLimit, time.Now(), header)
 	if subtle.ConstantTimeCompare([]byte(r.Header.Get("X-Auth-Token")), []byte(a.cfg.Token)) != 1 {
-		writeJSON(w, http.StatusUnauthorized, obj{"error": "Invalid authentication token"})
+		writeJSON(w, http.StatusUnauthorized, wrongToken)
 		return
 	}
 	if limited {
@@ -294,6 +301,8 @@ const (
 	notFound = "Not found"
 )
 
+var wrongToken = obj{"error": "Invalid authentication token"}
+
 // disturbed injects the faults that Config.Disturb asks for, and reports whether one of them has
 // answered the request.
 func (a *API) disturbed(w http.ResponseWriter, r *http.Request) bool {
@@ -312,6 +321,8 @@ func (a *API) disturbed(w http.ResponseWriter, r *http.Request) bool {
 	switch d.Status {
 	case 0:
 		return false
+	case http.StatusUnauthorized:
+		writeJSON(w, d.Status, wrongToken)
 	case http.StatusTooManyRequests:
 		w.Header().Set("X-RateLimit-Remaining", "0")
 		if d.RetryAfter > 0 {

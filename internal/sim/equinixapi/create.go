@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/crypto/ssh"
 )
@@ -47,6 +48,9 @@ type createRequest struct {
 	// the prefix of the public IPv4 address is.
 	IPAddresses  []addressRequest `json:"ip_addresses"`
 	PublicSubnet int              `json:"public_ipv4_subnet_size"`
+
+	// stolenFor is set for the device of somebody who was faster, and will be gone.
+	stolenFor time.Duration
 }
 
 // validate says everything that is wrong with a request in itself.
@@ -148,6 +152,7 @@ func (a *API) create(project string, requests []*createRequest, also func([]*dev
 	for _, d := range made {
 		a.devices[d.ID] = d
 		a.start(d.ID)
+		a.vanishLater(d)
 	}
 	return made, nil
 }
@@ -186,6 +191,10 @@ func (a *API) newDevice(project string, q *createRequest) (*device, error) {
 	d.From = d.Created.Add(a.duration(a.cfg.Durations.Queued, "queued", d.Number))
 	d.To = d.From.Add(a.duration(a.cfg.Durations.Provisioning, "provisioning", d.Number))
 	d.Task = &task{Kind: taskProvision, Due: d.To}
+	d.vanishAfter(q.stolenFor)
+	if q.stolenFor == 0 {
+		d.vanishAfter(asked(a.cfg.Vanish))
+	}
 	return d, nil
 }
 

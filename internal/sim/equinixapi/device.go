@@ -31,6 +31,7 @@ func (a *API) createDevice(w http.ResponseWriter, r *http.Request) {
 		writeError(w, err)
 		return
 	}
+	a.maybeSteal(r.PathValue("id"), &request)
 	made, err := a.create(r.PathValue("id"), []*createRequest{&request}, nil)
 	if err != nil {
 		writeError(w, err)
@@ -45,12 +46,17 @@ func (a *API) createDevice(w http.ResponseWriter, r *http.Request) {
 }
 
 func (a *API) getDevice(w http.ResponseWriter, r *http.Request) {
+	at := now()
 	d, ok := a.deviceOf(r.PathValue("id"))
+	if lag := asked(a.cfg.Stale); ok && lag > 0 {
+		at = at.Add(-lag)
+		d, ok = d.asOf(at)
+	}
 	if !ok {
 		writeError(w, errNotFound)
 		return
 	}
-	writeJSON(w, http.StatusOK, a.renderDevice(d, viewOf(r)))
+	writeJSON(w, http.StatusOK, a.renderDeviceAt(d, viewOf(r), at))
 }
 
 func (a *API) getUserData(w http.ResponseWriter, r *http.Request) {

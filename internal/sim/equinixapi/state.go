@@ -65,7 +65,12 @@ type device struct {
 	// Task is what is under way; nil in a state that stays.
 	Task   *task   `json:"task,omitempty"`
 	Events []event `json:"events,omitempty"`
+	// Vanishes is when it is gone without anybody having asked; nil: never.
+	Vanishes *time.Time `json:"vanishes,omitempty"`
 
+	// before is the device as it was before its newest change, as far as that is remembered. It is no
+	// part of the value.
+	before *device
 	// rendered is the newest rendering, kept for lists. It is no part of the value.
 	rendered *atomic.Pointer[rendering]
 }
@@ -201,7 +206,9 @@ func (a *API) change(id string, edit func(*device) error) (*device, error) {
 	if old == nil {
 		return nil, errNotFound
 	}
-	next := *old
+	next, last := *old, *old
+	last.before = nil // one step is remembered
+	next.before = &last
 	next.rendered = new(atomic.Pointer[rendering])
 	next.Updated = now()
 	before := a.counters

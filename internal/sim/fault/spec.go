@@ -20,18 +20,27 @@ type Kind string
 
 // The kinds.
 const (
-	LostReply     Kind = "lost-reply"
-	LostRequest   Kind = "lost-request"
-	Throttled     Kind = "429"
-	ThrottledBare Kind = "429-bare"
-	Internal      Kind = "500"
-	BadGateway    Kind = "502"
-	Slow          Kind = "slow"
-	ListOrder     Kind = "list-order"
-	ProvisionFail Kind = "provision-fail"
-	SSHRefused    Kind = "ssh-refused"
-	SSHDropped    Kind = "ssh-dropped"
-	AgentStart    Kind = "agent-start"
+	LostReply       Kind = "lost-reply"
+	LostRequest     Kind = "lost-request"
+	Throttled       Kind = "429"
+	ThrottledBare   Kind = "429-bare"
+	Internal        Kind = "500"
+	BadGateway      Kind = "502"
+	Slow            Kind = "slow"
+	ListOrder       Kind = "list-order"
+	StaleGet        Kind = "stale-get"
+	TokenRevoked    Kind = "token-revoked"
+	CapacityStolen  Kind = "capacity-stolen"
+	DeviceVanishes  Kind = "device-vanishes"
+	ProvisionFail   Kind = "provision-fail"
+	UserDataIgnored Kind = "user-data-ignored"
+	SSHRefused      Kind = "ssh-refused"
+	SSHDropped      Kind = "ssh-dropped"
+	AgentStart      Kind = "agent-start"
+	HostHangs       Kind = "host-hangs"
+	HostFrozen      Kind = "host-frozen"
+	HostDiskLost    Kind = "host-disk-lost"
+	HostDies        Kind = "host-dies"
 )
 
 // Description says what a kind is.
@@ -47,9 +56,11 @@ type Description struct {
 
 // What the opportunities of several kinds are.
 const (
-	aRequest    = "API request"
-	aCreation   = "creation of a device"
-	aConnection = "SSH connection"
+	aRequest       = "API request"
+	aCreation      = "creation of a device"
+	aConnection    = "SSH connection"
+	anInstallation = "installation of a device by the provider"
+	aBoot          = "boot of the provider's system"
 )
 
 var kinds = []Description{
@@ -61,10 +72,22 @@ var kinds = []Description{
 	{BadGateway, 0, aRequest, "502 with HTML, as from a proxy"},
 	{Slow, time.Second, aRequest, "the answer takes DURATION longer"},
 	{ListOrder, 0, "page of devices, reservations or projects", "the list comes in a random order, unless the request sorts it"},
+	{StaleGet, 2 * time.Second, "GET of a device", "it answers what was true DURATION ago, while lists are up to date: 404 of a new device, an earlier state"},
+	{TokenRevoked, 5 * time.Second, aRequest, "the token does not count: this request and all others get 401 for DURATION"},
+	{
+		CapacityStolen, 5 * time.Second, "creation of a device on a named reservation",
+		"somebody else's device takes the reservation first, and is gone DURATION after its provisioning",
+	},
+	{DeviceVanishes, 5 * time.Second, aCreation, "it is gone DURATION after its provisioning, as if somebody had deleted it"},
 	{ProvisionFail, 0, aCreation, "its provisioning fails: on a reservation it stays as failed, else it vanishes"},
+	{UserDataIgnored, 0, anInstallation, "its image ignores the user data, so that it makes an SSH host key of its own"},
 	{SSHRefused, 0, aConnection, "it is reset as it is accepted"},
 	{SSHDropped, 100 * time.Millisecond, aConnection, "it is reset after DURATION"},
 	{AgentStart, 0, "start of an uploaded agent", "it exits with an error or writes garbage, by turns"},
+	{HostHangs, 30 * time.Second, aBoot, "DURATION later nothing runs or answers on the machine, until it is restarted"},
+	{HostFrozen, 30 * time.Second, aBoot, "the same, until it is switched off and on"},
+	{HostDiskLost, 30 * time.Second, aBoot, "the same, until the provider reinstalls it"},
+	{HostDies, 30 * time.Second, aBoot, "the same, for good"},
 }
 
 // Descriptions describes every kind, in the order of Kinds.

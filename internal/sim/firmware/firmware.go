@@ -114,8 +114,8 @@ func Parse(area []byte) (*agentv1.FirstBoot, error) {
 var readBuffers = sync.Pool{New: func() any { return new([256 << 10]byte) }}
 
 // ReadBack hashes the first size bytes of the disk that is kept in the file: "sha256:" and 64
-// hexadecimal digits. It stops when ctx ends.
-func ReadBack(ctx context.Context, path string, size int64) (string, error) {
+// hexadecimal digits. It stops when ctx ends. Head stands for as much at the beginning of the disk.
+func ReadBack(ctx context.Context, path string, size int64, head []byte) (string, error) {
 	disk, err := os.Open(path)
 	if err != nil {
 		return "", err
@@ -124,8 +124,9 @@ func ReadBack(ctx context.Context, path string, size int64) (string, error) {
 	buffer := readBuffers.Get().(*[256 << 10]byte)
 	defer readBuffers.Put(buffer)
 	hash := sha256.New()
+	hash.Write(head)
 	var data extent
-	for at := int64(0); at < size; {
+	for at := int64(len(head)); at < size; {
 		if ctx.Err() != nil {
 			return "", context.Cause(ctx)
 		}

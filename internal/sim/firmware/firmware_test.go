@@ -107,11 +107,16 @@ func TestReadBack(t *testing.T) {
 	content := bytes.Repeat([]byte("content "), 100_000)
 	path := disk(t, 10<<20, 0, content)
 	want := append(bytes.Clone(content), make([]byte, 4<<20-len(content))...)
-	got, err := firmware.ReadBack(t.Context(), path, 4<<20)
+	got, err := firmware.ReadBack(t.Context(), path, 4<<20, nil)
 	if err != nil || got != fmt.Sprintf("sha256:%x", sha256.Sum256(want)) {
 		t.Errorf("read back %s, %v", got, err)
 	}
-	if _, err := firmware.ReadBack(t.Context(), path, 11<<20); err == nil {
+	copy(want, "a partition table that was moved")
+	got, err = firmware.ReadBack(t.Context(), path, 4<<20, want[:1<<20])
+	if err != nil || got != fmt.Sprintf("sha256:%x", sha256.Sum256(want)) {
+		t.Errorf("with a head of its own: read back %s, %v", got, err)
+	}
+	if _, err := firmware.ReadBack(t.Context(), path, 11<<20, nil); err == nil {
 		t.Error("more was read back than the disk has")
 	}
 }

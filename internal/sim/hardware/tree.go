@@ -107,8 +107,8 @@ func (s *Shared) source(sum [32]byte, n int) string {
 	return filepath.Join(s.dir, fmt.Sprintf("%s.%d", hex.EncodeToString(sum[:16]), n))
 }
 
-// create makes the file source whole or not at all; that another caller made it meanwhile is as
-// good.
+// create makes the file source whole or not at all. Where another caller made it meanwhile, that
+// one stays: to replace it would take it away from whoever is about to link it.
 func (s *Shared) create(source, content string) error {
 	temporary, err := os.CreateTemp(s.dir, "new-")
 	if err != nil {
@@ -117,12 +117,12 @@ func (s *Shared) create(source, content string) error {
 	_, err = temporary.WriteString(content)
 	err = errors.Join(err, temporary.Chmod(0o444), temporary.Close())
 	if err == nil {
-		err = os.Rename(temporary.Name(), source)
+		err = os.Link(temporary.Name(), source)
 	}
-	if err != nil {
-		_ = os.Remove(temporary.Name())
+	if errors.Is(err, os.ErrExist) {
+		err = nil
 	}
-	return err
+	return errors.Join(err, os.Remove(temporary.Name()))
 }
 
 // write puts the tree below root, where nothing of it may exist but directories.

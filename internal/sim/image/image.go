@@ -94,6 +94,27 @@ func Make(dir string, spec Spec) (Image, error) {
 	return image, nil
 }
 
+// Head returns the first n bytes of the raw image, of at most 1 MiB.
+func (i Image) Head(n int64) ([]byte, error) {
+	file, err := os.Open(i.Path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	head := make([]byte, min(n, mebibyte))
+	var raw io.Reader = file
+	if i.Compression == "zstd" {
+		decoder, err := zstd.NewReader(file, zstd.WithDecoderConcurrency(1))
+		if err != nil {
+			return nil, err
+		}
+		defer decoder.Close()
+		raw = decoder
+	}
+	_, err = io.ReadFull(raw, head)
+	return head, err
+}
+
 func write(dir string, spec Spec) (_ Image, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return Image{}, err

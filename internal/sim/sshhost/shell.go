@@ -160,6 +160,9 @@ type discard struct{}
 func (discard) Write(p []byte) (int, error) { return len(p), nil }
 
 func (sh *shell) start(power context.Context, words []string, io streams) Status {
+	if words[0] == "exec" && len(words) > 1 {
+		words = words[1:] // nothing is left of the shell that could show the difference
+	}
 	name := words[0]
 	if play := builtinNamed(path.Base(name)); play != nil && (!strings.Contains(name, "/") || isSystemPath(name)) {
 		status, err := play(sh, words[1:], io)

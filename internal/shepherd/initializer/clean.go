@@ -1,0 +1,88 @@
+package initializer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider"
+	"github.com/ironherd/ironherd/internal/remote"
+)
+
+// otherMachine is the exit code of `ironherd-agent leave` on a host that belongs to another machine
+// now.
+const otherMachine = 5
+
+// Clean stops our agent on the host of a machine and removes its files. It brings the agent's
+// executable to the host, because that knows what there is to remove, and it goes with the rest. It
+// can be repeated. A host that was taken over as another machine is left as it is.
+func (i *Initializer) Clean(ctx context.Context, work *bmdb.Work, entry provider.Entry) error {
+	late := fleet.Errorf(fleet.KindTimeout, "the host was not clean within %s", i.config.WorkTimeout)
+	limited, cancel := context.WithTimeoutCause(ctx, i.config.WorkTimeout, late)
+	defer cancel()
+	err := i.clean(limited, work, entry)
+	if err != nil && ctx.Err() == nil && limited.Err() != nil && !errors.Is(err, late) {
+		return fmt.Errorf("%w: %w", late, err)
+	}
+	return err
+}
+
+func (i *Initializer) clean(ctx context.Context, work *bmdb.Work, entry provider.Entry) error {
+	source, err := i.sources.Of(work)
+	if err != nil {
+		return err
+	}
+	if fault := unreachable(entry); fault != "" {
+		return fleet.Errorf(fleet.KindTemporary, "%s", fault)
+	}
+	target, err := i.target(ctx, source, work.Record.ID, entry)
+	if err != nil {
+		return err
+	}
+	host, err := i.dial(ctx, target)
+	if refused, changes := refusal(work.Record.ID, err); changes != nil {
+		return errors.Join(refused, work.Note(ctx, changes...))
+	}
+	if err != nil {
+		return fmt.Errorf("dial: %w", err)
+	}
+	defer func() { _ = host.Close() }() // nothing is under way any more
+	logger := i.logger.With(slog.String("machine", string(work.Record.ID)))
+	agent, err := host.Choose(ctx, i.agents...)
+	if err != nil {
+		return err
+	}
+	var uploaded remote.Uploaded
+	leave := []string{"leave", "--machine", string(work.Record.ID)}
+	for _, directory := range append([]string{i.config.TargetPath}, i.config.OtherTargetPaths...) {
+		directory = path.Clean(directory)
+		leave = append(leave, "--directory", directory)
+		if uploaded.Path == "" {
+			uploaded, err = host.Upload(ctx, agent, path.Join(directory, executableName), 0o700)
+			if err != nil && remote.Unusable(err) == "" {
+				return fmt.Errorf("upload agent: %w", err)
+			}
+		}
+	}
+	if uploaded.Path == "" {
+		return fmt.Errorf("upload agent: %w", err)
+	}
+	_, err = host.Run(ctx, remote.Command{
+		Args: append([]string{uploaded.Path}, leave...), Timeout: i.config.ExecuteTimeout,
+		OnStderr: func(line string) {
+			logger.InfoContext(ctx, "agent wrote to stderr", slog.String("line", line))
+		},
+	})
+	if exit, ok := errors.AsType[*remote.ExitError](err); ok && exit.Status == otherMachine {
+		logger.WarnContext(ctx, "host belongs to another machine now, and is left as it is")
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("stop the agent and remove its files: %w", err)
+	}
+	return nil
+}

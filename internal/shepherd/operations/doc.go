@@ -1,0 +1,34 @@
+// Package operations does what people ask to be done to machines through their providers: the
+// process operation. It reboots machines, switches them on and off, and gives them back. It also
+// ends maintenances whose time is over, and asks, in the name of the policy, for machines to be
+// replaced that their provider gave up.
+//
+// A request takes these steps, each of them in a commit of its own:
+//
+//	requested ─► begun ─► accepted ─► ended: evidence, or its time is over
+//	    │          │          │
+//	    │          │          └── the provider is asked again and again what has become of it
+//	    │          └── the provider is called; it may be called again for the same attempt
+//	    └── the provider is asked first: what is so already needs no call
+//
+// # What a failure leaves
+//
+//   - The process dies, or the reply is lost, before acceptance is committed: the call is made
+//     again, unless evidence says that it was heard. What is asked for is idempotent but for a
+//     reboot and a power cycle: then a machine may be restarted once more than was asked for.
+//   - The provider cannot be reached, is busy or does not let us in: the call is tried again with
+//     a backoff, for give_up_after from the request. Then the operation ends as failed, with the
+//     provider's words.
+//   - The provider refuses for good (the state of the machine does not allow it, it cannot do it):
+//     the operation ends as failed, with its words.
+//   - It has accepted the call, and there is no evidence within policy.operation_timeout: the
+//     operation ends as failed, and says what was waited for.
+//   - Somebody asks for something else meanwhile: the lease is void, and nothing of this is
+//     committed (rule 8).
+//
+// # Giving back
+//
+// A machine that was given back goes, with its facts, when the provider says that it does not have
+// it. A host of a list stays where it is. It is left clean instead: its agent is stopped, and the
+// agent's files are removed.
+package operations

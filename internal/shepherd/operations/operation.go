@@ -1,0 +1,262 @@
+package operations
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/lifecycle"
+	"github.com/ironherd/ironherd/internal/provider"
+	"github.com/ironherd/ironherd/internal/shepherd"
+)
+
+// operation is a piece of work on one request.
+type operation struct {
+	*Operations
+	work   *bmdb.Work
+	source Source
+	env    fleet.Environment
+	// now is database time.
+	now     time.Time
+	request fleet.OperationRequest
+	// attempt is the newest one at the request; nil: none was begun.
+	attempt *fleet.OperationAttempt
+	logger  *slog.Logger
+}
+
+// accepted reports whether the provider has accepted the newest attempt.
+func (o operation) accepted() bool { return o.attempt != nil && o.attempt.AcceptedAt != nil }
+
+func (o operation) advance(ctx context.Context) shepherd.Outcome {
+	r := o.work.Record
+	if seen, ok := o.evidence(r); ok {
+		return o.done(seen)
+	}
+	entry, err := o.source.Provider.Get(ctx, r.ProviderID)
+	switch {
+	case fleet.KindOf(err) == fleet.KindNotFound:
+		return o.gone()
+	case err == nil && entry.Invalid != "" && !o.listed():
+		err = fleet.Errorf(fleet.KindUnknown, "%s", entry.Invalid)
+	}
+	if err != nil {
+		return o.again(fmt.Errorf("ask the provider for the machine: %w", err))
+	}
+	fact := entry.Provided(r.Provided, o.now)
+	seen := bmdb.SetProvided(r.ID, r.ProviderID, fact)
+	if o.accepted() {
+		return o.look(fact, seen)
+	}
+	return o.begin(ctx, entry, fact, seen)
+}
+
+// evidence returns what shows that the operation had its effect. An attempt that was begun, and of
+// which nobody knows whether the provider accepted it, is judged as if it had.
+func (o operation) evidence(r fleet.Record) (string, bool) {
+	if o.attempt == nil {
+		return "", false
+	}
+	assumed := *o.attempt
+	if assumed.AcceptedAt == nil {
+		if !o.request.Operation.Restarts() || r.Installed != nil || r.Quarantine != nil {
+			return "", false // only a machine that came back shows that the call was heard
+		}
+		assumed.AcceptedAt = &assumed.At
+	}
+	r.OperationAttempt = &assumed
+	return lifecycle.OperationEvidence(r, o.env, o.now)
+}
+
+// look is a look at an operation that the provider has accepted.
+func (o operation) look(fact fleet.Provided, seen bmdb.Change) shepherd.Outcome {
+	r := o.work.Record
+	r.Provided = &fact
+	if why, ok := o.evidence(r); ok {
+		return o.done(why, seen)
+	}
+	if until := o.attempt.AcceptedAt.Add(o.env.Policy.OperationTimeout); !o.now.Before(until) {
+		return o.fail(fmt.Sprintf("%s accepted it at %s, and %s was not seen within %s; the provider says that the machine is %s",
+			o.source.Name, o.attempt.AcceptedAt.Format(time.TimeOnly), lifecycle.EvidenceOf(o.request.Operation),
+			o.env.Policy.OperationTimeout, statusOf(fact)), seen)
+	}
+	return shepherd.Finish{Changes: []bmdb.Change{seen, bmdb.CheckOperation(o.request.Number)}}
+}
+
+func statusOf(p fleet.Provided) string {
+	if p.Detail == "" || p.Detail == string(p.Status) {
+		return string(p.Status)
+	}
+	return fmt.Sprintf("%s (%s)", p.Status, p.Detail)
+}
+
+// begin commits an attempt and calls the provider.
+func (o operation) begin(ctx context.Context, entry provider.Entry, fact fleet.Provided, seen bmdb.Change) shepherd.Outcome {
+	number := o.request.Number
+	begin := bmdb.BeginOperation(number, lifecycle.BootID(o.work.Record))
+	if already := o.already(fact); already != "" {
+		changes := []bmdb.Change{begin, seen}
+		if o.request.Operation != fleet.OperationPowerOn { // which would count as a restart
+			changes = append(changes, bmdb.AcceptOperation(number))
+		}
+		return o.done(already, changes...)
+	}
+	if o.request.Operation.GivesBack() && fact.Status == fleet.ProviderStatusDeleting {
+		// The reply to a call was lost, or somebody else gives it back: a second call could only be
+		// refused.
+		o.observe(ResultAccepted)
+		return shepherd.Finish{Changes: []bmdb.Change{begin, seen, bmdb.AcceptOperation(number)}}
+	}
+	if o.request.Operation.GivesBack() && fact.Status == fleet.ProviderStatusDeleting {
+		// The call was heard, and its reply was lost; or somebody else gives the machine back.
+		o.observe(ResultAccepted)
+		return shepherd.Finish{Changes: []bmdb.Change{begin, seen, bmdb.AcceptOperation(number)}}
+	}
+	call := o.call(entry)
+	if call == nil {
+		// The database knows better levers than this process: another one may have them.
+		return o.again(fleet.Errorf(fleet.KindUnsupported, "provider %s cannot %s machines in this process", o.source.Name, o.request.Operation))
+	}
+	// With the attempt goes what the provider says now, so that nothing older is taken for evidence.
+	if err := o.work.Note(ctx, seen, begin); err != nil {
+		return shepherd.Fail{Err: fmt.Errorf("record the attempt: %w", err)}
+	}
+	if ctx.Err() != nil { // rule 5: no effect after the trust in the lease
+		return shepherd.Fail{Err: context.Cause(ctx)}
+	}
+	o.logger.InfoContext(ctx, "operation is begun", slog.String("actor", o.request.Actor))
+	err := call(ctx)
+	switch {
+	case err == nil && o.request.Operation.GivesBack() && o.listed():
+		return o.done("the agent was stopped, and its files were removed from the host", bmdb.AcceptOperation(number))
+	case err == nil:
+		o.observe(ResultAccepted)
+		return shepherd.Finish{Changes: []bmdb.Change{bmdb.AcceptOperation(number)}}
+	case ctx.Err() != nil:
+		return shepherd.Fail{Err: err}
+	}
+	switch fleet.KindOf(err) {
+	case fleet.KindNotFound:
+		return o.gone()
+	case fleet.KindInvalid, fleet.KindConflict, fleet.KindUnsupported, fleet.KindForbidden:
+		if !o.listed() { // what a host says may pass
+			return o.fail(shepherd.Cause(err))
+		}
+	}
+	return o.again(err)
+}
+
+// already says that nothing is to be done; "" when something is.
+func (o operation) already(fact fleet.Provided) string {
+	switch o.request.Operation {
+	case fleet.OperationPowerOn:
+		if fact.Status == fleet.ProviderStatusActive {
+			return "the provider says that it is on already"
+		}
+	case fleet.OperationPowerOff:
+		if fact.Status == fleet.ProviderStatusOff {
+			return "the provider says that it is off already"
+		}
+	case fleet.OperationRelease, fleet.OperationReplace:
+		r := o.work.Record
+		if o.listed() && r.Installed != nil && (r.InstallRequest == nil || r.Installed.Generation >= r.InstallRequest.Generation) {
+			return "the host runs an installed system, on which no agent of ours is"
+		}
+	case fleet.OperationReboot, fleet.OperationPowerCycle:
+	}
+	return ""
+}
+
+// listed reports whether the provider is a list of hosts, which stay where they are.
+func (o operation) listed() bool { return provider.Keeps(o.source.Provider) }
+
+// call is what the provider, or the host, is asked for; nil when it cannot do it.
+func (o operation) call(entry provider.Entry) func(context.Context) error {
+	id := o.work.Record.ProviderID
+	with := func(do func(context.Context, fleet.ProviderID) error) func(context.Context) error {
+		return func(ctx context.Context) error { return do(ctx, id) }
+	}
+	rebooter, reboots := o.source.Provider.(provider.Rebooter)
+	powerer, powers := o.source.Provider.(provider.Powerer)
+	releaser, releases := o.source.Provider.(provider.Releaser)
+	switch q := o.request.Operation; {
+	case q == fleet.OperationReboot && reboots:
+		return with(rebooter.Reboot)
+	case q == fleet.OperationPowerOn && powers:
+		return with(powerer.PowerOn)
+	case q == fleet.OperationPowerOff && powers:
+		return with(powerer.PowerOff)
+	case q == fleet.OperationPowerCycle && powers:
+		return with(powerer.PowerCycle)
+	case q.GivesBack() && releases:
+		return with(releaser.Release)
+	case q.GivesBack() && o.listed() && o.options.Cleaner != nil:
+		return func(ctx context.Context) error { return o.options.Cleaner.Clean(ctx, o.work, entry) }
+	}
+	return nil
+}
+
+// gone is the outcome when the provider does not have the machine.
+func (o operation) gone() shepherd.Outcome {
+	if o.request.Operation.GivesBack() {
+		return o.done("the provider does not have it any more")
+	}
+	r := o.work.Record
+	var fact fleet.Provided
+	if r.Provided != nil {
+		fact = *r.Provided
+	}
+	fact.Status, fact.Detail = fleet.ProviderStatusGone, ""
+	return o.fail("the provider does not have the machine any more; `ironherd machine forget` removes it here",
+		bmdb.SetProvided(r.ID, r.ProviderID, fact))
+}
+
+// again fails the attempt, or the operation when its time is over.
+func (o operation) again(err error) shepherd.Outcome {
+	limit, what := o.request.At.Add(o.config.GiveUpAfter), "was not accepted"
+	if o.accepted() {
+		limit, what = o.attempt.AcceptedAt.Add(o.env.Policy.OperationTimeout), "showed no effect that anybody could see"
+	}
+	if o.now.Before(limit) {
+		o.observe(ResultRepeated)
+		return shepherd.Fail{Err: err, Backoff: o.config.Backoff}
+	}
+	remedy := ""
+	if o.listed() && o.request.Operation.GivesBack() {
+		remedy = "; to give up a host that cannot be reached, take it off the list, and then `ironherd machine forget` removes it here"
+	}
+	return o.fail(fmt.Sprintf("it %s until %s: %s%s", what, o.now.Format(time.TimeOnly), shepherd.Cause(err), remedy))
+}
+
+// done ends the operation with its evidence.
+func (o operation) done(seen string, changes ...bmdb.Change) shepherd.Outcome {
+	o.observe(ResultDone)
+	return shepherd.Finish{Changes: append(changes, bmdb.EndOperation(o.request.Number, true, seen, o.penalty()))}
+}
+
+// penalty is how long the capacity stays unused.
+func (o operation) penalty() time.Duration {
+	// The policy replaces no others.
+	p, failed := o.work.Record.Provided, o.request.Actor == fleet.ActorPolicy
+	if p != nil && p.Status == fleet.ProviderStatusFailed {
+		failed = true
+	}
+	if o.request.Operation != fleet.OperationReplace || !failed {
+		return 0
+	}
+	return o.source.Config.Penalty
+}
+
+// fail gives the operation up.
+func (o operation) fail(why string, changes ...bmdb.Change) shepherd.Outcome {
+	o.observe(ResultFailed)
+	return shepherd.Finish{Changes: append(changes, bmdb.EndOperation(o.request.Number, false, why, 0))}
+}
+
+func (o operation) observe(result Result) {
+	if o.options.Observer != nil {
+		o.options.Observer.Operation(o.request.Operation, result)
+	}
+}

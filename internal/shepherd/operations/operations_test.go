@@ -1,0 +1,388 @@
+package operations_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider"
+	"github.com/ironherd/ironherd/internal/shepherd"
+	"github.com/ironherd/ironherd/internal/shepherd/operations"
+	"github.com/ironherd/ironherd/internal/shepherd/shepherdtest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// bench is a herd, and what carries operations out at its provider, which is p.
+func bench(t *testing.T, n int, options operations.Options, policy func(*fleet.Policy), wrap func(*shepherdtest.FakeProvider) provider.Provider,
+) (*shepherdtest.Herd, shepherd.Handler) {
+	t.Helper()
+	db := shepherdtest.OpenDB(t, shepherdtest.OpenEngine(t), bmdb.Options{})
+	p := fleet.DefaultPolicy()
+	if policy != nil {
+		policy(&p)
+	}
+	_, err := db.SetPolicy(t.Context(), p)
+	check(t, err)
+	herd := shepherdtest.NewHerd(t, db, n)
+	var at provider.Provider = herd.Fake
+	if wrap != nil {
+		at = wrap(herd.Fake)
+	}
+	sources := []operations.Source{{Name: herd.Name, Provider: at, Config: operations.ProviderConfig{Penalty: time.Hour}}}
+	handler, err := operations.New(db, sources, operations.DefaultConfig(), options)
+	check(t, err)
+	return herd, handler
+}
+
+func levers(herd *shepherdtest.Herd) string {
+	var names []string
+	for _, p := range herd.Fake.Pulls() {
+		names = append(names, p.Lever)
+	}
+	return strings.Join(names, " ")
+}
+
+// ended returns how the operation of a machine ended, from its history: also of one that is gone.
+func ended(t *testing.T, herd *shepherdtest.Herd, id fleet.MachineID) string {
+	t.Helper()
+	rows, err := herd.DB.History(context.WithoutCancel(t.Context()), id, 1000)
+	check(t, err)
+	for _, row := range rows {
+		if row.Event == fleet.EventOperationDone || row.Event == fleet.EventOperationFailed {
+			return string(row.Event) + ": " + row.Detail
+		}
+	}
+	return "not ended"
+}
+
+// TestOperations: each operation, its one call, and its evidence.
+func TestOperations(t *testing.T) {
+	t.Parallel()
+	lost := func(point shepherdtest.Point, times int, err error) func(shepherdtest.Point, fleet.CapacityID) error {
+		return func(at shepherdtest.Point, _ fleet.CapacityID) error {
+			if at != point || times == 0 {
+				return nil
+			}
+			times--
+			return err
+		}
+	}
+	timeout := fleet.Errorf(fleet.KindTimeout, "no answer")
+	for name, c := range map[string]struct {
+		ask    []fleet.Operation
+		hook   func(shepherdtest.Point, fleet.CapacityID) error
+		before func(*shepherdtest.Herd, fleet.MachineID)
+		levers string
+		ended  string
+		state  fleet.State // "": it is gone
+	}{
+		"reboot": {
+			ask: []fleet.Operation{fleet.OperationReboot}, levers: "reboot",
+			ended: "operation done: reboot (operation 1): an agent was started under another boot ID", state: fleet.StateAvailable,
+		},
+		"power cycle": {
+			ask: []fleet.Operation{fleet.OperationPowerCycle}, levers: "power-cycle", ended: "done: power-cycle", state: fleet.StateAvailable,
+		},
+		"power off": {
+			ask: []fleet.Operation{fleet.OperationPowerOff}, levers: "power-off", ended: "the provider says that it is off", state: fleet.StateOff,
+		},
+		"power off and on": {
+			ask:    []fleet.Operation{fleet.OperationPowerOff, fleet.OperationPowerOn},
+			levers: "power-off power-on", ended: "the provider says that it is on", state: fleet.StateAvailable,
+		},
+		"power on of what is on": {
+			ask: []fleet.Operation{fleet.OperationPowerOn}, levers: "", ended: "it is on already", state: fleet.StateAvailable,
+		},
+		"power off twice": {
+			ask: []fleet.Operation{fleet.OperationPowerOff, fleet.OperationPowerOff}, levers: "power-off", ended: "it is off already", state: fleet.StateOff,
+		},
+		"release": {
+			ask: []fleet.Operation{fleet.OperationRelease}, levers: "release", ended: "the provider does not have it any more",
+		},
+		"the reply of a release is lost": {
+			ask: []fleet.Operation{fleet.OperationRelease}, hook: lost(shepherdtest.Pulled, 1, timeout),
+			levers: "release", ended: "the provider does not have it any more",
+		},
+		"the reply of a reboot is lost: one more than was asked for": {
+			ask: []fleet.Operation{fleet.OperationReboot}, hook: lost(shepherdtest.Pulled, 1, timeout),
+			levers: "reboot reboot", ended: "operation done: reboot", state: fleet.StateAvailable,
+		},
+		"a provider that is throttled is asked again": {
+			ask: []fleet.Operation{fleet.OperationReboot}, hook: lost(shepherdtest.Pulling, 4, fleet.Errorf(fleet.KindThrottled, "slowly")),
+			levers: "reboot", ended: "operation done: reboot", state: fleet.StateAvailable,
+		},
+		"a provider that stays away is given up": {
+			ask: []fleet.Operation{fleet.OperationReboot}, hook: lost(shepherdtest.Asking, -1, fleet.Errorf(fleet.KindTemporary, "out of order")),
+			levers: "", ended: "operation failed: reboot (operation 1): it was not accepted until", state: fleet.StateAvailable,
+		},
+		"a definite refusal ends it, in the provider's words": {
+			ask: []fleet.Operation{fleet.OperationReboot}, hook: lost(shepherdtest.Pulling, -1, fleet.Errorf(fleet.KindConflict, "the device is locked")),
+			levers: "", ended: "operation failed: reboot (operation 1): the device is locked", state: fleet.StateAvailable,
+		},
+		"no evidence in its time": {
+			ask: []fleet.Operation{fleet.OperationReboot},
+			before: func(h *shepherdtest.Herd, id fleet.MachineID) {
+				h.Change(id, func(h *shepherdtest.Host) { h.Dead = true })
+			},
+			levers: "reboot", ended: "a sign of life after the restart was not seen within 15m0s; the provider says that the machine is active",
+			state: fleet.StateSilent,
+		},
+		"a machine that went by itself": {
+			ask: []fleet.Operation{fleet.OperationReboot},
+			before: func(h *shepherdtest.Herd, id fleet.MachineID) {
+				h.Fake.Change(h.Host(id).ID, func(*provider.Entry) bool { return false })
+			},
+			levers: "", ended: "`ironherd machine forget`", state: fleet.StateMissing,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				herd, handler := bench(t, 2, operations.Options{}, nil, nil)
+				herd.Fake.Deleting = 3 * time.Minute
+				id := herd.Machines()[0]
+				defer herd.Start(handler)()
+				time.Sleep(5 * time.Minute)
+				if c.before != nil {
+					c.before(herd, id)
+				}
+				herd.Fake.Hook = c.hook
+				for i, o := range c.ask {
+					_, err := herd.DB.RequestOperation(t.Context(), "ada", id, o, "new firmware")
+					check(t, err)
+					if i < len(c.ask)-1 {
+						time.Sleep(10 * time.Minute)
+					}
+				}
+				time.Sleep(70 * time.Minute)
+				if got := levers(herd); got != c.levers {
+					t.Errorf("pulled %q, want %q", got, c.levers)
+				}
+				if got := ended(t, herd, id); !strings.Contains(got, c.ended) {
+					t.Errorf("it ended so: %q, want %q", got, c.ended)
+				}
+				if state, reason := herd.State(id); state != c.state {
+					t.Errorf("the machine is %q (%s), want %q", state, reason, c.state)
+				}
+				if findings, err := herd.DB.Check(t.Context()); err != nil || len(findings) > 0 {
+					t.Errorf("findings %v, %v", findings, err)
+				}
+			})
+		})
+	}
+}
+
+// TestCrashes: the process dies at each step of an operation, and another one goes on. Nothing is
+// forgotten, and nothing is done twice but one more restart where the reply was lost.
+func TestCrashes(t *testing.T) {
+	t.Parallel()
+	for o, at := range map[fleet.Operation]map[shepherdtest.Point]string{
+		fleet.OperationReboot: {
+			shepherdtest.Asking: "reboot", shepherdtest.Pulling: "reboot", shepherdtest.Pulled: "reboot reboot",
+		},
+		fleet.OperationRelease: {
+			shepherdtest.Asking: "release", shepherdtest.Pulling: "release", shepherdtest.Pulled: "release",
+		},
+		fleet.OperationReplace: {shepherdtest.Pulled: "release"},
+		fleet.OperationPowerOff: {
+			shepherdtest.Asking: "power-off", shepherdtest.Pulling: "power-off", shepherdtest.Pulled: "power-off",
+		},
+	} {
+		for point, want := range at {
+			t.Run(string(o)+"/"+string(point), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					herd, handler := bench(t, 2, operations.Options{}, nil, nil)
+					herd.Fake.Deleting = time.Minute
+					id := herd.Machines()[0]
+					stop := herd.Start()
+					time.Sleep(5 * time.Minute)
+					_, err := herd.DB.RequestOperation(t.Context(), "ada", id, o, "new firmware")
+					check(t, err)
+					loop, err := shepherd.New(herd.DB, handler, shepherd.DefaultConfig(), shepherd.Options{Host: "dies"})
+					check(t, err)
+					holder, err := loop.Open(t.Context())
+					check(t, err)
+					tasks, _, err := holder.Claim(t.Context(), 1)
+					check(t, err)
+					if len(tasks) != 1 {
+						t.Fatalf("claimed %d", len(tasks))
+					}
+					herd.Fake.Hook = func(at shepherdtest.Point, _ fleet.CapacityID) error {
+						if at == point {
+							return fleet.ErrLeaseLost // what a process does that is killed here: nothing more
+						}
+						return nil
+					}
+					tasks[0].Act(t.Context())
+					stop() // nothing is committed, and nobody extends its session
+					herd.Fake.Hook = nil
+					defer herd.Start(handler)()
+					time.Sleep(20 * time.Minute)
+					if got := levers(herd); got != want {
+						t.Errorf("pulled %q, want %q", got, want)
+					}
+					if got := ended(t, herd, id); !strings.HasPrefix(got, "operation done: "+string(o)) {
+						t.Errorf("it ended so: %q", got)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestEvidenceBeforeARepeatedReboot: the reply was lost, and the machine came back before the
+// attempt is repeated: it is not rebooted again.
+func TestEvidenceBeforeARepeatedReboot(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		herd, handler := bench(t, 2, operations.Options{}, nil, nil)
+		id := herd.Machines()[0]
+		defer herd.Start(handler)()
+		time.Sleep(5 * time.Minute)
+		var lost time.Time
+		herd.Fake.Hook = func(at shepherdtest.Point, _ fleet.CapacityID) error {
+			switch {
+			case at == shepherdtest.Pulled:
+				lost = time.Now()
+				return fleet.Errorf(fleet.KindTimeout, "no answer")
+			case at == shepherdtest.Asking && !lost.IsZero() && time.Since(lost) < 15*time.Minute:
+				return fleet.Errorf(fleet.KindTemporary, "out of order") // no attempt meanwhile
+			}
+			return nil
+		}
+		_, err := herd.DB.RequestOperation(t.Context(), "ada", id, fleet.OperationReboot, "new firmware")
+		check(t, err)
+		time.Sleep(time.Hour)
+		if got := levers(herd); got != "reboot" || !strings.Contains(ended(t, herd, id), "operation done: reboot") {
+			t.Errorf("pulled %q; %s", got, ended(t, herd, id))
+		}
+	})
+}
+
+// TestPolicy: what the policy asks for: machines that the provider gave up are replaced, and their
+// capacity waits; a maintenance ends when its time is over.
+func TestPolicy(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		herd, handler := bench(t, 3, operations.Options{}, func(p *fleet.Policy) { p.ReplaceFailed = true }, nil)
+		all := herd.Machines()
+		defer herd.Start(handler)()
+		time.Sleep(5 * time.Minute)
+		until := time.Now().Add(30 * time.Minute)
+		check(t, herd.DB.BeginMaintenance(t.Context(), "ada", all[1], &until, "a new fan"))
+		fact := *herd.Record(all[0]).Provided
+		fact.Status, fact.Detail = fleet.ProviderStatusFailed, "broken"
+		set(t, herd, bmdb.SetProvided(all[0], herd.Host(all[0]).ID, fact))
+		time.Sleep(20 * time.Minute)
+		if state, _ := herd.State(all[0]); state != "" || levers(herd) != "release" {
+			t.Errorf("the machine is %q, pulled %q", state, levers(herd))
+		}
+		penalties, err := herd.DB.Penalties(t.Context(), herd.Name)
+		check(t, err)
+		if p := penalties[fact.Capacity]; p.ForEver() || time.Until(p.Until) > time.Hour || p.Until.Before(time.Now()) {
+			t.Errorf("penalties %v", penalties)
+		}
+		if m := herd.Record(all[1]).Maintenance; m == nil || m.Over {
+			t.Errorf("maintenance %+v", m)
+		}
+		time.Sleep(15 * time.Minute)
+		if m := herd.Record(all[1]).Maintenance; m == nil || !m.Over {
+			t.Errorf("maintenance %+v", m)
+		}
+	})
+}
+
+// set writes facts as a pass over the provider does.
+func set(t *testing.T, herd *shepherdtest.Herd, changes ...bmdb.Change) {
+	t.Helper()
+	session, err := herd.DB.StartSession(t.Context(), bmdb.SessionOptions{Component: "test", Host: "test", Lease: 5 * time.Second})
+	check(t, err)
+	claim, err := session.Claim(t.Context(), bmdb.ClaimRequest{Process: fleet.ProcessUpdate, Providers: []fleet.ProviderName{herd.Name}, Limit: 1})
+	check(t, err)
+	if len(claim.Works) != 1 {
+		t.Fatal("no pass is due")
+	}
+	check(t, claim.Works[0].Finish(t.Context(), changes...))
+	check(t, session.Close(t.Context(), "done"))
+}
+
+// keeper is a provider whose machines stay: it has no levers.
+type keeper struct{ provider.Provider }
+
+func (keeper) KeepsMachines() bool { return true }
+
+// cleaner answers with its errors in turn, and the last of them from then on.
+type cleaner struct {
+	errs  []error
+	calls int
+}
+
+func (c *cleaner) Clean(context.Context, *bmdb.Work, provider.Entry) error {
+	c.calls++
+	if len(c.errs) == 0 {
+		return nil
+	}
+	err := c.errs[0]
+	if len(c.errs) > 1 {
+		c.errs = c.errs[1:]
+	}
+	return err
+}
+
+// TestHostsOfAList: a host is left clean, and one that cannot be reached blocks nobody for ever.
+func TestHostsOfAList(t *testing.T) {
+	t.Parallel()
+	away := fleet.Errorf(fleet.KindTimeout, "the host did not accept a connection")
+	for name, c := range map[string]struct {
+		errs  []error
+		ended string
+		gone  bool
+	}{
+		"clean":              {ended: "the agent was stopped, and its files were removed", gone: true},
+		"away for a while":   {errs: []error{away, away, nil}, ended: "the agent was stopped", gone: true},
+		"it does not answer": {errs: []error{away}, ended: "take it off the list, and then `ironherd machine forget`"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				clean := &cleaner{errs: slices.Clone(c.errs)}
+				herd, handler := bench(t, 2, operations.Options{Cleaner: clean}, nil,
+					func(f *shepherdtest.FakeProvider) provider.Provider { return keeper{f} })
+				id := herd.Machines()[0]
+				capacity := herd.Record(id).Provided.Capacity
+				defer herd.Start(handler)()
+				time.Sleep(5 * time.Minute)
+				_, err := herd.DB.RequestOperation(t.Context(), "ada", id, fleet.OperationRelease, "sold")
+				check(t, err)
+				time.Sleep(70 * time.Minute)
+				if got := ended(t, herd, id); !strings.Contains(got, c.ended) {
+					t.Errorf("it ended so: %q, want %q", got, c.ended)
+				}
+				if state, _ := herd.State(id); (state == "") != c.gone {
+					t.Errorf("the machine is %q", state)
+				}
+				penalties, err := herd.DB.Penalties(t.Context(), herd.Name)
+				check(t, err)
+				if p := penalties[capacity]; c.gone && (!p.ForEver() || !strings.Contains(p.Cause, "ada: sold")) {
+					t.Errorf("the capacity is kept out by %+v", p)
+				}
+			})
+		})
+	}
+}

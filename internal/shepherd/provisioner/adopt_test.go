@@ -1,0 +1,113 @@
+package provisioner_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider"
+)
+
+// release ends a release of the bench's machine on a capacity, as the loop of operations does.
+func (b *bench) release(capacity fleet.CapacityID) provider.Entry {
+	b.t.Helper()
+	device, _ := b.fake.On(capacity)
+	check := func(err error) {
+		b.t.Helper()
+		if err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	check(b.db.SetLevers(b.t.Context(), source, []fleet.Lever{fleet.LeverRelease}))
+	var id fleet.MachineID
+	for _, m := range b.view().Machines {
+		if m.ProviderID == device.ID {
+			id = m.ID
+		}
+	}
+	number, err := b.db.RequestOperation(b.t.Context(), "ada", id, fleet.OperationRelease, "sold")
+	check(err)
+	s, err := b.db.StartSession(b.t.Context(), bmdb.SessionOptions{Component: "operations", Host: "test", Lease: 5 * time.Second})
+	check(err)
+	claim, err := s.Claim(b.t.Context(), bmdb.ClaimRequest{Process: fleet.ProcessOperation, Providers: []fleet.ProviderName{source}, Limit: 1})
+	check(err)
+	check(claim.Works[0].Finish(b.t.Context(), bmdb.BeginOperation(number, ""), bmdb.AcceptOperation(number),
+		bmdb.EndOperation(number, true, "the provider does not have it", 0)))
+	check(s.Close(b.t.Context(), "done"))
+	return device
+}
+
+// TestAReleasedMachineStaysReleased: a list that lags does not bring it back. A provider that has
+// it still is a discrepancy, and an operator can have it adopted.
+func TestAReleasedMachineStaysReleased(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 2)
+		b.passes(2)
+		device := b.release("capacity-000")
+
+		// The list has the machine still, and the direct answer has not.
+		lagging := &lagging{Provider: b.fake, gone: device.ID}
+		b.provider = lagging
+		b.restart()
+		b.passes(3)
+		if v := b.view(); len(v.Machines) != 1 || b.kinds() != "" {
+			t.Fatalf("machines %v, discrepancies %q", v.Machines, b.kinds())
+		}
+
+		// The provider has it still.
+		lagging.gone = ""
+		b.passes(2)
+		if v := b.view(); len(v.Machines) != 1 || b.kinds() != string(fleet.DiscrepancyUnknownMachine) ||
+			!strings.Contains(v.Discrepancies[0].Evidence, "given back") {
+			t.Fatalf("machines %v, discrepancies %+v", v.Machines, v.Discrepancies)
+		}
+		if err := b.db.RequestAdoption(t.Context(), "ada", source, device.ID); err != nil {
+			t.Fatal(err)
+		}
+		b.passes(2)
+		if v := b.view(); len(v.Machines) != 2 || b.kinds() != "" || len(v.Adoptions) != 0 {
+			t.Fatalf("machines %v, discrepancies %q, adoptions %v", v.Machines, b.kinds(), v.Adoptions)
+		}
+	})
+}
+
+// TestReleasedCapacityIsKeptOut: it is not used again, and the result of the pass says by whom,
+// until an operator lets it be used.
+func TestReleasedCapacityIsKeptOut(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 1)
+		b.passes(2)
+		device := b.release("capacity-000")
+		b.fake.Change(device.ID, func(*provider.Entry) bool { return false })
+		b.passes(3)
+		if len(b.fake.Devices()) != 0 || !strings.Contains(b.result(), "capacity-000 by release, asked for by ada: sold") {
+			t.Fatalf("devices %v, result %q", b.fake.Devices(), b.result())
+		}
+		if _, err := b.db.RetryProvider(t.Context(), "ada", source, ""); err != nil {
+			t.Fatal(err)
+		}
+		b.passes(2)
+		if len(b.fake.Devices()) != 1 {
+			t.Fatalf("devices %v, result %q", b.fake.Devices(), b.result())
+		}
+	})
+}
+
+// lagging is a provider whose list has a machine that it does not have.
+type lagging struct {
+	provider.Provider
+	gone fleet.ProviderID
+}
+
+func (l *lagging) Get(ctx context.Context, id fleet.ProviderID) (provider.Entry, error) {
+	if id == l.gone {
+		return provider.Entry{}, fleet.Errorf(fleet.KindNotFound, "no device %s", id)
+	}
+	return l.Provider.Get(ctx, id)
+}

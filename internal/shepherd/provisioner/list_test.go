@@ -1,0 +1,138 @@
+package provisioner_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider"
+	"github.com/ironherd/ironherd/internal/provider/static"
+	"github.com/ironherd/ironherd/internal/shepherd/provisioner"
+)
+
+// hostList has the bench manage a list of hosts in a file, which the returned function writes.
+func (b *bench) hostList(hosts int) (write func(lines ...string)) {
+	b.t.Helper()
+	path := filepath.Join(b.t.TempDir(), "hosts.yaml")
+	write = func(lines ...string) {
+		b.t.Helper()
+		if err := os.WriteFile(path, []byte("hosts:\n  - "+strings.Join(lines, "\n  - ")+"\n"), 0o600); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	write(hostLines(hosts)...)
+	listed, err := static.New(static.Config{Path: path, InFlight: 1}, provider.Options{})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.provider, b.config = listed, provisioner.ListConfig()
+	b.restart()
+	return write
+}
+
+func hostLines(n int) []string {
+	lines := make([]string, n)
+	for i := range lines {
+		lines[i] = fmt.Sprintf("{id: node-%04d, address: 10.%d.%d.%d, hostname: db%d}", i, i>>16, i>>8&255, i&255, i)
+	}
+	return lines
+}
+
+// Hosts of a list cost nothing: they are not limited, nor paced like purchases.
+func TestAListOfHostsIsNotPacedLikePurchases(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const hosts = 1100 // more than one pass takes
+		b := newBench(t, 0)
+		b.hostList(hosts)
+		begun, machines := time.Now(), 0
+		for passes := 0; machines < hosts; passes++ {
+			if passes == 4 {
+				t.Fatalf("%d machines after %d passes", machines, passes)
+			}
+			b.pass()
+			machines = len(b.view().Machines)
+		}
+		took := time.Since(begun)
+		t.Logf("%d hosts are managed after %s", machines, took)
+		if took > 5*time.Minute {
+			t.Errorf("it took %s", took)
+		}
+	})
+}
+
+// What is wrong with a list is told by name: entries that cannot be used, and hosts that are gone.
+func TestAListOfHostsThatChanges(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 0)
+		write := b.hostList(5)
+		lines := append(hostLines(5), `{id: broken, address: nowhere}`)
+		write(lines...)
+		b.passes(2)
+		if got := b.result(); len(b.view().Machines) != 5 || !strings.HasPrefix(got, "5 used, 0 free, 1 unusable\n") ||
+			!strings.Contains(got, `line 7: host "broken": address must be`) {
+			t.Errorf("%d machines, %q", len(b.view().Machines), got)
+		}
+		stop := b.keep()
+		time.Sleep(b.config.SettlingTime)
+		stop()
+		write(lines[1:5]...) // node-0000 is removed
+		b.passes(2)
+		found := b.view().Discrepancies
+		if len(found) != 1 || found[0].Kind != fleet.DiscrepancyMissingMachine || !strings.HasPrefix(found[0].Evidence, "machine db0 (node-0000) is not in") {
+			t.Errorf("a host removed from the list gives %+v", found)
+		}
+		write(append(hostLines(5), `{id: new, address: 192.0.2.1}`)[1:]...)
+		b.pass()
+		if machines := len(b.view().Machines); machines != 5 {
+			t.Errorf("there are %d machines: creation is not stopped", machines)
+		}
+		write(lines[4], `{id: new, address: 192.0.2.1}`) // most are lost at once
+		b.pass()
+		if kinds := b.kinds(); kinds != string(fleet.DiscrepancyListLoss) {
+			t.Errorf("a list that lost most of its machines gives %q", kinds)
+		}
+		write(append(hostLines(5), `{id: new, address: 192.0.2.1}`)...)
+		b.passes(2)
+		if machines := len(b.view().Machines); machines != 6 || b.kinds() != "" {
+			t.Errorf("there are %d machines, and discrepancies %q, after the list was put right", machines, b.kinds())
+		}
+	})
+}
+
+// One provider's trouble is not another's.
+func TestSeveralProvidersAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 0)
+		write := b.hostList(4)
+		second := filepath.Join(t.TempDir(), "second.yaml")
+		if err := os.WriteFile(second, []byte("- {id: other, address: 192.0.2.9}\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.db.RegisterProvider(t.Context(), "second", "static", 0); err != nil {
+			t.Fatal(err)
+		}
+		other, err := static.New(static.Config{Path: second, InFlight: 1}, provider.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.more = []provisioner.Source{{Name: "second", Provider: other, Config: provisioner.ListConfig()}}
+		write("{id: broken")
+		b.restart()
+		b.passes(4)
+		rows, err := b.db.Providers(t.Context())
+		if err != nil || len(rows) != 2 {
+			t.Fatalf("%+v, %v", rows, err)
+		}
+		if rows[0].Machines != 0 || !strings.Contains(rows[0].PassResult, "the pass failed") || rows[1].Machines != 1 || rows[1].PassResult != "0 used, 1 free, 1 created" {
+			t.Errorf("%+v", rows)
+		}
+	})
+}

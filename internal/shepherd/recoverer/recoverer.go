@@ -1,0 +1,326 @@
+package recoverer
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/lifecycle"
+	"github.com/ironherd/ironherd/internal/provider"
+	"github.com/ironherd/ironherd/internal/shepherd"
+)
+
+// Config is how recovery works. When a step is due, and which, is policy.
+type Config struct {
+	// Backoff of a step that could not be taken.
+	Backoff fleet.Backoff `yaml:"backoff"`
+}
+
+// DefaultConfig returns the documented defaults.
+func DefaultConfig() Config {
+	return Config{Backoff: fleet.Backoff{Initial: time.Minute, Exponent: 1.2, Maximum: time.Hour}}
+}
+
+// Validate reports every fault at once; each names its key and is of kind Invalid.
+func (c Config) Validate() error { return shepherd.RequireBackoff("backoff", c.Backoff) }
+
+// Source is a provider whose machines are recovered.
+type Source = shepherd.Source[struct{}]
+
+// Result is how a step went.
+type Result string
+
+// The results.
+const (
+	// ResultDone: the provider has accepted it, or the machine is in quarantine.
+	ResultDone Result = "done"
+	// ResultNotNeeded: the machine is well, or somebody else acts on it.
+	ResultNotNeeded Result = "not-needed"
+	// ResultRefused: the provider refused it for good; the next step follows.
+	ResultRefused Result = "refused"
+	// ResultFailed: it could not be taken, or nobody knows whether it had its effect.
+	ResultFailed Result = "failed"
+)
+
+// Results lists all results.
+func Results() []Result { return []Result{ResultDone, ResultNotNeeded, ResultRefused, ResultFailed} }
+
+// Observer is told of every step. It must not block.
+type Observer interface {
+	RecoveryStep(rung fleet.Rung, result Result)
+}
+
+// Options is what a Recoverer is built with besides its sources.
+type Options struct {
+	// HostKey makes the host key of a machine from its creation token, always the same: a machine that
+	// is reinstalled gets it by user data again. Nil: none is put into machines.
+	HostKey func(fleet.Token) (provider.HostKey, error)
+	// Logger receives what an operator should know. Nil: nothing is logged.
+	Logger *slog.Logger
+	// Observer may be nil.
+	Observer Observer
+}
+
+// Recoverer is the shepherd.Handler of the process recovery.
+type Recoverer struct {
+	db      *bmdb.DB
+	sources shepherd.Sources[Source]
+	config  Config
+	options Options
+}
+
+// New returns the handler for these sources. It reports every fault of the configuration.
+func New(db *bmdb.DB, sources []Source, config Config, options Options) (*Recoverer, error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	kept, err := shepherd.NewSources(sources, func(s Source) (Source, error) { return s, nil })
+	if err != nil {
+		return nil, err
+	}
+	if options.Logger == nil {
+		options.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Recoverer{db: db, sources: kept, config: config, options: options}, nil
+}
+
+// Scope covers the configured providers.
+func (r *Recoverer) Scope() shepherd.Scope {
+	return shepherd.Scope{Process: fleet.ProcessRecovery, Providers: r.sources.Names(), Backoff: r.config.Backoff}
+}
+
+// Act takes the step that is due for one machine.
+func (r *Recoverer) Act(ctx context.Context, work *bmdb.Work) shepherd.Outcome {
+	rung := work.Decision.Rung
+	source, err := r.sources.Of(work)
+	if err != nil {
+		return shepherd.Fail{Err: err}
+	}
+	if rung == "" {
+		return shepherd.Cancel{Reason: "no step is due: " + work.Decision.Reason}
+	}
+	s := step{
+		Recoverer: r, work: work, source: source, rung: rung,
+		logger: r.options.Logger.With(slog.String("machine", string(work.Record.ID)), slog.String("step", string(rung))),
+	}
+	outcome, result := s.take(ctx)
+	if r.options.Observer != nil && ctx.Err() == nil {
+		r.options.Observer.RecoveryStep(rung, result)
+	}
+	return outcome
+}
+
+// step is one step of the ladder, on its way.
+type step struct {
+	*Recoverer
+	work   *bmdb.Work
+	source Source
+	rung   fleet.Rung
+	logger *slog.Logger
+}
+
+func (s step) take(ctx context.Context) (shepherd.Outcome, Result) {
+	r := s.work.Record
+	entry, err := s.source.Provider.Get(ctx, r.ProviderID)
+	switch {
+	case fleet.KindOf(err) == fleet.KindNotFound:
+		return shepherd.Finish{Changes: []bmdb.Change{gone(r)}}, ResultNotNeeded
+	case err == nil && entry.Invalid != "":
+		err = fleet.Errorf(fleet.KindUnknown, "%s", entry.Invalid)
+	}
+	if err != nil && s.rung != fleet.RungQuarantine { // that one needs no provider
+		return shepherd.Fail{Err: fmt.Errorf("ask the provider for the machine: %w", err)}, ResultFailed
+	}
+	if err == nil && (r.Provided == nil || r.Provided.Status != entry.Status) {
+		// What the step was decided from is not so any more: it is decided anew.
+		now, err := s.db.Now(ctx)
+		if err != nil {
+			return shepherd.Fail{Err: err}, ResultFailed
+		}
+		return shepherd.Finish{Changes: []bmdb.Change{bmdb.SetProvided(r.ID, r.ProviderID, entry.Provided(r.Provided, now))}}, ResultNotNeeded
+	}
+	if err == nil && s.leftOff(entry) {
+		return s.switchOn(ctx)
+	}
+	if s.rung == fleet.RungQuarantine {
+		return s.quarantine(ctx)
+	}
+	return s.call(ctx, entry)
+}
+
+func gone(r fleet.Record) bmdb.Change {
+	var fact fleet.Provided
+	if r.Provided != nil {
+		fact = *r.Provided
+	}
+	fact.Status, fact.Detail = fleet.ProviderStatusGone, ""
+	return bmdb.SetProvided(r.ID, r.ProviderID, fact)
+}
+
+// quarantine is the end of the ladder. It has no effect besides the facts.
+func (s step) quarantine(ctx context.Context) (shepherd.Outcome, Result) {
+	err := s.work.Note(ctx, bmdb.TakeStep(s.rung))
+	switch {
+	case fleet.KindOf(err) == fleet.KindConflict:
+		return shepherd.Cancel{Reason: err.Error()}, ResultNotNeeded
+	case err != nil:
+		return shepherd.Fail{Err: fmt.Errorf("record the step: %w", err)}, ResultFailed
+	}
+	s.logger.WarnContext(ctx, "machine is quarantined", slog.String("reason", s.work.Decision.Reason))
+	return shepherd.Finish{}, ResultDone
+}
+
+// call commits the step, makes sure that it is needed still, and pulls the provider's lever.
+func (s step) call(ctx context.Context, entry provider.Entry) (shepherd.Outcome, Result) {
+	lever := s.lever()
+	if lever == nil {
+		// The database knew better levers than this process: it is not the one to decide.
+		return shepherd.Fail{Err: fleet.Errorf(fleet.KindUnsupported, "provider %s cannot %s machines in this process", s.source.Name, s.rung)},
+			ResultFailed
+	}
+	was := bmdb.BeforeStep{Repair: s.work.Record.Repair, Install: s.work.Record.InstallRequest}
+	var err error
+	if was.HostKeys, err = s.db.HostKeys(ctx, s.work.Record.ID); err != nil {
+		return shepherd.Fail{Err: fmt.Errorf("read the host keys: %w", err)}, ResultFailed
+	}
+	changes, err := s.changes(entry, was.HostKeys)
+	if err != nil {
+		return shepherd.Fail{Err: err}, ResultFailed
+	}
+	err = s.work.Note(ctx, changes...)
+	switch {
+	case fleet.KindOf(err) == fleet.KindConflict:
+		return shepherd.Cancel{Reason: err.Error()}, ResultNotNeeded
+	case err != nil:
+		return shepherd.Fail{Err: fmt.Errorf("record the step: %w", err)}, ResultFailed
+	}
+	if why, err := s.settled(ctx); err != nil {
+		return s.undo(was, err), ResultFailed
+	} else if why != "" {
+		return shepherd.Finish{Changes: []bmdb.Change{bmdb.UndoStep(s.rung, was)}}, ResultNotNeeded
+	}
+	if ctx.Err() != nil { // rule 5: no effect after the trust in the lease
+		return shepherd.Fail{Err: context.Cause(ctx)}, ResultFailed
+	}
+	s.logger.WarnContext(ctx, "recovery acts", slog.String("reason", s.work.Decision.Reason))
+	return s.answered(ctx, was, lever(ctx, s.work.Record.ProviderID))
+}
+
+// changes are what is committed before the call. After a reinstall the machine has the host key of
+// its user data again; where that is not the one that is known, it is made again.
+func (s step) changes(entry provider.Entry, known fleet.HostKeys) ([]bmdb.Change, error) {
+	changes := []bmdb.Change{bmdb.TakeStep(s.rung)}
+	injector, can := s.source.Provider.(provider.Injector)
+	if s.rung != fleet.RungReinstall || !can || !injector.InjectsHostKey() || s.options.HostKey == nil ||
+		known.Source == fleet.HostKeyInjected {
+		return changes, nil
+	}
+	for _, token := range entry.Tokens { // its user data has the key that was made for this token
+		key, err := s.options.HostKey(token)
+		if err != nil {
+			return nil, fmt.Errorf("make a host key: %w", err)
+		}
+		changes = append(changes, bmdb.InjectHostKey(s.work.Record.ID, key.Public, key.Fingerprint))
+	}
+	return changes, nil
+}
+
+// lever is what the step does; nil when the provider cannot do it.
+func (s step) lever() func(context.Context, fleet.ProviderID) error {
+	switch s.rung {
+	case fleet.RungReboot:
+		if p, ok := s.source.Provider.(provider.Rebooter); ok {
+			return p.Reboot
+		}
+	case fleet.RungPowerCycle:
+		if p, ok := s.source.Provider.(provider.Powerer); ok {
+			return p.PowerCycle
+		}
+	case fleet.RungReinstall:
+		if p, ok := s.source.Provider.(provider.Reinstaller); ok {
+			return p.Reinstall
+		}
+	case fleet.RungAgentStart, fleet.RungQuarantine:
+	}
+	return nil
+}
+
+// settled reads the machine once more, after the step was committed, and says why the step must not
+// be taken; "" when it must.
+func (s step) settled(ctx context.Context) (string, error) {
+	r, err := s.db.Machine(ctx, s.work.Record.ID)
+	if err != nil {
+		return "", fmt.Errorf("read the machine: %w", err)
+	}
+	env, err := s.db.Environment(ctx)
+	if err != nil {
+		return "", fmt.Errorf("read the policy: %w", err)
+	}
+	now, err := s.db.Now(ctx)
+	if err != nil {
+		return "", err
+	}
+	if !lifecycle.Repairing(r, env, now) {
+		return "the machine reports again, or nothing is expected of it", nil
+	}
+	return "", nil
+}
+
+// undo fails the work, and takes back the step, which had no effect.
+func (s step) undo(was bmdb.BeforeStep, err error) shepherd.Outcome {
+	return shepherd.Fail{Err: err, Changes: []bmdb.Change{bmdb.UndoStep(s.rung, was)}}
+}
+
+// answered is the outcome of a call.
+func (s step) answered(ctx context.Context, was bmdb.BeforeStep, err error) (shepherd.Outcome, Result) {
+	switch fleet.KindOf(err) {
+	case fleet.KindThrottled, fleet.KindUnauthenticated, fleet.KindForbidden, fleet.KindInUse:
+		// Nothing was done, and it says nothing of the machine: the step does not count.
+		return s.undo(was, fmt.Errorf("%s: %w", s.rung, err)), ResultFailed
+	case fleet.KindNotFound:
+		if err != nil {
+			return shepherd.Finish{Changes: []bmdb.Change{gone(s.work.Record)}}, ResultNotNeeded
+		}
+	case fleet.KindConflict, fleet.KindUnsupported, fleet.KindInvalid:
+		// It would be refused again. The step counts, and the next one follows in its time.
+		s.logger.WarnContext(ctx, "the provider refused the step", slog.Any("err", err))
+		return shepherd.Finish{Changes: []bmdb.Change{
+			bmdb.RecordHistory(fleet.EventRepairRefused, fmt.Sprintf("%s: %s", s.rung, shepherd.Cause(err))),
+		}}, ResultRefused
+	}
+	if err != nil { // it may have had its effect, so it counts
+		return shepherd.Fail{Err: fmt.Errorf("%s: %w", s.rung, err)}, ResultFailed
+	}
+	return shepherd.Finish{}, ResultDone
+}
+
+// switchOnTries bounds how often a machine is switched on again that a power cycle has left off.
+const switchOnTries = 3
+
+// leftOff reports whether a power cycle of ours ended half-way, and the machine is to be switched
+// on before anything else is done.
+func (s step) leftOff(entry provider.Entry) bool {
+	r := s.work.Record
+	_, can := s.source.Provider.(provider.Powerer)
+	return can && entry.Status == fleet.ProviderStatusOff && r.Repair != nil && r.Repair.Rung == fleet.RungPowerCycle &&
+		r.Backoffs[fleet.ProcessRecovery].Failures < switchOnTries
+}
+
+// switchOn finishes a power cycle. Its attempt was committed with the cycle. Then the machine has
+// the time of a step to show a sign of life.
+func (s step) switchOn(ctx context.Context) (shepherd.Outcome, Result) {
+	env, err := s.db.Environment(ctx)
+	if err != nil {
+		return shepherd.Fail{Err: fmt.Errorf("read the policy: %w", err)}, ResultFailed
+	}
+	if err := s.source.Provider.(provider.Powerer).PowerOn(ctx, s.work.Record.ProviderID); err != nil {
+		return shepherd.Fail{Err: fmt.Errorf("switch the machine on, which the power cycle left off: %w", err)}, ResultFailed
+	}
+	return shepherd.Fail{Err: &fleet.Error{
+		Kind: fleet.KindTemporary, Message: "the power cycle had left the machine off: it was switched on, and is waited for",
+		RetryAfter: env.Policy.RecoveryStepTimeout,
+	}}, ResultFailed
+}

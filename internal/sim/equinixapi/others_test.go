@@ -1,0 +1,155 @@
+package equinixapi_test
+
+import (
+	"net/http"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/sim/equinixapi"
+)
+
+// once returns a function that says d at its first call, and nothing later.
+func once(d time.Duration) func() time.Duration {
+	return func() time.Duration {
+		said := d
+		d = 0
+		return said
+	}
+}
+
+type reservationShown struct {
+	ID            string
+	Provisionable bool
+	Device        *struct{ Href string }
+}
+
+func (r *rig) reservations() []reservationShown {
+	var page struct {
+		Reservations []reservationShown `json:"hardware_reservations"`
+	}
+	r.ask("GET", "/metal/v1/projects/"+r.api.ProjectID()+"/hardware-reservations?sort_by=id", "", &page)
+	return page.Reservations
+}
+
+type listed struct {
+	ID, State, Hostname string
+	Tags                []string
+}
+
+func (r *rig) devices() []listed {
+	var page struct{ Devices []listed }
+	r.ask("GET", "/metal/v1/projects/"+r.api.ProjectID()+"/devices", "", &page)
+	return page.Devices
+}
+
+func (r *rig) createOn(reservation string) (code int, id string) {
+	var d shown
+	code = r.ask("POST", "/metal/v1/projects/"+r.api.ProjectID()+"/devices",
+		`{"operating_system":"debian_13","tags":["mine"],"hardware_reservation_id":"`+reservation+`"}`, &d)
+	return code, d.ID
+}
+
+// TestGetLagsBehindLists: a new device is not there, and one that became active is still being
+// provisioned, while lists know better.
+func TestGetLagsBehindLists(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var lag time.Duration
+		r := newRig(t, func(c *equinixapi.Config) { slowly(c); c.Stale = func() time.Duration { return lag } })
+		defer func() { r.stop() }()
+		_, id := r.createOn(r.reservations()[0].ID)
+		time.Sleep(time.Second)
+		lag = 2 * time.Second
+		if code := r.ask("GET", "/metal/v1/devices/"+id, "", nil); code != http.StatusNotFound || len(r.devices()) != 1 {
+			t.Errorf("a new device is there: %d", code)
+		}
+		time.Sleep(10 * time.Second)
+		if d := r.device(id); d.State != "queued" || r.devices()[0].State != "provisioning" {
+			t.Errorf("a device that is provisioned is %s", d.State)
+		}
+		for lag = 0; r.device(id).State != "active"; {
+			time.Sleep(100 * time.Millisecond)
+		}
+		lag = 2 * time.Second
+		if d := r.device(id); d.State != "provisioning" || len(d.Password) > 0 {
+			t.Errorf("a device that became active is %s", d.State)
+		}
+		time.Sleep(3 * time.Second)
+		if d := r.device(id); d.State != "active" {
+			t.Errorf("after the lag it is %s", d.State)
+		}
+	})
+}
+
+// TestSomebodyElseIsFaster takes a reservation between the look at it and the creation, and gives
+// it back.
+func TestSomebodyElseIsFaster(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(c *equinixapi.Config) { slowly(c); c.Steal = once(time.Minute) })
+		defer func() { r.stop() }()
+		wanted := r.reservations()[0]
+		code, _ := r.createOn(wanted.ID)
+		devices := r.devices()
+		if code != http.StatusUnprocessableEntity || len(devices) != 1 || slices.Contains(devices[0].Tags, "mine") || r.reservations()[0].Device == nil {
+			t.Errorf("the creation is answered %d, and there are %+v", code, devices)
+		}
+		// It is given back although the provider is killed meanwhile.
+		r.stop()
+		r.start()
+		time.Sleep(12 * time.Minute)
+		if len(r.devices()) != 0 || !r.reservations()[0].Provisionable {
+			t.Errorf("it is not given back: %+v", r.devices())
+		}
+		if code, _ := r.createOn(wanted.ID); code != http.StatusCreated {
+			t.Errorf("then the creation is answered %d", code)
+		}
+	})
+}
+
+func TestADeviceVanishes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(c *equinixapi.Config) { slowly(c); c.Vanish = once(time.Minute) })
+		defer func() { r.stop() }()
+		_, gone := r.createOn(r.reservations()[0].ID)
+		_, stays := r.createOn(r.reservations()[1].ID)
+		for r.device(gone).State != "active" {
+			time.Sleep(time.Second)
+		}
+		time.Sleep(50 * time.Second)
+		if len(r.devices()) != 2 {
+			t.Error("it is gone too early")
+		}
+		time.Sleep(20 * time.Second)
+		if devices := r.devices(); len(devices) != 1 || devices[0].ID != stays {
+			t.Errorf("there are %+v", devices)
+		}
+		if code := r.ask("GET", "/metal/v1/devices/"+gone, "", nil); code != http.StatusNotFound {
+			t.Errorf("it answers %d", code)
+		}
+		time.Sleep(10 * time.Minute)
+		if !r.reservations()[0].Provisionable {
+			t.Error("its reservation stays occupied")
+		}
+	})
+}
+
+func TestATokenIsRevoked(t *testing.T) {
+	t.Parallel()
+	status := http.StatusUnauthorized
+	r := newRig(t, func(c *equinixapi.Config) {
+		c.Disturb = func() equinixapi.Disturbance { return equinixapi.Disturbance{Status: status} }
+	})
+	defer func() { r.stop() }()
+	var answer struct{ Error string }
+	if code := r.ask("GET", "/metal/v1/projects", "", &answer); code != status || answer.Error != "Invalid authentication token" {
+		t.Errorf("%d %+v", code, answer)
+	}
+	status = 0
+	if code := r.ask("GET", "/metal/v1/projects", "", nil); code != http.StatusOK {
+		t.Errorf("afterwards %d", code)
+	}
+}
