@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/ironherd/ironherd/internal/fleet"
 )
@@ -93,8 +93,8 @@ A machine is named by its ID, an unambiguous beginning of it, its host name, or 
 	root.SetVersionTemplate("ironherd {{.Version}}\n")
 	root.SetHelpCommand(helpCommand(root))
 	root.AddCommand(
-		a.machineCommand(), a.providerCommand(), a.sessionCommand(), a.discrepancyCommand(),
-		a.serveCommand(), a.demoCommand(), a.simCommand(),
+		a.machineCommand(), a.planCommand(), a.recoveryCommand(), a.providerCommand(), a.sessionCommand(), a.discrepancyCommand(),
+		a.imageCommand(), a.serveCommand(), a.demoCommand(), a.simCommand(), a.rehearseCommand(),
 		a.configCommand(), a.tokenCommand(), a.dbCommand(), a.versionCommand(),
 	)
 	a.markStarted(root)
@@ -156,6 +156,40 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("there is no command %q%s", strings.TrimSpace(strings.TrimPrefix(cmd.CommandPath()+" "+args[0], "ironherd")), hint)
 }
 
+// forms are what values of flags look like, by their type.
+var forms = map[string]string{
+	"int": "a whole number", "int64": "a whole number", "uint64": "a whole number of at least 0", "float64": "a number",
+	"duration": "a duration such as 30s, 5m or 1h30m", "bool": "true or false",
+}
+
+// exactly accepts as many arguments as the command's usage has words in capitals.
+func exactly(cmd *cobra.Command, args []string) error {
+	var names []string
+	for _, word := range strings.Fields(cmd.Use)[1:] {
+		if word[0] == '-' || word[0] == '[' {
+			break
+		}
+		names = append(names, word)
+	}
+	return count(names, args, false)
+}
+
+// oneOrMore accepts one argument of that name, and more.
+func oneOrMore(name string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error { return count([]string{name}, args, true) }
+}
+
+// count says which argument is missing, or the first that is too much.
+func count(names, args []string, more bool) error {
+	switch {
+	case len(args) < len(names):
+		return fmt.Errorf("%s is missing", strings.Join(names[len(args):], " and "))
+	case len(args) > len(names) && !more:
+		return fmt.Errorf("%q is more than is expected", args[len(names)])
+	}
+	return nil
+}
+
 // usage says what is wrong with the command line, and where to read on.
 func (a *app) usage(root *cobra.Command, args []string, err error) error {
 	cmd, _, findErr := root.Find(args)
@@ -163,9 +197,10 @@ func (a *app) usage(root *cobra.Command, args []string, err error) error {
 		cmd = root
 	}
 	text := err.Error()
-	// The text of such an error names a function of Go's.
-	if parse := (*strconv.NumError)(nil); errors.As(err, &parse) {
-		text = strings.Replace(text, parse.Error(), parse.Err.Error(), 1)
+	if wrong, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		if form := forms[wrong.GetFlag().Value.Type()]; form != "" {
+			text = fmt.Sprintf("--%s must be %s, not %q", wrong.GetFlag().Name, form, wrong.GetValue())
+		}
 	}
 	return fleet.Errorf(fleet.KindInvalid, "%s (see %s --help)", text, cmd.CommandPath())
 }

@@ -13,7 +13,7 @@ func (a *app) dbBackupCommand() *cobra.Command {
 		Long: `Backup may run while the control plane does, and holds nothing up. FILE appears complete and on the disk, or not at all; nothing is
 overwritten. PostgreSQL has its own means: see docs/ops/database.md.`,
 		Example: `  ironherd db backup /var/backups/ironherd-$(date +%F).db --config /etc/ironherd/ironherd.yaml`,
-		Args:    cobra.ExactArgs(1),
+		Args:    exactly,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			loaded, err := a.loadConfig(nil)
 			if err != nil {
@@ -36,7 +36,7 @@ func (a *app) dbRestoreCommand() *cobra.Command {
 database is old: until you have compared it with what is really there and run "ironherd db accept-restore", nothing that destroys or
 restarts machines is done.`,
 		Example: `  ironherd db restore /var/backups/ironherd-2026-11-20.db --config /etc/ironherd/ironherd.yaml`,
-		Args:    cobra.ExactArgs(1),
+		Args:    exactly,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			loaded, err := a.loadConfig(nil)
 			if err != nil {

@@ -89,6 +89,10 @@ var symbolOf = map[fleet.State]struct{ text, color string }{
 	fleet.StateFailed:       {"!", red},
 	fleet.StateMissing:      {"!", red},
 	fleet.StateUnreadable:   {"!", red},
+	fleet.StateRefused:      {"!", red},
+	fleet.StateOff:          {"-", plain},
+	fleet.StateReleasing:    {"-", plain},
+	fleet.StateMaintenance:  {"-", plain},
 	fleet.StateQuarantined:  {"!", red},
 }
 

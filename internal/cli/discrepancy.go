@@ -9,7 +9,8 @@ import (
 )
 
 func (a *app) discrepancyCommand() *cobra.Command {
-	return group("discrepancy", "Look at where a provider and the database disagree", a.discrepancyListCommand())
+	return group("discrepancy", "Look at where a provider and the database disagree, and settle it",
+		a.discrepancyListCommand(), a.discrepancyAdoptCommand(), a.discrepancyForgetCommand())
 }
 
 func (a *app) discrepancyListCommand() *cobra.Command {

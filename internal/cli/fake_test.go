@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -44,6 +45,11 @@ type fakeFleet struct {
 	looks     int    // calls of GetMachine
 	authority string // Authorization header of the last call
 	installs  []*fleetv1.InstallMachineRequest
+	plans     []*fleetv1.CreatePlanRequest
+	// planned is the newest plan that was made, confirmed how often plans were.
+	planned   *fleetv1.Plan
+	confirmed int
+	holds     []string // what was paused, resumed and tried again
 }
 
 func at(hour, minute int) *timestamppb.Timestamp {
@@ -102,6 +108,9 @@ func (f *fakeFleet) GetMachine(_ context.Context, r *fleetv1.GetMachineRequest) 
 		m.State, m.Reason = "installing", "attempt 1 is under way"
 		return &fleetv1.GetMachineResponse{Machine: m}, nil
 	}
+	if len(f.plans) > 0 {
+		return f.operated()
+	}
 	if len(f.installs) > 0 {
 		return f.installing(), nil
 	}
@@ -138,6 +147,150 @@ func (f *fakeFleet) GetMachine(_ context.Context, r *fleetv1.GetMachineRequest) 
 	}, nil
 }
 
+// operated plays an operation that comes forward with each look: a release ends with a machine that
+// is not there any more, the power-off of a machine fails, and whatever else is done.
+func (f *fakeFleet) operated() (*fleetv1.GetMachineResponse, error) {
+	verb := f.plans[0].GetVerb()
+	o := &fleetv1.Operation{Number: 3, Operation: verb, At: at(10, 0), Actor: "token ada", Reason: "because"}
+	if f.looks > 1 {
+		o.Attempts, o.AcceptedAt = 1, at(10, 1)
+	}
+	if f.looks > 2 {
+		if verb == "release" {
+			return nil, failing("not_found")
+		}
+		o.EndedAt, o.Ok, o.Detail = at(10, 2), verb != "power-off", "the agent came back with another boot ID"
+		if verb == "power-off" {
+			o.Detail = "no effect within 15m0s"
+		}
+	}
+	if verb == "power-on" {
+		o.Number++
+	}
+	return &fleetv1.GetMachineResponse{Machine: machine(), Operation: o}, nil
+}
+
+// CreatePlan plans for two machines where none or several were named. A machine whose name is that
+// of an outcome has it.
+func (f *fakeFleet) CreatePlan(_ context.Context, r *fleetv1.CreatePlanRequest) (*fleetv1.CreatePlanResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	names := r.GetMachines()
+	if len(names) == 0 {
+		names = []string{"herd-0001", "herd-0002"}
+	}
+	if err := failing(names[0]); err != nil {
+		return nil, err
+	}
+	f.plans = append(f.plans, r)
+	p := &fleetv1.Plan{
+		Id: "k3j2m9x4qp", At: at(10, 0), ExpiresAt: at(10, 10), Actor: "token ada", Verb: r.GetVerb(), Reason: r.GetReason(), Until: r.GetUntil(),
+		NeedsConfirmation: len(names) > 1 || r.GetVerb() == "release" || r.GetVerb() == "reinstall",
+	}
+	for _, name := range names {
+		m := &fleetv1.PlannedMachine{MachineId: firstID, Name: name, State: "installed", Does: "metal does it", InUse: "installed (generation 1)"}
+		if p.GetNeedsConfirmation() {
+			m.Destroys = "what is on the disk"
+		}
+		p.Machines = append(p.Machines, m)
+	}
+	if f.planned = p; r.GetConfirm() || r.GetConfirmHarmless() && !p.GetNeedsConfirmation() {
+		confirmed(p)
+	}
+	return &fleetv1.CreatePlanResponse{Plan: p}, nil
+}
+
+func confirmed(p *fleetv1.Plan) {
+	p.ConfirmedAt = at(10, 1)
+	for _, m := range p.GetMachines() {
+		m.Outcome, m.Detail, m.Operation = "done", p.GetVerb()+" is asked for (operation 3)", 3
+		if m.GetName() == "skipped" || m.GetName() == "refused" {
+			m.Outcome, m.Detail, m.Operation = m.GetName(), "it was installed when the plan was made, and is silent now", 0
+		}
+	}
+}
+
+func (f *fakeFleet) GetPlan(_ context.Context, r *fleetv1.GetPlanRequest) (*fleetv1.GetPlanResponse, error) {
+	return &fleetv1.GetPlanResponse{Plan: plan()}, failing(r.GetId())
+}
+
+func plan() *fleetv1.Plan {
+	return &fleetv1.Plan{
+		Id: "k3j2m9x4qp", At: at(10, 0), ExpiresAt: at(10, 10), Actor: "token ada", Verb: "release", Reason: "end of lease", NeedsConfirmation: true,
+		Machines: []*fleetv1.PlannedMachine{
+			{
+				MachineId: firstID, Name: "herd-0001", State: "installed", InUse: "installed (generation 1)",
+				Does: "it is given back to metal", Destroys: "what is on it is lost",
+			},
+			{MachineId: secondID, Name: "skipped", State: "maintenance", Refused: "machine skipped is in maintenance by ada"},
+		},
+	}
+}
+
+func (f *fakeFleet) ConfirmPlan(_ context.Context, r *fleetv1.ConfirmPlanRequest) (*fleetv1.ConfirmPlanResponse, error) {
+	if err := failing(r.GetId()); err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	p := f.planned
+	if p == nil {
+		p = plan()
+	}
+	f.confirmed++
+	if p.GetReason() == "the reply is lost" {
+		return nil, connect.NewError(connect.CodeUnavailable, errors.New("connection reset"))
+	}
+	confirmed(p)
+	return &fleetv1.ConfirmPlanResponse{Plan: p}, nil
+}
+
+func (f *fakeFleet) GetSummary(context.Context, *fleetv1.GetSummaryRequest) (*fleetv1.GetSummaryResponse, error) {
+	return &fleetv1.GetSummaryResponse{
+		Machines: 1000, States: []*fleetv1.StateCount{{State: "silent", Machines: 900}, {State: "installed", Machines: 100}},
+		Processes: []*fleetv1.ProcessCount{{Process: "recovery", Due: 7}},
+		RecoveryHold: &fleetv1.RecoveryHold{
+			At: at(10, 0), Until: at(11, 0), Actor: "bmdb", Reason: "900 of 1000 machines with an agent are silent: the fault is probably ours",
+		},
+	}, nil
+}
+
+func (f *fakeFleet) hold(what string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.holds = append(f.holds, what)
+}
+
+func (f *fakeFleet) AdoptMachine(_ context.Context, r *fleetv1.AdoptMachineRequest) (*fleetv1.AdoptMachineResponse, error) {
+	f.hold("adopt " + r.GetProvider() + " " + r.GetProviderId())
+	return &fleetv1.AdoptMachineResponse{}, failing(r.GetProviderId())
+}
+
+func (f *fakeFleet) PauseProvider(_ context.Context, r *fleetv1.PauseProviderRequest) (*fleetv1.PauseProviderResponse, error) {
+	f.hold("pause " + r.GetProvider() + ": " + r.GetReason())
+	return &fleetv1.PauseProviderResponse{}, failing(r.GetProvider())
+}
+
+func (f *fakeFleet) ResumeProvider(_ context.Context, r *fleetv1.ResumeProviderRequest) (*fleetv1.ResumeProviderResponse, error) {
+	f.hold("resume " + r.GetProvider() + ": " + r.GetReason())
+	return &fleetv1.ResumeProviderResponse{}, failing(r.GetProvider())
+}
+
+func (f *fakeFleet) RetryProvider(_ context.Context, r *fleetv1.RetryProviderRequest) (*fleetv1.RetryProviderResponse, error) {
+	f.hold("retry " + r.GetProvider() + r.GetReason())
+	return &fleetv1.RetryProviderResponse{Penalties: 2}, failing(r.GetProvider())
+}
+
+func (f *fakeFleet) PauseRecovery(_ context.Context, r *fleetv1.PauseRecoveryRequest) (*fleetv1.PauseRecoveryResponse, error) {
+	f.hold(fmt.Sprintf("pause recovery: %s, ends: %t", r.GetReason(), r.GetUntil() != nil))
+	return &fleetv1.PauseRecoveryResponse{}, nil
+}
+
+func (f *fakeFleet) ResumeRecovery(_ context.Context, r *fleetv1.ResumeRecoveryRequest) (*fleetv1.ResumeRecoveryResponse, error) {
+	f.hold("resume recovery" + r.GetReason())
+	return &fleetv1.ResumeRecoveryResponse{}, nil
+}
+
 // installing plays an install that comes forward with each look.
 func (f *fakeFleet) installing() *fleetv1.GetMachineResponse {
 	m := machine()
@@ -164,13 +317,19 @@ func (f *fakeFleet) ListHistory(_ context.Context, r *fleetv1.ListHistoryRequest
 }
 
 func (f *fakeFleet) ExplainMachine(_ context.Context, r *fleetv1.ExplainMachineRequest) (*fleetv1.ExplainMachineResponse, error) {
-	return &fleetv1.ExplainMachineResponse{Machine: machine(), Decisions: decisions(), Summary: "Nothing is wanted of this machine."}, failing(r.GetMachine())
+	return &fleetv1.ExplainMachineResponse{
+		Machine: machine(), Decisions: decisions(), Summary: "Nothing is wanted of this machine.",
+		Next: &fleetv1.NextStep{Who: "operator", What: "work comes back", Command: "ironherd machine unquarantine " + firstID + " --reason WHY"},
+	}, failing(r.GetMachine())
 }
 
 func (f *fakeFleet) ListProviders(context.Context, *fleetv1.ListProvidersRequest) (*fleetv1.ListProvidersResponse, error) {
 	return &fleetv1.ListProvidersResponse{Providers: []*fleetv1.Provider{
 		{Name: "metal", Kind: "equinix", Machines: 12, MaxMachines: 50, OpenIntents: 1, LastPassAt: ago(time.Minute * 7), LastPass: "12 used, 3 free"},
-		{Name: "rack", Kind: "static", Machines: 2, Discrepancies: 1, LastPass: "creation is stopped: 1 discrepancies"},
+		{
+			Name: "rack", Kind: "static", Machines: 2, Discrepancies: 1, LastPassAt: ago(time.Minute * 3), LastPass: "creation is stopped: 1 discrepancies",
+			Unusable: []string{`line 7: host "c": address must be an IPv4 or IPv6 address, not "node3\x1b[2J"`},
+		},
 	}}, nil
 }
 
@@ -191,6 +350,13 @@ func (f *fakeFleet) ListDiscrepancies(context.Context, *fleetv1.ListDiscrepancie
 		Provider: "metal", Kind: string(fleet.DiscrepancyUnknownMachine), ProviderId: "dev-9", Since: ago(3 * time.Hour), Evidence: "device dev-9 has our prefix",
 		Remedy: fleet.DiscrepancyUnknownMachine.Remedy(),
 	}}}, nil
+}
+
+func (f *fakeFleet) ListImages(context.Context, *fleetv1.ListImagesRequest) (*fleetv1.ListImagesResponse, error) {
+	return &fleetv1.ListImagesResponse{Images: []*fleetv1.NamedImage{
+		{Name: "debian-13", Location: "https://images.example/debian-13.raw.zst", Digest: "sha256:" + strings.Repeat("ab", 32), Compression: "zstd", Size: 835 << 20, FirstBoot: "area"},
+		{Name: "jammy", Location: "oci://registry.example/jammy", Digest: "sha256:" + strings.Repeat("01", 32), Compression: "none", FirstBoot: "nocloud"},
+	}}, nil
 }
 
 func (f *fakeFleet) GetVersion(context.Context, *fleetv1.GetVersionRequest) (*fleetv1.GetVersionResponse, error) {

@@ -15,7 +15,9 @@ import (
 func (a *app) machineCommand() *cobra.Command {
 	return group("machine", "Look at machines, and say what is wanted of them",
 		a.machineListCommand(), a.machineShowCommand(), a.machineHistoryCommand(), a.machineExplainCommand(),
-		a.machineInstallCommand(), a.machineRetryCommand(), a.machineHostKeyCommand())
+		a.machineInstallCommand(), a.machineRetryCommand(), a.machineHostKeyCommand(), a.machineRebootCommand(), a.machinePowerCommand(),
+		a.machineQuarantineCommand(), a.machineUnquarantineCommand(), a.machineMaintenanceCommand(), a.machineReleaseCommand(),
+		a.machineReplaceCommand(), a.machineForgetCommand(), a.machineWithdrawCommand())
 }
 
 // defaultTimeout is how long a question to the control plane may take.

@@ -16,7 +16,7 @@ func (a *app) machineExplainCommand() *cobra.Command {
 		Long: `Explain says, for each process, whether it has anything to do on the machine, when, and why (not). It is the very decision
 that the loops act on.`,
 		Example:           `  ironherd machine explain herd-0007`,
-		Args:              cobra.ExactArgs(1),
+		Args:              exactly,
 		ValidArgsFunction: a.completeMachine,
 	}
 	timeout, output := timeoutFlag(cmd, defaultTimeout, timeoutUsage), outputFlag(cmd)
@@ -34,8 +34,23 @@ that the loops act on.`,
 
 func explainMachine(w *screen, r *fleetv1.ExplainMachineResponse) {
 	w.line("%s is %s. %s", machineName(r.GetMachine()), r.GetMachine().GetState(), r.GetSummary())
+	if n := r.GetNext(); n.GetWho() != "" {
+		w.line("Next: %s", nextStep(n))
+	}
 	w.line("")
 	decisionTable(w, r.GetDecisions())
+}
+
+// nextStep says who acts next, by when, and what somebody would type.
+func nextStep(n *fleetv1.NextStep) string {
+	s := n.GetWho()
+	if n.GetBy() != nil {
+		s += ", " + due(n.GetBy())
+	}
+	if n.GetCommand() != "" {
+		s += ": " + n.GetCommand()
+	}
+	return s
 }
 
 func decisionTable(w *screen, decisions []*fleetv1.Decision) {

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -9,7 +8,13 @@ import (
 	"github.com/spf13/cobra"
 
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
-	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// How many entries of a history are shown, unless --limit says so, and at most.
+const (
+	defaultHistory    = 200
+	maxHistory        = 1000
+	historyLimitUsage = "show at most this many of the newest entries (1 to 1000)"
 )
 
 func (a *app) machineHistoryCommand() *cobra.Command {
@@ -17,25 +22,17 @@ func (a *app) machineHistoryCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "history MACHINE",
 		Short: "Tell who did what to a machine, when, and how it ended",
+		Long: `History tells who did what to a machine, when, and how it ended: also of one that was released or forgotten, by its ID or the last name that
+it had, for as long as history is kept (janitor.keep_history).`,
 		Example: `  ironherd machine history herd-0007
   ironherd machine history herd-0007 --limit 1000 -o yaml`,
-		Args:              cobra.ExactArgs(1),
+		Args:              exactly,
 		ValidArgsFunction: a.completeMachine,
 	}
-	cmd.Flags().Int32Var(&limit, "limit", 200, "show at most this many of the newest entries (1 to 1000)")
+	cmd.Flags().Int32Var(&limit, "limit", defaultHistory, historyLimitUsage)
 	timeout, output := timeoutFlag(cmd, defaultTimeout, timeoutUsage), outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if limit < 1 || limit > 1000 {
-			return fleet.Errorf(fleet.KindInvalid, "--limit must be from 1 to 1000, not %d", limit)
-		}
-		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
-			request := &fleetv1.ListHistoryRequest{Machine: args[0], Limit: limit}
-			response, err := client.ListHistory(ctx, request)
-			if err != nil {
-				return err
-			}
-			return a.print(*output, response, func(w *screen) { historyTable(w, response.GetEntries()) })
-		})
+		return a.history(cmd, *timeout, *output, &fleetv1.ListHistoryRequest{Machine: args[0], Limit: limit})
 	}
 	return cmd
 }

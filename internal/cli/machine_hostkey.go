@@ -24,7 +24,7 @@ func (a *app) hostKeyShowCommand() *cobra.Command {
 		Use:               "show MACHINE",
 		Short:             "Show the known host keys, and the one that was refused",
 		Example:           `  ironherd machine host-key show herd-0007`,
-		Args:              cobra.ExactArgs(1),
+		Args:              exactly,
 		ValidArgsFunction: a.completeMachine,
 	}
 	timeout, output := timeoutFlag(cmd, defaultTimeout, timeoutUsage), outputFlag(cmd)
@@ -59,7 +59,7 @@ func (a *app) hostKeyAcceptCommand() *cobra.Command {
 or its provider says: accepting the key of somebody in between hands them the machine.`,
 		Example: `  ironherd machine host-key show herd-0007
   ironherd machine host-key accept herd-0007 SHA256:OUOvNv5rkEw/YC6sBk2muPHRUDuXrzo3JbmIezdPW8Q`,
-		Args:              cobra.ExactArgs(2),
+		Args:              exactly,
 		ValidArgsFunction: a.completeMachine,
 	}
 	timeout := timeoutFlag(cmd, defaultTimeout, timeoutUsage)

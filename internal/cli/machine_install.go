@@ -21,40 +21,65 @@ import (
 type installOptions struct {
 	image, digest, compression, rootDisk, firstBoot string
 	size                                            int64
-	reinstall, wait                                 bool
+	reinstall, erase, grow, noCloud, wait           bool
+	cancel                                          bool
 }
 
 func (a *app) machineInstallCommand() *cobra.Command {
 	var o installOptions
 	cmd := &cobra.Command{
 		Use:   "install MACHINE...",
-		Short: "Have an operating system installed",
+		Short: "Have an operating system installed, or call that off",
 		Long: `Install records that an operating system is wanted on machines. The agent of each fetches the image, checks its digest while
-writing it, and restarts the machine; it counts as installed when the installed system has said that it is up.`,
-		Example: `  ironherd machine install herd-0007 --image https://images.example/debian.raw.zst --digest sha256:… --wait
+writing it, and restarts the machine; it counts as installed when the installed system has said that it is up.
+
+The image is one that the control plane knows by name (see ironherd image list), or a URL with a digest. A disk that holds something is only
+written with --erase, unless it is an older install of this machine.
+
+With --reinstall, what is on the disk is destroyed: a plan is shown first, see ironherd plan confirm, or give --yes. With --cancel, the install
+that was asked for last is called off: the agent is told to stop, if it has begun. As soon as anything was written, what the disk holds is
+undefined; machine explain says which it is. Both want --reason, and can select machines by --provider and --state.`,
+		Example: `  ironherd machine install herd-0007 --image debian-13 --grow --wait
+  ironherd machine install herd-0007 --image https://images.example/debian.raw.zst --digest sha256:… --wait
   ironherd machine install herd-0007 herd-0008 --image http://… --digest sha256:… --root-disk smallest,min-size=200000000000
-  ironherd machine install herd-0007 --image … --digest … --root-disk serial=S4EVNX0R123456 --reinstall`,
-		Args:              cobra.MinimumNArgs(1),
+  ironherd machine install herd-0007 --image … --digest … --root-disk serial=S4EVNX0R123456 --reinstall --reason "new release"
+  ironherd machine install herd-0007 --cancel --reason "the wrong image"`,
 		ValidArgsFunction: a.completeMachines,
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&o.image, "image", "", "URL of the image, http or https, without user and password (required)")
-	flags.StringVar(&o.digest, "digest", "", "digest of the raw image: sha256:<64 hexadecimal digits> (required)")
+	flags.StringVar(&o.image, "image", "", "name of an image, or its URL: http, https or oci, without user and password (required)")
+	flags.StringVar(&o.digest, "digest", "", "digest of the raw image: sha256:<64 hexadecimal digits> (required with a URL)")
 	flags.StringVar(&o.compression, "compression", "", "none, zstd, gzip or xz (default: by the end of the URL)")
 	flags.Int64Var(&o.size, "size", 0, "size of the raw image in bytes, for progress in percent")
-	flags.StringVar(&o.rootDisk, "root-disk", "smallest", "disk to write: smallest, largest, serial=…, wwn=…, min-size=BYTES; joined by commas")
+	flags.StringVar(&o.rootDisk, "root-disk", "smallest", "disk to write: smallest, largest, serial=…, wwn=…, model=…, min-size=BYTES; joined by commas")
 	flags.StringVar(&o.firstBoot, "first-boot", "", "file whose content the installed system finds on its first boot, at most 64 KiB")
-	flags.BoolVar(&o.reinstall, "reinstall", false, "allow an install over a running installed operating system")
+	flags.BoolVar(&o.noCloud, "nocloud", false, "give the first-boot file to cloud-init, as user-data of NoCloud (with a URL; a named image says it itself)")
+	flags.BoolVar(&o.erase, "erase", false, "allow a disk that holds something: a partition table, a file system, a member of a RAID")
+	flags.BoolVar(&o.grow, "grow", false, "let the last partition of the image have the whole disk")
+	flags.BoolVar(&o.reinstall, "reinstall", false, "install over whatever the machines have, by a plan")
+	flags.BoolVar(&o.cancel, "cancel", false, "call off the install that was asked for")
 	flags.BoolVar(&o.wait, "wait", false, "wait until the machines are installed")
-	timeout := timeoutFlag(cmd, 0, timeoutUsage+" (default: 30s without --wait, no limit with it)")
+	f := a.verbFlags(cmd)
+	flags.Lookup("reason").Usage = "why, for history and everybody who asks (required with --reinstall and --cancel)"
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if o.reinstall || o.cancel {
+			f.wait = o.wait
+			return a.reinstallOrCancel(cmd, o, f, args)
+		}
+		if len(args) == 0 {
+			return fleet.Errorf(fleet.KindInvalid, "name the machines to install")
+		}
+		if f.reason != "" || f.yes || f.provider != "" || len(f.states) > 0 {
+			return fleet.Errorf(fleet.KindInvalid, "--reason, --yes, --provider and --state belong to --reinstall and --cancel")
+		}
+		timeout := f.timeout
 		request, err := o.request()
 		if err != nil {
 			return err
 		}
 		limit := *timeout
 		if limit == 0 && !o.wait {
-			limit = defaultTimeout
+			limit = confirmTimeout
 		}
 		return a.ask(cmd, limit, func(ctx context.Context, client fleetClient) error {
 			return a.install(ctx, client, args, request, o.wait)
@@ -63,13 +88,40 @@ writing it, and restarts the machine; it counts as installed when the installed 
 	return cmd
 }
 
+// reinstallOrCancel makes the plan of one of the two.
+func (a *app) reinstallOrCancel(cmd *cobra.Command, o installOptions, f *verbFlags, machines []string) error {
+	if o.cancel {
+		switch {
+		case o.reinstall || o.image != "":
+			return fleet.Errorf(fleet.KindInvalid, "--cancel goes with no other install")
+		case o.wait:
+			return fleet.Errorf(fleet.KindInvalid, "--cancel has nothing to --wait for: ironherd machine explain says when the agent has stopped")
+		}
+		request, err := f.request(fleet.VerbCancelInstall, machines)
+		if err != nil {
+			return err
+		}
+		return a.carryOut(cmd, request, f)
+	}
+	install, err := o.request()
+	if err != nil {
+		return err
+	}
+	request, err := f.request(fleet.VerbReinstall, machines)
+	if err != nil {
+		return err
+	}
+	request.Install = install
+	return a.carryOut(cmd, request, f)
+}
+
 // install requests all installs before it waits for any, so that they run side by side.
 func (a *app) install(ctx context.Context, client fleetClient, machines []string, wanted *fleetv1.InstallMachineRequest, wait bool) error {
 	generations := map[string]int64{}
 	ask := func(ctx context.Context, machine string) error {
 		request := &fleetv1.InstallMachineRequest{
-			Machine: machine, Image: wanted.GetImage(), RootDisk: wanted.GetRootDisk(),
-			FirstBootData: wanted.GetFirstBootData(), Reinstall: wanted.GetReinstall(),
+			Machine: machine, Image: wanted.GetImage(), ImageName: wanted.GetImageName(), RootDisk: wanted.GetRootDisk(),
+			FirstBootData: wanted.GetFirstBootData(),
 		}
 		response, err := client.InstallMachine(ctx, request)
 		if err != nil {
@@ -128,8 +180,12 @@ func (a *app) waitInstalled(ctx context.Context, client fleetClient, machine str
 			if m.GetInstallGeneration() >= generation {
 				return nil
 			}
-		case fleet.StateFailed, fleet.StateMissing, fleet.StateUnreadable, fleet.StateQuarantined:
+		case fleet.StateFailed, fleet.StateMissing, fleet.StateUnreadable, fleet.StateRefused, fleet.StateQuarantined, fleet.StateReleasing,
+			fleet.StateOff:
 			return fleet.Errorf(fleet.KindConflict, "machine %s cannot be installed: it is %s (%s)", machine, m.GetState(), m.GetReason())
+		}
+		if off := calledOff(response); off != "" && m.GetInstallGeneration() == generation {
+			return fleet.Errorf(fleet.KindConflict, "machine %s is not installed: %s", machine, off)
 		}
 		select {
 		case <-ticker.C:
@@ -137,6 +193,16 @@ func (a *app) waitInstalled(ctx context.Context, client fleetClient, machine str
 			return a.waitEnded(ctx, machine, told, context.Cause(ctx))
 		}
 	}
+}
+
+// calledOff says that nobody wants the newest install any more; "" while somebody does.
+func calledOff(r *fleetv1.GetMachineResponse) string {
+	for _, d := range r.GetDecisions() {
+		if d.GetProcess() == string(fleet.ProcessInstall) && d.GetVerdict() == "not-wanted" && r.GetMachine().GetState() != string(fleet.StateInstalled) {
+			return d.GetReason()
+		}
+	}
+	return ""
 }
 
 func (a *app) waitEnded(ctx context.Context, machine, last string, err error) error {
@@ -153,8 +219,8 @@ func (a *app) waitEnded(ctx context.Context, machine, last string, err error) er
 // imageFlags and diskFlags are what the command line calls the fields of an image and of a disk
 // selector.
 var (
-	imageFlags = map[string]string{"url": "--image", "digest": "--digest", "compression": "--compression", "size": "--size"}
-	diskFlags  = map[string]string{"serial": "--root-disk: serial", "wwn": "--root-disk: wwn", "min_size": "--root-disk: min-size", "pick": "--root-disk"}
+	imageFlags = map[string]string{"url": "--image", "digest": "--digest", "compression": "--compression", "size": "--size", "first_boot": "--nocloud"}
+	diskFlags  = map[string]string{"serial": "--root-disk: serial", "wwn": "--root-disk: wwn", "model": "--root-disk: model", "min_size": "--root-disk: min-size", "pick": "--root-disk"}
 )
 
 // request checks the flags, all of them, and makes the request without a machine.
@@ -163,13 +229,7 @@ func (o installOptions) request() (*fleetv1.InstallMachineRequest, error) {
 	fault := func(format string, args ...any) {
 		faults = append(faults, fleet.Errorf(fleet.KindInvalid, format, args...))
 	}
-	image := fleet.Image{URL: o.image, Digest: o.digest, Compression: fleet.Compression(o.compression), Size: o.size}
-	if image.Compression == "" {
-		image.Compression = compressionOf(o.image)
-	}
-	for _, f := range image.Validate() {
-		fault("%s %s", imageFlags[f.Field], f.Problem)
-	}
+	image, name := o.imageMessage(fault)
 	disk, err := parseRootDisk(o.rootDisk)
 	if err != nil {
 		faults = append(faults, err)
@@ -190,10 +250,34 @@ func (o installOptions) request() (*fleetv1.InstallMachineRequest, error) {
 		return nil, joinFaults(faults)
 	}
 	return &fleetv1.InstallMachineRequest{
-		Image:         &agentv1.Image{Url: image.URL, Digest: image.Digest, Compression: compressions[image.Compression], Size: image.Size},
-		RootDisk:      &agentv1.DiskSelector{Serial: disk.Serial, Wwn: disk.WWN, MinSize: disk.MinSize, Pick: picks[disk.Pick]},
-		FirstBootData: data, Reinstall: o.reinstall,
+		Image: image, ImageName: name,
+		RootDisk: &agentv1.DiskSelector{
+			Serial: disk.Serial, Wwn: disk.WWN, Model: disk.Model, MinSize: disk.MinSize, Pick: picks[disk.Pick], Erase: o.erase, Grow: o.grow,
+		},
+		FirstBootData: data,
 	}, nil
+}
+
+// imageMessage returns the image that the flags describe, or the name that they give.
+func (o installOptions) imageMessage(fault func(format string, args ...any)) (image *agentv1.Image, name string) {
+	if name, err := fleet.ParseImageName(o.image); err == nil {
+		if o.digest != "" || o.compression != "" || o.size != 0 || o.noCloud {
+			fault("--image %s is a name: --digest, --compression, --size and --nocloud are for a URL", name)
+		}
+		return nil, name
+	}
+	i := fleet.Image{URL: o.image, Digest: o.digest, Compression: fleet.Compression(o.compression), Size: o.size}
+	if i.Compression == "" {
+		i.Compression = fleet.CompressionOf(o.image)
+	}
+	for _, f := range i.Validate() {
+		fault("%s %s", imageFlags[f.Field], f.Problem)
+	}
+	image = &agentv1.Image{Url: i.URL, Digest: i.Digest, Compression: compressions[i.Compression], Size: i.Size}
+	if o.noCloud {
+		image.FirstBootForm = agentv1.FirstBootForm_FIRST_BOOT_FORM_NOCLOUD
+	}
+	return image, ""
 }
 
 var compressions = map[fleet.Compression]agentv1.Compression{
@@ -209,19 +293,6 @@ var picks = map[fleet.Pick]agentv1.DiskSelector_Pick{
 	fleet.PickLargest:  agentv1.DiskSelector_PICK_LARGEST,
 }
 
-// compressionOf returns the compression that the end of an image's URL stands for.
-func compressionOf(url string) fleet.Compression {
-	switch path, _, _ := strings.Cut(url, "?"); {
-	case strings.HasSuffix(path, ".zst"), strings.HasSuffix(path, ".zstd"):
-		return fleet.CompressionZstd
-	case strings.HasSuffix(path, ".gz"):
-		return fleet.CompressionGzip
-	case strings.HasSuffix(path, ".xz"):
-		return fleet.CompressionXZ
-	}
-	return fleet.CompressionNone
-}
-
 func parseRootDisk(text string) (fleet.DiskSelector, error) {
 	var disk fleet.DiskSelector
 	for part := range strings.SplitSeq(text, ",") {
@@ -235,6 +306,8 @@ func parseRootDisk(text string) (fleet.DiskSelector, error) {
 			disk.Serial = value
 		case key == "wwn" && value != "":
 			disk.WWN = value
+		case key == "model" && value != "":
+			disk.Model = value
 		case key == "min-size":
 			size, err := strconv.ParseInt(value, 10, 64)
 			if err != nil {
@@ -243,7 +316,7 @@ func parseRootDisk(text string) (fleet.DiskSelector, error) {
 			disk.MinSize = size
 		default:
 			return disk, fleet.Errorf(fleet.KindInvalid,
-				"--root-disk: %q is none of smallest, largest, serial=…, wwn=… and min-size=BYTES", part)
+				"--root-disk: %q is none of smallest, largest, serial=…, wwn=…, model=… and min-size=BYTES", part)
 		}
 	}
 	return disk, nil

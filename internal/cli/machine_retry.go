@@ -18,7 +18,7 @@ func (a *app) machineRetryCommand() *cobra.Command {
 		Long:  `Retry forgets the backoff of machines, so that what failed is tried again at once instead of later.`,
 		Example: `  ironherd machine retry herd-0007
   ironherd machine retry herd-0007 herd-0008 --process agent-start`,
-		Args:              cobra.MinimumNArgs(1),
+		Args:              oneOrMore("MACHINE"),
 		ValidArgsFunction: a.completeMachines,
 	}
 	cmd.Flags().StringVar(&process, "process", "", "only this process ("+strings.Join(processNames(), ", ")+"); empty: all")

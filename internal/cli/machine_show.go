@@ -17,7 +17,7 @@ func (a *app) machineShowCommand() *cobra.Command {
 		Short: "Show everything that is known of a machine",
 		Example: `  ironherd machine show herd-0007
   ironherd machine show herd-0007 -o json | jq .hardware.blockDevices`,
-		Args:              cobra.ExactArgs(1),
+		Args:              exactly,
 		ValidArgsFunction: a.completeMachine,
 	}
 	timeout, output := timeoutFlag(cmd, defaultTimeout, timeoutUsage), outputFlag(cmd)

@@ -3,14 +3,86 @@ package cli
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+	"github.com/ironherd/ironherd/internal/fleet"
 )
 
 func (a *app) providerCommand() *cobra.Command {
-	return group("provider", "Look at where machines come from", a.providerListCommand())
+	return group("provider", "Look at where machines come from, and stop what is created there",
+		a.providerListCommand(), a.providerShowCommand(), a.providerHistoryCommand(), a.providerPauseCommand(), a.providerResumeCommand(), a.providerRetryCommand())
+}
+
+func (a *app) providerShowCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:               "show NAME",
+		Short:             "Show a provider: how its last pass went, and which entries of its list are left alone, and why",
+		Example:           `  ironherd provider show rack`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeProvider,
+	}
+	timeout, output := timeoutFlag(cmd, defaultTimeout, timeoutUsage), outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
+			response, err := client.ListProviders(ctx, &fleetv1.ListProvidersRequest{})
+			if err != nil {
+				return err
+			}
+			var names []string
+			for _, p := range response.GetProviders() {
+				if p.GetName() == args[0] {
+					return a.print(*output, p, func(w *screen) { showProvider(w, p) })
+				}
+				names = append(names, p.GetName())
+			}
+			if len(names) == 0 {
+				return fleet.Errorf(fleet.KindNotFound, "there is no provider %q: none is configured", args[0])
+			}
+			return fleet.Errorf(fleet.KindNotFound, "there is no provider %q: use one of %s", args[0], strings.Join(names, ", "))
+		})
+	}
+	return cmd
+}
+
+func showProvider(w *screen, p *fleetv1.Provider) {
+	w.pairs(
+		[2]string{"Name", p.GetName()},
+		[2]string{"Kind", p.GetKind()},
+		[2]string{"Machines", fmt.Sprint(p.GetMachines())},
+		[2]string{"Maximum", maximumOf(p)},
+		[2]string{"Intents", fmt.Sprint(p.GetOpenIntents())},
+		[2]string{"Discrepancies", fmt.Sprint(p.GetDiscrepancies())},
+		[2]string{"Penalties", fmt.Sprint(p.GetPenalties())},
+		[2]string{"Paused", pausedBy(p)},
+		[2]string{"Last pass", ageAnd(p.GetLastPassAt(), p.GetLastPass())},
+		[2]string{"Last update", ageAnd(p.GetLastUpdateAt(), p.GetLastUpdate())},
+	)
+	if len(p.GetUnusable()) == 0 {
+		return
+	}
+	w.line("")
+	w.line("Left alone:")
+	for _, reason := range p.GetUnusable() {
+		w.line("  %s", reason)
+	}
+}
+
+func ageAnd(at *timestamppb.Timestamp, what string) string {
+	if at == nil {
+		return what
+	}
+	return age(at) + " ago: " + what
+}
+
+func maximumOf(p *fleetv1.Provider) string {
+	if p.GetMaxMachines() > 0 {
+		return fmt.Sprint(p.GetMaxMachines())
+	}
+	return "no limit"
 }
 
 func (a *app) providerListCommand() *cobra.Command {
@@ -33,6 +105,21 @@ func (a *app) providerListCommand() *cobra.Command {
 	return cmd
 }
 
+// lastPass says how the last pass went, and that there are none while the provider is paused.
+func lastPass(p *fleetv1.Provider) string {
+	if by := pausedBy(p); by != "" {
+		return "paused by " + by
+	}
+	return p.GetLastPass()
+}
+
+func pausedBy(p *fleetv1.Provider) string {
+	if p.GetPausedAt() == nil {
+		return ""
+	}
+	return p.GetPausedBy() + ": " + p.GetPausedWhy()
+}
+
 func providerTable(w *screen, providers []*fleetv1.Provider) {
 	if len(providers) == 0 {
 		w.line("No providers are configured.")
@@ -40,13 +127,9 @@ func providerTable(w *screen, providers []*fleetv1.Provider) {
 	}
 	rows := make([][]string, len(providers))
 	for i, p := range providers {
-		maximum := "no limit"
-		if p.GetMaxMachines() > 0 {
-			maximum = fmt.Sprint(p.GetMaxMachines())
-		}
 		rows[i] = []string{
-			p.GetName(), p.GetKind(), fmt.Sprint(p.GetMachines()), maximum, fmt.Sprint(p.GetOpenIntents()),
-			fmt.Sprint(p.GetDiscrepancies()), fmt.Sprint(p.GetPenalties()), age(p.GetLastPassAt()), p.GetLastPass(),
+			p.GetName(), p.GetKind(), fmt.Sprint(p.GetMachines()), maximumOf(p), fmt.Sprint(p.GetOpenIntents()),
+			fmt.Sprint(p.GetDiscrepancies()), fmt.Sprint(p.GetPenalties()), age(p.GetLastPassAt()), lastPass(p),
 		}
 	}
 	w.table([]string{"NAME", "KIND", "MACHINES", "MAXIMUM", "INTENTS", "DISCREPANCIES", "PENALTIES", "PASS", "LAST PASS"}, rows)

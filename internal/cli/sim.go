@@ -23,6 +23,7 @@ type simFlags struct {
 	world     sim.Config
 	imageSize int64
 	agent     string
+	preload   bool
 	output    *format
 	logLevel  string
 }
@@ -65,6 +66,7 @@ The faults of --faults; "ironherd sim faults" says more of them:
 	flags.IntVar(&f.world.RealAgents, "real-agents", 24, "machines that run the uploaded agent as a process; the others run the same code in this process")
 	flags.Int64Var(&f.imageSize, "image-size", 64, "size of the image in MiB")
 	flags.StringVar(&f.agent, "agent", "", "the agent's executable, for the configuration that is left (default: ironherd-agent beside this program)")
+	flags.BoolVar(&f.preload, "preload-agent", false, "machines have the agent beforehand, so that nothing is uploaded")
 	flags.StringVar(&f.logLevel, "log-level", "", "log to standard error: debug, info, warn or error (default: nothing)")
 	f.output = outputFlag(cmd)
 	cmd.AddCommand(a.simFaultsCommand())
@@ -131,6 +133,11 @@ func (a *app) sim(ctx context.Context, f simFlags) (err error) {
 	}
 	f.world.Agent = demo.Agent(a.env.Version)
 	f.world.Images = []sim.ImageSpec{{Name: "demo", Size: f.imageSize << 20}}
+	if f.preload {
+		if f.world.Preload, err = demo.Preload(cmp.Or(f.agent, a.agentExecutable())); err != nil {
+			return err
+		}
+	}
 	world, err := demo.OpenWorld(ctx, f.world)
 	if err != nil {
 		return err

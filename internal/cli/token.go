@@ -48,7 +48,7 @@ It counts at once, for a control plane that runs, too. History records the name.
 As a password in a browser, with any user name, a token may at most read.`,
 		Example: `  ironherd token create prometheus --role metrics --days 365
   (umask 077; ironherd token create ada --role operator > ada.token)`,
-		Args: cobra.ExactArgs(1),
+		Args: exactly,
 	}
 	cmd.Flags().StringVar(&role, "role", "", "metrics, viewer, operator or admin (required)")
 	cmd.Flags().IntVar(&days, "days", 90, "for how many days it counts")
@@ -139,7 +139,7 @@ func (a *app) tokenRevokeCommand() *cobra.Command {
 		Short:   "Take a token back",
 		Long:    `Revoke takes a token out of the file. It does not count from the next call on, for a control plane that runs, too.`,
 		Example: `  ironherd token revoke ada`,
-		Args:    cobra.ExactArgs(1),
+		Args:    exactly,
 		RunE: func(_ *cobra.Command, args []string) error {
 			file, err := a.loadTokensFile()
 			if err != nil {

@@ -52,7 +52,7 @@ func (d *Demo) open(ctx context.Context, logger *slog.Logger) (err error) {
 	worldConfig := d.options.worldConfig(d.dir)
 	worldConfig.Logger = logger.With(slog.String("component", "world"))
 	if d.options.PreloadAgent {
-		if worldConfig.Preload, err = preload(d.options.AgentExecutable); err != nil {
+		if worldConfig.Preload, err = Preload(d.options.AgentExecutable); err != nil {
 			return err
 		}
 	}

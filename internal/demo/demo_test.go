@@ -35,6 +35,21 @@ func options(t *testing.T) demo.Options {
 // installed runs a demo until all its machines are installed.
 func installed(t *testing.T, o demo.Options) demo.Summary {
 	t.Helper()
+	var summary demo.Summary
+	views := 0
+	run(t, o, func(ctx context.Context, d *demo.Demo, client fleetv1connect.FleetServiceClient) (err error) {
+		summary, err = d.WaitInstalled(ctx, client, func(v demo.View) { views++ })
+		return err
+	})
+	if views == 0 {
+		t.Error("nothing was shown")
+	}
+	return summary
+}
+
+// run runs a demo until what is done beside it returns.
+func run(t *testing.T, o demo.Options, beside func(context.Context, *demo.Demo, fleetv1connect.FleetServiceClient) error) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	d, err := demo.Open(ctx, o, slog.New(slog.DiscardHandler))
@@ -51,19 +66,9 @@ func installed(t *testing.T, o demo.Options) demo.Summary {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)
 	}}
 	client := fleetv1connect.NewFleetServiceClient(&http.Client{Transport: transport}, "http://fleet")
-	var summary demo.Summary
-	views := 0
-	err = d.Run(ctx, func(ctx context.Context) (err error) {
-		summary, err = d.WaitInstalled(ctx, client, func(v demo.View) { views++ })
-		return err
-	})
-	if err != nil {
+	if err := d.Run(ctx, func(ctx context.Context) error { return beside(ctx, d, client) }); err != nil {
 		t.Fatal(err)
 	}
-	if views == 0 {
-		t.Error("nothing was shown")
-	}
-	return summary
 }
 
 func TestInstallsAFleet(t *testing.T) {

@@ -8,9 +8,9 @@ import (
 	"github.com/ironherd/ironherd/internal/shepherd/initializer"
 )
 
-// preload returns the files that the world puts on every machine: the agent, where the initializer
-// would upload it.
-func preload(executable string) (map[string]string, error) {
+// Preload returns the files that a world puts on every machine so that nothing is uploaded: the
+// agent, where the initializer would upload it. For sim.Config's field of the same name.
+func Preload(executable string) (map[string]string, error) {
 	content, err := remote.ReadContent(executable)
 	if err != nil {
 		return nil, err

@@ -138,11 +138,10 @@ func simulated(machines int, world WorldAddress) config.Provider {
 	p.Equinix.SSHKeyLabel = "ironherd"
 	p.Equinix.DevicePrefix = "herd-"
 	p.Equinix.OperatingSystem = "debian_12"
-	p.TrustFirstUse = true
 	p.Provisioner.MaxMachines = machines
 	p.Install = &config.Install{
 		URL: world.Image.URL, Digest: world.Image.Digest, Size: world.Image.Size,
-		Compression: fleet.Compression(world.Image.Compression), RootDisk: fleet.DiskSelector{Pick: fleet.PickSmallest},
+		Compression: fleet.Compression(world.Image.Compression), RootDisk: fleet.DiskSelector{Pick: fleet.PickSmallest, Grow: true},
 	}
 	return p
 }
@@ -169,12 +168,24 @@ func shorten(c *config.Config, machines int) {
 	if machines > smallFleet {
 		c.Policy.ProvisionInterval = 10 * time.Second
 		c.Policy.UpdateInterval = 3*time.Second + time.Duration(machines)*time.Millisecond
+		c.Initializer.FirstSilence = 0 // that many machines keep this one too busy to answer in time
 	}
 	c.Policy.HeartbeatInterval = 5 * time.Second
 	c.Policy.InstallRetry = fleet.Backoff{Initial: time.Second, Exponent: 1.5, Maximum: 10 * time.Second}
 
+	c.Policy.SilentAfter = 30 * time.Second
+	c.Policy.NeverSpokeAfter = 30 * time.Second
+	c.Policy.RecoveryStepTimeout = 30 * time.Second
+	c.Policy.BootTimeout = 2 * time.Minute
+	c.Policy.SuspectFor = time.Minute
+	c.Policy.OperationTimeout = 2 * time.Minute
+	c.Recoverer.Backoff = fleet.Backoff{Initial: time.Second, Exponent: 1.5, Maximum: 10 * time.Second}
+	c.Operations.Backoff = c.Recoverer.Backoff
+
 	c.Loops.Initializer.Parallelism = 32
-	for _, loop := range []*shepherd.Config{&c.Loops.Provisioner, &c.Loops.Initializer, &c.Loops.Updater} {
+	for _, loop := range []*shepherd.Config{
+		&c.Loops.Provisioner, &c.Loops.Initializer, &c.Loops.Updater, &c.Loops.Recoverer, &c.Loops.Operations,
+	} {
 		loop.Poll, loop.Grace = 500*time.Millisecond, 2*time.Second
 	}
 	c.Loops.Initializer.ClaimRate = fleet.Rate{Every: 20 * time.Millisecond, Burst: 8}

@@ -250,7 +250,7 @@ func TestStrangersConnectionsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDoor(t, server.Limit{})
 		options := server.HTTPOptions{
-			Logger: discard, Limit: server.Limit{AdmitWithin: 10 * time.Second}, Refusals: server.NewRefusals(discard, func(why string) {
+			Logger: discard, Limit: server.Limit{AdmitWithin: 5 * time.Second}, Refusals: server.NewRefusals(discard, func(why string) {
 				d.mu.Lock()
 				defer d.mu.Unlock()
 				d.refused = append(d.refused, why)
@@ -293,6 +293,7 @@ func TestStrangersConnectionsEnd(t *testing.T) {
 		if status, last := ask(operator, bearer); status != http.StatusOK || last {
 			t.Errorf("the operator again: %d, last %v", status, last)
 		}
+		synctest.Wait()
 		if got, want := d.refusals(), []string{"not_admitted", "too_late"}; !reflect.DeepEqual(got, want) {
 			t.Errorf("refused: %v, want %v", got, want)
 		}

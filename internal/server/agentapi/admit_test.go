@@ -153,13 +153,13 @@ func impatient(_ *agentapi.Config, p *fleet.Policy) {
 	p.HeartbeatInterval, p.NeverSpokeAfter, p.SilentAfter = time.Microsecond, time.Microsecond, 3*time.Microsecond
 }
 
-// takeoverAgain puts another agent in charge, as a recovery does.
+// takeoverAgain puts another agent in charge, because the first one is silent.
 func (h *fixture) takeoverAgain(m *host) *host {
 	h.t.Helper()
 	s := h.session()
-	works := h.claim(s, fleet.ProcessRecovery)
+	works := h.claim(s, fleet.ProcessAgentStart)
 	if len(works) != 1 || works[0].Subject.Machine != m.id {
-		h.t.Fatalf("recovery is due for %d machines", len(works))
+		h.t.Fatalf("an agent is wanted for %d machines", len(works))
 	}
 	next := h.takeover(works[0])
 	h.must(s.Close(h.t.Context(), "done"))

@@ -77,6 +77,7 @@ type agentCache struct {
 	mu        sync.Mutex
 	agents    map[fleet.MachineID]*agent
 	unflushed map[fleet.MachineID]*agent // those whose liveness has not been written
+	calledOff map[fleet.MachineID]attempt
 }
 
 func newAgentCache(config Config) *agentCache {
@@ -194,6 +195,24 @@ func (c *agentCache) markWanted(ids []fleet.MachineID) {
 			a.wanted = true
 		}
 	}
+}
+
+// setCalledOff remembers the attempts that agents are to end; all that were remembered before are
+// not any more.
+func (c *agentCache) setCalledOff(off []bmdb.CalledOff) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.calledOff = make(map[fleet.MachineID]attempt, len(off))
+	for _, o := range off {
+		c.calledOff[o.Machine] = attempt{generation: o.Generation, number: o.Attempt}
+	}
+}
+
+// toEnd returns the attempt that the agent of the machine is to end; zero: none.
+func (c *agentCache) toEnd(id fleet.MachineID) attempt {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.calledOff[id]
 }
 
 // takeWanted returns and clears that mark.

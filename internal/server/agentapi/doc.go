@@ -34,6 +34,9 @@
 // machine among those that want an install. The sweep runs when the BMDB wakes it, and every half
 // minute besides.
 //
+// An install that was called off is told to the agent that works at it with the next answer after a
+// sweep, and again until its report has come. The BMDB wakes the sweep of every control plane.
+//
 // # Load
 //
 // One agent can hurt only itself: messages, calls, reports, streams and connections are bounded,

@@ -60,6 +60,8 @@ func (c *counter) Transaction(kind string, _ time.Duration, statements int, _ er
 
 func (c *counter) Outcome(fleet.Process, string, time.Duration) {}
 
+func (c *counter) Happened(bmdb.Happening, string) {}
+
 func (c *counter) of(kinds ...string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -35,7 +35,9 @@ func (s *Server) Heartbeat(ctx context.Context, req *agentv1.HeartbeatRequest) (
 	if err != nil {
 		return nil, err
 	}
-	return &agentv1.HeartbeatResponse{NextIntervalMs: s.pace.next().Milliseconds(), InstallRequest: order}, nil
+	return &agentv1.HeartbeatResponse{
+		NextIntervalMs: s.pace.next().Milliseconds(), InstallRequest: order, CancelInstall: s.cancelInstall(a, req),
+	}, nil
 }
 
 // commit makes durable what the heartbeat brings. Only the liveness of a repetition stays in
@@ -44,6 +46,10 @@ func (s *Server) commit(ctx context.Context, a *agent, req *agentv1.HeartbeatReq
 	committed, err := s.commitSpoken(ctx, a, req.GetBootId())
 	if err != nil {
 		return err
+	}
+	if text := req.GetLog(); text != "" && committed {
+		s.options.Logger.InfoContext(ctx, "what an agent in memory logged until it was admitted",
+			slog.String("machine", string(a.identity.Machine)), slog.Any("lines", logLines(text)))
 	}
 	if reports := req.GetHardwareReport() != nil || req.GetInstallReport() != nil; reports && !a.reports.Allow() {
 		return errThrottled

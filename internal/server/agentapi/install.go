@@ -46,9 +46,11 @@ func (s *Server) installRequest(machine fleet.MachineID, order *bmdb.InstallOrde
 		InstallGeneration: int64(r.Generation), Attempt: int32(order.Attempt),
 		Image: &agentv1.Image{
 			Url: r.Image.URL, Digest: r.Image.Digest, Compression: compressions[r.Image.Compression], Size: r.Image.Size,
+			Name: r.Image.Name, FirstBootForm: firstBootForms[r.Image.FirstBoot],
 		},
 		RootDisk: &agentv1.DiskSelector{
 			Serial: r.RootDisk.Serial, Wwn: r.RootDisk.WWN, MinSize: r.RootDisk.MinSize, Pick: picks[r.RootDisk.Pick],
+			Model: r.RootDisk.Model, Erase: r.RootDisk.Erase, Grow: r.RootDisk.Grow,
 		},
 		FirstBootData: r.FirstBootData,
 		BootToken: &agentv1.BootToken{
@@ -67,9 +69,24 @@ var compressions = map[fleet.Compression]agentv1.Compression{
 	fleet.CompressionXZ:   agentv1.Compression_COMPRESSION_XZ,
 }
 
+var firstBootForms = map[fleet.FirstBootForm]agentv1.FirstBootForm{
+	fleet.FirstBootNoCloud: agentv1.FirstBootForm_FIRST_BOOT_FORM_NOCLOUD,
+}
+
 var picks = map[fleet.Pick]agentv1.DiskSelector_Pick{
 	fleet.PickSmallest: agentv1.DiskSelector_PICK_SMALLEST,
 	fleet.PickLargest:  agentv1.DiskSelector_PICK_LARGEST,
+}
+
+// cancelInstall returns the attempt that the agent works at, where it was called off; nil where it
+// was not. Every answer repeats it until the agent does not work at it any more.
+func (s *Server) cancelInstall(a *agent, req *agentv1.HeartbeatRequest) *agentv1.CancelInstall {
+	p, off := req.GetInstallProgress(), s.agents.toEnd(a.identity.Machine)
+	running := attempt{generation: fleet.InstallGeneration(p.GetInstallGeneration()), number: int(p.GetAttempt())}
+	if p == nil || off.number == 0 || running != off {
+		return nil
+	}
+	return &agentv1.CancelInstall{InstallGeneration: int64(off.generation), Attempt: int32(off.number)}
 }
 
 // nextInstall asks the BMDB for an install where one may be due, and returns it; nil where none is.

@@ -166,3 +166,44 @@ func TestFailedInstallAndOperatorsRequest(t *testing.T) {
 		return h.heartbeat(client, last(m.beat(), next)).GetInstallRequest().GetInstallGeneration() == int64(generation)
 	})
 }
+
+// TestCalledOffInstallIsTold: the agent hears it with every answer until its report has come, and
+// is handed nothing afterwards.
+func TestCalledOffInstallIsTold(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, nil)
+	m := h.machines(1, image())[0]
+	client := h.dial(m.key)
+	order := h.heartbeat(client, m.withReport()).GetInstallRequest()
+	working := func() *agentv1.HeartbeatRequest {
+		req := last(m.beat(), order)
+		req.InstallProgress = &agentv1.InstallProgress{InstallGeneration: 1, Attempt: 1, Phase: agentv1.InstallProgress_PHASE_WRITING, BytesDone: 5}
+		return req
+	}
+	if off := h.heartbeat(client, working()).GetCancelInstall(); off != nil {
+		t.Errorf("called off by nobody: %v", off)
+	}
+	handedOut, err := h.db.CancelInstall(t.Context(), "op", m.id, "the wrong image")
+	if err != nil || !handedOut {
+		t.Fatalf("handed out %t, %v", handedOut, err)
+	}
+	h.until("the agent is told", func() bool { return h.heartbeat(client, working()).GetCancelInstall() != nil })
+	for range 3 { // an answer may be lost
+		if off := h.heartbeat(client, working()).GetCancelInstall(); off.GetInstallGeneration() != 1 || off.GetAttempt() != 1 {
+			t.Errorf("told %v", off)
+		}
+	}
+	if off := h.heartbeat(client, last(m.beat(), order)).GetCancelInstall(); off != nil {
+		t.Errorf("told an agent that works at nothing: %v", off)
+	}
+	ended := last(m.beat(), order)
+	ended.InstallReport = &agentv1.InstallReport{InstallGeneration: 1, Attempt: 1, Error: "called off: nothing was written"}
+	for range 2 {
+		if a := h.heartbeat(client, ended); a.GetCancelInstall() != nil || a.GetInstallRequest() != nil {
+			t.Errorf("after its end: %v", a)
+		}
+	}
+	if r := h.record(m); r.InstallReport.Error != "called off: nothing was written" || len(r.Backoffs) != 0 {
+		t.Errorf("recorded %+v, %v", r.InstallReport, r.Backoffs)
+	}
+}

@@ -17,7 +17,9 @@ import (
 const (
 	maxBootID = 64
 	maxString = 1 << 10
-	// maxGeneration bounds what an agent may say that a disk holds: above it nothing could be counted.
+	maxLog    = 16 << 10
+	// maxGeneration bounds what an agent may say that a disk holds: above it nothing could be
+	// counted.
 	maxGeneration = 1 << 40
 	maxList       = 4096
 	maxHardware   = 512 << 10
@@ -29,6 +31,8 @@ func checkHeartbeat(req *agentv1.HeartbeatRequest) error {
 	switch p := req.GetInstallProgress(); {
 	case !isName(req.GetBootId(), maxBootID):
 		return fleet.Errorf(fleet.KindInvalid, "boot_id must be 1 to %d printable characters", maxBootID)
+	case len(req.GetLog()) > maxLog:
+		return fleet.Errorf(fleet.KindInvalid, "log is longer than %d bytes", maxLog)
 	case len(req.GetAgentVersion()) > maxString:
 		return fleet.Errorf(fleet.KindInvalid, "agent_version is longer than %d bytes", maxString)
 	case req.GetLastInstallGeneration() < 0 || req.GetLastInstallAttempt() < 0:
@@ -67,6 +71,17 @@ func parseInstallReport(r *agentv1.InstallReport) (fleet.InstallReport, error) {
 		fact.Error = "the agent gave no reason"
 	}
 	return fact, nil
+}
+
+// logLines returns the lines of an agent's log, each fit to be shown.
+func logLines(text string) []string {
+	var lines []string
+	for line := range strings.SplitSeq(text, "\n") {
+		if line = clean(line); line != "" {
+			lines = append(lines, line)
+		}
+	}
+	return lines
 }
 
 // cleanHardware bounds the report, and makes its strings fit to be shown: a serial number may hold

@@ -3,6 +3,7 @@ package fleetapi
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
@@ -35,16 +36,20 @@ func factsOf(r fleet.Record) []*fleetv1.Fact {
 	if q := r.Quarantine; q != nil {
 		add("quarantine", q.At, "by %s: %s", q.Actor, q.Reason)
 	}
+	careFacts(r, add)
 	slices.SortStableFunc(facts, func(a, b *fleetv1.Fact) int { return a.GetAt().AsTime().Compare(b.GetAt().AsTime()) })
 	return facts
 }
 
 func installFacts(r fleet.Record, add func(name string, at time.Time, format string, args ...any)) {
 	if q := r.InstallRequest; q != nil {
-		add("install request", q.At, "install generation %d by %s: %s (%.19s…)", q.Generation, q.Actor, q.Image.Location(), q.Image.Digest)
+		add("install request", q.At, "install generation %d by %s: %s (%.19s…)", q.Generation, q.Actor, q.Image.Label(), q.Image.Digest)
 	}
 	if a := r.InstallAttempt; a != nil {
 		add("install attempt", a.At, "attempt %d of install generation %d", a.Attempt, a.Generation)
+	}
+	if c := r.InstallCancel; c != nil {
+		add("install called off", c.At, "install generation %d by %s: %s", c.Generation, c.Actor, c.Reason)
 	}
 	if p := r.InstallReport; p != nil {
 		outcome := "failed: " + p.Error
@@ -55,6 +60,47 @@ func installFacts(r fleet.Record, add func(name string, at time.Time, format str
 	}
 	if i := r.Installed; i != nil {
 		add("installed", i.At, "install generation %d came up (attempt %d), boot %s", i.Generation, i.Attempt, i.BootID)
+	}
+}
+
+// careFacts are what people asked for, and what recovery did.
+func careFacts(r fleet.Record, add func(name string, at time.Time, format string, args ...any)) {
+	if m := r.Maintenance; m != nil {
+		switch {
+		case m.Over:
+			add("maintenance", m.At, "by %s: %s; it is over", m.Actor, m.Reason)
+		case m.Until != nil:
+			add("maintenance", m.At, "by %s until %s: %s", m.Actor, m.Until.UTC().Format(time.DateTime), m.Reason)
+		default:
+			add("maintenance", m.At, "by %s until somebody ends it: %s", m.Actor, m.Reason)
+		}
+	}
+	if q := r.Operation; q != nil {
+		add("operation", q.At, "%s (operation %d) by %s: %s", q.Operation, q.Number, q.Actor, q.Reason)
+	}
+	if a := r.OperationAttempt; a != nil {
+		outcome := "the provider has not accepted it, as far as is known"
+		if a.AcceptedAt != nil {
+			outcome = "accepted at " + a.AcceptedAt.UTC().Format(time.DateTime)
+		}
+		add("operation attempt", a.At, "attempt %d at operation %d: %s", a.Attempt, a.Number, outcome)
+	}
+	if e := r.OperationReport; e != nil {
+		outcome := "failed"
+		if e.OK {
+			outcome = "done"
+		}
+		add("operation report", e.At, "operation %d %s: %s", e.Number, outcome, e.Detail)
+	}
+	if s := r.Repair; s != nil {
+		var steps []string
+		for _, rung := range fleet.Rungs() {
+			if n := s.Steps[rung]; n > 0 {
+				steps = append(steps, fmt.Sprintf("%s %s", plural(n, "time"), rung))
+			}
+		}
+		add("recovery", s.At, "the newest step is %s, in trouble since %s; taken so far: %s", s.Rung, s.Since.UTC().Format(time.DateTime),
+			strings.Join(steps, ", "))
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -56,6 +57,13 @@ func newFixture(t *testing.T) *fixture {
 	o.must(err)
 	service := fleetapi.New(o.db, fleetapi.Options{
 		Logger: discard, Version: "v1", Database: "sqlite", Schema: 1,
+		Images: []fleet.Image{
+			{
+				Name: "debian-13", URL: "https://images.example/d.raw.zst?sig=hidden", Digest: "sha256:" + strings.Repeat("d", 64),
+				Compression: fleet.CompressionZstd, Size: 12, FirstBoot: fleet.FirstBootNoCloud,
+			},
+			{Name: "small", URL: "https://images.example/s", Digest: "sha256:" + strings.Repeat("e", 64), Compression: fleet.CompressionNone},
+		},
 		Progress: func(fleet.MachineID) *agentv1.InstallProgress { return o.progress },
 	})
 	mux := http.NewServeMux()
@@ -135,7 +143,7 @@ func (o *fixture) machines(n int) []fleet.MachineID {
 			Status: fleet.ProviderStatusActive, Hostname: name(i), Address: netip.MustParseAddr("192.0.2.7"), Location: "here", Capacity: intent.Capacity,
 		}))
 	}
-	o.must(w.Finish(o.t.Context(), append(changes, bmdb.SetPenalty("bad-slot", time.Hour, "it failed"), bmdb.SetPassResult("all is well"))...))
+	o.must(w.Finish(o.t.Context(), append(changes, bmdb.SetPenalty("bad-slot", time.Hour, "it failed"), bmdb.SetPassResult("all is well\nhost c makes no sense"))...))
 	return ids
 }
 

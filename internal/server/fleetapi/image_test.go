@@ -51,11 +51,15 @@ func TestTheSameImagesAreRefusedEverywhere(t *testing.T) {
 		"another digest":      {image: fleet.Image{URL: good.URL, Digest: "sha1:12", Compression: fleet.CompressionNone}},
 		"upper-case digest":   {image: fleet.Image{URL: good.URL, Digest: "sha256:" + strings.Repeat("A", 64), Compression: fleet.CompressionNone}},
 		"another compression": {image: fleet.Image{URL: good.URL, Digest: digest, Compression: "99"}},
+		"an OCI manifest":     {image: image("oci://registry.example:5000/debian/trixie@" + digest), ok: true},
+		"an OCI tag":          {image: image("oci://registry.example/debian:13")},
+		"an OCI query":        {image: image("oci://registry.example/debian@sha256:12?" + secret)},
+		"a long model":        {image: good, disk: fleet.DiskSelector{Model: strings.Repeat("m", 257)}},
 		"a negative size":     {image: fleet.Image{URL: good.URL, Digest: digest, Compression: fleet.CompressionNone, Size: -1}},
 		"a long serial":       {image: good, disk: fleet.DiskSelector{Serial: strings.Repeat("s", 257)}},
 		"a long WWN":          {image: good, disk: fleet.DiskSelector{WWN: strings.Repeat("w", 257)}},
 		"a negative disk":     {image: good, disk: fleet.DiskSelector{MinSize: -1}},
-		"everything":          {image: fleet.Image{URL: "x", Digest: "y", Compression: "99", Size: -1}, disk: fleet.DiskSelector{MinSize: -1}},
+		"everything":          {image: fleet.Image{URL: "ftp://x", Digest: "y", Compression: "99", Size: -1}, disk: fleet.DiskSelector{MinSize: -1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -94,7 +98,7 @@ func throughAPI(o *fixture, image fleet.Image, disk fleet.DiskSelector) string {
 	_, err := o.client(token.Operator).InstallMachine(o.t.Context(), &fleetv1.InstallMachineRequest{
 		Machine:  "host-0",
 		Image:    &agentv1.Image{Url: image.URL, Digest: image.Digest, Compression: compressions[image.Compression], Size: image.Size},
-		RootDisk: &agentv1.DiskSelector{Serial: disk.Serial, Wwn: disk.WWN, MinSize: disk.MinSize, Pick: picks[disk.Pick]},
+		RootDisk: &agentv1.DiskSelector{Serial: disk.Serial, Wwn: disk.WWN, Model: disk.Model, MinSize: disk.MinSize, Pick: picks[disk.Pick]},
 	})
 	if err == nil {
 		return ""
@@ -117,6 +121,9 @@ func throughCLI(t *testing.T, o *fixture, image fleet.Image, disk fleet.DiskSele
 	}
 	if disk.WWN != "" {
 		rootDisk += ",wwn=" + disk.WWN
+	}
+	if disk.Model != "" {
+		rootDisk += ",model=" + disk.Model
 	}
 	if disk.Pick != "" {
 		rootDisk += "," + string(disk.Pick)

@@ -24,7 +24,7 @@ func (s *Service) GetMachine(ctx context.Context, req *fleetv1.GetMachineRequest
 		}
 		a := &fleetv1.GetMachineResponse{
 			Machine: machineOf(j.row()), Facts: factsOf(j.record), Decisions: each(j.plan.Decisions, decisionOf),
-			InstallProgress: s.options.Progress(j.record.ID),
+			InstallProgress: s.options.Progress(j.record.ID), Operation: operationOf(j.record),
 		}
 		a.Hardware, err = s.hardware(ctx, j.record)
 		return a, err
@@ -38,8 +38,9 @@ func (s *Service) ExplainMachine(ctx context.Context, req *fleetv1.ExplainMachin
 		if err != nil {
 			return nil, err
 		}
+		next := j.nextStep()
 		return &fleetv1.ExplainMachineResponse{
-			Machine: machineOf(j.row()), Decisions: each(j.plan.Decisions, decisionOf), Summary: summarize(j.plan, j.now),
+			Machine: machineOf(j.row()), Decisions: each(j.plan.Decisions, decisionOf), Summary: summarize(j.plan, j.now) + tell(next, j.now), Next: next,
 		}, nil
 	})
 }
@@ -47,6 +48,7 @@ func (s *Service) ExplainMachine(ctx context.Context, req *fleetv1.ExplainMachin
 // judged is a machine with what lifecycle decides about it at the instant of the call.
 type judged struct {
 	record fleet.Record
+	env    fleet.Environment
 	plan   lifecycle.Plan
 	now    time.Time
 	// since is when the state last changed; zero when time alone has changed it and nobody has written
@@ -64,7 +66,7 @@ func (s *Service) judge(ctx context.Context, ref string) (judged, error) {
 	if err != nil {
 		return judged{}, err
 	}
-	j := judged{record: d.Record, plan: lifecycle.Decide(d.Record, d.Environment, d.Now), now: d.Now, since: d.StateSince}
+	j := judged{record: d.Record, env: d.Environment, plan: lifecycle.Decide(d.Record, d.Environment, d.Now), now: d.Now, since: d.StateSince}
 	if j.plan.State != d.State {
 		j.since = time.Time{}
 	}
@@ -126,7 +128,7 @@ func summarize(plan lifecycle.Plan, now time.Time) string {
 		return fmt.Sprintf("%s is due since %s (%s ago): %s.", d.Process, clock(d.DueAt), span(now.Sub(d.DueAt)), d.Reason)
 	case d.Backoff != nil:
 		return fmt.Sprintf("%s waits until %s (in %s): %s.", d.Process, clock(d.DueAt), span(d.DueAt.Sub(now)), d.Reason)
-	case d.Verdict == lifecycle.Later && d.Process == fleet.ProcessRecovery:
+	case d.Verdict == lifecycle.Later && d.Deadline:
 		return fmt.Sprintf("Nothing is to be done now: it is %s (%s); %s, at %s at the earliest.", plan.State, plan.Reason, d.Reason, clock(d.DueAt))
 	case d.Verdict == lifecycle.Later:
 		return fmt.Sprintf("%s comes at %s (in %s): %s.", d.Process, clock(d.DueAt), span(d.DueAt.Sub(now)), d.Reason)

@@ -1,6 +1,7 @@
 package fleetapi
 
 import (
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -21,6 +22,13 @@ func stamp(t time.Time) *timestamppb.Timestamp {
 		return nil
 	}
 	return timestamppb.New(t)
+}
+
+func stampPointer(t *time.Time) *timestamppb.Timestamp {
+	if t == nil {
+		return nil
+	}
+	return stamp(*t)
 }
 
 func summaryOf(s bmdb.Summary) *fleetv1.GetSummaryResponse {
@@ -74,8 +82,13 @@ func providerOf(p bmdb.ProviderRow) *fleetv1.Provider {
 	a := &fleetv1.Provider{
 		Name: string(p.Name), Kind: p.Kind, Machines: int64(p.Machines), MaxMachines: int64(p.MaxMachines),
 		OpenIntents: int64(p.OpenIntents), Discrepancies: int64(p.Discrepancies), LastPassAt: stamp(p.LastPassAt),
-		LastPass: p.PassResult, LastUpdateAt: stamp(p.LastUpdateAt),
+		LastUpdateAt: stamp(p.LastUpdateAt),
 	}
+	if p.Paused != nil {
+		a.PausedAt, a.PausedBy, a.PausedWhy = stamp(p.Paused.At), p.Paused.Actor, p.Paused.Reason
+	}
+	lines := strings.Split(p.PassResult, "\n")
+	a.LastPass, a.Unusable = lines[0], lines[1:]
 	for _, d := range p.Decisions {
 		switch {
 		case d.Process == fleet.ProcessUpdate:
@@ -102,5 +115,15 @@ func discrepancyOf(d bmdb.DiscrepancyRow) *fleetv1.Discrepancy {
 	return &fleetv1.Discrepancy{
 		Provider: string(d.Provider), Kind: string(d.Kind), ProviderId: string(d.ProviderID), MachineId: string(d.Machine),
 		Since: stamp(d.Since), Evidence: d.Evidence, Remedy: d.Remedy,
+	}
+}
+
+func namedImageOf(i fleet.Image) *fleetv1.NamedImage {
+	form := string(i.FirstBoot)
+	if i.FirstBoot == fleet.FirstBootArea {
+		form = "area"
+	}
+	return &fleetv1.NamedImage{
+		Name: i.Name, Location: i.Location(), Digest: i.Digest, Compression: string(i.Compression), Size: i.Size, FirstBoot: form,
 	}
 }

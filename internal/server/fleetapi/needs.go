@@ -22,9 +22,19 @@ var needs = map[string]token.Role{
 	fleetv1connect.FleetServiceListDiscrepanciesProcedure: token.Viewer,
 	fleetv1connect.FleetServiceGetVersionProcedure:        token.Viewer,
 	fleetv1connect.FleetServiceGetHostKeysProcedure:       token.Viewer,
+	fleetv1connect.FleetServiceListImagesProcedure:        token.Viewer,
 
 	fleetv1connect.FleetServiceInstallMachineProcedure: token.Operator,
 	fleetv1connect.FleetServiceRetryMachineProcedure:   token.Operator,
+	fleetv1connect.FleetServiceGetPlanProcedure:        token.Viewer,
+	fleetv1connect.FleetServiceCreatePlanProcedure:     token.Operator,
+	fleetv1connect.FleetServiceConfirmPlanProcedure:    token.Operator,
+	fleetv1connect.FleetServiceAdoptMachineProcedure:   token.Operator,
+	fleetv1connect.FleetServicePauseProviderProcedure:  token.Operator,
+	fleetv1connect.FleetServiceResumeProviderProcedure: token.Operator,
+	fleetv1connect.FleetServiceRetryProviderProcedure:  token.Operator,
+	fleetv1connect.FleetServicePauseRecoveryProcedure:  token.Operator,
+	fleetv1connect.FleetServiceResumeRecoveryProcedure: token.Operator,
 	// Whose key is accepted has the machine.
 	fleetv1connect.FleetServiceAcceptHostKeyProcedure: token.Admin,
 

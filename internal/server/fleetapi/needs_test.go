@@ -32,7 +32,17 @@ var allowed = map[string]string{
 	"InstallMachine":    "operator admin",
 	"RetryMachine":      "operator admin",
 	"GetHostKeys":       "viewer operator admin",
+	"ListImages":        "viewer operator admin",
 	"AcceptHostKey":     "admin",
+	"GetPlan":           "viewer operator admin",
+	"CreatePlan":        "operator admin",
+	"ConfirmPlan":       "operator admin",
+	"AdoptMachine":      "operator admin",
+	"PauseProvider":     "operator admin",
+	"ResumeProvider":    "operator admin",
+	"RetryProvider":     "operator admin",
+	"PauseRecovery":     "operator admin",
+	"ResumeRecovery":    "operator admin",
 }
 
 // procedures lists the methods of the API by its descriptor.

@@ -27,6 +27,14 @@ func (s *Service) GetSummary(ctx context.Context, req *fleetv1.GetSummaryRequest
 			return nil, err
 		}
 		a := summaryOf(summary)
+		hold, err := s.db.RecoveryHold(ctx)
+		if err != nil {
+			return nil, err
+		}
+		a.RecoveryHold = recoveryHoldOf(hold)
+		if a.Concerns, err = s.concerns(ctx, summary); err != nil {
+			return nil, err
+		}
 		if !req.GetPhases() {
 			return a, nil
 		}
@@ -113,17 +121,35 @@ func (s *Service) ListHistory(ctx context.Context, req *fleetv1.ListHistoryReque
 		if err != nil {
 			return nil, err
 		}
-		id, err := s.resolve(ctx, req.GetMachine())
-		if err != nil {
-			return nil, err
-		}
-		rows, err := s.db.History(ctx, id, n)
+		rows, err := s.history(ctx, req, n)
 		if err != nil {
 			return nil, err
 		}
 		slices.Reverse(rows) // the newest come first
 		return &fleetv1.ListHistoryResponse{Entries: each(rows, historyOf)}, nil
 	})
+}
+
+// history returns that of the machine, or of the provider, that was named.
+func (s *Service) history(ctx context.Context, req *fleetv1.ListHistoryRequest, most int) ([]bmdb.HistoryRow, error) {
+	switch {
+	case req.GetProvider() != "" && req.GetMachine() != "":
+		return nil, fleet.Errorf(fleet.KindInvalid, "history is that of a machine or of a provider: name one of them")
+	case req.GetProvider() != "":
+		name, err := s.providerOf(ctx, req.GetProvider())
+		if err != nil {
+			return nil, err
+		}
+		return s.db.ProviderHistory(ctx, name, most)
+	}
+	id, err := s.resolve(ctx, req.GetMachine())
+	if fleet.KindOf(err) == fleet.KindNotFound {
+		id, err = s.db.ResolveFormer(ctx, req.GetMachine())
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s.db.History(ctx, id, most)
 }
 
 // ListProviders implements fleetv1connect.FleetServiceHandler.
@@ -175,6 +201,13 @@ func (s *Service) ListDiscrepancies(ctx context.Context, _ *fleetv1.ListDiscrepa
 			return nil, err
 		}
 		return &fleetv1.ListDiscrepanciesResponse{Discrepancies: each(rows, discrepancyOf)}, nil
+	})
+}
+
+// ListImages implements fleetv1connect.FleetServiceHandler.
+func (s *Service) ListImages(ctx context.Context, _ *fleetv1.ListImagesRequest) (*fleetv1.ListImagesResponse, error) {
+	return answer(ctx, s, fleetv1connect.FleetServiceListImagesProcedure, func(context.Context, string) (*fleetv1.ListImagesResponse, error) {
+		return &fleetv1.ListImagesResponse{Images: each(s.options.Images, namedImageOf)}, nil
 	})
 }
 

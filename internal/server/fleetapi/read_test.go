@@ -91,7 +91,7 @@ func TestMachineAndItsNames(t *testing.T) {
 		o.must(err)
 		m := a.GetMachine()
 		if m.GetId() != string(id) || m.GetState() != "available" || m.GetStateSince() == nil || m.GetAgentVersion() != "v1" || m.GetLastSeenAt() == nil ||
-			a.GetHardware().GetSystem().GetVendor() != "ACME" || a.GetInstallProgress().GetBytesDone() != 3 || len(a.GetDecisions()) != 5 {
+			a.GetHardware().GetSystem().GetVendor() != "ACME" || a.GetInstallProgress().GetBytesDone() != 3 || len(a.GetDecisions()) != len(fleet.Processes()) {
 			t.Errorf("%s: %v", ref, a)
 		}
 		var names []string
@@ -218,12 +218,21 @@ func TestHistoryProvidersSessionsVersion(t *testing.T) {
 	if n := len(h.GetEntries()); n < 2 || h.GetEntries()[n-1].GetEvent() != string(fleet.EventStarted) || h.GetEntries()[n-1].GetProcess() != "agent-start" {
 		t.Errorf("history: %v", h)
 	}
+	h, err = client.ListHistory(t.Context(), &fleetv1.ListHistoryRequest{Provider: "lab"})
+	o.must(err)
+	if len(h.GetEntries()) == 0 {
+		t.Error("the provider has no history")
+	}
+	_, err = client.ListHistory(t.Context(), &fleetv1.ListHistoryRequest{Provider: "lab", Machine: string(id)})
+	if code(err) != connect.CodeInvalidArgument {
+		t.Errorf("a history of two: %v", err)
+	}
 	p, err := client.ListProviders(t.Context(), &fleetv1.ListProvidersRequest{})
 	o.must(err)
 	if len(p.GetProviders()) != 1 {
 		t.Fatalf("providers: %v", p)
 	}
-	if got := p.GetProviders()[0]; got.GetMachines() != 2 || got.GetMaxMachines() != 7 || got.GetPenalties() != 1 || got.GetLastPass() != "all is well" || got.GetLastUpdate() == "" {
+	if got := p.GetProviders()[0]; got.GetMachines() != 2 || got.GetMaxMachines() != 7 || got.GetPenalties() != 1 || got.GetLastPass() != "all is well" || !slices.Equal(got.GetUnusable(), []string{"host c makes no sense"}) || got.GetLastUpdate() == "" {
 		t.Errorf("provider: %v", got)
 	}
 	s, err := client.ListSessions(t.Context(), &fleetv1.ListSessionsRequest{})

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"connectrpc.com/connect"
@@ -33,6 +34,8 @@ type Options struct {
 	Version  string
 	Database string
 	Schema   int64
+	// Images are the catalogue: what has a name for those who ask for an install.
+	Images []fleet.Image
 	// Progress returns how far the install of a machine is. It may be nil where no agent API runs in
 	// this process.
 	Progress func(fleet.MachineID) *agentv1.InstallProgress
@@ -43,6 +46,10 @@ type Options struct {
 type Service struct {
 	db      *bmdb.DB
 	options Options
+
+	mu sync.Mutex
+	// neverDone is since when a process is seen to be due that was never done on some subject.
+	neverDone map[fleet.Process]time.Time
 }
 
 var _ fleetv1connect.FleetServiceHandler = (*Service)(nil)
@@ -52,7 +59,7 @@ func New(db *bmdb.DB, options Options) *Service {
 	if options.Progress == nil {
 		options.Progress = func(fleet.MachineID) *agentv1.InstallProgress { return nil }
 	}
-	return &Service{db: db, options: options}
+	return &Service{db: db, options: options, neverDone: make(map[fleet.Process]time.Time)}
 }
 
 // Register adds the service to a mux that is behind server.Access.Identify and a server.Guard of

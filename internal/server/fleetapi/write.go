@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
@@ -14,7 +16,7 @@ import (
 // InstallMachine implements fleetv1connect.FleetServiceHandler.
 func (s *Service) InstallMachine(ctx context.Context, req *fleetv1.InstallMachineRequest) (*fleetv1.InstallMachineResponse, error) {
 	return answer(ctx, s, fleetv1connect.FleetServiceInstallMachineProcedure, func(ctx context.Context, actor string) (*fleetv1.InstallMachineResponse, error) {
-		wanted, err := installOf(req)
+		wanted, err := s.installOf(req)
 		if err != nil {
 			return nil, err
 		}
@@ -82,23 +84,60 @@ func valueOf[E interface {
 	return V(e.String())
 }
 
+var firstBootForms = map[agentv1.FirstBootForm]fleet.FirstBootForm{
+	agentv1.FirstBootForm_FIRST_BOOT_FORM_UNSPECIFIED: fleet.FirstBootArea,
+	agentv1.FirstBootForm_FIRST_BOOT_FORM_NOCLOUD:     fleet.FirstBootNoCloud,
+}
+
+// imageOf returns the image that a request names, by name or by URL and digest, and what is wrong
+// with it.
+func (s *Service) imageOf(req *fleetv1.InstallMachineRequest) (image fleet.Image, faults []error) {
+	if name := req.GetImageName(); name != "" {
+		if req.GetImage() != nil {
+			return image, []error{errors.New("image and image_name contradict each other: set one of them")}
+		}
+		image, err := s.namedImage(name)
+		if err != nil {
+			return image, []error{err}
+		}
+		return image, nil
+	}
+	asked := req.GetImage()
+	image = fleet.Image{
+		URL: asked.GetUrl(), Digest: asked.GetDigest(), Compression: valueOf(compressions, asked.GetCompression()), Size: asked.GetSize(),
+		FirstBoot: valueOf(firstBootForms, asked.GetFirstBootForm()),
+	}
+	for _, f := range image.Validate() {
+		faults = append(faults, fmt.Errorf("image.%s %s", f.Field, f.Problem))
+	}
+	return image, faults
+}
+
+// namedImage returns an image of the catalogue.
+func (s *Service) namedImage(name string) (fleet.Image, error) {
+	known := each(s.options.Images, func(i fleet.Image) string { return i.Name })
+	if i := slices.Index(known, name); i >= 0 {
+		return s.options.Images[i], nil
+	}
+	if len(known) == 0 {
+		return fleet.Image{}, fleet.Errorf(fleet.KindInvalid, "no image is named %.80q: this control plane has no images in its configuration", name)
+	}
+	return fleet.Image{}, fleet.Errorf(fleet.KindInvalid, "no image is named %.80q: this control plane knows %s", name, strings.Join(known, ", "))
+}
+
 // installOf reads the request. Its error names everything that is wrong with it.
-func installOf(req *fleetv1.InstallMachineRequest) (fleet.InstallRequest, error) {
-	image, disk := req.GetImage(), req.GetRootDisk()
+func (s *Service) installOf(req *fleetv1.InstallMachineRequest) (fleet.InstallRequest, error) {
+	disk := req.GetRootDisk()
+	image, faults := s.imageOf(req)
 	wanted := fleet.InstallRequest{
-		Image: fleet.Image{
-			URL: image.GetUrl(), Digest: image.GetDigest(), Compression: valueOf(compressions, image.GetCompression()), Size: image.GetSize(),
-		},
+		Image: image,
 		RootDisk: fleet.DiskSelector{
-			Serial: disk.GetSerial(), WWN: disk.GetWwn(), MinSize: disk.GetMinSize(), Pick: valueOf(picks, disk.GetPick()),
+			Serial: disk.GetSerial(), WWN: disk.GetWwn(), Model: disk.GetModel(), MinSize: disk.GetMinSize(), Pick: valueOf(picks, disk.GetPick()),
+			Erase: disk.GetErase(), Grow: disk.GetGrow(),
 		},
 		FirstBootData: req.GetFirstBootData(),
 	}
-	var faults []error
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
-	for _, f := range wanted.Image.Validate() {
-		fault("image.%s %s", f.Field, f.Problem)
-	}
 	for _, f := range wanted.RootDisk.Validate() {
 		fault("root_disk.%s %s", f.Field, f.Problem)
 	}

@@ -102,6 +102,49 @@ func TestInstallMachine(t *testing.T) {
 	}
 }
 
+// TestInstallByName: what a name means is settled when the install is asked for.
+func TestInstallByName(t *testing.T) {
+	t.Parallel()
+	o := newFixture(t)
+	o.machines(1)
+	agent := o.takeover(o.claim(fleet.ProcessAgentStart)[0])
+	client := o.client(token.Operator)
+	for _, test := range []struct {
+		request *fleetv1.InstallMachineRequest
+		want    string
+	}{
+		{&fleetv1.InstallMachineRequest{Machine: "host-0", ImageName: "debian-14"}, `no image is named "debian-14": this control plane knows debian-13, small`},
+		{&fleetv1.InstallMachineRequest{Machine: "host-0", ImageName: "small", Image: &agentv1.Image{}}, "image and image_name contradict each other: set one of them"},
+	} {
+		if _, err := client.InstallMachine(t.Context(), test.request); connect.CodeOf(err) != connect.CodeInvalidArgument || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("got %v, want %q", err, test.want)
+		}
+	}
+	_, err := client.InstallMachine(t.Context(), &fleetv1.InstallMachineRequest{
+		Machine: "host-0", ImageName: "debian-13", RootDisk: &agentv1.DiskSelector{Model: "M", Erase: true, Grow: true},
+	})
+	o.must(err)
+	order, err := o.db.HandOutInstall(t.Context(), agent, 0, 0)
+	o.must(err)
+	want := fleet.Image{
+		Name: "debian-13", URL: "https://images.example/d.raw.zst?sig=hidden", Digest: "sha256:" + strings.Repeat("d", 64),
+		Compression: fleet.CompressionZstd, Size: 12, FirstBoot: fleet.FirstBootNoCloud,
+	}
+	if order == nil || order.Request.Image != want || order.Request.RootDisk != (fleet.DiskSelector{Model: "M", Erase: true, Grow: true}) {
+		t.Errorf("the agent gets %+v", order)
+	}
+	machine, err := client.GetMachine(t.Context(), &fleetv1.GetMachineRequest{Machine: "host-0"})
+	o.must(err)
+	if !strings.Contains(machine.String(), "debian-13, https://images.example/d.raw.zst?…") {
+		t.Errorf("nobody can see which image it is: %s", machine)
+	}
+	images, err := o.client(token.Viewer).ListImages(t.Context(), &fleetv1.ListImagesRequest{})
+	o.must(err)
+	if text := images.String(); len(images.GetImages()) != 2 || strings.Contains(text, "hidden") || !strings.Contains(text, "nocloud") || !strings.Contains(text, `"area"`) {
+		t.Errorf("the catalogue is %s", text)
+	}
+}
+
 func TestRetryMachine(t *testing.T) {
 	t.Parallel()
 	o := newFixture(t)

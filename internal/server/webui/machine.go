@@ -36,6 +36,7 @@ func (v machineView) unknown() problem {
 type machinePage struct {
 	*fleetv1.GetMachineResponse
 	summary string
+	next    *fleetv1.NextStep
 	history []*fleetv1.HistoryEntry // newest first
 }
 
@@ -48,7 +49,7 @@ func (v machineView) load(ctx context.Context, s *source) (*live.Content, error)
 		},
 		func(ctx context.Context) error {
 			response, err := s.client.ExplainMachine(ctx, &fleetv1.ExplainMachineRequest{Machine: v.ref})
-			p.summary = response.GetSummary()
+			p.summary, p.next = response.GetSummary(), response.GetNext()
 			return err
 		},
 		func(ctx context.Context) error {

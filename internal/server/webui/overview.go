@@ -101,15 +101,47 @@ func (o overview) installed() int64 {
 	return 0
 }
 
+// concerns is what the verdict names: troubles and discrepancies as the page shows them, and what
+// else the control plane says.
+func (o overview) concerns() []concern {
+	var all []concern
+	for _, c := range o.summary.GetConcerns() {
+		link := ""
+		switch c.GetKind() {
+		case "state", "discrepancy":
+			continue
+		case "late":
+			link = stateURL(c.GetSubject())
+		case "provider":
+			link = "#providers"
+		default:
+			link = "#processes"
+		}
+		all = append(all, concern{c.GetText(), link})
+	}
+	return all
+}
+
+// concern is one part of the verdict, and where to look.
+type concern struct{ text, link string }
+
 func (o overview) attention() int64 {
 	n := int64(len(o.discrepancies))
 	for _, s := range o.troubles() {
 		n += s.machines
 	}
+	for _, c := range o.summary.GetConcerns() {
+		if c.GetKind() != "state" && c.GetKind() != "discrepancy" {
+			n += c.GetCount()
+		}
+	}
 	return n
 }
 
 func (o overview) title() string {
+	if o.summary.GetRecoveryHold() != nil {
+		return "recovery is stopped"
+	}
 	if n := o.attention(); n > 0 {
 		return grouped(n) + " to look at"
 	}

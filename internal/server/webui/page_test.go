@@ -62,6 +62,51 @@ func TestEmptyFleet(t *testing.T) {
 	}
 }
 
+// TestVerdict: all is well only where nothing is failing, late, overdue, in trouble or
+// contradicted.
+func TestVerdict(t *testing.T) {
+	t.Parallel()
+	well := func() *stubFleet {
+		return &stubFleet{summary: &fleetv1.GetSummaryResponse{Machines: 3, States: []*fleetv1.StateCount{{State: "installed", Machines: 3}}}}
+	}
+	const good = "Nothing needs you."
+	if w := get(t, New(overWire(t, well()), Options{}), "/"); !strings.Contains(w.Body.String(), good) {
+		t.Errorf("a fleet that is well: %s", w.Body)
+	}
+	for name, test := range map[string]struct {
+		change func(*stubFleet)
+		says   string
+	}{
+		"a provider fails": {func(s *stubFleet) {
+			s.summary.Concerns = []*fleetv1.Concern{{Kind: "provider", Subject: "metal", Count: 1, Text: "provider metal fails"}}
+		}, `<a href="#providers">provider metal fails</a>`},
+		"machines are late": {func(s *stubFleet) {
+			s.summary.Concerns = []*fleetv1.Concern{{Kind: "late", Subject: "creating", Count: 2, Text: "2 creating for more than an hour"}}
+		}, `<a href="/machines?state=creating">2 creating for more than an hour</a>`},
+		"work is overdue": {func(s *stubFleet) {
+			s.summary.Concerns = []*fleetv1.Concern{{Kind: "overdue", Subject: "recovery", Count: 6, Text: "recovery is overdue"}}
+		}, `<a href="#processes">recovery is overdue</a>`},
+		"a kind that this page does not know": {func(s *stubFleet) {
+			s.summary.Concerns = []*fleetv1.Concern{{Kind: "new", Count: 1, Text: "something new"}}
+		}, "something new"},
+		"machines are in trouble": {func(s *stubFleet) {
+			s.summary.States = append(s.summary.States, &fleetv1.StateCount{State: "silent", Machines: 2})
+		}, "2 silent"},
+		"a discrepancy": {func(s *stubFleet) { s.discrepancies = []*fleetv1.Discrepancy{{Provider: "metal"}} }, "1 discrepancy"},
+		"no machines, and a provider fails": {func(s *stubFleet) {
+			s.summary.Machines, s.summary.States = 0, nil
+			s.summary.Concerns = []*fleetv1.Concern{{Kind: "provider", Subject: "metal", Count: 1, Text: "provider metal fails"}}
+		}, "provider metal fails"},
+	} {
+		stub := well()
+		test.change(stub)
+		w := get(t, New(overWire(t, stub), Options{}), "/")
+		if body := w.Body.String(); strings.Contains(body, good) || !strings.Contains(body, "Needs a look:") || !strings.Contains(body, test.says) {
+			t.Errorf("%s: %s", name, body)
+		}
+	}
+}
+
 // TestPageCounts: times are counted on a page, and absolute in what is hashed, so that time alone
 // changes no mark.
 func TestPageCounts(t *testing.T) {

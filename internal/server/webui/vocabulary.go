@@ -24,6 +24,7 @@ var processes = map[fleet.Process]string{
 	fleet.ProcessProvision:  "Creates machines at a provider.",
 	fleet.ProcessAgentStart: "Puts our agent in charge of a machine.",
 	fleet.ProcessInstall:    "Writes an operating system; done by the agent.",
+	fleet.ProcessOperation:  "Carries out what a person asked for: reboot, power, release.",
 	fleet.ProcessRecovery:   "Repairs a machine whose agent is silent.",
 	fleet.ProcessUpdate:     "Refreshes what is known from a provider.",
 }
@@ -67,6 +68,7 @@ var eventClasses = map[fleet.Event]string{
 	fleet.EventCreated:            eventGood,
 	fleet.EventIntentClosed:       eventFact,
 	fleet.EventAdopted:            eventWarn,
+	fleet.EventAdoptionRequested:  eventGood,
 	fleet.EventPenalty:            eventWarn,
 	fleet.EventProviderStatus:     eventFact,
 	fleet.EventDiscrepancy:        eventBad,
@@ -75,6 +77,8 @@ var eventClasses = map[fleet.Event]string{
 	fleet.EventTakeover:         eventFact,
 	fleet.EventHostKeysPinned:   eventFact,
 	fleet.EventHostKeyTrusted:   eventWarn,
+	fleet.EventTakeoverWarning:  eventWarn,
+	fleet.EventTakeoverReturned: eventWarn,
 	fleet.EventHostKeyRefused:   eventWarn,
 	fleet.EventHostKeyAccepted:  eventWarn,
 	fleet.EventAgentStarted:     eventGood,
@@ -90,9 +94,26 @@ var eventClasses = map[fleet.Event]string{
 	fleet.EventDiskWritten:      eventGood,
 	fleet.EventInstalled:        eventGood,
 
-	fleet.EventRetryRequested: eventFact,
-	fleet.EventQuarantined:    eventWarn,
-	fleet.EventReleased:       eventFact,
+	fleet.EventRepairStep:    eventWarn,
+	fleet.EventRepairRefused: eventWarn,
+	fleet.EventRepaired:      eventGood,
+
+	fleet.EventOperationRequested: eventFact,
+	fleet.EventOperationBegun:     eventFact,
+	fleet.EventOperationAccepted:  eventFact,
+	fleet.EventOperationDone:      eventGood,
+	fleet.EventOperationFailed:    eventBad,
+	fleet.EventOperationWithdrawn: eventFact,
+
+	fleet.EventRetryRequested:   eventFact,
+	fleet.EventInstallCancelled: eventWarn,
+	fleet.EventMaintenanceBegun: eventFact,
+	fleet.EventMaintenanceEnded: eventFact,
+	fleet.EventForgotten:        eventWarn,
+	fleet.EventPaused:           eventWarn,
+	fleet.EventResumed:          eventFact,
+	fleet.EventQuarantined:      eventWarn,
+	fleet.EventUnquarantined:    eventFact,
 }
 
 func eventClass(event string) string {

@@ -32,11 +32,17 @@
     if (selecting(element)) { waiting.set(change.id, change); return; }
     waiting.delete(change.id);
     const open = [...element.querySelectorAll("details[open][id]")].map(d => d.id);
-    const focus = element.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+    const focus = element.contains(document.activeElement) ? document.activeElement : null;
+    const target = focus?.getAttribute("href"), region = focus?.classList.contains("scroll") ? focus.getAttribute("aria-label") : null;
+    const lefts = new Map([...element.querySelectorAll(".scroll")].map(s => [s.getAttribute("aria-label"), s.scrollLeft]));
     element.innerHTML = change.html;
     element.dataset.mark = change.mark;
     for (const id of open) document.getElementById(id)?.setAttribute("open", "");
-    if (focus !== null) element.querySelector(`[href="${CSS.escape(focus)}"]`)?.focus({ preventScroll: true });
+    for (const s of element.querySelectorAll(".scroll")) {
+      s.scrollLeft = lefts.get(s.getAttribute("aria-label")) ?? 0;
+      if (s.getAttribute("aria-label") === region) s.focus({ preventScroll: true });
+    }
+    if (target) element.querySelector(`[href="${CSS.escape(target)}"]`)?.focus({ preventScroll: true });
     count(element);
   };
   document.addEventListener("selectionchange", () => {

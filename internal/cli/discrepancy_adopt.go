@@ -1,0 +1,33 @@
+package cli
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+)
+
+func (a *app) discrepancyAdoptCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "adopt PROVIDER PROVIDER-ID",
+		Short: "Manage a machine that the provider has and the database does not know",
+		Long: `Adopt wants a machine managed that a discrepancy of the kind unknown-machine names. The next pass takes it in; from then on it is looked after
+as every other machine: an agent is started on it.`,
+		Example: `  ironherd discrepancy list
+  ironherd discrepancy adopt metal dev-17`,
+		Args:              cobra.ExactArgs(2),
+		ValidArgsFunction: a.completeProvider,
+	}
+	timeout := timeoutFlag(cmd, defaultTimeout, timeoutUsage)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
+			_, err := client.AdoptMachine(ctx, &fleetv1.AdoptMachineRequest{Provider: args[0], ProviderId: args[1]})
+			if err == nil {
+				a.note("%s of %s is taken in with the next pass", args[1], args[0])
+			}
+			return err
+		})
+	}
+	return cmd
+}

@@ -1,0 +1,18 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+func (a *app) machineForgetCommand() *cobra.Command {
+	return a.verbCommand(verb{
+		use: "forget", verb: fleet.VerbForget,
+		short: "Remove machines that their provider does not have any more",
+		long: `Forget removes what is known of machines, but for their history. It is refused while the provider has not said that a machine is gone: nothing
+is ever forgotten that may still run. A discrepancy about the machine ends with it.`,
+		example: `  ironherd machine forget herd-0007 --reason "sold"
+  ironherd machine forget --state missing --reason "rack 4 is gone"`,
+	}, nil)
+}

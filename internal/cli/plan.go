@@ -1,0 +1,71 @@
+package cli
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+)
+
+func (a *app) planCommand() *cobra.Command {
+	return group("plan", "Look at what was planned for machines, and have it done", a.planShowCommand(), a.planConfirmCommand())
+}
+
+func (a *app) planShowCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "show PLAN",
+		Short: "Show what a plan does to which machines, and what that destroys",
+		Long: `Show shows a plan as it was made. What became of its machines is in their histories, which name the plan. A plan is kept for a while
+after it expired (janitor.keep_plans, a week).`,
+		Example:           `  ironherd plan show k3j2m9x4qp`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	timeout, output := timeoutFlag(cmd, defaultTimeout, timeoutUsage), outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
+			response, err := client.GetPlan(ctx, &fleetv1.GetPlanRequest{Id: args[0]})
+			if err != nil {
+				return err
+			}
+			return a.print(*output, response.GetPlan(), func(w *screen) { showPlan(w, response.GetPlan()) })
+		})
+	}
+	return cmd
+}
+
+func (a *app) planConfirmCommand() *cobra.Command {
+	var wait bool
+	cmd := &cobra.Command{
+		Use:   "confirm PLAN",
+		Short: "Have a plan carried out",
+		Long: `Confirm has a plan carried out, machine by machine. A machine that is not any more what the plan was made for (its state, its installs, what
+was asked for) is skipped, and told. A plan can be confirmed for ten minutes. Where confirming was interrupted, confirm it again within an
+hour: it goes on where it stopped, and repeats nothing.`,
+		Example: `  ironherd plan confirm k3j2m9x4qp
+  ironherd plan confirm k3j2m9x4qp --wait`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait until it is done, or has failed; for what a provider does, and for installs")
+	timeout, output := timeoutFlag(cmd, 0, timeoutUsage+" (default: 110s without --wait, no limit with it)"), outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		limit := *timeout
+		if limit == 0 && !wait {
+			limit = confirmTimeout
+		}
+		return a.ask(cmd, limit, func(ctx context.Context, client fleetClient) error {
+			response, err := client.ConfirmPlan(ctx, &fleetv1.ConfirmPlanRequest{Id: args[0]})
+			if err != nil {
+				return err
+			}
+			plan := response.GetPlan()
+			if err := a.print(*output, plan, func(w *screen) { showPlan(w, plan) }); err != nil {
+				return err
+			}
+			return a.afterPlan(ctx, client, plan, wait)
+		})
+	}
+	return cmd
+}

@@ -1,0 +1,44 @@
+package cli
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+func (a *app) providerHistoryCommand() *cobra.Command {
+	var limit int32
+	cmd := &cobra.Command{
+		Use:   "history PROVIDER",
+		Short: "Tell what was done at a provider, when, and how it ended",
+		Long: `History tells the passes at a provider, when it and its list began to disagree with what is known here, the penalties of its capacity, and who
+paused it, resumed it, or stopped recovery.`,
+		Example:           `  ironherd provider history metal --limit 20`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeProvider,
+	}
+	cmd.Flags().Int32Var(&limit, "limit", defaultHistory, historyLimitUsage)
+	timeout, output := timeoutFlag(cmd, defaultTimeout, timeoutUsage), outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return a.history(cmd, *timeout, *output, &fleetv1.ListHistoryRequest{Provider: args[0], Limit: limit})
+	}
+	return cmd
+}
+
+// history asks for a history and prints it.
+func (a *app) history(cmd *cobra.Command, timeout time.Duration, output format, request *fleetv1.ListHistoryRequest) error {
+	if request.GetLimit() < 1 || request.GetLimit() > maxHistory {
+		return fleet.Errorf(fleet.KindInvalid, "--limit must be from 1 to %d, not %d", maxHistory, request.GetLimit())
+	}
+	return a.ask(cmd, timeout, func(ctx context.Context, client fleetClient) error {
+		response, err := client.ListHistory(ctx, request)
+		if err != nil {
+			return err
+		}
+		return a.print(output, response, func(w *screen) { historyTable(w, response.GetEntries()) })
+	})
+}

@@ -1,0 +1,119 @@
+package cli
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+func (a *app) recoveryCommand() *cobra.Command {
+	return group("recovery", "Look at recovery, and stop the line", a.recoveryStatusCommand(), a.recoveryPauseCommand(), a.recoveryResumeCommand())
+}
+
+func (a *app) recoveryStatusCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Say whether recovery runs, and on how many machines",
+		Long: `Status says whether recovery is stopped, by whom, why and until when; how many machines are silent or in quarantine; and on how many recovery
+is at work, or due.`,
+		Example: `  ironherd recovery status`,
+		Args:    cobra.NoArgs,
+	}
+	timeout, output := timeoutFlag(cmd, defaultTimeout, timeoutUsage), outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
+			summary, err := client.GetSummary(ctx, &fleetv1.GetSummaryRequest{})
+			if err != nil {
+				return err
+			}
+			return a.print(*output, summary, func(w *screen) { showRecovery(w, summary) })
+		})
+	}
+	return cmd
+}
+
+func showRecovery(w *screen, s *fleetv1.GetSummaryResponse) {
+	switch h := s.GetRecoveryHold(); {
+	case h == nil:
+		w.line("Recovery runs.")
+	case h.GetUntil() == nil:
+		w.line("Recovery is stopped by %s since %s: %s. ironherd recovery resume ends that.", h.GetActor(), instant(h.GetAt()), h.GetReason())
+	default:
+		w.line("Recovery is stopped by %s since %s, until %s: %s.", h.GetActor(), instant(h.GetAt()), instant(h.GetUntil()), h.GetReason())
+	}
+	count := func(state fleet.State) int {
+		for _, c := range s.GetStates() {
+			if c.GetState() == string(state) {
+				return int(c.GetMachines())
+			}
+		}
+		return 0
+	}
+	w.line("%s silent, %d in quarantine, of %d.", plural(count(fleet.StateSilent), "machine"), count(fleet.StateQuarantined), s.GetMachines())
+	for _, p := range s.GetProcesses() {
+		if p.GetProcess() == string(fleet.ProcessRecovery) {
+			w.line("Recovery is at work on %d, due on %d, and backs off on %d.", p.GetRunning(), p.GetDue(), p.GetBackingOff())
+		}
+	}
+}
+
+func (a *app) recoveryPauseCommand() *cobra.Command {
+	var reason, at string
+	var lasts time.Duration
+	cmd := &cobra.Command{
+		Use:   "pause",
+		Short: "Stop the line: nothing is rebooted, power-cycled or reinstalled by recovery",
+		Long: `Pause stops recovery for the whole fleet: no machine is rebooted, power-cycled, reinstalled or quarantined by it. Agents are started as
+before, and what people ask for is done. It ends by itself with --for or --until, else with ironherd recovery resume.`,
+		Example: `  ironherd recovery pause --for 1h --reason "the switch of rack 4 is replaced"`,
+		Args:    cobra.NoArgs,
+	}
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for everybody who asks (required)")
+	cmd.Flags().DurationVar(&lasts, "for", 0, "how long, such as 2h; it goes on by itself then")
+	cmd.Flags().StringVar(&at, "until", "", "when it goes on by itself, such as 2026-11-22T18:00:00Z")
+	timeout := timeoutFlag(cmd, defaultTimeout, timeoutUsage)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := checkReason(reason); err != nil {
+			return err
+		}
+		end, err := until(lasts, at)
+		if err != nil {
+			return err
+		}
+		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
+			_, err := client.PauseRecovery(ctx, &fleetv1.PauseRecoveryRequest{Reason: reason, Until: end})
+			if err == nil {
+				a.note("Recovery is stopped; ironherd recovery resume ends that")
+			}
+			return err
+		})
+	}
+	return cmd
+}
+
+func (a *app) recoveryResumeCommand() *cobra.Command {
+	var reason string
+	cmd := &cobra.Command{
+		Use:     "resume",
+		Short:   "Let recovery go on",
+		Long:    `Resume ends the stop of recovery, also the one that was made because so many machines were silent at once.`,
+		Example: `  ironherd recovery resume --reason "the listener is back"`,
+		Args:    cobra.NoArgs,
+	}
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the history of the providers")
+	timeout := timeoutFlag(cmd, defaultTimeout, timeoutUsage)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
+			_, err := client.ResumeRecovery(ctx, &fleetv1.ResumeRecoveryRequest{Reason: reason})
+			if err == nil {
+				a.note("Recovery goes on")
+			}
+			return err
+		})
+	}
+	return cmd
+}

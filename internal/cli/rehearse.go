@@ -1,0 +1,246 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ironherd/ironherd/internal/config"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider/builtin"
+	"github.com/ironherd/ironherd/internal/rehearsal"
+	"github.com/ironherd/ironherd/internal/shepherd"
+)
+
+// rehearseFlags are the flags of the command.
+type rehearseFlags struct {
+	scenario              string
+	seed                  uint64
+	machines, controllers int
+	hours                 float64
+	output                *format
+}
+
+func (a *app) rehearseCommand() *cobra.Command {
+	var f rehearseFlags
+	cmd := &cobra.Command{
+		Use:   "rehearse --scenario NAME",
+		Short: "Show what this configuration would do when something happens, in a simulated world",
+		Long: `Rehearse takes your own configuration and policy, and runs the real loops of the control plane, on a database of its own that is removed
+afterwards, against simulated providers and machines, in virtual time. It prints what would happen: a timeline, what would be rebooted,
+how long it would take until everything is well, and how often providers would be asked. It touches nothing that is real: no network,
+no provider, no database of yours. The same seed gives the same answer.
+
+The scenario begins when the fleet is there and well. Each provider of the configuration is there under its name, with as much capacity
+as --machines says; what it makes of that is limited by max_machines, as ever. Machines, providers and their delays are simulated: the
+answer tells how your policy behaves, not how fast your hardware is.
+
+Scenarios:
+` + scenarioList(),
+		Example: `  ironherd rehearse --config /etc/ironherd/ironherd.yaml --scenario lose-rack
+  ironherd rehearse --scenario deploy --machines 200 --hours 6
+  ironherd rehearse --scenario provider-throttles --seed 7 -o json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.rehearse(cmd.Context(), f) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.scenario, "scenario", "", "what happens; the scenarios are listed above")
+	flags.Uint64Var(&f.seed, "seed", 1, "seed of the world: the same seed gives the same delays, and the same answer")
+	flags.IntVar(&f.machines, "machines", 40, "machines that each provider has room for")
+	flags.IntVar(&f.controllers, "control-planes", 2, "control planes that run")
+	flags.Float64Var(&f.hours, "hours", 6, "how long to wait until everything is well, in hours of virtual time")
+	f.output = outputFlag(cmd)
+	names := make([]string, 0, len(rehearsal.Scenarios()))
+	for _, s := range rehearsal.Scenarios() {
+		names = append(names, s.Name)
+	}
+	_ = cmd.RegisterFlagCompletionFunc("scenario", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+func scenarioList() string {
+	var b strings.Builder
+	for _, s := range rehearsal.Scenarios() {
+		fmt.Fprintf(&b, "  %-20s %s\n", s.Name, s.About)
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// maxHours bounds a rehearsal.
+const maxHours = 30 * 24
+
+func (a *app) rehearse(ctx context.Context, f rehearseFlags) error {
+	if f.scenario == "" {
+		return fleet.Errorf(fleet.KindInvalid, "--scenario must name what is to happen; `ironherd rehearse --help` lists the scenarios")
+	}
+	scenario, err := rehearsal.FindScenario(f.scenario)
+	if err != nil {
+		return err
+	}
+	if !(f.hours > 0 && f.hours <= maxHours) {
+		return fleet.Errorf(fleet.KindInvalid, "--hours must be above 0 and at most %d, not %g", maxHours, f.hours)
+	}
+	loaded, err := a.loadConfig(nil)
+	if err != nil {
+		return err
+	}
+	setup, err := rehearsalSetup(loaded)
+	if err != nil {
+		return err
+	}
+	plan, err := scenario.Plan(f.seed, f.machines, f.controllers, time.Duration(f.hours*float64(time.Hour)))
+	if err != nil {
+		return err
+	}
+	a.note("rehearsing %s with %s: nothing real is touched", scenario.Name, a.configFile)
+	report, err := rehearsal.Run(ctx, plan, setup, rehearsal.Options{})
+	if err != nil {
+		return err
+	}
+	answer := newRehearsal(scenario, f, report)
+	if err := a.print(*f.output, answer, func(w *screen) { rehearsalTable(w, answer) }); err != nil {
+		return err
+	}
+	if len(report.Violations) > 0 {
+		return fleet.Errorf(fleet.KindUnknown, "the control plane broke a promise of its own (%s): report it, with the configuration and the seed",
+			report.Violations[0])
+	}
+	return nil
+}
+
+// rehearsalSetup takes over what a configuration says to the loops.
+func rehearsalSetup(c config.Config) (rehearsal.Setup, error) {
+	if len(c.Providers) == 0 {
+		return rehearsal.Setup{}, fleet.Errorf(fleet.KindInvalid, "the configuration names no provider: there is nothing to rehearse")
+	}
+	setup := rehearsal.Setup{
+		Policy: c.Policy, SessionLease: c.Session.Lease, Initializer: c.Initializer, Recoverer: c.Recoverer, Operations: c.Operations,
+		Janitor: c.Janitor, Image: rehearsal.Brisk().Image,
+		Loops: rehearsal.Loops{
+			Provisioner: c.Loops.Provisioner, Initializer: c.Loops.Initializer, Updater: c.Loops.Updater, Recoverer: c.Loops.Recoverer,
+			Operations: c.Loops.Operations,
+		},
+	}
+	// What only looks whether there is something to do may look less often: wake-ups tell.
+	setup.Janitor.Interval = max(setup.Janitor.Interval, 20*time.Second)
+	for _, l := range []*shepherd.Config{
+		&setup.Loops.Provisioner, &setup.Loops.Initializer, &setup.Loops.Updater, &setup.Loops.Recoverer, &setup.Loops.Operations,
+	} {
+		l.Poll = max(l.Poll, 30*time.Second)
+	}
+	if setup.Initializer.Endpoint == "" {
+		setup.Initializer.Endpoint = "control-plane.example:443" // nobody calls it
+	}
+	for _, p := range c.Providers {
+		kind, err := builtin.Find(p.Kind)
+		if err != nil {
+			return rehearsal.Setup{}, err
+		}
+		setup.Providers = append(setup.Providers, rehearsal.Provider{
+			Name: fleet.ProviderName(p.Name), List: kind.IsList(), Provisioner: p.Provisioner, Updater: p.Updater,
+		})
+	}
+	return setup, nil
+}
+
+// rehearsed is the answer of the command.
+type rehearsed struct {
+	Scenario      string            `yaml:"scenario"`
+	About         string            `yaml:"about"`
+	Seed          uint64            `yaml:"seed"`
+	ControlPlanes int               `yaml:"controlPlanes"`
+	Timeline      []rehearsedMoment `yaml:"timeline"`
+	Restarts      []rehearsedCount  `yaml:"restarts"`
+	Created       int               `yaml:"created"`
+	Well          bool              `yaml:"well"`
+	WellAfter     string            `yaml:"wellAfter"`
+	Left          string            `yaml:"left"`
+	Machines      []rehearsedCount  `yaml:"machines"`
+	Providers     []rehearsedCalls  `yaml:"providers"`
+	Digest        string            `yaml:"digest"`
+}
+
+type rehearsedMoment struct {
+	At    string `yaml:"at"`
+	What  string `yaml:"what"`
+	Times int    `yaml:"times"`
+}
+
+type rehearsedCount struct {
+	Name  string `yaml:"name"`
+	Count int    `yaml:"count"`
+}
+
+type rehearsedCalls struct {
+	Provider      string           `yaml:"provider"`
+	Calls         []rehearsedCount `yaml:"calls"`
+	PeakPerSecond int              `yaml:"peakPerSecond"`
+}
+
+func newRehearsal(s rehearsal.Scenario, f rehearseFlags, r rehearsal.Report) rehearsed {
+	answer := rehearsed{
+		Scenario: s.Name, About: s.About, Seed: f.seed, ControlPlanes: f.controllers, Created: r.Created, Well: r.Well > 0, Left: r.Left,
+		Digest: r.Digest, Restarts: counts(r.Restarts),
+	}
+	if r.Well > 0 {
+		answer.WellAfter = r.Well.Round(time.Second).String()
+	}
+	for _, m := range r.Timeline {
+		answer.Timeline = append(answer.Timeline, rehearsedMoment{At: m.At.Round(time.Second).String(), What: m.What, Times: m.Times})
+	}
+	for _, state := range fleet.States() {
+		if n := r.States[state]; n > 0 {
+			answer.Machines = append(answer.Machines, rehearsedCount{string(state), n})
+		}
+	}
+	for _, c := range r.Calls {
+		answer.Providers = append(answer.Providers, rehearsedCalls{string(c.Provider), counts(c.Total), c.Peak})
+	}
+	return answer
+}
+
+func counts(of map[string]int) (list []rehearsedCount) {
+	for _, name := range slices.Sorted(maps.Keys(of)) {
+		list = append(list, rehearsedCount{name, of[name]})
+	}
+	return list
+}
+
+func rehearsalTable(w *screen, r rehearsed) {
+	w.line("%s: %s", r.Scenario, r.About)
+	w.line("")
+	for _, m := range r.Timeline {
+		times := ""
+		if m.Times > 1 {
+			times = fmt.Sprintf(" (%d times)", m.Times)
+		}
+		w.line("%10s  %s%s", m.At, m.What, times)
+	}
+	w.line("")
+	if r.Well {
+		w.line("Everything was well after %s.", r.WellAfter)
+	} else {
+		w.line("Not everything was well in the end: %s", r.Left)
+	}
+	w.line("Machines: %s", inWords(r.Machines, "none"))
+	w.line("Restarts: %s", inWords(r.Restarts, "none"))
+	for _, p := range r.Providers {
+		w.line("Calls of %s: %s; at most %d in one second", p.Provider, inWords(p.Calls, "none"), p.PeakPerSecond)
+	}
+}
+
+func inWords(list []rehearsedCount, none string) string {
+	if len(list) == 0 {
+		return none
+	}
+	parts := make([]string, len(list))
+	for i, c := range list {
+		parts[i] = fmt.Sprintf("%d %s", c.Count, c.Name)
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,67 @@
+package cli_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// rehearsable is a configuration whose loops tick rarely, so that a rehearsal is quick.
+const rehearsable = `initializer: {agent_executable: /dev/null}
+agent_api: {endpoint: 'herd.example:8443'}
+session: {lease: 2m}
+janitor: {interval: 1m}
+policy: {heartbeat_interval: 1m, silent_after: 4m, recovery_step_timeout: 4m}
+loops:
+  provisioner: {poll: 2m}
+  initializer: {poll: 2m}
+  updater: {poll: 2m}
+  recoverer: {poll: 2m}
+  operations: {poll: 2m}
+providers:
+  - name: rack
+    kind: static
+    static: {path: hosts.yaml}
+`
+
+// TestRehearse: the answer is complete, the same seed gives the same, and nothing is left behind.
+func TestRehearse(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "ironherd.yaml")
+	if err := os.WriteFile(file, []byte(rehearsable), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "hosts.yaml"), []byte("hosts: []\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"rehearse", "--config", file, "--scenario", "agents-die", "--machines", "4", "--control-planes", "1", "--hours", "4"}
+	r := run(t, nil, args...)
+	if r.code != 0 || !strings.Contains(r.stderr, "nothing real is touched") {
+		t.Fatalf("exit code %d, %q", r.code, r.stderr)
+	}
+	for _, want := range []string{"tenth-fails", "Everything was well after", "3 available, 1 quarantined", "Restarts: none", "Calls of rack:"} {
+		if !strings.Contains(r.stdout, want) {
+			t.Errorf("the answer has no %q:\n%s", want, r.stdout)
+		}
+	}
+	var first, second struct {
+		Digest string `json:"digest"`
+		Well   bool   `json:"well"`
+	}
+	for _, answer := range []any{&first, &second} {
+		again := run(t, nil, append(args, "-o", "json")...)
+		if err := json.Unmarshal([]byte(again.stdout), answer); err != nil {
+			t.Fatalf("%v: %s", err, again.stdout)
+		}
+	}
+	if first.Digest == "" || first != second || !first.Well {
+		t.Errorf("%+v and %+v", first, second)
+	}
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) != 2 {
+		t.Errorf("%v, %v: something was left beside the configuration and the list", left, err)
+	}
+}

@@ -1,0 +1,316 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// confirmTimeout is how long the control plane may take to carry out a plan.
+const confirmTimeout = 110 * time.Second
+
+// verb is a command that asks for something to be done to machines. It makes a plan. The plan is
+// confirmed at once with --yes, and where it is about one machine and destroys nothing.
+type verb struct {
+	use, short, long, example string
+	verb                      fleet.Verb
+	// waits: --wait waits until there is evidence of the effect.
+	waits bool
+}
+
+// verbFlags are the flags that all of these commands have in common.
+type verbFlags struct {
+	reason, provider string
+	states           []string
+	yes, wait        bool
+	timeout          *time.Duration
+	output           *format
+}
+
+// whichMachines is how machines are named on the command lines of verbs.
+const whichMachines = "[MACHINE...]"
+
+// planHelp ends the help of the verbs.
+const planHelp = `
+
+What destroys or interrupts something, or is about several machines, is first shown as a plan, and nothing is done: confirm it within ten
+minutes with ironherd plan confirm, or give --yes to have it made and confirmed in one. Machines that have changed meanwhile are skipped.`
+
+// verbCommand returns the command of a verb. more adds to the request what only this verb has; it
+// may be nil.
+func (a *app) verbCommand(v verb, more func(request *fleetv1.CreatePlanRequest) error) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: v.use + " " + whichMachines, Short: v.short, Long: v.long + planHelp, Example: v.example,
+		ValidArgsFunction: a.completeMachines,
+	}
+	f := a.verbFlags(cmd)
+	if v.waits {
+		cmd.Flags().BoolVar(&f.wait, "wait", false, "wait until it is done, or has failed")
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		request, err := f.request(v.verb, args)
+		if err != nil {
+			return err
+		}
+		if more != nil {
+			if err := more(request); err != nil {
+				return err
+			}
+		}
+		return a.carryOut(cmd, request, f)
+	}
+	return cmd
+}
+
+// verbFlags adds the flags of a verb to its command.
+func (a *app) verbFlags(cmd *cobra.Command) *verbFlags {
+	f := &verbFlags{}
+	flags := cmd.Flags()
+	flags.StringVar(&f.reason, "reason", "", "why, for history and everybody who asks (required)")
+	flags.StringVar(&f.provider, "provider", "", "instead of naming machines: those of this provider")
+	flags.StringSliceVar(&f.states, "state", nil, "instead of naming machines: those in this state; may be given more than once")
+	flags.BoolVar(&f.yes, "yes", false, "do not show a plan first: do it")
+	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(stateNames(), cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("provider", a.completeProviders)
+	f.timeout, f.output = timeoutFlag(cmd, 0, timeoutUsage+" (default: 110s without --wait, no limit with it)"), outputFlag(cmd)
+	return f
+}
+
+// request checks the flags and makes the request.
+func (f *verbFlags) request(v fleet.Verb, machines []string) (*fleetv1.CreatePlanRequest, error) {
+	if err := checkStates(f.states); err != nil {
+		return nil, err
+	}
+	selects := f.provider != "" || len(f.states) > 0
+	switch {
+	case len(machines) == 0 && !selects:
+		return nil, fleet.Errorf(fleet.KindInvalid, "name machines, or select them with --provider and --state")
+	case len(machines) > 0 && selects:
+		return nil, fleet.Errorf(fleet.KindInvalid, "machines and a selector contradict each other: name machines, or select them with --provider and --state")
+	}
+	if err := checkReason(f.reason); err != nil {
+		return nil, err
+	}
+	return &fleetv1.CreatePlanRequest{
+		Verb: string(v), Machines: machines, Provider: f.provider, States: f.states, Reason: f.reason, Confirm: f.yes, ConfirmHarmless: true,
+	}, nil
+}
+
+func checkReason(reason string) error {
+	if reason == "" {
+		return fleet.Errorf(fleet.KindInvalid, "--reason must say why: history and everybody who asks are told")
+	}
+	return nil
+}
+
+// until returns the instant that --for or --until means; nil when neither was given.
+func until(lasts time.Duration, at string) (*timestamppb.Timestamp, error) {
+	switch {
+	case lasts != 0 && at != "":
+		return nil, fleet.Errorf(fleet.KindInvalid, "--for and --until contradict each other: give one of them")
+	case lasts < 0:
+		return nil, fleet.Errorf(fleet.KindInvalid, "--for must be positive, not %s", lasts)
+	case lasts > 0:
+		return timestamppb.New(time.Now().Add(lasts)), nil
+	case at == "":
+		return nil, nil
+	}
+	end, err := time.Parse(time.RFC3339, at)
+	if err != nil {
+		return nil, fleet.Errorf(fleet.KindInvalid, "--until must be an instant such as 2026-11-22T18:00:00Z, not %q", at)
+	}
+	return timestamppb.New(end), nil
+}
+
+// carryOut makes the plan, shows it or what became of it, and waits where that was asked for.
+func (a *app) carryOut(cmd *cobra.Command, request *fleetv1.CreatePlanRequest, f *verbFlags) error {
+	limit := *f.timeout
+	if limit == 0 && !f.wait {
+		limit = confirmTimeout
+	}
+	// Made and confirmed one after the other: whoever misses the reply to the second knows the plan.
+	yes := request.GetConfirm()
+	request.Confirm, request.ConfirmHarmless = false, !yes
+	return a.ask(cmd, limit, func(ctx context.Context, client fleetClient) error {
+		response, err := client.CreatePlan(ctx, request)
+		if err != nil {
+			return err
+		}
+		plan := response.GetPlan()
+		if yes {
+			confirmed, err := client.ConfirmPlan(ctx, &fleetv1.ConfirmPlanRequest{Id: plan.GetId()})
+			if err != nil {
+				a.note("It may have begun: ironherd plan confirm %s goes on with it, and repeats nothing.", plan.GetId())
+				return err
+			}
+			plan = confirmed.GetPlan()
+		}
+		if err := a.print(*f.output, plan, func(w *screen) { showPlan(w, plan) }); err != nil {
+			return err
+		}
+		if plan.GetConfirmedAt() == nil {
+			a.sayHowToConfirm(plan, f.wait)
+			return nil
+		}
+		return a.afterPlan(ctx, client, plan, f.wait)
+	})
+}
+
+// sayHowToConfirm ends a command that only made a plan.
+func (a *app) sayHowToConfirm(plan *fleetv1.Plan, wait bool) {
+	more := ""
+	if wait {
+		more = " --wait"
+	}
+	a.note("Nothing has been done. To have it done, until %s: ironherd plan confirm %s%s", instant(plan.GetExpiresAt()), plan.GetId(), more)
+}
+
+// afterPlan waits for the effect of a plan that was carried out, if wait is set, and returns an
+// error when not all of it was done.
+func (a *app) afterPlan(ctx context.Context, client fleetClient, plan *fleetv1.Plan, wait bool) error {
+	var done []*fleetv1.PlannedMachine
+	for _, m := range plan.GetMachines() {
+		if m.GetOutcome() == "done" {
+			done = append(done, m)
+		}
+	}
+	missed := outcomeError(plan, len(done))
+	if !wait || len(done) == 0 {
+		return missed
+	}
+	byName := make(map[string]*fleetv1.PlannedMachine, len(done))
+	names := make([]string, 0, len(done))
+	for _, m := range done {
+		byName[m.GetMachineId()] = m
+		names = append(names, m.GetMachineId())
+	}
+	err := a.forEach(ctx, names, func(ctx context.Context, id string) error {
+		m := byName[id]
+		switch {
+		case m.GetInstallGeneration() > 0:
+			return a.waitInstalled(ctx, client, id, m.GetInstallGeneration())
+		case m.GetOperation() > 0:
+			return a.waitOperated(ctx, client, m)
+		}
+		return nil // it was done at once
+	})
+	if err == nil {
+		return missed
+	}
+	if missed != nil {
+		return partly{errSilent}
+	}
+	return err
+}
+
+// outcomeError is the failure of a plan of which only so much was done. What became of each machine
+// has been printed.
+func outcomeError(plan *fleetv1.Plan, done int) error {
+	switch {
+	case done == len(plan.GetMachines()):
+		return nil
+	case done > 0:
+		return partly{errSilent}
+	case len(plan.GetMachines()) == 1:
+		m := plan.GetMachines()[0]
+		return fleet.Errorf(fleet.KindConflict, "nothing was done to %s: %s", m.GetName(), m.GetDetail())
+	}
+	return allFailed{fleet.Errorf(fleet.KindConflict, "nothing was done to any of the machines")}
+}
+
+// waitOperated polls the machine until the operation has ended. It prints every change.
+func (a *app) waitOperated(ctx context.Context, client fleetClient, m *fleetv1.PlannedMachine) error {
+	ticker := time.NewTicker(pollInterval)
+	defer ticker.Stop()
+	told := ""
+	tell := func(format string, args ...any) {
+		if now := fmt.Sprintf(format, args...); now != told {
+			a.note("%s: %s", m.GetName(), clean(now))
+			told = now
+		}
+	}
+	for {
+		response, err := client.GetMachine(ctx, &fleetv1.GetMachineRequest{Machine: m.GetMachineId()})
+		if kindOf(err) == fleet.KindNotFound && err != nil {
+			tell("it is not here any more")
+			return nil
+		}
+		if err != nil {
+			return a.operationGoesOn(ctx, m, told, err)
+		}
+		o := response.GetOperation()
+		switch {
+		case o.GetNumber() > m.GetOperation():
+			return fleet.Errorf(fleet.KindConflict, "%s of %s took its place, asked for by %s", o.GetOperation(), m.GetName(), o.GetActor())
+		case o.GetEndedAt() != nil && o.GetOk():
+			tell("%s is done: %s", o.GetOperation(), o.GetDetail())
+			return nil
+		case o.GetEndedAt() != nil:
+			return fleet.Errorf(fleet.KindConflict, "%s of %s failed: %s", o.GetOperation(), m.GetName(), o.GetDetail())
+		case o.GetAcceptedAt() != nil:
+			tell("%s is accepted; waiting for its effect", o.GetOperation())
+		case o.GetAttempts() > 0:
+			tell("%s is attempted", o.GetOperation())
+		default:
+			tell("%s is asked for", o.GetOperation())
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return a.operationGoesOn(ctx, m, told, context.Cause(ctx))
+		}
+	}
+}
+
+func (a *app) operationGoesOn(ctx context.Context, m *fleetv1.PlannedMachine, last string, err error) error {
+	switch ctx.Err() {
+	case context.Canceled:
+		a.note("%s: it goes on; see ironherd machine explain %s", m.GetName(), m.GetName())
+	case context.DeadlineExceeded:
+		return fleet.Errorf(fleet.KindTimeout, "%s was not done in time: %s. It goes on: see ironherd machine explain %s", m.GetName(), last, m.GetName())
+	}
+	return err
+}
+
+// showPlan shows a plan, or what became of it.
+func showPlan(w *screen, p *fleetv1.Plan) {
+	carriedOut := false
+	for _, m := range p.GetMachines() {
+		carriedOut = carriedOut || m.GetOutcome() != ""
+	}
+	if carriedOut {
+		rows := make([][]string, len(p.GetMachines()))
+		for i, m := range p.GetMachines() {
+			rows[i] = []string{m.GetName(), m.GetOutcome(), m.GetDetail()}
+		}
+		w.table([]string{"MACHINE", "OUTCOME", "DETAIL"}, rows)
+		return
+	}
+	w.line("Plan %s of %s: %s of %s, because: %s", p.GetId(), p.GetActor(), p.GetVerb(), plural(len(p.GetMachines()), "machine"), p.GetReason())
+	if p.GetConfirmedAt() != nil {
+		w.line("It was confirmed at %s.", instant(p.GetConfirmedAt()))
+	}
+	used := 0
+	rows := make([][]string, len(p.GetMachines()))
+	for i, m := range p.GetMachines() {
+		does := m.GetDoes()
+		if m.GetRefused() != "" {
+			does = "nothing: " + m.GetRefused()
+		}
+		if m.GetInUse() != "" {
+			used++
+		}
+		rows[i] = []string{m.GetName(), m.GetState(), m.GetInUse(), does, m.GetDestroys()}
+	}
+	if used > 0 {
+		w.line("%d of %s in use.", used, plural(len(rows), "machine"))
+	}
+	w.line("")
+	w.table([]string{"MACHINE", "STATE", "IN USE", "WHAT HAPPENS", "WHAT IS LOST"}, rows)
+}

@@ -1,0 +1,172 @@
+package cli_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// asked returns what was planned by the command line.
+func (h *fakeServer) asked(t *testing.T, args ...string) (*fleetv1.CreatePlanRequest, result) {
+	t.Helper()
+	r := h.run(t, args...)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.plans) == 0 {
+		t.Fatalf("%q planned nothing: %d, %q", args, r.code, r.stderr)
+	}
+	return h.plans[len(h.plans)-1], r
+}
+
+// TestVerbsAsk: each command asks for its verb, with the reason.
+func TestVerbsAsk(t *testing.T) {
+	t.Parallel()
+	left := fleet.Verbs()
+	for command, verb := range map[string]fleet.Verb{
+		"machine reboot": fleet.VerbReboot, "machine power on": fleet.VerbPowerOn, "machine power off": fleet.VerbPowerOff,
+		"machine power cycle": fleet.VerbPowerCycle, "machine release": fleet.VerbRelease, "machine replace": fleet.VerbReplace,
+		"machine withdraw": fleet.VerbWithdraw, "machine install --cancel": fleet.VerbCancelInstall,
+		"machine install --reinstall --image http://h/i --digest sha256:" + strings.Repeat("ab", 32): fleet.VerbReinstall,
+		"machine quarantine": fleet.VerbQuarantine, "machine unquarantine": fleet.VerbUnquarantine,
+		"machine maintenance begin": fleet.VerbBeginMaintenance, "machine maintenance end": fleet.VerbEndMaintenance, "machine forget": fleet.VerbForget,
+	} {
+		left = slices.DeleteFunc(left, func(v fleet.Verb) bool { return v == verb })
+		h := newFakeServer(t)
+		got, r := h.asked(t, append(strings.Fields(command), "herd-0001", "--reason", "because it is so")...)
+		if got.GetVerb() != string(verb) || got.GetReason() != "because it is so" || !slices.Equal(got.GetMachines(), []string{"herd-0001"}) ||
+			got.GetConfirm() || !got.GetConfirmHarmless() || (got.GetInstall() != nil) != (verb == fleet.VerbReinstall) || r.code != 0 {
+			t.Errorf("%s: %d, %q, asked %v", command, r.code, r.stderr, got)
+		}
+		got, r = h.asked(t, append(strings.Fields(command), "--state", "silent,provided", "--provider", "metal", "--reason", "r", "--yes")...)
+		if len(got.GetMachines()) != 0 || got.GetProvider() != "metal" || !slices.Equal(got.GetStates(), []string{"silent", "provided"}) ||
+			got.GetConfirm() || got.GetConfirmHarmless() || h.confirmed != 1 || r.code != 0 {
+			t.Errorf("%s: %d, %q, asked %v", command, r.code, r.stderr, got)
+		}
+	}
+	if len(left) > 0 {
+		t.Errorf("no command asks for %v", left)
+	}
+	got, _ := newFakeServer(t).asked(t, "discrepancy", "forget", "metal", "dev-9", "--reason", "r")
+	if got.GetVerb() != "forget" || !slices.Equal(got.GetMachines(), []string{"metal/dev-9"}) {
+		t.Errorf("asked %v", got)
+	}
+	got, _ = newFakeServer(t).asked(t, "machine", "maintenance", "begin", "x", "--for", "2h", "--reason", "r")
+	if d := time.Until(got.GetUntil().AsTime()); d < 119*time.Minute || d > 2*time.Hour {
+		t.Errorf("asked %v", got)
+	}
+	got, _ = newFakeServer(t).asked(t, "machine", "maintenance", "begin", "x", "--until", "2026-11-22T18:00:00+01:00", "--reason", "r")
+	if got.GetUntil().AsTime().Hour() != 17 {
+		t.Errorf("asked %v", got)
+	}
+}
+
+// TestLostReplyNamesThePlan: whoever does not learn whether a plan was carried out can go on with
+// it.
+func TestLostReplyNamesThePlan(t *testing.T) {
+	t.Parallel()
+	r := newFakeServer(t).run(t, "machine", "release", "herd-0001", "--reason", "the reply is lost", "--yes")
+	if r.code == 0 || !strings.Contains(r.stderr, "ironherd plan confirm k3j2m9x4qp goes on with it, and repeats nothing") {
+		t.Errorf("got %d, %q", r.code, r.stderr)
+	}
+}
+
+// TestNothingIsDoneWithoutAWord: what destroys is only planned, and the command says how to go on.
+func TestNothingIsDoneWithoutAWord(t *testing.T) {
+	t.Parallel()
+	r := newFakeServer(t).run(t, "machine", "release", "herd-0001", "herd-0002", "--reason", "end of lease", "--wait")
+	want := "Nothing has been done. To have it done, until 2026-11-21 10:10:00Z: ironherd plan confirm k3j2m9x4qp --wait\n"
+	if r.code != 0 || r.stderr != want {
+		t.Errorf("got %d, %q", r.code, r.stderr)
+	}
+	golden(t, "machine_release.txt", r.stdout)
+	r = newFakeServer(t).run(t, "machine", "release", "herd-0001", "--reason", "end of lease", "-o", "json")
+	if r.code != 0 || !strings.Contains(r.stdout, `"id": "k3j2m9x4qp"`) || !strings.Contains(r.stderr, "Nothing has been done.") {
+		t.Errorf("got %d, %q, %q", r.code, r.stdout, r.stderr)
+	}
+}
+
+func TestOutcomes(t *testing.T) {
+	t.Parallel()
+	r := newFakeServer(t).run(t, "plan", "confirm", "k3j2m9x4qp")
+	if r.code != 6 || r.stderr != "" {
+		t.Errorf("some were skipped: %d, %q", r.code, r.stderr)
+	}
+	golden(t, "plan_confirm.txt", r.stdout)
+	r = newFakeServer(t).run(t, "machine", "reboot", "skipped", "--reason", "r")
+	if r.code != 5 || r.stderr != "ironherd: nothing was done to skipped: it was installed when the plan was made, and is silent now\n" {
+		t.Errorf("nothing was done: %d, %q", r.code, r.stderr)
+	}
+	r = newFakeServer(t).run(t, "machine", "reboot", "skipped", "refused", "--reason", "r", "--yes")
+	if r.code != 5 || r.stderr != "" {
+		t.Errorf("nothing was done: %d, %q", r.code, r.stderr)
+	}
+	r = newFakeServer(t).run(t, "machine", "reboot", "herd-0001", "refused", "--reason", "r", "--yes", "--wait")
+	if r.code != 6 || !strings.Contains(r.stderr, "herd-0001: reboot is done") {
+		t.Errorf("one of two was done: %d, %q", r.code, r.stderr)
+	}
+}
+
+func TestVerbsWait(t *testing.T) {
+	t.Parallel()
+	for command, want := range map[string]struct {
+		code int
+		told []string
+	}{
+		"machine reboot x": {0, []string{
+			"x: reboot is asked for\n", "x: reboot is accepted; waiting for its effect\n", "x: reboot is done: the agent came back with another boot ID\n",
+		}},
+		"machine release x --yes": {0, []string{"x: release is accepted; waiting for its effect\n", "x: it is not here any more\n"}},
+		"machine power off x":     {5, []string{"ironherd: power-off of x failed: no effect within 15m0s\n"}},
+		"machine power on x":      {5, []string{"ironherd: power-on of x took its place, asked for by token ada\n"}},
+		"machine reboot x --timeout 100ms": {7, []string{
+			"ironherd: x was not done in time: reboot is asked for. It goes on: see ironherd machine explain x\n",
+		}},
+	} {
+		t.Run(command, func(t *testing.T) {
+			t.Parallel()
+			r := newFakeServer(t).run(t, append(strings.Fields(command), "--wait", "--reason", "because")...)
+			if r.code != want.code {
+				t.Errorf("got %d, %q", r.code, r.stderr)
+			}
+			for _, told := range want.told {
+				if !strings.Contains(r.stderr, told) {
+					t.Errorf("told %q, want %q", r.stderr, told)
+				}
+			}
+		})
+	}
+}
+
+func TestHolds(t *testing.T) {
+	t.Parallel()
+	h := newFakeServer(t)
+	for _, args := range [][]string{
+		{"provider", "pause", "metal", "--reason", "the bill"},
+		{"provider", "resume", "metal", "--reason", "paid"},
+		{"provider", "retry", "metal"},
+		{"recovery", "pause", "--reason", "the switch", "--for", "1h"},
+		{"recovery", "pause", "--reason", "the switch"},
+		{"recovery", "resume"},
+		{"discrepancy", "adopt", "metal", "dev-9"},
+	} {
+		if r := h.run(t, args...); r.code != 0 || r.stderr == "" {
+			t.Errorf("%v: %d, %q", args, r.code, r.stderr)
+		}
+	}
+	want := []string{
+		"pause metal: the bill", "resume metal: paid", "retry metal", "pause recovery: the switch, ends: true",
+		"pause recovery: the switch, ends: false", "resume recovery",
+		"adopt metal dev-9",
+	}
+	if !slices.Equal(h.holds, want) {
+		t.Errorf("asked for %q", h.holds)
+	}
+	r := run(t, nil, "__complete", "--server", h.url, "provider", "pause", "")
+	if !strings.Contains(r.stdout, "metal\tequinix\n") {
+		t.Errorf("completion: %q", r.stdout)
+	}
+}

@@ -1,0 +1,146 @@
+package fleetapi
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+const (
+	// lateAfter is how long a machine may be in a state on its way before somebody should look.
+	lateAfter = time.Hour
+	// overdueAfter is how long work may be due before somebody should look: the loops take what is due
+	// within seconds.
+	overdueAfter = 5 * time.Minute
+)
+
+// The kinds of concern.
+const (
+	concernState       = "state"
+	concernLate        = "late"
+	concernDiscrepancy = "discrepancy"
+	concernProvider    = "provider"
+	concernOverdue     = "overdue"
+)
+
+// concerns lists what somebody should look at. All is well exactly if it is empty, so that nobody
+// has to decide that again.
+func (s *Service) concerns(ctx context.Context, summary bmdb.Summary) (all []*fleetv1.Concern, err error) {
+	providers, err := s.db.Providers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	oldest, err := s.db.OldestByState(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range providers {
+		all = append(all, failing(p)...)
+	}
+	for _, state := range fleet.States() {
+		n := summary.States[state]
+		switch since, known := oldest[state]; {
+		case n == 0:
+		case state.Trouble():
+			all = append(all, &fleetv1.Concern{
+				Kind: concernState, Subject: string(state), Count: int64(n), Text: fmt.Sprintf("%d %s", n, state),
+			})
+		case state.Moving() && known && summary.At.Sub(since) > lateAfter:
+			late, more, err := s.late(ctx, state, summary.At.Add(-lateAfter))
+			if err != nil {
+				return nil, err
+			}
+			if late > 0 {
+				all = append(all, &fleetv1.Concern{
+					Kind: concernLate, Subject: string(state), Count: int64(late),
+					Text: fmt.Sprintf("%s%d %s for more than %s, the oldest for %s", more, late, state, words(lateAfter), words(summary.At.Sub(since))),
+				})
+			}
+		}
+	}
+	if n := summary.Discrepancies; n > 0 {
+		all = append(all, &fleetv1.Concern{Kind: concernDiscrepancy, Count: int64(n), Text: counted(n, "discrepancy", "discrepancies")})
+	}
+	for _, p := range summary.Processes {
+		if age := summary.At.Sub(s.dueSince(p, summary.At)); p.Due > 0 && age > overdueAfter {
+			all = append(all, &fleetv1.Concern{
+				Kind: concernOverdue, Subject: string(p.Process), Count: int64(p.Due),
+				Text: fmt.Sprintf("%s is overdue for %s, %d are waiting: no loop does it, or it is busy", p.Process, words(age), p.Due),
+			})
+		}
+	}
+	return all, nil
+}
+
+// dueSince returns since when something is due. What was never done is due since ever; of that, it
+// returns since when it is known here.
+func (s *Service) dueSince(p bmdb.ProcessSummary, now time.Time) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p.Due > 0 && p.OldestDue.Unix() > 0 {
+		return p.OldestDue
+	}
+	if p.Due == 0 {
+		delete(s.neverDone, p.Process)
+		return now
+	}
+	if _, known := s.neverDone[p.Process]; !known {
+		s.neverDone[p.Process] = now
+	}
+	return s.neverDone[p.Process]
+}
+
+// failing returns a concern for a provider whose calls fail.
+func failing(p bmdb.ProviderRow) []*fleetv1.Concern {
+	for _, d := range p.Decisions {
+		if d.Backoff != nil {
+			return []*fleetv1.Concern{{
+				Kind: concernProvider, Subject: string(p.Name), Count: 1,
+				Text: fmt.Sprintf("provider %s fails, %s so far: %s", p.Name, counted(d.Backoff.Failures, "time", "times"), d.Backoff.Cause),
+			}}
+		}
+	}
+	return nil
+}
+
+// late counts the machines that have been in a state since before an instant, among the first
+// thousand; more says whether there may be others.
+func (s *Service) late(ctx context.Context, state fleet.State, before time.Time) (n int, more string, err error) {
+	rows, err := s.db.ListMachines(ctx, bmdb.MachineFilter{States: []fleet.State{state}, Limit: maxRows})
+	if err != nil {
+		return 0, "", err
+	}
+	for _, row := range rows {
+		if !row.StateSince.IsZero() && row.StateSince.Before(before) {
+			n++
+		}
+	}
+	if len(rows) == maxRows {
+		more = "at least "
+	}
+	return n, more, nil
+}
+
+func counted(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+// words returns a duration in its largest unit.
+func words(d time.Duration) string {
+	switch {
+	case d >= 48*time.Hour:
+		return fmt.Sprintf("%d days", int(d.Hours()/24))
+	case d >= 2*time.Hour:
+		return fmt.Sprintf("%d hours", int(d.Hours()))
+	case d == time.Hour:
+		return "an hour"
+	}
+	return fmt.Sprintf("%d minutes", int(d.Minutes()))
+}

@@ -1,0 +1,68 @@
+package fleetapi
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
+	"github.com/ironherd/ironherd/internal/bmdb/sqlite/sqlitetest"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// What was seen on a running fleet: every call of the provider refused, work that nobody does, a
+// machine that does not get on, and the page said that nothing needs anybody.
+func TestConcerns(t *testing.T) {
+	t.Parallel()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	engine := sqlitetest.Open(t, filepath.Join(t.TempDir(), "bmdb"), sqlite.Options{})
+	db, err := bmdb.Open(t.Context(), engine, bmdb.Options{})
+	must(err)
+	t.Cleanup(func() { must(db.Close()) })
+	must(db.RegisterProvider(t.Context(), "metal", "equinix", 7))
+	s := New(db, Options{})
+	// after tells the concerns as somebody sees them that much later.
+	after := func(later time.Duration) string {
+		t.Helper()
+		summary, err := db.Summary(t.Context())
+		must(err)
+		summary.At = summary.At.Add(later)
+		all, err := s.concerns(t.Context(), summary)
+		must(err)
+		var texts []string
+		for _, c := range all {
+			if c.GetText() == "" || c.GetCount() < 1 {
+				t.Errorf("a concern is empty: %v", c)
+			}
+			texts = append(texts, c.GetKind()+": "+c.GetText())
+		}
+		return strings.Join(texts, "\n")
+	}
+	if got := after(0); got != "" {
+		t.Errorf("a fleet that has just begun: %s", got)
+	}
+	if got := after(time.Hour); !strings.Contains(got, "overdue: provision is overdue for ") {
+		t.Errorf("passes that nobody runs: %s", got)
+	}
+	session, err := db.StartSession(t.Context(), bmdb.SessionOptions{Component: "tester", Lease: time.Minute})
+	must(err)
+	claim, err := session.Claim(t.Context(), bmdb.ClaimRequest{Process: fleet.ProcessProvision, Limit: 1})
+	must(err)
+	var opened []fleet.Intent
+	intent := bmdb.NewIntent{Capacity: "c", Machine: fleet.NewMachineID(), Token: fleet.NewToken()}
+	must(claim.Works[0].Note(t.Context(), bmdb.OpenIntents(0, []bmdb.NewIntent{intent}, &opened)))
+	must(claim.Works[0].Fail(t.Context(), bmdb.Failure{Cause: "the provider answered Forbidden", Backoff: fleet.Backoff{Initial: time.Minute}}))
+	if got := after(0); got != "provider: provider metal fails, 1 time so far: the provider answered Forbidden" {
+		t.Errorf("a provider that fails: %s", got)
+	}
+	if got := after(3 * time.Hour); !strings.Contains(got, "late: 1 creating for more than an hour, the oldest for 3 hours") {
+		t.Errorf("a machine that does not get on: %s", got)
+	}
+}

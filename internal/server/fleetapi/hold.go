@@ -1,0 +1,129 @@
+package fleetapi
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+	"github.com/ironherd/ironherd/api/fleet/v1/fleetv1connect"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// AdoptMachine implements fleetv1connect.FleetServiceHandler.
+func (s *Service) AdoptMachine(ctx context.Context, req *fleetv1.AdoptMachineRequest) (*fleetv1.AdoptMachineResponse, error) {
+	return answer(ctx, s, fleetv1connect.FleetServiceAdoptMachineProcedure, func(ctx context.Context, actor string) (*fleetv1.AdoptMachineResponse, error) {
+		name, err := s.providerOf(ctx, req.GetProvider())
+		if err != nil {
+			return nil, err
+		}
+		const longest = 300
+		if id := req.GetProviderId(); id == "" || len(id) > longest {
+			return nil, fleet.Errorf(fleet.KindInvalid, "provider_id must be the provider's name for the machine, of at most %d bytes", longest)
+		}
+		return &fleetv1.AdoptMachineResponse{}, s.db.RequestAdoption(ctx, actor, name, fleet.ProviderID(req.GetProviderId()))
+	})
+}
+
+// PauseProvider implements fleetv1connect.FleetServiceHandler.
+func (s *Service) PauseProvider(ctx context.Context, req *fleetv1.PauseProviderRequest) (*fleetv1.PauseProviderResponse, error) {
+	return answer(ctx, s, fleetv1connect.FleetServicePauseProviderProcedure, func(ctx context.Context, actor string) (*fleetv1.PauseProviderResponse, error) {
+		name, err := s.providerOf(ctx, req.GetProvider())
+		if err != nil {
+			return nil, err
+		}
+		reason, err := reasonOf(req.GetReason())
+		if err != nil {
+			return nil, err
+		}
+		return &fleetv1.PauseProviderResponse{}, s.db.PauseProvider(ctx, actor, name, reason)
+	})
+}
+
+// ResumeProvider implements fleetv1connect.FleetServiceHandler.
+func (s *Service) ResumeProvider(ctx context.Context, req *fleetv1.ResumeProviderRequest) (*fleetv1.ResumeProviderResponse, error) {
+	return answer(ctx, s, fleetv1connect.FleetServiceResumeProviderProcedure, func(ctx context.Context, actor string) (*fleetv1.ResumeProviderResponse, error) {
+		name, err := s.providerOf(ctx, req.GetProvider())
+		if err != nil {
+			return nil, err
+		}
+		reason, err := reasonOf(req.GetReason())
+		if err != nil {
+			return nil, err
+		}
+		return &fleetv1.ResumeProviderResponse{}, s.db.ResumeProvider(ctx, actor, name, reason)
+	})
+}
+
+// RetryProvider implements fleetv1connect.FleetServiceHandler.
+func (s *Service) RetryProvider(ctx context.Context, req *fleetv1.RetryProviderRequest) (*fleetv1.RetryProviderResponse, error) {
+	return answer(ctx, s, fleetv1connect.FleetServiceRetryProviderProcedure, func(ctx context.Context, actor string) (*fleetv1.RetryProviderResponse, error) {
+		name, err := s.providerOf(ctx, req.GetProvider())
+		if err != nil {
+			return nil, err
+		}
+		reason, err := optionalReason(req.GetReason())
+		if err != nil {
+			return nil, err
+		}
+		penalties, err := s.db.RetryProvider(ctx, actor, name, reason)
+		if err != nil {
+			return nil, err
+		}
+		return &fleetv1.RetryProviderResponse{Penalties: int64(penalties)}, nil
+	})
+}
+
+// providerOf returns the provider that a person named. KindNotFound, with the names that there are.
+func (s *Service) providerOf(ctx context.Context, name string) (fleet.ProviderName, error) {
+	parsed, err := fleet.ParseProviderName(name)
+	if err != nil {
+		return "", err
+	}
+	return parsed, s.mustExist(ctx, parsed)
+}
+
+// PauseRecovery implements fleetv1connect.FleetServiceHandler.
+func (s *Service) PauseRecovery(ctx context.Context, req *fleetv1.PauseRecoveryRequest) (*fleetv1.PauseRecoveryResponse, error) {
+	return answer(ctx, s, fleetv1connect.FleetServicePauseRecoveryProcedure, func(ctx context.Context, actor string) (*fleetv1.PauseRecoveryResponse, error) {
+		reason, err := reasonOf(req.GetReason())
+		if err != nil {
+			return nil, err
+		}
+		var until *time.Time
+		if req.GetUntil() != nil {
+			at, err := instantOf("until", req.GetUntil())
+			if err != nil {
+				return nil, err
+			}
+			until = &at
+		}
+		if err := s.db.HoldRecovery(ctx, actor, until, reason); err != nil {
+			return nil, err
+		}
+		s.options.Logger.WarnContext(ctx, "recovery was stopped", slog.String("actor", actor), slog.String("reason", reason))
+		return &fleetv1.PauseRecoveryResponse{}, nil
+	})
+}
+
+// ResumeRecovery implements fleetv1connect.FleetServiceHandler.
+func (s *Service) ResumeRecovery(ctx context.Context, req *fleetv1.ResumeRecoveryRequest) (*fleetv1.ResumeRecoveryResponse, error) {
+	return answer(ctx, s, fleetv1connect.FleetServiceResumeRecoveryProcedure, func(ctx context.Context, actor string) (*fleetv1.ResumeRecoveryResponse, error) {
+		reason, err := optionalReason(req.GetReason())
+		if err != nil {
+			return nil, err
+		}
+		if err := s.db.ResumeRecovery(ctx, actor, reason); err != nil {
+			return nil, err
+		}
+		s.options.Logger.WarnContext(ctx, "recovery goes on", slog.String("actor", actor))
+		return &fleetv1.ResumeRecoveryResponse{}, nil
+	})
+}
+
+func recoveryHoldOf(h *fleet.RecoveryHold) *fleetv1.RecoveryHold {
+	if h == nil {
+		return nil
+	}
+	return &fleetv1.RecoveryHold{At: stamp(h.At), Until: stampPointer(h.Until), Actor: h.Actor, Reason: h.Reason}
+}

@@ -1,0 +1,105 @@
+package fleetapi
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/lifecycle"
+)
+
+// Who acts next on a machine.
+const (
+	whoOperator = "operator"
+	whoProvider = "provider"
+	whoAgent    = "agent"
+	whoWe       = "ironherd"
+	whoNobody   = "nobody"
+)
+
+// nextStep says who acts next on the machine, by when, and what a person would type.
+func (j judged) nextStep() *fleetv1.NextStep {
+	if command, what := j.operators(); what != "" {
+		return &fleetv1.NextStep{Who: whoOperator, What: what, Command: command}
+	}
+	r := j.record
+	if j.plan.State == fleet.StateMaintenance && r.Maintenance.Until != nil {
+		return &fleetv1.NextStep{Who: whoWe, By: stamp(*r.Maintenance.Until), What: "the maintenance ends"}
+	}
+	d, wanted := j.plan.Next()
+	switch {
+	case !wanted:
+		return &fleetv1.NextStep{Who: whoNobody, What: "nothing is wanted of this machine"}
+	case d.Deadline && d.Verdict == lifecycle.Later:
+		return &fleetv1.NextStep{Who: whoNobody, What: fmt.Sprintf("nothing is to be done now; %s, at %s at the earliest", d.Reason, clock(d.DueAt))}
+	case d.Verdict == lifecycle.Waiting:
+		return &fleetv1.NextStep{Who: j.waitedFor(d), What: d.Reason}
+	case d.Process == fleet.ProcessInstall && r.InstallAttempt != nil && d.Verdict != lifecycle.Running:
+		return &fleetv1.NextStep{Who: whoAgent, By: stamp(d.DueAt), What: d.Reason}
+	}
+	return &fleetv1.NextStep{Who: whoWe, By: stamp(d.DueAt), What: fmt.Sprintf("%s: %s", d.Process, d.Reason)}
+}
+
+// waitedFor is who must act before the process can.
+func (j judged) waitedFor(d lifecycle.Decision) string {
+	switch d.Process {
+	case fleet.ProcessProvision, fleet.ProcessUpdate, fleet.ProcessAgentStart:
+		return whoProvider
+	case fleet.ProcessInstall:
+		return whoAgent
+	}
+	return whoWe
+}
+
+// operators returns what a person has to do, where only a person gets the machine on, and the
+// command for it; both empty where nobody has to.
+func (j judged) operators() (command, what string) {
+	r, id := j.record, j.record.ID
+	verb := func(words string) string { return fmt.Sprintf("ironherd machine %s %s --reason WHY", words, id) }
+	switch j.plan.State {
+	case fleet.StateQuarantined:
+		return verb("unquarantine"), "work comes back to the machine"
+	case fleet.StateFailed:
+		switch {
+		case j.plan.For(fleet.ProcessOperation).Verdict != lifecycle.NotWanted:
+		case slices.Contains(r.Levers, fleet.LeverRelease):
+			return verb("replace"), "the machine is given back, and another one may be created"
+		default:
+			return "", fmt.Sprintf("%s cannot be asked to take the machine back: remove it there", r.Provider)
+		}
+	case fleet.StateMissing:
+		return verb("forget"), "the machine is removed here"
+	case fleet.StateOff:
+		return verb("power on"), "the machine is switched on"
+	case fleet.StateMaintenance:
+		if r.Maintenance.Until == nil {
+			return verb("maintenance end"), "the maintenance ends"
+		}
+	case fleet.StateRefused:
+		return fmt.Sprintf("ironherd machine install %s --image … --reinstall --reason WHY", id), "the disk is overwritten"
+	}
+	switch h := j.env.RecoveryHold; {
+	case j.env.Restored != "" && j.plan.State != fleet.StateInstalled:
+		return "ironherd db accept-restore", "what waits because the database looks restored goes on"
+	case h != nil && h.Until == nil && j.plan.State == fleet.StateSilent:
+		return "ironherd recovery resume", fmt.Sprintf("recovery, which %s stopped (%s), goes on", h.Actor, h.Reason)
+	}
+	return "", ""
+}
+
+// tell puts a next step into a sentence of its own; "" for one that the summary says already.
+func tell(n *fleetv1.NextStep, now time.Time) string {
+	switch {
+	case n.GetWho() == whoOperator && n.GetCommand() == "":
+		return fmt.Sprintf(" It is your turn: %s.", n.GetWhat())
+	case n.GetWho() == whoOperator:
+		return fmt.Sprintf(" It is your turn: `%s` (%s).", n.GetCommand(), n.GetWhat())
+	case n.GetWho() == whoNobody || n.GetBy() == nil:
+		return ""
+	case n.GetBy().AsTime().After(now) && n.GetWho() == whoAgent:
+		return fmt.Sprintf(" Its agent acts next, by %s.", clock(n.GetBy().AsTime()))
+	}
+	return ""
+}

@@ -1,0 +1,245 @@
+package fleetapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+	"github.com/ironherd/ironherd/api/fleet/v1/fleetv1connect"
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// CreatePlan implements fleetv1connect.FleetServiceHandler.
+func (s *Service) CreatePlan(ctx context.Context, req *fleetv1.CreatePlanRequest) (*fleetv1.CreatePlanResponse, error) {
+	return answer(ctx, s, fleetv1connect.FleetServiceCreatePlanProcedure, func(ctx context.Context, actor string) (*fleetv1.CreatePlanResponse, error) {
+		wanted, err := s.planOf(ctx, req)
+		if err != nil {
+			return nil, err
+		}
+		plan, err := s.db.CreatePlan(ctx, actor, wanted)
+		if err == nil && (req.GetConfirm() || req.GetConfirmHarmless() && !plan.NeedsConfirmation) {
+			plan, err = s.confirm(ctx, actor, plan.ID)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return &fleetv1.CreatePlanResponse{Plan: planMessage(plan)}, nil
+	})
+}
+
+// confirm has a plan carried out, and logs that it was.
+func (s *Service) confirm(ctx context.Context, actor, id string) (bmdb.Plan, error) {
+	plan, err := s.db.ConfirmPlan(ctx, actor, id)
+	if plan.ID == "" {
+		return plan, err
+	}
+	level, outcome := slog.LevelInfo, map[bmdb.Outcome]int{}
+	for _, o := range plan.Outcomes {
+		outcome[o.Outcome]++
+	}
+	if err != nil {
+		level = slog.LevelWarn
+	}
+	s.options.Logger.Log(ctx, level, "a plan was confirmed", slog.String("plan", plan.ID), slog.String("actor", actor),
+		slog.String("verb", string(plan.Verb)), slog.String("reason", plan.Reason), slog.Int("machines", len(plan.Machines)),
+		slog.Int("done", outcome[bmdb.OutcomeDone]), slog.Int("skipped", outcome[bmdb.OutcomeSkipped]),
+		slog.Int("refused", outcome[bmdb.OutcomeRefused]), slog.Any("err", err))
+	return plan, err
+}
+
+// planOf reads what is wanted.
+func (s *Service) planOf(ctx context.Context, req *fleetv1.CreatePlanRequest) (wanted bmdb.PlanRequest, err error) {
+	wanted = bmdb.PlanRequest{Reason: req.GetReason()}
+	if wanted.Verb, err = fleet.ParseVerb(req.GetVerb()); err != nil {
+		return wanted, err
+	}
+	if wanted.Reason, err = reasonOf(req.GetReason()); err != nil {
+		return wanted, err
+	}
+	if until := req.GetUntil(); until != nil {
+		at, err := instantOf("until", until)
+		if err != nil {
+			return wanted, err
+		}
+		wanted.Until = &at
+	}
+	switch {
+	case wanted.Verb == fleet.VerbReinstall:
+		install, err := s.installOf(req.GetInstall())
+		if err != nil {
+			return wanted, err
+		}
+		wanted.Install = &install
+	case req.GetInstall() != nil:
+		return wanted, fleet.Errorf(fleet.KindInvalid, "install belongs to the verb %s, not to %s", fleet.VerbReinstall, wanted.Verb)
+	}
+	wanted.Machines, err = s.selected(ctx, req)
+	return wanted, err
+}
+
+// selected returns the machines that were named, or those that the selector fits.
+func (s *Service) selected(ctx context.Context, req *fleetv1.CreatePlanRequest) (ids []fleet.MachineID, err error) {
+	selects := req.GetProvider() != "" || len(req.GetStates()) > 0
+	switch {
+	case selects && len(req.GetMachines()) > 0:
+		return nil, fleet.Errorf(fleet.KindInvalid, "machines and a selector contradict each other: name machines, or select them by provider and state")
+	case !selects && len(req.GetMachines()) == 0:
+		return nil, fleet.Errorf(fleet.KindInvalid, "name machines, or select them by provider and state")
+	case len(req.GetMachines()) > bmdb.MaxPlanned:
+		return nil, fleet.Errorf(fleet.KindInvalid, "%d machines are too many for one plan: at most %d are possible", len(req.GetMachines()), bmdb.MaxPlanned)
+	}
+	if !selects {
+		return s.named(ctx, req.GetMachines())
+	}
+	filter, err := filterOf(&fleetv1.ListMachinesRequest{Provider: req.GetProvider(), States: req.GetStates()})
+	if err != nil {
+		return nil, err
+	}
+	filter.Limit = bmdb.MaxPlanned + 1
+	rows, err := s.db.ListMachines(ctx, filter)
+	if err == nil && len(rows) == 0 && filter.Provider != "" {
+		err = s.mustExist(ctx, filter.Provider)
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case len(rows) == 0:
+		return nil, fleet.Errorf(fleet.KindNotFound, "the selector fits no machine")
+	case len(rows) > bmdb.MaxPlanned:
+		return nil, fleet.Errorf(fleet.KindInvalid, "the selector fits more than %d machines, which is the most for one plan: narrow it", bmdb.MaxPlanned)
+	}
+	return each(rows, func(r bmdb.MachineRow) fleet.MachineID { return r.ID }), nil
+}
+
+// named returns the machines of those names, each of them once. Its error names every name that
+// fits none, or several.
+func (s *Service) named(ctx context.Context, refs []string) (ids []fleet.MachineID, err error) {
+	var faults []error
+	kind := fleet.KindUnknown
+	for _, ref := range refs {
+		id, err := s.resolve(ctx, ref)
+		switch k := fleet.KindOf(err); {
+		case err == nil && !slices.Contains(ids, id):
+			ids = append(ids, id)
+		case err == nil:
+		case k == fleet.KindNotFound || k == fleet.KindConflict || k == fleet.KindInvalid:
+			kind, faults = k, append(faults, err)
+		default:
+			return nil, err
+		}
+	}
+	if len(faults) == 1 {
+		return nil, faults[0]
+	}
+	if len(faults) > 0 {
+		return nil, &fleet.Error{Kind: kind, Err: errors.Join(faults...)}
+	}
+	return ids, nil
+}
+
+// reasonOf returns the reason that somebody gave.
+func reasonOf(reason string) (string, error) {
+	switch {
+	case reason == "":
+		return "", fleet.Errorf(fleet.KindInvalid, "reason must be set: history and everybody who asks are to be told why")
+	case len(reason) > fleet.MaxReason:
+		return "", fleet.Errorf(fleet.KindInvalid, "reason has %d bytes: at most %d are possible", len(reason), fleet.MaxReason)
+	}
+	for _, c := range reason {
+		if c < ' ' || c == 0x7f {
+			return "", fleet.Errorf(fleet.KindInvalid, "reason must be one line of text")
+		}
+	}
+	return reason, nil
+}
+
+// optionalReason is reasonOf where nobody has to say why.
+func optionalReason(reason string) (string, error) {
+	if reason == "" {
+		return "", nil
+	}
+	return reasonOf(reason)
+}
+
+// GetPlan implements fleetv1connect.FleetServiceHandler.
+func (s *Service) GetPlan(ctx context.Context, req *fleetv1.GetPlanRequest) (*fleetv1.GetPlanResponse, error) {
+	return answer(ctx, s, fleetv1connect.FleetServiceGetPlanProcedure, func(ctx context.Context, _ string) (*fleetv1.GetPlanResponse, error) {
+		plan, err := s.db.Plan(ctx, req.GetId())
+		if err != nil {
+			return nil, err
+		}
+		return &fleetv1.GetPlanResponse{Plan: planMessage(plan)}, nil
+	})
+}
+
+// ConfirmPlan implements fleetv1connect.FleetServiceHandler.
+func (s *Service) ConfirmPlan(ctx context.Context, req *fleetv1.ConfirmPlanRequest) (*fleetv1.ConfirmPlanResponse, error) {
+	return answer(ctx, s, fleetv1connect.FleetServiceConfirmPlanProcedure, func(ctx context.Context, actor string) (*fleetv1.ConfirmPlanResponse, error) {
+		plan, err := s.confirm(ctx, actor, req.GetId())
+		if err != nil {
+			return nil, err
+		}
+		return &fleetv1.ConfirmPlanResponse{Plan: planMessage(plan)}, nil
+	})
+}
+
+// planMessage says nothing of what a reinstall installs but what each machine's line says.
+func planMessage(p bmdb.Plan) *fleetv1.Plan {
+	a := &fleetv1.Plan{
+		Id: p.ID, At: stamp(p.At), ExpiresAt: stamp(p.ExpiresAt), Actor: p.Actor, Verb: string(p.Verb), Reason: p.Reason,
+		Until: stampPointer(p.Until), NeedsConfirmation: p.NeedsConfirmation, ConfirmedAt: stampPointer(p.ConfirmedAt),
+		Machines: each(p.Machines, func(m bmdb.PlannedMachine) *fleetv1.PlannedMachine {
+			return &fleetv1.PlannedMachine{
+				MachineId: string(m.Machine), Name: m.Name, State: string(m.State), Does: m.Does, Destroys: m.Destroys, InUse: m.InUse, Refused: m.Refused,
+			}
+		}),
+	}
+	for i, o := range p.Outcomes {
+		m := a.GetMachines()[i]
+		m.Outcome, m.Detail, m.Operation, m.InstallGeneration = string(o.Outcome), o.Detail, o.Operation, int64(o.Generation)
+	}
+	return a
+}
+
+// operationOf returns the newest operation of a machine; nil when none was asked for.
+func operationOf(r fleet.Record) *fleetv1.Operation {
+	q := r.Operation
+	if q == nil {
+		return nil
+	}
+	o := &fleetv1.Operation{Number: q.Number, Operation: string(q.Operation), At: stamp(q.At), Actor: q.Actor, Reason: q.Reason}
+	if a := r.OperationAttempt; a != nil && a.Number == q.Number {
+		o.Attempts, o.AcceptedAt = int32(a.Attempt), stampPointer(a.AcceptedAt)
+	}
+	if e := r.OperationReport; e != nil && e.Number == q.Number {
+		o.EndedAt, o.Ok, o.Detail = stamp(e.At), e.OK, e.Detail
+	}
+	return o
+}
+
+// latest bounds instants that people name.
+var latest = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func instantOf(field string, at interface {
+	CheckValid() error
+	AsTime() time.Time
+},
+) (time.Time, error) {
+	if err := at.CheckValid(); err != nil || at.AsTime().After(latest) {
+		return time.Time{}, fleet.Errorf(fleet.KindInvalid, "%s is not an instant", field)
+	}
+	return at.AsTime(), nil
+}
+
+// plural returns "1 thing" or "n things".
+func plural(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}

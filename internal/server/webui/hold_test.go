@@ -1,0 +1,44 @@
+package webui
+
+import (
+	"strings"
+	"testing"
+
+	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+)
+
+// TestPageSaysThatRecoveryIsStopped: it is the first line, and nothing is called well meanwhile.
+func TestPageSaysThatRecoveryIsStopped(t *testing.T) {
+	t.Parallel()
+	stub := &stubFleet{summary: &fleetv1.GetSummaryResponse{
+		Machines: 1000, States: []*fleetv1.StateCount{{State: "installed", Machines: 1000}},
+		RecoveryHold: &fleetv1.RecoveryHold{
+			At: stampAt("03:00:00"), Actor: "bmdb", Reason: "900 of 1000 machines with an agent are silent: the fault is probably ours",
+		},
+	}}
+	body := get(t, New(overWire(t, stub), Options{}), "/").Body.String()
+	held, count := strings.Index(body, "Recovery is stopped:"), strings.Index(body, "<h1><b>1")
+	if held < 0 || count < held || !strings.Contains(body, "900 of 1000 machines with an agent are silent: the fault is probably ours") ||
+		strings.Contains(body, "Nothing needs you.") {
+		t.Errorf("the page says:\n%s", body)
+	}
+	stub = &stubFleet{summary: &fleetv1.GetSummaryResponse{Machines: 3}}
+	if body := get(t, New(overWire(t, stub), Options{}), "/").Body.String(); strings.Contains(body, "Recovery is stopped") || !strings.Contains(body, "Nothing needs you.") {
+		t.Errorf("nothing is stopped, and the page says:\n%s", body)
+	}
+}
+
+// TestPageShowsAnOperation: what is under way, and whose turn it is.
+func TestPageShowsAnOperation(t *testing.T) {
+	t.Parallel()
+	stub := smallFleet()
+	stub.machine.Operation = &fleetv1.Operation{Number: 4, Operation: "reboot", Actor: "token ada", Reason: "it hangs"}
+	body := get(t, New(overWire(t, stub), Options{}), "/machines/herd-0001").Body.String()
+	if !strings.Contains(body, "reboot is under way (operation 4), asked for by token ada: it hangs") {
+		t.Errorf("the page says:\n%s", body)
+	}
+	stub.machine.Operation.EndedAt = stampAt("03:00:00")
+	if body := get(t, New(overWire(t, stub), Options{}), "/machines/herd-0001").Body.String(); strings.Contains(body, "is under way (operation") {
+		t.Errorf("it has ended, and the page says:\n%s", body)
+	}
+}
