@@ -1,0 +1,195 @@
+package rehearsal
+
+import (
+	"slices"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// happen begins a fault, or asks for something in a person's name.
+func (w *world) happen(e Event) {
+	w.trace("event: %s", e)
+	w.note("%s", e.words())
+	switch e.What {
+	case Crash, Pause:
+		w.disturb(e)
+	case HostHangs, HostDies, DiskLost, AgentDies:
+		if d := w.target(e); d != nil {
+			d.host.strike(e.What)
+		}
+	case RackPower:
+		w.powerLoss(e)
+	case AskInstall, AskReinstall, AskCancel, AskReboot, AskPowerCycle, AskPowerOff, AskPowerOn, AskRelease, AskReplace, AskQuarantine,
+		AskUnquarant, AskMaintain:
+		if d := w.target(e); d != nil {
+			w.ask(e, d)
+		}
+	case TenthFails:
+		w.tenthFails()
+	case AskDeploy:
+		for _, p := range w.providers {
+			for _, d := range slices.Clone(p.base().devices) {
+				if w.chance("deploy", e.Share) {
+					w.ask(Event{What: AskInstall}, d)
+				}
+			}
+		}
+	default:
+		w.last(e)
+	}
+}
+
+// last lets a fault last for its time.
+func (w *world) last(e Event) {
+	if e.What == StaleList {
+		for _, p := range w.providers {
+			p.base().stale = p.base().entries()
+		}
+	}
+	w.active = append(w.active, e)
+	w.after(e.For, func() {
+		i := slices.Index(w.active, e)
+		if i < 0 {
+			return
+		}
+		w.active = slices.Delete(slices.Clone(w.active), i, i+1)
+		w.note("%s is over", e.What)
+		if e.What == StaleList {
+			for _, p := range w.providers {
+				p.base().stale = nil
+			}
+		}
+	})
+}
+
+// disturb lets a controller crash or pause, now or at a step.
+func (w *world) disturb(e Event) {
+	c := w.controllers[e.Target%len(w.controllers)]
+	if c.dead {
+		return
+	}
+	s := &stop{steps: e.Step, lasts: e.For, in: e.In}
+	switch {
+	case e.What == Crash && e.Step == 0:
+		c.kill(e.For)
+	case e.What == Crash:
+		c.crash = s
+	case e.Step == 0:
+		c.suspend(e.For)
+	default:
+		c.pause = s
+	}
+}
+
+// target is the device that an event is about; nil: there is none yet.
+func (w *world) target(e Event) *device {
+	s := w.providers[0].base()
+	return s.on(s.capacity[e.Target%len(s.capacity)])
+}
+
+// strike breaks a host.
+func (h *host) strike(what What) {
+	if h.device.status == fleet.ProviderStatusCreating {
+		return // it is not ours to lose yet
+	}
+	h.sick = true
+	switch what {
+	case HostHangs:
+		h.hangs = true
+	case HostDies:
+		h.dead = true
+		h.halt()
+	case DiskLost:
+		h.diskLost = true
+		h.halt()
+	case AgentDies:
+		if h.agent != nil {
+			h.agent.end()
+			h.agent = nil
+		}
+	}
+}
+
+// powerLoss takes the power from a share of the machines for a while.
+func (w *world) powerLoss(e Event) {
+	for _, p := range w.providers {
+		for _, d := range slices.Clone(p.base().devices) {
+			h := d.host
+			if !w.chance("power", e.Share) {
+				continue
+			}
+			h.sick, h.powered = true, false
+			h.halt()
+			w.after(e.For, func() {
+				h.powered = true
+				h.boots++
+				h.boot(w.between("power is back", time.Minute, 3*time.Minute))
+			})
+		}
+	}
+}
+
+// ask asks for something in a person's name. A refusal is an answer.
+func (w *world) ask(e Event, d *device) {
+	machine := w.machineOf(d)
+	if machine == "" {
+		return
+	}
+	const who, why = "operator", "rehearsed"
+	var err error
+	request := fleet.InstallRequest{Actor: who, Image: w.setup.Image}
+	operation := func(o fleet.Operation) { _, err = w.db.RequestOperation(w.ctx, who, machine, o, why) }
+	switch e.What {
+	case AskInstall:
+		_, err = w.db.RequestInstall(w.ctx, who, machine, request, false)
+		w.wanted[machine] = true
+	case AskReinstall:
+		_, err = w.db.RequestInstall(w.ctx, who, machine, request, true)
+		w.wanted[machine] = true
+	case AskCancel:
+		_, err = w.db.CancelInstall(w.ctx, who, machine, why)
+		w.mayBeOff[machine] = true
+	case AskReboot:
+		operation(fleet.OperationReboot)
+	case AskPowerCycle:
+		operation(fleet.OperationPowerCycle)
+	case AskPowerOff:
+		operation(fleet.OperationPowerOff)
+	case AskPowerOn:
+		operation(fleet.OperationPowerOn)
+	case AskRelease:
+		operation(fleet.OperationRelease)
+	case AskReplace:
+		operation(fleet.OperationReplace)
+	case AskQuarantine:
+		err = w.db.Quarantine(w.ctx, who, machine, why)
+		d.host.sick = err == nil || d.host.sick
+	case AskUnquarant:
+		err = w.db.Unquarantine(w.ctx, who, machine, why)
+	case AskMaintain:
+		until := w.now.Add(e.For)
+		err = w.db.BeginMaintenance(w.ctx, who, machine, &until, why)
+	}
+	w.trace("%s of %s: %s", e.What, w.name(string(machine)), errorKind(err))
+	if err == nil {
+		w.watch.void(machine)
+	}
+}
+
+// machineOf returns the machine that a device is; "" when nobody knows it yet.
+func (w *world) machineOf(d *device) fleet.MachineID {
+	if d.machine != "" {
+		return d.machine
+	}
+	view, err := w.db.ViewProvider(w.ctx, d.source.name)
+	if err != nil {
+		return ""
+	}
+	for _, m := range view.Machines {
+		if m.ProviderID == d.id {
+			d.machine = m.ID
+		}
+	}
+	return d.machine
+}

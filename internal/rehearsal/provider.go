@@ -1,0 +1,440 @@
+package rehearsal
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider"
+)
+
+// provided is a provider of the world, whatever it can do.
+type provided interface {
+	provider.Provider
+	base() *source
+}
+
+// source is what all simulated providers have in common: capacity, and devices on it.
+type source struct {
+	world *world
+	// number of the provider, from 0.
+	number int
+	name   fleet.ProviderName
+	list   bool
+
+	capacity []fleet.CapacityID
+	devices  []*device // in the order of their creation
+	serial   int
+	// stale is what lists say while they are stale; nil: they are not.
+	stale []provider.Entry
+	// calls counts the calls of each second, for the peak.
+	calls, peak int
+	second      int64
+	total       map[string]int
+	created     []time.Time
+}
+
+// device is one machine at the provider.
+type device struct {
+	source   *source
+	id       fleet.ProviderID
+	capacity fleet.CapacityID
+	status   fleet.ProviderStatus
+	tokens   []fleet.Token
+	machine  fleet.MachineID // for which it was created
+	created  time.Time
+	host     *host
+	gone     bool
+	releases int
+}
+
+func (s *source) base() *source { return s }
+
+// metal sells machines and has every lever.
+type metal struct{ *source }
+
+// hostList is a list of hosts, which stay where they are.
+type hostList struct{ *source }
+
+var (
+	_ provided             = metal{}
+	_ provider.Rebooter    = metal{}
+	_ provider.Powerer     = metal{}
+	_ provider.Reinstaller = metal{}
+	_ provider.Releaser    = metal{}
+	_ provided             = hostList{}
+	_ provider.Keeper      = hostList{}
+)
+
+func newSource(w *world, p Provider, machines int) provided {
+	s := &source{world: w, number: len(w.providers), name: p.Name, list: p.List, total: make(map[string]int)}
+	for i := range machines {
+		s.capacity = append(s.capacity, fleet.CapacityID(fmt.Sprintf("%s-%04d", p.Name, i)))
+	}
+	if !p.List {
+		return metal{s}
+	}
+	for _, capacity := range s.capacity { // the hosts are there already
+		d := s.land(capacity, "", "")
+		d.status = fleet.ProviderStatusActive
+	}
+	return hostList{s}
+}
+
+// KeepsMachines implements provider.Keeper.
+func (l hostList) KeepsMachines() bool { return true }
+
+// Kind implements provider.Provider.
+func (s *source) Kind() string {
+	if s.list {
+		return "simulated-list"
+	}
+	return "simulated"
+}
+
+// find returns a device by its ID.
+func (s *source) find(id fleet.ProviderID) *device {
+	for _, d := range s.devices {
+		if d.id == id {
+			return d
+		}
+	}
+	return nil
+}
+
+// on returns the device on a piece of capacity.
+func (s *source) on(capacity fleet.CapacityID) *device {
+	for _, d := range s.devices {
+		if d.capacity == capacity {
+			return d
+		}
+	}
+	return nil
+}
+
+// land makes a device.
+func (s *source) land(capacity fleet.CapacityID, token fleet.Token, machine fleet.MachineID) *device {
+	w := s.world
+	s.serial++
+	n := s.serial
+	d := &device{
+		source: s, id: fleet.ProviderID(fmt.Sprintf("%s-device-%d", s.name, n)), capacity: capacity, machine: machine,
+		status: fleet.ProviderStatusCreating, created: w.now,
+	}
+	if s.list {
+		d.id = fleet.ProviderID(capacity)
+	}
+	if token != "" {
+		d.tokens = []fleet.Token{token}
+	}
+	s.devices = append(s.devices, d)
+	d.host = newHost(w, d, n)
+	return d
+}
+
+// index is the number of the device's piece of capacity.
+func (d *device) index() int { return slices.Index(d.source.capacity, d.capacity) }
+
+// entry is what the provider says of a device.
+func (d *device) entry() provider.Entry {
+	e := provider.Entry{
+		Availability: fleet.AvailabilityKnownUsed, ID: d.id, Capacity: d.capacity, Status: d.status, Detail: string(d.status),
+		Hostname: "host-" + string(d.capacity), Address: d.host.address, Tokens: slices.Clone(d.tokens), CreatedAt: d.created,
+	}
+	if d.source.list {
+		e.Availability, e.CreatedAt = fleet.AvailabilityPossiblyUsed, time.Time{}
+	}
+	return e
+}
+
+// entries is the whole list.
+func (s *source) entries() []provider.Entry {
+	taken := make(map[fleet.CapacityID]bool)
+	var list []provider.Entry
+	for _, d := range s.devices {
+		taken[d.capacity] = true
+		list = append(list, d.entry())
+	}
+	for _, capacity := range s.capacity {
+		if !taken[capacity] {
+			list = append(list, provider.Entry{Availability: fleet.AvailabilityKnownUnused, Capacity: capacity})
+		}
+	}
+	slices.SortFunc(list, provider.CompareEntries)
+	return list
+}
+
+// The answers of a provider that is in trouble.
+var (
+	errNoAnswer  = fleet.Errorf(fleet.KindTimeout, "the provider did not answer in time")
+	errThrottled = &fleet.Error{Kind: fleet.KindThrottled, Message: "the provider was asked too often", RetryAfter: 20 * time.Second}
+	errOutage    = temporary("the provider is out of order")
+)
+
+// call is one call. What it does is done when the request arrives, whatever has become of its
+// sender by then. sent is called when it is sent.
+func (s *source) call(ctx context.Context, what string, sent func(), do func() error) error {
+	w := s.world
+	st := w.current
+	st.owner.step()
+	switch {
+	case st.owner.dead:
+		return errDead
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	}
+	sent()
+	s.count(what)
+	result := errOutage
+	lost := w.hits(LostReplies, "call")
+	arrives := !lost || w.chance("lost before", 50)
+	throttled := w.hits(Throttled, "call")
+	w.after(w.between("request", 20*time.Millisecond, 400*time.Millisecond), func() {
+		switch {
+		case !arrives || w.on(ProviderOutage):
+		case throttled:
+			result = errThrottled
+		default:
+			result = do()
+		}
+	})
+	patience := w.between("reply", 400*time.Millisecond, 1200*time.Millisecond)
+	if lost {
+		patience = 15 * time.Second
+	}
+	w.park(patience)
+	st.owner.step()
+	switch {
+	case st.owner.dead:
+		return errDead
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case lost:
+		return errNoAnswer
+	}
+	return result
+}
+
+// unseen is for calls that change nothing.
+func unseen() {}
+
+func (s *source) count(what string) {
+	s.total[what]++
+	if second := s.world.now.Unix(); second != s.second {
+		s.second, s.calls = second, 0
+	}
+	s.calls++
+	s.peak = max(s.peak, s.calls)
+}
+
+// List implements provider.Provider.
+func (s *source) List(ctx context.Context) (list []provider.Entry, err error) {
+	w := s.world
+	err = s.call(ctx, "list", unseen, func() error {
+		switch {
+		case w.on(StaleList) && s.stale != nil:
+			list = slices.Clone(s.stale)
+		case w.on(PartialList):
+			list = s.entries()
+			list = list[:len(list)/4]
+		default:
+			list = s.entries()
+		}
+		if w.on(DoubleList) {
+			list = append(list, list...)
+			slices.SortStableFunc(list, provider.CompareEntries)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+// Get implements provider.Provider.
+func (s *source) Get(ctx context.Context, id fleet.ProviderID) (entry provider.Entry, err error) {
+	err = s.call(ctx, "get", unseen, func() error {
+		d := s.find(id)
+		if d == nil {
+			return fleet.Errorf(fleet.KindNotFound, "there is no device %s", id)
+		}
+		entry = d.entry()
+		return nil
+	})
+	if err != nil {
+		return provider.Entry{}, err
+	}
+	return entry, nil
+}
+
+// FindByToken implements provider.Provider.
+func (s *source) FindByToken(ctx context.Context, _ fleet.CapacityID, token fleet.Token) (entry provider.Entry, err error) {
+	err = s.call(ctx, "find", unseen, func() error {
+		for _, d := range s.devices {
+			if slices.Contains(d.tokens, token) {
+				entry = d.entry()
+				return nil
+			}
+		}
+		return fleet.Errorf(fleet.KindNotFound, "no device carries the token")
+	})
+	if err != nil {
+		return provider.Entry{}, err
+	}
+	return entry, nil
+}
+
+// Create implements provider.Provider.
+func (s *source) Create(ctx context.Context, request provider.CreateRequest) (entry provider.Entry, err error) {
+	if s.list {
+		return s.Get(ctx, fleet.ProviderID(request.Capacity))
+	}
+	if seen, err := s.FindByToken(ctx, request.Capacity, request.Token); err == nil {
+		return seen, nil
+	} else if fleet.KindOf(err) != fleet.KindNotFound {
+		return provider.Entry{}, err
+	}
+	if err := request.BeforeCall(ctx); err != nil {
+		return provider.Entry{}, err
+	}
+	err = s.call(ctx, "create", func() { s.world.watch.effect(ctx, "create", nil) }, func() error {
+		d := s.on(request.Capacity)
+		switch {
+		case !slices.Contains(s.capacity, request.Capacity):
+			return fleet.Errorf(fleet.KindNotFound, "there is no capacity %s", request.Capacity)
+		case d != nil && slices.Contains(d.tokens, request.Token):
+		case d != nil:
+			return fleet.Errorf(fleet.KindConflict, "%s is not free", request.Capacity)
+		default:
+			d = s.land(request.Capacity, request.Token, request.Machine)
+			s.world.watch.landed(s, d)
+			s.provision(d)
+		}
+		entry = d.entry()
+		return nil
+	})
+	if err != nil {
+		return provider.Entry{}, err
+	}
+	return entry, nil
+}
+
+// provision brings a device up, or gives it up.
+func (s *source) provision(d *device) {
+	w := s.world
+	d.status = fleet.ProviderStatusCreating
+	fails := w.hits(CreateFails, "device")
+	w.after(w.between("provisioning", 90*time.Second, 5*time.Minute), func() {
+		switch {
+		case d.gone || d.status != fleet.ProviderStatusCreating:
+		case fails:
+			d.status, d.host.sick = fleet.ProviderStatusFailed, true
+		default:
+			d.status = fleet.ProviderStatusActive
+			d.host.boot(0)
+		}
+	})
+}
+
+// pull is a lever that is pulled at a device.
+func (s *source) pull(ctx context.Context, what string, id fleet.ProviderID, do func(d *device) error) error {
+	return s.call(ctx, what, func() { s.world.watch.effect(ctx, what, s.find(id)) }, func() error {
+		d := s.find(id)
+		if d == nil {
+			return fleet.Errorf(fleet.KindNotFound, "there is no device %s", id)
+		}
+		if d.status == fleet.ProviderStatusDeleting && what != "release" {
+			return fleet.Errorf(fleet.KindConflict, "device %s is being deleted", id)
+		}
+		s.world.trace("%s: %s", d.capacity, what)
+		return do(d)
+	})
+}
+
+// Reboot implements provider.Rebooter.
+func (m metal) Reboot(ctx context.Context, id fleet.ProviderID) error {
+	return m.pull(ctx, "reboot", id, func(d *device) error {
+		if d.status != fleet.ProviderStatusActive {
+			return fleet.Errorf(fleet.KindConflict, "device %s is %s", id, d.status)
+		}
+		d.host.restart("reboot")
+		return nil
+	})
+}
+
+// PowerOn implements provider.Powerer.
+func (m metal) PowerOn(ctx context.Context, id fleet.ProviderID) error {
+	return m.pull(ctx, "power-on", id, func(d *device) error {
+		if d.status == fleet.ProviderStatusOff {
+			d.status = fleet.ProviderStatusActive
+			d.host.restart("power-on")
+		}
+		return nil
+	})
+}
+
+// PowerOff implements provider.Powerer.
+func (m metal) PowerOff(ctx context.Context, id fleet.ProviderID) error {
+	return m.pull(ctx, "power-off", id, func(d *device) error {
+		if d.status == fleet.ProviderStatusActive {
+			d.status = fleet.ProviderStatusOff
+			d.host.halt()
+		}
+		return nil
+	})
+}
+
+// PowerCycle implements provider.Powerer.
+func (m metal) PowerCycle(ctx context.Context, id fleet.ProviderID) error {
+	return m.pull(ctx, "power-cycle", id, func(d *device) error {
+		if d.status != fleet.ProviderStatusActive && d.status != fleet.ProviderStatusOff {
+			return fleet.Errorf(fleet.KindConflict, "device %s is %s", id, d.status)
+		}
+		d.status = fleet.ProviderStatusActive
+		d.host.restart("power-cycle")
+		return nil
+	})
+}
+
+// Reinstall implements provider.Reinstaller.
+func (m metal) Reinstall(ctx context.Context, id fleet.ProviderID) error {
+	return m.pull(ctx, "reinstall", id, func(d *device) error {
+		d.host.wipe()
+		m.provision(d)
+		return nil
+	})
+}
+
+// Release implements provider.Releaser.
+func (m metal) Release(ctx context.Context, id fleet.ProviderID) error {
+	err := m.pull(ctx, "release", id, func(d *device) error {
+		d.releases++
+		m.world.watch.released(d)
+		if d.status == fleet.ProviderStatusDeleting {
+			return nil
+		}
+		d.status = fleet.ProviderStatusDeleting
+		d.host.halt()
+		m.world.after(m.world.between("deleting", 20*time.Second, 3*time.Minute), func() { m.remove(d) })
+		return nil
+	})
+	if fleet.KindOf(err) == fleet.KindNotFound {
+		return nil
+	}
+	return err
+}
+
+func (s *source) remove(d *device) {
+	d.gone = true
+	d.host.halt()
+	s.devices = slices.DeleteFunc(s.devices, func(other *device) bool { return other == d })
+}
+
+// addressOf is the address of the n-th host of a provider.
+func addressOf(provider, n int) netip.Addr {
+	return netip.AddrFrom4([4]byte{198, byte(18 + provider%2), byte(n >> 8), byte(n)})
+}

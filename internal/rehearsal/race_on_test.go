@@ -1,0 +1,6 @@
+//go:build race
+
+package rehearsal
+
+// raceDetector: everything takes ten times as long.
+const raceDetector = true

@@ -1,0 +1,169 @@
+package rehearsal
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sync/errgroup"
+)
+
+var (
+	seeds  = flag.Uint64("seeds", 0, "how many seeds TestSeeds runs; 0: 1,000 outside of the race detector, 10 under it")
+	from   = flag.Uint64("from", 0, "the first seed")
+	replay = flag.String("replay", "", "the plan that TestReplay runs")
+	tries  = flag.Int("tries", 150, "how many smaller plans are tried of one that fails")
+	shown  = flag.Int("lines", 60, "how many lines of the trace of a plan that fails are shown")
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestSeeds runs a plan of each seed: every fault mixed, on a small fleet, and now and then on a
+// large one. It demands I1 to I11 of each (see watch.go), and that all is well in the end. A plan
+// that fails is made smaller, and shown with what runs it again.
+func TestSeeds(t *testing.T) {
+	t.Parallel()
+	count := cmp.Or(*seeds, 1000)
+	if raceDetector && *seeds == 0 {
+		count = 10 // one goroutine runs at a time: there is little to find
+	}
+	var found atomic.Int32
+	var group errgroup.Group
+	group.SetLimit(2)
+	for seed := *from; seed < *from+count; seed++ {
+		group.Go(func() error {
+			if found.Load() >= 3 {
+				return nil
+			}
+			r, err := Run(t.Context(), Draw(seed), Brisk(), Options{})
+			if err != nil {
+				return fmt.Errorf("seed %d: %w", seed, err)
+			}
+			if r.Failed() {
+				found.Add(1)
+				complain(t, fmt.Sprintf("seed %d", seed), r)
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// complain shrinks a plan that fails, and shows it.
+func complain(t *testing.T, name string, r Report) {
+	t.Helper()
+	first := r.Violations[0]
+	small := Shrink(r.Plan, *tries, func(p Plan) bool {
+		again, err := Run(t.Context(), p, Brisk(), Options{})
+		return err == nil && len(again.Violations) > 0 && again.Violations[0].Invariant == first.Invariant
+	})
+	again, err := Run(t.Context(), small, Brisk(), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var violations []string
+	for _, v := range again.Violations {
+		violations = append(violations, v.String())
+	}
+	t.Errorf("%s: %s\nmade smaller:\n  %s\n  go test ./internal/rehearsal -run TestReplay -replay='%s'\n%s", name, first,
+		strings.Join(violations, "\n  "), small, strings.Join(again.Trace[max(0, len(again.Trace)-*shown):], "\n"))
+}
+
+// TestReplay runs the plan that is given, which has failed before.
+func TestReplay(t *testing.T) {
+	t.Parallel()
+	if *replay == "" {
+		*replay = Draw(0).String()
+	}
+	plan, err := ParsePlan(*replay)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Run(t.Context(), plan, Brisk(), Options{KeepTrace: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range r.Violations {
+		t.Errorf("%s", v)
+	}
+	if r.Failed() {
+		t.Log(strings.Join(r.Trace[max(0, len(r.Trace)-*shown):], "\n"))
+	}
+}
+
+// TestTheSameSeedGivesTheSameTrace is I12.
+func TestTheSameSeedGivesTheSameTrace(t *testing.T) {
+	t.Parallel()
+	plans := []Plan{Draw(3), Draw(17), Draw(49)}
+	if raceDetector {
+		plans = plans[:1]
+	}
+	for _, plan := range plans {
+		t.Run(strconv.FormatUint(plan.Seed, 10), func(t *testing.T) {
+			t.Parallel()
+			first, err := Run(t.Context(), plan, Brisk(), Options{KeepTrace: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			second, err := Run(t.Context(), plan, Brisk(), Options{KeepTrace: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if first.Digest != second.Digest {
+				t.Errorf("the traces differ: %s", difference(first.Trace, second.Trace))
+			}
+			if len(first.Trace) < 500 {
+				t.Errorf("little happened: %d lines", len(first.Trace))
+			}
+		})
+	}
+}
+
+func difference(a, b []string) string {
+	for i := range min(len(a), len(b)) {
+		if a[i] != b[i] {
+			return fmt.Sprintf("line %d:\n%s\n%s", i+1, a[i], b[i])
+		}
+	}
+	return fmt.Sprintf("%d and %d lines", len(a), len(b))
+}
+
+// TestShrink: a plan that fails because of two events is made one of these two.
+func TestShrink(t *testing.T) {
+	t.Parallel()
+	plan := Draw(5)
+	plan.Machines, plan.Controllers = 40, 3
+	for i := range 12 {
+		plan.Events = append(plan.Events, Event{What: HostHangs, At: plan.Length / 2, Target: i})
+	}
+	asked := 0
+	small := Shrink(plan, 200, func(p Plan) bool {
+		asked++
+		has := 0
+		for _, e := range p.Events {
+			if e.What == HostHangs && (e.Target == 3 || e.Target == 9) {
+				has++
+			}
+		}
+		return has >= 2 && p.Machines >= 5
+	})
+	if len(small.Events) != 2 || small.Machines != 5 || small.Controllers != 1 || asked > 200 {
+		t.Errorf("after %d tries: %s", asked, small)
+	}
+	again, err := ParsePlan(small.String())
+	if err != nil || again.String() != small.String() {
+		t.Errorf("read again: %s, %v", again, err)
+	}
+	for _, bad := range []string{"", "{", `{"machines":0}`, `{"machines":1,"controllers":1,"length":60000000000,"events":[{"what":"crash","at":-1}]}`} {
+		if _, err := ParsePlan(bad); err == nil {
+			t.Errorf("%q was read", bad)
+		}
+	}
+}
