@@ -43,3 +43,13 @@ func Example() {
 	// working, version v1.2.0, minimum compatible release v1.3.0
 	// done, version v1.3.0, minimum compatible release v1.3.0
 }
+
+// What a service cannot do without is refused, and not found out by a panic later.
+func ExampleNewService() {
+	_, err := reconciler.NewService(reconciler.Config{Node: "control-1"}, nil, nil)
+	fmt.Println(err)
+	// Output:
+	// a reconciler needs a logger: Config.Logger is nil
+	// a reconciler needs a client of etcd: it is nil
+	// a reconciler needs an applier: it is nil
+}

@@ -9,8 +9,8 @@
 //   - an Election has one leader, who knows until when it may trust that it leads;
 //   - a Registry holds the nodes' records;
 //   - a Service does all of it for one node, and calls the program's Applier while it leads. Its
-//     Components are served by a supervision tree of the program's own: each Serve runs until its
-//     context ends, and is called again after an error;
+//     Components are served by a supervision tree of the program's own; Run brings one along;
+//   - package engine has an Applier that keeps any objects: server-side apply, inventory, drift;
 //   - WaitReady returns when an API server may serve.
 package reconciler
 
@@ -113,26 +113,8 @@ func NewRegistry(client *clientv3.Client, layout Layout, logger *slog.Logger) *R
 	return node.NewRegistry(client, layout, logger)
 }
 
-// The service.
-type (
-	// Config is one node's reconciler; Service runs it; State is what it is doing; Observer hears of
-	// it.
-	Config   = reconciler.Config
-	Service  = reconciler.Service
-	State    = reconciler.State
-	Observer = reconciler.Observer
-	// Applier is the program's own resources; Report and Failure are what a pass tells.
-	Applier = reconciler.Applier
-	Report  = reconciler.Report
-	Failure = reconciler.Failure
-	// Ready is what WaitReady waits for.
-	Ready = reconciler.Ready
-)
-
-// NewService returns the reconciler of a node.
-func NewService(config Config, client *clientv3.Client, applier Applier) (*Service, error) {
-	return reconciler.New(config, client, applier)
-}
+// Ready is what WaitReady waits for.
+type Ready = reconciler.Ready
 
 // WaitReady returns nil when the API server may start serving.
 func WaitReady(ctx context.Context, r Ready) error { return reconciler.WaitReady(ctx, r) }

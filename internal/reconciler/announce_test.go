@@ -109,10 +109,7 @@ func TestRestrictingAgainstStarting(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		view, err := etcd.Read(t.Context(), client, layout.Nodes())
-		if err != nil {
-			t.Fatal(err)
-		}
+		view := answered(t, func() (etcd.Snapshot, error) { return etcd.Read(t.Context(), client, layout.Nodes()) })
 		plan := gate.Decide(build("v2.0.0", "v1.0.0", "v2.0.0"), statusNow(t, client, layout),
 			gate.Nodes{Known: []gate.Node{{Name: "n1", Release: v("v2.0.0")}}, Revision: view.Revision})
 		var both sync.WaitGroup

@@ -10,16 +10,17 @@ type Applier interface {
 	// cluster.
 	Run(ctx context.Context) error
 	// Pass compares everything with what is wanted and repairs what differs, in order. One failure
-	// does not stop the rest. Pass waits until the watches of Run are in step. It returns nil only if,
-	// as far as it knows, everything is as wanted. Otherwise the error says in one line why not, and
-	// the report names each object that failed. With nothing to do, Pass makes no request.
+	// does not stop the rest. Pass waits until the watches of Run are in step. It returns nil only
+	// if, as far as it knows, everything is as wanted. Otherwise the error says in one line why
+	// not, and the report names each object that failed. With nothing to do, Pass makes no request.
+	// API servers wait for Report.Ready, and for nothing else.
 	//
-	// ctx ends before the leadership can, and Pass sends no request afterwards. A pass that ended like
-	// that may have left anything undone. Passes never overlap.
+	// ctx ends before the leadership can, and Pass sends no request afterwards. A pass that ended
+	// like that may have left anything undone. Passes never overlap.
 	Pass(ctx context.Context) (Report, error)
 	// Changed receives when a watch has seen that an object may no longer be as wanted. The service
-	// then calls Pass at once. The channel has room for one signal, so that sending never waits. It is
-	// always the same channel.
+	// then calls Pass at once. The channel has room for one signal, so that sending never waits. It
+	// is always the same channel.
 	Changed() <-chan struct{}
 }
 
@@ -27,6 +28,14 @@ type Applier interface {
 type Planner interface {
 	// Plan reads what it needs and writes nothing. It needs neither Run nor leadership.
 	Plan(ctx context.Context) (Diff, error)
+}
+
+// Prober is an Applier that can tell whether its API server answers. With one, a leader whose API
+// server does not answer hands over to a candidate whose does.
+type Prober interface {
+	// Probe asks the API server once, and returns an error in one line if it does not answer before
+	// ctx ends, or is not ready.
+	Probe(ctx context.Context) error
 }
 
 // Report is what a pass found and did.
@@ -39,8 +48,16 @@ type Report struct {
 	Updated   int `json:"updated"`
 	Recreated int `json:"recreated"`
 	Pruned    int `json:"pruned"`
+	// Paused is how many are left alone because somebody wants that, and are not as wanted.
+	Paused int `json:"paused,omitempty"`
+	// Unhealthy is how many are there, and are not healthy as far as that is known. Nothing waits
+	// for health but objects that depend on others.
+	Unhealthy int `json:"unhealthy,omitempty"`
 	// Requests is how many were sent to the API server.
-	Requests int       `json:"requests"`
+	Requests int `json:"requests"`
+	// Ready tells that everything which an API server of the release needs is as wanted, whatever
+	// else has failed. A pass without an error is ready in any case.
+	Ready    bool      `json:"ready"`
 	Failures []Failure `json:"failures,omitempty"`
 }
 
@@ -51,6 +68,8 @@ type Failure struct {
 	Object string `json:"object"`
 	// Reason is the error in words.
 	Reason string `json:"reason"`
+	// Required tells that an API server of the release needs the object, and so has to wait.
+	Required bool `json:"required,omitempty"`
 }
 
 // Diff is what a pass would change, in the order in which it would.
@@ -77,7 +96,7 @@ type Change struct {
 	Action Action `json:"action"`
 	// Object names it for people: kind, namespace/name.
 	Object string `json:"object"`
-	// Text is the difference, a line each, with a leading "-", "+" or " ", as a unified diff has it;
-	// no header. Secrets' data is not shown.
+	// Text is the difference, a line each, with a leading "-", "+" or " ", as a unified diff has
+	// it; no header. Secrets' data is not shown.
 	Text string `json:"text,omitempty"`
 }

@@ -75,9 +75,10 @@ func (s *Service) awaitVerdictChange(ctx context.Context, as bool) error {
 
 // campaign stands for election once, and holds the leadership until that is over.
 func (s *Service) campaign(ctx context.Context) error {
+	fault := s.awaitProbe(ctx)
 	l, err := election.Campaign(ctx, election.Config{
-		Client: s.client, Prefix: s.config.Layout.Election(), TTL: s.config.TTL, Logger: s.config.Logger,
-		Candidate: election.Candidate{Name: s.config.Node, Build: s.config.Build},
+		Client: s.client, Prefix: s.config.Layout.Election(), TTL: s.config.TTL, Logger: s.config.Logger, Fault: &s.fault,
+		Candidate: election.Candidate{Name: s.config.Node, Build: s.config.Build, Fault: fault},
 	})
 	if err != nil {
 		return err

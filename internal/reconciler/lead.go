@@ -136,11 +136,11 @@ func (t *term) retryConflict(ctx context.Context, err error) error {
 }
 
 func (t *term) logPlan(ctx context.Context, plan gate.Plan) {
-	doing := plan.Reason
+	doing, blocked := plan.Reason, ""
 	if plan.Hold {
-		doing = "holding: " + doing
+		doing, blocked = "holding: "+doing, plan.Reason
 	}
-	t.setState(func(state *State) { state.Doing = doing })
+	t.setState(func(state *State) { state.Doing, state.Blocked = doing, blocked })
 	if doing == t.reason {
 		return
 	}

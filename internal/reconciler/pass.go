@@ -2,6 +2,7 @@ package reconciler
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -12,8 +13,8 @@ import (
 )
 
 const (
-	// firstRetry is the pause after the first failed pass. It doubles with each further one, up to the
-	// time between full passes.
+	// firstRetry is the pause after the first failed pass. It doubles with each further one, up to
+	// the time between full passes.
 	firstRetry = 100 * time.Millisecond
 	// quietFailures is how long passes fail before a failure is logged.
 	quietFailures = 2 * time.Second
@@ -36,17 +37,18 @@ func (t *term) retries() *backoff.ExponentialBackOff {
 // errStatusChanged tells that somebody else has written the status.
 var errStatusChanged = fleet.Errorf(fleet.KindConflict, "the status was changed by somebody else")
 
-// reach runs passes until one has found everything as wanted, or ctx has ended. It returns
-// errStatusChanged when the status is no longer the known one.
+// reach runs passes until one has found everything that API servers need as wanted, or ctx has
+// ended. What else fails keeps no API server waiting. It returns errStatusChanged when the status
+// is no longer the known one.
 func (t *term) reach(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	changed, retry := t.statusChanged(ctx), t.retries()
 	var failures failureLog
 	for {
-		err := t.pass(ctx)
-		if err == nil || ctx.Err() != nil {
-			return nil //nolint:nilerr // the pass was stopped
+		ready, err := t.pass(ctx)
+		if ready || ctx.Err() != nil {
+			return nil //nolint:nilerr // what failed is reported, and maintain tries it again
 		}
 		pause := retry.NextBackOff()
 		failures.failed(ctx, t.logger, err, pause)
@@ -60,14 +62,20 @@ func (t *term) reach(ctx context.Context) error {
 	}
 }
 
-// maintain runs a pass after each change, and a full pass at intervals. It returns nil when ctx
-// ends, and errStatusChanged when the status is no longer the known one.
+// maintain runs a pass after each change, and a full pass at intervals. After a pass that failed,
+// the next one comes sooner. It returns nil when ctx ends, and errStatusChanged when the status is
+// no longer the known one.
 func (t *term) maintain(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	changed, retry := t.statusChanged(ctx), t.retries()
+	known, _ := t.fault.Get()
+	faults := t.fault.Watch(ctx)
 	pace := rate.NewLimiter(rate.Every(passSpacing), passBurst)
 	pause := t.config.FullPass
+	if t.State().PassError != "" { // a pass of reach left something undone
+		pause = retry.NextBackOff()
+	}
 	var failures failureLog
 	for {
 		select {
@@ -76,12 +84,17 @@ func (t *term) maintain(ctx context.Context) error {
 			if pace.Wait(ctx) != nil {
 				return nil
 			}
+		case fault := <-faults:
+			if fault == known {
+				continue
+			}
+			known = fault
 		case <-changed:
 			return errStatusChanged
 		case <-ctx.Done():
 			return nil
 		}
-		if err := t.pass(ctx); err != nil {
+		if _, err := t.pass(ctx); err != nil {
 			pause = retry.NextBackOff()
 			failures.failed(ctx, t.logger, err, pause)
 			continue
@@ -92,18 +105,23 @@ func (t *term) maintain(ctx context.Context) error {
 	}
 }
 
-// pass runs one pass, and reports what it did to the observer, the log and the state.
-func (t *term) pass(ctx context.Context) error {
+// pass runs one pass, and reports what it did to the observer, the log and the state. Ready tells
+// that API servers may rely on what they need, whatever else has failed.
+func (t *term) pass(ctx context.Context) (ready bool, err error) {
 	start := time.Now()
-	report, err := t.applier.Pass(ctx)
+	report, err := t.applyUnpaused(ctx)
 	if ctx.Err() != nil {
-		return context.Cause(ctx)
+		return false, context.Cause(ctx)
+	}
+	if fault := t.checkProbe(ctx); err == nil && fault != nil {
+		err, report.Ready = fault, false // what was compared may be old: nothing had to be asked
 	}
 	took := time.Since(start)
+	report.Ready = report.Ready || err == nil
 	t.config.Observer.PassEnded(report, took, err)
 	t.troubleWriter.passEnded(ctx, t, report, err)
 	t.setState(func(state *State) {
-		state.PassedAt, state.PassError = time.Now(), ""
+		state.PassedAt, state.PassError, state.PassReady = time.Now(), "", report.Ready
 		if err != nil {
 			state.PassError = err.Error()
 		}
@@ -113,7 +131,19 @@ func (t *term) pass(ctx context.Context) error {
 			slog.Int("recreated", report.Recreated), slog.Int("pruned", report.Pruned), slog.Int("objects", report.Objects),
 			slog.Duration("took", took))
 	}
-	return err
+	return report.Ready, err
+}
+
+// applyUnpaused runs a pass of the applier over what nobody has paused.
+func (t *term) applyUnpaused(ctx context.Context) (Report, error) {
+	if pauser := t.can.Pauser; pauser != nil {
+		pauses, err := readPauses(ctx, t.client, t.config.Layout)
+		if err != nil {
+			return Report{}, fmt.Errorf("read what is paused: %w", err)
+		}
+		pauser.SetPauses(pauses)
+	}
+	return t.applier.Pass(ctx)
 }
 
 // failureLog logs a row of passes that failed, but not each of them.

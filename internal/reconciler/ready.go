@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/reconciler/election"
 	"github.com/ironherd/ironherd/internal/reconciler/etcd"
 	"github.com/ironherd/ironherd/internal/reconciler/gate"
 	"github.com/ironherd/ironherd/internal/reconciler/node"
@@ -22,9 +24,9 @@ type Ready struct {
 	Layout etcd.Layout
 	Node   string
 	Build  release.Build
-	// Register this node with the release of the build first. This is allowed only while no API server
-	// runs here, as is usual for who waits until one may start. Unless it is set, somebody else has to
-	// register the node.
+	// Register this node with the release of the build first. This is allowed only while no API
+	// server runs here, as is usual for who waits until one may start. Unless it is set, somebody
+	// else has to register the node.
 	Register bool
 	Logger   *slog.Logger
 }
@@ -63,47 +65,98 @@ func WaitReady(ctx context.Context, r Ready) error {
 	}
 }
 
-// Ask reports whether the API server may serve now. It registers nothing. A failure counts as no,
-// with the failure as the reason.
-func (r Ready) Ask(ctx context.Context) gate.Verdict {
+// Door answers again and again whether the API server of a node may serve. It remembers that it has
+// been admitted: a status that can no longer be read does not stop an API server that serves.
+// Nothing is registered. Safe for concurrent use.
+type Door struct {
+	ready Ready
+
+	mu       sync.Mutex
+	admitted int64 // revision of the record under which it was admitted; 0: none
+}
+
+// NewDoor returns the door of a node. r.Register is not used.
+func NewDoor(r Ready) *Door {
 	if r.Layout.Root == "" {
 		r.Layout.Root = etcd.DefaultRoot
 	}
-	registered := true
-	_, verdict := r.ask(ctx, &registered)
-	return verdict
+	r.Register = false
+	return &Door{ready: r}
+}
+
+// Ask reports whether the API server may serve now, and the revision of etcd at which that was so.
+// A failure counts as no, with the failure as the reason.
+func (d *Door) Ask(ctx context.Context) (verdict gate.Verdict, revision int64) {
+	d.mu.Lock()
+	admitted := d.admitted
+	d.mu.Unlock()
+	answer := d.ready.read(ctx, admitted)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if answer.verdict.OK && answer.record > d.admitted {
+		d.admitted = answer.record
+	}
+	return answer.verdict, answer.revision
 }
 
 // ask registers the node if that is still to be done, and asks the gate. A failure counts as no,
 // with the failure as the reason.
 func (r Ready) ask(ctx context.Context, registered *bool) (revision int64, verdict gate.Verdict) {
-	failed := func(what string, err error) (int64, gate.Verdict) {
-		return 0, gate.Verdict{Reason: fmt.Sprintf("%s: %v", what, err)}
-	}
 	if !*registered {
 		registry := node.NewRegistry(r.Client, r.Layout, r.Logger)
 		record := node.Record{Roles: []string{node.Controller}, Release: r.Build.Release}
 		if _, err := registry.Register(ctx, r.Node, record); err != nil {
-			return failed("this node cannot be registered", err)
+			return 0, gate.Verdict{Reason: fmt.Sprintf("this node cannot be registered: %v", err)}
 		}
 		*registered = true
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	answer := r.read(ctx, 0)
+	return answer.revision, answer.verdict
+}
+
+// answer is what the gate says, at a revision of etcd, and the revision of the node's record then.
+type answer struct {
+	verdict          gate.Verdict
+	revision, record int64
+}
+
+// read reads record and status together and asks the gate. admitted is the revision of a record
+// under which the API server was admitted before.
+func (r Ready) read(ctx context.Context, admitted int64) answer {
+	asking, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	answer, err := r.Client.Txn(ctx).Then(clientv3.OpGet(r.Layout.Node(r.Node)), clientv3.OpGet(r.Layout.Status())).Commit()
-	if err != nil {
-		return failed("etcd cannot be read", err)
+	both, err := r.Client.Txn(asking).Then(
+		clientv3.OpGet(r.Layout.Node(r.Node)), clientv3.OpGet(r.Layout.Status()),
+		clientv3.OpGet(r.Layout.Election()+"candidates/", clientv3.WithFirstCreate()...),
+	).Commit()
+	switch {
+	case err != nil && ctx.Err() != nil: // no time is left to find out why
+		return answer{verdict: gate.Verdict{Reason: fmt.Sprintf("etcd cannot be read: %v", err)}}
+	case err != nil:
+		return answer{verdict: gate.Verdict{Reason: etcd.Failed(ctx, r.Client, "etcd cannot be read", err).Error()}}
 	}
 	var own gate.Own
 	var observed gate.Observed
-	for _, kv := range answer.Responses[0].GetResponseRange().GetKvs() {
+	a := answer{revision: both.Header.GetRevision()}
+	for _, kv := range both.Responses[0].GetResponseRange().GetKvs() {
 		record, err := node.Parse(kv.GetValue())
-		own = gate.Own{Found: true, Readable: err == nil, Controller: record.Controller(), Release: record.Release}
+		a.record = kv.GetModRevision()
+		own = gate.Own{
+			Found: true, Readable: err == nil, Controller: record.Controller(), Release: record.Release, Admitted: a.record == admitted,
+		}
 	}
-	for _, kv := range answer.Responses[1].GetResponseRange().GetKvs() {
+	for _, kv := range both.Responses[1].GetResponseRange().GetKvs() {
 		observed = observe(kv.GetValue(), kv.GetModRevision())
 	}
-	return answer.Header.GetRevision(), gate.Serve(r.Build, own, observed)
+	a.verdict = gate.Serve(r.Build, own, observed)
+	for _, kv := range both.Responses[2].GetResponseRange().GetKvs() {
+		leader := election.CandidateOf(kv.GetValue())
+		if !a.verdict.OK && leader.Name == r.Node && leader.Fault != "" {
+			a.verdict.Reason += "; the leader is this node's own reconciler, and it waits for the API server (" + leader.Fault +
+				"): start the API server, but let only the reconciler reach it"
+		}
+	}
+	return a
 }
 
 // await returns when a node or the status may have changed since the revision.

@@ -30,7 +30,8 @@ type Config struct {
 	// Settle is how long a new leader waits for the last requests of the one before; zero:
 	// DefaultSettle.
 	Settle time.Duration
-	// FullPass is the time between two passes when nothing was seen to change; zero: DefaultFullPass.
+	// FullPass is the time between two passes when nothing was seen to change; zero:
+	// DefaultFullPass.
 	FullPass time.Duration
 	Logger   *slog.Logger
 	// Observer is called after passes and announcements; may be nil.
@@ -86,6 +87,10 @@ func (c Config) Validate() error {
 //	                                                                       │
 //	watch-status ─► status ──► lead: Applier.Pass, the status ◄────────────┤
 //	                           watch-resources: Applier.Run ◄──────────────┘
+//	probe-api-server ──► fault ──► elect, lead
+//
+//	declare-source: Sourcer.Source, into this node's record
+//	publish-summary: Publisher.Publish, while we lead
 //
 // Each component keeps what it knows in a watched value. One that fails is started again and finds
 // the values as they are. No component can make another one act on what is no longer so: the status
@@ -95,12 +100,16 @@ type Service struct {
 	config   Config
 	client   *clientv3.Client
 	applier  Applier
+	can      Capabilities
 	registry *node.Registry
 
 	nodes      watch.Memory[node.Set]
 	status     watch.Memory[statusView]
 	verdict    watch.Memory[gate.Verdict]
 	leadership watch.Memory[*election.Leadership] // nil: none
+	// fault is why this node's API server does not answer; empty: it does. It is not set before the
+	// API server was asked.
+	fault watch.Memory[string]
 
 	mu    sync.Mutex
 	state State
@@ -116,9 +125,15 @@ type State struct {
 	Term int64 `json:"term"`
 	// Doing says in one clause what we do as the leader; empty when we do not lead.
 	Doing string `json:"doing,omitempty"`
-	// PassedAt and PassError are of the last pass of this leadership.
+	// Blocked is why we wait as the leader before we may change anything; empty: we do not.
+	Blocked string `json:"blocked,omitempty"`
+	// Fault is why this node's API server does not answer; empty: it does, or was not asked yet.
+	Fault string `json:"fault,omitempty"`
+	// PassedAt, PassError and PassReady are of the last pass of this leadership. PassReady tells
+	// that API servers may rely on what they need, whatever the error says.
 	PassedAt  time.Time `json:"passedAt,omitzero"`
 	PassError string    `json:"passError,omitempty"`
+	PassReady bool      `json:"passReady,omitempty"`
 	// Status and Nodes as they were seen last.
 	Status gate.Observed `json:"status"`
 	Nodes  node.Set      `json:"nodes"`
@@ -134,10 +149,14 @@ func New(config Config, client *clientv3.Client, applier Applier) (*Service, err
 	if config.Observer == nil {
 		config.Observer = noObserver{}
 	}
-	return &Service{
-		config: config, client: client, applier: applier,
+	s := &Service{
+		config: config, client: client, applier: applier, can: capabilitiesOf(applier),
 		registry: node.NewRegistry(client, config.Layout, config.Logger),
-	}, nil
+	}
+	if sourcer := s.can.Sourcer; sourcer != nil {
+		sourcer.AskConsent(s.consent)
+	}
+	return s, nil
 }
 
 // noObserver is the observer of a service without one.
@@ -150,18 +169,30 @@ func (noObserver) Announced(gate.Status)                  {}
 // leadership is given up at once.
 func (s *Service) Components() []service.Component {
 	nodes, status := s.registry.Follower(), s.statusFollower()
-	return []service.Component{
+	components := []service.Component{
 		{Name: "watch-nodes", Stage: service.State, Check: nodes.Check, Serve: func(ctx context.Context) error {
 			return s.registry.Follow(ctx, nodes, s.nodes.Set)
 		}},
 		{Name: "watch-status", Stage: service.State, Check: status.Check, Serve: func(ctx context.Context) error {
 			return status.Run(ctx, func(snapshot etcd.Snapshot) { s.status.Set(viewOf(s.config.Layout, snapshot)) })
 		}},
+		{Name: "probe-api-server", Stage: service.State, Serve: s.probe, Check: s.checkProbe},
 		{Name: "watch-releases", Stage: service.Loops, Serve: s.watchReleases},
 		{Name: "elect", Stage: service.Loops, Serve: s.elect},
 		{Name: "watch-resources", Stage: service.Loops, Serve: s.watchResources},
 		{Name: "lead", Stage: service.Loops, Serve: s.lead, Check: s.checkPass},
 	}
+	if sourcer := s.can.Sourcer; sourcer != nil {
+		components = append(components, service.Component{Name: "declare-source", Stage: service.Loops, Serve: func(ctx context.Context) error {
+			return s.declare(ctx, sourcer)
+		}})
+	}
+	if publisher := s.can.Publisher; publisher != nil {
+		components = append(components, service.Component{Name: "publish-summary", Stage: service.Loops, Serve: func(ctx context.Context) error {
+			return s.publish(ctx, publisher)
+		}})
+	}
+	return components
 }
 
 func (s *Service) statusFollower() *etcd.Follower {
@@ -175,6 +206,7 @@ func (s *Service) State() State {
 	s.mu.Unlock()
 	state.Campaign, _ = s.verdict.Get()
 	state.Nodes, _ = s.nodes.Get()
+	state.Fault, _ = s.fault.Get()
 	view, _ := s.status.Get()
 	state.Status = view.Observed
 	return state
@@ -186,9 +218,11 @@ func (s *Service) change(change func(*State)) {
 	change(&s.state)
 }
 
-// checkPass returns how the last pass of this leadership failed, if it did.
+// checkPass returns how the last pass of this leadership failed, if it did in what API servers
+// need. A fault in somebody's manifest does not make the process unhealthy: `status` and the
+// metrics tell of it.
 func (s *Service) checkPass(context.Context) error {
-	if state := s.State(); state.PassError != "" {
+	if state := s.State(); state.PassError != "" && !state.PassReady {
 		return errors.New(state.PassError)
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"slices"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -17,7 +18,9 @@ type Trouble struct {
 	// Since is when a pass failed first, by the clock of that node.
 	Since time.Time `json:"since"`
 	Error string    `json:"error"`
-	// Failures are the objects that failed, at most maxFailures of them.
+	// Blocks tells that API servers wait for it. Otherwise everything that they need is as wanted.
+	Blocks bool `json:"blocks,omitempty"`
+	// Failures are the objects that failed, at most maxFailures of them, those that block first.
 	Failures []Failure `json:"failures,omitempty"`
 }
 
@@ -26,13 +29,13 @@ const (
 	troubleInterval = 5 * time.Second
 )
 
-// troubleWriter keeps the trouble of a leadership in etcd. It writes when the cause changes, at
-// most every troubleInterval, and deletes the key when a pass succeeds. Nothing is decided from the
-// key, so it does not retry a write that fails.
+// troubleWriter keeps the trouble of a leadership in etcd. It writes when something in it changes,
+// at most every troubleInterval, and deletes the key when a pass succeeds. Nothing is decided from
+// the key, so it does not retry a write that fails.
 type troubleWriter struct {
 	since, written time.Time
-	error          string
-	clear          bool // etcd is known to have none
+	text           string // the last that was written
+	clear          bool   // etcd is known to have none
 }
 
 // passEnded updates the trouble after a pass that ended with err.
@@ -48,15 +51,24 @@ func (w *troubleWriter) passEnded(ctx context.Context, t *term, report Report, e
 	if w.since.IsZero() {
 		w.since = now
 	}
-	if err.Error() == w.error || now.Sub(w.written) < troubleInterval {
+	if now.Sub(w.written) < troubleInterval {
 		return
 	}
-	trouble := Trouble{Node: t.config.Node, Since: w.since.UTC(), Error: err.Error(), Failures: report.Failures}
+	trouble := Trouble{Node: t.config.Node, Since: w.since.UTC(), Error: err.Error(), Blocks: !report.Ready, Failures: slices.Clone(report.Failures)}
+	slices.SortStableFunc(trouble.Failures, func(a, b Failure) int { return order(b.Required) - order(a.Required) })
 	trouble.Failures = trouble.Failures[:min(len(trouble.Failures), maxFailures)]
 	text, encodeErr := json.Marshal(trouble)
-	if encodeErr == nil && t.putIfLeading(ctx, clientv3.OpPut(key, string(text))) {
-		w.error, w.written, w.clear = trouble.Error, now, false
+	if encodeErr == nil && string(text) != w.text && t.putIfLeading(ctx, clientv3.OpPut(key, string(text))) {
+		w.text, w.written, w.clear = string(text), now, false
 	}
+}
+
+// order is 1 for true, so that it can be compared.
+func order(yes bool) int {
+	if yes {
+		return 1
+	}
+	return 0
 }
 
 func (t *term) putIfLeading(ctx context.Context, op clientv3.Op) bool {

@@ -131,6 +131,7 @@ cluster's base resources; API servers start only when the resources are what the
 
   ironherd-reconciler run          the service
   ironherd-reconciler wait-ready   before an API server is let serve
+  ironherd-reconciler expose       lets clients reach the API server while it may serve
   ironherd-reconciler status       who leads, what is announced, what blocks and why
   ironherd-reconciler plan         what a pass would change
 
@@ -147,7 +148,7 @@ Every setting is a key of the file, a variable IRONHERD_RECONCILER_KEY, or a fla
 	for _, s := range settings() {
 		flags.Var(override{a, s}, s.flag(), s.usage)
 	}
-	root.AddCommand(a.runCommand(), a.waitReadyCommand(), a.statusCommand(), a.planCommand(), a.nodeCommand(), a.configCommand(),
+	root.AddCommand(a.runCommand(), a.waitReadyCommand(), a.exposeCommand(), a.statusCommand(), a.planCommand(), a.pruneCommand(), a.pauseCommand(), a.resumeCommand(), a.nodeCommand(), a.configCommand(),
 		a.versionCommand())
 	a.wrap(root)
 	return root
@@ -194,7 +195,7 @@ func (a *app) logger(c config) (*slog.Logger, error) {
 }
 
 // withEtcd calls do with the configuration, a logger, and a client of etcd.
-func (a *app) withEtcd(do func(c config, client *clientv3.Client, logger *slog.Logger) error) error {
+func (a *app) withEtcd(ctx context.Context, do func(c config, client *clientv3.Client, logger *slog.Logger) error) error {
 	c, err := a.config()
 	if err = errors.Join(err, c.etcd.Validate()); err != nil {
 		return err
@@ -203,7 +204,7 @@ func (a *app) withEtcd(do func(c config, client *clientv3.Client, logger *slog.L
 	if err != nil {
 		return err
 	}
-	client, err := etcd.Dial(c.etcd)
+	client, err := etcd.Dial(ctx, c.etcd)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -255,8 +256,8 @@ func TestRun(t *testing.T) {
 	out, _ := p.run(0, "status")
 	contains(t, "status", out, "leader:       n7 (release v0.1.0", "leader does:  there is no status yet")
 	p.put(p.layout().Status(), `{"state":"working","version":"v0.1.0","minimumCompatible":"v0.1.0"}`)
-	if status, _ := get(t, address, "/servez"); status != 200 {
-		t.Error("the API server may not serve")
+	if status, body := get(t, address, "/servez"); status != 503 || !strings.Contains(body, "cannot be reached") {
+		t.Errorf("a load balancer is sent to an API server that does not run: %d %s", status, body)
 	}
 	cancel()
 	if got := code(); got != 0 {
@@ -375,5 +376,90 @@ func TestHandover(t *testing.T) {
 	stop()
 	if code := second(); code != 0 {
 		t.Errorf("n2: exit code %d", code)
+	}
+}
+
+// TestConfigCheckOpens: what the configuration names is opened, and every fault is told at once.
+func TestConfigCheckOpens(t *testing.T) {
+	t.Parallel()
+	p := newProgram(t)
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	good := file("kubeconfig", kubeconfig)
+	bad := file("bad-kubeconfig", strings.Replace(strings.Replace(kubeconfig, "http:", "https:", 1), "cluster: {", "cluster: {certificate-authority: no-ca.crt, ", 1))
+	file("manifests/typo.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {nam: x}\n")
+	junk := file("junk.pem", "not PEM")
+	_, said := p.run(2, "config", "check", "--kubeconfig", bad, "--etcd-endpoints", "https://127.0.0.1:9", "--etcd-ca", junk)
+	contains(t, "config check", said, "junk.pem holds no PEM certificate", "no-ca.crt")
+	_, said = p.run(2, "config", "check", "--kubeconfig", good, "--manifests", filepath.Join(dir, "manifests"), "--etcd-endpoints", "https://127.0.0.1:9",
+		"--etcd-cert", junk, "--etcd-key", filepath.Join(dir, "none.key"))
+	contains(t, "config check", said, "etcd client's certificate", "typo.yaml", "metadata.name")
+	p.run(0, "config", "check", "--kubeconfig", good)
+	_, said = p.run(7, "config", "check", "--kubeconfig", good, "--connect")
+	contains(t, "config check --connect", said, "the API server at http://127.0.0.1:9 cannot be reached")
+	_, said = p.run(7, "config", "check", "--kubeconfig", good, "--connect", "--etcd-endpoints", "http://127.0.0.1:9")
+	contains(t, "config check --connect", said, "etcd: http://127.0.0.1:9: nobody listens there")
+}
+
+// TestNoLeader: without a leader, status says why.
+func TestNoLeader(t *testing.T) {
+	t.Parallel()
+	p := newProgram(t)
+	out, _ := p.run(0, "status")
+	contains(t, "an empty cluster", out, "leader:  none: no node has registered itself")
+	p.run(0, "node", "register", "--node", "n1")
+	p.run(0, "node", "register", "--node", "n2", "--release", "v0.2.0")
+	out, _ = p.run(0, "status")
+	contains(t, "nobody runs", out, "only a reconciler of v0.2.0", "is it running on n2")
+	p.put(p.layout().Node("n3"), "?")
+	out, _ = p.run(0, "status")
+	contains(t, "an unreadable record", out, "the release of n3 is not known")
+}
+
+// TestPageNamesWhatThereIs: the keys, flags and commands that the pages name exist.
+func TestPageNamesWhatThereIs(t *testing.T) {
+	t.Parallel()
+	p := newProgram(t)
+	help, _ := p.run(0, "--help")
+	for _, page := range []string{"kubernetes.md", "resources.md"} {
+		text, err := os.ReadFile("../../../docs/ops/" + page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, block := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
+			if strings.HasPrefix(block[1], "spec:") || strings.Contains(block[1], "kind:") {
+				continue // of Kubernetes
+			}
+			for line := range strings.Lines(block[1]) {
+				key, _, _ := strings.Cut(line, ":")
+				if !strings.Contains(help, "--"+strings.ReplaceAll(key, "_", "-")+" ") {
+					t.Errorf("%s names the key %q, which is none", page, key)
+				}
+			}
+		}
+		for _, command := range regexp.MustCompile("(?:`|\\$ )"+`ironherd-reconciler ([a-z-]+(?: (?:approve|check|list|register|remove|show|withdraw))?)((?: [^`+"`"+`\n]*)?)`).FindAllStringSubmatch(string(text), -1) {
+			if strings.HasPrefix(command[1], "-") {
+				continue
+			}
+			words := strings.Fields(command[1])
+			usage, _ := p.run(0, append(words, "--help")...)
+			if !strings.Contains(usage, "ironherd-reconciler "+command[1]) {
+				t.Errorf("%s names the command %q, which is none", page, command[1])
+			}
+			for _, flag := range regexp.MustCompile(`--[a-z-]+`).FindAllString(command[2], -1) {
+				if !strings.Contains(usage, flag) {
+					t.Errorf("%s gives %q the flag %s, which it does not have", page, command[1], flag)
+				}
+			}
+		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net"
 	"os"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"github.com/ironherd/ironherd/internal/reconciler"
 	"github.com/ironherd/ironherd/internal/reconciler/etcd"
 	"github.com/ironherd/ironherd/internal/reconciler/release"
+	"github.com/ironherd/ironherd/internal/reconciler/resources/builtin"
 	"github.com/ironherd/ironherd/internal/telemetry"
 )
 
@@ -29,7 +31,9 @@ type config struct {
 	manifests  string
 	force      bool
 	maxPrune   int
+	selection  builtin.Selection
 	listen     string
+	expose     string
 	ttl        time.Duration
 	settle     time.Duration
 	fullPass   time.Duration
@@ -89,8 +93,16 @@ func settings() []setting {
 		{"kubeconfig", "kubeconfig file for this node's API server", text(func(c *config) *string { return &c.kubeconfig })},
 		{"manifests", "directory of manifests that are kept beside the release's own", text(func(c *config) *string { return &c.manifests })},
 		{"force_conflicts", "take fields over from other managers (default false)", setForce},
-		{"max_prune", "most objects to delete because they are no longer wanted (default: half of all, at least 10)", setMaxPrune},
+		{"max_prune", "most objects to delete at once because they are no longer in the manifests (default: any number that others agree to)", setMaxPrune},
+		{"built_in", "parts of the release's own set to keep, separated by commas, or all, or none (default " +
+			strings.Join(builtin.Default(), ",") + ")", setBuiltIn},
+		{
+			"default_storage_class", "storage class of ours to make the default while no other is: local or local-strict (default: none)",
+			text(func(c *config) *string { return &c.selection.DefaultClass }),
+		},
+		{"storage_capacity", "have the scheduler ask for the capacity that the driver publishes (default false)", setCapacity},
 		{"listen", "address of /metrics, /healthz, /readyz, /servez (default 127.0.0.1:9479)", text(func(c *config) *string { return &c.listen })},
+		{"expose", "address at which expose lets clients reach the API server", text(func(c *config) *string { return &c.expose })},
 		{"election_ttl", "after which a leader that is gone is replaced (default 10s)", span(func(c *config) *time.Duration { return &c.ttl })},
 		{"settle", "wait of a new leader for the old one's last requests (default 5s)", span(func(c *config) *time.Duration { return &c.settle })},
 		{"full_pass", "time between passes when nothing changes (default 30s)", span(func(c *config) *time.Duration { return &c.fullPass })},
@@ -108,6 +120,31 @@ func setEndpoints(c *config, value string) error {
 		if endpoint = strings.TrimSpace(endpoint); endpoint != "" {
 			c.etcd.Endpoints = append(c.etcd.Endpoints, endpoint)
 		}
+	}
+	return nil
+}
+
+func setBuiltIn(c *config, value string) error {
+	switch value {
+	case "all":
+		c.selection.Names = builtin.All()
+		return nil
+	case "none":
+		c.selection.Names = []string{}
+		return nil
+	}
+	c.selection.Names = nil
+	for name := range strings.SplitSeq(value, ",") {
+		if name = strings.TrimSpace(name); name != "" {
+			c.selection.Names = append(c.selection.Names, name)
+		}
+	}
+	return nil
+}
+
+func setCapacity(c *config, value string) (err error) {
+	if c.selection.Capacity, err = strconv.ParseBool(value); err != nil {
+		return fmt.Errorf("must be true or false, not %q", value)
 	}
 	return nil
 }
@@ -198,7 +235,7 @@ func readFile(file string, wrong *faults) (origins []origin) {
 		switch {
 		case value.Kind == yaml.ScalarNode:
 			parts = []string{value.Value}
-		case value.Kind == yaml.SequenceNode && key.Value == "etcd_endpoints":
+		case value.Kind == yaml.SequenceNode && (key.Value == "etcd_endpoints" || key.Value == "built_in"):
 			for _, element := range value.Content {
 				parts = append(parts, element.Value)
 			}
@@ -236,7 +273,40 @@ func (c config) checkRun() error {
 	if _, _, err := net.SplitHostPort(c.listen); err != nil && c.listen != "" {
 		wrong.add("listen must be HOST:PORT, not %q", c.listen)
 	}
+	if err := c.selection.Validate(); err != nil {
+		wrong.add("%w", err)
+	}
 	return errors.Join(append(wrong, c.etcd.Validate())...)
+}
+
+// open opens what the configuration names, and reports every fault.
+func (c config) open() error {
+	var wrong faults
+	if err := c.etcd.Open(); err != nil && c.etcd.Validate() == nil {
+		wrong.add("%w", err)
+	}
+	if c.kubeconfig == "" {
+		return errors.Join(wrong...)
+	}
+	applier, err := openResources(c, slog.New(slog.DiscardHandler))
+	if err != nil {
+		wrong.add("%w", err)
+		return errors.Join(wrong...)
+	}
+	defer applier.Close()
+	for _, f := range applier.Faults() {
+		wrong.add("%s: %s", f.Object, f.Reason)
+	}
+	return errors.Join(wrong...)
+}
+
+// checkExpose reports what is missing for expose.
+func (c config) checkExpose() error {
+	var wrong faults
+	if _, _, err := net.SplitHostPort(c.expose); err != nil {
+		wrong.add("expose must be the address at which clients reach the API server, HOST:PORT, not %q", c.expose)
+	}
+	return errors.Join(append(wrong, c.checkRun())...)
 }
 
 // service returns the configuration of the service.

@@ -23,6 +23,9 @@ type metrics struct {
 	requests  prometheus.Counter
 	objects   prometheus.Gauge
 	failures  prometheus.Gauge
+	required  prometheus.Gauge
+	paused    prometheus.Gauge
+	unhealthy prometheus.Gauge
 	announced *prometheus.CounterVec
 }
 
@@ -46,12 +49,15 @@ func newMetrics(version string) *metrics {
 		requests:  prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "requests_total", Help: "Requests of passes to the API server."}),
 		objects:   gauge("objects", "Objects that are wanted, as of the last pass."),
 		failures:  gauge("failures", "Objects that the last pass could not make what is wanted."),
+		required:  gauge("failures_required", "Of the failures of the last pass, those that API servers may have to wait for."),
+		paused:    gauge("paused", "Objects that are not what is wanted, and that are left alone because somebody has paused them."),
+		unhealthy: gauge("unhealthy", "Objects that are not healthy, as far as the last pass knew."),
 		announced: counter("announcements_total", "Accepted writes of the status, by state.", "state"),
 	}
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: "build_info", Help: "The version that is running; always 1."},
 		[]string{"version", "go_version"})
 	build.WithLabelValues(version, runtime.Version()).Set(1)
-	m.registry.MustRegister(build, m.passes, m.duration, m.changes, m.requests, m.objects, m.failures, m.announced,
+	m.registry.MustRegister(build, m.passes, m.duration, m.changes, m.requests, m.objects, m.failures, m.required, m.paused, m.unhealthy, m.announced,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -73,6 +79,15 @@ func (m *metrics) PassEnded(report reconciler.Report, took time.Duration, err er
 	m.requests.Add(float64(report.Requests))
 	m.objects.Set(float64(report.Objects))
 	m.failures.Set(float64(len(report.Failures)))
+	required := 0
+	for _, f := range report.Failures {
+		if f.Required {
+			required++
+		}
+	}
+	m.required.Set(float64(required))
+	m.paused.Set(float64(report.Paused))
+	m.unhealthy.Set(float64(report.Unhealthy))
 }
 
 // Announced implements reconciler.Observer.
@@ -155,13 +170,19 @@ func (m *metrics) handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m.registry, MaxRequestsInFlight: 4})
 }
 
-// serveHandler answers load balancers: 200 when an API server on this node may serve, 503 with the
-// reason when it may not.
-func serveHandler(ask func(context.Context) gate.Verdict) http.Handler {
+// serveHandler answers load balancers: 200 when the API server of this node may serve and answers,
+// 503 with the reason when not.
+func serveHandler(door *reconciler.Door, server reconciler.Prober) http.Handler {
+	const patience = 3 * time.Second
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), 3*time.Second)
+		ctx, cancel := context.WithTimeout(r.Context(), patience)
 		defer cancel()
-		verdict := ask(ctx)
+		verdict, _ := door.Ask(ctx)
+		if verdict.OK {
+			if err := server.Probe(ctx); err != nil {
+				verdict = gate.Verdict{Reason: err.Error()}
+			}
+		}
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		w.Header().Set("Cache-Control", "no-store")
 		if !verdict.OK {

@@ -32,7 +32,7 @@ func (a *app) runCommand() *cobra.Command {
 present, and keeps the base resources while it leads. A leader that is told to stop gives its leadership up at once.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.withEtcd(func(c config, client *clientv3.Client, logger *slog.Logger) error {
+			return a.withEtcd(cmd.Context(), func(c config, client *clientv3.Client, logger *slog.Logger) error {
 				return a.run(cmd.Context(), c, client, logger)
 			})
 		},
@@ -73,9 +73,8 @@ func (a *app) run(ctx context.Context, c config, client *clientv3.Client, logger
 	mux.Handle("GET /metrics", m.handler())
 	mux.Handle("GET /healthz", tree.HealthHandler())
 	mux.Handle("GET /readyz", readyHandler(tree))
-	mux.Handle("GET /servez", serveHandler(reconciler.Ready{
-		Client: client, Layout: c.layout, Node: c.node, Build: c.build, Logger: logger,
-	}.Ask))
+	door := reconciler.NewDoor(reconciler.Ready{Client: client, Layout: c.layout, Node: c.node, Build: c.build, Logger: logger})
+	mux.Handle("GET /servez", serveHandler(door, applier))
 	logger.InfoContext(ctx, "starting", slog.String("node", c.node), slog.String("release", c.build.Release.String()),
 		slog.String("minReconciler", c.build.MinReconciler.String()), slog.String("minAPIServer", c.build.MinAPIServer.String()),
 		slog.String("version", a.env.Version))
@@ -122,12 +121,41 @@ func listener(address string, ln net.Listener, handler http.Handler, logger *slo
 
 func openResources(c config, logger *slog.Logger) (*resources.Applier, error) {
 	applier, err := resources.Open(c.kubeconfig, resources.Options{
-		Manifests: c.manifests, Force: c.force, MaxPrune: c.maxPrune,
+		Manifests: c.manifests, Force: c.force, MaxPrune: c.maxPrune, Selection: c.selection,
 	}, logger)
 	if err != nil {
 		return nil, fleet.Errorf(fleet.KindInvalid, "%w", err)
 	}
 	return applier, nil
+}
+
+func (a *app) exposeCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "expose",
+		Short: "Let clients reach this node's API server while it may serve",
+		Long: `Listen at the address of the key expose, and forward connections to the API server that the kubeconfig names, while the API server may
+serve and answers. Else the port is closed. The API server itself listens where only this node reaches it, such as 127.0.0.1. So it can
+start, and the reconciler can work with it, before clients can. Run expose of the release that the API server is of, and restart it with it.
+Connections are forwarded as they are: TLS is between client and API server, which sees them come from this node.`,
+		Example: `  ironherd-reconciler expose --expose 192.0.2.11:6443 --config /etc/ironherd/reconciler.yaml`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withEtcd(cmd.Context(), func(c config, client *clientv3.Client, logger *slog.Logger) error {
+				if err := c.checkExpose(); err != nil {
+					return err
+				}
+				applier, err := openResources(c, logger)
+				if err != nil {
+					return err
+				}
+				defer applier.Close()
+				return reconciler.Expose{
+					Address: c.expose, Target: applier.Address(), Probe: applier.Probe, Logger: logger,
+					Door: reconciler.NewDoor(reconciler.Ready{Client: client, Layout: c.layout, Node: c.node, Build: c.build, Logger: logger}),
+				}.Run(cmd.Context())
+			})
+		},
+	}
 }
 
 func (a *app) waitReadyCommand() *cobra.Command {
@@ -137,26 +165,56 @@ func (a *app) waitReadyCommand() *cobra.Command {
 		Long: `Register this node with this release, and wait until the status admits an API server of it. To be run while no API server serves on
 this node, before one is let serve. Each reason for waiting is logged as it changes.
 
+With --exposed it also waits until clients can connect at the address of the key expose.
+
 Exit codes: 0 the API server may serve; 2 the configuration is wrong; 7 it may not serve yet, and the time is up.`,
 		Example: `  ironherd-reconciler wait-ready --config /etc/ironherd/reconciler.yaml --timeout 10m`,
 		Args:    cobra.NoArgs,
 	}
 	timeout := timeoutFlag(cmd, 0, "how long to wait; 0: without end")
 	register := cmd.Flags().Bool("register", true, "register this node with this release first; false: it has been registered")
+	exposed := cmd.Flags().Bool("exposed", false, "wait, too, until clients can connect at the address of the key expose")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return a.withEtcd(func(c config, client *clientv3.Client, logger *slog.Logger) error {
+		return a.withEtcd(cmd.Context(), func(c config, client *clientv3.Client, logger *slog.Logger) error {
 			ctx := cmd.Context()
+			if *exposed {
+				if err := c.checkExpose(); err != nil {
+					return err
+				}
+			}
 			if *timeout > 0 {
 				var cancel context.CancelFunc
 				ctx, cancel = context.WithTimeoutCause(ctx, *timeout, errTimeIsUp)
 				defer cancel()
 			}
-			return reconciler.WaitReady(ctx, reconciler.Ready{
+			err := reconciler.WaitReady(ctx, reconciler.Ready{
 				Client: client, Layout: c.layout, Node: c.node, Build: c.build, Register: *register, Logger: logger,
 			})
+			if err == nil && *exposed {
+				err = awaitPort(ctx, c.expose)
+			}
+			return err
 		})
 	}
 	return cmd
+}
+
+// awaitPort waits until somebody listens at the address.
+func awaitPort(ctx context.Context, address string) error {
+	for {
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+		if err == nil {
+			return conn.Close()
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return &fleet.Error{
+				Kind: fleet.KindTimeout, Message: "the API server may serve, but clients cannot connect; does expose run? " + err.Error(),
+				Err: context.Cause(ctx),
+			}
+		}
+	}
 }
 
 var errTimeIsUp = errors.New("the time is up")

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/reconciler"
+	"github.com/ironherd/ironherd/internal/reconciler/etcd"
 	"github.com/ironherd/ironherd/internal/reconciler/node"
 )
 
@@ -26,7 +28,7 @@ func (a *app) statusCommand() *cobra.Command {
 	}
 	output := outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return a.withEtcd(func(c config, client *clientv3.Client, logger *slog.Logger) error {
+		return a.withEtcd(cmd.Context(), func(c config, client *clientv3.Client, logger *slog.Logger) error {
 			o, err := reconciler.Look(cmd.Context(), client, c.layout, c.build, logger)
 			if err != nil {
 				return unreachable(err)
@@ -46,9 +48,12 @@ func statusTable(w io.Writer, o reconciler.Overview) {
 		_, _ = fmt.Fprintf(pairs, name+"\t"+format+"\n", args...)
 	}
 	if o.Leader == nil {
-		pair("leader", "none")
+		pair("leader", "none: %s", clean(o.NoLeader))
 	} else {
 		pair("leader", "%s (release %s, standing since %s)", clean(o.Leader.Name), o.Leader.Build.Release, o.Leader.Since.Format(time.RFC3339))
+		if o.Leader.Fault != "" {
+			pair("", "it cannot do its work, and no candidate can: %s", clean(o.Leader.Fault))
+		}
 	}
 	switch {
 	case !o.Status.Found:
@@ -65,15 +70,25 @@ func statusTable(w io.Writer, o reconciler.Overview) {
 		pair("leader does", "%s", clean(o.Reason))
 	}
 	if t := o.Trouble; t != nil {
-		pair("trouble", "%s (at %s, since %s)", clean(t.Error), clean(t.Node), t.Since.Format(time.RFC3339))
+		waits := "; no API server waits for it"
+		if t.Blocks {
+			waits = "; API servers may have to wait for it"
+		}
+		pair("trouble", "%s (at %s, since %s%s)", clean(t.Error), clean(t.Node), t.Since.Format(time.RFC3339), waits)
 		for _, f := range t.Failures {
 			pair("", "%s: %s", clean(f.Object), clean(f.Reason))
 		}
 	}
+	for _, p := range o.Pauses {
+		pair("paused", "%s", clean(p.String()))
+	}
+	if a := o.Approval; a != nil {
+		pair("approved", "manifests %s, by %s until %s: %s", clean(a.Digest), clean(a.By), a.Until.Format(time.RFC3339), clean(a.Reason))
+	}
 	_ = pairs.Flush()
 	_, _ = fmt.Fprintln(w)
 	nodes := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(nodes, "NODE\tRELEASE\tROLES\tAPI SERVER\tWHY")
+	_, _ = fmt.Fprintln(nodes, "NODE\tRELEASE\tROLES\tMANIFESTS\tAPI SERVER\tWHY")
 	for _, n := range o.Nodes {
 		admitted := "waits"
 		if n.Admitted.OK {
@@ -86,7 +101,8 @@ func statusTable(w io.Writer, o reconciler.Overview) {
 		if n.Fault != "" {
 			why = n.Fault
 		}
-		_, _ = fmt.Fprintf(nodes, "%s\t%s\t%s\t%s\t%s\n", clean(n.Name), releaseOf(n.Node), clean(strings.Join(n.Roles, ",")), admitted, clean(why))
+		_, _ = fmt.Fprintf(nodes, "%s\t%s\t%s\t%s\t%s\t%s\n", clean(n.Name), releaseOf(n.Node), clean(strings.Join(n.Roles, ",")),
+			clean(sourceOf(n.Node)), admitted, clean(why))
 	}
 	_ = nodes.Flush()
 }
@@ -99,6 +115,17 @@ func releaseOf(n node.Node) string {
 		return n.Release.String() + " (last known)"
 	}
 	return n.Release.String()
+}
+
+// sourceOf says which manifests a node has.
+func sourceOf(n node.Node) string {
+	switch {
+	case n.Source == nil:
+		return "not told"
+	case !n.Source.Whole():
+		return fmt.Sprintf("%d (%d unreadable)", n.Source.Objects, n.Source.Faults)
+	}
+	return fmt.Sprintf("%d (%s)", n.Source.Objects, n.Source.Digest)
 }
 
 // clean removes control characters from text from outside, which could drive the terminal.
@@ -180,7 +207,7 @@ func (a *app) nodeListCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "list", Short: "List the nodes and their releases", Args: cobra.NoArgs}
 	output := outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return a.withEtcd(func(c config, client *clientv3.Client, logger *slog.Logger) error {
+		return a.withEtcd(cmd.Context(), func(c config, client *clientv3.Client, logger *slog.Logger) error {
 			set, err := node.NewRegistry(client, c.layout, logger).List(cmd.Context())
 			if err != nil {
 				return unreachable(err)
@@ -208,7 +235,7 @@ of another release has stopped and before the one of this release starts; wait-r
 	}
 	roles := cmd.Flags().StringSlice("role", []string{node.Controller}, "roles of this node")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return a.withEtcd(func(c config, client *clientv3.Client, logger *slog.Logger) error {
+		return a.withEtcd(cmd.Context(), func(c config, client *clientv3.Client, logger *slog.Logger) error {
 			wrote, err := node.NewRegistry(client, c.layout, logger).
 				Register(cmd.Context(), c.node, node.Record{Roles: *roles, Release: c.build.Release})
 			switch {
@@ -240,7 +267,7 @@ reckons with it any more. A node that comes back registers itself again.`,
 			return fleet.Errorf(fleet.KindInvalid, "an API server that still runs on %s would no longer be reckoned with: make sure that it has "+
 				"stopped, and say so with --stopped", args[0])
 		}
-		return a.withEtcd(func(c config, client *clientv3.Client, logger *slog.Logger) error {
+		return a.withEtcd(cmd.Context(), func(c config, client *clientv3.Client, logger *slog.Logger) error {
 			if err := node.NewRegistry(client, c.layout, logger).Remove(cmd.Context(), args[0]); err != nil {
 				return unreachable(err)
 			}
@@ -256,19 +283,56 @@ func (a *app) configCommand() *cobra.Command {
 		Use: "config", Short: "The configuration", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(&cobra.Command{
-		Use: "check", Short: "Check the configuration of the service and report every fault", Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			c, err := a.config()
-			if err = errors.Join(err, c.checkRun(), c.service().Validate()); err != nil {
-				return err
-			}
-			a.note("the configuration is good")
-			return nil
-		},
-	})
+	cmd.AddCommand(a.configCheckCommand())
 	return cmd
 }
+
+func (a *app) configCheckCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "check", Short: "Check the configuration of the service and report every fault",
+		Long: `Check the configuration of the service and report every fault. Every file that it names is opened: certificates, keys, the kubeconfig and
+what that names, and each manifest.
+
+Exit codes: 0 it is good; 2 it has a fault; 7 with --connect: it is good, but etcd or the API server cannot be used.`,
+		Args: cobra.NoArgs,
+	}
+	connect := cmd.Flags().Bool("connect", false, "ask etcd and the API server, too")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		c, err := a.config()
+		if err = errors.Join(err, c.checkRun(), c.service().Validate(), c.open()); err != nil {
+			return err
+		}
+		if *connect {
+			if err := a.connect(cmd.Context(), c); err != nil {
+				return err
+			}
+		}
+		a.note("the configuration is good")
+		return nil
+	}
+	return cmd
+}
+
+// connect asks etcd and the API server once each.
+func (a *app) connect(ctx context.Context, c config) error {
+	var errs []error
+	if fault := etcd.Diagnose(ctx, c.etcd); fault != "" {
+		errs = append(errs, fleet.Errorf(fleet.KindTemporary, "etcd: %s", fault))
+	}
+	applier, err := openResources(c, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return errors.Join(append(errs, err)...)
+	}
+	defer applier.Close()
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	if err := applier.Probe(ctx); err != nil {
+		errs = append(errs, fleet.Errorf(fleet.KindTemporary, "%w", err))
+	}
+	return errors.Join(errs...)
+}
+
+const connectTimeout = 5 * time.Second
 
 func (a *app) versionCommand() *cobra.Command {
 	return &cobra.Command{

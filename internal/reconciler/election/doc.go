@@ -33,6 +33,9 @@
 //   - The reply to the grant or to the put is lost: the candidate gives the lease up, or finds its
 //     key again.
 //   - Somebody deletes the key: the leader's watch notices at once.
+//   - The leader cannot do its work (Config.Fault; its API server is dead): it hands over at once,
+//     if there is a candidate that has no fault. Each candidate keeps its fault in its key. If all
+//     have one, the leader stays.
 //   - etcd has no quorum: nothing can be renewed, and the window ends. When etcd is back it
 //     prolongs the leases, and a new candidacy begins.
 //   - An etcd member leads but has lost its quorum: it goes on renewing for up to two of its

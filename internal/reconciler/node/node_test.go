@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -188,6 +189,9 @@ func TestHistoryEndsAtRemovalAndCompaction(t *testing.T) {
 	sets := follow(t, registry)
 	until(t, sets, func(s node.Set) bool { return len(s.Nodes) == 1 })
 	put(t, client, layout.Node("n1"), "?")
+	if set, err := registry.List(t.Context()); err != nil || len(set.Nodes) != 2 || set.Nodes[0].Known {
+		t.Errorf("what it was before its removal counts again: %+v, %v", set, err)
+	}
 	last := put(t, client, layout.Node("n2"), "?")
 	if _, err := client.Compact(t.Context(), last); err != nil {
 		t.Fatal(err)
@@ -238,4 +242,32 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("%q becomes %q: %v", text, again, err)
 		}
 	})
+}
+
+// TestRegisterAgainstEnsure: a reconciler that registers its node because it has no record never
+// overwrites the record that somebody else writes at the same moment.
+func TestRegisterAgainstEnsure(t *testing.T) {
+	t.Parallel()
+	client := shared.Client(t)
+	for n := range 200 {
+		layout := etcd.Layout{Root: fmt.Sprintf("/ensure/%d", n)}
+		registry := node.NewRegistry(client, layout, slog.New(slog.DiscardHandler))
+		var both sync.WaitGroup
+		both.Go(func() {
+			if _, err := registry.Register(t.Context(), "n1", controller("v2.0.0")); err != nil {
+				t.Error(err)
+			}
+		})
+		both.Go(func() {
+			_, err := registry.Ensure(t.Context(), "n1", controller("v1.0.0"))
+			if err != nil && fleet.KindOf(err) != fleet.KindConflict {
+				t.Error(err)
+			}
+		})
+		both.Wait()
+		set, err := registry.List(t.Context())
+		if err != nil || len(set.Nodes) != 1 || set.Nodes[0].Release.String() != "v2.0.0" {
+			t.Fatalf("round %d: %+v, %v", n, set.Nodes, err)
+		}
+	}
 }

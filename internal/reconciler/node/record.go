@@ -17,10 +17,27 @@ const Controller = "kubernetes-controller"
 // Record is what a node says of itself.
 type Record struct {
 	Roles []string `json:"roles"`
-	// Release of the API server that may run there. The node records it before the API server starts,
-	// and keeps it as long as that may run.
+	// Release of the API server that may run there. The node records it before the API server
+	// starts, and keeps it as long as that may run.
 	Release release.Release `json:"release"`
+	// Source is what the node's files say is wanted. Nil: the node has not said, as nodes before
+	// this field was known.
+	Source *Source `json:"source,omitempty"`
 }
+
+// Source is what the files of a node say is wanted, besides what the release wants. Two nodes whose
+// sources are equal and Whole want the same.
+type Source struct {
+	// Digest of all objects in the files, whatever the files are called.
+	Digest string `json:"digest"`
+	// Objects is how many there are.
+	Objects int `json:"objects"`
+	// Faults is how many files or documents cannot be read. What they have is not in the digest.
+	Faults int `json:"faults,omitempty"`
+}
+
+// Whole tells that everything could be read.
+func (s Source) Whole() bool { return s.Faults == 0 }
 
 // Controller reports whether the node has the role Controller.
 func (r Record) Controller() bool { return slices.Contains(r.Roles, Controller) }

@@ -29,7 +29,14 @@ const requestTimeout = 5 * time.Second
 // Register writes the record of this node, unless it is there already, and reports whether it
 // wrote. It may be called only while no API server runs here.
 func (r *Registry) Register(ctx context.Context, name string, record Record) (wrote bool, err error) {
-	return r.put(ctx, name, record, false)
+	const most = 5 // the reconciler of this node may write its first record at the same moment
+	for range most {
+		wrote, err = r.put(ctx, name, record, false)
+		if fleet.KindOf(err) != fleet.KindConflict {
+			break
+		}
+	}
+	return wrote, err
 }
 
 // Ensure registers this node if it has no record. It leaves any record as it is.
@@ -53,7 +60,7 @@ func (r *Registry) put(ctx context.Context, name string, record Record, onlyIfAb
 	key := r.layout.Node(name)
 	answer, err := r.client.Get(ctx, key)
 	if err != nil {
-		return false, etcd.Failed(r.client, "register node "+name, err)
+		return false, etcd.Failed(ctx, r.client, "register node "+name, err)
 	}
 	var revision int64
 	if len(answer.Kvs) > 0 {
@@ -61,19 +68,58 @@ func (r *Registry) put(ctx context.Context, name string, record Record, onlyIfAb
 			return false, nil
 		}
 		revision = answer.Kvs[0].ModRevision
-		if now, err := Parse(answer.Kvs[0].Value); err == nil && now.same(record) {
-			return false, nil
+		if now, err := Parse(answer.Kvs[0].Value); err == nil {
+			if now.same(record) {
+				return false, nil
+			}
+			record.Source = now.Source // its files are where they were
+			if text, err = record.encode(); err != nil {
+				return false, err
+			}
 		}
 	}
+	err = r.replace(ctx, "register", name, revision, text)
+	return err == nil, err
+}
+
+// replace writes a record if the key still has the revision; 0: if there is none.
+func (r *Registry) replace(ctx context.Context, what, name string, revision int64, text []byte) error {
+	key := r.layout.Node(name)
 	done, err := r.client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", revision)).
 		Then(clientv3.OpPut(key, string(text))).Commit()
 	if err != nil {
-		return false, etcd.Failed(r.client, "register node "+name, err)
+		return etcd.Failed(ctx, r.client, what+" node "+name, err)
 	}
 	if !done.Succeeded {
-		return false, fleet.Errorf(fleet.KindConflict, "register node %s: its record was changed by somebody else at the same moment", name)
+		return fleet.Errorf(fleet.KindConflict, "%s node %s: its record was changed by somebody else at the same moment", what, name)
 	}
-	return true, nil
+	return nil
+}
+
+// Declare writes into the record of this node what its files say, unless the record says so
+// already, and reports whether it wrote. It changes nothing else. Without a record that can be read
+// it writes nothing: which release may run here is not its business.
+func (r *Registry) Declare(ctx context.Context, name string, source Source) (wrote bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	answer, err := r.client.Get(ctx, r.layout.Node(name))
+	if err != nil {
+		return false, etcd.Failed(ctx, r.client, "declare the manifests of node "+name, err)
+	}
+	if len(answer.Kvs) == 0 {
+		return false, nil
+	}
+	record, err := Parse(answer.Kvs[0].Value)
+	if err != nil || record.Source != nil && *record.Source == source {
+		return false, nil //nolint:nilerr // whoever registers the node writes its record anew
+	}
+	record.Source = &source
+	text, err := record.encode()
+	if err != nil {
+		return false, err
+	}
+	err = r.replace(ctx, "declare the manifests of", name, answer.Kvs[0].ModRevision, text)
+	return err == nil, err
 }
 
 // Remove removes the record of a node that is gone for good: no API server runs there, or will

@@ -5,18 +5,17 @@
 package release
 
 import (
-	"cmp"
-	"strconv"
 	"strings"
+
+	"golang.org/x/mod/semver"
 
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// Release is one release of a node's software. The zero value is v0.0.0, below every release that
-// Parse returns: "none, or not known". Comparable with ==.
+// Release is one release of a node's software. The zero value is below every release that Parse
+// returns: "none, or not known". Comparable with ==.
 type Release struct {
-	major, minor, patch uint64
-	pre                 string
+	text string // v1.2.3 or v1.2.3-rc.1, as semver.Canonical returns it; empty: none
 }
 
 const maxLength = 64
@@ -33,32 +32,17 @@ func Parse(text string) (Release, error) {
 	if len(text) > maxLength {
 		return Release{}, refuse("too long")
 	}
-	core, _, _ := strings.Cut(strings.TrimPrefix(text, "v"), "+")
-	core, pre, hasPre := strings.Cut(core, "-")
-	numbers := strings.Split(core, ".")
-	if len(numbers) != 3 {
+	full := "v" + strings.TrimPrefix(text, "v")
+	switch canonical := semver.Canonical(full); {
+	case canonical == "":
+		return Release{}, refuse("that is no semantic version")
+	case canonical+semver.Build(full) != full:
 		return Release{}, refuse("three numbers are needed")
-	}
-	var r Release
-	for i, into := range []*uint64{&r.major, &r.minor, &r.patch} {
-		n, ok := number(numbers[i])
-		if !ok {
-			return Release{}, refuse("three numbers are needed")
-		}
-		*into = n
-	}
-	if r == (Release{}) {
+	case strings.TrimSuffix(canonical, semver.Prerelease(canonical)) == "v0.0.0":
 		return Release{}, refuse("it is none")
+	default:
+		return Release{canonical}, nil
 	}
-	if hasPre {
-		for part := range strings.SplitSeq(pre, ".") {
-			if !identifier(part) {
-				return Release{}, refuse("its pre-release is malformed")
-			}
-		}
-		r.pre = pre
-	}
-	return r, nil
 }
 
 // MustParse is Parse for constants of the source. It panics.
@@ -70,71 +54,12 @@ func MustParse(text string) Release {
 	return r
 }
 
-// number reads decimal digits without leading zeros.
-func number(text string) (uint64, bool) {
-	if text == "" || len(text) > 1 && text[0] == '0' || strings.Trim(text, "0123456789") != "" {
-		return 0, false
-	}
-	n, err := strconv.ParseUint(text, 10, 64)
-	return n, err == nil
-}
-
-func identifier(part string) bool {
-	if part == "" {
-		return false
-	}
-	if strings.Trim(part, "0123456789") == "" { // numeric identifiers have no leading zeros
-		return len(part) == 1 || part[0] != '0'
-	}
-	for _, c := range []byte(part) {
-		if c != '-' && (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') {
-			return false
-		}
-	}
-	return true
-}
-
 // Compare returns a negative number when r is older than other, zero when they are the same, a
 // positive number when r is newer.
-func (r Release) Compare(other Release) int {
-	return cmp.Or(cmp.Compare(r.major, other.major), cmp.Compare(r.minor, other.minor), cmp.Compare(r.patch, other.patch),
-		comparePre(r.pre, other.pre))
-}
+func (r Release) Compare(other Release) int { return semver.Compare(r.text, other.text) }
 
 // Less says whether r is older than other.
 func (r Release) Less(other Release) bool { return r.Compare(other) < 0 }
-
-func comparePre(a, b string) int {
-	switch {
-	case a == b:
-		return 0
-	case a == "":
-		return 1
-	case b == "":
-		return -1
-	}
-	as, bs := strings.Split(a, "."), strings.Split(b, ".")
-	for i := range min(len(as), len(bs)) {
-		if c := compareIdentifier(as[i], bs[i]); c != 0 {
-			return c
-		}
-	}
-	return cmp.Compare(len(as), len(bs))
-}
-
-// compareIdentifier: numbers are below words and compare as numbers, of any size.
-func compareIdentifier(a, b string) int {
-	aIsNumber, bIsNumber := strings.Trim(a, "0123456789") == "", strings.Trim(b, "0123456789") == ""
-	switch {
-	case aIsNumber && bIsNumber:
-		return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
-	case aIsNumber:
-		return -1
-	case bIsNumber:
-		return 1
-	}
-	return cmp.Compare(a, b)
-}
 
 // Min returns the older of two.
 func Min(a, b Release) Release {
@@ -160,11 +85,7 @@ func (r Release) String() string {
 	if r.IsZero() {
 		return "none"
 	}
-	text := "v" + strconv.FormatUint(r.major, 10) + "." + strconv.FormatUint(r.minor, 10) + "." + strconv.FormatUint(r.patch, 10)
-	if r.pre != "" {
-		text += "-" + r.pre
-	}
-	return text
+	return r.text
 }
 
 // MarshalText implements encoding.TextMarshaler.

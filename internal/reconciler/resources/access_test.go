@@ -4,11 +4,20 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
 
 	"github.com/ironherd/ironherd/internal/reconciler/resources"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/builtin"
@@ -33,6 +42,7 @@ func TestAccess(t *testing.T) {
 		volume = `{"apiVersion":"v1","kind":"PersistentVolume","metadata":{"name":"access"},"spec":{"capacity":{"storage":"1Gi"},` +
 			`"accessModes":["ReadWriteOnce"],"hostPath":{"path":"/x"}}}`
 		service = `{"apiVersion":"v1","kind":"Service","metadata":{"name":"access"},"spec":{"ports":[{"port":1}]}}`
+		event   = `{"apiVersion":"v1","kind":"Event","metadata":{"name":"access"},"involvedObject":{"namespace":"default"},"reason":"Access"}`
 	)
 	for _, c := range []struct {
 		user, method, path, body string
@@ -54,6 +64,9 @@ func TestAccess(t *testing.T) {
 		{builtin.Network, "GET", "/apis/discovery.k8s.io/v1/endpointslices", "", true},
 		{builtin.Network, "GET", "/apis/networking.k8s.io/v1/networkpolicies", "", true},
 		{builtin.Network, "POST", "/api/v1/namespaces/default/services?dryRun=All", service, false},
+		{builtin.Network, "POST", "/api/v1/namespaces/default/events?dryRun=All", event, true},
+		{"node-1", "GET", "/apis/discovery.k8s.io/v1/endpointslices", "", true}, // by its group
+		{"node-1", "GET", "/api/v1/persistentvolumeclaims", "", false},
 		{builtin.Network, "GET", "/api/v1/configmaps", "", false},
 		{"mallory", "GET", "/api/v1/services", "", false},
 		{"mallory", "GET", "/api/v1/nodes/none/proxy/healthz", "", false},
@@ -90,4 +103,156 @@ func (w *world) ask(token, method, path, body string) int {
 		w.Errorf("%s %s: forbidden by something else: %s", method, path, text)
 	}
 	return response.StatusCode
+}
+
+// granted is the upper bound of what each role grants, and the lower one too: verbs by resource.
+// Whoever makes a role wider has to write it here, where it is read.
+var granted = map[string]map[string]string{
+	builtin.APIServer: {
+		"nodes/checkpoint": "create delete get patch update", "nodes/configz": "create delete get patch update",
+		"nodes/healthz": "create delete get patch update", "nodes/log": "create delete get patch update",
+		"nodes/metrics": "create delete get patch update", "nodes/pods": "create delete get patch update",
+		"nodes/proxy": "create delete get patch update", "nodes/spec": "create delete get patch update",
+		"nodes/stats": "create delete get patch update",
+	},
+	builtin.Provisioner: {
+		"events":                              "create get list patch update watch",
+		"events.events.k8s.io":                "create get list patch update watch",
+		"nodes":                               "get list watch",
+		"persistentvolumeclaims":              "get list patch update watch",
+		"persistentvolumeclaims/status":       "patch update",
+		"persistentvolumes":                   "create delete get list patch update watch",
+		"pods":                                "get list watch",
+		"csidrivers.storage.k8s.io":           "get list watch",
+		"csinodes.storage.k8s.io":             "get list watch",
+		"csistoragecapacities.storage.k8s.io": "create delete get list patch update watch",
+		"storageclasses.storage.k8s.io":       "get list watch",
+		"volumeattachments.storage.k8s.io":    "get list watch",
+	},
+	builtin.Network: {
+		"endpoints":                         "get list watch",
+		"endpointslices.discovery.k8s.io":   "get list watch",
+		"events":                            "create get list patch update watch",
+		"events.events.k8s.io":              "create get list patch update watch",
+		"namespaces":                        "get list watch",
+		"networkpolicies.networking.k8s.io": "get list watch",
+		"nodes":                             "get list watch",
+		"pods":                              "get list watch",
+		"services":                          "get list watch",
+	},
+}
+
+// TestRolesGrantExactly: the API server's own authorizer is asked about every verb and every
+// resource that it has, for the user and for the group of each role. Whoever has neither is granted
+// nothing of it.
+func TestRolesGrantExactly(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.start(resources.Options{}).done()
+	asked := w.everyResource()
+	for _, subject := range []struct {
+		user, group, role string
+	}{
+		{builtin.APIServer, "", builtin.APIServer},
+		{"somebody", builtin.APIServer, ""},
+		{builtin.Provisioner, "", builtin.Provisioner},
+		{"node-1", builtin.Provisioner, builtin.Provisioner},
+		{builtin.Network, "", builtin.Network},
+		{"node-1", builtin.Network, builtin.Network},
+		{builtin.Owners, "", ""}, // the owners are a group, and nobody by name
+	} {
+		got := w.allowed(subject.user, subject.group, asked)
+		if diff := cmp.Diff(granted[subject.role], got, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("user %s, group %q (-want +got):\n%s", subject.user, subject.group, diff)
+		}
+	}
+	if got := w.allowed("anna", builtin.Owners, []string{"secrets", "clusterroles.rbac.authorization.k8s.io"}); len(got) != 2 ||
+		!strings.Contains(got["secrets"], "deletecollection") || !strings.Contains(got["clusterroles.rbac.authorization.k8s.io"], "escalate") {
+		t.Errorf("the owners: %v", got)
+	}
+}
+
+// everyResource names every resource and subresource that the server has, and those of kubelets,
+// which it asks its authorizer about in their name.
+func (w *world) everyResource() []string {
+	w.Helper()
+	config := w.cluster.Config("")
+	client, err := discovery.NewDiscoveryClientForConfigAndClient(quick(config), w.http(config))
+	if err != nil {
+		w.Fatal(err)
+	}
+	_, lists, err := client.ServerGroupsAndResourcesWithContext(w.Context())
+	if err != nil {
+		w.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, part := range []string{"checkpoint", "configz", "healthz", "log", "metrics", "pods", "proxy", "spec", "stats", "unknown"} {
+		seen["nodes/"+part] = true
+	}
+	for _, list := range lists {
+		version, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			w.Fatal(err)
+		}
+		for _, r := range list.APIResources {
+			name, part, _ := strings.Cut(r.Name, "/")
+			if version.Group != "" {
+				name += "." + version.Group
+			}
+			if part != "" {
+				name += "/" + part
+			}
+			seen[name] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(seen))
+}
+
+// allowed asks which verbs somebody is granted on resources, in every namespace.
+func (w *world) allowed(user, group string, asked []string) map[string]string {
+	w.Helper()
+	reviews := w.client.Resource(schema.GroupVersionResource{Group: "authorization.k8s.io", Version: "v1", Resource: "subjectaccessreviews"})
+	verbs := []string{"bind", "create", "delete", "deletecollection", "escalate", "get", "impersonate", "list", "patch", "update", "use", "watch"}
+	groups := []any{}
+	if group != "" {
+		groups = append(groups, group)
+	}
+	var (
+		mu    sync.Mutex
+		found = map[string][]string{}
+		wait  errgroup.Group
+	)
+	wait.SetLimit(8)
+	for _, resource := range asked {
+		for _, verb := range verbs {
+			wait.Go(func() error {
+				name, part, _ := strings.Cut(resource, "/")
+				name, apiGroup, _ := strings.Cut(name, ".")
+				review, err := reviews.Create(w.Context(), &unstructured.Unstructured{Object: map[string]any{
+					"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+					"spec": map[string]any{"user": user, "groups": groups, "resourceAttributes": map[string]any{
+						"verb": verb, "group": apiGroup, "resource": name, "subresource": part,
+					}},
+				}}, metav1.CreateOptions{})
+				if err != nil {
+					return err
+				}
+				if yes, _, _ := unstructured.NestedBool(review.Object, "status", "allowed"); yes {
+					mu.Lock()
+					found[resource] = append(found[resource], verb)
+					mu.Unlock()
+				}
+				return nil
+			})
+		}
+	}
+	if err := wait.Wait(); err != nil {
+		w.Fatal(err)
+	}
+	got := map[string]string{}
+	for resource, verbs := range found {
+		slices.Sort(verbs)
+		got[resource] = strings.Join(verbs, " ")
+	}
+	return got
 }

@@ -9,29 +9,49 @@ import (
 
 	"github.com/ironherd/ironherd/internal/reconciler"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/api"
+	"github.com/ironherd/ironherd/internal/reconciler/resources/health"
+	"github.com/ironherd/ironherd/internal/reconciler/resources/inventory"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/manifest"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
 )
 
-// Applier keeps the resources of one cluster. It implements reconciler.Applier and
-// reconciler.Planner.
+// Applier keeps the resources of one cluster. It implements reconciler.Applier,
+// reconciler.Planner and reconciler.Sourcer.
 type Applier struct {
 	client  *api.Client
 	options Options
+	release release
 	log     *slog.Logger
 	changed chan struct{}
 
 	reading   sync.Mutex // a pass and a plan may meet
 	directory *manifest.Directory
 
-	mu       sync.Mutex
-	session  *session
-	attached chan struct{} // closed when session changes
+	// ask is nil if nobody need be asked.
+	ask func(context.Context, reconciler.Source) (reconciler.Consent, error)
+
+	judge *health.Judge
+	// summarized is what Publish has written last.
+	summarized summarized
+
+	mu     sync.Mutex
+	pauses []reconciler.Pause
+	// standings are those of the last pass that went to its end, and summarySeen the version of the
+	// summary that it saw.
+	standings   []standing
+	summarySeen string
+	session     *session
+	attached    chan struct{} // closed when session changes
 }
 
 var (
 	_ reconciler.Applier = (*Applier)(nil)
 	_ reconciler.Planner = (*Applier)(nil)
+	_ reconciler.Sourcer = (*Applier)(nil)
+	_ reconciler.Pauser  = (*Applier)(nil)
+	_ reconciler.Prober  = (*Applier)(nil)
+
+	_ reconciler.Publisher = (*Applier)(nil)
 )
 
 // Close closes idle connections. Nothing else may be called afterwards.
@@ -39,6 +59,25 @@ func (a *Applier) Close() { a.client.Close() }
 
 // Changed implements reconciler.Applier.
 func (a *Applier) Changed() <-chan struct{} { return a.changed }
+
+// Probe implements reconciler.Prober.
+func (a *Applier) Probe(ctx context.Context) error { return a.client.Ready(a.client.Logging(ctx)) }
+
+// Faults returns what is wrong with the manifests. It asks nobody.
+func (a *Applier) Faults() []reconciler.Failure {
+	w := a.want()
+	return append(w.faults, w.refusals()...)
+}
+
+// Address is where the API server listens: HOST:PORT.
+func (a *Applier) Address() string { return a.client.Address() }
+
+// SetPauses implements reconciler.Pauser.
+func (a *Applier) SetPauses(pauses []reconciler.Pause) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.pauses = pauses
+}
 
 // signal says that a pass may find something to do.
 func (a *Applier) signal() {
@@ -100,34 +139,59 @@ func (a *Applier) current(ctx context.Context) (*session, error) {
 type wanted struct {
 	objects []*object.Object
 	byKey   map[object.Key]*object.Object
-	faults  []reconciler.Failure
-	// whole tells that every source could be read. If not, an object that is missing here may still be
-	// wanted.
-	whole bool
+	// kept are objects of the release that are not selected: they are left as they are.
+	kept   map[object.Key]bool
+	faults []reconciler.Failure
+	// whole tells that every source could be read. If not, an object that is missing here may still
+	// be wanted. Unread counts the sources that could not.
+	whole  bool
+	unread int
+	// dependencies says which of the objects are applied after others.
+	dependencies dependencies
 }
 
 // want reads all sources. If two sources have the same object, the first one counts, and the second
-// one is a fault.
+// one is a fault. The release comes first, so no manifest can change what it needs.
 func (a *Applier) want() *wanted {
 	a.reading.Lock()
 	objects, faults := a.directory.Read()
 	a.reading.Unlock()
-	w := &wanted{byKey: map[object.Key]*object.Object{}, whole: len(faults) == 0}
+	w := &wanted{byKey: map[object.Key]*object.Object{}, kept: a.release.known, whole: len(faults) == 0, unread: len(faults)}
 	for _, f := range faults {
 		w.faults = append(w.faults, reconciler.Failure{Object: f.Source, Reason: f.Err.Error()})
 	}
-	for _, o := range append(slices.Clone(a.options.BuiltIn), objects...) {
+	for _, o := range append(slices.Clone(a.release.objects), objects...) {
 		first, twice := w.byKey[o.Key]
 		switch {
 		case twice:
 			reason := "it is wanted twice; what counts is what comes first: " + first.Source
 			w.faults = append(w.faults, reconciler.Failure{Object: o.Key.String() + " (" + o.Source + ")", Reason: reason})
-		case o.Key == inventoryKey:
-			w.faults = append(w.faults, reconciler.Failure{Object: o.Key.String() + " (" + o.Source + ")", Reason: "it is our own inventory"})
+		case inventory.IsPart(o.Key), o.Key == summaryKey:
+			w.faults = append(w.faults, reconciler.Failure{Object: o.Key.String() + " (" + o.Source + ")", Reason: "it is our own inventory, or our summary"})
 		default:
 			w.byKey[o.Key] = o
+			if err := a.judge.Check(o.HealthyWhen()); err != nil { // it is applied all the same
+				w.faults = append(w.faults, reconciler.Failure{Object: o.Key.String() + " (" + o.Source + ")", Reason: err.Error()})
+			}
 		}
 	}
 	w.objects = slices.SortedFunc(maps.Values(w.byKey), func(a, b *object.Object) int { return compareKeys(a.Key, b.Key) })
+	w.resolve()
 	return w
+}
+
+// of returns the objects of the release, or those of the manifests.
+func (w *wanted) of(release bool) []*object.Object {
+	return slices.DeleteFunc(slices.Clone(w.objects), func(o *object.Object) bool { return (o.Need != object.Nobody) != release })
+}
+
+// leave takes an object out of those that are compared. It is still wanted, and so not deleted.
+func (w *wanted) leave(o *object.Object) {
+	w.objects = slices.DeleteFunc(w.objects, func(other *object.Object) bool { return other == o })
+}
+
+// replace exchanges an object for another one of the same key.
+func (w *wanted) replace(o *object.Object) {
+	w.byKey[o.Key] = o
+	w.objects[slices.IndexFunc(w.objects, func(other *object.Object) bool { return other.Key == o.Key })] = o
 }

@@ -9,9 +9,11 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/ironherd/ironherd/internal/reconciler/resources/api"
+	"github.com/ironherd/ironherd/internal/reconciler/resources/inventory"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
 )
 
@@ -86,13 +88,17 @@ func (p *pass) update(ctx context.Context, i *item) error {
 	if i.live.DeletionTimestamp != nil {
 		return errDeleting
 	}
-	if i.UpToDate(i.live) {
+	if i.UpToDate(i.live) || i.CreateOnly() {
 		i.mirror.Put(i.live)
 		return nil
 	}
+	over, err := p.over(ctx, i)
+	if err != nil || over == nil {
+		return err
+	}
 	ours := p.adopt(i.Key, i.live)
 	apply := p.a.howToApply(i.Object, i.live, ours)
-	live, err := p.a.client.Apply(ctx, i.kind, i.Object, apply)
+	live, err := p.a.client.Apply(ctx, i.kind, over, apply)
 	switch {
 	case err == nil:
 		i.mirror.Put(live)
@@ -117,6 +123,31 @@ func (p *pass) update(ctx context.Context, i *item) error {
 	return fmt.Errorf("apply: %w", err)
 }
 
+// over returns the object as it is to be applied over the live one. If it ignores fields, what they
+// are now has to be looked at; then the live one is what was seen. Nil: it is as wanted after all.
+func (p *pass) over(ctx context.Context, i *item) (*object.Object, error) {
+	if !i.Ignores() {
+		return i.Object, nil
+	}
+	whole, err := p.a.client.GetWhole(ctx, i.kind, i.Key)
+	if notFound(err) {
+		return nil, errMeanwhile
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look at what is there: %w", err)
+	}
+	i.live = meta.AsPartialObjectMetadata(whole)
+	i.live.SetGroupVersionKind(whole.GroupVersionKind())
+	if i.live.DeletionTimestamp != nil {
+		return nil, errDeleting
+	}
+	if i.UpToDate(i.live) {
+		i.mirror.Put(i.live)
+		return nil, nil
+	}
+	return i.Over(whole)
+}
+
 // howToApply decides whether an apply may take fields from other managers. An edit of an object
 // that we created is drift, and so is an edit of one to which we last applied this very
 // configuration: the apply takes the fields back. Fields that another manager declares by
@@ -126,7 +157,7 @@ func (a *Applier) howToApply(o *object.Object, live metav1.Object, ours bool) ap
 	if ours {
 		apply.Mark = live.GetAnnotations()[object.Mark]
 	}
-	apply.Force = a.options.Force || (ours || o.LastApplied(live)) && o.DeclaredBy(live) == ""
+	apply.Force = a.options.Force || o.Forced() || (ours || o.LastApplied(live)) && o.DeclaredBy(live) == ""
 	return apply
 }
 
@@ -136,8 +167,11 @@ func (p *pass) recreate(ctx context.Context, i *item, ours bool, refused error) 
 	if err := p.a.replaceable(ctx, i.kind, i.Object, ours, refused); err != nil {
 		return err
 	}
-	p.ledger.intend(i.Key)
+	withdraw := p.ledger.intend(i.Key)
 	if err := p.writeInventory(ctx); err != nil {
+		if notStored(err) {
+			withdraw()
+		}
 		return err
 	}
 	switch err := p.a.client.Delete(ctx, i.kind, i.live); {
@@ -151,6 +185,7 @@ func (p *pass) recreate(ctx context.Context, i *item, ours bool, refused error) 
 		return fmt.Errorf("create again: %w", err)
 	}
 	p.succeeded(&p.report.Recreated, i.Key)
+	p.tell(i.Object, i.live, eventRecreated, "deleted and created again, because a field of it cannot be changed: "+refused.Error())
 	p.a.log.InfoContext(ctx, "deleted and created again, because a field of it cannot be changed",
 		slog.String("object", i.Key.String()), slog.Any("refused", refused))
 	return nil
@@ -190,13 +225,13 @@ func conflict(err error) error {
 	return fmt.Errorf("%w: %w", errMeanwhile, err)
 }
 
-// answered reports whether an error is the API server's answer, and not the lack of one.
+// answered reports whether an error is the API server's answer, or ours, and not the lack of one.
 func answered(err error) bool {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {
 		return true
 	}
-	for _, known := range []error{errConflict, errMeanwhile, errDeleting, errImmutable, errNotKept} {
+	for _, known := range []error{errConflict, errMeanwhile, errDeleting, errImmutable, errNotKept, errUnknown, inventory.ErrFull} {
 		if errors.Is(err, known) {
 			return true
 		}

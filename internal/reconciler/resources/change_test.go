@@ -1,7 +1,10 @@
 package resources_test
 
 import (
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -25,7 +28,7 @@ func mutate(t *testing.T, set []*object.Object, key string, change func(content 
 		}
 		content := deepCopy(o.With("", object.Precondition{})).(map[string]any)
 		change(content)
-		changed, err := object.New(content, "another release")
+		changed, err := object.NewBuiltIn(content, "another release", o.Need)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -182,7 +185,7 @@ func TestForeign(t *testing.T) {
 	mild.stop()
 
 	// No longer wanted: ours go, theirs stays.
-	none := w.start(resources.Options{BuiltIn: []*object.Object{}, MaxPrune: 100})
+	none := w.start(resources.Options{BuiltIn: []*object.Object{}})
 	if r := none.done(); r.Pruned != len(objects(t))-1 {
 		t.Errorf("pruned: %+v", r)
 	}
@@ -261,6 +264,7 @@ func TestPrune(t *testing.T) {
 	const gone = "apiVersion: v1\nkind: Namespace\nmetadata: {name: pruned}\n---\n"
 	w.write("a.yaml", gone+configMap("one", "1")+configMap("two", "1")+configMap("three", "1"))
 	w.write("b.yaml", configMap("four", "1"))
+	w.write("others.yaml", configMap("five", "1")+configMap("six", "1"))
 	a := w.start(resources.Options{})
 	a.done()
 
@@ -285,7 +289,7 @@ func TestPrune(t *testing.T) {
 		t.Errorf("pruned: %+v", r)
 	}
 	a.silent()
-	for name, want := range map[string]bool{"one": true, "two": false, "three": false, "four": false} {
+	for name, want := range map[string]bool{"one": true, "two": false, "three": false, "four": false, "five": true} {
 		if w.there(configMaps, "default", name) != want {
 			t.Errorf("%s is there: %t", name, !want)
 		}
@@ -312,27 +316,49 @@ func TestPrune(t *testing.T) {
 }
 
 // TestSuddenlyLittleIsWanted: an empty directory is more likely a disk that is not mounted than a
-// decision.
+// decision, however little was in it, and so is a part that has become a link.
 func TestSuddenlyLittleIsWanted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	var many strings.Builder
-	for n := range 30 {
-		many.WriteString(configMap(fmt.Sprintf("many-%d", n), "1"))
+	w.write("a.yaml", configMap("one", "1")+configMap("two", "1")+configMap("three", "1"))
+	if err := os.Mkdir(filepath.Join(w.manifests, "sub"), 0o700); err != nil {
+		t.Fatal(err)
 	}
-	w.write("many.yaml", many.String())
+	w.write("sub/b.yaml", configMap("four", "1"))
 	a := w.start(resources.Options{})
 	a.done()
-	w.write("many.yaml", "")
-	if r, err := a.pass(); err == nil || r.Pruned != 0 || !strings.Contains(fmt.Sprint(r.Failures), "30 of the 43") {
-		t.Errorf("%+v, %v", r, err)
+
+	elsewhere := t.TempDir()
+	if err := errors.Join(os.Rename(filepath.Join(w.manifests, "sub"), filepath.Join(elsewhere, "sub")),
+		os.Symlink(filepath.Join(elsewhere, "sub"), filepath.Join(w.manifests, "sub"))); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := a.pass(); err == nil || r.Pruned != 0 || !r.Ready || !strings.Contains(fmt.Sprint(r.Failures), "link to a directory") {
+		t.Errorf("a link: %+v, %v", r, err)
+	}
+	if err := os.Remove(filepath.Join(w.manifests, "sub")); err != nil {
+		t.Fatal(err)
+	}
+	w.write("a.yaml", "")
+	if r, err := a.pass(); err == nil || r.Pruned != 0 || !r.Ready || !strings.Contains(fmt.Sprint(r.Failures), "4 of the 4") {
+		t.Errorf("empty: %+v, %v", r, err)
 	}
 	if diff, err := a.Plan(t.Context()); err != nil || len(diff.Changes) != 0 || len(diff.Failures) != 1 {
 		t.Errorf("the plan has %+v, %v", diff, err)
 	}
+	w.write("a.yaml", configMap("one", "1"))
+	if r, err := a.pass(); err == nil || r.Pruned != 0 || !strings.Contains(fmt.Sprint(r.Failures), "3 of the 4") {
+		t.Errorf("most of it: %+v, %v", r, err)
+	}
 	a.stop()
-	told := w.start(resources.Options{MaxPrune: 30})
-	if r := told.done(); r.Pruned != 30 {
+	limited := w.start(resources.Options{MaxPrune: 30}) // a limit is no word
+	if r, err := limited.pass(); err == nil || r.Pruned != 0 {
+		t.Errorf("with a limit: %+v, %v", r, err)
+	}
+	limited.stop()
+	w.approving = true
+	told := w.start(resources.Options{})
+	if r := told.done(); r.Pruned != 3 {
 		t.Errorf("told to: %+v", r)
 	}
 }

@@ -4,37 +4,75 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/ironherd/ironherd/internal/reconciler/resources/api"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/builtin"
+	"github.com/ironherd/ironherd/internal/reconciler/resources/health"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/manifest"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
 )
 
 // Options say which objects are wanted besides the release's own, and how far a pass may go.
 type Options struct {
-	// Manifests is a directory of manifests, which each pass reads anew; empty: none. It should be the
-	// same on every node, because only the leader's counts.
+	// Manifests is a directory of manifests, which each pass reads anew; empty: none. It should be
+	// the same on every node, because only the leader's counts.
 	Manifests string
-	// Force takes all fields that other managers own. Without it such a field is a failure that names
-	// the managers.
+	// Force takes all fields that other managers own. Without it such a field is a failure that
+	// names the managers.
 	Force bool
-	// MaxPrune is how many objects that are no longer wanted a pass may delete. If there are more, it
-	// deletes none, and fails. 0: half of all that we have created, but at least 10.
+	// MaxPrune is how many objects that are no longer in the manifests a pass may delete. If there
+	// are more, it deletes none, and fails. 0: any number, as long as others agree
+	// (reconciler.Consent).
 	MaxPrune int
-	// BuiltIn replaces the release's own set (builtin.Objects).
+	// Selection is which parts of the release's own set are wanted.
+	Selection builtin.Selection
+	// BuiltIn replaces the release's own set; Selection means nothing then.
 	BuiltIn []*object.Object
 }
 
 // Validate reports every fault.
 func (o Options) Validate() error {
+	var wrong error
 	if o.MaxPrune < 0 {
-		return errors.New("max prune must not be negative")
+		wrong = errors.New("max prune must not be negative")
 	}
-	return nil
+	return errors.Join(wrong, o.Selection.Validate())
+}
+
+// release is the release's own set.
+type release struct {
+	objects []*object.Object
+	// known are the objects that the release could keep. One that is not selected is left as it is.
+	known map[object.Key]bool
+	// contested is the key of the object that is in objects as the default class, and yielding the
+	// same object for while another class is the default. Nil: no class is to be the default.
+	contested, yielding *object.Object
+}
+
+func (o Options) release() (r release, err error) {
+	if o.BuiltIn != nil {
+		r.objects, r.known = o.BuiltIn, map[object.Key]bool{}
+		for _, own := range o.BuiltIn {
+			r.known[own.Key] = true
+		}
+		return r, nil
+	}
+	if r.objects, err = builtin.Objects(o.Selection); err != nil {
+		return r, err
+	}
+	if r.known, err = builtin.Keys(); err != nil || o.Selection.DefaultClass == "" {
+		return r, err
+	}
+	if r.yielding, err = builtin.WithoutDefault(o.Selection); err != nil {
+		return r, err
+	}
+	at := slices.IndexFunc(r.objects, func(own *object.Object) bool { return own.Key == r.yielding.Key })
+	r.contested = r.objects[at]
+	return r, nil
 }
 
 // Open prepares an Applier for the API server that a kubeconfig file names in its current context.
@@ -55,19 +93,25 @@ func New(config *rest.Config, o Options, log *slog.Logger) (*Applier, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	if o.BuiltIn == nil {
-		objects, err := builtin.Objects()
-		if err != nil {
-			return nil, fmt.Errorf("built-in resources: %w", err)
+	own, err := o.release()
+	if err != nil {
+		return nil, fmt.Errorf("built-in resources: %w", err)
+	}
+	judge, err := health.NewJudge()
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range own.objects {
+		if err := judge.Check(o.HealthyWhen()); err != nil {
+			return nil, fmt.Errorf("%s: %w", o.Key, err)
 		}
-		o.BuiltIn = objects
 	}
 	client, err := api.New(config, log)
 	if err != nil {
 		return nil, err
 	}
 	return &Applier{
-		client: client, options: o, log: log, directory: manifest.At(o.Manifests),
+		client: client, judge: judge, options: o, release: own, log: log, directory: manifest.At(o.Manifests),
 		changed: make(chan struct{}, 1), attached: make(chan struct{}),
 	}, nil
 }

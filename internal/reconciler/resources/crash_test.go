@@ -94,6 +94,7 @@ func small(t *testing.T, release int) []*object.Object {
 func TestDeathAtEachStep(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
+	w.approving = true
 	if w.there(configMaps, "default", "bystander") {
 		w.remove(configMaps, "default", "bystander")
 	}
@@ -120,8 +121,8 @@ func TestDeathAtEachStep(t *testing.T) {
 			}
 
 			w.write("a.yaml", "")
-			last = w.dies(step, lost, resources.Options{BuiltIn: []*object.Object{}, MaxPrune: 100}) && last
-			third := w.start(resources.Options{BuiltIn: []*object.Object{}, MaxPrune: 100})
+			last = w.dies(step, lost, resources.Options{BuiltIn: []*object.Object{}}) && last
+			third := w.start(resources.Options{BuiltIn: []*object.Object{}})
 			third.done()
 			third.silent()
 			third.stop()
@@ -241,6 +242,7 @@ func TestSomebodyIsFaster(t *testing.T) {
 func TestLateRequest(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
+	w.approving = true
 	for _, late := range []struct{ what, method, path string }{
 		{"inventory", http.MethodPut, "/configmaps/ironherd-reconciler-inventory"},
 		{"create", http.MethodPatch, "/configmaps/added"},
@@ -255,7 +257,7 @@ func TestLateRequest(t *testing.T) {
 		first.done()
 		first.stop()
 		w.write("a.yaml", configMap("changed", "2")+configMap("added", "1"))
-		successor := w.start(resources.Options{BuiltIn: small(t, 1), Manifests: t.TempDir(), MaxPrune: 100})
+		successor := w.start(resources.Options{BuiltIn: small(t, 1), Manifests: t.TempDir()})
 
 		waiting, arrive := make(chan struct{}), make(chan struct{})
 		over := &wire{before: pass, after: pass}

@@ -47,11 +47,28 @@ func isSecret(o *unstructured.Unstructured) bool {
 	return o != nil && o.GetKind() == "Secret" && o.GetAPIVersion() == "v1"
 }
 
-// hide replaces the values of secrets by words that tell whether they differ.
+// hide replaces the values of secrets by words that tell whether they differ. Annotations are
+// hidden, too, except what an object is for: kubectl keeps the whole Secret in one, and so do other
+// tools.
 func hide(before, after map[string]any) {
-	b, _ := before["data"].(map[string]any)
-	a, _ := after["data"].(map[string]any)
+	for _, field := range [][]string{{"data"}, {"stringData"}, {"metadata", "annotations"}} {
+		hideValues(within(before, field), within(after, field))
+	}
+}
+
+// within returns the map at a path; nil if there is none.
+func within(content map[string]any, path []string) map[string]any {
+	for _, name := range path {
+		content, _ = content[name].(map[string]any)
+	}
+	return content
+}
+
+func hideValues(b, a map[string]any) {
 	for key, value := range b {
+		if key == object.Description {
+			continue
+		}
 		other, both := a[key]
 		switch {
 		case !both:
@@ -63,7 +80,7 @@ func hide(before, after map[string]any) {
 		}
 	}
 	for key := range a {
-		if _, both := b[key]; !both {
+		if _, both := b[key]; !both && key != object.Description {
 			a[key] = "(hidden)"
 		}
 	}

@@ -13,10 +13,24 @@
 //	            ▼          the same? be created
 //	          nothing to do: the pass is over, and no request was made
 //
+// It goes through these steps twice: first with the release's own objects, then with those of the
+// manifests. So nothing in a manifest can hold up what the release needs. After the first time it
+// is known whether API servers may rely on it (Report.Ready): every object whose object.Need is
+// Required is as wanted, and nothing of the kind is left by another release.
+//
 // A pass compares what is wanted with mirrors, by who owns which field and by a hash, never by
 // value (package object says why). A pass that finds nothing to do reads only files and memory.
 // Every change in a mirror signals Changed, so a pass repairs drift as soon as the API server tells
 // of it.
+//
+// An object whose manifest names others (object.DependsOn) is created or changed only when each of
+// those is as wanted and healthy (package health). In a pass it comes after them; while it waits,
+// that is reported, and nothing else waits with it. Objects that depend on themselves, or on what
+// is not wanted, are refused, and kept.
+//
+// At its end a pass looks at the health of what has changed since the last one. That takes a
+// request for each such object that has a status, and two seconds at most; it fails nothing and
+// gates nothing. Publish shows in a ConfigMap how each object stands.
 //
 // The failure of one object does not stop the others. The pass reports it, logs it when its reason
 // is new, and tries the object again after a pause that grows from 100 ms to 30 s, or at once when
@@ -40,10 +54,13 @@
 // # What is deleted
 //
 // Only what we created, and package inventory says how that is known. Namespaces and definitions of
-// kinds are never deleted, because that deletes what others put into them. Nothing is deleted while
-// a manifest cannot be read, none of a kind while something of that kind fails (it may be what
-// takes its place), and nothing at all if suddenly very much is no longer wanted
-// (Options.MaxPrune).
+// kinds are never deleted, because that deletes what others put into them. What of the release's
+// own set is not selected is left as it is. None of a kind is deleted while something of that kind
+// fails (it may be what takes its place).
+//
+// What was in the manifests, and is not any more, is not deleted while a manifest cannot be read,
+// nor if it is most of what was there, nor while other nodes of the newest release have other
+// manifests (Applier.AskConsent). A person can overrule the last two.
 //
 // # Fencing, and what remains possible
 //

@@ -23,8 +23,8 @@ type ledger struct {
 	mu      sync.Mutex
 	current *inventory.Inventory
 	stored  *inventory.Inventory
-	version inventory.Version
-	// known tells that stored and version are what the server has.
+	parts   inventory.Stored
+	// known tells that stored and parts are what the server has.
 	known  bool
 	faults error
 }
@@ -33,20 +33,16 @@ func newLedger(maps inventory.ConfigMaps) *ledger {
 	return &ledger{maps: maps, current: inventory.New(), stored: inventory.New()}
 }
 
-// refresh reads the stored inventory, unless its version is known and is the one that the watch has
+// refresh reads the stored inventory, unless it is known and its parts are those that the watch has
 // seen.
-func (l *ledger) refresh(ctx context.Context, seen *metav1.PartialObjectMetadata) error {
+func (l *ledger) refresh(ctx context.Context, seen []string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var version inventory.Version
-	if seen != nil {
-		version = inventory.Version(seen.ResourceVersion)
-	}
-	if l.known && l.version == version {
+	if l.known && l.parts.Is(seen) {
 		return nil
 	}
 	l.known = false
-	stored, version, faults, err := inventory.Read(ctx, l.maps)
+	stored, parts, faults, err := inventory.Read(ctx, l.maps, len(seen))
 	if err != nil {
 		return err
 	}
@@ -56,7 +52,7 @@ func (l *ledger) refresh(ctx context.Context, seen *metav1.PartialObjectMetadata
 			current.Entries[key] = entry
 		}
 	}
-	l.current, l.stored, l.version, l.faults, l.known = current, stored, version, faults, true
+	l.current, l.stored, l.parts, l.faults, l.known = current, stored, parts, faults, true
 	return nil
 }
 
@@ -68,14 +64,28 @@ func (l *ledger) entry(key object.Key) inventory.Entry {
 }
 
 // intend records that an object is about to be created. An entry that has a mark keeps it, because
-// the request that carries the mark may have been sent.
-func (l *ledger) intend(key object.Key) {
+// the request that carries the mark may have been sent. Withdraw takes the record back; it may be
+// called only if nothing was sent.
+func (l *ledger) intend(key object.Key) (withdraw func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	entry := l.current.Entries[key]
-	if entry.Mark == "" {
-		entry.Mark, entry.At = rand.Text(), time.Now()
-		l.current.Entries[key] = entry
+	before, had := l.current.Entries[key]
+	if before.Mark != "" {
+		return func() {}
+	}
+	entry := before
+	entry.Mark, entry.At = rand.Text(), time.Now()
+	l.current.Entries[key] = entry
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		switch {
+		case l.current.Entries[key] != entry:
+		case had:
+			l.current.Entries[key] = before
+		default:
+			delete(l.current.Entries, key)
+		}
 	}
 }
 
@@ -100,9 +110,9 @@ func (l *ledger) entries() map[object.Key]inventory.Entry {
 	return l.current.Clone().Entries
 }
 
-// write stores the inventory if it has changed. It returns the metadata of what it stored, or nil
-// if nothing had changed.
-func (l *ledger) write(ctx context.Context) (*metav1.PartialObjectMetadata, error) {
+// write stores the inventory if it has changed. It returns the metadata of the parts that it
+// stored.
+func (l *ledger) write(ctx context.Context) ([]*metav1.PartialObjectMetadata, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.known {
@@ -112,12 +122,17 @@ func (l *ledger) write(ctx context.Context) (*metav1.PartialObjectMetadata, erro
 		return nil, nil
 	}
 	l.known = false
-	version, err := inventory.Write(ctx, l.maps, l.current, l.version)
+	parts, written, err := inventory.Write(ctx, l.maps, l.current, l.parts)
 	if err != nil {
+		l.known = errors.Is(err, inventory.ErrFull)
 		return nil, err
 	}
-	l.stored, l.version, l.known = l.current.Clone(), version, true
-	stored := &metav1.PartialObjectMetadata{}
-	stored.Namespace, stored.Name, stored.ResourceVersion = inventory.Namespace, inventory.Name, string(version)
+	l.stored, l.parts, l.known = l.current.Clone(), parts, true
+	var stored []*metav1.PartialObjectMetadata
+	for _, n := range written {
+		part := &metav1.PartialObjectMetadata{}
+		part.Namespace, part.Name, part.ResourceVersion = inventory.Namespace, inventory.PartName(n), parts.Version(n)
+		stored = append(stored, part)
+	}
 	return stored, nil
 }

@@ -9,11 +9,13 @@ import (
 	"sync"
 	"sync/atomic"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/ironherd/ironherd/internal/reconciler"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/api"
+	"github.com/ironherd/ironherd/internal/reconciler/resources/inventory"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/mirror"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
 )
@@ -28,11 +30,35 @@ type pass struct {
 	// todo are the objects that are not as wanted and may be tried now.
 	todo []*item
 	// failing are the kinds of which at least one object could not be made as wanted.
-	failing map[schema.GroupKind]bool
+	failing map[failingKind]bool
+	// pauses are what people want to be left alone.
+	pauses []reconciler.Pause
+	// blocked tells that something failed that API servers of the release need.
+	blocked bool
 
-	// results guards what workers write: report, failures, foreign, failing.
+	// located are the wanted objects whose kind can be followed, and why says of those that are not
+	// as wanted why not.
+	located map[object.Key]*item
+	why     map[object.Key]string
+	// lookAgain tells that the health of something is left to the next pass.
+	lookAgain atomic.Bool
+
+	// results guards what workers write: report, failures, foreign, failing, blocked, events, why,
+	// health.
 	results sync.Mutex
 	report  reconciler.Report
+	events  []api.Event
+}
+
+// failingKind tells the objects of the release from those of the manifests, so that a manifest's
+// failure does not hold up what the release needs.
+type failingKind struct {
+	schema.GroupKind
+	release bool
+}
+
+func kindOf(o *object.Object) failingKind {
+	return failingKind{schema.GroupKind{Group: o.Group, Kind: o.Kind}, o.Need != object.Nobody}
 }
 
 // item is one wanted object and what is known of the live one.
@@ -53,9 +79,19 @@ func (a *Applier) Pass(ctx context.Context) (reconciler.Report, error) {
 	if err != nil {
 		return reconciler.Report{}, err
 	}
-	p := &pass{session: s, want: a.want(), failing: map[schema.GroupKind]bool{}}
+	p := &pass{
+		session: s, want: a.want(), failing: map[failingKind]bool{}, located: map[object.Key]*item{}, why: map[object.Key]string{},
+	}
+	a.mu.Lock()
+	p.pauses = a.pauses
+	a.mu.Unlock()
 	p.report.Objects, p.report.Failures = len(p.want.objects), slices.Clone(p.want.faults)
-	err = p.run(ctx)
+	if err = p.run(ctx); err == nil {
+		p.lookAtAll(ctx)
+		p.remember()
+	}
+	p.tellFaults()
+	p.sendEvents(ctx)
 	p.report.Requests = int(requests.Load())
 	p.wake(err)
 	if err == nil && len(p.report.Failures) > 0 {
@@ -66,16 +102,53 @@ func (a *Applier) Pass(ctx context.Context) (reconciler.Report, error) {
 }
 
 // run returns an error when the pass cannot go on: the API server does not answer, or ctx has
-// ended.
+// ended. What the release itself needs comes first, so that nothing in a manifest can hold it up.
 func (p *pass) run(ctx context.Context) error {
 	if err := p.openInventory(ctx); err != nil {
 		return err
 	}
-	items, err := p.locate(ctx)
+	if err := p.chooseDefault(ctx); err != nil {
+		return err
+	}
+	for _, release := range []bool{true, false} {
+		if err := p.keep(ctx, p.want.of(release)); err != nil {
+			return err
+		}
+		if err := p.prune(ctx, release); err != nil {
+			return err
+		}
+		if release {
+			p.report.Ready = !p.blocked
+		}
+	}
+	if err := p.writeInventory(ctx); err != nil && !errors.Is(err, errUnknown) {
+		return err
+	}
+	return nil // what is not known has failed already, and is read again
+}
+
+// keep makes objects as wanted, stage by stage.
+func (p *pass) keep(ctx context.Context, objects []*object.Object) error {
+	items, err := p.locate(ctx, p.refuse(ctx, objects))
 	if err != nil {
 		return err
 	}
+	for _, i := range items {
+		p.located[i.Key] = i
+	}
 	p.compare(items)
+	found := p.todo
+	for _, level := range p.want.levels(found) {
+		p.todo = p.admissible(ctx, found, level)
+		if err := p.keepLevel(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// keepLevel makes what is to be done as wanted, stage by stage.
+func (p *pass) keepLevel(ctx context.Context) error {
 	if err := p.lookUp(ctx); err != nil {
 		return err
 	}
@@ -88,10 +161,7 @@ func (p *pass) run(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := p.prune(ctx); err != nil {
-		return err
-	}
-	return p.writeInventory(ctx)
+	return nil
 }
 
 // each calls work with every element, a few at a time. After an error it begins no more, and waits
@@ -130,7 +200,13 @@ func (p *pass) openInventory(ctx context.Context) error {
 	if err := m.Await(ctx); err != nil {
 		return fmt.Errorf("follow the inventory: %w", err)
 	}
-	if err := p.ledger.refresh(ctx, m.Get(nameOf(inventoryKey))); err != nil {
+	seen := inventory.Seen(func(name string) string {
+		if part := m.Get(mirror.Name{Namespace: inventory.Namespace, Name: name}); part != nil {
+			return part.ResourceVersion
+		}
+		return ""
+	})
+	if err := p.ledger.refresh(ctx, seen); err != nil {
 		return err
 	}
 	if p.ledger.faults != nil {
@@ -145,15 +221,15 @@ func (p *pass) writeInventory(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if stored != nil {
-		p.mirrors[api.ConfigMap.Resource].Put(stored)
+	for _, part := range stored {
+		p.mirrors[api.ConfigMap.Resource].Put(part)
 	}
 	return nil
 }
 
 // locate finds the kind and the mirror of each object, and waits until the mirrors are in step. It
 // asks again for a kind that the server does not have when one of its objects is due.
-func (p *pass) locate(ctx context.Context) ([]*item, error) {
+func (p *pass) locate(ctx context.Context, objects []*object.Object) ([]*item, error) {
 	fresh := p.kinds == nil
 	if fresh {
 		if err := p.refreshKinds(ctx); err != nil {
@@ -165,8 +241,8 @@ func (p *pass) locate(ctx context.Context) ([]*item, error) {
 		_, entered := entries[key]
 		return entered || p.want.byKey[key] != nil
 	})
-	items := make([]*item, 0, len(p.want.objects))
-	for _, o := range p.want.objects {
+	items := make([]*item, 0, len(objects))
+	for _, o := range objects {
 		kind, err := p.kinds.Of(o)
 		if errors.Is(err, api.ErrNoKind) && !fresh && p.failures.due(o.Key, o.Hash(), "") {
 			fresh = true
@@ -195,6 +271,9 @@ func (p *pass) wake(err error) {
 	if again, waiting := p.repairs.next(); waiting && (!any || again < d) {
 		d, any = again, true
 	}
+	if p.lookAgain.Load() && (!any || lookAgainIn < d) {
+		d, any = lookAgainIn, true
+	}
 	p.aborted++
 	if err == nil {
 		p.aborted = 0
@@ -221,13 +300,14 @@ func (p *pass) inStep(ctx context.Context, i *item) bool {
 	if err == nil {
 		return true
 	}
-	gk := schema.GroupKind{Group: i.Group, Kind: i.Kind}
-	if !p.failing[gk] {
+	kind := kindOf(i.Object)
+	if !p.failing[kind] {
 		p.report.Failures = append(p.report.Failures, reconciler.Failure{
-			Object: "every " + gk.String(), Reason: "they cannot be followed: " + err.Error(),
+			Object: "every " + kind.String(), Reason: "they cannot be followed: " + err.Error(), Required: i.Need == object.Required,
 		})
 	}
-	p.failing[gk] = true
+	p.failing[kind] = true
+	p.blocked = p.blocked || i.Need == object.Required
 	if mirror.Gone(err) { // the server had the kind before: the next pass asks again
 		p.kinds = nil
 		delete(p.mirrors, i.kind.Resource)
@@ -239,13 +319,17 @@ func (p *pass) inStep(ctx context.Context, i *item) bool {
 // compare fills todo with the objects that are not as their mirror should have them. It makes no
 // request.
 func (p *pass) compare(items []*item) {
+	p.todo = nil
 	for _, i := range items {
 		i.live = i.mirror.Get(nameOf(i.Key))
 		if i.live != nil {
 			i.version = i.live.ResourceVersion
 			p.adopt(i.Key, i.live)
-			if p.upToDate(i.Object, i.live) {
+			if p.asWanted(i, i.live) {
 				delete(p.failures, i.Key)
+				continue
+			}
+			if p.leaveAlone(i) {
 				continue
 			}
 			if i.LastApplied(i.live) && p.repairs.tooOften(i.Key) {
@@ -253,12 +337,38 @@ func (p *pass) compare(items []*item) {
 				continue
 			}
 		}
+		if i.live == nil && p.leaveAlone(i) {
+			continue
+		}
 		if p.failures.due(i.Key, i.Hash(), i.version) {
 			p.todo = append(p.todo, i)
 			continue
 		}
 		p.stillFailing(i.Object, p.failures[i.Key].reason)
 	}
+}
+
+// paused returns the first pause that covers an object.
+func (p *pass) paused(key object.Key) (reconciler.Pause, bool) {
+	at := slices.IndexFunc(p.pauses, func(each reconciler.Pause) bool { return each.Covers(key.Group, key.Kind, key.Namespace, key.Name) })
+	if at < 0 {
+		return reconciler.Pause{}, false
+	}
+	return p.pauses[at], true
+}
+
+// leaveAlone reports whether an object that is not as wanted is paused. If API servers need it,
+// they have to wait, so that is a failure.
+func (p *pass) leaveAlone(i *item) bool {
+	pause, paused := p.paused(i.Key)
+	if paused {
+		p.report.Paused++
+		p.why[i.Key] = "it is paused: " + pause.String()
+		if i.Need == object.Required {
+			p.stillFailing(i.Object, "it is paused: "+pause.String())
+		}
+	}
+	return paused
 }
 
 // adopt reports whether we have created a live object, and records its UID if it bears the mark of
@@ -297,32 +407,52 @@ func (p *pass) lookUp(ctx context.Context) error {
 	})
 }
 
-// record stores in the inventory what is about to be created. Nothing is created before that.
+// record stores in the inventory what is about to be created. Nothing is created before that. What
+// cannot be recorded fails, and stops nothing else.
 func (p *pass) record(ctx context.Context) error {
 	p.todo = slices.DeleteFunc(p.todo, func(i *item) bool {
 		_, failed := p.failures[i.Key]
 		return failed && !p.failures.due(i.Key, i.Hash(), i.version)
 	})
-	any := false
+	var withdraw []func()
 	for _, i := range p.todo {
 		if i.live == nil {
-			p.ledger.intend(i.Key)
-			any = true
+			withdraw = append(withdraw, p.ledger.intend(i.Key))
 		}
 	}
-	if !any {
+	if len(withdraw) == 0 {
 		return nil
 	}
-	return p.writeInventory(ctx)
+	err := p.writeInventory(ctx)
+	if err == nil || !notStored(err) {
+		return err
+	}
+	for _, each := range withdraw {
+		each()
+	}
+	p.todo = slices.DeleteFunc(p.todo, func(i *item) bool {
+		if i.live == nil {
+			p.fail(ctx, i, fmt.Errorf("it is not created, because that cannot be recorded: %w", err))
+		}
+		return i.live == nil
+	})
+	return nil
+}
+
+// notStored reports whether an error says that the inventory is too large, or that the server does
+// not want it as it is. After any other one, somebody else may have written it.
+func notStored(err error) bool {
+	return errors.Is(err, inventory.ErrFull) || apierrors.IsRequestEntityTooLargeError(err) || apierrors.IsInvalid(err) || apierrors.IsForbidden(err)
 }
 
 // isolate records an error as the failure of one object. It returns an error if the pass cannot go
-// on: ctx has ended, or the server did not answer.
+// on: ctx has ended, or the server does not answer. A server that answers another question has not
+// answered because of this object: an admission webhook hangs, say.
 func (p *pass) isolate(ctx context.Context, i *item, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if !answered(err) {
+	if !answered(err) && (!errors.Is(err, context.DeadlineExceeded) || !p.a.client.Alive(ctx)) {
 		return fmt.Errorf("%s: %w", i.Key, err)
 	}
 	p.fail(ctx, i, err)
@@ -337,14 +467,20 @@ func (p *pass) fail(ctx context.Context, i *item, err error) {
 	if p.failures.failed(i.Key, i.Hash(), i.version, reason) {
 		p.a.log.WarnContext(ctx, "an object is not as wanted",
 			slog.String("object", i.Key.String()), slog.String("source", i.Source), slog.Any("err", err))
+		p.tellLocked(i.Object, i.live, eventFailed, reason)
 	}
 	p.stillFailing(i.Object, reason)
 }
 
 // stillFailing puts an object that failed, now or earlier, in the report.
 func (p *pass) stillFailing(o *object.Object, reason string) {
-	p.failing[schema.GroupKind{Group: o.Group, Kind: o.Kind}] = true
-	p.report.Failures = append(p.report.Failures, reconciler.Failure{Object: o.Key.String() + " (" + o.Source + ")", Reason: reason})
+	required := o.Need == object.Required
+	p.failing[kindOf(o)] = true
+	p.why[o.Key] = reason
+	p.blocked = p.blocked || required
+	p.report.Failures = append(p.report.Failures, reconciler.Failure{
+		Object: o.Key.String() + " (" + o.Source + ")", Reason: reason, Required: required,
+	})
 }
 
 // succeeded counts a change of an object and forgets its failures.

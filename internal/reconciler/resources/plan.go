@@ -39,7 +39,7 @@ func (a *Applier) Plan(ctx context.Context) (reconciler.Diff, error) {
 	if err != nil {
 		return reconciler.Diff{}, err
 	}
-	known, _, faults, err := inventory.Read(ctx, a.client.ConfigMaps(inventory.Namespace))
+	known, _, faults, err := inventory.Read(ctx, a.client.ConfigMaps(inventory.Namespace), 1)
 	if err != nil {
 		return reconciler.Diff{}, err
 	}
@@ -76,6 +76,10 @@ func (p *plan) change(action reconciler.Action, key object.Key, before, after *u
 
 // object finds out what a pass would do to one object.
 func (p *plan) object(ctx context.Context, o *object.Object) error {
+	if reason, refused := p.want.dependencies.refused[o.Key]; refused {
+		p.fail(o.Key.String()+" ("+o.Source+")", errors.New(reason))
+		return nil
+	}
 	kind, err := p.kinds.Of(o)
 	if errors.Is(err, api.ErrNoKind) && p.want.defines(o) {
 		// as it is wanted: there is no server yet that could add to it
@@ -118,13 +122,17 @@ func (p *plan) update(ctx context.Context, kind api.Kind, o *object.Object, live
 	if live.GetDeletionTimestamp() != nil {
 		return errDeleting
 	}
-	if o.UpToDate(live) {
+	if o.UpToDate(live) || o.CreateOnly() {
 		return nil
 	}
 	ours := p.known[o.Key].Ours(string(live.GetUID()), live.GetAnnotations()[object.Mark])
 	apply := p.a.howToApply(o, live, ours)
 	apply.DryRun = true
-	after, err := p.a.client.ApplyWhole(ctx, kind, o, apply)
+	over, err := o.Over(live)
+	if err != nil {
+		return err
+	}
+	after, err := p.a.client.ApplyWhole(ctx, kind, over, apply)
 	switch {
 	case apierrors.IsConflict(err):
 		return conflict(err)
@@ -141,12 +149,10 @@ func (p *plan) update(ctx context.Context, kind api.Kind, o *object.Object, live
 	return nil
 }
 
-// prune finds out what a pass would delete.
+// prune finds out what a pass would delete. Whether the other nodes agree is not asked.
 func (p *plan) prune(ctx context.Context) error {
-	if !p.want.whole {
-		return nil // as a pass
-	}
-	var deleted []reconciler.Change
+	var deleted, lost []*leftover
+	changes := map[*leftover]reconciler.Change{}
 	for _, l := range p.want.unwanted(p.known) {
 		kind, err := p.kinds.Any(l.Key)
 		if err != nil || l.Container() {
@@ -159,15 +165,34 @@ func (p *plan) prune(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", l.Key, err)
 		}
-		if live.GetDeletionTimestamp() == nil && l.entry.Ours(string(live.GetUID()), live.GetAnnotations()[object.Mark]) {
-			deleted = append(deleted, reconciler.Change{Action: reconciler.Prune, Object: l.Key.String(), Text: difference(live, nil)})
+		if live.GetAnnotations()[object.Prune] == object.NeverPrune {
+			continue
+		}
+		if live.GetDeletionTimestamp() != nil || !l.entry.Ours(string(live.GetUID()), live.GetAnnotations()[object.Mark]) {
+			continue
+		}
+		changes[l] = reconciler.Change{Action: reconciler.Prune, Object: l.Key.String(), Text: difference(live, nil)}
+		deleted = append(deleted, l)
+		if object.NeedOf(live.GetAnnotations()) == object.Nobody {
+			lost = append(lost, l)
 		}
 	}
-	if reason := p.a.options.tooMany(len(deleted), len(p.known)); reason != "" {
-		p.diff.Failures = append(p.diff.Failures, reconciler.Failure{Object: noLongerWanted, Reason: reason})
-		return nil
+	keep := !p.want.whole // as a pass
+	if !keep {
+		keys := make([]object.Key, len(lost))
+		for n, l := range lost {
+			keys[n] = l.Key
+		}
+		reason := p.a.refusal(ctx, p.want, p.known, keys)
+		if keep = reason != ""; keep {
+			p.diff.Failures = append(p.diff.Failures, reconciler.Failure{Object: noLongerWanted, Reason: reason})
+		}
 	}
-	p.diff.Changes = append(p.diff.Changes, deleted...)
+	for _, l := range deleted {
+		if !keep || !slices.Contains(lost, l) {
+			p.diff.Changes = append(p.diff.Changes, changes[l])
+		}
+	}
 	return nil
 }
 

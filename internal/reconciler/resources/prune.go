@@ -18,9 +18,6 @@ import (
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
 )
 
-// minMaxPrune is the smallest default of Options.MaxPrune.
-const minMaxPrune = 10
-
 // leftover is an object that we have created, or were about to create, and that is no longer
 // wanted.
 type leftover struct {
@@ -31,12 +28,26 @@ type leftover struct {
 	live   *metav1.PartialObjectMetadata
 }
 
+// need is that of the release which created it.
+func (l *leftover) need() object.Need {
+	if l.live == nil {
+		return object.Nobody
+	}
+	return object.NeedOf(l.live.Annotations)
+}
+
+// object is what failures of it are reported of.
+func (l *leftover) object() *object.Object {
+	return &object.Object{Key: l.Key, Source: noLongerWanted, Need: l.need()}
+}
+
 // unwanted returns the entries of objects that are no longer wanted, in the reverse order of
-// applying.
+// applying. What the release could keep, and is not selected, is left as it is: somebody may use
+// it.
 func (w *wanted) unwanted(entries map[object.Key]inventory.Entry) []*leftover {
 	var over []*leftover
 	for key, entry := range entries {
-		if w.byKey[key] == nil {
+		if w.byKey[key] == nil && !w.kept[key] {
 			over = append(over, &leftover{Key: key, entry: entry})
 		}
 	}
@@ -44,74 +55,72 @@ func (w *wanted) unwanted(entries map[object.Key]inventory.Entry) []*leftover {
 	return over
 }
 
-// tooMany returns why n objects may not be deleted in one pass; empty if they may.
-func (o Options) tooMany(n, created int) (reason string) {
-	most := o.MaxPrune
-	if most == 0 {
-		most = max(created/2, minMaxPrune)
-	}
-	if n <= most {
-		return ""
-	}
-	return fmt.Sprintf("%d of the %d objects that we have created are no longer wanted, which is more than %d: none is deleted", n, created, most)
-}
-
-// prune deletes the objects that we have created and that are no longer wanted.
-func (p *pass) prune(ctx context.Context) error {
-	entries := p.ledger.entries()
-	over := p.want.unwanted(entries)
+// prune deletes the objects that we have created and that are no longer wanted: those of another
+// release, or those that were in the manifests. What another release has left is not the manifests'
+// business, so no fault in a manifest keeps it, and nobody is asked.
+func (p *pass) prune(ctx context.Context, release bool) error {
+	over := p.want.unwanted(p.ledger.entries())
 	if len(over) == 0 {
 		return nil
 	}
-	if !p.want.whole {
+	if !release && !p.want.whole {
 		if p.firstTime("unread") {
 			p.a.log.WarnContext(ctx, "nothing is deleted while there are manifests that cannot be read")
 		}
 		return nil
 	}
-	delete(p.logged, "unread")
-	over, err := p.deletable(ctx, over)
+	if !release {
+		delete(p.logged, "unread")
+	}
+	found, err := p.locateLeftovers(ctx, over)
 	if err != nil {
 		return err
 	}
-	existing := 0
-	for _, l := range over {
-		if l.live != nil {
-			existing++
-		}
+	if release {
+		found = slices.DeleteFunc(found, func(l *leftover) bool { return l.need() == object.Nobody })
+	} else if found, err = p.ofManifests(ctx, found); err != nil {
+		return err
 	}
-	if reason := p.a.options.tooMany(existing, len(entries)); reason != "" {
-		p.report.Failures = append(p.report.Failures, reconciler.Failure{Object: noLongerWanted, Reason: reason})
-		return nil
-	}
-	for len(over) > 0 { // by stages, from the last to the first
-		n := slices.IndexFunc(over, func(l *leftover) bool { return l.Stage() != over[0].Stage() })
+	found = slices.DeleteFunc(found, func(l *leftover) bool { return p.keptForNow(ctx, l) })
+	for len(found) > 0 { // by stages, from the last to the first
+		n := slices.IndexFunc(found, func(l *leftover) bool { return l.Stage() != found[0].Stage() })
 		if n < 0 {
-			n = len(over)
+			n = len(found)
 		}
-		if err := each(ctx, over[:n], p.remove); err != nil {
+		if err := each(ctx, found[:n], p.remove); err != nil {
 			return err
 		}
-		over = over[n:]
+		found = found[n:]
 	}
 	return nil
 }
 
-// deletable leaves out the objects that are kept for now, and finds the others in their mirrors.
-func (p *pass) deletable(ctx context.Context, over []*leftover) ([]*leftover, error) {
+// keptForNow reports whether an object must not be deleted by this pass.
+func (p *pass) keptForNow(ctx context.Context, l *leftover) bool {
+	if pause, paused := p.paused(l.Key); paused {
+		p.report.Paused++
+		if l.need() == object.Required {
+			p.stillFailing(l.object(), "it is paused: "+pause.String())
+		}
+		return true
+	}
+	if l.Container() {
+		if p.firstTime("kept " + l.Key.String()) {
+			p.a.log.InfoContext(ctx, "no longer wanted, but kept: deleting it would delete what others have put into it",
+				slog.String("object", l.Key.String()))
+		}
+		return true
+	}
+	// what takes its place may not exist yet
+	gk := schema.GroupKind{Group: l.Group, Kind: l.Kind}
+	return p.failing[failingKind{gk, true}] || l.need() == object.Nobody && p.failing[failingKind{gk, false}]
+}
+
+// locateLeftovers finds leftovers in their mirrors. It leaves out those of kinds that cannot be
+// followed now, and forgets those whose kind is gone.
+func (p *pass) locateLeftovers(ctx context.Context, over []*leftover) ([]*leftover, error) {
 	var found []*leftover
 	for _, l := range over {
-		gk := schema.GroupKind{Group: l.Group, Kind: l.Kind}
-		if l.Container() {
-			if p.firstTime("kept " + l.Key.String()) {
-				p.a.log.InfoContext(ctx, "no longer wanted, but kept: deleting it would delete what others have put into it",
-					slog.String("object", l.Key.String()))
-			}
-			continue
-		}
-		if p.failing[gk] {
-			continue // its replacement may not exist yet
-		}
 		if p.kinds == nil {
 			continue
 		}
@@ -127,7 +136,7 @@ func (p *pass) deletable(ctx context.Context, over []*leftover) ([]*leftover, er
 			return nil, err
 		}
 		l.kind, l.mirror = kind, m
-		if !p.inStep(ctx, &item{Object: &object.Object{Key: l.Key}, kind: kind, mirror: m}) {
+		if !p.inStep(ctx, &item{Object: l.object(), kind: kind, mirror: m}) {
 			continue
 		}
 		l.live = m.Get(nameOf(l.Key))
@@ -136,8 +145,30 @@ func (p *pass) deletable(ctx context.Context, over []*leftover) ([]*leftover, er
 	return found, context.Cause(ctx)
 }
 
-// remove deletes one object if we have created it, and removes its entry when it is gone.
-func (p *pass) remove(ctx context.Context, l *leftover) error {
+// ofManifests returns those of the leftovers that are there, are ours, and may be deleted. It asks
+// the server for those that their mirror does not have, so that what is counted is what there is.
+func (p *pass) ofManifests(ctx context.Context, found []*leftover) ([]*leftover, error) {
+	if err := each(ctx, found, p.see); err != nil {
+		return nil, err
+	}
+	found = slices.DeleteFunc(found, func(l *leftover) bool { return l.live == nil })
+	var lost []object.Key
+	for _, l := range found {
+		if l.need() == object.Nobody && !l.Container() {
+			lost = append(lost, l.Key)
+		}
+	}
+	reason := p.a.refusal(ctx, p.want, p.ledger.entries(), lost)
+	if reason == "" {
+		return found, nil
+	}
+	p.report.Failures = append(p.report.Failures, reconciler.Failure{Object: noLongerWanted, Reason: reason})
+	return slices.DeleteFunc(found, func(l *leftover) bool { return l.need() == object.Nobody }), nil
+}
+
+// see makes sure of one leftover. Its live object is nil afterwards unless it is there, is ours,
+// and is not being deleted already.
+func (p *pass) see(ctx context.Context, l *leftover) error {
 	if l.live == nil {
 		if l.entry.UID == "" && time.Since(l.entry.At) < inventory.Settle {
 			return nil // the request that creates it may be under way; the mirror will tell
@@ -157,10 +188,21 @@ func (p *pass) remove(ctx context.Context, l *leftover) error {
 		p.ledger.forget(l.Key)
 		p.a.log.InfoContext(ctx, "no longer wanted, but left alone: it is not the object that we created",
 			slog.String("object", l.Key.String()))
-		return nil
+		l.live = nil
 	case l.live.DeletionTimestamp != nil:
-		return nil // the mirror will see it go
-	case !p.dueLeftover(l):
+		l.live = nil // the mirror will see it go
+	case l.live.Annotations[object.Prune] == object.NeverPrune:
+		l.live = nil // people want to keep it
+	}
+	return nil
+}
+
+// remove deletes one object if we have created it, and removes its entry when it is gone.
+func (p *pass) remove(ctx context.Context, l *leftover) error {
+	if err := p.see(ctx, l); err != nil || l.live == nil {
+		return err
+	}
+	if !p.dueLeftover(l) {
 		return nil
 	}
 	err := p.a.client.Delete(ctx, l.kind, l.live)
@@ -178,6 +220,7 @@ func (p *pass) remove(ctx context.Context, l *leftover) error {
 		p.ledger.forget(l.Key)
 	}
 	p.succeeded(&p.report.Pruned, l.Key)
+	p.tell(l.object(), l.live, eventPruned, "deleted: it is no longer wanted")
 	p.a.log.InfoContext(ctx, "deleted: it is no longer wanted", slog.String("object", l.Key.String()))
 	return nil
 }
@@ -189,7 +232,7 @@ func (p *pass) dueLeftover(l *leftover) bool {
 	defer p.results.Unlock()
 	due := p.failures.due(l.Key, "", l.live.ResourceVersion)
 	if !due {
-		p.stillFailing(&object.Object{Key: l.Key, Source: noLongerWanted}, p.failures[l.Key].reason)
+		p.stillFailing(l.object(), p.failures[l.Key].reason)
 	}
 	return due
 }
@@ -197,5 +240,9 @@ func (p *pass) dueLeftover(l *leftover) bool {
 const noLongerWanted = "what is no longer wanted"
 
 func (p *pass) isolateLeftover(ctx context.Context, l *leftover, err error) error {
-	return p.isolate(ctx, &item{Object: &object.Object{Key: l.Key, Source: noLongerWanted}, live: l.live}, err)
+	i := &item{Object: l.object(), live: l.live}
+	if l.live != nil {
+		i.version = l.live.ResourceVersion
+	}
+	return p.isolate(ctx, i, err)
 }

@@ -108,21 +108,3 @@ func TestDifference(t *testing.T) {
 		t.Errorf("got %s", text)
 	}
 }
-
-func TestTooMany(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		most, n, created int
-		refused          bool
-	}{{0, 10, 10, false}, {0, 11, 12, true}, {0, 50, 100, false}, {0, 51, 100, true}, {3, 3, 100, false}, {3, 4, 100, true}, {99, 99, 99, false}} {
-		if got := (Options{MaxPrune: c.most}).tooMany(c.n, c.created); (got != "") != c.refused {
-			t.Errorf("%+v: %q", c, got)
-		}
-	}
-	if (Options{MaxPrune: -1}).Validate() == nil {
-		t.Error("a negative limit")
-	}
-	if _, err := Open("", Options{}, nil); err == nil {
-		t.Error("no kubeconfig")
-	}
-}

@@ -19,7 +19,7 @@ import (
 // errEnded tells that the watches ended in the middle of a pass.
 var errEnded = errors.New("the watches have ended")
 
-// inventoryKey is the object that holds the inventory. No source may want it.
+// inventoryKey is the object that the inventory is reported as.
 var inventoryKey = object.Key{Kind: "ConfigMap", Namespace: inventory.Namespace, Name: inventory.Name}
 
 // session is what passes know and remember during one Run. Only one pass at a time uses it.
@@ -28,8 +28,11 @@ type session struct {
 	start chan *mirror.Mirror
 	ended chan struct{}
 
-	kinds    *api.Kinds
-	mirrors  map[schema.GroupVersionResource]*mirror.Mirror
+	kinds   *api.Kinds
+	mirrors map[schema.GroupVersionResource]*mirror.Mirror
+	// classes has every storage class, whoever made it. Nil unless one of ours is to be the
+	// default.
+	classes  *mirror.Mirror
 	ledger   *ledger
 	failures failures
 	repairs  repairs
@@ -39,6 +42,11 @@ type session struct {
 	checked map[object.Key]checkedVersion
 	// foreign are objects that exist and that we have not created, so that we do not try to.
 	foreign map[object.Key]bool
+	// health has the health of what was looked at, and waiting the objects that wait for others.
+	health  map[object.Key]seenHealth
+	waiting map[object.Key]bool
+	// told has the failures of no object that an event tells of.
+	told map[string]bool
 	// logged has the texts that firstTime was asked for.
 	logged map[string]bool
 
@@ -54,6 +62,7 @@ func newSession(a *Applier) *session {
 		a: a, start: make(chan *mirror.Mirror), ended: make(chan struct{}),
 		mirrors: map[schema.GroupVersionResource]*mirror.Mirror{}, ledger: newLedger(a.client.ConfigMaps(inventory.Namespace)),
 		failures: failures{}, repairs: repairs{}, checked: map[object.Key]checkedVersion{}, foreign: map[object.Key]bool{}, logged: map[string]bool{},
+		health: map[object.Key]seenHealth{}, waiting: map[object.Key]bool{},
 	}
 }
 
@@ -87,16 +96,24 @@ func (s *session) mirror(ctx context.Context, kind api.Kind) (*mirror.Mirror, er
 	if m := s.mirrors[kind.Resource]; m != nil {
 		return m, nil
 	}
-	m := mirror.New(s.a.client.Metadata(kind), object.Label+"=true", func(mirror.Name, *metav1.PartialObjectMetadata) { s.a.signal() })
+	m, err := s.startMirror(ctx, kind, object.Label+"=true")
+	if err == nil {
+		s.mirrors[kind.Resource] = m
+	}
+	return m, err
+}
+
+// startMirror starts a mirror of the objects of a kind that a selector selects; an empty one: all.
+func (s *session) startMirror(ctx context.Context, kind api.Kind, selector string) (*mirror.Mirror, error) {
+	m := mirror.New(s.a.client.Metadata(kind), selector, func(mirror.Name, *metav1.PartialObjectMetadata) { s.a.signal() })
 	select {
 	case s.start <- m:
+		return m, nil
 	case <-s.ended:
 		return nil, errEnded
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	s.mirrors[kind.Resource] = m
-	return m, nil
 }
 
 // refreshKinds asks the server which kinds it has.

@@ -54,9 +54,10 @@ func TestBadManifests(t *testing.T) {
 	w.write("c-number.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: 7, namespace: default}\n")
 	w.write("b-scalar.json", `"text" 5 {"kind":"List","apiVersion":"v1","items":7}`)
 	w.write("ignored.txt", "{{{")
+	w.approving = true // most of it goes
 	a := w.start(resources.Options{})
 	r, err := a.pass()
-	if err == nil || r.Created != len(objects(t))+3 {
+	if err == nil || r.Created != len(objects(t))+3 || !r.Ready {
 		t.Errorf("%+v, %v", r, err)
 	}
 	for _, want := range []string{

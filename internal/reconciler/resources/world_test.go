@@ -63,8 +63,10 @@ func users() []cluster.User {
 		{Name: builtin.APIServer},
 		{Name: builtin.Provisioner},
 		{Name: builtin.Network},
+		{Name: "node-1", Groups: []string{builtin.Network}},
 		{Name: "alice", Groups: []string{builtin.Owners}},
 		{Name: "mallory"},
+		{Name: "ironherd:reconciler"},
 	}
 }
 
@@ -75,6 +77,8 @@ type world struct {
 	cluster   *cluster.Cluster
 	client    dynamic.Interface
 	manifests string
+	// approving tells that a person has approved whatever is in the manifests.
+	approving bool
 }
 
 func newWorld(t *testing.T) *world {
@@ -131,6 +135,7 @@ var (
 	accounts      = schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}
 	roles         = schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles"}
 	roleBindings  = schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings"}
+	apiServices   = schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}
 	services      = schema.GroupVersionResource{Version: "v1", Resource: "services"}
 	builtInKinds  = []schema.GroupVersionResource{clusterRoles, bindings, classes, drivers, runtimes}
 	everyResource = append(builtInKinds[:len(builtInKinds):len(builtInKinds)],
@@ -217,6 +222,14 @@ func (w *world) remove(r schema.GroupVersionResource, namespace, name string) {
 	}
 }
 
+// removeAfter removes an object when the test has ended.
+func (w *world) removeAfter(r schema.GroupVersionResource, name string) {
+	w.Helper()
+	if err := w.client.Resource(r).Delete(context.WithoutCancel(w.Context()), name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		w.Error(err)
+	}
+}
+
 // write writes a file of manifests; an empty text removes it.
 func (w *world) write(name, text string) {
 	w.Helper()
@@ -255,7 +268,8 @@ type applier struct {
 	stop func()
 }
 
-// start starts one with the manifests of the world.
+// start starts one with the manifests of the world, and with every part of the release unless the
+// options choose.
 func (w *world) start(o resources.Options) *applier {
 	w.Helper()
 	return w.startWith(w.cluster.Config(""), o)
@@ -266,10 +280,16 @@ func (w *world) startWith(c *rest.Config, o resources.Options) *applier {
 	if o.Manifests == "" {
 		o.Manifests = w.manifests
 	}
+	if o.BuiltIn == nil && o.Selection.Names == nil {
+		o.Selection = everything()
+	}
 	log := slog.New(slog.NewTextHandler(testWriter{w.T}, nil))
 	a, err := resources.New(c, o, log)
 	if err != nil {
 		w.Fatal(err)
+	}
+	if w.approving {
+		a.AskConsent(approve)
 	}
 	ctx, cancel := context.WithCancel(w.Context())
 	ended := make(chan error, 1)
@@ -283,6 +303,11 @@ func (w *world) startWith(c *rest.Config, o resources.Options) *applier {
 	})
 	w.Cleanup(stop)
 	return &applier{world: w, Applier: a, stop: stop}
+}
+
+// approve says, as a person would, that whatever is no longer in the manifests is to be deleted.
+func approve(context.Context, reconciler.Source) (reconciler.Consent, error) {
+	return reconciler.Consent{Approved: true}, nil
 }
 
 type testWriter struct{ *testing.T }
@@ -363,7 +388,7 @@ func (w *world) requests() []cluster.Request {
 // inventory is what is stored.
 func (w *world) inventory() *inventory.Inventory {
 	w.Helper()
-	i, _, faults, err := inventory.Read(w.Context(), w.client.Resource(configMaps).Namespace(inventory.Namespace))
+	i, _, faults, err := inventory.Read(w.Context(), w.client.Resource(configMaps).Namespace(inventory.Namespace), 1)
 	if err := errors.Join(faults, err); err != nil {
 		w.Fatal(err)
 	}
@@ -375,9 +400,14 @@ func configMap(name, value string) string {
 	return fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s, namespace: default}\ndata: {key: %q}\n---\n", name, value)
 }
 
+// everything selects all that the release has.
+func everything() builtin.Selection {
+	return builtin.Selection{Names: builtin.All(), DefaultClass: "local", Capacity: true}
+}
+
 func objects(t *testing.T) []*object.Object {
 	t.Helper()
-	all, err := builtin.Objects()
+	all, err := builtin.Objects(everything())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,8 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"net/url"
 	"path/filepath"
 	"strings"
@@ -33,6 +31,7 @@ type member struct {
 	name         string
 	client, peer url.URL
 	dir          string
+	ports        []*port
 	state        string // new or existing
 	running      *embed.Etcd
 }
@@ -41,7 +40,8 @@ type member struct {
 func Start(ctx context.Context, dir string, n int) (*Cluster, error) {
 	c := &Cluster{dir: dir}
 	for range n {
-		if _, err := c.add(ctx, "new"); err != nil {
+		if _, err := c.add("new"); err != nil {
+			c.Close()
 			return nil, err
 		}
 	}
@@ -71,31 +71,19 @@ func New(t *testing.T, n int) *Cluster {
 	return c
 }
 
-func (c *Cluster) add(ctx context.Context, state string) (*member, error) {
+func (c *Cluster) add(state string) (*member, error) {
 	name := fmt.Sprintf("m%d", len(c.members)+1)
 	m := &member{name: name, dir: filepath.Join(c.dir, name), state: state}
+	c.members = append(c.members, m) // Close gives back what it has
 	for _, into := range []*url.URL{&m.client, &m.peer} {
-		address, err := freeAddress(ctx)
+		kept, err := keepPort()
 		if err != nil {
 			return nil, err
 		}
-		*into = url.URL{Scheme: "http", Host: address}
+		m.ports = append(m.ports, kept)
+		*into = url.URL{Scheme: "http", Host: kept.address}
 	}
-	c.members = append(c.members, m)
 	return m, nil
-}
-
-// freeAddress returns an address whose port is outside the range for outgoing connections, so that
-// it stays free while its member is down.
-func freeAddress(ctx context.Context) (string, error) {
-	for range 100 {
-		address := fmt.Sprintf("127.0.0.1:%d", 10000+rand.IntN(10000))
-		ln, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
-		if err == nil {
-			return address, ln.Close()
-		}
-	}
-	return "", errors.New("no free port")
 }
 
 // Up starts or restarts a member, and waits until it has joined.
@@ -114,6 +102,7 @@ func (c *Cluster) Up(ctx context.Context, i int) error {
 	}
 	cfg.InitialCluster = strings.Join(initial, ",")
 	cfg.UnsafeNoFsync = true
+	cfg.SocketOpts.ReusePort = true // its port is kept for it
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
 	running, err := embed.StartEtcd(cfg)
 	if err != nil {
@@ -158,7 +147,7 @@ func (c *Cluster) Replace(ctx context.Context, client *clientv3.Client, i int) e
 		}
 	}
 	c.members[i].name = "" // no longer one of them
-	m, err := c.add(ctx, "existing")
+	m, err := c.add("existing")
 	if err != nil {
 		return err
 	}
@@ -203,7 +192,7 @@ func (c *Cluster) Endpoints() []string {
 // Client returns a client that lives as long as the test.
 func (c *Cluster) Client(t *testing.T) *clientv3.Client {
 	t.Helper()
-	client, err := etcd.Dial(etcd.Config{Endpoints: c.Endpoints()})
+	client, err := etcd.Dial(t.Context(), etcd.Config{Endpoints: c.Endpoints()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,7 +202,11 @@ func (c *Cluster) Client(t *testing.T) *clientv3.Client {
 
 // Close stops all members.
 func (c *Cluster) Close() {
-	for i := range c.members {
+	for i, m := range c.members {
 		c.Down(i)
+		for _, p := range m.ports {
+			p.close()
+		}
+		m.ports = nil
 	}
 }

@@ -11,7 +11,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,6 +41,7 @@ type Client struct {
 	metadata metadata.Interface
 	dynamic  dynamic.Interface
 	kinds    *discovery.DiscoveryClient
+	host     string
 }
 
 // New returns a client, and does not connect yet.
@@ -48,7 +51,7 @@ func New(config *rest.Config, log *slog.Logger) (*Client, error) {
 	config.UserAgent = object.Manager
 	config.WarningHandlerWithContext = &warnings{log: log, seen: map[string]bool{}}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return counter{next: next} })
-	c := &Client{log: log}
+	c := &Client{log: log, host: config.Host}
 	var err error
 	if c.http, err = rest.HTTPClientFor(config); err != nil {
 		return nil, fmt.Errorf("how to reach the API server: %w", err)
@@ -63,6 +66,18 @@ func New(config *rest.Config, log *slog.Logger) (*Client, error) {
 		return nil, fmt.Errorf("how to reach the API server: %w", err)
 	}
 	return c, nil
+}
+
+// Address is where the server listens: HOST:PORT.
+func (c *Client) Address() string {
+	u, _, err := rest.DefaultServerUrlFor(&rest.Config{Host: c.host, TLSClientConfig: rest.TLSClientConfig{Insecure: true}})
+	if err != nil {
+		return c.host
+	}
+	if u.Port() != "" {
+		return u.Host
+	}
+	return net.JoinHostPort(u.Hostname(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
 }
 
 // Close closes idle connections.
@@ -113,6 +128,38 @@ func (w *warnings) HandleWarningHeaderWithContext(ctx context.Context, _ int, _,
 	}
 }
 
+// Ready asks the server once whether it is ready to serve. It returns nil when the server answers
+// and has no complaint about itself.
+func (c *Client) Ready(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	var status int
+	text, err := c.kinds.RESTClient().Get().AbsPath("/readyz").MaxRetries(0).Do(ctx).StatusCode(&status).Raw()
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("the API server at %s does not answer: %w", c.host, context.Cause(ctx))
+	case status == 0 && err != nil:
+		return fmt.Errorf("the API server at %s cannot be reached: %w", c.host, err)
+	case status >= http.StatusInternalServerError:
+		return fmt.Errorf("the API server at %s is not ready: %s", c.host, complaints(text))
+	}
+	return nil // whether we are let ask is another question
+}
+
+// complaints returns the checks that have failed, from the answer of /readyz.
+func complaints(text []byte) string {
+	var failed []string
+	for line := range strings.Lines(string(text)) {
+		if name, ok := strings.CutPrefix(line, "[-]"); ok {
+			failed = append(failed, strings.TrimSpace(name))
+		}
+	}
+	if len(failed) == 0 {
+		return "it does not say why"
+	}
+	return strings.Join(failed, "; ")
+}
+
 // Metadata lists and watches the metadata of a kind, in all namespaces.
 func (c *Client) Metadata(kind Kind) metadata.ResourceInterface {
 	return c.metadata.Resource(kind.Resource)
@@ -132,6 +179,14 @@ func (c *Client) whole(kind Kind, namespace string) dynamic.ResourceInterface {
 		return c.dynamic.Resource(kind.Resource)
 	}
 	return c.dynamic.Resource(kind.Resource).Namespace(namespace)
+}
+
+// Alive reports whether the server answers at all.
+func (c *Client) Alive(ctx context.Context) bool {
+	const soon = 2 * time.Second
+	ctx, cancel := context.WithTimeout(ctx, soon)
+	defer cancel()
+	return c.kinds.RESTClient().Get().AbsPath("/version").Do(ctx).Error() == nil
 }
 
 // Get returns the metadata of an object as the server has it now.

@@ -18,16 +18,22 @@ import (
 type Kind struct {
 	Resource   schema.GroupVersionResource
 	Namespaced bool
+	// HasStatus tells that controllers write the status of such objects by itself.
+	HasStatus bool
 }
 
 // ConfigMap is the kind that every server has.
 var ConfigMap = Kind{Resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, Namespaced: true}
+
+// StorageClass is the kind of storage classes.
+var StorageClass = Kind{Resource: schema.GroupVersionResource{Group: "storage.k8s.io", Version: "v1", Resource: "storageclasses"}}
 
 // Kinds are the kinds that a server had when it was asked. A value never changes.
 type Kinds struct {
 	exact     map[schema.GroupVersionKind]Kind
 	preferred map[schema.GroupKind]Kind
 	refused   map[schema.GroupVersionKind]bool // kinds whose objects the server does not store
+	status    map[schema.GroupVersionResource]bool
 	failed    map[schema.GroupVersion]error
 }
 
@@ -46,6 +52,7 @@ func (c *Client) Kinds(ctx context.Context) (*Kinds, error) {
 	k := &Kinds{
 		exact: map[schema.GroupVersionKind]Kind{}, preferred: map[schema.GroupKind]Kind{},
 		refused: map[schema.GroupVersionKind]bool{}, failed: map[schema.GroupVersion]error{},
+		status: map[schema.GroupVersionResource]bool{},
 	}
 	if err != nil {
 		var partly *discovery.ErrGroupDiscoveryFailed
@@ -67,12 +74,23 @@ func (c *Client) Kinds(ctx context.Context) (*Kinds, error) {
 			k.add(version, r, prefers[version.Group] == version.Version)
 		}
 	}
+	for gvk, kind := range k.exact {
+		kind.HasStatus = k.status[kind.Resource]
+		k.exact[gvk] = kind
+	}
+	for gk, kind := range k.preferred {
+		kind.HasStatus = k.status[kind.Resource]
+		k.preferred[gk] = kind
+	}
 	return k, nil
 }
 
 func (k *Kinds) add(version schema.GroupVersion, r metav1.APIResource, preferred bool) {
-	if strings.Contains(r.Name, "/") {
-		return // a part of another one
+	if of, part, parted := strings.Cut(r.Name, "/"); parted {
+		if part == "status" {
+			k.status[version.WithResource(of)] = true
+		}
+		return
 	}
 	gvk := version.WithKind(r.Kind)
 	for _, verb := range []string{"get", "list", "watch", "patch", "delete"} {

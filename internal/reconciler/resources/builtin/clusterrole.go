@@ -3,6 +3,7 @@ package builtin
 import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // The names of our roles, and of the bindings that give them to somebody.
@@ -16,7 +17,27 @@ const (
 var (
 	read      = []string{"get", "list", "watch"}
 	readWrite = []string{"get", "list", "watch", "create", "update", "patch", "delete"}
+	// recordEvents is what a recorder of events needs: it looks for a similar one to count up.
+	recordEvents = []string{"get", "list", "watch", "create", "update", "patch"}
 )
+
+// access is the role of a name and its binding.
+func access(name string) func(Selection) []runtime.Object {
+	return func(Selection) []runtime.Object {
+		var objects []runtime.Object
+		for _, role := range clusterRoles() {
+			if role.Name == name {
+				objects = append(objects, &role)
+			}
+		}
+		for _, binding := range clusterRoleBindings() {
+			if binding.Name == name {
+				objects = append(objects, &binding)
+			}
+		}
+		return objects
+	}
+}
 
 func clusterRoles() []rbacv1.ClusterRole {
 	return []rbacv1.ClusterRole{
@@ -40,14 +61,17 @@ func clusterRoles() []rbacv1.ClusterRole {
 			rule("", []string{"nodes", "pods"}, read),
 			rule("storage.k8s.io", []string{"storageclasses", "csinodes", "csidrivers", "volumeattachments"}, read),
 			rule("storage.k8s.io", []string{"csistoragecapacities"}, readWrite),
-			rule("", []string{"events"}, []string{"create", "patch"}),
-			rule("events.k8s.io", []string{"events"}, []string{"create", "patch"}),
+			rule("", []string{"events"}, recordEvents),
+			rule("events.k8s.io", []string{"events"}, recordEvents),
 		),
 		clusterRole(networkRole,
-			"What the network services on each node need: to see services, where they live, and the policies between pods.",
+			"What the network services on each node need: to see services, where they live, and the policies between pods, and to say in "+
+				"events what goes wrong.",
 			rule("", []string{"services", "endpoints", "namespaces", "nodes", "pods"}, read),
 			rule("discovery.k8s.io", []string{"endpointslices"}, read),
 			rule("networking.k8s.io", []string{"networkpolicies"}, read),
+			rule("", []string{"events"}, recordEvents),
+			rule("events.k8s.io", []string{"events"}, recordEvents),
 		),
 	}
 }

@@ -4,28 +4,60 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
 )
 
-// defaultClass is the annotation by which Kubernetes knows the class of claims that name none.
-const defaultClass = "storageclass.kubernetes.io/is-default-class"
+// The names of the storage classes.
+const (
+	localClass       = "local"
+	localStrictClass = "local-strict"
+)
 
-func storageClasses() []storagev1.StorageClass {
-	local := storageClass("local",
-		"Storage on a disk of the node that the pod runs on; it does not move with the pod. Programs, devices and set-user-ID bits on it "+
-			"work as on any file system. The default.",
-		"exec", "dev", "suid")
-	local.Annotations[defaultClass] = "true"
-	return []storagev1.StorageClass{
-		local,
-		storageClass("local-strict",
-			"As local, but nothing on it can be executed, is a device, or gives another user's rights: for data alone.",
-			"noexec", "nodev", "nosuid"),
+// The annotations by which Kubernetes knows the class of claims that name none: the second one is
+// of earlier releases, and still counts.
+const (
+	DefaultAnnotation     = "storageclass.kubernetes.io/is-default-class"
+	DefaultAnnotationBeta = "storageclass.beta.kubernetes.io/is-default-class"
+)
+
+func storageClass(name string) func(Selection) []runtime.Object {
+	return func(s Selection) []runtime.Object {
+		class := localStorageClass()
+		if name == localStrictClass {
+			class = localStrictStorageClass()
+		}
+		if s.DefaultClass == name {
+			class.Annotations[DefaultAnnotation] = "true"
+		}
+		return []runtime.Object{class}
 	}
 }
 
-func storageClass(name, description string, mountOptions ...string) storagev1.StorageClass {
+// WithoutDefault returns the class of a selection as it is while another one is the default.
+func WithoutDefault(s Selection) (*object.Object, error) {
+	name := s.DefaultClass
+	s.DefaultClass = ""
+	return convert(storageClass(name)(s)[0], object.Optional)
+}
+
+func localStorageClass() *storagev1.StorageClass {
+	return newStorageClass(localClass,
+		"Storage on a disk of the node that the pod runs on; it does not move with the pod. Programs, devices and set-user-ID bits on it "+
+			"work as on any file system.",
+		"exec", "dev", "suid")
+}
+
+func localStrictStorageClass() *storagev1.StorageClass {
+	return newStorageClass(localStrictClass,
+		"As local, but nothing on it can be executed, is a device, or gives another user's rights: for data alone.",
+		"noexec", "nodev", "nosuid")
+}
+
+func newStorageClass(name, description string, mountOptions ...string) *storagev1.StorageClass {
 	reclaim, binding, expand := corev1.PersistentVolumeReclaimDelete, storagev1.VolumeBindingWaitForFirstConsumer, true
-	return storagev1.StorageClass{
+	return &storagev1.StorageClass{
 		TypeMeta:             metav1.TypeMeta{APIVersion: storagev1.SchemeGroupVersion.String(), Kind: "StorageClass"},
 		ObjectMeta:           meta(name, description),
 		Provisioner:          localDriver,

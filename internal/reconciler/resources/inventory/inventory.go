@@ -30,23 +30,33 @@
 //   - Death after 2, or the answer is lost: the object bears the mark; 3 is done by whoever comes
 //     next.
 //   - Death within 4: the object is deleted again, which is no error, or is found gone.
-//   - Two leaders (one of them deposed): the inventory is written only under a precondition of the
-//     resourceVersion that was read, so the late one is refused and can create nothing that it had
-//     not recorded before. What it had recorded, its successor has read.
+//   - Two leaders (one of them deposed): each part of the inventory is written only under a
+//     precondition of the resourceVersion that was read, so the late one is refused where its
+//     successor has written, and can create nothing that it had not recorded before. What it had
+//     recorded, its successor reads: before the first pass, or when it sees that a part has
+//     changed.
 //   - The inventory is lost: everything goes on being applied; what it spoke of is never deleted
 //     again. While its writer lives, it writes it again.
 //
-// # Why a ConfigMap
+// # Why ConfigMaps
 //
-// It is backed up and restored together with the objects that it speaks of; people can read it; a
-// precondition on its resourceVersion is all the fencing that it needs. A key per kind, a line per
-// object: "namespace/name uid=… mark=… at=…". Lines that cannot be read are reported, and kept as
-// they are. It holds some ten thousand objects: a ConfigMap's limit is 1 MiB.
+// They are backed up and restored together with the objects that they speak of; people can read
+// them; a precondition on the resourceVersion is all the fencing that is needed. A key per kind, a
+// line per object: "namespace/name uid=… mark=… at=…". Lines that cannot be read are reported, and
+// kept as they are.
+//
+// One ConfigMap holds some ten thousand objects, so the inventory has parts: 1, 2, 4 … maxParts
+// ConfigMaps. Each object has its place in one of them, by a hash of its name. When a part would
+// grow beyond partSize, the number of parts doubles. An object then stays where it is, or moves to
+// a part with a higher number. Parts with higher numbers are written first, so at every moment each
+// entry is in one part at least. If it is in two, because the writer died in between, the one in
+// its place counts.
 package inventory
 
 import (
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"maps"
 	"slices"
 	"strconv"
@@ -56,11 +66,34 @@ import (
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
 )
 
-// Where the inventory is.
+// Where the inventory is: its first part has the name, the others have it with their number behind.
 const (
 	Namespace = "kube-system"
 	Name      = "ironherd-reconciler-inventory"
 )
+
+// PartName is the name of a part.
+func PartName(part int) string {
+	if part == 0 {
+		return Name
+	}
+	return Name + "-" + strconv.Itoa(part)
+}
+
+// IsPart reports whether an object is a part of the inventory, or may become one.
+func IsPart(key object.Key) bool {
+	if key.Group != "" || key.Kind != "ConfigMap" || key.Namespace != Namespace {
+		return false
+	}
+	return slices.ContainsFunc(partNames, func(name string) bool { return name == key.Name })
+}
+
+var partNames = func() (names []string) {
+	for part := range maxParts {
+		names = append(names, PartName(part))
+	}
+	return names
+}()
 
 // Settle is how long an entry without an object is kept when the object is no longer wanted: longer
 // than any request may take to arrive.
@@ -84,13 +117,19 @@ func (e Entry) Ours(uid, mark string) bool {
 // Inventory is the entries by object. Its zero value is not useful.
 type Inventory struct {
 	Entries map[object.Key]Entry
-	// unreadable lines, by the key of the data that they are in.
-	unreadable map[string][]string
+	// unreadable lines, by where they are.
+	unreadable map[place][]string
+}
+
+// place is a key of the data of a part.
+type place struct {
+	part int
+	kind string
 }
 
 // New is an inventory without entries.
 func New() *Inventory {
-	return &Inventory{Entries: map[object.Key]Entry{}, unreadable: map[string][]string{}}
+	return &Inventory{Entries: map[object.Key]Entry{}, unreadable: map[place][]string{}}
 }
 
 // Clone returns a copy.
@@ -103,29 +142,43 @@ func (i *Inventory) Equal(j *Inventory) bool {
 	return maps.Equal(i.Entries, j.Entries) && maps.EqualFunc(i.unreadable, j.unreadable, slices.Equal)
 }
 
-// Parse reads the data of the ConfigMap. An error names each line that cannot be read; the
-// inventory is good all the same, and keeps them.
-func Parse(data map[string]string) (*Inventory, error) {
+// Parse reads the data of the parts. An error names each line that cannot be read; the inventory is
+// good all the same, and keeps them.
+func Parse(parts []map[string]string) (*Inventory, error) {
 	i := New()
 	var faults []error
-	for _, kind := range slices.Sorted(maps.Keys(data)) {
-		for n, line := range strings.Split(data[kind], "\n") {
-			if line == "" {
-				continue
+	from := map[object.Key]int{}
+	for part, data := range parts {
+		for _, kind := range slices.Sorted(maps.Keys(data)) {
+			for n, line := range strings.Split(data[kind], "\n") {
+				if line == "" {
+					continue
+				}
+				key, entry, err := parseLine(kind, line)
+				other, twice := from[key]
+				if err == nil && twice && other == part {
+					err = errors.New("it is there twice")
+				}
+				if err != nil {
+					faults = append(faults, fmt.Errorf("%s, %s, line %d: %w", PartName(part), kind, n+1, err))
+					at := place{part, kind}
+					i.unreadable[at] = append(i.unreadable[at], line)
+					continue
+				}
+				if !twice || part == partOf(key, len(parts)) {
+					i.Entries[key], from[key] = entry, part
+				}
 			}
-			key, entry, err := parseLine(kind, line)
-			if _, twice := i.Entries[key]; err == nil && twice {
-				err = errors.New("it is there twice")
-			}
-			if err != nil {
-				faults = append(faults, fmt.Errorf("inventory, %s, line %d: %w", kind, n+1, err))
-				i.unreadable[kind] = append(i.unreadable[kind], line)
-				continue
-			}
-			i.Entries[key] = entry
 		}
 	}
 	return i, errors.Join(faults...)
+}
+
+// partOf is the number of the part in which an object has its place.
+func partOf(key object.Key, parts int) int {
+	sum := fnv.New32a()
+	_, _ = fmt.Fprintf(sum, "%s/%s/%s/%s", key.Group, key.Kind, key.Namespace, key.Name)
+	return int(sum.Sum32() & uint32(parts-1)) //nolint:gosec // parts is a small power of two
 }
 
 // parseLine reads "namespace/name uid=… mark=… at=…".
@@ -166,9 +219,9 @@ func parseLine(kind, line string) (key object.Key, e Entry, err error) {
 	return key, e, nil
 }
 
-// Data is what Parse reads.
-func (i *Inventory) Data() map[string]string {
-	lines := map[string][]string{}
+// Data is what Parse reads, in a number of parts. The number is a power of two.
+func (i *Inventory) Data(parts int) []map[string]string {
+	lines := map[place][]string{}
 	for key, e := range i.Entries {
 		words := []string{key.Namespace + "/" + key.Name}
 		if e.UID != "" {
@@ -181,15 +234,22 @@ func (i *Inventory) Data() map[string]string {
 		if key.Group != "" {
 			kind += "." + key.Group
 		}
-		lines[kind] = append(lines[kind], strings.Join(words, " "))
+		at := place{partOf(key, parts), kind}
+		lines[at] = append(lines[at], strings.Join(words, " "))
 	}
-	for kind, unreadable := range i.unreadable {
-		lines[kind] = append(lines[kind], unreadable...)
-	}
-	data := map[string]string{}
-	for kind, l := range lines {
+	for _, l := range lines {
 		slices.Sort(l)
-		data[kind] = strings.Join(l, "\n") + "\n"
+	}
+	// after the entries, because of two lines for one object the first counts
+	for at, unreadable := range i.unreadable {
+		lines[at] = append(lines[at], unreadable...)
+	}
+	data := make([]map[string]string, parts)
+	for n := range data {
+		data[n] = map[string]string{}
+	}
+	for at, l := range lines {
+		data[at.part][at.kind] = strings.Join(l, "\n") + "\n"
 	}
 	return data
 }

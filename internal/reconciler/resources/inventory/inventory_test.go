@@ -2,6 +2,7 @@ package inventory_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -31,9 +32,30 @@ func TestRoundTrip(t *testing.T) {
 			}
 			i.Entries[key] = e
 		}
-		back, err := inventory.Parse(i.Data())
+		parts := rapid.SampledFrom([]int{1, 2, 4, 64}).Draw(t, "parts")
+		back, err := inventory.Parse(i.Data(parts))
 		if err != nil || !back.Equal(i) {
-			t.Fatalf("%v: %v", i.Data(), err)
+			t.Fatalf("%v: %v", i.Data(parts), err)
+		}
+		// The writer died on the way to twice as many parts: of what is in two, the new place
+		// counts.
+		grown := inventory.New()
+		for key, e := range i.Entries {
+			e.UID += "-new"
+			grown.Entries[key] = e
+		}
+		half := append(i.Data(parts), grown.Data(2 * parts)[parts:]...)
+		back, err = inventory.Parse(half)
+		if err != nil || len(back.Entries) != len(i.Entries) {
+			t.Fatalf("%v: %v", half, err)
+		}
+		for n, data := range grown.Data(2 * parts)[parts:] {
+			moved, _ := inventory.Parse([]map[string]string{data})
+			for key, e := range moved.Entries {
+				if back.Entries[key] != e {
+					t.Fatalf("%v of part %d is %+v, want %+v", key, parts+n, back.Entries[key], e)
+				}
+			}
 		}
 	})
 }
@@ -45,14 +67,23 @@ func TestUnreadable(t *testing.T) {
 		"x", "noslash uid=1", "/ uid=1", "a/b/c uid=1", "/a", "/a at=1", "/a uid=1 at=x", "/a uid=1 new=1", "/a uid=", "/good uid=2",
 	} {
 		data := map[string]string{"Role.rbac.authorization.k8s.io": "/good uid=1\n" + line + "\n"}
-		i, err := inventory.Parse(data)
+		i, err := inventory.Parse([]map[string]string{data})
 		if err == nil || len(i.Entries) != 1 {
 			t.Errorf("%q: %v, %v", line, i.Entries, err)
 		}
-		again, err := inventory.Parse(i.Data())
+		again, err := inventory.Parse(i.Data(1))
 		if err == nil || !again.Equal(i) {
-			t.Errorf("%q is lost: %v, %v", line, i.Data(), err)
+			t.Errorf("%q is lost: %v, %v", line, i.Data(1), err)
 		}
+	}
+}
+
+// TestUnreadableStays: a line that cannot be read stays in the part that it is in.
+func TestUnreadableStays(t *testing.T) {
+	t.Parallel()
+	i, err := inventory.Parse([]map[string]string{{}, {"Role": "?\n"}})
+	if err == nil || i.Data(4)[1]["Role"] != "?\n" {
+		t.Errorf("%v, %v", i.Data(4), err)
 	}
 }
 
@@ -60,14 +91,15 @@ func TestUnreadable(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add("Role.x", "/a uid=1\nb/c mark=x at=7\n\n?\n")
 	f.Add(".", "/a uid=1")
+	f.Add("Role", "/0 uid=0\n/0 mark=0") // whichever counts, the same one does after a round
 	f.Fuzz(func(t *testing.T, kind, text string) {
-		i, _ := inventory.Parse(map[string]string{kind: text})
+		i, _ := inventory.Parse([]map[string]string{{kind: text}})
 		for key, e := range i.Entries {
 			if key.Name == "" || key.Kind == "" || e.UID == "" && e.Mark == "" {
 				t.Errorf("%v: %+v", key, e)
 			}
 		}
-		again, _ := inventory.Parse(i.Data())
+		again, _ := inventory.Parse(i.Data(1))
 		if fmt.Sprint(again.Entries) != fmt.Sprint(i.Entries) {
 			t.Errorf("%q: %v, then %v", text, i.Entries, again.Entries)
 		}
@@ -92,5 +124,28 @@ func TestOurs(t *testing.T) {
 		if c.entry.Ours(c.uid, c.mark) != c.ours {
 			t.Errorf("%+v", c)
 		}
+	}
+}
+
+func TestParts(t *testing.T) {
+	t.Parallel()
+	for part, name := range map[int]string{0: inventory.Name, 1: inventory.Name + "-1", 63: inventory.Name + "-63"} {
+		key := object.Key{Kind: "ConfigMap", Namespace: inventory.Namespace, Name: name}
+		if inventory.PartName(part) != name || !inventory.IsPart(key) {
+			t.Errorf("part %d is %s", part, inventory.PartName(part))
+		}
+		key.Namespace = "default"
+		if inventory.IsPart(key) {
+			t.Errorf("%v is a part", key)
+		}
+	}
+	if inventory.IsPart(object.Key{Kind: "ConfigMap", Namespace: inventory.Namespace, Name: inventory.Name + "-64"}) {
+		t.Error("there is no such part")
+	}
+	seen := inventory.Seen(func(name string) string {
+		return map[string]string{inventory.PartName(0): "7", inventory.PartName(2): "9"}[name]
+	})
+	if strings.Join(seen, ",") != "7,,9" {
+		t.Errorf("seen %v", seen)
 	}
 }

@@ -4,6 +4,10 @@
 // A document that cannot be read is a fault that names file and document, and does not keep the
 // others from being read. Callers must look at the faults: an object that is missing from the
 // answer may be in a document that could not be read.
+//
+// Links to files are followed, and the directory itself may be a link. A link to a directory within
+// it is a fault: what was a directory there until now must not seem to have become empty. So is
+// whatever is neither file, directory nor link; it is not opened.
 package manifest
 
 import (
@@ -18,6 +22,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	kjson "k8s.io/apimachinery/pkg/util/json"
 	kyaml "k8s.io/apimachinery/pkg/util/yaml"
@@ -79,6 +84,9 @@ func (d *Directory) Read() (objects []*object.Object, faults []Fault) {
 			return nil
 		case entry.IsDir():
 			return nil
+		case entry.Type()&fs.ModeSymlink != 0 && isDirectory(path):
+			// what is behind it was in the tree perhaps, so it must not seem to be gone
+			return fault(path, errors.New("it is a link to a directory, which is not followed: put the directory itself there, or mount it"))
 		}
 		switch filepath.Ext(path) {
 		case ".yaml", ".yml", ".json":
@@ -106,14 +114,31 @@ func (d *Directory) Read() (objects []*object.Object, faults []Fault) {
 	return objects, faults
 }
 
+// isDirectory reports whether a link leads to a directory.
+func isDirectory(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+// errIrregular is of a pipe, a socket or a device: to open one may wait for ever, or set something
+// going.
+var errIrregular = errors.New("it is no regular file")
+
+// readFile reads a regular file. It does not open anything else.
 func readFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	if info, err := os.Stat(path); err != nil {
+		return nil, err
+	} else if !info.Mode().IsRegular() {
+		return nil, errIrregular
+	}
+	// Whatever takes the file's place in this moment is not waited for.
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, errors.Join(errors.New("it is no regular file"), err)
+		return nil, errors.Join(errIrregular, err)
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err == nil && len(text) > maxFile {

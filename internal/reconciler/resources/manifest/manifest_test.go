@@ -1,9 +1,11 @@
 package manifest_test
 
 import (
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/ironherd/ironherd/internal/reconciler/resources/manifest"
@@ -90,6 +92,68 @@ func TestFaults(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, objects, faults)
 		}
 	}
+}
+
+// TestIrregular: what is no file is refused without being opened, and a directory that has become a
+// link is not taken for an empty one.
+func TestIrregular(t *testing.T) {
+	t.Parallel()
+	dir, elsewhere := t.TempDir(), t.TempDir()
+	write(t, filepath.Join(dir, "good.yaml"), named("good"))
+	write(t, filepath.Join(elsewhere, "moved.yaml"), named("moved"))
+	write(t, filepath.Join(elsewhere, "data", "hidden.yaml"), named("hidden"))
+	if err := syscall.Mkfifo(filepath.Join(dir, "pipe.yaml"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for link, to := range map[string]string{
+		"to-pipe.yaml": "pipe.yaml", "device.yaml": "/dev/zero", "sub": elsewhere, "sub.yaml": elsewhere, "..data": filepath.Join(elsewhere, "data"),
+	} {
+		if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "unix", filepath.Join(dir, "socket.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	opened := make(chan struct{})
+	go func() { // whoever opens the pipe lets this one go on
+		defer close(opened)
+		if f, err := os.OpenFile(filepath.Join(dir, "pipe.yaml"), os.O_WRONLY, 0); err == nil {
+			_ = f.Close()
+		}
+	}()
+	objects, faults := manifest.At(dir).Read()
+	if len(objects) != 1 || objects[0].Name != "good" {
+		t.Errorf("%v", objects)
+	}
+	told := map[string]string{}
+	for _, f := range faults {
+		told[filepath.Base(f.Source)] = f.Err.Error()
+	}
+	for name, want := range map[string]string{
+		"pipe.yaml": "no regular file", "to-pipe.yaml": "no regular file", "device.yaml": "no regular file", "socket.json": "no regular file",
+		"sub": "link to a directory", "sub.yaml": "link to a directory",
+	} {
+		if !strings.Contains(told[name], want) {
+			t.Errorf("%s: %q", name, told[name])
+		}
+	}
+	if len(told) != 6 {
+		t.Errorf("%v", told)
+	}
+	select {
+	case <-opened:
+		t.Error("a pipe was opened")
+	default:
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "pipe.yaml"), os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-opened
+	_ = f.Close()
 }
 
 // FuzzParse: every byte of a file that people write.

@@ -1,27 +1,39 @@
 // Package mirror keeps the metadata of the objects of one kind that carry a label as the API server
-// has them: a list, then a watch.
+// has them: what there is at first, then a watch.
 //
 // It is a loop of its own, and not client-go's reflector, because three things must be known
 // exactly: whether the mirror is in step (a pass that finds nothing to do must not rest on a watch
 // that is down), which requests are made (none while nothing happens), and how soon it is back
 // after the API server was away.
 //
-//	             list              watch ends             no answer
-//	pending ───────────► in step ───────────► in step ───────────────► broken ──┐
-//	   └───────────────────── no answer ────────────────────────────►     ▲     │ backoff
-//	                                                                      └─────┘
+//	        first bookmark         watch ends            no answer
+//	pending ──────────────► in step ──────────► in step ─────────────► broken ──┐
+//	   └────────────────────── no answer ─────────────────────────►      ▲      │ backoff
+//	                                                                     └──────┘
 //
-// After the backoff the mirror watches on from where it was, or lists anew if that is too long ago.
+// After the backoff the mirror watches on from where it was, or begins anew if that is too long
+// ago.
 //
-// In step means that a watch is established, and goes on from the last version seen. A mirror
-// reports an object as gone when the object loses its label: whoever wants the object has the same
-// to do then.
+// In step means that the server has answered: it has sent everything that there is and the bookmark
+// that ends it, or it has accepted a watch that goes on from the last version seen. A server that
+// does not know such bookmarks is asked for a list first. Each of these has to come within a
+// bounded time. A watch that has ended before it began is none: that is what client-go returns when
+// a server takes connections and does not answer.
+//
+// Of a server that stops answering while a watch stands, only the connection can tell, and that
+// takes it most of a minute. Who needs to know sooner asks the server (api.Client.Ready).
+//
+// A mirror reports an object as gone when the object loses its label: whoever wants the object has
+// the same to do then.
 package mirror
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -59,6 +71,9 @@ type Mirror struct {
 	reader   Reader
 	selector string
 	changed  func(Name, *metav1.PartialObjectMetadata)
+	// lists tells that the server is to be asked for a list, because it sends no bookmark that ends
+	// one. Only Run uses it.
+	lists bool
 
 	mu           sync.Mutex
 	objects      map[Name]*metav1.PartialObjectMetadata
@@ -89,8 +104,17 @@ func New(reader Reader, selector string, changed func(Name, *metav1.PartialObjec
 // ended.
 func Gone(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) }
 
-// listFor is how long a list may take.
-const listFor = 30 * time.Second
+// answerFor is how long the server may take to accept a watch, and listFor how long to send all
+// that there is.
+const (
+	answerFor = 10 * time.Second
+	listFor   = 30 * time.Second
+)
+
+var (
+	errNoAnswer = errors.New("the API server does not answer")
+	errNoWatch  = errors.New("the API server accepts no watch")
+)
 
 // Run keeps the mirror until ctx ends, or until its kind is gone.
 func (m *Mirror) Run(ctx context.Context) {
@@ -126,27 +150,43 @@ func (m *Mirror) Run(ctx context.Context) {
 	}
 }
 
-// follow lists if there is no version to go on from, and then watches until the watch ends. It
-// reports whether a watch was established.
+// follow takes everything anew if there is no version to go on from, and then watches until the
+// watch ends. It reports whether a watch was established.
 func (m *Mirror) follow(ctx context.Context, version *string) (established bool, err error) {
-	if *version == "" {
-		listing, cancel := context.WithTimeout(ctx, listFor)
-		list, err := m.reader.List(listing, metav1.ListOptions{LabelSelector: m.selector})
-		cancel()
-		if err != nil {
-			return false, fmt.Errorf("list: %w", err)
-		}
-		m.replace(list.Items)
-		*version = list.ResourceVersion
-	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	timeout := int64((watchFor + rand.N(watchFor)).Seconds())
-	w, err := m.reader.Watch(ctx, metav1.ListOptions{
-		LabelSelector: m.selector, ResourceVersion: *version, AllowWatchBookmarks: true, TimeoutSeconds: &timeout,
-	})
+	options := metav1.ListOptions{LabelSelector: m.selector, AllowWatchBookmarks: true, TimeoutSeconds: &timeout}
+	anew := *version == ""
+	switch {
+	case anew && m.lists:
+		if *version, err = m.list(ctx); err != nil {
+			return false, err
+		}
+	case anew:
+		options.SendInitialEvents, options.ResourceVersionMatch = &anew, metav1.ResourceVersionMatchNotOlderThan
+	}
+	options.ResourceVersion = *version
+	overdue := time.AfterFunc(answerFor, func() { cancel(errNoAnswer) })
+	w, err := m.reader.Watch(ctx, options)
+	if !overdue.Stop() {
+		err = errors.Join(errNoAnswer, err) // client-go returns an empty watch, and no error
+	}
+	if w != nil {
+		defer w.Stop()
+	}
 	if err != nil {
+		m.lists = m.lists || anew && (apierrors.IsInvalid(err) || apierrors.IsBadRequest(err))
 		return false, fmt.Errorf("watch: %w", err)
 	}
-	defer w.Stop()
+	if options.SendInitialEvents != nil {
+		*version, err = m.initial(ctx, w)
+	} else {
+		err = m.begun(w, version)
+	}
+	if err != nil {
+		return false, err
+	}
 	m.setState(inStep, nil)
 	for {
 		select {
@@ -156,17 +196,85 @@ func (m *Mirror) follow(ctx context.Context, version *string) (established bool,
 			if !ok {
 				return true, nil
 			}
-			if event.Type == watch.Error {
-				return true, fmt.Errorf("watch: %w", apierrors.FromObject(event.Object))
-			}
-			object, ok := event.Object.(*metav1.PartialObjectMetadata)
-			if !ok {
-				return true, fmt.Errorf("watch: an event is of %T", event.Object)
+			object, err := objectOf(event)
+			if err != nil {
+				return true, err
 			}
 			m.receive(event.Type, object)
 			*version = object.ResourceVersion
 		}
 	}
+}
+
+// list asks for everything, and returns the version to watch from.
+func (m *Mirror) list(ctx context.Context) (version string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, listFor)
+	defer cancel()
+	list, err := m.reader.List(ctx, metav1.ListOptions{LabelSelector: m.selector})
+	if err != nil {
+		m.lists = false // the other way next time
+		return "", fmt.Errorf("list: %w", err)
+	}
+	m.replace(list.Items)
+	return list.ResourceVersion, nil
+}
+
+// initial receives everything that there is, up to the bookmark that ends it.
+func (m *Mirror) initial(ctx context.Context, w watch.Interface) (version string, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, listFor, errNoAnswer)
+	defer cancel()
+	var items []metav1.PartialObjectMetadata
+	for {
+		select {
+		case <-ctx.Done():
+			m.lists = true // it may be a server that does not know such bookmarks
+			return "", fmt.Errorf("watch: %w", context.Cause(ctx))
+		case event, ok := <-w.ResultChan():
+			if !ok {
+				return "", errNoWatch
+			}
+			object, err := objectOf(event)
+			switch {
+			case err != nil:
+				return "", err
+			case event.Type != watch.Bookmark:
+				items = append(items, *object)
+			case object.Annotations[metav1.InitialEventsAnnotationKey] == "true":
+				m.replace(items)
+				return object.ResourceVersion, nil
+			}
+		}
+	}
+}
+
+// begun returns an error if the watch has ended before it began.
+func (m *Mirror) begun(w watch.Interface, version *string) error {
+	select {
+	case event, ok := <-w.ResultChan():
+		if !ok {
+			return errNoWatch
+		}
+		object, err := objectOf(event)
+		if err != nil {
+			return err
+		}
+		m.receive(event.Type, object)
+		*version = object.ResourceVersion
+	default:
+	}
+	return nil
+}
+
+// objectOf returns what an event is about.
+func objectOf(event watch.Event) (*metav1.PartialObjectMetadata, error) {
+	if event.Type == watch.Error {
+		return nil, fmt.Errorf("watch: %w", apierrors.FromObject(event.Object))
+	}
+	object, ok := event.Object.(*metav1.PartialObjectMetadata)
+	if !ok {
+		return nil, fmt.Errorf("watch: an event is of %T", event.Object)
+	}
+	return object, nil
 }
 
 // receive takes one event of the watch.
@@ -251,6 +359,13 @@ func (m *Mirror) Get(name Name) *metav1.PartialObjectMetadata {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.objects[name]
+}
+
+// All returns every object.
+func (m *Mirror) All() []*metav1.PartialObjectMetadata {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Collect(maps.Values(m.objects))
 }
 
 // Put takes what a request has returned, and reports whether that is news: the watch may have been

@@ -24,13 +24,19 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // fakeServer has one list, and watches that the test feeds.
 type fakeServer struct {
-	mu      sync.Mutex
-	list    metav1.PartialObjectMetadataList
-	down    error
-	lists   int
-	watches int
-	from    string // version that the last watch went on from
-	watch   *watch.FakeWatcher
+	mu   sync.Mutex
+	list metav1.PartialObjectMetadataList
+	down error
+	hung bool
+	// handshake is how long client-go waits for a hung server.
+	handshake time.Duration
+	old       bool // the server knows no initial events
+	silent    bool // the bookmark after them does not come
+	lists     int
+	initial   int // how often all was sent
+	watches   int
+	from      string // version that the last watch went on from
+	watch     *watch.FakeWatcher
 }
 
 func (f *fakeServer) List(context.Context, metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
@@ -43,15 +49,38 @@ func (f *fakeServer) List(context.Context, metav1.ListOptions) (*metav1.PartialO
 	return f.list.DeepCopy(), nil
 }
 
-func (f *fakeServer) Watch(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
+func (f *fakeServer) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.watches++
-	if f.down != nil {
+	switch {
+	case f.down != nil:
 		return nil, f.down
+	case f.hung: // what client-go does when a request has taken too long
+		f.mu.Unlock()
+		select {
+		case <-ctx.Done():
+		case <-time.After(f.handshake):
+		}
+		f.mu.Lock()
+		return watch.NewEmptyWatch(), nil
 	}
 	f.from = o.ResourceVersion
 	f.watch = watch.NewFakeWithChanSize(100, false)
+	if o.SendInitialEvents != nil && *o.SendInitialEvents {
+		if f.old {
+			return nil, apierrors.NewInvalid(schema.GroupKind{Kind: "ListOptions"}, "", nil)
+		}
+		f.initial++
+		for i := range f.list.Items {
+			f.watch.Add(f.list.Items[i].DeepCopy())
+		}
+		if !f.silent {
+			end := object("", 0)
+			end.ResourceVersion, end.Annotations = f.list.ResourceVersion, map[string]string{metav1.InitialEventsAnnotationKey: "true"}
+			f.watch.Action(watch.Bookmark, end)
+		}
+	}
 	return f.watch, nil
 }
 
@@ -59,7 +88,7 @@ func (f *fakeServer) Watch(_ context.Context, o metav1.ListOptions) (watch.Inter
 func (f *fakeServer) now() (w *watch.FakeWatcher, lists, watches int, from string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.watch, f.lists, f.watches, f.from
+	return f.watch, f.lists + f.initial, f.watches, f.from
 }
 
 // events is the watch that is there.
@@ -213,9 +242,9 @@ func TestTooLongAgo(t *testing.T) {
 		expired := apierrors.NewResourceExpired("too old").Status()
 		f.events().Error(&expired)
 		elapse(time.Second)
-		_, lists, watches, from := f.now()
-		if lists != 2 || from != "60" || version(m, "a") != "" || version(m, "c") != "50" || changes.Load() != before+2 {
-			t.Errorf("%d lists, from %s, a %q, c %q, %d changes", lists, from, version(m, "a"), version(m, "c"), changes.Load()-before)
+		_, lists, watches, _ := f.now()
+		if lists != 2 || version(m, "a") != "" || version(m, "c") != "50" || changes.Load() != before+2 {
+			t.Errorf("%d lists, a %q, c %q, %d changes", lists, version(m, "a"), version(m, "c"), changes.Load()-before)
 		}
 		// A server that ends each watch at once is not asked in a busy loop.
 		for range 100 {
@@ -259,5 +288,85 @@ func TestEnd(t *testing.T) {
 		if err := m.Await(t.Context()); !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v", err)
 		}
+	})
+}
+
+// TestHungServer: a server that takes connections and does not answer is not one that the mirror is
+// in step with, however client-go says so.
+func TestHungServer(t *testing.T) {
+	t.Parallel()
+	for _, handshake := range []time.Duration{2 * time.Second, time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			f, m, _ := start(t, object("a", 5))
+			if err := m.Await(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			elapse(time.Minute)
+			f.mu.Lock()
+			f.hung, f.handshake = true, handshake
+			f.mu.Unlock()
+			f.events().Stop() // the connection was found dead
+			elapse(15 * time.Second)
+			if m.Await(t.Context()) == nil {
+				t.Errorf("in step with a server that does not answer (client-go waits for %v)", handshake)
+			}
+			f.mu.Lock()
+			f.hung = false
+			f.mu.Unlock()
+			elapse(15 * time.Second)
+			if err := m.Await(t.Context()); err != nil {
+				t.Errorf("back again: %v", err)
+			}
+		})
+	}
+}
+
+// TestFirstBookmark: a mirror is not in step before the server has said that it has sent all.
+func TestFirstBookmark(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeServer{silent: true}
+		f.list.ResourceVersion, f.list.Items = "10", []metav1.PartialObjectMetadata{*object("a", 5)}
+		m := mirror.New(f, "", func(mirror.Name, *metav1.PartialObjectMetadata) {})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			m.Run(ctx)
+		}()
+		elapse(20 * time.Second)
+		waiting, stop := context.WithTimeout(t.Context(), time.Second)
+		if err := m.Await(waiting); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("before the bookmark: %v", err)
+		}
+		stop()
+		elapse(20 * time.Second) // then the server is asked for a list
+		if err := m.Await(t.Context()); err != nil || version(m, "a") != "5" || f.lists != 1 {
+			t.Errorf("%v, a %q, %d lists", err, version(m, "a"), f.lists)
+		}
+		cancel()
+		<-ended
+	})
+}
+
+// TestServerWithoutInitialEvents is asked for a list.
+func TestServerWithoutInitialEvents(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeServer{old: true}
+		f.list.ResourceVersion, f.list.Items = "10", []metav1.PartialObjectMetadata{*object("a", 5)}
+		m := mirror.New(f, "", func(mirror.Name, *metav1.PartialObjectMetadata) {})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			m.Run(ctx)
+		}()
+		elapse(time.Second)
+		if err := m.Await(t.Context()); err != nil || version(m, "a") != "5" || f.lists != 1 || f.from != "10" {
+			t.Errorf("%v, a %q, %d lists, from %s", err, version(m, "a"), f.lists, f.from)
+		}
+		cancel()
+		<-ended
 	})
 }

@@ -31,25 +31,71 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"unicode"
+
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
 // What we write on objects, and who we are to the server.
 const (
 	// Manager is our field manager.
 	Manager = "ironherd-reconciler"
-	// Label is on everything that we apply; watches select by it. It proves nothing: anybody can write
-	// it.
+	// Label is on everything that we apply; watches select by it. It proves nothing: anybody can
+	// write it.
 	Label = "ironherd.dev/reconciled"
 	// Applied is the annotation that holds the hash of what was applied.
 	Applied = "ironherd.dev/applied"
-	// Mark is the annotation that the request which created the object wrote, and only that one could.
-	// See package inventory.
+	// Mark is the annotation that the request which created the object wrote, and only that one
+	// could. See package inventory.
 	Mark = "ironherd.dev/created-by"
+	// BuiltIn is the annotation on the release's own objects. Its value is the object's Need. So a
+	// later release, or an earlier one, knows an object of ours that it does not want from one that
+	// came from a manifest.
+	BuiltIn = "ironherd.dev/built-in"
+	// Prune is the annotation by which people keep an object: NeverPrune says that it is not
+	// deleted when it is no longer wanted. It counts on the live object, whoever wrote it.
+	Prune      = "ironherd.dev/prune"
+	NeverPrune = "never"
+	// Apply is the annotation in a manifest that says how the object is applied: CreateOnly, which
+	// leaves it alone once it is there, or Force, which takes fields from other managers.
+	Apply      = "ironherd.dev/apply"
+	CreateOnly = "create-only"
+	Force      = "force"
+	// DependsOn is the annotation in a manifest that names the objects which must be as wanted and
+	// healthy before this one is applied. HealthyWhen holds the expression that says when this one
+	// is healthy (package health).
+	DependsOn   = "ironherd.dev/depends-on"
+	HealthyWhen = "ironherd.dev/healthy-when"
+	// IgnoreFields is the annotation in a manifest that names fields which count only when the
+	// object is created. Afterwards they are whoever's sets them.
+	IgnoreFields = "ironherd.dev/ignore-fields"
 	// Description is the annotation in which Kubernetes keeps what an object is for, in words.
 	Description = "kubernetes.io/description"
 )
+
+// Need says who needs an object.
+type Need string
+
+// The needs.
+const (
+	// Nobody of the release: the object comes from a manifest.
+	Nobody Need = ""
+	// Optional is an object that the release offers. API servers work without it.
+	Optional Need = "optional"
+	// Required is an object without which an API server of the release must not serve.
+	Required Need = "required"
+)
+
+// NeedOf returns the need that a live object's annotations tell.
+func NeedOf(annotations map[string]string) Need {
+	switch need := Need(annotations[BuiltIn]); need {
+	case Optional, Required:
+		return need
+	}
+	return Nobody
+}
 
 // Key names an object across versions of its kind.
 type Key struct {
@@ -71,15 +117,32 @@ type Object struct {
 	Version string
 	// Source says where it comes from, for people.
 	Source string
+	// Need of the release for it.
+	Need Need
 
 	content map[string]any
-	hash    string
+	// compared is the content without what is ignored.
+	compared    map[string]any
+	ignored     []fieldpath.Path
+	hash        string
+	apply       string
+	dependsOn   []Reference
+	healthyWhen string
 }
 
 // New brings a manifest into shape. The content must be as JSON is decoded; it becomes the object's
-// own.
+// own. What only the release's own objects carry is taken out.
 func New(content map[string]any, source string) (*Object, error) {
-	o := &Object{Source: source, content: content}
+	return newObject(content, source, Nobody)
+}
+
+// NewBuiltIn is New for an object of the release itself.
+func NewBuiltIn(content map[string]any, source string, need Need) (*Object, error) {
+	return newObject(content, source, need)
+}
+
+func newObject(content map[string]any, source string, need Need) (*Object, error) {
+	o := &Object{Source: source, Need: need, content: content}
 	apiVersion, _ := content["apiVersion"].(string)
 	o.Kind, _ = content["kind"].(string)
 	metadata, _ := content["metadata"].(map[string]any)
@@ -112,6 +175,10 @@ func New(content map[string]any, source string) (*Object, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", o.Key, err)
 	}
+	o.compared = o.content
+	for _, path := range o.ignored {
+		o.compared, _ = without(o.compared, path).(map[string]any)
+	}
 	sum := sha256.Sum256(text)
 	o.hash = hex.EncodeToString(sum[:16])
 	return o, nil
@@ -135,6 +202,9 @@ func (o *Object) shape(metadata map[string]any) error {
 		if err := encodeStringData(o.content); err != nil {
 			return err
 		}
+		if err := checkSecret(o.content, metadata); err != nil {
+			return err
+		}
 	}
 	dropNulls(o.content)
 	labels, err := child(metadata, "labels")
@@ -148,6 +218,40 @@ func (o *Object) shape(metadata map[string]any) error {
 	}
 	delete(annotations, Applied)
 	delete(annotations, Mark)
+	delete(annotations, BuiltIn)
+	if o.Need != Nobody {
+		annotations[BuiltIn] = string(o.Need)
+	}
+	for name, values := range map[string][]string{Prune: {NeverPrune}, Apply: {CreateOnly, Force}} {
+		if value, given := annotations[name]; given && !slices.Contains(values, fmt.Sprint(value)) {
+			return fmt.Errorf("the annotation %s may be %s", name, strings.Join(values, " or "))
+		}
+	}
+	o.apply, _ = annotations[Apply].(string)
+	return o.readAnnotations(annotations)
+}
+
+// readAnnotations reads those of our annotations that are more than a word.
+func (o *Object) readAnnotations(annotations map[string]any) error {
+	text := map[string]string{}
+	for _, name := range []string{DependsOn, HealthyWhen, IgnoreFields} {
+		value, ok := annotations[name].(string)
+		if !ok && annotations[name] != nil {
+			return fmt.Errorf("the annotation %s must be text: quote it", name)
+		}
+		text[name] = value
+	}
+	if text[DependsOn] != "" && o.Need != Nobody {
+		return fmt.Errorf("the annotation %s is for manifests: what the release needs waits for nothing", DependsOn)
+	}
+	var err error
+	if o.dependsOn, err = parseReferences(text[DependsOn]); err != nil {
+		return fmt.Errorf("the annotation %s: %w", DependsOn, err)
+	}
+	if o.ignored, err = parsePaths(text[IgnoreFields]); err != nil {
+		return fmt.Errorf("the annotation %s: %w", IgnoreFields, err)
+	}
+	o.healthyWhen = text[HealthyWhen]
 	return nil
 }
 
@@ -188,6 +292,41 @@ func encodeStringData(secret map[string]any) error {
 	return nil
 }
 
+// checkSecret finds what a server would refuse with an answer that quotes it. The errors name keys
+// and no values, because they go where everybody looks.
+func checkSecret(secret, metadata map[string]any) error {
+	if secret["data"] != nil {
+		data, err := child(secret, "data")
+		if err != nil {
+			return err
+		}
+		for key, value := range data {
+			text, ok := value.(string)
+			if !ok && value != nil {
+				return fmt.Errorf("data: %s is no text: quote it", key)
+			}
+			if _, err := base64.StdEncoding.DecodeString(text); err != nil {
+				return fmt.Errorf("data: %s is no base64: give plain text in stringData", key)
+			}
+		}
+	}
+	for _, field := range []string{"annotations", "labels"} {
+		if metadata[field] == nil {
+			continue
+		}
+		values, err := child(metadata, field)
+		if err != nil {
+			return err
+		}
+		for key, value := range values {
+			if _, ok := value.(string); !ok && value != nil {
+				return fmt.Errorf("metadata.%s: %s is no text: quote it", field, key)
+			}
+		}
+	}
+	return nil
+}
+
 // dropNulls removes fields without a value: to apply a null is to own nothing.
 func dropNulls(value any) {
 	switch v := value.(type) {
@@ -203,6 +342,12 @@ func dropNulls(value any) {
 	}
 }
 
+// CreateOnly reports whether the object is left alone once it is there.
+func (o *Object) CreateOnly() bool { return o.apply == CreateOnly }
+
+// Forced reports whether fields are taken from other managers.
+func (o *Object) Forced() bool { return o.apply == Force }
+
 // Hash stands for all of the content.
 func (o *Object) Hash() string { return o.hash }
 
@@ -210,9 +355,9 @@ func (o *Object) Hash() string { return o.hash }
 type Precondition struct {
 	// UID of the object that must exist, and Version (its resourceVersion) that it must still have.
 	UID, Version string
-	// Absent: no such object may exist. It is asked for by a resourceVersion that no object can have
-	// (1 is the empty store's): with an object there the server compares and refuses; without, it has
-	// nothing to compare with.
+	// Absent: no such object may exist. It is asked for by a resourceVersion that no object can
+	// have (1 is the empty store's): with an object there the server compares and refuses; without,
+	// it has nothing to compare with.
 	Absent bool
 }
 

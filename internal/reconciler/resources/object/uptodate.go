@@ -1,10 +1,11 @@
 package object
 
 import (
-	"encoding/json"
-	"strings"
+	"iter"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+	"sigs.k8s.io/structured-merge-diff/v6/value"
 )
 
 // UpToDate reports whether a live object is as wanted. The package comment says how that is told.
@@ -20,14 +21,18 @@ func (o *Object) LastApplied(live metav1.Object) bool {
 
 // owned reports whether each field of the object is ours.
 func (o *Object) owned(live metav1.Object) bool {
+	ours, err := applied(live)
+	return err == nil && ours != nil && o.each(*ours, covers, all)
+}
+
+// applied returns what we own by server-side apply; nil: nothing.
+func applied(live metav1.Object) (*fields, error) {
 	for _, entry := range live.GetManagedFields() {
-		if entry.Manager != Manager || entry.Operation != metav1.ManagedFieldsOperationApply || entry.Subresource != "" {
-			continue
+		if entry.Manager == Manager && entry.Operation == metav1.ManagedFieldsOperationApply && entry.Subresource == "" {
+			return parseFields(entry.FieldsV1)
 		}
-		owned, err := parseFields(entry.FieldsV1)
-		return err == nil && o.each(owned, covers, all)
 	}
-	return false
+	return nil, nil
 }
 
 // DeclaredBy returns another manager that has declared, by server-side apply, a field that the
@@ -39,24 +44,63 @@ func (o *Object) DeclaredBy(live metav1.Object) string {
 			continue
 		}
 		theirs, err := parseFields(entry.FieldsV1)
-		if err != nil || o.each(theirs, touches, some) {
+		if err != nil || o.each(*theirs, touches, some) {
 			return entry.Manager
 		}
 	}
 	return ""
 }
 
-// fields is FieldsV1 decoded: "f:name" is a field, `k:{…}` an item of a list by its keys, `v:…` one
-// by its value, "." the thing itself. No children: the whole of it is owned.
-type fields map[string]fields
+// fields is what somebody owns of a value: the value itself, parts of it, or both. The zero value
+// is nothing.
+type fields struct {
+	itself bool
+	parts  *fieldpath.Set
+}
 
-func parseFields(v1 *metav1.FieldsV1) (fields, error) {
-	var f fields
+func parseFields(v1 *metav1.FieldsV1) (*fields, error) {
+	f := &fields{parts: &fieldpath.Set{}}
 	if v1 == nil {
-		return nil, nil
+		return f, nil
 	}
-	err := json.Unmarshal(v1.GetRawBytes(), &f)
-	return f, err
+	return f, f.parts.FromJSON(v1.GetRawReader())
+}
+
+// any reports whether anything is owned.
+func (f fields) any() bool { return f.itself || f.parts != nil }
+
+// whole reports whether the value is owned as a whole, and not by its parts.
+func (f fields) whole() bool { return f.itself && f.parts == nil }
+
+// part returns what is owned of a part.
+func (f fields) part(of fieldpath.PathElement) (p fields) {
+	if f.parts == nil {
+		return p
+	}
+	p.itself = f.parts.Members.Has(of)
+	p.parts, _ = f.parts.Children.Get(of)
+	return p
+}
+
+func (f fields) field(name string) fields { return f.part(fieldpath.FieldNameElement(name)) }
+
+// items goes through the items of a list of which anything is owned.
+func (f fields) items() iter.Seq[fieldpath.PathElement] {
+	return func(yield func(fieldpath.PathElement) bool) {
+		if f.parts == nil {
+			return
+		}
+		for e := range f.parts.Members.All() {
+			if (e.Key != nil || e.Value != nil) && !yield(e) {
+				return
+			}
+		}
+		for e := range f.parts.Children.All() {
+			if (e.Key != nil || e.Value != nil) && !f.parts.Members.Has(e) && !yield(e) {
+				return
+			}
+		}
+	}
 }
 
 // quantifier says when a question about parts is answered: at the first part that answers like
@@ -68,29 +112,27 @@ const (
 	some quantifier = true  // one "yes" is the answer
 )
 
-// each asks about every top-level field; those that nobody owns are left out.
-func (o *Object) each(f fields, ask func(any, fields, bool) bool, until quantifier) bool {
-	for name, value := range o.content {
+// each asks about every top-level field that is compared; those that nobody owns are left out.
+func (o *Object) each(f fields, ask func(any, fields) bool, until quantifier) bool {
+	for name, content := range o.compared {
 		switch name {
 		case "apiVersion", "kind":
 			continue
 		case "metadata":
-			metadata, owned := value.(map[string]any), f["f:metadata"]
-			for field, value := range metadata {
-				if field == "name" || field == "namespace" {
+			metadata, owned := content.(map[string]any), f.field("metadata")
+			for name, content := range metadata {
+				if name == "name" || name == "namespace" {
 					continue
 				}
-				if empty, ok := value.(map[string]any); ok && len(empty) == 0 {
+				if empty, ok := content.(map[string]any); ok && len(empty) == 0 {
 					continue
 				}
-				part, found := owned["f:"+field]
-				if ask(value, part, found) == bool(until) {
+				if ask(content, owned.field(name)) == bool(until) {
 					return bool(until)
 				}
 			}
 		default:
-			part, found := f["f:"+name]
-			if ask(value, part, found) == bool(until) {
+			if ask(content, f.field(name)) == bool(until) {
 				return bool(until)
 			}
 		}
@@ -99,86 +141,69 @@ func (o *Object) each(f fields, ask func(any, fields, bool) bool, until quantifi
 }
 
 // covers reports whether all of a value is owned.
-func covers(value any, f fields, found bool) bool {
-	return found && (len(f) == 0 || parts(value, f, covers, all))
+func covers(content any, f fields) bool {
+	return f.any() && (f.whole() || parts(content, f, covers, all))
 }
 
 // touches reports whether any of a value is owned.
-func touches(value any, f fields, found bool) bool {
-	return found && (len(f) == 0 || parts(value, f, touches, some))
+func touches(content any, f fields) bool {
+	return f.any() && (f.whole() || parts(content, f, touches, some))
 }
 
 // parts asks about the parts of a value.
-func parts(value any, f fields, ask func(any, fields, bool) bool, until quantifier) bool {
-	switch v := value.(type) {
+func parts(content any, f fields, ask func(any, fields) bool, until quantifier) bool {
+	switch v := content.(type) {
 	case map[string]any:
 		for name, field := range v {
-			part, found := f["f:"+name]
-			if ask(field, part, found) == bool(until) {
+			if ask(field, f.field(name)) == bool(until) {
 				return bool(until)
 			}
 		}
 	case []any:
 		// two items may look alike to item, when a key of theirs is defaulted
-		if until == all && f.items() < len(v) {
+		if until == all && f.owned() < len(v) {
 			return false
 		}
 		for _, item := range v {
-			part, found := f.item(item)
-			if ask(item, part, found) == bool(until) {
+			if ask(item, f.item(item)) == bool(until) {
 				return bool(until)
 			}
 		}
 	default:
-		_, itself := f["."]
-		return itself
+		return f.itself
 	}
 	return !bool(until)
 }
 
-// items returns how many items of a list are in f.
-func (f fields) items() int {
-	n := 0
-	for name := range f {
-		if strings.HasPrefix(name, "k:") || strings.HasPrefix(name, "v:") {
-			n++
-		}
+// owned returns of how many items of a list anything is owned.
+func (f fields) owned() (n int) {
+	for range f.items() {
+		n++
 	}
 	return n
 }
 
-// item finds an item of a list, by its value or by its keys. A key that the item does not have was
-// defaulted.
-func (f fields) item(item any) (fields, bool) {
+// item returns what is owned of an item of a list, which is found by its value or by its keys. A
+// key that the item does not have was defaulted.
+func (f fields) item(item any) fields {
 	object, keyed := item.(map[string]any)
-	for name, part := range f {
-		text, isKey := strings.CutPrefix(name, "k:")
-		if isKey != keyed {
-			continue
-		}
-		if !keyed {
-			text = strings.TrimPrefix(name, "v:")
-		}
-		var is any
-		if json.Unmarshal([]byte(text), &is) != nil {
-			continue
-		}
-		if keys, ok := is.(map[string]any); keyed && ok && agrees(object, keys) || !keyed && number(is) == number(item) {
-			return part, true
+	for e := range f.items() {
+		if keyed && e.Key != nil && agrees(object, *e.Key) || !keyed && e.Value != nil && same(item, *e.Value) {
+			return f.part(e)
 		}
 	}
-	return nil, false
+	return fields{}
 }
 
 // agrees reports whether an item can be the one that has these keys.
-func agrees(item, keys map[string]any) bool {
+func agrees(item map[string]any, keys value.FieldList) bool {
 	named := false
-	for name, key := range keys {
-		value, ok := item[name]
+	for _, key := range keys {
+		content, ok := item[key.Name]
 		if !ok {
 			continue
 		}
-		if number(value) != number(key) {
+		if !same(content, key.Value) {
 			return false
 		}
 		named = true
@@ -186,13 +211,11 @@ func agrees(item, keys map[string]any) bool {
 	return named
 }
 
-// number makes the numbers of two decoders comparable.
-func number(v any) any {
-	switch n := v.(type) {
-	case int64:
-		return float64(n)
+// same reports whether two scalars are equal, whoever decoded their numbers.
+func same(content any, other value.Value) bool {
+	switch content.(type) {
 	case map[string]any, []any:
-		return nil // never the value of a key
+		return false // never the value of a key
 	}
-	return v
+	return value.Equals(value.NewValueInterface(content), other)
 }

@@ -1,0 +1,78 @@
+package resources
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+
+	"github.com/ironherd/ironherd/internal/reconciler"
+	"github.com/ironherd/ironherd/internal/reconciler/resources/inventory"
+	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
+)
+
+// source is what the manifests say. It depends on the objects alone, not on the files that they are
+// in.
+func (w *wanted) source() reconciler.Source {
+	sum := sha256.New()
+	objects := w.of(false)
+	for _, o := range objects { // they are sorted
+		// a hash takes whatever is written to it
+		_, _ = fmt.Fprintf(sum, "%s/%s/%s/%s %s\n", o.Group, o.Kind, o.Namespace, o.Name, o.Hash())
+	}
+	return reconciler.Source{Digest: hex.EncodeToString(sum.Sum(nil)[:8]), Objects: len(objects), Faults: w.unread}
+}
+
+// Source implements reconciler.Sourcer.
+func (a *Applier) Source(context.Context) reconciler.Source { return a.want().source() }
+
+// AskConsent implements reconciler.Sourcer.
+func (a *Applier) AskConsent(ask func(context.Context, reconciler.Source) (reconciler.Consent, error)) {
+	a.ask = ask
+}
+
+// refusal says why the objects that are no longer in the manifests may not be deleted; empty: they
+// may. Three things make it unlikely that their author has decided so, and a person who says that
+// it is a decision overrules all three:
+//
+//   - more than Options.MaxPrune of them at once;
+//   - more than half of what came from manifests: a disk that is not mounted, a link that leads
+//     nowhere. What the release brings is not counted;
+//   - other nodes of the release have other manifests: after a failover, those of the new leader
+//     may be the older ones, or only a part.
+func (a *Applier) refusal(ctx context.Context, want *wanted, entries map[object.Key]inventory.Entry, lost []object.Key) (reason string) {
+	if len(lost) == 0 {
+		return ""
+	}
+	source := want.source()
+	consent := reconciler.Consent{}
+	consent.Agreed.OK = true
+	if a.ask != nil {
+		var err error
+		if consent, err = a.ask(ctx, source); err != nil {
+			return "the other nodes cannot be asked whether they have the same manifests: " + err.Error()
+		}
+	}
+	if consent.Approved {
+		return ""
+	}
+	all := len(lost)
+	for key := range entries {
+		if o := want.byKey[key]; o != nil && o.Need == object.Nobody && !key.Container() {
+			all++
+		}
+	}
+	why := ""
+	switch most := a.options.MaxPrune; {
+	case most > 0 && len(lost) > most:
+		why = fmt.Sprintf("which is more than max_prune allows (%d)", most)
+	case 2*len(lost) > all:
+		why = "which is more than half"
+	case !consent.Agreed.OK:
+		why = "but " + consent.Agreed.Reason
+	default:
+		return ""
+	}
+	return fmt.Sprintf("%d of the %d objects that came from manifests are no longer in them, %s: none is deleted until that changes, "+
+		"or somebody approves the manifests %s", len(lost), all, why, source.Digest)
+}

@@ -1,0 +1,187 @@
+package resources
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/ironherd/ironherd/internal/reconciler"
+	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
+)
+
+// dependencies is which wanted objects are applied only after others.
+type dependencies struct {
+	of map[object.Key][]*object.Object
+	// refused has the objects that can never be applied, and why.
+	refused map[object.Key]string
+	// level is 0 of an object that depends on nothing, and else more than that of everything that it
+	// depends on.
+	level map[object.Key]int
+}
+
+// resolve finds out what depends on what.
+func (w *wanted) resolve() {
+	d := dependencies{of: map[object.Key][]*object.Object{}, refused: map[object.Key]string{}, level: map[object.Key]int{}}
+	w.dependencies = d
+	byName := map[object.Key][]*object.Object{} // without their group
+	for _, o := range w.objects {
+		if o.DependsOn() != nil {
+			byName = nil
+		}
+	}
+	if byName != nil {
+		return // nobody asks
+	}
+	byName = map[object.Key][]*object.Object{}
+	for _, o := range w.objects {
+		name := o.Key
+		name.Group = ""
+		byName[name] = append(byName[name], o)
+	}
+	for _, o := range w.objects {
+		for _, r := range o.DependsOn() {
+			named := slices.DeleteFunc(slices.Clone(byName[object.Key{Kind: r.Kind, Namespace: r.Namespace, Name: r.Name}]),
+				func(other *object.Object) bool { return !r.Names(other.Key) })
+			switch len(named) {
+			case 0:
+				d.refused[o.Key] = fmt.Sprintf("it depends on %s, which is not among what is wanted", r)
+			case 1:
+				d.of[o.Key] = append(d.of[o.Key], named[0])
+			default:
+				d.refused[o.Key] = fmt.Sprintf("it depends on %s, and there are several: write the group, as in %s.%s", r, r.Kind, named[0].Group)
+			}
+		}
+	}
+	for _, o := range w.objects {
+		d.visit(o.Key, nil)
+	}
+}
+
+// visiting is the level of an object whose dependencies are being visited.
+const visiting = -1
+
+// visit finds the level of an object, and refuses those that depend on themselves. Path leads to
+// it.
+func (d dependencies) visit(key object.Key, path []object.Key) {
+	level, visited := d.level[key]
+	switch {
+	case visited && level == visiting:
+		cycle := path[slices.Index(path, key):]
+		for _, each := range cycle {
+			d.refused[each] = "it depends on itself: " + told(cycle)
+		}
+		return
+	case visited:
+		return
+	}
+	d.level[key] = visiting
+	level = 0
+	for _, other := range d.of[key] {
+		d.visit(other.Key, append(path, key))
+		level = max(level, d.level[other.Key]+1)
+	}
+	d.level[key] = level
+}
+
+// told names the objects of a cycle in order, and the first one again at the end.
+func told(cycle []object.Key) string {
+	const most = 8
+	var names []string
+	for n, key := range cycle {
+		if n == most {
+			names = append(names, "…")
+			break
+		}
+		names = append(names, key.String())
+	}
+	return strings.Join(append(names, cycle[0].String()), " → ")
+}
+
+// levels returns the levels of items, lowest first.
+func (w *wanted) levels(items []*item) []int {
+	found := map[int]bool{}
+	for _, i := range items {
+		found[w.dependencies.level[i.Key]] = true
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
+// admissible returns the items of a level that need not wait. What is there already, as it was
+// applied last, is kept so, whatever becomes of what it depends on.
+func (p *pass) admissible(ctx context.Context, items []*item, level int) []*item {
+	var due []*item
+	for _, i := range items {
+		if p.want.dependencies.level[i.Key] != level {
+			continue
+		}
+		if i.live == nil || !i.LastApplied(i.live) {
+			if reason := p.unmet(ctx, i.Key); reason != "" {
+				p.waits(ctx, i, reason)
+				continue
+			}
+		}
+		delete(p.waiting, i.Key)
+		due = append(due, i)
+	}
+	return due
+}
+
+// unmet says for which dependency an object waits, and why; empty: for none.
+func (p *pass) unmet(ctx context.Context, key object.Key) string {
+	for _, other := range p.want.dependencies.of[key] {
+		i := p.located[other.Key]
+		if i == nil {
+			return fmt.Sprintf("it waits for %s, which is not as wanted", other.Key)
+		}
+		live := i.mirror.Get(nameOf(i.Key))
+		if live == nil || !p.asWanted(i, live) {
+			return fmt.Sprintf("it waits for %s, which is not as wanted", other.Key)
+		}
+		if v := p.look(ctx, i, live); !v.OK {
+			return fmt.Sprintf("it waits for %s, which is not healthy: %s", other.Key, v.Reason)
+		}
+	}
+	return ""
+}
+
+// waits reports an object that is not applied before others are healthy.
+func (p *pass) waits(ctx context.Context, i *item, reason string) {
+	if !p.waiting[i.Key] {
+		p.waiting[i.Key] = true
+		p.a.log.InfoContext(ctx, "an object waits for what it depends on", slog.String("object", i.Key.String()), slog.String("reason", reason))
+	}
+	p.stillFailing(i.Object, reason)
+}
+
+// refuse reports objects that depend on themselves or on what is not wanted, and returns the
+// others.
+func (p *pass) refuse(ctx context.Context, objects []*object.Object) []*object.Object {
+	return slices.DeleteFunc(objects, func(o *object.Object) bool {
+		reason, refused := p.want.dependencies.refused[o.Key]
+		if refused {
+			p.missing(ctx, o, errors.New(reason))
+		}
+		return refused
+	})
+}
+
+// refusals returns what can never be applied, as faults.
+func (w *wanted) refusals() (faults []reconciler.Failure) {
+	for _, o := range w.objects {
+		if reason, refused := w.dependencies.refused[o.Key]; refused {
+			faults = append(faults, reconciler.Failure{Object: o.Key.String() + " (" + o.Source + ")", Reason: reason})
+		}
+	}
+	return faults
+}
+
+// asWanted reports whether nothing is to be done to a live object.
+func (p *pass) asWanted(i *item, live *metav1.PartialObjectMetadata) bool {
+	return i.CreateOnly() && live.DeletionTimestamp == nil || p.upToDate(i.Object, live)
+}

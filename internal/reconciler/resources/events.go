@@ -1,0 +1,83 @@
+package resources
+
+import (
+	"context"
+	"log/slog"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/ironherd/ironherd/internal/reconciler/resources/api"
+	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
+)
+
+// The reasons of our events.
+const (
+	eventFailed    = "NotAsWanted"
+	eventRecreated = "Recreated"
+	eventPruned    = "Pruned"
+)
+
+// mostEvents is how many events a pass sends at most. What more there is to say is in the log.
+const mostEvents = 50
+
+// tell says in an event on an object what was done with it, or why it is not as wanted. Live is nil
+// if there is no such object.
+func (p *pass) tell(o *object.Object, live *metav1.PartialObjectMetadata, reason, note string) {
+	p.results.Lock()
+	defer p.results.Unlock()
+	p.tellLocked(o, live, reason, note)
+}
+
+func (p *pass) tellLocked(o *object.Object, live *metav1.PartialObjectMetadata, reason, note string) {
+	e := api.Event{Key: o.Key, Version: o.Version, Reason: reason, Note: note, Warning: reason == eventFailed}
+	if live != nil {
+		e.UID = string(live.UID)
+	}
+	if len(p.events) < mostEvents {
+		p.events = append(p.events, e)
+	}
+}
+
+// tellFaults says what belongs to no object, such as a file that cannot be read, on the inventory:
+// once, until it is no longer so.
+func (p *pass) tellFaults() {
+	told := map[string]bool{}
+	for _, f := range p.report.Failures {
+		if text := f.Object + ": " + f.Reason; p.unowned(f.Object) {
+			told[text] = true
+			if !p.told[text] {
+				p.tell(&object.Object{Key: inventoryKey, Version: "v1"}, p.mirrors[api.ConfigMap.Resource].Get(nameOf(inventoryKey)), eventFailed, text)
+			}
+		}
+	}
+	p.told = told
+}
+
+// unowned reports whether a failure is of no object.
+func (p *pass) unowned(of string) bool {
+	for _, f := range p.want.faults {
+		if f.Object == of {
+			return true
+		}
+	}
+	return of == noLongerWanted || of == inventoryKey.String()
+}
+
+// sendEvents sends what there is to tell. An event that cannot be written is dropped: what it says
+// is in the log and in the report, too.
+func (p *pass) sendEvents(ctx context.Context) {
+	for _, e := range p.events {
+		if ctx.Err() != nil {
+			return
+		}
+		if e.Namespace == "" {
+			e.Namespace = metav1.NamespaceDefault
+		}
+		if err := p.a.client.Event(ctx, e); err != nil {
+			p.a.log.DebugContext(ctx, "an event cannot be written", slog.String("object", e.Key.String()), slog.Any("err", err))
+			if !answered(err) {
+				return
+			}
+		}
+	}
+}

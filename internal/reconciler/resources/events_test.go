@@ -1,0 +1,154 @@
+package resources_test
+
+import (
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/ironherd/ironherd/internal/reconciler"
+	"github.com/ironherd/ironherd/internal/reconciler/resources"
+	"github.com/ironherd/ironherd/internal/reconciler/resources/inventory"
+	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
+)
+
+// told returns our events on an object, as "reason: note".
+func (w *world) told(namespace, kind, name string) (notes []string) {
+	w.Helper()
+	list, err := w.in(schema.GroupVersionResource{Group: "events.k8s.io", Version: "v1", Resource: "events"}, namespace).List(w.Context(), metav1.ListOptions{})
+	if err != nil {
+		w.Fatal(err)
+	}
+	for _, e := range list.Items {
+		of, _, _ := unstructured.NestedStringMap(e.Object, "regarding")
+		reason, _, _ := unstructured.NestedString(e.Object, "reason")
+		note, _, _ := unstructured.NestedString(e.Object, "note")
+		if by, _, _ := unstructured.NestedString(e.Object, "reportingController"); by == "ironherd.dev/reconciler" && of["kind"] == kind && of["name"] == name {
+			notes = append(notes, reason+": "+note)
+		}
+	}
+	return notes
+}
+
+// TestEvents: what happens to an object, and what is wrong with it, is an event on it, once; and
+// what is wrong with no object is one on the inventory.
+func TestEvents(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	name, file := unused("told"), unused("file")+".yaml"
+	w.write("a.yaml", configMap(name+"-1", "1")+configMap(name+"-2", "1")+configMap(name+"-3", "1")+"immutable: true\n"+configMap(name+"-frozen", "1"))
+	a := w.start(resources.Options{BuiltIn: []*object.Object{}})
+	a.done()
+	w.write("a.yaml", configMap(name+"-1", "1")+configMap(name+"-2", "1")+"immutable: true\n"+configMap(name+"-frozen", "2"))
+	a.done()
+	for of, want := range map[string]string{name + "-3": "Pruned: ", name + "-frozen": "Recreated: "} {
+		if got := w.told("default", "ConfigMap", of); len(got) != 1 || !strings.HasPrefix(got[0], want) {
+			t.Errorf("%s: %q", of, got)
+		}
+	}
+	w.write("a.yaml", configMap(name+"-1", "1")+configMap(name+"-2", "1")+"immutable: true\n"+configMap(name+"-frozen", "2")+"datum: {a: b}\n"+configMap(name+"-wrong", "1"))
+	w.write(file, "{{{")
+	for range 3 {
+		if _, err := a.pass(); err == nil {
+			t.Error("nothing is wrong")
+		}
+	}
+	if got := w.told("default", "ConfigMap", name+"-wrong"); len(got) != 1 || !strings.HasPrefix(got[0], "NotAsWanted: ") || !strings.Contains(got[0], "datum") {
+		t.Errorf("%q", got)
+	}
+	faults := 0
+	for _, note := range w.told(inventory.Namespace, "ConfigMap", inventory.Name) {
+		if strings.Contains(note, file) {
+			faults++
+		}
+	}
+	if faults != 1 {
+		t.Errorf("the file that cannot be read is told %d times", faults)
+	}
+}
+
+// TestPolicies: what people say about one object, by annotations.
+func TestPolicies(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	with := func(name, value, annotation string) string {
+		return strings.Replace(configMap(name, value), "namespace: default", "namespace: default, annotations: {"+annotation+"}", 1)
+	}
+	w.create(configMaps, strings.TrimSuffix(strings.ReplaceAll(configMap("forced", "theirs"), "key:", "other: x, key:"), "---\n"))
+	first := with("kept", "1", "ironherd.dev/prune: never") + with("once", "1", "ironherd.dev/apply: create-only") +
+		with("forced", "ours", "ironherd.dev/apply: force") + configMap("annotated", "1") + configMap("gone", "1") + configMap("more", "1") + configMap("most", "1")
+	w.write("a.yaml", first)
+	a := w.start(resources.Options{BuiltIn: []*object.Object{}})
+	a.done()
+	if got := nested(w.get(configMaps, "default", "forced").Object, []string{"data", "key"}); got != "ours" {
+		t.Errorf("forced: %v", got)
+	}
+	w.patch(configMaps, "default", "once", `{"data":{"key":"edited"}}`)
+	w.patch(configMaps, "default", "annotated", `{"metadata":{"annotations":{"ironherd.dev/prune":"never"}}}`)
+	a.done()
+	a.silent()
+	w.write("a.yaml", with("once", "2", "ironherd.dev/apply: create-only")+with("forced", "ours", "ironherd.dev/apply: force")+configMap("more", "1")+configMap("most", "1"))
+	if diff, err := a.Plan(t.Context()); err != nil || len(diff.Changes) != 1 {
+		t.Errorf("the plan has %+v, %v", diff, err)
+	}
+	if r := a.done(); r.Pruned != 1 || r.Updated != 0 {
+		t.Errorf("%+v", r)
+	}
+	a.silent()
+	if got := nested(w.get(configMaps, "default", "once").Object, []string{"data", "key"}); got != "edited" {
+		t.Errorf("create-only: %v", got)
+	}
+	if !w.there(configMaps, "default", "kept") || !w.there(configMaps, "default", "annotated") || w.there(configMaps, "default", "gone") {
+		t.Error("not exactly what nobody keeps was deleted")
+	}
+	w.remove(configMaps, "default", "once")
+	a.until("create-only, and it is gone", func(r reconciler.Report, err error) bool { return err == nil && r.Created == 1 })
+	w.patch(configMaps, "default", "kept", `{"metadata":{"annotations":{"ironherd.dev/prune":null}}}`)
+	a.until("nobody keeps it any more", func(r reconciler.Report, err error) bool { return err == nil && r.Pruned == 1 })
+	w.write("b.yaml", with("wrong", "1", "ironherd.dev/apply: sometimes"))
+	if r, err := a.pass(); err == nil || !strings.Contains(r.Failures[0].Reason, "may be create-only or force") {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// TestPaused: what people have paused is neither created, changed nor deleted, and is made as
+// wanted afterwards. It is no failure, unless API servers need it.
+func TestPaused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.write("a.yaml", configMap("one", "1")+configMap("two", "1")+configMap("three", "1")+configMap("four", "1"))
+	a := w.start(resources.Options{})
+	a.done()
+	pause := func(scopes ...string) {
+		var pauses []reconciler.Pause
+		for _, scope := range scopes {
+			pauses = append(pauses, reconciler.Pause{Scope: scope, By: "anna", Reason: "an incident"})
+		}
+		a.SetPauses(pauses)
+	}
+	w.write("a.yaml", configMap("one", "2")+configMap("two", "2")+configMap("three", "1")+configMap("five", "1"))
+	pause("ConfigMap default/one", "ConfigMap default/four", "ConfigMap default/five")
+	r, err := a.pass()
+	if err != nil || !r.Ready || r.Paused != 3 || r.Updated != 1 || r.Created+r.Pruned != 0 {
+		t.Errorf("objects: %+v, %v", r, err)
+	}
+	pause("ConfigMap")
+	if r, err := a.pass(); err != nil || r.Paused != 3 || r.Updated+r.Created+r.Pruned != 0 {
+		t.Errorf("a kind: %+v, %v", r, err)
+	}
+	w.remove(bindings, "", "ironherd:kubelet-api")
+	w.remove(classes, "", "local-strict")
+	pause("all")
+	w.await("that it is seen", func() bool { r, err = a.pass(); return err != nil })
+	if r.Ready || len(r.Failures) != 1 || !r.Failures[0].Required || !strings.Contains(r.Failures[0].Reason, "it is paused: all until") ||
+		w.there(bindings, "", "ironherd:kubelet-api") {
+		t.Errorf("everything: %+v, %v", r, err)
+	}
+	pause()
+	if r := a.done(); r.Created != 3 || r.Updated != 1 || r.Pruned != 1 {
+		t.Errorf("afterwards: %+v", r)
+	}
+	a.silent()
+}

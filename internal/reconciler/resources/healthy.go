@@ -1,0 +1,144 @@
+package resources
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/ironherd/ironherd/internal/reconciler/resources/api"
+	"github.com/ironherd/ironherd/internal/reconciler/resources/health"
+	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
+)
+
+// The mirrors have the metadata of objects and not their status. So a pass looks at an object anew,
+// with one request, when its version has changed, and remembers what it saw.
+const (
+	// lookFor is how long a pass waits for one object that it looks at, and looksFor how long it
+	// looks at what nobody waits for. What is left is for the next pass.
+	lookFor  = 3 * time.Second
+	looksFor = 2 * time.Second
+	// maxLooks is how many objects a pass looks at that nobody waits for.
+	maxLooks = 500
+	// lookAgainIn is when the next pass looks at what is left.
+	lookAgainIn = time.Second
+)
+
+// notLooked is the health of an object that nobody has looked at yet.
+const notLooked = "it was not looked at yet"
+
+// seenHealth is the health that a version of a live object had.
+type seenHealth struct {
+	version, hash string
+	health.Verdict
+}
+
+// hasStatus reports whether the health of an object cannot be told from its metadata. In the groups
+// of Kubernetes itself it is known by the kind; what others define may keep its status anywhere.
+func hasStatus(o *object.Object, kind api.Kind) bool {
+	own := !strings.Contains(o.Group, ".") || strings.HasSuffix(o.Group, ".k8s.io")
+	return kind.HasStatus || !own || o.HealthyWhen() != ""
+}
+
+// known returns what is known of the health of a live object; false: it has to be looked at.
+func (p *pass) known(i *item, live *metav1.PartialObjectMetadata) (health.Verdict, bool) {
+	if live.DeletionTimestamp != nil {
+		return health.Verdict{Reason: "it is being deleted"}, true
+	}
+	if !hasStatus(i.Object, i.kind) {
+		return health.Verdict{OK: true}, true
+	}
+	p.results.Lock()
+	defer p.results.Unlock()
+	seen := p.health[i.Key]
+	return seen.Verdict, seen.version == live.ResourceVersion && seen.hash == i.Hash()
+}
+
+// look returns the health of a live object.
+func (p *pass) look(ctx context.Context, i *item, live *metav1.PartialObjectMetadata) health.Verdict {
+	if v, known := p.known(i, live); known {
+		return v
+	}
+	bounded, cancel := context.WithTimeout(ctx, lookFor)
+	defer cancel()
+	whole, err := p.a.client.GetWhole(bounded, i.kind, i.Key)
+	if err != nil {
+		p.lookAgain.Store(true)
+		return health.Verdict{Reason: "it cannot be looked at: " + err.Error()}
+	}
+	v := p.a.judge.Ask(bounded, whole, i.HealthyWhen())
+	p.results.Lock()
+	defer p.results.Unlock()
+	p.health[i.Key] = seenHealth{version: whole.GetResourceVersion(), hash: i.Hash(), Verdict: v}
+	return v
+}
+
+// lookAtAll looks at what has changed since the last pass. Nothing depends on what it finds, so it
+// takes a bounded time and fails nothing.
+func (p *pass) lookAtAll(ctx context.Context) {
+	for key := range p.health {
+		if p.located[key] == nil {
+			delete(p.health, key)
+		}
+	}
+	var news []*item
+	for _, i := range p.located {
+		if live := i.mirror.Get(nameOf(i.Key)); live != nil {
+			if _, known := p.known(i, live); !known {
+				news = append(news, i)
+			}
+		}
+	}
+	slices.SortFunc(news, func(a, b *item) int { return compareKeys(a.Key, b.Key) })
+	if len(news) > maxLooks {
+		news = news[:maxLooks]
+		p.lookAgain.Store(true)
+	}
+	bounded, cancel := context.WithTimeout(ctx, looksFor)
+	defer cancel()
+	if err := each(bounded, news, func(ctx context.Context, i *item) error {
+		if live := i.mirror.Get(nameOf(i.Key)); live != nil {
+			p.look(ctx, i, live)
+		}
+		return ctx.Err()
+	}); err != nil {
+		p.lookAgain.Store(true)
+	}
+}
+
+// standings returns how each wanted object stands after a pass.
+func (p *pass) standings() []standing {
+	all := make([]standing, 0, len(p.want.byKey))
+	for key, o := range p.want.byKey {
+		s := standing{Key: key, release: o.Need != object.Nobody, unapplied: p.why[key]}
+		i := p.located[key]
+		switch {
+		case i != nil:
+			if live := i.mirror.Get(nameOf(key)); live != nil {
+				v, known := p.known(i, live)
+				s.healthy, s.looked, s.unhealthy = known && v.OK, known, v.Reason
+			}
+		case s.unapplied == "":
+			s.unapplied = "its kind cannot be followed"
+		}
+		if s.looked && !s.healthy {
+			p.report.Unhealthy++
+		}
+		all = append(all, s)
+	}
+	slices.SortFunc(all, func(a, b standing) int { return compareKeys(a.Key, b.Key) })
+	return all
+}
+
+// remember keeps how everything stands, for Publish.
+func (p *pass) remember() {
+	all, seen := p.standings(), ""
+	if m := p.mirrors[api.ConfigMap.Resource].Get(nameOf(summaryKey)); m != nil {
+		seen = m.ResourceVersion
+	}
+	p.a.mu.Lock()
+	defer p.a.mu.Unlock()
+	p.a.standings, p.a.summarySeen = all, seen
+}

@@ -1,0 +1,131 @@
+package resources_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/ironherd/ironherd/internal/reconciler"
+	"github.com/ironherd/ironherd/internal/reconciler/resources"
+	"github.com/ironherd/ironherd/internal/reconciler/resources/inventory"
+	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
+)
+
+// fill makes an inventory of one part that has hardly any room left, of objects that may be about
+// to be created.
+func (w *world) fill() (entries int) {
+	w.Helper()
+	var lines strings.Builder
+	for ; lines.Len() < 1<<20-32<<10; entries++ {
+		fmt.Fprintf(&lines, "/%s-%d mark=m%d at=%d\n", strings.Repeat("x", 200), entries, entries, time.Now().Unix())
+	}
+	w.create(configMaps, fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s, namespace: %s, labels: {%s: \"true\"}}\ndata:\n  Namespace: |\n%s",
+		inventory.Name, inventory.Namespace, object.Label, "    "+strings.ReplaceAll(strings.TrimSuffix(lines.String(), "\n"), "\n", "\n    ")+"\n"))
+	return entries
+}
+
+// many is a manifest of objects with long names.
+func many(n int) string {
+	var text strings.Builder
+	for i := range n {
+		text.WriteString(configMap(fmt.Sprintf("%s-%d", strings.Repeat("y", 200), i), "1"))
+	}
+	return text.String()
+}
+
+// TestLargeInventory: an inventory that a ConfigMap cannot hold has several, at every step.
+func TestLargeInventory(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.approving = true
+	before := w.fill()
+	const n = 200
+	w.write("many.yaml", many(n))
+	died := false
+	over := &wire{before: pass, after: pass}
+	over.before = func(_ int, r *http.Request) error {
+		if r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/"+inventory.Name) && !died {
+			died = true // between the new part and the old one
+			return errDied
+		}
+		return nil
+	}
+	first := w.startWith(w.wired(over), resources.Options{BuiltIn: []*object.Object{}})
+	if r, err := first.pass(); err == nil || r.Created != 0 || !died {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	first.stop()
+	if !w.there(configMaps, inventory.Namespace, inventory.PartName(1)) {
+		t.Fatal("there is no second part")
+	}
+	if got := len(w.inventory().Entries); got < before {
+		t.Errorf("%d of %d entries are left on the way", got, before)
+	}
+	a := w.start(resources.Options{BuiltIn: []*object.Object{}})
+	if r := a.done(); r.Created != n {
+		t.Errorf("%+v", r)
+	}
+	a.silent()
+	a.stop()
+	if got := len(w.inventory().Entries); got != before+n {
+		t.Errorf("%d entries, want %d", got, before+n)
+	}
+	b := w.start(resources.Options{BuiltIn: []*object.Object{}})
+	b.done()
+	// Somebody takes the label from a part, and deletes another one: what it spoke of is written
+	// again.
+	w.patch(configMaps, inventory.Namespace, inventory.PartName(1), `{"metadata":{"labels":null}}`)
+	w.write("many.yaml", many(n/2))
+	if r := b.done(); r.Pruned != n/2 {
+		t.Errorf("%+v", r)
+	}
+	if got := len(w.inventory().Entries); got != before+n/2 {
+		t.Errorf("%d entries, want %d", got, before+n/2)
+	}
+}
+
+// TestInventoryRefused: while the inventory cannot be stored, nothing is created, and everything
+// else goes on; afterwards all is well without a restart.
+func TestInventoryRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.write("a.yaml", configMap("there", "1")+configMap("dropped", "1")+configMap("third", "1"))
+	over := &wire{before: pass, after: pass}
+	refused := false
+	over.before = func(_ int, r *http.Request) error {
+		if refused && r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/"+inventory.Name) {
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, inventory.Name, errDied)
+		}
+		return nil
+	}
+	a := w.startWith(w.wired(over), resources.Options{BuiltIn: []*object.Object{}})
+	a.done()
+	refused = true
+	w.write("a.yaml", configMap("there", "2")+configMap("newcomer", "1")+configMap("third", "1"))
+	r, err := a.pass()
+	if err == nil || r.Updated != 1 || r.Created != 0 || !strings.Contains(fmt.Sprint(r.Failures), "ConfigMap default/newcomer") ||
+		!strings.Contains(fmt.Sprint(r.Failures), "cannot be recorded") {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if w.there(configMaps, "default", "newcomer") {
+		t.Error("it was created without being recorded")
+	}
+	w.write("a.yaml", configMap("there", "3")+configMap("third", "1")) // the newcomer is given up
+	refused = false
+	a.until("everything", func(_ reconciler.Report, err error) bool { return err == nil })
+	for key := range w.inventory().Entries {
+		if key.Name == "newcomer" {
+			t.Error("what was never created is in the inventory")
+		}
+	}
+	list, err := w.in(configMaps, "default").List(t.Context(), metav1.ListOptions{LabelSelector: object.Label})
+	if err != nil || len(list.Items) != 2 {
+		t.Errorf("%d objects, %v", len(list.Items), err)
+	}
+}

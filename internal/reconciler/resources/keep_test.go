@@ -1,0 +1,93 @@
+package resources_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/ironherd/ironherd/internal/reconciler"
+	"github.com/ironherd/ironherd/internal/reconciler/resources"
+	"github.com/ironherd/ironherd/internal/reconciler/resources/inventory"
+	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
+)
+
+// TestOtherKindsAreNotReplaced: an object whose field cannot be changed is only deleted and created
+// again if nothing but configuration is lost with it.
+func TestOtherKindsAreNotReplaced(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const deployment = `apiVersion: apps/v1
+kind: Deployment
+metadata: {name: fixed, namespace: default}
+spec:
+  selector: {matchLabels: {app: %[1]s}}
+  template:
+    metadata: {labels: {app: %[1]s}}
+    spec: {containers: [{name: main, image: example.com/image}]}
+`
+	w.write("a.yaml", fmt.Sprintf(deployment, "one"))
+	a := w.start(resources.Options{BuiltIn: []*object.Object{}})
+	a.done()
+	uid := w.get(deployments, "default", "fixed").GetUID()
+	w.write("a.yaml", fmt.Sprintf(deployment, "two"))
+	r, err := a.pass()
+	if err == nil || r.Recreated != 0 || !r.Ready || !strings.Contains(fmt.Sprint(r.Failures), "objects of its kind are not deleted for that") {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if w.get(deployments, "default", "fixed").GetUID() != uid {
+		t.Error("a deployment was deleted, with all its pods")
+	}
+}
+
+// TestFailingKindIsKept: while something of a kind fails, nothing of that kind is deleted, for it
+// may be what takes its place; other kinds are.
+func TestFailingKindIsKept(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: gone, namespace: default}\n---\n"
+	kept := configMap("one", "1") + configMap("two", "1") + configMap("three", "1")
+	w.write("a.yaml", kept+configMap("replaced", "1")+secret)
+	a := w.start(resources.Options{BuiltIn: []*object.Object{}})
+	a.done()
+	w.write("a.yaml", kept+"datum: {a: b}\n"+configMap("replacement", "1"))
+	for range 2 {
+		if r, err := a.pass(); err == nil || len(r.Failures) != 1 {
+			t.Errorf("%+v, %v", r, err)
+		}
+	}
+	if !w.there(configMaps, "default", "replaced") || w.there(secrets, "default", "gone") {
+		t.Error("not exactly what could go is gone")
+	}
+	w.write("a.yaml", kept+configMap("replacement", "1"))
+	if a.done(); w.there(configMaps, "default", "replaced") {
+		t.Error("what was replaced is still there")
+	}
+}
+
+// TestKindIsNotForgotten: while a group cannot be asked for, what was created of it may still be
+// there; once the server says that there is no such kind, it is gone with it.
+func TestKindIsNotForgotten(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.create(apiServices, "apiVersion: apiregistration.k8s.io/v1\nkind: APIService\nmetadata: {name: v1.away.example.com}\n"+
+		"spec: {group: away.example.com, version: v1, groupPriorityMinimum: 100, versionPriority: 10, service: {name: none, namespace: default}}\n")
+	t.Cleanup(func() { w.removeAfter(apiServices, "v1.away.example.com") })
+	w.create(configMaps, fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s, namespace: %s, labels: {%s: \"true\"}}\ndata: {%s: \"%s\"}\n",
+		inventory.Name, inventory.Namespace, object.Label, "Thing.away.example.com", "default/t uid=u"))
+	key := object.Key{Group: "away.example.com", Kind: "Thing", Namespace: "default", Name: "t"}
+	w.write("a.yaml", configMap("one", "1"))
+	a := w.start(resources.Options{BuiltIn: []*object.Object{}})
+	a.until("the passes go on", func(r reconciler.Report, err error) bool { return err == nil })
+	if _, known := w.inventory().Entries[key]; !known {
+		t.Error("it is forgotten while its API server is away")
+	}
+	a.stop()
+	w.remove(apiServices, "", "v1.away.example.com")
+	w.await("that it is forgotten", func() bool {
+		b := w.start(resources.Options{BuiltIn: []*object.Object{}})
+		defer b.stop()
+		b.done()
+		_, known := w.inventory().Entries[key]
+		return !known
+	})
+}

@@ -1,0 +1,221 @@
+package resources_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/ironherd/ironherd/internal/reconciler"
+	"github.com/ironherd/ironherd/internal/reconciler/resources"
+	"github.com/ironherd/ironherd/internal/reconciler/resources/builtin"
+	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
+)
+
+// TestOnlyTheReleaseGates: what is wrong in manifests, and what somebody else had before us, is
+// reported, and keeps no API server waiting.
+func TestOnlyTheReleaseGates(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.create(runtimes, "apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nmetadata: {name: gvisor}\nhandler: theirs\n")
+	t.Cleanup(func() { w.removeAfter(runtimes, "gvisor") })
+	w.write("typo.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: typo, namespace: default}\ndatum: {a: b}\n")
+	w.write("not-yaml.yaml", "{{{")
+	w.write("widget.yaml", widget) // nobody defines it
+	w.write("role.yaml", "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: typo}\nrulez: []\n")
+	a := w.start(resources.Options{})
+	r, err := a.pass()
+	if err == nil || !r.Ready || len(r.Failures) != 5 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	for _, f := range r.Failures {
+		if f.Required {
+			t.Errorf("API servers wait for %+v", f)
+		}
+	}
+	if !w.there(bindings, "", "ironherd:kubelet-api") {
+		t.Error("what the release needs is not there")
+	}
+}
+
+// TestTheReleaseGates: while something fails that API servers need, they wait.
+func TestTheReleaseGates(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	over := &wire{before: pass, after: pass}
+	refuse := true
+	over.before = func(_ int, r *http.Request) error {
+		if refuse && strings.HasSuffix(r.URL.Path, "/clusterroles/ironherd:kubelet-api") {
+			r.URL.Path = strings.TrimSuffix(r.URL.Path, "ironherd:kubelet-api") + "another"
+		}
+		return nil
+	}
+	w.write("a.yaml", configMap("beside", "1"))
+	a := w.startWith(w.wired(over), resources.Options{})
+	r, err := a.pass()
+	if err == nil || r.Ready || len(r.Failures) != 1 || !r.Failures[0].Required {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if !w.there(configMaps, "default", "beside") {
+		t.Error("one failure stopped the rest")
+	}
+	refuse = false
+	a.until("everything", func(r reconciler.Report, err error) bool { return err == nil && r.Ready })
+}
+
+// TestHangingObject: a request that hangs, while the server answers others, is one object's
+// failure.
+func TestHangingObject(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	over := &wire{before: pass, after: pass}
+	over.before = func(_ int, r *http.Request) error {
+		if strings.HasSuffix(r.URL.Path, "/configmaps/hanging") {
+			<-r.Context().Done() // as behind an admission webhook that does not answer
+			return r.Context().Err()
+		}
+		return nil
+	}
+	w.write("a.yaml", configMap("hanging", "1")+"apiVersion: v1\nkind: Secret\nmetadata: {name: after, namespace: default}\n")
+	a := w.startWith(w.wired(over), resources.Options{BuiltIn: []*object.Object{}})
+	r, err := a.pass()
+	if err == nil || !r.Ready || r.Created != 1 || len(r.Failures) != 1 || !strings.Contains(r.Failures[0].Object, "ConfigMap default/hanging") {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// TestLeftByAnotherRelease: what another release needed, and ours does not, goes, whatever is wrong
+// in the manifests and whoever disagrees about them; API servers wait for that.
+func TestLeftByAnotherRelease(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.write("a.yaml", configMap("kept", "1"))
+	newer := w.start(resources.Options{})
+	newer.done()
+	newer.stop()
+	w.write("b.yaml", "{{{")
+	w.write("a.yaml", "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: typo}\nrulez: []\n")
+	var few []*object.Object
+	for _, o := range objects(t) {
+		if o.Name != "ironherd:network-services" && o.Kind != "RuntimeClass" {
+			few = append(few, o)
+		}
+	}
+	older := w.start(resources.Options{BuiltIn: few})
+	older.AskConsent(func(context.Context, reconciler.Source) (reconciler.Consent, error) { return reconciler.Consent{}, nil })
+	diff, err := older.Plan(t.Context())
+	if err != nil || len(diff.Changes) != 4 {
+		t.Errorf("the plan has %+v, %v", diff, err)
+	}
+	r, err := older.pass()
+	if err == nil || !r.Ready || r.Pruned != 4 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if w.there(clusterRoles, "", "ironherd:network-services") || w.there(runtimes, "", "gvisor") || !w.there(configMaps, "default", "kept") {
+		t.Error("not exactly what the other release left was deleted")
+	}
+}
+
+// TestDeselected: what is no longer selected is left as it is, because somebody may use it.
+func TestDeselected(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	all := w.start(resources.Options{})
+	all.done()
+	all.stop()
+	few := w.start(resources.Options{Selection: builtin.Selection{Names: []string{builtin.KubeletAPI}}})
+	if r := few.done(); r.Objects != 2 || r.Pruned != 0 {
+		t.Errorf("%+v", r)
+	}
+	few.silent()
+	if !w.there(classes, "", "local") || !w.there(clusterRoles, "", "ironherd:owner") {
+		t.Error("it was deleted")
+	}
+	w.remove(classes, "", "local")
+	if few.done(); w.there(classes, "", "local") {
+		t.Error("it is still kept")
+	}
+}
+
+// TestDefaultSelection: unless they are asked for, there are no classes and no driver; and no class
+// of ours is ever the default beside another one.
+func TestDefaultSelection(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	roles := w.start(resources.Options{Selection: builtin.Selection{Names: []string{}}})
+	if r := roles.done(); r.Objects != 0 {
+		t.Errorf("nothing is selected: %+v", r)
+	}
+	roles.stop()
+	isDefault := func() bool { return w.get(classes, "", "local").GetAnnotations()[builtin.DefaultAnnotation] == "true" }
+	names := []string{builtin.Driver, builtin.ClassLocal}
+	quiet := w.start(resources.Options{Selection: builtin.Selection{Names: names}})
+	quiet.done()
+	if isDefault() {
+		t.Error("it is the default without being asked")
+	}
+	if capacity := nested(w.get(drivers, "", "local.csi.ironherd.dev").Object, []string{"spec", "storageCapacity"}); capacity != false {
+		t.Errorf("the scheduler waits for capacity that nobody publishes: %v", capacity)
+	}
+	quiet.stop()
+
+	const theirs = "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: theirs, annotations: {%s: \"true\"}}\nprovisioner: example.com\n"
+	for _, annotation := range []string{builtin.DefaultAnnotation, builtin.DefaultAnnotationBeta} {
+		w.create(classes, fmt.Sprintf(theirs, annotation))
+		a := w.start(resources.Options{Selection: builtin.Selection{Names: names, DefaultClass: "local", Capacity: true}})
+		a.done()
+		if isDefault() {
+			t.Errorf("a second default beside %s", annotation)
+		}
+		w.remove(classes, "", "theirs")
+		w.await("that it becomes the default", func() bool { a.done(); return isDefault() })
+		a.silent()
+		w.create(classes, fmt.Sprintf(theirs, annotation)) // the wish of somebody, later than ours
+		w.await("that it gives way", func() bool { a.done(); return !isDefault() })
+		a.silent()
+		a.stop()
+		w.remove(classes, "", "theirs")
+	}
+	if capacity := nested(w.get(drivers, "", "local.csi.ironherd.dev").Object, []string{"spec", "storageCapacity"}); capacity != true {
+		t.Errorf("capacity was asked for: %v", capacity)
+	}
+}
+
+// sieve answers 403 to what it is asked not to let through.
+type sieve struct {
+	http.RoundTripper
+	refuses func(*http.Request) bool
+}
+
+func (s sieve) RoundTrip(r *http.Request) (*http.Response, error) {
+	if s.refuses(r) {
+		return nil, apierrors.NewForbidden(schema.GroupResource{Resource: "storageclasses"}, "", errDied)
+	}
+	return s.RoundTripper.RoundTrip(r)
+}
+
+// TestDefaultIsNotKnown: while nobody knows whether another class is the default, ours is left as
+// it is, and API servers do not wait for that.
+func TestDefaultIsNotKnown(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	config := w.cluster.Config("")
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return sieve{next, func(r *http.Request) bool {
+			return strings.HasSuffix(r.URL.Path, "/storageclasses") && r.URL.Query().Get("labelSelector") == ""
+		}}
+	})
+	names := append(builtin.Default(), builtin.Driver, builtin.ClassLocal, builtin.ClassLocalStrict)
+	a := w.startWith(config, resources.Options{Selection: builtin.Selection{Names: names, DefaultClass: "local"}})
+	r, err := a.pass()
+	if err == nil || !r.Ready || len(r.Failures) != 1 || r.Created != len(objects(t))-3 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if w.there(classes, "", "local") || !w.there(classes, "", "local-strict") {
+		t.Error("not exactly what is known is kept")
+	}
+}
