@@ -11,6 +11,8 @@ GOBUILD := CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)'
 # The race detector watches us, and not the inside of SQLite, which is C in the form of Go and made
 # most tests of a database take three times as long. Who uses a connection is still watched.
 RACE    := -race -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/libc=-race=false
+# What goes to every machine is small: no html/template by way of gRPC's traces, no second HTTP/2.
+AGENT   := $(GOBUILD) -tags grpcnotrace,nethttpomithttp2
 TOOL     = go tool -modfile=tools/$(1)/go.mod $(1)
 
 .PHONY: help
@@ -26,12 +28,17 @@ demo: build ## Bring up a fleet of 12 simulated machines, here, in under a minut
 .PHONY: build
 build: ## Build the binaries into bin/
 	@mkdir -p bin
-	@$(GOBUILD) -tags grpcnotrace -o bin/ironherd-agent ./cmd/ironherd-agent # the tag keeps html/template out of what goes to every machine
+	@$(AGENT) -o bin/ironherd-agent ./cmd/ironherd-agent
 	@$(GOBUILD) -o bin/ironherd ./cmd/ironherd
 	@$(GOBUILD) -o bin/ironherd-reconciler ./cmd/ironherd-reconciler
 
+.PHONY: agents
+agents: ## Build the agent for every architecture into bin/, where the control plane finds them
+	@mkdir -p bin
+	@for arch in amd64 arm64; do GOARCH=$$arch $(AGENT) -o bin/ironherd-agent-$$arch ./cmd/ironherd-agent; done
+
 .PHONY: deb
-deb: build ## Make the Debian package of the control plane in bin/ (version: the last tag's; DEB_VERSION=1.2.3)
+deb: build agents ## Make the Debian package of the control plane in bin/ (version: the last tag's; DEB_VERSION=1.2.3)
 	@BIN=bin ARCH=$$(go env GOARCH) VERSION=$(or $(DEB_VERSION),$(shell git describe --tags 2>/dev/null || echo 0.0.0)) \
 		$(call TOOL,nfpm) package --config deploy/deb/nfpm.yaml --packager deb --target bin/
 
@@ -48,6 +55,15 @@ test: setup build kube ## Run every test, with the race detector (PKG=./internal
 	@go vet ./...
 	@go test $(RACE) -timeout 15m $(or $(PKG),./...)
 	@$(if $(PKG),,go test -run 'TestADay' -v ./internal/shepherd) # the whole fleet; the race detector's run has a smaller one
+	@$(if $(PKG),,go test -run 'TestSeeds' ./internal/rehearsal) # 1,000 seeds, in one thread each; the race detector's run has 10
+
+.PHONY: simulate
+simulate: ## Rehearse the control plane on N seeds, every fault mixed; one that fails is made smaller, and shown with what replays it (SEEDS=1000 FROM=0)
+	@go test -count=1 -timeout 24h -run 'TestSeeds' ./internal/rehearsal -seeds=$(or $(SEEDS),1000) -from=$(or $(FROM),0)
+
+.PHONY: test-vm
+test-vm: setup ## A stock Debian on virtual machines is taken over by kexec, installed and booted, and returns when it must; prints each phase (RUN=TestReturns)
+	@IRONHERD_TEST_VM=1 go test -count=1 -timeout 90m -v -run '$(or $(RUN),.)' ./test/machine ./internal/image | grep -Ev '^=== '
 
 .PHONY: lint
 lint: ## Check style: golangci-lint, gofumpt, buf
@@ -75,14 +91,23 @@ bench: ## Run the benchmarks
 	@go test -run '^$$' -bench . -benchmem ./internal/...
 
 .PHONY: bench-reconciler
-bench-reconciler: kube ## What keeping 1,241 objects costs an API server when there is nothing to do (ARGS="-objects 5000")
-	@go run ./test/kubebench $(ARGS)
+bench-reconciler: kube ## What keeping 1,241 and 10,000 objects costs, beside a loop that applies everything (SIZES="1241 10000" ARGS="-passes 5")
+	@for n in $(or $(SIZES),1241 10000); do go run ./test/kubebench -objects $$n $(ARGS); done
 
 .PHONY: bench-bmdb
 bench-bmdb: setup ## Measure the BMDB beside River, raw SQL and itself; prints a table (BENCH="cycle idle" SIZES=1000,100000 ARGS="-rounds 3")
 	@go test -C test/bench .
 	@go build -C test/bench -ldflags '-X main.version=$(VERSION)' -o $(CURDIR)/bin/bench-bmdb .
 	@bin/bench-bmdb $(if $(BENCH),-sections "$(BENCH)") $(if $(SIZES),-sizes "$(SIZES)") $(ARGS)
+
+.PHONY: bench-intake
+bench-intake: build agents ## What taking a fleet in costs, world and control plane as processes of their own (SIZES=1350,13500)
+	@go run ./test/intakebench -sizes $(or $(SIZES),1350,13500)
+
+.PHONY: bench-install
+bench-install: setup ## What an install costs beside `zstd | dd` and bmaptool, on a loop device (as root; SIZES=4096,1024,16384 ROUNDS=3 DIR=/tmp)
+	@go build -o bin/installbench ./test/installbench
+	@bin/installbench -sizes $(or $(SIZES),4096,1024,16384) -rounds $(or $(ROUNDS),3) $(if $(DIR),-dir $(DIR))
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for a while (TIME=30s PKG=internal/agent)
@@ -113,10 +138,11 @@ mutants: setup ## Plant every fault of test/mutants/patches in turn; each must b
 	@go run ./test/mutants $(if $(ONLY),-only '$(ONLY)')
 
 .PHONY: torture-reconciler
-torture-reconciler: ## Kill and stop reconcilers' leaders N times, take etcd's quorum and the API server away for a minute, and print the figures (N=200)
+torture-reconciler: kube ## Kill and stop reconcilers' leaders N times, take etcd's quorum and the API server away for a minute, walk N times through releases in a storm (N=200)
 	@IRONHERD_TORTURE_ROUNDS=$(or $(N),200) go test -count=1 -timeout 60m -v -run 'LeaderIsSucceeded' ./internal/reconciler/election | grep -E '^(---|ok|FAIL|    )'
 	@IRONHERD_TORTURE_ROUNDS=$(or $(N),200) go test -count=1 -timeout 60m -v -run 'Quorum|Deposed|Replaced' ./internal/reconciler | grep -E '^(---|ok|FAIL|    )'
 	@IRONHERD_TORTURE_ROUNDS=$(or $(N),200) go test -count=1 -timeout 60m -v -run 'Outage' ./internal/reconciler/resources | grep -E '^(---|ok|FAIL|    )'
+	@IRONHERD_TORTURE_ROUNDS=$(or $(N),200) go test -count=1 -timeout 12h -v -run 'TestWalks' ./test | grep -E '^(---|ok|FAIL|    )'
 
 .PHONY: clean
 clean: ## Remove what was built

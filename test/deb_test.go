@@ -113,7 +113,7 @@ func TestTheDebianPackage(t *testing.T) {
 	}
 	for step, want := range map[string]string{
 		"verify":    "", // it finds nothing to say
-		"config":    "/etc/ironherd/ironherd.yaml is right: 0 providers, 6 roles",
+		"config":    "/etc/ironherd/ironherd.yaml is right: 0 providers, 8 roles",
 		"user":      "ironherd",
 		"directory": "700 ironherd\n600 ironherd\n600 ironherd",
 		"token":     "token ada has the role viewer\n600 ironherd",
@@ -177,6 +177,15 @@ func buildDeb(t *testing.T, target string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	for _, arch := range []string{"amd64", "arm64"} {
+		build := exec.CommandContext(t.Context(), "go", "build", "-tags", "grpcnotrace,nethttpomithttp2", "-o",
+			filepath.Join(filepath.Dir(ironherd), "ironherd-agent-"+arch), "./cmd/ironherd-agent")
+		build.Dir = root
+		build.Env = append(os.Environ(), "GOARCH="+arch, "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("build the agent for %s: %v: %s", arch, err, out)
+		}
+	}
 	nfpm := exec.CommandContext(t.Context(), "go", "tool", "-modfile=tools/nfpm/go.mod", "nfpm", "package",
 		"--config", "deploy/deb/nfpm.yaml", "--packager", "deb", "--target", target)
 	nfpm.Dir = root
@@ -215,7 +224,7 @@ func TestSampleConfiguration(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, _, stderr := process.Run(bounded(t, time.Minute), ironherd, "config", "check", whole)
-	if want := whole + " is right: 1 provider, 6 roles\n"; code != 0 || stderr != want {
+	if want := whole + " is right: 1 provider, 8 roles\n"; code != 0 || stderr != want {
 		t.Errorf("%d, %q, want %q\n%s", code, stderr, want, text)
 	}
 }

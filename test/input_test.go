@@ -118,7 +118,7 @@ func TestBadInput(t *testing.T) {
 	}
 	t.Run("the configuration that the world left is right", func(t *testing.T) {
 		t.Parallel()
-		if code, _, stderr := process.Run(ctx, ironherd, "config", "check", world); code != 0 {
+		if code, _, stderr := process.Run(bounded(t, time.Minute), ironherd, "config", "check", world); code != 0 {
 			t.Errorf("exit code %d: %s", code, stderr)
 		}
 	})

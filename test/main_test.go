@@ -4,6 +4,9 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -12,6 +15,9 @@ import (
 
 // ironherd is the path of the program that was built for the tests; the agent is beside it.
 var ironherd string
+
+// reconcilerProgram builds the reconciler once, for the tests that need it, and returns its path.
+var reconcilerProgram func() (string, error)
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
@@ -26,6 +32,15 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	reconcilerProgram = sync.OnceValues(func() (string, error) {
+		path := filepath.Join(dir, "ironherd-reconciler")
+		build := exec.Command("go", "build", "-o", path, "github.com/ironherd/ironherd/cmd/ironherd-reconciler")
+		build.Env = append(build.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			return "", fmt.Errorf("build the reconciler: %w: %s", err, out)
+		}
+		return path, nil
+	})
 	return m.Run()
 }
 

@@ -1,6 +1,7 @@
 package test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -17,10 +18,27 @@ import (
 
 // The machine of the control plane goes back to a snapshot, with its whole state directory: nothing
 // in there can tell that time has passed. Meanwhile all machines were installed. The restored
-// control plane takes their hosts over and wants to install them; the agents refuse, each machine
-// says so, and not a byte is written.
+// control plane takes their hosts over and wants to install them; each machine says why that is
+// refused, and not a byte is written.
 func TestRestoredStateOverwritesNothing(t *testing.T) {
 	t.Parallel()
+	// The hosts are trusted at first sight, so agents start on them: these refuse.
+	t.Run("agents refuse", func(t *testing.T) {
+		t.Parallel()
+		restoreAndLook(t, "holds install generation 1 (attempt 1) of this machine already",
+			"    trust_first_use: true\n    equinix:\n      inject_host_key: false\n")
+	})
+	// The installed systems have host keys of their own, which the older database does not know.
+	t.Run("hosts are not contacted", func(t *testing.T) {
+		t.Parallel()
+		restoreAndLook(t, "is expected (injected): nothing was sent to it")
+	})
+}
+
+// restoreAndLook goes back to a snapshot and wants the reason in each machine's state. The settings
+// take the place of the line that begins what the kind of provider has.
+func restoreAndLook(t *testing.T, reason string, settings ...string) {
+	t.Helper()
 	ctx := bounded(t, 4*time.Minute)
 	herd := &process.Herd{Ironherd: ironherd, Dir: shortDir(t), Machines: 6}
 	check := func(err error) {
@@ -38,8 +56,16 @@ func TestRestoredStateOverwritesNothing(t *testing.T) {
 	// before the snapshot: the machines are there, and nobody starts agents on them
 	config, err := os.ReadFile(herd.Config())
 	check(err)
+	for _, setting := range settings {
+		const provider = "    equinix:\n"
+		if bytes.Count(config, []byte(provider)) != 1 {
+			t.Fatalf("not the configuration of one provider:\n%s", config)
+		}
+		config = bytes.Replace(config, []byte(provider), []byte(setting), 1)
+	}
 	check(os.WriteFile(herd.Config(), append(slices.Clip(config), "\nroles: [provisioner, updater, operator-api]\n"...), 0o600))
 	check(herd.StartPlane(ctx))
+	check(herd.AwaitPlane(ctx))
 	check(awaitState(ctx, herd, "provided"))
 	check(herd.Plane().Stop(ctx))
 	state, snapshot := filepath.Dir(herd.Socket()), filepath.Join(t.TempDir(), "snapshot")
@@ -56,7 +82,8 @@ func TestRestoredStateOverwritesNothing(t *testing.T) {
 	check(os.RemoveAll(state))
 	check(copyAll(ctx, snapshot, state))
 	check(herd.StartPlane(ctx))
-	if err := awaitRefusals(ctx, herd); err != nil {
+	refused := func(m *fleetv1.Machine) bool { return strings.Contains(m.GetReason(), reason) }
+	if err := awaitMachines(ctx, herd, refused); err != nil {
 		status, _ := herd.Status(t.Context())
 		t.Fatalf("%v\n%+v", err, status)
 	}
@@ -79,13 +106,6 @@ func copyAll(ctx context.Context, from, to string) error {
 // awaitState waits until all machines are in the state.
 func awaitState(ctx context.Context, herd *process.Herd, state string) error {
 	return awaitMachines(ctx, herd, func(m *fleetv1.Machine) bool { return m.GetState() == state })
-}
-
-// awaitRefusals waits until each machine says that its disk is not overwritten.
-func awaitRefusals(ctx context.Context, herd *process.Herd) error {
-	return awaitMachines(ctx, herd, func(m *fleetv1.Machine) bool {
-		return strings.Contains(m.GetReason(), "holds install generation 1 (attempt 1) of this machine already")
-	})
 }
 
 func awaitMachines(ctx context.Context, herd *process.Herd, is func(*fleetv1.Machine) bool) error {

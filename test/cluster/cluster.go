@@ -9,11 +9,13 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	mathrand "math/rand/v2"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -32,15 +34,15 @@ type User struct {
 	Groups []string
 }
 
-// Cluster is one etcd and one API server. Its methods are not safe for concurrent use.
+// Cluster is one etcd and one API server, or more. Its methods are not safe for concurrent use.
 type Cluster struct {
-	dir       string
-	programs  string
-	etcdPort  int
-	port      int
-	etcd      *process.Process
-	apiserver *process.Process
-	audit     audit
+	*APIServer // the first one
+
+	dir      string
+	programs string
+	etcdPort int
+	etcd     *process.Process
+	others   []*APIServer
 }
 
 // Start starts both and returns when the API server says that it is ready. Both keep their files in
@@ -50,15 +52,18 @@ func Start(ctx context.Context, dir string, users ...User) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	ports, err := freePorts(ctx, 3)
+	ports, err := freePorts(ctx, 2)
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{dir: dir, programs: programs, etcdPort: ports[0], port: ports[1]}
-	if err := c.write(users); err != nil {
+	client, peer := fmt.Sprintf("http://127.0.0.1:%d", ports[0]), fmt.Sprintf("http://127.0.0.1:%d", ports[1])
+	c := &Cluster{dir: dir, programs: programs, etcdPort: ports[0]}
+	if err := WriteFiles(dir, users...); err != nil {
 		return nil, err
 	}
-	client, peer := fmt.Sprintf("http://127.0.0.1:%d", ports[0]), fmt.Sprintf("http://127.0.0.1:%d", ports[2])
+	if c.APIServer, err = NewAPIServer(ctx, dir, dir, client); err != nil {
+		return nil, err
+	}
 	c.etcd, err = process.Start(ctx, filepath.Join(programs, etcdProgram), "--name=etcd", "--data-dir="+filepath.Join(dir, "etcd"),
 		"--listen-client-urls="+client, "--advertise-client-urls="+client, "--listen-peer-urls="+peer,
 		"--initial-advertise-peer-urls="+peer, "--initial-cluster=etcd="+peer, "--unsafe-no-fsync", "--log-level=warn")
@@ -72,8 +77,50 @@ func Start(ctx context.Context, dir string, users ...User) (*Cluster, error) {
 	return c, nil
 }
 
-// write makes the files that the API server reads.
-func (c *Cluster) write(users []User) error {
+// Another starts one more API server over the same etcd, with the same users. It ends with the
+// cluster. name is that of a directory for its files.
+func (c *Cluster) Another(ctx context.Context, name string) (*APIServer, error) {
+	dir := filepath.Join(c.dir, name)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, err
+	}
+	s, err := NewAPIServer(ctx, c.dir, dir, "http://"+c.EtcdEndpoint())
+	if err != nil {
+		return nil, err
+	}
+	c.others = append(c.others, s)
+	return s, s.StartAPIServer(ctx)
+}
+
+// APIServer is one API server, running or not. Its methods are not safe for concurrent use.
+type APIServer struct {
+	// Etcd is the client URLs of etcd, separated by commas.
+	Etcd string
+
+	shared   string // directory of the files that all API servers of a cluster have in common
+	dir      string
+	programs string
+	port     int
+	running  *process.Process
+	audit    audit
+}
+
+// NewAPIServer prepares an API server with a port of its own, which stays the same. shared is a
+// directory that WriteFiles has filled; dir is this one's own.
+func NewAPIServer(ctx context.Context, shared, dir, etcd string) (*APIServer, error) {
+	programs, err := Build(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ports, err := freePorts(ctx, 1)
+	if err != nil {
+		return nil, err
+	}
+	return &APIServer{Etcd: etcd, shared: shared, dir: dir, programs: programs, port: ports[0]}, nil
+}
+
+// WriteFiles makes the files that the API servers of a cluster have in common.
+func WriteFiles(dir string, users ...User) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return fmt.Errorf("key of the service accounts: %w", err)
@@ -92,25 +139,33 @@ func (c *Cluster) write(users []User) error {
 		"audit.yaml":   "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n",
 	}
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(c.dir, name), []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			return fmt.Errorf("prepare the API server: %w", err)
 		}
 	}
 	return nil
 }
 
+// Close kills both. Their files stay.
+func (c *Cluster) Close() {
+	for _, s := range append(c.others, c.APIServer) {
+		s.KillAPIServer()
+	}
+	c.etcd.Kill()
+}
+
 // StartAPIServer starts the API server, at the same address each time, and returns when it says
 // that it is ready.
-func (c *Cluster) StartAPIServer(ctx context.Context) (err error) {
-	c.apiserver, err = process.Start(ctx, filepath.Join(c.programs, apiserverProgram),
-		fmt.Sprintf("--etcd-servers=http://127.0.0.1:%d", c.etcdPort), fmt.Sprintf("--secure-port=%d", c.port),
+func (s *APIServer) StartAPIServer(ctx context.Context) (err error) {
+	s.running, err = process.Start(ctx, filepath.Join(s.programs, apiserverProgram),
+		"--etcd-servers="+s.Etcd, fmt.Sprintf("--secure-port=%d", s.port),
 		"--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none",
-		"--cert-dir="+filepath.Join(c.dir, "certificates"), "--service-cluster-ip-range=10.96.0.0/16",
+		"--cert-dir="+filepath.Join(s.dir, "certificates"), "--service-cluster-ip-range=10.96.0.0/16",
 		"--service-account-issuer=https://kubernetes.default.svc",
-		"--service-account-signing-key-file="+filepath.Join(c.dir, "accounts.key"),
-		"--service-account-key-file="+filepath.Join(c.dir, "accounts.key"),
-		"--authorization-mode=RBAC", "--token-auth-file="+filepath.Join(c.dir, "tokens.csv"),
-		"--audit-policy-file="+filepath.Join(c.dir, "audit.yaml"), "--audit-log-path="+c.auditPath(), "--audit-log-mode=blocking",
+		"--service-account-signing-key-file="+filepath.Join(s.shared, "accounts.key"),
+		"--service-account-key-file="+filepath.Join(s.shared, "accounts.key"),
+		"--authorization-mode=RBAC", "--token-auth-file="+filepath.Join(s.shared, "tokens.csv"),
+		"--audit-policy-file="+filepath.Join(s.shared, "audit.yaml"), "--audit-log-path="+s.auditPath(), "--audit-log-mode=blocking",
 		"--disable-admission-plugins=ServiceAccount", // nobody runs its controller here
 		"--v=0")
 	if err != nil {
@@ -119,27 +174,27 @@ func (c *Cluster) StartAPIServer(ctx context.Context) (err error) {
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()
 	for {
-		if err = c.ready(ctx); err == nil {
+		if err = s.ready(ctx); err == nil {
 			return nil
 		}
 		select {
-		case <-c.apiserver.Ended():
-			return fmt.Errorf("the API server ended: %s", c.apiserver.Stderr())
+		case <-s.running.Ended():
+			return fmt.Errorf("the API server ended: %s", s.running.Stderr())
 		case <-ctx.Done():
-			return fmt.Errorf("the API server is not ready: %w: %s", errors.Join(context.Cause(ctx), err), c.apiserver.Stderr())
+			return fmt.Errorf("the API server is not ready: %w: %s", errors.Join(context.Cause(ctx), err), s.running.Stderr())
 		case <-ticker.C:
 		}
 	}
 }
 
 // ready asks the API server once.
-func (c *Cluster) ready(ctx context.Context) error {
-	client, err := rest.HTTPClientFor(c.Config(adminToken)) // fails while there is no certificate yet
+func (s *APIServer) ready(ctx context.Context) error {
+	client, err := rest.HTTPClientFor(s.Config(adminToken)) // fails while there is no certificate yet
 	if err != nil {
 		return err
 	}
 	defer client.CloseIdleConnections()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.Config(adminToken).Host+"/readyz", nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.Config(adminToken).Host+"/readyz", nil)
 	if err != nil {
 		return err
 	}
@@ -155,36 +210,41 @@ func (c *Cluster) ready(ctx context.Context) error {
 }
 
 // KillAPIServer kills the API server with SIGKILL, and returns when the process is gone.
-func (c *Cluster) KillAPIServer() { c.apiserver.Kill() }
-
-// Close kills both. Their files stay.
-func (c *Cluster) Close() {
-	if c.apiserver != nil {
-		c.apiserver.Kill()
+func (s *APIServer) KillAPIServer() {
+	if s.running != nil {
+		s.running.Kill()
 	}
-	c.etcd.Kill()
 }
 
+// PauseAPIServer stops the process without ending it: it takes connections and does not answer.
+func (s *APIServer) PauseAPIServer() error { return s.running.Signal(syscall.SIGSTOP) }
+
+// ResumeAPIServer lets it go on.
+func (s *APIServer) ResumeAPIServer() error { return s.running.Signal(syscall.SIGCONT) }
+
+// Address is where it listens.
+func (s *APIServer) Address() string { return fmt.Sprintf("127.0.0.1:%d", s.port) }
+
 // Config returns how to reach the API server with a token. An empty token is the administrator's.
-func (c *Cluster) Config(token string) *rest.Config {
+func (s *APIServer) Config(token string) *rest.Config {
 	if token == "" {
 		token = adminToken
 	}
 	return &rest.Config{
-		Host: fmt.Sprintf("https://127.0.0.1:%d", c.port), BearerToken: token,
-		TLSClientConfig: rest.TLSClientConfig{CAFile: filepath.Join(c.dir, "certificates", "apiserver.crt")},
+		Host: fmt.Sprintf("https://127.0.0.1:%d", s.port), BearerToken: token,
+		TLSClientConfig: rest.TLSClientConfig{CAFile: filepath.Join(s.dir, "certificates", "apiserver.crt")},
 	}
 }
 
 // Kubeconfig writes a kubeconfig file of the administrator and returns its path.
-func (c *Cluster) Kubeconfig() (string, error) {
-	config := c.Config(adminToken)
+func (s *APIServer) Kubeconfig() (string, error) {
+	config := s.Config(adminToken)
 	file := api.NewConfig()
 	file.Clusters["cluster"] = &api.Cluster{Server: config.Host, CertificateAuthority: config.CAFile}
 	file.AuthInfos["admin"] = &api.AuthInfo{Token: config.BearerToken}
 	file.Contexts["admin"] = &api.Context{Cluster: "cluster", AuthInfo: "admin"}
 	file.CurrentContext = "admin"
-	path := filepath.Join(c.dir, "kubeconfig")
+	path := filepath.Join(s.dir, "kubeconfig")
 	if err := clientcmd.WriteToFile(*file, path); err != nil {
 		return "", fmt.Errorf("write the kubeconfig: %w", err)
 	}
@@ -194,16 +254,22 @@ func (c *Cluster) Kubeconfig() (string, error) {
 // EtcdEndpoint is the address of etcd's client API.
 func (c *Cluster) EtcdEndpoint() string { return fmt.Sprintf("127.0.0.1:%d", c.etcdPort) }
 
-// freePorts returns ports that were free a moment ago.
+// freePorts returns ports that were free a moment ago. They are outside the range for outgoing
+// connections, so that one stays free while its server is down.
 func freePorts(ctx context.Context, n int) ([]int, error) {
+	const lowest, count, attempts = 20000, 10000, 100
 	ports := make([]int, 0, n)
-	for range n {
-		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	for range attempts {
+		if len(ports) == n {
+			return ports, nil
+		}
+		port := lowest + mathrand.IntN(count)
+		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err != nil {
-			return nil, fmt.Errorf("find a free port: %w", err)
+			continue
 		}
 		defer func() { _ = l.Close() }() // all at the end, so that they differ
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+		ports = append(ports, port)
 	}
-	return ports, nil
+	return nil, errors.New("find a free port: all that were tried are taken")
 }

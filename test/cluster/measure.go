@@ -38,7 +38,7 @@ func (r Request) Writes() bool {
 	return false
 }
 
-func (c *Cluster) auditPath() string { return filepath.Join(c.dir, "audit.log") }
+func (s *APIServer) auditPath() string { return filepath.Join(s.dir, "audit.log") }
 
 // audit is what has been read of the audit log so far. Tests ask for it hundreds of times, and it
 // only grows.
@@ -50,13 +50,13 @@ type audit struct {
 
 // Requests returns what the API server has answered since its first start, in the order of the
 // answers. A watch appears twice: when it begins and when it ends. The caller must not change it.
-func (c *Cluster) Requests() ([]Request, error) {
-	c.audit.Lock()
-	defer c.audit.Unlock()
-	if err := c.audit.read(c.auditPath()); err != nil {
+func (s *APIServer) Requests() ([]Request, error) {
+	s.audit.Lock()
+	defer s.audit.Unlock()
+	if err := s.audit.read(s.auditPath()); err != nil {
 		return nil, fmt.Errorf("read the audit log: %w", err)
 	}
-	return slices.Clip(c.audit.requests), nil
+	return slices.Clip(s.audit.requests), nil
 }
 
 // read takes in the lines that have been added since the last call.
@@ -91,9 +91,9 @@ func (a *audit) read(path string) error {
 }
 
 // CPU is the processor time that the API server has used since it was started.
-func (c *Cluster) CPU() (time.Duration, error) {
+func (s *APIServer) CPU() (time.Duration, error) {
 	const tick = time.Second / 100 // USER_HZ, the same on every Linux platform that Go runs on
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.apiserver.Pid()))
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.running.Pid()))
 	if err != nil {
 		return 0, fmt.Errorf("measure the API server: %w", err)
 	}

@@ -1,9 +1,11 @@
-// Command kubebench measures what passes cost an API server when there is nothing to do. It
-// compares our passes with passes that apply every object, as tools do that do not know what has
-// changed. `make bench-reconciler` prints the table.
+// Command kubebench measures what keeping objects costs an API server, and us: from nothing, when
+// there is nothing to do, and when somebody has changed one. It compares our passes with passes
+// that apply every object, as tools do that do not know what has changed. `make bench-reconciler`
+// prints the table.
 //
-// Both keep the same objects of the same real API server, with the same number of passes in windows
-// of the same length. A window without passes shows what the API server uses by itself.
+// Both keep the same objects, each from nothing in an API server of its own, with the same number
+// of passes in windows of the same length. A window without passes shows what the API server uses
+// by itself. Memory is what Go's heap holds in use after a collection, beyond what it held before.
 package main
 
 import (
@@ -15,10 +17,17 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
 
 	"github.com/ironherd/ironherd/internal/reconciler/resources"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/api"
@@ -48,6 +57,9 @@ type figure struct {
 	requests int64
 	cpu      time.Duration // of the API server
 	took     time.Duration // the longest pass
+	nothing  time.Duration // from nothing until all is there
+	repair   time.Duration // from a change by somebody else until it is undone
+	heap     uint64        // bytes
 }
 
 func run(ctx context.Context, total, passes int, interval time.Duration) error {
@@ -60,39 +72,12 @@ func run(ctx context.Context, total, passes int, interval time.Duration) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintln(os.Stderr, "starting the API server (the first time, it is compiled: some minutes)")
-	c, err := cluster.Start(ctx, dir)
+	fmt.Fprintln(os.Stderr, "starting API servers (the first time, they are compiled: some minutes)")
+	ours, idle, err := measureOurs(ctx, dir, total, passes, interval)
 	if err != nil {
 		return err
 	}
-	defer c.Close()
-	a, err := resources.New(c.Config(""), resources.Options{Manifests: filepath.Join(dir, "manifests")}, slog.New(slog.DiscardHandler))
-	if err != nil {
-		return err
-	}
-	defer a.Close()
-	first, err := reach(ctx, a)
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(os.Stderr, "%d objects from nothing in %v; now %d passes, one every %v\n", total, first.Round(time.Millisecond), passes, interval)
-
-	idle, err := window(ctx, c, "nobody", passes, interval, func(context.Context) (int64, error) { return 0, nil })
-	if err != nil {
-		return err
-	}
-	ours, err := oursWindow(ctx, c, a, passes, interval)
-	if err != nil {
-		return err
-	}
-	client, err := api.New(c.Config(""), slog.New(slog.DiscardHandler))
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	theirs, err := window(ctx, c, "server-side apply of everything", passes, interval, func(ctx context.Context) (int64, error) {
-		return applyAll(ctx, client, all)
-	})
+	theirs, err := measureTheirs(ctx, dir, all, passes, interval)
 	if err != nil {
 		return err
 	}
@@ -100,9 +85,122 @@ func run(ctx context.Context, total, passes int, interval time.Duration) error {
 	return nil
 }
 
+// startCluster starts an API server that has nothing of ours.
+func startCluster(ctx context.Context, dir, name string) (*cluster.Cluster, error) {
+	dir = filepath.Join(dir, name)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, err
+	}
+	return cluster.Start(ctx, dir)
+}
+
+func measureOurs(ctx context.Context, dir string, total, passes int, interval time.Duration) (ours, idle figure, err error) {
+	c, err := startCluster(ctx, dir, "ours")
+	if err != nil {
+		return ours, idle, err
+	}
+	defer c.Close()
+	before := heap()
+	a, err := resources.New(c.Config(""), resources.Options{
+		Manifests: filepath.Join(dir, "manifests"), Selection: builtin.Selection{Names: builtin.All()},
+	}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return ours, idle, err
+	}
+	defer a.Close()
+	nothing, err := reach(ctx, a)
+	if err != nil {
+		return ours, idle, err
+	}
+	fmt.Fprintf(os.Stderr, "%d objects from nothing in %v; now %d passes, one every %v\n", total, nothing.Round(time.Millisecond), passes, interval)
+	if idle, err = window(ctx, c, "nobody", passes, interval, func(context.Context) (int64, error) { return 0, nil }); err != nil {
+		return ours, idle, err
+	}
+	ours, err = oursWindow(ctx, c, a, passes, interval, before)
+	ours.nothing = nothing
+	return ours, idle, err
+}
+
+func measureTheirs(ctx context.Context, dir string, all []*object.Object, passes int, interval time.Duration) (theirs figure, err error) {
+	c, err := startCluster(ctx, dir, "theirs")
+	if err != nil {
+		return theirs, err
+	}
+	defer c.Close()
+	before := heap()
+	client, err := api.New(c.Config(""), slog.New(slog.DiscardHandler))
+	if err != nil {
+		return theirs, err
+	}
+	defer client.Close()
+	began := time.Now()
+	for stage := range object.Stages { // what others are in comes first
+		due := slices.DeleteFunc(slices.Clone(all), func(o *object.Object) bool { return o.Stage() != stage })
+		if _, err := applyAll(ctx, client, due); err != nil {
+			return theirs, err
+		}
+	}
+	nothing := time.Since(began)
+	apply := func(ctx context.Context) (int64, error) { return applyAll(ctx, client, all) }
+	if theirs, err = window(ctx, c, "server-side apply of everything", passes, interval, apply); err != nil {
+		return theirs, err
+	}
+	theirs.nothing, theirs.heap = nothing, heap()-min(heap(), before)
+	theirs.repair, err = repaired(ctx, c, func(ctx context.Context) {
+		for ctx.Err() == nil {
+			select {
+			case <-time.After(interval):
+			case <-ctx.Done():
+				return
+			}
+			_, _ = applyAll(ctx, client, all) // ends with ctx
+		}
+	})
+	return theirs, err
+}
+
+// heap is what Go's heap holds in use after a collection.
+func heap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapInuse
+}
+
+// repaired changes an object as somebody else, and returns how long it took keep to undo that.
+func repaired(ctx context.Context, c *cluster.Cluster, keep func(context.Context)) (time.Duration, error) {
+	client, err := dynamic.NewForConfig(c.Config(""))
+	if err != nil {
+		return 0, err
+	}
+	roles := client.Resource(schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"})
+	const name = "ironherd:kubelet-api"
+	keeping, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	running.Go(func() { keep(keeping) })
+	began := time.Now()
+	if err := roles.Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+		return 0, err
+	}
+	for {
+		if _, err := roles.Get(ctx, name, metav1.GetOptions{}); err == nil {
+			return time.Since(began), nil
+		} else if !apierrors.IsNotFound(err) {
+			return 0, err
+		}
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		}
+	}
+}
+
 // reach runs passes until everything is as wanted.
 func reach(ctx context.Context, a *resources.Applier) (time.Duration, error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Minute)
 	defer cancel()
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -123,7 +221,7 @@ func reach(ctx context.Context, a *resources.Applier) (time.Duration, error) {
 }
 
 // oursWindow measures our passes, including the watches that they rely on.
-func oursWindow(ctx context.Context, c *cluster.Cluster, a *resources.Applier, passes int, interval time.Duration) (figure, error) {
+func oursWindow(ctx context.Context, c *cluster.Cluster, a *resources.Applier, passes int, interval time.Duration, before uint64) (figure, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -132,10 +230,26 @@ func oursWindow(ctx context.Context, c *cluster.Cluster, a *resources.Applier, p
 	if _, err := a.Pass(ctx); err != nil { // fills the mirrors
 		return figure{}, err
 	}
-	return window(ctx, c, "our passes", passes, interval, func(ctx context.Context) (int64, error) {
+	f, err := window(ctx, c, "our passes", passes, interval, func(ctx context.Context) (int64, error) {
 		r, err := a.Pass(ctx)
 		return int64(r.Requests), err
 	})
+	if err != nil {
+		return f, err
+	}
+	f.heap = heap() - min(heap(), before)
+	f.repair, err = repaired(ctx, c, func(ctx context.Context) {
+		for ctx.Err() == nil {
+			select {
+			case <-a.Changed():
+			case <-time.After(interval):
+			case <-ctx.Done():
+				return
+			}
+			_, _ = a.Pass(ctx) // ends with ctx
+		}
+	})
+	return f, err
 }
 
 // window measures a number of passes, one every interval.
@@ -200,13 +314,24 @@ func applyAll(ctx context.Context, client *api.Client, all []*object.Object) (in
 
 func table(total, passes int, interval time.Duration, idle figure, figures ...figure) {
 	fmt.Printf("%d objects, nothing to do, %d passes, one every %v\n\n", total, passes, interval)
-	line := func(name, requests, cpu, net, took string) {
-		fmt.Printf("%-34s %14s %18s %22s %14s\n", name, requests, cpu, net, took)
+	line := func(name string, columns ...string) {
+		fmt.Printf("%-34s", name)
+		for _, c := range columns {
+			fmt.Printf(" %20s", c)
+		}
+		fmt.Println()
 	}
-	line("", "requests/pass", "API server CPU", "CPU/pass beyond idle", "longest pass")
+	line("", "from nothing", "repair of a change", "requests/pass", "API server CPU", "CPU/pass beyond idle", "longest pass", "heap")
+	short := func(d time.Duration) string {
+		if d == 0 {
+			return "-"
+		}
+		return d.Round(10 * time.Microsecond).String()
+	}
 	for _, f := range append([]figure{idle}, figures...) {
 		net := (f.cpu - idle.cpu) / time.Duration(passes)
-		line(f.name, fmt.Sprint(f.requests/int64(passes)), f.cpu.String(), net.String(), f.took.Round(10*time.Microsecond).String())
+		line(f.name, short(f.nothing), short(f.repair), fmt.Sprint(f.requests/int64(passes)), f.cpu.String(), net.String(), short(f.took),
+			fmt.Sprintf("%.1f MiB", float64(f.heap)/(1<<20)))
 	}
 	ours, theirs := figures[0], figures[1]
 	fmt.Printf("\nAPI server CPU in the whole window: %.1f times less\n", float64(theirs.cpu)/float64(max(ours.cpu, 10*time.Millisecond)))
@@ -218,7 +343,7 @@ func manifests(dir string, total int) ([]*object.Object, error) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return nil, err
 	}
-	all, err := builtin.Objects()
+	all, err := builtin.Objects(builtin.Selection{Names: builtin.All()})
 	if err != nil {
 		return nil, err
 	}

@@ -12,7 +12,7 @@ func document(all []mutant) string {
 
 A test that cannot fail proves nothing. Each fault below is a patch in [patches](patches). ` + "`make mutants`" + ` plants one after the
 other, and demands that every test named beside it fails. Rules (1–12) and invariants (I1–I12) are those of
-[docs/invariants.md](../../docs/invariants.md). ` + "`make generate`" + ` makes this page from the patches.
+[docs/invariants.md](../../docs/invariants.md); a rule in words is what the package of that name promises. ` + "`make generate`" + ` makes this page from the patches.
 
 | patch | rule | fault | caught by |
 |---|---|---|---|

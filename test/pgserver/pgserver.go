@@ -69,7 +69,9 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	s.settings = append([]string{
 		"listen_addresses=127.0.0.1", "max_connections=300", "shared_buffers=64MB", "logging_collector=off", "log_min_messages=fatal",
 		"autovacuum_naptime=5s", "max_wal_size=2GB",
-		"max_pred_locks_per_transaction=512", // for tests at SERIALIZABLE, many of which run at a time
+		// For tests at SERIALIZABLE, many of which run at a time: a server that runs out of room for what
+		// they read, or for how many they are, fails them for no reason.
+		"max_pred_locks_per_transaction=2048", "max_prepared_transactions=600",
 	}, o.Settings...)
 	if !o.Durable {
 		s.settings = append(s.settings, "fsync=off", "full_page_writes=off")

@@ -38,7 +38,7 @@ func (h *Herd) Check(ctx context.Context) error {
 		return errors.Join(append(errs, err)...)
 	}
 	want("machines", int(summary.GetMachines()), h.Machines)
-	want("machines that are installed", int(installed(summary)), h.Machines)
+	want("machines that are installed", int(inState(summary, "installed")), h.Machines)
 	want("discrepancies", int(summary.GetDiscrepancies()), 0)
 	list, err := client.ListMachines(ctx, &fleetv1.ListMachinesRequest{PageSize: 1000})
 	if err != nil {

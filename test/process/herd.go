@@ -84,6 +84,9 @@ func (h *Herd) Endpoint() string { return h.endpoint }
 // Config returns the path of the configuration that the world has written for a control plane.
 func (h *Herd) Config() string { return filepath.Join(h.Dir, "world", "ironherd.yaml") }
 
+// URL returns where the world's API is.
+func (h *Herd) URL() string { return h.url }
+
 // AwaitPlane returns when the control plane is ready.
 func (h *Herd) AwaitPlane(ctx context.Context) error {
 	_, err := h.plane.Await(ctx, "ironherd test is ready")
@@ -183,6 +186,11 @@ func (h *Herd) Status(ctx context.Context) (sim.Status, error) {
 // AwaitInstalled returns when every machine is installed. It calls progress whenever the states of
 // the machines have changed.
 func (h *Herd) AwaitInstalled(ctx context.Context, progress func(string)) error {
+	return h.AwaitState(ctx, "installed", h.Machines, progress)
+}
+
+// AwaitState returns when that many machines are in the state.
+func (h *Herd) AwaitState(ctx context.Context, state string, machines int, progress func(string)) error {
 	ticker := time.NewTicker(500 * time.Millisecond)
 	defer ticker.Stop()
 	last := ""
@@ -193,7 +201,7 @@ func (h *Herd) AwaitInstalled(ctx context.Context, progress func(string)) error 
 				progress(now)
 				last = now
 			}
-			if installed(summary) >= int64(h.Machines) {
+			if inState(summary, state) >= int64(machines) {
 				return nil
 			}
 		}
@@ -202,7 +210,8 @@ func (h *Herd) AwaitInstalled(ctx context.Context, progress func(string)) error 
 		case <-h.plane.ended:
 			return fmt.Errorf("the control plane ended: %w: %s", h.plane.err, h.plane.Stderr())
 		case <-ctx.Done():
-			return fmt.Errorf("not installed in time: %s (%w); the control plane says: %s", last, err, h.plane.Stderr())
+			return fmt.Errorf("not %s in time: %s (%w); the control plane says: %s; the world says: %s",
+				state, last, err, h.plane.Stderr(), h.world.Stderr())
 		}
 	}
 }
@@ -217,9 +226,9 @@ func states(s *fleetv1.GetSummaryResponse) string {
 	return strings.Join(parts, ", ")
 }
 
-func installed(s *fleetv1.GetSummaryResponse) int64 {
+func inState(s *fleetv1.GetSummaryResponse, state string) int64 {
 	for _, c := range s.GetStates() {
-		if c.GetState() == "installed" {
+		if c.GetState() == state {
 			return c.GetMachines()
 		}
 	}

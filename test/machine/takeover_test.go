@@ -1,0 +1,176 @@
+package machine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+	"github.com/ironherd/ironherd/internal/config"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/shepherd/initializer"
+	"github.com/ironherd/ironherd/internal/vm"
+)
+
+// limit is how long the way of one machine may take when the host is busy with other tests. The
+// figure to look at is what is printed.
+const limit = 40 * time.Minute
+
+// A stock Debian with OpenSSH is taken over by kexec, reports its hardware, gets an image by digest
+// on its only disk, boots it by itself, and is seen to be up.
+func TestFromStockToInstalled(t *testing.T) {
+	for _, firmware := range []vm.Firmware{vm.BIOS, vm.UEFI} {
+		t.Run(string(firmware), func(t *testing.T) {
+			t.Parallel()
+			o, err := offered()
+			check(t, err)
+			ctx := bounded(t, limit)
+			port := freePort(t)
+			started := time.Now()
+			m := boot(t, stock(t, firmware, port, o.port))
+			awaitSSH(t, ctx, m)
+			t.Logf("%-38s %6.1f s, processors %6.1f s", "stock system lets in", time.Since(started).Seconds(), m.ProcessorTime().Seconds())
+			booted, spent := time.Now(), m.ProcessorTime()
+			p := manage(t, initializer.TakeoverKexec, port, m, func(c *config.Config, p *config.Provider) {
+				c.Policy.InstallTimeout, c.Policy.BootTimeout = limit, limit
+				p.Install = &config.Install{URL: o.url(), Digest: o.digest, Compression: fleet.CompressionZstd, Size: o.size, RootDisk: fleet.DiskSelector{Erase: true}}
+			})
+			cost := awaitInstalled(t, ctx, p, m)
+			phases(t, ctx, p, booted, spent, cost)
+			t.Logf("%-38s %6.1f s, processors %6.1f s", "in all", time.Since(started).Seconds(), m.ProcessorTime().Seconds())
+			checkHardware(t, ctx, p, firmware)
+			if host := login(t, ctx, m); !strings.Contains(shell(t, ctx, host, "systemctl is-active ironherd-firstboot.service || true"), "inactive") {
+				t.Error("the unit that says that the system is up has not ended")
+			}
+		})
+	}
+}
+
+// The same with a quick machine, in half the time. What boots by itself is the disk: the machine is
+// switched on again without the kernel that it was started with.
+func TestFromQuickToInstalled(t *testing.T) {
+	t.Parallel()
+	o, err := offered()
+	check(t, err)
+	ctx := bounded(t, limit)
+	port := freePort(t)
+	started := time.Now()
+	c := quick(t, vm.BIOS, "", port, o.port)
+	c.StopAtReset = true
+	m := boot(t, c)
+	p := manage(t, initializer.TakeoverKexec, port, m, func(c *config.Config, p *config.Provider) {
+		c.Policy.InstallTimeout, c.Policy.BootTimeout = limit, limit
+		p.Install = &config.Install{URL: o.url(), Digest: o.digest, Compression: fleet.CompressionZstd, Size: o.size, RootDisk: fleet.DiskSelector{Erase: true}}
+	})
+	spent := time.Duration(0)
+	await(t, ctx, "end of the agent in memory", func() error {
+		spent = max(spent, m.ProcessorTime())
+		select {
+		case <-m.Ended():
+			return nil
+		default:
+			return errors.New("the machine was not restarted")
+		}
+	})
+	t.Logf("%-38s %6.1f s, processors %6.1f s", "taken over, installed", time.Since(started).Seconds(), spent.Seconds())
+	written := time.Now()
+	c.StopAtReset, c.Kernel = false, nil
+	m = boot(t, c)
+	awaitInstalled(t, ctx, p, m)
+	t.Logf("%-38s %6.1f s, processors %6.1f s", "boots by itself, seen up", time.Since(written).Seconds(), m.ProcessorTime().Seconds())
+	checkHardware(t, ctx, p, vm.BIOS)
+}
+
+// checkHardware compares the report of the agent in memory with what QEMU was told.
+func checkHardware(t *testing.T, ctx context.Context, p *plane, firmware vm.Firmware) {
+	t.Helper()
+	machine, err := p.machine(ctx)
+	check(t, err)
+	h, s := machine.GetHardware(), machine.GetHardware().GetSystem()
+	if s.GetVendor() != "Ironherd" || s.GetProduct() != "Test machine" || s.GetSerial() != "SN-0001" ||
+		!strings.EqualFold(s.GetUuid(), "11111111-2222-4333-8444-555555555555") || s.GetEfi() != (firmware == vm.UEFI) {
+		t.Errorf("system: %v", s)
+	}
+	if len(h.GetCpus()) == 0 || h.GetMemory().GetInstalledBytes() != 1024*mebibyte {
+		t.Errorf("processors: %v, memory: %v", h.GetCpus(), h.GetMemory())
+	}
+	disks := h.GetBlockDevices()
+	if len(disks) != 1 || disks[0].GetSerial() != "only-disk" || disks[0].GetSizeBytes() != diskSize {
+		t.Errorf("disks: %v", disks)
+	}
+	cards := h.GetNetworkInterfaces()
+	if len(cards) != 1 || cards[0].GetMac() != "52:54:00:12:34:56" || !cards[0].GetLink() ||
+		!slices.ContainsFunc(cards[0].GetAddresses(), func(a string) bool { return strings.HasPrefix(a, "10.0.2.15/") }) {
+		t.Errorf("network interfaces: %v", cards)
+	}
+}
+
+// awaitInstalled returns when the one machine is installed, and how much processor time it had used
+// when each event was first seen in history.
+func awaitInstalled(t *testing.T, ctx context.Context, p *plane, m *vm.Machine) map[string]time.Duration {
+	t.Helper()
+	cost := map[string]time.Duration{}
+	await(t, ctx, "install", func() error {
+		machine, err := p.machine(ctx)
+		if err != nil {
+			return err
+		}
+		list, err := p.client.ListHistory(ctx, &fleetv1.ListHistoryRequest{Machine: machine.GetMachine().GetId()})
+		if err != nil {
+			return err
+		}
+		for _, entry := range list.GetEntries() {
+			if _, ok := cost[entry.GetEvent()]; !ok {
+				cost[entry.GetEvent()] = m.ProcessorTime()
+			}
+		}
+		if machine.GetMachine().GetState() != string(fleet.StateInstalled) {
+			return fmt.Errorf("the machine is %s: %s", machine.GetMachine().GetState(), machine.GetMachine().GetReason())
+		}
+		return nil
+	})
+	return cost
+}
+
+// history returns what has happened to the one machine, the oldest first.
+func history(t *testing.T, ctx context.Context, p *plane) []*fleetv1.HistoryEntry {
+	t.Helper()
+	machine, err := p.machine(ctx)
+	check(t, err)
+	list, err := p.client.ListHistory(ctx, &fleetv1.ListHistoryRequest{Machine: machine.GetMachine().GetId()})
+	check(t, err)
+	return list.GetEntries()
+}
+
+// phases prints how long each phase took since the last one, and how much processor time of the
+// host it cost, since as much had been spent.
+func phases(t *testing.T, ctx context.Context, p *plane, last time.Time, spent time.Duration, cost map[string]time.Duration) {
+	t.Helper()
+	at := map[string]time.Time{}
+	for _, entry := range history(t, ctx, p) {
+		event, when := entry.GetEvent(), entry.GetAt().AsTime()
+		if last, ok := at[event]; !ok || when.Before(last) {
+			at[event] = when
+		}
+	}
+	for _, phase := range []struct{ what, event string }{
+		{"agent loaded", string(fleet.EventAgentStarted)},
+		{"jump, first heartbeat", string(fleet.EventAgentSpoke)},
+		{"hardware report", string(fleet.EventHardwareReported)},
+		{"install handed out", string(fleet.EventInstallHandedOut)},
+		{"image written", string(fleet.EventDiskWritten)},
+		{"boots by itself, seen up", string(fleet.EventInstalled)},
+	} {
+		when, ok := at[phase.event]
+		if !ok {
+			t.Errorf("history has no %q", phase.event)
+			continue
+		}
+		t.Logf("%-38s %6.1f s, processors %6.1f s", phase.what, when.Sub(last).Seconds(), (cost[phase.event] - spent).Seconds())
+		last, spent = when, cost[phase.event]
+	}
+}
