@@ -104,12 +104,6 @@ func (o operation) begin(ctx context.Context, entry provider.Entry, fact fleet.P
 		return o.done(already, changes...)
 	}
 	if o.request.Operation.GivesBack() && fact.Status == fleet.ProviderStatusDeleting {
-		// The reply to a call was lost, or somebody else gives it back: a second call could only be
-		// refused.
-		o.observe(ResultAccepted)
-		return shepherd.Finish{Changes: []bmdb.Change{begin, seen, bmdb.AcceptOperation(number)}}
-	}
-	if o.request.Operation.GivesBack() && fact.Status == fleet.ProviderStatusDeleting {
 		// The call was heard, and its reply was lost; or somebody else gives the machine back.
 		o.observe(ResultAccepted)
 		return shepherd.Finish{Changes: []bmdb.Change{begin, seen, bmdb.AcceptOperation(number)}}
