@@ -139,8 +139,8 @@ mutants: setup ## Plant every fault of test/mutants/patches in turn; each must b
 
 .PHONY: torture-reconciler
 torture-reconciler: kube ## Kill and stop reconcilers' leaders N times, take etcd's quorum and the API server away for a minute, walk N times through releases in a storm (N=200)
-	@IRONHERD_TORTURE_ROUNDS=$(or $(N),200) go test -count=1 -timeout 60m -v -run 'LeaderIsSucceeded' ./internal/reconciler/election | grep -E '^(---|ok|FAIL|    )'
-	@IRONHERD_TORTURE_ROUNDS=$(or $(N),200) go test -count=1 -timeout 60m -v -run 'Quorum|Deposed|Replaced' ./internal/reconciler | grep -E '^(---|ok|FAIL|    )'
+	@IRONHERD_TORTURE_ROUNDS=$(or $(N),200) go test -count=1 -timeout 60m -v -run 'LeaderIsSucceeded' ./reconciler/election | grep -E '^(---|ok|FAIL|    )'
+	@IRONHERD_TORTURE_ROUNDS=$(or $(N),200) go test -count=1 -timeout 60m -v -run 'Quorum|Deposed|Replaced' ./reconciler | grep -E '^(---|ok|FAIL|    )'
 	@IRONHERD_TORTURE_ROUNDS=$(or $(N),200) go test -count=1 -timeout 60m -v -run 'Outage' ./internal/reconciler/resources | grep -E '^(---|ok|FAIL|    )'
 	@IRONHERD_TORTURE_ROUNDS=$(or $(N),200) go test -count=1 -timeout 12h -v -run 'TestWalks' ./test | grep -E '^(---|ok|FAIL|    )'
 
