@@ -43,8 +43,12 @@ func TestFromStockToInstalled(t *testing.T) {
 			phases(t, ctx, p, booted, spent, cost)
 			t.Logf("%-38s %6.1f s, processors %6.1f s", "in all", time.Since(started).Seconds(), m.ProcessorTime().Seconds())
 			checkHardware(t, ctx, p, firmware)
-			if host := login(t, ctx, m); !strings.Contains(shell(t, ctx, host, "systemctl is-active ironherd-firstboot.service || true"), "inactive") {
+			host := login(t, ctx, m)
+			if !strings.Contains(shell(t, ctx, host, "systemctl is-active ironherd-firstboot.service || true"), "inactive") {
 				t.Error("the unit that says that the system is up has not ended")
+			}
+			if got := strings.TrimSpace(shell(t, ctx, host, "findmnt --noheadings --output LABEL /boot/efi || systemctl status boot-efi.mount")); got != "ESP" {
+				t.Errorf("the EFI system partition is not mounted: %s", got)
 			}
 		})
 	}
