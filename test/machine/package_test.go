@@ -19,6 +19,7 @@ import (
 // TestThePackageUnderSystemd installs the Debian package on a stock Debian whose systemd runs the
 // control plane: with the unit's sandbox, its watchdog, and its restarts.
 func TestThePackageUnderSystemd(t *testing.T) {
+	onDemand(t)
 	ctx := bounded(t, limit)
 	deb, err := remote.ReadContent(buildPackage(t))
 	check(t, err)
