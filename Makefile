@@ -50,8 +50,12 @@ setup: ## Install the Debian packages that the tests need (as root; else say wha
 kube: ## Build the real Kubernetes API server and etcd that tests start (minutes, once; kept in the user's cache directory)
 	@go run ./test/cluster/prepare
 
+.PHONY: vm-disk
+vm-disk: setup ## Build the disk that virtual machines of tests start from, of Debian's packages (as root; minutes, once; kept in the user's cache directory)
+	@go run ./test/machine/prepare
+
 .PHONY: test
-test: setup build kube ## Run every test, with the race detector (PKG=./internal/bmdb/... for some)
+test: setup build kube vm-disk ## Run every test, with the race detector (PKG=./internal/bmdb/... for some)
 	@go vet ./...
 	@go test $(RACE) -timeout 15m $(or $(PKG),./...)
 	@$(if $(PKG),,go test -run 'TestADay' -v ./internal/shepherd) # the whole fleet; the race detector's run has a smaller one
@@ -62,7 +66,7 @@ simulate: ## Rehearse the control plane on N seeds, every fault mixed; one that 
 	@go test -count=1 -timeout 24h -run 'TestSeeds' ./internal/rehearsal -seeds=$(or $(SEEDS),1000) -from=$(or $(FROM),0)
 
 .PHONY: test-vm
-test-vm: setup ## A stock Debian on virtual machines is taken over by kexec, installed and booted, and returns when it must; prints each phase (RUN=TestReturns)
+test-vm: vm-disk ## A stock Debian on virtual machines is taken over by kexec, installed and booted, and returns when it must; prints each phase (RUN=TestReturns)
 	@IRONHERD_TEST_VM=1 go test -count=1 -timeout 90m -v -run '$(or $(RUN),.)' ./test/machine ./internal/image | grep -Ev '^=== '
 
 .PHONY: lint

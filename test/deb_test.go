@@ -62,6 +62,13 @@ step viewer; IRONHERD_TOKEN_FILE=/tmp/ada.token ironherd provider list
 step stranger; ironherd provider list || echo "exit $?"
 unset IRONHERD_SERVER
 step stop; kill -TERM $pid; code=0; wait $pid || code=$?; echo "exit $code"
+step crash
+(ulimit -c "$(setting LimitCORE)"; umask "$(setting UMask)"; exec env "$(setting Environment)" setpriv --reuid "$(setting User)" --regid "$(setting Group)" \
+	--init-groups --no-new-privs --bounding-set=-all --inh-caps=-all $(setting ExecStart)) 2>/tmp/crash.log &
+pid=$!
+until ironherd provider list >/dev/null 2>&1 || ! kill -0 $pid 2>/dev/null; do sleep 0.2; done
+kill -ABRT $pid; code=0; wait $pid 2>/dev/null || code=$?; echo "exit $code"
+grep -c '^goroutine ' /tmp/crash.log >/dev/null || cat /tmp/crash.log
 step remove; dpkg --remove ironherd; ls /usr/bin/ironherd /var/lib/ironherd/ironherd.db || true
 `
 
@@ -118,6 +125,8 @@ func TestTheDebianPackage(t *testing.T) {
 		"directory": "700 ironherd\n600 ironherd\n600 ironherd",
 		"token":     "token ada has the role viewer\n600 ironherd",
 		"viewer":    "No providers are configured.",
+		// What the watchdog does to it. 2 is a fault in the configuration, which nobody starts again.
+		"crash": "exit 134",
 	} {
 		if got, ran := steps[step]; !ran || got != want {
 			t.Errorf("%s: %q, want %q", step, got, want)
@@ -136,6 +145,26 @@ func TestTheDebianPackage(t *testing.T) {
 	}
 	if t.Failed() {
 		t.Log(log.String())
+	}
+}
+
+// TestUnitsAreStartedAgain reads the units. systemd gives up on a unit that fails five times within
+// ten seconds, unless it is told not to. A Go program that panics exits with 2, which is an exit
+// status for which a unit must not be left down.
+func TestUnitsAreStartedAgain(t *testing.T) {
+	t.Parallel()
+	units, err := filepath.Glob("../deploy/systemd/*.service")
+	if err != nil || len(units) == 0 {
+		t.Fatalf("there are no units: %v", err)
+	}
+	for _, path := range units {
+		unit := "\n" + read(t, path)
+		if strings.Contains(unit, "\nRestart=") && !strings.Contains(unit, "\nStartLimitIntervalSec=0\n") {
+			t.Errorf("%s is not started any more after five failures", path)
+		}
+		if strings.Contains(unit, "\nRestartPreventExitStatus=2\n") && !strings.Contains(unit, "\nEnvironment=GOTRACEBACK=crash\n") {
+			t.Errorf("%s stays down after a panic", path)
+		}
 	}
 }
 

@@ -18,6 +18,7 @@ var skipsElsewhere = map[string]string{
 // is a make target of its own.
 var switches = map[string]string{
 	"internal/image/boot_test.go": "IRONHERD_TEST_VM", // make test-vm
+	"test/machine/rig_test.go":    "IRONHERD_TEST_VM", // make test-vm
 }
 
 // TestNothingIsSkippedInCI: a test that lacks a component must fail there. So whoever skips looks

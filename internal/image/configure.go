@@ -40,11 +40,7 @@ func (b *builder) configure(_ context.Context, tree string) error {
 	if err != nil {
 		return err
 	}
-	volume := b.volumeID()
-	v := values{
-		Hostname: b.Hostname, RootUUID: b.id("root").String(), ESP: volume[:4] + "-" + volume[4:],
-		Kernel: kernel, Console: "console=tty0 console=ttyS0,115200",
-	}
+	v := b.values(kernel)
 	if err := install(tree, "trees/base", v); err != nil {
 		return err
 	}
@@ -75,6 +71,15 @@ func (b *builder) configure(_ context.Context, tree string) error {
 		}
 	}
 	return cleanTree(tree)
+}
+
+// values returns what the templates of a system with that kernel are filled with.
+func (b *builder) values(kernel string) values {
+	volume := b.volumeID()
+	return values{
+		Hostname: b.Hostname, RootUUID: b.id("root").String(), ESP: volume[:4] + "-" + volume[4:],
+		Kernel: kernel, Console: "console=tty0 console=ttyS0,115200",
+	}
 }
 
 // cleanTree removes what belongs to one machine, or to the build alone.

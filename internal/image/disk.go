@@ -42,11 +42,29 @@ const (
 func (b *builder) espPath() string  { return filepath.Join(b.work, "esp") }
 func (b *builder) rootPath() string { return filepath.Join(b.work, "root.ext4") }
 
+const (
+	shim       = "usr/lib/shim/shimx64.efi.signed"
+	mokManager = "usr/lib/shim/mmx64.efi.signed"
+	grub       = "usr/lib/grub/x86_64-efi-signed/grubx64.efi.signed"
+)
+
+// espFiles are what the EFI system partition has of the packages.
+var espFiles = []struct{ from, to string }{
+	{shim, "EFI/BOOT/BOOTX64.EFI"},
+	{grub, "EFI/BOOT/grubx64.efi"},
+	{mokManager, "EFI/BOOT/mmx64.efi"},
+	{"usr/lib/shim/BOOTX64.CSV", "EFI/debian/BOOTX64.CSV"},
+	{shim, "EFI/debian/shimx64.efi"},
+	{grub, "EFI/debian/grubx64.efi"},
+	{mokManager, "EFI/debian/mmx64.efi"},
+}
+
 // makeESP writes the file system that UEFI firmware looks into. Its GRUB is Debian's signed one,
 // which reads EFI/debian/grub.cfg; the removable path serves firmware without boot entries.
 func (b *builder) makeESP(ctx context.Context, tree string) error {
 	esp := b.espPath()
-	if _, err := b.run(ctx, nil, "mkfs.vfat", "-C", "-F", "32", "-n", "ESP", "-i", b.volumeID(), "--invariant", esp, strconv.Itoa(espSize/1024)); err != nil {
+	// --invariant sets a serial number of its own, so ours comes behind it.
+	if _, err := b.run(ctx, nil, "mkfs.vfat", "--invariant", "-C", "-F", "32", "-n", "ESP", "-i", b.volumeID(), esp, strconv.Itoa(espSize/1024)); err != nil {
 		return err
 	}
 	stub := filepath.Join(b.work, "grub.cfg")
@@ -54,27 +72,18 @@ func (b *builder) makeESP(ctx context.Context, tree string) error {
 	if err := os.WriteFile(stub, []byte(text), 0o600); err != nil {
 		return err
 	}
-	const shim, mokManager, grub = "usr/lib/shim/shimx64.efi.signed", "usr/lib/shim/mmx64.efi.signed", "usr/lib/grub/x86_64-efi-signed/grubx64.efi.signed"
 	for _, dir := range []string{"EFI", "EFI/BOOT", "EFI/debian"} {
 		if _, err := b.run(ctx, nil, "mmd", "-i", esp, "::"+dir); err != nil {
 			return err
 		}
 	}
-	for _, file := range []struct{ from, to string }{
-		{filepath.Join(tree, shim), "EFI/BOOT/BOOTX64.EFI"},
-		{filepath.Join(tree, grub), "EFI/BOOT/grubx64.efi"},
-		{filepath.Join(tree, mokManager), "EFI/BOOT/mmx64.efi"},
-		{filepath.Join(tree, "usr/lib/shim/BOOTX64.CSV"), "EFI/debian/BOOTX64.CSV"},
-		{filepath.Join(tree, shim), "EFI/debian/shimx64.efi"},
-		{filepath.Join(tree, grub), "EFI/debian/grubx64.efi"},
-		{filepath.Join(tree, mokManager), "EFI/debian/mmx64.efi"},
-		{stub, "EFI/debian/grub.cfg"},
-	} {
-		if _, err := b.run(ctx, nil, "mcopy", "-i", esp, file.from, "::"+file.to); err != nil {
+	for _, file := range espFiles {
+		if _, err := b.run(ctx, nil, "mcopy", "-i", esp, filepath.Join(tree, file.from), "::"+file.to); err != nil {
 			return err
 		}
 	}
-	return nil
+	_, err := b.run(ctx, nil, "mcopy", "-i", esp, stub, "::EFI/debian/grub.cfg")
+	return err
 }
 
 // makeRoot writes the root file system.

@@ -3,6 +3,7 @@ package image
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -74,6 +75,41 @@ func TestGRUBIsToldWhereItsCoreIs(t *testing.T) {
 	}
 	if err := writeGRUB(disk, dir); err == nil {
 		t.Error("a core that is cut short was taken")
+	}
+}
+
+// TestESPIsFound compares the serial number of the EFI system partition with the one by which the
+// system looks for it. A system that does not find it waits 90 s for it on every boot.
+func TestESPIsFound(t *testing.T) {
+	t.Parallel()
+	tool, err := findTools()
+	if err != nil && os.Getenv("CI") == "" {
+		t.Skip(err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	tree := t.TempDir()
+	for _, path := range espFiles {
+		if err := write(filepath.Join(tree, path.from), []byte(path.from), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := &builder{Options: Options{}.withDefaults(), tool: tool, work: t.TempDir(), seed: [32]byte{1}}
+	if err := b.makeESP(t.Context(), tree); err != nil {
+		t.Fatal(err)
+	}
+	if err := install(tree, "trees/base", b.values("6.1")); err != nil {
+		t.Fatal(err)
+	}
+	esp, err := os.ReadFile(b.espPath())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const serialOf32 = 67 // of FAT32: Microsoft's "FAT: General Overview of On-Disk Format", BS_VolID
+	serial := binary.LittleEndian.Uint32(esp[serialOf32:])
+	fstab, err := os.ReadFile(filepath.Join(tree, "etc/fstab"))
+	if want := fmt.Sprintf("UUID=%04X-%04X /boot/efi vfat ", serial>>16, serial&0xffff); err != nil || !strings.Contains(string(fstab), want) {
+		t.Errorf("no %q in fstab: %v\n%s", want, err, fstab)
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 )
 
 // generator numbers the way that images are made; it is part of what UUIDs are derived from.
-const generator = 1
+const generator = 2
 
 // Manifest describes an image. It lies beside it as JSON.
 type Manifest struct {

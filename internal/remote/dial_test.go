@@ -57,8 +57,8 @@ func TestDialVerifiesByTheBestSource(t *testing.T) {
 			if found.Source != test.source || !strings.HasPrefix(found.Fingerprint, "SHA256:") {
 				t.Errorf("%+v", found)
 			}
-			if normal, err := NormalizeHostKey(found.Key); err != nil || normal != found.Key {
-				t.Errorf("%q, %v", normal, err)
+			if keys, err := ParseHostKeys([]string{found.Key}); err != nil || keys[0] != found.Key {
+				t.Errorf("%q, %v", keys, err)
 			}
 		})
 	}
@@ -242,7 +242,7 @@ func TestKeys(t *testing.T) {
 		t.Error(err)
 	}
 	for _, wrong := range []string{"", "ssh-ed25519", "ssh-ed25519 AAAA", key.Public() + "\n" + key.Public()} {
-		if _, err := NormalizeHostKey(wrong); fleet.KindOf(err) != fleet.KindInvalid {
+		if _, err := ParseHostKeys([]string{wrong}); fleet.KindOf(err) != fleet.KindInvalid {
 			t.Errorf("%.40q gives %v", wrong, err)
 		}
 	}

@@ -122,16 +122,6 @@ func (k *Key) String() string { return k.Fingerprint() }
 // GoString does so, too.
 func (k *Key) GoString() string { return k.Fingerprint() }
 
-// NormalizeHostKey checks one host key in authorized_keys form and returns it without comment and
-// options. The error is of kind Invalid.
-func NormalizeHostKey(text string) (string, error) {
-	key, err := parsePublic(text)
-	if err != nil {
-		return "", err
-	}
-	return authorized(key), nil
-}
-
 func parsePublic(text string) (ssh.PublicKey, error) {
 	key, _, _, rest, err := ssh.ParseAuthorizedKey([]byte(text))
 	if err != nil || len(strings.TrimSpace(string(rest))) > 0 {

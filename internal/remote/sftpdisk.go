@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"hash"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -20,7 +21,7 @@ import (
 const (
 	// packet is how much of a file one request carries: what every SFTP server takes.
 	packet = 32 << 10
-	// inFlight is how many such requests may be without an answer.
+	// inFlight is how many such requests, from the first without an answer on, may have been sent.
 	inFlight = 8
 )
 
@@ -133,8 +134,8 @@ func (d *sftpDisk) remove(ctx context.Context, names ...string) {
 	})
 }
 
-// write leaves out the end of what is there already: what was on its way when an earlier upload
-// broke off may have holes.
+// write sends the end of what is there already once more: what was on its way when an earlier
+// upload broke off may have holes.
 func (d *sftpDisk) write(ctx context.Context, name string, data []byte, uid uint32) (int64, error) {
 	var file *sftp.File
 	var from int64
@@ -157,20 +158,37 @@ func (d *sftpDisk) write(ctx context.Context, name string, data []byte, uid uint
 		return 0, err
 	}
 	err = d.host.progressing(ctx, "write "+shown(name), func(progress func()) error {
-		packets, writing := errgroup.WithContext(ctx)
-		packets.SetLimit(inFlight)
-		for at := from; at < int64(len(data)) && writing.Err() == nil; at += packet {
-			packets.Go(func() error {
-				_, err := file.WriteAt(data[at:min(at+packet, int64(len(data)))], at)
-				if err == nil {
-					progress()
-				}
-				return err
-			})
-		}
-		return errors.Join(packets.Wait(), file.Close())
+		return errors.Join(writePackets(ctx, file, data, from, progress), file.Close())
 	})
 	return int64(len(data)) - from, err
+}
+
+// writePackets writes data[from:] to its place in the file, several packets at once, and calls
+// progress after each. A packet is sent only when the one inFlight before it was answered: whenever
+// this breaks off, all but the last inFlight packets of the file are there.
+func writePackets(ctx context.Context, file io.WriterAt, data []byte, from int64, progress func()) error {
+	packets, writing := errgroup.WithContext(ctx)
+	var answered [inFlight]chan struct{} // of the last packets, in turn
+	for i, at := 0, from; at < int64(len(data)); i, at = i+1, at+packet {
+		if before := answered[i%inFlight]; before != nil {
+			select {
+			case <-before:
+			case <-writing.Done():
+				return packets.Wait()
+			}
+		}
+		done := make(chan struct{})
+		answered[i%inFlight] = done
+		packets.Go(func() error {
+			_, err := file.WriteAt(data[at:min(at+packet, int64(len(data)))], at)
+			if err == nil {
+				progress()
+				close(done)
+			}
+			return err
+		})
+	}
+	return packets.Wait()
 }
 
 func (d *sftpDisk) digest(ctx context.Context, name string, size int64) (string, error) {

@@ -18,6 +18,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/crypto/ssh"
@@ -142,6 +143,43 @@ func testInterruptedUploadsAreResumed(t *testing.T, s *sshd) {
 		t.Errorf("%d bytes of something else, %v", len(written), err)
 	}
 	checkDir(t, base, uploaded.Path)
+}
+
+// slowPacket is a file whose first packet is answered last.
+type slowPacket struct {
+	answer  chan struct{}
+	highest atomic.Int64
+}
+
+func (s *slowPacket) WriteAt(p []byte, at int64) (int, error) {
+	if at == packet {
+		<-s.answer
+	}
+	for highest := s.highest.Load(); at > highest && !s.highest.CompareAndSwap(highest, at); {
+		highest = s.highest.Load()
+	}
+	return len(p), nil
+}
+
+// An upload that breaks off while one packet is late has no hole before the end that the next one
+// sends again.
+func TestNothingIsSentFarAheadOfALatePacket(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		file := &slowPacket{answer: make(chan struct{})}
+		data := make([]byte, 100*packet+1)
+		var written atomic.Int64
+		ended := make(chan error, 1)
+		go func() { ended <- writePackets(t.Context(), file, data, packet, func() { written.Add(1) }) }()
+		synctest.Wait()
+		if got := file.highest.Load(); got != inFlight*packet {
+			t.Errorf("the packet at %d was sent while the one at %d had no answer, want up to %d", got, packet, inFlight*packet)
+		}
+		close(file.answer)
+		if err := <-ended; err != nil || written.Load() != 100 || file.highest.Load() != 100*packet {
+			t.Errorf("%v, %d packets, the last at %d", err, written.Load(), file.highest.Load())
+		}
+	})
 }
 
 // What was left is no proof either: a damaged part is thrown away.

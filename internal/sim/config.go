@@ -189,14 +189,3 @@ func DemoDurations() Durations {
 		Deprovisioning: Range{2 * time.Second, 4 * time.Second},
 	}
 }
-
-// RealisticDurations are those of real servers.
-func RealisticDurations() Durations {
-	return Durations{
-		Queued:         Range{5 * time.Second, time.Minute},
-		Provisioning:   Range{2 * time.Minute, 8 * time.Minute},
-		Boot:           Range{time.Minute, 3 * time.Minute},
-		PowerOff:       Range{20 * time.Second, 40 * time.Second},
-		Deprovisioning: Range{3 * time.Minute, 10 * time.Minute},
-	}
-}

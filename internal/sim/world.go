@@ -369,7 +369,8 @@ func (w *World) release() error {
 		errs = append(errs, w.journal.Close())
 	}
 	if w.lock != nil {
-		errs = append(errs, w.lock.Close())
+		// A child that is being started has a copy of the descriptor, and the lock, until it executes.
+		errs = append(errs, syscall.Flock(int(w.lock.Fd()), syscall.LOCK_UN), w.lock.Close())
 	}
 	return errors.Join(errs...)
 }

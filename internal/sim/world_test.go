@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -18,6 +19,7 @@ import (
 	"github.com/packethost/packngo"
 	"go.uber.org/goleak"
 	"golang.org/x/crypto/ssh"
+	"golang.org/x/sys/unix"
 
 	"github.com/ironherd/ironherd/internal/sim"
 )
@@ -321,6 +323,38 @@ func TestClosedWithoutARun(t *testing.T) {
 	}
 	if err := w.Run(t.Context()); err != nil {
 		t.Errorf("a closed world: %v", err)
+	}
+}
+
+// A child between its fork and its exec has a copy of each descriptor.
+func TestClosedWorldIsFreeWhileACopyOfItsLockIsOpen(t *testing.T) {
+	t.Parallel()
+	config := sim.Config{Dir: t.TempDir(), Agent: (&agents{}).run, Images: []sim.ImageSpec{{Name: "i", Size: 4 << 20}}}
+	w, err := sim.Open(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied := -1
+	for fd := range 1 << 10 {
+		if name, _ := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd)); name == filepath.Join(config.Dir, "lock") {
+			if copied, err = unix.Dup(fd); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if copied < 0 {
+		t.Fatal("the lock is not open")
+	}
+	defer func() { _ = unix.Close(copied) }()
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := sim.Open(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := again.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -3,12 +3,10 @@ package telemetry
 import (
 	"io"
 	"log/slog"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/lmittmann/tint"
-	"golang.org/x/term"
 
 	"github.com/ironherd/ironherd/internal/fleet"
 )
@@ -53,9 +51,6 @@ func NewLogger(w io.Writer, options LogOptions) (*slog.Logger, error) {
 	}
 	return nil, fleet.Errorf(fleet.KindInvalid, "no log format is named %q: use one of %s", options.Format, strings.Join(Formats(), ", "))
 }
-
-// IsTerminal says whether a file is a terminal.
-func IsTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 
 // plain writes a duration as its text instead of a number of nanoseconds.
 func plain(_ []string, a slog.Attr) slog.Attr {

@@ -31,8 +31,8 @@ const (
 	imageSize = 640 << 20
 )
 
-// base is what the machines of all tests start from.
-type base struct {
+// Base is what the machines of all tests start from.
+type Base struct {
 	dir  string
 	lock *os.File
 	// stock is the disk of a Debian without anything of ours; key logs in as its root.
@@ -43,8 +43,23 @@ type base struct {
 	full string
 }
 
-// prepare returns the base, and builds it where it is not there. One process at a time does.
-func prepare(ctx context.Context, agent string, log func(string)) (*base, error) {
+// Missing says what this host lacks to run virtual machines and to build their disk, empty where
+// that is nothing.
+func Missing() string {
+	if os.Getuid() != 0 {
+		return "to be root, who alone can unpack Debian's packages"
+	}
+	for _, program := range []string{"qemu-system-x86_64", "qemu-img", "mmdebstrap", "nc", "zstd", "apt-config"} {
+		if _, err := exec.LookPath(program); err != nil {
+			return program + ": run `make setup`"
+		}
+	}
+	return ""
+}
+
+// Prepare returns the base, and builds it where it is not there, which takes minutes. One process
+// at a time does. It must be called from within the module, and tells the log how far it is.
+func Prepare(ctx context.Context, agent string, log func(string)) (*Base, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return nil, err
@@ -54,7 +69,7 @@ func prepare(ctx context.Context, agent string, log func(string)) (*base, error)
 		return nil, err
 	}
 	home := filepath.Join(cache, "ironherd", "machine")
-	b := &base{dir: filepath.Join(home, recipe.key)}
+	b := &Base{dir: filepath.Join(home, recipe.key)}
 	b.stock, b.full = filepath.Join(b.dir, "stock.raw"), filepath.Join(b.dir, "full.raw")
 	b.key, b.kernel, b.initrd = filepath.Join(b.dir, "key"), filepath.Join(b.dir, "vmlinuz"), filepath.Join(b.dir, "initrd.img")
 	b.quick = filepath.Join(b.dir, "quick.raw")
@@ -87,10 +102,10 @@ func prepare(ctx context.Context, agent string, log func(string)) (*base, error)
 }
 
 // hold takes the lock in that way, in the place of the one that it has.
-func (b *base) hold(how int) error { return syscall.Flock(int(b.lock.Fd()), how) }
+func (b *Base) hold(how int) error { return syscall.Flock(int(b.lock.Fd()), how) }
 
 // complete says whether all disks are there.
-func (b *base) complete() bool {
+func (b *Base) complete() bool {
 	_, err := os.Stat(b.stock)
 	return err == nil && b.hasQuick()
 }
@@ -159,7 +174,7 @@ func removeOthers(home, key string) error {
 }
 
 // build makes the files. The one that prepare looks for comes last.
-func (b *base) build(ctx context.Context, r recipe, agent string, log func(string)) error {
+func (b *Base) build(ctx context.Context, r recipe, agent string, log func(string)) error {
 	if err := errors.Join(os.RemoveAll(b.dir), os.MkdirAll(b.dir, 0o700)); err != nil {
 		return err
 	}
@@ -199,7 +214,7 @@ func (b *base) build(ctx context.Context, r recipe, agent string, log func(strin
 
 // addHostKeys gives a disk the SSH host keys that a system has after its first boot. An emulated
 // processor would take long to make them.
-func (b *base) addHostKeys(ctx context.Context, disk string) error {
+func (b *Base) addHostKeys(ctx context.Context, disk string) error {
 	commands := []string{"cd /etc/ssh"}
 	for _, kind := range []string{"rsa", "ecdsa", "ed25519"} {
 		name := "ssh_host_" + kind + "_key"
@@ -220,16 +235,16 @@ var quickInit []byte
 const quickPath = "/usr/sbin/quick-init"
 
 // quickScript is a copy of the first process that the quick disk has; it is written last.
-func (b *base) quickScript() string { return filepath.Join(b.dir, "quick-init") }
+func (b *Base) quickScript() string { return filepath.Join(b.dir, "quick-init") }
 
-func (b *base) hasQuick() bool {
+func (b *Base) hasQuick() bool {
 	text, err := os.ReadFile(b.quickScript())
 	return err == nil && bytes.Equal(text, quickInit)
 }
 
 // makeQuick makes the disk of quick machines, and copies the kernel that they are booted with out
 // of it.
-func (b *base) makeQuick(ctx context.Context) error {
+func (b *Base) makeQuick(ctx context.Context) error {
 	if b.hasQuick() {
 		return nil
 	}
@@ -268,7 +283,7 @@ func (b *base) makeQuick(ctx context.Context) error {
 }
 
 // kvm says whether hardware virtualization works here. It is tried once for each boot of this host.
-func (b *base) kvm(ctx context.Context) bool {
+func (b *Base) kvm(ctx context.Context) bool {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return false
@@ -286,7 +301,7 @@ func (b *base) kvm(ctx context.Context) bool {
 }
 
 // withAgent makes a disk image whose system says by that agent that it is up.
-func (b *base) withAgent(ctx context.Context, agent, to string) error {
+func (b *Base) withAgent(ctx context.Context, agent, to string) error {
 	if err := copySparse(ctx, b.full, to); err != nil {
 		return err
 	}

@@ -56,7 +56,7 @@ type installed struct{ disk, kernel, initrd string }
 const distributionSize = 3 << 30
 
 // get returns the distribution from the cache, and puts it together where it is not there.
-func (d distribution) get(ctx context.Context, b *base, log func(string)) (installed, error) {
+func (d distribution) get(ctx context.Context, b *Base, log func(string)) (installed, error) {
 	sum := sha256.Sum256([]byte(fmt.Sprintf("2 %+v", d)))
 	dir := filepath.Join(b.dir, d.suite+"-"+hex.EncodeToString(sum[:4]))
 	i := installed{disk: filepath.Join(dir, "disk.raw"), kernel: filepath.Join(dir, "vmlinuz"), initrd: filepath.Join(dir, "initrd.img")}
@@ -73,7 +73,7 @@ func (d distribution) get(ctx context.Context, b *base, log func(string)) (insta
 	return i, nil
 }
 
-func (d distribution) build(ctx context.Context, b *base, dir string, i installed) error {
+func (d distribution) build(ctx context.Context, b *Base, dir string, i installed) error {
 	tree := filepath.Join(dir, "tree")
 	keyring, err := filepath.Abs(d.keyring)
 	if err != nil {

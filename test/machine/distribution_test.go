@@ -16,6 +16,7 @@ var building sync.Mutex
 // Other systems than this host's are taken over as they come, too. What the preflight found is
 // printed.
 func TestOtherDistributions(t *testing.T) {
+	onDemand(t)
 	t.Parallel()
 	for _, d := range distributions {
 		t.Run(d.name, func(t *testing.T) {

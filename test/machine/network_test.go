@@ -19,6 +19,7 @@ import (
 // What DHCP would not give: an address of its own, a small MTU, a name that the kernel would not
 // choose. The agent in memory has them, and connects.
 func TestNetworkIsCarriedOver(t *testing.T) {
+	onDemand(t)
 	t.Parallel()
 	ctx := bounded(t, limit)
 	port := freePort(t)
@@ -39,6 +40,7 @@ func TestNetworkIsCarriedOver(t *testing.T) {
 // Networks that only another machine can offer: IPv6 alone, a VLAN, a bond, and a VLAN on a bond
 // whose members end in one bridge. The agent in memory connects through each.
 func TestNetworksBehindAPeer(t *testing.T) {
+	onDemand(t)
 	t.Parallel()
 	ctx := bounded(t, limit)
 	peer := bootPeer(t, ctx, 4)

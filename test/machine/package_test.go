@@ -19,6 +19,7 @@ import (
 // TestThePackageUnderSystemd installs the Debian package on a stock Debian whose systemd runs the
 // control plane: with the unit's sandbox, its watchdog, and its restarts.
 func TestThePackageUnderSystemd(t *testing.T) {
+	onDemand(t)
 	ctx := bounded(t, limit)
 	deb, err := remote.ReadContent(buildPackage(t))
 	check(t, err)
@@ -46,13 +47,18 @@ func TestThePackageUnderSystemd(t *testing.T) {
 	want("providers", strings.TrimSpace(shell(t, ctx, host, "ironherd provider list")), "No providers are configured.")
 	want("the state", strings.TrimSpace(shell(t, ctx, host, "stat -c '%a %U' /var/lib/ironherd /var/lib/ironherd/ironherd.db")), "700 ironherd\n600 ironherd")
 
-	// killed, and hanging: systemd starts it again, and it goes on with the same database
-	for n, signal := range []string{"KILL", "STOP"} {
+	// killed, aborted as after a panic, and hanging until the watchdog ends it: systemd starts it
+	// again, and it goes on with the same database
+	for n, signal := range []string{"KILL", "ABRT", "STOP"} {
 		shell(t, ctx, host, "kill -"+signal+" "+unit("MainPID"))
 		await(t, ctx, "a restart after SIG"+signal, func() error {
 			return restarts(unit("NRestarts"), unit("ActiveState"), n+1)
 		})
 		want("after SIG"+signal, strings.TrimSpace(shell(t, ctx, host, "ironherd provider list")), "No providers are configured.")
+	}
+	// A program that hangs has its stacks in the journal before it goes.
+	if said := shell(t, ctx, host, "journalctl --no-pager -u ironherd"); !strings.Contains(said, "goroutine ") {
+		t.Errorf("the journal has no stack of the program that was aborted:\n%s", said)
 	}
 
 	shell(t, ctx, host, "systemctl stop ironherd.service")

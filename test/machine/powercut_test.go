@@ -76,6 +76,7 @@ func TestBootCode(t *testing.T) {
 // or nothing, and never the half of the new one. With power again, the machine comes up by other
 // means (here a system on another disk), is taken over again, and ends installed.
 func TestPowerCuts(t *testing.T) {
+	onDemand(t)
 	t.Parallel()
 	ctx := bounded(t, limit)
 	dir := shortDir(t)

@@ -45,6 +45,7 @@ func takeOver(t *testing.T, ctx context.Context, host *remote.Host, agent string
 // The dead man: the agent in memory does not reach its control plane. The machine is back in its
 // old system within the limit, its disk was not touched, and the next takeover tells why.
 func TestReturnsToTheOldSystem(t *testing.T) {
+	onDemand(t)
 	const contactLimit = 20 * time.Second
 	for _, firmware := range []vm.Firmware{vm.UEFI, vm.BIOS} {
 		t.Run(string(firmware), func(t *testing.T) {

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -35,19 +34,18 @@ const (
 // built are the programs and the disks that all tests share.
 var built = struct {
 	dir, ironherd, agent string
-	base                 *base
+	base                 *Base
 	kvm                  bool
 }{}
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
-	if os.Getenv("IRONHERD_TEST_VM") == "" {
-		fmt.Println("test/machine: virtual machines take minutes: run `make test-vm`")
-		return 0
-	}
-	if missing := missingParts(); missing != "" {
-		fmt.Fprintf(os.Stderr, "test/machine: this needs %s\n", missing)
+	if missing := Missing(); missing != "" {
+		fmt.Fprintf(os.Stderr, "test/machine: no virtual machine is tested: that needs %s\n", missing)
+		if os.Getenv("CI") == "" && os.Getenv("IRONHERD_TEST_VM") == "" {
+			return 0
+		}
 		return 1
 	}
 	dir, err := os.MkdirTemp("", "ironherd-machine-")
@@ -60,7 +58,7 @@ func run(m *testing.M) int {
 	ctx := context.Background()
 	if built.ironherd, err = process.Build(ctx, dir); err == nil {
 		built.agent = filepath.Join(dir, config.AgentName)
-		built.base, err = prepare(ctx, built.agent, func(line string) { fmt.Fprintln(os.Stderr, line) })
+		built.base, err = Prepare(ctx, built.agent, func(line string) { fmt.Fprintln(os.Stderr, line) })
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -70,22 +68,21 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// missingParts says what this host lacks, empty where that is nothing.
-func missingParts() string {
-	if os.Getuid() != 0 {
-		return "to be root, who alone can unpack Debian's packages"
+// onDemand skips a test that an ordinary run has no time for.
+func onDemand(t *testing.T) {
+	t.Helper()
+	if os.Getenv("IRONHERD_TEST_VM") == "" {
+		t.Skip("`make test-vm` runs this one")
 	}
-	for _, program := range []string{"qemu-system-x86_64", "qemu-img", "mmdebstrap", "nc", "zstd"} {
-		if _, err := exec.LookPath(program); err != nil {
-			return program + ": run `make setup`"
-		}
-	}
-	return ""
 }
 
-// bounded returns a context that ends with the test, or after the time.
+// bounded returns a context that ends with the test, or after the time, or so long before the
+// deadline of all tests that a failure can still be told.
 func bounded(t *testing.T, d time.Duration) context.Context {
 	t.Helper()
+	if deadline, ok := t.Deadline(); ok {
+		d = min(d, time.Until(deadline)-time.Minute)
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	t.Cleanup(cancel)
 	return ctx
@@ -253,7 +250,7 @@ type plane struct {
 // manage starts a control plane that takes the machine over in that way.
 func manage(t *testing.T, way initializer.Takeover, port int, m *vm.Machine, change func(*config.Config, *config.Provider)) *plane {
 	t.Helper()
-	awaitSSH(t, t.Context(), m)
+	awaitSSH(t, bounded(t, limit), m)
 	return manageBehind(t, way, port, m.Port(22), vm.GatewayAddress, change)
 }
 

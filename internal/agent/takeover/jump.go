@@ -25,14 +25,6 @@ func (s *Store) RecordJump(init *agentv1.TakeoverInit, bootID string) error {
 	return err
 }
 
-// Install makes a state the one of this host, which is new: an agent in memory begins with it.
-func (s *Store) Install(state *agentv1.AgentState) error {
-	if err := os.MkdirAll(s.dir, 0o700); err != nil {
-		return fmt.Errorf("make the agent's directory: %w", err)
-	}
-	return s.write(state)
-}
-
 // lookBack says what became of the last takeover by kexec, if this host has jumped and is back in
 // the system that it jumped from.
 func (r *run) lookBack(bootID string) *agentv1.ReturnedTakeover {

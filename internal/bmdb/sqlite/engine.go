@@ -42,7 +42,7 @@ type Engine struct {
 	// unsynced: see Options.
 	unsynced bool
 	logger   *slog.Logger
-	lock     *os.File
+	lock     *fileLock
 	pool     *sql.DB // all connections come from it
 	writer   *conn
 	readers  chan *conn

@@ -12,9 +12,17 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// lockFile takes the operating system's lock on the file beside the database. It goes with the
+// fileLock is the operating system's lock on the file beside the database. It goes with the
 // process, however that ends; the file stays, with the number of the last process that had it.
-func lockFile(path string) (*os.File, error) {
+type fileLock struct{ file *os.File }
+
+// Close unlocks the file. Closing it is not enough: a child that another goroutine is starting has
+// a copy of each descriptor until it executes its program, and a lock goes with the last copy.
+func (l *fileLock) Close() error {
+	return errors.Join(unix.Flock(int(l.file.Fd()), unix.LOCK_UN), l.file.Close())
+}
+
+func lockFile(path string) (*fileLock, error) {
 	f, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fleet.Errorf(fleet.KindInvalid, "database %s cannot be used: %w", path, err)
@@ -35,5 +43,5 @@ func lockFile(path string) (*os.File, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("lock database %s: %w", path, err), f.Close())
 	}
-	return f, nil
+	return &fileLock{f}, nil
 }

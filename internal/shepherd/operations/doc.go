@@ -18,11 +18,16 @@
 //     reboot and a power cycle: then a machine may be restarted once more than was asked for.
 //   - The provider cannot be reached, is busy or does not let us in: the call is tried again with
 //     a backoff, for give_up_after from the request. Then the operation ends as failed, with the
-//     provider's words.
+//     provider's words. A release is given up only after an answer: as long as the provider may
+//     have heard a call, and cannot be asked for the machine, nobody knows whether it is gone.
+//   - The provider has accepted the call, and cannot be asked what has become of it: it is asked
+//     again until it answers, however long that takes.
 //   - The provider refuses for good (the state of the machine does not allow it, it cannot do it):
 //     the operation ends as failed, with its words.
 //   - It has accepted the call, and there is no evidence within policy.operation_timeout: the
-//     operation ends as failed, and says what was waited for.
+//     operation ends as failed, and says what was waited for. A release is waited for as long as
+//     the provider says that it deletes the machine. After a time in which the provider could not
+//     be asked it is asked twice.
 //   - Somebody asks for something else meanwhile: the lease is void, and nothing of this is
 //     committed (rule 8).
 //

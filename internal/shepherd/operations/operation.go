@@ -43,7 +43,7 @@ func (o operation) advance(ctx context.Context) shepherd.Outcome {
 		err = fleet.Errorf(fleet.KindUnknown, "%s", entry.Invalid)
 	}
 	if err != nil {
-		return o.again(fmt.Errorf("ask the provider for the machine: %w", err))
+		return o.unanswered(fmt.Errorf("ask the provider for the machine: %w", err))
 	}
 	fact := entry.Provided(r.Provided, o.now)
 	seen := bmdb.SetProvided(r.ID, r.ProviderID, fact)
@@ -77,7 +77,9 @@ func (o operation) look(fact fleet.Provided, seen bmdb.Change) shepherd.Outcome 
 	if why, ok := o.evidence(r); ok {
 		return o.done(why, seen)
 	}
-	if until := o.attempt.AcceptedAt.Add(o.env.Policy.OperationTimeout); !o.now.Before(until) {
+	_, away := r.Backoffs[fleet.ProcessOperation] // it could not be asked before
+	leaves := o.request.Operation.GivesBack() && fact.Status == fleet.ProviderStatusDeleting
+	if until := o.attempt.AcceptedAt.Add(o.env.Policy.OperationTimeout); !o.now.Before(until) && !away && !leaves {
 		return o.fail(fmt.Sprintf("%s accepted it at %s, and %s was not seen within %s; the provider says that the machine is %s",
 			o.source.Name, o.attempt.AcceptedAt.Format(time.TimeOnly), lifecycle.EvidenceOf(o.request.Operation),
 			o.env.Policy.OperationTimeout, statusOf(fact)), seen)
@@ -104,9 +106,14 @@ func (o operation) begin(ctx context.Context, entry provider.Entry, fact fleet.P
 		return o.done(already, changes...)
 	}
 	if o.request.Operation.GivesBack() && fact.Status == fleet.ProviderStatusDeleting {
-		// The call was heard, and its reply was lost; or somebody else gives the machine back.
+		// The reply to a call was lost, or somebody else gives it back: a second call could only be
+		// refused.
 		o.observe(ResultAccepted)
 		return shepherd.Finish{Changes: []bmdb.Change{begin, seen, bmdb.AcceptOperation(number)}}
+	}
+	if b, failed := o.work.Record.Backoffs[fleet.ProcessOperation]; failed && o.inDoubt() && !o.now.Before(o.limit()) {
+		// The provider has the machine still, and does not delete it: no call was heard.
+		return o.giveUp(b.Cause, seen)
 	}
 	call := o.call(entry)
 	if call == nil {
@@ -207,21 +214,52 @@ func (o operation) gone() shepherd.Outcome {
 		bmdb.SetProvided(r.ID, r.ProviderID, fact))
 }
 
-// again fails the attempt, or the operation when its time is over.
-func (o operation) again(err error) shepherd.Outcome {
-	limit, what := o.request.At.Add(o.config.GiveUpAfter), "was not accepted"
-	if o.accepted() {
-		limit, what = o.attempt.AcceptedAt.Add(o.env.Policy.OperationTimeout), "showed no effect that anybody could see"
-	}
-	if o.now.Before(limit) {
+// limit is until when an operation is tried that the provider does not accept.
+func (o operation) limit() time.Time { return o.request.At.Add(o.config.GiveUpAfter) }
+
+// inDoubt reports whether the provider may have accepted a call of which it is not known that it
+// did: then it may give the machine back at any time.
+func (o operation) inDoubt() bool {
+	return o.attempt != nil && o.request.Operation.GivesBack() && !o.listed()
+}
+
+// unanswered is the outcome when the provider cannot be asked for the machine. That says nothing of
+// an operation that it has accepted, or may have: this one goes on until the provider answers.
+func (o operation) unanswered(err error) shepherd.Outcome {
+	if o.accepted() || o.inDoubt() {
 		o.observe(ResultRepeated)
 		return shepherd.Fail{Err: err, Backoff: o.config.Backoff}
 	}
+	return o.again(err)
+}
+
+// again fails the attempt, or the operation when its time is over. Where the call may have been
+// heard, the provider is asked for the machine once more before the operation is given up.
+func (o operation) again(err error) shepherd.Outcome {
+	mayBeHeard := o.request.Operation.GivesBack() && !o.listed() && unclear(err)
+	if o.now.Before(o.limit()) || mayBeHeard {
+		o.observe(ResultRepeated)
+		return shepherd.Fail{Err: err, Backoff: o.config.Backoff}
+	}
+	return o.giveUp(shepherd.Cause(err))
+}
+
+// unclear reports whether a call that failed so may have had its effect.
+func unclear(err error) bool {
+	switch fleet.KindOf(err) {
+	case fleet.KindThrottled, fleet.KindUnauthenticated, fleet.KindForbidden, fleet.KindInUse, fleet.KindUnsupported:
+		return false
+	}
+	return true
+}
+
+// giveUp ends an operation that the provider has not accepted in its time.
+func (o operation) giveUp(cause string, changes ...bmdb.Change) shepherd.Outcome {
 	remedy := ""
 	if o.listed() && o.request.Operation.GivesBack() {
 		remedy = "; to give up a host that cannot be reached, take it off the list, and then `ironherd machine forget` removes it here"
 	}
-	return o.fail(fmt.Sprintf("it %s until %s: %s%s", what, o.now.Format(time.TimeOnly), shepherd.Cause(err), remedy))
+	return o.fail(fmt.Sprintf("it was not accepted until %s: %s%s", o.now.Format(time.TimeOnly), cause, remedy), changes...)
 }
 
 // done ends the operation with its evidence.

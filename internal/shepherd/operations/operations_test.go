@@ -1,6 +1,7 @@
 package operations_test
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -83,13 +84,30 @@ func TestOperations(t *testing.T) {
 		}
 	}
 	timeout := fleet.Errorf(fleet.KindTimeout, "no answer")
+	// away is a provider that does not answer questions for a while, from the first call on; reply is
+	// the answer to that call.
+	away := func(lasts time.Duration, reply error) func(shepherdtest.Point, fleet.CapacityID) error {
+		var since time.Time
+		return func(at shepherdtest.Point, _ fleet.CapacityID) error {
+			switch {
+			case at == shepherdtest.Pulled && since.IsZero():
+				since = time.Now()
+				return reply
+			case at == shepherdtest.Asking && !since.IsZero() && time.Since(since) < lasts:
+				return fleet.Errorf(fleet.KindTemporary, "out of order")
+			}
+			return nil
+		}
+	}
 	for name, c := range map[string]struct {
 		ask    []fleet.Operation
 		hook   func(shepherdtest.Point, fleet.CapacityID) error
 		before func(*shepherdtest.Herd, fleet.MachineID)
-		levers string
-		ended  string
-		state  fleet.State // "": it is gone
+		// deleting is how long the provider takes to delete a machine; zero: three minutes.
+		deleting time.Duration
+		levers   string
+		ended    string
+		state    fleet.State // "": it is gone
 	}{
 		"reboot": {
 			ask: []fleet.Operation{fleet.OperationReboot}, levers: "reboot",
@@ -117,6 +135,30 @@ func TestOperations(t *testing.T) {
 		"the reply of a release is lost": {
 			ask: []fleet.Operation{fleet.OperationRelease}, hook: lost(shepherdtest.Pulled, 1, timeout),
 			levers: "release", ended: "the provider does not have it any more",
+		},
+		"the provider is away after it has accepted a release": {
+			ask: []fleet.Operation{fleet.OperationRelease}, hook: away(40*time.Minute, nil),
+			levers: "release", ended: "the provider does not have it any more",
+		},
+		"the provider is away after the reply of a release was lost, for longer than an operation is tried": {
+			ask: []fleet.Operation{fleet.OperationRelease}, hook: away(70*time.Minute, timeout),
+			levers: "release", ended: "the provider does not have it any more",
+		},
+		"the provider is away after it has accepted a release, and deletes the machine when it is back": {
+			ask: []fleet.Operation{fleet.OperationRelease}, hook: away(40*time.Minute, nil), deleting: 50 * time.Minute,
+			levers: "release", ended: "the provider does not have it any more",
+		},
+		"the provider is away after it has accepted a reboot of a machine that does not come back": {
+			ask: []fleet.Operation{fleet.OperationReboot}, hook: away(40*time.Minute, nil),
+			before: func(h *shepherdtest.Herd, id fleet.MachineID) {
+				h.Change(id, func(h *shepherdtest.Host) { h.Dead = true })
+			},
+			levers: "reboot", ended: "a sign of life after the restart was not seen within 15m0s; the provider says that the machine is active",
+			state: fleet.StateSilent,
+		},
+		"a release that is never heard is given up, by what the provider says of the machine": {
+			ask: []fleet.Operation{fleet.OperationRelease}, hook: lost(shepherdtest.Pulling, -1, timeout),
+			levers: "", ended: "operation failed: release (operation 1): it was not accepted until", state: fleet.StateAvailable,
 		},
 		"the reply of a reboot is lost: one more than was asked for": {
 			ask: []fleet.Operation{fleet.OperationReboot}, hook: lost(shepherdtest.Pulled, 1, timeout),
@@ -154,7 +196,7 @@ func TestOperations(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				herd, handler := bench(t, 2, operations.Options{}, nil, nil)
-				herd.Fake.Deleting = 3 * time.Minute
+				herd.Fake.Deleting = cmp.Or(c.deleting, 3*time.Minute)
 				id := herd.Machines()[0]
 				defer herd.Start(handler)()
 				time.Sleep(5 * time.Minute)
@@ -169,7 +211,7 @@ func TestOperations(t *testing.T) {
 						time.Sleep(10 * time.Minute)
 					}
 				}
-				time.Sleep(70 * time.Minute)
+				time.Sleep(80 * time.Minute)
 				if got := levers(herd); got != c.levers {
 					t.Errorf("pulled %q, want %q", got, c.levers)
 				}
