@@ -83,7 +83,7 @@ func plantAll(ctx context.Context, root string, all []mutant) error {
 		caught := true
 		for _, o := range m.run(ctx, root, filepath.Join(dir, m.name)) {
 			fmt.Printf("| %s | %s | `%s` | %s | %s |\n", m.fault, m.rule, o.test, o.verdict, o.took.Round(100*time.Millisecond))
-			if o.verdict != caughtIt {
+			if o.verdict != caughtIt && o.verdict != timedOut {
 				caught = false
 				fmt.Fprintf(os.Stderr, "%s: %s\n%s\n", m.name, o.verdict, o.output)
 			}

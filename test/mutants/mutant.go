@@ -28,6 +28,7 @@ type mutant struct {
 // The verdicts.
 const (
 	caughtIt = "caught"
+	timedOut = "caught by its timeout"
 	survived = "SURVIVED"
 	noBuild  = "DOES NOT BUILD"
 	noApply  = "DOES NOT APPLY"
@@ -142,12 +143,15 @@ func (m mutant) run(ctx context.Context, root, dir string) []outcome {
 	return outcomes
 }
 
+// limit is how long a test may take with a fault planted. Some faults show in nothing else.
+const limit = 5 * time.Minute
+
 // try runs one test. It has caught the fault when it failed; a crash or a timeout of the test is a
-// failure, too.
+// failure, too. A timeout has a verdict of its own: on a busy machine it proves little.
 func try(ctx context.Context, root, overlay, test string) outcome {
 	began := time.Now()
 	pkg, args, _ := strings.Cut(test, " ")
-	command := exec.CommandContext(ctx, "go", append([]string{"test", "-count=1", "-timeout=2m", pkg}, fields(args)...)...)
+	command := exec.CommandContext(ctx, "go", append([]string{"test", "-count=1", "-timeout=" + limit.String(), pkg}, fields(args)...)...)
 	command.Dir, command.Env = root, planting(os.Environ(), overlay)
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	out, err := command.CombinedOutput()
@@ -159,6 +163,8 @@ func try(ctx context.Context, root, overlay, test string) outcome {
 		o.verdict = survived
 	case strings.Contains(text, "[build failed]") || strings.Contains(text, "[setup failed]"):
 		o.verdict = noBuild
+	case strings.Contains(text, "panic: test timed out"):
+		o.verdict = timedOut
 	case strings.Contains(text, "--- FAIL") || strings.Contains(text, "panic: "):
 		o.verdict = caughtIt
 	default:
