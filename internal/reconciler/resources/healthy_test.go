@@ -64,7 +64,7 @@ func TestDependsOn(t *testing.T) {
 	w := newWorld(t)
 	w.write("all.yaml", database(2, "example.com/db:1", "")+fmt.Sprintf(settings, "one"))
 	a := w.start(resources.Options{BuiltIn: small(t, 1)})
-	r := a.until("the database", func(reconciler.Report, error) bool { return w.there(deployments, "default", "db") })
+	a.until("the database", func(reconciler.Report, error) bool { return w.there(deployments, "default", "db") })
 	r, err := a.pass()
 	if reason := reasonOf(r, "ConfigMap default/settings"); err == nil || !r.Ready ||
 		!strings.HasPrefix(reason, "it waits for Deployment default/db, which is not healthy: in progress") {

@@ -12,24 +12,24 @@ import (
 	"github.com/ironherd/ironherd/internal/reconciler/resources/health"
 )
 
-func judge(t testing.TB) *health.Judge {
-	t.Helper()
+func judge(tb testing.TB) *health.Judge {
+	tb.Helper()
 	j, err := health.NewJudge()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return j
 }
 
-func live(t testing.TB, text string) *unstructured.Unstructured {
-	t.Helper()
+func live(tb testing.TB, text string) *unstructured.Unstructured {
+	tb.Helper()
 	o := &unstructured.Unstructured{}
 	decoded, err := yaml.YAMLToJSON([]byte(text))
 	if err == nil {
 		err = json.Unmarshal(decoded, &o.Object) // numbers as a client of Kubernetes has them
 	}
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return o
 }
