@@ -138,13 +138,13 @@ torture-upgrade: setup ## Upgrade fleets from the previous version (test/upgrade
 	@go run ./test/upgrade -rounds $(or $(ROUNDS),5) $(ARGS)
 
 .PHONY: mutants
-mutants: setup ## Plant every fault of test/mutants/patches in turn; each must be caught (ONLY=fence)
-	@go run ./test/mutants $(if $(ONLY),-only '$(ONLY)')
+mutants: setup ## Plant every fault of test/mutants/patches in turn; each must be caught (ONLY=fence TESTS=rehearsal)
+	@go run ./test/mutants $(if $(ONLY),-only '$(ONLY)')$(if $(TESTS), -tests '$(TESTS)')
 
 .PHONY: torture-reconciler
 torture-reconciler: kube ## Kill and stop reconcilers' leaders N times, take etcd's quorum and the API server away for a minute, walk N times through releases in a storm (N=200)
-	@IRONHERD_TORTURE_ROUNDS=$(or $(N),200) go test -count=1 -timeout 60m -v -run 'LeaderIsSucceeded' ./internal/reconciler/election | grep -E '^(---|ok|FAIL|    )'
-	@IRONHERD_TORTURE_ROUNDS=$(or $(N),200) go test -count=1 -timeout 60m -v -run 'Quorum|Deposed|Replaced' ./internal/reconciler | grep -E '^(---|ok|FAIL|    )'
+	@IRONHERD_TORTURE_ROUNDS=$(or $(N),200) go test -count=1 -timeout 60m -v -run 'LeaderIsSucceeded' ./reconciler/election | grep -E '^(---|ok|FAIL|    )'
+	@IRONHERD_TORTURE_ROUNDS=$(or $(N),200) go test -count=1 -timeout 60m -v -run 'Quorum|Deposed|Replaced' ./reconciler | grep -E '^(---|ok|FAIL|    )'
 	@IRONHERD_TORTURE_ROUNDS=$(or $(N),200) go test -count=1 -timeout 60m -v -run 'Outage' ./internal/reconciler/resources | grep -E '^(---|ok|FAIL|    )'
 	@IRONHERD_TORTURE_ROUNDS=$(or $(N),200) go test -count=1 -timeout 12h -v -run 'TestWalks' ./test | grep -E '^(---|ok|FAIL|    )'
 

@@ -1,47 +1,55 @@
 package reconciler_test
 
 import (
+	"context"
 	"fmt"
-	"strings"
+	"log/slog"
 
 	"github.com/ironherd/ironherd/reconciler"
+	"github.com/ironherd/ironherd/reconciler/etcd"
+	"github.com/ironherd/ironherd/reconciler/release"
 )
 
-func mustParse(text string) reconciler.Release {
-	r, err := reconciler.ParseRelease(text)
-	if err != nil {
-		panic(err)
-	}
-	return r
+// nothing is an Applier of a program that has no resources yet.
+type nothing struct{}
+
+func (nothing) Run(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
 }
 
-// A leader of a new release, whose base resources do not admit API servers of the old one, while a
-// node still runs that.
-func Example() {
-	build := reconciler.Build{Release: mustParse("v1.3.0"), MinReconciler: mustParse("v1.2.0"), MinAPIServer: mustParse("v1.3.0")}
-	status, err := reconciler.ParseStatus([]byte(`{"state":"done","version":"v1.2.0","minimumCompatible":"v1.2.0"}`))
+func (nothing) Pass(context.Context) (reconciler.Report, error) {
+	return reconciler.Report{Ready: true}, nil
+}
+
+func (nothing) Changed() <-chan struct{} { return nil }
+
+// A program that has a supervision tree of its own serves the components of a service in it.
+func ExampleService_Components() {
+	client, err := etcd.Dial(context.Background(), etcd.Config{Endpoints: []string{"http://127.0.0.1:2379"}})
 	if err != nil {
 		panic(err)
 	}
-	observed := reconciler.Observed{Found: true, Status: status, Revision: 17}
-	nodes := reconciler.Nodes{Known: []reconciler.Node{
-		{Name: "control-1", Release: mustParse("v1.3.0")}, {Name: "control-2", Release: mustParse("v1.2.0")},
-	}}
-	fmt.Println(reconciler.Campaign(build.Release, nodes).OK)
-	plan := reconciler.Decide(build, observed, nodes)
-	fmt.Println(plan.Hold, strings.NewReplacer(", our", ",\nour", "; ", ";\n").Replace(plan.Reason))
-
-	nodes.Known[1].Release = mustParse("v1.3.0")
-	plan = reconciler.Decide(build, observed, nodes)
-	fmt.Println(plan.Before)
-	fmt.Println(plan.After)
+	defer func() { _ = client.Close() }()
+	first := release.MustParse("v1.0.0")
+	service, err := reconciler.NewService(reconciler.Config{
+		Node: "control-1", Build: release.Build{Release: first, MinReconciler: first, MinAPIServer: first},
+		Layout: etcd.Layout{Root: "/example"}, Logger: slog.New(slog.DiscardHandler),
+	}, client, nothing{})
+	if err != nil {
+		panic(err)
+	}
+	for _, c := range service.Components() {
+		fmt.Println(c.Name, c.Base)
+	}
 	// Output:
-	// true
-	// true the status admits API servers from v1.2.0 on,
-	// our base resources only those from v1.3.0 on;
-	// waiting for nodes older than v1.3.0: control-2 (v1.2.0)
-	// working, version v1.2.0, minimum compatible release v1.3.0
-	// done, version v1.3.0, minimum compatible release v1.3.0
+	// watch-nodes true
+	// watch-status true
+	// probe-api-server true
+	// watch-releases false
+	// elect false
+	// watch-resources false
+	// lead false
 }
 
 // What a service cannot do without is refused, and not found out by a panic later.

@@ -2,12 +2,20 @@ package reconciler
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/ironherd/ironherd/internal/reconciler"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/reconciler/election"
+	"github.com/ironherd/ironherd/reconciler/etcd"
+	"github.com/ironherd/ironherd/reconciler/gate"
+	"github.com/ironherd/ironherd/reconciler/node"
+	"github.com/ironherd/ironherd/reconciler/release"
+	"github.com/ironherd/ironherd/reconciler/watch"
 )
 
 // Config is one node's reconciler.
@@ -15,20 +23,30 @@ type Config struct {
 	// Node is the name of this node, as in its record.
 	Node string
 	// Build is the release of this program, and those that it works with.
-	Build Build
-	// Layout says where the keys are in etcd; the zero value: below /ironherd/kubernetes.
-	Layout Layout
-	// TTL is how long after its death a leader is replaced: whole seconds, at least 2; zero: 10 s.
+	Build release.Build
+	// Layout says where the keys are in etcd; the zero value: below etcd.DefaultRoot.
+	Layout etcd.Layout
+	// TTL is how long after its death a leader is replaced: whole seconds, at least
+	// election.MinTTL; zero: DefaultTTL.
 	TTL time.Duration
-	// Settle is how long a new leader waits for the last requests of the one before; zero: 5 s.
+	// Settle is how long a new leader waits for the last requests of the one before; zero:
+	// DefaultSettle.
 	Settle time.Duration
-	// FullPass is the time between two passes when nothing was seen to change; zero: 30 s.
+	// FullPass is the time between two passes when nothing was seen to change; zero:
+	// DefaultFullPass.
 	FullPass time.Duration
-	// Logger is where the service logs.
+	// Logger is where the service logs; it must be set.
 	Logger *slog.Logger
 	// Observer is called after passes and announcements; may be nil.
 	Observer Observer
 }
+
+// The defaults of a Config.
+const (
+	DefaultTTL      = 10 * time.Second
+	DefaultSettle   = 5 * time.Second
+	DefaultFullPass = 30 * time.Second
+)
 
 // Observer is called with what a service does, for metrics. It must be safe for concurrent use, and
 // must not wait.
@@ -36,78 +54,228 @@ type Observer interface {
 	// PassEnded is called after each pass.
 	PassEnded(report Report, took time.Duration, err error)
 	// Announced is called after each accepted write of the status.
-	Announced(status Status)
+	Announced(status gate.Status)
 }
 
-// Service is the reconciler of one node.
-type Service struct{ service *reconciler.Service }
+func (c *Config) setDefaults() {
+	for value, otherwise := range map[*time.Duration]time.Duration{
+		&c.TTL: DefaultTTL, &c.Settle: DefaultSettle, &c.FullPass: DefaultFullPass,
+	} {
+		if *value == 0 {
+			*value = otherwise
+		}
+	}
+	if c.Layout.Root == "" {
+		c.Layout.Root = etcd.DefaultRoot
+	}
+}
 
-// NewService returns the reconciler of a node. It refuses a nil client, applier or logger.
+// Validate reports every fault, as KindInvalid.
+func (c Config) Validate() error {
+	errs := []error{node.CheckName(c.Node), c.Build.Validate(), c.Layout.Validate()}
+	for name, value := range map[string]time.Duration{"settling time": c.Settle, "time between full passes": c.FullPass} {
+		if value < 0 {
+			errs = append(errs, fleet.Errorf(fleet.KindInvalid, "the %s must not be negative", name))
+		}
+	}
+	if c.TTL < election.MinTTL || c.TTL%time.Second != 0 {
+		errs = append(errs, fleet.Errorf(fleet.KindInvalid, "the election's TTL must be whole seconds, at least %s, not %s", election.MinTTL, c.TTL))
+	}
+	return errors.Join(errs...)
+}
+
+// Service is the reconciler of one node, as components of a supervision tree. Run brings the tree
+// along.
+//
+//	watch-nodes ──► nodes ──► watch-releases ──► verdict ──► elect ──► leadership
+//	                                                                       │
+//	watch-status ─► status ──► lead: Applier.Pass, the status ◄────────────┤
+//	                           watch-resources: Applier.Run ◄──────────────┘
+//	probe-api-server ──► fault ──► elect, lead
+//
+//	declare-source: Sourcer.Source, into this node's record
+//	publish-summary: Publisher.Publish, while we lead
+//
+// Each component keeps what it knows in a watched value. One that fails is started again and finds
+// the values as they are. No component can make another one act on what is no longer so: the status
+// is written by conditional transactions alone, and whatever goes to the API server is bound to a
+// context that ends before the leadership can.
+type Service struct {
+	config   Config
+	client   *clientv3.Client
+	applier  Applier
+	can      capabilities
+	registry *node.Registry
+
+	nodes      watch.Memory[node.Set]
+	status     watch.Memory[statusView]
+	verdict    watch.Memory[gate.Verdict]
+	leadership watch.Memory[*election.Leadership] // nil: none
+	// fault is why this node's API server does not answer; empty: it does. It is not set before the
+	// API server was asked.
+	fault watch.Memory[string]
+
+	mu    sync.Mutex
+	state State
+	// settled is the term for which the last requests of the leader before have landed.
+	settled int64
+}
+
+// State is what a service is doing, for people and metrics.
+type State struct {
+	// Campaign says whether this node may lead, and why.
+	Campaign gate.Verdict `json:"campaign"`
+	// Term is the number of our leadership; 0 when we do not lead.
+	Term int64 `json:"term"`
+	// Doing says in one clause what we do as the leader; empty when we do not lead.
+	Doing string `json:"doing,omitempty"`
+	// Blocked is why we wait as the leader before we may change anything; empty: we do not.
+	Blocked string `json:"blocked,omitempty"`
+	// Fault is why this node's API server does not answer; empty: it does, or was not asked yet.
+	Fault string `json:"fault,omitempty"`
+	// PassedAt, PassError and PassReady are of the last pass of this leadership. PassReady tells
+	// that API servers may rely on what they need, whatever the error says.
+	PassedAt  time.Time `json:"passedAt,omitzero"`
+	PassError string    `json:"passError,omitempty"`
+	PassReady bool      `json:"passReady,omitempty"`
+	// Status and Nodes as they were seen last.
+	Status gate.Observed `json:"status"`
+	Nodes  node.Set      `json:"nodes"`
+}
+
+// NewService returns the reconciler of a node. Zero durations and an empty root are set to their
+// defaults. It refuses a nil logger, client or applier, and reports every fault of the
+// configuration. The client stays the caller's.
 func NewService(config Config, client *clientv3.Client, applier Applier) (*Service, error) {
 	if err := missing(config.Logger, client, applier); err != nil {
 		return nil, err
 	}
-	inner := reconciler.Config{
-		Node: config.Node, Build: config.Build, Layout: config.Layout, TTL: config.TTL, Settle: config.Settle, FullPass: config.FullPass,
-		Logger: config.Logger,
-	}
-	if config.Observer != nil {
-		inner.Observer = observing{config.Observer}
-	}
-	s, err := reconciler.New(inner, client, applying{applier})
-	if err != nil {
+	config.setDefaults()
+	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	return &Service{service: s}, nil
+	if config.Observer == nil {
+		config.Observer = noObserver{}
+	}
+	s := &Service{
+		config: config, client: client, applier: applier, can: capabilitiesOf(applier),
+		registry: node.NewRegistry(client, config.Layout, config.Logger),
+	}
+	if sourcer := s.can.sourcer; sourcer != nil {
+		sourcer.AskConsent(s.consent)
+	}
+	return s, nil
 }
+
+// missing reports what a service cannot do without.
+func missing(logger *slog.Logger, client *clientv3.Client, applier Applier) error {
+	var errs []error
+	if logger == nil {
+		errs = append(errs, fleet.Errorf(fleet.KindInvalid, "a reconciler needs a logger: Config.Logger is nil"))
+	}
+	if client == nil {
+		errs = append(errs, fleet.Errorf(fleet.KindInvalid, "a reconciler needs a client of etcd: it is nil"))
+	}
+	if applier == nil {
+		errs = append(errs, fleet.Errorf(fleet.KindInvalid, "a reconciler needs an applier: it is nil"))
+	}
+	return errors.Join(errs...)
+}
+
+// capabilities is what an Applier can do besides; nil: it cannot.
+type capabilities struct {
+	sourcer   Sourcer
+	pauser    Pauser
+	prober    Prober
+	publisher Publisher
+}
+
+func capabilitiesOf(a Applier) (c capabilities) {
+	c.sourcer, _ = a.(Sourcer)
+	c.pauser, _ = a.(Pauser)
+	c.prober, _ = a.(Prober)
+	c.publisher, _ = a.(Publisher)
+	return c
+}
+
+// noObserver is the observer of a service without one.
+type noObserver struct{}
+
+func (noObserver) PassEnded(Report, time.Duration, error) {}
+func (noObserver) Announced(gate.Status)                  {}
 
 // Component is one long-lived part of a service.
 type Component struct {
 	// Name for people; unique within a service.
 	Name string
-	// Serve runs until ctx ends. After an error it has to be called again, after a pause; nil with ctx
-	// alive means that there is nothing left to do. Calls must not overlap.
+	// Base tells that the others rest on it. It is stopped after all that are not, so that the
+	// leadership is given up at once.
+	Base bool
+	// Serve runs until ctx ends. After an error it has to be called again, after a pause; nil with
+	// ctx alive means that there is nothing left to do. Calls must not overlap.
 	Serve func(ctx context.Context) error
 	// Check asks whether it works, beyond running; may be nil.
 	Check func(ctx context.Context) error
 }
 
 // Components returns what a program has to run at the same time, in a supervision tree of its own.
-// Those that are last have to be stopped first: with them the leadership is given up.
 func (s *Service) Components() []Component {
-	var all []Component
-	for _, c := range s.service.Components() {
-		all = append(all, Component{Name: c.Name, Serve: c.Serve, Check: c.Check})
+	nodes, status := s.registry.Follower(), s.statusFollower()
+	components := []Component{
+		{Name: "watch-nodes", Base: true, Check: nodes.Check, Serve: func(ctx context.Context) error {
+			return s.registry.Follow(ctx, nodes, s.nodes.Set)
+		}},
+		{Name: "watch-status", Base: true, Check: status.Check, Serve: func(ctx context.Context) error {
+			return status.Run(ctx, func(snapshot etcd.Snapshot) { s.status.Set(viewOf(s.config.Layout, snapshot)) })
+		}},
+		{Name: "probe-api-server", Base: true, Serve: s.probe, Check: s.checkProbe},
+		{Name: "watch-releases", Serve: s.watchReleases},
+		{Name: "elect", Serve: s.elect},
+		{Name: "watch-resources", Serve: s.watchResources},
+		{Name: "lead", Serve: s.lead, Check: s.checkPass},
 	}
-	return all
+	if sourcer := s.can.sourcer; sourcer != nil {
+		components = append(components, Component{Name: "declare-source", Serve: func(ctx context.Context) error {
+			return s.declare(ctx, sourcer)
+		}})
+	}
+	if publisher := s.can.publisher; publisher != nil {
+		components = append(components, Component{Name: "publish-summary", Serve: func(ctx context.Context) error {
+			return s.publish(ctx, publisher)
+		}})
+	}
+	return components
+}
+
+func (s *Service) statusFollower() *etcd.Follower {
+	return &etcd.Follower{Client: s.client, Range: etcd.Range{Key: s.config.Layout.Status()}, Logger: s.config.Logger}
 }
 
 // State returns what the service is doing. Safe for concurrent use.
 func (s *Service) State() State {
-	now := s.service.State()
-	return State{
-		Campaign: now.Campaign, Term: now.Term, Doing: now.Doing, Blocked: now.Blocked, Fault: now.Fault,
-		PassedAt: now.PassedAt, PassError: now.PassError, PassReady: now.PassReady, Status: now.Status, Nodes: now.Nodes,
-	}
+	s.mu.Lock()
+	state := s.state
+	s.mu.Unlock()
+	state.Campaign, _ = s.verdict.Get()
+	state.Nodes, _ = s.nodes.Get()
+	state.Fault, _ = s.fault.Get()
+	view, _ := s.status.Get()
+	state.Status = view.Observed
+	return state
 }
 
-// State is what a service is doing, for people and metrics.
-type State struct {
-	// Campaign says whether this node may lead, and why.
-	Campaign Verdict
-	// Term is the number of our leadership; 0 when we do not lead.
-	Term int64
-	// Doing says in one clause what we do as the leader; empty when we do not lead. Blocked is why we
-	// wait before we may change anything; empty: we do not.
-	Doing, Blocked string
-	// Fault is why this node's API server does not answer; empty: it does, or was not asked yet.
-	Fault string
-	// PassedAt, PassError and PassReady are of the last pass of this leadership. PassReady tells
-	// that API servers may rely on what they need, whatever the error says.
-	PassedAt  time.Time
-	PassError string
-	PassReady bool
-	// Status and Nodes as they were seen last.
-	Status Observed
-	Nodes  NodeSet
+func (s *Service) change(change func(*State)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(&s.state)
+}
+
+// checkPass returns how the last pass of this leadership failed, if it did in what API servers
+// need. A fault in somebody's manifest does not make the process unhealthy: `status` and the
+// metrics tell of it.
+func (s *Service) checkPass(context.Context) error {
+	if state := s.State(); state.PassError != "" && !state.PassReady {
+		return errors.New(state.PassError)
+	}
+	return nil
 }

@@ -16,7 +16,6 @@ import (
 // and runs it.
 func TestEmbed(t *testing.T) {
 	t.Parallel()
-	ctx := bounded(t, 5*time.Minute)
 	root, err := filepath.Abs("..")
 	if err != nil {
 		t.Fatal(err)
@@ -31,12 +30,13 @@ func TestEmbed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	build := exec.CommandContext(ctx, "go", "build", "-mod=mod", "-o", "embed", ".")
+	build := exec.CommandContext(t.Context(), "go", "build", "-mod=mod", "-o", "embed", ".")
 	build.Dir = dir
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=", "GOPROXY=off")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
+	ctx := bounded(t, 5*time.Minute)
 	r := startReconciled(ctx, t)
 	p, err := process.Start(ctx, filepath.Join(dir, "embed"), "-etcd=http://"+r.cluster.EtcdEndpoint(), "-kubeconfig="+r.kubeconfig)
 	if err != nil {

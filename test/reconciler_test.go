@@ -16,8 +16,8 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/ironherd/ironherd/internal/reconciler"
-	"github.com/ironherd/ironherd/internal/reconciler/gate"
+	"github.com/ironherd/ironherd/reconciler"
+	"github.com/ironherd/ironherd/reconciler/gate"
 	"github.com/ironherd/ironherd/test/cluster"
 	"github.com/ironherd/ironherd/test/process"
 )

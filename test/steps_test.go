@@ -21,10 +21,10 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/ironherd/ironherd/internal/reconciler"
-	"github.com/ironherd/ironherd/internal/reconciler/etcd"
-	"github.com/ironherd/ironherd/internal/reconciler/gate"
-	"github.com/ironherd/ironherd/internal/reconciler/release"
+	"github.com/ironherd/ironherd/reconciler"
+	"github.com/ironherd/ironherd/reconciler/etcd"
+	"github.com/ironherd/ironherd/reconciler/gate"
+	"github.com/ironherd/ironherd/reconciler/release"
 	"github.com/ironherd/ironherd/test/cluster"
 	"github.com/ironherd/ironherd/test/process"
 )

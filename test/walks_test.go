@@ -16,8 +16,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/client-go/rest"
 
-	"github.com/ironherd/ironherd/internal/reconciler/etcd"
-	"github.com/ironherd/ironherd/internal/reconciler/etcd/etcdtest"
+	"github.com/ironherd/ironherd/internal/reconciler/etcdtest"
+	"github.com/ironherd/ironherd/reconciler/etcd"
 	"github.com/ironherd/ironherd/test/cluster"
 )
 

@@ -24,10 +24,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 
-	service "github.com/ironherd/ironherd/internal/reconciler"
 	"github.com/ironherd/ironherd/internal/reconciler/resources"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
 	"github.com/ironherd/ironherd/reconciler"
+	"github.com/ironherd/ironherd/reconciler/node"
 )
 
 // Options say what is wanted, and how far a pass may go.
@@ -53,11 +53,11 @@ type Options struct {
 type Engine struct{ applier *resources.Applier }
 
 var (
-	_ reconciler.Applier = (*Engine)(nil)
-	_ reconciler.Prober  = (*Engine)(nil)
-	_ reconciler.Sourcer = (*Engine)(nil)
-	_ reconciler.Pauser  = (*Engine)(nil)
-
+	_ reconciler.Applier   = (*Engine)(nil)
+	_ reconciler.Planner   = (*Engine)(nil)
+	_ reconciler.Prober    = (*Engine)(nil)
+	_ reconciler.Sourcer   = (*Engine)(nil)
+	_ reconciler.Pauser    = (*Engine)(nil)
 	_ reconciler.Publisher = (*Engine)(nil)
 )
 
@@ -102,64 +102,33 @@ func (e *Engine) Run(ctx context.Context) error { return e.applier.Run(ctx) }
 // Pass compares everything with what is wanted, repairs what differs, and deletes what is no longer
 // wanted. It waits until the watches of Run are in step. It returns nil only if everything is as
 // wanted; the report names each object that is not, and says why.
-func (e *Engine) Pass(ctx context.Context) (reconciler.Report, error) {
-	r, err := e.applier.Pass(ctx)
-	return reconciler.Report{
-		Objects: r.Objects, Created: r.Created, Updated: r.Updated, Recreated: r.Recreated, Pruned: r.Pruned, Paused: r.Paused,
-		Unhealthy: r.Unhealthy, Requests: r.Requests, Ready: r.Ready, Failures: failures(r.Failures),
-	}, err
-}
-
-func failures(of []service.Failure) (all []reconciler.Failure) {
-	for _, f := range of {
-		all = append(all, reconciler.Failure(f))
-	}
-	return all
-}
+func (e *Engine) Pass(ctx context.Context) (reconciler.Report, error) { return e.applier.Pass(ctx) }
 
 // Changed receives when a pass may find something to do. It has room for one.
 func (e *Engine) Changed() <-chan struct{} { return e.applier.Changed() }
 
 // Plan returns what a pass would change, and changes nothing. It needs no Run.
-func (e *Engine) Plan(ctx context.Context) (reconciler.Diff, error) {
-	d, err := e.applier.Plan(ctx)
-	diff := reconciler.Diff{Objects: d.Objects, Failures: failures(d.Failures)}
-	for _, c := range d.Changes {
-		diff.Changes = append(diff.Changes, reconciler.Change{Action: reconciler.Action(c.Action), Object: c.Object, Text: c.Text})
-	}
-	return diff, err
-}
+func (e *Engine) Plan(ctx context.Context) (reconciler.Diff, error) { return e.applier.Plan(ctx) }
 
 // Probe asks the API server once whether it is ready.
 func (e *Engine) Probe(ctx context.Context) error { return e.applier.Probe(ctx) }
 
 // Source is what the manifests say. A Service puts it into the record of its node.
-func (e *Engine) Source(ctx context.Context) reconciler.Source {
-	return reconciler.Source(e.applier.Source(ctx))
-}
+func (e *Engine) Source(ctx context.Context) node.Source { return e.applier.Source(ctx) }
 
 // AskConsent sets what Pass asks before it deletes what is no longer in the manifests. A Service
 // calls it. Without one, nobody else is asked.
-func (e *Engine) AskConsent(ask func(context.Context, reconciler.Source) (reconciler.Consent, error)) {
-	e.applier.AskConsent(func(ctx context.Context, own service.Source) (service.Consent, error) {
-		c, err := ask(ctx, reconciler.Source(own))
-		return service.Consent(c), err
-	})
+func (e *Engine) AskConsent(ask func(context.Context, node.Source) (reconciler.Consent, error)) {
+	e.applier.AskConsent(ask)
 }
 
 // SetPauses sets what Pass leaves alone. A Service calls it.
-func (e *Engine) SetPauses(pauses []reconciler.Pause) {
-	var all []service.Pause
-	for _, p := range pauses {
-		all = append(all, service.Pause{Scope: p.Scope, By: p.By, Reason: p.Reason, At: p.At, Until: p.Until})
-	}
-	e.applier.SetPauses(all)
-}
+func (e *Engine) SetPauses(pauses []reconciler.Pause) { e.applier.SetPauses(pauses) }
 
 // Publish writes how the objects stand into the ConfigMap kube-system/ironherd-reconciler-summary,
 // if that is news. A Service calls it.
 func (e *Engine) Publish(ctx context.Context, s reconciler.Standing) error {
-	return e.applier.Publish(ctx, service.Standing(s))
+	return e.applier.Publish(ctx, s)
 }
 
 // Close closes idle connections. Nothing else may be called afterwards.

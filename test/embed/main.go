@@ -6,24 +6,26 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/ironherd/ironherd/reconciler"
 	"github.com/ironherd/ironherd/reconciler/engine"
+	"github.com/ironherd/ironherd/reconciler/etcd"
+	"github.com/ironherd/ironherd/reconciler/release"
 )
 
 func main() {
-	etcd := flag.String("etcd", "http://127.0.0.1:2379", "client URL of etcd")
+	endpoint := flag.String("etcd", "http://127.0.0.1:2379", "client URL of etcd")
 	kubeconfig := flag.String("kubeconfig", "", "kubeconfig of this node's API server")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, *etcd, *kubeconfig)
+	err := run(ctx, *endpoint, *kubeconfig)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "embed:", err)
@@ -32,7 +34,7 @@ func main() {
 }
 
 func run(ctx context.Context, endpoint, kubeconfig string) error {
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}})
+	client, err := etcd.Dial(ctx, etcd.Config{Endpoints: []string{endpoint}})
 	if err != nil {
 		return err
 	}
@@ -49,12 +51,12 @@ func run(ctx context.Context, endpoint, kubeconfig string) error {
 		return err
 	}
 	defer own.Close()
-	release, err := reconciler.ParseRelease("v1.0.0")
+	first, err := release.Parse("v1.0.0")
 	if err != nil {
 		return err
 	}
-	return reconciler.Run(ctx, reconciler.Options{
-		Node: "control-1", Build: reconciler.Build{Release: release, MinReconciler: release, MinAPIServer: release},
-		Client: client, Root: "/embed", Applier: own,
-	})
+	return reconciler.Run(ctx, reconciler.Config{
+		Node: "control-1", Build: release.Build{Release: first, MinReconciler: first, MinAPIServer: first},
+		Layout: etcd.Layout{Root: "/embed"}, Logger: slog.Default(),
+	}, client, own)
 }

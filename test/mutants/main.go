@@ -19,6 +19,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -35,12 +36,17 @@ func main() {
 
 func run(ctx context.Context) error {
 	only := flag.String("only", "", "plant only the faults whose file names match this expression")
+	tests := flag.String("tests", "", "run only the tests that match this expression")
 	page := flag.Bool("page", false, "print README.md and plant nothing")
 	root := flag.String("root", ".", "root of the module")
 	flag.Parse()
 	match, err := regexp.Compile(*only)
 	if err != nil {
 		return fmt.Errorf("-only: %w", err)
+	}
+	matchTest, err := regexp.Compile(*tests)
+	if err != nil {
+		return fmt.Errorf("-tests: %w", err)
 	}
 	all, err := read(filepath.Join(*root, "test/mutants/patches"))
 	if err != nil {
@@ -50,11 +56,22 @@ func run(ctx context.Context) error {
 		_, err := os.Stdout.WriteString(document(all))
 		return err
 	}
-	return plantAll(ctx, *root, all, match)
+	return plantAll(ctx, *root, choose(all, match, matchTest))
 }
 
-// plantAll plants the faults that match, one after the other, and prints a table.
-func plantAll(ctx context.Context, root string, all []mutant, match *regexp.Regexp) error {
+// choose returns the faults whose names match, each with the tests that match.
+func choose(all []mutant, name, test *regexp.Regexp) (chosen []mutant) {
+	for _, m := range all {
+		m.tests = slices.DeleteFunc(m.tests, func(t string) bool { return !test.MatchString(t) })
+		if name.MatchString(m.name) && len(m.tests) > 0 {
+			chosen = append(chosen, m)
+		}
+	}
+	return chosen
+}
+
+// plantAll plants the faults, one after the other, and prints a table.
+func plantAll(ctx context.Context, root string, all []mutant) error {
 	dir, err := os.MkdirTemp("", "ironherd-mutants-")
 	if err != nil {
 		return err
@@ -62,14 +79,11 @@ func plantAll(ctx context.Context, root string, all []mutant, match *regexp.Rege
 	planted, escaped := 0, 0
 	fmt.Println("| fault | rule | test | outcome | took |\n|---|---|---|---|---|")
 	for _, m := range all {
-		if !match.MatchString(m.name) {
-			continue
-		}
 		planted++
 		caught := true
 		for _, o := range m.run(ctx, root, filepath.Join(dir, m.name)) {
 			fmt.Printf("| %s | %s | `%s` | %s | %s |\n", m.fault, m.rule, o.test, o.verdict, o.took.Round(100*time.Millisecond))
-			if o.verdict != caughtIt {
+			if o.verdict != caughtIt && o.verdict != timedOut {
 				caught = false
 				fmt.Fprintf(os.Stderr, "%s: %s\n%s\n", m.name, o.verdict, o.output)
 			}

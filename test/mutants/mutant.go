@@ -28,6 +28,7 @@ type mutant struct {
 // The verdicts.
 const (
 	caughtIt = "caught"
+	timedOut = "caught by its timeout"
 	survived = "SURVIVED"
 	noBuild  = "DOES NOT BUILD"
 	noApply  = "DOES NOT APPLY"
@@ -93,9 +94,12 @@ func parse(name string, text []byte) (mutant, error) {
 }
 
 // apply makes the changed files below dir and returns the overlay that puts them in the place of
-// those below root.
+// those below root. Its path is absolute: commands use it in any directory.
 func (m mutant) apply(root, dir string) (overlay string, err error) {
 	if root, err = filepath.Abs(root); err != nil {
+		return "", err
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
 		return "", err
 	}
 	replace := make(map[string]string)
@@ -139,13 +143,16 @@ func (m mutant) run(ctx context.Context, root, dir string) []outcome {
 	return outcomes
 }
 
+// limit is how long a test may take with a fault planted. Some faults show in nothing else.
+const limit = 5 * time.Minute
+
 // try runs one test. It has caught the fault when it failed; a crash or a timeout of the test is a
-// failure, too.
+// failure, too. A timeout has a verdict of its own: on a busy machine it proves little.
 func try(ctx context.Context, root, overlay, test string) outcome {
 	began := time.Now()
 	pkg, args, _ := strings.Cut(test, " ")
-	command := exec.CommandContext(ctx, "go", append([]string{"test", "-count=1", "-timeout=2m", "-overlay", overlay, pkg}, fields(args)...)...)
-	command.Dir = root
+	command := exec.CommandContext(ctx, "go", append([]string{"test", "-count=1", "-timeout=" + limit.String(), pkg}, fields(args)...)...)
+	command.Dir, command.Env = root, planting(os.Environ(), overlay)
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	out, err := command.CombinedOutput()
 	o := outcome{test: test, output: string(out), took: time.Since(began)}
@@ -156,6 +163,8 @@ func try(ctx context.Context, root, overlay, test string) outcome {
 		o.verdict = survived
 	case strings.Contains(text, "[build failed]") || strings.Contains(text, "[setup failed]"):
 		o.verdict = noBuild
+	case strings.Contains(text, "panic: test timed out"):
+		o.verdict = timedOut
 	case strings.Contains(text, "--- FAIL") || strings.Contains(text, "panic: "):
 		o.verdict = caughtIt
 	default:
@@ -164,15 +173,42 @@ func try(ctx context.Context, root, overlay, test string) outcome {
 	return o
 }
 
-// fields splits arguments at blanks, but for those within single quotes.
+// fields splits arguments at blanks, as a shell does: what is within single quotes is taken as it
+// is, and belongs to the argument that it touches.
 func fields(s string) []string {
 	var list []string
-	for i, part := range strings.Split(s, "'") {
-		if i%2 == 1 {
-			list = append(list, part)
-			continue
+	var argument strings.Builder
+	begun, quoted := false, false
+	for _, r := range s {
+		switch {
+		case r == '\'':
+			begun, quoted = true, !quoted
+		case r == ' ' && !quoted:
+			if begun {
+				list = append(list, argument.String())
+				argument.Reset()
+			}
+			begun = false
+		default:
+			begun = true
+			argument.WriteRune(r)
 		}
-		list = append(list, strings.Fields(part)...)
+	}
+	if begun {
+		list = append(list, argument.String())
 	}
 	return list
+}
+
+// planting is an environment in which every go command lays the overlay over the source: `go test`
+// as much as `go build`, with which a test makes the programs that it runs. A test that builds
+// without GOFLAGS does not see the fault.
+func planting(environment []string, overlay string) []string {
+	flags := ""
+	for _, entry := range environment {
+		if value, found := strings.CutPrefix(entry, "GOFLAGS="); found {
+			flags = value + " "
+		}
+	}
+	return append(slices.Clone(environment), "GOFLAGS="+flags+"'-overlay="+overlay+"'")
 }

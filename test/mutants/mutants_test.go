@@ -46,13 +46,60 @@ func TestHeaders(t *testing.T) {
 	if err != nil || m.rule != "3" || len(m.tests) != 2 || len(m.files["x.go"]) != 1 {
 		t.Fatalf("%+v, %v", m, err)
 	}
-	if got := fields("-run 'a b' -x=1"); !slices.Equal(got, []string{"-run", "a b", "-x=1"}) {
+	got := fields(`  -run 'a b' -x=1 -replay='{"a": [1, 2]}' ''`)
+	if !slices.Equal(got, []string{"-run", "a b", "-x=1", `-replay={"a": [1, 2]}`, ""}) {
 		t.Fatalf("%q", got)
 	}
 	for _, bad := range []string{"Rule: 3\n" + diff, good, "Rules: 3\n" + good + diff, "", good + "\n--- a/x\n+++ b/x\n"} {
 		if _, err := parse("n", []byte(bad)); err == nil {
 			t.Errorf("%q was read", bad)
 		}
+	}
+}
+
+// TestNestedBuildsHaveTheFault: a program that a test builds has the fault, too.
+func TestNestedBuildsHaveTheFault(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	module := filepath.Join(dir, "module")
+	for name, text := range map[string]string{
+		"module/go.mod":  "module example.com/m\n\ngo 1.26\n",
+		"module/main.go": "package main\n\nfunc main() { print(\"sound\") }\n",
+		"module/build_test.go": `package main
+
+import (
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+func TestBuild(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "m")
+	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
+		t.Skip(string(out))
+	}
+	if out, err := exec.Command(program).CombinedOutput(); err != nil || string(out) != "sound" {
+		t.Fatalf("%s, %v", out, err)
+	}
+}
+`,
+	} {
+		path := filepath.Join(dir, name)
+		err := os.MkdirAll(filepath.Dir(path), 0o700)
+		if err == nil {
+			err = os.WriteFile(path, []byte(text), 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	m, err := parse("n", []byte("Rule: 3\nFault: f\nTest: . -run 'TestBuild|no one'\n"+
+		"\n--- a/main.go\n+++ b/main.go\n@@ -3 +3 @@\n-func main() { print(\"sound\") }\n+func main() { print(\"broken\") }\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o := m.run(t.Context(), module, filepath.Join(dir, "is planted")); len(o) != 1 || o[0].verdict != caughtIt {
+		t.Fatalf("%+v", o)
 	}
 }
 

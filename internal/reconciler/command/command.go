@@ -15,8 +15,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/ironherd/ironherd/internal/fleet"
-	"github.com/ironherd/ironherd/internal/reconciler/etcd"
 	"github.com/ironherd/ironherd/internal/telemetry"
+	"github.com/ironherd/ironherd/reconciler/etcd"
 )
 
 // Env is what a run of the program gets from outside.

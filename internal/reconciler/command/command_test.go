@@ -20,9 +20,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/ironherd/ironherd/internal/reconciler/command"
-	"github.com/ironherd/ironherd/internal/reconciler/election"
-	"github.com/ironherd/ironherd/internal/reconciler/etcd"
-	"github.com/ironherd/ironherd/internal/reconciler/etcd/etcdtest"
+	"github.com/ironherd/ironherd/internal/reconciler/etcdtest"
+	"github.com/ironherd/ironherd/reconciler/election"
+	"github.com/ironherd/ironherd/reconciler/etcd"
 )
 
 var (

@@ -15,11 +15,11 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/ironherd/ironherd/internal/fleet"
-	"github.com/ironherd/ironherd/internal/reconciler"
-	"github.com/ironherd/ironherd/internal/reconciler/etcd"
-	"github.com/ironherd/ironherd/internal/reconciler/release"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/builtin"
 	"github.com/ironherd/ironherd/internal/telemetry"
+	"github.com/ironherd/ironherd/reconciler"
+	"github.com/ironherd/ironherd/reconciler/etcd"
+	"github.com/ironherd/ironherd/reconciler/release"
 )
 
 // config is the configuration of the program.

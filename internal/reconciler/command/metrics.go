@@ -10,8 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/ironherd/ironherd/internal/reconciler"
-	"github.com/ironherd/ironherd/internal/reconciler/gate"
+	"github.com/ironherd/ironherd/reconciler"
+	"github.com/ironherd/ironherd/reconciler/gate"
 )
 
 // metrics is the metrics of the process. It is the service's observer.

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/ironherd/ironherd/internal/reconciler"
+	"github.com/ironherd/ironherd/reconciler"
 )
 
 func (a *app) pauseCommand() *cobra.Command {

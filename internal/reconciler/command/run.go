@@ -14,10 +14,10 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/ironherd/ironherd/internal/fleet"
-	"github.com/ironherd/ironherd/internal/reconciler"
 	"github.com/ironherd/ironherd/internal/reconciler/resources"
 	"github.com/ironherd/ironherd/internal/server"
 	"github.com/ironherd/ironherd/internal/service"
+	"github.com/ironherd/ironherd/reconciler"
 )
 
 // drain is how long all components together may take to stop. The leadership ends at once in any
@@ -51,12 +51,12 @@ func (a *app) run(ctx context.Context, c config, client *clientv3.Client, logger
 	m := newMetrics(a.env.Version)
 	settings := c.service()
 	settings.Logger, settings.Observer = logger, m
-	s, err := reconciler.New(settings, client, applier)
+	s, err := reconciler.NewService(settings, client, applier)
 	if err != nil {
 		return err
 	}
 	m.watch(s)
-	components := s.Components()
+	components := supervised(s.Components())
 	mux := http.NewServeMux()
 	if c.listen != "" {
 		ln, err := new(net.ListenConfig).Listen(ctx, "tcp", c.listen)
@@ -79,6 +79,18 @@ func (a *app) run(ctx context.Context, c config, client *clientv3.Client, logger
 		slog.String("minReconciler", c.build.MinReconciler.String()), slog.String("minAPIServer", c.build.MinAPIServer.String()),
 		slog.String("version", a.env.Version))
 	return tree.Run(ctx)
+}
+
+// supervised returns the components of a service as those of a supervision tree.
+func supervised(of []reconciler.Component) (all []service.Component) {
+	for _, c := range of {
+		stage := service.Loops
+		if c.Base {
+			stage = service.State
+		}
+		all = append(all, service.Component{Name: c.Name, Stage: stage, Serve: c.Serve, Check: c.Check})
+	}
+	return all
 }
 
 // readyHandler serves /readyz: 200 while every component runs and etcd can be followed. Passes that

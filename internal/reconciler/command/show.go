@@ -15,9 +15,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/ironherd/ironherd/internal/fleet"
-	"github.com/ironherd/ironherd/internal/reconciler"
-	"github.com/ironherd/ironherd/internal/reconciler/etcd"
-	"github.com/ironherd/ironherd/internal/reconciler/node"
+	"github.com/ironherd/ironherd/reconciler"
+	"github.com/ironherd/ironherd/reconciler/etcd"
+	"github.com/ironherd/ironherd/reconciler/node"
 )
 
 func (a *app) statusCommand() *cobra.Command {

@@ -7,12 +7,13 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/ironherd/ironherd/internal/reconciler"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/api"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/health"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/inventory"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/manifest"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
+	"github.com/ironherd/ironherd/reconciler"
+	"github.com/ironherd/ironherd/reconciler/node"
 )
 
 // Applier keeps the resources of one cluster. It implements reconciler.Applier,
@@ -28,7 +29,7 @@ type Applier struct {
 	directory *manifest.Directory
 
 	// ask is nil if nobody need be asked.
-	ask func(context.Context, reconciler.Source) (reconciler.Consent, error)
+	ask func(context.Context, node.Source) (reconciler.Consent, error)
 
 	judge *health.Judge
 	// summarized is what Publish has written last.

@@ -13,9 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/ironherd/ironherd/internal/reconciler"
 	"github.com/ironherd/ironherd/internal/reconciler/resources"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
+	"github.com/ironherd/ironherd/reconciler"
 )
 
 // mutate returns the built-in set of another release, in which one object is another.

@@ -6,28 +6,29 @@ import (
 	"encoding/hex"
 	"fmt"
 
-	"github.com/ironherd/ironherd/internal/reconciler"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/inventory"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
+	"github.com/ironherd/ironherd/reconciler"
+	"github.com/ironherd/ironherd/reconciler/node"
 )
 
 // source is what the manifests say. It depends on the objects alone, not on the files that they are
 // in.
-func (w *wanted) source() reconciler.Source {
+func (w *wanted) source() node.Source {
 	sum := sha256.New()
 	objects := w.of(false)
 	for _, o := range objects { // they are sorted
 		// a hash takes whatever is written to it
 		_, _ = fmt.Fprintf(sum, "%s/%s/%s/%s %s\n", o.Group, o.Kind, o.Namespace, o.Name, o.Hash())
 	}
-	return reconciler.Source{Digest: hex.EncodeToString(sum.Sum(nil)[:8]), Objects: len(objects), Faults: w.unread}
+	return node.Source{Digest: hex.EncodeToString(sum.Sum(nil)[:8]), Objects: len(objects), Faults: w.unread}
 }
 
 // Source implements reconciler.Sourcer.
-func (a *Applier) Source(context.Context) reconciler.Source { return a.want().source() }
+func (a *Applier) Source(context.Context) node.Source { return a.want().source() }
 
 // AskConsent implements reconciler.Sourcer.
-func (a *Applier) AskConsent(ask func(context.Context, reconciler.Source) (reconciler.Consent, error)) {
+func (a *Applier) AskConsent(ask func(context.Context, node.Source) (reconciler.Consent, error)) {
 	a.ask = ask
 }
 

@@ -7,10 +7,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ironherd/ironherd/internal/reconciler"
-	"github.com/ironherd/ironherd/internal/reconciler/gate"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/inventory"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
+	"github.com/ironherd/ironherd/reconciler"
+	"github.com/ironherd/ironherd/reconciler/gate"
+	"github.com/ironherd/ironherd/reconciler/node"
 )
 
 func wish(t *testing.T, name string, need object.Need) *object.Object {
@@ -65,7 +66,7 @@ func TestRefusal(t *testing.T) {
 			lost = append(lost, wish(t, fmt.Sprint("lost-", n), object.Nobody).Key)
 		}
 		a := &Applier{options: Options{MaxPrune: c.most}}
-		a.AskConsent(func(_ context.Context, own reconciler.Source) (reconciler.Consent, error) {
+		a.AskConsent(func(_ context.Context, own node.Source) (reconciler.Consent, error) {
 			if own != want.source() || own.Objects != c.kept {
 				t.Errorf("%s: asked with %+v", c.what, own)
 			}
@@ -90,7 +91,7 @@ func TestRefusal(t *testing.T) {
 // TestSourceIsOfObjects: the digest is that of what is wanted, not of where it is written.
 func TestSourceIsOfObjects(t *testing.T) {
 	t.Parallel()
-	of := func(objects ...*object.Object) reconciler.Source { return (&wanted{objects: objects}).source() }
+	of := func(objects ...*object.Object) node.Source { return (&wanted{objects: objects}).source() }
 	a, b, c := wish(t, "a", object.Nobody), wish(t, "b", object.Nobody), wish(t, "c", object.Required)
 	if of(a, b, c) != of(a, b) || of(a, b).Objects != 2 {
 		t.Error("the release's own objects are part of it")

@@ -11,8 +11,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/ironherd/ironherd/internal/reconciler"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
+	"github.com/ironherd/ironherd/reconciler"
 )
 
 // dependencies is which wanted objects are applied only after others.

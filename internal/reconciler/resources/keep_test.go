@@ -5,10 +5,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ironherd/ironherd/internal/reconciler"
 	"github.com/ironherd/ironherd/internal/reconciler/resources"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/inventory"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
+	"github.com/ironherd/ironherd/reconciler"
 )
 
 // TestOtherKindsAreNotReplaced: an object whose field cannot be changed is only deleted and created

@@ -11,11 +11,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/ironherd/ironherd/internal/reconciler"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/api"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/inventory"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/mirror"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
+	"github.com/ironherd/ironherd/reconciler"
 )
 
 // leftover is an object that we have created, or were about to create, and that is no longer

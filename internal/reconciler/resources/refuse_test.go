@@ -11,11 +11,11 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/ironherd/ironherd/internal/reconciler"
 	"github.com/ironherd/ironherd/internal/reconciler/resources"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/api"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/manifest"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
+	"github.com/ironherd/ironherd/reconciler"
 )
 
 // TestCreationIsRefused: for each shape of object, the request that creates creates, and is refused

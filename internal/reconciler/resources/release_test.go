@@ -10,10 +10,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/ironherd/ironherd/internal/reconciler"
 	"github.com/ironherd/ironherd/internal/reconciler/resources"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/builtin"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
+	"github.com/ironherd/ironherd/reconciler"
+	"github.com/ironherd/ironherd/reconciler/node"
 )
 
 // TestOnlyTheReleaseGates: what is wrong in manifests, and what somebody else had before us, is
@@ -106,7 +107,7 @@ func TestLeftByAnotherRelease(t *testing.T) {
 		}
 	}
 	older := w.start(resources.Options{BuiltIn: few})
-	older.AskConsent(func(context.Context, reconciler.Source) (reconciler.Consent, error) { return reconciler.Consent{}, nil })
+	older.AskConsent(func(context.Context, node.Source) (reconciler.Consent, error) { return reconciler.Consent{}, nil })
 	diff, err := older.Plan(t.Context())
 	if err != nil || len(diff.Changes) != 4 {
 		t.Errorf("the plan has %+v, %v", diff, err)

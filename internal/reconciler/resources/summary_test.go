@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ironherd/ironherd/internal/reconciler"
-	kuberelease "github.com/ironherd/ironherd/internal/reconciler/release"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
+	"github.com/ironherd/ironherd/reconciler"
+	kuberelease "github.com/ironherd/ironherd/reconciler/release"
 )
 
 // TestSummaryIsBounded: however many objects there are, and whatever their reasons are, the summary

@@ -23,11 +23,12 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
-	"github.com/ironherd/ironherd/internal/reconciler"
 	"github.com/ironherd/ironherd/internal/reconciler/resources"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/builtin"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/inventory"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
+	"github.com/ironherd/ironherd/reconciler"
+	"github.com/ironherd/ironherd/reconciler/node"
 	"github.com/ironherd/ironherd/test/cluster"
 )
 
@@ -306,7 +307,7 @@ func (w *world) startWith(c *rest.Config, o resources.Options) *applier {
 }
 
 // approve says, as a person would, that whatever is no longer in the manifests is to be deleted.
-func approve(context.Context, reconciler.Source) (reconciler.Consent, error) {
+func approve(context.Context, node.Source) (reconciler.Consent, error) {
 	return reconciler.Consent{Approved: true}, nil
 }
 

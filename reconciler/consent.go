@@ -1,0 +1,178 @@
+package reconciler
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/reconciler/etcd"
+	"github.com/ironherd/ironherd/reconciler/gate"
+	"github.com/ironherd/ironherd/reconciler/node"
+	"github.com/ironherd/ironherd/reconciler/release"
+)
+
+// Sourcer is an Applier that takes what it keeps from files of its node. The files of two nodes may
+// differ, and a disk may not be mounted. So the Service publishes what each node's files say, and
+// the Applier asks for consent before it deletes what is no longer in them.
+type Sourcer interface {
+	// Source reads the files. The Service calls it at intervals on every node, whether it leads or
+	// not.
+	Source(ctx context.Context) node.Source
+	// AskConsent is called once, before anything else, with what Pass has to ask.
+	AskConsent(ask func(ctx context.Context, own node.Source) (Consent, error))
+}
+
+// Consent is what others say about deleting what is no longer in the files.
+type Consent struct {
+	// Agreed tells whether the files of every node of the newest release say the same.
+	Agreed gate.Verdict
+	// Approved tells that a person has said that what these files say is a decision.
+	Approved bool
+}
+
+// Approval is a person's word that what the files say is a decision: what is no longer in them may
+// be deleted, however much it is and whatever other nodes have. It is of one digest, so it does not
+// cover what the files say later. etcd removes it when its time is up.
+type Approval struct {
+	// Digest of the Source that is approved.
+	Digest string `json:"digest"`
+	// By says who, and Reason why, for people.
+	By     string `json:"by,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	// At and Until are when, by the clock of who wrote it, for people. The end is a lease of etcd.
+	At    time.Time `json:"at"`
+	Until time.Time `json:"until"`
+}
+
+// MaxApproval is the longest time for which an approval can hold.
+const MaxApproval = 24 * time.Hour
+
+// Approve stores an approval in place of any other. It ends by itself after the given time. At and
+// Until are filled in.
+func Approve(ctx context.Context, client *clientv3.Client, layout etcd.Layout, a Approval, length time.Duration) error {
+	switch {
+	case a.Digest == "":
+		return fleet.Errorf(fleet.KindInvalid, "the digest of the manifests must be given: `status` shows it")
+	case length < time.Second || length > MaxApproval:
+		return fleet.Errorf(fleet.KindInvalid, "an approval can hold from a second to %s, not %s", MaxApproval, length)
+	}
+	a.At = time.Now().UTC().Truncate(time.Second)
+	a.Until = a.At.Add(length)
+	text, err := json.Marshal(a)
+	if err != nil {
+		return fmt.Errorf("encode an approval: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	lease, err := client.Grant(ctx, int64(length.Seconds()))
+	if err != nil {
+		return etcd.Failed(ctx, client, "approve the manifests", err)
+	}
+	if _, err := client.Put(ctx, layout.Approval(), string(text), clientv3.WithLease(lease.ID)); err != nil {
+		return etcd.Failed(ctx, client, "approve the manifests", err)
+	}
+	return nil
+}
+
+// Withdraw removes the approval. KindNotFound when there is none.
+func Withdraw(ctx context.Context, client *clientv3.Client, layout etcd.Layout) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	answer, err := client.Delete(ctx, layout.Approval())
+	switch {
+	case err != nil:
+		return etcd.Failed(ctx, client, "withdraw the approval", err)
+	case answer.Deleted == 0:
+		return fleet.Errorf(fleet.KindNotFound, "no manifests are approved")
+	}
+	return nil
+}
+
+// readApproval returns nil when there is none, or when it cannot be read.
+func readApproval(ctx context.Context, client *clientv3.Client, layout etcd.Layout) (*Approval, error) {
+	snapshot, err := etcd.Read(ctx, client, etcd.Range{Key: layout.Approval()})
+	if err != nil {
+		return nil, err
+	}
+	var a *Approval
+	if entry, found := snapshot.Entries[layout.Approval()]; found && json.Unmarshal(entry.Value, &a) != nil {
+		a = nil
+	}
+	return a, nil
+}
+
+// consent asks the registry, linearizably: what is followed may be a moment old, and a deletion
+// cannot be taken back.
+func (s *Service) consent(ctx context.Context, own node.Source) (Consent, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	set, err := s.registry.List(ctx)
+	if err != nil {
+		return Consent{}, err
+	}
+	approval, err := readApproval(ctx, s.client, s.config.Layout)
+	if err != nil {
+		return Consent{}, err
+	}
+	return Consent{
+		Agreed:   agreed(set, s.config.Node, s.config.Build.Release, own),
+		Approved: approval != nil && approval.Digest == own.Digest && own.Whole(),
+	}, nil
+}
+
+// agreed says whether the files of every node of the newest release say the same as those of the
+// node that asks. Nodes of an older release are about to be replaced; they are not asked.
+func agreed(set node.Set, self string, ours release.Release, own node.Source) gate.Verdict {
+	_, newest := set.Gate().Range(ours)
+	var others []string
+	for _, n := range set.Nodes {
+		switch {
+		case !n.Counts() || n.Name == self || n.Known && n.Release != newest:
+		case !n.Known:
+			others = append(others, n.Name+" (its record cannot be read)")
+		case n.Source == nil:
+			others = append(others, n.Name+" (has not said which it has)")
+		case !n.Source.Whole():
+			others = append(others, n.Name+" (cannot read all of its own)")
+		case n.Source.Digest != own.Digest:
+			others = append(others, fmt.Sprintf("%s (%s, %d objects)", n.Name, n.Source.Digest, n.Source.Objects))
+		}
+	}
+	if len(others) > 0 {
+		return gate.Verdict{Reason: fmt.Sprintf("not every node of release %s has the same manifests as %s (%s, %d objects): %s",
+			newest, self, own.Digest, own.Objects, strings.Join(others, ", "))}
+	}
+	return gate.Verdict{OK: true, Reason: fmt.Sprintf("every node of release %s has the same manifests", newest)}
+}
+
+// declare keeps what the files of this node say in its record, so that whoever leads can compare.
+// It reads them at intervals, and when a node has changed: somebody may have written the record
+// anew.
+func (s *Service) declare(ctx context.Context, sourcer Sourcer) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	sets := s.nodes.Watch(ctx)
+	for {
+		source := sourcer.Source(ctx)
+		wrote, err := s.registry.Declare(ctx, s.config.Node, source)
+		if err != nil && fleet.KindOf(err) != fleet.KindConflict { // a conflict: the next time
+			return err
+		}
+		if wrote {
+			s.config.Logger.InfoContext(ctx, "declared the manifests of this node", slog.String("digest", source.Digest),
+				slog.Int("objects", source.Objects), slog.Int("faults", source.Faults))
+		}
+		select {
+		case <-sets:
+		case <-time.After(s.config.FullPass):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}

@@ -1,0 +1,305 @@
+package reconciler
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/service"
+	"github.com/ironherd/ironherd/reconciler/node"
+)
+
+// TestManifestsGateNobody: what fails besides what API servers need is told, and neither keeps the
+// status from being written nor makes the process unhealthy. So it is from nothing, and in place of
+// a status that cannot be read, when API servers serve already.
+func TestManifestsGateNobody(t *testing.T) {
+	t.Parallel()
+	for name, before := range map[string]string{"from nothing": "", "a garbled status": "?"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client, layout := shared.Client(t), ownLayout()
+			b := build("v1.0.0", "v1.0.0", "v1.0.0")
+			if before != "" {
+				if _, err := client.Put(t.Context(), layout.Status(), before); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r := resources{broken: errBroken, optional: true}
+			s := start(t, client, Config{Node: "n1", Build: b, Layout: layout, FullPass: 200 * time.Millisecond}, &r)
+			awaitStatus(t, client, layout, done("v1.0.0", "v1.0.0"))
+			if ok, reason := ready(t, client, layout, "n1", b); !ok {
+				t.Errorf("the API server waits: %s", reason)
+			}
+			_, first := r.now()
+			eventually(t, "it is tried again and again", func() bool {
+				_, passes := r.now()
+				return passes > first+2
+			})
+			look := func() Overview {
+				o, err := Look(t.Context(), client, layout, b, quiet(t))
+				if err != nil {
+					t.Fatal(err)
+				}
+				return o
+			}
+			if o := look(); o.Trouble == nil || o.Trouble.Blocks || len(o.Trouble.Failures) != 1 {
+				t.Errorf("the trouble is %+v", o.Trouble)
+			}
+			for _, h := range s.tree.Health(t.Context()) {
+				if h.Name == "lead" && h.Error != "" {
+					t.Errorf("unhealthy: %+v", h)
+				}
+			}
+			r.set(func(r *resources) { r.broken = nil })
+			eventually(t, "the trouble is over", func() bool { return look().Trouble == nil })
+		})
+	}
+}
+
+// TestRequiredGates is the other side: what API servers need keeps them waiting.
+func TestRequiredGates(t *testing.T) {
+	t.Parallel()
+	client, layout := shared.Client(t), ownLayout()
+	b := build("v1.0.0", "v1.0.0", "v1.0.0")
+	r := resources{broken: errBroken}
+	s := start(t, client, Config{Node: "n1", Build: b, Layout: layout, FullPass: 200 * time.Millisecond}, &r)
+	eventually(t, "some passes", func() bool {
+		_, passes := r.now()
+		return passes > 3
+	})
+	if o := statusNow(t, client, layout); o.Found {
+		t.Errorf("a status is written: %+v", o)
+	}
+	eventually(t, "it is unhealthy, and says that it blocks", func() bool {
+		o, err := Look(t.Context(), client, layout, b, quiet(t))
+		return err == nil && o.Trouble != nil && o.Trouble.Blocks && s.checkPass(t.Context()) != nil
+	})
+}
+
+func TestAgreed(t *testing.T) {
+	t.Parallel()
+	own := node.Source{Digest: "d1", Objects: 3}
+	with := func(name, r string, s *node.Source) node.Node {
+		return node.Node{Name: name, Known: true, Record: node.Record{Roles: []string{node.Controller}, Release: v(r), Source: s}}
+	}
+	old := with("old", "v1.0.0", &node.Source{Digest: "d0"})
+	for _, c := range []struct {
+		what  string
+		nodes []node.Node
+		want  string
+	}{
+		{"alone", []node.Node{with("self", "v2.0.0", nil)}, ""},
+		{"the same", []node.Node{with("n2", "v2.0.0", &node.Source{Digest: "d1", Objects: 3})}, ""},
+		{"an older release is not asked", []node.Node{old}, ""},
+		{"another role is not asked", []node.Node{{Name: "w", Known: true, Record: node.Record{Roles: []string{"worker"}, Release: v("v2.0.0")}}}, ""},
+		{"others", []node.Node{old, with("n2", "v2.0.0", &node.Source{Digest: "d2", Objects: 9})}, "n2 (d2, 9 objects)"},
+		{"not all readable", []node.Node{with("n2", "v2.0.0", &node.Source{Digest: "d1", Objects: 3, Faults: 1})}, "n2 (cannot read all of its own)"},
+		{"a record of before", []node.Node{with("n2", "v2.0.0", nil)}, "n2 (has not said"},
+		{"unknown", []node.Node{{Name: "n2", Fault: "x"}}, "n2 (its record cannot be read)"},
+	} {
+		verdict := agreed(node.Set{Nodes: c.nodes}, "self", v("v2.0.0"), own)
+		if verdict.OK != (c.want == "") || !strings.Contains(verdict.Reason, c.want) {
+			t.Errorf("%s: %+v, want %q", c.what, verdict, c.want)
+		}
+	}
+}
+
+// sourced is a hand on the resources, on a node that has files.
+type sourced struct {
+	*hand
+	source chan node.Source // holds one
+	ask    func(context.Context, node.Source) (Consent, error)
+}
+
+func (s *sourced) Source(context.Context) node.Source {
+	now := <-s.source
+	s.source <- now
+	return now
+}
+
+func (s *sourced) AskConsent(ask func(context.Context, node.Source) (Consent, error)) { s.ask = ask }
+
+// TestConsent: each node says what its files say, and again when that changes or somebody registers
+// it anew; who asks is told whether they are the same; and a person's word is of one digest, and
+// ends.
+func TestConsent(t *testing.T) {
+	t.Parallel()
+	client, layout := shared.Client(t), ownLayout()
+	b := build("v1.0.0", "v1.0.0", "v1.0.0")
+	var r resources
+	files := map[string]*sourced{}
+	for _, name := range []string{"n1", "n2"} {
+		s := &sourced{hand: r.hand("v1.0.0"), source: make(chan node.Source, 1)}
+		s.source <- node.Source{Digest: "d1", Objects: 2}
+		files[name] = s
+		startSourced(t, client, Config{Node: name, Build: b, Layout: layout, FullPass: 100 * time.Millisecond, Settle: time.Millisecond}, s)
+	}
+	ask := func(own node.Source) Consent {
+		return answered(t, func() (Consent, error) { return files["n1"].ask(t.Context(), own) })
+	}
+	d1, d2 := node.Source{Digest: "d1", Objects: 2}, node.Source{Digest: "d2", Objects: 1}
+	eventually(t, "both have said which they have", func() bool {
+		set, err := node.NewRegistry(client, layout, quiet(t)).List(t.Context())
+		return err == nil && len(set.Nodes) == 2 && set.Nodes[0].Source != nil && set.Nodes[1].Source != nil
+	})
+	if !ask(d1).Agreed.OK {
+		t.Error("they do not agree")
+	}
+	if c := ask(d2); c.Agreed.OK || c.Approved || !strings.Contains(c.Agreed.Reason, "n2 (d1, 2 objects)") {
+		t.Errorf("after the files of one have changed: %+v", c)
+	}
+	<-files["n2"].source
+	files["n2"].source <- d2
+	eventually(t, "the other one follows", func() bool { return ask(d2).Agreed.OK })
+
+	// Whoever registers the node knows nothing of its files, or is of a version that does not.
+	register(t, client, layout, "n2", "v1.0.1")
+	register(t, client, layout, "n2", "v1.0.0")
+	if !ask(d2).Agreed.OK {
+		t.Error("a registration has lost what the files say")
+	}
+	if _, err := client.Put(t.Context(), layout.Node("n2"), `{"roles":["kubernetes-controller"],"release":"v1.0.0"}`); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is declared again", func() bool { return ask(d2).Agreed.OK })
+
+	if err := Approve(t.Context(), client, layout, Approval{Digest: "d3", By: "n1", Reason: "why"}, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	if ask(d2).Approved || !ask(node.Source{Digest: "d3"}).Approved || ask(node.Source{Digest: "d3", Faults: 1}).Approved {
+		t.Error("an approval is of one digest")
+	}
+	o, err := Look(t.Context(), client, layout, b, quiet(t))
+	if err != nil || o.Approval == nil || o.Approval.Reason != "why" || o.Approval.Until.Sub(o.Approval.At) != time.Hour {
+		t.Errorf("%+v, %v", o.Approval, err)
+	}
+	if err := Withdraw(t.Context(), client, layout); err != nil || ask(node.Source{Digest: "d3"}).Approved {
+		t.Errorf("withdrawn: %v", err)
+	}
+	if err := Withdraw(t.Context(), client, layout); fleet.KindOf(err) != fleet.KindNotFound {
+		t.Errorf("withdrawn again: %v", err)
+	}
+	if err := Approve(t.Context(), client, layout, Approval{Digest: "d3"}, time.Second); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the word has ended", func() bool { return !ask(node.Source{Digest: "d3"}).Approved })
+	for _, wrong := range []time.Duration{0, 25 * time.Hour} {
+		if err := Approve(t.Context(), client, layout, Approval{Digest: "d3"}, wrong); fleet.KindOf(err) != fleet.KindInvalid {
+			t.Errorf("%s: %v", wrong, err)
+		}
+	}
+}
+
+func startSourced(t *testing.T, client *clientv3.Client, config Config, applier Applier) {
+	t.Helper()
+	config.Logger = quiet(t)
+	s, err := NewService(config, client, applier)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tree, err := service.New(service.Options{Logger: config.Logger, Pause: 100 * time.Millisecond, Drain: 20 * time.Second}, supervised(s.Components())...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = tree.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+}
+
+func TestPauseCovers(t *testing.T) {
+	t.Parallel()
+	for scope, want := range map[string]bool{
+		"all": true, "Deployment": true, "Deployment.apps": true, "Deployment default/web": true, "Deployment.apps default/web": true,
+		"Deployment.batch": false, "ConfigMap": false, "Deployment default/other": false, "Deployment web": false, "Deployment.apps other/web": false, "": false,
+	} {
+		if got := (Pause{Scope: scope}).Covers("apps", "Deployment", "default", "web"); got != want {
+			t.Errorf("%q: %t", scope, got)
+		}
+	}
+	if !(Pause{Scope: "ClusterRole ironherd:owner"}).Covers("rbac.authorization.k8s.io", "ClusterRole", "", "ironherd:owner") {
+		t.Error("an object in no namespace")
+	}
+}
+
+// paused is a hand on the resources that is told what is paused.
+type paused struct {
+	*hand
+	told chan []Pause // holds one at most
+}
+
+func (p *paused) SetPauses(pauses []Pause) {
+	select {
+	case <-p.told:
+	default:
+	}
+	p.told <- pauses
+}
+
+// TestPauses: a pass is told what holds at that moment; a pause ends by a word or by itself, and
+// one that cannot be read is of everything.
+func TestPauses(t *testing.T) {
+	t.Parallel()
+	client, layout := shared.Client(t), ownLayout()
+	b := build("v1.0.0", "v1.0.0", "v1.0.0")
+	var r resources
+	p := &paused{hand: r.hand("v1.0.0"), told: make(chan []Pause, 1)}
+	startSourced(t, client, Config{Node: "n1", Build: b, Layout: layout, FullPass: 50 * time.Millisecond, Settle: time.Millisecond}, p)
+	told := func(what string, want ...string) {
+		t.Helper()
+		eventually(t, what, func() bool {
+			var scopes []string
+			for _, each := range <-p.told {
+				scopes = append(scopes, each.Scope)
+			}
+			return strings.Join(scopes, ", ") == strings.Join(want, ", ")
+		})
+	}
+	told("nothing is paused")
+	set := func(scope, reason string, length time.Duration) error {
+		return SetPause(t.Context(), client, layout, Pause{Scope: scope, By: "n1", Reason: reason}, length)
+	}
+	if err := set("ConfigMap default/x", "an incident", time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	if err := set("Secret", "another one", time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	told("two are", "ConfigMap default/x", "Secret")
+	o, err := Look(t.Context(), client, layout, b, quiet(t))
+	if err != nil || len(o.Pauses) != 2 || o.Pauses[0].Reason != "an incident" || o.Pauses[0].Until.Sub(o.Pauses[0].At) != time.Hour {
+		t.Errorf("%+v, %v", o.Pauses, err)
+	}
+	if err := EndPause(t.Context(), client, layout, "ConfigMap default/x"); err != nil {
+		t.Fatal(err)
+	}
+	if err := EndPause(t.Context(), client, layout, "ConfigMap default/x"); fleet.KindOf(err) != fleet.KindNotFound {
+		t.Errorf("ended again: %v", err)
+	}
+	if err := set("Secret", "for a moment", time.Second); err != nil {
+		t.Fatal(err)
+	}
+	told("the last one has ended")
+	if _, err := client.Put(t.Context(), layout.Pauses()+"x", "?"); err != nil {
+		t.Fatal(err)
+	}
+	told("one that cannot be read", PauseAll)
+	for _, wrong := range []error{
+		set("", "why", time.Hour), set("a b c", "why", time.Hour), set("a  b", "why", time.Hour), set("all", "", time.Hour), set("all", "why", 0),
+		set("all", "why", 8*24*time.Hour),
+	} {
+		if fleet.KindOf(wrong) != fleet.KindInvalid {
+			t.Errorf("accepted: %v", wrong)
+		}
+	}
+}

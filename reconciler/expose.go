@@ -1,0 +1,188 @@
+package reconciler
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/ironherd/ironherd/reconciler/gate"
+)
+
+// Expose lets clients reach this node's API server while it may serve, and only then. It forwards
+// connections as they are, so that TLS is between the client and the API server.
+//
+// While the API server may not serve, or does not answer, Expose does not listen: whoever looks for
+// a working API server finds the port closed. For each connection it connects to the API server
+// first, and then asks etcd. The record of a node changes only while no API server runs there. So
+// if the record still names our release after the connection was made, then the process at its
+// other end is of our release, however long we were stopped in between.
+type Expose struct {
+	// Address is where clients connect, and Target where the API server listens: HOST:PORT.
+	Address, Target string
+	Door            *Door
+	// Probe asks the API server whether it is ready.
+	Probe  func(context.Context) error
+	Logger *slog.Logger
+}
+
+// How often Expose asks whether the API server may serve and is ready, and how long an answer may
+// take.
+const (
+	exposeEvery   = time.Second
+	exposeTimeout = 3 * time.Second
+)
+
+// Run exposes the API server until ctx ends, and then returns nil. An address at which it cannot
+// listen is logged and tried again.
+func (e Expose) Run(ctx context.Context) error {
+	tick := time.NewTicker(exposeEvery)
+	defer tick.Stop()
+	var open *exposed
+	defer func() { open.close() }()
+	last := ""
+	for {
+		verdict := e.ask(ctx)
+		if verdict.OK && open == nil {
+			listener, err := new(net.ListenConfig).Listen(ctx, "tcp", e.Address)
+			if err == nil {
+				open = e.open(ctx, listener)
+			} else {
+				verdict = gate.Verdict{Reason: err.Error()}
+			}
+		}
+		if !verdict.OK {
+			open.close()
+			open = nil
+		}
+		if verdict.Reason != last && ctx.Err() == nil {
+			last = verdict.Reason
+			e.Logger.InfoContext(ctx, "whether clients reach the API server", slog.Bool("open", open != nil), slog.String("reason", last))
+		}
+		select {
+		case <-tick.C:
+		case <-open.refused():
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// ask says whether the API server may serve and is ready.
+func (e Expose) ask(ctx context.Context) gate.Verdict {
+	ctx, cancel := context.WithTimeout(ctx, exposeTimeout)
+	defer cancel()
+	verdict, _ := e.Door.Ask(ctx)
+	if verdict.OK {
+		if err := e.Probe(ctx); err != nil {
+			return gate.Verdict{Reason: err.Error()}
+		}
+	}
+	return verdict
+}
+
+// exposed is an open port. Nil is a closed one.
+type exposed struct {
+	listener net.Listener
+	stop     context.CancelFunc
+	running  sync.WaitGroup
+	no       chan struct{} // has one when a connection was refused
+}
+
+// maxExposed is how many connections are forwarded at a time.
+const maxExposed = 16384
+
+func (e Expose) open(ctx context.Context, listener net.Listener) *exposed {
+	ctx, cancel := context.WithCancel(ctx)
+	o := &exposed{listener: listener, stop: cancel, no: make(chan struct{}, 1)}
+	slots := make(chan struct{}, maxExposed)
+	o.running.Go(func() {
+		for {
+			client, err := listener.Accept()
+			switch {
+			case errors.Is(err, net.ErrClosed):
+				return
+			case err != nil: // too many files, or a client that went away
+				select {
+				case <-time.After(exposeEvery / 10):
+				case <-ctx.Done():
+				}
+				continue
+			}
+			slots <- struct{}{}
+			o.running.Go(func() {
+				defer func() { <-slots }()
+				if !e.forward(ctx, client) {
+					select {
+					case o.no <- struct{}{}:
+					default:
+					}
+				}
+			})
+		}
+	})
+	return o
+}
+
+// close closes the port and every connection.
+func (o *exposed) close() {
+	if o != nil {
+		_ = o.listener.Close()
+		o.stop()
+		o.running.Wait()
+	}
+}
+
+// refused returns a channel that receives when a connection was refused.
+func (o *exposed) refused() <-chan struct{} {
+	if o == nil {
+		return nil
+	}
+	return o.no
+}
+
+// forward connects a client with the API server, and returns when that has ended. It returns false
+// if the client was not let in.
+func (e Expose) forward(ctx context.Context, client net.Conn) bool {
+	defer func() { _ = client.Close() }()
+	server, ok := e.connect(ctx)
+	if !ok {
+		return false
+	}
+	defer func() { _ = server.Close() }()
+	stop := context.AfterFunc(ctx, func() { _, _ = client.Close(), server.Close() })
+	defer stop()
+	var copying sync.WaitGroup
+	copying.Go(func() { pipe(server, client) })
+	pipe(client, server)
+	copying.Wait()
+	return true
+}
+
+// connect connects to the API server first, and asks then.
+func (e Expose) connect(ctx context.Context) (server net.Conn, ok bool) {
+	ctx, cancel := context.WithTimeout(ctx, exposeTimeout)
+	defer cancel()
+	server, err := new(net.Dialer).DialContext(ctx, "tcp", e.Target)
+	if err != nil {
+		return nil, false
+	}
+	if verdict, _ := e.Door.Ask(ctx); !verdict.OK {
+		_ = server.Close()
+		return nil, false
+	}
+	return server, true
+}
+
+// pipe copies until from has ended, and tells to.
+func pipe(to, from net.Conn) {
+	_, _ = io.Copy(to, from) // either end may end it
+	if half, ok := to.(interface{ CloseWrite() error }); ok {
+		_ = half.CloseWrite()
+		return
+	}
+	_ = to.Close()
+}

@@ -1,0 +1,277 @@
+package reconciler
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/ironherd/ironherd/internal/reconciler/etcdtest"
+	"github.com/ironherd/ironherd/reconciler/election"
+	"github.com/ironherd/ironherd/reconciler/etcd"
+	"github.com/ironherd/ironherd/reconciler/node"
+)
+
+// TestFaultHandsOver: a leader whose API server does not answer says so, though a pass had nothing
+// to ask, and hands over to one whose answers. If nobody's answers, it stays.
+func TestFaultHandsOver(t *testing.T) {
+	t.Parallel()
+	client, layout := shared.Client(t), ownLayout()
+	var r resources
+	config := Config{Node: "n1", Build: build("v1.0.0", "v1.0.0", "v1.0.0"), Layout: layout, TTL: 5 * time.Second}
+	first := start(t, client, config, &r)
+	awaitStatus(t, client, layout, done("v1.0.0", "v1.0.0"))
+	first.hand.fail(errors.New("the API server hangs"))
+	eventually(t, "it tells", func() bool {
+		for _, h := range first.tree.Health(t.Context()) {
+			if h.Name == "lead" && strings.Contains(h.Error, "the API server hangs") {
+				return true
+			}
+		}
+		return false
+	})
+	if first.State().Term != 1 {
+		t.Error("it has given up, and there was nobody else")
+	}
+	config.Node = "n2"
+	second := start(t, client, config, &r)
+	eventually(t, "the other leads", func() bool { return second.State().Term > 0 && first.State().Term == 0 })
+	first.hand.fail(nil)
+	eventually(t, "all are healthy", func() bool {
+		for _, h := range first.tree.Health(t.Context()) {
+			if h.Error != "" {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// TestSettlesInEachTerm: a process that leads again waits again, with a status and without one.
+func TestSettlesInEachTerm(t *testing.T) {
+	t.Parallel()
+	client, layout := shared.Client(t), ownLayout()
+	var r resources
+	const settle = 1200 * time.Millisecond
+	leader := start(t, client, Config{Node: "n1", Build: build("v1.0.0", "v1.0.0", "v1.0.0"), Layout: layout, Settle: settle}, &r)
+	awaitStatus(t, client, layout, done("v1.0.0", "v1.0.0"))
+	for _, without := range []bool{false, true} {
+		term := leader.State().Term
+		if without {
+			if _, err := client.Delete(t.Context(), layout.Status()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := client.Delete(t.Context(), layout.Election()+"candidates/", clientv3.WithPrefix()); err != nil {
+			t.Fatal(err)
+		}
+		begun := time.Now()
+		eventually(t, "it leads again", func() bool { return leader.State().Term > term })
+		_, before := r.now()
+		eventually(t, "it passes again", func() bool {
+			_, passes := r.now()
+			return passes > before
+		})
+		if took := time.Since(begun); took < settle {
+			t.Errorf("without a status: %v; it began after %v", without, took)
+		}
+	}
+}
+
+// TestReadyIsLinearizable: a member that has lost the others still has what it knew. Nobody may be
+// let serve by that.
+func TestReadyIsLinearizable(t *testing.T) {
+	t.Parallel()
+	cluster, layout := etcdtest.New(t, 3), ownLayout()
+	own := build("v1.0.0", "v1.0.0", "v1.0.0")
+	register(t, cluster.Client(t), layout, "n1", "v1.0.0")
+	text, err := done("v1.0.0", "v1.0.0").Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cluster.Client(t).Put(t.Context(), layout.Status(), string(text)); err != nil {
+		t.Fatal(err)
+	}
+	last, err := etcd.Dial(t.Context(), etcd.Config{Endpoints: cluster.Endpoints()[2:]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer last.Close()
+	if ok, why := ready(t, last, layout, "n1", own); !ok {
+		t.Fatal(why)
+	}
+	cluster.Down(0)
+	cluster.Down(1)
+	if ok, why := ready(t, last, layout, "n1", own); ok {
+		t.Errorf("a member without the others lets it serve: %s", why)
+	}
+}
+
+// TestDoorRemembers: a status that cannot be read stops nobody who was admitted, and admits nobody.
+func TestDoorRemembers(t *testing.T) {
+	t.Parallel()
+	client, layout := shared.Client(t), ownLayout()
+	put := func(text string) {
+		t.Helper()
+		if _, err := client.Put(t.Context(), layout.Status(), text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	door := func() *Door {
+		return NewDoor(Ready{Client: client, Layout: layout, Node: "n1", Build: build("v1.0.0", "v1.0.0", "v1.0.0"), Logger: quiet(t)})
+	}
+	is := func(d *Door, want bool, what string) {
+		t.Helper()
+		if verdict, _ := d.Ask(t.Context()); verdict.OK != want {
+			t.Errorf("%s: %+v", what, verdict)
+		}
+	}
+	register(t, client, layout, "n1", "v1.0.0")
+	put(`{"state":"done","version":"v1.0.0","minimumCompatible":"v1.0.0"}`)
+	before := door()
+	is(before, true, "admitted")
+	put("garbled")
+	is(before, true, "admitted before, and the status is garbled")
+	is(door(), false, "not admitted before")
+	put(`{"state":"done","version":"v2.0.0","minimumCompatible":"v2.0.0"}`)
+	is(before, false, "excluded")
+	put("garbled")
+	register(t, client, layout, "n1", "v1.1.0")
+	register(t, client, layout, "n1", "v1.0.0")
+	is(before, false, "the record was written since")
+	if _, err := client.Delete(t.Context(), layout.Status()); err != nil {
+		t.Fatal(err)
+	}
+	is(before, false, "no status")
+}
+
+// TestExposeConnectsFirst: while etcd's answer is on its way, the API server of the old release
+// stops, the node's record changes, and one of a new release starts. No client may get to that.
+func TestExposeConnectsFirst(t *testing.T) {
+	t.Parallel()
+	layout, own := ownLayout(), build("v1.0.0", "v1.0.0", "v1.0.0")
+	client := shared.Client(t)
+	register(t, client, layout, "n1", "v1.0.0")
+	text, err := done("v1.0.0", "v1.0.0").Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Put(t.Context(), layout.Status(), string(text)); err != nil {
+		t.Fatal(err)
+	}
+	link := etcdtest.NewLink(t, shared.Endpoints()[0])
+	slow, err := etcd.Dial(t.Context(), etcd.Config{Endpoints: []string{link.URL()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer slow.Close()
+	target, stopOld := says(t, "127.0.0.1:0", "old")
+	e := Expose{
+		Target: target, Door: NewDoor(Ready{Client: slow, Layout: layout, Node: "n1", Build: own, Logger: quiet(t)}),
+		Probe: func(context.Context) error { return nil }, Logger: quiet(t),
+	}
+	if got := through(t, e); got != "old" {
+		t.Fatalf("a client gets %q", got)
+	}
+	link.Delay(time.Second)
+	var asking sync.WaitGroup
+	var got string
+	asking.Go(func() { got = through(t, e) })
+	<-time.After(500 * time.Millisecond)
+	stopOld()
+	if _, err := node.NewRegistry(client, layout, quiet(t)).Register(t.Context(), "n1", node.Record{Roles: []string{node.Controller}, Release: v("v2.0.0")}); err != nil {
+		t.Fatal(err)
+	}
+	_, stopNew := says(t, target, "new")
+	defer stopNew()
+	asking.Wait()
+	if got == "new" {
+		t.Error("a client got to an API server that nobody has admitted")
+	}
+	link.Delay(0)
+	if got := through(t, e); got != "" {
+		t.Errorf("a client gets %q", got)
+	}
+}
+
+// says listens, and says a word to each client.
+func says(t *testing.T, address, word string) (where string, stop func()) {
+	t.Helper()
+	ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Write([]byte(word)) // the other end may be gone
+			_ = conn.Close()
+		}
+	}()
+	stop = sync.OnceFunc(func() { _ = ln.Close() })
+	t.Cleanup(stop)
+	return ln.Addr().String(), stop
+}
+
+// through is what a client gets that is forwarded.
+func through(t *testing.T, e Expose) string {
+	t.Helper()
+	ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Error(err)
+		return ""
+	}
+	defer ln.Close()
+	open := e.open(t.Context(), ln)
+	defer open.close()
+	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", ln.Addr().String())
+	if err != nil {
+		t.Error(err)
+		return ""
+	}
+	defer conn.Close()
+	_ = conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+	var word [3]byte
+	n, _ := conn.Read(word[:]) // nothing, when it is refused
+	return string(word[:n])
+}
+
+// TestResignEndsWhatRunsFirst: when others see that the key is gone, nothing is bound to it any
+// more.
+func TestResignEndsWhatRunsFirst(t *testing.T) {
+	t.Parallel()
+	client, layout := shared.Client(t), ownLayout()
+	l, err := campaign(t, client, layout, "n1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bound, release := l.Bind(t.Context())
+	defer release()
+	now, err := client.Get(t.Context(), layout.Election()+"candidates/", clientv3.WithPrefix())
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := client.Watch(t.Context(), layout.Election()+"candidates/", clientv3.WithPrefix(), clientv3.WithRev(now.Header.Revision+1))
+	ended := make(chan error, 1)
+	go func() {
+		<-gone
+		ended <- bound.Err()
+	}()
+	if err := l.Resign(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err == nil {
+		t.Error("the key was gone before what runs had ended")
+	}
+	if !errors.Is(context.Cause(bound), election.ErrResigned) {
+		t.Error(context.Cause(bound))
+	}
+}

@@ -1,0 +1,131 @@
+package reconciler
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/ironherd/ironherd/reconciler/election"
+	"github.com/ironherd/ironherd/reconciler/etcd"
+	"github.com/ironherd/ironherd/reconciler/gate"
+	"github.com/ironherd/ironherd/reconciler/node"
+	"github.com/ironherd/ironherd/reconciler/release"
+)
+
+// Overview is what etcd has of a cluster, and what follows from it.
+type Overview struct {
+	// Leader is nil when nobody leads.
+	Leader *election.Candidate `json:"leader"`
+	Status gate.Observed       `json:"status"`
+	Nodes  []NodeOverview      `json:"nodes"`
+	// NoLeader is why nobody leads; empty when somebody does.
+	NoLeader string `json:"noLeader,omitempty"`
+	// Holds tells that the leader waits before it may change anything. Reason is why it waits, or
+	// else what it does. Both are empty without a leader.
+	Holds  bool   `json:"holds"`
+	Reason string `json:"reason,omitempty"`
+	// Trouble is why the leader's passes fail. Nil: they do not.
+	Trouble *Trouble `json:"trouble,omitempty"`
+	// Approval is a person's word about the manifests. Nil: there is none.
+	Approval *Approval `json:"approval,omitempty"`
+	// Pauses are what people want to be left alone.
+	Pauses []Pause `json:"pauses,omitempty"`
+}
+
+// NodeOverview is what is known of one node.
+type NodeOverview struct {
+	node.Node
+	// Admitted tells whether the status admits an API server of the node's release. Only for the
+	// node of the given build is this complete. Which base resources the builds of other nodes need
+	// is not known here, so for those it is about the minimum compatible release alone.
+	Admitted gate.Verdict `json:"admitted"`
+}
+
+// Look reads the overview. Own is the build that asks.
+func Look(ctx context.Context, client *clientv3.Client, layout etcd.Layout, own release.Build, logger *slog.Logger) (Overview, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	var o Overview
+	set, err := node.NewRegistry(client, layout, logger).List(ctx)
+	if err != nil {
+		return Overview{}, err
+	}
+	view, err := readStatus(ctx, client, layout)
+	if err != nil {
+		return Overview{}, err
+	}
+	leader, found, err := election.Leader(ctx, client, layout.Election())
+	if err != nil {
+		return Overview{}, err
+	}
+	o.Status = view.Observed
+	if o.Trouble, err = readTrouble(ctx, client, layout); err != nil {
+		return Overview{}, err
+	}
+	if o.Pauses, err = readPauses(ctx, client, layout); err != nil {
+		return Overview{}, err
+	}
+	if o.Approval, err = readApproval(ctx, client, layout); err != nil {
+		return Overview{}, err
+	}
+	if !found {
+		o.NoLeader = whyNoLeader(set)
+	}
+	if found {
+		o.Leader = &leader
+		if leader.Build.Validate() == nil {
+			plan := gate.Decide(leader.Build, o.Status, set.Gate())
+			o.Holds, o.Reason = plan.Hold, plan.Reason
+		}
+	}
+	for _, n := range set.Nodes {
+		build := release.Build{Release: n.Release}
+		if n.Release == own.Release {
+			build = own
+		}
+		record := gate.Own{Found: true, Readable: n.Fault == "", Controller: n.Controller(), Release: n.Release}
+		o.Nodes = append(o.Nodes, NodeOverview{Node: n, Admitted: gate.Serve(build, record, o.Status)})
+	}
+	return o, nil
+}
+
+// whyNoLeader says why nobody stands for election: whoever may lead does not.
+func whyNoLeader(set node.Set) string {
+	nodes := set.Gate()
+	var newest release.Release
+	for _, n := range nodes.Known {
+		newest = release.Max(newest, n.Release)
+	}
+	var those []string
+	for _, n := range nodes.Known {
+		if n.Release == newest {
+			those = append(those, n.Name)
+		}
+	}
+	switch {
+	case len(nodes.Unknown) > 0:
+		return fmt.Sprintf("the release of %s is not known, and nobody leads before it is: run `node register` there while no API server runs, "+
+			"or remove the node", strings.Join(nodes.Unknown, ", "))
+	case len(those) == 0:
+		return "no node has registered itself: no reconciler has run here, or none can reach etcd"
+	}
+	return fmt.Sprintf("only a reconciler of %s, the newest release present, may lead, and none stands for election: is it running on %s, "+
+		"and can it reach etcd? If it is gone for good, remove the node", newest, strings.Join(those, ", "))
+}
+
+// readTrouble returns nil when there is none, or when it cannot be read.
+func readTrouble(ctx context.Context, client *clientv3.Client, layout etcd.Layout) (*Trouble, error) {
+	snapshot, err := etcd.Read(ctx, client, etcd.Range{Key: layout.Trouble()})
+	if err != nil {
+		return nil, err
+	}
+	var t *Trouble
+	if entry, found := snapshot.Entries[layout.Trouble()]; found && json.Unmarshal(entry.Value, &t) != nil {
+		t = nil
+	}
+	return t, nil
+}

@@ -1,0 +1,174 @@
+package reconciler
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"golang.org/x/time/rate"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+const (
+	// firstRetry is the pause after the first failed pass. It doubles with each further one, up to
+	// the time between full passes.
+	firstRetry = 100 * time.Millisecond
+	// quietFailures is how long passes fail before a failure is logged.
+	quietFailures = 2 * time.Second
+	// logInterval is the time between two failures that are logged.
+	logInterval = 10 * time.Second
+	// A change leads to a pass at once for passBurst changes in quick succession. The passes after
+	// that are passSpacing apart.
+	passBurst   = 5
+	passSpacing = time.Second / 2
+)
+
+func (t *term) retries() *backoff.ExponentialBackOff {
+	retry := &backoff.ExponentialBackOff{
+		InitialInterval: firstRetry, RandomizationFactor: 0.25, Multiplier: 2, MaxInterval: max(t.config.FullPass, firstRetry),
+	}
+	retry.Reset()
+	return retry
+}
+
+// errStatusChanged tells that somebody else has written the status.
+var errStatusChanged = fleet.Errorf(fleet.KindConflict, "the status was changed by somebody else")
+
+// reach runs passes until one has found everything that API servers need as wanted, or ctx has
+// ended. What else fails keeps no API server waiting. It returns errStatusChanged when the status
+// is no longer the known one.
+func (t *term) reach(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	changed, retry := t.statusChanged(ctx), t.retries()
+	var failures failureLog
+	for {
+		ready, err := t.pass(ctx)
+		if ready || ctx.Err() != nil {
+			return nil //nolint:nilerr // what failed is reported, and maintain tries it again
+		}
+		pause := retry.NextBackOff()
+		failures.failed(ctx, t.logger, err, pause)
+		select {
+		case <-time.After(pause):
+		case <-changed:
+			return errStatusChanged
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// maintain runs a pass after each change, and a full pass at intervals. After a pass that failed,
+// the next one comes sooner. It returns nil when ctx ends, and errStatusChanged when the status is
+// no longer the known one.
+func (t *term) maintain(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	changed, retry := t.statusChanged(ctx), t.retries()
+	known, _ := t.fault.Get()
+	faults := t.fault.Watch(ctx)
+	pace := rate.NewLimiter(rate.Every(passSpacing), passBurst)
+	pause := t.config.FullPass
+	if t.State().PassError != "" { // a pass of reach left something undone
+		pause = retry.NextBackOff()
+	}
+	var failures failureLog
+	for {
+		select {
+		case <-time.After(pause):
+		case <-t.applier.Changed():
+			if pace.Wait(ctx) != nil {
+				return nil
+			}
+		case fault := <-faults:
+			if fault == known {
+				continue
+			}
+			known = fault
+		case <-changed:
+			return errStatusChanged
+		case <-ctx.Done():
+			return nil
+		}
+		if _, err := t.pass(ctx); err != nil {
+			pause = retry.NextBackOff()
+			failures.failed(ctx, t.logger, err, pause)
+			continue
+		}
+		retry.Reset()
+		failures.recovered(ctx, t.logger)
+		pause = t.config.FullPass
+	}
+}
+
+// pass runs one pass, and reports what it did to the observer, the log and the state. Ready tells
+// that API servers may rely on what they need, whatever else has failed.
+func (t *term) pass(ctx context.Context) (ready bool, err error) {
+	start := time.Now()
+	report, err := t.applyUnpaused(ctx)
+	if ctx.Err() != nil {
+		return false, context.Cause(ctx)
+	}
+	if fault := t.checkProbe(ctx); err == nil && fault != nil {
+		err, report.Ready = fault, false // what was compared may be old: nothing had to be asked
+	}
+	took := time.Since(start)
+	report.Ready = report.Ready || err == nil
+	t.config.Observer.PassEnded(report, took, err)
+	t.troubleWriter.passEnded(ctx, t, report, err)
+	t.setState(func(state *State) {
+		state.PassedAt, state.PassError, state.PassReady = time.Now(), "", report.Ready
+		if err != nil {
+			state.PassError = err.Error()
+		}
+	})
+	if changes := report.Created + report.Updated + report.Recreated + report.Pruned; changes > 0 {
+		t.logger.InfoContext(ctx, "repaired", slog.Int("created", report.Created), slog.Int("updated", report.Updated),
+			slog.Int("recreated", report.Recreated), slog.Int("pruned", report.Pruned), slog.Int("objects", report.Objects),
+			slog.Duration("took", took))
+	}
+	return report.Ready, err
+}
+
+// applyUnpaused runs a pass of the applier over what nobody has paused.
+func (t *term) applyUnpaused(ctx context.Context) (Report, error) {
+	if pauser := t.can.pauser; pauser != nil {
+		pauses, err := readPauses(ctx, t.client, t.config.Layout)
+		if err != nil {
+			return Report{}, fmt.Errorf("read what is paused: %w", err)
+		}
+		pauser.SetPauses(pauses)
+	}
+	return t.applier.Pass(ctx)
+}
+
+// failureLog logs a row of passes that failed, but not each of them.
+type failureLog struct {
+	since, logged time.Time
+}
+
+// failed logs a failure, unless passes have only just begun to fail or one was logged a moment ago.
+func (l *failureLog) failed(ctx context.Context, logger *slog.Logger, err error, pause time.Duration) {
+	now := time.Now()
+	if l.since.IsZero() {
+		l.since = now
+	}
+	if now.Sub(l.since) < quietFailures || now.Sub(l.logged) < logInterval {
+		return
+	}
+	l.logged = now
+	logger.WarnContext(ctx, "not everything is as wanted", slog.Duration("for", now.Sub(l.since)), slog.Duration("retry", pause),
+		slog.Any("err", err))
+}
+
+// recovered logs that passes succeed again, if a failure was logged.
+func (l *failureLog) recovered(ctx context.Context, logger *slog.Logger) {
+	if !l.logged.IsZero() {
+		logger.InfoContext(ctx, "everything is as wanted again", slog.Duration("after", time.Since(l.since)))
+	}
+	*l = failureLog{}
+}
