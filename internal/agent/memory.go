@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -49,15 +50,15 @@ type hostKexec struct{ env Env }
 
 // Load implements takeover.Kexec.
 func (hostKexec) Load(_ context.Context, state *agentv1.AgentState) (warnings []string, err error) {
-	net, warnings, err := network.Capture()
+	carried, warnings, err := network.Capture()
 	if err != nil {
 		return nil, err
 	}
-	plan, err := kexec.Survey("/", network.Kinds(net))
+	plan, err := kexec.Survey("/", network.Kinds(carried))
 	if err != nil {
 		return nil, err
 	}
-	system := &agentv1.MemorySystem{Network: net, BuiltAt: timestamppb.Now()}
+	system := &agentv1.MemorySystem{Network: carried, BuiltAt: timestamppb.Now()}
 	for _, module := range plan.Modules {
 		system.Modules = append(system.Modules, module.Target())
 	}
@@ -273,16 +274,21 @@ func (m *memory) run(ctx context.Context) string {
 	if err != nil {
 		m.log.Info("no hardware watchdog", slog.Any("err", err))
 	}
-	return m.supervise(ctx, system.GetNetwork(), watchdog)
+	host, _, err := net.SplitHostPort(state.GetInit().GetEndpoint())
+	if err != nil {
+		return fmt.Sprintf("the agent in memory does not know its control plane: %v", err)
+	}
+	return m.supervise(ctx, system.GetNetwork(), host, watchdog)
 }
 
-// supervise lets the agent run, and ends it when it has no contact for too long.
-func (m *memory) supervise(ctx context.Context, net *agentv1.Network, watchdog *pid1.Watchdog) string {
+// supervise makes the network, which must lead to the host, lets the agent run, and ends it when it
+// has no contact for too long.
+func (m *memory) supervise(ctx context.Context, carried *agentv1.Network, host string, watchdog *pid1.Watchdog) string {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() {
-		if err := network.Apply(ctx, net, m.log); err != nil {
+		if err := network.Apply(ctx, carried, host, m.log); err != nil {
 			m.contact.failed(err)
 			m.log.Error("the network is not up", slog.Any("err", err))
 		}

@@ -133,6 +133,8 @@ func (s *Session) Extend(ctx context.Context) error {
 // extension is what one extension asks, and what it is told.
 type extension struct {
 	works map[workKey]*Work
+	// newest epochs of the works, by keys without an epoch.
+	newest map[workKey]fleet.Epoch
 	// doubts of the session when it began, and how many claims there had been; claimed: one was under
 	// way.
 	doubts  []string
@@ -151,10 +153,15 @@ type extension struct {
 func (s *Session) extension() *extension {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	x := &extension{works: maps.Clone(s.works), claims: s.claims, claimed: s.claiming > 0, doubts: slices.Sorted(maps.Keys(s.doubts))}
+	x := &extension{
+		works: maps.Clone(s.works), newest: make(map[workKey]fleet.Epoch, len(s.works)), claims: s.claims, claimed: s.claiming > 0,
+		doubts: slices.Sorted(maps.Keys(s.doubts)),
+	}
 	running := make(map[fleet.Process]int)
 	for _, w := range x.works {
 		running[w.Process]++
+		lane := w.key().anyEpoch()
+		x.newest[lane] = max(x.newest[lane], w.Epoch)
 	}
 	x.running = encodeRunning(running)
 	return x
@@ -163,15 +170,18 @@ func (s *Session) extension() *extension {
 // ask asks which of the works are void, and which of the doubts are held.
 func (x *extension) ask(ctx context.Context, t *transaction, session string) (err error) {
 	held := make([]statement.Held, 0, len(x.works))
+	ofProviders := false
 	for _, w := range x.works {
-		if w.Subject.Machine != "" {
+		if w.Subject.Machine == "" {
+			ofProviders = true
+		} else if !x.outlived(w) {
 			held = append(held, statement.Held{Machine: string(w.Subject.Machine), Epoch: int64(w.Epoch)})
 		}
 	}
 	if x.lost, err = t.many.ListVoid(ctx, session, held); err != nil {
 		return err
 	}
-	if len(held) < len(x.works) || len(x.doubts) > 0 {
+	if ofProviders || len(x.doubts) > 0 {
 		if x.providers, err = t.q.ListProviderLanesHeld(ctx, session); err != nil {
 			return err
 		}
@@ -183,6 +193,10 @@ func (x *extension) ask(ctx context.Context, t *transaction, session string) (er
 	return err
 }
 
+// outlived reports whether the session has taken the machine of a work again, after somebody voided
+// it: then the older epoch is void, and what the database says of the machine is about the newer.
+func (x *extension) outlived(w *Work) bool { return x.newest[w.key().anyEpoch()] > w.Epoch }
+
 // void returns the works whose leases are void.
 func (x *extension) void() (list []*Work) {
 	lost := make(map[string]bool, len(x.lost))
@@ -190,7 +204,7 @@ func (x *extension) void() (list []*Work) {
 		lost[id] = true
 	}
 	for _, w := range x.works {
-		held := !lost[string(w.Subject.Machine)]
+		held := !lost[string(w.Subject.Machine)] && !x.outlived(w)
 		if w.Subject.Machine == "" {
 			held = slices.ContainsFunc(x.providers, func(l statement.ListProviderLanesHeldRow) bool {
 				return l.Provider == string(w.Subject.Provider) && l.Process == string(w.Process) && l.Epoch == int64(w.Epoch)

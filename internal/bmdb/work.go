@@ -57,6 +57,12 @@ func (w *Work) Failing() bool {
 
 func (w *Work) key() workKey { return workKey{w.Subject, w.Process.Lane(), w.Epoch} }
 
+// anyEpoch is the key of the lane, whoever has it.
+func (k workKey) anyEpoch() workKey {
+	k.epoch = 0
+	return k
+}
+
 // Guard returns a context that is cancelled, with cause ErrLeaseLost, when the session's trust
 // window ends or an extension learns that somebody voided the lease (rule 8). Every act runs under
 // it.

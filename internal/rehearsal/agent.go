@@ -119,7 +119,7 @@ func (in *install) end() {
 		report.OK, report.Error, report.Disk, report.Bytes = false, "the image server closed the connection", "", 0
 		h.sick = true
 	} else {
-		h.system, h.pending = in.id, in
+		h.system, h.written, h.pending = in.id, h.boots, in
 	}
 	a.report = &report
 	w.cancel(a.next)
@@ -136,7 +136,7 @@ func (in *install) up() {
 		err := l.controller.db.RecordInstalled(w.ctx, in.agent.identity.Machine, in.id.generation, in.id.number, in.secret, h.bootID())
 		w.trace("%s: install %d/%d is up: %s", h.device.capacity, in.id.generation, in.id.number, errorKind(err))
 		if err == nil {
-			h.pending = nil
+			h.pending, h.recovering = nil, time.Time{} // it was heard
 			w.watch.installed(h, in)
 			return
 		}
@@ -249,7 +249,7 @@ func (l *listener) installs(a *agent) error {
 		lie := fleet.InstallReport{Generation: a.last.generation, Attempt: a.last.number + 1 - w.random("which lie").IntN(3), OK: true, Disk: "/dev/sda"}
 		if lie.Attempt != a.last.number && lie.Attempt > 0 {
 			err := c.db.RecordInstallReport(w.ctx, id, lie)
-			w.watch.lied(h, lie, a.last, err)
+			w.watch.lied(h, id.Machine, lie, err)
 		}
 	}
 	if a.report != nil {

@@ -34,7 +34,9 @@ type host struct {
 	booting     *event
 
 	// system is the install that the disk holds; zero: what the provider delivers.
-	system  attempt
+	system attempt
+	// written is the boot in which the system was written.
+	written int
 	booted  attempt  // what has booted
 	pending *install // what the installed system has not told yet
 

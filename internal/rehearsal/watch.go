@@ -220,9 +220,10 @@ func (w *watch) recoveredAtOnce(what string, d *device) {
 	world, policy := w.world, w.world.setup.Policy
 	n := 1
 	for _, other := range d.source.devices {
-		// A takeover is evidence: the step has helped.
-		if at := other.host.recovering; other != d && !at.IsZero() && world.now.Sub(at) < policy.RecoveryStepTimeout-time.Minute &&
-			(other.host.agent == nil || other.host.agent.since.Before(at)) && other.host.pending == nil {
+		h := other.host
+		// A takeover is evidence, and so is an installed system that was heard: the step has helped.
+		helped := h.agent != nil && !h.agent.since.Before(h.recovering)
+		if other != d && !h.recovering.IsZero() && world.now.Sub(h.recovering) < policy.RecoveryStepTimeout-time.Minute && !helped && !w.takenAway(other) {
 			n++
 		}
 	}
@@ -232,6 +233,25 @@ func (w *watch) recoveredAtOnce(what string, d *device) {
 	if limit := policy.RecoveryAtOnce; limit > 0 && n > limit {
 		w.violate("I10", "%d machines of %s are under recovery at once, and %d may be", n, d.source.name, limit)
 	}
+}
+
+// takenAway reports whether a person has asked for something since that ends the recovery of a
+// machine: then nothing is expected of it any more.
+func (w *watch) takenAway(d *device) bool {
+	r, there := w.record(d.machine)
+	if !there {
+		return d.machine != "" // the machine is gone
+	}
+	q, a := r.Operation, r.OperationAttempt
+	switch {
+	case r.Quarantine != nil:
+		return true
+	case q == nil:
+		return false
+	case q.Operation.GivesBack():
+		return r.OpenOperation() != nil
+	}
+	return q.Operation == fleet.OperationPowerOff && a != nil && a.Number == q.Number && a.AcceptedAt != nil
 }
 
 // takeover sees a takeover begin.
@@ -324,7 +344,11 @@ func (w *watch) installs(h *host, a *agent, id attempt) {
 		w.violate("I9", "install %s of %s starts twice", key, h.device.capacity)
 	}
 	h.started[key] = w.world.elapsed()
-	if h.system.generation >= id.generation {
+	// A further attempt at what this very boot has written is no harm: nothing of it has run. The
+	// agent allows it, because the attempt before may have ended between its last write and its
+	// report.
+	repeats := h.system.generation == id.generation && h.system.number < id.number && h.written == h.boots
+	if h.system.generation >= id.generation && !repeats {
 		w.violate("I9", "install %s of %s overwrites install %d/%d", key, h.device.capacity, h.system.generation, h.system.number)
 	}
 	if a.superseded {
@@ -345,12 +369,21 @@ func (w *watch) spoke(a *agent) {
 	}
 }
 
-// lied sees what became of a lie about an install.
-func (w *watch) lied(h *host, lie fleet.InstallReport, last attempt, err error) {
-	if err == nil && (lie.Generation > last.generation || lie.Generation == last.generation && lie.Attempt > last.number) {
-		if key := fmt.Sprintf("%s %d %d", h.device.id, lie.Generation, lie.Attempt); !w.handed[key] {
-			w.violate("I9", "a report of install %d/%d of %s counts, which was never handed out", lie.Generation, lie.Attempt, h.device.capacity)
-		}
+// lied sees what became of a lie about an install that was never handed out. One that is older than
+// the newest attempt is acknowledged without effect, so an acknowledgement alone says nothing.
+func (w *watch) lied(h *host, machine fleet.MachineID, lie fleet.InstallReport, err error) {
+	if err != nil || w.handed[fmt.Sprintf("%s %d %d", h.device.id, lie.Generation, lie.Attempt)] {
+		return
+	}
+	r, there := w.record(machine)
+	if !there {
+		return
+	}
+	newest, report := r.InstallAttempt, r.InstallReport
+	counts := report != nil && report.Generation == lie.Generation && report.Attempt == lie.Attempt
+	older := newest != nil && (lie.Generation < newest.Generation || lie.Generation == newest.Generation && lie.Attempt < newest.Attempt)
+	if counts || !older {
+		w.violate("I9", "a report of install %d/%d of %s counts, which was never handed out", lie.Generation, lie.Attempt, h.device.capacity)
 	}
 }
 

@@ -123,9 +123,10 @@ func (h *host) snapshot() hostRecord {
 	return h.record
 }
 
-// derive returns bytes that depend only on the world's seed, a purpose, this machine and n.
-func (h *host) derive(purpose string, n int) [32]byte {
-	return sha256.Sum256(fmt.Appendf(nil, "%s %d %s %d", purpose, h.world.self.Seed, h.record.Device, n))
+// derive returns bytes that depend only on the world's seed, a purpose, the machine of the record
+// and n. The record is the caller's, who may not hold the lock.
+func (h *host) derive(purpose string, record hostRecord, n int) [32]byte {
+	return sha256.Sum256(fmt.Appendf(nil, "%s %d %s %d", purpose, h.world.self.Seed, record.Device, n))
 }
 
 // hostKey is the SSH host key of the system that the machine runs: each installation, by the
@@ -134,27 +135,27 @@ func (h *host) hostKey(record hostRecord) (ssh.Signer, error) {
 	if record.HostKey != "" && record.System != systemInstalled {
 		return ssh.ParsePrivateKey([]byte(record.HostKey))
 	}
-	seed := h.derive("host key", record.Generation)
+	seed := h.derive("host key", record, record.Generation)
 	if record.System == systemInstalled {
 		seed = sha256.Sum256(append(seed[:], record.Installed.FirstBoot...))
 	}
 	return ssh.NewSignerFromKey(ed25519.NewKeyFromSeed(seed[:]))
 }
 
-func (h *host) bootID(boot int) string {
-	sum := h.derive("boot", boot)
+func (h *host) bootID(record hostRecord) string {
+	sum := h.derive("boot", record, record.Boots)
 	id := uuid.UUID(sum[:16])
 	id[6], id[8] = id[6]&0x0f|0x40, id[8]&0x3f|0x80
 	return id.String()
 }
 
-// bootTime is how long the n-th boot takes.
-func (h *host) bootTime(boot int) time.Duration {
+// bootTime is how long the newest boot of the record takes.
+func (h *host) bootTime(record hostRecord) time.Duration {
 	span := h.world.cfg.span(h.world.cfg.Durations.Boot)
 	if span.Max <= span.Min {
 		return span.Min
 	}
-	sum := h.derive("boot time", boot)
+	sum := h.derive("boot time", record, record.Boots)
 	return span.Min + time.Duration(binary.BigEndian.Uint64(sum[:])%uint64(span.Max-span.Min))
 }
 
@@ -271,9 +272,9 @@ func (h *host) bootLocked(kind bootKind, upAt time.Time) error {
 		next.Breaks, next.BreaksAt = "", time.Time{}
 	}
 	next.Boots++
-	next.BootID, next.UpAt = h.bootID(next.Boots), upAt
+	next.BootID, next.UpAt = h.bootID(next), upAt
 	if upAt.IsZero() {
-		next.UpAt = time.Now().Add(h.bootTime(next.Boots))
+		next.UpAt = time.Now().Add(h.bootTime(next))
 	}
 	if err := h.world.record("host/"+next.Device, next); err != nil {
 		return err

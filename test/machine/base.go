@@ -149,11 +149,16 @@ func newRecipe(ctx context.Context) (recipe, error) {
 	}
 	sum := sha256.New()
 	_, _ = fmt.Fprintf(sum, "4 %s %q %q %q %d\n", r.suite, r.sources, r.apt, r.packages, imageSize)
-	err = filepath.WalkDir("../../internal/image", func(path string, entry fs.DirEntry, err error) error {
+	module, err := output(ctx, "go", "env", "GOMOD")
+	if err != nil {
+		return r, fmt.Errorf("find the repository: %w", err)
+	}
+	source := os.DirFS(filepath.Dir(strings.TrimSpace(module)))
+	err = fs.WalkDir(source, "internal/image", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || strings.HasSuffix(path, "_test.go") {
 			return err
 		}
-		data, err := os.ReadFile(path)
+		data, err := fs.ReadFile(source, path)
 		_, _ = fmt.Fprintf(sum, "%s %d\n", path, len(data))
 		_, _ = sum.Write(data)
 		return err

@@ -36,11 +36,15 @@ var built = struct {
 	dir, ironherd, agent string
 	base                 *Base
 	kvm                  bool
+	// preparation is how long it took until the first test could begin. The deadline of the tests
+	// does not count it, and the one by which they are ended does.
+	preparation time.Duration
 }{}
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
+	began := time.Now()
 	if missing := Missing(); missing != "" {
 		fmt.Fprintf(os.Stderr, "test/machine: no virtual machine is tested: that needs %s\n", missing)
 		if os.Getenv("CI") == "" && os.Getenv("IRONHERD_TEST_VM") == "" {
@@ -65,6 +69,7 @@ func run(m *testing.M) int {
 		return 1
 	}
 	built.kvm = built.base.kvm(ctx)
+	built.preparation = time.Since(began)
 	return m.Run()
 }
 
@@ -81,7 +86,7 @@ func onDemand(t *testing.T) {
 func bounded(t *testing.T, d time.Duration) context.Context {
 	t.Helper()
 	if deadline, ok := t.Deadline(); ok {
-		d = min(d, time.Until(deadline)-time.Minute)
+		d = min(d, time.Until(deadline)-built.preparation-time.Minute)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	t.Cleanup(cancel)

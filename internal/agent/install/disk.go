@@ -15,6 +15,9 @@ import (
 // zeroBlock is the granularity in which zeros are looked for.
 const zeroBlock = 32 << 10
 
+// writeBehind is how many bytes are written before the kernel is told to begin with them.
+const writeBehind = 8 << 20
+
 // maxSector is the largest logical sector: what is to be made zeros on a device without writing
 // must be whole sectors.
 const maxSector = 4096
@@ -27,6 +30,8 @@ type medium interface {
 	io.WriterAt
 	// Zero makes a range read as zeros, by a mode of fallocate(2).
 	Zero(mode uint32, offset, length int64) error
+	// Begin has what was written of a range go to stable storage some time. It waits for none of it.
+	Begin(offset, length int64)
 	Sync() error
 }
 
@@ -35,6 +40,13 @@ type fileMedium struct{ *os.File }
 
 func (f fileMedium) Zero(mode uint32, offset, length int64) error {
 	return unix.Fallocate(int(f.Fd()), mode, offset, length)
+}
+
+// Begin implements medium. Without it the kernel keeps what is written in memory until there is
+// much of it, or until the sync at the end, and the disk does nothing meanwhile. What fails here
+// fails in Sync as well.
+func (f fileMedium) Begin(offset, length int64) {
+	_ = unix.SyncFileRange(int(f.Fd()), offset, length, unix.SYNC_FILE_RANGE_WRITE)
 }
 
 // disk is an open target.
@@ -122,6 +134,14 @@ func (d *disk) sync() error {
 	return d.medium.Sync()
 }
 
+// begin has the disk work on what was written of the range. A file that stands for a disk is never
+// synced.
+func (d *disk) begin(offset, length int64) {
+	if d.isDevice {
+		d.medium.Begin(offset, length)
+	}
+}
+
 // readPartitions has the kernel read the partitions of a device anew.
 func (d *disk) readPartitions() error {
 	if !d.isDevice {
@@ -186,6 +206,8 @@ type writer struct {
 	disk *disk
 	// zeroFrom to zeroTo is a run of zeros that is not on the disk yet.
 	zeroFrom, zeroTo int64
+	// begun is where the disk has been told to begin up to.
+	begun int64
 }
 
 // write takes the chunk at the offset, which must be where the last one ended.
@@ -206,6 +228,10 @@ func (w *writer) write(chunk []byte, offset int64) error {
 			}
 		}
 		chunk, offset = chunk[length:], offset+int64(length)
+	}
+	if offset-w.begun >= writeBehind {
+		w.disk.begin(w.begun, offset-w.begun)
+		w.begun = offset
 	}
 	return nil
 }

@@ -15,10 +15,10 @@
 // stable storage, so that a disk that was written in part never boots. An install that fails leaves
 // a wiped disk; it never leaves the old system half overwritten and bootable.
 //
-// Fetching, decompressing, hashing and writing overlap, over a fixed number of pooled buffers. So
-// memory does not grow with the image, besides the window that its compression asks for. Blocks of
-// zeros are never skipped: the disk makes them zeros in the cheapest way that it has, or they are
-// written.
+// Fetching, decompressing, hashing and writing overlap, over a fixed number of buffers, and the
+// disk begins with what was written before the whole image has come. So memory does not grow with
+// the image, besides the window that its compression asks for. Blocks of zeros are never skipped:
+// the disk makes them zeros in the cheapest way that it has, or they are written.
 //
 // # First-boot area
 //

@@ -266,7 +266,9 @@ func transfer(ctx context.Context, image *agentv1.Image, source *source, s *stre
 	if want > 0 {
 		s.limit = want
 	}
-	raw, release, err := decompress(source, image.GetCompression())
+	fetching := readAhead(source, source.abort)
+	defer fetching.stop()
+	raw, release, err := decompress(fetching, image.GetCompression())
 	defer release()
 	if err == nil {
 		s.raw, s.abort = raw, source.abort

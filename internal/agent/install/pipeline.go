@@ -15,8 +15,9 @@ import (
 
 const (
 	chunkSize = 256 << 10
-	// chunksAhead is how many chunks may wait for the hash, and how many for the disk.
-	chunksAhead = 4
+	// chunksAhead is how many chunks may wait for the hash, and how many for the disk. A disk that
+	// pauses for a moment does not stop the decoder.
+	chunksAhead = 16
 )
 
 // chunk is a piece of the raw image. It goes back to the pool when both the hash and the disk are

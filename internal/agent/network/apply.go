@@ -23,12 +23,17 @@ const (
 	appearWait = 30 * time.Second
 	// carrierWait is how long a link may take to come up before routes and DHCP need it.
 	carrierWait = 15 * time.Second
-	poll        = 50 * time.Millisecond
+	// routeWait is how long a router of IPv6 may take to tell of itself, and lookupWait a name server
+	// to answer.
+	routeWait  = 5 * time.Second
+	lookupWait = 3 * time.Second
+	poll       = 50 * time.Millisecond
 )
 
-// Apply makes the network on this host, which must be its own master and have none yet. What could
-// not be made is logged. An error means that no interface has an address.
-func Apply(ctx context.Context, n *agentv1.Network, logger *slog.Logger) error {
+// Apply makes the network on this host, which must be its own master and have none yet. Where
+// nothing leads to the host, a name or an address, it asks for addresses by DHCP as well. What
+// could not be made is logged. An error means that no interface has an address.
+func Apply(ctx context.Context, n *agentv1.Network, to string, logger *slog.Logger) error {
 	a := &applier{network: n, log: logger}
 	if err := a.loopback(); err != nil {
 		logger.Warn("the loopback interface cannot be brought up", slog.Any("err", err))
@@ -43,11 +48,43 @@ func Apply(ctx context.Context, n *agentv1.Network, logger *slog.Logger) error {
 	}
 	a.awaitCarrier(ctx)
 	a.routes()
-	if a.reachable() {
+	if !a.reachable() {
+		logger.Warn("no address could be carried over; DHCP is asked")
+		return a.dhcp(ctx)
+	}
+	if await(ctx, routeWait, func() bool { return leads(ctx, to) }) {
 		return nil
 	}
-	logger.Warn("no address could be carried over; DHCP is asked")
-	return a.dhcp(ctx)
+	logger.Warn("nothing that was carried over leads to the control plane; DHCP is asked", slog.String("host", to))
+	if err := a.dhcp(ctx); err != nil {
+		logger.Warn("DHCP did not help", slog.Any("err", err))
+	}
+	return nil
+}
+
+// anywhere are addresses that only a default route leads to: they are for documentation.
+var anywhere = []net.IP{net.IPv4(192, 0, 2, 1), net.ParseIP("2001:db8::1")}
+
+// leads says whether a route over an interface with a link leads to the host. Of a name whose
+// addresses cannot be found it says whether there is a default route.
+func leads(ctx context.Context, host string) bool {
+	addresses := []net.IP{net.ParseIP(host)}
+	if addresses[0] == nil {
+		limited, cancel := context.WithTimeout(ctx, lookupWait)
+		defer cancel()
+		found, err := net.DefaultResolver.LookupIP(limited, "ip", host)
+		if err != nil {
+			found = anywhere
+		}
+		addresses = found
+	}
+	return slices.ContainsFunc(addresses, func(address net.IP) bool {
+		routes, err := netlink.RouteGet(address)
+		return err == nil && slices.ContainsFunc(routes, func(r netlink.Route) bool {
+			link, err := netlink.LinkByIndex(r.LinkIndex)
+			return err == nil && link.Attrs().OperState != netlink.OperDown
+		})
+	})
 }
 
 type applier struct {

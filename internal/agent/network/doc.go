@@ -10,7 +10,8 @@
 // machine goes on for minutes under it and nobody asks for it again; IPv6 routers are listened to
 // as before.
 //
-// Where nothing can be carried over, and where an interface does not turn up again, Apply asks for
-// addresses by DHCP on every interface that has a link. It fails only when the host has no network
+// Where nothing can be carried over, where an interface does not turn up again, and where what was
+// carried does not lead to the control plane, Apply asks for addresses by DHCP on every interface
+// that has a link, and takes what the first one gets. It fails only when the host has no network
 // at all; everything short of that is a warning.
 package network

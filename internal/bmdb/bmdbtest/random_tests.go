@@ -401,10 +401,14 @@ func (x *random) quarantine() {
 
 func (x *random) askInstall() {
 	id := x.machineDrawn()
-	before := x.record(id).InstallRequest
+	r := x.record(id)
+	before, gone := r.InstallRequest, r.Provided.Status == fleet.ProviderStatusGone
 	reinstall := rapid.Bool().Draw(x.r, "reinstall")
 	g, err := x.db.RequestInstall(x.ctx, actor, id, fleet.InstallRequest{Image: image}, reinstall)
-	if fleet.KindOf(err) == fleet.KindConflict && !reinstall {
+	if gone && err == nil {
+		x.Fatalf("an install was asked for on machine %s, which is gone", id)
+	}
+	if fleet.KindOf(err) == fleet.KindConflict && (gone || !reinstall) {
 		return
 	}
 	x.must(err)

@@ -219,6 +219,29 @@ var workTests = []test{
 		w.wantKind(work.Finish(w.ctx), fleet.KindLeaseLost)
 		w.wantEvents(id, "revoked")
 	}},
+	// rule 8: what was voided is the older lease, and the session goes on with the newer one
+	{"a machine that is taken again before the session learns that its lease is void", func(w *world) {
+		id := w.machine("c1")
+		s := w.session("a")
+		old := w.claimOne(s, fleet.ProcessAgentStart)
+		w.must(w.db.Quarantine(w.ctx, actor, id, "smells odd"))
+		w.must(w.db.Unquarantine(w.ctx, actor, id, "it was the coffee"))
+		work := w.claimOne(s, fleet.ProcessAgentStart)
+		guarded, cancel := work.Guard(w.ctx)
+		defer cancel()
+		w.must(s.Extend(w.ctx))
+		if guarded.Err() != nil {
+			w.Fatal("the newer lease was given up with the older one")
+		}
+		w.wantKind(old.Finish(w.ctx), fleet.KindLeaseLost)
+		w.must(w.db.Quarantine(w.ctx, actor, id, "smells odd again"))
+		w.must(s.Extend(w.ctx))
+		<-guarded.Done()
+		w.must(w.db.Unquarantine(w.ctx, actor, id, "nothing"))
+		w.claimOne(s, fleet.ProcessAgentStart)
+		w.must(s.Close(w.ctx, "done"))
+		w.claimOne(w.session("b"), fleet.ProcessAgentStart) // it was freed, and is due at once
+	}},
 	{"a commit after people won changes nothing", func(w *world) {
 		id := w.machine("c1")
 		work := w.claimOne(w.session("a"), fleet.ProcessAgentStart)

@@ -1,0 +1,49 @@
+package network
+
+import (
+	"net"
+	"os"
+	"runtime"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// TestLeads asks in a network namespace of its own, which has nothing but loopback at first.
+func TestLeads(t *testing.T) {
+	t.Parallel()
+	runtime.LockOSThread() // for ever: the thread ends with the test, and the namespace with it
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		if os.Getenv("CI") == "" {
+			t.Skipf("this needs to be root: %v", err)
+		}
+		t.Fatal(err)
+	}
+	want := func(when, host string, want bool) {
+		t.Helper()
+		if got := leads(t.Context(), host); got != want {
+			t.Errorf("%s: %s: %t", when, host, got)
+		}
+	}
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want("no interface is up", "192.0.2.7", false)
+	want("no interface is up", "2001:db8::7", false)
+	if err := netlink.LinkSetUp(lo); err != nil {
+		t.Fatal(err)
+	}
+	want("loopback is up", "localhost", true)
+	want("loopback is up", "192.0.2.7", false)
+	_, network, err := net.ParseCIDR("192.0.2.0/24")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := netlink.RouteAdd(&netlink.Route{LinkIndex: lo.Attrs().Index, Dst: network}); err != nil {
+		t.Fatal(err)
+	}
+	want("with a route", "192.0.2.7", true)
+	want("with a route to others", "198.51.100.7", false)
+}
