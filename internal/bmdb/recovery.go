@@ -199,11 +199,16 @@ func (db *DB) WatchSilence(ctx context.Context) (did string, err error) {
 		if err != nil {
 			return err
 		}
-		silent, agents, err := t.silence(ctx)
+		policy, hold := env.Policy, env.RecoveryHold
+		silent, agents, unanswered, err := t.silence(ctx, policy)
 		if err != nil {
 			return err
 		}
-		policy, hold := env.Policy, env.RecoveryHold
+		count := fmt.Sprintf("%d of %d machines with an agent are silent", silent, agents)
+		if unanswered > 0 {
+			silent, agents = silent+unanswered, agents+unanswered
+			count = fmt.Sprintf("%d of %d machines are silent, of which %d have never answered", silent, agents, unanswered)
+		}
 		if hold != nil && hold.Actor != actorBMDB && !holds(hold, t.Now()) {
 			hold = nil // a person's or the policy's, which is over
 		}
@@ -212,10 +217,10 @@ func (db *DB) WatchSilence(ctx context.Context) (did string, err error) {
 		switch {
 		case many && hold == nil:
 			until := t.Now().Add(policy.SuspectFor)
-			did = fmt.Sprintf("%d of %d machines with an agent are silent: the fault is probably ours", silent, agents)
+			did = count + ": the fault is probably ours"
 			return t.holdRecovery(ctx, actorBMDB, &until, did)
 		case few && hold != nil && hold.Actor == actorBMDB:
-			did = fmt.Sprintf("%d of %d machines with an agent are silent: recovery goes on", silent, agents)
+			did = count + ": recovery goes on"
 			if _, err := t.q.DeleteRecoveryHold(ctx); err != nil {
 				return err
 			}
@@ -245,8 +250,16 @@ func (db *DB) WatchSilence(ctx context.Context) (did string, err error) {
 	return did, nil
 }
 
-// silence counts the machines whose agent is silent, and all that are expected to have one.
-func (t *transaction) silence(ctx context.Context) (silent, agents int64, err error) {
+// silence counts the machines whose agent is silent, and all that are expected to have one. Of those
+// that get their first one, it counts in unanswered whose host has not answered for so long that it
+// is to be recovered, but does not count as silent yet.
+func (t *transaction) silence(ctx context.Context, policy fleet.Policy) (silent, agents, unanswered int64, err error) {
+	unanswered, err = t.q.CountUnanswered(ctx, statement.CountUnansweredParams{
+		Since: micros(t.Now().Add(-policy.NeverSpokeAfter)), Process: string(fleet.ProcessAgentStart), State: string(fleet.StateProvided),
+	})
+	if err != nil {
+		return 0, 0, 0, err
+	}
 	rows, err := t.q.CountStates(ctx)
 	for _, r := range rows {
 		switch fleet.State(r.State) {
@@ -256,5 +269,5 @@ func (t *transaction) silence(ctx context.Context) (silent, agents int64, err er
 			agents += r.N
 		}
 	}
-	return silent, agents, err
+	return silent, agents, unanswered, err
 }
