@@ -250,9 +250,9 @@ func (db *DB) WatchSilence(ctx context.Context) (did string, err error) {
 	return did, nil
 }
 
-// silence counts the machines whose agent is silent, and all that are expected to have one. Of those
-// that get their first one, it counts in unanswered whose host has not answered for so long that it
-// is to be recovered, but does not count as silent yet.
+// silence counts the machines whose agent is silent, and all that are expected to have one. Of
+// those that get their first one, it counts in unanswered whose host has not answered for so long
+// that it is to be recovered, but does not count as silent yet.
 func (t *transaction) silence(ctx context.Context, policy fleet.Policy) (silent, agents, unanswered int64, err error) {
 	unanswered, err = t.q.CountUnanswered(ctx, statement.CountUnansweredParams{
 		Since: micros(t.Now().Add(-policy.NeverSpokeAfter)), Process: string(fleet.ProcessAgentStart), State: string(fleet.StateProvided),

@@ -9,8 +9,8 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// The recovery ladder. A machine is in trouble when its agent never spoke, when it fell silent, when
-// an installed system did not come up, or when its host never answered. Then
+// The recovery ladder. A machine is in trouble when its agent never spoke, when it fell silent,
+// when an installed system did not come up, or when its host never answered. Then
 //
 //	agent start ─► reboot ─► power cycle ─► reinstall ─► quarantine
 //
@@ -72,8 +72,8 @@ func (c judgement) trouble() (trouble, bool) {
 const neverAnswered = "never-answered"
 
 // unanswered is the trouble of a host that has never answered whoever wanted to start its first
-// agent. A host that answers, and refuses, is not in trouble: a restart would change nothing. Nor is
-// one that nothing could be done for: it is tried for ever. An installed system is left alone,
+// agent. A host that answers, and refuses, is not in trouble: a restart would change nothing. Nor
+// is one that nothing could be done for: it is tried for ever. An installed system is left alone,
 // whether it answers or not.
 func (c judgement) unanswered() (trouble, bool) {
 	since := c.r.Backoffs[fleet.ProcessAgentStart].UnansweredSince

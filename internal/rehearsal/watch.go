@@ -344,8 +344,9 @@ func (w *watch) installs(h *host, a *agent, id attempt) {
 		w.violate("I9", "install %s of %s starts twice", key, h.device.capacity)
 	}
 	h.started[key] = w.world.elapsed()
-	// A further attempt at what this very boot has written is no harm: nothing of it has run. The agent
-	// allows it, because the attempt before may have ended between its last write and its report.
+	// A further attempt at what this very boot has written is no harm: nothing of it has run. The
+	// agent allows it, because the attempt before may have ended between its last write and its
+	// report.
 	repeats := h.system.generation == id.generation && h.system.number < id.number && h.written == h.boots
 	if h.system.generation >= id.generation && !repeats {
 		w.violate("I9", "install %s of %s overwrites install %d/%d", key, h.device.capacity, h.system.generation, h.system.number)
