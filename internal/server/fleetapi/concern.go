@@ -80,8 +80,8 @@ func (s *Service) concerns(ctx context.Context, summary bmdb.Summary) (all []*fl
 	return all, nil
 }
 
-// deaf returns a concern while no agent listener is up, so that nothing is heard of any machine. The
-// states of the machines do not show it, because no silence counts meanwhile.
+// deaf returns a concern while no agent listener is up, so that nothing is heard of any machine.
+// The states of the machines do not show it, because no silence counts meanwhile.
 func (s *Service) deaf(ctx context.Context, summary bmdb.Summary) ([]*fleetv1.Concern, error) {
 	env, err := s.db.Environment(ctx)
 	if err != nil || !env.ListenerUpSince.IsZero() {
