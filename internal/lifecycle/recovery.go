@@ -132,7 +132,8 @@ func (c judgement) recovery() want {
 	timeout := c.env.Policy.RecoveryStepTimeout
 	if r := c.repairing(); r != nil {
 		rung := c.nextRung(r.Steps)
-		if c.agent() == nil && !c.everManaged() && c.r.Backoffs[fleet.ProcessAgentStart].UnansweredSince.IsZero() {
+		untried := c.agent() == nil && !c.everManaged() && c.r.Backoffs[fleet.ProcessAgentStart].UnansweredSince.IsZero()
+		if untried && !c.now.Before(c.silentSince(r.At).Add(timeout)) {
 			return waiting("%s was done at %s; the next start of an agent shows whether the host answers", r.Rung, r.At.Format(time.TimeOnly))
 		}
 		return c.stopped(dueAt(c.silentSince(r.At).Add(timeout), "%s was done at %s; without a sign of life %s later: %s",

@@ -156,6 +156,15 @@ var recoveryLadder = []scenario{
 		state: fleet.StateSilent,
 		want: []due{
 			{agentStart, lifecycle.Later, 44, "needs an agent"},
+			{recovery, lifecycle.Later, 53, "reboot was done at 00:43:00; without a sign of life 10m0s later"},
+		},
+	},
+	{
+		name: "nobody has tried in its time: the next step waits for that", now: 54,
+		steps: with(active, allLevers, repair(43, fleet.RungReboot, nil)),
+		state: fleet.StateSilent,
+		want: []due{
+			{agentStart, lifecycle.Due, 44, "needs an agent"},
 			{recovery, lifecycle.Waiting, 0, "the next start of an agent shows whether the host answers"},
 		},
 	},

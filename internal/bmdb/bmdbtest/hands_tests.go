@@ -105,7 +105,7 @@ var handsTests = []test{
 	}},
 	{"machines whose hosts never answered, together, stop the line", func(w *world) {
 		p := fleet.DefaultPolicy()
-		p.SuspectLeast = 2
+		p.SuspectLeast, p.RecoveryAtOnce = 2, 1
 		_, err := w.db.SetPolicy(w.ctx, p)
 		w.must(err)
 		w.pulls(fleet.LeverReboot)
@@ -123,9 +123,13 @@ var handsTests = []test{
 			w.Fatalf("it did %q", did)
 		}
 		w.shift.Advance(p.SuspectFor + p.RecoveryStepTimeout)
+		s := w.lasting("recoverer")
 		for range ids { // it waited once
-			w.must(w.claimOne(w.lasting("recoverer"), fleet.ProcessRecovery).Finish(w.ctx, bmdb.TakeStep(fleet.RungReboot)))
+			w.must(w.recover(s, 2, 1)[0].Finish(w.ctx, bmdb.TakeStep(fleet.RungReboot)))
+			w.recover(s, 2, 0) // it has its time to answer
+			w.shift.Advance(p.RecoveryStepTimeout + time.Second)
 		}
+		w.recover(s, 2, 0) // nobody knows whether they answer now
 	}},
 	{"a host key from user data outlives a reinstall", func(w *world) {
 		id, work := w.lost(func(p *fleet.Policy) { p.RecoveryReboots, p.RecoveryReinstalls = 0, 1 })
