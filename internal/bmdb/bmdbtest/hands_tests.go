@@ -77,6 +77,23 @@ var handsTests = []test{
 			w.Fatalf("repair %+v, wanted is %+v, known are %+v", r.Repair, r.InstallRequest, keys())
 		}
 	}},
+	{"history names the restart after which an installed system came up", func(w *world) {
+		a := w.ready("c1", true)
+		w.pulls(fleet.LeverReboot)
+		o := w.handOut(a, 0, 0)
+		w.must(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: o.Request.Generation, Attempt: o.Attempt, OK: true, Disk: "/dev/sda"}))
+		w.heardFor(fleet.DefaultPolicy().BootTimeout + time.Minute)
+		w.must(w.claimOne(w.lasting("recoverer"), fleet.ProcessRecovery).Finish(w.ctx, bmdb.TakeStep(fleet.RungReboot)))
+		w.must(w.db.RecordInstalled(w.ctx, a.Machine, o.Request.Generation, o.Attempt, o.Secret, "boot9"))
+		w.wantEvents(a.Machine, "recovery step", "recovered", "installed")
+		rows, err := w.db.History(w.ctx, a.Machine, 10)
+		w.must(err)
+		for _, row := range rows {
+			if row.Event == fleet.EventRepaired && !strings.Contains(row.Detail, "after the step reboot, with another boot ID") {
+				w.Errorf("history says %q", row.Detail)
+			}
+		}
+	}},
 	{"what failures say of a host is remembered", func(w *world) {
 		id, s := w.machine("c1"), w.lasting("initializer")
 		fail := func(answer fleet.Answer) fleet.BackoffState {

@@ -22,7 +22,7 @@ func TestNeverAnswered(t *testing.T) {
 	}{
 		"a reboot helps": {
 			host: func(h *shepherdtest.Host) { h.Hangs = true }, levers: "reboot", state: fleet.StateAvailable,
-			repair: "after the step agent-start",
+			repair: "after the step agent-start, with a boot ID; the reboot before it has helped",
 		},
 		"nothing helps": {
 			host: func(h *shepherdtest.Host) { h.Dead = true }, levers: "reboot reboot power-cycle", state: fleet.StateQuarantined,
