@@ -92,7 +92,7 @@ func (db *DB) RecordSpoken(ctx context.Context, a AgentIdentity, bootID string) 
 		case m.state.state == fleet.StateSilent:
 			t.recordAgent(a.Machine, "", fleet.EventAgentReturned, "silent since "+seen.LastAt.Format(time.DateTime))
 		}
-		if err := t.recovered(ctx, m.record, bootID); err != nil {
+		if err := t.recovered(ctx, m.record, actorAgent, bootID); err != nil {
 			return false, err
 		}
 		if first || seen.BootID != bootID {

@@ -82,8 +82,16 @@ func (b *buffer) backoff(subject string, process fleet.Process, w fleet.BackoffS
 	b.subjects[subject] = true
 	b.putBackoff = append(b.putBackoff, statement.PutBackoffParams{
 		Subject: subject, Process: string(process), NotBefore: micros(w.NotBefore), Lasts: w.Interval.Microseconds(), Cause: w.Cause,
-		Failures: int64(w.Failures),
+		Failures: int64(w.Failures), UnansweredSince: micros(w.UnansweredSince), Answered: number(w.Answered),
 	})
+}
+
+// number is how the database has what is true or not.
+func number(is bool) int64 {
+	if is {
+		return 1
+	}
+	return 0
 }
 
 func (b *buffer) resetBackoff(subject string, process fleet.Process) {

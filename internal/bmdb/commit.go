@@ -288,6 +288,8 @@ func (t *transaction) backOff(
 		NotBefore: t.Now().Add(max(fleet.Jittered(interval, jitter), f.RetryAfter)).Truncate(time.Microsecond),
 		Interval:  interval, Cause: f.Cause, Failures: was.Failures + 1,
 	}
+	heard := was.Heard(f.Answer, t.Now())
+	next.UnansweredSince, next.Answered = heard.UnansweredSince, heard.Answered
 	backoffs[process] = next
 	t.buffer.backoff(subjectKey(subject), process, next)
 	return next.NotBefore

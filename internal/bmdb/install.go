@@ -252,6 +252,9 @@ func (db *DB) RecordInstalled(ctx context.Context, machine fleet.MachineID, gene
 		if i := m.record.Installed; i != nil && i.Generation == generation && i.Attempt == attempt {
 			return false, nil
 		}
+		if err := t.recovered(ctx, m.record, actorInstalled, bootID); err != nil {
+			return false, err
+		}
 		err := t.q.PutInstalled(ctx, statement.PutInstalledParams{
 			Machine: string(machine), Generation: int64(generation), Attempt: int64(attempt), At: micros(t.Now()), BootID: bootID,
 		})
@@ -271,7 +274,7 @@ func (db *DB) RecordInstalled(ctx context.Context, machine fleet.MachineID, gene
 		}
 		t.resetInstall(machine)
 		t.record(history{
-			subject: fleet.Subject{Machine: machine}, actor: "installed system", process: fleet.ProcessInstall, event: fleet.EventInstalled,
+			subject: fleet.Subject{Machine: machine}, actor: actorInstalled, process: fleet.ProcessInstall, event: fleet.EventInstalled,
 			detail: fmt.Sprintf("install generation %d, attempt %d has come up", generation, attempt),
 		})
 		return true, nil
@@ -281,6 +284,9 @@ func (db *DB) RecordInstalled(ctx context.Context, machine fleet.MachineID, gene
 	}
 	return err
 }
+
+// actorInstalled is who says that an installed system has come up.
+const actorInstalled = "installed system"
 
 // CalledOff is an attempt that an agent works at, as far as is known, and that nobody wants any
 // more.

@@ -113,7 +113,10 @@ func (t *transaction) row(ctx context.Context, id fleet.MachineID) (statement.Ma
 }
 
 func backoffStateOf(b statement.Backoff) fleet.BackoffState {
-	return fleet.BackoffState{NotBefore: instant(b.NotBefore), Interval: lasting(b.Lasts), Cause: b.Cause, Failures: int(b.Failures)}
+	return fleet.BackoffState{
+		NotBefore: instant(b.NotBefore), Interval: lasting(b.Lasts), Cause: b.Cause, Failures: int(b.Failures),
+		UnansweredSince: instant(b.UnansweredSince), Answered: b.Answered != 0,
+	}
 }
 
 // plan is what lifecycle says now.

@@ -3,6 +3,7 @@ package bmdb
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
@@ -31,9 +32,9 @@ func (t *transaction) writeRepair(ctx context.Context, machine fleet.MachineID, 
 	})
 }
 
-// recovered tells the history of a machine that was being repaired, and whose agent has just been
-// heard, what it was heard after. before is the record from before that.
-func (t *transaction) recovered(ctx context.Context, before fleet.Record, bootID string) error {
+// recovered tells the history of a machine that was being repaired, and whose agent or installed
+// system has just been heard, what it was heard after. before is the record from before that.
+func (t *transaction) recovered(ctx context.Context, before fleet.Record, actor, bootID string) error {
 	env, err := t.environment(ctx)
 	if err != nil || !lifecycle.Repairing(before, env, t.Now()) {
 		return err
@@ -46,11 +47,50 @@ func (t *transaction) recovered(ctx context.Context, before fleet.Record, bootID
 	case bootID != r.BootID:
 		evidence = "another boot ID"
 	}
+	helped := ""
+	if r.Rung == fleet.RungAgentStart && bootID != r.BootID {
+		restart, err := t.lastRestart(ctx, before)
+		if err != nil {
+			return err
+		}
+		if restart != "" {
+			helped = fmt.Sprintf("; the %s before it has helped", restart)
+		}
+	}
 	t.record(history{
-		subject: fleet.Subject{Machine: before.ID}, actor: actorAgent, process: fleet.ProcessRecovery, event: fleet.EventRepaired,
-		detail: fmt.Sprintf("heard %s after the step %s, with %s", t.Now().Sub(r.At).Round(time.Second), r.Rung, evidence),
+		subject: fleet.Subject{Machine: before.ID}, actor: actor, process: fleet.ProcessRecovery, event: fleet.EventRepaired,
+		detail: fmt.Sprintf("heard %s after the step %s, with %s%s", t.Now().Sub(r.At).Round(time.Second), r.Rung, evidence, helped),
 	})
 	return nil
+}
+
+// troubleRows bounds how much of a machine's history is read for the steps of its trouble.
+const troubleRows = 200
+
+// lastRestart returns the newest step of the trouble that a machine is in which has restarted it,
+// as far as history tells; "" when none has.
+func (t *transaction) lastRestart(ctx context.Context, r fleet.Record) (fleet.Rung, error) {
+	rows, err := t.q.ListHistory(ctx, statement.ListHistoryParams{Subject: subjectKey(fleet.Subject{Machine: r.ID}), MaxRows: troubleRows})
+	if err != nil {
+		return "", err
+	}
+	refused := make(map[fleet.Rung]bool)
+	for _, row := range rows { // the newest first
+		if instant(row.At).Before(r.Repair.Since) {
+			break
+		}
+		name, _, _ := strings.Cut(row.Detail, ":")
+		switch rung := fleet.Rung(name); {
+		case row.Event == string(fleet.EventRepairRefused):
+			refused[rung] = true
+		case row.Event != string(fleet.EventRepairStep) || !rung.Restarts():
+		case refused[rung]:
+			delete(refused, rung)
+		case r.Repair.Steps[rung] > 0: // else it was taken back
+			return rung, nil
+		}
+	}
+	return "", nil
 }
 
 // HoldRecovery stops the line until then, or until ResumeRecovery: recovery reboots, power-cycles
@@ -199,11 +239,16 @@ func (db *DB) WatchSilence(ctx context.Context) (did string, err error) {
 		if err != nil {
 			return err
 		}
-		silent, agents, err := t.silence(ctx)
+		policy, hold := env.Policy, env.RecoveryHold
+		silent, agents, unanswered, err := t.silence(ctx, policy)
 		if err != nil {
 			return err
 		}
-		policy, hold := env.Policy, env.RecoveryHold
+		count := fmt.Sprintf("%d of %d machines with an agent are silent", silent, agents)
+		if unanswered > 0 {
+			silent, agents = silent+unanswered, agents+unanswered
+			count = fmt.Sprintf("%d of %d machines are silent, of which %d have never answered", silent, agents, unanswered)
+		}
 		if hold != nil && hold.Actor != actorBMDB && !holds(hold, t.Now()) {
 			hold = nil // a person's or the policy's, which is over
 		}
@@ -212,10 +257,10 @@ func (db *DB) WatchSilence(ctx context.Context) (did string, err error) {
 		switch {
 		case many && hold == nil:
 			until := t.Now().Add(policy.SuspectFor)
-			did = fmt.Sprintf("%d of %d machines with an agent are silent: the fault is probably ours", silent, agents)
+			did = count + ": the fault is probably ours"
 			return t.holdRecovery(ctx, actorBMDB, &until, did)
 		case few && hold != nil && hold.Actor == actorBMDB:
-			did = fmt.Sprintf("%d of %d machines with an agent are silent: recovery goes on", silent, agents)
+			did = count + ": recovery goes on"
 			if _, err := t.q.DeleteRecoveryHold(ctx); err != nil {
 				return err
 			}
@@ -245,8 +290,16 @@ func (db *DB) WatchSilence(ctx context.Context) (did string, err error) {
 	return did, nil
 }
 
-// silence counts the machines whose agent is silent, and all that are expected to have one.
-func (t *transaction) silence(ctx context.Context) (silent, agents int64, err error) {
+// silence counts the machines whose agent is silent, and all that are expected to have one. Of
+// those that get their first one, it counts in unanswered whose host has not answered for so long
+// that it is to be recovered, but does not count as silent yet.
+func (t *transaction) silence(ctx context.Context, policy fleet.Policy) (silent, agents, unanswered int64, err error) {
+	unanswered, err = t.q.CountUnanswered(ctx, statement.CountUnansweredParams{
+		Since: micros(t.Now().Add(-policy.NeverSpokeAfter)), Process: string(fleet.ProcessAgentStart), State: string(fleet.StateProvided),
+	})
+	if err != nil {
+		return 0, 0, 0, err
+	}
 	rows, err := t.q.CountStates(ctx)
 	for _, r := range rows {
 		switch fleet.State(r.State) {
@@ -256,5 +309,5 @@ func (t *transaction) silence(ctx context.Context) (silent, agents int64, err er
 			agents += r.N
 		}
 	}
-	return silent, agents, err
+	return silent, agents, unanswered, err
 }

@@ -117,6 +117,8 @@ type Failure struct {
 	Backoff fleet.Backoff
 	// RetryAfter is the least that is waited, whatever the backoff says.
 	RetryAfter time.Duration
+	// Answer is what the failure says of the host.
+	Answer fleet.Answer
 }
 
 // ending is how work ends.

@@ -88,4 +88,37 @@ type BackoffState struct {
 	Cause string
 	// Failures counts the failures in a row.
 	Failures int
+	// UnansweredSince is since when the host has answered nobody who tried to reach it; zero: it has
+	// answered, or nobody got as far as to try.
+	UnansweredSince time.Time
+	// Answered: the host has answered whoever reached for it last, and the work failed all the same.
+	Answered bool
+}
+
+// Answer is what work that failed says of the host that it was about.
+type Answer int
+
+// The answers.
+const (
+	// AnswerUnknown: nobody got as far as to ask.
+	AnswerUnknown Answer = iota
+	// AnswerNone: there was none.
+	AnswerNone
+	// AnswerGiven: the host answers, whatever it said.
+	AnswerGiven
+)
+
+// Heard returns the state after a failure at that time.
+func (b BackoffState) Heard(answer Answer, now time.Time) BackoffState {
+	switch answer {
+	case AnswerNone:
+		if b.UnansweredSince.IsZero() {
+			b.UnansweredSince = now
+		}
+		b.Answered = false
+	case AnswerGiven:
+		b.UnansweredSince, b.Answered = time.Time{}, true
+	case AnswerUnknown:
+	}
+	return b
 }

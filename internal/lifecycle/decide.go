@@ -228,6 +228,9 @@ func (c judgement) agentStart() want {
 	if rep := c.r.InstallReport; c.r.AgentStarted != nil && rep != nil {
 		at = later(at, rep.At)
 	}
+	if restarted := c.restartedAt(); !restarted.IsZero() {
+		at = later(at, restarted.Add(c.restartPause()))
+	}
 	return c.afterRestore("the start of an agent", dueAt(at, "the machine needs an agent"))
 }
 

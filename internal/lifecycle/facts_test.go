@@ -104,6 +104,20 @@ func backoff(process fleet.Process, until float64, cause string) step {
 	}
 }
 
+// unanswered makes the agent starts of a machine fail because its host has answered nobody since
+// then; answered because it answers and refuses.
+func unanswered(since float64) step {
+	return func(r *fleet.Record) {
+		b := r.Backoffs[agentStart]
+		r.Backoffs[agentStart] = b.Heard(fleet.AnswerNone, at(since))
+	}
+}
+
+func answered(r *fleet.Record) {
+	b := r.Backoffs[agentStart]
+	r.Backoffs[agentStart] = b.Heard(fleet.AnswerGiven, at(0))
+}
+
 func held(process fleet.Process, until float64) step {
 	return func(r *fleet.Record) {
 		r.Holds[process.Lane()] = fleet.Hold{

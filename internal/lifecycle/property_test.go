@@ -61,6 +61,12 @@ func drawRecord(t *rapid.T) fleet.Record {
 			return backoff(rapid.SampledFrom(fleet.MachineProcesses()).Draw(t, "failing"), minute("until"), "it broke")
 		},
 		func() step {
+			if rapid.Bool().Draw(t, "answers") {
+				return answered
+			}
+			return unanswered(minute("unanswered"))
+		},
+		func() step {
 			return held(rapid.SampledFrom(fleet.MachineProcesses()).Draw(t, "holding"), minute("deadline"))
 		},
 	}

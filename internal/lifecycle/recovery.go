@@ -9,8 +9,8 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// The recovery ladder. A machine is in trouble when its agent never spoke, when it fell silent, or
-// when an installed system did not come up. Then
+// The recovery ladder. A machine is in trouble when its agent never spoke, when it fell silent,
+// when an installed system did not come up, or when its host never answered. Then
 //
 //	agent start ─► reboot ─► power cycle ─► reinstall ─► quarantine
 //
@@ -20,6 +20,9 @@ import (
 // provider has the lever for and the policy a budget, and after each step waits as long again. A
 // heartbeat from after the step ends the trouble. Steps are remembered for policy.recovery_memory,
 // so that a machine that fails again and again gets to the end of the ladder.
+//
+// A host that has never answered climbs the same ladder, from the reboot on, and only after it was
+// found not to answer once more.
 //
 // So an agent that speaks has one entry in the agenda that wakes now and then, that of its start.
 
@@ -53,7 +56,7 @@ func (c judgement) trouble() (trouble, bool) {
 			reason: fmt.Sprintf("the installed system has not come up %s after the install", policy.BootTimeout),
 		}, true
 	case c.agent() == nil:
-		return trouble{}, false
+		return c.unanswered()
 	case !c.spoken():
 		return trouble{
 			kind: "never-spoke", at: c.silentSince(c.agent().At).Add(policy.NeverSpokeAfter), agent: true,
@@ -66,9 +69,30 @@ func (c judgement) trouble() (trouble, bool) {
 	}, true
 }
 
+const neverAnswered = "never-answered"
+
+// unanswered is the trouble of a host that has never answered whoever wanted to start its first
+// agent. A host that answers, and refuses, is not in trouble: a restart would change nothing. Nor
+// is one that nothing could be done for: it is tried for ever. An installed system is left alone,
+// whether it answers or not.
+func (c judgement) unanswered() (trouble, bool) {
+	since := c.r.Backoffs[fleet.ProcessAgentStart].UnansweredSince
+	if c.everManaged() || since.IsZero() || c.nextRung(nil) == fleet.RungQuarantine {
+		return trouble{}, false
+	}
+	after := c.env.Policy.NeverSpokeAfter
+	return trouble{
+		kind: neverAnswered, at: c.workedOn(since).Add(after),
+		reason: fmt.Sprintf("the host has not answered for %s", after),
+	}, true
+}
+
+// everManaged reports whether an agent of ours, or what it has installed, ever ran there.
+func (c judgement) everManaged() bool { return c.r.AgentStarted != nil || c.r.Installed != nil }
+
 // Troubles lists why a machine may be repaired: its agent is silent, or never spoke, or the
-// installed system did not come up.
-func Troubles() []string { return []string{"silent", "never-spoke", "not-booted"} }
+// installed system did not come up, or the host has not answered from the beginning.
+func Troubles() []string { return []string{"silent", "never-spoke", "not-booted", neverAnswered} }
 
 // TroubleOf returns which of Troubles the machine is in; "" when it is in none.
 func TroubleOf(r fleet.Record, env fleet.Environment, now time.Time) string {
@@ -85,6 +109,9 @@ func (c judgement) repairing() *fleet.Repair {
 	r := c.r.Repair
 	if r == nil || c.unusable() != "" || c.installedRunning() || c.heardAfter(r.At) {
 		return nil
+	}
+	if c.agent() == nil && !c.everManaged() && c.r.Backoffs[fleet.ProcessAgentStart].Answered {
+		return nil // it answers now
 	}
 	return r
 }
@@ -105,12 +132,16 @@ func (c judgement) recovery() want {
 	timeout := c.env.Policy.RecoveryStepTimeout
 	if r := c.repairing(); r != nil {
 		rung := c.nextRung(r.Steps)
+		untried := c.agent() == nil && !c.everManaged() && c.r.Backoffs[fleet.ProcessAgentStart].UnansweredSince.IsZero()
+		if untried && !c.now.Before(c.silentSince(r.At).Add(timeout)) {
+			return waiting("%s was done at %s; the next start of an agent shows whether the host answers", r.Rung, r.At.Format(time.TimeOnly))
+		}
 		return c.stopped(dueAt(c.silentSince(r.At).Add(timeout), "%s was done at %s; without a sign of life %s later: %s",
 			r.Rung, r.At.Format(time.TimeOnly), timeout, c.step(rung)), rung)
 	}
 	t, any := c.trouble()
 	if !any {
-		return notWanted("no agent was started")
+		return notWanted("%s", c.leftAlone())
 	}
 	rung := c.nextRung(c.stepsBefore(t))
 	_, failed := c.r.Backoffs[fleet.ProcessAgentStart]
@@ -119,11 +150,28 @@ func (c judgement) recovery() want {
 		return notWanted("the agent is not silent")
 	case t.agent && !failed:
 		return waiting("when %s, it is started again first", t.reason)
+	case t.kind == neverAnswered:
+		// Agents that fall silent show first that the fault may be ours; here nothing does.
+		return c.stopped(dueAt(t.at.Add(timeout), "when %s, and does not answer within %s more: %s", t.reason, timeout, c.step(rung)), rung)
 	case t.agent:
 		return c.stopped(dueAt(t.at.Add(timeout), "%s, and starting it again fails; without a sign of life at that time: %s", t.reason,
 			c.step(rung)), rung)
 	}
 	return c.stopped(dueAt(t.at, "when %s: %s", t.reason, c.step(rung)), rung)
+}
+
+// leftAlone says why nothing is to be recovered on a machine of which nothing is expected.
+func (c judgement) leftAlone() string {
+	b, failed := c.r.Backoffs[fleet.ProcessAgentStart]
+	switch {
+	case failed && c.r.Installed != nil && c.agent() == nil:
+		return "an installed system may run there, which recovery leaves alone; a person can restart the machine (`ironherd machine reboot`)"
+	case b.Answered && !c.everManaged():
+		return "the host answers, and a restart is not what it needs"
+	case !b.UnansweredSince.IsZero() && !c.everManaged():
+		return fmt.Sprintf("the host does not answer, and %s cannot restart it, or the policy does not allow it: it is tried again and again", c.r.Provider)
+	}
+	return "no agent was started"
 }
 
 // stopped makes a step wait while the line is stopped.
@@ -230,8 +278,20 @@ func (c judgement) bootID() string {
 func UnderRecovery(r fleet.Record, env fleet.Environment, now time.Time) bool {
 	c := judgement{r: r, env: env, now: now}
 	step := c.repairing()
-	return step != nil && step.Rung != fleet.RungAgentStart && step.Rung != fleet.RungQuarantine &&
-		now.Before(step.At.Add(env.Policy.RecoveryStepTimeout))
+	return step != nil && (step.Rung.Restarts() || c.startedAfterRestart(*step)) && now.Before(step.At.Add(env.Policy.RecoveryStepTimeout))
+}
+
+// startedAfterRestart reports whether the step was the start of an agent after a restart by
+// recovery. A restart has not helped before that agent is heard.
+func (c judgement) startedAfterRestart(step fleet.Repair) bool {
+	restarts := 0
+	for rung, n := range step.Steps {
+		if rung.Restarts() {
+			restarts += n
+		}
+	}
+	s := c.r.AgentStarted
+	return step.Rung == fleet.RungAgentStart && restarts > 0 && s != nil && s.BootID != step.BootID
 }
 
 // silentAfter is how long an agent may be silent: at least three of the intervals that it was asked
@@ -240,13 +300,19 @@ func (c judgement) silentAfter() time.Duration {
 	return max(c.env.Policy.SilentAfter, 3*c.env.PromisedInterval)
 }
 
-// silentSince returns from when on silence counts. It does not count while no agent listener is up,
-// nor during maintenance, nor before the machine was last restarted on purpose.
-func (c judgement) silentSince(since time.Time) time.Time {
+// workedOn returns from when on it counts that a host does not answer: not during maintenance, nor
+// before the machine was last restarted on purpose.
+func (c judgement) workedOn(since time.Time) time.Time {
 	if m := c.r.Maintenance; m != nil && m.Until != nil {
 		since = later(since, *m.Until)
 	}
-	since = later(since, c.restartedAt())
+	return later(since, c.restartedAt())
+}
+
+// silentSince returns from when on silence counts. It does not count while no agent listener is up,
+// nor where workedOn says so.
+func (c judgement) silentSince(since time.Time) time.Time {
+	since = c.workedOn(since)
 	if c.env.ListenerUpSince.IsZero() {
 		return later(since, c.now)
 	}

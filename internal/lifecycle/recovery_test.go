@@ -1,6 +1,7 @@
 package lifecycle_test
 
 import (
+	"testing"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -52,6 +53,12 @@ var recoveryLadder = []scenario{
 			{agentStart, lifecycle.NotWanted, 0, "takeover generation 2"},
 			{recovery, lifecycle.Later, 35, "agent-start was done at 00:25:00; without a sign of life 10m0s later: metal reboots it"},
 		},
+	},
+	{
+		name: "an agent that was started after a restart has to speak before another machine has its turn", now: 26,
+		steps: with(broken, allLevers, started(25, 2), repair(25, fleet.RungAgentStart, map[fleet.Rung]int{fleet.RungReboot: 1, fleet.RungAgentStart: 1})),
+		state: fleet.StateSilent,
+		want:  []due{{recovery, lifecycle.Later, 35, "agent-start was done at 00:25:00"}},
 	},
 	{
 		name: "the reboots are used up", now: 40,
@@ -125,4 +132,102 @@ var recoveryLadder = []scenario{
 		state: fleet.StateSilent,
 		want:  []due{{recovery, lifecycle.Due, 23, "metal reboots it"}},
 	},
+	{
+		name: "a host that does not answer is tried again", steps: with(active, allLevers, backoff(agentStart, 6, "dial"), unanswered(2)), now: 5,
+		state: fleet.StateProvided,
+		want: []due{
+			{agentStart, lifecycle.Later, 6, "in backoff after a failure: dial"},
+			{recovery, lifecycle.Later, 42, "when the host has not answered for 30m0s, and does not answer within 10m0s more: metal reboots it"},
+		},
+	},
+	{
+		name: "it has never answered", steps: with(active, allLevers, backoff(agentStart, 50, "dial"), unanswered(2)), now: 33,
+		state: fleet.StateSilent, reason: "the host has not answered for 30m0s",
+		want: []due{{recovery, lifecycle.Later, 42, "metal reboots it"}},
+	},
+	{
+		name: "it is rebooted", steps: with(active, allLevers, backoff(agentStart, 50, "dial"), unanswered(2)), now: 43,
+		state: fleet.StateSilent,
+		want:  []due{{recovery, lifecycle.Due, 42, "metal reboots it"}},
+	},
+	{
+		name: "after the reboot nobody knows yet whether it answers", now: 43.5,
+		steps: with(active, allLevers, repair(43, fleet.RungReboot, nil)),
+		state: fleet.StateSilent,
+		want: []due{
+			{agentStart, lifecycle.Later, 44, "needs an agent"},
+			{recovery, lifecycle.Later, 53, "reboot was done at 00:43:00; without a sign of life 10m0s later"},
+		},
+	},
+	{
+		name: "nobody has tried in its time: the next step waits for that", now: 54,
+		steps: with(active, allLevers, repair(43, fleet.RungReboot, nil)),
+		state: fleet.StateSilent,
+		want: []due{
+			{agentStart, lifecycle.Due, 44, "needs an agent"},
+			{recovery, lifecycle.Waiting, 0, "the next start of an agent shows whether the host answers"},
+		},
+	},
+	{
+		name: "it does not: the ladder goes on", now: 53,
+		steps: with(active, allLevers, repair(43, fleet.RungReboot, map[fleet.Rung]int{fleet.RungReboot: 2}), backoff(agentStart, 60, "dial"), unanswered(44)),
+		state: fleet.StateSilent,
+		want:  []due{{recovery, lifecycle.Due, 53, "off and on"}},
+	},
+	{
+		name: "it does, and refuses: a restart is not what it needs", now: 53,
+		steps: with(active, allLevers, repair(43, fleet.RungReboot, nil), backoff(agentStart, 60, "no key"), answered),
+		state: fleet.StateProvided,
+		want:  []due{{recovery, lifecycle.NotWanted, 0, "the host answers"}},
+	},
+	{
+		name: "a host that has refused from the beginning is not restarted", now: 90,
+		steps: with(active, allLevers, backoff(agentStart, 95, "no key"), answered),
+		state: fleet.StateProvided,
+		want:  []due{{agentStart, lifecycle.Later, 95, "no key"}, {recovery, lifecycle.NotWanted, 0, "the host answers"}},
+	},
+	{
+		name: "a host that nobody can restart is tried for ever", now: 90,
+		steps: with(active, backoff(agentStart, 95, "dial"), unanswered(2)),
+		state: fleet.StateProvided,
+		want:  []due{{agentStart, lifecycle.Later, 95, "dial"}, {recovery, lifecycle.NotWanted, 0, "it is tried again and again"}},
+	},
+	{
+		name: "an installed system that does not answer is left to a person, whatever is wanted on it", now: 90,
+		steps: with(reinstall, allLevers, backoff(agentStart, 95, "dial"), unanswered(22)),
+		state: fleet.StateProvided,
+		want:  []due{{recovery, lifecycle.NotWanted, 0, "`ironherd machine reboot`"}},
+	},
+	{
+		name: "during maintenance no host has to answer", now: 60,
+		steps: with(active, allLevers, backoff(agentStart, 62, "dial"), unanswered(2), maintenance(10, 50, true)),
+		state: fleet.StateProvided,
+		want:  []due{{recovery, lifecycle.Later, 90, "metal reboots it"}},
+	},
+}
+
+// TestUnderRecovery: what counts against the limit of recovery.
+func TestUnderRecovery(t *testing.T) {
+	t.Parallel()
+	rebooted := map[fleet.Rung]int{fleet.RungReboot: 1}
+	same := func(r *fleet.Record) { r.AgentStarted.BootID = "boot-1" }
+	again := func(r *fleet.Record) { r.AgentStarted.BootID = "boot-2" }
+	for name, c := range map[string]struct {
+		steps []step
+		now   float64
+		want  bool
+	}{
+		"nothing was done":                              {broken, 24, false},
+		"it was rebooted":                               {with(broken, repair(24, fleet.RungReboot, rebooted)), 25, true},
+		"its time is over":                              {with(broken, repair(24, fleet.RungReboot, rebooted)), 34, false},
+		"its agent was started, and has not spoken":     {with(broken, started(25, 2), again, repair(25, fleet.RungAgentStart, rebooted)), 26, true},
+		"that has spoken":                               {with(broken, started(25, 2), again, seen(26, 26, 2), repair(25, fleet.RungAgentStart, rebooted)), 27, false},
+		"the agent was started without a restart":       {with(broken, started(25, 2), repair(25, fleet.RungAgentStart, nil)), 26, false},
+		"the restart was that of an earlier trouble":    {with(broken, started(25, 2), same, repair(25, fleet.RungAgentStart, rebooted)), 26, false},
+		"the host has never answered, and was rebooted": {with(active, allLevers, repair(24, fleet.RungReboot, rebooted)), 25, true},
+	} {
+		if got := lifecycle.UnderRecovery(record(c.steps...), environment(), at(c.now)); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
 }

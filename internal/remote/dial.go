@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/crypto/ssh"
@@ -113,6 +114,21 @@ func (d *Dialer) connect(ctx context.Context, target Target) (net.Conn, error) {
 		return nil, fleet.Errorf(fleet.KindTimeout, "%s did not accept a connection within %s", target.Address, d.options.ConnectTimeout)
 	}
 	return nil, fleet.Errorf(fleet.KindTemporary, "connect: %w", err)
+}
+
+// Answered returns what an error of Dial says of the host. One that refuses a connection, or us,
+// has answered. One that hangs has not, and neither has one that nothing leads to.
+func Answered(err error) fleet.Answer {
+	switch {
+	case err == nil:
+		return fleet.AnswerGiven
+	case fleet.KindOf(err) == fleet.KindTimeout, errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.EHOSTDOWN):
+		return fleet.AnswerNone
+	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EADDRNOTAVAIL), errors.Is(err, syscall.EMFILE):
+		// The fault is ours.
+		return fleet.AnswerUnknown
+	}
+	return fleet.AnswerGiven
 }
 
 // through connects to the target from its jump host.

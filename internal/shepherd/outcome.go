@@ -53,6 +53,8 @@ type Fail struct {
 	Err error
 	// Backoff that the wait grows by. Zero: the default of the handler's scope.
 	Backoff fleet.Backoff
+	// Answer is what the failure says of the machine's host.
+	Answer fleet.Answer
 	// Changes are facts to be recorded all the same.
 	Changes []bmdb.Change
 }
@@ -70,7 +72,7 @@ func (o Finish) commit(ctx context.Context, work *bmdb.Work) error {
 
 func (o Fail) commit(ctx context.Context, work *bmdb.Work) error {
 	return work.Fail(ctx, bmdb.Failure{
-		Cause: Cause(o.Err), Backoff: o.Backoff, RetryAfter: max(0, fleet.RetryAfter(o.Err)),
+		Cause: Cause(o.Err), Backoff: o.Backoff, RetryAfter: max(0, fleet.RetryAfter(o.Err)), Answer: o.Answer,
 	}, o.Changes...)
 }
 

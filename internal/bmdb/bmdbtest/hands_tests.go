@@ -77,6 +77,77 @@ var handsTests = []test{
 			w.Fatalf("repair %+v, wanted is %+v, known are %+v", r.Repair, r.InstallRequest, keys())
 		}
 	}},
+	{"history names the restart after which an installed system came up", func(w *world) {
+		a := w.ready("c1", true)
+		w.pulls(fleet.LeverReboot)
+		o := w.handOut(a, 0, 0)
+		w.must(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: o.Request.Generation, Attempt: o.Attempt, OK: true, Disk: "/dev/sda"}))
+		w.heardFor(fleet.DefaultPolicy().BootTimeout + time.Minute)
+		w.must(w.claimOne(w.lasting("recoverer"), fleet.ProcessRecovery).Finish(w.ctx, bmdb.TakeStep(fleet.RungReboot)))
+		w.must(w.db.RecordInstalled(w.ctx, a.Machine, o.Request.Generation, o.Attempt, o.Secret, "boot9"))
+		w.wantEvents(a.Machine, "recovery step", "recovered", "installed")
+		rows, err := w.db.History(w.ctx, a.Machine, 10)
+		w.must(err)
+		for _, row := range rows {
+			if row.Event == fleet.EventRepaired && !strings.Contains(row.Detail, "after the step reboot, with another boot ID") {
+				w.Errorf("history says %q", row.Detail)
+			}
+		}
+	}},
+	{"what failures say of a host is remembered", func(w *world) {
+		id, s := w.machine("c1"), w.lasting("initializer")
+		fail := func(answer fleet.Answer) fleet.BackoffState {
+			w.shift.Advance(2 * time.Minute)
+			w.must(w.claimOne(s, fleet.ProcessAgentStart).Fail(w.ctx, bmdb.Failure{Cause: "x", Backoff: fleet.Backoff{Initial: time.Minute}, Answer: answer}))
+			return w.record(id).Backoffs[fleet.ProcessAgentStart]
+		}
+		if b := fail(fleet.AnswerUnknown); !b.UnansweredSince.IsZero() || b.Answered {
+			w.Fatalf("nobody tried: %+v", b)
+		}
+		first := fail(fleet.AnswerNone)
+		if first.UnansweredSince.IsZero() || first.Answered {
+			w.Fatalf("it did not answer: %+v", first)
+		}
+		for _, answer := range []fleet.Answer{fleet.AnswerNone, fleet.AnswerUnknown} {
+			if b := fail(answer); !b.UnansweredSince.Equal(first.UnansweredSince) {
+				w.Fatalf("it did not answer since %s: %+v", first.UnansweredSince, b)
+			}
+		}
+		if b := fail(fleet.AnswerGiven); !b.UnansweredSince.IsZero() || !b.Answered {
+			w.Fatalf("it answered: %+v", b)
+		}
+		if b := fail(fleet.AnswerNone); !b.UnansweredSince.After(first.UnansweredSince) || b.Answered {
+			w.Fatalf("it does not answer again: %+v", b)
+		}
+	}},
+	{"machines whose hosts never answered, together, stop the line", func(w *world) {
+		p := fleet.DefaultPolicy()
+		p.SuspectLeast, p.RecoveryAtOnce = 2, 1
+		_, err := w.db.SetPolicy(w.ctx, p)
+		w.must(err)
+		w.pulls(fleet.LeverReboot)
+		ids := w.machines(nil, "c1", "c2")
+		for _, work := range w.claim(w.lasting("initializer"), fleet.ProcessAgentStart, 5) {
+			w.must(work.Fail(w.ctx, bmdb.Failure{Cause: "no answer", Backoff: hours, Answer: fleet.AnswerNone}))
+		}
+		w.shift.Advance(p.NeverSpokeAfter - time.Minute)
+		if did, err := w.db.WatchSilence(w.ctx); err != nil || did != "" {
+			w.Fatalf("%q, %v", did, err)
+		}
+		w.shift.Advance(2 * time.Minute)
+		did, err := w.db.WatchSilence(w.ctx)
+		if w.must(err); did != "2 of 2 machines are silent, of which 2 have never answered: the fault is probably ours" {
+			w.Fatalf("it did %q", did)
+		}
+		w.shift.Advance(p.SuspectFor + p.RecoveryStepTimeout)
+		s := w.lasting("recoverer")
+		for range ids { // it waited once
+			w.must(w.recover(s, 2, 1)[0].Finish(w.ctx, bmdb.TakeStep(fleet.RungReboot)))
+			w.recover(s, 2, 0) // it has its time to answer
+			w.shift.Advance(p.RecoveryStepTimeout + time.Second)
+		}
+		w.recover(s, 2, 0) // nobody knows whether they answer now
+	}},
 	{"a host key from user data outlives a reinstall", func(w *world) {
 		id, work := w.lost(func(p *fleet.Policy) { p.RecoveryReboots, p.RecoveryReinstalls = 0, 1 })
 		w.must(work.Note(w.ctx, bmdb.InjectHostKey(id, "ssh-ed25519 AAAA", "SHA256:x")))

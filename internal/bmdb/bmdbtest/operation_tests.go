@@ -341,6 +341,9 @@ var operationTests = []test{
 		w.must(work.Note(w.ctx, bmdb.TakeStep(fleet.RungReboot)))
 		w.must(work.Finish(w.ctx))
 		w.recover(s, 2, 0)
+		w.shift.Advance(2 * time.Minute)
+		first = w.startAgentAs(first.Machine, "boot2")
+		w.recover(s, 2, 0) // it was started, and has not spoken
 		w.must(w.db.RecordSpoken(w.ctx, first, "boot2"))
 		work = w.recover(s, 2, 1)[0]
 		if work.Subject.Machine != second.Machine {

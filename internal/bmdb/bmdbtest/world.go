@@ -237,6 +237,12 @@ func (w *world) wantsInstall(capacity fleet.CapacityID) fleet.MachineID {
 // startAgent takes the machine over and returns the agent in charge.
 func (w *world) startAgent(machine fleet.MachineID) bmdb.AgentIdentity {
 	w.Helper()
+	return w.startAgentAs(machine, "boot1")
+}
+
+// startAgentAs is startAgent on a host with that boot ID.
+func (w *world) startAgentAs(machine fleet.MachineID, bootID string) bmdb.AgentIdentity {
+	w.Helper()
 	s := w.session("initializer")
 	works := w.claim(s, fleet.ProcessAgentStart, 100)
 	i := slices.IndexFunc(works, func(work *bmdb.Work) bool { return work.Subject.Machine == machine })
@@ -246,7 +252,7 @@ func (w *world) startAgent(machine fleet.MachineID) bmdb.AgentIdentity {
 	a := bmdb.AgentIdentity{Machine: machine, PublicKey: []byte("key of " + machine)}
 	w.must(works[i].Note(w.ctx, bmdb.MintTakeover(0, &a.TakeoverGeneration)))
 	w.must(works[i].Finish(w.ctx, bmdb.SetAgentStarted(fleet.AgentStarted{
-		TakeoverGeneration: a.TakeoverGeneration, PublicKey: a.PublicKey, AgentVersion: "1.2.3", BootID: "boot1",
+		TakeoverGeneration: a.TakeoverGeneration, PublicKey: a.PublicKey, AgentVersion: "1.2.3", BootID: bootID,
 	})))
 	for j, work := range works {
 		if j != i {

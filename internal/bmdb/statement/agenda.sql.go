@@ -190,6 +190,25 @@ func (q *Queries) CountStatesAnew(ctx context.Context) ([]CountStatesAnewRow, er
 	return items, nil
 }
 
+const countUnanswered = `-- name: CountUnanswered :one
+SELECT count(*) FROM backoff AS b JOIN machine_state AS s ON s.machine = b.subject
+WHERE b.unanswered_since > 0 AND b.unanswered_since <= $1 AND b.process = $2 AND s.state = $3
+`
+
+type CountUnansweredParams struct {
+	Since   int64
+	Process string
+	State   string
+}
+
+// The machines in a state whose host has answered nobody since then, or for longer.
+func (q *Queries) CountUnanswered(ctx context.Context, arg CountUnansweredParams) (int64, error) {
+	row := q.db.QueryRowContext(ctx, countUnanswered, arg.Since, arg.Process, arg.State)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
 const deleteAgenda = `-- name: DeleteAgenda :exec
 DELETE FROM agenda WHERE process = $1 AND due_at = $2 AND subject = $3
 `
@@ -239,7 +258,7 @@ func (q *Queries) DeleteStateCount(ctx context.Context, id int64) error {
 }
 
 const getBackoffs = `-- name: GetBackoffs :many
-SELECT subject, process, not_before, lasts, cause, failures FROM backoff WHERE subject = $1 ORDER BY process
+SELECT subject, process, not_before, lasts, cause, failures, unanswered_since, answered FROM backoff WHERE subject = $1 ORDER BY process
 `
 
 func (q *Queries) GetBackoffs(ctx context.Context, subject string) ([]Backoff, error) {
@@ -258,6 +277,8 @@ func (q *Queries) GetBackoffs(ctx context.Context, subject string) ([]Backoff, e
 			&i.Lasts,
 			&i.Cause,
 			&i.Failures,
+			&i.UnansweredSince,
+			&i.Answered,
 		); err != nil {
 			return nil, err
 		}
@@ -479,19 +500,23 @@ func (q *Queries) ListStateCounts(ctx context.Context, arg ListStateCountsParams
 }
 
 const putBackoff = `-- name: PutBackoff :exec
-INSERT INTO backoff (subject, process, not_before, lasts, cause, failures)
-VALUES ($1, $2, $3, $4, $5, $6)
+INSERT INTO backoff (subject, process, not_before, lasts, cause, failures, unanswered_since, answered)
+VALUES ($1, $2, $3, $4, $5, $6,
+  $7, $8)
 ON CONFLICT (subject, process) DO UPDATE
-SET not_before = excluded.not_before, lasts = excluded.lasts, cause = excluded.cause, failures = excluded.failures
+SET not_before = excluded.not_before, lasts = excluded.lasts, cause = excluded.cause, failures = excluded.failures,
+  unanswered_since = excluded.unanswered_since, answered = excluded.answered
 `
 
 type PutBackoffParams struct {
-	Subject   string
-	Process   string
-	NotBefore int64
-	Lasts     int64
-	Cause     string
-	Failures  int64
+	Subject         string
+	Process         string
+	NotBefore       int64
+	Lasts           int64
+	Cause           string
+	Failures        int64
+	UnansweredSince int64
+	Answered        int64
 }
 
 func (q *Queries) PutBackoff(ctx context.Context, arg PutBackoffParams) error {
@@ -502,6 +527,8 @@ func (q *Queries) PutBackoff(ctx context.Context, arg PutBackoffParams) error {
 		arg.Lasts,
 		arg.Cause,
 		arg.Failures,
+		arg.UnansweredSince,
+		arg.Answered,
 	)
 	return err
 }

@@ -25,12 +25,14 @@ type AgentLastSeen struct {
 }
 
 type Backoff struct {
-	Subject   string
-	Process   string
-	NotBefore int64
-	Lasts     int64
-	Cause     string
-	Failures  int64
+	Subject         string
+	Process         string
+	NotBefore       int64
+	Lasts           int64
+	Cause           string
+	Failures        int64
+	UnansweredSince int64
+	Answered        int64
 }
 
 type ConcurrencyLimit struct {

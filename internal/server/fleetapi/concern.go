@@ -25,6 +25,7 @@ const (
 	concernDiscrepancy = "discrepancy"
 	concernProvider    = "provider"
 	concernOverdue     = "overdue"
+	concernListener    = "listener"
 )
 
 // concerns lists what somebody should look at. All is well exactly if it is empty, so that nobody
@@ -36,6 +37,9 @@ func (s *Service) concerns(ctx context.Context, summary bmdb.Summary) (all []*fl
 	}
 	oldest, err := s.db.OldestByState(ctx)
 	if err != nil {
+		return nil, err
+	}
+	if all, err = s.deaf(ctx, summary); err != nil {
 		return nil, err
 	}
 	for _, p := range providers {
@@ -74,6 +78,28 @@ func (s *Service) concerns(ctx context.Context, summary bmdb.Summary) (all []*fl
 		}
 	}
 	return all, nil
+}
+
+// deaf returns a concern while no agent listener is up, so that nothing is heard of any machine.
+// The states of the machines do not show it, because no silence counts meanwhile.
+func (s *Service) deaf(ctx context.Context, summary bmdb.Summary) ([]*fleetv1.Concern, error) {
+	env, err := s.db.Environment(ctx)
+	if err != nil || !env.ListenerUpSince.IsZero() {
+		return nil, err
+	}
+	agents := 0
+	for _, state := range []fleet.State{
+		fleet.StateStarted, fleet.StateAvailable, fleet.StateInstalling, fleet.StateBooting, fleet.StateSilent, fleet.StateRefused,
+	} {
+		agents += summary.States[state]
+	}
+	if agents == 0 {
+		return nil, nil
+	}
+	return []*fleetv1.Concern{{
+		Kind: concernListener, Count: int64(agents),
+		Text: fmt.Sprintf("no agent listener is up: nothing is heard of %s", counted(agents, "machine", "machines")),
+	}}, nil
 }
 
 // dueSince returns since when something is due. What was never done is due since ever; of that, it

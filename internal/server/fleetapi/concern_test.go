@@ -62,6 +62,25 @@ func TestConcerns(t *testing.T) {
 	if got := after(0); got != "provider: provider metal fails, 1 time so far: the provider answered Forbidden" {
 		t.Errorf("a provider that fails: %s", got)
 	}
+	deaf := func(state fleet.State) string {
+		t.Helper()
+		all, err := s.deaf(t.Context(), bmdb.Summary{States: map[fleet.State]int{state: 2}})
+		must(err)
+		if len(all) == 0 {
+			return ""
+		}
+		return all[0].GetKind() + ": " + all[0].GetText()
+	}
+	if got := deaf(fleet.StateAvailable); got != "listener: no agent listener is up: nothing is heard of 2 machines" {
+		t.Errorf("nobody listens: %q", got)
+	}
+	if got := deaf(fleet.StateInstalled); got != "" { // nothing is to be heard of them
+		t.Errorf("nobody listens, and nobody has to speak: %q", got)
+	}
+	must(db.ListenerAlive(t.Context(), time.Minute, time.Second))
+	if got := deaf(fleet.StateAvailable); got != "" {
+		t.Errorf("a listener is up: %q", got)
+	}
 	if got := after(3 * time.Hour); !strings.Contains(got, "late: 1 creating for more than an hour, the oldest for 3 hours") {
 		t.Errorf("a machine that does not get on: %s", got)
 	}

@@ -89,6 +89,9 @@ func TestVerdict(t *testing.T) {
 		"a kind that this page does not know": {func(s *stubFleet) {
 			s.summary.Concerns = []*fleetv1.Concern{{Kind: "new", Count: 1, Text: "something new"}}
 		}, "something new"},
+		"nothing can be heard": {func(s *stubFleet) {
+			s.summary.Concerns = []*fleetv1.Concern{{Kind: "listener", Count: 3, Text: "no agent listener is up"}}
+		}, "no agent listener is up"},
 		"machines are in trouble": {func(s *stubFleet) {
 			s.summary.States = append(s.summary.States, &fleetv1.StateCount{State: "silent", Machines: 2})
 		}, "2 silent"},

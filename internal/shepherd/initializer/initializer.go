@@ -171,10 +171,10 @@ func (i *Initializer) start(ctx context.Context, source Source, work *bmdb.Work)
 	t := takeover{Initializer: i, work: work, target: target, way: source.Config.Takeover, logger: i.logger.With(slog.String("machine", string(work.Record.ID)))}
 	started, err := t.run(ctx)
 	if refused, change := refusal(work.Record.ID, err); change != nil {
-		return shepherd.Fail{Err: refused, Changes: change}
+		return shepherd.Fail{Err: refused, Changes: change, Answer: fleet.AnswerGiven}
 	}
 	if err != nil {
-		return shepherd.Fail{Err: err}
+		return shepherd.Fail{Err: err, Answer: t.answered(ctx, err)}
 	}
 	return shepherd.Finish{Changes: append(t.notes, bmdb.SetAgentStarted(started))}
 }

@@ -36,8 +36,21 @@ type takeover struct {
 	target remote.Target
 	way    Takeover
 	logger *slog.Logger
+	// reached: the host let us in.
+	reached bool
 	// notes are for history, if the takeover succeeds.
 	notes []bmdb.Change
+}
+
+// answered returns what a failure says of the host.
+func (t *takeover) answered(ctx context.Context, err error) fleet.Answer {
+	switch {
+	case t.reached:
+		return fleet.AnswerGiven
+	case ctx.Err() != nil, t.target.Via != nil: // it may be the jump host that did not answer
+		return fleet.AnswerUnknown
+	}
+	return remote.Answered(err)
 }
 
 // run puts the agent in charge, and returns the fact to record. Nothing is written to the host
@@ -47,6 +60,7 @@ func (t *takeover) run(ctx context.Context) (fleet.AgentStarted, error) {
 	if err != nil {
 		return fleet.AgentStarted{}, fmt.Errorf("dial: %w", err)
 	}
+	t.reached = true
 	defer func() { _ = host.Close() }() // nothing is under way any more
 	request, err := t.mint(ctx, host.HostKey(), 0)
 	if err != nil {

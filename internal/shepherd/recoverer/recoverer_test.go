@@ -96,12 +96,12 @@ func TestRungs(t *testing.T) {
 		},
 		"the host hangs: it is rebooted": {
 			breaks: func(h *shepherdtest.Host) { h.Hangs = true }, levers: "reboot", state: fleet.StateAvailable,
-			evidence: "with another boot ID",
+			evidence: "after the step agent-start, with another boot ID; the reboot before it has helped",
 		},
 		"the disk is lost, and the policy allows a reinstall": {
 			breaks: func(h *shepherdtest.Host) { h.Corrupt = true }, levers: "reboot reboot power-cycle reinstall",
 			policy: func(p *fleet.Policy) { p.RecoveryReinstalls = 1 },
-			state:  fleet.StateAvailable, evidence: "with another boot ID",
+			state:  fleet.StateAvailable, evidence: "with another boot ID; the reinstall before it has helped",
 		},
 		"the disk is lost, and no policy allows it": {
 			breaks: func(h *shepherdtest.Host) { h.Corrupt = true }, levers: "reboot reboot power-cycle", state: fleet.StateQuarantined,

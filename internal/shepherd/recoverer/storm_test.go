@@ -4,15 +4,21 @@ import (
 	"cmp"
 	"flag"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/lifecycle"
+	"github.com/ironherd/ironherd/internal/server"
+	"github.com/ironherd/ironherd/internal/server/fleetapi"
 	"github.com/ironherd/ironherd/internal/shepherd/shepherdtest"
+	"github.com/ironherd/ironherd/internal/token"
 )
 
 var stormMachines = flag.Int("storm", 200, "machines of TestPowerIsLost; 10,000 take minutes")
@@ -41,11 +47,13 @@ func TestPowerIsLost(t *testing.T) {
 			t.Fatalf("we do not listen, and %d machines were touched", n)
 		}
 		says(t, herd, dark[0], fleet.StateAvailable, "the agent is not silent")
+		verdict(t, herd, fmt.Sprintf("listener: no agent listener is up: nothing is heard of %d machines", machines))
 		herd.SetDeaf(false)
 		time.Sleep(12 * time.Minute)
 		if n := len(herd.Fake.Pulls()); n != 0 {
 			t.Fatalf("all are heard again, and %d machines were touched", n)
 		}
+		verdict(t, herd, "")
 
 		for _, id := range dark {
 			herd.Change(id, func(h *shepherdtest.Host) { h.Hangs = true })
@@ -57,6 +65,7 @@ func TestPowerIsLost(t *testing.T) {
 		}
 		stopped := fmt.Sprintf("%d of %d machines with an agent are silent: the fault is probably ours", len(dark), machines)
 		says(t, herd, dark[0], fleet.StateSilent, stopped)
+		verdict(t, herd, fmt.Sprintf("state: %d silent", len(dark)), "recovery is stopped: "+stopped)
 		hold, err := herd.DB.RecoveryHold(t.Context())
 		check(t, err)
 		if hold == nil || hold.Until == nil || hold.Reason != stopped {
@@ -79,6 +88,7 @@ func TestPowerIsLost(t *testing.T) {
 			t.Error("nobody is told that he waits for his turn")
 		}
 		t.Logf("of %d machines %d wait for their turn", waits+works, waits)
+		verdict(t, herd, "state: ") // so many are silent
 
 		for range 100 {
 			if len(herd.Fake.Pulls()) >= len(dark) {
@@ -113,6 +123,7 @@ func TestPowerIsLost(t *testing.T) {
 				t.Errorf("%d machines are %s in the end", n, state)
 			}
 		}
+		verdict(t, herd, "")
 		wantAtOnce(t, herd, dark, atOnce)
 		t.Logf("the first of %d reboots came %s after the loss, the last %s", len(pulls), pulls[0].At.Sub(lost), pulls[len(pulls)-1].At.Sub(lost))
 	})
@@ -150,6 +161,45 @@ func wantAtOnce(t *testing.T, herd *shepherdtest.Herd, machines []fleet.MachineI
 		t.Errorf("%d changes of %d machines: at most %d were under recovery at once, want at most %d", len(changes), len(machines), most, atOnce)
 	}
 	t.Logf("at most %d were under recovery at once", most)
+}
+
+// viewer is a token that everybody has.
+type viewer struct{}
+
+// Find implements server.Tokens.
+func (viewer) Find(string) (token.Token, bool, error) {
+	return token.Token{Name: "viewer", Role: token.Viewer, Expires: time.Now().Add(time.Hour)}, true, nil
+}
+
+// verdict checks what the overview says: every one of these, or that all is well.
+func verdict(t *testing.T, herd *shepherdtest.Herd, wants ...string) {
+	t.Helper()
+	service := fleetapi.New(herd.DB, fleetapi.Options{})
+	var response *fleetv1.GetSummaryResponse
+	ask := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		var err error
+		response, err = service.GetSummary(r.Context(), &fleetv1.GetSummaryRequest{})
+		check(t, err)
+	})
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil)
+	r.Header.Set("Authorization", "Bearer viewer")
+	server.NewAccess(viewer{}).Identify(ask).ServeHTTP(httptest.NewRecorder(), r)
+	var all []string
+	for _, c := range response.GetConcerns() {
+		// The herd runs neither pass nor update of its provider.
+		if c.GetKind() != "overdue" || c.GetSubject() != "provision" && c.GetSubject() != "update" {
+			all = append(all, c.GetKind()+": "+c.GetText())
+		}
+	}
+	if h := response.GetRecoveryHold(); h != nil {
+		all = append(all, "recovery is stopped: "+h.GetReason())
+	}
+	said := strings.Join(all, "\n")
+	for _, want := range wants {
+		if want == "" && said != "" || !strings.Contains(said, want) {
+			t.Errorf("the overview says %q, want %q", said, want)
+		}
+	}
 }
 
 // decided is what explain says of the recovery of a machine.

@@ -37,6 +37,8 @@ type Host struct {
 	ID      fleet.ProviderID
 	// Dead: no restart brings it up. Hangs: only a restart does. Corrupt: only a reinstall does.
 	Dead, Hangs, Corrupt bool
+	// Refuses: it answers, and lets nobody in.
+	Refuses bool
 	// Agent runs.
 	Agent bool
 	boots int
@@ -193,13 +195,17 @@ func (s starter) Act(ctx context.Context, work *bmdb.Work) shepherd.Outcome {
 	h.mu.Lock()
 	host := h.hosts[work.Record.ID]
 	up, boot := host != nil && host.up(), ""
+	refuses := up && host.Refuses
 	if up {
 		boot = host.bootID()
 	}
 	h.mu.Unlock()
 	entry, there := h.Fake.deviceNow(work.Record.ProviderID)
 	if !up || !there || entry.Status != fleet.ProviderStatusActive {
-		return shepherd.Fail{Err: fleet.Errorf(fleet.KindTimeout, "the host does not answer")}
+		return shepherd.Fail{Err: fleet.Errorf(fleet.KindTimeout, "the host does not answer"), Answer: fleet.AnswerNone}
+	}
+	if refuses {
+		return shepherd.Fail{Err: fleet.Errorf(fleet.KindUnauthenticated, "the host refuses the key"), Answer: fleet.AnswerGiven}
 	}
 	var generation fleet.TakeoverGeneration
 	if err := work.Note(ctx, bmdb.MintTakeover(0, &generation)); err != nil {

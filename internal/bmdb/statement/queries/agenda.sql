@@ -60,10 +60,17 @@ SELECT id, state, n FROM state_count WHERE provider = sqlc.arg(provider) ORDER B
 SELECT * FROM backoff WHERE subject = sqlc.arg(subject) ORDER BY process;
 
 -- name: PutBackoff :exec
-INSERT INTO backoff (subject, process, not_before, lasts, cause, failures)
-VALUES (sqlc.arg(subject), sqlc.arg(process), sqlc.arg(not_before), sqlc.arg(lasts), sqlc.arg(cause), sqlc.arg(failures))
+INSERT INTO backoff (subject, process, not_before, lasts, cause, failures, unanswered_since, answered)
+VALUES (sqlc.arg(subject), sqlc.arg(process), sqlc.arg(not_before), sqlc.arg(lasts), sqlc.arg(cause), sqlc.arg(failures),
+  sqlc.arg(unanswered_since), sqlc.arg(answered))
 ON CONFLICT (subject, process) DO UPDATE
-SET not_before = excluded.not_before, lasts = excluded.lasts, cause = excluded.cause, failures = excluded.failures;
+SET not_before = excluded.not_before, lasts = excluded.lasts, cause = excluded.cause, failures = excluded.failures,
+  unanswered_since = excluded.unanswered_since, answered = excluded.answered;
+
+-- The machines in a state whose host has answered nobody since then, or for longer.
+-- name: CountUnanswered :one
+SELECT count(*) FROM backoff AS b JOIN machine_state AS s ON s.machine = b.subject
+WHERE b.unanswered_since > 0 AND b.unanswered_since <= sqlc.arg(since) AND b.process = sqlc.arg(process) AND s.state = sqlc.arg(state);
 
 -- name: DeleteBackoff :exec
 DELETE FROM backoff WHERE subject = sqlc.arg(subject) AND process = sqlc.arg(process);
