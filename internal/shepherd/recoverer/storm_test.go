@@ -129,8 +129,8 @@ func TestPowerIsLost(t *testing.T) {
 	})
 }
 
-// wantAtOnce checks by the histories of the machines that at no time more of them had been rebooted,
-// and not been heard of since.
+// wantAtOnce checks by the histories of the machines that at no time more of them had been
+// rebooted, and not been heard of since.
 func wantAtOnce(t *testing.T, herd *shepherdtest.Herd, machines []fleet.MachineID, atOnce int) {
 	t.Helper()
 	type change struct {
