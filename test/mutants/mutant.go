@@ -164,15 +164,25 @@ func try(ctx context.Context, root, overlay, test string) outcome {
 	return o
 }
 
-// fields splits arguments at blanks, but for those within single quotes.
+// fields splits arguments at blanks, but for those within single quotes, which are left out.
 func fields(s string) []string {
 	var list []string
-	for i, part := range strings.Split(s, "'") {
-		if i%2 == 1 {
-			list = append(list, part)
-			continue
+	word, quoted, begun := "", false, false
+	for _, r := range s {
+		switch {
+		case r == '\'':
+			quoted, begun = !quoted, true
+		case r == ' ' && !quoted:
+			if begun {
+				list = append(list, word)
+			}
+			word, begun = "", false
+		default:
+			word, begun = word+string(r), true
 		}
-		list = append(list, strings.Fields(part)...)
+	}
+	if begun {
+		list = append(list, word)
 	}
 	return list
 }
