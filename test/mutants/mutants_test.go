@@ -127,3 +127,19 @@ func TestPatchesOutliveWhatIsAroundThem(t *testing.T) {
 		}
 	}
 }
+
+// TestFields: what is quoted belongs to the argument that it stands in.
+func TestFields(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string][]string{
+		"":                                 nil,
+		"-run  TestX$ -v":                  {"-run", "TestX$", "-v"},
+		"-run 'TestX/a b' -v":              {"-run", "TestX/a b", "-v"},
+		`-run TestX -replay='{"a": 1}' -v`: {"-run", "TestX", `-replay={"a": 1}`, "-v"},
+		"-x ''":                            {"-x", ""},
+	} {
+		if got := fields(text); !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+}
