@@ -70,7 +70,7 @@ var installTests = []test{
 		if r.InstallReport == nil || r.InstallReport.Attempt != 1 || r.InstallReport.OK || len(r.Backoffs) != 0 || !r.InstallReport.Untouched() {
 			w.Fatalf("record %+v", r)
 		}
-		w.wantHappened(bmdb.HappeningInstallFailed, bmdb.FailedNeverStarted, 1)
+		w.wantHappenedOnce(bmdb.HappeningInstallFailed, bmdb.FailedNeverStarted)
 		w.wantKind(w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, first.Secret, "b"), fleet.KindForbidden)
 		// history
 		w.must(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: 1, Attempt: 1, OK: true}))
@@ -102,7 +102,7 @@ var installTests = []test{
 		a := w.ready("c1", true)
 		o := w.handOut(a, 0, 0)
 		w.must(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: 1, Attempt: o.Attempt, Error: "digest mismatch"}))
-		w.wantHappened(bmdb.HappeningInstallFailed, bmdb.FailedReported, 1)
+		w.wantHappenedOnce(bmdb.HappeningInstallFailed, bmdb.FailedReported)
 		if again := w.handOut(a, 1, 1); again != nil {
 			w.Fatal("handed out in backoff")
 		}
@@ -130,7 +130,7 @@ var installTests = []test{
 		if n, err := w.db.ExpireInstalls(w.ctx, 10); n != 1 || err != nil {
 			w.Fatalf("expired %d, %v", n, err)
 		}
-		w.wantHappened(bmdb.HappeningInstallFailed, bmdb.FailedNoReport, 1)
+		w.wantHappenedOnce(bmdb.HappeningInstallFailed, bmdb.FailedNoReport)
 		if r := w.record(a.Machine); r.InstallReport == nil || r.InstallReport.OK || len(r.Backoffs) != 1 || r.InstallReport.Untouched() {
 			w.Fatalf("record %+v", r)
 		}

@@ -248,7 +248,7 @@ var operationTests = []test{
 			w.Fatalf("handed out %t, %v", handedOut, err)
 		}
 		w.must(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: 2, Attempt: 1, Error: "called off"}))
-		w.wantHappened(bmdb.HappeningInstallFailed, bmdb.FailedCalledOff, 1)
+		w.wantHappenedOnce(bmdb.HappeningInstallFailed, bmdb.FailedCalledOff)
 		w.shift.Advance(2 * time.Hour)
 		w.must(w.db.ListenerAlive(w.ctx, time.Hour, 30*time.Second))
 		w.must(w.db.RecordSpoken(w.ctx, a, "boot1"))
@@ -275,7 +275,7 @@ var operationTests = []test{
 			w.must(s.Close(w.ctx, "done"))
 			w.shift.Advance(fleet.DefaultPolicy().RecoveryStepTimeout + time.Second)
 		}
-		w.wantHappened(bmdb.HappeningRecovery, "silent", 1)
+		w.wantHappenedOnce(bmdb.HappeningRecovery, "silent")
 		if r := w.record(a.Machine); r.Quarantine == nil || r.Quarantine.Actor != "recovery" || w.state(a.Machine) != fleet.StateQuarantined {
 			w.Fatalf("quarantine %+v", r.Quarantine)
 		}

@@ -33,7 +33,7 @@ var sessionTests = []test{
 		if n, err := w.db.CollectSessions(w.ctx); n != 0 || err != nil {
 			w.Fatalf("collected %d sessions once more, %v", n, err)
 		}
-		w.wantHappened(bmdb.HappeningSessionLost, bmdb.LostOverdue, 1)
+		w.wantHappenedOnce(bmdb.HappeningSessionLost, bmdb.LostOverdue)
 	}},
 	{"only a death that is a fact is one", func(w *world) { // rule 4: the deadline alone ends nothing
 		s := w.session("a")

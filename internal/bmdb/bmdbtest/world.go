@@ -62,13 +62,13 @@ func (w *world) Happened(what bmdb.Happening, cause string) {
 	w.happened[string(what)+": "+cause]++
 }
 
-// wantHappened compares how often something has happened so far.
-func (w *world) wantHappened(what bmdb.Happening, cause string, want int) {
+// wantHappenedOnce checks that something has happened once so far.
+func (w *world) wantHappenedOnce(what bmdb.Happening, cause string) {
 	w.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if got := w.happened[string(what)+": "+cause]; got != want {
-		w.Fatalf("%s, %s: told %d times, want %d; all: %v", what, cause, got, want, w.happened)
+	if got := w.happened[string(what)+": "+cause]; got != 1 {
+		w.Fatalf("%s, %s: told %d times, want once; all: %v", what, cause, got, w.happened)
 	}
 }
 

@@ -44,7 +44,7 @@ func (i *Initializer) clean(ctx context.Context, work *bmdb.Work, entry provider
 		return err
 	}
 	host, err := i.dial(ctx, target)
-	if refused, changes := refusal(work.Record.ID, err); changes != nil {
+	if changes, refused := refusal(work.Record.ID, err); changes != nil {
 		return errors.Join(refused, work.Note(ctx, changes...))
 	}
 	if err != nil {

@@ -170,8 +170,8 @@ func (i *Initializer) start(ctx context.Context, source Source, work *bmdb.Work)
 	}
 	t := takeover{Initializer: i, work: work, target: target, way: source.Config.Takeover, logger: i.logger.With(slog.String("machine", string(work.Record.ID)))}
 	started, err := t.run(ctx)
-	if refused, change := refusal(work.Record.ID, err); change != nil {
-		return shepherd.Fail{Err: refused, Changes: change, Answer: fleet.AnswerGiven}
+	if changes, refused := refusal(work.Record.ID, err); changes != nil {
+		return shepherd.Fail{Err: refused, Changes: changes, Answer: fleet.AnswerGiven}
 	}
 	if err != nil {
 		return shepherd.Fail{Err: err, Answer: t.answered(ctx, err)}
@@ -179,19 +179,19 @@ func (i *Initializer) start(ctx context.Context, source Source, work *bmdb.Work)
 	return shepherd.Finish{Changes: append(t.notes, bmdb.SetAgentStarted(started))}
 }
 
-// refusal returns the error of a host with another key, with what to do about it, and what to
-// record of it, so that a person can accept the key; nil for any other error.
-func refusal(machine fleet.MachineID, err error) (error, []bmdb.Change) {
+// refusal returns what to record of a host with another key, so that a person can accept the key,
+// and the error with what to do about it; nil and the error itself for any other error.
+func refusal(machine fleet.MachineID, err error) ([]bmdb.Change, error) {
 	wrong, ok := errors.AsType[*remote.HostKeyError](err)
 	if !ok {
-		return err, nil
+		return nil, err
 	}
 	why := ""
 	if wrong.Source == remote.SourceInjected {
 		why = "; an image that ignores user data makes a key of its own: the provider's inject_host_key is not for such images"
 	}
-	return fmt.Errorf("%w%s; if the new key is right: `ironherd machine host-key accept %s %s`", err, why, machine, wrong.Presented),
-		[]bmdb.Change{bmdb.RefuseHostKey(wrong.Key, wrong.Presented)}
+	return []bmdb.Change{bmdb.RefuseHostKey(wrong.Key, wrong.Presented)},
+		fmt.Errorf("%w%s; if the new key is right: `ironherd machine host-key accept %s %s`", err, why, machine, wrong.Presented)
 }
 
 // ask asks the provider for the machine. An error comes with the backoff that it asks for.

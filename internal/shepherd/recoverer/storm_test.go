@@ -71,7 +71,7 @@ func TestPowerIsLost(t *testing.T) {
 		if hold == nil || hold.Until == nil || hold.Reason != stopped {
 			t.Fatalf("recovery is held by %+v", hold)
 		}
-		time.Sleep(hold.Until.Sub(time.Now()) + 2*time.Minute)
+		time.Sleep(time.Until(*hold.Until) + 2*time.Minute)
 		waits, works := 0, 0
 		for _, id := range dark[:min(len(dark), 4*atOnce)] {
 			switch why := decided(t, herd, id).Reason; {

@@ -1,4 +1,4 @@
--- Whether hosts answer, and who may call a provider when.
+-- Since when hosts have answered nobody.
 
 -- +goose Up
 -- What the failures of a machine say of its host: since when it has answered nobody who tried to
