@@ -140,6 +140,11 @@ func TestKilledDuringOperations(t *testing.T) {
 		m := list.GetMachines()[i]
 		k.name, k.id, k.device = m.GetHostname(), m.GetId(), m.GetProviderId()
 		killDuring(ctx, t, herd, gate, k)
+		if k.verb[0] == "power" || k.verb[0] == "reboot" {
+			// The next kill must not lose a reply to this one as well, which would be made up for by
+			// another restart.
+			eventually(t, func() error { return accepted(ctx, herd, k) })
+		}
 	}
 	for _, k := range all {
 		eventually(t, func() error { return endedOnce(ctx, herd, k) })
@@ -212,6 +217,20 @@ func killDuring(ctx context.Context, t *testing.T, herd *process.Herd, gate *pro
 	if err := herd.AwaitPlane(ctx); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// accepted looks whether the history says that the provider has accepted an operation.
+func accepted(ctx context.Context, herd *process.Herd, k *killed) error {
+	history, err := herd.Client().ListHistory(ctx, &fleetv1.ListHistoryRequest{Machine: k.id, Limit: 1000})
+	if err != nil {
+		return fmt.Errorf("%s: %w", k, err)
+	}
+	for _, e := range history.GetEntries() {
+		if e.GetEvent() == "operation accepted" || e.GetEvent() == "operation done" {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s: it is not accepted", k)
 }
 
 // endedOnce looks whether the history says that an operation was asked for once, and was done once.
