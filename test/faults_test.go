@@ -96,7 +96,7 @@ func tellsCauses(t *testing.T, herd *process.Herd) {
 // eventually repeats a check until it passes, because what it looks at may be a moment behind.
 func eventually(t *testing.T, check func() error) {
 	t.Helper()
-	deadline := time.After(3 * time.Minute)
+	deadline := time.After(time.Minute)
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
 	for {
