@@ -82,7 +82,11 @@ func leads(ctx context.Context, host string) bool {
 		routes, err := netlink.RouteGet(address)
 		return err == nil && slices.ContainsFunc(routes, func(r netlink.Route) bool {
 			link, err := netlink.LinkByIndex(r.LinkIndex)
-			return err == nil && link.Attrs().OperState != netlink.OperDown
+			if err != nil {
+				return false
+			}
+			state := link.Attrs().OperState
+			return state != netlink.OperDown && state != netlink.OperLowerLayerDown
 		})
 	})
 }

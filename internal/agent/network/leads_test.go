@@ -46,4 +46,21 @@ func TestLeads(t *testing.T) {
 	}
 	want("with a route", "192.0.2.7", true)
 	want("with a route to others", "198.51.100.7", false)
+
+	// One end of a cable whose other end is down.
+	cable := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "near"}, PeerName: "far"}
+	if err := netlink.LinkAdd(cable); err != nil {
+		t.Fatal(err)
+	}
+	near, err := netlink.LinkByName("near")
+	if err == nil {
+		err = netlink.LinkSetUp(near)
+	}
+	if err == nil {
+		err = netlink.AddrAdd(near, &netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(198, 51, 100, 1), Mask: net.CIDRMask(24, 32)}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	want("with a route over an interface without carrier", "198.51.100.7", false)
 }
