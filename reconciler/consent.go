@@ -80,7 +80,7 @@ func Approve(ctx context.Context, client *clientv3.Client, layout etcd.Layout, a
 	return nil
 }
 
-// Withdraw removes the approval. KindNotFound when there is none.
+// Withdraw removes the approval. failure.NotFound when there is none.
 func Withdraw(ctx context.Context, client *clientv3.Client, layout etcd.Layout) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()

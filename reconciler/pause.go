@@ -96,7 +96,7 @@ func SetPause(ctx context.Context, client *clientv3.Client, layout etcd.Layout, 
 	return nil
 }
 
-// EndPause removes the pause of a scope. KindNotFound when there is none.
+// EndPause removes the pause of a scope. failure.NotFound when there is none.
 func EndPause(ctx context.Context, client *clientv3.Client, layout etcd.Layout, scope string) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()

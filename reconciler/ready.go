@@ -37,7 +37,7 @@ const reask = 5 * time.Second
 // WaitReady returns nil when the API server may start. It reads the node's record and the status
 // together, linearizably, so that no leader can restrict the status without having seen this node.
 // It also waits for an etcd that does not answer. It logs why it waits whenever the reason changes.
-// When ctx ends, the error is KindTimeout and names the last reason.
+// When ctx ends, the error is failure.Timeout and names the last reason.
 func WaitReady(ctx context.Context, r Ready) error {
 	if r.Layout.Root == "" {
 		r.Layout.Root = etcd.DefaultRoot

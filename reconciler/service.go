@@ -70,7 +70,7 @@ func (c *Config) setDefaults() {
 	}
 }
 
-// Validate reports every fault, as KindInvalid.
+// Validate reports every fault, as failure.Invalid.
 func (c Config) Validate() error {
 	errs := []error{node.CheckName(c.Node), c.Build.Validate(), c.Layout.Validate()}
 	for name, value := range map[string]time.Duration{"settling time": c.Settle, "time between full passes": c.FullPass} {

@@ -65,7 +65,7 @@ type announcement struct {
 // announce writes the status in one transaction, on condition that l still leads, that the status
 // is the one that was read and, if guarded, that no node has changed. It returns the revision of
 // the write. If l no longer leads, the error is election.ErrDeposed; if another condition does not
-// hold, it is KindConflict. After any other error the status may have been written or not.
+// hold, it is failure.Conflict. After any other error the status may have been written or not.
 func announce(ctx context.Context, client *clientv3.Client, layout etcd.Layout, l *election.Leadership, a announcement) (int64, error) {
 	text, err := a.status.Encode()
 	if err != nil {

@@ -3,6 +3,7 @@ package arch_test
 import (
 	"go/ast"
 	"path"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -20,6 +21,9 @@ func TestPublicPackagesNameNothingInternal(t *testing.T) {
 		public++
 		internal := s.internalNames(t)
 		for _, d := range s.file.Decls {
+			if kind := internalKind.FindString(documentation(d)); kind != "" && len(exported(d)) > 0 {
+				t.Errorf("%s: the comment names %s, which is internal: package failure has its public name", s.set.Position(d.Pos()), kind)
+			}
 			for _, node := range exported(d) {
 				ast.Inspect(node, func(n ast.Node) bool {
 					if sel, ok := n.(*ast.SelectorExpr); ok {
@@ -35,6 +39,20 @@ func TestPublicPackagesNameNothingInternal(t *testing.T) {
 	if public < 20 {
 		t.Errorf("only %d files of public packages were found", public)
 	}
+}
+
+// internalKind is how internal packages name a kind of error.
+var internalKind = regexp.MustCompile(`\bKind[A-Z]\w*`)
+
+// documentation returns the comment that stands above a declaration.
+func documentation(d ast.Decl) string {
+	switch d := d.(type) {
+	case *ast.FuncDecl:
+		return d.Doc.Text()
+	case *ast.GenDecl:
+		return d.Doc.Text()
+	}
+	return ""
 }
 
 // internalNames returns the names by which a file calls the internal packages that it imports.

@@ -46,7 +46,7 @@ type Candidate struct {
 	Fault string `json:"fault,omitempty"`
 }
 
-// Validate reports every fault, as KindInvalid.
+// Validate reports every fault, as failure.Invalid.
 func (c Config) Validate() error {
 	var errs []error
 	if c.TTL < MinTTL || c.TTL%time.Second != 0 {

@@ -27,7 +27,7 @@ type Config struct {
 	KeyFile  string `json:"keyFile,omitempty"`
 }
 
-// Validate reports every fault, as KindInvalid.
+// Validate reports every fault, as failure.Invalid.
 func (c Config) Validate() error {
 	var errs []error
 	fault := func(format string, args ...any) {
@@ -63,8 +63,8 @@ const (
 )
 
 // Dial returns a client. It does not wait for a connection; if etcd is down, the first request
-// fails. Errors are KindInvalid: the configuration is wrong, or a file cannot be used. The client
-// does not end with ctx.
+// fails. Errors are failure.Invalid: the configuration is wrong, or a file cannot be used. The
+// client does not end with ctx.
 func Dial(ctx context.Context, config Config) (*clientv3.Client, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func Dial(ctx context.Context, config Config) (*clientv3.Client, error) {
 	return client, nil
 }
 
-// Open opens the files that the configuration names, and returns KindInvalid for the first that
+// Open opens the files that the configuration names, and returns failure.Invalid for the first that
 // cannot be used.
 func (c Config) Open() error {
 	_, err := c.tls()

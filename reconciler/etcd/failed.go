@@ -17,8 +17,8 @@ import (
 type configured struct{}
 
 // Failed returns the error for what could not be done in etcd. For a request that was not answered
-// in time it is KindTimeout and says of each endpoint what is wrong with it, which the client's own
-// error does not. It takes at most two seconds to find that out.
+// in time it is failure.Timeout and says of each endpoint what is wrong with it, which the client's
+// own error does not. It takes at most two seconds to find that out.
 func Failed(ctx context.Context, client *clientv3.Client, what string, err error) error {
 	if !errors.Is(err, context.DeadlineExceeded) && status.Code(err) != codes.Unavailable {
 		return fmt.Errorf("%s: %w", what, err)

@@ -17,8 +17,8 @@ type Layout struct {
 // DefaultRoot is where the keys are by default.
 const DefaultRoot = "/ironherd/kubernetes"
 
-// Validate returns KindInvalid unless the root begins with a slash, ends without one, and is not
-// empty.
+// Validate returns failure.Invalid unless the root begins with a slash, ends without one, and is
+// not empty.
 func (l Layout) Validate() error {
 	if len(l.Root) < 2 || !strings.HasPrefix(l.Root, "/") || strings.HasSuffix(l.Root, "/") {
 		return fleet.Errorf(fleet.KindInvalid, "the root of the keys in etcd must be a path like %s, not %q", DefaultRoot, l.Root)

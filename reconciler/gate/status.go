@@ -47,7 +47,7 @@ func (s Status) Encode() ([]byte, error) {
 }
 
 // ParseStatus reads the stored form. Fields that it does not know are ignored: a newer release may
-// have added them. Anything else that is not as expected is KindInvalid.
+// have added them. Anything else that is not as expected is failure.Invalid.
 func ParseStatus(text []byte) (Status, error) {
 	var s Status
 	switch err := unmarshal(text, &s); {

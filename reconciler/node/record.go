@@ -49,7 +49,7 @@ func (r Record) same(other Record) bool {
 const recordLimit = 4 << 10
 
 // Parse reads a stored record. Fields that it does not know are ignored. Anything else that is not
-// as expected is KindInvalid.
+// as expected is failure.Invalid.
 func Parse(text []byte) (Record, error) {
 	var r Record
 	if len(text) > recordLimit {
@@ -80,7 +80,7 @@ func (r Record) encode() ([]byte, error) {
 
 var nameForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$`)
 
-// CheckName returns KindInvalid unless it can be the name of a node: what Kubernetes allows.
+// CheckName returns failure.Invalid unless it can be the name of a node: what Kubernetes allows.
 func CheckName(name string) error {
 	if !nameForm.MatchString(name) {
 		return fleet.Errorf(fleet.KindInvalid, "%q cannot be the name of a node: lower case letters, digits, dots and hyphens", name)

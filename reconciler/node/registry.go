@@ -123,7 +123,7 @@ func (r *Registry) Declare(ctx context.Context, name string, source Source) (wro
 }
 
 // Remove removes the record of a node that is gone for good: no API server runs there, or will
-// start there before it has registered again. KindNotFound when there is none.
+// start there before it has registered again. failure.NotFound when there is none.
 func (r *Registry) Remove(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()

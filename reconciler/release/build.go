@@ -31,8 +31,8 @@ func Own() Build {
 	return Build{Release: MustParse(own), MinReconciler: MustParse(minReconciler), MinAPIServer: MustParse(minAPIServer)}
 }
 
-// Validate reports every fault, as KindInvalid: each of the three must be set, and no minimum above
-// the release.
+// Validate reports every fault, as failure.Invalid: each of the three must be set, and no minimum
+// above the release.
 func (b Build) Validate() error {
 	var errs []error
 	fault := func(format string, args ...any) {

@@ -21,7 +21,7 @@ type Release struct {
 const maxLength = 64
 
 // Parse reads v1.2.3 or v1.2.3-rc.1; the v may be missing. v0.0.0 and its pre-releases are refused:
-// they stand for no release. The error is KindInvalid and quotes the text.
+// they stand for no release. The error is failure.Invalid and quotes the text.
 func Parse(text string) (Release, error) {
 	refuse := func(why string) error {
 		if len(text) > maxLength {
