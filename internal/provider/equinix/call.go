@@ -1,6 +1,7 @@
 package equinix
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,9 +9,12 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 
+	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/packethost/packngo"
 
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -94,6 +98,11 @@ func classify(what string, response *packngo.Response, err error) error {
 		return fleet.Errorf(provisional(response.StatusCode), "%s: the provider answered %s, and nothing that can be read",
 			what, response.Status)
 	}
+	return unreadable(what, err)
+}
+
+// unreadable is the error for an answer that no decoder understands.
+func unreadable(what string, err error) error {
 	return fleet.Errorf(fleet.KindTemporary, "%s: the provider's answer cannot be read: %w", what, decodeProblem(err))
 }
 
@@ -156,14 +165,22 @@ func stateError(err error) error {
 	return err
 }
 
-// decodeProblem keeps an error of the JSON decoder from quoting the answer.
+// decodeProblem keeps an error of either JSON decoder from quoting the answer.
 func decodeProblem(err error) error {
+	var unfit *jsonv2.SemanticError
+	if errors.As(err, &unfit) {
+		field := cmp.Or(strings.Join(slices.Collect(unfit.JSONPointer.Tokens()), "."), "the whole")
+		return errors.New(field + " is a JSON " + jsonKinds[unfit.JSONKind])
+	}
 	var mistyped *json.UnmarshalTypeError
 	if errors.As(err, &mistyped) {
 		return errors.New(mistyped.Field + " is a JSON " + mistyped.Value)
 	}
 	return err
 }
+
+// jsonKinds names what stands in an answer instead of what is expected.
+var jsonKinds = map[jsontext.Kind]string{'"': "string", '0': "number", 't': "boolean", 'f': "boolean", 'n': "null", '{': "object", '[': "array"}
 
 // printable cuts a text from outside to what fits into a message.
 func printable(text string) string {

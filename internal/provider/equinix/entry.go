@@ -1,13 +1,14 @@
 package equinix
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/netip"
 	"path"
 	"slices"
 	"strings"
 
+	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
 	"github.com/packethost/packngo"
 
@@ -43,17 +44,17 @@ type reservationRow struct {
 func (r deviceRow) key() string      { return r.id }
 func (r reservationRow) key() string { return r.id }
 
-func parseDevice(raw json.RawMessage) deviceRow {
+func parseDevice(raw jsontext.Value) deviceRow {
 	device := new(packngo.Device)
-	if err := json.Unmarshal(raw, device); err != nil {
+	if err := jsonv2.Unmarshal(raw, device, lenient); err != nil {
 		return deviceRow{id: rowID(raw), problem: fmt.Sprintf("the device cannot be read: %v", decodeProblem(err))}
 	}
 	return deviceRow{id: device.ID, device: device}
 }
 
-func parseReservation(raw json.RawMessage) reservationRow {
+func parseReservation(raw jsontext.Value) reservationRow {
 	found := new(reservation)
-	if err := json.Unmarshal(raw, found); err != nil {
+	if err := jsonv2.Unmarshal(raw, found, lenient); err != nil {
 		return reservationRow{id: rowID(raw), problem: fmt.Sprintf("the reservation cannot be read: %v", decodeProblem(err))}
 	}
 	return reservationRow{id: found.ID, reservation: found}

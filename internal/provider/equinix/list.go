@@ -1,12 +1,14 @@
 package equinix
 
 import (
+	"bytes"
 	"context"
-	"encoding/json"
 	"log/slog"
 	"net/http"
 	"strconv"
 
+	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/packethost/packngo"
 
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -20,8 +22,8 @@ const maximumPages = 1000
 
 // page is one page of any list.
 type page struct {
-	Devices      []json.RawMessage `json:"devices"`
-	Reservations []json.RawMessage `json:"hardware_reservations"`
+	Devices      []jsontext.Value `json:"devices"`
+	Reservations []jsontext.Value `json:"hardware_reservations"`
 	Meta         *struct {
 		Total *int `json:"total"`
 		Last  int  `json:"last_page"`
@@ -31,22 +33,24 @@ type page struct {
 // listDevices returns a row for each device of the project that passes the filter.
 func (p *Provider) listDevices(ctx context.Context, filter map[string]string) ([]deviceRow, error) {
 	return listWhole(ctx, p, "devices", packngo.ListOptions{
-		// Nothing here reads them, and without them a list has a fifth of the bytes.
-		Excludes: []string{"plan", "operating_system"}, QueryParams: filter,
-	}, func(p page) []json.RawMessage { return p.Devices }, parseDevice)
+		// Nothing here reads them, and they are most of the bytes.
+		Excludes: []string{"plan", "operating_system", "provisioning_events", "network_ports", "created_by"}, QueryParams: filter,
+	}, func(p page) []jsontext.Value { return p.Devices }, parseDevice)
 }
 
 // listReservations returns a row for each reservation of the project.
 func (p *Provider) listReservations(ctx context.Context) ([]reservationRow, error) {
-	return listWhole(ctx, p, "hardware-reservations", packngo.ListOptions{},
-		func(p page) []json.RawMessage { return p.Reservations }, parseReservation)
+	return listWhole(ctx, p, "hardware-reservations", packngo.ListOptions{
+		// Where the plan can be had: half of the bytes.
+		Excludes: []string{"plan.available_in", "plan.available_in_metros"},
+	}, func(p page) []jsontext.Value { return p.Reservations }, parseReservation)
 }
 
 // listWhole reads a list until one reading of it is whole. It never mixes the rows of two readings:
 // what only one of them has may have been deleted, or created, in between.
 func listWhole[T row](
-	ctx context.Context, p *Provider, collection string, options packngo.ListOptions, rowsOf func(page) []json.RawMessage,
-	parse func(json.RawMessage) T,
+	ctx context.Context, p *Provider, collection string, options packngo.ListOptions, rowsOf func(page) []jsontext.Value,
+	parse func(jsontext.Value) T,
 ) ([]T, error) {
 	what := "list " + collection + " of project " + p.config.Project
 	options.PerPage, options.SortBy, options.SortDirection = p.config.PageSize, "id", packngo.SortDirectionAsc
@@ -106,7 +110,7 @@ func (r reading[T]) outgrew(before reading[T]) bool {
 
 // listOnce reads all pages once.
 func listOnce[T row](
-	what string, read func(number int) (page, error), rowsOf func(page) []json.RawMessage, parse func(json.RawMessage) T,
+	what string, read func(number int) (page, error), rowsOf func(page) []jsontext.Value, parse func(jsontext.Value) T,
 ) (reading[T], error) {
 	r := reading[T]{ids: map[string]bool{}, first: -1}
 	for number := 1; number <= maximumPages; number++ {
@@ -144,18 +148,25 @@ func (p *Provider) readPage(ctx context.Context, what, path string) (page, error
 	if err != nil {
 		return page{}, err
 	}
-	var result page
-	response, err := client.DoRequest(http.MethodGet, path, nil, &result)
+	var answer bytes.Buffer // packngo copies an answer into a writer as it is
+	response, err := client.DoRequest(http.MethodGet, path, nil, &answer)
 	if err := classify(what, response, err); err != nil {
 		return page{}, err
+	}
+	var result page
+	if err := jsonv2.Unmarshal(answer.Bytes(), &result, lenient); err != nil {
+		return page{}, unreadable(what, err)
 	}
 	return result, nil
 }
 
-func rowID(row json.RawMessage) string {
+// lenient has the decoder of lists accept what encoding/json accepts, which decodes all else.
+var lenient = jsonv2.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+
+func rowID(row jsontext.Value) string {
 	var named struct {
 		ID string `json:"id"`
 	}
-	_ = json.Unmarshal(row, &named) // a row that is no object has no ID
+	_ = jsonv2.Unmarshal(row, &named, lenient) // a row that is no object has no ID
 	return named.ID
 }

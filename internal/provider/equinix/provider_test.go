@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider"
 )
@@ -155,7 +157,7 @@ func TestAddressOfADevice(t *testing.T) {
 		"of another family": {[]any{ip("2001:db8::1", 4, true, true)}, "invalid IP", true},
 		"null":              {[]any{nil, ip("192.0.2.9", 4, true, true)}, "192.0.2.9", false},
 	} {
-		row := parseDevice(json.RawMessage(deviceJSON(map[string]any{"ip_addresses": test.assigned})))
+		row := parseDevice(jsontext.Value(deviceJSON(map[string]any{"ip_addresses": test.assigned})))
 		if entry := row.entry(); entry.Address.String() != test.want || (entry.Invalid != "") != test.invalid {
 			t.Errorf("%s: %s, %q", name, entry.Address, entry.Invalid)
 		}
@@ -166,16 +168,16 @@ func TestStatusOfADevice(t *testing.T) {
 	t.Parallel()
 	// All states of the published document.
 	for _, state := range strings.Fields("queued provisioning active inactive powering_on powering_off reinstalling deprovisioning deleted failed") {
-		entry := parseDevice(json.RawMessage(deviceJSON(map[string]any{"state": state}))).entry()
+		entry := parseDevice(jsontext.Value(deviceJSON(map[string]any{"state": state}))).entry()
 		if entry.Status == "" || entry.Invalid != "" {
 			t.Errorf("%s: %+v", state, entry)
 		}
 	}
-	entry := parseDevice(json.RawMessage(deviceJSON(map[string]any{"state": "provisioning", "provisioning_percentage": 40.4}))).entry()
+	entry := parseDevice(jsontext.Value(deviceJSON(map[string]any{"state": "provisioning", "provisioning_percentage": 40.4}))).entry()
 	if entry.Detail != "provisioning, 40 %" {
 		t.Errorf("%q", entry.Detail)
 	}
-	if entry := parseDevice(json.RawMessage(deviceJSON(map[string]any{"state": "melting"}))).entry(); entry.Invalid == "" || entry.Status != "" {
+	if entry := parseDevice(jsontext.Value(deviceJSON(map[string]any{"state": "melting"}))).entry(); entry.Invalid == "" || entry.Status != "" {
 		t.Errorf("%+v", entry)
 	}
 }
@@ -186,7 +188,7 @@ func TestAListWithBadRows(t *testing.T) {
 	other := strings.ReplaceAll(device1, "01", "02")
 	api.on(listReservations, rows("hardware_reservations", 1, 1, 4, freeReservation,
 		`{"id":"not-a-uuid","provisionable":true,"created_at":"2023-01-01T00:00:00Z"}`,
-		`{"id":"22222222-2222-4222-8222-222222222202","provisionable":"yes"}`,
+		`{"id":"22222222-2222-4222-8222-222222222202","provisionable":"yes, says a secret"}`,
 		`{"id":"22222222-2222-4222-8222-222222222203","provisionable":true,"need_of_service":true,"created_at":"2023-01-01T00:00:00Z"}`))
 	api.on(listDevices, rows("devices", 1, 1, 4,
 		deviceJSON(map[string]any{"hardware_reservation": nil}), `{"id":"`+other+`","tags":"none"}`, `7`,
@@ -196,7 +198,9 @@ func TestAListWithBadRows(t *testing.T) {
 		t.Fatal(err)
 	}
 	good, bad := 0, 0
+	reasons := map[string]bool{}
 	for _, entry := range entries {
+		reasons[entry.Invalid] = true
 		if entry.Invalid == "" {
 			good++
 		} else {
@@ -205,6 +209,15 @@ func TestAListWithBadRows(t *testing.T) {
 	}
 	if good != 2 || bad != 5 {
 		t.Errorf("%d good, %d bad: %+v", good, bad, entries)
+	}
+	for _, reason := range []string{
+		"the reservation cannot be read: provisionable is a JSON string", // and not which string
+		"the device cannot be read: tags is a JSON string",
+		"the device cannot be read: the whole is a JSON number",
+	} {
+		if !reasons[reason] {
+			t.Errorf("nothing is unreadable because %q: %v", reason, reasons)
+		}
 	}
 	if !slices.IsSortedFunc(entries, provider.CompareEntries) {
 		t.Error("not in order")
