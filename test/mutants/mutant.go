@@ -153,7 +153,9 @@ func try(ctx context.Context, root, overlay, test string) outcome {
 	pkg, args, _ := strings.Cut(test, " ")
 	command := exec.CommandContext(ctx, "go", append([]string{"test", "-count=1", "-timeout=" + limit.String(), pkg}, fields(args)...)...)
 	command.Dir, command.Env = root, planting(os.Environ(), overlay)
-	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	// The program of a test is a child of `go test`, and has children of its own: all of them end.
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGKILL) }
 	out, err := command.CombinedOutput()
 	o := outcome{test: test, output: string(out), took: time.Since(began)}
 	switch text := o.output; {

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"context"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"testing"
 )
 
@@ -142,4 +145,62 @@ func TestFields(t *testing.T) {
 			t.Errorf("%s: %q, want %q", text, got, want)
 		}
 	}
+}
+
+// TestNothingIsLeftBehind: when the runner is told to stop, the test that runs ends with it.
+func TestNothingIsLeftBehind(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	pipe := filepath.Join(dir, "pipe") // open for as long as the test's program runs
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"overlay.json": "{}",
+		"go.mod":       "module example.com/x\n\ngo 1.26\n",
+		"x_test.go": `package x
+
+import (
+	"os"
+	"testing"
+)
+
+func TestForEver(t *testing.T) {
+	pipe, err := os.OpenFile("pipe", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pipe.WriteString("begun\n")
+	<-t.Context().Done() // which comes only after the test
+}
+`,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	ended := make(chan outcome, 1)
+	go func() {
+		ended <- try(ctx, dir, filepath.Join(dir, "overlay.json"), ".")
+		// Should the program never have begun, nobody else would open the pipe.
+		if f, err := os.OpenFile(pipe, os.O_WRONLY|syscall.O_NONBLOCK, 0); err == nil {
+			_ = f.Close()
+		}
+	}()
+	reader, err := os.Open(pipe) //nolint:gosec // made above
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = reader.Close() }()
+	begun := make([]byte, len("begun\n"))
+	if _, err := io.ReadFull(reader, begun); err != nil {
+		t.Fatalf("%v: %+v", err, <-ended)
+	}
+	stop()
+	if _, err := io.Copy(io.Discard, reader); err != nil { // until nobody has it open
+		t.Fatal(err)
+	}
+	<-ended
 }
