@@ -59,7 +59,7 @@ test: setup build kube vm-disk ## Run every test, with the race detector (PKG=./
 	@go vet ./...
 	@go test $(RACE) -timeout 15m $(or $(PKG),./...)
 	@$(if $(PKG),,go test -run 'TestADay' -v ./internal/shepherd) # the whole fleet; the race detector's run has a smaller one
-	@$(if $(PKG),,go test -run 'TestSeeds' ./internal/rehearsal) # 1,000 seeds, in one thread each; the race detector's run has 10
+	@$(if $(PKG),,go test -timeout 20m -run 'TestSeeds' ./internal/rehearsal) # 1,000 seeds, in one thread each; the race detector's run has 10
 
 .PHONY: simulate
 simulate: ## Rehearse the control plane on N seeds, every fault mixed; one that fails is made smaller, and shown with what replays it (SEEDS=1000 FROM=0)
