@@ -39,6 +39,7 @@ func Run(t *testing.T, open func(t *testing.T) bmdb.Engine) {
 		{"agenda", agendaTests},
 		{"fact", factTests},
 		{"hands", handsTests},
+		{"turn", turnTests},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			t.Parallel()
