@@ -43,6 +43,8 @@ type candidate struct {
 	subject  string
 	provider fleet.ProviderName
 	dueAt    int64
+	// location of the machine, for a process whose number is limited.
+	location string
 }
 
 // Claim takes due work by rule 2: candidates without locks, their subjects locked (those that
@@ -51,7 +53,7 @@ type candidate struct {
 // ErrLeaseLost when the session has ended. When it fails, no work is held: what had been committed
 // already is handed back with the next extension.
 func (s *Session) Claim(ctx context.Context, request ClaimRequest) (Claim, error) {
-	c := &claiming{s: s, request: request, done: make(map[string]int64), full: make(map[fleet.ProviderName]time.Time)}
+	c := &claiming{s: s, request: request, done: make(map[string]int64), full: make(map[place]time.Time)}
 	c.head = s.db.heads.Head(request.Process, request.Providers, s.db.clock.Elapsed())
 	s.claimStarts()
 	defer s.claimEnds()
@@ -77,8 +79,10 @@ type claiming struct {
 	// that somebody was at some of it, who may be done by now.
 	left int64
 	busy bool
-	// full are the providers at which no more of the process may start, with when to look again.
-	full map[fleet.ProviderName]time.Time
+	// full are the places at which no more of the process may start, with when to look again.
+	full map[place]time.Time
+	// holders are those who count against the limits of a provider, as the newest look has found them.
+	holders map[fleet.ProviderName][]statement.ListLimitedRow
 	// providers are those at which work of a limited process may start; read when it is needed.
 	providers []fleet.ProviderName
 	// dead are machines of such providers whose holders are dead: freeing them makes room.
@@ -120,7 +124,7 @@ func (c *claiming) run(ctx context.Context) (Claim, error) {
 func (c *claiming) round(ctx context.Context, candidates []candidate) error {
 	var r *claimRound
 	err := c.s.db.update(ctx, "claim", func(ctx context.Context, t *transaction) error {
-		r = &claimRound{claiming: c, t: t, overdue: make(map[fleet.SessionID]bool), limits: make(map[fleet.ProviderName]time.Time)}
+		r = &claimRound{claiming: c, t: t, overdue: make(map[fleet.SessionID]bool), limits: make(map[place]time.Time)}
 		return r.run(ctx, candidates)
 	})
 	if err != nil {
@@ -137,8 +141,8 @@ func (c *claiming) round(ctx context.Context, candidates []candidate) error {
 	for _, a := range candidates {
 		c.done[a.subject] = a.dueAt
 	}
-	for provider, until := range r.limits {
-		c.full[provider] = until
+	for place, until := range r.limits {
+		c.full[place] = until
 	}
 	for _, a := range r.left {
 		c.leave(a.dueAt)
@@ -188,8 +192,8 @@ type claimRound struct {
 	busy bool // somebody else is at it
 	// failing is how many of the starts are of machines that failed lately.
 	failing int
-	// limits are the providers that were found to have no room, with when to look again.
-	limits map[fleet.ProviderName]time.Time
+	// limits are the places that were found to have no room, with when to look again.
+	limits map[place]time.Time
 }
 
 // start is work that is about to start: it takes the lane.

@@ -197,7 +197,10 @@ func (db *DB) PruneTokens(ctx context.Context, olderThan time.Duration, limit in
 			Before: micros(t.Now().Add(-olderThan)), MaxRows: int64(limit),
 		})
 		n = int(removed)
-		return err
+		if err != nil {
+			return err
+		}
+		return t.pruneTurns(ctx) // of what was called with tokens that are not used any more
 	})
 	if err != nil {
 		return 0, fmt.Errorf("prune tokens: %w", err)

@@ -29,11 +29,14 @@ func (db *DB) MachineDetails(ctx context.Context, machine fleet.MachineID) (Mach
 			return err
 		}
 		d = MachineDetails{Record: m.record, Now: t.Now(), State: m.state.state, StateSince: instant(m.state.since)}
-		if d.Environment, err = t.environment(ctx); err != nil || d.Environment.Policy.AtOnce(fleet.ProcessRecovery) == 0 {
+		if d.Environment, err = t.environment(ctx); err != nil || !limits(d.Environment.Policy, fleet.ProcessRecovery) {
 			return err
 		}
 		holders, err := t.limitedHolders(ctx, fleet.ProcessRecovery, m.record.Provider)
 		d.Environment.UnderRecovery = len(holders)
+		if there := placeOf(m); there.location != "" {
+			d.Environment.UnderRecoveryThere = len(there.among(holders))
+		}
 		return err
 	})
 	if err != nil {

@@ -1,9 +1,12 @@
 package bmdb
 
 import (
+	"cmp"
 	"context"
 	"maps"
+	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb/agenda"
@@ -13,8 +16,8 @@ import (
 )
 
 // Concurrency limits keep a provider that fails as a whole from being stormed: the policy may limit
-// how much of a process goes on at one provider at once, whatever number of control planes claims
-// (rule 2).
+// how much of a process goes on at one provider at once, and in one location of it, whatever number
+// of control planes claims (rule 2).
 //
 // Who wants to start such work locks one row for the provider and the process, after everything
 // else that its claim locks. It then reads the policy and counts, by later statements, whose lanes
@@ -27,6 +30,73 @@ import (
 
 // limited says whether a policy may limit how much of the process goes on at one provider at once.
 func limited(process fleet.Process) bool { return process == fleet.ProcessRecovery }
+
+// limits says whether the policy does.
+func limits(p fleet.Policy, process fleet.Process) bool {
+	return p.AtOnce(process) > 0 || p.AtOncePerLocation(process) > 0
+}
+
+// place is where a limit counts: a location of a provider, or all of the provider.
+type place struct {
+	provider fleet.ProviderName
+	location string // "": all
+}
+
+// placeOf returns where a machine is, as its provider says.
+func placeOf(m *machineRecord) place {
+	p := place{provider: m.record.Provider}
+	if m.record.Provided != nil {
+		p.location = m.record.Provided.Location
+	}
+	return p
+}
+
+// places are the places whose limits somebody in this place counts against.
+func (p place) places() []place {
+	if p.location == "" {
+		return []place{p}
+	}
+	return []place{{provider: p.provider}, p}
+}
+
+// room is how many more of the process may start in the place, with so many that count already.
+func (p place) room(policy fleet.Policy, process fleet.Process, count int) int {
+	most := policy.AtOnce(process)
+	if p.location != "" {
+		most = policy.AtOncePerLocation(process)
+	}
+	if most == 0 {
+		return math.MaxInt
+	}
+	return most - count
+}
+
+func (p place) compare(q place) int {
+	return cmp.Or(cmp.Compare(p.provider, q.provider), cmp.Compare(p.location, q.location))
+}
+
+// among returns those of the holders at the provider that are in the place.
+func (p place) among(holders []statement.ListLimitedRow) []statement.ListLimitedRow {
+	if p.location == "" {
+		return holders
+	}
+	var there []statement.ListLimitedRow
+	for _, h := range holders {
+		if h.Location == p.location {
+			there = append(there, h)
+		}
+	}
+	return there
+}
+
+// fullPlaces names the places without room for ListAgendaLimited.
+func (c *claiming) fullPlaces() string {
+	var names strings.Builder
+	for _, p := range slices.SortedFunc(maps.Keys(c.full), place.compare) {
+		names.WriteString("⟨" + string(p.provider) + "│" + p.location + "⟩")
+	}
+	return names.String()
+}
 
 // againAfter is how soon a provider without room is looked at again whose holders seem to be dead.
 const againAfter = time.Second
@@ -77,46 +147,66 @@ func (t *transaction) countRecovery(ctx context.Context, m *machineRecord) error
 // allFull says whether no provider that the claim asks for has room.
 func (c *claiming) allFull() bool {
 	return len(c.providers) > 0 && !slices.ContainsFunc(c.providers, func(name fleet.ProviderName) bool {
-		_, full := c.full[name]
+		_, full := c.full[place{provider: name}]
 		return !full
 	})
 }
 
-// hasRoom says whether more of the process may start at the provider, as it seems without locks:
-// what is due at one that has no room costs no locks.
-func (c *claiming) hasRoom(ctx context.Context, t *transaction, provider fleet.ProviderName) (bool, error) {
-	if _, full := c.full[provider]; full {
-		return false, nil
-	}
+// hasRoom says whether more of the process may start where the machine is, as it seems without
+// locks: what is due where there is no room costs no locks.
+func (c *claiming) hasRoom(ctx context.Context, t *transaction, a candidate) (bool, error) {
 	env, err := t.environment(ctx)
-	if err != nil {
-		return false, err
-	}
-	limit := env.Policy.AtOnce(c.request.Process)
-	if limit == 0 {
-		return true, nil
-	}
-	holders, err := t.limitedHolders(ctx, c.request.Process, provider)
-	if err != nil || len(holders) < limit {
+	if err != nil || !limits(env.Policy, c.request.Process) {
 		return err == nil, err
 	}
-	if c.providers = c.request.Providers; len(c.providers) == 0 {
-		rows, err := t.q.ListProviders(ctx)
+	for _, p := range (place{a.provider, a.location}).places() {
+		if _, full := c.full[p]; full {
+			return false, nil
+		}
+		all, err := c.holdersAt(ctx, t, p.provider)
 		if err != nil {
 			return false, err
 		}
-		for _, p := range rows {
-			c.providers = append(c.providers, fleet.ProviderName(p.Name))
+		holders := p.among(all)
+		if p.room(env.Policy, c.request.Process, len(holders)) > 0 {
+			continue
 		}
+		if err := c.knowProviders(ctx, t); err != nil {
+			return false, err
+		}
+		c.full[p] = c.judgeHolders(t, holders)
+		return false, nil
 	}
-	c.full[provider] = c.judgeHolders(t, provider, holders)
-	return false, nil
+	return true, nil
 }
 
-// judgeHolders takes in those of a provider without room whose sessions have ended, or may be
-// ended: they are looked at next. It returns when to look at the provider again if nothing wakes
-// the claimer.
-func (c *claiming) judgeHolders(t *transaction, provider fleet.ProviderName, holders []statement.ListLimitedRow) time.Time {
+// holdersAt is limitedHolders, once for a look.
+func (c *claiming) holdersAt(ctx context.Context, t *transaction, provider fleet.ProviderName) ([]statement.ListLimitedRow, error) {
+	if holders, known := c.holders[provider]; known {
+		return holders, nil
+	}
+	holders, err := t.limitedHolders(ctx, c.request.Process, provider)
+	if err == nil {
+		c.holders[provider] = holders
+	}
+	return holders, err
+}
+
+// knowProviders finds out at which providers the claim may find work.
+func (c *claiming) knowProviders(ctx context.Context, t *transaction) error {
+	if c.providers = c.request.Providers; len(c.providers) > 0 {
+		return nil
+	}
+	rows, err := t.q.ListProviders(ctx)
+	for _, p := range rows {
+		c.providers = append(c.providers, fleet.ProviderName(p.Name))
+	}
+	return err
+}
+
+// judgeHolders takes in those in a place without room whose sessions have ended, or may be ended:
+// they are looked at next. It returns when to look at the place again if nothing wakes the claimer.
+func (c *claiming) judgeHolders(t *transaction, holders []statement.ListLimitedRow) time.Time {
 	now, again := t.Now(), t.Now().Add(agenda.LongestPause)
 	for _, h := range holders {
 		deadline := instant(h.DeadlineAt)
@@ -127,38 +217,46 @@ func (c *claiming) judgeHolders(t *transaction, provider fleet.ProviderName, hol
 			continue
 		}
 		if _, tried := c.done[h.ID]; !tried {
-			c.dead = append(c.dead, candidate{subject: h.ID, provider: provider})
+			c.dead = append(c.dead, candidate{subject: h.ID})
 		}
 		again = now.Add(againAfter)
 	}
 	return again
 }
 
-// takeDead returns what judgeHolders has found, each machine once, and forgets that there was no
+// takeDead returns what judgeHolders has found, each machine once, and forgets where there was no
 // room.
 func (c *claiming) takeDead() (list []candidate) {
 	for _, a := range c.dead {
-		delete(c.full, a.provider)
 		if !slices.ContainsFunc(list, func(b candidate) bool { return a.subject == b.subject }) {
 			list = append(list, a)
 		}
 	}
+	clear(c.full)
 	c.dead = nil
 	return list
 }
 
 // admit keeps, of the works that are about to start, those for which there is room. The entries of
-// the others stay due.
+// the others stay due. One row stands for a provider and all of its locations.
 func (r *claimRound) admit(ctx context.Context) error {
 	process := r.claiming.request.Process
 	if len(r.starts) == 0 || !limited(process) {
 		return nil
 	}
-	wanted := make(map[fleet.ProviderName]int)
+	wanted := make(map[place]int)
 	for _, s := range r.starts {
-		wanted[s.machine.record.Provider]++
+		for _, p := range placeOf(s.machine).places() {
+			wanted[p]++
+		}
 	}
-	providers := slices.Sorted(maps.Keys(wanted))
+	places := slices.SortedFunc(maps.Keys(wanted), place.compare) // a provider before its locations
+	var providers []fleet.ProviderName
+	for _, p := range places {
+		if p.location == "" {
+			providers = append(providers, p.provider)
+		}
+	}
 	for _, provider := range providers {
 		err := r.t.q.LockLimit(ctx, statement.LockLimitParams{Provider: string(provider), Process: string(process)})
 		if err != nil {
@@ -167,33 +265,36 @@ func (r *claimRound) admit(ctx context.Context) error {
 	}
 	r.t.env = nil // what the limit is by now, and what runs, is read by later statements
 	env, err := r.t.environment(ctx)
-	if err != nil {
+	if err != nil || !limits(env.Policy, process) {
 		return err
 	}
-	limit := env.Policy.AtOnce(process)
-	if limit == 0 {
-		return nil
-	}
-	room := make(map[fleet.ProviderName]int)
+	running := make(map[fleet.ProviderName][]statement.ListLimitedRow)
 	for _, provider := range providers {
-		holders, err := r.t.limitedHolders(ctx, process, provider)
-		if err != nil {
+		if running[provider], err = r.t.limitedHolders(ctx, process, provider); err != nil {
 			return err
 		}
-		if room[provider] = limit - len(holders); room[provider] < wanted[provider] {
-			r.limits[provider] = r.claiming.judgeHolders(r.t, provider, holders)
+	}
+	room := make(map[place]int)
+	for _, p := range places {
+		holders := p.among(running[p.provider])
+		room[p] = p.room(env.Policy, process, len(holders))
+		if room[p] < wanted[p] {
+			r.limits[p] = r.claiming.judgeHolders(r.t, holders)
 		}
 	}
 	starts := r.starts
 	r.starts = nil
 	for _, s := range starts {
-		provider := s.machine.record.Provider
-		if room[provider]--; room[provider] >= 0 {
-			r.starts = append(r.starts, s)
+		places := placeOf(s.machine).places()
+		if slices.ContainsFunc(places, func(p place) bool { return room[p] <= 0 }) {
+			r.left = append(r.left, s.candidate)
+			r.again = append(r.again, s.candidate)
 			continue
 		}
-		r.left = append(r.left, s.candidate)
-		r.again = append(r.again, s.candidate)
+		for _, p := range places {
+			room[p]--
+		}
+		r.starts = append(r.starts, s)
 	}
 	return nil
 }

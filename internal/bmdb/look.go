@@ -34,7 +34,7 @@ func (c *claiming) find(ctx context.Context) error {
 	}
 	floor, changes := c.head.Floor(c.s.db.clock.Elapsed())
 	err := c.s.db.peek(ctx, "look for due work", func(ctx context.Context, t *transaction) error {
-		c.look = look{at: t.Now(), changes: changes}
+		c.look, c.holders = look{at: t.Now(), changes: changes}, make(map[fleet.ProviderName][]statement.ListLimitedRow)
 		return c.scan(ctx, t, floor)
 	})
 	if err != nil {
@@ -53,27 +53,23 @@ func (c *claiming) scan(ctx context.Context, t *transaction, floor time.Time) er
 	}
 	// each page has a snapshot of its own: what moved meanwhile may come again
 	seen := make(map[string]bool)
-	list, all := t.q.ListAgenda, true
-	if c.request.Kept > 0 && c.roomForFailing() <= 0 {
-		list, all = t.listUnfailed, false
-	}
+	unfailed := c.request.Kept > 0 && c.roomForFailing() <= 0
 	defer func() {
-		if !all { // no floor may pass those that are not looked at
+		if unfailed { // no floor may pass those that are not looked at
 			c.look.to = time.Time{}
 		}
 	}()
 	for {
-		rows, err := list(ctx, page)
+		rows, err := c.list(ctx, t, page, unfailed)
 		if err != nil {
 			return err
 		}
-		for _, r := range rows {
-			a := candidate{r.Subject, fleet.ProviderName(r.Provider), r.DueAt}
+		for _, a := range rows {
 			wanted, err := c.wanted(ctx, t, a, now)
 			if err != nil {
 				return err
 			}
-			if _, full := c.full[a.provider]; full && c.allFull() {
+			if c.allFull() {
 				return nil // whatever is behind it
 			}
 			switch {
@@ -93,19 +89,44 @@ func (c *claiming) scan(ctx context.Context, t *transaction, floor time.Time) er
 			return nil
 		}
 		last := rows[len(rows)-1]
-		page.AfterDueAt, page.AfterSubject, page.MaxRows = last.DueAt, last.Subject, maxPage
+		page.AfterDueAt, page.AfterSubject, page.MaxRows = last.dueAt, last.subject, maxPage
 	}
 }
 
-// listUnfailed is ListAgenda without machines that failed lately: however many of them wait for a
-// slot, a look passes them without their rows.
-func (t *transaction) listUnfailed(ctx context.Context, page statement.ListAgendaParams) ([]statement.ListAgendaRow, error) {
-	unfailed, err := t.q.ListAgendaUnfailed(ctx, statement.ListAgendaUnfailedParams(page))
-	rows := make([]statement.ListAgendaRow, len(unfailed))
-	for i, r := range unfailed {
-		rows[i] = statement.ListAgendaRow(r)
+// list reads a page of entries. It leaves out machines that failed lately, on demand, and those at
+// places that are known to have no room: however many of them are due, a look passes them without
+// their rows.
+func (c *claiming) list(ctx context.Context, t *transaction, page statement.ListAgendaParams, unfailed bool) ([]candidate, error) {
+	switch {
+	case limited(c.request.Process):
+		p := statement.ListAgendaLimitedParams{
+			Process: page.Process, AfterDueAt: page.AfterDueAt, AfterSubject: page.AfterSubject, MaxRows: page.MaxRows, Places: c.fullPlaces(),
+		}
+		if unfailed {
+			p.Unfailed = 1
+		}
+		rows, err := t.q.ListAgendaLimited(ctx, p)
+		return candidates(rows, err, func(r statement.ListAgendaLimitedRow) candidate {
+			return candidate{r.Subject, fleet.ProviderName(r.Provider), r.DueAt, r.Location}
+		})
+	case unfailed:
+		rows, err := t.q.ListAgendaUnfailed(ctx, statement.ListAgendaUnfailedParams(page))
+		return candidates(rows, err, func(r statement.ListAgendaUnfailedRow) candidate {
+			return candidate{r.Subject, fleet.ProviderName(r.Provider), r.DueAt, ""}
+		})
 	}
-	return rows, err
+	rows, err := t.q.ListAgenda(ctx, page)
+	return candidates(rows, err, func(r statement.ListAgendaRow) candidate {
+		return candidate{r.Subject, fleet.ProviderName(r.Provider), r.DueAt, ""}
+	})
+}
+
+func candidates[R any](rows []R, err error, of func(R) candidate) ([]candidate, error) {
+	list := make([]candidate, len(rows))
+	for i, r := range rows {
+		list[i] = of(r)
+	}
+	return list, err
 }
 
 // wanted says whether an entry is one that this claim asks for and has not dealt with.
@@ -116,7 +137,7 @@ func (c *claiming) wanted(ctx context.Context, t *transaction, a candidate, now 
 	if a.dueAt > now || !limited(c.request.Process) {
 		return true, nil
 	}
-	room, err := c.hasRoom(ctx, t, a.provider)
+	room, err := c.hasRoom(ctx, t, a)
 	if err == nil && !room {
 		c.leave(a.dueAt)
 	}

@@ -213,7 +213,8 @@ func (db *DB) SetPolicy(ctx context.Context, policy fleet.Policy) (fleet.Policy,
 			}
 			for _, process := range fleet.MachineProcesses() {
 				// there may be room for more
-				if limited(process) && set.AtOnce(process) != env.Policy.AtOnce(process) {
+				if limited(process) && (set.AtOnce(process) != env.Policy.AtOnce(process) ||
+					set.AtOncePerLocation(process) != env.Policy.AtOncePerLocation(process)) {
 					t.becomesDue(process, "", t.Now())
 				}
 			}

@@ -328,6 +328,7 @@ func (f *fakeFleet) ListProviders(context.Context, *fleetv1.ListProvidersRequest
 		{Name: "metal", Kind: "equinix", Machines: 12, MaxMachines: 50, OpenIntents: 1, LastPassAt: ago(time.Minute * 7), LastPass: "12 used, 3 free"},
 		{
 			Name: "rack", Kind: "static", Machines: 2, Discrepancies: 1, LastPassAt: ago(time.Minute * 3), LastPass: "creation is stopped: 1 discrepancies",
+			Pacing:   "one call each 2s, of all control planes together",
 			Unusable: []string{`line 7: host "c": address must be an IPv4 or IPv6 address, not "node3\x1b[2J"`},
 		},
 	}}, nil

@@ -58,6 +58,7 @@ func showProvider(w *screen, p *fleetv1.Provider) {
 		[2]string{"Discrepancies", fmt.Sprint(p.GetDiscrepancies())},
 		[2]string{"Penalties", fmt.Sprint(p.GetPenalties())},
 		[2]string{"Paused", pausedBy(p)},
+		[2]string{"Calls", p.GetPacing()},
 		[2]string{"Last pass", ageAnd(p.GetLastPassAt(), p.GetLastPass())},
 		[2]string{"Last update", ageAnd(p.GetLastUpdateAt(), p.GetLastUpdate())},
 	)

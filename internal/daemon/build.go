@@ -28,6 +28,8 @@ import (
 type components struct {
 	all    []service.Component
 	agents *agentapi.Server
+	// pacing says how calls to a provider are paced.
+	pacing func(fleet.ProviderName) string
 }
 
 func (c *components) add(name string, stage service.Stage, serve func(context.Context) error) {
@@ -45,6 +47,7 @@ func (d *Daemon) build(ctx context.Context) (components, error) {
 	if err != nil {
 		return parts, err
 	}
+	parts.pacing = func(name fleet.ProviderName) string { return pacingOf(providers, name) }
 	certificates, err := d.openCertificates()
 	if err != nil {
 		return parts, err

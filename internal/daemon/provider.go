@@ -73,7 +73,7 @@ func (d *Daemon) openProvider(ctx context.Context, c config.Provider, publicKey 
 		return i, err
 	}
 	i.provider, err = kind.Open(c.Sections, publicKey, provider.Options{
-		Logger: d.logger.With(slog.String("provider", c.Name)), Observer: d.metrics.Provider(i.name),
+		Logger: d.logger.With(slog.String("provider", c.Name)), Observer: d.metrics.Provider(i.name), Turns: d.db,
 	})
 	if err != nil {
 		return i, err
@@ -89,6 +89,16 @@ func (d *Daemon) openProvider(ctx context.Context, c config.Provider, publicKey 
 		}
 		return d.db.SetLevers(ctx, i.name, provider.Levers(i.provider))
 	})
+}
+
+// pacingOf says how calls to a provider are paced; "" for one that is not called.
+func pacingOf(providers []instance, name fleet.ProviderName) string {
+	for _, i := range providers {
+		if paced, ok := i.provider.(provider.Paced); ok && i.name == name {
+			return paced.Pacing()
+		}
+	}
+	return ""
 }
 
 const (

@@ -174,9 +174,9 @@ func TestPolicyNamesEveryFault(t *testing.T) {
 		t.Fatal(err)
 	}
 	bad := fleet.DefaultPolicy()
-	bad.InstallTimeout, bad.UpdateInterval, bad.SilentAfter, bad.RecoveryAtOnce = 0, -1, time.Minute, -1
+	bad.InstallTimeout, bad.UpdateInterval, bad.SilentAfter, bad.RecoveryAtOnce, bad.RecoveryAtOncePerLocation = 0, -1, time.Minute, -1, 1001
 	joined, ok := bad.Validate().(interface{ Unwrap() []error })
-	if !ok || len(joined.Unwrap()) != 4 {
-		t.Errorf("four faults, got: %v", bad.Validate())
+	if !ok || len(joined.Unwrap()) != 5 {
+		t.Errorf("five faults, got: %v", bad.Validate())
 	}
 }

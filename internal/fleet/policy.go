@@ -40,6 +40,10 @@ type Policy struct {
 	// cycle or reinstall until there is evidence of its effect, or the time for that is over. Zero:
 	// any number. A lower limit lets those that are under recovery go on.
 	RecoveryAtOnce int `json:"recovery_at_once"`
+	// RecoveryAtOncePerLocation is the same for the machines of one provider that are in one location:
+	// of a rack or a site that has failed, no more than so many are restarted at the same time. Both
+	// limits hold. Machines whose provider names no location have none of their own. Zero: any number.
+	RecoveryAtOncePerLocation int `json:"recovery_at_once_per_location"`
 	// RecoveryPerHour is the budget of the whole fleet: how many machines recovery may restart (by a
 	// reboot, a power cycle or a reinstall) within any hour. When it is spent, recovery stops until
 	// there is room again, and says so. Zero: any number.
@@ -98,6 +102,15 @@ const maxSteps = 100
 func (p Policy) AtOnce(process Process) int {
 	if process == ProcessRecovery {
 		return p.RecoveryAtOnce
+	}
+	return 0
+}
+
+// AtOncePerLocation returns how much of the work of a process may go on at the same time in one
+// location of a provider. 0: any number.
+func (p Policy) AtOncePerLocation(process Process) int {
+	if process == ProcessRecovery {
+		return p.RecoveryAtOncePerLocation
 	}
 	return 0
 }
@@ -163,9 +176,13 @@ func (p Policy) Validate() error {
 		faults = append(faults, Errorf(KindInvalid, "policy.silent_after must be at least three heartbeat intervals (%s), not %s",
 			3*p.HeartbeatInterval, p.SilentAfter))
 	}
-	if p.RecoveryAtOnce < 0 || p.RecoveryAtOnce > maxAtOnce {
-		faults = append(faults, Errorf(KindInvalid, "policy.recovery_at_once must be between 0 (no limit) and %d, not %d", maxAtOnce,
-			p.RecoveryAtOnce))
+	for _, limit := range []struct {
+		key string
+		n   int
+	}{{"recovery_at_once", p.RecoveryAtOnce}, {"recovery_at_once_per_location", p.RecoveryAtOncePerLocation}} {
+		if limit.n < 0 || limit.n > maxAtOnce {
+			faults = append(faults, Errorf(KindInvalid, "policy.%s must be between 0 (no limit) and %d, not %d", limit.key, maxAtOnce, limit.n))
+		}
 	}
 	return errors.Join(faults...)
 }
@@ -182,6 +199,9 @@ type Environment struct {
 	// UnderRecovery is how many machines of the same provider are under recovery. It is set only where
 	// a machine is explained, and changes no decision, only its reason.
 	UnderRecovery int
+	// UnderRecoveryThere is how many of those are in the location of that machine; 0 when nobody knows
+	// where it is.
+	UnderRecoveryThere int
 	// RecoveryHold stops recovery, but for the start of agents; nil: nothing does.
 	RecoveryHold *RecoveryHold
 	// Restored is the evidence that the database is a restored or copied one. It is empty when there

@@ -99,8 +99,15 @@ func decide(process fleet.Process, w want, holds map[fleet.Lane]fleet.Hold, back
 
 // limited adds to the reason of what is due that the concurrency limit keeps it from being done.
 func (c judgement) limited(d Decision) Decision {
-	if most := c.env.Policy.AtOnce(d.Process); d.Verdict == Due && most > 0 && c.env.UnderRecovery >= most {
+	if d.Verdict != Due {
+		return d
+	}
+	if most := c.env.Policy.AtOnce(d.Process); most > 0 && c.env.UnderRecovery >= most {
 		d.Reason = fmt.Sprintf("%s; it waits until fewer than %d machines of %s are under %s", d.Reason, most, c.r.Provider, d.Process)
+	}
+	if most := c.env.Policy.AtOncePerLocation(d.Process); most > 0 && c.env.UnderRecoveryThere >= most {
+		d.Reason = fmt.Sprintf("%s; its location is at its limit: it waits until fewer than %d machines of %s in %s are under %s",
+			d.Reason, most, c.r.Provider, c.r.Provided.Location, d.Process)
 	}
 	return d
 }

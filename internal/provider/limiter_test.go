@@ -51,7 +51,7 @@ func TestAMillionCallsKeepTheLimit(t *testing.T) {
 					if !done {
 						starts = append(starts, time.Since(begun))
 						if len(starts)%100_000 == 0 {
-							p.hold(30 * time.Second)
+							p.hold(t.Context(), 30*time.Second)
 							paused += 30 * time.Second
 						}
 					}

@@ -7,6 +7,9 @@ import "time"
 type Limits struct {
 	// Spacing is the least time from the start of one request to the next. Zero: no limit.
 	Spacing time.Duration
+	// Limit names what the calls count against, where other processes may make calls that count
+	// against the same (Options.Turns): see LimitOf. Nil: they are paced in this process alone.
+	Limit func() string
 	// InFlight is how many requests may be under way at once (1).
 	InFlight int
 	// AttemptTimeout bounds one request, from sending to the last byte of the answer (30 s).

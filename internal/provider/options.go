@@ -13,6 +13,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Observer is told of every request. Nil: nobody is.
 	Observer Observer
+	// Turns paces the calls of all processes that share a limit. Nil: each paces its own.
+	Turns Turns
 	// HTTP makes the actual requests, below pacing and retry. Nil: the provider makes a transport with
 	// the proxy settings of the environment. Providers that do not speak HTTP ignore it.
 	HTTP http.RoundTripper
@@ -34,4 +36,7 @@ type Observer interface {
 	// sending to the last byte of the answer, without the time that the request waited for its turn.
 	// Each retry is a request of its own.
 	Call(endpoint string, status int, took time.Duration)
+	// PacedAlone reports that this process paces its calls by itself from now on, at a quarter of the
+	// limit, because the database hands out no turns; false: that this is over.
+	PacedAlone(alone bool)
 }

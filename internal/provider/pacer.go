@@ -2,6 +2,7 @@ package provider
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -11,10 +12,11 @@ import (
 )
 
 // pacer decides when the next request may start. All callers share its bucket and the instant
-// before which the provider wants no request.
+// before which the provider wants no request. With a queue it shares both with other processes.
 type pacer struct {
-	bucket   *rate.Limiter
-	patience time.Duration
+	limits Limits
+	bucket *rate.Limiter
+	queue  *turnQueue // nil: it paces alone
 
 	mu        sync.Mutex
 	notBefore time.Time
@@ -25,16 +27,56 @@ func newPacer(limits Limits) *pacer {
 	if limits.Spacing > 0 {
 		every = rate.Every(limits.Spacing)
 	}
-	return &pacer{bucket: rate.NewLimiter(every, 1), patience: limits.Patience}
+	return &pacer{limits: limits, bucket: rate.NewLimiter(every, 1)}
 }
 
-// hold keeps every request back for a while, because the provider asked for it.
-func (p *pacer) hold(wait time.Duration) {
+// share makes the pacer take turns with other processes. behind is how many calls there are that do
+// not wait for a turn yet, but will.
+func (p *pacer) share(options Options, behind func() int) {
+	if options.Turns == nil || p.limits.Limit == nil || p.limits.Spacing <= 0 {
+		return
+	}
+	p.queue = &turnQueue{
+		turns: options.Turns, name: p.limits.Limit, spacing: p.limits.Spacing, logger: options.Log(), behind: behind,
+		held: p.held, hold: p.holdUntil, alone: func(alone bool) {
+			if options.Observer != nil {
+				options.Observer.PacedAlone(alone)
+			}
+		},
+	}
+}
+
+// hold keeps every request back for a while, here and in the processes that share the limit,
+// because the provider asked for it.
+func (p *pacer) hold(ctx context.Context, wait time.Duration) {
+	until := time.Now().Add(wait)
+	p.holdUntil(until)
+	if p.queue != nil {
+		p.queue.tell(ctx, until)
+	}
+}
+
+func (p *pacer) holdUntil(until time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if until := time.Now().Add(wait); until.After(p.notBefore) {
+	if until.After(p.notBefore) {
 		p.notBefore = until
 	}
+}
+
+// pacing says how requests are paced, in one clause.
+func (p *pacer) pacing() string {
+	text := fmt.Sprintf("one call each %s, by this process", p.limits.Spacing)
+	switch {
+	case p.queue != nil:
+		text = p.queue.pacing()
+	case p.limits.Spacing <= 0:
+		text = "no limit"
+	}
+	if held := p.held(); held > 0 {
+		text += fmt.Sprintf("; the provider wants to be left alone for another %s", held.Round(time.Second))
+	}
+	return text
 }
 
 // wait returns when a request may start. It fails at once when the wait could not end in time.
@@ -43,7 +85,11 @@ func (p *pacer) wait(ctx context.Context) error {
 		if err := p.waitHeld(ctx); err != nil {
 			return err
 		}
-		if err := p.waitSpacing(ctx); err != nil {
+		spacing := p.waitSpacing
+		if p.queue != nil {
+			spacing = p.queue.wait
+		}
+		if err := spacing(ctx); err != nil {
 			return err
 		}
 		if p.held() <= 0 { // no other answer has asked for a pause in the meantime
@@ -54,7 +100,7 @@ func (p *pacer) wait(ctx context.Context) error {
 
 func (p *pacer) waitHeld(ctx context.Context) error {
 	held := p.held()
-	if deadline, ok := ctx.Deadline(); held > p.patience || ok && time.Until(deadline) < held {
+	if deadline, ok := ctx.Deadline(); held > p.limits.Patience || ok && time.Until(deadline) < held {
 		return &fleet.Error{Kind: fleet.KindThrottled, Message: "the provider asked to be left alone", RetryAfter: held}
 	}
 	return pause(ctx, held)

@@ -119,6 +119,12 @@ func Keeps(p Provider) bool {
 	return ok && keeper.KeepsMachines()
 }
 
+// Paced is a provider whose calls are limited.
+type Paced interface {
+	// Pacing says how they are, in one clause.
+	Pacing() string
+}
+
 // Injector is a provider that can put a host key into the machines that it creates.
 type Injector interface {
 	// InjectsHostKey reports whether Create does so with CreateRequest.HostKey.

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -49,6 +50,7 @@ type Transport struct {
 	logger   *slog.Logger
 
 	slots  chan struct{}
+	behind atomic.Int64 // attempts that wait for a slot
 	pacer  *pacer
 	budget *budget
 }
@@ -61,11 +63,16 @@ func NewTransport(limits Limits, endpoint func(*http.Request) string, options Op
 	if next == nil {
 		next = newHTTP(limits)
 	}
-	return &Transport{
+	t := &Transport{
 		next: next, limits: limits, endpoint: endpoint, observer: options.Observer, logger: options.Log(),
 		slots: make(chan struct{}, limits.InFlight), pacer: newPacer(limits), budget: newBudget(),
 	}
+	t.pacer.share(options, func() int { return int(t.behind.Load()) })
+	return t
 }
+
+// Pacing says how calls are paced, in one clause.
+func (t *Transport) Pacing() string { return t.pacer.pacing() }
 
 func newHTTP(limits Limits) *http.Transport {
 	return &http.Transport{
@@ -142,10 +149,13 @@ func givenUp(ctx context.Context) error {
 // *failure.
 func (t *Transport) attempt(request *http.Request, attempt int) (*http.Response, error) {
 	ctx := request.Context()
+	t.behind.Add(1)
 	select {
 	case t.slots <- struct{}{}:
+		t.behind.Add(-1)
 		defer func() { <-t.slots }()
 	case <-ctx.Done():
+		t.behind.Add(-1)
 		return nil, fmt.Errorf("wait for a free slot: %w", fleet.ContextError(ctx))
 	}
 	if err := t.pacer.wait(ctx); err != nil {
@@ -168,7 +178,7 @@ func (t *Transport) attempt(request *http.Request, attempt int) (*http.Response,
 	if err == nil {
 		status = response.StatusCode
 		if wait := RetryAfter(status, response.Header); wait > 0 {
-			t.pacer.hold(wait)
+			t.pacer.hold(ctx, wait)
 		}
 	}
 	if t.observer != nil {

@@ -450,6 +450,7 @@ type errorReader struct{}
 func (errorReader) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
 type seenCalls struct {
+	Observer
 	mu   sync.Mutex
 	seen []string
 }

@@ -68,18 +68,22 @@ func (d *databaseMetrics) Happened(what bmdb.Happening, cause string) {
 
 // Provider returns the observer of one provider instance.
 func (m *Metrics) Provider(name fleet.ProviderName) provider.Observer {
+	m.provider.alone.WithLabelValues(string(name)).Set(0)
 	return providerObserver{metrics: &m.provider, name: string(name)}
 }
 
 type providerMetrics struct {
 	calls   *prometheus.CounterVec
 	seconds *prometheus.HistogramVec
+	alone   *prometheus.GaugeVec
 }
 
 func (p *providerMetrics) register(m *Metrics) {
 	p.calls = m.counter("provider_calls_total", "Requests to providers by endpoint and HTTP status (none: no complete answer).",
 		"provider", "endpoint", "status")
 	p.seconds = m.histogram("provider_call_seconds", "How long requests to providers took.", providerBuckets, "provider", "endpoint")
+	p.alone = m.gauge("provider_paced_alone", "Whether this process takes a quarter of the provider's limit by itself, because the database hands out no turns.",
+		"provider")
 }
 
 type providerObserver struct {
@@ -95,6 +99,15 @@ func (o providerObserver) Call(endpoint string, status int, took time.Duration) 
 	}
 	o.metrics.calls.WithLabelValues(o.name, endpoint, code).Inc()
 	o.metrics.seconds.WithLabelValues(o.name, endpoint).Observe(took.Seconds())
+}
+
+// PacedAlone implements provider.Observer.
+func (o providerObserver) PacedAlone(alone bool) {
+	value := 0.0
+	if alone {
+		value = 1
+	}
+	o.metrics.alone.WithLabelValues(o.name).Set(value)
 }
 
 // Shepherd returns the observer of the control loops.

@@ -1743,9 +1743,12 @@ type Provider struct {
 	// Entries of its list that the last pass left alone, and why, a sentence each; the first hundred.
 	Unusable []string `protobuf:"bytes,12,rep,name=unusable,proto3" json:"unusable,omitempty"`
 	// Set while it is paused: since when, by whom, and why.
-	PausedAt      *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=paused_at,json=pausedAt,proto3" json:"paused_at,omitempty"`
-	PausedBy      string                 `protobuf:"bytes,14,opt,name=paused_by,json=pausedBy,proto3" json:"paused_by,omitempty"`
-	PausedWhy     string                 `protobuf:"bytes,15,opt,name=paused_why,json=pausedWhy,proto3" json:"paused_why,omitempty"`
+	PausedAt  *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=paused_at,json=pausedAt,proto3" json:"paused_at,omitempty"`
+	PausedBy  string                 `protobuf:"bytes,14,opt,name=paused_by,json=pausedBy,proto3" json:"paused_by,omitempty"`
+	PausedWhy string                 `protobuf:"bytes,15,opt,name=paused_why,json=pausedWhy,proto3" json:"paused_why,omitempty"`
+	// How calls to it are paced, as the process that answers knows it, in one clause; empty where it
+	// calls nobody.
+	Pacing        string `protobuf:"bytes,16,opt,name=pacing,proto3" json:"pacing,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1881,6 +1884,13 @@ func (x *Provider) GetPausedBy() string {
 func (x *Provider) GetPausedWhy() string {
 	if x != nil {
 		return x.PausedWhy
+	}
+	return ""
+}
+
+func (x *Provider) GetPacing() string {
+	if x != nil {
+		return x.Pacing
 	}
 	return ""
 }
@@ -4370,7 +4380,7 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\rbackoff_cause\x18\a \x01(\tR\fbackoffCause\"\x16\n" +
 	"\x14ListProvidersRequest\"R\n" +
 	"\x15ListProvidersResponse\x129\n" +
-	"\tproviders\x18\x01 \x03(\v2\x1b.ironherd.fleet.v1.ProviderR\tproviders\"\xa7\x04\n" +
+	"\tproviders\x18\x01 \x03(\v2\x1b.ironherd.fleet.v1.ProviderR\tproviders\"\xbf\x04\n" +
 	"\bProvider\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x1a\n" +
@@ -4390,7 +4400,8 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\tpaused_at\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\bpausedAt\x12\x1b\n" +
 	"\tpaused_by\x18\x0e \x01(\tR\bpausedBy\x12\x1d\n" +
 	"\n" +
-	"paused_why\x18\x0f \x01(\tR\tpausedWhy\"'\n" +
+	"paused_why\x18\x0f \x01(\tR\tpausedWhy\x12\x16\n" +
+	"\x06pacing\x18\x10 \x01(\tR\x06pacing\"'\n" +
 	"\x13ListSessionsRequest\x12\x10\n" +
 	"\x03all\x18\x01 \x01(\bR\x03all\"N\n" +
 	"\x14ListSessionsResponse\x126\n" +

@@ -12,6 +12,13 @@ import (
 // Stock fills a database, through the operations of the protocol, with machines that a provider has
 // handed over and that are due for an agent. Nothing is held afterwards.
 func Stock(ctx context.Context, db *bmdb.DB, name fleet.ProviderName, machines []fleet.MachineID, install *fleet.InstallRequest) error {
+	return StockAt(ctx, db, name, machines, install, func(int) string { return "here" })
+}
+
+// StockAt is Stock, with the location of the n-th machine.
+func StockAt(
+	ctx context.Context, db *bmdb.DB, name fleet.ProviderName, machines []fleet.MachineID, install *fleet.InstallRequest, location func(n int) string,
+) error {
 	if err := db.RegisterProvider(ctx, name, "test", 0); err != nil {
 		return err
 	}
@@ -26,6 +33,7 @@ func Stock(ctx context.Context, db *bmdb.DB, name fleet.ProviderName, machines [
 	if len(c.Works) != 1 {
 		return fmt.Errorf("provider %s is not due", name)
 	}
+	n := 0
 	for len(machines) > 0 {
 		batch := machines[:min(len(machines), 100)]
 		machines = machines[len(batch):]
@@ -36,8 +44,10 @@ func Stock(ctx context.Context, db *bmdb.DB, name fleet.ProviderName, machines [
 		var opened []fleet.Intent
 		changes := []bmdb.Change{bmdb.OpenIntents(0, wanted, &opened)}
 		for _, i := range wanted {
-			changes = append(changes, bmdb.CloseIntentProvided(i.Machine, fleet.ProviderID("id-"+i.Capacity),
-				providedAs(fleet.ProviderStatusActive, i.Capacity)))
+			provided := providedAs(fleet.ProviderStatusActive, i.Capacity)
+			provided.Location = location(n)
+			n++
+			changes = append(changes, bmdb.CloseIntentProvided(i.Machine, fleet.ProviderID("id-"+i.Capacity), provided))
 		}
 		if err := c.Works[0].Note(ctx, changes...); err != nil {
 			return err

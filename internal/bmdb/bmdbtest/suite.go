@@ -26,6 +26,7 @@ func Run(t *testing.T, open func(t *testing.T) bmdb.Engine) {
 		{"session", sessionTests},
 		{"claim", claimTests},
 		{"slot", slotTests},
+		{"place", placeTests},
 		{"work", workTests},
 		{"intent", intentTests},
 		{"agent", agentTests},
@@ -39,6 +40,7 @@ func Run(t *testing.T, open func(t *testing.T) bmdb.Engine) {
 		{"agenda", agendaTests},
 		{"fact", factTests},
 		{"hands", handsTests},
+		{"turn", turnTests},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			t.Parallel()

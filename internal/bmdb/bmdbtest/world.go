@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"pgregory.net/rapid"
@@ -33,12 +34,18 @@ type world struct {
 	// after is called once, after the next transaction of that kind.
 	after map[string]func()
 
+	// looked counts the statements of looks at the agenda.
+	looked atomic.Int64
+
 	mu       sync.Mutex
 	happened map[string]int
 }
 
 // Transaction implements bmdb.Observer.
-func (w *world) Transaction(kind string, _ time.Duration, _ int, _ error) {
+func (w *world) Transaction(kind string, _ time.Duration, statements int, _ error) {
+	if kind == "look for due work" {
+		w.looked.Add(int64(statements))
+	}
 	if do, ok := w.after[kind]; ok {
 		delete(w.after, kind)
 		do()

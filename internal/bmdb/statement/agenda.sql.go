@@ -379,6 +379,73 @@ func (q *Queries) ListAgenda(ctx context.Context, arg ListAgendaParams) ([]ListA
 	return items, nil
 }
 
+const listAgendaLimited = `-- name: ListAgendaLimited :many
+SELECT a.due_at, a.subject, a.provider, CAST(COALESCE(p.location, '') AS TEXT) AS location
+FROM agenda AS a LEFT JOIN fact_provided AS p ON p.machine = a.subject
+WHERE a.process = $1
+  AND (a.due_at, a.subject) > (CAST($2 AS BIGINT), CAST($3 AS TEXT))
+  AND (CAST($4 AS TEXT) = ''
+    OR replace(replace(CAST($4 AS TEXT), '⟨' || a.provider || '│⟩', ''),
+      '⟨' || a.provider || '│' || COALESCE(p.location, '') || '⟩', '') = CAST($4 AS TEXT))
+  AND (CAST($5 AS BIGINT) = 0
+    OR NOT EXISTS (SELECT 1 FROM backoff AS b WHERE b.subject = a.subject AND b.process = a.process))
+ORDER BY a.due_at, a.subject LIMIT CAST($6 AS BIGINT)
+`
+
+type ListAgendaLimitedParams struct {
+	Process      string
+	AfterDueAt   int64
+	AfterSubject string
+	Places       string
+	Unfailed     int64
+	MaxRows      int64
+}
+
+type ListAgendaLimitedRow struct {
+	DueAt    int64
+	Subject  string
+	Provider string
+	Location string
+}
+
+// ListAgenda of machines for a process whose number is limited, without those of the providers and
+// locations that places names (⟨provider│location⟩, or ⟨provider│⟩ for all of it), whatever number
+// of them is due; on demand also without those that failed, as ListAgendaUnfailed.
+func (q *Queries) ListAgendaLimited(ctx context.Context, arg ListAgendaLimitedParams) ([]ListAgendaLimitedRow, error) {
+	rows, err := q.db.QueryContext(ctx, listAgendaLimited,
+		arg.Process,
+		arg.AfterDueAt,
+		arg.AfterSubject,
+		arg.Places,
+		arg.Unfailed,
+		arg.MaxRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListAgendaLimitedRow
+	for rows.Next() {
+		var i ListAgendaLimitedRow
+		if err := rows.Scan(
+			&i.DueAt,
+			&i.Subject,
+			&i.Provider,
+			&i.Location,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listAgendaUnfailed = `-- name: ListAgendaUnfailed :many
 SELECT a.due_at, a.subject, a.provider FROM agenda AS a
 WHERE a.process = $1

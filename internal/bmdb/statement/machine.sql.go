@@ -338,8 +338,9 @@ func (q *Queries) ListAbandoned(ctx context.Context, arg ListAbandonedParams) ([
 }
 
 const listLimited = `-- name: ListLimited :many
-SELECT m.id, m.session, m.due_recovery, CAST(COALESCE(s.deadline_at, 0) AS BIGINT) AS deadline_at, CAST(COALESCE(s.ended_at, 1) AS BIGINT) AS ended_at
-FROM machine m LEFT JOIN session s ON s.id = m.session
+SELECT m.id, m.session, m.due_recovery, CAST(COALESCE(s.deadline_at, 0) AS BIGINT) AS deadline_at, CAST(COALESCE(s.ended_at, 1) AS BIGINT) AS ended_at,
+  CAST(COALESCE(p.location, '') AS TEXT) AS location
+FROM machine m LEFT JOIN session s ON s.id = m.session LEFT JOIN fact_provided p ON p.machine = m.id
 WHERE m.provider = $1 AND m.limited = $2 AND m.limited <> '' ORDER BY m.id
 `
 
@@ -354,6 +355,7 @@ type ListLimitedRow struct {
 	DueRecovery int64
 	DeadlineAt  int64
 	EndedAt     int64
+	Location    string
 }
 
 // Which machines of a provider count against the limit of a process: those that are held for it,
@@ -373,6 +375,7 @@ func (q *Queries) ListLimited(ctx context.Context, arg ListLimitedParams) ([]Lis
 			&i.DueRecovery,
 			&i.DeadlineAt,
 			&i.EndedAt,
+			&i.Location,
 		); err != nil {
 			return nil, err
 		}

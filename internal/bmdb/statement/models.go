@@ -35,6 +35,13 @@ type Backoff struct {
 	Answered        int64
 }
 
+type CallTurn struct {
+	CallLimit string
+	FirstAt   int64
+	NextAt    int64
+	NotBefore int64
+}
+
 type ConcurrencyLimit struct {
 	Provider string
 	Process  string

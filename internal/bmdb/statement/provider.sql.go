@@ -174,6 +174,15 @@ func (q *Queries) DeleteMachineDiscrepancies(ctx context.Context, arg DeleteMach
 	return err
 }
 
+const deleteOldTurns = `-- name: DeleteOldTurns :exec
+DELETE FROM call_turn WHERE next_at < $1
+`
+
+func (q *Queries) DeleteOldTurns(ctx context.Context, before int64) error {
+	_, err := q.db.ExecContext(ctx, deleteOldTurns, before)
+	return err
+}
+
 const deletePastPenalties = `-- name: DeletePastPenalties :exec
 DELETE FROM penalty WHERE provider = $1 AND until <= $2
 `
@@ -333,6 +342,22 @@ func (q *Queries) GetTokenEpoch(ctx context.Context, machine string) ([]int64, e
 		return nil, err
 	}
 	return items, nil
+}
+
+const getTurns = `-- name: GetTurns :one
+SELECT next_at, not_before FROM call_turn WHERE call_limit = $1
+`
+
+type GetTurnsRow struct {
+	NextAt    int64
+	NotBefore int64
+}
+
+func (q *Queries) GetTurns(ctx context.Context, callLimit string) (GetTurnsRow, error) {
+	row := q.db.QueryRowContext(ctx, getTurns, callLimit)
+	var i GetTurnsRow
+	err := row.Scan(&i.NextAt, &i.NotBefore)
+	return i, err
 }
 
 const insertIntent = `-- name: InsertIntent :exec
@@ -822,6 +847,56 @@ type ReleaseTokenParams struct {
 func (q *Queries) ReleaseToken(ctx context.Context, arg ReleaseTokenParams) error {
 	_, err := q.db.ExecContext(ctx, releaseToken, arg.Outcome, arg.Machine)
 	return err
+}
+
+const reserveTurns = `-- name: ReserveTurns :one
+INSERT INTO call_turn (call_limit, first_at, next_at, not_before)
+VALUES ($1, $2, CAST($2 AS BIGINT) + CAST($3 AS BIGINT), $4)
+ON CONFLICT (call_limit) DO UPDATE SET
+  first_at = CASE WHEN call_turn.next_at > CAST($5 AS BIGINT) THEN CAST($2 AS BIGINT)
+    WHEN call_turn.next_at > CAST($6 AS BIGINT) THEN 0
+    WHEN call_turn.next_at > CAST($2 AS BIGINT) THEN call_turn.next_at
+    ELSE CAST($2 AS BIGINT) END,
+  next_at = CASE WHEN call_turn.next_at > CAST($5 AS BIGINT) THEN CAST($2 AS BIGINT) + CAST($3 AS BIGINT)
+    WHEN call_turn.next_at > CAST($6 AS BIGINT) THEN call_turn.next_at
+    WHEN call_turn.next_at > CAST($2 AS BIGINT) THEN call_turn.next_at + CAST($3 AS BIGINT)
+    ELSE CAST($2 AS BIGINT) + CAST($3 AS BIGINT) END,
+  not_before = CASE WHEN call_turn.not_before > CAST($5 AS BIGINT) OR call_turn.not_before < excluded.not_before
+    THEN excluded.not_before ELSE call_turn.not_before END
+RETURNING first_at, next_at, not_before
+`
+
+type ReserveTurnsParams struct {
+	CallLimit string
+	Earliest  int64
+	Took      int64
+	NotBefore int64
+	Bogus     int64
+	Latest    int64
+}
+
+type ReserveTurnsRow struct {
+	FirstAt   int64
+	NextAt    int64
+	NotBefore int64
+}
+
+// Turns behind those that are reserved, from earliest on, unless the first one came after latest
+// (first_at is 0 then). earliest is at most latest, and not before not_before: so next_at is not
+// before not_before, whatever is reserved. What is beyond bogus was written by a clock that was
+// ahead.
+func (q *Queries) ReserveTurns(ctx context.Context, arg ReserveTurnsParams) (ReserveTurnsRow, error) {
+	row := q.db.QueryRowContext(ctx, reserveTurns,
+		arg.CallLimit,
+		arg.Earliest,
+		arg.Took,
+		arg.NotBefore,
+		arg.Bogus,
+		arg.Latest,
+	)
+	var i ReserveTurnsRow
+	err := row.Scan(&i.FirstAt, &i.NextAt, &i.NotBefore)
+	return i, err
 }
 
 const setIntentCalls = `-- name: SetIntentCalls :exec

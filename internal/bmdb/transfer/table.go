@@ -16,6 +16,7 @@ var copied = []table{
 	{"session", []string{"id"}},
 	{"provider_lane", []string{"provider", "process"}},
 	{"concurrency_limit", []string{"provider", "process"}},
+	{"call_turn", []string{"call_limit"}},
 	{"backoff", []string{"subject", "process"}},
 	{"agenda", []string{"process", "due_at", "subject"}},
 	{"machine_state", []string{"machine"}},

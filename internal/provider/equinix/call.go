@@ -30,6 +30,7 @@ func (p *Provider) client(ctx context.Context, what string) (*packngo.Client, er
 	if err != nil {
 		return nil, fleet.Errorf(fleet.KindOf(err), "%s: token_file: %w", what, err)
 	}
+	p.limit.of(token)
 	client, err := packngo.NewClient(
 		packngo.WithAuth(p.config.User, token),
 		packngo.WithHTTPClient(&http.Client{

@@ -38,7 +38,8 @@ type Config struct {
 	// that no key is believed on first use. False is for images that ignore user data: their devices
 	// show keys of their own, which would be refused.
 	InjectHostKey bool `yaml:"inject_host_key"`
-	// Spacing is the least time from one call to the next.
+	// Spacing is the least time from one call to the next, of all control planes that share the
+	// database, and of all providers with the same token.
 	Spacing time.Duration `yaml:"spacing"`
 	// InFlight is how many calls may be under way at once.
 	InFlight int `yaml:"in_flight"`

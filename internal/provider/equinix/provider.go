@@ -22,6 +22,8 @@
 //     would change nothing; then the device's state says whether the refusal matters.
 //   - A refusal (403) stays Forbidden. It may mean that a device which failed on demand is gone,
 //     but the API does not say so.
+//   - Calls with one token count against one limit, whatever provider instance of whichever process
+//     makes them.
 //
 // The provider remembers the ID of its SSH key, and nothing else.
 package equinix
@@ -51,6 +53,7 @@ type Provider struct {
 	transport *provider.Transport
 	base      string
 	key       keyMemo
+	limit     limitMemo
 }
 
 var (
@@ -64,22 +67,28 @@ func New(config Config, options provider.Options) (*Provider, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	if _, err := readToken(config.TokenFile); err != nil {
+	token, err := readToken(config.TokenFile)
+	if err != nil {
 		return nil, fleet.Errorf(fleet.KindOf(err), "token_file: %w", err)
 	}
 	// With this set, packngo prints whole requests and answers, and with them host keys.
 	if err := os.Unsetenv("PACKNGO_DEBUG"); err != nil {
 		return nil, fleet.Errorf(fleet.KindUnknown, "keep secrets out of packngo's output: %w", err)
 	}
-	limits := provider.Limits{Spacing: config.Spacing, InFlight: config.InFlight}
 	p := &Provider{
 		config: config, logger: options.Log(),
 		base: strings.TrimRight(config.APIURL, "/") + "/", // packngo resolves against it
 		key:  keyMemo{turn: make(chan struct{}, 1)},
 	}
+	p.limit.host = host(p.base)
+	p.limit.of(token)
+	limits := provider.Limits{Spacing: config.Spacing, InFlight: config.InFlight, Limit: p.limit.name}
 	p.transport = provider.NewTransport(limits, p.endpoint, options)
 	return p, nil
 }
+
+// Pacing says how calls are paced, in one clause.
+func (p *Provider) Pacing() string { return p.transport.Pacing() }
 
 // Kind returns "equinix".
 func (p *Provider) Kind() string { return "equinix" }

@@ -57,6 +57,7 @@ func newFixture(t *testing.T) *fixture {
 	o.must(err)
 	service := fleetapi.New(o.db, fleetapi.Options{
 		Logger: discard, Version: "v1", Database: "sqlite", Schema: 1,
+		Pacing: func(name fleet.ProviderName) string { return "as " + string(name) + " wants" },
 		Images: []fleet.Image{
 			{
 				Name: "debian-13", URL: "https://images.example/d.raw.zst?sig=hidden", Digest: "sha256:" + strings.Repeat("d", 64),

@@ -166,6 +166,9 @@ func (s *Service) ListProviders(ctx context.Context, _ *fleetv1.ListProvidersReq
 				return nil, err
 			}
 			a.Providers[i].Penalties = int64(len(penalties))
+			if s.options.Pacing != nil {
+				a.Providers[i].Pacing = s.options.Pacing(row.Name)
+			}
 		}
 		return a, nil
 	})

@@ -232,7 +232,7 @@ func TestHistoryProvidersSessionsVersion(t *testing.T) {
 	if len(p.GetProviders()) != 1 {
 		t.Fatalf("providers: %v", p)
 	}
-	if got := p.GetProviders()[0]; got.GetMachines() != 2 || got.GetMaxMachines() != 7 || got.GetPenalties() != 1 || got.GetLastPass() != "all is well" || !slices.Equal(got.GetUnusable(), []string{"host c makes no sense"}) || got.GetLastUpdate() == "" {
+	if got := p.GetProviders()[0]; got.GetMachines() != 2 || got.GetMaxMachines() != 7 || got.GetPenalties() != 1 || got.GetLastPass() != "all is well" || !slices.Equal(got.GetUnusable(), []string{"host c makes no sense"}) || got.GetLastUpdate() == "" || got.GetPacing() != "as lab wants" {
 		t.Errorf("provider: %v", got)
 	}
 	s, err := client.ListSessions(t.Context(), &fleetv1.ListSessionsRequest{})

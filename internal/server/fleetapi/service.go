@@ -39,6 +39,9 @@ type Options struct {
 	// Progress returns how far the install of a machine is. It may be nil where no agent API runs in
 	// this process.
 	Progress func(fleet.MachineID) *agentv1.InstallProgress
+	// Pacing returns how calls to a provider are paced, in one clause; "" for one that is not called.
+	// It may be nil.
+	Pacing func(fleet.ProviderName) string
 }
 
 // Service is the operators' API. Its methods may be called directly, as the page does, with a

@@ -13,6 +13,21 @@ WHERE a.process = sqlc.arg(process)
   AND NOT EXISTS (SELECT 1 FROM backoff AS b WHERE b.subject = a.subject AND b.process = a.process)
 ORDER BY a.due_at, a.subject LIMIT CAST(sqlc.arg(max_rows) AS BIGINT);
 
+-- ListAgenda of machines for a process whose number is limited, without those of the providers and
+-- locations that places names (⟨provider│location⟩, or ⟨provider│⟩ for all of it), whatever number
+-- of them is due; on demand also without those that failed, as ListAgendaUnfailed.
+-- name: ListAgendaLimited :many
+SELECT a.due_at, a.subject, a.provider, CAST(COALESCE(p.location, '') AS TEXT) AS location
+FROM agenda AS a LEFT JOIN fact_provided AS p ON p.machine = a.subject
+WHERE a.process = sqlc.arg(process)
+  AND (a.due_at, a.subject) > (CAST(sqlc.arg(after_due_at) AS BIGINT), CAST(sqlc.arg(after_subject) AS TEXT))
+  AND (CAST(sqlc.arg(places) AS TEXT) = ''
+    OR replace(replace(CAST(sqlc.arg(places) AS TEXT), '⟨' || a.provider || '│⟩', ''),
+      '⟨' || a.provider || '│' || COALESCE(p.location, '') || '⟩', '') = CAST(sqlc.arg(places) AS TEXT))
+  AND (CAST(sqlc.arg(unfailed) AS BIGINT) = 0
+    OR NOT EXISTS (SELECT 1 FROM backoff AS b WHERE b.subject = a.subject AND b.process = a.process))
+ORDER BY a.due_at, a.subject LIMIT CAST(sqlc.arg(max_rows) AS BIGINT);
+
 -- name: InsertAgenda :exec
 INSERT INTO agenda (process, due_at, subject, provider)
 VALUES (sqlc.arg(process), sqlc.arg(due_at), sqlc.arg(subject), sqlc.arg(provider));

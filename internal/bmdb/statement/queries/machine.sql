@@ -57,8 +57,9 @@ ON CONFLICT (provider, process) DO UPDATE SET process = excluded.process;
 -- Which machines of a provider count against the limit of a process: those that are held for it,
 -- dead or alive, and those (without a session) on which the effect of its work may still come.
 -- name: ListLimited :many
-SELECT m.id, m.session, m.due_recovery, CAST(COALESCE(s.deadline_at, 0) AS BIGINT) AS deadline_at, CAST(COALESCE(s.ended_at, 1) AS BIGINT) AS ended_at
-FROM machine m LEFT JOIN session s ON s.id = m.session
+SELECT m.id, m.session, m.due_recovery, CAST(COALESCE(s.deadline_at, 0) AS BIGINT) AS deadline_at, CAST(COALESCE(s.ended_at, 1) AS BIGINT) AS ended_at,
+  CAST(COALESCE(p.location, '') AS TEXT) AS location
+FROM machine m LEFT JOIN session s ON s.id = m.session LEFT JOIN fact_provided p ON p.machine = m.id
 WHERE m.provider = sqlc.arg(provider) AND m.limited = sqlc.arg(process) AND m.limited <> '' ORDER BY m.id;
 
 -- name: SetProviderID :exec

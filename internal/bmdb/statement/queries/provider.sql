@@ -154,3 +154,29 @@ DELETE FROM discrepancy WHERE provider = sqlc.arg(provider) AND machine = sqlc.a
 
 -- name: ReleaseToken :exec
 UPDATE token SET outcome = sqlc.arg(outcome) WHERE machine = sqlc.arg(machine);
+
+-- Turns behind those that are reserved, from earliest on, unless the first one came after latest
+-- (first_at is 0 then). earliest is at most latest, and not before not_before: so next_at is not
+-- before not_before, whatever is reserved. What is beyond bogus was written by a clock that was
+-- ahead.
+-- name: ReserveTurns :one
+INSERT INTO call_turn (call_limit, first_at, next_at, not_before)
+VALUES (sqlc.arg(call_limit), sqlc.arg(earliest), CAST(sqlc.arg(earliest) AS BIGINT) + CAST(sqlc.arg(took) AS BIGINT), sqlc.arg(not_before))
+ON CONFLICT (call_limit) DO UPDATE SET
+  first_at = CASE WHEN call_turn.next_at > CAST(sqlc.arg(bogus) AS BIGINT) THEN CAST(sqlc.arg(earliest) AS BIGINT)
+    WHEN call_turn.next_at > CAST(sqlc.arg(latest) AS BIGINT) THEN 0
+    WHEN call_turn.next_at > CAST(sqlc.arg(earliest) AS BIGINT) THEN call_turn.next_at
+    ELSE CAST(sqlc.arg(earliest) AS BIGINT) END,
+  next_at = CASE WHEN call_turn.next_at > CAST(sqlc.arg(bogus) AS BIGINT) THEN CAST(sqlc.arg(earliest) AS BIGINT) + CAST(sqlc.arg(took) AS BIGINT)
+    WHEN call_turn.next_at > CAST(sqlc.arg(latest) AS BIGINT) THEN call_turn.next_at
+    WHEN call_turn.next_at > CAST(sqlc.arg(earliest) AS BIGINT) THEN call_turn.next_at + CAST(sqlc.arg(took) AS BIGINT)
+    ELSE CAST(sqlc.arg(earliest) AS BIGINT) + CAST(sqlc.arg(took) AS BIGINT) END,
+  not_before = CASE WHEN call_turn.not_before > CAST(sqlc.arg(bogus) AS BIGINT) OR call_turn.not_before < excluded.not_before
+    THEN excluded.not_before ELSE call_turn.not_before END
+RETURNING first_at, next_at, not_before;
+
+-- name: GetTurns :one
+SELECT next_at, not_before FROM call_turn WHERE call_limit = sqlc.arg(call_limit);
+
+-- name: DeleteOldTurns :exec
+DELETE FROM call_turn WHERE next_at < sqlc.arg(before);
