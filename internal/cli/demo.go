@@ -25,6 +25,7 @@ type demoFlags struct {
 	imageSize   int64
 	printConfig bool
 	logLevel    string
+	seenUp      string
 	output      *format
 }
 
@@ -54,6 +55,8 @@ Without --until, it goes on afterwards, so that you can look around, until it is
 	flags.Float64Var(&o.Speed, "speed", 1, "how much faster the simulated hardware is; at 1 a machine takes 3 s or more to provision, 1 s or more to boot")
 	flags.StringVar(&o.Dir, "dir", "", "keep world and control plane in this directory (default: a temporary one)")
 	flags.Uint64Var(&o.Seed, "seed", 1, "seed of the world: the same seed gives the same machines and faults")
+	flags.StringVar(&f.seenUp, "seen-up", "unit", "what shows that an installed system is up: unit (it calls in) or ssh")
+	flags.BoolVar(&o.SeenUp.Watch, "watch", false, "with --seen-up ssh: go on asking installed machines whether they are up")
 	flags.StringVar(&o.Faults, "faults", "", "what goes wrong in the world: NAME=SHARE% or NAME=#NUMBER, separated by commas")
 	flags.IntVar(&o.RealAgents, "real-agents", -1, "machines that run the uploaded agent as a process; the others run the same code in this process (default 24 at most)")
 	flags.BoolVar(&o.PreloadAgent, "preload-agent", false, "machines have the agent beforehand, so that nothing is uploaded")
@@ -74,6 +77,9 @@ Without --until, it goes on afterwards, so that you can look around, until it is
 		if f.until != "" && f.until != "installed" {
 			return fleet.Errorf(fleet.KindInvalid, "--until knows only \"installed\", not %q", f.until)
 		}
+		watch := o.SeenUp.Watch
+		o.SeenUp = fleet.ParseSeenUp(f.seenUp)
+		o.SeenUp.Watch = watch
 		if err := o.Validate(); err != nil {
 			return err
 		}

@@ -65,6 +65,7 @@ func (d *Demo) open(ctx context.Context, logger *slog.Logger) (err error) {
 	}
 	d.config = Settings(filepath.Join(d.dir, "herd"), d.options.AgentExecutable, d.options.Machines, Describe(d.world, tokenFile))
 	d.config.OperatorAPI.Listen = d.options.Listen
+	d.config.Providers[0].Install.SeenUp, d.config.Providers[0].Install.Watch = d.options.SeenUp.String(), d.options.SeenUp.Watch
 	if err := d.makeToken(); err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/config"
@@ -39,6 +40,8 @@ type Options struct {
 	ImageSize int64
 	// Listen is the address of the page and the operator API. Default: any free port of 127.0.0.1.
 	Listen string
+	// SeenUp is how installed systems are seen to have come up. Default: their unit calls in.
+	SeenUp fleet.SeenUp
 	// Version of this program.
 	Version string
 }
@@ -82,6 +85,10 @@ func (o Options) Validate() error {
 	check(o.Seed >= 1, "--seed must be at least 1, not 0")
 	check(o.Speed > 0 && o.Speed <= 1000, "--speed must be above 0 and at most 1000, not %g", o.Speed)
 	check(o.ImageSize >= 4*mebibyte && o.ImageSize%mebibyte == 0, "--image-size must be whole mebibytes, at least 4")
+	for _, f := range o.SeenUp.Validate() {
+		faults = append(faults, fleet.Errorf(fleet.KindInvalid, "--%s %s", strings.ReplaceAll(f.Field, "_", "-"), f.Problem))
+	}
+	check(o.SeenUp.By != fleet.SeenByHTTP, "--seen-up must be unit or ssh, because no simulated machine answers HTTP")
 	if _, err := fault.Parse(o.Faults); err != nil {
 		faults = append(faults, fleet.Errorf(fleet.KindInvalid, "--faults: %w", err))
 	}
@@ -179,12 +186,14 @@ func shorten(c *config.Config, machines int) {
 	c.Policy.BootTimeout = 2 * time.Minute
 	c.Policy.SuspectFor = time.Minute
 	c.Policy.OperationTimeout = 2 * time.Minute
+	c.Policy.ProbeInterval, c.Policy.WatchInterval, c.Policy.UnreachableAfter = time.Second, 5*time.Second, 15*time.Second
 	c.Recoverer.Backoff = fleet.Backoff{Initial: time.Second, Exponent: 1.5, Maximum: 10 * time.Second}
 	c.Operations.Backoff = c.Recoverer.Backoff
 
 	c.Loops.Initializer.Parallelism = 32
 	for _, loop := range []*shepherd.Config{
 		&c.Loops.Provisioner, &c.Loops.Initializer, &c.Loops.Updater, &c.Loops.Recoverer, &c.Loops.Operations,
+		&c.Loops.Prober,
 	} {
 		loop.Poll, loop.Grace = 500*time.Millisecond, 2*time.Second
 	}
