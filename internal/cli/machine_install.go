@@ -282,7 +282,9 @@ func (o installOptions) seen(fault func(format string, args ...any)) fleet.SeenU
 			fault("--seen-up-ca: file %s cannot be read: %w", o.seenUpCA, pathCause(err))
 			return s
 		}
-		s.CA = string(ca)
+		if s.CA = string(ca); s.CA == "" {
+			fault("--seen-up-ca must hold certificates in PEM form: file %s is empty", o.seenUpCA)
+		}
 	}
 	for _, f := range s.Validate() {
 		fault("%s %s", seenUpFlags[f.Field], f.Problem)

@@ -64,7 +64,9 @@ func (i Install) seenUp() (fleet.SeenUp, error) {
 		if err != nil {
 			return s, fleet.Errorf(fleet.KindInvalid, "seen_up_ca_file cannot be read: %w", err)
 		}
-		s.CA = string(ca)
+		if s.CA = string(ca); s.CA == "" {
+			return s, fleet.Errorf(fleet.KindInvalid, "seen_up_ca_file must hold certificates in PEM form, and is empty")
+		}
 	}
 	var faults []error
 	for _, f := range s.Validate() {

@@ -19,6 +19,9 @@ import (
 type Options struct {
 	// Machines in the fleet: at least 1.
 	Machines int
+	// Virtual is how many virtual machines under QEMU take the place of the simulated world; 0: none.
+	// Machines and what else is said of a world count for nothing then.
+	Virtual int
 	// Dir keeps world and control plane. Default: a directory that is removed at the end.
 	Dir string
 	// Seed of the world: at least 1.
@@ -57,6 +60,9 @@ const smallFleet = 100
 const mebibyte = 1 << 20
 
 func (o Options) withDefaults() Options {
+	if o.Virtual > 0 {
+		o.Machines, o.RealAgents = o.Virtual, 0
+	}
 	if o.RealAgents < 0 || o.RealAgents > o.Machines {
 		o.RealAgents = min(o.Machines, maximumAgents)
 	}
@@ -82,6 +88,9 @@ func (o Options) Validate() error {
 		}
 	}
 	check(o.Machines >= 1 && o.Machines <= maximumMachines, "--machines must be from 1 to %d, not %d", maximumMachines, o.Machines)
+	check(o.Virtual >= 0 && o.Virtual <= maximumVirtual, "--vm must be from 1 to %d, not %d", maximumVirtual, o.Virtual)
+	check(o.Virtual == 0 || o.Dir == "", "--vm keeps nothing: leave --dir out")
+	check(o.Virtual == 0 || o.SeenUp == fleet.SeenUp{}, "--vm installs an image whose unit calls in: leave --seen-up and --watch out")
 	check(o.Seed >= 1, "--seed must be at least 1, not 0")
 	check(o.Speed > 0 && o.Speed <= 1000, "--speed must be above 0 and at most 1000, not %g", o.Speed)
 	check(o.ImageSize >= 4*mebibyte && o.ImageSize%mebibyte == 0, "--image-size must be whole mebibytes, at least 4")

@@ -110,7 +110,7 @@ func (s SeenUp) Validate() []FieldFault {
 // probeURLProblem says what is wrong with the URL without a word of it: what it holds may be
 // secret.
 func probeURLProblem(text string) string {
-	u, err := url.Parse(strings.Replace(text, "//"+AddressPlaceholder, "//address.invalid", 1))
+	u, err := url.Parse(strings.Replace(text, AddressPlaceholder, "address.invalid", 1))
 	switch {
 	case len(text) > maxProbeURL:
 		return "must be a URL of at most " + strconv.Itoa(maxProbeURL) + " bytes"
