@@ -235,7 +235,7 @@ func firstBoot(ctx context.Context, env Env) int {
 	if logger == nil {
 		logger = slog.New(slog.NewTextHandler(env.Stderr, nil))
 	}
-	err := firstboot.Run(ctx, firstboot.Options{Root: env.Root, Version: env.Version, Logger: logger})
+	err := firstboot.Run(ctx, firstboot.Options{Root: env.Root, Version: env.Version, Logger: logger, Reload: firstboot.ReloadSSH})
 	if err != nil {
 		_, _ = fmt.Fprintf(env.Stderr, "ironherd-agent: %s\n", err)
 		return exitFailed

@@ -150,6 +150,7 @@ func (t *transaction) updateMachines(ctx context.Context, list []*machineRecord)
 			Epoch: int64(l.epoch), Session: string(l.session), Process: string(l.process), Since: l.since, Why: l.why, Note: l.note,
 			DueAgentStart: m.due[fleet.ProcessAgentStart], DueInstall: m.due[fleet.ProcessInstall],
 			DueOperation: m.due[fleet.ProcessOperation], DueRecovery: m.due[fleet.ProcessRecovery],
+			DueProbe: m.due[fleet.ProcessProbe],
 		}
 		if m.underRecovery || limited(l.process) {
 			rows[i].Limited = string(fleet.ProcessRecovery)

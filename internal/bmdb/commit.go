@@ -1,6 +1,7 @@
 package bmdb
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -35,6 +36,9 @@ type commit struct {
 	touchedProviders []fleet.ProviderName
 	// gone: the machine has been given back, and its row goes with the end of the work.
 	gone bool
+	// found is what a probe has found, and quiet says that the one before has found the same.
+	found string
+	quiet bool
 }
 
 // touch notes that a change wrote a fact of that machine.
@@ -149,6 +153,7 @@ func (t *transaction) commit(ctx context.Context, s *Session, list []*commit, sk
 // needs adds what a commit is going to write about to what is locked for it.
 func (c *commit) needs(ctx context.Context, t *transaction, l *locks) error {
 	c.lane, c.machine, c.provider, c.touched, c.touchedProviders, c.gone = nil, nil, nil, nil, nil, false
+	c.found, c.quiet = "", false
 	l.add(c.work.Subject)
 	for _, ch := range c.changes {
 		if err := ch.fits(c.work.Subject); err != nil {
@@ -257,7 +262,7 @@ func (t *transaction) rewriteTouched(ctx context.Context, c *commit) error {
 // endWork ends the work in its lane, and writes its backoff.
 func (t *transaction) endWork(c *commit) {
 	w, e := c.work, c.ending
-	h := history{actor: w.session.actor(), event: e.event, detail: e.detail}
+	h := history{actor: w.session.actor(), event: e.event, detail: cmp.Or(e.detail, c.found)}
 	backoffs := c.backoffs()
 	_, backed := backoffs[w.Process]
 	switch {
@@ -266,6 +271,10 @@ func (t *transaction) endWork(c *commit) {
 	case e.reset && backed:
 		delete(backoffs, w.Process)
 		t.buffer.resetBackoff(subjectKey(w.Subject), w.Process)
+	}
+	if c.quiet {
+		t.endQuietly(c.lane)
+		return
 	}
 	t.end(w.Subject, c.lane, h)
 }
@@ -305,7 +314,7 @@ func (t *transaction) ran(ctx context.Context, c *commit) (err error) {
 		err = t.q.SetLastPass(ctx, statement.SetLastPassParams{At: c.work.since, Name: name})
 	case fleet.ProcessUpdate:
 		err = t.q.SetLastUpdate(ctx, statement.SetLastUpdateParams{At: c.work.since, Name: name})
-	case fleet.ProcessAgentStart, fleet.ProcessInstall, fleet.ProcessOperation, fleet.ProcessRecovery:
+	case fleet.ProcessAgentStart, fleet.ProcessInstall, fleet.ProcessOperation, fleet.ProcessRecovery, fleet.ProcessProbe:
 	}
 	return err
 }
@@ -316,6 +325,9 @@ func (t *transaction) repeated(ctx context.Context, c *commit) error {
 	w := c.work
 	if c.ending == nil {
 		return fleet.ErrLeaseLost
+	}
+	if done, err := t.foundBy(ctx, w); done || err != nil {
+		return err
 	}
 	was, err := t.q.GetWorkEnd(ctx, statement.GetWorkEndParams{
 		Subject: subjectKey(w.Subject), NotBefore: w.since - time.Hour.Microseconds(), StartedAt: w.since, Epoch: int64(w.Epoch), Process: string(w.Process),

@@ -61,7 +61,7 @@ func (t *transaction) removeFacts(ctx context.Context, m *machineRecord) error {
 	t.recordNames(m.record)
 	for _, drop := range []func(context.Context, string) error{
 		t.q.DropProvided, t.q.DropAgentStarted, t.q.DropAgentSeen, t.q.DropLastSeen, t.q.DropHardware, t.q.DropHardwareReport,
-		t.q.DropInstallRequest, t.q.DropInstallAttempt, t.q.DropInstallReport, t.q.DropInstallCancel, t.q.DropInstalled,
+		t.q.DropInstallRequest, t.q.DropInstallAttempt, t.q.DropInstallReport, t.q.DropInstallCancel, t.q.DropInstalled, t.q.DropProbe,
 		t.q.DeleteInstallDeadline, t.q.DeleteHostKeys, t.q.DropMaintenance, t.q.DropOperationRequest, t.q.DropOperationAttempt,
 		t.q.DropOperationReport,
 	} {

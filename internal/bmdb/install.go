@@ -2,9 +2,11 @@ package bmdb
 
 import (
 	"context"
+	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
+	"encoding/base64"
 	"fmt"
 	"slices"
 	"time"
@@ -19,6 +21,9 @@ type InstallOrder struct {
 	// Request with its first-boot data.
 	Request fleet.InstallRequest
 	Attempt int
+	// HostKey is the host key that the installed system is to be seen by; nil where it is not to be
+	// seen by SSH. Only its public half is stored.
+	HostKey ed25519.PrivateKey
 	// Secret is what the installed system proves itself with. It is stored only as a hash.
 	Secret  []byte
 	Timeout time.Duration
@@ -54,6 +59,10 @@ func (db *DB) HandOutInstall(ctx context.Context, a AgentIdentity, lastGeneratio
 	}
 	secret := make([]byte, secretBytes)
 	_, _ = rand.Read(secret) // it never fails
+	hostPublic, hostPrivate, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("make a host key: %w", err)
+	}
 	var order *InstallOrder
 	err = db.fromAgent(ctx, "hand out install", a, func(ctx context.Context, t *transaction, m *machineRecord) (bool, error) {
 		order = nil
@@ -65,8 +74,15 @@ func (db *DB) HandOutInstall(ctx context.Context, a AgentIdentity, lastGeneratio
 		if err != nil || !installDue(m, plan) || openAttempt(m.record) != nil {
 			return changed, err
 		}
-		order, err = t.newAttempt(ctx, m, secret)
-		return true, err
+		if m.record.InstallRequest.SeenUp.By != fleet.SeenBySSH {
+			hostPublic, hostPrivate = ed25519.PublicKey{}, nil
+		}
+		order, err = t.newAttempt(ctx, m, secret, hostPublic)
+		if err != nil {
+			return false, err
+		}
+		order.HostKey = hostPrivate
+		return true, nil
 	})
 	if err != nil {
 		return nil, err
@@ -128,7 +144,7 @@ func (t *transaction) closeUnknownAttempt(ctx context.Context, m *machineRecord,
 }
 
 // newAttempt commits the next attempt of the newest request.
-func (t *transaction) newAttempt(ctx context.Context, m *machineRecord, secret []byte) (*InstallOrder, error) {
+func (t *transaction) newAttempt(ctx context.Context, m *machineRecord, secret []byte, hostKey ed25519.PublicKey) (*InstallOrder, error) {
 	id, request := m.record.ID, *m.record.InstallRequest
 	data, err := t.q.GetFirstBootData(ctx, string(id))
 	if err != nil {
@@ -142,6 +158,7 @@ func (t *transaction) newAttempt(ctx context.Context, m *machineRecord, secret [
 	hash := sha256.Sum256(secret)
 	err = t.q.PutInstallAttempt(ctx, statement.PutInstallAttemptParams{
 		Machine: string(id), Generation: int64(request.Generation), Attempt: int64(order.Attempt), At: micros(t.Now()), SecretHash: hash[:],
+		HostKey: base64.StdEncoding.EncodeToString(hostKey),
 	})
 	if err != nil {
 		return nil, err
@@ -238,6 +255,7 @@ func (t *transaction) resetInstall(machine fleet.MachineID) {
 // RecordInstalled records that the system installed by that attempt has come up and has proved
 // itself with the attempt's secret. The SSH host keys that it says it has, in authorized_keys form,
 // are those that the machine is known by from then on; when it says none, what was known stays.
+// Where the request asked for a probe, it is recorded no more than that the disk was written.
 // KindForbidden, alike in every other case. Idempotent.
 func (db *DB) RecordInstalled(ctx context.Context, machine fleet.MachineID, generation fleet.InstallGeneration, attempt int, secret []byte,
 	bootID string, hostKeys ...string,
@@ -252,32 +270,10 @@ func (db *DB) RecordInstalled(ctx context.Context, machine fleet.MachineID, gene
 		if i := m.record.Installed; i != nil && i.Generation == generation && i.Attempt == attempt {
 			return false, nil
 		}
-		if err := t.recovered(ctx, m.record, actorInstalled, bootID); err != nil {
-			return false, err
+		if q := m.record.InstallRequest; q != nil && q.Generation == generation && q.SeenUp.By != fleet.SeenByUnit {
+			return t.writtenAfterAll(ctx, m, *a)
 		}
-		err := t.q.PutInstalled(ctx, statement.PutInstalledParams{
-			Machine: string(machine), Generation: int64(generation), Attempt: int64(attempt), At: micros(t.Now()), BootID: bootID,
-		})
-		if err != nil {
-			return false, err
-		}
-		if err := t.q.DeleteInstallDeadline(ctx, string(machine)); err != nil {
-			return false, err
-		}
-		if len(hostKeys) > 0 {
-			err := t.q.PutHostKeys(ctx, statement.PutHostKeysParams{
-				Machine: string(machine), At: micros(t.Now()), Pinned: joinLines(hostKeys), Source: string(fleet.HostKeyInstalled),
-			})
-			if err != nil {
-				return false, err
-			}
-		}
-		t.resetInstall(machine)
-		t.record(history{
-			subject: fleet.Subject{Machine: machine}, actor: actorInstalled, process: fleet.ProcessInstall, event: fleet.EventInstalled,
-			detail: fmt.Sprintf("install generation %d, attempt %d has come up", generation, attempt),
-		})
-		return true, nil
+		return true, t.installed(ctx, m, seenInstalled{actor: actorInstalled, bootID: bootID, hostKeys: hostKeys})
 	})
 	if fleet.KindOf(err) == fleet.KindNotFound {
 		return refused
@@ -287,6 +283,63 @@ func (db *DB) RecordInstalled(ctx context.Context, machine fleet.MachineID, gene
 
 // actorInstalled is who says that an installed system has come up.
 const actorInstalled = "installed system"
+
+// writtenAfterAll records that an attempt has written the disk, of which nobody has heard that it
+// did: its installed system has called in, and a probe is to show that it has come up.
+func (t *transaction) writtenAfterAll(ctx context.Context, m *machineRecord, a fleet.InstallAttempt) (changed bool, err error) {
+	if p := m.record.InstallReport; p != nil && p.Generation == a.Generation && p.Attempt == a.Attempt && p.OK {
+		return false, nil
+	}
+	t.resetInstall(m.record.ID)
+	return true, t.putReport(ctx, m, fleet.InstallReport{Generation: a.Generation, Attempt: a.Attempt, OK: true, Disk: fleet.DiskUnknown}, actorInstalled)
+}
+
+// seenInstalled is how an installed system was seen to have come up.
+type seenInstalled struct {
+	actor, bootID string
+	hostKeys      []string
+	// detail is added to what history says; may be empty.
+	detail string
+}
+
+// installed writes that the system of the newest attempt has come up.
+func (t *transaction) installed(ctx context.Context, m *machineRecord, seen seenInstalled) error {
+	machine, a := m.record.ID, m.record.InstallAttempt
+	if err := t.recovered(ctx, m.record, seen.actor, seen.bootID); err != nil {
+		return err
+	}
+	seenUp := ""
+	if q := m.record.InstallRequest; q != nil && q.Generation == a.Generation {
+		var err error
+		if seenUp, err = seenUpText(q.SeenUp); err != nil {
+			return err
+		}
+	}
+	err := t.q.PutInstalled(ctx, statement.PutInstalledParams{
+		Machine: string(machine), Generation: int64(a.Generation), Attempt: int64(a.Attempt), At: micros(t.Now()), BootID: seen.bootID,
+		SeenUp: seenUp,
+	})
+	if err != nil {
+		return err
+	}
+	if err := t.q.DeleteInstallDeadline(ctx, string(machine)); err != nil {
+		return err
+	}
+	if len(seen.hostKeys) > 0 {
+		err := t.q.PutHostKeys(ctx, statement.PutHostKeysParams{
+			Machine: string(machine), At: micros(t.Now()), Pinned: joinLines(seen.hostKeys), Source: string(fleet.HostKeyInstalled),
+		})
+		if err != nil {
+			return err
+		}
+	}
+	t.resetInstall(machine)
+	t.record(history{
+		subject: fleet.Subject{Machine: machine}, actor: seen.actor, process: fleet.ProcessInstall, event: fleet.EventInstalled,
+		detail: fmt.Sprintf("install generation %d, attempt %d has come up%s", a.Generation, a.Attempt, seen.detail),
+	})
+	return nil
+}
 
 // CalledOff is an attempt that an agent works at, as far as is known, and that nobody wants any
 // more.

@@ -131,13 +131,17 @@ func (t *transaction) putInstallRequest(ctx context.Context, machine fleet.Machi
 	if err != nil {
 		return err
 	}
+	seenUp, err := seenUpText(r.SeenUp)
+	if err != nil {
+		return err
+	}
 	data := r.FirstBootData
 	if data == nil {
 		data = []byte{}
 	}
 	return t.q.PutInstallRequest(ctx, statement.PutInstallRequestParams{
 		Machine: string(machine), Generation: int64(r.Generation), At: micros(t.Now()), Actor: r.Actor, Image: string(image),
-		RootDisk: string(disk), FirstBootData: data,
+		RootDisk: string(disk), FirstBootData: data, SeenUp: seenUp,
 	})
 }
 

@@ -36,7 +36,7 @@ func machineOf(row statement.MachineRecord) *machineRecord {
 		lane: laneOf(row),
 		due: map[fleet.Process]int64{
 			fleet.ProcessAgentStart: row.DueAgentStart, fleet.ProcessInstall: row.DueInstall, fleet.ProcessOperation: row.DueOperation,
-			fleet.ProcessRecovery: row.DueRecovery,
+			fleet.ProcessRecovery: row.DueRecovery, fleet.ProcessProbe: row.DueProbe,
 		},
 		underRecovery: row.Limited != "" && row.Process != row.Limited,
 		state:         storedState{state: fleet.State(row.State), reason: row.StateReason, since: row.StateSince, policy: row.StatePolicy},

@@ -78,7 +78,7 @@ func heldGeneration(r fleet.Record) fleet.InstallGeneration {
 }
 
 func (t *transaction) sameInstall(ctx context.Context, was, request fleet.InstallRequest, machine fleet.MachineID) (bool, error) {
-	if was.Image != request.Image || was.RootDisk != request.RootDisk {
+	if was.Image != request.Image || was.RootDisk != request.RootDisk || was.SeenUp != request.SeenUp {
 		return false, nil
 	}
 	data, err := t.q.GetFirstBootData(ctx, string(machine))
@@ -154,8 +154,10 @@ func (db *DB) AcceptHostKey(ctx context.Context, actor string, machine fleet.Mac
 		if err != nil {
 			return false, err
 		}
-		if _, backed := m.record.Backoffs[fleet.ProcessAgentStart]; backed {
-			t.buffer.resetBackoff(machineSubject(machine), fleet.ProcessAgentStart)
+		for _, process := range []fleet.Process{fleet.ProcessAgentStart, fleet.ProcessProbe} {
+			if _, backed := m.record.Backoffs[process]; backed {
+				t.buffer.resetBackoff(machineSubject(machine), process)
+			}
 		}
 		t.record(history{
 			subject: fleet.Subject{Machine: machine}, actor: actor, event: fleet.EventHostKeyAccepted, detail: fingerprint,

@@ -1,6 +1,7 @@
 package bmdb
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"net/netip"
@@ -42,6 +43,7 @@ func recordOf(r statement.MachineRecord, l *lane) fleet.Record {
 		record.Quarantine = &fleet.Quarantine{At: instant(r.QuarantineAt), Actor: r.QuarantineActor, Reason: r.QuarantineReason}
 	}
 	record.Operation, record.OperationAttempt, record.OperationReport = operationOfMachine(r)
+	record.Probe = probeOfMachine(r)
 	record.Repair, record.Maintenance, record.InstallCancel = repairOfMachine(r), maintenanceOfMachine(r), cancelOfMachine(r)
 	for _, lever := range strings.Fields(r.Levers) {
 		record.Levers = append(record.Levers, fleet.Lever(lever))
@@ -151,11 +153,15 @@ func installOfMachine(r statement.MachineRecord, record *fleet.Record) (unreadab
 		q := &fleet.InstallRequest{
 			Generation: fleet.InstallGeneration(r.RequestGeneration), At: instant(r.RequestAt), Actor: r.RequestActor,
 		}
+		var err error
 		if err := json.Unmarshal([]byte(r.RequestRootDisk), &q.RootDisk); err != nil {
 			unreadable = fmt.Errorf("read the disk selector of its install request: %w", err)
 		}
 		if err := json.Unmarshal([]byte(r.RequestImage), &q.Image); err != nil {
 			unreadable = fmt.Errorf("read the image of its install request: %w", err)
+		}
+		if q.SeenUp, err = seenUpOf(r.RequestSeenUp); err != nil {
+			unreadable = fmt.Errorf("read how its installed system is to be seen: %w", err)
 		}
 		record.InstallRequest = q
 	}
@@ -163,6 +169,10 @@ func installOfMachine(r statement.MachineRecord, record *fleet.Record) (unreadab
 		record.InstallAttempt = &fleet.InstallAttempt{
 			Generation: fleet.InstallGeneration(r.AttemptGeneration), Attempt: int(r.AttemptAttempt), At: instant(r.AttemptAt),
 			SecretHash: r.AttemptSecretHash,
+		}
+		var err error
+		if record.InstallAttempt.HostKey, err = base64.StdEncoding.DecodeString(r.AttemptHostKey); err != nil {
+			unreadable = fmt.Errorf("read the host key of its install attempt: %w", err)
 		}
 	}
 	if r.ReportGeneration != 0 {
@@ -176,6 +186,10 @@ func installOfMachine(r statement.MachineRecord, record *fleet.Record) (unreadab
 		record.Installed = &fleet.Installed{
 			Generation: fleet.InstallGeneration(r.InstalledGeneration), Attempt: int(r.InstalledAttempt), At: instant(r.InstalledAt),
 			BootID: r.InstalledBootID,
+		}
+		var err error
+		if record.Installed.SeenUp, err = seenUpOf(r.InstalledSeenUp); err != nil {
+			unreadable = fmt.Errorf("read how its installed system is watched: %w", err)
 		}
 	}
 	return unreadable

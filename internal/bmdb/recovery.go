@@ -42,13 +42,15 @@ func (t *transaction) recovered(ctx context.Context, before fleet.Record, actor,
 	r := before.Repair
 	evidence := "the same boot ID"
 	switch {
+	case bootID == "":
+		evidence = "an answer to a probe"
 	case r.BootID == "":
 		evidence = "a boot ID"
 	case bootID != r.BootID:
 		evidence = "another boot ID"
 	}
 	helped := ""
-	if r.Rung == fleet.RungAgentStart && bootID != r.BootID {
+	if r.Rung == fleet.RungAgentStart && bootID != "" && bootID != r.BootID {
 		restart, err := t.lastRestart(ctx, before)
 		if err != nil {
 			return err

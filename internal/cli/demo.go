@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
 	"github.com/ironherd/ironherd/internal/config"
@@ -25,6 +26,7 @@ type demoFlags struct {
 	imageSize   int64
 	printConfig bool
 	logLevel    string
+	seenUp      string
 	output      *format
 }
 
@@ -38,22 +40,29 @@ func (a *app) demoCommand() *cobra.Command {
 database, and takes every machine from free capacity to installed. Everything is on loopback and in one process; what it keeps on
 disk is removed at the end, unless --dir is given.
 
+With --vm, the machines are virtual ones under QEMU: real kernels, of which each goes from a stock Debian to an installed one. Their consoles
+are in files that are named first. They end with the demo.
+
 Without --until, it goes on afterwards, so that you can look around, until it is interrupted.
 
 ` + faultSyntax + ` "ironherd sim faults" lists them.`,
 		Example: `  ironherd demo
   ironherd demo --machines 12 --until installed --timeout 2m
   ironherd demo --machines 2000 --until installed --preload-agent
+  ironherd demo --vm 1 --until installed
   ironherd demo --faults lost-reply=5%,429=5%,500=5%,ssh-refused=5%,agent-start=5% --until installed`,
 		Args: cobra.NoArgs,
 	}
 	flags := cmd.Flags()
 	flags.IntVar(&o.Machines, "machines", 12, "machines in the fleet")
+	flags.IntVar(&o.Virtual, "vm", 0, "virtual machines under QEMU, in the place of simulated ones: each goes from a stock Debian to an installed one (needs make vm-disk)")
 	flags.StringVar(&f.until, "until", "", "\"installed\": end with exit code 0 and a summary when every machine is installed")
 	flags.DurationVar(&f.timeout, "timeout", 0, "give up, with exit code 7, when --until has not come true after this long")
 	flags.Float64Var(&o.Speed, "speed", 1, "how much faster the simulated hardware is; at 1 a machine takes 3 s or more to provision, 1 s or more to boot")
 	flags.StringVar(&o.Dir, "dir", "", "keep world and control plane in this directory (default: a temporary one)")
 	flags.Uint64Var(&o.Seed, "seed", 1, "seed of the world: the same seed gives the same machines and faults")
+	flags.StringVar(&f.seenUp, "seen-up", "unit", "what shows that an installed system is up: unit (it calls in) or ssh")
+	flags.BoolVar(&o.SeenUp.Watch, "watch", false, "with --seen-up ssh: go on asking installed machines whether they are up")
 	flags.StringVar(&o.Faults, "faults", "", "what goes wrong in the world: NAME=SHARE% or NAME=#NUMBER, separated by commas")
 	flags.IntVar(&o.RealAgents, "real-agents", -1, "machines that run the uploaded agent as a process; the others run the same code in this process (default 24 at most)")
 	flags.BoolVar(&o.PreloadAgent, "preload-agent", false, "machines have the agent beforehand, so that nothing is uploaded")
@@ -74,12 +83,31 @@ Without --until, it goes on afterwards, so that you can look around, until it is
 		if f.until != "" && f.until != "installed" {
 			return fleet.Errorf(fleet.KindInvalid, "--until knows only \"installed\", not %q", f.until)
 		}
+		if err := virtualAlone(flags, o.Virtual); err != nil {
+			return err
+		}
+		watch := o.SeenUp.Watch
+		o.SeenUp = fleet.ParseSeenUp(f.seenUp)
+		o.SeenUp.Watch = watch
 		if err := o.Validate(); err != nil {
 			return err
 		}
 		return a.demo(cmd.Context(), o, f)
 	}
 	return cmd
+}
+
+// virtualAlone fails flags that say something of a simulated world where there is none.
+func virtualAlone(flags *pflag.FlagSet, virtual int) error {
+	if flags.Changed("vm") && virtual < 1 {
+		return fleet.Errorf(fleet.KindInvalid, "--vm must be at least 1, not %d", virtual)
+	}
+	for _, name := range []string{"machines", "speed", "seed", "faults", "real-agents", "preload-agent", "image-size"} {
+		if virtual > 0 && flags.Changed(name) {
+			return fleet.Errorf(fleet.KindInvalid, "--%s is for simulated machines: leave it out with --vm", name)
+		}
+	}
+	return nil
 }
 
 // agentExecutable is the agent's executable beside this program's; the path is returned even if
@@ -121,6 +149,9 @@ func (a *app) watchDemo(ctx context.Context, d *demo.Demo, f demoFlags) error {
 	client := a.socketClient(strings.TrimPrefix(at.Socket, "unix://"))
 	unlink, linked := a.linkSocket(strings.TrimPrefix(at.Socket, "unix://"))
 	defer unlink()
+	for i, path := range d.Consoles() {
+		a.note("The console of vm-%d: %s", i+1, path)
+	}
 	a.note("The page: %s (its certificate is of the demo's own authority; any user name, the password is in %s)", at.OperatorURL, d.TokenFile())
 
 	waiting, cancel := withTimeout(ctx, f.timeout)
@@ -206,17 +237,25 @@ func summaryTable(w *screen, s demo.Summary) {
 	}
 	w.table([]string{"PHASE", "MACHINES", "P50", "P95", "P99", "MAX"}, rows)
 	w.line("")
-	o := s.World
+	if s.World != nil {
+		worldTable(w, *s.World)
+	}
+	w.pairs([2]string{"Peak memory", peakMemory(s.Memory)})
+	if s.World == nil {
+		return
+	}
+	for _, f := range s.World.Faults {
+		w.line("Fault %s: %d of %d (%.1f %%)", f.Fault, f.Fired, f.Opportunities, 100*float64(f.Fired)/float64(max(1, f.Opportunities)))
+	}
+}
+
+func worldTable(w *screen, o demo.WorldSummary) {
 	w.pairs(
 		[2]string{"At the provider", fmt.Sprintf("%s, %d of them duplicates", plural(o.Devices, "device"), o.DuplicateDevices)},
 		[2]string{"On the disks", fmt.Sprintf("%d installed systems came up after their disk was read back and had the right digest; %d did not; %d machines were installed twice",
 			o.InstallsVerified, o.InstallsRejected, o.InstalledMoreThanOnce)},
 		[2]string{"Agents", fmt.Sprintf("started %s, uploaded %s (%s)", times(o.AgentStarts), times(o.Uploads), bytesOf(o.UploadBytes))},
-		[2]string{"Peak memory", peakMemory(s.Memory)},
 	)
-	for _, f := range o.Faults {
-		w.line("Fault %s: %d of %d (%.1f %%)", f.Fault, f.Fired, f.Opportunities, 100*float64(f.Fired)/float64(max(1, f.Opportunities)))
-	}
 }
 
 func times(n int64) string {

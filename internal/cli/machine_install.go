@@ -22,7 +22,8 @@ type installOptions struct {
 	image, digest, compression, rootDisk, firstBoot string
 	size                                            int64
 	reinstall, erase, grow, noCloud, wait           bool
-	cancel                                          bool
+	cancel, watch                                   bool
+	seenUp, seenUpCA                                string
 }
 
 func (a *app) machineInstallCommand() *cobra.Command {
@@ -32,6 +33,10 @@ func (a *app) machineInstallCommand() *cobra.Command {
 		Short: "Have an operating system installed, or call that off",
 		Long: `Install records that an operating system is wanted on machines. The agent of each fetches the image, checks its digest while
 writing it, and restarts the machine; it counts as installed when the installed system has said that it is up.
+
+With --seen-up, the control plane asks instead: by SSH, where the system must own the host key that the install brings (cloud-init and images of
+ironherd image build take it), or by a GET of an http or https URL, whose host is only a name: the connection goes to the machine's own address,
+and {address} stands for it. With --watch it goes on asking.
 
 The image is one that the control plane knows by name (see ironherd image list), or a URL with a digest. A disk that holds something is only
 written with --erase, unless it is an older install of this machine.
@@ -43,6 +48,8 @@ undefined; machine explain says which it is. Both want --reason, and can select 
   ironherd machine install herd-0007 --image https://images.example/debian.raw.zst --digest sha256:… --wait
   ironherd machine install herd-0007 herd-0008 --image http://… --digest sha256:… --root-disk smallest,min-size=200000000000
   ironherd machine install herd-0007 --image … --digest … --root-disk serial=S4EVNX0R123456 --reinstall --reason "new release"
+  ironherd machine install herd-0007 --image debian-13 --seen-up ssh --watch --wait
+  ironherd machine install herd-0007 --image debian-13 --seen-up http://{address}:8080/healthz
   ironherd machine install herd-0007 --cancel --reason "the wrong image"`,
 		ValidArgsFunction: a.completeMachines,
 	}
@@ -56,6 +63,9 @@ undefined; machine explain says which it is. Both want --reason, and can select 
 	flags.BoolVar(&o.noCloud, "nocloud", false, "give the first-boot file to cloud-init, as user-data of NoCloud (with a URL; a named image says it itself)")
 	flags.BoolVar(&o.erase, "erase", false, "allow a disk that holds something: a partition table, a file system, a member of a RAID")
 	flags.BoolVar(&o.grow, "grow", false, "let the last partition of the image have the whole disk")
+	flags.StringVar(&o.seenUp, "seen-up", "unit", "what shows that the installed system is up: unit (it calls in), ssh, or an http or https URL that answers")
+	flags.StringVar(&o.seenUpCA, "seen-up-ca", "", "file of the certificates, in PEM form, that an https URL of --seen-up is verified by (default: the public roots)")
+	flags.BoolVar(&o.watch, "watch", false, "go on asking as --seen-up says; a machine that does not answer any more is shown as unreachable, and left alone")
 	flags.BoolVar(&o.reinstall, "reinstall", false, "install over whatever the machines have, by a plan")
 	flags.BoolVar(&o.cancel, "cancel", false, "call off the install that was asked for")
 	flags.BoolVar(&o.wait, "wait", false, "wait until the machines are installed")
@@ -121,7 +131,7 @@ func (a *app) install(ctx context.Context, client fleetClient, machines []string
 	ask := func(ctx context.Context, machine string) error {
 		request := &fleetv1.InstallMachineRequest{
 			Machine: machine, Image: wanted.GetImage(), ImageName: wanted.GetImageName(), RootDisk: wanted.GetRootDisk(),
-			FirstBootData: wanted.GetFirstBootData(),
+			FirstBootData: wanted.GetFirstBootData(), SeenUp: wanted.GetSeenUp(), SeenUpCa: wanted.GetSeenUpCa(), Watch: wanted.GetWatch(),
 		}
 		response, err := client.InstallMachine(ctx, request)
 		if err != nil {
@@ -176,7 +186,7 @@ func (a *app) waitInstalled(ctx context.Context, client fleetClient, machine str
 			told = now
 		}
 		switch fleet.State(m.GetState()) {
-		case fleet.StateInstalled:
+		case fleet.StateInstalled, fleet.StateUnreachable: // it has come up
 			if m.GetInstallGeneration() >= generation {
 				return nil
 			}
@@ -246,6 +256,7 @@ func (o installOptions) request() (*fleetv1.InstallMachineRequest, error) {
 			fault("first-boot file %s has %d bytes: at most %d are possible", o.firstBoot, len(data), fleet.MaxFirstBootData)
 		}
 	}
+	seenUp := o.seen(fault)
 	if len(faults) > 0 {
 		return nil, joinFaults(faults)
 	}
@@ -254,8 +265,31 @@ func (o installOptions) request() (*fleetv1.InstallMachineRequest, error) {
 		RootDisk: &agentv1.DiskSelector{
 			Serial: disk.Serial, Wwn: disk.WWN, Model: disk.Model, MinSize: disk.MinSize, Pick: picks[disk.Pick], Erase: o.erase, Grow: o.grow,
 		},
-		FirstBootData: data,
+		FirstBootData: data, SeenUp: seenUp.String(), SeenUpCa: seenUp.CA, Watch: seenUp.Watch,
 	}, nil
+}
+
+// seenUpFlags are what the command line calls the fields of how a system is seen.
+var seenUpFlags = map[string]string{"seen_up": "--seen-up", "ca": "--seen-up-ca", "watch": "--watch"}
+
+// seen returns how the installed system is to be seen.
+func (o installOptions) seen(fault func(format string, args ...any)) fleet.SeenUp {
+	s := fleet.ParseSeenUp(o.seenUp)
+	s.Watch = o.watch
+	if o.seenUpCA != "" {
+		ca, err := os.ReadFile(o.seenUpCA)
+		if err != nil {
+			fault("--seen-up-ca: file %s cannot be read: %w", o.seenUpCA, pathCause(err))
+			return s
+		}
+		if s.CA = string(ca); s.CA == "" {
+			fault("--seen-up-ca must hold certificates in PEM form: file %s is empty", o.seenUpCA)
+		}
+	}
+	for _, f := range s.Validate() {
+		fault("%s %s", seenUpFlags[f.Field], f.Problem)
+	}
+	return s
 }
 
 // imageMessage returns the image that the flags describe, or the name that they give.

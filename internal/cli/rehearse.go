@@ -120,16 +120,17 @@ func rehearsalSetup(c config.Config) (rehearsal.Setup, error) {
 	}
 	setup := rehearsal.Setup{
 		Policy: c.Policy, SessionLease: c.Session.Lease, Initializer: c.Initializer, Recoverer: c.Recoverer, Operations: c.Operations,
-		Janitor: c.Janitor, Image: rehearsal.Brisk().Image,
+		Prober: c.Prober, Janitor: c.Janitor, Image: rehearsal.Brisk().Image,
 		Loops: rehearsal.Loops{
 			Provisioner: c.Loops.Provisioner, Initializer: c.Loops.Initializer, Updater: c.Loops.Updater, Recoverer: c.Loops.Recoverer,
-			Operations: c.Loops.Operations,
+			Operations: c.Loops.Operations, Prober: c.Loops.Prober,
 		},
 	}
 	// What only looks whether there is something to do may look less often: wake-ups tell.
 	setup.Janitor.Interval = max(setup.Janitor.Interval, 20*time.Second)
 	for _, l := range []*shepherd.Config{
 		&setup.Loops.Provisioner, &setup.Loops.Initializer, &setup.Loops.Updater, &setup.Loops.Recoverer, &setup.Loops.Operations,
+		&setup.Loops.Prober,
 	} {
 		l.Poll = max(l.Poll, 30*time.Second)
 	}

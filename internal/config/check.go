@@ -36,6 +36,7 @@ func (d *document) check(c Config) {
 		{"loops.updater", c.Loops.Updater},
 		{"loops.recoverer", c.Loops.Recoverer},
 		{"loops.operations", c.Loops.Operations},
+		{"loops.prober", c.Loops.Prober},
 	} {
 		d.faultsOf(loop.key, loop.config.Validate())
 		if c.DrainTimeout > 0 && loop.config.Grace > c.DrainTimeout/2 {
@@ -47,6 +48,7 @@ func (d *document) check(c Config) {
 	}
 	d.faultsOf("recoverer", c.Recoverer.Validate())
 	d.faultsOf("operations", c.Operations.Validate())
+	d.faultsOf("prober", c.Prober.Validate())
 	d.faultsOf("janitor", c.Janitor.Validate())
 	d.faultsOf("", c.Policy.Validate())
 	d.faultsOf("", shepherd.RequirePositive("drain_timeout", c.DrainTimeout))
@@ -248,6 +250,9 @@ func (d *document) checkInstall(section string, i Install, catalogue []fleet.Ima
 		d.keyFault(section+".root_disk."+f.Field, "%s", f.Problem)
 	}
 	if _, err := i.ReadFirstBootData(); err != nil {
+		d.faultsOf(section, err)
+	}
+	if _, err := i.seenUp(); err != nil {
 		d.faultsOf(section, err)
 	}
 }

@@ -3,7 +3,6 @@ package config
 import (
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"github.com/ironherd/ironherd/internal/shepherd/initializer"
 	"github.com/ironherd/ironherd/internal/shepherd/janitor"
 	"github.com/ironherd/ironherd/internal/shepherd/operations"
+	"github.com/ironherd/ironherd/internal/shepherd/prober"
 	"github.com/ironherd/ironherd/internal/shepherd/provisioner"
 	"github.com/ironherd/ironherd/internal/shepherd/recoverer"
 	"github.com/ironherd/ironherd/internal/shepherd/updater"
@@ -51,6 +51,9 @@ type Config struct {
 	Recoverer recoverer.Config `yaml:"recoverer"`
 	// Operations says how what people ask for is carried out at the providers.
 	Operations operations.Config `yaml:"operations"`
+	// Prober says how installed systems are asked whether they are up. When is policy (probe_interval,
+	// watch_interval, unreachable_after).
+	Prober prober.Config `yaml:"prober"`
 	// Janitor says how often the database is cleaned up, and what is kept.
 	Janitor janitor.Config `yaml:"janitor"`
 	// Policy becomes the fleet's policy when it differs from the newest one in the database.
@@ -73,6 +76,7 @@ const (
 	RoleUpdater     Role = "updater"
 	RoleRecoverer   Role = "recoverer"
 	RoleOperations  Role = "operations"
+	RoleProber      Role = "prober"
 	RoleJanitor     Role = "janitor"
 	RoleAgentAPI    Role = "agent-api"
 	RoleOperatorAPI Role = "operator-api"
@@ -81,7 +85,8 @@ const (
 // Roles lists all roles.
 func Roles() []Role {
 	return []Role{
-		RoleProvisioner, RoleInitializer, RoleUpdater, RoleRecoverer, RoleOperations, RoleJanitor, RoleAgentAPI, RoleOperatorAPI,
+		RoleProvisioner, RoleInitializer, RoleUpdater, RoleRecoverer, RoleOperations, RoleProber, RoleJanitor, RoleAgentAPI,
+		RoleOperatorAPI,
 	}
 }
 
@@ -158,12 +163,15 @@ type Loops struct {
 	// Recoverer repairs machines, and Operations does what people ask for, a machine at a time.
 	Recoverer  shepherd.Config `yaml:"recoverer"`
 	Operations shepherd.Config `yaml:"operations"`
+	// Prober asks installed systems whether they are up, a machine at a time. Of those that are gone,
+	// each takes one of its hands until the time of the probe is over.
+	Prober shepherd.Config `yaml:"prober"`
 }
 
 // defaultLoops returns the documented defaults.
 func defaultLoops() Loops {
 	loop := shepherd.DefaultConfig()
-	return Loops{Provisioner: loop, Initializer: loop, Updater: loop, Recoverer: loop, Operations: loop}
+	return Loops{Provisioner: loop, Initializer: loop, Updater: loop, Recoverer: loop, Operations: loop, Prober: prober.DefaultLoop()}
 }
 
 // Provider is one place where machines come from.
@@ -255,25 +263,6 @@ func (p *Provider) setKindDefaults(isSet func(key string) bool) {
 	}
 }
 
-// Install is an operating system that every new machine gets.
-type Install struct {
-	// Image is the name of one of images, in the place of url, digest, compression and size.
-	Image string `yaml:"image"`
-	// URL of the image, http, https or oci, without user and password.
-	URL string `yaml:"url"`
-	// Digest of the raw image: sha256: and 64 hexadecimal digits.
-	Digest string `yaml:"digest"`
-	// Compression is none, zstd, gzip or xz.
-	Compression fleet.Compression `yaml:"compression"`
-	// Size of the raw image in bytes, for progress in percent; 0: not known.
-	Size int64 `yaml:"size"`
-	// RootDisk picks the disk: all that is set must match; pick (smallest, largest) decides among
-	// several.
-	RootDisk fleet.DiskSelector `yaml:"root_disk"`
-	// FirstBootDataFile has what the installed system finds on its first boot, at most 64 KiB.
-	FirstBootDataFile string `yaml:"first_boot_data_file"`
-}
-
 const (
 	// SystemDir is the default directory of a control plane that runs as root.
 	SystemDir = "/var/lib/ironherd"
@@ -303,6 +292,7 @@ func Default() Config {
 		Initializer:  initializer.DefaultConfig(),
 		Recoverer:    recoverer.DefaultConfig(),
 		Operations:   operations.DefaultConfig(),
+		Prober:       prober.DefaultConfig(),
 		Janitor:      janitor.DefaultConfig(),
 		Policy:       fleet.DefaultPolicy(),
 		DrainTimeout: 30 * time.Second,
@@ -410,51 +400,4 @@ func (c *Config) fileKeys() []fileKey {
 		}
 	}
 	return keys
-}
-
-// ReadFirstBootData returns the content of the first-boot data file; nil when there is none. An
-// error is of kind Invalid.
-func (i Install) ReadFirstBootData() ([]byte, error) {
-	if i.FirstBootDataFile == "" {
-		return nil, nil
-	}
-	data, err := os.ReadFile(i.FirstBootDataFile)
-	switch {
-	case err != nil:
-		return nil, fleet.Errorf(fleet.KindInvalid, "first_boot_data_file cannot be read: %w", err)
-	case len(data) > fleet.MaxFirstBootData:
-		return nil, fleet.Errorf(fleet.KindInvalid, "first_boot_data_file has %d bytes: at most %d are possible", len(data),
-			fleet.MaxFirstBootData)
-	}
-	return data, nil
-}
-
-// image returns the image, found by its name or as it is described.
-func (i Install) image(catalogue []fleet.Image) (fleet.Image, error) {
-	if i.Image == "" {
-		return fleet.Image{URL: i.URL, Digest: i.Digest, Compression: i.Compression, Size: i.Size}, nil
-	}
-	for _, image := range catalogue {
-		if image.Name == i.Image {
-			return image, nil
-		}
-	}
-	return fleet.Image{}, fleet.Errorf(fleet.KindInvalid, "image must be the name of one of images, not %q", i.Image)
-}
-
-// Request returns the install that is asked for on new machines, with its image found in the
-// catalogue and its first-boot data read.
-func (i Install) Request(actor string, catalogue []fleet.Image) (*fleet.InstallRequest, error) {
-	image, err := i.image(catalogue)
-	if err != nil {
-		return nil, err
-	}
-	data, err := i.ReadFirstBootData()
-	if err != nil {
-		return nil, err
-	}
-	return &fleet.InstallRequest{
-		Generation: 1, Actor: actor,
-		Image: image, RootDisk: i.RootDisk, FirstBootData: data,
-	}, nil
 }

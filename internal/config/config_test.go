@@ -100,7 +100,7 @@ func TestFaults(t *testing.T) {
 		"bad rate":        {minimal + "loops:\n  updater:\n    claim_rate: 250ms\n", nil, `ironherd.yaml:6: loops.updater.claim_rate: "250ms" is not a rate: write a positive duration`},
 		"short lease":     {minimal + "session: {lease: 999ms}\n", nil, "ironherd.yaml:4: session.lease: must be at least 1s, not 999ms"},
 		"bad policy":      {minimal + "policy:\n  heartbeat_interval: 1h\n", nil, "ironherd.yaml:4: policy.silent_after must be at least three heartbeat intervals"},
-		"grace too long":  {minimal + "drain_timeout: 15s\nloops: {updater: {grace: 9s}, initializer: {grace: 5s}, provisioner: {grace: 5s}, recoverer: {grace: 5s}, operations: {grace: 5s}}\n", nil, "ironherd.yaml:5: loops.updater.grace: must be at most half of drain_timeout (15s), not 9s"},
+		"grace too long":  {minimal + "drain_timeout: 15s\nloops: {updater: {grace: 9s}, initializer: {grace: 5s}, provisioner: {grace: 5s}, recoverer: {grace: 5s}, operations: {grace: 5s}, prober: {grace: 5s}}\n", nil, "ironherd.yaml:5: loops.updater.grace: must be at most half of drain_timeout (15s), not 9s"},
 		"bad log level":   {minimal + "log: {level: loud}\n", nil, `ironherd.yaml:4: log.level: must be debug, info, warn or error, not "loud"`},
 		"half a key pair": {minimal + "  tls:\n    key: /dev/null\n", nil, "ironherd.yaml:4: agent_api.tls.certificate must be set, because key is"},
 		"other kind": {

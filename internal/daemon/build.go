@@ -18,6 +18,7 @@ import (
 	"github.com/ironherd/ironherd/internal/shepherd/initializer"
 	"github.com/ironherd/ironherd/internal/shepherd/janitor"
 	"github.com/ironherd/ironherd/internal/shepherd/operations"
+	"github.com/ironherd/ironherd/internal/shepherd/prober"
 	"github.com/ironherd/ironherd/internal/shepherd/provisioner"
 	"github.com/ironherd/ironherd/internal/shepherd/recoverer"
 	"github.com/ironherd/ironherd/internal/shepherd/updater"
@@ -129,6 +130,11 @@ func (d *Daemon) buildLoops(
 			}
 			return operations.New(d.db, sources(providers, instance.forOperations), c.Operations, options)
 		}},
+		{config.RoleProber, c.Loops.Prober, func(logger *slog.Logger) (shepherd.Handler, error) {
+			return prober.New(d.db, sources(providers, instance.forProber), c.Prober, key, prober.Options{
+				Port: c.Initializer.Port, Logger: logger, Observer: probeObserver{d.metrics},
+			})
+		}},
 	} {
 		if !c.Has(l.role) {
 			continue
@@ -195,4 +201,12 @@ type operationObserver struct{ metrics *telemetry.Metrics }
 // Operation implements operations.Observer.
 func (o operationObserver) Operation(operation fleet.Operation, result operations.Result) {
 	o.metrics.Operation(operation, string(result))
+}
+
+// probeObserver binds the prober to its metrics.
+type probeObserver struct{ metrics *telemetry.Metrics }
+
+// Probed implements prober.Observer.
+func (o probeObserver) Probed(by fleet.SeenBy, result prober.Result) {
+	o.metrics.Probed(by, string(result))
 }

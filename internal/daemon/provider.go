@@ -13,6 +13,7 @@ import (
 	"github.com/ironherd/ironherd/internal/shepherd"
 	"github.com/ironherd/ironherd/internal/shepherd/initializer"
 	"github.com/ironherd/ironherd/internal/shepherd/operations"
+	"github.com/ironherd/ironherd/internal/shepherd/prober"
 	"github.com/ironherd/ironherd/internal/shepherd/provisioner"
 	"github.com/ironherd/ironherd/internal/shepherd/updater"
 )
@@ -41,6 +42,11 @@ func (i instance) forRecoverer() struct{} { return struct{}{} }
 
 func (i instance) forOperations() operations.ProviderConfig {
 	return operations.ProviderConfig{Penalty: i.config.Provisioner.Penalty}
+}
+
+func (i instance) forProber() prober.ProviderConfig {
+	kind, err := builtin.Find(i.config.Kind)
+	return prober.ProviderConfig{List: err == nil && kind.IsList()}
 }
 
 // sources returns the providers as a loop sees them. configOf picks what concerns the loop.

@@ -27,6 +27,7 @@ type Demo struct {
 	begun   time.Time
 
 	world   *sim.World
+	virtual *virtual
 	daemon  *daemon.Daemon
 	config  config.Config
 	ownsDir bool
@@ -49,6 +50,35 @@ func (d *Demo) open(ctx context.Context, logger *slog.Logger) (err error) {
 	if err := d.makeDir(); err != nil {
 		return err
 	}
+	if d.options.Virtual > 0 {
+		err = d.openVirtual(ctx)
+	} else {
+		err = d.openWorld(ctx, logger)
+	}
+	if err != nil {
+		return err
+	}
+	d.config.OperatorAPI.Listen = d.options.Listen
+	if err := d.makeToken(); err != nil {
+		return err
+	}
+	d.daemon, err = daemon.Open(ctx, d.config, daemon.Options{
+		Logger: logger, Version: d.options.Version,
+		Unsynced: d.ownsDir, // the directory is removed at the end, so nothing must survive a power cut
+	})
+	return err
+}
+
+// openVirtual starts virtual machines in the place of a world.
+func (d *Demo) openVirtual(ctx context.Context) (err error) {
+	if d.virtual, err = openVirtual(ctx, d.options.Virtual, d.dir); err != nil {
+		return err
+	}
+	d.config, err = d.virtual.settings(filepath.Join(d.dir, "herd"), d.options.AgentExecutable)
+	return err
+}
+
+func (d *Demo) openWorld(ctx context.Context, logger *slog.Logger) (err error) {
 	worldConfig := d.options.worldConfig(d.dir)
 	worldConfig.Logger = logger.With(slog.String("component", "world"))
 	if d.options.PreloadAgent {
@@ -64,15 +94,8 @@ func (d *Demo) open(ctx context.Context, logger *slog.Logger) (err error) {
 		return fmt.Errorf("store the world's token: %w", err)
 	}
 	d.config = Settings(filepath.Join(d.dir, "herd"), d.options.AgentExecutable, d.options.Machines, Describe(d.world, tokenFile))
-	d.config.OperatorAPI.Listen = d.options.Listen
-	if err := d.makeToken(); err != nil {
-		return err
-	}
-	d.daemon, err = daemon.Open(ctx, d.config, daemon.Options{
-		Logger: logger, Version: d.options.Version,
-		Unsynced: d.ownsDir, // the directory is removed at the end, so nothing must survive a power cut
-	})
-	return err
+	d.config.Providers[0].Install.SeenUp, d.config.Providers[0].Install.Watch = d.options.SeenUp.String(), d.options.SeenUp.Watch
+	return nil
 }
 
 // makeToken makes a token to look around with. A demo in a directory that is kept makes a new one
@@ -143,6 +166,15 @@ func (d *Demo) Config() config.Config { return d.config }
 // Addresses returns where the control plane is reached.
 func (d *Demo) Addresses() daemon.Addresses { return d.daemon.Addresses() }
 
+// Consoles are the files that the serial consoles of virtual machines are written to; none of a
+// simulated world.
+func (d *Demo) Consoles() []string {
+	if d.virtual == nil {
+		return nil
+	}
+	return d.virtual.consoles()
+}
+
 // Dir returns where everything is kept.
 func (d *Demo) Dir() string { return d.dir }
 
@@ -152,7 +184,13 @@ func (d *Demo) Run(ctx context.Context, watch func(ctx context.Context) error) e
 	worldCtx, stopWorld := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWorld()
 	world := make(chan error, 1)
-	go func() { world <- d.world.Run(worldCtx) }()
+	go func() {
+		if d.virtual != nil {
+			world <- d.virtual.run(worldCtx)
+		} else {
+			world <- d.world.Run(worldCtx)
+		}
+	}()
 
 	running, stop := context.WithCancel(ctx)
 	defer stop()
@@ -192,6 +230,9 @@ func (d *Demo) Close() error {
 		var errs []error
 		if d.daemon != nil {
 			errs = append(errs, d.daemon.Close())
+		}
+		if d.virtual != nil {
+			errs = append(errs, d.virtual.close())
 		}
 		if d.world != nil {
 			errs = append(errs, d.world.Close())

@@ -6,6 +6,10 @@
 // but the address of its API. Settings shortens intervals and raises rates, and changes nothing
 // else.
 //
+// Options.Virtual puts virtual machines under QEMU into the place of the world: a list of hosts
+// that start from a stock Debian, which `make vm-disk` has built, and that get the same Debian as
+// an image. They end with the demo, and with this process.
+//
 // It promises:
 //
 //   - Run returns when its context ends, or when the function that it was given returns.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/config"
@@ -18,6 +19,9 @@ import (
 type Options struct {
 	// Machines in the fleet: at least 1.
 	Machines int
+	// Virtual is how many virtual machines under QEMU take the place of the simulated world; 0: none.
+	// Machines and what else is said of a world count for nothing then.
+	Virtual int
 	// Dir keeps world and control plane. Default: a directory that is removed at the end.
 	Dir string
 	// Seed of the world: at least 1.
@@ -39,6 +43,8 @@ type Options struct {
 	ImageSize int64
 	// Listen is the address of the page and the operator API. Default: any free port of 127.0.0.1.
 	Listen string
+	// SeenUp is how installed systems are seen to have come up. Default: their unit calls in.
+	SeenUp fleet.SeenUp
 	// Version of this program.
 	Version string
 }
@@ -54,6 +60,9 @@ const smallFleet = 100
 const mebibyte = 1 << 20
 
 func (o Options) withDefaults() Options {
+	if o.Virtual > 0 {
+		o.Machines, o.RealAgents = o.Virtual, 0
+	}
 	if o.RealAgents < 0 || o.RealAgents > o.Machines {
 		o.RealAgents = min(o.Machines, maximumAgents)
 	}
@@ -79,9 +88,16 @@ func (o Options) Validate() error {
 		}
 	}
 	check(o.Machines >= 1 && o.Machines <= maximumMachines, "--machines must be from 1 to %d, not %d", maximumMachines, o.Machines)
+	check(o.Virtual >= 0 && o.Virtual <= maximumVirtual, "--vm must be from 1 to %d, not %d", maximumVirtual, o.Virtual)
+	check(o.Virtual == 0 || o.Dir == "", "--vm keeps nothing: leave --dir out")
+	check(o.Virtual == 0 || o.SeenUp == fleet.SeenUp{}, "--vm installs an image whose unit calls in: leave --seen-up and --watch out")
 	check(o.Seed >= 1, "--seed must be at least 1, not 0")
 	check(o.Speed > 0 && o.Speed <= 1000, "--speed must be above 0 and at most 1000, not %g", o.Speed)
 	check(o.ImageSize >= 4*mebibyte && o.ImageSize%mebibyte == 0, "--image-size must be whole mebibytes, at least 4")
+	for _, f := range o.SeenUp.Validate() {
+		faults = append(faults, fleet.Errorf(fleet.KindInvalid, "--%s %s", strings.ReplaceAll(f.Field, "_", "-"), f.Problem))
+	}
+	check(o.SeenUp.By != fleet.SeenByHTTP, "--seen-up must be unit or ssh, because no simulated machine answers HTTP")
 	if _, err := fault.Parse(o.Faults); err != nil {
 		faults = append(faults, fleet.Errorf(fleet.KindInvalid, "--faults: %w", err))
 	}
@@ -179,12 +195,14 @@ func shorten(c *config.Config, machines int) {
 	c.Policy.BootTimeout = 2 * time.Minute
 	c.Policy.SuspectFor = time.Minute
 	c.Policy.OperationTimeout = 2 * time.Minute
+	c.Policy.ProbeInterval, c.Policy.WatchInterval, c.Policy.UnreachableAfter = time.Second, 5*time.Second, 15*time.Second
 	c.Recoverer.Backoff = fleet.Backoff{Initial: time.Second, Exponent: 1.5, Maximum: 10 * time.Second}
 	c.Operations.Backoff = c.Recoverer.Backoff
 
 	c.Loops.Initializer.Parallelism = 32
 	for _, loop := range []*shepherd.Config{
 		&c.Loops.Provisioner, &c.Loops.Initializer, &c.Loops.Updater, &c.Loops.Recoverer, &c.Loops.Operations,
+		&c.Loops.Prober,
 	} {
 		loop.Poll, loop.Grace = 500*time.Millisecond, 2*time.Second
 	}

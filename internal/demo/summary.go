@@ -14,11 +14,12 @@ type Summary struct {
 	Machines  int `yaml:"machines"`
 	Installed int `yaml:"installed"`
 	// Seconds since the demo was opened, and machines installed per minute of them.
-	Seconds   float64      `yaml:"seconds"`
-	PerMinute float64      `yaml:"perMinute"`
-	Phases    []Phase      `yaml:"phases"`
-	World     WorldSummary `yaml:"world"`
-	Memory    Memory       `yaml:"memory"`
+	Seconds   float64 `yaml:"seconds"`
+	PerMinute float64 `yaml:"perMinute"`
+	Phases    []Phase `yaml:"phases"`
+	// World is nil where the machines are not simulated.
+	World  *WorldSummary `yaml:"world,omitempty"`
+	Memory Memory        `yaml:"memory"`
 }
 
 // Phase is how long one phase took, in seconds, over all machines that passed it.
@@ -48,7 +49,11 @@ type WorldSummary struct {
 func (d *Demo) summarize(answer *fleetv1.GetSummaryResponse, took time.Duration, memory Memory) Summary {
 	s := Summary{
 		Machines: d.options.Machines, Installed: int(count(answer, fleet.StateInstalled)),
-		Seconds: took.Seconds(), Memory: memory, World: worldSummary(d.world.Status()),
+		Seconds: took.Seconds(), Memory: memory,
+	}
+	if d.world != nil {
+		world := worldSummary(d.world.Status())
+		s.World = &world
 	}
 	if took > 0 {
 		s.PerMinute = float64(s.Installed) / took.Minutes()

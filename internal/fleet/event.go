@@ -106,6 +106,10 @@ const (
 	EventDiskWritten Event = "disk written"
 	// EventInstalled: the installed system came up.
 	EventInstalled Event = "installed"
+	// EventUnreachable: a system that is watched has not answered for the time that the policy says.
+	EventUnreachable Event = "unreachable"
+	// EventReachable: it answers again.
+	EventReachable Event = "reachable again"
 )
 
 // The events of an operator.
@@ -153,6 +157,7 @@ func Events() []Event {
 		EventTakeoverReturned, EventAgentStarted, EventAgentSpoke, EventAgentReturned, EventMachineRestarted,
 		EventHardwareReported, EventHardwareChanged, EventRepairStep, EventRepairRefused, EventRepaired,
 		EventInstallRequested, EventInstallHandedOut, EventInstallFailed, EventDiskWritten, EventInstalled,
+		EventUnreachable, EventReachable,
 		EventRetryRequested, EventOperationRequested, EventOperationBegun, EventOperationAccepted,
 		EventOperationDone, EventOperationFailed, EventOperationWithdrawn, EventInstallCancelled,
 		EventMaintenanceBegun, EventMaintenanceEnded, EventForgotten, EventPaused, EventResumed, EventQuarantined,

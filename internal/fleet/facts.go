@@ -37,6 +37,7 @@ type Record struct {
 	InstallAttempt *InstallAttempt
 	InstallReport  *InstallReport
 	Installed      *Installed
+	Probe          *Probe
 	Quarantine     *Quarantine
 	Maintenance    *Maintenance
 	InstallCancel  *InstallCancel
@@ -170,6 +171,8 @@ type InstallRequest struct {
 	Image         Image
 	RootDisk      DiskSelector
 	FirstBootData []byte
+	// SeenUp is how the installed system is seen to have come up.
+	SeenUp SeenUp
 }
 
 // InstallAttempt is the newest attempt that was handed to the agent. Committed before it is handed
@@ -181,6 +184,9 @@ type InstallAttempt struct {
 	At      time.Time
 	// SecretHash is the SHA-256 of the boot token's secret.
 	SecretHash []byte
+	// HostKey is the public half of the Ed25519 host key that the attempt brings, 32 bytes; empty
+	// where the system is not to be seen by SSH.
+	HostKey []byte
 }
 
 // InstallReport is how the newest ended attempt has ended. Written by the agent API, and by the
@@ -241,12 +247,16 @@ type InstallCancel struct {
 	Reason     string
 }
 
-// Installed says that an installed system has been seen to come up. Written by the agent API.
+// Installed says that an installed system has been seen to come up. Written by the agent API, and
+// by the prober where the request asked for a probe.
 type Installed struct {
 	Generation InstallGeneration
 	Attempt    int
 	At         time.Time
-	BootID     string
+	// BootID is empty where a probe has seen it.
+	BootID string
+	// SeenUp is how it was seen, and how it is watched.
+	SeenUp SeenUp
 }
 
 // Quarantine keeps all work away from a machine. Written by an operator.

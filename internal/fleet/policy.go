@@ -27,6 +27,14 @@ type Policy struct {
 	// BootTimeout is how long an installed system may take to say that it is up.
 	BootTimeout time.Duration `json:"boot_timeout"`
 
+	// ProbeInterval is from one probe of an installed system that has not been seen yet to the next,
+	// and WatchInterval from one to the next of a system that is watched.
+	ProbeInterval time.Duration `json:"probe_interval"`
+	WatchInterval time.Duration `json:"watch_interval"`
+	// UnreachableAfter is how long the probes of a watched system must have failed, all of them,
+	// before the machine counts as unreachable.
+	UnreachableAfter time.Duration `json:"unreachable_after"`
+
 	// ProvisionInterval is from the start of one provision pass to the next at one provider.
 	ProvisionInterval time.Duration `json:"provision_interval"`
 	// UpdateInterval is from one refresh of a provider's facts to the next while machines are changing
@@ -124,6 +132,9 @@ func DefaultPolicy() Policy {
 		InstallTimeout:        15 * time.Minute,
 		InstallRetry:          Backoff{Initial: time.Minute, Exponent: 1.5, Maximum: time.Hour},
 		BootTimeout:           15 * time.Minute,
+		ProbeInterval:         10 * time.Second,
+		WatchInterval:         time.Minute,
+		UnreachableAfter:      5 * time.Minute,
 		ProvisionInterval:     time.Minute,
 		UpdateInterval:        time.Minute,
 		UpdateSettledInterval: 30 * time.Minute,
@@ -154,6 +165,8 @@ func (p Policy) Validate() error {
 	positive("policy.install_timeout", p.InstallTimeout)
 	positive("policy.install_retry.initial", p.InstallRetry.Initial)
 	positive("policy.boot_timeout", p.BootTimeout)
+	positive("policy.probe_interval", p.ProbeInterval)
+	positive("policy.watch_interval", p.WatchInterval)
 	positive("policy.provision_interval", p.ProvisionInterval)
 	positive("policy.update_interval", p.UpdateInterval)
 	positive("policy.update_settled_interval", p.UpdateSettledInterval)
@@ -175,6 +188,10 @@ func (p Policy) Validate() error {
 	if p.HeartbeatInterval > 0 && p.SilentAfter < 3*p.HeartbeatInterval {
 		faults = append(faults, Errorf(KindInvalid, "policy.silent_after must be at least three heartbeat intervals (%s), not %s",
 			3*p.HeartbeatInterval, p.SilentAfter))
+	}
+	if p.WatchInterval > 0 && p.UnreachableAfter < 3*p.WatchInterval {
+		faults = append(faults, Errorf(KindInvalid, "policy.unreachable_after must be at least three watch intervals (%s), not %s",
+			3*p.WatchInterval, p.UnreachableAfter))
 	}
 	for _, limit := range []struct {
 		key string

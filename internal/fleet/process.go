@@ -18,19 +18,21 @@ const (
 	ProcessOperation Process = "operation"
 	// ProcessRecovery repairs a machine whose agent is silent.
 	ProcessRecovery Process = "recovery"
+	// ProcessProbe asks installed systems whether they are up, where their install request wants that.
+	ProcessProbe Process = "probe"
 	// ProcessUpdate refreshes what is known from a provider.
 	ProcessUpdate Process = "update"
 )
 
 // Processes lists all processes in the order in which they are shown.
 func Processes() []Process {
-	return []Process{ProcessProvision, ProcessAgentStart, ProcessInstall, ProcessOperation, ProcessRecovery, ProcessUpdate}
+	return []Process{ProcessProvision, ProcessAgentStart, ProcessInstall, ProcessOperation, ProcessRecovery, ProcessProbe, ProcessUpdate}
 }
 
 // MachineProcesses lists the processes whose subject is a machine. The agenda has rows for them
 // under that machine.
 func MachineProcesses() []Process {
-	return []Process{ProcessAgentStart, ProcessInstall, ProcessOperation, ProcessRecovery}
+	return []Process{ProcessAgentStart, ProcessInstall, ProcessOperation, ProcessRecovery, ProcessProbe}
 }
 
 // ParseProcess returns the process of that name, or an error of kind Invalid that lists the names.
@@ -53,7 +55,7 @@ func (p Process) Lane() Lane {
 		return LaneProvision
 	case ProcessUpdate:
 		return LaneUpdate
-	case ProcessAgentStart, ProcessInstall, ProcessOperation, ProcessRecovery:
+	case ProcessAgentStart, ProcessInstall, ProcessOperation, ProcessRecovery, ProcessProbe:
 		return LaneHost
 	}
 	panic(fmt.Sprintf("process %q has no lane", string(p)))

@@ -22,6 +22,8 @@ const (
 	StateBooting State = "booting"
 	// StateInstalled: the installed system has been seen to come up.
 	StateInstalled State = "installed"
+	// StateUnreachable: the installed system is watched, and does not answer. It is left alone.
+	StateUnreachable State = "unreachable"
 	// StateSilent: the agent stopped speaking, or never spoke.
 	StateSilent State = "silent"
 	// StateFailed: the provider gave the machine up.
@@ -49,7 +51,7 @@ func (s State) Moving() bool {
 	switch s {
 	case StateCreating, StateProvisioning, StateProvided, StateStarted, StateInstalling, StateBooting, StateReleasing:
 		return true
-	case StateAvailable, StateInstalled, StateSilent, StateFailed, StateMissing, StateUnreadable, StateRefused, StateOff,
+	case StateAvailable, StateInstalled, StateUnreachable, StateSilent, StateFailed, StateMissing, StateUnreadable, StateRefused, StateOff,
 		StateMaintenance, StateQuarantined:
 	}
 	return false
@@ -58,7 +60,7 @@ func (s State) Moving() bool {
 // Trouble says whether somebody should look at a machine in this state.
 func (s State) Trouble() bool {
 	switch s {
-	case StateSilent, StateFailed, StateMissing, StateUnreadable, StateRefused, StateQuarantined:
+	case StateUnreachable, StateSilent, StateFailed, StateMissing, StateUnreadable, StateRefused, StateQuarantined:
 		return true
 	case StateCreating, StateProvisioning, StateProvided, StateStarted, StateAvailable, StateInstalling, StateBooting, StateInstalled,
 		StateOff, StateReleasing, StateMaintenance:
@@ -70,7 +72,7 @@ func (s State) Trouble() bool {
 func States() []State {
 	return []State{
 		StateCreating, StateProvisioning, StateProvided, StateStarted, StateAvailable, StateInstalling, StateBooting,
-		StateInstalled, StateSilent, StateFailed, StateMissing, StateUnreadable, StateRefused, StateOff, StateReleasing,
+		StateInstalled, StateUnreachable, StateSilent, StateFailed, StateMissing, StateUnreadable, StateRefused, StateOff, StateReleasing,
 		StateMaintenance, StateQuarantined,
 	}
 }

@@ -17,6 +17,7 @@ func Decide(r fleet.Record, env fleet.Environment, now time.Time) Plan {
 		c.machine(fleet.ProcessInstall, c.maintained(c.install())),
 		c.machine(fleet.ProcessOperation, c.operation()),
 		c.limited(c.machine(fleet.ProcessRecovery, c.maintained(c.afterRestore("recovery", c.recovery())))),
+		c.machine(fleet.ProcessProbe, c.maintained(c.afterRestore("the probe", c.probe()))),
 		c.update(),
 	}}
 	plan.State, plan.Reason = c.state()

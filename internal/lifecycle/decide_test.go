@@ -302,7 +302,7 @@ var wayOfAMachine = []scenario{
 
 func TestSpecification(t *testing.T) {
 	t.Parallel()
-	for _, c := range slices.Concat(wayOfAMachine, recoveryLadder, operations) {
+	for _, c := range slices.Concat(wayOfAMachine, recoveryLadder, operations, probes) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			env := environment()

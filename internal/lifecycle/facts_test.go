@@ -62,6 +62,30 @@ func wantInstall(minute float64, generation fleet.InstallGeneration) step {
 	}
 }
 
+// seenUp makes the newest install be seen by SSH, and watched.
+func seenUp(watch bool) step {
+	return func(r *fleet.Record) {
+		seen := fleet.SeenUp{By: fleet.SeenBySSH, Watch: watch}
+		if r.InstallRequest != nil {
+			r.InstallRequest.SeenUp = seen
+		}
+		if r.Installed != nil {
+			r.Installed.SeenUp = seen
+		}
+	}
+}
+
+// probed is what the newest probe found, of an install that has one attempt; since 0: it was
+// answered.
+func probed(minute, since float64, generation fleet.InstallGeneration) step {
+	return func(r *fleet.Record) {
+		r.Probe = &fleet.Probe{Generation: generation, Attempt: 1, At: at(minute), AnsweredAt: at(minute), Detail: "it answers SSH"}
+		if since != 0 {
+			r.Probe.UnansweredSince, r.Probe.Detail = at(since), "connection refused"
+		}
+	}
+}
+
 func attempt(minute float64, generation fleet.InstallGeneration, n int) step {
 	return func(r *fleet.Record) {
 		r.InstallAttempt = &fleet.InstallAttempt{Generation: generation, Attempt: n, At: at(minute)}
@@ -221,6 +245,7 @@ const (
 	operation  = fleet.ProcessOperation
 	provision  = fleet.ProcessProvision
 	update     = fleet.ProcessUpdate
+	probe      = fleet.ProcessProbe
 )
 
 // Steps that many cases share: the way of a machine up to a point.
@@ -233,6 +258,8 @@ var (
 	underWay   = append(asked[:5:5], attempt(4, 1, 1))
 	written    = append(underWay[:6:6], report(5, 1, 1, true))
 	up         = append(written[:7:7], installed(6, 1))
+	unseen     = append(written[:7:7], seenUp(true), allLevers)
+	watched    = append(up[:8:8], seenUp(true), allLevers)
 	reinstall  = append(up[:8:8], wantInstall(20, 2))
 	broken     = append(known[:4:4], backoff(agentStart, 14, "no route to host"))
 	allLevers  = levers(fleet.LeverReboot, fleet.LeverPower, fleet.LeverReinstall, fleet.LeverRelease)

@@ -34,6 +34,10 @@ func drawRecord(t *rapid.T) fleet.Record {
 			return report(minute("report"), fleet.InstallGeneration(generation("reported")), 1, rapid.Bool().Draw(t, "ok"))
 		},
 		func() step { return installed(minute("installed"), fleet.InstallGeneration(generation("up"))) },
+		func() step { return seenUp(rapid.Bool().Draw(t, "watch")) },
+		func() step {
+			return probed(minute("probe"), minute("unanswered since"), fleet.InstallGeneration(generation("probed")))
+		},
 		func() step { return quarantine(minute("quarantine")) },
 		func() step {
 			return levers(rapid.SampledFrom([]fleet.Lever{fleet.LeverReboot, fleet.LeverPower, fleet.LeverReinstall}).Draw(t, "lever"), fleet.LeverRelease)

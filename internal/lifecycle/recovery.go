@@ -50,6 +50,11 @@ func (c judgement) trouble() (trouble, bool) {
 	switch {
 	case c.unusable() != "" || c.installedRunning():
 		return trouble{}, false
+	case c.awaitingBoot() && c.probed():
+		at := c.workedOn(c.r.InstallReport.At).Add(policy.BootTimeout)
+		return trouble{
+			kind: "not-booted", at: at, reason: fmt.Sprintf("the installed system has not answered %s after the install", policy.BootTimeout),
+		}, c.foundSilent(at)
 	case c.awaitingBoot():
 		return trouble{
 			kind: "not-booted", at: c.silentSince(c.r.InstallReport.At).Add(policy.BootTimeout),
@@ -123,6 +128,9 @@ func (c judgement) recovery() want {
 	if why := c.unusable(); why != "" {
 		return notWanted("%s", why)
 	}
+	if c.unreachable() {
+		return notWanted("an installed system that does not answer is left alone; a person can restart the machine (`ironherd machine reboot`)")
+	}
 	if c.installedRunning() {
 		return notWanted("a running installed operating system is left alone")
 	}
@@ -136,10 +144,16 @@ func (c judgement) recovery() want {
 		if untried && !c.now.Before(c.silentSince(r.At).Add(timeout)) {
 			return waiting("%s was done at %s; the next start of an agent shows whether the host answers", r.Rung, r.At.Format(time.TimeOnly))
 		}
+		if c.awaitingBoot() && c.probed() && !c.foundSilent(c.workedOn(r.At).Add(timeout)) {
+			return waiting("%s was done at %s; the probes show whether it has helped", r.Rung, r.At.Format(time.TimeOnly))
+		}
 		return c.stopped(dueAt(c.silentSince(r.At).Add(timeout), "%s was done at %s; without a sign of life %s later: %s",
 			r.Rung, r.At.Format(time.TimeOnly), timeout, c.step(rung)), rung)
 	}
 	t, any := c.trouble()
+	if !any && c.awaitingBoot() {
+		return waiting("the probes show whether the installed system comes up")
+	}
 	if !any {
 		return notWanted("%s", c.leftAlone())
 	}

@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -37,6 +38,10 @@ func (c judgement) state() (fleet.State, string) {
 		return fleet.StateMaintenance, c.inMaintenance()
 	case c.switchedOff() != "":
 		return fleet.StateOff, c.switchedOff()
+	case c.unreachable():
+		return fleet.StateUnreachable, fmt.Sprintf("install generation %d; %s", r.Installed.Generation, c.found())
+	case c.installedCurrent() && c.watched() && c.found() != "":
+		return fleet.StateInstalled, fmt.Sprintf("install generation %d; %s", r.Installed.Generation, c.found())
 	case c.installedCurrent():
 		return fleet.StateInstalled, fmt.Sprintf("install generation %d", r.Installed.Generation)
 	case c.repairing() != nil:
@@ -46,6 +51,8 @@ func (c judgement) state() (fleet.State, string) {
 		return fleet.StateSilent, t.reason
 	case c.installRefused():
 		return fleet.StateRefused, c.install().reason
+	case c.awaitingBoot() && c.probed():
+		return fleet.StateBooting, strings.TrimSuffix("waiting for the installed system to answer "+r.InstallRequest.SeenUp.Asks()+": "+c.found(), ": ")
 	case c.awaitingBoot():
 		return fleet.StateBooting, "waiting for the installed system to come up"
 	case c.agent() == nil && r.Provided.Status != fleet.ProviderStatusActive:

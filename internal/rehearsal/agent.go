@@ -93,13 +93,15 @@ type install struct {
 	agent  *agent
 	id     attempt
 	secret []byte
+	// probed: the control plane asks whether the system is up, and nobody tells it.
+	probed bool
 	done   *event
 }
 
 // start begins an install that was handed out.
 func (a *agent) start(order *bmdb.InstallOrder) {
 	w, h := a.host.world, a.host
-	in := &install{agent: a, id: attempt{order.Request.Generation, order.Attempt}, secret: order.Secret}
+	in := &install{agent: a, id: attempt{order.Request.Generation, order.Attempt}, secret: order.Secret, probed: order.Request.SeenUp.By != fleet.SeenByUnit}
 	w.watch.installs(h, a, in.id)
 	w.trace("%s: install %d/%d begins", h.device.capacity, in.id.generation, in.id.number)
 	a.last, a.install = in.id, in
@@ -135,6 +137,10 @@ func (in *install) up() {
 	if l := w.listening(); l != nil {
 		err := l.controller.db.RecordInstalled(w.ctx, in.agent.identity.Machine, in.id.generation, in.id.number, in.secret, h.bootID())
 		w.trace("%s: install %d/%d is up: %s", h.device.capacity, in.id.generation, in.id.number, errorKind(err))
+		if err == nil && in.probed {
+			h.pending = nil // its word shows that the disk was written, and a probe the rest
+			return
+		}
 		if err == nil {
 			h.pending, h.recovering = nil, time.Time{} // it was heard
 			w.watch.installed(h, in)

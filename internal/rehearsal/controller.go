@@ -12,6 +12,7 @@ import (
 	"github.com/ironherd/ironherd/internal/shepherd/initializer"
 	"github.com/ironherd/ironherd/internal/shepherd/janitor"
 	"github.com/ironherd/ironherd/internal/shepherd/operations"
+	"github.com/ironherd/ironherd/internal/shepherd/prober"
 	"github.com/ironherd/ironherd/internal/shepherd/provisioner"
 	"github.com/ironherd/ironherd/internal/shepherd/recoverer"
 	"github.com/ironherd/ironherd/internal/shepherd/updater"
@@ -95,6 +96,7 @@ func (c *controller) build() error {
 	var refreshers []updater.Source
 	var repairers []recoverer.Source
 	var doers []operations.Source
+	var askers []prober.Source
 	for i, p := range w.providers {
 		s := setup.Providers[i]
 		pace := s.Provisioner
@@ -106,6 +108,7 @@ func (c *controller) build() error {
 		refreshers = append(refreshers, updater.Source{Name: s.Name, Provider: p, Config: s.Updater})
 		repairers = append(repairers, recoverer.Source{Name: s.Name, Provider: p})
 		doers = append(doers, operations.Source{Name: s.Name, Provider: p, Config: operations.ProviderConfig{Penalty: pace.Penalty}})
+		askers = append(askers, prober.Source{Name: s.Name, Provider: p})
 	}
 	creator, err := provisioner.New(c.db, creators, provisioner.Options{})
 	if err != nil {
@@ -127,6 +130,10 @@ func (c *controller) build() error {
 	if err != nil {
 		return fmt.Errorf("make the operations: %w", err)
 	}
+	asker, err := prober.New(c.db, askers, setup.Prober, nil, prober.Options{Ask: c.probe})
+	if err != nil {
+		return fmt.Errorf("make the prober: %w", err)
+	}
 	if c.janitor, err = janitor.New(c.db, setup.Janitor, janitor.Options{}); err != nil {
 		return fmt.Errorf("make the janitor: %w", err)
 	}
@@ -139,6 +146,7 @@ func (c *controller) build() error {
 		{refresher, setup.Loops.Updater},
 		{repairer, setup.Loops.Recoverer},
 		{doer, setup.Loops.Operations},
+		{asker, setup.Loops.Prober},
 	} {
 		real, err := shepherd.New(c.db, l.handler, l.config, shepherd.Options{SessionLease: setup.SessionLease, Host: c.name})
 		if err != nil {

@@ -138,7 +138,7 @@ func (w *world) ask(e Event, d *device) {
 	}
 	const who, why = "operator", "rehearsed"
 	var err error
-	request := fleet.InstallRequest{Actor: who, Image: w.setup.Image}
+	request := fleet.InstallRequest{Actor: who, Image: w.setup.Image, SeenUp: w.setup.SeenUp}
 	operation := func(o fleet.Operation) { _, err = w.db.RequestOperation(w.ctx, who, machine, o, why) }
 	switch e.What {
 	case AskInstall:

@@ -255,3 +255,17 @@ func (h *host) takeOver(init *agentv1.TakeoverInit) *agentv1.TakeoverResponse {
 
 // simulatedAgent is the content of the file that stands for the agent's executable.
 var simulatedAgent = strings.Repeat("ironherd-agent\n", 8)
+
+// probe takes the place of SSH where an installed system is asked whether it is up.
+func (c *controller) probe(ctx context.Context, _ fleet.MachineID, address netip.Addr, _ fleet.SeenUp) error {
+	w := c.world
+	s := &sshConnection{controller: c, host: w.hostAt(address)}
+	if err := s.wait(ctx, w.between("probe", 50*time.Millisecond, 800*time.Millisecond)); err != nil {
+		return err
+	}
+	if s.host.booted == (attempt{}) {
+		return fleet.Errorf(fleet.KindForbidden, "the host has another host key")
+	}
+	s.host.recovering = time.Time{} // it was heard
+	return nil
+}

@@ -11,6 +11,8 @@ import (
 
 	"go.uber.org/goleak"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/ironherd/ironherd/internal/fleet"
 )
 
 var (
@@ -28,7 +30,19 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // that fails is made smaller, and shown with what runs it again.
 func TestSeeds(t *testing.T) {
 	t.Parallel()
-	count := cmp.Or(*seeds, 1000)
+	runSeeds(t, cmp.Or(*seeds, 1000), Brisk())
+}
+
+// TestSeedsOfProbes is TestSeeds where installed systems are seen by probes, and watched.
+func TestSeedsOfProbes(t *testing.T) {
+	t.Parallel()
+	setup := Brisk()
+	setup.SeenUp = fleet.SeenUp{By: fleet.SeenBySSH, Watch: true}
+	runSeeds(t, cmp.Or(*seeds, 100), setup)
+}
+
+func runSeeds(t *testing.T, count uint64, setup Setup) {
+	t.Helper()
 	if raceDetector && *seeds == 0 {
 		count = 10 // one goroutine runs at a time: there is little to find
 	}
@@ -40,13 +54,13 @@ func TestSeeds(t *testing.T) {
 			if found.Load() >= 3 {
 				return nil
 			}
-			r, err := Run(t.Context(), Draw(seed), Brisk(), Options{})
+			r, err := Run(t.Context(), Draw(seed), setup, Options{})
 			if err != nil {
 				return fmt.Errorf("seed %d: %w", seed, err)
 			}
 			if r.Failed() {
 				found.Add(1)
-				complain(t, fmt.Sprintf("seed %d", seed), r)
+				complain(t, fmt.Sprintf("seed %d", seed), r, setup)
 			}
 			return nil
 		})
@@ -57,14 +71,14 @@ func TestSeeds(t *testing.T) {
 }
 
 // complain shrinks a plan that fails, and shows it.
-func complain(t *testing.T, name string, r Report) {
+func complain(t *testing.T, name string, r Report, setup Setup) {
 	t.Helper()
 	first := r.Violations[0]
 	small := Shrink(r.Plan, *tries, func(p Plan) bool {
-		again, err := Run(t.Context(), p, Brisk(), Options{})
+		again, err := Run(t.Context(), p, setup, Options{})
 		return err == nil && len(again.Violations) > 0 && again.Violations[0].Invariant == first.Invariant
 	})
-	again, err := Run(t.Context(), small, Brisk(), Options{})
+	again, err := Run(t.Context(), small, setup, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/ironherd/ironherd/internal/shepherd/initializer"
 	"github.com/ironherd/ironherd/internal/shepherd/janitor"
 	"github.com/ironherd/ironherd/internal/shepherd/operations"
+	"github.com/ironherd/ironherd/internal/shepherd/prober"
 	"github.com/ironherd/ironherd/internal/shepherd/provisioner"
 	"github.com/ironherd/ironherd/internal/shepherd/recoverer"
 	"github.com/ironherd/ironherd/internal/shepherd/updater"
@@ -20,6 +21,7 @@ func Brisk() Setup {
 	policy.HeartbeatInterval = 80 * time.Second
 	policy.NeverSpokeAfter, policy.SilentAfter = 5*time.Minute, 4*time.Minute
 	policy.InstallTimeout, policy.BootTimeout = 9*time.Minute, 8*time.Minute
+	policy.ProbeInterval, policy.WatchInterval, policy.UnreachableAfter = 40*time.Second, 2*time.Minute, 6*time.Minute
 	policy.InstallRetry = fleet.Backoff{Initial: 20 * time.Second, Exponent: 1.5, Maximum: 2 * time.Minute}
 	policy.ProvisionInterval, policy.UpdateInterval, policy.UpdateSettledInterval = 90*time.Second, 90*time.Second, 5*time.Minute
 	policy.RecoveryAtOnce, policy.RecoveryStepTimeout = 2, 6*time.Minute
@@ -42,8 +44,8 @@ func Brisk() Setup {
 	refresh := updater.DefaultConfig()
 	refresh.SettlingTime = 5 * time.Minute
 	return Setup{
-		Policy: policy, SessionLease: 2 * time.Minute, Loops: Loops{loop, loop, loop, loop, loop}, Initializer: start, Recoverer: repair,
-		Operations: operations.DefaultConfig(), Janitor: keep, Image: anImage,
+		Policy: policy, SessionLease: 2 * time.Minute, Loops: Loops{loop, loop, loop, loop, loop, loop}, Initializer: start, Recoverer: repair,
+		Operations: operations.DefaultConfig(), Prober: prober.DefaultConfig(), Janitor: keep, Image: anImage,
 		Providers: []Provider{{Name: "metal", Provisioner: create, Updater: refresh}},
 	}
 }

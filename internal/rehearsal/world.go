@@ -17,6 +17,7 @@ import (
 	"github.com/ironherd/ironherd/internal/shepherd/initializer"
 	"github.com/ironherd/ironherd/internal/shepherd/janitor"
 	"github.com/ironherd/ironherd/internal/shepherd/operations"
+	"github.com/ironherd/ironherd/internal/shepherd/prober"
 	"github.com/ironherd/ironherd/internal/shepherd/provisioner"
 	"github.com/ironherd/ironherd/internal/shepherd/recoverer"
 	"github.com/ironherd/ironherd/internal/shepherd/updater"
@@ -30,15 +31,18 @@ type Setup struct {
 	Initializer  initializer.Config
 	Recoverer    recoverer.Config
 	Operations   operations.Config
+	Prober       prober.Config
 	Janitor      janitor.Config
 	Providers    []Provider
 	// Image is what is installed where the plan asks for an install.
 	Image fleet.Image
+	// SeenUp is how installed systems are seen to have come up.
+	SeenUp fleet.SeenUp
 }
 
 // Loops says how eagerly each loop works.
 type Loops struct {
-	Provisioner, Initializer, Updater, Recoverer, Operations shepherd.Config
+	Provisioner, Initializer, Updater, Recoverer, Operations, Prober shepherd.Config
 }
 
 // Provider is one provider that is simulated.

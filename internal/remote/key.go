@@ -110,6 +110,28 @@ func (k *Key) DeriveHostKey(label string) (public, private string, err error) {
 	return authorized(shown), string(pem.EncodeToMemory(block)), nil
 }
 
+// HostKeyOf returns the public half of an Ed25519 host key in authorized_keys form; empty where it
+// is none.
+func HostKeyOf(public ed25519.PublicKey) string {
+	if len(public) != ed25519.PublicKeySize {
+		return ""
+	}
+	key, err := ssh.NewPublicKey(public)
+	if err != nil {
+		return ""
+	}
+	return authorized(key)
+}
+
+// EncodeHostKey returns the private half of a host key in OpenSSH form, as sshd reads it.
+func EncodeHostKey(private ed25519.PrivateKey) ([]byte, error) {
+	block, err := ssh.MarshalPrivateKey(private, "")
+	if err != nil {
+		return nil, fmt.Errorf("encode host key: %w", err)
+	}
+	return pem.EncodeToMemory(block), nil
+}
+
 // Public returns the public half in authorized_keys form, without a comment.
 func (k *Key) Public() string { return authorized(k.signer.PublicKey()) }
 

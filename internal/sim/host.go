@@ -16,7 +16,9 @@ import (
 
 	"github.com/google/uuid"
 	"golang.org/x/crypto/ssh"
+	"google.golang.org/protobuf/proto"
 
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 	"github.com/ironherd/ironherd/internal/sim/equinixapi"
 	"github.com/ironherd/ironherd/internal/sim/fault"
 	"github.com/ironherd/ironherd/internal/sim/hardware"
@@ -130,13 +132,18 @@ func (h *host) derive(purpose string, record hostRecord, n int) [32]byte {
 }
 
 // hostKey is the SSH host key of the system that the machine runs: each installation, by the
-// provider or by a control plane, makes one of its own, unless user data brought one.
+// provider or by a control plane, makes one of its own, unless user data or the install brought
+// one.
 func (h *host) hostKey(record hostRecord) (ssh.Signer, error) {
 	if record.HostKey != "" && record.System != systemInstalled {
 		return ssh.ParsePrivateKey([]byte(record.HostKey))
 	}
 	seed := h.derive("host key", record, record.Generation)
 	if record.System == systemInstalled {
+		first := new(agentv1.FirstBoot)
+		if err := proto.Unmarshal(record.Installed.FirstBoot, first); err == nil && first.GetSshHostKey() != nil {
+			return ssh.ParsePrivateKey(first.GetSshHostKey().GetPrivate())
+		}
 		seed = sha256.Sum256(append(seed[:], record.Installed.FirstBoot...))
 	}
 	return ssh.NewSignerFromKey(ed25519.NewKeyFromSeed(seed[:]))

@@ -166,7 +166,7 @@ func (m *Metrics) JanitorDone(duty string, rows int, took time.Duration, err err
 
 // handMetrics count what is done to machines through their providers.
 type handMetrics struct {
-	steps, operations *prometheus.CounterVec
+	steps, operations, probes *prometheus.CounterVec
 }
 
 func (h *handMetrics) register(m *Metrics) {
@@ -174,11 +174,17 @@ func (h *handMetrics) register(m *Metrics) {
 		"rung", "result")
 	h.operations = m.counter("operations_total", "What was asked for by people or the policy: how often a piece of work brought it to that result.",
 		"operation", "result")
+	h.probes = m.counter("probes_total", "Probes of installed systems by how they are asked and what was found.", "by", "result")
 }
 
 // RecoveryStep counts one step of the recovery ladder.
 func (m *Metrics) RecoveryStep(rung fleet.Rung, result string) {
 	m.hands.steps.WithLabelValues(string(rung), result).Inc()
+}
+
+// Probed counts one probe of an installed system.
+func (m *Metrics) Probed(by fleet.SeenBy, result string) {
+	m.hands.probes.WithLabelValues(string(by), result).Inc()
 }
 
 // Operation counts that an operation got on.

@@ -174,7 +174,7 @@ func (x DiskSelector_Pick) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use DiskSelector_Pick.Descriptor instead.
 func (DiskSelector_Pick) EnumDescriptor() ([]byte, []int) {
-	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{5, 0}
+	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{6, 0}
 }
 
 type InstallProgress_Phase int32
@@ -229,7 +229,7 @@ func (x InstallProgress_Phase) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use InstallProgress_Phase.Descriptor instead.
 func (InstallProgress_Phase) EnumDescriptor() ([]byte, []int) {
-	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{8, 0}
+	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{9, 0}
 }
 
 // HeartbeatRequest is sent once an interval, and at once when there is something new to report.
@@ -501,7 +501,9 @@ type InstallRequest struct {
 	// data.
 	BootToken *BootToken `protobuf:"bytes,6,opt,name=boot_token,json=bootToken,proto3" json:"boot_token,omitempty"`
 	// How long the agent may take, in milliseconds.
-	TimeoutMs     int64 `protobuf:"varint,7,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
+	TimeoutMs int64 `protobuf:"varint,7,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
+	// What the installed system is to be known by over SSH. Absent: it makes keys of its own.
+	SshHostKey    *SshHostKey `protobuf:"bytes,8,opt,name=ssh_host_key,json=sshHostKey,proto3" json:"ssh_host_key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -585,6 +587,68 @@ func (x *InstallRequest) GetTimeoutMs() int64 {
 	return 0
 }
 
+func (x *InstallRequest) GetSshHostKey() *SshHostKey {
+	if x != nil {
+		return x.SshHostKey
+	}
+	return nil
+}
+
+// SshHostKey is an SSH host key that an install brings. The control plane keeps its public half.
+// It is left in the first-boot area, and for cloud-init in vendor-data of the NoCloud seed.
+type SshHostKey struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Public half in authorized_keys form, and private one in OpenSSH form.
+	Public        string `protobuf:"bytes,1,opt,name=public,proto3" json:"public,omitempty"`
+	Private       []byte `protobuf:"bytes,2,opt,name=private,proto3" json:"private,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SshHostKey) Reset() {
+	*x = SshHostKey{}
+	mi := &file_api_agent_v1_callback_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SshHostKey) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SshHostKey) ProtoMessage() {}
+
+func (x *SshHostKey) ProtoReflect() protoreflect.Message {
+	mi := &file_api_agent_v1_callback_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SshHostKey.ProtoReflect.Descriptor instead.
+func (*SshHostKey) Descriptor() ([]byte, []int) {
+	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *SshHostKey) GetPublic() string {
+	if x != nil {
+		return x.Public
+	}
+	return ""
+}
+
+func (x *SshHostKey) GetPrivate() []byte {
+	if x != nil {
+		return x.Private
+	}
+	return nil
+}
+
 // Image names what to write, by digest.
 type Image struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -606,7 +670,7 @@ type Image struct {
 
 func (x *Image) Reset() {
 	*x = Image{}
-	mi := &file_api_agent_v1_callback_proto_msgTypes[4]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -618,7 +682,7 @@ func (x *Image) String() string {
 func (*Image) ProtoMessage() {}
 
 func (x *Image) ProtoReflect() protoreflect.Message {
-	mi := &file_api_agent_v1_callback_proto_msgTypes[4]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -631,7 +695,7 @@ func (x *Image) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Image.ProtoReflect.Descriptor instead.
 func (*Image) Descriptor() ([]byte, []int) {
-	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{4}
+	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Image) GetUrl() string {
@@ -699,7 +763,7 @@ type DiskSelector struct {
 
 func (x *DiskSelector) Reset() {
 	*x = DiskSelector{}
-	mi := &file_api_agent_v1_callback_proto_msgTypes[5]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -711,7 +775,7 @@ func (x *DiskSelector) String() string {
 func (*DiskSelector) ProtoMessage() {}
 
 func (x *DiskSelector) ProtoReflect() protoreflect.Message {
-	mi := &file_api_agent_v1_callback_proto_msgTypes[5]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -724,7 +788,7 @@ func (x *DiskSelector) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiskSelector.ProtoReflect.Descriptor instead.
 func (*DiskSelector) Descriptor() ([]byte, []int) {
-	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{5}
+	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *DiskSelector) GetSerial() string {
@@ -792,7 +856,7 @@ type BootToken struct {
 
 func (x *BootToken) Reset() {
 	*x = BootToken{}
-	mi := &file_api_agent_v1_callback_proto_msgTypes[6]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -804,7 +868,7 @@ func (x *BootToken) String() string {
 func (*BootToken) ProtoMessage() {}
 
 func (x *BootToken) ProtoReflect() protoreflect.Message {
-	mi := &file_api_agent_v1_callback_proto_msgTypes[6]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -817,7 +881,7 @@ func (x *BootToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BootToken.ProtoReflect.Descriptor instead.
 func (*BootToken) Descriptor() ([]byte, []int) {
-	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{6}
+	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *BootToken) GetMachineId() string {
@@ -879,14 +943,16 @@ type FirstBoot struct {
 	Image *Image `protobuf:"bytes,3,opt,name=image,proto3" json:"image,omitempty"`
 	// How many bytes at the beginning of the disk may differ from the image, because the partition
 	// table was moved to the whole disk; 0: none.
-	ChangedHead   int64 `protobuf:"varint,4,opt,name=changed_head,json=changedHead,proto3" json:"changed_head,omitempty"`
+	ChangedHead int64 `protobuf:"varint,4,opt,name=changed_head,json=changedHead,proto3" json:"changed_head,omitempty"`
+	// What the installed system is to be known by over SSH; absent: it makes keys of its own.
+	SshHostKey    *SshHostKey `protobuf:"bytes,5,opt,name=ssh_host_key,json=sshHostKey,proto3" json:"ssh_host_key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *FirstBoot) Reset() {
 	*x = FirstBoot{}
-	mi := &file_api_agent_v1_callback_proto_msgTypes[7]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -898,7 +964,7 @@ func (x *FirstBoot) String() string {
 func (*FirstBoot) ProtoMessage() {}
 
 func (x *FirstBoot) ProtoReflect() protoreflect.Message {
-	mi := &file_api_agent_v1_callback_proto_msgTypes[7]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -911,7 +977,7 @@ func (x *FirstBoot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FirstBoot.ProtoReflect.Descriptor instead.
 func (*FirstBoot) Descriptor() ([]byte, []int) {
-	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{7}
+	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *FirstBoot) GetToken() *BootToken {
@@ -942,6 +1008,13 @@ func (x *FirstBoot) GetChangedHead() int64 {
 	return 0
 }
 
+func (x *FirstBoot) GetSshHostKey() *SshHostKey {
+	if x != nil {
+		return x.SshHostKey
+	}
+	return nil
+}
+
 // InstallProgress says how far a running install is.
 type InstallProgress struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
@@ -957,7 +1030,7 @@ type InstallProgress struct {
 
 func (x *InstallProgress) Reset() {
 	*x = InstallProgress{}
-	mi := &file_api_agent_v1_callback_proto_msgTypes[8]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -969,7 +1042,7 @@ func (x *InstallProgress) String() string {
 func (*InstallProgress) ProtoMessage() {}
 
 func (x *InstallProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_api_agent_v1_callback_proto_msgTypes[8]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -982,7 +1055,7 @@ func (x *InstallProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstallProgress.ProtoReflect.Descriptor instead.
 func (*InstallProgress) Descriptor() ([]byte, []int) {
-	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{8}
+	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *InstallProgress) GetInstallGeneration() int64 {
@@ -1044,7 +1117,7 @@ type InstallReport struct {
 
 func (x *InstallReport) Reset() {
 	*x = InstallReport{}
-	mi := &file_api_agent_v1_callback_proto_msgTypes[9]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1056,7 +1129,7 @@ func (x *InstallReport) String() string {
 func (*InstallReport) ProtoMessage() {}
 
 func (x *InstallReport) ProtoReflect() protoreflect.Message {
-	mi := &file_api_agent_v1_callback_proto_msgTypes[9]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1069,7 +1142,7 @@ func (x *InstallReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstallReport.ProtoReflect.Descriptor instead.
 func (*InstallReport) Descriptor() ([]byte, []int) {
-	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{9}
+	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *InstallReport) GetInstallGeneration() int64 {
@@ -1160,7 +1233,7 @@ type ReportUpRequest struct {
 
 func (x *ReportUpRequest) Reset() {
 	*x = ReportUpRequest{}
-	mi := &file_api_agent_v1_callback_proto_msgTypes[10]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1172,7 +1245,7 @@ func (x *ReportUpRequest) String() string {
 func (*ReportUpRequest) ProtoMessage() {}
 
 func (x *ReportUpRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_agent_v1_callback_proto_msgTypes[10]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1185,7 +1258,7 @@ func (x *ReportUpRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportUpRequest.ProtoReflect.Descriptor instead.
 func (*ReportUpRequest) Descriptor() ([]byte, []int) {
-	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{10}
+	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ReportUpRequest) GetMachineId() string {
@@ -1238,7 +1311,7 @@ type ReportUpResponse struct {
 
 func (x *ReportUpResponse) Reset() {
 	*x = ReportUpResponse{}
-	mi := &file_api_agent_v1_callback_proto_msgTypes[11]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1250,7 +1323,7 @@ func (x *ReportUpResponse) String() string {
 func (*ReportUpResponse) ProtoMessage() {}
 
 func (x *ReportUpResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_agent_v1_callback_proto_msgTypes[11]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1263,7 +1336,7 @@ func (x *ReportUpResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportUpResponse.ProtoReflect.Descriptor instead.
 func (*ReportUpResponse) Descriptor() ([]byte, []int) {
-	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{11}
+	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{12}
 }
 
 var File_api_agent_v1_callback_proto protoreflect.FileDescriptor
@@ -1291,7 +1364,7 @@ const file_api_agent_v1_callback_proto_rawDesc = "" +
 	"\x0ecancel_install\x18\x03 \x01(\v2 .ironherd.agent.v1.CancelInstallR\rcancelInstall\"X\n" +
 	"\rCancelInstall\x12-\n" +
 	"\x12install_generation\x18\x01 \x01(\x03R\x11installGeneration\x12\x18\n" +
-	"\aattempt\x18\x02 \x01(\x05R\aattempt\"\xcb\x02\n" +
+	"\aattempt\x18\x02 \x01(\x05R\aattempt\"\x8c\x03\n" +
 	"\x0eInstallRequest\x12-\n" +
 	"\x12install_generation\x18\x01 \x01(\x03R\x11installGeneration\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12.\n" +
@@ -1301,7 +1374,13 @@ const file_api_agent_v1_callback_proto_rawDesc = "" +
 	"\n" +
 	"boot_token\x18\x06 \x01(\v2\x1c.ironherd.agent.v1.BootTokenR\tbootToken\x12\x1d\n" +
 	"\n" +
-	"timeout_ms\x18\a \x01(\x03R\ttimeoutMs\"\xe5\x01\n" +
+	"timeout_ms\x18\a \x01(\x03R\ttimeoutMs\x12?\n" +
+	"\fssh_host_key\x18\b \x01(\v2\x1d.ironherd.agent.v1.SshHostKeyR\n" +
+	"sshHostKey\">\n" +
+	"\n" +
+	"SshHostKey\x12\x16\n" +
+	"\x06public\x18\x01 \x01(\tR\x06public\x12\x18\n" +
+	"\aprivate\x18\x02 \x01(\fR\aprivate\"\xe5\x01\n" +
 	"\x05Image\x12\x10\n" +
 	"\x03url\x18\x01 \x01(\tR\x03url\x12\x16\n" +
 	"\x06digest\x18\x02 \x01(\tR\x06digest\x12@\n" +
@@ -1328,12 +1407,14 @@ const file_api_agent_v1_callback_proto_rawDesc = "" +
 	"\aattempt\x18\x03 \x01(\x05R\aattempt\x12\x16\n" +
 	"\x06secret\x18\x04 \x01(\fR\x06secret\x12\x1a\n" +
 	"\bendpoint\x18\x05 \x01(\tR\bendpoint\x12%\n" +
-	"\x0eca_certificate\x18\x06 \x01(\fR\rcaCertificate\"\xa6\x01\n" +
+	"\x0eca_certificate\x18\x06 \x01(\fR\rcaCertificate\"\xe7\x01\n" +
 	"\tFirstBoot\x122\n" +
 	"\x05token\x18\x01 \x01(\v2\x1c.ironherd.agent.v1.BootTokenR\x05token\x12\x12\n" +
 	"\x04data\x18\x02 \x01(\fR\x04data\x12.\n" +
 	"\x05image\x18\x03 \x01(\v2\x18.ironherd.agent.v1.ImageR\x05image\x12!\n" +
-	"\fchanged_head\x18\x04 \x01(\x03R\vchangedHead\"\xcc\x02\n" +
+	"\fchanged_head\x18\x04 \x01(\x03R\vchangedHead\x12?\n" +
+	"\fssh_host_key\x18\x05 \x01(\v2\x1d.ironherd.agent.v1.SshHostKeyR\n" +
+	"sshHostKey\"\xcc\x02\n" +
 	"\x0fInstallProgress\x12-\n" +
 	"\x12install_generation\x18\x01 \x01(\x03R\x11installGeneration\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12>\n" +
@@ -1397,7 +1478,7 @@ func file_api_agent_v1_callback_proto_rawDescGZIP() []byte {
 }
 
 var file_api_agent_v1_callback_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_api_agent_v1_callback_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_api_agent_v1_callback_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_api_agent_v1_callback_proto_goTypes = []any{
 	(FirstBootForm)(0),         // 0: ironherd.agent.v1.FirstBootForm
 	(Compression)(0),           // 1: ironherd.agent.v1.Compression
@@ -1407,42 +1488,45 @@ var file_api_agent_v1_callback_proto_goTypes = []any{
 	(*HeartbeatResponse)(nil),  // 5: ironherd.agent.v1.HeartbeatResponse
 	(*CancelInstall)(nil),      // 6: ironherd.agent.v1.CancelInstall
 	(*InstallRequest)(nil),     // 7: ironherd.agent.v1.InstallRequest
-	(*Image)(nil),              // 8: ironherd.agent.v1.Image
-	(*DiskSelector)(nil),       // 9: ironherd.agent.v1.DiskSelector
-	(*BootToken)(nil),          // 10: ironherd.agent.v1.BootToken
-	(*FirstBoot)(nil),          // 11: ironherd.agent.v1.FirstBoot
-	(*InstallProgress)(nil),    // 12: ironherd.agent.v1.InstallProgress
-	(*InstallReport)(nil),      // 13: ironherd.agent.v1.InstallReport
-	(*ReportUpRequest)(nil),    // 14: ironherd.agent.v1.ReportUpRequest
-	(*ReportUpResponse)(nil),   // 15: ironherd.agent.v1.ReportUpResponse
-	(*HardwareReport)(nil),     // 16: ironherd.agent.v1.HardwareReport
-	(TakeoverMode)(0),          // 17: ironherd.agent.v1.TakeoverMode
+	(*SshHostKey)(nil),         // 8: ironherd.agent.v1.SshHostKey
+	(*Image)(nil),              // 9: ironherd.agent.v1.Image
+	(*DiskSelector)(nil),       // 10: ironherd.agent.v1.DiskSelector
+	(*BootToken)(nil),          // 11: ironherd.agent.v1.BootToken
+	(*FirstBoot)(nil),          // 12: ironherd.agent.v1.FirstBoot
+	(*InstallProgress)(nil),    // 13: ironherd.agent.v1.InstallProgress
+	(*InstallReport)(nil),      // 14: ironherd.agent.v1.InstallReport
+	(*ReportUpRequest)(nil),    // 15: ironherd.agent.v1.ReportUpRequest
+	(*ReportUpResponse)(nil),   // 16: ironherd.agent.v1.ReportUpResponse
+	(*HardwareReport)(nil),     // 17: ironherd.agent.v1.HardwareReport
+	(TakeoverMode)(0),          // 18: ironherd.agent.v1.TakeoverMode
 }
 var file_api_agent_v1_callback_proto_depIdxs = []int32{
-	16, // 0: ironherd.agent.v1.HeartbeatRequest.hardware_report:type_name -> ironherd.agent.v1.HardwareReport
-	12, // 1: ironherd.agent.v1.HeartbeatRequest.install_progress:type_name -> ironherd.agent.v1.InstallProgress
-	13, // 2: ironherd.agent.v1.HeartbeatRequest.install_report:type_name -> ironherd.agent.v1.InstallReport
-	17, // 3: ironherd.agent.v1.HeartbeatRequest.mode:type_name -> ironherd.agent.v1.TakeoverMode
+	17, // 0: ironherd.agent.v1.HeartbeatRequest.hardware_report:type_name -> ironherd.agent.v1.HardwareReport
+	13, // 1: ironherd.agent.v1.HeartbeatRequest.install_progress:type_name -> ironherd.agent.v1.InstallProgress
+	14, // 2: ironherd.agent.v1.HeartbeatRequest.install_report:type_name -> ironherd.agent.v1.InstallReport
+	18, // 3: ironherd.agent.v1.HeartbeatRequest.mode:type_name -> ironherd.agent.v1.TakeoverMode
 	7,  // 4: ironherd.agent.v1.HeartbeatResponse.install_request:type_name -> ironherd.agent.v1.InstallRequest
 	6,  // 5: ironherd.agent.v1.HeartbeatResponse.cancel_install:type_name -> ironherd.agent.v1.CancelInstall
-	8,  // 6: ironherd.agent.v1.InstallRequest.image:type_name -> ironherd.agent.v1.Image
-	9,  // 7: ironherd.agent.v1.InstallRequest.root_disk:type_name -> ironherd.agent.v1.DiskSelector
-	10, // 8: ironherd.agent.v1.InstallRequest.boot_token:type_name -> ironherd.agent.v1.BootToken
-	1,  // 9: ironherd.agent.v1.Image.compression:type_name -> ironherd.agent.v1.Compression
-	0,  // 10: ironherd.agent.v1.Image.first_boot_form:type_name -> ironherd.agent.v1.FirstBootForm
-	2,  // 11: ironherd.agent.v1.DiskSelector.pick:type_name -> ironherd.agent.v1.DiskSelector.Pick
-	10, // 12: ironherd.agent.v1.FirstBoot.token:type_name -> ironherd.agent.v1.BootToken
-	8,  // 13: ironherd.agent.v1.FirstBoot.image:type_name -> ironherd.agent.v1.Image
-	3,  // 14: ironherd.agent.v1.InstallProgress.phase:type_name -> ironherd.agent.v1.InstallProgress.Phase
-	4,  // 15: ironherd.agent.v1.AgentCallback.Heartbeat:input_type -> ironherd.agent.v1.HeartbeatRequest
-	14, // 16: ironherd.agent.v1.AgentCallback.ReportUp:input_type -> ironherd.agent.v1.ReportUpRequest
-	5,  // 17: ironherd.agent.v1.AgentCallback.Heartbeat:output_type -> ironherd.agent.v1.HeartbeatResponse
-	15, // 18: ironherd.agent.v1.AgentCallback.ReportUp:output_type -> ironherd.agent.v1.ReportUpResponse
-	17, // [17:19] is the sub-list for method output_type
-	15, // [15:17] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	9,  // 6: ironherd.agent.v1.InstallRequest.image:type_name -> ironherd.agent.v1.Image
+	10, // 7: ironherd.agent.v1.InstallRequest.root_disk:type_name -> ironherd.agent.v1.DiskSelector
+	11, // 8: ironherd.agent.v1.InstallRequest.boot_token:type_name -> ironherd.agent.v1.BootToken
+	8,  // 9: ironherd.agent.v1.InstallRequest.ssh_host_key:type_name -> ironherd.agent.v1.SshHostKey
+	1,  // 10: ironherd.agent.v1.Image.compression:type_name -> ironherd.agent.v1.Compression
+	0,  // 11: ironherd.agent.v1.Image.first_boot_form:type_name -> ironherd.agent.v1.FirstBootForm
+	2,  // 12: ironherd.agent.v1.DiskSelector.pick:type_name -> ironherd.agent.v1.DiskSelector.Pick
+	11, // 13: ironherd.agent.v1.FirstBoot.token:type_name -> ironherd.agent.v1.BootToken
+	9,  // 14: ironherd.agent.v1.FirstBoot.image:type_name -> ironherd.agent.v1.Image
+	8,  // 15: ironherd.agent.v1.FirstBoot.ssh_host_key:type_name -> ironherd.agent.v1.SshHostKey
+	3,  // 16: ironherd.agent.v1.InstallProgress.phase:type_name -> ironherd.agent.v1.InstallProgress.Phase
+	4,  // 17: ironherd.agent.v1.AgentCallback.Heartbeat:input_type -> ironherd.agent.v1.HeartbeatRequest
+	15, // 18: ironherd.agent.v1.AgentCallback.ReportUp:input_type -> ironherd.agent.v1.ReportUpRequest
+	5,  // 19: ironherd.agent.v1.AgentCallback.Heartbeat:output_type -> ironherd.agent.v1.HeartbeatResponse
+	16, // 20: ironherd.agent.v1.AgentCallback.ReportUp:output_type -> ironherd.agent.v1.ReportUpResponse
+	19, // [19:21] is the sub-list for method output_type
+	17, // [17:19] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_api_agent_v1_callback_proto_init() }
@@ -1458,7 +1542,7 @@ func file_api_agent_v1_callback_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_agent_v1_callback_proto_rawDesc), len(file_api_agent_v1_callback_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   12,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1248,7 +1248,8 @@ type HistoryEntry struct {
 	//	           host key trusted on first use, takeover warning, returned to the old system,
 	//	           agent started, agent spoke, agent returned, machine restarted,
 	//	           hardware reported, hardware changed
-	//	install:   install requested, install handed out, install failed, disk written, installed
+	//	install:   install requested, install handed out, install failed, disk written, installed,
+	//	           unreachable, reachable again
 	//	recovery:  recovery step, recovery step refused, recovered
 	//	operation: operation requested, operation begun, operation accepted, operation done,
 	//	           operation failed, operation withdrawn
@@ -2633,7 +2634,18 @@ type InstallMachineRequest struct {
 	Reinstall bool `protobuf:"varint,5,opt,name=reinstall,proto3" json:"reinstall,omitempty"`
 	// Name of an image of the catalogue, in the place of image. The control plane that is asked
 	// resolves it now: the request keeps to that image whatever the name means later.
-	ImageName     string `protobuf:"bytes,10,opt,name=image_name,json=imageName,proto3" json:"image_name,omitempty"`
+	ImageName string `protobuf:"bytes,10,opt,name=image_name,json=imageName,proto3" json:"image_name,omitempty"`
+	// How the installed system is seen to have come up: "unit" (or empty): a unit of the system calls
+	// in; "ssh": it answers SSH with the host key that the install brings; or an http or https URL,
+	// which answers a GET with a status from 200 to 399. The connection goes to the machine's own
+	// address, whatever host the URL names; "{address}" stands for the address.
+	SeenUp string `protobuf:"bytes,11,opt,name=seen_up,json=seenUp,proto3" json:"seen_up,omitempty"`
+	// Certificates in PEM form that an https certificate must chain to, at most 64 KiB; empty: the
+	// public roots of the control plane.
+	SeenUpCa string `protobuf:"bytes,12,opt,name=seen_up_ca,json=seenUpCa,proto3" json:"seen_up_ca,omitempty"`
+	// Ask again and again after the system has come up. A machine that does not answer any more is
+	// shown as unreachable, and left alone. Not with "unit".
+	Watch         bool `protobuf:"varint,13,opt,name=watch,proto3" json:"watch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2708,6 +2720,27 @@ func (x *InstallMachineRequest) GetImageName() string {
 		return x.ImageName
 	}
 	return ""
+}
+
+func (x *InstallMachineRequest) GetSeenUp() string {
+	if x != nil {
+		return x.SeenUp
+	}
+	return ""
+}
+
+func (x *InstallMachineRequest) GetSeenUpCa() string {
+	if x != nil {
+		return x.SeenUpCa
+	}
+	return ""
+}
+
+func (x *InstallMachineRequest) GetWatch() bool {
+	if x != nil {
+		return x.Watch
+	}
+	return false
 }
 
 type InstallMachineResponse struct {
@@ -4453,7 +4486,7 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\n" +
 	"go_version\x18\x02 \x01(\tR\tgoVersion\x12\x1a\n" +
 	"\bdatabase\x18\x03 \x01(\tR\bdatabase\x12\x16\n" +
-	"\x06schema\x18\x04 \x01(\x03R\x06schema\"\x84\x02\n" +
+	"\x06schema\x18\x04 \x01(\x03R\x06schema\"\xd1\x02\n" +
 	"\x15InstallMachineRequest\x12\x18\n" +
 	"\amachine\x18\x01 \x01(\tR\amachine\x12.\n" +
 	"\x05image\x18\x02 \x01(\v2\x18.ironherd.agent.v1.ImageR\x05image\x12<\n" +
@@ -4462,7 +4495,11 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\treinstall\x18\x05 \x01(\bR\treinstall\x12\x1d\n" +
 	"\n" +
 	"image_name\x18\n" +
-	" \x01(\tR\timageName\"G\n" +
+	" \x01(\tR\timageName\x12\x17\n" +
+	"\aseen_up\x18\v \x01(\tR\x06seenUp\x12\x1c\n" +
+	"\n" +
+	"seen_up_ca\x18\f \x01(\tR\bseenUpCa\x12\x14\n" +
+	"\x05watch\x18\r \x01(\bR\x05watch\"G\n" +
 	"\x16InstallMachineResponse\x12-\n" +
 	"\x12install_generation\x18\x01 \x01(\x03R\x11installGeneration\"I\n" +
 	"\x13RetryMachineRequest\x12\x18\n" +

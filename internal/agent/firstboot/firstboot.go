@@ -32,6 +32,8 @@ type Options struct {
 	// Version is what the control plane is told of this program.
 	Version string
 	Logger  *slog.Logger
+	// Reload has sshd read its host keys again. Nil: nobody needs to be told.
+	Reload func(ctx context.Context) error
 }
 
 // Run does everything, and returns when it is done or ctx has ended.
@@ -51,6 +53,9 @@ func Run(ctx context.Context, options Options) error {
 	}
 	options.Logger.Info("first-boot area found", slog.String("disk", disk),
 		slog.Int64("install_generation", first.GetToken().GetInstallGeneration()), slog.Int("attempt", int(first.GetToken().GetAttempt())))
+	if err := takeHostKey(ctx, options, first.GetSshHostKey()); err != nil {
+		return err
+	}
 	if err := takeData(ctx, options, first.GetData()); err != nil {
 		return err
 	}
@@ -59,6 +64,40 @@ func Run(ctx context.Context, options Options) error {
 	}
 	options.Logger.Info("the control plane knows that this system is up")
 	return writeFile(done, nil, 0o600)
+}
+
+// hostKeyFile is where sshd reads its Ed25519 host key.
+const hostKeyFile = "etc/ssh/ssh_host_ed25519_key"
+
+// takeHostKey makes the host key that the install has brought the system's own, and has sshd read
+// it.
+func takeHostKey(ctx context.Context, options Options, key *agentv1.SshHostKey) error {
+	path := filepath.Join(options.Root, hostKeyFile)
+	if was, err := os.ReadFile(path); key == nil || err == nil && bytes.Equal(was, key.GetPrivate()) {
+		return nil
+	}
+	err := errors.Join(writeFile(path, key.GetPrivate(), 0o600), writeFile(path+".pub", []byte(key.GetPublic()+"\n"), 0o644))
+	if err != nil {
+		return fmt.Errorf("take the host key over: %w", err)
+	}
+	if options.Reload == nil {
+		return nil
+	}
+	if err := options.Reload(ctx); err != nil {
+		options.Logger.Error("sshd was not told of its host key", slog.Any("err", err))
+	}
+	return nil
+}
+
+// ReloadSSH has the sshd of a system with systemd read its host keys again.
+func ReloadSSH(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	said, err := exec.CommandContext(ctx, "systemctl", "try-reload-or-restart", "ssh.service", "sshd.service").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("systemctl: %w: %q", err, bytes.TrimSpace(said))
+	}
+	return nil
 }
 
 // takeData keeps the data, and runs it once where it is a program.

@@ -294,7 +294,7 @@ func transfer(ctx context.Context, image *agentv1.Image, source *source, s *stre
 func finish(request *agentv1.InstallRequest, target *disk, c changes, total int64) error {
 	image := proto.CloneOf(request.GetImage())
 	image.Size = total
-	area, err := EncodeFirstBoot(&agentv1.FirstBoot{Token: request.GetBootToken(), Data: request.GetFirstBootData(), Image: image, ChangedHead: c.changed()})
+	area, err := EncodeFirstBoot(&agentv1.FirstBoot{Token: request.GetBootToken(), Data: request.GetFirstBootData(), Image: image, ChangedHead: c.changed(), SshHostKey: request.GetSshHostKey()})
 	if err != nil {
 		return err
 	}

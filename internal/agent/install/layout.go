@@ -91,7 +91,7 @@ func (l layout) apply(head []byte) (changes, error) {
 	if l.seed {
 		token := l.request.GetBootToken()
 		instance := instanceID(token.GetMachineId(), l.request.GetInstallGeneration(), l.request.GetAttempt())
-		c.seed, c.seedAt = seed(instance, l.request.GetFirstBootData()), l.room()
+		c.seed, c.seedAt = seed(instance, l.request.GetFirstBootData(), l.request.GetSshHostKey()), l.room()
 		if err := t.add(partition{kind: typeData, id: partitionID(instance), first: end + 1, last: lastUsable}, "cidata"); err != nil {
 			return c, err
 		}

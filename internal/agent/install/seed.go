@@ -5,17 +5,33 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 )
 
 // seedSize is the size of the partition that holds a NoCloud seed.
 const seedSize = 2 * mebibyte
 
 // seed returns a FAT12 file system of seedSize with what cloud-init's NoCloud looks for: a volume
-// of the label CIDATA with the files user-data and meta-data. The instance ID is another one for
-// each install, so that what is to be done once is done once for each.
-func seed(instance string, userData []byte) []byte {
+// of the label CIDATA with the files user-data and meta-data, and with vendor-data where the
+// install brings a host key: cloud-init merges that below what the user wants. The instance ID is
+// another one for each install, so that what is to be done once is done once for each.
+func seed(instance string, userData []byte, hostKey *agentv1.SshHostKey) []byte {
 	meta := fmt.Appendf(nil, "instance-id: %s\n", instance)
-	return fat12("CIDATA", []fatFile{{"user-data", userData}, {"meta-data", meta}})
+	files := []fatFile{{"user-data", userData}, {"meta-data", meta}}
+	if hostKey != nil {
+		files = append(files, fatFile{"vendor-data", vendorData(hostKey)})
+	}
+	return fat12("CIDATA", files)
+}
+
+// vendorData gives a system its host key by cloud-init's module for SSH.
+func vendorData(key *agentv1.SshHostKey) []byte {
+	data := []byte("#cloud-config\nssh_keys:\n  ed25519_private: |\n")
+	for line := range strings.Lines(string(key.GetPrivate())) {
+		data = append(data, "    "+line...)
+	}
+	return fmt.Appendf(data, "  ed25519_public: %s\n", key.GetPublic())
 }
 
 type fatFile struct {

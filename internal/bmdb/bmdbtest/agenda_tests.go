@@ -118,7 +118,7 @@ var agendaTests = []test{
 				w.exec("INSERT INTO backoff (subject, process, not_before, lasts, cause, failures) VALUES ($1, $2, 9, 9, 'x', 1)", id, string(process))
 				w.enter(process, int64(i+5), id)
 			}
-			w.exec("UPDATE machine SET due_agent_start = 5, due_install = 6, due_operation = 7, due_recovery = 8 WHERE id = $1", id)
+			w.exec("UPDATE machine SET due_agent_start = 5, due_install = 6, due_operation = 7, due_recovery = 8, due_probe = 9 WHERE id = $1", id)
 			w.must(work.Note(w.ctx, bmdb.CloseIntentRejected(wanted[0].Machine, "never asked for")))
 		})
 		w.wantNumber(0, "SELECT count(*) FROM machine_state")

@@ -17,22 +17,29 @@ type step struct {
 var faultTests = []test{
 	{"whatever statement fails, nothing is half done, and the same again works", func(w *world) {
 		for _, reply := range []bool{false, true} {
-			w.wayWithFaults(reply)
+			w.wayWithFaults(reply, false)
+			w.wayWithFaults(reply, true)
 		}
 	}},
 }
 
 // wayWithFaults goes the whole way of one machine, each step with faults: at every statement, or
-// with the reply lost.
-func (w *world) wayWithFaults(reply bool) {
+// with the reply lost. Its installed system calls in, or is probed.
+func (w *world) wayWithFaults(reply, probed bool) {
 	w.Helper()
 	capacity := fleet.CapacityID("s")
 	if reply {
 		capacity = "r"
 	}
+	if probed {
+		capacity += "p"
+	}
 	s := w.sessionFor("way", time.Hour)
 	wanted := newIntents(capacity)
 	wanted[0].Install = &fleet.InstallRequest{Image: image, Actor: actor}
+	if probed {
+		wanted[0].Install.SeenUp = fleet.SeenUp{By: fleet.SeenBySSH, Watch: true}
+	}
 	id := wanted[0].Machine
 	a := bmdb.AgentIdentity{Machine: id, PublicKey: []byte("k")}
 	var opened []fleet.Intent
@@ -80,6 +87,30 @@ func (w *world) wayWithFaults(reply bool) {
 		{"installed", func() error { return w.db.RecordInstalled(w.ctx, id, 1, order.Attempt, order.Secret, "b2") }},
 		{"quarantine", func() error { return w.db.Quarantine(w.ctx, actor, id, "q") }},
 	}
+	if probed {
+		steps = probeInstead(steps, claim(fleet.ProcessProbe), func() error {
+			return work.Finish(w.ctx, bmdb.RecordProbe(bmdb.ProbeResult{Generation: 1, Attempt: order.Attempt, Answered: true, Detail: "it answers SSH"}))
+		})
+	}
+	w.runWithFaults(steps, id, reply)
+	if got := w.state(id); got != fleet.StateQuarantined {
+		w.Fatalf("the way ended in %s", got)
+	}
+	if w.record(id).Installed == nil {
+		w.Fatal("the way ended without an installed system")
+	}
+}
+
+// probeInstead puts a probe into the place of the unit that calls in, which is the last step but
+// one.
+func probeInstead(steps []step, claim, probe func() error) []step {
+	last := len(steps) - 1
+	return append(steps[:last-1], step{"claim probe", claim}, step{"probe", probe}, steps[last])
+}
+
+// runWithFaults runs each step with its faults, and then without.
+func (w *world) runWithFaults(steps []step, id fleet.MachineID, reply bool) {
+	w.Helper()
 	for _, step := range steps {
 		if reply {
 			w.faults.LoseReply()
@@ -91,12 +122,6 @@ func (w *world) wayWithFaults(reply bool) {
 		if err := step.run(); err != nil {
 			w.Fatalf("%s after its faults: %v", step.name, err)
 		}
-	}
-	if got := w.state(id); got != fleet.StateQuarantined {
-		w.Fatalf("the way ended in %s", got)
-	}
-	if w.record(id).Installed == nil {
-		w.Fatal("the way ended without an installed system")
 	}
 }
 

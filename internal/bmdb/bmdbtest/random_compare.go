@@ -27,6 +27,7 @@ func (x *random) compareAgendas() {
 			for process, due := range map[fleet.Process]int64{
 				fleet.ProcessAgentStart: m[0].DueAgentStart, fleet.ProcessInstall: m[0].DueInstall,
 				fleet.ProcessOperation: m[0].DueOperation, fleet.ProcessRecovery: m[0].DueRecovery,
+				fleet.ProcessProbe: m[0].DueProbe,
 			} {
 				n, err := q.CountAgenda(ctx, statement.CountAgendaParams{Process: string(process), DueAt: due, Subject: string(id)})
 				if err != nil {

@@ -31,6 +31,7 @@ func Run(t *testing.T, open func(t *testing.T) bmdb.Engine) {
 		{"intent", intentTests},
 		{"agent", agentTests},
 		{"install", installTests},
+		{"probe", probeTests},
 		{"operator", operatorTests},
 		{"plan", planTests},
 		{"operation", operationTests},

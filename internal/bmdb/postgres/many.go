@@ -56,7 +56,8 @@ func (m many) GetMachinesHeld(ctx context.Context, session string, ids []string)
 
 var updateMachines = `UPDATE machine SET epoch = v.epoch, session = v.session, process = v.process, limited = v.limited,
   since = v.since, why = v.why, note = v.note, revision = machine.revision + 1,
-  due_agent_start = v.due_agent_start, due_install = v.due_install, due_operation = v.due_operation, due_recovery = v.due_recovery
+  due_agent_start = v.due_agent_start, due_install = v.due_install, due_operation = v.due_operation, due_recovery = v.due_recovery,
+  due_probe = v.due_probe
 FROM ` + table[statement.UpdateMachineParams](1) + `
 WHERE machine.id = v.id AND machine.epoch = v.was_epoch AND machine.session = v.was_session AND machine.revision = v.was_revision`
 

@@ -18,6 +18,15 @@ func (q *Queries) DeleteInstallDeadline(ctx context.Context, machine string) err
 	return err
 }
 
+const dropProbe = `-- name: DropProbe :exec
+DELETE FROM probe WHERE machine = $1
+`
+
+func (q *Queries) DropProbe(ctx context.Context, machine string) error {
+	_, err := q.db.ExecContext(ctx, dropProbe, machine)
+	return err
+}
+
 const getFirstBootData = `-- name: GetFirstBootData :one
 SELECT first_boot_data FROM install_request WHERE machine = $1
 `
@@ -89,10 +98,11 @@ func (q *Queries) ListInstallsPastDeadline(ctx context.Context, arg ListInstalls
 }
 
 const putInstallAttempt = `-- name: PutInstallAttempt :exec
-INSERT INTO install_attempt (machine, generation, attempt, at, secret_hash)
-VALUES ($1, $2, $3, $4, $5)
+INSERT INTO install_attempt (machine, generation, attempt, at, secret_hash, host_key)
+VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT (machine) DO UPDATE
-SET generation = excluded.generation, attempt = excluded.attempt, at = excluded.at, secret_hash = excluded.secret_hash
+SET generation = excluded.generation, attempt = excluded.attempt, at = excluded.at, secret_hash = excluded.secret_hash,
+  host_key = excluded.host_key
 `
 
 type PutInstallAttemptParams struct {
@@ -101,6 +111,7 @@ type PutInstallAttemptParams struct {
 	Attempt    int64
 	At         int64
 	SecretHash []byte
+	HostKey    string
 }
 
 func (q *Queries) PutInstallAttempt(ctx context.Context, arg PutInstallAttemptParams) error {
@@ -110,6 +121,7 @@ func (q *Queries) PutInstallAttempt(ctx context.Context, arg PutInstallAttemptPa
 		arg.Attempt,
 		arg.At,
 		arg.SecretHash,
+		arg.HostKey,
 	)
 	return err
 }
@@ -171,12 +183,12 @@ func (q *Queries) PutInstallReport(ctx context.Context, arg PutInstallReportPara
 }
 
 const putInstallRequest = `-- name: PutInstallRequest :exec
-INSERT INTO install_request (machine, generation, at, actor, image, root_disk, first_boot_data)
+INSERT INTO install_request (machine, generation, at, actor, image, root_disk, first_boot_data, seen_up)
 VALUES ($1, $2, $3, $4, $5, $6,
-  $7)
+  $7, $8)
 ON CONFLICT (machine) DO UPDATE
 SET generation = excluded.generation, at = excluded.at, actor = excluded.actor, image = excluded.image,
-  root_disk = excluded.root_disk, first_boot_data = excluded.first_boot_data
+  root_disk = excluded.root_disk, first_boot_data = excluded.first_boot_data, seen_up = excluded.seen_up
 `
 
 type PutInstallRequestParams struct {
@@ -187,6 +199,7 @@ type PutInstallRequestParams struct {
 	Image         string
 	RootDisk      string
 	FirstBootData []byte
+	SeenUp        string
 }
 
 func (q *Queries) PutInstallRequest(ctx context.Context, arg PutInstallRequestParams) error {
@@ -198,15 +211,17 @@ func (q *Queries) PutInstallRequest(ctx context.Context, arg PutInstallRequestPa
 		arg.Image,
 		arg.RootDisk,
 		arg.FirstBootData,
+		arg.SeenUp,
 	)
 	return err
 }
 
 const putInstalled = `-- name: PutInstalled :exec
-INSERT INTO installed (machine, generation, attempt, at, boot_id)
-VALUES ($1, $2, $3, $4, $5)
+INSERT INTO installed (machine, generation, attempt, at, boot_id, seen_up)
+VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT (machine) DO UPDATE
-SET generation = excluded.generation, attempt = excluded.attempt, at = excluded.at, boot_id = excluded.boot_id
+SET generation = excluded.generation, attempt = excluded.attempt, at = excluded.at, boot_id = excluded.boot_id,
+  seen_up = excluded.seen_up
 `
 
 type PutInstalledParams struct {
@@ -215,6 +230,7 @@ type PutInstalledParams struct {
 	Attempt    int64
 	At         int64
 	BootID     string
+	SeenUp     string
 }
 
 func (q *Queries) PutInstalled(ctx context.Context, arg PutInstalledParams) error {
@@ -224,6 +240,43 @@ func (q *Queries) PutInstalled(ctx context.Context, arg PutInstalledParams) erro
 		arg.Attempt,
 		arg.At,
 		arg.BootID,
+		arg.SeenUp,
+	)
+	return err
+}
+
+const putProbe = `-- name: PutProbe :exec
+INSERT INTO probe (machine, generation, attempt, at, answered_at, unanswered_since, detail, epoch, session)
+VALUES ($1, $2, $3, $4, $5, $6,
+  $7, $8, $9)
+ON CONFLICT (machine) DO UPDATE
+SET generation = excluded.generation, attempt = excluded.attempt, at = excluded.at, answered_at = excluded.answered_at,
+  unanswered_since = excluded.unanswered_since, detail = excluded.detail, epoch = excluded.epoch, session = excluded.session
+`
+
+type PutProbeParams struct {
+	Machine         string
+	Generation      int64
+	Attempt         int64
+	At              int64
+	AnsweredAt      int64
+	UnansweredSince int64
+	Detail          string
+	Epoch           int64
+	Session         string
+}
+
+func (q *Queries) PutProbe(ctx context.Context, arg PutProbeParams) error {
+	_, err := q.db.ExecContext(ctx, putProbe,
+		arg.Machine,
+		arg.Generation,
+		arg.Attempt,
+		arg.At,
+		arg.AnsweredAt,
+		arg.UnansweredSince,
+		arg.Detail,
+		arg.Epoch,
+		arg.Session,
 	)
 	return err
 }

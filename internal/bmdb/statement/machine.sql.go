@@ -74,7 +74,7 @@ func (q *Queries) DeleteMachine(ctx context.Context, id string) (int64, error) {
 }
 
 const getMachine = `-- name: GetMachine :many
-SELECT id, provider, provider_id, created_at, takeover_generation, epoch, session, process, since, why, note, revision, due_agent_start, due_install, due_operation, due_recovery, limited, state, state_reason, state_since, state_policy, intent_capacity, intent_token, intent_opened_at, intent_planned_at, intent_called_at, intent_calls, intent_rejected, provided_at, provided_created_at, provided_active_at, provided_status, provided_detail, provided_hostname, provided_address, provided_location, provided_capacity, provided_host_keys, started_at, started_generation, started_key, started_version, started_boot_id, seen_generation, seen_first_at, seen_boot_id, seen_last_at, hardware_first_at, hardware_at, hardware_digest, request_generation, request_at, request_actor, request_image, request_root_disk, attempt_generation, attempt_attempt, attempt_at, attempt_secret_hash, report_generation, report_attempt, report_at, report_ok, report_error, report_disk, report_lasted, report_bytes, report_held_generation, report_held_attempt, installed_generation, installed_attempt, installed_at, installed_boot_id, quarantine_at, quarantine_actor, quarantine_reason, maintenance_at, maintenance_until, maintenance_ended, maintenance_actor, maintenance_reason, cancel_generation, cancel_at, cancel_actor, cancel_reason, operation_number, operation, operation_at, operation_actor, operation_reason, operating_number, operating_attempt, operating_at, operating_boot_id, operating_accepted_at, operating_checked_at, operated_number, operated_at, operated_ok, operated_detail, repair_since, repair_rung, repair_at, repair_agent_starts, repair_reboots, repair_power_cycles, repair_reinstalls, repair_takeover_generation, repair_boot_id, levers, session_component, session_host, session_deadline_at, session_ended_at FROM machine_record WHERE id = $1
+SELECT id, provider, provider_id, created_at, takeover_generation, epoch, session, process, since, why, note, revision, due_agent_start, due_install, due_operation, due_recovery, limited, state, state_reason, state_since, state_policy, intent_capacity, intent_token, intent_opened_at, intent_planned_at, intent_called_at, intent_calls, intent_rejected, provided_at, provided_created_at, provided_active_at, provided_status, provided_detail, provided_hostname, provided_address, provided_location, provided_capacity, provided_host_keys, started_at, started_generation, started_key, started_version, started_boot_id, seen_generation, seen_first_at, seen_boot_id, seen_last_at, hardware_first_at, hardware_at, hardware_digest, request_generation, request_at, request_actor, request_image, request_root_disk, attempt_generation, attempt_attempt, attempt_at, attempt_secret_hash, report_generation, report_attempt, report_at, report_ok, report_error, report_disk, report_lasted, report_bytes, report_held_generation, report_held_attempt, installed_generation, installed_attempt, installed_at, installed_boot_id, quarantine_at, quarantine_actor, quarantine_reason, maintenance_at, maintenance_until, maintenance_ended, maintenance_actor, maintenance_reason, cancel_generation, cancel_at, cancel_actor, cancel_reason, operation_number, operation, operation_at, operation_actor, operation_reason, operating_number, operating_attempt, operating_at, operating_boot_id, operating_accepted_at, operating_checked_at, operated_number, operated_at, operated_ok, operated_detail, repair_since, repair_rung, repair_at, repair_agent_starts, repair_reboots, repair_power_cycles, repair_reinstalls, repair_takeover_generation, repair_boot_id, levers, session_component, session_host, session_deadline_at, session_ended_at, due_probe, request_seen_up, attempt_host_key, installed_seen_up, probe_generation, probe_attempt, probe_at, probe_answered_at, probe_unanswered_since, probe_detail, probe_epoch, probe_session FROM machine_record WHERE id = $1
 `
 
 func (q *Queries) GetMachine(ctx context.Context, id string) ([]MachineRecord, error) {
@@ -201,6 +201,18 @@ func (q *Queries) GetMachine(ctx context.Context, id string) ([]MachineRecord, e
 			&i.SessionHost,
 			&i.SessionDeadlineAt,
 			&i.SessionEndedAt,
+			&i.DueProbe,
+			&i.RequestSeenUp,
+			&i.AttemptHostKey,
+			&i.InstalledSeenUp,
+			&i.ProbeGeneration,
+			&i.ProbeAttempt,
+			&i.ProbeAt,
+			&i.ProbeAnsweredAt,
+			&i.ProbeUnansweredSince,
+			&i.ProbeDetail,
+			&i.ProbeEpoch,
+			&i.ProbeSession,
 		); err != nil {
 			return nil, err
 		}
@@ -281,8 +293,8 @@ func (q *Queries) GetOldestInState(ctx context.Context, arg GetOldestInStatePara
 
 const insertMachine = `-- name: InsertMachine :exec
 INSERT INTO machine (id, provider, provider_id, created_at, takeover_generation, epoch, session, process, limited, since, why, note,
-  revision, due_agent_start, due_install, due_operation, due_recovery)
-VALUES ($1, $2, '', $3, 0, $4, '', '', '', 0, '', '', 0, 0, 0, 0, 0)
+  revision, due_agent_start, due_install, due_operation, due_recovery, due_probe)
+VALUES ($1, $2, '', $3, 0, $4, '', '', '', 0, '', '', 0, 0, 0, 0, 0, 0)
 `
 
 type InsertMachineParams struct {
@@ -868,8 +880,9 @@ const updateMachine = `-- name: UpdateMachine :execrows
 UPDATE machine SET epoch = $1, session = $2, process = $3, limited = $4,
   since = $5, why = $6, note = $7, revision = revision + 1,
   due_agent_start = $8, due_install = $9,
-  due_operation = $10, due_recovery = $11
-WHERE id = $12 AND epoch = $13 AND session = $14 AND revision = $15
+  due_operation = $10, due_recovery = $11,
+  due_probe = $12
+WHERE id = $13 AND epoch = $14 AND session = $15 AND revision = $16
 `
 
 type UpdateMachineParams struct {
@@ -884,6 +897,7 @@ type UpdateMachineParams struct {
 	DueInstall    int64
 	DueOperation  int64
 	DueRecovery   int64
+	DueProbe      int64
 	ID            string
 	WasEpoch      int64
 	WasSession    string
@@ -905,6 +919,7 @@ func (q *Queries) UpdateMachine(ctx context.Context, arg UpdateMachineParams) (i
 		arg.DueInstall,
 		arg.DueOperation,
 		arg.DueRecovery,
+		arg.DueProbe,
 		arg.ID,
 		arg.WasEpoch,
 		arg.WasSession,

@@ -136,6 +136,7 @@ type InstallAttempt struct {
 	Attempt    int64
 	At         int64
 	SecretHash []byte
+	HostKey    string
 }
 
 type InstallCancel struct {
@@ -173,6 +174,7 @@ type InstallRequest struct {
 	Image         string
 	RootDisk      string
 	FirstBootData []byte
+	SeenUp        string
 }
 
 type Installed struct {
@@ -181,6 +183,7 @@ type Installed struct {
 	Attempt    int64
 	At         int64
 	BootID     string
+	SeenUp     string
 }
 
 type Intent struct {
@@ -220,6 +223,7 @@ type Machine struct {
 	DueInstall         int64
 	DueRecovery        int64
 	DueOperation       int64
+	DueProbe           int64
 }
 
 type MachineLine struct {
@@ -355,6 +359,18 @@ type MachineRecord struct {
 	SessionHost              string
 	SessionDeadlineAt        int64
 	SessionEndedAt           int64
+	DueProbe                 int64
+	RequestSeenUp            string
+	AttemptHostKey           string
+	InstalledSeenUp          string
+	ProbeGeneration          int64
+	ProbeAttempt             int64
+	ProbeAt                  int64
+	ProbeAnsweredAt          int64
+	ProbeUnansweredSince     int64
+	ProbeDetail              string
+	ProbeEpoch               int64
+	ProbeSession             string
 }
 
 type MachineState struct {
@@ -424,6 +440,18 @@ type Policy struct {
 	Number int64
 	At     int64
 	Body   string
+}
+
+type Probe struct {
+	Machine         string
+	Generation      int64
+	Attempt         int64
+	At              int64
+	AnsweredAt      int64
+	UnansweredSince int64
+	Detail          string
+	Epoch           int64
+	Session         string
 }
 
 type Provider struct {

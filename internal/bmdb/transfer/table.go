@@ -33,6 +33,7 @@ var copied = []table{
 	{"install_deadline", []string{"machine"}},
 	{"install_report", []string{"machine"}},
 	{"installed", []string{"machine"}},
+	{"probe", []string{"machine"}},
 	{"quarantine", []string{"machine"}},
 	{"maintenance", []string{"machine"}},
 	{"install_cancel", []string{"machine"}},

@@ -2,6 +2,7 @@ package agentapi
 
 import (
 	"context"
+	"crypto/ed25519"
 	"log/slog"
 	"time"
 
@@ -40,8 +41,12 @@ func (s *Server) ReportUp(ctx context.Context, req *agentv1.ReportUpRequest) (*a
 }
 
 // installRequest returns the message that hands an attempt to the agent.
-func (s *Server) installRequest(machine fleet.MachineID, order *bmdb.InstallOrder) *agentv1.InstallRequest {
+func (s *Server) installRequest(machine fleet.MachineID, order *bmdb.InstallOrder) (*agentv1.InstallRequest, error) {
 	r := order.Request
+	hostKey, err := hostKeyOf(order.HostKey)
+	if err != nil {
+		return nil, err
+	}
 	return &agentv1.InstallRequest{
 		InstallGeneration: int64(r.Generation), Attempt: int32(order.Attempt),
 		Image: &agentv1.Image{
@@ -57,8 +62,22 @@ func (s *Server) installRequest(machine fleet.MachineID, order *bmdb.InstallOrde
 			MachineId: string(machine), InstallGeneration: int64(r.Generation), Attempt: int32(order.Attempt),
 			Secret: order.Secret, Endpoint: s.config.Endpoint, CaCertificate: s.options.Certificates.Authority(),
 		},
-		TimeoutMs: order.Timeout.Milliseconds(),
+		TimeoutMs:  order.Timeout.Milliseconds(),
+		SshHostKey: hostKey,
+	}, nil
+}
+
+// hostKeyOf returns the host key that an attempt brings; nil where it brings none.
+func hostKeyOf(private ed25519.PrivateKey) (*agentv1.SshHostKey, error) {
+	if private == nil {
+		return nil, nil
 	}
+	encoded, err := remote.EncodeHostKey(private)
+	if err != nil {
+		return nil, err
+	}
+	public, _ := private.Public().(ed25519.PublicKey)
+	return &agentv1.SshHostKey{Public: remote.HostKeyOf(public), Private: encoded}, nil
 }
 
 var compressions = map[fleet.Compression]agentv1.Compression{
@@ -123,5 +142,5 @@ func (s *Server) nextInstall(ctx context.Context, a *agent, req *agentv1.Heartbe
 	s.observer.AgentReport("handed out")
 	s.options.Logger.InfoContext(ctx, "install handed out", slog.String("machine", string(a.identity.Machine)),
 		slog.Int64("install_generation", int64(order.Request.Generation)), slog.Int("attempt", order.Attempt))
-	return s.installRequest(a.identity.Machine, order), nil
+	return s.installRequest(a.identity.Machine, order)
 }

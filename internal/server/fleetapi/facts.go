@@ -43,7 +43,7 @@ func factsOf(r fleet.Record) []*fleetv1.Fact {
 
 func installFacts(r fleet.Record, add func(name string, at time.Time, format string, args ...any)) {
 	if q := r.InstallRequest; q != nil {
-		add("install request", q.At, "install generation %d by %s: %s (%.19s…)", q.Generation, q.Actor, q.Image.Label(), q.Image.Digest)
+		add("install request", q.At, "install generation %d by %s: %s (%.19s…)%s", q.Generation, q.Actor, q.Image.Label(), q.Image.Digest, seenBy(q.SeenUp))
 	}
 	if a := r.InstallAttempt; a != nil {
 		add("install attempt", a.At, "attempt %d of install generation %d", a.Attempt, a.Generation)
@@ -59,7 +59,10 @@ func installFacts(r fleet.Record, add func(name string, at time.Time, format str
 		add("install report", p.At, "attempt %d of install generation %d %s", p.Attempt, p.Generation, outcome)
 	}
 	if i := r.Installed; i != nil {
-		add("installed", i.At, "install generation %d came up (attempt %d), boot %s", i.Generation, i.Attempt, i.BootID)
+		add("installed", i.At, "install generation %d came up (attempt %d)%s", i.Generation, i.Attempt, bootOf(i))
+	}
+	if p := r.Probe; p != nil {
+		add("probe", p.At, "install generation %d, attempt %d: %s", p.Generation, p.Attempt, probed(p))
 	}
 }
 
@@ -122,4 +125,30 @@ func provided(p *fleet.Provided) string {
 		s += ", capacity " + string(p.Capacity)
 	}
 	return s
+}
+
+// seenBy says how an installed system is to be seen; "" where its unit calls in.
+func seenBy(s fleet.SeenUp) string {
+	switch {
+	case s.By == fleet.SeenByUnit:
+		return ""
+	case s.Watch:
+		return ", seen up and watched by " + s.Asks()
+	}
+	return ", seen up by " + s.Asks()
+}
+
+// bootOf says which boot of an installed system was seen, or by what it was.
+func bootOf(i *fleet.Installed) string {
+	if i.BootID == "" {
+		return seenBy(i.SeenUp)
+	}
+	return ", boot " + i.BootID
+}
+
+func probed(p *fleet.Probe) string {
+	if p.Answered() {
+		return p.Detail
+	}
+	return fmt.Sprintf("not answered since %s: %s", p.UnansweredSince.UTC().Format(time.DateTime), p.Detail)
 }

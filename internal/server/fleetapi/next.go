@@ -71,6 +71,8 @@ func (j judged) operators() (command, what string) {
 		}
 	case fleet.StateMissing:
 		return verb("forget"), "the machine is removed here"
+	case fleet.StateUnreachable:
+		return verb("reboot"), "the machine is restarted; nothing is done to it otherwise"
 	case fleet.StateOff:
 		return verb("power on"), "the machine is switched on"
 	case fleet.StateMaintenance:

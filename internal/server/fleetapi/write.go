@@ -125,6 +125,9 @@ func (s *Service) namedImage(name string) (fleet.Image, error) {
 	return fleet.Image{}, fleet.Errorf(fleet.KindInvalid, "no image is named %.80q: this control plane knows %s", name, strings.Join(known, ", "))
 }
 
+// seenUpFields are what the API calls the fields of how a system is seen.
+var seenUpFields = map[string]string{"seen_up": "seen_up", "ca": "seen_up_ca", "watch": "watch"}
+
 // installOf reads the request. Its error names everything that is wrong with it.
 func (s *Service) installOf(req *fleetv1.InstallMachineRequest) (fleet.InstallRequest, error) {
 	disk := req.GetRootDisk()
@@ -140,6 +143,11 @@ func (s *Service) installOf(req *fleetv1.InstallMachineRequest) (fleet.InstallRe
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 	for _, f := range wanted.RootDisk.Validate() {
 		fault("root_disk.%s %s", f.Field, f.Problem)
+	}
+	wanted.SeenUp = fleet.ParseSeenUp(req.GetSeenUp())
+	wanted.SeenUp.CA, wanted.SeenUp.Watch = req.GetSeenUpCa(), req.GetWatch()
+	for _, f := range wanted.SeenUp.Validate() {
+		fault("%s %s", seenUpFields[f.Field], f.Problem)
 	}
 	if n := len(wanted.FirstBootData); n > fleet.MaxFirstBootData {
 		fault("first_boot_data has %d bytes: at most %d are possible", n, fleet.MaxFirstBootData)

@@ -34,6 +34,7 @@ var states = []state{
 	describe(fleet.StateInstalling, "An operating system is wanted or being written."),
 	describe(fleet.StateBooting, "The disk is written; the installed system has not been seen yet."),
 	describe(fleet.StateInstalled, "The installed system has been seen to come up."),
+	describe(fleet.StateUnreachable, "The installed system is watched, and its probes fail; it is left alone."),
 	describe(fleet.StateSilent, "The agent stopped speaking, or never spoke."),
 	describe(fleet.StateFailed, "The provider gave the machine up."),
 	describe(fleet.StateMissing, "The provider is certain that it does not have the machine."),

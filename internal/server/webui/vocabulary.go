@@ -26,6 +26,7 @@ var processes = map[fleet.Process]string{
 	fleet.ProcessInstall:    "Writes an operating system; done by the agent.",
 	fleet.ProcessOperation:  "Carries out what a person asked for: reboot, power, release.",
 	fleet.ProcessRecovery:   "Repairs a machine whose agent is silent.",
+	fleet.ProcessProbe:      "Asks installed systems whether they are up.",
 	fleet.ProcessUpdate:     "Refreshes what is known from a provider.",
 }
 
@@ -93,6 +94,8 @@ var eventClasses = map[fleet.Event]string{
 	fleet.EventInstallFailed:    eventBad,
 	fleet.EventDiskWritten:      eventGood,
 	fleet.EventInstalled:        eventGood,
+	fleet.EventUnreachable:      eventBad,
+	fleet.EventReachable:        eventGood,
 
 	fleet.EventRepairStep:    eventWarn,
 	fleet.EventRepairRefused: eventWarn,

@@ -1,19 +1,20 @@
 -- name: PutInstallRequest :exec
-INSERT INTO install_request (machine, generation, at, actor, image, root_disk, first_boot_data)
+INSERT INTO install_request (machine, generation, at, actor, image, root_disk, first_boot_data, seen_up)
 VALUES (sqlc.arg(machine), sqlc.arg(generation), sqlc.arg(at), sqlc.arg(actor), sqlc.arg(image), sqlc.arg(root_disk),
-  sqlc.arg(first_boot_data))
+  sqlc.arg(first_boot_data), sqlc.arg(seen_up))
 ON CONFLICT (machine) DO UPDATE
 SET generation = excluded.generation, at = excluded.at, actor = excluded.actor, image = excluded.image,
-  root_disk = excluded.root_disk, first_boot_data = excluded.first_boot_data;
+  root_disk = excluded.root_disk, first_boot_data = excluded.first_boot_data, seen_up = excluded.seen_up;
 
 -- name: GetFirstBootData :one
 SELECT first_boot_data FROM install_request WHERE machine = sqlc.arg(machine);
 
 -- name: PutInstallAttempt :exec
-INSERT INTO install_attempt (machine, generation, attempt, at, secret_hash)
-VALUES (sqlc.arg(machine), sqlc.arg(generation), sqlc.arg(attempt), sqlc.arg(at), sqlc.arg(secret_hash))
+INSERT INTO install_attempt (machine, generation, attempt, at, secret_hash, host_key)
+VALUES (sqlc.arg(machine), sqlc.arg(generation), sqlc.arg(attempt), sqlc.arg(at), sqlc.arg(secret_hash), sqlc.arg(host_key))
 ON CONFLICT (machine) DO UPDATE
-SET generation = excluded.generation, attempt = excluded.attempt, at = excluded.at, secret_hash = excluded.secret_hash;
+SET generation = excluded.generation, attempt = excluded.attempt, at = excluded.at, secret_hash = excluded.secret_hash,
+  host_key = excluded.host_key;
 
 -- name: PutInstallDeadline :exec
 INSERT INTO install_deadline (machine, at) VALUES (sqlc.arg(machine), sqlc.arg(at))
@@ -35,10 +36,22 @@ SET generation = excluded.generation, attempt = excluded.attempt, at = excluded.
   held_generation = excluded.held_generation, held_attempt = excluded.held_attempt;
 
 -- name: PutInstalled :exec
-INSERT INTO installed (machine, generation, attempt, at, boot_id)
-VALUES (sqlc.arg(machine), sqlc.arg(generation), sqlc.arg(attempt), sqlc.arg(at), sqlc.arg(boot_id))
+INSERT INTO installed (machine, generation, attempt, at, boot_id, seen_up)
+VALUES (sqlc.arg(machine), sqlc.arg(generation), sqlc.arg(attempt), sqlc.arg(at), sqlc.arg(boot_id), sqlc.arg(seen_up))
 ON CONFLICT (machine) DO UPDATE
-SET generation = excluded.generation, attempt = excluded.attempt, at = excluded.at, boot_id = excluded.boot_id;
+SET generation = excluded.generation, attempt = excluded.attempt, at = excluded.at, boot_id = excluded.boot_id,
+  seen_up = excluded.seen_up;
 
 -- name: GetInstallDeadline :many
 SELECT at FROM install_deadline WHERE machine = sqlc.arg(machine);
+
+-- name: PutProbe :exec
+INSERT INTO probe (machine, generation, attempt, at, answered_at, unanswered_since, detail, epoch, session)
+VALUES (sqlc.arg(machine), sqlc.arg(generation), sqlc.arg(attempt), sqlc.arg(at), sqlc.arg(answered_at), sqlc.arg(unanswered_since),
+  sqlc.arg(detail), sqlc.arg(epoch), sqlc.arg(session))
+ON CONFLICT (machine) DO UPDATE
+SET generation = excluded.generation, attempt = excluded.attempt, at = excluded.at, answered_at = excluded.answered_at,
+  unanswered_since = excluded.unanswered_since, detail = excluded.detail, epoch = excluded.epoch, session = excluded.session;
+
+-- name: DropProbe :exec
+DELETE FROM probe WHERE machine = sqlc.arg(machine);

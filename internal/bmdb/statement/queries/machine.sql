@@ -4,8 +4,8 @@ SELECT * FROM machine_record WHERE id = sqlc.arg(id);
 -- A machine that comes back under its token goes on from the epoch that it had.
 -- name: InsertMachine :exec
 INSERT INTO machine (id, provider, provider_id, created_at, takeover_generation, epoch, session, process, limited, since, why, note,
-  revision, due_agent_start, due_install, due_operation, due_recovery)
-VALUES (sqlc.arg(id), sqlc.arg(provider), '', sqlc.arg(created_at), 0, sqlc.arg(epoch), '', '', '', 0, '', '', 0, 0, 0, 0, 0);
+  revision, due_agent_start, due_install, due_operation, due_recovery, due_probe)
+VALUES (sqlc.arg(id), sqlc.arg(provider), '', sqlc.arg(created_at), 0, sqlc.arg(epoch), '', '', '', 0, '', '', 0, 0, 0, 0, 0, 0);
 
 -- Writes the lane of a machine, and the instants of its entries in the agenda. It names the holder
 -- and the revision that were read: where they are others by now, it writes nothing.
@@ -13,7 +13,8 @@ VALUES (sqlc.arg(id), sqlc.arg(provider), '', sqlc.arg(created_at), 0, sqlc.arg(
 UPDATE machine SET epoch = sqlc.arg(epoch), session = sqlc.arg(session), process = sqlc.arg(process), limited = sqlc.arg(limited),
   since = sqlc.arg(since), why = sqlc.arg(why), note = sqlc.arg(note), revision = revision + 1,
   due_agent_start = sqlc.arg(due_agent_start), due_install = sqlc.arg(due_install),
-  due_operation = sqlc.arg(due_operation), due_recovery = sqlc.arg(due_recovery)
+  due_operation = sqlc.arg(due_operation), due_recovery = sqlc.arg(due_recovery),
+  due_probe = sqlc.arg(due_probe)
 WHERE id = sqlc.arg(id) AND epoch = sqlc.arg(was_epoch) AND session = sqlc.arg(was_session) AND revision = sqlc.arg(was_revision);
 
 -- Whether a machine is held by that session under that epoch.

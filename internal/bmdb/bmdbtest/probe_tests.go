@@ -1,0 +1,207 @@
+package bmdbtest
+
+import (
+	"slices"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// answers is what a probe of the first attempt has found.
+func answers(answered bool) bmdb.Change {
+	if answered {
+		return bmdb.RecordProbe(bmdb.ProbeResult{
+			Generation: 1, Attempt: 1, Answered: true, Detail: "it answers SSH", HostKeys: []string{"ssh-ed25519 FFFF"},
+		})
+	}
+	return bmdb.RecordProbe(bmdb.ProbeResult{Generation: 1, Attempt: 1, Detail: "connection refused"})
+}
+
+// unseen makes a machine whose disk is written, and whose system is to be seen in that way.
+func (w *world) unseen(capacity fleet.CapacityID, seenUp fleet.SeenUp) (bmdb.AgentIdentity, *bmdb.InstallOrder) {
+	w.Helper()
+	id := w.machines(&fleet.InstallRequest{Actor: actor, Image: image, SeenUp: seenUp}, capacity)[0]
+	a := w.startAgent(id)
+	w.must(w.db.ListenerAlive(w.ctx, 10*time.Second, 30*time.Second))
+	w.must(w.db.RecordSpoken(w.ctx, a, "boot1"))
+	w.must(w.db.RecordHardware(w.ctx, a, []byte("report")))
+	o := w.handOut(a, 0, 0)
+	w.must(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: 1, Attempt: 1, OK: true}))
+	return a, o
+}
+
+// probe is one probe, after some time.
+func (w *world) probe(s *bmdb.Session, after time.Duration, answered bool) {
+	w.Helper()
+	w.shift.Advance(after)
+	w.must(w.claimOne(s, fleet.ProcessProbe).Finish(w.ctx, answers(answered)))
+}
+
+var sshWatched = fleet.SeenUp{By: fleet.SeenBySSH, Watch: true}
+
+var probeTests = []test{
+	{"a probe shows that the installed system has come up", func(w *world) {
+		a, o := w.unseen("c1", sshWatched)
+		s := w.sessionFor("prober", 10*time.Hour)
+		if len(o.HostKey) != 64 || string(w.record(a.Machine).InstallAttempt.HostKey) != string(o.HostKey[32:]) {
+			w.Fatalf("the attempt is known by %x, and brings %d bytes", w.record(a.Machine).InstallAttempt.HostKey, len(o.HostKey))
+		}
+		w.probe(s, 0, false)
+		if got := w.claim(s, fleet.ProcessProbe, 1); len(got) != 0 {
+			w.Fatal("probed again at once")
+		}
+		w.probe(s, 10*time.Second, false)
+		if r := w.record(a.Machine); r.Installed != nil || r.Probe.Answered() || r.Probe.At.Sub(r.Probe.UnansweredSince) < 10*time.Second {
+			w.Fatalf("probe %+v, installed %+v", r.Probe, r.Installed)
+		}
+		if got := w.state(a.Machine); got != fleet.StateBooting {
+			w.Fatalf("state %s", got)
+		}
+		w.probe(s, 10*time.Second, true)
+		r := w.record(a.Machine)
+		if got := w.state(a.Machine); got != fleet.StateInstalled || r.Installed.SeenUp != sshWatched || !r.Probe.Answered() || r.Probe.AnsweredAt.IsZero() {
+			w.Fatalf("state %s, installed %+v, probe %+v", got, r.Installed, r.Probe)
+		}
+		keys, err := w.db.HostKeys(w.ctx, a.Machine)
+		w.must(err)
+		if !slices.Equal(keys.Known, []string{"ssh-ed25519 FFFF"}) || keys.Source != fleet.HostKeyInstalled {
+			w.Fatalf("known by %+v", keys)
+		}
+		w.wantEvents(a.Machine, "disk written", "finished", "installed", "finished")
+	}},
+	{"the word of a unit counts for nothing where a probe was asked for", func(w *world) {
+		a, o := w.unseen("c1", fleet.SeenUp{By: fleet.SeenByHTTP, URL: "http://{address}/"})
+		w.wantKind(w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, []byte("guess"), "boot9"), fleet.KindForbidden)
+		w.must(w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, o.Secret, "boot9"))
+		if got := w.state(a.Machine); got != fleet.StateBooting || o.HostKey != nil {
+			w.Fatalf("state %s, host key of %d bytes", got, len(o.HostKey))
+		}
+		w.probe(w.sessionFor("prober", time.Hour), 0, true)
+		if got := w.state(a.Machine); got != fleet.StateInstalled {
+			w.Fatalf("state %s", got)
+		}
+		if got := w.claim(w.sessionFor("prober", time.Hour), fleet.ProcessProbe, 1); len(got) != 0 {
+			w.Fatal("a machine that nobody watches is probed")
+		}
+		w.wantNumber(0, "SELECT count(*) FROM agenda WHERE process = 'probe'")
+	}},
+	{"the word of a unit shows that a disk was written whose report was lost", func(w *world) { // I9
+		id := w.machines(&fleet.InstallRequest{Actor: actor, Image: image, SeenUp: sshWatched}, "c1")[0]
+		a := w.startAgent(id)
+		w.must(w.db.ListenerAlive(w.ctx, 10*time.Second, 30*time.Second))
+		w.must(w.db.RecordSpoken(w.ctx, a, "boot1"))
+		w.must(w.db.RecordHardware(w.ctx, a, []byte("report")))
+		o := w.handOut(a, 0, 0)
+		w.shift.Advance(fleet.DefaultPolicy().InstallTimeout + time.Second)
+		n, err := w.db.ExpireInstalls(w.ctx, 10)
+		w.must(err)
+		if r := w.record(id); n != 1 || r.InstallReport.OK {
+			w.Fatalf("%d attempts expired, report %+v", n, r.InstallReport)
+		}
+		for range 2 {
+			w.must(w.db.RecordInstalled(w.ctx, id, 1, 1, o.Secret, "boot9"))
+		}
+		if r := w.record(id); !r.InstallReport.OK || r.Installed != nil || len(r.Backoffs) != 0 || w.count(id, fleet.EventDiskWritten) != 1 {
+			w.Fatalf("report %+v, installed %+v, backoffs %v", r.InstallReport, r.Installed, r.Backoffs)
+		}
+		w.probe(w.sessionFor("prober", time.Hour), 0, true)
+		if got := w.state(id); got != fleet.StateInstalled {
+			w.Fatalf("state %s", got)
+		}
+	}},
+	{"a watched machine that does not answer is unreachable, and left alone", func(w *world) {
+		a, _ := w.unseen("c1", sshWatched)
+		s := w.sessionFor("prober", 100*time.Hour)
+		policy := fleet.DefaultPolicy()
+		w.probe(s, 0, true)
+		w.probe(s, policy.WatchInterval, true)
+		for range 5 {
+			w.probe(s, policy.WatchInterval, false)
+			if got := w.state(a.Machine); got != fleet.StateInstalled {
+				w.Fatalf("state %s after %s", got, w.record(a.Machine).Probe.At.Sub(w.record(a.Machine).Probe.UnansweredSince))
+			}
+		}
+		w.probe(s, policy.WatchInterval, false)
+		if got := w.state(a.Machine); got != fleet.StateUnreachable {
+			w.Fatalf("state %s", got)
+		}
+		w.must(w.db.ListenerAlive(w.ctx, 10*time.Second, 30*time.Second))
+		w.shift.Advance(50 * time.Hour)
+		for _, process := range []fleet.Process{fleet.ProcessAgentStart, fleet.ProcessOperation, fleet.ProcessRecovery} {
+			w.wantNumber(0, "SELECT count(*) FROM agenda WHERE process = $1", string(process))
+		}
+		w.probe(s, 0, true)
+		if got := w.state(a.Machine); got != fleet.StateInstalled {
+			w.Fatalf("state %s", got)
+		}
+		w.wantEvents(a.Machine, "installed", "unreachable", "reachable again")
+		if n := w.count(a.Machine, fleet.EventUnreachable); n != 1 {
+			w.Fatalf("unreachable %d times", n)
+		}
+	}},
+	{"a probe that finds what the one before found has no row of history", func(w *world) { // I4
+		a, _ := w.unseen("c1", sshWatched)
+		s := w.sessionFor("prober", 100*time.Hour)
+		w.probe(s, 0, true)
+		before := w.count(a.Machine, fleet.EventFinished)
+		for range 10 {
+			w.probe(s, time.Minute, true)
+		}
+		if n := w.count(a.Machine, fleet.EventFinished); n != before {
+			w.Fatalf("%d ends, want %d", n, before)
+		}
+		w.shift.Advance(time.Minute)
+		work := w.claimOne(s, fleet.ProcessProbe)
+		w.faults.LoseReply()
+		w.must(swallow(work.Finish(w.ctx, answers(true))))
+		w.must(work.Finish(w.ctx, answers(true))) // the fact says whose it is
+		if r := w.record(a.Machine); r.Probe.Epoch != work.Epoch || r.Probe.Session != work.Session {
+			w.Fatalf("%+v, want epoch %d", r.Probe, work.Epoch)
+		}
+		w.probe(s, time.Minute, false)
+		if n := w.count(a.Machine, fleet.EventFinished); n != before+1 {
+			w.Fatalf("%d ends, want %d", n, before+1)
+		}
+	}},
+	{"what a probe found of an older install is left out", func(w *world) {
+		a, _ := w.unseen("c1", sshWatched)
+		s := w.sessionFor("prober", time.Hour)
+		work := w.claimOne(s, fleet.ProcessProbe)
+		w.must(work.Finish(w.ctx, bmdb.RecordProbe(bmdb.ProbeResult{Generation: 1, Attempt: 2, Answered: true, Detail: "it answers SSH"})))
+		if r := w.record(a.Machine); r.Installed != nil || r.Probe != nil {
+			w.Fatalf("installed %+v, probe %+v", r.Installed, r.Probe)
+		}
+	}},
+	{"people win over a probe", func(w *world) { // rule 8
+		a, _ := w.unseen("c1", sshWatched)
+		work := w.claimOne(w.sessionFor("prober", time.Hour), fleet.ProcessProbe)
+		w.must(w.db.Quarantine(w.ctx, actor, a.Machine, "smoke"))
+		w.wantKind(work.Finish(w.ctx, answers(true)), fleet.KindLeaseLost)
+		if r := w.record(a.Machine); r.Installed != nil || r.Probe != nil {
+			w.Fatalf("installed %+v, probe %+v", r.Installed, r.Probe)
+		}
+	}},
+	{"a system that never answers goes where one goes that never calls", func(w *world) {
+		a, _ := w.unseen("c1", sshWatched)
+		w.pulls(fleet.LeverReboot)
+		s := w.sessionFor("prober", 10*time.Hour)
+		for range 15 {
+			w.probe(s, time.Minute, false)
+		}
+		if got := w.state(a.Machine); got != fleet.StateSilent {
+			w.Fatalf("state %s", got)
+		}
+		if work := w.claimOne(w.sessionFor("recoverer", time.Hour), fleet.ProcessRecovery); work.Decision.Rung != fleet.RungReboot {
+			w.Fatalf("decision %+v", work.Decision)
+		}
+	}},
+}
+
+// swallow wants an error, which a reply that is lost is.
+func swallow(err error) error {
+	if err == nil {
+		return fleet.Errorf(fleet.KindUnknown, "the reply was not lost")
+	}
+	return nil
+}

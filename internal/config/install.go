@@ -1,0 +1,110 @@
+package config
+
+import (
+	"errors"
+	"os"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// Install is an operating system that every new machine gets.
+type Install struct {
+	// Image is the name of one of images, in the place of url, digest, compression and size.
+	Image string `yaml:"image"`
+	// URL of the image, http, https or oci, without user and password.
+	URL string `yaml:"url"`
+	// Digest of the raw image: sha256: and 64 hexadecimal digits.
+	Digest string `yaml:"digest"`
+	// Compression is none, zstd, gzip or xz.
+	Compression fleet.Compression `yaml:"compression"`
+	// Size of the raw image in bytes, for progress in percent; 0: not known.
+	Size int64 `yaml:"size"`
+	// RootDisk picks the disk: all that is set must match; pick (smallest, largest) decides among
+	// several.
+	RootDisk fleet.DiskSelector `yaml:"root_disk"`
+	// FirstBootDataFile has what the installed system finds on its first boot, at most 64 KiB.
+	FirstBootDataFile string `yaml:"first_boot_data_file"`
+	// SeenUp is what shows that the installed system is up: unit (it calls in), ssh, or an http or
+	// https URL that answers. Default: unit.
+	SeenUp string `yaml:"seen_up"`
+	// SeenUpCAFile has the certificates, in PEM form, that an https URL is verified by. Default: the
+	// public roots.
+	SeenUpCAFile string `yaml:"seen_up_ca_file"`
+	// Watch goes on asking as seen_up says; a machine that does not answer any more is shown as
+	// unreachable, and left alone.
+	Watch bool `yaml:"watch"`
+}
+
+// ReadFirstBootData returns the content of the first-boot data file; nil when there is none. An
+// error is of kind Invalid.
+func (i Install) ReadFirstBootData() ([]byte, error) {
+	if i.FirstBootDataFile == "" {
+		return nil, nil
+	}
+	data, err := os.ReadFile(i.FirstBootDataFile)
+	switch {
+	case err != nil:
+		return nil, fleet.Errorf(fleet.KindInvalid, "first_boot_data_file cannot be read: %w", err)
+	case len(data) > fleet.MaxFirstBootData:
+		return nil, fleet.Errorf(fleet.KindInvalid, "first_boot_data_file has %d bytes: at most %d are possible", len(data),
+			fleet.MaxFirstBootData)
+	}
+	return data, nil
+}
+
+// seenUpKeys are what the configuration calls the fields of how a system is seen.
+var seenUpKeys = map[string]string{"seen_up": "seen_up", "ca": "seen_up_ca_file", "watch": "watch"}
+
+// seenUp returns how the installed system is seen. The error, of kind Invalid, names every fault.
+func (i Install) seenUp() (fleet.SeenUp, error) {
+	s := fleet.ParseSeenUp(i.SeenUp)
+	s.Watch = i.Watch
+	if i.SeenUpCAFile != "" {
+		ca, err := os.ReadFile(i.SeenUpCAFile)
+		if err != nil {
+			return s, fleet.Errorf(fleet.KindInvalid, "seen_up_ca_file cannot be read: %w", err)
+		}
+		if s.CA = string(ca); s.CA == "" {
+			return s, fleet.Errorf(fleet.KindInvalid, "seen_up_ca_file must hold certificates in PEM form, and is empty")
+		}
+	}
+	var faults []error
+	for _, f := range s.Validate() {
+		faults = append(faults, fleet.Errorf(fleet.KindInvalid, "%s %s", seenUpKeys[f.Field], f.Problem))
+	}
+	return s, errors.Join(faults...)
+}
+
+// image returns the image, found by its name or as it is described.
+func (i Install) image(catalogue []fleet.Image) (fleet.Image, error) {
+	if i.Image == "" {
+		return fleet.Image{URL: i.URL, Digest: i.Digest, Compression: i.Compression, Size: i.Size}, nil
+	}
+	for _, image := range catalogue {
+		if image.Name == i.Image {
+			return image, nil
+		}
+	}
+	return fleet.Image{}, fleet.Errorf(fleet.KindInvalid, "image must be the name of one of images, not %q", i.Image)
+}
+
+// Request returns the install that is asked for on new machines, with its image found in the
+// catalogue and its first-boot data read.
+func (i Install) Request(actor string, catalogue []fleet.Image) (*fleet.InstallRequest, error) {
+	image, err := i.image(catalogue)
+	if err != nil {
+		return nil, err
+	}
+	data, err := i.ReadFirstBootData()
+	if err != nil {
+		return nil, err
+	}
+	seenUp, err := i.seenUp()
+	if err != nil {
+		return nil, err
+	}
+	return &fleet.InstallRequest{
+		Generation: 1, Actor: actor,
+		Image: image, RootDisk: i.RootDisk, FirstBootData: data, SeenUp: seenUp,
+	}, nil
+}

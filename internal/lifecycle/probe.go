@@ -1,0 +1,112 @@
+package lifecycle
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// An installed system is asked whether it is up where its install request wants that, and after it
+// has come up while it is watched:
+//
+//	disk written ─► probe every policy.probe_interval ─► answered: installed
+//	                                                  └► not within policy.boot_timeout: not-booted
+//	watched ─► probe every policy.watch_interval ─► answered
+//	                                             └► not for policy.unreachable_after: unreachable
+//
+// Only what probes have found counts, never that time has passed: while nobody probes, no machine
+// is repaired and none becomes unreachable. A watched machine is shown as unreachable, and left
+// alone.
+
+// probe decides when the installed system is asked next.
+func (c judgement) probe() want {
+	policy := c.env.Policy
+	switch {
+	case c.unusable() != "":
+		return notWanted("%s", c.unusable())
+	case c.awaitingBoot() && c.probed():
+		return dueAt(c.nextProbe(c.r.InstallReport.At, policy.ProbeInterval), "the installed system is asked by %s whether it is up",
+			c.r.InstallRequest.SeenUp.Asks())
+	case c.watched():
+		return dueAt(c.nextProbe(c.r.Installed.At.Add(policy.WatchInterval), policy.WatchInterval), "the installed system is watched by %s",
+			c.r.Installed.SeenUp.Asks())
+	case c.installedCurrent():
+		return notWanted("the installed system is not watched")
+	case c.probed():
+		return waiting("waiting for the disk to be written")
+	}
+	return notWanted("no probe was asked for")
+}
+
+// nextProbe is when the next probe is made: the first one at an instant, and the others an interval
+// after the one before.
+func (c judgement) nextProbe(first time.Time, interval time.Duration) time.Time {
+	if p := c.newestProbe(); p != nil {
+		return later(first, p.At.Add(interval))
+	}
+	return first
+}
+
+// probed reports whether the install that was asked for last is to be seen by probes.
+func (c judgement) probed() bool {
+	return c.r.InstallRequest != nil && c.r.InstallRequest.SeenUp.By != fleet.SeenByUnit
+}
+
+// watched reports whether an installed system runs that is asked again and again.
+func (c judgement) watched() bool { return c.installedRunning() && c.r.Installed.SeenUp.Watch }
+
+// newestProbe is what was found of the install that is waited for, or that runs; nil: nothing yet.
+func (c judgement) newestProbe() *fleet.Probe {
+	p := c.r.Probe
+	switch {
+	case p == nil:
+	case c.awaitingBoot() && p.Generation == c.r.InstallReport.Generation && p.Attempt == c.r.InstallReport.Attempt:
+		return p
+	case c.installedRunning() && p.Generation == c.r.Installed.Generation && p.Attempt == c.r.Installed.Attempt:
+		return p
+	}
+	return nil
+}
+
+// foundSilent reports whether a probe that was made at an instant or later was not answered.
+func (c judgement) foundSilent(at time.Time) bool {
+	p := c.newestProbe()
+	return p != nil && !p.Answered() && !p.At.Before(at)
+}
+
+// unreachable reports whether the installed system is watched, and no probe has been answered for
+// so long.
+func (c judgement) unreachable() bool {
+	p := c.newestProbe()
+	return c.watched() && p != nil && !p.Answered() && c.foundSilent(c.workedOn(p.UnansweredSince).Add(c.env.Policy.UnreachableAfter))
+}
+
+// found says in words what the newest probe has found; "" before the first.
+func (c judgement) found() string {
+	p := c.newestProbe()
+	switch {
+	case p == nil:
+		return ""
+	case c.awaitingBoot():
+		return p.Detail
+	case p.Answered():
+		return "it answers " + c.r.Installed.SeenUp.Asks()
+	}
+	return fmt.Sprintf("it has not answered %s since %s: %s", c.r.Installed.SeenUp.Asks(), p.UnansweredSince.UTC().Format(time.DateTime), p.Detail)
+}
+
+// AwaitsProbe reports whether the disk was written, and a probe is to show that the installed
+// system has come up.
+func AwaitsProbe(r fleet.Record) bool {
+	c := judgement{r: r}
+	return c.awaitingBoot() && c.probed()
+}
+
+// Watched reports whether an installed system runs that is asked again and again.
+func Watched(r fleet.Record) bool { return judgement{r: r}.watched() }
+
+// Unreachable reports whether a watched system counts as unreachable.
+func Unreachable(r fleet.Record, env fleet.Environment) bool {
+	return judgement{r: r, env: env}.unreachable()
+}

@@ -1,0 +1,122 @@
+package lifecycle_test
+
+import (
+	"time"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/lifecycle"
+)
+
+var probes = []scenario{
+	{
+		name: "the unit calls in: nobody asks", steps: written, now: 6,
+		state: fleet.StateBooting,
+		want:  []due{{probe, lifecycle.NotWanted, 0, "no probe was asked for"}},
+	},
+	{
+		name: "a probe is wanted when the disk is written", steps: with(underWay, seenUp(true)), now: 5,
+		state: fleet.StateInstalling,
+		want:  []due{{probe, lifecycle.Waiting, 0, "waiting for the disk to be written"}},
+	},
+	{
+		name: "the disk is written: the system is asked at once", steps: unseen, now: 5,
+		state: fleet.StateBooting, reason: "waiting for the installed system to answer SSH",
+		want: []due{
+			{probe, lifecycle.Due, 5, "is asked by SSH whether it is up"},
+			{recovery, lifecycle.Waiting, 0, "the probes show"},
+		},
+	},
+	{
+		name: "it is asked again and again", steps: with(unseen, probed(6, 6, 1)), now: 6,
+		state: fleet.StateBooting, reason: "to answer SSH: connection refused",
+		want: []due{{probe, lifecycle.Later, 6 + 1.0/6, "is asked by SSH"}},
+	},
+	{
+		name: "what an older install was found to be counts for nothing", steps: with(unseen, probed(40, 6, 2)), now: 40,
+		state: fleet.StateBooting,
+		want:  []due{{probe, lifecycle.Due, 5, "is asked by SSH"}, {recovery, lifecycle.Waiting, 0, "the probes show"}},
+	},
+	{
+		name: "nobody asked for an hour: nothing is concluded", steps: with(unseen, probed(6, 6, 1)), now: 66,
+		state: fleet.StateBooting,
+		want:  []due{{probe, lifecycle.Due, 6 + 1.0/6, "is asked"}, {recovery, lifecycle.Waiting, 0, "the probes show"}},
+	},
+	{
+		name: "it has not answered in its time: it is where a unit goes that never calls", steps: with(unseen, probed(20, 6, 1)), now: 20,
+		state: fleet.StateSilent, reason: "has not answered 15m0s after the install",
+		want: []due{
+			{probe, lifecycle.Later, 20 + 1.0/6, "is asked"},
+			{recovery, lifecycle.Due, 20, "metal reboots it"},
+		},
+	},
+	{
+		name: "it is asked again after the reboot, before the next step", now: 40,
+		steps: with(unseen, probed(25, 6, 1), repair(21, fleet.RungReboot, map[fleet.Rung]int{fleet.RungReboot: 1})),
+		state: fleet.StateSilent,
+		want:  []due{{recovery, lifecycle.Waiting, 0, "the probes show whether it has helped"}},
+	},
+	{
+		name: "the reboot has not helped", now: 40,
+		steps: with(unseen, probed(31, 6, 1), repair(21, fleet.RungReboot, map[fleet.Rung]int{fleet.RungReboot: 2})),
+		state: fleet.StateSilent,
+		want:  []due{{recovery, lifecycle.Due, 31, "metal switches it off and on"}},
+	},
+	{
+		name: "a silence of the listener is not that of the system", steps: with(unseen, probed(20, 6, 1)), now: 20,
+		env:   func(e *fleet.Environment) { e.ListenerUpSince = time.Time{} },
+		state: fleet.StateSilent,
+	},
+	{
+		name: "installed, and not watched", steps: with(up, seenUp(false), probed(6, 0, 1)), now: 90,
+		state: fleet.StateInstalled,
+		want:  []due{{probe, lifecycle.NotWanted, 0, "is not watched"}},
+	},
+	{
+		name: "watched", steps: with(watched, probed(10, 0, 1)), now: 10,
+		state: fleet.StateInstalled, reason: "it answers SSH",
+		want: []due{{probe, lifecycle.Later, 11, "is watched by SSH"}, {recovery, lifecycle.NotWanted, 0, "left alone"}},
+	},
+	{
+		name: "it does not answer, for less than policy says", steps: with(watched, probed(14.9, 10, 1)), now: 60,
+		state: fleet.StateInstalled, reason: "it has not answered SSH since 2026-11-21 00:10:00: connection refused",
+		want: []due{{probe, lifecycle.Due, 15.9, "is watched"}},
+	},
+	{
+		name: "unreachable, and left alone", steps: with(watched, probed(15, 10, 1)), now: 15,
+		state: fleet.StateUnreachable, reason: "connection refused",
+		want: []due{
+			{probe, lifecycle.Later, 16, "is watched"},
+			{recovery, lifecycle.NotWanted, 0, "is left alone; a person can restart the machine"},
+			{agentStart, lifecycle.NotWanted, 0, "an installed operating system is running"},
+			{operation, lifecycle.NotWanted, 0, "nothing was asked for"},
+		},
+	},
+	{
+		name: "maintenance makes its silence expected", steps: with(watched, maintenance(9, 20, true), probed(24, 10, 1)), now: 24,
+		state: fleet.StateInstalled,
+	},
+	{
+		name: "during maintenance it is not asked", steps: with(watched, maintenance(9, 0, false), probed(9, 0, 1)), now: 24,
+		state: fleet.StateMaintenance,
+		want:  []due{{probe, lifecycle.Waiting, 0, "maintenance by ada"}},
+	},
+	{
+		name: "after a restore nothing is asked", now: 24, // rule 11
+		steps: with(watched, probed(9, 0, 1)),
+		env:   func(e *fleet.Environment) { e.Restored = "counter 7 beside the file, 5 in it" },
+		state: fleet.StateInstalled,
+		want:  []due{{probe, lifecycle.Waiting, 0, "accept-restore"}},
+	},
+	{
+		name: "a reinstall that was called off in time: what runs is watched on", now: 24,
+		steps: with(watched, wantInstall(20, 2), cancelled(21, 2), probed(23.5, 0, 1)),
+		state: fleet.StateInstalled,
+		want:  []due{{probe, lifecycle.Later, 24.5, "is watched by SSH"}},
+	},
+	{
+		name: "switched off: nobody asks", now: 24,
+		steps: with(watched, probed(9, 0, 1), wantOperation(10, 1, fleet.OperationPowerOff), operating(10, 1, 11, 0), operated(12, 1, true)),
+		state: fleet.StateOff,
+		want:  []due{{probe, lifecycle.NotWanted, 0, "switched off by ada"}},
+	},
+}

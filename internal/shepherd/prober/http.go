@@ -1,0 +1,84 @@
+package prober
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// headerLimit is how large the head of an answer may be, in bytes.
+const headerLimit = 64 << 10
+
+// get asks for the URL, at the machine's own address.
+func (p *Prober) get(ctx context.Context, q question) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, p.config.ConnectTimeout+p.config.Timeout,
+		fleet.Errorf(fleet.KindTimeout, "there was no answer within %s", p.config.ConnectTimeout+p.config.Timeout))
+	defer cancel()
+	transport := &http.Transport{
+		// No proxy: the question is whether the machine answers, not whether somebody does for it.
+		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
+			_, port, err := net.SplitHostPort(address)
+			if err != nil {
+				return nil, err
+			}
+			number, err := strconv.ParseUint(port, 10, 16)
+			if err != nil {
+				return nil, err
+			}
+			target := q.target
+			target.Address = netip.AddrPortFrom(target.Address.Addr(), uint16(number))
+			return p.dialer.Reach(ctx, target)
+		},
+		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
+		DisableKeepAlives:      true,
+		DisableCompression:     true,
+		MaxResponseHeaderBytes: headerLimit,
+	}
+	defer transport.CloseIdleConnections()
+	if q.seenUp.CA != "" {
+		transport.TLSClientConfig.RootCAs = x509.NewCertPool()
+		transport.TLSClientConfig.RootCAs.AppendCertsFromPEM([]byte(q.seenUp.CA))
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, urlAt(q.seenUp.URL, q.target.Address.Addr()), nil)
+	if err != nil {
+		return fleet.Errorf(fleet.KindInvalid, "the URL of the probe cannot be used")
+	}
+	request.Header.Set("User-Agent", "Ironherd")
+	client := &http.Client{
+		Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if wrapped, ok := errors.AsType[*url.Error](err); ok {
+			err = wrapped.Err // it repeats the URL
+		}
+		return fmt.Errorf("GET: %w", err)
+	}
+	_ = response.Body.Close() // what it holds is nobody's question
+	if response.StatusCode < 200 || response.StatusCode >= 400 {
+		return fleet.Errorf(fleet.KindTemporary, "it answers with status %d, not with one from 200 to 399", response.StatusCode)
+	}
+	return nil
+}
+
+// urlAt puts the address into the URL where its placeholder stands.
+func urlAt(text string, address netip.Addr) string {
+	host := address.Unmap().String()
+	if address.Is6() && !address.Is4In6() {
+		host = "[" + host + "]"
+	}
+	return strings.Replace(text, "//"+fleet.AddressPlaceholder, "//"+host, 1)
+}
