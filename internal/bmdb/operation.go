@@ -392,15 +392,11 @@ func UndoStep(rung fleet.Rung, was BeforeStep) Change {
 // undoReinstall restores what a reinstall that did not happen has replaced: the system on the disk
 // is the one that was wanted, and has the keys that were known.
 func (t *transaction) undoReinstall(ctx context.Context, c *commit, was BeforeStep) error {
-	machine, request := c.work.Subject.Machine, c.machine.record.InstallRequest
-	if len(was.HostKeys.Known) > 0 {
-		err := t.q.PutHostKeys(ctx, statement.PutHostKeysParams{
-			Machine: string(machine), At: micros(was.HostKeys.At), Pinned: joinLines(was.HostKeys.Known), Source: string(was.HostKeys.Source),
-		})
-		if err != nil {
-			return err
-		}
+	r, machine := c.machine.record, c.work.Subject.Machine
+	if err := t.restoreHostKeys(ctx, machine, was.HostKeys); err != nil {
+		return err
 	}
+	request := r.InstallRequest
 	if was.Install == nil || request == nil || request.Generation == was.Install.Generation {
 		return nil
 	}
@@ -412,7 +408,29 @@ func (t *transaction) undoReinstall(ctx context.Context, c *commit, was BeforeSt
 	again.FirstBootData = data
 	c.record(t, machine, fleet.EventInstallRequested,
 		fmt.Sprintf("install generation %d again: the reinstall did not happen, so generation %d is not wanted", again.Generation, request.Generation))
+	if off := r.InstallCancel; calledOff(r, request.Generation) { // meanwhile, by somebody who means the one as well as the other
+		err := t.q.PutInstallCancel(ctx, statement.PutInstallCancelParams{
+			Machine: string(machine), Generation: int64(again.Generation), At: micros(off.At), Actor: off.Actor, Reason: off.Reason,
+		})
+		if err != nil {
+			return err
+		}
+	}
 	return t.putInstallRequest(ctx, machine, again)
+}
+
+// restoreHostKeys restores the host keys that a reinstall has made unknown. It leaves those alone
+// that were put into the user data, as forgetHostKeys does.
+func (t *transaction) restoreHostKeys(ctx context.Context, machine fleet.MachineID, was fleet.HostKeys) error {
+	switch {
+	case was.Source == fleet.HostKeyInjected:
+		return nil
+	case len(was.Known) == 0:
+		return t.q.DeleteHostKeys(ctx, string(machine))
+	}
+	return t.q.PutHostKeys(ctx, statement.PutHostKeysParams{
+		Machine: string(machine), At: micros(was.At), Pinned: joinLines(was.Known), Source: string(was.Source),
+	})
 }
 
 // EndMaintenance records that the time of a maintenance is over.
