@@ -100,6 +100,9 @@ func (db *DB) HoldRecovery(ctx context.Context, actor string, until *time.Time, 
 		if until != nil && !until.After(t.Now()) {
 			return fleet.Errorf(fleet.KindInvalid, "the end of the stop, %s, is past", until.Format(time.RFC3339))
 		}
+		if err := t.lockLine(ctx); err != nil {
+			return err
+		}
 		return t.holdRecovery(ctx, actor, until, reason)
 	})
 }
@@ -135,6 +138,9 @@ func (t *transaction) recordOfLine(ctx context.Context, actor string, event flee
 // at that time do not stop the line again, until most of them have been heard.
 func (db *DB) ResumeRecovery(ctx context.Context, actor, reason string) error {
 	return db.update(ctx, "resume recovery", func(ctx context.Context, t *transaction) error {
+		if err := t.lockLine(ctx); err != nil {
+			return err
+		}
 		env, err := t.environment(ctx)
 		if err != nil {
 			return err
@@ -197,14 +203,20 @@ func (t *transaction) budgetSpent(ctx context.Context, policy fleet.Policy) (unt
 	return instant(row.Oldest).Add(budgetWindow), nil
 }
 
+// lockLine waits for others who stop the line, let it go on or spend the budget. It locks a row
+// that stands for the whole fleet, after a machine's (rule 1); what it protects is read by later
+// statements.
+func (t *transaction) lockLine(ctx context.Context) error {
+	t.env = nil
+	return t.q.LockLimit(ctx, statement.LockLimitParams{Process: string(fleet.ProcessRecovery)})
+}
+
 // spendBudget counts a restart of a machine that is about to be made. KindThrottled when the budget
-// is spent. Others who spend are waited for: of a row that stands for the whole fleet, after the
-// machine's (rule 1).
+// is spent.
 func (t *transaction) spendBudget(ctx context.Context, machine fleet.MachineID) error {
-	if err := t.q.LockLimit(ctx, statement.LockLimitParams{Process: string(fleet.ProcessRecovery)}); err != nil {
+	if err := t.lockLine(ctx); err != nil {
 		return err
 	}
-	t.env = nil // the budget by now
 	env, err := t.environment(ctx)
 	if err != nil {
 		return err
@@ -235,6 +247,9 @@ func spent(policy fleet.Policy) string {
 func (db *DB) WatchSilence(ctx context.Context) (did string, err error) {
 	err = db.update(ctx, "watch silence", func(ctx context.Context, t *transaction) error {
 		did = ""
+		if err := t.lockLine(ctx); err != nil {
+			return err
+		}
 		env, err := t.environment(ctx)
 		if err != nil {
 			return err
