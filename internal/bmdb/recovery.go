@@ -3,95 +3,11 @@ package bmdb
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
 	"github.com/ironherd/ironherd/internal/fleet"
-	"github.com/ironherd/ironherd/internal/lifecycle"
 )
-
-// putRepair writes the repair fact of a step that is taken now.
-func (t *transaction) putRepair(ctx context.Context, m *machineRecord, rung fleet.Rung) error {
-	if err := t.recoveryBegins(ctx, m.record); err != nil {
-		return err
-	}
-	env, err := t.environment(ctx)
-	if err != nil {
-		return err
-	}
-	return t.writeRepair(ctx, m.record.ID, lifecycle.NextRepair(m.record, env, t.Now(), rung))
-}
-
-func (t *transaction) writeRepair(ctx context.Context, machine fleet.MachineID, r fleet.Repair) error {
-	return t.q.PutRepair(ctx, statement.PutRepairParams{
-		Machine: string(machine), Since: micros(r.Since), Rung: string(r.Rung), At: micros(r.At),
-		AgentStarts: int64(r.Steps[fleet.RungAgentStart]), Reboots: int64(r.Steps[fleet.RungReboot]),
-		PowerCycles: int64(r.Steps[fleet.RungPowerCycle]), Reinstalls: int64(r.Steps[fleet.RungReinstall]),
-		TakeoverGeneration: int64(r.TakeoverGeneration), BootID: r.BootID,
-	})
-}
-
-// recovered tells the history of a machine that was being repaired, and whose agent or installed
-// system has just been heard, what it was heard after. before is the record from before that.
-func (t *transaction) recovered(ctx context.Context, before fleet.Record, actor, bootID string) error {
-	env, err := t.environment(ctx)
-	if err != nil || !lifecycle.Repairing(before, env, t.Now()) {
-		return err
-	}
-	r := before.Repair
-	evidence := "the same boot ID"
-	switch {
-	case r.BootID == "":
-		evidence = "a boot ID"
-	case bootID != r.BootID:
-		evidence = "another boot ID"
-	}
-	helped := ""
-	if r.Rung == fleet.RungAgentStart && bootID != r.BootID {
-		restart, err := t.lastRestart(ctx, before)
-		if err != nil {
-			return err
-		}
-		if restart != "" {
-			helped = fmt.Sprintf("; the %s before it has helped", restart)
-		}
-	}
-	t.record(history{
-		subject: fleet.Subject{Machine: before.ID}, actor: actor, process: fleet.ProcessRecovery, event: fleet.EventRepaired,
-		detail: fmt.Sprintf("heard %s after the step %s, with %s%s", t.Now().Sub(r.At).Round(time.Second), r.Rung, evidence, helped),
-	})
-	return nil
-}
-
-// troubleRows bounds how much of a machine's history is read for the steps of its trouble.
-const troubleRows = 200
-
-// lastRestart returns the newest step of the trouble that a machine is in which has restarted it,
-// as far as history tells; "" when none has.
-func (t *transaction) lastRestart(ctx context.Context, r fleet.Record) (fleet.Rung, error) {
-	rows, err := t.q.ListHistory(ctx, statement.ListHistoryParams{Subject: subjectKey(fleet.Subject{Machine: r.ID}), MaxRows: troubleRows})
-	if err != nil {
-		return "", err
-	}
-	refused := make(map[fleet.Rung]bool)
-	for _, row := range rows { // the newest first
-		if instant(row.At).Before(r.Repair.Since) {
-			break
-		}
-		name, _, _ := strings.Cut(row.Detail, ":")
-		switch rung := fleet.Rung(name); {
-		case row.Event == string(fleet.EventRepairRefused):
-			refused[rung] = true
-		case row.Event != string(fleet.EventRepairStep) || !rung.Restarts():
-		case refused[rung]:
-			delete(refused, rung)
-		case r.Repair.Steps[rung] > 0: // else it was taken back
-			return rung, nil
-		}
-	}
-	return "", nil
-}
 
 // HoldRecovery stops the line until then, or until ResumeRecovery: recovery reboots, power-cycles
 // and reinstalls no machine. Agents are started as before.
