@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -162,45 +161,4 @@ func (db *DB) markFreed(ctx context.Context, sessions []string) error {
 		return fmt.Errorf("note that ended sessions hold nothing: %w", err)
 	}
 	return nil
-}
-
-// PruneSessions removes sessions that ended long ago, at most limit a call, and returns how many it
-// removed: none while the clock is in doubt.
-func (db *DB) PruneSessions(ctx context.Context, olderThan time.Duration, limit int) (n int, err error) {
-	may, err := db.mayPrune(ctx)
-	if err != nil || !may {
-		return 0, err
-	}
-	err = db.update(ctx, "prune sessions", func(ctx context.Context, t *transaction) error {
-		removed, err := t.q.DeleteEndedSessions(ctx, statement.DeleteEndedSessionsParams{
-			Before: micros(t.Now().Add(-olderThan)), MaxRows: int64(limit),
-		})
-		n = int(removed)
-		return err
-	})
-	if err != nil {
-		return 0, fmt.Errorf("prune sessions: %w", err)
-	}
-	return n, nil
-}
-
-// PruneTokens removes the closed tokens of machines whose rows have gone, at most limit a call, and
-// returns how many it removed: none while the clock is in doubt. A device that surfaces with one of
-// them later is nobody's.
-func (db *DB) PruneTokens(ctx context.Context, olderThan time.Duration, limit int) (n int, err error) {
-	may, err := db.mayPrune(ctx)
-	if err != nil || !may {
-		return 0, err
-	}
-	err = db.update(ctx, "prune tokens", func(ctx context.Context, t *transaction) error {
-		removed, err := t.q.DeleteClosedTokens(ctx, statement.DeleteClosedTokensParams{
-			Before: micros(t.Now().Add(-olderThan)), MaxRows: int64(limit),
-		})
-		n = int(removed)
-		return err
-	})
-	if err != nil {
-		return 0, fmt.Errorf("prune tokens: %w", err)
-	}
-	return n, nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -120,39 +119,4 @@ func (db *DB) recomputeDue(ctx context.Context, process fleet.Process, limit int
 		db.janitor.move(process, cursor{r.DueAt, r.Subject})
 	}
 	return n, errors.Join(stuck...)
-}
-
-// PruneHistory removes the oldest history, at most about limit rows a call where it goes row by
-// row, and returns how many it removed: none while the clock is in doubt.
-func (db *DB) PruneHistory(ctx context.Context, olderThan time.Duration, limit int) (n int, err error) {
-	may, err := db.mayPrune(ctx)
-	if err != nil || !may {
-		return 0, err
-	}
-	now, err := db.Now(ctx)
-	if err == nil {
-		n, err = db.engine.PruneHistory(ctx, now.Add(-olderThan), limit)
-	}
-	if err != nil {
-		return n, fmt.Errorf("prune history: %w", err)
-	}
-	return n, nil
-}
-
-// PrunePlans removes plans that expired longer ago than that, at most limit a call, and returns how
-// many: none while the clock is in doubt.
-func (db *DB) PrunePlans(ctx context.Context, olderThan time.Duration, limit int) (n int, err error) {
-	may, err := db.mayPrune(ctx)
-	if err != nil || !may {
-		return 0, err
-	}
-	err = db.update(ctx, "prune plans", func(ctx context.Context, t *transaction) error {
-		removed, err := t.q.DeletePlansBefore(ctx, statement.DeletePlansBeforeParams{Before: micros(t.Now().Add(-olderThan)), MaxRows: int64(limit)})
-		n = int(removed)
-		return err
-	})
-	if err != nil {
-		return 0, err
-	}
-	return n, nil
 }
