@@ -19,10 +19,8 @@ const (
 // CollectSessions ends the sessions whose deadline has passed and frees what ended sessions hold.
 // Called by the janitor; claims do the same for the sessions that are in their way.
 func (db *DB) CollectSessions(ctx context.Context) (ended int, err error) {
-	var overdue []string
-	err = db.view(ctx, "overdue sessions", func(ctx context.Context, t *transaction) (err error) {
-		overdue, err = t.q.ListOverdueSessions(ctx, micros(t.Now()))
-		return err
+	overdue, err := read(ctx, db.view, "overdue sessions", func(ctx context.Context, t *transaction) ([]string, error) {
+		return t.q.ListOverdueSessions(ctx, micros(t.Now()))
 	})
 	if err != nil {
 		return 0, fmt.Errorf("list overdue sessions: %w", err)
@@ -49,10 +47,8 @@ func (db *DB) CollectSessions(ctx context.Context) (ended int, err error) {
 // endAllSessions is for an engine that only one process can have open: whoever is left in it is
 // dead.
 func (db *DB) endAllSessions(ctx context.Context) error {
-	var live []statement.Session
-	err := db.view(ctx, "live sessions", func(ctx context.Context, t *transaction) (err error) {
-		live, err = t.q.ListLiveSessions(ctx)
-		return err
+	live, err := read(ctx, db.view, "live sessions", func(ctx context.Context, t *transaction) ([]statement.Session, error) {
+		return t.q.ListLiveSessions(ctx)
 	})
 	if err != nil {
 		return err
@@ -92,10 +88,8 @@ func (db *DB) freeAbandoned(ctx context.Context) error {
 		}
 	}
 	for after, more := "", true; more; {
-		var ids []string
-		err := db.view(ctx, "abandoned machines", func(ctx context.Context, t *transaction) (err error) {
-			ids, err = t.q.ListAbandoned(ctx, statement.ListAbandonedParams{After: after, MaxRows: freeBatch})
-			return err
+		ids, err := read(ctx, db.view, "abandoned machines", func(ctx context.Context, t *transaction) ([]string, error) {
+			return t.q.ListAbandoned(ctx, statement.ListAbandonedParams{After: after, MaxRows: freeBatch})
 		})
 		if err != nil {
 			return fmt.Errorf("list what ended sessions hold: %w", err)

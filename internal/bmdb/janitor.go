@@ -68,14 +68,15 @@ func (db *DB) recomputePolicy(ctx context.Context, limit int) (int, error) {
 }
 
 func (db *DB) rewriteProviders(ctx context.Context) error {
-	names, err := db.providerNames(ctx)
+	providers, err := read(ctx, db.view, "provider names", func(ctx context.Context, t *transaction) ([]statement.Provider, error) {
+		return t.q.ListProviders(ctx)
+	})
 	if err != nil {
 		return fmt.Errorf("list providers: %w", err)
 	}
-	for _, name := range names {
-		err := db.freeSubjects(ctx, []string{providerSubject(name)})
-		if err != nil {
-			return fmt.Errorf("judge provider %s again: %w", name, err)
+	for _, p := range providers {
+		if err := db.freeSubjects(ctx, []string{providerSubject(fleet.ProviderName(p.Name))}); err != nil {
+			return fmt.Errorf("judge provider %s again: %w", p.Name, err)
 		}
 	}
 	return nil

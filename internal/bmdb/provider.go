@@ -276,18 +276,6 @@ func (db *DB) onProvider(ctx context.Context, kind string, name fleet.ProviderNa
 	})
 }
 
-// providerNames returns the names of all.
-func (db *DB) providerNames(ctx context.Context) ([]fleet.ProviderName, error) {
-	return read(ctx, db.view, "provider names", func(ctx context.Context, t *transaction) (names []fleet.ProviderName, err error) {
-		rows, err := t.q.ListProviders(ctx)
-		names = make([]fleet.ProviderName, len(rows))
-		for i, r := range rows {
-			names[i] = fleet.ProviderName(r.Name)
-		}
-		return names, err
-	})
-}
-
 // ProviderView is what the BMDB knows of one provider, in one snapshot.
 type ProviderView struct {
 	// Now is the database time of the snapshot.
@@ -335,48 +323,40 @@ type Discrepancy struct {
 // ViewProvider reads all that a pass needs, in one snapshot. KindNotFound when the provider was
 // never registered.
 func (db *DB) ViewProvider(ctx context.Context, name fleet.ProviderName) (ProviderView, error) {
-	var v ProviderView
-	err := db.view(ctx, "view provider", func(ctx context.Context, t *transaction) error {
-		v = ProviderView{Now: t.Now(), Penalties: make(map[fleet.CapacityID]Penalty), Adoptions: make(map[fleet.ProviderID]string)}
+	return read(ctx, db.view, "view provider", func(ctx context.Context, t *transaction) (v ProviderView, err error) {
 		if _, err := t.q.GetProvider(ctx, string(name)); absent(err) {
-			return fleet.Errorf(fleet.KindNotFound, "there is no provider %s", name)
+			return v, fleet.Errorf(fleet.KindNotFound, "there is no provider %s", name)
 		} else if err != nil {
-			return err
+			return v, err
 		}
-		if err := v.readMachines(ctx, t, name); err != nil {
-			return err
+		v.Now = t.Now()
+		if v.Machines, err = t.providerMachines(ctx, name); err != nil {
+			return v, err
+		}
+		if v.Penalties, err = t.penalties(ctx, name); err != nil {
+			return v, err
 		}
 		intents, err := t.q.ListIntents(ctx, string(name))
 		if err != nil {
-			return err
+			return v, err
 		}
 		for _, i := range intents {
 			v.Intents = append(v.Intents, intentOf(i))
 		}
-		penalties, err := t.q.ListPenalties(ctx, statement.ListPenaltiesParams{Provider: string(name), Now: micros(t.Now())})
-		if err != nil {
-			return err
-		}
-		for _, p := range penalties {
-			v.Penalties[fleet.CapacityID(p.Capacity)] = Penalty{Until: instant(p.Until), Cause: p.Cause}
-		}
 		discrepancies, err := t.q.ListProviderDiscrepancies(ctx, string(name))
 		if err != nil {
-			return err
+			return v, err
 		}
 		for _, d := range discrepancies {
 			v.Discrepancies = append(v.Discrepancies, discrepancyOf(d))
 		}
 		adoptions, err := t.q.ListAdoptions(ctx, string(name))
+		v.Adoptions = make(map[fleet.ProviderID]string, len(adoptions))
 		for _, a := range adoptions {
 			v.Adoptions[fleet.ProviderID(a.ProviderID)] = a.Actor
 		}
-		return err
+		return v, err
 	})
-	if err != nil {
-		return ProviderView{}, err
-	}
-	return v, nil
 }
 
 // ClosedToken is what became of a token whose intent is not open any more.
@@ -432,10 +412,10 @@ func (db *DB) RequestAdoption(ctx context.Context, actor string, name fleet.Prov
 	})
 }
 
-func (v *ProviderView) readMachines(ctx context.Context, t *transaction, name fleet.ProviderName) error {
+func (t *transaction) providerMachines(ctx context.Context, name fleet.ProviderName) (list []ProviderMachine, err error) {
 	machines, err := t.q.ListProviderMachines(ctx, string(name))
 	for _, m := range machines {
-		v.Machines = append(v.Machines, ProviderMachine{
+		list = append(list, ProviderMachine{
 			ID: fleet.MachineID(m.ID), ProviderID: fleet.ProviderID(m.ProviderID), CreatedAt: instant(m.CreatedAt),
 			Provided: providedOf(statement.FactProvided{
 				At: m.ProvidedAt, CreatedAt: m.ProvidedCreatedAt, ActiveAt: m.ProvidedActiveAt, Status: m.ProvidedStatus,
@@ -444,7 +424,7 @@ func (v *ProviderView) readMachines(ctx context.Context, t *transaction, name fl
 			}),
 		})
 	}
-	return err
+	return list, err
 }
 
 func intentOf(i statement.Intent) fleet.Intent {
