@@ -46,11 +46,11 @@ func (db *DB) recomputePolicy(ctx context.Context, limit int) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("list what was judged under older policies: %w", err)
 	}
-	if db.janitor.policyChanged(number) {
+	if !db.janitor.seen(number) {
 		if err := db.rewriteProviders(ctx); err != nil {
 			return 0, err
 		}
-		db.janitor.policyDone(number)
+		db.janitor.judged(number)
 	}
 	var stuck []error
 	for i, id := range machines {
