@@ -71,9 +71,17 @@ func (db *DB) EndMaintenance(ctx context.Context, actor string, machine fleet.Ma
 
 // endMaintenance is EndMaintenance, for a machine that is locked.
 func (t *transaction) endMaintenance(ctx context.Context, m *machineRecord, actor string, reason string) error {
-	if is := m.record.Maintenance; is == nil || is.Over {
-		return fleet.Errorf(fleet.KindConflict, "machine %s is not in maintenance", m.record.ID)
+	if err := maintained(m.record); err != nil {
+		return err
 	}
 	t.record(history{subject: fleet.Subject{Machine: m.record.ID}, actor: actor, event: fleet.EventMaintenanceEnded, detail: reason})
 	return t.q.EndMaintenance(ctx, statement.EndMaintenanceParams{Until: micros(t.Now()), Machine: string(m.record.ID)})
+}
+
+// maintained fails unless the machine is in maintenance.
+func maintained(r fleet.Record) error {
+	if r.Maintenance == nil || r.Maintenance.Over {
+		return fleet.Errorf(fleet.KindConflict, "machine %s is not in maintenance", r.ID)
+	}
+	return nil
 }

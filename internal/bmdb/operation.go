@@ -52,12 +52,12 @@ func (t *transaction) wantOperation(ctx context.Context, m *machineRecord, actor
 
 // operable fails where an operation makes no sense now.
 func operable(r fleet.Record, o fleet.Operation) error {
-	open := r.OpenOperation()
-	switch p := r.Provided; {
-	case p == nil || r.ProviderID == "":
+	if err := kept(r); err != nil {
+		return err
+	}
+	switch {
+	case r.Provided == nil || r.ProviderID == "":
 		return fleet.Errorf(fleet.KindConflict, "machine %s is not created yet", r.ID)
-	case p.Status == fleet.ProviderStatusGone:
-		return fleet.Errorf(fleet.KindConflict, "machine %s is gone at %s: `ironherd machine forget` removes it here", r.ID, r.Provider)
 	case !slices.Contains(r.Levers, o.Lever()):
 		return fleet.Errorf(fleet.KindUnsupported, "provider %s cannot %s machines", r.Provider, o)
 	case lifecycle.SwitchedOff(r) != "" && (o == fleet.OperationReboot || o == fleet.OperationPowerCycle):
@@ -67,8 +67,6 @@ func operable(r fleet.Record, o fleet.Operation) error {
 	case r.Maintenance != nil && !r.Maintenance.Over:
 		return fleet.Errorf(fleet.KindConflict, "machine %s is in maintenance by %s: end it first (`ironherd machine maintenance end`)",
 			r.ID, r.Maintenance.Actor)
-	case open != nil && open.Operation.GivesBack():
-		return fleet.Errorf(fleet.KindConflict, "machine %s is being given back (%s, asked for by %s)", r.ID, open.Operation, open.Actor)
 	}
 	return nil
 }

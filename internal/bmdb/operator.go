@@ -31,7 +31,7 @@ func (db *DB) RequestInstall(ctx context.Context, actor string, machine fleet.Ma
 func (t *transaction) wantInstall(ctx context.Context, m *machineRecord, actor string, request fleet.InstallRequest, reinstall bool,
 ) (generation fleet.InstallGeneration, changed bool, err error) {
 	machine, was := m.record.ID, m.record.InstallRequest
-	if err := installable(m.record); err != nil {
+	if err := kept(m.record); err != nil {
 		return 0, false, err
 	}
 	if m.record.Installed != nil && !reinstall {
@@ -173,12 +173,11 @@ func (db *DB) Unquarantine(ctx context.Context, actor string, machine fleet.Mach
 
 // unquarantine is Unquarantine, for a machine that is locked.
 func (t *transaction) unquarantine(ctx context.Context, m *machineRecord, actor string, reason string) error {
-	n, err := t.q.DeleteQuarantine(ctx, string(m.record.ID))
-	if err != nil {
+	if err := quarantined(m.record); err != nil {
 		return err
 	}
-	if n == 0 {
-		return fleet.Errorf(fleet.KindConflict, "machine %s is not in quarantine", m.record.ID)
+	if _, err := t.q.DeleteQuarantine(ctx, string(m.record.ID)); err != nil {
+		return err
 	}
 	if _, err := t.q.DeleteRepair(ctx, string(m.record.ID)); err != nil { // its ladder begins anew
 		return err
@@ -186,6 +185,14 @@ func (t *transaction) unquarantine(ctx context.Context, m *machineRecord, actor 
 	t.record(history{
 		subject: fleet.Subject{Machine: m.record.ID}, actor: actor, event: fleet.EventUnquarantined, detail: reason,
 	})
+	return nil
+}
+
+// quarantined fails unless the machine is in quarantine.
+func quarantined(r fleet.Record) error {
+	if r.Quarantine == nil {
+		return fleet.Errorf(fleet.KindConflict, "machine %s is not in quarantine", r.ID)
+	}
 	return nil
 }
 
