@@ -152,12 +152,7 @@ func (s step) take(ctx context.Context) (shepherd.Outcome, Result) {
 }
 
 func gone(r fleet.Record) bmdb.Change {
-	var fact fleet.Provided
-	if r.Provided != nil {
-		fact = *r.Provided
-	}
-	fact.Status, fact.Detail = fleet.ProviderStatusGone, ""
-	return bmdb.SetProvided(r.ID, r.ProviderID, fact)
+	return bmdb.SetProvided(r.ID, r.ProviderID, provider.Gone(r.Provided))
 }
 
 // quarantine is the end of the ladder. It has no effect besides the facts.
