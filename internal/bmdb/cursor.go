@@ -10,9 +10,9 @@ import (
 
 // cursors is how far the janitor has looked at what is due and stays so. It is only about speed.
 type cursors struct {
-	mu     sync.Mutex
-	at     map[fleet.Process]cursor
-	began  map[fleet.Process]time.Duration
+	mu    sync.Mutex
+	at    map[fleet.Process]cursor
+	began map[fleet.Process]time.Duration
 	// policy is the number of the one under which the providers have been judged.
 	policy int64
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
@@ -93,22 +94,24 @@ func (t *transaction) sameInstall(ctx context.Context, was, request fleet.Instal
 func (db *DB) Retry(ctx context.Context, actor string, machine fleet.MachineID, process fleet.Process) (retried []fleet.Process, err error) {
 	err = db.onMachine(ctx, "retry", machine, func(ctx context.Context, t *transaction, m *machineRecord) (bool, error) {
 		retried = nil
-		for p := range m.record.Backoffs {
+		for _, p := range slices.Sorted(maps.Keys(m.record.Backoffs)) {
 			if process == "" || p == process {
+				t.endBackoff(fleet.Subject{Machine: machine}, actor, p, m.record.Backoffs[p])
 				retried = append(retried, p)
 			}
-		}
-		slices.Sort(retried)
-		for _, p := range retried {
-			t.buffer.resetBackoff(machineSubject(machine), p)
-			t.record(history{
-				subject: fleet.Subject{Machine: machine}, actor: actor, process: p, event: fleet.EventRetryRequested,
-				detail: "the backoff was ended; it was for: " + m.record.Backoffs[p].Cause,
-			})
 		}
 		return len(retried) > 0, nil
 	})
 	return retried, err
+}
+
+// endBackoff ends a backoff by a person's word.
+func (t *transaction) endBackoff(subject fleet.Subject, actor string, process fleet.Process, was fleet.BackoffState) {
+	t.buffer.resetBackoff(subjectKey(subject), process)
+	t.record(history{
+		subject: subject, actor: actor, process: process, event: fleet.EventRetryRequested,
+		detail: "the backoff was ended; it was for: " + was.Cause,
+	})
 }
 
 // Quarantine keeps all work away from the machine and voids what is being done to it (rule 8). An

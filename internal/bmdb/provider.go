@@ -237,12 +237,8 @@ func (db *DB) RetryProvider(ctx context.Context, actor string, name fleet.Provid
 		if reason != "" {
 			t.under = "; " + reason
 		}
-		for process, b := range p.record.Backoffs {
-			t.buffer.resetBackoff(providerSubject(name), process)
-			t.record(history{
-				subject: fleet.Subject{Provider: name}, actor: actor, process: process, event: fleet.EventRetryRequested,
-				detail: "the backoff was ended; it was for: " + b.Cause,
-			})
+		for _, process := range slices.Sorted(maps.Keys(p.record.Backoffs)) { // I12
+			t.endBackoff(fleet.Subject{Provider: name}, actor, process, p.record.Backoffs[process])
 		}
 		n, err := t.q.DeletePenalties(ctx, string(name))
 		if penalties = int(n); n > 0 {
