@@ -151,7 +151,7 @@ func (db *DB) checkMachine(ctx context.Context, id fleet.MachineID) ([]Finding, 
 		if m.record.Unreadable != "" {
 			findings = append(findings, Finding{"unreadable", string(id), m.record.Unreadable})
 		}
-		plan, err := t.plan(ctx, m)
+		plan, err := t.judge(ctx, m)
 		if err != nil || m.state.policy < t.env.Policy.Number { // the janitor will come to it
 			return findings, err
 		}
@@ -177,7 +177,7 @@ func (db *DB) checkProvider(ctx context.Context, name fleet.ProviderName) ([]Fin
 		if err != nil {
 			return findings, err
 		}
-		plan, err := t.planProvider(ctx, p)
+		plan, err := t.judgeProvider(ctx, p)
 		if err != nil || !db.janitor.seen(t.env.Policy.Number) { // the janitor will come to it
 			return findings, err
 		}

@@ -12,7 +12,7 @@ import (
 // planned is what the plan does to the machine as it is now, and why it cannot be done; nil: it
 // can.
 func (t *transaction) planned(ctx context.Context, p Plan, m *machineRecord) (planned PlannedMachine, refused, err error) {
-	judged, err := t.plan(ctx, m)
+	judged, err := t.judge(ctx, m)
 	if err != nil {
 		return PlannedMachine{}, nil, err
 	}

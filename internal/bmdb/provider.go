@@ -107,7 +107,7 @@ func (t *transaction) rewriteProvider(ctx context.Context, name fleet.ProviderNa
 // deriveProvider is derive for a provider.
 func (t *transaction) deriveProvider(ctx context.Context, p *providerRecord) error {
 	t.freeDeadLanes(p)
-	plan, err := t.planProvider(ctx, p)
+	plan, err := t.judgeProvider(ctx, p)
 	if err != nil {
 		return err
 	}
@@ -126,8 +126,8 @@ func (t *transaction) deriveProvider(ctx context.Context, p *providerRecord) err
 	return nil
 }
 
-// planProvider is what lifecycle says now, by process.
-func (t *transaction) planProvider(ctx context.Context, p *providerRecord) (map[fleet.Process]lifecycle.Decision, error) {
+// judgeProvider is what lifecycle says now, by process.
+func (t *transaction) judgeProvider(ctx context.Context, p *providerRecord) (map[fleet.Process]lifecycle.Decision, error) {
 	env, err := t.environment(ctx)
 	if err != nil {
 		return nil, err

@@ -25,7 +25,7 @@ func TakeStep(rung fleet.Rung) Change {
 			m, machine := c.machine, c.work.Subject.Machine
 			free := *m
 			free.lane = lane{} // it is ours
-			plan, err := t.plan(ctx, &free)
+			plan, err := t.judge(ctx, &free)
 			if err != nil {
 				return err
 			}
