@@ -83,8 +83,8 @@ func (db *DB) freeAbandoned(ctx context.Context) error {
 		return nil
 	}
 	for _, name := range providers {
-		if err := db.freeSubjects(ctx, []string{providerSubject(fleet.ProviderName(name))}); err != nil {
-			return err
+		if err := db.rewriteAll(ctx, "free lanes", providerSubject(fleet.ProviderName(name))); err != nil {
+			return fmt.Errorf("free what ended sessions hold: %w", err)
 		}
 	}
 	for after, more := "", true; more; {
@@ -94,8 +94,8 @@ func (db *DB) freeAbandoned(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("list what ended sessions hold: %w", err)
 		}
-		if err := db.freeSubjects(ctx, ids); err != nil {
-			return err
+		if err := db.rewriteAll(ctx, "free lanes", ids...); err != nil {
+			return fmt.Errorf("free what ended sessions hold: %w", err)
 		}
 		if more = len(ids) == freeBatch; more {
 			after = ids[len(ids)-1]
@@ -104,12 +104,13 @@ func (db *DB) freeAbandoned(ctx context.Context) error {
 	return db.markFreed(ctx, sessions)
 }
 
-// freeSubjects rewrites subjects, which frees the lanes that the dead hold there.
-func (db *DB) freeSubjects(ctx context.Context, subjects []string) error {
+// rewriteAll rewrites subjects in one transaction of that kind, which also frees the lanes that the
+// dead hold there.
+func (db *DB) rewriteAll(ctx context.Context, kind string, subjects ...string) error {
 	if len(subjects) == 0 {
 		return nil
 	}
-	err := db.update(ctx, "free lanes", func(ctx context.Context, t *transaction) error {
+	return db.update(ctx, kind, func(ctx context.Context, t *transaction) error {
 		l := locks{}
 		for _, key := range subjects {
 			l.add(parseSubject(key))
@@ -135,10 +136,6 @@ func (db *DB) freeSubjects(ctx context.Context, subjects []string) error {
 		}
 		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("free what ended sessions hold: %w", err)
-	}
-	return nil
 }
 
 // markFreed notes that nothing is held any more through sessions that have ended.

@@ -54,7 +54,7 @@ func (db *DB) recomputePolicy(ctx context.Context, limit int) (int, error) {
 	}
 	var stuck []error
 	for i, id := range machines {
-		err := db.recompute(ctx, fleet.MachineID(id))
+		err := db.rewriteAll(ctx, "judge again", id)
 		// somebody has it locked; the others are judged all the same
 		if fleet.KindOf(err) == fleet.KindTemporary {
 			stuck = append(stuck, fmt.Errorf("judge machine %s again: %w", id, err))
@@ -75,16 +75,11 @@ func (db *DB) rewriteProviders(ctx context.Context) error {
 		return fmt.Errorf("list providers: %w", err)
 	}
 	for _, p := range providers {
-		if err := db.freeSubjects(ctx, []string{providerSubject(fleet.ProviderName(p.Name))}); err != nil {
+		if err := db.rewriteAll(ctx, "judge again", providerSubject(fleet.ProviderName(p.Name))); err != nil {
 			return fmt.Errorf("judge provider %s again: %w", p.Name, err)
 		}
 	}
 	return nil
-}
-
-// recompute judges one machine again.
-func (db *DB) recompute(ctx context.Context, id fleet.MachineID) error {
-	return db.freeSubjects(ctx, []string{machineSubject(id)})
 }
 
 // recomputeDue judges again, in the order of the agenda, the machines for which the process is due,
@@ -108,7 +103,7 @@ func (db *DB) recomputeDue(ctx context.Context, process fleet.Process, limit int
 		if r.DueAt > now {
 			break
 		}
-		err := db.recompute(ctx, fleet.MachineID(r.Subject))
+		err := db.rewriteAll(ctx, "judge again", r.Subject)
 		if err != nil {
 			err = fmt.Errorf("judge machine %s again: %w", r.Subject, err)
 			if fleet.KindOf(err) != fleet.KindTemporary {
