@@ -28,19 +28,13 @@ const actorAgent = "agent"
 
 // Agent returns the agent that is in charge. KindNotFound when there is none.
 func (db *DB) Agent(ctx context.Context, machine fleet.MachineID) (AgentIdentity, error) {
-	a := AgentIdentity{Machine: machine}
-	err := db.view(ctx, "agent", func(ctx context.Context, t *transaction) error {
+	return read(ctx, db.view, "agent", func(ctx context.Context, t *transaction) (AgentIdentity, error) {
 		row, err := t.q.GetAgentStarted(ctx, string(machine))
 		if absent(err) {
-			return fleet.Errorf(fleet.KindNotFound, "no agent is in charge of machine %s", machine)
+			err = fleet.Errorf(fleet.KindNotFound, "no agent is in charge of machine %s", machine)
 		}
-		a.TakeoverGeneration, a.PublicKey = fleet.TakeoverGeneration(row.TakeoverGeneration), row.PublicKey
-		return err
+		return AgentIdentity{Machine: machine, TakeoverGeneration: fleet.TakeoverGeneration(row.TakeoverGeneration), PublicKey: row.PublicKey}, err
 	})
-	if err != nil {
-		return AgentIdentity{}, err
-	}
-	return a, nil
 }
 
 // inCharge fails, as KindForbidden, for every agent but the one in charge.

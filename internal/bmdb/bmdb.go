@@ -148,12 +148,7 @@ func (db *DB) Clock() *trust.Clock { return db.clock }
 
 // Now returns database time.
 func (db *DB) Now(ctx context.Context) (time.Time, error) {
-	var now time.Time
-	err := db.view(ctx, "now", func(_ context.Context, t *transaction) error {
-		now = t.Now()
-		return nil
-	})
-	return now, err
+	return read(ctx, db.view, "now", func(_ context.Context, t *transaction) (time.Time, error) { return t.Now(), nil })
 }
 
 // receive takes in the hints of other processes; nil means that anything may have become due.

@@ -203,8 +203,7 @@ func (t *transaction) setProvided(ctx context.Context, c *commit, f fact) error 
 		return err
 	}
 	if was == nil || was.Status != p.Status {
-		c.record(t, machine, fleet.EventProviderStatus, statusDetail(p))
-		return nil
+		c.record(t, machine, fleet.EventProviderStatus, p.Says())
 	}
 	return nil
 }
@@ -212,13 +211,6 @@ func (t *transaction) setProvided(ctx context.Context, c *commit, f fact) error 
 // changing says whether a status may make its provider be asked more often.
 func changing(p *fleet.Provided) bool {
 	return p != nil && (p.Status == fleet.ProviderStatusCreating || p.Status == fleet.ProviderStatusDeleting || p.Status == fleet.ProviderStatusOff)
-}
-
-func statusDetail(p fleet.Provided) string {
-	if p.Detail == "" || p.Detail == string(p.Status) {
-		return string(p.Status)
-	}
-	return fmt.Sprintf("%s (%s)", p.Status, p.Detail)
 }
 
 func (t *transaction) setProviderID(ctx context.Context, m statement.MachineRecord, id fleet.ProviderID) error {

@@ -32,7 +32,7 @@ const (
 func (db *DB) Check(ctx context.Context) (findings []Finding, err error) {
 	for after, complete := fleet.MachineID(""), false; !complete; {
 		var found []Finding
-		if found, after, err = db.checkPage(ctx, after, checkBatch); err != nil {
+		if found, after, err = db.CheckAfter(ctx, after, checkBatch); err != nil {
 			return nil, err
 		}
 		findings, complete = append(findings, found...), after == ""
@@ -40,21 +40,10 @@ func (db *DB) Check(ctx context.Context) (findings []Finding, err error) {
 	return findings, nil
 }
 
-// CheckNext is Check for the next machines, at most limit of them, from where the last call
-// stopped; complete says that it came to the end of the fleet, and the next call begins anew. A
-// fleet is thus checked over time, at a cost that does not grow with it.
-func (db *DB) CheckNext(ctx context.Context, limit int) (findings []Finding, complete bool, err error) {
-	findings, after, err := db.checkPage(ctx, db.janitor.checkAfter(), limit)
-	if err != nil {
-		return nil, false, err
-	}
-	db.janitor.checked(after)
-	return findings, after == "", nil
-}
-
-// checkPage checks the machines behind one, and after the last of them what is not about machines.
-// It returns where to go on; "" at the end.
-func (db *DB) checkPage(ctx context.Context, after fleet.MachineID, limit int) (findings []Finding, next fleet.MachineID, err error) {
+// CheckAfter is Check for the machines behind one, at most limit of them, and after the last of all
+// for what is not about machines. It returns where to go on; "" at the end. So a fleet can be
+// checked over time, at a cost that does not grow with it.
+func (db *DB) CheckAfter(ctx context.Context, after fleet.MachineID, limit int) (findings []Finding, next fleet.MachineID, err error) {
 	var ids []string
 	var subjects []string
 	var names []fleet.ProviderName
@@ -162,7 +151,7 @@ func (db *DB) checkMachine(ctx context.Context, id fleet.MachineID) ([]Finding, 
 		if m.record.Unreadable != "" {
 			findings = append(findings, Finding{"unreadable", string(id), m.record.Unreadable})
 		}
-		plan, err := t.plan(ctx, m)
+		plan, err := t.judge(ctx, m)
 		if err != nil || m.state.policy < t.env.Policy.Number { // the janitor will come to it
 			return findings, err
 		}
@@ -188,8 +177,8 @@ func (db *DB) checkProvider(ctx context.Context, name fleet.ProviderName) ([]Fin
 		if err != nil {
 			return findings, err
 		}
-		plan, err := t.planProvider(ctx, p)
-		if err != nil || !db.janitor.policySeen(t.env.Policy.Number) { // the janitor will come to it
+		plan, err := t.judgeProvider(ctx, p)
+		if err != nil || !db.janitor.seen(t.env.Policy.Number) { // the janitor will come to it
 			return findings, err
 		}
 		for process, l := range p.lanes {

@@ -287,7 +287,7 @@ func (r *claimRound) judgeMachine(ctx context.Context, a candidate, m *machineRe
 		r.t.expire(fleet.Subject{Machine: m.record.ID}, &m.lane)
 		r.t.buffer.machine(m)
 	}
-	plan, err := r.t.plan(ctx, m)
+	plan, err := r.t.judge(ctx, m)
 	if err != nil {
 		return err
 	}
@@ -354,7 +354,7 @@ func (r *claimRound) claimProviders(ctx context.Context, candidates []candidate)
 			r.removeStale(a)
 		}
 		r.t.freeDeadLanes(p)
-		plan, err := r.t.planProvider(ctx, p)
+		plan, err := r.t.judgeProvider(ctx, p)
 		if err != nil {
 			return err
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -20,10 +19,8 @@ const (
 // CollectSessions ends the sessions whose deadline has passed and frees what ended sessions hold.
 // Called by the janitor; claims do the same for the sessions that are in their way.
 func (db *DB) CollectSessions(ctx context.Context) (ended int, err error) {
-	var overdue []string
-	err = db.view(ctx, "overdue sessions", func(ctx context.Context, t *transaction) (err error) {
-		overdue, err = t.q.ListOverdueSessions(ctx, micros(t.Now()))
-		return err
+	overdue, err := read(ctx, db.view, "overdue sessions", func(ctx context.Context, t *transaction) ([]string, error) {
+		return t.q.ListOverdueSessions(ctx, micros(t.Now()))
 	})
 	if err != nil {
 		return 0, fmt.Errorf("list overdue sessions: %w", err)
@@ -50,10 +47,8 @@ func (db *DB) CollectSessions(ctx context.Context) (ended int, err error) {
 // endAllSessions is for an engine that only one process can have open: whoever is left in it is
 // dead.
 func (db *DB) endAllSessions(ctx context.Context) error {
-	var live []statement.Session
-	err := db.view(ctx, "live sessions", func(ctx context.Context, t *transaction) (err error) {
-		live, err = t.q.ListLiveSessions(ctx)
-		return err
+	live, err := read(ctx, db.view, "live sessions", func(ctx context.Context, t *transaction) ([]statement.Session, error) {
+		return t.q.ListLiveSessions(ctx)
 	})
 	if err != nil {
 		return err
@@ -88,21 +83,19 @@ func (db *DB) freeAbandoned(ctx context.Context) error {
 		return nil
 	}
 	for _, name := range providers {
-		if err := db.freeSubjects(ctx, []string{providerSubject(fleet.ProviderName(name))}); err != nil {
-			return err
+		if err := db.rewriteAll(ctx, "free lanes", providerSubject(fleet.ProviderName(name))); err != nil {
+			return fmt.Errorf("free what ended sessions hold: %w", err)
 		}
 	}
 	for after, more := "", true; more; {
-		var ids []string
-		err := db.view(ctx, "abandoned machines", func(ctx context.Context, t *transaction) (err error) {
-			ids, err = t.q.ListAbandoned(ctx, statement.ListAbandonedParams{After: after, MaxRows: freeBatch})
-			return err
+		ids, err := read(ctx, db.view, "abandoned machines", func(ctx context.Context, t *transaction) ([]string, error) {
+			return t.q.ListAbandoned(ctx, statement.ListAbandonedParams{After: after, MaxRows: freeBatch})
 		})
 		if err != nil {
 			return fmt.Errorf("list what ended sessions hold: %w", err)
 		}
-		if err := db.freeSubjects(ctx, ids); err != nil {
-			return err
+		if err := db.rewriteAll(ctx, "free lanes", ids...); err != nil {
+			return fmt.Errorf("free what ended sessions hold: %w", err)
 		}
 		if more = len(ids) == freeBatch; more {
 			after = ids[len(ids)-1]
@@ -111,12 +104,13 @@ func (db *DB) freeAbandoned(ctx context.Context) error {
 	return db.markFreed(ctx, sessions)
 }
 
-// freeSubjects rewrites subjects, which frees the lanes that the dead hold there.
-func (db *DB) freeSubjects(ctx context.Context, subjects []string) error {
+// rewriteAll rewrites subjects in one transaction of that kind, which also frees the lanes that the
+// dead hold there.
+func (db *DB) rewriteAll(ctx context.Context, kind string, subjects ...string) error {
 	if len(subjects) == 0 {
 		return nil
 	}
-	err := db.update(ctx, "free lanes", func(ctx context.Context, t *transaction) error {
+	return db.update(ctx, kind, func(ctx context.Context, t *transaction) error {
 		l := locks{}
 		for _, key := range subjects {
 			l.add(parseSubject(key))
@@ -142,10 +136,6 @@ func (db *DB) freeSubjects(ctx context.Context, subjects []string) error {
 		}
 		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("free what ended sessions hold: %w", err)
-	}
-	return nil
 }
 
 // markFreed notes that nothing is held any more through sessions that have ended.
@@ -162,48 +152,4 @@ func (db *DB) markFreed(ctx context.Context, sessions []string) error {
 		return fmt.Errorf("note that ended sessions hold nothing: %w", err)
 	}
 	return nil
-}
-
-// PruneSessions removes sessions that ended long ago, at most limit a call, and returns how many it
-// removed: none while the clock is in doubt.
-func (db *DB) PruneSessions(ctx context.Context, olderThan time.Duration, limit int) (n int, err error) {
-	may, err := db.mayPrune(ctx)
-	if err != nil || !may {
-		return 0, err
-	}
-	err = db.update(ctx, "prune sessions", func(ctx context.Context, t *transaction) error {
-		removed, err := t.q.DeleteEndedSessions(ctx, statement.DeleteEndedSessionsParams{
-			Before: micros(t.Now().Add(-olderThan)), MaxRows: int64(limit),
-		})
-		n = int(removed)
-		return err
-	})
-	if err != nil {
-		return 0, fmt.Errorf("prune sessions: %w", err)
-	}
-	return n, nil
-}
-
-// PruneTokens removes the closed tokens of machines whose rows have gone, at most limit a call, and
-// returns how many it removed: none while the clock is in doubt. A device that surfaces with one of
-// them later is nobody's.
-func (db *DB) PruneTokens(ctx context.Context, olderThan time.Duration, limit int) (n int, err error) {
-	may, err := db.mayPrune(ctx)
-	if err != nil || !may {
-		return 0, err
-	}
-	err = db.update(ctx, "prune tokens", func(ctx context.Context, t *transaction) error {
-		removed, err := t.q.DeleteClosedTokens(ctx, statement.DeleteClosedTokensParams{
-			Before: micros(t.Now().Add(-olderThan)), MaxRows: int64(limit),
-		})
-		n = int(removed)
-		if err != nil {
-			return err
-		}
-		return t.pruneTurns(ctx) // of what was called with tokens that are not used any more
-	})
-	if err != nil {
-		return 0, fmt.Errorf("prune tokens: %w", err)
-	}
-	return n, nil
 }

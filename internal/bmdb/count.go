@@ -18,10 +18,8 @@ const (
 // foldCounts keeps the state counts short: for each provider, with its row locked, the sum takes
 // the place of the rows.
 func (db *DB) foldCounts(ctx context.Context) error {
-	var counts []statement.CountStateCountsRow
-	err := db.view(ctx, "length of the state counts", func(ctx context.Context, t *transaction) (err error) {
-		counts, err = t.q.CountStateCounts(ctx)
-		return err
+	counts, err := read(ctx, db.view, "length of the state counts", func(ctx context.Context, t *transaction) ([]statement.CountStateCountsRow, error) {
+		return t.q.CountStateCounts(ctx)
 	})
 	if err != nil {
 		return err

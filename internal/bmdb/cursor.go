@@ -10,12 +10,11 @@ import (
 
 // cursors is how far the janitor has looked at what is due and stays so. It is only about speed.
 type cursors struct {
-	mu     sync.Mutex
-	at     map[fleet.Process]cursor
-	began  map[fleet.Process]time.Duration
+	mu    sync.Mutex
+	at    map[fleet.Process]cursor
+	began map[fleet.Process]time.Duration
+	// policy is the number of the one under which the providers have been judged.
 	policy int64
-	// check is the last machine that CheckNext looked at.
-	check fleet.MachineID
 }
 
 // cursor is a position in the agenda of one process.
@@ -46,30 +45,16 @@ func (c *cursors) move(k fleet.Process, to cursor) {
 	c.at[k] = to
 }
 
-// policyChanged says whether the providers have yet to be judged under the policy of that number.
-func (c *cursors) policyChanged(number int64) bool {
+// seen says whether the providers have been judged under the policy of that number.
+func (c *cursors) seen(policy int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.policy < number
+	return c.policy >= policy
 }
 
-// policySeen says whether they have been.
-func (c *cursors) policySeen(number int64) bool { return !c.policyChanged(number) }
-
-func (c *cursors) policyDone(number int64) {
+// judged notes that they have been.
+func (c *cursors) judged(policy int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.policy = max(c.policy, number)
-}
-
-func (c *cursors) checkAfter() fleet.MachineID {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.check
-}
-
-func (c *cursors) checked(upTo fleet.MachineID) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.check = upTo
+	c.policy = max(c.policy, policy)
 }

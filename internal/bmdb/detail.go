@@ -22,27 +22,22 @@ type MachineDetails struct {
 
 // MachineDetails returns them, without first-boot data. KindNotFound.
 func (db *DB) MachineDetails(ctx context.Context, machine fleet.MachineID) (MachineDetails, error) {
-	var d MachineDetails
-	err := db.view(ctx, "machine", func(ctx context.Context, t *transaction) error {
+	return read(ctx, db.view, "machine", func(ctx context.Context, t *transaction) (MachineDetails, error) {
 		m, err := t.load(ctx, machine)
 		if err != nil {
-			return err
+			return MachineDetails{}, err
 		}
-		d = MachineDetails{Record: m.record, Now: t.Now(), State: m.state.state, StateSince: instant(m.state.since)}
+		d := MachineDetails{Record: m.record, Now: t.Now(), State: m.state.state, StateSince: instant(m.state.since)}
 		if d.Environment, err = t.environment(ctx); err != nil || !limits(d.Environment.Policy, fleet.ProcessRecovery) {
-			return err
+			return d, err
 		}
 		holders, err := t.limitedHolders(ctx, fleet.ProcessRecovery, m.record.Provider)
 		d.Environment.UnderRecovery = len(holders)
 		if there := placeOf(m); there.location != "" {
 			d.Environment.UnderRecoveryThere = len(there.among(holders))
 		}
-		return err
+		return d, err
 	})
-	if err != nil {
-		return MachineDetails{}, err
-	}
-	return d, nil
 }
 
 // HeldLane is one lease of a session.
@@ -81,17 +76,16 @@ func (db *DB) HeldLanes(ctx context.Context, session fleet.SessionID, limit int)
 
 // Penalties returns the capacity of a provider that sits out a penalty.
 func (db *DB) Penalties(ctx context.Context, provider fleet.ProviderName) (map[fleet.CapacityID]Penalty, error) {
-	penalties := map[fleet.CapacityID]Penalty{}
-	err := db.view(ctx, "list penalties", func(ctx context.Context, t *transaction) error {
-		clear(penalties)
-		rows, err := t.q.ListPenalties(ctx, statement.ListPenaltiesParams{Provider: string(provider), Now: micros(t.Now())})
-		for _, p := range rows {
-			penalties[fleet.CapacityID(p.Capacity)] = Penalty{Until: instant(p.Until), Cause: p.Cause}
-		}
-		return err
+	return read(ctx, db.view, "list penalties", func(ctx context.Context, t *transaction) (map[fleet.CapacityID]Penalty, error) {
+		return t.penalties(ctx, provider)
 	})
-	if err != nil {
-		return nil, err
+}
+
+func (t *transaction) penalties(ctx context.Context, provider fleet.ProviderName) (map[fleet.CapacityID]Penalty, error) {
+	rows, err := t.q.ListPenalties(ctx, statement.ListPenaltiesParams{Provider: string(provider), Now: micros(t.Now())})
+	penalties := make(map[fleet.CapacityID]Penalty, len(rows))
+	for _, p := range rows {
+		penalties[fleet.CapacityID(p.Capacity)] = Penalty{Until: instant(p.Until), Cause: p.Cause}
 	}
-	return penalties, nil
+	return penalties, err
 }

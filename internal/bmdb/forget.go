@@ -11,17 +11,14 @@ import (
 // Forget removes a machine that its provider does not have any more, with all that is known of it
 // but its history. KindConflict unless the provider has said so.
 func (db *DB) Forget(ctx context.Context, actor string, machine fleet.MachineID, reason string) error {
-	var provider fleet.ProviderName
-	err := db.view(ctx, "forget machine", func(ctx context.Context, t *transaction) error {
-		row, err := t.row(ctx, machine)
-		provider = fleet.ProviderName(row.Provider)
-		return err
+	row, err := read(ctx, db.view, "forget machine", func(ctx context.Context, t *transaction) (statement.MachineRecord, error) {
+		return t.row(ctx, machine)
 	})
 	if err != nil {
 		return err
 	}
 	return db.update(ctx, "forget machine", func(ctx context.Context, t *transaction) error {
-		l := locks{providers: []fleet.ProviderName{provider}, machines: []fleet.MachineID{machine}}
+		l := locks{providers: []fleet.ProviderName{fleet.ProviderName(row.Provider)}, machines: []fleet.MachineID{machine}}
 		if err := l.take(ctx, t); err != nil {
 			return err
 		}

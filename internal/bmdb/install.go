@@ -70,7 +70,7 @@ func (db *DB) HandOutInstall(ctx context.Context, a AgentIdentity, lastGeneratio
 		if err != nil {
 			return false, err
 		}
-		plan, err := t.plan(ctx, m)
+		plan, err := t.judge(ctx, m)
 		if err != nil || !installDue(m, plan) || openAttempt(m.record) != nil {
 			return changed, err
 		}
@@ -100,7 +100,7 @@ func (t *transaction) installWanted(ctx context.Context, m *machineRecord, last 
 	if open := openAttempt(m.record); open != nil {
 		return attemptID{open.Generation, open.Attempt} != last, nil
 	}
-	plan, err := t.plan(ctx, m)
+	plan, err := t.judge(ctx, m)
 	return installDue(m, plan), err
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -47,15 +46,15 @@ func (db *DB) recomputePolicy(ctx context.Context, limit int) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("list what was judged under older policies: %w", err)
 	}
-	if db.janitor.policyChanged(number) {
+	if !db.janitor.seen(number) {
 		if err := db.rewriteProviders(ctx); err != nil {
 			return 0, err
 		}
-		db.janitor.policyDone(number)
+		db.janitor.judged(number)
 	}
 	var stuck []error
 	for i, id := range machines {
-		err := db.recompute(ctx, fleet.MachineID(id))
+		err := db.rewriteAll(ctx, "judge again", id)
 		// somebody has it locked; the others are judged all the same
 		if fleet.KindOf(err) == fleet.KindTemporary {
 			stuck = append(stuck, fmt.Errorf("judge machine %s again: %w", id, err))
@@ -69,22 +68,18 @@ func (db *DB) recomputePolicy(ctx context.Context, limit int) (int, error) {
 }
 
 func (db *DB) rewriteProviders(ctx context.Context) error {
-	names, err := db.providerNames(ctx)
+	providers, err := read(ctx, db.view, "provider names", func(ctx context.Context, t *transaction) ([]statement.Provider, error) {
+		return t.q.ListProviders(ctx)
+	})
 	if err != nil {
 		return fmt.Errorf("list providers: %w", err)
 	}
-	for _, name := range names {
-		err := db.freeSubjects(ctx, []string{providerSubject(name)})
-		if err != nil {
-			return fmt.Errorf("judge provider %s again: %w", name, err)
+	for _, p := range providers {
+		if err := db.rewriteAll(ctx, "judge again", providerSubject(fleet.ProviderName(p.Name))); err != nil {
+			return fmt.Errorf("judge provider %s again: %w", p.Name, err)
 		}
 	}
 	return nil
-}
-
-// recompute judges one machine again.
-func (db *DB) recompute(ctx context.Context, id fleet.MachineID) error {
-	return db.freeSubjects(ctx, []string{machineSubject(id)})
 }
 
 // recomputeDue judges again, in the order of the agenda, the machines for which the process is due,
@@ -108,7 +103,7 @@ func (db *DB) recomputeDue(ctx context.Context, process fleet.Process, limit int
 		if r.DueAt > now {
 			break
 		}
-		err := db.recompute(ctx, fleet.MachineID(r.Subject))
+		err := db.rewriteAll(ctx, "judge again", r.Subject)
 		if err != nil {
 			err = fmt.Errorf("judge machine %s again: %w", r.Subject, err)
 			if fleet.KindOf(err) != fleet.KindTemporary {
@@ -120,39 +115,4 @@ func (db *DB) recomputeDue(ctx context.Context, process fleet.Process, limit int
 		db.janitor.move(process, cursor{r.DueAt, r.Subject})
 	}
 	return n, errors.Join(stuck...)
-}
-
-// PruneHistory removes the oldest history, at most about limit rows a call where it goes row by
-// row, and returns how many it removed: none while the clock is in doubt.
-func (db *DB) PruneHistory(ctx context.Context, olderThan time.Duration, limit int) (n int, err error) {
-	may, err := db.mayPrune(ctx)
-	if err != nil || !may {
-		return 0, err
-	}
-	now, err := db.Now(ctx)
-	if err == nil {
-		n, err = db.engine.PruneHistory(ctx, now.Add(-olderThan), limit)
-	}
-	if err != nil {
-		return n, fmt.Errorf("prune history: %w", err)
-	}
-	return n, nil
-}
-
-// PrunePlans removes plans that expired longer ago than that, at most limit a call, and returns how
-// many: none while the clock is in doubt.
-func (db *DB) PrunePlans(ctx context.Context, olderThan time.Duration, limit int) (n int, err error) {
-	may, err := db.mayPrune(ctx)
-	if err != nil || !may {
-		return 0, err
-	}
-	err = db.update(ctx, "prune plans", func(ctx context.Context, t *transaction) error {
-		removed, err := t.q.DeletePlansBefore(ctx, statement.DeletePlansBeforeParams{Before: micros(t.Now().Add(-olderThan)), MaxRows: int64(limit)})
-		n = int(removed)
-		return err
-	})
-	if err != nil {
-		return 0, err
-	}
-	return n, nil
 }

@@ -136,11 +136,7 @@ const (
 // several fit, naming them.
 func (db *DB) Resolve(ctx context.Context, ref string) (fleet.MachineID, error) {
 	ref = strings.TrimSpace(ref)
-	var found []string
-	err := db.view(ctx, "resolve", func(ctx context.Context, t *transaction) (err error) {
-		found, err = t.resolve(ctx, ref)
-		return err
-	})
+	found, err := read(ctx, db.view, "resolve", func(ctx context.Context, t *transaction) ([]string, error) { return t.resolve(ctx, ref) })
 	switch {
 	case err != nil:
 		return "", err
@@ -246,13 +242,12 @@ func running(l lane) HistoryRow {
 }
 
 func (db *DB) history(ctx context.Context, subject string, limit int, lanes func(context.Context, *transaction) ([]lane, error)) (
-	list []HistoryRow, err error,
+	[]HistoryRow, error,
 ) {
-	err = db.view(ctx, "history", func(ctx context.Context, t *transaction) error {
-		list = nil
+	return read(ctx, db.view, "history", func(ctx context.Context, t *transaction) (list []HistoryRow, err error) {
 		held, err := lanes(ctx, t)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		for _, l := range held {
 			if l.session != "" {
@@ -267,10 +262,6 @@ func (db *DB) history(ctx context.Context, subject string, limit int, lanes func
 				Epoch: fleet.Epoch(r.Epoch), Event: fleet.Event(r.Event), Detail: r.Detail, RetryAt: instant(r.RetryAt),
 			})
 		}
-		return err
+		return list, err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return list, nil
 }

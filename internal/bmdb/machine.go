@@ -119,8 +119,8 @@ func backoffStateOf(b statement.Backoff) fleet.BackoffState {
 	}
 }
 
-// plan is what lifecycle says now.
-func (t *transaction) plan(ctx context.Context, m *machineRecord) (lifecycle.Plan, error) {
+// judge is what lifecycle says now.
+func (t *transaction) judge(ctx context.Context, m *machineRecord) (lifecycle.Plan, error) {
 	env, err := t.environment(ctx)
 	if err != nil {
 		return lifecycle.Plan{}, err
@@ -156,7 +156,7 @@ func (t *transaction) derive(ctx context.Context, m *machineRecord) error {
 		t.expire(fleet.Subject{Machine: m.record.ID}, &m.lane)
 		t.buffer.machine(m)
 	}
-	plan, err := t.plan(ctx, m)
+	plan, err := t.judge(ctx, m)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
@@ -31,7 +32,7 @@ func (db *DB) RequestInstall(ctx context.Context, actor string, machine fleet.Ma
 func (t *transaction) wantInstall(ctx context.Context, m *machineRecord, actor string, request fleet.InstallRequest, reinstall bool,
 ) (generation fleet.InstallGeneration, changed bool, err error) {
 	machine, was := m.record.ID, m.record.InstallRequest
-	if err := installable(m.record); err != nil {
+	if err := kept(m.record); err != nil {
 		return 0, false, err
 	}
 	if m.record.Installed != nil && !reinstall {
@@ -93,22 +94,24 @@ func (t *transaction) sameInstall(ctx context.Context, was, request fleet.Instal
 func (db *DB) Retry(ctx context.Context, actor string, machine fleet.MachineID, process fleet.Process) (retried []fleet.Process, err error) {
 	err = db.onMachine(ctx, "retry", machine, func(ctx context.Context, t *transaction, m *machineRecord) (bool, error) {
 		retried = nil
-		for p := range m.record.Backoffs {
+		for _, p := range slices.Sorted(maps.Keys(m.record.Backoffs)) {
 			if process == "" || p == process {
+				t.endBackoff(fleet.Subject{Machine: machine}, actor, p, m.record.Backoffs[p])
 				retried = append(retried, p)
 			}
-		}
-		slices.Sort(retried)
-		for _, p := range retried {
-			t.buffer.resetBackoff(machineSubject(machine), p)
-			t.record(history{
-				subject: fleet.Subject{Machine: machine}, actor: actor, process: p, event: fleet.EventRetryRequested,
-				detail: "the backoff was ended; it was for: " + m.record.Backoffs[p].Cause,
-			})
 		}
 		return len(retried) > 0, nil
 	})
 	return retried, err
+}
+
+// endBackoff ends a backoff by a person's word.
+func (t *transaction) endBackoff(subject fleet.Subject, actor string, process fleet.Process, was fleet.BackoffState) {
+	t.buffer.resetBackoff(subjectKey(subject), process)
+	t.record(history{
+		subject: subject, actor: actor, process: process, event: fleet.EventRetryRequested,
+		detail: "the backoff was ended; it was for: " + was.Cause,
+	})
 }
 
 // Quarantine keeps all work away from the machine and voids what is being done to it (rule 8). An
@@ -175,12 +178,11 @@ func (db *DB) Unquarantine(ctx context.Context, actor string, machine fleet.Mach
 
 // unquarantine is Unquarantine, for a machine that is locked.
 func (t *transaction) unquarantine(ctx context.Context, m *machineRecord, actor string, reason string) error {
-	n, err := t.q.DeleteQuarantine(ctx, string(m.record.ID))
-	if err != nil {
+	if err := quarantined(m.record); err != nil {
 		return err
 	}
-	if n == 0 {
-		return fleet.Errorf(fleet.KindConflict, "machine %s is not in quarantine", m.record.ID)
+	if _, err := t.q.DeleteQuarantine(ctx, string(m.record.ID)); err != nil {
+		return err
 	}
 	if _, err := t.q.DeleteRepair(ctx, string(m.record.ID)); err != nil { // its ladder begins anew
 		return err
@@ -188,6 +190,14 @@ func (t *transaction) unquarantine(ctx context.Context, m *machineRecord, actor 
 	t.record(history{
 		subject: fleet.Subject{Machine: m.record.ID}, actor: actor, event: fleet.EventUnquarantined, detail: reason,
 	})
+	return nil
+}
+
+// quarantined fails unless the machine is in quarantine.
+func quarantined(r fleet.Record) error {
+	if r.Quarantine == nil {
+		return fleet.Errorf(fleet.KindConflict, "machine %s is not in quarantine", r.ID)
+	}
 	return nil
 }
 

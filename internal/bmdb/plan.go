@@ -347,7 +347,10 @@ func (p Plan) mark() string { return fmt.Sprintf(" (plan %s)", p.ID) }
 func (t *transaction) didUnder(ctx context.Context, p Plan, machine fleet.MachineID) (did string, found bool, err error) {
 	rows, err := t.q.ListHistory(ctx, statement.ListHistoryParams{Subject: machineSubject(machine), MaxRows: planHistory})
 	for _, r := range rows {
-		if before, is := strings.CutSuffix(r.Detail, p.mark()); is && r.Event != string(fleet.EventRevoked) {
+		if r.StartedAt != 0 { // work that ended by it, or was found dead
+			continue
+		}
+		if before, is := strings.CutSuffix(r.Detail, p.mark()); is {
 			return fmt.Sprintf("%s: %s", r.Event, before), true, err
 		}
 	}

@@ -12,7 +12,7 @@ import (
 // planned is what the plan does to the machine as it is now, and why it cannot be done; nil: it
 // can.
 func (t *transaction) planned(ctx context.Context, p Plan, m *machineRecord) (planned PlannedMachine, refused, err error) {
-	judged, err := t.plan(ctx, m)
+	judged, err := t.judge(ctx, m)
 	if err != nil {
 		return PlannedMachine{}, nil, err
 	}
@@ -142,27 +142,24 @@ func possible(p Plan, r fleet.Record) error {
 	case fleet.VerbWithdraw:
 		return withdrawable(r)
 	case fleet.VerbReinstall:
-		return installable(r)
+		return kept(r)
 	case fleet.VerbCancelInstall:
 		return cancellable(r)
 	case fleet.VerbUnquarantine:
-		if r.Quarantine == nil {
-			return fleet.Errorf(fleet.KindConflict, "machine %s is not in quarantine", r.ID)
-		}
+		return quarantined(r)
 	case fleet.VerbBeginMaintenance:
 		return maintainable(r)
 	case fleet.VerbEndMaintenance:
-		if r.Maintenance == nil || r.Maintenance.Over {
-			return fleet.Errorf(fleet.KindConflict, "machine %s is not in maintenance", r.ID)
-		}
+		return maintained(r)
 	case fleet.VerbForget:
 		return forgettable(r)
 	}
 	return nil
 }
 
-// installable fails where a reinstall makes no sense: nobody could do it.
-func installable(r fleet.Record) error {
+// kept fails where the machine is not ours any more, or will not be: the provider does not have it,
+// or it is being given back.
+func kept(r fleet.Record) error {
 	switch open := r.OpenOperation(); {
 	case r.Provided != nil && r.Provided.Status == fleet.ProviderStatusGone:
 		return fleet.Errorf(fleet.KindConflict, "machine %s is gone at %s: `ironherd machine forget` removes it here", r.ID, r.Provider)

@@ -107,7 +107,7 @@ func (t *transaction) rewriteProvider(ctx context.Context, name fleet.ProviderNa
 // deriveProvider is derive for a provider.
 func (t *transaction) deriveProvider(ctx context.Context, p *providerRecord) error {
 	t.freeDeadLanes(p)
-	plan, err := t.planProvider(ctx, p)
+	plan, err := t.judgeProvider(ctx, p)
 	if err != nil {
 		return err
 	}
@@ -126,8 +126,8 @@ func (t *transaction) deriveProvider(ctx context.Context, p *providerRecord) err
 	return nil
 }
 
-// planProvider is what lifecycle says now, by process.
-func (t *transaction) planProvider(ctx context.Context, p *providerRecord) (map[fleet.Process]lifecycle.Decision, error) {
+// judgeProvider is what lifecycle says now, by process.
+func (t *transaction) judgeProvider(ctx context.Context, p *providerRecord) (map[fleet.Process]lifecycle.Decision, error) {
 	env, err := t.environment(ctx)
 	if err != nil {
 		return nil, err
@@ -237,12 +237,8 @@ func (db *DB) RetryProvider(ctx context.Context, actor string, name fleet.Provid
 		if reason != "" {
 			t.under = "; " + reason
 		}
-		for process, b := range p.record.Backoffs {
-			t.buffer.resetBackoff(providerSubject(name), process)
-			t.record(history{
-				subject: fleet.Subject{Provider: name}, actor: actor, process: process, event: fleet.EventRetryRequested,
-				detail: "the backoff was ended; it was for: " + b.Cause,
-			})
+		for _, process := range slices.Sorted(maps.Keys(p.record.Backoffs)) { // I12
+			t.endBackoff(fleet.Subject{Provider: name}, actor, process, p.record.Backoffs[process])
 		}
 		n, err := t.q.DeletePenalties(ctx, string(name))
 		if penalties = int(n); n > 0 {
@@ -273,18 +269,6 @@ func (db *DB) onProvider(ctx context.Context, kind string, name fleet.ProviderNa
 			return err
 		}
 		return t.rewriteProvider(ctx, name)
-	})
-}
-
-// providerNames returns the names of all.
-func (db *DB) providerNames(ctx context.Context) ([]fleet.ProviderName, error) {
-	return read(ctx, db.view, "provider names", func(ctx context.Context, t *transaction) (names []fleet.ProviderName, err error) {
-		rows, err := t.q.ListProviders(ctx)
-		names = make([]fleet.ProviderName, len(rows))
-		for i, r := range rows {
-			names[i] = fleet.ProviderName(r.Name)
-		}
-		return names, err
 	})
 }
 
@@ -335,48 +319,40 @@ type Discrepancy struct {
 // ViewProvider reads all that a pass needs, in one snapshot. KindNotFound when the provider was
 // never registered.
 func (db *DB) ViewProvider(ctx context.Context, name fleet.ProviderName) (ProviderView, error) {
-	var v ProviderView
-	err := db.view(ctx, "view provider", func(ctx context.Context, t *transaction) error {
-		v = ProviderView{Now: t.Now(), Penalties: make(map[fleet.CapacityID]Penalty), Adoptions: make(map[fleet.ProviderID]string)}
+	return read(ctx, db.view, "view provider", func(ctx context.Context, t *transaction) (v ProviderView, err error) {
 		if _, err := t.q.GetProvider(ctx, string(name)); absent(err) {
-			return fleet.Errorf(fleet.KindNotFound, "there is no provider %s", name)
+			return v, fleet.Errorf(fleet.KindNotFound, "there is no provider %s", name)
 		} else if err != nil {
-			return err
+			return v, err
 		}
-		if err := v.readMachines(ctx, t, name); err != nil {
-			return err
+		v.Now = t.Now()
+		if v.Machines, err = t.providerMachines(ctx, name); err != nil {
+			return v, err
+		}
+		if v.Penalties, err = t.penalties(ctx, name); err != nil {
+			return v, err
 		}
 		intents, err := t.q.ListIntents(ctx, string(name))
 		if err != nil {
-			return err
+			return v, err
 		}
 		for _, i := range intents {
 			v.Intents = append(v.Intents, intentOf(i))
 		}
-		penalties, err := t.q.ListPenalties(ctx, statement.ListPenaltiesParams{Provider: string(name), Now: micros(t.Now())})
-		if err != nil {
-			return err
-		}
-		for _, p := range penalties {
-			v.Penalties[fleet.CapacityID(p.Capacity)] = Penalty{Until: instant(p.Until), Cause: p.Cause}
-		}
 		discrepancies, err := t.q.ListProviderDiscrepancies(ctx, string(name))
 		if err != nil {
-			return err
+			return v, err
 		}
 		for _, d := range discrepancies {
 			v.Discrepancies = append(v.Discrepancies, discrepancyOf(d))
 		}
 		adoptions, err := t.q.ListAdoptions(ctx, string(name))
+		v.Adoptions = make(map[fleet.ProviderID]string, len(adoptions))
 		for _, a := range adoptions {
 			v.Adoptions[fleet.ProviderID(a.ProviderID)] = a.Actor
 		}
-		return err
+		return v, err
 	})
-	if err != nil {
-		return ProviderView{}, err
-	}
-	return v, nil
 }
 
 // ClosedToken is what became of a token whose intent is not open any more.
@@ -432,10 +408,10 @@ func (db *DB) RequestAdoption(ctx context.Context, actor string, name fleet.Prov
 	})
 }
 
-func (v *ProviderView) readMachines(ctx context.Context, t *transaction, name fleet.ProviderName) error {
+func (t *transaction) providerMachines(ctx context.Context, name fleet.ProviderName) (list []ProviderMachine, err error) {
 	machines, err := t.q.ListProviderMachines(ctx, string(name))
 	for _, m := range machines {
-		v.Machines = append(v.Machines, ProviderMachine{
+		list = append(list, ProviderMachine{
 			ID: fleet.MachineID(m.ID), ProviderID: fleet.ProviderID(m.ProviderID), CreatedAt: instant(m.CreatedAt),
 			Provided: providedOf(statement.FactProvided{
 				At: m.ProvidedAt, CreatedAt: m.ProvidedCreatedAt, ActiveAt: m.ProvidedActiveAt, Status: m.ProvidedStatus,
@@ -444,7 +420,7 @@ func (v *ProviderView) readMachines(ctx context.Context, t *transaction, name fl
 			}),
 		})
 	}
-	return err
+	return list, err
 }
 
 func intentOf(i statement.Intent) fleet.Intent {

@@ -3,97 +3,11 @@ package bmdb
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
 	"github.com/ironherd/ironherd/internal/fleet"
-	"github.com/ironherd/ironherd/internal/lifecycle"
 )
-
-// putRepair writes the repair fact of a step that is taken now.
-func (t *transaction) putRepair(ctx context.Context, m *machineRecord, rung fleet.Rung) error {
-	if err := t.recoveryBegins(ctx, m.record); err != nil {
-		return err
-	}
-	env, err := t.environment(ctx)
-	if err != nil {
-		return err
-	}
-	return t.writeRepair(ctx, m.record.ID, lifecycle.NextRepair(m.record, env, t.Now(), rung))
-}
-
-func (t *transaction) writeRepair(ctx context.Context, machine fleet.MachineID, r fleet.Repair) error {
-	return t.q.PutRepair(ctx, statement.PutRepairParams{
-		Machine: string(machine), Since: micros(r.Since), Rung: string(r.Rung), At: micros(r.At),
-		AgentStarts: int64(r.Steps[fleet.RungAgentStart]), Reboots: int64(r.Steps[fleet.RungReboot]),
-		PowerCycles: int64(r.Steps[fleet.RungPowerCycle]), Reinstalls: int64(r.Steps[fleet.RungReinstall]),
-		TakeoverGeneration: int64(r.TakeoverGeneration), BootID: r.BootID,
-	})
-}
-
-// recovered tells the history of a machine that was being repaired, and whose agent or installed
-// system has just been heard, what it was heard after. before is the record from before that.
-func (t *transaction) recovered(ctx context.Context, before fleet.Record, actor, bootID string) error {
-	env, err := t.environment(ctx)
-	if err != nil || !lifecycle.Repairing(before, env, t.Now()) {
-		return err
-	}
-	r := before.Repair
-	evidence := "the same boot ID"
-	switch {
-	case bootID == "":
-		evidence = "an answer to a probe"
-	case r.BootID == "":
-		evidence = "a boot ID"
-	case bootID != r.BootID:
-		evidence = "another boot ID"
-	}
-	helped := ""
-	if r.Rung == fleet.RungAgentStart && bootID != "" && bootID != r.BootID {
-		restart, err := t.lastRestart(ctx, before)
-		if err != nil {
-			return err
-		}
-		if restart != "" {
-			helped = fmt.Sprintf("; the %s before it has helped", restart)
-		}
-	}
-	t.record(history{
-		subject: fleet.Subject{Machine: before.ID}, actor: actor, process: fleet.ProcessRecovery, event: fleet.EventRepaired,
-		detail: fmt.Sprintf("heard %s after the step %s, with %s%s", t.Now().Sub(r.At).Round(time.Second), r.Rung, evidence, helped),
-	})
-	return nil
-}
-
-// troubleRows bounds how much of a machine's history is read for the steps of its trouble.
-const troubleRows = 200
-
-// lastRestart returns the newest step of the trouble that a machine is in which has restarted it,
-// as far as history tells; "" when none has.
-func (t *transaction) lastRestart(ctx context.Context, r fleet.Record) (fleet.Rung, error) {
-	rows, err := t.q.ListHistory(ctx, statement.ListHistoryParams{Subject: subjectKey(fleet.Subject{Machine: r.ID}), MaxRows: troubleRows})
-	if err != nil {
-		return "", err
-	}
-	refused := make(map[fleet.Rung]bool)
-	for _, row := range rows { // the newest first
-		if instant(row.At).Before(r.Repair.Since) {
-			break
-		}
-		name, _, _ := strings.Cut(row.Detail, ":")
-		switch rung := fleet.Rung(name); {
-		case row.Event == string(fleet.EventRepairRefused):
-			refused[rung] = true
-		case row.Event != string(fleet.EventRepairStep) || !rung.Restarts():
-		case refused[rung]:
-			delete(refused, rung)
-		case r.Repair.Steps[rung] > 0: // else it was taken back
-			return rung, nil
-		}
-	}
-	return "", nil
-}
 
 // HoldRecovery stops the line until then, or until ResumeRecovery: recovery reboots, power-cycles
 // and reinstalls no machine. Agents are started as before.
@@ -101,6 +15,9 @@ func (db *DB) HoldRecovery(ctx context.Context, actor string, until *time.Time, 
 	return db.update(ctx, "hold recovery", func(ctx context.Context, t *transaction) error {
 		if until != nil && !until.After(t.Now()) {
 			return fleet.Errorf(fleet.KindInvalid, "the end of the stop, %s, is past", until.Format(time.RFC3339))
+		}
+		if err := t.lockLine(ctx); err != nil {
+			return err
 		}
 		return t.holdRecovery(ctx, actor, until, reason)
 	})
@@ -137,6 +54,9 @@ func (t *transaction) recordOfLine(ctx context.Context, actor string, event flee
 // at that time do not stop the line again, until most of them have been heard.
 func (db *DB) ResumeRecovery(ctx context.Context, actor, reason string) error {
 	return db.update(ctx, "resume recovery", func(ctx context.Context, t *transaction) error {
+		if err := t.lockLine(ctx); err != nil {
+			return err
+		}
 		env, err := t.environment(ctx)
 		if err != nil {
 			return err
@@ -199,14 +119,20 @@ func (t *transaction) budgetSpent(ctx context.Context, policy fleet.Policy) (unt
 	return instant(row.Oldest).Add(budgetWindow), nil
 }
 
+// lockLine waits for others who stop the line, let it go on or spend the budget. It locks a row
+// that stands for the whole fleet, after a machine's (rule 1); what it protects is read by later
+// statements.
+func (t *transaction) lockLine(ctx context.Context) error {
+	t.env = nil
+	return t.q.LockLimit(ctx, statement.LockLimitParams{Process: string(fleet.ProcessRecovery)})
+}
+
 // spendBudget counts a restart of a machine that is about to be made. KindThrottled when the budget
-// is spent. Others who spend are waited for: of a row that stands for the whole fleet, after the
-// machine's (rule 1).
+// is spent.
 func (t *transaction) spendBudget(ctx context.Context, machine fleet.MachineID) error {
-	if err := t.q.LockLimit(ctx, statement.LockLimitParams{Process: string(fleet.ProcessRecovery)}); err != nil {
+	if err := t.lockLine(ctx); err != nil {
 		return err
 	}
-	t.env = nil // the budget by now
 	env, err := t.environment(ctx)
 	if err != nil {
 		return err
@@ -237,6 +163,9 @@ func spent(policy fleet.Policy) string {
 func (db *DB) WatchSilence(ctx context.Context) (did string, err error) {
 	err = db.update(ctx, "watch silence", func(ctx context.Context, t *transaction) error {
 		did = ""
+		if err := t.lockLine(ctx); err != nil {
+			return err
+		}
 		env, err := t.environment(ctx)
 		if err != nil {
 			return err

@@ -340,7 +340,7 @@ func (s *Session) Close(ctx context.Context, cause string) error {
 	}
 	slices.Sort(subjects)
 	for some := range slices.Chunk(slices.Compact(subjects), freeBatch) {
-		if err := s.db.freeSubjects(ctx, some); err != nil {
+		if err := s.db.rewriteAll(ctx, "free lanes", some...); err != nil {
 			return fmt.Errorf("close session: %w", err)
 		}
 	}

@@ -226,7 +226,7 @@ func (t *transaction) providerRow(ctx context.Context, p statement.Provider) (Pr
 	if err != nil {
 		return ProviderRow{}, err
 	}
-	plan, err := t.planProvider(ctx, loaded)
+	plan, err := t.judgeProvider(ctx, loaded)
 	if err != nil {
 		return ProviderRow{}, err
 	}

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"fmt"
 	"net/netip"
 	"time"
 )
@@ -133,6 +134,14 @@ type Provided struct {
 	// HostKeys are the host keys that the provider attests, in authorized_keys form; empty when it
 	// attests none.
 	HostKeys []string
+}
+
+// Says is what the provider says of the machine, in words: its status, and what it adds to that.
+func (p Provided) Says() string {
+	if p.Detail == "" || p.Detail == string(p.Status) {
+		return string(p.Status)
+	}
+	return fmt.Sprintf("%s (%s)", p.Status, p.Detail)
 }
 
 // AgentStarted is a takeover that succeeded. Written by the initializer.

@@ -25,6 +25,17 @@ func (e Entry) Provided(previous *fleet.Provided, now time.Time) fleet.Provided 
 	return fact
 }
 
+// Gone is the fact of a machine that its provider does not have any more. previous is nil where the
+// provider has never said anything of it.
+func Gone(previous *fleet.Provided) fleet.Provided {
+	var fact fleet.Provided
+	if previous != nil {
+		fact = *previous
+	}
+	fact.Status, fact.Detail = fleet.ProviderStatusGone, ""
+	return fact
+}
+
 // SuddenLoss reports whether so many of the known machines are missing from a list that the list
 // must be wrong: at least three, and more than half.
 func SuddenLoss(known, missing int) bool { return missing >= 3 && 2*missing > known }

@@ -77,6 +77,28 @@ var handsTests = []test{
 			w.Fatalf("repair %+v, wanted is %+v, known are %+v", r.Repair, r.InstallRequest, keys())
 		}
 	}},
+	{"host keys that only the reinstall would have made are not known after it is taken back", func(w *world) {
+		id, work := w.lost(func(p *fleet.Policy) { p.RecoveryReboots, p.RecoveryReinstalls = 0, 1 })
+		was := bmdb.BeforeStep{Install: w.record(id).InstallRequest}
+		w.must(work.Note(w.ctx, bmdb.TakeStep(fleet.RungReinstall), bmdb.InjectHostKey(id, "ssh-ed25519 AAAA", "SHA256:x")))
+		w.must(work.Fail(w.ctx, bmdb.Failure{Cause: "throttled", Backoff: growing}, bmdb.UndoStep(fleet.RungReinstall, was)))
+		if keys, err := w.db.HostKeys(w.ctx, id); err != nil || len(keys.Known) != 0 {
+			w.Fatalf("known are %+v, %v", keys, err)
+		}
+	}},
+	// rule 8
+	{"an install that a person calls off stays so when a reinstall is taken back", func(w *world) {
+		id, work := w.lost(func(p *fleet.Policy) { p.RecoveryReboots, p.RecoveryReinstalls = 0, 1 })
+		was := bmdb.BeforeStep{Install: w.record(id).InstallRequest}
+		w.must(work.Note(w.ctx, bmdb.TakeStep(fleet.RungReinstall)))
+		_, err := w.db.CancelInstall(w.ctx, "someone", id, "the wrong image")
+		w.must(err)
+		w.must(work.Fail(w.ctx, bmdb.Failure{Cause: "throttled", Backoff: growing}, bmdb.UndoStep(fleet.RungReinstall, was)))
+		r := w.record(id)
+		if q, off := r.InstallRequest, r.InstallCancel; q.Generation != 1 || off.Generation != 1 || off.Actor != "someone" || off.Reason != "the wrong image" {
+			w.Fatalf("wanted is %+v, called off %+v", q, off)
+		}
+	}},
 	{"history names the restart after which an installed system came up", func(w *world) {
 		a := w.ready("c1", true)
 		w.pulls(fleet.LeverReboot)

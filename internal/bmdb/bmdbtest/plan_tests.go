@@ -267,6 +267,21 @@ var planTests = []test{
 			w.Fatalf("outcomes %+v", again.Outcomes)
 		}
 	}},
+	{"what a plan did is told as that, also where it came across the dead", func(w *world) {
+		w.levered()
+		id, dead := w.machine("c1"), w.session("dead")
+		w.claimOne(dead, fleet.ProcessAgentStart)
+		p := w.planned(fleet.VerbReboot, id)
+		w.shift.Advance(interval + time.Second)
+		w.faults.LoseReply() // the session ends, and nobody frees its lane
+		if _, err := w.db.CollectSessions(w.ctx); err == nil {
+			w.Fatal("the lane was freed: the test tests nothing")
+		}
+		w.confirmed(p.ID)
+		if again := w.confirmed(p.ID); !strings.HasPrefix(again.Outcomes[0].Detail, "operation requested: reboot") {
+			w.Fatalf("told %q", again.Outcomes[0].Detail)
+		}
+	}},
 	{"every verb is carried out once, under its plan", func(w *world) { w.everyVerb() }},
 	{"an install that is called off ends at its agent without a backoff", func(w *world) {
 		a := w.ready("c1", true)

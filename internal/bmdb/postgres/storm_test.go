@@ -377,3 +377,44 @@ func TestChecksFindWrongLimits(t *testing.T) {
 		t.Errorf("an old policy limits to %d (%v), want %d", env.Policy.RecoveryAtOnce, err, want)
 	}
 }
+
+// TestTheLineStopsByAPersonsWord: whoever watches the silence of machines while a person stops the
+// line does not put a stop of its own, which ends by itself, in the place of that one (rule 8).
+func TestTheLineStopsByAPersonsWord(t *testing.T) {
+	t.Parallel()
+	a, url := silent(t, 3, 0, postgres.Options{})
+	b := join(t, url, postgres.Options{})
+	p := fleet.DefaultPolicy()
+	p.NeverSpokeAfter, p.SuspectLeast = time.Millisecond, 2
+	_, err := a.SetPolicy(t.Context(), p)
+	a.must(err)
+	a.shift.Advance(time.Hour)
+	for n := 1; n > 0; {
+		n, err = a.RecomputeAgenda(t.Context(), 100)
+		a.must(err)
+		if n < 100 {
+			break
+		}
+	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	stop := b.pause.next()
+	defer stop.goOn()
+	wg.Go(func() {
+		if err := b.HoldRecovery(t.Context(), "op", nil, "a network change"); err != nil {
+			t.Error(err)
+		}
+	})
+	<-stop.reached
+	wg.Go(func() {
+		if did, err := a.WatchSilence(t.Context()); err != nil || did != "" {
+			t.Errorf("it did %q, %v", did, err)
+		}
+	})
+	await(t, "who watches waits", func() bool { return blocked(t, url) == 1 })
+	stop.goOn()
+	wg.Wait()
+	if h, err := a.RecoveryHold(t.Context()); err != nil || h == nil || h.Actor != "op" || h.Until != nil {
+		t.Errorf("stopped by %+v, %v", h, err)
+	}
+}

@@ -116,6 +116,9 @@ type Janitor struct {
 	config  Config
 	options Options
 
+	// checked is the last machine of the round of checks that is under way.
+	checked fleet.MachineID
+
 	mu       sync.Mutex
 	findings []bmdb.Finding
 	// round are the findings of the round that is under way. A round is the checks from one end of
@@ -255,11 +258,11 @@ const checkShare = 10
 func (j *Janitor) check(ctx context.Context) (int, error) {
 	n, complete := 0, false
 	for began := time.Now(); !complete && time.Since(began) < j.config.CheckInterval/checkShare; {
-		var found []bmdb.Finding
-		var err error
-		if found, complete, err = j.db.CheckNext(ctx, j.config.Batch); err != nil {
+		found, next, err := j.db.CheckAfter(ctx, j.checked, j.config.Batch)
+		if err != nil {
 			return n, err
 		}
+		j.checked, complete = next, next == ""
 		n += len(found)
 		j.record(ctx, found, complete)
 	}

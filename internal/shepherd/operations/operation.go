@@ -82,16 +82,9 @@ func (o operation) look(fact fleet.Provided, seen bmdb.Change) shepherd.Outcome 
 	if until := o.attempt.AcceptedAt.Add(o.env.Policy.OperationTimeout); !o.now.Before(until) && !away && !leaves {
 		return o.fail(fmt.Sprintf("%s accepted it at %s, and %s was not seen within %s; the provider says that the machine is %s",
 			o.source.Name, o.attempt.AcceptedAt.Format(time.TimeOnly), lifecycle.EvidenceOf(o.request.Operation),
-			o.env.Policy.OperationTimeout, statusOf(fact)), seen)
+			o.env.Policy.OperationTimeout, fact.Says()), seen)
 	}
 	return shepherd.Finish{Changes: []bmdb.Change{seen, bmdb.CheckOperation(o.request.Number)}}
-}
-
-func statusOf(p fleet.Provided) string {
-	if p.Detail == "" || p.Detail == string(p.Status) {
-		return string(p.Status)
-	}
-	return fmt.Sprintf("%s (%s)", p.Status, p.Detail)
 }
 
 // begin commits an attempt and calls the provider.
@@ -205,13 +198,8 @@ func (o operation) gone() shepherd.Outcome {
 		return o.done("the provider does not have it any more")
 	}
 	r := o.work.Record
-	var fact fleet.Provided
-	if r.Provided != nil {
-		fact = *r.Provided
-	}
-	fact.Status, fact.Detail = fleet.ProviderStatusGone, ""
 	return o.fail("the provider does not have the machine any more; `ironherd machine forget` removes it here",
-		bmdb.SetProvided(r.ID, r.ProviderID, fact))
+		bmdb.SetProvided(r.ID, r.ProviderID, provider.Gone(r.Provided)))
 }
 
 // limit is until when an operation is tried that the provider does not accept.

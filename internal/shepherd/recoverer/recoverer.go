@@ -152,12 +152,7 @@ func (s step) take(ctx context.Context) (shepherd.Outcome, Result) {
 }
 
 func gone(r fleet.Record) bmdb.Change {
-	var fact fleet.Provided
-	if r.Provided != nil {
-		fact = *r.Provided
-	}
-	fact.Status, fact.Detail = fleet.ProviderStatusGone, ""
-	return bmdb.SetProvided(r.ID, r.ProviderID, fact)
+	return bmdb.SetProvided(r.ID, r.ProviderID, provider.Gone(r.Provided))
 }
 
 // quarantine is the end of the ladder. It has no effect besides the facts.
@@ -255,6 +250,10 @@ func (s step) settled(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("read the machine: %w", err)
 	}
+	// rule 8
+	if hold := r.Holds[fleet.LaneHost]; hold.Session != s.work.Session || hold.Epoch != s.work.Epoch {
+		return "", fleet.ErrLeaseLost
+	}
 	env, err := s.db.Environment(ctx)
 	if err != nil {
 		return "", fmt.Errorf("read the policy: %w", err)
@@ -315,6 +314,9 @@ func (s step) switchOn(ctx context.Context) (shepherd.Outcome, Result) {
 	env, err := s.db.Environment(ctx)
 	if err != nil {
 		return shepherd.Fail{Err: fmt.Errorf("read the policy: %w", err)}, ResultFailed
+	}
+	if err := s.work.Note(ctx); err != nil { // rule 7: a last look whether the machine is ours still
+		return shepherd.Fail{Err: fmt.Errorf("look at the lease: %w", err)}, ResultFailed
 	}
 	if err := s.source.Provider.(provider.Powerer).PowerOn(ctx, s.work.Record.ProviderID); err != nil {
 		return shepherd.Fail{Err: fmt.Errorf("switch the machine on, which the power cycle left off: %w", err)}, ResultFailed

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,7 +33,12 @@ func check(t *testing.T, err error) {
 // running.
 func newHerd(t *testing.T, n int, policy func(*fleet.Policy)) (*shepherdtest.Herd, shepherd.Handler) {
 	t.Helper()
-	db := shepherdtest.OpenDB(t, shepherdtest.OpenEngine(t), bmdb.Options{})
+	return newHerdWith(t, n, policy, bmdb.Options{})
+}
+
+func newHerdWith(t *testing.T, n int, policy func(*fleet.Policy), options bmdb.Options) (*shepherdtest.Herd, shepherd.Handler) {
+	t.Helper()
+	db := shepherdtest.OpenDB(t, shepherdtest.OpenEngine(t), options)
 	p := fleet.DefaultPolicy()
 	if policy != nil {
 		policy(&p)
@@ -388,3 +394,104 @@ func TestReinstallIsANewInstall(t *testing.T) {
 		}
 	})
 }
+
+// TestPeopleWin: somebody asks for something else after a piece of work was claimed. What it was to
+// do to the machine is not done any more, also before its holder learns that its lease is void
+// (rules 7 and 8).
+func TestPeopleWin(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		breaks func(*shepherdtest.Host)
+		// interferes reports whether it is time for that: after a transaction of that kind.
+		interferes func(herd *shepherdtest.Herd, id fleet.MachineID, kind string) bool
+		levers     string
+	}{
+		"when the step was committed": {
+			breaks: func(h *shepherdtest.Host) { h.Hangs = true },
+			interferes: func(herd *shepherdtest.Herd, id fleet.MachineID, kind string) bool {
+				r := herd.Record(id)
+				return kind == "note" && r.Repair != nil && r.Repair.Rung == fleet.RungReboot
+			},
+		},
+		"when a power cycle is about to be finished": {
+			breaks: func(h *shepherdtest.Host) { h.Dead = true }, levers: "reboot reboot power-cycle",
+			interferes: func(herd *shepherdtest.Herd, id fleet.MachineID, kind string) bool {
+				p := herd.Record(id).Provided
+				return kind == "claim" && p != nil && p.Status == fleet.ProviderStatusOff && herd.Record(id).Holds[fleet.LaneHost].Process == fleet.ProcessRecovery
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				person := &interfering{}
+				herd, handler := newHerdWith(t, 3, nil, bmdb.Options{Observer: person})
+				id := herd.Machines()[0]
+				defer herd.Start(handler)()
+				time.Sleep(5 * time.Minute)
+				pulled := 0
+				herd.Fake.Hook = func(at shepherdtest.Point, _ fleet.CapacityID) error {
+					if at == shepherdtest.Pulled {
+						if pulled++; pulled == 3 {
+							return fleet.Errorf(fleet.KindTimeout, "no answer")
+						}
+					}
+					return nil
+				}
+				person.act(func(kind string) bool {
+					if !c.interferes(herd, id, kind) {
+						return false
+					}
+					check(t, herd.DB.BeginMaintenance(t.Context(), "someone", id, nil, "a new board"))
+					return true
+				})
+				herd.Change(id, c.breaks)
+				time.Sleep(2 * time.Hour)
+				if person.acts() {
+					t.Fatal("nobody interfered: the test tests nothing")
+				}
+				if got := levers(herd, id); got != c.levers {
+					t.Errorf("pulled %q, want %q", got, c.levers)
+				}
+			})
+		})
+	}
+}
+
+// interfering is told of every transaction, and does something once, when it is time.
+type interfering struct {
+	mu    sync.Mutex
+	doing func(kind string) (done bool)
+}
+
+func (i *interfering) act(doing func(kind string) (done bool)) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.doing = doing
+}
+
+// acts reports whether it is to do something still.
+func (i *interfering) acts() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.doing != nil
+}
+
+// Transaction implements bmdb.Observer.
+func (i *interfering) Transaction(kind string, _ time.Duration, _ int, err error) {
+	if err != nil || kind != "note" && kind != "claim" {
+		return
+	}
+	i.mu.Lock()
+	doing := i.doing
+	i.mu.Unlock()
+	if doing != nil && doing(kind) {
+		i.act(nil)
+	}
+}
+
+// Outcome implements bmdb.Observer.
+func (*interfering) Outcome(fleet.Process, string, time.Duration) {}
+
+// Happened implements bmdb.Observer.
+func (*interfering) Happened(bmdb.Happening, string) {}

@@ -202,9 +202,7 @@ func (p *pass) ask(ctx context.Context, missing []bmdb.ProviderMachine) error {
 			p.note(m, entry)
 		case fleet.KindOf(err) == fleet.KindNotFound:
 			p.logger.WarnContext(ctx, "machine is gone", slog.String("machine", string(m.ID)), slog.Any("err", err))
-			fact := *m.Provided
-			fact.At, fact.Status, fact.Detail = p.view.Now, fleet.ProviderStatusGone, ""
-			p.changes = append(p.changes, bmdb.SetProvided(m.ID, m.ProviderID, fact))
+			p.changes = append(p.changes, bmdb.SetProvided(m.ID, m.ProviderID, provider.Gone(m.Provided)))
 		default:
 			p.logger.WarnContext(ctx, "missing machine cannot be asked for", slog.String("machine", string(m.ID)), slog.Any("err", err))
 		}

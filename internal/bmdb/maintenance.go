@@ -1,0 +1,87 @@
+package bmdb
+
+import (
+	"context"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb/statement"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// EndMaintenance records that the time of a maintenance is over.
+func EndMaintenance() Change {
+	return Change{
+		text: "end the maintenance", kind: ofMachine,
+		apply: func(ctx context.Context, t *transaction, c *commit) error {
+			m, machine := c.machine.record.Maintenance, c.work.Subject.Machine
+			if m == nil || m.Over || m.Until == nil || m.Until.After(t.Now()) {
+				return fleet.Errorf(fleet.KindConflict, "the maintenance of machine %s does not end now", machine)
+			}
+			c.record(t, machine, fleet.EventMaintenanceEnded, "its time is over")
+			return t.q.EndMaintenance(ctx, statement.EndMaintenanceParams{Until: micros(*m.Until), Machine: string(machine)})
+		},
+	}
+}
+
+// BeginMaintenance keeps everything away from the host until then, or until EndMaintenance, and
+// voids whatever is being done to it (rule 8).
+func (db *DB) BeginMaintenance(ctx context.Context, actor string, machine fleet.MachineID, until *time.Time, reason string) error {
+	return db.onMachine(ctx, "begin maintenance", machine, func(ctx context.Context, t *transaction, m *machineRecord) (bool, error) {
+		return true, t.beginMaintenance(ctx, m, actor, until, reason)
+	})
+}
+
+// beginMaintenance is BeginMaintenance, for a machine that is locked.
+func (t *transaction) beginMaintenance(ctx context.Context, m *machineRecord, actor string, until *time.Time, reason string) error {
+	if err := maintainable(m.record); err != nil {
+		return err
+	}
+	if until != nil && !until.After(t.Now()) {
+		return fleet.Errorf(fleet.KindInvalid, "the end of the maintenance, %s, is past", until.Format(time.RFC3339))
+	}
+	err := t.q.PutMaintenance(ctx, statement.PutMaintenanceParams{
+		Machine: string(m.record.ID), At: micros(t.Now()), Until: microsPointer(until), Actor: actor, Reason: reason,
+	})
+	if err != nil {
+		return err
+	}
+	t.revoke(m, actor, "maintenance: "+reason)
+	detail := reason
+	if until != nil {
+		detail += "; until " + until.Format(time.RFC3339)
+	}
+	t.record(history{subject: fleet.Subject{Machine: m.record.ID}, actor: actor, event: fleet.EventMaintenanceBegun, detail: detail})
+	return nil
+}
+
+// maintainable fails while an operation is under way.
+func maintainable(r fleet.Record) error {
+	if open := r.OpenOperation(); open != nil {
+		return fleet.Errorf(fleet.KindConflict, "%s, asked for by %s, is under way on machine %s", open.Operation, open.Actor, r.ID)
+	}
+	return nil
+}
+
+// EndMaintenance ends it now. KindConflict when the machine is not in maintenance.
+func (db *DB) EndMaintenance(ctx context.Context, actor string, machine fleet.MachineID, reason string) error {
+	return db.onMachine(ctx, "end maintenance", machine, func(ctx context.Context, t *transaction, m *machineRecord) (bool, error) {
+		return true, t.endMaintenance(ctx, m, actor, reason)
+	})
+}
+
+// endMaintenance is EndMaintenance, for a machine that is locked.
+func (t *transaction) endMaintenance(ctx context.Context, m *machineRecord, actor string, reason string) error {
+	if err := maintained(m.record); err != nil {
+		return err
+	}
+	t.record(history{subject: fleet.Subject{Machine: m.record.ID}, actor: actor, event: fleet.EventMaintenanceEnded, detail: reason})
+	return t.q.EndMaintenance(ctx, statement.EndMaintenanceParams{Until: micros(t.Now()), Machine: string(m.record.ID)})
+}
+
+// maintained fails unless the machine is in maintenance.
+func maintained(r fleet.Record) error {
+	if r.Maintenance == nil || r.Maintenance.Over {
+		return fleet.Errorf(fleet.KindConflict, "machine %s is not in maintenance", r.ID)
+	}
+	return nil
+}

@@ -1,0 +1,102 @@
+package bmdb
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb/statement"
+)
+
+// PruneHistory removes the oldest history, at most about limit rows a call where it goes row by
+// row, and returns how many it removed: none while the clock is in doubt.
+func (db *DB) PruneHistory(ctx context.Context, olderThan time.Duration, limit int) (n int, err error) {
+	may, err := db.mayPrune(ctx)
+	if err != nil || !may {
+		return 0, err
+	}
+	now, err := db.Now(ctx)
+	if err == nil {
+		n, err = db.engine.PruneHistory(ctx, now.Add(-olderThan), limit)
+	}
+	if err != nil {
+		return n, fmt.Errorf("prune history: %w", err)
+	}
+	return n, nil
+}
+
+// PruneSessions is PruneHistory for sessions that ended longer ago than that.
+func (db *DB) PruneSessions(ctx context.Context, olderThan time.Duration, limit int) (int, error) {
+	return db.prune(ctx, "prune sessions", olderThan, func(ctx context.Context, t *transaction, before int64) (int64, error) {
+		return t.q.DeleteEndedSessions(ctx, statement.DeleteEndedSessionsParams{Before: before, MaxRows: int64(limit)})
+	})
+}
+
+// PruneTokens is PruneHistory for the closed tokens of machines whose rows have gone. A device that
+// surfaces with one of them later is nobody's.
+func (db *DB) PruneTokens(ctx context.Context, olderThan time.Duration, limit int) (int, error) {
+	return db.prune(ctx, "prune tokens", olderThan, func(ctx context.Context, t *transaction, before int64) (int64, error) {
+		removed, err := t.q.DeleteClosedTokens(ctx, statement.DeleteClosedTokensParams{Before: before, MaxRows: int64(limit)})
+		if err != nil {
+			return 0, err
+		}
+		return removed, t.pruneTurns(ctx) // of what was called with tokens that are not used any more
+	})
+}
+
+// PrunePlans is PruneHistory for plans that expired longer ago than that.
+func (db *DB) PrunePlans(ctx context.Context, olderThan time.Duration, limit int) (int, error) {
+	return db.prune(ctx, "prune plans", olderThan, func(ctx context.Context, t *transaction, before int64) (int64, error) {
+		return t.q.DeletePlansBefore(ctx, statement.DeletePlansBeforeParams{Before: before, MaxRows: int64(limit)})
+	})
+}
+
+// prune removes rows that are older than before, and returns how many there were.
+func (db *DB) prune(ctx context.Context, kind string, olderThan time.Duration,
+	remove func(ctx context.Context, t *transaction, before int64) (int64, error),
+) (int, error) {
+	may, err := db.mayPrune(ctx)
+	if err != nil || !may {
+		return 0, err
+	}
+	removed, err := read(ctx, db.update, kind, func(ctx context.Context, t *transaction) (int64, error) {
+		return remove(ctx, t, micros(t.Now().Add(-olderThan)))
+	})
+	return int(removed), err
+}
+
+// maxLeap is how far the clock may be ahead of what the database has last seen.
+const maxLeap = 30 * 24 * time.Hour
+
+// Leapt says that the clock is further ahead of what the database has last seen than it should be,
+// or "". Either the clock is wrong, or the database is an old copy, or nobody has used it for so
+// long: a person knows. Until somebody has said so (DB.AcceptRestore), nothing is removed for its
+// age and nothing on a machine is destroyed.
+func Leapt(seen, now time.Time) string {
+	leap := now.Sub(seen)
+	if leap <= maxLeap {
+		return ""
+	}
+	return fmt.Sprintf("the clock says %s, %d days after the database was last used", now.Format(time.DateTime), leap/(24*time.Hour))
+}
+
+// mayPrune says whether what is old may be removed, and notes that the database was used now.
+func (db *DB) mayPrune(ctx context.Context) (bool, error) {
+	return read(ctx, db.update, "advance the clock", func(ctx context.Context, t *transaction) (may bool, err error) {
+		env, err := t.environment(ctx)
+		if err != nil || env.Restored != "" {
+			return false, err
+		}
+		seen, err := t.q.ListClocks(ctx)
+		if err != nil || len(seen) == 0 { // the server does not tell which database this is
+			return err == nil, err
+		}
+		if evidence := Leapt(instant(seen[0]), t.Now()); evidence != "" {
+			db.logger.WarnContext(ctx, "nothing old is removed, and whatever destroys or reboots waits for `ironherd db accept-restore`",
+				slog.String("evidence", evidence))
+			return false, t.q.PutRestored(ctx, statement.PutRestoredParams{At: micros(t.Now()), Evidence: evidence})
+		}
+		return true, t.q.SetClock(ctx, micros(t.Now()))
+	})
+}

@@ -1,0 +1,273 @@
+package bmdb
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb/statement"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/lifecycle"
+)
+
+// The steps of the recovery ladder: what is committed before the effect of one, how one is taken
+// back that had none, and what history says when a machine is heard again.
+
+// TakeStep records a step of the recovery ladder, to be followed by its effect; the last one
+// quarantines the machine. A reinstall makes what is wanted on the disk a new install, because an
+// agent refuses to install the same one twice. KindConflict unless lifecycle says that the step is
+// due.
+func TakeStep(rung fleet.Rung) Change {
+	return Change{
+		text: "recovery step " + string(rung), kind: ofMachine,
+		apply: func(ctx context.Context, t *transaction, c *commit) error {
+			m, machine := c.machine, c.work.Subject.Machine
+			free := *m
+			free.lane = lane{} // it is ours
+			plan, err := t.judge(ctx, &free)
+			if err != nil {
+				return err
+			}
+			d := plan.For(fleet.ProcessRecovery)
+			if d.Rung != rung || d.DueAt.After(t.Now()) {
+				return fleet.Errorf(fleet.KindConflict, "a %s of machine %s is not due: %s", rung, machine, d.Reason)
+			}
+			if rung.Restarts() {
+				if err := t.spendBudget(ctx, machine); err != nil {
+					return err
+				}
+			}
+			if err := t.putRepair(ctx, m, rung); err != nil {
+				return err
+			}
+			c.record(t, machine, fleet.EventRepairStep, fmt.Sprintf("%s: %s", rung, d.Reason))
+			if rung != fleet.RungQuarantine {
+				t.startsAnew(machine)
+			}
+			switch rung {
+			case fleet.RungReinstall:
+				if err := t.forgetHostKeys(ctx, machine); err != nil {
+					return err
+				}
+				return t.installAnew(ctx, c)
+			case fleet.RungQuarantine:
+				reason := "recovery found no other step: " + d.Reason
+				c.record(t, machine, fleet.EventQuarantined, reason)
+				return t.q.PutQuarantine(ctx, statement.PutQuarantineParams{
+					Machine: string(machine), At: micros(t.Now()), Actor: "recovery", Reason: reason,
+				})
+			case fleet.RungAgentStart, fleet.RungReboot, fleet.RungPowerCycle:
+			}
+			return nil
+		},
+	}
+}
+
+// forgetHostKeys removes the host keys that a machine will not have after its reinstall. Those that
+// were put into its user data it will have again.
+func (t *transaction) forgetHostKeys(ctx context.Context, machine fleet.MachineID) error {
+	rows, err := t.q.GetHostKeys(ctx, string(machine))
+	if err != nil || len(rows) > 0 && rows[0].Source == string(fleet.HostKeyInjected) {
+		return err
+	}
+	return t.q.DeleteHostKeys(ctx, string(machine))
+}
+
+// startsAnew ends the backoff of agent starts: what failed before a restart says nothing of what
+// comes after it, and the wait could outlast the time in which the restart has to show its effect.
+func (t *transaction) startsAnew(machine fleet.MachineID) {
+	t.buffer.resetBackoff(machineSubject(machine), fleet.ProcessAgentStart)
+}
+
+// installAnew gives the install that is wanted a generation of its own, above what a disk may hold.
+func (t *transaction) installAnew(ctx context.Context, c *commit) error {
+	r, machine := c.machine.record, c.work.Subject.Machine
+	was := r.InstallRequest
+	if was == nil || r.InstallCancel != nil && r.InstallCancel.Generation == was.Generation {
+		return nil
+	}
+	data, err := t.q.GetFirstBootData(ctx, string(machine))
+	if err != nil {
+		return err
+	}
+	next := *was
+	next.Generation, next.FirstBootData = max(was.Generation, heldGeneration(r))+1, data
+	if err := t.putInstallRequest(ctx, machine, next); err != nil {
+		return err
+	}
+	t.resetInstall(machine)
+	c.record(t, machine, fleet.EventInstallRequested,
+		fmt.Sprintf("install generation %d, the same as generation %d: recovery has the machine reinstalled", next.Generation, was.Generation))
+	return nil
+}
+
+// BeforeStep is what a step of the recovery ladder changes, as it was before.
+type BeforeStep struct {
+	// Repair is nil when there was no step before.
+	Repair *fleet.Repair
+	// Install and HostKeys are changed by a reinstall alone. Install is nil when none was asked for.
+	Install  *fleet.InstallRequest
+	HostKeys fleet.HostKeys
+}
+
+// UndoStep takes back the newest step of the recovery ladder, which certainly had no effect.
+// KindConflict when the newest step is another one.
+func UndoStep(rung fleet.Rung, was BeforeStep) Change {
+	return Change{
+		text: fmt.Sprintf("undo the recovery step %s, back to %+v", rung, was), kind: ofMachine,
+		apply: func(ctx context.Context, t *transaction, c *commit) error {
+			is, machine, before := c.machine.record.Repair, c.work.Subject.Machine, 0
+			if was.Repair != nil {
+				before = was.Repair.Steps[rung]
+			}
+			if is == nil || is.Rung != rung || is.Steps[rung] > before+1 {
+				return fleet.Errorf(fleet.KindConflict, "a %s is not the newest recovery step of machine %s", rung, machine)
+			}
+			// It had no effect, and so it costs the budget nothing.
+			err := t.q.DeleteRecoveryRestart(ctx, statement.DeleteRecoveryRestartParams{Machine: string(machine), At: micros(is.At)})
+			if err != nil {
+				return err
+			}
+			if rung == fleet.RungReinstall {
+				if err := t.undoReinstall(ctx, c, was); err != nil {
+					return err
+				}
+			}
+			if was.Repair != nil {
+				return t.writeRepair(ctx, machine, *was.Repair)
+			}
+			_, err = t.q.DeleteRepair(ctx, string(machine))
+			return err
+		},
+	}
+}
+
+// undoReinstall restores what a reinstall that did not happen has replaced: the system on the disk
+// is the one that was wanted, and has the keys that were known.
+func (t *transaction) undoReinstall(ctx context.Context, c *commit, was BeforeStep) error {
+	r, machine := c.machine.record, c.work.Subject.Machine
+	if err := t.restoreHostKeys(ctx, machine, was.HostKeys); err != nil {
+		return err
+	}
+	request := r.InstallRequest
+	if was.Install == nil || request == nil || request.Generation == was.Install.Generation {
+		return nil
+	}
+	data, err := t.q.GetFirstBootData(ctx, string(machine))
+	if err != nil {
+		return err
+	}
+	again := *was.Install
+	again.FirstBootData = data
+	c.record(t, machine, fleet.EventInstallRequested,
+		fmt.Sprintf("install generation %d again: the reinstall did not happen, so generation %d is not wanted", again.Generation, request.Generation))
+	// Who called off the one means the other as well.
+	if off := r.InstallCancel; calledOff(r, request.Generation) {
+		err := t.q.PutInstallCancel(ctx, statement.PutInstallCancelParams{
+			Machine: string(machine), Generation: int64(again.Generation), At: micros(off.At), Actor: off.Actor, Reason: off.Reason,
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return t.putInstallRequest(ctx, machine, again)
+}
+
+// restoreHostKeys restores the host keys that a reinstall has made unknown. It leaves those alone
+// that were put into the user data, as forgetHostKeys does.
+func (t *transaction) restoreHostKeys(ctx context.Context, machine fleet.MachineID, was fleet.HostKeys) error {
+	switch {
+	case was.Source == fleet.HostKeyInjected:
+		return nil
+	case len(was.Known) == 0:
+		return t.q.DeleteHostKeys(ctx, string(machine))
+	}
+	return t.q.PutHostKeys(ctx, statement.PutHostKeysParams{
+		Machine: string(machine), At: micros(was.At), Pinned: joinLines(was.Known), Source: string(was.Source),
+	})
+}
+
+// putRepair writes the repair fact of a step that is taken now.
+func (t *transaction) putRepair(ctx context.Context, m *machineRecord, rung fleet.Rung) error {
+	if err := t.recoveryBegins(ctx, m.record); err != nil {
+		return err
+	}
+	env, err := t.environment(ctx)
+	if err != nil {
+		return err
+	}
+	return t.writeRepair(ctx, m.record.ID, lifecycle.NextRepair(m.record, env, t.Now(), rung))
+}
+
+func (t *transaction) writeRepair(ctx context.Context, machine fleet.MachineID, r fleet.Repair) error {
+	return t.q.PutRepair(ctx, statement.PutRepairParams{
+		Machine: string(machine), Since: micros(r.Since), Rung: string(r.Rung), At: micros(r.At),
+		AgentStarts: int64(r.Steps[fleet.RungAgentStart]), Reboots: int64(r.Steps[fleet.RungReboot]),
+		PowerCycles: int64(r.Steps[fleet.RungPowerCycle]), Reinstalls: int64(r.Steps[fleet.RungReinstall]),
+		TakeoverGeneration: int64(r.TakeoverGeneration), BootID: r.BootID,
+	})
+}
+
+// recovered tells the history of a machine that was being repaired, and whose agent or installed
+// system has just been heard, what it was heard after. before is the record from before that.
+func (t *transaction) recovered(ctx context.Context, before fleet.Record, actor, bootID string) error {
+	env, err := t.environment(ctx)
+	if err != nil || !lifecycle.Repairing(before, env, t.Now()) {
+		return err
+	}
+	r := before.Repair
+	evidence := "the same boot ID"
+	switch {
+	case bootID == "":
+		evidence = "an answer to a probe"
+	case r.BootID == "":
+		evidence = "a boot ID"
+	case bootID != r.BootID:
+		evidence = "another boot ID"
+	}
+	helped := ""
+	if r.Rung == fleet.RungAgentStart && bootID != "" && bootID != r.BootID {
+		restart, err := t.lastRestart(ctx, before)
+		if err != nil {
+			return err
+		}
+		if restart != "" {
+			helped = fmt.Sprintf("; the %s before it has helped", restart)
+		}
+	}
+	t.record(history{
+		subject: fleet.Subject{Machine: before.ID}, actor: actor, process: fleet.ProcessRecovery, event: fleet.EventRepaired,
+		detail: fmt.Sprintf("heard %s after the step %s, with %s%s", t.Now().Sub(r.At).Round(time.Second), r.Rung, evidence, helped),
+	})
+	return nil
+}
+
+// troubleRows bounds how much of a machine's history is read for the steps of its trouble.
+const troubleRows = 200
+
+// lastRestart returns the newest step of the trouble that a machine is in which has restarted it,
+// as far as history tells; "" when none has.
+func (t *transaction) lastRestart(ctx context.Context, r fleet.Record) (fleet.Rung, error) {
+	rows, err := t.q.ListHistory(ctx, statement.ListHistoryParams{Subject: subjectKey(fleet.Subject{Machine: r.ID}), MaxRows: troubleRows})
+	if err != nil {
+		return "", err
+	}
+	refused := make(map[fleet.Rung]bool)
+	for _, row := range rows { // the newest first
+		if instant(row.At).Before(r.Repair.Since) {
+			break
+		}
+		name, _, _ := strings.Cut(row.Detail, ":")
+		switch rung := fleet.Rung(name); {
+		case row.Event == string(fleet.EventRepairRefused):
+			refused[rung] = true
+		case row.Event != string(fleet.EventRepairStep) || !rung.Restarts():
+		case refused[rung]:
+			delete(refused, rung)
+		case r.Repair.Steps[rung] > 0: // else it was taken back
+			return rung, nil
+		}
+	}
+	return "", nil
+}
