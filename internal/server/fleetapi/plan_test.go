@@ -179,12 +179,13 @@ func TestBadPlans(t *testing.T) {
 		code  connect.Code
 		told  string
 	}{
-		"verb":      {func(r *fleetv1.CreatePlanRequest) { r.Verb = "dance" }, connect.CodeInvalidArgument, `no verb is named "dance"`},
-		"no reason": {func(r *fleetv1.CreatePlanRequest) { r.Reason = "" }, connect.CodeInvalidArgument, "reason must be set"},
-		"lines":     {func(r *fleetv1.CreatePlanRequest) { r.Reason = "a\nb" }, connect.CodeInvalidArgument, "one line"},
-		"long":      {func(r *fleetv1.CreatePlanRequest) { r.Reason = strings.Repeat("x", 501) }, connect.CodeInvalidArgument, "501 bytes"},
-		"nothing":   {func(r *fleetv1.CreatePlanRequest) { r.Machines = nil }, connect.CodeInvalidArgument, "name machines"},
-		"both":      {func(r *fleetv1.CreatePlanRequest) { r.States = []string{"silent"} }, connect.CodeInvalidArgument, "contradict"},
+		"verb":                {func(r *fleetv1.CreatePlanRequest) { r.Verb = "dance" }, connect.CodeInvalidArgument, `no verb is named "dance"`},
+		"spaces for a reason": {func(r *fleetv1.CreatePlanRequest) { r.Reason = " \u00a0" }, connect.CodeInvalidArgument, "reason must be set"},
+		"no reason":           {func(r *fleetv1.CreatePlanRequest) { r.Reason = "" }, connect.CodeInvalidArgument, "reason must be set"},
+		"lines":               {func(r *fleetv1.CreatePlanRequest) { r.Reason = "a\nb" }, connect.CodeInvalidArgument, "one line"},
+		"long":                {func(r *fleetv1.CreatePlanRequest) { r.Reason = strings.Repeat("x", 501) }, connect.CodeInvalidArgument, "501 bytes"},
+		"nothing":             {func(r *fleetv1.CreatePlanRequest) { r.Machines = nil }, connect.CodeInvalidArgument, "name machines"},
+		"both":                {func(r *fleetv1.CreatePlanRequest) { r.States = []string{"silent"} }, connect.CodeInvalidArgument, "contradict"},
 		"state": {
 			func(r *fleetv1.CreatePlanRequest) { r.Machines, r.States = nil, []string{"odd"} }, connect.CodeInvalidArgument, `no state is named "odd"`,
 		},
