@@ -33,7 +33,7 @@ func (j judged) nextStep() *fleetv1.NextStep {
 	case !wanted:
 		return &fleetv1.NextStep{Who: whoNobody, What: "nothing is wanted of this machine"}
 	case d.Deadline && d.Verdict == lifecycle.Later:
-		return &fleetv1.NextStep{Who: whoNobody, What: fmt.Sprintf("nothing is to be done now; %s, at %s at the earliest", d.Reason, clock(d.DueAt))}
+		return &fleetv1.NextStep{Who: whoNobody, What: fmt.Sprintf("nothing is to be done now; %s, at %s at the earliest", d.Reason, clock(d.DueAt, j.now))}
 	case d.Verdict == lifecycle.Waiting:
 		return &fleetv1.NextStep{Who: j.waitedFor(d), What: d.Reason}
 	case d.Process == fleet.ProcessInstall && r.InstallAttempt != nil && d.Verdict != lifecycle.Running:
@@ -99,7 +99,7 @@ func tell(n *fleetv1.NextStep, now time.Time) string {
 	case n.GetWho() == whoNobody || n.GetBy() == nil:
 		return ""
 	case n.GetBy().AsTime().After(now) && n.GetWho() == whoAgent:
-		return fmt.Sprintf(" Its agent acts next, by %s.", clock(n.GetBy().AsTime()))
+		return fmt.Sprintf(" Its agent acts next, by %s.", clock(n.GetBy().AsTime(), now))
 	}
 	return ""
 }

@@ -412,3 +412,28 @@ func TestTroubleHasACommand(t *testing.T) {
 		}
 	}
 }
+
+// TestAReinstallWaits: the plan says for what, where nothing touches the machine now.
+func TestAReinstallWaits(t *testing.T) {
+	t.Parallel()
+	o := newFixture(t)
+	id := o.machines(1)[0]
+	does := func() string {
+		a, err := o.client(token.Operator).CreatePlan(t.Context(), &fleetv1.CreatePlanRequest{
+			Verb: "reinstall", Machines: []string{"host-0"}, Reason: "because", Install: wanted(""),
+		})
+		o.must(err)
+		return a.GetPlan().GetMachines()[0].GetDoes()
+	}
+	if got := does(); !strings.HasSuffix(got, " is installed") {
+		t.Errorf("%q", got)
+	}
+	o.must(o.db.BeginMaintenance(t.Context(), "op", id, nil, "a fan"))
+	if got := does(); !strings.HasSuffix(got, " is installed when its maintenance ends") {
+		t.Errorf("%q", got)
+	}
+	o.must(o.db.Quarantine(t.Context(), "op", id, "smells"))
+	if got := does(); !strings.HasSuffix(got, " is installed when its quarantine ends") {
+		t.Errorf("%q", got)
+	}
+}
