@@ -2,8 +2,11 @@ package cli_test
 
 import (
 	"context"
+	"io"
+	"log"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -216,6 +219,16 @@ func TestNobodyAnswers(t *testing.T) {
 	r = run(t, []string{"HOME=" + t.TempDir()}, "machine", "list")
 	if r.code != 7 || !strings.HasPrefix(r.stderr, "ironherd: no control plane was found on this host") {
 		t.Errorf("got %d, %q", r.code, r.stderr)
+	}
+	encrypted := httptest.NewUnstartedServer(http.NotFoundHandler())
+	encrypted.Config.ErrorLog = log.New(io.Discard, "", 0)
+	encrypted.StartTLS()
+	defer encrypted.Close()
+	host := encrypted.Listener.Addr().String()
+	r = run(t, nil, "machine", "list", "--server", "http://"+host)
+	want = "ironherd: what answers at http://" + host + " is no control plane, or wants TLS (400 Bad Request): try https://" + host + "\n"
+	if r.code != 7 || r.stderr != want {
+		t.Errorf("got %d, %q, want %q", r.code, r.stderr, want)
 	}
 	for server, told := range map[string]string{
 		"ftp://x": `"ftp://x" does not name a control plane`, "unix://host/path": "does not name a control plane",

@@ -81,12 +81,20 @@ func (j judged) operators() (command, what string) {
 		return fmt.Sprintf("ironherd machine install %s --image … --reinstall --reason WHY", id), "the disk is overwritten"
 	}
 	switch h := j.env.RecoveryHold; {
-	case j.env.Restored != "" && j.plan.State != fleet.StateInstalled:
+	case j.env.Restored != "" && (j.plan.State != fleet.StateInstalled || j.operationWaits()):
 		return "ironherd db accept-restore", "what waits because the database looks restored goes on"
 	case h != nil && h.Until == nil && j.plan.State == fleet.StateSilent:
 		return "ironherd recovery resume", fmt.Sprintf("recovery, which %s stopped (%s), goes on", h.Actor, h.Reason)
 	}
 	return "", ""
+}
+
+// operationWaits reports whether what was asked for has not been accepted by the provider yet, and
+// is held back.
+func (j judged) operationWaits() bool {
+	a := j.record.OperationAttempt
+	accepted := a != nil && a.Number == j.record.Operation.Number && a.AcceptedAt != nil
+	return j.plan.For(fleet.ProcessOperation).Verdict == lifecycle.Waiting && !accepted
 }
 
 // tell puts a next step into a sentence of its own; "" for one that the summary says already.
