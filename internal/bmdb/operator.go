@@ -36,7 +36,7 @@ func (t *transaction) wantInstall(ctx context.Context, m *machineRecord, actor s
 		return 0, false, err
 	}
 	if m.record.Installed != nil && !reinstall {
-		return 0, false, fleet.Errorf(fleet.KindConflict, "machine %s runs an installed system (install generation %d): a reinstall destroys it and must be asked for as such",
+		return 0, false, fleet.Errorf(fleet.KindConflict, "machine %s runs an installed system (install generation %d), which a reinstall destroys: ask for one (`ironherd machine install --reinstall`)",
 			machine, m.record.Installed.Generation)
 	}
 	held := heldGeneration(m.record)
@@ -51,7 +51,7 @@ func (t *transaction) wantInstall(ctx context.Context, m *machineRecord, actor s
 		}
 		if held != 0 && !reinstall {
 			return 0, false, fleet.Errorf(fleet.KindConflict,
-				"a disk of machine %s holds install generation %d: a reinstall destroys it and must be asked for as such", machine, held)
+				"a disk of machine %s holds install generation %d, which a reinstall destroys: ask for one (`ironherd machine install --reinstall`)", machine, held)
 		}
 		generation = max(was.Generation, held) + 1
 	}

@@ -226,7 +226,7 @@ func (t *transaction) readPlan(ctx context.Context, id string) (Plan, error) {
 		return Plan{}, err
 	}
 	if len(rows) == 0 {
-		return Plan{}, fleet.Errorf(fleet.KindNotFound, "no plan is known as %q: a plan is kept for a day", id)
+		return Plan{}, fleet.Errorf(fleet.KindNotFound, "no plan is known as %q: plans are removed some time after they have expired (janitor.keep_plans)", id)
 	}
 	row := rows[0]
 	var body planBody

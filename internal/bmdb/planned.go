@@ -18,7 +18,7 @@ func (t *transaction) planned(ctx context.Context, p Plan, m *machineRecord) (pl
 	}
 	r := m.record
 	planned = PlannedMachine{
-		Machine: r.ID, Provider: r.Provider, State: judged.State, InUse: inUse(r), Does: doing(p, r), Destroys: destroying(p, r),
+		Machine: r.ID, Provider: r.Provider, State: judged.State, InUse: inUse(r), Does: doing(p, r) + heldBack(p, judged.State), Destroys: destroying(p, r),
 		Marked: marked(r),
 	}
 	if r.Provided != nil {
@@ -103,6 +103,18 @@ func doing(p Plan, r fleet.Record) string {
 		return "its host is looked after again"
 	case fleet.VerbForget:
 		return "what is known of it is removed here, but for its history"
+	}
+	return ""
+}
+
+// heldBack says for what an install waits that is asked for in that state; "" for nothing.
+func heldBack(p Plan, state fleet.State) string {
+	switch {
+	case p.Verb != fleet.VerbReinstall:
+	case state == fleet.StateQuarantined:
+		return " when its quarantine ends"
+	case state == fleet.StateMaintenance:
+		return " when its maintenance ends"
 	}
 	return ""
 }

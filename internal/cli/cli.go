@@ -162,32 +162,42 @@ var forms = map[string]string{
 	"duration": "a duration such as 30s, 5m or 1h30m", "bool": "true or false",
 }
 
-// exactly accepts as many arguments as the command's usage has words in capitals.
+// exactly accepts as many arguments as the command's usage has words in capitals; those in brackets
+// may be left out.
 func exactly(cmd *cobra.Command, args []string) error {
 	var names []string
+	optional := 0
 	for _, word := range strings.Fields(cmd.Use)[1:] {
-		if word[0] == '-' || word[0] == '[' {
+		if word[0] == '-' {
 			break
+		}
+		if word[0] == '[' {
+			optional++
+			continue
 		}
 		names = append(names, word)
 	}
-	return count(names, args, false)
+	if most := len(names) + optional; len(args) > most {
+		return fmt.Errorf("%q is more than is expected", args[most])
+	}
+	return missing(names, args)
 }
 
 // oneOrMore accepts one argument of that name, and more.
 func oneOrMore(name string) cobra.PositionalArgs {
-	return func(_ *cobra.Command, args []string) error { return count([]string{name}, args, true) }
+	return func(_ *cobra.Command, args []string) error { return missing([]string{name}, args) }
 }
 
-// count says which argument is missing, or the first that is too much.
-func count(names, args []string, more bool) error {
-	switch {
-	case len(args) < len(names):
-		return fmt.Errorf("%s is missing", strings.Join(names[len(args):], " and "))
-	case len(args) > len(names) && !more:
-		return fmt.Errorf("%q is more than is expected", args[len(names)])
+// missing says which arguments are missing.
+func missing(names, args []string) error {
+	switch lack := names[min(len(args), len(names)):]; len(lack) {
+	case 0:
+		return nil
+	case 1:
+		return fmt.Errorf("%s is missing", lack[0])
+	default:
+		return fmt.Errorf("%s are missing", strings.Join(lack, " and "))
 	}
-	return nil
 }
 
 // usage says what is wrong with the command line, and where to read on.

@@ -2,8 +2,11 @@ package cli_test
 
 import (
 	"context"
+	"io"
+	"log"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -45,6 +48,15 @@ func TestGolden(t *testing.T) {
 			}
 			golden(t, name, r.stdout)
 		})
+	}
+}
+
+// TestReasonsSaySomething: spaces are no reason.
+func TestReasonsSaySomething(t *testing.T) {
+	t.Parallel()
+	r := newFakeServer(t).run(t, "machine", "reboot", "x", "--reason", "  ")
+	if r.code != 2 || !strings.HasPrefix(r.stderr, "ironherd: --reason must say why") {
+		t.Errorf("got %d, %q", r.code, r.stderr)
 	}
 }
 
@@ -93,10 +105,13 @@ func TestFailuresAreToldInOneSentence(t *testing.T) {
 		{"machine host-key accept x", 2, "FINGERPRINT is missing (see ironherd machine host-key accept --help)"},
 		{"machine retry", 2, "MACHINE is missing (see ironherd machine retry --help)"},
 		{"machine list --timeout x", 2, `--timeout must be a duration such as 30s, 5m or 1h30m, not "x" (see ironherd machine list --help)`},
+		{"machine list --timeout -1s", 2, "--timeout must not be negative, not -1s"},
+		{"machine reboot x --reason r --timeout -1s", 2, "--timeout must not be negative, not -1s"},
 		{"machine list -o xml", 2, `invalid argument "xml" for "-o, --output" flag: use table, json or yaml (see ironherd machine list --help)`},
 		{"machine list --state asleep", 2, `no state is named "asleep": use creating,`},
 		{"machine history x --limit 0", 2, "--limit must be from 1 to 1000, not 0"},
-		{"machine retry x --process sleep", 2, `no process is named "sleep": use one of`},
+		{"machine retry x --process sleep", 2, `no process of a machine is named "sleep": use one of agent-start, install, operation, recovery`},
+		{"machine retry x --process provision", 2, `no process of a machine is named "provision": use one of agent-start,`},
 		{"machine install x", 2, `2 things are wrong: --image must be set to the http, https or oci URL of an image; --digest must be`},
 		{"machine show not_found", 3, `no machine is named "not_found"`},
 		{"machine show permission_denied", 4, `no machine is named "permission_denied"`},
@@ -106,9 +121,13 @@ func TestFailuresAreToldInOneSentence(t *testing.T) {
 		{"machine show unavailable", 7, ""},
 		{"machine show invalid_argument", 2, ""},
 		{"machine install", 2, "name the machines to install"},
-		{"machine install x --yes", 2, "--reason, --yes, --provider and --state belong to --reinstall and --cancel"},
+		{"machine install x --yes", 2, "--reason, --yes, --provider, --state and --output belong to --reinstall and --cancel"},
+		{"machine install x -o json", 2, "--reason, --yes, --provider, --state and --output belong to --reinstall and --cancel"},
+		{"machine install x --image debian-13 --root-disk smallest,largest", 2, "--root-disk: smallest and largest contradict each other: give one of them"},
+		{"machine install x --image http://h/i.raw --digest sha256:" + strings.Repeat("0", 64) + " --nocloud", 2, "--nocloud says how the file of --first-boot is given: name one"},
+		{"machine install x --cancel --erase", 2, "--cancel and --erase contradict each other"},
 		{"machine install x --cancel --wait", 2, "--cancel has nothing to --wait for"},
-		{"machine install x --cancel --reinstall", 2, "--cancel goes with no other install"},
+		{"machine install x --cancel --reinstall", 2, "--cancel and --reinstall contradict each other: an install is called off without asking for another one"},
 		{"machine install x --cancel", 2, "--reason must say why"},
 		{"machine reboot", 2, "name machines, or select them with --provider and --state"},
 		{"machine reboot x", 2, "--reason must say why: history and everybody who asks are told"},
@@ -119,18 +138,25 @@ func TestFailuresAreToldInOneSentence(t *testing.T) {
 		{"machine reboot permission_denied --reason r", 4, ""},
 		{"machine maintenance begin x --reason r --for 1h --until 2026-11-22T18:00:00Z", 2, "--for and --until contradict each other"},
 		{"machine maintenance begin x --reason r --for -1h", 2, "--for must be positive, not -1h0m0s"},
+		{"machine maintenance begin x --reason r --for 0s", 2, "--for must be positive, not 0s"},
+		{"machine maintenance begin x --reason r --until=", 2, "--until must be an instant such as"},
+		{"recovery pause --reason r --for 0s", 2, "--for must be positive, not 0s"},
 		{"machine maintenance begin x --reason r --until tomorrow", 2, "--until must be an instant such as"},
 		{"machine powr on", 2, `there is no command "machine powr": did you mean power?`},
-		{"plan confirm", 2, "accepts 1 arg(s), received 0"},
+		{"plan confirm", 2, "PLAN is missing (see ironherd plan confirm --help)"},
 		{"plan confirm not_found", 3, ""},
 		{"plan confirm failed_precondition", 5, ""},
 		{"provider pause metal", 2, "--reason must say why"},
 		{"provider pause not_found --reason r", 3, ""},
-		{"provider retry", 2, "accepts 1 arg(s), received 0"},
+		{"provider retry", 2, "PROVIDER is missing (see ironherd provider retry --help)"},
 		{"recovery pause", 2, "--reason must say why"},
 		{"recovery pause --reason r --until x", 2, "--until must be an instant"},
 		{"discrepancy adopt metal not_found", 3, ""},
-		{"discrepancy forget metal", 2, "accepts 2 arg(s), received 1"},
+		{"discrepancy forget metal", 2, "PROVIDER-ID is missing (see ironherd discrepancy forget --help)"},
+		{"discrepancy adopt", 2, "PROVIDER and PROVIDER-ID are missing"},
+		{"machine list x", 2, `"x" is more than is expected (see ironherd machine list --help)`},
+		{"config check a b", 2, `"b" is more than is expected (see ironherd config check --help)`},
+		{"token create ada bob --role viewer", 2, `"bob" is more than is expected`},
 		{"serve --config /nowhere.yaml", 2, "configuration file /nowhere.yaml does not exist: name one with --config"},
 		{"config check " + empty, 2, empty + ":1: agent_api.endpoint must be set"},
 		{"db check --config /nowhere.yaml", 2, "configuration file /nowhere.yaml does not exist"},
@@ -202,6 +228,16 @@ func TestNobodyAnswers(t *testing.T) {
 	r = run(t, []string{"HOME=" + t.TempDir()}, "machine", "list")
 	if r.code != 7 || !strings.HasPrefix(r.stderr, "ironherd: no control plane was found on this host") {
 		t.Errorf("got %d, %q", r.code, r.stderr)
+	}
+	encrypted := httptest.NewUnstartedServer(http.NotFoundHandler())
+	encrypted.Config.ErrorLog = log.New(io.Discard, "", 0)
+	encrypted.StartTLS()
+	defer encrypted.Close()
+	host := encrypted.Listener.Addr().String()
+	r = run(t, nil, "machine", "list", "--server", "http://"+host)
+	want = "ironherd: what answers at http://" + host + " is no control plane, or wants TLS (400 Bad Request): try https://" + host + "\n"
+	if r.code != 7 || r.stderr != want {
+		t.Errorf("got %d, %q, want %q", r.code, r.stderr, want)
 	}
 	for server, told := range map[string]string{
 		"ftp://x": `"ftp://x" does not name a control plane`, "unix://host/path": "does not name a control plane",

@@ -130,6 +130,9 @@ func explainUnreachable(ctx context.Context, server string, err error) error {
 		}
 	} else if remote, ok := errors.AsType[*connect.Error](err); ok {
 		cause = errors.New(remote.Message())
+		if rest, plain := strings.CutPrefix(server, "http://"); plain && remote.Code() != connect.CodeUnavailable {
+			return fleet.Errorf(fleet.KindTemporary, "what answers at %s is no control plane, or wants TLS (%w): try https://%s", server, cause, rest)
+		}
 	}
 	return fleet.Errorf(fleet.KindTemporary, "no control plane answers at %s (%w): is `ironherd serve` running there?", server, cause)
 }

@@ -22,7 +22,7 @@ func (a *app) configCheckCommand() *cobra.Command {
 		Long: `Check loads the configuration as "ironherd serve" would, the environment included, and reports all that is wrong, each with its line
 and what would be right. It starts nothing and asks nobody. Without FILE, it checks what "ironherd serve" would use.`,
 		Example: `  ironherd config check /etc/ironherd/ironherd.yaml`,
-		Args:    cobra.MaximumNArgs(1),
+		Args:    exactly,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 1 {
 				a.configFile = args[0]

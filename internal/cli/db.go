@@ -25,7 +25,7 @@ func (a *app) dbCheckCommand() *cobra.Command {
 		Long: `Check opens the database of the configuration and looks for rows that contradict each other. The embedded database must not be in
 use, PostgreSQL may be. It repairs nothing, and fails when it finds something.`,
 		Example: `  ironherd db check --config /etc/ironherd/ironherd.yaml`,
-		Args:    cobra.NoArgs,
+		Args:    exactly,
 	}
 	output := outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -68,7 +68,7 @@ func (a *app) dbAcceptRestoreCommand() *cobra.Command {
 		Long: `While the database looks like a restored or copied one, nothing that destroys or restarts machines is done: another control plane may
 be at work with the original. When you are sure that none is, accept it.`,
 		Example: `  ironherd db accept-restore --config /etc/ironherd/ironherd.yaml`,
-		Args:    cobra.NoArgs,
+		Args:    exactly,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			loaded, err := a.loadConfig(nil)
 			if err != nil {
@@ -95,7 +95,7 @@ func (a *app) dbMigrateCommand() *cobra.Command {
 		Long: `On the embedded database "ironherd serve" does it, too, when it starts: use it to do so beforehand, or to see that it goes well. On
 PostgreSQL only this command does it, for an empty database as well; the control planes of the version before may go on meanwhile.`,
 		Example: `  ironherd db migrate --config /etc/ironherd/ironherd.yaml`,
-		Args:    cobra.NoArgs,
+		Args:    exactly,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			loaded, err := a.loadConfig(nil)
 			if err != nil {

@@ -29,7 +29,7 @@ Afterwards there are two databases of one fleet, and a control plane on each wou
 destroys or restarts machines, until you say which one counts: put its URL into the configuration, run "ironherd db accept-restore", and
 put the other one away.`,
 		Example: `  ironherd db copy --from sqlite:/var/lib/ironherd/ironherd.db --to postgres://ironherd@db.example/ironherd`,
-		Args:    cobra.NoArgs,
+		Args:    exactly,
 	}
 	cmd.Flags().StringVar(&from, "from", "", "the database that has the fleet: sqlite:FILE or postgres://user@host:port/database")
 	cmd.Flags().StringVar(&to, "to", "", "the database that is to have it; a password comes from PGPASSWORD or ~/.pgpass")

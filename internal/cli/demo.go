@@ -51,7 +51,7 @@ Without --until, it goes on afterwards, so that you can look around, until it is
   ironherd demo --machines 2000 --until installed --preload-agent
   ironherd demo --vm 1 --until installed
   ironherd demo --faults lost-reply=5%,429=5%,500=5%,ssh-refused=5%,agent-start=5% --until installed`,
-		Args: cobra.NoArgs,
+		Args: exactly,
 	}
 	flags := cmd.Flags()
 	flags.IntVar(&o.Machines, "machines", 12, "machines in the fleet")
@@ -64,7 +64,8 @@ Without --until, it goes on afterwards, so that you can look around, until it is
 	flags.StringVar(&f.seenUp, "seen-up", "unit", "what shows that an installed system is up: unit (it calls in) or ssh")
 	flags.BoolVar(&o.SeenUp.Watch, "watch", false, "with --seen-up ssh: go on asking installed machines whether they are up")
 	flags.StringVar(&o.Faults, "faults", "", "what goes wrong in the world: NAME=SHARE% or NAME=#NUMBER, separated by commas")
-	flags.IntVar(&o.RealAgents, "real-agents", -1, "machines that run the uploaded agent as a process; the others run the same code in this process (default 24 at most)")
+	flags.IntVar(&o.RealAgents, "real-agents", -1, "machines that run the uploaded agent as a process; the others run the same code in this process")
+	flags.Lookup("real-agents").DefValue = "at most 24" // fewer in a large fleet
 	flags.BoolVar(&o.PreloadAgent, "preload-agent", false, "machines have the agent beforehand, so that nothing is uploaded")
 	flags.StringVar(&o.AgentExecutable, "agent", "", "the agent's executable (default: ironherd-agent beside this program)")
 	flags.Int64Var(&f.imageSize, "image-size", 0, "size of the image in MiB (default 64; 8 for more than 100 machines)")

@@ -21,7 +21,7 @@ func (a *app) discrepancyListCommand() *cobra.Command {
 not have. While there is one, nothing new is created at that provider; what is managed is looked after all the same. It clears
 itself when the two agree again.`,
 		Example: `  ironherd discrepancy list`,
-		Args:    cobra.NoArgs,
+		Args:    exactly,
 	}
 	timeout, output := timeoutFlag(cmd, defaultTimeout, timeoutUsage), outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -16,7 +16,7 @@ func (a *app) discrepancyAdoptCommand() *cobra.Command {
 as every other machine: an agent is started on it.`,
 		Example: `  ironherd discrepancy list
   ironherd discrepancy adopt metal dev-17`,
-		Args:              cobra.ExactArgs(2),
+		Args:              exactly,
 		ValidArgsFunction: a.completeProvider,
 	}
 	timeout := timeoutFlag(cmd, defaultTimeout, timeoutUsage)

@@ -14,7 +14,7 @@ func (a *app) discrepancyForgetCommand() *cobra.Command {
 while the provider has not said that the machine is gone.`,
 		Example: `  ironherd discrepancy list
   ironherd discrepancy forget metal dev-17 --reason "sold"`,
-		Args:              cobra.ExactArgs(2),
+		Args:              exactly,
 		ValidArgsFunction: a.completeProvider,
 	}
 	var f verbFlags

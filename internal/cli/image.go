@@ -27,7 +27,7 @@ func (a *app) imageListCommand() *cobra.Command {
 		Short:   "List the images that the control plane knows by name",
 		Long:    `List shows the images of the control plane's configuration (images), which machine install takes by their names.`,
 		Example: `  ironherd image list`,
-		Args:    cobra.NoArgs,
+		Args:    exactly,
 	}
 	timeout, output := timeoutFlag(cmd, defaultTimeout, timeoutUsage), outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -88,7 +88,7 @@ byte: pin the packages by a snapshot in --sources, and the timestamp by --timest
 		Example: `  ironherd image build debian debian-13.raw.zst --ssh-key ~/.ssh/id_ed25519.pub
   ironherd image build debian web.raw.zst --kernel linux-image-amd64 --package nginx --package firmware-linux-free --size 4096
   ironherd image build debian old.raw.zst --suite bookworm --sources snapshot.sources --timestamp 1763769600`,
-		Args: cobra.ExactArgs(1),
+		Args: exactly,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.suite, "suite", image.DefaultSuite, "release of Debian")

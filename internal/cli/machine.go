@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+	"github.com/ironherd/ironherd/internal/fleet"
 )
 
 func (a *app) machineCommand() *cobra.Command {
@@ -25,6 +26,9 @@ const defaultTimeout = 30 * time.Second
 
 // ask runs a command against the control plane, within --timeout.
 func (a *app) ask(cmd *cobra.Command, timeout time.Duration, run func(ctx context.Context, client fleetClient) error) error {
+	if timeout < 0 {
+		return fleet.Errorf(fleet.KindInvalid, "--timeout must not be negative, not %s", timeout)
+	}
 	client, err := a.client()
 	if err != nil {
 		return err

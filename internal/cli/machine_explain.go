@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+	"github.com/ironherd/ironherd/internal/fleet"
 )
 
 func (a *app) machineExplainCommand() *cobra.Command {
@@ -33,7 +34,7 @@ that the loops act on.`,
 }
 
 func explainMachine(w *screen, r *fleetv1.ExplainMachineResponse) {
-	w.line("%s is %s. %s", machineName(r.GetMachine()), r.GetMachine().GetState(), r.GetSummary())
+	w.line("%s is %s. %s", machineName(r.GetMachine()), fleet.State(r.GetMachine().GetState()).Words(), r.GetSummary())
 	if n := r.GetNext(); n.GetWho() != "" {
 		w.line("Next: %s", nextStep(n))
 	}

@@ -29,7 +29,7 @@ type installOptions struct {
 func (a *app) machineInstallCommand() *cobra.Command {
 	var o installOptions
 	cmd := &cobra.Command{
-		Use:   "install MACHINE...",
+		Use:   "install " + whichMachines,
 		Short: "Have an operating system installed, or call that off",
 		Long: `Install records that an operating system is wanted on machines. The agent of each fetches the image, checks its digest while
 writing it, and restarts the machine; it counts as installed when the installed system has said that it is up.
@@ -79,8 +79,8 @@ undefined; machine explain says which it is. Both want --reason, and can select 
 		if len(args) == 0 {
 			return fleet.Errorf(fleet.KindInvalid, "name the machines to install")
 		}
-		if f.reason != "" || f.yes || f.provider != "" || len(f.states) > 0 {
-			return fleet.Errorf(fleet.KindInvalid, "--reason, --yes, --provider and --state belong to --reinstall and --cancel")
+		if f.reason != "" || f.yes || f.provider != "" || len(f.states) > 0 || *f.output != formatTable {
+			return fleet.Errorf(fleet.KindInvalid, "--reason, --yes, --provider, --state and --output belong to --reinstall and --cancel")
 		}
 		timeout := f.timeout
 		request, err := o.request()
@@ -98,13 +98,18 @@ undefined; machine explain says which it is. Both want --reason, and can select 
 	return cmd
 }
 
+// installFlags say what is to be installed.
+var installFlags = []string{"reinstall", "image", "digest", "compression", "size", "root-disk", "first-boot", "nocloud", "erase", "grow"}
+
 // reinstallOrCancel makes the plan of one of the two.
 func (a *app) reinstallOrCancel(cmd *cobra.Command, o installOptions, f *verbFlags, machines []string) error {
 	if o.cancel {
-		switch {
-		case o.reinstall || o.image != "":
-			return fleet.Errorf(fleet.KindInvalid, "--cancel goes with no other install")
-		case o.wait:
+		for _, name := range installFlags {
+			if cmd.Flags().Changed(name) {
+				return fleet.Errorf(fleet.KindInvalid, "--cancel and --%s contradict each other: an install is called off without asking for another one", name)
+			}
+		}
+		if o.wait {
 			return fleet.Errorf(fleet.KindInvalid, "--cancel has nothing to --wait for: ironherd machine explain says when the agent has stopped")
 		}
 		request, err := f.request(fleet.VerbCancelInstall, machines)
@@ -152,7 +157,7 @@ func (a *app) install(ctx context.Context, client fleetClient, machines []string
 		}
 	}
 	err := a.forEach(ctx, begun, func(ctx context.Context, machine string) error {
-		return a.waitInstalled(ctx, client, machine, generations[machine])
+		return a.waitInstalled(ctx, client, machine, machine, generations[machine])
 	})
 	if err == nil || asked == nil {
 		return errors.Join(asked, err)
@@ -163,14 +168,14 @@ func (a *app) install(ctx context.Context, client fleetClient, machines []string
 // pollInterval is how often a waiting command asks.
 const pollInterval = 500 * time.Millisecond
 
-// waitInstalled polls the machine until that install generation, or a later one, is up. It prints
-// every change.
-func (a *app) waitInstalled(ctx context.Context, client fleetClient, machine string, generation int64) error {
+// waitInstalled polls the machine of that ID until that install generation, or a later one, is up.
+// It prints every change, and calls the machine by its name.
+func (a *app) waitInstalled(ctx context.Context, client fleetClient, id, machine string, generation int64) error {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
 	told := ""
 	for {
-		response, err := client.GetMachine(ctx, &fleetv1.GetMachineRequest{Machine: machine})
+		response, err := client.GetMachine(ctx, &fleetv1.GetMachineRequest{Machine: id})
 		if err != nil {
 			return a.waitEnded(ctx, machine, told, err)
 		}
@@ -246,6 +251,9 @@ func (o installOptions) request() (*fleetv1.InstallMachineRequest, error) {
 	}
 	for _, f := range disk.Validate() {
 		fault("%s %s", diskFlags[f.Field], f.Problem)
+	}
+	if o.noCloud && o.firstBoot == "" {
+		fault("--nocloud says how the file of --first-boot is given: name one")
 	}
 	var data []byte
 	if o.firstBoot != "" {
@@ -331,6 +339,9 @@ func parseRootDisk(text string) (fleet.DiskSelector, error) {
 	var disk fleet.DiskSelector
 	for part := range strings.SplitSeq(text, ",") {
 		key, value, _ := strings.Cut(strings.TrimSpace(part), "=")
+		if (key == "smallest" || key == "largest") && disk.Pick != "" {
+			return disk, fleet.Errorf(fleet.KindInvalid, "--root-disk: %s and %s contradict each other: give one of them", disk.Pick, key)
+		}
 		switch {
 		case key == "smallest" && value == "":
 			disk.Pick = fleet.PickSmallest

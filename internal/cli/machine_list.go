@@ -21,7 +21,7 @@ func (a *app) machineListCommand() *cobra.Command {
 		Example: `  ironherd machine list
   ironherd machine list --state silent --state failed
   ironherd machine list --provider metal -o json`,
-		Args: cobra.NoArgs,
+		Args: exactly,
 	}
 	cmd.Flags().StringVar(&providerName, "provider", "", "only machines of this provider")
 	cmd.Flags().StringSliceVar(&states, "state", nil, "only machines in this state; may be given more than once")

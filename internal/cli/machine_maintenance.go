@@ -23,7 +23,8 @@ func (a *app) machineMaintenanceCommand() *cobra.Command {
 func (a *app) maintenanceBeginCommand() *cobra.Command {
 	var lasts time.Duration
 	var at string
-	cmd := a.verbCommand(verb{
+	var cmd *cobra.Command
+	cmd = a.verbCommand(verb{
 		use: "begin", verb: fleet.VerbBeginMaintenance,
 		short: "Begin the maintenance of machines",
 		long: `Begin keeps Ironherd from touching the hosts: no agent is started, nothing is installed or rebooted, and silence is expected. It ends by
@@ -31,7 +32,7 @@ itself with --for or --until, else with ironherd machine maintenance end.`,
 		example: `  ironherd machine maintenance begin herd-0007 --for 2h --reason "swap a disk"
   ironherd machine maintenance begin herd-0007 --until 2026-11-22T18:00:00Z --reason "move to rack 9"`,
 	}, func(request *fleetv1.CreatePlanRequest) (err error) {
-		request.Until, err = until(lasts, at)
+		request.Until, err = until(cmd, lasts, at)
 		return err
 	})
 	cmd.Flags().DurationVar(&lasts, "for", 0, "how long, such as 2h; it ends by itself then")

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -26,8 +27,8 @@ func (a *app) machineRetryCommand() *cobra.Command {
 	timeout := timeoutFlag(cmd, defaultTimeout, timeoutUsage)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if process != "" {
-			if _, err := fleet.ParseProcess(process); err != nil {
-				return err
+			if !slices.Contains(processNames(), process) {
+				return fleet.Errorf(fleet.KindInvalid, "no process of a machine is named %q: use one of %s", process, strings.Join(processNames(), ", "))
 			}
 		}
 		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {

@@ -181,7 +181,7 @@ func writeJSON(w *bytes.Buffer, n *yaml.Node, indent string) {
 			writeJSON(w, element, inner)
 		}
 		w.WriteString("\n" + indent + "]")
-	case n.ShortTag() == "!!str":
+	case n.ShortTag() == "!!str", n.ShortTag() == "!!timestamp":
 		writeJSONString(w, n.Value)
 	default: // numbers, booleans and null are written alike in both
 		w.WriteString(n.Value)

@@ -19,7 +19,7 @@ func (a *app) planShowCommand() *cobra.Command {
 		Long: `Show shows a plan as it was made. What became of its machines is in their histories, which name the plan. A plan is kept for a while
 after it expired (janitor.keep_plans, a week).`,
 		Example:           `  ironherd plan show k3j2m9x4qp`,
-		Args:              cobra.ExactArgs(1),
+		Args:              exactly,
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	timeout, output := timeoutFlag(cmd, defaultTimeout, timeoutUsage), outputFlag(cmd)
@@ -45,7 +45,7 @@ was asked for) is skipped, and told. A plan can be confirmed for ten minutes. Wh
 hour: it goes on where it stopped, and repeats nothing.`,
 		Example: `  ironherd plan confirm k3j2m9x4qp
   ironherd plan confirm k3j2m9x4qp --wait`,
-		Args:              cobra.ExactArgs(1),
+		Args:              exactly,
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait until it is done, or has failed; for what a provider does, and for installs")

@@ -22,7 +22,7 @@ func (a *app) providerShowCommand() *cobra.Command {
 		Use:               "show NAME",
 		Short:             "Show a provider: how its last pass went, and which entries of its list are left alone, and why",
 		Example:           `  ironherd provider show rack`,
-		Args:              cobra.ExactArgs(1),
+		Args:              exactly,
 		ValidArgsFunction: a.completeProvider,
 	}
 	timeout, output := timeoutFlag(cmd, defaultTimeout, timeoutUsage), outputFlag(cmd)
@@ -91,7 +91,7 @@ func (a *app) providerListCommand() *cobra.Command {
 		Use:     "list",
 		Short:   "List providers and how their last passes went",
 		Example: `  ironherd provider list`,
-		Args:    cobra.NoArgs,
+		Args:    exactly,
 	}
 	timeout, output := timeoutFlag(cmd, defaultTimeout, timeoutUsage), outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -18,7 +18,7 @@ func (a *app) providerHistoryCommand() *cobra.Command {
 		Long: `History tells the passes at a provider, when it and its list began to disagree with what is known here, the penalties of its capacity, and who
 paused it, resumed it, or stopped recovery.`,
 		Example:           `  ironherd provider history metal --limit 20`,
-		Args:              cobra.ExactArgs(1),
+		Args:              exactly,
 		ValidArgsFunction: a.completeProvider,
 	}
 	cmd.Flags().Int32Var(&limit, "limit", defaultHistory, historyLimitUsage)

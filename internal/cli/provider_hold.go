@@ -19,7 +19,7 @@ func (a *app) providerPauseCommand() *cobra.Command {
 		Long: `Pause keeps new machines from being created at the provider, and changes of its list from being looked for, until ironherd provider resume.
 The machines that are there are looked after as before.`,
 		Example:           `  ironherd provider pause metal --reason "the bill"`,
-		Args:              cobra.ExactArgs(1),
+		Args:              exactly,
 		ValidArgsFunction: a.completeProvider,
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for history and everybody who asks (required)")
@@ -45,7 +45,7 @@ func (a *app) providerResumeCommand() *cobra.Command {
 		Use:               "resume PROVIDER",
 		Short:             "Let machines be created at a paused provider again",
 		Example:           `  ironherd provider resume metal --reason "paid"`,
-		Args:              cobra.ExactArgs(1),
+		Args:              exactly,
 		ValidArgsFunction: a.completeProvider,
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for history and everybody who asks (required)")
@@ -73,7 +73,7 @@ func (a *app) providerRetryCommand() *cobra.Command {
 		Long: `Retry forgets the backoffs of the provider, and the penalties of its capacity: what failed there is tried again at once, and capacity that
 failed, or that a released machine had, may be used again.`,
 		Example:           `  ironherd provider retry metal --reason "the quota was raised"`,
-		Args:              cobra.ExactArgs(1),
+		Args:              exactly,
 		ValidArgsFunction: a.completeProvider,
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for history")

@@ -21,7 +21,7 @@ func (a *app) recoveryStatusCommand() *cobra.Command {
 		Long: `Status says whether recovery is stopped, by whom, why and until when; how many machines are silent or in quarantine; and on how many recovery
 is at work, or due.`,
 		Example: `  ironherd recovery status`,
-		Args:    cobra.NoArgs,
+		Args:    exactly,
 	}
 	timeout, output := timeoutFlag(cmd, defaultTimeout, timeoutUsage), outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -70,7 +70,7 @@ func (a *app) recoveryPauseCommand() *cobra.Command {
 		Long: `Pause stops recovery for the whole fleet: no machine is rebooted, power-cycled, reinstalled or quarantined by it. Agents are started as
 before, and what people ask for is done. It ends by itself with --for or --until, else with ironherd recovery resume.`,
 		Example: `  ironherd recovery pause --for 1h --reason "the switch of rack 4 is replaced"`,
-		Args:    cobra.NoArgs,
+		Args:    exactly,
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for everybody who asks (required)")
 	cmd.Flags().DurationVar(&lasts, "for", 0, "how long, such as 2h; it goes on by itself then")
@@ -80,13 +80,17 @@ before, and what people ask for is done. It ends by itself with --for or --until
 		if err := checkReason(reason); err != nil {
 			return err
 		}
-		end, err := until(lasts, at)
+		end, err := until(cmd, lasts, at)
 		if err != nil {
 			return err
 		}
 		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
 			_, err := client.PauseRecovery(ctx, &fleetv1.PauseRecoveryRequest{Reason: reason, Until: end})
-			if err == nil {
+			switch {
+			case err != nil:
+			case end != nil:
+				a.note("Recovery is stopped until %s; ironherd recovery resume ends that before", instant(end))
+			default:
 				a.note("Recovery is stopped; ironherd recovery resume ends that")
 			}
 			return err
@@ -102,7 +106,7 @@ func (a *app) recoveryResumeCommand() *cobra.Command {
 		Short:   "Let recovery go on",
 		Long:    `Resume ends the stop of recovery, also the one that was made because so many machines were silent at once.`,
 		Example: `  ironherd recovery resume --reason "the listener is back"`,
-		Args:    cobra.NoArgs,
+		Args:    exactly,
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the history of the providers")
 	timeout := timeoutFlag(cmd, defaultTimeout, timeoutUsage)

@@ -45,7 +45,7 @@ Scenarios:
 		Example: `  ironherd rehearse --config /etc/ironherd/ironherd.yaml --scenario lose-rack
   ironherd rehearse --scenario deploy --machines 200 --hours 6
   ironherd rehearse --scenario provider-throttles --seed 7 -o json`,
-		Args: cobra.NoArgs,
+		Args: exactly,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.rehearse(cmd.Context(), f) },
 	}
 	flags := cmd.Flags()

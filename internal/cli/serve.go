@@ -24,7 +24,7 @@ what it is doing, and ends with exit code 0. A second signal ends it at once; no
 The configuration is the file, over that the environment (IRONHERD_SESSION_LEASE for session.lease), over that the flags.`,
 		Example: `  ironherd serve --config /etc/ironherd/ironherd.yaml
   ironherd serve --config herd.yaml --roles janitor,agent-api,operator-api --set session.lease=10s`,
-		Args: cobra.NoArgs,
+		Args: exactly,
 	}
 	cmd.Flags().StringVar(&dir, "dir", "", "directory of the control plane (key dir)")
 	cmd.Flags().StringVar(&roles, "roles", "", "roles of this process, joined by commas (key roles)")

@@ -21,7 +21,7 @@ func (a *app) sessionListCommand() *cobra.Command {
 		Short: "List sessions and what they hold",
 		Example: `  ironherd session list
   ironherd session list --all`,
-		Args: cobra.NoArgs,
+		Args: exactly,
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "also show sessions that have ended and are still remembered")
 	timeout, output := timeoutFlag(cmd, defaultTimeout, timeoutUsage), outputFlag(cmd)

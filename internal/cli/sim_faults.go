@@ -39,7 +39,7 @@ func (a *app) simFaultsCommand() *cobra.Command {
 ` + faultSyntax,
 		Example: `  ironherd sim faults
   ironherd demo --faults 429=10%:2s,list-order=100% --until installed`,
-		Args: cobra.NoArgs,
+		Args: exactly,
 	}
 	output := outputFlag(cmd)
 	cmd.RunE = func(*cobra.Command, []string) error {

@@ -42,7 +42,7 @@ It counts at once, for a control plane that runs, too. History records the name.
 
   metrics    may read /metrics
   viewer     may read everything
-  operator   may also install and retry machines
+  operator   may also do everything to machines and providers, but for accepting host keys
   admin      may do everything
 
 As a password in a browser, with any user name, a token may at most read.`,
@@ -93,7 +93,7 @@ func (a *app) tokenListCommand() *cobra.Command {
 		Use:     "list",
 		Short:   "List the tokens, without what would let anybody in",
 		Example: `  ironherd token list`,
-		Args:    cobra.NoArgs,
+		Args:    exactly,
 	}
 	output := outputFlag(cmd)
 	cmd.RunE = func(*cobra.Command, []string) error {

@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"encoding/json"
 	"encoding/pem"
 	"net/http"
 	"net/http/httptest"
@@ -46,6 +47,9 @@ func TestTokens(t *testing.T) {
 	}
 	for _, args := range []string{"token list", "token list -o json", "token list -o yaml"} {
 		r := run(t, nil, append(strings.Fields(args), "--config", file)...)
+		if strings.HasSuffix(args, "json") && !json.Valid([]byte(r.stdout)) {
+			t.Errorf("%s is no JSON: %s", args, r.stdout)
+		}
 		if r.code != 0 || !strings.Contains(r.stdout, "ada") || !strings.Contains(r.stdout, "operator") || strings.Contains(r.stdout, text) || strings.Contains(r.stdout, "sha256") {
 			t.Errorf("%s: %d, %q", args, r.code, r.stdout+r.stderr)
 		}

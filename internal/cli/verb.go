@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -103,22 +104,23 @@ func (f *verbFlags) request(v fleet.Verb, machines []string) (*fleetv1.CreatePla
 }
 
 func checkReason(reason string) error {
-	if reason == "" {
+	if strings.TrimSpace(reason) == "" {
 		return fleet.Errorf(fleet.KindInvalid, "--reason must say why: history and everybody who asks are told")
 	}
 	return nil
 }
 
-// until returns the instant that --for or --until means; nil when neither was given.
-func until(lasts time.Duration, at string) (*timestamppb.Timestamp, error) {
+// until returns the instant that --for or --until means; nil when the command has neither.
+func until(cmd *cobra.Command, lasts time.Duration, at string) (*timestamppb.Timestamp, error) {
+	withFor, withUntil := cmd.Flags().Changed("for"), cmd.Flags().Changed("until")
 	switch {
-	case lasts != 0 && at != "":
+	case withFor && withUntil:
 		return nil, fleet.Errorf(fleet.KindInvalid, "--for and --until contradict each other: give one of them")
-	case lasts < 0:
+	case withFor && lasts <= 0:
 		return nil, fleet.Errorf(fleet.KindInvalid, "--for must be positive, not %s", lasts)
-	case lasts > 0:
+	case withFor:
 		return timestamppb.New(time.Now().Add(lasts)), nil
-	case at == "":
+	case !withUntil:
 		return nil, nil
 	}
 	end, err := time.Parse(time.RFC3339, at)
@@ -194,7 +196,7 @@ func (a *app) afterPlan(ctx context.Context, client fleetClient, plan *fleetv1.P
 		m := byName[id]
 		switch {
 		case m.GetInstallGeneration() > 0:
-			return a.waitInstalled(ctx, client, id, m.GetInstallGeneration())
+			return a.waitInstalled(ctx, client, id, m.GetName(), m.GetInstallGeneration())
 		case m.GetOperation() > 0:
 			return a.waitOperated(ctx, client, m)
 		}

@@ -36,7 +36,7 @@ func (a *app) versionCommand() *cobra.Command {
 		Short: "Print the version of this program, and of the control plane when --server names one",
 		Example: `  ironherd version
   ironherd version --server unix:///var/lib/ironherd/ironherd.sock -o json`,
-		Args: cobra.NoArgs,
+		Args: exactly,
 	}
 	timeout, output := timeoutFlag(cmd, defaultTimeout, timeoutUsage), outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

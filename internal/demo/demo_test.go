@@ -197,8 +197,11 @@ func TestSettingsCanBeWritten(t *testing.T) {
 		if err := os.WriteFile(file, text, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := config.Load(config.Sources{File: file}); err != nil {
+		loaded, err := config.Load(config.Sources{File: file})
+		if err != nil {
 			t.Errorf("%v in\n%s", err, text)
+		} else if len(loaded.Images) != 1 || loaded.Images[0].Name != "demo" || loaded.Images[0].Digest != world.Image.Digest {
+			t.Errorf("people cannot ask for the image by name: %+v", loaded.Images)
 		}
 	}
 }

@@ -111,12 +111,15 @@ func (o Options) Validate() error {
 // maximumMachines is about as many as the world has addresses for.
 const maximumMachines = 20000
 
+// imageName is what the world's image is called, in the world and by people.
+const imageName = "demo"
+
 // worldConfig returns the configuration of the world, which keeps its files below dir.
 func (o Options) worldConfig(dir string) sim.Config {
 	return sim.Config{
 		Dir: filepath.Join(dir, "world"), Seed: o.Seed, Machines: o.Machines, Speed: o.Speed,
 		RealAgents: o.RealAgents, Agent: Agent(o.Version), Faults: o.Faults,
-		Images: []sim.ImageSpec{{Name: "demo", Size: o.ImageSize}},
+		Images: []sim.ImageSpec{{Name: imageName, Size: o.ImageSize}},
 	}
 }
 
@@ -140,6 +143,10 @@ func Settings(dir, agentExecutable string, machines int, world WorldAddress) con
 	c.Initializer.AgentExecutable = agentExecutable
 	c.Initializer.Port = uint16(world.SSHPort) //nolint:gosec // a port
 	c.Providers = []config.Provider{simulated(machines, world)}
+	c.Images = []config.Image{{
+		Name: imageName, URL: world.Image.URL, Digest: world.Image.Digest, Size: world.Image.Size,
+		Compression: fleet.Compression(world.Image.Compression),
+	}}
 	shorten(&c, machines)
 	c.Resolve(dir)
 	return c

@@ -1,6 +1,9 @@
 package fleet
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // Process is a kind of work.
 type Process string
@@ -42,7 +45,16 @@ func ParseProcess(s string) (Process, error) {
 			return p, nil
 		}
 	}
-	return "", Errorf(KindInvalid, "no process is named %q: use one of %v", s, Processes())
+	return "", Errorf(KindInvalid, "no process is named %q: use one of %s", s, list(Processes()))
+}
+
+// list joins names for a sentence.
+func list[T ~string](names []T) string {
+	all := make([]string, len(names))
+	for i, n := range names {
+		all[i] = string(n)
+	}
+	return strings.Join(all, ", ")
 }
 
 // OfProvider reports whether the subject of the process is a provider. Otherwise it is a machine.

@@ -76,3 +76,11 @@ func States() []State {
 		StateMaintenance, StateQuarantined,
 	}
 }
+
+// Words returns what a machine in the state is, as in "it is silent".
+func (s State) Words() string {
+	if s == StateMaintenance {
+		return "in maintenance"
+	}
+	return string(s)
+}

@@ -78,6 +78,9 @@ func TestStatesAreMovingOrTroubleOrAtRest(t *testing.T) {
 	t.Parallel()
 	for _, s := range fleet.States() {
 		rests := s == fleet.StateAvailable || s == fleet.StateInstalled || s == fleet.StateOff || s == fleet.StateMaintenance
+		if words := s.Words(); words == "" || (words == string(s)) == (s == fleet.StateMaintenance) {
+			t.Errorf("a machine is %s: %q", s, words)
+		}
 		if s.Moving() == (s.Trouble() || rests) || s.Trouble() && rests {
 			t.Errorf("%s: moving %t, trouble %t", s, s.Moving(), s.Trouble())
 		}

@@ -148,6 +148,9 @@ func (t *Task) report(ctx context.Context, err error) {
 		l.logger.WarnContext(ctx, "work failed", attrs...)
 	case result == ResultCancelled:
 		l.logger.InfoContext(ctx, "work handed back", attrs...)
+	case l.scope.Process.OfProvider():
+		// Passes come by the clock, and what they do has lines of its own.
+		l.logger.DebugContext(ctx, "work finished", attrs...)
 	default:
 		l.logger.InfoContext(ctx, "work finished", attrs...)
 	}

@@ -49,14 +49,14 @@ func Restore(ctx context.Context, backup, path string) (err error) {
 // evidence.
 func duplicate(ctx context.Context, from, to, evidence string) (err error) {
 	if _, err := os.Stat(from); err != nil {
-		return fleet.Errorf(fleet.KindNotFound, "there is no database at %s: %w", from, err)
+		return fleet.Errorf(fleet.KindNotFound, "there is no database at %s: %w", from, cause(err))
 	}
 	if _, err := os.Lstat(to); err == nil {
 		return exists(to)
 	}
 	partial, err := os.CreateTemp(filepath.Dir(to), "."+filepath.Base(to)+".partial-*")
 	if err != nil {
-		return fleet.Errorf(fleet.KindInvalid, "%s cannot be written: %w", to, err)
+		return fleet.Errorf(fleet.KindInvalid, "no file can be made in %s: %w", filepath.Dir(to), cause(err))
 	}
 	defer func() {
 		err = errors.Join(err, partial.Close())
@@ -90,6 +90,14 @@ func duplicate(ctx context.Context, from, to, evidence string) (err error) {
 		return fmt.Errorf("write %s: %w", to, err)
 	}
 	return syncDir(filepath.Dir(to))
+}
+
+// cause is the error without its path, which the sentence around it names.
+func cause(err error) error {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		return e.Err
+	}
+	return err
 }
 
 func exists(path string) error {

@@ -169,6 +169,8 @@ func TestBackupRefuses(t *testing.T) {
 	} {
 		if err := c.do(); err == nil || fleet.KindOf(err) != c.want {
 			t.Errorf("%s: %v (%s), want %s", name, err, fleet.KindOf(err), c.want)
+		} else if strings.Contains(err.Error(), "partial") {
+			t.Errorf("%s: %v names what nobody asked for", name, err)
 		}
 	}
 	if text, err := os.ReadFile(other); err != nil || string(text) != "precious" {

@@ -66,7 +66,8 @@ func (p *page) next(ctx context.Context) (list [][]any, err error) {
 			return nil, err
 		}
 		for i, v := range row {
-			if v == nil { // no column is NULL: it is how a driver reads bytes of which there are none
+			// No column is NULL: nil, typed or not, is how drivers read bytes of which there are none.
+			if b, isBytes := v.([]byte); v == nil || isBytes && b == nil {
 				row[i] = []byte{}
 			}
 		}

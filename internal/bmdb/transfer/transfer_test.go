@@ -115,6 +115,9 @@ func lived(t *testing.T, d engines.Database) bmdb.AgentIdentity {
 	must(err)
 	must(db.RecordInstallReport(ctx, agents[1], fleet.InstallReport{Generation: 1, Attempt: o.Attempt, Error: "no disk"}))
 	must(db.Quarantine(ctx, "op", ids[100], "smells"))
+	// An install without first-boot data, as most are.
+	_, err = db.RequestInstall(ctx, "op", ids[100], fleet.InstallRequest{Image: fleet.Image{URL: "http://x/z"}}, false)
+	must(err)
 	must(s.Close(ctx, "done"))
 	must(db.Close())
 	return agents[2]
@@ -137,6 +140,9 @@ func seen(t *testing.T, d engines.Database) any {
 		r, err := db.Machine(ctx, m.ID)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if i := r.InstallRequest; i != nil && len(i.FirstBootData) == 0 {
+			i.FirstBootData = nil // drivers read no bytes as nil, or as none
 		}
 		h, err := db.History(ctx, m.ID, 100)
 		if err != nil {

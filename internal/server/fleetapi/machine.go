@@ -121,21 +121,33 @@ func summarize(plan lifecycle.Plan, now time.Time) string {
 	d, wanted := plan.Next()
 	switch {
 	case !wanted:
-		return fmt.Sprintf("Nothing is wanted of this machine: it is %s (%s).", plan.State, plan.Reason)
+		return fmt.Sprintf("Nothing is wanted of this machine: it is %s (%s).", plan.State.Words(), plan.Reason)
 	case d.Verdict == lifecycle.Running:
-		return fmt.Sprintf("%s is under way: %s, until %s unless extended.", d.Process, d.Reason, clock(d.DueAt))
+		return fmt.Sprintf("%s is under way: %s, until %s unless extended.", d.Process, d.Reason, clock(d.DueAt, now))
 	case d.Verdict == lifecycle.Due:
-		return fmt.Sprintf("%s is due since %s (%s ago): %s.", d.Process, clock(d.DueAt), span(now.Sub(d.DueAt)), d.Reason)
+		return fmt.Sprintf("%s is due since %s (%s ago): %s.", d.Process, clock(d.DueAt, now), span(now.Sub(d.DueAt)), d.Reason)
 	case d.Backoff != nil:
-		return fmt.Sprintf("%s waits until %s (in %s): %s.", d.Process, clock(d.DueAt), span(d.DueAt.Sub(now)), d.Reason)
+		return fmt.Sprintf("%s waits until %s (in %s): %s.", d.Process, clock(d.DueAt, now), span(d.DueAt.Sub(now)), d.Reason)
 	case d.Verdict == lifecycle.Later && d.Deadline:
-		return fmt.Sprintf("Nothing is to be done now: it is %s (%s); %s, at %s at the earliest.", plan.State, plan.Reason, d.Reason, clock(d.DueAt))
+		return fmt.Sprintf("Nothing is to be done now: it is %s (%s); %s, at %s at the earliest.", plan.State.Words(), plan.Reason, d.Reason, clock(d.DueAt, now))
 	case d.Verdict == lifecycle.Later:
-		return fmt.Sprintf("%s comes at %s (in %s): %s.", d.Process, clock(d.DueAt), span(d.DueAt.Sub(now)), d.Reason)
+		return fmt.Sprintf("%s comes at %s (in %s): %s.", d.Process, clock(d.DueAt, now), span(d.DueAt.Sub(now)), d.Reason)
 	}
 	return fmt.Sprintf("%s: %s.", d.Process, d.Reason)
 }
 
-func clock(t time.Time) string { return t.UTC().Format("15:04:05 UTC") }
+// clock shows an instant, with its date where that is not today's.
+func clock(t, now time.Time) string {
+	t = t.UTC()
+	if t.Format(time.DateOnly) != now.UTC().Format(time.DateOnly) {
+		return t.Format("2006-01-02 15:04:05 UTC")
+	}
+	return t.Format("15:04:05 UTC")
+}
 
-func span(d time.Duration) string { return max(d, 0).Round(time.Second).String() }
+func span(d time.Duration) string {
+	if d >= 48*time.Hour {
+		return fmt.Sprintf("%d days", d/(24*time.Hour))
+	}
+	return max(d, 0).Round(time.Second).String()
+}

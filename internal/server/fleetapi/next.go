@@ -33,7 +33,7 @@ func (j judged) nextStep() *fleetv1.NextStep {
 	case !wanted:
 		return &fleetv1.NextStep{Who: whoNobody, What: "nothing is wanted of this machine"}
 	case d.Deadline && d.Verdict == lifecycle.Later:
-		return &fleetv1.NextStep{Who: whoNobody, What: fmt.Sprintf("nothing is to be done now; %s, at %s at the earliest", d.Reason, clock(d.DueAt))}
+		return &fleetv1.NextStep{Who: whoNobody, What: fmt.Sprintf("nothing is to be done now; %s, at %s at the earliest", d.Reason, clock(d.DueAt, j.now))}
 	case d.Verdict == lifecycle.Waiting:
 		return &fleetv1.NextStep{Who: j.waitedFor(d), What: d.Reason}
 	case d.Process == fleet.ProcessInstall && r.InstallAttempt != nil && d.Verdict != lifecycle.Running:
@@ -83,12 +83,20 @@ func (j judged) operators() (command, what string) {
 		return fmt.Sprintf("ironherd machine install %s --image … --reinstall --reason WHY", id), "the disk is overwritten"
 	}
 	switch h := j.env.RecoveryHold; {
-	case j.env.Restored != "" && j.plan.State != fleet.StateInstalled:
+	case j.env.Restored != "" && (j.plan.State != fleet.StateInstalled || j.operationWaits()):
 		return "ironherd db accept-restore", "what waits because the database looks restored goes on"
 	case h != nil && h.Until == nil && j.plan.State == fleet.StateSilent:
 		return "ironherd recovery resume", fmt.Sprintf("recovery, which %s stopped (%s), goes on", h.Actor, h.Reason)
 	}
 	return "", ""
+}
+
+// operationWaits reports whether what was asked for has not been accepted by the provider yet, and
+// is held back.
+func (j judged) operationWaits() bool {
+	a := j.record.OperationAttempt
+	accepted := a != nil && a.Number == j.record.Operation.Number && a.AcceptedAt != nil
+	return j.plan.For(fleet.ProcessOperation).Verdict == lifecycle.Waiting && !accepted
 }
 
 // tell puts a next step into a sentence of its own; "" for one that the summary says already.
@@ -101,7 +109,7 @@ func tell(n *fleetv1.NextStep, now time.Time) string {
 	case n.GetWho() == whoNobody || n.GetBy() == nil:
 		return ""
 	case n.GetBy().AsTime().After(now) && n.GetWho() == whoAgent:
-		return fmt.Sprintf(" Its agent acts next, by %s.", clock(n.GetBy().AsTime()))
+		return fmt.Sprintf(" Its agent acts next, by %s.", clock(n.GetBy().AsTime(), now))
 	}
 	return ""
 }

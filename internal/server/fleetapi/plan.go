@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
@@ -145,7 +146,7 @@ func (s *Service) named(ctx context.Context, refs []string) (ids []fleet.Machine
 // reasonOf returns the reason that somebody gave.
 func reasonOf(reason string) (string, error) {
 	switch {
-	case reason == "":
+	case strings.TrimSpace(reason) == "":
 		return "", fleet.Errorf(fleet.KindInvalid, "reason must be set: history and everybody who asks are to be told why")
 	case len(reason) > fleet.MaxReason:
 		return "", fleet.Errorf(fleet.KindInvalid, "reason has %d bytes: at most %d are possible", len(reason), fleet.MaxReason)

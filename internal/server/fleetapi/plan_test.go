@@ -179,12 +179,13 @@ func TestBadPlans(t *testing.T) {
 		code  connect.Code
 		told  string
 	}{
-		"verb":      {func(r *fleetv1.CreatePlanRequest) { r.Verb = "dance" }, connect.CodeInvalidArgument, `no verb is named "dance"`},
-		"no reason": {func(r *fleetv1.CreatePlanRequest) { r.Reason = "" }, connect.CodeInvalidArgument, "reason must be set"},
-		"lines":     {func(r *fleetv1.CreatePlanRequest) { r.Reason = "a\nb" }, connect.CodeInvalidArgument, "one line"},
-		"long":      {func(r *fleetv1.CreatePlanRequest) { r.Reason = strings.Repeat("x", 501) }, connect.CodeInvalidArgument, "501 bytes"},
-		"nothing":   {func(r *fleetv1.CreatePlanRequest) { r.Machines = nil }, connect.CodeInvalidArgument, "name machines"},
-		"both":      {func(r *fleetv1.CreatePlanRequest) { r.States = []string{"silent"} }, connect.CodeInvalidArgument, "contradict"},
+		"verb":                {func(r *fleetv1.CreatePlanRequest) { r.Verb = "dance" }, connect.CodeInvalidArgument, `no verb is named "dance"`},
+		"spaces for a reason": {func(r *fleetv1.CreatePlanRequest) { r.Reason = " \u00a0" }, connect.CodeInvalidArgument, "reason must be set"},
+		"no reason":           {func(r *fleetv1.CreatePlanRequest) { r.Reason = "" }, connect.CodeInvalidArgument, "reason must be set"},
+		"lines":               {func(r *fleetv1.CreatePlanRequest) { r.Reason = "a\nb" }, connect.CodeInvalidArgument, "one line"},
+		"long":                {func(r *fleetv1.CreatePlanRequest) { r.Reason = strings.Repeat("x", 501) }, connect.CodeInvalidArgument, "501 bytes"},
+		"nothing":             {func(r *fleetv1.CreatePlanRequest) { r.Machines = nil }, connect.CodeInvalidArgument, "name machines"},
+		"both":                {func(r *fleetv1.CreatePlanRequest) { r.States = []string{"silent"} }, connect.CodeInvalidArgument, "contradict"},
 		"state": {
 			func(r *fleetv1.CreatePlanRequest) { r.Machines, r.States = nil, []string{"odd"} }, connect.CodeInvalidArgument, `no state is named "odd"`,
 		},
@@ -409,5 +410,30 @@ func TestTroubleHasACommand(t *testing.T) {
 			!strings.Contains(a.GetSummary(), "It is your turn: `"+command) {
 			t.Errorf("%s: %v", status, a)
 		}
+	}
+}
+
+// TestAReinstallWaits: the plan says for what, where nothing touches the machine now.
+func TestAReinstallWaits(t *testing.T) {
+	t.Parallel()
+	o := newFixture(t)
+	id := o.machines(1)[0]
+	does := func() string {
+		a, err := o.client(token.Operator).CreatePlan(t.Context(), &fleetv1.CreatePlanRequest{
+			Verb: "reinstall", Machines: []string{"host-0"}, Reason: "because", Install: wanted(""),
+		})
+		o.must(err)
+		return a.GetPlan().GetMachines()[0].GetDoes()
+	}
+	if got := does(); !strings.HasSuffix(got, " is installed") {
+		t.Errorf("%q", got)
+	}
+	o.must(o.db.BeginMaintenance(t.Context(), "op", id, nil, "a fan"))
+	if got := does(); !strings.HasSuffix(got, " is installed when its maintenance ends") {
+		t.Errorf("%q", got)
+	}
+	o.must(o.db.Quarantine(t.Context(), "op", id, "smells"))
+	if got := does(); !strings.HasSuffix(got, " is installed when its quarantine ends") {
+		t.Errorf("%q", got)
 	}
 }

@@ -312,3 +312,16 @@ func TestUnknownProviderIsNamed(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// TestExplainNamesTheDay: an instant that is not today's has its date, and a long time its days.
+func TestExplainNamesTheDay(t *testing.T) {
+	t.Parallel()
+	o := newFixture(t)
+	id := o.machines(1)[0]
+	until := time.Now().Add(100*24*time.Hour + time.Minute)
+	o.must(o.db.BeginMaintenance(t.Context(), "op", id, &until, "move"))
+	a := o.explained()
+	if want := until.UTC().Format("comes at 2006-01-02 15:04:05 UTC") + " (in 100 days): "; !strings.Contains(a.GetSummary(), want) {
+		t.Errorf("%q, want %q", a.GetSummary(), want)
+	}
+}
