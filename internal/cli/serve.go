@@ -2,7 +2,12 @@ package cli
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime/pprof"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -13,7 +18,7 @@ import (
 )
 
 func (a *app) serveCommand() *cobra.Command {
-	var dir, roles, level string
+	var dir, roles, level, profile string
 	var sets []string
 	cmd := &cobra.Command{
 		Use:   "serve --config FILE",
@@ -30,7 +35,15 @@ The configuration is the file, over that the environment (IRONHERD_SESSION_LEASE
 	cmd.Flags().StringVar(&roles, "roles", "", "roles of this process, joined by commas (key roles)")
 	cmd.Flags().StringVar(&level, "log-level", "", "debug, info, warn or error (key log.level)")
 	cmd.Flags().StringArrayVar(&sets, "set", nil, "set any key, as session.lease=10s; may be given more than once")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+	cmd.Flags().StringVar(&profile, "cpu-profile", "", "write what takes processor time into this file at the end, for go tool pprof")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
+		if profile != "" {
+			stop, failed := startProfile(profile)
+			if failed != nil {
+				return failed
+			}
+			defer func() { err = errors.Join(err, stop()) }()
+		}
 		overrides, err := parseSets(sets)
 		if err != nil {
 			return err
@@ -68,6 +81,21 @@ The configuration is the file, over that the environment (IRONHERD_SESSION_LEASE
 		return err
 	}
 	return cmd
+}
+
+// startProfile notes from now on what takes processor time, until stop writes the rest of it.
+func startProfile(path string) (stop func() error, err error) {
+	file, err := os.OpenFile(filepath.Clean(path), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return nil, fleet.Errorf(fleet.KindInvalid, "--cpu-profile: %w", err)
+	}
+	if err := pprof.StartCPUProfile(file); err != nil {
+		return nil, errors.Join(fmt.Errorf("--cpu-profile: %w", err), file.Close())
+	}
+	return func() error {
+		pprof.StopCPUProfile()
+		return file.Close()
+	}, nil
 }
 
 // announce tells where the control plane is reached.

@@ -31,9 +31,10 @@ func main() {
 	ironherd := flag.String("ironherd", "bin/ironherd", "the program to measure, with the agent beside it")
 	sizes := flag.String("sizes", "1350,13500", "sizes of the fleets, separated by commas")
 	limit := flag.Duration("limit", 30*time.Minute, "the most that one fleet may take")
+	profile := flag.String("profile", "", "directory for what takes the control plane's processor time: <machines>-<until>.pprof")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, *ironherd, *sizes, *limit)
+	err := run(ctx, *ironherd, *sizes, *profile, *limit)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "intakebench:", err)
@@ -41,7 +42,7 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, ironherd, sizes string, limit time.Duration) error {
+func run(ctx context.Context, ironherd, sizes, profile string, limit time.Duration) error {
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(table, "MACHINES\tUNTIL\tTOOK\tMACHINES A MINUTE\tCONTROL PLANE: CPU EACH\tPEAK MEMORY EACH\tPEAK\tWORLD AND AGENTS: CPU EACH")
 	for size := range strings.SplitSeq(sizes, ",") {
@@ -51,7 +52,7 @@ func run(ctx context.Context, ironherd, sizes string, limit time.Duration) error
 		}
 		for _, until := range []string{"available", "installed"} {
 			bounded, cancel := context.WithTimeout(ctx, limit)
-			f, err := measure(bounded, ironherd, machines, until)
+			f, err := measure(bounded, ironherd, profile, machines, until)
 			cancel()
 			if err != nil {
 				return fmt.Errorf("%d machines until %s: %w", machines, until, err)
@@ -70,13 +71,16 @@ type figures struct {
 	plane, world process.Usage
 }
 
-func measure(ctx context.Context, ironherd string, machines int, until string) (f figures, err error) {
+func measure(ctx context.Context, ironherd, profile string, machines int, until string) (f figures, err error) {
 	dir, err := os.MkdirTemp("", "ih-intake-") // short: it holds a socket
 	if err != nil {
 		return f, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	herd := &process.Herd{Ironherd: ironherd, Dir: dir, Machines: machines, WorldArgs: []string{"--real-agents", "0", "--preload-agent"}}
+	if profile != "" {
+		herd.PlaneArgs = []string{"--cpu-profile", filepath.Join(profile, fmt.Sprintf("%d-%s.pprof", machines, until))}
+	}
 	if err := herd.StartWorld(ctx); err != nil {
 		return f, err
 	}
