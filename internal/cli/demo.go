@@ -241,10 +241,11 @@ func summaryTable(w *screen, s demo.Summary) {
 	if s.World != nil {
 		worldTable(w, *s.World)
 	}
-	w.pairs([2]string{"Peak memory", peakMemory(s.Memory)})
 	if s.World == nil {
+		w.pairs([2]string{"Peak memory", bytesOf(s.Memory.Here) + " in this process (the control plane)"})
 		return
 	}
+	w.pairs([2]string{"Peak memory", peakMemory(s.Memory)})
 	for _, f := range s.World.Faults {
 		w.line("Fault %s: %d of %d (%.1f %%)", f.Fault, f.Fired, f.Opportunities, 100*float64(f.Fired)/float64(max(1, f.Opportunities)))
 	}
