@@ -232,7 +232,7 @@ func TestSeenBySSHAndWatched(t *testing.T) {
 		s.wantState(fleet.StateInstalled, "it has not answered SSH since")
 		s.run(3 * time.Minute)
 		s.wantState(fleet.StateUnreachable, "connection refused")
-		s.run(24 * time.Hour)
+		s.run(6 * time.Hour)
 		s.wantState(fleet.StateUnreachable, "connection refused")
 		if pulls := s.herd.Fake.Pulls(); len(pulls) > 0 {
 			t.Errorf("a watched machine was not left alone: %v", pulls)
