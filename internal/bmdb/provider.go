@@ -293,6 +293,9 @@ type ProviderMachine struct {
 	ProviderID fleet.ProviderID
 	CreatedAt  time.Time
 	Provided   *fleet.Provided
+	// Releasing: the provider may have been asked to take it back, and whoever asked has not said yet
+	// what became of that. It may be in the provider's list or not.
+	Releasing bool
 }
 
 // Penalty keeps a piece of capacity from being used.
@@ -418,6 +421,7 @@ func (t *transaction) providerMachines(ctx context.Context, name fleet.ProviderN
 				Detail: m.ProvidedDetail, Hostname: m.ProvidedHostname, Address: m.ProvidedAddress, Location: m.ProvidedLocation,
 				Capacity: m.ProvidedCapacity, HostKeys: m.ProvidedHostKeys,
 			}),
+			Releasing: m.Releasing != 0,
 		})
 	}
 	return list, err

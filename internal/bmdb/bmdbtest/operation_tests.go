@@ -195,6 +195,36 @@ var operationTests = []test{
 		w.wantKind(err, fleet.KindNotFound)
 		w.wantNumber(0, "SELECT machines FROM provider WHERE name = $1", string(provider))
 	}},
+	{"who looks at a provider knows which machines are being released", func(w *world) {
+		a := w.ready("c1", false)
+		w.pulls(everyLever...)
+		releasing := func(want bool) {
+			w.Helper()
+			view, err := w.db.ViewProvider(w.ctx, provider)
+			w.must(err)
+			if len(view.Machines) != 1 || view.Machines[0].Releasing != want {
+				w.Fatalf("machines %+v, want releasing %t", view.Machines, want)
+			}
+		}
+		s := w.session("operations")
+		begin := func(o fleet.Operation) (*bmdb.Work, int64) {
+			w.Helper()
+			number := w.ask(a, o)
+			work := w.claimOne(s, fleet.ProcessOperation)
+			releasing(false) // the provider has not been asked
+			w.must(work.Note(w.ctx, bmdb.BeginOperation(number, "boot1")))
+			return work, number
+		}
+		work, number := begin(fleet.OperationReboot)
+		releasing(false)
+		w.must(work.Finish(w.ctx, bmdb.EndOperation(number, true, "another boot ID", 0)))
+		work, number = begin(fleet.OperationRelease)
+		releasing(true) // it may have accepted, whether or not we know
+		w.must(work.Note(w.ctx, bmdb.AcceptOperation(number)))
+		releasing(true)
+		w.must(work.Finish(w.ctx, bmdb.EndOperation(number, false, "the provider has changed its mind", 0)))
+		releasing(false)
+	}},
 	{"what the provider lost is forgotten by a person's word", func(w *world) {
 		a := w.ready("c1", false)
 		w.provisioning(func(work *bmdb.Work) {

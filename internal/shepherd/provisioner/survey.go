@@ -296,7 +296,7 @@ func (s *surveyor) takeIntents() {
 // takeMissing finds the machines that the list should have.
 func (s *surveyor) takeMissing() {
 	for _, m := range s.view.Machines {
-		if m.ProviderID == "" || m.Provided == nil {
+		if m.ProviderID == "" || m.Provided == nil || m.Releasing {
 			continue
 		}
 		present := s.listed[m.ProviderID]

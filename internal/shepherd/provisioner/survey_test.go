@@ -190,8 +190,12 @@ func TestSurvey(t *testing.T) {
 		"missing and young":      {machines: []bmdb.ProviderMachine{with(machine("1", active), func(m *bmdb.ProviderMachine) { m.Provided.CreatedAt = now })}},
 		"missing after failure":  {machines: []bmdb.ProviderMachine{machine("1", fleet.ProviderStatusFailed)}},
 		"missing while deleting": {machines: []bmdb.ProviderMachine{machine("1", fleet.ProviderStatusDeleting)}},
-		"known to be gone":       {machines: []bmdb.ProviderMachine{machine("1", fleet.ProviderStatusGone)}, want: "gone:m-1"},
-		"gone and back":          {entries: []provider.Entry{device("1")}, machines: []bmdb.ProviderMachine{machine("1", fleet.ProviderStatusGone)}},
+		"missing while released": {machines: []bmdb.ProviderMachine{with(machine("1", active), func(m *bmdb.ProviderMachine) { m.Releasing = true })}},
+		"gone while released": {machines: []bmdb.ProviderMachine{
+			with(machine("1", fleet.ProviderStatusGone), func(m *bmdb.ProviderMachine) { m.Releasing = true }),
+		}},
+		"known to be gone": {machines: []bmdb.ProviderMachine{machine("1", fleet.ProviderStatusGone)}, want: "gone:m-1"},
+		"gone and back":    {entries: []provider.Entry{device("1")}, machines: []bmdb.ProviderMachine{machine("1", fleet.ProviderStatusGone)}},
 		"its machine failed": {
 			entries:  []provider.Entry{with(device("1"), func(e *provider.Entry) { e.Status = fleet.ProviderStatusFailed })},
 			machines: []bmdb.ProviderMachine{machine("1", active)}, want: "failed:c-1",

@@ -172,7 +172,7 @@ func (p *pass) compare(ctx context.Context, entries []provider.Entry) (missing [
 			p.logger.WarnContext(ctx, "entry is left alone", slog.String("machine", string(m.ID)), slog.String("reason", entry.Invalid))
 		case present:
 			p.note(m, entry)
-		case gone || p.young(m.Provided.CreatedAt):
+		case gone || m.Releasing || p.young(m.Provided.CreatedAt):
 			continue
 		default:
 			missing = append(missing, m)
