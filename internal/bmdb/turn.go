@@ -27,7 +27,7 @@ const (
 func (db *DB) ReserveTurns(ctx context.Context, r fleet.TurnRequest) (fleet.TurnGrant, error) {
 	if r.Count == 0 && r.NotBefore.IsZero() {
 		return read(ctx, db.view, "look at turns", func(ctx context.Context, t *transaction) (fleet.TurnGrant, error) {
-			at := turnClock{here: time.Now(), there: t.Now()}
+			at := readTurnClock(t)
 			row, err := t.q.GetTurns(ctx, r.Limit)
 			if absent(err) {
 				return fleet.TurnGrant{}, nil
@@ -36,7 +36,7 @@ func (db *DB) ReserveTurns(ctx context.Context, r fleet.TurnRequest) (fleet.Turn
 		})
 	}
 	return read(ctx, db.update, "reserve turns", func(ctx context.Context, t *transaction) (fleet.TurnGrant, error) {
-		at := turnClock{here: time.Now(), there: t.Now()}
+		at := readTurnClock(t)
 		p := statement.ReserveTurnsParams{
 			CallLimit: r.Limit, NotBefore: at.database(r.NotBefore), Bogus: micros(t.Now().Add(bogusTurn)),
 			Took: (time.Duration(r.Count) * r.Spacing).Microseconds(),
@@ -66,6 +66,10 @@ func (db *DB) ReserveTurns(ctx context.Context, r fleet.TurnRequest) (fleet.Turn
 
 // turnClock is what the clock of this process and the database's said at the same moment.
 type turnClock struct{ here, there time.Time }
+
+// readTurnClock reads both clocks. What the host's says is of use for differences alone: how far an
+// instant is from now.
+func readTurnClock(t *transaction) turnClock { return turnClock{here: time.Now(), there: t.Now()} }
 
 func (c turnClock) database(local time.Time) int64 {
 	if local.IsZero() {
