@@ -19,9 +19,9 @@ func answers(answered bool) bmdb.Change {
 }
 
 // unseen makes a machine whose disk is written, and whose system is to be seen in that way.
-func (w *world) unseen(capacity fleet.CapacityID, seenUp fleet.SeenUp) (bmdb.AgentIdentity, *bmdb.InstallOrder) {
+func (w *world) unseen(seenUp fleet.SeenUp) (bmdb.AgentIdentity, *bmdb.InstallOrder) {
 	w.Helper()
-	id := w.machines(&fleet.InstallRequest{Actor: actor, Image: image, SeenUp: seenUp}, capacity)[0]
+	id := w.machines(&fleet.InstallRequest{Actor: actor, Image: image, SeenUp: seenUp}, "c1")[0]
 	a := w.startAgent(id)
 	w.must(w.db.ListenerAlive(w.ctx, 10*time.Second, 30*time.Second))
 	w.must(w.db.RecordSpoken(w.ctx, a, "boot1"))
@@ -42,7 +42,7 @@ var sshWatched = fleet.SeenUp{By: fleet.SeenBySSH, Watch: true}
 
 var probeTests = []test{
 	{"a probe shows that the installed system has come up", func(w *world) {
-		a, o := w.unseen("c1", sshWatched)
+		a, o := w.unseen(sshWatched)
 		s := w.sessionFor("prober", 10*time.Hour)
 		if len(o.HostKey) != 64 || string(w.record(a.Machine).InstallAttempt.HostKey) != string(o.HostKey[32:]) {
 			w.Fatalf("the attempt is known by %x, and brings %d bytes", w.record(a.Machine).InstallAttempt.HostKey, len(o.HostKey))
@@ -71,7 +71,7 @@ var probeTests = []test{
 		w.wantEvents(a.Machine, "disk written", "finished", "installed", "finished")
 	}},
 	{"the word of a unit counts for nothing where a probe was asked for", func(w *world) {
-		a, o := w.unseen("c1", fleet.SeenUp{By: fleet.SeenByHTTP, URL: "http://{address}/"})
+		a, o := w.unseen(fleet.SeenUp{By: fleet.SeenByHTTP, URL: "http://{address}/"})
 		w.wantKind(w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, []byte("guess"), "boot9"), fleet.KindForbidden)
 		w.must(w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, o.Secret, "boot9"))
 		if got := w.state(a.Machine); got != fleet.StateBooting || o.HostKey != nil {
@@ -111,7 +111,7 @@ var probeTests = []test{
 		}
 	}},
 	{"a watched machine that does not answer is unreachable, and left alone", func(w *world) {
-		a, _ := w.unseen("c1", sshWatched)
+		a, _ := w.unseen(sshWatched)
 		s := w.sessionFor("prober", 100*time.Hour)
 		policy := fleet.DefaultPolicy()
 		w.probe(s, 0, true)
@@ -141,7 +141,7 @@ var probeTests = []test{
 		}
 	}},
 	{"a probe that finds what the one before found has no row of history", func(w *world) { // I4
-		a, _ := w.unseen("c1", sshWatched)
+		a, _ := w.unseen(sshWatched)
 		s := w.sessionFor("prober", 100*time.Hour)
 		w.probe(s, 0, true)
 		before := w.count(a.Machine, fleet.EventFinished)
@@ -165,7 +165,7 @@ var probeTests = []test{
 		}
 	}},
 	{"what a probe found of an older install is left out", func(w *world) {
-		a, _ := w.unseen("c1", sshWatched)
+		a, _ := w.unseen(sshWatched)
 		s := w.sessionFor("prober", time.Hour)
 		work := w.claimOne(s, fleet.ProcessProbe)
 		w.must(work.Finish(w.ctx, bmdb.RecordProbe(bmdb.ProbeResult{Generation: 1, Attempt: 2, Answered: true, Detail: "it answers SSH"})))
@@ -174,7 +174,7 @@ var probeTests = []test{
 		}
 	}},
 	{"people win over a probe", func(w *world) { // rule 8
-		a, _ := w.unseen("c1", sshWatched)
+		a, _ := w.unseen(sshWatched)
 		work := w.claimOne(w.sessionFor("prober", time.Hour), fleet.ProcessProbe)
 		w.must(w.db.Quarantine(w.ctx, actor, a.Machine, "smoke"))
 		w.wantKind(work.Finish(w.ctx, answers(true)), fleet.KindLeaseLost)
@@ -183,7 +183,7 @@ var probeTests = []test{
 		}
 	}},
 	{"a system that never answers goes where one goes that never calls", func(w *world) {
-		a, _ := w.unseen("c1", sshWatched)
+		a, _ := w.unseen(sshWatched)
 		w.pulls(fleet.LeverReboot)
 		s := w.sessionFor("prober", 10*time.Hour)
 		for range 15 {
