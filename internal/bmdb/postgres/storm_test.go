@@ -146,8 +146,9 @@ func TestStorm(t *testing.T) {
 				n := 0
 				for range s.ended {
 					n++
-					s.revoke(ids[n%len(ids)])
+					revoked := s.revoke(ids[n%len(ids)])
 					s.try("quarantine", a.Quarantine(t.Context(), "op", ids[n%len(ids)], "x"))
+					revoked()
 					s.try("unquarantine", a.Unquarantine(t.Context(), "op", ids[n%len(ids)], "x"))
 					s.try("policy", bmdbtest.SetAtOnce(t.Context(), a.DB, 1+n%3))
 				}
@@ -173,15 +174,18 @@ func TestStorm(t *testing.T) {
 
 // stormy counts what is at work at each provider: from the claim's return until the end begins, or
 // until somebody is about to put the machine in quarantine, which takes the lane and its slot from
-// a holder who does not know yet. That is less than there is in truth.
+// a holder who does not know yet. What is claimed while that goes on is not counted: it may have
+// been claimed before or afterwards. So stormy counts less than there is in truth.
 type stormy struct {
 	t       *testing.T
 	mu      sync.Mutex
 	running map[*bmdb.Work]bool
 	peak    map[fleet.ProviderName]int
-	// revokes counts quarantines; revoked says which was the last of a machine.
-	revokes int
-	revoked map[fleet.MachineID]int
+	// revokes counts quarantines; revoked says which was the last of a machine, and revoking is the
+	// machine that is being put there.
+	revokes  int
+	revoked  map[fleet.MachineID]int
+	revoking fleet.MachineID
 	done    int
 	want    int
 	// ended holds something after a work has ended.
@@ -206,13 +210,19 @@ func (s *stormy) try(what string, err error) {
 	}
 }
 
-// revoke is called before a machine is put in quarantine.
-func (s *stormy) revoke(machine fleet.MachineID) {
+// revoke is called before a machine is put in quarantine, and what it returns is called afterwards.
+func (s *stormy) revoke(machine fleet.MachineID) (revoked func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.revokes++
-	s.revoked[machine] = s.revokes
+	s.revoking = machine
 	maps.DeleteFunc(s.running, func(w *bmdb.Work, _ bool) bool { return w.Subject.Machine == machine })
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.revoking = ""
+		s.revokes++
+		s.revoked[machine] = s.revokes
+	}
 }
 
 // claiming returns how many quarantines there have been before a claim.
@@ -226,7 +236,7 @@ func (s *stormy) claiming() int {
 func (s *stormy) claimed(w *bmdb.Work, after int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.revoked[w.Subject.Machine] > after {
+	if s.revoking == w.Subject.Machine || s.revoked[w.Subject.Machine] > after {
 		return
 	}
 	s.running[w] = true

@@ -1,7 +1,6 @@
 package equinix
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -9,9 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -404,68 +401,6 @@ func TestDeprecationHeadersStayOutOfStderr(t *testing.T) {
 	_, response, err := client.Devices.Get(device1, nil)
 	if err != nil || response.Header.Get("Deprecation") != "" || response.Header.Get("Sunset") != "" {
 		t.Errorf("%v: the library would print %v", err, response.Header)
-	}
-}
-
-// limits is a database that hands out every turn that is asked for, and keeps who asked.
-type limits struct {
-	mu    sync.Mutex
-	asked []fleet.TurnRequest
-}
-
-func (l *limits) ReserveTurns(_ context.Context, r fleet.TurnRequest) (fleet.TurnGrant, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.asked = append(l.asked, r)
-	return fleet.TurnGrant{First: time.Now().Add(r.Lead)}, nil
-}
-
-// Two providers with one token share its limit. Another token, also one that takes the place of
-// another in its file, has a limit of its own. No limit has the name of a token.
-func TestOneTokenOneLimit(t *testing.T) {
-	t.Parallel()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = w.Write([]byte(deviceJSON(nil)))
-	}))
-	t.Cleanup(server.Close)
-	turns := new(limits)
-	limitOf := func(p *Provider) string {
-		t.Helper()
-		turns.asked = nil
-		if _, err := p.Get(t.Context(), device1); err != nil {
-			t.Fatal(err)
-		}
-		if len(turns.asked) != 1 || turns.asked[0].Spacing != p.config.Spacing {
-			t.Fatalf("asked for turns: %+v", turns.asked)
-		}
-		return turns.asked[0].Limit
-	}
-	open := func() *Provider {
-		config := testConfig(t, server.URL+"/metal/v1")
-		config.Spacing = time.Millisecond
-		p, err := New(config, provider.Options{Turns: turns})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(p.CloseIdleConnections)
-		return p
-	}
-	one, two := open(), open()
-	shared := limitOf(one)
-	if shared == "" || shared != limitOf(two) || strings.Contains(shared, apiToken) {
-		t.Errorf("with one token, the limits are %q and %q", shared, limitOf(two))
-	}
-	if err := os.WriteFile(two.config.TokenFile, []byte("another-token-of-somebody"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if limitOf(two) == shared {
-		t.Error("with another token, the limit is the same")
-	}
-	if limitOf(one) != shared {
-		t.Error("the limit of a token has changed by itself")
-	}
-	if want := "one call each 1ms, of all control planes together"; one.Pacing() != want {
-		t.Errorf("calls are said to be paced as %q", one.Pacing())
 	}
 }
 
