@@ -120,7 +120,7 @@ func TestTheDebianPackage(t *testing.T) {
 	}
 	for step, want := range map[string]string{
 		"verify":    "", // it finds nothing to say
-		"config":    "/etc/ironherd/ironherd.yaml is right: 0 providers, 8 roles",
+		"config":    "/etc/ironherd/ironherd.yaml is right: 0 providers, 9 roles",
 		"user":      "ironherd",
 		"directory": "700 ironherd\n600 ironherd\n600 ironherd",
 		"token":     "token ada has the role viewer\n600 ironherd",
@@ -253,7 +253,7 @@ func TestSampleConfiguration(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, _, stderr := process.Run(bounded(t, time.Minute), ironherd, "config", "check", whole)
-	if want := whole + " is right: 1 provider, 8 roles\n"; code != 0 || stderr != want {
+	if want := whole + " is right: 1 provider, 9 roles\n"; code != 0 || stderr != want {
 		t.Errorf("%d, %q, want %q\n%s", code, stderr, want, text)
 	}
 }

@@ -55,18 +55,50 @@ func TestFromStockToInstalled(t *testing.T) {
 	}
 }
 
-// The same with a quick machine, in half the time: the one that every run of all tests has. What
-// boots by itself is the disk: the machine is switched on again without the kernel that it was
-// started with.
+// The same with a quick machine, in half the time: the one that every run of all tests has.
 func TestFromQuickToInstalled(t *testing.T) {
 	t.Parallel()
+	p, _ := installedFromQuick(t, bounded(t, limit), nil)
+	checkHardware(t, t.Context(), p, vm.BIOS)
+}
+
+// An installed system is seen to be up by SSH, under the host key that its install brought, and is
+// watched from then on: when its power is cut, it is shown as unreachable, and left alone.
+func TestSeenUpBySSH(t *testing.T) {
+	onDemand(t)
+	t.Parallel()
+	ctx := bounded(t, limit)
+	p, m := installedFromQuick(t, ctx, func(c *config.Config, p *config.Provider) {
+		p.Install.SeenUp, p.Install.Watch = "ssh", true
+		c.Policy.ProbeInterval, c.Policy.WatchInterval, c.Policy.UnreachableAfter = 5*time.Second, 5*time.Second, 30*time.Second
+		c.Prober.ConnectTimeout, c.Prober.Timeout = 10*time.Second, 30*time.Second
+	})
+	m.Kill()
+	await(t, ctx, "the loss of the machine", func() error {
+		machine, err := p.machine(ctx)
+		if err != nil {
+			return err
+		}
+		if state := machine.GetMachine().GetState(); state != string(fleet.StateUnreachable) {
+			return fmt.Errorf("the machine is %s: %s", state, machine.GetMachine().GetReason())
+		}
+		t.Logf("%s: %s", machine.GetMachine().GetState(), machine.GetMachine().GetReason())
+		return nil
+	})
+}
+
+// installedFromQuick brings a quick machine to installed and seen up, and returns its control plane
+// and the machine. What boots by itself is the disk: the machine is switched on again without the
+// kernel that it was started with.
+func installedFromQuick(t *testing.T, ctx context.Context, change func(*config.Config, *config.Provider)) (*plane, *vm.Machine) {
+	t.Helper()
 	o, err := offered()
 	check(t, err)
-	ctx := bounded(t, limit)
 	port := freePort(t)
 	started := time.Now()
 	c := quick(t, vm.BIOS, "", port, o.port)
 	c.StopAtReset = true
+	c.Networks[0].ForwardFrom = []int{freePort(t)} // the same when it is switched on again
 	m := boot(t, c)
 	awaitSSH(t, ctx, m)
 	t.Logf("%-38s %6.1f s, processors %6.1f s", "stock system lets in", time.Since(started).Seconds(), m.ProcessorTime().Seconds())
@@ -76,6 +108,9 @@ func TestFromQuickToInstalled(t *testing.T) {
 		c.Initializer.WorkTimeout, c.Initializer.ContactLimit = limit, limit
 		c.Policy.NeverSpokeAfter, c.Policy.SilentAfter, c.Policy.InstallTimeout, c.Policy.BootTimeout = limit, limit, limit, limit
 		p.Install = &config.Install{URL: o.url(), Digest: o.digest, Compression: fleet.CompressionZstd, Size: o.size, RootDisk: fleet.DiskSelector{Erase: true}}
+		if change != nil {
+			change(c, p)
+		}
 	})
 	cost := map[string]time.Duration{}
 	await(t, ctx, "end of the agent in memory", func() error {
@@ -96,7 +131,7 @@ func TestFromQuickToInstalled(t *testing.T) {
 	phases(t, ctx, p, booted, spent, cost)
 	t.Logf("%-38s %6.1f s, processors %6.1f s", "of that, from power on to seen up", time.Since(written).Seconds(), m.ProcessorTime().Seconds())
 	t.Logf("%-38s %6.1f s", "in all", time.Since(started).Seconds())
-	checkHardware(t, ctx, p, vm.BIOS)
+	return p, m
 }
 
 // checkHardware compares the report of the agent in memory with what QEMU was told.
