@@ -363,8 +363,9 @@ func outage(t *testing.T, spacing time.Duration, hangs bool, cut int) {
 		t.Errorf("%d processes are said to pace alone, and %d after the outage", alone, l.alone)
 	}
 	during, after := 0, 0
-	// The last turns that are reserved as if alone are one behind the other.
-	back := turnsRetry + turnsPatience + turnsReturn + 5*turnsShare*spacing
+	// The last turns that four processes reserve as if alone are one behind the other, behind those
+	// that one has: a second's worth each, and one turn at least.
+	back := turnsRetry + turnsPatience + turnsReturn + 5*max(turnsAhead, turnsShare*spacing)
 	for _, at := range l.starts {
 		switch {
 		case at > until+back:
