@@ -364,7 +364,7 @@ func TestInstallWaits(t *testing.T) {
 func TestInstallTimesOut(t *testing.T) {
 	t.Parallel()
 	h := newFakeServer(t)
-	r := h.run(t, append([]string{"machine", "install", "slow", "--wait", "--timeout", "100ms"}, installArgs...)...)
+	r := h.run(t, append([]string{"machine", "install", "slow", "--wait", "--timeout", "3s"}, installArgs...)...)
 	if r.code != 7 || !strings.Contains(r.stderr, "machine slow was not installed in time; it is installing: attempt 1 is under way. The install goes on") {
 		t.Errorf("got %d, %q", r.code, r.stderr)
 	}

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -103,6 +104,10 @@ func (f *fakeFleet) GetMachine(_ context.Context, r *fleetv1.GetMachineRequest) 
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.looks++
+	if len(f.plans) > 0 && slices.Contains(f.plans[0].GetMachines(), "slow") {
+		f.looks = 1 // nothing ever comes of it
+		return f.operated()
+	}
 	if r.GetMachine() == "slow" {
 		m := machine()
 		m.State, m.Reason = "installing", "attempt 1 is under way"

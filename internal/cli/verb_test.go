@@ -122,8 +122,8 @@ func TestVerbsWait(t *testing.T) {
 		"machine release x --yes": {0, []string{"x: release is accepted; waiting for its effect\n", "x: it is not here any more\n"}},
 		"machine power off x":     {5, []string{"ironherd: power-off of x failed: no effect within 15m0s\n"}},
 		"machine power on x":      {5, []string{"ironherd: power-on of x took its place, asked for by token ada\n"}},
-		"machine reboot x --timeout 100ms": {7, []string{
-			"ironherd: x was not done in time: reboot is asked for. It goes on: see ironherd machine explain x\n",
+		"machine reboot slow --timeout 3s": {7, []string{
+			"ironherd: slow was not done in time: reboot is asked for. It goes on: see ironherd machine explain slow\n",
 		}},
 	} {
 		t.Run(command, func(t *testing.T) {
