@@ -186,8 +186,8 @@ type stormy struct {
 	revokes  int
 	revoked  map[fleet.MachineID]int
 	revoking fleet.MachineID
-	done    int
-	want    int
+	done     int
+	want     int
 	// ended holds something after a work has ended.
 	ended chan struct{}
 
