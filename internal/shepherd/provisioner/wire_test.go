@@ -23,7 +23,7 @@ import (
 	"github.com/ironherd/ironherd/internal/sim/equinixapi"
 )
 
-// creates is how many machines TestManyCreates wants; the figure of 10,000 takes a minute or two.
+// creates is how many machines TestManyCreates wants; the figure of 10,000 takes five minutes.
 var creates = flag.Int("creates", 500, "machines of TestManyCreates")
 
 // TestOnTheWire runs the real provider against the simulated API while requests fail, replies are
