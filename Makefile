@@ -67,7 +67,7 @@ simulate: ## Rehearse the control plane on N seeds, every fault mixed; one that 
 
 .PHONY: test-vm
 test-vm: vm-disk ## A stock Debian on virtual machines is taken over by kexec, installed and booted, and returns when it must; prints each phase (RUN=TestReturns)
-	@IRONHERD_TEST_VM=1 go test -count=1 -timeout 90m -v -run '$(or $(RUN),.)' ./test/machine ./internal/image | grep -Ev '^=== '
+	@IRONHERD_TEST_VM=1 go test -count=1 -timeout 90m -v -run '$(or $(RUN),.)' ./test/machine ./internal/image | grep --line-buffered -Ev '^=== '
 
 .PHONY: lint
 lint: ## Check style: golangci-lint, gofumpt, buf
@@ -123,13 +123,13 @@ torture: build ## Kill the control plane (and the world) N times and check what 
 
 .PHONY: torture-siege
 torture-siege: ## 10,000 hostile connections at a time for a minute, with agents at work beside; prints what they hold (N=10000)
-	@go test -count=1 -timeout 15m -v -run 'TestSiege' ./test -siege=$(or $(N),10000) | grep -Ev '^=== '
+	@go test -count=1 -timeout 15m -v -run 'TestSiege' ./test -siege=$(or $(N),10000) | grep --line-buffered -Ev '^=== '
 
 .PHONY: torture-bmdb
 torture-bmdb: setup ## The BMDB at length: model, histories, failing calls, processes killed and stopped (CHECKS=1000 HISTORIES=1000 KILLS=200 STOPS=100)
 	@go test -count=1 -timeout 4h ./internal/bmdb/bmdbtest/model -rapid.checks=$(or $(CHECKS),1000)
-	@go test -count=1 -timeout 4h -v ./internal/bmdb/bmdbtest/linear -histories=$(or $(HISTORIES),1000) | grep -Ev '^=== '
-	@go test -count=1 -timeout 1h -v ./internal/bmdb/bmdbtest/calls -stride=1 | grep -Ev '^=== '
+	@go test -count=1 -timeout 4h -v ./internal/bmdb/bmdbtest/linear -histories=$(or $(HISTORIES),1000) | grep --line-buffered -Ev '^=== '
+	@go test -count=1 -timeout 1h -v ./internal/bmdb/bmdbtest/calls -stride=1 | grep --line-buffered -Ev '^=== '
 	@go run ./test/leases torture -engine sqlite -kills $(or $(KILLS),200) -stops $(or $(STOPS),100)
 	@go run ./test/leases torture -engine postgres -kills $(or $(KILLS),200) -stops $(or $(STOPS),100)
 
@@ -143,10 +143,10 @@ mutants: setup ## Plant every fault of test/mutants/patches in turn; each must b
 
 .PHONY: torture-reconciler
 torture-reconciler: kube ## Kill and stop reconcilers' leaders N times, take etcd's quorum and the API server away for a minute, walk N times through releases in a storm (N=200)
-	@IRONHERD_TORTURE_ROUNDS=$(or $(N),200) go test -count=1 -timeout 60m -v -run 'LeaderIsSucceeded' ./reconciler/election | grep -E '^(---|ok|FAIL|    )'
-	@IRONHERD_TORTURE_ROUNDS=$(or $(N),200) go test -count=1 -timeout 60m -v -run 'Quorum|Deposed|Replaced' ./reconciler | grep -E '^(---|ok|FAIL|    )'
-	@IRONHERD_TORTURE_ROUNDS=$(or $(N),200) go test -count=1 -timeout 60m -v -run 'Outage' ./internal/reconciler/resources | grep -E '^(---|ok|FAIL|    )'
-	@IRONHERD_TORTURE_ROUNDS=$(or $(N),200) go test -count=1 -timeout 12h -v -run 'TestWalks' ./test | grep -E '^(---|ok|FAIL|    )'
+	@IRONHERD_TORTURE_ROUNDS=$(or $(N),200) go test -count=1 -timeout 60m -v -run 'LeaderIsSucceeded' ./reconciler/election | grep --line-buffered -E '^(---|ok|FAIL|    )'
+	@IRONHERD_TORTURE_ROUNDS=$(or $(N),200) go test -count=1 -timeout 60m -v -run 'Quorum|Deposed|Replaced' ./reconciler | grep --line-buffered -E '^(---|ok|FAIL|    )'
+	@IRONHERD_TORTURE_ROUNDS=$(or $(N),200) go test -count=1 -timeout 60m -v -run 'Outage' ./internal/reconciler/resources | grep --line-buffered -E '^(---|ok|FAIL|    )'
+	@IRONHERD_TORTURE_ROUNDS=$(or $(N),200) go test -count=1 -timeout 12h -v -run 'TestWalks' ./test | grep --line-buffered -E '^(---|ok|FAIL|    )'
 
 .PHONY: clean
 clean: ## Remove what was built

@@ -159,7 +159,8 @@ func spent(policy fleet.Policy) string {
 // when it did nothing. It stops the line once: when the time is over and the machines are silent
 // still, recovery goes on. The silence is over when less than half as many machines are silent, so
 // that a number about the limit does not stop the line again and again. It also stops the line
-// while the budget of recovery is spent. Called by the janitor.
+// while the budget of recovery is spent; in the name of the BMDB while it remembers a silence, else
+// of the policy. Called by the janitor.
 func (db *DB) WatchSilence(ctx context.Context) (did string, err error) {
 	err = db.update(ctx, "watch silence", func(ctx context.Context, t *transaction) error {
 		did = ""
@@ -210,8 +211,12 @@ func (db *DB) WatchSilence(ctx context.Context) (did string, err error) {
 			if least := t.Now().Add(leastStop); until.Before(least) {
 				until = least
 			}
+			actor := fleet.ActorPolicy
+			if hold != nil { // the silence that the line was stopped for is still remembered
+				actor = actorBMDB
+			}
 			did = spent(policy)
-			return t.holdRecovery(ctx, fleet.ActorPolicy, &until, did)
+			return t.holdRecovery(ctx, actor, &until, did)
 		}
 		return nil
 	})

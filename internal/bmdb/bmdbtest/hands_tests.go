@@ -280,7 +280,9 @@ var handsTests = []test{
 		if did, err := w.db.WatchSilence(w.ctx); err != nil || !strings.Contains(did, "restarted 2 machines within an hour") {
 			w.Fatalf("%q, %v", did, err)
 		}
-		// The line is stopped.
+		if hold, err := w.db.RecoveryHold(w.ctx); err != nil || hold == nil || hold.Actor != fleet.ActorPolicy {
+			w.Fatalf("hold %+v, %v", hold, err)
+		}
 		w.wantKind(works[2].Note(w.ctx, bmdb.TakeStep(fleet.RungReboot)), fleet.KindConflict)
 		w.must(w.db.ResumeRecovery(w.ctx, actor, "I want it all the same"))
 		err = works[2].Note(w.ctx, bmdb.TakeStep(fleet.RungReboot))
@@ -291,16 +293,47 @@ var handsTests = []test{
 		// A step that had no effect costs nothing.
 		w.must(works[1].Note(w.ctx, bmdb.UndoStep(fleet.RungReboot, bmdb.BeforeStep{})))
 		w.must(works[2].Note(w.ctx, bmdb.TakeStep(fleet.RungReboot)))
-		if did, err := w.db.WatchSilence(w.ctx); err != nil || did == "" {
+		did, err := w.db.WatchSilence(w.ctx)
+		if err != nil || did == "" {
 			w.Fatalf("%q, %v", did, err)
 		}
 		hold, err := w.db.RecoveryHold(w.ctx)
 		w.must(err)
-		if hold == nil || hold.Actor != fleet.ActorPolicy || hold.Until.Before(first.Add(time.Hour-time.Minute)) || hold.Until.After(first.Add(time.Hour)) {
+		if hold == nil || hold.Reason != did || hold.Until.Before(first.Add(time.Hour-time.Minute)) || hold.Until.After(first.Add(time.Hour)) {
 			w.Fatalf("hold %+v, the first restart was at %s", hold, first)
 		}
 		w.shift.Advance(time.Hour)
 		w.must(works[0].Note(w.ctx, bmdb.TakeStep(fleet.RungReboot)))
+	}},
+	{"a budget that is spent meanwhile does not stop the line twice for one silence", func(w *world) {
+		p := fleet.DefaultPolicy()
+		p.SuspectLeast, p.RecoveryPerHour = 2, 1
+		_, err := w.db.SetPolicy(w.ctx, p)
+		w.must(err)
+		agents := []bmdb.AgentIdentity{w.broken("c1"), w.broken("c2")}
+		w.pulls(fleet.LeverReboot)
+		watch := func(want string) {
+			w.Helper()
+			did, err := w.db.WatchSilence(w.ctx)
+			if err != nil || (want == "") != (did == "") || !strings.Contains(did, want) {
+				w.Fatalf("it did %q, %v, want %q", did, err, want)
+			}
+		}
+		watch("the fault is probably ours")
+		w.shift.Advance(p.SuspectFor + time.Second)
+		w.judgeAgain()
+		work := w.recover(w.sessionFor("recoverer", 10*time.Hour), 1, 1)[0]
+		w.must(work.Finish(w.ctx, bmdb.TakeStep(fleet.RungReboot)))
+		watch("restarted 1 machines within an hour")
+		w.shift.Advance(2 * time.Hour)
+		watch("") // they are silent as before
+		for _, a := range agents {
+			w.must(w.db.RecordSpoken(w.ctx, a, "boot2"))
+		}
+		watch("recovery goes on")
+		w.shift.Advance(2 * time.Hour)
+		w.judgeAgain()
+		watch("the fault is probably ours") // of another silence
 	}},
 	{"many that fall silent together stop the line once", func(w *world) {
 		p := fleet.DefaultPolicy()
