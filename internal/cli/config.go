@@ -20,14 +20,16 @@ func (a *app) configCheckCommand() *cobra.Command {
 		Use:   "check [FILE]",
 		Short: "Check a configuration file and report every fault at once",
 		Long: `Check loads the configuration as "ironherd serve" would, the environment included, and reports all that is wrong, each with its line
-and what would be right. It starts nothing and asks nobody. Without FILE, it checks what "ironherd serve" would use.`,
+and what would be right. It reads the lists of hosts that are files, too: "ironherd serve" starts with a list that has faults, leaves
+those hosts out, and "ironherd provider show" says why. It starts nothing and asks nobody. Without FILE, it checks what
+"ironherd serve" would use.`,
 		Example: `  ironherd config check /etc/ironherd/ironherd.yaml`,
 		Args:    exactly,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 1 {
 				a.configFile = args[0]
 			}
-			loaded, err := a.loadConfig(nil)
+			loaded, err := a.loadConfigFrom(config.Sources{Contents: true})
 			if err != nil {
 				return err
 			}

@@ -231,6 +231,7 @@ func (d *document) checkKind(section string, p Provider) {
 		d.faultsOf(key, kind.Validate(p.Sections))
 		for _, file := range kind.Files(&p.Sections) {
 			d.checkFileBy(join(key, file.Key), *file.Path, file.Check)
+			d.checkContent(join(key, file.Key), *file.Path, file.CheckContent)
 		}
 	}
 }
@@ -278,6 +279,17 @@ func (d *document) checkFileBy(key, path string, check func(string) error) {
 		if err := check(path); err != nil {
 			d.keyFault(key, "%s", err)
 		}
+	}
+}
+
+// checkContent records what is wrong with the content of a file that can be read, where somebody
+// asks for it.
+func (d *document) checkContent(key, path string, check func(string) error) {
+	if !d.sources.Contents || check == nil || path == "" || d.reported(key) {
+		return
+	}
+	for _, fault := range split(check(path)) {
+		d.faultAt(d.nearest(key), key, "%s: %s", path, fault)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -348,4 +349,36 @@ func FuzzLoad(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestContents: the content of a list of hosts is checked where somebody asks for it. A control
+// plane starts with a list that has faults.
+func TestContents(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	hosts := "- {id: a, address: 192.0.2.1, host_key: secret}\n- {id: b, address: nowhere}\n- {id: c, address: 192.0.2.3}\n"
+	if err := os.WriteFile(filepath.Join(dir, "hosts.yaml"), []byte(hosts), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "ironherd.yaml")
+	content := minimal + "providers:\n- name: rack\n  kind: static\n  static: {path: hosts.yaml}\n"
+	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := config.Load(config.Sources{File: file}); err != nil {
+		t.Errorf("a control plane does not start: %v", err)
+	}
+	_, err := config.Load(config.Sources{File: file, Contents: true})
+	faults, _ := errors.AsType[config.Faults](err)
+	var got []string
+	for _, f := range faults {
+		got = append(got, strings.TrimPrefix(f.Error(), dir+"/"))
+	}
+	want := []string{
+		"ironherd.yaml:7: providers[0].static.path: " + dir + `/hosts.yaml: line 1: host "a": host_key must be a public key`,
+		"ironherd.yaml:7: providers[0].static.path: " + dir + `/hosts.yaml: line 2: host "b": address must be`,
+	}
+	if !slices.EqualFunc(got, want, strings.HasPrefix) {
+		t.Errorf("it says %q, want %q", got, want)
+	}
 }

@@ -29,6 +29,9 @@ type Sources struct {
 	Executable string
 	// WithoutTokens says that tokens are about to be made: it is no fault that there are none.
 	WithoutTokens bool
+	// Contents says that the content of what is named is checked, too: of a provider's list of hosts.
+	// A control plane starts with a list that has faults, and shows them.
+	Contents bool
 }
 
 // Override is one key that a flag sets, by its full path.

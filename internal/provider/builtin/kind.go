@@ -39,7 +39,9 @@ var table = []Kind{
 	{
 		name:     Equinix,
 		defaults: func(s *Sections) { s.Equinix = equinix.DefaultConfig() },
-		files:    func(s *Sections) []File { return []File{{"token_file", &s.Equinix.TokenFile, equinix.CheckToken}} },
+		files: func(s *Sections) []File {
+			return []File{{Key: "token_file", Path: &s.Equinix.TokenFile, Check: equinix.CheckToken}}
+		},
 		validate: func(s Sections) error { return s.Equinix.Validate() },
 		open: func(s Sections, key string, options provider.Options) (provider.Provider, error) {
 			s.Equinix.SSHPublicKey = key
@@ -50,7 +52,9 @@ var table = []Kind{
 		name:     Static,
 		list:     true,
 		defaults: func(s *Sections) { s.Static = static.DefaultConfig() },
-		files:    func(s *Sections) []File { return []File{{"path", &s.Static.Path, nil}} },
+		files: func(s *Sections) []File {
+			return []File{{Key: "path", Path: &s.Static.Path, CheckContent: static.CheckList}}
+		},
 		validate: func(s Sections) error { return s.Static.Validate() },
 		open: func(s Sections, _ string, options provider.Options) (provider.Provider, error) {
 			return static.New(s.Static, options)
@@ -76,6 +80,9 @@ type File struct {
 	Path *string
 	// Check says what is wrong with a file of that name; nil: it must be readable, no more.
 	Check func(path string) error
+	// CheckContent says what is wrong with the content of the file, each fault an error of its own. A
+	// control plane starts all the same. Nil: nothing is said.
+	CheckContent func(path string) error
 }
 
 // Kinds lists the kinds.

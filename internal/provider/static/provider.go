@@ -174,19 +174,19 @@ func (p *Provider) read(ctx context.Context) ([]byte, error) {
 		return nil, fmt.Errorf("read host list %s: %w", p.name(), context.Cause(ctx))
 	}
 	if p.config.Path != "" {
-		return p.readFile()
+		return readFile(p.config.Path)
 	}
 	return p.fetch(ctx)
 }
 
-func (p *Provider) readFile() ([]byte, error) {
-	info, err := os.Stat(p.config.Path)
+func readFile(path string) ([]byte, error) {
+	info, err := os.Stat(path)
 	if err == nil && !info.Mode().IsRegular() {
-		return nil, fleet.Errorf(fleet.KindInvalid, "read host list: %s is not a file", p.config.Path)
+		return nil, fleet.Errorf(fleet.KindInvalid, "read host list: %s is not a file", path)
 	}
 	var file *os.File
 	if err == nil {
-		file, err = os.Open(p.config.Path)
+		file, err = os.Open(path)
 	}
 	if err != nil {
 		// A list that is not there says nothing about its hosts, so this is not KindNotFound.
@@ -198,7 +198,7 @@ func (p *Provider) readFile() ([]byte, error) {
 		return nil, fleet.Errorf(fleet.KindTemporary, "read host list: %w", err)
 	}
 	if len(data) > listSize {
-		return nil, fleet.Errorf(fleet.KindInvalid, "host list %s has more than %d bytes", p.config.Path, listSize)
+		return nil, fleet.Errorf(fleet.KindInvalid, "host list %s has more than %d bytes", path, listSize)
 	}
 	return data, nil
 }
