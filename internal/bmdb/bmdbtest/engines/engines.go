@@ -13,7 +13,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -125,38 +124,11 @@ func (d pgDatabase) Open(tb testing.TB) bmdb.Engine {
 	return e
 }
 
-// template is a database with the schema, made once for all tests of a binary.
-var template struct {
-	sync.Mutex
-	name string
-}
-
 // newPostgres makes a database and returns its URL.
 func newPostgres(tb testing.TB) string {
 	tb.Helper()
-	ctx, server := context.WithoutCancel(tb.Context()), pgserver.Shared(tb)
-	template.Lock()
-	defer template.Unlock()
-	if template.name == "" {
-		name, err := server.Create(ctx, "")
-		if err == nil {
-			err = migrate(ctx, server.URL(name))
-		}
-		if err != nil {
-			tb.Fatal(err)
-		}
-		template.name = name
-	}
-	name, err := server.Create(ctx, template.name)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() {
-		if err := server.Drop(ctx, name); err != nil {
-			tb.Error(err)
-		}
-	})
-	return server.URL(name)
+	server := pgserver.Shared(tb)
+	return server.URL(server.Borrow(tb, "migrated", migrate))
 }
 
 func migrate(ctx context.Context, url string) error {

@@ -44,8 +44,10 @@ func TestEnginesAgreeWithTheModel(t *testing.T) {
 			ids[i] = fleet.MachineID(fmt.Sprintf("00000000-0000-7000-8000-%012d", i))
 			x.model.Machines = append(x.model.Machines, model.Machine{Holder: model.Nobody})
 		}
+		round := engines.NewRound(t)
+		r.Cleanup(round.End)
 		for _, e := range engines.All() {
-			x.systems = append(x.systems, newSystem(r, e.Name, e.Open(t), ids, &x.now))
+			x.systems = append(x.systems, newSystem(r, e.Name, e.Open(round), ids, &x.now))
 		}
 		for range 3 {
 			x.start()
