@@ -35,7 +35,7 @@ var provoke = map[manner]string{
 	killed:   "SELECT pg_terminate_backend(pg_backend_pid())",
 }
 
-const makeProvocation = `CREATE FUNCTION fail_40001() RETURNS void LANGUAGE plpgsql AS
+const makeProvocation = `CREATE OR REPLACE FUNCTION fail_40001() RETURNS void LANGUAGE plpgsql AS
 	$$ BEGIN RAISE EXCEPTION 'on purpose' USING ERRCODE = '40001'; END $$`
 
 // nth is an engine whose n-th call to the database fails. A call is a statement, or the end of a
