@@ -11,6 +11,8 @@ GOBUILD := CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)'
 # The race detector watches us, and not the inside of SQLite, which is C in the form of Go and made
 # most tests of a database take three times as long. Who uses a connection is still watched.
 RACE    := -race -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/libc=-race=false
+# What needs no race detector is compiled as the binaries are, so that most of it is compiled already.
+PLAIN   := CGO_ENABLED=0 go
 # What goes to every machine is small: no html/template by way of gRPC's traces, no second HTTP/2.
 AGENT   := $(GOBUILD) -tags grpcnotrace,nethttpomithttp2
 TOOL     = go tool -modfile=tools/$(1)/go.mod $(1)
@@ -56,14 +58,14 @@ vm-disk: setup ## Build the disk that virtual machines of tests start from, of D
 
 .PHONY: test
 test: setup build kube vm-disk ## Run every test, with the race detector (PKG=./internal/bmdb/... for some)
-	@go vet ./...
+	@$(PLAIN) vet -trimpath ./...
 	@go test $(RACE) -timeout 15m $(or $(PKG),./...)
-	@$(if $(PKG),,go test -run 'TestADay' -v ./internal/shepherd) # the whole fleet; the race detector's run has a smaller one
-	@$(if $(PKG),,go test -timeout 20m -run 'TestSeeds' ./internal/rehearsal) # 1,000 seeds, in one thread each; the race detector's run has 10
+	@$(if $(PKG),,$(PLAIN) test -trimpath -run 'TestADay' -v ./internal/shepherd) # the whole fleet; the race detector's run has a smaller one
+	@$(if $(PKG),,$(PLAIN) test -trimpath -timeout 20m -run 'TestSeeds' ./internal/rehearsal) # 1,000 seeds, in one thread each; the race detector's run has 10
 
 .PHONY: simulate
 simulate: ## Rehearse the control plane on N seeds, every fault mixed; one that fails is made smaller, and shown with what replays it (SEEDS=1000 FROM=0)
-	@go test -count=1 -timeout 24h -run 'TestSeeds' ./internal/rehearsal -seeds=$(or $(SEEDS),1000) -from=$(or $(FROM),0)
+	@$(PLAIN) test -trimpath -count=1 -timeout 24h -run 'TestSeeds' ./internal/rehearsal -seeds=$(or $(SEEDS),1000) -from=$(or $(FROM),0)
 
 .PHONY: test-vm
 test-vm: vm-disk ## A stock Debian on virtual machines is taken over by kexec, installed and booted, and returns when it must; prints each phase (RUN=TestReturns)
