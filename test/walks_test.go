@@ -2,19 +2,17 @@ package test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
-
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"k8s.io/client-go/rest"
 
 	"github.com/ironherd/ironherd/internal/reconciler/etcdtest"
 	"github.com/ironherd/ironherd/reconciler/etcd"
@@ -29,10 +27,12 @@ var walked = []software{
 
 // TestWalks takes three nodes from release to release at random, up and down, with the real
 // programs, three members of etcd and three API servers, while processes are killed and stopped,
-// nodes are cut off, a member goes down and the status is garbled. No client may be served by an
-// API server that the status excludes, no object of a user may vanish, and when the storm is over,
-// everything must be as the release of the nodes wants it. IRONHERD_TORTURE_ROUNDS says how many
-// walks, and IRONHERD_TORTURE_SEED which.
+// nodes are cut off, a member goes down, the status is garbled, manifests vanish and come back, and
+// somebody deletes a role. The releases are one program that goes by several names, so their own
+// sets are alike; their manifests differ. No client may be served by an API server that the status
+// excludes, no object of a user may vanish, nor one that the manifests of every release have. When
+// the storm is over, there must be what the release of the nodes wants, and nothing that another one
+// has left. IRONHERD_TORTURE_ROUNDS says how many walks, and IRONHERD_TORTURE_SEED which.
 func TestWalks(t *testing.T) {
 	t.Parallel()
 	walks, seed := 2, uint64(12)
@@ -46,8 +46,12 @@ func TestWalks(t *testing.T) {
 	ctx := bounded(t, time.Duration(walks+1)*10*time.Minute)
 	s := newStorm(ctx, t, seed)
 	s.install(walked[0])
+	for _, h := range s.hosts {
+		s.furnish(h, walked[0])
+	}
 	s.heal(ctx)
 	s.settled(ctx, walked[0])
+	s.arrived(ctx, walked[0])
 	user := s.createUsers(ctx)
 	began, served, slowest := time.Now(), 0, time.Duration(0)
 	for n := range walks {
@@ -64,12 +68,13 @@ func TestWalks(t *testing.T) {
 		s.heal(ctx)
 		bound, cancel := context.WithTimeout(ctx, 5*time.Minute)
 		s.settled(bound, target)
+		s.arrived(bound, target)
 		cancel()
 		slowest = max(slowest, time.Since(quiet))
 		served += stop()
 		t.Logf("walk %d to %s, well %v after the storm; so far %v", n+1, target.release, time.Since(quiet).Round(100*time.Millisecond), s.count)
 		if now := s.users(ctx); now != user {
-			t.Fatalf("walk %d: the user's object was %s, and is %s", n, user, now)
+			t.Fatalf("walk %d: what must stay was %s, and is %s", n, user, now)
 		}
 		if t.Failed() {
 			t.Fatalf("walk %d to %s failed", n, target.release)
@@ -88,6 +93,8 @@ type storm struct {
 	random  *rand.Rand
 	members *etcdtest.Cluster
 	links   [][]*etcdtest.Link // of each node, to each member
+	// settings are the configuration of each node that no release changes.
+	settings map[*host]string
 
 	mu    sync.Mutex // of the units of all nodes: one start or stop at a time
 	count tally
@@ -108,7 +115,7 @@ func newStorm(ctx context.Context, t *testing.T, seed uint64) *storm {
 	}
 	s := &storm{
 		page:   &page{t: t, program: program, etcd: dial(ctx, t, members.Endpoints()...)},
-		random: rand.New(rand.NewPCG(seed, 12)), members: members, count: tally{},
+		random: rand.New(rand.NewPCG(seed, 12)), members: members, count: tally{}, settings: map[*host]string{},
 	}
 	for range 3 {
 		var links []*etcdtest.Link
@@ -132,6 +139,8 @@ func newStorm(ctx context.Context, t *testing.T, seed uint64) *storm {
 		}
 		s.links = append(s.links, links)
 		s.add(server, kubeconfig, strings.Join(urls, ", "))
+		h := s.hosts[len(s.hosts)-1]
+		s.settings[h] = read(t, filepath.Join(h.root, "etc/ironherd/reconciler.yaml"))
 	}
 	return s
 }
@@ -188,6 +197,7 @@ func (s *storm) change(ctx context.Context, h *host, to software) {
 		s.kill(h, unit)
 	}
 	h.install(s.program, to)
+	s.furnish(h, to)
 	if err := h.try(ctx, "install -m 0755 ironherd-reconciler /usr/bin/ironherd-reconciler"); err != nil {
 		s.t.Error(err)
 	}
@@ -244,7 +254,7 @@ func (s *storm) wrong(ctx context.Context, random *rand.Rand) {
 	i := random.IntN(len(s.hosts))
 	h, unit := s.hosts[i], units[random.IntN(len(units))]
 	while := time.Duration(random.IntN(8000)) * time.Millisecond // the TTL is 3 s
-	switch what := random.IntN(10); what {
+	switch what := random.IntN(14); what {
 	case 0, 1, 2: // systemd starts it again
 		h.busy.Lock()
 		s.kill(h, unit)
@@ -283,6 +293,22 @@ func (s *storm) wrong(ctx context.Context, random *rand.Rand) {
 		if _, err := s.etcd.Put(short, etcd.Layout{Root: etcd.DefaultRoot}.Status(), "{garbled"); err == nil {
 			s.tell("status garbled")
 		}
+	case 10, 11:
+		h.busy.Lock()
+		mount, err := h.unmount()
+		h.busy.Unlock()
+		letRun(ctx, while)
+		h.busy.Lock()
+		err = errors.Join(err, mount())
+		h.busy.Unlock()
+		if err != nil {
+			s.t.Error(err)
+		}
+		s.tell("manifests vanished")
+	case 12, 13:
+		if s.lose(ctx, h) {
+			s.tell("role deleted")
+		}
 	}
 }
 
@@ -300,38 +326,4 @@ func (s *storm) heal(ctx context.Context) {
 			s.t.Fatal(err)
 		}
 	}
-}
-
-// theirs is an object of a user that looks like one of ours.
-const theirs = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"theirs","namespace":"default","labels":{"ironherd.dev/reconciled":"true"}},"data":{"a":"b"}}`
-
-func (s *storm) createUsers(ctx context.Context) string {
-	s.t.Helper()
-	config := s.hosts[0].server.Config("")
-	client, err := rest.HTTPClientFor(config)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer client.CloseIdleConnections()
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, config.Host+"/api/v1/namespaces/default/configmaps", strings.NewReader(theirs))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	request.Header.Set("Content-Type", "application/json")
-	answer, err := client.Do(request)
-	if err != nil || answer.StatusCode != http.StatusCreated {
-		s.t.Fatal(answer, err)
-	}
-	_ = answer.Body.Close()
-	return s.users(ctx)
-}
-
-// users says which object of the user there is.
-func (s *storm) users(ctx context.Context) string {
-	key := "/registry/configmaps/default/theirs"
-	answer, err := s.etcd.Get(ctx, key, clientv3.WithKeysOnly())
-	if err != nil || len(answer.Kvs) == 0 {
-		return fmt.Sprint("gone ", err)
-	}
-	return fmt.Sprint("created at ", answer.Kvs[0].CreateRevision)
 }

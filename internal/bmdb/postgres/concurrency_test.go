@@ -440,7 +440,7 @@ func TestServerRestarts(t *testing.T) {
 		defer mu.Unlock()
 		return done
 	}
-	s := p.session("worker", 30*time.Second)
+	s := p.session("worker", 5*time.Minute) // longer than a busy host takes to start the server again
 	wg.Go(func() { _ = s.Run(ctx) })
 	for range 4 {
 		wg.Go(func() {
@@ -471,6 +471,7 @@ func TestServerRestarts(t *testing.T) {
 		await(t, "work is done", func() bool { return progress() > before+20 })
 		server.Stop()
 		p.must(server.Resume(t.Context()))
+		await(t, "the session is extended", func() bool { return s.Extend(t.Context()) == nil })
 	}
 	before := progress()
 	await(t, "work goes on", func() bool { return progress() > before+20 })
