@@ -31,8 +31,8 @@ var walked = []software{
 // somebody deletes a role. The releases are one program that goes by several names, so their own
 // sets are alike; their manifests differ. No client may be served by an API server that the status
 // excludes, no object of a user may vanish, nor one that the manifests of every release have. When
-// the storm is over, there must be what the release of the nodes wants, and nothing that another one
-// has left. IRONHERD_TORTURE_ROUNDS says how many walks, and IRONHERD_TORTURE_SEED which.
+// the storm is over, there must be what the release of the nodes wants, and nothing that another
+// one has left. IRONHERD_TORTURE_ROUNDS says how many walks, and IRONHERD_TORTURE_SEED which.
 func TestWalks(t *testing.T) {
 	t.Parallel()
 	walks, seed := 2, uint64(12)
