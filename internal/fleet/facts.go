@@ -9,9 +9,6 @@ import (
 // TakeoverGeneration grows with each takeover of a machine.
 type TakeoverGeneration int64
 
-// HostGeneration grows with each reinstall that gives a machine a new identity (a new host key).
-type HostGeneration int64
-
 // InstallGeneration grows with each install of a machine that was asked for.
 type InstallGeneration int64
 

@@ -35,36 +35,8 @@ func (m *keyMemo) set(id string) {
 
 func (m *keyMemo) forget() { m.set("") }
 
-// EnsureKey makes sure that the project has our public key under the configured label. Create does
-// the same when it is first used. It is a conflict when the label has another key, or the key
-// another label.
-func (p *Provider) EnsureKey(ctx context.Context) error {
-	p.key.forget()
-	_, err := p.ensureKey(ctx)
-	return err
-}
-
-// RemoveKey removes our key from the project; a key that is not there counts as removed. Another
-// key under our label is a conflict.
-func (p *Provider) RemoveKey(ctx context.Context) error {
-	p.key.forget()
-	id, err := p.findKey(ctx)
-	if id == "" || err != nil {
-		return err
-	}
-	what := "delete SSH key " + id
-	client, err := p.client(ctx, what)
-	if err != nil {
-		return err
-	}
-	response, err := client.SSHKeys.Delete(id)
-	if err = classify(what, response, err); fleet.KindOf(err) == fleet.KindNotFound {
-		return nil
-	}
-	return err
-}
-
-// ensureKey returns the ID of our key in the project.
+// ensureKey makes sure that the project has our public key under the configured label, and returns
+// its ID. It is a conflict when the label has another key, or the key another label.
 func (p *Provider) ensureKey(ctx context.Context) (string, error) {
 	if id := p.key.get(); id != "" {
 		return id, nil

@@ -11,7 +11,6 @@ import (
 const (
 	listKeys  = "GET projects/" + projectID + "/ssh-keys"
 	createKey = "POST projects/" + projectID + "/ssh-keys"
-	deleteKey = "DELETE ssh-keys/" + keyUUID
 )
 
 const otherKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
@@ -50,7 +49,8 @@ func TestEnsureKey(t *testing.T) {
 			p, api := newScripted(t)
 			api.on(listKeys, test.lists...)
 			api.on(createKey, test.creates...)
-			err := p.EnsureKey(t.Context())
+			p.key.forget()
+			_, err := p.ensureKey(t.Context())
 			if fleet.KindOf(err) != test.kind || (err != nil) != (test.kind != 0) || err != nil && !strings.Contains(err.Error(), test.says) {
 				t.Errorf("%v (%s)", err, fleet.KindOf(err))
 			}
@@ -83,25 +83,6 @@ func TestOneCallerLooksForTheKey(t *testing.T) {
 	callers.Wait()
 	if api.count(createKey) != 1 || api.count(listKeys) != 1 {
 		t.Errorf("%d keys were created, %d lists read", api.count(createKey), api.count(listKeys))
-	}
-}
-
-func TestRemoveKey(t *testing.T) {
-	t.Parallel()
-	p, api := newScripted(t)
-	api.on(deleteKey, answer{status: 204}, answer{status: 404, body: errorsBody("Not found")})
-	for range 2 {
-		if err := p.RemoveKey(t.Context()); err != nil {
-			t.Error(err)
-		}
-	}
-	api.on(listKeys, answer{body: `{"ssh_keys":[]}`})
-	if err := p.RemoveKey(t.Context()); err != nil || api.count(deleteKey) != 2 {
-		t.Errorf("%v, %d deletes", err, api.count(deleteKey))
-	}
-	api.on(listKeys, answer{body: sshKeys("ironherd", otherKey)})
-	if err := p.RemoveKey(t.Context()); fleet.KindOf(err) != fleet.KindConflict {
-		t.Errorf("another key under our label: %v", err)
 	}
 }
 
