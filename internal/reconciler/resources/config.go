@@ -90,6 +90,18 @@ func Open(kubeconfig string, o Options, log *slog.Logger) (*Applier, error) {
 
 // New is Open with a client configuration instead of a file.
 func New(config *rest.Config, o Options, log *slog.Logger) (*Applier, error) {
+	a, err := offline(o, log)
+	if err != nil {
+		return nil, err
+	}
+	if a.client, err = api.New(config, log); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// offline returns an Applier that knows what is wanted, and has no client yet.
+func offline(o Options, log *slog.Logger) (*Applier, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
@@ -106,12 +118,8 @@ func New(config *rest.Config, o Options, log *slog.Logger) (*Applier, error) {
 			return nil, fmt.Errorf("%s: %w", o.Key, err)
 		}
 	}
-	client, err := api.New(config, log)
-	if err != nil {
-		return nil, err
-	}
 	return &Applier{
-		client: client, judge: judge, options: o, release: own, log: log, directory: manifest.At(o.Manifests),
+		judge: judge, options: o, release: own, log: log, directory: manifest.At(o.Manifests),
 		changed: make(chan struct{}, 1), attached: make(chan struct{}),
 	}, nil
 }
