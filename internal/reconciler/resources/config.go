@@ -14,6 +14,7 @@ import (
 	"github.com/ironherd/ironherd/internal/reconciler/resources/health"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/manifest"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
+	"github.com/ironherd/ironherd/reconciler"
 )
 
 // Options say which objects are wanted besides the release's own, and how far a pass may go.
@@ -98,6 +99,31 @@ func New(config *rest.Config, o Options, log *slog.Logger) (*Applier, error) {
 		return nil, err
 	}
 	return a, nil
+}
+
+// Check returns what is wrong with the manifests, by themselves and beside the release's own set,
+// or beside nothing if the options do not say what that is. It asks nobody.
+func Check(o Options) ([]reconciler.Failure, error) {
+	log := slog.New(slog.DiscardHandler)
+	a, err := offline(o, log)
+	if err != nil {
+		a, err = offline(Options{Manifests: o.Manifests, BuiltIn: []*object.Object{}}, log)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return a.Faults(), nil
+}
+
+// CheckKubeconfig returns what is wrong with a kubeconfig, and with the files that it names. It
+// asks nobody.
+func CheckKubeconfig(kubeconfig string) error {
+	a, err := Open(kubeconfig, Options{BuiltIn: []*object.Object{}}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	a.Close()
+	return nil
 }
 
 // offline returns an Applier that knows what is wanted, and has no client yet.
