@@ -60,8 +60,11 @@ func TestReconcilerPause(t *testing.T) {
 		t.Errorf("a slip is stored: %v", look.Pauses)
 	}
 
-	if said := say(0, "pause", "configmap default/settings", "--reason=an incident"); !strings.Contains(said, "is paused for 1h0m0s") {
+	if said := say(0, "pause", "configmap default/settings", "--reason=an incident"); !strings.Contains(said, "ConfigMap default/settings is paused for 1h0m0s") {
 		t.Errorf("pause: %s", said)
+	}
+	if look := r.look(ctx); len(look.Pauses) != 1 || look.Pauses[0].Scope != "ConfigMap default/settings" {
+		t.Errorf("a leader of a release that knows no lower case would not keep to it: %v", look.Pauses)
 	}
 	remove("settings")
 	remove("other")

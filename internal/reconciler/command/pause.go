@@ -40,7 +40,8 @@ While something is paused that API servers need, and that is not as this release
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return a.withEtcd(cmd.Context(), func(c config, client *clientv3.Client, logger *slog.Logger) error {
 			p := reconciler.Pause{Scope: strings.Join(args, " "), By: c.node, Reason: *reason}
-			if err := a.isKept(cmd.Context(), client, c, logger, p); err != nil {
+			var err error
+			if p.Scope, err = a.keptScope(cmd.Context(), client, c, logger, p); err != nil {
 				return err
 			}
 			if err := reconciler.SetPause(cmd.Context(), client, c.layout, p, *length); err != nil {
@@ -53,21 +54,32 @@ While something is paused that API servers need, and that is not as this release
 	return cmd
 }
 
-// isKept returns KindNotFound unless the reconciler keeps something that a pause is of. If that
-// cannot be known, it says so and returns nil: what is in the way may be why somebody pauses.
-func (a *app) isKept(ctx context.Context, client *clientv3.Client, c config, logger *slog.Logger, p reconciler.Pause) error {
-	if err := p.CheckScope(); err != nil || strings.EqualFold(p.Scope, reconciler.PauseAll) {
-		return err
+// keptScope returns the scope of a pause with its kind as the kind is spelt. The error is
+// KindNotFound unless the reconciler keeps something that the pause is of. If that cannot be known,
+// keptScope says so and returns no error: what is in the way may be why somebody pauses.
+func (a *app) keptScope(ctx context.Context, client *clientv3.Client, c config, logger *slog.Logger, p reconciler.Pause) (string, error) {
+	if err := p.CheckScope(); err != nil {
+		return "", err
+	}
+	if strings.EqualFold(p.Scope, reconciler.PauseAll) {
+		return reconciler.PauseAll, nil
 	}
 	kept, err := resources.FindKept(ctx, c.kubeconfig, c.options())
 	if err != nil {
-		return fleet.Errorf(fleet.KindInvalid, "%w", err)
+		return "", fleet.Errorf(fleet.KindInvalid, "%w", err)
 	}
-	kind, _, _ := strings.Cut(p.Scope, " ")
+	kind, object, single := strings.Cut(p.Scope, " ")
 	var those, kinds []string
 	for _, key := range kept.Objects {
 		if p.Covers(key.Group, key.Kind, key.Namespace, key.Name) {
-			return nil
+			scope := key.Kind
+			if strings.Contains(kind, ".") {
+				scope += "." + key.Group
+			}
+			if single {
+				scope += " " + object
+			}
+			return scope, nil
 		}
 		if (reconciler.Pause{Scope: kind}).Covers(key.Group, key.Kind, key.Namespace, key.Name) {
 			those = append(those, key.String())
@@ -76,7 +88,7 @@ func (a *app) isKept(ctx context.Context, client *clientv3.Client, c config, log
 	}
 	set, err := node.NewRegistry(client, c.layout, logger).List(ctx)
 	if err != nil {
-		return unreachable(err)
+		return "", unreachable(err)
 	}
 	for _, n := range set.Nodes {
 		if n.Source != nil && n.Source.Digest != kept.Source.Digest {
@@ -86,11 +98,11 @@ func (a *app) isKept(ctx context.Context, client *clientv3.Client, c config, log
 	switch {
 	case len(kept.Unknown) > 0:
 		a.note("whether the reconciler keeps any %s is not known, so this pause may be of nothing: %s", p.Scope, strings.Join(kept.Unknown, "; "))
-		return nil
+		return p.Scope, nil
 	case len(those) > 0:
-		return fleet.Errorf(fleet.KindNotFound, "the reconciler keeps no %s: of that kind it keeps %s", p.Scope, some(those))
+		return "", fleet.Errorf(fleet.KindNotFound, "the reconciler keeps no %s: of that kind it keeps %s", p.Scope, some(those))
 	}
-	return fleet.Errorf(fleet.KindNotFound, "the reconciler keeps no %s: name one of the kinds that it keeps, which are %s", p.Scope, some(kinds))
+	return "", fleet.Errorf(fleet.KindNotFound, "the reconciler keeps no %s: name one of the kinds that it keeps, which are %s", p.Scope, some(kinds))
 }
 
 // some lists the first of what there is, each once.
