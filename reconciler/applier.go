@@ -61,6 +61,15 @@ type Report struct {
 	Failures []Failure `json:"failures,omitempty"`
 }
 
+// add adds what was done before in the same pass.
+func (r *Report) add(before Report) {
+	r.Created += before.Created
+	r.Updated += before.Updated
+	r.Recreated += before.Recreated
+	r.Pruned += before.Pruned
+	r.Requests += before.Requests
+}
+
 // Failure is one object, or one source of objects (a manifest), that could not be made what is
 // wanted.
 type Failure struct {

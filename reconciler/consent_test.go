@@ -221,6 +221,7 @@ func TestPauseCovers(t *testing.T) {
 	t.Parallel()
 	for scope, want := range map[string]bool{
 		"all": true, "Deployment": true, "Deployment.apps": true, "Deployment default/web": true, "Deployment.apps default/web": true,
+		"All": true, "deployment": true, "deployment.Apps default/web": true, "DEPLOYMENT default/Web": false,
 		"Deployment.batch": false, "ConfigMap": false, "Deployment default/other": false, "Deployment web": false, "Deployment.apps other/web": false, "": false,
 	} {
 		if got := (Pause{Scope: scope}).Covers("apps", "Deployment", "default", "web"); got != want {
@@ -286,6 +287,9 @@ func TestPauses(t *testing.T) {
 	if err := EndPause(t.Context(), client, layout, "ConfigMap default/x"); fleet.KindOf(err) != fleet.KindNotFound {
 		t.Errorf("ended again: %v", err)
 	}
+	if err := EndPause(t.Context(), client, layout, "secret"); err != nil {
+		t.Errorf("a kind in lower case: %v", err)
+	}
 	if err := set("Secret", "for a moment", time.Second); err != nil {
 		t.Fatal(err)
 	}
@@ -296,10 +300,78 @@ func TestPauses(t *testing.T) {
 	told("one that cannot be read", PauseAll)
 	for _, wrong := range []error{
 		set("", "why", time.Hour), set("a b c", "why", time.Hour), set("a  b", "why", time.Hour), set("all", "", time.Hour), set("all", "why", 0),
-		set("all", "why", 8*24*time.Hour),
+		set("all", "why", 8*24*time.Hour), set("Deployment/default/web", "why", time.Hour), set("Deployment default/web/x", "why", time.Hour),
+		set("Deployment ", "why", time.Hour), set("Deployment. default/web", "why", time.Hour),
 	} {
 		if fleet.KindOf(wrong) != fleet.KindInvalid {
 			t.Errorf("accepted: %v", wrong)
 		}
 	}
+}
+
+// held is one whose passes go on until their context ends, as long as nothing is paused.
+type held struct {
+	*paused
+	now   []Pause // what the next pass leaves alone
+	begun chan struct{}
+}
+
+func (h *held) SetPauses(pauses []Pause) { h.now = pauses }
+
+func (h *held) Pass(ctx context.Context) (Report, error) {
+	if len(h.now) > 0 {
+		report, err := h.paused.Pass(ctx)
+		report.Created = 2
+		return report, err
+	}
+	h.begun <- struct{}{}
+	<-ctx.Done()
+	return Report{Created: 1}, context.Cause(ctx)
+}
+
+// reports hands on what passes reported.
+type reports struct {
+	noObserver
+	ended chan Report
+}
+
+func (r reports) PassEnded(report Report, _ time.Duration, _ error) { r.ended <- report }
+
+// TestPauseBreaksOff: a pause ends the pass that is under way, and its end leads to a pass at once,
+// not with the next full one. The pass that was broken off is no failure, and what it did is
+// counted.
+func TestPauseBreaksOff(t *testing.T) {
+	t.Parallel()
+	client, layout := shared.Client(t), ownLayout()
+	var r resources
+	h := &held{paused: &paused{hand: r.hand("v1.0.0")}, begun: make(chan struct{}, 9)}
+	observer := reports{ended: make(chan Report, 9)}
+	startSourced(t, client, Config{
+		Node: "n1", Build: build("v1.0.0", "v1.0.0", "v1.0.0"), Layout: layout, FullPass: time.Hour, Settle: time.Millisecond, Observer: observer,
+	}, h)
+	for round := range 2 { // the first pass of a leadership, and one that keeps
+		receive(t, "a pass that nobody has paused", h.begun)
+		if err := SetPause(t.Context(), client, layout, Pause{Scope: PauseAll, Reason: "an incident"}, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		report := receive(t, "the pass that keeps to the pause", observer.ended)
+		if report.Created != 3 || !report.Ready {
+			t.Errorf("round %d: %+v", round, report)
+		}
+		awaitStatus(t, client, layout, done("v1.0.0", "v1.0.0"))
+		if err := EndPause(t.Context(), client, layout, PauseAll); err != nil {
+			t.Fatal(err)
+		}
+	}
+	receive(t, "a pass after the pause", h.begun)
+}
+
+func receive[T any](t *testing.T, what string, from <-chan T) (value T) {
+	t.Helper()
+	select {
+	case value = <-from:
+	case <-time.After(90 * time.Second):
+		t.Fatalf("not within a minute and a half: %s", what)
+	}
+	return value
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/reconciler/election"
+	"github.com/ironherd/ironherd/reconciler/etcd"
 	"github.com/ironherd/ironherd/reconciler/gate"
 )
 
@@ -61,6 +62,12 @@ type term struct {
 
 	// revision is that of the known status, and at a revision of etcd at which it was so.
 	revision, at int64
+
+	// paused are the pauses that the last pass was given. pausesChanged is closed when they are no
+	// longer so; unfollow ends what would close it.
+	paused        etcd.Snapshot
+	pausesChanged <-chan struct{}
+	unfollow      context.CancelFunc
 }
 
 // setState changes what the service shows to people, unless the leadership is over.

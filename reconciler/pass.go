@@ -2,7 +2,6 @@ package reconciler
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -54,6 +53,7 @@ func (t *term) reach(ctx context.Context) error {
 		failures.failed(ctx, t.logger, err, pause)
 		select {
 		case <-time.After(pause):
+		case <-t.pausesChanged:
 		case <-changed:
 			return errStatusChanged
 		case <-ctx.Done():
@@ -62,13 +62,14 @@ func (t *term) reach(ctx context.Context) error {
 	}
 }
 
-// maintain runs a pass after each change, and a full pass at intervals. After a pass that failed,
-// the next one comes sooner. It returns nil when ctx ends, and errStatusChanged when the status is
-// no longer the known one.
+// maintain runs a pass after each change of what was applied or is paused, and a full pass at
+// intervals. After a pass that failed, the next one comes sooner. It returns nil when ctx ends, and
+// errStatusChanged when the status is no longer the known one.
 func (t *term) maintain(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	changed, retry := t.statusChanged(ctx), t.retries()
+	t.followPauses(ctx)
 	known, _ := t.fault.Get()
 	faults := t.fault.Watch(ctx)
 	pace := rate.NewLimiter(rate.Every(passSpacing), passBurst)
@@ -81,6 +82,10 @@ func (t *term) maintain(ctx context.Context) error {
 		select {
 		case <-time.After(pause):
 		case <-t.applier.Changed():
+			if pace.Wait(ctx) != nil {
+				return nil
+			}
+		case <-t.pausesChanged:
 			if pace.Wait(ctx) != nil {
 				return nil
 			}
@@ -132,18 +137,6 @@ func (t *term) pass(ctx context.Context) (ready bool, err error) {
 			slog.Duration("took", took))
 	}
 	return report.Ready, err
-}
-
-// applyUnpaused runs a pass of the applier over what nobody has paused.
-func (t *term) applyUnpaused(ctx context.Context) (Report, error) {
-	if pauser := t.can.pauser; pauser != nil {
-		pauses, err := readPauses(ctx, t.client, t.config.Layout)
-		if err != nil {
-			return Report{}, fmt.Errorf("read what is paused: %w", err)
-		}
-		pauser.SetPauses(pauses)
-	}
-	return t.applier.Pass(ctx)
 }
 
 // failureLog logs a row of passes that failed, but not each of them.

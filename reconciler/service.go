@@ -90,6 +90,7 @@ func (c Config) Validate() error {
 //	watch-nodes ──► nodes ──► watch-releases ──► verdict ──► elect ──► leadership
 //	                                                                       │
 //	watch-status ─► status ──► lead: Applier.Pass, the status ◄────────────┤
+//	watch-pauses ─► pauses ──►                                             │
 //	                           watch-resources: Applier.Run ◄──────────────┘
 //	probe-api-server ──► fault ──► elect, lead
 //
@@ -109,6 +110,7 @@ type Service struct {
 
 	nodes      watch.Memory[node.Set]
 	status     watch.Memory[statusView]
+	pauses     watch.Memory[etcd.Snapshot]
 	verdict    watch.Memory[gate.Verdict]
 	leadership watch.Memory[*election.Leadership] // nil: none
 	// fault is why this node's API server does not answer; empty: it does. It is not set before the
@@ -237,6 +239,12 @@ func (s *Service) Components() []Component {
 	if sourcer := s.can.sourcer; sourcer != nil {
 		components = append(components, Component{Name: "declare-source", Serve: func(ctx context.Context) error {
 			return s.declare(ctx, sourcer)
+		}})
+	}
+	if s.can.pauser != nil {
+		pauses := &etcd.Follower{Client: s.client, Range: pauseRange(s.config.Layout), Logger: s.config.Logger}
+		components = append(components, Component{Name: "watch-pauses", Base: true, Check: pauses.Check, Serve: func(ctx context.Context) error {
+			return pauses.Run(ctx, s.pauses.Set)
 		}})
 	}
 	if publisher := s.can.publisher; publisher != nil {

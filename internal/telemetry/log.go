@@ -1,8 +1,10 @@
 package telemetry
 
 import (
+	"errors"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,12 +29,13 @@ func Formats() []string { return []string{"auto", "text", "json"} }
 // Levels lists the names of the levels.
 func Levels() []string { return []string{"debug", "info", "warn", "error"} }
 
-// NewLogger returns a logger that writes to w. A level or format that does not exist is
-// KindInvalid.
+// NewLogger returns a logger that writes to w. A level and a format that do not exist are both
+// reported, as KindInvalid.
 func NewLogger(w io.Writer, options LogOptions) (*slog.Logger, error) {
 	var level slog.Level
+	var wrong []error
 	if err := level.UnmarshalText([]byte(options.Level)); options.Level != "" && err != nil || strings.ContainsAny(options.Level, "+-") {
-		return nil, fleet.Errorf(fleet.KindInvalid, "no log level is named %q: use one of %s", options.Level, strings.Join(Levels(), ", "))
+		wrong = append(wrong, fleet.Errorf(fleet.KindInvalid, "no log level is named %q: use one of %s", options.Level, strings.Join(Levels(), ", ")))
 	}
 	format := options.Format
 	if format == "" || format == "auto" {
@@ -41,15 +44,18 @@ func NewLogger(w io.Writer, options LogOptions) (*slog.Logger, error) {
 			format = "text"
 		}
 	}
-	switch format {
-	case "json":
-		return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: plain})), nil
-	case "text":
-		return slog.New(tint.NewTextHandler(w, &tint.Options{
-			Level: level, TimeFormat: "15:04:05.000", NoColor: !options.Color, ReplaceAttr: oneLine,
-		})), nil
+	if options.Format != "" && !slices.Contains(Formats(), options.Format) {
+		wrong = append(wrong, fleet.Errorf(fleet.KindInvalid, "no log format is named %q: use one of %s", options.Format, strings.Join(Formats(), ", ")))
 	}
-	return nil, fleet.Errorf(fleet.KindInvalid, "no log format is named %q: use one of %s", options.Format, strings.Join(Formats(), ", "))
+	if err := errors.Join(wrong...); err != nil {
+		return nil, err
+	}
+	if format == "json" {
+		return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: plain})), nil
+	}
+	return slog.New(tint.NewTextHandler(w, &tint.Options{
+		Level: level, TimeFormat: "15:04:05.000", NoColor: !options.Color, ReplaceAttr: oneLine,
+	})), nil
 }
 
 // plain writes a duration as its text instead of a number of nanoseconds.

@@ -88,8 +88,8 @@ func Dial(ctx context.Context, config Config) (*clientv3.Client, error) {
 	return client, nil
 }
 
-// Open opens the files that the configuration names, and returns failure.Invalid for the first that
-// cannot be used.
+// Open opens the files that the configuration names, and reports each that cannot be used, as
+// failure.Invalid.
 func (c Config) Open() error {
 	_, err := c.tls()
 	return err
@@ -100,26 +100,29 @@ func (c Config) tls() (*tls.Config, error) {
 		return nil, nil //nolint:nilnil // no TLS of our own: the scheme of an endpoint decides
 	}
 	security := &tls.Config{MinVersion: tls.VersionTLS12}
+	var wrong []error
 	if c.CAFile != "" {
+		security.RootCAs = x509.NewCertPool()
 		text, err := os.ReadFile(c.CAFile)
 		if err != nil {
-			return nil, fleet.Errorf(fleet.KindInvalid, "read etcd's CA certificate: %w", err)
-		}
-		security.RootCAs = x509.NewCertPool()
-		if !security.RootCAs.AppendCertsFromPEM(text) {
-			return nil, fleet.Errorf(fleet.KindInvalid, "etcd's CA certificate %s holds no PEM certificate", c.CAFile)
+			wrong = append(wrong, fleet.Errorf(fleet.KindInvalid, "read etcd's CA certificate: %w", err))
+		} else if !security.RootCAs.AppendCertsFromPEM(text) {
+			wrong = append(wrong, fleet.Errorf(fleet.KindInvalid, "etcd's CA certificate %s holds no PEM certificate", c.CAFile))
 		}
 	}
-	if c.CertFile != "" {
+	if c.CertFile != "" && c.KeyFile != "" {
 		// Read at each handshake: certificates are renewed while we run.
 		certificate, key := c.CertFile, c.KeyFile
 		if _, err := tls.LoadX509KeyPair(certificate, key); err != nil {
-			return nil, fleet.Errorf(fleet.KindInvalid, "read the etcd client's certificate: %w", err)
+			wrong = append(wrong, fleet.Errorf(fleet.KindInvalid, "read the etcd client's certificate: %w", err))
 		}
 		security.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			pair, err := tls.LoadX509KeyPair(certificate, key)
 			return &pair, err
 		}
+	}
+	if err := errors.Join(wrong...); err != nil {
+		return nil, err
 	}
 	return security, nil
 }

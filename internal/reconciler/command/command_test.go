@@ -408,6 +408,21 @@ func TestConfigCheckOpens(t *testing.T) {
 	_, said = p.run(2, "config", "check", "--kubeconfig", good, "--manifests", filepath.Join(dir, "manifests"), "--etcd-endpoints", "https://127.0.0.1:9",
 		"--etcd-cert", junk, "--etcd-key", filepath.Join(dir, "none.key"))
 	contains(t, "config check", said, "etcd client's certificate", "typo.yaml", "metadata.name")
+	_, said = p.run(2, "config", "check", "--kubeconfig", bad, "--manifests", filepath.Join(dir, "manifests"), "--etcd-endpoints", "https://127.0.0.1:9,there",
+		"--etcd-ca", junk, "--etcd-cert", junk, "--etcd-key", junk, "--built-in", "kubelet-api,nothing", "--log-level", "loud", "--log-format", "xml",
+		"--expose", "nowhere", "--listen", "nowhere", "--root", "x", "--election-ttl", "1500ms")
+	all := []string{
+		"junk.pem holds no PEM certificate", "etcd client's certificate", "no-ca.crt", "typo.yaml", `there is no built-in part "nothing"`,
+		`no log level is named "loud"`, `no log format is named "xml"`, `expose must be the address at which clients reach the API server, HOST:PORT, not "nowhere"`,
+		`listen must be HOST:PORT, not "nowhere"`, "the root of the keys in etcd must be a path", "TTL must be whole seconds", `etcd endpoint "there" must be a URL`,
+	}
+	contains(t, "one run of config check", said, all...)
+	if lines := strings.Count(said, "\n"); lines != len(all) {
+		t.Errorf("%d faults are told in %d lines:\n%s", len(all), lines, said)
+	}
+	_, said = p.run(2, "config", "check", "--kubeconfig", good, "--log-format", "xml")
+	contains(t, "config check", said, `no log format is named "xml"`)
+	p.run(0, "config", "check", "--kubeconfig", good, "--expose", "192.0.2.11:6443")
 	p.run(0, "config", "check", "--kubeconfig", good)
 	_, said = p.run(7, "config", "check", "--kubeconfig", good, "--connect")
 	contains(t, "config check --connect", said, "the API server at http://127.0.0.1:9 cannot be reached")

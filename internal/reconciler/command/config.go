@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"net"
 	"os"
 	"slices"
@@ -15,6 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/reconciler/resources"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/builtin"
 	"github.com/ironherd/ironherd/internal/telemetry"
 	"github.com/ironherd/ironherd/reconciler"
@@ -282,31 +282,33 @@ func (c config) checkRun() error {
 // open opens what the configuration names, and reports every fault.
 func (c config) open() error {
 	var wrong faults
-	if err := c.etcd.Open(); err != nil && c.etcd.Validate() == nil {
+	if err := c.etcd.Open(); err != nil {
 		wrong.add("%w", err)
 	}
-	if c.kubeconfig == "" {
-		return errors.Join(wrong...)
+	if c.kubeconfig != "" {
+		if err := resources.CheckKubeconfig(c.kubeconfig); err != nil {
+			wrong.add("%w", err)
+		}
 	}
-	applier, err := openResources(c, slog.New(slog.DiscardHandler))
+	failures, err := resources.Check(c.options())
 	if err != nil {
 		wrong.add("%w", err)
-		return errors.Join(wrong...)
 	}
-	defer applier.Close()
-	for _, f := range applier.Faults() {
+	for _, f := range failures {
 		wrong.add("%s: %s", f.Object, f.Reason)
 	}
 	return errors.Join(wrong...)
 }
 
 // checkExpose reports what is missing for expose.
-func (c config) checkExpose() error {
-	var wrong faults
+func (c config) checkExpose() error { return errors.Join(c.checkAddress(), c.checkRun()) }
+
+// checkAddress reports what is wrong with the address at which clients reach the API server.
+func (c config) checkAddress() error {
 	if _, _, err := net.SplitHostPort(c.expose); err != nil {
-		wrong.add("expose must be the address at which clients reach the API server, HOST:PORT, not %q", c.expose)
+		return fleet.Errorf(fleet.KindInvalid, "expose must be the address at which clients reach the API server, HOST:PORT, not %q", c.expose)
 	}
-	return errors.Join(append(wrong, c.checkRun())...)
+	return nil
 }
 
 // service returns the configuration of the service.

@@ -1,14 +1,20 @@
 package command
 
 import (
+	"context"
+	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/reconciler/resources"
 	"github.com/ironherd/ironherd/reconciler"
+	"github.com/ironherd/ironherd/reconciler/node"
 )
 
 func (a *app) pauseCommand() *cobra.Command {
@@ -18,6 +24,12 @@ func (a *app) pauseCommand() *cobra.Command {
 		Long: `Have the reconciler leave something alone for a while: all, a kind (ConfigMap, Deployment.apps), or one object. It is neither created,
 changed nor deleted, and drift in it is not repaired. status lists what is paused. The pause ends by itself.
 
+What the reconciler does not keep cannot be paused: neither the release, nor the manifests of this node, nor the inventory in the API server
+that the kubeconfig names has it. If one of these cannot be read, or another node has other manifests, the pause is stored, and said to be
+perhaps of nothing. Upper and lower case of a kind do not matter.
+
+A pass that is under way is broken off when the leader sees the pause; a request that it has sent by then may still be carried out.
+
 While something is paused that API servers need, and that is not as this release wants it, no new status is announced.`,
 		Example: `  ironherd-reconciler pause all --for 30m --reason "restoring a backup"
   ironherd-reconciler pause "ConfigMap default/settings" --reason "an incident: edited by hand"`,
@@ -26,16 +38,82 @@ While something is paused that API servers need, and that is not as this release
 	length := cmd.Flags().Duration("for", time.Hour, "how long; at most "+reconciler.MaxPause.String())
 	reason := cmd.Flags().String("reason", "", "why, for those who look at status; must be given")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return a.withEtcd(cmd.Context(), func(c config, client *clientv3.Client, _ *slog.Logger) error {
+		return a.withEtcd(cmd.Context(), func(c config, client *clientv3.Client, logger *slog.Logger) error {
 			p := reconciler.Pause{Scope: strings.Join(args, " "), By: c.node, Reason: *reason}
+			var err error
+			if p.Scope, err = a.keptScope(cmd.Context(), client, c, logger, p); err != nil {
+				return err
+			}
 			if err := reconciler.SetPause(cmd.Context(), client, c.layout, p, *length); err != nil {
 				return unreachable(err)
 			}
-			a.note("%s is paused for %s", p.Scope, *length)
+			a.note("%s is paused for %s; a request that a pass has sent by now may still be carried out", p.Scope, *length)
 			return nil
 		})
 	}
 	return cmd
+}
+
+// keptScope returns the scope of a pause with its kind as the kind is spelt. The error is
+// KindNotFound unless the reconciler keeps something that the pause is of. If that cannot be known,
+// keptScope says so and returns no error: what is in the way may be why somebody pauses.
+func (a *app) keptScope(ctx context.Context, client *clientv3.Client, c config, logger *slog.Logger, p reconciler.Pause) (string, error) {
+	if err := p.CheckScope(); err != nil {
+		return "", err
+	}
+	if strings.EqualFold(p.Scope, reconciler.PauseAll) {
+		return reconciler.PauseAll, nil
+	}
+	kept, err := resources.FindKept(ctx, c.kubeconfig, c.options())
+	if err != nil {
+		return "", fleet.Errorf(fleet.KindInvalid, "%w", err)
+	}
+	kind, object, single := strings.Cut(p.Scope, " ")
+	var those, kinds []string
+	for _, key := range kept.Objects {
+		if p.Covers(key.Group, key.Kind, key.Namespace, key.Name) {
+			scope := key.Kind
+			if strings.Contains(kind, ".") {
+				scope += "." + key.Group
+			}
+			if single {
+				scope += " " + object
+			}
+			return scope, nil
+		}
+		if (reconciler.Pause{Scope: kind}).Covers(key.Group, key.Kind, key.Namespace, key.Name) {
+			those = append(those, key.String())
+		}
+		kinds = append(kinds, key.Kind)
+	}
+	set, err := node.NewRegistry(client, c.layout, logger).List(ctx)
+	if err != nil {
+		return "", unreachable(err)
+	}
+	for _, n := range set.Nodes {
+		if n.Source != nil && n.Source.Digest != kept.Source.Digest {
+			kept.Unknown = append(kept.Unknown, fmt.Sprintf("node %s has other manifests than this one", n.Name))
+		}
+	}
+	switch {
+	case len(kept.Unknown) > 0:
+		a.note("whether the reconciler keeps any %s is not known, so this pause may be of nothing: %s", p.Scope, strings.Join(kept.Unknown, "; "))
+		return p.Scope, nil
+	case len(those) > 0:
+		return "", fleet.Errorf(fleet.KindNotFound, "the reconciler keeps no %s: of that kind it keeps %s", p.Scope, some(those))
+	}
+	return "", fleet.Errorf(fleet.KindNotFound, "the reconciler keeps no %s: name one of the kinds that it keeps, which are %s", p.Scope, some(kinds))
+}
+
+// some lists the first of what there is, each once.
+func some(all []string) string {
+	const most = 10
+	slices.Sort(all)
+	all = slices.Compact(all)
+	if more := len(all) - most; more > 0 {
+		return strings.Join(all[:most], ", ") + fmt.Sprintf(" and %d more", more)
+	}
+	return strings.Join(all, ", ")
 }
 
 func (a *app) resumeCommand() *cobra.Command {

@@ -9,7 +9,12 @@ func TestPeoplesWord(t *testing.T) {
 	_, said := p.run(2, "pause", "all")
 	contains(t, "pause", said, "the reason of a pause must be given")
 	_, said = p.run(0, "pause", "ConfigMap", "default/settings", "--reason", "an incident\x1b[31m", "--for", "30m")
-	contains(t, "pause", said, "ConfigMap default/settings is paused for 30m0s")
+	contains(t, "pause", said, "ConfigMap default/settings is paused for 30m0s",
+		"whether the reconciler keeps any ConfigMap default/settings is not known", "kubeconfig must be set")
+	for _, wrong := range []string{"ConfigMap/default/settings", "ConfigMap default/settings/x", "all "} {
+		_, said = p.run(2, "pause", wrong, "--reason", "an incident")
+		contains(t, "a scope that is none", said, "can be no scope: write all, a kind (ConfigMap, Deployment.apps), or an object")
+	}
 	_, said = p.run(3, "prune", "approve", "d1")
 	contains(t, "manifests that nobody has", said, "no node has the manifests d1")
 	p.put(p.layout().Node("n1"), `{"roles":["kubernetes-controller"],"release":"v0.1.0","source":{"digest":"d1","objects":7}}`)
@@ -17,7 +22,7 @@ func TestPeoplesWord(t *testing.T) {
 	p.run(0, "prune", "approve", "d1", "--reason", "gone for good")
 	out, _ := p.run(0, "status")
 	contains(t, "status", out, "7 (d1)", "paused:", "ConfigMap default/settings until ", ", by n1: an incident", "approved:", "manifests d1, by n1 until ", ": gone for good")
-	p.run(0, "resume", "ConfigMap default/settings")
+	p.run(0, "resume", "configmap default/settings")
 	_, said = p.run(3, "resume", "ConfigMap default/settings")
 	contains(t, "resume", said, "is not paused")
 	p.run(0, "prune", "withdraw")

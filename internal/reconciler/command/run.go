@@ -131,10 +131,13 @@ func listener(address string, ln net.Listener, handler http.Handler, logger *slo
 	}}
 }
 
+// options say what is kept.
+func (c config) options() resources.Options {
+	return resources.Options{Manifests: c.manifests, Force: c.force, MaxPrune: c.maxPrune, Selection: c.selection}
+}
+
 func openResources(c config, logger *slog.Logger) (*resources.Applier, error) {
-	applier, err := resources.Open(c.kubeconfig, resources.Options{
-		Manifests: c.manifests, Force: c.force, MaxPrune: c.maxPrune, Selection: c.selection,
-	}, logger)
+	applier, err := resources.Open(c.kubeconfig, c.options(), logger)
 	if err != nil {
 		return nil, fleet.Errorf(fleet.KindInvalid, "%w", err)
 	}

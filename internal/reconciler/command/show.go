@@ -291,7 +291,7 @@ func (a *app) configCheckCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "check", Short: "Check the configuration of the service and report every fault",
 		Long: `Check the configuration of the service and report every fault. Every file that it names is opened: certificates, keys, the kubeconfig and
-what that names, and each manifest.
+what that names, and each manifest. The address of expose is checked if there is one.
 
 Exit codes: 0 it is good; 2 it has a fault; 7 with --connect: it is good, but etcd or the API server cannot be used.`,
 		Args: cobra.NoArgs,
@@ -299,7 +299,12 @@ Exit codes: 0 it is good; 2 it has a fault; 7 with --connect: it is good, but et
 	connect := cmd.Flags().Bool("connect", false, "ask etcd and the API server, too")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		c, err := a.config()
-		if err = errors.Join(err, c.checkRun(), c.service().Validate(), c.open()); err != nil {
+		_, logging := a.logger(c)
+		var expose error
+		if c.expose != "" { // only some nodes have it
+			expose = c.checkAddress()
+		}
+		if err = once(err, logging, c.checkRun(), expose, c.service().Validate(), c.open()); err != nil {
 			return err
 		}
 		if *connect {
@@ -311,6 +316,25 @@ Exit codes: 0 it is good; 2 it has a fault; 7 with --connect: it is good, but et
 		return nil
 	}
 	return cmd
+}
+
+// once joins errors, and says once what several of them say.
+func once(errs ...error) error {
+	var all []error
+	said := map[string]bool{}
+	var add func([]error)
+	add = func(errs []error) {
+		for _, err := range errs {
+			if joined, ok := err.(interface{ Unwrap() []error }); ok {
+				add(joined.Unwrap())
+			} else if err != nil && !said[err.Error()] {
+				said[err.Error()] = true
+				all = append(all, err)
+			}
+		}
+	}
+	add(errs)
+	return errors.Join(all...)
 }
 
 // connect asks etcd and the API server once each.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -18,9 +19,11 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
+	"sigs.k8s.io/yaml"
 
 	"github.com/ironherd/ironherd/internal/reconciler/resources"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/builtin"
+	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
 )
 
 // TestAccess: what the roles allow and deny, asked with real tokens by real requests.
@@ -142,9 +145,9 @@ var granted = map[string]map[string]string{
 	},
 }
 
-// TestRolesGrantExactly: the API server's own authorizer is asked about every verb and every
-// resource that it has, for the user and for the group of each role. Whoever has neither is granted
-// nothing of it.
+// TestRolesGrantExactly: the API server's own authorizer is asked about the verbs of the API and
+// every resource that it has, for the user and for the group of each role. Whoever has neither is
+// granted nothing of it. TestRolesAreExactly holds the rest.
 func TestRolesGrantExactly(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -169,6 +172,43 @@ func TestRolesGrantExactly(t *testing.T) {
 	if got := w.allowed("anna", builtin.Owners, []string{"secrets", "clusterroles.rbac.authorization.k8s.io"}); len(got) != 2 ||
 		!strings.Contains(got["secrets"], "deletecollection") || !strings.Contains(got["clusterroles.rbac.authorization.k8s.io"], "escalate") {
 		t.Errorf("the owners: %v", got)
+	}
+}
+
+// TestRolesAreExactly: the rules of every role, and who has it, as they are on the server, whole.
+// The authorizer, which TestRolesGrantExactly asks, is not asked about what no discovery names:
+// impersonation, signers, paths, single objects, verbs that somebody has made up. Whoever gives or
+// takes anything has to write it into testdata/roles.yaml, where it is read.
+func TestRolesAreExactly(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.start(resources.Options{}).done()
+	var got []map[string]any
+	for _, r := range []schema.GroupVersionResource{clusterRoles, bindings, roles, roleBindings} {
+		list, err := w.client.Resource(r).List(w.Context(), metav1.ListOptions{LabelSelector: object.Label})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range list.Items {
+			pinned := map[string]any{"name": o.GetName(), "labels": o.GetLabels()}
+			for key, value := range o.Object {
+				if key != "metadata" && key != "apiVersion" {
+					pinned[key] = value
+				}
+			}
+			got = append(got, pinned)
+		}
+	}
+	text, err := yaml.Marshal(got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := os.ReadFile("testdata/roles.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(string(text), "\n")); diff != "" {
+		t.Errorf("the roles are not those of testdata/roles.yaml (-want +got):\n%s\nall of them:\n%s", diff, text)
 	}
 }
 

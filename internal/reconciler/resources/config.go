@@ -14,6 +14,7 @@ import (
 	"github.com/ironherd/ironherd/internal/reconciler/resources/health"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/manifest"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
+	"github.com/ironherd/ironherd/reconciler"
 )
 
 // Options say which objects are wanted besides the release's own, and how far a pass may go.
@@ -90,6 +91,43 @@ func Open(kubeconfig string, o Options, log *slog.Logger) (*Applier, error) {
 
 // New is Open with a client configuration instead of a file.
 func New(config *rest.Config, o Options, log *slog.Logger) (*Applier, error) {
+	a, err := offline(o, log)
+	if err != nil {
+		return nil, err
+	}
+	if a.client, err = api.New(config, log); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// Check returns what is wrong with the manifests, by themselves and beside the release's own set,
+// or beside nothing if the options do not say what that is. It asks nobody.
+func Check(o Options) ([]reconciler.Failure, error) {
+	log := slog.New(slog.DiscardHandler)
+	a, err := offline(o, log)
+	if err != nil {
+		a, err = offline(Options{Manifests: o.Manifests, BuiltIn: []*object.Object{}}, log)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return a.Faults(), nil
+}
+
+// CheckKubeconfig returns what is wrong with a kubeconfig, and with the files that it names. It
+// asks nobody.
+func CheckKubeconfig(kubeconfig string) error {
+	a, err := Open(kubeconfig, Options{BuiltIn: []*object.Object{}}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	a.Close()
+	return nil
+}
+
+// offline returns an Applier that knows what is wanted, and has no client yet.
+func offline(o Options, log *slog.Logger) (*Applier, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
@@ -106,12 +144,8 @@ func New(config *rest.Config, o Options, log *slog.Logger) (*Applier, error) {
 			return nil, fmt.Errorf("%s: %w", o.Key, err)
 		}
 	}
-	client, err := api.New(config, log)
-	if err != nil {
-		return nil, err
-	}
 	return &Applier{
-		client: client, judge: judge, options: o, release: own, log: log, directory: manifest.At(o.Manifests),
+		judge: judge, options: o, release: own, log: log, directory: manifest.At(o.Manifests),
 		changed: make(chan struct{}, 1), attached: make(chan struct{}),
 	}, nil
 }

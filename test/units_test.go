@@ -1,0 +1,81 @@
+package test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestReconcilerUnits: systemd reads the units of a control-plane node, with the drop-in, and finds
+// no fault in them: no key that it ignores, no unit that is missing, no program that is not there.
+// The programs and the API server's own unit are stand-ins. Nothing is started.
+func TestReconcilerUnits(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("systemd-analyze"); err != nil {
+		t.Fatalf("systemd-analyze is needed: run `make setup`: %v", err)
+	}
+	root := t.TempDir()
+	const units = "usr/lib/systemd/system"
+	put := func(name, text string, mode os.FileMode) {
+		t.Helper()
+		path := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	copied := func(from, pattern string) (names []string) {
+		t.Helper()
+		paths, err := filepath.Glob(filepath.Join(from, pattern))
+		if err != nil || len(paths) == 0 {
+			t.Fatalf("no %s in %s: %v", pattern, from, err)
+		}
+		for _, path := range paths {
+			name, err := filepath.Rel(from, path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			put(filepath.Join(units, name), read(t, path), 0o644)
+			names = append(names, name)
+		}
+		return names
+	}
+	copied("/usr/lib/systemd/system", "*.target") // what every unit rests on
+	all := append(copied("../deploy/systemd", "kube-apiserver-*.service"), copied("../deploy/systemd", "ironherd-reconciler.service")...)
+	copied("../deploy/systemd", "kube-apiserver.service.d/*.conf")
+	put(filepath.Join(units, "kube-apiserver.service"), "[Service]\nExecStart=/usr/bin/kube-apiserver\n", 0o644)
+	for _, program := range []string{"ironherd-reconciler", "kube-apiserver"} {
+		put("usr/bin/"+program, "#!/bin/sh\n", 0o755)
+	}
+	all = append(all, "kube-apiserver.service")
+	if len(all) != 4 {
+		t.Errorf("the units are %v: the page tells of four", all)
+	}
+	page := read(t, "../docs/ops/kubernetes.md")
+	verify := func(unit string) string {
+		ctx := bounded(t, time.Minute)
+		said, err := exec.CommandContext(ctx, "systemd-analyze", "verify", "--man=no", "--recursive-errors=yes", "--root="+root, unit).CombinedOutput()
+		if err != nil && len(said) == 0 {
+			return err.Error()
+		}
+		return string(said)
+	}
+	for _, unit := range all {
+		if said := verify(unit); said != "" {
+			t.Errorf("%s: %s", unit, said)
+		}
+		if !strings.Contains(page, strings.TrimSuffix(unit, ".service")+".service") {
+			t.Errorf("the page does not tell of %s", unit)
+		}
+	}
+	// It would have told.
+	put(filepath.Join(units, "kube-apiserver.service.d/ironherd.conf"), "[Service]\nExecStartPree=/usr/bin/ironherd-reconciler\n", 0o644)
+	if said := verify("kube-apiserver.service"); !strings.Contains(said, "ExecStartPree") {
+		t.Errorf("a key that there is not is accepted: %q", said)
+	}
+}
