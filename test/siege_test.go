@@ -91,6 +91,13 @@ func TestSiege(t *testing.T) {
 	if n := most.memory - before.memory; n > 160<<20 {
 		t.Errorf("they hold %d MiB", n>>20)
 	}
+	t.Logf("the operator API: %d headers without an end, %d requests refused", army.headers.Load(), army.refused.Load())
+	if army.headers.Load() == 0 || army.refused.Load() == 0 {
+		t.Error("the siege does not reach HTTP on the operator API")
+	}
+	if n := army.answered.Load(); n > 0 {
+		t.Errorf("%d requests of strangers got another answer than 401", n)
+	}
 	if army.tried.Load() < int64(connections) {
 		t.Errorf("only %d connections were made", army.tried.Load())
 	}
@@ -125,6 +132,8 @@ func heldBy(t *testing.T, pid int) (h held) {
 type army struct {
 	agents, operators string
 	tried             atomic.Int64
+	headers           atomic.Int64 // that were begun behind a TLS handshake with the operator API
+	refused, answered atomic.Int64 // requests that the operator API answered 401, and otherwise
 }
 
 // attack connects again and again, each time as soon as it is turned away.
@@ -161,14 +170,14 @@ func (a *army) halfOpen(ctx context.Context, dialer *net.Dialer) {
 	}
 }
 
-// secure is a connection to the agent API without a certificate.
-func (a *army) secure(ctx context.Context, dialer *net.Dialer) net.Conn {
-	conn := a.dial(ctx, dialer, a.agents)
+// secure is a connection without a certificate that speaks the protocol behind TLS.
+func (a *army) secure(ctx context.Context, dialer *net.Dialer, address, protocol string) net.Conn {
+	conn := a.dial(ctx, dialer, address)
 	if conn == nil {
 		return nil
 	}
 	//nolint:gosec // whom a stranger trusts does not matter
-	secure := tls.Client(conn, &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"}})
+	secure := tls.Client(conn, &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS13, NextProtos: []string{protocol}})
 	if secure.HandshakeContext(ctx) != nil {
 		_ = conn.Close()
 		return nil
@@ -178,47 +187,54 @@ func (a *army) secure(ctx context.Context, dialer *net.Dialer) net.Conn {
 
 // idle says nothing after the handshake.
 func (a *army) idle(ctx context.Context, dialer *net.Dialer) {
-	if conn := a.secure(ctx, dialer); conn != nil {
+	if conn := a.secure(ctx, dialer, a.agents, "h2"); conn != nil {
 		hold(ctx, conn)
 	}
 }
 
 // messages sends four messages of 1 MiB but for their last bytes.
 func (a *army) messages(ctx context.Context, dialer *net.Dialer) {
-	if conn := a.secure(ctx, dialer); conn != nil {
+	if conn := a.secure(ctx, dialer, a.agents, "h2"); conn != nil {
 		post(ctx, conn, 4, "https://x"+agentv1.AgentCallback_Heartbeat_FullMethodName, "application/grpc",
-			append([]byte{0, 0, 16, 0, 0}, make([]byte, 1<<20-1)...))
+			append([]byte{0, 0, 16, 0, 0}, make([]byte, 1<<20-1)...), func(int) {})
 	}
 }
 
 // slowHeader begins a request and does not end it.
 func (a *army) slowHeader(ctx context.Context, dialer *net.Dialer) {
-	if conn := a.dial(ctx, dialer, a.operators); conn != nil {
-		_, _ = io.WriteString(conn, "POST / HTTP/1.1\r\nHost: x\r\nX-Long: ")
+	if conn := a.secure(ctx, dialer, a.operators, "http/1.1"); conn != nil {
+		if _, err := io.WriteString(conn, "POST / HTTP/1.1\r\nHost: x\r\nX-Long: "); err == nil {
+			a.headers.Add(1)
+		}
 		hold(ctx, conn)
 	}
 }
 
 // bodies sends a hundred bodies of 250 KiB but for their last bytes.
 func (a *army) bodies(ctx context.Context, dialer *net.Dialer) {
-	if conn := a.dial(ctx, dialer, a.operators); conn != nil {
-		post(ctx, conn, 100, "http://x"+fleetv1connect.FleetServiceInstallMachineProcedure, "application/proto", make([]byte, 250<<10))
+	if conn := a.secure(ctx, dialer, a.operators, "h2"); conn != nil {
+		url := "https://x" + fleetv1connect.FleetServiceInstallMachineProcedure
+		post(ctx, conn, 100, url, "application/proto", make([]byte, 250<<10), func(status int) {
+			if status == http.StatusUnauthorized {
+				a.refused.Add(1)
+			} else {
+				a.answered.Add(1)
+			}
+		})
 	}
 }
 
 // post sends requests at once over HTTP/2, without ending them, until the other side or ctx ends
-// the connection.
-func post(ctx context.Context, conn net.Conn, calls int, url, kind string, body []byte) {
+// the connection. It tells answered the HTTP status of each answer.
+func post(ctx context.Context, conn net.Conn, calls int, url, kind string, body []byte, answered func(status int)) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer conn.Close()
 	dial := func(context.Context, string, string) (net.Conn, error) { return conn, nil }
 	var protocols http.Protocols
 	protocols.SetHTTP2(true)
-	protocols.SetUnencryptedHTTP2(true)
 	transport := &http.Transport{DialContext: dial, DialTLSContext: dial, Protocols: &protocols}
-	scheme, _, _ := strings.Cut(url, ":")
-	client, err := transport.NewClientConn(ctx, scheme, "x:1")
+	client, err := transport.NewClientConn(ctx, "https", "x:1")
 	if err != nil {
 		return
 	}
@@ -235,6 +251,7 @@ func post(ctx context.Context, conn net.Conn, calls int, url, kind string, body 
 			if err != nil {
 				return
 			}
+			answered(answer.StatusCode)
 			_ = answer.Body.Close()
 		})
 	}

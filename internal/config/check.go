@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -24,6 +25,7 @@ func (d *document) check(c Config) {
 	d.checkDatabase(c.Database)
 	d.checkAgentAPI(c)
 	d.checkOperatorAPI(c)
+	d.checkOwnKeys(c)
 	if c.Session.Lease < time.Second {
 		d.keyFault("session.lease", "must be at least 1s, not %s", c.Session.Lease)
 	}
@@ -172,8 +174,31 @@ func (d *document) checkOperatorAPI(c Config) {
 		d.keyFault("operator_api.socket", "has %d characters, and a socket's path can have %d: use a shorter one",
 			len(c.OperatorAPI.Socket), maximumSocketPath)
 	}
-	if d.isSet("ssh.key_file") { // otherwise the first start makes it
+	if d.isSet("ssh.key_file") {
 		d.checkSecret("ssh.key_file", c.SSH.KeyFile)
+	}
+}
+
+// checkOwnKeys checks the keys that a start makes in dir, as far as they are there already and will
+// be read.
+func (d *document) checkOwnKeys(c Config) {
+	var files []string
+	if !d.isSet("ssh.key_file") {
+		files = append(files, c.SSH.KeyFile)
+	}
+	if c.AgentAPI.TLS.Certificate == "" && (c.Has(RoleAgentAPI) || c.Has(RoleInitializer) && c.Initializer.EndpointCA == "") {
+		files = append(files, server.ForAgents.KeyFiles(c.Dir)...)
+	}
+	if c.OperatorAPI.TLS.Certificate == "" && c.OperatorAPI.Listen != "" && c.Has(RoleOperatorAPI) {
+		files = append(files, server.ForOperators.KeyFiles(c.Dir)...)
+	}
+	for _, path := range files {
+		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err := secret.Check(path); err != nil {
+			d.faultAt(d.nearest("dir"), "dir", "%s", err)
+		}
 	}
 }
 

@@ -11,6 +11,44 @@ import (
 	"github.com/ironherd/ironherd/internal/token"
 )
 
+// TestExposedKeysOfOurOwn: the check tells of each key in dir that a start would refuse, and of
+// none that no start reads.
+func TestExposedKeysOfOurOwn(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	all := []string{"ssh_key", "agent-ca.pem", "agent-server.pem", "operator-ca.pem", "operator-server.pem"}
+	for _, name := range all {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := load(t, minimal+"dir: "+dir+"\n"); err != nil {
+			t.Fatalf("%s is closed: %v", name, err)
+		}
+		if err := os.Chmod(path, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		got := faults(t, minimal+"dir: "+dir+"\n")
+		if len(got) != 1 || !strings.Contains(got[0], ": dir: "+path+" is open to others (mode 0644)") {
+			t.Errorf("%s is open: %q", name, got)
+		}
+		if err := os.Chmod(path, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range all {
+		if err := os.Chmod(filepath.Join(dir, name), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := faults(t, minimal+"dir: "+dir+"\n"); len(got) != len(all) {
+		t.Errorf("all are open: %q", got)
+	}
+	if got := faults(t, minimal+"dir: "+dir+"\noperator_api: {listen: ''}\n"); len(got) != 3 {
+		t.Errorf("all are open, and there is only the socket: %q", got)
+	}
+}
+
 // TestExposedSecrets has a configuration for each way in which a secret, or the fleet, is open to
 // others.
 func TestExposedSecrets(t *testing.T) {

@@ -2,11 +2,13 @@ package daemon
 
 import (
 	"fmt"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
 	"time"
 
+	"github.com/ironherd/ironherd/api/fleet/v1/fleetv1connect"
 	"github.com/ironherd/ironherd/internal/config"
 	"github.com/ironherd/ironherd/internal/secret"
 	"github.com/ironherd/ironherd/internal/server"
@@ -37,10 +39,11 @@ func (d *Daemon) buildOperators(parts *components) error {
 	mux := http.NewServeMux()
 	fleetService.Register(mux)
 	mux.Handle("GET /metrics", d.metrics.Handler())
-	mux.Handle("/", webui.New(fleetService, webui.Options{Logger: d.loggerOf("web")}))
+	access := server.NewAccess(tokens)
+	mux.Handle("/", page(access, fleetService, d.loggerOf("web")))
 	mux.Handle("GET /healthz", d.health((*service.Tree).HealthHandler))
 	mux.Handle("GET /readyz", d.health((*service.Tree).ReadyHandler))
-	handler := server.NewAccess(tokens).Identify(server.Guard(fleetapi.Needs(), mux))
+	handler := access.Identify(server.Guard(fleetapi.Needs(), mux))
 	logger := d.loggerOf("operator-api")
 	socket := server.NewHTTP(handler, server.HTTPOptions{Logger: logger})
 	parts.add("operator-socket", service.Listeners, serveOn(d.socket, socket.Serve))
@@ -57,6 +60,13 @@ func (d *Daemon) buildOperators(parts *components) error {
 	parts.add("operator-api", service.Listeners, serveOn(d.operators, tcp.Serve))
 	parts.add("operator-certificates", service.State, certificates.Serve)
 	return nil
+}
+
+// page returns the web page. A live view of it does not outlast what lets its viewer read.
+func page(access *server.Access, client fleetv1connect.FleetServiceClient, logger *slog.Logger) http.Handler {
+	return webui.New(client, webui.Options{
+		Logger: logger, Allowed: func(r *http.Request) bool { return access.May(r, fleetapi.Needs()) == nil },
+	})
 }
 
 // operatorLimit bounds the connections of operators, their programs and their browsers.

@@ -13,19 +13,24 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// HostKeyError says that a host has another key than the one expected. Nothing was sent to it.
+// HostKeyError says that a host has another key than the one expected, or that none is known for
+// it. Nothing was sent to it.
 type HostKeyError struct {
 	Address netip.AddrPort
 	// Presented is the fingerprint of the host's key, and Key the key in authorized_keys form.
 	Presented string
 	Key       string
-	// Expected are the fingerprints that would have been accepted, from Source.
+	// Expected are the fingerprints that would have been accepted, from Source; none where no key is
+	// known and the first one is not trusted.
 	Expected []string
 	Source   Source
 }
 
 // Error tells both sides.
 func (e *HostKeyError) Error() string {
+	if len(e.Expected) == 0 {
+		return fmt.Sprintf("%s has the host key %s, and no host key is known for it: nothing was sent to it", e.Address, e.Presented)
+	}
 	return fmt.Sprintf("%s has the host key %s, but %s is expected (%s): nothing was sent to it",
 		e.Address, e.Presented, strings.Join(e.Expected, " or "), e.Source)
 }
@@ -60,11 +65,11 @@ func newVerifier(address netip.AddrPort, trust Trust) (*verifier, error) {
 		}
 		return v, nil
 	}
-	if !trust.FirstUse {
-		return nil, fleet.Errorf(fleet.KindForbidden,
-			"no host key is known for %s, and trust on first use is not allowed there: pin its host key", address)
+	if trust.FirstUse {
+		return &verifier{address: address, source: SourceFirstUse}, nil
 	}
-	return &verifier{address: address, source: SourceFirstUse}, nil
+	// It accepts no key, and tells the one that the host has, so that a person can accept it.
+	return &verifier{address: address}, nil
 }
 
 // check is the ssh.HostKeyCallback. It runs after the key exchange and before anything about us is

@@ -136,6 +136,12 @@ func (a *Access) Identify(next http.Handler) http.Handler {
 	return http.NewCrossOriginProtection().Handler(identified)
 }
 
+// May returns the error of Caller.May for who sent a request, by the table and by the tokens as
+// they are now. So a request that goes on for long can be judged again.
+func (a *Access) May(r *http.Request, needs map[string]token.Role) error {
+	return a.Caller(r.Header, PeerFrom(r.Context())).May(Needed(needs, r.URL.Path))
+}
+
 // Needed returns the role that a path needs by a table: its own, else that of "/", which stands for
 // all others, else the highest.
 func Needed(needs map[string]token.Role, path string) token.Role {

@@ -39,6 +39,11 @@ const (
 	ForOperators Purpose = "operator"
 )
 
+// KeyFiles returns the files under dir with the keys that OpenCertificates makes there.
+func (p Purpose) KeyFiles(dir string) []string {
+	return []string{filepath.Join(dir, p.authorityFile()), filepath.Join(dir, p.certificateFile())}
+}
+
 func (p Purpose) authorityFile() string   { return string(p) + "-ca.pem" }
 func (p Purpose) certificateFile() string { return string(p) + "-server.pem" }
 

@@ -115,9 +115,15 @@ func readyHandler(tree *service.Tree) http.Handler {
 	})
 }
 
+// httpLimit bounds the connections that load balancers, probes and metrics hold. Beyond it, the one
+// that has been idle for the longest makes room.
+var httpLimit = server.Limit{Total: 512, PerSource: 128}
+
 // listener returns the component that serves HTTP. Its first start uses ln, which is open already.
 func listener(address string, ln net.Listener, handler http.Handler, logger *slog.Logger) service.Component {
-	h := server.NewHTTP(handler, server.HTTPOptions{Logger: logger, Drain: time.Second})
+	h := server.NewHTTP(handler, server.HTTPOptions{
+		Logger: logger, Drain: time.Second, Limit: httpLimit, Refusals: server.NewRefusals(logger, nil),
+	})
 	return service.Component{Name: "http", Stage: service.Listeners, Serve: func(ctx context.Context) error {
 		if ln == nil {
 			var err error

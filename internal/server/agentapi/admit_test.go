@@ -91,6 +91,12 @@ func TestStrangersGetOneAnswer(t *testing.T) {
 		"report up, unknown machine": up(&agentv1.ReportUpRequest{
 			MachineId: string(fleet.NewMachineID()), InstallGeneration: 1, Attempt: 1, Secret: make([]byte, 32), BootId: "b",
 		}),
+		"report up, bad host key": up(&agentv1.ReportUpRequest{
+			MachineId: string(victim.id), InstallGeneration: 1, Attempt: 1, Secret: make([]byte, 32), BootId: "b", HostKeys: []string{"no key"},
+		}),
+		"report up, too many host keys": up(&agentv1.ReportUpRequest{
+			MachineId: string(victim.id), InstallGeneration: 1, Attempt: 1, Secret: make([]byte, 32), BootId: "b", HostKeys: make([]string, 17),
+		}),
 		"report up, nothing": up(&agentv1.ReportUpRequest{}),
 	} {
 		if got := refusalOf(t, call); got != want {

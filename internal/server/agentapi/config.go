@@ -27,7 +27,8 @@ type Config struct {
 	Recheck time.Duration `yaml:"recheck"`
 	// CallRate bounds the calls of one agent, and of one connection.
 	CallRate fleet.Rate `yaml:"call_rate"`
-	// ReportRate bounds what one agent can make durable: its reports, and changes of its boot ID.
+	// ReportRate bounds what one agent can make durable: its reports, changes of its boot ID, and
+	// lines of the log about heartbeats that are malformed.
 	ReportRate fleet.Rate `yaml:"report_rate"`
 	// MaxMessageBytes bounds one request.
 	MaxMessageBytes int `yaml:"max_message_bytes"`

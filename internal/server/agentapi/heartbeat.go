@@ -26,6 +26,9 @@ func (s *Server) Heartbeat(ctx context.Context, req *agentv1.HeartbeatRequest) (
 		return nil, errThrottled
 	}
 	if err := checkHeartbeat(req); err != nil {
+		if !a.reports.Allow() {
+			return nil, errThrottled // a line of the log is durable, too
+		}
 		return nil, s.failure(ctx, "read the heartbeat", a.identity.Machine, err)
 	}
 	if err := s.commit(ctx, a, req); err != nil {

@@ -2,6 +2,7 @@ package agentapi_test
 
 import (
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -199,6 +200,64 @@ func TestReportsAreLimited(t *testing.T) {
 		t.Errorf("a third report: %v", err)
 	}
 	h.heartbeat(client, m.beat())
+}
+
+// TestMalformedHeartbeatsAreLoggedSparsely: an agent that goes on sending them fills no log.
+func TestMalformedHeartbeatsAreLoggedSparsely(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, func(c *agentapi.Config, _ *fleet.Policy) { c.ReportRate = fleet.Rate{Every: time.Hour, Burst: 2} })
+	hosts := h.machines(2, nil)
+	log := &lines{}
+	h.must(h.stop())
+	h.api = agentapi.New(h.db, h.config, agentapi.Options{Logger: slog.New(slog.NewTextHandler(log, nil)), Certificates: h.certificates})
+	h.start()
+	client := h.dial(hosts[0].key)
+	malformed := hosts[0].beat()
+	malformed.BootId = ""
+	answers := map[codes.Code]int{}
+	for range 50 {
+		_, err := client.Heartbeat(t.Context(), malformed)
+		answers[status.Code(err)]++
+	}
+	if answers[codes.InvalidArgument] != 2 || answers[codes.ResourceExhausted] != 48 {
+		t.Errorf("answered %v", answers)
+	}
+	if n := log.with(string(hosts[0].id)); n != 2 {
+		t.Errorf("%d lines of the log are about it, want 2", n)
+	}
+	// Another machine has a quota of its own.
+	malformed = hosts[1].beat()
+	malformed.BootId = ""
+	if _, err := h.dial(hosts[1].key).Heartbeat(t.Context(), malformed); status.Code(err) != codes.InvalidArgument || log.with(string(hosts[1].id)) != 1 {
+		t.Errorf("another machine: %v, %d lines", err, log.with(string(hosts[1].id)))
+	}
+	h.heartbeat(client, hosts[0].beat())
+}
+
+// lines are the lines of a log.
+type lines struct {
+	mu  sync.Mutex
+	all []string
+}
+
+// Write implements io.Writer; slog writes a line with each call.
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = append(l.all, string(p))
+	return len(p), nil
+}
+
+// with returns how many lines hold a text.
+func (l *lines) with(text string) (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, line := range l.all {
+		if strings.Contains(line, text) {
+			n++
+		}
+	}
+	return n
 }
 
 func TestIntervalIsPromised(t *testing.T) {

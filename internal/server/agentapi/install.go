@@ -26,7 +26,7 @@ func (s *Server) ReportUp(ctx context.Context, req *agentv1.ReportUpRequest) (*a
 	}
 	keys, err := remote.ParseHostKeys(req.GetHostKeys())
 	if err != nil {
-		return nil, s.failure(ctx, "read the host keys of the installed system", id, err)
+		return nil, s.turnAway(ctx) // nobody has looked at the secret yet
 	}
 	err = s.db.RecordInstalled(ctx, id, fleet.InstallGeneration(req.GetInstallGeneration()), int(req.GetAttempt()), req.GetSecret(), req.GetBootId(), keys...)
 	switch kind := fleet.KindOf(err); {

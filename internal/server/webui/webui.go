@@ -18,11 +18,14 @@ type Options struct {
 	Interval time.Duration
 	// Timeout is how long the control plane may take to answer one question; zero: 5 s.
 	Timeout time.Duration
+	// Allowed says whether who made a request may still read. A live view asks it every ten seconds,
+	// and ends when they may not. Nil: they always may.
+	Allowed func(*http.Request) bool
 }
 
 // New returns the handler of the whole site, to be mounted at "/". It starts nothing: pollers run
 // only while somebody watches, and have ended when the last watching request has returned. Who may
-// read is the caller's to decide.
+// read is the caller's to decide, for each request and for as long as it goes on.
 func New(client fleetv1connect.FleetServiceClient, opts Options) http.Handler {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
@@ -33,7 +36,7 @@ func New(client fleetv1connect.FleetServiceClient, opts Options) http.Handler {
 	if opts.Timeout <= 0 {
 		opts.Timeout = 5 * time.Second
 	}
-	bounds := live.Options{Logger: opts.Logger, Interval: opts.Interval, Timeout: opts.Timeout}
+	bounds := live.Options{Logger: opts.Logger, Interval: opts.Interval, Timeout: opts.Timeout, Allowed: opts.Allowed}
 	cache := live.NewCache(bounds)
 	s := &site{source: newSource(client, bounds), cache: cache, hub: live.NewHub(cache, bounds), assets: loadAssets(), logger: opts.Logger}
 

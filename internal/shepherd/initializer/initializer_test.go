@@ -296,7 +296,7 @@ func TestFailures(t *testing.T) {
 			check(b.t, err)
 			b.attest(other.Public())
 		}, "nothing was sent", time.Minute, 0},
-		"no host key is known": {func(b *bench) { b.attest() }, "first use is not allowed", time.Minute, 0},
+		"no host key is known": {func(b *bench) { b.attest() }, "no host key is known for it: nothing was sent to it; if the key is right: `ironherd machine host-key accept ", time.Minute, 0},
 		"our key is refused": {func(b *bench) {
 			check(b.t, os.WriteFile(filepath.Join(b.root, "root/.ssh/authorized_keys"), nil, 0o600))
 		}, "refuses the key", time.Minute, 0},
@@ -421,6 +421,28 @@ func TestFirstUse(t *testing.T) {
 	check(t, err)
 	check(t, b.db.AcceptHostKey(t.Context(), "test", b.machine, keys.Refused, remote.Fingerprint(keys.Refused)))
 	b.agent = takesOver
+	if outcome, ok := b.start().(shepherd.Finish); !ok {
+		t.Errorf("the accepted key: %+v", outcome)
+	}
+}
+
+// TestUnknownKeyIsAccepted: where no key is known and no first use is trusted, a person accepts the
+// key that the host has shown.
+func TestUnknownKeyIsAccepted(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.attest()
+	b.agent = takesOver
+	outcome, failed := b.start().(shepherd.Fail)
+	if !failed || !strings.Contains(outcome.Err.Error(), "`ironherd machine host-key accept "+string(b.machine)+" "+remote.Fingerprint(b.hostKey)+"`") {
+		t.Fatalf("an unknown key: %+v", outcome)
+	}
+	keys, err := b.db.HostKeys(t.Context(), b.machine)
+	check(t, err)
+	if keys.Refused != b.hostKey || len(keys.Known) != 0 {
+		t.Fatalf("recorded %+v", keys)
+	}
+	check(t, b.db.AcceptHostKey(t.Context(), "test", b.machine, keys.Refused, remote.Fingerprint(keys.Refused)))
 	if outcome, ok := b.start().(shepherd.Finish); !ok {
 		t.Errorf("the accepted key: %+v", outcome)
 	}

@@ -25,7 +25,8 @@ const (
 //	beat  {"now"}                    every 10 s
 //
 // now is the server's clock in milliseconds since 1970, and build is the caller's mark of the
-// page's own files. A viewer beyond the bounds gets 503.
+// page's own files. A viewer beyond the bounds gets 503. The stream ends with the beat at which the
+// viewer may not read any more; whoever opened it is let in, or not, before.
 func (h *Hub) Serve(w http.ResponseWriter, r *http.Request, v View, build string) {
 	feed, leave, err := h.join(r.Context(), v)
 	if err != nil {
@@ -61,6 +62,9 @@ func (h *Hub) Serve(w http.ResponseWriter, r *http.Request, v View, build string
 			return
 		case <-changed:
 		case <-beat.C:
+			if h.options.Allowed != nil && !h.options.Allowed(r) {
+				return
+			}
 			if out.send("beat", Event{}) != nil {
 				return
 			}

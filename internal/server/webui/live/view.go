@@ -3,6 +3,7 @@ package live
 import (
 	"context"
 	"log/slog"
+	"net/http"
 	"time"
 
 	"github.com/a-h/templ"
@@ -33,6 +34,9 @@ type Options struct {
 	Interval time.Duration
 	// Timeout is how long one load may take.
 	Timeout time.Duration
+	// Allowed says whether who made a request may still read. A stream asks it before each beat. Nil:
+	// they always may.
+	Allowed func(*http.Request) bool
 }
 
 // noticeID is the ID of the fragment that holds a view's notice.

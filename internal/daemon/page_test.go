@@ -1,0 +1,81 @@
+package daemon
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ironherd/ironherd/api/fleet/v1/fleetv1connect"
+	"github.com/ironherd/ironherd/internal/server"
+	"github.com/ironherd/ironherd/internal/server/fleetapi"
+	"github.com/ironherd/ironherd/internal/token"
+)
+
+// TestALiveViewEndsWithItsToken: a token that is revoked, or expires, while its view is open ends
+// the view. The views of others go on.
+func TestALiveViewEndsWithItsToken(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "tokens")
+		texts := map[string]string{}
+		for name, life := range map[string]time.Duration{"revoked": time.Hour, "short": time.Minute, "kept": time.Hour} {
+			text, _, err := token.Create(path, name, token.Viewer, life)
+			if err != nil {
+				t.Fatal(err)
+			}
+			texts[name] = text
+		}
+		logger := slog.New(slog.DiscardHandler)
+		tokens, err := token.Open(path, logger)
+		if err != nil {
+			t.Fatal(err)
+		}
+		access := server.NewAccess(tokens)
+		site := access.Identify(server.Guard(fleetapi.Needs(), page(access, fleetv1connect.UnimplementedFleetServiceHandler{}, logger)))
+		ended := map[string]chan int{}
+		for name, text := range texts {
+			ended[name] = make(chan int, 1)
+			ctx, leave := context.WithCancel(t.Context())
+			defer leave()
+			r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/live/", nil)
+			r.SetBasicAuth("anybody", text)
+			go func() {
+				w := httptest.NewRecorder()
+				site.ServeHTTP(w, r)
+				ended[name] <- w.Code
+			}()
+		}
+		open := func(name string, want bool) {
+			t.Helper()
+			synctest.Wait()
+			select {
+			case status := <-ended[name]:
+				if want || status != http.StatusOK {
+					t.Errorf("the view of %q ended with %d", name, status)
+				}
+			default:
+				if !want {
+					t.Errorf("the view of %q goes on", name)
+				}
+			}
+		}
+		time.Sleep(30 * time.Second)
+		for name := range texts {
+			open(name, true)
+		}
+		if err := token.Revoke(path, "revoked"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(11 * time.Second)
+		open("revoked", false)
+		open("short", true)
+		time.Sleep(30 * time.Second)
+		open("short", false)
+		open("kept", true)
+	})
+}
