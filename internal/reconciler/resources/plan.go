@@ -149,7 +149,7 @@ func (p *plan) update(ctx context.Context, kind api.Kind, o *object.Object, live
 	return nil
 }
 
-// prune finds out what a pass would delete. Whether the other nodes agree is not asked.
+// prune finds out what a pass would delete, and what it would if it did not hold it back.
 func (p *plan) prune(ctx context.Context) error {
 	var deleted, lost []*leftover
 	changes := map[*leftover]reconciler.Change{}
@@ -178,20 +178,27 @@ func (p *plan) prune(ctx context.Context) error {
 		}
 	}
 	keep := !p.want.whole // as a pass
+	held := ""
 	if !keep {
 		keys := make([]object.Key, len(lost))
 		for n, l := range lost {
 			keys[n] = l.Key
 		}
-		reason := p.a.refusal(ctx, p.want, p.known, keys)
-		if keep = reason != ""; keep {
-			p.diff.Failures = append(p.diff.Failures, reconciler.Failure{Object: noLongerWanted, Reason: reason})
+		refusal := p.a.refuses(ctx, p.want, p.known, keys)
+		if held = refusal.reason; held != "" {
+			p.diff.Failures = append(p.diff.Failures, reconciler.Failure{Object: noLongerWanted, Reason: refusal.String()})
+			p.diff.Approve = refusal.approve
 		}
 	}
 	for _, l := range deleted {
-		if !keep || !slices.Contains(lost, l) {
-			p.diff.Changes = append(p.diff.Changes, changes[l])
+		change := changes[l]
+		if slices.Contains(lost, l) {
+			if keep {
+				continue
+			}
+			change.Held = held
 		}
+		p.diff.Changes = append(p.diff.Changes, change)
 	}
 	return nil
 }

@@ -158,11 +158,11 @@ func (p *pass) ofManifests(ctx context.Context, found []*leftover) ([]*leftover,
 			lost = append(lost, l.Key)
 		}
 	}
-	reason := p.a.refusal(ctx, p.want, p.ledger.entries(), lost)
-	if reason == "" {
+	refusal := p.a.refuses(ctx, p.want, p.ledger.entries(), lost)
+	if refusal.reason == "" {
 		return found, nil
 	}
-	p.report.Failures = append(p.report.Failures, reconciler.Failure{Object: noLongerWanted, Reason: reason})
+	p.report.Failures = append(p.report.Failures, reconciler.Failure{Object: noLongerWanted, Reason: refusal.String()})
 	return slices.DeleteFunc(found, func(l *leftover) bool { return l.need() == object.Nobody }), nil
 }
 
