@@ -26,7 +26,8 @@ type Applier interface {
 
 // Planner tells what a pass would change.
 type Planner interface {
-	// Plan reads what it needs and writes nothing. It needs neither Run nor leadership.
+	// Plan decides as a pass does, reads what it needs, and writes nothing. It needs neither Run nor
+	// leadership. What earlier passes remember, it does not know.
 	Plan(ctx context.Context) (Diff, error)
 }
 

@@ -74,12 +74,12 @@ func (p *pass) createMarked(ctx context.Context, i *item) error {
 	if mark == "" {
 		return errUnknown
 	}
-	live, err := p.a.client.Apply(ctx, i.kind, i.Object, api.Apply{Mark: mark, Precondition: object.Precondition{Absent: true}})
+	live, err := p.apply(ctx, i, i.Object, api.Apply{Mark: mark, Precondition: object.Precondition{Absent: true}})
 	if err != nil {
 		return err
 	}
 	p.adopt(i.Key, live)
-	i.mirror.Put(live)
+	p.put(i, live)
 	return nil
 }
 
@@ -98,10 +98,10 @@ func (p *pass) update(ctx context.Context, i *item) error {
 	}
 	ours := p.adopt(i.Key, i.live)
 	apply := p.a.howToApply(i.Object, i.live, ours)
-	live, err := p.a.client.Apply(ctx, i.kind, over, apply)
+	live, err := p.apply(ctx, i, over, apply)
 	switch {
 	case err == nil:
-		i.mirror.Put(live)
+		p.put(i, live)
 		if !i.UpToDate(live) { // applying it again and again would not help
 			i.version = live.ResourceVersion
 			return errNotKept
@@ -174,7 +174,7 @@ func (p *pass) recreate(ctx context.Context, i *item, ours bool, refused error) 
 		}
 		return err
 	}
-	switch err := p.a.client.Delete(ctx, i.kind, i.live); {
+	switch err := p.delete(ctx, i.kind, i.Key, i.live, i.Need); {
 	case apierrors.IsConflict(err):
 		return errMeanwhile
 	case err != nil && !notFound(err):

@@ -139,7 +139,7 @@ func (p *pass) unmet(ctx context.Context, key object.Key) string {
 		if i == nil {
 			return fmt.Sprintf("it waits for %s, which is not as wanted", other.Key)
 		}
-		live := i.mirror.Get(nameOf(i.Key))
+		live := p.now(i)
 		if live == nil || !p.asWanted(i, live) {
 			return fmt.Sprintf("it waits for %s, which is not as wanted", other.Key)
 		}

@@ -20,13 +20,12 @@ import (
 	"github.com/ironherd/ironherd/reconciler"
 )
 
-// parallel is how many objects are worked on at a time.
-const parallel = 8
-
 // pass is the state of one call of Pass.
 type pass struct {
 	*session
 	want *wanted
+	// plan is set if the pass is to change nothing.
+	plan *plan
 	// todo are the objects that are not as wanted and may be tried now.
 	todo []*item
 	// failing are the kinds of which at least one object could not be made as wanted.
@@ -65,7 +64,7 @@ func kindOf(o *object.Object) failingKind {
 type item struct {
 	*object.Object
 	kind   api.Kind
-	mirror *mirror.Mirror
+	mirror *mirror.Mirror                // nil, in a plan alone: the server does not have the kind yet
 	live   *metav1.PartialObjectMetadata // nil: none is known
 	// version of the live object in the mirror. A failure holds until there is another version.
 	version string
@@ -79,13 +78,7 @@ func (a *Applier) Pass(ctx context.Context) (reconciler.Report, error) {
 	if err != nil {
 		return reconciler.Report{}, err
 	}
-	p := &pass{
-		session: s, want: a.want(), failing: map[failingKind]bool{}, located: map[object.Key]*item{}, why: map[object.Key]string{},
-	}
-	a.mu.Lock()
-	p.pauses = a.pauses
-	a.mu.Unlock()
-	p.report.Objects, p.report.Failures = len(p.want.objects), slices.Clone(p.want.faults)
+	p := newPass(s, a.want())
 	if err = p.run(ctx); err == nil {
 		p.lookAtAll(ctx)
 		p.remember()
@@ -99,6 +92,17 @@ func (a *Applier) Pass(ctx context.Context) (reconciler.Report, error) {
 		err = fmt.Errorf("%d of what is wanted could not be done; first: %s: %s", len(p.report.Failures), first.Object, first.Reason)
 	}
 	return p.report, err
+}
+
+func newPass(s *session, want *wanted) *pass {
+	p := &pass{
+		session: s, want: want, failing: map[failingKind]bool{}, located: map[object.Key]*item{}, why: map[object.Key]string{},
+	}
+	s.a.mu.Lock()
+	p.pauses = s.a.pauses
+	s.a.mu.Unlock()
+	p.report.Objects, p.report.Failures = len(want.objects), slices.Clone(want.faults)
+	return p
 }
 
 // run returns an error when the pass cannot go on: the API server does not answer, or ctx has
@@ -164,33 +168,6 @@ func (p *pass) keepLevel(ctx context.Context) error {
 	return nil
 }
 
-// each calls work with every element, a few at a time. After an error it begins no more, and waits
-// for those that it has begun.
-func each[T any](ctx context.Context, all []T, work func(context.Context, T) error) error {
-	var (
-		wg      sync.WaitGroup
-		next    atomic.Int64
-		stopped atomic.Bool
-		once    sync.Once
-		first   error
-	)
-	for range min(parallel, len(all)) {
-		wg.Go(func() {
-			for n := next.Add(1) - 1; int(n) < len(all) && ctx.Err() == nil && !stopped.Load(); n = next.Add(1) - 1 {
-				if err := work(ctx, all[n]); err != nil {
-					once.Do(func() { first = err })
-					stopped.Store(true)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	if first == nil && ctx.Err() != nil {
-		first = context.Cause(ctx)
-	}
-	return first
-}
-
 // openInventory reads the inventory if what is known of it may be old.
 func (p *pass) openInventory(ctx context.Context) error {
 	m, err := p.mirror(ctx, api.ConfigMap)
@@ -217,6 +194,9 @@ func (p *pass) openInventory(ctx context.Context) error {
 
 // writeInventory stores the inventory if it has changed.
 func (p *pass) writeInventory(ctx context.Context) error {
+	if p.plan != nil {
+		return nil
+	}
 	stored, err := p.ledger.write(ctx)
 	if err != nil {
 		return err
@@ -251,6 +231,10 @@ func (p *pass) locate(ctx context.Context, objects []*object.Object) ([]*item, e
 			}
 			kind, err = p.kinds.Of(o)
 		}
+		if p.plan != nil && errors.Is(err, api.ErrNoKind) && p.want.defines(o) {
+			items = append(items, &item{Object: o})
+			continue
+		}
 		if err != nil {
 			p.missing(ctx, o, err)
 			continue
@@ -261,7 +245,7 @@ func (p *pass) locate(ctx context.Context, objects []*object.Object) ([]*item, e
 		}
 		items = append(items, &item{Object: o, kind: kind, mirror: m})
 	}
-	return slices.DeleteFunc(items, func(i *item) bool { return !p.inStep(ctx, i) }), context.Cause(ctx)
+	return slices.DeleteFunc(items, func(i *item) bool { return i.mirror != nil && !p.inStep(ctx, i) }), context.Cause(ctx)
 }
 
 // wake signals the next pass for when there may be something to do that no watch will tell: an
@@ -321,7 +305,7 @@ func (p *pass) inStep(ctx context.Context, i *item) bool {
 func (p *pass) compare(items []*item) {
 	p.todo = nil
 	for _, i := range items {
-		i.live = i.mirror.Get(nameOf(i.Key))
+		i.live = p.now(i)
 		if i.live != nil {
 			i.version = i.live.ResourceVersion
 			p.adopt(i.Key, i.live)
@@ -364,6 +348,7 @@ func (p *pass) leaveAlone(i *item) bool {
 	if paused {
 		p.report.Paused++
 		p.why[i.Key] = "it is paused: " + pause.String()
+		p.plan.leave(i, p.why[i.Key])
 		if i.Need == object.Required {
 			p.stillFailing(i.Object, "it is paused: "+pause.String())
 		}
@@ -387,7 +372,7 @@ func (p *pass) adopt(key object.Key, live *metav1.PartialObjectMetadata) (ours b
 func (p *pass) lookUp(ctx context.Context) error {
 	var unsure []*item
 	for _, i := range p.todo {
-		if i.live == nil && (p.foreign[i.Key] || p.ledger.entry(i.Key).UID != "") {
+		if i.live == nil && i.mirror != nil && (p.foreign[i.Key] || p.ledger.entry(i.Key).UID != "") {
 			unsure = append(unsure, i)
 		}
 	}

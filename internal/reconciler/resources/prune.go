@@ -26,6 +26,8 @@ type leftover struct {
 	kind   api.Kind
 	mirror *mirror.Mirror
 	live   *metav1.PartialObjectMetadata
+	// held is why it is not deleted now; empty: it may be.
+	held string
 }
 
 // need is that of the release which created it.
@@ -81,7 +83,19 @@ func (p *pass) prune(ctx context.Context, release bool) error {
 	} else if found, err = p.ofManifests(ctx, found); err != nil {
 		return err
 	}
-	found = slices.DeleteFunc(found, func(l *leftover) bool { return p.keptForNow(ctx, l) })
+	var held []*leftover
+	found = slices.DeleteFunc(found, func(l *leftover) bool {
+		kept := p.keptForNow(ctx, l)
+		if kept && l.held != "" {
+			held = append(held, l)
+		}
+		return kept
+	})
+	if p.plan != nil {
+		if err := each(ctx, held, p.plan.hold); err != nil {
+			return err
+		}
+	}
 	for len(found) > 0 { // by stages, from the last to the first
 		n := slices.IndexFunc(found, func(l *leftover) bool { return l.Stage() != found[0].Stage() })
 		if n < 0 {
@@ -95,12 +109,14 @@ func (p *pass) prune(ctx context.Context, release bool) error {
 	return nil
 }
 
-// keptForNow reports whether an object must not be deleted by this pass.
+// keptForNow reports whether an object must not be deleted by this pass. If that may change by
+// itself, or by somebody's word, it says so in held.
 func (p *pass) keptForNow(ctx context.Context, l *leftover) bool {
 	if pause, paused := p.paused(l.Key); paused {
 		p.report.Paused++
+		l.held = "it is paused: " + pause.String()
 		if l.need() == object.Required {
-			p.stillFailing(l.object(), "it is paused: "+pause.String())
+			p.stillFailing(l.object(), l.held)
 		}
 		return true
 	}
@@ -109,11 +125,16 @@ func (p *pass) keptForNow(ctx context.Context, l *leftover) bool {
 			p.a.log.InfoContext(ctx, "no longer wanted, but kept: deleting it would delete what others have put into it",
 				slog.String("object", l.Key.String()))
 		}
+		l.held = ""
 		return true
 	}
 	// what takes its place may not exist yet
 	gk := schema.GroupKind{Group: l.Group, Kind: l.Kind}
-	return p.failing[failingKind{gk, true}] || l.need() == object.Nobody && p.failing[failingKind{gk, false}]
+	if p.failing[failingKind{gk, true}] || l.need() == object.Nobody && p.failing[failingKind{gk, false}] {
+		l.held = "something of its kind fails, and it may be what takes its place"
+		return true
+	}
+	return l.held != ""
 }
 
 // locateLeftovers finds leftovers in their mirrors. It leaves out those of kinds that cannot be
@@ -163,7 +184,15 @@ func (p *pass) ofManifests(ctx context.Context, found []*leftover) ([]*leftover,
 		return found, nil
 	}
 	p.report.Failures = append(p.report.Failures, reconciler.Failure{Object: noLongerWanted, Reason: refusal.String()})
-	return slices.DeleteFunc(found, func(l *leftover) bool { return l.need() == object.Nobody }), nil
+	for _, l := range found {
+		if l.need() == object.Nobody {
+			l.held = refusal.reason
+		}
+	}
+	if p.plan != nil {
+		p.plan.approve = refusal.approve
+	}
+	return found, nil
 }
 
 // see makes sure of one leftover. Its live object is nil afterwards unless it is there, is ours,
@@ -205,7 +234,7 @@ func (p *pass) remove(ctx context.Context, l *leftover) error {
 	if !p.dueLeftover(l) {
 		return nil
 	}
-	err := p.a.client.Delete(ctx, l.kind, l.live)
+	err := p.delete(ctx, l.kind, l.Key, l.live, l.need())
 	switch {
 	case apierrors.IsConflict(err):
 		return p.isolateLeftover(ctx, l, errMeanwhile)

@@ -66,6 +66,18 @@ func newSession(a *Applier) *session {
 	}
 }
 
+// follow runs the mirrors that are started, until ctx ends.
+func (s *session) follow(ctx context.Context, mirrors *sync.WaitGroup) {
+	for {
+		select {
+		case m := <-s.start:
+			mirrors.Go(func() { m.Run(ctx) })
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 // end stops the timer, so that nothing happens after it.
 func (s *session) end() {
 	s.mu.Lock()
