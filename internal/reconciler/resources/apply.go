@@ -59,7 +59,7 @@ func (p *pass) create(ctx context.Context, i *item) error {
 		return fmt.Errorf("look at what is there: %w", err)
 	}
 	i.live = live
-	if !p.adopt(i.Key, live) {
+	if !p.adopt(i.Object, live) {
 		p.ledger.forget(i.Key) // the request that would have carried the mark was refused
 		p.results.Lock()
 		p.foreign[i.Key] = true
@@ -78,7 +78,7 @@ func (p *pass) createMarked(ctx context.Context, i *item) error {
 	if err != nil {
 		return err
 	}
-	p.adopt(i.Key, live)
+	p.adopt(i.Object, live)
 	p.put(i, live)
 	return nil
 }
@@ -96,7 +96,7 @@ func (p *pass) update(ctx context.Context, i *item) error {
 	if err != nil || over == nil {
 		return err
 	}
-	ours := p.adopt(i.Key, i.live)
+	ours := p.adopt(i.Object, i.live)
 	apply := p.a.howToApply(i.Object, i.live, ours)
 	live, err := p.apply(ctx, i, over, apply)
 	switch {
@@ -167,7 +167,7 @@ func (p *pass) recreate(ctx context.Context, i *item, ours bool, refused error) 
 	if err := p.a.replaceable(ctx, i.kind, i.Object, ours, refused); err != nil {
 		return err
 	}
-	withdraw := p.ledger.intend(i.Key)
+	withdraw := p.ledger.intend(i.Key, i.Need)
 	if err := p.writeInventory(ctx); err != nil {
 		if notStored(err) {
 			withdraw()

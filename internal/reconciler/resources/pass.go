@@ -308,7 +308,7 @@ func (p *pass) compare(items []*item) {
 		i.live = p.now(i)
 		if i.live != nil {
 			i.version = i.live.ResourceVersion
-			p.adopt(i.Key, i.live)
+			p.adopt(i.Object, i.live)
 			if p.asWanted(i, i.live) {
 				delete(p.failures, i.Key)
 				continue
@@ -356,13 +356,15 @@ func (p *pass) leaveAlone(i *item) bool {
 	return paused
 }
 
-// adopt reports whether we have created a live object, and records its UID if it bears the mark of
-// its entry.
-func (p *pass) adopt(key object.Key, live *metav1.PartialObjectMetadata) (ours bool) {
-	entry := p.ledger.entry(key)
+// adopt reports whether we have created a live object. It records its UID if it bears the mark of
+// its entry, and who needs it if that has changed.
+func (p *pass) adopt(o *object.Object, live *metav1.PartialObjectMetadata) (ours bool) {
+	entry := p.ledger.entry(o.Key)
 	ours = entry.Ours(string(live.UID), live.Annotations[object.Mark])
 	if ours && entry.Mark != "" && entry.Mark == live.Annotations[object.Mark] {
-		p.ledger.created(key, string(live.UID))
+		p.ledger.created(o.Key, string(live.UID), o.Need)
+	} else if ours && entry.Need != o.Need {
+		p.ledger.needs(o.Key, o.Need)
 	}
 	return ours
 }
@@ -402,7 +404,7 @@ func (p *pass) record(ctx context.Context) error {
 	var withdraw []func()
 	for _, i := range p.todo {
 		if i.live == nil {
-			withdraw = append(withdraw, p.ledger.intend(i.Key))
+			withdraw = append(withdraw, p.ledger.intend(i.Key, i.Need))
 		}
 	}
 	if len(withdraw) == 0 {

@@ -30,13 +30,9 @@ type leftover struct {
 	held string
 }
 
-// need is that of the release which created it.
-func (l *leftover) need() object.Need {
-	if l.live == nil {
-		return object.Nobody
-	}
-	return object.NeedOf(l.live.Annotations)
-}
+// need is that of the release which wanted it last, as the inventory has it: an annotation on the
+// live object must not take it out of what protects the objects of manifests.
+func (l *leftover) need() object.Need { return l.entry.Need }
 
 // object is what failures of it are reported of.
 func (l *leftover) object() *object.Object {
