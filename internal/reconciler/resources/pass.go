@@ -43,10 +43,14 @@ type pass struct {
 	lookAgain atomic.Bool
 
 	// results guards what workers write: report, failures, foreign, failing, blocked, events, why,
-	// health.
+	// saying, health.
 	results sync.Mutex
 	report  reconciler.Report
 	events  []api.Event
+	// saying has, of each object that is not as wanted, what there is to tell of it. Ownerless has
+	// the names under which failures of no object are in the report.
+	saying    map[object.Key]string
+	ownerless map[string]bool
 }
 
 // failingKind tells the objects of the release from those of the manifests, so that a manifest's
@@ -83,7 +87,8 @@ func (a *Applier) Pass(ctx context.Context) (reconciler.Report, error) {
 		p.lookAtAll(ctx)
 		p.remember()
 	}
-	p.tellFaults()
+	p.tellFaults(ctx)
+	p.rememberSaid(err == nil)
 	p.sendEvents(ctx)
 	p.report.Requests = int(requests.Load())
 	p.wake(err)
@@ -97,6 +102,7 @@ func (a *Applier) Pass(ctx context.Context) (reconciler.Report, error) {
 func newPass(s *session, want *wanted) *pass {
 	p := &pass{
 		session: s, want: want, failing: map[failingKind]bool{}, located: map[object.Key]*item{}, why: map[object.Key]string{},
+		saying: map[object.Key]string{}, ownerless: map[string]bool{},
 	}
 	s.a.mu.Lock()
 	p.pauses = s.a.pauses
@@ -140,7 +146,7 @@ func (p *pass) keep(ctx context.Context, objects []*object.Object) error {
 	for _, i := range items {
 		p.located[i.Key] = i
 	}
-	p.compare(items)
+	p.compare(ctx, items)
 	found := p.todo
 	for _, level := range p.want.levels(found) {
 		p.todo = p.admissible(ctx, found, level)
@@ -275,7 +281,7 @@ func (p *pass) missing(ctx context.Context, o *object.Object, err error) {
 		p.fail(ctx, &item{Object: o}, err)
 		return
 	}
-	p.stillFailing(o, p.failures[o.Key].reason)
+	p.stillFailing(ctx, o, nil, p.failures[o.Key].reason)
 }
 
 // inStep waits for the mirror of an item's kind, and reports whether it is in step.
@@ -285,9 +291,10 @@ func (p *pass) inStep(ctx context.Context, i *item) bool {
 		return true
 	}
 	kind := kindOf(i.Object)
-	if !p.failing[kind] {
+	if every := "every " + kind.String(); !p.ownerless[every] {
+		p.ownerless[every] = true
 		p.report.Failures = append(p.report.Failures, reconciler.Failure{
-			Object: "every " + kind.String(), Reason: "they cannot be followed: " + err.Error(), Required: i.Need == object.Required,
+			Object: every, Reason: "they cannot be followed: " + err.Error(), Required: i.Need == object.Required,
 		})
 	}
 	p.failing[kind] = true
@@ -302,7 +309,7 @@ func (p *pass) inStep(ctx context.Context, i *item) bool {
 
 // compare fills todo with the objects that are not as their mirror should have them. It makes no
 // request.
-func (p *pass) compare(items []*item) {
+func (p *pass) compare(ctx context.Context, items []*item) {
 	p.todo = nil
 	for _, i := range items {
 		i.live = p.now(i)
@@ -313,22 +320,22 @@ func (p *pass) compare(items []*item) {
 				delete(p.failures, i.Key)
 				continue
 			}
-			if p.leaveAlone(i) {
+			if p.leaveAlone(ctx, i) {
 				continue
 			}
 			if i.LastApplied(i.live) && p.repairs.tooOften(i.Key) {
-				p.stillFailing(i.Object, "others change it again and again; it is repaired ever less often")
+				p.stillFailing(ctx, i.Object, i.live, "others change it again and again; it is repaired ever less often")
 				continue
 			}
 		}
-		if i.live == nil && p.leaveAlone(i) {
+		if i.live == nil && p.leaveAlone(ctx, i) {
 			continue
 		}
 		if p.failures.due(i.Key, i.Hash(), i.version) {
 			p.todo = append(p.todo, i)
 			continue
 		}
-		p.stillFailing(i.Object, p.failures[i.Key].reason)
+		p.stillFailing(ctx, i.Object, i.live, p.failures[i.Key].reason)
 	}
 }
 
@@ -343,14 +350,14 @@ func (p *pass) paused(key object.Key) (reconciler.Pause, bool) {
 
 // leaveAlone reports whether an object that is not as wanted is paused. If API servers need it,
 // they have to wait, so that is a failure.
-func (p *pass) leaveAlone(i *item) bool {
+func (p *pass) leaveAlone(ctx context.Context, i *item) bool {
 	pause, paused := p.paused(i.Key)
 	if paused {
 		p.report.Paused++
 		p.why[i.Key] = "it is paused: " + pause.String()
 		p.plan.leave(i, p.why[i.Key])
 		if i.Need == object.Required {
-			p.stillFailing(i.Object, "it is paused: "+pause.String())
+			p.stillFailing(ctx, i.Object, i.live, p.why[i.Key])
 		}
 	}
 	return paused
@@ -446,21 +453,27 @@ func (p *pass) isolate(ctx context.Context, i *item, err error) error {
 	return nil
 }
 
-// fail records a failure of an object, and logs it if its reason is new.
+// fail records a failure of an object.
 func (p *pass) fail(ctx context.Context, i *item, err error) {
 	p.results.Lock()
 	defer p.results.Unlock()
 	reason := err.Error()
-	if p.failures.failed(i.Key, i.Hash(), i.version, reason) {
-		p.a.log.WarnContext(ctx, "an object is not as wanted",
-			slog.String("object", i.Key.String()), slog.String("source", i.Source), slog.Any("err", err))
-		p.tellLocked(i.Object, i.live, eventFailed, reason)
-	}
-	p.stillFailing(i.Object, reason)
+	p.failures.failed(i.Key, i.Hash(), i.version, reason)
+	p.stillFailing(ctx, i.Object, i.live, reason)
 }
 
-// stillFailing puts an object that failed, now or earlier, in the report.
-func (p *pass) stillFailing(o *object.Object, reason string) {
+// stillFailing puts an object that failed, now or earlier, in the report. If the reason is news, it
+// logs it, and tells of it in an event. Live is nil if there is no such object.
+func (p *pass) stillFailing(ctx context.Context, o *object.Object, live *metav1.PartialObjectMetadata, reason string) {
+	if p.news(o, live, reason, reason) {
+		p.a.log.WarnContext(ctx, "an object is not as wanted",
+			slog.String("object", o.Key.String()), slog.String("source", o.Source), slog.String("err", reason))
+	}
+	p.reportFailure(o, reason)
+}
+
+// reportFailure puts an object that is not as wanted in the report.
+func (p *pass) reportFailure(o *object.Object, reason string) {
 	required := o.Need == object.Required
 	p.failing[kindOf(o)] = true
 	p.why[o.Key] = reason

@@ -112,7 +112,7 @@ func (p *pass) keptForNow(ctx context.Context, l *leftover) bool {
 		p.report.Paused++
 		l.held = "it is paused: " + pause.String()
 		if l.need() == object.Required {
-			p.stillFailing(l.object(), l.held)
+			p.stillFailing(ctx, l.object(), l.live, l.held)
 		}
 		return true
 	}
@@ -227,7 +227,7 @@ func (p *pass) remove(ctx context.Context, l *leftover) error {
 	if err := p.see(ctx, l); err != nil || l.live == nil {
 		return err
 	}
-	if !p.dueLeftover(l) {
+	if !p.dueLeftover(ctx, l) {
 		return nil
 	}
 	err := p.delete(ctx, l.kind, l.Key, l.live, l.need())
@@ -252,12 +252,12 @@ func (p *pass) remove(ctx context.Context, l *leftover) error {
 
 // dueLeftover reports whether a pass may try to delete an object now. If not, it reports the
 // object's last failure again.
-func (p *pass) dueLeftover(l *leftover) bool {
+func (p *pass) dueLeftover(ctx context.Context, l *leftover) bool {
 	p.results.Lock()
 	defer p.results.Unlock()
 	due := p.failures.due(l.Key, "", l.live.ResourceVersion)
 	if !due {
-		p.stillFailing(l.object(), p.failures[l.Key].reason)
+		p.stillFailing(ctx, l.object(), l.live, p.failures[l.Key].reason)
 	}
 	return due
 }
