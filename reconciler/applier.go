@@ -26,7 +26,8 @@ type Applier interface {
 
 // Planner tells what a pass would change.
 type Planner interface {
-	// Plan reads what it needs and writes nothing. It needs neither Run nor leadership.
+	// Plan decides as a pass does, reads what it needs, and writes nothing. It needs neither Run nor
+	// leadership. What earlier passes remember, it does not know.
 	Plan(ctx context.Context) (Diff, error)
 }
 
@@ -84,9 +85,14 @@ type Failure struct {
 // Diff is what a pass would change, in the order in which it would.
 type Diff struct {
 	// Objects is how many are wanted.
-	Objects  int       `json:"objects"`
+	Objects int `json:"objects"`
+	// Changes are in the order in which a pass makes them. One that has a reason in Held is not made
+	// now.
 	Changes  []Change  `json:"changes"`
 	Failures []Failure `json:"failures,omitempty"`
+	// Approve is the digest of the manifests whose approval (see Approve) makes a pass do what it
+	// holds back because so much is no longer in them. Empty: nothing waits for an approval.
+	Approve string `json:"approve,omitempty"`
 }
 
 // Action is what is done to an object.
@@ -100,9 +106,11 @@ const (
 	Prune    Action = "prune"
 )
 
-// Change is one object that a pass would change.
+// Change is one object that a pass would change, or would if nothing held it back.
 type Change struct {
 	Action Action `json:"action"`
+	// Held says why a pass does not do it now; empty: it does.
+	Held string `json:"held,omitempty"`
 	// Object names it for people: kind, namespace/name.
 	Object string `json:"object"`
 	// Text is the difference, a line each, with a leading "-", "+" or " ", as a unified diff has

@@ -110,18 +110,22 @@ func readApproval(ctx context.Context, client *clientv3.Client, layout etcd.Layo
 // consent asks the registry, linearizably: what is followed may be a moment old, and a deletion
 // cannot be taken back.
 func (s *Service) consent(ctx context.Context, own node.Source) (Consent, error) {
+	return askConsent(ctx, s.config, s.client, s.registry, own)
+}
+
+func askConsent(ctx context.Context, config Config, client *clientv3.Client, registry *node.Registry, own node.Source) (Consent, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	set, err := s.registry.List(ctx)
+	set, err := registry.List(ctx)
 	if err != nil {
 		return Consent{}, err
 	}
-	approval, err := readApproval(ctx, s.client, s.config.Layout)
+	approval, err := readApproval(ctx, client, config.Layout)
 	if err != nil {
 		return Consent{}, err
 	}
 	return Consent{
-		Agreed:   agreed(set, s.config.Node, s.config.Build.Release, own),
+		Agreed:   agreed(set, config.Node, config.Build.Release, own),
 		Approved: approval != nil && approval.Digest == own.Digest && own.Whole(),
 	}, nil
 }

@@ -142,27 +142,18 @@ func (a *app) planCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plan",
 		Short: "Show what a pass would change, and change nothing",
-		Long: `Show what a pass of this release would change, as a diff. Nothing is changed, and etcd is not needed.
+		Long: `Show what a pass of this release would change, as a diff, if this node led. Nothing is changed. Etcd is asked what is paused, what is
+approved, and which manifests the other nodes have. What is held back is shown, too, with the reason and with what ends it.
 
-Exit codes: 0 all could be compared, whether anything would change or not; 6 some could not, which is shown.`,
+With --without-etcd nobody asks etcd: the plan takes nothing for paused or approved, and all nodes to have the same manifests.
+
+Exit codes: 0 all can be as wanted, whether anything would change or not; 6 not all, which is shown; 7 etcd or the API server does not answer.`,
 		Args: cobra.NoArgs,
 	}
 	output := outputFlag(cmd)
+	alone := cmd.Flags().Bool("without-etcd", false, "do not ask etcd what is paused and approved, and whether the nodes agree")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		c, err := a.config()
-		if err != nil {
-			return err
-		}
-		logger, err := a.logger(c)
-		if err != nil {
-			return err
-		}
-		applier, err := openResources(c, logger)
-		if err != nil {
-			return err
-		}
-		defer applier.Close()
-		diff, err := applier.Plan(cmd.Context())
+		diff, err := a.plan(cmd.Context(), *alone)
 		if err != nil {
 			return unreachable(err)
 		}
@@ -177,19 +168,63 @@ Exit codes: 0 all could be compared, whether anything would change or not; 6 som
 	return cmd
 }
 
+// plan asks for the plan; alone, without etcd.
+func (a *app) plan(ctx context.Context, alone bool) (diff reconciler.Diff, err error) {
+	if alone {
+		c, err := a.config()
+		if err != nil {
+			return diff, err
+		}
+		logger, err := a.logger(c)
+		if err != nil {
+			return diff, err
+		}
+		applier, err := openResources(c, logger)
+		if err != nil {
+			return diff, err
+		}
+		defer applier.Close()
+		return applier.Plan(ctx)
+	}
+	err = a.withEtcd(ctx, func(c config, client *clientv3.Client, logger *slog.Logger) error {
+		applier, err := openResources(c, logger)
+		if err != nil {
+			return err
+		}
+		defer applier.Close()
+		settings := c.service()
+		settings.Logger = logger
+		diff, err = reconciler.Plan(ctx, settings, client, applier)
+		return err
+	})
+	return diff, err
+}
+
 func diffText(w io.Writer, diff reconciler.Diff) {
+	held := 0
 	for _, change := range diff.Changes {
-		_, _ = fmt.Fprintf(w, "%s %s\n", change.Action, clean(change.Object))
+		if change.Held != "" {
+			held++
+			_, _ = fmt.Fprintf(w, "held back: %s %s: %s\n", change.Action, clean(change.Object), clean(change.Held))
+		} else {
+			_, _ = fmt.Fprintf(w, "%s %s\n", change.Action, clean(change.Object))
+		}
 		for line := range strings.Lines(change.Text) {
 			_, _ = fmt.Fprintf(w, "  %s\n", clean(strings.TrimSuffix(line, "\n")))
 		}
 	}
 	for _, failure := range diff.Failures {
-		_, _ = fmt.Fprintf(w, "cannot compare %s: %s\n", clean(failure.Object), clean(failure.Reason))
+		_, _ = fmt.Fprintf(w, "not as wanted: %s: %s\n", clean(failure.Object), clean(failure.Reason))
 	}
-	_, _ = fmt.Fprintf(w, "%d of %d objects would change", len(diff.Changes), diff.Objects)
+	if diff.Approve != "" {
+		_, _ = fmt.Fprintf(w, "if these manifests are what you want: ironherd-reconciler prune approve %s --reason WHY\n", clean(diff.Approve))
+	}
+	_, _ = fmt.Fprintf(w, "%d objects would change; %d are wanted", len(diff.Changes)-held, diff.Objects)
+	if held > 0 {
+		_, _ = fmt.Fprintf(w, "; %d changes are held back", held)
+	}
 	if n := len(diff.Failures); n > 0 {
-		_, _ = fmt.Fprintf(w, "; %d could not be compared", n)
+		_, _ = fmt.Fprintf(w, "; %d failures", n)
 	}
 	_, _ = fmt.Fprintln(w)
 }

@@ -101,14 +101,8 @@ func (a *Applier) Run(ctx context.Context) error {
 		cancel()
 		mirrors.Wait()
 	}()
-	for {
-		select {
-		case m := <-s.start:
-			mirrors.Go(func() { m.Run(ctx) })
-		case <-ctx.Done():
-			return nil
-		}
-	}
+	s.follow(ctx, &mirrors)
+	return nil
 }
 
 func (a *Applier) attach(s *session) {

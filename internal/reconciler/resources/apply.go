@@ -59,7 +59,7 @@ func (p *pass) create(ctx context.Context, i *item) error {
 		return fmt.Errorf("look at what is there: %w", err)
 	}
 	i.live = live
-	if !p.adopt(i.Key, live) {
+	if !p.adopt(i.Object, live) {
 		p.ledger.forget(i.Key) // the request that would have carried the mark was refused
 		p.results.Lock()
 		p.foreign[i.Key] = true
@@ -74,12 +74,12 @@ func (p *pass) createMarked(ctx context.Context, i *item) error {
 	if mark == "" {
 		return errUnknown
 	}
-	live, err := p.a.client.Apply(ctx, i.kind, i.Object, api.Apply{Mark: mark, Precondition: object.Precondition{Absent: true}})
+	live, err := p.apply(ctx, i, i.Object, api.Apply{Mark: mark, Precondition: object.Precondition{Absent: true}})
 	if err != nil {
 		return err
 	}
-	p.adopt(i.Key, live)
-	i.mirror.Put(live)
+	p.adopt(i.Object, live)
+	p.put(i, live)
 	return nil
 }
 
@@ -96,12 +96,12 @@ func (p *pass) update(ctx context.Context, i *item) error {
 	if err != nil || over == nil {
 		return err
 	}
-	ours := p.adopt(i.Key, i.live)
+	ours := p.adopt(i.Object, i.live)
 	apply := p.a.howToApply(i.Object, i.live, ours)
-	live, err := p.a.client.Apply(ctx, i.kind, over, apply)
+	live, err := p.apply(ctx, i, over, apply)
 	switch {
 	case err == nil:
-		i.mirror.Put(live)
+		p.put(i, live)
 		if !i.UpToDate(live) { // applying it again and again would not help
 			i.version = live.ResourceVersion
 			return errNotKept
@@ -167,14 +167,14 @@ func (p *pass) recreate(ctx context.Context, i *item, ours bool, refused error) 
 	if err := p.a.replaceable(ctx, i.kind, i.Object, ours, refused); err != nil {
 		return err
 	}
-	withdraw := p.ledger.intend(i.Key)
+	withdraw := p.ledger.intend(i.Key, i.Need)
 	if err := p.writeInventory(ctx); err != nil {
 		if notStored(err) {
 			withdraw()
 		}
 		return err
 	}
-	switch err := p.a.client.Delete(ctx, i.kind, i.live); {
+	switch err := p.delete(ctx, i.kind, i.Key, i.live, i.Need); {
 	case apierrors.IsConflict(err):
 		return errMeanwhile
 	case err != nil && !notFound(err):

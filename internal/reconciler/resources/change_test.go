@@ -1,6 +1,7 @@
 package resources_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"github.com/ironherd/ironherd/internal/reconciler/resources"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
 	"github.com/ironherd/ironherd/reconciler"
+	"github.com/ironherd/ironherd/reconciler/node"
 )
 
 // mutate returns the built-in set of another release, in which one object is another.
@@ -343,9 +345,19 @@ func TestSuddenlyLittleIsWanted(t *testing.T) {
 	if r, err := a.pass(); err == nil || r.Pruned != 0 || !r.Ready || !strings.Contains(fmt.Sprint(r.Failures), "4 of the 4") {
 		t.Errorf("empty: %+v, %v", r, err)
 	}
-	if diff, err := a.Plan(t.Context()); err != nil || len(diff.Changes) != 0 || len(diff.Failures) != 1 {
-		t.Errorf("the plan has %+v, %v", diff, err)
+	planned := func(a *applier, n int, held, approve string) {
+		t.Helper()
+		diff, err := a.Plan(t.Context())
+		if err != nil || len(diff.Changes) != n || (len(diff.Failures) != 0) != (held != "") || diff.Approve != approve {
+			t.Errorf("the plan has %+v, %v", diff, err)
+		}
+		for _, c := range diff.Changes {
+			if c.Action != reconciler.Prune || (c.Held == "") != (held == "") || !strings.Contains(c.Held, held) || !strings.Contains(c.Text, "-  key: \"1\"") {
+				t.Errorf("planned: %+v, want it held back for %q", c, held)
+			}
+		}
 	}
+	planned(a, 4, "4 of the 4 objects that came from manifests are no longer in them, which is more than half", a.Source(t.Context()).Digest)
 	w.write("a.yaml", configMap("one", "1"))
 	if r, err := a.pass(); err == nil || r.Pruned != 0 || !strings.Contains(fmt.Sprint(r.Failures), "3 of the 4") {
 		t.Errorf("most of it: %+v, %v", r, err)
@@ -356,8 +368,16 @@ func TestSuddenlyLittleIsWanted(t *testing.T) {
 		t.Errorf("with a limit: %+v, %v", r, err)
 	}
 	limited.stop()
+	strict := w.start(resources.Options{MaxPrune: 2})
+	planned(strict, 3, "which is more than max_prune allows (2)", strict.Source(t.Context()).Digest)
+	strict.AskConsent(func(context.Context, node.Source) (reconciler.Consent, error) {
+		return reconciler.Consent{}, errors.New("no etcd")
+	})
+	planned(strict, 3, "cannot be asked", "") // no word helps
+	strict.stop()
 	w.approving = true
 	told := w.start(resources.Options{})
+	planned(told, 3, "", "")
 	if r := told.done(); r.Pruned != 3 {
 		t.Errorf("told to: %+v", r)
 	}

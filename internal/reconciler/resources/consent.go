@@ -32,18 +32,34 @@ func (a *Applier) AskConsent(ask func(context.Context, node.Source) (reconciler.
 	a.ask = ask
 }
 
-// refusal says why the objects that are no longer in the manifests may not be deleted; empty: they
-// may. Three things make it unlikely that their author has decided so, and a person who says that
-// it is a decision overrules all three:
+// refusal is why what is no longer in the manifests may not be deleted.
+type refusal struct {
+	// reason in words; empty: it may.
+	reason string
+	// approve is the digest that a person can approve to overrule it; empty: nobody can.
+	approve string
+}
+
+// String is the reason and what ends the refusal.
+func (r refusal) String() string {
+	if r.approve == "" {
+		return r.reason
+	}
+	return r.reason + ": none is deleted until that changes, or somebody approves the manifests " + r.approve
+}
+
+// refuses says why the objects that are no longer in the manifests may not be deleted. Three things
+// make it unlikely that their author has decided so, and a person who says that it is a decision
+// overrules all three:
 //
 //   - more than Options.MaxPrune of them at once;
 //   - more than half of what came from manifests: a disk that is not mounted, a link that leads
 //     nowhere. What the release brings is not counted;
 //   - other nodes of the release have other manifests: after a failover, those of the new leader
 //     may be the older ones, or only a part.
-func (a *Applier) refusal(ctx context.Context, want *wanted, entries map[object.Key]inventory.Entry, lost []object.Key) (reason string) {
+func (a *Applier) refuses(ctx context.Context, want *wanted, entries map[object.Key]inventory.Entry, lost []object.Key) refusal {
 	if len(lost) == 0 {
-		return ""
+		return refusal{}
 	}
 	source := want.source()
 	consent := reconciler.Consent{}
@@ -51,11 +67,11 @@ func (a *Applier) refusal(ctx context.Context, want *wanted, entries map[object.
 	if a.ask != nil {
 		var err error
 		if consent, err = a.ask(ctx, source); err != nil {
-			return "the other nodes cannot be asked whether they have the same manifests: " + err.Error()
+			return refusal{reason: "the other nodes cannot be asked whether they have the same manifests: " + err.Error()}
 		}
 	}
 	if consent.Approved {
-		return ""
+		return refusal{}
 	}
 	all := len(lost)
 	for key := range entries {
@@ -72,8 +88,10 @@ func (a *Applier) refusal(ctx context.Context, want *wanted, entries map[object.
 	case !consent.Agreed.OK:
 		why = "but " + consent.Agreed.Reason
 	default:
-		return ""
+		return refusal{}
 	}
-	return fmt.Sprintf("%d of the %d objects that came from manifests are no longer in them, %s: none is deleted until that changes, "+
-		"or somebody approves the manifests %s", len(lost), all, why, source.Digest)
+	return refusal{
+		reason:  fmt.Sprintf("%d of the %d objects that came from manifests are no longer in them, %s", len(lost), all, why),
+		approve: source.Digest,
+	}
 }

@@ -72,7 +72,7 @@ func TestRefusal(t *testing.T) {
 			}
 			return c.consent, c.asking
 		})
-		got := a.refusal(t.Context(), want, entries, lost)
+		got := a.refuses(t.Context(), want, entries, lost).String()
 		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%s: %q, want %q", c.what, got, c.want)
 		}

@@ -32,7 +32,7 @@ func (p *pass) chooseDefault(ctx context.Context) error {
 		}
 		// Whether it may be the default is not known, so it is left as it is. API servers need not wait.
 		p.want.leave(contested)
-		p.stillFailing(contested, "the storage classes cannot be followed: "+err.Error())
+		p.stillFailing(ctx, contested, nil, "the storage classes cannot be followed: "+err.Error())
 		return nil
 	}
 	other := otherDefault(p.classes.All(), contested)

@@ -121,42 +121,42 @@ func (p *pass) admissible(ctx context.Context, items []*item, level int) []*item
 			continue
 		}
 		if i.live == nil || !i.LastApplied(i.live) {
-			if reason := p.unmet(ctx, i.Key); reason != "" {
-				p.waits(ctx, i, reason)
+			if waits, detail := p.unmet(ctx, i.Key); waits != "" {
+				p.waits(ctx, i, waits, detail)
 				continue
 			}
 		}
-		delete(p.waiting, i.Key)
 		due = append(due, i)
 	}
 	return due
 }
 
-// unmet says for which dependency an object waits, and why; empty: for none.
-func (p *pass) unmet(ctx context.Context, key object.Key) string {
+// unmet says for which dependency an object waits; empty: for none. Detail says more of its health,
+// which changes often.
+func (p *pass) unmet(ctx context.Context, key object.Key) (waits, detail string) {
 	for _, other := range p.want.dependencies.of[key] {
 		i := p.located[other.Key]
 		if i == nil {
-			return fmt.Sprintf("it waits for %s, which is not as wanted", other.Key)
+			return fmt.Sprintf("it waits for %s, which is not as wanted", other.Key), ""
 		}
-		live := i.mirror.Get(nameOf(i.Key))
+		live := p.now(i)
 		if live == nil || !p.asWanted(i, live) {
-			return fmt.Sprintf("it waits for %s, which is not as wanted", other.Key)
+			return fmt.Sprintf("it waits for %s, which is not as wanted", other.Key), ""
 		}
 		if v := p.look(ctx, i, live); !v.OK {
-			return fmt.Sprintf("it waits for %s, which is not healthy: %s", other.Key, v.Reason)
+			return fmt.Sprintf("it waits for %s, which is not healthy", other.Key), ": " + v.Reason
 		}
 	}
-	return ""
+	return "", ""
 }
 
-// waits reports an object that is not applied before others are healthy.
-func (p *pass) waits(ctx context.Context, i *item, reason string) {
-	if !p.waiting[i.Key] {
-		p.waiting[i.Key] = true
-		p.a.log.InfoContext(ctx, "an object waits for what it depends on", slog.String("object", i.Key.String()), slog.String("reason", reason))
+// waits reports an object that is not applied before others are healthy. It is no news that the
+// others come nearer to that.
+func (p *pass) waits(ctx context.Context, i *item, waits, detail string) {
+	if p.news(i.Object, i.live, waits, waits+detail) {
+		p.a.log.InfoContext(ctx, "an object waits for what it depends on", slog.String("object", i.Key.String()), slog.String("reason", waits+detail))
 	}
-	p.stillFailing(i.Object, reason)
+	p.reportFailure(i.Object, waits+detail)
 }
 
 // refuse reports objects that depend on themselves or on what is not wanted, and returns the

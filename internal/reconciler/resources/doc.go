@@ -38,6 +38,9 @@
 // again at the same pace; so a custom resource follows its definition by itself. Only an API server
 // that does not answer at all ends a pass early.
 //
+// A plan (Applier.Plan) is the same pass with another end: what would be written goes to the server
+// as a dry run, and what comes of it is kept in memory for what depends on it.
+//
 // # Who owns what
 //
 // We apply with the field manager object.Manager. An edit of an object that we created is drift,

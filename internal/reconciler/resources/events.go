@@ -3,6 +3,7 @@ package resources
 import (
 	"context"
 	"log/slog"
+	"maps"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -17,7 +18,8 @@ const (
 	eventPruned    = "Pruned"
 )
 
-// mostEvents is how many events a pass sends at most. What more there is to say is in the log.
+// mostEvents is how many events a pass sends at most. What more there is to say is in the log, and
+// is not told later.
 const mostEvents = 50
 
 // tell says in an event on an object what was done with it, or why it is not as wanted. Live is nil
@@ -38,15 +40,45 @@ func (p *pass) tellLocked(o *object.Object, live *metav1.PartialObjectMetadata, 
 	}
 }
 
+// news reports whether it was not told yet that an object is not as wanted for a reason, and tells
+// it in an event on the object. Gist is what of the reason makes it another one.
+func (p *pass) news(o *object.Object, live *metav1.PartialObjectMetadata, gist, reason string) bool {
+	said, again := p.said[o.Key]
+	if now, more := p.saying[o.Key]; more {
+		said, again = now, true
+	}
+	p.saying[o.Key] = gist
+	if again && said == gist {
+		return false
+	}
+	p.tellLocked(o, live, eventFailed, reason)
+	return true
+}
+
+// rememberSaid keeps what is known to have been told. What a whole pass did not find any more will
+// be news when it comes back.
+func (p *pass) rememberSaid(whole bool) {
+	if whole {
+		clear(p.said)
+	}
+	maps.Copy(p.said, p.saying)
+}
+
 // tellFaults says what belongs to no object, such as a file that cannot be read, on the inventory:
 // once, until it is no longer so.
-func (p *pass) tellFaults() {
+func (p *pass) tellFaults(ctx context.Context) {
+	on := &object.Object{Key: inventoryKey, Version: "v1"}
+	var live *metav1.PartialObjectMetadata
+	if m := p.mirrors[api.ConfigMap.Resource]; m != nil {
+		live = m.Get(nameOf(inventoryKey))
+	}
 	told := map[string]bool{}
 	for _, f := range p.report.Failures {
 		if text := f.Object + ": " + f.Reason; p.unowned(f.Object) {
 			told[text] = true
 			if !p.told[text] {
-				p.tell(&object.Object{Key: inventoryKey, Version: "v1"}, p.mirrors[api.ConfigMap.Resource].Get(nameOf(inventoryKey)), eventFailed, text)
+				p.tell(on, live, eventFailed, text)
+				p.a.log.WarnContext(ctx, "not everything can be as wanted", slog.String("object", f.Object), slog.String("err", f.Reason))
 			}
 		}
 	}
@@ -60,7 +92,7 @@ func (p *pass) unowned(of string) bool {
 			return true
 		}
 	}
-	return of == noLongerWanted || of == inventoryKey.String()
+	return p.ownerless[of] || of == noLongerWanted || of == inventoryKey.String()
 }
 
 // sendEvents sends what there is to tell. An event that cannot be written is dropped: what it says

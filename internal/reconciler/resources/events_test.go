@@ -1,6 +1,8 @@
 package resources_test
 
 import (
+	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -151,4 +153,107 @@ func TestPaused(t *testing.T) {
 		t.Errorf("afterwards: %+v", r)
 	}
 	a.silent()
+}
+
+// TestEveryReasonIsAnEvent: that an object waits, that others change it again and again, that it is
+// paused although API servers need it, and that a kind cannot be followed, is told once, too.
+func TestEveryReasonIsAnEvent(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	name := unused("reason")
+	one := func(what string, notes []string, reason string) {
+		t.Helper()
+		found := 0
+		for _, note := range notes {
+			if strings.HasPrefix(note, "NotAsWanted: ") && strings.Contains(note, reason) {
+				found++
+			}
+		}
+		if found != 1 {
+			t.Errorf("%s: %q is told %d times: %q", what, reason, found, notes)
+		}
+	}
+	told := func(suffix, reason string) {
+		t.Helper()
+		one(suffix, w.told("default", "ConfigMap", name+suffix), reason)
+	}
+	own, err := object.NewBuiltIn(map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": name + "-paused", "namespace": "default"}, "data": map[string]any{"key": "1"},
+	}, "test", object.Required)
+	if err != nil {
+		t.Fatal(err)
+	}
+	annotated := func(suffix, value, annotation string) string {
+		return strings.Replace(configMap(name+suffix, value), "namespace: default", "namespace: default, annotations: {"+annotation+"}", 1)
+	}
+	sick := func(value string) string {
+		return annotated("-sick", value, `ironherd.dev/healthy-when: 'self.data.key == "well"'`)
+	}
+	rest := annotated("-waits", "1", "ironherd.dev/depends-on: ConfigMap default/"+name+"-sick") + configMap(name+"-fought", "1")
+	w.write("a.yaml", sick("1")+rest)
+	config := w.cluster.Config("")
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return sieve{next, func(r *http.Request) bool { return r.URL.Path == "/api/v1/serviceaccounts" }}
+	})
+	a := w.startWith(config, resources.Options{BuiltIn: []*object.Object{own}})
+	passes := func() {
+		t.Helper()
+		for range 3 {
+			if _, err := a.pass(); err == nil {
+				t.Error("nothing is wrong")
+			}
+		}
+	}
+	passes()
+	w.write("a.yaml", sick("2")+rest) // another health of what is waited for is no news
+	passes()
+	told("-waits", "it waits for ConfigMap default/"+name+"-sick, which is not healthy: ")
+
+	w.write("a.yaml", sick("well")+rest)
+	a.done()
+	a.SetPauses([]reconciler.Pause{{Scope: "ConfigMap default/" + name + "-paused", Reason: "an incident"}})
+	w.patch(configMaps, "default", name+"-paused", `{"data":{"key":"2"}}`)
+	a.until("that it is paused", func(_ reconciler.Report, err error) bool { return err != nil })
+	passes()
+	told("-paused", "it is paused: ")
+	a.SetPauses(nil)
+	a.done()
+
+	often := false
+	for n := 0; n < 20 && !often; n++ {
+		w.patch(configMaps, "default", name+"-fought", `{"data":{"key":"theirs"}}`)
+		a.until("the drift", func(r reconciler.Report, err error) bool {
+			often = often || strings.Contains(fmt.Sprint(err), "again and again")
+			return often || r.Updated > 0
+		})
+	}
+	told("-fought", "others change it again and again")
+	a.done()
+
+	w.write("b.yaml", "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: "+name+", namespace: default}\n")
+	passes()
+	one("a kind", w.told(inventory.Namespace, "ConfigMap", inventory.Name), "every ServiceAccount: they cannot be followed")
+}
+
+// TestEventsAreLimited: a pass sends 50 events at most.
+func TestEventsAreLimited(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	name := unused("many")
+	var text strings.Builder
+	for n := range 60 {
+		text.WriteString("datum: {a: b}\n" + configMap(fmt.Sprintf("%s-%d", name, n), "1"))
+	}
+	w.write("a.yaml", text.String())
+	a := w.start(resources.Options{BuiltIn: []*object.Object{}})
+	if r, err := a.pass(); err == nil || len(r.Failures) != 60 {
+		t.Errorf("%d failures, %v", len(r.Failures), err)
+	}
+	told := 0
+	for n := range 60 {
+		told += len(w.told("default", "ConfigMap", fmt.Sprintf("%s-%d", name, n)))
+	}
+	if told != 50 {
+		t.Errorf("a pass sent %d events", told)
+	}
 }

@@ -63,18 +63,20 @@ func (l *ledger) entry(key object.Key) inventory.Entry {
 	return l.current.Entries[key]
 }
 
-// intend records that an object is about to be created. An entry that has a mark keeps it, because
-// the request that carries the mark may have been sent. Withdraw takes the record back; it may be
-// called only if nothing was sent.
-func (l *ledger) intend(key object.Key) (withdraw func()) {
+// intend records that an object is about to be created, and who needs it. An entry that has a mark
+// keeps it, because the request that carries the mark may have been sent. Withdraw takes the record
+// back; it may be called only if nothing was sent.
+func (l *ledger) intend(key object.Key, need object.Need) (withdraw func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	before, had := l.current.Entries[key]
 	if before.Mark != "" {
+		before.Need = need
+		l.current.Entries[key] = before
 		return func() {}
 	}
 	entry := before
-	entry.Mark, entry.At = rand.Text(), time.Now()
+	entry.Mark, entry.At, entry.Need = rand.Text(), time.Now(), need
 	l.current.Entries[key] = entry
 	return func() {
 		l.mu.Lock()
@@ -89,11 +91,21 @@ func (l *ledger) intend(key object.Key) (withdraw func()) {
 	}
 }
 
-// created records the UID of an object that we have created.
-func (l *ledger) created(key object.Key, uid string) {
+// created records the UID of an object that we have created, and who needs it.
+func (l *ledger) created(key object.Key, uid string, need object.Need) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.current.Entries[key] = inventory.Entry{UID: uid}
+	l.current.Entries[key] = inventory.Entry{UID: uid, Need: need}
+}
+
+// needs records who needs an object that has an entry.
+func (l *ledger) needs(key object.Key, need object.Need) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if entry, there := l.current.Entries[key]; there {
+		entry.Need = need
+		l.current.Entries[key] = entry
+	}
 }
 
 // forget removes the entry of an object.

@@ -20,13 +20,12 @@ import (
 	"github.com/ironherd/ironherd/reconciler"
 )
 
-// parallel is how many objects are worked on at a time.
-const parallel = 8
-
 // pass is the state of one call of Pass.
 type pass struct {
 	*session
 	want *wanted
+	// plan is set if the pass is to change nothing.
+	plan *plan
 	// todo are the objects that are not as wanted and may be tried now.
 	todo []*item
 	// failing are the kinds of which at least one object could not be made as wanted.
@@ -44,10 +43,14 @@ type pass struct {
 	lookAgain atomic.Bool
 
 	// results guards what workers write: report, failures, foreign, failing, blocked, events, why,
-	// health.
+	// saying, health.
 	results sync.Mutex
 	report  reconciler.Report
 	events  []api.Event
+	// saying has, of each object that is not as wanted, what there is to tell of it. Ownerless has
+	// the names under which failures of no object are in the report.
+	saying    map[object.Key]string
+	ownerless map[string]bool
 }
 
 // failingKind tells the objects of the release from those of the manifests, so that a manifest's
@@ -65,7 +68,7 @@ func kindOf(o *object.Object) failingKind {
 type item struct {
 	*object.Object
 	kind   api.Kind
-	mirror *mirror.Mirror
+	mirror *mirror.Mirror                // nil, in a plan alone: the server does not have the kind yet
 	live   *metav1.PartialObjectMetadata // nil: none is known
 	// version of the live object in the mirror. A failure holds until there is another version.
 	version string
@@ -79,18 +82,13 @@ func (a *Applier) Pass(ctx context.Context) (reconciler.Report, error) {
 	if err != nil {
 		return reconciler.Report{}, err
 	}
-	p := &pass{
-		session: s, want: a.want(), failing: map[failingKind]bool{}, located: map[object.Key]*item{}, why: map[object.Key]string{},
-	}
-	a.mu.Lock()
-	p.pauses = a.pauses
-	a.mu.Unlock()
-	p.report.Objects, p.report.Failures = len(p.want.objects), slices.Clone(p.want.faults)
+	p := newPass(s, a.want())
 	if err = p.run(ctx); err == nil {
 		p.lookAtAll(ctx)
 		p.remember()
 	}
-	p.tellFaults()
+	p.tellFaults(ctx)
+	p.rememberSaid(err == nil)
 	p.sendEvents(ctx)
 	p.report.Requests = int(requests.Load())
 	p.wake(err)
@@ -99,6 +97,18 @@ func (a *Applier) Pass(ctx context.Context) (reconciler.Report, error) {
 		err = fmt.Errorf("%d of what is wanted could not be done; first: %s: %s", len(p.report.Failures), first.Object, first.Reason)
 	}
 	return p.report, err
+}
+
+func newPass(s *session, want *wanted) *pass {
+	p := &pass{
+		session: s, want: want, failing: map[failingKind]bool{}, located: map[object.Key]*item{}, why: map[object.Key]string{},
+		saying: map[object.Key]string{}, ownerless: map[string]bool{},
+	}
+	s.a.mu.Lock()
+	p.pauses = s.a.pauses
+	s.a.mu.Unlock()
+	p.report.Objects, p.report.Failures = len(want.objects), slices.Clone(want.faults)
+	return p
 }
 
 // run returns an error when the pass cannot go on: the API server does not answer, or ctx has
@@ -136,7 +146,7 @@ func (p *pass) keep(ctx context.Context, objects []*object.Object) error {
 	for _, i := range items {
 		p.located[i.Key] = i
 	}
-	p.compare(items)
+	p.compare(ctx, items)
 	found := p.todo
 	for _, level := range p.want.levels(found) {
 		p.todo = p.admissible(ctx, found, level)
@@ -162,33 +172,6 @@ func (p *pass) keepLevel(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// each calls work with every element, a few at a time. After an error it begins no more, and waits
-// for those that it has begun.
-func each[T any](ctx context.Context, all []T, work func(context.Context, T) error) error {
-	var (
-		wg      sync.WaitGroup
-		next    atomic.Int64
-		stopped atomic.Bool
-		once    sync.Once
-		first   error
-	)
-	for range min(parallel, len(all)) {
-		wg.Go(func() {
-			for n := next.Add(1) - 1; int(n) < len(all) && ctx.Err() == nil && !stopped.Load(); n = next.Add(1) - 1 {
-				if err := work(ctx, all[n]); err != nil {
-					once.Do(func() { first = err })
-					stopped.Store(true)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	if first == nil && ctx.Err() != nil {
-		first = context.Cause(ctx)
-	}
-	return first
 }
 
 // openInventory reads the inventory if what is known of it may be old.
@@ -217,6 +200,9 @@ func (p *pass) openInventory(ctx context.Context) error {
 
 // writeInventory stores the inventory if it has changed.
 func (p *pass) writeInventory(ctx context.Context) error {
+	if p.plan != nil {
+		return nil
+	}
 	stored, err := p.ledger.write(ctx)
 	if err != nil {
 		return err
@@ -251,6 +237,10 @@ func (p *pass) locate(ctx context.Context, objects []*object.Object) ([]*item, e
 			}
 			kind, err = p.kinds.Of(o)
 		}
+		if p.plan != nil && errors.Is(err, api.ErrNoKind) && p.want.defines(o) {
+			items = append(items, &item{Object: o})
+			continue
+		}
 		if err != nil {
 			p.missing(ctx, o, err)
 			continue
@@ -261,7 +251,7 @@ func (p *pass) locate(ctx context.Context, objects []*object.Object) ([]*item, e
 		}
 		items = append(items, &item{Object: o, kind: kind, mirror: m})
 	}
-	return slices.DeleteFunc(items, func(i *item) bool { return !p.inStep(ctx, i) }), context.Cause(ctx)
+	return slices.DeleteFunc(items, func(i *item) bool { return i.mirror != nil && !p.inStep(ctx, i) }), context.Cause(ctx)
 }
 
 // wake signals the next pass for when there may be something to do that no watch will tell: an
@@ -291,7 +281,7 @@ func (p *pass) missing(ctx context.Context, o *object.Object, err error) {
 		p.fail(ctx, &item{Object: o}, err)
 		return
 	}
-	p.stillFailing(o, p.failures[o.Key].reason)
+	p.stillFailing(ctx, o, nil, p.failures[o.Key].reason)
 }
 
 // inStep waits for the mirror of an item's kind, and reports whether it is in step.
@@ -301,9 +291,10 @@ func (p *pass) inStep(ctx context.Context, i *item) bool {
 		return true
 	}
 	kind := kindOf(i.Object)
-	if !p.failing[kind] {
+	if every := "every " + kind.String(); !p.ownerless[every] {
+		p.ownerless[every] = true
 		p.report.Failures = append(p.report.Failures, reconciler.Failure{
-			Object: "every " + kind.String(), Reason: "they cannot be followed: " + err.Error(), Required: i.Need == object.Required,
+			Object: every, Reason: "they cannot be followed: " + err.Error(), Required: i.Need == object.Required,
 		})
 	}
 	p.failing[kind] = true
@@ -318,33 +309,33 @@ func (p *pass) inStep(ctx context.Context, i *item) bool {
 
 // compare fills todo with the objects that are not as their mirror should have them. It makes no
 // request.
-func (p *pass) compare(items []*item) {
+func (p *pass) compare(ctx context.Context, items []*item) {
 	p.todo = nil
 	for _, i := range items {
-		i.live = i.mirror.Get(nameOf(i.Key))
+		i.live = p.now(i)
 		if i.live != nil {
 			i.version = i.live.ResourceVersion
-			p.adopt(i.Key, i.live)
+			p.adopt(i.Object, i.live)
 			if p.asWanted(i, i.live) {
 				delete(p.failures, i.Key)
 				continue
 			}
-			if p.leaveAlone(i) {
+			if p.leaveAlone(ctx, i) {
 				continue
 			}
 			if i.LastApplied(i.live) && p.repairs.tooOften(i.Key) {
-				p.stillFailing(i.Object, "others change it again and again; it is repaired ever less often")
+				p.stillFailing(ctx, i.Object, i.live, "others change it again and again; it is repaired ever less often")
 				continue
 			}
 		}
-		if i.live == nil && p.leaveAlone(i) {
+		if i.live == nil && p.leaveAlone(ctx, i) {
 			continue
 		}
 		if p.failures.due(i.Key, i.Hash(), i.version) {
 			p.todo = append(p.todo, i)
 			continue
 		}
-		p.stillFailing(i.Object, p.failures[i.Key].reason)
+		p.stillFailing(ctx, i.Object, i.live, p.failures[i.Key].reason)
 	}
 }
 
@@ -359,25 +350,28 @@ func (p *pass) paused(key object.Key) (reconciler.Pause, bool) {
 
 // leaveAlone reports whether an object that is not as wanted is paused. If API servers need it,
 // they have to wait, so that is a failure.
-func (p *pass) leaveAlone(i *item) bool {
+func (p *pass) leaveAlone(ctx context.Context, i *item) bool {
 	pause, paused := p.paused(i.Key)
 	if paused {
 		p.report.Paused++
 		p.why[i.Key] = "it is paused: " + pause.String()
+		p.plan.leave(i, p.why[i.Key])
 		if i.Need == object.Required {
-			p.stillFailing(i.Object, "it is paused: "+pause.String())
+			p.stillFailing(ctx, i.Object, i.live, p.why[i.Key])
 		}
 	}
 	return paused
 }
 
-// adopt reports whether we have created a live object, and records its UID if it bears the mark of
-// its entry.
-func (p *pass) adopt(key object.Key, live *metav1.PartialObjectMetadata) (ours bool) {
-	entry := p.ledger.entry(key)
+// adopt reports whether we have created a live object. It records its UID if it bears the mark of
+// its entry, and who needs it if that has changed.
+func (p *pass) adopt(o *object.Object, live *metav1.PartialObjectMetadata) (ours bool) {
+	entry := p.ledger.entry(o.Key)
 	ours = entry.Ours(string(live.UID), live.Annotations[object.Mark])
 	if ours && entry.Mark != "" && entry.Mark == live.Annotations[object.Mark] {
-		p.ledger.created(key, string(live.UID))
+		p.ledger.created(o.Key, string(live.UID), o.Need)
+	} else if ours && entry.Need != o.Need {
+		p.ledger.needs(o.Key, o.Need)
 	}
 	return ours
 }
@@ -387,7 +381,7 @@ func (p *pass) adopt(key object.Key, live *metav1.PartialObjectMetadata) (ours b
 func (p *pass) lookUp(ctx context.Context) error {
 	var unsure []*item
 	for _, i := range p.todo {
-		if i.live == nil && (p.foreign[i.Key] || p.ledger.entry(i.Key).UID != "") {
+		if i.live == nil && i.mirror != nil && (p.foreign[i.Key] || p.ledger.entry(i.Key).UID != "") {
 			unsure = append(unsure, i)
 		}
 	}
@@ -417,7 +411,7 @@ func (p *pass) record(ctx context.Context) error {
 	var withdraw []func()
 	for _, i := range p.todo {
 		if i.live == nil {
-			withdraw = append(withdraw, p.ledger.intend(i.Key))
+			withdraw = append(withdraw, p.ledger.intend(i.Key, i.Need))
 		}
 	}
 	if len(withdraw) == 0 {
@@ -459,21 +453,27 @@ func (p *pass) isolate(ctx context.Context, i *item, err error) error {
 	return nil
 }
 
-// fail records a failure of an object, and logs it if its reason is new.
+// fail records a failure of an object.
 func (p *pass) fail(ctx context.Context, i *item, err error) {
 	p.results.Lock()
 	defer p.results.Unlock()
 	reason := err.Error()
-	if p.failures.failed(i.Key, i.Hash(), i.version, reason) {
-		p.a.log.WarnContext(ctx, "an object is not as wanted",
-			slog.String("object", i.Key.String()), slog.String("source", i.Source), slog.Any("err", err))
-		p.tellLocked(i.Object, i.live, eventFailed, reason)
-	}
-	p.stillFailing(i.Object, reason)
+	p.failures.failed(i.Key, i.Hash(), i.version, reason)
+	p.stillFailing(ctx, i.Object, i.live, reason)
 }
 
-// stillFailing puts an object that failed, now or earlier, in the report.
-func (p *pass) stillFailing(o *object.Object, reason string) {
+// stillFailing puts an object that failed, now or earlier, in the report. If the reason is news, it
+// logs it, and tells of it in an event. Live is nil if there is no such object.
+func (p *pass) stillFailing(ctx context.Context, o *object.Object, live *metav1.PartialObjectMetadata, reason string) {
+	if p.news(o, live, reason, reason) {
+		p.a.log.WarnContext(ctx, "an object is not as wanted",
+			slog.String("object", o.Key.String()), slog.String("source", o.Source), slog.String("err", reason))
+	}
+	p.reportFailure(o, reason)
+}
+
+// reportFailure puts an object that is not as wanted in the report.
+func (p *pass) reportFailure(o *object.Object, reason string) {
 	required := o.Need == object.Required
 	p.failing[kindOf(o)] = true
 	p.why[o.Key] = reason

@@ -1,199 +1,266 @@
 package resources
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/ironherd/ironherd/internal/reconciler/resources/api"
-	"github.com/ironherd/ironherd/internal/reconciler/resources/inventory"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
 	"github.com/ironherd/ironherd/reconciler"
 )
 
-// plan is one Plan.
+// plan takes the place of the server in a pass that is to change nothing. The pass decides as any
+// other one; what it would write, the server is asked about by a dry run, and what comes of it is
+// kept here. So a plan cannot show what no pass does.
 type plan struct {
-	a     *Applier
-	want  *wanted
-	kinds *api.Kinds
-	known map[object.Key]inventory.Entry
+	p *pass
 
 	mu      sync.Mutex
-	changes map[object.Key]reconciler.Change
-	diff    reconciler.Diff
+	changes map[object.Key]plannedChange
+	// after has the objects as they would be.
+	after map[object.Key]*metav1.PartialObjectMetadata
+	// approve is the digest of Diff.Approve.
+	approve string
 }
 
-// Plan implements reconciler.Planner. The server is asked what it would make of each apply, so that
-// what is shown is what a pass does.
+// plannedChange is a change and where it is in the order of a pass.
+type plannedChange struct {
+	reconciler.Change
+	object.Key
+	release bool
+	// level is that of the dependencies of what is wanted.
+	level int
+	// before is what would be deleted; nil of any other change.
+	before *unstructured.Unstructured
+}
+
+// Plan implements reconciler.Planner. It is a pass with watches of its own, as the first one of a
+// process is. It does not foresee whether the inventory can be stored.
 func (a *Applier) Plan(ctx context.Context) (reconciler.Diff, error) {
-	ctx = a.client.Logging(ctx)
-	p := &plan{a: a, want: a.want(), changes: map[object.Key]reconciler.Change{}}
-	p.diff.Objects, p.diff.Failures = len(p.want.objects), slices.Clone(p.want.faults)
-	kinds, err := a.client.Kinds(ctx)
-	if err != nil {
+	ctx, cancel := context.WithCancel(a.client.Logging(ctx))
+	want := a.want()
+	s := newSession(a.quiet())
+	var mirrors, following sync.WaitGroup
+	following.Go(func() { s.follow(ctx, &mirrors) })
+	defer func() {
+		s.end()
+		cancel()
+		following.Wait()
+		mirrors.Wait()
+	}()
+	p := newPass(s, want)
+	p.plan = &plan{p: p, changes: map[object.Key]plannedChange{}, after: map[object.Key]*metav1.PartialObjectMetadata{}}
+	if err := p.run(ctx); err != nil {
 		return reconciler.Diff{}, err
 	}
-	known, _, faults, err := inventory.Read(ctx, a.client.ConfigMaps(inventory.Namespace), 1)
-	if err != nil {
-		return reconciler.Diff{}, err
+	return p.plan.diff(), nil
+}
+
+// quiet returns an applier for a plan: what its pass logs, or signals, would not be true.
+func (a *Applier) quiet() *Applier {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return &Applier{
+		client: a.client, options: a.options, release: a.release, log: slog.New(slog.DiscardHandler), changed: make(chan struct{}, 1),
+		ask: a.ask, judge: a.judge, pauses: a.pauses,
 	}
-	if faults != nil {
-		p.fail(inventoryKey.String(), faults)
+}
+
+func (l *plan) diff() reconciler.Diff {
+	d := reconciler.Diff{Objects: l.p.report.Objects, Failures: l.p.report.Failures, Approve: l.approve}
+	all := make([]plannedChange, 0, len(l.changes))
+	for _, c := range l.changes {
+		all = append(all, c)
 	}
-	p.kinds, p.known = kinds, known.Entries
-	if err := each(ctx, p.want.objects, p.object); err != nil {
-		return reconciler.Diff{}, err
+	slices.SortFunc(all, comparePlanned)
+	for _, c := range all {
+		d.Changes = append(d.Changes, c.Change)
 	}
-	for _, o := range p.want.objects {
-		if change, ok := p.changes[o.Key]; ok {
-			p.diff.Changes = append(p.diff.Changes, change)
+	slices.SortStableFunc(d.Failures, func(a, b reconciler.Failure) int { return strings.Compare(a.Object, b.Object) })
+	return d
+}
+
+// comparePlanned is the order of a pass: what the release is about comes first, and what is deleted
+// last, from the last stage to the first.
+func comparePlanned(a, b plannedChange) int {
+	if a.release != b.release {
+		return map[bool]int{true: -1, false: 1}[a.release]
+	}
+	prunes := map[bool]int{true: 1}
+	inOrder := compareKeys(a.Key, b.Key)
+	if a.Action == reconciler.Prune {
+		inOrder = -inOrder
+	}
+	return cmp.Or(cmp.Compare(prunes[a.Action == reconciler.Prune], prunes[b.Action == reconciler.Prune]), cmp.Compare(a.level, b.level), inOrder)
+}
+
+// add keeps a change, in place of an earlier one of the same object.
+func (l *plan) add(c plannedChange) {
+	c.Object = c.Key.String()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.changes[c.Key] = c
+}
+
+// wanted is a change of an object that is wanted.
+func (l *plan) wanted(o *object.Object, c reconciler.Change) {
+	l.add(plannedChange{Change: c, Key: o.Key, release: o.Need != object.Nobody, level: l.p.want.dependencies.level[o.Key]})
+}
+
+// apply asks the server what it would make of an apply.
+func (l *plan) apply(ctx context.Context, i *item, o *object.Object, a api.Apply) (*metav1.PartialObjectMetadata, error) {
+	l.mu.Lock()
+	gone := l.changes[i.Key].before
+	l.mu.Unlock()
+	a.DryRun = true
+	var before, after *unstructured.Unstructured
+	var err error
+	action, asked := reconciler.Create, false
+	switch {
+	case gone != nil: // whether it can be created again was asked for by replaceable
+		action, before, after = reconciler.Recreate, gone, asWanted(o)
+	case i.mirror == nil: // its kind comes first
+		if !l.p.comes(o.Key) {
+			return nil, fmt.Errorf("%w: %s", api.ErrNoKind, o.Kind)
+		}
+		after = asWanted(o)
+	case a.Absent:
+		asked = true
+		after, err = l.p.a.client.ApplyWhole(ctx, i.kind, o, a)
+		if notFound(err) && l.planned(object.Key{Kind: "Namespace", Name: o.Namespace}) != nil {
+			after, err, asked = asWanted(o), nil, false // its namespace comes first
+		}
+	default:
+		action, asked = reconciler.Update, true
+		a.Version = "" // nothing is written, so what has changed meanwhile does not matter
+		if before, err = l.p.a.client.GetWhole(ctx, i.kind, i.Key); err == nil {
+			after, err = l.p.a.client.ApplyWhole(ctx, i.kind, o, a)
 		}
 	}
-	if err := p.prune(ctx); err != nil {
-		return reconciler.Diff{}, err
-	}
-	slices.SortFunc(p.diff.Failures, func(a, b reconciler.Failure) int { return strings.Compare(a.Object, b.Object) })
-	return p.diff, nil
-}
-
-func (p *plan) fail(object string, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.diff.Failures = append(p.diff.Failures, reconciler.Failure{Object: object, Reason: err.Error()})
-}
-
-func (p *plan) change(action reconciler.Action, key object.Key, before, after *unstructured.Unstructured) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.changes[key] = reconciler.Change{Action: action, Object: key.String(), Text: difference(before, after)}
-}
-
-// object finds out what a pass would do to one object.
-func (p *plan) object(ctx context.Context, o *object.Object) error {
-	if reason, refused := p.want.dependencies.refused[o.Key]; refused {
-		p.fail(o.Key.String()+" ("+o.Source+")", errors.New(reason))
-		return nil
-	}
-	kind, err := p.kinds.Of(o)
-	if errors.Is(err, api.ErrNoKind) && p.want.defines(o) {
-		// as it is wanted: there is no server yet that could add to it
-		p.change(reconciler.Create, o.Key, nil, asWanted(o))
-		return nil
-	}
 	if err != nil {
-		p.fail(o.Key.String()+" ("+o.Source+")", err)
-		return nil
+		return nil, err
 	}
-	live, err := p.a.client.GetWhole(ctx, kind, o.Key)
-	if notFound(err) {
-		err = p.create(ctx, kind, o)
-	} else if err == nil {
-		err = p.update(ctx, kind, o, live)
-	}
-	if err != nil && !answered(err) {
-		return fmt.Errorf("%s: %w", o.Key, err)
-	}
-	if err != nil {
-		p.fail(o.Key.String()+" ("+o.Source+")", err)
-	}
-	return nil
+	l.wanted(i.Object, reconciler.Change{Action: action, Text: difference(before, after)})
+	return l.keep(ctx, i, after, asked), nil
 }
 
-func (p *plan) create(ctx context.Context, kind api.Kind, o *object.Object) error {
-	namespace := object.Key{Kind: "Namespace", Name: o.Namespace}
-	after, err := p.a.client.ApplyWhole(ctx, kind, o, api.Apply{DryRun: true, Precondition: object.Precondition{Absent: true}})
-	if notFound(err) && p.want.byKey[namespace] != nil {
-		after, err = asWanted(o), nil // its namespace comes first
+// keep remembers an object as it would be, and how healthy it would be at first. If the server was
+// not asked, nobody says that the fields are ours; they would be.
+func (l *plan) keep(ctx context.Context, i *item, whole *unstructured.Unstructured, asked bool) *metav1.PartialObjectMetadata {
+	after := meta.AsPartialObjectMetadata(whole)
+	after.SetGroupVersionKind(whole.GroupVersionKind())
+	verdict := l.p.a.judge.Ask(ctx, whole, i.HealthyWhen())
+	l.p.results.Lock()
+	l.p.health[i.Key] = seenHealth{version: after.ResourceVersion, hash: i.Hash(), Verdict: verdict}
+	if !asked {
+		l.p.checked[i.Key] = checkedVersion{version: after.ResourceVersion, hash: i.Hash()}
 	}
-	if err != nil {
-		return fmt.Errorf("create: %w", err)
-	}
-	p.change(reconciler.Create, o.Key, nil, after)
-	return nil
+	l.p.results.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.after[i.Key] = after
+	return after
 }
 
-func (p *plan) update(ctx context.Context, kind api.Kind, o *object.Object, live *unstructured.Unstructured) error {
-	if live.GetDeletionTimestamp() != nil {
-		return errDeleting
-	}
-	if o.UpToDate(live) || o.CreateOnly() {
+// planned returns an object as it would be after what the pass would have done by now; nil: it
+// would not have done anything to it.
+func (l *plan) planned(key object.Key) *metav1.PartialObjectMetadata {
+	if l == nil {
 		return nil
 	}
-	ours := p.known[o.Key].Ours(string(live.GetUID()), live.GetAnnotations()[object.Mark])
-	apply := p.a.howToApply(o, live, ours)
-	apply.DryRun = true
-	over, err := o.Over(live)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.after[key]
+}
+
+// remove takes a live object for deleted. Whether it is created again shows later.
+func (l *plan) remove(ctx context.Context, kind api.Kind, key object.Key, c plannedChange) error {
+	whole, err := l.p.a.client.GetWhole(ctx, kind, key)
 	if err != nil {
 		return err
 	}
-	after, err := p.a.client.ApplyWhole(ctx, kind, over, apply)
-	switch {
-	case apierrors.IsConflict(err):
-		return conflict(err)
-	case apierrors.IsInvalid(err):
-		if err := p.a.replaceable(ctx, kind, o, ours, err); err != nil {
-			return err
-		}
-		p.change(reconciler.Recreate, o.Key, live, asWanted(o))
-		return nil
-	case err != nil:
-		return fmt.Errorf("apply: %w", err)
-	}
-	p.change(reconciler.Update, o.Key, live, after)
+	c.Key, c.before = key, whole
+	c.Action, c.Text = reconciler.Prune, difference(whole, nil)
+	l.add(c)
 	return nil
 }
 
-// prune finds out what a pass would delete. Whether the other nodes agree is not asked.
-func (p *plan) prune(ctx context.Context) error {
-	var deleted, lost []*leftover
-	changes := map[*leftover]reconciler.Change{}
-	for _, l := range p.want.unwanted(p.known) {
-		kind, err := p.kinds.Any(l.Key)
-		if err != nil || l.Container() {
-			continue
-		}
-		live, err := p.a.client.GetWhole(ctx, kind, l.Key)
-		if notFound(err) {
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("%s: %w", l.Key, err)
-		}
-		if live.GetAnnotations()[object.Prune] == object.NeverPrune {
-			continue
-		}
-		if live.GetDeletionTimestamp() != nil || !l.entry.Ours(string(live.GetUID()), live.GetAnnotations()[object.Mark]) {
-			continue
-		}
-		changes[l] = reconciler.Change{Action: reconciler.Prune, Object: l.Key.String(), Text: difference(live, nil)}
-		deleted = append(deleted, l)
-		if object.NeedOf(live.GetAnnotations()) == object.Nobody {
-			lost = append(lost, l)
-		}
+// hold keeps what would be deleted if nothing held it back.
+func (l *plan) hold(ctx context.Context, left *leftover) error {
+	if err := l.p.see(ctx, left); err != nil || left.live == nil {
+		return err
 	}
-	keep := !p.want.whole // as a pass
-	if !keep {
-		keys := make([]object.Key, len(lost))
-		for n, l := range lost {
-			keys[n] = l.Key
-		}
-		reason := p.a.refusal(ctx, p.want, p.known, keys)
-		if keep = reason != ""; keep {
-			p.diff.Failures = append(p.diff.Failures, reconciler.Failure{Object: noLongerWanted, Reason: reason})
-		}
+	err := l.remove(ctx, left.kind, left.Key, plannedChange{Change: reconciler.Change{Held: left.held}, release: left.need() != object.Nobody})
+	if notFound(err) {
+		return nil
 	}
-	for _, l := range deleted {
-		if !keep || !slices.Contains(lost, l) {
-			p.diff.Changes = append(p.diff.Changes, changes[l])
-		}
+	if err != nil {
+		return l.p.isolateLeftover(ctx, left, err)
 	}
 	return nil
+}
+
+// leave keeps that an object which is not as wanted is left alone.
+func (l *plan) leave(i *item, reason string) {
+	if l == nil {
+		return
+	}
+	action := reconciler.Update
+	if i.live == nil {
+		action = reconciler.Create
+	}
+	l.wanted(i.Object, reconciler.Change{Action: action, Held: reason})
+}
+
+// apply applies an object over what is there, and returns its metadata as it is afterwards.
+func (p *pass) apply(ctx context.Context, i *item, o *object.Object, a api.Apply) (*metav1.PartialObjectMetadata, error) {
+	if p.plan != nil {
+		return p.plan.apply(ctx, i, o, a)
+	}
+	return p.a.client.Apply(ctx, i.kind, o, a)
+}
+
+// delete deletes a live object, which must be as it was seen.
+func (p *pass) delete(ctx context.Context, kind api.Kind, key object.Key, live *metav1.PartialObjectMetadata, need object.Need) error {
+	if p.plan != nil {
+		return p.plan.remove(ctx, kind, key, plannedChange{release: need != object.Nobody})
+	}
+	return p.a.client.Delete(ctx, kind, live)
+}
+
+// put keeps the answer to an apply.
+func (p *pass) put(i *item, live *metav1.PartialObjectMetadata) {
+	if p.plan == nil {
+		i.mirror.Put(live)
+	}
+}
+
+// now returns a live object as the pass has left it.
+func (p *pass) now(i *item) *metav1.PartialObjectMetadata {
+	if after := p.plan.planned(i.Key); after != nil || i.mirror == nil {
+		return after
+	}
+	return i.mirror.Get(nameOf(i.Key))
+}
+
+// comes reports whether the definition of a kind that the server does not have is there, or would
+// be created.
+func (p *pass) comes(of object.Key) bool {
+	for _, i := range p.located {
+		if definesKind(i.Object, of) && p.now(i) != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // asWanted is an object as we want it, before a server has added to it.
@@ -203,16 +270,16 @@ func asWanted(o *object.Object) *unstructured.Unstructured {
 
 // defines reports whether the kind of an object is defined by another one that is wanted.
 func (w *wanted) defines(o *object.Object) bool {
-	for _, d := range w.objects {
-		if d.Kind != "CustomResourceDefinition" || d.Stage() != object.Definitions {
-			continue
-		}
-		content := d.With("", object.Precondition{})
-		group, _, _ := unstructured.NestedString(content, "spec", "group")
-		kind, _, _ := unstructured.NestedString(content, "spec", "names", "kind")
-		if group == o.Group && kind == o.Kind {
-			return true
-		}
+	return slices.ContainsFunc(w.objects, func(d *object.Object) bool { return definesKind(d, o.Key) })
+}
+
+// definesKind reports whether an object is the definition of a kind.
+func definesKind(d *object.Object, of object.Key) bool {
+	if d.Kind != "CustomResourceDefinition" || d.Stage() != object.Definitions {
+		return false
 	}
-	return false
+	content := d.With("", object.Precondition{})
+	group, _, _ := unstructured.NestedString(content, "spec", "group")
+	kind, _, _ := unstructured.NestedString(content, "spec", "names", "kind")
+	return group == of.Group && kind == of.Kind
 }

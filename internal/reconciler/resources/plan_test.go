@@ -1,6 +1,7 @@
 package resources_test
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -9,6 +10,8 @@ import (
 
 	"github.com/ironherd/ironherd/internal/reconciler/resources"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
+	"github.com/ironherd/ironherd/reconciler"
+	"github.com/ironherd/ironherd/reconciler/node"
 )
 
 // TestPlanHidesSecrets: nothing that a Secret holds is in a plan: not what it had, not what it is
@@ -67,6 +70,9 @@ stringData: {password: %s}
 	hidden("create again", a)
 	w.write("a.yaml", configMap("another", "1")+configMap("one-more", "1"))
 	hidden("delete", a)
+	a.AskConsent(func(context.Context, node.Source) (reconciler.Consent, error) { return reconciler.Consent{}, nil })
+	hidden("a deletion that is held back", a)
+	a.AskConsent(approve)
 	for _, wrong := range []string{"data: {pin: 31337}", "data: {pin: third-word}", "stringData: {pin: 31337}"} {
 		w.write("a.yaml", configMap("another", "1")+configMap("one-more", "1")+"apiVersion: v1\nkind: Secret\nmetadata: {name: hidden, namespace: default}\n"+wrong+"\n")
 		hidden(wrong, a)

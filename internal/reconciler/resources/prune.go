@@ -26,15 +26,13 @@ type leftover struct {
 	kind   api.Kind
 	mirror *mirror.Mirror
 	live   *metav1.PartialObjectMetadata
+	// held is why it is not deleted now; empty: it may be.
+	held string
 }
 
-// need is that of the release which created it.
-func (l *leftover) need() object.Need {
-	if l.live == nil {
-		return object.Nobody
-	}
-	return object.NeedOf(l.live.Annotations)
-}
+// need is that of the release which wanted it last, as the inventory has it: an annotation on the
+// live object must not take it out of what protects the objects of manifests.
+func (l *leftover) need() object.Need { return l.entry.Need }
 
 // object is what failures of it are reported of.
 func (l *leftover) object() *object.Object {
@@ -81,7 +79,19 @@ func (p *pass) prune(ctx context.Context, release bool) error {
 	} else if found, err = p.ofManifests(ctx, found); err != nil {
 		return err
 	}
-	found = slices.DeleteFunc(found, func(l *leftover) bool { return p.keptForNow(ctx, l) })
+	var held []*leftover
+	found = slices.DeleteFunc(found, func(l *leftover) bool {
+		kept := p.keptForNow(ctx, l)
+		if kept && l.held != "" {
+			held = append(held, l)
+		}
+		return kept
+	})
+	if p.plan != nil {
+		if err := each(ctx, held, p.plan.hold); err != nil {
+			return err
+		}
+	}
 	for len(found) > 0 { // by stages, from the last to the first
 		n := slices.IndexFunc(found, func(l *leftover) bool { return l.Stage() != found[0].Stage() })
 		if n < 0 {
@@ -95,12 +105,14 @@ func (p *pass) prune(ctx context.Context, release bool) error {
 	return nil
 }
 
-// keptForNow reports whether an object must not be deleted by this pass.
+// keptForNow reports whether an object must not be deleted by this pass. If that may change by
+// itself, or by somebody's word, it says so in held.
 func (p *pass) keptForNow(ctx context.Context, l *leftover) bool {
 	if pause, paused := p.paused(l.Key); paused {
 		p.report.Paused++
+		l.held = "it is paused: " + pause.String()
 		if l.need() == object.Required {
-			p.stillFailing(l.object(), "it is paused: "+pause.String())
+			p.stillFailing(ctx, l.object(), l.live, l.held)
 		}
 		return true
 	}
@@ -109,11 +121,16 @@ func (p *pass) keptForNow(ctx context.Context, l *leftover) bool {
 			p.a.log.InfoContext(ctx, "no longer wanted, but kept: deleting it would delete what others have put into it",
 				slog.String("object", l.Key.String()))
 		}
+		l.held = ""
 		return true
 	}
 	// what takes its place may not exist yet
 	gk := schema.GroupKind{Group: l.Group, Kind: l.Kind}
-	return p.failing[failingKind{gk, true}] || l.need() == object.Nobody && p.failing[failingKind{gk, false}]
+	if p.failing[failingKind{gk, true}] || l.need() == object.Nobody && p.failing[failingKind{gk, false}] {
+		l.held = "something of its kind fails, and it may be what takes its place"
+		return true
+	}
+	return l.held != ""
 }
 
 // locateLeftovers finds leftovers in their mirrors. It leaves out those of kinds that cannot be
@@ -158,12 +175,20 @@ func (p *pass) ofManifests(ctx context.Context, found []*leftover) ([]*leftover,
 			lost = append(lost, l.Key)
 		}
 	}
-	reason := p.a.refusal(ctx, p.want, p.ledger.entries(), lost)
-	if reason == "" {
+	refusal := p.a.refuses(ctx, p.want, p.ledger.entries(), lost)
+	if refusal.reason == "" {
 		return found, nil
 	}
-	p.report.Failures = append(p.report.Failures, reconciler.Failure{Object: noLongerWanted, Reason: reason})
-	return slices.DeleteFunc(found, func(l *leftover) bool { return l.need() == object.Nobody }), nil
+	p.report.Failures = append(p.report.Failures, reconciler.Failure{Object: noLongerWanted, Reason: refusal.String()})
+	for _, l := range found {
+		if l.need() == object.Nobody {
+			l.held = refusal.reason
+		}
+	}
+	if p.plan != nil {
+		p.plan.approve = refusal.approve
+	}
+	return found, nil
 }
 
 // see makes sure of one leftover. Its live object is nil afterwards unless it is there, is ours,
@@ -202,10 +227,10 @@ func (p *pass) remove(ctx context.Context, l *leftover) error {
 	if err := p.see(ctx, l); err != nil || l.live == nil {
 		return err
 	}
-	if !p.dueLeftover(l) {
+	if !p.dueLeftover(ctx, l) {
 		return nil
 	}
-	err := p.a.client.Delete(ctx, l.kind, l.live)
+	err := p.delete(ctx, l.kind, l.Key, l.live, l.need())
 	switch {
 	case apierrors.IsConflict(err):
 		return p.isolateLeftover(ctx, l, errMeanwhile)
@@ -227,12 +252,12 @@ func (p *pass) remove(ctx context.Context, l *leftover) error {
 
 // dueLeftover reports whether a pass may try to delete an object now. If not, it reports the
 // object's last failure again.
-func (p *pass) dueLeftover(l *leftover) bool {
+func (p *pass) dueLeftover(ctx context.Context, l *leftover) bool {
 	p.results.Lock()
 	defer p.results.Unlock()
 	due := p.failures.due(l.Key, "", l.live.ResourceVersion)
 	if !due {
-		p.stillFailing(l.object(), p.failures[l.Key].reason)
+		p.stillFailing(ctx, l.object(), l.live, p.failures[l.Key].reason)
 	}
 	return due
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ironherd/ironherd/internal/reconciler/resources"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/builtin"
+	"github.com/ironherd/ironherd/internal/reconciler/resources/inventory"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
 	"github.com/ironherd/ironherd/reconciler"
 	"github.com/ironherd/ironherd/reconciler/node"
@@ -218,5 +219,81 @@ func TestDefaultIsNotKnown(t *testing.T) {
 	}
 	if w.there(classes, "", "local") || !w.there(classes, "", "local-strict") {
 		t.Error("not exactly what is known is kept")
+	}
+}
+
+// TestAnnotationProtectsNothing: what the annotations of a live object say of who needs it counts
+// neither for nor against its deletion. The inventory does.
+func TestAnnotationProtectsNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.write("a.yaml", configMap("one", "1")+configMap("two", "1"))
+	newer := w.start(resources.Options{})
+	newer.done()
+	for _, name := range []string{"one", "two"} {
+		w.patch(configMaps, "default", name, `{"metadata":{"annotations":{"ironherd.dev/built-in":"required"}}}`)
+	}
+	newer.done()
+	newer.silent()
+	for key, entry := range w.inventory().Entries {
+		if want := key.Kind != "ConfigMap"; (entry.Need != object.Nobody) != want {
+			t.Errorf("%s is needed by %q", key, entry.Need)
+		}
+	}
+	w.write("a.yaml", "") // more than half is lost
+	if r, err := newer.pass(); err == nil || r.Pruned != 0 || !strings.Contains(fmt.Sprint(r.Failures), "2 of the 2") {
+		t.Errorf("half of the manifests: %+v, %v", r, err)
+	}
+	w.write("a.yaml", "{{{") // it cannot be read
+	if r, err := newer.pass(); err == nil || r.Pruned != 0 || !w.there(configMaps, "default", "one") || !w.there(configMaps, "default", "two") {
+		t.Errorf("unread: %+v, %v", r, err)
+	}
+	newer.stop()
+	// The other way round: what the release needed goes with it, whatever its annotations say.
+	w.patch(clusterRoles, "", "ironherd:network-services", `{"metadata":{"annotations":{"ironherd.dev/built-in":null}}}`)
+	older := w.start(resources.Options{BuiltIn: []*object.Object{}})
+	if r, err := older.pass(); err == nil || !r.Ready || r.Pruned != len(objects(t)) {
+		t.Errorf("the release's own: %+v, %v", r, err)
+	}
+}
+
+// TestNeedIsRecorded: an inventory of before, which does not say who needs an object, learns it
+// from the first pass; and so it does when a manifest takes over what a release had.
+func TestNeedIsRecorded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	need := func(name string) object.Need {
+		return w.inventory().Entries[object.Key{Kind: "ConfigMap", Namespace: "default", Name: name}].Need
+	}
+	own := func(name string) *object.Object {
+		o, err := object.NewBuiltIn(map[string]any{
+			"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": name, "namespace": "default"}, "data": map[string]any{"key": "1"},
+		}, "test", object.Required)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	first := w.start(resources.Options{BuiltIn: []*object.Object{own("one")}})
+	first.done()
+	first.stop()
+	if need("one") != object.Required {
+		t.Errorf("it is needed by %q", need("one"))
+	}
+	uid := w.get(configMaps, "default", "one").GetUID()
+	w.patch(configMaps, inventory.Namespace, inventory.Name, fmt.Sprintf(`{"data":{"ConfigMap":"default/one uid=%s\n"}}`, uid))
+	second := w.start(resources.Options{BuiltIn: []*object.Object{own("one")}})
+	second.done()
+	second.silent()
+	second.stop()
+	if need("one") != object.Required {
+		t.Errorf("after an inventory that did not say so it is needed by %q", need("one"))
+	}
+	w.write("a.yaml", configMap("one", "1"))
+	third := w.start(resources.Options{BuiltIn: []*object.Object{}})
+	third.done()
+	third.stop()
+	if need("one") != object.Nobody {
+		t.Errorf("a manifest wants it, and it is needed by %q", need("one"))
 	}
 }

@@ -35,8 +35,8 @@ func (f failures) due(key object.Key, hash, version string) bool {
 	return !failed || last.hash != hash || last.version != version || !time.Now().Before(last.until)
 }
 
-// failed records a failure, and reports whether its reason differs from the last one.
-func (f failures) failed(key object.Key, hash, version, reason string) bool {
+// failed records a failure.
+func (f failures) failed(key object.Key, hash, version, reason string) {
 	last := f[key]
 	next := failure{attempts: last.attempts + 1, reason: reason, hash: hash, version: version}
 	if last.hash != hash {
@@ -45,7 +45,6 @@ func (f failures) failed(key object.Key, hash, version, reason string) bool {
 	pause := min(minPause<<min(next.attempts-1, 20), maxPause)
 	next.until = time.Now().Add(pause - rand.N(pause/4))
 	f[key] = next
-	return last.reason != reason
 }
 
 // next returns how long it takes until an object may be tried again; false if none has failed.

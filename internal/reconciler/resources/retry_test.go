@@ -22,9 +22,7 @@ func TestTries(t *testing.T) {
 		for time.Since(begin) < 10*time.Minute {
 			if all.due(key, "h", "1") {
 				attempts++
-				if news := all.failed(key, "h", "1", "why"); news != (attempts == 1) {
-					t.Errorf("attempt %d: news %t", attempts, news)
-				}
+				all.failed(key, "h", "1", "why")
 			}
 			d, any := all.next()
 			if !any || d <= 0 || d > maxPause {
@@ -35,9 +33,7 @@ func TestTries(t *testing.T) {
 		if attempts < 20 || attempts > 40 {
 			t.Errorf("%d attempts in ten minutes", attempts)
 		}
-		if !all.failed(key, "h", "1", "another") {
-			t.Error("another reason is no news")
-		}
+		all.failed(key, "h", "1", "another")
 		if all.due(key, "h", "1") || !all.due(key, "other", "1") || !all.due(key, "h", "2") {
 			t.Error("it is not due when, and only when, it or what is wanted of it has changed")
 		}
@@ -106,5 +102,38 @@ func TestDifference(t *testing.T) {
 	}
 	if !strings.Contains(text, "-  b: (hidden, before)") || !strings.Contains(text, "+  d: (hidden)") {
 		t.Errorf("got %s", text)
+	}
+}
+
+// TestNews: a reason is told once for as long as each whole pass finds it, and again after one that
+// did not. A pass that ended early has not seen that it is gone.
+func TestNews(t *testing.T) {
+	t.Parallel()
+	s := &session{said: map[object.Key]string{}}
+	o := &object.Object{Key: object.Key{Kind: "K", Name: "n"}}
+	for n, step := range []struct {
+		gist  string // empty: nothing is wrong
+		whole bool
+		news  bool
+	}{
+		{"why", true, true},
+		{"why", true, false},
+		{"another", true, true},
+		{"", false, false},
+		{"another", false, false},
+		{"another", true, false},
+		{"", true, false},
+		{"another", true, true},
+		{"why", false, true},
+		{"why", true, false},
+	} {
+		p := &pass{session: s, saying: map[object.Key]string{}}
+		if step.gist != "" && p.news(o, nil, step.gist, step.gist+" and more") != step.news {
+			t.Errorf("step %d: %+v", n, step)
+		}
+		if told := len(p.events) == 1; told != step.news {
+			t.Errorf("step %d: %+v: %v", n, step, p.events)
+		}
+		p.rememberSaid(step.whole)
 	}
 }

@@ -42,9 +42,10 @@ type session struct {
 	checked map[object.Key]checkedVersion
 	// foreign are objects that exist and that we have not created, so that we do not try to.
 	foreign map[object.Key]bool
-	// health has the health of what was looked at, and waiting the objects that wait for others.
-	health  map[object.Key]seenHealth
-	waiting map[object.Key]bool
+	// health has the health of what was looked at.
+	health map[object.Key]seenHealth
+	// said has, of each object that is not as wanted, what was told of it last.
+	said map[object.Key]string
 	// told has the failures of no object that an event tells of.
 	told map[string]bool
 	// logged has the texts that firstTime was asked for.
@@ -62,7 +63,19 @@ func newSession(a *Applier) *session {
 		a: a, start: make(chan *mirror.Mirror), ended: make(chan struct{}),
 		mirrors: map[schema.GroupVersionResource]*mirror.Mirror{}, ledger: newLedger(a.client.ConfigMaps(inventory.Namespace)),
 		failures: failures{}, repairs: repairs{}, checked: map[object.Key]checkedVersion{}, foreign: map[object.Key]bool{}, logged: map[string]bool{},
-		health: map[object.Key]seenHealth{}, waiting: map[object.Key]bool{},
+		health: map[object.Key]seenHealth{}, said: map[object.Key]string{},
+	}
+}
+
+// follow runs the mirrors that are started, until ctx ends.
+func (s *session) follow(ctx context.Context, mirrors *sync.WaitGroup) {
+	for {
+		select {
+		case m := <-s.start:
+			mirrors.Go(func() { m.Run(ctx) })
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 

@@ -42,8 +42,10 @@
 //
 // They are backed up and restored together with the objects that they speak of; people can read
 // them; a precondition on the resourceVersion is all the fencing that is needed. A key per kind, a
-// line per object: "namespace/name uid=… mark=… at=…". Lines that cannot be read are reported, and
-// kept as they are.
+// line per object: "namespace/name uid=… mark=… at=… need=…". Lines that cannot be read are
+// reported, and kept as they are. A line without a need is taken for one of an object of a
+// manifest, which the rules about deletions protect; the next pass that wants the object corrects
+// it.
 //
 // One ConfigMap holds some ten thousand objects, so the inventory has parts: 1, 2, 4 … maxParts
 // ConfigMaps. Each object has its place in one of them, by a hash of its name. When a part would
@@ -107,6 +109,9 @@ type Entry struct {
 	Mark string
 	// At is when the mark was recorded, by the clock of who did.
 	At time.Time
+	// Need is that of the release which wants the object, or wanted it last. Annotations on the live
+	// object say the same; anybody can write those.
+	Need object.Need
 }
 
 // Ours reports whether a live object is the one that we created.
@@ -181,7 +186,7 @@ func partOf(key object.Key, parts int) int {
 	return int(sum.Sum32() & uint32(parts-1)) //nolint:gosec // parts is a small power of two
 }
 
-// parseLine reads "namespace/name uid=… mark=… at=…".
+// parseLine reads "namespace/name uid=… mark=… at=… need=…".
 func parseLine(kind, line string) (key object.Key, e Entry, err error) {
 	words := strings.Fields(line)
 	if len(words) < 2 {
@@ -206,6 +211,11 @@ func parseLine(kind, line string) (key object.Key, e Entry, err error) {
 				return key, e, fmt.Errorf("%q is no time", word)
 			}
 			e.At = time.Unix(seconds, 0)
+		case "need":
+			e.Need = object.Need(value)
+			if e.Need != object.Optional && e.Need != object.Required {
+				return key, e, fmt.Errorf("%q is no need", word)
+			}
 		default:
 			return key, e, fmt.Errorf("%q is not known here", word)
 		}
@@ -229,6 +239,9 @@ func (i *Inventory) Data(parts int) []map[string]string {
 		}
 		if e.Mark != "" {
 			words = append(words, "mark="+e.Mark, "at="+strconv.FormatInt(e.At.Unix(), 10))
+		}
+		if e.Need != object.Nobody {
+			words = append(words, "need="+string(e.Need))
 		}
 		kind := key.Kind
 		if key.Group != "" {

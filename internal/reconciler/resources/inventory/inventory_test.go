@@ -30,6 +30,7 @@ func TestRoundTrip(t *testing.T) {
 			if rapid.Bool().Draw(t, "marked") {
 				e.Mark, e.At = name.Draw(t, "mark"), time.Unix(rapid.Int64Range(0, 1<<40).Draw(t, "at"), 0)
 			}
+			e.Need = rapid.SampledFrom([]object.Need{object.Nobody, object.Optional, object.Required}).Draw(t, "need")
 			i.Entries[key] = e
 		}
 		parts := rapid.SampledFrom([]int{1, 2, 4, 64}).Draw(t, "parts")
@@ -64,7 +65,7 @@ func TestRoundTrip(t *testing.T) {
 func TestUnreadable(t *testing.T) {
 	t.Parallel()
 	for _, line := range []string{
-		"x", "noslash uid=1", "/ uid=1", "a/b/c uid=1", "/a", "/a at=1", "/a uid=1 at=x", "/a uid=1 new=1", "/a uid=", "/good uid=2",
+		"x", "noslash uid=1", "/ uid=1", "a/b/c uid=1", "/a", "/a at=1", "/a uid=1 at=x", "/a uid=1 new=1", "/a uid=1 need=", "/a uid=1 need=nobody", "/a uid=", "/good uid=2",
 	} {
 		data := map[string]string{"Role.rbac.authorization.k8s.io": "/good uid=1\n" + line + "\n"}
 		i, err := inventory.Parse([]map[string]string{data})

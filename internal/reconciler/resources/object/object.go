@@ -50,9 +50,8 @@ const (
 	// Mark is the annotation that the request which created the object wrote, and only that one
 	// could. See package inventory.
 	Mark = "ironherd.dev/created-by"
-	// BuiltIn is the annotation on the release's own objects. Its value is the object's Need. So a
-	// later release, or an earlier one, knows an object of ours that it does not want from one that
-	// came from a manifest.
+	// BuiltIn is the annotation on the release's own objects, for people. Its value is the object's
+	// Need. Nothing is decided from it: anybody can write it.
 	BuiltIn = "ironherd.dev/built-in"
 	// Prune is the annotation by which people keep an object: NeverPrune says that it is not
 	// deleted when it is no longer wanted. It counts on the live object, whoever wrote it.
@@ -87,15 +86,6 @@ const (
 	// Required is an object without which an API server of the release must not serve.
 	Required Need = "required"
 )
-
-// NeedOf returns the need that a live object's annotations tell.
-func NeedOf(annotations map[string]string) Need {
-	switch need := Need(annotations[BuiltIn]); need {
-	case Optional, Required:
-		return need
-	}
-	return Nobody
-}
 
 // Key names an object across versions of its kind.
 type Key struct {

@@ -1,0 +1,103 @@
+package command_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/ironherd/ironherd/test/cluster"
+)
+
+// TestPlanThenApprove goes the way that a person goes when the manifests have lost most of what was
+// in them: the plan shows what is held back and with which command it is approved; after that it
+// shows the same as what would be deleted.
+func TestPlanThenApprove(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
+	api, err := cluster.Start(ctx, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(api.Close)
+	client, err := dynamic.NewForConfig(api.Config(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	configMaps := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}).Namespace("default")
+	manifests := t.TempDir()
+	write := func(names ...string) {
+		t.Helper()
+		var text strings.Builder
+		for _, name := range names {
+			fmt.Fprintf(&text, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s, namespace: default}\n---\n", name)
+		}
+		if err := os.WriteFile(filepath.Join(manifests, "all.yaml"), []byte(text.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	await := func(what string, so func() bool) {
+		t.Helper()
+		for !so() {
+			select {
+			case <-ctx.Done():
+				t.Fatalf("%s did not come", what)
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+	}
+	kubeconfig, err := api.Kubeconfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newProgram(t)
+	p.env = append(p.env, "IRONHERD_RECONCILER_NODE=n1", "IRONHERD_RECONCILER_KUBECONFIG="+kubeconfig, "IRONHERD_RECONCILER_MANIFESTS="+manifests,
+		"IRONHERD_RECONCILER_BUILT_IN=none", "IRONHERD_RECONCILER_FULL_PASS=200ms", "IRONHERD_RECONCILER_LISTEN=")
+	write("one", "two", "three")
+	serving, stop := context.WithCancel(ctx)
+	defer stop()
+	_, _, code := p.start(serving, "run")
+	await("what is wanted", func() bool {
+		_, err := configMaps.Get(ctx, "three", metav1.GetOptions{})
+		return err == nil
+	})
+	write("one")
+	held := regexp.MustCompile(`(?s)held back: prune ConfigMap default/two: 2 of the 3 objects.*held back: prune ConfigMap default/three|` +
+		`(?s)held back: prune ConfigMap default/three: 2 of the 3 objects.*held back: prune ConfigMap default/two`)
+	said, _ := p.run(6, "plan")
+	if !held.MatchString(said) {
+		t.Fatalf("the plan does not show what is held back:\n%s", said)
+	}
+	contains(t, "plan", said, "0 objects would change; 1 are wanted; 2 changes are held back; 1 failures")
+	approve := regexp.MustCompile(`ironherd-reconciler (prune approve \S+) --reason WHY\n`).FindStringSubmatch(said)
+	if approve == nil {
+		t.Fatalf("the plan does not say how to approve it:\n%s", said)
+	}
+	await("that the node has said which manifests it has", func() bool {
+		out, _ := p.run(0, "status")
+		return strings.Contains(out, "1 ("+strings.Fields(approve[1])[2]+")")
+	})
+	stop()
+	code()
+	p.run(0, append(strings.Fields(approve[1]), "--reason", "they are gone for good")...)
+	said, _ = p.run(0, "plan")
+	contains(t, "after the approval", said, "prune ConfigMap default/two\n", "prune ConfigMap default/three\n", "2 objects would change; 1 are wanted\n")
+	if strings.Contains(said, "held back") {
+		t.Errorf("after the approval something is held back:\n%s", said)
+	}
+	if said, _ := p.run(6, "plan", "--without-etcd"); !held.MatchString(said) {
+		t.Errorf("without etcd nobody knows of the approval:\n%s", said)
+	}
+	if _, err := configMaps.Get(ctx, "two", metav1.GetOptions{}); err != nil {
+		t.Errorf("a plan has deleted it: %v", err)
+	}
+}
