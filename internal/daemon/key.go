@@ -25,15 +25,18 @@ func openKey(path string, logger *slog.Logger) (*remote.Key, error) {
 	return key, nil
 }
 
-// keepPublic writes the public half unless the file has it. What else is in the line of a key, such
-// as its comment, may differ.
+// keepPublic writes the public half where it is missing, or a part of it alone was written. What else
+// is in the line, such as a comment, may differ. A file that holds something else is left alone.
 func keepPublic(path, public string, logger *slog.Logger) error {
 	content, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	if strings.HasPrefix(strings.TrimSpace(string(content))+" ", public+" ") {
+	switch there := strings.TrimSpace(string(content)); {
+	case strings.HasPrefix(there+" ", public+" "):
 		return nil
+	case !strings.HasPrefix(public+" ironherd", there):
+		return fmt.Errorf("%s holds something else; the public half is %s", path, public)
 	}
 	if err := os.WriteFile(path, []byte(public+" ironherd\n"), 0o644); err != nil {
 		return err

@@ -20,7 +20,7 @@ func TestThePublicHalfIsBesideTheKey(t *testing.T) {
 	for name, test := range map[string]struct{ before, after string }{
 		"not there":       {"", written},
 		"half of a line":  {key.Public()[:40], written},
-		"of another key":  {"ssh-ed25519 AAAA ada\n", written},
+		"of another key":  {"ssh-ed25519 AAAA ada\n", "ssh-ed25519 AAAA ada\n"},
 		"there":           {written, written},
 		"another comment": {key.Public() + " ada@desk\n", key.Public() + " ada@desk\n"},
 	} {
