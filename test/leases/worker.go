@@ -44,7 +44,7 @@ func (w *worker) run(ctx context.Context) (err error) {
 	// A worker that is stopped while it opens finds its transaction ended by the server.
 	for w.db, err = w.open(ctx); err != nil; w.db, err = w.open(ctx) {
 		if ctx.Err() != nil {
-			return nil // it was told to end before it had begun
+			return nil //nolint:nilerr // it was told to end before it had begun
 		}
 		if fleet.KindOf(err) != fleet.KindTemporary || wait(ctx, 100*time.Millisecond) != nil {
 			return err

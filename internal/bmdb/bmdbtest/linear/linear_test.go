@@ -71,30 +71,30 @@ func TestHistoriesAreLinearizable(t *testing.T) {
 	}
 }
 
-func newScene(t testing.TB, e engines.Opener, seed uint64) *scene {
-	t.Helper()
-	database := e.New(t)
-	flaky := &flaky{Engine: database.Open(t), random: rand.New(rand.NewPCG(seed, 0))}
+func newScene(tb testing.TB, e engines.Opener, seed uint64) *scene {
+	tb.Helper()
+	database := e.New(tb)
+	flaky := &flaky{Engine: database.Open(tb), random: rand.New(rand.NewPCG(seed, 0))}
 	flaky.calm.Store(true)
 	s := &scene{
-		TB: t, ctx: t.Context(), shift: &bmdbtest.Shift{Engine: flaky}, kill: database.Kill, begun: time.Now(), sessions: make(map[fleet.SessionID]int),
+		TB: tb, ctx: tb.Context(), shift: &bmdbtest.Shift{Engine: flaky}, kill: database.Kill, begun: time.Now(), sessions: make(map[fleet.SessionID]int),
 		seen: make(map[linear.Op]bool), failed: make(map[int][]porcupine.Operation),
 	}
 	if err := s.shift.Migrate(s.ctx); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	var err error
 	if s.db, err = bmdb.Open(s.ctx, s.shift, bmdb.Options{}); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	for range machines {
 		s.machines = append(s.machines, fleet.NewMachineID())
 	}
 	if err := bmdbtest.Stock(s.ctx, s.db, provider, s.machines, nil); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	flaky.calm.Store(false)
-	t.Cleanup(func() { flaky.calm.Store(true) })
+	tb.Cleanup(func() { flaky.calm.Store(true) })
 	return s
 }
 
