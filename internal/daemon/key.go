@@ -25,8 +25,9 @@ func openKey(path string, logger *slog.Logger) (*remote.Key, error) {
 	return key, nil
 }
 
-// keepPublic writes the public half where it is missing, or a part of it alone was written. What else
-// is in the line, such as a comment, may differ. A file that holds something else is left alone.
+// keepPublic writes the public half where it is missing, or where a part of it alone was written.
+// What else is in the line, such as a comment, may differ. A file that holds something else is left
+// alone.
 func keepPublic(path, public string, logger *slog.Logger) error {
 	content, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
