@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -156,6 +159,39 @@ func (t *torture) start(ctx context.Context) (*process.Process, error) {
 	return process.Start(ctx, self, args...)
 }
 
+// awaitClaim returns which worker claims next; -1 when none does within a lease.
+func (t *torture) awaitClaim(ctx context.Context) (int, error) {
+	file, err := os.Open(t.log)
+	if err != nil {
+		return -1, err
+	}
+	defer func() { _ = file.Close() }()
+	if _, err := file.Seek(0, io.SeekEnd); err != nil {
+		return -1, err
+	}
+	for late := time.Now().Add(t.lease); time.Now().Before(late); {
+		lines, err := io.ReadAll(file) // each line is written in one piece
+		if err != nil {
+			return -1, err
+		}
+		for line := range strings.Lines(string(lines)) {
+			var at int64
+			var pid int
+			var event string
+			if n, _ := fmt.Sscanf(line, "%d %d %s", &at, &pid, &event); n < 3 || event != "claim" {
+				continue
+			}
+			if i := slices.IndexFunc(t.workers, func(w *process.Process) bool { return w.Pid() == pid }); i >= 0 {
+				return i, nil
+			}
+		}
+		if err := wait(ctx, 2*time.Millisecond); err != nil {
+			return -1, err
+		}
+	}
+	return -1, nil
+}
+
 // strike kills and stops, in a random order.
 func (t *torture) strike(ctx context.Context) error {
 	kills, stops := t.kills, t.stops
@@ -164,6 +200,13 @@ func (t *torture) strike(ctx context.Context) error {
 			return err
 		}
 		i := t.random.IntN(len(t.workers))
+		if (kills+stops)%3 == 0 { // at a random moment, a busy host may hold nothing
+			if holder, err := t.awaitClaim(ctx); err != nil {
+				return err
+			} else if holder >= 0 {
+				i = holder
+			}
+		}
 		w := t.workers[i]
 		select {
 		case <-w.Ended():
