@@ -155,20 +155,15 @@ func parsePublic(text string) (ssh.PublicKey, error) {
 // maxHostKeys is how many keys a host may have.
 const maxHostKeys = 16
 
-// ParseHostKeys returns public keys as this package writes them: in authorized_keys form, without
-// comments. KindInvalid when one is no key, or when there are more than 16.
-func ParseHostKeys(texts []string) (keys []string, err error) {
-	if len(texts) > maxHostKeys {
-		return nil, fleet.Errorf(fleet.KindInvalid, "%d host keys are too many: at most %d are accepted", len(texts), maxHostKeys)
-	}
+// ParseHostKeys returns those of the texts that are public keys, at most 16, as this package writes
+// them: in authorized_keys form, without comments. It returns how many it has left out.
+func ParseHostKeys(texts []string) (keys []string, leftOut int) {
 	for _, text := range texts {
-		key, err := parsePublic(text)
-		if err != nil {
-			return nil, err
+		if key, err := parsePublic(text); err == nil && len(keys) < maxHostKeys {
+			keys = append(keys, authorized(key))
 		}
-		keys = append(keys, authorized(key))
 	}
-	return keys, nil
+	return keys, len(texts) - len(keys)
 }
 
 // Fingerprint returns the fingerprint of a public key in authorized_keys form, as ssh-keygen shows

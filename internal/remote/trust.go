@@ -35,6 +35,11 @@ func (e *HostKeyError) Error() string {
 		e.Address, e.Presented, strings.Join(e.Expected, " or "), e.Source)
 }
 
+// Remedy says how a person accepts the key that the host of a machine has shown.
+func (e *HostKeyError) Remedy(machine fleet.MachineID) string {
+	return fmt.Sprintf("if that key is right: `ironherd machine host-key accept %s %s`", machine, e.Presented)
+}
+
 // verifier holds the keys that are accepted from one host, and what it presented.
 type verifier struct {
 	address  netip.AddrPort

@@ -24,10 +24,7 @@ func (s *Server) ReportUp(ctx context.Context, req *agentv1.ReportUpRequest) (*a
 	if err != nil || len(req.GetSecret()) != secretBytes || !isName(req.GetBootId(), maxBootID) {
 		return nil, s.turnAway(ctx)
 	}
-	keys, err := remote.ParseHostKeys(req.GetHostKeys())
-	if err != nil {
-		return nil, s.turnAway(ctx) // nobody has looked at the secret yet
-	}
+	keys, leftOut := remote.ParseHostKeys(req.GetHostKeys()) // nobody has looked at the secret yet
 	err = s.db.RecordInstalled(ctx, id, fleet.InstallGeneration(req.GetInstallGeneration()), int(req.GetAttempt()), req.GetSecret(), req.GetBootId(), keys...)
 	switch kind := fleet.KindOf(err); {
 	case err == nil:
@@ -37,6 +34,12 @@ func (s *Server) ReportUp(ctx context.Context, req *agentv1.ReportUpRequest) (*a
 		return nil, s.failure(ctx, "record that the system is up", id, err)
 	}
 	s.observer.AgentReport("up")
+	if leftOut > 0 { // such as an empty file of a key that the loss of power has left
+		s.oddHostKeys.Do(func() {
+			s.options.Logger.WarnContext(ctx, "an installed system named host keys that are none, or too many: they are left out",
+				slog.String("machine", string(id)), slog.Int("left_out", leftOut), slog.Int("keys", len(keys)))
+		})
+	}
 	return &agentv1.ReportUpResponse{}, nil
 }
 

@@ -2,9 +2,14 @@ package agentapi_test
 
 import (
 	"bytes"
+	"crypto/ed25519"
+	"crypto/rand"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/crypto/ssh"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -71,6 +76,13 @@ func TestInstallFromFirstHeartbeatToUp(t *testing.T) {
 		t.Errorf("a wrong secret: %v", err)
 	}
 	up.Secret[0]--
+	public, _, err := ed25519.GenerateKey(rand.Reader)
+	h.must(err)
+	signer, err := ssh.NewPublicKey(public)
+	h.must(err)
+	key := strings.TrimSpace(string(ssh.MarshalAuthorizedKey(signer)))
+	// What is no key keeps no system from being seen up.
+	up.HostKeys = []string{"", key + " root@new", "no key"}
 	for range 2 {
 		if _, err := h.dial(nil).ReportUp(t.Context(), up); err != nil {
 			t.Error(err)
@@ -78,6 +90,9 @@ func TestInstallFromFirstHeartbeatToUp(t *testing.T) {
 	}
 	if i := h.record(m).Installed; i == nil || i.BootID != "new" {
 		t.Errorf("recorded %+v", i)
+	}
+	if known, err := h.db.HostKeys(t.Context(), m.id); err != nil || !slices.Equal(known.Known, []string{key}) {
+		t.Errorf("known are %q, %v", known.Known, err)
 	}
 }
 

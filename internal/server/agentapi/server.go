@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/keepalive"
@@ -56,6 +57,8 @@ type Server struct {
 	agents   *agentCache
 	pace     *pace
 	refusals *server.Refusals
+	// oddHostKeys bounds the lines of the log about host keys that are none.
+	oddHostKeys rate.Sometimes
 }
 
 // New returns a server. It does nothing until Serve is called.
@@ -63,6 +66,7 @@ func New(db *bmdb.DB, config Config, options Options) *Server {
 	s := &Server{
 		db: db, config: config, options: options, observer: options.Observer,
 		agents: newAgentCache(config), pace: newPace(config.HeartbeatsPerSecond),
+		oddHostKeys: rate.Sometimes{First: 1, Interval: time.Minute},
 	}
 	if s.observer == nil {
 		s.observer = nobody{}

@@ -186,15 +186,12 @@ func refusal(machine fleet.MachineID, err error) ([]bmdb.Change, error) {
 	if !ok {
 		return nil, err
 	}
-	why, which := "", "new key"
-	if len(wrong.Expected) == 0 {
-		which = "key"
-	}
+	why := ""
 	if wrong.Source == remote.SourceInjected {
 		why = "; an image that ignores user data makes a key of its own: the provider's inject_host_key is not for such images"
 	}
 	return []bmdb.Change{bmdb.RefuseHostKey(wrong.Key, wrong.Presented)},
-		fmt.Errorf("%w%s; if the %s is right: `ironherd machine host-key accept %s %s`", err, why, which, machine, wrong.Presented)
+		fmt.Errorf("%w%s; %s", err, why, wrong.Remedy(machine))
 }
 
 // ask asks the provider for the machine. An error comes with the backoff that it asks for.

@@ -296,7 +296,7 @@ func TestFailures(t *testing.T) {
 			check(b.t, err)
 			b.attest(other.Public())
 		}, "nothing was sent", time.Minute, 0},
-		"no host key is known": {func(b *bench) { b.attest() }, "no host key is known for it: nothing was sent to it; if the key is right: `ironherd machine host-key accept ", time.Minute, 0},
+		"no host key is known": {func(b *bench) { b.attest() }, "no host key is known for it: nothing was sent to it; if that key is right: `ironherd machine host-key accept ", time.Minute, 0},
 		"our key is refused": {func(b *bench) {
 			check(b.t, os.WriteFile(filepath.Join(b.root, "root/.ssh/authorized_keys"), nil, 0o600))
 		}, "refuses the key", time.Minute, 0},

@@ -164,7 +164,7 @@ func (p *Prober) Act(ctx context.Context, work *bmdb.Work) shepherd.Outcome {
 	result.Detail = shepherd.Cause(errors.New(plain(err)))
 	if wrong, ok := errors.AsType[*remote.HostKeyError](err); ok {
 		p.observe(q, ResultRefused)
-		result.Detail += fmt.Sprintf("; if the new key is right: `ironherd machine host-key accept %s %s`", q.machine, wrong.Presented)
+		result.Detail += "; " + wrong.Remedy(q.machine)
 		return shepherd.Finish{Changes: []bmdb.Change{bmdb.RefuseHostKey(wrong.Key, wrong.Presented), bmdb.RecordProbe(result)}}
 	}
 	p.observe(q, ResultUnanswered)
