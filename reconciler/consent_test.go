@@ -217,91 +217,107 @@ func startSourced(t *testing.T, client *clientv3.Client, config Config, applier 
 	})
 }
 
-func TestPauseCovers(t *testing.T) {
+func TestOverrideCovers(t *testing.T) {
 	t.Parallel()
 	for scope, want := range map[string]bool{
 		"all": true, "Deployment": true, "Deployment.apps": true, "Deployment default/web": true, "Deployment.apps default/web": true,
 		"All": true, "deployment": true, "deployment.Apps default/web": true, "DEPLOYMENT default/Web": false,
 		"Deployment.batch": false, "ConfigMap": false, "Deployment default/other": false, "Deployment web": false, "Deployment.apps other/web": false, "": false,
 	} {
-		if got := (Pause{Scope: scope}).Covers("apps", "Deployment", "default", "web"); got != want {
+		if got := (Override{Scope: scope}).Covers("apps", "Deployment", "default", "web"); got != want {
 			t.Errorf("%q: %t", scope, got)
 		}
 	}
-	if !(Pause{Scope: "ClusterRole ironherd:owner"}).Covers("rbac.authorization.k8s.io", "ClusterRole", "", "ironherd:owner") {
+	if !(Override{Scope: "ClusterRole ironherd:owner"}).Covers("rbac.authorization.k8s.io", "ClusterRole", "", "ironherd:owner") {
 		t.Error("an object in no namespace")
 	}
 }
 
-// paused is a hand on the resources that is told what is paused.
+// paused is a hand on the resources that is told the overrides.
 type paused struct {
 	*hand
-	told chan []Pause // holds one at most
+	told chan []Override // holds one at most
 }
 
-func (p *paused) SetPauses(pauses []Pause) {
+func (p *paused) SetOverrides(overrides []Override) {
 	select {
 	case <-p.told:
 	default:
 	}
-	p.told <- pauses
+	p.told <- overrides
 }
 
-// TestPauses: a pass is told what holds at that moment; a pause ends by a word or by itself, and
-// one that cannot be read is of everything.
-func TestPauses(t *testing.T) {
+// TestOverrides: a pass is told what holds at that moment; an override ends by a word or by itself,
+// one of the other effect is another one, and one that cannot be read pauses everything.
+func TestOverrides(t *testing.T) {
 	t.Parallel()
 	client, layout := shared.Client(t), ownLayout()
 	b := build("v1.0.0", "v1.0.0", "v1.0.0")
 	var r resources
-	p := &paused{hand: r.hand("v1.0.0"), told: make(chan []Pause, 1)}
+	p := &paused{hand: r.hand("v1.0.0"), told: make(chan []Override, 1)}
 	startSourced(t, client, Config{Node: "n1", Build: b, Layout: layout, FullPass: 50 * time.Millisecond, Settle: time.Millisecond}, p)
 	told := func(what string, want ...string) {
 		t.Helper()
 		eventually(t, what, func() bool {
 			var scopes []string
 			for _, each := range <-p.told {
-				scopes = append(scopes, each.Scope)
+				scopes = append(scopes, string(each.Effect)+" "+each.Scope)
 			}
 			return strings.Join(scopes, ", ") == strings.Join(want, ", ")
 		})
 	}
 	told("nothing is paused")
-	set := func(scope, reason string, length time.Duration) error {
-		return SetPause(t.Context(), client, layout, Pause{Scope: scope, By: "n1", Reason: reason}, length)
+	store := func(effect Effect, scope, reason string, length time.Duration) error {
+		return SetOverride(t.Context(), client, layout, Override{Effect: effect, Scope: scope, By: "n1", Reason: reason}, length)
 	}
+	set := func(scope, reason string, length time.Duration) error { return store(Pause, scope, reason, length) }
 	if err := set("ConfigMap default/x", "an incident", time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	if err := set("Secret", "another one", time.Hour); err != nil {
 		t.Fatal(err)
 	}
-	told("two are", "ConfigMap default/x", "Secret")
-	o, err := Look(t.Context(), client, layout, b, quiet(t))
-	if err != nil || len(o.Pauses) != 2 || o.Pauses[0].Reason != "an incident" || o.Pauses[0].Until.Sub(o.Pauses[0].At) != time.Hour {
-		t.Errorf("%+v, %v", o.Pauses, err)
-	}
-	if err := EndPause(t.Context(), client, layout, "ConfigMap default/x"); err != nil {
+	if err := store(Force, "Secret", "a third one", time.Hour); err != nil {
 		t.Fatal(err)
 	}
-	if err := EndPause(t.Context(), client, layout, "ConfigMap default/x"); fleet.KindOf(err) != fleet.KindNotFound {
+	told("three hold", "force Secret", "pause ConfigMap default/x", "pause Secret")
+	o, err := Look(t.Context(), client, layout, b, quiet(t))
+	if err != nil || len(o.Overrides) != 3 || o.Overrides[1].Reason != "an incident" || o.Overrides[1].Until.Sub(o.Overrides[1].At) != time.Hour {
+		t.Errorf("%+v, %v", o.Overrides, err)
+	}
+	if err := EndOverride(t.Context(), client, layout, Pause, "ConfigMap default/x"); err != nil {
+		t.Fatal(err)
+	}
+	if err := EndOverride(t.Context(), client, layout, Pause, "ConfigMap default/x"); fleet.KindOf(err) != fleet.KindNotFound {
 		t.Errorf("ended again: %v", err)
 	}
-	if err := EndPause(t.Context(), client, layout, "secret"); err != nil {
+	if err := EndOverride(t.Context(), client, layout, Pause, "secret"); err != nil {
 		t.Errorf("a kind in lower case: %v", err)
 	}
-	if err := set("Secret", "for a moment", time.Second); err != nil {
+	told("one pause of a kind ends, the force of it does not", "force Secret")
+	if err := EndOverride(t.Context(), client, layout, Pause, "Secret"); fleet.KindOf(err) != fleet.KindNotFound {
+		t.Errorf("a force is ended as a pause: %v", err)
+	}
+	if err := store(Force, "Secret", "for a moment", time.Second); err != nil {
 		t.Fatal(err)
 	}
 	told("the last one has ended")
-	if _, err := client.Put(t.Context(), layout.Pauses()+"x", "?"); err != nil {
+	if _, err := client.Put(t.Context(), layout.Overrides()+"x", "?"); err != nil {
 		t.Fatal(err)
 	}
-	told("one that cannot be read", PauseAll)
+	told("one that cannot be read", "pause all")
+	if err := EndOverride(t.Context(), client, layout, Pause, ScopeAll); err != nil {
+		t.Errorf("it cannot be ended: %v", err)
+	}
+	told("it is gone")
+	if _, err := client.Put(t.Context(), layout.Overrides()+"x", `{"effect":"later","scope":"Secret"}`); err != nil {
+		t.Fatal(err)
+	}
+	told("one with an effect of another release", "pause all")
 	for _, wrong := range []error{
 		set("", "why", time.Hour), set("a b c", "why", time.Hour), set("a  b", "why", time.Hour), set("all", "", time.Hour), set("all", "why", 0),
 		set("all", "why", 8*24*time.Hour), set("Deployment/default/web", "why", time.Hour), set("Deployment default/web/x", "why", time.Hour),
-		set("Deployment ", "why", time.Hour), set("Deployment. default/web", "why", time.Hour),
+		set("Deployment ", "why", time.Hour), set("Deployment. default/web", "why", time.Hour), store("later", "all", "why", time.Hour),
 	} {
 		if fleet.KindOf(wrong) != fleet.KindInvalid {
 			t.Errorf("accepted: %v", wrong)
@@ -312,11 +328,11 @@ func TestPauses(t *testing.T) {
 // held is one whose passes go on until their context ends, as long as nothing is paused.
 type held struct {
 	*paused
-	now   []Pause // what the next pass leaves alone
+	now   []Override // what the next pass leaves alone
 	begun chan struct{}
 }
 
-func (h *held) SetPauses(pauses []Pause) { h.now = pauses }
+func (h *held) SetOverrides(overrides []Override) { h.now = overrides }
 
 func (h *held) Pass(ctx context.Context) (Report, error) {
 	if len(h.now) > 0 {
@@ -351,7 +367,7 @@ func TestPauseBreaksOff(t *testing.T) {
 	}, h)
 	for round := range 2 { // the first pass of a leadership, and one that keeps
 		receive(t, "a pass that nobody has paused", h.begun)
-		if err := SetPause(t.Context(), client, layout, Pause{Scope: PauseAll, Reason: "an incident"}, time.Hour); err != nil {
+		if err := SetOverride(t.Context(), client, layout, Override{Effect: Pause, Scope: ScopeAll, Reason: "an incident"}, time.Hour); err != nil {
 			t.Fatal(err)
 		}
 		report := receive(t, "the pass that keeps to the pause", observer.ended)
@@ -359,7 +375,7 @@ func TestPauseBreaksOff(t *testing.T) {
 			t.Errorf("round %d: %+v", round, report)
 		}
 		awaitStatus(t, client, layout, done("v1.0.0", "v1.0.0"))
-		if err := EndPause(t.Context(), client, layout, PauseAll); err != nil {
+		if err := EndOverride(t.Context(), client, layout, Pause, ScopeAll); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -63,11 +63,11 @@ type term struct {
 	// revision is that of the known status, and at a revision of etcd at which it was so.
 	revision, at int64
 
-	// paused are the pauses that the last pass was given. pausesChanged is closed when they are no
-	// longer so; unfollow ends what would close it.
-	paused        etcd.Snapshot
-	pausesChanged <-chan struct{}
-	unfollow      context.CancelFunc
+	// given are the overrides that the last pass was given. overridesChanged is closed when they are
+	// no longer so; unfollow ends what would close it.
+	given            etcd.Snapshot
+	overridesChanged <-chan struct{}
+	unfollow         context.CancelFunc
 }
 
 // setState changes what the service shows to people, unless the leadership is over.

@@ -32,8 +32,8 @@ type Overview struct {
 	Trouble *Trouble `json:"trouble,omitempty"`
 	// Approval is a person's word about the manifests. Nil: there is none.
 	Approval *Approval `json:"approval,omitempty"`
-	// Pauses are what people want to be left alone.
-	Pauses []Pause `json:"pauses,omitempty"`
+	// Overrides are what people want to be treated in another way for a while.
+	Overrides []Override `json:"overrides,omitempty"`
 }
 
 // NodeOverview is what is known of one node.
@@ -66,7 +66,7 @@ func Look(ctx context.Context, client *clientv3.Client, layout etcd.Layout, own 
 	if o.Trouble, err = readTrouble(ctx, client, layout); err != nil {
 		return Overview{}, err
 	}
-	if o.Pauses, err = readPauses(ctx, client, layout); err != nil {
+	if o.Overrides, err = readOverrides(ctx, client, layout); err != nil {
 		return Overview{}, err
 	}
 	if o.Approval, err = readApproval(ctx, client, layout); err != nil {

@@ -53,7 +53,7 @@ func (t *term) reach(ctx context.Context) error {
 		failures.failed(ctx, t.logger, err, pause)
 		select {
 		case <-time.After(pause):
-		case <-t.pausesChanged:
+		case <-t.overridesChanged:
 		case <-changed:
 			return errStatusChanged
 		case <-ctx.Done():
@@ -62,14 +62,14 @@ func (t *term) reach(ctx context.Context) error {
 	}
 }
 
-// maintain runs a pass after each change of what was applied or is paused, and a full pass at
-// intervals. After a pass that failed, the next one comes sooner. It returns nil when ctx ends, and
-// errStatusChanged when the status is no longer the known one.
+// maintain runs a pass after each change of what was applied or of the overrides, and a full pass
+// at intervals. After a pass that failed, the next one comes sooner. It returns nil when ctx ends,
+// and errStatusChanged when the status is no longer the known one.
 func (t *term) maintain(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	changed, retry := t.statusChanged(ctx), t.retries()
-	t.followPauses(ctx)
+	t.followOverrides(ctx)
 	known, _ := t.fault.Get()
 	faults := t.fault.Watch(ctx)
 	pace := rate.NewLimiter(rate.Every(passSpacing), passBurst)
@@ -85,7 +85,7 @@ func (t *term) maintain(ctx context.Context) error {
 			if pace.Wait(ctx) != nil {
 				return nil
 			}
-		case <-t.pausesChanged:
+		case <-t.overridesChanged:
 			if pace.Wait(ctx) != nil {
 				return nil
 			}
@@ -114,7 +114,7 @@ func (t *term) maintain(ctx context.Context) error {
 // that API servers may rely on what they need, whatever else has failed.
 func (t *term) pass(ctx context.Context) (ready bool, err error) {
 	start := time.Now()
-	report, err := t.applyUnpaused(ctx)
+	report, err := t.applyOverridden(ctx)
 	if ctx.Err() != nil {
 		return false, context.Cause(ctx)
 	}

@@ -10,18 +10,19 @@ import (
 )
 
 // Plan returns what a pass of the planner would change if the node of the config led. It asks etcd
-// what a Service asks for a pass: what is paused, what is approved, and whether other nodes have
-// the same manifests. Of the config it needs Node, Build, Layout and Logger. It writes nothing.
+// what a Service asks for a pass: which overrides hold, what is approved, and whether other nodes
+// have the same manifests. Of the config it needs Node, Build, Layout and Logger. It writes
+// nothing.
 //
 // A planner that does not belong to a Service asks nobody: Planner.Plan alone then takes nothing
-// for paused, and other nodes for agreed.
+// for overridden, and other nodes for agreed.
 func Plan(ctx context.Context, config Config, client *clientv3.Client, planner Planner) (Diff, error) {
-	if pauser, can := planner.(Pauser); can {
-		pauses, err := readPauses(ctx, client, config.Layout)
+	if overridable, can := planner.(Overridable); can {
+		overrides, err := readOverrides(ctx, client, config.Layout)
 		if err != nil {
-			return Diff{}, fmt.Errorf("read what is paused: %w", err)
+			return Diff{}, fmt.Errorf("read the overrides: %w", err)
 		}
-		pauser.SetPauses(pauses)
+		overridable.SetOverrides(overrides)
 	}
 	if sourcer, can := planner.(Sourcer); can {
 		registry := node.NewRegistry(client, config.Layout, config.Logger)

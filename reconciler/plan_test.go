@@ -19,8 +19,12 @@ type planner struct {
 }
 
 func (p *planner) Plan(ctx context.Context) (d Diff, err error) {
-	for _, pause := range <-p.told {
-		d.Changes = append(d.Changes, Change{Object: pause.Scope, Held: pause.Reason})
+	select {
+	case overrides := <-p.told:
+		for _, each := range overrides {
+			d.Changes = append(d.Changes, Change{Object: each.Scope, Held: each.Reason})
+		}
+	default:
 	}
 	c, err := p.ask(ctx, node.Source{Digest: "d1", Objects: 2})
 	if !c.Approved {
@@ -41,12 +45,12 @@ func TestPlanAsksEtcd(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := SetPause(t.Context(), client, layout, Pause{Scope: "Secret", Reason: "an incident"}, time.Hour); err != nil {
+	if err := SetOverride(t.Context(), client, layout, Override{Effect: Pause, Scope: "Secret", Reason: "an incident"}, time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	plan := func() Diff {
 		t.Helper()
-		d, err := Plan(t.Context(), config, client, &planner{sourced: &sourced{}, paused: paused{told: make(chan []Pause, 1)}})
+		d, err := Plan(t.Context(), config, client, &planner{sourced: &sourced{}, paused: paused{told: make(chan []Override, 1)}})
 		if err != nil {
 			t.Fatal(err)
 		}

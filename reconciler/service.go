@@ -90,7 +90,7 @@ func (c Config) Validate() error {
 //	watch-nodes ──► nodes ──► watch-releases ──► verdict ──► elect ──► leadership
 //	                                                                       │
 //	watch-status ─► status ──► lead: Applier.Pass, the status ◄────────────┤
-//	watch-pauses ─► pauses ──►                                             │
+//	watch-overrides ─► overrides ─►                                         │
 //	                           watch-resources: Applier.Run ◄──────────────┘
 //	probe-api-server ──► fault ──► elect, lead
 //
@@ -110,7 +110,7 @@ type Service struct {
 
 	nodes      watch.Memory[node.Set]
 	status     watch.Memory[statusView]
-	pauses     watch.Memory[etcd.Snapshot]
+	overrides  watch.Memory[etcd.Snapshot]
 	verdict    watch.Memory[gate.Verdict]
 	leadership watch.Memory[*election.Leadership] // nil: none
 	// fault is why this node's API server does not answer; empty: it does. It is not set before the
@@ -186,15 +186,15 @@ func missing(logger *slog.Logger, client *clientv3.Client, applier Applier) erro
 
 // capabilities is what an Applier can do besides; nil: it cannot.
 type capabilities struct {
-	sourcer   Sourcer
-	pauser    Pauser
-	prober    Prober
-	publisher Publisher
+	sourcer     Sourcer
+	overridable Overridable
+	prober      Prober
+	publisher   Publisher
 }
 
 func capabilitiesOf(a Applier) (c capabilities) {
 	c.sourcer, _ = a.(Sourcer)
-	c.pauser, _ = a.(Pauser)
+	c.overridable, _ = a.(Overridable)
 	c.prober, _ = a.(Prober)
 	c.publisher, _ = a.(Publisher)
 	return c
@@ -241,10 +241,10 @@ func (s *Service) Components() []Component {
 			return s.declare(ctx, sourcer)
 		}})
 	}
-	if s.can.pauser != nil {
-		pauses := &etcd.Follower{Client: s.client, Range: pauseRange(s.config.Layout), Logger: s.config.Logger}
-		components = append(components, Component{Name: "watch-pauses", Base: true, Check: pauses.Check, Serve: func(ctx context.Context) error {
-			return pauses.Run(ctx, s.pauses.Set)
+	if s.can.overridable != nil {
+		overrides := &etcd.Follower{Client: s.client, Range: overrideRange(s.config.Layout), Logger: s.config.Logger}
+		components = append(components, Component{Name: "watch-overrides", Base: true, Check: overrides.Check, Serve: func(ctx context.Context) error {
+			return overrides.Run(ctx, s.overrides.Set)
 		}})
 	}
 	if publisher := s.can.publisher; publisher != nil {

@@ -296,6 +296,9 @@ func (r *reconciled) send(ctx context.Context, method, path, body string) int {
 		r.t.Fatal(err)
 	}
 	request.Header.Set("Content-Type", "application/json")
+	if method == http.MethodPatch {
+		request.Header.Set("Content-Type", "application/apply-patch+yaml")
+	}
 	answer, err := client.Do(request)
 	if err != nil {
 		r.t.Fatal(err)

@@ -53,12 +53,12 @@ type Options struct {
 type Engine struct{ applier *resources.Applier }
 
 var (
-	_ reconciler.Applier   = (*Engine)(nil)
-	_ reconciler.Planner   = (*Engine)(nil)
-	_ reconciler.Prober    = (*Engine)(nil)
-	_ reconciler.Sourcer   = (*Engine)(nil)
-	_ reconciler.Pauser    = (*Engine)(nil)
-	_ reconciler.Publisher = (*Engine)(nil)
+	_ reconciler.Applier     = (*Engine)(nil)
+	_ reconciler.Planner     = (*Engine)(nil)
+	_ reconciler.Prober      = (*Engine)(nil)
+	_ reconciler.Sourcer     = (*Engine)(nil)
+	_ reconciler.Overridable = (*Engine)(nil)
+	_ reconciler.Publisher   = (*Engine)(nil)
 )
 
 // New returns an engine for the API server that config reaches, and asks nothing of it yet. It
@@ -122,8 +122,8 @@ func (e *Engine) AskConsent(ask func(context.Context, node.Source) (reconciler.C
 	e.applier.AskConsent(ask)
 }
 
-// SetPauses sets what Pass leaves alone. A Service calls it.
-func (e *Engine) SetPauses(pauses []reconciler.Pause) { e.applier.SetPauses(pauses) }
+// SetOverrides sets what Pass leaves alone. A Service calls it.
+func (e *Engine) SetOverrides(overrides []reconciler.Override) { e.applier.SetOverrides(overrides) }
 
 // Publish writes how the objects stand into the ConfigMap kube-system/ironherd-reconciler-summary,
 // if that is news. A Service calls it.

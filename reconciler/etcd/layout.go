@@ -41,8 +41,8 @@ func (l Layout) Trouble() string { return l.Root + "/reconciler/trouble" }
 // Approval is the key of a person's word that what the manifests say is a decision.
 func (l Layout) Approval() string { return l.Root + "/reconciler/approval" }
 
-// Pauses is the prefix of the keys of what people want to be left alone for a while.
-func (l Layout) Pauses() string { return l.Root + "/reconciler/pauses/" }
+// Overrides is the prefix of the keys of what people want to be treated in another way for a while.
+func (l Layout) Overrides() string { return l.Root + "/reconciler/overrides/" }
 
 // Election is the prefix of the election's keys.
 func (l Layout) Election() string { return l.Root + "/reconciler/election/" }

@@ -108,16 +108,16 @@ type app struct {
 	flags   []origin
 }
 
-// override is a flag that sets a key.
-type override struct {
+// settingFlag is a flag that sets a key.
+type settingFlag struct {
 	app     *app
 	setting setting
 }
 
-func (o override) String() string { return "" }
-func (o override) Type() string   { return "value" }
+func (o settingFlag) String() string { return "" }
+func (o settingFlag) Type() string   { return "value" }
 
-func (o override) Set(value string) error {
+func (o settingFlag) Set(value string) error {
 	o.app.flags = append(o.app.flags, origin{o.setting.key, value, "flag --" + o.setting.flag()})
 	return nil
 }
@@ -146,10 +146,10 @@ Every setting is a key of the file, a variable IRONHERD_RECONCILER_KEY, or a fla
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.file, "config", a.getenv(prefix+"CONFIG"), "configuration file (YAML)")
 	for _, s := range settings() {
-		flags.Var(override{a, s}, s.flag(), s.usage)
+		flags.Var(settingFlag{a, s}, s.flag(), s.usage)
 	}
-	root.AddCommand(a.runCommand(), a.waitReadyCommand(), a.exposeCommand(), a.statusCommand(), a.planCommand(), a.pruneCommand(), a.pauseCommand(), a.resumeCommand(), a.nodeCommand(), a.configCommand(),
-		a.versionCommand())
+	root.AddCommand(a.runCommand(), a.waitReadyCommand(), a.exposeCommand(), a.statusCommand(), a.planCommand(), a.pruneCommand(), a.pauseCommand(), a.resumeCommand(),
+		a.forceCommand(), a.unforceCommand(), a.nodeCommand(), a.configCommand(), a.versionCommand())
 	a.wrap(root)
 	return root
 }

@@ -79,8 +79,8 @@ func statusTable(w io.Writer, o reconciler.Overview) {
 			pair("", "%s: %s", clean(f.Object), clean(f.Reason))
 		}
 	}
-	for _, p := range o.Pauses {
-		pair("paused", "%s", clean(p.String()))
+	for _, each := range o.Overrides {
+		pair(each.Effect.Past(), "%s", clean(each.String()))
 	}
 	if a := o.Approval; a != nil {
 		pair("approved", "manifests %s, by %s until %s: %s", clean(a.Digest), clean(a.By), a.Until.Format(time.RFC3339), clean(a.Reason))
@@ -142,16 +142,16 @@ func (a *app) planCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plan",
 		Short: "Show what a pass would change, and change nothing",
-		Long: `Show what a pass of this release would change, as a diff, if this node led. Nothing is changed. Etcd is asked what is paused, what is
+		Long: `Show what a pass of this release would change, as a diff, if this node led. Nothing is changed. Etcd is asked what is paused, forced and
 approved, and which manifests the other nodes have. What is held back is shown, too, with the reason and with what ends it.
 
-With --without-etcd nobody asks etcd: the plan takes nothing for paused or approved, and all nodes to have the same manifests.
+With --without-etcd nobody asks etcd: the plan takes nothing for paused, forced or approved, and all nodes to have the same manifests.
 
 Exit codes: 0 all can be as wanted, whether anything would change or not; 6 not all, which is shown; 7 etcd or the API server does not answer.`,
 		Args: cobra.NoArgs,
 	}
 	output := outputFlag(cmd)
-	alone := cmd.Flags().Bool("without-etcd", false, "do not ask etcd what is paused and approved, and whether the nodes agree")
+	alone := cmd.Flags().Bool("without-etcd", false, "do not ask etcd what is paused, forced and approved, and whether the nodes agree")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		diff, err := a.plan(cmd.Context(), *alone)
 		if err != nil {

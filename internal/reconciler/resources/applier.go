@@ -35,8 +35,8 @@ type Applier struct {
 	// summarized is what Publish has written last.
 	summarized summarized
 
-	mu     sync.Mutex
-	pauses []reconciler.Pause
+	mu        sync.Mutex
+	overrides []reconciler.Override
 	// standings are those of the last pass that went to its end, and summarySeen the version of the
 	// summary that it saw.
 	standings   []standing
@@ -46,11 +46,11 @@ type Applier struct {
 }
 
 var (
-	_ reconciler.Applier = (*Applier)(nil)
-	_ reconciler.Planner = (*Applier)(nil)
-	_ reconciler.Sourcer = (*Applier)(nil)
-	_ reconciler.Pauser  = (*Applier)(nil)
-	_ reconciler.Prober  = (*Applier)(nil)
+	_ reconciler.Applier     = (*Applier)(nil)
+	_ reconciler.Planner     = (*Applier)(nil)
+	_ reconciler.Sourcer     = (*Applier)(nil)
+	_ reconciler.Overridable = (*Applier)(nil)
+	_ reconciler.Prober      = (*Applier)(nil)
 
 	_ reconciler.Publisher = (*Applier)(nil)
 )
@@ -73,11 +73,11 @@ func (a *Applier) Faults() []reconciler.Failure {
 // Address is where the API server listens: HOST:PORT.
 func (a *Applier) Address() string { return a.client.Address() }
 
-// SetPauses implements reconciler.Pauser.
-func (a *Applier) SetPauses(pauses []reconciler.Pause) {
+// SetOverrides implements reconciler.Overridable.
+func (a *Applier) SetOverrides(overrides []reconciler.Override) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.pauses = pauses
+	a.overrides = overrides
 }
 
 // signal says that a pass may find something to do.

@@ -15,6 +15,7 @@ import (
 	"github.com/ironherd/ironherd/internal/reconciler/resources/api"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/inventory"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
+	"github.com/ironherd/ironherd/reconciler"
 )
 
 // Why an object could not be made as wanted.
@@ -97,7 +98,7 @@ func (p *pass) update(ctx context.Context, i *item) error {
 		return err
 	}
 	ours := p.adopt(i.Object, i.live)
-	apply := p.a.howToApply(i.Object, i.live, ours)
+	apply := p.howToApply(i.Object, i.live, ours)
 	live, err := p.apply(ctx, i, over, apply)
 	switch {
 	case err == nil:
@@ -151,13 +152,14 @@ func (p *pass) over(ctx context.Context, i *item) (*object.Object, error) {
 // howToApply decides whether an apply may take fields from other managers. An edit of an object
 // that we created is drift, and so is an edit of one to which we last applied this very
 // configuration: the apply takes the fields back. Fields that another manager declares by
-// server-side apply, and fields that were there before us, are a conflict.
-func (a *Applier) howToApply(o *object.Object, live metav1.Object, ours bool) api.Apply {
+// server-side apply, and fields that were there before us, are a conflict, unless people force it.
+func (p *pass) howToApply(o *object.Object, live metav1.Object, ours bool) api.Apply {
 	apply := api.Apply{Precondition: object.Precondition{UID: string(live.GetUID()), Version: live.GetResourceVersion()}}
 	if ours {
 		apply.Mark = live.GetAnnotations()[object.Mark]
 	}
-	apply.Force = a.options.Force || o.Forced() || (ours || o.LastApplied(live)) && o.DeclaredBy(live) == ""
+	_, forced := p.overridden(o.Key, reconciler.Force)
+	apply.Force = forced || p.a.options.Force || o.Forced() || (ours || o.LastApplied(live)) && o.DeclaredBy(live) == ""
 	return apply
 }
 

@@ -260,6 +260,55 @@ func TestDeclared(t *testing.T) {
 	a.silent()
 }
 
+// TestForced: what people force is taken from the manager that declares it, at once, and a plan
+// says so; what they do not force, or have paused as well, is not.
+func TestForced(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	names := []string{"forced", "paused", "contested"}
+	w.write("a.yaml", configMap(names[0], "ours")+configMap(names[1], "ours")+configMap(names[2], "ours"))
+	a := w.start(resources.Options{})
+	a.done()
+	force := true
+	for _, name := range names {
+		if _, err := w.in(configMaps, "default").Patch(t.Context(), name, types.ApplyPatchType,
+			[]byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"`+name+`"},"data":{"key":"theirs","other":"x"}}`),
+			metav1.PatchOptions{FieldManager: "gitops", Force: &force}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.until("conflicts", func(r reconciler.Report, _ error) bool { return len(r.Failures) == 3 })
+	for n := range 7 { // each failure makes the next pause longer
+		w.patch(configMaps, "default", "forced", fmt.Sprintf(`{"metadata":{"labels":{"n":"%d"}}}`, n))
+		w.await("that it is tried again", func() bool { r, _ := a.pass(); return r.Requests > 0 })
+	}
+	of := func(effect reconciler.Effect, name string) reconciler.Override {
+		return reconciler.Override{Effect: effect, Scope: "ConfigMap default/" + name, By: "anna", Reason: "an incident"}
+	}
+	a.SetOverrides([]reconciler.Override{of(reconciler.Force, "forced"), of(reconciler.Force, "paused"), of(reconciler.Pause, "paused")})
+	d, err := a.Plan(t.Context())
+	if err != nil || len(d.Changes) != 2 || d.Changes[0].Object != "ConfigMap default/forced" || d.Changes[0].Held != "" || d.Changes[1].Held == "" ||
+		len(d.Failures) != 1 || !strings.HasPrefix(d.Failures[0].Object, "ConfigMap default/contested ") {
+		t.Errorf("the plan has %+v, %v", d, err)
+	}
+	if r, _ := a.pass(); r.Updated != 1 || r.Paused != 1 || len(r.Failures) != 1 || !strings.HasPrefix(r.Failures[0].Object, "ConfigMap default/contested ") {
+		t.Errorf("with a force: %+v", r)
+	}
+	a.SetOverrides(nil)
+	if r, _ := a.pass(); r.Updated != 0 || len(r.Failures) != 2 {
+		t.Errorf("what was taken stays taken, and nothing else is: %+v", r)
+	}
+	for name, want := range map[string]string{"forced": "ours", "paused": "theirs", "contested": "theirs"} {
+		live := w.get(configMaps, "default", name).Object
+		if got := nested(live, []string{"data", "key"}); got != want {
+			t.Errorf("%s is %v", name, got)
+		}
+		if got := nested(live, []string{"data", "other"}); got != "x" {
+			t.Errorf("%s: a field that nobody else wants is %v", name, got)
+		}
+	}
+}
+
 func TestPrune(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

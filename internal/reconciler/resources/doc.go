@@ -34,9 +34,9 @@
 //
 // The failure of one object does not stop the others. The pass reports it, logs it when its reason
 // is new, and tries the object again after a pause that grows from 100 ms to 30 s, or at once when
-// the object or what is wanted of it changes. A kind that the server does not have is asked for
-// again at the same pace; so a custom resource follows its definition by itself. Only an API server
-// that does not answer at all ends a pass early.
+// the object, what is wanted of it, or an override changes. A kind that the server does not have is
+// asked for again at the same pace; so a custom resource follows its definition by itself. Only an
+// API server that does not answer at all ends a pass early.
 //
 // A plan (Applier.Plan) is the same pass with another end: what would be written goes to the server
 // as a dry run, and what comes of it is kept in memory for what depends on it.
@@ -47,8 +47,8 @@
 // and so is an edit of one to which we last applied this very configuration: a pass takes the
 // fields back. Fields that were there before us, and fields that another manager declares by
 // server-side apply, are a conflict: the report names the fields and who owns them, and a pass
-// takes them only with Options.Force. If others change an object again and again, passes repair it
-// ever less often.
+// takes them only with Options.Force, where the manifest says so, or while people force it. If
+// others change an object again and again, passes repair it ever less often.
 //
 // Where the server refuses a change of an object that it would accept as a new one (roleRef,
 // provisioner, handler …), the object is deleted and created again, if we created it and its kind

@@ -124,11 +124,11 @@ func TestPaused(t *testing.T) {
 	a := w.start(resources.Options{})
 	a.done()
 	pause := func(scopes ...string) {
-		var pauses []reconciler.Pause
+		var pauses []reconciler.Override
 		for _, scope := range scopes {
-			pauses = append(pauses, reconciler.Pause{Scope: scope, By: "anna", Reason: "an incident"})
+			pauses = append(pauses, reconciler.Override{Effect: reconciler.Pause, Scope: scope, By: "anna", Reason: "an incident"})
 		}
-		a.SetPauses(pauses)
+		a.SetOverrides(pauses)
 	}
 	w.write("a.yaml", configMap("one", "2")+configMap("two", "2")+configMap("three", "1")+configMap("five", "1"))
 	pause("ConfigMap default/one", "ConfigMap default/four", "ConfigMap default/five")
@@ -211,12 +211,12 @@ func TestEveryReasonIsAnEvent(t *testing.T) {
 
 	w.write("a.yaml", sick("well")+rest)
 	a.done()
-	a.SetPauses([]reconciler.Pause{{Scope: "ConfigMap default/" + name + "-paused", Reason: "an incident"}})
+	a.SetOverrides([]reconciler.Override{{Scope: "ConfigMap default/" + name + "-paused", Reason: "an incident"}})
 	w.patch(configMaps, "default", name+"-paused", `{"data":{"key":"2"}}`)
 	a.until("that it is paused", func(_ reconciler.Report, err error) bool { return err != nil })
 	passes()
 	told("-paused", "it is paused: ")
-	a.SetPauses(nil)
+	a.SetOverrides(nil)
 	a.done()
 
 	often := false

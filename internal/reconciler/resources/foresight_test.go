@@ -86,8 +86,8 @@ func TestPlanObeysPauses(t *testing.T) {
 	a := w.start(resources.Options{BuiltIn: []*object.Object{}})
 	a.done()
 	w.write("a.yaml", configMap("kept", "1")+configMap("changed", "2")+configMap("new", "1")+"apiVersion: v1\nkind: Secret\nmetadata: {name: new, namespace: default}\n")
-	pause := reconciler.Pause{Scope: "ConfigMap", By: "anna", Reason: "an incident"}
-	a.SetPauses([]reconciler.Pause{pause})
+	pause := reconciler.Override{Effect: reconciler.Pause, Scope: "ConfigMap", By: "anna", Reason: "an incident"}
+	a.SetOverrides([]reconciler.Override{pause})
 	held := ": it is paused: " + pause.String()
 	changes, diff := a.foreseen("paused")
 	want := []string{
@@ -97,7 +97,7 @@ func TestPlanObeysPauses(t *testing.T) {
 	if !cmp.Equal(changes, want) || len(diff.Failures) != 0 || !strings.Contains(diff.Changes[3].Text, "-  key:") {
 		t.Errorf("%s: %+v", cmp.Diff(want, changes), diff)
 	}
-	a.SetPauses(nil)
+	a.SetOverrides(nil)
 	if changes, _ := a.foreseen("resumed"); len(changes) != 4 || strings.Contains(fmt.Sprint(changes), "paused") {
 		t.Errorf("%q", changes)
 	}

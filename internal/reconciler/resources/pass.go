@@ -30,8 +30,8 @@ type pass struct {
 	todo []*item
 	// failing are the kinds of which at least one object could not be made as wanted.
 	failing map[failingKind]bool
-	// pauses are what people want to be left alone.
-	pauses []reconciler.Pause
+	// overrides are those that hold.
+	overrides []reconciler.Override
 	// blocked tells that something failed that API servers of the release need.
 	blocked bool
 
@@ -105,8 +105,12 @@ func newPass(s *session, want *wanted) *pass {
 		saying: map[object.Key]string{}, ownerless: map[string]bool{},
 	}
 	s.a.mu.Lock()
-	p.pauses = s.a.pauses
+	p.overrides = s.a.overrides
 	s.a.mu.Unlock()
+	if !slices.Equal(p.overrides, s.overrides) {
+		s.overrides = p.overrides
+		s.failures.retry()
+	}
 	p.report.Objects, p.report.Failures = len(want.objects), slices.Clone(want.faults)
 	return p
 }
@@ -339,19 +343,21 @@ func (p *pass) compare(ctx context.Context, items []*item) {
 	}
 }
 
-// paused returns the first pause that covers an object.
-func (p *pass) paused(key object.Key) (reconciler.Pause, bool) {
-	at := slices.IndexFunc(p.pauses, func(each reconciler.Pause) bool { return each.Covers(key.Group, key.Kind, key.Namespace, key.Name) })
+// overridden returns the first override with an effect that covers an object.
+func (p *pass) overridden(key object.Key, effect reconciler.Effect) (reconciler.Override, bool) {
+	at := slices.IndexFunc(p.overrides, func(each reconciler.Override) bool {
+		return each.Effect == effect && each.Covers(key.Group, key.Kind, key.Namespace, key.Name)
+	})
 	if at < 0 {
-		return reconciler.Pause{}, false
+		return reconciler.Override{}, false
 	}
-	return p.pauses[at], true
+	return p.overrides[at], true
 }
 
 // leaveAlone reports whether an object that is not as wanted is paused. If API servers need it,
 // they have to wait, so that is a failure.
 func (p *pass) leaveAlone(ctx context.Context, i *item) bool {
-	pause, paused := p.paused(i.Key)
+	pause, paused := p.overridden(i.Key, reconciler.Pause)
 	if paused {
 		p.report.Paused++
 		p.why[i.Key] = "it is paused: " + pause.String()

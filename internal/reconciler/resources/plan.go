@@ -71,7 +71,7 @@ func (a *Applier) quiet() *Applier {
 	defer a.mu.Unlock()
 	return &Applier{
 		client: a.client, options: a.options, release: a.release, log: slog.New(slog.DiscardHandler), changed: make(chan struct{}, 1),
-		ask: a.ask, judge: a.judge, pauses: a.pauses,
+		ask: a.ask, judge: a.judge, overrides: a.overrides,
 	}
 }
 

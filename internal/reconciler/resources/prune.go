@@ -108,7 +108,7 @@ func (p *pass) prune(ctx context.Context, release bool) error {
 // keptForNow reports whether an object must not be deleted by this pass. If that may change by
 // itself, or by somebody's word, it says so in held.
 func (p *pass) keptForNow(ctx context.Context, l *leftover) bool {
-	if pause, paused := p.paused(l.Key); paused {
+	if pause, paused := p.overridden(l.Key, reconciler.Pause); paused {
 		p.report.Paused++
 		l.held = "it is paused: " + pause.String()
 		if l.need() == object.Required {

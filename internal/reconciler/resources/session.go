@@ -14,6 +14,7 @@ import (
 	"github.com/ironherd/ironherd/internal/reconciler/resources/inventory"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/mirror"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
+	"github.com/ironherd/ironherd/reconciler"
 )
 
 // errEnded tells that the watches ended in the middle of a pass.
@@ -36,6 +37,8 @@ type session struct {
 	ledger   *ledger
 	failures failures
 	repairs  repairs
+	// overrides are those of the last pass.
+	overrides []reconciler.Override
 	// aborted counts the passes in a row that ended early.
 	aborted int
 	// checked has, for objects that were up to date when they were looked at, what was looked at.

@@ -1,6 +1,7 @@
 package test
 
 import (
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -9,10 +10,11 @@ import (
 	"time"
 )
 
-// TestReconcilerPause: what a person pauses is left alone, and nothing else is; what the reconciler
-// does not keep cannot be paused; and what was paused is repaired when the pause ends, however far
-// the next full pass is. The program, etcd and the API server are real.
-func TestReconcilerPause(t *testing.T) {
+// TestReconcilerOverrides: what a person pauses is left alone, and nothing else is; what the
+// reconciler does not keep cannot be paused; what was paused is repaired when the pause ends, and
+// what is forced is taken at once, however far the next full pass is. The
+// program, etcd and the API server are real.
+func TestReconcilerOverrides(t *testing.T) {
 	t.Parallel()
 	ctx := bounded(t, 5*time.Minute)
 	r := startReconciled(ctx, t)
@@ -56,15 +58,15 @@ func TestReconcilerPause(t *testing.T) {
 		}
 	}
 	say(2, "pause", "ConfigMap/default/settings", "--reason=a slip")
-	if look := r.look(ctx); len(look.Pauses) != 0 {
-		t.Errorf("a slip is stored: %v", look.Pauses)
+	if look := r.look(ctx); len(look.Overrides) != 0 {
+		t.Errorf("a slip is stored: %v", look.Overrides)
 	}
 
 	if said := say(0, "pause", "configmap default/settings", "--reason=an incident"); !strings.Contains(said, "ConfigMap default/settings is paused for 1h0m0s") {
 		t.Errorf("pause: %s", said)
 	}
-	if look := r.look(ctx); len(look.Pauses) != 1 || look.Pauses[0].Scope != "ConfigMap default/settings" {
-		t.Errorf("a leader of a release that knows no lower case would not keep to it: %v", look.Pauses)
+	if look := r.look(ctx); len(look.Overrides) != 1 || look.Overrides[0].Scope != "ConfigMap default/settings" {
+		t.Errorf("a leader of a release that knows no lower case would not keep to it: %v", look.Overrides)
 	}
 	remove("settings")
 	remove("other")
@@ -75,10 +77,22 @@ func TestReconcilerPause(t *testing.T) {
 	say(0, "resume", "ConfigMap default/settings")
 	r.until(ctx, "that it is repaired after the pause", func() bool { return there("settings") })
 
+	declared := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"settings"},"data":{"a":"theirs"}}`
+	if code := r.send(ctx, http.MethodPatch, path+"/settings?fieldManager=gitops&force=true", declared); code != http.StatusOK {
+		t.Fatalf("declare a field: %d", code)
+	}
+	r.until(ctx, "that another manager is in the way", func() bool {
+		trouble := r.look(ctx).Trouble
+		return trouble != nil && strings.Contains(fmt.Sprint(trouble.Failures), `conflict with "gitops"`)
+	})
+	say(0, "force", "configmap default/settings", "--reason=an incident")
+	r.until(ctx, "that nobody is in the way any more", func() bool { return r.look(ctx).Trouble == nil })
+	say(0, "unforce", "ConfigMap default/settings")
+
 	say(0, "pause", "All", "--reason=a backup is restored", "--for=10s")
 	remove("other")
 	r.until(ctx, "that a pause which nobody ends, ends, and the rest follows", func() bool { return there("other") })
-	if look := r.look(ctx); len(look.Pauses) != 0 {
-		t.Errorf("it is repaired, and yet there is a pause: %v", look.Pauses)
+	if look := r.look(ctx); len(look.Overrides) != 0 {
+		t.Errorf("it is repaired, and yet there is a pause: %v", look.Overrides)
 	}
 }
