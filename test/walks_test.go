@@ -271,14 +271,18 @@ func (s *storm) wrong(ctx context.Context, random *rand.Rand) {
 			s.tell("stopped for a while")
 		}
 	case 6, 7:
+		how, tell := (*etcdtest.Link).Cut, "cut off"
+		if what == 7 { // nobody is told, and what was under way arrives late
+			how, tell = (*etcdtest.Link).Hang, "unheard"
+		}
 		for _, link := range s.links[i] {
-			link.Cut()
+			how(link)
 		}
 		letRun(ctx, while)
 		for _, link := range s.links[i] {
 			link.Restore()
 		}
-		s.tell("cut off")
+		s.tell(tell)
 	case 8:
 		member := random.IntN(3)
 		s.members.Down(member)

@@ -1,7 +1,10 @@
 package engine_test
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
@@ -30,4 +33,23 @@ func ExampleNew() {
 	// object 1: ConfigMap: metadata.name must be text, not false: quote it
 	// object 2 is nil
 	// <nil>
+}
+
+// A program without etcd, and alone with its cluster, calls Run and Pass itself.
+func ExampleEngine_Pass() {
+	ctx := context.Background()
+	e, err := engine.New(&rest.Config{Host: "https://192.0.2.11:6443"}, engine.Options{Manifests: "/etc/example/manifests"})
+	if err != nil {
+		panic(err)
+	}
+	defer e.Close()
+	go func() { _ = e.Run(ctx) }() // watches what there is
+	for {
+		report, err := e.Pass(ctx)
+		slog.Info("pass", "created", report.Created, "updated", report.Updated, "pruned", report.Pruned, "error", err)
+		select {
+		case <-e.Changed(): // something has drifted, or an object that failed is due again
+		case <-time.After(time.Minute): // the manifests may have changed
+		}
+	}
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Link forwards connections to a member until it is cut.
+// Link forwards connections to a member until it is cut, or hangs.
 type Link struct {
 	listener net.Listener
 	to       string
@@ -19,6 +19,8 @@ type Link struct {
 	off   bool
 	delay time.Duration
 	conns []net.Conn
+	// hanging is closed when what hangs goes on; nil: nothing hangs.
+	hanging chan struct{}
 }
 
 // NewLink returns a link to the client URL of a member. It ends with the test.
@@ -94,6 +96,7 @@ func (p *Link) pass(to, from net.Conn, late func() time.Duration) {
 		if wait := time.Until(item.due); wait > 0 && err == nil {
 			<-time.After(wait)
 		}
+		p.goesOn()
 		if err == nil {
 			if _, err = to.Write(item.data); err != nil {
 				_ = from.Close() // ends the reader
@@ -116,11 +119,40 @@ func (p *Link) Delay(d time.Duration) {
 	p.delay = d
 }
 
+// Hang holds back everything, in both directions, and tells nobody: connections stay, and new ones
+// are accepted. Restore delivers what was held back.
+func (p *Link) Hang() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.hanging == nil {
+		p.hanging = make(chan struct{})
+	}
+}
+
+// goesOn returns when the link does not hang.
+func (p *Link) goesOn() {
+	p.mu.Lock()
+	hanging := p.hanging
+	p.mu.Unlock()
+	if hanging != nil {
+		<-hanging
+	}
+}
+
+// release ends a Hang. The caller has locked.
+func (p *Link) release() {
+	if p.hanging != nil {
+		close(p.hanging)
+		p.hanging = nil
+	}
+}
+
 // Cut closes its connections and refuses new ones.
 func (p *Link) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.off = true
+	p.release()
 	for _, c := range p.conns {
 		_ = c.Close()
 	}
@@ -132,4 +164,5 @@ func (p *Link) Restore() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.off = false
+	p.release()
 }
