@@ -313,7 +313,7 @@ func (d *document) checkContent(key, path string, check func(string) error) {
 	if !d.sources.Contents || check == nil || path == "" || d.reported(key) {
 		return
 	}
-	for _, fault := range split(check(path)) {
+	for _, fault := range fleet.Split(check(path)) {
 		d.faultAt(d.nearest(key), key, "%s: %s", path, fault)
 	}
 }

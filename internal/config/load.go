@@ -216,7 +216,7 @@ func suggestKey(key string, known []string) string {
 // faultsOf records what a component's Validate returned. Each fault begins with its key, relative
 // to the section.
 func (d *document) faultsOf(section string, err error) {
-	for _, fault := range split(err) {
+	for _, fault := range fleet.Split(err) {
 		text := fault.Error()
 		key, _, _ := strings.Cut(text, " ")
 		path := join(section, strings.TrimSuffix(key, ":"))
@@ -230,22 +230,6 @@ func (d *document) faultsOf(section string, err error) {
 
 func (d *document) reported(key string) bool {
 	return slices.ContainsFunc(d.faults, func(f Fault) bool { return f.Key == key })
-}
-
-// split takes joined errors apart.
-func split(err error) []error {
-	if err == nil {
-		return nil
-	}
-	//nolint:errorlint // what is joined deeper down belongs to one fault
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		var all []error
-		for _, e := range joined.Unwrap() {
-			all = append(all, split(e)...)
-		}
-		return all
-	}
-	return []error{err}
 }
 
 // Explain formats an error of Load for people: one line for each fault.

@@ -121,6 +121,23 @@ func KindOf(err error) Kind {
 	return KindUnknown
 }
 
+// Split takes apart what errors.Join has joined, however often; nil has no parts. An error with
+// words of its own, which wraps several, is one part.
+func Split(err error) []error {
+	if err == nil {
+		return nil
+	}
+	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // not what an error wraps
+	if !ok || errors.Join(joined.Unwrap()...).Error() != err.Error() {
+		return []error{err}
+	}
+	var all []error
+	for _, part := range joined.Unwrap() {
+		all = append(all, Split(part)...)
+	}
+	return all
+}
+
 // RetryAfter returns how long the failed party asked to be left alone; zero when it did not say.
 func RetryAfter(err error) time.Duration {
 	if e, ok := errors.AsType[*Error](err); ok {

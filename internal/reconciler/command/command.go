@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"slices"
 	"strings"
 	"time"
 
@@ -77,7 +76,10 @@ func exitCode(ctx context.Context, err error) int {
 	case errors.Is(err, errPartly):
 		return exitPartly
 	}
-	switch fleet.KindOf(firstOf(err)) {
+	if all := fleet.Split(err); len(all) > 0 {
+		err = all[0] // the first fault decides
+	}
+	switch fleet.KindOf(err) {
 	case fleet.KindInvalid:
 		return exitUsage
 	case fleet.KindNotFound:
@@ -88,16 +90,6 @@ func exitCode(ctx context.Context, err error) int {
 		return exitUnreachable
 	}
 	return exitFailed
-}
-
-// firstOf returns the first of joined errors. It decides the exit code.
-func firstOf(err error) error {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		if all := slices.DeleteFunc(slices.Clone(joined.Unwrap()), func(e error) bool { return e == nil }); len(all) > 0 {
-			return firstOf(all[0])
-		}
-	}
-	return err
 }
 
 // app is one run of the program.

@@ -357,18 +357,12 @@ Exit codes: 0 it is good; 2 it has a fault; 7 with --connect: it is good, but et
 func once(errs ...error) error {
 	var all []error
 	said := map[string]bool{}
-	var add func([]error)
-	add = func(errs []error) {
-		for _, err := range errs {
-			if joined, ok := err.(interface{ Unwrap() []error }); ok {
-				add(joined.Unwrap())
-			} else if err != nil && !said[err.Error()] {
-				said[err.Error()] = true
-				all = append(all, err)
-			}
+	for _, err := range fleet.Split(errors.Join(errs...)) {
+		if !said[err.Error()] {
+			said[err.Error()] = true
+			all = append(all, err)
 		}
 	}
-	add(errs)
 	return errors.Join(all...)
 }
 
