@@ -303,6 +303,16 @@ func (s *Server) Stop() {
 	s.process = nil
 }
 
+// Standby says, while the server is stopped, what it is when it comes back: a standby, which takes
+// no changes, or its own master.
+func (s *Server) Standby(standby bool) error {
+	signal := filepath.Join(s.data(), "standby.signal") // §27.2.4 of PostgreSQL's manual
+	if standby {
+		return os.WriteFile(signal, nil, 0o644)
+	}
+	return os.Remove(signal)
+}
+
 // Close ends the server and removes its directory.
 func (s *Server) Close() error {
 	s.Stop()

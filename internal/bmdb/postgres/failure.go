@@ -29,6 +29,7 @@ const (
 	codeNoSuchDatabase = "3D000"
 	codeIdleInTx       = "25P03"
 	codeDuplicateKey   = "23505"
+	codeNotInState     = "55000"
 )
 
 func codeOf(err error) string {

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/fleet"
 )
 
 // mark says which database this is (rule 11).
@@ -29,8 +30,11 @@ func readMark(ctx context.Context, q querier) (m mark, known bool, err error) {
 	err = q.QueryRow(ctx, `SELECT (SELECT CAST(system_identifier AS TEXT) FROM pg_control_system()) || '/' ||
 		(SELECT CAST(oid AS TEXT) FROM pg_database WHERE datname = current_database()),
 		CAST(CAST('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) AS BIT(32)) AS BIGINT)`).Scan(&m.id, &m.timeline)
-	if code := codeOf(err); code == codeUndefinedFunc || code == codeForbidden {
+	switch codeOf(err) {
+	case codeUndefinedFunc, codeForbidden:
 		return mark{}, false, nil
+	case codeNotInState: // of pg_current_wal_lsn, which only a primary has
+		return mark{}, false, fleet.Errorf(fleet.KindTemporary, "the database server takes no changes: it is a standby, or still recovers (database.url must name the primary): %w", err)
 	}
 	return m, err == nil, err
 }
