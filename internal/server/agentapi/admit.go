@@ -89,7 +89,8 @@ func (s *Server) turnAway(ctx context.Context) error {
 }
 
 // failure returns the answer to an agent that was admitted. An error that the agent is not to blame
-// for becomes UNAVAILABLE without details, so that the agent calls again.
+// for becomes UNAVAILABLE without details, so that the agent calls again. The log has the first ten
+// of these, and then one in ten seconds, whosever it is.
 func (s *Server) failure(ctx context.Context, doing string, id fleet.MachineID, err error) error {
 	switch code := server.StatusOf(err).GRPC; {
 	case ctx.Err() != nil || errors.Is(err, context.Canceled):
@@ -102,7 +103,10 @@ func (s *Server) failure(ctx context.Context, doing string, id fleet.MachineID, 
 			slog.String("doing", doing), slog.Any("err", err))
 		return status.Error(code, err.Error())
 	}
-	s.options.Logger.ErrorContext(ctx, "cannot serve an agent", slog.String("machine", string(id)), slog.String("doing", doing),
-		slog.Any("err", err))
+	s.unservedCalls.Add(1)
+	s.unserved.Do(func() { // while the database is away, that is every call of every agent
+		s.options.Logger.ErrorContext(ctx, "cannot serve an agent", slog.String("machine", string(id)), slog.String("doing", doing),
+			slog.Int64("calls", s.unservedCalls.Swap(0)), slog.Any("err", err))
+	})
 	return status.Error(codes.Unavailable, "the control plane cannot "+doing+" now")
 }

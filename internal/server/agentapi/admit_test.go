@@ -1,8 +1,12 @@
 package agentapi_test
 
 import (
+	"context"
 	"crypto/ed25519"
 	"crypto/rand"
+	"log/slog"
+	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,6 +17,9 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
+	"github.com/ironherd/ironherd/internal/bmdb/sqlite/sqlitetest"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/server/agentapi"
 )
@@ -170,4 +177,55 @@ func (h *fixture) takeoverAgain(m *host) *host {
 	next := h.takeover(works[0])
 	h.must(s.Close(h.t.Context(), "done"))
 	return next
+}
+
+// outage is an engine that cannot reach its database while it is away.
+type outage struct {
+	bmdb.Engine
+	away atomic.Bool
+}
+
+func (o *outage) Update(ctx context.Context, fn func(context.Context, bmdb.Tx) error) error {
+	if o.away.Load() {
+		return fleet.Errorf(fleet.KindTemporary, "the database server cannot be reached")
+	}
+	return o.Engine.Update(ctx, fn)
+}
+
+func (o *outage) View(ctx context.Context, fn func(context.Context, bmdb.Tx) error) error {
+	if o.away.Load() {
+		return fleet.Errorf(fleet.KindTemporary, "the database server cannot be reached")
+	}
+	return o.Engine.View(ctx, fn)
+}
+
+// TestAnOutageIsLoggedSparsely: while the database is away, every call of every agent fails, and
+// the log says so without a line for each.
+func TestAnOutageIsLoggedSparsely(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, nil)
+	h.must(h.stop())
+	engine := &outage{Engine: sqlitetest.Open(t, filepath.Join(t.TempDir(), "bmdb"), sqlite.Options{Logger: discard})}
+	db, err := bmdb.Open(t.Context(), engine, bmdb.Options{Logger: discard})
+	h.must(err)
+	t.Cleanup(func() { h.must(db.Close()) })
+	log := &lines{}
+	h.api = agentapi.New(db, h.config, agentapi.Options{Logger: slog.New(slog.NewTextHandler(log, nil)), Certificates: h.certificates})
+	h.start()
+	client := h.dial(nil)
+	up := &agentv1.ReportUpRequest{MachineId: "00000000-0000-4000-8000-000000000001", InstallGeneration: 1, Attempt: 1, Secret: make([]byte, 32), BootId: "b"}
+	if _, err := client.ReportUp(t.Context(), up); status.Code(err) != codes.PermissionDenied {
+		t.Fatal(err)
+	}
+	engine.away.Store(true)
+	defer engine.away.Store(false)
+	const calls = 100
+	for range calls {
+		if _, err := client.ReportUp(t.Context(), up); status.Code(err) != codes.Unavailable {
+			t.Fatal(err)
+		}
+	}
+	if n := log.with("cannot serve an agent"); n < 10 || n > calls/2 {
+		t.Errorf("%d lines about %d calls", n, calls)
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -59,6 +60,10 @@ type Server struct {
 	refusals *server.Refusals
 	// oddHostKeys bounds the lines of the log about host keys that are none.
 	oddHostKeys rate.Sometimes
+	// unserved bounds those about calls that failed here, and unservedCalls counts the calls since the
+	// last one.
+	unserved      rate.Sometimes
+	unservedCalls atomic.Int64
 }
 
 // New returns a server. It does nothing until Serve is called.
@@ -66,7 +71,7 @@ func New(db *bmdb.DB, config Config, options Options) *Server {
 	s := &Server{
 		db: db, config: config, options: options, observer: options.Observer,
 		agents: newAgentCache(config), pace: newPace(config.HeartbeatsPerSecond),
-		oddHostKeys: rate.Sometimes{First: 1, Interval: time.Minute},
+		oddHostKeys: rate.Sometimes{First: 1, Interval: time.Minute}, unserved: rate.Sometimes{First: 10, Interval: 10 * time.Second},
 	}
 	if s.observer == nil {
 		s.observer = nobody{}
@@ -89,6 +94,9 @@ func (s *Server) Agents() int { return s.agents.size() }
 // returns nil after an orderly end. It may be called again with another listener.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	if err := s.alive(ctx); err != nil { // also learns the policy, which the first answer needs
+		if ctx.Err() != nil {
+			return ln.Close()
+		}
 		return errors.Join(fmt.Errorf("agent API: %w", err), ln.Close())
 	}
 	srv := s.grpcServer(ctx)
