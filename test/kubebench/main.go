@@ -298,7 +298,7 @@ func window(
 // applyAll applies every object, eight at a time as our passes do.
 func applyAll(ctx context.Context, client *api.Client, all []*object.Object) (int64, error) {
 	var requests, next atomic.Int64
-	ctx = api.Counting(ctx, &requests)
+	ctx = api.Counting(client.Logging(ctx), &requests)
 	kinds, err := client.Kinds(ctx)
 	if err != nil {
 		return 0, err
