@@ -36,8 +36,8 @@ func (t *transaction) beginMaintenance(ctx context.Context, m *machineRecord, ac
 	if err := maintainable(m.record); err != nil {
 		return err
 	}
-	if until != nil && !until.After(t.Now()) {
-		return fleet.Errorf(fleet.KindInvalid, "the end of the maintenance, %s, is past", until.Format(time.RFC3339))
+	if err := t.checkEnd(until); err != nil {
+		return err
 	}
 	err := t.q.PutMaintenance(ctx, statement.PutMaintenanceParams{
 		Machine: string(m.record.ID), At: micros(t.Now()), Until: microsPointer(until), Actor: actor, Reason: reason,
@@ -51,6 +51,14 @@ func (t *transaction) beginMaintenance(ctx context.Context, m *machineRecord, ac
 		detail += "; until " + until.Format(time.RFC3339)
 	}
 	t.record(history{subject: fleet.Subject{Machine: m.record.ID}, actor: actor, event: fleet.EventMaintenanceBegun, detail: detail})
+	return nil
+}
+
+// checkEnd fails when the end of a maintenance is past.
+func (t *transaction) checkEnd(until *time.Time) error {
+	if until != nil && !until.After(t.Now()) {
+		return fleet.Errorf(fleet.KindInvalid, "the end of the maintenance, %s, is past", until.Format(time.RFC3339))
+	}
 	return nil
 }
 

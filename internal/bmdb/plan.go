@@ -135,6 +135,9 @@ func (db *DB) CreatePlan(ctx context.Context, actor string, request PlanRequest)
 	var refusal error
 	able := 0
 	err := db.view(ctx, "judge plan", func(ctx context.Context, t *transaction) error {
+		if err := t.checkEnd(p.Until); err != nil {
+			return err
+		}
 		p.Machines, refusal, able = nil, nil, 0
 		for _, id := range request.Machines {
 			m, err := t.load(ctx, id)

@@ -210,7 +210,7 @@ func TestBadPlans(t *testing.T) {
 		"past": {
 			func(r *fleetv1.CreatePlanRequest) {
 				r.Verb, r.Until, r.Confirm = "begin-maintenance", timestamppb.New(time.Unix(1, 0)), true
-			}, 0, "",
+			}, connect.CodeInvalidArgument, "the end of the maintenance, 1970-01-01T00:00:01Z, is past",
 		},
 		"install":  {func(r *fleetv1.CreatePlanRequest) { r.Install = wanted("") }, connect.CodeInvalidArgument, "install belongs to"},
 		"no image": {func(r *fleetv1.CreatePlanRequest) { r.Verb = "reinstall" }, connect.CodeInvalidArgument, "image.url"},
@@ -221,13 +221,7 @@ func TestBadPlans(t *testing.T) {
 	} {
 		request := ok()
 		test.spoil(request)
-		a, err := client.CreatePlan(t.Context(), request)
-		if name == "past" {
-			if m := a.GetPlan().GetMachines(); err != nil || m[0].GetOutcome() != "refused" || !strings.Contains(m[0].GetDetail(), "is past") {
-				t.Errorf("%s: %v, %v", name, a, err)
-			}
-			continue
-		}
+		_, err := client.CreatePlan(t.Context(), request)
 		if code(err) != test.code || !strings.Contains(message(err), test.told) {
 			t.Errorf("%s: %v", name, err)
 		}
