@@ -51,11 +51,11 @@ func (t *transaction) cancelInstall(ctx context.Context, m *machineRecord, actor
 func cancellable(r fleet.Record) error {
 	switch req := r.InstallRequest; {
 	case req == nil:
-		return fleet.Errorf(fleet.KindConflict, "no install of machine %s was asked for", r.ID)
+		return fleet.Errorf(fleet.KindConflict, "no install of machine %s was asked for", r.Name())
 	case r.Installed != nil && r.Installed.Generation >= req.Generation:
-		return fleet.Errorf(fleet.KindConflict, "install generation %d of machine %s has come up already", req.Generation, r.ID)
+		return fleet.Errorf(fleet.KindConflict, "install generation %d of machine %s has come up already", req.Generation, r.Name())
 	case r.InstallReport != nil && r.InstallReport.OK && r.InstallReport.Generation == req.Generation:
-		return fleet.Errorf(fleet.KindConflict, "install generation %d of machine %s is on its disk already", req.Generation, r.ID)
+		return fleet.Errorf(fleet.KindConflict, "install generation %d of machine %s is on its disk already", req.Generation, r.Name())
 	}
 	return nil
 }

@@ -46,7 +46,7 @@ func (t *transaction) forget(ctx context.Context, m *machineRecord, actor, reaso
 func forgettable(r fleet.Record) error {
 	if p := r.Provided; p == nil || p.Status != fleet.ProviderStatusGone {
 		return fleet.Errorf(fleet.KindConflict, "provider %s has not said that machine %s is gone: `ironherd machine release` gives it back",
-			r.Provider, r.ID)
+			r.Provider, r.Name())
 	}
 	return nil
 }

@@ -65,7 +65,7 @@ func (t *transaction) checkEnd(until *time.Time) error {
 // maintainable fails while an operation is under way.
 func maintainable(r fleet.Record) error {
 	if open := r.OpenOperation(); open != nil {
-		return fleet.Errorf(fleet.KindConflict, "%s, asked for by %s, is under way on machine %s", open.Operation, open.Actor, r.ID)
+		return fleet.Errorf(fleet.KindConflict, "%s, asked for by %s, is under way on machine %s", open.Operation, open.Actor, r.Name())
 	}
 	return nil
 }
@@ -89,7 +89,7 @@ func (t *transaction) endMaintenance(ctx context.Context, m *machineRecord, acto
 // maintained fails unless the machine is in maintenance.
 func maintained(r fleet.Record) error {
 	if r.Maintenance == nil || r.Maintenance.Over {
-		return fleet.Errorf(fleet.KindConflict, "machine %s is not in maintenance", r.ID)
+		return fleet.Errorf(fleet.KindConflict, "machine %s is not in maintenance", r.Name())
 	}
 	return nil
 }

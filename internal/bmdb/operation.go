@@ -57,16 +57,16 @@ func operable(r fleet.Record, o fleet.Operation) error {
 	}
 	switch {
 	case r.Provided == nil || r.ProviderID == "":
-		return fleet.Errorf(fleet.KindConflict, "machine %s is not created yet", r.ID)
+		return fleet.Errorf(fleet.KindConflict, "machine %s is not created yet", r.Name())
 	case !slices.Contains(r.Levers, o.Lever()):
 		return fleet.Errorf(fleet.KindUnsupported, "provider %s cannot %s machines", r.Provider, o)
 	case lifecycle.SwitchedOff(r) != "" && (o == fleet.OperationReboot || o == fleet.OperationPowerCycle):
 		// A newer operation takes the place of this one, and nothing but it says that the machine is to
 		// stay off.
-		return fleet.Errorf(fleet.KindConflict, "machine %s was %s: switch it on (`ironherd machine power on`)", r.ID, lifecycle.SwitchedOff(r))
+		return fleet.Errorf(fleet.KindConflict, "machine %s was %s: switch it on (`ironherd machine power on`)", r.Name(), lifecycle.SwitchedOff(r))
 	case r.Maintenance != nil && !r.Maintenance.Over:
 		return fleet.Errorf(fleet.KindConflict, "machine %s is in maintenance by %s: end it first (`ironherd machine maintenance end`)",
-			r.ID, r.Maintenance.Actor)
+			r.Name(), r.Maintenance.Actor)
 	}
 	return nil
 }
@@ -123,9 +123,9 @@ func withdrawable(r fleet.Record) error {
 	open, a := r.OpenOperation(), r.OperationAttempt
 	switch {
 	case open == nil:
-		return fleet.Errorf(fleet.KindConflict, "no operation of machine %s is under way", r.ID)
+		return fleet.Errorf(fleet.KindConflict, "no operation of machine %s is under way", r.Name())
 	case a != nil && a.Number == open.Number && a.AcceptedAt != nil:
-		return fleet.Errorf(fleet.KindConflict, "%s has accepted the %s of machine %s already", r.Provider, open.Operation, r.ID)
+		return fleet.Errorf(fleet.KindConflict, "%s has accepted the %s of machine %s already", r.Provider, open.Operation, r.Name())
 	}
 	return nil
 }

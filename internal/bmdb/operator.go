@@ -37,7 +37,7 @@ func (t *transaction) wantInstall(ctx context.Context, m *machineRecord, actor s
 	}
 	if m.record.Installed != nil && !reinstall {
 		return 0, false, fleet.Errorf(fleet.KindConflict, "machine %s runs an installed system (install generation %d), which a reinstall destroys: ask for one (`ironherd machine install --reinstall`)",
-			machine, m.record.Installed.Generation)
+			m.record.Name(), m.record.Installed.Generation)
 	}
 	held := heldGeneration(m.record)
 	generation = 1
@@ -51,7 +51,7 @@ func (t *transaction) wantInstall(ctx context.Context, m *machineRecord, actor s
 		}
 		if held != 0 && !reinstall {
 			return 0, false, fleet.Errorf(fleet.KindConflict,
-				"a disk of machine %s holds install generation %d, which a reinstall destroys: ask for one (`ironherd machine install --reinstall`)", machine, held)
+				"a disk of machine %s holds install generation %d, which a reinstall destroys: ask for one (`ironherd machine install --reinstall`)", m.record.Name(), held)
 		}
 		generation = max(was.Generation, held) + 1
 	}
@@ -149,7 +149,7 @@ func (db *DB) AcceptHostKey(ctx context.Context, actor string, machine fleet.Mac
 			return false, err
 		}
 		if key == "" || len(rows) == 0 || rows[0].Refused != key {
-			return false, fleet.Errorf(fleet.KindConflict, "machine %s has not shown the host key %s", machine, fingerprint)
+			return false, fleet.Errorf(fleet.KindConflict, "machine %s has not shown the host key %s", m.record.Name(), fingerprint)
 		}
 		err = t.q.PutHostKeys(ctx, statement.PutHostKeysParams{
 			Machine: string(machine), At: micros(t.Now()), Pinned: key, Source: string(fleet.HostKeyAccepted),
@@ -196,7 +196,7 @@ func (t *transaction) unquarantine(ctx context.Context, m *machineRecord, actor 
 // quarantined fails unless the machine is in quarantine.
 func quarantined(r fleet.Record) error {
 	if r.Quarantine == nil {
-		return fleet.Errorf(fleet.KindConflict, "machine %s is not in quarantine", r.ID)
+		return fleet.Errorf(fleet.KindConflict, "machine %s is not in quarantine", r.Name())
 	}
 	return nil
 }

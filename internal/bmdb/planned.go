@@ -174,9 +174,9 @@ func possible(p Plan, r fleet.Record) error {
 func kept(r fleet.Record) error {
 	switch open := r.OpenOperation(); {
 	case r.Provided != nil && r.Provided.Status == fleet.ProviderStatusGone:
-		return fleet.Errorf(fleet.KindConflict, "machine %s is gone at %s: `ironherd machine forget` removes it here", r.ID, r.Provider)
+		return fleet.Errorf(fleet.KindConflict, "machine %s is gone at %s: `ironherd machine forget` removes it here", r.Name(), r.Provider)
 	case open != nil && open.Operation.GivesBack():
-		return fleet.Errorf(fleet.KindConflict, "machine %s is being given back (%s, asked for by %s)", r.ID, open.Operation, open.Actor)
+		return fleet.Errorf(fleet.KindConflict, "machine %s is being given back (%s, asked for by %s)", r.Name(), open.Operation, open.Actor)
 	}
 	return nil
 }

@@ -59,6 +59,14 @@ type Record struct {
 	Holds    map[Lane]Hold
 }
 
+// Name is what people call the machine: its host name at the provider, or its ID.
+func (r Record) Name() string {
+	if r.Provided != nil && r.Provided.Hostname != "" {
+		return r.Provided.Hostname
+	}
+	return string(r.ID)
+}
+
 // Intent is a machine that the provisioner is about to ask a provider for. The provisioner writes
 // it before the first call, and closes it when it knows the outcome.
 type Intent struct {

@@ -215,7 +215,7 @@ func TestBadPlans(t *testing.T) {
 		"install":  {func(r *fleetv1.CreatePlanRequest) { r.Install = wanted("") }, connect.CodeInvalidArgument, "install belongs to"},
 		"no image": {func(r *fleetv1.CreatePlanRequest) { r.Verb = "reinstall" }, connect.CodeInvalidArgument, "image.url"},
 		"not in quarantine": {
-			func(r *fleetv1.CreatePlanRequest) { r.Verb = "unquarantine" }, connect.CodeFailedPrecondition, "not in quarantine",
+			func(r *fleetv1.CreatePlanRequest) { r.Verb = "unquarantine" }, connect.CodeFailedPrecondition, "machine host-0 is not in quarantine",
 		},
 		"not gone": {func(r *fleetv1.CreatePlanRequest) { r.Verb = "forget" }, connect.CodeFailedPrecondition, "machine release"},
 	} {
