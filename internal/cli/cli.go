@@ -72,6 +72,7 @@ func (a *app) root() *cobra.Command {
 
   ironherd demo                 a whole fleet, simulated, on this machine
   ironherd serve --config FILE  the control plane
+  ironherd status               how the fleet is, and what needs a look
   ironherd machine list         what is there
   ironherd machine explain NAME why it does (not) do anything
 
@@ -93,7 +94,7 @@ A machine is named by its ID, an unambiguous beginning of it, its host name, or 
 	root.SetVersionTemplate("ironherd {{.Version}}\n")
 	root.SetHelpCommand(helpCommand(root))
 	root.AddCommand(
-		a.machineCommand(), a.planCommand(), a.recoveryCommand(), a.providerCommand(), a.sessionCommand(), a.discrepancyCommand(),
+		a.statusCommand(), a.machineCommand(), a.planCommand(), a.recoveryCommand(), a.providerCommand(), a.sessionCommand(), a.discrepancyCommand(),
 		a.imageCommand(), a.serveCommand(), a.demoCommand(), a.simCommand(), a.rehearseCommand(),
 		a.configCommand(), a.tokenCommand(), a.dbCommand(), a.versionCommand(),
 	)

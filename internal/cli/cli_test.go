@@ -39,6 +39,7 @@ func TestGolden(t *testing.T) {
 		"plan_show.txt":        "plan show k3j2m9x4qp",
 		"plan_show.json":       "plan show k3j2m9x4qp -o json",
 		"recovery_status.txt":  "recovery status",
+		"status.txt":           "status",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -65,7 +66,7 @@ func TestHelp(t *testing.T) {
 	t.Parallel()
 	var all strings.Builder
 	for _, command := range []string{
-		"", "machine", "machine list", "machine show", "machine history", "machine explain", "machine install", "machine retry",
+		"", "status", "machine", "machine list", "machine show", "machine history", "machine explain", "machine install", "machine retry",
 		"machine host-key", "machine host-key show", "machine host-key accept",
 		"machine reboot", "machine power", "machine power on", "machine power off", "machine power cycle", "machine quarantine",
 		"machine unquarantine", "machine maintenance", "machine maintenance begin", "machine maintenance end", "machine release", "machine replace",

@@ -51,6 +51,8 @@ type fakeFleet struct {
 	planned   *fleetv1.Plan
 	confirmed int
 	holds     []string // what was paused, resumed and tried again
+	// summary is what GetSummary answers; nil: a fleet in trouble.
+	summary *fleetv1.GetSummaryResponse
 }
 
 func at(hour, minute int) *timestamppb.Timestamp {
@@ -251,9 +253,13 @@ func (f *fakeFleet) ConfirmPlan(_ context.Context, r *fleetv1.ConfirmPlanRequest
 }
 
 func (f *fakeFleet) GetSummary(context.Context, *fleetv1.GetSummaryRequest) (*fleetv1.GetSummaryResponse, error) {
+	if f.summary != nil {
+		return f.summary, nil
+	}
 	return &fleetv1.GetSummaryResponse{
 		Machines: 1000, States: []*fleetv1.StateCount{{State: "silent", Machines: 900}, {State: "installed", Machines: 100}},
 		Processes: []*fleetv1.ProcessCount{{Process: "recovery", Due: 7}},
+		Concerns:  []*fleetv1.Concern{{Kind: "state", Subject: "silent", Count: 900, Text: "900 silent"}},
 		RecoveryHold: &fleetv1.RecoveryHold{
 			At: at(10, 0), Until: at(11, 0), Actor: "bmdb", Reason: "900 of 1000 machines with an agent are silent: the fault is probably ours",
 		},

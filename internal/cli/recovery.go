@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -37,13 +38,10 @@ is at work, or due.`,
 }
 
 func showRecovery(w *screen, s *fleetv1.GetSummaryResponse) {
-	switch h := s.GetRecoveryHold(); {
-	case h == nil:
+	if h := s.GetRecoveryHold(); h != nil {
+		w.line("%s", stopped(h))
+	} else {
 		w.line("Recovery runs.")
-	case h.GetUntil() == nil:
-		w.line("Recovery is stopped by %s since %s: %s. ironherd recovery resume ends that.", h.GetActor(), instant(h.GetAt()), h.GetReason())
-	default:
-		w.line("Recovery is stopped by %s since %s, until %s: %s.", h.GetActor(), instant(h.GetAt()), instant(h.GetUntil()), h.GetReason())
 	}
 	count := func(state fleet.State) int {
 		for _, c := range s.GetStates() {
@@ -59,6 +57,14 @@ func showRecovery(w *screen, s *fleetv1.GetSummaryResponse) {
 			w.line("Recovery is at work on %d, due on %d, and backs off on %d.", p.GetRunning(), p.GetDue(), p.GetBackingOff())
 		}
 	}
+}
+
+// stopped says who has stopped recovery, why, and until when.
+func stopped(h *fleetv1.RecoveryHold) string {
+	if h.GetUntil() == nil {
+		return fmt.Sprintf("Recovery is stopped by %s since %s: %s. ironherd recovery resume ends that.", h.GetActor(), instant(h.GetAt()), h.GetReason())
+	}
+	return fmt.Sprintf("Recovery is stopped by %s since %s, until %s: %s.", h.GetActor(), instant(h.GetAt()), instant(h.GetUntil()), h.GetReason())
 }
 
 func (a *app) recoveryPauseCommand() *cobra.Command {

@@ -35,6 +35,8 @@ func (m *Metrics) Fleet(db *bmdb.DB, logger *slog.Logger) {
 		backingOff:    describe("process_backing_off", "Subjects for which a process waits after a failure; not counted beyond 10000.", "process"),
 		overdue:       describe("process_overdue_seconds", "For how long the subject that waits longest has been due.", "process"),
 		discrepancies: describe("discrepancies", "Disagreements between providers and the database."),
+		stopped:       describe("recovery_stopped", "Whether recovery is stopped, by a person or by the database."),
+		restored:      describe("database_restored", "Whether the database looks restored or copied, so that work waits until a person accepts it."),
 	}
 	m.registry.MustRegister(m.fleet)
 }
@@ -43,13 +45,34 @@ type fleetCollector struct {
 	db     *bmdb.DB
 	logger *slog.Logger
 
-	up, machines, oldest, running, due, backingOff, overdue, discrepancies *prometheus.Desc
+	up, machines, oldest, running, due, backingOff, overdue, discrepancies, stopped, restored *prometheus.Desc
 
-	mu      sync.Mutex
-	readAt  time.Time
-	summary *bmdb.Summary // nil: could not be read
-	since   map[fleet.State]time.Time
-	now     time.Time // database time of the summary
+	mu       sync.Mutex
+	readAt   time.Time
+	readings *readings // nil: could not be read
+}
+
+// readings are the numbers of one moment.
+type readings struct {
+	summary  bmdb.Summary
+	since    map[fleet.State]time.Time
+	hold     *fleet.RecoveryHold
+	restored string
+}
+
+func (c *fleetCollector) read(ctx context.Context) (r readings, err error) {
+	if r.summary, err = c.db.Summary(ctx); err != nil {
+		return r, err
+	}
+	if r.since, err = c.db.OldestByState(ctx); err != nil {
+		return r, err
+	}
+	if r.hold, err = c.db.RecoveryHold(ctx); err != nil {
+		return r, err
+	}
+	env, err := c.db.Environment(ctx)
+	r.restored = env.Restored
+	return r, err
 }
 
 // refresh reads the numbers, unless the last reading is still good. Of callers at the same time one
@@ -63,13 +86,10 @@ func (c *fleetCollector) refresh(ctx context.Context) {
 	// The others wait for the answer, too, so the end of the first caller's context does not end it.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fleetTimeout)
 	defer cancel()
-	summary, err := c.db.Summary(ctx)
-	if err == nil {
-		c.since, err = c.db.OldestByState(ctx)
-	}
-	c.summary, c.now = &summary, summary.At
+	r, err := c.read(ctx)
+	c.readings = &r
 	if err != nil {
-		c.summary = nil
+		c.readings = nil
 		c.logger.WarnContext(ctx, "cannot read the numbers of the fleet", slog.Any("err", err))
 	}
 	c.readAt = time.Now()
@@ -77,7 +97,7 @@ func (c *fleetCollector) refresh(ctx context.Context) {
 
 // Describe implements prometheus.Collector.
 func (c *fleetCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.up, c.machines, c.oldest, c.running, c.due, c.backingOff, c.overdue, c.discrepancies} {
+	for _, d := range []*prometheus.Desc{c.up, c.machines, c.oldest, c.running, c.due, c.backingOff, c.overdue, c.discrepancies, c.stopped, c.restored} {
 		ch <- d
 	}
 }
@@ -85,20 +105,24 @@ func (c *fleetCollector) Describe(ch chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (c *fleetCollector) Collect(ch chan<- prometheus.Metric) {
 	c.mu.Lock()
-	summary, since, now := c.summary, c.since, c.now
+	r := c.readings
 	c.mu.Unlock()
 	send := func(desc *prometheus.Desc, value float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
 	}
-	if summary == nil {
+	if r == nil {
 		send(c.up, 0)
 		return
 	}
+	one := map[bool]float64{true: 1}
+	summary, now := r.summary, r.summary.At
 	send(c.up, 1)
+	send(c.stopped, one[r.hold != nil])
+	send(c.restored, one[r.restored != ""])
 	send(c.discrepancies, float64(summary.Discrepancies))
 	for _, state := range fleet.States() {
 		send(c.machines, float64(summary.States[state]), string(state))
-		if at, ok := since[state]; ok {
+		if at, ok := r.since[state]; ok {
 			send(c.oldest, max(now.Sub(at), 0).Seconds(), string(state))
 		}
 	}

@@ -134,7 +134,7 @@ func TestMetricValues(t *testing.T) {
 	text := scrape(t, m)
 	for _, line := range []string{
 		`ironherd_fleet_up 1`, `ironherd_machines{state="installed"} 0`, `ironherd_machines{state="creating"} 1`,
-		`ironherd_process_due{process="update"} 1`, `ironherd_process_backing_off{process="provision"} 1`, `ironherd_agents 4`,
+		`ironherd_recovery_stopped 0`, `ironherd_database_restored 0`, `ironherd_process_due{process="update"} 1`, `ironherd_process_backing_off{process="provision"} 1`, `ironherd_agents 4`,
 		`ironherd_provider_calls_total{endpoint="GET /devices/{id}",provider="lab",status="200"} 1`,
 		`ironherd_provider_calls_total{endpoint="GET /devices/{id}",provider="lab",status="none"} 1`,
 		`ironherd_claimed_work_total{process="agent-start"} 3`, `ironherd_work_running{process="agent-start"} 1`,

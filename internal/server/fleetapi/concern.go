@@ -3,6 +3,7 @@ package fleetapi
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
@@ -26,6 +27,7 @@ const (
 	concernProvider    = "provider"
 	concernOverdue     = "overdue"
 	concernListener    = "listener"
+	concernRestored    = "restored"
 )
 
 // concerns lists what somebody should look at. All is well exactly if it is empty, so that nobody
@@ -39,9 +41,11 @@ func (s *Service) concerns(ctx context.Context, summary bmdb.Summary) (all []*fl
 	if err != nil {
 		return nil, err
 	}
-	if all, err = s.deaf(ctx, summary); err != nil {
+	env, err := s.db.Environment(ctx)
+	if err != nil {
 		return nil, err
 	}
+	all = slices.Concat(restored(env), deaf(env, summary))
 	for _, p := range providers {
 		all = append(all, failing(p)...)
 	}
@@ -80,12 +84,22 @@ func (s *Service) concerns(ctx context.Context, summary bmdb.Summary) (all []*fl
 	return all, nil
 }
 
+// restored returns a concern while the database looks restored or copied.
+func restored(env fleet.Environment) []*fleetv1.Concern {
+	if env.Restored == "" {
+		return nil
+	}
+	return []*fleetv1.Concern{{
+		Kind: concernRestored, Count: 1,
+		Text: fmt.Sprintf("the database looks restored or copied (%s): whatever destroys or restarts machines waits for `ironherd db accept-restore`", env.Restored),
+	}}
+}
+
 // deaf returns a concern while no agent listener is up, so that nothing is heard of any machine.
 // The states of the machines do not show it, because no silence counts meanwhile.
-func (s *Service) deaf(ctx context.Context, summary bmdb.Summary) ([]*fleetv1.Concern, error) {
-	env, err := s.db.Environment(ctx)
-	if err != nil || !env.ListenerUpSince.IsZero() {
-		return nil, err
+func deaf(env fleet.Environment, summary bmdb.Summary) []*fleetv1.Concern {
+	if !env.ListenerUpSince.IsZero() {
+		return nil
 	}
 	agents := 0
 	for _, state := range []fleet.State{
@@ -94,12 +108,12 @@ func (s *Service) deaf(ctx context.Context, summary bmdb.Summary) ([]*fleetv1.Co
 		agents += summary.States[state]
 	}
 	if agents == 0 {
-		return nil, nil
+		return nil
 	}
 	return []*fleetv1.Concern{{
 		Kind: concernListener, Count: int64(agents),
 		Text: fmt.Sprintf("no agent listener is up: nothing is heard of %s", counted(agents, "machine", "machines")),
-	}}, nil
+	}}
 }
 
 // dueSince returns since when something is due. What was never done is due since ever; of that, it

@@ -1,6 +1,9 @@
 package fleetapi
 
 import (
+	"errors"
+	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -64,8 +67,9 @@ func TestConcerns(t *testing.T) {
 	}
 	deaf := func(state fleet.State) string {
 		t.Helper()
-		all, err := s.deaf(t.Context(), bmdb.Summary{States: map[fleet.State]int{state: 2}})
+		env, err := db.Environment(t.Context())
 		must(err)
+		all := deaf(env, bmdb.Summary{States: map[fleet.State]int{state: 2}})
 		if len(all) == 0 {
 			return ""
 		}
@@ -83,5 +87,39 @@ func TestConcerns(t *testing.T) {
 	}
 	if got := after(3 * time.Hour); !strings.Contains(got, "late: 1 creating for more than an hour, the oldest for 3 hours") {
 		t.Errorf("a machine that does not get on: %s", got)
+	}
+}
+
+// TestARestoredDatabaseIsAConcern: nothing that destroys or restarts machines goes on, and the
+// states of the machines do not show it.
+func TestARestoredDatabaseIsAConcern(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "bmdb")
+	told := func() string {
+		t.Helper()
+		db, err := bmdb.Open(t.Context(), sqlitetest.Open(t, path, sqlite.Options{}), bmdb.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		summary, err := db.Summary(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := New(db, Options{}).concerns(t.Context(), summary)
+		if err := errors.Join(err, db.Close()); err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprint(all)
+	}
+	for range 2 {
+		if got := told(); got != "[]" {
+			t.Errorf("a new database: %s", got)
+		}
+	}
+	if err := os.Remove(path + ".identity"); err != nil {
+		t.Fatal(err)
+	}
+	if got := told(); !strings.Contains(got, "restored") || !strings.Contains(got, "waits for `ironherd db accept-restore`") {
+		t.Errorf("a database without its mark: %s", got)
 	}
 }

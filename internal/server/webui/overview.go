@@ -114,6 +114,7 @@ func (o overview) concerns() []concern {
 			link = stateURL(c.GetSubject())
 		case "provider":
 			link = "#providers"
+		case "restored": // nothing of the page says more
 		default:
 			link = "#processes"
 		}
@@ -122,7 +123,7 @@ func (o overview) concerns() []concern {
 	return all
 }
 
-// concern is one part of the verdict, and where to look.
+// concern is one part of the verdict, and where to look; an empty link: nowhere else.
 type concern struct{ text, link string }
 
 func (o overview) attention() int64 {

@@ -92,6 +92,9 @@ func TestVerdict(t *testing.T) {
 		"nothing can be heard": {func(s *stubFleet) {
 			s.summary.Concerns = []*fleetv1.Concern{{Kind: "listener", Count: 3, Text: "no agent listener is up"}}
 		}, "no agent listener is up"},
+		"the database was restored": {func(s *stubFleet) {
+			s.summary.Concerns = []*fleetv1.Concern{{Kind: "restored", Count: 1, Text: "the database looks restored or copied"}}
+		}, "the database looks restored or copied"},
 		"machines are in trouble": {func(s *stubFleet) {
 			s.summary.States = append(s.summary.States, &fleetv1.StateCount{State: "silent", Machines: 2})
 		}, "2 silent"},

@@ -1,0 +1,69 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+)
+
+func (a *app) statusCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Say how the fleet is, and what needs a look",
+		Long: `Status says how many machines are in which state, what somebody should look at, and what work is under way, due, or waits after a
+failure. It is the page's overview in a terminal.`,
+		Example: `  ironherd status
+  ironherd status -o json | jq '.concerns[].text'`,
+		Args: exactly,
+	}
+	timeout, output := timeoutFlag(cmd, defaultTimeout, timeoutUsage), outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
+			summary, err := client.GetSummary(ctx, &fleetv1.GetSummaryRequest{})
+			if err != nil {
+				return err
+			}
+			return a.print(*output, summary, func(w *screen) { showStatus(w, summary) })
+		})
+	}
+	return cmd
+}
+
+func showStatus(w *screen, s *fleetv1.GetSummaryResponse) {
+	var states []string
+	for _, c := range s.GetStates() {
+		if c.GetMachines() > 0 {
+			states = append(states, fmt.Sprintf("%d %s", c.GetMachines(), c.GetState()))
+		}
+	}
+	if len(states) == 0 {
+		w.line("There are no machines.")
+	} else {
+		w.line("%s: %s.", plural(int(s.GetMachines()), "machine"), strings.Join(states, ", "))
+	}
+	if h := s.GetRecoveryHold(); h != nil {
+		w.line("%s", stopped(h))
+	}
+	if len(s.GetConcerns()) > 0 {
+		w.line("Needs a look:")
+		for _, c := range s.GetConcerns() {
+			w.line("  %s", c.GetText())
+		}
+	} else if s.GetRecoveryHold() == nil && s.GetMachines() > 0 {
+		w.line("Nothing needs you.")
+	}
+	var rows [][]string
+	for _, p := range s.GetProcesses() {
+		if p.GetRunning()+p.GetDue()+p.GetBackingOff() > 0 {
+			rows = append(rows, []string{p.GetProcess(), fmt.Sprint(p.GetRunning()), fmt.Sprint(p.GetDue()), fmt.Sprint(p.GetBackingOff())})
+		}
+	}
+	if len(rows) > 0 {
+		w.line("")
+		w.table([]string{"PROCESS", "RUNNING", "DUE", "BACKING OFF"}, rows)
+	}
+}

@@ -1,0 +1,32 @@
+package cli_test
+
+import (
+	"testing"
+
+	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+)
+
+// TestStatus: a fleet in trouble is in testdata; these have none.
+func TestStatus(t *testing.T) {
+	t.Parallel()
+	for want, summary := range map[string]*fleetv1.GetSummaryResponse{
+		"There are no machines.\n": {},
+		"There are no machines.\nNeeds a look:\n  provider metal fails\n": {
+			Concerns: []*fleetv1.Concern{{Kind: "provider", Subject: "metal", Count: 1, Text: "provider metal fails"}},
+		},
+		"1 machine: 1 installed.\nNothing needs you.\n": {
+			Machines: 1, States: []*fleetv1.StateCount{{State: "installed", Machines: 1}, {State: "silent"}},
+			Processes: []*fleetv1.ProcessCount{{Process: "recovery"}},
+		},
+		"1 machine: 1 installed.\nRecovery is stopped by anna since 2026-11-21 10:00:00Z: a switch. ironherd recovery resume ends that.\n": {
+			Machines: 1, States: []*fleetv1.StateCount{{State: "installed", Machines: 1}},
+			RecoveryHold: &fleetv1.RecoveryHold{At: at(10, 0), Actor: "anna", Reason: "a switch"},
+		},
+	} {
+		server := newFakeServer(t)
+		server.summary = summary
+		if r := server.run(t, "status"); r.code != 0 || r.stdout != want {
+			t.Errorf("exit code %d: %s\nwant %s", r.code, r.stdout, want)
+		}
+	}
+}
