@@ -212,7 +212,7 @@ func (a *app) lookAround(d *demo.Demo, linked bool, machine string) {
 	}
 	a.note("\nLook around (from another terminal), and end it all with Ctrl-C:\n")
 	for _, line := range []string{
-		"machine list", "machine show " + machine, "machine explain " + machine, "machine history " + machine, "provider list", "session list",
+		"status", "machine list", "machine show " + machine, "machine explain " + machine, "machine history " + machine, "provider list", "session list",
 	} {
 		a.note("  %s%s %s", program, server, line)
 	}
