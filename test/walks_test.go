@@ -27,12 +27,13 @@ var walked = []software{
 
 // TestWalks takes three nodes from release to release at random, up and down, with the real
 // programs, three members of etcd and three API servers, while processes are killed and stopped,
-// nodes are cut off, a member goes down, the status is garbled, manifests vanish and come back, and
-// somebody deletes a role. The releases are one program that goes by several names, so their own
-// sets are alike; their manifests differ. No client may be served by an API server that the status
-// excludes, no object of a user may vanish, nor one that the manifests of every release have. When
-// the storm is over, there must be what the release of the nodes wants, and nothing that another
-// one has left. IRONHERD_TORTURE_ROUNDS says how many walks, and IRONHERD_TORTURE_SEED which.
+// nodes are cut off or unheard, a member goes down, the status is garbled, manifests vanish and
+// come back, and somebody deletes a role. The releases are one program that goes by several names,
+// so their own sets are alike; their manifests differ. No client may be served by an API server
+// that the status excludes, no object of a user may vanish, nor one that the manifests of every
+// release have. When the storm is over, there must be what the release of the nodes wants, and
+// nothing that another one has left. IRONHERD_TORTURE_ROUNDS says how many walks, and
+// IRONHERD_TORTURE_SEED which.
 func TestWalks(t *testing.T) {
 	t.Parallel()
 	walks, seed := 2, uint64(12)

@@ -3,7 +3,6 @@ package engine_test
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -46,7 +45,7 @@ func ExampleEngine_Pass() {
 	go func() { _ = e.Run(ctx) }() // watches what there is
 	for {
 		report, err := e.Pass(ctx)
-		slog.Info("pass", "created", report.Created, "updated", report.Updated, "pruned", report.Pruned, "error", err)
+		fmt.Println(report.Created, report.Updated, report.Pruned, err)
 		select {
 		case <-e.Changed(): // something has drifted, or an object that failed is due again
 		case <-time.After(time.Minute): // the manifests may have changed
