@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/config"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider"
@@ -31,6 +32,8 @@ type components struct {
 	agents *agentapi.Server
 	// pacing says how calls to a provider are paced.
 	pacing func(fleet.ProviderName) string
+	// findings are the janitor's; nil where there is none.
+	findings func() []bmdb.Finding
 }
 
 func (c *components) add(name string, stage service.Stage, serve func(context.Context) error) {
@@ -65,6 +68,7 @@ func (d *Daemon) build(ctx context.Context) (components, error) {
 			return parts, err
 		}
 		parts.add("janitor", service.State, j.Run)
+		parts.findings = j.Findings
 	}
 	if d.config.Has(config.RoleAgentAPI) {
 		parts.agents = agentapi.New(d.db, d.config.AgentAPI, agentapi.Options{

@@ -30,7 +30,7 @@ func (d *Daemon) buildOperators(parts *components) error {
 	}
 	options := fleetapi.Options{
 		Logger: d.loggerOf("operator-api"), Version: d.options.Version, Database: d.database, Schema: d.schema,
-		Images: d.config.Catalogue(), Pacing: parts.pacing,
+		Images: d.config.Catalogue(), Pacing: parts.pacing, Findings: parts.findings,
 	}
 	if parts.agents != nil {
 		options.Progress = parts.agents.Progress

@@ -246,7 +246,8 @@ type Concern struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// One of state (machines in a state of trouble), late (machines that are on their way for too
 	// long), provider (its calls fail), overdue (work that nobody does), discrepancy, listener (no
-	// agent listener is up), restored (the database looks restored or copied).
+	// agent listener is up), restored (the database looks restored or copied),
+	// finding (a check of the database has found a fault).
 	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
 	// The state, provider or process; empty for discrepancies.
 	Subject string `protobuf:"bytes,2,opt,name=subject,proto3" json:"subject,omitempty"`

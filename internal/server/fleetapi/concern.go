@@ -28,6 +28,7 @@ const (
 	concernOverdue     = "overdue"
 	concernListener    = "listener"
 	concernRestored    = "restored"
+	concernFinding     = "finding"
 )
 
 // concerns lists what somebody should look at. All is well exactly if it is empty, so that nobody
@@ -45,7 +46,7 @@ func (s *Service) concerns(ctx context.Context, summary bmdb.Summary) (all []*fl
 	if err != nil {
 		return nil, err
 	}
-	all = slices.Concat(restored(env), deaf(env, summary))
+	all = slices.Concat(restored(env), s.violated(), deaf(env, summary))
 	for _, p := range providers {
 		all = append(all, failing(p)...)
 	}
@@ -92,6 +93,23 @@ func restored(env fleet.Environment) []*fleetv1.Concern {
 	return []*fleetv1.Concern{{
 		Kind: concernRestored, Count: 1,
 		Text: fmt.Sprintf("the database looks restored or copied (%s): whatever destroys or restarts machines waits for `ironherd db accept-restore`", env.Restored),
+	}}
+}
+
+// violated returns a concern while the database breaks an invariant.
+func (s *Service) violated() []*fleetv1.Concern {
+	if s.options.Findings == nil {
+		return nil
+	}
+	found := s.options.Findings()
+	if len(found) == 0 {
+		return nil
+	}
+	first := found[0]
+	return []*fleetv1.Concern{{
+		Kind: concernFinding, Count: int64(len(found)),
+		Text: fmt.Sprintf("the check of the database has found %s, which the log has; the first one is of %s at %s: %s",
+			counted(len(found), "fault", "faults"), first.Invariant, first.Subject, first.Detail),
 	}}
 }
 

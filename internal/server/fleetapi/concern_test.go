@@ -123,3 +123,22 @@ func TestARestoredDatabaseIsAConcern(t *testing.T) {
 		t.Errorf("a database without its mark: %s", got)
 	}
 }
+
+// TestAFaultOfTheDatabaseIsAConcern: what the janitor has found is not in the log alone.
+func TestAFaultOfTheDatabaseIsAConcern(t *testing.T) {
+	t.Parallel()
+	found := []bmdb.Finding{{Invariant: "I2", Subject: "machine 1", Detail: "no entry"}, {Invariant: "I4", Subject: "machine 2", Detail: "no end"}}
+	for n, want := range []string{
+		"", "the check of the database has found 1 fault, which the log has; the first one is of I2 at machine 1: no entry",
+		"the check of the database has found 2 faults, which the log has; the first one is of I2 at machine 1: no entry",
+	} {
+		s := New(nil, Options{Findings: func() []bmdb.Finding { return found[:n] }})
+		got := ""
+		for _, c := range s.violated() {
+			got += c.GetText()
+		}
+		if got != want {
+			t.Errorf("%d: %q, want %q", n, got, want)
+		}
+	}
+}

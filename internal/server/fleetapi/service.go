@@ -42,6 +42,9 @@ type Options struct {
 	// Pacing returns how calls to a provider are paced, in one clause; "" for one that is not called.
 	// It may be nil.
 	Pacing func(fleet.ProviderName) string
+	// Findings returns what the checks of the database have found wrong. It may be nil where no
+	// janitor runs in this process.
+	Findings func() []bmdb.Finding
 }
 
 // Service is the operators' API. Its methods may be called directly, as the page does, with a

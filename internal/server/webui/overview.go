@@ -114,7 +114,7 @@ func (o overview) concerns() []concern {
 			link = stateURL(c.GetSubject())
 		case "provider":
 			link = "#providers"
-		case "restored": // nothing of the page says more
+		case "restored", "finding": // nothing of the page says more
 		default:
 			link = "#processes"
 		}
