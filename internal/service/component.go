@@ -33,8 +33,8 @@ type Component struct {
 	// Name for people; unique within a tree.
 	Name  string
 	Stage Stage
-	// Serve runs until ctx ends. An error has it called again, unless it is Permanent; nil with ctx
-	// alive means that there is nothing left to do. Calls never overlap.
+	// Serve runs until ctx ends. An error has it called again; nil with ctx alive means that there is
+	// nothing left to do. Calls never overlap.
 	Serve func(ctx context.Context) error
 	// Check asks whether it works, beyond running; may be nil. It is called by whoever asks for
 	// health.
@@ -50,7 +50,6 @@ const (
 	Running    Condition = "running"
 	Restarting Condition = "restarting"
 	Stopped    Condition = "stopped"
-	Failed     Condition = "failed"
 )
 
 // Health is how one component is.
@@ -68,23 +67,10 @@ type Health struct {
 // settled is how long a component must have run after a failure before it counts as healthy again.
 const settled = 10 * time.Second
 
-type permanent struct{ error }
-
-func (p permanent) Unwrap() error { return p.error }
-
-// Permanent marks an error that another start cannot cure.
-func Permanent(err error) error {
-	if err == nil {
-		return nil
-	}
-	return permanent{err}
-}
-
 // member is a component in a tree.
 type member struct {
 	Component
 	logger *slog.Logger
-	fail   context.CancelCauseFunc // ends the tree
 
 	mu     sync.Mutex
 	health Health
@@ -106,11 +92,6 @@ func (m *member) Serve(ctx context.Context) error {
 		return ctx.Err()
 	case err == nil:
 		m.turn(Stopped, nil)
-		return suture.ErrDoNotRestart
-	}
-	if _, ok := errors.AsType[permanent](err); ok {
-		m.turn(Failed, err)
-		m.fail(err)
 		return suture.ErrDoNotRestart
 	}
 	m.turn(Restarting, err)

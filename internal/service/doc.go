@@ -5,8 +5,6 @@
 //
 //   - A component that returns an error or panics is started again: at once the first times, after
 //     a pause when it keeps failing. A component that fails does not disturb another one.
-//   - An error wrapped by Permanent ends everything, in order, and is what Run returns: what is
-//     configured wrongly is not tried again and again.
 //   - Stopping goes stage by stage, and a stage is told to stop only when the one before it has
 //     stopped: first the loops (no new work, what runs is finished or handed back), then the
 //     listeners (nobody can ask any more), then the state that both rest on (sessions, flushes).
@@ -18,7 +16,4 @@
 //	              │  ▲
 //	              ▼  │ pause
 //	           restarting
-//	              │ Permanent
-//	              ▼
-//	            failed
 package service

@@ -34,7 +34,7 @@ func (t *Tree) Ready(ctx context.Context) bool {
 }
 
 func ready(h Health) bool {
-	return h.Condition != Waiting && h.Condition != Failed && (h.Healthy || h.Restarts > 0)
+	return h.Condition != Waiting && (h.Healthy || h.Restarts > 0)
 }
 
 func (t *Tree) handler(good func(Health) bool, drains bool) http.Handler {

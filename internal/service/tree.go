@@ -2,8 +2,6 @@ package service
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"strings"
 	"sync/atomic"
@@ -58,22 +56,15 @@ func New(options Options, components ...Component) (*Tree, error) {
 	return t, nil
 }
 
-// Run starts the components and returns when all have stopped: because ctx ended (nil, or a
-// KindTimeout error that names those who had not stopped in time), or because one failed
-// permanently (its error). A tree runs once.
+// Run starts the components, and stops them when ctx ends. It returns nil when all have stopped, or
+// a KindTimeout error that names those who had not stopped in time. A tree runs once.
 func (t *Tree) Run(ctx context.Context) error {
-	failed, fail := context.WithCancelCause(ctx)
-	defer fail(nil)
 	base := context.WithoutCancel(ctx)
 	running := make([]*stage, stages)
 	for s := stages - 1; s >= 0; s-- {
-		running[s] = t.start(base, s, fail)
+		running[s] = t.start(base, s)
 	}
-	<-failed.Done()
-	cause := context.Cause(failed)
-	if ctx.Err() != nil {
-		cause = nil
-	}
+	<-ctx.Done()
 	t.draining.Store(true)
 	start := time.Now()
 	var late []string
@@ -81,11 +72,7 @@ func (t *Tree) Run(ctx context.Context) error {
 		late = append(late, running[s].stop(base, start.Add(time.Duration(share*float64(t.options.Drain))))...)
 	}
 	if len(late) > 0 {
-		timeout := fleet.Errorf(fleet.KindTimeout, "not stopped after %s: %s", time.Since(start).Round(time.Second), strings.Join(late, ", "))
-		return errors.Join(cause, timeout)
-	}
-	if cause != nil {
-		return fmt.Errorf("stopped: %w", cause)
+		return fleet.Errorf(fleet.KindTimeout, "not stopped after %s: %s", time.Since(start).Round(time.Second), strings.Join(late, ", "))
 	}
 	return nil
 }
@@ -113,14 +100,13 @@ type stage struct {
 	ended   []<-chan struct{}
 }
 
-func (t *Tree) start(ctx context.Context, which Stage, fail context.CancelCauseFunc) *stage {
+func (t *Tree) start(ctx context.Context, which Stage) *stage {
 	ctx, cancel := context.WithCancel(ctx)
 	s := &stage{cancel: cancel}
 	for _, m := range t.members {
 		if m.Stage != which {
 			continue
 		}
-		m.fail = fail
 		// A supervisor each: the pauses of one that keeps failing are its own.
 		supervisor := suture.New(m.Name, suture.Spec{
 			EventHook:        func(suture.Event) {}, // the member tells it better

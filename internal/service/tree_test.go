@@ -137,23 +137,6 @@ func TestRestartsWhatFails(t *testing.T) {
 	})
 }
 
-func TestPermanentFailureEndsTheTree(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		var d diary
-		wrong := fleet.Errorf(fleet.KindInvalid, "no such thing")
-		tree := newTree(t, service.Options{},
-			service.Component{Name: "wrong", Serve: func(context.Context) error { return service.Permanent(wrong) }},
-			service.Component{Name: "steady", Stage: service.State, Serve: d.untilDone("steady", 0)})
-		if err := tree.Run(t.Context()); !errors.Is(err, wrong) || fleet.KindOf(err) != fleet.KindInvalid {
-			t.Errorf("got %v", err)
-		}
-		if h := tree.Health(t.Context()); h[0].Condition != service.Failed || h[1].Condition != service.Stopped {
-			t.Errorf("got %+v", h)
-		}
-	})
-}
-
 func TestHandlers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
