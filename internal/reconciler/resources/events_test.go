@@ -211,7 +211,7 @@ func TestEveryReasonIsAnEvent(t *testing.T) {
 
 	w.write("a.yaml", sick("well")+rest)
 	a.done()
-	a.SetOverrides([]reconciler.Override{{Scope: "ConfigMap default/" + name + "-paused", Reason: "an incident"}})
+	a.SetOverrides([]reconciler.Override{{Effect: reconciler.Pause, Scope: "ConfigMap default/" + name + "-paused", Reason: "an incident"}})
 	w.patch(configMaps, "default", name+"-paused", `{"data":{"key":"2"}}`)
 	a.until("that it is paused", func(_ reconciler.Report, err error) bool { return err != nil })
 	passes()
