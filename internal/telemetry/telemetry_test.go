@@ -153,6 +153,42 @@ func TestMetricValues(t *testing.T) {
 	}
 }
 
+// TestWhatIsStoppedIsSeen: what waits for a person's word is a metric, so that somebody is called.
+func TestWhatIsStoppedIsSeen(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "bmdb")
+	seen := func(act func(db *bmdb.DB)) string {
+		t.Helper()
+		db, err := bmdb.Open(t.Context(), sqlitetest.Open(t, path, sqlite.Options{Logger: discard}), bmdb.Options{Logger: discard})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = db.Close() }()
+		act(db)
+		m := telemetry.New("v1")
+		m.Fleet(db, discard)
+		return strings.Join(regexp.MustCompile(`(?m)^ironherd_(recovery_stopped|database_restored) .$`).FindAllString(scrape(t, m), -1), ", ")
+	}
+	nothing := func(*bmdb.DB) {}
+	if got := seen(nothing); got != "ironherd_database_restored 0, ironherd_recovery_stopped 0" {
+		t.Errorf("nothing is stopped: %s", got)
+	}
+	stop := func(db *bmdb.DB) {
+		if err := db.HoldRecovery(t.Context(), "anna", nil, "a switch"); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := seen(stop); got != "ironherd_database_restored 0, ironherd_recovery_stopped 1" {
+		t.Errorf("recovery is stopped: %s", got)
+	}
+	if err := os.Remove(path + ".identity"); err != nil {
+		t.Fatal(err)
+	}
+	if got := seen(nothing); got != "ironherd_database_restored 1, ironherd_recovery_stopped 1" {
+		t.Errorf("the database looks copied: %s", got)
+	}
+}
+
 func TestTheRestIsServedWhenTheDatabaseIsNot(t *testing.T) {
 	t.Parallel()
 	m, db := observed(t)
