@@ -67,12 +67,12 @@ func TestSettlesInEachTerm(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		_, before := r.now() // nobody passes until it leads again, and then at once
+		begun := time.Now()
 		if _, err := client.Delete(t.Context(), layout.Election()+"candidates/", clientv3.WithPrefix()); err != nil {
 			t.Fatal(err)
 		}
-		begun := time.Now()
 		eventually(t, "it leads again", func() bool { return leader.State().Term > term })
-		_, before := r.now()
 		eventually(t, "it passes again", func() bool {
 			_, passes := r.now()
 			return passes > before
