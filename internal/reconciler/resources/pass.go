@@ -109,7 +109,7 @@ func newPass(s *session, want *wanted) *pass {
 	s.a.mu.Unlock()
 	if !slices.Equal(p.overrides, s.overrides) {
 		s.overrides = p.overrides
-		s.failures.retry()
+		clear(s.failures) // what failed is tried again at once, and a paused object's retry wakes nobody
 	}
 	p.report.Objects, p.report.Failures = len(want.objects), slices.Clone(want.faults)
 	return p

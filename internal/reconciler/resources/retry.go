@@ -47,14 +47,6 @@ func (f failures) failed(key object.Key, hash, version, reason string) {
 	f[key] = next
 }
 
-// retry has each tried again at once: people want it to be treated in another way.
-func (f failures) retry() {
-	for key, last := range f {
-		last.until = time.Time{}
-		f[key] = last
-	}
-}
-
 // next returns how long it takes until an object may be tried again; false if none has failed.
 func (f failures) next() (time.Duration, bool) {
 	var first time.Time

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
+	"github.com/ironherd/ironherd/reconciler"
 )
 
 func TestTries(t *testing.T) {
@@ -46,6 +47,28 @@ func TestTries(t *testing.T) {
 			t.Error("what is not known any more is kept")
 		}
 	})
+}
+
+// TestOverridesEndTheWait: what failed is tried at once when people have changed how it is treated,
+// and a wait that has no object any more to try wakes nobody.
+func TestOverridesEndTheWait(t *testing.T) {
+	t.Parallel()
+	key := object.Key{Kind: "K", Name: "n"}
+	a := &Applier{}
+	s := &session{a: a, failures: failures{}}
+	s.failures.failed(key, "h", "1", "why")
+	newPass(s, &wanted{})
+	if s.failures.due(key, "h", "1") {
+		t.Error("it is tried before its time, and nothing has changed")
+	}
+	a.SetOverrides([]reconciler.Override{{Effect: reconciler.Pause, Scope: "K n"}})
+	newPass(s, &wanted{})
+	if !s.failures.due(key, "h", "1") {
+		t.Error("it waits, though people have changed how it is treated")
+	}
+	if d, any := s.failures.next(); any {
+		t.Errorf("the next pass is in %v, and nothing is to be tried", d)
+	}
 }
 
 func TestRepairs(t *testing.T) {
