@@ -160,7 +160,7 @@ func EndOverride(ctx context.Context, client *clientv3.Client, layout etcd.Layou
 		return fleet.Errorf(fleet.KindNotFound, "%s is not %s: `status` lists what is", scope, effect.Past())
 	}
 	if _, err := client.Txn(ctx).Then(ends...).Commit(); err != nil {
-		return etcd.Failed(ctx, client, "end what is "+effect.Past()+" of "+scope, err)
+		return etcd.Failed(ctx, client, "end the "+string(effect)+" of "+scope, err)
 	}
 	return nil
 }

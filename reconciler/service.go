@@ -90,7 +90,7 @@ func (c Config) Validate() error {
 //	watch-nodes ──► nodes ──► watch-releases ──► verdict ──► elect ──► leadership
 //	                                                                       │
 //	watch-status ─► status ──► lead: Applier.Pass, the status ◄────────────┤
-//	watch-overrides ─► overrides ─►                                         │
+//	watch-overrides ► overrides ► lead                                     │
 //	                           watch-resources: Applier.Run ◄──────────────┘
 //	probe-api-server ──► fault ──► elect, lead
 //

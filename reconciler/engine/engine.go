@@ -122,7 +122,7 @@ func (e *Engine) AskConsent(ask func(context.Context, node.Source) (reconciler.C
 	e.applier.AskConsent(ask)
 }
 
-// SetOverrides sets what Pass leaves alone. A Service calls it.
+// SetOverrides sets what Pass leaves alone and what it takes over. A Service calls it.
 func (e *Engine) SetOverrides(overrides []reconciler.Override) { e.applier.SetOverrides(overrides) }
 
 // Publish writes how the objects stand into the ConfigMap kube-system/ironherd-reconciler-summary,
