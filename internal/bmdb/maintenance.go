@@ -36,7 +36,7 @@ func (t *transaction) beginMaintenance(ctx context.Context, m *machineRecord, ac
 	if err := maintainable(m.record); err != nil {
 		return err
 	}
-	if err := t.checkEnd(until); err != nil {
+	if err := t.checkEnd("maintenance", until); err != nil {
 		return err
 	}
 	err := t.q.PutMaintenance(ctx, statement.PutMaintenanceParams{
@@ -54,10 +54,10 @@ func (t *transaction) beginMaintenance(ctx context.Context, m *machineRecord, ac
 	return nil
 }
 
-// checkEnd fails when the end of a maintenance is past.
-func (t *transaction) checkEnd(until *time.Time) error {
+// checkEnd fails when the end of what somebody asks for is past.
+func (t *transaction) checkEnd(of string, until *time.Time) error {
 	if until != nil && !until.After(t.Now()) {
-		return fleet.Errorf(fleet.KindInvalid, "the end of the maintenance, %s, is past", until.Format(time.RFC3339))
+		return fleet.Errorf(fleet.KindInvalid, "the end of the %s, %s, is past", of, until.Format(time.RFC3339))
 	}
 	return nil
 }

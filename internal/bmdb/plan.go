@@ -135,7 +135,7 @@ func (db *DB) CreatePlan(ctx context.Context, actor string, request PlanRequest)
 	var refusal error
 	able := 0
 	err := db.view(ctx, "judge plan", func(ctx context.Context, t *transaction) error {
-		if err := t.checkEnd(p.Until); err != nil {
+		if err := t.checkEnd("maintenance", p.Until); err != nil {
 			return err
 		}
 		p.Machines, refusal, able = nil, nil, 0

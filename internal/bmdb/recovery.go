@@ -13,8 +13,8 @@ import (
 // and reinstalls no machine. Agents are started as before.
 func (db *DB) HoldRecovery(ctx context.Context, actor string, until *time.Time, reason string) error {
 	return db.update(ctx, "hold recovery", func(ctx context.Context, t *transaction) error {
-		if until != nil && !until.After(t.Now()) {
-			return fleet.Errorf(fleet.KindInvalid, "the end of the stop, %s, is past", until.Format(time.RFC3339))
+		if err := t.checkEnd("stop", until); err != nil {
+			return err
 		}
 		if err := t.lockLine(ctx); err != nil {
 			return err
