@@ -24,17 +24,7 @@ is at work, or due.`,
 		Example: `  ironherd recovery status`,
 		Args:    exactly,
 	}
-	timeout, output := timeoutFlag(cmd, defaultTimeout, timeoutUsage), outputFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
-			summary, err := client.GetSummary(ctx, &fleetv1.GetSummaryRequest{})
-			if err != nil {
-				return err
-			}
-			return a.print(*output, summary, func(w *screen) { showRecovery(w, summary) })
-		})
-	}
-	return cmd
+	return a.summaryCommand(cmd, showRecovery)
 }
 
 func showRecovery(w *screen, s *fleetv1.GetSummaryResponse) {

@@ -20,6 +20,11 @@ failure. It is the page's overview in a terminal.`,
   ironherd status -o json | jq '.concerns[].text'`,
 		Args: exactly,
 	}
+	return a.summaryCommand(cmd, showStatus)
+}
+
+// summaryCommand completes a command that shows something of the fleet's summary.
+func (a *app) summaryCommand(cmd *cobra.Command, show func(*screen, *fleetv1.GetSummaryResponse)) *cobra.Command {
 	timeout, output := timeoutFlag(cmd, defaultTimeout, timeoutUsage), outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
@@ -27,7 +32,7 @@ failure. It is the page's overview in a terminal.`,
 			if err != nil {
 				return err
 			}
-			return a.print(*output, summary, func(w *screen) { showStatus(w, summary) })
+			return a.print(*output, summary, func(w *screen) { show(w, summary) })
 		})
 	}
 	return cmd
