@@ -304,7 +304,7 @@ func (s *Server) Stop() {
 }
 
 // Standby says, while the server is stopped, what it is when it comes back: a standby, which takes
-// no changes, or its own master.
+// no changes, or a primary.
 func (s *Server) Standby(standby bool) error {
 	signal := filepath.Join(s.data(), "standby.signal") // §27.2.4 of PostgreSQL's manual
 	if standby {
