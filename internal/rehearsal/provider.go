@@ -255,6 +255,12 @@ func (s *source) List(ctx context.Context) (list []provider.Entry, err error) {
 	return list, nil
 }
 
+// ListMachines implements provider.Provider.
+func (s *source) ListMachines(ctx context.Context) ([]provider.Entry, error) {
+	entries, err := s.List(ctx)
+	return provider.Machines(entries), err
+}
+
 // Get implements provider.Provider.
 func (s *source) Get(ctx context.Context, id fleet.ProviderID) (entry provider.Entry, err error) {
 	err = s.call(ctx, "get", unseen, func() error {

@@ -20,14 +20,16 @@ type Source[C any] struct {
 	Config C
 }
 
-// Look reads what the BMDB knows of the provider and then lists it. So a list that fails costs one
-// read, and nothing that the BMDB knows is newer than the list.
-func (s Source[C]) Look(ctx context.Context, db *bmdb.DB) ([]provider.Entry, bmdb.ProviderView, error) {
+// Look reads what the BMDB knows of the provider and then one of the provider's lists. So a list
+// that fails costs one read, and nothing that the BMDB knows is newer than the list.
+func (s Source[C]) Look(
+	ctx context.Context, db *bmdb.DB, list func(context.Context) ([]provider.Entry, error),
+) ([]provider.Entry, bmdb.ProviderView, error) {
 	view, err := db.ViewProvider(ctx, s.Name)
 	if err != nil {
 		return nil, bmdb.ProviderView{}, fmt.Errorf("view the BMDB: %w", err)
 	}
-	entries, err := s.Provider.List(ctx)
+	entries, err := list(ctx)
 	if err != nil {
 		return nil, bmdb.ProviderView{}, fmt.Errorf("list the provider: %w", err)
 	}

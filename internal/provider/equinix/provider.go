@@ -110,6 +110,16 @@ func (p *Provider) List(ctx context.Context) ([]provider.Entry, error) {
 	return merge(devices, reservations), nil
 }
 
+// ListMachines returns the project's devices. It asks for no reservations, which saves half of the
+// calls of List.
+func (p *Provider) ListMachines(ctx context.Context) ([]provider.Entry, error) {
+	devices, err := p.listDevices(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	return provider.Machines(merge(devices, nil)), nil
+}
+
 // Get returns a device.
 func (p *Provider) Get(ctx context.Context, id fleet.ProviderID) (provider.Entry, error) {
 	if err := checkID("device", string(id)); err != nil {

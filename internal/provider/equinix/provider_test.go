@@ -236,6 +236,20 @@ func TestADeviceHidesItsReservation(t *testing.T) {
 	}
 }
 
+// TestMachinesAreListedWithoutReservations: the calls are the provider's to count.
+func TestMachinesAreListedWithoutReservations(t *testing.T) {
+	t.Parallel()
+	p, api := newScripted(t)
+	api.on(listDevices, rows("devices", 1, 1, 1, deviceJSON(nil)))
+	entries, err := p.ListMachines(t.Context())
+	if err != nil || len(entries) != 1 || entries[0].ID != device1 || entries[0].Capacity != reservation1 {
+		t.Errorf("%+v, %v", entries, err)
+	}
+	if n := api.count(""); n != 1 {
+		t.Errorf("%d calls for one page", n)
+	}
+}
+
 func TestAListIsWholeOrNone(t *testing.T) {
 	t.Parallel()
 	device := func(n string) string {

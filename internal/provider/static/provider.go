@@ -108,6 +108,12 @@ func (p *Provider) List(ctx context.Context) ([]provider.Entry, error) {
 	return slices.Clone(p.entries), nil
 }
 
+// ListMachines returns the hosts that have an ID.
+func (p *Provider) ListMachines(ctx context.Context) ([]provider.Entry, error) {
+	entries, err := p.List(ctx)
+	return provider.Machines(entries), err
+}
+
 // recent returns the hosts for a question about one of them.
 func (p *Provider) recent(ctx context.Context) ([]provider.Entry, error) {
 	p.mu.Lock()

@@ -94,7 +94,7 @@ type pass struct {
 }
 
 func (p *pass) run(ctx context.Context) error {
-	entries, view, err := p.source.Look(ctx, p.db)
+	entries, view, err := p.source.Look(ctx, p.db, p.source.Provider.List)
 	if err != nil {
 		return err
 	}

@@ -139,6 +139,12 @@ func (p *FakeProvider) List(ctx context.Context) ([]provider.Entry, error) {
 	return entries, nil
 }
 
+// ListMachines returns the devices.
+func (p *FakeProvider) ListMachines(ctx context.Context) ([]provider.Entry, error) {
+	entries, err := p.List(ctx)
+	return provider.Machines(entries), err
+}
+
 // view is a device as of now. The caller has the lock.
 func (p *FakeProvider) view(id fleet.ProviderID) provider.Entry {
 	entry := p.devices[id]

@@ -1,5 +1,5 @@
 // Package updater refreshes what the BMDB knows from providers: the process update, one pass of one
-// provider at a time. A pass reads one list instead of making a call for each machine.
+// provider at a time. A pass reads the list of machines instead of making a call for each.
 //
 // It writes what changed and nothing else: status, address, location, capacity. It asks for a
 // machine that is missing from the list by its ID, a bounded number in a pass. The machine is gone
@@ -128,7 +128,7 @@ type pass struct {
 }
 
 func (p *pass) run(ctx context.Context) error {
-	entries, view, err := p.source.Look(ctx, p.db)
+	entries, view, err := p.source.Look(ctx, p.db, p.source.Provider.ListMachines)
 	if err != nil {
 		return err
 	}
@@ -157,9 +157,7 @@ func (p *pass) run(ctx context.Context) error {
 func (p *pass) compare(ctx context.Context, entries []provider.Entry) (missing []bmdb.ProviderMachine, known int) {
 	listed := make(map[fleet.ProviderID]provider.Entry, len(entries))
 	for _, entry := range entries {
-		if entry.ID != "" {
-			listed[entry.ID] = entry
-		}
+		listed[entry.ID] = entry
 	}
 	for _, m := range p.view.Machines {
 		if m.ProviderID == "" || m.Provided == nil {
