@@ -44,7 +44,7 @@ func (t *transaction) loadProvider(ctx context.Context, name fleet.ProviderName)
 	if err != nil {
 		return nil, err
 	}
-	changing, err := t.q.CountChanging(ctx, statement.CountChangingParams{
+	changing, err := t.q.AnyChanging(ctx, statement.AnyChangingParams{
 		Provider: string(name), OffSince: micros(t.Now().Add(-lifecycle.OffSettles)),
 	})
 	if err != nil {
@@ -52,7 +52,7 @@ func (t *transaction) loadProvider(ctx context.Context, name fleet.ProviderName)
 	}
 	p := &providerRecord{row: row, lanes: make(map[fleet.Process]*providerLane), record: fleet.ProviderRecord{
 		Name: name, Kind: row.Kind, LastPassAt: instant(row.LastPassAt), LastUpdateAt: instant(row.LastUpdateAt),
-		Changing: int(changing), Backoffs: make(map[fleet.Process]fleet.BackoffState),
+		Changing: changing > 0, Backoffs: make(map[fleet.Process]fleet.BackoffState),
 	}}
 	if row.PausedAt != 0 {
 		p.record.Paused = &fleet.Pause{At: instant(row.PausedAt), Actor: row.PausedBy, Reason: row.PausedWhy}

@@ -235,9 +235,9 @@ type ProviderRecord struct {
 	// LastPassAt is when the last provision pass started, LastUpdateAt the last refresh; zero: never.
 	LastPassAt   time.Time
 	LastUpdateAt time.Time
-	// Changing counts the machines whose provider facts are expected to change: created and not active
-	// yet, deleting.
-	Changing int
+	// Changing: the provider's facts of a machine are expected to change, as it is being created or
+	// deleted, or is off since lately.
+	Changing bool
 	// Paused: nothing is created there; nil: it is not paused.
 	Paused   *Pause
 	Backoffs map[Process]BackoffState

@@ -207,7 +207,7 @@ func TestProviderProcesses(t *testing.T) {
 	ran := fleet.ProviderRecord{Name: "metal", LastPassAt: at(9), LastUpdateAt: at(9)}
 	check("the next pass is an interval after the last", ran, 0, at(10))
 	check("settled machines are refreshed rarely", ran, 1, at(39))
-	ran.Changing = 2
+	ran.Changing = true
 	check("changing machines are refreshed often", ran, 1, at(10))
 	ran.Backoffs = map[fleet.Process]fleet.BackoffState{fleet.ProcessProvision: {NotBefore: at(15), Cause: "no answer"}}
 	check("a failed pass backs off", ran, 0, at(15))

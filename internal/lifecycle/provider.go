@@ -1,7 +1,6 @@
 package lifecycle
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -15,8 +14,8 @@ func DecideProvider(p fleet.ProviderRecord, env fleet.Environment, now time.Time
 		pass = waiting("paused by %s: %s; `ironherd provider resume` ends it", p.Paused.Actor, p.Paused.Reason)
 	}
 	interval, why := env.Policy.UpdateSettledInterval, "all machines are settled"
-	if p.Changing > 0 {
-		interval, why = env.Policy.UpdateInterval, fmt.Sprintf("%d machines are changing", p.Changing)
+	if p.Changing {
+		interval, why = env.Policy.UpdateInterval, "machines are changing"
 	}
 	update := dueAt(next(p.LastUpdateAt, interval), "refreshed every %s: %s", interval, why)
 	return []Decision{
