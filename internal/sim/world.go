@@ -164,7 +164,15 @@ func (w *World) identify(ctx context.Context, state map[string][]byte) error {
 	} else {
 		w.self = identity{Seed: w.cfg.Seed, ID: randomHex(), Machines: w.cfg.Machines, OnDemand: w.cfg.OnDemand, Token: randomHex()}
 	}
-	var err error
+	var files syscall.Rlimit
+	err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files)
+	if err != nil {
+		return fmt.Errorf("ask for the limit of open files: %w", err)
+	}
+	if need := openFiles(w.self.Machines); files.Cur < need {
+		return fmt.Errorf("%d machines may have %d files open at once, and this process may have %d: raise the limit (`ulimit -n`), or ask for fewer machines",
+			w.self.Machines, need, files.Cur)
+	}
 	if w.listener, err = listenOn(ctx, keptPort(w.cfg.Listen, w.self.Listen)); err != nil {
 		return err
 	}
@@ -188,6 +196,10 @@ func (w *World) identify(ctx context.Context, state map[string][]byte) error {
 	w.self.Listen, w.self.SSHPort = w.listener.Addr().String(), w.claim.Addr().(*net.TCPAddr).Port
 	return w.record("world", w.self)
 }
+
+// openFiles returns how many files a world may have open at once: for each machine that it listens
+// on, and the connection of its agent; and for what goes on beside that, few at a time.
+func openFiles(machines int) uint64 { return uint64(2*machines + 500) }
 
 func randomHex() string {
 	secret := make([]byte, 16)

@@ -312,6 +312,31 @@ func TestBadConfigurations(t *testing.T) {
 	}
 }
 
+func TestMoreMachinesThanFilesMayBeOpen(t *testing.T) {
+	t.Parallel()
+	var files unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	open := func(machines uint64) error {
+		w, err := sim.Open(t.Context(), sim.Config{Dir: dir, Machines: int(machines), Agent: (&agents{}).run, Images: []sim.ImageSpec{{Name: "i", Size: 4 << 20}}})
+		if err == nil {
+			err = w.Close()
+		}
+		return err
+	}
+	if half := files.Cur / 2; half < 1<<23 { // more have no addresses
+		err := open(half)
+		if want := fmt.Sprintf("this process may have %d: raise the limit (`ulimit -n`)", files.Cur); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("half as many machines as files may be open: %v", err)
+		}
+	}
+	if err := open(3); err != nil {
+		t.Errorf("the directory cannot be used after that: %v", err)
+	}
+}
+
 func TestClosedWithoutARun(t *testing.T) {
 	t.Parallel()
 	w, err := sim.Open(t.Context(), sim.Config{Dir: t.TempDir(), Agent: (&agents{}).run, Images: []sim.ImageSpec{{Name: "i", Size: 4 << 20}}})
