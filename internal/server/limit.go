@@ -1,9 +1,11 @@
 package server
 
 import (
+	"math"
 	"net"
 	"net/netip"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -23,6 +25,21 @@ type Limit struct {
 	AdmitWithin time.Duration
 	// UnadmittedBytes is how much is read from a connection while it is unadmitted.
 	UnadmittedBytes int64
+}
+
+// FitOpenFiles returns the given number of connections (0: no limit), or fewer if this process may
+// not have so many files open beside all else that it opens: a thousand, or half of its limit where
+// that is less.
+func FitOpenFiles(connections int) int {
+	var files syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
+		return connections
+	}
+	room := files.Cur - min(1000, files.Cur/2)
+	if connections > 0 && uint64(connections) <= room || room > math.MaxInt32 {
+		return connections
+	}
+	return int(room)
 }
 
 // spared is for how long the caller of an unadmitted connection may keep this server waiting before

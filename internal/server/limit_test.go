@@ -7,11 +7,13 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"reflect"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -130,6 +132,29 @@ func (d *door) want(what string, all map[string]bool, of map[string]*visitor) {
 	}
 	if !reflect.DeepEqual(got, all) {
 		d.t.Errorf("%s: open are %v, want %v", what, got, all)
+	}
+}
+
+func TestConnectionsFitTheLimitOfOpenFiles(t *testing.T) {
+	t.Parallel()
+	var files syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
+		t.Fatal(err)
+	}
+	if got := server.FitOpenFiles(10); got != 10 {
+		t.Errorf("ten connections are %d", got)
+	}
+	if files.Cur > math.MaxInt32 {
+		if got := server.FitOpenFiles(0); got != 0 {
+			t.Errorf("this process may open any number of files, and %d connections", got)
+		}
+		return
+	}
+	all := int(files.Cur)
+	for _, connections := range []int{0, all} {
+		if got := server.FitOpenFiles(connections); got >= all || got < all/2 || got < all-1000 {
+			t.Errorf("%d connections are %d, with %d files", connections, got, all)
+		}
 	}
 }
 

@@ -33,7 +33,8 @@ type Config struct {
 	// MaxMessageBytes bounds one request.
 	MaxMessageBytes int `yaml:"max_message_bytes"`
 	// MaxConnections bounds the open connections; MaxConnectionsPerAddress those from one IP address
-	// (of IPv6: from one /64). Zero: no limit.
+	// (of IPv6: from one /64). Zero: no limit. There are never more than the limit of open files
+	// leaves room for; a thousand files are kept for all else.
 	MaxConnections           int `yaml:"max_connections"`
 	MaxConnectionsPerAddress int `yaml:"max_connections_per_address"`
 	// MaxUnadmitted bounds the connections among them on which no agent is admitted (yet);
@@ -99,7 +100,7 @@ const unadmittedBytes = 32 << 10
 
 func (c Config) limit() server.Limit {
 	return server.Limit{
-		Total: c.MaxConnections, PerSource: c.MaxConnectionsPerAddress,
+		Total: server.FitOpenFiles(c.MaxConnections), PerSource: c.MaxConnectionsPerAddress,
 		Unadmitted: c.MaxUnadmitted, UnadmittedPerSource: c.MaxUnadmittedPerAddress,
 		AdmitWithin: c.AdmitWithin, UnadmittedBytes: unadmittedBytes,
 	}

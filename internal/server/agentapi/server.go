@@ -100,7 +100,12 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		return errors.Join(fmt.Errorf("agent API: %w", err), ln.Close())
 	}
 	srv := s.grpcServer(ctx)
-	limited := server.LimitConnections(ln, s.config.limit(), s.refusals)
+	limit := s.config.limit()
+	if limit.Total != s.config.MaxConnections {
+		s.options.Logger.InfoContext(ctx, "the limit of open files leaves room for fewer connections than max_connections",
+			slog.Int("connections", limit.Total), slog.Int("max_connections", s.config.MaxConnections))
+	}
+	limited := server.LimitConnections(ln, limit, s.refusals)
 	group, ctx := errgroup.WithContext(ctx)
 	drained := make(chan struct{})
 	group.Go(func() error { return s.serve(srv, limited, drained) })
