@@ -30,11 +30,12 @@ import (
 func main() {
 	ironherd := flag.String("ironherd", "bin/ironherd", "the program to measure, with the agent beside it")
 	sizes := flag.String("sizes", "1350,13500", "sizes of the fleets, separated by commas")
+	untils := flag.String("until", "available,installed", "what each fleet is brought to, separated by commas")
 	limit := flag.Duration("limit", 30*time.Minute, "the most that one fleet may take")
 	profile := flag.String("profile", "", "directory for what takes the control plane's processor time: <machines>-<until>.pprof")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, *ironherd, *sizes, *profile, *limit)
+	err := run(ctx, *ironherd, *sizes, *untils, *profile, *limit)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "intakebench:", err)
@@ -42,15 +43,16 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, ironherd, sizes, profile string, limit time.Duration) error {
+func run(ctx context.Context, ironherd, sizes, untils, profile string, limit time.Duration) (err error) {
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	defer func() { err = errors.Join(err, table.Flush()) }() // what was measured before a failure, too
 	_, _ = fmt.Fprintln(table, "MACHINES\tUNTIL\tTOOK\tMACHINES A MINUTE\tCONTROL PLANE: CPU EACH\tPEAK MEMORY EACH\tPEAK\tWORLD AND AGENTS: CPU EACH")
 	for size := range strings.SplitSeq(sizes, ",") {
 		machines, err := strconv.Atoi(strings.TrimSpace(size))
 		if err != nil || machines < 1 {
 			return fmt.Errorf("-sizes: %q is no number of machines", size)
 		}
-		for _, until := range []string{"available", "installed"} {
+		for until := range strings.SplitSeq(untils, ",") {
 			bounded, cancel := context.WithTimeout(ctx, limit)
 			f, err := measure(bounded, ironherd, profile, machines, until)
 			cancel()
@@ -62,7 +64,7 @@ func run(ctx context.Context, ironherd, sizes, profile string, limit time.Durati
 				f.plane.CPU.Seconds()*1000/n, float64(f.plane.Peak)/1024/n, f.plane.Peak>>20, f.world.CPU.Seconds()*1000/n)
 		}
 	}
-	return table.Flush()
+	return nil
 }
 
 // figures are those of one fleet.
