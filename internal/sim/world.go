@@ -198,8 +198,9 @@ func (w *World) identify(ctx context.Context, state map[string][]byte) error {
 }
 
 // openFiles returns how many files a world may have open at once: for each machine that it listens
-// on, and the connection of its agent; and for what goes on beside that, few at a time.
-func openFiles(machines int) uint64 { return uint64(2*machines + 500) }
+// on, the connection of its agent and the lock of the agent's PID file; and for what goes on beside
+// that, few at a time.
+func openFiles(machines int) uint64 { return uint64(3*machines + 500) }
 
 func randomHex() string {
 	secret := make([]byte, 16)
