@@ -257,28 +257,41 @@ func (t *transaction) resetInstall(machine fleet.MachineID) {
 // are those that the machine is known by from then on; when it says none, what was known stays.
 // Where the request asked for a probe, it is recorded no more than that the disk was written.
 // KindForbidden, alike in every other case. Idempotent.
+//
+// A system that is watched by the calls of its unit is to call again after the returned time, and
+// so on; zero: nobody waits for another call.
 func (db *DB) RecordInstalled(ctx context.Context, machine fleet.MachineID, generation fleet.InstallGeneration, attempt int, secret []byte,
 	bootID string, hostKeys ...string,
-) error {
+) (again time.Duration, err error) {
 	refused := fleet.Errorf(fleet.KindForbidden, "no such install of machine %s", machine)
 	hash := sha256.Sum256(secret)
-	err := db.onMachine(ctx, "installed", machine, func(ctx context.Context, t *transaction, m *machineRecord) (bool, error) {
+	err = db.onMachine(ctx, "installed", machine, func(ctx context.Context, t *transaction, m *machineRecord) (changed bool, err error) {
+		again = 0
 		a := m.record.InstallAttempt
 		if a == nil || a.Generation != generation || a.Attempt != attempt || subtle.ConstantTimeCompare(a.SecretHash, hash[:]) != 1 {
 			return false, refused
 		}
 		if i := m.record.Installed; i != nil && i.Generation == generation && i.Attempt == attempt {
-			return false, nil
+			again, changed, err = t.unitCalled(ctx, m)
+			return changed, err
 		}
-		if q := m.record.InstallRequest; q != nil && q.Generation == generation && q.SeenUp.By != fleet.SeenByUnit {
+		q := m.record.InstallRequest
+		if q != nil && q.Generation == generation && q.SeenUp.By != fleet.SeenByUnit {
 			return t.writtenAfterAll(ctx, m, *a)
+		}
+		if q != nil && q.Generation == generation && q.SeenUp.Watch {
+			env, err := t.environment(ctx)
+			if err != nil {
+				return false, err
+			}
+			again = env.Policy.WatchInterval
 		}
 		return true, t.installed(ctx, m, seenInstalled{actor: actorInstalled, bootID: bootID, hostKeys: hostKeys})
 	})
 	if fleet.KindOf(err) == fleet.KindNotFound {
-		return refused
+		return 0, refused
 	}
-	return err
+	return again, err
 }
 
 // actorInstalled is who says that an installed system has come up.

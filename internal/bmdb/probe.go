@@ -20,6 +20,9 @@ type ProbeResult struct {
 	Answered bool
 	// Detail is one clause for people. It is the same as long as the same is found.
 	Detail string
+	// LastCall is when the unit of a watched system had last called, as the finding knows that it
+	// does not call any more. It is left out where a call has come since.
+	LastCall time.Time
 	// HostKeys that the system has proved, in authorized_keys form. The machine is known by them from
 	// the moment on that the system is first seen.
 	HostKeys []string
@@ -48,28 +51,13 @@ func (t *transaction) recordProbe(ctx context.Context, c *commit, f ProbeResult)
 	default:
 		return nil
 	}
-	next := fleet.Probe{
-		Generation: f.Generation, Attempt: f.Attempt, At: t.Now(), Detail: f.Detail, Epoch: c.work.Epoch, Session: c.work.Session,
+	was := probeBefore(r, f)
+	if !awaited && r.Installed.SeenUp.By == fleet.SeenByUnit && was != nil && was.AnsweredAt.After(f.LastCall) {
+		return nil
 	}
-	was := r.Probe
-	if was != nil && (was.Generation != f.Generation || was.Attempt != f.Attempt) {
-		was = nil
-	}
-	if was != nil {
-		next.AnsweredAt, next.UnansweredSince = was.AnsweredAt, was.UnansweredSince
-	}
-	switch {
-	case f.Answered:
-		next.AnsweredAt, next.UnansweredSince = next.At, time.Time{}
-	case next.UnansweredSince.IsZero():
-		next.UnansweredSince = next.At
-	}
-	err := t.q.PutProbe(ctx, statement.PutProbeParams{
-		Machine: string(r.ID), Generation: int64(next.Generation), Attempt: int64(next.Attempt), At: micros(next.At),
-		AnsweredAt: micros(next.AnsweredAt), UnansweredSince: micros(next.UnansweredSince), Detail: next.Detail, Epoch: int64(next.Epoch),
-		Session: string(next.Session),
-	})
-	if err != nil {
+	next := found(was, f, t.Now())
+	next.Epoch, next.Session = c.work.Epoch, c.work.Session
+	if err := t.putProbe(ctx, r.ID, next); err != nil {
 		return err
 	}
 	c.found = f.Detail
@@ -77,26 +65,89 @@ func (t *transaction) recordProbe(ctx context.Context, c *commit, f ProbeResult)
 	if awaited && f.Answered {
 		return t.installed(ctx, c.machine, seenInstalled{actor: c.work.session.actor(), hostKeys: f.HostKeys, detail: ": " + f.Detail})
 	}
-	return t.recordReach(ctx, c, next)
+	event, detail, err := t.reach(ctx, r, next)
+	if event != "" {
+		c.record(t, r.ID, event, detail)
+	}
+	return err
 }
 
-// recordReach tells history when a watched machine becomes unreachable, and when it answers again.
-func (t *transaction) recordReach(ctx context.Context, c *commit, next fleet.Probe) error {
+// unitCalled records that the unit of an installed system has called again, and returns when it is
+// to call next; 0: never. Nothing is written for what comes much earlier than it should.
+func (t *transaction) unitCalled(ctx context.Context, m *machineRecord) (again time.Duration, changed bool, err error) {
+	r := m.record
+	if i := r.Installed; i.SeenUp.By != fleet.SeenByUnit || !i.SeenUp.Watch {
+		return 0, false, nil
+	}
 	env, err := t.environment(ctx)
 	if err != nil {
-		return err
+		return 0, false, err
 	}
-	r := c.machine.record
+	again = env.Policy.WatchInterval
+	f := ProbeResult{Generation: r.Installed.Generation, Attempt: r.Installed.Attempt, Answered: true, Detail: "its unit calls"}
+	was := probeBefore(r, f)
+	if !lifecycle.Watched(r) || was != nil && was.Answered() && t.Now().Sub(was.At) < again/2 {
+		return again, false, nil
+	}
+	next := found(was, f, t.Now())
+	if err := t.putProbe(ctx, r.ID, next); err != nil {
+		return 0, false, err
+	}
+	event, detail, err := t.reach(ctx, r, next)
+	if event != "" {
+		t.record(history{subject: fleet.Subject{Machine: r.ID}, actor: actorInstalled, process: fleet.ProcessProbe, event: event, detail: detail})
+	}
+	return again, true, err
+}
+
+// probeBefore is what was found before of the install that a finding is about; nil: nothing.
+func probeBefore(r fleet.Record, f ProbeResult) *fleet.Probe {
+	if p := r.Probe; p != nil && p.Generation == f.Generation && p.Attempt == f.Attempt {
+		return p
+	}
+	return nil
+}
+
+// found is the fact that a finding makes of the one before, which may be nil.
+func found(was *fleet.Probe, f ProbeResult, now time.Time) fleet.Probe {
+	next := fleet.Probe{Generation: f.Generation, Attempt: f.Attempt, At: now, Detail: f.Detail}
+	if was != nil {
+		next.AnsweredAt, next.UnansweredSince = was.AnsweredAt, was.UnansweredSince
+	}
+	switch {
+	case f.Answered:
+		next.AnsweredAt, next.UnansweredSince = now, time.Time{}
+	case next.UnansweredSince.IsZero():
+		next.UnansweredSince = now
+	}
+	return next
+}
+
+func (t *transaction) putProbe(ctx context.Context, machine fleet.MachineID, p fleet.Probe) error {
+	return t.q.PutProbe(ctx, statement.PutProbeParams{
+		Machine: string(machine), Generation: int64(p.Generation), Attempt: int64(p.Attempt), At: micros(p.At),
+		AnsweredAt: micros(p.AnsweredAt), UnansweredSince: micros(p.UnansweredSince), Detail: p.Detail, Epoch: int64(p.Epoch),
+		Session: string(p.Session),
+	})
+}
+
+// reach returns what history is told when a watched machine becomes unreachable by what was found
+// next, and when it answers again; "" when neither.
+func (t *transaction) reach(ctx context.Context, r fleet.Record, next fleet.Probe) (event fleet.Event, detail string, err error) {
+	env, err := t.environment(ctx)
+	if err != nil {
+		return "", "", err
+	}
 	was := lifecycle.Unreachable(r, env)
 	before := r.Probe
 	r.Probe = &next
 	switch is := lifecycle.Unreachable(r, env); {
 	case is && !was:
-		c.record(t, r.ID, fleet.EventUnreachable, fmt.Sprintf("not answered since %s: %s", next.UnansweredSince.UTC().Format(time.DateTime), next.Detail))
+		return fleet.EventUnreachable, fmt.Sprintf("not answered since %s: %s", next.UnansweredSince.UTC().Format(time.DateTime), next.Detail), nil
 	case was && !is:
-		c.record(t, r.ID, fleet.EventReachable, fmt.Sprintf("after %s", next.At.Sub(before.UnansweredSince).Round(time.Second)))
+		return fleet.EventReachable, fmt.Sprintf("after %s", next.At.Sub(before.UnansweredSince).Round(time.Second)), nil
 	}
-	return nil
+	return "", "", nil
 }
 
 // foundBy reports whether a probe whose lease is not its own any more has recorded what it found:

@@ -177,8 +177,6 @@ func TestFailuresAreToldInOneSentence(t *testing.T) {
 		{"demo --vm 0 --agent " + empty, 2, "--vm must be at least 1, not 0\n"},
 		{"demo --vm 1 --machines 2 --agent " + empty, 2, "--machines is for simulated machines: leave it out with --vm\n"},
 		{"demo --seen-up http://{address}/ --agent " + empty, 2, "--seen-up must be unit or ssh, because no simulated machine answers HTTP\n"},
-		{"demo --watch --agent " + empty, 2, "--watch needs a probe, because the unit calls in once: choose ssh, or an http or https URL\n"},
-		{"machine install x --image os --watch", 2, "--watch needs a probe, because the unit calls in once: choose ssh, or an http or https URL\n"},
 		{"machine install x --image os --seen-up ftp://{address}/", 2, "--seen-up must be unit, ssh, or an http or https URL with a host\n"},
 		{"machine install x --image os --seen-up http://ada:secret@{address}/", 2, "--seen-up must not have a user, password, query or fragment in its URL"},
 		{"machine install x --image os --seen-up http://192.0.2.1/", 2, "--seen-up must name the machine as {address}, or by a name"},

@@ -62,7 +62,7 @@ Without --until, it goes on afterwards, so that you can look around, until it is
 	flags.StringVar(&o.Dir, "dir", "", "keep world and control plane in this directory (default: a temporary one)")
 	flags.Uint64Var(&o.Seed, "seed", 1, "seed of the world: the same seed gives the same machines and faults")
 	flags.StringVar(&f.seenUp, "seen-up", "unit", "what shows that an installed system is up: unit (it calls in) or ssh")
-	flags.BoolVar(&o.SeenUp.Watch, "watch", false, "with --seen-up ssh: go on asking installed machines whether they are up")
+	flags.BoolVar(&o.SeenUp.Watch, "watch", false, "watch installed machines: their units go on calling, or with --seen-up ssh they are asked again and again")
 	flags.StringVar(&o.Faults, "faults", "", "what goes wrong in the world: NAME=SHARE% or NAME=#NUMBER, separated by commas")
 	flags.IntVar(&o.RealAgents, "real-agents", -1, "machines that run the uploaded agent as a process; the others run the same code in this process")
 	flags.Lookup("real-agents").DefValue = "at most 24" // fewer in a large fleet

@@ -36,7 +36,7 @@ writing it, and restarts the machine; it counts as installed when the installed 
 
 With --seen-up, the control plane asks instead: by SSH, where the system must own the host key that the install brings (cloud-init and images of
 ironherd image build take it), or by a GET of an http or https URL, whose host is only a name: the connection goes to the machine's own address,
-and {address} stands for it. With --watch it goes on asking.
+and {address} stands for it. With --watch it goes on asking, or the system goes on saying that it is up.
 
 The image is one that the control plane knows by name (see ironherd image list), or a URL with a digest. A disk that holds something is only
 written with --erase, unless it is an older install of this machine.
@@ -65,7 +65,7 @@ undefined; machine explain says which it is. Both want --reason, and can select 
 	flags.BoolVar(&o.grow, "grow", false, "let the last partition of the image have the whole disk")
 	flags.StringVar(&o.seenUp, "seen-up", "unit", "what shows that the installed system is up: unit (it calls in), ssh, or an http or https URL that answers")
 	flags.StringVar(&o.seenUpCA, "seen-up-ca", "", "file of the certificates, in PEM form, that an https URL of --seen-up is verified by (default: the public roots)")
-	flags.BoolVar(&o.watch, "watch", false, "go on asking as --seen-up says; a machine that does not answer any more is shown as unreachable, and left alone")
+	flags.BoolVar(&o.watch, "watch", false, "go on after the system has come up as --seen-up says; a machine that does not answer any more is shown as unreachable, and left alone")
 	flags.BoolVar(&o.reinstall, "reinstall", false, "install over whatever the machines have, by a plan")
 	flags.BoolVar(&o.cancel, "cancel", false, "call off the install that was asked for")
 	flags.BoolVar(&o.wait, "wait", false, "wait until the machines are installed")

@@ -30,8 +30,9 @@ type Install struct {
 	// SeenUpCAFile has the certificates, in PEM form, that an https URL is verified by. Default: the
 	// public roots.
 	SeenUpCAFile string `yaml:"seen_up_ca_file"`
-	// Watch goes on asking as seen_up says; a machine that does not answer any more is shown as
-	// unreachable, and left alone.
+	// Watch goes on after the system has come up: it is asked again and again as seen_up says, or its
+	// unit goes on calling. A machine that does not answer any more is shown as unreachable, and left
+	// alone.
 	Watch bool `yaml:"watch"`
 }
 

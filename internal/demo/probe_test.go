@@ -15,12 +15,22 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// TestSeenUpAndWatchedBySSH: machines are installed when they answer SSH with the host key that
-// their install brought. One that dies later is shown, and left alone.
-func TestSeenUpAndWatchedBySSH(t *testing.T) {
+// TestSeenUpAndWatched: machines are installed when they answer SSH with the host key that their
+// install brought, or when their unit has called. One that dies later is shown, and left alone.
+func TestSeenUpAndWatched(t *testing.T) {
 	t.Parallel()
+	for name, by := range map[string]fleet.SeenBy{"SSH": fleet.SeenBySSH, "unit": fleet.SeenByUnit} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			seenUpAndWatched(t, by)
+		})
+	}
+}
+
+func seenUpAndWatched(t *testing.T, by fleet.SeenBy) {
+	t.Helper()
 	o := options(t)
-	o.Machines, o.SeenUp = 2, fleet.SeenUp{By: fleet.SeenBySSH, Watch: true}
+	o.Machines, o.SeenUp = 2, fleet.SeenUp{By: by, Watch: true}
 	run(t, o, func(ctx context.Context, d *demo.Demo, client fleetv1connect.FleetServiceClient) error {
 		if _, err := d.WaitInstalled(ctx, client, func(demo.View) {}); err != nil {
 			return err

@@ -15,7 +15,8 @@ type SeenBy string
 
 // What shows it.
 const (
-	// SeenByUnit: a unit of the installed system calls the control plane, once.
+	// SeenByUnit: a unit of the installed system calls the control plane: once, or again and again
+	// where it is watched.
 	SeenByUnit SeenBy = ""
 	// SeenBySSH: the installed system answers SSH, with the host key that its install brought.
 	SeenBySSH SeenBy = "ssh"
@@ -34,7 +35,8 @@ type SeenUp struct {
 	// CA are the certificates, in PEM form, that an https certificate must chain to; empty: the
 	// public roots of the control plane.
 	CA string `json:"ca,omitempty"`
-	// Watch asks again and again after the system has come up.
+	// Watch goes on after the system has come up: it is asked again and again, or its unit goes on
+	// calling.
 	Watch bool `json:"watch,omitempty"`
 }
 
@@ -71,10 +73,15 @@ func (s SeenUp) String() string {
 	return string(s.By)
 }
 
-// Asks says in words what a probe asks: "SSH", or the URL.
+// Asks says in words what shows that the system is up: "SSH", the URL that is asked for, or "calls
+// of its unit".
 func (s SeenUp) Asks() string {
-	if s.By == SeenBySSH {
+	switch s.By {
+	case SeenBySSH:
 		return "SSH"
+	case SeenByUnit:
+		return "calls of its unit"
+	case SeenByHTTP:
 	}
 	return s.String()
 }
@@ -87,11 +94,7 @@ func (s SeenUp) Validate() []FieldFault {
 		if problem := probeURLProblem(s.URL); problem != "" {
 			f.add("seen_up", "%s", problem)
 		}
-	case SeenByUnit:
-		if s.Watch {
-			f.add("watch", "needs a probe, because the unit calls in once: choose ssh, or an http or https URL")
-		}
-	case SeenBySSH:
+	case SeenByUnit, SeenBySSH:
 	default:
 		f.add("seen_up", "must be unit, ssh, or an http or https URL, not %.80q", string(s.By))
 	}
@@ -146,7 +149,8 @@ func holdsCertificates(text string) bool {
 	}
 }
 
-// Probe is what the newest probe of an installed system has found. Written by the prober.
+// Probe is what the newest probe of an installed system has found. Written by the prober, and by
+// each call of the unit of a watched system, which is an answer.
 type Probe struct {
 	// Generation and Attempt of the install that was asked about.
 	Generation InstallGeneration
@@ -160,7 +164,7 @@ type Probe struct {
 	UnansweredSince time.Time
 	// Detail says what the newest probe found, in one clause.
 	Detail string
-	// Epoch and Session of the work that has found it.
+	// Epoch and Session of the work that has found it; zero where the unit has called.
 	Epoch   Epoch
 	Session SessionID
 }

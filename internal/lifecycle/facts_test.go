@@ -75,6 +75,9 @@ func seenUp(watch bool) step {
 	}
 }
 
+// byUnit makes the installed system be watched by the calls of its unit.
+func byUnit(r *fleet.Record) { r.Installed.SeenUp = fleet.SeenUp{Watch: true} }
+
 // probed is what the newest probe found, of an install that has one attempt; since 0: it was
 // answered.
 func probed(minute, since float64, generation fleet.InstallGeneration) step {

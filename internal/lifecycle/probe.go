@@ -15,6 +15,10 @@ import (
 //	watched ─► probe every policy.watch_interval ─► answered
 //	                                             └► not for policy.unreachable_after: unreachable
 //
+// The unit of a watched system calls by itself every policy.watch_interval, and each call is an
+// answer. A probe of such a system asks nobody: it is made when no call has come for twice that
+// interval, and finds that.
+//
 // Only what probes have found counts, never that time has passed: while nobody probes, no machine
 // is repaired and none becomes unreachable. A watched machine is shown as unreachable, and left
 // alone.
@@ -29,8 +33,7 @@ func (c judgement) probe() want {
 		return dueAt(c.nextProbe(c.r.InstallReport.At, policy.ProbeInterval), "the installed system is asked by %s whether it is up",
 			c.r.InstallRequest.SeenUp.Asks())
 	case c.watched():
-		return dueAt(c.nextProbe(c.r.Installed.At.Add(policy.WatchInterval), policy.WatchInterval), "the installed system is watched by %s",
-			c.r.Installed.SeenUp.Asks())
+		return dueAt(c.nextLook(), "the installed system is watched by %s", c.r.Installed.SeenUp.Asks())
 	case c.installedCurrent():
 		return notWanted("the installed system is not watched")
 	case c.probed():
@@ -46,6 +49,24 @@ func (c judgement) nextProbe(first time.Time, interval time.Duration) time.Time 
 		return later(first, p.At.Add(interval))
 	}
 	return first
+}
+
+// nextLook is when a watched system is asked next; where its unit calls, when that is found late.
+func (c judgement) nextLook() time.Time {
+	interval := c.env.Policy.WatchInterval
+	if c.r.Installed.SeenUp.By != fleet.SeenByUnit {
+		return c.nextProbe(c.r.Installed.At.Add(interval), interval)
+	}
+	late := c.silentSince(c.lastCall()).Add(2 * interval)
+	return c.nextProbe(late, interval)
+}
+
+// lastCall is when the unit of a watched system has last called.
+func (c judgement) lastCall() time.Time {
+	if p := c.newestProbe(); p != nil {
+		return later(c.r.Installed.At, p.AnsweredAt)
+	}
+	return c.r.Installed.At
 }
 
 // probed reports whether the install that was asked for last is to be seen by probes.
@@ -90,6 +111,10 @@ func (c judgement) found() string {
 		return ""
 	case c.awaitingBoot():
 		return p.Detail
+	case p.Answered() && c.r.Installed.SeenUp.By == fleet.SeenByUnit:
+		return "its unit calls"
+	case c.r.Installed.SeenUp.By == fleet.SeenByUnit:
+		return "its unit has not called since " + c.lastCall().UTC().Format(time.DateTime)
 	case p.Answered():
 		return "it answers " + c.r.Installed.SeenUp.Asks()
 	}

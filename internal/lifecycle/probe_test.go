@@ -92,6 +92,32 @@ var probes = []scenario{
 		},
 	},
 	{
+		name: "its unit calls: nobody asks until a call is overdue", steps: with(watched, byUnit, probed(10, 0, 1)), now: 10,
+		state: fleet.StateInstalled, reason: "its unit calls",
+		want: []due{{probe, lifecycle.Later, 12, "is watched by calls of its unit"}, {recovery, lifecycle.NotWanted, 0, "left alone"}},
+	},
+	{
+		name: "its unit has not called yet since it said that it is up", steps: with(watched, byUnit), now: 7,
+		state: fleet.StateInstalled,
+		want:  []due{{probe, lifecycle.Later, 8, "is watched by calls of its unit"}},
+	},
+	{
+		name: "calls are missed only while somebody listens", steps: with(watched, byUnit, probed(10, 0, 1)), now: 60,
+		env:   func(e *fleet.Environment) { e.ListenerUpSince = at(59.5) },
+		state: fleet.StateInstalled, reason: "its unit calls",
+		want: []due{{probe, lifecycle.Later, 61.5, "is watched by calls of its unit"}},
+	},
+	{
+		name: "a call is missed: it is looked for again", steps: with(watched, byUnit, probed(12, 12, 1)), now: 12,
+		state: fleet.StateInstalled, reason: "its unit has not called since 2026-11-21 00:12:00",
+		want: []due{{probe, lifecycle.Later, 14, "is watched by calls of its unit"}},
+	},
+	{
+		name: "its unit does not call: unreachable, and left alone", steps: with(watched, byUnit, probed(17, 12, 1)), now: 17,
+		state: fleet.StateUnreachable, reason: "its unit has not called since",
+		want: []due{{recovery, lifecycle.NotWanted, 0, "is left alone; a person can restart the machine"}},
+	},
+	{
 		name: "maintenance makes its silence expected", steps: with(watched, maintenance(9, 20, true), probed(24, 10, 1)), now: 24,
 		state: fleet.StateInstalled,
 	},

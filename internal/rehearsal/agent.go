@@ -135,7 +135,7 @@ func (in *install) up() {
 		return
 	}
 	if l := w.listening(); l != nil {
-		err := l.controller.db.RecordInstalled(w.ctx, in.agent.identity.Machine, in.id.generation, in.id.number, in.secret, h.bootID())
+		next, err := l.controller.db.RecordInstalled(w.ctx, in.agent.identity.Machine, in.id.generation, in.id.number, in.secret, h.bootID())
 		w.trace("%s: install %d/%d is up: %s", h.device.capacity, in.id.generation, in.id.number, errorKind(err))
 		if err == nil && in.probed {
 			h.pending = nil // its word shows that the disk was written, and a probe the rest
@@ -144,10 +144,35 @@ func (in *install) up() {
 		if err == nil {
 			h.pending, h.recovering = nil, time.Time{} // it was heard
 			w.watch.installed(h, in)
+			if next > 0 {
+				boots := h.boots
+				h.calling = in
+				w.after(next, func() { in.call(boots) })
+			}
 			return
 		}
 	}
 	w.after(again, in.up)
+}
+
+// call is the unit of a watched system, which calls again and again until the host boots anew.
+func (in *install) call(boots int) {
+	h, w := in.agent.host, in.agent.host.world
+	if h.calling != in || h.booted != in.id || h.boots != boots {
+		return
+	}
+	next := again
+	if l := w.listening(); l != nil && h.reachable() {
+		interval, err := l.controller.db.RecordInstalled(w.ctx, in.agent.identity.Machine, in.id.generation, in.id.number, in.secret, h.bootID())
+		if err == nil && interval == 0 {
+			return
+		}
+		if err == nil {
+			next = interval
+		}
+		w.trace("%s: install %d/%d calls: %s", h.device.capacity, in.id.generation, in.id.number, errorKind(err))
+	}
+	w.after(next, func() { in.call(boots) })
 }
 
 // listener is the agent API of one controller.

@@ -39,6 +39,7 @@ type host struct {
 	written int
 	booted  attempt  // what has booted
 	pending *install // what the installed system has not told yet
+	calling *install // whose unit goes on calling, because it is watched
 
 	// seen is the newest takeover generation, which the host remembers; agent is in charge of it.
 	seen  fleet.TakeoverGeneration
@@ -104,6 +105,8 @@ func (h *host) boot(d time.Duration) {
 		h.up, h.booted, h.upSince = true, h.system, w.now
 		if h.pending != nil {
 			h.pending.up()
+		} else if h.calling != nil {
+			h.calling.call(h.boots)
 		}
 	})
 }
@@ -112,7 +115,7 @@ func (h *host) boot(d time.Duration) {
 func (h *host) wipe() {
 	h.halt()
 	h.hangs, h.diskLost = false, false
-	h.system, h.booted, h.pending, h.seen = attempt{}, attempt{}, nil, 0
+	h.system, h.booted, h.pending, h.calling, h.seen = attempt{}, attempt{}, nil, nil, 0
 	h.boots++
 }
 

@@ -41,6 +41,14 @@ func TestSeedsOfProbes(t *testing.T) {
 	runSeeds(t, cmp.Or(*seeds, 100), setup)
 }
 
+// TestSeedsOfUnits is TestSeeds where installed systems are watched by the calls of their units.
+func TestSeedsOfUnits(t *testing.T) {
+	t.Parallel()
+	setup := Brisk()
+	setup.SeenUp = fleet.SeenUp{Watch: true}
+	runSeeds(t, cmp.Or(*seeds, 100), setup)
+}
+
 func runSeeds(t *testing.T, count uint64, setup Setup) {
 	t.Helper()
 	if raceDetector && *seeds == 0 {

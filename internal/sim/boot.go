@@ -60,7 +60,7 @@ func (h *host) runSystem(period context.Context, p *period, record hostRecord, l
 		return
 	}
 	close(p.booted)
-	if i := record.Installed; record.System == systemInstalled && !i.Acknowledged {
+	if i := record.Installed; record.System == systemInstalled && (!i.Acknowledged || i.Watched) {
 		p.tasks.Go(func() { h.reportUp(ctx, p, i, record.BootID, logger) })
 	}
 	if record.System == systemProvider && record.Agent != "" {
@@ -272,8 +272,8 @@ func (h *host) resetIn(p *period) error {
 	return h.bootLocked(bootReset, time.Time{})
 }
 
-// reportUp does what an installed system does on its first boot: it tells the control plane that it
-// is up.
+// reportUp does what an installed system does on its first boot, and where it is watched on every
+// one: it tells the control plane that it is up.
 func (h *host) reportUp(ctx context.Context, p *period, installed *installedSystem, bootID string, logger *slog.Logger) {
 	first := new(agentv1.FirstBoot)
 	if err := proto.Unmarshal(installed.FirstBoot, first); err != nil {
@@ -286,17 +286,19 @@ func (h *host) reportUp(ctx context.Context, p *period, installed *installedSyst
 		return
 	}
 	public := string(ssh.MarshalAuthorizedKey(key.PublicKey()))
-	failed := func(err error) { logger.Debug("installed system was not heard yet", slog.Any("err", err)) }
-	if err := firmware.ReportUp(ctx, first.GetToken(), bootID, public, failed); err != nil {
-		if ctx.Err() == nil {
-			logger.Error("installed system cannot report that it is up", slog.Any("err", err))
+	failed := func(err error) { logger.Debug("installed system was not heard", slog.Any("err", err)) }
+	acknowledged := func(watched bool) {
+		if i := h.snapshot().Installed; i == nil || i.Acknowledged && i.Watched == watched {
+			return
 		}
-		return
+		err := h.update(p, func(r *hostRecord) {
+			r.Installed = &installedSystem{FirstBoot: installed.FirstBoot, Acknowledged: true, Watched: watched}
+		})
+		if err != nil && !errors.Is(err, errOver) {
+			logger.Error("acknowledgement was not recorded", slog.Any("err", err))
+		}
 	}
-	err = h.update(p, func(r *hostRecord) {
-		r.Installed = &installedSystem{FirstBoot: installed.FirstBoot, Acknowledged: true}
-	})
-	if err != nil && !errors.Is(err, errOver) {
-		logger.Error("acknowledgement was not recorded", slog.Any("err", err))
+	if err := firmware.ReportUp(ctx, first.GetToken(), bootID, public, acknowledged, failed); err != nil && ctx.Err() == nil {
+		logger.Error("installed system cannot report that it is up", slog.Any("err", err))
 	}
 }

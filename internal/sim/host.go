@@ -67,6 +67,8 @@ type installedSystem struct {
 	// FirstBoot is the encoded payload of its first-boot area.
 	FirstBoot    []byte `json:"first_boot"`
 	Acknowledged bool   `json:"acknowledged,omitempty"`
+	// Watched: the control plane has asked for further calls.
+	Watched bool `json:"watched,omitempty"`
 }
 
 // host is one simulated machine.

@@ -1304,7 +1304,10 @@ func (x *ReportUpRequest) GetHostKeys() []string {
 }
 
 type ReportUpResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// After how many milliseconds the system is to call again, because it is watched by the calls of
+	// its unit, on every boot. 0: it need not call any more.
+	CallAgainMs   int64 `protobuf:"varint,1,opt,name=call_again_ms,json=callAgainMs,proto3" json:"call_again_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1337,6 +1340,13 @@ func (x *ReportUpResponse) ProtoReflect() protoreflect.Message {
 // Deprecated: Use ReportUpResponse.ProtoReflect.Descriptor instead.
 func (*ReportUpResponse) Descriptor() ([]byte, []int) {
 	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ReportUpResponse) GetCallAgainMs() int64 {
+	if x != nil {
+		return x.CallAgainMs
+	}
+	return 0
 }
 
 var File_api_agent_v1_callback_proto protoreflect.FileDescriptor
@@ -1450,8 +1460,9 @@ const file_api_agent_v1_callback_proto_rawDesc = "" +
 	"\aattempt\x18\x03 \x01(\x05R\aattempt\x12\x16\n" +
 	"\x06secret\x18\x04 \x01(\fR\x06secret\x12\x17\n" +
 	"\aboot_id\x18\x05 \x01(\tR\x06bootId\x12\x1b\n" +
-	"\thost_keys\x18\x06 \x03(\tR\bhostKeys\"\x12\n" +
-	"\x10ReportUpResponse*M\n" +
+	"\thost_keys\x18\x06 \x03(\tR\bhostKeys\"6\n" +
+	"\x10ReportUpResponse\x12\"\n" +
+	"\rcall_again_ms\x18\x01 \x01(\x03R\vcallAgainMs*M\n" +
 	"\rFirstBootForm\x12\x1f\n" +
 	"\x1bFIRST_BOOT_FORM_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17FIRST_BOOT_FORM_NOCLOUD\x10\x01*\x80\x01\n" +

@@ -39,8 +39,9 @@ type AgentCallbackClient interface {
 	// be sent again.
 	Heartbeat(ctx context.Context, in *HeartbeatRequest, opts ...grpc.CallOption) (*HeartbeatResponse, error)
 	// ReportUp is called by an installed operating system on its first boot, with the token that was
-	// in its first-boot data. It needs no client certificate: the token is the credential.
-	// Idempotent. An unknown token gets the answer of a caller that is not admitted.
+	// in its first-boot data; and again and again where the answer asks for that. It needs no client
+	// certificate: the token is the credential. Idempotent. An unknown token gets the answer of a
+	// caller that is not admitted.
 	ReportUp(ctx context.Context, in *ReportUpRequest, opts ...grpc.CallOption) (*ReportUpResponse, error)
 }
 
@@ -88,8 +89,9 @@ type AgentCallbackServer interface {
 	// be sent again.
 	Heartbeat(context.Context, *HeartbeatRequest) (*HeartbeatResponse, error)
 	// ReportUp is called by an installed operating system on its first boot, with the token that was
-	// in its first-boot data. It needs no client certificate: the token is the credential.
-	// Idempotent. An unknown token gets the answer of a caller that is not admitted.
+	// in its first-boot data; and again and again where the answer asks for that. It needs no client
+	// certificate: the token is the credential. Idempotent. An unknown token gets the answer of a
+	// caller that is not admitted.
 	ReportUp(context.Context, *ReportUpRequest) (*ReportUpResponse, error)
 	mustEmbedUnimplementedAgentCallbackServer()
 }

@@ -2644,8 +2644,8 @@ type InstallMachineRequest struct {
 	// Certificates in PEM form that an https certificate must chain to, at most 64 KiB; empty: the
 	// public roots of the control plane.
 	SeenUpCa string `protobuf:"bytes,12,opt,name=seen_up_ca,json=seenUpCa,proto3" json:"seen_up_ca,omitempty"`
-	// Ask again and again after the system has come up. A machine that does not answer any more is
-	// shown as unreachable, and left alone. Not with "unit".
+	// Go on after the system has come up: ask again and again, or have its unit go on calling. A
+	// machine that does not answer any more is shown as unreachable, and left alone.
 	Watch         bool `protobuf:"varint,13,opt,name=watch,proto3" json:"watch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

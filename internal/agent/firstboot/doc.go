@@ -14,5 +14,10 @@
 //
 // The report is repeated until it is acknowledged, at intervals of up to a minute. A control plane
 // that does not admit it may be getting a new database, so that is no reason to stop. Then
-// /var/lib/ironherd/first-boot-done is written, and nothing is done ever again.
+// /var/lib/ironherd/first-boot-done is written, and nothing is done ever again, unless the answer
+// asks for more calls.
+//
+// Such a system is watched: the report is repeated at the interval of the last answer (a tenth
+// earlier or later), on this boot and on every other one, as long as answers ask for that.
+// /var/lib/ironherd/watched remembers it. Data and host key are never taken over again.
 package firstboot

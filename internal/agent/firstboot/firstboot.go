@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,6 +24,8 @@ const (
 	dataFile = stateDir + "/first-boot"
 	ranFile  = stateDir + "/first-boot-ran"
 	doneFile = stateDir + "/first-boot-done"
+	// watchedFile is there while the control plane waits for further calls.
+	watchedFile = stateDir + "/watched"
 )
 
 // Options are the machine.
@@ -38,8 +41,10 @@ type Options struct {
 
 // Run does everything, and returns when it is done or ctx has ended.
 func Run(ctx context.Context, options Options) error {
-	done := filepath.Join(options.Root, doneFile)
-	if _, err := os.Lstat(done); err == nil {
+	done, watched := filepath.Join(options.Root, doneFile), filepath.Join(options.Root, watchedFile)
+	_, err := os.Lstat(done)
+	before := err == nil
+	if _, err := os.Lstat(watched); before && err != nil {
 		options.Logger.Info("the first boot was done before")
 		return nil
 	}
@@ -53,17 +58,54 @@ func Run(ctx context.Context, options Options) error {
 	}
 	options.Logger.Info("first-boot area found", slog.String("disk", disk),
 		slog.Int64("install_generation", first.GetToken().GetInstallGeneration()), slog.Int("attempt", int(first.GetToken().GetAttempt())))
-	if err := takeHostKey(ctx, options, first.GetSshHostKey()); err != nil {
-		return err
+	if !before {
+		err := takeHostKey(ctx, options, first.GetSshHostKey())
+		if err == nil {
+			err = takeData(ctx, options, first.GetData())
+		}
+		if err != nil {
+			return err
+		}
 	}
-	if err := takeData(ctx, options, first.GetData()); err != nil {
-		return err
-	}
-	if err := report(ctx, options, first.GetToken()); err != nil {
+	again, err := report(ctx, options, first.GetToken())
+	if err != nil {
 		return err
 	}
 	options.Logger.Info("the control plane knows that this system is up")
-	return writeFile(done, nil, 0o600)
+	if !before && again > 0 {
+		err = writeFile(watched, nil, 0o600) // first: the next boot has to know
+	}
+	if err := errors.Join(err, writeFile(done, nil, 0o600)); err != nil || again == 0 && !before {
+		return err
+	}
+	return goOnCalling(ctx, options, first.GetToken(), again)
+}
+
+// goOnCalling calls again and again, as long as the control plane wants it, or until ctx ends.
+func goOnCalling(ctx context.Context, options Options, token *agentv1.BootToken, again time.Duration) error {
+	for again > 0 {
+		if err := sleep(ctx, again*9/10+rand.N(again/5+1)); err != nil {
+			return err
+		}
+		var err error
+		if again, err = report(ctx, options, token); err != nil {
+			return err
+		}
+	}
+	options.Logger.Info("the control plane does not wait for further calls")
+	return os.Remove(filepath.Join(options.Root, watchedFile))
+}
+
+// sleep waits, unless ctx ends before.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // hostKeyFile is where sshd reads its Ed25519 host key.

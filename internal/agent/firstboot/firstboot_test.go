@@ -8,7 +8,9 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"log/slog"
+	"math"
 	"math/big"
 	"net"
 	"os"
@@ -41,16 +43,28 @@ type plane struct {
 	mu      sync.Mutex
 	refuse  int
 	reports []*agentv1.ReportUpRequest
+	// wanted is how many further calls it asks for.
+	wanted int
+	// heard is told of the number of each call. May be nil.
+	heard func(n int)
 }
 
 func (p *plane) ReportUp(_ context.Context, r *agentv1.ReportUpRequest) (*agentv1.ReportUpResponse, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.reports = append(p.reports, r)
+	if p.heard != nil {
+		p.heard(len(p.reports))
+	}
 	if len(p.reports) <= p.refuse {
 		return nil, status.Error(codes.PermissionDenied, "agent not admitted")
 	}
-	return &agentv1.ReportUpResponse{}, nil
+	response := new(agentv1.ReportUpResponse)
+	if p.wanted > 0 {
+		p.wanted--
+		response.CallAgainMs = 1
+	}
+	return response, nil
 }
 
 func newPlane(t *testing.T, refuse int) *plane {
@@ -159,7 +173,47 @@ func (s *system) run(t *testing.T) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
+	return s.runUntil(ctx)
+}
+
+func (s *system) runUntil(ctx context.Context) error {
 	return Run(ctx, Options{Root: s.root, Version: "v1", Logger: slog.New(slog.DiscardHandler)})
+}
+
+// TestWatchedSystemGoesOnCalling on every boot, until the control plane does not want it any more.
+func TestWatchedSystemGoesOnCalling(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t, 1)
+	s := newSystem(t, p, "")
+	key := &agentv1.SshHostKey{Public: "ssh-ed25519 BBBB", Private: []byte("brought")}
+	s.disk(t, "sdb", &agentv1.FirstBoot{Token: s.token, Data: []byte("#!/bin/sh\necho ran >>runs\n"), SshHostKey: key})
+	ctx, powerOff := context.WithCancel(t.Context())
+	p.wanted, p.heard = math.MaxInt, func(n int) {
+		if n == 10 {
+			powerOff()
+		}
+	}
+	if err := s.runUntil(ctx); !errors.Is(err, context.Canceled) || len(p.reports) < 10 {
+		t.Fatalf("it ended with %v after %d calls", err, len(p.reports))
+	}
+
+	s.write(t, hostKeyFile, "a key that somebody has made since")
+	s.write(t, "proc/sys/kernel/random/boot_id", "boot-2\n")
+	p.reports, p.refuse, p.wanted, p.heard = nil, 2, 3, nil
+	for range 2 { // nobody waits for it the second time
+		if err := s.run(t); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(p.reports); n != 2+3+1 || p.reports[n-1].GetBootId() != "boot-2" {
+		t.Errorf("%d calls: %v", n, p.reports)
+	}
+	if got := s.read(t, "runs"); got != "ran\n" {
+		t.Errorf("the first-boot program has run: %q", got)
+	}
+	if got := s.read(t, hostKeyFile); got != "a key that somebody has made since" {
+		t.Errorf("the host key is %q", got)
+	}
 }
 
 func TestReportsUntilAcknowledgedAndNeverAgain(t *testing.T) {

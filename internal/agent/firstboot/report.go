@@ -21,34 +21,37 @@ const (
 	callTimeout  = 15 * time.Second
 	firstRetry   = 500 * time.Millisecond
 	slowestRetry = time.Minute
+	// slowestCall bounds the interval that a control plane asks for.
+	slowestCall = 24 * time.Hour
 )
 
-// report tells the control plane that the system is up, until that is acknowledged or ctx ends.
-// Each try has a connection of its own: between two of them the network may have become another
-// one.
-func report(ctx context.Context, options Options, token *agentv1.BootToken) error {
+// report tells the control plane that the system is up, until that is acknowledged or ctx ends, and
+// returns when it wants to hear that again; 0: never. Each try has a connection of its own: between
+// two of them the network may have become another one.
+func report(ctx context.Context, options Options, token *agentv1.BootToken) (again time.Duration, err error) {
 	request, err := upRequest(options.Root, token)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	config, err := tlsConfig(token)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	for wait := firstRetry; ; wait = min(2*wait, slowestRetry) {
-		err := call(ctx, options.Version, token.GetEndpoint(), config, request)
+		response, err := call(ctx, options.Version, token.GetEndpoint(), config, request)
 		if err == nil {
-			return nil
+			return intervalOf(response), nil
 		}
 		options.Logger.Warn("the control plane has not acknowledged that this system is up", slog.String("endpoint", token.GetEndpoint()), slog.Any("err", err))
-		timer := time.NewTimer(wait/2 + rand.N(wait/2))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return context.Cause(ctx)
+		if err := sleep(ctx, wait/2+rand.N(wait/2)); err != nil {
+			return 0, err
 		}
 	}
+}
+
+// intervalOf is after how long the system is to call again; 0: never.
+func intervalOf(response *agentv1.ReportUpResponse) time.Duration {
+	return time.Duration(min(max(response.GetCallAgainMs(), 0), slowestCall.Milliseconds())) * time.Millisecond
 }
 
 func tlsConfig(token *agentv1.BootToken) (*tls.Config, error) {
@@ -66,15 +69,14 @@ func tlsConfig(token *agentv1.BootToken) (*tls.Config, error) {
 	return config, nil
 }
 
-func call(ctx context.Context, version, endpoint string, config *tls.Config, request *agentv1.ReportUpRequest) error {
+func call(ctx context.Context, version, endpoint string, config *tls.Config, request *agentv1.ReportUpRequest) (*agentv1.ReportUpResponse, error) {
 	conn, err := grpc.NewClient("passthrough:///"+endpoint, grpc.WithTransportCredentials(credentials.NewTLS(config)),
 		grpc.WithUserAgent("ironherd-agent/"+version), grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(), grpc.WithNoProxy())
 	if err != nil {
-		return fmt.Errorf("prepare the connection: %w", err)
+		return nil, fmt.Errorf("prepare the connection: %w", err)
 	}
 	defer func() { _ = conn.Close() }()
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	_, err = agentv1.NewAgentCallbackClient(conn).ReportUp(ctx, request)
-	return err
+	return agentv1.NewAgentCallbackClient(conn).ReportUp(ctx, request)
 }

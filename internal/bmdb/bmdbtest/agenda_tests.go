@@ -175,7 +175,7 @@ var agendaTests = []test{
 		a := w.ready("c1", true)
 		o := w.handOut(a, 0, 0)
 		w.must(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: 1, Attempt: 1, OK: true}))
-		w.must(w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, o.Secret, "boot9"))
+		w.must(errorOf(w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, o.Secret, "boot9")))
 		w.unread(a.Machine)
 		_, err := w.db.RequestInstall(w.ctx, actor, a.Machine, fleet.InstallRequest{Image: image}, false)
 		w.wantKind(err, fleet.KindConflict)

@@ -84,7 +84,7 @@ func (w *world) wayWithFaults(reply, probed bool) {
 		{"report", func() error {
 			return w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: 1, Attempt: order.Attempt, OK: true})
 		}},
-		{"installed", func() error { return w.db.RecordInstalled(w.ctx, id, 1, order.Attempt, order.Secret, "b2") }},
+		{"installed", func() error { return errorOf(w.db.RecordInstalled(w.ctx, id, 1, order.Attempt, order.Secret, "b2")) }},
 		{"quarantine", func() error { return w.db.Quarantine(w.ctx, actor, id, "q") }},
 	}
 	if probed {

@@ -106,7 +106,7 @@ var handsTests = []test{
 		w.must(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: o.Request.Generation, Attempt: o.Attempt, OK: true, Disk: "/dev/sda"}))
 		w.heardFor(fleet.DefaultPolicy().BootTimeout + time.Minute)
 		w.must(w.claimOne(w.lasting("recoverer"), fleet.ProcessRecovery).Finish(w.ctx, bmdb.TakeStep(fleet.RungReboot)))
-		w.must(w.db.RecordInstalled(w.ctx, a.Machine, o.Request.Generation, o.Attempt, o.Secret, "boot9"))
+		w.must(errorOf(w.db.RecordInstalled(w.ctx, a.Machine, o.Request.Generation, o.Attempt, o.Secret, "boot9")))
 		w.wantEvents(a.Machine, "recovery step", "recovered", "installed")
 		rows, err := w.db.History(w.ctx, a.Machine, 10)
 		w.must(err)

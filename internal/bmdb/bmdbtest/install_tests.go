@@ -40,10 +40,15 @@ var installTests = []test{
 			attempt int
 			secret  []byte
 		}{{a.Machine, 1, 1, []byte("guess")}, {a.Machine, 1, 2, o.Secret}, {a.Machine, 2, 1, o.Secret}, {fleet.NewMachineID(), 1, 1, o.Secret}} {
-			w.wantKind(w.db.RecordInstalled(w.ctx, bad.machine, bad.g, bad.attempt, bad.secret, "boot9"), fleet.KindForbidden)
+			w.wantKind(errorOf(w.db.RecordInstalled(w.ctx, bad.machine, bad.g, bad.attempt, bad.secret, "boot9")), fleet.KindForbidden)
 		}
-		w.must(w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, o.Secret, "boot9"))
-		w.must(w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, o.Secret, "boot9"))
+		for range 2 {
+			again, err := w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, o.Secret, "boot9")
+			w.must(err)
+			if again != 0 {
+				w.Fatalf("a system that nobody watches is to call again after %s", again)
+			}
+		}
 		if w.state(a.Machine) != fleet.StateInstalled {
 			w.Fatalf("state %s", w.state(a.Machine))
 		}
@@ -71,7 +76,7 @@ var installTests = []test{
 			w.Fatalf("record %+v", r)
 		}
 		w.wantHappenedOnce(bmdb.HappeningInstallFailed, bmdb.FailedNeverStarted)
-		w.wantKind(w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, first.Secret, "b"), fleet.KindForbidden)
+		w.wantKind(errorOf(w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, first.Secret, "b")), fleet.KindForbidden)
 		// history
 		w.must(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: 1, Attempt: 1, OK: true}))
 		if w.record(a.Machine).InstallReport.OK {
@@ -138,7 +143,7 @@ var installTests = []test{
 			w.Fatalf("expired %d again, %v", n, err)
 		}
 		w.must(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: 1, Attempt: 1, OK: true}))
-		w.must(w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, o.Secret, "b"))
+		w.must(errorOf(w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, o.Secret, "b")))
 		if w.state(a.Machine) != fleet.StateInstalled {
 			w.Fatalf("state %s", w.state(a.Machine))
 		}
@@ -146,7 +151,7 @@ var installTests = []test{
 	{"a system that comes up before its report is installed and stays so", func(w *world) {
 		a := w.ready("c1", true)
 		o := w.handOut(a, 0, 0)
-		w.must(w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, o.Secret, "b"))
+		w.must(errorOf(w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, o.Secret, "b")))
 		w.shift.Advance(o.Timeout + time.Second)
 		if n, err := w.db.ExpireInstalls(w.ctx, 10); n != 0 || err != nil {
 			w.Fatalf("expired %d, %v", n, err)
@@ -174,3 +179,6 @@ var installTests = []test{
 		}
 	}},
 }
+
+// errorOf leaves out when the system is to call again.
+func errorOf(_ time.Duration, err error) error { return err }

@@ -24,7 +24,7 @@ var operatorTests = []test{
 			w.Fatalf("generation %d, %v", g, err)
 		}
 		o := w.handOut(a, 0, 0)
-		w.must(w.db.RecordInstalled(w.ctx, a.Machine, 2, 1, o.Secret, "b"))
+		w.must(errorOf(w.db.RecordInstalled(w.ctx, a.Machine, 2, 1, o.Secret, "b")))
 		_, err = w.db.RequestInstall(w.ctx, actor, a.Machine, request, false)
 		w.wantKind(err, fleet.KindConflict)
 		if g, err = w.db.RequestInstall(w.ctx, actor, a.Machine, request, true); err != nil || g != 3 {

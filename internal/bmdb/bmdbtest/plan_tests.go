@@ -57,7 +57,7 @@ func (w *world) installedMachine(capacity fleet.CapacityID) bmdb.AgentIdentity {
 	a := w.ready(capacity, true)
 	o := w.handOut(a, 0, 0)
 	w.must(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: 1, Attempt: 1, OK: true}))
-	w.must(w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, o.Secret, "boot2"))
+	w.must(errorOf(w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, o.Secret, "boot2")))
 	return a
 }
 

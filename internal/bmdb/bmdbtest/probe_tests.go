@@ -72,8 +72,8 @@ var probeTests = []test{
 	}},
 	{"the word of a unit counts for nothing where a probe was asked for", func(w *world) {
 		a, o := w.unseen(fleet.SeenUp{By: fleet.SeenByHTTP, URL: "http://{address}/"})
-		w.wantKind(w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, []byte("guess"), "boot9"), fleet.KindForbidden)
-		w.must(w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, o.Secret, "boot9"))
+		w.wantKind(errorOf(w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, []byte("guess"), "boot9")), fleet.KindForbidden)
+		w.must(errorOf(w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, o.Secret, "boot9")))
 		if got := w.state(a.Machine); got != fleet.StateBooting || o.HostKey != nil {
 			w.Fatalf("state %s, host key of %d bytes", got, len(o.HostKey))
 		}
@@ -100,7 +100,7 @@ var probeTests = []test{
 			w.Fatalf("%d attempts expired, report %+v", n, r.InstallReport)
 		}
 		for range 2 {
-			w.must(w.db.RecordInstalled(w.ctx, id, 1, 1, o.Secret, "boot9"))
+			w.must(errorOf(w.db.RecordInstalled(w.ctx, id, 1, 1, o.Secret, "boot9")))
 		}
 		if r := w.record(id); !r.InstallReport.OK || r.Installed != nil || len(r.Backoffs) != 0 || w.count(id, fleet.EventDiskWritten) != 1 {
 			w.Fatalf("report %+v, installed %+v, backoffs %v", r.InstallReport, r.Installed, r.Backoffs)
@@ -132,6 +132,79 @@ var probeTests = []test{
 			w.wantNumber(0, "SELECT count(*) FROM agenda WHERE process = $1", string(process))
 		}
 		w.probe(s, 0, true)
+		if got := w.state(a.Machine); got != fleet.StateInstalled {
+			w.Fatalf("state %s", got)
+		}
+		w.wantEvents(a.Machine, "installed", "unreachable", "reachable again")
+		if n := w.count(a.Machine, fleet.EventUnreachable); n != 1 {
+			w.Fatalf("unreachable %d times", n)
+		}
+	}},
+	{"the unit of a watched system goes on calling", func(w *world) {
+		policy := fleet.DefaultPolicy()
+		a, o := w.unseen(fleet.SeenUp{Watch: true})
+		s := w.sessionFor("prober", 100*time.Hour)
+		wait := func(d time.Duration) {
+			w.shift.Advance(d)
+			w.must(w.db.ListenerAlive(w.ctx, 10*time.Minute, time.Minute))
+		}
+		call := func() {
+			w.Helper()
+			again, err := w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, o.Secret, "boot9")
+			w.must(err)
+			if again != policy.WatchInterval {
+				w.Fatalf("it is to call again after %s", again)
+			}
+		}
+		finds := func(work *bmdb.Work) {
+			w.Helper()
+			w.must(work.Finish(w.ctx, bmdb.RecordProbe(bmdb.ProbeResult{
+				Generation: 1, Attempt: 1, LastCall: work.Record.Probe.AnsweredAt, Detail: "its unit does not call",
+			})))
+		}
+		wait(0)
+		call()
+		call()
+		first := w.record(a.Machine).Probe
+		wait(policy.WatchInterval / 3)
+		call() // too early: nothing is written
+		if p := w.record(a.Machine).Probe; *p != *first || !p.Answered() {
+			w.Fatalf("probe %+v, before %+v", p, first)
+		}
+		wait(policy.WatchInterval)
+		call()
+		if p := w.record(a.Machine).Probe; !p.AnsweredAt.After(first.AnsweredAt) {
+			w.Fatalf("probe %+v, before %+v", p, first)
+		}
+		wait(2*policy.WatchInterval - time.Second)
+		if got := w.claim(s, fleet.ProcessProbe, 1); len(got) != 0 {
+			w.Fatal("a call is missed too early")
+		}
+		wait(time.Second)
+		late := w.claimOne(s, fleet.ProcessProbe)
+		call() // which is late, and before the finding
+		finds(late)
+		if p := w.record(a.Machine).Probe; !p.Answered() {
+			w.Fatalf("a finding that was too late counts: %+v", p)
+		}
+		wait(2 * policy.WatchInterval)
+		finds(w.claimOne(s, fleet.ProcessProbe))
+		w.shift.Advance(time.Hour) // our own listener is down: nothing is found
+		if got := w.claim(s, fleet.ProcessProbe, 1); len(got) != 0 {
+			w.Fatal("a call is missed while nobody listens")
+		}
+		w.must(w.db.ListenerAlive(w.ctx, 10*time.Minute, time.Minute))
+		if got := w.state(a.Machine); got != fleet.StateInstalled {
+			w.Fatalf("state %s", got)
+		}
+		wait(2 * policy.WatchInterval)
+		finds(w.claimOne(s, fleet.ProcessProbe))
+		if got := w.state(a.Machine); got != fleet.StateUnreachable {
+			w.Fatalf("state %s", got)
+		}
+		wait(policy.WatchInterval)
+		finds(w.claimOne(s, fleet.ProcessProbe))
+		call()
 		if got := w.state(a.Machine); got != fleet.StateInstalled {
 			w.Fatalf("state %s", got)
 		}

@@ -373,7 +373,7 @@ func (x *random) comeUp() {
 	}
 	o := rapid.SampledFrom(orders).Draw(x.r, "order")
 	newest := o == orders[len(orders)-1]
-	x.wantHeard(x.db.RecordInstalled(x.ctx, id, o.Request.Generation, o.Attempt, o.Secret, "b9"), newest)
+	x.wantHeard(errorOf(x.db.RecordInstalled(x.ctx, id, o.Request.Generation, o.Attempt, o.Secret, "b9")), newest)
 }
 
 func (x *random) expireInstalls() {

@@ -372,7 +372,7 @@ var workTests = []test{
 		// What a machine said itself is better than what was meant for it.
 		a := w.ready("c3", true)
 		o := w.handOut(a, 0, 0)
-		w.must(w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, o.Secret, "boot9", "ssh-ed25519 EEEE"))
+		w.must(errorOf(w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, o.Secret, "boot9", "ssh-ed25519 EEEE")))
 		intents := newIntents("c1", "c2")
 		made, refused := intents[0].Machine, intents[1].Machine
 		w.provisioning(func(work *bmdb.Work) {
@@ -400,7 +400,7 @@ var workTests = []test{
 	{"an installed system says by which host keys it is known", func(w *world) {
 		a := w.ready("c1", true)
 		o := w.handOut(a, 0, 0)
-		w.must(w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, o.Secret, "boot9", "ssh-ed25519 EEEE"))
+		w.must(errorOf(w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, o.Secret, "boot9", "ssh-ed25519 EEEE")))
 		if keys, err := w.db.HostKeys(w.ctx, a.Machine); err != nil || !slices.Equal(keys.Known, []string{"ssh-ed25519 EEEE"}) ||
 			keys.Source != fleet.HostKeyInstalled {
 			w.Fatalf("keys %+v, %v", keys, err)

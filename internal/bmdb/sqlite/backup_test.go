@@ -83,7 +83,7 @@ func install(t *testing.T, db *bmdb.DB, a bmdb.AgentIdentity, o *bmdb.InstallOrd
 	generation := o.Request.Generation
 	err := db.RecordInstallReport(t.Context(), a, fleet.InstallReport{Generation: generation, Attempt: o.Attempt, OK: true})
 	if err == nil {
-		err = db.RecordInstalled(t.Context(), a.Machine, generation, o.Attempt, o.Secret, "b")
+		err = errorOf(db.RecordInstalled(t.Context(), a.Machine, generation, o.Attempt, o.Secret, "b"))
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -186,3 +186,6 @@ func TestBackupRefuses(t *testing.T) {
 		}
 	}
 }
+
+// errorOf leaves out when the system is to call again.
+func errorOf(_ time.Duration, err error) error { return err }

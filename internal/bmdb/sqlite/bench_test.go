@@ -230,7 +230,7 @@ func BenchmarkAgents(b *testing.B) {
 		return n.db.RecordInstallReport(b.Context(), n.agents[i], fleet.InstallReport{Generation: 1, Attempt: 1, OK: true})
 	})
 	run("installed", func(i int) error {
-		return n.db.RecordInstalled(b.Context(), n.agents[i].Machine, 1, 1, orders[i].Secret, "b")
+		return errorOf(n.db.RecordInstalled(b.Context(), n.agents[i].Machine, 1, 1, orders[i].Secret, "b"))
 	})
 }
 

@@ -110,7 +110,7 @@ func lived(t *testing.T, d engines.Database) bmdb.AgentIdentity {
 	o, err := db.HandOutInstall(ctx, agents[0], 0, 0)
 	must(err)
 	must(db.RecordInstallReport(ctx, agents[0], fleet.InstallReport{Generation: 1, Attempt: o.Attempt, OK: true}))
-	must(db.RecordInstalled(ctx, agents[0].Machine, 1, o.Attempt, o.Secret, "b2"))
+	must(errorOf(db.RecordInstalled(ctx, agents[0].Machine, 1, o.Attempt, o.Secret, "b2")))
 	o, err = db.HandOutInstall(ctx, agents[1], 0, 0)
 	must(err)
 	must(db.RecordInstallReport(ctx, agents[1], fleet.InstallReport{Generation: 1, Attempt: o.Attempt, Error: "no disk"}))
@@ -276,3 +276,6 @@ func TestCopyOfADatabaseInUse(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// errorOf leaves out when the system is to call again.
+func errorOf(_ time.Duration, err error) error { return err }

@@ -25,7 +25,7 @@ func (s *Server) ReportUp(ctx context.Context, req *agentv1.ReportUpRequest) (*a
 		return nil, s.turnAway(ctx)
 	}
 	keys, leftOut := remote.ParseHostKeys(req.GetHostKeys()) // nobody has looked at the secret yet
-	err = s.db.RecordInstalled(ctx, id, fleet.InstallGeneration(req.GetInstallGeneration()), int(req.GetAttempt()), req.GetSecret(), req.GetBootId(), keys...)
+	again, err := s.db.RecordInstalled(ctx, id, fleet.InstallGeneration(req.GetInstallGeneration()), int(req.GetAttempt()), req.GetSecret(), req.GetBootId(), keys...)
 	switch kind := fleet.KindOf(err); {
 	case err == nil:
 	case kind == fleet.KindForbidden || kind == fleet.KindNotFound || kind == fleet.KindInvalid:
@@ -40,7 +40,7 @@ func (s *Server) ReportUp(ctx context.Context, req *agentv1.ReportUpRequest) (*a
 				slog.String("machine", string(id)), slog.Int("left_out", leftOut), slog.Int("keys", len(keys)))
 		})
 	}
-	return &agentv1.ReportUpResponse{}, nil
+	return &agentv1.ReportUpResponse{CallAgainMs: again.Milliseconds()}, nil
 }
 
 // installRequest returns the message that hands an attempt to the agent.

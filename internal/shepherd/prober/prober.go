@@ -145,6 +145,12 @@ func (p *Prober) Act(ctx context.Context, work *bmdb.Work) shepherd.Outcome {
 	if err != nil {
 		return shepherd.Fail{Err: err}
 	}
+	if q.seenUp.By == fleet.SeenByUnit { // it was claimed because a call is overdue
+		p.observe(q, ResultUnanswered)
+		return shepherd.Finish{Changes: []bmdb.Change{bmdb.RecordProbe(bmdb.ProbeResult{
+			Generation: q.generation, Attempt: q.attempt, LastCall: q.lastCall, Detail: "its unit does not call",
+		})}}
+	}
 	hostKey, err := p.ask(ctx, q)
 	if ctx.Err() != nil { // the lease or the loop has ended, not the machine
 		return shepherd.Fail{Err: context.Cause(ctx)}
@@ -183,7 +189,9 @@ type question struct {
 	seenUp     fleet.SeenUp
 	generation fleet.InstallGeneration
 	attempt    int
-	target     remote.Target
+	// lastCall is when the unit of the system has last called since it was seen up; zero: never.
+	lastCall time.Time
+	target   remote.Target
 }
 
 // question returns what is to be asked of a machine, as of its record.
@@ -197,6 +205,12 @@ func (p *Prober) question(ctx context.Context, source Source, r fleet.Record) (q
 		q.seenUp, q.generation, q.attempt = r.Installed.SeenUp, r.Installed.Generation, r.Installed.Attempt
 	default:
 		return q, fleet.Errorf(fleet.KindConflict, "no probe is wanted of the machine")
+	}
+	if q.seenUp.By == fleet.SeenByUnit {
+		if r.Probe != nil {
+			q.lastCall = r.Probe.AnsweredAt
+		}
+		return q, nil
 	}
 	if r.Provided == nil || !r.Provided.Address.IsValid() {
 		return q, fleet.Errorf(fleet.KindTemporary, "the provider has no public address for the machine")

@@ -250,6 +250,45 @@ func TestSeenBySSHAndWatched(t *testing.T) {
 	})
 }
 
+// TestWatchedByUnit: calls that do not come make a machine unreachable, and nobody is dialled.
+func TestWatchedByUnit(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, fleet.SeenUp{Watch: true})
+		call := func() time.Duration {
+			t.Helper()
+			again, err := s.herd.DB.RecordInstalled(t.Context(), s.machine, 1, 1, s.order.Secret, "boot-9")
+			check(t, err)
+			return again
+		}
+		again := call()
+		for range 30 {
+			s.run(again)
+			call()
+		}
+		s.wantState(fleet.StateInstalled, "its unit calls")
+		rows := s.count(fleet.EventFinished)
+		s.run(6 * time.Minute)
+		s.wantState(fleet.StateInstalled, "its unit has not called since")
+		s.run(2 * time.Minute)
+		s.wantState(fleet.StateUnreachable, "its unit has not called since")
+		s.run(6 * time.Hour)
+		if more := s.count(fleet.EventFinished) - rows; more != 1 {
+			t.Errorf("history has %d rows of one thing that was found", more)
+		}
+		if pulls := s.herd.Fake.Pulls(); len(pulls) > 0 || len(s.addresses()) > 0 {
+			t.Errorf("it was not left alone: %v, %v", pulls, s.addresses())
+		}
+		call()
+		s.wantState(fleet.StateInstalled, "its unit calls")
+		s.run(time.Minute)
+		s.wantState(fleet.StateInstalled, "its unit calls")
+		if out, back := s.count(fleet.EventUnreachable), s.count(fleet.EventReachable); out != 1 || back != 1 {
+			t.Errorf("unreachable %d times, and back %d times", out, back)
+		}
+	})
+}
+
 // TestAnotherHostKeyIsNotUp until a person accepts it.
 func TestAnotherHostKeyIsNotUp(t *testing.T) {
 	t.Parallel()

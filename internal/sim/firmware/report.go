@@ -25,8 +25,9 @@ const (
 
 // ReportUp tells the control plane, with the token of the first boot, that the installed system is
 // up. It tries until it is acknowledged, whatever the answer is, and calls failed (unless nil) with
-// each failure. It returns an error only when ctx ends or the token cannot be used at all.
-func ReportUp(ctx context.Context, token *agentv1.BootToken, bootID, hostKey string, failed func(error)) error {
+// each failure. Then it calls acknowledged, and goes on as long as the answers ask for that. It
+// returns an error only when ctx ends or the token cannot be used at all.
+func ReportUp(ctx context.Context, token *agentv1.BootToken, bootID, hostKey string, acknowledged func(watched bool), failed func(error)) error {
 	config := &tls.Config{MinVersion: tls.VersionTLS13}
 	if ca := token.GetCaCertificate(); len(ca) > 0 {
 		config.RootCAs = x509.NewCertPool()
@@ -49,15 +50,26 @@ func ReportUp(ctx context.Context, token *agentv1.BootToken, bootID, hostKey str
 		MachineId: token.GetMachineId(), InstallGeneration: token.GetInstallGeneration(), Attempt: token.GetAttempt(),
 		Secret: token.GetSecret(), BootId: bootID, HostKeys: []string{hostKey},
 	}
-	for wait := firstRetry; ; wait = min(2*wait, slowestRetry) {
-		err := report(ctx, client, request)
-		if err == nil || ctx.Err() != nil {
-			return err
+	for wait := firstRetry; ; {
+		response, err := report(ctx, client, request)
+		next := time.Duration(response.GetCallAgainMs()) * time.Millisecond
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err == nil:
+			acknowledged(next > 0)
+			if next == 0 {
+				return nil
+			}
+			wait = firstRetry
+		default:
+			if failed != nil {
+				failed(err)
+			}
+			next = wait + rand.N(wait/4)
+			wait = min(2*wait, slowestRetry)
 		}
-		if failed != nil {
-			failed(err)
-		}
-		timer := time.NewTimer(wait + rand.N(wait/4))
+		timer := time.NewTimer(next)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
@@ -67,9 +79,8 @@ func ReportUp(ctx context.Context, token *agentv1.BootToken, bootID, hostKey str
 	}
 }
 
-func report(ctx context.Context, client agentv1.AgentCallbackClient, request *agentv1.ReportUpRequest) error {
+func report(ctx context.Context, client agentv1.AgentCallbackClient, request *agentv1.ReportUpRequest) (*agentv1.ReportUpResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
-	_, err := client.ReportUp(ctx, request)
-	return err
+	return client.ReportUp(ctx, request)
 }
