@@ -26,8 +26,9 @@ type databaseHealth struct {
 	db    *bmdb.DB
 	asked chan chan<- struct{}
 
-	mu  sync.Mutex
-	err error // of the newest commit
+	mu    sync.Mutex
+	err   error     // of the newest commit
+	began time.Time // of the one that is under way; zero: none is
 }
 
 func newDatabaseHealth(db *bmdb.DB) *databaseHealth {
@@ -58,17 +59,20 @@ func (h *databaseHealth) serve(ctx context.Context) error {
 func (h *databaseHealth) commit(ctx context.Context) {
 	bounded, cancel := context.WithTimeout(ctx, commitPatience)
 	defer cancel()
+	h.mu.Lock()
+	h.began = time.Now()
+	h.mu.Unlock()
 	err := h.db.Probe(bounded)
-	if ctx.Err() != nil {
-		return // it is being stopped
-	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.err = err
+	h.began = time.Time{}
+	if ctx.Err() == nil { // else it is being stopped
+		h.err = err
+	}
 }
 
 // check reads one row, and tells what became of the newest commit. It does not wait for one that is
-// slow.
+// slow. One that has begun may outlast its patience: a disk that hangs keeps it for as long.
 func (h *databaseHealth) check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, databasePatience)
 	defer cancel()
@@ -86,6 +90,9 @@ func (h *databaseHealth) check(ctx context.Context) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if hangs := time.Since(h.began); !h.began.IsZero() && hangs >= commitPatience {
+		return fmt.Errorf("the database takes no changes: a commit has not ended for %s", hangs.Truncate(time.Second))
+	}
 	if h.err != nil {
 		return fmt.Errorf("the database takes no changes: %w", h.err)
 	}
