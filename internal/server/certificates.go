@@ -19,10 +19,6 @@ import (
 )
 
 const (
-	// A machine whose clock is behind (a flat battery, no time server yet) must still find the
-	// certificate valid. The authority signs for nobody but us, so an early start gives nothing away.
-	backdated       = 365 * 24 * time.Hour
-	authorityLife   = 30 * 365 * 24 * time.Hour
 	certificateLife = 365 * 24 * time.Hour
 	renewBefore     = certificateLife / 3
 	renewalCheck    = 10 * time.Minute
@@ -203,7 +199,12 @@ func (c *Certificates) renew() error {
 	return nil
 }
 
-func due(leaf *x509.Certificate) bool { return time.Now().After(leaf.NotAfter.Add(-renewBefore)) }
+// due reports whether a certificate is to be replaced: in time before it ends, and also when it was
+// made by a clock that was ahead of today's.
+func due(leaf *x509.Certificate) bool {
+	left := time.Until(leaf.NotAfter)
+	return left < renewBefore || left > certificateLife+24*time.Hour
+}
 
 // serves says whether a stored certificate can be used.
 func (c *Certificates) serves(leaf *x509.Certificate) bool {

@@ -108,6 +108,39 @@ func TestCertificateIsRenewedInTime(t *testing.T) {
 	})
 }
 
+// TestCertificatesOutliveAWrongClock: what was made while the clock was wrong, in either direction,
+// serves when it is right again, and for clients that keep the authority.
+func TestCertificatesOutliveAWrongClock(t *testing.T) {
+	t.Parallel()
+	const year = 365 * 24 * time.Hour
+	for name, test := range map[string]struct {
+		wrong, right time.Duration // of the clock, from its start in 2000
+	}{
+		"ten years ahead": {10 * year, 0},
+		"behind":          {0, 40 * year},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			var authority []byte
+			synctest.Test(t, func(t *testing.T) {
+				time.Sleep(test.wrong) // fake time
+				authority = open(t, dir, "127.0.0.1").Authority()
+			})
+			synctest.Test(t, func(t *testing.T) { // begins in 2000 again
+				time.Sleep(test.right)
+				c := open(t, dir, "127.0.0.1")
+				if err := verify(t, c, authority, "127.0.0.1"); err != nil {
+					t.Error(err)
+				}
+				if left := time.Until(c.Expires()); left > year || left < year/2 {
+					t.Errorf("%s left", left)
+				}
+			})
+		})
+	}
+}
+
 func TestTwoProcessesEndUpWithOneAuthority(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

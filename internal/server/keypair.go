@@ -51,7 +51,7 @@ func openAuthority(purpose Purpose, dir string) (*keyPair, error) {
 	pair, err = newPair(&x509.Certificate{
 		Subject:  pkix.Name{Organization: []string{organization}, CommonName: organization + " " + string(purpose) + " CA"},
 		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign, BasicConstraintsValid: true, IsCA: true, MaxPathLenZero: true,
-	}, authorityLife, nil)
+	}, endless, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -77,17 +77,23 @@ func newCertificate(purpose Purpose, authority *keyPair, hosts []string) (*keyPa
 			template.DNSNames = append(template.DNSNames, host)
 		}
 	}
-	return newPair(template, certificateLife, authority)
+	return newPair(template, time.Now().Add(certificateLife), authority)
 }
 
-// newPair makes a key and a certificate that the authority signs; without one it signs itself.
-func newPair(template *x509.Certificate, life time.Duration, authority *keyPair) (*keyPair, error) {
+// endless is the end of a certificate that has none (RFC 5280, section 4.1.2.5). That of an
+// authority has none: agents keep it, and the clock that it was made by may have been wrong.
+var endless = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
+
+// newPair makes a key and a certificate that the authority signs; without one it signs itself. It
+// is valid from 1970 on: a machine whose clock is behind (a flat battery, no time server yet) must
+// find it valid, and so must everybody after our own clock was ahead. The authority signs for
+// nobody but us, so an early start gives nothing away.
+func newPair(template *x509.Certificate, until time.Time, authority *keyPair) (*keyPair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, fmt.Errorf("make a key: %w", err)
 	}
-	now := time.Now()
-	template.NotBefore, template.NotAfter = now.Add(-backdated), now.Add(life)
+	template.NotBefore, template.NotAfter = time.Unix(0, 0), until
 	parent, signer := template, crypto.Signer(key)
 	if authority != nil {
 		parent, signer = authority.certificate, authority.key
