@@ -101,19 +101,27 @@ func showHardware(w *screen, h *agentv1.HardwareReport) {
 		[2]string{"NUMA", numa(h.GetNumaNodes())},
 		[2]string{"Memory", memory(h.GetMemory())},
 	)
+	if modules := h.GetMemory().GetModules(); len(modules) > 0 {
+		w.line("")
+		rows := make([][]string, len(modules))
+		for i, m := range modules {
+			rows[i] = []string{m.GetLocator(), bytesOf(m.GetSizeBytes()), m.GetType(), memorySpeed(m), strings.TrimSpace(m.GetVendor() + " " + m.GetPartNumber()), m.GetSerial()}
+		}
+		w.table([]string{"MEMORY", "SIZE", "TYPE", "SPEED", "MODEL", "SERIAL"}, rows)
+	}
 	if disks := h.GetBlockDevices(); len(disks) > 0 {
 		w.line("")
 		rows := make([][]string, len(disks))
 		for i, d := range disks {
-			rows[i] = []string{d.GetName(), bytesOf(d.GetSizeBytes()), d.GetProtocol(), d.GetModel(), d.GetSerial(), d.GetFirmware(), diskHealth(d.GetHealth())}
+			rows[i] = []string{d.GetName(), bytesOf(d.GetSizeBytes()), d.GetProtocol(), d.GetModel(), d.GetSerial(), d.GetWwn(), d.GetFirmware(), diskHealth(d.GetHealth())}
 		}
-		w.table([]string{"DISK", "SIZE", "PROTOCOL", "MODEL", "SERIAL", "FIRMWARE", "HEALTH"}, rows)
+		w.table([]string{"DISK", "SIZE", "PROTOCOL", "MODEL", "SERIAL", "WWN", "FIRMWARE", "HEALTH"}, rows)
 	}
 	if nics := h.GetNetworkInterfaces(); len(nics) > 0 {
 		w.line("")
 		rows := make([][]string, len(nics))
 		for i, n := range nics {
-			rows[i] = []string{n.GetName(), n.GetMac(), driver(n), speed(n), n.GetFirmware(), strings.Join(n.GetAddresses(), " ")}
+			rows[i] = []string{n.GetName(), hardwareAddress(n), driver(n), speed(n), n.GetFirmware(), strings.Join(n.GetAddresses(), " ")}
 		}
 		w.table([]string{"INTERFACE", "MAC", "DRIVER", "LINK", "FIRMWARE", "ADDRESSES"}, rows)
 	}
@@ -121,9 +129,9 @@ func showHardware(w *screen, h *agentv1.HardwareReport) {
 		w.line("")
 		rows := make([][]string, len(devices))
 		for i, d := range devices {
-			rows[i] = []string{d.GetAddress(), d.GetKind(), d.GetId(), d.GetDriver(), d.GetModel()}
+			rows[i] = []string{d.GetAddress(), d.GetKind(), d.GetId(), d.GetSubsystemId(), d.GetDriver(), d.GetModel()}
 		}
-		w.table([]string{"PCI", "KIND", "ID", "DRIVER", "MODEL"}, rows)
+		w.table([]string{"PCI", "KIND", "ID", "SUBSYSTEM", "DRIVER", "MODEL"}, rows)
 	}
 	for _, warning := range h.GetWarnings() {
 		w.line("Not read: %s", warning)
@@ -173,7 +181,33 @@ func numa(nodes []*agentv1.NumaNode) string {
 	if len(nodes) < 2 {
 		return ""
 	}
-	return fmt.Sprintf("%d nodes", len(nodes))
+	parts := make([]string, len(nodes))
+	for i, n := range nodes {
+		parts[i] = fmt.Sprintf("node %d: CPUs %s, %s", n.GetNode(), n.GetCpus(), bytesOf(n.GetMemoryBytes()))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// memorySpeed is how fast a module runs, and how fast it could where that is more.
+func memorySpeed(m *agentv1.MemoryModule) string {
+	switch rated, configured := m.GetSpeedMts(), m.GetConfiguredSpeedMts(); {
+	case rated == 0 && configured == 0:
+		return ""
+	case configured == 0 || configured == rated:
+		return fmt.Sprintf("%d MT/s", rated)
+	case rated == 0:
+		return fmt.Sprintf("%d MT/s", configured)
+	default:
+		return fmt.Sprintf("%d of %d MT/s", configured, rated)
+	}
+}
+
+// hardwareAddress is the MAC address of an interface, and its own where it has been given another.
+func hardwareAddress(n *agentv1.NetworkInterface) string {
+	if p := n.GetPermanentMac(); p != "" && p != n.GetMac() {
+		return n.GetMac() + " (permanent " + p + ")"
+	}
+	return n.GetMac()
 }
 
 // diskHealth shows the first thing that is wrong with a disk, or how worn it is.
@@ -211,7 +245,11 @@ func processors(cpus []*agentv1.Cpu) string {
 	for _, c := range cpus {
 		cores, threads = cores+c.GetCores(), threads+c.GetThreads()
 	}
-	return fmt.Sprintf("%d × %s, %d cores, %d threads", len(cpus), cpus[0].GetModel(), cores, threads)
+	text := fmt.Sprintf("%d × %s, %d cores, %d threads", len(cpus), cpus[0].GetModel(), cores, threads)
+	if microcode := cpus[0].GetMicrocode(); microcode != "" {
+		text += ", microcode " + microcode
+	}
+	return text
 }
 
 func memory(m *agentv1.Memory) string {
