@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -114,6 +116,50 @@ func TestPermanentAnswerIsNotRepeated(t *testing.T) {
 	report := Run(t.Context(), requestFor(url+"?token=hush", nil), newMachine(t).options())
 	if !strings.Contains(report.GetError(), "404") || strings.Contains(report.GetError(), "hush") || requests != 1 {
 		t.Errorf("%d requests, report: %v", requests, report)
+	}
+}
+
+// TestErrorsTellNoQuery: a presigned URL, or one that a redirect names, is a secret. Errors go to
+// history, log and page.
+func TestErrorsTellNoQuery(t *testing.T) {
+	t.Parallel()
+	image := testImage(3, 4*mebibyte)
+	refused := &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+	for name, answer := range map[string]func(r *http.Request) (*http.Response, error){
+		"connection refused": func(*http.Request) (*http.Response, error) { return nil, refused },
+		"redirected, and refused there": func(r *http.Request) (*http.Response, error) {
+			if r.URL.Host != "host" {
+				return nil, refused
+			}
+			return &http.Response{
+				StatusCode: 302, Status: "302 Found", Body: http.NoBody, Header: http.Header{"Location": {"http://mirror/image?signature=hush"}},
+			}, nil
+		},
+		"redirected for ever": func(r *http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: 302, Status: "302 Found", Body: http.NoBody, Header: http.Header{"Location": {r.URL.String() + "hush"}}}, nil
+		},
+		"cut again and again": func(r *http.Request) (*http.Response, error) {
+			if r.Header.Get("Range") != "" {
+				return nil, refused
+			}
+			return &http.Response{StatusCode: 200, ContentLength: int64(len(image)), Body: brokenBody{bytes.NewReader(image[:mebibyte])}}, nil
+		},
+		"forbidden": func(*http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: 403, Status: "403 Forbidden", Body: http.NoBody}, nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMachine(t)
+			synctest.Test(t, func(t *testing.T) {
+				options := m.options()
+				options.Client = &http.Client{Transport: roundTripper(answer)}
+				report := Run(t.Context(), requestFor("http://ada:hush@host/image?signature=hush", image), options)
+				if report.GetOk() || !strings.Contains(report.GetError(), "host/image") || strings.Contains(report.GetError(), "hush") {
+					t.Errorf("report: %v", report)
+				}
+			})
+		})
 	}
 }
 
