@@ -1,6 +1,7 @@
 package reconciler
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -16,10 +17,14 @@ import (
 // connections as they are, so that TLS is between the client and the API server.
 //
 // While the API server may not serve, or does not answer, Expose does not listen: whoever looks for
-// a working API server finds the port closed. For each connection it connects to the API server
-// first, and then asks etcd. The record of a node changes only while no API server runs there. So
-// if the record still names our release after the connection was made, then the process at its
-// other end is of our release, however long we were stopped in between.
+// a working API server finds the port closed. An open port closes at once when the API server may
+// not serve any more. When nobody can tell, because etcd or the API server does not answer, it
+// closes after five seconds of that, so that a change of etcd's leader cuts no connection.
+//
+// For each connection it connects to the API server first, and then asks etcd. The record of a
+// node changes only while no API server runs there. So if the record still names our release after
+// the connection was made, then the process at its other end is of our release, however long we
+// were stopped in between.
 type Expose struct {
 	// Address is where clients connect, and Target where the API server listens: HOST:PORT.
 	Address, Target string
@@ -27,13 +32,16 @@ type Expose struct {
 	// Probe asks the API server whether it is ready.
 	Probe  func(context.Context) error
 	Logger *slog.Logger
+
+	patience time.Duration // 0: exposePatience
 }
 
-// How often Expose asks whether the API server may serve and is ready, and how long an answer may
-// take.
+// How often Expose asks whether the API server may serve and is ready, how long an answer may take,
+// and for how long an open port stays open without one.
 const (
-	exposeEvery   = time.Second
-	exposeTimeout = 3 * time.Second
+	exposeEvery    = time.Second
+	exposeTimeout  = 3 * time.Second
+	exposePatience = 5 * time.Second
 )
 
 // Run exposes the API server until ctx ends, and then returns nil. An address at which it cannot
@@ -43,9 +51,12 @@ func (e Expose) Run(ctx context.Context) error {
 	defer tick.Stop()
 	var open *exposed
 	defer func() { open.close() }()
-	last := ""
+	last, yes := "", time.Time{}
 	for {
-		verdict := e.ask(ctx)
+		verdict, certain := e.ask(ctx)
+		if verdict.OK {
+			yes = time.Now()
+		}
 		if verdict.OK && open == nil {
 			listener, err := new(net.ListenConfig).Listen(ctx, "tcp", e.Address)
 			if err == nil {
@@ -54,7 +65,7 @@ func (e Expose) Run(ctx context.Context) error {
 				verdict = gate.Verdict{Reason: err.Error()}
 			}
 		}
-		if !verdict.OK {
+		if !verdict.OK && (certain || time.Since(yes) >= cmp.Or(e.patience, exposePatience)) {
 			open.close()
 			open = nil
 		}
@@ -71,17 +82,17 @@ func (e Expose) Run(ctx context.Context) error {
 	}
 }
 
-// ask says whether the API server may serve and is ready.
-func (e Expose) ask(ctx context.Context) gate.Verdict {
+// ask says whether the API server may serve and is ready; certain is whether etcd has said so.
+func (e Expose) ask(ctx context.Context) (verdict gate.Verdict, certain bool) {
 	ctx, cancel := context.WithTimeout(ctx, exposeTimeout)
 	defer cancel()
-	verdict, _ := e.Door.Ask(ctx)
+	verdict, revision := e.Door.Ask(ctx)
 	if verdict.OK {
 		if err := e.Probe(ctx); err != nil {
-			return gate.Verdict{Reason: err.Error()}
+			return gate.Verdict{Reason: err.Error()}, false
 		}
 	}
-	return verdict
+	return verdict, revision != 0
 }
 
 // exposed is an open port. Nil is a closed one.

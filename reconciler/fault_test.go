@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"net"
+	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -197,6 +199,126 @@ func TestExposeConnectsFirst(t *testing.T) {
 	if got := through(t, e); got != "" {
 		t.Errorf("a client gets %q", got)
 	}
+}
+
+// TestExposeIsPatient: a failure that passes cuts no client, and one that stays does. A status that
+// excludes the API server does so at once.
+func TestExposeIsPatient(t *testing.T) {
+	t.Parallel()
+	layout, client := ownLayout(), shared.Client(t)
+	register(t, client, layout, "n1", "v1.0.0")
+	put := func(at string) {
+		t.Helper()
+		text, err := done(at, at).Encode()
+		if err == nil {
+			_, err = client.Put(t.Context(), layout.Status(), string(text))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("v1.0.0")
+	var fails atomic.Bool
+	asked := make(chan struct{})
+	exposed := func(patience time.Duration) string {
+		e := Expose{
+			Address: freeAddress(t), Target: silent(t),
+			Door: NewDoor(Ready{Client: client, Layout: layout, Node: "n1", Build: build("v1.0.0", "v1.0.0", "v1.0.0"), Logger: quiet(t)}),
+			Probe: func(context.Context) error {
+				select {
+				case asked <- struct{}{}:
+				default:
+				}
+				if fails.Load() {
+					return errors.New("not ready")
+				}
+				return nil
+			},
+			Logger: quiet(t), patience: patience,
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- e.Run(ctx) }()
+		t.Cleanup(func() { stop(); <-ended })
+		return e.Address
+	}
+	patient := connectTo(t, exposed(time.Hour))
+	fails.Store(true)
+	for range 3 {
+		<-asked
+	}
+	if cut(patient, time.Millisecond) {
+		t.Error("a failure cuts a client at once")
+	}
+	fails.Store(false)
+	conn := connectTo(t, exposed(time.Millisecond))
+	fails.Store(true)
+	if !cut(conn, time.Minute) {
+		t.Error("a failure that stays cuts no client")
+	}
+	fails.Store(false)
+	put("v2.0.0")
+	if !cut(patient, time.Minute) {
+		t.Error("the client of an API server that may not serve any more stays")
+	}
+}
+
+// silent listens, accepts, and says nothing.
+func silent(t *testing.T) (where string) {
+	t.Helper()
+	ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ln.Close() })
+	go func() {
+		var kept []net.Conn
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				break
+			}
+			kept = append(kept, conn)
+		}
+		for _, conn := range kept {
+			_ = conn.Close()
+		}
+	}()
+	return ln.Addr().String()
+}
+
+// freeAddress is one that nobody listens at.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return ln.Addr().String()
+}
+
+// connectTo connects as soon as somebody listens.
+func connectTo(t *testing.T, address string) net.Conn {
+	t.Helper()
+	for {
+		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", address)
+		if err == nil && !cut(conn, 100*time.Millisecond) {
+			t.Cleanup(func() { _ = conn.Close() })
+			return conn
+		}
+		if t.Context().Err() != nil {
+			t.Fatal(err)
+		}
+		<-time.After(50 * time.Millisecond)
+	}
+}
+
+// cut reports whether a connection ends within that time.
+func cut(conn net.Conn, within time.Duration) bool {
+	_ = conn.SetReadDeadline(time.Now().Add(within))
+	_, err := conn.Read(make([]byte, 1))
+	return err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
 }
 
 // says listens, and says a word to each client.

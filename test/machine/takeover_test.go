@@ -62,29 +62,52 @@ func TestFromQuickToInstalled(t *testing.T) {
 	checkHardware(t, t.Context(), p, vm.BIOS)
 }
 
-// An installed system is seen to be up by SSH, under the host key that its install brought, and is
-// watched from then on: when its power is cut, it is shown as unreachable, and left alone.
-func TestSeenUpBySSH(t *testing.T) {
+// An installed system is seen to be up by SSH, under the host key that its install brought, or by
+// its unit, and is watched from then on, over a restart, too. When its power is cut, it is shown as
+// unreachable, and left alone.
+func TestWatched(t *testing.T) {
 	onDemand(t)
-	t.Parallel()
-	ctx := bounded(t, limit)
-	p, m := installedFromQuick(t, ctx, func(c *config.Config, p *config.Provider) {
-		p.Install.SeenUp, p.Install.Watch = "ssh", true
-		c.Policy.ProbeInterval, c.Policy.WatchInterval, c.Policy.UnreachableAfter = 5*time.Second, 5*time.Second, 30*time.Second
-		c.Prober.ConnectTimeout, c.Prober.Timeout = 10*time.Second, 30*time.Second
-	})
-	m.Kill()
-	await(t, ctx, "the loss of the machine", func() error {
-		machine, err := p.machine(ctx)
-		if err != nil {
-			return err
-		}
-		if state := machine.GetMachine().GetState(); state != string(fleet.StateUnreachable) {
-			return fmt.Errorf("the machine is %s: %s", state, machine.GetMachine().GetReason())
-		}
-		t.Logf("%s: %s", machine.GetMachine().GetState(), machine.GetMachine().GetReason())
-		return nil
-	})
+	for _, by := range []string{"ssh", "unit"} {
+		t.Run(by, func(t *testing.T) {
+			t.Parallel()
+			ctx := bounded(t, limit)
+			p, m := installedFromQuick(t, ctx, func(c *config.Config, p *config.Provider) {
+				p.Install.SeenUp, p.Install.Watch = by, true
+				c.Policy.ProbeInterval, c.Policy.WatchInterval, c.Policy.UnreachableAfter = 5*time.Second, 5*time.Second, 30*time.Second
+				c.Prober.ConnectTimeout, c.Prober.Timeout = 10*time.Second, 30*time.Second
+			})
+			check(t, m.Reset(ctx))
+			answered := func(words string) func() error {
+				began := time.Now()
+				return func() error {
+					machine, err := p.machine(ctx)
+					if err != nil {
+						return err
+					}
+					for _, fact := range machine.GetFacts() {
+						if fact.GetName() == "probe" && fact.GetAt().AsTime().After(began) && strings.Contains(fact.GetDetail(), words) {
+							return nil
+						}
+					}
+					return fmt.Errorf("facts: %v", machine.GetFacts())
+				}
+			}
+			await(t, ctx, "the restart", answered("not answered"))
+			await(t, ctx, "the system after its restart", answered(map[string]string{"ssh": "it answers SSH", "unit": "its unit calls"}[by]))
+			m.Kill()
+			await(t, ctx, "the loss of the machine", func() error {
+				machine, err := p.machine(ctx)
+				if err != nil {
+					return err
+				}
+				if state := machine.GetMachine().GetState(); state != string(fleet.StateUnreachable) {
+					return fmt.Errorf("the machine is %s: %s", state, machine.GetMachine().GetReason())
+				}
+				t.Logf("%s: %s", machine.GetMachine().GetState(), machine.GetMachine().GetReason())
+				return nil
+			})
+		})
+	}
 }
 
 // installedFromQuick brings a quick machine to installed and seen up, and returns its control plane
