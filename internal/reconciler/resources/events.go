@@ -102,9 +102,6 @@ func (p *pass) sendEvents(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if e.Namespace == "" {
-			e.Namespace = metav1.NamespaceDefault
-		}
 		if err := p.a.client.Event(ctx, e); err != nil {
 			p.a.log.DebugContext(ctx, "an event cannot be written", slog.String("object", e.Key.String()), slog.Any("err", err))
 			if !answered(err) {

@@ -71,6 +71,25 @@ func TestEvents(t *testing.T) {
 	}
 }
 
+// TestEventsOfTheCluster: an event on an object that is in no namespace is found where `kubectl
+// describe` looks for it, which asks for events whose object has no namespace either.
+func TestEventsOfTheCluster(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	name := unused("told")
+	w.write("a.yaml", "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: "+name+"}\nrule: []\n")
+	a := w.start(resources.Options{BuiltIn: []*object.Object{}})
+	if _, err := a.pass(); err == nil {
+		t.Error("nothing is wrong")
+	}
+	list, err := w.in(schema.GroupVersionResource{Version: "v1", Resource: "events"}, "").List(t.Context(), metav1.ListOptions{
+		FieldSelector: "involvedObject.kind=ClusterRole,involvedObject.namespace=,involvedObject.name=" + name,
+	})
+	if err != nil || len(list.Items) != 1 || list.Items[0].GetNamespace() != metav1.NamespaceDefault {
+		t.Errorf("found are %+v, %v", list, err)
+	}
+}
+
 // TestPolicies: what people say about one object, by annotations.
 func TestPolicies(t *testing.T) {
 	t.Parallel()

@@ -15,7 +15,8 @@ import (
 
 // Event is what `kubectl describe` and `kubectl get events` show of an object.
 type Event struct {
-	// Key of the object. Its namespace is that of the event, too.
+	// Key of the object. Its namespace is that of the event, too; the event on an object that is in
+	// none is in the default one.
 	object.Key
 	// Version of the object's API, and its UID; empty if there is no such object.
 	Version, UID string
@@ -27,14 +28,18 @@ type Event struct {
 // maxNote is how long a note may be; the server refuses a longer one.
 const maxNote = 1000
 
-// Event writes an event. A namespace is needed. Of an object that is in none, give the default one.
+// Event writes an event.
 func (c *Client) Event(ctx context.Context, e Event) error {
 	kind := "Normal"
 	if e.Warning {
 		kind = "Warning"
 	}
 	apiVersion := schema.GroupVersion{Group: e.Group, Version: e.Version}.String()
-	regarding := map[string]any{"apiVersion": apiVersion, "kind": e.Kind, "name": e.Name, "namespace": e.Namespace}
+	regarding := map[string]any{"apiVersion": apiVersion, "kind": e.Kind, "name": e.Name}
+	namespace := metav1.NamespaceDefault
+	if e.Namespace != "" { // kubectl looks for events on objects that are in none by their having none
+		namespace, regarding["namespace"] = e.Namespace, e.Namespace
+	}
 	if e.UID != "" {
 		regarding["uid"] = e.UID
 	}
@@ -46,10 +51,10 @@ func (c *Client) Event(ctx context.Context, e Event) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
-	_, err := c.dynamic.Resource(schema.GroupVersionResource{Group: "events.k8s.io", Version: "v1", Resource: "events"}).Namespace(e.Namespace).
+	_, err := c.dynamic.Resource(schema.GroupVersionResource{Group: "events.k8s.io", Version: "v1", Resource: "events"}).Namespace(namespace).
 		Create(ctx, &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "events.k8s.io/v1", "kind": "Event",
-			"metadata":            map[string]any{"name": name, "namespace": e.Namespace},
+			"metadata":            map[string]any{"name": name, "namespace": namespace},
 			"eventTime":           time.Now().UTC().Format(metav1.RFC3339Micro),
 			"reportingController": "ironherd.dev/reconciler", "reportingInstance": object.Manager,
 			"action": "Reconcile", "reason": e.Reason, "note": note, "type": kind, "regarding": regarding,
