@@ -101,6 +101,24 @@ func TestBadManifests(t *testing.T) {
 	a.silent()
 }
 
+// TestRequiredIsNamedFirst: what a pass says in one line names what API servers wait for, not a
+// manifest that was read before.
+func TestRequiredIsNamedFirst(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	own, err := object.NewBuiltIn(map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "needed", "namespace": "default"}, "datum": "unknown",
+	}, "test", object.Required)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.write("a.yaml", "{{{")
+	r, err := w.start(resources.Options{BuiltIn: []*object.Object{own}}).pass()
+	if err == nil || !strings.Contains(err.Error(), "2 of what is wanted could not be done; first: ConfigMap default/needed ") {
+		t.Errorf("%v: %+v", err, r)
+	}
+}
+
 // TestDefinitionAndResource: both in one file, in the wrong order.
 func TestDefinitionAndResource(t *testing.T) {
 	t.Parallel()
