@@ -92,9 +92,8 @@ func (a *Applier) Pass(ctx context.Context) (reconciler.Report, error) {
 	p.sendEvents(ctx)
 	p.report.Requests = int(requests.Load())
 	p.wake(err)
-	if err == nil && len(p.report.Failures) > 0 {
-		first := p.report.Failures[0]
-		err = fmt.Errorf("%d of what is wanted could not be done; first: %s: %s", len(p.report.Failures), first.Object, first.Reason)
+	if err == nil {
+		err = inOneLine(p.report.Failures)
 	}
 	return p.report, err
 }

@@ -1,10 +1,13 @@
 package resources
 
 import (
+	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
+	"github.com/ironherd/ironherd/reconciler"
 )
 
 // The pause before an object is tried again grows from minPause to maxPause.
@@ -28,6 +31,16 @@ type failure struct {
 
 // failures are the objects that failed when they were tried last.
 type failures map[object.Key]failure
+
+// inOneLine returns what failed as one error; nil: nothing. It names the first failure that API
+// servers may have to wait for, if there is one, because that is why /healthz shows the error.
+func inOneLine(all []reconciler.Failure) error {
+	if len(all) == 0 {
+		return nil
+	}
+	first := max(0, slices.IndexFunc(all, func(f reconciler.Failure) bool { return f.Required }))
+	return fmt.Errorf("%d of what is wanted could not be done; first: %s: %s", len(all), all[first].Object, all[first].Reason)
+}
 
 // due reports whether an object may be tried now.
 func (f failures) due(key object.Key, hash, version string) bool {
