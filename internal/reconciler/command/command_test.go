@@ -234,13 +234,7 @@ func TestRun(t *testing.T) {
 		leader, _, err := election.Leader(t.Context(), client, p.layout().Election())
 		return err == nil && leader.Name == "n7"
 	})
-	var address string
-	for line := range strings.Lines(stderr.String()) {
-		var entry struct{ Msg, Address string }
-		if json.Unmarshal([]byte(line), &entry) == nil && entry.Msg == "listening" {
-			address = entry.Address
-		}
-	}
+	address := listens(stderr.String())
 	await(t, "it tells that passes fail", func() bool {
 		status, body := get(t, address, "/healthz")
 		return status == 503 && strings.Contains(body, `"name":"lead","condition":"running","healthy":false`)
@@ -257,7 +251,8 @@ func TestRun(t *testing.T) {
 		return strings.Contains(body, "ironherd_reconciler_nodes{")
 	})
 	contains(t, "metrics", body, "ironherd_reconciler_leading 1", `ironherd_reconciler_nodes{release="v0.1.0"} 1`,
-		`ironherd_reconciler_passes_total{outcome="failed"}`, "ironherd_reconciler_term 1")
+		`ironherd_reconciler_passes_total{outcome="failed"}`, "ironherd_reconciler_term 1",
+		"ironherd_reconciler_failures_required 0", "ironherd_reconciler_last_pass_failed 1", "ironherd_reconciler_last_pass_blocks 1")
 	out, _ := p.run(0, "status")
 	contains(t, "status", out, "leader:       n7 (release v0.1.0", "leader does:  there is no status yet")
 	p.put(p.layout().Status(), `{"state":"working","version":"v0.1.0","minimumCompatible":"v0.1.0"}`)
@@ -271,6 +266,17 @@ func TestRun(t *testing.T) {
 	if leader, found, err := election.Leader(t.Context(), client, p.layout().Election()); found || err != nil {
 		t.Errorf("%+v still leads, %v", leader, err)
 	}
+}
+
+// listens returns where a program listens, from its log.
+func listens(log string) (address string) {
+	for line := range strings.Lines(log) {
+		var entry struct{ Msg, Address string }
+		if json.Unmarshal([]byte(line), &entry) == nil && entry.Msg == "listening" {
+			address = entry.Address
+		}
+	}
+	return address
 }
 
 func get(t *testing.T, address, path string) (int, string) {

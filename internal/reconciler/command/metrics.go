@@ -48,7 +48,7 @@ func newMetrics(version string) *metrics {
 		changes:   counter("changes_total", "Objects that were changed, by what was done.", "action"),
 		requests:  prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "requests_total", Help: "Requests of passes to the API server."}),
 		objects:   gauge("objects", "Objects that are wanted, as of the last pass."),
-		failures:  gauge("failures", "Objects that the last pass could not make what is wanted."),
+		failures:  gauge("failures", "Objects that the last pass could not make what is wanted, as far as it got."),
 		required:  gauge("failures_required", "Of the failures of the last pass, those that API servers may have to wait for."),
 		paused:    gauge("paused", "Objects that are not what is wanted, and that are left alone because somebody has paused them."),
 		unhealthy: gauge("unhealthy", "Objects that are not healthy, as far as the last pass knew."),
@@ -109,18 +109,20 @@ func (m *metrics) watch(s *reconciler.Service) {
 		nodes:    describe("nodes", "Nodes that count, by release; unknown for those whose release is not known.", "release"),
 		faulty:   describe("nodes_unreadable", "Nodes whose record cannot be read."),
 		passed:   describe("last_pass_timestamp_seconds", "When the last pass of our leadership ended; 0 when there was none."),
+		failed:   describe("last_pass_failed", "Whether the last pass of our leadership failed, in an object or as a whole."),
+		blocks:   describe("last_pass_blocks", "Whether API servers may have to wait for what the last pass of our leadership could not do."),
 	})
 }
 
 type stateCollector struct {
 	service *reconciler.Service
 
-	leading, term, campaign, status, nodes, faulty, passed *prometheus.Desc
+	leading, term, campaign, status, nodes, faulty, passed, failed, blocks *prometheus.Desc
 }
 
 // Describe implements prometheus.Collector.
 func (c *stateCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.leading, c.term, c.campaign, c.status, c.nodes, c.faulty, c.passed} {
+	for _, d := range []*prometheus.Desc{c.leading, c.term, c.campaign, c.status, c.nodes, c.faulty, c.passed, c.failed, c.blocks} {
 		ch <- d
 	}
 }
@@ -164,6 +166,8 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 		passed = float64(state.PassedAt.UnixMilli()) / 1000
 	}
 	send(c.passed, passed)
+	send(c.failed, flag[state.PassError != ""])
+	send(c.blocks, flag[state.PassError != "" && !state.PassReady])
 }
 
 func (m *metrics) handler() http.Handler {

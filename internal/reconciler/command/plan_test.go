@@ -61,16 +61,25 @@ func TestPlanThenApprove(t *testing.T) {
 	}
 	p := newProgram(t)
 	p.env = append(p.env, "IRONHERD_RECONCILER_NODE=n1", "IRONHERD_RECONCILER_KUBECONFIG="+kubeconfig, "IRONHERD_RECONCILER_MANIFESTS="+manifests,
-		"IRONHERD_RECONCILER_BUILT_IN=none", "IRONHERD_RECONCILER_FULL_PASS=200ms", "IRONHERD_RECONCILER_LISTEN=")
+		"IRONHERD_RECONCILER_BUILT_IN=none", "IRONHERD_RECONCILER_FULL_PASS=200ms", "IRONHERD_RECONCILER_LISTEN=127.0.0.1:0")
 	write("one", "two", "three")
 	serving, stop := context.WithCancel(ctx)
 	defer stop()
-	_, _, code := p.start(serving, "run")
+	_, stderr, code := p.start(serving, "run")
 	await("what is wanted", func() bool {
 		_, err := configMaps.Get(ctx, "three", metav1.GetOptions{})
 		return err == nil
 	})
+	passed := func(failed, blocks string) func() bool {
+		return func() bool {
+			_, body := get(t, listens(stderr.String()), "/metrics")
+			return strings.Contains(body, "ironherd_reconciler_last_pass_failed "+failed) &&
+				strings.Contains(body, "ironherd_reconciler_last_pass_blocks "+blocks)
+		}
+	}
+	await("a pass that finds everything", passed("0", "0"))
 	write("one")
+	await("a pass that fails, and keeps nobody waiting", passed("1", "0"))
 	held := regexp.MustCompile(`(?s)held back: prune ConfigMap default/two: 2 of the 3 objects.*held back: prune ConfigMap default/three|` +
 		`(?s)held back: prune ConfigMap default/three: 2 of the 3 objects.*held back: prune ConfigMap default/two`)
 	said, _ := p.run(6, "plan")
