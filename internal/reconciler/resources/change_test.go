@@ -159,6 +159,9 @@ func TestForeign(t *testing.T) {
 	if got := nested(w.get(classes, "", "local").Object, []string{"allowVolumeExpansion"}); got != false {
 		t.Errorf("a field of somebody else was taken: %v", got)
 	}
+	if labels := w.get(classes, "", "local").GetLabels(); len(labels) > 0 {
+		t.Errorf("of what has a conflict a part was applied: %v", labels)
+	}
 	if o := w.get(runtimes, "", "gvisor"); o.GetUID() != theirs {
 		t.Error("somebody else's object was deleted")
 	}
