@@ -254,7 +254,7 @@ func TestRun(t *testing.T) {
 		`ironherd_reconciler_passes_total{outcome="failed"}`, "ironherd_reconciler_term 1",
 		"ironherd_reconciler_failures_required 0", "ironherd_reconciler_last_pass_failed 1", "ironherd_reconciler_last_pass_blocks 1")
 	out, _ := p.run(0, "status")
-	contains(t, "status", out, "leader:       n7 (release v0.1.0", "leader does:  there is no status yet")
+	contains(t, "status", out, "leader:       n7 (release v0.1.0", "it cannot do its work, and hands over as soon as a candidate can: ", "leader does:  there is no status yet")
 	p.put(p.layout().Status(), `{"state":"working","version":"v0.1.0","minimumCompatible":"v0.1.0"}`)
 	if status, body := get(t, address, "/servez"); status != 503 || !strings.Contains(body, "cannot be reached") {
 		t.Errorf("a load balancer is sent to an API server that does not run: %d %s", status, body)

@@ -52,7 +52,7 @@ func statusTable(w io.Writer, o reconciler.Overview) {
 	} else {
 		pair("leader", "%s (release %s, standing since %s)", clean(o.Leader.Name), o.Leader.Build.Release, o.Leader.Since.Format(time.RFC3339))
 		if o.Leader.Fault != "" {
-			pair("", "it cannot do its work, and no candidate can: %s", clean(o.Leader.Fault))
+			pair("", "it cannot do its work, and hands over as soon as a candidate can: %s", clean(o.Leader.Fault))
 		}
 	}
 	switch {

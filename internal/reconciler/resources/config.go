@@ -26,7 +26,8 @@ type Options struct {
 	// names the managers.
 	Force bool
 	// MaxPrune is how many objects that are no longer in the manifests a pass may delete. If there
-	// are more, it deletes none, and fails. 0: any number, as long as others agree
+	// are more, it deletes none, and fails. 0: any number that is no more than half of what came
+	// from manifests, as long as others agree. An approval overrules all three
 	// (reconciler.Consent).
 	MaxPrune int
 	// Selection is which parts of the release's own set are wanted.

@@ -11,7 +11,7 @@
 // changes it, and another release of the server does so differently: whoever compares values writes
 // for ever. Two things are asked instead, of the metadata alone:
 //
-//   - the annotation LabelApplied holds the hash of the very configuration that is wanted now: it
+//   - the annotation Applied holds the hash of the very configuration that is wanted now: it
 //     travels in each apply, so that it is there if and only if that configuration was the last
 //     that we applied;
 //   - each field of it is still ours in managedFields. Whoever changes a value takes the field from
