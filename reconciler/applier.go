@@ -31,11 +31,11 @@ type Planner interface {
 	Plan(ctx context.Context) (Diff, error)
 }
 
-// Prober is an Applier that can tell whether its API server answers. With one, a leader whose API
-// server does not answer hands over to a candidate whose does.
+// Prober is an Applier that can tell whether it can use its API server. With one, a leader that
+// cannot hands over to a candidate that can.
 type Prober interface {
 	// Probe asks the API server once, and returns an error in one line if it does not answer before
-	// ctx ends, or is not ready.
+	// ctx ends, is not ready, or rejects our credentials.
 	Probe(ctx context.Context) error
 }
 

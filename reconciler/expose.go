@@ -29,7 +29,8 @@ type Expose struct {
 	// Address is where clients connect, and Target where the API server listens: HOST:PORT.
 	Address, Target string
 	Door            *Door
-	// Probe asks the API server whether it is ready.
+	// Probe asks the API server whether it is ready. It should not matter whether the API server
+	// knows who asks.
 	Probe  func(context.Context) error
 	Logger *slog.Logger
 

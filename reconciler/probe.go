@@ -12,7 +12,7 @@ import (
 // TTL to notice that it is dead or hangs.
 const probeEvery = 5
 
-// probe asks this node's API server again and again, and keeps in s.fault why it does not answer.
+// probe asks this node's API server again and again, and keeps in s.fault why it cannot be used.
 func (s *Service) probe(ctx context.Context) error {
 	prober := s.can.prober
 	if prober == nil {
@@ -35,7 +35,7 @@ func (s *Service) probe(ctx context.Context) error {
 		case err == nil:
 			failed = 0
 			if fault != "" {
-				s.config.Logger.InfoContext(ctx, "the API server of this node answers again")
+				s.config.Logger.InfoContext(ctx, "the API server of this node can be used again")
 			}
 			if fault != "" || !known {
 				s.fault.Set("")
@@ -44,7 +44,7 @@ func (s *Service) probe(ctx context.Context) error {
 			failed++ // once is no fault yet
 		case fault != err.Error():
 			if fault == "" {
-				s.config.Logger.WarnContext(ctx, "the API server of this node does not answer", slog.Any("err", err))
+				s.config.Logger.WarnContext(ctx, "the API server of this node cannot be used", slog.Any("err", err))
 			}
 			s.fault.Set(err.Error())
 		}
@@ -56,7 +56,7 @@ func (s *Service) probe(ctx context.Context) error {
 	}
 }
 
-// checkProbe returns why this node's API server does not answer.
+// checkProbe returns why this node's API server cannot be used.
 func (s *Service) checkProbe(context.Context) error {
 	if fault, _ := s.fault.Get(); fault != "" {
 		return errors.New(fault)

@@ -113,8 +113,8 @@ type Service struct {
 	overrides  watch.Memory[etcd.Snapshot]
 	verdict    watch.Memory[gate.Verdict]
 	leadership watch.Memory[*election.Leadership] // nil: none
-	// fault is why this node's API server does not answer; empty: it does. It is not set before the
-	// API server was asked.
+	// fault is why this node's API server cannot be used; empty: it can. It is not set before the API
+	// server was asked.
 	fault watch.Memory[string]
 
 	mu    sync.Mutex
@@ -133,7 +133,7 @@ type State struct {
 	Doing string `json:"doing,omitempty"`
 	// Blocked is why we wait as the leader before we may change anything; empty: we do not.
 	Blocked string `json:"blocked,omitempty"`
-	// Fault is why this node's API server does not answer; empty: it does, or was not asked yet.
+	// Fault is why this node's API server cannot be used; empty: it can, or was not asked yet.
 	Fault string `json:"fault,omitempty"`
 	// PassedAt, PassError and PassReady are of the last pass of this leadership. PassReady tells
 	// that API servers may rely on what they need, whatever the error says.

@@ -112,8 +112,12 @@ func (e *Engine) Changed() <-chan struct{} { return e.applier.Changed() }
 // Plan returns what a pass would change, and changes nothing. It needs no Run.
 func (e *Engine) Plan(ctx context.Context) (reconciler.Diff, error) { return e.applier.Plan(ctx) }
 
-// Probe asks the API server once whether it is ready.
+// Probe asks the API server once whether it is ready and accepts our credentials.
 func (e *Engine) Probe(ctx context.Context) error { return e.applier.Probe(ctx) }
+
+// Ready asks the API server once whether it is ready, whatever it thinks of our credentials. It is
+// what reconciler.Expose asks: when ours have expired, clients still have theirs.
+func (e *Engine) Ready(ctx context.Context) error { return e.applier.Ready(ctx) }
 
 // Source is what the manifests say. A Service puts it into the record of its node.
 func (e *Engine) Source(ctx context.Context) node.Source { return e.applier.Source(ctx) }

@@ -379,7 +379,7 @@ func (a *app) connect(ctx context.Context, c config) error {
 	defer applier.Close()
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	if err := applier.Probe(ctx); err != nil {
+	if err := applier.Check(ctx); err != nil {
 		errs = append(errs, fleet.Errorf(fleet.KindTemporary, "%w", err))
 	}
 	return errors.Join(errs...)

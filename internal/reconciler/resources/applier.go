@@ -2,6 +2,7 @@ package resources
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -62,7 +63,23 @@ func (a *Applier) Close() { a.client.Close() }
 func (a *Applier) Changed() <-chan struct{} { return a.changed }
 
 // Probe implements reconciler.Prober.
-func (a *Applier) Probe(ctx context.Context) error { return a.client.Ready(a.client.Logging(ctx)) }
+func (a *Applier) Probe(ctx context.Context) error { return a.client.Usable(a.client.Logging(ctx)) }
+
+// Ready asks the API server once whether it is ready to serve others. It does not matter whether it
+// knows us: when our certificate has expired, clients still have theirs.
+func (a *Applier) Ready(ctx context.Context) error { return a.client.Ready(a.client.Logging(ctx)) }
+
+// Check asks the API server what a leader asks it first: whether it is ready and knows us, and what
+// is in the inventory.
+func (a *Applier) Check(ctx context.Context) error {
+	if err := a.Probe(ctx); err != nil {
+		return err
+	}
+	if _, err := a.client.Get(a.client.Logging(ctx), api.ConfigMap, inventoryKey); err != nil && !notFound(err) {
+		return fmt.Errorf("the API server at %s does not let us read the inventory: %w", a.Address(), err)
+	}
+	return nil
+}
 
 // Faults returns what is wrong with the manifests. It asks nobody.
 func (a *Applier) Faults() []reconciler.Failure {

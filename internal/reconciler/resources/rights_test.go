@@ -39,3 +39,30 @@ func TestRights(t *testing.T) {
 		t.Errorf("nothing was deleted: %+v", r)
 	}
 }
+
+// TestCredentials: an API server that does not know us is none that a leader can work with, and yet
+// one that clients can be let to. Rights are another question, which only a check asks.
+func TestCredentials(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for token, says := range map[string]struct{ probe, check string }{
+		"":        {},
+		"mallory": {check: "does not let us read the inventory"},
+		"expired": {probe: "rejects our credentials", check: "rejects our credentials"},
+	} {
+		a := w.startWith(w.cluster.Config(token), resources.Options{})
+		for what, asked := range map[string]struct {
+			err  error
+			want string
+		}{
+			"probe": {a.Probe(t.Context()), says.probe},
+			"check": {a.Check(t.Context()), says.check},
+			"ready": {a.Ready(t.Context()), ""},
+		} {
+			if (asked.err == nil) != (asked.want == "") || asked.err != nil && !strings.Contains(asked.err.Error(), asked.want) {
+				t.Errorf("%s as %q: %v", what, token, asked.err)
+			}
+		}
+		a.stop()
+	}
+}

@@ -129,21 +129,36 @@ func (w *warnings) HandleWarningHeaderWithContext(ctx context.Context, _ int, _,
 }
 
 // Ready asks the server once whether it is ready to serve. It returns nil when the server answers
-// and has no complaint about itself.
+// and has no complaint about itself, whatever it thinks of us.
 func (c *Client) Ready(ctx context.Context) error {
+	_, err := c.readyz(ctx)
+	return err
+}
+
+// Usable is Ready, and fails also if the server rejects our credentials. A server that knows us and
+// does not let us ask is usable: nobody needs the right to ask that.
+func (c *Client) Usable(ctx context.Context) error {
+	status, err := c.readyz(ctx)
+	if err == nil && status == http.StatusUnauthorized {
+		return fmt.Errorf("the API server at %s rejects our credentials: they have expired, or it never knew them", c.host)
+	}
+	return err
+}
+
+// readyz asks once, and returns the HTTP status of an answer without a complaint.
+func (c *Client) readyz(ctx context.Context) (status int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
-	var status int
 	text, err := c.kinds.RESTClient().Get().AbsPath("/readyz").MaxRetries(0).Do(ctx).StatusCode(&status).Raw()
 	switch {
 	case ctx.Err() != nil:
-		return fmt.Errorf("the API server at %s does not answer: %w", c.host, context.Cause(ctx))
+		return 0, fmt.Errorf("the API server at %s does not answer: %w", c.host, context.Cause(ctx))
 	case status == 0 && err != nil:
-		return fmt.Errorf("the API server at %s cannot be reached: %w", c.host, err)
+		return 0, fmt.Errorf("the API server at %s cannot be reached: %w", c.host, err)
 	case status >= http.StatusInternalServerError:
-		return fmt.Errorf("the API server at %s is not ready: %s", c.host, complaints(text))
+		return 0, fmt.Errorf("the API server at %s is not ready: %s", c.host, complaints(text))
 	}
-	return nil // whether we are let ask is another question
+	return status, nil
 }
 
 // complaints returns the checks that have failed, from the answer of /readyz.

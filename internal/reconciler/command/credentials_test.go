@@ -1,0 +1,46 @@
+package command_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ironherd/ironherd/reconciler/election"
+)
+
+// TestRejectedCredentials: a leader that its API server does not let in says so, to whoever checks
+// the configuration, too. Clients have credentials of their own, and are let to the API server.
+func TestRejectedCredentials(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "who?", http.StatusUnauthorized) }))
+	t.Cleanup(server.Close)
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(file, []byte(strings.Replace(kubeconfig, "http://127.0.0.1:9", server.URL, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := newProgram(t)
+	p.env = append(p.env, "IRONHERD_RECONCILER_KUBECONFIG="+file, "IRONHERD_RECONCILER_LISTEN=127.0.0.1:0", "IRONHERD_RECONCILER_ELECTION_TTL=2s")
+	const rejected = "rejects our credentials"
+	_, said := p.run(7, "config", "check", "--connect")
+	contains(t, "config check --connect", said, rejected)
+	p.put(p.layout().Status(), `{"state":"working","version":"v0.1.0","minimumCompatible":"v0.1.0"}`)
+	ctx, cancel := context.WithCancel(t.Context())
+	_, stderr, code := p.start(ctx, "run")
+	await(t, "it leads, and tells the candidates", func() bool {
+		leader, _, err := election.Leader(t.Context(), shared.Client(t), p.layout().Election())
+		return err == nil && strings.Contains(leader.Fault, rejected)
+	})
+	address := listens(stderr.String())
+	if status, body := get(t, address, "/healthz"); status != http.StatusServiceUnavailable || !strings.Contains(body, rejected) {
+		t.Errorf("its health: %d %s", status, body)
+	}
+	if status, body := get(t, address, "/servez"); status != http.StatusOK {
+		t.Errorf("clients are kept away: %d %s", status, body)
+	}
+	cancel()
+	code()
+}
