@@ -17,16 +17,15 @@ import (
 	"github.com/ironherd/ironherd/reconciler/release"
 )
 
-// Ready is what WaitReady waits for: that an API server of this build may start serving on this
-// node.
+// Ready is what WaitReady waits for: that an API server of this build may serve on this node.
 type Ready struct {
 	Client *clientv3.Client
 	Layout etcd.Layout
 	Node   string
 	Build  release.Build
 	// Register this node with the release of the build first. This is allowed only while no API
-	// server runs here, as is usual for who waits until one may start. Unless it is set, somebody
-	// else has to register the node.
+	// server runs here. Unless it is set, somebody else has to register the node, before the API
+	// server starts.
 	Register bool
 	Logger   *slog.Logger
 }
@@ -34,7 +33,8 @@ type Ready struct {
 // reask is the time after which WaitReady asks again, even if no watch has seen a change.
 const reask = 5 * time.Second
 
-// WaitReady returns nil when the API server may start. It reads the node's record and the status
+// WaitReady returns nil when the API server may serve. Nobody may wait with its start: the leader
+// may need this very API server to get there. It reads the node's record and the status
 // together, linearizably, so that no leader can restrict the status without having seen this node.
 // It also waits for an etcd that does not answer. It logs why it waits whenever the reason changes.
 // When ctx ends, the error is failure.Timeout and names the last reason.

@@ -119,10 +119,10 @@ func (a *app) root() *cobra.Command {
 		Use:   "ironherd-reconciler",
 		Short: "Keep a Kubernetes cluster's base resources as its newest release wants them",
 		Long: `ironherd-reconciler runs beside every control-plane node's API server. One of them, of the newest release present, keeps the
-cluster's base resources; API servers start only when the resources are what they work with.
+cluster's base resources; an API server may serve only when the resources are what it works with.
 
   ironherd-reconciler run          the service
-  ironherd-reconciler wait-ready   before an API server is let serve
+  ironherd-reconciler wait-ready   waits until the API server may serve
   ironherd-reconciler expose       lets clients reach the API server while it may serve
   ironherd-reconciler status       who leads, what is announced, what blocks and why
   ironherd-reconciler plan         what a pass would change

@@ -183,13 +183,17 @@ func (a *app) waitReadyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "wait-ready",
 		Short: "Wait until an API server of this release may serve on this node",
-		Long: `Register this node with this release, and wait until the status admits an API server of it. To be run while no API server serves on
-this node, before one is let serve. Each reason for waiting is logged as it changes.
+		Long: `Wait until the status admits an API server of this release on this node, and let clients reach it then. The API server has to run already, where
+only this node reaches it: the leader may need this very API server to get there. Never wait with its start. Each reason for waiting is logged
+as it changes.
+
+First it registers this node with this release, as "node register" does. That may be done only while no API server runs on this node. Where
+"node register" runs before the API server starts, which is the usual way, give --register=false.
 
 With --exposed it also waits until clients can connect at the address of the key expose.
 
 Exit codes: 0 the API server may serve; 2 the configuration is wrong; 7 it may not serve yet, and the time is up.`,
-		Example: `  ironherd-reconciler wait-ready --config /etc/ironherd/reconciler.yaml --timeout 10m`,
+		Example: `  ironherd-reconciler wait-ready --register=false --config /etc/ironherd/reconciler.yaml --timeout 10m`,
 		Args:    cobra.NoArgs,
 	}
 	timeout := timeoutFlag(cmd, 0, "how long to wait; 0: without end")
