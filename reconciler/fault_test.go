@@ -54,6 +54,25 @@ func TestFaultHandsOver(t *testing.T) {
 	})
 }
 
+// TestFaultBesideFailures: a manifest that always fails does not hide that the API server does not
+// answer. What the pass compared may be old, so nothing is ready by it.
+func TestFaultBesideFailures(t *testing.T) {
+	t.Parallel()
+	client, layout := shared.Client(t), ownLayout()
+	r := resources{broken: errors.New("a manifest fails"), optional: true}
+	config := Config{Node: "n1", Build: build("v1.0.0", "v1.0.0", "v1.0.0"), Layout: layout, TTL: 5 * time.Second}
+	leader := start(t, client, config, &r)
+	awaitStatus(t, client, layout, done("v1.0.0", "v1.0.0"))
+	if state := leader.State(); !state.PassReady || state.PassError == "" {
+		t.Errorf("a manifest keeps API servers waiting: %+v", state)
+	}
+	leader.hand.fail(errors.New("the API server hangs"))
+	eventually(t, "the pass is not ready, and says why", func() bool {
+		state := leader.State()
+		return !state.PassReady && strings.Contains(state.PassError, "the API server hangs")
+	})
+}
+
 // TestSettlesInEachTerm: a process that leads again waits again, with a status and without one.
 func TestSettlesInEachTerm(t *testing.T) {
 	t.Parallel()

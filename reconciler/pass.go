@@ -118,7 +118,7 @@ func (t *term) pass(ctx context.Context) (ready bool, err error) {
 	if ctx.Err() != nil {
 		return false, context.Cause(ctx)
 	}
-	if fault := t.checkProbe(ctx); err == nil && fault != nil {
+	if fault := t.checkProbe(ctx); fault != nil {
 		err, report.Ready = fault, false // what was compared may be old: nothing had to be asked
 	}
 	took := time.Since(start)
