@@ -90,5 +90,7 @@
 //     for each step.
 //   - The API server is away: the mirrors come back by themselves within about three seconds of its
 //     return; until then a pass fails and sends nothing.
+//   - The server answers, and does not store the inventory (a webhook that nobody serves, say):
+//     nothing is created, everything else goes on.
 //   - Run ends in the middle of a pass: the pass fails; what it remembered is gone.
 package resources

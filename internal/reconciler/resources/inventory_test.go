@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -90,42 +91,74 @@ func TestLargeInventory(t *testing.T) {
 	}
 }
 
-// TestInventoryRefused: while the inventory cannot be stored, nothing is created, and everything
-// else goes on; afterwards all is well without a restart.
+// TestInventoryRefused: while the inventory cannot be stored, whatever the server answers, nothing
+// is created, and everything else goes on; afterwards all is well without a restart.
 func TestInventoryRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
+	resource := schema.GroupResource{Resource: "configmaps"}
+	for name, answer := range map[string]error{
+		"forbidden":      apierrors.NewForbidden(resource, inventory.Name, errDied),
+		"dead webhook":   apierrors.NewInternalError(errDied),
+		"too many":       apierrors.NewTooManyRequests("later", 0),
+		"unavailable":    apierrors.NewServiceUnavailable("no webhook"),
+		"server timeout": apierrors.NewTimeoutError("no webhook", 0),
+	} {
+		w.inventoryRefused(name, answer, false)
+	}
+	// It was stored all the same, and the answer does not say so.
+	w.inventoryRefused("stored", apierrors.NewInternalError(errDied), true)
+}
+
+func (w *world) inventoryRefused(name string, answer error, stored bool) {
+	w.Helper()
+	own, err := object.NewBuiltIn(map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "own", "namespace": "default"}, "data": map[string]any{"key": "1"},
+	}, "test", object.Required)
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.clean()
 	w.write("a.yaml", configMap("there", "1")+configMap("dropped", "1")+configMap("third", "1"))
 	over := &wire{before: pass, after: pass}
-	refused := false
-	over.before = func(_ int, r *http.Request) error {
-		if refused && r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/"+inventory.Name) {
-			return apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, inventory.Name, errDied)
+	var refused atomic.Bool
+	refuse := func(_ int, r *http.Request) error {
+		if refused.Load() && r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/"+inventory.Name) {
+			return answer
 		}
 		return nil
 	}
-	a := w.startWith(w.wired(over), resources.Options{BuiltIn: []*object.Object{}})
-	a.done()
-	refused = true
-	w.write("a.yaml", configMap("there", "2")+configMap("newcomer", "1")+configMap("third", "1"))
-	r, err := a.pass()
-	if err == nil || r.Updated != 1 || r.Created != 0 || !strings.Contains(fmt.Sprint(r.Failures), "ConfigMap default/newcomer") ||
-		!strings.Contains(fmt.Sprint(r.Failures), "cannot be recorded") {
-		t.Errorf("%+v, %v", r, err)
+	if stored {
+		over.after = refuse
+	} else {
+		over.before = refuse
 	}
-	if w.there(configMaps, "default", "newcomer") {
-		t.Error("it was created without being recorded")
+	a := w.startWith(w.wired(over), resources.Options{BuiltIn: []*object.Object{own}})
+	a.done()
+	refused.Store(true)
+	w.remove(configMaps, "default", "own")
+	w.write("a.yaml", configMap("there", "2")+configMap("newcomer", "1")+configMap("third", "1"))
+	r := a.until(name+": what cannot be recorded", func(r reconciler.Report, err error) bool {
+		return err != nil && strings.Contains(reasonOf(r, "ConfigMap default/own"), "cannot be recorded") &&
+			strings.Contains(reasonOf(r, "ConfigMap default/newcomer"), "cannot be recorded")
+	})
+	if r.Updated != 1 || r.Created != 0 || r.Pruned != 0 {
+		w.Errorf("%s: %+v", name, r)
+	}
+	if w.there(configMaps, "default", "newcomer") || w.there(configMaps, "default", "own") {
+		w.Errorf("%s: it was created without being recorded", name)
 	}
 	w.write("a.yaml", configMap("there", "3")+configMap("third", "1")) // the newcomer is given up
-	refused = false
-	a.until("everything", func(_ reconciler.Report, err error) bool { return err == nil })
+	refused.Store(false)
+	a.until(name+": everything", func(_ reconciler.Report, err error) bool { return err == nil })
 	for key := range w.inventory().Entries {
-		if key.Name == "newcomer" {
-			t.Error("what was never created is in the inventory")
+		if key.Name == "newcomer" && !stored { // what may have been stored stays until inventory.Settle
+			w.Errorf("%s: what was never created is in the inventory", name)
 		}
 	}
-	list, err := w.in(configMaps, "default").List(t.Context(), metav1.ListOptions{LabelSelector: object.Label})
-	if err != nil || len(list.Items) != 2 {
-		t.Errorf("%d objects, %v", len(list.Items), err)
+	list, err := w.in(configMaps, "default").List(w.Context(), metav1.ListOptions{LabelSelector: object.Label})
+	if err != nil || len(list.Items) != 3 {
+		w.Errorf("%s: %d objects, %v", name, len(list.Items), err)
 	}
+	a.stop()
 }

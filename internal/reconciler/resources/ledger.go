@@ -4,9 +4,11 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/ironherd/ironherd/internal/reconciler/resources/inventory"
@@ -27,6 +29,8 @@ type ledger struct {
 	// known tells that stored and parts are what the server has.
 	known  bool
 	faults error
+	// refused is why the inventory could not be stored, if it is not known because of that.
+	refused error
 }
 
 func newLedger(maps inventory.ConfigMaps) *ledger {
@@ -52,7 +56,7 @@ func (l *ledger) refresh(ctx context.Context, seen []string) error {
 			current.Entries[key] = entry
 		}
 	}
-	l.current, l.stored, l.parts, l.faults, l.known = current, stored, parts, faults, true
+	l.current, l.stored, l.parts, l.faults, l.known, l.refused = current, stored, parts, faults, true, nil
 	return nil
 }
 
@@ -127,7 +131,10 @@ func (l *ledger) entries() map[object.Key]inventory.Entry {
 func (l *ledger) write(ctx context.Context) ([]*metav1.PartialObjectMetadata, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.known {
+	switch {
+	case !l.known && l.refused != nil:
+		return nil, fmt.Errorf("%w: %w", errUnknown, l.refused)
+	case !l.known:
 		return nil, errUnknown
 	}
 	if l.current.Equal(l.stored) {
@@ -137,6 +144,7 @@ func (l *ledger) write(ctx context.Context) ([]*metav1.PartialObjectMetadata, er
 	parts, written, err := inventory.Write(ctx, l.maps, l.current, l.parts)
 	if err != nil {
 		l.known = errors.Is(err, inventory.ErrFull)
+		l.refused = err
 		return nil, err
 	}
 	l.stored, l.parts, l.known = l.current.Clone(), parts, true
@@ -147,4 +155,16 @@ func (l *ledger) write(ctx context.Context) ([]*metav1.PartialObjectMetadata, er
 		stored = append(stored, part)
 	}
 	return stored, nil
+}
+
+// notStored reports whether an error says that the inventory is too large, or that the server did
+// not store it: it does not want it as it is, or cannot take it now (a webhook that nobody serves,
+// say). Whether it did store it all the same is read before it is written again. After any other
+// error somebody else may have written it, or the server knows us no longer, or is away.
+func notStored(err error) bool {
+	switch {
+	case err == nil, apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err), apierrors.IsUnauthorized(err):
+		return false
+	}
+	return answered(err)
 }

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -134,10 +133,15 @@ func (p *pass) run(ctx context.Context) error {
 			p.report.Ready = !p.blocked
 		}
 	}
-	if err := p.writeInventory(ctx); err != nil && !errors.Is(err, errUnknown) {
-		return err
+	err := p.writeInventory(ctx)
+	if errors.Is(err, errUnknown) {
+		return nil // that has failed already, and it is read again
 	}
-	return nil // what is not known has failed already, and is read again
+	if notStored(err) { // what is deleted, or has a UID by now, shows again
+		p.report.Failures = append(p.report.Failures, reconciler.Failure{Object: inventoryKey.String(), Reason: err.Error()})
+		return nil
+	}
+	return err
 }
 
 // keep makes objects as wanted, stage by stage.
@@ -436,12 +440,6 @@ func (p *pass) record(ctx context.Context) error {
 		return i.live == nil
 	})
 	return nil
-}
-
-// notStored reports whether an error says that the inventory is too large, or that the server does
-// not want it as it is. After any other one, somebody else may have written it.
-func notStored(err error) bool {
-	return errors.Is(err, inventory.ErrFull) || apierrors.IsRequestEntityTooLargeError(err) || apierrors.IsInvalid(err) || apierrors.IsForbidden(err)
 }
 
 // isolate records an error as the failure of one object. It returns an error if the pass cannot go
