@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -130,7 +129,7 @@ func (r *Registry) Remove(ctx context.Context, name string) error {
 	answer, err := r.client.Delete(ctx, r.layout.Node(name))
 	switch {
 	case err != nil:
-		return fmt.Errorf("remove node %s: %w", name, err)
+		return etcd.Failed(ctx, r.client, "remove node "+name, err)
 	case answer.Deleted == 0:
 		return fleet.Errorf(fleet.KindNotFound, "no node is named %s", name)
 	}
