@@ -42,9 +42,8 @@ type Options struct {
 // Run does everything, and returns when it is done or ctx has ended.
 func Run(ctx context.Context, options Options) error {
 	done, watched := filepath.Join(options.Root, doneFile), filepath.Join(options.Root, watchedFile)
-	_, err := os.Lstat(done)
-	before := err == nil
-	if _, err := os.Lstat(watched); before && err != nil {
+	before := isThere(done)
+	if before && !isThere(watched) {
 		options.Logger.Info("the first boot was done before")
 		return nil
 	}
@@ -79,6 +78,11 @@ func Run(ctx context.Context, options Options) error {
 		return err
 	}
 	return goOnCalling(ctx, options, first.GetToken(), again)
+}
+
+func isThere(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
 }
 
 // goOnCalling calls again and again, as long as the control plane wants it, or until ctx ends.
