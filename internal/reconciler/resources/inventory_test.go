@@ -162,3 +162,25 @@ func (w *world) inventoryRefused(name string, answer error, stored bool) {
 	}
 	a.stop()
 }
+
+// TestInventoryFull: what does not fit into the inventory is not created, and everything else goes
+// on. No number of parts has room for a name that is longer than a part may be.
+func TestInventoryFull(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.write("a.yaml", configMap("there", "1"))
+	a := w.start(resources.Options{BuiltIn: []*object.Object{}})
+	a.done()
+	long := strings.Repeat("x", 800<<10)
+	w.write("a.yaml", configMap("there", "2")+configMap(long, "1"))
+	r, err := a.pass()
+	if err == nil || r.Updated != 1 || r.Created != 0 || len(r.Failures) != 1 ||
+		!strings.Contains(r.Failures[0].Reason, "cannot be recorded: "+inventory.ErrFull.Error()) {
+		t.Errorf("%d updated, %d created, %d failures", r.Updated, r.Created, len(r.Failures))
+	}
+	w.write("a.yaml", configMap("there", "2")+configMap("newcomer", "1"))
+	if r := a.done(); r.Created != 1 {
+		t.Errorf("afterwards %d are created", r.Created)
+	}
+	a.silent()
+}
