@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"cmp"
 	"strconv"
 	"time"
 
@@ -174,7 +175,7 @@ func (h *handMetrics) register(m *Metrics) {
 		"rung", "result")
 	h.operations = m.counter("operations_total", "What was asked for by people or the policy: how often a piece of work brought it to that result.",
 		"operation", "result")
-	h.probes = m.counter("probes_total", "Probes of installed systems by how they are asked and what was found.", "by", "result")
+	h.probes = m.counter("probes_total", "Probes of installed systems by what shows that they are up, and what was found.", "by", "result")
 }
 
 // RecoveryStep counts one step of the recovery ladder.
@@ -184,7 +185,7 @@ func (m *Metrics) RecoveryStep(rung fleet.Rung, result string) {
 
 // Probed counts one probe of an installed system.
 func (m *Metrics) Probed(by fleet.SeenBy, result string) {
-	m.hands.probes.WithLabelValues(string(by), result).Inc()
+	m.hands.probes.WithLabelValues(cmp.Or(string(by), "unit"), result).Inc()
 }
 
 // Operation counts that an operation got on.

@@ -67,6 +67,7 @@ func observed(t *testing.T) (*telemetry.Metrics, *bmdb.DB) {
 	m.AgentAPI().AgentFlush(9, time.Millisecond, nil)
 	m.AgentAPI().AgentRefused("too_late")
 	m.OperatorRefused("too_late")
+	m.Probed(fleet.SeenByUnit, "unanswered")
 	m.ConnectedAgents(func() int { return 4 })
 	return m, db
 }
@@ -139,6 +140,7 @@ func TestMetricValues(t *testing.T) {
 		`ironherd_provider_calls_total{endpoint="GET /devices/{id}",provider="lab",status="none"} 1`,
 		`ironherd_claimed_work_total{process="agent-start"} 3`, `ironherd_work_running{process="agent-start"} 1`,
 		`ironherd_work_total{process="agent-start",result="finished"} 1`, `ironherd_janitor_runs_total{duty="check",outcome="error"} 1`,
+		`ironherd_probes_total{by="unit",result="unanswered"} 1`,
 		`ironherd_agent_heartbeats_flushed_total{outcome="ok"} 9`, `ironherd_agent_calls_total{code="OK",method="Heartbeat"} 1`,
 	} {
 		if !strings.Contains(text, "\n"+line+"\n") {
