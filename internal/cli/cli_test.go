@@ -52,6 +52,22 @@ func TestGolden(t *testing.T) {
 	}
 }
 
+// TestHostKeyIsAccepted by the very fingerprint that was refused.
+func TestHostKeyIsAccepted(t *testing.T) {
+	t.Parallel()
+	h := newFakeServer(t)
+	if r := h.run(t, "machine", "host-key", "show", "herd-0001"); r.code != 0 ||
+		!strings.Contains(r.stdout, "\nSHA256:AAAA  installed system  ") || !strings.Contains(r.stdout, "\nSHA256:BBBB  refused  ") {
+		t.Errorf("got %d, %q, %q", r.code, r.stdout, r.stderr)
+	}
+	if r := h.run(t, "machine", "host-key", "accept", "herd-0001", "SHA256:BBBB"); r.code != 0 || r.stderr != "herd-0001 is known by SHA256:BBBB now\n" {
+		t.Errorf("got %d, %q", r.code, r.stderr)
+	}
+	if r := h.run(t, "machine", "host-key", "accept", "herd-0001", "SHA256:CCCC"); r.code != 2 || r.stderr != "ironherd: no such key was refused\n" {
+		t.Errorf("another one: %d, %q", r.code, r.stderr)
+	}
+}
+
 // TestReasonsSaySomething: spaces are no reason.
 func TestReasonsSaySomething(t *testing.T) {
 	t.Parallel()
@@ -183,6 +199,7 @@ func TestFailuresAreToldInOneSentence(t *testing.T) {
 		{"machine install x --image os --seen-up https://{address}/ --seen-up-ca " + empty, 2, "--seen-up-ca must hold certificates in PEM form"},
 		{"demo --until finished", 2, `--until knows only "installed", not "finished"`},
 		{"sim", 2, "--dir must be set to a directory for the world"},
+		{"sim --dir /nowhere --machines 0", 2, "--machines must be at least 1, not 0"},
 		{"sim fault", 2, `there is no command "sim fault": did you mean faults? (see ironherd sim --help)`},
 		{"machine list --token-file /nowhere", 2, "token file: the file /nowhere cannot be read: no such file or directory"},
 		{"machine list --ca-file /nowhere", 2, "CA file /nowhere cannot be read: no such file or directory"},

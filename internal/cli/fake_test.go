@@ -406,6 +406,9 @@ func (f *fakeFleet) GetHostKeys(_ context.Context, r *fleetv1.GetHostKeysRequest
 }
 
 func (f *fakeFleet) AcceptHostKey(_ context.Context, r *fleetv1.AcceptHostKeyRequest) (*fleetv1.AcceptHostKeyResponse, error) {
+	if r.GetFingerprint() != "SHA256:BBBB" {
+		return nil, connect.NewError(connect.CodeInvalidArgument, errors.New("no such key was refused"))
+	}
 	return &fleetv1.AcceptHostKeyResponse{}, failing(r.GetMachine())
 }
 

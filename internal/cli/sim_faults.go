@@ -16,8 +16,12 @@ const faultSyntax = `Each fault is NAME=SHARE% of its opportunities, or NAME=#NU
 // faultNames lists the faults for the help of commands that have --faults.
 func faultNames() string {
 	var text strings.Builder
+	width := 0
 	for _, d := range fault.Descriptions() {
-		fmt.Fprintf(&text, "\n  %-14s  %s: %s", d.Kind, d.Opportunity, d.Meaning)
+		width = max(width, len(d.Kind))
+	}
+	for _, d := range fault.Descriptions() {
+		fmt.Fprintf(&text, "\n  %-*s  %s: %s", width, d.Kind, d.Opportunity, d.Meaning)
 	}
 	return text.String()
 }
