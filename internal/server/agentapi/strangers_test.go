@@ -43,18 +43,6 @@ func (h *fixture) stranger() net.Conn {
 // unfinished starts that many calls on a connection, each with a message of which the last byte is
 // missing. It returns when everything is sent, or when the server has had enough.
 func unfinished(conn net.Conn, calls, size int) {
-	var block bytes.Buffer
-	encoder := hpack.NewEncoder(&block)
-	for _, f := range [][2]string{
-		{":method", "POST"},
-		{":scheme", "https"},
-		{":path", agentv1.AgentCallback_Heartbeat_FullMethodName},
-		{":authority", "x"},
-		{"content-type", "application/grpc"},
-		{"te", "trailers"},
-	} {
-		_ = encoder.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]})
-	}
 	if _, err := conn.Write([]byte(http2.ClientPreface)); err != nil {
 		return
 	}
@@ -66,7 +54,7 @@ func unfinished(conn net.Conn, calls, size int) {
 	go window.read(framer)
 	for i := range calls {
 		stream := uint32(2*i + 1)
-		if framer.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block.Bytes(), EndHeaders: true}) != nil {
+		if framer.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: heartbeatHeaders(), EndHeaders: true}) != nil {
 			return
 		}
 		message := make([]byte, 5)
@@ -83,6 +71,23 @@ func unfinished(conn net.Conn, calls, size int) {
 			left -= n
 		}
 	}
+}
+
+// heartbeatHeaders are those of a call, for the first time on a connection or again.
+func heartbeatHeaders() []byte {
+	var block bytes.Buffer
+	encoder := hpack.NewEncoder(&block)
+	for _, f := range [][2]string{
+		{":method", "POST"},
+		{":scheme", "https"},
+		{":path", agentv1.AgentCallback_Heartbeat_FullMethodName},
+		{":authority", "x"},
+		{"content-type", "application/grpc"},
+		{"te", "trailers"},
+	} {
+		_ = encoder.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]})
+	}
+	return block.Bytes()
 }
 
 // windows is HTTP/2's flow control, as a client sees it: of the connection (0) and of each stream.
@@ -157,6 +162,34 @@ func TestStrangersHoldNextToNothing(t *testing.T) { // not parallel: it measures
 	}
 	if each := (held() - before) / strangers; each > bound {
 		t.Errorf("each stranger holds %d KiB, want at most %d", each>>10, bound>>10)
+	}
+}
+
+// TestStrangersHaveFewCalls at a time on a connection, whatever they ignore of the server's settings.
+func TestStrangersHaveFewCalls(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, nil)
+	conn := h.stranger()
+	h.must(conn.SetDeadline(time.Now().Add(30*time.Second)))
+	_, err := conn.Write([]byte(http2.ClientPreface))
+	h.must(err)
+	framer := http2.NewFramer(conn, conn)
+	h.must(framer.WriteSettings())
+	const calls = 4
+	for i := range calls + 1 {
+		h.must(framer.WriteHeaders(http2.HeadersFrameParam{StreamID: uint32(2*i + 1), BlockFragment: heartbeatHeaders(), EndHeaders: true}))
+	}
+	for {
+		frame, err := framer.ReadFrame()
+		if err != nil {
+			t.Fatalf("a fifth call at a time is not refused: %v", err)
+		}
+		if refused, ok := frame.(*http2.RSTStreamFrame); ok {
+			if refused.StreamID != 2*calls+1 || refused.ErrCode != http2.ErrCodeRefusedStream {
+				t.Errorf("call %d is refused as %s", refused.StreamID/2+1, refused.ErrCode)
+			}
+			return
+		}
 	}
 }
 
