@@ -114,6 +114,16 @@ func TestReconcilerKeepsWhatManifestsLose(t *testing.T) {
 	if !there("three") {
 		t.Error("what is good in the manifests is not there")
 	}
+	r.until(ctx, "that kubectl shows it, too", func() bool {
+		_, summary := r.exchange(ctx, http.MethodGet, "api/v1/namespaces/kube-system/configmaps/ironherd-reconciler-summary", "")
+		_, events := r.exchange(ctx, http.MethodGet, "apis/events.k8s.io/v1/namespaces/default/events", "")
+		for _, part := range []string{`"leader":"control-1"`, `"release":"v1.0.0"`, "ConfigMap default/typo", "RuntimeClass runc"} {
+			if !strings.Contains(summary, part) {
+				return false
+			}
+		}
+		return strings.Contains(events, `"name":"typo"`) && strings.Contains(events, `"name":"runc"`)
+	})
 
 	// A failover to a node with fewer files.
 	start("control-2")
@@ -285,6 +295,13 @@ func (r *reconciled) hasResources(ctx context.Context) {
 // send sends one request to the API server, and returns the status of its answer.
 func (r *reconciled) send(ctx context.Context, method, path, body string) int {
 	r.t.Helper()
+	code, _ := r.exchange(ctx, method, path, body)
+	return code
+}
+
+// exchange sends one request to the API server, and returns its answer.
+func (r *reconciled) exchange(ctx context.Context, method, path, body string) (code int, said string) {
+	r.t.Helper()
 	config := rest.CopyConfig(r.cluster.Config("admin"))
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
@@ -303,8 +320,12 @@ func (r *reconciled) send(ctx context.Context, method, path, body string) int {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	_ = answer.Body.Close()
-	return answer.StatusCode
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return answer.StatusCode, string(text)
 }
 
 func (r *reconciled) get(ctx context.Context, path string) int {

@@ -165,7 +165,7 @@ func TestStrangersHoldNextToNothing(t *testing.T) { // not parallel: it measures
 	}
 }
 
-// TestStrangersHaveFewCalls at a time on a connection, whatever they ignore of the server's settings.
+// TestStrangersHaveFewCalls at a time on a connection, also when they ignore what the server says.
 func TestStrangersHaveFewCalls(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, nil)
