@@ -110,6 +110,9 @@ func (p *pass) update(ctx context.Context, i *item) error {
 		if i.LastApplied(i.live) {
 			p.results.Lock()
 			p.repairs.add(i.Key)
+			if p.repairs[i.Key].n == 1 { // who goes on editing has been told
+				p.tellLocked(i.Object, i.live, eventTakenBack, "somebody else has changed fields that the manifest names: change the manifest instead")
+			}
 			p.results.Unlock()
 		}
 		p.succeeded(&p.report.Updated, i.Key)

@@ -16,6 +16,7 @@ const (
 	eventFailed    = "NotAsWanted"
 	eventRecreated = "Recreated"
 	eventPruned    = "Pruned"
+	eventTakenBack = "TakenBack"
 )
 
 // mostEvents is how many events a pass sends at most. What more there is to say is in the log, and

@@ -50,6 +50,13 @@ func TestEvents(t *testing.T) {
 			t.Errorf("%s: %q", of, got)
 		}
 	}
+	for i := range 3 {
+		w.patch(configMaps, "default", name+"-1", fmt.Sprintf(`{"data":{"key":"edited %d"}}`, i))
+		a.until("it is taken back", func(r reconciler.Report, err error) bool { return err == nil && r.Updated == 1 })
+	}
+	if got := w.told("default", "ConfigMap", name+"-1"); len(got) != 1 || !strings.HasPrefix(got[0], "TakenBack: ") {
+		t.Errorf("edits that were taken back: %q", got)
+	}
 	w.write("a.yaml", configMap(name+"-1", "1")+configMap(name+"-2", "1")+"immutable: true\n"+configMap(name+"-frozen", "2")+"datum: {a: b}\n"+configMap(name+"-wrong", "1"))
 	w.write(file, "{{{")
 	for range 3 {
