@@ -36,9 +36,12 @@ func TestSeenUp(t *testing.T) {
 		case want == "" && fleet.ParseSeenUp(s.String()) != s:
 			t.Errorf("%q becomes %q", text, s)
 		}
+		if s.Watch = true; want == "" && len(s.Validate()) > 0 {
+			t.Errorf("%q, watched: %v", text, s.Validate())
+		}
 	}
 	for name, s := range map[string]fleet.SeenUp{
-		"watch":   {Watch: true},
+		"ca unit": {CA: "no certificate"},
 		"ca":      {By: fleet.SeenByHTTP, URL: "https://{address}/", CA: "no certificate"},
 		"ca ssh":  {By: fleet.SeenBySSH, CA: "no certificate"},
 		"ca http": {By: fleet.SeenByHTTP, URL: "http://{address}/", CA: "no certificate"},
