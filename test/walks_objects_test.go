@@ -20,8 +20,8 @@ import (
 )
 
 // manifestsOf are the manifests of a release, by file name: one object that no release has another
-// form of, one that changes with the release, one that only this release has, and one with a field
-// that cannot be changed.
+// form of, one that changes with the release, one that only this release has, one with a field that
+// cannot be changed, and one that cannot be applied at all, because nobody has defined its kind.
 func manifestsOf(s software) map[string]string {
 	const configMap = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"namespace":"default"},"data":{"release":%q}}`
 	return map[string]string{
@@ -30,6 +30,7 @@ func manifestsOf(s software) map[string]string {
 		"only.json":    fmt.Sprintf(configMap, onlyIn(s), s.release),
 		"replaced.json": fmt.Sprintf(`{"apiVersion":"storage.k8s.io/v1","kind":"StorageClass","metadata":{"name":"replaced"},"provisioner":"example.com/%s"}`,
 			s.release),
+		"undefined.json": `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"undefined","namespace":"default"}}`,
 	}
 }
 
