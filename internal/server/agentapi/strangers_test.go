@@ -170,7 +170,7 @@ func TestStrangersHaveFewCalls(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, nil)
 	conn := h.stranger()
-	h.must(conn.SetDeadline(time.Now().Add(30*time.Second)))
+	h.must(conn.SetDeadline(time.Now().Add(30 * time.Second)))
 	_, err := conn.Write([]byte(http2.ClientPreface))
 	h.must(err)
 	framer := http2.NewFramer(conn, conn)
