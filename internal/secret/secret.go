@@ -9,6 +9,7 @@
 package secret
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -51,6 +52,23 @@ func Check(path string) error {
 		return err
 	}
 	return file.Close()
+}
+
+// maximumKey is more than any private key takes, in bytes.
+const maximumKey = 1 << 20
+
+// ReadKeyPair returns the chain of certificates in one PEM file with the private key in another,
+// which is read by Read.
+func ReadKeyPair(certificate, key string) (tls.Certificate, error) {
+	private, err := Read(key, maximumKey)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	chain, err := os.ReadFile(certificate)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	return tls.X509KeyPair(chain, private)
 }
 
 // open looks at the very file that is read afterwards.

@@ -92,7 +92,7 @@ func OpenCertificates(purpose Purpose, dir string, hosts []string, logger *slog.
 func LoadCertificates(purpose Purpose, certificate, key, authority string, logger *slog.Logger) (*Certificates, error) {
 	c := &Certificates{purpose: purpose, logger: logger}
 	c.renewal = func() error {
-		pair, err := loadPair(certificate, key)
+		pair, err := secret.ReadKeyPair(certificate, key)
 		if err != nil {
 			return fleet.Errorf(fleet.KindInvalid, "read certificate %s with key %s: %w", certificate, key, err)
 		}
@@ -112,19 +112,6 @@ func LoadCertificates(purpose Purpose, certificate, key, authority string, logge
 		return nil, fleet.Errorf(fleet.KindInvalid, "%s holds no PEM certificate", authority)
 	}
 	return c, nil
-}
-
-// loadPair reads a chain and its private key, which others must not be able to read.
-func loadPair(certificate, key string) (tls.Certificate, error) {
-	keyPEM, err := secret.Read(key, maximumPEM)
-	if err != nil {
-		return tls.Certificate{}, err
-	}
-	chain, err := os.ReadFile(certificate)
-	if err != nil {
-		return tls.Certificate{}, err
-	}
-	return tls.X509KeyPair(chain, keyPEM)
 }
 
 // Authority returns the PEM certificates that clients verify the server by; nil: the public roots.

@@ -113,30 +113,16 @@ func (c Config) tls() (*tls.Config, error) {
 	}
 	if c.CertFile != "" && c.KeyFile != "" {
 		// Read at each handshake: certificates are renewed while we run.
-		if _, err := c.certificate(); err != nil {
+		if _, err := secret.ReadKeyPair(c.CertFile, c.KeyFile); err != nil {
 			wrong = append(wrong, fleet.Errorf(fleet.KindInvalid, "read the etcd client's certificate: %w", err))
 		}
-		security.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return c.certificate() }
+		security.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			pair, err := secret.ReadKeyPair(c.CertFile, c.KeyFile)
+			return &pair, err
+		}
 	}
 	if err := errors.Join(wrong...); err != nil {
 		return nil, err
 	}
 	return security, nil
-}
-
-// maximumKey is more than any private key takes, in bytes.
-const maximumKey = 1 << 20
-
-// certificate reads the client's certificate and its key, which others must not be able to read.
-func (c Config) certificate() (*tls.Certificate, error) {
-	key, err := secret.Read(c.KeyFile, maximumKey)
-	if err != nil {
-		return nil, err
-	}
-	chain, err := os.ReadFile(c.CertFile)
-	if err != nil {
-		return nil, err
-	}
-	pair, err := tls.X509KeyPair(chain, key)
-	return &pair, err
 }
