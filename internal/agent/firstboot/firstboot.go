@@ -39,7 +39,8 @@ type Options struct {
 	Reload func(ctx context.Context) error
 }
 
-// Run does everything, and returns when it is done or ctx has ended.
+// Run does everything, and returns when it is done. When ctx ends before, that is an error, but not
+// for a system that only goes on calling.
 func Run(ctx context.Context, options Options) error {
 	done, watched := filepath.Join(options.Root, doneFile), filepath.Join(options.Root, watchedFile)
 	before := isThere(done)
@@ -57,24 +58,25 @@ func Run(ctx context.Context, options Options) error {
 	}
 	options.Logger.Info("first-boot area found", slog.String("disk", disk),
 		slog.Int64("install_generation", first.GetToken().GetInstallGeneration()), slog.Int("attempt", int(first.GetToken().GetAttempt())))
-	if !before {
-		err := takeHostKey(ctx, options, first.GetSshHostKey())
-		if err == nil {
-			err = takeData(ctx, options, first.GetData())
-		}
-		if err != nil {
-			return err
-		}
+	if before {
+		return goOnCalling(ctx, options, first.GetToken(), 0)
+	}
+	if err := takeHostKey(ctx, options, first.GetSshHostKey()); err != nil {
+		return err
+	}
+	if err := takeData(ctx, options, first.GetData()); err != nil {
+		return err
 	}
 	again, err := report(ctx, options, first.GetToken())
 	if err != nil {
 		return err
 	}
 	options.Logger.Info("the control plane knows that this system is up")
-	if !before && again > 0 {
-		err = writeFile(watched, nil, 0o600) // first: the next boot has to know
+	if again == 0 {
+		return writeFile(done, nil, 0o600)
 	}
-	if err := errors.Join(err, writeFile(done, nil, 0o600)); err != nil || again == 0 && !before {
+	// The next boot goes on calling if it finds both.
+	if err := errors.Join(writeFile(watched, nil, 0o600), writeFile(done, nil, 0o600)); err != nil {
 		return err
 	}
 	return goOnCalling(ctx, options, first.GetToken(), again)
@@ -85,19 +87,25 @@ func isThere(path string) bool {
 	return err == nil
 }
 
-// goOnCalling calls again and again, as long as the control plane wants it, or until ctx ends.
-func goOnCalling(ctx context.Context, options Options, token *agentv1.BootToken, again time.Duration) error {
-	for again > 0 {
-		if err := sleep(ctx, again*9/10+rand.N(again/5+1)); err != nil {
+// goOnCalling calls after that time, and again and again as long as the control plane wants it, or
+// until ctx ends.
+func goOnCalling(ctx context.Context, options Options, token *agentv1.BootToken, after time.Duration) error {
+	for {
+		err := sleep(ctx, after*9/10+rand.N(after/5+1))
+		if err == nil {
+			after, err = report(ctx, options, token)
+		}
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // whoever ends it wants the system to end, and the next boot goes on
+		}
+		if err != nil {
 			return err
 		}
-		var err error
-		if again, err = report(ctx, options, token); err != nil {
-			return err
+		if after == 0 {
+			options.Logger.Info("the control plane does not wait for further calls")
+			return os.Remove(filepath.Join(options.Root, watchedFile))
 		}
 	}
-	options.Logger.Info("the control plane does not wait for further calls")
-	return os.Remove(filepath.Join(options.Root, watchedFile))
 }
 
 // sleep waits, unless ctx ends before.

@@ -8,7 +8,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
-	"errors"
 	"log/slog"
 	"math"
 	"math/big"
@@ -193,7 +192,7 @@ func TestWatchedSystemGoesOnCalling(t *testing.T) {
 			powerOff()
 		}
 	}
-	if err := s.runUntil(ctx); !errors.Is(err, context.Canceled) || len(p.reports) < 10 {
+	if err := s.runUntil(ctx); err != nil || len(p.reports) < 10 {
 		t.Fatalf("it ended with %v after %d calls", err, len(p.reports))
 	}
 
