@@ -169,9 +169,9 @@ func (w *World) identify(ctx context.Context, state map[string][]byte) error {
 	if err != nil {
 		return fmt.Errorf("ask for the limit of open files: %w", err)
 	}
-	if need := openFiles(w.self.Machines); files.Cur < need {
-		return fmt.Errorf("%d machines may have %d files open at once, and this process may have %d: raise the limit (`ulimit -n`), or ask for fewer machines",
-			w.self.Machines, need, files.Cur)
+	if machines := w.self.Machines + w.self.OnDemand; files.Cur < openFiles(machines) {
+		return fmt.Errorf("%d machines (%d of them on demand) may have %d files open at once, and this process may have %d: raise the limit (`ulimit -n`), or ask for fewer machines",
+			machines, w.self.OnDemand, openFiles(machines), files.Cur)
 	}
 	if w.listener, err = listenOn(ctx, keptPort(w.cfg.Listen, w.self.Listen)); err != nil {
 		return err
@@ -200,7 +200,7 @@ func (w *World) identify(ctx context.Context, state map[string][]byte) error {
 // openFiles returns how many files a world may have open at once: for each machine that it listens
 // on, the connection of its agent and the lock of the agent's PID file; and for what goes on beside
 // that, few at a time.
-func openFiles(machines int) uint64 { return uint64(3*machines + 500) }
+func openFiles(machines int) uint64 { return uint64(3*machines + 200) }
 
 func randomHex() string {
 	secret := make([]byte, 16)
