@@ -20,8 +20,8 @@ type ProbeResult struct {
 	Answered bool
 	// Detail is one clause for people. It is the same as long as the same is found.
 	Detail string
-	// LastCall is when the unit of a watched system had last called, as the finding knows that it
-	// does not call any more. It is left out where a call has come since.
+	// LastCall is when the unit of a watched system had last called, in a finding that it calls no
+	// more. Such a finding is left out where a call has come since.
 	LastCall time.Time
 	// HostKeys that the system has proved, in authorized_keys form. The machine is known by them from
 	// the moment on that the system is first seen.

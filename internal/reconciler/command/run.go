@@ -183,9 +183,9 @@ func (a *app) waitReadyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "wait-ready",
 		Short: "Wait until an API server of this release may serve on this node",
-		Long: `Wait until the status admits an API server of this release on this node, and let clients reach it then. The API server has to run already, where
-only this node reaches it: the leader may need this very API server to get there. Never wait with its start. Each reason for waiting is logged
-as it changes.
+		Long: `Wait until the status admits an API server of this release on this node. Whatever runs after this command, such as expose, may let clients
+reach it. The API server has to run already, where only this node reaches it: the leader may need this very API server to get there. Never
+wait with its start. Each reason for waiting is logged as it changes.
 
 First it registers this node with this release, as "node register" does. That may be done only while no API server runs on this node. Where
 "node register" runs before the API server starts, which is the usual way, give --register=false.
