@@ -27,7 +27,7 @@
 // # Installs
 //
 //	request → recorded as running (durably) → install → report recorded → delivered
-//	        → failed: forgotten; ok: reboot
+//	        → failed: forgotten; ok: reboot, or kexec where the request wants it
 //
 // The agent refuses a request unless its (install generation, attempt) is above the last that it
 // recorded. So each attempt starts at most once, whatever is repeated or delayed. A newer request

@@ -36,6 +36,10 @@ type job struct {
 	// progressed receives when there is progress to send.
 	progressed chan struct{}
 
+	// loaded says that the kernel of the installed system is loaded. It is written before the report
+	// is sent.
+	loaded bool
+
 	phase atomic.Int32
 	done  atomic.Int64
 	// notified is when progressed was last sent to, in nanoseconds since the start.
@@ -44,10 +48,10 @@ type job struct {
 
 // startJob runs the request in a goroutine of its own. The install gets the values of ctx, but does
 // not end with it: cancel ends it. Where there is a jump, that takes the place of the install, and
-// only its failure is reported.
+// only its failure is reported. What was installed is loaded for kexec where the request wants it.
 func startJob(
 	ctx context.Context, request *agentv1.InstallRequest, options install.Options,
-	jump func(ctx context.Context, request *agentv1.InstallRequest) error,
+	jump func(ctx context.Context, request *agentv1.InstallRequest) error, load func(disk string) error,
 ) *job {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	j := &job{request: request, cancel: cancel, ended: make(chan *agentv1.InstallReport, 1), progressed: make(chan struct{}, 1)}
@@ -65,9 +69,24 @@ func startJob(
 			return
 		}
 		options.Disks = inventory.Disks(options.Root)
-		j.ended <- install.Run(ctx, request, options)
+		report := install.Run(ctx, request, options)
+		if report.GetOk() && request.GetKexec() {
+			err := load(report.GetDisk())
+			if j.loaded = err == nil; err != nil {
+				options.Warn(fmt.Errorf("the machine is restarted, because kexec cannot start the installed system: %w", err))
+			}
+		}
+		j.ended <- report
 	}()
 	return j
+}
+
+// loadInstalled gives the kernel of the system on a disk to the running one.
+func (s *session) loadInstalled(disk string) error {
+	if s.options.loadInstalled == nil {
+		return errors.New("the agent runs in the system that was there before, not in memory")
+	}
+	return s.options.loadInstalled(disk)
 }
 
 // installOptions are for an install that has been recorded.
@@ -199,7 +218,7 @@ func (s *session) resumePending(ctx context.Context) {
 		return
 	}
 	s.log.Info("an install goes on in memory", generationOf(request), attemptOf(request))
-	s.job = startJob(ctx, request, s.installOptions(request), nil)
+	s.job = startJob(ctx, request, s.installOptions(request), nil, s.loadInstalled)
 }
 
 // keepReport records how an install ended. If the host cannot record it, the report is delivered
@@ -218,6 +237,7 @@ func (s *session) keepReport(report *agentv1.InstallReport) {
 // it, if any.
 func (s *session) installEnded(ctx context.Context, report *agentv1.InstallReport) {
 	s.log.Info("an install has ended", generationOf(report), attemptOf(report), slog.Bool("ok", report.GetOk()), slog.String("err", report.GetError()))
+	s.loaded = s.job.loaded
 	s.job = nil
 	s.keepReport(report)
 	s.collected = time.Time{} // look at the disks again
@@ -299,9 +319,9 @@ func (s *session) start(ctx context.Context, request *agentv1.InstallRequest) {
 		}
 		return
 	}
-	s.report = nil
+	s.report, s.loaded = nil, false
 	s.log.Info("an install was started", generationOf(request), attemptOf(request))
-	s.job = startJob(ctx, request, s.installOptions(request), s.jump())
+	s.job = startJob(ctx, request, s.installOptions(request), s.jump(), s.loadInstalled)
 }
 
 // jump returns what is done instead of an install, nil where the install itself is.
@@ -330,8 +350,13 @@ func (s *session) endInstall() {
 // reboot restarts the machine and waits for it to go down. If it does not, the heartbeats go on,
 // and the answer to the next one tries again.
 func (s *session) reboot(ctx context.Context) {
-	s.log.Info("the installed system is booted")
-	if err := s.options.Reboot(ctx); err != nil {
+	boot := s.options.Reboot
+	if s.loaded {
+		boot = s.options.startInstalled
+	}
+	s.log.Info("the installed system is booted", slog.Bool("kexec", s.loaded))
+	s.loaded = false // the next try is a restart
+	if err := boot(ctx); err != nil {
 		s.log.Error("the machine cannot be rebooted", slog.Any("err", err))
 		return
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -323,4 +324,52 @@ func TestInstallIsCalledOff(t *testing.T) {
 		}
 		f.end(t)
 	})
+}
+
+// TestInstalledSystemIsStartedByKexec, where the request wants it and the kernel can be loaded;
+// else, and when the start fails, the machine is restarted.
+func TestInstalledSystemIsStartedByKexec(t *testing.T) {
+	for _, c := range []struct {
+		name              string
+		loadErr, startErr error
+		want              string
+	}{
+		{"started", nil, nil, "load /dev/vda; start; "},
+		{"not loaded", errors.New("no GRUB"), nil, "load /dev/vda; reboot; "},
+		{"not started", nil, errors.New("the kernel went on"), "load /dev/vda; start; reboot; "},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inBubble(t, func(f *fixture) {
+				f.host.prepare(f.t, initMessage(1, f.authority))
+				data, done := image(), ""
+				f.options.HTTPClient = imageClient(data)
+				f.options.loadInstalled = func(disk string) error { done += "load " + disk + "; "; return c.loadErr }
+				f.options.startInstalled = func(context.Context) error {
+					done += "start; "
+					if c.startErr == nil {
+						f.stop()
+					}
+					return c.startErr
+				}
+				f.options.Reboot = func(context.Context) error { done += "reboot; "; f.stop(); return nil }
+				f.answer = func(n int, _ *agentv1.HeartbeatRequest) (*agentv1.HeartbeatResponse, error) {
+					response := &agentv1.HeartbeatResponse{NextIntervalMs: 30_000}
+					if n == 0 {
+						response.InstallRequest = installRequest(1, 1, data)
+						response.InstallRequest.Kexec = true
+					}
+					return response, nil
+				}
+				f.start(f.t)
+				if err := <-f.done; err != nil {
+					f.t.Fatal(err)
+				}
+				synctest.Wait()
+				if done != c.want {
+					f.t.Errorf("%s, want %s", done, c.want)
+				}
+				f.server.Stop()
+			})
+		})
+	}
 }

@@ -314,7 +314,8 @@ func (m *memory) options() Options {
 	return Options{
 		Root: "/", Version: m.env.Version, Logger: m.log, HTTPClient: m.env.HTTPClient,
 		Mode: agentv1.TakeoverMode_TAKEOVER_MODE_KEXEC, Log: func() string { return m.console.Kept(maxContactLog) },
-		Contact: m.contact.heard,
+		Contact: m.contact.heard, loadInstalled: kexec.LoadInstalled,
+		startInstalled: func(context.Context) error { return kexec.Start() },
 	}
 }
 

@@ -69,6 +69,10 @@ type Options struct {
 	// on one. It returns only when the jump fails. Nil: this host's installs are done by this
 	// agent.
 	jumpForInstall func(ctx context.Context, store *takeover.Store, state *agentv1.AgentState, request *agentv1.InstallRequest) error
+	// loadInstalled gives the kernel of the system on a disk to the running one, and startInstalled
+	// starts it, and returns only when that fails. Nil: only a restart boots an installed system.
+	loadInstalled  func(disk string) error
+	startInstalled func(ctx context.Context) error
 }
 
 // Run runs the agent that the last takeover of the host below Root has put in charge. It returns
@@ -138,6 +142,8 @@ type session struct {
 	next *agentv1.InstallRequest
 	// report is how the last install ended, until it is acknowledged.
 	report *agentv1.InstallReport
+	// loaded: the kernel of what was installed last is loaded for kexec.
+	loaded bool
 }
 
 func newSession(options Options) (*session, error) {

@@ -366,13 +366,13 @@ var installArgs = []string{"--image", "http://images.example/a.zst", "--digest",
 func TestInstallWaits(t *testing.T) {
 	t.Parallel()
 	h := newFakeServer(t)
-	r := h.run(t, append([]string{"machine", "install", "herd-0001", "--wait", "--root-disk", "largest,min-size=100"}, installArgs...)...)
+	r := h.run(t, append([]string{"machine", "install", "herd-0001", "--wait", "--root-disk", "largest,min-size=100", "--kexec"}, installArgs...)...)
 	if r.code != 0 || r.stdout != "" {
 		t.Errorf("got %d, %q", r.code, r.stdout)
 	}
 	golden(t, "machine_install.txt", r.stderr)
 	got := h.installs[0]
-	if got.GetImage().GetCompression().String() != "COMPRESSION_ZSTD" || got.GetRootDisk().GetMinSize() != 100 {
+	if got.GetImage().GetCompression().String() != "COMPRESSION_ZSTD" || got.GetRootDisk().GetMinSize() != 100 || !got.GetKexec() {
 		t.Errorf("asked for %v", got)
 	}
 }

@@ -21,7 +21,7 @@ import (
 type installOptions struct {
 	image, digest, compression, rootDisk, firstBoot string
 	size                                            int64
-	reinstall, erase, grow, noCloud, wait           bool
+	reinstall, erase, grow, noCloud, kexec, wait    bool
 	cancel, watch                                   bool
 	seenUp, seenUpCA                                string
 }
@@ -32,7 +32,8 @@ func (a *app) machineInstallCommand() *cobra.Command {
 		Use:   "install " + whichMachines,
 		Short: "Have an operating system installed, or call that off",
 		Long: `Install records that an operating system is wanted on machines. The agent of each fetches the image, checks its digest while
-writing it, and restarts the machine; it counts as installed when the installed system has said that it is up.
+writing it, and restarts the machine; it counts as installed when the installed system has said that it is up. With --kexec, an agent that took
+the machine over by kexec starts the kernel of the installed system itself: the firmware, which takes minutes on many servers, does not run.
 
 With --seen-up, the control plane asks instead: by SSH, where the system must own the host key that the install brings (cloud-init and images of
 ironherd image build take it), or by a GET of an http or https URL, whose host is only a name: the connection goes to the machine's own address,
@@ -63,6 +64,7 @@ undefined; machine explain says which it is. Both want --reason, and can select 
 	flags.BoolVar(&o.noCloud, "nocloud", false, "give the first-boot file to cloud-init, as user-data of NoCloud (with a URL; a named image says it itself)")
 	flags.BoolVar(&o.erase, "erase", false, "allow a disk that holds something: a partition table, a file system, a member of a RAID")
 	flags.BoolVar(&o.grow, "grow", false, "let the last partition of the image have the whole disk")
+	flags.BoolVar(&o.kexec, "kexec", false, "start the installed system by kexec, without the firmware; where that is not possible, the machine is restarted")
 	flags.StringVar(&o.seenUp, "seen-up", "unit", "what shows that the installed system is up: unit (it calls in), ssh, or an http or https URL that answers")
 	flags.StringVar(&o.seenUpCA, "seen-up-ca", "", "file of the certificates, in PEM form, that an https URL of --seen-up is verified by (default: the public roots)")
 	flags.BoolVar(&o.watch, "watch", false, "go on after the system has come up as --seen-up says; a machine that does not answer any more is shown as unreachable, and left alone")
@@ -99,7 +101,7 @@ undefined; machine explain says which it is. Both want --reason, and can select 
 }
 
 // installFlags say what is to be installed.
-var installFlags = []string{"reinstall", "image", "digest", "compression", "size", "root-disk", "first-boot", "nocloud", "erase", "grow"}
+var installFlags = []string{"reinstall", "image", "digest", "compression", "size", "root-disk", "first-boot", "nocloud", "erase", "grow", "kexec"}
 
 // reinstallOrCancel makes the plan of one of the two.
 func (a *app) reinstallOrCancel(cmd *cobra.Command, o installOptions, f *verbFlags, machines []string) error {
@@ -136,7 +138,7 @@ func (a *app) install(ctx context.Context, client fleetClient, machines []string
 	ask := func(ctx context.Context, machine string) error {
 		request := &fleetv1.InstallMachineRequest{
 			Machine: machine, Image: wanted.GetImage(), ImageName: wanted.GetImageName(), RootDisk: wanted.GetRootDisk(),
-			FirstBootData: wanted.GetFirstBootData(), SeenUp: wanted.GetSeenUp(), SeenUpCa: wanted.GetSeenUpCa(), Watch: wanted.GetWatch(),
+			FirstBootData: wanted.GetFirstBootData(), SeenUp: wanted.GetSeenUp(), SeenUpCa: wanted.GetSeenUpCa(), Watch: wanted.GetWatch(), Kexec: wanted.GetKexec(),
 		}
 		response, err := client.InstallMachine(ctx, request)
 		if err != nil {
@@ -273,7 +275,7 @@ func (o installOptions) request() (*fleetv1.InstallMachineRequest, error) {
 		RootDisk: &agentv1.DiskSelector{
 			Serial: disk.Serial, Wwn: disk.WWN, Model: disk.Model, MinSize: disk.MinSize, Pick: picks[disk.Pick], Erase: o.erase, Grow: o.grow,
 		},
-		FirstBootData: data, SeenUp: seenUp.String(), SeenUpCa: seenUp.CA, Watch: seenUp.Watch,
+		FirstBootData: data, SeenUp: seenUp.String(), SeenUpCa: seenUp.CA, Watch: seenUp.Watch, Kexec: o.kexec,
 	}, nil
 }
 

@@ -192,6 +192,7 @@ providers:
       digest: sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef
       compression: zstd
       root_disk: {serial: 0012, pick: smallest}
+      kexec: true
 `
 	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
@@ -222,6 +223,9 @@ providers:
 	p := got.Providers[0]
 	if p.Provisioner.ChunkSize != 1000 || p.Static.Spacing != time.Second || p.Install.RootDisk.Serial != "0012" {
 		t.Errorf("provider: %+v", p)
+	}
+	if request, err := p.Install.Request("test", nil); err != nil || !request.Image.Kexec {
+		t.Errorf("install: %+v, %v", request, err)
 	}
 }
 

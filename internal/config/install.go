@@ -34,6 +34,9 @@ type Install struct {
 	// unit goes on calling. A machine that does not answer any more is shown as unreachable, and left
 	// alone.
 	Watch bool `yaml:"watch"`
+	// Kexec starts the installed system by kexec, so that the firmware does not run. Where that is not
+	// possible, the machine is restarted.
+	Kexec bool `yaml:"kexec"`
 }
 
 // ReadFirstBootData returns the content of the first-boot data file; nil when there is none. An
@@ -96,6 +99,7 @@ func (i Install) Request(actor string, catalogue []fleet.Image) (*fleet.InstallR
 	if err != nil {
 		return nil, err
 	}
+	image.Kexec = i.Kexec
 	data, err := i.ReadFirstBootData()
 	if err != nil {
 		return nil, err

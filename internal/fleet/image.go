@@ -36,6 +36,9 @@ type Image struct {
 	Name string `json:"name,omitempty"`
 	// FirstBoot is how its system takes first-boot data.
 	FirstBoot FirstBootForm `json:"first_boot,omitempty"`
+	// Kexec starts its kernel by kexec when it has been written, so that the firmware does not run.
+	// Where that is not possible, the machine is restarted.
+	Kexec bool `json:"kexec,omitempty"`
 }
 
 // FirstBootForm is how an installed system finds its first-boot data.

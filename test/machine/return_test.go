@@ -74,7 +74,11 @@ func TestReturnsToTheOldSystem(t *testing.T) {
 			check(t, err)
 			check(t, m.Resume(ctx))
 			check(t, m.Wait(ctx))
-			t.Logf("the machine was restarted %.1f s after the jump, with a limit of %s", time.Since(jumped).Seconds(), contactLimit)
+			took := time.Since(jumped)
+			t.Logf("the machine was restarted %.1f s after the jump, with a limit of %s", took.Seconds(), contactLimit)
+			if took > contactLimit+time.Minute {
+				t.Errorf("the machine was restarted only %s after the jump", took)
+			}
 			after, err := digest(c.Disks[0].Path)
 			check(t, err)
 			if before != after {
@@ -137,19 +141,31 @@ func compareInventory(t *testing.T, ctx context.Context, host *remote.Host, agen
 			}
 		}
 	}
+	var modules []string
+	for _, m := range report.GetMemory().GetModules() {
+		modules = append(modules, fmt.Sprintf("%d MB %s", m.GetSizeBytes()/1_048_576, m.GetLocator()))
+	}
+	const memory = `dmidecode -t 17 | awk -F': ' '/\tSize:/ {size = $2; if (sub(/ GB$/, "", size)) size = size * 1024 " MB"} /\tLocator:/ {print size, $2}'`
+	if want := strings.TrimSpace(shell(t, ctx, host, memory)); strings.Join(modules, "\n") != want {
+		t.Errorf("dmidecode says of memory %q, the agent %q", want, modules)
+	}
 	var lscpu struct {
 		Lscpu []struct{ Field, Data string }
 	}
 	check(t, json.Unmarshal([]byte(shell(t, ctx, host, "lscpu -J")), &lscpu))
-	threads := int32(0)
+	threads, cores, sockets := int32(0), int32(0), map[int32]bool{}
 	for _, cpu := range report.GetCpus() {
-		threads += cpu.GetThreads()
+		threads, cores, sockets[cpu.GetSocket()] = threads+cpu.GetThreads(), cores+cpu.GetCores(), true
 	}
 	for _, f := range lscpu.Lscpu {
 		var got string
 		switch strings.TrimSuffix(f.Field, ":") {
 		case "CPU(s)":
 			got = fmt.Sprint(threads)
+		case "Socket(s)":
+			got = fmt.Sprint(len(sockets))
+		case "Core(s) per socket":
+			got = fmt.Sprint(cores / int32(len(sockets)))
 		case "Vendor ID":
 			got = report.GetCpus()[0].GetVendor()
 		case "Model name":

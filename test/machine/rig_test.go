@@ -332,6 +332,11 @@ func (o offer) url() string {
 	return fmt.Sprintf("http://%s:%d/%s", vm.GatewayAddress, o.port, filepath.Base(o.path))
 }
 
+// install asks for it.
+func (o offer) install() *config.Install {
+	return &config.Install{URL: o.url(), Digest: o.digest, Compression: fleet.CompressionZstd, Size: o.size, RootDisk: fleet.DiskSelector{Erase: true}}
+}
+
 // offered is made once, by the first test that needs it.
 var offered = sync.OnceValues(func() (offer, error) {
 	ctx := context.Background()

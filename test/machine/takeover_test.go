@@ -12,6 +12,7 @@ import (
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
 	"github.com/ironherd/ironherd/internal/config"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/remote"
 	"github.com/ironherd/ironherd/internal/shepherd/initializer"
 	"github.com/ironherd/ironherd/internal/vm"
 )
@@ -38,7 +39,7 @@ func TestFromStockToInstalled(t *testing.T) {
 			booted, spent := time.Now(), m.ProcessorTime()
 			p := manage(t, initializer.TakeoverKexec, port, m, func(c *config.Config, p *config.Provider) {
 				c.Policy.InstallTimeout, c.Policy.BootTimeout = limit, limit
-				p.Install = &config.Install{URL: o.url(), Digest: o.digest, Compression: fleet.CompressionZstd, Size: o.size, RootDisk: fleet.DiskSelector{Erase: true}}
+				p.Install = o.install()
 			})
 			cost := awaitInstalled(t, ctx, p, m)
 			phases(t, ctx, p, booted, spent, cost)
@@ -51,7 +52,23 @@ func TestFromStockToInstalled(t *testing.T) {
 			if got := strings.TrimSpace(shell(t, ctx, host, "findmnt --noheadings --output LABEL /boot/efi || systemctl status boot-efi.mount")); got != "ESP" {
 				t.Errorf("the EFI system partition is not mounted: %s", got)
 			}
+			if firmware == vm.UEFI {
+				checkBootEntry(t, ctx, host)
+			}
 		})
+	}
+}
+
+// checkBootEntry looks at what the firmware has made of the entry that the agent has written: it is
+// the first one, and the one that was booted.
+func checkBootEntry(t *testing.T, ctx context.Context, host *remote.Host) {
+	t.Helper()
+	const variables = `cd /sys/firmware/efi/efivars; v=8be4df61-93ca-11d2-aa0d-00e098032b8c
+hex() { od -An -j4 -N2 -tx2 "$1-$v" | tr -d ' ' | tr a-f A-F; }
+first=$(hex BootOrder); echo "$first $(hex BootCurrent) $(tail -c +5 "Boot$first-$v" | tr -d '\000')"`
+	got := shell(t, ctx, host, variables)
+	if words := strings.Fields(got); len(words) < 2 || words[0] != words[1] || !strings.Contains(got, "Ironherd installed system") {
+		t.Errorf("the first boot entry, the one that was booted, and what the first one is: %q", got)
 	}
 }
 
@@ -60,6 +77,44 @@ func TestFromQuickToInstalled(t *testing.T) {
 	t.Parallel()
 	p, _ := installedFromQuick(t, bounded(t, limit), nil)
 	checkHardware(t, t.Context(), p, vm.BIOS)
+}
+
+// The agent starts what it has installed by kexec: the firmware does not run in between, so that a
+// machine whose next restart would boot another kernel is in the installed system all the same.
+func TestStartedByKexec(t *testing.T) {
+	onDemand(t)
+	for _, firmware := range []vm.Firmware{vm.BIOS, vm.UEFI} {
+		t.Run(string(firmware), func(t *testing.T) {
+			t.Parallel()
+			o, err := offered()
+			check(t, err)
+			ctx := bounded(t, limit)
+			port := freePort(t)
+			m := boot(t, quick(t, firmware, "", port, o.port))
+			awaitSSH(t, ctx, m)
+			p := manage(t, initializer.TakeoverKexec, port, m, func(c *config.Config, p *config.Provider) {
+				patient(c)
+				p.Install = o.install()
+				p.Install.Kexec = true
+			})
+			written := time.Now()
+			awaitInstalled(t, ctx, p, m)
+			for _, entry := range history(t, ctx, p) {
+				if entry.GetEvent() == string(fleet.EventDiskWritten) {
+					written = entry.GetAt().AsTime()
+				}
+			}
+			t.Logf("%-38s %6.1f s", "from the disk written to seen up", time.Since(written).Seconds())
+			host := login(t, ctx, m)
+			// kexec_file_load gives itself as type 0xd (Documentation/arch/x86/boot.rst, type_of_loader).
+			if got := strings.TrimSpace(shell(t, ctx, host, "cat /proc/sys/kernel/bootloader_type")); got != fmt.Sprint(0xd0) {
+				t.Errorf("the boot loader of the installed system is of type %s, want that of kexec", got)
+			}
+			if got := shell(t, ctx, host, "cat /proc/1/comm"); strings.TrimSpace(got) != "systemd" {
+				t.Errorf("the first process is %s: the machine is in the old system", got)
+			}
+		})
+	}
 }
 
 // An installed system is seen to be up by SSH, under the host key that its install brought, or by
@@ -127,10 +182,8 @@ func installedFromQuick(t *testing.T, ctx context.Context, change func(*config.C
 	t.Logf("%-38s %6.1f s, processors %6.1f s", "stock system lets in", time.Since(started).Seconds(), m.ProcessorTime().Seconds())
 	booted, spent := time.Now(), m.ProcessorTime()
 	p := manage(t, initializer.TakeoverKexec, port, m, func(c *config.Config, p *config.Provider) {
-		// However busy this host is: what is late here is not lost.
-		c.Initializer.WorkTimeout, c.Initializer.ContactLimit = limit, limit
-		c.Policy.NeverSpokeAfter, c.Policy.SilentAfter, c.Policy.InstallTimeout, c.Policy.BootTimeout = limit, limit, limit, limit
-		p.Install = &config.Install{URL: o.url(), Digest: o.digest, Compression: fleet.CompressionZstd, Size: o.size, RootDisk: fleet.DiskSelector{Erase: true}}
+		patient(c)
+		p.Install = o.install()
 		if change != nil {
 			change(c, p)
 		}
@@ -157,6 +210,12 @@ func installedFromQuick(t *testing.T, ctx context.Context, change func(*config.C
 	return p, m
 }
 
+// patient has nothing given up because this host is busy: what is late here is not lost.
+func patient(c *config.Config) {
+	c.Initializer.WorkTimeout, c.Initializer.ContactLimit = limit, limit
+	c.Policy.NeverSpokeAfter, c.Policy.SilentAfter, c.Policy.InstallTimeout, c.Policy.BootTimeout = limit, limit, limit, limit
+}
+
 // checkHardware compares the report of the agent in memory with what QEMU was told.
 func checkHardware(t *testing.T, ctx context.Context, p *plane, firmware vm.Firmware) {
 	t.Helper()
@@ -167,7 +226,12 @@ func checkHardware(t *testing.T, ctx context.Context, p *plane, firmware vm.Firm
 		!strings.EqualFold(s.GetUuid(), "11111111-2222-4333-8444-555555555555") || s.GetEfi() != (firmware == vm.UEFI) {
 		t.Errorf("system: %v", s)
 	}
-	if len(h.GetCpus()) == 0 || h.GetMemory().GetInstalledBytes() != 1024*mebibyte {
+	threads := int32(0)
+	for _, cpu := range h.GetCpus() {
+		threads += cpu.GetThreads()
+	}
+	if modules := h.GetMemory().GetModules(); threads != 2 || len(modules) != 1 || modules[0].GetSizeBytes() != 1024*mebibyte ||
+		h.GetMemory().GetInstalledBytes() != 1024*mebibyte {
 		t.Errorf("processors: %v, memory: %v", h.GetCpus(), h.GetMemory())
 	}
 	disks := h.GetBlockDevices()

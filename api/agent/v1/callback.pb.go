@@ -503,7 +503,10 @@ type InstallRequest struct {
 	// How long the agent may take, in milliseconds.
 	TimeoutMs int64 `protobuf:"varint,7,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
 	// What the installed system is to be known by over SSH. Absent: it makes keys of its own.
-	SshHostKey    *SshHostKey `protobuf:"bytes,8,opt,name=ssh_host_key,json=sshHostKey,proto3" json:"ssh_host_key,omitempty"`
+	SshHostKey *SshHostKey `protobuf:"bytes,8,opt,name=ssh_host_key,json=sshHostKey,proto3" json:"ssh_host_key,omitempty"`
+	// Start the kernel of the installed system by kexec, so that the firmware does not run. Where
+	// that is not possible, the machine is restarted.
+	Kexec         bool `protobuf:"varint,9,opt,name=kexec,proto3" json:"kexec,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -592,6 +595,13 @@ func (x *InstallRequest) GetSshHostKey() *SshHostKey {
 		return x.SshHostKey
 	}
 	return nil
+}
+
+func (x *InstallRequest) GetKexec() bool {
+	if x != nil {
+		return x.Kexec
+	}
+	return false
 }
 
 // SshHostKey is an SSH host key that an install brings. The control plane keeps its public half.
@@ -1374,7 +1384,7 @@ const file_api_agent_v1_callback_proto_rawDesc = "" +
 	"\x0ecancel_install\x18\x03 \x01(\v2 .ironherd.agent.v1.CancelInstallR\rcancelInstall\"X\n" +
 	"\rCancelInstall\x12-\n" +
 	"\x12install_generation\x18\x01 \x01(\x03R\x11installGeneration\x12\x18\n" +
-	"\aattempt\x18\x02 \x01(\x05R\aattempt\"\x8c\x03\n" +
+	"\aattempt\x18\x02 \x01(\x05R\aattempt\"\xa2\x03\n" +
 	"\x0eInstallRequest\x12-\n" +
 	"\x12install_generation\x18\x01 \x01(\x03R\x11installGeneration\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12.\n" +
@@ -1386,7 +1396,8 @@ const file_api_agent_v1_callback_proto_rawDesc = "" +
 	"\n" +
 	"timeout_ms\x18\a \x01(\x03R\ttimeoutMs\x12?\n" +
 	"\fssh_host_key\x18\b \x01(\v2\x1d.ironherd.agent.v1.SshHostKeyR\n" +
-	"sshHostKey\">\n" +
+	"sshHostKey\x12\x14\n" +
+	"\x05kexec\x18\t \x01(\bR\x05kexec\">\n" +
 	"\n" +
 	"SshHostKey\x12\x16\n" +
 	"\x06public\x18\x01 \x01(\tR\x06public\x12\x18\n" +

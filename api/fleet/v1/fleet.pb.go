@@ -2646,7 +2646,10 @@ type InstallMachineRequest struct {
 	SeenUpCa string `protobuf:"bytes,12,opt,name=seen_up_ca,json=seenUpCa,proto3" json:"seen_up_ca,omitempty"`
 	// Go on after the system has come up: ask again and again, or have its unit go on calling. A
 	// machine that does not answer any more is shown as unreachable, and left alone.
-	Watch         bool `protobuf:"varint,13,opt,name=watch,proto3" json:"watch,omitempty"`
+	Watch bool `protobuf:"varint,13,opt,name=watch,proto3" json:"watch,omitempty"`
+	// Start the kernel of the installed system by kexec, so that the firmware does not run. Where
+	// that is not possible, the machine is restarted.
+	Kexec         bool `protobuf:"varint,14,opt,name=kexec,proto3" json:"kexec,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2740,6 +2743,13 @@ func (x *InstallMachineRequest) GetSeenUpCa() string {
 func (x *InstallMachineRequest) GetWatch() bool {
 	if x != nil {
 		return x.Watch
+	}
+	return false
+}
+
+func (x *InstallMachineRequest) GetKexec() bool {
+	if x != nil {
+		return x.Kexec
 	}
 	return false
 }
@@ -4487,7 +4497,7 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\n" +
 	"go_version\x18\x02 \x01(\tR\tgoVersion\x12\x1a\n" +
 	"\bdatabase\x18\x03 \x01(\tR\bdatabase\x12\x16\n" +
-	"\x06schema\x18\x04 \x01(\x03R\x06schema\"\xd1\x02\n" +
+	"\x06schema\x18\x04 \x01(\x03R\x06schema\"\xe7\x02\n" +
 	"\x15InstallMachineRequest\x12\x18\n" +
 	"\amachine\x18\x01 \x01(\tR\amachine\x12.\n" +
 	"\x05image\x18\x02 \x01(\v2\x18.ironherd.agent.v1.ImageR\x05image\x12<\n" +
@@ -4500,7 +4510,8 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\aseen_up\x18\v \x01(\tR\x06seenUp\x12\x1c\n" +
 	"\n" +
 	"seen_up_ca\x18\f \x01(\tR\bseenUpCa\x12\x14\n" +
-	"\x05watch\x18\r \x01(\bR\x05watch\"G\n" +
+	"\x05watch\x18\r \x01(\bR\x05watch\x12\x14\n" +
+	"\x05kexec\x18\x0e \x01(\bR\x05kexec\"G\n" +
 	"\x16InstallMachineResponse\x12-\n" +
 	"\x12install_generation\x18\x01 \x01(\x03R\x11installGeneration\"I\n" +
 	"\x13RetryMachineRequest\x12\x18\n" +

@@ -20,6 +20,14 @@
 // they name. The kernel's parameters are those that say how to reach the hardware and the consoles;
 // those that say where the old system lies are left out.
 //
+// # The installed system
+//
+//	LoadInstalled → Start
+//
+// LoadInstalled gives the kernel of a system on a disk to the running one, as the first entry of
+// GRUB's configuration there names it. Start starts it. Both are for a system that lives in memory:
+// nothing is brought to rest but what was written.
+//
 // # What a crash leaves
 //
 // Nothing here writes to a disk. Until the jump the old system goes on; whoever resets or loses

@@ -27,28 +27,46 @@ func (p *Plan) Load(files []File) error {
 		return fmt.Errorf("open the kernel's image: %w", err)
 	}
 	defer func() { _ = image.Close() }()
-	fd, err := unix.MemfdCreate("ironherd-agent", unix.MFD_CLOEXEC)
+	memory, err := newMemoryFile("initramfs")
 	if err != nil {
-		return fmt.Errorf("make a file in memory: %w", err)
+		return err
 	}
-	memory := os.NewFile(uintptr(fd), "initramfs")
 	defer func() { _ = memory.Close() }()
 	if err := p.Build(memory, files); err != nil {
 		return err
 	}
-	if _, err := memory.Seek(0, io.SeekStart); err != nil {
-		return fmt.Errorf("read the file system again: %w", err)
+	return fileLoad(image, memory, p.CommandLine, p.Image)
+}
+
+// newMemoryFile returns a file in memory.
+func newMemoryFile(name string) (*os.File, error) {
+	fd, err := unix.MemfdCreate("ironherd-"+name, unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("make a file in memory: %w", err)
 	}
-	err = unix.KexecFileLoad(int(image.Fd()), int(memory.Fd()), p.CommandLine, 0)
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// fileLoad gives a kernel and its initrd, which may be nil, to the running kernel. The name is the
+// kernel's, for errors.
+func fileLoad(kernel, initrd *os.File, commandLine, name string) error {
+	fd, flags := -1, unix.KEXEC_FILE_NO_INITRAMFS
+	if initrd != nil {
+		fd, flags = int(initrd.Fd()), 0
+		if _, err := initrd.Seek(0, io.SeekStart); err != nil {
+			return fmt.Errorf("read the file system again: %w", err)
+		}
+	}
+	err := unix.KexecFileLoad(int(kernel.Fd()), fd, commandLine, flags)
 	switch {
 	case errors.Is(err, unix.EKEYREJECTED) || errors.Is(err, unix.ENODATA) || errors.Is(err, unix.ENOKEY) || errors.Is(err, unix.EBADMSG):
-		return fmt.Errorf("the kernel does not trust the signature of its own image %s: %w", p.Image, err)
+		return fmt.Errorf("the running kernel does not trust the signature of %s: %w", name, err)
 	case errors.Is(err, unix.EPERM):
 		return fmt.Errorf("the kernel does not allow kexec here: %w", err)
 	case errors.Is(err, unix.ENOSYS):
 		return errors.New("the kernel was built without kexec_file_load")
 	case err != nil:
-		return fmt.Errorf("load the kernel %s: %w", p.Image, err)
+		return fmt.Errorf("load the kernel %s: %w", name, err)
 	}
 	return nil
 }

@@ -83,6 +83,9 @@ func (p *Plan) chooseModules(kinds []string) error {
 // addOptional adds the modules that are loaded besides, and those that help where they are there.
 func (p *Plan) addOptional(c *chooser) {
 	optional := []string{"af_packet"}
+	for _, fs := range installedFS {
+		optional = append(optional, fs.name)
+	}
 	if _, err := os.Stat(p.path("sys/firmware/efi")); err == nil {
 		optional = append(optional, "efivarfs")
 	}

@@ -67,6 +67,7 @@ func (s *Server) installRequest(machine fleet.MachineID, order *bmdb.InstallOrde
 		},
 		TimeoutMs:  order.Timeout.Milliseconds(),
 		SshHostKey: hostKey,
+		Kexec:      r.Image.Kexec,
 	}, nil
 }
 

@@ -43,7 +43,8 @@ func factsOf(r fleet.Record) []*fleetv1.Fact {
 
 func installFacts(r fleet.Record, add func(name string, at time.Time, format string, args ...any)) {
 	if q := r.InstallRequest; q != nil {
-		add("install request", q.At, "install generation %d by %s: %s (%.19s…)%s", q.Generation, q.Actor, q.Image.Label(), q.Image.Digest, seenBy(q.SeenUp))
+		add("install request", q.At, "install generation %d by %s: %s (%.19s…)%s%s", q.Generation, q.Actor, q.Image.Label(), q.Image.Digest,
+			seenBy(q.SeenUp), startedBy(q.Image))
 	}
 	if a := r.InstallAttempt; a != nil {
 		add("install attempt", a.At, "attempt %d of install generation %d", a.Attempt, a.Generation)
@@ -136,6 +137,14 @@ func seenBy(s fleet.SeenUp) string {
 		return ", seen up and watched by " + s.Asks()
 	}
 	return ", seen up by " + s.Asks()
+}
+
+// startedBy says how the installed system is to be started; "" where the firmware does it.
+func startedBy(i fleet.Image) string {
+	if i.Kexec {
+		return ", started by kexec"
+	}
+	return ""
 }
 
 // bootOf says which boot of an installed system was seen, or by what it was.

@@ -132,6 +132,7 @@ var seenUpFields = map[string]string{"seen_up": "seen_up", "ca": "seen_up_ca", "
 func (s *Service) installOf(req *fleetv1.InstallMachineRequest) (fleet.InstallRequest, error) {
 	disk := req.GetRootDisk()
 	image, faults := s.imageOf(req)
+	image.Kexec = req.GetKexec()
 	wanted := fleet.InstallRequest{
 		Image: image,
 		RootDisk: fleet.DiskSelector{

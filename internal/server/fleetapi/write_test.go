@@ -22,6 +22,7 @@ func wanted(machine string) *fleetv1.InstallMachineRequest {
 		Machine:  machine,
 		Image:    &agentv1.Image{Url: "https://images.example/a.zst", Digest: "sha256:" + strings.Repeat("a", 64), Compression: agentv1.Compression_COMPRESSION_ZSTD, Size: 9},
 		RootDisk: &agentv1.DiskSelector{Pick: agentv1.DiskSelector_PICK_LARGEST, MinSize: 5}, FirstBootData: []byte("data"),
+		Kexec: true,
 	}
 }
 
@@ -72,7 +73,7 @@ func TestInstallMachine(t *testing.T) {
 	o.must(err)
 	got := r.InstallRequest
 	if a.GetInstallGeneration() != 1 || got == nil || got.Actor != "token operator" || got.Image.URL != "https://images.example/a.zst" ||
-		got.Image.Compression != fleet.CompressionZstd || got.Image.Size != 9 || got.RootDisk != (fleet.DiskSelector{Pick: fleet.PickLargest, MinSize: 5}) ||
+		got.Image.Compression != fleet.CompressionZstd || got.Image.Size != 9 || !got.Image.Kexec || got.RootDisk != (fleet.DiskSelector{Pick: fleet.PickLargest, MinSize: 5}) ||
 		!bytes.Equal(got.FirstBootData, []byte("data")) {
 		t.Errorf("recorded %+v", got)
 	}
