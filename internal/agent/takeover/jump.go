@@ -62,7 +62,8 @@ func conclude(jumped, booted time.Time, limit time.Duration) string {
 		return fmt.Sprintf("the old system was started %s after the jump, before the limit of %s for contact: "+
 			"the kernel in memory has crashed, or somebody has restarted the machine", took, limit)
 	}
-	return fmt.Sprintf("the old system was started %s after the jump: the agent in memory had no contact with the control plane within %s", took, limit)
+	return fmt.Sprintf("the old system was started %s after the jump: the agent in memory had no contact with the control plane within %s, "+
+		"or the machine was restarted later", took, limit)
 }
 
 // bootTime returns when the system below root was started, zero when it does not say.

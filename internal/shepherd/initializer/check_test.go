@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -90,6 +91,32 @@ func TestCheckRefuses(t *testing.T) {
 				t.Errorf("got %v (%s)", err, fleet.KindOf(err))
 			}
 		})
+	}
+}
+
+// Only the control plane knows whether the agent in memory was heard. The times on the host are the
+// same when it never was and when somebody restarted the machine hours later.
+func TestHeardInMemory(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+	started := &fleet.AgentStarted{TakeoverGeneration: 3, BootID: "disk"}
+	seen := func(generation fleet.TakeoverGeneration, boot string) *fleet.AgentSeen {
+		return &fleet.AgentSeen{TakeoverGeneration: generation, BootID: boot, LastAt: at}
+	}
+	for name, test := range map[string]struct {
+		record fleet.Record
+		want   string
+	}{
+		"heard":                      {fleet.Record{AgentStarted: started, AgentSeen: seen(3, "memory")}, "heard the agent in memory last at 2026-05-01 12:00:00"},
+		"no agent was ever heard":    {fleet.Record{AgentStarted: started}, "never heard the agent in memory"},
+		"the one before was heard":   {fleet.Record{AgentStarted: started, AgentSeen: seen(2, "memory")}, "never heard the agent in memory"},
+		"heard only before the jump": {fleet.Record{AgentStarted: started, AgentSeen: seen(3, "disk")}, "never heard the agent in memory"},
+		"nothing is known":           {fleet.Record{}, ""},
+		"a newer takeover":           {fleet.Record{AgentStarted: &fleet.AgentStarted{TakeoverGeneration: 4}, AgentSeen: seen(3, "memory")}, ""},
+	} {
+		if got := heardInMemory(test.record, 3); !strings.Contains(got, test.want) || test.want == "" && got != "" {
+			t.Errorf("%s: %q", name, got)
+		}
 	}
 }
 

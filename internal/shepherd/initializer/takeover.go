@@ -10,6 +10,7 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
@@ -119,21 +120,23 @@ func (t *takeover) attempt(ctx context.Context, host Host, executable string, re
 	}
 	started, err := check(request, answer)
 	if err == nil {
-		t.notes = notes(answer)
+		t.notes = notes(t.work.Record, answer)
 	}
 	return started, err
 }
 
-// notes returns what an answer that was accepted tells for history.
-func notes(answer []byte) []bmdb.Change {
+// notes returns what an answer that was accepted tells for history. The record is from before the
+// takeover.
+func notes(record fleet.Record, answer []byte) []bmdb.Change {
 	var response agentv1.TakeoverResponse
 	if proto.Unmarshal(answer, &response) != nil {
 		return nil
 	}
 	var changes []bmdb.Change
 	if returned := response.GetReturned(); returned != nil {
+		generation := fleet.TakeoverGeneration(returned.GetTakeoverGeneration())
 		changes = append(changes, bmdb.RecordHistory(fleet.EventTakeoverReturned,
-			fmt.Sprintf("takeover generation %d: %s", returned.GetTakeoverGeneration(), clip(returned.GetCause()))))
+			fmt.Sprintf("takeover generation %d: %s%s", generation, clip(returned.GetCause()), heardInMemory(record, generation))))
 	}
 	for i, warning := range response.GetSuccess().GetWarnings() {
 		if i == mostWarnings {
@@ -142,6 +145,21 @@ func notes(answer []byte) []bmdb.Change {
 		changes = append(changes, bmdb.RecordHistory(fleet.EventTakeoverWarning, clip(warning)))
 	}
 	return changes
+}
+
+// heardInMemory says whether the control plane has heard the agent in memory of a takeover
+// generation. The host cannot know that. It is "" where the record tells of a newer takeover.
+func heardInMemory(r fleet.Record, generation fleet.TakeoverGeneration) string {
+	started, seen := r.AgentStarted, r.AgentSeen
+	if started == nil || started.TakeoverGeneration != generation {
+		return ""
+	}
+	// An agent in place that jumps for an install goes on under the same generation; only the boot
+	// tells the two apart.
+	if seen == nil || seen.TakeoverGeneration != generation || seen.BootID == started.BootID {
+		return " (the control plane never heard the agent in memory)"
+	}
+	return fmt.Sprintf(" (the control plane heard the agent in memory last at %s)", seen.LastAt.UTC().Format(time.DateTime))
 }
 
 // supersededError is the answer of a host that has seen a takeover generation which is not below
