@@ -50,6 +50,12 @@ func linked() []netlink.Link {
 	return found
 }
 
+// wantedOptions are what a server is asked for. Classless routes come before the router, as
+// RFC 3442 wants it.
+var wantedOptions = []dhcpv4.OptionCode{
+	dhcpv4.OptionSubnetMask, dhcpv4.OptionClasslessStaticRoute, dhcpv4.OptionRouter, dhcpv4.OptionDomainName, dhcpv4.OptionDomainNameServer,
+}
+
 // lease gets a lease for the interface and makes it as the answer says.
 func lease(ctx context.Context, link netlink.Link) error {
 	ctx, cancel := context.WithTimeout(ctx, dhcpWait)
@@ -59,7 +65,7 @@ func lease(ctx context.Context, link netlink.Link) error {
 		return err
 	}
 	defer func() { _ = client.Close() }()
-	granted, err := client.Request(ctx)
+	granted, err := client.Request(ctx, dhcpv4.WithOption(dhcpv4.OptParameterRequestList(wantedOptions...)))
 	if err != nil {
 		return err
 	}
@@ -76,10 +82,10 @@ func take(link netlink.Link, ack *dhcpv4.DHCPv4) error {
 	if err := netlink.AddrReplace(link, address); err != nil {
 		return fmt.Errorf("add the address %s: %w", address.IPNet, err)
 	}
-	if routers := ack.Router(); len(routers) > 0 {
-		route := &netlink.Route{LinkIndex: link.Attrs().Index, Gw: routers[0], Dst: &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}}
+	for _, route := range leasedRoutes(ack, address.IPNet) {
+		route.LinkIndex = link.Attrs().Index
 		if err := netlink.RouteReplace(route); err != nil {
-			return fmt.Errorf("add the route over %s: %w", routers[0], err)
+			return fmt.Errorf("add the route to %s over %s: %w", route.Dst, route.Gw, err)
 		}
 	}
 	var text strings.Builder
@@ -90,4 +96,31 @@ func take(link netlink.Link, ack *dhcpv4.DHCPv4) error {
 		return os.WriteFile("/etc/resolv.conf", []byte(text.String()), 0o644) //nolint:gosec // as on every host
 	}
 	return nil
+}
+
+// leasedRoutes returns the routes of an answer that gave the address: its classless routes
+// (RFC 3442), or where it has none, the default route over its first router. Those that lead to the
+// link come first.
+func leasedRoutes(ack *dhcpv4.DHCPv4, address *net.IPNet) []*netlink.Route {
+	told := ack.ClasslessStaticRoute()
+	if routers := ack.Router(); len(told) == 0 && len(routers) > 0 {
+		told = []*dhcpv4.Route{{Dest: &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}, Router: routers[0]}}
+	}
+	var toLink, overRouter []*netlink.Route
+	for _, r := range told {
+		route := &netlink.Route{Dst: &net.IPNet{IP: r.Dest.IP.Mask(r.Dest.Mask), Mask: r.Dest.Mask}}
+		if r.Router.IsUnspecified() {
+			route.Scope = netlink.SCOPE_LINK
+			toLink = append(toLink, route)
+			continue
+		}
+		route.Gw = r.Router
+		if !address.Contains(r.Router) {
+			// Where a lease is for one address alone (/32), the router is on the link all the same. The
+			// kernel refuses it unless it is told so.
+			route.SetFlag(netlink.FLAG_ONLINK)
+		}
+		overRouter = append(overRouter, route)
+	}
+	return append(toLink, overRouter...)
 }

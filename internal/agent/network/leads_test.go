@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestLeads asks in a network namespace of its own, which has nothing but loopback at first.
-func TestLeads(t *testing.T) {
-	t.Parallel()
+// ownNetwork puts the test into a network namespace of its own, with nothing but loopback.
+func ownNetwork(t *testing.T) {
+	t.Helper()
 	runtime.LockOSThread() // for ever: the thread ends with the test, and the namespace with it
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		if os.Getenv("CI") == "" {
@@ -20,6 +20,12 @@ func TestLeads(t *testing.T) {
 		}
 		t.Fatal(err)
 	}
+}
+
+// TestLeads asks in a network namespace of its own, which has nothing but loopback at first.
+func TestLeads(t *testing.T) {
+	t.Parallel()
+	ownNetwork(t)
 	want := func(when, host string, want bool) {
 		t.Helper()
 		if got := leads(t.Context(), host); got != want {
