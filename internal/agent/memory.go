@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -229,6 +230,7 @@ func beFirst(ctx context.Context, env Env) int {
 	signal.Notify(children, syscall.SIGCHLD)
 	go pid1.Reap(children, done)
 	m := &memory{env: env, log: logger, console: console, store: takeover.NewStore("/")}
+	m.prepare = m.makeReady
 	m.leave(m.run(ctx))
 	return exitFailed
 }
@@ -248,6 +250,10 @@ type memory struct {
 	console *pid1.Console
 	store   *takeover.Store
 	contact contact
+	// prepare makes the machine ready for its network. It may hang.
+	prepare func(*agentv1.MemorySystem)
+	// watchdog is nil while there is none.
+	watchdog atomic.Pointer[pid1.Watchdog]
 }
 
 // run is the life of the system. It returns why it has to end.
@@ -264,31 +270,24 @@ func (m *memory) run(ctx context.Context) string {
 	if err != nil {
 		return fmt.Sprintf("the agent in memory cannot read its state: %v", err)
 	}
-	m.contact.begin(takeover.ContactLimit(state.GetInit()))
-	pid1.LoadModules(system.GetModules(), m.log)
-	if err := pid1.MountEFI(); err != nil {
-		m.log.Warn("the variables of the firmware are not there", slog.Any("err", err))
-	}
-	pid1.SetClock(time.Duration(system.GetClockAheadMs())*time.Millisecond, system.GetBuiltAt().AsTime(), m.log)
-	watchdog, err := pid1.OpenWatchdog()
-	if err != nil {
-		m.log.Info("no hardware watchdog", slog.Any("err", err))
-	}
 	host, _, err := net.SplitHostPort(state.GetInit().GetEndpoint())
 	if err != nil {
 		return fmt.Sprintf("the agent in memory does not know its control plane: %v", err)
 	}
-	return m.supervise(ctx, system.GetNetwork(), host, watchdog)
+	return m.supervise(ctx, system, host, takeover.ContactLimit(state.GetInit()))
 }
 
-// supervise makes the network, which must lead to the host, lets the agent run, and ends it when it
-// has no contact for too long.
-func (m *memory) supervise(ctx context.Context, carried *agentv1.Network, host string, watchdog *pid1.Watchdog) string {
+// supervise makes the machine and its network, which must lead to the host, ready, lets the agent
+// run, and ends it when it has no contact for too long. What it makes ready may hang, such as the
+// initialization of a driver, so it watches from the very beginning.
+func (m *memory) supervise(ctx context.Context, system *agentv1.MemorySystem, host string, limit time.Duration) string {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	m.contact.begin(limit)
 	ended := make(chan error, 1)
 	go func() {
-		if err := network.Apply(ctx, carried, host, m.log); err != nil {
+		m.prepare(system)
+		if err := network.Apply(ctx, system.GetNetwork(), host, m.log); err != nil {
 			m.contact.failed(err)
 			m.log.Error("the network is not up", slog.Any("err", err))
 		}
@@ -299,7 +298,7 @@ func (m *memory) supervise(ctx context.Context, carried *agentv1.Network, host s
 	for {
 		select {
 		case <-ticker.C:
-			watchdog.Feed()
+			m.watchdog.Load().Feed()
 			if cause := m.contact.lost(); cause != "" && !m.wroteDisk() {
 				return cause
 			}
@@ -307,6 +306,36 @@ func (m *memory) supervise(ctx context.Context, carried *agentv1.Network, host s
 			return fmt.Sprintf("the agent in memory has ended: %v", err)
 		}
 	}
+}
+
+// makeReady loads the drivers, mounts what needs one, and sets the clock.
+func (m *memory) makeReady(system *agentv1.MemorySystem) {
+	m.contact.failed(errors.New("the drivers are not all loaded"))
+	_ = m.openWatchdog() // its driver may be built in
+	for _, path := range system.GetModules() {
+		pid1.LoadModule(path, m.log)
+		_ = m.openWatchdog() // the next driver may take the kernel down
+	}
+	if err := m.openWatchdog(); err != nil {
+		m.log.Info("no hardware watchdog", slog.Any("err", err))
+	}
+	if err := pid1.MountEFI(); err != nil {
+		m.log.Warn("the variables of the firmware are not there", slog.Any("err", err))
+	}
+	pid1.SetClock(time.Duration(system.GetClockAheadMs())*time.Millisecond, system.GetBuiltAt().AsTime(), m.log)
+	m.contact.failed(nil)
+}
+
+// openWatchdog starts the hardware watchdog, unless it runs already. Only makeReady calls it.
+func (m *memory) openWatchdog() error {
+	if m.watchdog.Load() != nil {
+		return nil
+	}
+	watchdog, err := pid1.OpenWatchdog()
+	if err == nil {
+		m.watchdog.Store(watchdog)
+	}
+	return err
 }
 
 // options are those of the agent in memory.

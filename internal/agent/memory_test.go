@@ -2,10 +2,15 @@ package agent
 
 import (
 	"errors"
+	"log/slog"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+	"github.com/ironherd/ironherd/internal/agent/takeover"
 )
 
 // The dead man: who was never admitted gives up after the limit, who was only when it is refused.
@@ -43,4 +48,23 @@ func TestContact(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The dead man watches also while the machine is made ready, because a driver may hang.
+func TestDriverThatHangs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		forever := make(chan struct{})
+		m := &memory{
+			log: slog.New(slog.DiscardHandler), store: takeover.NewStore(t.TempDir()),
+			// It never goes on to the network of the host that runs the test.
+			prepare: func(*agentv1.MemorySystem) { <-forever; runtime.Goexit() },
+		}
+		start := time.Now()
+		cause := m.supervise(t.Context(), new(agentv1.MemorySystem), "plane.example", 10*time.Minute)
+		if took := time.Since(start); took > 11*time.Minute || !strings.Contains(cause, "no contact with the control plane within 10m0s") {
+			t.Errorf("after %s: %q", took, cause)
+		}
+		close(forever)
+	})
 }

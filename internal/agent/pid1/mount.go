@@ -44,15 +44,13 @@ func MountEFI() error {
 	return unix.Mount("efivarfs", efiVariables, "efivarfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
 }
 
-// LoadModules loads the modules in their order. One that the kernel does not take is logged, and
-// the next one is tried.
-func LoadModules(paths []string, logger *slog.Logger) {
-	for _, path := range paths {
-		if err := loadModule(path); err != nil && !errors.Is(err, unix.EEXIST) {
-			logger.Warn("a kernel module was not loaded", slog.String("path", path), slog.Any("err", err))
-		}
-		_ = os.Remove(path) // it is memory
+// LoadModule loads a module and removes its file. If the kernel does not take the module, this is
+// logged. It returns when the module's own initialization does, which may be never.
+func LoadModule(path string, logger *slog.Logger) {
+	if err := loadModule(path); err != nil && !errors.Is(err, unix.EEXIST) {
+		logger.Warn("a kernel module was not loaded", slog.String("path", path), slog.Any("err", err))
 	}
+	_ = os.Remove(path) // it is memory
 }
 
 // parameters of modules that would do something by themselves.
