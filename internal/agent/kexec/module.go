@@ -25,7 +25,6 @@ type Module struct {
 	Name string
 	// Path of its file, as modules.dep names it: relative to the directory of the release.
 	Path string
-	size int64
 }
 
 // Target is where the module lies in the file system in memory, uncompressed.
@@ -147,8 +146,7 @@ func (c *chooser) add(name string) error {
 	if !ok {
 		return errors.New("the kernel's list of modules does not have it")
 	}
-	info, err := os.Stat(filepath.Join(c.all.dir, path))
-	if err != nil {
+	if _, err := os.Stat(filepath.Join(c.all.dir, path)); err != nil {
 		return fmt.Errorf("its file is not there (%s)", path)
 	}
 	c.chosen[name] = true // before its dependencies: a circle must end
@@ -157,7 +155,7 @@ func (c *chooser) add(name string) error {
 			return fmt.Errorf("it needs %s: %w", need, err)
 		}
 	}
-	c.order = append(c.order, Module{Name: name, Path: path, size: info.Size()})
+	c.order = append(c.order, Module{Name: name, Path: path})
 	return nil
 }
 
@@ -221,7 +219,8 @@ func moduleName(path string) string {
 // normal returns a module's name as the kernel writes it.
 func normal(name string) string { return strings.ReplaceAll(name, "-", "_") }
 
-// chooseFirmware finds the firmware that the modules name.
+// chooseFirmware finds the firmware that the modules name, and adds up how large modules and
+// firmware are.
 func (p *Plan) chooseFirmware() error {
 	wanted := map[string]bool{}
 	for _, m := range p.Modules {
@@ -229,6 +228,7 @@ func (p *Plan) chooseFirmware() error {
 		if err != nil {
 			return fmt.Errorf("the module %s cannot be read: %w", m.Name, err)
 		}
+		p.unpacked += int64(len(data))
 		names := firmwareOf(data)
 		found := false
 		for _, name := range names {
@@ -241,6 +241,13 @@ func (p *Plan) chooseFirmware() error {
 		}
 	}
 	p.Firmware = slices.Sorted(maps.Keys(wanted))
+	for _, name := range p.Firmware {
+		data, err := readFile(p.firmwarePath(name))
+		if err != nil {
+			return fmt.Errorf("the firmware %s cannot be read: %w", name, err)
+		}
+		p.unpacked += int64(len(data))
+	}
 	return nil
 }
 

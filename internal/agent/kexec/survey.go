@@ -29,6 +29,8 @@ type Plan struct {
 	Modules []Module
 	// Firmware are files that the modules ask for, by their path below /lib/firmware.
 	Firmware []string
+	// unpacked is how large modules and firmware are, in bytes, as Build carries them.
+	unpacked int64
 	// Warnings are what an operator should know of the jump, although it does not prevent it.
 	Warnings []string
 }
@@ -112,27 +114,25 @@ func (p *Plan) permitted() error {
 	return nil
 }
 
-// memory wants room for the file system twice (as it is handed over, and as it is unpacked) and for
-// what runs in it.
+// memory wants room for the files. Before the jump they are there three times: as Build has written
+// them, as the kernel reads them, and where it puts them for the jump. After it they are there
+// twice (as they are handed over, and as they are unpacked), besides what runs in memory.
 func (p *Plan) memory() error {
-	var files int64
-	for _, m := range p.Modules {
-		files += m.size
-	}
+	files := p.unpacked
 	for _, name := range []string{"proc/self/exe", p.Image} {
 		if info, err := os.Stat(p.path(name)); err == nil {
 			files += info.Size()
 		}
 	}
-	need := 2*files + spareMemory
+	before, after := 3*files, 2*files+spareMemory
 	total, available := p.meminfo("MemTotal"), p.meminfo("MemAvailable")
 	switch {
 	case total == 0:
 		p.warn("the kernel does not say how much memory there is")
-	case total < need:
-		return fmt.Errorf("the machine has %d MiB of memory, and at least %d MiB are needed", total/mebibyte, need/mebibyte)
-	case available < 2*files:
-		return fmt.Errorf("%d MiB of memory are free, and at least %d MiB are needed", available/mebibyte, 2*files/mebibyte)
+	case total < after:
+		return fmt.Errorf("the machine has %d MiB of memory, and at least %d MiB are needed", total/mebibyte, after/mebibyte)
+	case available < before:
+		return fmt.Errorf("%d MiB of memory are free, and at least %d MiB are needed", available/mebibyte, before/mebibyte)
 	}
 	return nil
 }

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/klauspost/compress/zstd"
 )
 
 const release = "6.1.0-1-amd64"
@@ -176,6 +178,45 @@ func TestSurveyRefuses(t *testing.T) {
 			_, err := Survey(root, nil)
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %v, want something with %q", err, test.want)
+			}
+		})
+	}
+}
+
+// Modules and firmware need as much memory as they have when they are unpacked.
+func TestSurveyCountsWhatIsUnpacked(t *testing.T) {
+	t.Parallel()
+	encoder, err := zstd.NewWriter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	packed := string(encoder.EncodeAll(make([]byte, 24*mebibyte), nil))
+	modules := "lib/modules/" + release + "/"
+	for name, change := range map[string]func(root string, put func(name, text string)){
+		"firmware": func(root string, put func(string, string)) {
+			_ = os.Remove(root + "/lib/firmware/net/card.bin")
+			put("lib/firmware/net/card.bin.zst", packed)
+		},
+		"module": func(root string, put func(string, string)) {
+			dep, _ := os.ReadFile(filepath.Join(root, modules, "modules.dep"))
+			put(modules+"modules.dep", strings.ReplaceAll(string(dep), "phy.ko", "phy.ko.zst"))
+			put(modules+"kernel/drivers/net/phy.ko.zst", packed)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			root, put := host(t)
+			change(root, put)
+			for _, memory := range []struct{ total, free, want string }{
+				{"250000", "75000", ""},
+				{"250000", "70000", "68 MiB of memory are free, and at least 72 MiB are needed"},
+				{"240000", "75000", "has 234 MiB of memory, and at least 240 MiB are needed"},
+			} {
+				put("proc/meminfo", "MemTotal: "+memory.total+" kB\nMemAvailable: "+memory.free+" kB\n")
+				_, err := Survey(root, nil)
+				if memory.want == "" && err != nil || memory.want != "" && (err == nil || !strings.Contains(err.Error(), memory.want)) {
+					t.Errorf("of %s kB, %s are free: %v", memory.total, memory.free, err)
+				}
 			}
 		})
 	}
