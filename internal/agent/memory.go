@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -78,13 +79,32 @@ func (hostKexec) Load(_ context.Context, state *agentv1.AgentState) (warnings []
 		}
 		files = append(files, kexec.File{Path: path, Mode: 0o600, Data: data})
 	}
-	for _, path := range rootFiles {
-		if data, err := os.ReadFile(path); err == nil {
-			files = append(files, kexec.File{Path: rootFiles[0], Mode: 0o644, Data: data})
-			break
-		}
+	roots, warning, err := publicRoots("/", state.GetInit())
+	if err != nil {
+		return nil, err
+	}
+	if warning != "" {
+		warnings = append(warnings, warning)
+	} else {
+		files = append(files, kexec.File{Path: rootFiles[0], Mode: 0o644, Data: roots})
 	}
 	return append(warnings, plan.Warnings...), plan.Load(files)
+}
+
+// publicRoots returns the root certificates of the host below root. Where it has none, there is a
+// warning instead, or an error if the agent could not connect without.
+func publicRoots(root string, init *agentv1.TakeoverInit) (roots []byte, warning string, err error) {
+	for _, path := range rootFiles {
+		data, err := os.ReadFile(filepath.Join(root, path))
+		if err == nil && x509.NewCertPool().AppendCertsFromPEM(data) {
+			return data, "", nil
+		}
+	}
+	if len(init.GetCaCertificate()) == 0 {
+		return nil, "", errors.New("the host has no root certificates, so the agent in memory could not trust the control plane: " +
+			"install ca-certificates, or set initializer.endpoint_ca")
+	}
+	return nil, "the host has no root certificates: images from servers with a public certificate cannot be fetched", nil
 }
 
 // Unload implements takeover.Kexec.

@@ -68,3 +68,31 @@ func TestDriverThatHangs(t *testing.T) {
 		close(forever)
 	})
 }
+
+// Without root certificates there is no jump from which the agent could not connect.
+func TestPublicRoots(t *testing.T) {
+	t.Parallel()
+	own := newAuthority(t).pem
+	for name, test := range map[string]struct {
+		path, content string // on the host
+		authority     []byte // that the control plane names
+		found         bool
+		warning, err  string
+	}{
+		"Debian":                        {rootFiles[0], string(own), nil, true, "", ""},
+		"Fedora":                        {rootFiles[4], string(own), nil, true, "", ""},
+		"none":                          {"etc/hosts", "", nil, false, "", "install ca-certificates, or set initializer.endpoint_ca"},
+		"an empty file":                 {rootFiles[0], "", nil, false, "", "has no root certificates"},
+		"none, but a CA of the plane's": {"etc/hosts", "", own, false, "images from servers with a public certificate", ""},
+	} {
+		h := newHost(t)
+		h.write(t, test.path, test.content)
+		roots, warning, err := publicRoots(h.root, &agentv1.TakeoverInit{CaCertificate: test.authority})
+		if test.found != (len(roots) > 0) || (warning != "") != (test.warning != "") || (err != nil) != (test.err != "") {
+			t.Errorf("%s: %d bytes, warning %q, %v", name, len(roots), warning, err)
+		}
+		if !strings.Contains(warning, test.warning) || err != nil && !strings.Contains(err.Error(), test.err) {
+			t.Errorf("%s: warning %q, %v", name, warning, err)
+		}
+	}
+}

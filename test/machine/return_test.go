@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 	"github.com/ironherd/ironherd/internal/remote"
+	"github.com/ironherd/ironherd/internal/server"
 	"github.com/ironherd/ironherd/internal/vm"
 )
 
@@ -55,9 +57,12 @@ func TestReturnsToTheOldSystem(t *testing.T) {
 			c.StopAtReset = true
 			m := boot(t, c)
 			host := login(t, ctx, m)
+			plane, err := server.OpenCertificates(server.ForAgents, t.TempDir(), []string{vm.GatewayAddress}, slog.New(slog.DiscardHandler))
+			check(t, err)
 			init := &agentv1.TakeoverInit{
 				MachineId: "6f9619ff-8b86-4011-b42d-00c04fc964ff", TakeoverGeneration: 1, Endpoint: vm.GatewayAddress + ":7443",
 				HeartbeatIntervalMs: 1000, Mode: agentv1.TakeoverMode_TAKEOVER_MODE_KEXEC, ContactLimitMs: contactLimit.Milliseconds(),
+				CaCertificate: plane.Authority(), // the machine has no root certificates
 			}
 			response := takeOver(t, ctx, host, upload(t, ctx, host), init)
 			if success := response.GetSuccess(); success.GetMode() != agentv1.TakeoverMode_TAKEOVER_MODE_KEXEC || len(success.GetPublicKey()) != 32 {
@@ -66,7 +71,7 @@ func TestReturnsToTheOldSystem(t *testing.T) {
 			t.Logf("warnings: %q", response.GetSuccess().GetWarnings())
 			check(t, host.Close())
 
-			_, err := m.AwaitConsole(ctx, "the agent is in memory", 0)
+			_, err = m.AwaitConsole(ctx, "the agent is in memory", 0)
 			check(t, err)
 			jumped := time.Now()
 			check(t, m.Pause(ctx))
