@@ -143,7 +143,19 @@ func leap(store *takeover.Store, init *agentv1.TakeoverInit) error {
 		_ = kexec.Unload()
 		return fmt.Errorf("record the jump: %w", err)
 	}
-	return kexec.Jump()
+	err = restartReadOnly(kexec.Jump(), rebootKernel)
+	_ = kexec.Unload()
+	return err
+}
+
+// restartReadOnly restarts a machine whose jump has failed after it made the disks read-only: the
+// old system cannot go on with disks that it may not write. It returns the error of a jump that
+// left the disks alone.
+func restartReadOnly(jump error, restart func(root string) error) error {
+	if !errors.Is(jump, kexec.ErrReadOnly) {
+		return jump
+	}
+	return errors.Join(jump, restart("/"))
 }
 
 // sessionServer returns the process that serves the SSH session of this one: the parent of the
@@ -175,10 +187,6 @@ func jump(ctx context.Context, env Env, after, readyFd int) int {
 	logger := env.options().Logger
 	err := waitAndLeap(ctx, env, after, readyFd)
 	logger.Error("the jump did not take place", slog.Any("err", err))
-	if ctx.Err() == nil && !rootWritable() {
-		// The old system cannot go on with disks that it may not write.
-		_ = rebootKernel("/")
-	}
 	return exitFailed
 }
 
@@ -221,11 +229,6 @@ func awaitEnd(ctx context.Context, pid int) {
 	case <-timer.C:
 	case <-ctx.Done():
 	}
-}
-
-func rootWritable() bool {
-	var stat unix.Statfs_t
-	return unix.Statfs("/", &stat) == nil && stat.Flags&unix.ST_RDONLY == 0
 }
 
 // inMemory says whether this process is the first one of a system in memory.

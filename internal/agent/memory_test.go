@@ -2,6 +2,7 @@ package agent
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"runtime"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+	"github.com/ironherd/ironherd/internal/agent/kexec"
 	"github.com/ironherd/ironherd/internal/agent/takeover"
 )
 
@@ -93,6 +95,26 @@ func TestPublicRoots(t *testing.T) {
 		}
 		if !strings.Contains(warning, test.warning) || err != nil && !strings.Contains(err.Error(), test.err) {
 			t.Errorf("%s: warning %q, %v", name, warning, err)
+		}
+	}
+}
+
+// A jump that fails restarts the machine when its disks are read-only, whoever jumped, and not
+// otherwise: a root file system may have been read-only before.
+func TestFailedJump(t *testing.T) {
+	t.Parallel()
+	refused := errors.New("refused")
+	for name, test := range map[string]struct {
+		jump     error
+		restarts int
+	}{
+		"the disks were left alone": {refused, 0},
+		"the disks are read-only":   {fmt.Errorf("start the loaded kernel: %w; %w", refused, kexec.ErrReadOnly), 1},
+	} {
+		restarts := 0
+		err := restartReadOnly(test.jump, func(string) error { restarts++; return errors.New("it goes on") })
+		if restarts != test.restarts || !errors.Is(err, refused) {
+			t.Errorf("%s: restarted %d times, %v", name, restarts, err)
 		}
 	}
 }

@@ -113,13 +113,17 @@ func (p *Plan) Build(w io.Writer, files []File) error {
 // quietWait is how long the disks may take to come to rest.
 const quietWait = 5 * time.Second
 
+// ErrReadOnly says that a jump failed after it had made the file systems read-only.
+var ErrReadOnly = errors.New("the file systems are read-only now")
+
 // Jump starts the loaded kernel. It first writes what is to be written and mounts every file system
 // read-only, as the kernel does in an emergency, so that the old system finds its disks in order
-// when it is booted again. An error means that the machine still runs, perhaps with read-only
-// disks.
+// when it is booted again. An error means that the machine still runs, with read-only disks where
+// the error is ErrReadOnly.
 func Jump() error {
 	unix.Sync()
-	if err := os.WriteFile("/proc/sysrq-trigger", []byte("u"), 0); err == nil {
+	readOnly := os.WriteFile("/proc/sysrq-trigger", []byte("u"), 0) == nil
+	if readOnly {
 		deadline := time.Now().Add(quietWait)
 		ticker := time.NewTicker(20 * time.Millisecond)
 		defer ticker.Stop()
@@ -128,10 +132,14 @@ func Jump() error {
 		}
 	}
 	unix.Sync()
-	if err := unix.Reboot(unix.LINUX_REBOOT_CMD_KEXEC); err != nil {
-		return fmt.Errorf("start the loaded kernel: %w", err)
+	err := unix.Reboot(unix.LINUX_REBOOT_CMD_KEXEC)
+	if err == nil {
+		err = errors.New("the kernel went on")
 	}
-	return errors.New("start the loaded kernel: the kernel went on")
+	if readOnly {
+		err = fmt.Errorf("%w; %w", err, ErrReadOnly)
+	}
+	return fmt.Errorf("start the loaded kernel: %w", err)
 }
 
 // rootWritable says whether the root file system is mounted for writing.
