@@ -1,0 +1,90 @@
+package initializer_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/shepherd"
+	"github.com/ironherd/ironherd/internal/shepherd/initializer"
+	"github.com/ironherd/ironherd/internal/sim/sshhost"
+)
+
+// History has what a takeover that succeeded tells of the one before, and its warnings, bounded and
+// fit to be shown.
+func TestHistoryKeepsWhatATakeoverTells(t *testing.T) {
+	t.Parallel()
+	warnings := []string{"no name \x1b[31mserver is known", strings.Repeat("x", 1000)}
+	for n := range 20 {
+		warnings = append(warnings, fmt.Sprintf("warning %d", n))
+	}
+	for name, test := range map[string]struct {
+		returned *agentv1.ReturnedTakeover
+		warnings []string
+		want     []string // of history, newest last
+	}{
+		"nothing": {nil, nil, nil},
+		"returned": {
+			&agentv1.ReturnedTakeover{TakeoverGeneration: 7, Cause: "no route\nto host"}, nil,
+			[]string{"returned to the old system: takeover generation 7: no routeto host"},
+		},
+		"returned, and warnings": {
+			&agentv1.ReturnedTakeover{TakeoverGeneration: 7, Cause: "no route"}, warnings[:2],
+			[]string{
+				"returned to the old system: takeover generation 7: no route", "takeover warning: no name [31mserver is known",
+				"takeover warning: " + strings.Repeat("x", 300) + "…",
+			},
+		},
+		"more warnings than are kept": {nil, warnings[2:], []string{
+			"takeover warning: warning 0", "takeover warning: warning 1", "takeover warning: warning 2", "takeover warning: warning 3",
+			"takeover warning: warning 4", "takeover warning: warning 5", "takeover warning: warning 6", "takeover warning: warning 7",
+			"takeover warning: warning 8", "takeover warning: warning 9",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			b.sources[0].Config.Takeover = initializer.TakeoverKexec
+			b.agent = func(init *agentv1.TakeoverInit, p sshhost.Program) sshhost.Status {
+				return answer(p, &agentv1.TakeoverResponse{Init: init, Returned: test.returned, Outcome: &agentv1.TakeoverResponse_Success{
+					Success: &agentv1.TakeoverSuccess{PublicKey: make([]byte, 32), BootId: "boot-1", Mode: init.GetMode(), Warnings: test.warnings},
+				}})
+			}
+			if outcome, ok := b.start().(shepherd.Finish); !ok {
+				t.Fatalf("got %T %+v", outcome, outcome)
+			}
+			if mode := b.inits[0].GetMode(); mode != agentv1.TakeoverMode_TAKEOVER_MODE_KEXEC {
+				t.Errorf("the agent was told %s", mode)
+			}
+			page, err := b.db.History(t.Context(), b.machine, 100)
+			check(t, err)
+			var got []string
+			for _, row := range page {
+				if row.Event == fleet.EventTakeoverReturned || row.Event == fleet.EventTakeoverWarning {
+					got = append(got, string(row.Event)+": "+row.Detail)
+				}
+			}
+			slices.Reverse(got)
+			if !slices.Equal(got, test.want) {
+				t.Errorf("history: %q", got)
+			}
+		})
+	}
+}
+
+// An agent that is older than kexec takes the machine over in place, whatever it is told. That is
+// no takeover.
+func TestTakeoverInAnotherMode(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.sources[0].Config.Takeover = initializer.TakeoverKexec
+	if outcome, ok := b.start().(shepherd.Fail); !ok || !strings.Contains(outcome.Err.Error(), "in place and not by kexec") {
+		t.Errorf("got %+v", outcome)
+	}
+	if started := b.record().AgentStarted; started != nil {
+		t.Errorf("recorded %+v", started)
+	}
+}
