@@ -164,7 +164,7 @@ func hardware() map[string]netlink.Link {
 	}
 	for _, link := range links {
 		attrs := link.Attrs()
-		if _, err := os.Stat(filepath.Join("/sys/class/net", attrs.Name, "device")); err == nil {
+		if _, err := os.Stat(filepath.Join(interfaces, attrs.Name, "device")); err == nil {
 			found[attrs.HardwareAddr.String()] = link
 		}
 	}

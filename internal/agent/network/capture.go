@@ -19,10 +19,21 @@ import (
 const (
 	// maxFile bounds a configuration file that is carried.
 	maxFile = 256 << 10
-	// defaultRules is how many rules of policy routing the kernel makes for each family by itself:
-	// local, main and, for IPv4, default.
-	defaultRules = 3
+	// interfaces is where the kernel tells of network interfaces.
+	interfaces = "/sys/class/net"
 )
+
+// families are those that routes are carried of.
+var families = []struct {
+	number int
+	name   string
+	// rules is how many rules of policy routing the kernel makes by itself: local, main and, for
+	// IPv4, default.
+	rules int
+}{
+	{netlink.FAMILY_V4, "IPv4", 3},
+	{netlink.FAMILY_V6, "IPv6", 2},
+}
 
 // Capture reads the network of this host. The warnings say what is not carried.
 func Capture() (*agentv1.Network, []string, error) {
@@ -90,7 +101,7 @@ func (c *capture) link(link netlink.Link, byIndex map[int]netlink.Link) (*agentv
 	if attrs.Flags&net.FlagUp == 0 || attrs.Flags&net.FlagLoopback != 0 {
 		return nil, nil
 	}
-	carried := &agentv1.NetworkLink{Name: attrs.Name, Mac: ownAddress(attrs), Mtu: int32(attrs.MTU)}
+	carried := &agentv1.NetworkLink{Name: attrs.Name, Mac: ownAddress(interfaces, attrs), Mtu: int32(attrs.MTU)}
 	switch l := link.(type) {
 	case *netlink.Bond:
 		carried.Kind = "bond"
@@ -107,7 +118,7 @@ func (c *capture) link(link netlink.Link, byIndex map[int]netlink.Link) (*agentv
 		carried.Kind = "bridge"
 		carried.Lower = members(attrs.Index, byIndex)
 	default:
-		if _, err := os.Stat(filepath.Join("/sys/class/net", attrs.Name, "device")); err != nil {
+		if _, err := os.Stat(filepath.Join(interfaces, attrs.Name, "device")); err != nil {
 			addresses, err := c.addresses(link)
 			if err == nil && len(addresses) > 0 && attrs.MasterIndex == 0 {
 				c.warn("the network interface %s (%s) is not carried over", attrs.Name, link.Type())
@@ -124,10 +135,16 @@ func (c *capture) link(link netlink.Link, byIndex map[int]netlink.Link) (*agentv
 }
 
 // ownAddress is the address by which the interface is found again: of a member of a bond, which
-// carries the bond's, its own.
-func ownAddress(attrs *netlink.LinkAttrs) string {
-	if len(attrs.PermHWAddr) > 0 && attrs.MasterIndex != 0 {
+// carries the bond's, its own. Kernels before 5.6 tell that in sysfs alone.
+func ownAddress(sys string, attrs *netlink.LinkAttrs) string {
+	if attrs.MasterIndex == 0 {
+		return attrs.HardwareAddr.String()
+	}
+	if len(attrs.PermHWAddr) > 0 {
 		return attrs.PermHWAddr.String()
+	}
+	if own, err := net.ParseMAC(strings.TrimSpace(string(small(filepath.Join(sys, attrs.Name, "bonding_slave/perm_hwaddr"))))); err == nil {
+		return own.String()
 	}
 	return attrs.HardwareAddr.String()
 }
@@ -165,13 +182,13 @@ func (c *capture) addresses(link netlink.Link) ([]*agentv1.NetworkAddress, error
 }
 
 func (c *capture) routes() error {
-	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		list, err := netlink.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+	for _, family := range families {
+		list, err := netlink.RouteListFiltered(family.number, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
 		if err != nil {
 			return err
 		}
 		for _, route := range list {
-			c.route(route, family == netlink.FAMILY_V6)
+			c.route(route, family.number == netlink.FAMILY_V6)
 		}
 	}
 	return nil
@@ -220,9 +237,11 @@ func (c *capture) route(route netlink.Route, ipv6 bool) {
 
 // rules warns of policy routing.
 func (c *capture) rules() {
-	rules, err := netlink.RuleList(netlink.FAMILY_V4)
-	if err == nil && len(rules) > defaultRules {
-		c.warn("%d rules of policy routing are not carried over", len(rules)-defaultRules)
+	for _, family := range families {
+		rules, err := netlink.RuleList(family.number)
+		if err == nil && len(rules) > family.rules {
+			c.warn("%d rules of policy routing (%s) are not carried over", len(rules)-family.rules, family.name)
+		}
 	}
 }
 

@@ -43,7 +43,7 @@ func (a *applier) dhcp(ctx context.Context) error {
 func linked() []netlink.Link {
 	var found []netlink.Link
 	for _, link := range hardware() {
-		if carrier, err := os.ReadFile(filepath.Join("/sys/class/net", link.Attrs().Name, "carrier")); err == nil && strings.TrimSpace(string(carrier)) == "1" {
+		if carrier, err := os.ReadFile(filepath.Join(interfaces, link.Attrs().Name, "carrier")); err == nil && strings.TrimSpace(string(carrier)) == "1" {
 			found = append(found, link)
 		}
 	}

@@ -6,9 +6,10 @@
 // are told apart by MAC address. What is not carried is told as a warning: other kinds of virtual
 // interfaces, rules and tables of policy routing, encapsulated routes.
 //
-// An address that came with a lifetime (from DHCP or a router) is carried without it, because the
-// machine goes on for minutes under it and nobody asks for it again; IPv6 routers are listened to
-// as before.
+// An address that came with a lifetime (from DHCP or a router) is carried without it. Nobody renews
+// it, however long the agent is in memory: for minutes in an install, for days on a machine that
+// waits for one. A server that gives the address to another machine meanwhile is not noticed. IPv6
+// routers are listened to as before.
 //
 // Where nothing can be carried over, where an interface does not turn up again, and where what was
 // carried does not lead to the control plane, Apply asks for addresses by DHCP on every interface
