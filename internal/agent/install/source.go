@@ -146,7 +146,7 @@ func (s *source) connect() error {
 	stall := time.AfterFunc(stallLimit, func() { cancel(errStalled) })
 	response, err := s.request(ctx)
 	if err == nil {
-		err = s.accept(response)
+		err = s.accept(response, stall)
 		if err != nil {
 			_ = response.Body.Close()
 		}
@@ -251,11 +251,11 @@ func withoutURL(err error) error {
 	return err
 }
 
-// accept checks that a response goes on at the offset.
-func (s *source) accept(response *http.Response) error {
+// accept checks that a response goes on at the offset. stall ends the request when it stands still.
+func (s *source) accept(response *http.Response, stall *time.Timer) error {
 	switch code := response.StatusCode; {
 	case code == http.StatusOK:
-		return s.acceptWhole(response)
+		return s.acceptWhole(response, stall)
 	case code == http.StatusPartialContent && s.offset > 0:
 		first, total := parseContentRange(response.Header.Get("Content-Range"))
 		if first != s.offset || (s.length >= 0 && total >= 0 && total != s.length) {
@@ -272,7 +272,7 @@ func (s *source) accept(response *http.Response) error {
 
 // acceptWhole takes a response that starts at the beginning: the first one, or that of a server
 // that knows no ranges, whose bytes up to the offset are dropped.
-func (s *source) acceptWhole(response *http.Response) error {
+func (s *source) acceptWhole(response *http.Response, stall *time.Timer) error {
 	validator := validatorOf(response.Header)
 	if s.offset == 0 {
 		s.validator, s.length = validator, response.ContentLength
@@ -281,8 +281,23 @@ func (s *source) acceptWhole(response *http.Response) error {
 	if validator != s.validator || response.ContentLength != s.length {
 		return &permanentError{"download " + s.safeURL + ": the image changed while it was being downloaded"}
 	}
-	_, err := io.CopyN(io.Discard, response.Body, s.offset)
+	// Dropping them may take as long as it took to read them.
+	_, err := io.CopyN(io.Discard, moving{response.Body, stall}, s.offset)
 	return err
+}
+
+// moving is a body whose request is not ended while bytes come.
+type moving struct {
+	body  io.Reader
+	stall *time.Timer
+}
+
+func (m moving) Read(p []byte) (int, error) {
+	n, err := m.body.Read(p)
+	if n > 0 {
+		m.stall.Reset(stallLimit)
+	}
+	return n, err
 }
 
 // validatorOf returns what identifies a representation for If-Range: a strong entity tag, else the

@@ -228,3 +228,49 @@ func TestStalledDownloadIsAskedForAgain(t *testing.T) {
 		}
 	})
 }
+
+// trickle is a body that brings a byte a second.
+type trickle struct {
+	ctx  context.Context
+	data []byte
+}
+
+func (b *trickle) Read(p []byte) (int, error) {
+	select {
+	case <-time.After(time.Second):
+	case <-b.ctx.Done():
+		return 0, b.ctx.Err()
+	}
+	if len(b.data) == 0 {
+		return 0, io.EOF
+	}
+	p[0], b.data = b.data[0], b.data[1:]
+	return 1, nil
+}
+
+func (*trickle) Close() error { return nil }
+
+// TestSlowServerWithoutRanges: what a server sends again takes longer than a download may stand
+// still.
+func TestSlowServerWithoutRanges(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		image := testImage(5, 3*int(stallLimit/time.Second))
+		requests := 0
+		client := &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+			end := len(image)
+			if requests++; requests == 1 {
+				end = 2 * len(image) / 3
+			}
+			return &http.Response{StatusCode: 200, ContentLength: int64(len(image)), Body: &trickle{r.Context(), image[:end]}}, nil
+		})}
+		source, err := newSource(t.Context(), client, "http://host/image")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer source.Close()
+		if data, err := io.ReadAll(source); !bytes.Equal(data, image) || err != nil || requests != 2 {
+			t.Errorf("%d bytes by %d requests, %v", len(data), requests, err)
+		}
+	})
+}
