@@ -72,6 +72,20 @@ func readTable(head []byte) (*table, error) {
 	return t, nil
 }
 
+// sectorsOf returns the size of the sectors that an image's partition table counts in, as its first
+// MiB shows. 0: there is no table. An MBR does not say it; tools make one for 512 in a file.
+func sectorsOf(head []byte) int {
+	for _, size := range []int{gptSector, maxSector} {
+		if has(head, int64(size), gptSignature) {
+			return size
+		}
+	}
+	if hasMBR(head) {
+		return gptSector
+	}
+	return 0
+}
+
 // headerSum is the checksum of a header, in which the checksum itself counts as zeros.
 func headerSum(header []byte) uint32 {
 	sum := crc32.ChecksumIEEE(header[:16])

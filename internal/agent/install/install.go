@@ -185,7 +185,7 @@ func install(ctx context.Context, request *agentv1.InstallRequest, options Optio
 
 	buffer := heads.Get().(*[mebibyte]byte)
 	defer heads.Put(buffer)
-	l := newLayout(request, target.size)
+	l := newLayout(request, chosen, target.size)
 	check := func(head []byte) error {
 		_, err := l.apply(head)
 		return err

@@ -11,13 +11,17 @@ import (
 type layout struct {
 	request *agentv1.InstallRequest
 	size    int64
+	// disk and sectors are the path of the disk and the size of its logical sectors; 0: not known.
+	disk    string
+	sectors int
 	// grow and seed say what is asked for.
 	grow, seed bool
 }
 
-func newLayout(request *agentv1.InstallRequest, size int64) layout {
+func newLayout(request *agentv1.InstallRequest, chosen *agentv1.BlockDevice, size int64) layout {
 	return layout{
-		request: request, size: size, grow: request.GetRootDisk().GetGrow(),
+		request: request, size: size, disk: devicePath(chosen.GetName()), sectors: int(chosen.GetLogicalSectorBytes()),
+		grow: request.GetRootDisk().GetGrow(),
 		seed: request.GetImage().GetFirstBootForm() == agentv1.FirstBootForm_FIRST_BOOT_FORM_NOCLOUD,
 	}
 }
@@ -61,6 +65,10 @@ func (c changes) changed() int64 {
 // arrived. head is not changed.
 func (l layout) apply(head []byte) (changes, error) {
 	c := changes{head: append([]byte(nil), head...)}
+	if made := sectorsOf(head); made != 0 && l.sectors != 0 && made != l.sectors {
+		return c, fmt.Errorf("%s has logical sectors of %d bytes, and the image's partition table is for sectors of %d, so it would not boot",
+			l.disk, l.sectors, made)
+	}
 	t, err := readTable(c.head)
 	if err != nil {
 		if l.grow || l.seed {

@@ -194,6 +194,58 @@ func TestUnfitTables(t *testing.T) {
 	}
 }
 
+// TestSectors: an image with a partition table for sectors of another size than the disk has ends
+// the install as soon as its first MiB is there, and leaves nothing that boots.
+func TestSectors(t *testing.T) {
+	t.Parallel()
+	small := partitioned(t)
+	mbr := bytes.Clone(small)
+	clear(mbr[512:1024])
+	large := bytes.Clone(small)
+	copy(large[4096:], small[512:1024])
+	clear(large[512:1024])
+	for name, test := range map[string]struct {
+		image   []byte
+		sectors int32
+		refused int
+	}{
+		"512 on 512":               {small, 512, 0},
+		"512 on 4096":              {small, 4096, 512},
+		"512 on what is not known": {small, 0, 0},
+		"MBR on 512":               {mbr, 512, 0},
+		"MBR on 4096":              {mbr, 4096, 512},
+		"4096 on 512":              {large, 512, 4096},
+		"4096 on 4096":             {large, 4096, 0},
+		"no table on 4096":         {testImage(1, 3*mebibyte), 4096, 0},
+		"below a MiB on 4096":      {small[:mebibyte/2], 4096, 512},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m, options := bigMachine(t)
+			options.Disks[0].LogicalSectorBytes = test.sectors
+			report := Run(t.Context(), requestFor(serveBytes(t, test.image), test.image), options)
+			if test.refused == 0 {
+				if !report.GetOk() {
+					t.Error(report.GetError())
+				}
+				return
+			}
+			want := fmt.Sprintf("/dev/sda has logical sectors of %d bytes, and the image's partition table is for sectors of %d, so it would not boot",
+				test.sectors, test.refused)
+			if report.GetOk() || !strings.HasSuffix(report.GetError(), want) {
+				t.Errorf("report: %v", report)
+			}
+			disk, err := os.ReadFile(m.disk)
+			if err != nil || !bytes.Equal(disk[:mebibyte], make([]byte, mebibyte)) {
+				t.Errorf("something may boot: %v", err)
+			}
+			if report.GetBytesWritten() > 8*mebibyte {
+				t.Errorf("the image was read on: %d bytes", report.GetBytesWritten())
+			}
+		})
+	}
+}
+
 func TestPartitionsBehindTheRoom(t *testing.T) {
 	t.Parallel()
 	image := partitioned(t)
