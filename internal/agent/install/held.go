@@ -34,12 +34,12 @@ import (
 //     refused, so a machine whose installed system does not boot gets a new install generation.
 func refuseHeld(request *agentv1.InstallRequest, chosen *agentv1.BlockDevice, options Options, report *agentv1.InstallReport) error {
 	for _, d := range options.Disks {
-		held, err := readHeld(options.Root, d)
+		held, finished, err := readHeld(options.Root, d)
 		if err != nil && d.GetName() == chosen.GetName() {
 			return fmt.Errorf("nothing is written to %s, because what it holds cannot be read: %w", devicePath(d.GetName()), err)
 		}
 		token := held.GetToken()
-		if token.GetMachineId() == "" || token.GetMachineId() != options.MachineID || olderInstall(token, request) {
+		if !finished || token.GetMachineId() == "" || token.GetMachineId() != options.MachineID || olderInstall(token, request) {
 			continue
 		}
 		if repeats(token, request, options.FirstGeneration, options.FirstAttempt) {
@@ -64,16 +64,16 @@ func repeats(token *agentv1.BootToken, request *agentv1.InstallRequest, firstGen
 		(held > firstGeneration || held == firstGeneration && attempt >= firstAttempt)
 }
 
-// readHeld returns what the first-boot area of a disk says, if the install was finished there. Nil
-// where there is none, and for a disk that is never chosen.
-func readHeld(root string, d *agentv1.BlockDevice) (*agentv1.FirstBoot, error) {
+// readHeld returns what the first-boot area of a disk says, and whether the install was finished
+// there. Nil where there is none, and for a disk that is never chosen.
+func readHeld(root string, d *agentv1.BlockDevice) (held *agentv1.FirstBoot, finished bool, err error) {
 	offset := FirstBootOffset(d.GetSizeBytes())
 	if unfit(d, nil, 0) != "" || offset < 0 {
-		return nil, nil
+		return nil, false, nil
 	}
 	file, err := os.OpenFile(filepath.Join(root, devicePath(d.GetName())), os.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	defer func() { _ = file.Close() }()
 	return findHeld(file, offset)
@@ -82,23 +82,20 @@ func readHeld(root string, d *agentv1.BlockDevice) (*agentv1.FirstBoot, error) {
 // findHeld looks for a first-boot area at the offset of a disk. Boot sectors are written last, so a
 // disk without them holds no finished install. A disk that ends before the area is a regular file
 // that was never written: real ones have the size that the kernel says.
-func findHeld(disk io.ReaderAt, offset int64) (*agentv1.FirstBoot, error) {
+func findHeld(disk io.ReaderAt, offset int64) (held *agentv1.FirstBoot, finished bool, err error) {
 	area := make([]byte, MaxFirstBootArea)
 	n, err := disk.ReadAt(area, offset)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
+		return nil, false, err
 	}
 	first, err := DecodeFirstBoot(area[:n])
 	if err != nil {
-		return nil, nil //nolint:nilerr // there is no whole area, so there is no install
+		return nil, false, nil //nolint:nilerr // there is no whole area, so there is no install
 	}
 	head := make([]byte, mebibyte)
 	n, err = disk.ReadAt(head, 0)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
+		return nil, false, err
 	}
-	if len(bytes.Trim(head[:n], "\x00")) == 0 {
-		return nil, nil
-	}
-	return first, nil
+	return first, len(bytes.Trim(head[:n], "\x00")) > 0, nil
 }

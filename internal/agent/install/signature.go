@@ -137,17 +137,9 @@ func hasMBR(head []byte) bool {
 }
 
 // refuseForeign fails when the disk holds something that the request does not allow to be
-// destroyed. An install of the same machine is no stranger: whether it may be overwritten was
-// decided before.
+// destroyed.
 func refuseForeign(request *agentv1.InstallRequest, options Options, chosen *agentv1.BlockDevice) error {
 	if request.GetRootDisk().GetErase() {
-		return nil
-	}
-	held, err := readHeld(options.Root, chosen)
-	if err != nil {
-		return fmt.Errorf("look at what %s holds: %w", devicePath(chosen.GetName()), err)
-	}
-	if id := held.GetToken().GetMachineId(); id != "" && id == options.MachineID {
 		return nil
 	}
 	path := filepath.Join(options.Root, devicePath(chosen.GetName()))
@@ -156,7 +148,7 @@ func refuseForeign(request *agentv1.InstallRequest, options Options, chosen *age
 		return fmt.Errorf("open the disk: %w", err)
 	}
 	defer func() { _ = file.Close() }()
-	found, err := contents(file, chosen.GetSizeBytes())
+	found, err := foreign(file, chosen.GetSizeBytes(), options.MachineID)
 	if err != nil {
 		return fmt.Errorf("look at what %s holds: %w", devicePath(chosen.GetName()), err)
 	}
@@ -165,4 +157,19 @@ func refuseForeign(request *agentv1.InstallRequest, options Options, chosen *age
 			devicePath(chosen.GetName()), strings.Join(found, " and "))
 	}
 	return nil
+}
+
+// foreign returns what a disk holds that is not the machine's. An install of the same machine is no
+// stranger: whether it may be overwritten was decided before. Nor is what an interrupted one has
+// left: a whole first-boot area, which is on stable storage before any part of a partition table is
+// written, and the backup of a table alone.
+func foreign(disk io.ReaderAt, size int64, machineID string) ([]string, error) {
+	held, _, err := findHeld(disk, FirstBootOffset(size))
+	if err != nil {
+		return nil, err
+	}
+	if id := held.GetToken().GetMachineId(); id != "" && id == machineID {
+		return nil, nil
+	}
+	return contents(disk, size)
 }
