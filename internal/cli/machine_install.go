@@ -101,7 +101,9 @@ undefined; machine explain says which it is. Both want --reason, and can select 
 }
 
 // installFlags say what is to be installed.
-var installFlags = []string{"reinstall", "image", "digest", "compression", "size", "root-disk", "first-boot", "nocloud", "erase", "grow", "kexec"}
+var installFlags = []string{
+	"reinstall", "image", "digest", "compression", "size", "root-disk", "first-boot", "nocloud", "erase", "grow", "kexec", "seen-up", "seen-up-ca", "watch",
+}
 
 // reinstallOrCancel makes the plan of one of the two.
 func (a *app) reinstallOrCancel(cmd *cobra.Command, o installOptions, f *verbFlags, machines []string) error {

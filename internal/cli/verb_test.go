@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -61,6 +62,27 @@ func TestVerbsAsk(t *testing.T) {
 	got, _ = newFakeServer(t).asked(t, "machine", "maintenance", "begin", "x", "--until", "2026-11-22T18:00:00+01:00", "--reason", "r")
 	if got.GetUntil().AsTime().Hour() != 17 {
 		t.Errorf("asked %v", got)
+	}
+}
+
+// TestCancelRefusesWhatIsInstalled: a flag that the help lists, and that neither a plan nor every
+// command takes, says what is to be installed. It is refused.
+func TestCancelRefusesWhatIsInstalled(t *testing.T) {
+	t.Parallel()
+	taken := []string{"cancel", "wait", "reason", "yes", "provider", "state", "timeout", "output", "help", "ca-file", "config", "server", "token-file"}
+	listed := regexp.MustCompile(`(?m)^ +(?:-\w, )?--([a-z-]+)`).FindAllStringSubmatch(run(t, nil, "machine", "install", "--help").stdout, -1)
+	if len(listed) < 20 {
+		t.Fatalf("the help lists %q", listed)
+	}
+	for _, flag := range listed {
+		name := flag[1]
+		if slices.Contains(taken, name) {
+			continue
+		}
+		r := newFakeServer(t).run(t, "machine", "install", "x", "--cancel", "--reason", "r", "--"+name+"=1")
+		if want := "--cancel and --" + name + " contradict each other"; r.code != 2 || !strings.Contains(r.stderr, want) {
+			t.Errorf("--%s: got %d, %q", name, r.code, r.stderr)
+		}
 	}
 }
 
