@@ -70,11 +70,10 @@ type Env struct {
 
 // options are those of Run in this environment.
 func (e Env) options() Options {
-	logger := e.Logger
-	if logger == nil {
-		logger = newLogger(e.Root)
+	if e.Logger == nil {
+		e.Logger = newLogger(e.Root)
 	}
-	options := Options{Root: e.Root, Version: e.Version, Logger: logger, Reboot: e.Reboot, HTTPClient: e.HTTPClient}
+	options := Options{Root: e.Root, Version: e.Version, Logger: e.Logger, Reboot: e.Reboot, HTTPClient: e.HTTPClient}
 	if e.real() {
 		options.jumpForInstall = hostKexec{e}.jumpForInstall
 	}

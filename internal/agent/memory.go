@@ -123,8 +123,12 @@ func (k hostKexec) jumpForInstall(ctx context.Context, store *takeover.Store, st
 	if next.PendingInstall, err = proto.Marshal(request); err != nil {
 		return fmt.Errorf("encode the request: %w", err)
 	}
-	if _, err := k.Load(ctx, next); err != nil {
+	warnings, err := k.Load(ctx, next)
+	if err != nil {
 		return err
+	}
+	for _, warning := range warnings {
+		k.env.Logger.Warn("the jump for an install has a warning", attemptOf(request), slog.String("warning", warning))
 	}
 	if ctx.Err() != nil {
 		k.Unload()

@@ -173,12 +173,15 @@ func (t *transaction) newAttempt(ctx context.Context, m *machineRecord, secret [
 }
 
 // putReport writes how an attempt ended; the attempt is not open any more.
-func (t *transaction) putReport(ctx context.Context, m *machineRecord, r fleet.InstallReport, actor string) error {
+func (t *transaction) putReport(ctx context.Context, m *machineRecord, r fleet.InstallReport, actor string, warnings ...string) error {
 	machine := m.record.ID
 	t.installFailed(m.record, r, actor)
 	ok, event, detail := int64(0), fleet.EventInstallFailed, r.Error
 	if r.OK {
 		ok, event, detail = 1, fleet.EventDiskWritten, fmt.Sprintf("%d bytes to %s in %s", r.Bytes, r.Disk, r.Duration.Round(time.Millisecond))
+	}
+	for _, warning := range warnings {
+		detail += "; warning: " + warning
 	}
 	err := t.q.PutInstallReport(ctx, statement.PutInstallReportParams{
 		Machine: string(machine), Generation: int64(r.Generation), Attempt: int64(r.Attempt), At: micros(t.Now()), Ok: ok, Error: r.Error,
@@ -198,8 +201,8 @@ func (t *transaction) putReport(ctx context.Context, m *machineRecord, r fleet.I
 }
 
 // failInstall writes a failed attempt and its backoff; none where the install was called off.
-func (t *transaction) failInstall(ctx context.Context, m *machineRecord, r fleet.InstallReport, actor string) error {
-	if err := t.putReport(ctx, m, r, actor); err != nil {
+func (t *transaction) failInstall(ctx context.Context, m *machineRecord, r fleet.InstallReport, actor string, warnings ...string) error {
+	if err := t.putReport(ctx, m, r, actor, warnings...); err != nil {
 		return err
 	}
 	if calledOff(m.record, r.Generation) {
@@ -216,9 +219,9 @@ func (t *transaction) failInstall(ctx context.Context, m *machineRecord, r fleet
 }
 
 // RecordInstallReport stores how an attempt ended, as the agent says. At is set by the transaction.
-// Idempotent. A report of an attempt that is not the newest is history already and is accepted
-// without effect; KindConflict for one that was never handed out.
-func (db *DB) RecordInstallReport(ctx context.Context, a AgentIdentity, r fleet.InstallReport) error {
+// Warnings are for history alone. Idempotent. A report of an attempt that is not the newest is
+// history already and is accepted without effect; KindConflict for one that was never handed out.
+func (db *DB) RecordInstallReport(ctx context.Context, a AgentIdentity, r fleet.InstallReport, warnings ...string) error {
 	return db.fromAgent(ctx, "install report", a, func(ctx context.Context, t *transaction, m *machineRecord) (bool, error) {
 		newest := m.record.InstallAttempt
 		switch {
@@ -235,11 +238,11 @@ func (db *DB) RecordInstallReport(ctx context.Context, a AgentIdentity, r fleet.
 		}
 		superseded := m.record.InstallRequest != nil && m.record.InstallRequest.Generation != r.Generation
 		if !r.OK && !superseded && r.HeldGeneration == 0 {
-			return true, t.failInstall(ctx, m, r, actorAgent)
+			return true, t.failInstall(ctx, m, r, actorAgent, warnings...)
 		}
 		// A success, the failure of what is not wanted any more, or a refusal, which no time will change:
 		// no reason for the newest request to wait.
-		if err := t.putReport(ctx, m, r, actorAgent); err != nil {
+		if err := t.putReport(ctx, m, r, actorAgent, warnings...); err != nil {
 			return false, err
 		}
 		t.resetInstall(a.Machine)

@@ -1121,8 +1121,11 @@ type InstallReport struct {
 	// with an install that is not older: which one that is. Nothing was written.
 	HeldInstallGeneration int64 `protobuf:"varint,9,opt,name=held_install_generation,json=heldInstallGeneration,proto3" json:"held_install_generation,omitempty"`
 	HeldAttempt           int32 `protobuf:"varint,10,opt,name=held_attempt,json=heldAttempt,proto3" json:"held_attempt,omitempty"`
-	unknownFields         protoimpl.UnknownFields
-	sizeCache             protoimpl.SizeCache
+	// What did not stop the install, and may stop its system: the firmware took no boot entry, the
+	// kernel did not read the new partitions. One sentence each.
+	Warnings      []string `protobuf:"bytes,11,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *InstallReport) Reset() {
@@ -1223,6 +1226,13 @@ func (x *InstallReport) GetHeldAttempt() int32 {
 		return x.HeldAttempt
 	}
 	return 0
+}
+
+func (x *InstallReport) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
 }
 
 type ReportUpRequest struct {
@@ -1449,7 +1459,7 @@ const file_api_agent_v1_callback_proto_rawDesc = "" +
 	"\x0fPHASE_PREPARING\x10\x01\x12\x11\n" +
 	"\rPHASE_WRITING\x10\x02\x12\x13\n" +
 	"\x0fPHASE_VERIFYING\x10\x03\x12\x13\n" +
-	"\x0fPHASE_FINISHING\x10\x04\"\xd4\x02\n" +
+	"\x0fPHASE_FINISHING\x10\x04\"\xf0\x02\n" +
 	"\rInstallReport\x12-\n" +
 	"\x12install_generation\x18\x01 \x01(\x03R\x11installGeneration\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x0e\n" +
@@ -1463,7 +1473,8 @@ const file_api_agent_v1_callback_proto_rawDesc = "" +
 	"\rbytes_written\x18\b \x01(\x03R\fbytesWritten\x126\n" +
 	"\x17held_install_generation\x18\t \x01(\x03R\x15heldInstallGeneration\x12!\n" +
 	"\fheld_attempt\x18\n" +
-	" \x01(\x05R\vheldAttempt\"\xc7\x01\n" +
+	" \x01(\x05R\vheldAttempt\x12\x1a\n" +
+	"\bwarnings\x18\v \x03(\tR\bwarnings\"\xc7\x01\n" +
 	"\x0fReportUpRequest\x12\x1d\n" +
 	"\n" +
 	"machine_id\x18\x01 \x01(\tR\tmachineId\x12-\n" +

@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -74,5 +75,23 @@ func TestNoBootEntryWithoutEFI(t *testing.T) {
 	}
 	if files, _ := os.ReadDir(filepath.Join(root, efiDir)); len(files) > 0 {
 		t.Errorf("an image without an EFI system partition got %v", files)
+	}
+}
+
+// TestWarningsAreReported: a disk is installed, although the firmware takes no boot entry, and the
+// report says both.
+func TestWarningsAreReported(t *testing.T) {
+	t.Parallel()
+	image := partitioned(t)
+	m, options := bigMachine(t)
+	// A directory cannot be read as a variable.
+	if err := os.MkdirAll(filepath.Join(m.root, efiDir, "BootOrder-"+efiGlobal), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	var warned []string
+	options.Warn = func(err error) { warned = append(warned, err.Error()) }
+	report := Run(t.Context(), requestFor(serveBytes(t, image), image), options)
+	if !report.GetOk() || len(warned) != 1 || !strings.HasPrefix(warned[0], "make a boot entry: ") || !slices.Equal(report.GetWarnings(), warned) {
+		t.Errorf("warned %q, report: %v", warned, report)
 	}
 }

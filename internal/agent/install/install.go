@@ -42,8 +42,7 @@ type Options struct {
 	Begin func() error
 	// Client fetches the image. Nil: NewClient's.
 	Client *http.Client
-	// Warn is called with what did not stop the install: the firmware took no boot entry, the kernel
-	// did not read the new partitions. May be nil.
+	// Warn is called with what did not stop the install, and is in the report, too. May be nil.
 	Warn func(err error)
 	// Progress is called with the phase and the bytes done in it. It must not wait. May be nil.
 	Progress func(phase agentv1.InstallProgress_Phase, done int64)
@@ -214,12 +213,15 @@ func install(ctx context.Context, request *agentv1.InstallRequest, options Optio
 		return err
 	}
 	// The system is installed. What comes now helps the firmware and the kernel to see it.
-	if err := bootByEFI(options.Root, changes.esp); err != nil {
-		options.Warn(fmt.Errorf("make a boot entry: %w", err))
+	warn := func(what string, err error) {
+		if err != nil {
+			err = fmt.Errorf("%s: %w", what, err)
+			options.Warn(err)
+			report.Warnings = append(report.Warnings, clip(err.Error()))
+		}
 	}
-	if err := target.readPartitions(); err != nil {
-		options.Warn(fmt.Errorf("have the kernel read the partitions: %w", err))
-	}
+	warn("make a boot entry", bootByEFI(options.Root, changes.esp))
+	warn("have the kernel read the partitions", target.readPartitions())
 	return nil
 }
 

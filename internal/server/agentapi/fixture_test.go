@@ -240,6 +240,19 @@ func (h *fixture) record(m *host) fleet.Record {
 	return r
 }
 
+// details returns what history says of the events of a kind.
+func (h *fixture) details(m *host, event fleet.Event) (details []string) {
+	h.t.Helper()
+	rows, err := h.db.History(h.t.Context(), m.id, 1000)
+	h.must(err)
+	for _, row := range rows {
+		if row.Event == event {
+			details = append(details, row.Detail)
+		}
+	}
+	return details
+}
+
 // until waits for what happens in the background.
 func (h *fixture) until(what string, done func() bool) {
 	h.t.Helper()

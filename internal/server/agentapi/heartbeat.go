@@ -113,7 +113,7 @@ func (s *Server) commitInstallReport(ctx context.Context, a *agent, report *agen
 	if err != nil {
 		return s.failure(ctx, "read the install report", a.identity.Machine, err)
 	}
-	if err := s.db.RecordInstallReport(ctx, a.identity, fact); err != nil {
+	if err := s.db.RecordInstallReport(ctx, a.identity, fact, installWarnings(report)...); err != nil {
 		return s.failure(ctx, "record the install report", a.identity.Machine, err)
 	}
 	s.observer.AgentReport("install")

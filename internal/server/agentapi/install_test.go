@@ -58,6 +58,7 @@ func TestInstallFromFirstHeartbeatToUp(t *testing.T) {
 
 	done := last(m.beat(), order)
 	done.InstallReport = &agentv1.InstallReport{InstallGeneration: 1, Attempt: 1, Ok: true, Disk: "/dev/sda", DiskSerial: "S1", DurationMs: 1500, BytesWritten: 9}
+	done.InstallReport.Warnings = []string{"make a boot entry: the firmware says\nno", "have the kernel read the partitions: busy"}
 	for range 2 { // its answer may be lost
 		if again := h.heartbeat(client, done).GetInstallRequest(); again != nil {
 			t.Errorf("handed out after it ended: %v", again)
@@ -65,6 +66,11 @@ func TestInstallFromFirstHeartbeatToUp(t *testing.T) {
 	}
 	if r := h.record(m).InstallReport; r == nil || !r.OK || r.Disk != "/dev/sda (serial S1)" || r.Bytes != 9 {
 		t.Errorf("recorded %+v", r)
+	}
+	want := "install generation 1, attempt 1: 9 bytes to /dev/sda (serial S1) in 1.5s; " +
+		"warning: make a boot entry: the firmware says no; warning: have the kernel read the partitions: busy"
+	if got := h.details(m, fleet.EventDiskWritten); !slices.Equal(got, []string{want}) {
+		t.Errorf("history says %q", got)
 	}
 	if p := h.api.Progress(m.id); p != nil {
 		t.Errorf("progress is still %v", p)

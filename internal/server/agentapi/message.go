@@ -22,9 +22,12 @@ const (
 	// counted.
 	maxGeneration = 1 << 40
 	maxList       = 4096
-	maxHardware   = 512 << 10
-	maxDuration   = 30 * 24 * time.Hour
-	secretBytes   = 32
+	// mostWarnings bounds how many warnings of an install are kept, and maxWarning each of them.
+	mostWarnings = 10
+	maxWarning   = 300
+	maxHardware  = 512 << 10
+	maxDuration  = 30 * 24 * time.Hour
+	secretBytes  = 32
 )
 
 func checkHeartbeat(req *agentv1.HeartbeatRequest) error {
@@ -71,6 +74,17 @@ func parseInstallReport(r *agentv1.InstallReport) (fleet.InstallReport, error) {
 		fact.Error = "the agent gave no reason"
 	}
 	return fact, nil
+}
+
+// installWarnings returns the warnings of a report, fit for history.
+func installWarnings(r *agentv1.InstallReport) []string {
+	var warnings []string
+	for _, warning := range r.GetWarnings() {
+		if warning = cleanTo(maxWarning, warning); warning != "" && len(warnings) < mostWarnings {
+			warnings = append(warnings, warning)
+		}
+	}
+	return warnings
 }
 
 // logLines returns the lines of an agent's log, each fit to be shown.
@@ -128,7 +142,9 @@ func cleanList(field protoreflect.FieldDescriptor, list protoreflect.List) error
 
 // clean returns s on one line, without what is not printable, and not longer than a sentence needs
 // to be.
-func clean(s string) string {
+func clean(s string) string { return cleanTo(maxString, s) }
+
+func cleanTo(limit int, s string) string {
 	s = strings.Map(func(r rune) rune {
 		switch {
 		case r == '\n' || r == '\t':
@@ -138,10 +154,10 @@ func clean(s string) string {
 		}
 		return r
 	}, strings.TrimSpace(s))
-	if len(s) <= maxString {
+	if len(s) <= limit {
 		return s
 	}
-	cut := maxString - len("…")
+	cut := limit - len("…")
 	for !utf8.RuneStart(s[cut]) {
 		cut--
 	}

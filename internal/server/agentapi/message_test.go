@@ -46,6 +46,18 @@ func TestInstallReportsThatCannotBe(t *testing.T) {
 	}
 }
 
+func TestInstallWarningsAreBounded(t *testing.T) {
+	t.Parallel()
+	r := &agentv1.InstallReport{Warnings: []string{"", "\x1b[31m", strings.Repeat("ü", 1000)}}
+	for range 100 {
+		r.Warnings = append(r.Warnings, "more")
+	}
+	got := installWarnings(r)
+	if len(got) != mostWarnings || got[0] != "\ufffd[31m" || len(got[1]) > maxWarning || !strings.HasSuffix(got[1], "ü…") || got[2] != "more" {
+		t.Errorf("kept %q", got)
+	}
+}
+
 func fit(t *testing.T, s string) {
 	t.Helper()
 	if len(s) > maxString+len("… (serial )")+maxString || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) && r != utf8.RuneError }) {
@@ -81,7 +93,7 @@ func FuzzHeartbeat(f *testing.F) {
 		BootId: "b", HardwareReport: &agentv1.HardwareReport{
 			System: &agentv1.System{Serial: "\x00\x1b"}, Warnings: []string{"w\n"}, BlockDevices: []*agentv1.BlockDevice{{Name: "sda"}},
 		},
-		InstallReport: &agentv1.InstallReport{InstallGeneration: 1, Attempt: 1, Error: "e\x07"},
+		InstallReport: &agentv1.InstallReport{InstallGeneration: 1, Attempt: 1, Error: "e\x07", Warnings: []string{"w\x07"}},
 	})
 	if err != nil {
 		f.Fatal(err)
@@ -106,6 +118,9 @@ func FuzzHeartbeat(f *testing.F) {
 			if fact, err := parseInstallReport(r); !invalid(err) {
 				fit(t, fact.Error)
 				fit(t, fact.Disk)
+				for _, warning := range installWarnings(r) {
+					fit(t, warning)
+				}
 				if fact.OK != (fact.Error == "") {
 					t.Errorf("ok is %v with error %q", fact.OK, fact.Error)
 				}
