@@ -231,7 +231,7 @@ func compareCPUs(t *testing.T, h *agentv1.HardwareReport) {
 	}
 	first := h.GetCpus()[0]
 	for field, got := range map[string]string{
-		"CPU(s)": fmt.Sprint(threads), "Socket(s)": fmt.Sprint(len(h.GetCpus())), "Core(s) per socket": fmt.Sprint(first.GetCores()),
+		"CPU(s)": fmt.Sprint(threads + h.GetOfflineThreads()), "Socket(s)": fmt.Sprint(len(h.GetCpus())), "Core(s) per socket": fmt.Sprint(first.GetCores()),
 		"Vendor ID": first.GetVendor(), "Model name": first.GetModel(), "CPU family": fmt.Sprint(first.GetFamily()),
 		"Model": fmt.Sprint(first.GetModelNumber()), "Stepping": fmt.Sprint(first.GetStepping()),
 	} {

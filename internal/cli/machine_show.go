@@ -97,7 +97,7 @@ func showHardware(w *screen, h *agentv1.HardwareReport) {
 		[2]string{"Kernel", strings.TrimSpace(s.GetKernel() + " " + s.GetArchitecture())},
 		[2]string{"Security", security(s)},
 		[2]string{"BMC", bmc(h.GetBmc())},
-		[2]string{"CPUs", processors(h.GetCpus())},
+		[2]string{"CPUs", processors(h)},
 		[2]string{"NUMA", numa(h.GetNumaNodes())},
 		[2]string{"Memory", memory(h.GetMemory())},
 	)
@@ -237,7 +237,8 @@ func driver(n *agentv1.NetworkInterface) string {
 	return n.GetKind() + " on " + strings.Join(n.GetLower(), " ")
 }
 
-func processors(cpus []*agentv1.Cpu) string {
+func processors(h *agentv1.HardwareReport) string {
+	cpus := h.GetCpus()
 	if len(cpus) == 0 {
 		return ""
 	}
@@ -246,6 +247,16 @@ func processors(cpus []*agentv1.Cpu) string {
 		cores, threads = cores+c.GetCores(), threads+c.GetThreads()
 	}
 	text := fmt.Sprintf("%d × %s, %d cores, %d threads", len(cpus), cpus[0].GetModel(), cores, threads)
+	if kinds := cpus[0].GetCoreKinds(); len(kinds) > 0 {
+		names := make([]string, len(kinds))
+		for i, k := range kinds {
+			names[i] = fmt.Sprintf("%d × %s", k.GetCores(), k.GetName())
+		}
+		text += " (" + strings.Join(names, " + ") + ")"
+	}
+	if n := h.GetOfflineThreads(); n > 0 {
+		text += fmt.Sprintf(", %d more offline (%s)", n, h.GetOfflineList())
+	}
 	if microcode := cpus[0].GetMicrocode(); microcode != "" {
 		text += ", microcode " + microcode
 	}

@@ -158,7 +158,7 @@ func compareInventory(t *testing.T, ctx context.Context, host *remote.Host, agen
 		Lscpu []struct{ Field, Data string }
 	}
 	check(t, json.Unmarshal([]byte(shell(t, ctx, host, "lscpu -J")), &lscpu))
-	threads, cores, sockets := int32(0), int32(0), map[int32]bool{}
+	threads, cores, sockets := report.GetOfflineThreads(), int32(0), map[int32]bool{}
 	for _, cpu := range report.GetCpus() {
 		threads, cores, sockets[cpu.GetSocket()] = threads+cpu.GetThreads(), cores+cpu.GetCores(), true
 	}

@@ -86,7 +86,13 @@ type HardwareReport struct {
 	PciDevices []*PciDevice `protobuf:"bytes,7,rep,name=pci_devices,json=pciDevices,proto3" json:"pci_devices,omitempty"`
 	NumaNodes  []*NumaNode  `protobuf:"bytes,8,rep,name=numa_nodes,json=numaNodes,proto3" json:"numa_nodes,omitempty"`
 	// Absent when the kernel knows of none.
-	Bmc           *Bmc `protobuf:"bytes,9,opt,name=bmc,proto3" json:"bmc,omitempty"`
+	Bmc *Bmc `protobuf:"bytes,9,opt,name=bmc,proto3" json:"bmc,omitempty"`
+	// How many threads are present and offline. `cpus` does not count them, because the kernel does
+	// not tell which sockets they are of: lscpu's CPU(s) is this and the threads of all `cpus`.
+	OfflineThreads int32 `protobuf:"varint,10,opt,name=offline_threads,json=offlineThreads,proto3" json:"offline_threads,omitempty"`
+	// Their numbers as the kernel lists them, such as 6-7,14; ends in an ellipsis if there are too
+	// many.
+	OfflineList   string `protobuf:"bytes,11,opt,name=offline_list,json=offlineList,proto3" json:"offline_list,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -182,6 +188,20 @@ func (x *HardwareReport) GetBmc() *Bmc {
 		return x.Bmc
 	}
 	return nil
+}
+
+func (x *HardwareReport) GetOfflineThreads() int32 {
+	if x != nil {
+		return x.OfflineThreads
+	}
+	return 0
+}
+
+func (x *HardwareReport) GetOfflineList() string {
+	if x != nil {
+		return x.OfflineList
+	}
+	return ""
 }
 
 type System struct {
@@ -363,11 +383,14 @@ type Cpu struct {
 	ModelNumber int32 `protobuf:"varint,4,opt,name=model_number,json=modelNumber,proto3" json:"model_number,omitempty"`
 	Stepping    int32 `protobuf:"varint,5,opt,name=stepping,proto3" json:"stepping,omitempty"`
 	// Counted from 0, in the order of the kernel's own numbers.
-	Socket  int32 `protobuf:"varint,6,opt,name=socket,proto3" json:"socket,omitempty"`
+	Socket int32 `protobuf:"varint,6,opt,name=socket,proto3" json:"socket,omitempty"`
+	// What is online.
 	Cores   int32 `protobuf:"varint,7,opt,name=cores,proto3" json:"cores,omitempty"`
 	Threads int32 `protobuf:"varint,8,opt,name=threads,proto3" json:"threads,omitempty"`
 	// Revision of the microcode that is loaded, such as 0x2007006; x86 only.
-	Microcode     string `protobuf:"bytes,9,opt,name=microcode,proto3" json:"microcode,omitempty"`
+	Microcode string `protobuf:"bytes,9,opt,name=microcode,proto3" json:"microcode,omitempty"`
+	// The kinds of cores, in the order of their threads; empty where all cores are of one kind.
+	CoreKinds     []*CoreKind `protobuf:"bytes,10,rep,name=core_kinds,json=coreKinds,proto3" json:"core_kinds,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -465,6 +488,76 @@ func (x *Cpu) GetMicrocode() string {
 	return ""
 }
 
+func (x *Cpu) GetCoreKinds() []*CoreKind {
+	if x != nil {
+		return x.CoreKinds
+	}
+	return nil
+}
+
+// CoreKind is one kind of cores of a socket whose cores differ.
+type CoreKind struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// P-core, E-core or LP E-core on x86, the name of the core elsewhere, such as Cortex-A55.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// What is online.
+	Cores         int32 `protobuf:"varint,2,opt,name=cores,proto3" json:"cores,omitempty"`
+	Threads       int32 `protobuf:"varint,3,opt,name=threads,proto3" json:"threads,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CoreKind) Reset() {
+	*x = CoreKind{}
+	mi := &file_api_agent_v1_hardware_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CoreKind) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CoreKind) ProtoMessage() {}
+
+func (x *CoreKind) ProtoReflect() protoreflect.Message {
+	mi := &file_api_agent_v1_hardware_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CoreKind.ProtoReflect.Descriptor instead.
+func (*CoreKind) Descriptor() ([]byte, []int) {
+	return file_api_agent_v1_hardware_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *CoreKind) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *CoreKind) GetCores() int32 {
+	if x != nil {
+		return x.Cores
+	}
+	return 0
+}
+
+func (x *CoreKind) GetThreads() int32 {
+	if x != nil {
+		return x.Threads
+	}
+	return 0
+}
+
 type Memory struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Sum of the SMBIOS memory modules in bytes; 0 when SMBIOS cannot be read.
@@ -478,7 +571,7 @@ type Memory struct {
 
 func (x *Memory) Reset() {
 	*x = Memory{}
-	mi := &file_api_agent_v1_hardware_proto_msgTypes[3]
+	mi := &file_api_agent_v1_hardware_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -490,7 +583,7 @@ func (x *Memory) String() string {
 func (*Memory) ProtoMessage() {}
 
 func (x *Memory) ProtoReflect() protoreflect.Message {
-	mi := &file_api_agent_v1_hardware_proto_msgTypes[3]
+	mi := &file_api_agent_v1_hardware_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -503,7 +596,7 @@ func (x *Memory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Memory.ProtoReflect.Descriptor instead.
 func (*Memory) Descriptor() ([]byte, []int) {
-	return file_api_agent_v1_hardware_proto_rawDescGZIP(), []int{3}
+	return file_api_agent_v1_hardware_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Memory) GetInstalledBytes() int64 {
@@ -544,7 +637,7 @@ type MemoryModule struct {
 
 func (x *MemoryModule) Reset() {
 	*x = MemoryModule{}
-	mi := &file_api_agent_v1_hardware_proto_msgTypes[4]
+	mi := &file_api_agent_v1_hardware_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -556,7 +649,7 @@ func (x *MemoryModule) String() string {
 func (*MemoryModule) ProtoMessage() {}
 
 func (x *MemoryModule) ProtoReflect() protoreflect.Message {
-	mi := &file_api_agent_v1_hardware_proto_msgTypes[4]
+	mi := &file_api_agent_v1_hardware_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -569,7 +662,7 @@ func (x *MemoryModule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryModule.ProtoReflect.Descriptor instead.
 func (*MemoryModule) Descriptor() ([]byte, []int) {
-	return file_api_agent_v1_hardware_proto_rawDescGZIP(), []int{4}
+	return file_api_agent_v1_hardware_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *MemoryModule) GetLocator() string {
@@ -641,7 +734,7 @@ type NumaNode struct {
 
 func (x *NumaNode) Reset() {
 	*x = NumaNode{}
-	mi := &file_api_agent_v1_hardware_proto_msgTypes[5]
+	mi := &file_api_agent_v1_hardware_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -653,7 +746,7 @@ func (x *NumaNode) String() string {
 func (*NumaNode) ProtoMessage() {}
 
 func (x *NumaNode) ProtoReflect() protoreflect.Message {
-	mi := &file_api_agent_v1_hardware_proto_msgTypes[5]
+	mi := &file_api_agent_v1_hardware_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -666,7 +759,7 @@ func (x *NumaNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NumaNode.ProtoReflect.Descriptor instead.
 func (*NumaNode) Descriptor() ([]byte, []int) {
-	return file_api_agent_v1_hardware_proto_rawDescGZIP(), []int{5}
+	return file_api_agent_v1_hardware_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *NumaNode) GetNode() int32 {
@@ -717,7 +810,7 @@ type BlockDevice struct {
 
 func (x *BlockDevice) Reset() {
 	*x = BlockDevice{}
-	mi := &file_api_agent_v1_hardware_proto_msgTypes[6]
+	mi := &file_api_agent_v1_hardware_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -729,7 +822,7 @@ func (x *BlockDevice) String() string {
 func (*BlockDevice) ProtoMessage() {}
 
 func (x *BlockDevice) ProtoReflect() protoreflect.Message {
-	mi := &file_api_agent_v1_hardware_proto_msgTypes[6]
+	mi := &file_api_agent_v1_hardware_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -742,7 +835,7 @@ func (x *BlockDevice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockDevice.ProtoReflect.Descriptor instead.
 func (*BlockDevice) Descriptor() ([]byte, []int) {
-	return file_api_agent_v1_hardware_proto_rawDescGZIP(), []int{6}
+	return file_api_agent_v1_hardware_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *BlockDevice) GetName() string {
@@ -872,7 +965,7 @@ type Health struct {
 
 func (x *Health) Reset() {
 	*x = Health{}
-	mi := &file_api_agent_v1_hardware_proto_msgTypes[7]
+	mi := &file_api_agent_v1_hardware_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -884,7 +977,7 @@ func (x *Health) String() string {
 func (*Health) ProtoMessage() {}
 
 func (x *Health) ProtoReflect() protoreflect.Message {
-	mi := &file_api_agent_v1_hardware_proto_msgTypes[7]
+	mi := &file_api_agent_v1_hardware_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -897,7 +990,7 @@ func (x *Health) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Health.ProtoReflect.Descriptor instead.
 func (*Health) Descriptor() ([]byte, []int) {
-	return file_api_agent_v1_hardware_proto_rawDescGZIP(), []int{7}
+	return file_api_agent_v1_hardware_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Health) GetPassed() bool {
@@ -986,7 +1079,7 @@ type NetworkInterface struct {
 
 func (x *NetworkInterface) Reset() {
 	*x = NetworkInterface{}
-	mi := &file_api_agent_v1_hardware_proto_msgTypes[8]
+	mi := &file_api_agent_v1_hardware_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -998,7 +1091,7 @@ func (x *NetworkInterface) String() string {
 func (*NetworkInterface) ProtoMessage() {}
 
 func (x *NetworkInterface) ProtoReflect() protoreflect.Message {
-	mi := &file_api_agent_v1_hardware_proto_msgTypes[8]
+	mi := &file_api_agent_v1_hardware_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1011,7 +1104,7 @@ func (x *NetworkInterface) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkInterface.ProtoReflect.Descriptor instead.
 func (*NetworkInterface) Descriptor() ([]byte, []int) {
-	return file_api_agent_v1_hardware_proto_rawDescGZIP(), []int{8}
+	return file_api_agent_v1_hardware_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *NetworkInterface) GetName() string {
@@ -1119,7 +1212,7 @@ type PciDevice struct {
 
 func (x *PciDevice) Reset() {
 	*x = PciDevice{}
-	mi := &file_api_agent_v1_hardware_proto_msgTypes[9]
+	mi := &file_api_agent_v1_hardware_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1131,7 +1224,7 @@ func (x *PciDevice) String() string {
 func (*PciDevice) ProtoMessage() {}
 
 func (x *PciDevice) ProtoReflect() protoreflect.Message {
-	mi := &file_api_agent_v1_hardware_proto_msgTypes[9]
+	mi := &file_api_agent_v1_hardware_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1144,7 +1237,7 @@ func (x *PciDevice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PciDevice.ProtoReflect.Descriptor instead.
 func (*PciDevice) Descriptor() ([]byte, []int) {
-	return file_api_agent_v1_hardware_proto_rawDescGZIP(), []int{9}
+	return file_api_agent_v1_hardware_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *PciDevice) GetAddress() string {
@@ -1211,7 +1304,7 @@ type Bmc struct {
 
 func (x *Bmc) Reset() {
 	*x = Bmc{}
-	mi := &file_api_agent_v1_hardware_proto_msgTypes[10]
+	mi := &file_api_agent_v1_hardware_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1223,7 +1316,7 @@ func (x *Bmc) String() string {
 func (*Bmc) ProtoMessage() {}
 
 func (x *Bmc) ProtoReflect() protoreflect.Message {
-	mi := &file_api_agent_v1_hardware_proto_msgTypes[10]
+	mi := &file_api_agent_v1_hardware_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1236,7 +1329,7 @@ func (x *Bmc) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bmc.ProtoReflect.Descriptor instead.
 func (*Bmc) Descriptor() ([]byte, []int) {
-	return file_api_agent_v1_hardware_proto_rawDescGZIP(), []int{10}
+	return file_api_agent_v1_hardware_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Bmc) GetIpmiVersion() string {
@@ -1271,7 +1364,7 @@ var File_api_agent_v1_hardware_proto protoreflect.FileDescriptor
 
 const file_api_agent_v1_hardware_proto_rawDesc = "" +
 	"\n" +
-	"\x1bapi/agent/v1/hardware.proto\x12\x11ironherd.agent.v1\"\xfc\x03\n" +
+	"\x1bapi/agent/v1/hardware.proto\x12\x11ironherd.agent.v1\"\xc8\x04\n" +
 	"\x0eHardwareReport\x121\n" +
 	"\x06system\x18\x01 \x01(\v2\x19.ironherd.agent.v1.SystemR\x06system\x12*\n" +
 	"\x04cpus\x18\x02 \x03(\v2\x16.ironherd.agent.v1.CpuR\x04cpus\x121\n" +
@@ -1283,7 +1376,10 @@ const file_api_agent_v1_hardware_proto_rawDesc = "" +
 	"pciDevices\x12:\n" +
 	"\n" +
 	"numa_nodes\x18\b \x03(\v2\x1b.ironherd.agent.v1.NumaNodeR\tnumaNodes\x12(\n" +
-	"\x03bmc\x18\t \x01(\v2\x16.ironherd.agent.v1.BmcR\x03bmc\"\xa9\x04\n" +
+	"\x03bmc\x18\t \x01(\v2\x16.ironherd.agent.v1.BmcR\x03bmc\x12'\n" +
+	"\x0foffline_threads\x18\n" +
+	" \x01(\x05R\x0eofflineThreads\x12!\n" +
+	"\foffline_list\x18\v \x01(\tR\vofflineList\"\xa9\x04\n" +
 	"\x06System\x12\x16\n" +
 	"\x06vendor\x18\x01 \x01(\tR\x06vendor\x12\x18\n" +
 	"\aproduct\x18\x02 \x01(\tR\aproduct\x12\x16\n" +
@@ -1303,7 +1399,7 @@ const file_api_agent_v1_hardware_proto_rawDesc = "" +
 	"\vsecure_boot\x18\x0f \x01(\x0e2\x1d.ironherd.agent.v1.SecureBootR\n" +
 	"secureBoot\x12\x1f\n" +
 	"\vtpm_version\x18\x10 \x01(\tR\n" +
-	"tpmVersion\"\xf0\x01\n" +
+	"tpmVersion\"\xac\x02\n" +
 	"\x03Cpu\x12\x16\n" +
 	"\x06vendor\x18\x01 \x01(\tR\x06vendor\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12\x16\n" +
@@ -1313,7 +1409,14 @@ const file_api_agent_v1_hardware_proto_rawDesc = "" +
 	"\x06socket\x18\x06 \x01(\x05R\x06socket\x12\x14\n" +
 	"\x05cores\x18\a \x01(\x05R\x05cores\x12\x18\n" +
 	"\athreads\x18\b \x01(\x05R\athreads\x12\x1c\n" +
-	"\tmicrocode\x18\t \x01(\tR\tmicrocode\"\x8f\x01\n" +
+	"\tmicrocode\x18\t \x01(\tR\tmicrocode\x12:\n" +
+	"\n" +
+	"core_kinds\x18\n" +
+	" \x03(\v2\x1b.ironherd.agent.v1.CoreKindR\tcoreKinds\"N\n" +
+	"\bCoreKind\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05cores\x18\x02 \x01(\x05R\x05cores\x12\x18\n" +
+	"\athreads\x18\x03 \x01(\x05R\athreads\"\x8f\x01\n" +
 	"\x06Memory\x12'\n" +
 	"\x0finstalled_bytes\x18\x01 \x01(\x03R\x0einstalledBytes\x12!\n" +
 	"\fusable_bytes\x18\x02 \x01(\x03R\vusableBytes\x129\n" +
@@ -1411,38 +1514,40 @@ func file_api_agent_v1_hardware_proto_rawDescGZIP() []byte {
 }
 
 var file_api_agent_v1_hardware_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_api_agent_v1_hardware_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_api_agent_v1_hardware_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_api_agent_v1_hardware_proto_goTypes = []any{
 	(SecureBoot)(0),          // 0: ironherd.agent.v1.SecureBoot
 	(*HardwareReport)(nil),   // 1: ironherd.agent.v1.HardwareReport
 	(*System)(nil),           // 2: ironherd.agent.v1.System
 	(*Cpu)(nil),              // 3: ironherd.agent.v1.Cpu
-	(*Memory)(nil),           // 4: ironherd.agent.v1.Memory
-	(*MemoryModule)(nil),     // 5: ironherd.agent.v1.MemoryModule
-	(*NumaNode)(nil),         // 6: ironherd.agent.v1.NumaNode
-	(*BlockDevice)(nil),      // 7: ironherd.agent.v1.BlockDevice
-	(*Health)(nil),           // 8: ironherd.agent.v1.Health
-	(*NetworkInterface)(nil), // 9: ironherd.agent.v1.NetworkInterface
-	(*PciDevice)(nil),        // 10: ironherd.agent.v1.PciDevice
-	(*Bmc)(nil),              // 11: ironherd.agent.v1.Bmc
+	(*CoreKind)(nil),         // 4: ironherd.agent.v1.CoreKind
+	(*Memory)(nil),           // 5: ironherd.agent.v1.Memory
+	(*MemoryModule)(nil),     // 6: ironherd.agent.v1.MemoryModule
+	(*NumaNode)(nil),         // 7: ironherd.agent.v1.NumaNode
+	(*BlockDevice)(nil),      // 8: ironherd.agent.v1.BlockDevice
+	(*Health)(nil),           // 9: ironherd.agent.v1.Health
+	(*NetworkInterface)(nil), // 10: ironherd.agent.v1.NetworkInterface
+	(*PciDevice)(nil),        // 11: ironherd.agent.v1.PciDevice
+	(*Bmc)(nil),              // 12: ironherd.agent.v1.Bmc
 }
 var file_api_agent_v1_hardware_proto_depIdxs = []int32{
 	2,  // 0: ironherd.agent.v1.HardwareReport.system:type_name -> ironherd.agent.v1.System
 	3,  // 1: ironherd.agent.v1.HardwareReport.cpus:type_name -> ironherd.agent.v1.Cpu
-	4,  // 2: ironherd.agent.v1.HardwareReport.memory:type_name -> ironherd.agent.v1.Memory
-	7,  // 3: ironherd.agent.v1.HardwareReport.block_devices:type_name -> ironherd.agent.v1.BlockDevice
-	9,  // 4: ironherd.agent.v1.HardwareReport.network_interfaces:type_name -> ironherd.agent.v1.NetworkInterface
-	10, // 5: ironherd.agent.v1.HardwareReport.pci_devices:type_name -> ironherd.agent.v1.PciDevice
-	6,  // 6: ironherd.agent.v1.HardwareReport.numa_nodes:type_name -> ironherd.agent.v1.NumaNode
-	11, // 7: ironherd.agent.v1.HardwareReport.bmc:type_name -> ironherd.agent.v1.Bmc
+	5,  // 2: ironherd.agent.v1.HardwareReport.memory:type_name -> ironherd.agent.v1.Memory
+	8,  // 3: ironherd.agent.v1.HardwareReport.block_devices:type_name -> ironherd.agent.v1.BlockDevice
+	10, // 4: ironherd.agent.v1.HardwareReport.network_interfaces:type_name -> ironherd.agent.v1.NetworkInterface
+	11, // 5: ironherd.agent.v1.HardwareReport.pci_devices:type_name -> ironherd.agent.v1.PciDevice
+	7,  // 6: ironherd.agent.v1.HardwareReport.numa_nodes:type_name -> ironherd.agent.v1.NumaNode
+	12, // 7: ironherd.agent.v1.HardwareReport.bmc:type_name -> ironherd.agent.v1.Bmc
 	0,  // 8: ironherd.agent.v1.System.secure_boot:type_name -> ironherd.agent.v1.SecureBoot
-	5,  // 9: ironherd.agent.v1.Memory.modules:type_name -> ironherd.agent.v1.MemoryModule
-	8,  // 10: ironherd.agent.v1.BlockDevice.health:type_name -> ironherd.agent.v1.Health
-	11, // [11:11] is the sub-list for method output_type
-	11, // [11:11] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	4,  // 9: ironherd.agent.v1.Cpu.core_kinds:type_name -> ironherd.agent.v1.CoreKind
+	6,  // 10: ironherd.agent.v1.Memory.modules:type_name -> ironherd.agent.v1.MemoryModule
+	9,  // 11: ironherd.agent.v1.BlockDevice.health:type_name -> ironherd.agent.v1.Health
+	12, // [12:12] is the sub-list for method output_type
+	12, // [12:12] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_api_agent_v1_hardware_proto_init() }
@@ -1456,7 +1561,7 @@ func file_api_agent_v1_hardware_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_agent_v1_hardware_proto_rawDesc), len(file_api_agent_v1_hardware_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   11,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

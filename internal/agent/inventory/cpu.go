@@ -17,6 +17,9 @@ const maxCPUInfo = 16 << 20
 
 const cpuDir = "sys/devices/system/cpu"
 
+// maxKinds bounds the kinds of cores of one socket.
+const maxKinds = 8
+
 // thread is one processor as the kernel tells of it. -1: not said.
 type thread struct {
 	number                    int32
@@ -26,6 +29,13 @@ type thread struct {
 	physicalID, coreID        int32 // x86
 	socket, cluster           int32
 	siblings                  string // threads of the same core, itself included, as a list
+	kind                      string // of its core, where a processor may have several
+}
+
+// coreKinds are the kinds of cores of an Intel processor, with the performance counters of each,
+// whose directory lists the threads (arch/x86/events/intel/core.c of Linux).
+var coreKinds = []struct{ counters, name string }{
+	{"cpu_core", "P-core"}, {"cpu_atom", "E-core"}, {"cpu_lowpower", "LP E-core"},
 }
 
 // cpus describes the sockets.
@@ -42,6 +52,14 @@ func (p *probe) cpus(tables *smbiosTables) []*agentv1.Cpu {
 	}
 	for i := range threads {
 		p.place(&threads[i])
+	}
+	for _, kind := range coreKinds {
+		list := p.list("sys/devices", kind.counters, "cpus")
+		for i := range threads {
+			if _, found := slices.BinarySearch(list, threads[i].number); found {
+				threads[i].kind = kind.name
+			}
+		}
 	}
 	processors := tables.sockets()
 	if p.clustersAreSockets(threads) {
@@ -134,20 +152,39 @@ func sockets(threads []thread) []*agentv1.Cpu {
 				Family: max(0, t.family), ModelNumber: max(0, t.version), Stepping: max(0, t.stepping),
 			}
 		}
-		cpu := cpus[at]
-		cpu.Threads++
+		cpu, newCores := cpus[at], int32(0)
 		if core := strconv.Itoa(at) + ":" + t.siblings; !cores[core] {
 			cores[core] = true
-			cpu.Cores++
+			newCores = 1
 		}
-		if t.model != "" && !slices.Contains(models[at], t.model) && len(models[at]) < 8 {
+		cpu.Threads++
+		cpu.Cores += newCores
+		countKind(cpu, cmp.Or(t.kind, t.model), newCores)
+		if t.model != "" && !slices.Contains(models[at], t.model) && len(models[at]) < maxKinds {
 			models[at] = append(models[at], t.model)
 		}
 	}
 	for i, cpu := range cpus {
 		cpu.Model = clean(strings.Join(models[i], " + "))
+		if len(cpu.GetCoreKinds()) == 1 {
+			cpu.CoreKinds = nil
+		}
 	}
 	return cpus
+}
+
+// countKind counts a thread, and a core if it is the first thread of one, to its kind.
+func countKind(cpu *agentv1.Cpu, name string, cores int32) {
+	at := slices.IndexFunc(cpu.GetCoreKinds(), func(k *agentv1.CoreKind) bool { return k.GetName() == name })
+	if at < 0 {
+		if at = len(cpu.GetCoreKinds()); name == "" || at == maxKinds {
+			return
+		}
+		cpu.CoreKinds = append(cpu.CoreKinds, &agentv1.CoreKind{Name: name})
+	}
+	kind := cpu.GetCoreKinds()[at]
+	kind.Threads++
+	kind.Cores += cores
 }
 
 // parseCPUInfo reads /proc/cpuinfo: lines "key : value", one block for each processor, in the forms

@@ -42,7 +42,10 @@ type part struct {
 var parts = []part{
 	{"SMBIOS tables", func(p *probe, _ *agentv1.HardwareReport) { p.tables = p.smbios() }},
 	{"system", func(p *probe, r *agentv1.HardwareReport) { r.System = p.system(p.tables) }},
-	{"CPUs", func(p *probe, r *agentv1.HardwareReport) { r.Cpus = p.cpus(p.tables) }},
+	{"CPUs", func(p *probe, r *agentv1.HardwareReport) {
+		r.Cpus = p.cpus(p.tables)
+		r.OfflineThreads, r.OfflineList = p.offline()
+	}},
 	{"memory", func(p *probe, r *agentv1.HardwareReport) { r.Memory = p.memory(p.tables) }},
 	{"disks", func(p *probe, r *agentv1.HardwareReport) { r.BlockDevices = p.blockDevices() }},
 	{"network interfaces", func(p *probe, r *agentv1.HardwareReport) { r.NetworkInterfaces = p.networkInterfaces() }},

@@ -214,6 +214,9 @@ func TestCollectHere(t *testing.T) {
 	if int(threads) < runtime.NumCPU() {
 		t.Errorf("%d threads, and the process may use %d", threads, runtime.NumCPU())
 	}
+	if present, err := os.ReadFile("/sys/devices/system/cpu/present"); err == nil && int(threads+report.GetOfflineThreads()) != len(parseList(string(present))) {
+		t.Errorf("%d threads online and %d offline, and %q are present", threads, report.GetOfflineThreads(), string(present))
+	}
 	if report.GetMemory().GetUsableBytes() < 64<<20 {
 		t.Errorf("memory: %v", report.GetMemory())
 	}

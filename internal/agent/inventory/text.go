@@ -27,7 +27,10 @@ func Text(report *agentv1.HardwareReport) []byte {
 	line("kernel\t%s", join(system.GetKernel(), system.GetArchitecture()))
 	for _, cpu := range report.GetCpus() {
 		line("cpu %d\t%s", cpu.GetSocket(), join(cpu.GetVendor(), cpu.GetModel(), fmt.Sprintf("%d cores, %d threads", cpu.GetCores(), cpu.GetThreads()),
-			named("microcode", cpu.GetMicrocode())))
+			kindsText(cpu.GetCoreKinds()), named("microcode", cpu.GetMicrocode())))
+	}
+	if n := report.GetOfflineThreads(); n > 0 {
+		line("offline\t%d threads: %s", n, report.GetOfflineList())
 	}
 	for _, node := range report.GetNumaNodes() {
 		line("node %d\t%s", node.GetNode(), join(named("threads", node.GetCpus()), bytesText(node.GetMemoryBytes())))
@@ -65,6 +68,15 @@ func Text(report *agentv1.HardwareReport) []byte {
 	}
 	_ = w.Flush() // into memory
 	return out.Bytes()
+}
+
+// kindsText shows of what cores a processor is made, if they differ.
+func kindsText(kinds []*agentv1.CoreKind) string {
+	words := make([]string, len(kinds))
+	for i, kind := range kinds {
+		words[i] = fmt.Sprintf("%d × %s", kind.GetCores(), kind.GetName())
+	}
+	return strings.Join(words, " + ")
 }
 
 func secureBootText(state agentv1.SecureBoot) string {

@@ -115,8 +115,9 @@ func someHardware() *agentv1.HardwareReport {
 			Vendor: "Supermicro", Product: "SYS-1019P", Serial: "S1", FirmwareVersion: "2.4", Efi: true, Kernel: "6.12", Architecture: "amd64",
 			ChassisSerial: "C1", ChassisAssetTag: "rack 7", SecureBoot: agentv1.SecureBoot_SECURE_BOOT_DISABLED, TpmVersion: "2.0",
 		},
-		Bmc:       &agentv1.Bmc{IpmiVersion: "2.0", FirmwareVersion: "1.73"},
-		Cpus:      []*agentv1.Cpu{cpu, cpu},
+		Bmc:            &agentv1.Bmc{IpmiVersion: "2.0", FirmwareVersion: "1.73"},
+		Cpus:           []*agentv1.Cpu{cpu, cpu},
+		OfflineThreads: 2, OfflineList: "96-97",
 		NumaNodes: []*agentv1.NumaNode{{Cpus: "0-47", MemoryBytes: 32 << 30}, {Node: 1, Cpus: "48-95", MemoryBytes: 32 << 30}},
 		Memory:    &agentv1.Memory{InstalledBytes: 64 << 30, UsableBytes: 62 << 30, Modules: []*agentv1.MemoryModule{module, module}},
 		BlockDevices: []*agentv1.BlockDevice{

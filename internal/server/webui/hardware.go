@@ -43,9 +43,18 @@ func cpus(all []*agentv1.Cpu) []countedText {
 			name = joinNonEmpty(" ", c.GetVendor(), "unnamed")
 		}
 		texts = append(texts, joinNonEmpty(", ", name, countOf(int64(c.GetCores()), "core", "cores"),
-			countOf(int64(c.GetThreads()), "thread", "threads"), labelled("microcode", c.GetMicrocode())))
+			countOf(int64(c.GetThreads()), "thread", "threads"), coreKinds(c), labelled("microcode", c.GetMicrocode())))
 	}
 	return condense(texts)
+}
+
+// coreKinds tells of what cores a processor is made, if they differ.
+func coreKinds(c *agentv1.Cpu) string {
+	var kinds []string
+	for _, k := range c.GetCoreKinds() {
+		kinds = append(kinds, fmt.Sprintf("%d × %s", k.GetCores(), k.GetName()))
+	}
+	return strings.Join(kinds, " + ")
 }
 
 func modules(m *agentv1.Memory) []countedText {
