@@ -132,7 +132,7 @@ func (f *fakeFleet) GetMachine(_ context.Context, r *fleetv1.GetMachineRequest) 
 				Vendor: "Dell Inc.", Product: "R640", Serial: "S1", Kernel: "6.1.0", Architecture: "amd64", Efi: true,
 				ChassisSerial: "C1", ChassisAssetTag: "rack 7", SecureBoot: agentv1.SecureBoot_SECURE_BOOT_ENABLED, TpmVersion: "2.0",
 			},
-			Bmc:            &agentv1.Bmc{IpmiVersion: "2.0", FirmwareVersion: "5.10"},
+			Bmc:            &agentv1.Bmc{IpmiVersion: "2.0", FirmwareVersion: "5.10", Address: "192.0.2.99", Mac: "02:00:00:00:00:99"},
 			Cpus:           []*agentv1.Cpu{{Model: "Xeon Gold 5120", Microcode: "0x2007006", Cores: 14, Threads: 28}, {Model: "Xeon Gold 5120", Socket: 1, Cores: 14, Threads: 28}},
 			OfflineThreads: 2, OfflineList: "56-57",
 			NumaNodes: []*agentv1.NumaNode{{Cpus: "0-27", MemoryBytes: 32 << 30}, {Node: 1, Cpus: "28-55", MemoryBytes: 32 << 30}},

@@ -174,6 +174,12 @@ func bmc(b *agentv1.Bmc) string {
 	if b.GetFirmwareVersion() != "" {
 		parts = append(parts, "firmware "+b.GetFirmwareVersion())
 	}
+	if addresses := strings.TrimSpace(b.GetAddress() + " " + strings.Join(b.GetIpv6Addresses(), " ")); addresses != "" {
+		parts = append(parts, "address "+addresses)
+	}
+	if b.GetMac() != "" {
+		parts = append(parts, "MAC "+b.GetMac())
+	}
 	return strings.Join(parts, ", ")
 }
 

@@ -1289,7 +1289,8 @@ func (x *PciDevice) GetModel() string {
 	return ""
 }
 
-// Bmc is the baseboard management controller, as the kernel's IPMI driver and SMBIOS tell of it.
+// Bmc is the baseboard management controller, as it tells of itself through the kernel's IPMI
+// driver, and as SMBIOS tells of it.
 type Bmc struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Version of IPMI, such as 2.0.
@@ -1298,8 +1299,14 @@ type Bmc struct {
 	// Numbers of maker and product, as the kernel shows them, such as 0x0002a2.
 	ManufacturerId string `protobuf:"bytes,3,opt,name=manufacturer_id,json=manufacturerId,proto3" json:"manufacturer_id,omitempty"`
 	ProductId      string `protobuf:"bytes,4,opt,name=product_id,json=productId,proto3" json:"product_id,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Addresses of its network interface: IPv4, IPv6 and MAC, without the link-local ones of IPv6. Of
+	// several interfaces it is the first one that has an address that routers pass on. Empty where
+	// the BMC has none, and where the kernel has no device of IPMI (/dev/ipmi0).
+	Address       string   `protobuf:"bytes,5,opt,name=address,proto3" json:"address,omitempty"`
+	Ipv6Addresses []string `protobuf:"bytes,6,rep,name=ipv6_addresses,json=ipv6Addresses,proto3" json:"ipv6_addresses,omitempty"`
+	Mac           string   `protobuf:"bytes,7,opt,name=mac,proto3" json:"mac,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Bmc) Reset() {
@@ -1356,6 +1363,27 @@ func (x *Bmc) GetManufacturerId() string {
 func (x *Bmc) GetProductId() string {
 	if x != nil {
 		return x.ProductId
+	}
+	return ""
+}
+
+func (x *Bmc) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *Bmc) GetIpv6Addresses() []string {
+	if x != nil {
+		return x.Ipv6Addresses
+	}
+	return nil
+}
+
+func (x *Bmc) GetMac() string {
+	if x != nil {
+		return x.Mac
 	}
 	return ""
 }
@@ -1488,13 +1516,16 @@ const file_api_agent_v1_hardware_proto_rawDesc = "" +
 	"\fsubsystem_id\x18\x04 \x01(\tR\vsubsystemId\x12\x16\n" +
 	"\x06driver\x18\x05 \x01(\tR\x06driver\x12\x1b\n" +
 	"\tnuma_node\x18\x06 \x01(\x05R\bnumaNode\x12\x14\n" +
-	"\x05model\x18\a \x01(\tR\x05model\"\x9b\x01\n" +
+	"\x05model\x18\a \x01(\tR\x05model\"\xee\x01\n" +
 	"\x03Bmc\x12!\n" +
 	"\fipmi_version\x18\x01 \x01(\tR\vipmiVersion\x12)\n" +
 	"\x10firmware_version\x18\x02 \x01(\tR\x0ffirmwareVersion\x12'\n" +
 	"\x0fmanufacturer_id\x18\x03 \x01(\tR\x0emanufacturerId\x12\x1d\n" +
 	"\n" +
-	"product_id\x18\x04 \x01(\tR\tproductId*\\\n" +
+	"product_id\x18\x04 \x01(\tR\tproductId\x12\x18\n" +
+	"\aaddress\x18\x05 \x01(\tR\aaddress\x12%\n" +
+	"\x0eipv6_addresses\x18\x06 \x03(\tR\ripv6Addresses\x12\x10\n" +
+	"\x03mac\x18\a \x01(\tR\x03mac*\\\n" +
 	"\n" +
 	"SecureBoot\x12\x1b\n" +
 	"\x17SECURE_BOOT_UNSPECIFIED\x10\x00\x12\x18\n" +

@@ -51,7 +51,7 @@ var parts = []part{
 	{"network interfaces", func(p *probe, r *agentv1.HardwareReport) { r.NetworkInterfaces = p.networkInterfaces() }},
 	{"PCI devices", func(p *probe, r *agentv1.HardwareReport) { r.PciDevices = p.pciDevices() }},
 	{"NUMA nodes", func(p *probe, r *agentv1.HardwareReport) { r.NumaNodes = p.numaNodes() }},
-	{"BMC", func(p *probe, r *agentv1.HardwareReport) { r.Bmc = p.bmc(p.tables) }},
+	{"BMC", func(p *probe, r *agentv1.HardwareReport) { r.Bmc = p.askedBMC(p.tables) }},
 }
 
 func collect(p *probe, parts []part) *agentv1.HardwareReport {

@@ -2,7 +2,9 @@ package inventory
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"io/fs"
 	"runtime"
 	"strings"
 
@@ -74,8 +76,9 @@ func (p *probe) tpm() string {
 }
 
 // bmc describes the controller that the kernel's IPMI driver has found, or else the one that SMBIOS
-// tells of (SMBIOS 3.9, section 7.39); nil when neither knows of one.
-func (p *probe) bmc(tables *smbiosTables) *agentv1.Bmc {
+// tells of (SMBIOS 3.9, section 7.39); nil when neither knows of one. Where ask is not nil, it asks
+// the controller for its addresses.
+func (p *probe) bmc(tables *smbiosTables, ask ipmiAsk) *agentv1.Bmc {
 	var bmc *agentv1.Bmc
 	if device := tables.first(smbiosIPMI); device != nil {
 		bmc = new(agentv1.Bmc)
@@ -84,11 +87,38 @@ func (p *probe) bmc(tables *smbiosTables) *agentv1.Bmc {
 		}
 	}
 	const dir = "sys/class/ipmi/ipmi0"
-	if p.exists(dir) {
-		bmc = &agentv1.Bmc{
-			IpmiVersion: cmp.Or(p.text(dir, "device/bmc/ipmi_version"), bmc.GetIpmiVersion()), FirmwareVersion: p.text(dir, "device/bmc/firmware_revision"),
-			ManufacturerId: p.text(dir, "device/bmc/manufacturer_id"), ProductId: p.text(dir, "device/bmc/product_id"),
+	known := p.exists(dir)
+	if bmc == nil && (known || ask != nil) {
+		bmc = new(agentv1.Bmc)
+	}
+	if ask != nil {
+		lan, err := bmcLAN(ask)
+		if err != nil {
+			p.warn("the BMC cannot be asked: %s", reason(err))
+			return bmc // the files below would make the kernel ask it, which has more patience
 		}
+		bmc.Address, bmc.Ipv6Addresses, bmc.Mac = lan.GetAddress(), lan.GetIpv6Addresses(), lan.GetMac()
+	}
+	if known {
+		bmc.IpmiVersion = cmp.Or(p.text(dir, "device/bmc/ipmi_version"), bmc.GetIpmiVersion())
+		bmc.FirmwareVersion = p.text(dir, "device/bmc/firmware_revision")
+		bmc.ManufacturerId, bmc.ProductId = p.text(dir, "device/bmc/manufacturer_id"), p.text(dir, "device/bmc/product_id")
 	}
 	return bmc
+}
+
+// askedBMC describes the controller, and asks it if it is this machine's own.
+func (p *probe) askedBMC(tables *smbiosTables) *agentv1.Bmc {
+	if !p.live {
+		return p.bmc(tables, nil)
+	}
+	device, err := openIPMI()
+	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			p.warn("the BMC cannot be asked: %s", reason(err))
+		}
+		return p.bmc(tables, nil)
+	}
+	defer func() { _ = device.file.Close() }()
+	return p.bmc(tables, device.ask)
 }

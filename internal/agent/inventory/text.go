@@ -21,7 +21,8 @@ func Text(report *agentv1.HardwareReport) []byte {
 	line("firmware\t%s", join(system.GetFirmwareVendor(), system.GetFirmwareVersion(), system.GetFirmwareDate()))
 	line("security\t%s", join(secureBootText(system.GetSecureBoot()), named("TPM", system.GetTpmVersion())))
 	if bmc := report.GetBmc(); bmc != nil {
-		line("BMC\t%s", join(named("IPMI", bmc.GetIpmiVersion()), named("firmware", bmc.GetFirmwareVersion()),
+		line("BMC\t%s", join(named("address", strings.TrimSpace(bmc.GetAddress()+" "+strings.Join(bmc.GetIpv6Addresses(), " "))),
+			named("MAC", bmc.GetMac()), named("IPMI", bmc.GetIpmiVersion()), named("firmware", bmc.GetFirmwareVersion()),
 			named("maker", bmc.GetManufacturerId()), named("product", bmc.GetProductId())))
 	}
 	line("kernel\t%s", join(system.GetKernel(), system.GetArchitecture()))

@@ -115,7 +115,7 @@ func someHardware() *agentv1.HardwareReport {
 			Vendor: "Supermicro", Product: "SYS-1019P", Serial: "S1", FirmwareVersion: "2.4", Efi: true, Kernel: "6.12", Architecture: "amd64",
 			ChassisSerial: "C1", ChassisAssetTag: "rack 7", SecureBoot: agentv1.SecureBoot_SECURE_BOOT_DISABLED, TpmVersion: "2.0",
 		},
-		Bmc:            &agentv1.Bmc{IpmiVersion: "2.0", FirmwareVersion: "1.73"},
+		Bmc:            &agentv1.Bmc{IpmiVersion: "2.0", FirmwareVersion: "1.73", Address: "127.4.0.99", Ipv6Addresses: []string{"2001:db8::99"}, Mac: "3c:ec:ef:00:00:99"},
 		Cpus:           []*agentv1.Cpu{cpu, cpu},
 		OfflineThreads: 2, OfflineList: "96-97",
 		NumaNodes: []*agentv1.NumaNode{{Cpus: "0-47", MemoryBytes: 32 << 30}, {Node: 1, Cpus: "48-95", MemoryBytes: 32 << 30}},

@@ -93,7 +93,8 @@ func security(s *agentv1.System) string {
 }
 
 func bmc(b *agentv1.Bmc) string {
-	return joinNonEmpty(", ", "present", labelled("IPMI", b.GetIpmiVersion()), labelled("firmware", b.GetFirmwareVersion()),
+	addresses := joinNonEmpty(" ", append([]string{b.GetAddress()}, b.GetIpv6Addresses()...)...)
+	return joinNonEmpty(", ", "present", labelled("address", addresses), labelled("MAC", b.GetMac()), labelled("IPMI", b.GetIpmiVersion()), labelled("firmware", b.GetFirmwareVersion()),
 		labelled("maker", b.GetManufacturerId()), labelled("product", b.GetProductId()))
 }
 
