@@ -34,9 +34,13 @@ func (m Module) Target() string { return "/lib/modules/" + m.Name + ".ko" }
 // in use is bound to them.
 var alsoLoaded = []string{
 	"drivers/net/", "drivers/scsi/", "drivers/ata/", "drivers/nvme/", "drivers/block/virtio", "drivers/virtio/", "drivers/hv/", "drivers/mmc/",
-	"drivers/usb/host/", "drivers/usb/storage/", "drivers/message/", "drivers/char/ipmi/", "drivers/watchdog/", "drivers/pci/", "drivers/xen",
+	"drivers/usb/host/", "drivers/usb/storage/", "drivers/message/", ipmiDir, "drivers/watchdog/", "drivers/pci/", "drivers/xen",
 	"drivers/firmware/", "drivers/hid/", "fs/efivarfs/", "fs/fat/", "fs/nls/", "lib/crc", "net/packet/", "net/ipv6/ipv6",
 }
+
+// ipmiDir has the drivers of BMCs. Where one is loaded, ipmi_devintf makes the device by which the
+// agent asks the BMC; not every system loads it.
+const ipmiDir = "drivers/char/ipmi/"
 
 // byKind are modules of virtual network interfaces.
 var byKind = map[string]string{"bond": "bonding", "vlan": "8021q", "bridge": "bridge"}
@@ -93,6 +97,9 @@ func (p *Plan) addOptional(c *chooser) {
 		path := strings.TrimPrefix(c.all.path[name], "kernel/")
 		if slices.ContainsFunc(alsoLoaded, func(dir string) bool { return strings.HasPrefix(path, dir) }) {
 			optional = append(optional, name)
+		}
+		if strings.HasPrefix(path, ipmiDir) {
+			optional = append(optional, "ipmi_devintf")
 		}
 	}
 	for _, name := range optional {

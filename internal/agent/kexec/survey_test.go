@@ -68,7 +68,9 @@ kernel/drivers/virtio/virtio.ko: kernel/drivers/virtio/virtio_ring.ko
 kernel/drivers/virtio/virtio-pci.ko: kernel/drivers/virtio/virtio.ko
 kernel/drivers/net/netcard.ko:
 kernel/drivers/net/phy.ko:
-kernel/drivers/char/ipmi/ipmi_si.ko:
+kernel/drivers/char/ipmi/ipmi_msghandler.ko:
+kernel/drivers/char/ipmi/ipmi_si.ko: kernel/drivers/char/ipmi/ipmi_msghandler.ko
+kernel/drivers/char/ipmi/ipmi_devintf.ko: kernel/drivers/char/ipmi/ipmi_msghandler.ko
 kernel/drivers/sound/snd.ko:
 kernel/drivers/net/bonding/bonding.ko: kernel/net/tls/tls.ko
 kernel/net/tls/tls.ko:
@@ -76,7 +78,7 @@ kernel/net/tls/tls.ko:
 	put(modules+"modules.builtin", "kernel/drivers/pci/pcieport.ko\n")
 	put(modules+"modules.softdep", "# comment\nsoftdep netcard pre: phy missing post: snd\n")
 	for _, path := range []string{
-		"block/virtio_blk", "virtio/virtio_ring", "virtio/virtio", "virtio/virtio-pci", "net/netcard", "net/phy", "char/ipmi/ipmi_si",
+		"block/virtio_blk", "virtio/virtio_ring", "virtio/virtio", "virtio/virtio-pci", "net/netcard", "net/phy", "char/ipmi/ipmi_si", "char/ipmi/ipmi_msghandler", "char/ipmi/ipmi_devintf",
 		"net/bonding/bonding",
 	} {
 		put(modules+"kernel/drivers/"+path+".ko", "\x7fELF")
@@ -114,12 +116,12 @@ func TestSurvey(t *testing.T) {
 		names = append(names, m.Name)
 	}
 	if got := slices.Sorted(slices.Values(names)); !slices.Equal(got, []string{
-		"bonding", "ipmi_si", "netcard", "phy", "tls", "virtio", "virtio_blk", "virtio_pci", "virtio_ring",
+		"bonding", "ipmi_devintf", "ipmi_msghandler", "ipmi_si", "netcard", "phy", "tls", "virtio", "virtio_blk", "virtio_pci", "virtio_ring",
 	}) {
 		t.Errorf("modules: %v", got)
 	}
 	for _, order := range [][2]string{
-		{"virtio_ring", "virtio"}, {"virtio", "virtio_blk"}, {"virtio", "virtio_pci"}, {"tls", "bonding"}, {"phy", "netcard"},
+		{"virtio_ring", "virtio"}, {"virtio", "virtio_blk"}, {"virtio", "virtio_pci"}, {"tls", "bonding"}, {"phy", "netcard"}, {"ipmi_msghandler", "ipmi_devintf"},
 	} {
 		if slices.Index(names, order[0]) > slices.Index(names, order[1]) {
 			t.Errorf("%s is loaded after %s, which needs it: %v", order[0], order[1], names)
