@@ -73,7 +73,9 @@ func startJob(
 		if report.GetOk() && request.GetKexec() {
 			err := load(report.GetDisk())
 			if j.loaded = err == nil; err != nil {
-				options.Warn(fmt.Errorf("the machine is restarted, because kexec cannot start the installed system: %w", err))
+				err = fmt.Errorf("the machine is restarted, because kexec cannot start the installed system: %w", err)
+				options.Warn(err)
+				report.Warnings = append(report.Warnings, err.Error())
 			}
 		}
 		j.ended <- report

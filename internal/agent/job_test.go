@@ -368,6 +368,11 @@ func TestInstalledSystemIsStartedByKexec(t *testing.T) {
 				if done != c.want {
 					f.t.Errorf("%s, want %s", done, c.want)
 				}
+				calls := f.seen()
+				warnings := strings.Join(calls[len(calls)-1].GetInstallReport().GetWarnings(), "; ")
+				if want := "cannot start the installed system: no GRUB"; strings.Contains(warnings, want) != (c.loadErr != nil) {
+					f.t.Errorf("warnings of the report: %s", warnings)
+				}
 				f.server.Stop()
 			})
 		})
