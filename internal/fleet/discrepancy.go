@@ -34,7 +34,7 @@ func (k DiscrepancyKind) Remedy() string {
 	case DiscrepancyMissingMachine:
 		return "forget it (`ironherd discrepancy forget`), or bring it back at the provider"
 	case DiscrepancyListLoss:
-		return "find out what happened to the list, which counts again when most of its machines are back; forget those that are really gone (`ironherd machine forget`)"
+		return "find out what happened to the list, which counts again when most of its machines are back; give back those that are really gone (`ironherd machine release`)"
 	}
 	return ""
 }

@@ -10,7 +10,8 @@
 //  4. compares. A used machine that the BMDB does not know is a discrepancy, and so are a machine
 //     of the BMDB that the provider does not have, and a list without most of its machines. While
 //     there is one, the pass creates nothing at this provider. The pass that finds none creates
-//     again.
+//     again. It asks for a machine that is missing by its ID, and records that it is gone when the
+//     provider says so: then people can forget it. One that is listed again is asked for, too.
 //  5. creates at most a chunk of machines: first it retries open intents, then it takes free
 //     capacity in the order of the IDs.
 //

@@ -95,7 +95,7 @@ func TestAListOfHostsThatChanges(t *testing.T) {
 		}
 		write(lines[4], `{id: new, address: 192.0.2.1}`) // most are lost at once
 		b.pass()
-		if kinds := b.kinds(); kinds != string(fleet.DiscrepancyListLoss) {
+		if kinds := b.kinds(); kinds != string(fleet.DiscrepancyListLoss)+" "+string(fleet.DiscrepancyMissingMachine) {
 			t.Errorf("a list that lost most of its machines gives %q", kinds)
 		}
 		write(append(hostLines(5), `{id: new, address: 192.0.2.1}`)...)

@@ -113,12 +113,13 @@ func (p *pass) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	discrepancies, err := p.compare(ctx)
+	discrepancies, provided, err := p.compare(ctx)
 	if err != nil {
 		return err
 	}
 	p.discrepancies = len(discrepancies)
-	if err := p.work.Note(ctx, append(changes, bmdb.SetDiscrepancies(discrepancies))...); err != nil {
+	changes = append(append(changes, provided...), bmdb.SetDiscrepancies(discrepancies))
+	if err := p.work.Note(ctx, changes...); err != nil {
 		return fmt.Errorf("record what was found: %w", err)
 	}
 	if len(discrepancies) > 0 {

@@ -103,11 +103,16 @@ func (p *pass) seenTwice() []finding {
 	return twice
 }
 
-// compare returns the discrepancies between the provider and the BMDB.
-func (p *pass) compare(ctx context.Context) ([]bmdb.Discrepancy, error) {
+// compare returns the discrepancies between the provider and the BMDB, and the changes that record
+// which machines are gone, and which of those are back.
+func (p *pass) compare(ctx context.Context) ([]bmdb.Discrepancy, []bmdb.Change, error) {
 	found, err := p.givenBack(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	changes, err := p.returned(ctx)
+	if err != nil {
+		return nil, nil, err
 	}
 	for _, entry := range p.survey.unknown {
 		if _, wanted := p.view.Adoptions[entry.ID]; wanted {
@@ -135,10 +140,26 @@ func (p *pass) compare(ctx context.Context) ([]bmdb.Discrepancy, error) {
 			Kind:     fleet.DiscrepancyListLoss,
 			Evidence: fmt.Sprintf("%d of %d machines are missing from the provider's list", len(p.survey.missing), p.survey.known),
 			Remedy:   fleet.DiscrepancyListLoss.Remedy(),
-		}), nil
+		}), changes, nil
 	}
-	confirmed, err := p.confirm(ctx)
-	return append(found, confirmed...), err
+	confirmed, gone, err := p.confirm(ctx)
+	return append(found, confirmed...), append(changes, gone...), err
+}
+
+// returned asks for each machine that was gone and is in the list again by its ID: lists lag. It
+// returns the changes that record what the provider says.
+func (p *pass) returned(ctx context.Context) ([]bmdb.Change, error) {
+	var changes []bmdb.Change
+	for _, m := range p.survey.back[:min(len(p.survey.back), asksPerPass)] {
+		entry, err := p.source.Provider.Get(ctx, m.ProviderID)
+		switch {
+		case ctx.Err() != nil:
+			return nil, fmt.Errorf("ask for a machine that is listed again: %w", context.Cause(ctx))
+		case err == nil && entry.Invalid == "":
+			changes = append(changes, bmdb.SetProvided(m.ID, m.ProviderID, entry.Provided(m.Provided, p.view.Now)))
+		}
+	}
+	return changes, nil
 }
 
 // givenBack asks for each machine that was given back and is in the list by its ID: lists lag. One
@@ -198,32 +219,34 @@ func (p *pass) adopted(ctx context.Context) []bmdb.Change {
 	return changes
 }
 
-// confirm asks for each missing machine by its ID. Only a definite answer makes a discrepancy.
-// Where the provider gives none, a discrepancy that an earlier pass found stays.
-func (p *pass) confirm(ctx context.Context) ([]bmdb.Discrepancy, error) {
+// confirm asks for each missing machine by its ID. Only a definite answer makes a discrepancy, and
+// the machine gone, so that the remedy of the discrepancy works at once. Where the provider gives
+// none, a discrepancy that an earlier pass found stays.
+func (p *pass) confirm(ctx context.Context) (found []bmdb.Discrepancy, gone []bmdb.Change, err error) {
 	recorded := make(map[fleet.MachineID]bool)
 	for _, d := range p.view.Discrepancies {
 		recorded[d.Machine] = recorded[d.Machine] || d.Kind == fleet.DiscrepancyMissingMachine
 	}
-	var found []bmdb.Discrepancy
 	asks := 0
 	for _, m := range p.survey.missing {
-		err := errNotAsked
+		err = errNotAsked
 		if asks < asksPerPass {
 			asks++
 			_, err = p.source.Provider.Get(ctx, m.ProviderID)
 		}
 		switch {
 		case ctx.Err() != nil:
-			return nil, fmt.Errorf("ask for a missing machine: %w", context.Cause(ctx))
+			return nil, nil, fmt.Errorf("ask for a missing machine: %w", context.Cause(ctx))
 		case err == nil: // the list lags
 		case fleet.KindOf(err) == fleet.KindNotFound:
+			p.logger.WarnContext(ctx, "machine is gone", slog.String("machine", string(m.ID)), slog.Any("err", err))
 			found = append(found, missing(m, "asked for by its ID, the provider does not have it"))
+			gone = append(gone, bmdb.SetProvided(m.ID, m.ProviderID, provider.Gone(m.Provided)))
 		case recorded[m.ID]:
 			found = append(found, missing(m, "asked for again by its ID, the provider gave no clear answer"))
 		}
 	}
-	return found, nil
+	return found, gone, nil
 }
 
 var errNotAsked = fleet.Errorf(fleet.KindUnknown, "not asked")

@@ -42,8 +42,9 @@ type survey struct {
 	unknown   []provider.Entry
 	duplicate []sighting
 	// missing are machines that the list should have and does not. gone are machines that are not in
-	// the list, and of which the provider has said that it does not have them.
-	missing, gone []bmdb.ProviderMachine
+	// the list, and of which the provider has said that it does not have them. back are those of
+	// which it has said so and that are in the list again.
+	missing, gone, back []bmdb.ProviderMachine
 
 	// unusable are the reasons why entries are left alone.
 	unusable []string
@@ -302,7 +303,9 @@ func (s *surveyor) takeMissing() {
 		present := s.listed[m.ProviderID]
 		switch status := m.Provided.Status; {
 		case status == fleet.ProviderStatusGone:
-			if !present {
+			if present {
+				s.back = append(s.back, m)
+			} else {
 				s.gone = append(s.gone, m)
 			}
 			continue

@@ -94,6 +94,9 @@ func describe(s survey) string {
 	for _, x := range s.gone {
 		add("gone", string(x.ID))
 	}
+	for _, x := range s.back {
+		add("back", string(x.ID))
+	}
 	if s.penalized > 0 {
 		add("penalized", fmt.Sprint(s.penalized))
 	}
@@ -195,7 +198,9 @@ func TestSurvey(t *testing.T) {
 			with(machine("1", fleet.ProviderStatusGone), func(m *bmdb.ProviderMachine) { m.Releasing = true }),
 		}},
 		"known to be gone": {machines: []bmdb.ProviderMachine{machine("1", fleet.ProviderStatusGone)}, want: "gone:m-1"},
-		"gone and back":    {entries: []provider.Entry{device("1")}, machines: []bmdb.ProviderMachine{machine("1", fleet.ProviderStatusGone)}},
+		"gone and back": {
+			entries: []provider.Entry{device("1")}, machines: []bmdb.ProviderMachine{machine("1", fleet.ProviderStatusGone)}, want: "back:m-1",
+		},
 		"its machine failed": {
 			entries:  []provider.Entry{with(device("1"), func(e *provider.Entry) { e.Status = fleet.ProviderStatusFailed })},
 			machines: []bmdb.ProviderMachine{machine("1", active)}, want: "failed:c-1",

@@ -1,0 +1,155 @@
+package provisioner_test
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider"
+	"github.com/ironherd/ironherd/internal/shepherd"
+	"github.com/ironherd/ironherd/internal/shepherd/operations"
+)
+
+// settled is a bench with so many machines, which the provider's list must have.
+func settled(t *testing.T, machines int) *bench {
+	t.Helper()
+	b := newBench(t, machines)
+	b.passes(2)
+	b.agree(machines)
+	time.Sleep(b.config.SettlingTime)
+	b.restart() // the first session ended in its sleep
+	return b
+}
+
+// lose takes devices away at the provider.
+func (b *bench) lose(devices []provider.Entry) {
+	for _, device := range devices {
+		b.fake.Change(device.ID, func(*provider.Entry) bool { return false })
+	}
+}
+
+// status is what the BMDB knows of the machine of a device.
+func (b *bench) status(device provider.Entry) (fleet.MachineID, fleet.ProviderStatus) {
+	b.t.Helper()
+	for _, m := range b.view().Machines {
+		if m.ProviderID == device.ID {
+			return m.ID, m.Provided.Status
+		}
+	}
+	return "", ""
+}
+
+// TestTheRemedyOfAMissingMachine: whoever reads the discrepancy can have the machine forgotten.
+func TestTheRemedyOfAMissingMachine(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := settled(t, 4)
+		lost := b.fake.Devices()[:1]
+		b.lose(lost)
+		b.pass()
+		if found := b.view().Discrepancies; b.kinds() != string(fleet.DiscrepancyMissingMachine) ||
+			!strings.Contains(found[0].Remedy, "`ironherd discrepancy forget`") {
+			t.Fatalf("discrepancies %+v", found)
+		}
+		id, _ := b.status(lost[0])
+		if err := b.db.Forget(t.Context(), "ada", id, "sold"); err != nil {
+			t.Fatal(err)
+		}
+		b.passes(2)
+		b.agree(4)
+	})
+}
+
+// TestAMissingMachineComesBack: the pass that finds it again says so, and not before the provider
+// has it when it is asked for it by its ID.
+func TestAMissingMachineComesBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := settled(t, 4)
+		lost := b.fake.Devices()[:1]
+		b.lose(lost)
+		b.pass()
+		if _, status := b.status(lost[0]); status != fleet.ProviderStatusGone {
+			t.Fatalf("the machine that is lost is %s", status)
+		}
+		b.fake.Change(lost[0].ID, func(e *provider.Entry) bool { *e = lost[0]; return true })
+		lags := &lagging{Provider: b.fake, gone: lost[0].ID}
+		b.provider = lags
+		b.restart()
+		b.pass()
+		if _, status := b.status(lost[0]); status != fleet.ProviderStatusGone {
+			t.Errorf("the machine that only a list has is %s", status)
+		}
+		lags.gone = ""
+		b.pass()
+		if _, status := b.status(lost[0]); status != fleet.ProviderStatusActive {
+			t.Errorf("the machine that is back is %s", status)
+		}
+		b.agree(4)
+	})
+}
+
+// TestTheRemedyOfAListLoss: the machines that are really gone can be given back. They cannot be
+// forgotten, because the provider was not asked for any of them.
+func TestTheRemedyOfAListLoss(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := settled(t, 5)
+		lost := b.fake.Devices()[:3]
+		b.lose(lost)
+		b.pass()
+		if found := b.view().Discrepancies; b.kinds() != string(fleet.DiscrepancyListLoss) ||
+			!strings.Contains(found[0].Remedy, "`ironherd machine release`") {
+			t.Fatalf("discrepancies %+v", found)
+		}
+		if err := b.db.SetLevers(t.Context(), source, provider.Levers(b.fake)); err != nil {
+			t.Fatal(err)
+		}
+		for _, device := range lost {
+			id, _ := b.status(device)
+			if err := b.db.Forget(t.Context(), "ada", id, "lost"); fleet.KindOf(err) != fleet.KindConflict {
+				t.Errorf("forgotten on the word of a list that is doubted: %v", err)
+			}
+			if _, err := b.db.RequestOperation(t.Context(), "ada", id, fleet.OperationRelease, "lost"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.operate(len(lost))
+		if got := len(b.view().Machines); got != 2 {
+			t.Errorf("%d machines are left", got)
+		}
+		b.pass()
+		if b.kinds() != "" {
+			t.Errorf("discrepancies %q", b.kinds())
+		}
+	})
+}
+
+// operate has the loop of operations take so many steps.
+func (b *bench) operate(steps int) {
+	b.t.Helper()
+	check := func(err error) {
+		b.t.Helper()
+		if err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	handler, err := operations.New(b.db, []operations.Source{{Name: source, Provider: b.fake}}, operations.DefaultConfig(), operations.Options{})
+	check(err)
+	loop, err := shepherd.New(b.db, handler, shepherd.DefaultConfig(), shepherd.Options{})
+	check(err)
+	holder, err := loop.Open(b.t.Context())
+	check(err)
+	tasks, _, err := holder.Claim(b.t.Context(), steps)
+	check(err)
+	if len(tasks) != steps {
+		b.t.Fatalf("%d operations are due", len(tasks))
+	}
+	for _, task := range tasks {
+		task.Act(b.t.Context())
+		check(task.Commit(b.t.Context()))
+	}
+	check(holder.Close(b.t.Context(), "done"))
+}
