@@ -201,6 +201,8 @@ type ProviderRow struct {
 	Paused *fleet.Pause
 	// Decisions on provision and update, as of now.
 	Decisions []lifecycle.Decision
+	// Backoffs of the processes that failed last, also while they are tried again.
+	Backoffs map[fleet.Process]fleet.BackoffState
 }
 
 // Providers lists the providers in the order of their names.
@@ -239,6 +241,7 @@ func (t *transaction) providerRow(ctx context.Context, p statement.Provider) (Pr
 		Name: loaded.record.Name, Kind: p.Kind, MaxMachines: int(p.MaxMachines), Machines: int(p.Machines), OpenIntents: int(intents),
 		Discrepancies: len(discrepancies), LastPassAt: instant(p.LastPassAt), LastUpdateAt: instant(p.LastUpdateAt),
 		PassResult: p.PassResult, Paused: loaded.record.Paused, Decisions: []lifecycle.Decision{plan[fleet.ProcessProvision], plan[fleet.ProcessUpdate]},
+		Backoffs: loaded.record.Backoffs,
 	}, err
 }
 

@@ -9,6 +9,7 @@ import (
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/lifecycle"
 )
 
 const (
@@ -152,13 +153,14 @@ func (s *Service) dueSince(p bmdb.ProcessSummary, now time.Time) time.Time {
 	return s.neverDone[p.Process]
 }
 
-// failing returns a concern for a provider whose calls fail.
+// failing returns a concern for a provider whose calls fail, until one succeeds. What waits, as
+// passes do while the provider is paused, is tried by nobody, and so does not count.
 func failing(p bmdb.ProviderRow) []*fleetv1.Concern {
 	for _, d := range p.Decisions {
-		if d.Backoff != nil {
+		if b := p.Backoffs[d.Process]; b.Failures > 0 && d.Verdict != lifecycle.Waiting {
 			return []*fleetv1.Concern{{
 				Kind: concernProvider, Subject: string(p.Name), Count: 1,
-				Text: fmt.Sprintf("provider %s fails, %s so far: %s", p.Name, counted(d.Backoff.Failures, "time", "times"), d.Backoff.Cause),
+				Text: fmt.Sprintf("provider %s fails, %s so far: %s", p.Name, counted(b.Failures, "time", "times"), b.Cause),
 			}}
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
@@ -88,6 +89,65 @@ func TestConcerns(t *testing.T) {
 	if got := after(3 * time.Hour); !strings.Contains(got, "late: 1 creating for more than an hour, the oldest for 3 hours") {
 		t.Errorf("a machine that does not get on: %s", got)
 	}
+}
+
+// TestAProviderThatIsTriedAgain: it is a concern from its first failure to its next success, also
+// while it is due and while somebody tries it. Nobody tries one that is paused.
+func TestAProviderThatIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		must := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		engine := sqlitetest.Open(t, filepath.Join(t.TempDir(), "bmdb"), sqlite.Options{})
+		db, err := bmdb.Open(t.Context(), engine, bmdb.Options{})
+		must(err)
+		t.Cleanup(func() { must(db.Close()) })
+		must(db.RegisterProvider(t.Context(), "metal", "equinix", 7))
+		expect := func(when string, failures string) {
+			t.Helper()
+			summary, err := db.Summary(t.Context())
+			must(err)
+			all, err := New(db, Options{}).concerns(t.Context(), summary)
+			must(err)
+			got, want := "", ""
+			for _, c := range all {
+				got += c.GetText()
+			}
+			if failures != "" {
+				want = "provider metal fails, " + failures + " so far: no answer"
+			}
+			if got != want {
+				t.Errorf("%s: %q, want %q", when, got, want)
+			}
+		}
+		session, err := db.StartSession(t.Context(), bmdb.SessionOptions{Component: "tester", Lease: time.Hour})
+		must(err)
+		claim := func() *bmdb.Work {
+			t.Helper()
+			claim, err := session.Claim(t.Context(), bmdb.ClaimRequest{Process: fleet.ProcessProvision, Limit: 1})
+			must(err)
+			return claim.Works[0]
+		}
+		failure := bmdb.Failure{Cause: "no answer", Backoff: fleet.Backoff{Initial: time.Minute}}
+		must(claim().Fail(t.Context(), failure))
+		expect("in backoff", "1 time")
+		time.Sleep(2 * time.Minute)
+		expect("when the backoff is over", "1 time")
+		work := claim()
+		expect("while it is tried", "1 time")
+		must(work.Fail(t.Context(), failure))
+		expect("in backoff again", "2 times")
+		must(db.PauseProvider(t.Context(), "ada", "metal", "it is broken"))
+		expect("while it is paused", "")
+		must(db.ResumeProvider(t.Context(), "ada", "metal", ""))
+		time.Sleep(2 * time.Minute)
+		must(claim().Finish(t.Context()))
+		expect("after a success", "")
+	})
 }
 
 // TestARestoredDatabaseIsAConcern: nothing that destroys or restarts machines goes on, and the
