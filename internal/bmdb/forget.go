@@ -2,6 +2,7 @@ package bmdb
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
@@ -44,11 +45,15 @@ func (t *transaction) forget(ctx context.Context, m *machineRecord, actor, reaso
 
 // forgettable fails while the provider has not said that the machine is gone.
 func forgettable(r fleet.Record) error {
-	if p := r.Provided; p == nil || p.Status != fleet.ProviderStatusGone {
+	switch p := r.Provided; {
+	case p != nil && p.Status == fleet.ProviderStatusGone:
+		return nil
+	case slices.Contains(r.Levers, fleet.LeverRelease):
 		return fleet.Errorf(fleet.KindConflict, "provider %s has not said that machine %s is gone: `ironherd machine release` gives it back",
 			r.Provider, r.Name())
 	}
-	return nil
+	return fleet.Errorf(fleet.KindConflict, "provider %s has not said that machine %s is gone, and cannot be asked to take it back: remove it there",
+		r.Provider, r.Name())
 }
 
 // removeFacts removes a machine with all that is known of it. Nobody holds its lane. The rows of

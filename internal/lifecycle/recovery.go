@@ -129,7 +129,7 @@ func (c judgement) recovery() want {
 		return notWanted("%s", why)
 	}
 	if c.unreachable() {
-		return notWanted("an installed system that does not answer is left alone; a person can restart the machine (`ironherd machine reboot`)")
+		return notWanted("an installed system that does not answer is left alone; %s", c.byHand())
 	}
 	if c.installedRunning() {
 		return notWanted("a running installed operating system is left alone")
@@ -179,13 +179,33 @@ func (c judgement) leftAlone() string {
 	b, failed := c.r.Backoffs[fleet.ProcessAgentStart]
 	switch {
 	case failed && c.r.Installed != nil && c.agent() == nil:
-		return "an installed system may run there, which recovery leaves alone; a person can restart the machine (`ironherd machine reboot`)"
+		return "an installed system may run there, which recovery leaves alone; " + c.byHand()
 	case b.Answered && !c.everManaged():
 		return "the host answers, and a restart is not what it needs"
 	case !b.UnansweredSince.IsZero() && !c.everManaged():
 		return fmt.Sprintf("the host does not answer, and %s cannot restart it, or the policy does not allow it: it is tried again and again", c.r.Provider)
 	}
 	return "no agent was started"
+}
+
+// byHand says how a person restarts the machine.
+func (c judgement) byHand() string {
+	if verb := RestartVerb(c.r); verb != "" {
+		return fmt.Sprintf("a person can restart the machine (`ironherd machine %s`)", verb)
+	}
+	return fmt.Sprintf("%s cannot restart it: restart it yourself", c.r.Provider)
+}
+
+// RestartVerb is the command that restarts the machine through its provider, "reboot" or "power
+// cycle"; "" where the provider can do neither.
+func RestartVerb(r fleet.Record) string {
+	switch {
+	case slices.Contains(r.Levers, fleet.LeverReboot):
+		return "reboot"
+	case slices.Contains(r.Levers, fleet.LeverPower):
+		return "power cycle"
+	}
+	return ""
 }
 
 // stopped makes a step wait while the line is stopped.

@@ -199,6 +199,12 @@ var recoveryLadder = []scenario{
 		want:  []due{{recovery, lifecycle.NotWanted, 0, "`ironherd machine reboot`"}},
 	},
 	{
+		name: "an installed system that does not answer, and that its provider cannot restart", now: 90,
+		steps: with(reinstall, levers(fleet.LeverRelease), backoff(agentStart, 95, "dial"), unanswered(22)),
+		state: fleet.StateProvided,
+		want:  []due{{recovery, lifecycle.NotWanted, 0, "metal cannot restart it: restart it yourself"}},
+	},
+	{
 		name: "during maintenance no host has to answer", now: 60,
 		steps: with(active, allLevers, backoff(agentStart, 62, "dial"), unanswered(2), maintenance(10, 50, true)),
 		state: fleet.StateProvided,

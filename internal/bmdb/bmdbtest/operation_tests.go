@@ -227,6 +227,14 @@ var operationTests = []test{
 	}},
 	{"what the provider lost is forgotten by a person's word", func(w *world) {
 		a := w.ready("c1", false)
+		for command, levers := range map[string][]fleet.Lever{"remove it there": nil, "`ironherd machine release`": {fleet.LeverRelease}} {
+			w.must(w.db.SetLevers(w.ctx, provider, levers))
+			err := w.db.Forget(w.ctx, actor, a.Machine, "it burned")
+			w.wantKind(err, fleet.KindConflict)
+			if !strings.Contains(err.Error(), command) {
+				w.Errorf("with the levers %v: %v", levers, err)
+			}
+		}
 		w.provisioning(func(work *bmdb.Work) {
 			w.must(work.Note(w.ctx, bmdb.SetProvided(a.Machine, "id-c1", providedAs(fleet.ProviderStatusGone, "c1"))))
 		})

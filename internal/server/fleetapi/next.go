@@ -72,7 +72,10 @@ func (j judged) operators() (command, what string) {
 	case fleet.StateMissing:
 		return verb("forget"), "the machine is removed here"
 	case fleet.StateUnreachable:
-		return verb("reboot"), "the machine is restarted; nothing is done to it otherwise"
+		if restart := lifecycle.RestartVerb(r); restart != "" {
+			return verb(restart), "the machine is restarted; nothing is done to it otherwise"
+		}
+		return "", fmt.Sprintf("%s cannot restart it: restart it yourself", r.Provider)
 	case fleet.StateOff:
 		return verb("power on"), "the machine is switched on"
 	case fleet.StateMaintenance:

@@ -7,6 +7,7 @@ import (
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/server/webui/live"
 )
 
@@ -84,6 +85,21 @@ func machineName(m *fleetv1.Machine) string {
 // backsOff says whether a process of the machine is in backoff.
 func (p machinePage) backsOff() bool {
 	return slices.ContainsFunc(p.GetDecisions(), func(d *fleetv1.Decision) bool { return d.GetBackoffCause() != "" })
+}
+
+// installCommand puts an operating system on the machine; "" for one that is not ours any more.
+// What is installed already is overwritten only when that is asked for.
+func (p machinePage) installCommand() string {
+	m := p.GetMachine()
+	command := "ironherd machine install " + m.GetId() + " --image URL --digest sha256:DIGEST"
+	installed := slices.ContainsFunc(p.GetFacts(), func(f *fleetv1.Fact) bool { return f.GetName() == "installed" })
+	switch state := fleet.State(m.GetState()); {
+	case state == fleet.StateMissing || state == fleet.StateReleasing:
+		return ""
+	case installed || state == fleet.StateRefused:
+		return command + " --reinstall --reason WHY"
+	}
+	return command + " --wait"
 }
 
 // installSteps are the phases of an install, in order.

@@ -49,6 +49,31 @@ func TestFragments(t *testing.T) {
 	}
 }
 
+// TestInstallCommand: the command that a machine's page names is not refused.
+func TestInstallCommand(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		state     fleet.State
+		installed bool
+		ends      string
+	}{
+		{fleet.StateAvailable, false, " --wait"},
+		{fleet.StateInstalled, true, " --reinstall --reason WHY"},
+		{fleet.StateUnreachable, true, " --reinstall --reason WHY"},
+		{fleet.StateRefused, false, " --reinstall --reason WHY"},
+		{fleet.StateMissing, true, ""},
+		{fleet.StateReleasing, false, ""},
+	} {
+		p := machinePage{GetMachineResponse: &fleetv1.GetMachineResponse{Machine: &fleetv1.Machine{Id: first, State: string(c.state)}}}
+		if c.installed {
+			p.Facts = []*fleetv1.Fact{{Name: "installed"}}
+		}
+		if got := p.installCommand(); !strings.HasSuffix(got, c.ends) || (got == "") != (c.ends == "") {
+			t.Errorf("%s: %q", c.state, got)
+		}
+	}
+}
+
 // TestEmptyFleet: what a first visitor sees before there is anything.
 func TestEmptyFleet(t *testing.T) {
 	t.Parallel()
