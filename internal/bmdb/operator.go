@@ -142,7 +142,7 @@ func (t *transaction) quarantine(ctx context.Context, m *machineRecord, actor st
 
 // AcceptHostKey makes the key that the host has shown the one that the machine is known by.
 // KindConflict unless it is the one that was refused last. Whatever waits for it is tried at once.
-func (db *DB) AcceptHostKey(ctx context.Context, actor string, machine fleet.MachineID, key, fingerprint string) error {
+func (db *DB) AcceptHostKey(ctx context.Context, actor string, machine fleet.MachineID, key, fingerprint, reason string) error {
 	return db.onMachine(ctx, "accept host key", machine, func(ctx context.Context, t *transaction, m *machineRecord) (bool, error) {
 		rows, err := t.q.GetHostKeys(ctx, string(machine))
 		if err != nil {
@@ -163,7 +163,8 @@ func (db *DB) AcceptHostKey(ctx context.Context, actor string, machine fleet.Mac
 			}
 		}
 		t.record(history{
-			subject: fleet.Subject{Machine: machine}, actor: actor, event: fleet.EventHostKeyAccepted, detail: fingerprint,
+			subject: fleet.Subject{Machine: machine}, actor: actor, event: fleet.EventHostKeyAccepted,
+			detail: fingerprint + "; " + reason,
 		})
 		return true, nil
 	})

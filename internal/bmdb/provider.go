@@ -386,7 +386,7 @@ func (db *DB) ClosedTokens(ctx context.Context, name fleet.ProviderName, tokens 
 // RequestAdoption asks for a machine of the provider that the BMDB does not know to be managed: the
 // next pass takes it in. Asking again changes nothing. KindNotFound unless it is a discrepancy of
 // the kind unknown-machine.
-func (db *DB) RequestAdoption(ctx context.Context, actor string, name fleet.ProviderName, id fleet.ProviderID) error {
+func (db *DB) RequestAdoption(ctx context.Context, actor string, name fleet.ProviderName, id fleet.ProviderID, reason string) error {
 	return db.onProvider(ctx, "request adoption", name, func(ctx context.Context, t *transaction, _ *providerRecord) error {
 		rows, err := t.q.ListProviderDiscrepancies(ctx, string(name))
 		if err != nil {
@@ -403,7 +403,7 @@ func (db *DB) RequestAdoption(ctx context.Context, actor string, name fleet.Prov
 		}
 		t.record(history{
 			subject: fleet.Subject{Provider: name}, actor: actor, process: fleet.ProcessProvision, event: fleet.EventAdoptionRequested,
-			detail: string(id),
+			detail: fmt.Sprintf("%s; %s", id, reason),
 		})
 		return t.q.PutAdoption(ctx, statement.PutAdoptionParams{
 			Provider: string(name), ProviderID: string(id), At: micros(t.Now()), Actor: actor,

@@ -60,10 +60,10 @@ func TestHostKeyIsAccepted(t *testing.T) {
 		!strings.Contains(r.stdout, "\nSHA256:AAAA  installed system  ") || !strings.Contains(r.stdout, "\nSHA256:BBBB  refused  ") {
 		t.Errorf("got %d, %q, %q", r.code, r.stdout, r.stderr)
 	}
-	if r := h.run(t, "machine", "host-key", "accept", "herd-0001", "SHA256:BBBB"); r.code != 0 || r.stderr != "herd-0001 is known by SHA256:BBBB now\n" {
+	if r := h.run(t, "machine", "host-key", "accept", "herd-0001", "SHA256:BBBB", "--reason", "r"); r.code != 0 || r.stderr != "herd-0001 is known by SHA256:BBBB now\n" {
 		t.Errorf("got %d, %q", r.code, r.stderr)
 	}
-	if r := h.run(t, "machine", "host-key", "accept", "herd-0001", "SHA256:CCCC"); r.code != 2 || r.stderr != "ironherd: no such key was refused\n" {
+	if r := h.run(t, "machine", "host-key", "accept", "herd-0001", "SHA256:CCCC", "--reason", "r"); r.code != 2 || r.stderr != "ironherd: no such key was refused\n" {
 		t.Errorf("another one: %d, %q", r.code, r.stderr)
 	}
 }
@@ -168,7 +168,9 @@ func TestFailuresAreToldInOneSentence(t *testing.T) {
 		{"provider retry", 2, "PROVIDER is missing (see ironherd provider retry --help)"},
 		{"recovery pause", 2, "--reason must say why"},
 		{"recovery pause --reason r --until x", 2, "--until must be an instant"},
-		{"discrepancy adopt metal not_found", 3, ""},
+		{"discrepancy adopt metal dev-9", 2, "--reason must say why"},
+		{"discrepancy adopt metal not_found --reason r", 3, ""},
+		{"machine host-key accept x SHA256:BBBB", 2, "--reason must say why"},
 		{"discrepancy forget metal", 2, "PROVIDER-ID is missing (see ironherd discrepancy forget --help)"},
 		{"discrepancy adopt", 2, "PROVIDER and PROVIDER-ID are missing"},
 		{"machine list x", 2, `"x" is more than is expected (see ironherd machine list --help)`},

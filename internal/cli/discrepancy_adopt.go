@@ -9,20 +9,25 @@ import (
 )
 
 func (a *app) discrepancyAdoptCommand() *cobra.Command {
+	var reason string
 	cmd := &cobra.Command{
 		Use:   "adopt PROVIDER PROVIDER-ID",
 		Short: "Manage a machine that the provider has and the database does not know",
 		Long: `Adopt wants a machine managed that a discrepancy of the kind unknown-machine names. The next pass takes it in; from then on it is looked after
 as every other machine: an agent is started on it.`,
 		Example: `  ironherd discrepancy list
-  ironherd discrepancy adopt metal dev-17`,
+  ironherd discrepancy adopt metal dev-17 --reason "made by hand"`,
 		Args:              exactly,
 		ValidArgsFunction: a.completeProvider,
 	}
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for history and everybody who asks (required)")
 	timeout := timeoutFlag(cmd, defaultTimeout, timeoutUsage)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := checkReason(reason); err != nil {
+			return err
+		}
 		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
-			_, err := client.AdoptMachine(ctx, &fleetv1.AdoptMachineRequest{Provider: args[0], ProviderId: args[1]})
+			_, err := client.AdoptMachine(ctx, &fleetv1.AdoptMachineRequest{Provider: args[0], ProviderId: args[1], Reason: reason})
 			if err == nil {
 				a.note("%s of %s is taken in with the next pass", args[1], args[0])
 			}

@@ -277,7 +277,7 @@ func (f *fakeFleet) hold(what string) {
 }
 
 func (f *fakeFleet) AdoptMachine(_ context.Context, r *fleetv1.AdoptMachineRequest) (*fleetv1.AdoptMachineResponse, error) {
-	f.hold("adopt " + r.GetProvider() + " " + r.GetProviderId())
+	f.hold("adopt " + r.GetProvider() + " " + r.GetProviderId() + ": " + r.GetReason())
 	return &fleetv1.AdoptMachineResponse{}, failing(r.GetProviderId())
 }
 
@@ -410,6 +410,7 @@ func (f *fakeFleet) AcceptHostKey(_ context.Context, r *fleetv1.AcceptHostKeyReq
 	if r.GetFingerprint() != "SHA256:BBBB" {
 		return nil, connect.NewError(connect.CodeInvalidArgument, errors.New("no such key was refused"))
 	}
+	f.hold("accept " + r.GetFingerprint() + ": " + r.GetReason())
 	return &fleetv1.AcceptHostKeyResponse{}, failing(r.GetMachine())
 }
 

@@ -173,7 +173,8 @@ func TestHolds(t *testing.T) {
 		{"recovery", "pause", "--reason", "the switch", "--for", "1h"},
 		{"recovery", "pause", "--reason", "the switch"},
 		{"recovery", "resume"},
-		{"discrepancy", "adopt", "metal", "dev-9"},
+		{"discrepancy", "adopt", "metal", "dev-9", "--reason", "made by hand"},
+		{"machine", "host-key", "accept", "herd-0007", "SHA256:BBBB", "--reason", "reinstalled"},
 	} {
 		if r := h.run(t, args...); r.code != 0 || r.stderr == "" {
 			t.Errorf("%v: %d, %q", args, r.code, r.stderr)
@@ -182,7 +183,7 @@ func TestHolds(t *testing.T) {
 	want := []string{
 		"pause metal: the bill", "resume metal: paid", "retry metal", "pause recovery: the switch, ends: true",
 		"pause recovery: the switch, ends: false", "resume recovery",
-		"adopt metal dev-9",
+		"adopt metal dev-9: made by hand", "accept SHA256:BBBB: reinstalled",
 	}
 	if !slices.Equal(h.holds, want) {
 		t.Errorf("asked for %q", h.holds)

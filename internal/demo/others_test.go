@@ -119,7 +119,7 @@ func TestAnImageWithAHostKeyOfItsOwn(t *testing.T) {
 		if text := explained.String(); !strings.Contains(text, accept) || !strings.Contains(text, "inject_host_key") {
 			t.Errorf("it is explained as %s", text)
 		}
-		_, err = client.AcceptHostKey(ctx, &fleetv1.AcceptHostKeyRequest{Machine: machine, Fingerprint: keys.GetRefused().GetFingerprint()})
+		_, err = client.AcceptHostKey(ctx, &fleetv1.AcceptHostKeyRequest{Machine: machine, Fingerprint: keys.GetRefused().GetFingerprint(), Reason: "a test"})
 		if err != nil {
 			return err
 		}

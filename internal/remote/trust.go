@@ -37,7 +37,7 @@ func (e *HostKeyError) Error() string {
 
 // Remedy says how a person accepts the key that the host of a machine has shown.
 func (e *HostKeyError) Remedy(machine fleet.MachineID) string {
-	return fmt.Sprintf("if that key is right: `ironherd machine host-key accept %s %s`", machine, e.Presented)
+	return fmt.Sprintf("if that key is right: `ironherd machine host-key accept %s %s --reason WHY`", machine, e.Presented)
 }
 
 // verifier holds the keys that are accepted from one host, and what it presented.

@@ -3078,7 +3078,9 @@ type AcceptHostKeyRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Machine string                 `protobuf:"bytes,1,opt,name=machine,proto3" json:"machine,omitempty"`
 	// Of the key that was refused.
-	Fingerprint   string `protobuf:"bytes,2,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
+	Fingerprint string `protobuf:"bytes,2,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
+	// Why, for history; at most 500 bytes. It must be set.
+	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3123,6 +3125,13 @@ func (x *AcceptHostKeyRequest) GetMachine() string {
 func (x *AcceptHostKeyRequest) GetFingerprint() string {
 	if x != nil {
 		return x.Fingerprint
+	}
+	return ""
+}
+
+func (x *AcceptHostKeyRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
 	}
 	return ""
 }
@@ -3756,7 +3765,9 @@ type AdoptMachineRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Provider string                 `protobuf:"bytes,1,opt,name=provider,proto3" json:"provider,omitempty"`
 	// The provider's name for the machine.
-	ProviderId    string `protobuf:"bytes,2,opt,name=provider_id,json=providerId,proto3" json:"provider_id,omitempty"`
+	ProviderId string `protobuf:"bytes,2,opt,name=provider_id,json=providerId,proto3" json:"provider_id,omitempty"`
+	// Why, for history; at most 500 bytes. It must be set.
+	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3801,6 +3812,13 @@ func (x *AdoptMachineRequest) GetProvider() string {
 func (x *AdoptMachineRequest) GetProviderId() string {
 	if x != nil {
 		return x.ProviderId
+	}
+	return ""
+}
+
+func (x *AdoptMachineRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
 	}
 	return ""
 }
@@ -4530,10 +4548,11 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"refused_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\trefusedAt\"=\n" +
 	"\aHostKey\x12 \n" +
 	"\vfingerprint\x18\x01 \x01(\tR\vfingerprint\x12\x10\n" +
-	"\x03key\x18\x02 \x01(\tR\x03key\"R\n" +
+	"\x03key\x18\x02 \x01(\tR\x03key\"j\n" +
 	"\x14AcceptHostKeyRequest\x12\x18\n" +
 	"\amachine\x18\x01 \x01(\tR\amachine\x12 \n" +
-	"\vfingerprint\x18\x02 \x01(\tR\vfingerprint\"\x17\n" +
+	"\vfingerprint\x18\x02 \x01(\tR\vfingerprint\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"\x17\n" +
 	"\x15AcceptHostKeyResponse\"\xca\x02\n" +
 	"\x11CreatePlanRequest\x12\x12\n" +
 	"\x04verb\x18\x01 \x01(\tR\x04verb\x12\x1a\n" +
@@ -4581,11 +4600,12 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\x06detail\x18\t \x01(\tR\x06detail\x12\x1c\n" +
 	"\toperation\x18\n" +
 	" \x01(\x03R\toperation\x12-\n" +
-	"\x12install_generation\x18\v \x01(\x03R\x11installGeneration\"R\n" +
+	"\x12install_generation\x18\v \x01(\x03R\x11installGeneration\"j\n" +
 	"\x13AdoptMachineRequest\x12\x1a\n" +
 	"\bprovider\x18\x01 \x01(\tR\bprovider\x12\x1f\n" +
 	"\vprovider_id\x18\x02 \x01(\tR\n" +
-	"providerId\"\x16\n" +
+	"providerId\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"\x16\n" +
 	"\x14AdoptMachineResponse\"J\n" +
 	"\x14PauseProviderRequest\x12\x1a\n" +
 	"\bprovider\x18\x01 \x01(\tR\bprovider\x12\x16\n" +

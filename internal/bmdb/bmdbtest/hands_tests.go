@@ -407,12 +407,15 @@ var handsTests = []test{
 		held(true)
 	}},
 	{"a machine is adopted when an operator asks for it", func(w *world) {
-		w.wantKind(w.db.RequestAdoption(w.ctx, actor, provider, "id-x"), fleet.KindNotFound)
+		w.wantKind(w.db.RequestAdoption(w.ctx, actor, provider, "id-x", "it is ours"), fleet.KindNotFound)
 		unknown := bmdb.Discrepancy{Kind: fleet.DiscrepancyUnknownMachine, ProviderID: "id-x", Evidence: "it is there"}
 		w.provisioning(func(work *bmdb.Work) { w.must(work.Note(w.ctx, bmdb.SetDiscrepancies([]bmdb.Discrepancy{unknown}))) })
 		for range 2 {
-			w.must(w.db.RequestAdoption(w.ctx, actor, provider, "id-x"))
+			w.must(w.db.RequestAdoption(w.ctx, actor, provider, "id-x", "it is ours"))
 		}
+		rows, err := w.db.ProviderHistory(w.ctx, provider, 100)
+		w.must(err)
+		w.wantDetail(rows, fleet.EventAdoptionRequested, "id-x; it is ours")
 		adoptions := func() map[fleet.ProviderID]string {
 			v, err := w.db.ViewProvider(w.ctx, provider)
 			w.must(err)

@@ -350,23 +350,26 @@ var workTests = []test{
 	}},
 	{"a host key that was refused is accepted by a person, that very key", func(w *world) {
 		id := w.machine("c1")
-		w.wantKind(w.db.AcceptHostKey(w.ctx, actor, id, "", "SHA256:0"), fleet.KindConflict)
+		w.wantKind(w.db.AcceptHostKey(w.ctx, actor, id, "", "SHA256:0", "seen on the console"), fleet.KindConflict)
 		work := w.claimOne(w.session("a"), fleet.ProcessAgentStart)
 		w.must(work.Note(w.ctx, bmdb.PinHostKeys(id, []string{"ssh-ed25519 AAAA"})))
 		w.must(work.Fail(w.ctx, bmdb.Failure{Cause: "another key", Backoff: growing}, bmdb.RefuseHostKey("ssh-ed25519 CCCC", "SHA256:C")))
-		w.wantKind(w.db.AcceptHostKey(w.ctx, actor, id, "ssh-ed25519 DDDD", "SHA256:D"), fleet.KindConflict)
+		w.wantKind(w.db.AcceptHostKey(w.ctx, actor, id, "ssh-ed25519 DDDD", "SHA256:D", "seen on the console"), fleet.KindConflict)
 		keys, err := w.db.HostKeys(w.ctx, id)
 		w.must(err)
 		if !slices.Equal(keys.Known, []string{"ssh-ed25519 AAAA"}) || keys.Refused != "ssh-ed25519 CCCC" || keys.RefusedAt.IsZero() {
 			w.Fatalf("keys %+v", keys)
 		}
-		w.must(w.db.AcceptHostKey(w.ctx, actor, id, "ssh-ed25519 CCCC", "SHA256:C"))
+		w.must(w.db.AcceptHostKey(w.ctx, actor, id, "ssh-ed25519 CCCC", "SHA256:C", "seen on the console"))
 		if keys, err = w.db.HostKeys(w.ctx, id); err != nil || !slices.Equal(keys.Known, []string{"ssh-ed25519 CCCC"}) ||
 			keys.Source != fleet.HostKeyAccepted || keys.Refused != "" {
 			w.Fatalf("keys %+v, %v", keys, err)
 		}
 		w.claimOne(w.session("b"), fleet.ProcessAgentStart) // at once
 		w.wantEvents(id, "host keys pinned", "host key refused", "failed", "host key accepted", "started")
+		rows, err := w.db.History(w.ctx, id, 100)
+		w.must(err)
+		w.wantDetail(rows, fleet.EventHostKeyAccepted, "SHA256:C; seen on the console")
 	}},
 	{"the host keys that went with requests to create a machine are remembered", func(w *world) {
 		// What a machine said itself is better than what was meant for it.

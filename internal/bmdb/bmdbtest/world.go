@@ -319,6 +319,20 @@ func (w *world) events(machine fleet.MachineID) []string {
 	return events
 }
 
+// wantDetail demands that the newest event of a kind says so.
+func (w *world) wantDetail(rows []bmdb.HistoryRow, event fleet.Event, want string) {
+	w.Helper()
+	for _, row := range rows {
+		if row.Event == event {
+			if row.Detail != want {
+				w.Errorf("%s: %q, want %q", event, row.Detail, want)
+			}
+			return
+		}
+	}
+	w.Errorf("history lacks %q", event)
+}
+
 func (w *world) wantEvents(machine fleet.MachineID, want ...string) {
 	w.Helper()
 	got := w.events(machine)

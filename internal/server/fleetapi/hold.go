@@ -21,7 +21,11 @@ func (s *Service) AdoptMachine(ctx context.Context, req *fleetv1.AdoptMachineReq
 		if id := req.GetProviderId(); id == "" || len(id) > longest {
 			return nil, fleet.Errorf(fleet.KindInvalid, "provider_id must be the provider's name for the machine, of at most %d bytes", longest)
 		}
-		return &fleetv1.AdoptMachineResponse{}, s.db.RequestAdoption(ctx, actor, name, fleet.ProviderID(req.GetProviderId()))
+		reason, err := reasonOf(req.GetReason())
+		if err != nil {
+			return nil, err
+		}
+		return &fleetv1.AdoptMachineResponse{}, s.db.RequestAdoption(ctx, actor, name, fleet.ProviderID(req.GetProviderId()), reason)
 	})
 }
 

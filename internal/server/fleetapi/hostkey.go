@@ -41,6 +41,10 @@ func (s *Service) AcceptHostKey(ctx context.Context, req *fleetv1.AcceptHostKeyR
 		if err != nil {
 			return nil, err
 		}
+		reason, err := reasonOf(req.GetReason())
+		if err != nil {
+			return nil, err
+		}
 		keys, err := s.db.HostKeys(ctx, id)
 		if err != nil {
 			return nil, err
@@ -48,6 +52,6 @@ func (s *Service) AcceptHostKey(ctx context.Context, req *fleetv1.AcceptHostKeyR
 		if keys.Refused == "" || remote.Fingerprint(keys.Refused) != req.GetFingerprint() {
 			return nil, fleet.Errorf(fleet.KindConflict, "machine %s has not shown a host key with the fingerprint %q", id, req.GetFingerprint())
 		}
-		return &fleetv1.AcceptHostKeyResponse{}, s.db.AcceptHostKey(ctx, actor, id, keys.Refused, req.GetFingerprint())
+		return &fleetv1.AcceptHostKeyResponse{}, s.db.AcceptHostKey(ctx, actor, id, keys.Refused, req.GetFingerprint(), reason)
 	})
 }

@@ -373,17 +373,24 @@ func TestAdopt(t *testing.T) {
 	w := o.claim(fleet.ProcessProvision)[0]
 	o.must(w.Finish(t.Context(), bmdb.SetDiscrepancies([]bmdb.Discrepancy{{Kind: fleet.DiscrepancyUnknownMachine, ProviderID: "dev-9", Evidence: "e", Remedy: "r"}})))
 	client := o.client(token.Operator)
+	adopt := func(provider, id, reason string) error {
+		_, err := client.AdoptMachine(t.Context(), &fleetv1.AdoptMachineRequest{Provider: provider, ProviderId: id, Reason: reason})
+		return err
+	}
 	for id, want := range map[string]connect.Code{
 		"dev-9": 0, "dev-8": connect.CodeNotFound, "": connect.CodeInvalidArgument, strings.Repeat("x", 301): connect.CodeInvalidArgument,
 	} {
 		for range 2 {
-			if _, err := client.AdoptMachine(t.Context(), &fleetv1.AdoptMachineRequest{Provider: "lab", ProviderId: id}); code(err) != want {
+			if err := adopt("lab", id, "made by hand"); code(err) != want {
 				t.Errorf("%.9q: %v", id, err)
 			}
 		}
 	}
-	if _, err := client.AdoptMachine(t.Context(), &fleetv1.AdoptMachineRequest{Provider: "nowhere", ProviderId: "dev-9"}); code(err) != connect.CodeNotFound {
+	if err := adopt("nowhere", "dev-9", "made by hand"); code(err) != connect.CodeNotFound {
 		t.Errorf("nowhere: %v", err)
+	}
+	if err := adopt("lab", "dev-9", ""); code(err) != connect.CodeInvalidArgument {
+		t.Errorf("without a reason: %v", err)
 	}
 }
 

@@ -206,14 +206,17 @@ func TestHostKeyIsAccepted(t *testing.T) {
 		!strings.HasPrefix(keys.GetRefused().GetFingerprint(), "SHA256:") {
 		t.Fatalf("keys %v", keys)
 	}
-	accept := func(fingerprint string) error {
-		_, err := client.AcceptHostKey(t.Context(), &fleetv1.AcceptHostKeyRequest{Machine: "host-0", Fingerprint: fingerprint})
+	accept := func(fingerprint, reason string) error {
+		_, err := client.AcceptHostKey(t.Context(), &fleetv1.AcceptHostKeyRequest{Machine: "host-0", Fingerprint: fingerprint, Reason: reason})
 		return err
 	}
-	if err := accept(keys.GetKnown()[0].GetFingerprint()); code(err) != connect.CodeFailedPrecondition {
+	if err := accept(keys.GetKnown()[0].GetFingerprint(), "because"); code(err) != connect.CodeFailedPrecondition {
 		t.Errorf("a key that was not refused: %v", err)
 	}
-	o.must(accept(keys.GetRefused().GetFingerprint()))
+	if err := accept(keys.GetRefused().GetFingerprint(), " "); code(err) != connect.CodeInvalidArgument {
+		t.Errorf("without a reason: %v", err)
+	}
+	o.must(accept(keys.GetRefused().GetFingerprint(), "reinstalled by hand"))
 	if keys, err = client.GetHostKeys(t.Context(), &fleetv1.GetHostKeysRequest{Machine: "host-0"}); err != nil || keys.GetRefused() != nil ||
 		keys.GetSource() != "accepted" || keys.GetKnown()[0].GetKey() != shown {
 		t.Errorf("keys %v, %v", keys, err)

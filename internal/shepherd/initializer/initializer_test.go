@@ -419,7 +419,7 @@ func TestFirstUse(t *testing.T) {
 	b.attest(other.Public())
 	keys, err := b.db.HostKeys(t.Context(), b.machine)
 	check(t, err)
-	check(t, b.db.AcceptHostKey(t.Context(), "test", b.machine, keys.Refused, remote.Fingerprint(keys.Refused)))
+	check(t, b.db.AcceptHostKey(t.Context(), "test", b.machine, keys.Refused, remote.Fingerprint(keys.Refused), "seen on the console"))
 	b.agent = takesOver
 	if outcome, ok := b.start().(shepherd.Finish); !ok {
 		t.Errorf("the accepted key: %+v", outcome)
@@ -434,7 +434,7 @@ func TestUnknownKeyIsAccepted(t *testing.T) {
 	b.attest()
 	b.agent = takesOver
 	outcome, failed := b.start().(shepherd.Fail)
-	if !failed || !strings.Contains(outcome.Err.Error(), "`ironherd machine host-key accept "+string(b.machine)+" "+remote.Fingerprint(b.hostKey)+"`") {
+	if !failed || !strings.Contains(outcome.Err.Error(), "`ironherd machine host-key accept "+string(b.machine)+" "+remote.Fingerprint(b.hostKey)+" --reason WHY`") {
 		t.Fatalf("an unknown key: %+v", outcome)
 	}
 	keys, err := b.db.HostKeys(t.Context(), b.machine)
@@ -442,7 +442,7 @@ func TestUnknownKeyIsAccepted(t *testing.T) {
 	if keys.Refused != b.hostKey || len(keys.Known) != 0 {
 		t.Fatalf("recorded %+v", keys)
 	}
-	check(t, b.db.AcceptHostKey(t.Context(), "test", b.machine, keys.Refused, remote.Fingerprint(keys.Refused)))
+	check(t, b.db.AcceptHostKey(t.Context(), "test", b.machine, keys.Refused, remote.Fingerprint(keys.Refused), "seen on the console"))
 	if outcome, ok := b.start().(shepherd.Finish); !ok {
 		t.Errorf("the accepted key: %+v", outcome)
 	}

@@ -306,7 +306,7 @@ func TestAnotherHostKeyIsNotUp(t *testing.T) {
 		if keys.Refused != remote.HostKeyOf(public) || s.count(fleet.EventHostKeyRefused) != 1 || logins.Load() != 0 {
 			t.Fatalf("%+v, %d events, %d logins", keys, s.count(fleet.EventHostKeyRefused), logins.Load())
 		}
-		check(t, s.herd.DB.AcceptHostKey(t.Context(), "ada", s.machine, keys.Refused, remote.Fingerprint(keys.Refused)))
+		check(t, s.herd.DB.AcceptHostKey(t.Context(), "ada", s.machine, keys.Refused, remote.Fingerprint(keys.Refused), "seen on the console"))
 		s.run(time.Minute)
 		s.wantState(fleet.StateInstalled, "it answers SSH")
 

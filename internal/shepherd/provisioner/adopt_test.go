@@ -66,7 +66,7 @@ func TestAReleasedMachineStaysReleased(t *testing.T) {
 			!strings.Contains(v.Discrepancies[0].Evidence, "given back") {
 			t.Fatalf("machines %v, discrepancies %+v", v.Machines, v.Discrepancies)
 		}
-		if err := b.db.RequestAdoption(t.Context(), "ada", source, device.ID); err != nil {
+		if err := b.db.RequestAdoption(t.Context(), "ada", source, device.ID, "it is needed"); err != nil {
 			t.Fatal(err)
 		}
 		b.passes(2)

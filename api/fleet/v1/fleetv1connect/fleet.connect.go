@@ -144,7 +144,8 @@ type FleetServiceClient interface {
 	// are in use. It changes no machine, unless confirm is set: then the plan is confirmed at once.
 	// It lasts ten minutes. FAILED_PRECONDITION where it can be done to none of the machines.
 	CreatePlan(context.Context, *v1.CreatePlanRequest) (*v1.CreatePlanResponse, error)
-	// GetPlan returns a plan, also one that has expired; NOT_FOUND a day later.
+	// GetPlan returns a plan, also one that has expired. NOT_FOUND once the janitor has removed it,
+	// by default a week later (janitor.keep_plans).
 	GetPlan(context.Context, *v1.GetPlanRequest) (*v1.GetPlanResponse, error)
 	// ConfirmPlan has a plan carried out, machine by machine, each in one transaction. A machine of
 	// which the plan is not true any more is skipped. Confirming a plan again within an hour goes on
@@ -607,7 +608,8 @@ type FleetServiceHandler interface {
 	// are in use. It changes no machine, unless confirm is set: then the plan is confirmed at once.
 	// It lasts ten minutes. FAILED_PRECONDITION where it can be done to none of the machines.
 	CreatePlan(context.Context, *v1.CreatePlanRequest) (*v1.CreatePlanResponse, error)
-	// GetPlan returns a plan, also one that has expired; NOT_FOUND a day later.
+	// GetPlan returns a plan, also one that has expired. NOT_FOUND once the janitor has removed it,
+	// by default a week later (janitor.keep_plans).
 	GetPlan(context.Context, *v1.GetPlanRequest) (*v1.GetPlanResponse, error)
 	// ConfirmPlan has a plan carried out, machine by machine, each in one transaction. A machine of
 	// which the plan is not true any more is skipped. Confirming a plan again within an hour goes on
