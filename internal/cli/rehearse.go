@@ -40,6 +40,8 @@ The scenario begins when the fleet is there and well. Each provider of the confi
 as --machines says; what it makes of that is limited by max_machines, as ever. Machines, providers and their delays are simulated: the
 answer tells how your policy behaves, not how fast your hardware is.
 
+Rehearse ends with 0 when everything was well in the end, with 6 when not everything was, and with 1 when it failed.
+
 Scenarios:
 ` + scenarioList(),
 		Example: `  ironherd rehearse --config /etc/ironherd/ironherd.yaml --scenario lose-rack
@@ -109,6 +111,9 @@ func (a *app) rehearse(ctx context.Context, f rehearseFlags) error {
 	if len(report.Violations) > 0 {
 		return fleet.Errorf(fleet.KindUnknown, "the control plane broke a promise of its own (%s): report it, with the configuration and the seed",
 			report.Violations[0])
+	}
+	if !answer.Well {
+		return partly{fleet.Errorf(fleet.KindUnknown, "not everything was well in the end: %s", answer.Left)}
 	}
 	return nil
 }

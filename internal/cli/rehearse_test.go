@@ -60,6 +60,17 @@ func TestRehearse(t *testing.T) {
 	if first.Digest == "" || first != second || !first.Well {
 		t.Errorf("%+v and %+v", first, second)
 	}
+	patient := filepath.Join(t.TempDir(), "ironherd.yaml")
+	text := strings.Replace(rehearsable, "recovery_step_timeout: 4m", "recovery_step_timeout: 1h", 1)
+	text = strings.Replace(text, "path: hosts.yaml", "path: "+filepath.Join(dir, "hosts.yaml"), 1)
+	if err := os.WriteFile(patient, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	short := run(t, nil, append(args, "--config", patient, "--hours", "0.17")...)
+	if short.code != 6 || !strings.Contains(short.stdout, "Not everything was well in the end") ||
+		!strings.Contains(short.stderr, "ironherd: not everything was well in the end: ") {
+		t.Errorf("a policy that is too patient: exit code %d, %q, %q", short.code, short.stdout, short.stderr)
+	}
 	left, err := os.ReadDir(dir)
 	if err != nil || len(left) != 2 {
 		t.Errorf("%v, %v: something was left beside the configuration and the list", left, err)
