@@ -83,7 +83,7 @@ func doing(p Plan, r fleet.Record) string {
 		return fmt.Sprintf("it is given back to %s; another one may be created", r.Provider)
 	case fleet.VerbWithdraw:
 		if open := r.OpenOperation(); open != nil {
-			return fmt.Sprintf("the %s that %s asked for is called off", open.Operation, open.Actor)
+			return fmt.Sprintf("the %s that %s asked for is called off%s", open.Operation, open.Actor, unlessCarriedOut(r))
 		}
 		return "the operation that was asked for is called off"
 	case fleet.VerbReinstall:
@@ -169,6 +169,15 @@ func possible(p Plan, r fleet.Record) error {
 	return nil
 }
 
+// unlessCarriedOut says of an operation that is called off that the provider may do it all the
+// same, because an attempt was begun; "" when none was.
+func unlessCarriedOut(r fleet.Record) string {
+	if open, a := r.OpenOperation(), r.OperationAttempt; open != nil && a != nil && a.Number == open.Number {
+		return fmt.Sprintf(", unless %s carries out what it may have been asked for already", r.Provider)
+	}
+	return ""
+}
+
 // kept fails where the machine is not ours any more, or will not be: the provider does not have it,
 // or it is being given back.
 func kept(r fleet.Record) error {
@@ -231,7 +240,7 @@ func (t *transaction) applyVerb(ctx context.Context, actor string, p Plan, m *ma
 	}
 	switch p.Verb {
 	case fleet.VerbWithdraw:
-		outcome.Detail = "the operation is called off"
+		outcome.Detail = "the operation is called off" + unlessCarriedOut(m.record)
 		return true, t.withdrawOperation(ctx, m, actor, p.Reason)
 	case fleet.VerbReinstall:
 		t.under = fmt.Sprintf("; %s%s", p.Reason, p.mark())

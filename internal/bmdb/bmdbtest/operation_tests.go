@@ -1,6 +1,7 @@
 package bmdbtest
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -79,6 +80,24 @@ var operationTests = []test{
 		w.wantEvents(a.Machine, "operation requested", "operation begun", "operation accepted", "machine restarted", "operation done")
 		if n := w.ask(a, fleet.OperationPowerOff); n != 2 {
 			w.Fatalf("operation %d", n)
+		}
+	}},
+	{"who calls an operation off is told that the provider may do it all the same", func(w *world) {
+		w.pulls(everyLever...)
+		for i, begun := range []bool{false, true} {
+			a := w.ready(fleet.CapacityID(fmt.Sprintf("c%d", i)), false)
+			number := w.ask(a, fleet.OperationRelease)
+			if begun {
+				work := w.claimOne(w.session("operations"), fleet.ProcessOperation)
+				w.must(work.Note(w.ctx, bmdb.BeginOperation(number, "boot1")))
+			}
+			p := w.planned(fleet.VerbWithdraw, a.Machine)
+			done := w.confirmed(p.ID)
+			for _, text := range []string{p.Machines[0].Does, done.Outcomes[0].Detail} {
+				if strings.Contains(text, ", unless p1 carries out what") != begun {
+					w.Errorf("begun %t: %q", begun, text)
+				}
+			}
 		}
 	}},
 	// rule 8
