@@ -47,7 +47,8 @@ type Engine interface {
 
 	// PruneHistory removes history that is older than before, and returns how many rows it removed, at
 	// most about limit a call unless the engine can drop more of it at once. The start of work that
-	// runs still may stay.
+	// runs still may stay. It is called every now and then also where nothing is to be removed: the
+	// engine makes what the history of the coming days needs.
 	PruneHistory(ctx context.Context, before time.Time, limit int) (n int, err error)
 
 	// Notify passes hints on to the other processes that have the database open, some time soon or

@@ -133,6 +133,18 @@ func TestNotifications(t *testing.T) {
 	<-wake
 }
 
+// record writes rows of history.
+func (p *party) record(at time.Time, times int) {
+	p.t.Helper()
+	p.must(p.pause.Update(p.t.Context(), func(ctx context.Context, tx bmdb.Tx) error {
+		rows := make([]statement.InsertHistoryParams, times)
+		for i := range rows {
+			rows[i] = statement.InsertHistoryParams{Subject: "m", At: at.UnixMicro(), Actor: "a", Event: "x"}
+		}
+		return p.pause.Many(tx).InsertHistories(ctx, rows)
+	}))
+}
+
 // TestHistoryPartitions: made for the days to come, dropped when all of a day is too old, and rows
 // for which there is none are kept and pruned all the same.
 func TestHistoryPartitions(t *testing.T) {
@@ -144,24 +156,14 @@ func TestHistoryPartitions(t *testing.T) {
 	if n := query[int](t, url, count); n != 8 {
 		t.Fatalf("%d partitions, want seven days and the default", n)
 	}
-	record := func(at time.Time, times int) {
-		t.Helper()
-		p.must(p.pause.Update(t.Context(), func(ctx context.Context, tx bmdb.Tx) error {
-			rows := make([]statement.InsertHistoryParams, times)
-			for i := range rows {
-				rows[i] = statement.InsertHistoryParams{Subject: "m", At: at.UnixMicro(), Actor: "a", Event: "x"}
-			}
-			return p.pause.Many(tx).InsertHistories(ctx, rows)
-		}))
-	}
 	now, err := p.Now(t.Context())
 	p.must(err)
 	const day = 24 * time.Hour
-	record(now, 3)
-	record(now.Add(-40*day), 7)
+	p.record(now, 3)
+	p.record(now.Add(-40*day), 7)
 	p.must(s.Exec(t.Context(), name,
 		"CREATE TABLE history_p20200101 PARTITION OF history FOR VALUES FROM (1577836800000000) TO (1577923200000000)"))
-	record(time.Date(2020, 1, 1, 12, 0, 0, 0, time.UTC), 2)
+	p.record(time.Date(2020, 1, 1, 12, 0, 0, 0, time.UTC), 2)
 	for _, want := range []int{5 + 1, 2, 0} { // a dropped day of unknown length counts as one
 		n, err := p.PruneHistory(t.Context(), 30*day, 5)
 		p.must(err)
@@ -176,6 +178,30 @@ func TestHistoryPartitions(t *testing.T) {
 	p.must(err)
 	if len(rows) != 3 {
 		t.Errorf("%d rows are left", len(rows))
+	}
+}
+
+// TestHistoryWithoutAPartition: where the partition of today cannot be made, because the default
+// one has rows of today, those of the coming days are made all the same; also while nothing is
+// pruned, because the database looks restored.
+func TestHistoryWithoutAPartition(t *testing.T) {
+	t.Parallel()
+	url, name := own(t)
+	s := pgserver.Shared(t)
+	p := join(t, url, postgres.Options{Silent: true})
+	const days = "SELECT array_agg(CAST(relname AS TEXT)) FROM pg_class WHERE relname LIKE 'history_p%' AND relkind = 'r'"
+	for _, day := range query[[]string](t, url, days) {
+		p.must(s.Exec(t.Context(), name, "DROP TABLE "+day))
+	}
+	now, err := p.Now(t.Context())
+	p.must(err)
+	p.record(now, 1)
+	p.must(s.Exec(t.Context(), name, "INSERT INTO restored (id, at, evidence) VALUES (1, 1, 'x')"))
+	if n, err := p.PruneHistory(t.Context(), 0, 5); n != 0 || err != nil {
+		t.Errorf("pruned %d of a database that may be restored, %v", n, err)
+	}
+	if made := query[[]string](t, url, days); len(made) != 6 {
+		t.Errorf("made %q, want the partitions of the six days to come", made)
 	}
 }
 

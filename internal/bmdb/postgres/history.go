@@ -106,8 +106,9 @@ func (e *Engine) dropPartition(ctx context.Context, name string) error {
 	})
 }
 
-// makePartitions makes those of today and of the coming days that are not there. What it cannot
-// make, the default partition is for. It returns those that were there before.
+// makePartitions makes those of today and of the coming days that are not there, and returns those
+// that were there before. A day whose partition cannot be made has its rows in the default one; as
+// long as it has, its partition cannot be made, and those of other days can.
 func (e *Engine) makePartitions(ctx context.Context) (there []partition, err error) {
 	if there, err = e.partitions(ctx); err != nil {
 		return nil, err
@@ -129,7 +130,6 @@ func (e *Engine) makePartitions(ctx context.Context) (there []partition, err err
 			}
 			e.logger.WarnContext(ctx, "a partition of history could not be made; its rows go to the default one", slog.String("partition", name),
 				slog.Any("err", err))
-			break
 		}
 	}
 	return there, nil

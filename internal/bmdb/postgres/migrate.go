@@ -37,19 +37,25 @@ func (e *Engine) migrations() (*goose.Provider, error) {
 // Migrate implements bmdb.Engine. Each migration is one transaction, or may be run again wherever
 // it was interrupted. It is safe while others run, of this version or of the one before, and while
 // others migrate. KindTemporary when a table that must be changed is in use all the time.
+//
+// It also makes the partitions of history, so that a database into which another one is copied has
+// them before it has rows.
 func (e *Engine) Migrate(ctx context.Context) error {
 	have, want, err := e.Schema(ctx)
-	if err != nil || have >= want {
+	if err != nil || have > want {
 		return err
 	}
-	p, err := e.migrations()
-	if err != nil {
-		return err
+	if have < want {
+		p, err := e.migrations()
+		if err != nil {
+			return err
+		}
+		if _, err := p.Up(ctx); err != nil {
+			return fmt.Errorf("migrate the database: %w", classify(err))
+		}
 	}
-	if _, err := p.Up(ctx); err != nil {
-		return fmt.Errorf("migrate the database: %w", classify(err))
-	}
-	return nil
+	_, err = e.makePartitions(ctx)
+	return classify(err)
 }
 
 // Schema implements bmdb.Engine. It changes nothing.

@@ -49,6 +49,9 @@ func TestCopy(t *testing.T) {
 				if after := seen(t, target); !reflect.DeepEqual(before, after) {
 					t.Fatalf("the copy is not what was copied:\n%+v\n%+v", before, after)
 				}
+				if to.Name == "postgres" {
+					partitioned(t, target)
+				}
 				waits(t, source, a, "copied to the new one")
 				waits(t, target, a, "copied from the old one")
 				goesOn(t, target, a)
@@ -158,6 +161,22 @@ func seen(t *testing.T, d engines.Database) any {
 		t.Fatalf("findings %v, %v", findings, err)
 	}
 	return append(all, fmt.Sprintf("%+v", s.States), s.Machines)
+}
+
+// partitioned says that each day to come has its partition of history, and that the rows of today
+// went to theirs.
+func partitioned(t *testing.T, d engines.Database) {
+	t.Helper()
+	e := d.Open(t)
+	defer e.Close()
+	var partitions, rest int
+	err := e.View(t.Context(), func(ctx context.Context, tx bmdb.Tx) error {
+		return tx.QueryRowContext(ctx, `SELECT (SELECT count(*) FROM pg_inherits WHERE inhparent = CAST('history' AS REGCLASS)),
+			(SELECT count(*) FROM history_default)`).Scan(&partitions, &rest)
+	})
+	if err != nil || partitions != 8 || rest != 0 {
+		t.Fatalf("%d partitions, want seven days and the default one, which has %d rows, %v", partitions, rest, err)
+	}
 }
 
 // waits says that nothing is destroyed on the word of a database that is one of two.
