@@ -124,7 +124,7 @@ func (c *claiming) run(ctx context.Context) (Claim, error) {
 func (c *claiming) round(ctx context.Context, candidates []candidate) error {
 	var r *claimRound
 	err := c.s.db.update(ctx, "claim", func(ctx context.Context, t *transaction) error {
-		r = &claimRound{claiming: c, t: t, overdue: make(map[fleet.SessionID]bool), limits: make(map[place]time.Time)}
+		r = &claimRound{claiming: c, t: t, overdue: make(map[fleet.SessionID][]candidate), limits: make(map[place]time.Time)}
 		return r.run(ctx, candidates)
 	})
 	if err != nil {
@@ -148,32 +148,38 @@ func (c *claiming) round(ctx context.Context, candidates []candidate) error {
 		c.leave(a.dueAt)
 	}
 	c.busy = c.busy || r.busy
-	for id := range r.overdue { // rule 4: only a death that is a fact frees the lane
-		if err := c.endOverdue(ctx, id); err != nil {
+	again := r.again
+	for id, held := range r.overdue { // rule 4: only a death that is a fact frees the lane
+		over, err := c.endOverdue(ctx, id)
+		if err != nil {
 			return err
 		}
+		if over {
+			again = append(again, held...)
+		}
 	}
-	for _, a := range r.again {
+	for _, a := range again {
 		delete(c.done, a.subject)
 	}
 	return nil
 }
 
-// endOverdue ends a session that is in the way past its deadline. One whose commit hangs is left
-// for now: its server ends it soon, and what was claimed meanwhile is not lost for that.
-func (c *claiming) endOverdue(ctx context.Context, id fleet.SessionID) error {
+// endOverdue ends a session that is in the way past its deadline. over is false for one whose
+// commit hangs: it is left for now, with what it holds. Its server ends it soon, and what was
+// claimed meanwhile is not lost for that.
+func (c *claiming) endOverdue(ctx context.Context, id fleet.SessionID) (over bool, err error) {
 	ended, err := c.s.db.endSession(ctx, id, causeOverdue, true)
 	switch {
 	case fleet.KindOf(err) == fleet.KindTemporary:
 		c.busy = true
 		c.s.db.logger.WarnContext(ctx, "session could not be ended yet", slog.String("session", string(id)), slog.Any("err", err))
-		return nil
+		return false, nil
 	case err != nil:
-		return err
+		return false, err
 	case ended:
 		c.s.db.logger.InfoContext(ctx, "session ended", slog.String("session", string(id)), slog.String("cause", causeOverdue))
 	}
-	return nil
+	return true, nil
 }
 
 // claimRound is one transaction of a claim.
@@ -184,9 +190,10 @@ type claimRound struct {
 	starts   []start
 	// deadline of the own session, as of this transaction.
 	deadline int64
-	// overdue sessions hold what is due; again is what to look at once more after their end.
-	overdue map[fleet.SessionID]bool
-	again   []candidate
+	// overdue sessions hold what is due: it is looked at once more after their end.
+	overdue map[fleet.SessionID][]candidate
+	// again had no room, and is looked at once more where there is some.
+	again []candidate
 	// left could not be dealt with: somebody else is at it, or there is no room for more.
 	left []candidate
 	busy bool // somebody else is at it
@@ -301,8 +308,7 @@ func (r *claimRound) decide(l *lane, s start) {
 	hold, held := l.hold()
 	switch {
 	case held && hold.Deadline.Before(r.t.Now()):
-		r.overdue[hold.Session] = true
-		r.again = append(r.again, s.candidate)
+		r.overdue[hold.Session] = append(r.overdue[hold.Session], s.candidate)
 		r.left = append(r.left, s.candidate)
 	case !held && s.decision.Verdict == lifecycle.Due:
 		if s.machine != nil && failing(&s.machine.record, r.claiming.request.Process) {

@@ -113,6 +113,31 @@ func TestEndsDoNotWaitForAStranger(t *testing.T) {
 	p.sound()
 }
 
+// TestStrangerAtADeadSession: a dead session whose row somebody has locked keeps what it holds for
+// now. A claim that meets it takes everything else, and does not wait for the stranger again.
+func TestStrangerAtADeadSession(t *testing.T) {
+	t.Parallel()
+	url := migrated(t)
+	p := join(t, url+"&lock_timeout=400&idle_in_transaction_session_timeout=0", postgres.Options{})
+	p.stock(3)
+	dead := p.session("dead", time.Minute)
+	p.claim(dead, 1)
+	p.shift.Advance(2 * time.Minute)
+	s := p.session("a", time.Minute)
+	tx := stranger(t, url, "SELECT id FROM session WHERE id = $1 FOR KEY SHARE", string(dead.ID()))
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	c, err := s.Claim(ctx, bmdb.ClaimRequest{Process: fleet.ProcessAgentStart, Limit: 5})
+	if err != nil || len(c.Works) != 2 {
+		t.Errorf("claimed %d, %v, want the two that nobody has", len(c.Works), err)
+	}
+	p.must(tx.Rollback(t.Context()))
+	if got := p.claim(s, 5); len(got) != 1 {
+		t.Errorf("claimed %d when the stranger had gone, want the one that was left", len(got))
+	}
+	p.sound()
+}
+
 // TestAnExtensionEndsWithItsContext: one that hangs ends when its caller gives up, long before the
 // server would end it: there is time to try another one within the trust window (rule 5).
 func TestAnExtensionEndsWithItsContext(t *testing.T) {
