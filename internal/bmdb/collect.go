@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -65,8 +66,8 @@ func (db *DB) endAllSessions(ctx context.Context) error {
 const freeBatch = 50
 
 // freeAbandoned frees what sessions hold that have ended, in small transactions. Nobody needs to
-// wait for it: whoever comes across such a lane frees it. It goes through the fleet once, and only
-// after a session has ended that did not free all that it held.
+// wait for it: whoever comes across such a lane frees it. It goes through the fleet once after any
+// session has ended. What somebody has locked is left for the next time.
 func (db *DB) freeAbandoned(ctx context.Context) error {
 	var sessions, providers []string
 	err := db.view(ctx, "ended sessions", func(ctx context.Context, t *transaction) (err error) {
@@ -83,7 +84,8 @@ func (db *DB) freeAbandoned(ctx context.Context) error {
 		return nil
 	}
 	for _, name := range providers {
-		if err := db.rewriteAll(ctx, "free lanes", providerSubject(fleet.ProviderName(name))); err != nil {
+		err := db.rewriteAll(ctx, "free lanes", providerSubject(fleet.ProviderName(name)))
+		if err != nil && fleet.KindOf(err) != fleet.KindTemporary {
 			return fmt.Errorf("free what ended sessions hold: %w", err)
 		}
 	}
@@ -94,7 +96,7 @@ func (db *DB) freeAbandoned(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("list what ended sessions hold: %w", err)
 		}
-		if err := db.rewriteAll(ctx, "free lanes", ids...); err != nil {
+		if err := db.rewrite(ctx, "free lanes", ids, true); err != nil {
 			return fmt.Errorf("free what ended sessions hold: %w", err)
 		}
 		if more = len(ids) == freeBatch; more {
@@ -107,11 +109,16 @@ func (db *DB) freeAbandoned(ctx context.Context) error {
 // rewriteAll rewrites subjects in one transaction of that kind, which also frees the lanes that the
 // dead hold there.
 func (db *DB) rewriteAll(ctx context.Context, kind string, subjects ...string) error {
+	return db.rewrite(ctx, kind, subjects, false)
+}
+
+// rewrite is rewriteAll, on demand without the machines that somebody else has.
+func (db *DB) rewrite(ctx context.Context, kind string, subjects []string, skipLocked bool) error {
 	if len(subjects) == 0 {
 		return nil
 	}
 	return db.update(ctx, kind, func(ctx context.Context, t *transaction) error {
-		l := locks{}
+		l := locks{skipLocked: skipLocked}
 		for _, key := range subjects {
 			l.add(parseSubject(key))
 		}
@@ -138,9 +145,18 @@ func (db *DB) rewriteAll(ctx context.Context, kind string, subjects ...string) e
 	})
 }
 
-// markFreed notes that nothing is held any more through sessions that have ended.
+// markFreed notes of sessions that have ended, and hold nothing any more, that it is so.
 func (db *DB) markFreed(ctx context.Context, sessions []string) error {
-	err := db.update(ctx, "sessions freed", func(ctx context.Context, t *transaction) error {
+	holders, err := read(ctx, db.view, "what sessions hold", func(ctx context.Context, t *transaction) ([]statement.CountHeldBySessionRow, error) {
+		return t.q.CountHeldBySession(ctx)
+	})
+	if err != nil {
+		return fmt.Errorf("list what ended sessions hold: %w", err)
+	}
+	for _, h := range holders {
+		sessions = slices.DeleteFunc(sessions, func(id string) bool { return id == h.Session })
+	}
+	err = db.update(ctx, "sessions freed", func(ctx context.Context, t *transaction) error {
 		for _, id := range sessions {
 			if err := t.q.SetSessionFreed(ctx, id); err != nil {
 				return err

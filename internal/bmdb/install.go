@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -379,7 +380,8 @@ func (db *DB) CalledOff(ctx context.Context) ([]CalledOff, error) {
 }
 
 // ExpireInstalls reports as failed the attempts that have run out of time, at most limit of them.
-// Called by the janitor.
+// Called by the janitor. KindTemporary when somebody has a machine locked: the others' have expired
+// all the same.
 func (db *DB) ExpireInstalls(ctx context.Context, limit int) (n int, err error) {
 	var machines []string
 	err = db.view(ctx, "overdue installs", func(ctx context.Context, t *transaction) (err error) {
@@ -389,6 +391,7 @@ func (db *DB) ExpireInstalls(ctx context.Context, limit int) (n int, err error) 
 	if err != nil {
 		return 0, err
 	}
+	var stuck []error
 	for _, id := range machines {
 		expired := false
 		err := db.onMachine(ctx, "expire install", fleet.MachineID(id), func(ctx context.Context, t *transaction, m *machineRecord) (bool, error) {
@@ -406,12 +409,14 @@ func (db *DB) ExpireInstalls(ctx context.Context, limit int) (n int, err error) 
 				Error: fmt.Sprintf("no report within %s", t.Now().Sub(open.At).Round(time.Second)), Disk: fleet.DiskUnknown,
 			}, actorBMDB)
 		})
-		if err != nil && fleet.KindOf(err) != fleet.KindNotFound {
+		switch kind := fleet.KindOf(err); {
+		case kind == fleet.KindTemporary:
+			stuck = append(stuck, fmt.Errorf("expire the install of machine %s: %w", id, err))
+		case err != nil && kind != fleet.KindNotFound:
 			return n, err
-		}
-		if expired {
+		case expired:
 			n++
 		}
 	}
-	return n, nil
+	return n, errors.Join(stuck...)
 }

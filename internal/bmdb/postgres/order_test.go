@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
 	"github.com/ironherd/ironherd/internal/bmdb/postgres"
 	"github.com/ironherd/ironherd/internal/fleet"
 )
@@ -136,6 +137,62 @@ func TestStrangerAtADeadSession(t *testing.T) {
 		t.Errorf("claimed %d when the stranger had gone, want the one that was left", len(got))
 	}
 	p.sound()
+}
+
+// TestOneLockedMachineHoldsNoDutyUp: what the janitor does to many machines it does to all but the
+// one that a stranger has locked, and to that one when the stranger has gone.
+func TestOneLockedMachineHoldsNoDutyUp(t *testing.T) {
+	t.Parallel()
+	impatient := func(t *testing.T) (p *party, url string) {
+		t.Helper()
+		url = migrated(t)
+		return join(t, url+"&lock_timeout=400&idle_in_transaction_session_timeout=0", postgres.Options{}), url
+	}
+	const lock = "SELECT id FROM machine WHERE id = $1 FOR UPDATE"
+	t.Run("installs expire", func(t *testing.T) {
+		t.Parallel()
+		p, url := impatient(t)
+		agents := bmdbtest.Manage(t, p.DB, 3, &fleet.InstallRequest{Image: fleet.Image{URL: "http://x/y"}})
+		for _, a := range agents {
+			o, err := p.HandOutInstall(t.Context(), a, 0, 0)
+			p.must(err)
+			p.shift.Advance(o.Timeout / 10) // the first one's deadline is the first
+		}
+		p.shift.Advance(24 * time.Hour)
+		tx := stranger(t, url, lock, string(agents[0].Machine))
+		if n, err := p.ExpireInstalls(t.Context(), 10); n != 2 || fleet.KindOf(err) != fleet.KindTemporary {
+			t.Errorf("expired %d, %v, want the two that nobody has locked, and to be told of the third", n, err)
+		}
+		p.must(tx.Rollback(t.Context()))
+		if n, err := p.ExpireInstalls(t.Context(), 10); n != 1 || err != nil {
+			t.Errorf("expired %d, %v when the stranger had gone", n, err)
+		}
+		p.sound()
+	})
+	t.Run("what the dead hold is freed", func(t *testing.T) {
+		t.Parallel()
+		p, url := impatient(t)
+		p.stock(5)
+		a, b := p.session("a", time.Minute), p.session("b", time.Minute)
+		mine := p.claim(a, 3)
+		p.claim(b, 2)
+		p.shift.Advance(2 * time.Minute)
+		tx := stranger(t, url, lock, string(mine[0].Subject.Machine))
+		if n, err := p.CollectSessions(t.Context()); n != 2 || err != nil {
+			t.Errorf("ended %d sessions, %v", n, err)
+		}
+		const held, freed = "SELECT count(*) FROM machine WHERE session <> ''", "SELECT count(*) FROM session WHERE freed = 1 AND component IN ('a', 'b')"
+		if n, done := query[int](t, url, held), query[int](t, url, freed); n != 1 || done != 1 {
+			t.Errorf("%d machines are held, and %d sessions hold none; want the stranger's machine, and the other session", n, done)
+		}
+		p.must(tx.Rollback(t.Context()))
+		_, err := p.CollectSessions(t.Context())
+		p.must(err)
+		if n, done := query[int](t, url, held), query[int](t, url, freed); n != 0 || done != 2 {
+			t.Errorf("%d machines are held, and %d sessions hold none, when the stranger had gone", n, done)
+		}
+		p.sound()
+	})
 }
 
 // TestAnExtensionEndsWithItsContext: one that hangs ends when its caller gives up, long before the
