@@ -39,9 +39,10 @@ type Session struct {
 
 	mu    sync.Mutex
 	works map[workKey]*Work
-	// doubts are the subjects of claims whose outcome is not known: an extension asks which of them
-	// are held.
-	doubts map[string]bool
+	// doubts are the subjects of claims whose outcome is not known, with the reading of the clock when
+	// the claim failed. Extensions ask which of them are held, for as long as a lease: a commit that
+	// was given up may still land.
+	doubts map[string]time.Duration
 	// claims counts the claims that ended, claiming those under way, which may hold what is not in
 	// works yet.
 	claims   int
@@ -63,7 +64,7 @@ func (db *DB) StartSession(ctx context.Context, opts SessionOptions) (*Session, 
 	if opts.Margin >= opts.Lease {
 		return nil, fleet.Errorf(fleet.KindInvalid, "the margin of a session must be below its lease (%s), not %s", opts.Lease, opts.Margin)
 	}
-	s := &Session{db: db, id: fleet.NewSessionID(), opts: opts, works: make(map[workKey]*Work), doubts: make(map[string]bool)}
+	s := &Session{db: db, id: fleet.NewSessionID(), opts: opts, works: make(map[workKey]*Work), doubts: make(map[string]time.Duration)}
 	start := db.clock.Elapsed()
 	err := db.transact(ctx, "start session", db.engine.Extend, func(ctx context.Context, t *transaction) error {
 		return t.q.InsertSession(ctx, statement.InsertSessionParams{
@@ -135,8 +136,9 @@ type extension struct {
 	works map[workKey]*Work
 	// newest epochs of the works, by keys without an epoch.
 	newest map[workKey]fleet.Epoch
-	// doubts of the session when it began, and how many claims there had been; claimed: one was under
-	// way.
+	// began is the reading of the clock when it began. doubts are those of the session then, and
+	// claims is how many there had been; claimed: one was under way.
+	began   time.Duration
 	doubts  []string
 	claims  int
 	claimed bool
@@ -155,7 +157,7 @@ func (s *Session) extension() *extension {
 	defer s.mu.Unlock()
 	x := &extension{
 		works: maps.Clone(s.works), newest: make(map[workKey]fleet.Epoch, len(s.works)), claims: s.claims, claimed: s.claiming > 0,
-		doubts: slices.Sorted(maps.Keys(s.doubts)),
+		began: s.db.clock.Elapsed(), doubts: slices.Sorted(maps.Keys(s.doubts)),
 	}
 	running := make(map[fleet.Process]int)
 	for _, w := range x.works {
@@ -218,14 +220,15 @@ func (x *extension) void() (list []*Work) {
 }
 
 // handBack gives up what a claim with a lost reply has taken: what the database knows as ours, of
-// the subjects in doubt, and nobody here does. While a claim is under way nothing is: it may be its
-// own.
+// the subjects in doubt, and nobody here did when the extension began: what has ended meanwhile was
+// known. While a claim is under way nothing is: it may be its own.
 func (s *Session) handBack(ctx context.Context, x *extension) {
 	var unknown []*Work
 	s.mu.Lock()
 	if len(x.doubts) > 0 && !x.claimed && s.claiming == 0 && s.claims == x.claims {
 		doubted := func(w *Work) {
-			if _, known := s.works[w.key()]; !known && s.doubts[subjectKey(w.Subject)] {
+			_, known := x.works[w.key()]
+			if _, doubt := s.doubts[subjectKey(w.Subject)]; doubt && !known {
 				unknown = append(unknown, w)
 			}
 		}
@@ -235,9 +238,7 @@ func (s *Session) handBack(ctx context.Context, x *extension) {
 		for _, h := range x.providers {
 			doubted(s.newWork(fleet.Subject{Provider: fleet.ProviderName(h.Provider)}, fleet.Process(h.Process), fleet.Epoch(h.Epoch), h.Since))
 		}
-		for _, subject := range x.doubts {
-			delete(s.doubts, subject)
-		}
+		maps.DeleteFunc(s.doubts, func(_ string, since time.Duration) bool { return x.began-since >= s.opts.Lease })
 	}
 	s.mu.Unlock()
 	for _, w := range unknown {
@@ -278,12 +279,12 @@ func (s *Session) forget(w *Work) {
 	delete(s.works, w.key())
 }
 
-// doubt makes the next extension ask which of these subjects are held.
+// doubt makes the next extensions ask which of these subjects are held.
 func (s *Session) doubt(candidates []candidate) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, a := range candidates {
-		s.doubts[a.subject] = true
+		s.doubts[a.subject] = s.db.clock.Elapsed()
 	}
 }
 
@@ -293,7 +294,7 @@ func (s *Session) disown(works []*Work) {
 	defer s.mu.Unlock()
 	for _, w := range works {
 		delete(s.works, w.key())
-		s.doubts[subjectKey(w.Subject)] = true
+		s.doubts[subjectKey(w.Subject)] = s.db.clock.Elapsed()
 	}
 }
 

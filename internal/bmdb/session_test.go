@@ -133,3 +133,70 @@ func TestRunKeepsASession(t *testing.T) {
 		}
 	})
 }
+
+// landing is an engine whose transactions may be committed long after they were given up.
+type landing struct {
+	bmdb.Engine
+	armed bool
+	land  func(ctx context.Context) error
+}
+
+func (l *landing) Update(ctx context.Context, fn func(ctx context.Context, tx bmdb.Tx) error) error {
+	if !l.armed {
+		return l.Engine.Update(ctx, fn)
+	}
+	l.armed, l.land = false, func(ctx context.Context) error { return l.Engine.Update(ctx, fn) }
+	return errBroken
+}
+
+// TestAClaimThatLandsLate: a claim was given up while its commit hung, and is committed after an
+// extension has asked whether it was. The machine is handed back all the same (I2).
+func TestAClaimThatLandsLate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		engine := &landing{Engine: open(t, filepath.Join(t.TempDir(), "bmdb"))}
+		db, err := bmdb.Open(ctx, engine, bmdb.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer closed(t, db)
+		if err := bmdbtest.Stock(ctx, db, "p", []fleet.MachineID{fleet.NewMachineID()}, nil); err != nil {
+			t.Fatal(err)
+		}
+		s, err := db.StartSession(ctx, bmdb.SessionOptions{Component: "a", Lease: 10 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		held := func() int {
+			live, err := db.Sessions(ctx, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n := 0
+			for _, l := range live {
+				n += l.Held
+			}
+			return n
+		}
+		extend := func() {
+			time.Sleep(3 * time.Second)
+			if err := s.Extend(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		engine.armed = true
+		if _, err := s.Claim(ctx, bmdb.ClaimRequest{Process: fleet.ProcessAgentStart, Limit: 1}); !errors.Is(err, errBroken) {
+			t.Fatalf("claimed: %v", err)
+		}
+		extend()
+		extend()
+		if err := engine.land(ctx); err != nil || held() != 1 {
+			t.Fatalf("the claim did not land: %v, %d held", err, held())
+		}
+		extend()
+		if n := held(); n != 0 {
+			t.Fatalf("%d machines are held by a session that does not work on them", n)
+		}
+	})
+}
