@@ -76,7 +76,8 @@ func (db *DB) HandOutInstall(ctx context.Context, a AgentIdentity, lastGeneratio
 			return changed, err
 		}
 		if m.record.InstallRequest.SeenUp.By != fleet.SeenBySSH {
-			hostPublic, hostPrivate = ed25519.PublicKey{}, nil
+			order, err = t.newAttempt(ctx, m, secret, nil)
+			return err == nil, err
 		}
 		order, err = t.newAttempt(ctx, m, secret, hostPublic)
 		if err != nil {
