@@ -108,18 +108,17 @@ func (t *transaction) flush(ctx context.Context) error {
 		counts = append(counts, statement.InsertStateCountParams{Provider: k.provider, State: k.state, N: n})
 	}
 	for _, w := range []struct {
-		what  string
 		rows  int
 		write func() error
 	}{
-		{"backoffs", len(b.delBackoff), func() error { return t.many.DeleteBackoffs(ctx, b.delBackoff) }},
-		{"backoffs", len(b.putBackoff), func() error { return t.many.PutBackoffs(ctx, b.putBackoff) }},
-		{"history", len(b.histories), func() error { return t.many.InsertHistories(ctx, b.histories) }},
-		{"the agenda", len(b.gone) + len(b.come), func() error { return t.many.MoveAgenda(ctx, b.gone, b.come) }},
-		{"machines", len(b.machines), func() error { return t.updateMachines(ctx, b.machines) }},
-		{"lanes", len(b.lanes), func() error { return t.updateLanes(ctx, b.lanes) }},
-		{"states", len(b.states), func() error { return t.many.PutStates(ctx, b.states) }},
-		{"state counts", len(counts), func() error { return t.many.InsertStateCounts(ctx, counts) }},
+		{len(b.delBackoff), func() error { return t.many.DeleteBackoffs(ctx, b.delBackoff) }},
+		{len(b.putBackoff), func() error { return t.many.PutBackoffs(ctx, b.putBackoff) }},
+		{len(b.histories), func() error { return t.many.InsertHistories(ctx, b.histories) }},
+		{len(b.gone) + len(b.come), func() error { return t.many.MoveAgenda(ctx, b.gone, b.come) }},
+		{len(b.machines), func() error { return t.updateMachines(ctx, b.machines) }},
+		{len(b.lanes), func() error { return t.updateLanes(ctx, b.lanes) }},
+		{len(b.states), func() error { return t.many.PutStates(ctx, b.states) }},
+		{len(counts), func() error { return t.many.InsertStateCounts(ctx, counts) }},
 	} {
 		if w.rows == 0 {
 			continue

@@ -8,9 +8,10 @@ import (
 )
 
 // locks is the one lock order (rule 1): the own session, providers by name, machines by ID. Lanes,
-// agenda and everything else belong to whoever has the row of their subject. A claim may take
-// concurrency limits after all of these. Every transaction that writes about a subject takes its
-// locks here, once, before it reads anything that it relies on.
+// agenda and everything else belong to whoever has the row of their subject. After all of these a
+// claim may take concurrency limits, and a step of recovery the lock of the line (lockLine). Every
+// transaction that writes about a subject takes its locks here, once, before it reads anything that
+// it relies on.
 type locks struct {
 	session   fleet.SessionID
 	providers []fleet.ProviderName

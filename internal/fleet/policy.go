@@ -95,8 +95,8 @@ func (p Policy) RecoverySteps(rung Rung) int {
 	return 0
 }
 
-// maxAtOnce bounds a concurrency limit, because the BMDB has a row for each piece of work that it
-// admits.
+// maxAtOnce bounds a concurrency limit, because a claim reads, one by one, the machines that count
+// against it.
 const maxAtOnce = 1000
 
 // maxPerHour bounds the budget of recovery, because the BMDB has a row for each restart of an hour.

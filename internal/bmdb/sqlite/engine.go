@@ -126,8 +126,8 @@ func (e *Engine) connect(ctx context.Context, opts Options) error {
 	if e.writer, err = newConn(ctx, e.pool); err != nil {
 		return err
 	}
-	var version int64
-	if err := e.writer.sql.QueryRowContext(ctx, "SELECT count(*) FROM sqlite_schema").Scan(&version); err != nil {
+	var tables int64 // asked only to see whether the file can be read
+	if err := e.writer.sql.QueryRowContext(ctx, "SELECT count(*) FROM sqlite_schema").Scan(&tables); err != nil {
 		return err
 	}
 	if opts.Readers <= 0 {
