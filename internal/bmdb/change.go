@@ -133,7 +133,7 @@ func SetProvided(machine fleet.MachineID, id fleet.ProviderID, p fleet.Provided)
 		text: fmt.Sprintf("provided %s %s: %+v", machine, id, p), machines: []fleet.MachineID{machine},
 		concerns: func(ctx context.Context, t *transaction, _ *Work, l *locks) error {
 			m, err := t.row(ctx, machine)
-			if err == nil && changing(providedOfMachine(m)) != changing(&p) {
+			if err == nil && lifecycle.MayChange(providedOfMachine(m)) != lifecycle.MayChange(&p) {
 				l.providers = append(l.providers, fleet.ProviderName(m.Provider))
 			}
 			if fleet.KindOf(err) == fleet.KindNotFound {
@@ -186,7 +186,7 @@ func (t *transaction) setProvided(ctx context.Context, c *commit, f fact) error 
 		return nil
 	}
 	c.touch(machine)
-	if changing(was) != changing(&p) { // the provider is asked at another pace
+	if lifecycle.MayChange(was) != lifecycle.MayChange(&p) { // the provider is asked at another pace
 		c.touchedProviders = append(c.touchedProviders, fleet.ProviderName(m.Provider))
 	}
 	p.At = now
@@ -206,11 +206,6 @@ func (t *transaction) setProvided(ctx context.Context, c *commit, f fact) error 
 		c.record(t, machine, fleet.EventProviderStatus, p.Says())
 	}
 	return nil
-}
-
-// changing says whether a status may make its provider be asked more often.
-func changing(p *fleet.Provided) bool {
-	return p != nil && (p.Status == fleet.ProviderStatusCreating || p.Status == fleet.ProviderStatusDeleting || p.Status == fleet.ProviderStatusOff)
 }
 
 func (t *transaction) setProviderID(ctx context.Context, m statement.MachineRecord, id fleet.ProviderID) error {

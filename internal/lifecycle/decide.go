@@ -163,16 +163,15 @@ const OffSettles = 15 * time.Minute
 // unreadableAgain is how long a machine is put off of which something cannot be read.
 const unreadableAgain = time.Hour
 
+// MayChange says whether a status may change by itself, so that its provider is asked more often.
+// One that is off does so for OffSettles.
+func MayChange(p *fleet.Provided) bool {
+	return p != nil && (p.Status == fleet.ProviderStatusCreating || p.Status == fleet.ProviderStatusDeleting || p.Status == fleet.ProviderStatusOff)
+}
+
 // changing says whether what a provider says is expected to change by itself.
 func (c judgement) changing(p *fleet.Provided) bool {
-	switch p.Status {
-	case fleet.ProviderStatusCreating, fleet.ProviderStatusDeleting:
-		return true
-	case fleet.ProviderStatusOff:
-		return c.now.Sub(p.At) < OffSettles
-	case fleet.ProviderStatusActive, fleet.ProviderStatusFailed, fleet.ProviderStatusGone:
-	}
-	return false
+	return MayChange(p) && (p.Status != fleet.ProviderStatusOff || c.now.Sub(p.At) < OffSettles)
 }
 
 // afterRestore makes what would be done wait while the database looks restored or copied: it may
