@@ -82,12 +82,12 @@ func (b *buffer) backoff(subject string, process fleet.Process, w fleet.BackoffS
 	b.subjects[subject] = true
 	b.putBackoff = append(b.putBackoff, statement.PutBackoffParams{
 		Subject: subject, Process: string(process), NotBefore: micros(w.NotBefore), Lasts: w.Interval.Microseconds(), Cause: w.Cause,
-		Failures: int64(w.Failures), UnansweredSince: micros(w.UnansweredSince), Answered: number(w.Answered),
+		Failures: int64(w.Failures), UnansweredSince: micros(w.UnansweredSince), Answered: bit(w.Answered),
 	})
 }
 
-// number is how the database has what is true or not.
-func number(is bool) int64 {
+// bit is how the database has what is true or not.
+func bit(is bool) int64 {
 	if is {
 		return 1
 	}

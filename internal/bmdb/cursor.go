@@ -52,8 +52,8 @@ func (c *cursors) seen(policy int64) bool {
 	return c.policy >= policy
 }
 
-// judged notes that they have been.
-func (c *cursors) judged(policy int64) {
+// markSeen notes that they have been.
+func (c *cursors) markSeen(policy int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.policy = max(c.policy, policy)

@@ -50,7 +50,7 @@ func (db *DB) recomputePolicy(ctx context.Context, limit int) (int, error) {
 		if err := db.rewriteProviders(ctx); err != nil {
 			return 0, err
 		}
-		db.janitor.judged(number)
+		db.janitor.markSeen(number)
 	}
 	var stuck []error
 	for i, id := range machines {

@@ -53,7 +53,7 @@ func (l *lane) hold() (fleet.Hold, bool) {
 	}, true
 }
 
-func (l *lane) holds(kind fleet.Lane) map[fleet.Lane]fleet.Hold {
+func (l *lane) byLane(kind fleet.Lane) map[fleet.Lane]fleet.Hold {
 	holds := make(map[fleet.Lane]fleet.Hold)
 	if h, held := l.hold(); held {
 		holds[kind] = h

@@ -132,7 +132,7 @@ func (t *transaction) judge(ctx context.Context, m *machineRecord) (lifecycle.Pl
 			return lifecycle.Plan{}, err
 		}
 	}
-	m.record.Holds = m.lane.holds(fleet.LaneHost)
+	m.record.Holds = m.lane.byLane(fleet.LaneHost)
 	return lifecycle.Decide(m.record, env, t.Now()), nil
 }
 

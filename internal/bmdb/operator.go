@@ -282,8 +282,9 @@ func (db *DB) Environment(ctx context.Context) (fleet.Environment, error) {
 	})
 }
 
-// Probe commits a change that changes nothing. Its error says that nothing can be changed now.
-func (db *DB) Probe(ctx context.Context) error {
+// CheckWritable commits a change that changes nothing. Its error says that nothing can be changed
+// now.
+func (db *DB) CheckWritable(ctx context.Context) error {
 	return db.update(ctx, "probe", func(ctx context.Context, t *transaction) error {
 		if err := t.q.InsertListener(ctx); err != nil {
 			return err

@@ -55,7 +55,7 @@ func (t *transaction) recordProbe(ctx context.Context, c *commit, f ProbeResult)
 	if !awaited && r.Installed.SeenUp.By == fleet.SeenByUnit && was != nil && was.AnsweredAt.After(f.LastCall) {
 		return nil
 	}
-	next := found(was, f, t.Now())
+	next := nextProbe(was, f, t.Now())
 	next.Epoch, next.Session = c.work.Epoch, c.work.Session
 	if err := t.putProbe(ctx, r.ID, next); err != nil {
 		return err
@@ -89,7 +89,7 @@ func (t *transaction) unitCalled(ctx context.Context, m *machineRecord) (again t
 	if !lifecycle.Watched(r) || was != nil && was.Answered() && t.Now().Sub(was.At) < again/2 {
 		return again, false, nil
 	}
-	next := found(was, f, t.Now())
+	next := nextProbe(was, f, t.Now())
 	if err := t.putProbe(ctx, r.ID, next); err != nil {
 		return 0, false, err
 	}
@@ -108,8 +108,8 @@ func probeBefore(r fleet.Record, f ProbeResult) *fleet.Probe {
 	return nil
 }
 
-// found is the fact that a finding makes of the one before, which may be nil.
-func found(was *fleet.Probe, f ProbeResult, now time.Time) fleet.Probe {
+// nextProbe is the fact that a finding makes of the one before, which may be nil.
+func nextProbe(was *fleet.Probe, f ProbeResult, now time.Time) fleet.Probe {
 	next := fleet.Probe{Generation: f.Generation, Attempt: f.Attempt, At: now, Detail: f.Detail}
 	if was != nil {
 		next.AnsweredAt, next.UnansweredSince = was.AnsweredAt, was.UnansweredSince

@@ -22,7 +22,7 @@ func recordOf(r statement.MachineRecord, l *lane) fleet.Record {
 		TakeoverGeneration: fleet.TakeoverGeneration(r.TakeoverGeneration),
 		Intent:             intentOfMachine(r),
 		Provided:           providedOfMachine(r),
-		Holds:              l.holds(fleet.LaneHost),
+		Holds:              l.byLane(fleet.LaneHost),
 	}
 	if r.StartedAt != 0 {
 		record.AgentStarted = &fleet.AgentStarted{

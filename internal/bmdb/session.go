@@ -43,10 +43,10 @@ type Session struct {
 	// the claim failed. Extensions ask which of them are held, for as long as a lease: a commit that
 	// was given up may still land.
 	doubts map[string]time.Duration
-	// claims counts the claims that ended, claiming those under way, which may hold what is not in
-	// works yet.
-	claims   int
-	claiming int
+	// claims counts the claims that ended, claimsUnderWay those that have not, which may hold what is
+	// not in works yet.
+	claims         int
+	claimsUnderWay int
 }
 
 type workKey struct {
@@ -156,7 +156,7 @@ func (s *Session) extension() *extension {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	x := &extension{
-		works: maps.Clone(s.works), newest: make(map[workKey]fleet.Epoch, len(s.works)), claims: s.claims, claimed: s.claiming > 0,
+		works: maps.Clone(s.works), newest: make(map[workKey]fleet.Epoch, len(s.works)), claims: s.claims, claimed: s.claimsUnderWay > 0,
 		began: s.db.clock.Elapsed(), doubts: slices.Sorted(maps.Keys(s.doubts)),
 	}
 	running := make(map[fleet.Process]int)
@@ -225,7 +225,7 @@ func (x *extension) void() (list []*Work) {
 func (s *Session) handBack(ctx context.Context, x *extension) {
 	var unknown []*Work
 	s.mu.Lock()
-	if len(x.doubts) > 0 && !x.claimed && s.claiming == 0 && s.claims == x.claims {
+	if len(x.doubts) > 0 && !x.claimed && s.claimsUnderWay == 0 && s.claims == x.claims {
 		doubted := func(w *Work) {
 			_, known := x.works[w.key()]
 			if _, doubt := s.doubts[subjectKey(w.Subject)]; doubt && !known {
@@ -253,13 +253,13 @@ func (s *Session) handBack(ctx context.Context, x *extension) {
 func (s *Session) claimStarts() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.claiming++
+	s.claimsUnderWay++
 }
 
 func (s *Session) claimEnds() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.claiming--
+	s.claimsUnderWay--
 	s.claims++
 }
 

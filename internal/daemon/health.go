@@ -62,7 +62,7 @@ func (h *databaseHealth) commit(ctx context.Context) {
 	h.mu.Lock()
 	h.began = time.Now()
 	h.mu.Unlock()
-	err := h.db.Probe(bounded)
+	err := h.db.CheckWritable(bounded)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.began = time.Time{}
