@@ -59,28 +59,37 @@ func startJob(
 	options.Progress = func(phase agentv1.InstallProgress_Phase, done int64) { j.update(time.Since(started), phase, done) }
 	go func() {
 		defer cancel(nil)
-		if jump != nil {
-			j.phase.Store(int32(agentv1.InstallProgress_PHASE_PREPARING))
-			err := jump(ctx, request)
-			j.ended <- &agentv1.InstallReport{
-				InstallGeneration: request.GetInstallGeneration(), Attempt: request.GetAttempt(),
-				Error: fmt.Sprintf("the machine was not taken over by kexec for the install: %v", err),
-			}
-			return
-		}
-		options.Disks = inventory.Disks(options.Root)
-		report := install.Run(ctx, request, options)
-		if report.GetOk() && request.GetKexec() {
-			err := load(report.GetDisk())
-			if j.loaded = err == nil; err != nil {
-				err = fmt.Errorf("the machine is restarted, because kexec cannot start the installed system: %w", err)
-				options.Warn(err)
-				report.Warnings = append(report.Warnings, err.Error())
-			}
-		}
-		j.ended <- report
+		j.ended <- j.run(ctx, options, jump, load)
 	}()
 	return j
+}
+
+// run returns the report of the install, or of what kept it from beginning.
+func (j *job) run(
+	ctx context.Context, options install.Options,
+	jump func(ctx context.Context, request *agentv1.InstallRequest) error, load func(disk string) error,
+) *agentv1.InstallReport {
+	failed := &agentv1.InstallReport{InstallGeneration: j.request.GetInstallGeneration(), Attempt: j.request.GetAttempt()}
+	if jump != nil {
+		j.phase.Store(int32(agentv1.InstallProgress_PHASE_PREPARING))
+		failed.Error = fmt.Sprintf("the machine was not taken over by kexec for the install: %v", jump(ctx, j.request))
+		return failed
+	}
+	var err error
+	if options.Disks, err = inventory.Disks(options.Root); err != nil {
+		failed.Error = err.Error()
+		return failed
+	}
+	report := install.Run(ctx, j.request, options)
+	if report.GetOk() && j.request.GetKexec() {
+		err := load(report.GetDisk())
+		if j.loaded = err == nil; err != nil {
+			err = fmt.Errorf("the machine is restarted, because kexec cannot start the installed system: %w", err)
+			options.Warn(err)
+			report.Warnings = append(report.Warnings, err.Error())
+		}
+	}
+	return report
 }
 
 // loadInstalled gives the kernel of the system on a disk to the running one.

@@ -79,9 +79,19 @@ func (p *probe) survive(what string, read func()) {
 	read()
 }
 
-// Disks returns the disks alone, as Collect lists them but without asking them for their health.
-func Disks(root string) []*agentv1.BlockDevice {
-	return (&probe{root: root}).blockDevices()
+// Disks returns the disks alone, as Collect lists them but without asking them for their health. A
+// panic becomes an error, as in a report it becomes a warning.
+func Disks(root string) ([]*agentv1.BlockDevice, error) {
+	return disks((&probe{root: root}).blockDevices)
+}
+
+func disks(read func() []*agentv1.BlockDevice) (list []*agentv1.BlockDevice, err error) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			err = errors.New(clean(fmt.Sprintf("the disks cannot be read because of a fault in the agent: %v", fault)))
+		}
+	}()
+	return read(), nil
 }
 
 // Digest identifies what a report says of the hardware. Temperatures and hours, which change by

@@ -195,6 +195,18 @@ func TestPartThatPanics(t *testing.T) {
 	}
 }
 
+// Disks that cannot be read for an install end that install, and not the agent.
+func TestDisksThatPanic(t *testing.T) {
+	t.Parallel()
+	list, err := disks(func() []*agentv1.BlockDevice { panic("index\nout of range") })
+	if list != nil || err == nil || err.Error() != "the disks cannot be read because of a fault in the agent: indexout of range" {
+		t.Errorf("%v, %v", list, err)
+	}
+	if list, err := Disks(tree(t, server())); len(list) == 0 || err != nil {
+		t.Errorf("%v, %v", list, err)
+	}
+}
+
 func FuzzSMBIOS(f *testing.F) {
 	f.Add([]byte(entryPoint), smbiosTable())
 	f.Add([]byte("_SM_1234"), smbiosTable()[:50])
