@@ -86,6 +86,20 @@ func (t *transaction) endMaintenance(ctx context.Context, m *machineRecord, acto
 	return t.q.EndMaintenance(ctx, statement.EndMaintenanceParams{Until: micros(t.Now()), Machine: string(m.record.ID)})
 }
 
+// excuseSilence makes silence count from now on, as after a maintenance that ends now. One that is
+// under way does that when it ends.
+func (t *transaction) excuseSilence(ctx context.Context, r fleet.Record, actor, reason string) error {
+	if maintained(r) == nil {
+		return nil
+	}
+	machine, now := string(r.ID), t.Now()
+	err := t.q.PutMaintenance(ctx, statement.PutMaintenanceParams{Machine: machine, At: micros(now), Until: micros(now), Actor: actor, Reason: reason})
+	if err != nil {
+		return err
+	}
+	return t.q.EndMaintenance(ctx, statement.EndMaintenanceParams{Until: micros(now), Machine: machine})
+}
+
 // maintained fails unless the machine is in maintenance.
 func maintained(r fleet.Record) error {
 	if r.Maintenance == nil || r.Maintenance.Over {

@@ -170,7 +170,9 @@ func (db *DB) AcceptHostKey(ctx context.Context, actor string, machine fleet.Mac
 	})
 }
 
-// Unquarantine lets work come back to the machine. KindConflict when it is not in quarantine.
+// Unquarantine lets work come back to the machine, which has the time that it has after a
+// maintenance: its silence counts from now on, and agents are started and recovery works as if
+// nothing had failed before. KindConflict when it is not in quarantine.
 func (db *DB) Unquarantine(ctx context.Context, actor string, machine fleet.MachineID, reason string) error {
 	return db.onMachine(ctx, "unquarantine", machine, func(ctx context.Context, t *transaction, m *machineRecord) (bool, error) {
 		return true, t.unquarantine(ctx, m, actor, reason)
@@ -186,6 +188,14 @@ func (t *transaction) unquarantine(ctx context.Context, m *machineRecord, actor 
 		return err
 	}
 	if _, err := t.q.DeleteRepair(ctx, string(m.record.ID)); err != nil { // its ladder begins anew
+		return err
+	}
+	for _, process := range []fleet.Process{fleet.ProcessAgentStart, fleet.ProcessRecovery} {
+		if _, backed := m.record.Backoffs[process]; backed {
+			t.buffer.resetBackoff(machineSubject(m.record.ID), process)
+		}
+	}
+	if err := t.excuseSilence(ctx, m.record, actor, "the quarantine has ended: "+reason); err != nil {
 		return err
 	}
 	t.record(history{

@@ -113,7 +113,7 @@ func (r Record) OpenOperation() *OperationRequest {
 }
 
 // Maintenance keeps Ironherd from touching the host, and makes its silence expected. Written by an
-// operator.
+// operator. The end of a quarantine writes one that is over.
 type Maintenance struct {
 	At time.Time
 	// Until is when it ends by itself; nil: by a person's word only.

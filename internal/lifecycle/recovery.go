@@ -334,8 +334,9 @@ func (c judgement) silentAfter() time.Duration {
 	return max(c.env.Policy.SilentAfter, 3*c.env.PromisedInterval)
 }
 
-// workedOn returns from when on it counts that a host does not answer: not during maintenance, nor
-// before the machine was last restarted on purpose.
+// workedOn returns from when on it counts that a host does not answer: not during a maintenance or
+// a quarantine, whose end is recorded as that of a maintenance, nor before the machine was last
+// restarted on purpose.
 func (c judgement) workedOn(since time.Time) time.Time {
 	if m := c.r.Maintenance; m != nil && m.Until != nil {
 		since = later(since, *m.Until)

@@ -210,6 +210,15 @@ var recoveryLadder = []scenario{
 		state: fleet.StateProvided,
 		want:  []due{{recovery, lifecycle.Later, 90, "metal reboots it"}},
 	},
+	{
+		name: "after a quarantine, whose end is that of a maintenance, an agent has its time to speak", now: 41,
+		steps: with(known, allLevers, maintenance(40, 40, true)),
+		state: fleet.StateAvailable,
+		want: []due{
+			{agentStart, lifecycle.Later, 50, "silent for 10m0s"},
+			{recovery, lifecycle.NotWanted, 0, "the agent is not silent"},
+		},
+	},
 }
 
 // TestUnderRecovery: what counts against the limit of recovery.

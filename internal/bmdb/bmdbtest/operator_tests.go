@@ -87,6 +87,48 @@ var operatorTests = []test{
 		w.wantKind(w.db.Unquarantine(w.ctx, actor, id, "again"), fleet.KindConflict)
 		w.claimOne(s, fleet.ProcessAgentStart)
 	}},
+	{"a quarantine that ends leaves the machine the time that it has after a maintenance", func(w *world) {
+		id, work := w.lost(func(*fleet.Policy) {})
+		w.pulls(fleet.LeverReboot)
+		w.must(work.Fail(w.ctx, bmdb.Failure{Cause: "throttled", Backoff: hours}))
+		w.must(w.db.Quarantine(w.ctx, actor, id, "a cable is loose"))
+		w.heardFor(20 * time.Minute)
+		w.must(w.db.Unquarantine(w.ctx, actor, id, "it is plugged in"))
+		r := w.record(id)
+		if len(r.Backoffs) != 0 {
+			w.Fatalf("backoffs %v", r.Backoffs)
+		}
+		if m := r.Maintenance; m == nil || !m.Over || m.Until.Sub(w.now()).Abs() > time.Minute {
+			w.Fatalf("silence counts from the end of %+v", m)
+		}
+		due := func(want fleet.Process) {
+			w.Helper()
+			s := w.lasting("any")
+			for _, process := range []fleet.Process{fleet.ProcessAgentStart, fleet.ProcessRecovery} {
+				works := w.claim(s, process, 1)
+				if (len(works) > 0) != (process == want) {
+					w.Fatalf("%d of %s are due, want %q", len(works), process, want)
+				}
+				for _, work := range works {
+					w.must(work.Fail(w.ctx, bmdb.Failure{Cause: "no answer", Backoff: growing}))
+				}
+			}
+		}
+		due("")
+		w.heardFor(fleet.DefaultPolicy().SilentAfter - time.Minute)
+		due("")
+		w.heardFor(2 * time.Minute)
+		due(fleet.ProcessAgentStart)
+	}},
+	{"a maintenance outlasts a quarantine", func(w *world) {
+		id := w.machine("c1")
+		w.must(w.db.BeginMaintenance(w.ctx, actor, id, nil, "a new fan"))
+		w.must(w.db.Quarantine(w.ctx, actor, id, "smells odd"))
+		w.must(w.db.Unquarantine(w.ctx, actor, id, "aired"))
+		if m := w.record(id).Maintenance; m == nil || m.Over || m.Until != nil || m.Reason != "a new fan" {
+			w.Fatalf("maintenance %+v", m)
+		}
+	}},
 	{"a policy has a number and reaches every row", func(w *world) { // rule 10
 		a := w.ready("c1", false)
 		p := fleet.DefaultPolicy()

@@ -150,7 +150,8 @@ func TestStorm(t *testing.T) {
 					s.try("quarantine", a.Quarantine(t.Context(), "op", ids[n%len(ids)], "x"))
 					revoked()
 					s.try("unquarantine", a.Unquarantine(t.Context(), "op", ids[n%len(ids)], "x"))
-					s.try("policy", bmdbtest.SetAtOnce(t.Context(), a.DB, 1+n%3))
+					// Whoever comes back has to fall silent again before it is recovered.
+					s.try("policy and silence", bmdbtest.Silence(t.Context(), a.DB, "p2", 1+n%3))
 				}
 			})
 			workers.Wait()
@@ -162,8 +163,9 @@ func TestStorm(t *testing.T) {
 			if n := query[int](t, url, "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"); n != 0 {
 				t.Errorf("%d deadlocks", n)
 			}
-			a.must(bmdbtest.SetAtOnce(t.Context(), a.DB, 3))
 			a.shift.Advance(time.Minute) // those that died
+			a.must(bmdbtest.Silence(t.Context(), a.DB, "p2", 3))
+			a.shift.Advance(time.Second)
 			if got := len(a.recover(a.session("last", time.Hour), 24).Works); got != 6 {
 				t.Errorf("claimed %d in the end, want three at each of two providers", got)
 			}

@@ -218,10 +218,13 @@ func (w *World) Quarantine(i int) {
 	m.Epoch++
 }
 
-// Unquarantine lets work come back; false when there is nothing to end.
+// Unquarantine lets work come back, without backoff; false when there is nothing to end.
 func (w *World) Unquarantine(i int) bool {
 	was := w.Machines[i].Quarantined
-	w.Machines[i].Quarantined = false
+	if was {
+		w.Machines[i].Quarantined = false
+		w.Retry(i)
+	}
 	return was
 }
 
