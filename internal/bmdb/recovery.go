@@ -154,13 +154,13 @@ func spent(policy fleet.Policy) string {
 	return fmt.Sprintf("recovery has restarted %d machines within an hour, which is what policy.recovery_per_hour allows", policy.RecoveryPerHour)
 }
 
-// WatchSilence stops the line when so many machines are silent at once that the fault is probably
-// ours (the listener, the network, a certificate, the clock), and returns what it did in words; ""
-// when it did nothing. It stops the line once: when the time is over and the machines are silent
-// still, recovery goes on. The silence is over when less than half as many machines are silent, so
-// that a number about the limit does not stop the line again and again. It also stops the line
-// while the budget of recovery is spent; in the name of the BMDB while it remembers a silence, else
-// of the policy. Called by the janitor.
+// WatchSilence stops the line when so many machines are silent at once, or so many installed
+// systems do not come up, that the fault is probably ours (the listener, the network, a
+// certificate, the clock), and returns what it did in words; "" when it did nothing. It stops the
+// line once: when the time is over and the machines are silent still, recovery goes on. The silence
+// is over when less than half as many machines are silent, so that a number about the limit does
+// not stop the line again and again. It also stops the line while the budget of recovery is spent;
+// in the name of the BMDB while it remembers a silence, else of the policy. Called by the janitor.
 func (db *DB) WatchSilence(ctx context.Context) (did string, err error) {
 	err = db.update(ctx, "watch silence", func(ctx context.Context, t *transaction) error {
 		did = ""
@@ -172,27 +172,20 @@ func (db *DB) WatchSilence(ctx context.Context) (did string, err error) {
 			return err
 		}
 		policy, hold := env.Policy, env.RecoveryHold
-		silent, agents, unanswered, err := t.silence(ctx, policy)
+		found, err := t.silence(ctx, env)
 		if err != nil {
 			return err
-		}
-		count := fmt.Sprintf("%d of %d machines with an agent are silent", silent, agents)
-		if unanswered > 0 {
-			silent, agents = silent+unanswered, agents+unanswered
-			count = fmt.Sprintf("%d of %d machines are silent, of which %d have never answered", silent, agents, unanswered)
 		}
 		if hold != nil && hold.Actor != actorBMDB && !holds(hold, t.Now()) {
 			hold = nil // a person's or the policy's, which is over
 		}
-		many := policy.SuspectShare > 0 && silent >= int64(max(policy.SuspectLeast, 1)) && silent*100 >= int64(policy.SuspectShare)*agents
-		few := policy.SuspectShare == 0 || silent*200 < int64(policy.SuspectShare)*agents || silent == 0
 		switch {
-		case many && hold == nil:
+		case found.many(policy) && hold == nil:
 			until := t.Now().Add(policy.SuspectFor)
-			did = count + ": the fault is probably ours"
+			did = found.String() + ": the fault is probably ours"
 			return t.holdRecovery(ctx, actorBMDB, &until, did)
-		case few && hold != nil && hold.Actor == actorBMDB:
-			did = count + ": recovery goes on"
+		case found.few(policy) && hold != nil && hold.Actor == actorBMDB:
+			did = found.String() + ": recovery goes on"
 			if _, err := t.q.DeleteRecoveryHold(ctx); err != nil {
 				return err
 			}
@@ -224,26 +217,4 @@ func (db *DB) WatchSilence(ctx context.Context) (did string, err error) {
 		return "", err
 	}
 	return did, nil
-}
-
-// silence counts the machines whose agent is silent, and all that are expected to have one. Of
-// those that get their first one, it counts in unanswered whose host has not answered for so long
-// that it is to be recovered, but does not count as silent yet.
-func (t *transaction) silence(ctx context.Context, policy fleet.Policy) (silent, agents, unanswered int64, err error) {
-	unanswered, err = t.q.CountUnanswered(ctx, statement.CountUnansweredParams{
-		Since: micros(t.Now().Add(-policy.NeverSpokeAfter)), Process: string(fleet.ProcessAgentStart), State: string(fleet.StateProvided),
-	})
-	if err != nil {
-		return 0, 0, 0, err
-	}
-	rows, err := t.q.CountStates(ctx)
-	for _, r := range rows {
-		switch fleet.State(r.State) {
-		case fleet.StateSilent:
-			silent, agents = silent+r.N, agents+r.N
-		case fleet.StateStarted, fleet.StateAvailable, fleet.StateInstalling, fleet.StateRefused:
-			agents += r.N
-		}
-	}
-	return silent, agents, unanswered, err
 }

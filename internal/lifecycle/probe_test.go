@@ -46,7 +46,7 @@ var probes = []scenario{
 		state: fleet.StateSilent, reason: "has not answered 15m0s after the install",
 		want: []due{
 			{probe, lifecycle.Later, 20 + 1.0/6, "is asked"},
-			{recovery, lifecycle.Due, 20, "metal reboots it"},
+			{recovery, lifecycle.Later, 30, "metal reboots it"},
 		},
 	},
 	{

@@ -21,8 +21,9 @@ import (
 // heartbeat from after the step ends the trouble. Steps are remembered for policy.recovery_memory,
 // so that a machine that fails again and again gets to the end of the ladder.
 //
-// A host that has never answered climbs the same ladder, from the reboot on, and only after it was
-// found not to answer once more.
+// An installed system that did not come up, and a host that has never answered, climb the same
+// ladder, from the reboot on. The time before the first step is for us: when many of them are found
+// together, the line is stopped before any is restarted.
 //
 // So an agent that speaks has one entry in the agenda that wakes now and then, that of its start.
 
@@ -164,14 +165,12 @@ func (c judgement) recovery() want {
 		return notWanted("the agent is not silent")
 	case t.agent && !failed:
 		return waiting("when %s, it is started again first", t.reason)
-	case t.kind == neverAnswered:
-		// Agents that fall silent show first that the fault may be ours; here nothing does.
-		return c.stopped(dueAt(t.at.Add(timeout), "when %s, and does not answer within %s more: %s", t.reason, timeout, c.step(rung)), rung)
 	case t.agent:
 		return c.stopped(dueAt(t.at.Add(timeout), "%s, and starting it again fails; without a sign of life at that time: %s", t.reason,
 			c.step(rung)), rung)
 	}
-	return c.stopped(dueAt(t.at, "when %s: %s", t.reason, c.step(rung)), rung)
+	// Many that are silent together show that the fault may be ours, before the first is restarted.
+	return c.stopped(dueAt(t.at.Add(timeout), "when %s, and there is no sign of life within %s more: %s", t.reason, timeout, c.step(rung)), rung)
 }
 
 // leftAlone says why nothing is to be recovered on a machine of which nothing is expected.

@@ -101,12 +101,17 @@ var recoveryLadder = []scenario{
 		want:  []due{{recovery, lifecycle.Due, 2059, "metal reboots it"}},
 	},
 	{
-		name: "an installed system that does not come up is rebooted at once", steps: with(written, allLevers), now: 21,
+		name: "an installed system does not come up: many of them show first that the fault is ours", steps: with(written, allLevers), now: 21,
 		state: fleet.StateSilent,
 		want: []due{
 			{agentStart, lifecycle.NotWanted, 0, "booting"},
-			{recovery, lifecycle.Due, 20, "metal reboots it"},
+			{recovery, lifecycle.Later, 30, "and there is no sign of life within 10m0s more: metal reboots it"},
 		},
+	},
+	{
+		name: "then it is rebooted", steps: with(written, allLevers), now: 31,
+		state: fleet.StateSilent,
+		want:  []due{{recovery, lifecycle.Due, 30, "metal reboots it"}},
 	},
 	{
 		name: "it comes up after the reboot", now: 23,
@@ -137,7 +142,7 @@ var recoveryLadder = []scenario{
 		state: fleet.StateProvided,
 		want: []due{
 			{agentStart, lifecycle.Later, 6, "in backoff after a failure: dial"},
-			{recovery, lifecycle.Later, 42, "when the host has not answered for 30m0s, and does not answer within 10m0s more: metal reboots it"},
+			{recovery, lifecycle.Later, 42, "when the host has not answered for 30m0s, and there is no sign of life within 10m0s more: metal reboots it"},
 		},
 	},
 	{

@@ -104,7 +104,7 @@ var handsTests = []test{
 		w.pulls(fleet.LeverReboot)
 		o := w.handOut(a, 0, 0)
 		w.must(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: o.Request.Generation, Attempt: o.Attempt, OK: true, Disk: "/dev/sda"}))
-		w.heardFor(fleet.DefaultPolicy().BootTimeout + time.Minute)
+		w.heardFor(fleet.DefaultPolicy().BootTimeout + fleet.DefaultPolicy().RecoveryStepTimeout + time.Minute)
 		w.must(w.claimOne(w.lasting("recoverer"), fleet.ProcessRecovery).Finish(w.ctx, bmdb.TakeStep(fleet.RungReboot)))
 		w.must(errorOf(w.db.RecordInstalled(w.ctx, a.Machine, o.Request.Generation, o.Attempt, o.Secret, "boot9")))
 		w.wantEvents(a.Machine, "recovery step", "recovered", "installed")

@@ -265,6 +265,7 @@ var probeTests = []test{
 		if got := w.state(a.Machine); got != fleet.StateSilent {
 			w.Fatalf("state %s", got)
 		}
+		w.shift.Advance(fleet.DefaultPolicy().RecoveryStepTimeout)
 		if work := w.claimOne(w.sessionFor("recoverer", time.Hour), fleet.ProcessRecovery); work.Decision.Rung != fleet.RungReboot {
 			w.Fatalf("decision %+v", work.Decision)
 		}

@@ -41,6 +41,7 @@ func Run(t *testing.T, open func(t *testing.T) bmdb.Engine) {
 		{"agenda", agendaTests},
 		{"fact", factTests},
 		{"hands", handsTests},
+		{"silence", silenceTests},
 		{"turn", turnTests},
 	} {
 		t.Run(group.name, func(t *testing.T) {

@@ -91,6 +91,61 @@ func (q *Queries) CountDue(ctx context.Context, arg CountDueParams) (CountDueRow
 	return i, err
 }
 
+const countNotCalled = `-- name: CountNotCalled :one
+SELECT count(*) AS n, CAST(COALESCE(min(r.at), 0) AS BIGINT) AS oldest
+FROM machine_state AS s JOIN install_report AS r ON r.machine = s.machine JOIN machine AS m ON m.id = s.machine
+WHERE s.provider = $1 AND s.state = $2 AND r.at <= $3 AND m.due_probe = 0
+  AND NOT EXISTS (SELECT 1 FROM maintenance AS n WHERE n.machine = s.machine AND n.until > $3)
+  AND NOT EXISTS (SELECT 1 FROM operation_attempt AS o WHERE o.machine = s.machine AND o.accepted_at > $3)
+`
+
+type CountNotCalledParams struct {
+	Provider string
+	State    string
+	Since    int64
+}
+
+type CountNotCalledRow struct {
+	N      int64
+	Oldest int64
+}
+
+// How many machines of a provider in a state (that of those whose installed system boots) have a
+// disk that was written until then, and when the first of these disks was. Left out are machines
+// that were restarted or worked on since then, and systems to be probed, which do not call.
+func (q *Queries) CountNotCalled(ctx context.Context, arg CountNotCalledParams) (CountNotCalledRow, error) {
+	row := q.db.QueryRowContext(ctx, countNotCalled, arg.Provider, arg.State, arg.Since)
+	var i CountNotCalledRow
+	err := row.Scan(&i.N, &i.Oldest)
+	return i, err
+}
+
+const countNotUp = `-- name: CountNotUp :one
+SELECT count(*) AS n, CAST(COALESCE(min(r.at), 0) AS BIGINT) AS oldest
+FROM machine_state AS s JOIN install_report AS r ON r.machine = s.machine JOIN install_request AS q ON q.machine = s.machine
+WHERE s.provider = $1 AND s.state = $2 AND r.ok = 1 AND r.generation = q.generation
+  AND NOT EXISTS (SELECT 1 FROM installed AS i WHERE i.machine = s.machine AND i.generation >= r.generation)
+`
+
+type CountNotUpParams struct {
+	Provider string
+	State    string
+}
+
+type CountNotUpRow struct {
+	N      int64
+	Oldest int64
+}
+
+// How many machines of a provider in a state have a disk that was written for the newest request,
+// from which their system has not come up, and when the first of these disks was written.
+func (q *Queries) CountNotUp(ctx context.Context, arg CountNotUpParams) (CountNotUpRow, error) {
+	row := q.db.QueryRowContext(ctx, countNotUp, arg.Provider, arg.State)
+	var i CountNotUpRow
+	err := row.Scan(&i.N, &i.Oldest)
+	return i, err
+}
+
 const countStateCounts = `-- name: CountStateCounts :many
 SELECT provider, count(*) AS n FROM state_count GROUP BY provider ORDER BY provider
 `
@@ -204,6 +259,18 @@ type CountUnansweredParams struct {
 // The machines in a state whose host has answered nobody since then, or for longer.
 func (q *Queries) CountUnanswered(ctx context.Context, arg CountUnansweredParams) (int64, error) {
 	row := q.db.QueryRowContext(ctx, countUnanswered, arg.Since, arg.Process, arg.State)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
+const countUpSince = `-- name: CountUpSince :one
+SELECT count(*) FROM installed WHERE at >= $1
+`
+
+// The machines whose installed system has come up since then.
+func (q *Queries) CountUpSince(ctx context.Context, since int64) (int64, error) {
+	row := q.db.QueryRowContext(ctx, countUpSince, since)
 	var count int64
 	err := row.Scan(&count)
 	return count, err

@@ -322,7 +322,7 @@ func TestNeverUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, watched)
-		s.run(14 * time.Minute)
+		s.run(24 * time.Minute)
 		if pulls := s.herd.Fake.Pulls(); len(pulls) > 0 {
 			t.Fatalf("too early: %v", pulls)
 		}

@@ -87,6 +87,28 @@ SET not_before = excluded.not_before, lasts = excluded.lasts, cause = excluded.c
 SELECT count(*) FROM backoff AS b JOIN machine_state AS s ON s.machine = b.subject
 WHERE b.unanswered_since > 0 AND b.unanswered_since <= sqlc.arg(since) AND b.process = sqlc.arg(process) AND s.state = sqlc.arg(state);
 
+-- How many machines of a provider in a state (that of those whose installed system boots) have a
+-- disk that was written until then, and when the first of these disks was. Left out are machines
+-- that were restarted or worked on since then, and systems to be probed, which do not call.
+-- name: CountNotCalled :one
+SELECT count(*) AS n, CAST(COALESCE(min(r.at), 0) AS BIGINT) AS oldest
+FROM machine_state AS s JOIN install_report AS r ON r.machine = s.machine JOIN machine AS m ON m.id = s.machine
+WHERE s.provider = sqlc.arg(provider) AND s.state = sqlc.arg(state) AND r.at <= sqlc.arg(since) AND m.due_probe = 0
+  AND NOT EXISTS (SELECT 1 FROM maintenance AS n WHERE n.machine = s.machine AND n.until > sqlc.arg(since))
+  AND NOT EXISTS (SELECT 1 FROM operation_attempt AS o WHERE o.machine = s.machine AND o.accepted_at > sqlc.arg(since));
+
+-- How many machines of a provider in a state have a disk that was written for the newest request,
+-- from which their system has not come up, and when the first of these disks was written.
+-- name: CountNotUp :one
+SELECT count(*) AS n, CAST(COALESCE(min(r.at), 0) AS BIGINT) AS oldest
+FROM machine_state AS s JOIN install_report AS r ON r.machine = s.machine JOIN install_request AS q ON q.machine = s.machine
+WHERE s.provider = sqlc.arg(provider) AND s.state = sqlc.arg(state) AND r.ok = 1 AND r.generation = q.generation
+  AND NOT EXISTS (SELECT 1 FROM installed AS i WHERE i.machine = s.machine AND i.generation >= r.generation);
+
+-- The machines whose installed system has come up since then.
+-- name: CountUpSince :one
+SELECT count(*) FROM installed WHERE at >= sqlc.arg(since);
+
 -- name: DeleteBackoff :exec
 DELETE FROM backoff WHERE subject = sqlc.arg(subject) AND process = sqlc.arg(process);
 

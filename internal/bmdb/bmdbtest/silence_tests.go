@@ -1,0 +1,145 @@
+package bmdbtest
+
+import (
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// suspecting sets the policy: so many that are silent together make the fault ours, and recovery
+// has no other limit.
+func (w *world) suspecting(least int) fleet.Policy {
+	w.Helper()
+	p := fleet.DefaultPolicy()
+	p.SuspectLeast, p.RecoveryAtOnce = least, 0
+	_, err := w.db.SetPolicy(w.ctx, p)
+	w.must(err)
+	w.must(w.db.SetLevers(w.ctx, provider, everyLever))
+	return p
+}
+
+// written makes machines whose disk was written, and returns what makes their system come up.
+func (w *world) written(capacities ...fleet.CapacityID) (comeUp []func()) {
+	w.Helper()
+	for _, c := range capacities {
+		a := w.ready(c, true)
+		o := w.handOut(a, 0, 0)
+		w.must(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: 1, Attempt: 1, OK: true}))
+		comeUp = append(comeUp, func() {
+			w.must(errorOf(w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, o.Secret, "boot2")))
+		})
+	}
+	return comeUp
+}
+
+// watch wants that whoever watches the silence does that; "": nothing.
+func (w *world) watch(want string) {
+	w.Helper()
+	did, err := w.db.WatchSilence(w.ctx)
+	if w.must(err); did != want {
+		w.Fatalf("it did %q, want %q", did, want)
+	}
+}
+
+var silenceTests = []test{
+	{"installed systems that do not come up, together, stop the line before one is restarted", func(w *world) {
+		p := w.suspecting(2)
+		w.listening()
+		comeUp := w.written("c1", "c2", "c3")
+		w.shift.Advance(p.BootTimeout - time.Minute)
+		w.watch("")
+		w.shift.Advance(2 * time.Minute)
+		s := w.lasting("recoverer")
+		w.recover(s, 5, 0)
+		w.watch("3 of 3 installed systems did not come up: the fault is probably ours")
+		w.judgeAgain()
+		w.shift.Advance(p.RecoveryStepTimeout)
+		w.recover(s, 5, 0)
+		w.watch("")
+		w.shift.Advance(p.SuspectFor)
+		w.watch("") // the line stops once
+		for _, work := range w.recover(s, 5, 3) {
+			w.must(work.Cancel(w.ctx, "not now"))
+		}
+		for _, up := range comeUp {
+			up()
+		}
+		w.watch("0 of 0 machines with an agent are silent: recovery goes on")
+	}},
+	{"installed systems that came up beside them show that the fault is not ours", func(w *world) {
+		p := w.suspecting(2)
+		w.listening()
+		comeUp := w.written("c1", "c2", "c3", "c4", "c5")
+		w.shift.Advance(2 * time.Minute)
+		for _, up := range comeUp[2:] {
+			up()
+		}
+		w.shift.Advance(p.BootTimeout)
+		w.watch("")
+		w.shift.Advance(p.RecoveryStepTimeout)
+		for _, work := range w.recover(w.lasting("recoverer"), 5, 2) {
+			w.must(work.Finish(w.ctx, bmdb.TakeStep(fleet.RungReboot)))
+		}
+		w.shift.Advance(time.Hour) // the others came up long ago, but after these were written
+		w.watch("")
+		w.written("c6", "c7", "c8")
+		w.shift.Advance(p.BootTimeout + time.Minute)
+		w.watch("5 of 8 installed systems did not come up: the fault is probably ours")
+	}},
+	{"agents that speak do not excuse installed systems that do not come up", func(w *world) {
+		p := w.suspecting(2)
+		w.listening()
+		w.written("c1", "c2")
+		agents := []bmdb.AgentIdentity{w.ready("c3", false), w.ready("c4", false), w.ready("c5", false)}
+		w.shift.Advance(p.BootTimeout + time.Minute)
+		for _, a := range agents {
+			w.hear(a)
+		}
+		w.watch("2 of 2 installed systems did not come up: the fault is probably ours")
+	}},
+	{"an installed system that has its time still does not stop the line", func(w *world) {
+		p := w.suspecting(1)
+		w.listening()
+		a := w.ready("c1", true)
+		id := a.Machine
+		w.handOut(a, 0, 0)
+		w.must(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: 1, Attempt: 1, OK: true}))
+		late := func(do func()) {
+			w.Helper()
+			w.shift.Advance(p.BootTimeout - time.Minute)
+			do()
+			w.shift.Advance(2 * time.Minute)
+			w.watch("")
+		}
+		late(func() { w.must(w.db.BeginMaintenance(w.ctx, actor, id, nil, "a new fan")) })
+		late(func() { w.must(w.db.EndMaintenance(w.ctx, actor, id, "it turns")) })
+		late(func() {
+			number := w.ask(a, fleet.OperationReboot)
+			w.must(w.claimOne(w.lasting("operations"), fleet.ProcessOperation).Finish(w.ctx, bmdb.BeginOperation(number, ""),
+				bmdb.AcceptOperation(number), bmdb.EndOperation(number, true, "done", 0)))
+		})
+		w.shift.Advance(p.BootTimeout)
+		w.watch("1 of 1 installed systems did not come up: the fault is probably ours")
+	}},
+	{"no installed system had its time while nobody listened", func(w *world) {
+		p := w.suspecting(1)
+		w.written("c1")
+		w.shift.Advance(p.BootTimeout + time.Minute)
+		w.watch("")
+		w.listening()
+		w.shift.Advance(p.BootTimeout - time.Minute)
+		w.watch("")
+		w.shift.Advance(2 * time.Minute)
+		w.watch("1 of 1 installed systems did not come up: the fault is probably ours")
+	}},
+	{"an installed system that is to be probed has not come up only when a probe says so", func(w *world) {
+		p := w.suspecting(1)
+		w.listening()
+		w.unseen(fleet.SeenUp{By: fleet.SeenBySSH})
+		w.shift.Advance(p.BootTimeout + time.Minute)
+		w.watch("")
+		w.probe(w.sessionFor("prober", 10*time.Hour), 0, false)
+		w.watch("1 of 1 installed systems did not come up: the fault is probably ours")
+	}},
+}

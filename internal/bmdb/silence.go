@@ -1,0 +1,114 @@
+package bmdb
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/ironherd/ironherd/internal/bmdb/statement"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// silence is how many machines are not heard that ought to be. Agents and installed systems are
+// judged apart: agents that speak do not show that systems which were just written find us, nor the
+// other way round.
+type silence struct {
+	// silent are the machines whose agent is not heard, of all that are expected to have one.
+	// unanswered of them get their first one, and their host has not answered for so long that it is
+	// to be recovered.
+	silent, unanswered, agents int64
+	// notUp are the installed systems that have not come up in their time, of those that have, since
+	// the first of the former was written, or that have not. A system that has time left says nothing
+	// yet, for or against us.
+	notUp, booted int64
+}
+
+// many reports whether so many are not heard that the fault is probably ours.
+func (s silence) many(policy fleet.Policy) bool {
+	many := func(missing, all int64) bool {
+		return policy.SuspectShare > 0 && missing >= int64(max(policy.SuspectLeast, 1)) && missing*100 >= int64(policy.SuspectShare)*all
+	}
+	return many(s.silent, s.agents) || many(s.notUp, s.booted)
+}
+
+// few reports whether fewer than half as many are not heard.
+func (s silence) few(policy fleet.Policy) bool {
+	few := func(missing, all int64) bool {
+		return policy.SuspectShare == 0 || missing*200 < int64(policy.SuspectShare)*all || missing == 0
+	}
+	return few(s.silent, s.agents) && few(s.notUp, s.booted)
+}
+
+func (s silence) String() string {
+	agents := fmt.Sprintf("%d of %d machines with an agent are silent", s.silent, s.agents)
+	if s.unanswered > 0 {
+		agents = fmt.Sprintf("%d of %d machines are silent, of which %d have never answered", s.silent, s.agents, s.unanswered)
+	}
+	booted := fmt.Sprintf("%d of %d installed systems did not come up", s.notUp, s.booted)
+	switch {
+	case s.notUp == 0:
+		return agents
+	case s.silent == 0:
+		return booted
+	}
+	return agents + ", and " + booted
+}
+
+// silence counts the machines that are not heard. What counts already, and the state of the machine
+// does not say yet, is counted here: nobody looks at the machine again before a step of the ladder
+// is due.
+func (t *transaction) silence(ctx context.Context, env fleet.Environment) (s silence, err error) {
+	s.unanswered, err = t.q.CountUnanswered(ctx, statement.CountUnansweredParams{
+		Since: micros(t.Now().Add(-env.Policy.NeverSpokeAfter)), Process: string(fleet.ProcessAgentStart), State: string(fleet.StateProvided),
+	})
+	if err != nil {
+		return silence{}, err
+	}
+	s.silent, s.agents = s.unanswered, s.unanswered
+	rows, err := t.q.CountStates(ctx)
+	if err != nil {
+		return silence{}, err
+	}
+	var oldest int64
+	for _, r := range rows {
+		switch fleet.State(r.State) {
+		case fleet.StateSilent, fleet.StateBooting:
+			if r.N == 0 {
+				continue
+			}
+			notUp, first, err := t.notUp(ctx, env, r.Provider, fleet.State(r.State))
+			if err != nil {
+				return silence{}, err
+			}
+			if notUp > 0 && (oldest == 0 || first < oldest) {
+				oldest = first
+			}
+			s.notUp += notUp
+			if fleet.State(r.State) == fleet.StateSilent {
+				s.silent, s.agents = s.silent+r.N-notUp, s.agents+r.N-notUp
+			}
+		case fleet.StateStarted, fleet.StateAvailable, fleet.StateInstalling, fleet.StateRefused:
+			s.agents += r.N
+		}
+	}
+	if s.notUp == 0 {
+		return s, nil
+	}
+	up, err := t.q.CountUpSince(ctx, oldest)
+	s.booted = up + s.notUp
+	return s, err
+}
+
+// notUp counts the machines of a provider in that state whose installed system has not come up in
+// its time, and says when the first of their disks was written.
+func (t *transaction) notUp(ctx context.Context, env fleet.Environment, provider string, state fleet.State) (n, first int64, err error) {
+	if state == fleet.StateSilent {
+		row, err := t.q.CountNotUp(ctx, statement.CountNotUpParams{Provider: provider, State: string(state)})
+		return row.N, row.Oldest, err
+	}
+	since := t.Now().Add(-env.Policy.BootTimeout)
+	if env.ListenerUpSince.IsZero() || env.ListenerUpSince.After(since) {
+		return 0, 0, nil // nobody listened in their time
+	}
+	row, err := t.q.CountNotCalled(ctx, statement.CountNotCalledParams{Provider: provider, State: string(state), Since: micros(since)})
+	return row.N, row.Oldest, err
+}
