@@ -110,6 +110,10 @@ bench-bmdb: setup ## Measure the BMDB beside River, raw SQL and itself; prints a
 bench-intake: build agents ## What taking a fleet in costs, world and control plane as processes of their own (SIZES=1350,13500)
 	@go run ./test/intakebench -sizes $(or $(SIZES),1350,13500)
 
+.PHONY: bench-start
+bench-start: setup ## What starting an agent costs beside a bare loop of x/crypto/ssh, on simulated hosts and on sshd (as root; N=30)
+	@go test -run '^$$' -bench StartBesideBare -benchtime $(or $(N),30)x -timeout 1h ./internal/remote
+
 .PHONY: bench-install
 bench-install: setup ## What an install costs beside `zstd | dd` and bmaptool, on a loop device (as root; SIZES=4096,1024,16384 ROUNDS=3 DIR=/tmp)
 	@go build -o bin/installbench ./test/installbench
