@@ -64,6 +64,9 @@ const (
 	killHalf killPoint = "half"
 	// killAccepted: the provider has accepted it, and is asked what has become of it.
 	killAccepted killPoint = "accepted"
+	// killEnded: the end is durable, and nothing that follows from it was begun. Of a replace, that is
+	// the machine that takes its place.
+	killEnded killPoint = "ended"
 )
 
 // killed is one operation during which the control plane is killed.
@@ -73,6 +76,8 @@ type killed struct {
 	name   string
 	id     string
 	device string
+	// ended reports whether the end of the operation is durable.
+	ended func() bool
 }
 
 func (k killed) String() string {
@@ -100,6 +105,7 @@ func (k killed) hook(asked <-chan struct{}, kill func()) func(*http.Request, str
 			killUnheard:   action == k.first() && !before,
 			killHalf:      action == k.last() && before,
 			killAccepted:  accepted && look && before,
+			killEnded:     k.point == killEnded && accepted && before && !dead && k.ended(),
 		}[k.point]
 		accepted = accepted || action == k.last() && !before
 		if here && !dead {
@@ -123,6 +129,9 @@ func TestKilledDuringOperations(t *testing.T) {
 		if verb == "power cycle" {
 			points = append(points, killHalf)
 		}
+		if verb == "replace" {
+			points = append(points, killEnded)
+		}
 		for _, point := range points {
 			all = append(all, &killed{verb: strings.Fields(verb), point: point})
 		}
@@ -139,6 +148,7 @@ func TestKilledDuringOperations(t *testing.T) {
 	for i, k := range all {
 		m := list.GetMachines()[i]
 		k.name, k.id, k.device = m.GetHostname(), m.GetId(), m.GetProviderId()
+		k.ended = func() bool { return endedOnce(ctx, herd, k) == nil }
 		killDuring(ctx, t, herd, gate, k)
 		if k.verb[0] == "power" || k.verb[0] == "reboot" {
 			// The next kill must not lose a reply to this one as well, which would be made up for by
