@@ -34,12 +34,17 @@ func TestPowerIsLost(t *testing.T) {
 		herd, handler := newHerd(t, machines, func(p *fleet.Policy) {
 			p.RecoveryAtOnce = atOnce
 			p.HeartbeatInterval, p.SilentAfter = 5*time.Minute, 15*time.Minute
+			p.InstallTimeout = 48 * time.Hour // some are installed all the while
 		})
 		herd.Interval, herd.Parallelism = 5*time.Minute, atOnce
 		all := herd.Machines()
 		well, dark := all[:machines/50], all[machines/50:] // a fiftieth has power of its own
 		defer herd.Start(handler)()
 		time.Sleep(12 * time.Minute)
+		var installed []func()
+		for _, id := range well[:len(well)/2] {
+			installed = append(installed, herd.Install(id))
+		}
 
 		herd.SetDeaf(true)
 		time.Sleep(2 * time.Hour)
@@ -53,7 +58,7 @@ func TestPowerIsLost(t *testing.T) {
 		if n := len(herd.Fake.Pulls()); n != 0 {
 			t.Fatalf("all are heard again, and %d machines were touched", n)
 		}
-		verdict(t, herd, "")
+		verdict(t, herd, fmt.Sprintf("late: %d installing for more than an hour", len(installed)))
 
 		for _, id := range dark {
 			herd.Change(id, func(h *shepherdtest.Host) { h.Hangs = true })
@@ -116,12 +121,13 @@ func TestPowerIsLost(t *testing.T) {
 		if once != len(dark) || len(pulls) != len(dark) {
 			t.Errorf("%d of %d were rebooted once, by %d calls", once, len(dark), len(pulls))
 		}
+		for _, done := range installed {
+			done()
+		}
 		states, err := herd.DB.Summary(t.Context())
 		check(t, err)
-		for state, n := range states.States {
-			if state != fleet.StateAvailable && n != 0 {
-				t.Errorf("%d machines are %s in the end", n, state)
-			}
+		if n, m := states.States[fleet.StateInstalled], states.States[fleet.StateAvailable]; n != len(installed) || n+m != machines {
+			t.Errorf("the machines are %v in the end, want %d installed and the others available", states.States, len(installed))
 		}
 		verdict(t, herd, "")
 		wantAtOnce(t, herd, dark, atOnce)

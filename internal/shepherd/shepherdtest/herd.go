@@ -3,6 +3,7 @@ package shepherdtest
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -249,6 +250,34 @@ func (h *Herd) Start(handlers ...shepherd.Handler) (stop func()) {
 		})
 	}
 	return func() { cancel(); running.Wait() }
+}
+
+// Install has a system asked for on a machine and handed to its agent, which speaks and is at it
+// until done is called. Then the system comes up at once.
+func (h *Herd) Install(id fleet.MachineID) (done func()) {
+	h.tb.Helper()
+	ctx := context.WithoutCancel(h.tb.Context())
+	request := fleet.InstallRequest{Image: fleet.Image{
+		URL: "http://192.0.2.1/image", Digest: "sha256:" + strings.Repeat("0", 64), Compression: fleet.CompressionNone,
+	}}
+	_, err := h.DB.RequestInstall(ctx, "test", id, request, false)
+	h.check(err)
+	h.mu.Lock()
+	agent := h.hosts[id].agent
+	h.mu.Unlock()
+	order, err := h.DB.HandOutInstall(ctx, agent, 0, 0)
+	h.check(err)
+	if order == nil {
+		h.tb.Fatalf("no install of %s is due", id)
+	}
+	generation := order.Request.Generation
+	return func() {
+		h.tb.Helper()
+		h.Change(id, func(host *Host) { host.Agent = false })
+		h.check(h.DB.RecordInstallReport(ctx, agent, fleet.InstallReport{Generation: generation, Attempt: order.Attempt, OK: true}))
+		_, err := h.DB.RecordInstalled(ctx, id, generation, order.Attempt, order.Secret, "installed")
+		h.check(err)
+	}
 }
 
 // Record reads a machine.
