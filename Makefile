@@ -131,6 +131,12 @@ torture: build ## Kill the control plane (and the world) N times and check what 
 torture-siege: ## 10,000 hostile connections at a time for a minute, with agents at work beside; prints what they hold (N=10000)
 	@go test -count=1 -timeout 15m -v -run 'TestSiege' ./test -siege=$(or $(N),10000) | grep --line-buffered -Ev '^=== '
 
+.PHONY: torture-hands
+torture-hands: ## What reaches machines, at full numbers: a fleet loses its power, many creates on a faulty wire, starts with a man in the middle (N=10000)
+	@go test -count=1 -timeout 4h -v -run 'TestPowerIsLost$$' ./internal/shepherd/recoverer -storm=$(or $(N),10000) | grep --line-buffered -Ev '^=== '
+	@go test -count=1 -timeout 4h -v -run 'TestManyCreates$$' ./internal/shepherd/provisioner -creates=$(or $(N),10000) | grep --line-buffered -Ev '^=== '
+	@go test -count=1 -timeout 4h -v -run 'TestTenThousandStartsAndAManInTheMiddle$$' ./internal/remote | grep --line-buffered -Ev '^=== '
+
 .PHONY: torture-bmdb
 torture-bmdb: setup ## The BMDB at length: model, histories, failing calls, processes killed and stopped (CHECKS=1000 HISTORIES=1000 KILLS=200 STOPS=100)
 	@go test -count=1 -timeout 4h ./internal/bmdb/bmdbtest/model -rapid.checks=$(or $(CHECKS),1000)
