@@ -33,6 +33,8 @@ const (
 	// state.
 	systemPath = "/ironherd/system"
 	statePath  = "/var/lib/ironherd-agent/state"
+	// seedPath is where it finds randomness of the old system.
+	seedPath = "/ironherd/seed"
 	// sessionWait is how long a jump waits for the end of the session that the takeover came by.
 	sessionWait = 10 * time.Second
 	// farewell is what the last packets of that session get to leave the machine.
@@ -71,7 +73,7 @@ func (hostKexec) Load(_ context.Context, state *agentv1.AgentState) (warnings []
 	}
 	resident := proto.CloneOf(state)
 	resident.Init.Mode = agentv1.TakeoverMode_TAKEOVER_MODE_KEXEC
-	files := make([]kexec.File, 0, 3)
+	files := []kexec.File{{Path: seedPath, Mode: 0o600, Data: pid1.NewSeed()}}
 	for path, message := range map[string]proto.Message{systemPath: system, statePath: resident} {
 		data, err := proto.Marshal(message)
 		if err != nil {
@@ -335,9 +337,13 @@ func (m *memory) supervise(ctx context.Context, system *agentv1.MemorySystem, ho
 	}
 }
 
-// makeReady loads the drivers, mounts what needs one, and sets the clock.
+// makeReady gives the kernel randomness, loads the drivers, mounts what needs one, and sets the
+// clock.
 func (m *memory) makeReady(system *agentv1.MemorySystem) {
 	m.contact.failed(errors.New("the drivers are not all loaded"))
+	if err := pid1.AddSeed(seedPath); err != nil {
+		m.log.Warn("the kernel has to gather its own randomness", slog.Any("err", err))
+	}
 	_ = m.openWatchdog() // its driver may be built in
 	for _, path := range system.GetModules() {
 		pid1.LoadModule(path, m.log)
