@@ -65,7 +65,7 @@ func checkBootEntry(t *testing.T, ctx context.Context, host *remote.Host) {
 	t.Helper()
 	const variables = `cd /sys/firmware/efi/efivars; v=8be4df61-93ca-11d2-aa0d-00e098032b8c
 hex() { od -An -j4 -N2 -tx2 "$1-$v" | tr -d ' ' | tr a-f A-F; }
-first=$(hex BootOrder); echo "$first $(hex BootCurrent) $(tail -c +5 "Boot$first-$v" | tr -d '\000')"`
+first=$(hex BootOrder); echo "$first $(hex BootCurrent) $(tr -d '\000' <"Boot$first-$v")"`
 	got := shell(t, ctx, host, variables)
 	if words := strings.Fields(got); len(words) < 2 || words[0] != words[1] || !strings.Contains(got, "Ironherd installed system") {
 		t.Errorf("the first boot entry, the one that was booted, and what the first one is: %q", got)
