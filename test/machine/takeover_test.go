@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
 	"github.com/ironherd/ironherd/internal/config"
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -80,11 +81,12 @@ func TestFromQuickToInstalled(t *testing.T) {
 }
 
 // The agent starts what it has installed by kexec: the firmware does not run in between, so that a
-// machine whose next restart would boot another kernel is in the installed system all the same.
+// machine whose next restart would boot another kernel is in the installed system all the same. One
+// that runs in the old system jumps into memory for the install first.
 func TestStartedByKexec(t *testing.T) {
 	onDemand(t)
-	for _, firmware := range []vm.Firmware{vm.BIOS, vm.UEFI} {
-		t.Run(string(firmware), func(t *testing.T) {
+	for firmware, way := range map[vm.Firmware]initializer.Takeover{vm.BIOS: initializer.TakeoverInPlace, vm.UEFI: initializer.TakeoverKexec} {
+		t.Run(fmt.Sprintf("%s, from %s", firmware, way), func(t *testing.T) {
 			t.Parallel()
 			o, err := offered()
 			check(t, err)
@@ -92,11 +94,16 @@ func TestStartedByKexec(t *testing.T) {
 			port := freePort(t)
 			m := boot(t, quick(t, firmware, "", port, o.port))
 			awaitSSH(t, ctx, m)
-			p := manage(t, initializer.TakeoverKexec, port, m, func(c *config.Config, p *config.Provider) {
+			p := manage(t, way, port, m, func(c *config.Config, p *config.Provider) {
 				patient(c)
-				p.Install = o.install()
-				p.Install.Kexec = true
+				if way == initializer.TakeoverKexec {
+					p.Install = o.install()
+					p.Install.Kexec = true
+				}
 			})
+			if way == initializer.TakeoverInPlace {
+				installFromPlace(t, ctx, p, m, o)
+			}
 			written := time.Now()
 			awaitInstalled(t, ctx, p, m)
 			for _, entry := range history(t, ctx, p) {
@@ -115,6 +122,28 @@ func TestStartedByKexec(t *testing.T) {
 			}
 		})
 	}
+}
+
+// installFromPlace asks for an install on a machine whose agent runs in the old system.
+func installFromPlace(t *testing.T, ctx context.Context, p *plane, m *vm.Machine, o offer) {
+	t.Helper()
+	var id string
+	await(t, ctx, "the agent in the old system", func() error {
+		machine, err := p.machine(ctx)
+		if err == nil && machine.GetMachine().GetState() != string(fleet.StateAvailable) {
+			err = fmt.Errorf("the machine is %s: %s", machine.GetMachine().GetState(), machine.GetMachine().GetReason())
+		}
+		id = machine.GetMachine().GetId()
+		return err
+	})
+	if strings.Contains(m.Console(), "the agent is in memory") {
+		t.Error("the agent is in memory before anything is to be installed")
+	}
+	_, err := p.client.InstallMachine(ctx, &fleetv1.InstallMachineRequest{
+		Machine: id, Image: &agentv1.Image{Url: o.url(), Digest: o.digest, Compression: agentv1.Compression_COMPRESSION_ZSTD, Size: o.size},
+		RootDisk: &agentv1.DiskSelector{Erase: true}, Kexec: true,
+	})
+	check(t, err)
 }
 
 // An installed system is seen to be up by SSH, under the host key that its install brought, or by
