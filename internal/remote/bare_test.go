@@ -93,11 +93,13 @@ func BenchmarkStartBesideBare(b *testing.B) {
 	content.gzipped()
 	for name, open := range map[string]func(*testing.B) place{
 		"simulated": func(b *testing.B) place {
+			b.Helper()
 			key := newTestKey(b)
 			target, root := startSimulated(b, key)
 			return place{key, target, "/root/agent", root}
 		},
 		"sshd": func(b *testing.B) place {
+			b.Helper()
 			s := startSSHD(b)
 			return place{s.key, s.target(), filepath.Join(b.TempDir(), "agent"), ""}
 		},
