@@ -127,26 +127,19 @@ func grubWords(line string) (words []string, err error) {
 	for i := 0; i < len(line); i++ {
 		c := line[i]
 		switch {
+		case quote != 0 && c == quote:
+			quote = 0
 		case quote == '\'':
-			if c == '\'' {
-				quote = 0
-			} else {
-				word = append(word, c)
-			}
+			word = append(word, c)
 		case c == '\\' && i+1 < len(line):
 			i++
 			word, in = append(word, line[i]), true
 		case c == '$':
 			i += variableName(line[i+1:])
 			word, in = append(word, variable...), true
-		case c == '"':
-			in = true
-			if quote = c - quote; quote != 0 {
-				quote = c
-			}
 		case quote != 0:
 			word = append(word, c)
-		case c == '\'':
+		case c == '"' || c == '\'':
 			quote, in = c, true
 		case c == '#' && !in:
 			return words, nil
