@@ -236,9 +236,18 @@ func (l *listener) flush() {
 		return // they are written with the next one
 	}
 	for _, a := range heard {
-		a.heard = w.now
+		a.wasHeard(w.now)
 	}
 	l.heard = nil
+}
+
+// wasHeard notes that it is durable that the agent spoke. If it was started since recovery took a
+// step, the step has helped, whatever becomes of the agent.
+func (a *agent) wasHeard(now time.Time) {
+	a.heard = now
+	if !a.since.Before(a.host.recovering) {
+		a.host.recovering = time.Time{}
+	}
 }
 
 // heartbeat serves one heartbeat of an agent. What it returns nil for is durable.
@@ -260,7 +269,7 @@ func (l *listener) heartbeat(a *agent) error {
 			return err
 		}
 		w.watch.spoke(a)
-		a.heard = w.now
+		a.wasHeard(w.now)
 	}
 	l.spoken[id.Machine] = spoken{id.TakeoverGeneration, boot, w.now}
 	if !a.hardware {
