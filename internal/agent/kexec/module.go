@@ -196,9 +196,10 @@ func readModules(dir string) (*kernelModules, error) {
 }
 
 // softDependencies adds the modules that others ask for without a symbol (modules.softdep), where
-// they are there.
+// they are there. What is asked for may be an alias, such as an algorithm of the kernel's.
 func (k *kernelModules) softDependencies() {
 	text, _ := os.ReadFile(filepath.Join(k.dir, "modules.softdep"))
+	aliases := k.aliases()
 	for line := range strings.SplitSeq(string(text), "\n") {
 		words := strings.Fields(line)
 		if len(words) < 3 || words[0] != "softdep" {
@@ -210,11 +211,28 @@ func (k *kernelModules) softDependencies() {
 				before = word == "pre:"
 				continue
 			}
-			if need := normal(word); before && k.path[need] != "" && need != name {
-				k.needs[name] = append(k.needs[name], need)
+			for _, need := range append(aliases[normal(word)], normal(word)) {
+				if before && k.path[need] != "" && need != name {
+					k.needs[name] = append(k.needs[name], need)
+				}
 			}
 		}
 	}
+}
+
+// aliases returns the modules behind the aliases that are names, and no patterns of hardware
+// (modules.alias).
+func (k *kernelModules) aliases() map[string][]string {
+	text, _ := os.ReadFile(filepath.Join(k.dir, "modules.alias"))
+	found := map[string][]string{}
+	for line := range strings.SplitSeq(string(text), "\n") {
+		words := strings.Fields(line)
+		if len(words) == 3 && words[0] == "alias" && !strings.ContainsAny(words[1], "*?[:") {
+			alias := normal(words[1])
+			found[alias] = append(found[alias], normal(words[2]))
+		}
+	}
+	return found
 }
 
 // moduleName returns the name of a module out of its path.

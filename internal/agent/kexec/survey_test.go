@@ -74,9 +74,11 @@ kernel/drivers/char/ipmi/ipmi_devintf.ko: kernel/drivers/char/ipmi/ipmi_msghandl
 kernel/drivers/sound/snd.ko:
 kernel/drivers/net/bonding/bonding.ko: kernel/net/tls/tls.ko
 kernel/net/tls/tls.ko:
+kernel/crypto/sum_generic.ko:
 `)
 	put(modules+"modules.builtin", "kernel/drivers/pci/pcieport.ko\n")
-	put(modules+"modules.softdep", "# comment\nsoftdep netcard pre: phy missing post: snd\n")
+	put(modules+"modules.softdep", "# comment\nsoftdep netcard pre: phy crypto-sum missing post: snd\n")
+	put(modules+"modules.alias", "# comment\nalias crypto-sum sum_generic\nalias crypto-sum sum_of_this_processor\nalias pci:v*d*sv* snd\n")
 	for _, path := range []string{
 		"block/virtio_blk", "virtio/virtio_ring", "virtio/virtio", "virtio/virtio-pci", "net/netcard", "net/phy", "char/ipmi/ipmi_si", "char/ipmi/ipmi_msghandler", "char/ipmi/ipmi_devintf",
 		"net/bonding/bonding",
@@ -84,6 +86,7 @@ kernel/net/tls/tls.ko:
 		put(modules+"kernel/drivers/"+path+".ko", "\x7fELF")
 	}
 	put(modules+"kernel/net/tls/tls.ko", "\x7fELF")
+	put(modules+"kernel/crypto/sum_generic.ko", "\x7fELF")
 	put(modules+"kernel/drivers/net/netcard.ko", "\x7fELF\x00license=GPL\x00firmware=net/card.bin\x00firmware=net/other.bin\x00firmware=../../etc/shadow\x00")
 	put("lib/firmware/net/card.bin", "firmware")
 
@@ -116,12 +119,12 @@ func TestSurvey(t *testing.T) {
 		names = append(names, m.Name)
 	}
 	if got := slices.Sorted(slices.Values(names)); !slices.Equal(got, []string{
-		"bonding", "ipmi_devintf", "ipmi_msghandler", "ipmi_si", "netcard", "phy", "tls", "virtio", "virtio_blk", "virtio_pci", "virtio_ring",
+		"bonding", "ipmi_devintf", "ipmi_msghandler", "ipmi_si", "netcard", "phy", "sum_generic", "tls", "virtio", "virtio_blk", "virtio_pci", "virtio_ring",
 	}) {
 		t.Errorf("modules: %v", got)
 	}
 	for _, order := range [][2]string{
-		{"virtio_ring", "virtio"}, {"virtio", "virtio_blk"}, {"virtio", "virtio_pci"}, {"tls", "bonding"}, {"phy", "netcard"}, {"ipmi_msghandler", "ipmi_devintf"},
+		{"virtio_ring", "virtio"}, {"virtio", "virtio_blk"}, {"virtio", "virtio_pci"}, {"tls", "bonding"}, {"phy", "netcard"}, {"sum_generic", "netcard"}, {"ipmi_msghandler", "ipmi_devintf"},
 	} {
 		if slices.Index(names, order[0]) > slices.Index(names, order[1]) {
 			t.Errorf("%s is loaded after %s, which needs it: %v", order[0], order[1], names)
