@@ -13,7 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -280,9 +279,8 @@ type memory struct {
 	store   *takeover.Store
 	contact contact
 	// prepare makes the machine ready for its network. It may hang.
-	prepare func(*agentv1.MemorySystem)
-	// watchdog is nil while there is none.
-	watchdog atomic.Pointer[pid1.Watchdog]
+	prepare   func(*agentv1.MemorySystem)
+	watchdogs pid1.Watchdogs
 }
 
 // run is the life of the system. It returns why it has to end.
@@ -327,7 +325,7 @@ func (m *memory) supervise(ctx context.Context, system *agentv1.MemorySystem, ho
 	for {
 		select {
 		case <-ticker.C:
-			m.watchdog.Load().Feed()
+			m.watchdogs.Feed()
 			if cause := m.contact.lost(); cause != "" && !m.wroteDisk() {
 				return cause
 			}
@@ -344,13 +342,13 @@ func (m *memory) makeReady(system *agentv1.MemorySystem) {
 	if err := pid1.AddSeed(seedPath); err != nil {
 		m.log.Warn("the kernel has to gather its own randomness", slog.Any("err", err))
 	}
-	_ = m.openWatchdog() // its driver may be built in
+	_ = m.startWatchdogs() // their drivers may be built in
 	for _, path := range system.GetModules() {
 		pid1.LoadModule(path, m.log)
-		_ = m.openWatchdog() // the next driver may take the kernel down
+		_ = m.startWatchdogs() // the next driver may take the kernel down
 	}
-	if err := m.openWatchdog(); err != nil {
-		m.log.Info("no hardware watchdog", slog.Any("err", err))
+	if err := m.startWatchdogs(); err != nil {
+		m.log.Warn("a hardware watchdog cannot be used", slog.Any("err", err))
 	}
 	if err := pid1.MountEFI(); err != nil {
 		m.log.Warn("the variables of the firmware are not there", slog.Any("err", err))
@@ -359,14 +357,11 @@ func (m *memory) makeReady(system *agentv1.MemorySystem) {
 	m.contact.failed(nil)
 }
 
-// openWatchdog starts the hardware watchdog, unless it runs already. Only makeReady calls it.
-func (m *memory) openWatchdog() error {
-	if m.watchdog.Load() != nil {
-		return nil
-	}
-	watchdog, err := pid1.OpenWatchdog()
-	if err == nil {
-		m.watchdog.Store(watchdog)
+// startWatchdogs starts the hardware watchdogs that do not run yet. Only makeReady calls it.
+func (m *memory) startWatchdogs() error {
+	started, err := m.watchdogs.Start("/dev")
+	for _, path := range started {
+		m.log.Info("a hardware watchdog is on", slog.String("path", path))
 	}
 	return err
 }

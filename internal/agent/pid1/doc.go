@@ -1,6 +1,6 @@
 // Package pid1 is what the first process of a machine has to do, whoever it is: mount what the
 // kernel offers, give it randomness, load the modules that were packed, set the clock, collect the
-// processes that nobody waits for, keep the hardware watchdog quiet, and write its log where a
+// processes that nobody waits for, keep the hardware watchdogs quiet, and write its log where a
 // person at the console sees it.
 //
 // Everything but the mounts may fail without harm: it is logged, and the machine goes on. What the

@@ -1,8 +1,11 @@
 package pid1
 
 import (
-	"fmt"
+	"errors"
+	"maps"
 	"os"
+	"path/filepath"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -18,31 +21,53 @@ const (
 	watchdogSetTimeout = 0xc0045706
 )
 
-// Watchdog is the machine's hardware watchdog.
-type Watchdog struct {
-	file *os.File
-	last time.Time
+// Watchdogs are the machine's hardware watchdogs. It may have several, such as one of its chipset,
+// one of its BMC, and one that resets nothing, so all of them are used. One goroutine may start
+// them while another one feeds them.
+type Watchdogs struct {
+	started atomic.Pointer[map[string]*os.File]
+	fed     time.Time // only Feed's
 }
 
-// OpenWatchdog starts the hardware watchdog. From then on it resets the machine unless Feed is
-// called again and again. An error means that there is none to be had.
-func OpenWatchdog() (*Watchdog, error) {
-	file, err := os.OpenFile("/dev/watchdog", os.O_WRONLY, 0)
-	if err != nil {
-		return nil, fmt.Errorf("open the watchdog: %w", err)
+// Start starts the watchdogs that have appeared in the directory of devices since the last call,
+// and returns their paths. From then on they reset the machine unless Feed is called again and
+// again. An error is about one that could not be started.
+func (w *Watchdogs) Start(devices string) (paths []string, err error) {
+	found, err := filepath.Glob(filepath.Join(devices, "watchdog[0-9]*"))
+	if len(found) == 0 { // a driver that numbers none; otherwise this is the first one's other name
+		found, err = filepath.Glob(filepath.Join(devices, "watchdog"))
 	}
-	seconds := int32(watchdogLimit)
-	// A watchdog whose time cannot be set has one of its own, of about a minute.
-	_, _, _ = unix.Syscall(unix.SYS_IOCTL, file.Fd(), watchdogSetTimeout, uintptr(unsafe.Pointer(&seconds)))
-	return &Watchdog{file: file}, nil
+	started := map[string]*os.File{}
+	if before := w.started.Load(); before != nil {
+		started = maps.Clone(*before)
+	}
+	for _, path := range found {
+		if started[path] != nil {
+			continue
+		}
+		file, openErr := os.OpenFile(path, os.O_WRONLY, 0)
+		if openErr != nil {
+			err = errors.Join(err, openErr)
+			continue
+		}
+		seconds := int32(watchdogLimit)
+		// A watchdog whose time cannot be set has one of its own, of about a minute.
+		_, _, _ = unix.Syscall(unix.SYS_IOCTL, file.Fd(), watchdogSetTimeout, uintptr(unsafe.Pointer(&seconds)))
+		started[path] = file
+		paths = append(paths, path)
+	}
+	w.started.Store(&started)
+	return paths, err
 }
 
-// Feed is a sign of life. It may be called as often as one likes. It does nothing where there is no
-// watchdog.
-func (w *Watchdog) Feed() {
-	if w == nil || time.Since(w.last) < watchdogEvery {
+// Feed is a sign of life. It may be called as often as one likes.
+func (w *Watchdogs) Feed() {
+	started := w.started.Load()
+	if started == nil || time.Since(w.fed) < watchdogEvery {
 		return
 	}
-	w.last = time.Now()
-	_, _ = w.file.Write([]byte{1})
+	w.fed = time.Now()
+	for _, file := range *started {
+		_, _ = file.Write([]byte{1})
+	}
 }

@@ -1,0 +1,89 @@
+package pid1
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Every watchdog is started once, when its driver has made its device, and all of them are fed. The
+// device without a number is another name of the first one, and is used where it is the only one.
+func TestWatchdogs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		put := func(name string) {
+			t.Helper()
+			if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w := new(Watchdogs)
+		start := func(want ...string) {
+			t.Helper()
+			got, err := w.Start(dir)
+			for i := range want {
+				want[i] = filepath.Join(dir, want[i])
+			}
+			if err != nil || !slices.Equal(got, want) {
+				t.Errorf("started %q, %v, want %q", got, err, want)
+			}
+		}
+		fed := func(name string, want int64) {
+			t.Helper()
+			info, err := os.Stat(filepath.Join(dir, name))
+			if err != nil || info.Size() != want {
+				t.Errorf("%s was fed %d times, %v, want %d", name, info.Size(), err, want)
+			}
+		}
+		w.Feed() // there is none
+		start()
+		put("watchdog")
+		put("watchdog0")
+		start("watchdog0")
+		start()
+		w.Feed()
+		put("watchdog1")
+		start("watchdog1")
+		w.Feed() // too early
+		fed("watchdog0", 1)
+		fed("watchdog1", 0)
+		time.Sleep(watchdogEvery)
+		w.Feed()
+		fed("watchdog0", 2)
+		fed("watchdog1", 1)
+		fed("watchdog", 0)
+	})
+}
+
+func TestWatchdogWithoutANumber(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "watchdog")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err := new(Watchdogs).Start(filepath.Dir(path))
+	if err != nil || !slices.Equal(got, []string{path}) {
+		t.Errorf("started %q, %v", got, err)
+	}
+}
+
+// A watchdog that somebody else has does not keep the others from being started.
+func TestWatchdogThatCannotBeStarted(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "watchdog0"), 0o700); err != nil { // it cannot be written to
+		t.Fatal(err)
+	}
+	second := filepath.Join(dir, "watchdog1")
+	if err := os.WriteFile(second, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err := new(Watchdogs).Start(dir)
+	if err == nil || !slices.Equal(got, []string{second}) {
+		t.Errorf("started %q, %v", got, err)
+	}
+}
