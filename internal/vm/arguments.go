@@ -206,8 +206,8 @@ func freePort(ctx context.Context) (int, error) {
 // escape writes a value of one of QEMU's options, in which a comma is doubled.
 func escape(value string) string { return strings.ReplaceAll(value, ",", ",,") }
 
-// plain returns a name that is no option.
-func plain(name string) string { return "guest=" + escape(name) }
+// plain returns a name that is no option. Threads of QEMU say then what they are for (see Hang).
+func plain(name string) string { return "guest=" + escape(name) + ",debug-threads=on" }
 
 // KVM reports whether hardware virtualization really works here, by booting a kernel until it says
 // that it finds no root file system. Neither an openable /dev/kvm nor a firmware that speaks tells
