@@ -127,6 +127,7 @@ func (f *fakeFleet) GetMachine(_ context.Context, r *fleetv1.GetMachineRequest) 
 			{Name: "provided", At: at(9, 0), Detail: "active at da11"},
 			{Name: "install report", At: at(9, 25), Detail: "attempt 1 done: /dev/sda, 64 MiB\x1b[31m in 2s"},
 		},
+		Image: &fleetv1.NamedImage{Name: "debian-13", Location: "https://images.example/debian.raw.zst", Digest: "sha256:" + strings.Repeat("a1", 32), Compression: "zstd"},
 		Hardware: &agentv1.HardwareReport{
 			System: &agentv1.System{
 				Vendor: "Dell Inc.", Product: "R640", Serial: "S1", Kernel: "6.1.0", Architecture: "amd64", Efi: true,

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -16,7 +17,8 @@ func (a *app) machineShowCommand() *cobra.Command {
 		Use:   "show MACHINE",
 		Short: "Show everything that is known of a machine",
 		Example: `  ironherd machine show herd-0007
-  ironherd machine show herd-0007 -o json | jq .hardware.blockDevices`,
+  ironherd machine show herd-0007 -o json | jq .hardware.blockDevices
+  ironherd machine show herd-0007 -o json | jq -r .image.digest`,
 		Args:              exactly,
 		ValidArgsFunction: a.completeMachine,
 	}
@@ -48,6 +50,7 @@ func showMachine(w *screen, r *fleetv1.GetMachineResponse) {
 		[2]string{"Created", instant(m.GetCreatedAt())},
 		[2]string{"Takeovers", number(m.GetTakeoverGeneration())},
 		[2]string{"Installs", number(m.GetInstallGeneration())},
+		[2]string{"Image", strings.TrimSpace(cmp.Or(r.GetImage().GetName(), r.GetImage().GetLocation()) + " " + r.GetImage().GetDigest())},
 		[2]string{"Progress", progress(r.GetInstallProgress())},
 	)
 	if len(r.GetFacts()) > 0 {

@@ -861,7 +861,9 @@ type GetMachineResponse struct {
 	InstallProgress *v1.InstallProgress `protobuf:"bytes,4,opt,name=install_progress,json=installProgress,proto3" json:"install_progress,omitempty"`
 	Decisions       []*Decision         `protobuf:"bytes,5,rep,name=decisions,proto3" json:"decisions,omitempty"`
 	// The newest operation that was asked for; absent: none was.
-	Operation     *Operation `protobuf:"bytes,6,opt,name=operation,proto3" json:"operation,omitempty"`
+	Operation *Operation `protobuf:"bytes,6,opt,name=operation,proto3" json:"operation,omitempty"`
+	// The image of the newest install request, whatever has become of it; absent: there was none.
+	Image         *NamedImage `protobuf:"bytes,7,opt,name=image,proto3" json:"image,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -934,6 +936,13 @@ func (x *GetMachineResponse) GetDecisions() []*Decision {
 func (x *GetMachineResponse) GetOperation() *Operation {
 	if x != nil {
 		return x.Operation
+	}
+	return nil
+}
+
+func (x *GetMachineResponse) GetImage() *NamedImage {
+	if x != nil {
+		return x.Image
 	}
 	return nil
 }
@@ -2429,10 +2438,11 @@ func (x *ListImagesResponse) GetImages() []*NamedImage {
 	return nil
 }
 
-// NamedImage is an image of the catalogue.
+// NamedImage is an image of the catalogue, or one that an install was asked for with.
 type NamedImage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Name in the catalogue; empty: it was given by URL.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// URL without query, which may hold a secret.
 	Location string `protobuf:"bytes,2,opt,name=location,proto3" json:"location,omitempty"`
 	Digest   string `protobuf:"bytes,3,opt,name=digest,proto3" json:"digest,omitempty"`
@@ -4378,14 +4388,15 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\vstate_since\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"stateSince\"-\n" +
 	"\x11GetMachineRequest\x12\x18\n" +
-	"\amachine\x18\x01 \x01(\tR\amachine\"\xfe\x02\n" +
+	"\amachine\x18\x01 \x01(\tR\amachine\"\xb3\x03\n" +
 	"\x12GetMachineResponse\x124\n" +
 	"\amachine\x18\x01 \x01(\v2\x1a.ironherd.fleet.v1.MachineR\amachine\x12-\n" +
 	"\x05facts\x18\x02 \x03(\v2\x17.ironherd.fleet.v1.FactR\x05facts\x12=\n" +
 	"\bhardware\x18\x03 \x01(\v2!.ironherd.agent.v1.HardwareReportR\bhardware\x12M\n" +
 	"\x10install_progress\x18\x04 \x01(\v2\".ironherd.agent.v1.InstallProgressR\x0finstallProgress\x129\n" +
 	"\tdecisions\x18\x05 \x03(\v2\x1b.ironherd.fleet.v1.DecisionR\tdecisions\x12:\n" +
-	"\toperation\x18\x06 \x01(\v2\x1c.ironherd.fleet.v1.OperationR\toperation\"\xd3\x02\n" +
+	"\toperation\x18\x06 \x01(\v2\x1c.ironherd.fleet.v1.OperationR\toperation\x123\n" +
+	"\x05image\x18\a \x01(\v2\x1d.ironherd.fleet.v1.NamedImageR\x05image\"\xd3\x02\n" +
 	"\tOperation\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x03R\x06number\x12\x1c\n" +
 	"\toperation\x18\x02 \x01(\tR\toperation\x12*\n" +
@@ -4765,100 +4776,101 @@ var file_api_fleet_v1_fleet_proto_depIdxs = []int32{
 	68, // 18: ironherd.fleet.v1.GetMachineResponse.install_progress:type_name -> ironherd.agent.v1.InstallProgress
 	20, // 19: ironherd.fleet.v1.GetMachineResponse.decisions:type_name -> ironherd.fleet.v1.Decision
 	12, // 20: ironherd.fleet.v1.GetMachineResponse.operation:type_name -> ironherd.fleet.v1.Operation
-	65, // 21: ironherd.fleet.v1.Operation.at:type_name -> google.protobuf.Timestamp
-	65, // 22: ironherd.fleet.v1.Operation.accepted_at:type_name -> google.protobuf.Timestamp
-	65, // 23: ironherd.fleet.v1.Operation.ended_at:type_name -> google.protobuf.Timestamp
-	65, // 24: ironherd.fleet.v1.Fact.at:type_name -> google.protobuf.Timestamp
-	16, // 25: ironherd.fleet.v1.ListHistoryResponse.entries:type_name -> ironherd.fleet.v1.HistoryEntry
-	65, // 26: ironherd.fleet.v1.HistoryEntry.at:type_name -> google.protobuf.Timestamp
-	65, // 27: ironherd.fleet.v1.HistoryEntry.retry_at:type_name -> google.protobuf.Timestamp
-	65, // 28: ironherd.fleet.v1.HistoryEntry.started_at:type_name -> google.protobuf.Timestamp
-	9,  // 29: ironherd.fleet.v1.ExplainMachineResponse.machine:type_name -> ironherd.fleet.v1.Machine
-	20, // 30: ironherd.fleet.v1.ExplainMachineResponse.decisions:type_name -> ironherd.fleet.v1.Decision
-	19, // 31: ironherd.fleet.v1.ExplainMachineResponse.next:type_name -> ironherd.fleet.v1.NextStep
-	65, // 32: ironherd.fleet.v1.NextStep.by:type_name -> google.protobuf.Timestamp
-	65, // 33: ironherd.fleet.v1.Decision.due_at:type_name -> google.protobuf.Timestamp
-	23, // 34: ironherd.fleet.v1.ListProvidersResponse.providers:type_name -> ironherd.fleet.v1.Provider
-	65, // 35: ironherd.fleet.v1.Provider.last_pass_at:type_name -> google.protobuf.Timestamp
-	65, // 36: ironherd.fleet.v1.Provider.last_update_at:type_name -> google.protobuf.Timestamp
-	65, // 37: ironherd.fleet.v1.Provider.paused_at:type_name -> google.protobuf.Timestamp
-	26, // 38: ironherd.fleet.v1.ListSessionsResponse.sessions:type_name -> ironherd.fleet.v1.Session
-	65, // 39: ironherd.fleet.v1.Session.started_at:type_name -> google.protobuf.Timestamp
-	65, // 40: ironherd.fleet.v1.Session.deadline:type_name -> google.protobuf.Timestamp
-	65, // 41: ironherd.fleet.v1.Session.ended_at:type_name -> google.protobuf.Timestamp
-	27, // 42: ironherd.fleet.v1.Session.holds:type_name -> ironherd.fleet.v1.Hold
-	65, // 43: ironherd.fleet.v1.Hold.since:type_name -> google.protobuf.Timestamp
-	30, // 44: ironherd.fleet.v1.ListDiscrepanciesResponse.discrepancies:type_name -> ironherd.fleet.v1.Discrepancy
-	65, // 45: ironherd.fleet.v1.Discrepancy.since:type_name -> google.protobuf.Timestamp
-	33, // 46: ironherd.fleet.v1.ListImagesResponse.images:type_name -> ironherd.fleet.v1.NamedImage
-	69, // 47: ironherd.fleet.v1.InstallMachineRequest.image:type_name -> ironherd.agent.v1.Image
-	70, // 48: ironherd.fleet.v1.InstallMachineRequest.root_disk:type_name -> ironherd.agent.v1.DiskSelector
-	42, // 49: ironherd.fleet.v1.GetHostKeysResponse.known:type_name -> ironherd.fleet.v1.HostKey
-	65, // 50: ironherd.fleet.v1.GetHostKeysResponse.since:type_name -> google.protobuf.Timestamp
-	42, // 51: ironherd.fleet.v1.GetHostKeysResponse.refused:type_name -> ironherd.fleet.v1.HostKey
-	65, // 52: ironherd.fleet.v1.GetHostKeysResponse.refused_at:type_name -> google.protobuf.Timestamp
-	65, // 53: ironherd.fleet.v1.CreatePlanRequest.until:type_name -> google.protobuf.Timestamp
-	36, // 54: ironherd.fleet.v1.CreatePlanRequest.install:type_name -> ironherd.fleet.v1.InstallMachineRequest
-	51, // 55: ironherd.fleet.v1.CreatePlanResponse.plan:type_name -> ironherd.fleet.v1.Plan
-	51, // 56: ironherd.fleet.v1.GetPlanResponse.plan:type_name -> ironherd.fleet.v1.Plan
-	51, // 57: ironherd.fleet.v1.ConfirmPlanResponse.plan:type_name -> ironherd.fleet.v1.Plan
-	65, // 58: ironherd.fleet.v1.Plan.at:type_name -> google.protobuf.Timestamp
-	65, // 59: ironherd.fleet.v1.Plan.expires_at:type_name -> google.protobuf.Timestamp
-	65, // 60: ironherd.fleet.v1.Plan.until:type_name -> google.protobuf.Timestamp
-	65, // 61: ironherd.fleet.v1.Plan.confirmed_at:type_name -> google.protobuf.Timestamp
-	52, // 62: ironherd.fleet.v1.Plan.machines:type_name -> ironherd.fleet.v1.PlannedMachine
-	65, // 63: ironherd.fleet.v1.PauseRecoveryRequest.until:type_name -> google.protobuf.Timestamp
-	0,  // 64: ironherd.fleet.v1.FleetService.GetSummary:input_type -> ironherd.fleet.v1.GetSummaryRequest
-	7,  // 65: ironherd.fleet.v1.FleetService.ListMachines:input_type -> ironherd.fleet.v1.ListMachinesRequest
-	10, // 66: ironherd.fleet.v1.FleetService.GetMachine:input_type -> ironherd.fleet.v1.GetMachineRequest
-	14, // 67: ironherd.fleet.v1.FleetService.ListHistory:input_type -> ironherd.fleet.v1.ListHistoryRequest
-	17, // 68: ironherd.fleet.v1.FleetService.ExplainMachine:input_type -> ironherd.fleet.v1.ExplainMachineRequest
-	21, // 69: ironherd.fleet.v1.FleetService.ListProviders:input_type -> ironherd.fleet.v1.ListProvidersRequest
-	24, // 70: ironherd.fleet.v1.FleetService.ListSessions:input_type -> ironherd.fleet.v1.ListSessionsRequest
-	28, // 71: ironherd.fleet.v1.FleetService.ListDiscrepancies:input_type -> ironherd.fleet.v1.ListDiscrepanciesRequest
-	34, // 72: ironherd.fleet.v1.FleetService.GetVersion:input_type -> ironherd.fleet.v1.GetVersionRequest
-	31, // 73: ironherd.fleet.v1.FleetService.ListImages:input_type -> ironherd.fleet.v1.ListImagesRequest
-	36, // 74: ironherd.fleet.v1.FleetService.InstallMachine:input_type -> ironherd.fleet.v1.InstallMachineRequest
-	38, // 75: ironherd.fleet.v1.FleetService.RetryMachine:input_type -> ironherd.fleet.v1.RetryMachineRequest
-	40, // 76: ironherd.fleet.v1.FleetService.GetHostKeys:input_type -> ironherd.fleet.v1.GetHostKeysRequest
-	43, // 77: ironherd.fleet.v1.FleetService.AcceptHostKey:input_type -> ironherd.fleet.v1.AcceptHostKeyRequest
-	45, // 78: ironherd.fleet.v1.FleetService.CreatePlan:input_type -> ironherd.fleet.v1.CreatePlanRequest
-	47, // 79: ironherd.fleet.v1.FleetService.GetPlan:input_type -> ironherd.fleet.v1.GetPlanRequest
-	49, // 80: ironherd.fleet.v1.FleetService.ConfirmPlan:input_type -> ironherd.fleet.v1.ConfirmPlanRequest
-	53, // 81: ironherd.fleet.v1.FleetService.AdoptMachine:input_type -> ironherd.fleet.v1.AdoptMachineRequest
-	55, // 82: ironherd.fleet.v1.FleetService.PauseProvider:input_type -> ironherd.fleet.v1.PauseProviderRequest
-	57, // 83: ironherd.fleet.v1.FleetService.ResumeProvider:input_type -> ironherd.fleet.v1.ResumeProviderRequest
-	59, // 84: ironherd.fleet.v1.FleetService.RetryProvider:input_type -> ironherd.fleet.v1.RetryProviderRequest
-	61, // 85: ironherd.fleet.v1.FleetService.PauseRecovery:input_type -> ironherd.fleet.v1.PauseRecoveryRequest
-	63, // 86: ironherd.fleet.v1.FleetService.ResumeRecovery:input_type -> ironherd.fleet.v1.ResumeRecoveryRequest
-	1,  // 87: ironherd.fleet.v1.FleetService.GetSummary:output_type -> ironherd.fleet.v1.GetSummaryResponse
-	8,  // 88: ironherd.fleet.v1.FleetService.ListMachines:output_type -> ironherd.fleet.v1.ListMachinesResponse
-	11, // 89: ironherd.fleet.v1.FleetService.GetMachine:output_type -> ironherd.fleet.v1.GetMachineResponse
-	15, // 90: ironherd.fleet.v1.FleetService.ListHistory:output_type -> ironherd.fleet.v1.ListHistoryResponse
-	18, // 91: ironherd.fleet.v1.FleetService.ExplainMachine:output_type -> ironherd.fleet.v1.ExplainMachineResponse
-	22, // 92: ironherd.fleet.v1.FleetService.ListProviders:output_type -> ironherd.fleet.v1.ListProvidersResponse
-	25, // 93: ironherd.fleet.v1.FleetService.ListSessions:output_type -> ironherd.fleet.v1.ListSessionsResponse
-	29, // 94: ironherd.fleet.v1.FleetService.ListDiscrepancies:output_type -> ironherd.fleet.v1.ListDiscrepanciesResponse
-	35, // 95: ironherd.fleet.v1.FleetService.GetVersion:output_type -> ironherd.fleet.v1.GetVersionResponse
-	32, // 96: ironherd.fleet.v1.FleetService.ListImages:output_type -> ironherd.fleet.v1.ListImagesResponse
-	37, // 97: ironherd.fleet.v1.FleetService.InstallMachine:output_type -> ironherd.fleet.v1.InstallMachineResponse
-	39, // 98: ironherd.fleet.v1.FleetService.RetryMachine:output_type -> ironherd.fleet.v1.RetryMachineResponse
-	41, // 99: ironherd.fleet.v1.FleetService.GetHostKeys:output_type -> ironherd.fleet.v1.GetHostKeysResponse
-	44, // 100: ironherd.fleet.v1.FleetService.AcceptHostKey:output_type -> ironherd.fleet.v1.AcceptHostKeyResponse
-	46, // 101: ironherd.fleet.v1.FleetService.CreatePlan:output_type -> ironherd.fleet.v1.CreatePlanResponse
-	48, // 102: ironherd.fleet.v1.FleetService.GetPlan:output_type -> ironherd.fleet.v1.GetPlanResponse
-	50, // 103: ironherd.fleet.v1.FleetService.ConfirmPlan:output_type -> ironherd.fleet.v1.ConfirmPlanResponse
-	54, // 104: ironherd.fleet.v1.FleetService.AdoptMachine:output_type -> ironherd.fleet.v1.AdoptMachineResponse
-	56, // 105: ironherd.fleet.v1.FleetService.PauseProvider:output_type -> ironherd.fleet.v1.PauseProviderResponse
-	58, // 106: ironherd.fleet.v1.FleetService.ResumeProvider:output_type -> ironherd.fleet.v1.ResumeProviderResponse
-	60, // 107: ironherd.fleet.v1.FleetService.RetryProvider:output_type -> ironherd.fleet.v1.RetryProviderResponse
-	62, // 108: ironherd.fleet.v1.FleetService.PauseRecovery:output_type -> ironherd.fleet.v1.PauseRecoveryResponse
-	64, // 109: ironherd.fleet.v1.FleetService.ResumeRecovery:output_type -> ironherd.fleet.v1.ResumeRecoveryResponse
-	87, // [87:110] is the sub-list for method output_type
-	64, // [64:87] is the sub-list for method input_type
-	64, // [64:64] is the sub-list for extension type_name
-	64, // [64:64] is the sub-list for extension extendee
-	0,  // [0:64] is the sub-list for field type_name
+	33, // 21: ironherd.fleet.v1.GetMachineResponse.image:type_name -> ironherd.fleet.v1.NamedImage
+	65, // 22: ironherd.fleet.v1.Operation.at:type_name -> google.protobuf.Timestamp
+	65, // 23: ironherd.fleet.v1.Operation.accepted_at:type_name -> google.protobuf.Timestamp
+	65, // 24: ironherd.fleet.v1.Operation.ended_at:type_name -> google.protobuf.Timestamp
+	65, // 25: ironherd.fleet.v1.Fact.at:type_name -> google.protobuf.Timestamp
+	16, // 26: ironherd.fleet.v1.ListHistoryResponse.entries:type_name -> ironherd.fleet.v1.HistoryEntry
+	65, // 27: ironherd.fleet.v1.HistoryEntry.at:type_name -> google.protobuf.Timestamp
+	65, // 28: ironherd.fleet.v1.HistoryEntry.retry_at:type_name -> google.protobuf.Timestamp
+	65, // 29: ironherd.fleet.v1.HistoryEntry.started_at:type_name -> google.protobuf.Timestamp
+	9,  // 30: ironherd.fleet.v1.ExplainMachineResponse.machine:type_name -> ironherd.fleet.v1.Machine
+	20, // 31: ironherd.fleet.v1.ExplainMachineResponse.decisions:type_name -> ironherd.fleet.v1.Decision
+	19, // 32: ironherd.fleet.v1.ExplainMachineResponse.next:type_name -> ironherd.fleet.v1.NextStep
+	65, // 33: ironherd.fleet.v1.NextStep.by:type_name -> google.protobuf.Timestamp
+	65, // 34: ironherd.fleet.v1.Decision.due_at:type_name -> google.protobuf.Timestamp
+	23, // 35: ironherd.fleet.v1.ListProvidersResponse.providers:type_name -> ironherd.fleet.v1.Provider
+	65, // 36: ironherd.fleet.v1.Provider.last_pass_at:type_name -> google.protobuf.Timestamp
+	65, // 37: ironherd.fleet.v1.Provider.last_update_at:type_name -> google.protobuf.Timestamp
+	65, // 38: ironherd.fleet.v1.Provider.paused_at:type_name -> google.protobuf.Timestamp
+	26, // 39: ironherd.fleet.v1.ListSessionsResponse.sessions:type_name -> ironherd.fleet.v1.Session
+	65, // 40: ironherd.fleet.v1.Session.started_at:type_name -> google.protobuf.Timestamp
+	65, // 41: ironherd.fleet.v1.Session.deadline:type_name -> google.protobuf.Timestamp
+	65, // 42: ironherd.fleet.v1.Session.ended_at:type_name -> google.protobuf.Timestamp
+	27, // 43: ironherd.fleet.v1.Session.holds:type_name -> ironherd.fleet.v1.Hold
+	65, // 44: ironherd.fleet.v1.Hold.since:type_name -> google.protobuf.Timestamp
+	30, // 45: ironherd.fleet.v1.ListDiscrepanciesResponse.discrepancies:type_name -> ironherd.fleet.v1.Discrepancy
+	65, // 46: ironherd.fleet.v1.Discrepancy.since:type_name -> google.protobuf.Timestamp
+	33, // 47: ironherd.fleet.v1.ListImagesResponse.images:type_name -> ironherd.fleet.v1.NamedImage
+	69, // 48: ironherd.fleet.v1.InstallMachineRequest.image:type_name -> ironherd.agent.v1.Image
+	70, // 49: ironherd.fleet.v1.InstallMachineRequest.root_disk:type_name -> ironherd.agent.v1.DiskSelector
+	42, // 50: ironherd.fleet.v1.GetHostKeysResponse.known:type_name -> ironherd.fleet.v1.HostKey
+	65, // 51: ironherd.fleet.v1.GetHostKeysResponse.since:type_name -> google.protobuf.Timestamp
+	42, // 52: ironherd.fleet.v1.GetHostKeysResponse.refused:type_name -> ironherd.fleet.v1.HostKey
+	65, // 53: ironherd.fleet.v1.GetHostKeysResponse.refused_at:type_name -> google.protobuf.Timestamp
+	65, // 54: ironherd.fleet.v1.CreatePlanRequest.until:type_name -> google.protobuf.Timestamp
+	36, // 55: ironherd.fleet.v1.CreatePlanRequest.install:type_name -> ironherd.fleet.v1.InstallMachineRequest
+	51, // 56: ironherd.fleet.v1.CreatePlanResponse.plan:type_name -> ironherd.fleet.v1.Plan
+	51, // 57: ironherd.fleet.v1.GetPlanResponse.plan:type_name -> ironherd.fleet.v1.Plan
+	51, // 58: ironherd.fleet.v1.ConfirmPlanResponse.plan:type_name -> ironherd.fleet.v1.Plan
+	65, // 59: ironherd.fleet.v1.Plan.at:type_name -> google.protobuf.Timestamp
+	65, // 60: ironherd.fleet.v1.Plan.expires_at:type_name -> google.protobuf.Timestamp
+	65, // 61: ironherd.fleet.v1.Plan.until:type_name -> google.protobuf.Timestamp
+	65, // 62: ironherd.fleet.v1.Plan.confirmed_at:type_name -> google.protobuf.Timestamp
+	52, // 63: ironherd.fleet.v1.Plan.machines:type_name -> ironherd.fleet.v1.PlannedMachine
+	65, // 64: ironherd.fleet.v1.PauseRecoveryRequest.until:type_name -> google.protobuf.Timestamp
+	0,  // 65: ironherd.fleet.v1.FleetService.GetSummary:input_type -> ironherd.fleet.v1.GetSummaryRequest
+	7,  // 66: ironherd.fleet.v1.FleetService.ListMachines:input_type -> ironherd.fleet.v1.ListMachinesRequest
+	10, // 67: ironherd.fleet.v1.FleetService.GetMachine:input_type -> ironherd.fleet.v1.GetMachineRequest
+	14, // 68: ironherd.fleet.v1.FleetService.ListHistory:input_type -> ironherd.fleet.v1.ListHistoryRequest
+	17, // 69: ironherd.fleet.v1.FleetService.ExplainMachine:input_type -> ironherd.fleet.v1.ExplainMachineRequest
+	21, // 70: ironherd.fleet.v1.FleetService.ListProviders:input_type -> ironherd.fleet.v1.ListProvidersRequest
+	24, // 71: ironherd.fleet.v1.FleetService.ListSessions:input_type -> ironherd.fleet.v1.ListSessionsRequest
+	28, // 72: ironherd.fleet.v1.FleetService.ListDiscrepancies:input_type -> ironherd.fleet.v1.ListDiscrepanciesRequest
+	34, // 73: ironherd.fleet.v1.FleetService.GetVersion:input_type -> ironherd.fleet.v1.GetVersionRequest
+	31, // 74: ironherd.fleet.v1.FleetService.ListImages:input_type -> ironherd.fleet.v1.ListImagesRequest
+	36, // 75: ironherd.fleet.v1.FleetService.InstallMachine:input_type -> ironherd.fleet.v1.InstallMachineRequest
+	38, // 76: ironherd.fleet.v1.FleetService.RetryMachine:input_type -> ironherd.fleet.v1.RetryMachineRequest
+	40, // 77: ironherd.fleet.v1.FleetService.GetHostKeys:input_type -> ironherd.fleet.v1.GetHostKeysRequest
+	43, // 78: ironherd.fleet.v1.FleetService.AcceptHostKey:input_type -> ironherd.fleet.v1.AcceptHostKeyRequest
+	45, // 79: ironherd.fleet.v1.FleetService.CreatePlan:input_type -> ironherd.fleet.v1.CreatePlanRequest
+	47, // 80: ironherd.fleet.v1.FleetService.GetPlan:input_type -> ironherd.fleet.v1.GetPlanRequest
+	49, // 81: ironherd.fleet.v1.FleetService.ConfirmPlan:input_type -> ironherd.fleet.v1.ConfirmPlanRequest
+	53, // 82: ironherd.fleet.v1.FleetService.AdoptMachine:input_type -> ironherd.fleet.v1.AdoptMachineRequest
+	55, // 83: ironherd.fleet.v1.FleetService.PauseProvider:input_type -> ironherd.fleet.v1.PauseProviderRequest
+	57, // 84: ironherd.fleet.v1.FleetService.ResumeProvider:input_type -> ironherd.fleet.v1.ResumeProviderRequest
+	59, // 85: ironherd.fleet.v1.FleetService.RetryProvider:input_type -> ironherd.fleet.v1.RetryProviderRequest
+	61, // 86: ironherd.fleet.v1.FleetService.PauseRecovery:input_type -> ironherd.fleet.v1.PauseRecoveryRequest
+	63, // 87: ironherd.fleet.v1.FleetService.ResumeRecovery:input_type -> ironherd.fleet.v1.ResumeRecoveryRequest
+	1,  // 88: ironherd.fleet.v1.FleetService.GetSummary:output_type -> ironherd.fleet.v1.GetSummaryResponse
+	8,  // 89: ironherd.fleet.v1.FleetService.ListMachines:output_type -> ironherd.fleet.v1.ListMachinesResponse
+	11, // 90: ironherd.fleet.v1.FleetService.GetMachine:output_type -> ironherd.fleet.v1.GetMachineResponse
+	15, // 91: ironherd.fleet.v1.FleetService.ListHistory:output_type -> ironherd.fleet.v1.ListHistoryResponse
+	18, // 92: ironherd.fleet.v1.FleetService.ExplainMachine:output_type -> ironherd.fleet.v1.ExplainMachineResponse
+	22, // 93: ironherd.fleet.v1.FleetService.ListProviders:output_type -> ironherd.fleet.v1.ListProvidersResponse
+	25, // 94: ironherd.fleet.v1.FleetService.ListSessions:output_type -> ironherd.fleet.v1.ListSessionsResponse
+	29, // 95: ironherd.fleet.v1.FleetService.ListDiscrepancies:output_type -> ironherd.fleet.v1.ListDiscrepanciesResponse
+	35, // 96: ironherd.fleet.v1.FleetService.GetVersion:output_type -> ironherd.fleet.v1.GetVersionResponse
+	32, // 97: ironherd.fleet.v1.FleetService.ListImages:output_type -> ironherd.fleet.v1.ListImagesResponse
+	37, // 98: ironherd.fleet.v1.FleetService.InstallMachine:output_type -> ironherd.fleet.v1.InstallMachineResponse
+	39, // 99: ironherd.fleet.v1.FleetService.RetryMachine:output_type -> ironherd.fleet.v1.RetryMachineResponse
+	41, // 100: ironherd.fleet.v1.FleetService.GetHostKeys:output_type -> ironherd.fleet.v1.GetHostKeysResponse
+	44, // 101: ironherd.fleet.v1.FleetService.AcceptHostKey:output_type -> ironherd.fleet.v1.AcceptHostKeyResponse
+	46, // 102: ironherd.fleet.v1.FleetService.CreatePlan:output_type -> ironherd.fleet.v1.CreatePlanResponse
+	48, // 103: ironherd.fleet.v1.FleetService.GetPlan:output_type -> ironherd.fleet.v1.GetPlanResponse
+	50, // 104: ironherd.fleet.v1.FleetService.ConfirmPlan:output_type -> ironherd.fleet.v1.ConfirmPlanResponse
+	54, // 105: ironherd.fleet.v1.FleetService.AdoptMachine:output_type -> ironherd.fleet.v1.AdoptMachineResponse
+	56, // 106: ironherd.fleet.v1.FleetService.PauseProvider:output_type -> ironherd.fleet.v1.PauseProviderResponse
+	58, // 107: ironherd.fleet.v1.FleetService.ResumeProvider:output_type -> ironherd.fleet.v1.ResumeProviderResponse
+	60, // 108: ironherd.fleet.v1.FleetService.RetryProvider:output_type -> ironherd.fleet.v1.RetryProviderResponse
+	62, // 109: ironherd.fleet.v1.FleetService.PauseRecovery:output_type -> ironherd.fleet.v1.PauseRecoveryResponse
+	64, // 110: ironherd.fleet.v1.FleetService.ResumeRecovery:output_type -> ironherd.fleet.v1.ResumeRecoveryResponse
+	88, // [88:111] is the sub-list for method output_type
+	65, // [65:88] is the sub-list for method input_type
+	65, // [65:65] is the sub-list for extension type_name
+	65, // [65:65] is the sub-list for extension extendee
+	0,  // [0:65] is the sub-list for field type_name
 }
 
 func init() { file_api_fleet_v1_fleet_proto_init() }

@@ -26,6 +26,9 @@ func (s *Service) GetMachine(ctx context.Context, req *fleetv1.GetMachineRequest
 			Machine: machineOf(j.row()), Facts: factsOf(j.record), Decisions: each(j.plan.Decisions, decisionOf),
 			InstallProgress: s.options.Progress(j.record.ID), Operation: operationOf(j.record),
 		}
+		if q := j.record.InstallRequest; q != nil {
+			a.Image = namedImageOf(q.Image)
+		}
 		a.Hardware, err = s.hardware(ctx, j.record)
 		return a, err
 	})

@@ -46,6 +46,9 @@ func TestSecretsOfAnInstallStayHidden(t *testing.T) {
 	}
 	machine, err := client.GetMachine(t.Context(), &fleetv1.GetMachineRequest{Machine: "host-0"})
 	o.must(err)
+	if got := machine.GetImage(); got.GetDigest() != request.GetImage().GetDigest() || got.GetCompression() != "zstd" {
+		t.Errorf("the image is told as %v", got)
+	}
 	history, err := client.ListHistory(t.Context(), &fleetv1.ListHistoryRequest{Machine: "host-0"})
 	o.must(err)
 	explained, err := client.ExplainMachine(t.Context(), &fleetv1.ExplainMachineRequest{Machine: "host-0"})
