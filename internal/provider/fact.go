@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"slices"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -23,6 +24,13 @@ func (e Entry) Provided(previous *fleet.Provided, now time.Time) fleet.Provided 
 		fact.ActiveAt = &now
 	}
 	return fact
+}
+
+// SameFact reports whether two facts say the same, whenever they were seen.
+func SameFact(a, b fleet.Provided) bool {
+	return a.Status == b.Status && a.Detail == b.Detail && a.Hostname == b.Hostname && a.Address == b.Address &&
+		a.Location == b.Location && a.Capacity == b.Capacity && slices.Equal(a.HostKeys, b.HostKeys) &&
+		(a.ActiveAt == nil) == (b.ActiveAt == nil)
 }
 
 // Gone is the fact of a machine that its provider does not have any more. previous is nil where the

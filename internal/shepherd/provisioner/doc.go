@@ -4,7 +4,8 @@
 // A pass
 //
 //  1. looks: it reads the BMDB and then lists the provider. When one fails, the pass fails.
-//  2. surveys: it finds out which entries are used. This is a pure function of the two lists.
+//  2. surveys: it finds out which entries are used. This is a pure function of the two lists. Of a
+//     list of hosts it records what is said of those that the BMDB knows.
 //  3. settles open intents: it closes those whose outcome is known, and adopts machines that carry
 //     one of our tokens.
 //  4. compares. A used machine that the BMDB does not know is a discrepancy, and so are a machine

@@ -106,6 +106,47 @@ func TestAListOfHostsThatChanges(t *testing.T) {
 	})
 }
 
+// TestWhatAListSaysOfAKnownHost counts from the next pass on, also where the list is in trouble.
+func TestWhatAListSaysOfAKnownHost(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const hosts = 130 // more than one transaction takes
+		b := newBench(t, 0)
+		write := b.hostList(hosts)
+		b.passes(2)
+		lines := make([]string, hosts)
+		for i := range lines {
+			lines[i] = fmt.Sprintf("{id: node-%04d, address: 10.1.0.%d, hostname: web%d, location: rack %d, labels: {role: web, slot: %d}}", i, i, i, i%2, i)
+		}
+		write(append(lines, `{id: broken, address: nowhere}`)...)
+		b.pass()
+		shown := b.view().Machines
+		for _, m := range shown {
+			var n int
+			if _, err := fmt.Sscanf(string(m.ProviderID), "node-%d", &n); err != nil {
+				t.Fatal(err)
+			}
+			got := fmt.Sprintf("%s %s %s %q %s", m.Provided.Hostname, m.Provided.Address, m.Provided.Location, m.Provided.Detail, m.Provided.Status)
+			if want := fmt.Sprintf("web%d 10.1.0.%d rack %d %q active", n, n, n%2, fmt.Sprintf("role=web, slot=%d", n)); got != want {
+				t.Errorf("%s is shown as %s, want %s", m.ProviderID, got, want)
+			}
+		}
+		if len(shown) != hosts {
+			t.Errorf("%d machines are shown", len(shown))
+		}
+		stop := b.keep()
+		time.Sleep(b.config.SettlingTime)
+		stop()
+		write(strings.Replace(lines[1], "rack 1", "rack 9", 1), lines[2]) // most are lost at once
+		b.pass()
+		for _, m := range b.view().Machines {
+			if m.ProviderID == "node-0001" && m.Provided.Location != "rack 9" || m.ProviderID == "node-0003" && m.Provided.Location != "rack 1" {
+				t.Errorf("%s is shown in %s", m.ProviderID, m.Provided.Location)
+			}
+		}
+	})
+}
+
 // One provider's trouble is not another's.
 func TestSeveralProvidersAtOnce(t *testing.T) {
 	t.Parallel()

@@ -109,6 +109,9 @@ func (p *pass) run(ctx context.Context) error {
 	for _, reason := range p.survey.unusable {
 		p.logger.WarnContext(ctx, "entry is left alone", slog.String("reason", reason))
 	}
+	if err := p.refresh(ctx, entries); err != nil {
+		return err
+	}
 	changes, err := p.settle(ctx)
 	if err != nil {
 		return err

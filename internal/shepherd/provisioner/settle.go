@@ -78,6 +78,39 @@ func (p *pass) contested(ctx context.Context) ([]bmdb.Change, error) {
 	return changes, nil
 }
 
+// refreshed is how many machines are refreshed in one transaction.
+const refreshed = 100
+
+// refresh records what a list of hosts says of those that the BMDB knows: it was edited by
+// somebody who looks whether that counts. Of other providers only the updater reads this.
+func (p *pass) refresh(ctx context.Context, entries []provider.Entry) error {
+	if !provider.Keeps(p.source.Provider) {
+		return nil
+	}
+	listed := make(map[fleet.ProviderID]provider.Entry, len(entries))
+	for _, entry := range entries {
+		if entry.Invalid == "" {
+			listed[entry.ID] = entry
+		}
+	}
+	var changes []bmdb.Change
+	for _, m := range p.view.Machines {
+		entry, there := listed[m.ProviderID]
+		if !there || m.Provided == nil || m.Provided.Status == fleet.ProviderStatusGone { // see returned
+			continue
+		}
+		if fact := entry.Provided(m.Provided, p.view.Now); !provider.SameFact(fact, *m.Provided) {
+			changes = append(changes, bmdb.SetProvided(m.ID, m.ProviderID, fact))
+		}
+	}
+	for chunk := range slices.Chunk(changes, refreshed) {
+		if err := p.work.Note(ctx, chunk...); err != nil {
+			return fmt.Errorf("record what the list says: %w", err)
+		}
+	}
+	return nil
+}
+
 // seenTwice counts this list as a look at each contested intent, and returns the intents that have
 // had two looks in a row.
 func (p *pass) seenTwice() []finding {

@@ -184,7 +184,7 @@ func (p *pass) compare(ctx context.Context, entries []provider.Entry) (missing [
 // note writes an entry's facts when they differ from those that are recorded.
 func (p *pass) note(m bmdb.ProviderMachine, entry provider.Entry) {
 	fact := entry.Provided(m.Provided, p.view.Now)
-	if !sameFact(fact, *m.Provided) {
+	if !provider.SameFact(fact, *m.Provided) {
 		p.changes = append(p.changes, bmdb.SetProvided(m.ID, m.ProviderID, fact))
 	}
 }
@@ -230,11 +230,4 @@ func (p *pass) nextToAsk(missing []bmdb.ProviderMachine) []bmdb.ProviderMachine 
 func (p *pass) young(created time.Time) bool {
 	age := p.view.Now.Sub(created)
 	return age < p.source.Config.SettlingTime && age > -p.source.Config.SettlingTime
-}
-
-// sameFact reports whether two facts say the same, whenever they were seen.
-func sameFact(a, b fleet.Provided) bool {
-	return a.Status == b.Status && a.Detail == b.Detail && a.Hostname == b.Hostname && a.Address == b.Address &&
-		a.Location == b.Location && a.Capacity == b.Capacity && slices.Equal(a.HostKeys, b.HostKeys) &&
-		(a.ActiveAt == nil) == (b.ActiveAt == nil)
 }
