@@ -27,9 +27,10 @@
 //     meanwhile. IDs that nobody can guess are left out of it.
 //   - What a controller does ends with it. A crash leaves what was sent on its way; a pause leaves
 //     everything as it was, and time goes on.
-//   - What the world sees is judged at each step; see watch.go for what is asked. What the database
-//     says of itself is checked now and then, and at the end. When the faults have stopped, all
-//     must be well within a bound.
+//   - What the world sees is judged at each step; see watch.go for what is asked. So is what the
+//     database keeps of that step, as far as it can be; see durable.go. What the database says of
+//     itself is checked now and then, and at the end. When the faults have stopped, all must be
+//     well within a bound.
 //
 // # What it leaves out
 //

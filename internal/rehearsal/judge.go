@@ -7,11 +7,9 @@ import (
 
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
-	"github.com/ironherd/ironherd/internal/shepherd"
 )
 
-// checkDatabase lets the database judge itself (I2 and what else it knows), and looks at sessions
-// and backoffs.
+// checkDatabase lets the database judge itself (I2 and what else it knows), and looks at sessions.
 func (w *world) checkDatabase() error {
 	findings, err := w.db.Check(w.ctx)
 	if err != nil {
@@ -182,118 +180,8 @@ func (w *world) finish(left string) error {
 	if err := w.checkDatabase(); err != nil {
 		return err
 	}
-	if err := w.checkHistory(); err != nil {
+	if err := w.watch.checkHistory(); err != nil {
 		return err
 	}
-	return w.checkAcknowledged()
-}
-
-// checkHistory looks for the end of every work (I4).
-func (w *world) checkHistory() error {
-	type work struct {
-		process fleet.Process
-		epoch   fleet.Epoch
-	}
-	ended := make(map[fleet.Subject]map[work][]fleet.Event)
-	held := make(map[fleet.Subject]map[work]bool)
-	for _, c := range w.watch.claims {
-		if ended[c.subject] == nil {
-			var rows []bmdb.HistoryRow
-			var err error
-			if c.subject.Machine != "" {
-				rows, err = w.db.History(w.ctx, c.subject.Machine, 1_000_000)
-			} else {
-				rows, err = w.db.ProviderHistory(w.ctx, c.subject.Provider, 1_000_000)
-			}
-			if err != nil {
-				return fmt.Errorf("read history: %w", err)
-			}
-			ended[c.subject], held[c.subject] = make(map[work][]fleet.Event), make(map[work]bool)
-			for _, row := range rows {
-				switch id := (work{row.Process, row.Epoch}); row.Event {
-				case fleet.EventStarted:
-					held[c.subject][id] = true
-				case fleet.EventFinished, fleet.EventFailed, fleet.EventCancelled, fleet.EventExpired, fleet.EventRevoked:
-					ended[c.subject][id] = append(ended[c.subject][id], row.Event)
-				}
-			}
-		}
-		id := work{c.process, c.epoch}
-		ends := ended[c.subject][id]
-		switch {
-		case held[c.subject][id] && len(ends) == 0 && c.committed == nil:
-		case c.process == fleet.ProcessProbe && len(ends) == 0 && mayBeQuiet(c.committed):
-			// its fact stands in for it
-		case len(ends) != 1:
-			w.watch.violate("I4", "%s of %s under epoch %d has %d ends in history", c.process, c.subject, c.epoch, len(ends))
-		case c.committed != nil && ends[0] != eventOf(c.committed):
-			w.watch.violate("I4", "%s of %s under epoch %d was committed as %s, and history says %s", c.process, c.subject, c.epoch,
-				eventOf(c.committed), ends[0])
-		}
-	}
-	return nil
-}
-
-// mayBeQuiet reports whether a probe may have ended without a row of its own: it was committed as
-// finished, or nobody knows.
-func mayBeQuiet(o shepherd.Outcome) bool { return o == nil || eventOf(o) == fleet.EventFinished }
-
-func eventOf(o shepherd.Outcome) fleet.Event {
-	switch o.(type) {
-	case shepherd.Finish:
-		return fleet.EventFinished
-	case shepherd.Fail:
-		return fleet.EventFailed
-	}
-	return fleet.EventCancelled
-}
-
-// checkAcknowledged looks for what was acknowledged to agents (I8), and at backoffs (I5).
-func (w *world) checkAcknowledged() error {
-	records := make(map[fleet.MachineID]fleet.Record)
-	rows, err := w.machines()
-	if err != nil {
-		return err
-	}
-	for _, row := range rows {
-		r, err := w.db.Machine(w.ctx, row.ID)
-		if err != nil {
-			return fmt.Errorf("read a machine: %w", err)
-		}
-		records[row.ID] = r
-		for process, b := range r.Backoffs {
-			if b.Interval < 0 || b.Interval > w.longestBackoff() || b.NotBefore.Sub(w.now) > 2*w.longestBackoff() {
-				w.watch.violate("I5", "%s of %s waits %s, until %s", process, row.ID, b.Interval, b.NotBefore)
-			}
-		}
-	}
-	for _, ack := range w.watch.reports {
-		r, there := records[ack.machine]
-		if !there || r.InstallReport == nil && r.InstallAttempt == nil {
-			continue // the machine is gone
-		}
-		has, want := r.InstallReport, ack.report
-		if has == nil || has.Generation < want.Generation || has.Generation == want.Generation && has.Attempt < want.Attempt ||
-			has.Generation == want.Generation && has.Attempt == want.Attempt && want.OK && !has.OK {
-			w.watch.violate("I8", "the report of install %d/%d of %s was acknowledged, and is not there", want.Generation, want.Attempt, ack.machine)
-		}
-	}
-	for _, ack := range w.watch.ups {
-		if r, there := records[ack.machine]; there && (r.Installed == nil || r.Installed.Generation < ack.id.generation) {
-			w.watch.violate("I8", "install %d/%d of %s was acknowledged as up, and is not there", ack.id.generation, ack.id.number, ack.machine)
-		}
-	}
-	return nil
-}
-
-// longestBackoff is the longest that anything may wait after a failure.
-func (w *world) longestBackoff() time.Duration {
-	longest := time.Duration(0)
-	c := w.setup
-	for _, b := range []fleet.Backoff{
-		c.Policy.InstallRetry, c.Initializer.StartBackoff, c.Initializer.ProviderBackoff, c.Initializer.IDBackoff, c.Recoverer.Backoff, c.Operations.Backoff,
-	} {
-		longest = max(longest, b.Initial, b.Maximum)
-	}
-	return longest
+	return w.checkRecords()
 }

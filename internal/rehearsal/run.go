@@ -222,8 +222,8 @@ func (w *world) run(options Options) error {
 	for {
 		for w.step(look) {
 			w.wake()
-			if len(w.watch.violations) > 0 || failed != nil || w.ctx.Err() != nil {
-				return errors.Join(failed, w.ctx.Err())
+			if len(w.watch.violations) > 0 || failed != nil || w.watch.failed != nil || w.ctx.Err() != nil {
+				return errors.Join(failed, w.watch.failed, w.ctx.Err())
 			}
 		}
 		left, err := w.left()

@@ -28,11 +28,12 @@ func (v Violation) String() string { return fmt.Sprintf("%s at %s: %s", v.Invari
 //     person no longer ago than a lease lasts.
 //   - I3: no epoch comes twice, and none is below one before it.
 //   - I4: what was claimed and has ended is in history once; what was committed is there as it was.
+//   - I5: backoffs are bounded, and a success resets them.
 //   - I6: whoever begins an effect has a lease that is not over, and an effect without a number
 //     follows a committed attempt.
 //   - I7: a token is on one device; a device is released once; in the end provider and database
 //     agree.
-//   - I8: what was acknowledged to an agent is in the database in the end.
+//   - I8: what was acknowledged to an agent is in the database from then on.
 //   - I9: an attempt starts once; an installed system that runs is neither overwritten nor
 //     restarted by a repair; nor is a machine restarted whose agent speaks.
 //   - I10: creations keep their rate in every window, and recovery its limit at every moment.
@@ -40,19 +41,21 @@ func (v Violation) String() string { return fmt.Sprintf("%s at %s: %s", v.Invari
 //   - rule 7: a superseded agent is not heard.
 //   - rule 9: recovery does nothing to a machine whose agent runs and could be heard.
 //
-// I2, I5 and I11 are judged from the database: its own check, backoffs, and what is left in the
-// end.
+// I2 and I11 are judged from the database: its own check, and what is left in the end.
 type watch struct {
 	world      *world
 	violations []Violation
 
-	epochs  map[string]fleet.Epoch
-	claims  []claimed
-	voided  map[fleet.MachineID]time.Time
-	tokens  map[fleet.Token]*device
-	reports []reported
-	ups     []up
-	handed  map[string]bool
+	epochs map[string]fleet.Epoch
+	claims []claimed
+	// lanes are the newest claims of each lane, as indices.
+	lanes  map[string]int
+	voided map[fleet.MachineID]time.Time
+	tokens map[fleet.Token]*device
+	acks   map[fleet.MachineID]*acknowledged
+	handed map[string]bool
+	// failed is why the database could not be asked.
+	failed error
 
 	// what happened, for the report
 	restarts map[string]int
@@ -67,20 +70,10 @@ type claimed struct {
 	committed shepherd.Outcome
 }
 
-type reported struct {
-	machine fleet.MachineID
-	report  fleet.InstallReport
-}
-
-type up struct {
-	machine fleet.MachineID
-	id      attempt
-}
-
 func newWatch(w *world) *watch {
 	return &watch{
 		world: w, epochs: make(map[string]fleet.Epoch), voided: make(map[fleet.MachineID]time.Time), tokens: make(map[fleet.Token]*device),
-		handed: make(map[string]bool), restarts: make(map[string]int),
+		handed: make(map[string]bool), restarts: make(map[string]int), lanes: make(map[string]int), acks: make(map[fleet.MachineID]*acknowledged),
 	}
 }
 
@@ -88,26 +81,6 @@ func (w *watch) violate(invariant, format string, args ...any) {
 	v := Violation{Invariant: invariant, At: w.world.elapsed(), Detail: w.world.anonymous(fmt.Sprintf(format, args...))}
 	w.violations = append(w.violations, v)
 	w.world.trace("VIOLATION %s", v)
-}
-
-// claimed sees a claim.
-func (w *watch) claimed(c *controller, work *bmdb.Work) {
-	lane := work.Subject.String() + " " + string(work.Process.Lane())
-	if was := w.epochs[lane]; work.Epoch <= was {
-		w.violate("I3", "%s claimed epoch %d of %s after %d", c.name, work.Epoch, lane, was)
-	}
-	w.epochs[lane] = work.Epoch
-	w.claims = append(w.claims, claimed{work.Subject, work.Process, work.Epoch, w.world.now, nil})
-}
-
-// committed sees a commit that was acknowledged.
-func (w *watch) committed(t *shepherd.Task) {
-	for i := len(w.claims) - 1; i >= 0; i-- {
-		if c := &w.claims[i]; c.epoch == t.Work.Epoch && c.subject == t.Work.Subject && c.process == t.Work.Process {
-			c.committed = t.Outcome()
-			return
-		}
-	}
 }
 
 // lost sees a loop that takes its session for lost.
@@ -389,11 +362,16 @@ func (w *watch) lied(h *host, machine fleet.MachineID, lie fleet.InstallReport, 
 
 // reported sees a report that was acknowledged.
 func (w *watch) reported(_ *host, machine fleet.MachineID, report fleet.InstallReport) {
-	w.reports = append(w.reports, reported{machine, report})
+	acks := w.ack(machine)
+	acks.reports = append(acks.reports, report)
+	w.judgeNow(machine)
 }
 
 // installed sees an installed system that was acknowledged.
 func (w *watch) installed(h *host, in *install) {
-	w.ups = append(w.ups, up{in.agent.identity.Machine, in.id})
+	machine := in.agent.identity.Machine
+	acks := w.ack(machine)
+	acks.ups = append(acks.ups, in.id)
+	w.judgeNow(machine)
 	w.world.note("machine of %s runs what was installed", h.device.source.name)
 }
