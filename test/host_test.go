@@ -31,6 +31,7 @@ type realHost struct {
 	key     string // private key that it lets in
 	target  string // where agents are uploaded to
 	log     *process.Log
+	pid     int // whose /proc has the host's files and processes
 }
 
 const hostAddress = "127.77.7.7"
@@ -39,6 +40,15 @@ const hostAddress = "127.77.7.7"
 var inNamespace = []string{"--mount", "--pid", "--fork", "--kill-child", "--mount-proc"}
 
 func startHost(t *testing.T) *realHost {
+	t.Helper()
+	h := startHostAt(t, hostAddress, "")
+	h.target = filepath.Join(homeDir(t), "agent")
+	return h
+}
+
+// startHostAt starts a host at an address. It runs a script of the shell first, and has lines added
+// to the configuration of its SSH server.
+func startHostAt(t *testing.T, address, script string, lines ...string) *realHost {
 	t.Helper()
 	if _, err := os.Stat("/usr/sbin/sshd"); err != nil {
 		t.Fatalf("OpenSSH's sshd is needed: run `make setup` (Debian: apt-get install openssh-server): %v", err)
@@ -50,26 +60,27 @@ func startHost(t *testing.T) *realHost {
 		t.Fatalf("root and namespaces are needed: unshare: %v: %s", err, out)
 	}
 	dir := t.TempDir()
-	h := &realHost{address: hostAddress, target: filepath.Join(homeDir(t), "agent"), key: filepath.Join(dir, "user"), log: &process.Log{}}
+	h := &realHost{address: address, key: filepath.Join(dir, "user"), log: &process.Log{}}
 	for _, name := range []string{"host", "user"} {
 		output(t, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", filepath.Join(dir, name))
 	}
 	h.hostKey = strings.TrimSpace(read(t, filepath.Join(dir, "host.pub")))
-	h.port = freePort(t, hostAddress)
+	h.port = freePort(t, address)
 	configuration := fmt.Sprintf("ListenAddress %s:%d\nHostKey %s/host\nAuthorizedKeysFile %s/user.pub\nPidFile none\nUsePAM no\n"+
-		"StrictModes no\nPasswordAuthentication no\nPermitRootLogin prohibit-password\nLogLevel VERBOSE\nSubsystem sftp internal-sftp\n",
-		h.address, h.port, dir, dir)
+		"StrictModes no\nPasswordAuthentication no\nPermitRootLogin prohibit-password\nLogLevel VERBOSE\n%s\n",
+		h.address, h.port, dir, dir, strings.Join(append(lines, "Subsystem sftp internal-sftp"), "\n"))
 	if err := os.WriteFile(filepath.Join(dir, "config"), []byte(configuration), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	script := "for d in /var/lib /var/log /run; do mount -t tmpfs none $d; done && mkdir -p /run/sshd && exec /usr/sbin/sshd -D -e -f " +
+	script += "for d in /var/lib /var/log /run; do mount -t tmpfs none $d; done && mkdir -p /run/sshd && exec /usr/sbin/sshd -D -e -f " +
 		filepath.Join(dir, "config")
-	server := exec.CommandContext(t.Context(), "unshare", append(inNamespace, "sh", "-c", script)...)
+	server := exec.CommandContext(t.Context(), "unshare", append(inNamespace, "sh", "-euc", script)...)
 	server.Stderr = h.log
 	server.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
 	}
+	h.pid = server.Process.Pid
 	t.Cleanup(func() {
 		_ = server.Process.Kill()
 		_ = server.Wait()
@@ -108,33 +119,9 @@ func homeDir(t *testing.T) string {
 func (h *realHost) manage(t *testing.T, hostKey string) fleetv1connect.FleetServiceClient {
 	t.Helper()
 	dir := shortDir(t)
-	list := filepath.Join(dir, "hosts.yaml")
-	hosts := fmt.Sprintf("hosts:\n  - id: here\n    address: %s\n    location: desk\n    host_key: %s\n", h.address, hostKey)
-	if err := os.WriteFile(list, []byte(hosts), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	c := config.Default()
-	c.Dir = filepath.Join(dir, "herd")
-	c.AgentAPI.Endpoint = fmt.Sprintf("127.0.0.1:%d", freePort(t, "127.0.0.1"))
-	c.AgentAPI.Listen = c.AgentAPI.Endpoint
-	c.OperatorAPI.Listen = ""
-	c.SSH.KeyFile = h.key
-	c.Initializer.AgentExecutable = filepath.Join(filepath.Dir(ironherd), config.AgentName)
+	c := listed(t, dir, h.key, fmt.Sprintf("  - id: here\n    address: %s\n    location: desk\n    host_key: %s\n", h.address, hostKey))
 	c.Initializer.Port, c.Initializer.TargetPath = h.port, h.target
-	c.Policy.HeartbeatInterval = time.Second
-	c.Loops.Initializer.Grace = time.Second
-	p := config.NewProvider("rack", builtin.Static)
-	p.Static.Path, p.Provisioner.CreateRate = list, fleet.Rate{Every: 100 * time.Millisecond, Burst: 1}
-	c.Providers = []config.Provider{p}
-	c.Resolve(dir)
-	text, err := config.Encode(c, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(dir, "ironherd.yaml")
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := write(t, dir, c)
 	plane, err := process.Start(t.Context(), ironherd, "serve", "--config", file, "--log-level", "warn")
 	if err != nil {
 		t.Fatal(err)
@@ -150,6 +137,43 @@ func (h *realHost) manage(t *testing.T, hostKey string) fleetv1connect.FleetServ
 		t.Fatal(err)
 	}
 	return process.NewClient(c.OperatorAPI.Socket)
+}
+
+// listed is the configuration of a control plane with a list of hosts, in a directory.
+func listed(t *testing.T, dir, key, hosts string) config.Config {
+	t.Helper()
+	list := filepath.Join(dir, "hosts.yaml")
+	if err := os.WriteFile(list, []byte("hosts:\n"+hosts), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := config.Default()
+	c.Dir = filepath.Join(dir, "herd")
+	c.AgentAPI.Endpoint = freeAddress(t)
+	c.AgentAPI.Listen = c.AgentAPI.Endpoint
+	c.OperatorAPI.Listen = ""
+	c.SSH.KeyFile = key
+	c.Initializer.AgentExecutable = filepath.Join(filepath.Dir(ironherd), config.AgentName)
+	c.Policy.HeartbeatInterval = time.Second
+	c.Loops.Initializer.Grace = time.Second
+	p := config.NewProvider("rack", builtin.Static)
+	p.Static.Path, p.Provisioner.CreateRate = list, fleet.Rate{Every: 100 * time.Millisecond, Burst: 1}
+	c.Providers = []config.Provider{p}
+	c.Resolve(dir)
+	return c
+}
+
+// write writes a configuration, and returns the name of the file.
+func write(t *testing.T, dir string, c config.Config) string {
+	t.Helper()
+	text, err := config.Encode(c, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "ironherd.yaml")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
 }
 
 // only returns the one machine of the fleet.
