@@ -11,14 +11,23 @@ import (
 	"syscall"
 )
 
-// claimAddress belongs to no machine.
-const claimAddress = "127.16.0.1"
+// networks is how many networks there are, from 127.16.0.0/16 to 127.255.0.0/16.
+const networks = 240
 
-// publicAddress is the address of the machine in a slot: 127.16.0.2 to 127.16.0.254, then
-// 127.16.1.2, and so on.
-func publicAddress(slot int) netip.Addr {
+// networkOf is the network that the addresses of a new world begin in. The seed decides it, so that
+// worlds with seeds next to each other can share an SSH port.
+func networkOf(seed uint64) int { return int((seed - 1) % networks) } //nolint:gosec // below 240
+
+// claimAddress belongs to no machine.
+func claimAddress(network int) netip.Addr {
+	return netip.AddrFrom4([4]byte{127, byte(16 + network), 0, 1})
+}
+
+// publicAddress is the address of the machine in a slot. In network 0 they are 127.16.0.2 to
+// 127.16.0.254, then 127.16.1.2, and so on.
+func publicAddress(network, slot int) netip.Addr {
 	block := slot / 253
-	return netip.AddrFrom4([4]byte{127, byte(16 + block/256), byte(block % 256), byte(2 + slot%253)})
+	return netip.AddrFrom4([4]byte{127, byte(16 + (network+block/256)%networks), byte(block % 256), byte(2 + slot%253)})
 }
 
 // privateAddress and publicAddress6 are only told; nothing answers there.

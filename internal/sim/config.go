@@ -18,8 +18,9 @@ type Config struct {
 	// Dir keeps the world: its journal, its machines' file systems and disks, its images. Required.
 	// One world per directory at a time.
 	Dir string
-	// Seed decides whatever is random but IDs and the token, which are the world's own. A directory
-	// keeps the seed that it was made with; 0 takes it as it is.
+	// Seed decides whatever is random but IDs and the token, which are the world's own. Worlds whose
+	// seeds are next to each other have different addresses, so that they can share an SSH port. A
+	// directory keeps the seed that it was made with; 0 takes it as it is.
 	Seed uint64
 	// Machines is the number of hardware reservations. A directory keeps the number that it was made
 	// with; 0 takes it as it is.
@@ -82,7 +83,7 @@ const mebibyte = 1 << 20
 
 // maxMachines is how many machines have addresses: 127.16.0.0 to 127.255.255.255, without those
 // that look special.
-const maxMachines = 240 * 256 * 253
+const maxMachines = networks * 256 * 253
 
 // withDefaults fills in what was left out.
 func (c Config) withDefaults() Config {

@@ -117,7 +117,7 @@ func (h *host) init() {
 	r := &h.record
 	h.machine = hardware.New(h.world.self.Seed, r.Slot)
 	h.root = filepath.Join(h.world.cfg.Dir, "hosts", fmt.Sprintf("%05d-%.8s", r.Slot, r.Device))
-	h.address = publicAddress(r.Slot)
+	h.address = publicAddress(h.world.self.Network, r.Slot)
 	h.real = r.Slot < h.world.cfg.RealAgents
 }
 

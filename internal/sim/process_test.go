@@ -347,7 +347,7 @@ func (r *rig) firstMachine() (address string, port int) {
 		if err != nil {
 			r.t.Fatal(err)
 		}
-		if address = d.GetNetworkInfo().PublicIPv4; address == "127.16.0.2" {
+		if address = d.GetNetworkInfo().PublicIPv4; address == "127.24.0.2" {
 			break
 		}
 		if _, err := r.client.Devices.Delete(d.ID, true); err != nil {

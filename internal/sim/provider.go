@@ -100,7 +100,7 @@ func (w *World) slot(slot int) equinixapi.Slot {
 	m := hardware.New(w.self.Seed, slot)
 	metros := equinixapi.Metros()
 	s := equinixapi.Slot{
-		Plan: m.Model.Plan, Metro: metros[int(m.UUID[0])%len(metros)], PublicV4: publicAddress(slot), PrivateV4: privateAddress(slot),
+		Plan: m.Model.Plan, Metro: metros[int(m.UUID[0])%len(metros)], PublicV4: publicAddress(w.self.Network, slot), PrivateV4: privateAddress(slot),
 		PublicV6: publicAddress6(slot), MACs: [2]string{m.NICs[0].MAC, m.NICs[1].MAC},
 	}
 	w.slots.Store(slot, s)

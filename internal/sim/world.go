@@ -48,7 +48,7 @@ type World struct {
 	api          *equinixapi.API
 	// listener is the API's. With tls, the API speaks TLS, and plain serves images and the status, as
 	// machines know no authority of the world's; else both are nil. claim holds the SSH port on an
-	// address that no machine has, so that no two worlds choose the same.
+	// address that no machine has, so that no two worlds of one network choose the same.
 	listener, plain, claim net.Listener
 	tls                    *tls.Config
 	// cpuSlots bounds how many machines are built, or have their disk read back, at the same time.
@@ -81,8 +81,11 @@ type identity struct {
 	ID       string `json:"id,omitempty"`
 	Machines int    `json:"machines"`
 	OnDemand int    `json:"on_demand"`
-	Token    string `json:"token"`
-	Listen   string `json:"listen"`
+	// Network is the one that machines' addresses begin in. It is 0 in worlds that were made before
+	// there was more than one.
+	Network int    `json:"network,omitempty"`
+	Token   string `json:"token"`
+	Listen  string `json:"listen"`
 	// Plain is where images are served without TLS, once that was needed.
 	Plain   string `json:"plain,omitempty"`
 	SSHPort int    `json:"ssh_port"`
@@ -162,7 +165,9 @@ func (w *World) identify(ctx context.Context, state map[string][]byte) error {
 			return fmt.Errorf("the world in %s was made with seed %d, not %d", w.cfg.Dir, w.self.Seed, s)
 		}
 	} else {
-		w.self = identity{Seed: w.cfg.Seed, ID: randomHex(), Machines: w.cfg.Machines, OnDemand: w.cfg.OnDemand, Token: randomHex()}
+		w.self = identity{
+			Seed: w.cfg.Seed, ID: randomHex(), Machines: w.cfg.Machines, OnDemand: w.cfg.OnDemand, Network: networkOf(w.cfg.Seed), Token: randomHex(),
+		}
 	}
 	var files syscall.Rlimit
 	err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files)
@@ -190,7 +195,7 @@ func (w *World) identify(ctx context.Context, state map[string][]byte) error {
 	if w.cfg.SSHPort != 0 {
 		port = w.cfg.SSHPort
 	}
-	if w.claim, err = listenOn(ctx, net.JoinHostPort(claimAddress, strconv.Itoa(port))); err != nil {
+	if w.claim, err = listenOn(ctx, net.JoinHostPort(claimAddress(w.self.Network).String(), strconv.Itoa(port))); err != nil {
 		return err
 	}
 	w.self.Listen, w.self.SSHPort = w.listener.Addr().String(), w.claim.Addr().(*net.TCPAddr).Port

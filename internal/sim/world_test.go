@@ -44,7 +44,7 @@ func TestEveryMachineBecomesReachable(t *testing.T) {
 	for _, id := range ids {
 		d := r.waitState(id, "active")
 		address := d.GetNetworkInfo().PublicIPv4
-		if !strings.HasPrefix(address, "127.16.") || addresses[address] {
+		if !strings.HasPrefix(address, "127.20.0.") || addresses[address] {
 			t.Errorf("device %s has address %q", id, address)
 		}
 		addresses[address] = true
