@@ -25,7 +25,8 @@ type Config struct {
 	// Machines is the number of hardware reservations. A directory keeps the number that it was made
 	// with; 0 takes it as it is.
 	Machines int
-	// OnDemand is how many further machines can be created without a reservation. Default 100.
+	// OnDemand is how many further machines can be created without a reservation. Default:
+	// DefaultOnDemand.
 	OnDemand int
 	// Listen is the address of the API, of the images and of the status page. Default 127.0.0.1:0; a
 	// port of 0 is chosen once for the world.
@@ -79,6 +80,9 @@ type Image struct {
 	Compression  string
 }
 
+// DefaultOnDemand is how many machines can be created on demand in a world that does not say.
+const DefaultOnDemand = 100
+
 const mebibyte = 1 << 20
 
 // maxMachines is how many machines have addresses: 127.16.0.0 to 127.255.255.255, without those
@@ -88,7 +92,7 @@ const maxMachines = networks * 256 * 253
 // withDefaults fills in what was left out.
 func (c Config) withDefaults() Config {
 	if c.OnDemand == 0 {
-		c.OnDemand = 100
+		c.OnDemand = DefaultOnDemand
 	}
 	if c.Listen == "" {
 		c.Listen = "127.0.0.1:0"

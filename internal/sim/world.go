@@ -174,9 +174,9 @@ func (w *World) identify(ctx context.Context, state map[string][]byte) error {
 	if err != nil {
 		return fmt.Errorf("ask for the limit of open files: %w", err)
 	}
-	if machines := w.self.Machines + w.self.OnDemand; files.Cur < openFiles(machines) {
+	if machines := w.self.Machines + w.self.OnDemand; files.Cur < OpenFiles(machines) {
 		return fmt.Errorf("%d machines (%d of them on demand) may have %d files open at once, and this process may have %d: raise the limit (`ulimit -n`), or ask for fewer machines",
-			machines, w.self.OnDemand, openFiles(machines), files.Cur)
+			machines, w.self.OnDemand, OpenFiles(machines), files.Cur)
 	}
 	if w.listener, err = listenOn(ctx, keptPort(w.cfg.Listen, w.self.Listen)); err != nil {
 		return err
@@ -202,10 +202,10 @@ func (w *World) identify(ctx context.Context, state map[string][]byte) error {
 	return w.record("world", w.self)
 }
 
-// openFiles returns how many files a world may have open at once: for each machine that it listens
-// on, the connection of its agent and the lock of the agent's PID file; and for what goes on beside
-// that, few at a time.
-func openFiles(machines int) uint64 { return uint64(3*machines + 200) }
+// OpenFiles returns how many files a world may have open at once, with so many machines (those on
+// demand, too): for each machine that it listens on, the connection of its agent and the lock of
+// the agent's PID file; and for what goes on beside that, few at a time.
+func OpenFiles(machines int) uint64 { return uint64(3*machines + 200) }
 
 func randomHex() string {
 	secret := make([]byte, 16)
