@@ -2,6 +2,7 @@ package test
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -24,7 +25,8 @@ type imageServer struct {
 
 	mu    sync.Mutex
 	first int // how many bytes come; -1: all
-	asked int
+	// asked counts the clients since the last change of what is served, left those that have gone.
+	asked, left int
 }
 
 func newImageServer(t *testing.T, file string) *imageServer {
@@ -60,12 +62,15 @@ func (s *imageServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.(http.Flusher).Flush()
 	}
 	<-r.Context().Done()
+	s.mu.Lock()
+	s.left++
+	s.mu.Unlock()
 }
 
 func (s *imageServer) serve(first int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.first, s.asked = first, 0
+	s.first, s.asked, s.left = first, 0, 0
 }
 
 func (s *imageServer) wasAsked() bool {
@@ -74,29 +79,61 @@ func (s *imageServer) wasAsked() bool {
 	return s.asked > 0
 }
 
+// wasLeft reports whether the client that asked has gone.
+func (s *imageServer) wasLeft() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.left > 0
+}
+
+// The points at which the control plane is killed while an install is called off.
+const (
+	// killUndelivered: that is durable, and the agent was not told.
+	killUndelivered killPoint = "undelivered"
+	// killTold: the agent has ended the install, and its report is on its way.
+	killTold killPoint = "told"
+	// killReported: the report is durable, and the agent does not know.
+	killReported killPoint = "reported"
+	// killOver: the agent knows.
+	killOver killPoint = "over"
+)
+
 // TestCancelledInstallsAcrossKills calls installs off while their image is not there yet, and while
-// it is being written, and kills the control plane as soon as that was acknowledged. The agents
-// learn of it all the same, history says what was written, and each machine is installed once
-// afterwards.
+// it is being written, and kills the control plane at each step of that. The agent learns of it and
+// is heard all the same, history says once what was written, nothing is handed out again, and the
+// machine is installed once afterwards.
 func TestCancelledInstallsAcrossKills(t *testing.T) {
 	t.Parallel()
 	ctx := bounded(t, 6*time.Minute)
-	herd := &process.Herd{Ironherd: ironherd, Dir: shortDir(t), Machines: 2, WorldArgs: []string{"--real-agents", "1"}}
+	front, err := process.NewBalancer(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(front.Close)
+	herd := &process.Herd{
+		Ironherd: ironherd, Dir: shortDir(t), Machines: 1, WorldArgs: []string{"--real-agents", "1"},
+		PlaneArgs: []string{"--set", "agent_api.endpoint=" + front.Address(), "--set", "policy.heartbeat_interval=500ms"},
+	}
 	startGated(ctx, t, herd)
-	if err := herd.AwaitState(ctx, "available", herd.Machines, func(line string) { t.Log(line) }); err != nil {
+	front.Forward(herd.Endpoint())
+	if err := herd.AwaitState(ctx, "available", 1, func(line string) { t.Log(line) }); err != nil {
 		t.Fatal(err)
 	}
 	server := newImageServer(t, filepath.Join(herd.Dir, "world", "images", "demo.raw.zst"))
 	digest := regexp.MustCompile(`sha256:[0-9a-f]{64}`).FindString(herd.World().Stdout())
-	install := []string{"--image", server.url, "--digest", digest, "--compression", "zstd"}
+	install := []string{"--image", server.url, "--digest", digest, "--compression", "zstd", "--erase"}
+	half := len(server.image) / 2
 	for i, c := range []struct {
-		first      int
-		says, ends string
+		point killPoint
+		first int
 	}{
-		{0, "called off before anything was written", "nothing was written"},
-		{len(server.image) / 2, "what the disk holds is undefined", "was wiped and"},
+		{killUndelivered, 0}, {killUndelivered, half}, {killTold, 0}, {killTold, half}, {killReported, 0}, {killReported, half}, {killOver, half},
 	} {
-		m := machines(ctx, t, herd)[i]
+		says, ends := "called off before anything was written", "nothing was written"
+		if c.first > 0 {
+			says, ends = "what the disk holds is undefined", "was wiped and"
+		}
+		m := machines(ctx, t, herd)[0]
 		server.serve(c.first)
 		cli(ctx, t, herd, append([]string{"machine", "install", m.GetHostname()}, install...)...)
 		for !server.wasAsked() && ctx.Err() == nil {
@@ -105,28 +142,27 @@ func TestCancelledInstallsAcrossKills(t *testing.T) {
 		if c.first > 0 {
 			awaitWriting(ctx, t, herd, m.GetId())
 		}
-		cli(ctx, t, herd, "machine", "install", m.GetHostname(), "--cancel", "--reason", "the wrong image", "--yes")
-		herd.KillPlane()
-		if err := herd.StartPlane(ctx); err != nil {
+		killCancelled(ctx, t, herd, front, server, c.point)
+		if err := herd.AwaitState(ctx, "available", 1, func(line string) { t.Log(line) }); err != nil {
 			t.Fatal(err)
 		}
-		if err := herd.AwaitPlane(ctx); err != nil {
-			t.Fatal(err)
+		letRun(ctx, 2*time.Second) // some heartbeats
+		generation := fmt.Sprintf("install generation %d", i+1)
+		told := historyOf(ctx, t, herd, m.GetId())
+		for _, event := range []string{"install handed out: ", "install cancelled: ", "install failed: "} {
+			if strings.Count(told, event+generation) != 1 {
+				t.Errorf("%s: not once %q:\n%s", c.point, event+generation, told)
+			}
 		}
-		if err := herd.AwaitState(ctx, "available", herd.Machines, func(line string) { t.Log(line) }); err != nil {
-			t.Fatal(err)
+		if !strings.Contains(told, "install failed: "+generation+", attempt 1: called off") || !strings.Contains(lastOf(told, generation), ends) {
+			t.Errorf("%s: history of %s, want %q:\n%s", c.point, generation, ends, told)
 		}
-		if m = machines(ctx, t, herd)[i]; !strings.Contains(m.GetReason(), c.says) {
-			t.Errorf("%s is %s: %s; want %q", m.GetHostname(), m.GetState(), m.GetReason(), c.says)
-		}
-		if told := historyOf(ctx, t, herd, m.GetId()); strings.Count(told, "install handed out") != 1 || !strings.Contains(told, "called off") || !strings.Contains(told, c.ends) {
-			t.Errorf("history of %s, want one attempt, and %q:\n%s", m.GetHostname(), c.ends, told)
+		if m = machines(ctx, t, herd)[0]; m.GetState() != "available" || !strings.Contains(m.GetReason(), says) {
+			t.Errorf("%s: the machine is %s: %s; want %q", c.point, m.GetState(), m.GetReason(), says)
 		}
 	}
 	server.serve(-1)
-	for _, m := range machines(ctx, t, herd) {
-		cli(ctx, t, herd, append([]string{"machine", "install", m.GetHostname(), "--erase"}, install...)...)
-	}
+	cli(ctx, t, herd, append([]string{"machine", "install", machines(ctx, t, herd)[0].GetHostname()}, install...)...)
 	if err := herd.AwaitInstalled(ctx, func(line string) { t.Log(line) }); err != nil {
 		t.Fatal(err)
 	}
@@ -137,6 +173,69 @@ func TestCancelledInstallsAcrossKills(t *testing.T) {
 	if status.InstallsVerified != herd.Machines || status.InstalledMoreThanOnce != 0 || status.InstallsRejected != 0 {
 		t.Errorf("the world says: %+v", status)
 	}
+}
+
+// killCancelled calls the install of the only machine off, kills the control plane at the point,
+// and starts the next one.
+func killCancelled(ctx context.Context, t *testing.T, herd *process.Herd, front *process.Balancer, server *imageServer, point killPoint) {
+	t.Helper()
+	m := machines(ctx, t, herd)[0]
+	ended := func() bool {
+		return strings.Contains(historyOf(ctx, t, herd, m.GetId()), fmt.Sprintf("install failed: install generation %d,", m.GetInstallGeneration()))
+	}
+	until := func(what string, so func() bool) {
+		t.Helper()
+		for !so() {
+			if letRun(ctx, 20*time.Millisecond); ctx.Err() != nil {
+				t.Fatalf("%s: it never came that %s", point, what)
+			}
+		}
+	}
+	front.Hold(process.ToServer)
+	cli(ctx, t, herd, "machine", "install", m.GetHostname(), "--cancel", "--reason", "the wrong image", "--yes")
+	if point == killTold || point == killReported {
+		turn := 0
+		until("the agent is told", func() bool {
+			if turn%50 == 0 { // which is answered in between
+				front.Turn()
+			}
+			turn++
+			return server.wasLeft()
+		})
+	}
+	switch point {
+	case killReported:
+		front.Hold(process.ToClient)
+		front.Let(process.ToServer)
+		until("its report is durable", ended)
+	case killOver:
+		front.Let(process.ToServer)
+		until("its report is durable", ended)
+		letRun(ctx, 2*time.Second) // some heartbeats
+	default:
+		if server.wasLeft() != (point == killTold) || ended() {
+			t.Fatalf("%s: the point is missed", point)
+		}
+	}
+	herd.KillPlane()
+	front.Drop(process.ToServer)
+	front.Drop(process.ToClient)
+	if err := herd.StartPlane(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := herd.AwaitPlane(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// lastOf is the last line that has the word.
+func lastOf(text, word string) (last string) {
+	for line := range strings.Lines(text) {
+		if strings.Contains(line, word) {
+			last = line
+		}
+	}
+	return last
 }
 
 func cli(ctx context.Context, t *testing.T, herd *process.Herd, args ...string) {

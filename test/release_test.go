@@ -281,7 +281,8 @@ type released struct {
 // TestKilledDuringReleasesOfListedHosts kills the control plane after each step of the release of a
 // host that is reached over SSH alone. The next one goes on: the agent is stopped and its files are
 // removed, the machine is forgotten, and nobody takes the host again until a person allows it. What
-// a dead control plane had begun on the host, and goes on later, does no harm to the next machine.
+// a dead control plane had begun on the host, and goes on later, does no harm to the next machine
+// (docs/invariants.md, rule 7).
 func TestKilledDuringReleasesOfListedHosts(t *testing.T) {
 	t.Parallel()
 	ctx := bounded(t, 6*time.Minute)

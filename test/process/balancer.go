@@ -14,14 +14,22 @@ type Balancer struct {
 	listener net.Listener
 	stop     context.CancelFunc
 	serving  sync.WaitGroup
-	turn     atomic.Int64
+	next     atomic.Int64
 
 	mu      sync.Mutex
 	targets []string
-	// held are the directions in which nothing passes, until free is closed; after Close all does.
-	held   map[Way]chan struct{}
+	// held are the directions in which nothing passes. turn says that the next word of a server holds
+	// what its clients say to it.
+	held   map[Way]*hold
+	turn   bool
 	closed bool
-	passed map[Way]int64
+}
+
+// hold is one time in which nothing passes.
+type hold struct {
+	over chan struct{}
+	// lost is written before over is closed: what was held does not pass then either.
+	lost bool
 }
 
 // Way is a direction through a balancer.
@@ -39,7 +47,7 @@ func NewBalancer(ctx context.Context) (*Balancer, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Balancer{listener: listener, held: make(map[Way]chan struct{}), passed: make(map[Way]int64)}
+	b := &Balancer{listener: listener, held: make(map[Way]*hold)}
 	ctx, b.stop = context.WithCancel(context.WithoutCancel(ctx))
 	b.serving.Go(func() {
 		for {
@@ -63,45 +71,61 @@ func (b *Balancer) Forward(target string) {
 	b.targets = append(b.targets, target)
 }
 
-// Hold keeps what comes from now on in the balancer, until Let.
+// Hold keeps what comes from now on in the balancer, until Let or Drop.
 func (b *Balancer) Hold(way Way) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.hold(way)
+}
+
+// hold is Hold; the caller has the lock.
+func (b *Balancer) hold(way Way) {
 	if b.held[way] == nil && !b.closed {
-		b.held[way] = make(chan struct{})
+		b.held[way] = &hold{over: make(chan struct{})}
 	}
 }
 
+// Turn lets clients speak to their servers until a server speaks. Before a client hears it, what
+// clients say is held again.
+func (b *Balancer) Turn() {
+	b.mu.Lock()
+	b.turn = true
+	b.mu.Unlock()
+	b.Let(ToServer)
+}
+
 // Let ends a Hold.
-func (b *Balancer) Let(way Way) {
+func (b *Balancer) Let(way Way) { b.end(way, false) }
+
+// Drop ends a Hold. What was held is lost, and its connection ends.
+func (b *Balancer) Drop(way Way) { b.end(way, true) }
+
+func (b *Balancer) end(way Way, lost bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if held := b.held[way]; held != nil {
-		close(held)
+	if h := b.held[way]; h != nil {
+		h.lost = lost
+		close(h.over)
 		delete(b.held, way)
 	}
 }
 
-// Passed is how many bytes have passed, those that are about to included.
-func (b *Balancer) Passed(way Way) int64 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.passed[way]
-}
-
-// pass returns when so many bytes may pass.
-func (b *Balancer) pass(way Way, bytes int) {
+// pass returns true when something may pass, and false when it is lost.
+func (b *Balancer) pass(way Way) bool {
 	for {
 		b.mu.Lock()
-		held := b.held[way]
-		if held == nil {
-			b.passed[way] += int64(bytes)
+		h := b.held[way]
+		if h == nil && way == ToClient && b.turn {
+			b.turn = false
+			b.hold(ToServer)
 		}
 		b.mu.Unlock()
-		if held == nil {
-			return
+		if h == nil {
+			return true
 		}
-		<-held
+		if <-h.over; h.lost {
+			return false
+		}
 	}
 }
 
@@ -109,8 +133,10 @@ func (b *Balancer) pass(way Way, bytes int) {
 func (b *Balancer) forward(way Way, to io.Writer, from io.Reader) {
 	for buffer := make([]byte, 32<<10); ; {
 		n, err := from.Read(buffer)
+		if n > 0 && !b.pass(way) {
+			return
+		}
 		if n > 0 {
-			b.pass(way, n)
 			if _, err := to.Write(buffer[:n]); err != nil {
 				return
 			}
@@ -138,7 +164,7 @@ func (b *Balancer) serve(ctx context.Context, client net.Conn) {
 	b.mu.Lock()
 	targets := append([]string(nil), b.targets...)
 	b.mu.Unlock()
-	first := int(b.turn.Add(1))
+	first := int(b.next.Add(1))
 	for n := range targets {
 		server, err := new(net.Dialer).DialContext(ctx, "tcp", targets[(first+n)%len(targets)])
 		if err != nil {
