@@ -203,5 +203,9 @@ func TestSettingsCanBeWritten(t *testing.T) {
 		} else if len(loaded.Images) != 1 || loaded.Images[0].Name != "demo" || loaded.Images[0].Digest != world.Image.Digest {
 			t.Errorf("people cannot ask for the image by name: %+v", loaded.Images)
 		}
+		// every agent calls from 127.0.0.1
+		if a := loaded.AgentAPI; a.MaxConnectionsPerAddress != 0 || a.MaxUnadmittedPerAddress != a.MaxUnadmitted {
+			t.Errorf("the agents are taken for one: %d connections, %d of %d unadmitted", a.MaxConnectionsPerAddress, a.MaxUnadmittedPerAddress, a.MaxUnadmitted)
+		}
 	}
 }

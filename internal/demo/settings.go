@@ -139,6 +139,8 @@ func Settings(dir, agentExecutable string, machines int, world WorldAddress) con
 	c.Dir = dir
 	c.AgentAPI.Listen = "127.0.0.1:0"
 	c.AgentAPI.Endpoint = "127.0.0.1:0"
+	// All simulated agents call from one address.
+	c.AgentAPI.MaxConnectionsPerAddress, c.AgentAPI.MaxUnadmittedPerAddress = 0, c.AgentAPI.MaxUnadmitted
 	c.OperatorAPI.Listen = "127.0.0.1:0"
 	c.Initializer.AgentExecutable = agentExecutable
 	c.Initializer.Port = uint16(world.SSHPort) //nolint:gosec // a port
@@ -186,10 +188,10 @@ func shorten(c *config.Config, machines int) {
 	p.Updater.Backoff = p.Provisioner.Backoff
 
 	c.Policy.ProvisionInterval = 2 * time.Second
-	c.Policy.UpdateInterval = time.Second // lists the whole provider, so it grows with the fleet below
+	c.Policy.UpdateInterval = time.Second
 	c.Policy.UpdateSettledInterval = 30 * time.Second
-	if machines > smallFleet {
-		c.Policy.ProvisionInterval = 10 * time.Second
+	if machines > smallFleet { // both list the whole provider, so they grow with the fleet
+		c.Policy.ProvisionInterval = 10*time.Second + time.Duration(machines)*time.Millisecond
 		c.Policy.UpdateInterval = 3*time.Second + time.Duration(machines)*time.Millisecond
 		c.Initializer.FirstSilence = 0 // that many machines keep this one too busy to answer in time
 	}
