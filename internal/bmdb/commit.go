@@ -251,7 +251,11 @@ func (t *transaction) rewriteTouched(ctx context.Context, c *commit) error {
 			return err
 		}
 	}
-	for _, name := range c.touchedProviders {
+	slices.Sort(c.touchedProviders)
+	for _, name := range slices.Compact(c.touchedProviders) {
+		if name == c.work.Subject.Provider {
+			continue
+		}
 		if err := t.rewriteProvider(ctx, name); err != nil {
 			return err
 		}
