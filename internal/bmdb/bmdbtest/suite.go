@@ -7,6 +7,7 @@
 package bmdbtest
 
 import (
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -18,32 +19,7 @@ import (
 // it.
 func Run(t *testing.T, open func(t *testing.T) bmdb.Engine) {
 	t.Helper()
-	for _, group := range []struct {
-		name  string
-		tests []test
-	}{
-		{"engine", engineTests},
-		{"session", sessionTests},
-		{"claim", claimTests},
-		{"slot", slotTests},
-		{"place", placeTests},
-		{"work", workTests},
-		{"intent", intentTests},
-		{"agent", agentTests},
-		{"install", installTests},
-		{"probe", probeTests},
-		{"operator", operatorTests},
-		{"plan", planTests},
-		{"operation", operationTests},
-		{"list", listTests},
-		{"fault", faultTests},
-		{"lease", leaseTests},
-		{"agenda", agendaTests},
-		{"fact", factTests},
-		{"hands", handsTests},
-		{"silence", silenceTests},
-		{"turn", turnTests},
-	} {
+	for _, group := range groups {
 		t.Run(group.name, func(t *testing.T) {
 			t.Parallel()
 			for _, c := range group.tests {
@@ -67,4 +43,41 @@ func Run(t *testing.T, open func(t *testing.T) bmdb.Engine) {
 type test struct {
 	name string
 	run  func(w *world)
+}
+
+var groups = []struct {
+	name  string
+	tests []test
+}{
+	{"engine", engineTests},
+	{"session", sessionTests},
+	{"claim", claimTests},
+	{"slot", slotTests},
+	{"place", placeTests},
+	{"work", workTests},
+	{"intent", intentTests},
+	{"agent", agentTests},
+	{"install", installTests},
+	{"probe", probeTests},
+	{"operator", operatorTests},
+	{"plan", planTests},
+	{"operation", operationTests},
+	{"list", listTests},
+	{"fault", faultTests},
+	{"lease", leaseTests},
+	{"agenda", agendaTests},
+	{"fact", factTests},
+	{"hands", handsTests},
+	{"silence", silenceTests},
+	{"turn", turnTests},
+}
+
+// Names returns what Run runs, without the random tests: GROUP/TEST, as `go test -run` has them.
+func Names() (names []string) {
+	for _, group := range groups {
+		for _, c := range group.tests {
+			names = append(names, strings.ReplaceAll(group.name+"/"+c.name, " ", "_"))
+		}
+	}
+	return names
 }

@@ -5,6 +5,8 @@ import (
 	"embed"
 	"fmt"
 	"io/fs"
+	"log/slog"
+	"math/rand/v2"
 	"time"
 
 	"github.com/pressly/goose/v3"
@@ -36,7 +38,7 @@ func (e *Engine) migrations() (*goose.Provider, error) {
 
 // Migrate implements bmdb.Engine. Each migration is one transaction, or may be run again wherever
 // it was interrupted. It is safe while others run, of this version or of the one before, and while
-// others migrate. KindTemporary when a table that must be changed is in use all the time.
+// others migrate. KindTemporary when a table that must be changed is in use for all of a minute.
 //
 // It also makes the partitions of history, so that a database into which another one is copied has
 // them before it has rows.
@@ -46,16 +48,37 @@ func (e *Engine) Migrate(ctx context.Context) error {
 		return err
 	}
 	if have < want {
-		p, err := e.migrations()
-		if err != nil {
-			return err
-		}
-		if _, err := p.Up(ctx); err != nil {
+		if err := e.upgrade(ctx); err != nil {
 			return fmt.Errorf("migrate the database: %w", classify(err))
 		}
 	}
 	_, err = e.makePartitions(ctx)
 	return classify(err)
+}
+
+// upgradeFor is for how long a migration is tried again that meets others.
+const upgradeFor = time.Minute
+
+// upgrade runs the migrations that are missing. Those that change what a commit locks get into its
+// way, and it into theirs, as long as others work: then the migration is undone, and tried again.
+func (e *Engine) upgrade(ctx context.Context) error {
+	p, err := e.migrations()
+	if err != nil {
+		return err
+	}
+	over, cancel := context.WithTimeout(ctx, upgradeFor)
+	defer cancel()
+	for {
+		_, err := p.Up(ctx)
+		if err == nil || codeOf(err) != codeLockTimeout && !undoneByOthers(err) || over.Err() != nil {
+			return err
+		}
+		e.logger.InfoContext(ctx, "others have what a migration must change: trying again", slog.Any("err", err))
+		wait(ctx, time.Duration(rand.Int64N(int64(e.options.Lease/10)))) //nolint:gosec // jitter
+		if ctx.Err() != nil {
+			return err
+		}
+	}
 }
 
 // Schema implements bmdb.Engine. It changes nothing.

@@ -2,7 +2,11 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
@@ -51,6 +55,61 @@ func TestAnOldDatabaseIsNoLeap(t *testing.T) {
 		t.Errorf("evidence %q, %v", env.Restored, err)
 	}
 	if err := db.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAMigrationMeetsATransaction: it is undone, and tried again until the transaction is over.
+func TestAMigrationMeetsATransaction(t *testing.T) {
+	t.Parallel()
+	ctx, server := t.Context(), pgserver.Shared(t)
+	name, err := server.Create(ctx, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := Open(ctx, server.URL(name), Options{Silent: true, Lease: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(e.Close(), server.Drop(context.WithoutCancel(ctx), name)); err != nil {
+			t.Error(err)
+		}
+	})
+	p, err := e.migrations()
+	if err == nil {
+		_, err = p.UpTo(ctx, 7)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := pgx.Connect(ctx, server.URL(name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = other.Close(context.WithoutCancel(ctx)) }()
+	if _, err := other.Exec(ctx, "BEGIN; LOCK TABLE installed IN ROW EXCLUSIVE MODE"); err != nil {
+		t.Fatal(err)
+	}
+	migrated := make(chan error, 1)
+	go func() { migrated <- e.Migrate(ctx) }()
+	for _, waiting := range []bool{true, false, true} {
+		for is := !waiting; is != waiting; {
+			err := other.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_locks WHERE relation = CAST('installed' AS regclass) AND NOT granted)").Scan(&is)
+			if err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case err := <-migrated:
+				t.Fatalf("the migration has ended beside the transaction: %v", err)
+			case <-time.After(5 * time.Millisecond):
+			}
+		}
+	}
+	if _, err := other.Exec(ctx, "ROLLBACK"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-migrated; err != nil {
 		t.Error(err)
 	}
 }

@@ -114,6 +114,22 @@ func TestEndsDoNotWaitForAStranger(t *testing.T) {
 	p.sound()
 }
 
+// TestALockIsWaitedForBriefly: what a stranger has makes a commit wait for less than a lease, by
+// default.
+func TestALockIsWaitedForBriefly(t *testing.T) {
+	t.Parallel()
+	p, url, _ := stocked(t, 1, postgres.Options{Lease: 2 * time.Second})
+	w := p.claim(p.session("a", time.Minute), 1)[0]
+	tx := stranger(t, url, "SELECT id FROM machine WHERE id = $1 FOR UPDATE", string(w.Subject.Machine))
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if err := w.Cancel(ctx, "x"); fleet.KindOf(err) != fleet.KindTemporary || ctx.Err() != nil {
+		t.Errorf("a commit on what the stranger has: %v, context: %v", err, ctx.Err())
+	}
+	p.must(tx.Rollback(t.Context()))
+	p.must(w.Cancel(t.Context(), "x"))
+}
+
 // TestStrangerAtADeadSession: a dead session whose row somebody has locked keeps what it holds for
 // now. A claim that meets it takes everything else, and does not wait for the stranger again.
 func TestStrangerAtADeadSession(t *testing.T) {
