@@ -29,17 +29,7 @@ func (d *document) check(c Config) {
 	if c.Session.Lease < time.Second {
 		d.keyFault("session.lease", "must be at least 1s, not %s", c.Session.Lease)
 	}
-	for _, loop := range []struct {
-		key    string
-		config shepherd.Config
-	}{
-		{"loops.provisioner", c.Loops.Provisioner},
-		{"loops.initializer", c.Loops.Initializer},
-		{"loops.updater", c.Loops.Updater},
-		{"loops.recoverer", c.Loops.Recoverer},
-		{"loops.operations", c.Loops.Operations},
-		{"loops.prober", c.Loops.Prober},
-	} {
+	for _, loop := range c.eachLoop() {
 		d.faultsOf(loop.key, loop.config.Validate())
 		if c.DrainTimeout > 0 && loop.config.Grace > c.DrainTimeout/2 {
 			d.keyFault(loop.key+".grace", "must be at most half of drain_timeout (%s), not %s", c.DrainTimeout, loop.config.Grace)

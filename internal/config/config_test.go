@@ -101,7 +101,7 @@ func TestFaults(t *testing.T) {
 		"bad rate":        {minimal + "loops:\n  updater:\n    claim_rate: 250ms\n", nil, `ironherd.yaml:6: loops.updater.claim_rate: "250ms" is not a rate: write a positive duration`},
 		"short lease":     {minimal + "session: {lease: 999ms}\n", nil, "ironherd.yaml:4: session.lease: must be at least 1s, not 999ms"},
 		"bad policy":      {minimal + "policy:\n  heartbeat_interval: 1h\n", nil, "ironherd.yaml:4: policy.silent_after must be at least three heartbeat intervals"},
-		"grace too long":  {minimal + "drain_timeout: 15s\nloops: {updater: {grace: 9s}, initializer: {grace: 5s}, provisioner: {grace: 5s}, recoverer: {grace: 5s}, operations: {grace: 5s}, prober: {grace: 5s}}\n", nil, "ironherd.yaml:5: loops.updater.grace: must be at most half of drain_timeout (15s), not 9s"},
+		"grace too long":  {minimal + "drain_timeout: 15s\nloops: {updater: {grace: 9s}}\n", nil, "ironherd.yaml:5: loops.updater.grace: must be at most half of drain_timeout (15s), not 9s"},
 		"bad log level":   {minimal + "log: {level: loud}\n", nil, `ironherd.yaml:4: log.level: must be debug, info, warn or error, not "loud"`},
 		"half a key pair": {minimal + "  tls:\n    key: /dev/null\n", nil, "ironherd.yaml:4: agent_api.tls.certificate must be set, because key is"},
 		"other kind": {
@@ -230,6 +230,22 @@ providers:
 }
 
 // A list of hosts has no limit and no pace unless one is written; what is bought has both.
+// TestGraceFollowsTheDrainTimeout: a file that sets it for the loops that it knows is good for a
+// version that has more of them.
+func TestGraceFollowsTheDrainTimeout(t *testing.T) {
+	t.Parallel()
+	c, err := load(t, minimal+"drain_timeout: 10s\nloops: {updater: {grace: 2s}}\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Loops.Updater.Grace != 2*time.Second || c.Loops.Prober.Grace != 5*time.Second {
+		t.Errorf("updater %s, prober %s", c.Loops.Updater.Grace, c.Loops.Prober.Grace)
+	}
+	if c, err = load(t, minimal); err != nil || c.Loops.Prober.Grace != 10*time.Second {
+		t.Errorf("prober %s, %v", c.Loops.Prober.Grace, err)
+	}
+}
+
 func TestDefaultsOfAListOfHosts(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/shepherd"
 )
 
 // Sources is what a configuration is made of; later ones win.
@@ -78,6 +79,11 @@ func Load(sources Sources) (Config, error) {
 		section := fmt.Sprintf("providers[%d].provisioner", i)
 		config.Providers[i].setKindDefaults(func(key string) bool { return d.isSet(join(section, key)) })
 	}
+	for _, loop := range config.eachLoop() {
+		if config.DrainTimeout > 0 && !d.isSet(loop.key+".grace") {
+			loop.config.Grace = min(loop.config.Grace, config.DrainTimeout/2)
+		}
+	}
 	config.Resolve(filepath.Dir(sources.File))
 	if config.Initializer.AgentExecutable == "" {
 		config.Initializer.AgentExecutable = agentBeside(sources.Executable, AgentName)
@@ -90,6 +96,23 @@ func Load(sources Sources) (Config, error) {
 		return Config{}, faults
 	}
 	return config, nil
+}
+
+// keyedLoop is the section of a loop.
+type keyedLoop struct {
+	key    string
+	config *shepherd.Config
+}
+
+func (c *Config) eachLoop() []keyedLoop {
+	return []keyedLoop{
+		{"loops.provisioner", &c.Loops.Provisioner},
+		{"loops.initializer", &c.Loops.Initializer},
+		{"loops.updater", &c.Loops.Updater},
+		{"loops.recoverer", &c.Loops.Recoverer},
+		{"loops.operations", &c.Loops.Operations},
+		{"loops.prober", &c.Loops.Prober},
+	}
 }
 
 // otherAgentsBeside returns the agent's executables for other architectures beside the program's.
