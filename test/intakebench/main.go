@@ -10,7 +10,7 @@
 // have is spread over several worlds, each a provider of its own to the one control plane.
 //
 // Machines a minute count from the control plane's start to the last machine; on a host with few
-// cores the world takes most of them.
+// cores the world takes most of them. On ext4, wait six minutes between two runs: see bench.run.
 package main
 
 import (
@@ -38,8 +38,7 @@ func main() {
 	profile := flag.String("profile", "", "directory for what takes the control plane's processor time: <machines>-<until>.pprof")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	b := bench{ironherd: *ironherd, profile: *profile, worlds: *worlds, limit: *limit}
-	err := b.run(ctx, *sizes, *untils)
+	err := bench{ironherd: *ironherd, profile: *profile, worlds: *worlds, limit: *limit}.run(ctx, *sizes, *untils)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "intakebench:", err)
@@ -53,9 +52,16 @@ type bench struct {
 	// worlds is how many each fleet is spread over; 0: as few as are needed.
 	worlds int
 	limit  time.Duration
+	dir    string
 }
 
 func (b bench) run(ctx context.Context, sizes, untils string) (err error) {
+	if b.dir, err = os.MkdirTemp("", "ih-intake-"); err != nil { // short: it holds sockets
+		return err
+	}
+	// Not after each fleet: ext4 is slow to make files for minutes after many were removed, and a
+	// world has more than a hundred for each machine.
+	defer func() { err = errors.Join(err, os.RemoveAll(b.dir)) }()
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	defer func() { err = errors.Join(err, table.Flush()) }() // what was measured before a failure, too
 	_, _ = fmt.Fprintln(table, "MACHINES\tWORLDS\tUNTIL\tTOOK\tMACHINES A MINUTE\tCONTROL PLANE: CPU EACH\tPEAK MEMORY EACH\tPEAK\tWORLDS AND AGENTS: CPU EACH")
@@ -94,17 +100,15 @@ type figures struct {
 }
 
 func (b bench) measure(ctx context.Context, machines, worlds int, until string) (f figures, err error) {
-	dir, err := os.MkdirTemp("", "ih-intake-") // short: it holds a socket
-	if err != nil {
+	s := site{ironherd: b.ironherd}
+	if s.dir, err = os.MkdirTemp(b.dir, ""); err != nil {
 		return f, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	s := site{ironherd: b.ironherd, dir: dir}
 	defer func() { err = errors.Join(err, s.stop(context.WithoutCancel(ctx))) }()
 	if err := s.start(ctx, machines, worlds); err != nil {
 		return f, err
 	}
-	if err := s.configure(until == "installed"); err != nil {
+	if err := s.configure(machines, until == "installed"); err != nil {
 		return f, err
 	}
 	idle, err := s.usage()

@@ -12,6 +12,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/ironherd/ironherd/internal/demo"
 	"github.com/ironherd/ironherd/internal/sim"
 	"github.com/ironherd/ironherd/test/process"
 )
@@ -86,18 +87,22 @@ func (s *site) stop(ctx context.Context) error {
 }
 
 // configure makes the other worlds providers in the first one's configuration, and takes the pace
-// of creation out of it, and the install where it is not wanted.
-func (s *site) configure(install bool) error {
+// of creation out of it, and the install where it is not wanted. Passes that read whole lists come
+// as often as the simulator has it for one world with the whole fleet.
+func (s *site) configure(machines int, install bool) error {
 	config, err := read(s.herds[0].Config())
 	if err != nil {
 		return err
 	}
 	loops, _ := config["loops"].(map[string]any)
 	initializer, _ := loops["initializer"].(map[string]any)
-	if initializer == nil {
-		return fmt.Errorf("%s lacks loops.initializer", s.herds[0].Config())
+	policy, _ := config["policy"].(map[string]any)
+	if initializer == nil || policy == nil {
+		return fmt.Errorf("%s lacks loops.initializer or policy", s.herds[0].Config())
 	}
 	initializer["claim_rate"] = "1ms,100"
+	whole := demo.Settings(s.dir, "", machines, demo.WorldAddress{}).Policy
+	policy["update_interval"], policy["provision_interval"] = whole.UpdateInterval.String(), whole.ProvisionInterval.String()
 	var providers []any
 	for n, herd := range s.herds {
 		provider, err := providerOf(herd.Config(), install)
