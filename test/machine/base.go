@@ -167,6 +167,15 @@ func newRecipe(ctx context.Context) (recipe, error) {
 	return r, err
 }
 
+// write makes files of the package sources and of apt's configuration.
+func (r recipe) write(dir string) (sources, apt string, err error) {
+	sources, apt = filepath.Join(dir, "sources"), filepath.Join(dir, "apt.conf")
+	if strings.HasPrefix(strings.TrimSpace(r.sources), "Types:") {
+		sources += ".sources"
+	}
+	return sources, apt, errors.Join(os.WriteFile(sources, []byte(r.sources), 0o600), os.WriteFile(apt, []byte(r.apt), 0o600))
+}
+
 // removeOthers removes what other recipes have left.
 func removeOthers(home, key string) error {
 	entries, err := os.ReadDir(home)
@@ -183,11 +192,8 @@ func (b *Base) build(ctx context.Context, r recipe, agent string, log func(strin
 	if err := errors.Join(os.RemoveAll(b.dir), os.MkdirAll(b.dir, 0o700)); err != nil {
 		return err
 	}
-	sources, apt := filepath.Join(b.dir, "sources"), filepath.Join(b.dir, "apt.conf")
-	if strings.HasPrefix(strings.TrimSpace(r.sources), "Types:") {
-		sources += ".sources"
-	}
-	if err := errors.Join(os.WriteFile(sources, []byte(r.sources), 0o600), os.WriteFile(apt, []byte(r.apt), 0o600)); err != nil {
+	sources, apt, err := r.write(b.dir)
+	if err != nil {
 		return err
 	}
 	if _, err := output(ctx, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", b.key); err != nil {

@@ -348,25 +348,30 @@ var offered = sync.OnceValues(func() (offer, error) {
 	if err := built.base.withAgent(ctx, built.agent, raw); err != nil {
 		return offer{}, err
 	}
-	o := offer{path: raw + ".zst"}
-	var err error
+	o, _, err := serve(ctx, raw)
+	return o, err
+})
+
+// serve compresses an image and offers it until the end is called.
+func serve(ctx context.Context, raw string) (o offer, end func() error, err error) {
+	o.path = raw + ".zst"
 	if o.digest, err = digest(raw); err != nil {
-		return offer{}, err
+		return offer{}, nil, err
 	}
 	info, err := os.Stat(raw)
 	if err != nil {
-		return offer{}, err
+		return offer{}, nil, err
 	}
 	o.size = info.Size()
 	if _, err := output(ctx, "zstd", "-q", "-1", "-T2", "--rm", raw); err != nil {
-		return offer{}, err
+		return offer{}, nil, err
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
-		return offer{}, err
+		return offer{}, nil, err
 	}
 	o.port = listener.Addr().(*net.TCPAddr).Port
-	server := &http.Server{Handler: http.FileServer(http.Dir(dir)), ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{Handler: http.FileServer(http.Dir(filepath.Dir(raw))), ReadHeaderTimeout: 10 * time.Second}
 	go func() { _ = server.Serve(listener) }()
-	return o, nil
-})
+	return o, server.Close, nil
+}

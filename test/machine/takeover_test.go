@@ -76,7 +76,9 @@ first=$(hex BootOrder); echo "$first $(hex BootCurrent) $(tr -d '\000' <"Boot$fi
 // The same with a quick machine, in half the time: the one that every run of all tests has.
 func TestFromQuickToInstalled(t *testing.T) {
 	t.Parallel()
-	p, _ := installedFromQuick(t, bounded(t, limit), nil)
+	o, err := offered()
+	check(t, err)
+	p, _ := installedFromQuick(t, bounded(t, limit), o, nil)
 	checkHardware(t, t.Context(), p, vm.BIOS)
 }
 
@@ -155,7 +157,9 @@ func TestWatched(t *testing.T) {
 		t.Run(by, func(t *testing.T) {
 			t.Parallel()
 			ctx := bounded(t, limit)
-			p, m := installedFromQuick(t, ctx, func(c *config.Config, p *config.Provider) {
+			o, err := offered()
+			check(t, err)
+			p, m := installedFromQuick(t, ctx, o, func(c *config.Config, p *config.Provider) {
 				p.Install.SeenUp, p.Install.Watch = by, true
 				c.Policy.ProbeInterval, c.Policy.WatchInterval, c.Policy.UnreachableAfter = 5*time.Second, 5*time.Second, 30*time.Second
 				c.Prober.ConnectTimeout, c.Prober.Timeout = 10*time.Second, 30*time.Second
@@ -197,10 +201,8 @@ func TestWatched(t *testing.T) {
 // installedFromQuick brings a quick machine to installed and seen up, and returns its control plane
 // and the machine. What boots by itself is the disk: the machine is switched on again without the
 // kernel that it was started with.
-func installedFromQuick(t *testing.T, ctx context.Context, change func(*config.Config, *config.Provider)) (*plane, *vm.Machine) {
+func installedFromQuick(t *testing.T, ctx context.Context, o offer, change func(*config.Config, *config.Provider)) (*plane, *vm.Machine) {
 	t.Helper()
-	o, err := offered()
-	check(t, err)
 	port := freePort(t)
 	started := time.Now()
 	c := quick(t, vm.BIOS, "", port, o.port)
