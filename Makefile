@@ -59,9 +59,9 @@ vm-disk: setup ## Build the disk that virtual machines of tests start from, of D
 .PHONY: test
 test: setup build kube vm-disk ## Run every test, with the race detector (PKG=./internal/bmdb/... for some)
 	@$(PLAIN) vet -trimpath ./...
-	@go test $(RACE) -timeout 15m $(or $(PKG),./...)
-	@$(if $(PKG),,$(PLAIN) test -trimpath -run 'TestADay' -v ./internal/shepherd) # the whole fleet; the race detector's run has a smaller one
-	@$(if $(PKG),,$(PLAIN) test -trimpath -timeout 20m -run 'TestSeeds' ./internal/rehearsal) # 1,000 seeds, in one thread each; the race detector's run has 10
+	@go test $(RACE) -p 3 -timeout 15m $(or $(PKG),$$(go list ./... | grep -vxE '.*/internal/arch|.*/test/mutants')) # three at a time: many wait for others
+	@$(if $(PKG),,$(PLAIN) test -trimpath ./internal/arch ./test/mutants) # these read the source, in one thread
+	@$(if $(PKG),,$(PLAIN) test -trimpath -timeout 20m -run 'TestADay|TestSeeds' ./internal/shepherd ./internal/rehearsal) # a whole fleet and 1,000 seeds; above are smaller ones
 
 .PHONY: simulate
 simulate: ## Rehearse the control plane on N seeds, every fault mixed; one that fails is made smaller, and shown with what replays it (SEEDS=1000 FROM=0)
