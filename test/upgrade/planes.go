@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
+
+	"go.yaml.in/yaml/v3"
 
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/test/pgserver"
@@ -59,7 +62,8 @@ func (u *upgrade) planes(ctx context.Context) (line string, err error) {
 		return "", err
 	}
 	defer front.Close()
-	s := &site{u: u, front: front, begun: time.Now(), herd: &process.Herd{Ironherd: u.before.ironherd, Dir: u.dir, Machines: planesFleet}}
+	// The new version's hosts know what either version has them do.
+	s := &site{u: u, front: front, begun: time.Now(), herd: &process.Herd{Ironherd: u.after.ironherd, Dir: u.dir, Machines: planesFleet}}
 	if err := s.herd.StartWorld(ctx); err != nil {
 		return "", err
 	}
@@ -83,11 +87,7 @@ func (u *upgrade) planes(ctx context.Context) (line string, err error) {
 
 // prepare creates the database, and the files that the planes of one fleet have in common.
 func (s *site) prepare(ctx context.Context, url string) error {
-	text, err := os.ReadFile(s.herd.Config())
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(s.herd.Config(), append(text, "\ndatabase: "+url+"\n"...), 0o600); err != nil {
+	if err := s.configure(ctx, url); err != nil {
 		return err
 	}
 	if err := s.migrateBy(ctx, s.u.before.ironherd); err != nil {
@@ -110,6 +110,50 @@ func (s *site) prepare(ctx context.Context, url string) error {
 		s.planes = append(s.planes, p)
 	}
 	return nil
+}
+
+// unknownKey is how a version refuses a key of a later one.
+var unknownKey = regexp.MustCompile(`(?m):\d+: (\S+): there is no such key`)
+
+// configure leaves in the configuration what the previous version knows.
+func (s *site) configure(ctx context.Context, url string) error {
+	text, err := os.ReadFile(s.herd.Config())
+	if err != nil {
+		return err
+	}
+	_, _, refused := process.Run(ctx, s.u.before.ironherd, "config", "check", "--config", s.herd.Config())
+	var config map[string]any
+	if err := yaml.Unmarshal(text, &config); err != nil {
+		return err
+	}
+	for _, match := range unknownKey.FindAllStringSubmatch(refused, -1) {
+		remove(config, strings.Split(match[1], "."))
+	}
+	config["database"] = url
+	if providers, ok := config["providers"].([]any); ok {
+		providers[0].(map[string]any)["trust_first_use"] = true // the previous version puts no keys into requests
+	}
+	if text, err = yaml.Marshal(config); err != nil {
+		return err
+	}
+	return os.WriteFile(s.herd.Config(), text, 0o600)
+}
+
+// remove removes a key from a section. The only list with keys is that of providers, which has one.
+func remove(section map[string]any, path []string) {
+	name, _, _ := strings.Cut(path[0], "[")
+	if len(path) == 1 {
+		delete(section, name)
+		return
+	}
+	switch inner := section[name].(type) {
+	case map[string]any:
+		remove(inner, path[1:])
+	case []any:
+		if only, ok := inner[0].(map[string]any); ok {
+			remove(only, path[1:])
+		}
+	}
 }
 
 // share copies the certificates for agents and the SSH key for machines, which the first plane has

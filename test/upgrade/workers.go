@@ -156,13 +156,22 @@ func (s *scene) migrate(ctx context.Context) error {
 	if err := s.letRun(ctx, 2*time.Second); err != nil {
 		return err
 	}
+	return s.setPolicy(ctx)
+}
+
+// setPolicy sets what the previous version does not know, and forgets when it writes the policy.
+func (s *scene) setPolicy(ctx context.Context) error {
 	return s.withDatabase(ctx, false, func(db *bmdb.DB) error {
 		env, err := db.Environment(ctx)
 		if err != nil {
 			return err
 		}
 		p := env.Policy
-		p.RecoveryAtOnce = atOnce
+		// What the previous version did at once waits for the latter in the new one.
+		p.RecoveryAtOnce, p.RecoveryStepTimeout = atOnce, 100*time.Millisecond
+		if p == env.Policy {
+			return nil
+		}
 		_, err = db.SetPolicy(ctx, p)
 		return err
 	})
@@ -282,6 +291,9 @@ func (s *scene) kill(w *process.Process) {
 
 // pause is from one death to the next.
 func (s *scene) pause(ctx context.Context) error {
+	if err := s.setPolicy(ctx); err != nil {
+		return err
+	}
 	return s.letRun(ctx, lease/2+time.Duration(s.random.Int64N(int64(lease/2))))
 }
 

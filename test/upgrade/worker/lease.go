@@ -40,7 +40,10 @@ func (w *worker) live(ctx context.Context) error {
 	running.Wait()
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.lease)
 	defer cancel()
-	return s.Close(closing, "done")
+	if err := s.Close(closing, "done"); closing.Err() == nil {
+		return err
+	}
+	return nil // there was no time for it: the session is collected
 }
 
 // claim fills the free hands, again and again.
