@@ -350,6 +350,9 @@ func (m *memory) makeReady(system *agentv1.MemorySystem) {
 	if err := m.startWatchdogs(); err != nil {
 		m.log.Warn("a hardware watchdog cannot be used", slog.Any("err", err))
 	}
+	if !m.watchdogs.Running() {
+		m.log.Info("no hardware watchdog is on: a kernel that hangs stays so until somebody restarts the machine")
+	}
 	if err := pid1.MountEFI(); err != nil {
 		m.log.Warn("the variables of the firmware are not there", slog.Any("err", err))
 	}
@@ -357,7 +360,8 @@ func (m *memory) makeReady(system *agentv1.MemorySystem) {
 	m.contact.failed(nil)
 }
 
-// startWatchdogs starts the hardware watchdogs that do not run yet. Only makeReady calls it.
+// startWatchdogs starts the hardware watchdogs that do not run yet. makeReady calls it, and what
+// comes after it.
 func (m *memory) startWatchdogs() error {
 	started, err := m.watchdogs.Start("/dev")
 	for _, path := range started {
@@ -372,7 +376,12 @@ func (m *memory) options() Options {
 		Root: "/", Version: m.env.Version, Logger: m.log, HTTPClient: m.env.HTTPClient,
 		Mode: agentv1.TakeoverMode_TAKEOVER_MODE_KEXEC, Log: func() string { return m.console.Kept(maxContactLog) },
 		Contact: m.contact.heard, loadInstalled: kexec.LoadInstalled,
-		startInstalled: func(context.Context) error { return kexec.Start() },
+		startInstalled: func(context.Context) error {
+			m.watchdogs.Stop() // the installed system may not feed them
+			err := kexec.Start()
+			_ = m.startWatchdogs()
+			return err
+		},
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -22,8 +23,8 @@ const (
 )
 
 // Watchdogs are the machine's hardware watchdogs. It may have several, such as one of its chipset,
-// one of its BMC, and one that resets nothing, so all of them are used. One goroutine may start
-// them while another one feeds them.
+// one of its BMC, and one that resets nothing, so all of them are used. One goroutine may start and
+// stop them while another one feeds them.
 type Watchdogs struct {
 	started atomic.Pointer[map[string]*os.File]
 	fed     time.Time // only Feed's
@@ -33,9 +34,10 @@ type Watchdogs struct {
 // and returns their paths. From then on they reset the machine unless Feed is called again and
 // again. An error is about one that could not be started.
 func (w *Watchdogs) Start(devices string) (paths []string, err error) {
-	found, err := filepath.Glob(filepath.Join(devices, "watchdog[0-9]*"))
-	if len(found) == 0 { // a driver that numbers none; otherwise this is the first one's other name
-		found, err = filepath.Glob(filepath.Join(devices, "watchdog"))
+	found, err := filepath.Glob(filepath.Join(devices, "watchdog*"))
+	if first := filepath.Join(devices, "watchdog"); slices.Contains(found, first+"0") {
+		// The first one's other name. A driver without numbers, such as that of IPMI, has it otherwise.
+		found = slices.DeleteFunc(found, func(path string) bool { return path == first })
 	}
 	started := map[string]*os.File{}
 	if before := w.started.Load(); before != nil {
@@ -58,6 +60,26 @@ func (w *Watchdogs) Start(devices string) (paths []string, err error) {
 	}
 	w.started.Store(&started)
 	return paths, err
+}
+
+// Running says whether any is on.
+func (w *Watchdogs) Running() bool {
+	started := w.started.Load()
+	return started != nil && len(*started) > 0
+}
+
+// Stop stops the watchdogs, so that a system that does not know them can follow. Start starts them
+// again. One whose driver knows no way out goes on, and resets the machine after watchdogLimit.
+func (w *Watchdogs) Stop() {
+	started := w.started.Swap(nil)
+	if started == nil {
+		return
+	}
+	for _, file := range *started {
+		// The byte says that the close is meant (Documentation/watchdog/watchdog-api.rst).
+		_, _ = file.WriteString("V")
+		_ = file.Close()
+	}
 }
 
 // Feed is a sign of life. It may be called as often as one likes.

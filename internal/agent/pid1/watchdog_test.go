@@ -59,15 +59,40 @@ func TestWatchdogs(t *testing.T) {
 	})
 }
 
+// A driver that numbers none has the name of the first one, and the next driver's are numbered
+// from one.
 func TestWatchdogWithoutANumber(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), "watchdog")
+	dir := t.TempDir()
+	want := []string{filepath.Join(dir, "watchdog"), filepath.Join(dir, "watchdog1")}
+	for _, path := range want {
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := new(Watchdogs).Start(dir); err != nil || !slices.Equal(got, want) {
+		t.Errorf("started %q, %v", got, err)
+	}
+}
+
+// A watchdog that is stopped is told that this is meant, is fed no more, and can be started again.
+func TestWatchdogStopped(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "watchdog0")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	got, err := new(Watchdogs).Start(filepath.Dir(path))
-	if err != nil || !slices.Equal(got, []string{path}) {
-		t.Errorf("started %q, %v", got, err)
+	w := new(Watchdogs)
+	w.Stop() // there is none
+	for range 2 {
+		if got, err := w.Start(filepath.Dir(path)); err != nil || !slices.Equal(got, []string{path}) {
+			t.Errorf("started %q, %v", got, err)
+		}
+		w.Stop()
+		w.Feed()
+		if said, err := os.ReadFile(path); err != nil || string(said) != "V" {
+			t.Errorf("it was told %q, %v", said, err)
+		}
 	}
 }
 
