@@ -125,15 +125,41 @@ func (w *watch) committed(t *shepherd.Task) {
 	if !failed && !work.Failing() {
 		return // its backoff is as it was: there is none
 	}
-	r, there := w.record(work.Subject.Machine)
+	backoffs, there := w.judgedBackoffs(work.Subject)
 	if !there {
 		return
 	}
-	w.judge(r)
-	_, waits := r.Backoffs[work.Process]
+	_, waits := backoffs[work.Process]
 	if _, finished := t.Outcome().(shepherd.Finish); finished && waits {
-		w.violate("I5", "%s of %s finished, and waits as after a failure", work.Process, r.ID)
+		w.violate("I5", "%s of %s finished, and waits as after a failure", work.Process, work.Subject)
 	}
+	if failed && !waits {
+		w.violate("I5", "%s of %s failed, and does not wait", work.Process, work.Subject)
+	}
+}
+
+// judgedBackoffs returns the backoffs of a subject as the database has them now, after it has
+// judged its record.
+func (w *watch) judgedBackoffs(subject fleet.Subject) (backoffs map[fleet.Process]fleet.BackoffState, there bool) {
+	if subject.Machine != "" {
+		r, there := w.record(subject.Machine)
+		if there {
+			w.judge(r)
+		}
+		return r.Backoffs, there
+	}
+	all, err := w.world.db.Providers(w.world.ctx)
+	if err != nil {
+		w.failed = err
+		return nil, false
+	}
+	for _, p := range all {
+		if p.Name == subject.Provider {
+			w.backoffs(string(p.Name), p.Backoffs)
+			return p.Backoffs, true
+		}
+	}
+	return nil, false
 }
 
 // newest is how many rows of history are enough to find an end that has just come.
@@ -235,8 +261,15 @@ func eventOf(o shepherd.Outcome) fleet.Event {
 	return fleet.EventCancelled
 }
 
-// checkRecords judges the records of all machines.
+// checkRecords judges the records of all machines and providers.
 func (w *world) checkRecords() error {
+	providers, err := w.db.Providers(w.ctx)
+	if err != nil {
+		return fmt.Errorf("list the providers: %w", err)
+	}
+	for _, p := range providers {
+		w.watch.backoffs(string(p.Name), p.Backoffs)
+	}
 	rows, err := w.machines()
 	if err != nil {
 		return err

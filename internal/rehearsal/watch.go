@@ -126,6 +126,9 @@ func (w *watch) effect(ctx context.Context, what string, d *device) {
 // record returns what the database has of a machine.
 func (w *watch) record(machine fleet.MachineID) (r fleet.Record, there bool) {
 	r, err := w.world.db.Machine(w.world.ctx, machine)
+	if err != nil && fleet.KindOf(err) != fleet.KindNotFound {
+		w.failed = err
+	}
 	return r, err == nil
 }
 
@@ -150,6 +153,7 @@ func (w *watch) holds(what string, work *bmdb.Work, r fleet.Record) bool {
 func (w *watch) ofProvider(what string, work *bmdb.Work) {
 	sessions, err := w.world.db.Sessions(w.world.ctx, false)
 	if err != nil {
+		w.failed = err
 		return
 	}
 	i := slices.IndexFunc(sessions, func(s bmdb.SessionRow) bool { return s.ID == work.Session })
@@ -335,7 +339,7 @@ func (w *watch) spoke(a *agent) {
 		w.world.wanted[a.identity.Machine] = true
 	}
 	if a.superseded {
-		if r, err := w.world.db.Machine(w.world.ctx, a.identity.Machine); err == nil && r.AgentStarted != nil &&
+		if r, there := w.record(a.identity.Machine); there && r.AgentStarted != nil &&
 			r.AgentStarted.TakeoverGeneration > a.identity.TakeoverGeneration {
 			w.violate("rule 7", "a superseded agent of %s is heard", a.host.device.capacity)
 		}
