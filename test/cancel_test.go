@@ -211,7 +211,11 @@ func killCancelled(ctx context.Context, t *testing.T, herd *process.Herd, front 
 	case killOver:
 		front.Let(process.ToServer)
 		until("its report is durable", ended)
-		letRun(ctx, 2*time.Second) // some heartbeats
+		durable := time.Now()
+		// The answer to one heartbeat comes before the next one, and the report was in one.
+		until("the agent goes on", func() bool {
+			return machines(ctx, t, herd)[0].GetLastSeenAt().AsTime().After(durable)
+		})
 	default:
 		if server.wasLeft() != (point == killTold) || ended() {
 			t.Fatalf("%s: the point is missed", point)
@@ -220,12 +224,7 @@ func killCancelled(ctx context.Context, t *testing.T, herd *process.Herd, front 
 	herd.KillPlane()
 	front.Drop(process.ToServer)
 	front.Drop(process.ToClient)
-	if err := herd.StartPlane(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if err := herd.AwaitPlane(ctx); err != nil {
-		t.Fatal(err)
-	}
+	startPlane(ctx, t, herd)
 }
 
 // lastOf is the last line that has the word.

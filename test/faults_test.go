@@ -1,6 +1,7 @@
 package test
 
 import (
+	"context"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -27,12 +28,7 @@ func TestFaults(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if err := herd.StartPlane(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if err := herd.AwaitPlane(ctx); err != nil {
-		t.Fatal(err)
-	}
+	startPlane(ctx, t, herd)
 	if err := herd.AwaitInstalled(ctx, func(line string) { t.Log(line) }); err != nil {
 		t.Fatal(err)
 	}
@@ -91,6 +87,17 @@ func tellsCauses(t *testing.T, herd *process.Herd) {
 		t.Error("no history tells of a failure")
 	}
 	t.Logf("%d failures are told, such as:\n%.1000s", failed, told.String())
+}
+
+// startPlane starts the control plane, and waits until it is ready.
+func startPlane(ctx context.Context, t *testing.T, herd *process.Herd) {
+	t.Helper()
+	if err := herd.StartPlane(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := herd.AwaitPlane(ctx); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // eventually repeats a check until it passes, because what it looks at may be a moment behind.

@@ -41,12 +41,7 @@ func startGated(ctx context.Context, t *testing.T, herd *process.Herd) *process.
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := herd.StartPlane(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if err := herd.AwaitPlane(ctx); err != nil {
-		t.Fatal(err)
-	}
+	startPlane(ctx, t, herd)
 	return gate
 }
 
@@ -221,12 +216,7 @@ func killDuring(ctx context.Context, t *testing.T, herd *process.Herd, gate *pro
 		t.Fatalf("%s: the point never came", k)
 	}
 	gate.Stop(nil)
-	if err := herd.StartPlane(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if err := herd.AwaitPlane(ctx); err != nil {
-		t.Fatal(err)
-	}
+	startPlane(ctx, t, herd)
 }
 
 // accepted looks whether the history says that the provider has accepted an operation.

@@ -41,12 +41,7 @@ func TestBadInput(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if err := herd.StartPlane(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if err := herd.AwaitPlane(ctx); err != nil {
-		t.Fatal(err)
-	}
+	startPlane(ctx, t, herd)
 	dir := t.TempDir()
 	write := func(name, content string) string {
 		path := filepath.Join(dir, name)

@@ -228,41 +228,19 @@ func startRack(ctx context.Context, t *testing.T, n int) (*process.Herd, []*gate
 			t.Error(err)
 		}
 	})
-	restart(ctx, t, herd)
-	awaitAvailable(t, herd, n)
+	startPlane(ctx, t, herd)
+	awaitAvailable(ctx, t, herd, n)
 	return herd, hosts
 }
 
-// restart starts the control plane, and waits until it is ready.
-func restart(ctx context.Context, t *testing.T, herd *process.Herd, args ...string) {
+func awaitAvailable(ctx context.Context, t *testing.T, herd *process.Herd, n int) {
 	t.Helper()
-	herd.PlaneArgs = args
-	if err := herd.StartPlane(ctx); err != nil {
+	if err := herd.AwaitState(ctx, string(fleet.StateAvailable), n, func(line string) { t.Log(line) }); err != nil {
 		t.Fatal(err)
 	}
-	if err := herd.AwaitPlane(ctx); err != nil {
-		t.Fatal(err)
+	if all := machines(ctx, t, herd); len(all) != n {
+		t.Fatalf("%d of %d machines are available", n, len(all))
 	}
-}
-
-func awaitAvailable(t *testing.T, herd *process.Herd, n int) {
-	t.Helper()
-	eventually(t, func() error {
-		list, err := herd.Client().ListMachines(t.Context(), &fleetv1.ListMachinesRequest{PageSize: 1000})
-		if err != nil {
-			return err
-		}
-		available := 0
-		for _, m := range list.GetMachines() {
-			if m.GetState() == string(fleet.StateAvailable) {
-				available++
-			}
-		}
-		if available != n || len(list.GetMachines()) != n {
-			return fmt.Errorf("%d of %d machines are available, want %d; the control plane says: %s", available, len(list.GetMachines()), n, herd.Plane().Stderr())
-		}
-		return nil
-	})
 }
 
 // released is a release of a host of a list, during which the control plane is killed.
@@ -338,7 +316,7 @@ func TestKilledDuringReleasesOfListedHosts(t *testing.T) {
 
 	// A person allows the hosts to be taken again. Then what was begun long ago goes on at one.
 	cli(ctx, t, herd, "provider", "retry", "rack", "--reason", "they are wanted again")
-	awaitAvailable(t, herd, len(all))
+	awaitAvailable(ctx, t, herd, len(all))
 	late := all[len(all)-1]
 	goOn()
 	eventually(t, func() error {
@@ -353,7 +331,7 @@ func TestKilledDuringReleasesOfListedHosts(t *testing.T) {
 			t.Errorf("%s was taken over %d times, and runs %q", r.name, n, running)
 		}
 	}
-	awaitAvailable(t, herd, len(all))
+	awaitAvailable(ctx, t, herd, len(all))
 	if err := stop(t, herd); err != nil {
 		t.Fatal(err)
 	}
@@ -370,8 +348,10 @@ func (r *released) killDuring(ctx context.Context, t *testing.T, herd *process.H
 	switch r.point {
 	case killRequested:
 		herd.KillPlane()
-		// Its only claim is spent by the time that it is asked for the release.
-		restart(ctx, t, herd, "--set", "loops.operations.claim_rate=1h,1")
+		// Without the role that releases.
+		herd.PlaneArgs = []string{"--set", "roles=provisioner,initializer,updater,recoverer,agent-api,operator-api"}
+		startPlane(ctx, t, herd)
+		herd.PlaneArgs = nil
 	case killBegun:
 		r.host.front.Hold(process.ToServer)
 	case killEnded:
@@ -381,7 +361,11 @@ func (r *released) killDuring(ctx context.Context, t *testing.T, herd *process.H
 			if at != r.at || what != r.what || !killing.TryLock() { // it stays locked
 				return
 			}
-			<-asked
+			select {
+			case <-asked:
+			case <-ctx.Done():
+				return
+			}
 			herd.KillPlane()
 			close(dead)
 			if r.late {
@@ -415,5 +399,5 @@ func (r *released) killDuring(ctx context.Context, t *testing.T, herd *process.H
 			t.Fatalf("%s: the point never came", r)
 		}
 	}
-	restart(ctx, t, herd)
+	startPlane(ctx, t, herd)
 }

@@ -47,12 +47,7 @@ func TestSiege(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if err := herd.StartPlane(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if err := herd.AwaitPlane(ctx); err != nil {
-		t.Fatal(err)
-	}
+	startPlane(ctx, t, herd)
 	pid := herd.Plane().Pid()
 	before := heldBy(t, pid)
 	siege, lift := context.WithCancel(ctx)

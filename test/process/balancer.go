@@ -18,8 +18,8 @@ type Balancer struct {
 
 	mu      sync.Mutex
 	targets []string
-	// held are the directions in which nothing passes. turn says that the next word of a server holds
-	// what its clients say to it.
+	// held are the directions in which nothing passes. turn says that the next word of a server
+	// holds what its clients say to it.
 	held   map[Way]*hold
 	turn   bool
 	closed bool
@@ -75,34 +75,46 @@ func (b *Balancer) Forward(target string) {
 func (b *Balancer) Hold(way Way) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.hold(way)
+	b.begin(way)
 }
 
-// hold is Hold; the caller has the lock.
-func (b *Balancer) hold(way Way) {
+// begin begins a hold; the caller has the lock.
+func (b *Balancer) begin(way Way) {
 	if b.held[way] == nil && !b.closed {
 		b.held[way] = &hold{over: make(chan struct{})}
 	}
 }
 
 // Turn lets clients speak to their servers until a server speaks. Before a client hears it, what
-// clients say is held again.
+// clients say is held again. It changes nothing while an earlier one lasts.
 func (b *Balancer) Turn() {
 	b.mu.Lock()
-	b.turn = true
-	b.mu.Unlock()
-	b.Let(ToServer)
+	defer b.mu.Unlock()
+	if !b.turn {
+		b.end(ToServer, false)
+		b.turn = true
+	}
 }
 
 // Let ends a Hold.
-func (b *Balancer) Let(way Way) { b.end(way, false) }
-
-// Drop ends a Hold. What was held is lost, and its connection ends.
-func (b *Balancer) Drop(way Way) { b.end(way, true) }
-
-func (b *Balancer) end(way Way, lost bool) {
+func (b *Balancer) Let(way Way) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.end(way, false)
+}
+
+// Drop ends a Hold. What was held is lost, and its connection ends.
+func (b *Balancer) Drop(way Way) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.end(way, true)
+}
+
+// end ends a hold, and a turn with it; the caller has the lock.
+func (b *Balancer) end(way Way, lost bool) {
+	if way == ToServer {
+		b.turn = false
+	}
 	if h := b.held[way]; h != nil {
 		h.lost = lost
 		close(h.over)
@@ -117,7 +129,7 @@ func (b *Balancer) pass(way Way) bool {
 		h := b.held[way]
 		if h == nil && way == ToClient && b.turn {
 			b.turn = false
-			b.hold(ToServer)
+			b.begin(ToServer)
 		}
 		b.mu.Unlock()
 		if h == nil {

@@ -210,8 +210,11 @@ func (h *Herd) AwaitState(ctx context.Context, state string, machines int, progr
 		case <-h.plane.ended:
 			return fmt.Errorf("the control plane ended: %w: %s", h.plane.err, h.plane.Stderr())
 		case <-ctx.Done():
-			return fmt.Errorf("not %s in time: %s (%w); the control plane says: %s; the world says: %s",
-				state, last, err, h.plane.Stderr(), h.world.Stderr())
+			world := "nothing, for there is none"
+			if h.world != nil {
+				world = h.world.Stderr()
+			}
+			return fmt.Errorf("not %s in time: %s (%w); the control plane says: %s; the world says: %s", state, last, err, h.plane.Stderr(), world)
 		}
 	}
 }

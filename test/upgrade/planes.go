@@ -131,7 +131,8 @@ func (s *site) configure(ctx context.Context, url string) error {
 	}
 	config["database"] = url
 	if providers, ok := config["providers"].([]any); ok {
-		providers[0].(map[string]any)["trust_first_use"] = true // the previous version puts no keys into requests
+		// The previous version puts no keys into requests.
+		providers[0].(map[string]any)["trust_first_use"] = true
 	}
 	if text, err = yaml.Marshal(config); err != nil {
 		return err

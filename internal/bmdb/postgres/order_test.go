@@ -114,8 +114,7 @@ func TestEndsDoNotWaitForAStranger(t *testing.T) {
 	p.sound()
 }
 
-// TestALockIsWaitedForBriefly: what a stranger has makes a commit wait for less than a lease, by
-// default.
+// TestALockIsWaitedForBriefly: what a stranger has makes no commit wait for ever, by default.
 func TestALockIsWaitedForBriefly(t *testing.T) {
 	t.Parallel()
 	p, url, _ := stocked(t, 1, postgres.Options{Lease: 2 * time.Second})

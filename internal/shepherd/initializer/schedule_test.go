@@ -251,11 +251,14 @@ func TestDeadAndHangingHostsSlowNobodyOverSSH(t *testing.T) {
 				time.Sleep(3 * ideal)
 				stop()
 				check(t, <-ended)
-				took, alone := c.last.Sub(begun), time.Duration(counts[sound])*c.takes/time.Duration(eager.Parallelism)
+				c.mu.Lock()
+				taken, took := c.taken, c.last.Sub(begun)
+				c.mu.Unlock()
+				alone := time.Duration(counts[sound])*c.takes/time.Duration(eager.Parallelism)
 				t.Logf("%v: the sound ones have agents after %s, %.2f times the ideal schedule of %s; without the others that is %s",
 					counts, took, took.Seconds()/ideal.Seconds(), ideal, alone)
-				if c.taken != counts[sound] || took.Seconds() > 1.2*ideal.Seconds() {
-					t.Errorf("%d of %d sound hosts have agents after %s; ideal is %s", c.taken, counts[sound], took, ideal)
+				if taken != counts[sound] || took.Seconds() > 1.2*ideal.Seconds() {
+					t.Errorf("%d of %d sound hosts have agents after %s; ideal is %s", taken, counts[sound], took, ideal)
 				}
 				tried := 0
 				for _, id := range ids {
