@@ -229,7 +229,6 @@ providers:
 	}
 }
 
-// A list of hosts has no limit and no pace unless one is written; what is bought has both.
 // TestGraceFollowsTheDrainTimeout: a file that sets it for the loops that it knows is good for a
 // version that has more of them.
 func TestGraceFollowsTheDrainTimeout(t *testing.T) {
@@ -246,6 +245,7 @@ func TestGraceFollowsTheDrainTimeout(t *testing.T) {
 	}
 }
 
+// A list of hosts has no limit and no pace unless one is written; what is bought has both.
 func TestDefaultsOfAListOfHosts(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

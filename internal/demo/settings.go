@@ -108,7 +108,7 @@ func (o Options) Validate() error {
 	return joinFaults(faults)
 }
 
-// maximumMachines is about as many as the world has addresses for.
+// maximumMachines is more than one process has files for. The world has addresses for 15 million.
 const maximumMachines = 20000
 
 // imageName is what the world's image is called, in the world and by people.

@@ -22,8 +22,8 @@ type Config struct {
 	// Poll is the longest time from one claim to the next. A claim that finds nothing due reads one
 	// index entry.
 	Poll time.Duration `yaml:"poll"`
-	// Grace is how long running work may go on after the loop was told to stop: at most half of
-	// drain_timeout, which is the default where it is shorter.
+	// Grace is how long running work may go on after the loop was told to stop. At most half of
+	// drain_timeout. The default is 10 s, or half of drain_timeout where that is shorter.
 	Grace time.Duration `yaml:"grace"`
 }
 

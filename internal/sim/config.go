@@ -19,8 +19,8 @@ type Config struct {
 	// One world per directory at a time.
 	Dir string
 	// Seed decides whatever is random but IDs and the token, which are the world's own. Worlds whose
-	// seeds are next to each other have different addresses, so that they can share an SSH port. A
-	// directory keeps the seed that it was made with; 0 takes it as it is.
+	// seeds are next to each other have different addresses, up to 64,768 machines, so that they can
+	// share an SSH port. A directory keeps the seed that it was made with; 0 takes it as it is.
 	Seed uint64
 	// Machines is the number of hardware reservations. A directory keeps the number that it was made
 	// with; 0 takes it as it is.

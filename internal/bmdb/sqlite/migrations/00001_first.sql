@@ -205,7 +205,8 @@ CREATE TABLE token (
 CREATE INDEX token_provider ON token (provider, token);
 CREATE UNIQUE INDEX token_machine ON token (machine);
 
--- What the provider last said. Written by the provisioner at creation or adoption, by the updater from then on.
+-- What the provider last said. Written by the provisioner at creation or adoption, and where a list of hosts
+-- has changed; by the updater otherwise.
 CREATE TABLE fact_provided (
   machine    TEXT   NOT NULL PRIMARY KEY,
   provider   TEXT   NOT NULL,
