@@ -254,7 +254,7 @@ func TestDeadAndHangingHostsSlowNobodyOverSSH(t *testing.T) {
 				c.mu.Lock()
 				taken, took := c.taken, c.last.Sub(begun)
 				c.mu.Unlock()
-				alone := time.Duration(counts[sound])*c.takes/time.Duration(eager.Parallelism)
+				alone := time.Duration(counts[sound]) * c.takes / time.Duration(eager.Parallelism)
 				t.Logf("%v: the sound ones have agents after %s, %.2f times the ideal schedule of %s; without the others that is %s",
 					counts, took, took.Seconds()/ideal.Seconds(), ideal, alone)
 				if taken != counts[sound] || took.Seconds() > 1.2*ideal.Seconds() {
