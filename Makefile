@@ -69,6 +69,7 @@ simulate: ## Rehearse the control plane on N seeds, every fault mixed; one that 
 
 .PHONY: test-vm
 test-vm: vm-disk ## A stock Debian on virtual machines is taken over by kexec, installed and booted, and returns when it must; prints each phase (RUN=TestReturns)
+	@scripts/setup ipmi_sim openipmi
 	@IRONHERD_TEST_VM=1 go test -count=1 -timeout 90m -v -run '$(or $(RUN),.)' ./test/machine ./internal/image | grep --line-buffered -Ev '^=== '
 
 .PHONY: lint

@@ -58,6 +58,10 @@ func (m *Machine) arguments(ctx context.Context) ([]string, error) {
 	if c.Watchdog {
 		args = append(args, "-device", "i6300esb", "-action", "watchdog=reset")
 	}
+	if c.BMC != 0 {
+		args = append(args, "-chardev", fmt.Sprintf("socket,id=bmc,host=127.0.0.1,port=%d,reconnect=1", c.BMC),
+			"-device", "ipmi-bmc-extern,id=ipmi,chardev=bmc", "-device", "isa-ipmi-kcs,bmc=ipmi")
+	}
 	if k := c.Kernel; k != nil {
 		args = append(args, "-kernel", k.Image, "-append", k.CommandLine)
 		if k.Initrd != "" {

@@ -48,6 +48,9 @@ type Config struct {
 	KVM bool
 	// Watchdog adds a hardware watchdog that resets the machine.
 	Watchdog bool
+	// BMC is the port of loopback at which a program plays the machine's BMC, and speaks OpenIPMI's
+	// protocol for virtual machines. Zero: the machine has none.
+	BMC int
 }
 
 // Disk is a disk of a machine.

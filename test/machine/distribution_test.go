@@ -17,13 +17,13 @@ import (
 var building sync.Mutex
 
 // otherMachines are the machines of distributions that differ from the rest. Those have their disk
-// on virtio, and no watchdog, for which kernels for clouds have no driver.
+// on virtio, and neither watchdog nor BMC, for which kernels for clouds have no drivers.
 var otherMachines = map[string]struct {
-	bus, disk string // and what the kernel calls the disk
-	watchdog  bool
+	bus, disk     string // and what the kernel calls the disk
+	watchdog, bmc bool
 }{
 	"Debian 13":    {bus: "nvme", disk: "nvme0n1"},
-	"Debian 11":    {bus: "sata", disk: "sda", watchdog: true},
+	"Debian 11":    {bus: "sata", disk: "sda", watchdog: true, bmc: true},
 	"Ubuntu 22.04": {bus: "scsi", disk: "sda"},
 }
 
@@ -49,10 +49,16 @@ func TestOtherDistributions(t *testing.T) {
 			c.Disks[0].Path = overlay(t, c.Dir, system.disk)
 			c.Kernel = &vm.Kernel{Image: system.kernel, Initrd: system.initrd, CommandLine: "root=/dev/" + disk + " rw console=ttyS0 panic=5"}
 			c.Watchdog, c.StopAtReset = other.watchdog, other.watchdog
+			if other.bmc {
+				c.BMC = startBMC(t)
+			}
 			m := boot(t, c)
 			p := manage(t, initializer.TakeoverKexec, port, m, nil)
 			report := awaitCarried(t, ctx, p, m)
 			checkDisk(t, report, disk, c.Disks[0])
+			if other.bmc {
+				checkBMC(t, report.GetBmc())
+			}
 			_, kernel, _ := strings.Cut(m.Console(), "Linux version ")
 			kernel, _, _ = strings.Cut(kernel, " ")
 			t.Logf("%s, kernel %s: taken over", d.name, kernel)

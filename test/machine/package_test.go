@@ -89,7 +89,7 @@ func buildPackage(t *testing.T) string {
 	root, err := filepath.Abs("../..")
 	check(t, err)
 	for _, arch := range []string{"amd64", "arm64"} {
-		build := exec.CommandContext(t.Context(), "go", "build", "-ldflags", "-s -w", "-tags", "grpcnotrace,nethttpomithttp2",
+		build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", "-s -w", "-tags", "grpcnotrace,nethttpomithttp2",
 			"-o", built.agent+"-"+arch, "./cmd/ironherd-agent")
 		build.Dir = root
 		build.Env = append(os.Environ(), "GOARCH="+arch, "CGO_ENABLED=0")
