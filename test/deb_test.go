@@ -207,7 +207,7 @@ func buildDeb(t *testing.T, target string) {
 		t.Fatal(err)
 	}
 	for _, arch := range []string{"amd64", "arm64"} {
-		build := exec.CommandContext(t.Context(), "go", "build", "-tags", "grpcnotrace,nethttpomithttp2", "-o",
+		build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-tags", "grpcnotrace,nethttpomithttp2", "-o",
 			filepath.Join(filepath.Dir(ironherd), "ironherd-agent-"+arch), "./cmd/ironherd-agent")
 		build.Dir = root
 		build.Env = append(os.Environ(), "GOARCH="+arch, "CGO_ENABLED=0")

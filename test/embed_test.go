@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -21,8 +22,10 @@ func TestEmbed(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
+	// The versions of all that Ironherd needs, as `go mod tidy` writes them down.
+	requires := regexp.MustCompile(`(?ms)^require \(.*?^\)\n`).FindAllString(read(t, "../go.mod"), -1)
 	for name, text := range map[string]string{
-		"go.mod":  strings.Replace(read(t, "embed/go.mod"), "=> ../..", "=> "+root, 1),
+		"go.mod":  strings.Replace(read(t, "embed/go.mod"), "=> ../..", "=> "+root, 1) + strings.Join(requires, ""),
 		"main.go": read(t, "embed/main.go"),
 		"go.sum":  read(t, "../go.sum"), // what Ironherd is built from is known and checked
 	} {
@@ -30,7 +33,7 @@ func TestEmbed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	build := exec.CommandContext(t.Context(), "go", "build", "-mod=mod", "-o", "embed", ".")
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-mod=mod", "-o", "embed", ".")
 	build.Dir = dir
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=", "GOPROXY=off")
 	if out, err := build.CombinedOutput(); err != nil {

@@ -6,18 +6,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/ironherd/ironherd/test/process"
 )
 
-// ironherd is the path of the program that was built for the tests; the agent is beside it.
-var ironherd string
-
-// reconcilerProgram builds the reconciler once, for the tests that need it, and returns its path.
-var reconcilerProgram func() (string, error)
+// ironherd is the path of the program that was built for the tests; the agent is beside it, and the
+// reconciler is a program of its own.
+var ironherd, reconcilerProgram string
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
@@ -32,15 +29,13 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	reconcilerProgram = sync.OnceValues(func() (string, error) {
-		path := filepath.Join(dir, "ironherd-reconciler")
-		build := exec.Command("go", "build", "-o", path, "github.com/ironherd/ironherd/cmd/ironherd-reconciler")
-		build.Env = append(build.Environ(), "CGO_ENABLED=0")
-		if out, err := build.CombinedOutput(); err != nil {
-			return "", fmt.Errorf("build the reconciler: %w: %s", err, out)
-		}
-		return path, nil
-	})
+	reconcilerProgram = filepath.Join(dir, "ironherd-reconciler")
+	build := exec.Command("go", "build", "-trimpath", "-o", reconcilerProgram, "github.com/ironherd/ironherd/cmd/ironherd-reconciler")
+	build.Env = append(build.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "build the reconciler: %v: %s\n", err, out)
+		return 1
+	}
 	return m.Run()
 }
 

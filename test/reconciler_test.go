@@ -189,11 +189,8 @@ type reconciled struct {
 
 func startReconciled(ctx context.Context, t *testing.T) *reconciled {
 	t.Helper()
-	r := &reconciled{t: t, own: map[string]string{}, listen: map[string]string{}}
+	r := &reconciled{t: t, program: reconcilerProgram, own: map[string]string{}, listen: map[string]string{}}
 	var err error
-	if r.program, err = reconcilerProgram(); err != nil {
-		t.Fatal(err)
-	}
 	if r.cluster, err = cluster.Start(ctx, t.TempDir()); err != nil {
 		t.Fatal(err)
 	}

@@ -106,16 +106,12 @@ type tally map[string]int
 
 func newStorm(ctx context.Context, t *testing.T, seed uint64) *storm {
 	t.Helper()
-	program, err := reconcilerProgram()
-	if err != nil {
-		t.Fatal(err)
-	}
 	members, files := etcdtest.New(t, 3), t.TempDir()
 	if err := cluster.WriteFiles(files); err != nil {
 		t.Fatal(err)
 	}
 	s := &storm{
-		page:   &page{t: t, program: program, etcd: dial(ctx, t, members.Endpoints()...)},
+		page:   &page{t: t, program: reconcilerProgram, etcd: dial(ctx, t, members.Endpoints()...)},
 		random: rand.New(rand.NewPCG(seed, 12)), members: members, count: tally{}, settings: map[*host]string{},
 	}
 	for range 3 {
