@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb/agenda"
@@ -26,8 +26,8 @@ type DB struct {
 	heads    *agenda.Heads
 	janitor  *cursors
 
-	policyMu sync.Mutex
-	policies map[int64]fleet.Policy
+	// policy is the one that was read last.
+	policy atomic.Pointer[fleet.Policy]
 }
 
 // Options of a DB.
@@ -71,7 +71,6 @@ func (nobody) Happened(Happening, string) {}
 func Open(ctx context.Context, engine Engine, opts Options) (*DB, error) {
 	db := &DB{
 		engine: engine, logger: opts.Logger, observer: opts.Observer, clock: opts.Clock, heads: agenda.New(), janitor: newCursors(),
-		policies: make(map[int64]fleet.Policy),
 	}
 	if db.logger == nil {
 		db.logger = slog.New(slog.DiscardHandler)

@@ -27,8 +27,8 @@ const (
 
 // Check looks for what can be seen from rows alone: lanes and history that contradict each other,
 // counters that are wrong, and agenda rows that are missing, too late or superfluous. It reads the
-// whole database, in small transactions. Findings about machines that are being written meanwhile
-// are confirmed with their rows locked.
+// whole database, in small transactions; what it counts, at the end, in one. Each machine and
+// provider is judged with its row locked.
 func (db *DB) Check(ctx context.Context) (findings []Finding, err error) {
 	for after, complete := fleet.MachineID(""), false; !complete; {
 		var found []Finding
@@ -42,7 +42,7 @@ func (db *DB) Check(ctx context.Context) (findings []Finding, err error) {
 
 // CheckAfter is Check for the machines behind one, at most limit of them, and after the last of all
 // for what is not about machines. It returns where to go on; "" at the end. So a fleet can be
-// checked over time, at a cost that does not grow with it.
+// checked over time. Only the last part of a round costs more the larger the fleet is: it counts.
 func (db *DB) CheckAfter(ctx context.Context, after fleet.MachineID, limit int) (findings []Finding, next fleet.MachineID, err error) {
 	var ids []string
 	var subjects []string

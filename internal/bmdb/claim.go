@@ -303,7 +303,7 @@ func (r *claimRound) judgeMachine(ctx context.Context, a candidate, m *machineRe
 }
 
 // decide starts what is due and free. A holder past its deadline is to be declared dead, and then
-// the subject is looked at again; the entry of a live one's is moved to its deadline.
+// the subject is looked at again. What a live one holds is left: derive moves its entry.
 func (r *claimRound) decide(l *lane, s start) {
 	hold, held := l.hold()
 	switch {

@@ -8,12 +8,13 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// cursors is how far the janitor has looked at what is due and stays so. It is only about speed.
+// cursors is how far the janitor has looked at what is due and stays so, and under which policy it
+// has judged the providers.
 type cursors struct {
 	mu    sync.Mutex
 	at    map[fleet.Process]cursor
 	began map[fleet.Process]time.Duration
-	// policy is the number of the one under which the providers have been judged.
+	// policy is the number of that policy. Until it is the newest, a check leaves providers out.
 	policy int64
 }
 

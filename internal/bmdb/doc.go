@@ -20,8 +20,8 @@
 // Everything else is derived and may be thrown away. An entry of the agenda is a hint when to look,
 // never later than what lifecycle says. The subject's row keeps the instants of its entries; an
 // entry that disagrees with it is stale, and whoever meets it removes it. The stored state is what
-// lifecycle said last. One function (derive) makes both, for one subject at a time, in every
-// transaction that writes facts, work or backoff of that subject.
+// lifecycle said last. One function (derive; deriveProvider for providers) makes both, for one
+// subject at a time, in every transaction that writes facts, work or backoff of that subject.
 //
 // # The states of a session
 //
@@ -54,7 +54,7 @@
 //	       epoch+1, "revoked"
 //
 // Each way back writes the one row of history that the work has: when and why it started, how it
-// ended (I4). While it runs, the lane is its durable start, and what is shown of it comes from
+// ended (I4). Only a probe that finds what the one before found has none. While it runs, the lane is its durable start, and what is shown of it comes from
 // there.
 //
 // # A claim
@@ -115,6 +115,6 @@
 // key; an idle poll is one statement and one descent of an index. Who holds what has no index,
 // because every claim and every end would pay for it: listing the leases of a session reads all
 // machines, and so does freeing those of a session that died, once. States are counted by the
-// rewrite that writes them, as changes that the janitor sums up. Check and Phases are bounded or
-// paged.
+// rewrite that writes them, as changes that the janitor sums up. Check goes over the fleet in pages,
+// and counts lanes, machines and states whole at the end of each round.
 package bmdb

@@ -38,7 +38,7 @@ const (
 	FailedRefused = "refused"
 	// FailedCalledOff: a person did not want it any more.
 	FailedCalledOff = "called-off"
-	// FailedNoReport: its time was over.
+	// FailedNoReport: its time was over, or the agent that had it was gone.
 	FailedNoReport = "no-report"
 	// FailedNeverStarted: the answer that handed it out was lost.
 	FailedNeverStarted = "never-started"

@@ -129,18 +129,21 @@ func openAttempt(r fleet.Record) *fleet.InstallAttempt {
 	return a
 }
 
-// closeUnknownAttempt closes an open attempt that the agent never got. There is no backoff: nothing
-// was tried.
+// closeUnknownAttempt closes an open attempt that the agent does not know, without a backoff. Either
+// it never got the answer, and nothing was tried; or the agent that got it is gone, and may have
+// written.
 func (t *transaction) closeUnknownAttempt(ctx context.Context, m *machineRecord, last attemptID) (bool, error) {
 	open := openAttempt(m.record)
 	if open == nil || (attemptID{open.Generation, open.Attempt}) == last {
 		return false, nil
 	}
-	cause := "never started: the answer that handed it out was lost"
-	if started := m.record.AgentStarted; started != nil && started.At.After(open.At) {
-		cause = "its end is not known: the agent that it was handed to is gone, and the machine was taken over again"
+	report := fleet.InstallReport{
+		Generation: open.Generation, Attempt: open.Attempt, At: t.Now(), Error: "never started: the answer that handed it out was lost",
 	}
-	report := fleet.InstallReport{Generation: open.Generation, Attempt: open.Attempt, At: t.Now(), Error: cause}
+	if started := m.record.AgentStarted; started != nil && started.At.After(open.At) {
+		report.Error = "its end is not known: the agent that it was handed to is gone, and the machine was taken over again"
+		report.Disk = fleet.DiskUnknown
+	}
 	m.record.InstallReport = &report
 	return true, t.putReport(ctx, m, report, actorBMDB)
 }

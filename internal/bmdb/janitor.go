@@ -9,10 +9,11 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// RecomputeAgenda judges again, at most limit machines a call: first those that were judged under
-// an older policy (rule 10), then those with something due that no loop has claimed: what is shown
-// of them changes by time alone. It returns how many it looked at; called by the janitor until that
-// is less than limit, then after a pause.
+// RecomputeAgenda sums up the counts of states, and judges again, at most limit machines a call:
+// first those that were judged under an older policy (rule 10), then those whose agent start or
+// install is due and was claimed by no loop: what is shown of them changes by time alone. It
+// returns how many it looked at; called by the janitor until that is less than limit, then after a
+// pause.
 func (db *DB) RecomputeAgenda(ctx context.Context, limit int) (n int, err error) {
 	if err := db.foldCounts(ctx); err != nil {
 		return 0, err

@@ -11,7 +11,7 @@ import (
 // agenda and everything else belong to whoever has the row of their subject. After all of these a
 // claim may take concurrency limits, and a step of recovery the lock of the line (lockLine). Every
 // transaction that writes about a subject takes its locks here, once, before it reads anything that
-// it relies on.
+// it relies on; a claim takes the same ones in the same order by itself (claimRound.run).
 type locks struct {
 	session   fleet.SessionID
 	providers []fleet.ProviderName

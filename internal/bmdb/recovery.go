@@ -9,8 +9,8 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// HoldRecovery stops the line until then, or until ResumeRecovery: recovery reboots, power-cycles
-// and reinstalls no machine. Agents are started as before.
+// HoldRecovery stops the line until then, or until ResumeRecovery: recovery reboots, power-cycles,
+// reinstalls and quarantines no machine. Agents are started as before.
 func (db *DB) HoldRecovery(ctx context.Context, actor string, until *time.Time, reason string) error {
 	return db.update(ctx, "hold recovery", func(ctx context.Context, t *transaction) error {
 		if err := t.checkEnd("stop", until); err != nil {

@@ -191,10 +191,8 @@ func (t *transaction) environment(ctx context.Context) (fleet.Environment, error
 
 // policy returns the policy of that number; a number never changes its meaning.
 func (t *transaction) policy(ctx context.Context, number int64) (fleet.Policy, error) {
-	t.db.policyMu.Lock()
-	defer t.db.policyMu.Unlock()
-	if p, ok := t.db.policies[number]; ok {
-		return p, nil
+	if p := t.db.policy.Load(); p != nil && p.Number == number {
+		return *p, nil
 	}
 	body, err := t.q.GetPolicy(ctx, number)
 	if err != nil {
@@ -205,7 +203,7 @@ func (t *transaction) policy(ctx context.Context, number int64) (fleet.Policy, e
 		return fleet.Policy{}, err
 	}
 	p.Number = number
-	t.db.policies[number] = p
+	t.db.policy.Store(&p)
 	return p, nil
 }
 

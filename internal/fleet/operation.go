@@ -174,7 +174,8 @@ type Pause struct {
 	Reason string
 }
 
-// RecoveryHold stops the line: no machine is rebooted, power-cycled or reinstalled by recovery.
+// RecoveryHold stops the line: recovery reboots, power-cycles, reinstalls and quarantines no
+// machine.
 // Written by an operator, by the janitor when so many machines fall silent at once that the fault
 // is probably ours, and in the name of the policy when the budget of an hour is spent.
 type RecoveryHold struct {

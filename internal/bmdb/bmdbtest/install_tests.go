@@ -1,10 +1,12 @@
 package bmdbtest
 
 import (
+	"strings"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/lifecycle"
 )
 
 // handOut wants an order.
@@ -124,6 +126,31 @@ var installTests = []test{
 			w.Fatal("a success left the backoff")
 		}
 		w.wantEvents(a.Machine, "install handed out", "install failed", "install handed out", "disk written")
+	}},
+	{"an attempt whose agent is gone may have written", func(w *world) {
+		a := w.ready("c1", true)
+		w.handOut(a, 0, 0)
+		handedOut, err := w.db.CancelInstall(w.ctx, actor, a.Machine, "the wrong image")
+		if err != nil || !handedOut {
+			w.Fatalf("handed out %t, %v", handedOut, err)
+		}
+		w.must(w.db.ListenerAlive(w.ctx, 1000*time.Hour, 30*time.Second))
+		w.shift.Advance(time.Hour)
+		next := w.startAgentAs(a.Machine, "boot2")
+		w.must(w.db.RecordSpoken(w.ctx, next, "boot2"))
+		w.must(w.db.RecordHardware(w.ctx, next, []byte("report")))
+		if o := w.handOut(next, 0, 0); o != nil { // it knows of none
+			w.Fatalf("order %+v", o)
+		}
+		r := w.record(a.Machine)
+		if r.InstallReport == nil || r.InstallReport.Untouched() || len(r.Backoffs) != 0 {
+			w.Fatalf("report %+v, backoffs %v", r.InstallReport, r.Backoffs)
+		}
+		m, err := w.db.MachineDetails(w.ctx, a.Machine)
+		w.must(err)
+		if plan := lifecycle.Decide(m.Record, m.Environment, m.Now); plan.State != fleet.StateAvailable || !strings.Contains(plan.Reason, "what the disk holds is undefined") {
+			w.Fatalf("%s: %s", plan.State, plan.Reason)
+		}
 	}},
 	{"an attempt without a report runs out of time; its success still counts", func(w *world) {
 		a := w.ready("c1", true)

@@ -17,9 +17,9 @@ const (
 	partitionPrefix = "history_p"
 	dayLayout       = "20060102"
 	day             = 24 * time.Hour
-	// dropPatience is how long the removal of a partition waits for those who read it. Everybody else
-	// waits behind it.
-	dropPatience = "200ms"
+	// partitionPatience is how long making or removing a partition waits for those who use history.
+	// Everybody else waits behind it.
+	partitionPatience = "200ms"
 )
 
 // PruneHistory implements bmdb.Engine: it drops the partitions all of whose rows are older than
@@ -98,7 +98,7 @@ func (e *Engine) partitions(ctx context.Context) (list []partition, err error) {
 
 func (e *Engine) dropPartition(ctx context.Context, name string) error {
 	return e.Update(ctx, func(ctx context.Context, tx bmdb.Tx) error {
-		if _, err := tx.ExecContext(ctx, "SET LOCAL lock_timeout = '"+dropPatience+"'"); err != nil {
+		if _, err := tx.ExecContext(ctx, "SET LOCAL lock_timeout = '"+partitionPatience+"'"); err != nil {
 			return err
 		}
 		_, err := tx.ExecContext(ctx, "DROP TABLE "+name)
@@ -140,7 +140,7 @@ func (e *Engine) makePartition(ctx context.Context, name string, from time.Time)
 	lower, upper := from.UnixMicro(), from.Add(day).UnixMicro()
 	err := e.Update(ctx, func(ctx context.Context, tx bmdb.Tx) error {
 		for _, statement := range []string{
-			"SET LOCAL lock_timeout = '" + dropPatience + "'",
+			"SET LOCAL lock_timeout = '" + partitionPatience + "'",
 			fmt.Sprintf("CREATE TABLE %s (LIKE history INCLUDING DEFAULTS, CHECK (at >= %d AND at < %d))", name, lower, upper),
 			fmt.Sprintf("ALTER TABLE history ATTACH PARTITION %s FOR VALUES FROM (%d) TO (%d)", name, lower, upper),
 		} {
