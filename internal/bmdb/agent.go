@@ -122,8 +122,9 @@ type Seen struct {
 // flushBatch bounds how many rows one transaction of a flush holds.
 const flushBatch = 2000
 
-// FlushSeen writes repeated heartbeats, on PostgreSQL thousands by one statement. It touches one narrow row each,
-// and no agenda; what is not of the takeover generation that has spoken is ignored.
+// FlushSeen writes repeated heartbeats, on PostgreSQL thousands by one statement. It touches one
+// narrow row each, and no agenda; what is not of the takeover generation that has spoken is
+// ignored.
 func (db *DB) FlushSeen(ctx context.Context, seen []Seen) error {
 	seen = slices.SortedFunc(slices.Values(seen), func(a, b Seen) int { return cmp.Compare(a.Machine, b.Machine) })
 	start := db.clock.Elapsed()

@@ -54,8 +54,8 @@
 //	       epoch+1, "revoked"
 //
 // Each way back writes the one row of history that the work has: when and why it started, how it
-// ended (I4). Only a probe that finds what the one before found has none. While it runs, the lane is its durable start, and what is shown of it comes from
-// there.
+// ended (I4). Only a probe that finds what the one before found has none. While work runs, the lane
+// is its durable start, and what is shown of it comes from there.
 //
 // # A claim
 //
@@ -115,6 +115,6 @@
 // key; an idle poll is one statement and one descent of an index. Who holds what has no index,
 // because every claim and every end would pay for it: listing the leases of a session reads all
 // machines, and so does freeing those of a session that died, once. States are counted by the
-// rewrite that writes them, as changes that the janitor sums up. Check goes over the fleet in pages,
-// and counts lanes, machines and states whole at the end of each round.
+// rewrite that writes them, as changes that the janitor sums up. Check goes over the fleet in
+// pages, and counts lanes, machines and states whole at the end of each round.
 package bmdb

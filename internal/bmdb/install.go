@@ -129,9 +129,9 @@ func openAttempt(r fleet.Record) *fleet.InstallAttempt {
 	return a
 }
 
-// closeUnknownAttempt closes an open attempt that the agent does not know, without a backoff. Either
-// it never got the answer, and nothing was tried; or the agent that got it is gone, and may have
-// written.
+// closeUnknownAttempt closes an open attempt that the agent does not know, without a backoff.
+// Either it never got the answer, and nothing was tried; or the agent that got it is gone, and may
+// have written.
 func (t *transaction) closeUnknownAttempt(ctx context.Context, m *machineRecord, last attemptID) (bool, error) {
 	open := openAttempt(m.record)
 	if open == nil || (attemptID{open.Generation, open.Attempt}) == last {

@@ -175,9 +175,8 @@ type Pause struct {
 }
 
 // RecoveryHold stops the line: recovery reboots, power-cycles, reinstalls and quarantines no
-// machine.
-// Written by an operator, by the janitor when so many machines fall silent at once that the fault
-// is probably ours, and in the name of the policy when the budget of an hour is spent.
+// machine. Written by an operator, by the janitor when so many machines fall silent at once that
+// the fault is probably ours, and in the name of the policy when the budget of an hour is spent.
 type RecoveryHold struct {
 	At time.Time
 	// Until is when it ends by itself; nil: by a person's word only.
