@@ -10,7 +10,7 @@
 // One loop sends heartbeats over one connection, one at a time. It sends the next one after the
 // interval that the last answer named. It sends one at once when an install has progressed (at most
 // once a second) or ended, and when the hardware has changed. Only its context, a newer takeover of
-// this host, and the machine going down end the loop:
+// this host, in memory an order to leave, and the machine going down end the loop:
 //
 //   - When a call fails, the loop drops the connection and tries again, with full jitter, at
 //     intervals of up to half a minute. Nothing below the loop retries. Each call has a deadline,
@@ -23,6 +23,14 @@
 //
 // A report is delivered when the call that carried it has returned OK. Until then the loop repeats
 // a hardware report, and keeps an install report in the state file.
+//
+// # Leaving
+//
+// An agent in memory that is told to leave restarts the machine into the system on its disk, as it
+// does without contact, and leaves the reason in the firmware. It obeys only an order that names
+// its own takeover, and only while nothing is installed, no report waits, and no install has begun
+// to write a disk under it. The order is repeated, so there is nothing to keep. An agent in place
+// is not told: it is stopped over SSH (`ironherd-agent leave`).
 //
 // # Installs
 //

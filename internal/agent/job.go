@@ -42,6 +42,8 @@ type job struct {
 
 	phase atomic.Int32
 	done  atomic.Int64
+	// waiting is why the image does not come; nil or empty: it comes.
+	waiting atomic.Pointer[string]
 	// notified is when progressed was last sent to, in nanoseconds since the start.
 	notified atomic.Int64
 }
@@ -56,7 +58,15 @@ func startJob(
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	j := &job{request: request, cancel: cancel, ended: make(chan *agentv1.InstallReport, 1), progressed: make(chan struct{}, 1)}
 	started := time.Now()
-	options.Progress = func(phase agentv1.InstallProgress_Phase, done int64) { j.update(time.Since(started), phase, done) }
+	options.Progress = func(phase agentv1.InstallProgress_Phase, done int64) {
+		j.phase.Store(int32(phase))
+		j.done.Store(done)
+		j.update(time.Since(started))
+	}
+	options.Waiting = func(why string) {
+		j.waiting.Store(&why)
+		j.update(time.Since(started))
+	}
 	go func() {
 		defer cancel(nil)
 		j.ended <- j.run(ctx, options, jump, load)
@@ -72,7 +82,8 @@ func (j *job) run(
 	failed := &agentv1.InstallReport{InstallGeneration: j.request.GetInstallGeneration(), Attempt: j.request.GetAttempt()}
 	if jump != nil {
 		j.phase.Store(int32(agentv1.InstallProgress_PHASE_PREPARING))
-		failed.Error = fmt.Sprintf("the machine was not taken over by kexec for the install: %v", jump(ctx, j.request))
+		err := install.Survive(func() error { return jump(ctx, j.request) })
+		failed.Error = fmt.Sprintf("the machine was not taken over by kexec for the install: %v", err)
 		return failed
 	}
 	var err error
@@ -82,7 +93,7 @@ func (j *job) run(
 	}
 	report := install.Run(ctx, j.request, options)
 	if report.GetOk() && j.request.GetKexec() {
-		err := load(report.GetDisk())
+		err := install.Survive(func() error { return load(report.GetDisk()) })
 		if j.loaded = err == nil; err != nil {
 			err = fmt.Errorf("the machine is restarted, because kexec cannot start the installed system: %w", err)
 			options.Warn(err)
@@ -104,8 +115,9 @@ func (s *session) loadInstalled(disk string) error {
 func (s *session) installOptions(request *agentv1.InstallRequest) install.Options {
 	init := s.state.GetInit() // what the session goes on with is not for the goroutine of the install
 	o := install.Options{
-		Root: s.options.Root, Client: s.options.HTTPClient, MachineID: init.GetMachineId(),
-		Begin: func() error { return s.beginToWrite(init, request) },
+		Root: s.options.Root, Client: s.options.HTTPClient, MachineID: init.GetMachineId(), Network: s.options.network,
+		Begun: s.state.GetBegunDisk(),
+		Begin: func(disk *agentv1.BegunDisk) error { return s.beginToWrite(init, request, disk) },
 		Warn:  func(err error) { s.log.Warn("an install goes on", attemptOf(request), slog.Any("err", err)) },
 	}
 	if s.state.GetFirstInstallBootId() == s.bootID {
@@ -114,10 +126,12 @@ func (s *session) installOptions(request *agentv1.InstallRequest) install.Option
 	return o
 }
 
-// beginToWrite records that the install is about to write. It fails with ErrSuperseded when a newer
-// takeover has put another agent in charge. The install calls it from its own goroutine.
-func (s *session) beginToWrite(init *agentv1.TakeoverInit, request *agentv1.InstallRequest) error {
+// beginToWrite records that the install is about to write, and which disk. It fails with
+// ErrSuperseded when a newer takeover has put another agent in charge. The install calls it from
+// its own goroutine.
+func (s *session) beginToWrite(init *agentv1.TakeoverInit, request *agentv1.InstallRequest, disk *agentv1.BegunDisk) error {
 	_, err := s.store.Update(init, func(state *agentv1.AgentState) error {
+		state.BegunDisk = disk
 		if state.GetFirstInstallBootId() != s.bootID {
 			state.FirstInstallGeneration, state.FirstInstallAttempt = request.GetInstallGeneration(), request.GetAttempt()
 			state.FirstInstallBootId = s.bootID
@@ -130,11 +144,9 @@ func (s *session) beginToWrite(init *agentv1.TakeoverInit, request *agentv1.Inst
 	return nil
 }
 
-// update records the progress, and asks for a heartbeat unless the last one for progress was less
-// than progressEvery ago.
-func (j *job) update(since time.Duration, phase agentv1.InstallProgress_Phase, done int64) {
-	j.phase.Store(int32(phase))
-	j.done.Store(done)
+// update asks for a heartbeat, because there is progress to tell, unless the last one for that was
+// less than progressEvery ago.
+func (j *job) update(since time.Duration) {
 	if last := time.Duration(j.notified.Load()); since-last < progressEvery {
 		return
 	}
@@ -146,12 +158,17 @@ func (j *job) update(since time.Duration, phase agentv1.InstallProgress_Phase, d
 }
 
 func (j *job) progress() *agentv1.InstallProgress {
+	waitingFor := ""
+	if why := j.waiting.Load(); why != nil {
+		waitingFor = *why
+	}
 	return &agentv1.InstallProgress{
 		InstallGeneration: j.request.GetInstallGeneration(),
 		Attempt:           j.request.GetAttempt(),
 		Phase:             agentv1.InstallProgress_Phase(j.phase.Load()),
 		BytesDone:         j.done.Load(),
 		BytesTotal:        j.request.GetImage().GetSize(),
+		WaitingFor:        waitingFor,
 	}
 }
 
@@ -223,7 +240,10 @@ func (s *session) resumePending(ctx context.Context) {
 		})
 		return
 	}
-	err := s.update(func(state *agentv1.AgentState) { state.PendingInstall, state.InstallBootId = nil, s.bootID })
+	s.jumpWarnings = s.state.GetJumpWarnings()
+	err := s.update(func(state *agentv1.AgentState) {
+		state.PendingInstall, state.JumpWarnings, state.InstallBootId = nil, nil, s.bootID
+	})
 	if err != nil {
 		s.log.Error("an install was not started, because it cannot be recorded", attemptOf(request), slog.Any("err", err))
 		return
@@ -250,6 +270,10 @@ func (s *session) installEnded(ctx context.Context, report *agentv1.InstallRepor
 	s.log.Info("an install has ended", generationOf(report), attemptOf(report), slog.Bool("ok", report.GetOk()), slog.String("err", report.GetError()))
 	s.loaded = s.job.loaded
 	s.job = nil
+	for _, warning := range s.jumpWarnings {
+		report.Warnings = append(report.Warnings, "the jump into memory: "+warning)
+	}
+	s.jumpWarnings = nil
 	s.keepReport(report)
 	s.collected = time.Time{} // look at the disks again
 	if next := s.next; next != nil {

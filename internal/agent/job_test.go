@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+	"github.com/ironherd/ironherd/internal/agent/takeover"
 )
 
 type roundTripper func(*http.Request) (*http.Response, error)
@@ -377,4 +378,95 @@ func TestInstalledSystemIsStartedByKexec(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestAFaultAroundAnInstallIsReported: where the agent is the first process of the machine, a panic
+// would restart it. The report says it instead, and the machine stays.
+func TestAFaultAroundAnInstallIsReported(t *testing.T) {
+	boom := func() error { panic("a byte that nobody expected") }
+	const want = "there is a fault in the agent: a byte that nobody expected (job_test.go:"
+	for name, change := range map[string]func(o *Options){
+		"before": func(o *Options) {
+			o.jumpForInstall = func(context.Context, *takeover.Store, *agentv1.AgentState, *agentv1.InstallRequest) error {
+				return boom()
+			}
+		},
+		"after": func(o *Options) { o.loadInstalled = func(string) error { return boom() } },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(f *fixture) {
+				f.host.prepare(f.t, initMessage(1, f.authority))
+				data := image()
+				f.options.HTTPClient = imageClient(data)
+				f.options.Reboot = func(context.Context) error { return nil }
+				change(&f.options)
+				var report *agentv1.InstallReport
+				f.answer = func(n int, request *agentv1.HeartbeatRequest) (*agentv1.HeartbeatResponse, error) {
+					response := &agentv1.HeartbeatResponse{NextIntervalMs: 30_000}
+					if n == 0 {
+						response.InstallRequest = installRequest(1, 1, data)
+						response.InstallRequest.Kexec = true
+					}
+					if r := request.GetInstallReport(); r != nil {
+						report = r
+					}
+					return response, nil
+				}
+				f.start(f.t)
+				after(time.Minute)
+				if said := report.GetError() + strings.Join(report.GetWarnings(), ""); report.GetOk() != (name == "after") || !strings.Contains(said, want) {
+					f.t.Errorf("report: %v", report)
+				}
+				f.end(f.t)
+			})
+		})
+	}
+}
+
+// TestWaitingIsTold: while the image server is away, each heartbeat says what the install waits
+// for.
+func TestWaitingIsTold(t *testing.T) {
+	inBubble(t, func(f *fixture) {
+		f.host.prepare(f.t, initMessage(1, f.authority))
+		data := image()
+		begun, requests := time.Now(), 0
+		f.options.HTTPClient = &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+			requests++
+			response := &http.Response{StatusCode: 200, ContentLength: int64(len(data)), Body: &slowly{r.Context(), data}}
+			switch {
+			case requests == 1:
+				response.Body = &slowly{r.Context(), data[:1_500_000]}
+			case time.Since(begun) < 3*time.Minute:
+				return nil, errors.New("connection refused")
+			}
+			return response, nil
+		})}
+		f.options.Reboot = func(context.Context) error { f.stop(); return nil }
+		f.answer = func(n int, _ *agentv1.HeartbeatRequest) (*agentv1.HeartbeatResponse, error) {
+			response := &agentv1.HeartbeatResponse{NextIntervalMs: 30_000}
+			if n == 0 {
+				response.InstallRequest = installRequest(1, 1, data)
+			}
+			return response, nil
+		}
+		f.start(f.t)
+		if err := <-f.done; err != nil {
+			f.t.Fatal(err)
+		}
+		synctest.Wait()
+		waited, last := 0, ""
+		calls := f.seen()
+		for _, call := range calls {
+			if p := call.GetInstallProgress(); p != nil {
+				if last = p.GetWaitingFor(); last == "http://images/os: connection refused" {
+					waited++
+				}
+			}
+		}
+		report := calls[len(calls)-1].GetInstallReport()
+		if waited < 10 || last != "" || !report.GetOk() || len(report.GetWarnings()) != 1 {
+			f.t.Errorf("%d heartbeats told it, the last %q; report: %v", waited, last, report)
+		}
+		f.server.Stop()
+	})
 }

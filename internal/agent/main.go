@@ -34,9 +34,9 @@ const usage = `Usage: ironherd-agent COMMAND
   takeover             take this machine over: reads a TakeoverInit message on standard input, writes a TakeoverResponse
                        message to standard output, and leaves the agent running (control planes do this over SSH)
   run                  be the agent that the last takeover has put in charge
-  leave --machine ID --directory DIR...
+  leave --machine ID [--generation N] --directory DIR...
                        stop the agent of that machine and remove its files, its executables in DIR included (control planes do
-                       this over SSH when a host is given back)
+                       this over SSH when a host is given back, or an install is called off); not after a newer takeover than N
   firstboot            finish an install: run by a unit of the installed system, it takes first-boot data over and tells the control plane
                        that the system is up
   inventory [-o FORM]  print what this machine is made of; FORM is text (default) or json
@@ -99,7 +99,7 @@ func Main(ctx context.Context, args []string, env Env) int {
 	}
 	flags := flag.NewFlagSet(command, flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
-	form, readyFd, after, machine := "text", 0, 0, ""
+	form, readyFd, after, machine, generation := "text", 0, 0, "", int64(0)
 	var directories []string
 	switch command {
 	case "inventory":
@@ -108,6 +108,7 @@ func Main(ctx context.Context, args []string, env Env) int {
 		flags.IntVar(&readyFd, "ready-fd", 0, "") // of startProcess alone
 	case "leave":
 		flags.StringVar(&machine, "machine", "", "")
+		flags.Int64Var(&generation, "generation", 0, "")
 		flags.Func("directory", "", func(name string) error {
 			// In / and the like it would remove what is not the agent's.
 			if !path.IsAbs(name) || path.Clean(name) == "/" {
@@ -142,7 +143,7 @@ func Main(ctx context.Context, args []string, env Env) int {
 	case "takeover":
 		return takeOver(ctx, env)
 	case "leave":
-		return leave(ctx, env, machine, directories)
+		return leave(ctx, env, machine, generation, directories)
 	case "firstboot":
 		return firstBoot(ctx, env)
 	}
@@ -157,11 +158,11 @@ func usageError(env Env, problem string) int {
 }
 
 // leave gives the machine up.
-func leave(ctx context.Context, env Env, machine string, directories []string) int {
+func leave(ctx context.Context, env Env, machine string, generation int64, directories []string) int {
 	if machine == "" || len(directories) == 0 {
 		return usageError(env, "leave needs --machine and --directory")
 	}
-	err := takeover.Leave(ctx, env.Root, machine, directories...)
+	err := takeover.Leave(ctx, env.Root, machine, generation, directories...)
 	if err == nil {
 		return exitDone
 	}

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -70,16 +69,7 @@ func (hostKexec) Load(_ context.Context, state *agentv1.AgentState) (warnings []
 	} else {
 		warnings = append(warnings, "the machine has no hardware clock; the clock goes on from now")
 	}
-	resident := proto.CloneOf(state)
-	resident.Init.Mode = agentv1.TakeoverMode_TAKEOVER_MODE_KEXEC
 	files := []kexec.File{{Path: seedPath, Mode: 0o600, Data: pid1.NewSeed()}}
-	for path, message := range map[string]proto.Message{systemPath: system, statePath: resident} {
-		data, err := proto.Marshal(message)
-		if err != nil {
-			return nil, fmt.Errorf("encode %s: %w", path, err)
-		}
-		files = append(files, kexec.File{Path: path, Mode: 0o600, Data: data})
-	}
 	roots, warning, err := publicRoots("/", state.GetInit())
 	if err != nil {
 		return nil, err
@@ -89,7 +79,29 @@ func (hostKexec) Load(_ context.Context, state *agentv1.AgentState) (warnings []
 	} else {
 		files = append(files, kexec.File{Path: rootFiles[0], Mode: 0o644, Data: roots})
 	}
-	return append(warnings, plan.Warnings...), plan.Load(files)
+	warnings = append(warnings, plan.Warnings...)
+	resident := residentState(state, warnings)
+	for path, message := range map[string]proto.Message{systemPath: system, statePath: resident} {
+		data, err := proto.Marshal(message)
+		if err != nil {
+			return nil, fmt.Errorf("encode %s: %w", path, err)
+		}
+		files = append(files, kexec.File{Path: path, Mode: 0o600, Data: data})
+	}
+	return warnings, plan.Load(files)
+}
+
+// residentState is what an agent in memory goes on with. After a jump for an install nobody has
+// been told the warnings: the report of the install does it.
+func residentState(state *agentv1.AgentState, warnings []string) *agentv1.AgentState {
+	resident := proto.CloneOf(state)
+	resident.Init.Mode = agentv1.TakeoverMode_TAKEOVER_MODE_KEXEC
+	if len(resident.GetPendingInstall()) > 0 {
+		for _, warning := range warnings {
+			resident.JumpWarnings = append(resident.JumpWarnings, strings.ToValidUTF8(warning, "?"))
+		}
+	}
+	return resident
 }
 
 // publicRoots returns the root certificates of the host below root. Where it has none, there is a
@@ -278,6 +290,8 @@ type memory struct {
 	console *pid1.Console
 	store   *takeover.Store
 	contact contact
+	// network is what was carried over.
+	network *agentv1.Network
 	// prepare makes the machine ready for its network. It may hang.
 	prepare   func(*agentv1.MemorySystem)
 	watchdogs pid1.Watchdogs
@@ -311,13 +325,16 @@ func (m *memory) supervise(ctx context.Context, system *agentv1.MemorySystem, ho
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	m.contact.begin(limit)
+	m.network = system.GetNetwork()
 	ended := make(chan error, 1)
 	go func() {
 		m.prepare(system)
-		if err := network.Apply(ctx, system.GetNetwork(), host, m.log); err != nil {
+		kept, err := network.Apply(ctx, system.GetNetwork(), host, m.log)
+		if err != nil {
 			m.contact.failed(err)
 			m.log.Error("the network is not up", slog.Any("err", err))
 		}
+		go kept.Keep(ctx, m.contact.wasAdmitted)
 		ended <- Run(ctx, m.options())
 	}()
 	ticker := time.NewTicker(time.Second)
@@ -330,6 +347,9 @@ func (m *memory) supervise(ctx context.Context, system *agentv1.MemorySystem, ho
 				return cause
 			}
 		case err := <-ended:
+			if back, ok := errors.AsType[*givenBackError](err); ok {
+				return back.Error()
+			}
 			return fmt.Sprintf("the agent in memory has ended: %v", err)
 		}
 	}
@@ -375,7 +395,7 @@ func (m *memory) options() Options {
 	return Options{
 		Root: "/", Version: m.env.Version, Logger: m.log, HTTPClient: m.env.HTTPClient,
 		Mode: agentv1.TakeoverMode_TAKEOVER_MODE_KEXEC, Log: func() string { return m.console.Kept(maxContactLog) },
-		Contact: m.contact.heard, loadInstalled: kexec.LoadInstalled,
+		Contact: m.contact.heard, network: m.network, loadInstalled: kexec.LoadInstalled,
 		startInstalled: func(context.Context) error {
 			m.watchdogs.Stop() // the installed system may not feed them
 			err := kexec.Start()
@@ -412,63 +432,4 @@ func (m *memory) leave(cause string) {
 		timer := time.NewTimer(rebootWait)
 		<-timer.C
 	}
-}
-
-// contact watches how long the control plane has not admitted the agent.
-//
-// An agent that was never admitted gives up after the limit. One that was stays when the control
-// plane cannot be reached, because that is nothing that a restart could mend; it gives up when it
-// is refused all the time, because then nobody would ever hear of the machine again.
-type contact struct {
-	mu       sync.Mutex
-	limit    time.Duration
-	since    time.Time // the start, or since when the agent is refused
-	admitted bool
-	last     error
-}
-
-func (c *contact) begin(limit time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.limit, c.since = limit, time.Now()
-}
-
-// failed keeps what went wrong.
-func (c *contact) failed(err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.last = err
-}
-
-// heard is called after each heartbeat: with nil when the agent was admitted, and whether it was
-// refused.
-func (c *contact) heard(err error, refused bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.last = err
-	switch {
-	case err == nil:
-		c.admitted, c.since = true, time.Time{}
-	case c.admitted && !refused:
-		c.since = time.Time{}
-	case c.admitted && c.since.IsZero():
-		c.since = time.Now()
-	}
-}
-
-// lost returns why there is no hope any more, "" while there is.
-func (c *contact) lost() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.since.IsZero() || c.limit == 0 || time.Since(c.since) < c.limit {
-		return ""
-	}
-	last := c.last
-	if last == nil {
-		last = errors.New("no heartbeat was answered")
-	}
-	if c.admitted {
-		return fmt.Sprintf("the control plane has refused the agent in memory for %s: %v", c.limit, last)
-	}
-	return fmt.Sprintf("the agent in memory had no contact with the control plane within %s: %v", c.limit, last)
 }

@@ -5,33 +5,38 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"google.golang.org/protobuf/proto"
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 	"github.com/ironherd/ironherd/internal/agent/kexec"
 	"github.com/ironherd/ironherd/internal/agent/takeover"
 )
 
-// The dead man: who was never admitted gives up after the limit, who was only when it is refused.
+// The dead man: who was never admitted gives up after the limit, and so does who is refused. Who
+// was admitted has a day to be so again.
 func TestContact(t *testing.T) {
 	t.Parallel()
 	refused, down := errors.New("not admitted"), errors.New("no route to host")
 	for name, test := range map[string]struct {
 		story func(c *contact)
 		want  string // of what is said just after the limit, since the story
+		last  string // what is said after a day, where nothing was before
 	}{
-		"silence":         {func(*contact) {}, "no contact with the control plane within 10m0s: no heartbeat was answered"},
-		"no network":      {func(c *contact) { c.failed(down) }, "within 10m0s: no route to host"},
-		"unreachable":     {func(c *contact) { c.heard(down, false) }, "within 10m0s: no route to host"},
-		"never admitted":  {func(c *contact) { c.heard(refused, true) }, "within 10m0s: not admitted"},
-		"admitted":        {func(c *contact) { c.heard(nil, false) }, ""},
-		"plane goes down": {func(c *contact) { c.heard(nil, false); c.heard(down, false) }, ""},
-		"refused later":   {func(c *contact) { c.heard(nil, false); c.heard(refused, true) }, "has refused the agent in memory for 10m0s: not admitted"},
-		"refused once":    {func(c *contact) { c.heard(nil, false); c.heard(refused, true); c.heard(nil, false) }, ""},
-		"down in between": {func(c *contact) { c.heard(nil, false); c.heard(refused, true); c.heard(down, false) }, ""},
+		"silence":         {func(*contact) {}, "no contact with the control plane within 10m0s: no heartbeat was answered", ""},
+		"no network":      {func(c *contact) { c.failed(down) }, "within 10m0s: no route to host", ""},
+		"unreachable":     {func(c *contact) { c.heard(down, false) }, "within 10m0s: no route to host", ""},
+		"never admitted":  {func(c *contact) { c.heard(refused, true) }, "within 10m0s: not admitted", ""},
+		"admitted":        {func(c *contact) { c.heard(nil, false) }, "", "no heartbeat was answered"},
+		"plane goes down": {func(c *contact) { c.heard(nil, false); c.heard(down, false) }, "", "no route to host"},
+		"refused later":   {func(c *contact) { c.heard(nil, false); c.heard(refused, true) }, "has refused the agent in memory for 10m0s: not admitted", ""},
+		"refused once":    {func(c *contact) { c.heard(nil, false); c.heard(refused, true); c.heard(nil, false) }, "", "no heartbeat was answered"},
+		"down in between": {func(c *contact) { c.heard(nil, false); c.heard(refused, true); c.heard(down, false) }, "", "no route to host"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -39,17 +44,41 @@ func TestContact(t *testing.T) {
 				var c contact
 				c.begin(10 * time.Minute)
 				test.story(&c)
-				time.Sleep(10*time.Minute - time.Second)
-				if got := c.lost(); got != "" {
-					t.Errorf("before the limit: %q", got)
+				said := func(when string, after time.Duration, want string) {
+					t.Helper()
+					time.Sleep(after)
+					if got := c.lost(); want == "" && got != "" || !strings.Contains(got, want) {
+						t.Errorf("%s: %q, want %q", when, got, want)
+					}
 				}
-				time.Sleep(2 * time.Second)
-				if got := c.lost(); test.want == "" && got != "" || !strings.Contains(got, test.want) {
-					t.Errorf("after the limit: %q, want %q", got, test.want)
+				said("before the limit", 10*time.Minute-time.Second, "")
+				said("after the limit", 2*time.Second, test.want)
+				if test.want != "" {
+					return
 				}
+				said("before a day is over", 24*time.Hour-10*time.Minute-2*time.Second, "")
+				said("after a day", 2*time.Second, "has not admitted the agent in memory for 24h0m0s: "+test.last)
 			})
 		})
 	}
+}
+
+// An agent that is admitted again and again stays, and a contact limit of a day is the limit of
+// silence, too.
+func TestContactGoesOn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var c contact
+		c.begin(24 * time.Hour)
+		for range 30 {
+			c.heard(nil, false)
+			time.Sleep(23 * time.Hour)
+			c.heard(errors.New("no route to host"), false)
+			if got := c.lost(); got != "" {
+				t.Fatal(got)
+			}
+		}
+	})
 }
 
 // The dead man watches also while the machine is made ready, because a driver may hang.
@@ -116,5 +145,48 @@ func TestFailedJump(t *testing.T) {
 		if restarts != test.restarts || !errors.Is(err, refused) {
 			t.Errorf("%s: restarted %d times, %v", name, restarts, err)
 		}
+	}
+}
+
+// What a jump for an install warned of is told by the report of that install, and not again.
+func TestJumpWarningsAreReported(t *testing.T) {
+	inBubble(t, func(f *fixture) {
+		t := f.t
+		f.host.prepare(t, initMessage(1, f.authority))
+		data := image()
+		wrong := installRequest(3, 1, data)
+		wrong.Image.Digest = "sha256:" + strings.Repeat("0", 64)
+		pending, err := proto.Marshal(wrong)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.host.change(t, func(state *agentv1.AgentState) {
+			state.InstallGeneration, state.InstallAttempt, state.InstallRunning, state.PendingInstall = 3, 1, true, pending
+			state.JumpWarnings = residentState(state, []string{"no name server is known"}).GetJumpWarnings()
+		})
+		f.options.HTTPClient = imageClient(data)
+		var warnings []string
+		f.answer = func(n int, request *agentv1.HeartbeatRequest) (*agentv1.HeartbeatResponse, error) {
+			response := &agentv1.HeartbeatResponse{NextIntervalMs: 1000}
+			if report := request.GetInstallReport(); report != nil {
+				warnings = append(warnings, fmt.Sprint(report.GetAttempt(), report.GetWarnings()))
+				if report.GetAttempt() == 1 {
+					again := proto.CloneOf(wrong)
+					again.Attempt = 2
+					response.InstallRequest = again
+				}
+			}
+			return response, nil
+		}
+		f.start(t)
+		after(5 * time.Minute)
+		if want := []string{"1 [the jump into memory: no name server is known]", "2 []"}; !slices.Equal(warnings, want) {
+			t.Errorf("%q, want %q", warnings, want)
+		}
+		f.end(t)
+	})
+	// A takeover's answer tells its warnings itself.
+	if state := residentState(&agentv1.AgentState{Init: &agentv1.TakeoverInit{}}, []string{"told"}); len(state.GetJumpWarnings()) > 0 {
+		t.Errorf("told twice: %v", state.GetJumpWarnings())
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -34,6 +36,8 @@ const (
 	firstInventory = 2 * time.Second
 	// rebootWait is how long a machine may take to go down before it is rebooted again.
 	rebootWait = time.Minute
+	// maxReason bounds what is told of why the machine is given back, in bytes.
+	maxReason = 300
 )
 
 // refusedWaits are the pauses after refusals in a row. The last one applies to all further ones.
@@ -65,6 +69,8 @@ type Options struct {
 	// be nil.
 	Contact func(err error, refused bool)
 
+	// network is what the agent in memory has carried over; nil: it lives in its own system.
+	network *agentv1.Network
 	// jumpForInstall is called for an install instead of writing a disk from the system that lives
 	// on one. It returns only when the jump fails. Nil: this host's installs are done by this
 	// agent.
@@ -73,6 +79,13 @@ type Options struct {
 	// starts it, and returns only when that fails. Nil: only a restart boots an installed system.
 	loadInstalled  func(disk string) error
 	startInstalled func(ctx context.Context) error
+}
+
+// givenBackError ends an agent in memory that was told to give the machine back.
+type givenBackError struct{ reason string }
+
+func (e *givenBackError) Error() string {
+	return "the control plane gives the machine back: " + e.reason
 }
 
 // Run runs the agent that the last takeover of the host below Root has put in charge. It returns
@@ -142,6 +155,8 @@ type session struct {
 	next *agentv1.InstallRequest
 	// report is how the last install ended, until it is acknowledged.
 	report *agentv1.InstallReport
+	// jumpWarnings are of the jump for the running install.
+	jumpWarnings []string
 	// loaded: the kernel of what was installed last is loaded for kexec.
 	loaded bool
 }
@@ -173,7 +188,7 @@ func (s *session) setInterval(milliseconds int64) {
 	}
 }
 
-// run sends heartbeats until ctx ends or the agent is superseded.
+// run sends heartbeats until ctx ends, the agent is superseded, or the machine is given back.
 func (s *session) run(ctx context.Context) error {
 	s.log.Info("the agent is in charge")
 	s.resumePending(ctx)
@@ -210,8 +225,8 @@ func (s *session) run(ctx context.Context) error {
 	}
 }
 
-// sendHeartbeat sends one heartbeat and returns when the next one is due. Its only error is
-// ErrSuperseded.
+// sendHeartbeat sends one heartbeat and returns when the next one is due. Its only errors are
+// ErrSuperseded and, in memory, givenBackError.
 func (s *session) sendHeartbeat(ctx context.Context) (time.Duration, error) {
 	if s.store.Superseded(s.state.GetInit()) {
 		return 0, takeover.ErrSuperseded
@@ -237,7 +252,56 @@ func (s *session) sendHeartbeat(ctx context.Context) (time.Duration, error) {
 		s.delivered, s.hardware = inventory.Digest(s.hardware), nil
 	}
 	s.callOff(response.GetCancelInstall())
-	return s.interval, s.handleResponse(ctx, request.GetInstallReport(), response.GetInstallRequest())
+	err = s.handleResponse(ctx, request.GetInstallReport(), response.GetInstallRequest())
+	if err == nil {
+		err = s.giveBack(response.GetLeaveMachine())
+	}
+	return s.interval, err
+}
+
+// giveBack ends the agent with givenBackError when the order is for it. It goes on while it has
+// something to do or to report, and when an install has begun to write under this boot, because the
+// disk may hold no system any more.
+func (s *session) giveBack(order *agentv1.LeaveMachine) error {
+	if order == nil {
+		return nil
+	}
+	refused := ""
+	state, err := s.store.Load()
+	switch {
+	case s.options.Mode != agentv1.TakeoverMode_TAKEOVER_MODE_KEXEC:
+		refused = "the agent is not in memory"
+	case order.GetTakeoverGeneration() != s.state.GetInit().GetTakeoverGeneration():
+		refused = "it is for another takeover"
+	case s.job != nil || s.next != nil || s.report != nil:
+		refused = "an install is not over"
+	case err != nil:
+		refused = err.Error()
+	case !takeover.InCharge(state, s.state.GetInit()):
+		return takeover.ErrSuperseded
+	case state.GetFirstInstallBootId() == s.bootID:
+		refused = "an install has begun to write a disk"
+	}
+	if refused != "" {
+		s.log.Warn("the machine is not given back", slog.String("reason", order.GetReason()), slog.String("because", refused))
+		return nil
+	}
+	s.log.Info("the machine is given back", slog.String("reason", order.GetReason()))
+	return &givenBackError{reason: clean(order.GetReason())}
+}
+
+// clean bounds a text of the control plane, and makes it fit for a console.
+func clean(text string) string {
+	text = strings.Map(func(r rune) rune {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
+			return -1
+		}
+		return r
+	}, text)
+	if len(text) > maxReason {
+		text = strings.ToValidUTF8(text[:maxReason], "") + "…"
+	}
+	return text
 }
 
 // firstContact forgets what was to be told once, after the first heartbeat that was answered.

@@ -29,7 +29,7 @@ type Manifest struct {
 	// Size of the raw image and of the file, in bytes.
 	Size     int64 `json:"size"`
 	FileSize int64 `json:"file_size"`
-	// FileDigest is that of the file as it is, for those who keep files.
+	// FileDigest is that of the file as it is. An install may be asked for by it, too.
 	FileDigest   string    `json:"file_digest"`
 	Suite        string    `json:"suite"`
 	Architecture string    `json:"architecture"`

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -87,6 +88,7 @@ func ourStart(ctx context.Context, p place, content *Content) (output string, er
 // What starting an agent costs beside a bare loop of x/crypto/ssh, by turns on the same host. The
 // rate is the median of the ratios, pair by pair: a machine with other work slows both sides of a
 // pair. Processor time is that of this process, which the simulated host shares and sshd does not.
+// Below the goal it fails.
 func BenchmarkStartBesideBare(b *testing.B) {
 	data := append([]byte("#!/bin/sh\necho started\nexit 0\n"), program(12<<20)...)
 	content := NewContent(data)
@@ -131,12 +133,56 @@ func BenchmarkStartBesideBare(b *testing.B) {
 				ratios[i] = bare.wall[i] / ours.wall[i]
 			}
 			b.ReportMetric(median(ratios), "×bare-rate")
+			if said, missed := verdict(ratios); missed {
+				b.Error(said)
+			} else {
+				b.Log(said)
+			}
 			b.ReportMetric(1000*median(ours.wall), "ours-ms")
 			b.ReportMetric(1000*median(bare.wall), "bare-ms")
 			b.ReportMetric(median(ours.cpu), "ours-cpu-ms")
 			b.ReportMetric(median(bare.cpu), "bare-cpu-ms")
 			b.ReportMetric(0, "ns/op")
 		})
+	}
+}
+
+// goal is the least rate beside a bare loop, and pairs is how many starts of each show it.
+const (
+	goal  = 0.8
+	pairs = 5
+)
+
+// verdict says whether the goal was met, and reports whether it was missed.
+func verdict(ratios []float64) (said string, missed bool) {
+	rate := median(ratios)
+	switch {
+	case len(ratios) < pairs:
+		return fmt.Sprintf("%.2f× the rate of a bare loop; %d starts of each are too few to say whether the goal of ≥ %.1f× is met, use -benchtime %dx",
+			rate, len(ratios), goal, pairs), false
+	case rate < goal:
+		return fmt.Sprintf("goal MISSED: %.2f× the rate of a bare loop, want ≥ %.1f×", rate, goal), true
+	}
+	return fmt.Sprintf("goal met: %.2f× the rate of a bare loop, want ≥ %.1f×", rate, goal), false
+}
+
+// TestVerdictOnTheBenchmark: a benchmark that misses its goal says so and fails, and two slow
+// starts are no verdict.
+func TestVerdictOnTheBenchmark(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		ratios []float64
+		said   string
+		missed bool
+	}{
+		{[]float64{1.2, 0.1, 1.3, 0.9, 0.8}, "goal met: 0.90×", false},
+		{[]float64{0.8, 0.8, 0.8, 0.8, 0.8}, "goal met: 0.80×", false},
+		{[]float64{0.7, 0.1, 1.3, 0.9, 0.75}, "goal MISSED: 0.75×", true},
+		{[]float64{0.2, 0.3}, "0.30× the rate of a bare loop; 2 starts of each are too few", false},
+	} {
+		if said, missed := verdict(c.ratios); !strings.HasPrefix(said, c.said) || missed != c.missed {
+			t.Errorf("%v: %q, missed is %t", c.ratios, said, missed)
+		}
 	}
 }
 

@@ -141,7 +141,7 @@ func startSSHD(tb testing.TB, environment ...string) *sshd {
 // the connect then confirms.
 func waitForListener(tb testing.TB, s *sshd) {
 	tb.Helper()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(time.Minute)
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {

@@ -29,8 +29,11 @@ const (
 	// In the first-boot area alone.
 	FirstBootForm_FIRST_BOOT_FORM_UNSPECIFIED FirstBootForm = 0
 	// Besides, as user-data of cloud-init's NoCloud: in a small partition of its own, a FAT file
-	// system with the label CIDATA.
+	// system with the label CIDATA. With it go the machine's name, and its network where that has
+	// static addresses and the user-data brings no network of its own.
 	FirstBootForm_FIRST_BOOT_FORM_NOCLOUD FirstBootForm = 1
+	// The same without name and network.
+	FirstBootForm_FIRST_BOOT_FORM_NOCLOUD_USER_DATA FirstBootForm = 2
 )
 
 // Enum value maps for FirstBootForm.
@@ -38,10 +41,12 @@ var (
 	FirstBootForm_name = map[int32]string{
 		0: "FIRST_BOOT_FORM_UNSPECIFIED",
 		1: "FIRST_BOOT_FORM_NOCLOUD",
+		2: "FIRST_BOOT_FORM_NOCLOUD_USER_DATA",
 	}
 	FirstBootForm_value = map[string]int32{
-		"FIRST_BOOT_FORM_UNSPECIFIED": 0,
-		"FIRST_BOOT_FORM_NOCLOUD":     1,
+		"FIRST_BOOT_FORM_UNSPECIFIED":       0,
+		"FIRST_BOOT_FORM_NOCLOUD":           1,
+		"FIRST_BOOT_FORM_NOCLOUD_USER_DATA": 2,
 	}
 )
 
@@ -80,6 +85,8 @@ const (
 	Compression_COMPRESSION_ZSTD        Compression = 2
 	Compression_COMPRESSION_GZIP        Compression = 3
 	Compression_COMPRESSION_XZ          Compression = 4
+	// As the manifest says: by the media type of the layer, or else by its title. For oci:// only.
+	Compression_COMPRESSION_LAYER Compression = 5
 )
 
 // Enum value maps for Compression.
@@ -90,6 +97,7 @@ var (
 		2: "COMPRESSION_ZSTD",
 		3: "COMPRESSION_GZIP",
 		4: "COMPRESSION_XZ",
+		5: "COMPRESSION_LAYER",
 	}
 	Compression_value = map[string]int32{
 		"COMPRESSION_UNSPECIFIED": 0,
@@ -97,6 +105,7 @@ var (
 		"COMPRESSION_ZSTD":        2,
 		"COMPRESSION_GZIP":        3,
 		"COMPRESSION_XZ":          4,
+		"COMPRESSION_LAYER":       5,
 	}
 )
 
@@ -174,7 +183,7 @@ func (x DiskSelector_Pick) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use DiskSelector_Pick.Descriptor instead.
 func (DiskSelector_Pick) EnumDescriptor() ([]byte, []int) {
-	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{6, 0}
+	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{7, 0}
 }
 
 type InstallProgress_Phase int32
@@ -229,7 +238,7 @@ func (x InstallProgress_Phase) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use InstallProgress_Phase.Descriptor instead.
 func (InstallProgress_Phase) EnumDescriptor() ([]byte, []int) {
-	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{9, 0}
+	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{12, 0}
 }
 
 // HeartbeatRequest is sent once an interval, and at once when there is something new to report.
@@ -378,6 +387,9 @@ type HeartbeatResponse struct {
 	// The install that the agent works at and that nobody wants any more. The agent ends it and
 	// reports it as failed. Repeated with every answer until it has.
 	CancelInstall *CancelInstall `protobuf:"bytes,3,opt,name=cancel_install,json=cancelInstall,proto3" json:"cancel_install,omitempty"`
+	// Set when the agent is to give the machine back. Only an agent in memory is told: one in place
+	// is stopped over SSH. Repeated as long as it is wanted and the agent is heard.
+	LeaveMachine  *LeaveMachine `protobuf:"bytes,4,opt,name=leave_machine,json=leaveMachine,proto3" json:"leave_machine,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -433,6 +445,70 @@ func (x *HeartbeatResponse) GetCancelInstall() *CancelInstall {
 	return nil
 }
 
+func (x *HeartbeatResponse) GetLeaveMachine() *LeaveMachine {
+	if x != nil {
+		return x.LeaveMachine
+	}
+	return nil
+}
+
+// LeaveMachine tells an agent in memory to restart the machine into the system on its disk. The
+// agent does not do it while an install runs, nor after one has begun to write a disk under it,
+// because that may hold no system any more.
+type LeaveMachine struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The takeover that is to end. The agent of another one ignores the order.
+	TakeoverGeneration int64 `protobuf:"varint,1,opt,name=takeover_generation,json=takeoverGeneration,proto3" json:"takeover_generation,omitempty"`
+	// Who wants it, and why, in one sentence for the console.
+	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LeaveMachine) Reset() {
+	*x = LeaveMachine{}
+	mi := &file_api_agent_v1_callback_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LeaveMachine) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LeaveMachine) ProtoMessage() {}
+
+func (x *LeaveMachine) ProtoReflect() protoreflect.Message {
+	mi := &file_api_agent_v1_callback_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LeaveMachine.ProtoReflect.Descriptor instead.
+func (*LeaveMachine) Descriptor() ([]byte, []int) {
+	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *LeaveMachine) GetTakeoverGeneration() int64 {
+	if x != nil {
+		return x.TakeoverGeneration
+	}
+	return 0
+}
+
+func (x *LeaveMachine) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 // CancelInstall names an attempt at an install.
 type CancelInstall struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
@@ -444,7 +520,7 @@ type CancelInstall struct {
 
 func (x *CancelInstall) Reset() {
 	*x = CancelInstall{}
-	mi := &file_api_agent_v1_callback_proto_msgTypes[2]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -456,7 +532,7 @@ func (x *CancelInstall) String() string {
 func (*CancelInstall) ProtoMessage() {}
 
 func (x *CancelInstall) ProtoReflect() protoreflect.Message {
-	mi := &file_api_agent_v1_callback_proto_msgTypes[2]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -469,7 +545,7 @@ func (x *CancelInstall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelInstall.ProtoReflect.Descriptor instead.
 func (*CancelInstall) Descriptor() ([]byte, []int) {
-	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{2}
+	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *CancelInstall) GetInstallGeneration() int64 {
@@ -506,14 +582,17 @@ type InstallRequest struct {
 	SshHostKey *SshHostKey `protobuf:"bytes,8,opt,name=ssh_host_key,json=sshHostKey,proto3" json:"ssh_host_key,omitempty"`
 	// Start the kernel of the installed system by kexec, so that the firmware does not run. Where
 	// that is not possible, the machine is restarted.
-	Kexec         bool `protobuf:"varint,9,opt,name=kexec,proto3" json:"kexec,omitempty"`
+	Kexec bool `protobuf:"varint,9,opt,name=kexec,proto3" json:"kexec,omitempty"`
+	// The machine's name at its provider, which a system with cloud-init takes for its host name; may
+	// be empty.
+	MachineName   string `protobuf:"bytes,10,opt,name=machine_name,json=machineName,proto3" json:"machine_name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *InstallRequest) Reset() {
 	*x = InstallRequest{}
-	mi := &file_api_agent_v1_callback_proto_msgTypes[3]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -525,7 +604,7 @@ func (x *InstallRequest) String() string {
 func (*InstallRequest) ProtoMessage() {}
 
 func (x *InstallRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_agent_v1_callback_proto_msgTypes[3]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -538,7 +617,7 @@ func (x *InstallRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstallRequest.ProtoReflect.Descriptor instead.
 func (*InstallRequest) Descriptor() ([]byte, []int) {
-	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{3}
+	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *InstallRequest) GetInstallGeneration() int64 {
@@ -604,6 +683,13 @@ func (x *InstallRequest) GetKexec() bool {
 	return false
 }
 
+func (x *InstallRequest) GetMachineName() string {
+	if x != nil {
+		return x.MachineName
+	}
+	return ""
+}
+
 // SshHostKey is an SSH host key that an install brings. The control plane keeps its public half.
 // It is left in the first-boot area, and for cloud-init in vendor-data of the NoCloud seed.
 type SshHostKey struct {
@@ -617,7 +703,7 @@ type SshHostKey struct {
 
 func (x *SshHostKey) Reset() {
 	*x = SshHostKey{}
-	mi := &file_api_agent_v1_callback_proto_msgTypes[4]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -629,7 +715,7 @@ func (x *SshHostKey) String() string {
 func (*SshHostKey) ProtoMessage() {}
 
 func (x *SshHostKey) ProtoReflect() protoreflect.Message {
-	mi := &file_api_agent_v1_callback_proto_msgTypes[4]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -642,7 +728,7 @@ func (x *SshHostKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SshHostKey.ProtoReflect.Descriptor instead.
 func (*SshHostKey) Descriptor() ([]byte, []int) {
-	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{4}
+	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *SshHostKey) GetPublic() string {
@@ -659,13 +745,16 @@ func (x *SshHostKey) GetPrivate() []byte {
 	return nil
 }
 
-// Image names what to write, by digest.
+// Image names what to write, by digest: of the raw image, of the file, or both. All that are given
+// must match, before anything that boots is written. For oci:// neither need be given, because the
+// manifest, which the URL names by digest, has the digest of the layer.
 type Image struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// http:// or https:// URL, or oci://REGISTRY/REPOSITORY@sha256:DIGEST of a manifest with one
 	// layer, which is the image.
 	Url string `protobuf:"bytes,1,opt,name=url,proto3" json:"url,omitempty"`
-	// Digest of the raw (decompressed) image: "sha256:" and 64 hexadecimal digits.
+	// Digest of the raw (decompressed) image: "sha256:" and 64 hexadecimal digits. Empty: it is not
+	// known.
 	Digest      string      `protobuf:"bytes,2,opt,name=digest,proto3" json:"digest,omitempty"`
 	Compression Compression `protobuf:"varint,3,opt,name=compression,proto3,enum=ironherd.agent.v1.Compression" json:"compression,omitempty"`
 	// Size of the raw image in bytes; 0 when not known.
@@ -674,13 +763,16 @@ type Image struct {
 	Name string `protobuf:"bytes,5,opt,name=name,proto3" json:"name,omitempty"`
 	// How its system takes first-boot data.
 	FirstBootForm FirstBootForm `protobuf:"varint,6,opt,name=first_boot_form,json=firstBootForm,proto3,enum=ironherd.agent.v1.FirstBootForm" json:"first_boot_form,omitempty"`
+	// Digest of the file as it is served, compressed or not: "sha256:" and 64 hexadecimal digits, or
+	// "sha512:" and 128. Empty: it is not known.
+	FileDigest    string `protobuf:"bytes,7,opt,name=file_digest,json=fileDigest,proto3" json:"file_digest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Image) Reset() {
 	*x = Image{}
-	mi := &file_api_agent_v1_callback_proto_msgTypes[5]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -692,7 +784,7 @@ func (x *Image) String() string {
 func (*Image) ProtoMessage() {}
 
 func (x *Image) ProtoReflect() protoreflect.Message {
-	mi := &file_api_agent_v1_callback_proto_msgTypes[5]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -705,7 +797,7 @@ func (x *Image) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Image.ProtoReflect.Descriptor instead.
 func (*Image) Descriptor() ([]byte, []int) {
-	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{5}
+	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Image) GetUrl() string {
@@ -750,6 +842,13 @@ func (x *Image) GetFirstBootForm() FirstBootForm {
 	return FirstBootForm_FIRST_BOOT_FORM_UNSPECIFIED
 }
 
+func (x *Image) GetFileDigest() string {
+	if x != nil {
+		return x.FileDigest
+	}
+	return ""
+}
+
 // DiskSelector picks the root disk, and says what may be done to it. All set fields must match;
 // among several that match, `pick` decides.
 type DiskSelector struct {
@@ -762,7 +861,8 @@ type DiskSelector struct {
 	// Model of the disk, as the hardware report names it.
 	Model string `protobuf:"bytes,5,opt,name=model,proto3" json:"model,omitempty"`
 	// The disk may hold something: a partition table, a file system, a member of a RAID. Without it,
-	// only a disk is written that holds nothing that is known, or an older install of this machine.
+	// only a disk is written that holds nothing that is known, or the newest install of this machine,
+	// with the partitions that it was written with.
 	Erase bool `protobuf:"varint,6,opt,name=erase,proto3" json:"erase,omitempty"`
 	// Move the image's partition table to the whole disk and let the last partition grow. Its file
 	// system is grown by the installed system.
@@ -773,7 +873,7 @@ type DiskSelector struct {
 
 func (x *DiskSelector) Reset() {
 	*x = DiskSelector{}
-	mi := &file_api_agent_v1_callback_proto_msgTypes[6]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -785,7 +885,7 @@ func (x *DiskSelector) String() string {
 func (*DiskSelector) ProtoMessage() {}
 
 func (x *DiskSelector) ProtoReflect() protoreflect.Message {
-	mi := &file_api_agent_v1_callback_proto_msgTypes[6]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -798,7 +898,7 @@ func (x *DiskSelector) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiskSelector.ProtoReflect.Descriptor instead.
 func (*DiskSelector) Descriptor() ([]byte, []int) {
-	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{6}
+	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *DiskSelector) GetSerial() string {
@@ -866,7 +966,7 @@ type BootToken struct {
 
 func (x *BootToken) Reset() {
 	*x = BootToken{}
-	mi := &file_api_agent_v1_callback_proto_msgTypes[7]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -878,7 +978,7 @@ func (x *BootToken) String() string {
 func (*BootToken) ProtoMessage() {}
 
 func (x *BootToken) ProtoReflect() protoreflect.Message {
-	mi := &file_api_agent_v1_callback_proto_msgTypes[7]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -891,7 +991,7 @@ func (x *BootToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BootToken.ProtoReflect.Descriptor instead.
 func (*BootToken) Descriptor() ([]byte, []int) {
-	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{7}
+	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *BootToken) GetMachineId() string {
@@ -949,20 +1049,23 @@ type FirstBoot struct {
 	Token *BootToken             `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
 	// First-boot data as it was requested; may be empty.
 	Data []byte `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
-	// What was written from offset 0 of the disk; its size is always set.
+	// What was written from offset 0 of the disk; its size and digest are always set.
 	Image *Image `protobuf:"bytes,3,opt,name=image,proto3" json:"image,omitempty"`
 	// How many bytes at the beginning of the disk may differ from the image, because the partition
 	// table was moved to the whole disk; 0: none.
 	ChangedHead int64 `protobuf:"varint,4,opt,name=changed_head,json=changedHead,proto3" json:"changed_head,omitempty"`
 	// What the installed system is to be known by over SSH; absent: it makes keys of its own.
-	SshHostKey    *SshHostKey `protobuf:"bytes,5,opt,name=ssh_host_key,json=sshHostKey,proto3" json:"ssh_host_key,omitempty"`
+	SshHostKey *SshHostKey `protobuf:"bytes,5,opt,name=ssh_host_key,json=sshHostKey,proto3" json:"ssh_host_key,omitempty"`
+	// What was known of the disk when the install ended. Absent: the agent that wrote it did not
+	// record that.
+	Content       *DiskContent `protobuf:"bytes,6,opt,name=content,proto3" json:"content,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *FirstBoot) Reset() {
 	*x = FirstBoot{}
-	mi := &file_api_agent_v1_callback_proto_msgTypes[8]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -974,7 +1077,7 @@ func (x *FirstBoot) String() string {
 func (*FirstBoot) ProtoMessage() {}
 
 func (x *FirstBoot) ProtoReflect() protoreflect.Message {
-	mi := &file_api_agent_v1_callback_proto_msgTypes[8]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -987,7 +1090,7 @@ func (x *FirstBoot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FirstBoot.ProtoReflect.Descriptor instead.
 func (*FirstBoot) Descriptor() ([]byte, []int) {
-	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{8}
+	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *FirstBoot) GetToken() *BootToken {
@@ -1025,6 +1128,143 @@ func (x *FirstBoot) GetSshHostKey() *SshHostKey {
 	return nil
 }
 
+func (x *FirstBoot) GetContent() *DiskContent {
+	if x != nil {
+		return x.Content
+	}
+	return nil
+}
+
+// DiskContent is what is known of a disk by its beginning and its end.
+type DiskContent struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What its signatures are of, in the words in which a refusal names it.
+	Kinds []string `protobuf:"bytes,1,rep,name=kinds,proto3" json:"kinds,omitempty"`
+	// Its partitions. In a GUID partition table: type and GUID of each, 32 bytes. In an MBR: the
+	// MBR's signature, the type, and the first sector, 9 bytes.
+	Partitions    [][]byte `protobuf:"bytes,2,rep,name=partitions,proto3" json:"partitions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DiskContent) Reset() {
+	*x = DiskContent{}
+	mi := &file_api_agent_v1_callback_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DiskContent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DiskContent) ProtoMessage() {}
+
+func (x *DiskContent) ProtoReflect() protoreflect.Message {
+	mi := &file_api_agent_v1_callback_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DiskContent.ProtoReflect.Descriptor instead.
+func (*DiskContent) Descriptor() ([]byte, []int) {
+	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *DiskContent) GetKinds() []string {
+	if x != nil {
+		return x.Kinds
+	}
+	return nil
+}
+
+func (x *DiskContent) GetPartitions() [][]byte {
+	if x != nil {
+		return x.Partitions
+	}
+	return nil
+}
+
+// BegunInstall is what an install records on the disk when it begins, 512 or 768 KiB behind the
+// beginning of the first-boot area and in the same form, with the magic "IRONHERD-BEGUN1\n". It is
+// removed when the install has ended well.
+type BegunInstall struct {
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	MachineId         string                 `protobuf:"bytes,1,opt,name=machine_id,json=machineId,proto3" json:"machine_id,omitempty"`
+	InstallGeneration int64                  `protobuf:"varint,2,opt,name=install_generation,json=installGeneration,proto3" json:"install_generation,omitempty"`
+	Attempt           int32                  `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// What the first and the last MiB of the disk held, and what is to be written there: for each
+	// sector of 512 bytes that is not all zeros, the first 8 bytes of the SHA-256 of its offset as an
+	// unsigned 64-bit big-endian integer, and its content.
+	Sectors       []byte `protobuf:"bytes,4,opt,name=sectors,proto3" json:"sectors,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BegunInstall) Reset() {
+	*x = BegunInstall{}
+	mi := &file_api_agent_v1_callback_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BegunInstall) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BegunInstall) ProtoMessage() {}
+
+func (x *BegunInstall) ProtoReflect() protoreflect.Message {
+	mi := &file_api_agent_v1_callback_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BegunInstall.ProtoReflect.Descriptor instead.
+func (*BegunInstall) Descriptor() ([]byte, []int) {
+	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *BegunInstall) GetMachineId() string {
+	if x != nil {
+		return x.MachineId
+	}
+	return ""
+}
+
+func (x *BegunInstall) GetInstallGeneration() int64 {
+	if x != nil {
+		return x.InstallGeneration
+	}
+	return 0
+}
+
+func (x *BegunInstall) GetAttempt() int32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *BegunInstall) GetSectors() []byte {
+	if x != nil {
+		return x.Sectors
+	}
+	return nil
+}
+
 // InstallProgress says how far a running install is.
 type InstallProgress struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
@@ -1032,15 +1272,18 @@ type InstallProgress struct {
 	Attempt           int32                  `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	Phase             InstallProgress_Phase  `protobuf:"varint,3,opt,name=phase,proto3,enum=ironherd.agent.v1.InstallProgress_Phase" json:"phase,omitempty"`
 	// Bytes of the raw image that have been written, and its size where known (else 0).
-	BytesDone     int64 `protobuf:"varint,4,opt,name=bytes_done,json=bytesDone,proto3" json:"bytes_done,omitempty"`
-	BytesTotal    int64 `protobuf:"varint,5,opt,name=bytes_total,json=bytesTotal,proto3" json:"bytes_total,omitempty"`
+	BytesDone  int64 `protobuf:"varint,4,opt,name=bytes_done,json=bytesDone,proto3" json:"bytes_done,omitempty"`
+	BytesTotal int64 `protobuf:"varint,5,opt,name=bytes_total,json=bytesTotal,proto3" json:"bytes_total,omitempty"`
+	// Why the image does not come at the moment: where it is, and what went wrong there. Empty: it
+	// comes. The agent goes on trying.
+	WaitingFor    string `protobuf:"bytes,6,opt,name=waiting_for,json=waitingFor,proto3" json:"waiting_for,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *InstallProgress) Reset() {
 	*x = InstallProgress{}
-	mi := &file_api_agent_v1_callback_proto_msgTypes[9]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1052,7 +1295,7 @@ func (x *InstallProgress) String() string {
 func (*InstallProgress) ProtoMessage() {}
 
 func (x *InstallProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_api_agent_v1_callback_proto_msgTypes[9]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1065,7 +1308,7 @@ func (x *InstallProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstallProgress.ProtoReflect.Descriptor instead.
 func (*InstallProgress) Descriptor() ([]byte, []int) {
-	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{9}
+	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *InstallProgress) GetInstallGeneration() int64 {
@@ -1103,6 +1346,13 @@ func (x *InstallProgress) GetBytesTotal() int64 {
 	return 0
 }
 
+func (x *InstallProgress) GetWaitingFor() string {
+	if x != nil {
+		return x.WaitingFor
+	}
+	return ""
+}
+
 // InstallReport is how an install ended.
 type InstallReport struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
@@ -1130,7 +1380,7 @@ type InstallReport struct {
 
 func (x *InstallReport) Reset() {
 	*x = InstallReport{}
-	mi := &file_api_agent_v1_callback_proto_msgTypes[10]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1142,7 +1392,7 @@ func (x *InstallReport) String() string {
 func (*InstallReport) ProtoMessage() {}
 
 func (x *InstallReport) ProtoReflect() protoreflect.Message {
-	mi := &file_api_agent_v1_callback_proto_msgTypes[10]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1155,7 +1405,7 @@ func (x *InstallReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstallReport.ProtoReflect.Descriptor instead.
 func (*InstallReport) Descriptor() ([]byte, []int) {
-	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{10}
+	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *InstallReport) GetInstallGeneration() int64 {
@@ -1253,7 +1503,7 @@ type ReportUpRequest struct {
 
 func (x *ReportUpRequest) Reset() {
 	*x = ReportUpRequest{}
-	mi := &file_api_agent_v1_callback_proto_msgTypes[11]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1265,7 +1515,7 @@ func (x *ReportUpRequest) String() string {
 func (*ReportUpRequest) ProtoMessage() {}
 
 func (x *ReportUpRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_agent_v1_callback_proto_msgTypes[11]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1278,7 +1528,7 @@ func (x *ReportUpRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportUpRequest.ProtoReflect.Descriptor instead.
 func (*ReportUpRequest) Descriptor() ([]byte, []int) {
-	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{11}
+	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ReportUpRequest) GetMachineId() string {
@@ -1334,7 +1584,7 @@ type ReportUpResponse struct {
 
 func (x *ReportUpResponse) Reset() {
 	*x = ReportUpResponse{}
-	mi := &file_api_agent_v1_callback_proto_msgTypes[12]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1346,7 +1596,7 @@ func (x *ReportUpResponse) String() string {
 func (*ReportUpResponse) ProtoMessage() {}
 
 func (x *ReportUpResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_agent_v1_callback_proto_msgTypes[12]
+	mi := &file_api_agent_v1_callback_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1359,7 +1609,7 @@ func (x *ReportUpResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportUpResponse.ProtoReflect.Descriptor instead.
 func (*ReportUpResponse) Descriptor() ([]byte, []int) {
-	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{12}
+	return file_api_agent_v1_callback_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ReportUpResponse) GetCallAgainMs() int64 {
@@ -1387,14 +1637,18 @@ const file_api_agent_v1_callback_proto_rawDesc = "" +
 	"\x14last_install_attempt\x18\t \x01(\x05R\x12lastInstallAttempt\x123\n" +
 	"\x04mode\x18\n" +
 	" \x01(\x0e2\x1f.ironherd.agent.v1.TakeoverModeR\x04mode\x12\x10\n" +
-	"\x03log\x18\v \x01(\tR\x03log\"\xd2\x01\n" +
+	"\x03log\x18\v \x01(\tR\x03log\"\x98\x02\n" +
 	"\x11HeartbeatResponse\x12(\n" +
 	"\x10next_interval_ms\x18\x01 \x01(\x03R\x0enextIntervalMs\x12J\n" +
 	"\x0finstall_request\x18\x02 \x01(\v2!.ironherd.agent.v1.InstallRequestR\x0einstallRequest\x12G\n" +
-	"\x0ecancel_install\x18\x03 \x01(\v2 .ironherd.agent.v1.CancelInstallR\rcancelInstall\"X\n" +
+	"\x0ecancel_install\x18\x03 \x01(\v2 .ironherd.agent.v1.CancelInstallR\rcancelInstall\x12D\n" +
+	"\rleave_machine\x18\x04 \x01(\v2\x1f.ironherd.agent.v1.LeaveMachineR\fleaveMachine\"W\n" +
+	"\fLeaveMachine\x12/\n" +
+	"\x13takeover_generation\x18\x01 \x01(\x03R\x12takeoverGeneration\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"X\n" +
 	"\rCancelInstall\x12-\n" +
 	"\x12install_generation\x18\x01 \x01(\x03R\x11installGeneration\x12\x18\n" +
-	"\aattempt\x18\x02 \x01(\x05R\aattempt\"\xa2\x03\n" +
+	"\aattempt\x18\x02 \x01(\x05R\aattempt\"\xc5\x03\n" +
 	"\x0eInstallRequest\x12-\n" +
 	"\x12install_generation\x18\x01 \x01(\x03R\x11installGeneration\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12.\n" +
@@ -1407,18 +1661,22 @@ const file_api_agent_v1_callback_proto_rawDesc = "" +
 	"timeout_ms\x18\a \x01(\x03R\ttimeoutMs\x12?\n" +
 	"\fssh_host_key\x18\b \x01(\v2\x1d.ironherd.agent.v1.SshHostKeyR\n" +
 	"sshHostKey\x12\x14\n" +
-	"\x05kexec\x18\t \x01(\bR\x05kexec\">\n" +
+	"\x05kexec\x18\t \x01(\bR\x05kexec\x12!\n" +
+	"\fmachine_name\x18\n" +
+	" \x01(\tR\vmachineName\">\n" +
 	"\n" +
 	"SshHostKey\x12\x16\n" +
 	"\x06public\x18\x01 \x01(\tR\x06public\x12\x18\n" +
-	"\aprivate\x18\x02 \x01(\fR\aprivate\"\xe5\x01\n" +
+	"\aprivate\x18\x02 \x01(\fR\aprivate\"\x86\x02\n" +
 	"\x05Image\x12\x10\n" +
 	"\x03url\x18\x01 \x01(\tR\x03url\x12\x16\n" +
 	"\x06digest\x18\x02 \x01(\tR\x06digest\x12@\n" +
 	"\vcompression\x18\x03 \x01(\x0e2\x1e.ironherd.agent.v1.CompressionR\vcompression\x12\x12\n" +
 	"\x04size\x18\x04 \x01(\x03R\x04size\x12\x12\n" +
 	"\x04name\x18\x05 \x01(\tR\x04name\x12H\n" +
-	"\x0ffirst_boot_form\x18\x06 \x01(\x0e2 .ironherd.agent.v1.FirstBootFormR\rfirstBootForm\"\x90\x02\n" +
+	"\x0ffirst_boot_form\x18\x06 \x01(\x0e2 .ironherd.agent.v1.FirstBootFormR\rfirstBootForm\x12\x1f\n" +
+	"\vfile_digest\x18\a \x01(\tR\n" +
+	"fileDigest\"\x90\x02\n" +
 	"\fDiskSelector\x12\x16\n" +
 	"\x06serial\x18\x01 \x01(\tR\x06serial\x12\x10\n" +
 	"\x03wwn\x18\x02 \x01(\tR\x03wwn\x12\x19\n" +
@@ -1438,14 +1696,26 @@ const file_api_agent_v1_callback_proto_rawDesc = "" +
 	"\aattempt\x18\x03 \x01(\x05R\aattempt\x12\x16\n" +
 	"\x06secret\x18\x04 \x01(\fR\x06secret\x12\x1a\n" +
 	"\bendpoint\x18\x05 \x01(\tR\bendpoint\x12%\n" +
-	"\x0eca_certificate\x18\x06 \x01(\fR\rcaCertificate\"\xe7\x01\n" +
+	"\x0eca_certificate\x18\x06 \x01(\fR\rcaCertificate\"\xa1\x02\n" +
 	"\tFirstBoot\x122\n" +
 	"\x05token\x18\x01 \x01(\v2\x1c.ironherd.agent.v1.BootTokenR\x05token\x12\x12\n" +
 	"\x04data\x18\x02 \x01(\fR\x04data\x12.\n" +
 	"\x05image\x18\x03 \x01(\v2\x18.ironherd.agent.v1.ImageR\x05image\x12!\n" +
 	"\fchanged_head\x18\x04 \x01(\x03R\vchangedHead\x12?\n" +
 	"\fssh_host_key\x18\x05 \x01(\v2\x1d.ironherd.agent.v1.SshHostKeyR\n" +
-	"sshHostKey\"\xcc\x02\n" +
+	"sshHostKey\x128\n" +
+	"\acontent\x18\x06 \x01(\v2\x1e.ironherd.agent.v1.DiskContentR\acontent\"C\n" +
+	"\vDiskContent\x12\x14\n" +
+	"\x05kinds\x18\x01 \x03(\tR\x05kinds\x12\x1e\n" +
+	"\n" +
+	"partitions\x18\x02 \x03(\fR\n" +
+	"partitions\"\x90\x01\n" +
+	"\fBegunInstall\x12\x1d\n" +
+	"\n" +
+	"machine_id\x18\x01 \x01(\tR\tmachineId\x12-\n" +
+	"\x12install_generation\x18\x02 \x01(\x03R\x11installGeneration\x12\x18\n" +
+	"\aattempt\x18\x03 \x01(\x05R\aattempt\x12\x18\n" +
+	"\asectors\x18\x04 \x01(\fR\asectors\"\xed\x02\n" +
 	"\x0fInstallProgress\x12-\n" +
 	"\x12install_generation\x18\x01 \x01(\x03R\x11installGeneration\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12>\n" +
@@ -1453,7 +1723,9 @@ const file_api_agent_v1_callback_proto_rawDesc = "" +
 	"\n" +
 	"bytes_done\x18\x04 \x01(\x03R\tbytesDone\x12\x1f\n" +
 	"\vbytes_total\x18\x05 \x01(\x03R\n" +
-	"bytesTotal\"p\n" +
+	"bytesTotal\x12\x1f\n" +
+	"\vwaiting_for\x18\x06 \x01(\tR\n" +
+	"waitingFor\"p\n" +
 	"\x05Phase\x12\x15\n" +
 	"\x11PHASE_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fPHASE_PREPARING\x10\x01\x12\x11\n" +
@@ -1484,16 +1756,18 @@ const file_api_agent_v1_callback_proto_rawDesc = "" +
 	"\aboot_id\x18\x05 \x01(\tR\x06bootId\x12\x1b\n" +
 	"\thost_keys\x18\x06 \x03(\tR\bhostKeys\"6\n" +
 	"\x10ReportUpResponse\x12\"\n" +
-	"\rcall_again_ms\x18\x01 \x01(\x03R\vcallAgainMs*M\n" +
+	"\rcall_again_ms\x18\x01 \x01(\x03R\vcallAgainMs*t\n" +
 	"\rFirstBootForm\x12\x1f\n" +
 	"\x1bFIRST_BOOT_FORM_UNSPECIFIED\x10\x00\x12\x1b\n" +
-	"\x17FIRST_BOOT_FORM_NOCLOUD\x10\x01*\x80\x01\n" +
+	"\x17FIRST_BOOT_FORM_NOCLOUD\x10\x01\x12%\n" +
+	"!FIRST_BOOT_FORM_NOCLOUD_USER_DATA\x10\x02*\x97\x01\n" +
 	"\vCompression\x12\x1b\n" +
 	"\x17COMPRESSION_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10COMPRESSION_NONE\x10\x01\x12\x14\n" +
 	"\x10COMPRESSION_ZSTD\x10\x02\x12\x14\n" +
 	"\x10COMPRESSION_GZIP\x10\x03\x12\x12\n" +
-	"\x0eCOMPRESSION_XZ\x10\x042\xbc\x01\n" +
+	"\x0eCOMPRESSION_XZ\x10\x04\x12\x15\n" +
+	"\x11COMPRESSION_LAYER\x10\x052\xbc\x01\n" +
 	"\rAgentCallback\x12V\n" +
 	"\tHeartbeat\x12#.ironherd.agent.v1.HeartbeatRequest\x1a$.ironherd.agent.v1.HeartbeatResponse\x12S\n" +
 	"\bReportUp\x12\".ironherd.agent.v1.ReportUpRequest\x1a#.ironherd.agent.v1.ReportUpResponseB3Z1github.com/ironherd/ironherd/api/agent/v1;agentv1b\x06proto3"
@@ -1511,7 +1785,7 @@ func file_api_agent_v1_callback_proto_rawDescGZIP() []byte {
 }
 
 var file_api_agent_v1_callback_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_api_agent_v1_callback_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_api_agent_v1_callback_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_api_agent_v1_callback_proto_goTypes = []any{
 	(FirstBootForm)(0),         // 0: ironherd.agent.v1.FirstBootForm
 	(Compression)(0),           // 1: ironherd.agent.v1.Compression
@@ -1519,47 +1793,52 @@ var file_api_agent_v1_callback_proto_goTypes = []any{
 	(InstallProgress_Phase)(0), // 3: ironherd.agent.v1.InstallProgress.Phase
 	(*HeartbeatRequest)(nil),   // 4: ironherd.agent.v1.HeartbeatRequest
 	(*HeartbeatResponse)(nil),  // 5: ironherd.agent.v1.HeartbeatResponse
-	(*CancelInstall)(nil),      // 6: ironherd.agent.v1.CancelInstall
-	(*InstallRequest)(nil),     // 7: ironherd.agent.v1.InstallRequest
-	(*SshHostKey)(nil),         // 8: ironherd.agent.v1.SshHostKey
-	(*Image)(nil),              // 9: ironherd.agent.v1.Image
-	(*DiskSelector)(nil),       // 10: ironherd.agent.v1.DiskSelector
-	(*BootToken)(nil),          // 11: ironherd.agent.v1.BootToken
-	(*FirstBoot)(nil),          // 12: ironherd.agent.v1.FirstBoot
-	(*InstallProgress)(nil),    // 13: ironherd.agent.v1.InstallProgress
-	(*InstallReport)(nil),      // 14: ironherd.agent.v1.InstallReport
-	(*ReportUpRequest)(nil),    // 15: ironherd.agent.v1.ReportUpRequest
-	(*ReportUpResponse)(nil),   // 16: ironherd.agent.v1.ReportUpResponse
-	(*HardwareReport)(nil),     // 17: ironherd.agent.v1.HardwareReport
-	(TakeoverMode)(0),          // 18: ironherd.agent.v1.TakeoverMode
+	(*LeaveMachine)(nil),       // 6: ironherd.agent.v1.LeaveMachine
+	(*CancelInstall)(nil),      // 7: ironherd.agent.v1.CancelInstall
+	(*InstallRequest)(nil),     // 8: ironherd.agent.v1.InstallRequest
+	(*SshHostKey)(nil),         // 9: ironherd.agent.v1.SshHostKey
+	(*Image)(nil),              // 10: ironherd.agent.v1.Image
+	(*DiskSelector)(nil),       // 11: ironherd.agent.v1.DiskSelector
+	(*BootToken)(nil),          // 12: ironherd.agent.v1.BootToken
+	(*FirstBoot)(nil),          // 13: ironherd.agent.v1.FirstBoot
+	(*DiskContent)(nil),        // 14: ironherd.agent.v1.DiskContent
+	(*BegunInstall)(nil),       // 15: ironherd.agent.v1.BegunInstall
+	(*InstallProgress)(nil),    // 16: ironherd.agent.v1.InstallProgress
+	(*InstallReport)(nil),      // 17: ironherd.agent.v1.InstallReport
+	(*ReportUpRequest)(nil),    // 18: ironherd.agent.v1.ReportUpRequest
+	(*ReportUpResponse)(nil),   // 19: ironherd.agent.v1.ReportUpResponse
+	(*HardwareReport)(nil),     // 20: ironherd.agent.v1.HardwareReport
+	(TakeoverMode)(0),          // 21: ironherd.agent.v1.TakeoverMode
 }
 var file_api_agent_v1_callback_proto_depIdxs = []int32{
-	17, // 0: ironherd.agent.v1.HeartbeatRequest.hardware_report:type_name -> ironherd.agent.v1.HardwareReport
-	13, // 1: ironherd.agent.v1.HeartbeatRequest.install_progress:type_name -> ironherd.agent.v1.InstallProgress
-	14, // 2: ironherd.agent.v1.HeartbeatRequest.install_report:type_name -> ironherd.agent.v1.InstallReport
-	18, // 3: ironherd.agent.v1.HeartbeatRequest.mode:type_name -> ironherd.agent.v1.TakeoverMode
-	7,  // 4: ironherd.agent.v1.HeartbeatResponse.install_request:type_name -> ironherd.agent.v1.InstallRequest
-	6,  // 5: ironherd.agent.v1.HeartbeatResponse.cancel_install:type_name -> ironherd.agent.v1.CancelInstall
-	9,  // 6: ironherd.agent.v1.InstallRequest.image:type_name -> ironherd.agent.v1.Image
-	10, // 7: ironherd.agent.v1.InstallRequest.root_disk:type_name -> ironherd.agent.v1.DiskSelector
-	11, // 8: ironherd.agent.v1.InstallRequest.boot_token:type_name -> ironherd.agent.v1.BootToken
-	8,  // 9: ironherd.agent.v1.InstallRequest.ssh_host_key:type_name -> ironherd.agent.v1.SshHostKey
-	1,  // 10: ironherd.agent.v1.Image.compression:type_name -> ironherd.agent.v1.Compression
-	0,  // 11: ironherd.agent.v1.Image.first_boot_form:type_name -> ironherd.agent.v1.FirstBootForm
-	2,  // 12: ironherd.agent.v1.DiskSelector.pick:type_name -> ironherd.agent.v1.DiskSelector.Pick
-	11, // 13: ironherd.agent.v1.FirstBoot.token:type_name -> ironherd.agent.v1.BootToken
-	9,  // 14: ironherd.agent.v1.FirstBoot.image:type_name -> ironherd.agent.v1.Image
-	8,  // 15: ironherd.agent.v1.FirstBoot.ssh_host_key:type_name -> ironherd.agent.v1.SshHostKey
-	3,  // 16: ironherd.agent.v1.InstallProgress.phase:type_name -> ironherd.agent.v1.InstallProgress.Phase
-	4,  // 17: ironherd.agent.v1.AgentCallback.Heartbeat:input_type -> ironherd.agent.v1.HeartbeatRequest
-	15, // 18: ironherd.agent.v1.AgentCallback.ReportUp:input_type -> ironherd.agent.v1.ReportUpRequest
-	5,  // 19: ironherd.agent.v1.AgentCallback.Heartbeat:output_type -> ironherd.agent.v1.HeartbeatResponse
-	16, // 20: ironherd.agent.v1.AgentCallback.ReportUp:output_type -> ironherd.agent.v1.ReportUpResponse
-	19, // [19:21] is the sub-list for method output_type
-	17, // [17:19] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	20, // 0: ironherd.agent.v1.HeartbeatRequest.hardware_report:type_name -> ironherd.agent.v1.HardwareReport
+	16, // 1: ironherd.agent.v1.HeartbeatRequest.install_progress:type_name -> ironherd.agent.v1.InstallProgress
+	17, // 2: ironherd.agent.v1.HeartbeatRequest.install_report:type_name -> ironherd.agent.v1.InstallReport
+	21, // 3: ironherd.agent.v1.HeartbeatRequest.mode:type_name -> ironherd.agent.v1.TakeoverMode
+	8,  // 4: ironherd.agent.v1.HeartbeatResponse.install_request:type_name -> ironherd.agent.v1.InstallRequest
+	7,  // 5: ironherd.agent.v1.HeartbeatResponse.cancel_install:type_name -> ironherd.agent.v1.CancelInstall
+	6,  // 6: ironherd.agent.v1.HeartbeatResponse.leave_machine:type_name -> ironherd.agent.v1.LeaveMachine
+	10, // 7: ironherd.agent.v1.InstallRequest.image:type_name -> ironherd.agent.v1.Image
+	11, // 8: ironherd.agent.v1.InstallRequest.root_disk:type_name -> ironherd.agent.v1.DiskSelector
+	12, // 9: ironherd.agent.v1.InstallRequest.boot_token:type_name -> ironherd.agent.v1.BootToken
+	9,  // 10: ironherd.agent.v1.InstallRequest.ssh_host_key:type_name -> ironherd.agent.v1.SshHostKey
+	1,  // 11: ironherd.agent.v1.Image.compression:type_name -> ironherd.agent.v1.Compression
+	0,  // 12: ironherd.agent.v1.Image.first_boot_form:type_name -> ironherd.agent.v1.FirstBootForm
+	2,  // 13: ironherd.agent.v1.DiskSelector.pick:type_name -> ironherd.agent.v1.DiskSelector.Pick
+	12, // 14: ironherd.agent.v1.FirstBoot.token:type_name -> ironherd.agent.v1.BootToken
+	10, // 15: ironherd.agent.v1.FirstBoot.image:type_name -> ironherd.agent.v1.Image
+	9,  // 16: ironherd.agent.v1.FirstBoot.ssh_host_key:type_name -> ironherd.agent.v1.SshHostKey
+	14, // 17: ironherd.agent.v1.FirstBoot.content:type_name -> ironherd.agent.v1.DiskContent
+	3,  // 18: ironherd.agent.v1.InstallProgress.phase:type_name -> ironherd.agent.v1.InstallProgress.Phase
+	4,  // 19: ironherd.agent.v1.AgentCallback.Heartbeat:input_type -> ironherd.agent.v1.HeartbeatRequest
+	18, // 20: ironherd.agent.v1.AgentCallback.ReportUp:input_type -> ironherd.agent.v1.ReportUpRequest
+	5,  // 21: ironherd.agent.v1.AgentCallback.Heartbeat:output_type -> ironherd.agent.v1.HeartbeatResponse
+	19, // 22: ironherd.agent.v1.AgentCallback.ReportUp:output_type -> ironherd.agent.v1.ReportUpResponse
+	21, // [21:23] is the sub-list for method output_type
+	19, // [19:21] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_api_agent_v1_callback_proto_init() }
@@ -1575,7 +1854,7 @@ func file_api_agent_v1_callback_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_agent_v1_callback_proto_rawDesc), len(file_api_agent_v1_callback_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   13,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -284,7 +284,10 @@ type NetworkAddress struct {
 	// With prefix length, such as 192.0.2.7/24.
 	Prefix string `protobuf:"bytes,1,opt,name=prefix,proto3" json:"prefix,omitempty"`
 	// The other end of a point-to-point address, with prefix length; empty: none.
-	Peer          string `protobuf:"bytes,2,opt,name=peer,proto3" json:"peer,omitempty"`
+	Peer string `protobuf:"bytes,2,opt,name=peer,proto3" json:"peer,omitempty"`
+	// For how long it was still valid when it was read, in milliseconds, because it came from DHCP or
+	// a router; 0: for ever.
+	LifetimeMs    int64 `protobuf:"varint,3,opt,name=lifetime_ms,json=lifetimeMs,proto3" json:"lifetime_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -331,6 +334,13 @@ func (x *NetworkAddress) GetPeer() string {
 		return x.Peer
 	}
 	return ""
+}
+
+func (x *NetworkAddress) GetLifetimeMs() int64 {
+	if x != nil {
+		return x.LifetimeMs
+	}
+	return 0
 }
 
 type Bond struct {
@@ -412,8 +422,10 @@ type NetworkRoute struct {
 	Source      string `protobuf:"bytes,4,opt,name=source,proto3" json:"source,omitempty"`
 	Metric      int32  `protobuf:"varint,5,opt,name=metric,proto3" json:"metric,omitempty"`
 	// The gateway is reached on the link although no address says so.
-	OnLink        bool `protobuf:"varint,6,opt,name=on_link,json=onLink,proto3" json:"on_link,omitempty"`
-	Ipv6          bool `protobuf:"varint,7,opt,name=ipv6,proto3" json:"ipv6,omitempty"`
+	OnLink bool `protobuf:"varint,6,opt,name=on_link,json=onLink,proto3" json:"on_link,omitempty"`
+	Ipv6   bool `protobuf:"varint,7,opt,name=ipv6,proto3" json:"ipv6,omitempty"`
+	// DHCP or a router gave it.
+	Dynamic       bool `protobuf:"varint,8,opt,name=dynamic,proto3" json:"dynamic,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -497,6 +509,13 @@ func (x *NetworkRoute) GetIpv6() bool {
 	return false
 }
 
+func (x *NetworkRoute) GetDynamic() bool {
+	if x != nil {
+		return x.Dynamic
+	}
+	return false
+}
+
 var File_api_agent_v1_memory_proto protoreflect.FileDescriptor
 
 const file_api_agent_v1_memory_proto_rawDesc = "" +
@@ -522,15 +541,17 @@ const file_api_agent_v1_memory_proto_rawDesc = "" +
 	"\x05lower\x18\x05 \x03(\tR\x05lower\x12?\n" +
 	"\taddresses\x18\x06 \x03(\v2!.ironherd.agent.v1.NetworkAddressR\taddresses\x12\x17\n" +
 	"\avlan_id\x18\a \x01(\x05R\x06vlanId\x12+\n" +
-	"\x04bond\x18\b \x01(\v2\x17.ironherd.agent.v1.BondR\x04bond\"<\n" +
+	"\x04bond\x18\b \x01(\v2\x17.ironherd.agent.v1.BondR\x04bond\"]\n" +
 	"\x0eNetworkAddress\x12\x16\n" +
 	"\x06prefix\x18\x01 \x01(\tR\x06prefix\x12\x12\n" +
-	"\x04peer\x18\x02 \x01(\tR\x04peer\"~\n" +
+	"\x04peer\x18\x02 \x01(\tR\x04peer\x12\x1f\n" +
+	"\vlifetime_ms\x18\x03 \x01(\x03R\n" +
+	"lifetimeMs\"~\n" +
 	"\x04Bond\x12\x12\n" +
 	"\x04mode\x18\x01 \x01(\x05R\x04mode\x12\x1b\n" +
 	"\tmiimon_ms\x18\x02 \x01(\x05R\bmiimonMs\x12(\n" +
 	"\x10xmit_hash_policy\x18\x03 \x01(\x05R\x0exmitHashPolicy\x12\x1b\n" +
-	"\tlacp_rate\x18\x04 \x01(\x05R\blacpRate\"\xbb\x01\n" +
+	"\tlacp_rate\x18\x04 \x01(\x05R\blacpRate\"\xd5\x01\n" +
 	"\fNetworkRoute\x12\x12\n" +
 	"\x04link\x18\x01 \x01(\tR\x04link\x12 \n" +
 	"\vdestination\x18\x02 \x01(\tR\vdestination\x12\x18\n" +
@@ -538,7 +559,8 @@ const file_api_agent_v1_memory_proto_rawDesc = "" +
 	"\x06source\x18\x04 \x01(\tR\x06source\x12\x16\n" +
 	"\x06metric\x18\x05 \x01(\x05R\x06metric\x12\x17\n" +
 	"\aon_link\x18\x06 \x01(\bR\x06onLink\x12\x12\n" +
-	"\x04ipv6\x18\a \x01(\bR\x04ipv6B3Z1github.com/ironherd/ironherd/api/agent/v1;agentv1b\x06proto3"
+	"\x04ipv6\x18\a \x01(\bR\x04ipv6\x12\x18\n" +
+	"\adynamic\x18\b \x01(\bR\adynamicB3Z1github.com/ironherd/ironherd/api/agent/v1;agentv1b\x06proto3"
 
 var (
 	file_api_agent_v1_memory_proto_rawDescOnce sync.Once

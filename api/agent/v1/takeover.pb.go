@@ -590,7 +590,12 @@ type AgentState struct {
 	// order to fulfil it. Only an agent in memory finds it.
 	PendingInstall []byte `protobuf:"bytes,13,opt,name=pending_install,json=pendingInstall,proto3" json:"pending_install,omitempty"`
 	// What became of the takeover by kexec before this one, if it did not last.
-	Returned      *ReturnedTakeover `protobuf:"bytes,14,opt,name=returned,proto3" json:"returned,omitempty"`
+	Returned *ReturnedTakeover `protobuf:"bytes,14,opt,name=returned,proto3" json:"returned,omitempty"`
+	// What the operator should know of the jump for pending_install. The report of that install tells
+	// it.
+	JumpWarnings []string `protobuf:"bytes,15,rep,name=jump_warnings,json=jumpWarnings,proto3" json:"jump_warnings,omitempty"`
+	// The disk that the newest install that began to write has written.
+	BegunDisk     *BegunDisk `protobuf:"bytes,16,opt,name=begun_disk,json=begunDisk,proto3" json:"begun_disk,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -723,6 +728,91 @@ func (x *AgentState) GetReturned() *ReturnedTakeover {
 	return nil
 }
 
+func (x *AgentState) GetJumpWarnings() []string {
+	if x != nil {
+		return x.JumpWarnings
+	}
+	return nil
+}
+
+func (x *AgentState) GetBegunDisk() *BegunDisk {
+	if x != nil {
+		return x.BegunDisk
+	}
+	return nil
+}
+
+// BegunDisk is the disk that an install has begun to write. Later attempts at the same install
+// write no other.
+type BegunDisk struct {
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	InstallGeneration int64                  `protobuf:"varint,1,opt,name=install_generation,json=installGeneration,proto3" json:"install_generation,omitempty"`
+	// As the hardware report has them. The name counts where there is neither serial nor WWN.
+	Name          string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Serial        string `protobuf:"bytes,3,opt,name=serial,proto3" json:"serial,omitempty"`
+	Wwn           string `protobuf:"bytes,4,opt,name=wwn,proto3" json:"wwn,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BegunDisk) Reset() {
+	*x = BegunDisk{}
+	mi := &file_api_agent_v1_takeover_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BegunDisk) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BegunDisk) ProtoMessage() {}
+
+func (x *BegunDisk) ProtoReflect() protoreflect.Message {
+	mi := &file_api_agent_v1_takeover_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BegunDisk.ProtoReflect.Descriptor instead.
+func (*BegunDisk) Descriptor() ([]byte, []int) {
+	return file_api_agent_v1_takeover_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *BegunDisk) GetInstallGeneration() int64 {
+	if x != nil {
+		return x.InstallGeneration
+	}
+	return 0
+}
+
+func (x *BegunDisk) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *BegunDisk) GetSerial() string {
+	if x != nil {
+		return x.Serial
+	}
+	return ""
+}
+
+func (x *BegunDisk) GetWwn() string {
+	if x != nil {
+		return x.Wwn
+	}
+	return ""
+}
+
 // Jump is the moment at which the machine's own kernel was started again by kexec.
 type Jump struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -735,7 +825,7 @@ type Jump struct {
 
 func (x *Jump) Reset() {
 	*x = Jump{}
-	mi := &file_api_agent_v1_takeover_proto_msgTypes[7]
+	mi := &file_api_agent_v1_takeover_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -747,7 +837,7 @@ func (x *Jump) String() string {
 func (*Jump) ProtoMessage() {}
 
 func (x *Jump) ProtoReflect() protoreflect.Message {
-	mi := &file_api_agent_v1_takeover_proto_msgTypes[7]
+	mi := &file_api_agent_v1_takeover_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -760,7 +850,7 @@ func (x *Jump) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Jump.ProtoReflect.Descriptor instead.
 func (*Jump) Descriptor() ([]byte, []int) {
-	return file_api_agent_v1_takeover_proto_rawDescGZIP(), []int{7}
+	return file_api_agent_v1_takeover_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Jump) GetBootId() string {
@@ -818,7 +908,7 @@ const file_api_agent_v1_takeover_proto_rawDesc = "" +
 	"\n" +
 	"superseded\x18\x02 \x01(\bR\n" +
 	"superseded\x12'\n" +
-	"\x0fseen_generation\x18\x03 \x01(\x03R\x0eseenGeneration\"\xb3\x05\n" +
+	"\x0fseen_generation\x18\x03 \x01(\x03R\x0eseenGeneration\"\x95\x06\n" +
 	"\n" +
 	"AgentState\x123\n" +
 	"\x04init\x18\x01 \x01(\v2\x1f.ironherd.agent.v1.TakeoverInitR\x04init\x12\x1f\n" +
@@ -837,7 +927,15 @@ const file_api_agent_v1_takeover_proto_rawDesc = "" +
 	"\x15first_install_boot_id\x18\v \x01(\tR\x12firstInstallBootId\x12+\n" +
 	"\x04jump\x18\f \x01(\v2\x17.ironherd.agent.v1.JumpR\x04jump\x12'\n" +
 	"\x0fpending_install\x18\r \x01(\fR\x0ependingInstall\x12?\n" +
-	"\breturned\x18\x0e \x01(\v2#.ironherd.agent.v1.ReturnedTakeoverR\breturned\"K\n" +
+	"\breturned\x18\x0e \x01(\v2#.ironherd.agent.v1.ReturnedTakeoverR\breturned\x12#\n" +
+	"\rjump_warnings\x18\x0f \x03(\tR\fjumpWarnings\x12;\n" +
+	"\n" +
+	"begun_disk\x18\x10 \x01(\v2\x1c.ironherd.agent.v1.BegunDiskR\tbegunDisk\"x\n" +
+	"\tBegunDisk\x12-\n" +
+	"\x12install_generation\x18\x01 \x01(\x03R\x11installGeneration\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
+	"\x06serial\x18\x03 \x01(\tR\x06serial\x12\x10\n" +
+	"\x03wwn\x18\x04 \x01(\tR\x03wwn\"K\n" +
 	"\x04Jump\x12\x17\n" +
 	"\aboot_id\x18\x01 \x01(\tR\x06bootId\x12*\n" +
 	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at*b\n" +
@@ -859,7 +957,7 @@ func file_api_agent_v1_takeover_proto_rawDescGZIP() []byte {
 }
 
 var file_api_agent_v1_takeover_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_api_agent_v1_takeover_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_api_agent_v1_takeover_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_api_agent_v1_takeover_proto_goTypes = []any{
 	(TakeoverMode)(0),             // 0: ironherd.agent.v1.TakeoverMode
 	(*TakeoverInit)(nil),          // 1: ironherd.agent.v1.TakeoverInit
@@ -869,8 +967,9 @@ var file_api_agent_v1_takeover_proto_goTypes = []any{
 	(*TakeoverSuccess)(nil),       // 5: ironherd.agent.v1.TakeoverSuccess
 	(*TakeoverFailure)(nil),       // 6: ironherd.agent.v1.TakeoverFailure
 	(*AgentState)(nil),            // 7: ironherd.agent.v1.AgentState
-	(*Jump)(nil),                  // 8: ironherd.agent.v1.Jump
-	(*timestamppb.Timestamp)(nil), // 9: google.protobuf.Timestamp
+	(*BegunDisk)(nil),             // 8: ironherd.agent.v1.BegunDisk
+	(*Jump)(nil),                  // 9: ironherd.agent.v1.Jump
+	(*timestamppb.Timestamp)(nil), // 10: google.protobuf.Timestamp
 }
 var file_api_agent_v1_takeover_proto_depIdxs = []int32{
 	0,  // 0: ironherd.agent.v1.TakeoverInit.mode:type_name -> ironherd.agent.v1.TakeoverMode
@@ -878,18 +977,19 @@ var file_api_agent_v1_takeover_proto_depIdxs = []int32{
 	5,  // 2: ironherd.agent.v1.TakeoverResponse.success:type_name -> ironherd.agent.v1.TakeoverSuccess
 	6,  // 3: ironherd.agent.v1.TakeoverResponse.failure:type_name -> ironherd.agent.v1.TakeoverFailure
 	3,  // 4: ironherd.agent.v1.TakeoverResponse.returned:type_name -> ironherd.agent.v1.ReturnedTakeover
-	9,  // 5: ironherd.agent.v1.ReturnedTakeover.jumped_at:type_name -> google.protobuf.Timestamp
+	10, // 5: ironherd.agent.v1.ReturnedTakeover.jumped_at:type_name -> google.protobuf.Timestamp
 	0,  // 6: ironherd.agent.v1.TakeoverSuccess.mode:type_name -> ironherd.agent.v1.TakeoverMode
 	1,  // 7: ironherd.agent.v1.AgentState.init:type_name -> ironherd.agent.v1.TakeoverInit
-	9,  // 8: ironherd.agent.v1.AgentState.started_at:type_name -> google.protobuf.Timestamp
-	8,  // 9: ironherd.agent.v1.AgentState.jump:type_name -> ironherd.agent.v1.Jump
+	10, // 8: ironherd.agent.v1.AgentState.started_at:type_name -> google.protobuf.Timestamp
+	9,  // 9: ironherd.agent.v1.AgentState.jump:type_name -> ironherd.agent.v1.Jump
 	3,  // 10: ironherd.agent.v1.AgentState.returned:type_name -> ironherd.agent.v1.ReturnedTakeover
-	9,  // 11: ironherd.agent.v1.Jump.at:type_name -> google.protobuf.Timestamp
-	12, // [12:12] is the sub-list for method output_type
-	12, // [12:12] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	8,  // 11: ironherd.agent.v1.AgentState.begun_disk:type_name -> ironherd.agent.v1.BegunDisk
+	10, // 12: ironherd.agent.v1.Jump.at:type_name -> google.protobuf.Timestamp
+	13, // [13:13] is the sub-list for method output_type
+	13, // [13:13] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_api_agent_v1_takeover_proto_init() }
@@ -907,7 +1007,7 @@ func file_api_agent_v1_takeover_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_agent_v1_takeover_proto_rawDesc), len(file_api_agent_v1_takeover_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   8,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

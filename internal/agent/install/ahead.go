@@ -1,6 +1,9 @@
 package install
 
-import "io"
+import (
+	"hash"
+	"io"
+)
 
 const (
 	// fetchSize is the size of one buffer of what was fetched, and fetchAhead how many there are.
@@ -8,8 +11,8 @@ const (
 	fetchAhead = 8
 )
 
-// ahead reads from a source before it is asked to, over a fixed number of buffers: the network and
-// the decoder do not wait for each other. One goroutine may read from it.
+// ahead reads from a source before it is asked to, over a fixed number of buffers: the network, the
+// hash and the decoder do not wait for each other. One goroutine may read from it.
 type ahead struct {
 	// abort makes a read of the source that is under way return soon.
 	abort func()
@@ -28,23 +31,49 @@ type fetched struct {
 	err    error
 }
 
-// readAhead begins to read. Only stop may be called before the source is used otherwise.
-func readAhead(source io.Reader, abort func()) *ahead {
+// readAhead begins to read. Only stop may be called before the source is used otherwise. What was
+// read has been hashed; sum may be nil.
+func readAhead(source io.Reader, abort func(), sum hash.Hash) *ahead {
+	// In each channel there is room for every buffer.
 	a := &ahead{abort: abort, free: make(chan []byte, fetchAhead), full: make(chan fetched, fetchAhead), ended: make(chan struct{})}
 	for range fetchAhead {
 		a.free <- make([]byte, fetchSize)
 	}
+	read := a.full
+	if sum != nil {
+		read = make(chan fetched, fetchAhead)
+		go a.sum(read, sum)
+	}
 	go func() {
 		defer close(a.ended)
+		defer close(read)
 		for buffer := range a.free {
-			n, err := source.Read(buffer)
-			a.full <- fetched{buffer, n, err} // there is room for every buffer
+			n := 0
+			err := Survive(func() (err error) {
+				n, err = source.Read(buffer)
+				return err
+			})
+			read <- fetched{buffer, n, err}
 			if err != nil {
 				return
 			}
 		}
 	}()
 	return a
+}
+
+// sum hashes what was read on its way to the reader.
+func (a *ahead) sum(read <-chan fetched, sum hash.Hash) {
+	for next := range read {
+		fault := Survive(func() error {
+			_, err := sum.Write(next.buffer[:next.n])
+			return err
+		})
+		if fault != nil {
+			next.n, next.err = 0, fault
+		}
+		a.full <- next
+	}
 }
 
 // Read implements io.Reader.

@@ -22,7 +22,7 @@ func TestAheadBringsEverythingInOrder(t *testing.T) {
 		for name, source := range map[string]io.Reader{
 			"whole": bytes.NewReader(want), "halves": iotest.HalfReader(bytes.NewReader(want)), "data and end together": iotest.DataErrReader(bytes.NewReader(want)),
 		} {
-			a := readAhead(source, func() {})
+			a := readAhead(source, func() {}, nil)
 			got, err := io.ReadAll(a)
 			a.stop()
 			if err != nil || !bytes.Equal(got, want) {
@@ -36,7 +36,7 @@ func TestAheadBringsEverythingInOrder(t *testing.T) {
 func TestAheadTellsTheError(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
-	a := readAhead(io.MultiReader(bytes.NewReader([]byte("abc")), iotest.ErrReader(broken)), func() {})
+	a := readAhead(io.MultiReader(bytes.NewReader([]byte("abc")), iotest.ErrReader(broken)), func() {}, nil)
 	defer a.stop()
 	if got, err := io.ReadAll(a); string(got) != "abc" || !errors.Is(err, broken) {
 		t.Errorf("got %q, %v", got, err)
@@ -68,48 +68,11 @@ func TestAheadFetchesUnasked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, abort := context.WithCancel(t.Context())
 		source := &endless{ctx: ctx}
-		a := readAhead(source, abort)
+		a := readAhead(source, abort, nil)
 		synctest.Wait()
 		if source.reads != fetchAhead-1 {
 			t.Errorf("%d buffers were filled, and %d could have been", source.reads, fetchAhead-1)
 		}
 		a.stop() // the bubble notices if it does not return
 	})
-}
-
-// beginnings is a medium that notes what it was told to begin with.
-type beginnings struct {
-	medium
-	upTo, most int64
-	wrong      bool
-}
-
-func (b *beginnings) WriteAt(p []byte, _ int64) (int, error) { return len(p), nil }
-
-func (b *beginnings) Zero(uint32, int64, int64) error { return nil }
-
-func (b *beginnings) Begin(offset, length int64) {
-	b.wrong = b.wrong || offset != b.upTo
-	b.upTo, b.most = offset+length, max(b.most, length)
-}
-
-// TestTheDiskWorksMeanwhile: a device is told to write while the image comes, in order and without
-// gaps. Otherwise all would be written at the end.
-func TestTheDiskWorksMeanwhile(t *testing.T) {
-	t.Parallel()
-	told := &beginnings{}
-	w := writer{disk: &disk{medium: told, isDevice: true}}
-	data := bytes.Repeat([]byte{1}, chunkSize)
-	const size = 100 << 20
-	for offset := int64(0); offset < size; offset += chunkSize {
-		if err := w.write(data, offset); err != nil {
-			t.Fatal(err)
-		}
-		if offset-told.upTo > writeBehind {
-			t.Fatalf("at %d the disk works on nothing behind %d", offset, told.upTo)
-		}
-	}
-	if told.wrong || told.most > writeBehind+chunkSize {
-		t.Errorf("ranges overlap or have gaps: %t, and the largest has %d bytes", told.wrong, told.most)
-	}
 }

@@ -3,6 +3,7 @@ package install
 import (
 	"bytes"
 	"crypto/sha256"
+	"errors"
 	"net/http"
 	"os"
 	"os/exec"
@@ -96,6 +97,7 @@ func TestDeviceIsInstalled(t *testing.T) {
 	t.Parallel()
 	d := newDevice(t, oldSystem(t))
 	image := partitioned(t)
+	image[0] = 0xeb // code for a BIOS
 	request := requestFor(serveBytes(t, compress(t, image, agentv1.Compression_COMPRESSION_ZSTD)), image)
 	request.Image.Compression = agentv1.Compression_COMPRESSION_ZSTD
 	request.RootDisk = &agentv1.DiskSelector{Erase: true, Grow: true}
@@ -213,4 +215,36 @@ func (w *cutWriter) Write(p []byte) (int, error) {
 		panic(http.ErrAbortHandler)
 	}
 	return written, err
+}
+
+// TestADeviceIsWrittenPastTheCache: chunks fit what the kernel wants of writes past its cache, and
+// what does not fit is written all the same.
+func TestADeviceIsWrittenPastTheCache(t *testing.T) {
+	t.Parallel()
+	d := newDevice(t, make([]byte, deviceSize))
+	target, err := openDisk(d.root, d.name, d.size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer target.close()
+	if target.direct == nil {
+		t.Fatal("the device is not open for such writes")
+	}
+	c := chunks.Get().(*chunk)
+	for i := range c.buffer {
+		c.buffer[i] = byte(i%251) + 1
+	}
+	if _, err := target.direct.WriteAt(c.buffer[zeroBlock:], mebibyte); err != nil {
+		t.Errorf("a chunk does not fit: %v", err)
+	}
+	tail := c.buffer[:1000]
+	if err := errors.Join(target.write(tail, 2*mebibyte), target.write(c.buffer[1:1+maxSector], 3*mebibyte), target.sync()); err != nil {
+		t.Fatal(err)
+	}
+	got := d.content(t)
+	for at, want := range map[int][]byte{mebibyte: c.buffer[zeroBlock:], 2 * mebibyte: tail, 3 * mebibyte: c.buffer[1 : 1+maxSector]} {
+		if !bytes.Equal(got[at:at+len(want)], want) {
+			t.Errorf("at %d the device does not hold what was written", at)
+		}
+	}
 }

@@ -15,11 +15,8 @@ import (
 // zeroBlock is the granularity in which zeros are looked for.
 const zeroBlock = 32 << 10
 
-// writeBehind is how many bytes are written before the kernel is told to begin with them.
-const writeBehind = 8 << 20
-
-// maxSector is the largest logical sector: what is to be made zeros on a device without writing
-// must be whole sectors.
+// maxSector is the largest logical sector. What is written past the kernel's cache must be whole
+// sectors, and so must what is made zeros on a device without writing.
 const maxSector = 4096
 
 var zeros [zeroBlock]byte
@@ -30,29 +27,54 @@ type medium interface {
 	io.WriterAt
 	// Zero makes a range read as zeros, by a mode of fallocate(2).
 	Zero(mode uint32, offset, length int64) error
-	// Begin has what was written of a range go to stable storage some time. It waits for none of it.
-	Begin(offset, length int64)
 	Sync() error
 }
 
-// fileMedium is a file as a medium.
-type fileMedium struct{ *os.File }
+// fileMedium is a file as a medium. All methods may be called at the same time.
+type fileMedium struct {
+	*os.File
+	// direct is the same device, open for writes past the kernel's cache; nil: there is no such way.
+	direct *os.File
+}
+
+// WriteAt implements io.WriterAt. An image is written once and not read again, so a copy of it in
+// the kernel's cache costs time and memory, and keeps the disk waiting until there is much of it.
+// What is not whole sectors goes through the cache.
+func (f fileMedium) WriteAt(p []byte, offset int64) (int, error) {
+	if f.direct != nil && offset%maxSector == 0 && len(p)%maxSector == 0 {
+		n, err := f.direct.WriteAt(p, offset)
+		if !errors.Is(err, unix.EINVAL) { // the device wants it otherwise
+			return n, err
+		}
+	}
+	return f.File.WriteAt(p, offset)
+}
 
 func (f fileMedium) Zero(mode uint32, offset, length int64) error {
 	return unix.Fallocate(int(f.Fd()), mode, offset, length)
 }
 
-// Begin implements medium. Without it the kernel keeps what is written in memory until there is
-// much of it, or until the sync at the end, and the disk does nothing meanwhile. What fails here
-// fails in Sync as well.
-func (f fileMedium) Begin(offset, length int64) {
-	_ = unix.SyncFileRange(int(f.Fd()), offset, length, unix.SYNC_FILE_RANGE_WRITE)
+// openDirect opens the device of an open file once more, for writes past the kernel's cache; nil
+// where that cannot be.
+func openDirect(file *os.File) *os.File {
+	direct, err := os.OpenFile(file.Name(), os.O_WRONLY|unix.O_DIRECT|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil
+	}
+	var first, second unix.Stat_t
+	err = errors.Join(unix.Fstat(int(file.Fd()), &first), unix.Fstat(int(direct.Fd()), &second))
+	if err != nil || second.Mode&unix.S_IFMT != unix.S_IFBLK || first.Rdev != second.Rdev {
+		_ = direct.Close() // the name stands for another one by now
+		return nil
+	}
+	return direct
 }
 
 // disk is an open target.
 type disk struct {
-	file *os.File
-	// medium is the file, unless a test looks at what is written.
+	// file is the target, and direct the same one for writes past the kernel's cache, or nil.
+	file, direct *os.File
+	// medium is both, unless a test looks at what is written.
 	medium medium
 	size   int64
 	// isDevice: a block device, synced and opened exclusively; otherwise a regular file.
@@ -97,11 +119,15 @@ func openDisk(root, name string, size int64) (*disk, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &disk{file: file, medium: fileMedium{file}, size: size, isDevice: isDevice}
+	d := &disk{file: file, size: size, isDevice: isDevice}
 	if err := d.checkSize(); err != nil {
 		_ = file.Close()
 		return nil, err
 	}
+	if isDevice {
+		d.direct = openDirect(file)
+	}
+	d.medium = fileMedium{file, d.direct}
 	return d, nil
 }
 
@@ -123,7 +149,12 @@ func (d *disk) checkSize() error {
 	return nil
 }
 
-func (d *disk) close() { _ = d.file.Close() }
+func (d *disk) close() {
+	_ = d.file.Close()
+	if d.direct != nil {
+		_ = d.direct.Close()
+	}
+}
 
 // sync waits until everything is on stable storage. A file that stands for a disk has none of its
 // own.
@@ -132,14 +163,6 @@ func (d *disk) sync() error {
 		return nil
 	}
 	return d.medium.Sync()
-}
-
-// begin has the disk work on what was written of the range. A file that stands for a disk is never
-// synced.
-func (d *disk) begin(offset, length int64) {
-	if d.isDevice {
-		d.medium.Begin(offset, length)
-	}
 }
 
 // readPartitions has the kernel read the partitions of a device anew.
@@ -204,10 +227,10 @@ func (d *disk) isHole(offset, length int64) bool {
 // writer writes a stream of chunks in order, and runs of zeros as such.
 type writer struct {
 	disk *disk
+	// put writes what is no zeros. It may return before it has.
+	put func(data []byte, offset int64) error
 	// zeroFrom to zeroTo is a run of zeros that is not on the disk yet.
 	zeroFrom, zeroTo int64
-	// begun is where the disk has been told to begin up to.
-	begun int64
 }
 
 // write takes the chunk at the offset, which must be where the last one ended.
@@ -223,15 +246,11 @@ func (w *writer) write(chunk []byte, offset int64) error {
 			if err := w.flush(); err != nil {
 				return err
 			}
-			if err := w.disk.write(chunk[:length], offset); err != nil {
+			if err := w.put(chunk[:length], offset); err != nil {
 				return err
 			}
 		}
 		chunk, offset = chunk[length:], offset+int64(length)
-	}
-	if offset-w.begun >= writeBehind {
-		w.disk.begin(w.begun, offset-w.begun)
-		w.begun = offset
 	}
 	return nil
 }

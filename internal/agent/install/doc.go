@@ -2,31 +2,57 @@
 //
 // # Order
 //
-//	choose the disk → may be erased? → the server has the image → wipe its first and last MiB
-//	                → stream the image, all but its first MiB → the digest matches
+//	choose the disk → may be erased? → open it for nobody else
+//	                → fetch and decode the image's first MiB → does it fit, and boot this machine?
+//	                → wipe the first and the last MiB of the disk
+//	                → stream the rest of the image → all its digests match
 //	                → first-boot area, seed → sync → backup of the table, first MiB → sync
 //	                → boot entry of the firmware → the kernel reads the partitions
 //
 // A disk that holds anything that is known by its signature is only written where the request
-// allows it. An older install of the same machine is no stranger.
+// allows it. The newest install of the same machine is no stranger, as long as the disk still has
+// the partitions that it was written with.
 //
 // Whatever boots a disk (boot sector, both partition tables) lies in its first and last MiB. An
 // install wipes both before anything else. It writes the first MiB last, when everything else is on
-// stable storage, so that a disk that was written in part never boots. An install that fails leaves
-// a wiped disk; it never leaves the old system half overwritten and bootable.
+// stable storage, so that a disk that was written in part never boots.
 //
-// Fetching, decompressing, hashing and writing overlap, over a fixed number of buffers, and the
-// disk begins with what was written before the whole image has come. So memory does not grow with
-// the image, besides the window that its compression asks for. Blocks of zeros are never skipped:
-// the disk makes them zeros in the cheapest way that it has, or they are written.
+// An install that fails before the wipe has touched nothing. So does one whose image turns out by
+// its first MiB to be of no use: no such file, a page in its place, another compression, a
+// partition table that does not fit. One that fails later leaves a wiped disk; it never leaves the
+// old system half overwritten and bootable.
+//
+// When the disk is wiped, there is nothing to go back to. So a server that goes away then is waited
+// for until the time of the install is up, and meanwhile the progress says so. A panic fails the
+// install like any other error, because the agent may be the first process of the machine.
+//
+// Once the disk is wiped, fetching, decompressing, hashing and writing overlap, over a fixed number
+// of buffers. What is written to a device does not go through the kernel's cache, and several
+// writes are under way at a time. So memory does not grow with the image, besides the window that
+// its compression asks for. Blocks of zeros are never skipped: the disk makes them zeros in the
+// cheapest way that it has, or they are written.
 //
 // # First-boot area
 //
 // What the installed system needs on its first boot lies in one 1 MiB block of the disk, at
 // FirstBootOffset: 16 bytes "IRONHERD-BOOT-1\n", the length N of the payload as an unsigned 32-bit
 // big-endian integer (at most 128 KiB), 32 bytes SHA-256 of the payload, then N bytes: the payload,
-// an encoded agentv1.FirstBoot. The rest of the block is zeros. An image that reaches into the
-// block is refused.
+// an encoded agentv1.FirstBoot. The rest of the block is zeros when an install has ended well. An
+// image that reaches into the block is refused.
+//
+// The area stays there when the disk is given to another use. So it has what the disk held when the
+// install ended, and is believed only while the disk holds that: see stillHolds.
+//
+// # Record of an install that has begun
+//
+// In the second half of the block there are two slots of 256 KiB, in the same form with the magic
+// "IRONHERD-BEGUN1\n" and an encoded agentv1.BegunInstall. A record is written when an install
+// begins: before an older install is wiped, or as soon as a stranger is. It is removed when
+// everything else is on stable storage. While it is there,
+//
+//   - later attempts of the same install generation write this disk or none, whatever it is called;
+//   - what a power cut has left at both ends of the disk is known, sector by sector, so that it is
+//     no stranger, and what somebody has put there since is one.
 //
 // # Partition table
 //

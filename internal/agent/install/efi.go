@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf16"
 
@@ -84,14 +85,16 @@ func (v efiVariables) number() (uint16, error) {
 	}
 	var used []uint16
 	for _, file := range files {
-		var n uint16
 		name, ok := strings.CutSuffix(file.Name(), "-"+efiGlobal)
-		if !ok || len(name) != 8 {
+		digits, isEntry := strings.CutPrefix(name, "Boot")
+		if !ok || !isEntry || len(digits) != 4 {
 			continue
 		}
-		if _, err := fmt.Sscanf(name, "Boot%04X", &n); err != nil {
+		parsed, err := strconv.ParseUint(digits, 16, 16)
+		if err != nil {
 			continue
 		}
+		n := uint16(parsed)
 		if data, err := v.read(name); err == nil && describes(data, efiName) {
 			return n, nil
 		}
@@ -170,7 +173,11 @@ func loadOption(esp partition, loader string) []byte {
 	disk = binary.LittleEndian.AppendUint64(disk, esp.first)
 	disk = binary.LittleEndian.AppendUint64(disk, esp.last-esp.first+1)
 	disk = append(disk, esp.id[:]...)
-	disk = append(disk, 2, 2) // a GUID partition table, and a GUID as its signature
+	if esp.mbr {
+		disk = append(disk, 1, 1) // an MBR, and its signature
+	} else {
+		disk = append(disk, 2, 2) // a GUID partition table, and a GUID as its signature
+	}
 	text := utf16Text(loader)
 	file := binary.LittleEndian.AppendUint16([]byte{4, 4}, uint16(4+len(text)))
 	file = append(file, text...)

@@ -22,7 +22,12 @@ const (
 	maxFirstBoot = 128 << 10
 	// MaxFirstBootArea is how much of the area may be used, in bytes.
 	MaxFirstBootArea = firstBootHeader + maxFirstBoot
+	// begunMagic starts the record of an install that has begun.
+	begunMagic = "IRONHERD-BEGUN1\n"
 )
+
+// begunSlots are where such a record may be, behind the beginning of the first-boot area.
+var begunSlots = [...]int64{mebibyte / 2, mebibyte * 3 / 4}
 
 // FirstBootOffset returns where the first-boot area of a disk of that size begins: at the last
 // whole MiB that leaves the area and one MiB behind it. It is negative for a disk below 2 MiB.
@@ -35,38 +40,55 @@ func FirstBootOffset(size int64) int64 {
 
 // EncodeFirstBoot returns the used beginning of a first-boot area.
 func EncodeFirstBoot(first *agentv1.FirstBoot) ([]byte, error) {
-	payload, err := proto.Marshal(first)
+	area, err := encodeArea(firstBootMagic, first)
 	if err != nil {
 		return nil, fmt.Errorf("encode the first-boot data: %w", err)
 	}
+	return area, nil
+}
+
+// DecodeFirstBoot reads what EncodeFirstBoot has written, from the beginning of an area.
+func DecodeFirstBoot(area []byte) (*agentv1.FirstBoot, error) {
+	first := new(agentv1.FirstBoot)
+	if err := decodeArea(area, firstBootMagic, first); err != nil {
+		return nil, err
+	}
+	return first, nil
+}
+
+// encodeArea returns magic, length, checksum and message.
+func encodeArea(magic string, message proto.Message) ([]byte, error) {
+	payload, err := proto.Marshal(message)
+	if err != nil {
+		return nil, err
+	}
 	if len(payload) > maxFirstBoot {
-		return nil, fmt.Errorf("the first-boot data takes %d bytes, and at most %d fit", len(payload), maxFirstBoot)
+		return nil, fmt.Errorf("it takes %d bytes, and at most %d fit", len(payload), maxFirstBoot)
 	}
 	area := make([]byte, 0, firstBootHeader+len(payload))
-	area = append(area, firstBootMagic...)
+	area = append(area, magic...)
 	area = binary.BigEndian.AppendUint32(area, uint32(len(payload)))
 	sum := sha256.Sum256(payload)
 	area = append(area, sum[:]...)
 	return append(area, payload...), nil
 }
 
-// DecodeFirstBoot reads what EncodeFirstBoot has written, from the beginning of an area.
-func DecodeFirstBoot(area []byte) (*agentv1.FirstBoot, error) {
-	if len(area) < firstBootHeader || !bytes.HasPrefix(area, []byte(firstBootMagic)) {
-		return nil, errors.New("there is no first-boot area")
+// decodeArea reads what encodeArea has written.
+func decodeArea(area []byte, magic string, message proto.Message) error {
+	if len(area) < firstBootHeader || !bytes.HasPrefix(area, []byte(magic)) {
+		return errors.New("there is no first-boot area")
 	}
-	rest := area[len(firstBootMagic):]
+	rest := area[len(magic):]
 	length := binary.BigEndian.Uint32(rest)
 	if length > maxFirstBoot || int(length) > len(area)-firstBootHeader {
-		return nil, errors.New("the first-boot area is cut short")
+		return errors.New("the first-boot area is cut short")
 	}
 	payload := area[firstBootHeader : firstBootHeader+int(length)]
 	if sum := sha256.Sum256(payload); !bytes.Equal(sum[:], rest[4:4+sha256.Size]) {
-		return nil, errors.New("the first-boot area is damaged")
+		return errors.New("the first-boot area is damaged")
 	}
-	first := new(agentv1.FirstBoot)
-	if err := proto.Unmarshal(payload, first); err != nil {
-		return nil, errors.New("the first-boot area holds no first-boot data")
+	if err := proto.Unmarshal(payload, message); err != nil {
+		return errors.New("the first-boot area holds no first-boot data")
 	}
-	return first, nil
+	return nil
 }

@@ -36,6 +36,8 @@ type partition struct {
 	first, last uint64
 	id          [16]byte
 	kind        [16]byte
+	// mbr: it is in an MBR, whose signature is at the beginning of id, and has no kind.
+	mbr bool
 }
 
 // typeESP is the type of an EFI system partition, and typeData that of a file system that anybody
@@ -45,27 +47,28 @@ var (
 	typeData = [16]byte{0xa2, 0xa0, 0xd0, 0xeb, 0xe5, 0xb9, 0x33, 0x44, 0x87, 0xc0, 0x68, 0xb6, 0xb7, 0x26, 0x99, 0xc7}
 )
 
-// readTable finds the table in the first MiB of an image, and checks it as firmware does.
-func readTable(head []byte) (*table, error) {
-	if len(head) < 3*gptSector || string(head[gptSector:gptSector+8]) != gptSignature {
+// readTable finds the table in the first MiB of an image, for sectors of that size, and checks it
+// as firmware does.
+func readTable(head []byte, sector int) (*table, error) {
+	if !has(head, int64(sector), gptSignature) || len(head) < 2*sector {
 		return nil, errNoTable
 	}
-	size := binary.LittleEndian.Uint32(head[gptSector+12:])
+	size := binary.LittleEndian.Uint32(head[sector+12:])
 	if size < gptMinHeader || size > gptSector {
 		return nil, fmt.Errorf("the header of the image's partition table has %d bytes, which makes no sense", size)
 	}
-	t := &table{head: head, header: head[gptSector : gptSector+int(size)]}
+	t := &table{head: head, header: head[sector : sector+int(size)]}
 	if want := binary.LittleEndian.Uint32(t.header[16:]); headerSum(t.header) != want {
 		return nil, errors.New("the image's partition table is damaged: the checksum of its header is wrong")
 	}
 	at := binary.LittleEndian.Uint64(t.header[72:])
 	count, entrySize := binary.LittleEndian.Uint32(t.header[80:]), binary.LittleEndian.Uint32(t.header[84:])
 	if entrySize < gptEntryMin || entrySize%8 != 0 || entrySize > gptSector || count == 0 || count > gptMaxEntries ||
-		at < 2 || at > mebibyte/gptSector || at*gptSector+uint64(count)*uint64(entrySize) > uint64(len(head)) {
+		at < 2 || at > mebibyte/gptSector || at*uint64(sector)+uint64(count)*uint64(entrySize) > uint64(len(head)) {
 		return nil, errors.New("the image's partition table is not within its first MiB")
 	}
 	t.entrySize = int(entrySize)
-	t.entries = head[at*gptSector : at*gptSector+uint64(count)*uint64(entrySize)]
+	t.entries = head[at*uint64(sector) : at*uint64(sector)+uint64(count)*uint64(entrySize)]
 	if crc32.ChecksumIEEE(t.entries) != binary.LittleEndian.Uint32(t.header[88:]) {
 		return nil, errors.New("the image's partition table is damaged: the checksum of its entries is wrong")
 	}

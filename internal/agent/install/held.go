@@ -32,14 +32,14 @@ import (
 //     last 3 MiB of the disk.
 //   - Nothing tells an install that was written and never came up from one that is in use. Both are
 //     refused, so a machine whose installed system does not boot gets a new install generation.
-func refuseHeld(request *agentv1.InstallRequest, chosen *agentv1.BlockDevice, options Options, report *agentv1.InstallReport) error {
+func refuseHeld(request *agentv1.InstallRequest, chosen *agentv1.BlockDevice, options Options, marks marks, report *agentv1.InstallReport) error {
 	for _, d := range options.Disks {
-		held, finished, err := readHeld(options.Root, d)
-		if err != nil && d.GetName() == chosen.GetName() {
-			return fmt.Errorf("nothing is written to %s, because what it holds cannot be read: %w", devicePath(d.GetName()), err)
+		m := marks[d.GetName()]
+		if m.err != nil && d.GetName() == chosen.GetName() {
+			return fmt.Errorf("nothing is written to %s, because what it holds cannot be read: %w", devicePath(d.GetName()), m.err)
 		}
-		token := held.GetToken()
-		if !finished || token.GetMachineId() == "" || token.GetMachineId() != options.MachineID || olderInstall(token, request) {
+		token := m.held.GetToken()
+		if !m.finished || token.GetMachineId() == "" || token.GetMachineId() != options.MachineID || olderInstall(token, request) {
 			continue
 		}
 		if repeats(token, request, options.FirstGeneration, options.FirstAttempt) {
@@ -64,19 +64,66 @@ func repeats(token *agentv1.BootToken, request *agentv1.InstallRequest, firstGen
 		(held > firstGeneration || held == firstGeneration && attempt >= firstAttempt)
 }
 
-// readHeld returns what the first-boot area of a disk says, and whether the install was finished
-// there. Nil where there is none, and for a disk that is never chosen.
-func readHeld(root string, d *agentv1.BlockDevice) (held *agentv1.FirstBoot, finished bool, err error) {
-	offset := FirstBootOffset(d.GetSizeBytes())
-	if unfit(d, nil, 0) != "" || offset < 0 {
-		return nil, false, nil
+// mark is what installs have left on a disk.
+type mark struct {
+	// held is what the first-boot area says, nil where there is none, and finished whether the install
+	// was finished there.
+	held     *agentv1.FirstBoot
+	finished bool
+	// begun is the record of an install that has begun, nil where there is none.
+	begun *agentv1.BegunInstall
+	// err says why the disk could not be read.
+	err error
+}
+
+// marks are those of all disks of a machine, by the names of the disks.
+type marks map[string]mark
+
+// readMarks looks at all disks but those that are never chosen.
+func readMarks(root string, disks []*agentv1.BlockDevice) marks {
+	found := make(marks)
+	for _, d := range disks {
+		if neverRoot(d) == "" {
+			found[d.GetName()] = readMark(root, d)
+		}
 	}
+	return found
+}
+
+func readMark(root string, d *agentv1.BlockDevice) (m mark) {
 	file, err := os.OpenFile(filepath.Join(root, devicePath(d.GetName())), os.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, false, err
+		return mark{err: err}
 	}
 	defer func() { _ = file.Close() }()
-	return findHeld(file, offset)
+	offset := FirstBootOffset(d.GetSizeBytes())
+	if m.held, m.finished, m.err = findHeld(file, offset); m.err == nil {
+		m.begun, _, m.err = findBegun(file, offset)
+	}
+	return m
+}
+
+// generation is the newest install generation of the machine that has left its mark, finished or
+// not.
+func (m mark) generation(machineID string) (newest int64) {
+	if token := m.held.GetToken(); machineID != "" && token.GetMachineId() == machineID {
+		newest = token.GetInstallGeneration()
+	}
+	if machineID != "" && m.begun.GetMachineId() == machineID {
+		newest = max(newest, m.begun.GetInstallGeneration())
+	}
+	return newest
+}
+
+// newestBeside returns the newest install generation of the machine that was finished on another
+// disk, or 0.
+func (m marks) newestBeside(chosen *agentv1.BlockDevice, machineID string) (newest int64) {
+	for name, other := range m {
+		if token := other.held.GetToken(); name != chosen.GetName() && other.finished && token.GetMachineId() == machineID {
+			newest = max(newest, token.GetInstallGeneration())
+		}
+	}
+	return newest
 }
 
 // findHeld looks for a first-boot area at the offset of a disk. Boot sectors are written last, so a

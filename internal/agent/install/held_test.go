@@ -95,7 +95,7 @@ func TestNothingIsWrittenUnlessItMayBegin(t *testing.T) {
 	image := testImage(9, 3*mebibyte)
 	m := newMachine(t)
 	options := m.options()
-	options.Begin = func() error { return errors.New("a newer takeover") }
+	options.Begin = func(*agentv1.BegunDisk) error { return errors.New("a newer takeover") }
 	report := Run(t.Context(), requestFor(serveBytes(t, image), image), options)
 	if report.GetOk() || !strings.Contains(report.GetError(), "a newer takeover") || !bytes.Equal(m.content(t), m.old) {
 		t.Errorf("report: %v", report)
@@ -165,5 +165,28 @@ func TestNothingIsWrittenToADiskThatCannotBeRead(t *testing.T) {
 	request.RootDisk = &agentv1.DiskSelector{Serial: "S1"}
 	if report := Run(t.Context(), request, options); !report.GetOk() {
 		t.Errorf("beside it: %v", report)
+	}
+}
+
+// TestHeldOnAUSBDisk: a disk that is only chosen by name is fenced like any other.
+func TestHeldOnAUSBDisk(t *testing.T) {
+	t.Parallel()
+	image := testImage(9, 3*mebibyte)
+	m := newMachine(t)
+	area, err := EncodeFirstBoot(&agentv1.FirstBoot{Token: &agentv1.BootToken{MachineId: "m", InstallGeneration: 4, Attempt: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := bytes.Clone(m.old)
+	copy(other[FirstBootOffset(diskSize):], area)
+	if err := os.WriteFile(filepath.Join(m.root, "dev/sdb"), other, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	options := m.options()
+	options.MachineID = "m"
+	options.Disks = append(options.Disks, &agentv1.BlockDevice{Name: "sdb", Serial: "S2", SizeBytes: diskSize, Protocol: "usb"})
+	report := Run(t.Context(), requestFor(serveBytes(t, image), image), options)
+	if report.GetOk() || report.GetHeldInstallGeneration() != 4 || !bytes.Equal(m.content(t), m.old) {
+		t.Errorf("report: %v", report)
 	}
 }

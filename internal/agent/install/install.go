@@ -2,9 +2,9 @@ package install
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -38,14 +38,24 @@ type Options struct {
 	// may overwrite.
 	FirstGeneration int64
 	FirstAttempt    int32
-	// Begin is called before anything is written; nothing is when it fails. May be nil.
-	Begin func() error
+	// Network is that of the system that the machine had, which a system with cloud-init gets. May be
+	// nil.
+	Network *agentv1.Network
+	// Begun is the disk that the newest install that began to write has written, as Begin was told it;
+	// nil: none is known. A later attempt at the same install writes no other.
+	Begun *agentv1.BegunDisk
+	// Begin is called before anything is written, with the disk that is to be; nothing is when it
+	// fails. May be nil.
+	Begin func(disk *agentv1.BegunDisk) error
 	// Client fetches the image. Nil: NewClient's.
 	Client *http.Client
 	// Warn is called with what did not stop the install, and is in the report, too. May be nil.
 	Warn func(err error)
 	// Progress is called with the phase and the bytes done in it. It must not wait. May be nil.
 	Progress func(phase agentv1.InstallProgress_Phase, done int64)
+	// Waiting is called with why the image does not come at the moment, again and again, and with
+	// nothing when it comes again. It must not wait. May be nil.
+	Waiting func(why string)
 
 	// medium stands between the install and the disk, where it is not nil.
 	medium func(medium) medium
@@ -92,24 +102,31 @@ func Run(ctx context.Context, request *agentv1.InstallRequest, options Options) 
 	if options.Warn == nil {
 		options.Warn = func(error) {}
 	}
+	if options.Waiting == nil {
+		options.Waiting = func(string) {}
+	}
 	if options.Progress == nil {
 		options.Progress = func(agentv1.InstallProgress_Phase, int64) {}
 	}
 	report := &agentv1.InstallReport{InstallGeneration: request.GetInstallGeneration(), Attempt: request.GetAttempt()}
 	begun := false
 	begin := options.Begin
-	options.Begin = func() error {
+	options.Begin = func(disk *agentv1.BegunDisk) error {
 		if begin != nil {
-			if err := begin(); err != nil {
+			if err := begin(disk); err != nil {
 				return err
 			}
 		}
 		begun = true
 		return nil
 	}
-	err := install(ctx, request, options, report)
+	err := Survive(func() error { return install(ctx, request, options, report) })
 	if err != nil && ctx.Err() != nil {
-		err = context.Cause(ctx)
+		if waited, ok := errors.AsType[*waitedError](err); ok {
+			err = waited
+		} else {
+			err = context.Cause(ctx)
+		}
 	}
 	if errors.Is(err, ErrCalledOff) {
 		err = calledOff(report, begun)
@@ -146,37 +163,35 @@ func clip(text string) string {
 // install does the work and fills in the report as it learns.
 func install(ctx context.Context, request *agentv1.InstallRequest, options Options, report *agentv1.InstallReport) error {
 	options.Progress(agentv1.InstallProgress_PHASE_PREPARING, 0)
-	digest, err := parseDigest(request.GetImage().GetDigest())
+	raw, file, err := digestsOf(request.GetImage())
 	if err != nil {
 		return err
 	}
 	if size := len(request.GetFirstBootData()); size > maxFirstBootData {
 		return fmt.Errorf("the first-boot data has %d bytes, and at most %d are allowed", size, maxFirstBootData)
 	}
-	chosen, err := chooseTarget(request, options)
+	marks := readMarks(options.Root, options.Disks)
+	chosen, err := chooseTarget(request, options, marks)
 	if err != nil {
 		return err
 	}
 	report.Disk, report.DiskSerial = devicePath(chosen.GetName()), chosen.GetSerial()
-	if err := refuseHeld(request, chosen, options, report); err != nil {
+	if err := refuseHeld(request, chosen, options, marks, report); err != nil {
 		return err
 	}
-	if err := refuseForeign(request, options, chosen); err != nil {
+	if err := refuseForeign(request, options, chosen, marks); err != nil {
 		return err
 	}
-	source, err := newSource(ctx, options.Client, request.GetImage().GetUrl())
+	source, err := openSource(ctx, options, request.GetImage().GetUrl())
 	if err != nil {
 		return err
 	}
 	defer source.Close()
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
+	if file, err = source.fileDigest(file); err != nil {
+		return err
 	}
-	// A server that has no such image is noticed before anything is destroyed.
-	if err := source.open(); err != nil { //nolint:contextcheck // it has one of its own, made of ours
-		return fmt.Errorf("copy the image: %w", err)
-	}
-	target, err := prepare(chosen, options)
+	// Nobody else can use it from now on.
+	target, err := openTarget(chosen, options)
 	if err != nil {
 		return err
 	}
@@ -184,58 +199,81 @@ func install(ctx context.Context, request *agentv1.InstallRequest, options Optio
 
 	buffer := heads.Get().(*[mebibyte]byte)
 	defer heads.Put(buffer)
-	l := newLayout(request, chosen, target.size)
-	check := func(head []byte) error {
-		_, err := l.apply(head)
-		return err
-	}
-	s := &stream{limit: l.room(), disk: target, head: buffer[:0], checkHead: check, progress: func(done int64) {
+	l, nameless := newLayout(request, chosen, target.size, options.Network)
+	s := &stream{limit: l.room(), disk: target, head: buffer[:0], progress: func(done int64) {
 		options.Progress(agentv1.InstallProgress_PHASE_WRITING, done)
 	}}
-	err = transfer(ctx, request.GetImage(), source, s)
-	report.BytesWritten = s.total
+	b := &beginning{request: request, options: options, chosen: chosen, target: target, layout: l, stream: s, source: source, raw: raw, file: file, fileHash: file.hash()}
+	s.begin = b.begin
+	err = transfer(ctx, request.GetImage(), source, s, b.fileHash)
+	if b.begun {
+		report.BytesWritten = s.total
+	}
 	if err != nil {
 		return err
 	}
 	options.Progress(agentv1.InstallProgress_PHASE_VERIFYING, s.total)
-	if sum := s.hash.Sum(nil); [len(digest)]byte(sum) != digest {
-		return fmt.Errorf("the image has the digest sha256:%x, not %s", sum, request.GetImage().GetDigest())
+	if err := b.verify(); err != nil {
+		return err
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	options.Progress(agentv1.InstallProgress_PHASE_FINISHING, s.total)
-	changes, err := l.apply(s.head)
-	if err != nil {
-		return err
-	}
-	if err := finish(request, target, changes, s.total); err != nil {
+	if err := finish(request, target, b.changes, s); err != nil {
 		return err
 	}
 	// The system is installed. What comes now helps the firmware and the kernel to see it.
-	warn := func(what string, err error) {
+	warn := func(err error) {
 		if err != nil {
-			err = fmt.Errorf("%s: %w", what, err)
 			options.Warn(err)
 			report.Warnings = append(report.Warnings, clip(err.Error()))
 		}
 	}
-	warn("make a boot entry", bootByEFI(options.Root, changes.esp))
-	warn("have the kernel read the partitions", target.readPartitions())
+	warn(source.longWaited())
+	warn(doing("make the NoCloud seed", nameless))
+	warn(b.doubtful)
+	entry := bootByEFI(options.Root, b.esp)
+	warn(doing("make a boot entry", entry))
+	warn(bootsInstead(options, chosen, b.esp, entry == nil))
+	warn(doing("have the kernel read the partitions", target.readPartitions()))
 	return nil
 }
 
+// openSource opens the image. A server that has no such image is noticed before anything is
+// destroyed.
+func openSource(ctx context.Context, options Options, url string) (*source, error) {
+	s, err := newSource(ctx, options.Client, url)
+	if err != nil {
+		return nil, err
+	}
+	s.waiting = options.Waiting
+	if err := s.open(); err != nil { //nolint:contextcheck // it has one of its own, made of ours
+		s.Close()
+		return nil, fmt.Errorf("copy the image: %w", err)
+	}
+	return s, nil
+}
+
+// doing says during what an error has come.
+func doing(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
 // chooseTarget returns the disk that the request means and that nothing uses.
-func chooseTarget(request *agentv1.InstallRequest, options Options) (*agentv1.BlockDevice, error) {
+func chooseTarget(request *agentv1.InstallRequest, options Options, marks marks) (*agentv1.BlockDevice, error) {
 	inUse := func(string) string { return "" }
 	if filepath.Clean(options.Root) == "/" {
 		inUse = readUsage(options.Root).of
 	}
-	return choose(options.Disks, request.GetRootDisk(), max(1, request.GetImage().GetSize()), inUse)
+	return choose(options.Disks, request.GetRootDisk(), max(1, request.GetImage().GetSize()), inUse, priorOf(request, options, marks))
 }
 
-// prepare opens the disk and wipes what boots it.
-func prepare(chosen *agentv1.BlockDevice, options Options) (*disk, error) {
+// openTarget opens the disk, and nothing is written.
+func openTarget(chosen *agentv1.BlockDevice, options Options) (*disk, error) {
 	target, err := openDisk(options.Root, chosen.GetName(), chosen.GetSizeBytes())
 	if err != nil {
 		return nil, fmt.Errorf("open the disk: %w", err)
@@ -243,46 +281,45 @@ func prepare(chosen *agentv1.BlockDevice, options Options) (*disk, error) {
 	if options.medium != nil {
 		target.medium = options.medium(target.medium)
 	}
-	if options.Begin != nil {
-		if err := options.Begin(); err != nil {
-			target.close()
-			return nil, err
-		}
-	}
-	for _, offset := range []int64{0, target.size - mebibyte} {
-		if err := target.makeZero(offset, mebibyte); err != nil {
-			target.close()
-			return nil, fmt.Errorf("wipe the disk: %w", err)
-		}
-	}
-	if err := target.sync(); err != nil {
-		target.close()
-		return nil, fmt.Errorf("wipe the disk: %w", err)
-	}
 	return target, nil
 }
 
-// transfer moves the image to the disk, all but its first MiB.
-func transfer(ctx context.Context, image *agentv1.Image, source *source, s *stream) error {
+// transfer moves the image to the disk, all but its first MiB. fileHash gets all of its file; nil:
+// nobody wants to know.
+func transfer(ctx context.Context, image *agentv1.Image, source *source, s *stream, fileHash hash.Hash) error {
 	want, room := image.GetSize(), s.limit
 	if want > 0 {
 		s.limit = want
 	}
-	fetching := readAhead(source, source.abort)
+	fetching := readAhead(source, source.abort, fileHash)
 	defer fetching.stop()
-	raw, release, err := decompress(fetching, image.GetCompression())
-	defer release()
+	raw, release, err := decompress(fetching, source.compression(image))
 	if err == nil {
 		s.raw, s.abort = raw, source.abort
+		if fileHash != nil {
+			s.file = fetching
+		}
 		err = s.run(ctx)
 	}
+	if err == nil {
+		release() // a decoder that has failed is not used again
+	}
 	switch {
+	case s.refused != nil:
+		return s.refused
 	case errors.Is(err, errTooLarge) && want > 0:
 		return fmt.Errorf("the image is larger than the %d bytes that were announced", want)
 	case errors.Is(err, errTooLarge):
 		return fmt.Errorf("the image does not fit: it would reach into the first-boot area at %d", room)
 	case err != nil:
 		return fmt.Errorf("copy the image: %w", err)
+	}
+	return checkLength(image, s)
+}
+
+// checkLength fails when an image that has ended is not as long as it should be.
+func checkLength(image *agentv1.Image, s *stream) error {
+	switch want := image.GetSize(); {
 	case want > 0 && s.total != want:
 		return fmt.Errorf("the image has %d bytes, not the %d that were announced", s.total, want)
 	case s.total == 0:
@@ -293,15 +330,22 @@ func transfer(ctx context.Context, image *agentv1.Image, source *source, s *stre
 
 // finish writes the first-boot area and the seed, and then what makes the disk boot. It does not
 // stop half-way when the time is up.
-func finish(request *agentv1.InstallRequest, target *disk, c changes, total int64) error {
+func finish(request *agentv1.InstallRequest, target *disk, c changes, s *stream) error {
 	image := proto.CloneOf(request.GetImage())
-	image.Size = total
-	area, err := EncodeFirstBoot(&agentv1.FirstBoot{Token: request.GetBootToken(), Data: request.GetFirstBootData(), Image: image, ChangedHead: c.changed(), SshHostKey: request.GetSshHostKey()})
+	image.Size, image.Digest = s.total, fmt.Sprintf("sha256:%x", s.hash.Sum(nil))
+	content, err := contentOf(finished{target.file, c.head}, target.size)
+	if err != nil {
+		return fmt.Errorf("read the disk: %w", err)
+	}
+	area, err := EncodeFirstBoot(&agentv1.FirstBoot{
+		Token: request.GetBootToken(), Data: request.GetFirstBootData(), Image: image, ChangedHead: c.changed(),
+		SshHostKey: request.GetSshHostKey(), Content: content,
+	})
 	if err != nil {
 		return err
 	}
 	offset := FirstBootOffset(target.size)
-	if err := target.makeZero(offset, mebibyte); err != nil {
+	if err := target.makeZero(offset, begunSlots[0]); err != nil {
 		return fmt.Errorf("write the first-boot area: %w", err)
 	}
 	if err := target.write(area, offset); err != nil {
@@ -325,23 +369,12 @@ func finish(request *agentv1.InstallRequest, target *disk, c changes, total int6
 			return fmt.Errorf("write the backup of the partition table: %w", err)
 		}
 	}
-	w := writer{disk: target}
+	w := writer{disk: target, put: target.write}
 	if err := errors.Join(w.write(c.head, 0), w.flush()); err != nil {
 		return fmt.Errorf("write the boot sectors: %w", err)
 	}
 	if err := target.sync(); err != nil {
 		return fmt.Errorf("sync the disk: %w", err)
 	}
-	return nil
-}
-
-// parseDigest reads "sha256:" and 64 hexadecimal digits.
-func parseDigest(text string) (digest [32]byte, err error) {
-	digits, ok := strings.CutPrefix(text, "sha256:")
-	if ok && len(digits) == 2*len(digest) {
-		if _, err := hex.Decode(digest[:], []byte(digits)); err == nil {
-			return digest, nil
-		}
-	}
-	return digest, errors.New(`the image's digest is not "sha256:" and 64 hexadecimal digits`)
+	return target.end()
 }

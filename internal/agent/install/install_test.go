@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -55,10 +56,15 @@ type machine struct {
 	old  []byte
 }
 
+var oldest = sync.OnceValue(func() []byte { return bytes.Repeat([]byte("old data"), (64*mebibyte+7*512)/8) })
+
+// oldData is what a disk holds before an install. All tests share it: nobody writes to it.
+func oldData(size int) []byte { return oldest()[:size:size] }
+
 func newMachine(t *testing.T) *machine {
 	t.Helper()
 	root := t.TempDir()
-	m := &machine{root: root, disk: filepath.Join(root, "dev/sda"), old: bytes.Repeat([]byte("old data"), diskSize/8)}
+	m := &machine{root: root, disk: filepath.Join(root, "dev/sda"), old: oldData(diskSize)}
 	if err := os.MkdirAll(filepath.Dir(m.disk), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +155,7 @@ func TestInstallEveryCompression(t *testing.T) {
 	t.Parallel()
 	for number, name := range agentv1.Compression_name {
 		compression := agentv1.Compression(number)
-		if compression == agentv1.Compression_COMPRESSION_UNSPECIFIED {
+		if compression == agentv1.Compression_COMPRESSION_UNSPECIFIED || compression == agentv1.Compression_COMPRESSION_LAYER {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
@@ -239,7 +245,7 @@ func TestZerosAreWrittenWhereNothingElseWorks(t *testing.T) {
 	}
 	defer target.close()
 	target.zero = len(zeroWays)
-	w := writer{disk: target}
+	w := writer{disk: target, put: target.write}
 	for offset := 0; offset < len(image); offset += chunkSize {
 		if err := w.write(image[offset:min(len(image), offset+chunkSize)], int64(offset)); err != nil {
 			t.Fatal(err)
@@ -268,14 +274,20 @@ func TestInstallRefusals(t *testing.T) {
 		{"no digest", image, func(r *agentv1.InstallRequest) { r.Image.Digest = "sha256:12" }, "digest is not", false},
 		{"no image", image, func(r *agentv1.InstallRequest) { r.Image = nil }, "digest is not", false},
 		{"no URL", image, func(r *agentv1.InstallRequest) { r.Image.Url = "file:///etc/passwd" }, "http://, https:// or oci://", false},
-		{"unknown compression", image, func(r *agentv1.InstallRequest) { r.Image.Compression = 77 }, "compression is not known", true},
-		{"not compressed", image, func(r *agentv1.InstallRequest) { r.Image.Compression = agentv1.Compression_COMPRESSION_ZSTD }, "magic", true},
-		{"not xz", image, func(r *agentv1.InstallRequest) { r.Image.Compression = agentv1.Compression_COMPRESSION_XZ }, "copy the image", true},
+		{"unknown compression", image, func(r *agentv1.InstallRequest) { r.Image.Compression = 77 }, "compression is not known", false},
+		{"not compressed", image, func(r *agentv1.InstallRequest) { r.Image.Compression = agentv1.Compression_COMPRESSION_ZSTD }, "magic", false},
+		{"not xz", image, func(r *agentv1.InstallRequest) { r.Image.Compression = agentv1.Compression_COMPRESSION_XZ }, "copy the image", false},
 		{"larger than announced", image, func(r *agentv1.InstallRequest) { r.Image.Size = 2 * mebibyte }, "larger than the 2097152", true},
 		{"smaller than announced", image, func(r *agentv1.InstallRequest) { r.Image.Size = 4 * mebibyte }, "not the 4194304", true},
 		{"announced too large", image, func(r *agentv1.InstallRequest) { r.Image.Size = room + 1 }, "too small for the image", false},
 		{"turns out too large", make([]byte, room+1), func(*agentv1.InstallRequest) {}, "reach into the first-boot area", true},
-		{"empty", nil, func(*agentv1.InstallRequest) {}, "is empty", true},
+		{"empty", nil, func(*agentv1.InstallRequest) {}, "is empty", false},
+		{"a page in its place", []byte("<html>log in</html>"), func(r *agentv1.InstallRequest) { r.Image.Digest = digestOf(image) }, "has the digest sha256:", false},
+		{"a small one of another size", image[:1000], func(r *agentv1.InstallRequest) { r.Image.Size = 999 }, "larger than the 999", false},
+		{"a small one that is smaller", image[:1000], func(r *agentv1.InstallRequest) { r.Image.Size = 1001 }, "not the 1001", false},
+		{"no partition table to grow", image, func(r *agentv1.InstallRequest) {
+			r.RootDisk = &agentv1.DiskSelector{Grow: true}
+		}, "the image has no GUID partition table", false},
 		{"wrong serial", image, func(r *agentv1.InstallRequest) {
 			r.RootDisk = &agentv1.DiskSelector{Serial: "other"}
 		}, "sda has another serial", false},
@@ -297,6 +309,8 @@ func TestInstallRefusals(t *testing.T) {
 				m.mustNotBoot(t)
 			} else if !bytes.Equal(m.content(t), m.old) {
 				t.Error("the disk was touched")
+			} else if report.GetDisk() != "" || report.GetBytesWritten() != 0 {
+				t.Errorf("nothing was written, and the report says %q, %d bytes", report.GetDisk(), report.GetBytesWritten())
 			}
 		})
 	}

@@ -16,14 +16,37 @@ type layout struct {
 	sectors int
 	// grow and seed say what is asked for.
 	grow, seed bool
+	// hostName and networkConfig are for the seed; empty: it has none.
+	hostName      string
+	networkConfig []byte
 }
 
-func newLayout(request *agentv1.InstallRequest, chosen *agentv1.BlockDevice, size int64) layout {
-	return layout{
+// newLayout returns the layout for a disk of that size. The network is that of the machine's old
+// system. An error says why the installed one is not told it, which does not stop an install.
+func newLayout(request *agentv1.InstallRequest, chosen *agentv1.BlockDevice, size int64, network *agentv1.Network) (layout, error) {
+	form := request.GetImage().GetFirstBootForm()
+	l := layout{
 		request: request, size: size, disk: devicePath(chosen.GetName()), sectors: int(chosen.GetLogicalSectorBytes()),
 		grow: request.GetRootDisk().GetGrow(),
-		seed: request.GetImage().GetFirstBootForm() == agentv1.FirstBootForm_FIRST_BOOT_FORM_NOCLOUD,
+		seed: form == agentv1.FirstBootForm_FIRST_BOOT_FORM_NOCLOUD || form == agentv1.FirstBootForm_FIRST_BOOT_FORM_NOCLOUD_USER_DATA,
 	}
+	err := l.nameHost(network)
+	return l, err
+}
+
+// nameHost gives the seed the machine's name and its network, where the request wants that.
+func (l *layout) nameHost(network *agentv1.Network) (err error) {
+	if l.request.GetImage().GetFirstBootForm() != agentv1.FirstBootForm_FIRST_BOOT_FORM_NOCLOUD {
+		return nil
+	}
+	l.hostName = hostName(l.request.GetMachineName())
+	if bringsNetwork(l.request.GetFirstBootData()) {
+		return nil
+	}
+	if l.networkConfig, err = networkConfig(network); err != nil {
+		return fmt.Errorf("the installed system is not told the machine's network: %w", err)
+	}
+	return nil
 }
 
 // room is how much of the disk the image may have, in bytes from its beginning.
@@ -48,8 +71,6 @@ type changes struct {
 	// blankFrom is the beginning of a MiB that was behind the image and ends a partition now. What an
 	// earlier use of the disk has left there might be taken for a part of that partition.
 	blankFrom int64
-	// esp is the EFI system partition, its number 0 where there is none.
-	esp partition
 }
 
 // changed is how many bytes at the beginning may differ from the image.
@@ -60,16 +81,16 @@ func (c changes) changed() int64 {
 	return mebibyte
 }
 
-// apply works the changes out. It is called as soon as the first MiB of the image is there, so that
-// an image that is not fit for what is asked ends the install at once, and again when the image has
-// arrived. head is not changed.
+// apply works the changes out. It is called when the first MiB of the image is there and nothing
+// was written, so that an image that is not fit for what is asked leaves the disk alone. head is
+// not changed.
 func (l layout) apply(head []byte) (changes, error) {
 	c := changes{head: append([]byte(nil), head...)}
 	if made := sectorsOf(head); made != 0 && l.sectors != 0 && made != l.sectors {
 		return c, fmt.Errorf("%s has logical sectors of %d bytes, and the image's partition table is for sectors of %d, so it would not boot",
 			l.disk, l.sectors, made)
 	}
-	t, err := readTable(c.head)
+	t, err := readTable(c.head, gptSector)
 	if err != nil {
 		if l.grow || l.seed {
 			return c, err
@@ -77,7 +98,6 @@ func (l layout) apply(head []byte) (changes, error) {
 		c.head = head
 		return c, nil // the image is whatever it is
 	}
-	c.esp, _ = t.find(typeESP)
 	if !l.grow && !l.seed {
 		return c, nil
 	}
@@ -99,7 +119,7 @@ func (l layout) apply(head []byte) (changes, error) {
 	if l.seed {
 		token := l.request.GetBootToken()
 		instance := instanceID(token.GetMachineId(), l.request.GetInstallGeneration(), l.request.GetAttempt())
-		c.seed, c.seedAt = seed(instance, l.request.GetFirstBootData(), l.request.GetSshHostKey()), l.room()
+		c.seed, c.seedAt = seed(instance, l.hostName, l.request.GetFirstBootData(), l.networkConfig, l.request.GetSshHostKey()), l.room()
 		if err := t.add(partition{kind: typeData, id: partitionID(instance), first: end + 1, last: lastUsable}, "cidata"); err != nil {
 			return c, err
 		}

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
@@ -31,23 +32,49 @@ func tool(t *testing.T, stdin, name string, args ...string) string {
 	return string(out)
 }
 
-// partitioned is a disk image of 16 MiB with an EFI system partition and a root file system.
-func partitioned(t *testing.T) []byte {
+// images are those that tools have made. Each is made once: sfdisk waits until all that anybody has
+// written to any disk of this computer is on it.
+var images struct {
+	sync.Mutex
+	made map[string][]byte
+}
+
+// imageOf returns a copy of the image of that size with the partition table that sfdisk makes of
+// the script, and with what finish does to the file.
+func imageOf(t *testing.T, size int, script string, finish func(path string)) []byte {
 	t.Helper()
+	images.Lock()
+	defer images.Unlock()
+	if image, ok := images.made[script]; ok {
+		return bytes.Clone(image)
+	}
 	path := filepath.Join(t.TempDir(), "image")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Truncate(path, 16*mebibyte); err != nil {
+	if err := os.Truncate(path, int64(size)); err != nil {
 		t.Fatal(err)
 	}
-	tool(t, "label: gpt\nfirst-lba: 34\nstart=2048, size=4096, type=U, name=ESP\nstart=6144, size=24576, type=L, name=root\n", "sfdisk", "--quiet", path)
-	tool(t, "", "mke2fs", "-q", "-F", "-t", "ext4", "-b", "1024", "-E", "offset=3145728", path, "12288")
+	tool(t, script, "sfdisk", "--quiet", path)
+	finish(path)
 	image, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return image
+	if images.made == nil {
+		images.made = make(map[string][]byte)
+	}
+	images.made[script] = image
+	return bytes.Clone(image)
+}
+
+// partitioned is a disk image of 16 MiB with an EFI system partition and a root file system.
+func partitioned(t *testing.T) []byte {
+	t.Helper()
+	const script = "label: gpt\nfirst-lba: 34\nstart=2048, size=4096, type=U, name=ESP\nstart=6144, size=24576, type=L, name=root\n"
+	return imageOf(t, 16*mebibyte, script, func(path string) {
+		tool(t, "", "mke2fs", "-q", "-F", "-t", "ext4", "-b", "1024", "-E", "offset=3145728", path, "12288")
+	})
 }
 
 // bigMachine is a machine whose disk has 64 MiB and 7 sectors.
@@ -55,7 +82,7 @@ func bigMachine(t *testing.T) (*machine, Options) {
 	t.Helper()
 	m := newMachine(t)
 	const size = 64*mebibyte + 7*512
-	if err := os.WriteFile(m.disk, bytes.Repeat([]byte("old data"), size/8), 0o600); err != nil {
+	if err := os.WriteFile(m.disk, oldData(size), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	options := m.options()
@@ -149,8 +176,8 @@ func TestNoCloud(t *testing.T) {
 	}
 }
 
-// TestUnfitTables: an image that cannot be given what is asked for ends the install as soon as its
-// first MiB is there, and leaves nothing that boots.
+// TestUnfitTables: an image that cannot be given what is asked for ends the install when its first
+// MiB is there, and the disk is as it was.
 func TestUnfitTables(t *testing.T) {
 	t.Parallel()
 	good := partitioned(t)
@@ -187,15 +214,15 @@ func TestUnfitTables(t *testing.T) {
 				t.Errorf("report: %v", report)
 			}
 			disk, err := os.ReadFile(m.disk)
-			if err != nil || !bytes.Equal(disk[:mebibyte], make([]byte, mebibyte)) {
-				t.Errorf("something may boot: %v", err)
+			if err != nil || !bytes.Equal(disk, oldData(len(disk))) {
+				t.Errorf("the disk was touched: %v", err)
 			}
 		})
 	}
 }
 
 // TestSectors: an image with a partition table for sectors of another size than the disk has ends
-// the install as soon as its first MiB is there, and leaves nothing that boots.
+// the install when its first MiB is there, and the disk is as it was.
 func TestSectors(t *testing.T) {
 	t.Parallel()
 	small := partitioned(t)
@@ -236,11 +263,8 @@ func TestSectors(t *testing.T) {
 				t.Errorf("report: %v", report)
 			}
 			disk, err := os.ReadFile(m.disk)
-			if err != nil || !bytes.Equal(disk[:mebibyte], make([]byte, mebibyte)) {
-				t.Errorf("something may boot: %v", err)
-			}
-			if report.GetBytesWritten() > 8*mebibyte {
-				t.Errorf("the image was read on: %d bytes", report.GetBytesWritten())
+			if err != nil || !bytes.Equal(disk, oldData(len(disk))) {
+				t.Errorf("the disk was touched: %v", err)
 			}
 		})
 	}

@@ -12,6 +12,8 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 )
 
 // ociReference names a manifest in a registry by its digest.
@@ -50,23 +52,56 @@ const (
 // The types of a manifest with layers (OCI image specification; Docker's own, which is the same).
 var manifestTypes = []string{"application/vnd.oci.image.manifest.v1+json", "application/vnd.docker.distribution.manifest.v2+json"}
 
-// layer returns the digest of the one layer that the manifest has. The manifest is what its digest
-// says, so that nobody else can choose the layer.
-func (r ociReference) layer(ctx context.Context, fetch func(ctx context.Context, address string, header http.Header) (*http.Response, error)) (string, error) {
+// ociLayer is what a manifest says of a layer.
+type ociLayer struct {
+	MediaType   string            `json:"mediaType"`
+	Digest      string            `json:"digest"`
+	Annotations map[string]string `json:"annotations"`
+}
+
+// compression is how the layer is compressed: as its media type says (RFC 6839 and the OCI image
+// specification have it behind a plus or a dot), or, where that does not, the name of the file that
+// it was made of.
+func (l ociLayer) compression() agentv1.Compression {
+	title := behindLast(l.Annotations["org.opencontainers.image.title"], ".")
+	kind, _, _ := strings.Cut(l.MediaType, ";")
+	suffix := behindLast(strings.TrimSpace(kind), "+./")
+	for _, name := range []string{suffix, title} {
+		switch strings.TrimPrefix(strings.ToLower(name), "x-") {
+		case "zstd", "zst":
+			return agentv1.Compression_COMPRESSION_ZSTD
+		case "gzip", "gz":
+			return agentv1.Compression_COMPRESSION_GZIP
+		case "xz":
+			return agentv1.Compression_COMPRESSION_XZ
+		}
+	}
+	return agentv1.Compression_COMPRESSION_NONE
+}
+
+// behindLast returns what lies behind the last of the separators.
+func behindLast(text, separators string) string {
+	return text[strings.LastIndexAny(text, separators)+1:]
+}
+
+// layer returns the one layer that the manifest has. The manifest is what its digest says, so that
+// nobody else can choose the layer.
+func (r ociReference) layer(ctx context.Context, fetch func(ctx context.Context, address string, header http.Header) (*http.Response, error)) (ociLayer, error) {
+	var none ociLayer
 	response, err := fetch(ctx, r.url("manifests", r.manifest), http.Header{"Accept": manifestTypes})
 	if err != nil {
-		return "", err
+		return none, err
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusOK {
-		return "", statusError("read the manifest of "+r.host+"/"+r.repository, response)
+		return none, statusError("read the manifest of "+r.host+"/"+r.repository, response)
 	}
 	data, err := io.ReadAll(io.LimitReader(response.Body, maxManifest+1))
 	if err != nil {
-		return "", err
+		return none, err
 	}
-	fail := func(text string) (string, error) {
-		return "", &permanentError{"the manifest of " + r.host + "/" + r.repository + " " + text}
+	fail := func(text string) (ociLayer, error) {
+		return none, &permanentError{"the manifest of " + r.host + "/" + r.repository + " " + text}
 	}
 	if len(data) > maxManifest {
 		return fail("is too large")
@@ -75,9 +110,7 @@ func (r ociReference) layer(ctx context.Context, fetch func(ctx context.Context,
 		return fail("has another digest than was asked for: " + got)
 	}
 	var manifest struct {
-		Layers []struct {
-			Digest string `json:"digest"`
-		} `json:"layers"`
+		Layers []ociLayer `json:"layers"`
 	}
 	if err := json.Unmarshal(data, &manifest); err != nil {
 		return fail("is not a manifest")
@@ -86,9 +119,9 @@ func (r ociReference) layer(ctx context.Context, fetch func(ctx context.Context,
 		return fail(fmt.Sprintf("has %d layers, and one is wanted: the image of the disk", len(manifest.Layers)))
 	}
 	if _, err := parseDigest(manifest.Layers[0].Digest); err != nil {
-		return fail("names its layer by another digest than SHA-256")
+		return fail("names its layer by another digest than SHA-256 or SHA-512")
 	}
-	return manifest.Layers[0].Digest, nil
+	return manifest.Layers[0], nil
 }
 
 // statusError says what a server answered: for good, or for now.

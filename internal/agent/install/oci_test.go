@@ -21,6 +21,12 @@ import (
 // manifest, and returns the reference of that. wrap may put something in front.
 func registryWith(t *testing.T, wrap func(http.Handler) http.Handler, layers ...[]byte) string {
 	t.Helper()
+	return registryOf(t, wrap, ociLayer{MediaType: "application/vnd.ironherd.disk"}, layers...)
+}
+
+// registryOf does, and its layers are said to be as that one is.
+func registryOf(t *testing.T, wrap func(http.Handler) http.Handler, as ociLayer, layers ...[]byte) string {
+	t.Helper()
 	inner := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
 	server := httptest.NewServer(wrap(inner))
 	t.Cleanup(server.Close)
@@ -39,18 +45,20 @@ func registryWith(t *testing.T, wrap func(http.Handler) http.Handler, layers ...
 		MediaType string `json:"mediaType"`
 		Digest    string `json:"digest"`
 		Size      int    `json:"size"`
+
+		Annotations map[string]string `json:"annotations,omitempty"`
 	}
 	manifest := struct {
 		SchemaVersion int          `json:"schemaVersion"`
 		MediaType     string       `json:"mediaType"`
 		Config        descriptor   `json:"config"`
 		Layers        []descriptor `json:"layers"`
-	}{2, manifestTypes[0], descriptor{"application/vnd.oci.empty.v1+json", digestOf([]byte("{}")), 2}, nil}
+	}{2, manifestTypes[0], descriptor{"application/vnd.oci.empty.v1+json", digestOf([]byte("{}")), 2, nil}, nil}
 	for _, blob := range append([][]byte{[]byte("{}")}, layers...) {
 		push(http.MethodPost, "/v2/os/debian/blobs/uploads/?digest="+digestOf(blob), "application/octet-stream", blob)
 	}
 	for _, blob := range layers {
-		manifest.Layers = append(manifest.Layers, descriptor{"application/vnd.ironherd.disk", digestOf(blob), len(blob)})
+		manifest.Layers = append(manifest.Layers, descriptor{as.MediaType, digestOf(blob), len(blob), as.Annotations})
 	}
 	data, err := json.Marshal(manifest)
 	if err != nil {
@@ -68,10 +76,90 @@ func TestInstallFromARegistry(t *testing.T) {
 	m := newMachine(t)
 	request := requestFor(registryWith(t, plain, compress(t, image, agentv1.Compression_COMPRESSION_ZSTD)), image)
 	request.Image.Compression = agentv1.Compression_COMPRESSION_ZSTD
+	request.Image.FileDigest = strings.SplitAfter(request.Image.Url, "@")[1]
+	if report := Run(t.Context(), request, m.options()); !strings.Contains(report.GetError(), "and the manifest says sha256:") || report.GetDisk() != "" {
+		t.Errorf("with the manifest's digest as that of the file: %v", report)
+	}
+	request.Image.FileDigest = ""
 	if report := Run(t.Context(), request, m.options()); !report.GetOk() {
 		t.Fatal(report.GetError())
 	}
 	checkInstalled(t, m, image, request)
+}
+
+// TestTheManifestSaysHowALayerIsCompressed, and the request leaves that to it.
+func TestTheManifestSaysHowALayerIsCompressed(t *testing.T) {
+	t.Parallel()
+	image := testImage(4, 2*mebibyte+77)
+	titled := func(title string) map[string]string {
+		return map[string]string{"org.opencontainers.image.title": title}
+	}
+	for name, c := range map[string]struct {
+		as   ociLayer
+		want agentv1.Compression
+	}{
+		"OCI, zstd":    {ociLayer{MediaType: "application/vnd.oci.image.layer.v1.disk+zstd"}, agentv1.Compression_COMPRESSION_ZSTD},
+		"OCI, gzip":    {ociLayer{MediaType: "application/vnd.oci.image.layer.v1.disk+gzip"}, agentv1.Compression_COMPRESSION_GZIP},
+		"Docker, gzip": {ociLayer{MediaType: "application/vnd.docker.image.rootfs.diff.gzip"}, agentv1.Compression_COMPRESSION_GZIP},
+		"plain zstd":   {ociLayer{MediaType: "application/zstd; version=1"}, agentv1.Compression_COMPRESSION_ZSTD},
+		"plain xz":     {ociLayer{MediaType: "application/x-xz"}, agentv1.Compression_COMPRESSION_XZ},
+		"by its title": {
+			ociLayer{MediaType: "application/vnd.oci.image.layer.v1.tar", Annotations: titled("debian-13.raw.zst")}, agentv1.Compression_COMPRESSION_ZSTD,
+		},
+		"the type counts more": {
+			ociLayer{MediaType: "application/vnd.oci.image.layer.v1.disk+gzip", Annotations: titled("debian-13.raw.zst")}, agentv1.Compression_COMPRESSION_GZIP,
+		},
+		"not compressed": {ociLayer{MediaType: "application/octet-stream", Annotations: titled("debian-13.raw")}, agentv1.Compression_COMPRESSION_NONE},
+		"nothing said":   {ociLayer{}, agentv1.Compression_COMPRESSION_NONE},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMachine(t)
+			request := requestFor(registryOf(t, plain, c.as, compress(t, image, c.want)), image)
+			request.Image.Compression = agentv1.Compression_COMPRESSION_LAYER
+			if report := Run(t.Context(), request, m.options()); !report.GetOk() {
+				t.Fatal(report.GetError())
+			}
+			checkInstalled(t, m, image, request)
+		})
+	}
+}
+
+// TestALayerIsWhatTheManifestSays: with no other digest than the manifest's, another blob than the
+// one that it names does not boot.
+func TestALayerIsWhatTheManifestSays(t *testing.T) {
+	t.Parallel()
+	image, other := testImage(4, 5*mebibyte+77), testImage(5, 5*mebibyte+77)
+	for name, served := range map[string][]byte{"the layer": image, "another blob": other} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMachine(t)
+			wrap := func(inner http.Handler) http.Handler {
+				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if strings.Contains(r.URL.Path, "/blobs/") {
+						_, _ = w.Write(served)
+						return
+					}
+					inner.ServeHTTP(w, r)
+				})
+			}
+			request := requestFor(registryWith(t, wrap, image), image)
+			request.Image.Digest = ""
+			report := Run(t.Context(), request, m.options())
+			if name == "the layer" {
+				if !report.GetOk() {
+					t.Fatal(report.GetError())
+				}
+				request.Image.Digest = digestOf(image)
+				checkInstalled(t, m, image, request)
+				return
+			}
+			if want := "the image's file has the digest " + digestOf(other) + ", not " + digestOf(image); report.GetError() != want {
+				t.Errorf("report: %v", report)
+			}
+			m.mustNotBoot(t)
+		})
+	}
 }
 
 // TestRegistryWantsAToken: the token is for anybody, runs out in the middle, and the connection is

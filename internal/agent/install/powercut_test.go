@@ -164,25 +164,39 @@ func cutPower(t *testing.T, old, image []byte, erase bool) {
 		at[i], at[30+i] = min(i, len(j.ops)), max(0, len(j.ops)-i)
 	}
 	slices.Sort(at)
-	durable, synced := bytes.Clone(old), 0
+	durable, synced, syncs := bytes.Clone(old), 0, 0
+	recorded := 1 // by the first sync; what is foreign is wiped before
+	if erase {
+		recorded = 2
+	}
 	seen := map[string]int{}
 	for _, cut := range at {
 		for i := cut - 1; i >= synced; i-- {
 			if j.ops[i].data == nil {
+				for _, o := range j.ops[synced : i+1] {
+					if o.data == nil {
+						syncs++
+					}
+				}
 				durable, synced = replay(durable, j.ops[synced:i]), i+1
 			}
 		}
 		disk := bytes.Clone(durable)
 		lose(random, disk, j.ops[synced:cut])
-		what := outcome(t, disk, old, final)
+		what := outcome(t, disk, old, final, erase)
 		if what == "" {
 			t.Fatalf("after operation %d of %d the disk boots, and is neither the old system nor the new one", cut, len(j.ops))
 		}
 		seen[what]++
+		m := readMarkOf(t, disk)
+		if generation := m.generation(options.MachineID); syncs >= recorded && generation != request.GetInstallGeneration() {
+			t.Fatalf("after operation %d of %d (synced: %d) the next attempt may write another disk: this one is said to be of generation %d",
+				cut, len(j.ops), synced, generation)
+		}
 		if erase && synced == 0 {
 			continue // it was foreign before
 		}
-		if found, err := foreign(bytes.NewReader(disk), d.size, options.MachineID); err != nil || len(found) > 0 {
+		if found, _, err := foreign(bytes.NewReader(disk), d.size, options.MachineID, 0); err != nil || len(found) > 0 {
 			t.Fatalf("after operation %d of %d (synced: %d) the next attempt is refused: %q, %v", cut, len(j.ops), synced, found, err)
 		}
 	}
@@ -192,6 +206,19 @@ func cutPower(t *testing.T, old, image []byte, erase bool) {
 			t.Errorf("no power cut led to: %s", what)
 		}
 	}
+}
+
+func readMarkOf(t *testing.T, disk []byte) (m mark) {
+	t.Helper()
+	offset := FirstBootOffset(int64(len(disk)))
+	var err error
+	if m.held, m.finished, err = findHeld(bytes.NewReader(disk), offset); err != nil {
+		t.Fatal(err)
+	}
+	if m.begun, _, err = findBegun(bytes.NewReader(disk), offset); err != nil {
+		t.Fatal(err)
+	}
+	return m
 }
 
 func replay(disk []byte, ops []operation) []byte {
@@ -207,10 +234,19 @@ const (
 	bootsNothing = "nothing"
 )
 
-// outcome says what a disk may boot. Empty: something that is not whole.
-func outcome(t *testing.T, disk, old, final []byte) string {
+// outcome says what a disk may boot. Empty: something that is not whole. The records of an install
+// that has begun belong to nobody's data, unless the disk was foreign.
+func outcome(t *testing.T, disk, old, final []byte, foreign bool) string {
 	t.Helper()
 	inside := func(d []byte) []byte { return d[mebibyte : len(d)-mebibyte] }
+	unrecorded := func(d []byte) []byte {
+		d, area := bytes.Clone(d), FirstBootOffset(int64(len(d)))
+		clear(d[area+begunSlots[0] : area+mebibyte])
+		return d
+	}
+	if !foreign {
+		old = unrecorded(old)
+	}
 	found, err := contents(bytes.NewReader(disk), int64(len(disk)))
 	if err != nil {
 		t.Fatal(err)
@@ -218,9 +254,9 @@ func outcome(t *testing.T, disk, old, final []byte) string {
 	switch {
 	case len(found) == 0 && !bytes.Equal(disk[510:512], []byte{0x55, 0xaa}):
 		return bootsNothing
-	case bytes.Equal(inside(disk), inside(old)):
+	case bytes.Equal(inside(disk), inside(old)) || !foreign && bytes.Equal(inside(unrecorded(disk)), inside(old)):
 		return bootsOld
-	case bytes.Equal(inside(disk), inside(final)):
+	case bytes.Equal(inside(unrecorded(disk)), inside(final)):
 		return bootsNew
 	}
 	t.Log(fmt.Sprint("found: ", found))

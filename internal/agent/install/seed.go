@@ -13,14 +13,21 @@ import (
 const seedSize = 2 * mebibyte
 
 // seed returns a FAT12 file system of seedSize with what cloud-init's NoCloud looks for: a volume
-// of the label CIDATA with the files user-data and meta-data, and with vendor-data where the
-// install brings a host key: cloud-init merges that below what the user wants. The instance ID is
-// another one for each install, so that what is to be done once is done once for each.
-func seed(instance string, userData []byte, hostKey *agentv1.SshHostKey) []byte {
+// of the label CIDATA with the files user-data and meta-data, with vendor-data where the install
+// brings a host key: cloud-init merges that below what the user wants; and with network-config
+// where there is one. The instance ID is another one for each install, so that what is to be done
+// once is done once for each. A host name in the user-data counts before that of the meta-data.
+func seed(instance, hostName string, userData, networkConfig []byte, hostKey *agentv1.SshHostKey) []byte {
 	meta := fmt.Appendf(nil, "instance-id: %s\n", instance)
+	if hostName != "" {
+		meta = fmt.Appendf(meta, "local-hostname: %q\n", hostName)
+	}
 	files := []fatFile{{"user-data", userData}, {"meta-data", meta}}
 	if hostKey != nil {
 		files = append(files, fatFile{"vendor-data", vendorData(hostKey)})
+	}
+	if len(networkConfig) > 0 {
+		files = append(files, fatFile{"network-config", networkConfig})
 	}
 	return fat12("CIDATA", files)
 }
@@ -52,7 +59,7 @@ const (
 )
 
 // fat12 returns a file system of seedSize with the files in its root directory. Names are longer
-// than old ones may be, so each has an entry for its long name.
+// than old ones may be, so each has entries for its long name.
 func fat12(label string, files []fatFile) []byte {
 	volume := make([]byte, seedSize)
 	writeBootSector(volume, label)
@@ -63,8 +70,7 @@ func fat12(label string, files []fatFile) []byte {
 	at, cluster := 32, uint16(2)
 	for i, file := range files {
 		short := fmt.Sprintf("FILE%-4d   ", i)
-		long := longEntry(file.name, short)
-		at += copy(directory[at:], long)
+		at += copy(directory[at:], longEntries(file.name, short))
 		first := cluster
 		for rest := file.data; len(rest) > 0; cluster++ {
 			n := copy(volume[(fatData+int(cluster-2)*fatCluster)*fatSector:][:fatCluster*fatSector], rest)
@@ -132,35 +138,39 @@ func shortEntry(name string, attribute byte, cluster uint16, size int) []byte {
 	return e
 }
 
-// longEntry is the one entry that a name of at most 13 characters takes.
-func longEntry(name, short string) []byte {
+// longEntries are those that a long name takes, of 13 characters each, the last one first.
+func longEntries(name, short string) []byte {
 	sum := byte(0)
 	for i := range 11 {
 		sum = sum>>1 | sum<<7
 		sum += short[i]
 	}
-	units := make([]uint16, 13)
-	for i := range units {
-		switch {
-		case i < len(name):
-			units[i] = uint16(name[i])
-		case i > len(name):
-			units[i] = 0xffff
+	const each = 13
+	count := (len(name) + each - 1) / each
+	entries := make([]byte, 32*count)
+	for n := range count {
+		e := entries[32*(count-1-n):][:32]
+		e[0], e[11], e[13] = byte(n+1), 0x0f, sum
+		for i := range each {
+			unit := uint16(0xffff)
+			switch c := n*each + i; {
+			case c < len(name):
+				unit = uint16(name[c])
+			case c == len(name):
+				unit = 0
+			}
+			at := 1 + 2*i
+			if i >= 5 {
+				at = 14 + 2*(i-5)
+			}
+			if i >= 11 {
+				at = 28 + 2*(i-11)
+			}
+			binary.LittleEndian.PutUint16(e[at:], unit)
 		}
 	}
-	e := make([]byte, 32)
-	e[0], e[11], e[13] = 0x41, 0x0f, sum
-	for i, unit := range units {
-		at := 1 + 2*i
-		if i >= 5 {
-			at = 14 + 2*(i-5)
-		}
-		if i >= 11 {
-			at = 28 + 2*(i-11)
-		}
-		binary.LittleEndian.PutUint16(e[at:], unit)
-	}
-	return e
+	entries[0] |= 0x40
+	return entries
 }
 
 // instanceID names one install of a machine.

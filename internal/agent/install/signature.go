@@ -2,7 +2,6 @@ package install
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -27,10 +26,10 @@ type signature struct {
 // which the tools of every distribution go by. What lies inside of partitions is not looked at,
 // because the table of partitions is found.
 var signatures = []signature{
-	{"a GUID partition table", 512, "EFI PART"},
-	{"a GUID partition table", 4096, "EFI PART"},
-	{"the backup of a GUID partition table", -512, "EFI PART"},
-	{"the backup of a GUID partition table", -4096, "EFI PART"},
+	{kindGPT, 512, "EFI PART"},
+	{kindGPT, 4096, "EFI PART"},
+	{kindBackup, -512, "EFI PART"},
+	{kindBackup, -4096, "EFI PART"},
 	{"an ext2, ext3 or ext4 file system", 1080, "\x53\xef"},
 	{"an XFS file system", 0, "XFSB"},
 	{"a Btrfs file system", 65600, "_BHRfS_M"},
@@ -67,17 +66,18 @@ var signatures = []signature{
 // zfsMagic starts the uberblocks of ZFS, in either byte order.
 var zfsMagic = []string{"\x00\x00\x00\x00\x00\xba\xb1\x0c", "\x0c\xb1\xba\x00\x00\x00\x00\x00"}
 
-// contents says what is known of what a disk of that size holds, each thing once. It reads the
-// first and the last MiB, and a little behind the first.
+// contents says what is known of what a disk of that size holds, each thing once.
 func contents(disk io.ReaderAt, size int64) ([]string, error) {
-	const more = 4096
-	head, tail := make([]byte, min(size, mebibyte+more)), make([]byte, min(size, mebibyte))
-	if _, err := disk.ReadAt(head, 0); err != nil && !errors.Is(err, io.EOF) {
+	ends, err := endsOf(disk, size)
+	if err != nil {
 		return nil, err
 	}
-	if _, err := disk.ReadAt(tail, size-int64(len(tail))); err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
-	}
+	return ends.kinds(), nil
+}
+
+// kinds says what is known of what a disk holds, each thing once.
+func (e diskEnds) kinds() []string {
+	head, tail, size := e.head, e.tail, e.size
 	var found []string
 	add := func(what string) {
 		if !slices.Contains(found, what) {
@@ -94,7 +94,7 @@ func contents(disk io.ReaderAt, size int64) ([]string, error) {
 		}
 	}
 	if hasMBR(head) {
-		add("a partition table (MBR)")
+		add(kindMBR)
 	}
 	// Version 0.90 lies 64 KiB before the end, rounded down; 1.0 at least 8 KiB before it.
 	base := size - int64(len(tail))
@@ -110,7 +110,7 @@ func contents(disk io.ReaderAt, size int64) ([]string, error) {
 			}
 		}
 	}
-	return found, nil
+	return found
 }
 
 func has(area []byte, offset int64, magic string) bool {
@@ -138,7 +138,7 @@ func hasMBR(head []byte) bool {
 
 // refuseForeign fails when the disk holds something that the request does not allow to be
 // destroyed.
-func refuseForeign(request *agentv1.InstallRequest, options Options, chosen *agentv1.BlockDevice) error {
+func refuseForeign(request *agentv1.InstallRequest, options Options, chosen *agentv1.BlockDevice, marks marks) error {
 	if request.GetRootDisk().GetErase() {
 		return nil
 	}
@@ -148,28 +148,54 @@ func refuseForeign(request *agentv1.InstallRequest, options Options, chosen *age
 		return fmt.Errorf("open the disk: %w", err)
 	}
 	defer func() { _ = file.Close() }()
-	found, err := foreign(file, chosen.GetSizeBytes(), options.MachineID)
+	found, why, err := foreign(file, chosen.GetSizeBytes(), options.MachineID, marks.newestBeside(chosen, options.MachineID))
 	if err != nil {
 		return fmt.Errorf("look at what %s holds: %w", devicePath(chosen.GetName()), err)
 	}
 	if len(found) > 0 {
-		return fmt.Errorf("%s holds %s, and the request does not allow that to be erased; nothing was written",
-			devicePath(chosen.GetName()), strings.Join(found, " and "))
+		return fmt.Errorf("%s holds %s%s, and the request does not allow that to be erased; nothing was written",
+			devicePath(chosen.GetName()), strings.Join(found, " and "), why)
 	}
 	return nil
 }
 
-// foreign returns what a disk holds that is not the machine's. An install of the same machine is no
-// stranger: whether it may be overwritten was decided before. Nor is what an interrupted one has
-// left: a whole first-boot area, which is on stable storage before any part of a partition table is
-// written, and the backup of a table alone.
-func foreign(disk io.ReaderAt, size int64, machineID string) ([]string, error) {
-	held, _, err := findHeld(disk, FirstBootOffset(size))
+// foreign returns what a disk holds that is not the machine's, and why that is not taken for an
+// install of the machine, where it might be. newest is the newest install generation of the machine
+// that another disk holds, or 0.
+//
+// An install of the same machine is no stranger: whether it may be overwritten was decided before.
+// But a first-boot area stays where it is when a disk is given to another use, so it counts only
+// while the disk holds what it says, and while no other disk holds a newer install. Nor is a
+// stranger what an interrupted install has left: by its record, which is on stable storage before
+// anything is wiped, and by the first-boot area, which is before any part of a partition table is
+// written.
+func foreign(disk io.ReaderAt, size int64, machineID string, newest int64) (found []string, why string, err error) {
+	ends, err := endsOf(disk, size)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	if id := held.GetToken().GetMachineId(); id != "" && id == machineID {
-		return nil, nil
+	if found = ends.kinds(); len(found) == 0 || machineID == "" {
+		return found, "", nil
 	}
-	return contents(disk, size)
+	begun, _, err := findBegun(disk, FirstBootOffset(size))
+	if err != nil {
+		return nil, "", err
+	}
+	if begun.GetMachineId() == machineID && begun.GetInstallGeneration() >= newest && leftBy(begun, ends) {
+		return nil, "", nil
+	}
+	held, _, err := findHeld(disk, FirstBootOffset(size))
+	switch {
+	case err != nil:
+		return nil, "", err
+	case held.GetToken().GetMachineId() != machineID:
+		return found, "", nil
+	case held.GetToken().GetInstallGeneration() < newest:
+		return found, " (of an older install of this machine: another disk holds a newer one)", nil
+	case held.GetContent() == nil:
+		return found, " (maybe of an install of this machine, by an agent that did not record it)", nil
+	case !stillHolds(held.GetContent(), ends.content()):
+		return found, " (an install of this machine was there, but not what is there now)", nil
+	}
+	return nil, "", nil
 }

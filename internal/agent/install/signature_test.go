@@ -79,7 +79,7 @@ func TestContents(t *testing.T) {
 	}
 	for name, data := range map[string][]byte{
 		"nothing":            make([]byte, size),
-		"noise":              bytes.Repeat([]byte("old data"), size/8),
+		"noise":              oldData(size),
 		"boot code, no disk": disk(0, strings.Repeat("\xfa", 510)+"\x55\xaa"),
 	} {
 		if found, err := contents(bytes.NewReader(data), int64(len(data))); err != nil || len(found) > 0 {
@@ -92,6 +92,7 @@ func TestForeignDiskIsRefused(t *testing.T) {
 	t.Parallel()
 	image := testImage(1, 3*mebibyte)
 	m := newMachine(t)
+	m.old = bytes.Clone(m.old)
 	copy(m.old[1080:], "\x53\xef")
 	if err := os.WriteFile(m.disk, m.old, 0o600); err != nil {
 		t.Fatal(err)
@@ -133,4 +134,139 @@ func TestOwnInstallIsNoStranger(t *testing.T) {
 		t.Fatal(report.GetError())
 	}
 	_ = m
+}
+
+// TestWhatBecameOfAnInstall: a first-boot area stays on a disk whatever is done with it. It says
+// that an install of the machine may be overwritten only while that install is there.
+func TestWhatBecameOfAnInstall(t *testing.T) {
+	t.Parallel()
+	image := partitioned(t)
+	write := func(t *testing.T, path string, offset int64, data string) {
+		t.Helper()
+		file, err := os.OpenFile(path, os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = file.Close() }()
+		if _, err := file.WriteAt([]byte(data), offset); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wipe := func(t *testing.T, path string) { t.Helper(); write(t, path, 0, strings.Repeat("\x00", mebibyte)) }
+	for name, test := range map[string]struct {
+		change func(t *testing.T, path string)
+		want   string
+	}{
+		"nothing": {func(*testing.T, string) {}, ""},
+		"its last partition was grown, and the backup moved": {func(t *testing.T, path string) {
+			t.Helper()
+			tool(t, "", "sfdisk", "--quiet", "--relocate", "gpt-bak-std", path)
+			tool(t, ", +", "sfdisk", "--quiet", "--no-reread", "-N", "2", path)
+		}, ""},
+		"it has another boot loader": {func(t *testing.T, path string) { t.Helper(); write(t, path, 0, "\xeb\x63\x90GRUB") }, ""},
+		"its disk has another GUID": {func(t *testing.T, path string) {
+			t.Helper()
+			tool(t, "", "sfdisk", "--quiet", "--disk-id", path, "11111111-2222-4333-8444-555555555555")
+		}, ""},
+		"it has one more partition": {func(t *testing.T, path string) {
+			t.Helper()
+			tool(t, "", "sfdisk", "--quiet", "--relocate", "gpt-bak-std", path)
+			tool(t, "32768, 4096, L", "sfdisk", "--quiet", "--append", path)
+		}, ""},
+		"LVM on the whole disk": {func(t *testing.T, path string) {
+			t.Helper()
+			wipe(t, path)
+			write(t, path, 512+24, "LVM2 001")
+		}, "/dev/sda holds an LVM physical volume (an install of this machine was there, but not what is there now)"},
+		"LUKS on the whole disk, the table is left": {func(t *testing.T, path string) {
+			t.Helper()
+			write(t, path, 0, "LUKS\xba\xbe")
+		}, "encrypted data (LUKS)"},
+		"ZFS, with a table of its own": {func(t *testing.T, path string) {
+			t.Helper()
+			tool(t, "label: gpt\nsize=40M, type=6A898CC3-1DD2-11B2-99A6-080020736631\n", "sfdisk", "--quiet", path)
+		}, "a GUID partition table"},
+		"LVM in a new partition, in the same table": {func(t *testing.T, path string) {
+			t.Helper()
+			tool(t, "", "sfdisk", "--quiet", "--delete", path)
+			tool(t, "2048, 20480, E6D6D379-F507-44C2-A23C-238F2A3DF928\n", "sfdisk", "--quiet", "--append", path)
+		}, "an install of this machine was there"},
+		"its root was made a partition of LVM": {func(t *testing.T, path string) {
+			t.Helper()
+			tool(t, "", "sfdisk", "--quiet", "--part-type", path, "2", "E6D6D379-F507-44C2-A23C-238F2A3DF928")
+		}, "an install of this machine was there"},
+		"an older agent wrote the area": {func(t *testing.T, path string) {
+			t.Helper()
+			area, err := EncodeFirstBoot(&agentv1.FirstBoot{Token: &agentv1.BootToken{MachineId: "m", InstallGeneration: 2}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			write(t, path, FirstBootOffset(64*mebibyte+7*512), string(area))
+		}, "maybe of an install of this machine, by an agent that did not record it"},
+		"another disk holds a newer one": {func(t *testing.T, path string) {
+			t.Helper()
+			area, err := EncodeFirstBoot(&agentv1.FirstBoot{Token: &agentv1.BootToken{MachineId: "m", InstallGeneration: 4}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			other := filepath.Join(filepath.Dir(path), "sdb")
+			if err := os.WriteFile(other, []byte("boots"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			write(t, other, FirstBootOffset(64*mebibyte+7*512), string(area))
+		}, "of an older install of this machine: another disk holds a newer one"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m, options := bigMachine(t)
+			options.Disks[0].Serial = "S1"
+			options.Disks = append(options.Disks, &agentv1.BlockDevice{Name: "sdb", Serial: "S2", SizeBytes: options.Disks[0].GetSizeBytes()})
+			request := requestFor(serveBytes(t, image), image)
+			request.RootDisk = &agentv1.DiskSelector{Serial: "S1"}
+			request.BootToken.InstallGeneration = request.GetInstallGeneration()
+			if report := Run(t.Context(), request, options); !report.GetOk() {
+				t.Fatal(report.GetError())
+			}
+			test.change(t, m.disk)
+			before, err := os.ReadFile(m.disk)
+			if err != nil {
+				t.Fatal(err)
+			}
+			next := proto.CloneOf(request)
+			next.InstallGeneration += 2
+			report := Run(t.Context(), next, options)
+			if test.want == "" {
+				if !report.GetOk() {
+					t.Errorf("report: %v", report)
+				}
+				return
+			}
+			after, err := os.ReadFile(m.disk)
+			if report.GetOk() || !strings.Contains(report.GetError(), test.want) || err != nil || !bytes.Equal(before, after) {
+				t.Errorf("report: %v, %v", report, err)
+			}
+			next.RootDisk.Erase = true
+			if report := Run(t.Context(), next, options); !report.GetOk() {
+				t.Errorf("with permission: %v", report)
+			}
+		})
+	}
+}
+
+// TestAnInstallWithAnMBR: what tells the partitions of an MBR is recorded, too.
+func TestAnInstallWithAnMBR(t *testing.T) {
+	t.Parallel()
+	m, options := bigMachine(t)
+	image := withMBR(t, "83")
+	request := requestFor(serveBytes(t, image), image)
+	for range 2 {
+		if report := Run(t.Context(), request, options); !report.GetOk() {
+			t.Fatal(report.GetError())
+		}
+		request.InstallGeneration++
+	}
+	tool(t, "label: dos\nlabel-id: 0x04030202\nstart=2048, size=2048, type=83\nstart=4096, size=2048, type=83\n", "sfdisk", "--quiet", m.disk)
+	if report := Run(t.Context(), request, options); report.GetOk() || !strings.Contains(report.GetError(), "an install of this machine was there") {
+		t.Errorf("report: %v", report)
+	}
 }

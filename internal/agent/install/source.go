@@ -10,16 +10,22 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 )
 
 const (
 	// stallLimit is how long a download may stand still before it is asked for again.
 	stallLimit = 30 * time.Second
-	// maxFruitless is how many requests in a row may fail without having brought a byte.
+	// maxFruitless is how many requests in a row may fail without having brought a byte, before
+	// anything was written.
 	maxFruitless = 8
 	retryBase    = 100 * time.Millisecond
 	retryCap     = 5 * time.Second
+	// longWait is from when on an install tells that it has waited for the server.
+	longWait = 10 * time.Second
 )
 
 var errStalled = errors.New("the download stood still")
@@ -37,6 +43,8 @@ type source struct {
 	safeURL string
 	// oci is set for an image in a registry. url is empty until its manifest was read.
 	oci *ociReference
+	// layer is what the manifest says of the image.
+	layer ociLayer
 	// token is what the registry wants to see; empty: nothing.
 	token string
 
@@ -49,6 +57,14 @@ type source struct {
 	validator      string
 	fruitless      int
 	last           error
+	// patient is set when there is nothing to go back to: the server may be away as long as ctx
+	// lasts.
+	patient atomic.Bool
+	// waiting is called with why nothing comes, and with nothing when it comes again.
+	waiting func(why string)
+	// since is when it broke off, while nothing comes, and waited how long that has lasted before.
+	since  time.Time
+	waited time.Duration
 }
 
 // newSource makes the source of an image; the first Read makes the first request.
@@ -58,7 +74,7 @@ func newSource(ctx context.Context, client *http.Client, address string) (*sourc
 		return nil, errors.New("the image has no http://, https:// or oci:// URL")
 	}
 	safe := url.URL{Scheme: parsed.Scheme, Host: parsed.Host, Path: parsed.Path}
-	s := &source{client: client, url: address, safeURL: safe.String(), length: -1}
+	s := &source{client: client, url: address, safeURL: safe.String(), length: -1, waiting: func(string) {}}
 	if parsed.Scheme == "oci" {
 		reference, err := parseOCI(parsed)
 		if err != nil {
@@ -85,8 +101,8 @@ func (s *source) Read(p []byte) (int, error) {
 		n, err := s.body.Read(p)
 		s.stall.Stop()
 		s.offset += int64(n)
-		if n > 0 {
-			s.fruitless = 0
+		if n > 0 && s.fruitless > 0 {
+			s.comes()
 		}
 		switch {
 		case err == nil:
@@ -111,6 +127,27 @@ func (s *source) open() error {
 	}
 	s.stall.Stop() // the disk is prepared meanwhile
 	return nil
+}
+
+// compression returns how the image is compressed, after open.
+func (s *source) compression(image *agentv1.Image) agentv1.Compression {
+	if c := image.GetCompression(); c != agentv1.Compression_COMPRESSION_LAYER || s.oci == nil {
+		return c
+	}
+	return s.layer.compression()
+}
+
+// fileDigest returns the digest that the file must have, after open: that of the request, or that
+// of the manifest, which must not contradict each other.
+func (s *source) fileDigest(asked *digest) (*digest, error) {
+	if s.oci == nil {
+		return asked, nil
+	}
+	said, err := parseDigest(s.layer.Digest)
+	if err == nil && asked != nil && asked.String() != said.String() {
+		err = fmt.Errorf("the image's file is asked for by the digest %s, and the manifest says %s", asked, said)
+	}
+	return said, err
 }
 
 // abort makes a Read that is under way, and every later one, return soon. Unlike the others it may
@@ -160,7 +197,9 @@ func (s *source) connect() error {
 		if permanent, ok := errors.AsType[*permanentError](err); ok {
 			return permanent
 		}
-		s.last = err
+		if s.ctx.Err() == nil { // else it says nothing of the server
+			s.last = err
+		}
 		return nil
 	}
 	s.body, s.cancel, s.stall = response.Body, cancel, stall
@@ -168,36 +207,84 @@ func (s *source) connect() error {
 }
 
 // pause waits before a request that follows a failed one. It gives up when too many in a row have
-// brought nothing.
+// brought nothing, and nothing was written yet.
 func (s *source) pause() error {
 	if s.ctx.Err() != nil {
-		return context.Cause(s.ctx)
+		return s.ended()
 	}
 	if s.last == nil {
 		return nil
 	}
-	if s.fruitless++; s.fruitless > maxFruitless {
-		return fmt.Errorf("download %s: %d tries in a row brought nothing: %w", s.safeURL, maxFruitless, s.last)
+	switch s.fruitless++; {
+	case s.fruitless == 1:
+		s.since = time.Now()
+	case s.fruitless > maxFruitless && !s.patient.Load():
+		// The last error is not wrapped: what ends a connection early does not cut the image short.
+		return fmt.Errorf("download %s: %d tries in a row brought nothing: %s", s.safeURL, maxFruitless, s.last.Error())
+	default:
+		s.waiting(s.why())
 	}
 	limit := min(retryCap, retryBase<<min(s.fruitless, 10))
 	timer := time.NewTimer(rand.N(limit))
 	defer timer.Stop()
 	select {
 	case <-s.ctx.Done():
-		return context.Cause(s.ctx)
+		return s.ended()
 	case <-timer.C:
 		return nil
 	}
 }
 
+// why says what is wrong with the server, for people.
+func (s *source) why() string { return clip(fmt.Sprintf("%s: %v", s.safeURL, s.last)) }
+
+// comes ends a time in which nothing has come.
+func (s *source) comes() {
+	s.waited += time.Since(s.since)
+	if s.fruitless > 1 {
+		s.waiting("")
+	}
+	s.fruitless = 0
+}
+
+// ended returns the cause of the end of ctx, and what the source was waiting for then.
+func (s *source) ended() error {
+	cause := context.Cause(s.ctx)
+	if waited := time.Since(s.since); s.fruitless > 0 && waited >= longWait {
+		return &waitedError{cause, waited, s.why()}
+	}
+	return cause
+}
+
+// waitedError is that the time was up while nothing came.
+type waitedError struct {
+	cause  error
+	waited time.Duration
+	why    string
+}
+
+func (e *waitedError) Error() string {
+	return fmt.Sprintf("%v: it has waited %s for %s", e.cause, e.waited.Round(time.Second), e.why)
+}
+
+func (e *waitedError) Unwrap() error { return e.cause }
+
+// longWaited returns a warning where the image did not come for long, all in all.
+func (s *source) longWaited() error {
+	if s.waited < longWait {
+		return nil
+	}
+	return fmt.Errorf("the install waited %s for %s", s.waited.Round(time.Second), s.why())
+}
+
 // request asks for the rest of the image, and finds out before where a registry has it.
 func (s *source) request(ctx context.Context) (*http.Response, error) {
 	if s.url == "" {
-		layer, err := s.oci.layer(ctx, s.fetch)
-		if err != nil {
+		var err error
+		if s.layer, err = s.oci.layer(ctx, s.fetch); err != nil {
 			return nil, err
 		}
-		s.url = s.oci.url("blobs", layer)
+		s.url = s.oci.url("blobs", s.layer.Digest)
 	}
 	header := http.Header{}
 	header.Set("Accept-Encoding", "identity")

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -84,11 +85,103 @@ func TestTruncatedDownloadFails(t *testing.T) {
 			return &http.Response{StatusCode: 200, ContentLength: int64(len(image)), Body: body}, nil
 		})}
 		report := Run(t.Context(), requestFor("http://host/image", image), options)
-		if report.GetOk() || !strings.Contains(report.GetError(), "tries in a row") || !strings.Contains(report.GetError(), "503") {
+		if report.GetOk() || !strings.Contains(report.GetError(), "did not end within") || !strings.Contains(report.GetError(), "503") {
 			t.Errorf("report: %v", report)
 		}
 	})
 	m.mustNotBoot(t)
+}
+
+// away answers requests for an image in the middle of which the server goes away for a while.
+func away(image []byte, piece int, long time.Duration) *http.Client {
+	var gone time.Time
+	return &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+		first, status := 0, http.StatusOK
+		if _, err := fmt.Sscanf(r.Header.Get("Range"), "bytes=%d-", &first); err == nil {
+			status = http.StatusPartialContent
+		}
+		switch {
+		case gone.IsZero():
+			gone = time.Now()
+			return &http.Response{StatusCode: 200, ContentLength: int64(len(image)), Body: brokenBody{bytes.NewReader(image[:piece])}}, nil
+		case time.Since(gone) < long:
+			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+		}
+		return &http.Response{
+			StatusCode: status, ContentLength: int64(len(image) - first), Body: io.NopCloser(bytes.NewReader(image[first:])),
+			Header: http.Header{"Content-Range": {fmt.Sprintf("bytes %d-%d/%d", first, len(image)-1, len(image))}},
+		}, nil
+	})}
+}
+
+// TestServerThatIsAwayForAWhile: when the disk is wiped there is nothing to go back to, so the
+// install waits for the image server as long as it may last, and says so meanwhile and afterwards.
+func TestServerThatIsAwayForAWhile(t *testing.T) {
+	t.Parallel()
+	image := testImage(3, 4*mebibyte)
+	for name, piece := range map[string]int{"right after the beginning": mebibyte, "in the middle": 3 * mebibyte} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMachine(t)
+			request := requestFor("http://host/image?signature=hush", image)
+			request.TimeoutMs = (10 * time.Minute).Milliseconds()
+			synctest.Test(t, func(t *testing.T) {
+				options := m.options()
+				options.Client = away(image, piece, 5*time.Minute)
+				var told []string
+				options.Waiting = func(why string) {
+					if len(told) == 0 || told[len(told)-1] != why {
+						told = append(told, why)
+					}
+				}
+				report := Run(t.Context(), request, options)
+				if !report.GetOk() {
+					t.Fatal(report.GetError())
+				}
+				if want := []string{"http://host/image: dial tcp: connection refused", ""}; !slices.Equal(told, want) {
+					t.Errorf("told %q, want %q", told, want)
+				}
+				if w := report.GetWarnings(); len(w) != 1 || !strings.HasPrefix(w[0], "the install waited 5m") ||
+					!strings.HasSuffix(w[0], "s for http://host/image: dial tcp: connection refused") {
+					t.Errorf("warnings: %q", w)
+				}
+			})
+			checkInstalled(t, m, image, request)
+		})
+	}
+}
+
+// TestServerThatStaysAway: the install ends when its time is up, and says what it has waited for.
+func TestServerThatStaysAway(t *testing.T) {
+	t.Parallel()
+	image := testImage(3, 4*mebibyte)
+	m := newMachine(t)
+	synctest.Test(t, func(t *testing.T) {
+		options := m.options()
+		options.Client = away(image, 3*mebibyte, time.Hour)
+		report := Run(t.Context(), requestFor("http://host/image", image), options)
+		if report.GetOk() || report.GetError() != "the install did not end within 1m0s: it has waited 1m0s for http://host/image: dial tcp: connection refused" {
+			t.Errorf("report: %v", report)
+		}
+	})
+	m.mustNotBoot(t)
+}
+
+// TestServerThatIsNotThere: before anything is wiped, an install does not wait long.
+func TestServerThatIsNotThere(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	synctest.Test(t, func(t *testing.T) {
+		options := m.options()
+		options.Client = &http.Client{Transport: roundTripper(func(*http.Request) (*http.Response, error) { return nil, syscall.ECONNREFUSED })}
+		report := Run(t.Context(), requestFor("http://host/image", nil), options)
+		if report.GetOk() || !strings.HasSuffix(report.GetError(), "download http://host/image: 8 tries in a row brought nothing: connection refused") {
+			t.Errorf("report: %v", report)
+		}
+	})
+	if !bytes.Equal(m.content(t), m.old) {
+		t.Error("the disk was touched")
+	}
 }
 
 func TestImageChangedMeanwhile(t *testing.T) {
@@ -180,7 +273,7 @@ func TestDiskFailureEndsTheDownload(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := &stream{
-		raw: source, abort: source.abort, limit: 10 * mebibyte, disk: &disk{file: file, medium: fileMedium{file}, size: diskSize},
+		raw: source, abort: source.abort, limit: 10 * mebibyte, disk: &disk{file: file, medium: fileMedium{File: file}, size: diskSize},
 		head: make([]byte, 0, mebibyte), progress: func(int64) {},
 	}
 	started := time.Now()

@@ -167,10 +167,13 @@ func (p *probe) wwn(dir string) string {
 
 // protocol tells how a disk is attached, by its name and its place in the device tree.
 func (p *probe) protocol(name, vendor string) string {
-	for prefix, protocol := range map[string]string{"nvme": "nvme", "vd": "virtio", "mmcblk": "mmc"} {
-		if strings.HasPrefix(name, prefix) {
-			return protocol
-		}
+	switch {
+	case strings.HasPrefix(name, "nvme"):
+		return p.nvmeProtocol(name)
+	case strings.HasPrefix(name, "vd"):
+		return "virtio"
+	case strings.HasPrefix(name, "mmcblk"):
+		return "mmc"
 	}
 	if !strings.HasPrefix(name, "sd") {
 		return ""
@@ -192,4 +195,22 @@ func (p *probe) protocol(name, vendor string) string {
 		return "sas"
 	}
 	return "scsi"
+}
+
+// nvmeProtocol tells an NVMe drive in the machine from one over a network. What several controllers
+// lead to belongs to a subsystem, which has a link to each of them.
+func (p *probe) nvmeProtocol(name string) string {
+	device := filepath.Join(blockDir, name, "device")
+	controllers, _ := filepath.Glob(filepath.Join(p.path(device), "nvme*", "transport"))
+	places := []string{filepath.Join(device, "transport")}
+	for _, controller := range controllers {
+		places = append(places, filepath.Join(device, filepath.Base(filepath.Dir(controller)), "transport"))
+	}
+	for _, place := range places {
+		switch transport := p.text(place); transport {
+		case "tcp", "rdma", "fc":
+			return "nvme-" + transport
+		}
+	}
+	return "nvme"
 }

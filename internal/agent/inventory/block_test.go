@@ -90,6 +90,18 @@ func TestDiskShapes(t *testing.T) {
 			},
 			[]*agentv1.BlockDevice{{Name: "sda", SizeBytes: 1024000, Protocol: "iscsi"}, {Name: "sdb", SizeBytes: 1024000, Protocol: "fc"}},
 		},
+		"NVMe over a network": {
+			[]map[string]string{{
+				"sys/class/block/nvme0n1/size": "2000\n", "sys/class/block/nvme0n1/device/transport": "tcp\n",
+				"sys/class/block/nvme1n1/size": "2000\n", "sys/class/block/nvme1n1/device/nvme1/transport": "fc\n",
+				"sys/class/block/nvme2n1/size": "2000\n", "sys/class/block/nvme2n1/device/transport": "pcie\n",
+			}},
+			[]*agentv1.BlockDevice{
+				{Name: "nvme0n1", SizeBytes: 1024000, Protocol: "nvme-tcp"},
+				{Name: "nvme1n1", SizeBytes: 1024000, Protocol: "nvme-fc"},
+				{Name: "nvme2n1", SizeBytes: 1024000, Protocol: "nvme"},
+			},
+		},
 		"persistent memory is no disk": {
 			[]map[string]string{
 				diskAt("LNXSYSTM:00/ndbus0/region0/namespace0.0", "pmem0", nil), diskAt("LNXSYSTM:00/ndbus0/region1/btt1.0", "pmem1s", nil),

@@ -53,6 +53,9 @@ func Survey(root string, kinds []string) (*Plan, error) {
 		note(p.chooseModules(kinds))
 	}
 	note(p.memory())
+	if !p.hasWatchdog() {
+		p.warn("no hardware watchdog is here, or its driver is not loaded: a kernel in memory that hangs stays so until somebody restarts the machine")
+	}
 	p.CommandLine = commandLine(p.text("proc/cmdline"))
 	if len(against) > 0 {
 		return nil, errors.New(strings.Join(against, "; "))
@@ -114,6 +117,15 @@ func (p *Plan) permitted() error {
 	return nil
 }
 
+// hasWatchdog says whether the kernel has a watchdog that is not its own, and so has the one in
+// memory. That of IPMI is of no class.
+func (p *Plan) hasWatchdog() bool {
+	devices, _ := filepath.Glob(p.path("sys/class/watchdog/*/device"))
+	return len(devices) > 0 || slices.ContainsFunc(strings.Split(p.text("proc/modules"), "\n"), func(line string) bool {
+		return firstWord(line) == "ipmi_watchdog"
+	})
+}
+
 // memory wants room for the files. Before the jump they are there three times: as Build has written
 // them, as the kernel reads them, and where it puts them for the jump. After it they are there
 // twice (as they are handed over, and as they are unpacked), besides what runs in memory.
@@ -168,8 +180,12 @@ func commandLine(running string) string {
 			parts = append(parts, word)
 		}
 	}
-	// A kernel that panics restarts the machine, and so does one that loses its first process.
-	return strings.Join(append(parts, "rdinit=/init", "panic=10", "oops=panic", "printk.devkmsg=on"), " ")
+	// A kernel that panics restarts the machine, and so does one that loses its first process. One
+	// that a processor is stuck in panics: after 30 seconds without interrupts, after 60 in the
+	// kernel. That is three times what kernels have by default, because a virtual machine may be kept
+	// waiting.
+	return strings.Join(append(parts, "rdinit=/init", "panic=10", "oops=panic",
+		"softlockup_panic=1", "nmi_watchdog=panic", "watchdog_thresh=30", "printk.devkmsg=on"), " ")
 }
 
 // between returns what stands between two marks, "" where they are not there.

@@ -59,6 +59,7 @@ func host(t *testing.T) (root string, put func(name, text string)) {
 	put("proc/sys/kernel/version", "#1 SMP Debian 6.1.2-1\n")
 	put("proc/sys/kernel/kexec_load_disabled", "0\n")
 	put("sys/kernel/kexec_loaded", "0\n")
+	put("sys/class/watchdog/watchdog0/device", "of the chipset")
 	put("boot/vmlinuz-"+release, string(image(release+" (builder@debian) #1 SMP Debian 6.1.2-1")))
 
 	modules := "lib/modules/" + release + "/"
@@ -133,7 +134,8 @@ func TestSurvey(t *testing.T) {
 	if !slices.Equal(p.Firmware, []string{"net/card.bin"}) {
 		t.Errorf("firmware: %v", p.Firmware)
 	}
-	if want := "console=tty0 console=ttyS0,115200n8 nvme_core.io_timeout=255 rdinit=/init panic=10 oops=panic printk.devkmsg=on"; p.CommandLine != want {
+	if want := "console=tty0 console=ttyS0,115200n8 nvme_core.io_timeout=255 rdinit=/init panic=10 oops=panic " +
+		"softlockup_panic=1 nmi_watchdog=panic watchdog_thresh=30 printk.devkmsg=on"; p.CommandLine != want {
 		t.Errorf("the kernel is told %q, not %q", p.CommandLine, want)
 	}
 	if len(p.Warnings) > 0 {
@@ -247,15 +249,23 @@ func TestSurveyWarns(t *testing.T) {
 	if err := os.Remove(root + "/lib/firmware/net/card.bin"); err != nil {
 		t.Fatal(err)
 	}
+	// A watchdog without a device is the kernel's own.
+	if err := os.Rename(root+"/sys/class/watchdog/watchdog0/device", root+"/sys/class/watchdog/watchdog0/identity"); err != nil {
+		t.Fatal(err)
+	}
 	p, err := Survey(root, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	all := strings.Join(p.Warnings, "\n")
-	for _, want := range []string{"already", "locked down (integrity)", "netcard names firmware (net/card.bin"} {
+	for _, want := range []string{"already", "locked down (integrity)", "netcard names firmware (net/card.bin", "no hardware watchdog is here"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("no warning of %q: %s", want, all)
 		}
+	}
+	put("proc/modules", "ipmi_watchdog 1 0 - Live 0x0\n")
+	if p, err = Survey(root, nil); err != nil || strings.Contains(strings.Join(p.Warnings, "\n"), "no hardware watchdog") {
+		t.Errorf("with the watchdog of IPMI: %v, %v", p, err)
 	}
 }
 

@@ -32,8 +32,9 @@ const (
 
 // Apply makes the network on this host, which must be its own master and have none yet. Where
 // nothing leads to the host, a name or an address, it asks for addresses by DHCP as well. What
-// could not be made is logged. An error means that no interface has an address.
-func Apply(ctx context.Context, n *agentv1.Network, to string, logger *slog.Logger) error {
+// could not be made is logged. An error means that no interface has an address. What it returns is
+// to be kept, after an error, too: an address may still come.
+func Apply(ctx context.Context, n *agentv1.Network, to string, logger *slog.Logger) (*Kept, error) {
 	a := &applier{network: n, log: logger}
 	if err := a.loopback(); err != nil {
 		logger.Warn("the loopback interface cannot be brought up", slog.Any("err", err))
@@ -48,18 +49,22 @@ func Apply(ctx context.Context, n *agentv1.Network, to string, logger *slog.Logg
 	}
 	a.awaitCarrier(ctx)
 	a.routes()
+	kept := &Kept{
+		log: logger, tenures: carriedTenures(n, time.Now()), links: a.askable, ask: ask, take: take, drop: drop,
+		leads: func(ctx context.Context) bool { return a.reachable() && leads(ctx, to) },
+	}
 	if !a.reachable() {
 		logger.Warn("no address could be carried over; DHCP is asked")
-		return a.dhcp(ctx)
+		return kept, kept.seek(ctx)
 	}
 	if await(ctx, routeWait, func() bool { return leads(ctx, to) }) {
-		return nil
+		return kept, nil
 	}
 	logger.Warn("nothing that was carried over leads to the control plane; DHCP is asked", slog.String("host", to))
-	if err := a.dhcp(ctx); err != nil {
+	if err := kept.seek(ctx); err != nil {
 		logger.Warn("DHCP did not help", slog.Any("err", err))
 	}
-	return nil
+	return kept, nil
 }
 
 // anywhere are addresses that only a default route leads to: they are for documentation.

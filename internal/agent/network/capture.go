@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -176,6 +177,9 @@ func (c *capture) addresses(link netlink.Link) ([]*agentv1.NetworkAddress, error
 		if address.Peer != nil && !address.Peer.IP.Equal(address.IP) {
 			a.Peer = address.Peer.String()
 		}
+		if life := time.Duration(address.ValidLft) * time.Second; life < forEver {
+			a.LifetimeMs = life.Milliseconds()
+		}
 		carried = append(carried, a)
 	}
 	return carried, nil
@@ -220,6 +224,7 @@ func (c *capture) route(route netlink.Route, ipv6 bool) {
 	}
 	r := &agentv1.NetworkRoute{
 		Link: name, Metric: int32(route.Priority), OnLink: flags&unix.RTNH_F_ONLINK != 0, Ipv6: ipv6,
+		Dynamic: slices.Contains(dynamic, route.Protocol),
 	}
 	if route.Dst != nil {
 		if ones, _ := route.Dst.Mask.Size(); ones > 0 || !route.Dst.IP.IsUnspecified() {
@@ -244,6 +249,9 @@ func (c *capture) rules() {
 		}
 	}
 }
+
+// dynamic are who makes routes that DHCP or a router gave.
+var dynamic = []netlink.RouteProtocol{unix.RTPROT_DHCP, unix.RTPROT_RA, unix.RTPROT_REDIRECT}
 
 // files reads the resolver's configuration and what else is known of names.
 func (c *capture) files() {

@@ -2,7 +2,6 @@ package network
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -19,24 +18,20 @@ import (
 // dhcpWait is how long one interface may take to get a lease.
 const dhcpWait = 20 * time.Second
 
-// dhcp asks on every hardware interface that has a link, and takes what the first one gets.
-func (a *applier) dhcp(ctx context.Context) error {
+// askable returns the hardware interfaces that have a link, after a moment for those that are only
+// brought up now.
+func (a *applier) askable(ctx context.Context) []string {
 	for mac, link := range hardware() {
 		if err := netlink.LinkSetUp(link); err != nil {
 			a.log.Warn("a network interface cannot be brought up", slog.String("link", mac), slog.Any("err", err))
 		}
 	}
 	await(ctx, carrierWait, func() bool { return len(linked()) == len(hardware()) })
-	faults := []error{errors.New("the host has no network")}
+	var names []string
 	for _, link := range linked() {
-		err := lease(ctx, link)
-		if err == nil {
-			a.log.Info("DHCP gave an address", slog.String("link", link.Attrs().Name))
-			return nil
-		}
-		faults = append(faults, fmt.Errorf("DHCP on %s: %w", link.Attrs().Name, err))
+		names = append(names, link.Attrs().Name)
 	}
-	return errors.Join(faults...)
+	return names
 }
 
 // linked returns the hardware interfaces that have a link.
@@ -56,34 +51,55 @@ var wantedOptions = []dhcpv4.OptionCode{
 	dhcpv4.OptionSubnetMask, dhcpv4.OptionClasslessStaticRoute, dhcpv4.OptionRouter, dhcpv4.OptionDomainName, dhcpv4.OptionDomainNameServer,
 }
 
-// lease gets a lease for the interface and makes it as the answer says.
-func lease(ctx context.Context, link netlink.Link) error {
+// ask asks for a lease on the interface, where it had the address that is not nil.
+func ask(ctx context.Context, name string, had *net.IPNet) (*dhcpv4.DHCPv4, error) {
 	ctx, cancel := context.WithTimeout(ctx, dhcpWait)
 	defer cancel()
-	client, err := nclient4.New(link.Attrs().Name)
+	client, err := nclient4.New(name)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { _ = client.Close() }()
-	granted, err := client.Request(ctx, dhcpv4.WithOption(dhcpv4.OptParameterRequestList(wantedOptions...)))
+	modifiers := []dhcpv4.Modifier{dhcpv4.WithOption(dhcpv4.OptParameterRequestList(wantedOptions...))}
+	offer, err := client.DiscoverOffer(ctx, append(modifiers, wish(had)...)...)
+	if err != nil {
+		return nil, err
+	}
+	granted, err := client.RequestFromOffer(ctx, offer, modifiers...)
+	if err != nil {
+		return nil, err
+	}
+	return granted.ACK, nil
+}
+
+// wish asks a server for an address, which it gives if it likes. It is for a discovery alone: a
+// request names what was offered.
+func wish(had *net.IPNet) []dhcpv4.Modifier {
+	if had == nil {
+		return nil
+	}
+	return []dhcpv4.Modifier{dhcpv4.WithOption(dhcpv4.OptRequestedIPAddress(had.IP))}
+}
+
+// take makes address, routes and name servers of an answer, in the place of the address that there
+// was.
+func take(name string, before tenure, ack *dhcpv4.DHCPv4) error {
+	link, err := netlink.LinkByName(name)
 	if err != nil {
 		return err
 	}
-	return take(link, granted.ACK)
-}
-
-// take makes address, routes and name servers of an answer.
-func take(link netlink.Link, ack *dhcpv4.DHCPv4) error {
-	mask := ack.SubnetMask()
-	if mask == nil {
-		mask = ack.YourIPAddr.DefaultMask()
+	address := &netlink.Addr{IPNet: leased(ack)}
+	if before.address != nil && !before.has(address.IPNet) {
+		drop(name, before)
 	}
-	address := &netlink.Addr{IPNet: &net.IPNet{IP: ack.YourIPAddr, Mask: mask}}
 	if err := netlink.AddrReplace(link, address); err != nil {
 		return fmt.Errorf("add the address %s: %w", address.IPNet, err)
 	}
 	for _, route := range leasedRoutes(ack, address.IPNet) {
 		route.LinkIndex = link.Attrs().Index
+		if isDefault(route) {
+			route.Priority = before.metric
+		}
 		if err := netlink.RouteReplace(route); err != nil {
 			return fmt.Errorf("add the route to %s over %s: %w", route.Dst, route.Gw, err)
 		}
@@ -96,6 +112,29 @@ func take(link netlink.Link, ack *dhcpv4.DHCPv4) error {
 		return os.WriteFile("/etc/resolv.conf", []byte(text.String()), 0o644) //nolint:gosec // as on every host
 	}
 	return nil
+}
+
+// drop takes back an address, and the routes that came with it.
+func drop(name string, before tenure) {
+	link, err := netlink.LinkByName(name)
+	if err != nil || before.address == nil {
+		return
+	}
+	if before.ack != nil {
+		for _, route := range leasedRoutes(before.ack, before.address) {
+			route.LinkIndex = link.Attrs().Index
+			if isDefault(route) {
+				route.Priority = before.metric
+			}
+			_ = netlink.RouteDel(route) // it may have gone with something else
+		}
+	}
+	_ = netlink.AddrDel(link, &netlink.Addr{IPNet: before.address})
+}
+
+func isDefault(route *netlink.Route) bool {
+	ones, _ := route.Dst.Mask.Size()
+	return ones == 0
 }
 
 // leasedRoutes returns the routes of an answer that gave the address: its classless routes

@@ -3,6 +3,7 @@ package network
 import (
 	"net"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
@@ -133,8 +134,8 @@ func TestTake(t *testing.T) {
 	for name, answer := range answers {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			near := cable(t)
-			if err := take(near, acknowledge(t, answer.address, answer.options)); err != nil {
+			cable(t)
+			if err := take("near", tenure{}, acknowledge(t, answer.address, answer.options)); err != nil {
 				t.Fatal(err)
 			}
 			if got := leads(t.Context(), "198.51.100.7"); got != (len(answer.routes) > 0) {
@@ -147,7 +148,8 @@ func TestTake(t *testing.T) {
 // A server gives what it is asked for: classless routes only to who wants them more than a router.
 func TestLease(t *testing.T) {
 	t.Parallel()
-	near := cable(t)
+	var wished atomic.Bool
+	cable(t)
 	server, err := server4.NewServer("far", nil, func(conn net.PacketConn, peer net.Addr, request *dhcpv4.DHCPv4) {
 		modifiers := []dhcpv4.Modifier{
 			dhcpv4.WithYourIP(net.IPv4(192, 0, 2, 7)), dhcpv4.WithNetmask(net.CIDRMask(32, 32)), dhcpv4.WithServerIP(net.IPv4(172, 31, 1, 1)),
@@ -155,6 +157,8 @@ func TestLease(t *testing.T) {
 		}
 		if request.MessageType() == dhcpv4.MessageTypeRequest {
 			modifiers = append(modifiers, dhcpv4.WithMessageType(dhcpv4.MessageTypeAck))
+		} else if request.RequestedIPAddress().Equal(net.IPv4(192, 0, 2, 9)) {
+			wished.Store(true)
 		}
 		wanted := request.ParameterRequestList()
 		for _, option := range wanted {
@@ -185,8 +189,15 @@ func TestLease(t *testing.T) {
 		_ = server.Close()
 		<-served
 	}()
-	if err := lease(t.Context(), near); err != nil {
+	ack, err := ask(t.Context(), "near", &net.IPNet{IP: net.IPv4(192, 0, 2, 9), Mask: net.CIDRMask(24, 32)})
+	if err == nil {
+		err = take("near", tenure{}, ack)
+	}
+	if err != nil {
 		t.Fatal(err)
+	}
+	if !wished.Load() {
+		t.Error("the server was not asked for the address that there was")
 	}
 	if !leads(t.Context(), "198.51.100.7") {
 		t.Error("it does not lead out")

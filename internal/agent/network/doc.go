@@ -6,13 +6,15 @@
 // are told apart by MAC address. What is not carried is told as a warning: other kinds of virtual
 // interfaces, rules and tables of policy routing, encapsulated routes.
 //
-// An address that came with a lifetime (from DHCP or a router) is carried without it. Nobody renews
-// it, however long the agent is in memory: for minutes in an install, for days on a machine that
-// waits for one. A server that gives the address to another machine meanwhile is not noticed. IPv6
-// routers are listened to as before.
+// An address that came with a lifetime (from DHCP or a router) is carried without it, and so stays
+// when nobody renews it. Keep asks DHCP for those of IPv4 when half of that life is over, and again
+// and again after that. It takes the same address or another one, as the server likes. A system
+// that named itself to its server by more than its MAC address may get another one. IPv6 routers
+// are listened to as before.
 //
 // Where nothing can be carried over, where an interface does not turn up again, and where what was
 // carried does not lead to the control plane, Apply asks for addresses by DHCP on every interface
-// that has a link, and takes what the first one gets. It fails only when the host has no network
-// at all; everything short of that is a warning.
+// that has a link, and takes what the first one gets. Keep goes on with that: it asks on one
+// interface after the other until the agent is admitted, and renews what it got. Apply fails only
+// when the host has no network at all; everything short of that is a warning.
 package network

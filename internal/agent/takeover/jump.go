@@ -50,6 +50,10 @@ func (r *run) lookBack(bootID string) *agentv1.ReturnedTakeover {
 	return returned
 }
 
+// SilenceLimit is how long an agent in memory that was admitted may go without being admitted
+// again, or its contact limit where that is longer, before it returns to the old system.
+const SilenceLimit = 24 * time.Hour
+
 // conclude says what the times of jump and boot tell, where nothing was left to read.
 func conclude(jumped, booted time.Time, limit time.Duration) string {
 	took := booted.Sub(jumped).Round(time.Second)
@@ -62,8 +66,12 @@ func conclude(jumped, booted time.Time, limit time.Duration) string {
 		return fmt.Sprintf("the old system was started %s after the jump, before the limit of %s for contact: "+
 			"the kernel in memory has crashed, or somebody has restarted the machine", took, limit)
 	}
+	lost := ""
+	if took >= SilenceLimit {
+		lost = fmt.Sprintf("or lost it for %s, ", SilenceLimit)
+	}
 	return fmt.Sprintf("the old system was started %s after the jump: the agent in memory had no contact with the control plane within %s, "+
-		"or the machine was restarted later", took, limit)
+		"%sor the machine was restarted later", took, limit, lost)
 }
 
 // bootTime returns when the system below root was started, zero when it does not say.

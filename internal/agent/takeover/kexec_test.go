@@ -151,6 +151,7 @@ func TestReturned(t *testing.T) {
 		"words":             {"boot-2", 90 * time.Second, words, "no route to host"},
 		"words of another":  {"boot-2", 90 * time.Second, &agentv1.LastWords{TakeoverGeneration: 2, Cause: "old"}, "no contact with the control plane within 1m0s"},
 		"late":              {"boot-2", 90 * time.Second, nil, "no contact with the control plane within 1m0s, or the machine was restarted later"},
+		"a day later":       {"boot-2", 25 * time.Hour, nil, "within 1m0s, or lost it for 24h0m0s, or the machine was restarted later"},
 		"early":             {"boot-2", 20 * time.Second, nil, "has crashed, or somebody has restarted"},
 		"clock":             {"boot-2", -time.Hour, nil, "the clock does not tell"},
 		"jump not made yet": {"boot-1", time.Second, words, ""},

@@ -17,8 +17,9 @@ var ErrOtherMachine = errors.New("this host was taken over as another machine")
 // planes have put into the directories. A directory goes with them when nothing else is in it.
 // What is not there needs no leaving, so Leave can be repeated after it was interrupted anywhere.
 //
-// ErrOtherMachine when the newest takeover was for another machine: then nothing is touched.
-func Leave(ctx context.Context, root, machine string, directories ...string) error {
+// ErrOtherMachine when the newest takeover was for another machine, ErrSuperseded when it is newer
+// than the generation (0: any will do): then nothing is touched.
+func Leave(ctx context.Context, root, machine string, generation int64, directories ...string) error {
 	store := NewStore(root)
 	if _, err := os.Stat(store.dir); err == nil {
 		lock, err := store.lockTakeover(ctx)
@@ -26,7 +27,7 @@ func Leave(ctx context.Context, root, machine string, directories ...string) err
 			return err
 		}
 		defer func() { _ = lock.Close() }()
-		if err := store.forget(machine); err != nil {
+		if err := store.forget(machine, generation); err != nil {
 			return err
 		}
 	} else if !errors.Is(err, fs.ErrNotExist) {
@@ -61,15 +62,20 @@ func Leave(ctx context.Context, root, machine string, directories ...string) err
 }
 
 // forget removes the state of that machine: its agent can write nothing any more.
-func (s *Store) forget(machine string) error {
+func (s *Store) forget(machine string, generation int64) error {
 	lock, err := s.lock()
 	if err != nil {
 		return err
 	}
 	defer func() { _ = lock.Close() }()
 	// A state that cannot be read is no other machine's.
-	if state, err := s.Load(); err == nil && state.GetInit().GetMachineId() != machine {
+	state, err := s.Load()
+	switch seen := state.GetInit().GetTakeoverGeneration(); {
+	case err != nil:
+	case state.GetInit().GetMachineId() != machine:
 		return ErrOtherMachine
+	case generation > 0 && seen > generation:
+		return &seenError{seen}
 	}
 	if err := os.Remove(s.path()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove the agent's state: %w", err)

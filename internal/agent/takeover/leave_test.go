@@ -28,11 +28,24 @@ func TestLeave(t *testing.T) {
 	if response.GetSuccess() == nil {
 		t.Fatal(response)
 	}
-	if err := Leave(t.Context(), root, machineB, "/root/agent"); !errors.Is(err, ErrOtherMachine) || stopped {
+	if err := Leave(t.Context(), root, machineB, 0, "/root/agent"); !errors.Is(err, ErrOtherMachine) || stopped {
 		t.Fatalf("another machine: %v, stopped %t", err, stopped)
 	}
+	// A control plane that is late: another agent is in charge since.
+	if response := take(t, root, message(machineA, 2), fine); response.GetSuccess() == nil {
+		t.Fatal(response)
+	}
+	if !stopped {
+		t.Fatal("the takeover did not stop the agent before")
+	}
+	if err := Leave(t.Context(), root, machineA, 1, "/root/agent"); !errors.Is(err, ErrSuperseded) {
+		t.Fatalf("after a newer takeover: %v", err)
+	}
+	if _, err := NewStore(root).Load(); err != nil {
+		t.Fatal(err)
+	}
 	for _, directory := range []string{"/root/agent", "/opt", "/root/agent"} {
-		if err := Leave(t.Context(), root, machineA, directory); err != nil || !stopped {
+		if err := Leave(t.Context(), root, machineA, 2, directory); err != nil || !stopped {
 			t.Fatalf("%v, stopped %t", err, stopped)
 		}
 	}

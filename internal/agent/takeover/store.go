@@ -1,8 +1,8 @@
 package takeover
 
 import (
+	"bytes"
 	"crypto/ed25519"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -91,18 +91,21 @@ func parseState(data []byte) (*agentv1.AgentState, error) {
 	return state, nil
 }
 
+// pkcs8 is what the PKCS #8 form of every Ed25519 key begins with; the 32 bytes of its seed follow
+// (RFC 8410, section 7). Package x509 would bring into each agent what it needs for RSA.
+const pkcs8 = "\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20"
+
 // PrivateKey returns the agent's key out of its state.
 func PrivateKey(state *agentv1.AgentState) (ed25519.PrivateKey, error) {
-	key, err := x509.ParsePKCS8PrivateKey(state.GetPrivateKey())
-	if err != nil {
-		return nil, errors.New("the private key is not in PKCS #8 form")
+	seed, ok := bytes.CutPrefix(state.GetPrivateKey(), []byte(pkcs8))
+	if !ok || len(seed) != ed25519.SeedSize {
+		return nil, errors.New("the private key is not the PKCS #8 form of an Ed25519 key")
 	}
-	private, ok := key.(ed25519.PrivateKey)
-	if !ok {
-		return nil, errors.New("the private key is not an Ed25519 key")
-	}
-	return private, nil
+	return ed25519.NewKeyFromSeed(seed), nil
 }
+
+// encodeKey is the opposite of PrivateKey.
+func encodeKey(key ed25519.PrivateKey) []byte { return append([]byte(pkcs8), key.Seed()...) }
 
 // Update changes the state of the agent that init put in charge and returns the new one. When that
 // agent is no longer in charge nothing is changed and the error is ErrSuperseded. An error of
@@ -181,7 +184,7 @@ func (s *Store) inherit(next *agentv1.AgentState) error {
 	}
 	next.InstallGeneration, next.InstallAttempt = last.GetInstallGeneration(), last.GetInstallAttempt()
 	next.FirstInstallGeneration, next.FirstInstallAttempt = last.GetFirstInstallGeneration(), last.GetFirstInstallAttempt()
-	next.FirstInstallBootId = last.GetFirstInstallBootId()
+	next.FirstInstallBootId, next.BegunDisk = last.GetFirstInstallBootId(), last.GetBegunDisk()
 	next.InstallRunning, next.InstallBootId = last.GetInstallRunning(), last.GetInstallBootId()
 	next.UnacknowledgedReport, next.StartedAt = last.GetUnacknowledgedReport(), last.GetStartedAt()
 	return nil

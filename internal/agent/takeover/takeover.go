@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -105,14 +104,10 @@ func (r *run) run(ctx context.Context) (*agentv1.TakeoverSuccess, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a key: %w", err)
 	}
-	encoded, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		return nil, fmt.Errorf("encode the key: %w", err)
-	}
 	success := &agentv1.TakeoverSuccess{
 		PublicKey: public, AgentVersion: r.options.Version, BootId: bootID, Mode: agentv1.TakeoverMode_TAKEOVER_MODE_IN_PLACE,
 	}
-	state := &agentv1.AgentState{Init: r.init, PrivateKey: encoded, Returned: r.returned}
+	state := &agentv1.AgentState{Init: r.init, PrivateKey: encodeKey(private), Returned: r.returned}
 	if r.init.GetMode() == agentv1.TakeoverMode_TAKEOVER_MODE_KEXEC {
 		success.Mode = agentv1.TakeoverMode_TAKEOVER_MODE_KEXEC
 		success.Warnings, err = r.intoMemory(ctx, state)

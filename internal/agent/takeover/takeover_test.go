@@ -3,6 +3,9 @@ package takeover
 import (
 	"bytes"
 	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
 	"errors"
 	"os"
 	"path/filepath"
@@ -330,4 +333,25 @@ func FuzzState(f *testing.F) {
 			t.Error("an invalid state was taken")
 		}
 	})
+}
+
+// TestKeyForm: the form of the agent's key is what everybody else reads and writes as PKCS #8.
+func TestKeyForm(t *testing.T) {
+	t.Parallel()
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil || !bytes.Equal(encodeKey(key), want) {
+		t.Errorf("%x, want %x (%v)", encodeKey(key), want, err)
+	}
+	if got, err := PrivateKey(&agentv1.AgentState{PrivateKey: want}); err != nil || !got.Equal(key) {
+		t.Errorf("read again: %v", err)
+	}
+	for _, bad := range [][]byte{nil, want[:47], append(want[:48:48], 0), key.Seed()} {
+		if _, err := PrivateKey(&agentv1.AgentState{PrivateKey: bad}); err == nil {
+			t.Errorf("%x was taken", bad)
+		}
+	}
 }

@@ -1,0 +1,124 @@
+package install
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+)
+
+// bootedByEFI says whether firmware has started the machine by EFI. Where it has not, that may be
+// BIOS, or EFI of which the kernel was told to make no use.
+func bootedByEFI(root string) bool {
+	_, err := os.Stat(filepath.Join(root, "sys/firmware/efi"))
+	return err == nil
+}
+
+// checkBoot fails when the machine cannot boot an image with that first MiB. It returns the EFI
+// system partition, its number 0 where there is none, and a warning where it is not as sure.
+func checkBoot(root string, head []byte) (esp partition, warning, err error) {
+	esp, err = findESP(head)
+	switch efi := bootedByEFI(root); {
+	case efi && err != nil:
+		return esp, nil, fmt.Errorf("the machine boots by EFI, and no EFI system partition can be found in the image: %w", err)
+	case efi && esp.number == 0:
+		return esp, nil, errors.New("the machine boots by EFI, and the image has no EFI system partition")
+	case !efi && runtime.GOARCH == "amd64" && esp.number != 0 && !hasBootCode(head):
+		return esp, errors.New("the machine seems to boot by BIOS, and the image boots by EFI alone: its boot sector has no code"), nil
+	}
+	return esp, nil, nil
+}
+
+// findESP returns the first EFI system partition of a disk by its first MiB, its number 0 where
+// there is none. The error is of a table that makes no sense.
+func findESP(head []byte) (partition, error) {
+	for _, sector := range []int{gptSector, maxSector} {
+		t, err := readTable(head, sector)
+		if err == nil {
+			esp, _ := t.find(typeESP)
+			return esp, nil
+		}
+		if !errors.Is(err, errNoTable) {
+			return partition{}, err
+		}
+	}
+	for i, e := range mbrEntries(head) {
+		const kindESP = 0xef
+		if first, n := binary.LittleEndian.Uint32(e[8:]), binary.LittleEndian.Uint32(e[12:]); e[4] == kindESP && n > 0 {
+			esp := partition{number: i + 1, first: uint64(first), last: uint64(first) + uint64(n) - 1, mbr: true}
+			copy(esp.id[:], head[440:444])
+			return esp, nil
+		}
+	}
+	return partition{}, nil
+}
+
+// hasBootCode says whether the first sector has something that a BIOS could run.
+func hasBootCode(head []byte) bool {
+	const code = 440
+	return has(head, 510, "\x55\xaa") && len(bytes.Trim(head[:code], "\x00")) > 0
+}
+
+// mbrEntries are the four entries of the table in the first sector; none where it has no table.
+func mbrEntries(head []byte) [][]byte {
+	if !hasMBR(head) {
+		return nil
+	}
+	const table, entry = 446, 16
+	var entries [][]byte
+	for at := table; at < table+4*entry; at += entry {
+		entries = append(entries, head[at:at+entry])
+	}
+	return entries
+}
+
+// bootsInstead warns of other disks that the firmware may boot in the place of the installed one:
+// by BIOS those whose boot sector has code, and by EFI those with an EFI system partition, unless
+// the firmware has an entry that tells them apart.
+func bootsInstead(options Options, chosen *agentv1.BlockDevice, esp partition, entry bool) error {
+	byEFI := bootedByEFI(options.Root)
+	if _, err := os.Stat(filepath.Join(options.Root, efiDir)); err != nil {
+		entry = false
+	}
+	var others []string
+	head := make([]byte, mebibyte)
+	for _, d := range options.Disks {
+		if d.GetName() == chosen.GetName() || !readHead(options.Root, d, head) {
+			continue
+		}
+		if !byEFI && hasBootCode(head) {
+			others = append(others, devicePath(d.GetName())+" has a boot sector")
+		}
+		if other, err := findESP(head); byEFI && err == nil && other.number != 0 && (!entry || other.id == esp.id) {
+			others = append(others, devicePath(d.GetName())+" has an EFI system partition")
+		}
+	}
+	if len(others) == 0 {
+		return nil
+	}
+	return fmt.Errorf("the firmware may boot another disk than %s: %s", devicePath(chosen.GetName()), strings.Join(others, ", "))
+}
+
+// readHead reads the first MiB of a disk, and says whether it could.
+func readHead(root string, d *agentv1.BlockDevice, head []byte) bool {
+	if d.GetName() == "" || strings.ContainsAny(d.GetName(), "/\x00") {
+		return false
+	}
+	file, err := os.OpenFile(filepath.Join(root, devicePath(d.GetName())), os.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = file.Close() }()
+	n, err := file.ReadAt(head, 0)
+	clear(head[n:])
+	return err == nil || errors.Is(err, io.EOF)
+}

@@ -1,0 +1,290 @@
+package install
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+)
+
+// networkConfig returns the network of the old system as cloud-init's network-config of version 2,
+// which is that of netplan: nil where that network had no static address, nor any on a VLAN or a
+// bond, because then the image's own way, which is DHCP, is as good. What DHCP or a router gave is
+// left to them. Interfaces with hardware are told by MAC address, and have the names that they had.
+func networkConfig(n *agentv1.Network) ([]byte, error) {
+	c := &netplan{network: n, wanted: map[string]bool{}}
+	needed := false
+	for _, link := range n.GetLinks() {
+		if len(link.GetAddresses()) > 0 {
+			c.want(link.GetName())
+		}
+		needed = needed || slices.ContainsFunc(link.GetAddresses(), isStatic) ||
+			len(link.GetAddresses()) > 0 && slices.Contains([]string{"vlan", "bond"}, link.GetKind())
+	}
+	if !needed {
+		return nil, nil
+	}
+	c.line(0, "version: 2")
+	for _, group := range []struct{ title, kind string }{{"ethernets", ""}, {"bonds", "bond"}, {"bridges", "bridge"}, {"vlans", "vlan"}} {
+		titled := false
+		for _, link := range n.GetLinks() {
+			if link.GetKind() != group.kind || !c.wanted[link.GetName()] {
+				continue
+			}
+			if !titled {
+				c.line(0, "%s:", group.title)
+				titled = true
+			}
+			if err := c.link(link); err != nil {
+				return nil, fmt.Errorf("%s: %w", link.GetName(), err)
+			}
+		}
+	}
+	return []byte(c.text.String()), nil
+}
+
+// netplan writes a network-config.
+type netplan struct {
+	network *agentv1.Network
+	// wanted are the interfaces that have addresses, and what these stand on.
+	wanted map[string]bool
+	text   strings.Builder
+	// named tells that the name servers are written.
+	named bool
+}
+
+func (c *netplan) line(depth int, format string, args ...any) {
+	_, _ = fmt.Fprintf(&c.text, strings.Repeat("  ", depth)+format+"\n", args...)
+}
+
+func (c *netplan) want(name string) {
+	if c.wanted[name] {
+		return
+	}
+	c.wanted[name] = true
+	for _, link := range c.network.GetLinks() {
+		if link.GetName() == name {
+			for _, lower := range link.GetLower() {
+				c.want(lower)
+			}
+		}
+	}
+}
+
+// link writes one interface.
+func (c *netplan) link(link *agentv1.NetworkLink) error {
+	c.line(1, "%q:", link.GetName())
+	switch link.GetKind() {
+	case "":
+		if mac, err := net.ParseMAC(link.GetMac()); err != nil || len(mac) != 6 {
+			return fmt.Errorf("it has no MAC address to be told by (%q)", link.GetMac())
+		}
+		c.line(2, "match: {macaddress: %q}", link.GetMac())
+		c.line(2, "set-name: %q", link.GetName())
+	case "vlan":
+		lower := c.lower(link)
+		if len(lower) != 1 {
+			return errors.New("it is a VLAN on no interface that is known")
+		}
+		c.line(2, "id: %d", link.GetVlanId())
+		c.line(2, "link: %s", lower[0])
+	default:
+		c.line(2, "interfaces: [%s]", strings.Join(c.lower(link), ", "))
+		c.line(2, "macaddress: %q", link.GetMac())
+		if link.GetKind() == "bond" {
+			if err := c.bond(link.GetBond()); err != nil {
+				return err
+			}
+		}
+	}
+	if mtu := link.GetMtu(); mtu > 0 && mtu != 1500 {
+		c.line(2, "mtu: %d", mtu)
+	}
+	c.addresses(link)
+	c.routes(link)
+	return nil
+}
+
+// lower returns the names of what a virtual interface stands on and is carried over, quoted.
+func (c *netplan) lower(link *agentv1.NetworkLink) []string {
+	var names []string
+	for _, known := range c.network.GetLinks() {
+		if slices.Contains(link.GetLower(), known.GetName()) {
+			names = append(names, fmt.Sprintf("%q", known.GetName()))
+		}
+	}
+	return names
+}
+
+// bondModes and hashPolicies are the names of the kernel's numbers
+// (Documentation/networking/bonding.rst).
+var (
+	bondModes    = []string{"balance-rr", "active-backup", "balance-xor", "broadcast", "802.3ad", "balance-tlb", "balance-alb"}
+	hashPolicies = []string{"layer2", "layer3+4", "layer2+3", "encap2+3", "encap3+4"}
+	lacpRates    = []string{"slow", "fast"}
+)
+
+func (c *netplan) bond(bond *agentv1.Bond) error {
+	name := func(names []string, number int32) string {
+		if number < 0 || int(number) >= len(names) {
+			return ""
+		}
+		return names[number]
+	}
+	mode := name(bondModes, bond.GetMode())
+	if mode == "" {
+		return fmt.Errorf("its mode %d is not known", bond.GetMode())
+	}
+	c.line(2, "parameters:")
+	c.line(3, "mode: %q", mode)
+	c.line(3, "mii-monitor-interval: %d", max(100, bond.GetMiimonMs()))
+	if rate := name(lacpRates, bond.GetLacpRate()); mode == "802.3ad" && rate != "" {
+		c.line(3, "lacp-rate: %q", rate)
+	}
+	if policy := name(hashPolicies, bond.GetXmitHashPolicy()); policy != "" && (mode == "802.3ad" || mode == "balance-xor") {
+		c.line(3, "transmit-hash-policy: %q", policy)
+	}
+	return nil
+}
+
+// isStatic says whether an address was not given for a time.
+func isStatic(a *agentv1.NetworkAddress) bool { return a.GetLifetimeMs() == 0 }
+
+// given says whether an address of that family was given for a time, and the only one of an address
+// alone (/128) by DHCPv6.
+func given(link *agentv1.NetworkLink, ipv6 bool) (dynamic, alone bool) {
+	for _, a := range link.GetAddresses() {
+		if !isStatic(a) && strings.Contains(a.GetPrefix(), ":") == ipv6 {
+			dynamic, alone = true, alone || strings.HasSuffix(a.GetPrefix(), "/128")
+		}
+	}
+	return dynamic, alone
+}
+
+func (c *netplan) addresses(link *agentv1.NetworkLink) {
+	var static []string
+	for _, a := range link.GetAddresses() {
+		if isStatic(a) {
+			static = append(static, fmt.Sprintf("%q", a.GetPrefix()))
+		}
+	}
+	if dynamic, _ := given(link, false); dynamic {
+		c.line(2, "dhcp4: true")
+	}
+	if _, alone := given(link, true); alone {
+		c.line(2, "dhcp6: true")
+	}
+	if len(static) == 0 {
+		return
+	}
+	c.line(2, "addresses: [%s]", strings.Join(static, ", "))
+	servers, domains := c.resolver()
+	if c.named || len(servers) == 0 {
+		return
+	}
+	c.named = true
+	c.line(2, "nameservers:")
+	c.line(3, "addresses: [%s]", strings.Join(servers, ", "))
+	if len(domains) > 0 {
+		c.line(3, "search: [%s]", strings.Join(domains, ", "))
+	}
+}
+
+// resolver returns the name servers and the domains to search, quoted.
+func (c *netplan) resolver() (servers, domains []string) {
+	for line := range strings.SplitSeq(string(c.network.GetResolvConf()), "\n") {
+		switch words := strings.Fields(line); {
+		case len(words) < 2:
+		case words[0] == "nameserver" && net.ParseIP(words[1]) != nil:
+			servers = append(servers, fmt.Sprintf("%q", words[1]))
+		case words[0] == "search" || words[0] == "domain":
+			domains = nil // the last one counts (resolv.conf(5))
+			for _, word := range words[1:] {
+				if isHostName(word) {
+					domains = append(domains, fmt.Sprintf("%q", word))
+				}
+			}
+		}
+	}
+	return servers, domains
+}
+
+// routes writes the routes that DHCP or a router will not bring.
+func (c *netplan) routes(link *agentv1.NetworkLink) {
+	titled := false
+	for _, r := range c.network.GetRoutes() {
+		if r.GetLink() != link.GetName() || r.GetDynamic() {
+			continue
+		}
+		to := r.GetDestination()
+		if to == "" {
+			if dynamic, _ := given(link, r.GetIpv6()); dynamic {
+				continue
+			}
+			if to = "0.0.0.0/0"; r.GetIpv6() {
+				to = "::/0"
+			}
+		}
+		if !titled {
+			c.line(2, "routes:")
+			titled = true
+		}
+		c.line(2, "- to: %q", to)
+		if r.GetGateway() != "" {
+			c.line(3, "via: %q", r.GetGateway())
+		} else {
+			c.line(3, "scope: link")
+		}
+		if r.GetOnLink() {
+			c.line(3, "on-link: true")
+		}
+		if r.GetMetric() > 0 {
+			c.line(3, "metric: %d", r.GetMetric())
+		}
+	}
+}
+
+// ownNetwork are what user-data has that brings a network of its own: the key of cloud-init, or a
+// file of whatever makes the network.
+var ownNetwork = []string{
+	"\nnetwork:", "/etc/netplan", "/etc/systemd/network", "/etc/network/interfaces", "/etc/sysconfig/network", "/etc/NetworkManager/system-connections",
+	"/etc/cloud/cloud.cfg.d",
+}
+
+func bringsNetwork(userData []byte) bool {
+	return slices.ContainsFunc(ownNetwork, func(mark string) bool { return bytes.Contains(userData, []byte(mark)) })
+}
+
+// isHostName says whether a text is a host or domain name (RFC 1123, section 2.1).
+func isHostName(text string) bool {
+	for label := range strings.SplitSeq(text, ".") {
+		odd := func(r rune) bool {
+			return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-'
+		}
+		if label == "" || len(label) > 63 || strings.ContainsFunc(label, odd) || strings.Trim(label, "-") != label {
+			return false
+		}
+	}
+	return true
+}
+
+// hostName returns what a machine's name is as a host name: letters, digits, hyphens and dots; ""
+// where that is none, and for an address.
+func hostName(machine string) string {
+	name := strings.Map(func(r rune) rune {
+		if r == '.' || isHostName(string(r)) {
+			return r
+		}
+		return '-'
+	}, machine)
+	name = strings.Trim(name, "-.")
+	const longest = 64 // of Linux
+	if len(name) > longest || net.ParseIP(machine) != nil || !isHostName(name) {
+		return ""
+	}
+	return name
+}

@@ -1,0 +1,217 @@
+package install
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+)
+
+func address(prefix string, lifetime int64) *agentv1.NetworkAddress {
+	return &agentv1.NetworkAddress{Prefix: prefix, LifetimeMs: lifetime}
+}
+
+// networks are what a host has, and what its installed system is told of it.
+var networks = map[string]struct {
+	network *agentv1.Network
+	want    string
+}{
+	"none": {nil, ""},
+	"DHCP": {&agentv1.Network{
+		Links:  []*agentv1.NetworkLink{{Name: "eth0", Mac: "02:00:00:00:00:01", Mtu: 1400, Addresses: []*agentv1.NetworkAddress{address("192.0.2.7/24", 1), address("2001:db8::7/64", 1)}}},
+		Routes: []*agentv1.NetworkRoute{{Link: "eth0", Gateway: "192.0.2.1"}},
+	}, ""},
+	"static": {&agentv1.Network{
+		Links: []*agentv1.NetworkLink{
+			{Name: "eno1", Mac: "02:00:00:00:00:01", Mtu: 1500, Addresses: []*agentv1.NetworkAddress{address("192.0.2.7/32", 0), address("2001:db8::7/64", 0)}},
+			{Name: "eno2", Mac: "02:00:00:00:00:02", Mtu: 9000},
+		},
+		Routes: []*agentv1.NetworkRoute{
+			{Link: "eno1", Gateway: "198.51.100.1", OnLink: true},
+			{Link: "eno1", Gateway: "fe80::1", Ipv6: true, Metric: 1024},
+			{Link: "eno1", Destination: "203.0.113.0/24"},
+			{Link: "eno1", Destination: "2001:db8:1::/48", Gateway: "fe80::2", Ipv6: true, Dynamic: true},
+		},
+		ResolvConf: []byte("domain old\nsearch example.com b_d lan\nnameserver 192.0.2.53\nnameserver fe80::1%eno1\nnameserver 2001:db8::53\noptions edns0\n"),
+	}, `version: 2
+ethernets:
+  "eno1":
+    match: {macaddress: "02:00:00:00:00:01"}
+    set-name: "eno1"
+    addresses: ["192.0.2.7/32", "2001:db8::7/64"]
+    nameservers:
+      addresses: ["192.0.2.53", "2001:db8::53"]
+      search: ["example.com", "lan"]
+    routes:
+    - to: "0.0.0.0/0"
+      via: "198.51.100.1"
+      on-link: true
+    - to: "::/0"
+      via: "fe80::1"
+      metric: 1024
+    - to: "203.0.113.0/24"
+      scope: link
+`},
+	"one static, one by DHCP": {&agentv1.Network{
+		Links: []*agentv1.NetworkLink{
+			{Name: "eth0", Mac: "02:00:00:00:00:01", Addresses: []*agentv1.NetworkAddress{address("192.0.2.7/24", 3600_000), address("2001:db8::9/128", 3600_000)}},
+			{Name: "eth1", Mac: "02:00:00:00:00:02", Addresses: []*agentv1.NetworkAddress{address("10.0.0.7/8", 0)}},
+		},
+		Routes: []*agentv1.NetworkRoute{
+			{Link: "eth0", Gateway: "192.0.2.1", Metric: 100}, {Link: "eth0", Destination: "203.0.113.0/24", Gateway: "192.0.2.2"},
+		},
+	}, `version: 2
+ethernets:
+  "eth0":
+    match: {macaddress: "02:00:00:00:00:01"}
+    set-name: "eth0"
+    dhcp4: true
+    dhcp6: true
+    routes:
+    - to: "203.0.113.0/24"
+      via: "192.0.2.2"
+  "eth1":
+    match: {macaddress: "02:00:00:00:00:02"}
+    set-name: "eth1"
+    addresses: ["10.0.0.7/8"]
+`},
+	"a VLAN on a bond, and a bridge": {&agentv1.Network{
+		Links: []*agentv1.NetworkLink{
+			{Name: "eth0", Mac: "02:00:00:00:00:01", Mtu: 9000},
+			{Name: "eth1", Mac: "02:00:00:00:00:02", Mtu: 9000},
+			{Name: "eth2", Mac: "02:00:00:00:00:03", Mtu: 1500},
+			{Name: "bond0", Mac: "02:00:00:00:00:01", Kind: "bond", Mtu: 9000, Lower: []string{"eth0", "eth1"}, Bond: &agentv1.Bond{Mode: 4, XmitHashPolicy: 1, LacpRate: 1}},
+			{Name: "bond0.7", Mac: "02:00:00:00:00:01", Kind: "vlan", VlanId: 7, Lower: []string{"bond0"}, Addresses: []*agentv1.NetworkAddress{address("192.0.2.7/24", 3600_000)}},
+			{Name: "br0", Mac: "02:00:00:00:00:03", Kind: "bridge", Lower: []string{"eth2", "vnet1"}, Addresses: []*agentv1.NetworkAddress{address("10.0.0.7/8", 0)}},
+		},
+	}, `version: 2
+ethernets:
+  "eth0":
+    match: {macaddress: "02:00:00:00:00:01"}
+    set-name: "eth0"
+    mtu: 9000
+  "eth1":
+    match: {macaddress: "02:00:00:00:00:02"}
+    set-name: "eth1"
+    mtu: 9000
+  "eth2":
+    match: {macaddress: "02:00:00:00:00:03"}
+    set-name: "eth2"
+bonds:
+  "bond0":
+    interfaces: ["eth0", "eth1"]
+    macaddress: "02:00:00:00:00:01"
+    parameters:
+      mode: "802.3ad"
+      mii-monitor-interval: 100
+      lacp-rate: "fast"
+      transmit-hash-policy: "layer3+4"
+    mtu: 9000
+bridges:
+  "br0":
+    interfaces: ["eth2"]
+    macaddress: "02:00:00:00:00:03"
+    addresses: ["10.0.0.7/8"]
+vlans:
+  "bond0.7":
+    id: 7
+    link: "bond0"
+    dhcp4: true
+`},
+	"an interface without a MAC address": {&agentv1.Network{
+		Links: []*agentv1.NetworkLink{{Name: "ib0", Mac: "80:00:00:01:fe:80:00:00:00:00:00:00:00:02:c9:03:00:1b:1d:cf", Addresses: []*agentv1.NetworkAddress{address("10.0.0.7/8", 0)}}},
+	}, "error"},
+}
+
+func TestNetworkConfig(t *testing.T) {
+	t.Parallel()
+	for name, test := range networks {
+		got, err := networkConfig(test.network)
+		if (err != nil) != (test.want == "error") || err == nil && string(got) != test.want {
+			t.Errorf("%s: %v\n%s", name, err, got)
+		}
+		if python, missing := exec.LookPath("python3"); missing == nil && err == nil && len(got) > 0 {
+			read := exec.CommandContext(t.Context(), python, "-c", "import sys\ntry: import yaml\nexcept ImportError: sys.exit(0)\nassert yaml.safe_load(sys.stdin)['version'] == 2")
+			read.Stdin = strings.NewReader(string(got))
+			if out, err := read.CombinedOutput(); err != nil {
+				t.Errorf("%s: %v: %s", name, err, out)
+			}
+		}
+	}
+}
+
+func TestHostName(t *testing.T) {
+	t.Parallel()
+	for machine, want := range map[string]string{
+		"herd-0007": "herd-0007", "db1.example.com": "db1.example.com", "rack_4/slot 2": "rack-4-slot-2", "": "", "192.0.2.7": "", "2001:db8::7": "",
+		"größe": "gr--e", "-.-": "", "a..b": "", strings.Repeat("x", 64): "", strings.Repeat("x", 63): strings.Repeat("x", 63),
+	} {
+		if got := hostName(machine); got != want {
+			t.Errorf("%q: %q, want %q", machine, got, want)
+		}
+	}
+}
+
+// What a seed has besides the user-data: name and network, unless the request or the user-data
+// wants it otherwise.
+func TestNameAndNetwork(t *testing.T) {
+	t.Parallel()
+	static := networks["static"].network
+	const noCloud, dataOnly = agentv1.FirstBootForm_FIRST_BOOT_FORM_NOCLOUD, agentv1.FirstBootForm_FIRST_BOOT_FORM_NOCLOUD_USER_DATA
+	const id = "instance-id: m-3-2\n"
+	for name, test := range map[string]struct {
+		form       agentv1.FirstBootForm
+		userData   string
+		network    *agentv1.Network
+		meta       string
+		configured bool
+		warning    string
+	}{
+		"static":               {noCloud, "#cloud-config\nusers: []\n", static, id + "local-hostname: \"herd-0007\"\n", true, ""},
+		"DHCP":                 {noCloud, "#cloud-config\n", networks["DHCP"].network, id + "local-hostname: \"herd-0007\"\n", false, ""},
+		"a network of its own": {noCloud, "#cloud-config\nwrite_files:\n- path: /etc/netplan/50.yaml\n", static, id + "local-hostname: \"herd-0007\"\n", false, ""},
+		"only the user-data":   {dataOnly, "#cloud-config\n", static, id, false, ""},
+		"no MAC address": {
+			noCloud, "", networks["an interface without a MAC address"].network, id + "local-hostname: \"herd-0007\"\n", false,
+			"the installed system is not told the machine's network: ib0: it has no MAC address",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			image := partitioned(t)
+			m, options := bigMachine(t)
+			options.Network = test.network
+			request := requestFor(serveBytes(t, image), image)
+			request.Image.FirstBootForm, request.FirstBootData, request.MachineName = test.form, []byte(test.userData), "herd-0007"
+			report := Run(t.Context(), request, options)
+			if warnings := strings.Join(report.GetWarnings(), "\n"); !report.GetOk() || !strings.Contains(warnings, test.warning) || test.warning == "" && strings.Contains(warnings, "NoCloud") {
+				t.Fatalf("%q, warnings %q", report.GetError(), warnings)
+			}
+			disk, err := os.ReadFile(m.disk)
+			if err != nil {
+				t.Fatal(err)
+			}
+			at := FirstBootOffset(int64(len(disk))) - seedSize
+			file := filepath.Join(t.TempDir(), "seed")
+			if err := os.WriteFile(file, disk[at:at+seedSize], 0o600); err != nil {
+				t.Fatal(err)
+			}
+			tool(t, "", "fsck.fat", "-n", file)
+			if got := tool(t, "", "mtype", "-i", file, "::meta-data"); got != test.meta {
+				t.Errorf("meta-data: %q, want %q", got, test.meta)
+			}
+			if listed := tool(t, "", "mdir", "-b", "-i", file); strings.Contains(listed, "network-config") != test.configured {
+				t.Errorf("its files: %s", listed)
+			}
+			if !test.configured {
+				return
+			}
+			if got := tool(t, "", "mtype", "-i", file, "::network-config"); got != networks["static"].want {
+				t.Errorf("network-config: %s", got)
+			}
+		})
+	}
+}

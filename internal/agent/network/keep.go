@@ -1,0 +1,196 @@
+package network
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"slices"
+	"time"
+
+	"github.com/insomniacslk/dhcp/dhcpv4"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+)
+
+const (
+	// keepEvery is how often Keep looks whether there is something to do.
+	keepEvery = 5 * time.Second
+	// tryFor is how long an address from DHCP has to lead to the control plane before the next
+	// interface is asked, and askAgain the pause after nobody has answered.
+	tryFor   = time.Minute
+	askAgain = 10 * time.Second
+	// forEver is a lease time that never ends (RFC 2131, section 3.3).
+	forEver = 0xffffffff * time.Second
+	// leaseUntold is taken for the time of a lease whose server does not tell it.
+	leaseUntold = time.Hour
+)
+
+// Kept is the network that Apply has made. One goroutine at a time may use it.
+type Kept struct {
+	log *slog.Logger
+	// tenures are the IPv4 addresses that are not for ever, by the name of their interface.
+	tenures map[string]tenure
+	// sought is the interface that DHCP has made the way to the control plane; "": what was carried
+	// over is. tried is the last one that was asked for that, and nextTry when the next one is.
+	sought, tried string
+	nextTry       time.Time
+
+	// leads says whether something leads to the control plane. links returns the interfaces that DHCP
+	// may be asked on. ask asks on one, where it had the address that is not nil. take makes what the
+	// answer says in the place of what there was.
+	leads func(ctx context.Context) bool
+	links func(ctx context.Context) []string
+	ask   func(ctx context.Context, link string, had *net.IPNet) (*dhcpv4.DHCPv4, error)
+	take  func(link string, before tenure, ack *dhcpv4.DHCPv4) error
+	// drop takes back what an answer has made.
+	drop func(link string, before tenure)
+}
+
+// tenure is an address for a time.
+type tenure struct {
+	address *net.IPNet
+	// next is when DHCP is asked whether the address may stay, and end until when it may without.
+	next, end time.Time
+	// metric is that of the default route that goes with the address.
+	metric int
+	// ack is the answer that gave the address; nil: it was carried over.
+	ack *dhcpv4.DHCPv4
+}
+
+// carriedTenures are those of the IPv4 addresses that the old system had for a time. An interface
+// has one: a second one is kept as it is.
+func carriedTenures(n *agentv1.Network, now time.Time) map[string]tenure {
+	found := map[string]tenure{}
+	for _, link := range n.GetLinks() {
+		for _, address := range link.GetAddresses() {
+			ip, prefix, err := net.ParseCIDR(address.GetPrefix())
+			if err != nil || ip.To4() == nil || address.GetLifetimeMs() <= 0 {
+				continue
+			}
+			if _, second := found[link.GetName()]; second {
+				break
+			}
+			life := time.Duration(address.GetLifetimeMs()) * time.Millisecond
+			t := tenure{address: &net.IPNet{IP: ip, Mask: prefix.Mask}, next: now.Add(life / 2), end: now.Add(life)}
+			for _, route := range n.GetRoutes() {
+				if route.GetLink() == link.GetName() && route.GetDestination() == "" && !route.GetIpv6() {
+					t.metric = int(route.GetMetric())
+				}
+			}
+			found[link.GetName()] = t
+		}
+	}
+	return found
+}
+
+// Keep keeps the network until ctx ends. It asks DHCP for an address whenever half the life of one
+// is over, of those that DHCP gave and of those that the old system had from there. While nothing
+// that was carried over leads to the control plane, and until the agent is admitted, it asks on one
+// interface after the other, again and again: a switch may pass nothing for the first half minute.
+func (k *Kept) Keep(ctx context.Context, admitted func() bool) {
+	ticker := time.NewTicker(keepEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		k.renew(ctx)
+		if !admitted() && !time.Now().Before(k.nextTry) && (k.sought != "" || !k.leads(ctx)) {
+			if err := k.seek(ctx); err != nil {
+				k.log.Warn("DHCP is asked again", slog.Any("err", err))
+			}
+		}
+	}
+}
+
+// seek asks on one interface after the other, beginning behind the one that was asked last, and
+// takes what the first one gets.
+func (k *Kept) seek(ctx context.Context) error {
+	faults := []error{errors.New("the host has no network")}
+	names := slices.Sorted(slices.Values(k.links(ctx)))
+	behind, _ := slices.BinarySearch(names, k.tried+"\x00")
+	for _, name := range slices.Concat(names[behind:], names[:behind]) {
+		k.tried = name
+		before := k.tenures[name]
+		ack, err := k.ask(ctx, name, before.address)
+		if err == nil {
+			if k.sought != "" && k.sought != name {
+				k.drop(k.sought, k.tenures[k.sought])
+				delete(k.tenures, k.sought)
+			}
+			err = k.settle(name, before, ack)
+		}
+		if err == nil {
+			k.sought, k.nextTry = name, time.Now().Add(tryFor)
+			return nil
+		}
+		faults = append(faults, fmt.Errorf("DHCP on %s: %w", name, err))
+	}
+	k.nextTry = time.Now().Add(askAgain)
+	return errors.Join(faults...)
+}
+
+// renew asks for the addresses whose time has come. One that nobody answers for is kept, even when
+// its life is over: another machine can have it only from a server that answers.
+func (k *Kept) renew(ctx context.Context) {
+	for _, name := range slices.Sorted(maps.Keys(k.tenures)) {
+		t := k.tenures[name]
+		if t.next.IsZero() || time.Now().Before(t.next) {
+			continue
+		}
+		ack, err := k.ask(ctx, name, t.address)
+		if err == nil && t.ack == nil && t.has(leased(ack)) {
+			k.tenures[name] = until(t, ack) // with the routes of the old system
+			continue
+		}
+		if err == nil {
+			err = k.settle(name, t, ack)
+		}
+		if err != nil {
+			t.next = time.Now().Add(max(time.Minute, time.Until(t.end)/2))
+			k.tenures[name] = t
+			k.log.Warn("DHCP has not renewed an address", slog.String("link", name), slog.String("address", t.address.String()),
+				slog.Time("until", t.end), slog.Any("err", err))
+		}
+	}
+}
+
+// settle makes what an answer says.
+func (k *Kept) settle(name string, before tenure, ack *dhcpv4.DHCPv4) error {
+	if err := k.take(name, before, ack); err != nil {
+		return err
+	}
+	now := tenure{address: leased(ack), metric: before.metric, ack: ack}
+	if !before.has(now.address) {
+		k.log.Info("DHCP gave an address", slog.String("link", name), slog.String("address", now.address.String()))
+	}
+	k.tenures[name] = until(now, ack)
+	return nil
+}
+
+// until returns the tenure with the time that an answer gives it.
+func until(t tenure, ack *dhcpv4.DHCPv4) tenure {
+	t.next, t.end = time.Time{}, time.Time{}
+	if life := ack.IPAddressLeaseTime(leaseUntold); life < forEver {
+		t.next, t.end = time.Now().Add(life/2), time.Now().Add(life)
+	}
+	return t
+}
+
+func (t tenure) has(address *net.IPNet) bool {
+	return t.address != nil && t.address.String() == address.String()
+}
+
+// leased returns the address that an answer gives.
+func leased(ack *dhcpv4.DHCPv4) *net.IPNet {
+	mask := ack.SubnetMask()
+	if mask == nil {
+		mask = ack.YourIPAddr.DefaultMask()
+	}
+	return &net.IPNet{IP: ack.YourIPAddr, Mask: mask}
+}
