@@ -86,7 +86,7 @@ func (db *DB) RecordSpoken(ctx context.Context, a AgentIdentity, bootID string) 
 		case m.state.state == fleet.StateSilent:
 			t.recordAgent(a.Machine, "", fleet.EventAgentReturned, "silent since "+seen.LastAt.Format(time.DateTime))
 		}
-		if err := t.recovered(ctx, m.record, actorAgent, bootID); err != nil {
+		if err := t.heard(ctx, m.record, a, bootID); err != nil {
 			return false, err
 		}
 		if first || seen.BootID != bootID {
@@ -183,14 +183,26 @@ func (db *DB) HardwareReport(ctx context.Context, machine fleet.MachineID) ([]by
 
 // HostKeys returns what is known of the machine's host keys; its zero value when nothing is.
 func (db *DB) HostKeys(ctx context.Context, machine fleet.MachineID) (fleet.HostKeys, error) {
-	return read(ctx, db.view, "read host keys", func(ctx context.Context, t *transaction) (keys fleet.HostKeys, err error) {
-		rows, err := t.q.GetHostKeys(ctx, string(machine))
-		for _, r := range rows {
-			keys = fleet.HostKeys{
-				Known: splitLines(r.Pinned), At: instant(r.At), Source: fleet.HostKeySource(r.Source), Refused: r.Refused, RefusedAt: instant(r.RefusedAt),
-			}
+	return read(ctx, db.view, "read host keys", func(ctx context.Context, t *transaction) (fleet.HostKeys, error) {
+		return t.hostKeys(ctx, machine)
+	})
+}
+
+// hostKeys is HostKeys.
+func (t *transaction) hostKeys(ctx context.Context, machine fleet.MachineID) (keys fleet.HostKeys, err error) {
+	rows, err := t.q.GetHostKeys(ctx, string(machine))
+	for _, r := range rows { // there is one at most
+		keys = fleet.HostKeys{
+			Known: splitLines(r.Pinned), At: instant(r.At), Source: fleet.HostKeySource(r.Source), Refused: r.Refused, RefusedAt: instant(r.RefusedAt),
 		}
-		return keys, err
+	}
+	return keys, err
+}
+
+// putHostKeys makes these the keys that the machine is known by. None is refused any more.
+func (t *transaction) putHostKeys(ctx context.Context, machine fleet.MachineID, source fleet.HostKeySource, keys ...string) error {
+	return t.q.PutHostKeys(ctx, statement.PutHostKeysParams{
+		Machine: string(machine), At: micros(t.Now()), Pinned: joinLines(keys), Source: string(source),
 	})
 }
 

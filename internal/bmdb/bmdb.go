@@ -24,7 +24,12 @@ type DB struct {
 	jitter   func() float64
 	clock    *trust.Clock
 	heads    *agenda.Heads
-	janitor  *cursors
+	janitor  cursors
+	// judged is the number of the policy under which the janitor has judged the providers. Until it is
+	// the newest, a check leaves providers out.
+	judged atomic.Int64
+	// opened is when this process opened the database, in database time.
+	opened time.Time
 
 	// policy is the one that was read last.
 	policy atomic.Pointer[fleet.Policy]
@@ -70,7 +75,8 @@ func (nobody) Happened(Happening, string) {}
 // when Open fails.
 func Open(ctx context.Context, engine Engine, opts Options) (*DB, error) {
 	db := &DB{
-		engine: engine, logger: opts.Logger, observer: opts.Observer, clock: opts.Clock, heads: agenda.New(), janitor: newCursors(),
+		engine: engine, logger: opts.Logger, observer: opts.Observer, clock: opts.Clock, heads: agenda.New(),
+		janitor: cursors{at: make(map[fleet.Process]cursor)},
 	}
 	if db.logger == nil {
 		db.logger = slog.New(slog.DiscardHandler)
@@ -126,6 +132,7 @@ func (db *DB) prepare(ctx context.Context, evidence string) error {
 		return fmt.Errorf("encode the policy: %w", err)
 	}
 	return db.update(ctx, "open", func(ctx context.Context, t *transaction) error {
+		db.opened = t.Now()
 		if _, err := t.q.InsertPolicy(ctx, statement.InsertPolicyParams{Number: 1, At: micros(t.Now()), Body: string(body)}); err != nil {
 			return fmt.Errorf("write the first policy: %w", err)
 		}

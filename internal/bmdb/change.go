@@ -88,7 +88,7 @@ func SetAgentStarted(s fleet.AgentStarted) Change {
 			}
 			c.record(t, id, fleet.EventAgentStarted, fmt.Sprintf("takeover generation %d, agent %s", s.TakeoverGeneration, s.AgentVersion))
 			env, err := t.environment(ctx)
-			if err != nil || !lifecycle.InTrouble(c.machine.record, env, t.Now()) {
+			if err != nil || !lifecycle.StartIsStep(c.machine.record, env, t.Now(), s.BootID) {
 				return err
 			}
 			c.record(t, id, fleet.EventRepairStep, string(fleet.RungAgentStart))
@@ -187,7 +187,7 @@ func (t *transaction) setProvided(ctx context.Context, c *commit, f fact) error 
 	}
 	c.touch(machine)
 	if lifecycle.MayChange(was) != lifecycle.MayChange(&p) { // the provider is asked at another pace
-		c.touchedProviders = append(c.touchedProviders, fleet.ProviderName(m.Provider))
+		c.touched = append(c.touched, fleet.Subject{Provider: fleet.ProviderName(m.Provider)})
 	}
 	p.At = now
 	address := ""
@@ -251,12 +251,8 @@ func PinHostKeys(machine fleet.MachineID, keys []string) Change {
 	return Change{
 		text: fmt.Sprintf("pin host keys of %s: %q", machine, keys), machines: []fleet.MachineID{machine},
 		apply: func(ctx context.Context, t *transaction, c *commit) error {
-			err := t.q.PutHostKeys(ctx, statement.PutHostKeysParams{Machine: string(machine), At: micros(t.Now()), Pinned: joinLines(keys), Source: string(fleet.HostKeyFirstUse)})
-			if err != nil {
-				return err
-			}
 			c.record(t, machine, fleet.EventHostKeysPinned, fmt.Sprintf("%d keys", len(keys)))
-			return nil
+			return t.putHostKeys(ctx, machine, fleet.HostKeyFirstUse, keys...)
 		},
 	}
 }
@@ -269,21 +265,12 @@ func InjectHostKey(machine fleet.MachineID, key, fingerprint string) Change {
 	return Change{
 		text: fmt.Sprintf("inject host key of %s: %s", machine, key), machines: []fleet.MachineID{machine},
 		apply: func(ctx context.Context, t *transaction, c *commit) error {
-			rows, err := t.q.GetHostKeys(ctx, string(machine))
-			if err != nil {
+			was, err := t.hostKeys(ctx, machine)
+			if err != nil || len(was.Known) > 0 && was.Source != fleet.HostKeyInjected || slices.Contains(was.Known, key) {
 				return err
 			}
-			var known []string
-			for _, r := range rows {
-				known = splitLines(r.Pinned)
-				if len(known) > 0 && r.Source != string(fleet.HostKeyInjected) || slices.Contains(known, key) {
-					return nil
-				}
-			}
 			c.record(t, machine, fleet.EventHostKeysPinned, "made for this machine: "+fingerprint)
-			return t.q.PutHostKeys(ctx, statement.PutHostKeysParams{
-				Machine: string(machine), At: micros(t.Now()), Pinned: joinLines(append(known, key)), Source: string(fleet.HostKeyInjected),
-			})
+			return t.putHostKeys(ctx, machine, fleet.HostKeyInjected, append(was.Known, key)...)
 		},
 	}
 }
@@ -296,8 +283,8 @@ func RefuseHostKey(key, fingerprint string) Change {
 		kind: ofMachine,
 		apply: func(ctx context.Context, t *transaction, c *commit) error {
 			machine := c.work.Subject.Machine
-			rows, err := t.q.GetHostKeys(ctx, string(machine))
-			if err != nil || len(rows) > 0 && rows[0].Refused == key {
+			was, err := t.hostKeys(ctx, machine)
+			if err != nil || was.Refused == key {
 				return err
 			}
 			c.record(t, machine, fleet.EventHostKeyRefused, fingerprint)

@@ -45,23 +45,21 @@ func (db *DB) Check(ctx context.Context) (findings []Finding, err error) {
 // checked over time. Only the last part of a round costs more the larger the fleet is: it counts.
 func (db *DB) CheckAfter(ctx context.Context, after fleet.MachineID, limit int) (findings []Finding, next fleet.MachineID, err error) {
 	var ids []string
-	var subjects []string
-	var names []fleet.ProviderName
+	var providers []statement.Provider
 	err = db.view(ctx, "check", func(ctx context.Context, t *transaction) (err error) {
-		findings, names = nil, nil
+		findings, providers = nil, nil
 		if ids, err = t.q.ListMachineIDsAfter(ctx, statement.ListMachineIDsAfterParams{After: string(after), MaxRows: int64(limit)}); err != nil {
 			return err
 		}
-		if subjects = ids; len(ids) < limit {
-			providers, err := t.q.ListProviders(ctx)
-			if err != nil {
+		subjects := slices.Clone(ids)
+		if len(ids) < limit {
+			if providers, err = t.q.ListProviders(ctx); err != nil {
 				return err
 			}
 			for _, p := range providers {
-				names = append(names, fleet.ProviderName(p.Name))
 				subjects = append(subjects, providerSubject(fleet.ProviderName(p.Name)))
 			}
-			if findings, err = t.checkRows(ctx); err != nil {
+			if findings, err = t.checkRows(ctx, providers); err != nil {
 				return err
 			}
 		}
@@ -79,8 +77,8 @@ func (db *DB) CheckAfter(ctx context.Context, after fleet.MachineID, limit int) 
 		}
 		findings, next = append(findings, found...), fleet.MachineID(id)
 	}
-	for _, name := range names {
-		found, err := db.checkProvider(ctx, name)
+	for _, p := range providers {
+		found, err := db.checkProvider(ctx, fleet.ProviderName(p.Name))
 		if err != nil {
 			return nil, "", err
 		}
@@ -92,22 +90,28 @@ func (db *DB) CheckAfter(ctx context.Context, after fleet.MachineID, limit int) 
 	return findings, next, nil
 }
 
-// checkEnds looks for work of these subjects that has ended more than once (I4).
+// checkEnds looks for work of these subjects that ended more than once, or without a start (I4).
 func (t *transaction) checkEnds(ctx context.Context, subjects []string) ([]Finding, error) {
 	var findings []Finding
 	for _, subject := range subjects {
-		ended, err := t.q.ListEndedTwice(ctx, subject)
+		wrong, err := t.q.ListWrongEnds(ctx, subject)
 		if err != nil {
 			return nil, err
 		}
-		for _, e := range ended {
-			findings = append(findings, Finding{"I4", subject, fmt.Sprintf("%s epoch %d has %d ends", e.Process, e.Epoch, e.Ends)})
+		for _, e := range wrong {
+			if e.Ends > 1 {
+				findings = append(findings, Finding{"I4", subject, fmt.Sprintf("%s epoch %d has %d ends", e.Process, e.Epoch, e.Ends)})
+			}
+			if e.StartedAt == 0 {
+				findings = append(findings, Finding{"I4", subject, fmt.Sprintf("%s epoch %d has an end and no start", e.Process, e.Epoch)})
+			}
 		}
 	}
 	return findings, nil
 }
 
-func (t *transaction) checkRows(ctx context.Context) ([]Finding, error) {
+// checkRows looks for lanes that contradict themselves, and for counts that are wrong.
+func (t *transaction) checkRows(ctx context.Context, providers []statement.Provider) ([]Finding, error) {
 	var findings []Finding
 	lanes, err := t.q.ListWrongLanes(ctx, statement.ListWrongLanesParams{Limited: string(fleet.ProcessRecovery), MaxRows: maxFindings})
 	if err != nil {
@@ -115,10 +119,6 @@ func (t *transaction) checkRows(ctx context.Context) ([]Finding, error) {
 	}
 	for _, l := range lanes {
 		findings = append(findings, Finding{"I1", l.ID, fmt.Sprintf("the lane, held by session %q, contradicts itself or the sessions", l.Session)})
-	}
-	providers, err := t.q.ListProviders(ctx)
-	if err != nil {
-		return nil, err
 	}
 	for _, p := range providers {
 		n, err := t.q.CountProviderMachines(ctx, p.Name)
@@ -178,7 +178,7 @@ func (db *DB) checkProvider(ctx context.Context, name fleet.ProviderName) ([]Fin
 			return findings, err
 		}
 		plan, err := t.judgeProvider(ctx, p)
-		if err != nil || !db.janitor.seen(t.env.Policy.Number) { // the janitor will come to it
+		if err != nil || db.judged.Load() < t.env.Policy.Number { // the janitor will come to it
 			return findings, err
 		}
 		for process, l := range p.lanes {

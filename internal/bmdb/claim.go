@@ -124,7 +124,7 @@ func (c *claiming) run(ctx context.Context) (Claim, error) {
 func (c *claiming) round(ctx context.Context, candidates []candidate) error {
 	var r *claimRound
 	err := c.s.db.update(ctx, "claim", func(ctx context.Context, t *transaction) error {
-		r = &claimRound{claiming: c, t: t, overdue: make(map[fleet.SessionID][]candidate), limits: make(map[place]time.Time)}
+		r = &claimRound{claiming: c, t: t, overdue: make(map[fleet.SessionID][]candidate), full: make(map[place]time.Time)}
 		return r.run(ctx, candidates)
 	})
 	if err != nil {
@@ -141,7 +141,7 @@ func (c *claiming) round(ctx context.Context, candidates []candidate) error {
 	for _, a := range candidates {
 		c.done[a.subject] = a.dueAt
 	}
-	for place, until := range r.limits {
+	for place, until := range r.full {
 		c.full[place] = until
 	}
 	for _, a := range r.left {
@@ -199,8 +199,8 @@ type claimRound struct {
 	busy bool // somebody else is at it
 	// failing is how many of the starts are of machines that failed lately.
 	failing int
-	// limits are the places that were found to have no room, with when to look again.
-	limits map[place]time.Time
+	// full are the places that were found to have no room, with when to look again.
+	full map[place]time.Time
 }
 
 // start is work that is about to start: it takes the lane.

@@ -84,7 +84,7 @@ func (db *DB) freeAbandoned(ctx context.Context) error {
 		return nil
 	}
 	for _, name := range providers {
-		err := db.rewriteAll(ctx, "free lanes", providerSubject(fleet.ProviderName(name)))
+		err := db.rewrite(ctx, "free lanes", []string{providerSubject(fleet.ProviderName(name))}, false)
 		if err != nil && fleet.KindOf(err) != fleet.KindTemporary {
 			return fmt.Errorf("free what ended sessions hold: %w", err)
 		}
@@ -106,56 +106,40 @@ func (db *DB) freeAbandoned(ctx context.Context) error {
 	return db.markFreed(ctx, sessions)
 }
 
-// rewriteAll rewrites subjects in one transaction of that kind, which also frees the lanes that the
-// dead hold there.
-func (db *DB) rewriteAll(ctx context.Context, kind string, subjects ...string) error {
-	return db.rewrite(ctx, kind, subjects, false)
-}
-
-// rewrite is rewriteAll, on demand without the machines that somebody else has.
+// rewrite rewrites subjects in one transaction of that kind, which also frees the lanes that the
+// dead hold there; with skipLocked without the machines that somebody else has.
 func (db *DB) rewrite(ctx context.Context, kind string, subjects []string, skipLocked bool) error {
 	if len(subjects) == 0 {
 		return nil
 	}
 	return db.update(ctx, kind, func(ctx context.Context, t *transaction) error {
 		l := locks{skipLocked: skipLocked}
+		var list []fleet.Subject
 		for _, key := range subjects {
-			l.add(parseSubject(key))
+			s := parseSubject(key)
+			l.add(s)
+			list = append(list, s)
 		}
 		if err := l.take(ctx, t); err != nil {
 			return err
 		}
-		for _, name := range l.providers {
-			if err := t.rewriteProvider(ctx, name); err != nil {
-				return err
-			}
-		}
-		machines, err := t.loadAll(ctx, l.machines)
-		if err != nil {
-			return err
-		}
-		for _, id := range l.machines {
-			if m, there := machines[id]; there {
-				if err := t.derive(ctx, m); err != nil {
-					return err
-				}
-			}
-		}
-		return nil
+		return t.rewriteSubjects(ctx, slices.DeleteFunc(list, func(s fleet.Subject) bool {
+			return s.Machine != "" && !slices.Contains(l.machines, s.Machine)
+		}))
 	})
 }
 
 // markFreed notes of sessions that have ended, and hold nothing any more, that it is so.
 func (db *DB) markFreed(ctx context.Context, sessions []string) error {
-	holders, err := read(ctx, db.view, "what sessions hold", func(ctx context.Context, t *transaction) ([]statement.CountHeldBySessionRow, error) {
-		return t.q.CountHeldBySession(ctx)
+	held, err := read(ctx, db.view, "what sessions hold", func(ctx context.Context, t *transaction) ([]statement.ListHeldRow, error) {
+		return t.q.ListHeld(ctx)
 	})
 	if err != nil {
 		return fmt.Errorf("list what ended sessions hold: %w", err)
 	}
-	for _, h := range holders {
-		sessions = slices.DeleteFunc(sessions, func(id string) bool { return id == h.Session })
-	}
+	sessions = slices.DeleteFunc(sessions, func(id string) bool {
+		return slices.ContainsFunc(held, func(h statement.ListHeldRow) bool { return h.Session == id })
+	})
 	err = db.update(ctx, "sessions freed", func(ctx context.Context, t *transaction) error {
 		for _, id := range sessions {
 			if err := t.q.SetSessionFreed(ctx, id); err != nil {

@@ -30,10 +30,8 @@ type commit struct {
 	lane     *lane
 	machine  *machineRecord
 	provider *providerRecord
-	// touched are the machines and providers, besides the work's own subject, of which a change wrote
-	// facts.
-	touched          []fleet.MachineID
-	touchedProviders []fleet.ProviderName
+	// touched are the subjects of which a change wrote facts; the work's own may be among them.
+	touched []fleet.Subject
 	// gone: the machine has been given back, and its row goes with the end of the work.
 	gone bool
 	// found is what a probe has found, and quiet says that the one before has found the same.
@@ -42,10 +40,13 @@ type commit struct {
 }
 
 // touch notes that a change wrote a fact of that machine.
-func (c *commit) touch(id fleet.MachineID) { c.touched = append(c.touched, id) }
+func (c *commit) touch(id fleet.MachineID) {
+	c.touched = append(c.touched, fleet.Subject{Machine: id})
+}
 
-// alone says whether a commit concerns more than the row of its own machine, or has answers for its
-// caller: a caller that gave up waiting must not be written to.
+// alone says whether a commit must not be put together with others. That is one that needs other
+// rows than that of its own machine: it could wait for them. And it is one that has answers for its
+// caller: a batch may be committed after the caller has given up, and must not write to it then.
 func (c *commit) alone() bool {
 	return c.work.Subject.Machine == "" || slices.ContainsFunc(c.changes, func(ch Change) bool {
 		return ch.concerns != nil || len(ch.machines) > 0 || ch.recall != nil
@@ -152,7 +153,7 @@ func (t *transaction) commit(ctx context.Context, s *Session, list []*commit, sk
 
 // needs adds what a commit is going to write about to what is locked for it.
 func (c *commit) needs(ctx context.Context, t *transaction, l *locks) error {
-	c.lane, c.machine, c.provider, c.touched, c.touchedProviders, c.gone = nil, nil, nil, nil, nil, false
+	c.lane, c.machine, c.provider, c.touched, c.gone = nil, nil, nil, nil, false
 	c.found, c.quiet = "", false
 	l.add(c.work.Subject)
 	for _, ch := range c.changes {
@@ -233,30 +234,8 @@ func (t *transaction) writeAll(ctx context.Context, list []*commit) error {
 		if err != nil {
 			return err
 		}
-		if err := t.rewriteTouched(ctx, c); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// rewriteTouched rewrites what a commit has touched besides its own subject.
-func (t *transaction) rewriteTouched(ctx context.Context, c *commit) error {
-	slices.Sort(c.touched)
-	for _, id := range slices.Compact(c.touched) {
-		if id == c.work.Subject.Machine {
-			continue
-		}
-		if err := t.rewrite(ctx, id); err != nil {
-			return err
-		}
-	}
-	slices.Sort(c.touchedProviders)
-	for _, name := range slices.Compact(c.touchedProviders) {
-		if name == c.work.Subject.Provider {
-			continue
-		}
-		if err := t.rewriteProvider(ctx, name); err != nil {
+		others := slices.DeleteFunc(c.touched, func(s fleet.Subject) bool { return s == c.work.Subject })
+		if err := t.rewriteSubjects(ctx, others); err != nil {
 			return err
 		}
 	}
@@ -272,7 +251,7 @@ func (t *transaction) endWork(c *commit) {
 	switch {
 	case e.failure != nil:
 		h.retryAt = t.backOff(backoffs, w.Subject, w.Process, *e.failure, e.jitter)
-	case e.reset && backed:
+	case e.event == fleet.EventFinished && backed:
 		delete(backoffs, w.Process)
 		t.buffer.resetBackoff(subjectKey(w.Subject), w.Process)
 	}
@@ -308,9 +287,9 @@ func (t *transaction) backOff(
 	return next.NotBefore
 }
 
-// ran remembers when the pass over a provider that ends now had started, if it ends as done.
+// ran remembers when the pass over a provider that ends now had started, if it finishes.
 func (t *transaction) ran(ctx context.Context, c *commit) (err error) {
-	if c.ending == nil || !c.ending.ran {
+	if c.ending == nil || c.ending.event != fleet.EventFinished {
 		return nil
 	}
 	switch name := string(c.work.Subject.Provider); c.work.Process {

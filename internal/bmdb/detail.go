@@ -28,7 +28,17 @@ func (db *DB) MachineDetails(ctx context.Context, machine fleet.MachineID) (Mach
 			return MachineDetails{}, err
 		}
 		d := MachineDetails{Record: m.record, Now: t.Now(), State: m.state.state, StateSince: instant(m.state.since)}
-		if d.Environment, err = t.environment(ctx); err != nil || !limits(d.Environment.Policy, fleet.ProcessRecovery) {
+		if d.Environment, err = t.environment(ctx); err != nil {
+			return d, err
+		}
+		if m.record.Intent != nil {
+			p, err := t.loadProvider(ctx, m.record.Provider)
+			if err != nil {
+				return d, err
+			}
+			d.Environment.Paused = p.record.Paused
+		}
+		if d.Environment.Missing, err = t.missing(ctx); err != nil || !limits(d.Environment.Policy, fleet.ProcessRecovery) {
 			return d, err
 		}
 		holders, err := t.limitedHolders(ctx, fleet.ProcessRecovery, m.record.Provider)
@@ -37,40 +47,6 @@ func (db *DB) MachineDetails(ctx context.Context, machine fleet.MachineID) (Mach
 			d.Environment.UnderRecoveryThere = len(there.among(holders))
 		}
 		return d, err
-	})
-}
-
-// HeldLane is one lease of a session.
-type HeldLane struct {
-	Process fleet.Process
-	Subject fleet.Subject
-	Epoch   fleet.Epoch
-	Since   time.Time
-}
-
-// HeldLanes lists what a session holds, at most limit of it: providers, then machines, in the order
-// of their IDs. It reads all machines.
-func (db *DB) HeldLanes(ctx context.Context, session fleet.SessionID, limit int) ([]HeldLane, error) {
-	return read(ctx, db.view, "list leases", func(ctx context.Context, t *transaction) (held []HeldLane, err error) {
-		providers, err := t.q.ListProviderLanesHeld(ctx, string(session))
-		if err != nil {
-			return held, err
-		}
-		for _, r := range providers {
-			held = append(held, HeldLane{
-				Process: fleet.Process(r.Process), Subject: fleet.Subject{Provider: fleet.ProviderName(r.Provider)},
-				Epoch: fleet.Epoch(r.Epoch), Since: instant(r.Since),
-			})
-		}
-		machines, err := t.q.ListMachinesHeld(ctx, statement.ListMachinesHeldParams{Session: string(session), MaxRows: int64(limit)})
-		for _, r := range machines {
-			held = append(held, HeldLane{
-				Process: fleet.Process(r.Process), Subject: fleet.Subject{Machine: fleet.MachineID(r.ID)}, Epoch: fleet.Epoch(r.Epoch),
-				Since: instant(r.Since),
-			})
-		}
-		held = held[:min(len(held), limit)]
-		return held, err
 	})
 }
 

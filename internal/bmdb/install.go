@@ -1,6 +1,7 @@
 package bmdb
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
@@ -19,6 +20,8 @@ import (
 
 // InstallOrder is one attempt at an install, to be handed to the agent exactly once.
 type InstallOrder struct {
+	// Hostname is the machine's name at its provider; may be empty.
+	Hostname string
 	// Request with its first-boot data.
 	Request fleet.InstallRequest
 	Attempt int
@@ -75,15 +78,16 @@ func (db *DB) HandOutInstall(ctx context.Context, a AgentIdentity, lastGeneratio
 		if err != nil || !installDue(m, plan) || openAttempt(m.record) != nil {
 			return changed, err
 		}
-		if m.record.InstallRequest.SeenUp.By != fleet.SeenBySSH {
-			order, err = t.newAttempt(ctx, m, secret, nil)
-			return err == nil, err
+		var hostKey ed25519.PublicKey
+		if m.record.InstallRequest.SeenUp.By == fleet.SeenBySSH {
+			hostKey = hostPublic
 		}
-		order, err = t.newAttempt(ctx, m, secret, hostPublic)
-		if err != nil {
+		if order, err = t.newAttempt(ctx, m, secret, hostKey); err != nil {
 			return false, err
 		}
-		order.HostKey = hostPrivate
+		if hostKey != nil {
+			order.HostKey = hostPrivate
+		}
 		return true, nil
 	})
 	if err != nil {
@@ -144,8 +148,11 @@ func (t *transaction) closeUnknownAttempt(ctx context.Context, m *machineRecord,
 		report.Error = "its end is not known: the agent that it was handed to is gone, and the machine was taken over again"
 		report.Disk = fleet.DiskUnknown
 	}
+	if err := t.putReport(ctx, m, report, actorBMDB); err != nil {
+		return false, err
+	}
 	m.record.InstallReport = &report
-	return true, t.putReport(ctx, m, report, actorBMDB)
+	return true, nil
 }
 
 // newAttempt commits the next attempt of the newest request.
@@ -157,8 +164,20 @@ func (t *transaction) newAttempt(ctx context.Context, m *machineRecord, secret [
 	}
 	request.FirstBootData = data
 	order := &InstallOrder{Request: request, Attempt: 1, Secret: slices.Clone(secret), Timeout: t.env.Policy.InstallTimeout}
+	if p := m.record.Provided; p != nil {
+		order.Hostname = p.Hostname
+	}
 	if was := m.record.InstallAttempt; was != nil && was.Generation == request.Generation {
 		order.Attempt = was.Attempt + 1
+	}
+	if was, up := m.record.InstallAttempt, m.record.Installed; was != nil && up != nil && was.Generation == up.Generation && was.Attempt == up.Attempt {
+		// Its system may go on, or come back, if the new attempt writes nothing.
+		err := t.q.KeepInstalledSecret(ctx, statement.KeepInstalledSecretParams{
+			Machine: string(id), Generation: int64(up.Generation), Attempt: int64(up.Attempt), SecretHash: was.SecretHash,
+		})
+		if err != nil {
+			return nil, err
+		}
 	}
 	hash := sha256.Sum256(secret)
 	err = t.q.PutInstallAttempt(ctx, statement.PutInstallAttemptParams{
@@ -177,10 +196,14 @@ func (t *transaction) newAttempt(ctx context.Context, m *machineRecord, secret [
 	return order, nil
 }
 
-// putReport writes how an attempt ended; the attempt is not open any more.
+// putReport writes how an attempt ended; the attempt is not open any more. Only the newest report
+// is kept, so it also says whether an attempt before it may have written.
 func (t *transaction) putReport(ctx context.Context, m *machineRecord, r fleet.InstallReport, actor string, warnings ...string) error {
 	machine := m.record.ID
 	t.installFailed(m.record, r, actor)
+	if r.Untouched() && touchedBefore(m.record) {
+		r.Disk = fleet.DiskUnknown
+	}
 	ok, event, detail := int64(0), fleet.EventInstallFailed, r.Error
 	if r.OK {
 		ok, event, detail = 1, fleet.EventDiskWritten, fmt.Sprintf("%d bytes to %s in %s", r.Bytes, r.Disk, r.Duration.Round(time.Millisecond))
@@ -203,6 +226,16 @@ func (t *transaction) putReport(ctx context.Context, m *machineRecord, r fleet.I
 		detail: fmt.Sprintf("install generation %d, attempt %d: %s", r.Generation, r.Attempt, detail),
 	})
 	return nil
+}
+
+// touchedBefore says whether an attempt that was reported before may have written a disk since the
+// installed system came up.
+func touchedBefore(r fleet.Record) bool {
+	was, up := r.InstallReport, r.Installed
+	if was == nil || up != nil && (was.Generation < up.Generation || was.Generation == up.Generation && was.Attempt <= up.Attempt) {
+		return false
+	}
+	return !was.Untouched()
 }
 
 // failInstall writes a failed attempt and its backoff; none where the install was called off.
@@ -263,8 +296,10 @@ func (t *transaction) resetInstall(machine fleet.MachineID) {
 // RecordInstalled records that the system installed by that attempt has come up and has proved
 // itself with the attempt's secret. The SSH host keys that it says it has, in authorized_keys form,
 // are those that the machine is known by from then on; when it says none, what was known stays.
-// Where the request asked for a probe, it is recorded no more than that the disk was written.
-// KindForbidden, alike in every other case. Idempotent.
+// Where the request asked for a probe, it is recorded no more than that the disk was written. The
+// system that was seen up last is heard also when a newer attempt was handed out: that may have
+// written nothing. Its word alone does not say that it is back, because an agent in place may be
+// there, too. KindForbidden, alike in every other case. Idempotent.
 //
 // A system that is watched by the calls of its unit is to call again after the returned time, and
 // so on; zero: nobody waits for another call.
@@ -276,8 +311,8 @@ func (db *DB) RecordInstalled(ctx context.Context, machine fleet.MachineID, gene
 	err = db.onMachine(ctx, "installed", machine, func(ctx context.Context, t *transaction, m *machineRecord) (changed bool, err error) {
 		again = 0
 		a := m.record.InstallAttempt
-		if a == nil || a.Generation != generation || a.Attempt != attempt || subtle.ConstantTimeCompare(a.SecretHash, hash[:]) != 1 {
-			return false, refused
+		if ok, err := t.hasSecret(ctx, m.record, generation, attempt, hash[:]); err != nil || !ok {
+			return false, cmp.Or(err, refused)
 		}
 		if i := m.record.Installed; i != nil && i.Generation == generation && i.Attempt == attempt {
 			again, changed, err = t.unitCalled(ctx, m)
@@ -300,6 +335,18 @@ func (db *DB) RecordInstalled(ctx context.Context, machine fleet.MachineID, gene
 		return 0, refused
 	}
 	return again, err
+}
+
+// hasSecret says whether a hash is that of the secret of the newest attempt, or of the attempt
+// whose system was seen up last.
+func (t *transaction) hasSecret(ctx context.Context, r fleet.Record, generation fleet.InstallGeneration, attempt int, hash []byte) (bool, error) {
+	if a := r.InstallAttempt; a != nil && a.Generation == generation && a.Attempt == attempt {
+		return subtle.ConstantTimeCompare(a.SecretHash, hash) == 1, nil
+	}
+	rows, err := t.q.GetInstalledSecret(ctx, statement.GetInstalledSecretParams{
+		Machine: string(r.ID), Generation: int64(generation), Attempt: int64(attempt),
+	})
+	return len(rows) == 1 && subtle.ConstantTimeCompare(rows[0], hash) == 1, err
 }
 
 // actorInstalled is who says that an installed system has come up.
@@ -338,7 +385,7 @@ func (t *transaction) installed(ctx context.Context, m *machineRecord, seen seen
 	}
 	err := t.q.PutInstalled(ctx, statement.PutInstalledParams{
 		Machine: string(machine), Generation: int64(a.Generation), Attempt: int64(a.Attempt), At: micros(t.Now()), BootID: seen.bootID,
-		SeenUp: seenUp,
+		SeenUp: seenUp, SecretHash: []byte{},
 	})
 	if err != nil {
 		return err
@@ -347,10 +394,7 @@ func (t *transaction) installed(ctx context.Context, m *machineRecord, seen seen
 		return err
 	}
 	if len(seen.hostKeys) > 0 {
-		err := t.q.PutHostKeys(ctx, statement.PutHostKeysParams{
-			Machine: string(machine), At: micros(t.Now()), Pinned: joinLines(seen.hostKeys), Source: string(fleet.HostKeyInstalled),
-		})
-		if err != nil {
+		if err := t.putHostKeys(ctx, machine, fleet.HostKeyInstalled, seen.hostKeys...); err != nil {
 			return err
 		}
 	}

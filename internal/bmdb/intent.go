@@ -31,15 +31,39 @@ const (
 	outcomeReleased   = "released"
 )
 
+// ErrPaused is returned, with nothing changed, by what would let the pass under way create machines
+// at a provider that a person has paused meanwhile.
+var ErrPaused = &fleet.Error{Kind: fleet.KindConflict, Message: "the provider is paused"}
+
+// unpaused fails with ErrPaused while the provider of the work is paused. Its row is locked, as it
+// is for who pauses it.
+func (c *commit) unpaused() error {
+	if p := c.provider.record.Paused; p != nil {
+		return fmt.Errorf("paused by %s (%s): %w", p.Actor, p.Reason, ErrPaused)
+	}
+	return nil
+}
+
+// UnlessPaused goes with what takes a machine in without a call to create it. ErrPaused.
+func UnlessPaused() Change {
+	return Change{
+		text: "unless paused", kind: ofProvider,
+		apply: func(_ context.Context, _ *transaction, c *commit) error { return c.unpaused() },
+	}
+}
+
 // OpenIntents opens as many of the intents, in their order, as maxMachines (0: no limit) allows,
 // counting the machines of the provider and its open intents, and makes their machines. Capacity
-// that has an open intent is skipped. Those that were opened are returned.
+// that has an open intent is skipped. Those that were opened are returned. ErrPaused.
 func OpenIntents(maxMachines int, intents []NewIntent, into *[]fleet.Intent) Change {
 	return Change{
 		text: fmt.Sprintf("open intents, at most %d machines: %+v", maxMachines, intents),
 		kind: ofProvider,
 		apply: func(ctx context.Context, t *transaction, c *commit) error {
 			*into = nil
+			if err := c.unpaused(); err != nil {
+				return err
+			}
 			p, err := t.q.GetProvider(ctx, string(c.work.Subject.Provider))
 			if err != nil {
 				return err
@@ -165,9 +189,13 @@ func onIntent(text string, machine fleet.MachineID,
 	}
 }
 
-// IntentCalled is committed before a call that could create something.
+// IntentCalled is committed before a call that could create something. ErrPaused: the call is not
+// to be made. So none is begun after a person was told that the provider is paused (rule 8).
 func IntentCalled(machine fleet.MachineID) Change {
 	return onIntent("intent called", machine, func(ctx context.Context, t *transaction, c *commit, i statement.Intent) error {
+		if err := c.unpaused(); err != nil {
+			return err
+		}
 		if i.CalledAt == 0 {
 			i.CalledAt = micros(t.Now())
 			if err := t.q.CallToken(ctx, statement.CallTokenParams{CalledAt: i.CalledAt, Token: i.Token}); err != nil {

@@ -47,15 +47,15 @@ func (db *DB) recomputePolicy(ctx context.Context, limit int) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("list what was judged under older policies: %w", err)
 	}
-	if !db.janitor.seen(number) {
+	if db.judged.Load() < number {
 		if err := db.rewriteProviders(ctx); err != nil {
 			return 0, err
 		}
-		db.janitor.markSeen(number)
+		db.judged.Store(number)
 	}
 	var stuck []error
 	for i, id := range machines {
-		err := db.rewriteAll(ctx, "judge again", id)
+		err := db.rewrite(ctx, "judge again", []string{id}, false)
 		// somebody has it locked; the others are judged all the same
 		if fleet.KindOf(err) == fleet.KindTemporary {
 			stuck = append(stuck, fmt.Errorf("judge machine %s again: %w", id, err))
@@ -76,7 +76,7 @@ func (db *DB) rewriteProviders(ctx context.Context) error {
 		return fmt.Errorf("list providers: %w", err)
 	}
 	for _, p := range providers {
-		if err := db.rewriteAll(ctx, "judge again", providerSubject(fleet.ProviderName(p.Name))); err != nil {
+		if err := db.rewrite(ctx, "judge again", []string{providerSubject(fleet.ProviderName(p.Name))}, false); err != nil {
 			return fmt.Errorf("judge provider %s again: %w", p.Name, err)
 		}
 	}
@@ -104,7 +104,7 @@ func (db *DB) recomputeDue(ctx context.Context, process fleet.Process, limit int
 		if r.DueAt > now {
 			break
 		}
-		err := db.rewriteAll(ctx, "judge again", r.Subject)
+		err := db.rewrite(ctx, "judge again", []string{r.Subject}, false)
 		if err != nil {
 			err = fmt.Errorf("judge machine %s again: %w", r.Subject, err)
 			if fleet.KindOf(err) != fleet.KindTemporary {
@@ -113,7 +113,7 @@ func (db *DB) recomputeDue(ctx context.Context, process fleet.Process, limit int
 			stuck = append(stuck, err) // somebody has it locked: when the cursor comes around again
 		}
 		n++
-		db.janitor.move(process, cursor{r.DueAt, r.Subject})
+		db.janitor.move(process, r.DueAt, r.Subject)
 	}
 	return n, errors.Join(stuck...)
 }

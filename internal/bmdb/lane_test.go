@@ -141,14 +141,14 @@ func TestOpeningFreesEveryLane(t *testing.T) {
 			t.Fatalf("claimed %d of %s, %v", len(c.Works), process, err)
 		}
 	}
-	if held, err := db.HeldLanes(ctx, s.ID(), 10); err != nil || len(held) != 3 {
+	if held, err := bmdbtest.Held(ctx, db, s.ID()); err != nil || len(held) != 3 {
 		t.Fatalf("%+v are held, %v", held, err)
 	}
 	closed(t, db) // without closing the session, as a killed process does
 
 	db = openDB(t, path)
 	defer closed(t, db)
-	if held, err := db.HeldLanes(ctx, s.ID(), 10); err != nil || len(held) != 0 {
+	if held, err := bmdbtest.Held(ctx, db, s.ID()); err != nil || len(held) != 0 {
 		t.Errorf("%+v are held by a process that is gone, %v", held, err)
 	}
 	rows, err := db.ProviderHistory(ctx, "p", 10)

@@ -22,11 +22,14 @@ import (
 // Who wants to start such work locks one row for the provider and the process, after everything
 // else that its claim locks. It then reads the policy and counts, by later statements, whose lanes
 // are held for the process there. So claims take turns, shortly, and each counts what the others
-// have started. A machine that was restarted counts until it is heard of, or until the time that it
-// has for that is over. Whatever frees a lane makes room, and wakes who waits for it. The dead
-// count until their lanes are freed, which a claim that finds no room sees to. A limit that is
-// lowered lets run what runs, and counts it. What was started by a claim that had read a policy
-// without a limit, the moment before, counts as well.
+// have started.
+//
+// What counts: a machine whose lane is held for the process, also by a session that has ended; a
+// claim that finds no room frees the lanes of the dead. A machine that recovery has restarted,
+// until it is heard of, or the time that it has for that is over. What was started under a higher
+// limit, or by a claim that had read of none: a limit that is lowered stops nothing that runs.
+//
+// Whatever frees a lane makes room, and wakes who waits for it.
 
 // limited says whether a policy may limit how much of the process goes on at one provider at once.
 func limited(process fleet.Process) bool { return process == fleet.ProcessRecovery }
@@ -110,15 +113,24 @@ func (t *transaction) limitedHolders(
 	if err != nil {
 		return nil, err
 	}
+	env, err := t.environment(ctx)
+	if err != nil {
+		return nil, err
+	}
 	now := micros(t.Now())
 	kept := holders[:0]
 	for _, h := range holders {
-		// Nobody holds it: a step was taken, and its effect is waited for until the next one is due.
+		// Nobody holds it: a step was taken, and its effect is waited for until the next one is due, or,
+		// where that waits for something else, until the time of the step is over.
 		if h.Session == "" {
-			if h.DueRecovery <= now {
+			until := h.DueRecovery
+			if until == 0 {
+				until = h.StepAt + env.Policy.RecoveryStepTimeout.Microseconds()
+			}
+			if until <= now {
 				continue
 			}
-			h.DeadlineAt, h.EndedAt = h.DueRecovery, 0
+			h.DeadlineAt, h.EndedAt = until, 0
 		}
 		kept = append(kept, h)
 	}
@@ -279,7 +291,7 @@ func (r *claimRound) admit(ctx context.Context) error {
 		holders := p.among(running[p.provider])
 		room[p] = p.room(env.Policy, process, len(holders))
 		if room[p] < wanted[p] {
-			r.limits[p] = r.claiming.judgeHolders(r.t, holders)
+			r.full[p] = r.claiming.judgeHolders(r.t, holders)
 		}
 	}
 	starts := r.starts

@@ -47,6 +47,8 @@ type MachineFilter struct {
 	Provider fleet.ProviderName
 	// States; empty: all.
 	States []fleet.State
+	// Locations; empty: all.
+	Locations []string
 	// After is the ID of the last machine of the page before.
 	After fleet.MachineID
 	// Limit of the page; 0: 100.
@@ -55,7 +57,8 @@ type MachineFilter struct {
 
 // ListMachines returns one page, in the order of machine IDs, as of one instant. It finds the IDs
 // by an index, and then reads by key: what it costs depends on the size of the page and on how many
-// (provider, state) are asked for.
+// (provider, state) are asked for. There is no index of locations: where these are asked for, it
+// looks at each machine of those.
 func (db *DB) ListMachines(ctx context.Context, f MachineFilter) ([]MachineRow, error) {
 	if f.Limit <= 0 {
 		f.Limit = 100
@@ -76,7 +79,7 @@ func (db *DB) ListMachines(ctx context.Context, f MachineFilter) ([]MachineRow, 
 
 // listIDs returns the IDs of a page, in order.
 func (t *transaction) listIDs(ctx context.Context, f MachineFilter) (ids []string, err error) {
-	if f.Provider == "" && len(f.States) == 0 {
+	if f.Provider == "" && len(f.States) == 0 && len(f.Locations) == 0 {
 		return t.q.ListMachineIDsAfter(ctx, statement.ListMachineIDsAfterParams{After: string(f.After), MaxRows: int64(f.Limit)})
 	}
 	providers, states := []string{string(f.Provider)}, f.States
@@ -95,9 +98,7 @@ func (t *transaction) listIDs(ctx context.Context, f MachineFilter) (ids []strin
 	}
 	for _, provider := range providers {
 		for _, state := range states {
-			found, err := t.q.ListMachinesInState(ctx, statement.ListMachinesInStateParams{
-				Provider: provider, State: string(state), After: string(f.After), MaxRows: int64(f.Limit),
-			})
+			found, err := t.listInState(ctx, provider, state, f)
 			if err != nil {
 				return nil, err
 			}
@@ -105,8 +106,27 @@ func (t *transaction) listIDs(ctx context.Context, f MachineFilter) (ids []strin
 		}
 	}
 	slices.Sort(ids)
-	ids = slices.Compact(ids) // a state may have been named twice
+	ids = slices.Compact(ids) // a state or a location may have been named twice
 	return ids[:min(len(ids), f.Limit)], nil
+}
+
+// listInState returns the first IDs of a page that are in one state of one provider.
+func (t *transaction) listInState(ctx context.Context, provider string, state fleet.State, f MachineFilter) (ids []string, err error) {
+	if len(f.Locations) == 0 {
+		return t.q.ListMachinesInState(ctx, statement.ListMachinesInStateParams{
+			Provider: provider, State: string(state), After: string(f.After), MaxRows: int64(f.Limit),
+		})
+	}
+	for _, location := range f.Locations {
+		found, err := t.q.ListMachinesInStateAt(ctx, statement.ListMachinesInStateAtParams{
+			Provider: provider, State: string(state), After: string(f.After), Location: location, MaxRows: int64(f.Limit),
+		})
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, found...)
+	}
+	return ids, nil
 }
 
 func machineRow(r statement.MachineLine) MachineRow {

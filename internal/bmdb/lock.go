@@ -9,7 +9,7 @@ import (
 
 // locks is the one lock order (rule 1): the own session, providers by name, machines by ID. Lanes,
 // agenda and everything else belong to whoever has the row of their subject. After all of these a
-// claim may take concurrency limits, and a step of recovery the lock of the line (lockLine). Every
+// claim may take concurrency limits, and a step of recovery its own lock (lockRecovery). Every
 // transaction that writes about a subject takes its locks here, once, before it reads anything that
 // it relies on; a claim takes the same ones in the same order by itself (claimRound.run).
 type locks struct {

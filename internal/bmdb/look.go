@@ -54,13 +54,14 @@ func (c *claiming) scan(ctx context.Context, t *transaction, floor time.Time) er
 	// each page has a snapshot of its own: what moved meanwhile may come again
 	seen := make(map[string]bool)
 	unfailed := c.request.Kept > 0 && c.roomForFailing() <= 0
+	page.Unfailed = bit(unfailed)
 	defer func() {
 		if unfailed { // no floor may pass those that are not looked at
 			c.look.to = time.Time{}
 		}
 	}()
 	for {
-		rows, err := c.list(ctx, t, page, unfailed)
+		rows, err := c.list(ctx, t, page)
 		if err != nil {
 			return err
 		}
@@ -93,38 +94,22 @@ func (c *claiming) scan(ctx context.Context, t *transaction, floor time.Time) er
 	}
 }
 
-// list reads a page of entries. It leaves out machines that failed lately, on demand, and those at
-// places that are known to have no room: however many of them are due, a look passes them without
-// their rows.
-func (c *claiming) list(ctx context.Context, t *transaction, page statement.ListAgendaParams, unfailed bool) ([]candidate, error) {
-	switch {
-	case limited(c.request.Process):
-		p := statement.ListAgendaLimitedParams{
-			Process: page.Process, AfterDueAt: page.AfterDueAt, AfterSubject: page.AfterSubject, MaxRows: page.MaxRows, Places: c.fullPlaces(),
+// list reads a page of entries. It leaves out those at places that are known to have no room:
+// however many of them are due, a look passes them without their rows.
+func (c *claiming) list(ctx context.Context, t *transaction, page statement.ListAgendaParams) (list []candidate, err error) {
+	if !limited(c.request.Process) {
+		rows, err := t.q.ListAgenda(ctx, page)
+		for _, r := range rows {
+			list = append(list, candidate{r.Subject, fleet.ProviderName(r.Provider), r.DueAt, ""})
 		}
-		if unfailed {
-			p.Unfailed = 1
-		}
-		rows, err := t.q.ListAgendaLimited(ctx, p)
-		return candidates(rows, err, func(r statement.ListAgendaLimitedRow) candidate {
-			return candidate{r.Subject, fleet.ProviderName(r.Provider), r.DueAt, r.Location}
-		})
-	case unfailed:
-		rows, err := t.q.ListAgendaUnfailed(ctx, statement.ListAgendaUnfailedParams(page))
-		return candidates(rows, err, func(r statement.ListAgendaUnfailedRow) candidate {
-			return candidate{r.Subject, fleet.ProviderName(r.Provider), r.DueAt, ""}
-		})
+		return list, err
 	}
-	rows, err := t.q.ListAgenda(ctx, page)
-	return candidates(rows, err, func(r statement.ListAgendaRow) candidate {
-		return candidate{r.Subject, fleet.ProviderName(r.Provider), r.DueAt, ""}
+	rows, err := t.q.ListAgendaLimited(ctx, statement.ListAgendaLimitedParams{
+		Process: page.Process, AfterDueAt: page.AfterDueAt, AfterSubject: page.AfterSubject, MaxRows: page.MaxRows, Unfailed: page.Unfailed,
+		Places: c.fullPlaces(),
 	})
-}
-
-func candidates[R any](rows []R, err error, of func(R) candidate) ([]candidate, error) {
-	list := make([]candidate, len(rows))
-	for i, r := range rows {
-		list[i] = of(r)
+	for _, r := range rows {
+		list = append(list, candidate{r.Subject, fleet.ProviderName(r.Provider), r.DueAt, r.Location})
 	}
 	return list, err
 }
@@ -159,8 +144,10 @@ func (c *claiming) leave(dueAt int64) {
 	}
 }
 
-// raiseFloor is called when what the last look found has been dealt with: below the floor nothing
-// is left but what was not dealt with, and what nobody could see yet.
+// raiseFloor moves the floor of scans to the instant below which the last look left nothing. The
+// claim calls it when it has dealt with what the look found. The floor stays agenda.Slack below the
+// first entry that was left, and below the time of the look: no look sees what others have written
+// and not committed yet.
 func (c *claiming) raiseFloor() {
 	if c.look.to.IsZero() {
 		return

@@ -1,7 +1,9 @@
 package bmdb
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
@@ -147,6 +149,34 @@ func (t *transaction) rewrite(ctx context.Context, id fleet.MachineID) error {
 		return err
 	}
 	return t.derive(ctx, m)
+}
+
+// rewriteSubjects is rewrite for several subjects, each once. Their rows are locked.
+func (t *transaction) rewriteSubjects(ctx context.Context, list []fleet.Subject) error {
+	slices.SortFunc(list, func(a, b fleet.Subject) int { return cmp.Compare(subjectKey(a), subjectKey(b)) })
+	var ids []fleet.MachineID
+	for _, s := range slices.Compact(list) {
+		if s.Machine != "" {
+			ids = append(ids, s.Machine)
+		} else if err := t.rewriteProvider(ctx, s.Provider); err != nil {
+			return err
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	machines, err := t.loadAll(ctx, ids)
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		if m, there := machines[id]; there { // else its row has gone, and all that was derived with it
+			if err := t.derive(ctx, m); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // derive is rewrite for a machine of which the transaction has not written any facts since it read

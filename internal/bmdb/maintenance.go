@@ -8,8 +8,8 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// EndMaintenance records that the time of a maintenance is over.
-func EndMaintenance() Change {
+// MaintenanceOver records that the time of a maintenance is over.
+func MaintenanceOver() Change {
 	return Change{
 		text: "end the maintenance", kind: ofMachine,
 		apply: func(ctx context.Context, t *transaction, c *commit) error {
@@ -86,8 +86,9 @@ func (t *transaction) endMaintenance(ctx context.Context, m *machineRecord, acto
 	return t.q.EndMaintenance(ctx, statement.EndMaintenanceParams{Until: micros(t.Now()), Machine: string(m.record.ID)})
 }
 
-// excuseSilence makes silence count from now on, as after a maintenance that ends now. One that is
-// under way does that when it ends.
+// excuseSilence makes the silence of a machine count from now on. It records a maintenance that has
+// ended now, because silence before the end of a maintenance does not count. While a maintenance is
+// under way it does nothing: the end of that one will do the same.
 func (t *transaction) excuseSilence(ctx context.Context, r fleet.Record, actor, reason string) error {
 	if maintained(r) == nil {
 		return nil

@@ -76,9 +76,13 @@ func (t *transaction) requestOperation(ctx context.Context, r fleet.Record, acto
 	if r.Operation != nil {
 		number = r.Operation.Number + 1
 	}
-	err := t.q.PutOperationRequest(ctx, statement.PutOperationRequestParams{
+	request := statement.PutOperationRequestParams{
 		Machine: string(r.ID), Number: number, Operation: string(o), At: micros(t.Now()), Actor: actor, Reason: reason,
-	})
+	}
+	if lifecycle.GivenUp(r) { // at its end, the provider says only that it deletes the machine
+		request.GivenUp = 1
+	}
+	err := t.q.PutOperationRequest(ctx, request)
 	if err != nil {
 		return 0, err
 	}
@@ -91,14 +95,32 @@ func (t *transaction) requestOperation(ctx context.Context, r fleet.Record, acto
 }
 
 // WithdrawOperation ends an operation that the provider has not accepted yet. KindConflict when
-// there is none.
+// there is none. A power cycle that was begun may have switched the machine off already: then it is
+// asked for that the machine is switched on.
 func (db *DB) WithdrawOperation(ctx context.Context, actor string, machine fleet.MachineID, reason string) error {
 	return db.onMachine(ctx, "withdraw operation", machine, func(ctx context.Context, t *transaction, m *machineRecord) (bool, error) {
-		return true, t.withdrawOperation(ctx, m, actor, reason)
+		return true, t.callOff(ctx, m, actor, reason)
 	})
 }
 
-// withdrawOperation is WithdrawOperation, for a machine that is locked.
+// callOff is WithdrawOperation, for a machine that is locked.
+func (t *transaction) callOff(ctx context.Context, m *machineRecord, actor, reason string) error {
+	half := halfCycled(m.record)
+	if err := t.withdrawOperation(ctx, m, actor, reason); err != nil || !half {
+		return err
+	}
+	_, err := t.requestOperation(ctx, m.record, actor, fleet.OperationPowerOn, "the power cycle that was called off may have switched it off: "+reason)
+	return err
+}
+
+// halfCycled reports whether a power cycle was begun that the provider has not accepted: it may
+// have been switched off, and not on again.
+func halfCycled(r fleet.Record) bool {
+	open, a := r.OpenOperation(), r.OperationAttempt
+	return open != nil && open.Operation == fleet.OperationPowerCycle && a != nil && a.Number == open.Number && a.AcceptedAt == nil
+}
+
+// withdrawOperation ends the operation of a machine that is locked.
 func (t *transaction) withdrawOperation(ctx context.Context, m *machineRecord, actor string, reason string) error {
 	if err := withdrawable(m.record); err != nil {
 		return err
@@ -193,8 +215,9 @@ func CheckOperation(number int64) Change {
 }
 
 // EndOperation records how the operation ended. A machine that was given back goes, with all that
-// is known of it but its history. Its capacity is not used again for as long as penalty says; after
-// a release it is not used until an operator allows it (DB.RetryProvider).
+// is known of it but its history. The capacity of one that was given up when it was to be replaced
+// is not used again for as long as penalty says; after a release it is not used until an operator
+// allows it (DB.RetryProvider).
 func EndOperation(number int64, ok bool, detail string, penalty time.Duration) Change {
 	return Change{
 		text: fmt.Sprintf("end operation %d: %t %s", number, ok, detail), kind: ofMachine,
@@ -230,11 +253,22 @@ var forEver = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // keepOut keeps the capacity of a machine that was given back from being used at once.
 func (t *transaction) keepOut(ctx context.Context, r fleet.Record, q fleet.OperationRequest, penalty time.Duration) error {
-	until := t.Now().Add(penalty)
-	if q.Operation == fleet.OperationRelease {
-		until = forEver
+	if r.Provided == nil || r.Provided.Capacity == "" {
+		return nil
 	}
-	if r.Provided == nil || r.Provided.Capacity == "" || !until.After(t.Now()) {
+	until := forEver
+	if q.Operation == fleet.OperationReplace {
+		wasGivenUp, err := t.q.WasGivenUp(ctx, string(r.ID))
+		if err != nil {
+			return err
+		}
+		// The policy replaces no others, and an older version may have written the request.
+		if wasGivenUp == 0 && q.Actor != fleet.ActorPolicy && !lifecycle.GivenUp(r) {
+			return nil
+		}
+		until = t.Now().Add(penalty)
+	}
+	if !until.After(t.Now()) {
 		return nil
 	}
 	return t.q.PutPenalty(ctx, statement.PutPenaltyParams{

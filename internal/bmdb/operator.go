@@ -63,7 +63,7 @@ func (t *transaction) wantInstall(ctx context.Context, m *machineRecord, actor s
 	t.revoke(m, actor, "an install was asked for")
 	t.record(history{
 		subject: fleet.Subject{Machine: machine}, actor: actor, process: fleet.ProcessInstall, event: fleet.EventInstallRequested,
-		detail: fmt.Sprintf("install generation %d: %s (%s)", generation, request.Image.Label(), request.Image.Digest),
+		detail: fmt.Sprintf("install generation %d: %s (%s)", generation, request.Image.Label(), request.Image.Identity()),
 	})
 	return generation, true, nil
 }
@@ -144,17 +144,14 @@ func (t *transaction) quarantine(ctx context.Context, m *machineRecord, actor st
 // KindConflict unless it is the one that was refused last. Whatever waits for it is tried at once.
 func (db *DB) AcceptHostKey(ctx context.Context, actor string, machine fleet.MachineID, key, fingerprint, reason string) error {
 	return db.onMachine(ctx, "accept host key", machine, func(ctx context.Context, t *transaction, m *machineRecord) (bool, error) {
-		rows, err := t.q.GetHostKeys(ctx, string(machine))
+		was, err := t.hostKeys(ctx, machine)
 		if err != nil {
 			return false, err
 		}
-		if key == "" || len(rows) == 0 || rows[0].Refused != key {
+		if key == "" || was.Refused != key {
 			return false, fleet.Errorf(fleet.KindConflict, "machine %s has not shown the host key %s", m.record.Name(), fingerprint)
 		}
-		err = t.q.PutHostKeys(ctx, statement.PutHostKeysParams{
-			Machine: string(machine), At: micros(t.Now()), Pinned: key, Source: string(fleet.HostKeyAccepted),
-		})
-		if err != nil {
+		if err := t.putHostKeys(ctx, machine, fleet.HostKeyAccepted, key); err != nil {
 			return false, err
 		}
 		for _, process := range []fleet.Process{fleet.ProcessAgentStart, fleet.ProcessProbe} {
@@ -218,70 +215,56 @@ func (db *DB) SetPolicy(ctx context.Context, policy fleet.Policy) (fleet.Policy,
 	if err := policy.Validate(); err != nil {
 		return fleet.Policy{}, err
 	}
-	var set fleet.Policy
-	for attempt := 0; ; attempt++ {
-		taken := false
-		err := db.update(ctx, "set policy", func(ctx context.Context, t *transaction) error {
-			env, err := t.environment(ctx)
-			if err != nil {
-				return err
-			}
-			policy.Number = env.Policy.Number
-			if set = policy; policy == env.Policy {
-				return nil
-			}
-			set.Number++
-			if taken, err = t.insertPolicy(ctx, set); err != nil || taken {
-				return err
-			}
-			for _, process := range fleet.MachineProcesses() {
-				// there may be room for more
-				if limited(process) && (set.AtOnce(process) != env.Policy.AtOnce(process) ||
-					set.AtOncePerLocation(process) != env.Policy.AtOncePerLocation(process)) {
-					t.becomesDue(process, "", t.Now())
-				}
-			}
-			return nil
-		})
-		if err == nil && taken && attempt < 10 {
-			continue // somebody else took the number between the two statements
-		}
-		if err == nil && taken {
-			err = fleet.Errorf(fleet.KindConflict, "others keep changing the policy")
-		}
+	return read(ctx, db.update, "set policy", func(ctx context.Context, t *transaction) (fleet.Policy, error) {
+		env, err := t.environment(ctx)
 		if err != nil {
 			return fleet.Policy{}, err
 		}
+		if policy.Number = env.Policy.Number; policy == env.Policy {
+			return policy, nil
+		}
+		was, set, err := t.nextPolicy(ctx, func(fleet.Policy) fleet.Policy { return policy })
+		if err != nil {
+			return fleet.Policy{}, err
+		}
+		for _, process := range fleet.MachineProcesses() {
+			// there may be room for more
+			if limited(process) && (set.AtOnce(process) != was.AtOnce(process) || set.AtOncePerLocation(process) != was.AtOncePerLocation(process)) {
+				t.becomesDue(process, "", t.Now())
+			}
+		}
 		return set, nil
-	}
+	})
 }
 
-func (t *transaction) insertPolicy(ctx context.Context, p fleet.Policy) (taken bool, err error) {
-	body, err := json.Marshal(p)
-	if err != nil {
-		return false, err
-	}
-	n, err := t.q.InsertPolicy(ctx, statement.InsertPolicyParams{Number: p.Number, At: micros(t.Now()), Body: string(body)})
-	return n == 0, err
-}
-
-// renumber makes the janitor judge every machine again: the newest policy gets a new number. A
-// number that somebody else took meanwhile does not do: machines may have been judged under it
-// already, without what this transaction changes.
-func (t *transaction) renumber(ctx context.Context) error {
+// nextPolicy makes what of makes of the newest policy the newest one, under the next number, and
+// returns the two. Where somebody else takes that number meanwhile, it begins anew: machines may
+// have been judged under the number already, without what this transaction changes.
+func (t *transaction) nextPolicy(ctx context.Context, of func(was fleet.Policy) fleet.Policy) (was, set fleet.Policy, err error) {
 	for range 10 {
 		t.env = nil
 		env, err := t.environment(ctx)
 		if err != nil {
-			return err
+			return was, set, err
 		}
-		next := env.Policy
-		next.Number++
-		if taken, err := t.insertPolicy(ctx, next); err != nil || !taken {
-			return err
+		was, set = env.Policy, of(env.Policy)
+		set.Number = was.Number + 1
+		body, err := json.Marshal(set)
+		if err != nil {
+			return was, set, err
+		}
+		n, err := t.q.InsertPolicy(ctx, statement.InsertPolicyParams{Number: set.Number, At: micros(t.Now()), Body: string(body)})
+		if err != nil || n == 1 {
+			return was, set, err
 		}
 	}
-	return fleet.Errorf(fleet.KindConflict, "others keep changing the policy")
+	return was, set, fleet.Errorf(fleet.KindConflict, "others keep changing the policy")
+}
+
+// renumber makes the janitor judge every machine again: the newest policy gets a new number.
+func (t *transaction) renumber(ctx context.Context) error {
+	_, _, err := t.nextPolicy(ctx, func(was fleet.Policy) fleet.Policy { return was })
+	return err
 }
 
 // Environment returns what lifecycle is given besides facts, as of now.

@@ -83,7 +83,7 @@ func doing(p Plan, r fleet.Record) string {
 		return fmt.Sprintf("it is given back to %s; another one may be created", r.Provider)
 	case fleet.VerbWithdraw:
 		if open := r.OpenOperation(); open != nil {
-			return fmt.Sprintf("the %s that %s asked for is called off%s", open.Operation, open.Actor, unlessCarriedOut(r))
+			return fmt.Sprintf("the %s that %s asked for is called off%s", open.Operation, open.Actor, afterCallOff(r))
 		}
 		return "the operation that was asked for is called off"
 	case fleet.VerbReinstall:
@@ -91,6 +91,9 @@ func doing(p Plan, r fleet.Record) string {
 	case fleet.VerbCancelInstall:
 		return "the install is called off"
 	case fleet.VerbQuarantine:
+		if open := r.OpenOperation(); open != nil && withdrawable(r) == nil {
+			return fmt.Sprintf("all work is kept away from it, and the %s that %s asked for is called off%s", open.Operation, open.Actor, mayStayOff(r))
+		}
 		return "all work is kept away from it"
 	case fleet.VerbUnquarantine:
 		return "work comes back to it"
@@ -178,6 +181,22 @@ func unlessCarriedOut(r fleet.Record) string {
 	return ""
 }
 
+// afterCallOff says what comes after an operation is called off that was begun; "" for nothing.
+func afterCallOff(r fleet.Record) string {
+	if halfCycled(r) {
+		return fmt.Sprintf("; because %s may have switched it off already, it is switched on", r.Provider)
+	}
+	return unlessCarriedOut(r)
+}
+
+// mayStayOff says of an operation that a quarantine calls off what may be left of it; "": nothing.
+func mayStayOff(r fleet.Record) string {
+	if halfCycled(r) {
+		return fmt.Sprintf("; %s may have switched it off already: then it stays off until `ironherd machine power on`", r.Provider)
+	}
+	return unlessCarriedOut(r)
+}
+
 // kept fails where the machine is not ours any more, or will not be: the provider does not have it,
 // or it is being given back.
 func kept(r fleet.Record) error {
@@ -240,8 +259,8 @@ func (t *transaction) applyVerb(ctx context.Context, actor string, p Plan, m *ma
 	}
 	switch p.Verb {
 	case fleet.VerbWithdraw:
-		outcome.Detail = "the operation is called off" + unlessCarriedOut(m.record)
-		return true, t.withdrawOperation(ctx, m, actor, p.Reason)
+		outcome.Detail = "the operation is called off" + afterCallOff(m.record)
+		return true, t.callOff(ctx, m, actor, p.Reason)
 	case fleet.VerbReinstall:
 		t.under = fmt.Sprintf("; %s%s", p.Reason, p.mark())
 		outcome.Generation, changed, err = t.wantInstall(ctx, m, actor, *p.Install, true)
@@ -256,6 +275,9 @@ func (t *transaction) applyVerb(ctx context.Context, actor string, p Plan, m *ma
 		return changed, err
 	case fleet.VerbQuarantine:
 		outcome.Detail = "it is in quarantine"
+		if withdrawable(m.record) == nil {
+			outcome.Detail += mayStayOff(m.record)
+		}
 		return true, t.quarantine(ctx, m, actor, p.Reason)
 	case fleet.VerbUnquarantine:
 		outcome.Detail = "it is not in quarantine any more"

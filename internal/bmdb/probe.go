@@ -29,9 +29,9 @@ type ProbeResult struct {
 }
 
 // RecordProbe records what a probe has found. The first answer of a system whose disk was written
-// makes it an installed one. A finding about another install than the one that is probed by now is
-// left out. History has a row for what is new: a finding that says what the one before said has the
-// fact alone, which names its work.
+// makes it an installed one. A finding is left out if another install is probed by now. The end of
+// the work has a row of history only if the finding is new: if it says what the one before said,
+// the fact of the probe names the work, and stands in for that row (I4).
 func RecordProbe(f ProbeResult) Change {
 	return Change{
 		text: fmt.Sprintf("probe: %+v", f),
@@ -44,9 +44,9 @@ func RecordProbe(f ProbeResult) Change {
 
 func (t *transaction) recordProbe(ctx context.Context, c *commit, f ProbeResult) error {
 	r := c.machine.record
-	awaited := lifecycle.AwaitsProbe(r)
+	await, awaited := lifecycle.AwaitedProbe(r)
 	switch {
-	case awaited && f.Generation == r.InstallReport.Generation && f.Attempt == r.InstallReport.Attempt:
+	case awaited && f.Generation == await.Generation && f.Attempt == await.Attempt:
 	case lifecycle.Watched(r) && f.Generation == r.Installed.Generation && f.Attempt == r.Installed.Attempt:
 	default:
 		return nil
@@ -63,6 +63,11 @@ func (t *transaction) recordProbe(ctx context.Context, c *commit, f ProbeResult)
 	c.found = f.Detail
 	c.quiet = was != nil && was.Answered() == f.Answered && was.Detail == f.Detail
 	if awaited && f.Answered {
+		if await.Unreported {
+			if _, err := t.writtenAfterAll(ctx, c.machine, *r.InstallAttempt); err != nil {
+				return err
+			}
+		}
 		return t.installed(ctx, c.machine, seenInstalled{actor: c.work.session.actor(), hostKeys: f.HostKeys, detail: ": " + f.Detail})
 	}
 	event, detail, err := t.reach(ctx, r, next)

@@ -183,31 +183,27 @@ func (db *DB) RegisterProvider(ctx context.Context, name fleet.ProviderName, kin
 }
 
 // SetLevers records what the provider can do to its machines. When that has changed, its machines
-// are judged again. Called at every start.
+// are judged again. Called at every start. KindNotFound when it was never registered.
 func (db *DB) SetLevers(ctx context.Context, name fleet.ProviderName, levers []fleet.Lever) error {
 	words := make([]string, len(levers))
 	for i, l := range levers {
 		words[i] = string(l)
 	}
-	return db.update(ctx, "set levers", func(ctx context.Context, t *transaction) error {
-		l := locks{providers: []fleet.ProviderName{name}}
-		if err := l.take(ctx, t); err != nil {
-			return err
+	list := strings.Join(words, " ")
+	return db.onProvider(ctx, "set levers", name, func(ctx context.Context, t *transaction, p *providerRecord) error {
+		if p.row.Levers == list {
+			return nil
 		}
-		is, err := t.q.GetProvider(ctx, string(name))
-		if err != nil || is.Levers == strings.Join(words, " ") {
-			return err
-		}
-		err = t.q.SetLevers(ctx, statement.SetLeversParams{Levers: strings.Join(words, " "), Name: string(name)})
-		if err != nil {
+		if err := t.q.SetLevers(ctx, statement.SetLeversParams{Levers: list, Name: string(name)}); err != nil {
 			return err
 		}
 		return t.renumber(ctx)
 	})
 }
 
-// PauseProvider keeps new machines from being created at the provider. What is there is looked
-// after as before.
+// PauseProvider keeps new machines from being created at the provider, also by the pass under way:
+// that one makes no further call (IntentCalled). It keeps its lane, so that what comes of the
+// calls that it has made is known. What is there is looked after as before.
 func (db *DB) PauseProvider(ctx context.Context, actor string, name fleet.ProviderName, reason string) error {
 	return db.onProvider(ctx, "pause provider", name, func(ctx context.Context, t *transaction, _ *providerRecord) error {
 		t.record(history{

@@ -16,7 +16,7 @@ func (db *DB) HoldRecovery(ctx context.Context, actor string, until *time.Time, 
 		if err := t.checkEnd("stop", until); err != nil {
 			return err
 		}
-		if err := t.lockLine(ctx); err != nil {
+		if err := t.lockRecovery(ctx); err != nil {
 			return err
 		}
 		return t.holdRecovery(ctx, actor, until, reason)
@@ -54,7 +54,7 @@ func (t *transaction) recordOfLine(ctx context.Context, actor string, event flee
 // at that time do not stop the line again, until most of them have been heard.
 func (db *DB) ResumeRecovery(ctx context.Context, actor, reason string) error {
 	return db.update(ctx, "resume recovery", func(ctx context.Context, t *transaction) error {
-		if err := t.lockLine(ctx); err != nil {
+		if err := t.lockRecovery(ctx); err != nil {
 			return err
 		}
 		env, err := t.environment(ctx)
@@ -87,17 +87,9 @@ func holds(h *fleet.RecoveryHold, at time.Time) bool {
 	return h != nil && (h.Until == nil || h.Until.After(at))
 }
 
-// RecoveryHold returns what stops the line; nil when nothing does. A stop whose time is over is
-// none.
-func (db *DB) RecoveryHold(ctx context.Context) (*fleet.RecoveryHold, error) {
-	return read(ctx, db.view, "recovery hold", func(ctx context.Context, t *transaction) (*fleet.RecoveryHold, error) {
-		env, err := t.environment(ctx)
-		if err != nil || !holds(env.RecoveryHold, t.Now()) {
-			return nil, err
-		}
-		return env.RecoveryHold, nil
-	})
-}
+// SuspectsUs reports whether a stop was made because so many machines were silent at once that the
+// fault is probably ours.
+func SuspectsUs(h *fleet.RecoveryHold) bool { return h != nil && h.Actor == actorBMDB }
 
 // budgetWindow is the time in which the budget of recovery counts, and leastStop how long the line
 // stops at least when it is spent: each stop has every machine judged again.
@@ -119,10 +111,10 @@ func (t *transaction) budgetSpent(ctx context.Context, policy fleet.Policy) (unt
 	return instant(row.Oldest).Add(budgetWindow), nil
 }
 
-// lockLine waits for others who stop the line, let it go on or spend the budget. It locks a row
+// lockRecovery waits for others who stop recovery, let it go on or spend its budget. It locks a row
 // that stands for the whole fleet, after a machine's (rule 1); what it protects is read by later
 // statements.
-func (t *transaction) lockLine(ctx context.Context) error {
+func (t *transaction) lockRecovery(ctx context.Context) error {
 	t.env = nil
 	return t.q.LockLimit(ctx, statement.LockLimitParams{Process: string(fleet.ProcessRecovery)})
 }
@@ -130,7 +122,7 @@ func (t *transaction) lockLine(ctx context.Context) error {
 // spendBudget counts a restart of a machine that is about to be made. KindThrottled when the budget
 // is spent.
 func (t *transaction) spendBudget(ctx context.Context, machine fleet.MachineID) error {
-	if err := t.lockLine(ctx); err != nil {
+	if err := t.lockRecovery(ctx); err != nil {
 		return err
 	}
 	env, err := t.environment(ctx)
@@ -154,17 +146,22 @@ func spent(policy fleet.Policy) string {
 	return fmt.Sprintf("recovery has restarted %d machines within an hour, which is what policy.recovery_per_hour allows", policy.RecoveryPerHour)
 }
 
-// WatchSilence stops the line when so many machines are silent at once, or so many installed
-// systems do not come up, that the fault is probably ours (the listener, the network, a
-// certificate, the clock), and returns what it did in words; "" when it did nothing. It stops the
-// line once: when the time is over and the machines are silent still, recovery goes on. The silence
-// is over when less than half as many machines are silent, so that a number about the limit does
-// not stop the line again and again. It also stops the line while the budget of recovery is spent;
-// in the name of the BMDB while it remembers a silence, else of the policy. Called by the janitor.
+// WatchSilence stops recovery when so many machines are silent at once, or so many installed
+// systems do not come up, that the fault is probably ours: the listener, the network, a
+// certificate, the clock. It returns what it did in words; "" when it did nothing. Called by the
+// janitor.
+//
+// It stops recovery once for each silence. When the time of the stop is over and the machines are
+// silent still, recovery goes on. The silence is over when less than half as many machines are
+// silent: otherwise a number about the limit would stop recovery again and again. Until then the
+// stop stays in the database, in the name of the BMDB, as the memory of the silence.
+//
+// It also stops recovery while the budget of recovery is spent. That stop is in the name of the
+// policy, or of the BMDB where it takes the place of the memory of a silence.
 func (db *DB) WatchSilence(ctx context.Context) (did string, err error) {
 	err = db.update(ctx, "watch silence", func(ctx context.Context, t *transaction) error {
 		did = ""
-		if err := t.lockLine(ctx); err != nil {
+		if err := t.lockRecovery(ctx); err != nil {
 			return err
 		}
 		env, err := t.environment(ctx)
@@ -182,7 +179,7 @@ func (db *DB) WatchSilence(ctx context.Context) (did string, err error) {
 		switch {
 		case found.many(policy) && hold == nil:
 			until := t.Now().Add(policy.SuspectFor)
-			did = found.String() + ": the fault is probably ours"
+			did = found.String() + ": the fault is probably ours (listener, network, certificate, clock)"
 			return t.holdRecovery(ctx, actorBMDB, &until, did)
 		case found.few(policy) && hold != nil && hold.Actor == actorBMDB:
 			did = found.String() + ": recovery goes on"

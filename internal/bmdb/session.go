@@ -21,11 +21,9 @@ type SessionOptions struct {
 	Component string
 	Host      string
 	PID       int
-	// Lease is how long the session lasts from each extension. At least one second.
+	// Lease is how long the session lasts from each extension. At least one second. Everything done
+	// under the session is cancelled a fifth of it before its end.
 	Lease time.Duration
-	// Margin before the end of the lease by which everything done under the session has been
-	// cancelled. Zero: Lease/5.
-	Margin time.Duration
 }
 
 // Session is a component's proof of life. Everything that it holds is void when it ends. Safe for
@@ -61,9 +59,6 @@ func (db *DB) StartSession(ctx context.Context, opts SessionOptions) (*Session, 
 	if opts.Lease < time.Second {
 		return nil, fleet.Errorf(fleet.KindInvalid, "session.lease must be at least 1s, not %s", opts.Lease)
 	}
-	if opts.Margin >= opts.Lease {
-		return nil, fleet.Errorf(fleet.KindInvalid, "the margin of a session must be below its lease (%s), not %s", opts.Lease, opts.Margin)
-	}
 	s := &Session{db: db, id: fleet.NewSessionID(), opts: opts, works: make(map[workKey]*Work), doubts: make(map[string]time.Duration)}
 	start := db.clock.Elapsed()
 	err := db.transact(ctx, "start session", db.engine.Extend, func(ctx context.Context, t *transaction) error {
@@ -75,9 +70,7 @@ func (db *DB) StartSession(ctx context.Context, opts SessionOptions) (*Session, 
 	if err != nil {
 		return nil, fmt.Errorf("start session of %s: %w", opts.Component, err)
 	}
-	s.window = trust.NewWindow(ctx, db.clock, start, trust.Options{
-		Interval: opts.Lease, Margin: opts.Margin, Expired: fleet.ErrLeaseLost,
-	})
+	s.window = trust.NewWindow(ctx, db.clock, start, trust.Options{Interval: opts.Lease, Expired: fleet.ErrLeaseLost})
 	db.logger.DebugContext(ctx, "session started", slog.String("session", string(s.id)), slog.String("component", opts.Component))
 	return s, nil
 }
@@ -134,8 +127,6 @@ func (s *Session) Extend(ctx context.Context) error {
 // extension is what one extension asks, and what it is told.
 type extension struct {
 	works map[workKey]*Work
-	// newest epochs of the works, by keys without an epoch.
-	newest map[workKey]fleet.Epoch
 	// began is the reading of the clock when it began. doubts are those of the session then, and
 	// claims is how many there had been; claimed: one was under way.
 	began   time.Duration
@@ -145,9 +136,9 @@ type extension struct {
 	running string
 
 	alive bool
-	// lost are machines that are not ours any more; held are those of the doubts that are ours, and
-	// all lanes of providers that are.
-	lost      []string
+	// lost are leases of machines that are not ours any more. held are the machines in doubt that are
+	// ours, and providers all lanes of providers that are.
+	lost      []statement.Held
 	held      []statement.GetMachineHeldRow
 	providers []statement.ListProviderLanesHeldRow
 }
@@ -156,14 +147,12 @@ func (s *Session) extension() *extension {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	x := &extension{
-		works: maps.Clone(s.works), newest: make(map[workKey]fleet.Epoch, len(s.works)), claims: s.claims, claimed: s.claimsUnderWay > 0,
-		began: s.db.clock.Elapsed(), doubts: slices.Sorted(maps.Keys(s.doubts)),
+		works: maps.Clone(s.works), claims: s.claims, claimed: s.claimsUnderWay > 0, began: s.db.clock.Elapsed(),
+		doubts: slices.Sorted(maps.Keys(s.doubts)),
 	}
 	running := make(map[fleet.Process]int)
 	for _, w := range x.works {
 		running[w.Process]++
-		lane := w.key().anyEpoch()
-		x.newest[lane] = max(x.newest[lane], w.Epoch)
 	}
 	x.running = encodeRunning(running)
 	return x
@@ -176,8 +165,8 @@ func (x *extension) ask(ctx context.Context, t *transaction, session string) (er
 	for _, w := range x.works {
 		if w.Subject.Machine == "" {
 			ofProviders = true
-		} else if !x.outlived(w) {
-			held = append(held, statement.Held{Machine: string(w.Subject.Machine), Epoch: int64(w.Epoch)})
+		} else {
+			held = append(held, w.held())
 		}
 	}
 	if x.lost, err = t.many.ListVoid(ctx, session, held); err != nil {
@@ -195,18 +184,14 @@ func (x *extension) ask(ctx context.Context, t *transaction, session string) (er
 	return err
 }
 
-// outlived reports whether the session has taken the machine of a work again, after somebody voided
-// it: then the older epoch is void, and what the database says of the machine is about the newer.
-func (x *extension) outlived(w *Work) bool { return x.newest[w.key().anyEpoch()] > w.Epoch }
-
 // void returns the works whose leases are void.
 func (x *extension) void() (list []*Work) {
-	lost := make(map[string]bool, len(x.lost))
-	for _, id := range x.lost {
-		lost[id] = true
+	lost := make(map[statement.Held]bool, len(x.lost))
+	for _, h := range x.lost {
+		lost[h] = true
 	}
 	for _, w := range x.works {
-		held := !lost[string(w.Subject.Machine)] && !x.outlived(w)
+		held := !lost[w.held()]
 		if w.Subject.Machine == "" {
 			held = slices.ContainsFunc(x.providers, func(l statement.ListProviderLanesHeldRow) bool {
 				return l.Provider == string(w.Subject.Provider) && l.Process == string(w.Process) && l.Epoch == int64(w.Epoch)
@@ -219,9 +204,11 @@ func (x *extension) void() (list []*Work) {
 	return list
 }
 
-// handBack gives up what a claim with a lost reply has taken: what the database knows as ours, of
-// the subjects in doubt, and nobody here did when the extension began: what has ended meanwhile was
-// known. While a claim is under way nothing is: it may be its own.
+// handBack hands back what a claim has taken whose reply was lost: a lease of a subject in doubt
+// that the database has as ours, and that the session did not know when the extension began. It
+// compares with that moment, because a work that has ended since is not unknown. It does nothing if
+// a claim was under way meanwhile, because the lease may be one that this claim is about to make
+// known.
 func (s *Session) handBack(ctx context.Context, x *extension) {
 	var unknown []*Work
 	s.mu.Lock()
@@ -272,8 +259,8 @@ func (s *Session) remember(works []*Work) {
 	}
 }
 
-// forget is called when a work is over.
-func (s *Session) forget(w *Work) {
+// letGo makes the session not ask for a work any more, which is over.
+func (s *Session) letGo(w *Work) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.works, w.key())
@@ -341,7 +328,7 @@ func (s *Session) Close(ctx context.Context, cause string) error {
 	}
 	slices.Sort(subjects)
 	for some := range slices.Chunk(slices.Compact(subjects), freeBatch) {
-		if err := s.db.rewriteAll(ctx, "free lanes", some...); err != nil {
+		if err := s.db.rewrite(ctx, "free lanes", some, false); err != nil {
 			return fmt.Errorf("close session: %w", err)
 		}
 	}

@@ -73,7 +73,7 @@ func TestTrustWindowExactly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := openDB(t, filepath.Join(t.TempDir(), "bmdb"))
 		defer closed(t, db)
-		s, err := db.StartSession(t.Context(), bmdb.SessionOptions{Component: "a", Lease: 10 * time.Second, Margin: 3 * time.Second})
+		s, err := db.StartSession(t.Context(), bmdb.SessionOptions{Component: "a", Lease: 10 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -85,14 +85,14 @@ func TestTrustWindowExactly(t *testing.T) {
 		guarded, cancel := s.Guard(t.Context())
 		defer cancel()
 		<-guarded.Done()
-		if got := time.Since(began); got != 7*time.Second {
-			t.Fatalf("trusted for %s, want 7s", got)
+		if got := time.Since(began); got != 8*time.Second {
+			t.Fatalf("trusted for %s, want 8s", got)
 		}
 		if !errors.Is(context.Cause(guarded), fleet.ErrLeaseLost) || s.Trusted() {
 			t.Fatalf("cause %v, trusted %t", context.Cause(guarded), s.Trusted())
 		}
 		live, err := db.Sessions(t.Context(), false)
-		if err != nil || len(live) != 1 || !live[0].Deadline.After(time.Now().Add(2*time.Second)) {
+		if err != nil || len(live) != 1 || !live[0].Deadline.After(time.Now().Add(time.Second)) {
 			t.Fatalf("trust must end before the session can: %+v, %v", live, err)
 		}
 	})
@@ -175,7 +175,7 @@ func TestAClaimThatLandsLate(t *testing.T) {
 			}
 			n := 0
 			for _, l := range live {
-				n += l.Held
+				n += len(l.Held)
 			}
 			return n
 		}

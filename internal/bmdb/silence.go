@@ -53,9 +53,10 @@ func (s silence) String() string {
 	return agents + ", and " + booted
 }
 
-// silence counts the machines that are not heard. What counts already, and the state of the machine
-// does not say yet, is counted here: nobody looks at the machine again before a step of the ladder
-// is due.
+// silence counts the machines that are not heard. It counts most of them by their state. The state
+// is written when somebody judges the machine, and time alone makes nobody do that before a step of
+// recovery is due. So hosts that have never answered, and systems that did not come up in time, are
+// counted by their facts.
 func (t *transaction) silence(ctx context.Context, env fleet.Environment) (s silence, err error) {
 	s.unanswered, err = t.q.CountUnanswered(ctx, statement.CountUnansweredParams{
 		Since: micros(t.Now().Add(-env.Policy.NeverSpokeAfter)), Process: string(fleet.ProcessAgentStart), State: string(fleet.StateProvided),

@@ -52,7 +52,10 @@ func TakeStep(rung fleet.Rung) Change {
 				}
 				return t.installAnew(ctx, c)
 			case fleet.RungQuarantine:
-				reason := "recovery found no other step: " + d.Reason
+				reason, err := t.gaveUp(ctx, m.record, d)
+				if err != nil {
+					return err
+				}
 				c.record(t, machine, fleet.EventQuarantined, reason)
 				return t.q.PutQuarantine(ctx, statement.PutQuarantineParams{
 					Machine: string(machine), At: micros(t.Now()), Actor: "recovery", Reason: reason,
@@ -64,11 +67,24 @@ func TakeStep(rung fleet.Rung) Change {
 	}
 }
 
+// gaveUp says why recovery quarantines a machine, with the steps that did not help.
+func (t *transaction) gaveUp(ctx context.Context, r fleet.Record, d lifecycle.Decision) (string, error) {
+	env, err := t.environment(ctx)
+	if err != nil {
+		return "", err
+	}
+	taken := lifecycle.StepsTaken(lifecycle.NextRepair(r, env, t.Now(), fleet.RungQuarantine))
+	if taken == "" {
+		return "recovery found no step: " + d.Reason, nil
+	}
+	return fmt.Sprintf("recovery found no other step after %s: %s", taken, d.Reason), nil
+}
+
 // forgetHostKeys removes the host keys that a machine will not have after its reinstall. Those that
 // were put into its user data it will have again.
 func (t *transaction) forgetHostKeys(ctx context.Context, machine fleet.MachineID) error {
-	rows, err := t.q.GetHostKeys(ctx, string(machine))
-	if err != nil || len(rows) > 0 && rows[0].Source == string(fleet.HostKeyInjected) {
+	known, err := t.hostKeys(ctx, machine)
+	if err != nil || known.Source == fleet.HostKeyInjected {
 		return err
 	}
 	return t.q.DeleteHostKeys(ctx, string(machine))
@@ -209,6 +225,39 @@ func (t *transaction) writeRepair(ctx context.Context, machine fleet.MachineID, 
 	})
 }
 
+// EndStep ends the newest step of the recovery ladder, which has restarted nothing: its time is
+// over, and the machine is heard as before. The steps that were taken stay counted. KindConflict
+// unless lifecycle says that it is so.
+func EndStep() Change {
+	return Change{
+		text: "end of the recovery step", kind: ofMachine,
+		apply: func(ctx context.Context, t *transaction, c *commit) error {
+			r, machine := c.machine.record, c.work.Subject.Machine
+			env, err := t.environment(ctx)
+			if err != nil {
+				return err
+			}
+			over := lifecycle.StepOver(r, env, t.Now())
+			if over == "" {
+				return fleet.Errorf(fleet.KindConflict, "the newest recovery step of machine %s is not over", machine)
+			}
+			c.record(t, machine, fleet.EventRepaired, over)
+			ended := *r.Repair
+			ended.TakeoverGeneration, ended.BootID = 0, ""
+			return t.writeRepair(ctx, machine, ended)
+		},
+	}
+}
+
+// heard is recovered for an agent that was just heard, if that ends the trouble. The agent from
+// before a restart does not.
+func (t *transaction) heard(ctx context.Context, before fleet.Record, a AgentIdentity, bootID string) error {
+	if !lifecycle.Helped(before, fleet.AgentSeen{TakeoverGeneration: a.TakeoverGeneration, BootID: bootID}) {
+		return nil
+	}
+	return t.recovered(ctx, before, actorAgent, bootID)
+}
+
 // recovered tells the history of a machine that was being repaired, and whose agent or installed
 // system has just been heard, what it was heard after. before is the record from before that.
 func (t *transaction) recovered(ctx context.Context, before fleet.Record, actor, bootID string) error {
@@ -225,6 +274,8 @@ func (t *transaction) recovered(ctx context.Context, before fleet.Record, actor,
 		evidence = "a boot ID"
 	case bootID != r.BootID:
 		evidence = "another boot ID"
+	case r.Rung.Restarts():
+		evidence = "the same boot ID, by a new agent: it has not been restarted yet"
 	}
 	helped := ""
 	if r.Rung == fleet.RungAgentStart && bootID != "" && bootID != r.BootID {

@@ -25,6 +25,11 @@ type Summary struct {
 	Processes []ProcessSummary
 	// Discrepancies, at most CountedAtMost.
 	Discrepancies int
+	// RecoveryHold is what stops recovery; nil when nothing does. A stop whose time is over is none.
+	RecoveryHold *fleet.RecoveryHold
+	// Missing are the roles that no live control plane has, and that have something to do: a loop
+	// while its process is due, the janitor always. For the agent API see Environment.ListenerUpSince.
+	Missing []fleet.Role
 }
 
 // ProcessSummary is one process in figures.
@@ -41,11 +46,29 @@ type ProcessSummary struct {
 	OldestDue time.Time
 }
 
+// OfRole returns the figures of the process that the role does; its zero value for a role that does
+// none.
+func (s Summary) OfRole(role fleet.Role) ProcessSummary {
+	for _, p := range s.Processes {
+		if p.Process.Role() == role {
+			return p
+		}
+	}
+	return ProcessSummary{}
+}
+
 // Summary counts. It reads the counts of the states, which are kept, what sessions said of their
 // works when they were last extended, and what is due or backing off, up to a bound.
 func (db *DB) Summary(ctx context.Context) (Summary, error) {
 	return read(ctx, db.view, "summary", func(ctx context.Context, t *transaction) (Summary, error) {
 		s := Summary{At: t.Now(), States: make(map[fleet.State]int)}
+		env, err := t.environment(ctx)
+		if err != nil {
+			return s, err
+		}
+		if holds(env.RecoveryHold, t.Now()) {
+			s.RecoveryHold = env.RecoveryHold
+		}
 		states, err := t.q.CountStates(ctx)
 		if err != nil {
 			return s, err
@@ -61,7 +84,13 @@ func (db *DB) Summary(ctx context.Context) (Summary, error) {
 			return s, err
 		}
 		s.Discrepancies = int(discrepancies)
-		s.Processes, err = t.summarize(ctx)
+		if s.Processes, err = t.summarize(ctx); err != nil {
+			return s, err
+		}
+		missing, err := t.missing(ctx)
+		s.Missing = slices.DeleteFunc(missing, func(role fleet.Role) bool {
+			return role != fleet.RoleJanitor && (role == fleet.RoleAgentAPI || s.OfRole(role).Due == 0)
+		})
 		return s, err
 	})
 }
@@ -197,12 +226,25 @@ type ProviderRow struct {
 	LastPassAt    time.Time
 	LastUpdateAt  time.Time
 	PassResult    string
+	// Penalties is how much of its capacity sits out a penalty.
+	Penalties int
 	// Paused is nil while nobody keeps new machines from being created there.
 	Paused *fleet.Pause
 	// Decisions on provision and update, as of now.
 	Decisions []lifecycle.Decision
 	// Backoffs of the processes that failed last, also while they are tried again.
 	Backoffs map[fleet.Process]fleet.BackoffState
+}
+
+// Failing returns the failures in a row of a process of the provider; zero when it succeeded last.
+// What waits, as passes do while the provider is paused, is tried by nobody, and so does not count.
+func (p ProviderRow) Failing(process fleet.Process) fleet.BackoffState {
+	for _, d := range p.Decisions {
+		if d.Process == process && d.Verdict != lifecycle.Waiting {
+			return p.Backoffs[process]
+		}
+	}
+	return fleet.BackoffState{}
 }
 
 // Providers lists the providers in the order of their names.
@@ -236,11 +278,15 @@ func (t *transaction) providerRow(ctx context.Context, p statement.Provider) (Pr
 	if err != nil {
 		return ProviderRow{}, err
 	}
+	penalties, err := t.penalties(ctx, loaded.record.Name)
+	if err != nil {
+		return ProviderRow{}, err
+	}
 	discrepancies, err := t.q.ListProviderDiscrepancies(ctx, p.Name)
 	return ProviderRow{
 		Name: loaded.record.Name, Kind: p.Kind, MaxMachines: int(p.MaxMachines), Machines: int(p.Machines), OpenIntents: int(intents),
 		Discrepancies: len(discrepancies), LastPassAt: instant(p.LastPassAt), LastUpdateAt: instant(p.LastUpdateAt),
-		PassResult: p.PassResult, Paused: loaded.record.Paused, Decisions: []lifecycle.Decision{plan[fleet.ProcessProvision], plan[fleet.ProcessUpdate]},
+		PassResult: p.PassResult, Penalties: len(penalties), Paused: loaded.record.Paused, Decisions: []lifecycle.Decision{plan[fleet.ProcessProvision], plan[fleet.ProcessUpdate]},
 		Backoffs: loaded.record.Backoffs,
 	}, err
 }
@@ -257,15 +303,27 @@ type SessionRow struct {
 	// EndedAt is zero while the session lives; Cause says why it ended.
 	EndedAt time.Time
 	Cause   string
-	// Held is how many lanes it holds.
-	Held int
+	// Held are its leases, at most a thousand: those of providers, then those of machines, in the
+	// order of their IDs.
+	Held []HeldLane
 }
 
-// maxSessions bounds the list of sessions that have ended.
-const maxSessions = 1000
+// HeldLane is one lease of a session.
+type HeldLane struct {
+	Process fleet.Process
+	Subject fleet.Subject
+	Epoch   fleet.Epoch
+	Since   time.Time
+}
 
-// Sessions lists the sessions that live, or all, newest first. What they hold is counted by reading
-// all machines.
+// maxSessions bounds the list of sessions that have ended, and maxHeld that of the leases of each.
+const (
+	maxSessions = 1000
+	maxHeld     = 1000
+)
+
+// Sessions lists the sessions that live, or all, newest first. It reads all machines for what they
+// hold.
 func (db *DB) Sessions(ctx context.Context, all bool) ([]SessionRow, error) {
 	return read(ctx, db.view, "list sessions", func(ctx context.Context, t *transaction) (list []SessionRow, err error) {
 		rows, err := t.q.ListLiveSessions(ctx)
@@ -276,13 +334,18 @@ func (db *DB) Sessions(ctx context.Context, all bool) ([]SessionRow, error) {
 		if err != nil {
 			return list, err
 		}
-		counts, err := t.q.CountHeldBySession(ctx)
+		leases, err := t.q.ListHeld(ctx)
 		if err != nil {
 			return list, err
 		}
-		held := make(map[string]int)
-		for _, c := range counts {
-			held[c.Session] += int(c.N)
+		held := make(map[string][]HeldLane)
+		for _, l := range leases {
+			if len(held[l.Session]) < maxHeld {
+				held[l.Session] = append(held[l.Session], HeldLane{
+					Process: fleet.Process(l.Process), Subject: fleet.Subject{Machine: fleet.MachineID(l.Machine), Provider: fleet.ProviderName(l.Provider)},
+					Epoch: fleet.Epoch(l.Epoch), Since: instant(l.Since),
+				})
+			}
 		}
 		for _, s := range rows {
 			list = append(list, SessionRow{

@@ -8,8 +8,10 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/ironherd/ironherd/internal/bmdb/statement"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/lifecycle"
+	"github.com/ironherd/ironherd/internal/trust"
 )
 
 // Work is an exclusive lease of one lane of one subject, held through a session and numbered by an
@@ -36,12 +38,9 @@ type Work struct {
 	since   int64
 
 	// life ends with the work: with cause ErrLeaseLost when it was voided.
-	life context.Context //nolint:containedctx // it is the lease
-	die  context.CancelCauseFunc
+	life *trust.Life
 
 	mu sync.Mutex
-	// guards are the contexts that end with life.
-	guards map[context.Context]context.CancelCauseFunc
 	// unsure is the write in the middle of the work whose outcome is not known.
 	unsure noted
 }
@@ -57,10 +56,9 @@ func (w *Work) Failing() bool {
 
 func (w *Work) key() workKey { return workKey{w.Subject, w.Process.Lane(), w.Epoch} }
 
-// anyEpoch is the key of the lane, whoever has it.
-func (k workKey) anyEpoch() workKey {
-	k.epoch = 0
-	return k
+// held is the lease of a machine, as extensions ask about it.
+func (w *Work) held() statement.Held {
+	return statement.Held{Machine: string(w.Subject.Machine), Epoch: int64(w.Epoch)}
 }
 
 // Guard returns a context that is cancelled, with cause ErrLeaseLost, when the session's trust
@@ -68,46 +66,27 @@ func (k workKey) anyEpoch() workKey {
 // it.
 func (w *Work) Guard(ctx context.Context) (context.Context, context.CancelFunc) {
 	trusted, release := w.session.Guard(ctx)
-	guarded, cancel := context.WithCancelCause(trusted)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.life.Err() != nil {
-		cancel(context.Cause(w.life))
-	} else {
-		w.guards[guarded] = cancel
-	}
+	guarded, cancel := w.life.Guard(trusted)
 	return guarded, func() {
-		w.mu.Lock()
-		delete(w.guards, guarded)
-		w.mu.Unlock()
-		cancel(context.Canceled)
+		cancel()
 		release()
 	}
 }
 
-// newWork makes a work of the session; remember makes it known.
+// newWork makes a work of the session, which outlives the call that claims it; remember makes it
+// known.
+//
+//nolint:contextcheck // it ends with the session
 func (s *Session) newWork(subject fleet.Subject, process fleet.Process, epoch fleet.Epoch, since int64) *Work {
-	w := &Work{session: s, Session: s.id, Process: process, Subject: subject, Epoch: epoch, since: since}
-	w.life, w.die = context.WithCancelCause(s.window.Context())
-	w.guards = make(map[context.Context]context.CancelCauseFunc)
-	return w
-}
-
-// end ends the life of the work. What is under Guard is cancelled when it returns.
-func (w *Work) end(cause error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.die(cause)
-	for _, cancel := range w.guards {
-		cancel(cause)
+	return &Work{
+		session: s, Session: s.id, Process: process, Subject: subject, Epoch: epoch, since: since, life: trust.NewLife(s.window.Context()),
 	}
-	clear(w.guards)
 }
 
-// void cancels everything under Guard and lets the session forget the work.
+// void cancels everything under Guard, and the session lets go of the work.
 func (w *Work) void() {
-	w.end(fleet.ErrLeaseLost)
-	w.session.forget(w)
+	w.life.End(fleet.ErrLeaseLost)
+	w.session.letGo(w)
 }
 
 // Failure says how work failed.
@@ -123,12 +102,8 @@ type Failure struct {
 
 // ending is how work ends.
 type ending struct {
-	event  fleet.Event
-	detail string
-	// reset ends the backoff of the process.
-	reset bool
-	// ran: a pass over a provider counts as done.
-	ran     bool
+	event   fleet.Event
+	detail  string
 	failure *Failure
 	jitter  float64
 }
@@ -147,7 +122,7 @@ func (w *Work) Note(ctx context.Context, changes ...Change) error {
 
 // Finish ends the work as done, with its facts, and resets the backoff of the process.
 func (w *Work) Finish(ctx context.Context, changes ...Change) error {
-	return w.finish(ctx, ending{event: fleet.EventFinished, reset: true, ran: true}, changes)
+	return w.finish(ctx, ending{event: fleet.EventFinished}, changes)
 }
 
 // Fail ends the work as failed; it is not due again before the backoff is over.
@@ -178,8 +153,8 @@ func (w *Work) outcome(err error, ends bool) error {
 	w.unsure = noted{}
 	w.mu.Unlock()
 	if ends {
-		w.end(context.Canceled)
-		w.session.forget(w)
+		w.life.End(context.Canceled)
+		w.session.letGo(w)
 	}
 	return nil
 }

@@ -138,15 +138,16 @@ func TestFailuresAreToldInOneSentence(t *testing.T) {
 		{"machine show unavailable", 7, ""},
 		{"machine show invalid_argument", 2, ""},
 		{"machine install", 2, "name the machines to install"},
-		{"machine install x --yes", 2, "--reason, --yes, --provider, --state and --output belong to --reinstall and --cancel"},
-		{"machine install x -o json", 2, "--reason, --yes, --provider, --state and --output belong to --reinstall and --cancel"},
+		{"machine install x --yes", 2, "--reason, --yes, --provider, --state, --location, --limit and --output belong to --reinstall and --cancel"},
+		{"machine install x -o json", 2, "--reason, --yes, --provider, --state, --location, --limit and --output belong to --reinstall and --cancel"},
 		{"machine install x --image debian-13 --root-disk smallest,largest", 2, "--root-disk: smallest and largest contradict each other: give one of them"},
 		{"machine install x --image http://h/i.raw --digest sha256:" + strings.Repeat("0", 64) + " --nocloud", 2, "--nocloud says how the file of --first-boot is given: name one"},
+		{"machine install x --image http://h/i.raw --digest sha256:" + strings.Repeat("0", 64) + " --nocloud --nocloud-user-data", 2, "--nocloud and --nocloud-user-data contradict each other"},
 		{"machine install x --cancel --erase", 2, "--cancel and --erase contradict each other"},
 		{"machine install x --cancel --wait", 2, "--cancel has nothing to --wait for"},
 		{"machine install x --cancel --reinstall", 2, "--cancel and --reinstall contradict each other: an install is called off without asking for another one"},
 		{"machine install x --cancel", 2, "--reason must say why"},
-		{"machine reboot", 2, "name machines, or select them with --provider and --state"},
+		{"machine reboot", 2, "name machines, or select them with --provider, --state and --location"},
 		{"machine reboot x", 2, "--reason must say why: history and everybody who asks are told"},
 		{"machine reboot x --state silent --reason r", 2, "machines and a selector contradict each other"},
 		{"machine reboot --state odd --reason r", 2, `no state is named "odd"`},
@@ -478,23 +479,5 @@ func TestColor(t *testing.T) {
 	}
 	if !colored("TERM=xterm") || colored("NO_COLOR=1") || colored("TERM=dumb") {
 		t.Error("colors are for terminals, unless NO_COLOR is set")
-	}
-}
-
-func TestCompletion(t *testing.T) {
-	t.Parallel()
-	h := newFakeServer(t)
-	r := run(t, nil, "__complete", "--server", h.url, "machine", "show", "")
-	if !strings.Contains(r.stdout, "herd-0001\tinstalled\n") {
-		t.Errorf("got %q, %q", r.stdout, r.stderr)
-	}
-	if !strings.Contains(r.stdout, "\tcreating\n") {
-		t.Errorf("what is on the second page is not offered: %q", r.stdout)
-	}
-	if r := run(t, nil, "__complete", "--server", h.url, "machine", "show", "herd"); !strings.Contains(r.stdout, "herd-0001") || strings.Contains(r.stdout, "creating") {
-		t.Errorf("for herd: %q", r.stdout)
-	}
-	if r := run(t, nil, "completion", "bash"); r.code != 0 || !strings.Contains(r.stdout, "complete") {
-		t.Errorf("got %d", r.code)
 	}
 }

@@ -85,6 +85,7 @@ var symbolOf = map[fleet.State]struct{ text, color string }{
 	fleet.StateInstalling:   {"▓", yellow},
 	fleet.StateBooting:      {"▓", green},
 	fleet.StateInstalled:    {"█", green},
+	fleet.StateReturning:    {"▓", green},
 	fleet.StateUnreachable:  {"!", red},
 	fleet.StateSilent:       {"!", red},
 	fleet.StateFailed:       {"!", red},

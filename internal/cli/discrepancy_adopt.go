@@ -14,7 +14,7 @@ func (a *app) discrepancyAdoptCommand() *cobra.Command {
 		Use:   "adopt PROVIDER PROVIDER-ID",
 		Short: "Manage a machine that the provider has and the database does not know",
 		Long: `Adopt wants a machine managed that a discrepancy of the kind unknown-machine names. The next pass takes it in; from then on it is looked after
-as every other machine: an agent is started on it.`,
+as every other machine: an agent is started on it. While the provider is paused there is no pass.`,
 		Example: `  ironherd discrepancy list
   ironherd discrepancy adopt metal dev-17 --reason "made by hand"`,
 		Args:              exactly,
@@ -27,11 +27,16 @@ as every other machine: an agent is started on it.`,
 			return err
 		}
 		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
-			_, err := client.AdoptMachine(ctx, &fleetv1.AdoptMachineRequest{Provider: args[0], ProviderId: args[1], Reason: reason})
-			if err == nil {
-				a.note("%s of %s is taken in with the next pass", args[1], args[0])
+			response, err := client.AdoptMachine(ctx, &fleetv1.AdoptMachineRequest{Provider: args[0], ProviderId: args[1], Reason: reason})
+			if err != nil {
+				return err
 			}
-			return err
+			if p := response.GetPaused(); p != nil {
+				a.note("%s of %s is taken in when %s is resumed. %s", args[1], args[0], args[0], paused(p))
+				return nil
+			}
+			a.note("%s of %s is taken in with the next pass", args[1], args[0])
+			return nil
 		})
 	}
 	return cmd

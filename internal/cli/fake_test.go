@@ -50,6 +50,7 @@ type fakeFleet struct {
 	// planned is the newest plan that was made, confirmed how often plans were.
 	planned   *fleetv1.Plan
 	confirmed int
+	lists     []*fleetv1.ListMachinesRequest
 	holds     []string // what was paused, resumed and tried again
 	// summary is what GetSummary answers; nil: a fleet in trouble.
 	summary *fleetv1.GetSummaryResponse
@@ -89,6 +90,9 @@ func failing(name string) error {
 }
 
 func (f *fakeFleet) ListMachines(_ context.Context, r *fleetv1.ListMachinesRequest) (*fleetv1.ListMachinesResponse, error) {
+	f.mu.Lock()
+	f.lists = append(f.lists, r)
+	f.mu.Unlock()
 	if r.GetPageToken() == "" {
 		first := machine()
 		first.StateSince, first.LastSeenAt = ago(5*time.Minute), nil
@@ -266,7 +270,11 @@ func (f *fakeFleet) GetSummary(context.Context, *fleetv1.GetSummaryRequest) (*fl
 		Processes: []*fleetv1.ProcessCount{{Process: "recovery", Due: 7}},
 		Concerns:  []*fleetv1.Concern{{Kind: "state", Subject: "silent", Count: 900, Text: "900 silent"}},
 		RecoveryHold: &fleetv1.RecoveryHold{
-			At: at(10, 0), Until: at(11, 0), Actor: "bmdb", Reason: "900 of 1000 machines with an agent are silent: the fault is probably ours",
+			At: at(10, 0), Until: at(11, 0), Actor: "bmdb", Reason: "900 of 1000 machines with an agent are silent: the fault is probably ours (listener, network, certificate, clock)",
+			Suspects: []string{
+				"whether machines reach the listener at herd.example:7443: one is up since 09:00:00 UTC",
+				"its certificate: it has expired at 2026-11-21 09:30:00 UTC",
+			},
 		},
 	}, nil
 }
@@ -279,7 +287,11 @@ func (f *fakeFleet) hold(what string) {
 
 func (f *fakeFleet) AdoptMachine(_ context.Context, r *fleetv1.AdoptMachineRequest) (*fleetv1.AdoptMachineResponse, error) {
 	f.hold("adopt " + r.GetProvider() + " " + r.GetProviderId() + ": " + r.GetReason())
-	return &fleetv1.AdoptMachineResponse{}, failing(r.GetProviderId())
+	a := &fleetv1.AdoptMachineResponse{}
+	if r.GetProviderId() == "dev-paused" {
+		a.Paused = &fleetv1.ProviderPause{Provider: r.GetProvider(), At: at(10, 0), Actor: "anna", Reason: "the bill"}
+	}
+	return a, failing(r.GetProviderId())
 }
 
 func (f *fakeFleet) PauseProvider(_ context.Context, r *fleetv1.PauseProviderRequest) (*fleetv1.PauseProviderResponse, error) {
@@ -318,6 +330,7 @@ func (f *fakeFleet) installing() *fleetv1.GetMachineResponse {
 	case 2:
 		m.State = "installing"
 		r.InstallProgress = &agentv1.InstallProgress{Phase: agentv1.InstallProgress_PHASE_WRITING, BytesDone: 32 << 20, BytesTotal: 64 << 20}
+		r.InstallProgress.WaitingFor = "http://images.example/os: connection refused"
 	}
 	return r
 }
@@ -372,7 +385,8 @@ func (f *fakeFleet) ListDiscrepancies(context.Context, *fleetv1.ListDiscrepancie
 func (f *fakeFleet) ListImages(context.Context, *fleetv1.ListImagesRequest) (*fleetv1.ListImagesResponse, error) {
 	return &fleetv1.ListImagesResponse{Images: []*fleetv1.NamedImage{
 		{Name: "debian-13", Location: "https://images.example/debian-13.raw.zst", Digest: "sha256:" + strings.Repeat("ab", 32), Compression: "zstd", Size: 835 << 20, FirstBoot: "area"},
-		{Name: "jammy", Location: "oci://registry.example/jammy", Digest: "sha256:" + strings.Repeat("01", 32), Compression: "none", FirstBoot: "nocloud"},
+		{Name: "jammy", Location: "oci://registry.example/jammy@sha256:" + strings.Repeat("01", 32), Compression: "layer", FirstBoot: "nocloud"},
+		{Name: "trixie", Location: "https://cloud.example/trixie.raw", FileDigest: "sha512:" + strings.Repeat("02", 64), Compression: "none", FirstBoot: "nocloud"},
 	}}, nil
 }
 

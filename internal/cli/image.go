@@ -53,9 +53,14 @@ func imageTable(w *screen, images []*fleetv1.NamedImage) {
 		if image.GetSize() > 0 {
 			size = fmt.Sprintf("%d MiB", image.GetSize()>>20)
 		}
-		rows[i] = []string{image.GetName(), size, image.GetCompression(), image.GetFirstBoot(), fmt.Sprintf("%.19s…", image.GetDigest()), image.GetLocation()}
+		rows[i] = []string{image.GetName(), size, image.GetCompression(), image.GetFirstBoot(), namedImage(image).ShortIdentity(), image.GetLocation()}
 	}
 	w.table([]string{"NAME", "SIZE", "COMPRESSION", "FIRST BOOT", "DIGEST", "LOCATION"}, rows)
+}
+
+// namedImage returns the image as far as people are told of it.
+func namedImage(i *fleetv1.NamedImage) fleet.Image {
+	return fleet.Image{URL: i.GetLocation(), Digest: i.GetDigest(), FileDigest: i.GetFileDigest()}
 }
 
 // builtImage is what image build prints.
@@ -63,8 +68,10 @@ type builtImage struct {
 	File     string `yaml:"file"`
 	Manifest string `yaml:"manifest"`
 	Digest   string `yaml:"digest"`
-	Size     int64  `yaml:"size"`
-	FileSize int64  `yaml:"file_size"`
+	// FileDigest is that of the file as it is.
+	FileDigest string `yaml:"file_digest"`
+	Size       int64  `yaml:"size"`
+	FileSize   int64  `yaml:"file_size"`
 }
 
 // buildOptions are the flags of image build debian.
@@ -116,7 +123,7 @@ byte: pin the packages by a snapshot in --sources, and the timestamp by --timest
 		dir := filepath.Dir(args[0])
 		result := builtImage{
 			File: filepath.Join(dir, m.File), Manifest: filepath.Join(dir, image.ManifestName(m.File)),
-			Digest: m.Digest, Size: m.Size, FileSize: m.FileSize,
+			Digest: m.Digest, FileDigest: m.FileDigest, Size: m.Size, FileSize: m.FileSize,
 		}
 		return a.print(*output, result, func(w *screen) {
 			w.line("%s  %s", result.Digest, result.File)

@@ -48,8 +48,11 @@ func nextStep(n *fleetv1.NextStep) string {
 	if n.GetBy() != nil {
 		s += ", " + due(n.GetBy())
 	}
-	if n.GetCommand() != "" {
+	switch {
+	case n.GetCommand() != "":
 		s += ": " + n.GetCommand()
+	case n.GetWho() == "operator": // there is no command for it
+		s += ": " + n.GetWhat()
 	}
 	return s
 }

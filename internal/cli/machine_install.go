@@ -19,11 +19,11 @@ import (
 
 // installOptions are the flags of machine install.
 type installOptions struct {
-	image, digest, compression, rootDisk, firstBoot string
-	size                                            int64
-	reinstall, erase, grow, noCloud, kexec, wait    bool
-	cancel, watch                                   bool
-	seenUp, seenUpCA                                string
+	image, digest, fileDigest, compression, rootDisk, firstBoot string
+	size                                                        int64
+	reinstall, erase, grow, noCloud, kexec, wait                bool
+	cancel, watch, userDataOnly                                 bool
+	seenUp, seenUpCA                                            string
 }
 
 func (a *app) machineInstallCommand() *cobra.Command {
@@ -39,14 +39,18 @@ With --seen-up, the control plane asks instead: by SSH, where the system must ow
 ironherd image build take it), or by a GET of an http or https URL, whose host is only a name: the connection goes to the machine's own address,
 and {address} stands for it. With --watch it goes on asking, or the system goes on saying that it is up.
 
-The image is one that the control plane knows by name (see ironherd image list), or a URL with a digest. A disk that holds something is only
-written with --erase, unless it is an older install of this machine.
+The image is one that the control plane knows by name (see ironherd image list), or a URL with a digest: of the raw image, of the file as it is
+served (which publishers give), or both; an oci URL has one. A disk that holds something is only written with --erase, unless that is the newest
+install of this machine. All attempts write the same disk; name it by serial number or WWN where the machine has several of one size. USB and
+network disks are written only by name.
 
 With --reinstall, what is on the disk is destroyed: a plan is shown first, see ironherd plan confirm, or give --yes. With --cancel, the install
 that was asked for last is called off: the agent is told to stop, if it has begun. As soon as anything was written, what the disk holds is
-undefined; machine explain says which it is. Both want --reason, and can select machines by --provider and --state.`,
+undefined; machine explain says which it is. A reinstall that wrote nothing brings the installed system back. Calling off the install of one machine is done at once all the same: the writing is to stop now.
+Both want --reason, and can select machines by --provider, --state and --location.`,
 		Example: `  ironherd machine install herd-0007 --image debian-13 --grow --wait
   ironherd machine install herd-0007 --image https://images.example/debian.raw.zst --digest sha256:… --wait
+  ironherd machine install herd-0007 --image https://images.example/debian.raw.xz --file-digest sha512:… --wait
   ironherd machine install herd-0007 herd-0008 --image http://… --digest sha256:… --root-disk smallest,min-size=200000000000
   ironherd machine install herd-0007 --image … --digest … --root-disk serial=S4EVNX0R123456 --reinstall --reason "new release"
   ironherd machine install herd-0007 --image debian-13 --seen-up ssh --watch --wait
@@ -56,12 +60,14 @@ undefined; machine explain says which it is. Both want --reason, and can select 
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.image, "image", "", "name of an image, or its URL: http, https or oci, without user and password (required)")
-	flags.StringVar(&o.digest, "digest", "", "digest of the raw image: sha256:<64 hexadecimal digits> (required with a URL)")
-	flags.StringVar(&o.compression, "compression", "", "none, zstd, gzip or xz (default: by the end of the URL)")
-	flags.Int64Var(&o.size, "size", 0, "size of the raw image in bytes, for progress in percent")
+	flags.StringVar(&o.digest, "digest", "", "digest of the raw image: sha256:<64 hexadecimal digits> (with a URL, this or --file-digest is required)")
+	flags.StringVar(&o.fileDigest, "file-digest", "", "digest of the file as it is served: sha256:<64 hexadecimal digits> or sha512:<128>")
+	flags.StringVar(&o.compression, "compression", "", "none, zstd, gzip, xz, or layer: as the manifest of an oci URL says (default: by the end of the URL; layer with oci)")
+	flags.Int64Var(&o.size, "size", 0, "size of the raw image in bytes, where it is known: an image of another size fails the install, no smaller disk is chosen, and progress is told in percent")
 	flags.StringVar(&o.rootDisk, "root-disk", "smallest", "disk to write: smallest, largest, serial=…, wwn=…, model=…, min-size=BYTES; joined by commas")
 	flags.StringVar(&o.firstBoot, "first-boot", "", "file whose content the installed system finds on its first boot, at most 64 KiB")
-	flags.BoolVar(&o.noCloud, "nocloud", false, "give the first-boot file to cloud-init, as user-data of NoCloud (with a URL; a named image says it itself)")
+	flags.BoolVar(&o.noCloud, "nocloud", false, "give the first-boot file to cloud-init, as user-data of NoCloud, with the machine's name and static addresses (with a URL; a named image says it itself)")
+	flags.BoolVar(&o.userDataOnly, "nocloud-user-data", false, "the same as --nocloud, without name and addresses")
 	flags.BoolVar(&o.erase, "erase", false, "allow a disk that holds something: a partition table, a file system, a member of a RAID")
 	flags.BoolVar(&o.grow, "grow", false, "let the last partition of the image have the whole disk")
 	flags.BoolVar(&o.kexec, "kexec", false, "start the installed system by kexec, without the firmware; where that is not possible, the machine is restarted")
@@ -81,8 +87,8 @@ undefined; machine explain says which it is. Both want --reason, and can select 
 		if len(args) == 0 {
 			return fleet.Errorf(fleet.KindInvalid, "name the machines to install")
 		}
-		if f.reason != "" || f.yes || f.provider != "" || len(f.states) > 0 || *f.output != formatTable {
-			return fleet.Errorf(fleet.KindInvalid, "--reason, --yes, --provider, --state and --output belong to --reinstall and --cancel")
+		if f.reason != "" || f.yes || f.selects() || *f.output != formatTable {
+			return fleet.Errorf(fleet.KindInvalid, "--reason, --yes, --provider, --state, --location, --limit and --output belong to --reinstall and --cancel")
 		}
 		timeout := f.timeout
 		request, err := o.request()
@@ -102,7 +108,8 @@ undefined; machine explain says which it is. Both want --reason, and can select 
 
 // installFlags say what is to be installed.
 var installFlags = []string{
-	"reinstall", "image", "digest", "compression", "size", "root-disk", "first-boot", "nocloud", "erase", "grow", "kexec", "seen-up", "seen-up-ca", "watch",
+	"reinstall", "image", "digest", "file-digest", "compression", "size", "root-disk", "first-boot", "nocloud", "nocloud-user-data", "erase", "grow", "kexec", "seen-up",
+	"seen-up-ca", "watch",
 }
 
 // reinstallOrCancel makes the plan of one of the two.
@@ -238,7 +245,7 @@ func (a *app) waitEnded(ctx context.Context, machine, last string, err error) er
 // imageFlags and diskFlags are what the command line calls the fields of an image and of a disk
 // selector.
 var (
-	imageFlags = map[string]string{"url": "--image", "digest": "--digest", "compression": "--compression", "size": "--size", "first_boot": "--nocloud"}
+	imageFlags = map[string]string{"url": "--image", "digest": "--digest", "file_digest": "--file-digest", "compression": "--compression", "size": "--size", "first_boot": "--nocloud"}
 	diskFlags  = map[string]string{"serial": "--root-disk: serial", "wwn": "--root-disk: wwn", "model": "--root-disk: model", "min_size": "--root-disk: min-size", "pick": "--root-disk"}
 )
 
@@ -256,7 +263,10 @@ func (o installOptions) request() (*fleetv1.InstallMachineRequest, error) {
 	for _, f := range disk.Validate() {
 		fault("%s %s", diskFlags[f.Field], f.Problem)
 	}
-	if o.noCloud && o.firstBoot == "" {
+	switch {
+	case o.noCloud && o.userDataOnly:
+		fault("--nocloud and --nocloud-user-data contradict each other: give one of them")
+	case (o.noCloud || o.userDataOnly) && o.firstBoot == "":
 		fault("--nocloud says how the file of --first-boot is given: name one")
 	}
 	var data []byte
@@ -307,30 +317,34 @@ func (o installOptions) seen(fault func(format string, args ...any)) fleet.SeenU
 // imageMessage returns the image that the flags describe, or the name that they give.
 func (o installOptions) imageMessage(fault func(format string, args ...any)) (image *agentv1.Image, name string) {
 	if name, err := fleet.ParseImageName(o.image); err == nil {
-		if o.digest != "" || o.compression != "" || o.size != 0 || o.noCloud {
-			fault("--image %s is a name: --digest, --compression, --size and --nocloud are for a URL", name)
+		if o.digest != "" || o.fileDigest != "" || o.compression != "" || o.size != 0 || o.noCloud || o.userDataOnly {
+			fault("--image %s is a name: --digest, --file-digest, --compression, --size and --nocloud are for a URL", name)
 		}
 		return nil, name
 	}
-	i := fleet.Image{URL: o.image, Digest: o.digest, Compression: fleet.Compression(o.compression), Size: o.size}
+	i := fleet.Image{URL: o.image, Digest: o.digest, FileDigest: o.fileDigest, Compression: fleet.Compression(o.compression), Size: o.size}
 	if i.Compression == "" {
 		i.Compression = fleet.CompressionOf(o.image)
 	}
 	for _, f := range i.Validate() {
 		fault("%s %s", imageFlags[f.Field], f.Problem)
 	}
-	image = &agentv1.Image{Url: i.URL, Digest: i.Digest, Compression: compressions[i.Compression], Size: i.Size}
-	if o.noCloud {
+	image = &agentv1.Image{Url: i.URL, Digest: i.Digest, FileDigest: i.FileDigest, Compression: compressions[i.Compression], Size: i.Size}
+	switch {
+	case o.noCloud:
 		image.FirstBootForm = agentv1.FirstBootForm_FIRST_BOOT_FORM_NOCLOUD
+	case o.userDataOnly:
+		image.FirstBootForm = agentv1.FirstBootForm_FIRST_BOOT_FORM_NOCLOUD_USER_DATA
 	}
 	return image, ""
 }
 
 var compressions = map[fleet.Compression]agentv1.Compression{
-	fleet.CompressionNone: agentv1.Compression_COMPRESSION_NONE,
-	fleet.CompressionZstd: agentv1.Compression_COMPRESSION_ZSTD,
-	fleet.CompressionGzip: agentv1.Compression_COMPRESSION_GZIP,
-	fleet.CompressionXZ:   agentv1.Compression_COMPRESSION_XZ,
+	fleet.CompressionNone:  agentv1.Compression_COMPRESSION_NONE,
+	fleet.CompressionZstd:  agentv1.Compression_COMPRESSION_ZSTD,
+	fleet.CompressionGzip:  agentv1.Compression_COMPRESSION_GZIP,
+	fleet.CompressionXZ:    agentv1.Compression_COMPRESSION_XZ,
+	fleet.CompressionLayer: agentv1.Compression_COMPRESSION_LAYER,
 }
 
 var picks = map[fleet.Pick]agentv1.DiskSelector_Pick{

@@ -23,7 +23,8 @@ func (a *app) machineReplaceCommand() *cobra.Command {
 		use: "replace", verb: fleet.VerbReplace, waits: true,
 		short: "Give machines back to their provider, and let others take their place",
 		long: `Replace gives machines back as release does, but their provider may then be asked for others, as far as its configuration wants. The capacity
-of a machine that the provider gave up sits out a penalty first, so that the same hardware does not come back at once.`,
+of a machine that the provider gave up, or that recovery had to quarantine, sits out a penalty first, so that the same hardware does not come
+back at once.`,
 		example: `  ironherd machine replace herd-0007 --reason "its provider gave it up"
   ironherd machine replace --state failed --reason "the outage of rack 4"`,
 	}, nil)

@@ -50,7 +50,7 @@ func showMachine(w *screen, r *fleetv1.GetMachineResponse) {
 		[2]string{"Created", instant(m.GetCreatedAt())},
 		[2]string{"Takeovers", number(m.GetTakeoverGeneration())},
 		[2]string{"Installs", number(m.GetInstallGeneration())},
-		[2]string{"Image", strings.TrimSpace(cmp.Or(r.GetImage().GetName(), r.GetImage().GetLocation()) + " " + r.GetImage().GetDigest())},
+		[2]string{"Image", strings.TrimSpace(cmp.Or(r.GetImage().GetName(), r.GetImage().GetLocation()) + " " + namedImage(r.GetImage()).Identity())},
 		[2]string{"Progress", progress(r.GetInstallProgress())},
 	)
 	if len(r.GetFacts()) > 0 {
@@ -82,12 +82,14 @@ func progress(p *agentv1.InstallProgress) string {
 	if p == nil {
 		return ""
 	}
-	phase := enumName(p.GetPhase().Descriptor(), p.GetPhase().Number())
-	if p.GetBytesTotal() <= 0 {
-		return fmt.Sprintf("%s, %s", phase, bytesOf(p.GetBytesDone()))
+	text := enumName(p.GetPhase().Descriptor(), p.GetPhase().Number()) + ", " + bytesOf(p.GetBytesDone())
+	if p.GetBytesTotal() > 0 {
+		text += fmt.Sprintf(" of %s (%d %%)", bytesOf(p.GetBytesTotal()), 100*p.GetBytesDone()/p.GetBytesTotal())
 	}
-	return fmt.Sprintf("%s, %s of %s (%d %%)", phase, bytesOf(p.GetBytesDone()), bytesOf(p.GetBytesTotal()),
-		100*p.GetBytesDone()/p.GetBytesTotal())
+	if p.GetWaitingFor() != "" {
+		text += ", waiting for " + p.GetWaitingFor()
+	}
+	return text
 }
 
 func showHardware(w *screen, h *agentv1.HardwareReport) {

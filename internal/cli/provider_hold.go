@@ -17,7 +17,8 @@ func (a *app) providerPauseCommand() *cobra.Command {
 		Use:   "pause PROVIDER",
 		Short: "Keep new machines from being created at a provider",
 		Long: `Pause keeps new machines from being created at the provider, and changes of its list from being looked for, until ironherd provider resume.
-The machines that are there are looked after as before.`,
+It counts at once: of a pass that is under way, only the creations that the provider has been asked for already come to their end. The
+machines that are there are looked after as before.`,
 		Example:           `  ironherd provider pause metal --reason "the bill"`,
 		Args:              exactly,
 		ValidArgsFunction: a.completeProvider,
@@ -88,6 +89,12 @@ failed, or that a released machine had, may be used again.`,
 		})
 	}
 	return cmd
+}
+
+// paused says that a provider is, since when, and how that ends.
+func paused(p *fleetv1.ProviderPause) string {
+	return fmt.Sprintf("%s is paused by %s since %s: %s. ironherd provider resume %s ends that.", p.GetProvider(), p.GetActor(),
+		instant(p.GetAt()), strings.TrimSuffix(p.GetReason(), "."), p.GetProvider())
 }
 
 func penalties(n int64) string {

@@ -19,8 +19,8 @@ func (a *app) recoveryStatusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Say whether recovery runs, and on how many machines",
-		Long: `Status says whether recovery is stopped, by whom, why and until when; how many machines are silent or in quarantine; and on how many recovery
-is at work, or due.`,
+		Long: `Status says whether recovery is stopped, by whom, why and until when; what to check while it is stopped because so many machines are silent
+at once; how many machines are silent or in quarantine; and on how many recovery is at work, or due.`,
 		Example: `  ironherd recovery status`,
 		Args:    exactly,
 	}
@@ -30,6 +30,9 @@ is at work, or due.`,
 func showRecovery(w *screen, s *fleetv1.GetSummaryResponse) {
 	if h := s.GetRecoveryHold(); h != nil {
 		w.line("%s", stopped(h))
+		for _, suspect := range h.GetSuspects() {
+			w.line("  check %s", suspect)
+		}
 	} else {
 		w.line("Recovery runs.")
 	}

@@ -147,9 +147,14 @@ func rehearsalSetup(c config.Config) (rehearsal.Setup, error) {
 		if err != nil {
 			return rehearsal.Setup{}, err
 		}
-		setup.Providers = append(setup.Providers, rehearsal.Provider{
-			Name: fleet.ProviderName(p.Name), List: kind.IsList(), Provisioner: p.Provisioner, Updater: p.Updater,
-		})
+		rehearsed := rehearsal.Provider{Name: fleet.ProviderName(p.Name), List: kind.IsList(), Provisioner: p.Provisioner, Updater: p.Updater}
+		if p.Install != nil {
+			rehearsed.Provisioner.Install, err = p.Install.Request("configuration of provider "+p.Name, c.Catalogue())
+			if err != nil {
+				return rehearsal.Setup{}, fmt.Errorf("provider %s: install: %w", p.Name, err)
+			}
+		}
+		setup.Providers = append(setup.Providers, rehearsed)
 	}
 	return setup, nil
 }

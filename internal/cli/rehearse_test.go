@@ -26,6 +26,34 @@ providers:
     static: {path: hosts.yaml}
 `
 
+// TestRehearseInstalls: what a provider's configuration asks for is installed on its machines.
+func TestRehearseInstalls(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "ironherd.yaml")
+	const install = `    install: {image: os}
+images:
+  - {name: os, url: 'https://images.example/os.raw.zst', digest: 'sha256:0000000000000000000000000000000000000000000000000000000000000000', compression: zstd}
+`
+	if err := os.WriteFile(file, []byte(rehearsable+install), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "hosts.yaml"), []byte("hosts: []\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"rehearse", "--config", file, "--scenario", "listener-down", "--machines", "3", "--control-planes", "1", "--hours", "4"}
+	if r := run(t, nil, args...); r.code != 0 || !strings.Contains(r.stdout, "machines: 3 installed") {
+		t.Errorf("exit code %d, %q:\n%s", r.code, r.stderr, r.stdout)
+	}
+	broken := strings.Replace(rehearsable+install, "image: os", "image: another", 1)
+	if err := os.WriteFile(file, []byte(broken), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := run(t, nil, args...); r.code != 2 || !strings.Contains(r.stderr, "another") {
+		t.Errorf("an image that is not in the catalogue: exit code %d, %q", r.code, r.stderr)
+	}
+}
+
 // TestRehearse: the answer is complete, the same seed gives the same, and nothing is left behind.
 func TestRehearse(t *testing.T) {
 	t.Parallel()

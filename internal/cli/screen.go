@@ -94,7 +94,7 @@ func colorOf(word string) string {
 		return red
 	case state == fleet.StateInstalled, state == fleet.StateAvailable, word == "running":
 		return green
-	case state == fleet.StateInstalling, state == fleet.StateBooting, word == "due":
+	case state == fleet.StateInstalling, state == fleet.StateBooting, state == fleet.StateReturning, word == "due":
 		return yellow
 	}
 	return plain

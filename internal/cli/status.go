@@ -53,13 +53,16 @@ func showStatus(w *screen, s *fleetv1.GetSummaryResponse) {
 	if h := s.GetRecoveryHold(); h != nil {
 		w.line("%s", stopped(h))
 	}
+	for _, p := range s.GetPausedProviders() {
+		w.line("%s", paused(p))
+	}
 	if len(s.GetConcerns()) > 0 {
 		w.line("Needs a look:")
 		for _, c := range s.GetConcerns() {
 			w.line("  %s", c.GetText())
 		}
 	} else if s.GetRecoveryHold() == nil && s.GetMachines() > 0 {
-		w.line("Nothing needs you.")
+		w.line("%s", allWell(s))
 	}
 	var rows [][]string
 	for _, p := range s.GetProcesses() {
@@ -71,4 +74,12 @@ func showStatus(w *screen, s *fleetv1.GetSummaryResponse) {
 		w.line("")
 		w.table([]string{"PROCESS", "RUNNING", "DUE", "BACKING OFF"}, rows)
 	}
+}
+
+// allWell says that nothing needs a look. What a person has paused is told before.
+func allWell(s *fleetv1.GetSummaryResponse) string {
+	if len(s.GetPausedProviders()) > 0 {
+		return "Nothing else needs you."
+	}
+	return "Nothing needs you."
 }

@@ -27,11 +27,11 @@ type verb struct {
 
 // verbFlags are the flags that all of these commands have in common.
 type verbFlags struct {
-	reason, provider string
-	states           []string
-	yes, wait        bool
-	timeout          *time.Duration
-	output           *format
+	selector
+	reason    string
+	yes, wait bool
+	timeout   *time.Duration
+	output    *format
 }
 
 // whichMachines is how machines are named on the command lines of verbs.
@@ -74,32 +74,30 @@ func (a *app) verbFlags(cmd *cobra.Command) *verbFlags {
 	f := &verbFlags{}
 	flags := cmd.Flags()
 	flags.StringVar(&f.reason, "reason", "", "why, for history and everybody who asks (required)")
-	flags.StringVar(&f.provider, "provider", "", "instead of naming machines: those of this provider")
-	flags.StringSliceVar(&f.states, "state", nil, "instead of naming machines: those in this state; may be given more than once")
+	a.selectorFlags(cmd, &f.selector, "instead of naming machines: those")
 	flags.BoolVar(&f.yes, "yes", false, "do not show a plan first: do it")
-	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(stateNames(), cobra.ShellCompDirectiveNoFileComp))
-	_ = cmd.RegisterFlagCompletionFunc("provider", a.completeProviders)
 	f.timeout, f.output = timeoutFlag(cmd, 0, timeoutUsage+" (default: 110s without --wait, no limit with it)"), outputFlag(cmd)
 	return f
 }
 
 // request checks the flags and makes the request.
 func (f *verbFlags) request(v fleet.Verb, machines []string) (*fleetv1.CreatePlanRequest, error) {
-	if err := checkStates(f.states); err != nil {
+	if err := f.check(); err != nil {
 		return nil, err
 	}
-	selects := f.provider != "" || len(f.states) > 0
 	switch {
-	case len(machines) == 0 && !selects:
-		return nil, fleet.Errorf(fleet.KindInvalid, "name machines, or select them with --provider and --state")
-	case len(machines) > 0 && selects:
-		return nil, fleet.Errorf(fleet.KindInvalid, "machines and a selector contradict each other: name machines, or select them with --provider and --state")
+	case len(machines) == 0 && !f.narrows():
+		return nil, fleet.Errorf(fleet.KindInvalid, "name machines, or select them with --provider, --state and --location")
+	case len(machines) > 0 && f.selects():
+		return nil, fleet.Errorf(fleet.KindInvalid,
+			"machines and a selector contradict each other: name machines, or select them with --provider, --state, --location and --limit")
 	}
 	if err := checkReason(f.reason); err != nil {
 		return nil, err
 	}
 	return &fleetv1.CreatePlanRequest{
-		Verb: string(v), Machines: machines, Provider: f.provider, States: f.states, Reason: f.reason, Confirm: f.yes, ConfirmHarmless: true,
+		Verb: string(v), Machines: machines, Provider: f.provider, States: f.states, Locations: f.locations, Limit: int32(f.limit),
+		Reason: f.reason, Confirm: f.yes, ConfirmHarmless: true,
 	}, nil
 }
 

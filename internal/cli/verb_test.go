@@ -42,7 +42,11 @@ func TestVerbsAsk(t *testing.T) {
 			got.GetConfirm() || !got.GetConfirmHarmless() || (got.GetInstall() != nil) != (verb == fleet.VerbReinstall) || r.code != 0 {
 			t.Errorf("%s: %d, %q, asked %v", command, r.code, r.stderr, got)
 		}
-		got, r = h.asked(t, append(strings.Fields(command), "--state", "silent,provided", "--provider", "metal", "--reason", "r", "--yes")...)
+		got, r = h.asked(t, append(strings.Fields(command), "--state", "silent,provided", "--provider", "metal", "--location", "rack 4, left",
+			"--location", "rack 5", "--limit", "7", "--reason", "r", "--yes")...)
+		if !slices.Equal(got.GetLocations(), []string{"rack 4, left", "rack 5"}) || got.GetLimit() != 7 {
+			t.Errorf("%s: asked %v", command, got)
+		}
 		if len(got.GetMachines()) != 0 || got.GetProvider() != "metal" || !slices.Equal(got.GetStates(), []string{"silent", "provided"}) ||
 			got.GetConfirm() || got.GetConfirmHarmless() || h.confirmed != 1 || r.code != 0 {
 			t.Errorf("%s: %d, %q, asked %v", command, r.code, r.stderr, got)
@@ -69,7 +73,7 @@ func TestVerbsAsk(t *testing.T) {
 // command takes, says what is to be installed. It is refused.
 func TestCancelRefusesWhatIsInstalled(t *testing.T) {
 	t.Parallel()
-	taken := []string{"cancel", "wait", "reason", "yes", "provider", "state", "timeout", "output", "help", "ca-file", "config", "server", "token-file"}
+	taken := []string{"cancel", "wait", "reason", "yes", "provider", "state", "location", "limit", "timeout", "output", "help", "ca-file", "config", "server", "token-file"}
 	listed := regexp.MustCompile(`(?m)^ +(?:-\w, )?--([a-z-]+)`).FindAllStringSubmatch(run(t, nil, "machine", "install", "--help").stdout, -1)
 	if len(listed) < 20 {
 		t.Fatalf("the help lists %q", listed)
@@ -187,6 +191,10 @@ func TestHolds(t *testing.T) {
 	}
 	if !slices.Equal(h.holds, want) {
 		t.Errorf("asked for %q", h.holds)
+	}
+	if r := h.run(t, "discrepancy", "adopt", "metal", "dev-paused", "--reason", "made by hand"); r.code != 0 ||
+		!strings.Contains(r.stderr, "dev-paused of metal is taken in when metal is resumed. metal is paused by anna since 2026-11-21 10:00:00Z: the bill.") {
+		t.Errorf("at a paused provider: %d, %q", r.code, r.stderr)
 	}
 	r := run(t, nil, "__complete", "--server", h.url, "provider", "pause", "")
 	if !strings.Contains(r.stdout, "metal\tequinix\n") {

@@ -35,7 +35,7 @@ func (d *document) check(c Config) {
 			d.keyFault(loop.key+".grace", "must be at most half of drain_timeout (%s), not %s", c.DrainTimeout, loop.config.Grace)
 		}
 	}
-	if d.mayHave(c, RoleInitializer) {
+	if d.mayHave(c, fleet.RoleInitializer) {
 		d.checkInitializer(c)
 	}
 	d.faultsOf("recoverer", c.Recoverer.Validate())
@@ -90,8 +90,8 @@ func (d *document) checkGeneral(c Config) {
 		d.keyFault("roles", "must not be empty: leave it out for all roles")
 	}
 	for i, r := range c.Roles {
-		if !slices.Contains(Roles(), r) {
-			d.keyFault(fmt.Sprintf("roles[%d]", i), "%q is no role: the roles are %s", r, list(Roles()))
+		if !slices.Contains(fleet.Roles(), r) {
+			d.keyFault(fmt.Sprintf("roles[%d]", i), "%q is no role: the roles are %s", r, list(fleet.Roles()))
 		}
 	}
 	if !slices.Contains([]string{"debug", "info", "warn", "error"}, c.Log.Level) {
@@ -104,14 +104,14 @@ func (d *document) checkGeneral(c Config) {
 
 // mayHave reports whether the process has a role, as far as can be told: a list of roles with a
 // fault may mean any.
-func (d *document) mayHave(c Config, role Role) bool {
+func (d *document) mayHave(c Config, role fleet.Role) bool {
 	return c.Has(role) || slices.ContainsFunc(d.faults, func(f Fault) bool { return strings.HasPrefix(f.Key, "roles") })
 }
 
 // checkAgentAPI checks the section also where only the initializer runs, which tells agents where
 // the agent API is and how to verify it.
 func (d *document) checkAgentAPI(c Config) {
-	if !d.mayHave(c, RoleAgentAPI) && !d.mayHave(c, RoleInitializer) {
+	if !d.mayHave(c, fleet.RoleAgentAPI) && !d.mayHave(c, fleet.RoleInitializer) {
 		return
 	}
 	general := c.AgentAPI
@@ -176,10 +176,10 @@ func (d *document) checkOwnKeys(c Config) {
 	if !d.isSet("ssh.key_file") {
 		files = append(files, c.SSH.KeyFile)
 	}
-	if c.AgentAPI.TLS.Certificate == "" && (c.Has(RoleAgentAPI) || c.Has(RoleInitializer) && c.Initializer.EndpointCA == "") {
+	if c.AgentAPI.TLS.Certificate == "" && (c.Has(fleet.RoleAgentAPI) || c.Has(fleet.RoleInitializer) && c.Initializer.EndpointCA == "") {
 		files = append(files, server.ForAgents.KeyFiles(c.Dir)...)
 	}
-	if c.OperatorAPI.TLS.Certificate == "" && c.OperatorAPI.Listen != "" && c.Has(RoleOperatorAPI) {
+	if c.OperatorAPI.TLS.Certificate == "" && c.OperatorAPI.Listen != "" && c.Has(fleet.RoleOperatorAPI) {
 		files = append(files, server.ForOperators.KeyFiles(c.Dir)...)
 	}
 	for _, path := range files {
@@ -255,8 +255,8 @@ func (d *document) checkInstall(section string, i Install, catalogue []fleet.Ima
 	switch image, err := i.image(catalogue); {
 	case err != nil:
 		d.keyFault(section+".image", "must be the name of one of images, not %q", i.Image)
-	case i.Image != "" && (i.URL != "" || i.Digest != "" || i.Compression != "" || i.Size != 0):
-		d.keyFault(section+".image", "names an image, so url, digest, compression and size must be left out")
+	case i.Image != "" && (i.URL != "" || i.Digest != "" || i.FileDigest != "" || i.Compression != "" || i.Size != 0):
+		d.keyFault(section+".image", "names an image, so url, digest, file_digest, compression and size must be left out")
 	case i.Image == "":
 		for _, f := range image.Validate() {
 			d.keyFault(section+"."+f.Field, "%s", f.Problem)

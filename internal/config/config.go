@@ -27,7 +27,7 @@ type Config struct {
 	// when it is not there.
 	Dir string `yaml:"dir"`
 	// Roles that this process has. Default: all.
-	Roles []Role `yaml:"roles"`
+	Roles []fleet.Role `yaml:"roles"`
 	// Log says what is logged to standard error.
 	Log Log `yaml:"log"`
 	// Database is where the Bare Metal Database is.
@@ -64,30 +64,6 @@ type Config struct {
 	Providers []Provider `yaml:"providers"`
 	// DrainTimeout bounds an orderly stop.
 	DrainTimeout time.Duration `yaml:"drain_timeout"`
-}
-
-// Role is a part of the control plane that a process can have.
-type Role string
-
-// The roles.
-const (
-	RoleProvisioner Role = "provisioner"
-	RoleInitializer Role = "initializer"
-	RoleUpdater     Role = "updater"
-	RoleRecoverer   Role = "recoverer"
-	RoleOperations  Role = "operations"
-	RoleProber      Role = "prober"
-	RoleJanitor     Role = "janitor"
-	RoleAgentAPI    Role = "agent-api"
-	RoleOperatorAPI Role = "operator-api"
-)
-
-// Roles lists all roles.
-func Roles() []Role {
-	return []Role{
-		RoleProvisioner, RoleInitializer, RoleUpdater, RoleRecoverer, RoleOperations, RoleProber, RoleJanitor, RoleAgentAPI,
-		RoleOperatorAPI,
-	}
 }
 
 // Log says what is logged, and how.
@@ -216,19 +192,26 @@ type Image struct {
 	Name string `yaml:"name"`
 	// URL of the image, http, https or oci, without user and password.
 	URL string `yaml:"url"`
-	// Digest of the raw image: sha256: and 64 hexadecimal digits.
+	// Digest of the raw image: sha256: and 64 hexadecimal digits. It may be left out where file_digest
+	// is given, and with an oci URL.
 	Digest string `yaml:"digest"`
-	// Compression is none, zstd, gzip or xz. Default: by the end of the URL.
+	// FileDigest is the digest of the file as it is served: sha256: and 64 hexadecimal digits, or
+	// sha512: and 128. All that are given must match.
+	FileDigest string `yaml:"file_digest"`
+	// Compression is none, zstd, gzip, xz, or layer: as the manifest of an oci URL says. Default: by
+	// the end of the URL; layer for an oci one.
 	Compression fleet.Compression `yaml:"compression"`
-	// Size of the raw image in bytes, for progress in percent; 0: not known.
+	// Size of the raw image in bytes; 0: not known. An image of another size fails the install, no
+	// smaller disk is chosen, and progress is told in percent.
 	Size int64 `yaml:"size"`
-	// FirstBoot is nocloud for systems with cloud-init, which get their first-boot data as NoCloud.
-	// Default: they find it in the first-boot area.
+	// FirstBoot is nocloud for systems with cloud-init, which get their first-boot data as NoCloud,
+	// with the machine's name and its static addresses; nocloud-user-data: without name and
+	// addresses. Default: they find it in the first-boot area.
 	FirstBoot fleet.FirstBootForm `yaml:"first_boot"`
 }
 
 func (i Image) image() fleet.Image {
-	image := fleet.Image{Name: i.Name, URL: i.URL, Digest: i.Digest, Compression: i.Compression, Size: i.Size, FirstBoot: i.FirstBoot}
+	image := fleet.Image{Name: i.Name, URL: i.URL, Digest: i.Digest, FileDigest: i.FileDigest, Compression: i.Compression, Size: i.Size, FirstBoot: i.FirstBoot}
 	if image.Compression == "" {
 		image.Compression = fleet.CompressionOf(i.URL)
 	}
@@ -282,7 +265,7 @@ const (
 func Default() Config {
 	return Config{
 		Dir:          SystemDir,
-		Roles:        Roles(),
+		Roles:        fleet.Roles(),
 		Log:          Log{Level: "info", Format: "auto"},
 		Database:     Database{Isolation: ReadCommitted, Connections: 16, Notify: true},
 		AgentAPI:     agentapi.DefaultConfig(),
@@ -300,7 +283,7 @@ func Default() Config {
 }
 
 // Has reports whether the process has a role.
-func (c Config) Has(role Role) bool { return slices.Contains(c.Roles, role) }
+func (c Config) Has(role fleet.Role) bool { return slices.Contains(c.Roles, role) }
 
 // UserDir is the directory of a control plane that does not run as root: $XDG_STATE_HOME/ironherd,
 // else ~/.local/state/ironherd; empty when the environment names neither.

@@ -145,7 +145,7 @@ func TestFaults(t *testing.T) {
 		"image twice": {
 			minimal + "images:\n- {name: a, url: 'http://x/i', digest: 'sha256:" + strings.Repeat("a", 64) + "'}\n" +
 				"providers:\n- name: a\n  kind: static\n  static: {url: 'http://x/'}\n  install: {image: a, size: 5}\n", nil,
-			`ironherd.yaml:10: providers[0].install.image: names an image, so url, digest, compression and size must be left out`,
+			`ironherd.yaml:10: providers[0].install.image: names an image, so url, digest, file_digest, compression and size must be left out`,
 		},
 		"unknown variable": {
 			minimal,
@@ -211,7 +211,7 @@ providers:
 	if got.Session.Lease != 9*time.Second || got.Log.Level != "warn" || got.Log.Format != "json" {
 		t.Errorf("flag over environment over file: got %+v, %+v", got.Session, got.Log)
 	}
-	if diff := cmp.Diff([]config.Role{config.RoleJanitor, config.RoleUpdater}, got.Roles); diff != "" {
+	if diff := cmp.Diff([]fleet.Role{fleet.RoleJanitor, fleet.RoleUpdater}, got.Roles); diff != "" {
 		t.Error(diff)
 	}
 	if got.Loops.Updater.ClaimRate != (fleet.Rate{Every: time.Second, Burst: 2}) || got.Loops.Updater.Parallelism != 10 {
@@ -307,7 +307,7 @@ func TestEncode(t *testing.T) {
 	t.Parallel()
 	want := config.Default()
 	want.Dir = t.TempDir()
-	want.Roles = []config.Role{config.RoleJanitor, config.RoleOperatorAPI}
+	want.Roles = []fleet.Role{fleet.RoleJanitor, fleet.RoleOperatorAPI}
 	want.AgentAPI.Endpoint = "herd.example:8443"
 	want.OperatorAPI.Listen = ""
 	want.Loops.Updater.ClaimRate = fleet.Rate{Every: time.Second, Burst: 3}

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"os"
 
@@ -9,15 +10,22 @@ import (
 
 // Install is an operating system that every new machine gets.
 type Install struct {
-	// Image is the name of one of images, in the place of url, digest, compression and size.
+	// Image is the name of one of images, in the place of url, digest, file_digest, compression and
+	// size.
 	Image string `yaml:"image"`
 	// URL of the image, http, https or oci, without user and password.
 	URL string `yaml:"url"`
-	// Digest of the raw image: sha256: and 64 hexadecimal digits.
+	// Digest of the raw image: sha256: and 64 hexadecimal digits. It may be left out where file_digest
+	// is given, and with an oci URL.
 	Digest string `yaml:"digest"`
-	// Compression is none, zstd, gzip or xz.
+	// FileDigest is the digest of the file as it is served: sha256: and 64 hexadecimal digits, or
+	// sha512: and 128. All that are given must match.
+	FileDigest string `yaml:"file_digest"`
+	// Compression is none, zstd, gzip, xz, or layer: as the manifest of an oci URL says. Default: by
+	// the end of the URL; layer for an oci one.
 	Compression fleet.Compression `yaml:"compression"`
-	// Size of the raw image in bytes, for progress in percent; 0: not known.
+	// Size of the raw image in bytes; 0: not known. An image of another size fails the install, no
+	// smaller disk is chosen, and progress is told in percent.
 	Size int64 `yaml:"size"`
 	// RootDisk picks the disk: all that is set must match; pick (smallest, largest) decides among
 	// several.
@@ -82,7 +90,8 @@ func (i Install) seenUp() (fleet.SeenUp, error) {
 // image returns the image, found by its name or as it is described.
 func (i Install) image(catalogue []fleet.Image) (fleet.Image, error) {
 	if i.Image == "" {
-		return fleet.Image{URL: i.URL, Digest: i.Digest, Compression: i.Compression, Size: i.Size}, nil
+		compression := cmp.Or(i.Compression, fleet.CompressionOf(i.URL))
+		return fleet.Image{URL: i.URL, Digest: i.Digest, FileDigest: i.FileDigest, Compression: compression, Size: i.Size}, nil
 	}
 	for _, image := range catalogue {
 		if image.Name == i.Image {

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/ironherd/ironherd/internal/config"
+	"github.com/ironherd/ironherd/internal/fleet"
 )
 
 var update = flag.Bool("update", false, "write what is generated")
@@ -134,7 +135,7 @@ func standard(v reflect.Value) string {
 	case encoding.TextMarshaler:
 		text, _ := x.MarshalText()
 		return "`" + string(text) + "`"
-	case []config.Role:
+	case []fleet.Role:
 		return "all"
 	}
 	if text := fmt.Sprint(v.Interface()); text != "" && text != "0" || v.CanInt() {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
-	"github.com/ironherd/ironherd/internal/config"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider"
 	"github.com/ironherd/ironherd/internal/remote"
@@ -32,6 +31,8 @@ type components struct {
 	agents *agentapi.Server
 	// pacing says how calls to a provider are paced.
 	pacing func(fleet.ProviderName) string
+	// certificates are those that this process proves itself with.
+	certificates []*server.Certificates
 	// findings are the janitor's; nil where there is none.
 	findings func() []bmdb.Finding
 }
@@ -60,9 +61,11 @@ func (d *Daemon) build(ctx context.Context) (components, error) {
 		return parts, err
 	}
 	parts.all = append(parts.all, newDatabaseHealth(d.db).component())
-	if d.config.Has(config.RoleJanitor) {
+	if d.config.Has(fleet.RoleJanitor) {
+		process := d.loopOptions()
 		j, err := janitor.New(d.db, d.config.Janitor, janitor.Options{
 			Logger: d.loggerOf("janitor"), Observer: janitorObserver{d.metrics},
+			Host: process.Host, PID: process.PID,
 		})
 		if err != nil {
 			return parts, err
@@ -70,13 +73,15 @@ func (d *Daemon) build(ctx context.Context) (components, error) {
 		parts.add("janitor", service.State, j.Run)
 		parts.findings = j.Findings
 	}
-	if d.config.Has(config.RoleAgentAPI) {
+	if d.config.Has(fleet.RoleAgentAPI) {
 		parts.agents = agentapi.New(d.db, d.config.AgentAPI, agentapi.Options{
 			Logger: d.loggerOf("agent-api"), Certificates: certificates, Observer: d.metrics.AgentAPI(),
 		})
 		d.metrics.ConnectedAgents(parts.agents.Agents)
 		parts.add("agent-api", service.Listeners, serveOn(d.agents, parts.agents.Serve))
 		parts.add("certificates", service.State, certificates.Serve)
+		parts.certificates = append(parts.certificates, certificates)
+		d.metrics.Certificate(certificates.Listener(), certificates.Expires, certificates.ExpiresSoon)
 	}
 	return parts, nil
 }
@@ -90,7 +95,7 @@ func (d *Daemon) loggerOf(name string) *slog.Logger {
 // initializer runs.
 func (d *Daemon) openCertificates() (*server.Certificates, error) {
 	c := d.config
-	if !c.Has(config.RoleAgentAPI) && (!c.Has(config.RoleInitializer) || c.Initializer.EndpointCA != "") {
+	if !c.Has(fleet.RoleAgentAPI) && (!c.Has(fleet.RoleInitializer) || c.Initializer.EndpointCA != "") {
 		return nil, nil
 	}
 	return c.AgentAPI.TLS.Open(c.Dir, c.AgentAPI.Hosts(), d.loggerOf("agent-api"))
@@ -103,14 +108,14 @@ func (d *Daemon) buildLoops(
 	c := d.config
 	var starter *initializer.Initializer
 	for _, l := range []struct {
-		role   config.Role
+		role   fleet.Role
 		config shepherd.Config
 		open   func(*slog.Logger) (shepherd.Handler, error)
 	}{
-		{config.RoleProvisioner, c.Loops.Provisioner, func(logger *slog.Logger) (shepherd.Handler, error) {
+		{fleet.RoleProvisioner, c.Loops.Provisioner, func(logger *slog.Logger) (shepherd.Handler, error) {
 			return provisioner.New(d.db, sources(providers, instance.forProvisioner), provisioner.Options{Logger: logger, HostKey: hostKeys(key)})
 		}},
-		{config.RoleInitializer, c.Loops.Initializer, func(logger *slog.Logger) (shepherd.Handler, error) {
+		{fleet.RoleInitializer, c.Loops.Initializer, func(logger *slog.Logger) (shepherd.Handler, error) {
 			options := initializer.Options{Logger: logger}
 			if certificates != nil { // the agent API's own, unless the configuration names others
 				options.Authority = certificates.Authority()
@@ -119,22 +124,22 @@ func (d *Daemon) buildLoops(
 			starter, err = initializer.New(d.db, sources(providers, instance.forInitializer), c.Initializer, key, options)
 			return starter, err
 		}},
-		{config.RoleUpdater, c.Loops.Updater, func(logger *slog.Logger) (shepherd.Handler, error) {
+		{fleet.RoleUpdater, c.Loops.Updater, func(logger *slog.Logger) (shepherd.Handler, error) {
 			return updater.New(d.db, sources(providers, instance.forUpdater), updater.Options{Logger: logger})
 		}},
-		{config.RoleRecoverer, c.Loops.Recoverer, func(logger *slog.Logger) (shepherd.Handler, error) {
+		{fleet.RoleRecoverer, c.Loops.Recoverer, func(logger *slog.Logger) (shepherd.Handler, error) {
 			return recoverer.New(d.db, sources(providers, instance.forRecoverer), c.Recoverer, recoverer.Options{
 				Logger: logger, HostKey: hostKeys(key), Observer: recoveryObserver{d.metrics},
 			})
 		}},
-		{config.RoleOperations, c.Loops.Operations, func(logger *slog.Logger) (shepherd.Handler, error) {
+		{fleet.RoleOperations, c.Loops.Operations, func(logger *slog.Logger) (shepherd.Handler, error) {
 			options := operations.Options{Logger: logger, Observer: operationObserver{d.metrics}}
 			if starter != nil { // it knows how hosts are reached
 				options.Cleaner = starter
 			}
 			return operations.New(d.db, sources(providers, instance.forOperations), c.Operations, options)
 		}},
-		{config.RoleProber, c.Loops.Prober, func(logger *slog.Logger) (shepherd.Handler, error) {
+		{fleet.RoleProber, c.Loops.Prober, func(logger *slog.Logger) (shepherd.Handler, error) {
 			return prober.New(d.db, sources(providers, instance.forProber), c.Prober, key, prober.Options{
 				Port: c.Initializer.Port, Logger: logger, Observer: probeObserver{d.metrics},
 			})

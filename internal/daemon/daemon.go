@@ -102,7 +102,7 @@ func (d *Daemon) open(ctx context.Context) error {
 func (d *Daemon) listen(ctx context.Context) error {
 	c := d.config
 	var err error
-	if c.Has(config.RoleOperatorAPI) {
+	if c.Has(fleet.RoleOperatorAPI) {
 		if err := os.MkdirAll(filepath.Dir(c.OperatorAPI.Socket), 0o700); err != nil {
 			return fleet.Errorf(fleet.KindInvalid, "make the directory of the socket: %w", err)
 		}
@@ -115,7 +115,7 @@ func (d *Daemon) listen(ctx context.Context) error {
 			}
 		}
 	}
-	if c.Has(config.RoleAgentAPI) {
+	if c.Has(fleet.RoleAgentAPI) {
 		if d.agents, err = server.Listen(ctx, c.AgentAPI.Listen); err != nil {
 			return fmt.Errorf("agent API: %w", err)
 		}

@@ -352,7 +352,7 @@ func TestOpenRefuses(t *testing.T) {
 func TestRoles(t *testing.T) {
 	t.Parallel()
 	c := settings(t)
-	c.Roles = []config.Role{config.RoleJanitor, config.RoleUpdater}
+	c.Roles = []fleet.Role{fleet.RoleJanitor, fleet.RoleUpdater}
 	d := open(t, c)
 	if got := (daemon.Addresses{Endpoint: "127.0.0.1:0"}); d.Addresses() != got {
 		t.Errorf("it listens: %+v", d.Addresses())

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/ironherd/ironherd/internal/config"
+	"github.com/ironherd/ironherd/internal/fleet"
 )
 
 // TestHealthNoticesThatNothingCanBeWritten: a process whose database can be read, but whose disk
@@ -18,7 +18,7 @@ import (
 // It is not parallel, because it changes a limit of this process.
 func TestHealthNoticesThatNothingCanBeWritten(t *testing.T) {
 	c := settings(t)
-	c.Roles = []config.Role{config.RoleOperatorAPI}
+	c.Roles = []fleet.Role{fleet.RoleOperatorAPI}
 	d := open(t, c)
 	stop := start(t, d)
 	client := overSocket(t, d)

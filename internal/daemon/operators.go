@@ -10,6 +10,7 @@ import (
 
 	"github.com/ironherd/ironherd/api/fleet/v1/fleetv1connect"
 	"github.com/ironherd/ironherd/internal/config"
+	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/secret"
 	"github.com/ironherd/ironherd/internal/server"
 	"github.com/ironherd/ironherd/internal/server/fleetapi"
@@ -21,19 +22,30 @@ import (
 // buildOperators makes the operators' side: API, page, metrics and health on one mux, served on the
 // socket and on TCP.
 func (d *Daemon) buildOperators(parts *components) error {
-	if !d.config.Has(config.RoleOperatorAPI) {
+	if !d.config.Has(fleet.RoleOperatorAPI) {
 		return nil
 	}
 	tokens, err := token.Open(d.config.OperatorAPI.TokensFile, d.loggerOf("operator-api"))
 	if err != nil {
 		return fmt.Errorf("operator_api.tokens_file: %w", err)
 	}
+	var certificates *server.Certificates
+	if d.operators != nil {
+		if certificates, err = d.openOperatorCertificates(); err != nil {
+			return fmt.Errorf("operator API: %w", err)
+		}
+		parts.certificates = append(parts.certificates, certificates)
+		d.metrics.Certificate(certificates.Listener(), certificates.Expires, certificates.ExpiresSoon)
+	}
 	options := fleetapi.Options{
 		Logger: d.loggerOf("operator-api"), Version: d.options.Version, Database: d.database, Schema: d.schema,
-		Images: d.config.Catalogue(), Pacing: parts.pacing, Findings: parts.findings,
+		Images: d.config.Catalogue(), Pacing: parts.pacing, Findings: parts.findings, Certificates: parts.certificates,
 	}
 	if parts.agents != nil {
 		options.Progress = parts.agents.Progress
+	}
+	if d.config.Has(fleet.RoleAgentAPI) || d.config.Has(fleet.RoleInitializer) {
+		options.Endpoint = d.config.Initializer.Endpoint
 	}
 	fleetService := fleetapi.New(d.db, options)
 	mux := http.NewServeMux()
@@ -49,10 +61,6 @@ func (d *Daemon) buildOperators(parts *components) error {
 	parts.add("operator-socket", service.Listeners, serveOn(d.socket, socket.Serve))
 	if d.operators == nil {
 		return nil
-	}
-	certificates, err := d.openOperatorCertificates()
-	if err != nil {
-		return fmt.Errorf("operator API: %w", err)
 	}
 	tcp := server.NewHTTP(handler, server.HTTPOptions{
 		Logger: logger, TLS: certificates.ServerTLS(), Limit: operatorLimit, Refusals: server.NewRefusals(logger, d.metrics.OperatorRefused),

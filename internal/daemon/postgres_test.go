@@ -31,7 +31,7 @@ func TestPostgres(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	onServer := func(roles ...config.Role) config.Config {
+	onServer := func(roles ...fleet.Role) config.Config {
 		c := settings(t)
 		c.Database.URL, c.Database.Path = server.URL(name), ""
 		if len(roles) > 0 {
@@ -55,7 +55,7 @@ func TestPostgres(t *testing.T) {
 		t.Fatalf("migrate: %d to %d, %v", from, to, err)
 	}
 	first := open(t, c)
-	second := open(t, onServer(config.RoleJanitor, config.RoleUpdater))
+	second := open(t, onServer(fleet.RoleJanitor, fleet.RoleUpdater))
 	stops := []func() error{start(t, first), start(t, second)}
 	if found, err := daemon.CheckDatabase(t.Context(), c); err != nil || len(found) != 0 {
 		t.Errorf("check: %v, %v", found, err)

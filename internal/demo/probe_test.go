@@ -50,18 +50,20 @@ func seenUpAndWatched(t *testing.T, by fleet.SeenBy) {
 		var got *fleetv1.GetMachineResponse
 		err = until(ctx, func() (bool, error) {
 			got, err = client.GetMachine(ctx, &fleetv1.GetMachineRequest{Machine: m.GetId()})
-			return got.GetMachine().GetState() == string(fleet.StateUnreachable), err
+			found := slices.ContainsFunc(got.GetFacts(), func(f *fleetv1.Fact) bool {
+				return f.GetName() == "probe" && strings.Contains(f.GetDetail(), "not answered since")
+			})
+			return found && got.GetMachine().GetState() == string(fleet.StateUnreachable), err
 		})
 		if err != nil {
 			return err
 		}
-		if !slices.ContainsFunc(got.GetFacts(), func(f *fleetv1.Fact) bool {
-			return f.GetName() == "probe" && strings.Contains(f.GetDetail(), "not answered since")
-		}) {
-			t.Errorf("facts %v", got.GetFacts())
-		}
 		explained, err := client.ExplainMachine(ctx, &fleetv1.ExplainMachineRequest{Machine: m.GetId()})
-		if text := explained.String(); err != nil || !strings.Contains(text, "ironherd machine reboot") || !strings.Contains(text, "left alone") {
+		text, command := explained.String(), "`ironherd machine reboot`"
+		if strings.Contains(text, "says that it is off") { // the provider was asked since
+			command = "`ironherd machine power on`"
+		}
+		if err != nil || !strings.Contains(text, command) || !strings.Contains(text, "left alone") {
 			t.Errorf("it is explained as %s, %v", text, err)
 		}
 		history, err := client.ListHistory(ctx, &fleetv1.ListHistoryRequest{Machine: m.GetId()})

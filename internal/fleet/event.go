@@ -106,6 +106,9 @@ const (
 	EventDiskWritten Event = "disk written"
 	// EventInstalled: the installed system came up.
 	EventInstalled Event = "installed"
+	// EventBack: a reinstall was called off before anything was written, and the installed system was
+	// seen to be up again, without an agent of ours.
+	EventBack Event = "back after a called-off reinstall"
 	// EventUnreachable: a system that is watched has not answered for the time that the policy says.
 	EventUnreachable Event = "unreachable"
 	// EventReachable: it answers again.
@@ -157,7 +160,7 @@ func Events() []Event {
 		EventTakeoverReturned, EventAgentStarted, EventAgentSpoke, EventAgentReturned, EventMachineRestarted,
 		EventHardwareReported, EventHardwareChanged, EventRepairStep, EventRepairRefused, EventRepaired,
 		EventInstallRequested, EventInstallHandedOut, EventInstallFailed, EventDiskWritten, EventInstalled,
-		EventUnreachable, EventReachable,
+		EventBack, EventUnreachable, EventReachable,
 		EventRetryRequested, EventOperationRequested, EventOperationBegun, EventOperationAccepted,
 		EventOperationDone, EventOperationFailed, EventOperationWithdrawn, EventInstallCancelled,
 		EventMaintenanceBegun, EventMaintenanceEnded, EventForgotten, EventPaused, EventResumed, EventQuarantined,

@@ -17,18 +17,30 @@ const (
 	CompressionZstd Compression = "zstd"
 	CompressionGzip Compression = "gzip"
 	CompressionXZ   Compression = "xz"
+	// CompressionLayer is as the manifest of an image in a registry says: by the media type of its
+	// layer, or else by its title.
+	CompressionLayer Compression = "layer"
 )
 
 // Compressions lists all compressions.
 func Compressions() []Compression {
-	return []Compression{CompressionNone, CompressionZstd, CompressionGzip, CompressionXZ}
+	return []Compression{CompressionNone, CompressionZstd, CompressionGzip, CompressionXZ, CompressionLayer}
 }
 
-// Image names an operating system image by digest.
+// Image names an operating system image by digest: that of the raw image, that of the file as it is
+// served, or both. Publishers give the latter; the former names the same system whatever it is
+// compressed by. An install verifies all that are given before it writes anything that boots. An
+// oci:// URL names a manifest by its digest, and that has the digest of the file, so neither need
+// be given there.
+//
+// What people see of the digests is Identity. Two images are the same when all their fields are.
 type Image struct {
 	URL string `json:"url"`
 	// Digest of the raw image: "sha256:" and 64 hexadecimal digits.
-	Digest      string      `json:"digest"`
+	Digest string `json:"digest"`
+	// FileDigest is that of the file as it is served: "sha256:" and 64 hexadecimal digits, or
+	// "sha512:" and 128.
+	FileDigest  string      `json:"file_digest,omitempty"`
 	Compression Compression `json:"compression"`
 	// Size of the raw image in bytes; 0 when not known.
 	Size int64 `json:"size,omitempty"`
@@ -46,13 +58,17 @@ type FirstBootForm string
 
 // The forms. In each of them, the first-boot area is written.
 const (
-	FirstBootArea    FirstBootForm = ""
-	FirstBootNoCloud FirstBootForm = "nocloud"
+	FirstBootArea            FirstBootForm = ""
+	FirstBootNoCloud         FirstBootForm = "nocloud"
+	FirstBootNoCloudUserData FirstBootForm = "nocloud-user-data"
 )
 
-// CompressionOf returns the compression that the end of an image's URL stands for.
+// CompressionOf returns the compression that the end of an image's URL stands for. That of an image
+// in a registry always is a digest, so the manifest is asked there.
 func CompressionOf(address string) Compression {
 	switch path, _, _ := strings.Cut(address, "?"); {
+	case strings.HasPrefix(path, "oci://"):
+		return CompressionLayer
 	case strings.HasSuffix(path, ".zst"), strings.HasSuffix(path, ".zstd"):
 		return CompressionZstd
 	case strings.HasSuffix(path, ".gz"):
@@ -95,8 +111,34 @@ func (i Image) Label() string {
 	return i.Location()
 }
 
+// Identity is the digest that the image is known by, of those that are given: of the raw image, of
+// its file, or of its manifest.
+func (i Image) Identity() string {
+	switch _, manifest, found := strings.Cut(i.URL, "@"); {
+	case i.Digest != "":
+		return i.Digest
+	case i.FileDigest != "":
+		return "file " + i.FileDigest
+	case i.inRegistry() && found:
+		return "manifest " + manifest
+	}
+	return ""
+}
+
+// ShortIdentity is the beginning of Identity, for tables.
+func (i Image) ShortIdentity() string {
+	const digits = 12
+	kind, digest, _ := strings.Cut(i.Identity(), ":")
+	if len(digest) <= digits {
+		return i.Identity()
+	}
+	return kind + ":" + digest[:digits] + "…"
+}
+
+func (i Image) inRegistry() bool { return strings.HasPrefix(i.URL, "oci://") }
+
 // String names the image as people may see it, so that printing one gives nothing away.
-func (i Image) String() string { return i.Label() + " " + i.Digest }
+func (i Image) String() string { return i.Label() + " " + i.Identity() }
 
 // Pick decides among several disks that match a selector.
 type Pick string
@@ -121,8 +163,8 @@ type DiskSelector struct {
 	// Pick decides among several: smallest or largest; left out, exactly one must match.
 	Pick Pick `json:"pick,omitempty"`
 	// Erase allows a disk that holds something: a partition table, a file system, a member of a RAID.
-	// Without it, only a disk is written that holds nothing that is known, or an older install of the
-	// same machine.
+	// Without it, only a disk is written that holds nothing that is known, or the newest install of
+	// the same machine.
 	Erase bool `json:"erase,omitempty"`
 	// Grow moves the image's partition table to the whole disk and lets its last partition grow.
 	Grow bool `json:"grow,omitempty"`
@@ -148,7 +190,10 @@ const (
 	maxDiskName = 256
 )
 
-var digestForm = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+var (
+	digestForm     = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+	fileDigestForm = regexp.MustCompile(`^(sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128})$`)
+)
 
 // Validate returns every fault of the image. The configuration, the API and the CLI take images in,
 // and all of them judge by it.
@@ -157,19 +202,35 @@ func (i Image) Validate() []FieldFault {
 	if problem := imageURLProblem(i.URL); problem != "" {
 		f.add("url", "%s", problem)
 	}
-	if !digestForm.MatchString(i.Digest) {
-		f.add("digest", "must be sha256: and 64 lower-case hexadecimal digits, not %.80q", i.Digest)
-	}
+	i.checkDigests(&f)
 	if !slices.Contains(Compressions(), i.Compression) {
-		f.add("compression", "must be none, zstd, gzip or xz, not %.80q", i.Compression)
+		f.add("compression", "must be none, zstd, gzip, xz or layer, not %.80q", i.Compression)
+	} else if i.Compression == CompressionLayer && !i.inRegistry() {
+		f.add("compression", "is layer, which is for oci URLs: the manifest says it there")
 	}
 	if i.Size < 0 {
 		f.add("size", "must not be negative, not %d", i.Size)
 	}
-	if i.FirstBoot != FirstBootArea && i.FirstBoot != FirstBootNoCloud {
-		f.add("first_boot", "must be nocloud, or left out where the system reads the first-boot area, not %.80q", i.FirstBoot)
+	if !slices.Contains([]FirstBootForm{FirstBootArea, FirstBootNoCloud, FirstBootNoCloudUserData}, i.FirstBoot) {
+		f.add("first_boot", "must be nocloud, nocloud-user-data, or left out where the system reads the first-boot area, not %.80q", i.FirstBoot)
 	}
 	return f
+}
+
+func (i Image) checkDigests(f *faults) {
+	switch {
+	case i.Digest != "" && !digestForm.MatchString(i.Digest):
+		f.add("digest", "must be sha256: and 64 lower-case hexadecimal digits, not %.80q", i.Digest)
+	case i.Digest == "" && i.FileDigest == "" && !i.inRegistry():
+		f.add("digest", "must be sha256: and 64 lower-case hexadecimal digits of the raw image, unless the digest of the file is given")
+	}
+	switch {
+	case i.FileDigest == "":
+	case i.inRegistry():
+		f.add("file_digest", "must be left out of an image in a registry: the manifest has it")
+	case !fileDigestForm.MatchString(i.FileDigest):
+		f.add("file_digest", "must be sha256: and 64 or sha512: and 128 lower-case hexadecimal digits, not %.140q", i.FileDigest)
+	}
 }
 
 // imageURLProblem says what is wrong with the URL without a word of it: a user and password are

@@ -64,6 +64,8 @@ const (
 	LeverPower     Lever = "power"
 	LeverReinstall Lever = "reinstall"
 	LeverRelease   Lever = "release"
+	// LeverClean: a machine that is released stays where it is, and is left clean.
+	LeverClean Lever = "clean"
 )
 
 // OperationRequest is the newest operation that was asked for. Written by an operator, and by the
@@ -162,7 +164,8 @@ type Repair struct {
 	// Steps counts the steps of each rung; what was done for a trouble that is long over is not
 	// counted.
 	Steps map[Rung]int
-	// TakeoverGeneration and BootID are those from before the newest step; empty: nobody knew.
+	// TakeoverGeneration and BootID are those from before the newest step; empty: nobody knew, or the
+	// step is over and has restarted nothing. Then every heartbeat since is a sign of life.
 	TakeoverGeneration TakeoverGeneration
 	BootID             string
 }

@@ -219,6 +219,12 @@ type Environment struct {
 	// UnderRecoveryThere is how many of those are in the location of that machine; 0 when nobody knows
 	// where it is.
 	UnderRecoveryThere int
+	// Missing are the roles that no live control plane has. It is set only where a machine is
+	// explained, and changes no decision, only its reason.
+	Missing []Role
+	// Paused says why nothing is created at the provider of a machine that is to be created. It is set
+	// only where a machine is explained, and changes no decision, only its reason.
+	Paused *Pause
 	// RecoveryHold stops recovery, but for the start of agents; nil: nothing does.
 	RecoveryHold *RecoveryHold
 	// Restored is the evidence that the database is a restored or copied one. It is empty when there

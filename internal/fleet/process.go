@@ -57,6 +57,28 @@ func list[T ~string](names []T) string {
 	return strings.Join(all, ", ")
 }
 
+// Role returns the role whose control planes do the process. An install is handed out by the agent
+// API.
+func (p Process) Role() Role {
+	switch p {
+	case ProcessProvision:
+		return RoleProvisioner
+	case ProcessAgentStart:
+		return RoleInitializer
+	case ProcessInstall:
+		return RoleAgentAPI
+	case ProcessOperation:
+		return RoleOperations
+	case ProcessRecovery:
+		return RoleRecoverer
+	case ProcessProbe:
+		return RoleProber
+	case ProcessUpdate:
+		return RoleUpdater
+	}
+	panic(fmt.Sprintf("process %q has no role", string(p)))
+}
+
 // OfProvider reports whether the subject of the process is a provider. Otherwise it is a machine.
 func (p Process) OfProvider() bool { return p == ProcessProvision || p == ProcessUpdate }
 

@@ -22,7 +22,11 @@ const (
 	StateBooting State = "booting"
 	// StateInstalled: the installed system has been seen to come up.
 	StateInstalled State = "installed"
-	// StateUnreachable: the installed system is watched, and does not answer. It is left alone.
+	// StateReturning: a reinstall was called off before anything was written, when its agent had been
+	// started. The installed system that the disk holds is not seen to be back yet.
+	StateReturning State = "returning"
+	// StateUnreachable: the installed system is watched, and does not answer, or the provider says
+	// that the machine is off, and nobody has switched it off. It is left alone.
 	StateUnreachable State = "unreachable"
 	// StateSilent: the agent stopped speaking, or never spoke.
 	StateSilent State = "silent"
@@ -49,7 +53,7 @@ const (
 // Moving says whether a machine in this state gets on without anybody's help.
 func (s State) Moving() bool {
 	switch s {
-	case StateCreating, StateProvisioning, StateProvided, StateStarted, StateInstalling, StateBooting, StateReleasing:
+	case StateCreating, StateProvisioning, StateProvided, StateStarted, StateInstalling, StateBooting, StateReturning, StateReleasing:
 		return true
 	case StateAvailable, StateInstalled, StateUnreachable, StateSilent, StateFailed, StateMissing, StateUnreadable, StateRefused, StateOff,
 		StateMaintenance, StateQuarantined:
@@ -62,8 +66,19 @@ func (s State) Trouble() bool {
 	switch s {
 	case StateUnreachable, StateSilent, StateFailed, StateMissing, StateUnreadable, StateRefused, StateQuarantined:
 		return true
-	case StateCreating, StateProvisioning, StateProvided, StateStarted, StateAvailable, StateInstalling, StateBooting, StateInstalled,
+	case StateCreating, StateProvisioning, StateProvided, StateStarted, StateAvailable, StateInstalling, StateBooting, StateInstalled, StateReturning,
 		StateOff, StateReleasing, StateMaintenance:
+	}
+	return false
+}
+
+// Calls says whether an agent, or an installed system, of a machine in this state ought to call us.
+func (s State) Calls() bool {
+	switch s {
+	case StateStarted, StateAvailable, StateInstalling, StateBooting, StateReturning, StateSilent, StateRefused:
+		return true
+	case StateCreating, StateProvisioning, StateProvided, StateInstalled, StateUnreachable, StateFailed, StateMissing, StateUnreadable,
+		StateOff, StateReleasing, StateMaintenance, StateQuarantined:
 	}
 	return false
 }
@@ -72,8 +87,8 @@ func (s State) Trouble() bool {
 func States() []State {
 	return []State{
 		StateCreating, StateProvisioning, StateProvided, StateStarted, StateAvailable, StateInstalling, StateBooting,
-		StateInstalled, StateUnreachable, StateSilent, StateFailed, StateMissing, StateUnreadable, StateRefused, StateOff, StateReleasing,
-		StateMaintenance, StateQuarantined,
+		StateInstalled, StateReturning, StateUnreachable, StateSilent, StateFailed, StateMissing, StateUnreadable, StateRefused, StateOff,
+		StateReleasing, StateMaintenance, StateQuarantined,
 	}
 }
 

@@ -89,3 +89,32 @@ func TestStatesAreMovingOrTroubleOrAtRest(t *testing.T) {
 		t.Error("nothing is known of a state that is not in the list")
 	}
 }
+
+// TestEveryProcessHasARole: whoever looks for who does a process finds the role, and its sessions.
+func TestEveryProcessHasARole(t *testing.T) {
+	t.Parallel()
+	var roles []string
+	for _, r := range fleet.Roles() {
+		roles = append(roles, string(r))
+	}
+	if want := constants(t, "role.go", "Role"); !slices.Equal(roles, want) {
+		t.Errorf("fleet.Roles returns %q, the source declares %q", roles, want)
+	}
+	components := map[string]fleet.Role{}
+	for _, r := range fleet.Roles() {
+		if other, taken := components[r.Component()]; taken {
+			t.Errorf("%s and %s have the same component", r, other)
+		}
+		components[r.Component()] = r
+	}
+	for _, p := range fleet.Processes() {
+		r := p.Role()
+		if back, does := r.Process(); !does || back != p || !slices.Contains(fleet.Roles(), r) {
+			t.Errorf("%s is done by %q, which does %q", p, r, back)
+		}
+		// as shepherd.Loop names its sessions
+		if p != fleet.ProcessInstall && r.Component() != string(p) {
+			t.Errorf("the sessions of %s are named %s", r, r.Component())
+		}
+	}
+}

@@ -20,6 +20,9 @@ func Decide(r fleet.Record, env fleet.Environment, now time.Time) Plan {
 		c.machine(fleet.ProcessProbe, c.maintained(c.afterRestore("the probe", c.probe()))),
 		c.update(),
 	}}
+	for i := range plan.Decisions {
+		c.attended(&plan.Decisions[i])
+	}
 	plan.State, plan.Reason = c.state()
 	return plan
 }
@@ -113,6 +116,22 @@ func (c judgement) limited(d Decision) Decision {
 	return d
 }
 
+// attended adds to the reason of what is to be done that nobody is there who does it.
+func (c judgement) attended(d *Decision) {
+	role := d.Process.Role()
+	switch {
+	case d.Verdict == NotWanted, d.Verdict == Running && d.DueAt.After(c.now):
+	case role == fleet.RoleAgentAPI && c.awaitingBoot() && c.probed(): // the prober sees it
+	case slices.Contains(c.env.Missing, role):
+		d.Reason += ", but " + Nobody(role)
+	}
+}
+
+// Nobody says that a role is missing.
+func Nobody(role fleet.Role) string {
+	return fmt.Sprintf("no live control plane has the role %s", role)
+}
+
 // provision explains the creation of the machine. It has no row in the agenda, because its subject
 // is the provider.
 func (c judgement) provision() Decision {
@@ -131,6 +150,9 @@ func (c judgement) provision() Decision {
 		d.Verdict = Waiting
 		d.Reason = fmt.Sprintf("the provider rejected %s for capacity %s; the provisioner is to try again or give it up",
 			requests(intent.Calls), intent.Capacity)
+	case c.env.Paused != nil:
+		d.Verdict = Waiting
+		d.Reason = paused(*c.env.Paused)
 	case intent.PlannedAt.After(c.now):
 		d.Verdict = Waiting
 		d.Reason = fmt.Sprintf("waiting for creation pacing: its turn at %s is in about %s",
@@ -218,6 +240,8 @@ func (c judgement) agentStart() want {
 		return notWanted("the installed system is booting")
 	case c.givenBack() != "" || c.switchedOff() != "":
 		return notWanted("%s", why)
+	case c.returning() && why == "":
+		return c.afterRestore("to take the agent off", c.takeOff())
 	case c.agent() != nil && why == "":
 		return c.afterRestore("the start of an agent", c.agentAgain())
 	case c.agent() != nil:
@@ -246,8 +270,8 @@ func (c judgement) agentStart() want {
 func (c judgement) agentAgain() want {
 	s := c.agent()
 	started := notWanted("the agent was started (takeover generation %d)", s.TakeoverGeneration)
-	if at := c.restartedAt(); s.At.Before(at) && !c.heardAfter(at) {
-		return dueAt(at.Add(c.restartPause()), "the machine was restarted: the agent is started again")
+	if r, awaited := c.awaitedRestart(); awaited {
+		return c.agentAfterRestart(r)
 	}
 	if c.repairing() != nil { // its effect is waited for
 		return started
@@ -307,14 +331,15 @@ func (c judgement) install() want {
 		return waiting("waiting for the hardware report")
 	}
 	at := later(req.At, c.r.AgentSeen.FirstAt)
-	return dueAt(at, "handed to the agent with its next heartbeat")
+	return c.installAfterRestart(dueAt(at, "handed to the agent with its next heartbeat"))
 }
 
 // agent returns the takeover that is in charge; nil when there is none. An install that succeeded
-// ends the takeover before it, because the machine restarts into what was installed.
+// ends the takeover before it, because the machine restarts into what was installed, and so does an
+// installed system that was seen up since.
 func (c judgement) agent() *fleet.AgentStarted {
-	s, rep := c.r.AgentStarted, c.r.InstallReport
-	if s == nil || rep != nil && rep.OK && rep.At.After(s.At) && !c.awaitingBoot() {
+	s, rep, up := c.r.AgentStarted, c.r.InstallReport, c.r.Installed
+	if s == nil || rep != nil && rep.OK && rep.At.After(s.At) && !c.awaitingBoot() || up != nil && up.At.After(s.At) {
 		return nil
 	}
 	return s
@@ -326,10 +351,11 @@ func (c judgement) spoken() bool {
 	return s != nil && c.r.AgentSeen != nil && c.r.AgentSeen.TakeoverGeneration == s.TakeoverGeneration
 }
 
-// installedCurrent reports whether the system that was asked for last has come up.
+// installedCurrent reports whether the system that was asked for last has come up. Where that was
+// called off, the one before it counts, unless an agent was started since.
 func (c judgement) installedCurrent() bool {
-	req := c.r.InstallRequest
-	return c.r.Installed != nil && (req == nil || c.r.Installed.Generation >= req.Generation || c.calledOff() && !c.handedOut())
+	req, up := c.r.InstallRequest, c.r.Installed
+	return up != nil && (req == nil || up.Generation >= req.Generation || c.keptByCancel() && !c.takenSince())
 }
 
 // calledOff reports whether a person does not want the newest request any more.
@@ -340,13 +366,6 @@ func (c judgement) calledOff() bool {
 // handedOut reports whether an attempt at the newest request was ever handed to an agent.
 func (c judgement) handedOut() bool {
 	return c.r.InstallAttempt != nil && c.r.InstallAttempt.Generation == c.r.InstallRequest.Generation
-}
-
-// untouched reports whether no attempt at the newest request has written anything. Of several
-// attempts only the newest report is kept, and an earlier one may have written.
-func (c judgement) untouched() bool {
-	a, rep := c.r.InstallAttempt, c.r.InstallReport
-	return a != nil && a.Attempt == 1 && rep != nil && rep.Generation == a.Generation && rep.Attempt == a.Attempt && rep.Untouched()
 }
 
 // installedRunning reports whether an installed system runs and no newer one is wanted.

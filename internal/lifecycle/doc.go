@@ -25,6 +25,8 @@
 //	                                              ▲                     │            │
 //	                                              └─────────────────────┴────────────┘
 //
+// A reinstall that was called off in time leads back to installed; how is told in leave.go.
+//
 // An operator can quarantine a machine in every state, work on it (maintenance), switch it off or
 // give it back (releasing).
 package lifecycle

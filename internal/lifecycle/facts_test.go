@@ -39,6 +39,11 @@ func provided(minute float64, status fleet.ProviderStatus) step {
 	}
 }
 
+// offAt makes the provider say from then on that the machine is off.
+func offAt(minute float64) step {
+	return func(r *fleet.Record) { r.Provided.Status, r.Provided.At = fleet.ProviderStatusOff, at(minute) }
+}
+
 func started(minute float64, generation fleet.TakeoverGeneration) step {
 	return func(r *fleet.Record) {
 		r.TakeoverGeneration = generation
@@ -50,6 +55,11 @@ func seen(first, last float64, generation fleet.TakeoverGeneration) step {
 	return func(r *fleet.Record) {
 		r.AgentSeen = &fleet.AgentSeen{TakeoverGeneration: generation, FirstAt: at(first), LastAt: at(last), BootID: "boot-1"}
 	}
+}
+
+// seenBoot is the boot under which the agent was heard; it was started under none.
+func seenBoot(id string) step {
+	return func(r *fleet.Record) { r.AgentStarted.BootID, r.AgentSeen.BootID = "boot-1", id }
 }
 
 func hardware(minute float64) step {
@@ -162,6 +172,17 @@ func repair(minute float64, rung fleet.Rung, steps map[fleet.Rung]int) step {
 	}
 }
 
+// madeUnder says under which takeover generation the newest step was taken.
+func madeUnder(generation fleet.TakeoverGeneration) step {
+	return func(r *fleet.Record) { r.Repair.TakeoverGeneration = generation }
+}
+
+// ended is the end of a step that has restarted nothing.
+func ended(r *fleet.Record) { r.Repair.TakeoverGeneration, r.Repair.BootID = 0, "" }
+
+// again makes the agent be heard under another boot ID.
+func again(r *fleet.Record) { r.AgentSeen.BootID = "boot-2" }
+
 func wantOperation(minute float64, number int64, o fleet.Operation) step {
 	return func(r *fleet.Record) {
 		r.Operation = &fleet.OperationRequest{Number: number, Operation: o, At: at(minute), Actor: "ada", Reason: "new firmware"}
@@ -249,6 +270,7 @@ const (
 	provision  = fleet.ProcessProvision
 	update     = fleet.ProcessUpdate
 	probe      = fleet.ProcessProbe
+	returning  = fleet.StateReturning
 )
 
 // Steps that many cases share: the way of a machine up to a point.

@@ -51,6 +51,18 @@ func (c judgement) replaced() bool {
 		c.inMaintenance() == "" && slices.Contains(c.r.Levers, fleet.LeverRelease) && (c.r.Operation == nil || c.r.Operation.At.Before(p.At))
 }
 
+// GivenUp reports whether the hardware of the machine is not to be trusted: its provider has given
+// it up, or recovery has, which had no step left but the quarantine.
+func GivenUp(r fleet.Record) bool {
+	return r.Provided != nil && r.Provided.Status == fleet.ProviderStatusFailed || QuarantinedByRecovery(r)
+}
+
+// QuarantinedByRecovery reports whether the machine is in quarantine because recovery had no other
+// step left.
+func QuarantinedByRecovery(r fleet.Record) bool {
+	return r.Quarantine != nil && r.Repair != nil && r.Repair.Rung == fleet.RungQuarantine
+}
+
 // EvidenceOf says in words what shows that an operation had its effect.
 func EvidenceOf(o fleet.Operation) string {
 	switch o {
@@ -90,7 +102,7 @@ func (c judgement) operationEvidence() (string, bool) {
 	switch {
 	case s != nil && other(s.BootID, s.At):
 		return "an agent was started under another boot ID", true
-	case seen != nil && other(seen.BootID, seen.LastAt):
+	case seen != nil && other(seen.BootID, seen.LastAt) && !c.startedInBoot(a.At, a.BootID):
 		return "the agent came back with another boot ID", true
 	case c.installedRunning():
 		return "the provider has accepted it; nothing of ours runs on the installed system", true
@@ -98,18 +110,6 @@ func (c judgement) operationEvidence() (string, bool) {
 		return "the provider has accepted it; in quarantine no agent is started", true
 	}
 	return "", false
-}
-
-// restartedAt is when the machine was last restarted on purpose, by a person or by recovery, as far
-// as the provider has accepted that; zero: never.
-func (c judgement) restartedAt() (at time.Time) {
-	if a := c.operationAttempt(); a != nil && a.AcceptedAt != nil && c.r.Operation.Operation.Restarts() {
-		at = *a.AcceptedAt
-	}
-	if r := c.r.Repair; r != nil && r.Rung != fleet.RungAgentStart && r.Rung != fleet.RungQuarantine {
-		at = later(at, r.At)
-	}
-	return at
 }
 
 // SwitchedOff says who switched the machine off; "" when nobody did, or when somebody switched it

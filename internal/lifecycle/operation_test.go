@@ -30,6 +30,26 @@ var operations = []scenario{
 		},
 	},
 	{
+		name: "the agent from before the reboot is heard: it is started again when it falls silent, and gets no install", now: 7,
+		steps: with(asked, seen(3, 6.5, 1), wantOperation(4, 1, fleet.OperationReboot), operating(5, 1, 5, 0)),
+		state: fleet.StateInstalling, reason: "reboot, asked for by ada, is under way: an install would be cut",
+		want: []due{
+			{agentStart, lifecycle.Later, 8, "the reboot that ada asked for may still come"},
+			{operation, lifecycle.Due, 6, "waiting for a sign of life after the restart"},
+			{install, lifecycle.Waiting, 0, "an install would be cut"},
+		},
+	},
+	{
+		name: "a reboot that never came: the machine is as it was", now: 21,
+		steps: with(asked, seen(3, 20.5, 1), wantOperation(4, 1, fleet.OperationReboot), operating(5, 1, 5, 20), operated(20.2, 1, false)),
+		state: fleet.StateInstalling,
+		want: []due{
+			{agentStart, lifecycle.Later, 30.5, "silent for 10m0s"},
+			{install, lifecycle.Due, 3, "with its next heartbeat"},
+			{recovery, lifecycle.NotWanted, 0, "not silent"},
+		},
+	},
+	{
 		name: "it is looked at again and again", now: 7.5,
 		steps: with(known, wantOperation(4, 1, fleet.OperationReboot), operating(5, 1, 5, 7)),
 		state: fleet.StateAvailable,
@@ -52,6 +72,25 @@ var operations = []scenario{
 		want:  []due{{operation, lifecycle.Later, 8, "waiting for"}},
 	},
 	{
+		name: "nor is the one of an agent that was started in the boot from before, and has jumped into memory", now: 7.8,
+		steps: with(known, wantOperation(4, 1, fleet.OperationReboot), operating(5, 1, 5, 7), started(7, 2), seen(7.5, 7.7, 2), again, func(r *fleet.Record) {
+			r.AgentStarted.BootID = "boot-1"
+		}),
+		state: fleet.StateAvailable,
+		want:  []due{{operation, lifecycle.Later, 8, "waiting for"}},
+	},
+	{
+		name: "nobody knew the boot from before: an agent is the evidence, and the reboot may be late all the same", now: 9,
+		steps: with(asked, wantOperation(4, 1, fleet.OperationReboot), operating(5, 1, 5, 7), started(7, 2), seen(8, 8.5, 2), operated(8.2, 1, true), func(r *fleet.Record) {
+			r.AgentStarted.BootID, r.OperationAttempt.BootID = "boot-1", ""
+		}),
+		state: fleet.StateInstalling, reason: "the reboot that ada asked for may still come: an install would be cut",
+		want: []due{
+			{install, lifecycle.Later, 20, "an install would be cut"},
+			{agentStart, lifecycle.Later, 18.5, "silent for 10m0s"},
+		},
+	},
+	{
 		name: "an operation that has ended", now: 30,
 		steps: with(known, seen(3, 29, 1), wantOperation(4, 1, fleet.OperationReboot), operating(5, 1, 5, 7), operated(8, 1, true)),
 		state: fleet.StateAvailable,
@@ -65,6 +104,26 @@ var operations = []scenario{
 			{agentStart, lifecycle.NotWanted, 0, "switched off by ada: new firmware; `ironherd machine power on`"},
 			{recovery, lifecycle.NotWanted, 0, "switched off by ada"},
 		},
+	},
+	{
+		name: "its provider says that it is off, and nobody has switched it off", now: 90, steps: with(up, offAt(60), allLevers),
+		state: fleet.StateUnreachable, reason: "install generation 1; metal says that it is off (since 2026-11-21 01:00:00), and nobody has switched it off",
+		want: []due{{recovery, lifecycle.NotWanted, 0, "a person can restart the machine (`ironherd machine power on`)"}},
+	},
+	{
+		name: "nor can its provider switch it on", now: 90, steps: with(up, offAt(60), levers(fleet.LeverReboot)),
+		state: fleet.StateUnreachable,
+		want:  []due{{recovery, lifecycle.NotWanted, 0, "metal cannot restart it: restart it yourself"}},
+	},
+	{
+		name: "it is off while it is switched off and on", now: 62,
+		steps: with(up, allLevers, wantOperation(59, 1, fleet.OperationPowerCycle), operating(59, 1, 0, 0), offAt(60)),
+		state: fleet.StateInstalled,
+	},
+	{
+		name: "an installed system that a person switched off", now: 90,
+		steps: with(up, allLevers, wantOperation(59, 1, fleet.OperationPowerOff), operating(59, 1, 59, 60), operated(60, 1, true), offAt(60)),
+		state: fleet.StateOff, reason: "switched off by ada",
 	},
 	{
 		name: "a release that was asked for", now: 5, steps: with(known, wantOperation(4, 2, fleet.OperationRelease)),
@@ -155,8 +214,81 @@ var operations = []scenario{
 		state: fleet.StateAvailable, reason: "what the disk holds is undefined",
 	},
 	{
-		name: "an earlier attempt may have written", now: 8,
-		steps: with(underWay, seen(3, 7, 1), attempt(5, 1, 2), cancelled(5, 1), report(6, 1, 2, false)),
+		name: "an earlier attempt may have written, which the report of the newest one says, too", now: 8,
+		steps: with(underWay, seen(3, 7, 1), attempt(5, 1, 2), cancelled(5, 1), report(6, 1, 2, false), wrote(fleet.DiskUnknown)),
 		state: fleet.StateAvailable, reason: "what the disk holds is undefined",
+	},
+	{
+		name: "a reinstall that was called off when its agent was started: in memory it gives the machine back", now: 25,
+		steps: with(reinstall2, cancelled(24, 2), seenBoot("boot-9"), allLevers),
+		state: returning, reason: "install generation 1 comes back: the agent in memory is told to restart the machine into it; " +
+			"if it stays away, a person can restart the machine (`ironherd machine reboot`)",
+		want: []due{
+			{agentStart, lifecycle.Due, 24, "the agent is taken off the machine"},
+			{install, lifecycle.NotWanted, 0, "called off by ada"},
+			{recovery, lifecycle.NotWanted, 0, "is left alone"},
+			{probe, lifecycle.NotWanted, 0, "not back yet"},
+		},
+	},
+	{
+		name: "its agent in memory spoke just now: the host is not asked before it can have gone", now: 25,
+		steps: with(reinstall2, cancelled(24, 2), seen(23, 24.9, 2), seenBoot("boot-9")),
+		state: returning, want: []due{{agentStart, lifecycle.Later, 25.9, "when the agent in memory has gone"}},
+	},
+	{
+		name: "in place it is taken off", now: 25, steps: with(reinstall2, cancelled(24, 2), seenBoot("boot-1")),
+		state: returning, reason: "install generation 1 comes back: the agent is taken off the machine",
+		want: []due{{agentStart, lifecycle.Due, 24, "taken off"}, {recovery, lifecycle.NotWanted, 0, "is left alone"}},
+	},
+	{
+		name: "it never spoke, and nothing is repaired on a disk that holds what runs", now: 300,
+		steps: with(reinstall, allLevers, started(22, 2), cancelled(24, 2), backoff(agentStart, 301, "dial: connection refused")),
+		state: returning, reason: "in backoff after a failure: dial: connection refused",
+		want: []due{{agentStart, lifecycle.Later, 301, "dial"}, {recovery, lifecycle.NotWanted, 0, "`ironherd machine reboot`"}},
+	},
+	{
+		name: "a reinstall that was called off at its agent, which wrote nothing", now: 30,
+		steps: with(reinstall2, seenBoot("boot-1"), attempt(24, 2, 1), cancelled(25, 2), report(26, 2, 1, false)),
+		state: returning, want: []due{{agentStart, lifecycle.Due, 26, "taken off"}, {recovery, lifecycle.NotWanted, 0, "is left alone"}},
+	},
+	{
+		name: "after attempts that wrote nothing", now: 30,
+		steps: with(reinstall2, attempt(24, 2, 5), cancelled(25, 2), report(26, 2, 5, false)), state: returning,
+	},
+	{
+		name: "the agent has not said yet what it wrote", now: 26, steps: with(reinstall2, attempt(24, 2, 1), cancelled(25, 2)),
+		state: fleet.StateInstalling,
+	},
+	{
+		name: "it has written", now: 27,
+		steps: with(reinstall2, seen(23, 26.5, 2), hardware(23), attempt(24, 2, 1), cancelled(25, 2), report(26, 2, 1, false), wrote("/dev/sda")),
+		state: fleet.StateAvailable, reason: "what the disk holds is undefined",
+	},
+	{
+		name: "the one before it has written: nothing says that the installed system runs", now: 32,
+		steps: with(reinstall2, seen(23, 31.5, 2), hardware(23), attempt(24, 2, 1), report(26, 2, 1, false), wrote("/dev/sda"),
+			wantInstall(30, 3), cancelled(31, 3)),
+		state: fleet.StateAvailable, reason: "what the disk holds is undefined",
+	},
+	{
+		name: "recovery had the machine reinstalled by its provider before", now: 32,
+		steps: with(reinstall2, seen(23, 31.5, 2), hardware(23), repair(25, fleet.RungReinstall, map[fleet.Rung]int{fleet.RungReinstall: 1}),
+			wantInstall(30, 3), cancelled(31, 3)),
+		state: fleet.StateAvailable, reason: "what the disk holds is undefined",
+	},
+	{
+		name: "it was seen to be back", now: 32,
+		steps: with(reinstall2, attempt(24, 2, 1), cancelled(25, 2), report(26, 2, 1, false), installed(31, 1)),
+		state: fleet.StateInstalled, want: []due{{agentStart, lifecycle.NotWanted, 0, "needs no agent"}},
+	},
+	{
+		name: "after it was back, another reinstall needs an agent", now: 42,
+		steps: with(reinstall2, attempt(24, 2, 1), cancelled(25, 2), report(26, 2, 1, false), installed(31, 1), wantInstall(41, 3)),
+		state: fleet.StateProvided, want: []due{{agentStart, lifecycle.Due, 26, "needs an agent"}, {install, lifecycle.Waiting, 0, "agent"}},
+	},
+	{
+		name: "a person is given the machine first", now: 32,
+		steps: with(reinstall2, cancelled(24, 2), maintenance(25, 0, false)), state: fleet.StateMaintenance,
+		want: []due{{agentStart, lifecycle.Waiting, 0, "maintenance by ada"}},
 	},
 }

@@ -15,6 +15,12 @@ import (
 //	watched ─► probe every policy.watch_interval ─► answered
 //	                                             └► not for policy.unreachable_after: unreachable
 //
+//	agent silent in the middle of an install ─► probe by SSH ─► answered: installed
+//
+// That is for a machine that lost its power after the disk was written and before anybody heard of
+// it. Its system runs, and answers with the host key that its install brought, which nobody else
+// has. So only SSH is asked: what answers HTTP may be the system that was there before.
+//
 // The unit of a watched system calls by itself every policy.watch_interval, and each call is an
 // answer. A probe of such a system asks nobody: it is made when no call has come for twice that
 // interval, and finds that.
@@ -36,6 +42,16 @@ func (c judgement) probe() want {
 		return dueAt(c.nextLook(), "the installed system is watched by %s", c.r.Installed.SeenUp.Asks())
 	case c.installedCurrent():
 		return notWanted("the installed system is not watched")
+	case c.returning():
+		return notWanted("the installed system is not back yet")
+	case c.mayHaveWritten():
+		if t, any := c.trouble(); any && t.agent {
+			w := dueAt(c.nextProbe(t.at, policy.ProbeInterval), "when %s, the system that its install may have left is asked by %s", t.reason,
+				c.r.InstallRequest.SeenUp.Asks())
+			w.deadline = true
+			return w
+		}
+		return waiting("waiting for the disk to be written")
 	case c.probed():
 		return waiting("waiting for the disk to be written")
 	}
@@ -74,6 +90,18 @@ func (c judgement) probed() bool {
 	return c.r.InstallRequest != nil && c.r.InstallRequest.SeenUp.By != fleet.SeenByUnit
 }
 
+// mayHaveWritten reports whether nobody has heard how the newest attempt at an install ended, and
+// its system would prove by SSH that it is the one.
+func (c judgement) mayHaveWritten() bool {
+	if !c.probed() || c.r.InstallRequest.SeenUp.By != fleet.SeenBySSH || c.calledOff() || c.installedCurrent() {
+		return false
+	}
+	a, rep := c.r.InstallAttempt, c.r.InstallReport
+	expired := a != nil && rep != nil && a.Generation == c.r.InstallRequest.Generation && rep.Generation == a.Generation && rep.Attempt == a.Attempt &&
+		!rep.OK && rep.Disk == fleet.DiskUnknown
+	return c.attemptOpen() || expired
+}
+
 // watched reports whether an installed system runs that is asked again and again.
 func (c judgement) watched() bool { return c.installedRunning() && c.r.Installed.SeenUp.Watch }
 
@@ -83,6 +111,8 @@ func (c judgement) newestProbe() *fleet.Probe {
 	switch {
 	case p == nil:
 	case c.awaitingBoot() && p.Generation == c.r.InstallReport.Generation && p.Attempt == c.r.InstallReport.Attempt:
+		return p
+	case c.mayHaveWritten() && p.Generation == c.r.InstallAttempt.Generation && p.Attempt == c.r.InstallAttempt.Attempt:
 		return p
 	case c.installedRunning() && p.Generation == c.r.Installed.Generation && p.Attempt == c.r.Installed.Attempt:
 		return p
@@ -121,11 +151,23 @@ func (c judgement) found() string {
 	return fmt.Sprintf("it has not answered %s since %s: %s", c.r.Installed.SeenUp.Asks(), p.UnansweredSince.UTC().Format(time.DateTime), p.Detail)
 }
 
-// AwaitsProbe reports whether the disk was written, and a probe is to show that the installed
-// system has come up.
-func AwaitsProbe(r fleet.Record) bool {
-	c := judgement{r: r}
-	return c.awaitingBoot() && c.probed()
+// Awaited is an install whose system a probe is to show.
+type Awaited struct {
+	Generation fleet.InstallGeneration
+	Attempt    int
+	// Unreported: nobody has heard that the disk was written.
+	Unreported bool
+}
+
+// AwaitedProbe returns which install a probe is to show the system of; false: of none.
+func AwaitedProbe(r fleet.Record) (Awaited, bool) {
+	switch c := (judgement{r: r}); {
+	case c.awaitingBoot() && c.probed():
+		return Awaited{Generation: r.InstallReport.Generation, Attempt: r.InstallReport.Attempt}, true
+	case c.mayHaveWritten():
+		return Awaited{Generation: r.InstallAttempt.Generation, Attempt: r.InstallAttempt.Attempt, Unreported: true}, true
+	}
+	return Awaited{}, false
 }
 
 // Watched reports whether an installed system runs that is asked again and again.

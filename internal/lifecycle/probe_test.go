@@ -16,6 +16,47 @@ var probes = []scenario{
 	{
 		name: "a probe is wanted when the disk is written", steps: with(underWay, seenUp(true)), now: 5,
 		state: fleet.StateInstalling,
+		want:  []due{{probe, lifecycle.Later, 13, "when the agent has been silent for 10m0s, the system that its install may have left is asked by SSH"}},
+	},
+	{
+		name: "the agent is silent in the middle of an install: its system may run", steps: with(underWay, seenUp(true)), now: 14,
+		state: fleet.StateSilent,
+		want: []due{
+			{probe, lifecycle.Due, 13, "when the agent has been silent for 10m0s"},
+			{agentStart, lifecycle.Due, 13, "it is started again"},
+		},
+	},
+	{
+		name: "nobody has answered for the install that may have been written", steps: with(underWay, seenUp(true), probed(13.5, 13.5, 1)), now: 13.6,
+		state: fleet.StateSilent,
+		want:  []due{{probe, lifecycle.Later, 13.5 + 1.0/6, "is asked by SSH"}},
+	},
+	{
+		name: "the attempt was given up, and nobody knows how it ended", now: 70,
+		steps: with(underWay, seenUp(true), func(r *fleet.Record) {
+			report(64, 1, 1, false)(r)
+			r.InstallReport.Disk = fleet.DiskUnknown
+		}),
+		state: fleet.StateSilent,
+		want:  []due{{probe, lifecycle.Due, 13, "is asked by SSH"}},
+	},
+	{
+		name: "the install has failed, and its agent is silent", now: 70,
+		steps: with(underWay, seenUp(true), report(5, 1, 1, false)),
+		state: fleet.StateSilent,
+		want:  []due{{probe, lifecycle.Waiting, 0, "waiting for the disk to be written"}},
+	},
+	{
+		name: "what answers HTTP may be the old system", now: 14,
+		steps: with(underWay, func(r *fleet.Record) {
+			r.InstallRequest.SeenUp = fleet.SeenUp{By: fleet.SeenByHTTP, URL: "http://{address}/"}
+		}),
+		state: fleet.StateSilent,
+		want:  []due{{probe, lifecycle.Waiting, 0, "waiting for the disk to be written"}},
+	},
+	{
+		name: "an install that was called off is not looked for", steps: with(underWay, seenUp(true), cancelled(6, 1)), now: 14,
+		state: fleet.StateSilent,
 		want:  []due{{probe, lifecycle.Waiting, 0, "waiting for the disk to be written"}},
 	},
 	{

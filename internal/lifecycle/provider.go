@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -11,7 +12,7 @@ import (
 func DecideProvider(p fleet.ProviderRecord, env fleet.Environment, now time.Time) []Decision {
 	pass := dueAt(next(p.LastPassAt, env.Policy.ProvisionInterval), "a pass starts every %s", env.Policy.ProvisionInterval)
 	if p.Paused != nil {
-		pass = waiting("paused by %s: %s; `ironherd provider resume` ends it", p.Paused.Actor, p.Paused.Reason)
+		pass = waiting("%s", paused(*p.Paused))
 	}
 	interval, why := env.Policy.UpdateSettledInterval, "all machines are settled"
 	if p.Changing {
@@ -30,4 +31,9 @@ func next(last time.Time, interval time.Duration) time.Time {
 		return time.Unix(0, 0).UTC()
 	}
 	return last.Add(interval)
+}
+
+// paused says who keeps a provider from creating machines, and what ends it.
+func paused(p fleet.Pause) string {
+	return fmt.Sprintf("paused by %s: %s; `ironherd provider resume` ends it", p.Actor, p.Reason)
 }

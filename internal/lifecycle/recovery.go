@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -18,14 +19,21 @@ import (
 // on, and only when that has failed, or did not help, is there something to recover. If the machine
 // is not heard of within policy.recovery_step_timeout, recovery takes the first step that the
 // provider has the lever for and the policy a budget, and after each step waits as long again. A
-// heartbeat from after the step ends the trouble. Steps are remembered for policy.recovery_memory,
-// so that a machine that fails again and again gets to the end of the ladder.
+// sign of life from after the step ends the trouble. Steps are remembered for
+// policy.recovery_memory, so that a machine that fails again and again gets to the end of the
+// ladder.
+//
+// After a restart, only another boot ID or a new takeover is a sign of life. An agent that is heard
+// with the same boot ID may be cut yet. When the time of the step is over and it is heard still,
+// the machine is well, and was not restarted: no further step is taken against a machine that is
+// heard.
 //
 // An installed system that did not come up, and a host that has never answered, climb the same
 // ladder, from the reboot on. The time before the first step is for us: when many of them are found
 // together, the line is stopped before any is restarted.
 //
-// So an agent that speaks has one entry in the agenda that wakes now and then, that of its start.
+// So an agent that speaks has one entry in the agenda that wakes now and then, that of its start;
+// and while it installs a system that is seen by SSH, that of the probe.
 
 // restartPause is how long a machine that was restarted has before its agent is started again: a
 // minute, and less where a step of the ladder has so little time that the next one would come
@@ -49,7 +57,7 @@ type trouble struct {
 func (c judgement) trouble() (trouble, bool) {
 	policy := c.env.Policy
 	switch {
-	case c.unusable() != "" || c.installedRunning():
+	case c.unusable() != "" || c.installedRunning() || c.returning():
 		return trouble{}, false
 	case c.awaitingBoot() && c.probed():
 		at := c.workedOn(c.r.InstallReport.At).Add(policy.BootTimeout)
@@ -113,13 +121,20 @@ func TroubleOf(r fleet.Record, env fleet.Environment, now time.Time) string {
 // none.
 func (c judgement) repairing() *fleet.Repair {
 	r := c.r.Repair
-	if r == nil || c.unusable() != "" || c.installedRunning() || c.heardAfter(r.At) {
+	if r == nil || c.unusable() != "" || c.installedRunning() || c.returning() || c.heardAfter(r.At) && c.helped(*r) {
 		return nil
 	}
 	if c.agent() == nil && !c.everManaged() && c.r.Backoffs[fleet.ProcessAgentStart].Answered {
 		return nil // it answers now
 	}
 	return r
+}
+
+// helped reports whether an agent that was heard after a step shows that the step had its effect,
+// or that it is not needed any more. The agent from before a restart shows neither.
+func (c judgement) helped(step fleet.Repair) bool {
+	seen := c.r.AgentSeen
+	return !step.Rung.Restarts() || c.awaitingBoot() || otherBoot(seen.BootID, step.BootID) || seen.TakeoverGeneration > step.TakeoverGeneration
 }
 
 // heardAfter reports whether the agent that is in charge spoke after that instant.
@@ -129,8 +144,14 @@ func (c judgement) recovery() want {
 	if why := c.unusable(); why != "" {
 		return notWanted("%s", why)
 	}
+	if c.returning() {
+		return notWanted("an installed system that comes back after a reinstall was called off is left alone; %s", c.byHand())
+	}
 	if c.unreachable() {
 		return notWanted("an installed system that does not answer is left alone; %s", c.byHand())
+	}
+	if c.foundOff() {
+		return notWanted("%s, which recovery leaves alone; %s", c.off(), c.byHand())
 	}
 	if c.installedRunning() {
 		return notWanted("a running installed operating system is left alone")
@@ -142,11 +163,14 @@ func (c judgement) recovery() want {
 	if r := c.repairing(); r != nil {
 		rung := c.nextRung(r.Steps)
 		untried := c.agent() == nil && !c.everManaged() && c.r.Backoffs[fleet.ProcessAgentStart].UnansweredSince.IsZero()
-		if untried && !c.now.Before(c.silentSince(r.At).Add(timeout)) {
+		if untried {
 			return waiting("%s was done at %s; the next start of an agent shows whether the host answers", r.Rung, r.At.Format(time.TimeOnly))
 		}
 		if c.awaitingBoot() && c.probed() && !c.foundSilent(c.workedOn(r.At).Add(timeout)) {
 			return waiting("%s was done at %s; the probes show whether it has helped", r.Rung, r.At.Format(time.TimeOnly))
+		}
+		if c.heardAfter(r.At) {
+			return c.notMoved(*r, rung)
 		}
 		return c.stopped(dueAt(c.silentSince(r.At).Add(timeout), "%s was done at %s; without a sign of life %s later: %s",
 			r.Rung, r.At.Format(time.TimeOnly), timeout, c.step(rung)), rung)
@@ -173,6 +197,31 @@ func (c judgement) recovery() want {
 	return c.stopped(dueAt(t.at.Add(timeout), "when %s, and there is no sign of life within %s more: %s", t.reason, timeout, c.step(rung)), rung)
 }
 
+// notMoved decides about a machine that is heard with the boot ID from before a step that restarts
+// it. The step ends with its time. If the machine has fallen silent by then, it has as long again
+// from its last heartbeat, because it may have been restarted only then.
+func (c judgement) notMoved(step fleet.Repair, next fleet.Rung) want {
+	done, last, timeout := step.At.Format(time.TimeOnly), c.r.AgentSeen.LastAt, c.env.Policy.RecoveryStepTimeout
+	if c.now.Before(last.Add(c.heardFor())) {
+		return c.stopped(dueAt(c.silentSince(step.At).Add(timeout),
+			"%s was done at %s, and the machine is heard with the same boot ID; if it is so still %s later, it was not restarted", step.Rung, done, timeout), "")
+	}
+	return c.stopped(dueAt(c.silentSince(later(step.At, last)).Add(max(timeout, c.heardFor())),
+		"%s was done at %s, and the machine was heard last at %s; without a sign of life %s later: %s", step.Rung, done, last.Format(time.TimeOnly),
+		max(timeout, c.heardFor()), c.step(next)), next)
+}
+
+// StepOver says that the time of the newest step is over, and that the step has not restarted the
+// machine, which is well; "" when that is not so.
+func StepOver(r fleet.Record, env fleet.Environment, now time.Time) string {
+	c := judgement{r: r, env: env, now: now}
+	step := c.repairing()
+	if step == nil || c.notRestarted() == "" || now.Before(c.silentSince(step.At).Add(env.Policy.RecoveryStepTimeout)) {
+		return ""
+	}
+	return fmt.Sprintf("the %s of %s had no effect: %s", step.Rung, step.At.Format(time.TimeOnly), c.notRestarted())
+}
+
 // leftAlone says why nothing is to be recovered on a machine of which nothing is expected.
 func (c judgement) leftAlone() string {
 	b, failed := c.r.Backoffs[fleet.ProcessAgentStart]
@@ -196,9 +245,14 @@ func (c judgement) byHand() string {
 }
 
 // RestartVerb is the command that restarts the machine through its provider, "reboot" or "power
-// cycle"; "" where the provider can do neither.
+// cycle", or "power on" where it is off; "" where the provider can do none of them.
 func RestartVerb(r fleet.Record) string {
+	off := r.Provided != nil && r.Provided.Status == fleet.ProviderStatusOff
 	switch {
+	case off && slices.Contains(r.Levers, fleet.LeverPower):
+		return "power on"
+	case off:
+		return ""
 	case slices.Contains(r.Levers, fleet.LeverReboot):
 		return "reboot"
 	case slices.Contains(r.Levers, fleet.LeverPower):
@@ -261,6 +315,30 @@ func (c judgement) step(rung fleet.Rung) string {
 	return "it is quarantined for a person to look at"
 }
 
+// StepsTaken says in words how often recovery has taken which steps, the quarantine aside; "" when
+// it has taken none.
+func StepsTaken(r fleet.Repair) string {
+	var words []string
+	for _, s := range []struct {
+		rung      fleet.Rung
+		one, many string
+	}{
+		{fleet.RungAgentStart, "1 agent start", "agent starts"},
+		{fleet.RungReboot, "1 reboot", "reboots"},
+		{fleet.RungPowerCycle, "1 power cycle", "power cycles"},
+		{fleet.RungReinstall, "1 reinstall", "reinstalls"},
+	} {
+		switch n := r.Steps[s.rung]; n {
+		case 0:
+		case 1:
+			words = append(words, s.one)
+		default:
+			words = append(words, fmt.Sprintf("%d %s", n, s.many))
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
 // NextRepair is the repair fact that a step of the ladder leaves behind, when it is taken now.
 func NextRepair(r fleet.Record, env fleet.Environment, now time.Time, rung fleet.Rung) fleet.Repair {
 	c := judgement{r: r, env: env, now: now}
@@ -277,16 +355,34 @@ func NextRepair(r fleet.Record, env fleet.Environment, now time.Time, rung fleet
 	return next
 }
 
+// Helped reports whether an agent that is heard now ends the trouble that the newest step of the
+// ladder was taken for, if there is one.
+func Helped(r fleet.Record, seen fleet.AgentSeen) bool {
+	r.AgentSeen = &seen
+	return r.Repair == nil || judgement{r: r}.helped(*r.Repair)
+}
+
+// HeardSinceStep reports whether the agent in charge was heard since the newest step of the ladder,
+// whatever that shows.
+func HeardSinceStep(r fleet.Record) bool {
+	c := judgement{r: r}
+	return r.Repair != nil && c.heardAfter(r.Repair.At)
+}
+
+// StartIsStep reports whether an agent that is started now, under that boot ID, is a step of the
+// ladder. One that is started before a restart has come takes nothing from that restart's time.
+func StartIsStep(r fleet.Record, env fleet.Environment, now time.Time, bootID string) bool {
+	c := judgement{r: r, env: env, now: now}
+	step := c.repairing()
+	if step != nil && step.Rung.Restarts() && step.BootID != "" && step.BootID == bootID {
+		return false
+	}
+	return step != nil || c.silent()
+}
+
 // Repairing reports whether a step of the ladder was taken whose effect is not seen.
 func Repairing(r fleet.Record, env fleet.Environment, now time.Time) bool {
 	return judgement{r: r, env: env, now: now}.repairing() != nil
-}
-
-// InTrouble reports whether the machine is being repaired, or is to be: an agent that is started
-// now is a step of the ladder.
-func InTrouble(r fleet.Record, env fleet.Environment, now time.Time) bool {
-	c := judgement{r: r, env: env, now: now}
-	return c.repairing() != nil || c.silent()
 }
 
 // BootID returns the newest boot ID of the machine that is known; empty: none is.
@@ -317,14 +413,18 @@ func UnderRecovery(r fleet.Record, env fleet.Environment, now time.Time) bool {
 // startedAfterRestart reports whether the step was the start of an agent after a restart by
 // recovery. A restart has not helped before that agent is heard.
 func (c judgement) startedAfterRestart(step fleet.Repair) bool {
-	restarts := 0
-	for rung, n := range step.Steps {
+	s := c.r.AgentStarted
+	return step.Rung == fleet.RungAgentStart && restarts(step) > 0 && s != nil && s.BootID != step.BootID
+}
+
+// restarts counts the steps that restart a machine.
+func restarts(r fleet.Repair) (n int) {
+	for rung, taken := range r.Steps {
 		if rung.Restarts() {
-			restarts += n
+			n += taken
 		}
 	}
-	s := c.r.AgentStarted
-	return step.Rung == fleet.RungAgentStart && restarts > 0 && s != nil && s.BootID != step.BootID
+	return n
 }
 
 // silentAfter is how long an agent may be silent: at least three of the intervals that it was asked

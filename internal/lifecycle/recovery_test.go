@@ -81,11 +81,76 @@ var recoveryLadder = []scenario{
 	},
 	{
 		name: "a heartbeat from after the step ends the trouble", now: 26,
-		steps: with(known, started(24.5, 2), seen(25, 25.5, 2), repair(24, fleet.RungReboot, map[fleet.Rung]int{fleet.RungReboot: 2})),
+		steps: with(known, started(24.5, 2), seen(25, 25.5, 2), again, repair(24, fleet.RungReboot, map[fleet.Rung]int{fleet.RungReboot: 2})),
 		state: fleet.StateAvailable,
 		want: []due{
 			{agentStart, lifecycle.Later, 35.5, "silent for 10m0s"},
 			{recovery, lifecycle.NotWanted, 0, "not silent"},
+		},
+	},
+	{
+		name: "an agent was started after the reboot of a machine whose boot nobody knew: the reboot may be late", now: 26,
+		steps: with(asked, started(24.5, 2), seen(25, 25.5, 2), func(r *fleet.Record) { r.AgentStarted.BootID = "boot-1" },
+			repair(24.5, fleet.RungAgentStart, map[fleet.Rung]int{fleet.RungReboot: 1, fleet.RungAgentStart: 1}), ended),
+		state: fleet.StateInstalling, reason: "a restart by recovery may still come: an install would be cut",
+		want: []due{
+			{install, lifecycle.Later, 34.5, "an install would be cut"},
+			{recovery, lifecycle.NotWanted, 0, "not silent"},
+		},
+	},
+	{
+		name: "a heartbeat of the agent from before the restart does not: its step has its time", now: 26,
+		steps: with(asked, allLevers, seen(3, 25.5, 1), repair(24, fleet.RungReboot, map[fleet.Rung]int{fleet.RungReboot: 2}), madeUnder(1)),
+		state: fleet.StateInstalling, reason: "the reboot by recovery may still come: an install would be cut",
+		want: []due{
+			{agentStart, lifecycle.Later, 27, "the agent speaks with the same boot ID, and is started again when it falls silent"},
+			{recovery, lifecycle.Later, 34, "the machine is heard with the same boot ID; if it is so still 10m0s later, it was not restarted"},
+			{install, lifecycle.Later, 34, "an install would be cut"},
+		},
+	},
+	{
+		name: "the agent from before the restart falls silent: it is started again, and the next step waits", now: 28,
+		steps: with(known, allLevers, seen(3, 25.5, 1), repair(24, fleet.RungReboot, map[fleet.Rung]int{fleet.RungReboot: 2}), madeUnder(1)),
+		state: fleet.StateAvailable, reason: "the agent speaks, with the boot ID from before: the reboot by recovery may still come",
+		want: []due{
+			{agentStart, lifecycle.Due, 27, "is started again when it falls silent"},
+			{recovery, lifecycle.Later, 35.5, "the machine was heard last at 00:25:30; without a sign of life 10m0s later: metal switches it off and on"},
+		},
+	},
+	{
+		name: "it is heard with another boot ID", now: 28,
+		steps: with(asked, allLevers, seen(3, 27.5, 1), again, repair(24, fleet.RungReboot, map[fleet.Rung]int{fleet.RungReboot: 2}), madeUnder(1)),
+		state: fleet.StateInstalling,
+		want: []due{
+			{agentStart, lifecycle.Later, 37.5, "silent for 10m0s"},
+			{recovery, lifecycle.NotWanted, 0, "not silent"},
+			{install, lifecycle.Due, 3, "with its next heartbeat"},
+		},
+	},
+	{
+		name: "the time of the step is over, and the agent from before is heard: the step ends, and no other is taken", now: 34.5,
+		steps: with(known, allLevers, seen(3, 34.4, 1), repair(24, fleet.RungReboot, map[fleet.Rung]int{fleet.RungReboot: 2}), madeUnder(1)),
+		state: fleet.StateAvailable,
+		want:  []due{{recovery, lifecycle.Due, 34, "it was not restarted"}},
+	},
+	{
+		name: "a step that has ended so", now: 36,
+		steps: with(asked, allLevers, seen(3, 35.5, 1), repair(24, fleet.RungReboot, map[fleet.Rung]int{fleet.RungReboot: 2}), ended),
+		state: fleet.StateInstalling,
+		want: []due{
+			{agentStart, lifecycle.Later, 45.5, "silent for 10m0s"},
+			{recovery, lifecycle.NotWanted, 0, "not silent"},
+			{install, lifecycle.Due, 3, "with its next heartbeat"},
+		},
+	},
+	{
+		name: "another agent was started before the restart: that may come still", now: 26.5,
+		steps: with(known, allLevers, started(25, 2), seen(26, 26, 2), repair(24, fleet.RungReboot, nil), madeUnder(1), wantInstall(10, 1)),
+		state: fleet.StateInstalling,
+		want: []due{
+			{agentStart, lifecycle.Later, 27.5, "is started again when it falls silent"},
+			{recovery, lifecycle.NotWanted, 0, "not silent"},
+			{install, lifecycle.Later, 34, "an install would be cut"},
 		},
 	},
 	{
@@ -161,7 +226,7 @@ var recoveryLadder = []scenario{
 		state: fleet.StateSilent,
 		want: []due{
 			{agentStart, lifecycle.Later, 44, "needs an agent"},
-			{recovery, lifecycle.Later, 53, "reboot was done at 00:43:00; without a sign of life 10m0s later"},
+			{recovery, lifecycle.Waiting, 0, "reboot was done at 00:43:00; the next start of an agent shows whether the host answers"},
 		},
 	},
 	{
@@ -224,6 +289,29 @@ var recoveryLadder = []scenario{
 			{recovery, lifecycle.NotWanted, 0, "the agent is not silent"},
 		},
 	},
+}
+
+// TestStepOver: when a step counts as one that has restarted nothing.
+func TestStepOver(t *testing.T) {
+	t.Parallel()
+	rebooted := []step{repair(24, fleet.RungReboot, nil), madeUnder(1)}
+	for name, c := range map[string]struct {
+		steps []step
+		now   float64
+		want  bool
+	}{
+		"it is heard as before":      {append([]step{seen(3, 34, 1)}, rebooted...), 34.5, true},
+		"its time is not over":       {append([]step{seen(3, 33, 1)}, rebooted...), 33.5, false},
+		"it has fallen silent":       {append([]step{seen(3, 30, 1)}, rebooted...), 34.5, false},
+		"it was never heard":         {rebooted, 34.5, false},
+		"another boot was heard":     {append([]step{seen(3, 34, 1), again}, rebooted...), 34.5, false},
+		"the step was no restart":    {[]step{seen(3, 34, 1), repair(24, fleet.RungAgentStart, nil)}, 34.5, false},
+		"it has been ended that way": {append([]step{seen(3, 34, 1)}, append(rebooted, ended)...), 34.5, false},
+	} {
+		if got := lifecycle.StepOver(record(with(known, c.steps...)...), environment(), at(c.now)); got != "" != c.want {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
 }
 
 // TestUnderRecovery: what counts against the limit of recovery.

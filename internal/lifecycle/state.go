@@ -38,13 +38,17 @@ func (c judgement) state() (fleet.State, string) {
 		return fleet.StateMaintenance, c.inMaintenance()
 	case c.switchedOff() != "":
 		return fleet.StateOff, c.switchedOff()
+	case c.foundOff():
+		return fleet.StateUnreachable, fmt.Sprintf("install generation %d; %s, and nobody has switched it off", r.Installed.Generation, c.off())
 	case c.unreachable():
 		return fleet.StateUnreachable, fmt.Sprintf("install generation %d; %s", r.Installed.Generation, c.found())
 	case c.installedCurrent() && c.watched() && c.found() != "":
 		return fleet.StateInstalled, fmt.Sprintf("install generation %d; %s", r.Installed.Generation, c.found())
 	case c.installedCurrent():
 		return fleet.StateInstalled, fmt.Sprintf("install generation %d", r.Installed.Generation)
-	case c.repairing() != nil:
+	case c.returning():
+		return fleet.StateReturning, c.returns()
+	case c.repairing() != nil && !c.heardAfter(r.Repair.At):
 		return fleet.StateSilent, c.recovery().reason
 	case c.silent():
 		t, _ := c.trouble()
@@ -66,13 +70,28 @@ func (c judgement) state() (fleet.State, string) {
 	case r.Hardware == nil:
 		return fleet.StateStarted, "waiting for the hardware report"
 	}
-	if c.calledOff() && c.handedOut() && c.untouched() {
+	restart, awaited := c.awaitedRestart()
+	switch {
+	case c.calledOff() && !c.intact():
+		return fleet.StateAvailable, "the agent speaks; an install was called off after it was handed out, so what the disk holds is undefined"
+	case awaited && c.heardAfter(restart.at):
+		return fleet.StateAvailable, "the agent speaks, with the boot ID from before: " + restart.words + " may still come"
+	case c.calledOff() && c.handedOut():
 		return fleet.StateAvailable, "the agent speaks; the install was called off before anything was written"
 	}
-	if c.calledOff() && c.handedOut() {
-		return fleet.StateAvailable, "the agent speaks; an install was called off after it was handed out, so what the disk holds is undefined"
-	}
 	return fleet.StateAvailable, "the agent speaks; nothing was asked for"
+}
+
+// foundOff reports whether an installed system is to run on a machine of which its provider says
+// that it is off, and nothing is under way that switches it off or on.
+func (c judgement) foundOff() bool {
+	p := c.r.Provided
+	return c.installedRunning() && p != nil && p.Status == fleet.ProviderStatusOff && c.unusable() == "" && c.r.OpenOperation() == nil
+}
+
+// off says that the provider says that the machine is off.
+func (c judgement) off() string {
+	return fmt.Sprintf("%s says that it is off (since %s)", c.r.Provider, c.r.Provided.At.UTC().Format(time.DateTime))
 }
 
 func detail(p *fleet.Provided) string {

@@ -99,7 +99,7 @@ type Keeper interface {
 }
 
 // Levers returns what a provider can do to its machines, in the order in which levers are listed. A
-// Keeper's machines can be given back, too.
+// Keeper's machines can be given back, too, and are left clean.
 func Levers(p Provider) []fleet.Lever {
 	var levers []fleet.Lever
 	if _, ok := p.(Rebooter); ok {
@@ -113,6 +113,9 @@ func Levers(p Provider) []fleet.Lever {
 	}
 	if _, ok := p.(Releaser); ok || Keeps(p) {
 		levers = append(levers, fleet.LeverRelease)
+	}
+	if Keeps(p) {
+		levers = append(levers, fleet.LeverClean)
 	}
 	return levers
 }

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -213,16 +214,41 @@ func (t *Transport) exchange(request *http.Request) (*http.Response, error) {
 		return nil, &failure{err: err}
 	}
 	defer response.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(response.Body, t.limits.AnswerSize+1))
-	if err != nil {
-		return nil, &failure{err: err}
+	buffer := bodies.Get().(*bytes.Buffer)
+	buffer.Reset()
+	n, err := buffer.ReadFrom(io.LimitReader(response.Body, t.limits.AnswerSize+1))
+	switch {
+	case err != nil:
+		err = &failure{err: err}
+	case n > t.limits.AnswerSize:
+		err = fleet.Errorf(fleet.KindInvalid, "the provider's answer has more than %d bytes", t.limits.AnswerSize)
+	default:
+		response.Body, response.ContentLength = &body{Reader: bytes.NewReader(buffer.Bytes()), buffer: buffer}, n
+		return response, nil
 	}
-	if int64(len(body)) > t.limits.AnswerSize {
-		return nil, fleet.Errorf(fleet.KindInvalid, "the provider's answer has more than %d bytes", t.limits.AnswerSize)
+	bodies.Put(buffer)
+	return nil, err
+}
+
+// bodies are buffers for what providers answer. A page of a list has a megabyte or more, and one
+// that grows in a new buffer each time costs more than its decoding.
+var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+// body is an answer that was read to its end. Its Close gives the buffer back, so that nobody may
+// read after it.
+type body struct {
+	*bytes.Reader
+	buffer *bytes.Buffer
+}
+
+// Close implements io.Closer. One call counts.
+func (b *body) Close() error {
+	if b.buffer != nil {
+		b.Reader.Reset(nil)
+		bodies.Put(b.buffer)
+		b.buffer = nil
 	}
-	response.Body = io.NopCloser(bytes.NewReader(body))
-	response.ContentLength = int64(len(body))
-	return response, nil
+	return nil
 }
 
 // backOff waits before a retry, with full jitter. The pacer sees to it that the wait is not shorter

@@ -92,19 +92,21 @@ type turnQueue struct {
 	// looked is when the newest answer of the database was asked for, and next the first turn that
 	// nobody had then.
 	looked, next time.Time
-	// refused is when the first turn would have been that came too late for all who waited.
+	// refused is when the next free turn was, if the database reserved none because that was too late
+	// for all who waited; else zero.
 	refused time.Time
-	// busy: the database was asked, and has not answered. roundTrip is how long it took last time,
-	// half a second at most.
+	// busy: the database was asked, and has not answered. roundTrip is how long its last answer took,
+	// counted as half a second at most.
 	busy      bool
 	roundTrip time.Duration
-	// eager is for how many of the calls behind turns are reserved, too.
+	// eager is how many turns are reserved, at most, for calls that cannot wait for one yet (behind).
 	eager int
-	// pause is what the database is still to be told: until when the provider wants no call.
+	// pause is until when the provider wants no call, as the next question tells the database.
 	pause time.Time
 
-	// down: the database does not answer. It is asked again at retryAt, and aloneAt is the next turn
-	// of this process. wideUntil is when an outage that is over has no more effect.
+	// down: the database does not answer. The queue asks again at retryAt. Meanwhile this process
+	// takes turns by itself, at a quarter of the limit, the next one at aloneAt. When the database
+	// answers again, turns stay so far apart until wideUntil: other processes may still go alone.
 	down                        bool
 	retryAt, aloneAt, wideUntil time.Time
 }

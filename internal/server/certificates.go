@@ -123,6 +123,34 @@ func (c *Certificates) Expires() time.Time {
 	return pair.Leaf.NotAfter
 }
 
+// Listener names the server whose certificates they are, as its role is named.
+func (c *Certificates) Listener() string { return string(c.purpose) + "-api" }
+
+// Fault says why no client accepts the certificate at that time, as far as its time tells; "" when
+// it does not.
+func (c *Certificates) Fault(now time.Time) string {
+	pair, _ := c.get(nil)
+	switch leaf := pair.Leaf; {
+	case now.After(leaf.NotAfter):
+		return fmt.Sprintf("the certificate of the %s API has expired at %s", c.purpose, leaf.NotAfter.UTC().Format(time.DateTime+" UTC"))
+	case now.Before(leaf.NotBefore):
+		return fmt.Sprintf("the certificate of the %s API is not valid before %s: is the clock of this host right?", c.purpose,
+			leaf.NotBefore.UTC().Format(time.DateTime+" UTC"))
+	}
+	return ""
+}
+
+// soon is when a certificate that nobody has renewed is worth a word: when a tenth of its life is
+// left, and at most two weeks. Those who renew certificates do so well before.
+const soon = 14 * 24 * time.Hour
+
+// ExpiresSoon reports whether the certificate expires soon, or has expired.
+func (c *Certificates) ExpiresSoon(now time.Time) bool {
+	pair, _ := c.get(nil)
+	leaf := pair.Leaf
+	return leaf.NotAfter.Sub(now) < min(soon, leaf.NotAfter.Sub(leaf.NotBefore)/10)
+}
+
 // TLS returns a server configuration of TLS 1.3 that always presents the newest certificate.
 // It asks clients for a certificate and takes any: the handshake proves that they hold its key, and
 // the caller decides whether to admit them.

@@ -3,11 +3,16 @@ package server_test
 import (
 	"bytes"
 	"context"
+	"crypto/ed25519"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"log/slog"
+	"math/big"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -221,4 +226,62 @@ func FuzzCertificateFile(f *testing.F) {
 			t.Errorf("got %v", err)
 		}
 	})
+}
+
+// TestACertificateTellsItsEnd: a word about one that nobody has renewed comes when a tenth of its
+// life is left, at most two weeks before the end. One of a single day is not late all its life.
+func TestACertificateTellsItsEnd(t *testing.T) {
+	t.Parallel()
+	for life, soon := range map[time.Duration]time.Duration{
+		24 * time.Hour: 144 * time.Minute, 90 * 24 * time.Hour: 9 * 24 * time.Hour, 365 * 24 * time.Hour: 14 * 24 * time.Hour,
+	} {
+		from := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
+		c := load(t, from, from.Add(life))
+		end := c.Expires()
+		if !end.Equal(from.Add(life)) {
+			t.Errorf("%s: it ends at %s", life, end)
+		}
+		for at, want := range map[time.Time]bool{end.Add(-soon - time.Second): false, end.Add(-soon + time.Second): true, end.Add(time.Hour): true} {
+			if got := c.ExpiresSoon(at); got != want {
+				t.Errorf("%s: that it expires soon is %t %s before its end", life, got, end.Sub(at))
+			}
+		}
+		if got := c.Fault(end); got != "" {
+			t.Errorf("%s: %s", life, got)
+		}
+		if got := c.Fault(end.Add(time.Second)); !strings.HasPrefix(got, "the certificate of the agent API has expired at 20") {
+			t.Errorf("%s: %q", life, got)
+		}
+		if got := c.Fault(from.Add(-time.Second)); !strings.Contains(got, "is not valid before 2026-11-22 10:00:00 UTC: is the clock of this host right?") {
+			t.Errorf("%s: %q", life, got)
+		}
+	}
+}
+
+// load returns a configured certificate with that life.
+func load(t *testing.T, from, until time.Time) *server.Certificates {
+	t.Helper()
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: from, NotAfter: until, DNSNames: []string{"localhost"}}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "pair.pem")
+	content := append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})...)
+	if err := os.WriteFile(file, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := server.LoadCertificates(server.ForAgents, file, file, file, discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
 }

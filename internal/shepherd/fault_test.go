@@ -130,7 +130,7 @@ func TestALostReplyOfAClaim(t *testing.T) {
 func held(t *testing.T, db *bmdb.DB, _ *faulty) bool {
 	t.Helper()
 	for _, session := range openSessions(t, db) {
-		if session.Held > 0 {
+		if len(session.Held) > 0 {
 			return true
 		}
 	}

@@ -69,10 +69,6 @@ func (l *Loop) kept(free int) int {
 // Run works until ctx ends, and returns nil when everything that it held is finished or handed
 // back. It is called once at a time.
 func (l *Loop) Run(ctx context.Context) error {
-	if len(l.scope.Providers) == 0 {
-		<-ctx.Done() // no provider is configured, and a claim with an empty list means all providers
-		return nil
-	}
 	var retiring sync.WaitGroup
 	defer retiring.Wait()
 	for ctx.Err() == nil {
@@ -105,6 +101,10 @@ func (l *Loop) dispatch(ctx context.Context, holder *Holder) error {
 	//nolint:contextcheck // the session outlives the loop's context
 	defer context.AfterFunc(holder.over, func() { stop(context.Cause(holder.over)) })()
 
+	if len(l.scope.Providers) == 0 {
+		<-ctx.Done() // no provider is configured, and a claim with an empty list means all providers
+		return stopCause(ctx)
+	}
 	for {
 		free, err := l.waitToClaim(ctx)
 		if err != nil {

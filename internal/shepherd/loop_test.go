@@ -354,3 +354,30 @@ func TestConfigNamesEveryFault(t *testing.T) {
 		}
 	}
 }
+
+// TestALoopWithoutProvidersIsAlive: it claims nothing, and is known to be there all the same.
+func TestALoopWithoutProvidersIsAlive(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, _ := open(t)
+		seed(t, db, 1)
+		stop := run(t, db, unscoped{}, shepherd.DefaultConfig(), shepherd.Options{})
+		time.Sleep(time.Hour)
+		if live := openSessions(t, db); len(live) != 1 || live[0].Component != string(fleet.ProcessAgentStart) {
+			t.Errorf("open sessions: %+v", live)
+		}
+		stop()
+		if live := openSessions(t, db); len(live) != 0 {
+			t.Errorf("open sessions after the end: %+v", live)
+		}
+	})
+}
+
+// unscoped is a handler for no provider.
+type unscoped struct{}
+
+func (unscoped) Scope() shepherd.Scope { return shepherd.Scope{Process: fleet.ProcessAgentStart} }
+
+func (unscoped) Act(context.Context, *bmdb.Work) shepherd.Outcome {
+	return shepherd.Fail{Err: errors.New("nothing is to be claimed")}
+}

@@ -3,6 +3,7 @@ package telemetry
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -37,6 +38,9 @@ func (m *Metrics) Fleet(db *bmdb.DB, logger *slog.Logger) {
 		discrepancies: describe("discrepancies", "Disagreements between providers and the database."),
 		stopped:       describe("recovery_stopped", "Whether recovery is stopped, by a person or by the database."),
 		restored:      describe("database_restored", "Whether the database looks restored or copied, so that work waits until a person accepts it."),
+		listener:      describe("agent_listener_up", "Whether some control plane is up whom agents can call. While none is, no silence counts."),
+		missing:       describe("role_missing", "Whether no live control plane has a role that has something to do.", "role"),
+		failures:      describe("provider_failures", "How often a process has failed at a provider since it last succeeded.", "provider", "process"),
 	}
 	m.registry.MustRegister(m.fleet)
 }
@@ -46,6 +50,7 @@ type fleetCollector struct {
 	logger *slog.Logger
 
 	up, machines, oldest, running, due, backingOff, overdue, discrepancies, stopped, restored *prometheus.Desc
+	listener, missing, failures                                                               *prometheus.Desc
 
 	mu       sync.Mutex
 	readAt   time.Time
@@ -54,10 +59,11 @@ type fleetCollector struct {
 
 // readings are the numbers of one moment.
 type readings struct {
-	summary  bmdb.Summary
-	since    map[fleet.State]time.Time
-	hold     *fleet.RecoveryHold
-	restored string
+	summary bmdb.Summary
+	since   map[fleet.State]time.Time
+	env     fleet.Environment
+	// providers fail, or do not.
+	providers []bmdb.ProviderRow
 }
 
 func (c *fleetCollector) read(ctx context.Context) (r readings, err error) {
@@ -67,11 +73,10 @@ func (c *fleetCollector) read(ctx context.Context) (r readings, err error) {
 	if r.since, err = c.db.OldestByState(ctx); err != nil {
 		return r, err
 	}
-	if r.hold, err = c.db.RecoveryHold(ctx); err != nil {
+	if r.providers, err = c.db.Providers(ctx); err != nil {
 		return r, err
 	}
-	env, err := c.db.Environment(ctx)
-	r.restored = env.Restored
+	r.env, err = c.db.Environment(ctx)
 	return r, err
 }
 
@@ -97,7 +102,9 @@ func (c *fleetCollector) refresh(ctx context.Context) {
 
 // Describe implements prometheus.Collector.
 func (c *fleetCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.up, c.machines, c.oldest, c.running, c.due, c.backingOff, c.overdue, c.discrepancies, c.stopped, c.restored} {
+	for _, d := range []*prometheus.Desc{
+		c.up, c.machines, c.oldest, c.running, c.due, c.backingOff, c.overdue, c.discrepancies, c.stopped, c.restored, c.listener, c.missing, c.failures,
+	} {
 		ch <- d
 	}
 }
@@ -117,8 +124,19 @@ func (c *fleetCollector) Collect(ch chan<- prometheus.Metric) {
 	one := map[bool]float64{true: 1}
 	summary, now := r.summary, r.summary.At
 	send(c.up, 1)
-	send(c.stopped, one[r.hold != nil])
-	send(c.restored, one[r.restored != ""])
+	send(c.stopped, one[r.summary.RecoveryHold != nil])
+	send(c.restored, one[r.env.Restored != ""])
+	send(c.listener, one[!r.env.ListenerUpSince.IsZero()])
+	for _, role := range fleet.Roles() {
+		if role != fleet.RoleAgentAPI && role != fleet.RoleOperatorAPI { // the former has its listener
+			send(c.missing, one[slices.Contains(summary.Missing, role)], string(role))
+		}
+	}
+	for _, p := range r.providers {
+		for _, d := range p.Decisions {
+			send(c.failures, float64(p.Failing(d.Process).Failures), string(p.Name), string(d.Process))
+		}
+	}
 	send(c.discrepancies, float64(summary.Discrepancies))
 	for _, state := range fleet.States() {
 		send(c.machines, float64(summary.States[state]), string(state))

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -14,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -69,6 +71,7 @@ func observed(t *testing.T) (*telemetry.Metrics, *bmdb.DB) {
 	m.OperatorRefused("too_late")
 	m.Probed(fleet.SeenByUnit, "unanswered")
 	m.ConnectedAgents(func() int { return 4 })
+	m.Certificate("agent-api", func() time.Time { return time.Unix(1800000000, 0) }, func(time.Time) bool { return true })
 	return m, db
 }
 
@@ -141,6 +144,9 @@ func TestMetricValues(t *testing.T) {
 		`ironherd_claimed_work_total{process="agent-start"} 3`, `ironherd_work_running{process="agent-start"} 1`,
 		`ironherd_work_total{process="agent-start",result="finished"} 1`, `ironherd_janitor_runs_total{duty="check",outcome="error"} 1`,
 		`ironherd_probes_total{by="unit",result="unanswered"} 1`,
+		`ironherd_certificate_expires_timestamp_seconds{listener="agent-api"} 1.8e+09`, `ironherd_certificate_expires_soon{listener="agent-api"} 1`,
+		`ironherd_agent_listener_up 0`, `ironherd_role_missing{role="janitor"} 0`,
+		`ironherd_provider_failures{process="provision",provider="lab"} 1`, `ironherd_provider_failures{process="update",provider="lab"} 0`,
 		`ironherd_agent_heartbeats_flushed_total{outcome="ok"} 9`, `ironherd_agent_calls_total{code="OK",method="Heartbeat"} 1`,
 	} {
 		if !strings.Contains(text, "\n"+line+"\n") {
@@ -189,6 +195,55 @@ func TestWhatIsStoppedIsSeen(t *testing.T) {
 	if got := seen(nothing); got != "ironherd_database_restored 1, ironherd_recovery_stopped 1" {
 		t.Errorf("the database looks copied: %s", got)
 	}
+}
+
+// TestWhoIsMissingIsSeen: that nobody has a role, that no listener is up, and that a provider fails
+// although it is being tried at this very moment, are metrics, so that somebody is called.
+func TestWhoIsMissingIsSeen(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		must := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		db, err := bmdb.Open(t.Context(), sqlitetest.Open(t, filepath.Join(t.TempDir(), "bmdb"), sqlite.Options{Logger: discard}), bmdb.Options{Logger: discard})
+		must(err)
+		t.Cleanup(func() { must(db.Close()) })
+		must(db.RegisterProvider(t.Context(), "lab", "static", 1))
+		m := telemetry.New("v1")
+		m.Fleet(db, discard)
+		shown := func(when string, want ...string) {
+			t.Helper()
+			time.Sleep(10 * time.Second) // so that the last reading is not good any more
+			text := scrape(t, m)
+			for _, line := range want {
+				if !strings.Contains(text, "\n"+line+"\n") {
+					t.Errorf("%s: missing: %s", when, line)
+				}
+			}
+		}
+		time.Sleep(5 * time.Minute)
+		shown("nobody is there", `ironherd_role_missing{role="janitor"} 1`, `ironherd_role_missing{role="provisioner"} 1`,
+			`ironherd_role_missing{role="recoverer"} 0`, `ironherd_agent_listener_up 0`)
+		for _, component := range []string{"janitor", "provision"} {
+			_, err = db.StartSession(t.Context(), bmdb.SessionOptions{Component: component, Lease: time.Hour})
+			must(err)
+		}
+		must(db.ListenerAlive(t.Context(), time.Minute, time.Second))
+		shown("somebody is there", `ironherd_role_missing{role="janitor"} 0`, `ironherd_role_missing{role="provisioner"} 0`, `ironherd_agent_listener_up 1`)
+		session, err := db.StartSession(t.Context(), bmdb.SessionOptions{Component: "provision", Lease: time.Hour})
+		must(err)
+		for n := range 3 {
+			claim, err := session.Claim(t.Context(), bmdb.ClaimRequest{Process: fleet.ProcessProvision, Limit: 1})
+			must(err)
+			shown("while it is tried", fmt.Sprintf(`ironherd_provider_failures{process="provision",provider="lab"} %d`, n),
+				`ironherd_process_backing_off{process="provision"} 0`)
+			must(claim.Works[0].Fail(t.Context(), bmdb.Failure{Cause: "no answer", Backoff: fleet.Backoff{Initial: time.Minute}}))
+			time.Sleep(2 * time.Minute)
+		}
+	})
 }
 
 func TestTheRestIsServedWhenTheDatabaseIsNot(t *testing.T) {

@@ -23,13 +23,12 @@ type Window struct {
 	expired error
 	// slice is the longest that the timer sleeps: timers do not run while a machine is suspended.
 	slice time.Duration
-	over  context.Context //nolint:containedctx // done when the window is closed
-	end   context.CancelCauseFunc
+	// life ends when the window closes.
+	life *Life
 
-	mu     sync.Mutex
-	until  time.Duration // reading of the clock
-	timer  Timer
-	guards map[context.Context]context.CancelCauseFunc
+	mu    sync.Mutex
+	until time.Duration // reading of the clock
+	timer Timer
 }
 
 // NewWindow returns the window of a lease that was granted just now. start is what the clock said
@@ -41,9 +40,8 @@ func NewWindow(ctx context.Context, clock *Clock, start time.Duration, opts Opti
 	}
 	w := &Window{
 		clock: clock, length: opts.Interval - opts.Margin, expired: opts.Expired, slice: min(opts.Margin/2, time.Second/2),
-		guards: make(map[context.Context]context.CancelCauseFunc),
+		life: NewLife(context.WithoutCancel(ctx)),
 	}
-	w.over, w.end = context.WithCancelCause(context.WithoutCancel(ctx))
 	w.until = start + w.length
 	w.mu.Lock() // the timer may fire at once
 	defer w.mu.Unlock()
@@ -93,35 +91,25 @@ func (w *Window) Close(cause error) {
 // Guard returns ctx, cancelled when the window closes, with the cause of that. The caller calls the
 // function when it no longer needs the context.
 func (w *Window) Guard(ctx context.Context) (context.Context, context.CancelFunc) {
-	guarded, cancel := context.WithCancelCause(ctx)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.judge() {
-		cancel(context.Cause(w.over))
-	} else {
-		w.guards[guarded] = cancel
-	}
-	return guarded, func() {
-		w.mu.Lock()
-		delete(w.guards, guarded)
-		w.mu.Unlock()
-		cancel(context.Canceled)
-	}
+	w.judge()
+	return w.life.Guard(ctx)
 }
 
 // Context returns a context that is done when the window is closed, with the cause of that. Unlike
 // Open it learns of a suspension only when the timer does.
-func (w *Window) Context() context.Context { return w.over }
+func (w *Window) Context() context.Context { return w.life.over }
 
 // Done is closed when the window is, as Context says.
-func (w *Window) Done() <-chan struct{} { return w.over.Done() }
+func (w *Window) Done() <-chan struct{} { return w.life.over.Done() }
 
 // Cause returns why the window is closed; nil while it is open.
 func (w *Window) Cause() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.judge()
-	return context.Cause(w.over)
+	return context.Cause(w.life.over)
 }
 
 // look is what the timer runs.
@@ -144,19 +132,15 @@ func (w *Window) pause() time.Duration {
 
 // judge closes the window if its end is reached, and returns whether it is open. w.mu is held.
 func (w *Window) judge() bool {
-	if w.over.Err() == nil && w.clock.Elapsed() >= w.until {
+	if w.life.over.Err() == nil && w.clock.Elapsed() >= w.until {
 		w.shut(w.expired)
 	}
-	return w.over.Err() == nil
+	return w.life.over.Err() == nil
 }
 
 // shut closes the window and cancels the guards before w.mu is released, so that whoever learns
 // that the window is closed knows them cancelled. w.mu is held.
 func (w *Window) shut(cause error) {
-	w.end(cause)
-	for _, cancel := range w.guards {
-		cancel(cause)
-	}
-	w.guards = nil
+	w.life.End(cause)
 	w.timer.Stop()
 }

@@ -157,8 +157,8 @@ func TestGuard(t *testing.T) {
 		why := errors.New("the parent's")
 		stop(why)
 		cancelled(t, first, why)
-		if len(w.guards) != 1 {
-			t.Errorf("the window keeps %d guards, one is not released", len(w.guards))
+		if len(w.life.guards) != 1 {
+			t.Errorf("the window keeps %d guards, one is not released", len(w.life.guards))
 		}
 		if !w.Open() {
 			t.Error("the window closed")

@@ -86,9 +86,11 @@ type GetSummaryResponse struct {
 	// What somebody should look at; empty: all is well.
 	Concerns []*Concern `protobuf:"bytes,6,rep,name=concerns,proto3" json:"concerns,omitempty"`
 	// Set while recovery is stopped.
-	RecoveryHold  *RecoveryHold `protobuf:"bytes,7,opt,name=recovery_hold,json=recoveryHold,proto3" json:"recovery_hold,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	RecoveryHold *RecoveryHold `protobuf:"bytes,7,opt,name=recovery_hold,json=recoveryHold,proto3" json:"recovery_hold,omitempty"`
+	// The providers that are paused. That is no concern: a person wants it so.
+	PausedProviders []*ProviderPause `protobuf:"bytes,8,rep,name=paused_providers,json=pausedProviders,proto3" json:"paused_providers,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *GetSummaryResponse) Reset() {
@@ -170,6 +172,82 @@ func (x *GetSummaryResponse) GetRecoveryHold() *RecoveryHold {
 	return nil
 }
 
+func (x *GetSummaryResponse) GetPausedProviders() []*ProviderPause {
+	if x != nil {
+		return x.PausedProviders
+	}
+	return nil
+}
+
+// ProviderPause is who paused a provider, and why.
+type ProviderPause struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Provider      string                 `protobuf:"bytes,1,opt,name=provider,proto3" json:"provider,omitempty"`
+	At            *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`
+	Actor         string                 `protobuf:"bytes,3,opt,name=actor,proto3" json:"actor,omitempty"`
+	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProviderPause) Reset() {
+	*x = ProviderPause{}
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProviderPause) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProviderPause) ProtoMessage() {}
+
+func (x *ProviderPause) ProtoReflect() protoreflect.Message {
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProviderPause.ProtoReflect.Descriptor instead.
+func (*ProviderPause) Descriptor() ([]byte, []int) {
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *ProviderPause) GetProvider() string {
+	if x != nil {
+		return x.Provider
+	}
+	return ""
+}
+
+func (x *ProviderPause) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *ProviderPause) GetActor() string {
+	if x != nil {
+		return x.Actor
+	}
+	return ""
+}
+
+func (x *ProviderPause) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 // RecoveryHold is who stopped recovery, and until when.
 type RecoveryHold struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -177,15 +255,18 @@ type RecoveryHold struct {
 	// Absent: until somebody resumes it.
 	Until *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=until,proto3" json:"until,omitempty"`
 	// A person, or "bmdb" when so many machines are silent at once that the fault is probably ours.
-	Actor         string `protobuf:"bytes,3,opt,name=actor,proto3" json:"actor,omitempty"`
-	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	Actor  string `protobuf:"bytes,3,opt,name=actor,proto3" json:"actor,omitempty"`
+	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	// What to check on the side of the control planes, when the stop is because so many machines are
+	// silent at once; one clause each.
+	Suspects      []string `protobuf:"bytes,5,rep,name=suspects,proto3" json:"suspects,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RecoveryHold) Reset() {
 	*x = RecoveryHold{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[2]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -197,7 +278,7 @@ func (x *RecoveryHold) String() string {
 func (*RecoveryHold) ProtoMessage() {}
 
 func (x *RecoveryHold) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[2]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -210,7 +291,7 @@ func (x *RecoveryHold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecoveryHold.ProtoReflect.Descriptor instead.
 func (*RecoveryHold) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{2}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *RecoveryHold) GetAt() *timestamppb.Timestamp {
@@ -241,15 +322,25 @@ func (x *RecoveryHold) GetReason() string {
 	return ""
 }
 
+func (x *RecoveryHold) GetSuspects() []string {
+	if x != nil {
+		return x.Suspects
+	}
+	return nil
+}
+
 // Concern is one thing that somebody should look at.
 type Concern struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// One of state (machines in a state of trouble), late (machines that are on their way for too
 	// long), provider (its calls fail), overdue (work that nobody does), discrepancy, listener (no
 	// agent listener is up), restored (the database looks restored or copied),
-	// finding (a check of the database has found a fault).
+	// finding (a check of the database has found a fault), role (no live control plane has a role
+	// that has something to do), certificate (one of the answering process has expired, or expires
+	// soon).
 	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
-	// The state, provider or process; empty for discrepancies.
+	// The state, provider, process or role, or agent-api or operator-api for a certificate; empty for
+	// the others.
 	Subject string `protobuf:"bytes,2,opt,name=subject,proto3" json:"subject,omitempty"`
 	// How many machines, providers or pieces of work.
 	Count int64 `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"`
@@ -261,7 +352,7 @@ type Concern struct {
 
 func (x *Concern) Reset() {
 	*x = Concern{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[3]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -273,7 +364,7 @@ func (x *Concern) String() string {
 func (*Concern) ProtoMessage() {}
 
 func (x *Concern) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[3]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -286,7 +377,7 @@ func (x *Concern) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Concern.ProtoReflect.Descriptor instead.
 func (*Concern) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{3}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Concern) GetKind() string {
@@ -327,7 +418,7 @@ type StateCount struct {
 
 func (x *StateCount) Reset() {
 	*x = StateCount{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[4]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -339,7 +430,7 @@ func (x *StateCount) String() string {
 func (*StateCount) ProtoMessage() {}
 
 func (x *StateCount) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[4]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -352,7 +443,7 @@ func (x *StateCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateCount.ProtoReflect.Descriptor instead.
 func (*StateCount) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{4}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *StateCount) GetState() string {
@@ -384,7 +475,7 @@ type ProcessCount struct {
 
 func (x *ProcessCount) Reset() {
 	*x = ProcessCount{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[5]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -396,7 +487,7 @@ func (x *ProcessCount) String() string {
 func (*ProcessCount) ProtoMessage() {}
 
 func (x *ProcessCount) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[5]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -409,7 +500,7 @@ func (x *ProcessCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessCount.ProtoReflect.Descriptor instead.
 func (*ProcessCount) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{5}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ProcessCount) GetProcess() string {
@@ -455,7 +546,7 @@ type PhaseDuration struct {
 
 func (x *PhaseDuration) Reset() {
 	*x = PhaseDuration{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[6]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -467,7 +558,7 @@ func (x *PhaseDuration) String() string {
 func (*PhaseDuration) ProtoMessage() {}
 
 func (x *PhaseDuration) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[6]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -480,7 +571,7 @@ func (x *PhaseDuration) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PhaseDuration.ProtoReflect.Descriptor instead.
 func (*PhaseDuration) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{6}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *PhaseDuration) GetPhase() string {
@@ -534,14 +625,16 @@ type ListMachinesRequest struct {
 	// 1 to 1000; 0 means 100.
 	PageSize int32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// next_page_token of the page before; empty for the first page.
-	PageToken     string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	PageToken string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// Only machines in one of these locations, as their providers name them; empty: in any.
+	Locations     []string `protobuf:"bytes,5,rep,name=locations,proto3" json:"locations,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListMachinesRequest) Reset() {
 	*x = ListMachinesRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[7]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -553,7 +646,7 @@ func (x *ListMachinesRequest) String() string {
 func (*ListMachinesRequest) ProtoMessage() {}
 
 func (x *ListMachinesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[7]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -566,7 +659,7 @@ func (x *ListMachinesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMachinesRequest.ProtoReflect.Descriptor instead.
 func (*ListMachinesRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{7}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ListMachinesRequest) GetProvider() string {
@@ -597,6 +690,13 @@ func (x *ListMachinesRequest) GetPageToken() string {
 	return ""
 }
 
+func (x *ListMachinesRequest) GetLocations() []string {
+	if x != nil {
+		return x.Locations
+	}
+	return nil
+}
+
 type ListMachinesResponse struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Machines []*Machine             `protobuf:"bytes,1,rep,name=machines,proto3" json:"machines,omitempty"`
@@ -608,7 +708,7 @@ type ListMachinesResponse struct {
 
 func (x *ListMachinesResponse) Reset() {
 	*x = ListMachinesResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[8]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -620,7 +720,7 @@ func (x *ListMachinesResponse) String() string {
 func (*ListMachinesResponse) ProtoMessage() {}
 
 func (x *ListMachinesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[8]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -633,7 +733,7 @@ func (x *ListMachinesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMachinesResponse.ProtoReflect.Descriptor instead.
 func (*ListMachinesResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{8}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListMachinesResponse) GetMachines() []*Machine {
@@ -680,7 +780,7 @@ type Machine struct {
 
 func (x *Machine) Reset() {
 	*x = Machine{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[9]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -692,7 +792,7 @@ func (x *Machine) String() string {
 func (*Machine) ProtoMessage() {}
 
 func (x *Machine) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[9]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -705,7 +805,7 @@ func (x *Machine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Machine.ProtoReflect.Descriptor instead.
 func (*Machine) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{9}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Machine) GetId() string {
@@ -815,7 +915,7 @@ type GetMachineRequest struct {
 
 func (x *GetMachineRequest) Reset() {
 	*x = GetMachineRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[10]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -827,7 +927,7 @@ func (x *GetMachineRequest) String() string {
 func (*GetMachineRequest) ProtoMessage() {}
 
 func (x *GetMachineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[10]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -840,7 +940,7 @@ func (x *GetMachineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetMachineRequest.ProtoReflect.Descriptor instead.
 func (*GetMachineRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{10}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *GetMachineRequest) GetMachine() string {
@@ -870,7 +970,7 @@ type GetMachineResponse struct {
 
 func (x *GetMachineResponse) Reset() {
 	*x = GetMachineResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[11]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -882,7 +982,7 @@ func (x *GetMachineResponse) String() string {
 func (*GetMachineResponse) ProtoMessage() {}
 
 func (x *GetMachineResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[11]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -895,7 +995,7 @@ func (x *GetMachineResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetMachineResponse.ProtoReflect.Descriptor instead.
 func (*GetMachineResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{11}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *GetMachineResponse) GetMachine() *Machine {
@@ -971,7 +1071,7 @@ type Operation struct {
 
 func (x *Operation) Reset() {
 	*x = Operation{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[12]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -983,7 +1083,7 @@ func (x *Operation) String() string {
 func (*Operation) ProtoMessage() {}
 
 func (x *Operation) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[12]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -996,7 +1096,7 @@ func (x *Operation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Operation.ProtoReflect.Descriptor instead.
 func (*Operation) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{12}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Operation) GetNumber() int64 {
@@ -1082,7 +1182,7 @@ type Fact struct {
 
 func (x *Fact) Reset() {
 	*x = Fact{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[13]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1094,7 +1194,7 @@ func (x *Fact) String() string {
 func (*Fact) ProtoMessage() {}
 
 func (x *Fact) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[13]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1107,7 +1207,7 @@ func (x *Fact) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fact.ProtoReflect.Descriptor instead.
 func (*Fact) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{13}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Fact) GetName() string {
@@ -1144,7 +1244,7 @@ type ListHistoryRequest struct {
 
 func (x *ListHistoryRequest) Reset() {
 	*x = ListHistoryRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[14]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1156,7 +1256,7 @@ func (x *ListHistoryRequest) String() string {
 func (*ListHistoryRequest) ProtoMessage() {}
 
 func (x *ListHistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[14]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1169,7 +1269,7 @@ func (x *ListHistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListHistoryRequest.ProtoReflect.Descriptor instead.
 func (*ListHistoryRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{14}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListHistoryRequest) GetMachine() string {
@@ -1203,7 +1303,7 @@ type ListHistoryResponse struct {
 
 func (x *ListHistoryResponse) Reset() {
 	*x = ListHistoryResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[15]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1215,7 +1315,7 @@ func (x *ListHistoryResponse) String() string {
 func (*ListHistoryResponse) ProtoMessage() {}
 
 func (x *ListHistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[15]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1228,7 +1328,7 @@ func (x *ListHistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListHistoryResponse.ProtoReflect.Descriptor instead.
 func (*ListHistoryResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{15}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListHistoryResponse) GetEntries() []*HistoryEntry {
@@ -1259,7 +1359,7 @@ type HistoryEntry struct {
 	//	           agent started, agent spoke, agent returned, machine restarted,
 	//	           hardware reported, hardware changed
 	//	install:   install requested, install handed out, install failed, disk written, installed,
-	//	           unreachable, reachable again
+	//	           back after a called-off reinstall, unreachable, reachable again
 	//	recovery:  recovery step, recovery step refused, recovered
 	//	operation: operation requested, operation begun, operation accepted, operation done,
 	//	           operation failed, operation withdrawn
@@ -1278,7 +1378,7 @@ type HistoryEntry struct {
 
 func (x *HistoryEntry) Reset() {
 	*x = HistoryEntry{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[16]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1290,7 +1390,7 @@ func (x *HistoryEntry) String() string {
 func (*HistoryEntry) ProtoMessage() {}
 
 func (x *HistoryEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[16]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1303,7 +1403,7 @@ func (x *HistoryEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryEntry.ProtoReflect.Descriptor instead.
 func (*HistoryEntry) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{16}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *HistoryEntry) GetAt() *timestamppb.Timestamp {
@@ -1378,7 +1478,7 @@ type ExplainMachineRequest struct {
 
 func (x *ExplainMachineRequest) Reset() {
 	*x = ExplainMachineRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[17]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1390,7 +1490,7 @@ func (x *ExplainMachineRequest) String() string {
 func (*ExplainMachineRequest) ProtoMessage() {}
 
 func (x *ExplainMachineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[17]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1403,7 +1503,7 @@ func (x *ExplainMachineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainMachineRequest.ProtoReflect.Descriptor instead.
 func (*ExplainMachineRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{17}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ExplainMachineRequest) GetMachine() string {
@@ -1426,7 +1526,7 @@ type ExplainMachineResponse struct {
 
 func (x *ExplainMachineResponse) Reset() {
 	*x = ExplainMachineResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[18]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1438,7 +1538,7 @@ func (x *ExplainMachineResponse) String() string {
 func (*ExplainMachineResponse) ProtoMessage() {}
 
 func (x *ExplainMachineResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[18]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1451,7 +1551,7 @@ func (x *ExplainMachineResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainMachineResponse.ProtoReflect.Descriptor instead.
 func (*ExplainMachineResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{18}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ExplainMachineResponse) GetMachine() *Machine {
@@ -1499,7 +1599,7 @@ type NextStep struct {
 
 func (x *NextStep) Reset() {
 	*x = NextStep{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[19]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1511,7 +1611,7 @@ func (x *NextStep) String() string {
 func (*NextStep) ProtoMessage() {}
 
 func (x *NextStep) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[19]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1524,7 +1624,7 @@ func (x *NextStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NextStep.ProtoReflect.Descriptor instead.
 func (*NextStep) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{19}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *NextStep) GetWho() string {
@@ -1576,7 +1676,7 @@ type Decision struct {
 
 func (x *Decision) Reset() {
 	*x = Decision{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[20]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1588,7 +1688,7 @@ func (x *Decision) String() string {
 func (*Decision) ProtoMessage() {}
 
 func (x *Decision) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[20]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1601,7 +1701,7 @@ func (x *Decision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decision.ProtoReflect.Descriptor instead.
 func (*Decision) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{20}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Decision) GetProcess() string {
@@ -1661,7 +1761,7 @@ type ListProvidersRequest struct {
 
 func (x *ListProvidersRequest) Reset() {
 	*x = ListProvidersRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[21]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1673,7 +1773,7 @@ func (x *ListProvidersRequest) String() string {
 func (*ListProvidersRequest) ProtoMessage() {}
 
 func (x *ListProvidersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[21]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1686,7 +1786,7 @@ func (x *ListProvidersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListProvidersRequest.ProtoReflect.Descriptor instead.
 func (*ListProvidersRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{21}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{22}
 }
 
 type ListProvidersResponse struct {
@@ -1698,7 +1798,7 @@ type ListProvidersResponse struct {
 
 func (x *ListProvidersResponse) Reset() {
 	*x = ListProvidersResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[22]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1710,7 +1810,7 @@ func (x *ListProvidersResponse) String() string {
 func (*ListProvidersResponse) ProtoMessage() {}
 
 func (x *ListProvidersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[22]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1723,7 +1823,7 @@ func (x *ListProvidersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListProvidersResponse.ProtoReflect.Descriptor instead.
 func (*ListProvidersResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{22}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListProvidersResponse) GetProviders() []*Provider {
@@ -1766,7 +1866,7 @@ type Provider struct {
 
 func (x *Provider) Reset() {
 	*x = Provider{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[23]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1778,7 +1878,7 @@ func (x *Provider) String() string {
 func (*Provider) ProtoMessage() {}
 
 func (x *Provider) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[23]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1791,7 +1891,7 @@ func (x *Provider) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Provider.ProtoReflect.Descriptor instead.
 func (*Provider) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{23}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Provider) GetName() string {
@@ -1916,7 +2016,7 @@ type ListSessionsRequest struct {
 
 func (x *ListSessionsRequest) Reset() {
 	*x = ListSessionsRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[24]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1928,7 +2028,7 @@ func (x *ListSessionsRequest) String() string {
 func (*ListSessionsRequest) ProtoMessage() {}
 
 func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[24]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1941,7 +2041,7 @@ func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsRequest.ProtoReflect.Descriptor instead.
 func (*ListSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{24}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListSessionsRequest) GetAll() bool {
@@ -1960,7 +2060,7 @@ type ListSessionsResponse struct {
 
 func (x *ListSessionsResponse) Reset() {
 	*x = ListSessionsResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[25]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1972,7 +2072,7 @@ func (x *ListSessionsResponse) String() string {
 func (*ListSessionsResponse) ProtoMessage() {}
 
 func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[25]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1985,7 +2085,7 @@ func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsResponse.ProtoReflect.Descriptor instead.
 func (*ListSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{25}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListSessionsResponse) GetSessions() []*Session {
@@ -2016,7 +2116,7 @@ type Session struct {
 
 func (x *Session) Reset() {
 	*x = Session{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[26]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2028,7 +2128,7 @@ func (x *Session) String() string {
 func (*Session) ProtoMessage() {}
 
 func (x *Session) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[26]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2041,7 +2141,7 @@ func (x *Session) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Session.ProtoReflect.Descriptor instead.
 func (*Session) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{26}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Session) GetId() string {
@@ -2121,7 +2221,7 @@ type Hold struct {
 
 func (x *Hold) Reset() {
 	*x = Hold{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[27]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2133,7 +2233,7 @@ func (x *Hold) String() string {
 func (*Hold) ProtoMessage() {}
 
 func (x *Hold) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[27]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2146,7 +2246,7 @@ func (x *Hold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hold.ProtoReflect.Descriptor instead.
 func (*Hold) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{27}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Hold) GetProcess() string {
@@ -2185,7 +2285,7 @@ type ListDiscrepanciesRequest struct {
 
 func (x *ListDiscrepanciesRequest) Reset() {
 	*x = ListDiscrepanciesRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[28]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2197,7 +2297,7 @@ func (x *ListDiscrepanciesRequest) String() string {
 func (*ListDiscrepanciesRequest) ProtoMessage() {}
 
 func (x *ListDiscrepanciesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[28]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2210,7 +2310,7 @@ func (x *ListDiscrepanciesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDiscrepanciesRequest.ProtoReflect.Descriptor instead.
 func (*ListDiscrepanciesRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{28}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{29}
 }
 
 type ListDiscrepanciesResponse struct {
@@ -2222,7 +2322,7 @@ type ListDiscrepanciesResponse struct {
 
 func (x *ListDiscrepanciesResponse) Reset() {
 	*x = ListDiscrepanciesResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[29]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2234,7 +2334,7 @@ func (x *ListDiscrepanciesResponse) String() string {
 func (*ListDiscrepanciesResponse) ProtoMessage() {}
 
 func (x *ListDiscrepanciesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[29]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2247,7 +2347,7 @@ func (x *ListDiscrepanciesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDiscrepanciesResponse.ProtoReflect.Descriptor instead.
 func (*ListDiscrepanciesResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{29}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ListDiscrepanciesResponse) GetDiscrepancies() []*Discrepancy {
@@ -2281,7 +2381,7 @@ type Discrepancy struct {
 
 func (x *Discrepancy) Reset() {
 	*x = Discrepancy{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[30]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2293,7 +2393,7 @@ func (x *Discrepancy) String() string {
 func (*Discrepancy) ProtoMessage() {}
 
 func (x *Discrepancy) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[30]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2306,7 +2406,7 @@ func (x *Discrepancy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Discrepancy.ProtoReflect.Descriptor instead.
 func (*Discrepancy) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{30}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Discrepancy) GetProvider() string {
@@ -2366,7 +2466,7 @@ type ListImagesRequest struct {
 
 func (x *ListImagesRequest) Reset() {
 	*x = ListImagesRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[31]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2378,7 +2478,7 @@ func (x *ListImagesRequest) String() string {
 func (*ListImagesRequest) ProtoMessage() {}
 
 func (x *ListImagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[31]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2391,7 +2491,7 @@ func (x *ListImagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListImagesRequest.ProtoReflect.Descriptor instead.
 func (*ListImagesRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{31}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{32}
 }
 
 type ListImagesResponse struct {
@@ -2403,7 +2503,7 @@ type ListImagesResponse struct {
 
 func (x *ListImagesResponse) Reset() {
 	*x = ListImagesResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[32]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2415,7 +2515,7 @@ func (x *ListImagesResponse) String() string {
 func (*ListImagesResponse) ProtoMessage() {}
 
 func (x *ListImagesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[32]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2428,7 +2528,7 @@ func (x *ListImagesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListImagesResponse.ProtoReflect.Descriptor instead.
 func (*ListImagesResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{32}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListImagesResponse) GetImages() []*NamedImage {
@@ -2445,20 +2545,23 @@ type NamedImage struct {
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// URL without query, which may hold a secret.
 	Location string `protobuf:"bytes,2,opt,name=location,proto3" json:"location,omitempty"`
-	Digest   string `protobuf:"bytes,3,opt,name=digest,proto3" json:"digest,omitempty"`
-	// none, zstd, gzip or xz.
+	// Digest of the raw image; empty: it is known by another one.
+	Digest string `protobuf:"bytes,3,opt,name=digest,proto3" json:"digest,omitempty"`
+	// none, zstd, gzip, xz, or layer: as the manifest in a registry says.
 	Compression string `protobuf:"bytes,4,opt,name=compression,proto3" json:"compression,omitempty"`
 	// Size of the raw image in bytes; 0 when not known.
 	Size int64 `protobuf:"varint,5,opt,name=size,proto3" json:"size,omitempty"`
-	// How its system takes first-boot data: area or nocloud.
-	FirstBoot     string `protobuf:"bytes,6,opt,name=first_boot,json=firstBoot,proto3" json:"first_boot,omitempty"`
+	// How its system takes first-boot data: area, nocloud or nocloud-user-data.
+	FirstBoot string `protobuf:"bytes,6,opt,name=first_boot,json=firstBoot,proto3" json:"first_boot,omitempty"`
+	// Digest of the file as it is served, sha256 or sha512; empty: it is known by another one.
+	FileDigest    string `protobuf:"bytes,7,opt,name=file_digest,json=fileDigest,proto3" json:"file_digest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *NamedImage) Reset() {
 	*x = NamedImage{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[33]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2470,7 +2573,7 @@ func (x *NamedImage) String() string {
 func (*NamedImage) ProtoMessage() {}
 
 func (x *NamedImage) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[33]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2483,7 +2586,7 @@ func (x *NamedImage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamedImage.ProtoReflect.Descriptor instead.
 func (*NamedImage) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{33}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *NamedImage) GetName() string {
@@ -2528,6 +2631,13 @@ func (x *NamedImage) GetFirstBoot() string {
 	return ""
 }
 
+func (x *NamedImage) GetFileDigest() string {
+	if x != nil {
+		return x.FileDigest
+	}
+	return ""
+}
+
 type GetVersionRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2536,7 +2646,7 @@ type GetVersionRequest struct {
 
 func (x *GetVersionRequest) Reset() {
 	*x = GetVersionRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[34]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2548,7 +2658,7 @@ func (x *GetVersionRequest) String() string {
 func (*GetVersionRequest) ProtoMessage() {}
 
 func (x *GetVersionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[34]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2561,7 +2671,7 @@ func (x *GetVersionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVersionRequest.ProtoReflect.Descriptor instead.
 func (*GetVersionRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{34}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{35}
 }
 
 type GetVersionResponse struct {
@@ -2578,7 +2688,7 @@ type GetVersionResponse struct {
 
 func (x *GetVersionResponse) Reset() {
 	*x = GetVersionResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[35]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2590,7 +2700,7 @@ func (x *GetVersionResponse) String() string {
 func (*GetVersionResponse) ProtoMessage() {}
 
 func (x *GetVersionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[35]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2603,7 +2713,7 @@ func (x *GetVersionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVersionResponse.ProtoReflect.Descriptor instead.
 func (*GetVersionResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{35}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *GetVersionResponse) GetVersion() string {
@@ -2666,7 +2776,7 @@ type InstallMachineRequest struct {
 
 func (x *InstallMachineRequest) Reset() {
 	*x = InstallMachineRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[36]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2678,7 +2788,7 @@ func (x *InstallMachineRequest) String() string {
 func (*InstallMachineRequest) ProtoMessage() {}
 
 func (x *InstallMachineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[36]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2691,7 +2801,7 @@ func (x *InstallMachineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstallMachineRequest.ProtoReflect.Descriptor instead.
 func (*InstallMachineRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{36}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *InstallMachineRequest) GetMachine() string {
@@ -2773,7 +2883,7 @@ type InstallMachineResponse struct {
 
 func (x *InstallMachineResponse) Reset() {
 	*x = InstallMachineResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[37]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2785,7 +2895,7 @@ func (x *InstallMachineResponse) String() string {
 func (*InstallMachineResponse) ProtoMessage() {}
 
 func (x *InstallMachineResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[37]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2798,7 +2908,7 @@ func (x *InstallMachineResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstallMachineResponse.ProtoReflect.Descriptor instead.
 func (*InstallMachineResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{37}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *InstallMachineResponse) GetInstallGeneration() int64 {
@@ -2819,7 +2929,7 @@ type RetryMachineRequest struct {
 
 func (x *RetryMachineRequest) Reset() {
 	*x = RetryMachineRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[38]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2831,7 +2941,7 @@ func (x *RetryMachineRequest) String() string {
 func (*RetryMachineRequest) ProtoMessage() {}
 
 func (x *RetryMachineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[38]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2844,7 +2954,7 @@ func (x *RetryMachineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryMachineRequest.ProtoReflect.Descriptor instead.
 func (*RetryMachineRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{38}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *RetryMachineRequest) GetMachine() string {
@@ -2871,7 +2981,7 @@ type RetryMachineResponse struct {
 
 func (x *RetryMachineResponse) Reset() {
 	*x = RetryMachineResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[39]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2883,7 +2993,7 @@ func (x *RetryMachineResponse) String() string {
 func (*RetryMachineResponse) ProtoMessage() {}
 
 func (x *RetryMachineResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[39]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2896,7 +3006,7 @@ func (x *RetryMachineResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryMachineResponse.ProtoReflect.Descriptor instead.
 func (*RetryMachineResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{39}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *RetryMachineResponse) GetProcesses() []string {
@@ -2916,7 +3026,7 @@ type GetHostKeysRequest struct {
 
 func (x *GetHostKeysRequest) Reset() {
 	*x = GetHostKeysRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[40]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2928,7 +3038,7 @@ func (x *GetHostKeysRequest) String() string {
 func (*GetHostKeysRequest) ProtoMessage() {}
 
 func (x *GetHostKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[40]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2941,7 +3051,7 @@ func (x *GetHostKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetHostKeysRequest.ProtoReflect.Descriptor instead.
 func (*GetHostKeysRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{40}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *GetHostKeysRequest) GetMachine() string {
@@ -2967,7 +3077,7 @@ type GetHostKeysResponse struct {
 
 func (x *GetHostKeysResponse) Reset() {
 	*x = GetHostKeysResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[41]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2979,7 +3089,7 @@ func (x *GetHostKeysResponse) String() string {
 func (*GetHostKeysResponse) ProtoMessage() {}
 
 func (x *GetHostKeysResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[41]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2992,7 +3102,7 @@ func (x *GetHostKeysResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetHostKeysResponse.ProtoReflect.Descriptor instead.
 func (*GetHostKeysResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{41}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *GetHostKeysResponse) GetKnown() []*HostKey {
@@ -3042,7 +3152,7 @@ type HostKey struct {
 
 func (x *HostKey) Reset() {
 	*x = HostKey{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[42]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3054,7 +3164,7 @@ func (x *HostKey) String() string {
 func (*HostKey) ProtoMessage() {}
 
 func (x *HostKey) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[42]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3067,7 +3177,7 @@ func (x *HostKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostKey.ProtoReflect.Descriptor instead.
 func (*HostKey) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{42}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *HostKey) GetFingerprint() string {
@@ -3097,7 +3207,7 @@ type AcceptHostKeyRequest struct {
 
 func (x *AcceptHostKeyRequest) Reset() {
 	*x = AcceptHostKeyRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[43]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3109,7 +3219,7 @@ func (x *AcceptHostKeyRequest) String() string {
 func (*AcceptHostKeyRequest) ProtoMessage() {}
 
 func (x *AcceptHostKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[43]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3122,7 +3232,7 @@ func (x *AcceptHostKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptHostKeyRequest.ProtoReflect.Descriptor instead.
 func (*AcceptHostKeyRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{43}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *AcceptHostKeyRequest) GetMachine() string {
@@ -3154,7 +3264,7 @@ type AcceptHostKeyResponse struct {
 
 func (x *AcceptHostKeyResponse) Reset() {
 	*x = AcceptHostKeyResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[44]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3166,7 +3276,7 @@ func (x *AcceptHostKeyResponse) String() string {
 func (*AcceptHostKeyResponse) ProtoMessage() {}
 
 func (x *AcceptHostKeyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[44]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3179,7 +3289,7 @@ func (x *AcceptHostKeyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptHostKeyResponse.ProtoReflect.Descriptor instead.
 func (*AcceptHostKeyResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{44}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{45}
 }
 
 type CreatePlanRequest struct {
@@ -3187,7 +3297,7 @@ type CreatePlanRequest struct {
 	// reboot, power-on, power-off, power-cycle, release, replace, withdraw, reinstall,
 	// cancel-install, quarantine, unquarantine, begin-maintenance, end-maintenance or forget.
 	Verb string `protobuf:"bytes,1,opt,name=verb,proto3" json:"verb,omitempty"`
-	// Which machines: these, or those of a provider, in some states; at most 1000.
+	// Which machines: these, or those of a provider, in some states, in some locations; at most 1000.
 	Machines []string `protobuf:"bytes,2,rep,name=machines,proto3" json:"machines,omitempty"`
 	Provider string   `protobuf:"bytes,3,opt,name=provider,proto3" json:"provider,omitempty"`
 	States   []string `protobuf:"bytes,4,rep,name=states,proto3" json:"states,omitempty"`
@@ -3201,14 +3311,18 @@ type CreatePlanRequest struct {
 	// those who know.
 	Confirm bool `protobuf:"varint,8,opt,name=confirm,proto3" json:"confirm,omitempty"`
 	// Confirm the plan at once unless needs_confirmation would be set.
-	ConfirmHarmless bool `protobuf:"varint,9,opt,name=confirm_harmless,json=confirmHarmless,proto3" json:"confirm_harmless,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	ConfirmHarmless bool     `protobuf:"varint,9,opt,name=confirm_harmless,json=confirmHarmless,proto3" json:"confirm_harmless,omitempty"`
+	Locations       []string `protobuf:"bytes,10,rep,name=locations,proto3" json:"locations,omitempty"`
+	// Of the machines that were selected so, only this many, the first in the order of their IDs; 0:
+	// all. At most 1000, and not with machines.
+	Limit         int32 `protobuf:"varint,11,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CreatePlanRequest) Reset() {
 	*x = CreatePlanRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[45]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3220,7 +3334,7 @@ func (x *CreatePlanRequest) String() string {
 func (*CreatePlanRequest) ProtoMessage() {}
 
 func (x *CreatePlanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[45]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3233,7 +3347,7 @@ func (x *CreatePlanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreatePlanRequest.ProtoReflect.Descriptor instead.
 func (*CreatePlanRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{45}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *CreatePlanRequest) GetVerb() string {
@@ -3299,6 +3413,20 @@ func (x *CreatePlanRequest) GetConfirmHarmless() bool {
 	return false
 }
 
+func (x *CreatePlanRequest) GetLocations() []string {
+	if x != nil {
+		return x.Locations
+	}
+	return nil
+}
+
+func (x *CreatePlanRequest) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
 type CreatePlanResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Plan          *Plan                  `protobuf:"bytes,1,opt,name=plan,proto3" json:"plan,omitempty"`
@@ -3308,7 +3436,7 @@ type CreatePlanResponse struct {
 
 func (x *CreatePlanResponse) Reset() {
 	*x = CreatePlanResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[46]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3320,7 +3448,7 @@ func (x *CreatePlanResponse) String() string {
 func (*CreatePlanResponse) ProtoMessage() {}
 
 func (x *CreatePlanResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[46]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3333,7 +3461,7 @@ func (x *CreatePlanResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreatePlanResponse.ProtoReflect.Descriptor instead.
 func (*CreatePlanResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{46}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *CreatePlanResponse) GetPlan() *Plan {
@@ -3352,7 +3480,7 @@ type GetPlanRequest struct {
 
 func (x *GetPlanRequest) Reset() {
 	*x = GetPlanRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[47]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3364,7 +3492,7 @@ func (x *GetPlanRequest) String() string {
 func (*GetPlanRequest) ProtoMessage() {}
 
 func (x *GetPlanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[47]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3377,7 +3505,7 @@ func (x *GetPlanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPlanRequest.ProtoReflect.Descriptor instead.
 func (*GetPlanRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{47}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *GetPlanRequest) GetId() string {
@@ -3396,7 +3524,7 @@ type GetPlanResponse struct {
 
 func (x *GetPlanResponse) Reset() {
 	*x = GetPlanResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[48]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3408,7 +3536,7 @@ func (x *GetPlanResponse) String() string {
 func (*GetPlanResponse) ProtoMessage() {}
 
 func (x *GetPlanResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[48]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3421,7 +3549,7 @@ func (x *GetPlanResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPlanResponse.ProtoReflect.Descriptor instead.
 func (*GetPlanResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{48}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *GetPlanResponse) GetPlan() *Plan {
@@ -3440,7 +3568,7 @@ type ConfirmPlanRequest struct {
 
 func (x *ConfirmPlanRequest) Reset() {
 	*x = ConfirmPlanRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[49]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3452,7 +3580,7 @@ func (x *ConfirmPlanRequest) String() string {
 func (*ConfirmPlanRequest) ProtoMessage() {}
 
 func (x *ConfirmPlanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[49]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3465,7 +3593,7 @@ func (x *ConfirmPlanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmPlanRequest.ProtoReflect.Descriptor instead.
 func (*ConfirmPlanRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{49}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ConfirmPlanRequest) GetId() string {
@@ -3484,7 +3612,7 @@ type ConfirmPlanResponse struct {
 
 func (x *ConfirmPlanResponse) Reset() {
 	*x = ConfirmPlanResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[50]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3496,7 +3624,7 @@ func (x *ConfirmPlanResponse) String() string {
 func (*ConfirmPlanResponse) ProtoMessage() {}
 
 func (x *ConfirmPlanResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[50]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3509,7 +3637,7 @@ func (x *ConfirmPlanResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmPlanResponse.ProtoReflect.Descriptor instead.
 func (*ConfirmPlanResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{50}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ConfirmPlanResponse) GetPlan() *Plan {
@@ -3541,7 +3669,7 @@ type Plan struct {
 
 func (x *Plan) Reset() {
 	*x = Plan{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[51]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3553,7 +3681,7 @@ func (x *Plan) String() string {
 func (*Plan) ProtoMessage() {}
 
 func (x *Plan) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[51]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3566,7 +3694,7 @@ func (x *Plan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Plan.ProtoReflect.Descriptor instead.
 func (*Plan) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{51}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Plan) GetId() string {
@@ -3666,7 +3794,7 @@ type PlannedMachine struct {
 
 func (x *PlannedMachine) Reset() {
 	*x = PlannedMachine{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[52]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3678,7 +3806,7 @@ func (x *PlannedMachine) String() string {
 func (*PlannedMachine) ProtoMessage() {}
 
 func (x *PlannedMachine) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[52]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3691,7 +3819,7 @@ func (x *PlannedMachine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlannedMachine.ProtoReflect.Descriptor instead.
 func (*PlannedMachine) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{52}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *PlannedMachine) GetMachineId() string {
@@ -3784,7 +3912,7 @@ type AdoptMachineRequest struct {
 
 func (x *AdoptMachineRequest) Reset() {
 	*x = AdoptMachineRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[53]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3796,7 +3924,7 @@ func (x *AdoptMachineRequest) String() string {
 func (*AdoptMachineRequest) ProtoMessage() {}
 
 func (x *AdoptMachineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[53]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3809,7 +3937,7 @@ func (x *AdoptMachineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdoptMachineRequest.ProtoReflect.Descriptor instead.
 func (*AdoptMachineRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{53}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *AdoptMachineRequest) GetProvider() string {
@@ -3834,14 +3962,16 @@ func (x *AdoptMachineRequest) GetReason() string {
 }
 
 type AdoptMachineResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Set while the provider is paused: there is no pass that takes the machine in before that ends.
+	Paused        *ProviderPause `protobuf:"bytes,1,opt,name=paused,proto3" json:"paused,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AdoptMachineResponse) Reset() {
 	*x = AdoptMachineResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[54]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3853,7 +3983,7 @@ func (x *AdoptMachineResponse) String() string {
 func (*AdoptMachineResponse) ProtoMessage() {}
 
 func (x *AdoptMachineResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[54]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3866,7 +3996,14 @@ func (x *AdoptMachineResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdoptMachineResponse.ProtoReflect.Descriptor instead.
 func (*AdoptMachineResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{54}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *AdoptMachineResponse) GetPaused() *ProviderPause {
+	if x != nil {
+		return x.Paused
+	}
+	return nil
 }
 
 type PauseProviderRequest struct {
@@ -3880,7 +4017,7 @@ type PauseProviderRequest struct {
 
 func (x *PauseProviderRequest) Reset() {
 	*x = PauseProviderRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[55]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3892,7 +4029,7 @@ func (x *PauseProviderRequest) String() string {
 func (*PauseProviderRequest) ProtoMessage() {}
 
 func (x *PauseProviderRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[55]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3905,7 +4042,7 @@ func (x *PauseProviderRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseProviderRequest.ProtoReflect.Descriptor instead.
 func (*PauseProviderRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{55}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *PauseProviderRequest) GetProvider() string {
@@ -3930,7 +4067,7 @@ type PauseProviderResponse struct {
 
 func (x *PauseProviderResponse) Reset() {
 	*x = PauseProviderResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[56]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3942,7 +4079,7 @@ func (x *PauseProviderResponse) String() string {
 func (*PauseProviderResponse) ProtoMessage() {}
 
 func (x *PauseProviderResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[56]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3955,7 +4092,7 @@ func (x *PauseProviderResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseProviderResponse.ProtoReflect.Descriptor instead.
 func (*PauseProviderResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{56}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{57}
 }
 
 type ResumeProviderRequest struct {
@@ -3969,7 +4106,7 @@ type ResumeProviderRequest struct {
 
 func (x *ResumeProviderRequest) Reset() {
 	*x = ResumeProviderRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[57]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3981,7 +4118,7 @@ func (x *ResumeProviderRequest) String() string {
 func (*ResumeProviderRequest) ProtoMessage() {}
 
 func (x *ResumeProviderRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[57]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3994,7 +4131,7 @@ func (x *ResumeProviderRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeProviderRequest.ProtoReflect.Descriptor instead.
 func (*ResumeProviderRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{57}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ResumeProviderRequest) GetProvider() string {
@@ -4019,7 +4156,7 @@ type ResumeProviderResponse struct {
 
 func (x *ResumeProviderResponse) Reset() {
 	*x = ResumeProviderResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[58]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4031,7 +4168,7 @@ func (x *ResumeProviderResponse) String() string {
 func (*ResumeProviderResponse) ProtoMessage() {}
 
 func (x *ResumeProviderResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[58]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4044,7 +4181,7 @@ func (x *ResumeProviderResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeProviderResponse.ProtoReflect.Descriptor instead.
 func (*ResumeProviderResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{58}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{59}
 }
 
 type RetryProviderRequest struct {
@@ -4058,7 +4195,7 @@ type RetryProviderRequest struct {
 
 func (x *RetryProviderRequest) Reset() {
 	*x = RetryProviderRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[59]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4070,7 +4207,7 @@ func (x *RetryProviderRequest) String() string {
 func (*RetryProviderRequest) ProtoMessage() {}
 
 func (x *RetryProviderRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[59]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4083,7 +4220,7 @@ func (x *RetryProviderRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryProviderRequest.ProtoReflect.Descriptor instead.
 func (*RetryProviderRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{59}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *RetryProviderRequest) GetProvider() string {
@@ -4110,7 +4247,7 @@ type RetryProviderResponse struct {
 
 func (x *RetryProviderResponse) Reset() {
 	*x = RetryProviderResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[60]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4122,7 +4259,7 @@ func (x *RetryProviderResponse) String() string {
 func (*RetryProviderResponse) ProtoMessage() {}
 
 func (x *RetryProviderResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[60]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4135,7 +4272,7 @@ func (x *RetryProviderResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryProviderResponse.ProtoReflect.Descriptor instead.
 func (*RetryProviderResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{60}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *RetryProviderResponse) GetPenalties() int64 {
@@ -4157,7 +4294,7 @@ type PauseRecoveryRequest struct {
 
 func (x *PauseRecoveryRequest) Reset() {
 	*x = PauseRecoveryRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[61]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4169,7 +4306,7 @@ func (x *PauseRecoveryRequest) String() string {
 func (*PauseRecoveryRequest) ProtoMessage() {}
 
 func (x *PauseRecoveryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[61]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4182,7 +4319,7 @@ func (x *PauseRecoveryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseRecoveryRequest.ProtoReflect.Descriptor instead.
 func (*PauseRecoveryRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{61}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *PauseRecoveryRequest) GetUntil() *timestamppb.Timestamp {
@@ -4207,7 +4344,7 @@ type PauseRecoveryResponse struct {
 
 func (x *PauseRecoveryResponse) Reset() {
 	*x = PauseRecoveryResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[62]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4219,7 +4356,7 @@ func (x *PauseRecoveryResponse) String() string {
 func (*PauseRecoveryResponse) ProtoMessage() {}
 
 func (x *PauseRecoveryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[62]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4232,7 +4369,7 @@ func (x *PauseRecoveryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseRecoveryResponse.ProtoReflect.Descriptor instead.
 func (*PauseRecoveryResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{62}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{63}
 }
 
 type ResumeRecoveryRequest struct {
@@ -4245,7 +4382,7 @@ type ResumeRecoveryRequest struct {
 
 func (x *ResumeRecoveryRequest) Reset() {
 	*x = ResumeRecoveryRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[63]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4257,7 +4394,7 @@ func (x *ResumeRecoveryRequest) String() string {
 func (*ResumeRecoveryRequest) ProtoMessage() {}
 
 func (x *ResumeRecoveryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[63]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4270,7 +4407,7 @@ func (x *ResumeRecoveryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeRecoveryRequest.ProtoReflect.Descriptor instead.
 func (*ResumeRecoveryRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{63}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ResumeRecoveryRequest) GetReason() string {
@@ -4288,7 +4425,7 @@ type ResumeRecoveryResponse struct {
 
 func (x *ResumeRecoveryResponse) Reset() {
 	*x = ResumeRecoveryResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[64]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4300,7 +4437,7 @@ func (x *ResumeRecoveryResponse) String() string {
 func (*ResumeRecoveryResponse) ProtoMessage() {}
 
 func (x *ResumeRecoveryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[64]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4313,7 +4450,7 @@ func (x *ResumeRecoveryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeRecoveryResponse.ProtoReflect.Descriptor instead.
 func (*ResumeRecoveryResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{64}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{65}
 }
 
 var File_api_fleet_v1_fleet_proto protoreflect.FileDescriptor
@@ -4322,7 +4459,7 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\n" +
 	"\x18api/fleet/v1/fleet.proto\x12\x11ironherd.fleet.v1\x1a\x1bapi/agent/v1/callback.proto\x1a\x1bapi/agent/v1/hardware.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"+\n" +
 	"\x11GetSummaryRequest\x12\x16\n" +
-	"\x06phases\x18\x01 \x01(\bR\x06phases\"\x84\x03\n" +
+	"\x06phases\x18\x01 \x01(\bR\x06phases\"\xd1\x03\n" +
 	"\x12GetSummaryResponse\x125\n" +
 	"\x06states\x18\x01 \x03(\v2\x1d.ironherd.fleet.v1.StateCountR\x06states\x12=\n" +
 	"\tprocesses\x18\x02 \x03(\v2\x1f.ironherd.fleet.v1.ProcessCountR\tprocesses\x12\x1a\n" +
@@ -4330,12 +4467,19 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\rdiscrepancies\x18\x04 \x01(\x03R\rdiscrepancies\x128\n" +
 	"\x06phases\x18\x05 \x03(\v2 .ironherd.fleet.v1.PhaseDurationR\x06phases\x126\n" +
 	"\bconcerns\x18\x06 \x03(\v2\x1a.ironherd.fleet.v1.ConcernR\bconcerns\x12D\n" +
-	"\rrecovery_hold\x18\a \x01(\v2\x1f.ironherd.fleet.v1.RecoveryHoldR\frecoveryHold\"\x9a\x01\n" +
+	"\rrecovery_hold\x18\a \x01(\v2\x1f.ironherd.fleet.v1.RecoveryHoldR\frecoveryHold\x12K\n" +
+	"\x10paused_providers\x18\b \x03(\v2 .ironherd.fleet.v1.ProviderPauseR\x0fpausedProviders\"\x85\x01\n" +
+	"\rProviderPause\x12\x1a\n" +
+	"\bprovider\x18\x01 \x01(\tR\bprovider\x12*\n" +
+	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x14\n" +
+	"\x05actor\x18\x03 \x01(\tR\x05actor\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"\xb6\x01\n" +
 	"\fRecoveryHold\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x120\n" +
 	"\x05until\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x14\n" +
 	"\x05actor\x18\x03 \x01(\tR\x05actor\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason\"a\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x1a\n" +
+	"\bsuspects\x18\x05 \x03(\tR\bsuspects\"a\n" +
 	"\aConcern\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x18\n" +
 	"\asubject\x18\x02 \x01(\tR\asubject\x12\x14\n" +
@@ -4357,13 +4501,14 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\x03p50\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x03p50\x12+\n" +
 	"\x03p95\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x03p95\x12+\n" +
 	"\x03p99\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x03p99\x12+\n" +
-	"\x03max\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x03max\"\x85\x01\n" +
+	"\x03max\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x03max\"\xa3\x01\n" +
 	"\x13ListMachinesRequest\x12\x1a\n" +
 	"\bprovider\x18\x01 \x01(\tR\bprovider\x12\x16\n" +
 	"\x06states\x18\x02 \x03(\tR\x06states\x12\x1b\n" +
 	"\tpage_size\x18\x03 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\x04 \x01(\tR\tpageToken\"v\n" +
+	"page_token\x18\x04 \x01(\tR\tpageToken\x12\x1c\n" +
+	"\tlocations\x18\x05 \x03(\tR\tlocations\"v\n" +
 	"\x14ListMachinesResponse\x126\n" +
 	"\bmachines\x18\x01 \x03(\v2\x1a.ironherd.fleet.v1.MachineR\bmachines\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x91\x04\n" +
@@ -4510,7 +4655,7 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\x06remedy\x18\a \x01(\tR\x06remedy\"\x13\n" +
 	"\x11ListImagesRequest\"K\n" +
 	"\x12ListImagesResponse\x125\n" +
-	"\x06images\x18\x01 \x03(\v2\x1d.ironherd.fleet.v1.NamedImageR\x06images\"\xa9\x01\n" +
+	"\x06images\x18\x01 \x03(\v2\x1d.ironherd.fleet.v1.NamedImageR\x06images\"\xca\x01\n" +
 	"\n" +
 	"NamedImage\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
@@ -4519,7 +4664,9 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\vcompression\x18\x04 \x01(\tR\vcompression\x12\x12\n" +
 	"\x04size\x18\x05 \x01(\x03R\x04size\x12\x1d\n" +
 	"\n" +
-	"first_boot\x18\x06 \x01(\tR\tfirstBoot\"\x13\n" +
+	"first_boot\x18\x06 \x01(\tR\tfirstBoot\x12\x1f\n" +
+	"\vfile_digest\x18\a \x01(\tR\n" +
+	"fileDigest\"\x13\n" +
 	"\x11GetVersionRequest\"\x81\x01\n" +
 	"\x12GetVersionResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x1d\n" +
@@ -4564,7 +4711,7 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\amachine\x18\x01 \x01(\tR\amachine\x12 \n" +
 	"\vfingerprint\x18\x02 \x01(\tR\vfingerprint\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\"\x17\n" +
-	"\x15AcceptHostKeyResponse\"\xca\x02\n" +
+	"\x15AcceptHostKeyResponse\"\xfe\x02\n" +
 	"\x11CreatePlanRequest\x12\x12\n" +
 	"\x04verb\x18\x01 \x01(\tR\x04verb\x12\x1a\n" +
 	"\bmachines\x18\x02 \x03(\tR\bmachines\x12\x1a\n" +
@@ -4574,7 +4721,10 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\x05until\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12B\n" +
 	"\ainstall\x18\a \x01(\v2(.ironherd.fleet.v1.InstallMachineRequestR\ainstall\x12\x18\n" +
 	"\aconfirm\x18\b \x01(\bR\aconfirm\x12)\n" +
-	"\x10confirm_harmless\x18\t \x01(\bR\x0fconfirmHarmless\"A\n" +
+	"\x10confirm_harmless\x18\t \x01(\bR\x0fconfirmHarmless\x12\x1c\n" +
+	"\tlocations\x18\n" +
+	" \x03(\tR\tlocations\x12\x14\n" +
+	"\x05limit\x18\v \x01(\x05R\x05limit\"A\n" +
 	"\x12CreatePlanResponse\x12+\n" +
 	"\x04plan\x18\x01 \x01(\v2\x17.ironherd.fleet.v1.PlanR\x04plan\" \n" +
 	"\x0eGetPlanRequest\x12\x0e\n" +
@@ -4616,8 +4766,9 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\bprovider\x18\x01 \x01(\tR\bprovider\x12\x1f\n" +
 	"\vprovider_id\x18\x02 \x01(\tR\n" +
 	"providerId\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"\x16\n" +
-	"\x14AdoptMachineResponse\"J\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"P\n" +
+	"\x14AdoptMachineResponse\x128\n" +
+	"\x06paused\x18\x01 \x01(\v2 .ironherd.fleet.v1.ProviderPauseR\x06paused\"J\n" +
 	"\x14PauseProviderRequest\x12\x1a\n" +
 	"\bprovider\x18\x01 \x01(\tR\bprovider\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x17\n" +
@@ -4680,197 +4831,201 @@ func file_api_fleet_v1_fleet_proto_rawDescGZIP() []byte {
 	return file_api_fleet_v1_fleet_proto_rawDescData
 }
 
-var file_api_fleet_v1_fleet_proto_msgTypes = make([]protoimpl.MessageInfo, 65)
+var file_api_fleet_v1_fleet_proto_msgTypes = make([]protoimpl.MessageInfo, 66)
 var file_api_fleet_v1_fleet_proto_goTypes = []any{
 	(*GetSummaryRequest)(nil),         // 0: ironherd.fleet.v1.GetSummaryRequest
 	(*GetSummaryResponse)(nil),        // 1: ironherd.fleet.v1.GetSummaryResponse
-	(*RecoveryHold)(nil),              // 2: ironherd.fleet.v1.RecoveryHold
-	(*Concern)(nil),                   // 3: ironherd.fleet.v1.Concern
-	(*StateCount)(nil),                // 4: ironherd.fleet.v1.StateCount
-	(*ProcessCount)(nil),              // 5: ironherd.fleet.v1.ProcessCount
-	(*PhaseDuration)(nil),             // 6: ironherd.fleet.v1.PhaseDuration
-	(*ListMachinesRequest)(nil),       // 7: ironherd.fleet.v1.ListMachinesRequest
-	(*ListMachinesResponse)(nil),      // 8: ironherd.fleet.v1.ListMachinesResponse
-	(*Machine)(nil),                   // 9: ironherd.fleet.v1.Machine
-	(*GetMachineRequest)(nil),         // 10: ironherd.fleet.v1.GetMachineRequest
-	(*GetMachineResponse)(nil),        // 11: ironherd.fleet.v1.GetMachineResponse
-	(*Operation)(nil),                 // 12: ironherd.fleet.v1.Operation
-	(*Fact)(nil),                      // 13: ironherd.fleet.v1.Fact
-	(*ListHistoryRequest)(nil),        // 14: ironherd.fleet.v1.ListHistoryRequest
-	(*ListHistoryResponse)(nil),       // 15: ironherd.fleet.v1.ListHistoryResponse
-	(*HistoryEntry)(nil),              // 16: ironherd.fleet.v1.HistoryEntry
-	(*ExplainMachineRequest)(nil),     // 17: ironherd.fleet.v1.ExplainMachineRequest
-	(*ExplainMachineResponse)(nil),    // 18: ironherd.fleet.v1.ExplainMachineResponse
-	(*NextStep)(nil),                  // 19: ironherd.fleet.v1.NextStep
-	(*Decision)(nil),                  // 20: ironherd.fleet.v1.Decision
-	(*ListProvidersRequest)(nil),      // 21: ironherd.fleet.v1.ListProvidersRequest
-	(*ListProvidersResponse)(nil),     // 22: ironherd.fleet.v1.ListProvidersResponse
-	(*Provider)(nil),                  // 23: ironherd.fleet.v1.Provider
-	(*ListSessionsRequest)(nil),       // 24: ironherd.fleet.v1.ListSessionsRequest
-	(*ListSessionsResponse)(nil),      // 25: ironherd.fleet.v1.ListSessionsResponse
-	(*Session)(nil),                   // 26: ironherd.fleet.v1.Session
-	(*Hold)(nil),                      // 27: ironherd.fleet.v1.Hold
-	(*ListDiscrepanciesRequest)(nil),  // 28: ironherd.fleet.v1.ListDiscrepanciesRequest
-	(*ListDiscrepanciesResponse)(nil), // 29: ironherd.fleet.v1.ListDiscrepanciesResponse
-	(*Discrepancy)(nil),               // 30: ironherd.fleet.v1.Discrepancy
-	(*ListImagesRequest)(nil),         // 31: ironherd.fleet.v1.ListImagesRequest
-	(*ListImagesResponse)(nil),        // 32: ironherd.fleet.v1.ListImagesResponse
-	(*NamedImage)(nil),                // 33: ironherd.fleet.v1.NamedImage
-	(*GetVersionRequest)(nil),         // 34: ironherd.fleet.v1.GetVersionRequest
-	(*GetVersionResponse)(nil),        // 35: ironherd.fleet.v1.GetVersionResponse
-	(*InstallMachineRequest)(nil),     // 36: ironherd.fleet.v1.InstallMachineRequest
-	(*InstallMachineResponse)(nil),    // 37: ironherd.fleet.v1.InstallMachineResponse
-	(*RetryMachineRequest)(nil),       // 38: ironherd.fleet.v1.RetryMachineRequest
-	(*RetryMachineResponse)(nil),      // 39: ironherd.fleet.v1.RetryMachineResponse
-	(*GetHostKeysRequest)(nil),        // 40: ironherd.fleet.v1.GetHostKeysRequest
-	(*GetHostKeysResponse)(nil),       // 41: ironherd.fleet.v1.GetHostKeysResponse
-	(*HostKey)(nil),                   // 42: ironherd.fleet.v1.HostKey
-	(*AcceptHostKeyRequest)(nil),      // 43: ironherd.fleet.v1.AcceptHostKeyRequest
-	(*AcceptHostKeyResponse)(nil),     // 44: ironherd.fleet.v1.AcceptHostKeyResponse
-	(*CreatePlanRequest)(nil),         // 45: ironherd.fleet.v1.CreatePlanRequest
-	(*CreatePlanResponse)(nil),        // 46: ironherd.fleet.v1.CreatePlanResponse
-	(*GetPlanRequest)(nil),            // 47: ironherd.fleet.v1.GetPlanRequest
-	(*GetPlanResponse)(nil),           // 48: ironherd.fleet.v1.GetPlanResponse
-	(*ConfirmPlanRequest)(nil),        // 49: ironherd.fleet.v1.ConfirmPlanRequest
-	(*ConfirmPlanResponse)(nil),       // 50: ironherd.fleet.v1.ConfirmPlanResponse
-	(*Plan)(nil),                      // 51: ironherd.fleet.v1.Plan
-	(*PlannedMachine)(nil),            // 52: ironherd.fleet.v1.PlannedMachine
-	(*AdoptMachineRequest)(nil),       // 53: ironherd.fleet.v1.AdoptMachineRequest
-	(*AdoptMachineResponse)(nil),      // 54: ironherd.fleet.v1.AdoptMachineResponse
-	(*PauseProviderRequest)(nil),      // 55: ironherd.fleet.v1.PauseProviderRequest
-	(*PauseProviderResponse)(nil),     // 56: ironherd.fleet.v1.PauseProviderResponse
-	(*ResumeProviderRequest)(nil),     // 57: ironherd.fleet.v1.ResumeProviderRequest
-	(*ResumeProviderResponse)(nil),    // 58: ironherd.fleet.v1.ResumeProviderResponse
-	(*RetryProviderRequest)(nil),      // 59: ironherd.fleet.v1.RetryProviderRequest
-	(*RetryProviderResponse)(nil),     // 60: ironherd.fleet.v1.RetryProviderResponse
-	(*PauseRecoveryRequest)(nil),      // 61: ironherd.fleet.v1.PauseRecoveryRequest
-	(*PauseRecoveryResponse)(nil),     // 62: ironherd.fleet.v1.PauseRecoveryResponse
-	(*ResumeRecoveryRequest)(nil),     // 63: ironherd.fleet.v1.ResumeRecoveryRequest
-	(*ResumeRecoveryResponse)(nil),    // 64: ironherd.fleet.v1.ResumeRecoveryResponse
-	(*timestamppb.Timestamp)(nil),     // 65: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),       // 66: google.protobuf.Duration
-	(*v1.HardwareReport)(nil),         // 67: ironherd.agent.v1.HardwareReport
-	(*v1.InstallProgress)(nil),        // 68: ironherd.agent.v1.InstallProgress
-	(*v1.Image)(nil),                  // 69: ironherd.agent.v1.Image
-	(*v1.DiskSelector)(nil),           // 70: ironherd.agent.v1.DiskSelector
+	(*ProviderPause)(nil),             // 2: ironherd.fleet.v1.ProviderPause
+	(*RecoveryHold)(nil),              // 3: ironherd.fleet.v1.RecoveryHold
+	(*Concern)(nil),                   // 4: ironherd.fleet.v1.Concern
+	(*StateCount)(nil),                // 5: ironherd.fleet.v1.StateCount
+	(*ProcessCount)(nil),              // 6: ironherd.fleet.v1.ProcessCount
+	(*PhaseDuration)(nil),             // 7: ironherd.fleet.v1.PhaseDuration
+	(*ListMachinesRequest)(nil),       // 8: ironherd.fleet.v1.ListMachinesRequest
+	(*ListMachinesResponse)(nil),      // 9: ironherd.fleet.v1.ListMachinesResponse
+	(*Machine)(nil),                   // 10: ironherd.fleet.v1.Machine
+	(*GetMachineRequest)(nil),         // 11: ironherd.fleet.v1.GetMachineRequest
+	(*GetMachineResponse)(nil),        // 12: ironherd.fleet.v1.GetMachineResponse
+	(*Operation)(nil),                 // 13: ironherd.fleet.v1.Operation
+	(*Fact)(nil),                      // 14: ironherd.fleet.v1.Fact
+	(*ListHistoryRequest)(nil),        // 15: ironherd.fleet.v1.ListHistoryRequest
+	(*ListHistoryResponse)(nil),       // 16: ironherd.fleet.v1.ListHistoryResponse
+	(*HistoryEntry)(nil),              // 17: ironherd.fleet.v1.HistoryEntry
+	(*ExplainMachineRequest)(nil),     // 18: ironherd.fleet.v1.ExplainMachineRequest
+	(*ExplainMachineResponse)(nil),    // 19: ironherd.fleet.v1.ExplainMachineResponse
+	(*NextStep)(nil),                  // 20: ironherd.fleet.v1.NextStep
+	(*Decision)(nil),                  // 21: ironherd.fleet.v1.Decision
+	(*ListProvidersRequest)(nil),      // 22: ironherd.fleet.v1.ListProvidersRequest
+	(*ListProvidersResponse)(nil),     // 23: ironherd.fleet.v1.ListProvidersResponse
+	(*Provider)(nil),                  // 24: ironherd.fleet.v1.Provider
+	(*ListSessionsRequest)(nil),       // 25: ironherd.fleet.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),      // 26: ironherd.fleet.v1.ListSessionsResponse
+	(*Session)(nil),                   // 27: ironherd.fleet.v1.Session
+	(*Hold)(nil),                      // 28: ironherd.fleet.v1.Hold
+	(*ListDiscrepanciesRequest)(nil),  // 29: ironherd.fleet.v1.ListDiscrepanciesRequest
+	(*ListDiscrepanciesResponse)(nil), // 30: ironherd.fleet.v1.ListDiscrepanciesResponse
+	(*Discrepancy)(nil),               // 31: ironherd.fleet.v1.Discrepancy
+	(*ListImagesRequest)(nil),         // 32: ironherd.fleet.v1.ListImagesRequest
+	(*ListImagesResponse)(nil),        // 33: ironherd.fleet.v1.ListImagesResponse
+	(*NamedImage)(nil),                // 34: ironherd.fleet.v1.NamedImage
+	(*GetVersionRequest)(nil),         // 35: ironherd.fleet.v1.GetVersionRequest
+	(*GetVersionResponse)(nil),        // 36: ironherd.fleet.v1.GetVersionResponse
+	(*InstallMachineRequest)(nil),     // 37: ironherd.fleet.v1.InstallMachineRequest
+	(*InstallMachineResponse)(nil),    // 38: ironherd.fleet.v1.InstallMachineResponse
+	(*RetryMachineRequest)(nil),       // 39: ironherd.fleet.v1.RetryMachineRequest
+	(*RetryMachineResponse)(nil),      // 40: ironherd.fleet.v1.RetryMachineResponse
+	(*GetHostKeysRequest)(nil),        // 41: ironherd.fleet.v1.GetHostKeysRequest
+	(*GetHostKeysResponse)(nil),       // 42: ironherd.fleet.v1.GetHostKeysResponse
+	(*HostKey)(nil),                   // 43: ironherd.fleet.v1.HostKey
+	(*AcceptHostKeyRequest)(nil),      // 44: ironherd.fleet.v1.AcceptHostKeyRequest
+	(*AcceptHostKeyResponse)(nil),     // 45: ironherd.fleet.v1.AcceptHostKeyResponse
+	(*CreatePlanRequest)(nil),         // 46: ironherd.fleet.v1.CreatePlanRequest
+	(*CreatePlanResponse)(nil),        // 47: ironherd.fleet.v1.CreatePlanResponse
+	(*GetPlanRequest)(nil),            // 48: ironherd.fleet.v1.GetPlanRequest
+	(*GetPlanResponse)(nil),           // 49: ironherd.fleet.v1.GetPlanResponse
+	(*ConfirmPlanRequest)(nil),        // 50: ironherd.fleet.v1.ConfirmPlanRequest
+	(*ConfirmPlanResponse)(nil),       // 51: ironherd.fleet.v1.ConfirmPlanResponse
+	(*Plan)(nil),                      // 52: ironherd.fleet.v1.Plan
+	(*PlannedMachine)(nil),            // 53: ironherd.fleet.v1.PlannedMachine
+	(*AdoptMachineRequest)(nil),       // 54: ironherd.fleet.v1.AdoptMachineRequest
+	(*AdoptMachineResponse)(nil),      // 55: ironherd.fleet.v1.AdoptMachineResponse
+	(*PauseProviderRequest)(nil),      // 56: ironherd.fleet.v1.PauseProviderRequest
+	(*PauseProviderResponse)(nil),     // 57: ironherd.fleet.v1.PauseProviderResponse
+	(*ResumeProviderRequest)(nil),     // 58: ironherd.fleet.v1.ResumeProviderRequest
+	(*ResumeProviderResponse)(nil),    // 59: ironherd.fleet.v1.ResumeProviderResponse
+	(*RetryProviderRequest)(nil),      // 60: ironherd.fleet.v1.RetryProviderRequest
+	(*RetryProviderResponse)(nil),     // 61: ironherd.fleet.v1.RetryProviderResponse
+	(*PauseRecoveryRequest)(nil),      // 62: ironherd.fleet.v1.PauseRecoveryRequest
+	(*PauseRecoveryResponse)(nil),     // 63: ironherd.fleet.v1.PauseRecoveryResponse
+	(*ResumeRecoveryRequest)(nil),     // 64: ironherd.fleet.v1.ResumeRecoveryRequest
+	(*ResumeRecoveryResponse)(nil),    // 65: ironherd.fleet.v1.ResumeRecoveryResponse
+	(*timestamppb.Timestamp)(nil),     // 66: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),       // 67: google.protobuf.Duration
+	(*v1.HardwareReport)(nil),         // 68: ironherd.agent.v1.HardwareReport
+	(*v1.InstallProgress)(nil),        // 69: ironherd.agent.v1.InstallProgress
+	(*v1.Image)(nil),                  // 70: ironherd.agent.v1.Image
+	(*v1.DiskSelector)(nil),           // 71: ironherd.agent.v1.DiskSelector
 }
 var file_api_fleet_v1_fleet_proto_depIdxs = []int32{
-	4,  // 0: ironherd.fleet.v1.GetSummaryResponse.states:type_name -> ironherd.fleet.v1.StateCount
-	5,  // 1: ironherd.fleet.v1.GetSummaryResponse.processes:type_name -> ironherd.fleet.v1.ProcessCount
-	6,  // 2: ironherd.fleet.v1.GetSummaryResponse.phases:type_name -> ironherd.fleet.v1.PhaseDuration
-	3,  // 3: ironherd.fleet.v1.GetSummaryResponse.concerns:type_name -> ironherd.fleet.v1.Concern
-	2,  // 4: ironherd.fleet.v1.GetSummaryResponse.recovery_hold:type_name -> ironherd.fleet.v1.RecoveryHold
-	65, // 5: ironherd.fleet.v1.RecoveryHold.at:type_name -> google.protobuf.Timestamp
-	65, // 6: ironherd.fleet.v1.RecoveryHold.until:type_name -> google.protobuf.Timestamp
-	66, // 7: ironherd.fleet.v1.PhaseDuration.p50:type_name -> google.protobuf.Duration
-	66, // 8: ironherd.fleet.v1.PhaseDuration.p95:type_name -> google.protobuf.Duration
-	66, // 9: ironherd.fleet.v1.PhaseDuration.p99:type_name -> google.protobuf.Duration
-	66, // 10: ironherd.fleet.v1.PhaseDuration.max:type_name -> google.protobuf.Duration
-	9,  // 11: ironherd.fleet.v1.ListMachinesResponse.machines:type_name -> ironherd.fleet.v1.Machine
-	65, // 12: ironherd.fleet.v1.Machine.created_at:type_name -> google.protobuf.Timestamp
-	65, // 13: ironherd.fleet.v1.Machine.last_seen_at:type_name -> google.protobuf.Timestamp
-	65, // 14: ironherd.fleet.v1.Machine.state_since:type_name -> google.protobuf.Timestamp
-	9,  // 15: ironherd.fleet.v1.GetMachineResponse.machine:type_name -> ironherd.fleet.v1.Machine
-	13, // 16: ironherd.fleet.v1.GetMachineResponse.facts:type_name -> ironherd.fleet.v1.Fact
-	67, // 17: ironherd.fleet.v1.GetMachineResponse.hardware:type_name -> ironherd.agent.v1.HardwareReport
-	68, // 18: ironherd.fleet.v1.GetMachineResponse.install_progress:type_name -> ironherd.agent.v1.InstallProgress
-	20, // 19: ironherd.fleet.v1.GetMachineResponse.decisions:type_name -> ironherd.fleet.v1.Decision
-	12, // 20: ironherd.fleet.v1.GetMachineResponse.operation:type_name -> ironherd.fleet.v1.Operation
-	33, // 21: ironherd.fleet.v1.GetMachineResponse.image:type_name -> ironherd.fleet.v1.NamedImage
-	65, // 22: ironherd.fleet.v1.Operation.at:type_name -> google.protobuf.Timestamp
-	65, // 23: ironherd.fleet.v1.Operation.accepted_at:type_name -> google.protobuf.Timestamp
-	65, // 24: ironherd.fleet.v1.Operation.ended_at:type_name -> google.protobuf.Timestamp
-	65, // 25: ironherd.fleet.v1.Fact.at:type_name -> google.protobuf.Timestamp
-	16, // 26: ironherd.fleet.v1.ListHistoryResponse.entries:type_name -> ironherd.fleet.v1.HistoryEntry
-	65, // 27: ironherd.fleet.v1.HistoryEntry.at:type_name -> google.protobuf.Timestamp
-	65, // 28: ironherd.fleet.v1.HistoryEntry.retry_at:type_name -> google.protobuf.Timestamp
-	65, // 29: ironherd.fleet.v1.HistoryEntry.started_at:type_name -> google.protobuf.Timestamp
-	9,  // 30: ironherd.fleet.v1.ExplainMachineResponse.machine:type_name -> ironherd.fleet.v1.Machine
-	20, // 31: ironherd.fleet.v1.ExplainMachineResponse.decisions:type_name -> ironherd.fleet.v1.Decision
-	19, // 32: ironherd.fleet.v1.ExplainMachineResponse.next:type_name -> ironherd.fleet.v1.NextStep
-	65, // 33: ironherd.fleet.v1.NextStep.by:type_name -> google.protobuf.Timestamp
-	65, // 34: ironherd.fleet.v1.Decision.due_at:type_name -> google.protobuf.Timestamp
-	23, // 35: ironherd.fleet.v1.ListProvidersResponse.providers:type_name -> ironherd.fleet.v1.Provider
-	65, // 36: ironherd.fleet.v1.Provider.last_pass_at:type_name -> google.protobuf.Timestamp
-	65, // 37: ironherd.fleet.v1.Provider.last_update_at:type_name -> google.protobuf.Timestamp
-	65, // 38: ironherd.fleet.v1.Provider.paused_at:type_name -> google.protobuf.Timestamp
-	26, // 39: ironherd.fleet.v1.ListSessionsResponse.sessions:type_name -> ironherd.fleet.v1.Session
-	65, // 40: ironherd.fleet.v1.Session.started_at:type_name -> google.protobuf.Timestamp
-	65, // 41: ironherd.fleet.v1.Session.deadline:type_name -> google.protobuf.Timestamp
-	65, // 42: ironherd.fleet.v1.Session.ended_at:type_name -> google.protobuf.Timestamp
-	27, // 43: ironherd.fleet.v1.Session.holds:type_name -> ironherd.fleet.v1.Hold
-	65, // 44: ironherd.fleet.v1.Hold.since:type_name -> google.protobuf.Timestamp
-	30, // 45: ironherd.fleet.v1.ListDiscrepanciesResponse.discrepancies:type_name -> ironherd.fleet.v1.Discrepancy
-	65, // 46: ironherd.fleet.v1.Discrepancy.since:type_name -> google.protobuf.Timestamp
-	33, // 47: ironherd.fleet.v1.ListImagesResponse.images:type_name -> ironherd.fleet.v1.NamedImage
-	69, // 48: ironherd.fleet.v1.InstallMachineRequest.image:type_name -> ironherd.agent.v1.Image
-	70, // 49: ironherd.fleet.v1.InstallMachineRequest.root_disk:type_name -> ironherd.agent.v1.DiskSelector
-	42, // 50: ironherd.fleet.v1.GetHostKeysResponse.known:type_name -> ironherd.fleet.v1.HostKey
-	65, // 51: ironherd.fleet.v1.GetHostKeysResponse.since:type_name -> google.protobuf.Timestamp
-	42, // 52: ironherd.fleet.v1.GetHostKeysResponse.refused:type_name -> ironherd.fleet.v1.HostKey
-	65, // 53: ironherd.fleet.v1.GetHostKeysResponse.refused_at:type_name -> google.protobuf.Timestamp
-	65, // 54: ironherd.fleet.v1.CreatePlanRequest.until:type_name -> google.protobuf.Timestamp
-	36, // 55: ironherd.fleet.v1.CreatePlanRequest.install:type_name -> ironherd.fleet.v1.InstallMachineRequest
-	51, // 56: ironherd.fleet.v1.CreatePlanResponse.plan:type_name -> ironherd.fleet.v1.Plan
-	51, // 57: ironherd.fleet.v1.GetPlanResponse.plan:type_name -> ironherd.fleet.v1.Plan
-	51, // 58: ironherd.fleet.v1.ConfirmPlanResponse.plan:type_name -> ironherd.fleet.v1.Plan
-	65, // 59: ironherd.fleet.v1.Plan.at:type_name -> google.protobuf.Timestamp
-	65, // 60: ironherd.fleet.v1.Plan.expires_at:type_name -> google.protobuf.Timestamp
-	65, // 61: ironherd.fleet.v1.Plan.until:type_name -> google.protobuf.Timestamp
-	65, // 62: ironherd.fleet.v1.Plan.confirmed_at:type_name -> google.protobuf.Timestamp
-	52, // 63: ironherd.fleet.v1.Plan.machines:type_name -> ironherd.fleet.v1.PlannedMachine
-	65, // 64: ironherd.fleet.v1.PauseRecoveryRequest.until:type_name -> google.protobuf.Timestamp
-	0,  // 65: ironherd.fleet.v1.FleetService.GetSummary:input_type -> ironherd.fleet.v1.GetSummaryRequest
-	7,  // 66: ironherd.fleet.v1.FleetService.ListMachines:input_type -> ironherd.fleet.v1.ListMachinesRequest
-	10, // 67: ironherd.fleet.v1.FleetService.GetMachine:input_type -> ironherd.fleet.v1.GetMachineRequest
-	14, // 68: ironherd.fleet.v1.FleetService.ListHistory:input_type -> ironherd.fleet.v1.ListHistoryRequest
-	17, // 69: ironherd.fleet.v1.FleetService.ExplainMachine:input_type -> ironherd.fleet.v1.ExplainMachineRequest
-	21, // 70: ironherd.fleet.v1.FleetService.ListProviders:input_type -> ironherd.fleet.v1.ListProvidersRequest
-	24, // 71: ironherd.fleet.v1.FleetService.ListSessions:input_type -> ironherd.fleet.v1.ListSessionsRequest
-	28, // 72: ironherd.fleet.v1.FleetService.ListDiscrepancies:input_type -> ironherd.fleet.v1.ListDiscrepanciesRequest
-	34, // 73: ironherd.fleet.v1.FleetService.GetVersion:input_type -> ironherd.fleet.v1.GetVersionRequest
-	31, // 74: ironherd.fleet.v1.FleetService.ListImages:input_type -> ironherd.fleet.v1.ListImagesRequest
-	36, // 75: ironherd.fleet.v1.FleetService.InstallMachine:input_type -> ironherd.fleet.v1.InstallMachineRequest
-	38, // 76: ironherd.fleet.v1.FleetService.RetryMachine:input_type -> ironherd.fleet.v1.RetryMachineRequest
-	40, // 77: ironherd.fleet.v1.FleetService.GetHostKeys:input_type -> ironherd.fleet.v1.GetHostKeysRequest
-	43, // 78: ironherd.fleet.v1.FleetService.AcceptHostKey:input_type -> ironherd.fleet.v1.AcceptHostKeyRequest
-	45, // 79: ironherd.fleet.v1.FleetService.CreatePlan:input_type -> ironherd.fleet.v1.CreatePlanRequest
-	47, // 80: ironherd.fleet.v1.FleetService.GetPlan:input_type -> ironherd.fleet.v1.GetPlanRequest
-	49, // 81: ironherd.fleet.v1.FleetService.ConfirmPlan:input_type -> ironherd.fleet.v1.ConfirmPlanRequest
-	53, // 82: ironherd.fleet.v1.FleetService.AdoptMachine:input_type -> ironherd.fleet.v1.AdoptMachineRequest
-	55, // 83: ironherd.fleet.v1.FleetService.PauseProvider:input_type -> ironherd.fleet.v1.PauseProviderRequest
-	57, // 84: ironherd.fleet.v1.FleetService.ResumeProvider:input_type -> ironherd.fleet.v1.ResumeProviderRequest
-	59, // 85: ironherd.fleet.v1.FleetService.RetryProvider:input_type -> ironherd.fleet.v1.RetryProviderRequest
-	61, // 86: ironherd.fleet.v1.FleetService.PauseRecovery:input_type -> ironherd.fleet.v1.PauseRecoveryRequest
-	63, // 87: ironherd.fleet.v1.FleetService.ResumeRecovery:input_type -> ironherd.fleet.v1.ResumeRecoveryRequest
-	1,  // 88: ironherd.fleet.v1.FleetService.GetSummary:output_type -> ironherd.fleet.v1.GetSummaryResponse
-	8,  // 89: ironherd.fleet.v1.FleetService.ListMachines:output_type -> ironherd.fleet.v1.ListMachinesResponse
-	11, // 90: ironherd.fleet.v1.FleetService.GetMachine:output_type -> ironherd.fleet.v1.GetMachineResponse
-	15, // 91: ironherd.fleet.v1.FleetService.ListHistory:output_type -> ironherd.fleet.v1.ListHistoryResponse
-	18, // 92: ironherd.fleet.v1.FleetService.ExplainMachine:output_type -> ironherd.fleet.v1.ExplainMachineResponse
-	22, // 93: ironherd.fleet.v1.FleetService.ListProviders:output_type -> ironherd.fleet.v1.ListProvidersResponse
-	25, // 94: ironherd.fleet.v1.FleetService.ListSessions:output_type -> ironherd.fleet.v1.ListSessionsResponse
-	29, // 95: ironherd.fleet.v1.FleetService.ListDiscrepancies:output_type -> ironherd.fleet.v1.ListDiscrepanciesResponse
-	35, // 96: ironherd.fleet.v1.FleetService.GetVersion:output_type -> ironherd.fleet.v1.GetVersionResponse
-	32, // 97: ironherd.fleet.v1.FleetService.ListImages:output_type -> ironherd.fleet.v1.ListImagesResponse
-	37, // 98: ironherd.fleet.v1.FleetService.InstallMachine:output_type -> ironherd.fleet.v1.InstallMachineResponse
-	39, // 99: ironherd.fleet.v1.FleetService.RetryMachine:output_type -> ironherd.fleet.v1.RetryMachineResponse
-	41, // 100: ironherd.fleet.v1.FleetService.GetHostKeys:output_type -> ironherd.fleet.v1.GetHostKeysResponse
-	44, // 101: ironherd.fleet.v1.FleetService.AcceptHostKey:output_type -> ironherd.fleet.v1.AcceptHostKeyResponse
-	46, // 102: ironherd.fleet.v1.FleetService.CreatePlan:output_type -> ironherd.fleet.v1.CreatePlanResponse
-	48, // 103: ironherd.fleet.v1.FleetService.GetPlan:output_type -> ironherd.fleet.v1.GetPlanResponse
-	50, // 104: ironherd.fleet.v1.FleetService.ConfirmPlan:output_type -> ironherd.fleet.v1.ConfirmPlanResponse
-	54, // 105: ironherd.fleet.v1.FleetService.AdoptMachine:output_type -> ironherd.fleet.v1.AdoptMachineResponse
-	56, // 106: ironherd.fleet.v1.FleetService.PauseProvider:output_type -> ironherd.fleet.v1.PauseProviderResponse
-	58, // 107: ironherd.fleet.v1.FleetService.ResumeProvider:output_type -> ironherd.fleet.v1.ResumeProviderResponse
-	60, // 108: ironherd.fleet.v1.FleetService.RetryProvider:output_type -> ironherd.fleet.v1.RetryProviderResponse
-	62, // 109: ironherd.fleet.v1.FleetService.PauseRecovery:output_type -> ironherd.fleet.v1.PauseRecoveryResponse
-	64, // 110: ironherd.fleet.v1.FleetService.ResumeRecovery:output_type -> ironherd.fleet.v1.ResumeRecoveryResponse
-	88, // [88:111] is the sub-list for method output_type
-	65, // [65:88] is the sub-list for method input_type
-	65, // [65:65] is the sub-list for extension type_name
-	65, // [65:65] is the sub-list for extension extendee
-	0,  // [0:65] is the sub-list for field type_name
+	5,  // 0: ironherd.fleet.v1.GetSummaryResponse.states:type_name -> ironherd.fleet.v1.StateCount
+	6,  // 1: ironherd.fleet.v1.GetSummaryResponse.processes:type_name -> ironherd.fleet.v1.ProcessCount
+	7,  // 2: ironherd.fleet.v1.GetSummaryResponse.phases:type_name -> ironherd.fleet.v1.PhaseDuration
+	4,  // 3: ironherd.fleet.v1.GetSummaryResponse.concerns:type_name -> ironherd.fleet.v1.Concern
+	3,  // 4: ironherd.fleet.v1.GetSummaryResponse.recovery_hold:type_name -> ironherd.fleet.v1.RecoveryHold
+	2,  // 5: ironherd.fleet.v1.GetSummaryResponse.paused_providers:type_name -> ironherd.fleet.v1.ProviderPause
+	66, // 6: ironherd.fleet.v1.ProviderPause.at:type_name -> google.protobuf.Timestamp
+	66, // 7: ironherd.fleet.v1.RecoveryHold.at:type_name -> google.protobuf.Timestamp
+	66, // 8: ironherd.fleet.v1.RecoveryHold.until:type_name -> google.protobuf.Timestamp
+	67, // 9: ironherd.fleet.v1.PhaseDuration.p50:type_name -> google.protobuf.Duration
+	67, // 10: ironherd.fleet.v1.PhaseDuration.p95:type_name -> google.protobuf.Duration
+	67, // 11: ironherd.fleet.v1.PhaseDuration.p99:type_name -> google.protobuf.Duration
+	67, // 12: ironherd.fleet.v1.PhaseDuration.max:type_name -> google.protobuf.Duration
+	10, // 13: ironherd.fleet.v1.ListMachinesResponse.machines:type_name -> ironherd.fleet.v1.Machine
+	66, // 14: ironherd.fleet.v1.Machine.created_at:type_name -> google.protobuf.Timestamp
+	66, // 15: ironherd.fleet.v1.Machine.last_seen_at:type_name -> google.protobuf.Timestamp
+	66, // 16: ironherd.fleet.v1.Machine.state_since:type_name -> google.protobuf.Timestamp
+	10, // 17: ironherd.fleet.v1.GetMachineResponse.machine:type_name -> ironherd.fleet.v1.Machine
+	14, // 18: ironherd.fleet.v1.GetMachineResponse.facts:type_name -> ironherd.fleet.v1.Fact
+	68, // 19: ironherd.fleet.v1.GetMachineResponse.hardware:type_name -> ironherd.agent.v1.HardwareReport
+	69, // 20: ironherd.fleet.v1.GetMachineResponse.install_progress:type_name -> ironherd.agent.v1.InstallProgress
+	21, // 21: ironherd.fleet.v1.GetMachineResponse.decisions:type_name -> ironherd.fleet.v1.Decision
+	13, // 22: ironherd.fleet.v1.GetMachineResponse.operation:type_name -> ironherd.fleet.v1.Operation
+	34, // 23: ironherd.fleet.v1.GetMachineResponse.image:type_name -> ironherd.fleet.v1.NamedImage
+	66, // 24: ironherd.fleet.v1.Operation.at:type_name -> google.protobuf.Timestamp
+	66, // 25: ironherd.fleet.v1.Operation.accepted_at:type_name -> google.protobuf.Timestamp
+	66, // 26: ironherd.fleet.v1.Operation.ended_at:type_name -> google.protobuf.Timestamp
+	66, // 27: ironherd.fleet.v1.Fact.at:type_name -> google.protobuf.Timestamp
+	17, // 28: ironherd.fleet.v1.ListHistoryResponse.entries:type_name -> ironherd.fleet.v1.HistoryEntry
+	66, // 29: ironherd.fleet.v1.HistoryEntry.at:type_name -> google.protobuf.Timestamp
+	66, // 30: ironherd.fleet.v1.HistoryEntry.retry_at:type_name -> google.protobuf.Timestamp
+	66, // 31: ironherd.fleet.v1.HistoryEntry.started_at:type_name -> google.protobuf.Timestamp
+	10, // 32: ironherd.fleet.v1.ExplainMachineResponse.machine:type_name -> ironherd.fleet.v1.Machine
+	21, // 33: ironherd.fleet.v1.ExplainMachineResponse.decisions:type_name -> ironherd.fleet.v1.Decision
+	20, // 34: ironherd.fleet.v1.ExplainMachineResponse.next:type_name -> ironherd.fleet.v1.NextStep
+	66, // 35: ironherd.fleet.v1.NextStep.by:type_name -> google.protobuf.Timestamp
+	66, // 36: ironherd.fleet.v1.Decision.due_at:type_name -> google.protobuf.Timestamp
+	24, // 37: ironherd.fleet.v1.ListProvidersResponse.providers:type_name -> ironherd.fleet.v1.Provider
+	66, // 38: ironherd.fleet.v1.Provider.last_pass_at:type_name -> google.protobuf.Timestamp
+	66, // 39: ironherd.fleet.v1.Provider.last_update_at:type_name -> google.protobuf.Timestamp
+	66, // 40: ironherd.fleet.v1.Provider.paused_at:type_name -> google.protobuf.Timestamp
+	27, // 41: ironherd.fleet.v1.ListSessionsResponse.sessions:type_name -> ironherd.fleet.v1.Session
+	66, // 42: ironherd.fleet.v1.Session.started_at:type_name -> google.protobuf.Timestamp
+	66, // 43: ironherd.fleet.v1.Session.deadline:type_name -> google.protobuf.Timestamp
+	66, // 44: ironherd.fleet.v1.Session.ended_at:type_name -> google.protobuf.Timestamp
+	28, // 45: ironherd.fleet.v1.Session.holds:type_name -> ironherd.fleet.v1.Hold
+	66, // 46: ironherd.fleet.v1.Hold.since:type_name -> google.protobuf.Timestamp
+	31, // 47: ironherd.fleet.v1.ListDiscrepanciesResponse.discrepancies:type_name -> ironherd.fleet.v1.Discrepancy
+	66, // 48: ironherd.fleet.v1.Discrepancy.since:type_name -> google.protobuf.Timestamp
+	34, // 49: ironherd.fleet.v1.ListImagesResponse.images:type_name -> ironherd.fleet.v1.NamedImage
+	70, // 50: ironherd.fleet.v1.InstallMachineRequest.image:type_name -> ironherd.agent.v1.Image
+	71, // 51: ironherd.fleet.v1.InstallMachineRequest.root_disk:type_name -> ironherd.agent.v1.DiskSelector
+	43, // 52: ironherd.fleet.v1.GetHostKeysResponse.known:type_name -> ironherd.fleet.v1.HostKey
+	66, // 53: ironherd.fleet.v1.GetHostKeysResponse.since:type_name -> google.protobuf.Timestamp
+	43, // 54: ironherd.fleet.v1.GetHostKeysResponse.refused:type_name -> ironherd.fleet.v1.HostKey
+	66, // 55: ironherd.fleet.v1.GetHostKeysResponse.refused_at:type_name -> google.protobuf.Timestamp
+	66, // 56: ironherd.fleet.v1.CreatePlanRequest.until:type_name -> google.protobuf.Timestamp
+	37, // 57: ironherd.fleet.v1.CreatePlanRequest.install:type_name -> ironherd.fleet.v1.InstallMachineRequest
+	52, // 58: ironherd.fleet.v1.CreatePlanResponse.plan:type_name -> ironherd.fleet.v1.Plan
+	52, // 59: ironherd.fleet.v1.GetPlanResponse.plan:type_name -> ironherd.fleet.v1.Plan
+	52, // 60: ironherd.fleet.v1.ConfirmPlanResponse.plan:type_name -> ironherd.fleet.v1.Plan
+	66, // 61: ironherd.fleet.v1.Plan.at:type_name -> google.protobuf.Timestamp
+	66, // 62: ironherd.fleet.v1.Plan.expires_at:type_name -> google.protobuf.Timestamp
+	66, // 63: ironherd.fleet.v1.Plan.until:type_name -> google.protobuf.Timestamp
+	66, // 64: ironherd.fleet.v1.Plan.confirmed_at:type_name -> google.protobuf.Timestamp
+	53, // 65: ironherd.fleet.v1.Plan.machines:type_name -> ironherd.fleet.v1.PlannedMachine
+	2,  // 66: ironherd.fleet.v1.AdoptMachineResponse.paused:type_name -> ironherd.fleet.v1.ProviderPause
+	66, // 67: ironherd.fleet.v1.PauseRecoveryRequest.until:type_name -> google.protobuf.Timestamp
+	0,  // 68: ironherd.fleet.v1.FleetService.GetSummary:input_type -> ironherd.fleet.v1.GetSummaryRequest
+	8,  // 69: ironherd.fleet.v1.FleetService.ListMachines:input_type -> ironherd.fleet.v1.ListMachinesRequest
+	11, // 70: ironherd.fleet.v1.FleetService.GetMachine:input_type -> ironherd.fleet.v1.GetMachineRequest
+	15, // 71: ironherd.fleet.v1.FleetService.ListHistory:input_type -> ironherd.fleet.v1.ListHistoryRequest
+	18, // 72: ironherd.fleet.v1.FleetService.ExplainMachine:input_type -> ironherd.fleet.v1.ExplainMachineRequest
+	22, // 73: ironherd.fleet.v1.FleetService.ListProviders:input_type -> ironherd.fleet.v1.ListProvidersRequest
+	25, // 74: ironherd.fleet.v1.FleetService.ListSessions:input_type -> ironherd.fleet.v1.ListSessionsRequest
+	29, // 75: ironherd.fleet.v1.FleetService.ListDiscrepancies:input_type -> ironherd.fleet.v1.ListDiscrepanciesRequest
+	35, // 76: ironherd.fleet.v1.FleetService.GetVersion:input_type -> ironherd.fleet.v1.GetVersionRequest
+	32, // 77: ironherd.fleet.v1.FleetService.ListImages:input_type -> ironherd.fleet.v1.ListImagesRequest
+	37, // 78: ironherd.fleet.v1.FleetService.InstallMachine:input_type -> ironherd.fleet.v1.InstallMachineRequest
+	39, // 79: ironherd.fleet.v1.FleetService.RetryMachine:input_type -> ironherd.fleet.v1.RetryMachineRequest
+	41, // 80: ironherd.fleet.v1.FleetService.GetHostKeys:input_type -> ironherd.fleet.v1.GetHostKeysRequest
+	44, // 81: ironherd.fleet.v1.FleetService.AcceptHostKey:input_type -> ironherd.fleet.v1.AcceptHostKeyRequest
+	46, // 82: ironherd.fleet.v1.FleetService.CreatePlan:input_type -> ironherd.fleet.v1.CreatePlanRequest
+	48, // 83: ironherd.fleet.v1.FleetService.GetPlan:input_type -> ironherd.fleet.v1.GetPlanRequest
+	50, // 84: ironherd.fleet.v1.FleetService.ConfirmPlan:input_type -> ironherd.fleet.v1.ConfirmPlanRequest
+	54, // 85: ironherd.fleet.v1.FleetService.AdoptMachine:input_type -> ironherd.fleet.v1.AdoptMachineRequest
+	56, // 86: ironherd.fleet.v1.FleetService.PauseProvider:input_type -> ironherd.fleet.v1.PauseProviderRequest
+	58, // 87: ironherd.fleet.v1.FleetService.ResumeProvider:input_type -> ironherd.fleet.v1.ResumeProviderRequest
+	60, // 88: ironherd.fleet.v1.FleetService.RetryProvider:input_type -> ironherd.fleet.v1.RetryProviderRequest
+	62, // 89: ironherd.fleet.v1.FleetService.PauseRecovery:input_type -> ironherd.fleet.v1.PauseRecoveryRequest
+	64, // 90: ironherd.fleet.v1.FleetService.ResumeRecovery:input_type -> ironherd.fleet.v1.ResumeRecoveryRequest
+	1,  // 91: ironherd.fleet.v1.FleetService.GetSummary:output_type -> ironherd.fleet.v1.GetSummaryResponse
+	9,  // 92: ironherd.fleet.v1.FleetService.ListMachines:output_type -> ironherd.fleet.v1.ListMachinesResponse
+	12, // 93: ironherd.fleet.v1.FleetService.GetMachine:output_type -> ironherd.fleet.v1.GetMachineResponse
+	16, // 94: ironherd.fleet.v1.FleetService.ListHistory:output_type -> ironherd.fleet.v1.ListHistoryResponse
+	19, // 95: ironherd.fleet.v1.FleetService.ExplainMachine:output_type -> ironherd.fleet.v1.ExplainMachineResponse
+	23, // 96: ironherd.fleet.v1.FleetService.ListProviders:output_type -> ironherd.fleet.v1.ListProvidersResponse
+	26, // 97: ironherd.fleet.v1.FleetService.ListSessions:output_type -> ironherd.fleet.v1.ListSessionsResponse
+	30, // 98: ironherd.fleet.v1.FleetService.ListDiscrepancies:output_type -> ironherd.fleet.v1.ListDiscrepanciesResponse
+	36, // 99: ironherd.fleet.v1.FleetService.GetVersion:output_type -> ironherd.fleet.v1.GetVersionResponse
+	33, // 100: ironherd.fleet.v1.FleetService.ListImages:output_type -> ironherd.fleet.v1.ListImagesResponse
+	38, // 101: ironherd.fleet.v1.FleetService.InstallMachine:output_type -> ironherd.fleet.v1.InstallMachineResponse
+	40, // 102: ironherd.fleet.v1.FleetService.RetryMachine:output_type -> ironherd.fleet.v1.RetryMachineResponse
+	42, // 103: ironherd.fleet.v1.FleetService.GetHostKeys:output_type -> ironherd.fleet.v1.GetHostKeysResponse
+	45, // 104: ironherd.fleet.v1.FleetService.AcceptHostKey:output_type -> ironherd.fleet.v1.AcceptHostKeyResponse
+	47, // 105: ironherd.fleet.v1.FleetService.CreatePlan:output_type -> ironherd.fleet.v1.CreatePlanResponse
+	49, // 106: ironherd.fleet.v1.FleetService.GetPlan:output_type -> ironherd.fleet.v1.GetPlanResponse
+	51, // 107: ironherd.fleet.v1.FleetService.ConfirmPlan:output_type -> ironherd.fleet.v1.ConfirmPlanResponse
+	55, // 108: ironherd.fleet.v1.FleetService.AdoptMachine:output_type -> ironherd.fleet.v1.AdoptMachineResponse
+	57, // 109: ironherd.fleet.v1.FleetService.PauseProvider:output_type -> ironherd.fleet.v1.PauseProviderResponse
+	59, // 110: ironherd.fleet.v1.FleetService.ResumeProvider:output_type -> ironherd.fleet.v1.ResumeProviderResponse
+	61, // 111: ironherd.fleet.v1.FleetService.RetryProvider:output_type -> ironherd.fleet.v1.RetryProviderResponse
+	63, // 112: ironherd.fleet.v1.FleetService.PauseRecovery:output_type -> ironherd.fleet.v1.PauseRecoveryResponse
+	65, // 113: ironherd.fleet.v1.FleetService.ResumeRecovery:output_type -> ironherd.fleet.v1.ResumeRecoveryResponse
+	91, // [91:114] is the sub-list for method output_type
+	68, // [68:91] is the sub-list for method input_type
+	68, // [68:68] is the sub-list for extension type_name
+	68, // [68:68] is the sub-list for extension extendee
+	0,  // [0:68] is the sub-list for field type_name
 }
 
 func init() { file_api_fleet_v1_fleet_proto_init() }
@@ -4884,7 +5039,7 @@ func file_api_fleet_v1_fleet_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_fleet_v1_fleet_proto_rawDesc), len(file_api_fleet_v1_fleet_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   65,
+			NumMessages:   66,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

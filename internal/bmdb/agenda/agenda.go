@@ -161,9 +161,11 @@ func (h *Heads) channel(process fleet.Process) chan struct{} {
 	return c
 }
 
-// Due takes in the entries that a commit, here or elsewhere, made due earlier than they were, and
-// wakes who waits for them. now is the commit's database time; zero: not known. What is due after
-// it is above every floor that a look at about that time may set, so it is no change for one.
+// Due takes in the entries that a commit, here or elsewhere, made due earlier than they were. It
+// lowers the floors that are above them, and wakes who waits for them. now is the commit's database
+// time; zero: not known. An entry that is due by then also counts as a change, which keeps a look
+// that is under way from raising the floor past it. One that is due later does not count, because
+// no look at about that time raises a floor so far.
 func (h *Heads) Due(entries map[Entry]time.Time, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -50,7 +50,7 @@ var claimTests = []test{
 			{4, 2, 2, 2}, {1, 1, 0, 1}, {4, 4, 0, 0}, {4, 4, 0, 0}, {4, 2, 2, 0}, {4, 2, 1, 0}, {4, 0, 0, 0},
 		} {
 			for range 6 { // so long that no slack of a floor hides that it passed somebody
-				w.shift.Advance(interval - time.Second)
+				w.shift.Advance(interval - margin)
 				w.must(s.Extend(w.ctx))
 			}
 			got, err := s.Claim(w.ctx, bmdb.ClaimRequest{Process: fleet.ProcessAgentStart, Limit: claim.limit, Kept: claim.kept})
@@ -96,11 +96,11 @@ var claimTests = []test{
 			if got := w.claim(heir, fleet.ProcessAgentStart, 5); len(got) != 0 {
 				w.Fatal("claimed what is held")
 			}
-			w.shift.Advance(interval - time.Second)
+			w.shift.Advance(interval - margin)
 			w.must(dead.Extend(w.ctx))
 			w.must(heir.Extend(w.ctx))
 		}
-		w.shift.Advance(interval + time.Second)
+		w.shift.Advance(interval + margin)
 		w.must(heir.Extend(w.ctx))
 		// the claim itself ends the session that is in its way
 		taken := w.claimOne(heir, fleet.ProcessAgentStart)
@@ -175,7 +175,7 @@ var claimTests = []test{
 	{"a session that has ended claims nothing", func(w *world) {
 		w.machine("c1")
 		s := w.session("a")
-		w.shift.Advance(time.Minute)
+		w.shift.Advance(interval + margin)
 		if _, err := w.db.CollectSessions(w.ctx); err != nil {
 			w.Fatal(err)
 		}
@@ -206,9 +206,9 @@ var claimTests = []test{
 		s := w.session("a")
 		work := w.claimOne(s, fleet.ProcessAgentStart)
 		for range 5 {
-			w.shift.Advance(interval - time.Second)
+			w.shift.Advance(interval - margin)
 			w.must(s.Extend(w.ctx))
-			w.shift.Advance(interval - time.Second)
+			w.shift.Advance(interval - margin)
 			w.must(s.Extend(w.ctx))
 			if got := w.claim(s, fleet.ProcessAgentStart, 5); len(got) != 0 {
 				w.Fatal("claimed what is held")
@@ -270,9 +270,9 @@ var claimTests = []test{
 		if got := w.claim(s, fleet.ProcessAgentStart, 1); len(got) != 0 {
 			w.Fatal("claimed what is held")
 		}
-		w.shift.Advance(interval - time.Second)
+		w.shift.Advance(interval - margin)
 		w.must(s.Extend(w.ctx))
-		w.shift.Advance(2 * time.Second) // which passes
+		w.shift.Advance(2 * margin) // which passes
 		wake := w.db.Wake(fleet.ProcessAgentStart)
 		select {
 		case <-wake:

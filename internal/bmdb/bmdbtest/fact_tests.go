@@ -128,7 +128,7 @@ var factTests = []test{
 		}
 		w.must(w.db.RecordSpoken(w.ctx, a, "boot1")) // it has come back, and would install
 		refused("while the host is held")
-		w.shift.Advance(interval + time.Second)
+		w.shift.Advance(interval + margin)
 		w.hear(a)
 		refused("past the holder's deadline")
 		w.must(holder.Extend(w.ctx))
@@ -144,7 +144,7 @@ var factTests = []test{
 		w.shift.Advance(time.Hour)
 		w.claimOne(w.session("recoverer"), fleet.ProcessAgentStart)
 		w.must(w.db.RecordSpoken(w.ctx, a, "boot1"))
-		w.shift.Advance(interval + time.Second)
+		w.shift.Advance(interval + margin)
 		if o := w.handOut(a, 0, 0); o != nil {
 			w.Fatalf("order %+v", o)
 		}

@@ -51,7 +51,7 @@ var handsTests = []test{
 		}
 		// what it finds on its first boot is the same
 		w.heardFor(2 * time.Minute)
-		a := w.startAgent(id)
+		a := w.startAgentAs(id, "boot2")
 		w.must(w.db.RecordSpoken(w.ctx, a, "boot2"))
 		if o := w.handOut(a, 0, 0); o.Request.Generation != 2 || string(o.Request.FirstBootData) != "hello" {
 			w.Fatalf("handed out %+v", o.Request)
@@ -148,7 +148,7 @@ var handsTests = []test{
 		_, err := w.db.SetPolicy(w.ctx, p)
 		w.must(err)
 		w.pulls(fleet.LeverReboot)
-		ids := w.machines(nil, "c1", "c2")
+		w.machines(nil, "c1", "c2")
 		for _, work := range w.claim(w.lasting("initializer"), fleet.ProcessAgentStart, 5) {
 			w.must(work.Fail(w.ctx, bmdb.Failure{Cause: "no answer", Backoff: hours, Answer: fleet.AnswerNone}))
 		}
@@ -158,17 +158,23 @@ var handsTests = []test{
 		}
 		w.shift.Advance(2 * time.Minute)
 		did, err := w.db.WatchSilence(w.ctx)
-		if w.must(err); did != "2 of 2 machines are silent, of which 2 have never answered: the fault is probably ours" {
+		if w.must(err); did != "2 of 2 machines are silent, of which 2 have never answered: the fault is probably ours (listener, network, certificate, clock)" {
 			w.Fatalf("it did %q", did)
 		}
 		w.shift.Advance(p.SuspectFor + p.RecoveryStepTimeout)
 		s := w.lasting("recoverer")
-		for range ids { // it waited once
-			w.must(w.recover(s, 2, 1)[0].Finish(w.ctx, bmdb.TakeStep(fleet.RungReboot)))
-			w.recover(s, 2, 0) // it has its time to answer
+		w.must(w.recover(s, 2, 1)[0].Finish(w.ctx, bmdb.TakeStep(fleet.RungReboot)))
+		w.recover(s, 2, 0) // it has its time to answer
+		w.shift.Advance(p.RecoveryStepTimeout + time.Second)
+		w.must(w.recover(s, 2, 1)[0].Finish(w.ctx, bmdb.TakeStep(fleet.RungReboot)))
+		for range 2 {
+			// Nobody knows whether they answer now, and until a start of an agent shows it nothing is due.
+			c, err := s.Claim(w.ctx, bmdb.ClaimRequest{Process: fleet.ProcessRecovery, Limit: 2})
+			if w.must(err); len(c.Works) > 0 || !c.NextDue.IsZero() {
+				w.Fatalf("claimed %d, and more at %s", len(c.Works), c.NextDue)
+			}
 			w.shift.Advance(p.RecoveryStepTimeout + time.Second)
 		}
-		w.recover(s, 2, 0) // nobody knows whether they answer now
 	}},
 	{"a host key from user data outlives a reinstall", func(w *world) {
 		id, work := w.lost(func(p *fleet.Policy) { p.RecoveryReboots, p.RecoveryReinstalls = 0, 1 })
@@ -204,6 +210,9 @@ var handsTests = []test{
 		}
 		_, err = w.db.RequestOperation(w.ctx, actor, id, fleet.OperationPowerOn, "the fan was replaced")
 		w.must(err)
+	}},
+	{"a provider that is not there has no levers", func(w *world) {
+		w.wantKind(w.db.SetLevers(w.ctx, "nobody", []fleet.Lever{fleet.LeverReboot}), fleet.KindNotFound)
 	}},
 	{"what is said of a machine that is gone meanwhile is nothing", func(w *world) {
 		a, b := w.machine("c1"), w.machine("c2")
@@ -247,7 +256,7 @@ var handsTests = []test{
 		if got := w.claim(s, fleet.ProcessRecovery, 1); len(got) != 0 {
 			w.Fatal("claimed while the line is stopped")
 		}
-		if h, err := w.db.RecoveryHold(w.ctx); err != nil || h == nil || h.Actor != actor {
+		if h, err := RecoveryHold(w.ctx, w.db); err != nil || h == nil || h.Actor != actor {
 			w.Fatalf("hold %+v, %v", h, err)
 		}
 		w.must(w.db.ResumeRecovery(w.ctx, actor, "all is connected"))
@@ -280,7 +289,7 @@ var handsTests = []test{
 		if did, err := w.db.WatchSilence(w.ctx); err != nil || !strings.Contains(did, "restarted 2 machines within an hour") {
 			w.Fatalf("%q, %v", did, err)
 		}
-		if hold, err := w.db.RecoveryHold(w.ctx); err != nil || hold == nil || hold.Actor != fleet.ActorPolicy {
+		if hold, err := RecoveryHold(w.ctx, w.db); err != nil || hold == nil || hold.Actor != fleet.ActorPolicy {
 			w.Fatalf("hold %+v, %v", hold, err)
 		}
 		w.wantKind(works[2].Note(w.ctx, bmdb.TakeStep(fleet.RungReboot)), fleet.KindConflict)
@@ -297,7 +306,7 @@ var handsTests = []test{
 		if err != nil || did == "" {
 			w.Fatalf("%q, %v", did, err)
 		}
-		hold, err := w.db.RecoveryHold(w.ctx)
+		hold, err := RecoveryHold(w.ctx, w.db)
 		w.must(err)
 		if hold == nil || hold.Reason != did || hold.Until.Before(first.Add(time.Hour-time.Minute)) || hold.Until.After(first.Add(time.Hour)) {
 			w.Fatalf("hold %+v, the first restart was at %s", hold, first)
@@ -372,7 +381,7 @@ var handsTests = []test{
 		watch("")
 		held := func(want bool) {
 			w.Helper()
-			h, err := w.db.RecoveryHold(w.ctx)
+			h, err := RecoveryHold(w.ctx, w.db)
 			w.must(err)
 			if (h != nil) != want {
 				w.Fatalf("recovery is stopped: %+v, want %t", h, want)

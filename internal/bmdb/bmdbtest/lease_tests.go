@@ -16,7 +16,7 @@ var leaseTests = []test{
 		late, heir := w.session("late"), w.lasting("heir")
 		work, pass := w.claimOne(late, fleet.ProcessAgentStart), w.claimOne(late, fleet.ProcessProvision)
 		for _, process := range []fleet.Process{fleet.ProcessAgentStart, fleet.ProcessProvision} {
-			w.shift.Advance(interval + time.Second)
+			w.shift.Advance(interval + margin)
 			w.must(w.claimOne(heir, fleet.ProcessUpdate).Cancel(w.ctx, "a fact of the machine",
 				bmdb.SetProvided(id, "", fleet.Provided{Status: fleet.ProviderStatusActive, Detail: string(process)})))
 			w.after = map[string]func(){"claim": func() { w.must(late.Extend(w.ctx)) }}
@@ -37,7 +37,7 @@ var leaseTests = []test{
 		if got := w.claim(heir, fleet.ProcessProvision, 1); len(got) != 0 {
 			w.Fatal("claimed what is held")
 		}
-		w.shift.Advance(interval + time.Second)
+		w.shift.Advance(interval + margin)
 		if is := w.claimOne(heir, fleet.ProcessProvision); is.Epoch <= was.Epoch {
 			w.Fatalf("epoch %d after %d", is.Epoch, was.Epoch)
 		}
@@ -60,7 +60,7 @@ var leaseTests = []test{
 			w.Fatalf("claimed %d, want all %d", len(c.Works), len(ids))
 		}
 		w.wantNumber(int64(len(ids)+2), heldLanes)
-		w.shift.Advance(interval + time.Second)
+		w.shift.Advance(interval + margin)
 		if n, err := w.db.CollectSessions(w.ctx); n != 1 || err != nil {
 			w.Fatalf("collected %d, %v", n, err)
 		}
@@ -94,7 +94,7 @@ var leaseTests = []test{
 	{"a claim that was lost in a failover commits nothing", func(w *world) {
 		id := w.machine("c1")
 		work, ended := w.claimOne(w.session("a"), fleet.ProcessAgentStart), "must not be there"
-		b := w.session("b") // later, so that its deadline is
+		b := w.sessionFor("b", interval+margin) // its deadline is later
 		w.exec("UPDATE machine SET session = $1 WHERE id = $2", string(b.ID()), string(id))
 		w.wantKind(work.Note(w.ctx, bmdb.RecordHistory("late", ended)), fleet.KindLeaseLost)
 		w.wantKind(work.Finish(w.ctx, bmdb.RecordHistory("late", ended)), fleet.KindLeaseLost)

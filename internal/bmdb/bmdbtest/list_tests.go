@@ -51,6 +51,36 @@ var listTests = []test{
 			w.Fatalf("page %+v", page)
 		}
 	}},
+	{"pages of locations", func(w *world) {
+		ids := w.machines(nil, "c1", "c2", "c3", "c4", "c5")
+		racks := []string{"rack 4", "rack 5", "rack 4", "rack 6", "rack 4"}
+		w.provisioning(func(work *bmdb.Work) {
+			for i, id := range ids {
+				r := w.record(id)
+				fact := *r.Provided
+				fact.Location = racks[i]
+				w.must(work.Note(w.ctx, bmdb.SetProvided(id, r.ProviderID, fact)))
+			}
+		})
+		w.must(w.db.Quarantine(w.ctx, actor, ids[4], "kept"))
+		for _, c := range []struct {
+			f    bmdb.MachineFilter
+			want []fleet.MachineID
+		}{
+			{bmdb.MachineFilter{Locations: []string{"rack 4"}}, []fleet.MachineID{ids[0], ids[2], ids[4]}},
+			{bmdb.MachineFilter{Locations: []string{"rack 6", "rack 5", "rack 6"}}, []fleet.MachineID{ids[1], ids[3]}},
+			{bmdb.MachineFilter{Locations: []string{"rack 4"}, Provider: provider, States: []fleet.State{fleet.StateProvided}}, []fleet.MachineID{ids[0], ids[2]}},
+			{bmdb.MachineFilter{Locations: []string{"rack"}}, nil},
+			{bmdb.MachineFilter{Locations: []string{"rack 4"}, Provider: "p9"}, nil},
+		} {
+			slices.Sort(c.want)
+			for _, c.f.Limit = range []int{1, 2, 100} {
+				if got := idsOf(w.pages(c.f)); !slices.Equal(got, c.want) {
+					w.Errorf("%+v: %v, want %v", c.f, got, c.want)
+				}
+			}
+		}
+	}},
 	{"a machine is found by what people call it", func(w *world) {
 		ids := w.machines(nil, "c1", "c2")
 		for ref, want := range map[string]fleet.MachineID{

@@ -1,6 +1,7 @@
 package bmdbtest
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/lifecycle"
 )
 
 var everyLever = []fleet.Lever{fleet.LeverReboot, fleet.LeverPower, fleet.LeverReinstall, fleet.LeverRelease}
@@ -100,6 +102,43 @@ var operationTests = []test{
 			}
 		}
 	}},
+	{"a power cycle that is called off half-way leaves no machine off", func(w *world) {
+		w.pulls(everyLever...)
+		for i, begun := range []bool{false, true} {
+			a := w.ready(fleet.CapacityID(fmt.Sprintf("c%d", i)), false)
+			cycle := func() {
+				w.Helper()
+				number, s := w.ask(a, fleet.OperationPowerCycle), w.session("operations")
+				if begun {
+					w.must(w.claimOne(s, fleet.ProcessOperation).Note(w.ctx, bmdb.BeginOperation(number, "boot1")))
+				}
+			}
+			cycle()
+			p := w.planned(fleet.VerbQuarantine, a.Machine)
+			if got := p.Machines[0].Does; strings.Contains(got, "it stays off until `ironherd machine power on`") != begun {
+				w.Errorf("begun %t: quarantine does %q", begun, got)
+			}
+			p = w.planned(fleet.VerbWithdraw, a.Machine)
+			done := w.confirmed(p.ID)
+			for _, text := range []string{p.Machines[0].Does, done.Outcomes[0].Detail} {
+				if strings.Contains(text, "; because p1 may have switched it off already, it is switched on") != begun {
+					w.Errorf("begun %t: %q", begun, text)
+				}
+			}
+			open := w.record(a.Machine).OpenOperation()
+			if begun != (open != nil && open.Operation == fleet.OperationPowerOn && open.Number == 2) {
+				w.Errorf("begun %t: open %+v", begun, open)
+			}
+			if begun { // a person may call that off, too
+				w.must(w.db.WithdrawOperation(w.ctx, actor, a.Machine, "leave it"))
+			}
+			cycle()
+			w.must(w.db.Quarantine(w.ctx, actor, a.Machine, "smells of smoke"))
+			if open := w.record(a.Machine).OpenOperation(); open != nil {
+				w.Errorf("begun %t: in quarantine %+v is wanted", begun, open)
+			}
+		}
+	}},
 	// rule 8
 	{"people win: a new operation takes the place of one, and voids what is done", func(w *world) {
 		a := w.ready("c1", false)
@@ -183,6 +222,48 @@ var operationTests = []test{
 		}
 		if w.state(other.Machine) != fleet.StateAvailable {
 			w.Fatal("another machine has changed")
+		}
+	}},
+	{"the capacity of a machine that was given up when it was to be replaced sits out a penalty", func(w *world) {
+		w.pulls() // the provider is known
+		quarantined := w.broken("quarantined").Machine
+		failed, byPerson := w.machine("failed"), w.machine("by-person")
+		w.pulls(fleet.LeverRelease)
+		work := w.recover(w.sessionFor("recoverer", time.Hour), 1, 1)[0]
+		if work.Subject.Machine != quarantined {
+			w.Fatalf("claimed %s", work.Subject)
+		}
+		w.must(work.Finish(w.ctx, bmdb.TakeStep(fleet.RungQuarantine)))
+		r, err := w.db.Machine(w.ctx, quarantined)
+		w.must(err)
+		if q := r.Quarantine; q == nil || !strings.HasPrefix(q.Reason, "recovery found no step: the agent has been silent for ") {
+			w.Errorf("quarantine %+v", q)
+		}
+		w.must(w.db.Quarantine(w.ctx, actor, byPerson, "a look at its fan"))
+		says := func(id fleet.MachineID, capacity fleet.CapacityID, status fleet.ProviderStatus) bmdb.Change {
+			return bmdb.SetProvided(id, fleet.ProviderID("id-"+capacity), providedAs(status, capacity))
+		}
+		w.provisioning(func(work *bmdb.Work) {
+			w.must(work.Note(w.ctx, says(failed, "failed", fleet.ProviderStatusFailed)))
+		})
+		for id, capacity := range map[fleet.MachineID]fleet.CapacityID{quarantined: "quarantined", failed: "failed", byPerson: "by-person"} {
+			number, err := w.db.RequestOperation(w.ctx, actor, id, fleet.OperationReplace, "it is broken")
+			w.must(err)
+			work := w.claimOne(w.session("operations"), fleet.ProcessOperation)
+			w.must(work.Note(w.ctx, bmdb.BeginOperation(number, "")))
+			// What made it be given up is not seen any more.
+			w.must(work.Note(w.ctx, bmdb.AcceptOperation(number), says(id, capacity, fleet.ProviderStatusDeleting)))
+			w.must(work.Finish(w.ctx, bmdb.EndOperation(number, true, "gone", time.Hour)))
+		}
+		penalties, err := w.db.Penalties(w.ctx, provider)
+		w.must(err)
+		for _, capacity := range []fleet.CapacityID{"quarantined", "failed"} {
+			if p := penalties[capacity]; p.ForEver() || p.Until.Sub(w.now()) < 59*time.Minute || p.Until.Sub(w.now()) > time.Hour {
+				w.Errorf("the penalty of %s is %+v at %s", capacity, p, w.now())
+			}
+		}
+		if len(penalties) != 2 {
+			w.Errorf("penalties %+v", penalties)
 		}
 	}},
 	{"a release that is interrupted anywhere ends once", func(w *world) {
@@ -281,7 +362,7 @@ var operationTests = []test{
 		}
 		w.shift.Advance(time.Hour + time.Second)
 		s = w.session("operations")
-		w.must(w.claimOne(s, fleet.ProcessOperation).Finish(w.ctx, bmdb.EndMaintenance()))
+		w.must(w.claimOne(s, fleet.ProcessOperation).Finish(w.ctx, bmdb.MaintenanceOver()))
 		if got := w.state(a.Machine); got != fleet.StateAvailable {
 			w.Fatalf("state %s", got) // silence counts from the end
 		}
@@ -313,106 +394,6 @@ var operationTests = []test{
 			w.Fatalf("handed out what was called off: %+v", o)
 		}
 	}},
-	{"a machine climbs the ladder to its end, and begins anew after a person's word", func(w *world) {
-		a := w.broken("c1")
-		w.pulls(everyLever...)
-		for i, want := range []fleet.Rung{fleet.RungReboot, fleet.RungReboot, fleet.RungPowerCycle, fleet.RungQuarantine} {
-			s := w.session("recoverer")
-			work := w.claimOne(s, fleet.ProcessRecovery)
-			if work.Decision.Rung != want {
-				w.Fatalf("step %d is %s (%s), want %s", i, work.Decision.Rung, work.Decision.Reason, want)
-			}
-			w.wantKind(work.Note(w.ctx, bmdb.TakeStep(fleet.RungReinstall)), fleet.KindConflict)
-			w.must(work.Note(w.ctx, bmdb.TakeStep(want)))
-			w.wantKind(work.Note(w.ctx, bmdb.TakeStep(want), bmdb.RecordHistory("twice", "")), fleet.KindConflict)
-			w.must(work.Finish(w.ctx))
-			if got := w.claim(s, fleet.ProcessRecovery, 1); len(got) != 0 {
-				w.Fatalf("the next step was taken before the last one had time: %s", got[0].Decision.Rung)
-			}
-			w.must(s.Close(w.ctx, "done"))
-			w.shift.Advance(fleet.DefaultPolicy().RecoveryStepTimeout + time.Second)
-		}
-		w.wantHappenedOnce(bmdb.HappeningRecovery, "silent")
-		if r := w.record(a.Machine); r.Quarantine == nil || r.Quarantine.Actor != "recovery" || w.state(a.Machine) != fleet.StateQuarantined {
-			w.Fatalf("quarantine %+v", r.Quarantine)
-		}
-		w.must(w.db.Unquarantine(w.ctx, actor, a.Machine, "a new board"))
-		if r := w.record(a.Machine); r.Repair != nil {
-			w.Fatalf("repair %+v", r.Repair)
-		}
-	}},
-	{"a heartbeat after a step ends the trouble, and history says after which", func(w *world) {
-		a := w.broken("c1")
-		w.pulls(fleet.LeverReboot)
-		work := w.claimOne(w.session("recoverer"), fleet.ProcessRecovery)
-		w.must(work.Note(w.ctx, bmdb.TakeStep(fleet.RungReboot)))
-		w.must(work.Finish(w.ctx))
-		w.shift.Advance(time.Minute)
-		w.must(w.db.RecordSpoken(w.ctx, a, "boot2"))
-		if w.state(a.Machine) != fleet.StateAvailable {
-			w.Fatalf("state %s", w.state(a.Machine))
-		}
-		page, err := w.db.History(w.ctx, a.Machine, 100)
-		w.must(err)
-		if !slices.ContainsFunc(page, func(r bmdb.HistoryRow) bool {
-			return r.Event == fleet.EventRepaired && strings.Contains(r.Detail, "after the step reboot, with another boot ID")
-		}) {
-			w.Fatalf("history %+v", page)
-		}
-	}},
-	{"an agent that is started again is a step of the ladder", func(w *world) {
-		a := w.ready("c1", false)
-		w.pulls(fleet.LeverReboot)
-		w.must(w.db.ListenerAlive(w.ctx, 1000*time.Hour, 30*time.Second))
-		w.shift.Advance(time.Hour)
-		next := w.startAgent(a.Machine)
-		r := w.record(a.Machine)
-		if r.Repair == nil || r.Repair.Rung != fleet.RungAgentStart || r.Repair.Steps[fleet.RungAgentStart] != 1 || r.Repair.BootID != "boot1" {
-			w.Fatalf("repair %+v", r.Repair)
-		}
-		w.shift.Advance(fleet.DefaultPolicy().RecoveryStepTimeout + time.Second)
-		work := w.claimOne(w.session("recoverer"), fleet.ProcessRecovery)
-		if work.Decision.Rung != fleet.RungReboot {
-			w.Fatalf("decided %+v", work.Decision)
-		}
-		w.must(w.db.RecordSpoken(w.ctx, next, "boot1")) // it speaks after all
-		w.wantKind(work.Note(w.ctx, bmdb.TakeStep(fleet.RungReboot)), fleet.KindConflict)
-		w.must(work.Cancel(w.ctx, "it speaks"))
-	}},
-	{"a machine that was restarted counts against the limit until it is heard of", func(w *world) {
-		w.pulls() // the provider is known
-		a := w.broken("c1")
-		b := w.broken("c2")
-		w.pulls(fleet.LeverReboot)
-		p := fleet.DefaultPolicy()
-		p.RecoveryAtOnce = 1
-		_, err := w.db.SetPolicy(w.ctx, p)
-		w.must(err)
-		w.judgeAgain()
-		s := w.sessionFor("recoverer", time.Hour)
-		work := w.recover(s, 2, 1)[0]
-		first, second := a, b
-		if work.Subject.Machine == b.Machine {
-			first, second = b, a
-		}
-		w.must(work.Note(w.ctx, bmdb.TakeStep(fleet.RungReboot)))
-		w.must(work.Finish(w.ctx))
-		w.recover(s, 2, 0)
-		w.shift.Advance(2 * time.Minute)
-		first = w.startAgentAs(first.Machine, "boot2")
-		w.recover(s, 2, 0) // it was started, and has not spoken
-		w.must(w.db.RecordSpoken(w.ctx, first, "boot2"))
-		work = w.recover(s, 2, 1)[0]
-		if work.Subject.Machine != second.Machine {
-			w.Fatalf("claimed %s", work.Subject)
-		}
-		w.must(work.Note(w.ctx, bmdb.TakeStep(fleet.RungReboot)))
-		w.must(work.Finish(w.ctx))
-		w.shift.Advance(p.RecoveryStepTimeout + time.Second) // its time is over, and the next step is due
-		if work = w.recover(s, 1, 1)[0]; work.Subject.Machine != second.Machine {
-			w.Fatalf("claimed %s", work.Subject)
-		}
-	}},
 	{"a provider that is paused gets no pass", func(w *world) {
 		w.must(w.db.PauseProvider(w.ctx, actor, provider, "the bill"))
 		s := w.session("provisioner")
@@ -423,5 +404,33 @@ var operationTests = []test{
 		w.wantKind(w.db.ResumeProvider(w.ctx, actor, provider, "again"), fleet.KindConflict)
 		w.claimOne(s, fleet.ProcessProvision)
 		w.wantKind(w.db.PauseProvider(w.ctx, actor, "nobody", "x"), fleet.KindNotFound)
+	}},
+	{"people win: the pass under way begins no call after a pause, and records what came of those before", func(w *world) {
+		pass := w.claimOne(w.session("provisioner"), fleet.ProcessProvision)
+		wanted := newIntents("c1", "c2")
+		called, waits := wanted[0], wanted[1]
+		var opened []fleet.Intent
+		w.must(pass.Note(w.ctx, bmdb.OpenIntents(0, wanted, &opened)))
+		w.must(pass.Note(w.ctx, bmdb.IntentCalled(called.Machine)))
+		w.must(w.db.PauseProvider(w.ctx, actor, provider, "the bill"))
+		for _, change := range []bmdb.Change{
+			bmdb.IntentCalled(waits.Machine), bmdb.UnlessPaused(), bmdb.OpenIntents(0, newIntents("c3"), &opened),
+		} {
+			if err := pass.Note(w.ctx, change); !errors.Is(err, bmdb.ErrPaused) {
+				w.Errorf("%s: %v", change, err)
+			}
+		}
+		d, err := w.db.MachineDetails(w.ctx, waits.Machine)
+		w.must(err)
+		if why := lifecycle.Decide(d.Record, d.Environment, d.Now).For(fleet.ProcessProvision).Reason; !strings.Contains(why, "paused by "+actor) {
+			w.Errorf("a machine that waits for its creation is explained as %q", why)
+		}
+		w.must(pass.Note(w.ctx, bmdb.CloseIntentProvided(called.Machine, "d1", providedAs(fleet.ProviderStatusActive, "c1"))))
+		w.must(pass.Finish(w.ctx))
+		view, err := w.db.ViewProvider(w.ctx, provider)
+		w.must(err)
+		if len(view.Intents) != 1 || view.Intents[0].Calls != 0 || len(view.Machines) != 1 {
+			w.Errorf("%+v", view)
+		}
 	}},
 }

@@ -1,6 +1,7 @@
 package bmdbtest
 
 import (
+	"context"
 	"slices"
 	"time"
 
@@ -154,6 +155,25 @@ var operatorTests = []test{
 		p.SilentAfter = 0
 		_, err = w.db.SetPolicy(w.ctx, p)
 		w.wantKind(err, fleet.KindInvalid)
+	}},
+	{"a new policy voids nothing", func(w *world) { // rules 8 and 10
+		w.machine("c1")
+		s := w.lasting("initializer")
+		work := w.claimOne(s, fleet.ProcessAgentStart)
+		guarded, release := work.Guard(w.ctx)
+		defer release()
+		p := fleet.DefaultPolicy()
+		p.SilentAfter = 2 * time.Minute
+		_, err := w.db.SetPolicy(w.ctx, p)
+		w.must(err)
+		if n, err := w.db.RecomputeAgenda(w.ctx, 100); n < 1 || err != nil {
+			w.Fatalf("judged %d, %v", n, err)
+		}
+		w.must(s.Extend(w.ctx))
+		if guarded.Err() != nil {
+			w.Fatalf("the work ended: %v", context.Cause(guarded))
+		}
+		w.must(work.Finish(w.ctx))
 	}},
 	{"a restored database waits for a person's word", func(w *world) { // rule 11
 		env, err := w.db.Environment(w.ctx)

@@ -166,7 +166,7 @@ var placeTests = []test{
 		w.silentAt(provider, 2, 0, slices.Concat(in("a", 10), in("b", 1))...)
 		dead, s := w.session("dead"), w.session("heir")
 		w.recover(dead, 3, 3)
-		w.shift.Advance(interval + time.Second)
+		w.shift.Advance(interval + margin)
 		w.must(s.Extend(w.ctx))
 		w.wantAt(w.recover(s, 10, 3), "a:2 b:1")
 	}},

@@ -272,7 +272,7 @@ var planTests = []test{
 		id, dead := w.machine("c1"), w.session("dead")
 		w.claimOne(dead, fleet.ProcessAgentStart)
 		p := w.planned(fleet.VerbReboot, id)
-		w.shift.Advance(interval + time.Second)
+		w.shift.Advance(interval + margin)
 		w.faults.LoseReply() // the session ends, and nobody frees its lane
 		if _, err := w.db.CollectSessions(w.ctx); err == nil {
 			w.Fatal("the lane was freed: the test tests nothing")

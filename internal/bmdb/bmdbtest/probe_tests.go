@@ -21,7 +21,13 @@ func answers(answered bool) bmdb.Change {
 // unseen makes a machine whose disk is written, and whose system is to be seen in that way.
 func (w *world) unseen(seenUp fleet.SeenUp) (bmdb.AgentIdentity, *bmdb.InstallOrder) {
 	w.Helper()
-	id := w.machines(&fleet.InstallRequest{Actor: actor, Image: image, SeenUp: seenUp}, "c1")[0]
+	return w.unseenOn("c1", seenUp)
+}
+
+// unseenOn is unseen on that capacity.
+func (w *world) unseenOn(capacity fleet.CapacityID, seenUp fleet.SeenUp) (bmdb.AgentIdentity, *bmdb.InstallOrder) {
+	w.Helper()
+	id := w.machines(&fleet.InstallRequest{Actor: actor, Image: image, SeenUp: seenUp}, capacity)[0]
 	a := w.startAgent(id)
 	w.must(w.db.ListenerAlive(w.ctx, 10*time.Second, 30*time.Second))
 	w.must(w.db.RecordSpoken(w.ctx, a, "boot1"))
@@ -109,6 +115,31 @@ var probeTests = []test{
 		if got := w.state(id); got != fleet.StateInstalled {
 			w.Fatalf("state %s", got)
 		}
+	}},
+	{"a probe shows that a disk was written whose report was lost", func(w *world) {
+		id := w.machines(&fleet.InstallRequest{Actor: actor, Image: image, SeenUp: sshWatched}, "c1")[0]
+		a := w.startAgent(id)
+		w.must(w.db.ListenerAlive(w.ctx, 10*time.Second, 30*time.Second))
+		w.must(w.db.RecordSpoken(w.ctx, a, "boot1"))
+		w.must(w.db.RecordHardware(w.ctx, a, []byte("report")))
+		w.handOut(a, 0, 0)
+		s := w.sessionFor("prober", 10*time.Hour)
+		if got := w.claim(s, fleet.ProcessProbe, 1); len(got) != 0 {
+			w.Fatal("probed while the agent may speak")
+		}
+		for range fleet.DefaultPolicy().SilentAfter / (10 * time.Second) {
+			w.shift.Advance(10 * time.Second)
+			w.must(w.db.ListenerAlive(w.ctx, 10*time.Second, 30*time.Second))
+		}
+		w.probe(s, time.Second, false)
+		if r := w.record(id); r.InstallReport != nil || r.Installed != nil || r.Probe.Answered() {
+			w.Fatalf("report %+v, installed %+v, probe %+v", r.InstallReport, r.Installed, r.Probe)
+		}
+		w.probe(s, 10*time.Second, true)
+		if r := w.record(id); !r.InstallReport.OK || r.Installed == nil || w.state(id) != fleet.StateInstalled || w.count(id, fleet.EventDiskWritten) != 1 {
+			w.Fatalf("report %+v, installed %+v, state %s", r.InstallReport, r.Installed, w.state(id))
+		}
+		w.wantNumber(0, "SELECT count(*) FROM install_deadline")
 	}},
 	{"a watched machine that does not answer is unreachable, and left alone", func(w *world) {
 		a, _ := w.unseen(sshWatched)

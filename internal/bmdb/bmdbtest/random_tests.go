@@ -41,9 +41,14 @@ type random struct {
 	orders map[fleet.MachineID][]*bmdb.InstallOrder
 }
 
+// walkLease is the lease of the sessions of a walk. It is so long because a session also ends by
+// the process's own clock, which nobody moves: a walk may take minutes on a busy machine.
+const walkLease = 20 * time.Minute
+
 // holder is a session with the model's view of it.
 type holder struct {
-	session  *bmdb.Session
+	session *bmdb.Session
+	// deadline is not later than that of the database.
 	deadline time.Time
 	works    []*leased
 }
@@ -68,8 +73,9 @@ func newRandom(w *world, r *rapid.T, sessions int) *random {
 }
 
 func (x *random) newHolder() {
-	s := x.session(fmt.Sprintf("s%d", len(x.holders)))
-	x.holders = append(x.holders, &holder{session: s, deadline: x.now().Add(interval)})
+	deadline := x.now().Add(walkLease)
+	s := x.sessionFor(fmt.Sprintf("s%d", len(x.holders)), walkLease)
+	x.holders = append(x.holders, &holder{session: s, deadline: deadline})
 }
 
 // walk makes random steps.
@@ -97,7 +103,7 @@ func (x *random) holderDrawn() *holder { return rapid.SampledFrom(x.holders).Dra
 
 func (x *random) advance() {
 	x.shift.Advance(rapid.SampledFrom([]time.Duration{
-		time.Second, interval - time.Second, interval + time.Second, time.Minute, 11 * time.Minute, time.Hour,
+		time.Second, time.Minute, 11 * time.Minute, walkLease - margin, walkLease + margin, time.Hour,
 	}).Draw(x.r, "by"))
 }
 
@@ -257,15 +263,14 @@ func (x *random) takeOver() {
 
 func (x *random) extend() {
 	h := x.holderDrawn()
-	ended := x.ended()[h.session.ID()]
+	ended, deadline := x.ended()[h.session.ID()], x.now().Add(walkLease)
 	err := h.session.Extend(x.ctx)
 	if ended {
 		x.wantKind(err, fleet.KindLeaseLost)
 		return
 	}
 	x.must(err)
-	h.deadline = x.now()
-	h.deadline = h.deadline.Add(interval - time.Second) // it is a little later
+	h.deadline = deadline
 }
 
 func (x *random) collect() {

@@ -52,7 +52,7 @@ var silenceTests = []test{
 		w.shift.Advance(2 * time.Minute)
 		s := w.lasting("recoverer")
 		w.recover(s, 5, 0)
-		w.watch("3 of 3 installed systems did not come up: the fault is probably ours")
+		w.watch("3 of 3 installed systems did not come up: the fault is probably ours (listener, network, certificate, clock)")
 		w.judgeAgain()
 		w.shift.Advance(p.RecoveryStepTimeout)
 		w.recover(s, 5, 0)
@@ -85,7 +85,7 @@ var silenceTests = []test{
 		w.watch("")
 		w.written("c6", "c7", "c8")
 		w.shift.Advance(p.BootTimeout + time.Minute)
-		w.watch("5 of 8 installed systems did not come up: the fault is probably ours")
+		w.watch("5 of 8 installed systems did not come up: the fault is probably ours (listener, network, certificate, clock)")
 	}},
 	{"agents that speak do not excuse installed systems that do not come up", func(w *world) {
 		p := w.suspecting(2)
@@ -96,7 +96,7 @@ var silenceTests = []test{
 		for _, a := range agents {
 			w.hear(a)
 		}
-		w.watch("2 of 2 installed systems did not come up: the fault is probably ours")
+		w.watch("2 of 2 installed systems did not come up: the fault is probably ours (listener, network, certificate, clock)")
 	}},
 	{"an installed system that has its time still does not stop the line", func(w *world) {
 		p := w.suspecting(1)
@@ -120,7 +120,7 @@ var silenceTests = []test{
 				bmdb.AcceptOperation(number), bmdb.EndOperation(number, true, "done", 0)))
 		})
 		w.shift.Advance(p.BootTimeout)
-		w.watch("1 of 1 installed systems did not come up: the fault is probably ours")
+		w.watch("1 of 1 installed systems did not come up: the fault is probably ours (listener, network, certificate, clock)")
 	}},
 	{"no installed system had its time while nobody listened", func(w *world) {
 		p := w.suspecting(1)
@@ -131,7 +131,7 @@ var silenceTests = []test{
 		w.shift.Advance(p.BootTimeout - time.Minute)
 		w.watch("")
 		w.shift.Advance(2 * time.Minute)
-		w.watch("1 of 1 installed systems did not come up: the fault is probably ours")
+		w.watch("1 of 1 installed systems did not come up: the fault is probably ours (listener, network, certificate, clock)")
 	}},
 	{"an installed system that is to be probed has not come up only when a probe says so", func(w *world) {
 		p := w.suspecting(1)
@@ -140,6 +140,6 @@ var silenceTests = []test{
 		w.shift.Advance(p.BootTimeout + time.Minute)
 		w.watch("")
 		w.probe(w.sessionFor("prober", 10*time.Hour), 0, false)
-		w.watch("1 of 1 installed systems did not come up: the fault is probably ours")
+		w.watch("1 of 1 installed systems did not come up: the fault is probably ours (listener, network, certificate, clock)")
 	}},
 }

@@ -130,11 +130,11 @@ var slotTests = []test{
 				w.must(err)
 			},
 			func(*bmdb.Work, *bmdb.Session) { // it dies, and the claim finds it
-				w.shift.Advance(interval + time.Second)
+				w.shift.Advance(interval + margin)
 				w.must(s.Extend(w.ctx))
 			},
 			func(*bmdb.Work, *bmdb.Session) { // it dies, and the janitor finds it
-				w.shift.Advance(interval + time.Second)
+				w.shift.Advance(interval + margin)
 				w.must(s.Extend(w.ctx))
 				if _, err := w.db.CollectSessions(w.ctx); err != nil {
 					w.Fatal(err)
@@ -256,7 +256,7 @@ var slotTests = []test{
 		}
 		w.recover(s, 10, 0)
 		for range 3 {
-			w.shift.Advance(interval - time.Second)
+			w.shift.Advance(interval - margin)
 			w.must(s.Extend(w.ctx))
 		}
 		works := w.recover(s, 10, 3)
@@ -274,7 +274,7 @@ var slotTests = []test{
 		w.silent(provider, 3, 1)
 		late, heir := w.session("late"), w.sessionFor("heir", time.Hour)
 		w.recover(late, 1, 1)
-		w.shift.Advance(interval + time.Second)
+		w.shift.Advance(interval + margin)
 		w.recover(heir, 1, 1)
 		w.wantKind(late.Extend(w.ctx), fleet.KindLeaseLost)
 	}},
@@ -282,7 +282,7 @@ var slotTests = []test{
 		w.silent(provider, 6, 4)
 		dead, s := w.session("dead"), w.session("heir")
 		w.recover(dead, 3, 3)
-		w.shift.Advance(interval + time.Second)
+		w.shift.Advance(interval + margin)
 		w.must(s.Extend(w.ctx))
 		w.recover(s, 10, 4)
 	}},

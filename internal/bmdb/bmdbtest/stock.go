@@ -58,3 +58,20 @@ func StockAt(
 	}
 	return s.Close(ctx, "stocked")
 }
+
+// RecoveryHold returns what stops recovery; nil when nothing does.
+func RecoveryHold(ctx context.Context, db *bmdb.DB) (*fleet.RecoveryHold, error) {
+	s, err := db.Summary(ctx)
+	return s.RecoveryHold, err
+}
+
+// Held returns what a session holds, which may have ended.
+func Held(ctx context.Context, db *bmdb.DB, session fleet.SessionID) ([]bmdb.HeldLane, error) {
+	rows, err := db.Sessions(ctx, true)
+	for _, s := range rows {
+		if s.ID == session {
+			return s.Held, err
+		}
+	}
+	return nil, err
+}

@@ -7,6 +7,7 @@
 package bmdbtest
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -58,10 +59,11 @@ var groups = []struct {
 	{"intent", intentTests},
 	{"agent", agentTests},
 	{"install", installTests},
+	{"leave", leaveTests},
 	{"probe", probeTests},
 	{"operator", operatorTests},
 	{"plan", planTests},
-	{"operation", operationTests},
+	{"operation", slices.Concat(operationTests, ladderTests)},
 	{"list", listTests},
 	{"fault", faultTests},
 	{"lease", leaseTests},
@@ -70,6 +72,7 @@ var groups = []struct {
 	{"hands", handsTests},
 	{"silence", silenceTests},
 	{"turn", turnTests},
+	{"role", roleTests},
 }
 
 // Names returns what Run runs, without the random tests: GROUP/TEST, as `go test -run` has them.

@@ -15,6 +15,33 @@ import (
 var growing = fleet.Backoff{Initial: time.Minute, Exponent: 1.5, Maximum: 5 * time.Minute}
 
 var workTests = []test{
+	{"a check finds work that ended twice, and an end without a start", func(w *world) { // I4
+		id := w.machine("c1")
+		w.must(w.claimOne(w.lasting("a"), fleet.ProcessAgentStart).Cancel(w.ctx, "not now"))
+		wants := func(details ...string) {
+			w.Helper()
+			findings, err := w.db.Check(w.ctx)
+			w.must(err)
+			var got []string
+			for _, f := range findings {
+				if f.Invariant == "I4" && f.Subject == string(id) {
+					got = append(got, f.Detail)
+				}
+			}
+			if len(got) != len(findings) || !slices.Equal(got, details) {
+				w.Fatalf("findings %+v, want %q", findings, details)
+			}
+		}
+		wants()
+		w.exec("UPDATE history SET started_at = 0 WHERE subject = $1 AND event = 'cancelled'", string(id))
+		wants("agent-start epoch 1 has an end and no start")
+		w.exec(`INSERT INTO history (subject, at, actor, process, epoch, started_at, why, event, detail, retry_at, session)
+			SELECT subject, at, actor, process, epoch, at, why, event, detail, retry_at, session FROM history
+			WHERE subject = $1 AND event = 'cancelled'`, string(id))
+		wants("agent-start epoch 1 has 2 ends", "agent-start epoch 1 has an end and no start")
+		w.exec("DELETE FROM history WHERE subject = $1 AND event = 'cancelled' AND started_at = 0", string(id))
+		wants()
+	}},
 	{"a write in the middle that fails leaves nothing behind in its holder", func(w *world) {
 		id := w.machine("c1")
 		updater, s := w.session("updater"), w.session("a")

@@ -81,8 +81,12 @@ func (w *world) wantHappenedOnce(what bmdb.Happening, cause string) {
 
 const (
 	provider = fleet.ProviderName("p1")
-	interval = 20 * time.Second
 	actor    = "op@example"
+
+	// interval is the lease of sessions, and margin how long a busy machine may need between two
+	// steps of a test.
+	interval = time.Minute
+	margin   = 10 * time.Second
 )
 
 func newWorld(t tb, open func() bmdb.Engine) *world {

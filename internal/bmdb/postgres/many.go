@@ -37,14 +37,14 @@ func (m many) GetAllBackoffs(ctx context.Context, subjects []string) ([]statemen
 	return query[statement.Backoff](ctx, m.db, getAllBackoffs, subjects)
 }
 
-var listVoid = "SELECT v.machine FROM " + table[statement.Held](1) + `
+var listVoid = "SELECT v.machine, v.epoch FROM " + table[statement.Held](1) + `
 WHERE NOT EXISTS (SELECT 1 FROM machine m WHERE m.id = v.machine AND m.session = $3 AND m.epoch = v.epoch)`
 
-func (m many) ListVoid(ctx context.Context, session string, held []statement.Held) ([]string, error) {
+func (m many) ListVoid(ctx context.Context, session string, held []statement.Held) ([]statement.Held, error) {
 	if len(held) == 0 {
 		return nil, nil
 	}
-	return query[string](ctx, m.db, listVoid, append(arrays(held), session)...)
+	return query[statement.Held](ctx, m.db, listVoid, append(arrays(held), session)...)
 }
 
 var getMachinesHeld = "SELECT " + names[statement.GetMachineHeldRow]() + ` FROM machine

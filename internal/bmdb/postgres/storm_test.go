@@ -426,7 +426,7 @@ func TestTheLineStopsByAPersonsWord(t *testing.T) {
 	await(t, "who watches waits", func() bool { return blocked(t, url) == 1 })
 	stop.goOn()
 	wg.Wait()
-	if h, err := a.RecoveryHold(t.Context()); err != nil || h == nil || h.Actor != "op" || h.Until != nil {
+	if h, err := bmdbtest.RecoveryHold(t.Context(), a.DB); err != nil || h == nil || h.Actor != "op" || h.Until != nil {
 		t.Errorf("stopped by %+v, %v", h, err)
 	}
 }

@@ -398,16 +398,19 @@ func (q *Queries) InsertStateCount(ctx context.Context, arg InsertStateCountPara
 }
 
 const listAgenda = `-- name: ListAgenda :many
-SELECT due_at, subject, provider FROM agenda
-WHERE process = $1
-  AND (due_at, subject) > (CAST($2 AS BIGINT), CAST($3 AS TEXT))
-ORDER BY due_at, subject LIMIT CAST($4 AS BIGINT)
+SELECT a.due_at, a.subject, a.provider FROM agenda AS a
+WHERE a.process = $1
+  AND (a.due_at, a.subject) > (CAST($2 AS BIGINT), CAST($3 AS TEXT))
+  AND (CAST($4 AS BIGINT) = 0
+    OR NOT EXISTS (SELECT 1 FROM backoff AS b WHERE b.subject = a.subject AND b.process = a.process))
+ORDER BY a.due_at, a.subject LIMIT CAST($5 AS BIGINT)
 `
 
 type ListAgendaParams struct {
 	Process      string
 	AfterDueAt   int64
 	AfterSubject string
+	Unfailed     int64
 	MaxRows      int64
 }
 
@@ -417,12 +420,14 @@ type ListAgendaRow struct {
 	Provider string
 }
 
-// The page of entries behind the one that is given, due or not, whatever their providers.
+// The page of entries behind the one that is given, due or not, whatever their providers; on demand
+// (unfailed = 1) without subjects that failed at the process, and have not succeeded since.
 func (q *Queries) ListAgenda(ctx context.Context, arg ListAgendaParams) ([]ListAgendaRow, error) {
 	rows, err := q.db.QueryContext(ctx, listAgenda,
 		arg.Process,
 		arg.AfterDueAt,
 		arg.AfterSubject,
+		arg.Unfailed,
 		arg.MaxRows,
 	)
 	if err != nil {
@@ -477,7 +482,7 @@ type ListAgendaLimitedRow struct {
 
 // ListAgenda of machines for a process whose number is limited, without those of the providers and
 // locations that places names (⟨provider│location⟩, or ⟨provider│⟩ for all of it), whatever number
-// of them is due; on demand also without those that failed, as ListAgendaUnfailed.
+// of them is due.
 func (q *Queries) ListAgendaLimited(ctx context.Context, arg ListAgendaLimitedParams) ([]ListAgendaLimitedRow, error) {
 	rows, err := q.db.QueryContext(ctx, listAgendaLimited,
 		arg.Process,
@@ -500,56 +505,6 @@ func (q *Queries) ListAgendaLimited(ctx context.Context, arg ListAgendaLimitedPa
 			&i.Provider,
 			&i.Location,
 		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Close(); err != nil {
-		return nil, err
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const listAgendaUnfailed = `-- name: ListAgendaUnfailed :many
-SELECT a.due_at, a.subject, a.provider FROM agenda AS a
-WHERE a.process = $1
-  AND (a.due_at, a.subject) > (CAST($2 AS BIGINT), CAST($3 AS TEXT))
-  AND NOT EXISTS (SELECT 1 FROM backoff AS b WHERE b.subject = a.subject AND b.process = a.process)
-ORDER BY a.due_at, a.subject LIMIT CAST($4 AS BIGINT)
-`
-
-type ListAgendaUnfailedParams struct {
-	Process      string
-	AfterDueAt   int64
-	AfterSubject string
-	MaxRows      int64
-}
-
-type ListAgendaUnfailedRow struct {
-	DueAt    int64
-	Subject  string
-	Provider string
-}
-
-// ListAgenda without subjects that failed at the process, and have not succeeded since.
-func (q *Queries) ListAgendaUnfailed(ctx context.Context, arg ListAgendaUnfailedParams) ([]ListAgendaUnfailedRow, error) {
-	rows, err := q.db.QueryContext(ctx, listAgendaUnfailed,
-		arg.Process,
-		arg.AfterDueAt,
-		arg.AfterSubject,
-		arg.MaxRows,
-	)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []ListAgendaUnfailedRow
-	for rows.Next() {
-		var i ListAgendaUnfailedRow
-		if err := rows.Scan(&i.DueAt, &i.Subject, &i.Provider); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

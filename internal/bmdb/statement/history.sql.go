@@ -80,41 +80,6 @@ func (q *Queries) InsertHistory(ctx context.Context, arg InsertHistoryParams) er
 	return err
 }
 
-const listEndedTwice = `-- name: ListEndedTwice :many
-SELECT process, epoch, count(*) AS ends FROM history WHERE subject = $1 AND started_at > 0
-GROUP BY process, epoch HAVING count(*) > 1 ORDER BY process, epoch
-`
-
-type ListEndedTwiceRow struct {
-	Process string
-	Epoch   int64
-	Ends    int64
-}
-
-// Work of one subject that has more than one end (I4).
-func (q *Queries) ListEndedTwice(ctx context.Context, subject string) ([]ListEndedTwiceRow, error) {
-	rows, err := q.db.QueryContext(ctx, listEndedTwice, subject)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []ListEndedTwiceRow
-	for rows.Next() {
-		var i ListEndedTwiceRow
-		if err := rows.Scan(&i.Process, &i.Epoch, &i.Ends); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Close(); err != nil {
-		return nil, err
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const listHistory = `-- name: ListHistory :many
 SELECT at, actor, process, epoch, started_at, why, event, detail, retry_at FROM history WHERE subject = $1
 ORDER BY id DESC LIMIT CAST($2 AS BIGINT)
@@ -156,6 +121,48 @@ func (q *Queries) ListHistory(ctx context.Context, arg ListHistoryParams) ([]Lis
 			&i.Event,
 			&i.Detail,
 			&i.RetryAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listWrongEnds = `-- name: ListWrongEnds :many
+SELECT process, epoch, count(*) AS ends, CAST(min(started_at) AS BIGINT) AS started_at FROM history
+WHERE subject = $1 AND (started_at > 0 OR event IN ('finished', 'failed', 'cancelled', 'expired', 'revoked'))
+GROUP BY process, epoch HAVING count(*) > 1 OR min(started_at) = 0 ORDER BY process, epoch
+`
+
+type ListWrongEndsRow struct {
+	Process   string
+	Epoch     int64
+	Ends      int64
+	StartedAt int64
+}
+
+// Work of one subject that has more than one end, or an end that does not say when it started (I4).
+func (q *Queries) ListWrongEnds(ctx context.Context, subject string) ([]ListWrongEndsRow, error) {
+	rows, err := q.db.QueryContext(ctx, listWrongEnds, subject)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListWrongEndsRow
+	for rows.Next() {
+		var i ListWrongEndsRow
+		if err := rows.Scan(
+			&i.Process,
+			&i.Epoch,
+			&i.Ends,
+			&i.StartedAt,
 		); err != nil {
 			return nil, err
 		}

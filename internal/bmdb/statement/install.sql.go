@@ -65,6 +65,63 @@ func (q *Queries) GetInstallDeadline(ctx context.Context, machine string) ([]int
 	return items, nil
 }
 
+const getInstalledSecret = `-- name: GetInstalledSecret :many
+SELECT secret_hash FROM installed
+WHERE machine = $1 AND generation = $2 AND attempt = $3
+`
+
+type GetInstalledSecretParams struct {
+	Machine    string
+	Generation int64
+	Attempt    int64
+}
+
+func (q *Queries) GetInstalledSecret(ctx context.Context, arg GetInstalledSecretParams) ([][]byte, error) {
+	rows, err := q.db.QueryContext(ctx, getInstalledSecret, arg.Machine, arg.Generation, arg.Attempt)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items [][]byte
+	for rows.Next() {
+		var secret_hash []byte
+		if err := rows.Scan(&secret_hash); err != nil {
+			return nil, err
+		}
+		items = append(items, secret_hash)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const keepInstalledSecret = `-- name: KeepInstalledSecret :exec
+UPDATE installed SET secret_hash = $1
+WHERE machine = $2 AND generation = $3 AND attempt = $4
+`
+
+type KeepInstalledSecretParams struct {
+	SecretHash []byte
+	Machine    string
+	Generation int64
+	Attempt    int64
+}
+
+// The attempt of the installed system is about to be replaced by a newer one.
+func (q *Queries) KeepInstalledSecret(ctx context.Context, arg KeepInstalledSecretParams) error {
+	_, err := q.db.ExecContext(ctx, keepInstalledSecret,
+		arg.SecretHash,
+		arg.Machine,
+		arg.Generation,
+		arg.Attempt,
+	)
+	return err
+}
+
 const listInstallsPastDeadline = `-- name: ListInstallsPastDeadline :many
 SELECT machine FROM install_deadline WHERE at <= $1 ORDER BY at, machine LIMIT CAST($2 AS BIGINT)
 `
@@ -217,11 +274,11 @@ func (q *Queries) PutInstallRequest(ctx context.Context, arg PutInstallRequestPa
 }
 
 const putInstalled = `-- name: PutInstalled :exec
-INSERT INTO installed (machine, generation, attempt, at, boot_id, seen_up)
-VALUES ($1, $2, $3, $4, $5, $6)
+INSERT INTO installed (machine, generation, attempt, at, boot_id, seen_up, secret_hash)
+VALUES ($1, $2, $3, $4, $5, $6, $7)
 ON CONFLICT (machine) DO UPDATE
 SET generation = excluded.generation, attempt = excluded.attempt, at = excluded.at, boot_id = excluded.boot_id,
-  seen_up = excluded.seen_up
+  seen_up = excluded.seen_up, secret_hash = excluded.secret_hash
 `
 
 type PutInstalledParams struct {
@@ -231,6 +288,7 @@ type PutInstalledParams struct {
 	At         int64
 	BootID     string
 	SeenUp     string
+	SecretHash []byte
 }
 
 func (q *Queries) PutInstalled(ctx context.Context, arg PutInstalledParams) error {
@@ -241,6 +299,7 @@ func (q *Queries) PutInstalled(ctx context.Context, arg PutInstalledParams) erro
 		arg.At,
 		arg.BootID,
 		arg.SeenUp,
+		arg.SecretHash,
 	)
 	return err
 }
@@ -278,5 +337,20 @@ func (q *Queries) PutProbe(ctx context.Context, arg PutProbeParams) error {
 		arg.Epoch,
 		arg.Session,
 	)
+	return err
+}
+
+const setInstalledAgain = `-- name: SetInstalledAgain :exec
+UPDATE installed SET at = $1, boot_id = '' WHERE machine = $2
+`
+
+type SetInstalledAgainParams struct {
+	At      int64
+	Machine string
+}
+
+// The installed system was seen to be up again.
+func (q *Queries) SetInstalledAgain(ctx context.Context, arg SetInstalledAgainParams) error {
+	_, err := q.db.ExecContext(ctx, setInstalledAgain, arg.At, arg.Machine)
 	return err
 }

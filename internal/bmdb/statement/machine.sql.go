@@ -9,40 +9,6 @@ import (
 	"context"
 )
 
-const countHeldBySession = `-- name: CountHeldBySession :many
-SELECT session, count(*) AS n FROM machine WHERE session <> '' GROUP BY session
-UNION ALL SELECT session, count(*) AS n FROM provider_lane WHERE session <> '' GROUP BY session
-`
-
-type CountHeldBySessionRow struct {
-	Session string
-	N       int64
-}
-
-// How much each session holds; it reads all machines, too.
-func (q *Queries) CountHeldBySession(ctx context.Context) ([]CountHeldBySessionRow, error) {
-	rows, err := q.db.QueryContext(ctx, countHeldBySession)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []CountHeldBySessionRow
-	for rows.Next() {
-		var i CountHeldBySessionRow
-		if err := rows.Scan(&i.Session, &i.N); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Close(); err != nil {
-		return nil, err
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const countMachineHeld = `-- name: CountMachineHeld :one
 SELECT count(*) FROM machine WHERE id = $1 AND session = $2 AND epoch = $3
 `
@@ -349,10 +315,57 @@ func (q *Queries) ListAbandoned(ctx context.Context, arg ListAbandonedParams) ([
 	return items, nil
 }
 
+const listHeld = `-- name: ListHeld :many
+SELECT session, provider, CAST('' AS TEXT) AS machine, process, epoch, since FROM provider_lane WHERE session <> ''
+UNION ALL SELECT session, CAST('' AS TEXT) AS provider, id AS machine, process, epoch, since FROM machine WHERE session <> ''
+ORDER BY machine, provider, process
+`
+
+type ListHeldRow struct {
+	Session  string
+	Provider string
+	Machine  string
+	Process  string
+	Epoch    int64
+	Since    int64
+}
+
+// What sessions hold: lanes of providers, which name no machine, and then machines, which name no
+// provider. There is no index for it: it reads all machines.
+func (q *Queries) ListHeld(ctx context.Context) ([]ListHeldRow, error) {
+	rows, err := q.db.QueryContext(ctx, listHeld)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListHeldRow
+	for rows.Next() {
+		var i ListHeldRow
+		if err := rows.Scan(
+			&i.Session,
+			&i.Provider,
+			&i.Machine,
+			&i.Process,
+			&i.Epoch,
+			&i.Since,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listLimited = `-- name: ListLimited :many
 SELECT m.id, m.session, m.due_recovery, CAST(COALESCE(s.deadline_at, 0) AS BIGINT) AS deadline_at, CAST(COALESCE(s.ended_at, 1) AS BIGINT) AS ended_at,
-  CAST(COALESCE(p.location, '') AS TEXT) AS location
-FROM machine m LEFT JOIN session s ON s.id = m.session LEFT JOIN fact_provided p ON p.machine = m.id
+  CAST(COALESCE(p.location, '') AS TEXT) AS location, CAST(COALESCE(r.at, 0) AS BIGINT) AS step_at
+FROM machine m LEFT JOIN session s ON s.id = m.session LEFT JOIN fact_provided p ON p.machine = m.id LEFT JOIN repair r ON r.machine = m.id
 WHERE m.provider = $1 AND m.limited = $2 AND m.limited <> '' ORDER BY m.id
 `
 
@@ -368,6 +381,7 @@ type ListLimitedRow struct {
 	DeadlineAt  int64
 	EndedAt     int64
 	Location    string
+	StepAt      int64
 }
 
 // Which machines of a provider count against the limit of a process: those that are held for it,
@@ -388,6 +402,7 @@ func (q *Queries) ListLimited(ctx context.Context, arg ListLimitedParams) ([]Lis
 			&i.DeadlineAt,
 			&i.EndedAt,
 			&i.Location,
+			&i.StepAt,
 		); err != nil {
 			return nil, err
 		}
@@ -541,52 +556,6 @@ func (q *Queries) ListMachinesByHostname(ctx context.Context, arg ListMachinesBy
 	return items, nil
 }
 
-const listMachinesHeld = `-- name: ListMachinesHeld :many
-SELECT id, process, epoch, since FROM machine WHERE session = $1 AND session <> '' ORDER BY id
-LIMIT CAST($2 AS BIGINT)
-`
-
-type ListMachinesHeldParams struct {
-	Session string
-	MaxRows int64
-}
-
-type ListMachinesHeldRow struct {
-	ID      string
-	Process string
-	Epoch   int64
-	Since   int64
-}
-
-// What a session holds. There is no index for it: it reads all machines.
-func (q *Queries) ListMachinesHeld(ctx context.Context, arg ListMachinesHeldParams) ([]ListMachinesHeldRow, error) {
-	rows, err := q.db.QueryContext(ctx, listMachinesHeld, arg.Session, arg.MaxRows)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []ListMachinesHeldRow
-	for rows.Next() {
-		var i ListMachinesHeldRow
-		if err := rows.Scan(
-			&i.ID,
-			&i.Process,
-			&i.Epoch,
-			&i.Since,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Close(); err != nil {
-		return nil, err
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const listMachinesInState = `-- name: ListMachinesInState :many
 SELECT machine FROM machine_state
 WHERE provider = $1 AND state = $2 AND machine > $3
@@ -606,6 +575,51 @@ func (q *Queries) ListMachinesInState(ctx context.Context, arg ListMachinesInSta
 		arg.Provider,
 		arg.State,
 		arg.After,
+		arg.MaxRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var machine string
+		if err := rows.Scan(&machine); err != nil {
+			return nil, err
+		}
+		items = append(items, machine)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listMachinesInStateAt = `-- name: ListMachinesInStateAt :many
+SELECT s.machine FROM machine_state s
+JOIN fact_provided p ON p.machine = s.machine
+WHERE s.provider = $1 AND s.state = $2 AND s.machine > $3 AND p.location = $4
+ORDER BY s.machine LIMIT CAST($5 AS BIGINT)
+`
+
+type ListMachinesInStateAtParams struct {
+	Provider string
+	State    string
+	After    string
+	Location string
+	MaxRows  int64
+}
+
+// The same of those that are in one location: all in that state are looked at.
+func (q *Queries) ListMachinesInStateAt(ctx context.Context, arg ListMachinesInStateAtParams) ([]string, error) {
+	rows, err := q.db.QueryContext(ctx, listMachinesInStateAt,
+		arg.Provider,
+		arg.State,
+		arg.After,
+		arg.Location,
 		arg.MaxRows,
 	)
 	if err != nil {

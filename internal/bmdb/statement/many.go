@@ -11,8 +11,8 @@ type Many interface {
 	ListMachines(ctx context.Context, ids []string) ([]MachineLine, error)
 	// GetAllBackoffs is GetBackoffs for many.
 	GetAllBackoffs(ctx context.Context, subjects []string) ([]Backoff, error)
-	// ListVoid returns the machines that the session does not hold under that epoch.
-	ListVoid(ctx context.Context, session string, held []Held) (machines []string, err error)
+	// ListVoid returns what of it the session does not hold.
+	ListVoid(ctx context.Context, session string, held []Held) (void []Held, err error)
 	// GetMachinesHeld is GetMachineHeld for many.
 	GetMachinesHeld(ctx context.Context, session string, ids []string) ([]GetMachineHeldRow, error)
 
@@ -75,13 +75,13 @@ func (q rowByRow) GetAllBackoffs(ctx context.Context, subjects []string) ([]Back
 	return collect(ctx, subjects, q.GetBackoffs)
 }
 
-func (q rowByRow) ListVoid(ctx context.Context, session string, held []Held) ([]string, error) {
-	return collect(ctx, held, func(ctx context.Context, h Held) ([]string, error) {
+func (q rowByRow) ListVoid(ctx context.Context, session string, held []Held) ([]Held, error) {
+	return collect(ctx, held, func(ctx context.Context, h Held) ([]Held, error) {
 		n, err := q.CountMachineHeld(ctx, CountMachineHeldParams{ID: h.Machine, Session: session, Epoch: h.Epoch})
 		if err != nil || n > 0 {
 			return nil, err
 		}
-		return []string{h.Machine}, nil
+		return []Held{h}, nil
 	})
 }
 

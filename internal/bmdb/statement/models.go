@@ -184,6 +184,7 @@ type Installed struct {
 	At         int64
 	BootID     string
 	SeenUp     string
+	SecretHash []byte
 }
 
 type Intent struct {
@@ -416,6 +417,7 @@ type OperationRequest struct {
 	At        int64
 	Actor     string
 	Reason    string
+	GivenUp   int64
 }
 
 type Penalty struct {

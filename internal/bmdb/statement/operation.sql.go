@@ -557,10 +557,11 @@ func (q *Queries) PutOperationReport(ctx context.Context, arg PutOperationReport
 }
 
 const putOperationRequest = `-- name: PutOperationRequest :exec
-INSERT INTO operation_request (machine, number, operation, at, actor, reason)
-VALUES ($1, $2, $3, $4, $5, $6)
+INSERT INTO operation_request (machine, number, operation, at, actor, reason, given_up)
+VALUES ($1, $2, $3, $4, $5, $6, $7)
 ON CONFLICT (machine) DO UPDATE
-SET number = excluded.number, operation = excluded.operation, at = excluded.at, actor = excluded.actor, reason = excluded.reason
+SET number = excluded.number, operation = excluded.operation, at = excluded.at, actor = excluded.actor, reason = excluded.reason,
+  given_up = excluded.given_up
 `
 
 type PutOperationRequestParams struct {
@@ -570,6 +571,7 @@ type PutOperationRequestParams struct {
 	At        int64
 	Actor     string
 	Reason    string
+	GivenUp   int64
 }
 
 func (q *Queries) PutOperationRequest(ctx context.Context, arg PutOperationRequestParams) error {
@@ -580,6 +582,7 @@ func (q *Queries) PutOperationRequest(ctx context.Context, arg PutOperationReque
 		arg.At,
 		arg.Actor,
 		arg.Reason,
+		arg.GivenUp,
 	)
 	return err
 }
@@ -658,4 +661,15 @@ func (q *Queries) PutRepair(ctx context.Context, arg PutRepairParams) error {
 		arg.BootID,
 	)
 	return err
+}
+
+const wasGivenUp = `-- name: WasGivenUp :one
+SELECT given_up FROM operation_request WHERE machine = $1
+`
+
+func (q *Queries) WasGivenUp(ctx context.Context, machine string) (int64, error) {
+	row := q.db.QueryRowContext(ctx, wasGivenUp, machine)
+	var given_up int64
+	err := row.Scan(&given_up)
+	return given_up, err
 }

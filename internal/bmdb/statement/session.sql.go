@@ -126,6 +126,40 @@ func (q *Queries) InsertSession(ctx context.Context, arg InsertSessionParams) er
 	return err
 }
 
+const listLastSessions = `-- name: ListLastSessions :many
+SELECT component, CAST(MAX(CASE WHEN ended_at > 0 AND ended_at < deadline_at THEN ended_at ELSE deadline_at END) AS BIGINT) AS until
+FROM session GROUP BY component
+`
+
+type ListLastSessionsRow struct {
+	Component string
+	Until     int64
+}
+
+// Until when each component had a session, or will have it.
+func (q *Queries) ListLastSessions(ctx context.Context) ([]ListLastSessionsRow, error) {
+	rows, err := q.db.QueryContext(ctx, listLastSessions)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListLastSessionsRow
+	for rows.Next() {
+		var i ListLastSessionsRow
+		if err := rows.Scan(&i.Component, &i.Until); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listLiveSessions = `-- name: ListLiveSessions :many
 SELECT id, component, host, pid, lease, started_at, extended_at, deadline_at, ended_at, cause, running, freed FROM session WHERE ended_at = 0 ORDER BY id
 `

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
+	"sync"
 
 	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -143,13 +144,19 @@ func listOnce[T row](
 	return reading[T]{}, fleet.Errorf(fleet.KindInvalid, "%s: it has more than %d pages", what, maximumPages)
 }
 
+// answers are buffers that packngo copies pages into as they are. What is decoded shares nothing
+// with them.
+var answers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
 func (p *Provider) readPage(ctx context.Context, what, path string) (page, error) {
 	client, err := p.client(ctx, what)
 	if err != nil {
 		return page{}, err
 	}
-	var answer bytes.Buffer // packngo copies an answer into a writer as it is
-	response, err := client.DoRequest(http.MethodGet, path, nil, &answer)
+	answer := answers.Get().(*bytes.Buffer)
+	defer answers.Put(answer)
+	answer.Reset()
+	response, err := client.DoRequest(http.MethodGet, path, nil, answer)
 	if err := classify(what, response, err); err != nil {
 		return page{}, err
 	}

@@ -99,13 +99,15 @@ func placeOf(entry provider.Entry) place {
 	return at
 }
 
-// entriesOf returns one entry for each ID. Hosts that share an ID or an address are all unusable,
-// because nobody can tell which of them is meant.
+// entriesOf returns one entry for each ID. Hosts that share an ID, an address or a host name are
+// all unusable, because nobody can tell which of them is meant: the host name is what people call
+// the machine by.
 func entriesOf(nodes []*yaml.Node) []provider.Entry {
 	entries := make([]provider.Entry, 0, len(nodes))
 	lines := make([]int, 0, len(nodes))
 	byID := make(map[fleet.ProviderID]int, len(nodes))
 	byAddress := make(map[place]int, len(nodes))
+	byName := make(map[string]int, len(nodes))
 	for _, node := range nodes {
 		entry := parseHost(node)
 		if first, twice := byID[entry.ID]; twice && entry.ID != "" {
@@ -118,8 +120,14 @@ func entriesOf(nodes []*yaml.Node) []provider.Entry {
 				lines[first], node.Line, entries[first].ID, entry.ID, entry.Address)
 			entries[first].Invalid, entry.Invalid = shared, shared
 		}
+		if first, twice := byName[entry.Hostname]; twice && entry.Hostname != "" {
+			shared := fmt.Sprintf("lines %d and %d: hosts %q and %q have the same hostname %.140q",
+				lines[first], node.Line, entries[first].ID, entry.ID, entry.Hostname)
+			entries[first].Invalid, entry.Invalid = cmp.Or(entries[first].Invalid, shared), cmp.Or(entry.Invalid, shared)
+		}
 		byID[entry.ID] = len(entries)
 		byAddress[at] = len(entries)
+		byName[entry.Hostname] = len(entries)
 		entries = append(entries, entry)
 		lines = append(lines, node.Line)
 	}

@@ -289,6 +289,27 @@ func TestDuplicatesAreNamed(t *testing.T) {
 	}
 }
 
+func TestAHostNameIsOfOneHost(t *testing.T) {
+	t.Parallel()
+	// c is called by its id
+	p := fromFile(t, "- {id: a, address: 192.0.2.1, hostname: db3}\n- {id: b, address: 192.0.2.2, hostname: db3}\n"+
+		"- {id: c, address: 192.0.2.3}\n- {id: d, address: 192.0.2.4, hostname: c}\n"+
+		"- {id: e, address: 192.0.2.5, hostname: db4}\n- {id: db4, address: 192.0.2.6, hostname: db5}\n")
+	entries, err := p.List(t.Context())
+	if err != nil || len(entries) != 6 {
+		t.Fatalf("%v, %v", entries, err)
+	}
+	for _, entry := range entries {
+		says := map[fleet.ProviderID]string{
+			"a": `lines 1 and 2: hosts "a" and "b" have the same hostname "db3"`, "b": `lines 1 and 2: hosts "a" and "b" have the same hostname "db3"`,
+			"c": `lines 3 and 4: hosts "c" and "d" have the same hostname "c"`, "d": `lines 3 and 4: hosts "c" and "d" have the same hostname "c"`,
+		}[entry.ID]
+		if entry.Invalid != says {
+			t.Errorf("%s: %q, want %q", entry.ID, entry.Invalid, says)
+		}
+	}
+}
+
 func TestAnUnreadableListFailsWithItsLine(t *testing.T) {
 	t.Parallel()
 	for content, says := range map[string]string{

@@ -33,7 +33,7 @@ import (
 )
 
 // patience is how long anything may take before a test gives up; nothing waits for it to pass.
-const patience = 60 * time.Second
+const patience = 3 * time.Minute
 
 // shared is one API server for all tests: two at a time would only make each other slow. Whoever
 // has the lock has it alone.

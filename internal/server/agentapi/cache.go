@@ -27,6 +27,8 @@ type agent struct {
 	spoken       bool   // RecordSpoken has committed for boot
 	boot         string // the boot ID that was committed
 	checkInstall bool   // the next answer asks the BMDB for an install
+	checkLeave   bool   // and whether the agent is to leave
+	told         string // why it was told to leave last
 	// handedOut is the newest attempt that this process handed out; zero: none that the agent does not
 	// know of.
 	handedOut   attempt
@@ -39,6 +41,7 @@ type agent struct {
 	verifiedAt time.Time // when the BMDB last said that this identity is the current one
 	heardAt    time.Time
 	wanted     bool // the sweep found that the machine wants an install
+	leaving    bool // the sweep found that the agent may be wanted to leave
 	progress   *agentv1.InstallProgress
 }
 
@@ -112,7 +115,7 @@ func (c *agentCache) remember(identity bmdb.AgentIdentity) *agent {
 	if a == nil || !same(a.identity, identity) {
 		a = &agent{
 			identity: identity, calls: newLimiter(c.config.CallRate), reports: newLimiter(c.config.ReportRate),
-			mutex: make(chan struct{}, 1), checkInstall: true,
+			mutex: make(chan struct{}, 1), checkInstall: true, checkLeave: true,
 		}
 		c.agents[identity.Machine] = a
 		delete(c.unflushed, identity.Machine)
@@ -195,6 +198,26 @@ func (c *agentCache) markWanted(ids []fleet.MachineID) {
 			a.wanted = true
 		}
 	}
+}
+
+// markLeaving marks the agents that may be wanted to leave.
+func (c *agentCache) markLeaving(ids []fleet.MachineID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, id := range ids {
+		if a := c.agents[id]; a != nil {
+			a.leaving = true
+		}
+	}
+}
+
+// takeLeaving returns and clears that mark.
+func (c *agentCache) takeLeaving(a *agent) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	leaving := a.leaving
+	a.leaving = false
+	return leaving
 }
 
 // setCalledOff remembers the attempts that agents are to end; all that were remembered before are

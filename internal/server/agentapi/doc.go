@@ -37,6 +37,16 @@
 // An install that was called off is told to the agent that works at it with the next answer after a
 // sweep, and again until its report has come. The BMDB wakes the sweep of every control plane.
 //
+// # Leaving
+//
+// An agent in memory is told to leave when a reinstall was called off before anything was written,
+// and when a host of a list is given back: it restarts the machine into the system on its disk, and
+// the rest is done over SSH (lifecycle/leave.go). The order is a conclusion from facts that are
+// durable, made for the agent in charge at the time of the answer, and it names the takeover. It is
+// given with every answer as long as it holds and the agent is heard. So an answer that is lost, a
+// crash of either side and a second control plane change nothing; and who is not in charge any more
+// does not get it, nor would obey it.
+//
 // # Load
 //
 // One agent can hurt only itself: messages, calls, reports, lines of the log about what it sends,

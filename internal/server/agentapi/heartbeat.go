@@ -38,8 +38,12 @@ func (s *Server) Heartbeat(ctx context.Context, req *agentv1.HeartbeatRequest) (
 	if err != nil {
 		return nil, err
 	}
+	leave, err := s.leaveMachine(ctx, a, req, order)
+	if err != nil {
+		return nil, err
+	}
 	return &agentv1.HeartbeatResponse{
-		NextIntervalMs: s.pace.next().Milliseconds(), InstallRequest: order, CancelInstall: s.cancelInstall(a, req),
+		NextIntervalMs: s.pace.next().Milliseconds(), InstallRequest: order, CancelInstall: s.cancelInstall(a, req), LeaveMachine: leave,
 	}, nil
 }
 
@@ -67,7 +71,11 @@ func (s *Server) commit(ctx context.Context, a *agent, req *agentv1.HeartbeatReq
 			return err
 		}
 	}
-	s.agents.heard(a, !committed, req.GetInstallProgress())
+	progress := req.GetInstallProgress()
+	if progress != nil {
+		progress.WaitingFor = clean(progress.GetWaitingFor())
+	}
+	s.agents.heard(a, !committed, progress)
 	return nil
 }
 
@@ -88,7 +96,7 @@ func (s *Server) commitSpoken(ctx context.Context, a *agent, boot string) (commi
 		return false, s.failure(ctx, "record the heartbeat", a.identity.Machine, err)
 	}
 	s.observer.AgentReport("spoken")
-	a.spoken, a.boot, a.checkInstall = true, boot, true
+	a.spoken, a.boot, a.checkInstall, a.checkLeave = true, boot, true, true
 	return true, nil
 }
 
@@ -119,6 +127,6 @@ func (s *Server) commitInstallReport(ctx context.Context, a *agent, report *agen
 	s.observer.AgentReport("install")
 	s.options.Logger.InfoContext(ctx, "install ended", slog.String("machine", string(a.identity.Machine)),
 		slog.Int64("install_generation", int64(fact.Generation)), slog.Int("attempt", fact.Attempt), slog.Bool("ok", fact.OK))
-	a.checkInstall, a.running = true, attempt{}
+	a.checkInstall, a.checkLeave, a.running = true, true, attempt{}
 	return nil
 }

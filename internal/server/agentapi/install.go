@@ -53,7 +53,7 @@ func (s *Server) installRequest(machine fleet.MachineID, order *bmdb.InstallOrde
 	return &agentv1.InstallRequest{
 		InstallGeneration: int64(r.Generation), Attempt: int32(order.Attempt),
 		Image: &agentv1.Image{
-			Url: r.Image.URL, Digest: r.Image.Digest, Compression: compressions[r.Image.Compression], Size: r.Image.Size,
+			Url: r.Image.URL, Digest: r.Image.Digest, FileDigest: r.Image.FileDigest, Compression: compressions[r.Image.Compression], Size: r.Image.Size,
 			Name: r.Image.Name, FirstBootForm: firstBootForms[r.Image.FirstBoot],
 		},
 		RootDisk: &agentv1.DiskSelector{
@@ -67,7 +67,7 @@ func (s *Server) installRequest(machine fleet.MachineID, order *bmdb.InstallOrde
 		},
 		TimeoutMs:  order.Timeout.Milliseconds(),
 		SshHostKey: hostKey,
-		Kexec:      r.Image.Kexec,
+		Kexec:      r.Image.Kexec, MachineName: order.Hostname,
 	}, nil
 }
 
@@ -85,15 +85,17 @@ func hostKeyOf(private ed25519.PrivateKey) (*agentv1.SshHostKey, error) {
 }
 
 var compressions = map[fleet.Compression]agentv1.Compression{
-	"":                    agentv1.Compression_COMPRESSION_NONE,
-	fleet.CompressionNone: agentv1.Compression_COMPRESSION_NONE,
-	fleet.CompressionZstd: agentv1.Compression_COMPRESSION_ZSTD,
-	fleet.CompressionGzip: agentv1.Compression_COMPRESSION_GZIP,
-	fleet.CompressionXZ:   agentv1.Compression_COMPRESSION_XZ,
+	"":                     agentv1.Compression_COMPRESSION_NONE,
+	fleet.CompressionNone:  agentv1.Compression_COMPRESSION_NONE,
+	fleet.CompressionZstd:  agentv1.Compression_COMPRESSION_ZSTD,
+	fleet.CompressionGzip:  agentv1.Compression_COMPRESSION_GZIP,
+	fleet.CompressionXZ:    agentv1.Compression_COMPRESSION_XZ,
+	fleet.CompressionLayer: agentv1.Compression_COMPRESSION_LAYER,
 }
 
 var firstBootForms = map[fleet.FirstBootForm]agentv1.FirstBootForm{
-	fleet.FirstBootNoCloud: agentv1.FirstBootForm_FIRST_BOOT_FORM_NOCLOUD,
+	fleet.FirstBootNoCloud:         agentv1.FirstBootForm_FIRST_BOOT_FORM_NOCLOUD,
+	fleet.FirstBootNoCloudUserData: agentv1.FirstBootForm_FIRST_BOOT_FORM_NOCLOUD_USER_DATA,
 }
 
 var picks = map[fleet.Pick]agentv1.DiskSelector_Pick{
@@ -110,6 +112,35 @@ func (s *Server) cancelInstall(a *agent, req *agentv1.HeartbeatRequest) *agentv1
 		return nil
 	}
 	return &agentv1.CancelInstall{InstallGeneration: int64(off.generation), Attempt: int32(off.number)}
+}
+
+// leaveMachine returns the order to give the machine back, where its agent is in memory and is to
+// leave; nil where it is not. The BMDB says so now, of this very agent. An agent that is handed an
+// install in the same answer is not asked to leave.
+func (s *Server) leaveMachine(
+	ctx context.Context, a *agent, req *agentv1.HeartbeatRequest, install *agentv1.InstallRequest,
+) (*agentv1.LeaveMachine, error) {
+	inMemory := req.GetMode() == agentv1.TakeoverMode_TAKEOVER_MODE_KEXEC
+	if hint := s.agents.takeLeaving(a) || a.checkLeave; !hint || !inMemory || install != nil || req.GetInstallProgress() != nil {
+		return nil, nil
+	}
+	why, err := s.db.LeaveOrder(ctx, a.identity)
+	if err != nil {
+		return nil, s.failure(ctx, "look for an order to leave", a.identity.Machine, err)
+	}
+	a.checkLeave = false
+	if why == "" {
+		return nil, nil
+	}
+	order := &agentv1.LeaveMachine{TakeoverGeneration: int64(a.identity.TakeoverGeneration), Reason: why}
+	a.checkLeave = true // it may not hear this answer
+	if a.told == why {
+		return order, nil
+	}
+	a.told = why
+	s.options.Logger.InfoContext(ctx, "the agent in memory is told to restart the machine into the system on its disk",
+		slog.String("machine", string(a.identity.Machine)), slog.String("reason", why))
+	return order, nil
 }
 
 // nextInstall asks the BMDB for an install where one may be due, and returns it; nil where none is.

@@ -49,10 +49,12 @@ func TestInstallFromFirstHeartbeatToUp(t *testing.T) {
 
 	progress := last(m.beat(), order)
 	progress.InstallProgress = &agentv1.InstallProgress{InstallGeneration: 1, Attempt: 1, Phase: agentv1.InstallProgress_PHASE_WRITING, BytesDone: 5, BytesTotal: 9}
+	progress.InstallProgress.WaitingFor = "http://images.example/os:\nconnection refused" + strings.Repeat("!", 10_000)
 	if again := h.heartbeat(client, progress).GetInstallRequest(); again != nil {
 		t.Errorf("handed out twice: %v", again)
 	}
-	if p := h.api.Progress(m.id); p.GetBytesDone() != 5 {
+	p := h.api.Progress(m.id)
+	if p.GetBytesDone() != 5 || !strings.HasPrefix(p.GetWaitingFor(), "http://images.example/os: connection refused!") || len(p.GetWaitingFor()) > 1<<10 {
 		t.Errorf("progress is %v", p)
 	}
 

@@ -63,7 +63,9 @@ func (s *Server) aliveEvery(ctx context.Context) {
 	}
 }
 
-// alive follows the policy and the size of the fleet, and records what agents are promised.
+// alive follows the policy and the size of the fleet, and records what agents are promised. Whoever
+// connects refuses a certificate that has expired. A process that knows that of its own is no
+// listener, so that it is not the machines that count as silent.
 func (s *Server) alive(ctx context.Context) error {
 	env, err := s.db.Environment(ctx)
 	if err != nil {
@@ -71,6 +73,12 @@ func (s *Server) alive(ctx context.Context) error {
 	}
 	agents := s.agents.dropSilent(max(forgetAfter, 4*s.pace.promised()))
 	s.pace.set(env.Policy.HeartbeatInterval, agents)
+	if fault := s.options.Certificates.Fault(time.Now()); fault != "" {
+		s.invalid.Do(func() {
+			s.options.Logger.Error("agents cannot connect, and their silence does not count", slog.String("cause", fault))
+		})
+		return nil
+	}
 	return s.db.ListenerAlive(ctx, aliveInterval, s.pace.promised())
 }
 
@@ -106,16 +114,24 @@ func (s *Server) sweepEvery(ctx context.Context) {
 	}
 }
 
-// sweep marks the agents whose machines want an install, and those that are to end one, because it
-// was called off. It reads by the index over states, a page at a time, so its cost grows with the
-// number of machines that are being installed.
+// sweep marks the agents whose machines want an install, those that are to end one, because it was
+// called off, and those that may be wanted to leave. It reads by the index over states, a page at a
+// time, so its cost grows with the number of machines that are being installed or given back.
 func (s *Server) sweep(ctx context.Context) error {
 	off, err := s.db.CalledOff(ctx)
 	if err != nil {
 		return err
 	}
 	s.agents.setCalledOff(off)
-	filter := bmdb.MachineFilter{States: []fleet.State{fleet.StateInstalling}, Limit: sweepPage}
+	if err := s.eachPage(ctx, s.agents.markWanted, fleet.StateInstalling); err != nil {
+		return err
+	}
+	return s.eachPage(ctx, s.agents.markLeaving, fleet.StateReturning, fleet.StateReleasing)
+}
+
+// eachPage does something with the machines that are in one of the states, a page at a time.
+func (s *Server) eachPage(ctx context.Context, do func([]fleet.MachineID), states ...fleet.State) error {
+	filter := bmdb.MachineFilter{States: states, Limit: sweepPage}
 	for {
 		rows, err := s.db.ListMachines(ctx, filter)
 		if err != nil {
@@ -125,7 +141,7 @@ func (s *Server) sweep(ctx context.Context) error {
 		for i, row := range rows {
 			ids[i] = row.ID
 		}
-		s.agents.markWanted(ids)
+		do(ids)
 		if len(rows) < sweepPage {
 			return nil
 		}

@@ -64,6 +64,8 @@ type Server struct {
 	// last one.
 	unserved      rate.Sometimes
 	unservedCalls atomic.Int64
+	// invalid bounds those about a certificate that no agent accepts.
+	invalid rate.Sometimes
 }
 
 // New returns a server. It does nothing until Serve is called.
@@ -72,6 +74,7 @@ func New(db *bmdb.DB, config Config, options Options) *Server {
 		db: db, config: config, options: options, observer: options.Observer,
 		agents: newAgentCache(config), pace: newPace(config.HeartbeatsPerSecond),
 		oddHostKeys: rate.Sometimes{First: 1, Interval: time.Minute}, unserved: rate.Sometimes{First: 10, Interval: 10 * time.Second},
+		invalid: rate.Sometimes{First: 1, Interval: time.Minute},
 	}
 	if s.observer == nil {
 		s.observer = nobody{}

@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/lifecycle"
+	"github.com/ironherd/ironherd/internal/server"
 )
 
 const (
@@ -30,15 +32,21 @@ const (
 	concernListener    = "listener"
 	concernRestored    = "restored"
 	concernFinding     = "finding"
+	concernRole        = "role"
+	concernCertificate = "certificate"
 )
+
+// ConcernKinds lists them.
+func ConcernKinds() []string {
+	return []string{
+		concernState, concernLate, concernDiscrepancy, concernProvider, concernOverdue, concernListener, concernRestored, concernFinding,
+		concernRole, concernCertificate,
+	}
+}
 
 // concerns lists what somebody should look at. All is well exactly if it is empty, so that nobody
 // has to decide that again.
-func (s *Service) concerns(ctx context.Context, summary bmdb.Summary) (all []*fleetv1.Concern, err error) {
-	providers, err := s.db.Providers(ctx)
-	if err != nil {
-		return nil, err
-	}
+func (s *Service) concerns(ctx context.Context, summary bmdb.Summary, providers []bmdb.ProviderRow) (all []*fleetv1.Concern, err error) {
 	oldest, err := s.db.OldestByState(ctx)
 	if err != nil {
 		return nil, err
@@ -47,7 +55,7 @@ func (s *Service) concerns(ctx context.Context, summary bmdb.Summary) (all []*fl
 	if err != nil {
 		return nil, err
 	}
-	all = slices.Concat(restored(env), s.violated(), deaf(env, summary))
+	all = slices.Concat(restored(env), s.violated(), deaf(env, summary), s.certificates(time.Now()), missing(summary))
 	for _, p := range providers {
 		all = append(all, failing(p)...)
 	}
@@ -76,6 +84,9 @@ func (s *Service) concerns(ctx context.Context, summary bmdb.Summary) (all []*fl
 		all = append(all, &fleetv1.Concern{Kind: concernDiscrepancy, Count: int64(n), Text: counted(n, "discrepancy", "discrepancies")})
 	}
 	for _, p := range summary.Processes {
+		if slices.Contains(summary.Missing, p.Process.Role()) {
+			continue // told above
+		}
 		if age := summary.At.Sub(s.dueSince(p, summary.At)); p.Due > 0 && age > overdueAfter {
 			all = append(all, &fleetv1.Concern{
 				Kind: concernOverdue, Subject: string(p.Process), Count: int64(p.Due),
@@ -121,10 +132,10 @@ func deaf(env fleet.Environment, summary bmdb.Summary) []*fleetv1.Concern {
 		return nil
 	}
 	agents := 0
-	for _, state := range []fleet.State{
-		fleet.StateStarted, fleet.StateAvailable, fleet.StateInstalling, fleet.StateBooting, fleet.StateSilent, fleet.StateRefused,
-	} {
-		agents += summary.States[state]
+	for _, state := range fleet.States() {
+		if state.Calls() {
+			agents += summary.States[state]
+		}
 	}
 	if agents == 0 {
 		return nil
@@ -134,6 +145,40 @@ func deaf(env fleet.Environment, summary bmdb.Summary) []*fleetv1.Concern {
 		Text: fmt.Sprintf("no agent listener is up: nothing is heard of %s", counted(agents, "machine", "machines")),
 	}}
 }
+
+// missing returns a concern for each role that nobody has and that has something to do.
+func missing(summary bmdb.Summary) (all []*fleetv1.Concern) {
+	for _, role := range summary.Missing {
+		c := &fleetv1.Concern{Kind: concernRole, Subject: string(role), Count: 1}
+		if p := summary.OfRole(role); p.Due > 0 {
+			c.Count = int64(p.Due)
+			c.Text = fmt.Sprintf("%s: %s is due %s", lifecycle.Nobody(role), p.Process, counted(p.Due, "time", "times"))
+		} else {
+			c.Text = lifecycle.Nobody(role) + ": many silent machines do not stop recovery, installs do not run out of time, and a new policy reaches no machine"
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+// certificates returns a concern for each certificate of this process that has expired, or that
+// expires soon.
+func (s *Service) certificates(now time.Time) (all []*fleetv1.Concern) {
+	for _, c := range s.options.Certificates {
+		text := c.Fault(now)
+		if text == "" && c.ExpiresSoon(now) {
+			text = fmt.Sprintf("the certificate of the %s expires in %s (%s), and nobody has renewed it", api(c), words(c.Expires().Sub(now)),
+				clock(c.Expires(), time.Time{}))
+		}
+		if text != "" {
+			all = append(all, &fleetv1.Concern{Kind: concernCertificate, Subject: c.Listener(), Count: 1, Text: text})
+		}
+	}
+	return all
+}
+
+// api names the server of a certificate in a sentence.
+func api(c *server.Certificates) string { return strings.Replace(c.Listener(), "-api", " API", 1) }
 
 // dueSince returns since when something is due. What was never done is due since ever; of that, it
 // returns since when it is known here.
@@ -153,11 +198,10 @@ func (s *Service) dueSince(p bmdb.ProcessSummary, now time.Time) time.Time {
 	return s.neverDone[p.Process]
 }
 
-// failing returns a concern for a provider whose calls fail, until one succeeds. What waits, as
-// passes do while the provider is paused, is tried by nobody, and so does not count.
+// failing returns a concern for a provider whose calls fail, until one succeeds.
 func failing(p bmdb.ProviderRow) []*fleetv1.Concern {
 	for _, d := range p.Decisions {
-		if b := p.Backoffs[d.Process]; b.Failures > 0 && d.Verdict != lifecycle.Waiting {
+		if b := p.Failing(d.Process); b.Failures > 0 {
 			return []*fleetv1.Concern{{
 				Kind: concernProvider, Subject: string(p.Name), Count: 1,
 				Text: fmt.Sprintf("provider %s fails, %s so far: %s", p.Name, counted(b.Failures, "time", "times"), b.Cause),

@@ -3,6 +3,7 @@ package fleetapi
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,10 +11,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
 	"github.com/ironherd/ironherd/internal/bmdb/sqlite/sqlitetest"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/server"
 )
 
 // What was seen on a running fleet: every call of the provider refused, work that nobody does, a
@@ -38,7 +42,7 @@ func TestConcerns(t *testing.T) {
 		summary, err := db.Summary(t.Context())
 		must(err)
 		summary.At = summary.At.Add(later)
-		all, err := s.concerns(t.Context(), summary)
+		all, err := s.concerns(t.Context(), summary, providersOf(t, db))
 		must(err)
 		var texts []string
 		for _, c := range all {
@@ -111,11 +115,13 @@ func TestAProviderThatIsTriedAgain(t *testing.T) {
 			t.Helper()
 			summary, err := db.Summary(t.Context())
 			must(err)
-			all, err := New(db, Options{}).concerns(t.Context(), summary)
+			all, err := New(db, Options{}).concerns(t.Context(), summary, providersOf(t, db))
 			must(err)
 			got, want := "", ""
 			for _, c := range all {
-				got += c.GetText()
+				if c.GetKind() != concernRole { // nobody else is here
+					got += c.GetText()
+				}
 			}
 			if failures != "" {
 				want = "provider metal fails, " + failures + " so far: no answer"
@@ -165,7 +171,7 @@ func TestARestoredDatabaseIsAConcern(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all, err := New(db, Options{}).concerns(t.Context(), summary)
+		all, err := New(db, Options{}).concerns(t.Context(), summary, providersOf(t, db))
 		if err := errors.Join(err, db.Close()); err != nil {
 			t.Fatal(err)
 		}
@@ -202,3 +208,124 @@ func TestAFaultOfTheDatabaseIsAConcern(t *testing.T) {
 		}
 	}
 }
+
+// providersOf returns the providers as a summary reads them.
+func providersOf(t *testing.T, db *bmdb.DB) []bmdb.ProviderRow {
+	t.Helper()
+	rows, err := db.Providers(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rows
+}
+
+// TestARoleThatNobodyHasIsAConcern: that of the janitor at once, that of a loop when something of
+// it is due; and it takes the place of the sentence that says that the work is overdue.
+func TestARoleThatNobodyHasIsAConcern(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, must := openBMDB(t)
+		told := func() string {
+			t.Helper()
+			summary, err := db.Summary(t.Context())
+			must(err)
+			all, err := New(db, Options{}).concerns(t.Context(), summary, providersOf(t, db))
+			must(err)
+			got := ""
+			for _, c := range all {
+				got += fmt.Sprintf("%s %s %d: %s\n", c.GetKind(), c.GetSubject(), c.GetCount(), c.GetText())
+			}
+			return got
+		}
+		if got := told(); got != "" {
+			t.Errorf("a control plane that has just begun: %s", got)
+		}
+		time.Sleep(10 * time.Minute)
+		const janitor = "role janitor 1: no live control plane has the role janitor: many silent machines do not stop recovery, " +
+			"installs do not run out of time, and a new policy reaches no machine\n"
+		if got := told(); got != janitor {
+			t.Errorf("without a janitor: %s", got)
+		}
+		must(db.RegisterProvider(t.Context(), "metal", "equinix", 7))
+		want := "role provisioner 1: no live control plane has the role provisioner: provision is due 1 time\n" +
+			"role updater 1: no live control plane has the role updater: update is due 1 time\n" + janitor
+		if got := told(); got != want {
+			t.Errorf("with a provider, and nobody: %s", got)
+		}
+		for _, role := range fleet.Roles() {
+			_, err := db.StartSession(t.Context(), bmdb.SessionOptions{Component: role.Component(), Lease: time.Hour})
+			must(err)
+		}
+		if got := told(); got != "" {
+			t.Errorf("with everybody: %s", got)
+		}
+	})
+}
+
+func openBMDB(t *testing.T) (*bmdb.DB, func(error)) {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	db, err := bmdb.Open(t.Context(), sqlitetest.Open(t, filepath.Join(t.TempDir(), "bmdb"), sqlite.Options{}), bmdb.Options{})
+	must(err)
+	t.Cleanup(func() { must(db.Close()) })
+	return db, must
+}
+
+// TestACertificateThatExpiresIsAConcern, two weeks before, and afterwards.
+func TestACertificateThatExpiresIsAConcern(t *testing.T) {
+	t.Parallel()
+	certificates, err := server.OpenCertificates(server.ForAgents, t.TempDir(), []string{"localhost"}, discardLog)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := New(nil, Options{Certificates: []*server.Certificates{certificates}})
+	end := certificates.Expires()
+	day := end.UTC().Format("2006-01-02 15:04:05 UTC")
+	for before, want := range map[time.Duration]string{
+		15 * 24 * time.Hour: "",
+		13 * 24 * time.Hour: "certificate agent-api: the certificate of the agent API expires in 13 days (" + day + "), and nobody has renewed it",
+		-time.Second:        "certificate agent-api: the certificate of the agent API has expired at " + day,
+	} {
+		got := ""
+		for _, c := range s.certificates(end.Add(-before)) {
+			got += fmt.Sprintf("%s %s: %s", c.GetKind(), c.GetSubject(), c.GetText())
+		}
+		if got != want {
+			t.Errorf("%s before its end: %q, want %q", before, got, want)
+		}
+	}
+}
+
+// TestWhatToCheckWhenManyAreSilent: the listener, its certificate with its end, and the clock.
+func TestWhatToCheckWhenManyAreSilent(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		certificates, err := server.OpenCertificates(server.ForAgents, t.TempDir(), []string{"localhost"}, discardLog)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := New(nil, Options{Certificates: []*server.Certificates{certificates}, Endpoint: "herd.example:7443"})
+		expect := func(env fleet.Environment, want ...string) {
+			t.Helper()
+			if diff := cmp.Diff(want, s.suspects(env, time.Now().Add(time.Hour))); diff != "" {
+				t.Error(diff)
+			}
+		}
+		expect(fleet.Environment{ListenerUpSince: time.Now()},
+			"whether machines reach the listener at herd.example:7443: one is up since 00:00:00 UTC",
+			"its certificate: it expires at 2000-12-31 00:00:00 UTC",
+			"the clocks: it is 2000-01-01 00:00:00 UTC here, and 2000-01-01 01:00:00 UTC by the database")
+		time.Sleep(366 * 24 * time.Hour)
+		expect(fleet.Environment{},
+			"whether machines reach the listener at herd.example:7443: none is up",
+			"its certificate: the certificate of the agent API has expired at 2000-12-31 00:00:00 UTC",
+			"the clocks: it is 2001-01-01 00:00:00 UTC here, and 2001-01-01 01:00:00 UTC by the database")
+	})
+}
+
+var discardLog = slog.New(slog.DiscardHandler)

@@ -43,7 +43,7 @@ func factsOf(r fleet.Record) []*fleetv1.Fact {
 
 func installFacts(r fleet.Record, add func(name string, at time.Time, format string, args ...any)) {
 	if q := r.InstallRequest; q != nil {
-		add("install request", q.At, "install generation %d by %s: %s (%.19s…)%s%s", q.Generation, q.Actor, q.Image.Label(), q.Image.Digest,
+		add("install request", q.At, "install generation %d by %s: %s (%s)%s%s", q.Generation, q.Actor, q.Image.Label(), q.Image.ShortIdentity(),
 			seenBy(q.SeenUp), startedBy(q.Image))
 	}
 	if a := r.InstallAttempt; a != nil {

@@ -2,6 +2,7 @@ package fleetapi
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -25,7 +26,17 @@ func (s *Service) AdoptMachine(ctx context.Context, req *fleetv1.AdoptMachineReq
 		if err != nil {
 			return nil, err
 		}
-		return &fleetv1.AdoptMachineResponse{}, s.db.RequestAdoption(ctx, actor, name, fleet.ProviderID(req.GetProviderId()), reason)
+		if err := s.db.RequestAdoption(ctx, actor, name, fleet.ProviderID(req.GetProviderId()), reason); err != nil {
+			return nil, err
+		}
+		a := &fleetv1.AdoptMachineResponse{}
+		providers, err := s.db.Providers(ctx)
+		for _, p := range providers {
+			if p.Name == name {
+				a.Paused = pauseOf(p)
+			}
+		}
+		return a, err
 	})
 }
 
@@ -123,6 +134,32 @@ func (s *Service) ResumeRecovery(ctx context.Context, req *fleetv1.ResumeRecover
 		s.options.Logger.WarnContext(ctx, "recovery goes on", slog.String("actor", actor))
 		return &fleetv1.ResumeRecoveryResponse{}, nil
 	})
+}
+
+// suspects says what to check on our side while recovery is stopped because so many machines are
+// silent at once: where agents are told to call, the certificate there, and the clock.
+func (s *Service) suspects(env fleet.Environment, now time.Time) (all []string) {
+	where := "the listener"
+	if s.options.Endpoint != "" {
+		where = fmt.Sprintf("whether machines reach the listener at %s", s.options.Endpoint)
+	}
+	if env.ListenerUpSince.IsZero() {
+		all = append(all, where+": none is up")
+	} else {
+		all = append(all, fmt.Sprintf("%s: one is up since %s", where, clock(env.ListenerUpSince, now)))
+	}
+	here := time.Now()
+	for _, c := range s.options.Certificates {
+		if c.Listener() != string(fleet.RoleAgentAPI) {
+			continue
+		}
+		if fault := c.Fault(here); fault != "" {
+			all = append(all, "its certificate: "+fault)
+		} else {
+			all = append(all, fmt.Sprintf("its certificate: it expires at %s", clock(c.Expires(), time.Time{})))
+		}
+	}
+	return append(all, fmt.Sprintf("the clocks: it is %s here, and %s by the database", here.UTC().Format(time.DateTime+" UTC"), now.UTC().Format(time.DateTime+" UTC")))
 }
 
 func recoveryHoldOf(h *fleet.RecoveryHold) *fleetv1.RecoveryHold {

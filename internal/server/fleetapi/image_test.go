@@ -27,6 +27,8 @@ func TestTheSameImagesAreRefusedEverywhere(t *testing.T) {
 	o := newFixture(t)
 	o.machines(1)
 	digest := "sha256:" + strings.Repeat("a", 64)
+	digest512 := "sha512:" + strings.Repeat("b", 128)
+	registry := "oci://registry.example/debian@" + digest
 	image := func(url string) fleet.Image {
 		return fleet.Image{URL: url, Digest: digest, Compression: fleet.CompressionNone}
 	}
@@ -36,20 +38,31 @@ func TestTheSameImagesAreRefusedEverywhere(t *testing.T) {
 		disk  fleet.DiskSelector
 		ok    bool
 	}{
-		"good":                {image: good, disk: fleet.DiskSelector{Serial: "S1", MinSize: 5, Pick: fleet.PickLargest}, ok: true},
-		"a port and a query":  {image: image("http://images.example:8080/a?v=1"), ok: true},
-		"no URL":              {image: image("")},
-		"no scheme":           {image: image("images.example/a")},
-		"another scheme":      {image: image("ftp://images.example/a")},
-		"no host":             {image: image("http:///a")},
-		"a port alone":        {image: image("http://:8080/a")},
-		"user and password":   {image: image("https://me:" + secret + "@images.example/a")},
-		"a user":              {image: image("https://" + secret + "@images.example/a")},
-		"not a URL at all":    {image: image("https://me:" + secret + "%zz@images.example/a")},
-		"a long URL":          {image: image("https://images.example/" + strings.Repeat(secret, 400))},
-		"no digest":           {image: fleet.Image{URL: good.URL, Compression: fleet.CompressionNone}},
-		"another digest":      {image: fleet.Image{URL: good.URL, Digest: "sha1:12", Compression: fleet.CompressionNone}},
-		"upper-case digest":   {image: fleet.Image{URL: good.URL, Digest: "sha256:" + strings.Repeat("A", 64), Compression: fleet.CompressionNone}},
+		"good":               {image: good, disk: fleet.DiskSelector{Serial: "S1", MinSize: 5, Pick: fleet.PickLargest}, ok: true},
+		"a port and a query": {image: image("http://images.example:8080/a?v=1"), ok: true},
+		"no URL":             {image: image("")},
+		"no scheme":          {image: image("images.example/a")},
+		"another scheme":     {image: image("ftp://images.example/a")},
+		"no host":            {image: image("http:///a")},
+		"a port alone":       {image: image("http://:8080/a")},
+		"user and password":  {image: image("https://me:" + secret + "@images.example/a")},
+		"a user":             {image: image("https://" + secret + "@images.example/a")},
+		"not a URL at all":   {image: image("https://me:" + secret + "%zz@images.example/a")},
+		"a long URL":         {image: image("https://images.example/" + strings.Repeat(secret, 400))},
+		"no digest":          {image: fleet.Image{URL: good.URL, Compression: fleet.CompressionNone}},
+		"another digest":     {image: fleet.Image{URL: good.URL, Digest: "sha1:12", Compression: fleet.CompressionNone}},
+		"upper-case digest":  {image: fleet.Image{URL: good.URL, Digest: "sha256:" + strings.Repeat("A", 64), Compression: fleet.CompressionNone}},
+		"a file's digest": {
+			image: fleet.Image{URL: good.URL, FileDigest: digest512, Compression: fleet.CompressionNone}, ok: true,
+		},
+		"both digests": {
+			image: fleet.Image{URL: good.URL, Digest: digest, FileDigest: digest, Compression: fleet.CompressionNone}, ok: true,
+		},
+		"another file digest": {image: fleet.Image{URL: good.URL, Digest: digest, FileDigest: "md5:12", Compression: fleet.CompressionNone}},
+		"SHA-512 of the raw":  {image: fleet.Image{URL: good.URL, Digest: digest512, Compression: fleet.CompressionNone}},
+		"a manifest alone":    {image: fleet.Image{URL: registry, Compression: fleet.CompressionLayer}, ok: true},
+		"a manifest and file": {image: fleet.Image{URL: registry, FileDigest: digest, Compression: fleet.CompressionNone}},
+		"no layer":            {image: fleet.Image{URL: good.URL, Digest: digest, Compression: fleet.CompressionLayer}},
 		"another compression": {image: fleet.Image{URL: good.URL, Digest: digest, Compression: "99"}},
 		"an OCI manifest":     {image: image("oci://registry.example:5000/debian/trixie@" + digest), ok: true},
 		"an OCI tag":          {image: image("oci://registry.example/debian:13")},
@@ -90,14 +103,16 @@ func TestTheSameImagesAreRefusedEverywhere(t *testing.T) {
 
 func throughAPI(o *fixture, image fleet.Image, disk fleet.DiskSelector) string {
 	compressions := map[fleet.Compression]agentv1.Compression{
-		fleet.CompressionNone: agentv1.Compression_COMPRESSION_NONE, "99": 99,
+		fleet.CompressionNone: agentv1.Compression_COMPRESSION_NONE, fleet.CompressionLayer: agentv1.Compression_COMPRESSION_LAYER, "99": 99,
 	}
 	picks := map[fleet.Pick]agentv1.DiskSelector_Pick{
 		fleet.PickOnly: agentv1.DiskSelector_PICK_UNSPECIFIED, fleet.PickLargest: agentv1.DiskSelector_PICK_LARGEST,
 	}
 	_, err := o.client(token.Operator).InstallMachine(o.t.Context(), &fleetv1.InstallMachineRequest{
-		Machine:  "host-0",
-		Image:    &agentv1.Image{Url: image.URL, Digest: image.Digest, Compression: compressions[image.Compression], Size: image.Size},
+		Machine: "host-0",
+		Image: &agentv1.Image{
+			Url: image.URL, Digest: image.Digest, FileDigest: image.FileDigest, Compression: compressions[image.Compression], Size: image.Size,
+		},
 		RootDisk: &agentv1.DiskSelector{Serial: disk.Serial, Wwn: disk.WWN, Model: disk.Model, MinSize: disk.MinSize, Pick: picks[disk.Pick]},
 	})
 	if err == nil {
@@ -130,7 +145,7 @@ func throughCLI(t *testing.T, o *fixture, image fleet.Image, disk fleet.DiskSele
 	}
 	var stdout, stderr bytes.Buffer
 	code := cli.Main(t.Context(), []string{
-		"machine", "install", "host-0", "--image", image.URL, "--digest", image.Digest, "--compression", string(image.Compression),
+		"machine", "install", "host-0", "--image", image.URL, "--digest", image.Digest, "--file-digest", image.FileDigest, "--compression", string(image.Compression),
 		"--size", string(size), "--root-disk", rootDisk, "--server", o.url, "--token-file", tokenFile,
 	}, cli.Env{Stdin: strings.NewReader(""), Stdout: &stdout, Stderr: &stderr, Version: "v1"})
 	if code == 0 {
@@ -148,7 +163,7 @@ func throughConfig(t *testing.T, image fleet.Image, disk fleet.DiskSelector) str
 		"providers": []any{map[string]any{
 			"name": "rack", "kind": "static", "static": map[string]any{"url": "http://hosts.example/"},
 			"install": map[string]any{
-				"url": image.URL, "digest": image.Digest, "compression": image.Compression, "size": image.Size, "root_disk": disk,
+				"url": image.URL, "digest": image.Digest, "file_digest": image.FileDigest, "compression": image.Compression, "size": image.Size, "root_disk": disk,
 			},
 		}},
 	})

@@ -32,7 +32,7 @@ func stampPointer(t *time.Time) *timestamppb.Timestamp {
 }
 
 func summaryOf(s bmdb.Summary) *fleetv1.GetSummaryResponse {
-	a := &fleetv1.GetSummaryResponse{Machines: int64(s.Machines), Discrepancies: int64(s.Discrepancies)}
+	a := &fleetv1.GetSummaryResponse{Machines: int64(s.Machines), Discrepancies: int64(s.Discrepancies), RecoveryHold: recoveryHoldOf(s.RecoveryHold)}
 	for _, state := range fleet.States() {
 		a.States = append(a.States, &fleetv1.StateCount{State: string(state), Machines: int64(s.States[state])})
 	}
@@ -82,7 +82,7 @@ func providerOf(p bmdb.ProviderRow) *fleetv1.Provider {
 	a := &fleetv1.Provider{
 		Name: string(p.Name), Kind: p.Kind, Machines: int64(p.Machines), MaxMachines: int64(p.MaxMachines),
 		OpenIntents: int64(p.OpenIntents), Discrepancies: int64(p.Discrepancies), LastPassAt: stamp(p.LastPassAt),
-		LastUpdateAt: stamp(p.LastUpdateAt),
+		LastUpdateAt: stamp(p.LastUpdateAt), Penalties: int64(p.Penalties),
 	}
 	if p.Paused != nil {
 		a.PausedAt, a.PausedBy, a.PausedWhy = stamp(p.Paused.At), p.Paused.Actor, p.Paused.Reason
@@ -107,7 +107,7 @@ func holdOf(h bmdb.HeldLane) *fleetv1.Hold {
 func sessionOf(s bmdb.SessionRow) *fleetv1.Session {
 	return &fleetv1.Session{
 		Id: string(s.ID), Component: s.Component, Host: s.Host, Pid: int32(s.PID), StartedAt: stamp(s.StartedAt),
-		Deadline: stamp(s.Deadline), EndedAt: stamp(s.EndedAt), EndCause: s.Cause,
+		Deadline: stamp(s.Deadline), EndedAt: stamp(s.EndedAt), EndCause: s.Cause, Holds: each(s.Held, holdOf),
 	}
 }
 
@@ -118,12 +118,20 @@ func discrepancyOf(d bmdb.DiscrepancyRow) *fleetv1.Discrepancy {
 	}
 }
 
+// pauseOf returns who paused the provider; nil when nobody did.
+func pauseOf(p bmdb.ProviderRow) *fleetv1.ProviderPause {
+	if p.Paused == nil {
+		return nil
+	}
+	return &fleetv1.ProviderPause{Provider: string(p.Name), At: stamp(p.Paused.At), Actor: p.Paused.Actor, Reason: p.Paused.Reason}
+}
+
 func namedImageOf(i fleet.Image) *fleetv1.NamedImage {
 	form := string(i.FirstBoot)
 	if i.FirstBoot == fleet.FirstBootArea {
 		form = "area"
 	}
 	return &fleetv1.NamedImage{
-		Name: i.Name, Location: i.Location(), Digest: i.Digest, Compression: string(i.Compression), Size: i.Size, FirstBoot: form,
+		Name: i.Name, Location: i.Location(), Digest: i.Digest, FileDigest: i.FileDigest, Compression: string(i.Compression), Size: i.Size, FirstBoot: form,
 	}
 }

@@ -29,17 +29,34 @@ func (j judged) nextStep() *fleetv1.NextStep {
 		return &fleetv1.NextStep{Who: whoWe, By: stamp(*r.Maintenance.Until), What: "the maintenance ends"}
 	}
 	d, wanted := j.plan.Next()
+	role := j.needed(d)
 	switch {
 	case !wanted:
 		return &fleetv1.NextStep{Who: whoNobody, What: "nothing is wanted of this machine"}
 	case d.Deadline && d.Verdict == lifecycle.Later:
 		return &fleetv1.NextStep{Who: whoNobody, What: fmt.Sprintf("nothing is to be done now; %s, at %s at the earliest", d.Reason, clock(d.DueAt, j.now))}
+	case slices.Contains(j.env.Missing, role) && (d.Verdict != lifecycle.Running || !d.DueAt.After(j.now)):
+		return &fleetv1.NextStep{Who: whoOperator, What: lifecycle.Nobody(role)}
 	case d.Verdict == lifecycle.Waiting:
 		return &fleetv1.NextStep{Who: j.waitedFor(d), What: d.Reason}
 	case d.Process == fleet.ProcessInstall && r.InstallAttempt != nil && d.Verdict != lifecycle.Running:
 		return &fleetv1.NextStep{Who: whoAgent, By: stamp(d.DueAt), What: d.Reason}
 	}
 	return &fleetv1.NextStep{Who: whoWe, By: stamp(d.DueAt), What: fmt.Sprintf("%s: %s", d.Process, d.Reason)}
+}
+
+// needed is the role without which the process does not get on: where it waits for news of the
+// provider, the one that brings them.
+func (j judged) needed(d lifecycle.Decision) fleet.Role {
+	switch {
+	case d.Process == "":
+		return ""
+	case d.Process != fleet.ProcessAgentStart || d.Verdict != lifecycle.Waiting || j.env.Restored != "":
+		return d.Process.Role()
+	case j.record.Provided == nil:
+		return fleet.RoleProvisioner
+	}
+	return fleet.RoleUpdater
 }
 
 // waitedFor is who must act before the process can.
@@ -60,7 +77,7 @@ func (j judged) operators() (command, what string) {
 	verb := func(words string) string { return fmt.Sprintf("ironherd machine %s %s --reason WHY", words, id) }
 	switch j.plan.State {
 	case fleet.StateQuarantined:
-		return verb("unquarantine"), "work comes back to the machine"
+		return verb("unquarantine"), j.unquarantined(verb("replace"))
 	case fleet.StateFailed:
 		switch {
 		case j.plan.For(fleet.ProcessOperation).Verdict != lifecycle.NotWanted:
@@ -71,8 +88,15 @@ func (j judged) operators() (command, what string) {
 		}
 	case fleet.StateMissing:
 		return verb("forget"), "the machine is removed here"
+	case fleet.StateCreating:
+		if p := j.env.Paused; p != nil && r.Intent != nil && r.Intent.Calls <= r.Intent.Rejected {
+			return fmt.Sprintf("ironherd provider resume %s --reason WHY", r.Provider),
+				fmt.Sprintf("machines are created at %s again, which %s paused: %s", r.Provider, p.Actor, p.Reason)
+		}
 	case fleet.StateUnreachable:
-		if restart := lifecycle.RestartVerb(r); restart != "" {
+		if restart := lifecycle.RestartVerb(r); restart == "power on" {
+			return verb(restart), "the machine is switched on; nothing is done to it otherwise"
+		} else if restart != "" {
 			return verb(restart), "the machine is restarted; nothing is done to it otherwise"
 		}
 		return "", fmt.Sprintf("%s cannot restart it: restart it yourself", r.Provider)
@@ -92,6 +116,24 @@ func (j judged) operators() (command, what string) {
 		return "ironherd recovery resume", fmt.Sprintf("recovery, which %s stopped (%s), goes on", h.Actor, h.Reason)
 	}
 	return "", ""
+}
+
+// unquarantined says what comes of the end of the quarantine. Where recovery has given the machine
+// up, that is the same ladder again; a provider that can restart machines can also take this one
+// back. A list of hosts cannot, unless the host answers.
+func (j judged) unquarantined(replace string) string {
+	r := j.record
+	if !lifecycle.QuarantinedByRecovery(r) {
+		return "work comes back to the machine"
+	}
+	what := "work comes back to the machine, and recovery begins anew with the steps that have not helped"
+	if taken := lifecycle.StepsTaken(*r.Repair); taken != "" {
+		what += ": " + taken
+	}
+	if slices.Contains(r.Levers, fleet.LeverRelease) && lifecycle.RestartVerb(r) != "" {
+		what += fmt.Sprintf("; if its hardware is broken, `%s` gives it back instead, and another one may be created", replace)
+	}
+	return what
 }
 
 // operationWaits reports whether what was asked for has not been accepted by the provider yet, and

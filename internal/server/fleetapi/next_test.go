@@ -41,6 +41,25 @@ func TestAcceptRestoreIsAPersonsTurn(t *testing.T) {
 	}
 }
 
+// TestOffThoughNobodySwitchedItOff: a person is told the command that switches the machine on.
+func TestOffThoughNobodySwitchedItOff(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
+	r := fleet.Record{
+		Machine:        fleet.Machine{ID: "m1", Provider: "metal", ProviderID: "dev-1", CreatedAt: now.Add(-time.Hour)},
+		Provided:       &fleet.Provided{At: now.Add(-time.Minute), Status: fleet.ProviderStatusOff, Hostname: "db1"},
+		InstallRequest: &fleet.InstallRequest{Generation: 1, At: now.Add(-time.Hour), Image: fleet.Image{URL: "http://x/y"}},
+		Installed:      &fleet.Installed{Generation: 1, Attempt: 1, At: now.Add(-time.Hour), BootID: "b1"},
+		Levers:         []fleet.Lever{fleet.LeverReboot, fleet.LeverPower},
+	}
+	env := fleet.Environment{Policy: fleet.DefaultPolicy()}
+	j := judged{record: r, env: env, plan: lifecycle.Decide(r, env, now), now: now}
+	n := j.nextStep()
+	if !j.plan.State.Trouble() || n.GetCommand() != "ironherd machine power on m1 --reason WHY" || !strings.HasPrefix(n.GetWhat(), "the machine is switched on") {
+		t.Errorf("%s (%s): %v", j.plan.State, j.plan.Reason, n)
+	}
+}
+
 // TestARestartIsWhatTheProviderCanDo: the command that a person is told for an installed system
 // that does not answer is one that its provider can carry out.
 func TestARestartIsWhatTheProviderCanDo(t *testing.T) {
@@ -70,6 +89,148 @@ func TestARestartIsWhatTheProviderCanDo(t *testing.T) {
 		n := j.nextStep()
 		if j.plan.State != fleet.StateUnreachable || n.GetWho() != whoOperator || n.GetCommand() != c.command || !strings.HasPrefix(n.GetWhat(), c.what) {
 			t.Errorf("%s with %v: %v", j.plan.State, c.levers, n)
+		}
+	}
+}
+
+// TestWhatRecoveryGaveUpMayBeReplaced: beside the end of the quarantine, which begins the same
+// ladder again, a person is told the other way, where the provider has it.
+func TestWhatRecoveryGaveUpMayBeReplaced(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
+	hourAgo := now.Add(-time.Hour)
+	all := []fleet.Lever{fleet.LeverReboot, fleet.LeverPower, fleet.LeverRelease}
+	gaveUp := &fleet.Repair{Since: hourAgo, Rung: fleet.RungQuarantine, At: now, Steps: map[fleet.Rung]int{
+		fleet.RungAgentStart: 2, fleet.RungReboot: 1, fleet.RungQuarantine: 1,
+	}}
+	const back = "work comes back to the machine"
+	const again = back + ", and recovery begins anew with the steps that have not helped: 2 agent starts, 1 reboot"
+	for _, c := range []struct {
+		repair *fleet.Repair
+		levers []fleet.Lever
+		what   string
+	}{
+		{gaveUp, all, again + "; if its hardware is broken, `ironherd machine replace m1 --reason WHY` gives it back instead, and another one may be created"},
+		{gaveUp, []fleet.Lever{fleet.LeverReboot}, again},
+		{gaveUp, []fleet.Lever{fleet.LeverRelease}, again}, // a list of hosts
+		{&fleet.Repair{Rung: fleet.RungReboot, At: hourAgo, Steps: map[fleet.Rung]int{fleet.RungReboot: 1}}, all, back},
+		{nil, all, back},
+	} {
+		r := fleet.Record{
+			Machine:    fleet.Machine{ID: "m1", Provider: "metal", ProviderID: "dev-1", CreatedAt: hourAgo},
+			Provided:   &fleet.Provided{At: hourAgo, Status: fleet.ProviderStatusActive, Hostname: "herd-1"},
+			Quarantine: &fleet.Quarantine{At: now, Actor: "recovery", Reason: "no step is left"}, Repair: c.repair, Levers: c.levers,
+		}
+		env := fleet.Environment{Policy: fleet.DefaultPolicy()}
+		n := judged{record: r, env: env, plan: lifecycle.Decide(r, env, now), now: now}.nextStep()
+		if n.GetWho() != whoOperator || n.GetCommand() != "ironherd machine unquarantine m1 --reason WHY" || n.GetWhat() != c.what {
+			t.Errorf("with %v: %v, want %q", c.levers, n, c.what)
+		}
+	}
+}
+
+// TestWhatNobodyDoesIsAPersonsTurn: explain does not promise what no process does. A role that is
+// missing changes no decision, only its reason.
+func TestWhatNobodyDoesIsAPersonsTurn(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
+	ago := func(d time.Duration) time.Time { return now.Add(-d) }
+	silent := fleet.Record{
+		Machine:      fleet.Machine{ID: "m1", Provider: "metal", ProviderID: "dev-1", CreatedAt: ago(2 * time.Hour)},
+		Provided:     &fleet.Provided{At: ago(2 * time.Hour), Status: fleet.ProviderStatusActive, Hostname: "herd-1"},
+		Levers:       []fleet.Lever{fleet.LeverReboot},
+		AgentStarted: &fleet.AgentStarted{At: ago(2 * time.Hour), TakeoverGeneration: 1, PublicKey: []byte("key"), BootID: "b1"},
+		AgentSeen:    &fleet.AgentSeen{TakeoverGeneration: 1, FirstAt: ago(2 * time.Hour), LastAt: ago(time.Hour), BootID: "b1"},
+		Backoffs: map[fleet.Process]fleet.BackoffState{
+			fleet.ProcessAgentStart: {Failures: 1, NotBefore: now.Add(time.Hour), Cause: "no route to host"},
+		},
+	}
+	creating := fleet.Record{
+		Machine: fleet.Machine{ID: "m2", Provider: "metal", CreatedAt: ago(time.Hour)},
+		Intent:  &fleet.Intent{Machine: "m2", Provider: "metal", Capacity: "c", OpenedAt: ago(time.Hour), PlannedAt: ago(time.Hour)},
+	}
+	coming := fleet.Record{
+		Machine:  fleet.Machine{ID: "m3", Provider: "metal", ProviderID: "dev-3", CreatedAt: ago(time.Hour)},
+		Provided: &fleet.Provided{At: ago(time.Hour), Status: fleet.ProviderStatusCreating},
+	}
+	fresh := coming
+	fresh.Provided = &fleet.Provided{At: ago(time.Minute), Status: fleet.ProviderStatusActive, Hostname: "herd-3"}
+	asked := silent
+	asked.AgentSeen = &fleet.AgentSeen{TakeoverGeneration: 1, FirstAt: ago(2 * time.Hour), LastAt: now, BootID: "b1"}
+	asked.Backoffs = nil
+	wanted := asked
+	asked.Operation = &fleet.OperationRequest{Number: 1, Operation: fleet.OperationReboot, At: ago(time.Minute), Actor: "ada", Reason: "hangs"}
+	wanted.Hardware = &fleet.Hardware{FirstAt: ago(time.Hour), At: ago(time.Hour)}
+	well := wanted
+	wanted.InstallRequest = &fleet.InstallRequest{Generation: 1, At: ago(time.Minute), Image: fleet.Image{URL: "http://x/y"}}
+	for name, c := range map[string]struct {
+		record  fleet.Record
+		process fleet.Process
+		missing fleet.Role
+		was     string
+	}{
+		"a silent machine":         {silent, fleet.ProcessRecovery, fleet.RoleRecoverer, whoWe},
+		"one that is not created":  {creating, fleet.ProcessProvision, fleet.RoleProvisioner, whoProvider},
+		"one that is being made":   {coming, fleet.ProcessAgentStart, fleet.RoleUpdater, whoProvider},
+		"one without an agent":     {fresh, fleet.ProcessAgentStart, fleet.RoleInitializer, whoWe},
+		"one to be rebooted":       {asked, fleet.ProcessOperation, fleet.RoleOperations, whoWe},
+		"one to be installed":      {wanted, fleet.ProcessInstall, fleet.RoleAgentAPI, whoWe},
+		"one that needs nothing":   {well, fleet.ProcessAgentStart, fleet.RoleInitializer, whoNobody},
+		"one that nobody recovers": {well, fleet.ProcessAgentStart, fleet.RoleRecoverer, whoNobody},
+	} {
+		env := fleet.Environment{Policy: fleet.DefaultPolicy(), ListenerUpSince: ago(24 * time.Hour)}
+		judge := func() judged {
+			return judged{record: c.record, env: env, plan: lifecycle.Decide(c.record, env, now), now: now}
+		}
+		before := judge()
+		if d, _ := before.plan.Next(); d.Process != c.process || before.nextStep().GetWho() != c.was {
+			t.Errorf("%s: next is %s, by %s: %s", name, d.Process, before.nextStep().GetWho(), d.Reason)
+		}
+		env.Missing = []fleet.Role{c.missing}
+		after, step := judge(), judge().nextStep()
+		said := "no live control plane has the role " + string(c.missing)
+		if c.was != whoNobody && (step.GetWho() != whoOperator || step.GetWhat() != said) {
+			t.Errorf("%s: next is %s: %s", name, step.GetWho(), step.GetWhat())
+		}
+		if c.was == whoNobody && step.GetWho() != whoNobody {
+			t.Errorf("%s: next is %s: %s", name, step.GetWho(), step.GetWhat())
+		}
+		for i, was := range before.plan.Decisions {
+			is := after.plan.Decisions[i]
+			reason := was.Reason
+			if was.Process.Role() == c.missing && was.Verdict != lifecycle.NotWanted {
+				reason += ", but " + said
+			}
+			if is.Verdict != was.Verdict || !is.DueAt.Equal(was.DueAt) || is.Rung != was.Rung || is.Reason != reason {
+				t.Errorf("%s: %s was %v, is %v", name, was.Process, was, is)
+			}
+		}
+		if after.plan.State != before.plan.State || after.plan.Reason != before.plan.Reason {
+			t.Errorf("%s: the state was %s (%s), is %s (%s)", name, before.plan.State, before.plan.Reason, after.plan.State, after.plan.Reason)
+		}
+	}
+}
+
+// TestAPausedProviderIsAPersonsTurn: a machine whose creation was not asked for yet waits for who
+// paused its provider. What was asked for already comes, or does not.
+func TestAPausedProviderIsAPersonsTurn(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
+	for _, asked := range []bool{false, true} {
+		r := fleet.Record{
+			Machine: fleet.Machine{ID: "m1", Provider: "metal", CreatedAt: now.Add(-time.Hour)},
+			Intent:  &fleet.Intent{Machine: "m1", Capacity: "c1", PlannedAt: now.Add(time.Minute)},
+		}
+		if asked {
+			r.Intent.Calls = 1
+		}
+		env := fleet.Environment{Policy: fleet.DefaultPolicy(), Paused: &fleet.Pause{Actor: "ada", Reason: "the bill"}}
+		j := judged{record: r, env: env, plan: lifecycle.Decide(r, env, now), now: now}
+		n := j.nextStep()
+		told := strings.Contains(j.plan.Reason, "paused by ada: the bill")
+		persons := n.GetCommand() == "ironherd provider resume metal --reason WHY"
+		if told == asked || persons == asked {
+			t.Errorf("asked %v: %s: %v", asked, j.plan.Reason, n)
 		}
 	}
 }

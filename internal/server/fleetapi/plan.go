@@ -85,23 +85,28 @@ func (s *Service) planOf(ctx context.Context, req *fleetv1.CreatePlanRequest) (w
 
 // selected returns the machines that were named, or those that the selector fits.
 func (s *Service) selected(ctx context.Context, req *fleetv1.CreatePlanRequest) (ids []fleet.MachineID, err error) {
-	selects := req.GetProvider() != "" || len(req.GetStates()) > 0
+	selects := req.GetProvider() != "" || len(req.GetStates())+len(req.GetLocations()) > 0
 	switch {
-	case selects && len(req.GetMachines()) > 0:
-		return nil, fleet.Errorf(fleet.KindInvalid, "machines and a selector contradict each other: name machines, or select them by provider and state")
+	case (selects || req.GetLimit() != 0) && len(req.GetMachines()) > 0:
+		return nil, fleet.Errorf(fleet.KindInvalid, "machines and a selector contradict each other: name machines, or select them by provider, state and location")
 	case !selects && len(req.GetMachines()) == 0:
-		return nil, fleet.Errorf(fleet.KindInvalid, "name machines, or select them by provider and state")
+		return nil, fleet.Errorf(fleet.KindInvalid, "name machines, or select them by provider, state and location")
+	case req.GetLimit() < 0 || req.GetLimit() > bmdb.MaxPlanned:
+		return nil, fleet.Errorf(fleet.KindInvalid, "limit must be from 1 to %d, not %d: one plan has at most so many machines", bmdb.MaxPlanned, req.GetLimit())
 	case len(req.GetMachines()) > bmdb.MaxPlanned:
 		return nil, fleet.Errorf(fleet.KindInvalid, "%d machines are too many for one plan: at most %d are possible", len(req.GetMachines()), bmdb.MaxPlanned)
 	}
 	if !selects {
 		return s.named(ctx, req.GetMachines())
 	}
-	filter, err := filterOf(&fleetv1.ListMachinesRequest{Provider: req.GetProvider(), States: req.GetStates()})
+	filter, err := filterOf(&fleetv1.ListMachinesRequest{Provider: req.GetProvider(), States: req.GetStates(), Locations: req.GetLocations()})
 	if err != nil {
 		return nil, err
 	}
 	filter.Limit = bmdb.MaxPlanned + 1
+	if n := int(req.GetLimit()); n > 0 {
+		filter.Limit = n
+	}
 	rows, err := s.db.ListMachines(ctx, filter)
 	if err == nil && len(rows) == 0 && filter.Provider != "" {
 		err = s.mustExist(ctx, filter.Provider)
@@ -112,7 +117,7 @@ func (s *Service) selected(ctx context.Context, req *fleetv1.CreatePlanRequest) 
 	case len(rows) == 0:
 		return nil, fleet.Errorf(fleet.KindNotFound, "the selector fits no machine")
 	case len(rows) > bmdb.MaxPlanned:
-		return nil, fleet.Errorf(fleet.KindInvalid, "the selector fits more than %d machines, which is the most for one plan: narrow it", bmdb.MaxPlanned)
+		return nil, fleet.Errorf(fleet.KindInvalid, "the selector fits more than %d machines, which is the most for one plan: narrow it, or take some of them (limit)", bmdb.MaxPlanned)
 	}
 	return each(rows, func(r bmdb.MachineRow) fleet.MachineID { return r.ID }), nil
 }

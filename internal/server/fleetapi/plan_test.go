@@ -217,6 +217,22 @@ func TestBadPlans(t *testing.T) {
 		"not in quarantine": {
 			func(r *fleetv1.CreatePlanRequest) { r.Verb = "unquarantine" }, connect.CodeFailedPrecondition, "machine host-0 is not in quarantine",
 		},
+		"no such location": {
+			func(r *fleetv1.CreatePlanRequest) { r.Machines, r.Locations = nil, []string{"there"} }, connect.CodeNotFound, "the selector fits no machine",
+		},
+		"a location without a name": {
+			func(r *fleetv1.CreatePlanRequest) { r.Machines, r.Locations = nil, []string{"here", ""} }, connect.CodeInvalidArgument, "locations must be at most 100",
+		},
+		"names and a location": {
+			func(r *fleetv1.CreatePlanRequest) { r.Locations = []string{"here"} }, connect.CodeInvalidArgument, "contradict each other",
+		},
+		"names and a limit": {func(r *fleetv1.CreatePlanRequest) { r.Limit = 1 }, connect.CodeInvalidArgument, "contradict each other"},
+		"a limit alone": {
+			func(r *fleetv1.CreatePlanRequest) { r.Machines, r.Limit = nil, 1 }, connect.CodeInvalidArgument, "or select them by provider, state and location",
+		},
+		"limit": {
+			func(r *fleetv1.CreatePlanRequest) { r.Machines, r.Provider, r.Limit = nil, "lab", 1001 }, connect.CodeInvalidArgument, "limit must be from 1 to 1000",
+		},
 		"not gone": {func(r *fleetv1.CreatePlanRequest) { r.Verb = "forget" }, connect.CodeFailedPrecondition, "machine release"},
 	} {
 		request := ok()
@@ -350,6 +366,12 @@ func TestHolds(t *testing.T) {
 	if p := lab(); p.GetPausedBy() != "token operator" || p.GetPausedWhy() != "a bill" || p.GetPausedAt() == nil {
 		t.Errorf("provider %v", p)
 	}
+	summary, err := client.GetSummary(t.Context(), &fleetv1.GetSummaryRequest{})
+	o.must(err)
+	if p := summary.GetPausedProviders(); len(p) != 1 || p[0].GetProvider() != "lab" || p[0].GetActor() != "token operator" ||
+		p[0].GetReason() != "a bill" || p[0].GetAt() == nil || len(summary.GetConcerns()) != 0 {
+		t.Errorf("the summary says %v", summary)
+	}
 	_, err = client.ResumeProvider(t.Context(), resume)
 	o.must(err)
 	if p := lab(); p.GetPausedAt() != nil {
@@ -385,6 +407,12 @@ func TestAdopt(t *testing.T) {
 				t.Errorf("%.9q: %v", id, err)
 			}
 		}
+	}
+	o.must(o.db.PauseProvider(t.Context(), "ada", "lab", "a bill"))
+	a, err := client.AdoptMachine(t.Context(), &fleetv1.AdoptMachineRequest{Provider: "lab", ProviderId: "dev-9", Reason: "made by hand"})
+	o.must(err)
+	if p := a.GetPaused(); p.GetProvider() != "lab" || p.GetActor() != "ada" || p.GetReason() != "a bill" {
+		t.Errorf("at a paused provider: %v", a)
 	}
 	if err := adopt("nowhere", "dev-9", "made by hand"); code(err) != connect.CodeNotFound {
 		t.Errorf("nowhere: %v", err)

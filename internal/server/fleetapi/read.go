@@ -17,6 +17,8 @@ const (
 	defaultPage    = 100
 	defaultHistory = 200
 	maxRows        = 1000
+	// maxLocations is how many locations one question may name: each is looked for by itself.
+	maxLocations = 100
 )
 
 // GetSummary implements fleetv1connect.FleetServiceHandler.
@@ -27,12 +29,23 @@ func (s *Service) GetSummary(ctx context.Context, req *fleetv1.GetSummaryRequest
 			return nil, err
 		}
 		a := summaryOf(summary)
-		hold, err := s.db.RecoveryHold(ctx)
+		if bmdb.SuspectsUs(summary.RecoveryHold) {
+			env, err := s.db.Environment(ctx)
+			if err != nil {
+				return nil, err
+			}
+			a.RecoveryHold.Suspects = s.suspects(env, summary.At)
+		}
+		providers, err := s.db.Providers(ctx)
 		if err != nil {
 			return nil, err
 		}
-		a.RecoveryHold = recoveryHoldOf(hold)
-		if a.Concerns, err = s.concerns(ctx, summary); err != nil {
+		for _, p := range providers {
+			if pause := pauseOf(p); pause != nil {
+				a.PausedProviders = append(a.PausedProviders, pause)
+			}
+		}
+		if a.Concerns, err = s.concerns(ctx, summary, providers); err != nil {
 			return nil, err
 		}
 		if !req.GetPhases() {
@@ -106,6 +119,9 @@ func filterOf(req *fleetv1.ListMachinesRequest) (bmdb.MachineFilter, error) {
 		}
 		f.States = append(f.States, fleet.State(name))
 	}
+	if f.Locations = req.GetLocations(); len(f.Locations) > maxLocations || slices.Contains(f.Locations, "") {
+		return f, fleet.Errorf(fleet.KindInvalid, "locations must be at most %d, and each must be named", maxLocations)
+	}
 	if req.GetPageToken() != "" {
 		if f.After, err = fleet.ParseMachineID(req.GetPageToken()); err != nil {
 			return f, fleet.Errorf(fleet.KindInvalid, "page_token is not one that this API gave out")
@@ -161,11 +177,6 @@ func (s *Service) ListProviders(ctx context.Context, _ *fleetv1.ListProvidersReq
 		}
 		a := &fleetv1.ListProvidersResponse{Providers: each(rows, providerOf)}
 		for i, row := range rows {
-			penalties, err := s.db.Penalties(ctx, row.Name)
-			if err != nil {
-				return nil, err
-			}
-			a.Providers[i].Penalties = int64(len(penalties))
 			if s.options.Pacing != nil {
 				a.Providers[i].Pacing = s.options.Pacing(row.Name)
 			}
@@ -181,18 +192,7 @@ func (s *Service) ListSessions(ctx context.Context, req *fleetv1.ListSessionsReq
 		if err != nil {
 			return nil, err
 		}
-		a := &fleetv1.ListSessionsResponse{Sessions: each(rows, sessionOf)}
-		for i, row := range rows {
-			if row.Held == 0 {
-				continue
-			}
-			held, err := s.db.HeldLanes(ctx, row.ID, maxRows)
-			if err != nil {
-				return nil, err
-			}
-			a.Sessions[i].Holds = each(held, holdOf)
-		}
-		return a, nil
+		return &fleetv1.ListSessionsResponse{Sessions: each(rows, sessionOf)}, nil
 	})
 }
 

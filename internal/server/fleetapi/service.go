@@ -42,6 +42,11 @@ type Options struct {
 	// Pacing returns how calls to a provider are paced, in one clause; "" for one that is not called.
 	// It may be nil.
 	Pacing func(fleet.ProviderName) string
+	// Certificates are those that this process proves itself with.
+	Certificates []*server.Certificates
+	// Endpoint is where agents are told to call; "" where neither the agent API nor the initializer
+	// runs in this process.
+	Endpoint string
 	// Findings returns what the checks of the database have found wrong. It may be nil where no
 	// janitor runs in this process.
 	Findings func() []bmdb.Finding

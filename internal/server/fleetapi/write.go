@@ -62,6 +62,7 @@ var compressions = map[agentv1.Compression]fleet.Compression{
 	agentv1.Compression_COMPRESSION_NONE:        fleet.CompressionNone,
 	agentv1.Compression_COMPRESSION_ZSTD:        fleet.CompressionZstd,
 	agentv1.Compression_COMPRESSION_GZIP:        fleet.CompressionGzip,
+	agentv1.Compression_COMPRESSION_LAYER:       fleet.CompressionLayer,
 	agentv1.Compression_COMPRESSION_XZ:          fleet.CompressionXZ,
 }
 
@@ -85,8 +86,9 @@ func valueOf[E interface {
 }
 
 var firstBootForms = map[agentv1.FirstBootForm]fleet.FirstBootForm{
-	agentv1.FirstBootForm_FIRST_BOOT_FORM_UNSPECIFIED: fleet.FirstBootArea,
-	agentv1.FirstBootForm_FIRST_BOOT_FORM_NOCLOUD:     fleet.FirstBootNoCloud,
+	agentv1.FirstBootForm_FIRST_BOOT_FORM_UNSPECIFIED:       fleet.FirstBootArea,
+	agentv1.FirstBootForm_FIRST_BOOT_FORM_NOCLOUD:           fleet.FirstBootNoCloud,
+	agentv1.FirstBootForm_FIRST_BOOT_FORM_NOCLOUD_USER_DATA: fleet.FirstBootNoCloudUserData,
 }
 
 // imageOf returns the image that a request names, by name or by URL and digest, and what is wrong
@@ -104,7 +106,7 @@ func (s *Service) imageOf(req *fleetv1.InstallMachineRequest) (image fleet.Image
 	}
 	asked := req.GetImage()
 	image = fleet.Image{
-		URL: asked.GetUrl(), Digest: asked.GetDigest(), Compression: valueOf(compressions, asked.GetCompression()), Size: asked.GetSize(),
+		URL: asked.GetUrl(), Digest: asked.GetDigest(), FileDigest: asked.GetFileDigest(), Compression: valueOf(compressions, asked.GetCompression()), Size: asked.GetSize(),
 		FirstBoot: valueOf(firstBootForms, asked.GetFirstBootForm()),
 	}
 	for _, f := range image.Validate() {

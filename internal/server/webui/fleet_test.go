@@ -102,6 +102,7 @@ func oneMachine() *fleetv1.GetMachineResponse {
 		},
 		InstallProgress: &agentv1.InstallProgress{
 			InstallGeneration: 1, Attempt: 2, Phase: agentv1.InstallProgress_PHASE_WRITING, BytesDone: 1 << 28, BytesTotal: 1 << 30,
+			WaitingFor: "oci://images.example/os: connection refused",
 		},
 		Hardware: someHardware(),
 	}

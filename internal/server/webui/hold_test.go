@@ -28,6 +28,19 @@ func TestPageSaysThatRecoveryIsStopped(t *testing.T) {
 	}
 }
 
+// TestPageSaysWhichProviderIsPaused: it is told, and is no reason to look.
+func TestPageSaysWhichProviderIsPaused(t *testing.T) {
+	t.Parallel()
+	stub := &stubFleet{summary: &fleetv1.GetSummaryResponse{
+		Machines:        3,
+		PausedProviders: []*fleetv1.ProviderPause{{Provider: "metal", At: stampAt("03:00:00"), Actor: "ada", Reason: "the bill"}},
+	}}
+	body := get(t, New(overWire(t, stub), Options{}), "/").Body.String()
+	if !strings.Contains(body, "metal is paused by ada: the bill") || !strings.Contains(body, "Nothing needs you.") {
+		t.Errorf("the page says:\n%s", body)
+	}
+}
+
 // TestPageShowsAnOperation: what is under way, and whose turn it is.
 func TestPageShowsAnOperation(t *testing.T) {
 	t.Parallel()

@@ -114,7 +114,9 @@ func (o overview) concerns() []concern {
 			link = stateURL(c.GetSubject())
 		case "provider":
 			link = "#providers"
-		case "restored", "finding": // nothing of the page says more
+		case "role":
+			link = "#sessions"
+		case "restored", "finding", "certificate": // nothing of the page says more
 		default:
 			link = "#processes"
 		}

@@ -96,6 +96,7 @@ var eventClasses = map[fleet.Event]string{
 	fleet.EventInstalled:        eventGood,
 	fleet.EventUnreachable:      eventBad,
 	fleet.EventReachable:        eventGood,
+	fleet.EventBack:             eventGood,
 
 	fleet.EventRepairStep:    eventWarn,
 	fleet.EventRepairRefused: eventWarn,

@@ -6,21 +6,49 @@ import (
 	"fmt"
 	"log/slog"
 	"path"
+	"strconv"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider"
 	"github.com/ironherd/ironherd/internal/remote"
+	"github.com/ironherd/ironherd/internal/shepherd"
 )
 
 // otherMachine is the exit code of `ironherd-agent leave` on a host that belongs to another machine
 // now.
 const otherMachine = 5
 
+// errOtherMachine says that the host was taken over as another machine, and was left as it is.
+var errOtherMachine = fleet.Errorf(fleet.KindConflict, "the host belongs to another machine now, and is left as it is")
+
 // Clean stops our agent on the host of a machine and removes its files. It brings the agent's
 // executable to the host, because that knows what there is to remove, and it goes with the rest. It
 // can be repeated. A host that was taken over as another machine is left as it is.
 func (i *Initializer) Clean(ctx context.Context, work *bmdb.Work, entry provider.Entry) error {
+	err := i.cleanInTime(ctx, work, entry)
+	if errors.Is(err, errOtherMachine) {
+		return nil
+	}
+	return err
+}
+
+// takeOff is agent-start on a machine that returns (lifecycle/leave.go): it takes the agent off.
+// That the host lets us in shows that the installed system is up again. An agent of a newer
+// takeover than the work knows of is left alone.
+func (i *Initializer) takeOff(ctx context.Context, source Source, work *bmdb.Work) shepherd.Outcome {
+	entry, backoff, err := i.ask(ctx, source, work.Record.ProviderID)
+	if err != nil {
+		return shepherd.Fail{Err: err, Backoff: backoff}
+	}
+	if err := i.clean(ctx, work, entry, "--generation", strconv.FormatInt(int64(work.Record.TakeoverGeneration), 10)); err != nil {
+		return shepherd.Fail{Err: fmt.Errorf("take the agent off: %w", err)}
+	}
+	return shepherd.Finish{Changes: []bmdb.Change{bmdb.RecordBack()}}
+}
+
+// cleanInTime is clean within the time that a piece of work may take.
+func (i *Initializer) cleanInTime(ctx context.Context, work *bmdb.Work, entry provider.Entry) error {
 	late := fleet.Errorf(fleet.KindTimeout, "the host was not clean within %s", i.config.WorkTimeout)
 	limited, cancel := context.WithTimeoutCause(ctx, i.config.WorkTimeout, late)
 	defer cancel()
@@ -31,7 +59,8 @@ func (i *Initializer) Clean(ctx context.Context, work *bmdb.Work, entry provider
 	return err
 }
 
-func (i *Initializer) clean(ctx context.Context, work *bmdb.Work, entry provider.Entry) error {
+// clean does it with further arguments of `ironherd-agent leave`.
+func (i *Initializer) clean(ctx context.Context, work *bmdb.Work, entry provider.Entry, further ...string) error {
 	source, err := i.sources.Of(work)
 	if err != nil {
 		return err
@@ -57,7 +86,7 @@ func (i *Initializer) clean(ctx context.Context, work *bmdb.Work, entry provider
 		return err
 	}
 	var uploaded remote.Uploaded
-	leave := []string{"leave", "--machine", string(work.Record.ID)}
+	leave := append([]string{"leave", "--machine", string(work.Record.ID)}, further...)
 	for _, directory := range append([]string{i.config.TargetPath}, i.config.OtherTargetPaths...) {
 		directory = path.Clean(directory)
 		leave = append(leave, "--directory", directory)
@@ -79,7 +108,7 @@ func (i *Initializer) clean(ctx context.Context, work *bmdb.Work, entry provider
 	})
 	if exit, ok := errors.AsType[*remote.ExitError](err); ok && exit.Status == otherMachine {
 		logger.WarnContext(ctx, "host belongs to another machine now, and is left as it is")
-		return nil
+		return errOtherMachine
 	}
 	if err != nil {
 		return fmt.Errorf("stop the agent and remove its files: %w", err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/lifecycle"
 	"github.com/ironherd/ironherd/internal/shepherd"
 )
 
@@ -51,4 +52,68 @@ func TestClean(t *testing.T) {
 		t.Errorf("a host that does not answer: %v", err)
 	}
 	check(t, session.Close(t.Context(), "done"))
+}
+
+// TestTakesTheAgentOff: a reinstall was called off when its agent had been started. As long as the
+// host lets nobody in the machine is returning. When it does, the agent's files are removed, and
+// the installed system is known to be back.
+func TestTakesTheAgentOff(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	ctx := t.Context()
+	start := func() bmdb.AgentIdentity {
+		if outcome, ok := b.start().(shepherd.Finish); !ok {
+			t.Fatalf("got %T %+v\n%s", outcome, outcome, b.log.String())
+		}
+		s := b.record().AgentStarted
+		return bmdb.AgentIdentity{Machine: b.machine, TakeoverGeneration: s.TakeoverGeneration, PublicKey: s.PublicKey}
+	}
+	speaks := func(a bmdb.AgentIdentity) {
+		check(t, b.db.ListenerAlive(ctx, time.Hour, time.Minute))
+		check(t, b.db.RecordSpoken(ctx, a, "boot-1"))
+		check(t, b.db.RecordHardware(ctx, a, []byte("report")))
+	}
+	request := fleet.InstallRequest{Image: fleet.Image{
+		URL: "http://192.0.2.1/image", Digest: "sha256:" + strings.Repeat("0", 64), Compression: fleet.CompressionNone,
+	}}
+	first := start()
+	speaks(first)
+	_, err := b.db.RequestInstall(ctx, "ada", b.machine, request, false)
+	check(t, err)
+	order, err := b.db.HandOutInstall(ctx, first, 0, 0)
+	check(t, err)
+	check(t, b.db.RecordInstallReport(ctx, first, fleet.InstallReport{Generation: 1, Attempt: 1, OK: true, Disk: "/dev/sda"}))
+	_, err = b.db.RecordInstalled(ctx, b.machine, 1, 1, order.Secret, "boot-2", b.hostKey)
+	check(t, err)
+	_, err = b.db.RequestInstall(ctx, "ada", b.machine, request, true)
+	check(t, err)
+	speaks(start())
+	_, err = b.db.CancelInstall(ctx, "ada", b.machine, "the wrong image")
+	check(t, err)
+
+	port, directory := b.config.Port, filepath.Join(b.root, "root/agent")
+	b.config.Port = 1
+	if outcome, ok := b.start().(shepherd.Fail); !ok || !strings.Contains(outcome.Err.Error(), "take the agent off: dial") {
+		t.Fatalf("got %T %+v", outcome, outcome)
+	}
+	if _, err := os.Stat(directory); err != nil || !lifecycle.Returning(b.record()) {
+		t.Fatalf("%v, %+v", err, b.record())
+	}
+	b.config.Port = port
+	_, err = b.db.Retry(ctx, "ada", b.machine, fleet.ProcessAgentStart)
+	check(t, err)
+	if outcome, ok := b.start().(shepherd.Finish); !ok {
+		t.Fatalf("got %T %+v\n%s", outcome, outcome, b.log.String())
+	}
+	if _, err := os.Stat(directory); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the agent's directory is there still: %v", err)
+	}
+	env, err := b.db.Environment(ctx)
+	check(t, err)
+	if plan := lifecycle.Decide(b.record(), env, time.Now()); plan.State != fleet.StateInstalled {
+		t.Errorf("the machine is %s: %s", plan.State, plan.Reason)
+	}
+	if len(b.inits) != 2 {
+		t.Errorf("%d takeovers", len(b.inits))
+	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/lifecycle"
 	"github.com/ironherd/ironherd/internal/provider"
 	"github.com/ironherd/ironherd/internal/remote"
 	"github.com/ironherd/ironherd/internal/shepherd"
@@ -137,7 +138,8 @@ func (i *Initializer) Scope() shepherd.Scope {
 	return shepherd.Scope{Process: fleet.ProcessAgentStart, Providers: i.sources.Names(), Backoff: i.config.StartBackoff}
 }
 
-// Act starts the agent of one machine.
+// Act starts the agent of one machine, or takes it off one that is to be what it was before a
+// reinstall that was called off.
 func (i *Initializer) Act(ctx context.Context, work *bmdb.Work) shepherd.Outcome {
 	source, err := i.sources.Of(work)
 	if err != nil {
@@ -146,7 +148,11 @@ func (i *Initializer) Act(ctx context.Context, work *bmdb.Work) shepherd.Outcome
 	late := fleet.Errorf(fleet.KindTimeout, "the start was not done within %s", i.config.WorkTimeout)
 	limited, cancel := context.WithTimeoutCause(ctx, i.config.WorkTimeout, late)
 	defer cancel()
-	outcome := i.start(limited, source, work)
+	do := i.start
+	if lifecycle.Returning(work.Record) {
+		do = i.takeOff
+	}
+	outcome := do(limited, source, work)
 	failure, failed := outcome.(shepherd.Fail)
 	if failed && ctx.Err() == nil && limited.Err() != nil && !errors.Is(failure.Err, late) {
 		failure.Err = fmt.Errorf("%w: %w", late, failure.Err)

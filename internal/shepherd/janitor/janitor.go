@@ -3,9 +3,10 @@
 // many machines are silent at once that the fault is probably ours, checks what can be checked
 // from rows, and deletes what is too old to keep.
 //
-// It holds no lease. Each duty is made of short transactions that are right whoever runs them and
-// however often, so any number of janitors may run at once. A duty that fails is logged and done
-// again at its next time; it does not stop the others.
+// It has a session, which is its proof of life, and holds no lease. Each duty is made of short
+// transactions that are right whoever runs them and however often, so any number of janitors may
+// run at once. A duty that fails is logged and done again at its next time; it does not stop the
+// others.
 package janitor
 
 import (
@@ -108,6 +109,9 @@ type Options struct {
 	Logger *slog.Logger
 	// Observer may be nil.
 	Observer Observer
+	// Host and PID of the process: for people.
+	Host string
+	PID  int
 }
 
 // Janitor does the duties.
@@ -139,6 +143,9 @@ func New(db *bmdb.DB, config Config, options Options) (*Janitor, error) {
 
 // Run does each duty in its time until ctx ends, and returns nil then.
 func (j *Janitor) Run(ctx context.Context) error {
+	var proving sync.WaitGroup
+	defer proving.Wait()
+	proving.Go(func() { j.prove(ctx) })
 	next := make(map[Duty]time.Time)
 	for _, duty := range []Duty{DutyHistory, DutySessions} { // neither is urgent at a start
 		next[duty] = time.Now().Add(j.config.PruneInterval)
@@ -158,6 +165,43 @@ func (j *Janitor) Run(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+const (
+	// sessionLease is longer than that of a loop: nothing is held through the session, so nobody waits
+	// for its end.
+	sessionLease = 30 * time.Second
+	// closePatience bounds the end of the session.
+	closePatience = 5 * time.Second
+)
+
+// prove keeps a session until ctx ends, and starts another one when it is lost. The duties do not
+// depend on it: without one it is only not known that anybody does them.
+func (j *Janitor) prove(ctx context.Context) {
+	for ctx.Err() == nil {
+		err := j.session(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		j.options.Logger.WarnContext(ctx, "the janitor has no session; it starts another one", slog.Any("err", err))
+		j.db.Clock().Sleep(ctx, j.config.Interval)
+	}
+}
+
+// session has one session until ctx ends (nil) or it is lost.
+func (j *Janitor) session(ctx context.Context) error {
+	session, err := j.db.StartSession(ctx, bmdb.SessionOptions{
+		Component: fleet.RoleJanitor.Component(), Host: j.options.Host, PID: j.options.PID, Lease: sessionLease,
+	})
+	if err != nil {
+		return err
+	}
+	if err := session.Run(ctx); err != nil {
+		return err
+	}
+	closing, done := context.WithTimeout(context.WithoutCancel(ctx), closePatience)
+	defer done()
+	return session.Close(closing, "its process stops")
 }
 
 func (j *Janitor) interval(duty Duty) time.Duration {

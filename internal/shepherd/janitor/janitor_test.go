@@ -3,7 +3,9 @@ package janitor_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
 	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/shepherd/janitor"
@@ -214,7 +217,7 @@ func TestTheLineIsStopped(t *testing.T) {
 		}
 		held := func(want bool) {
 			t.Helper()
-			hold, err := db.RecoveryHold(t.Context())
+			hold, err := bmdbtest.RecoveryHold(t.Context(), db)
 			check(t, err)
 			if (hold != nil) != want {
 				t.Fatalf("recovery is stopped by %+v", hold)
@@ -282,4 +285,63 @@ func TestOldPlansGo(t *testing.T) {
 			t.Errorf("after an hour: %v", err)
 		}
 	})
+}
+
+// TestAJanitorIsKnownToBeAlive: it has a session while it runs, and another one after it has lost
+// it, so that somebody is told when nobody has the role.
+func TestAJanitorIsKnownToBeAlive(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, engine := open(t)
+		alive := func() string {
+			t.Helper()
+			rows, err := db.Sessions(t.Context(), false)
+			check(t, err)
+			var all []string
+			for _, r := range rows {
+				all = append(all, fmt.Sprintf("%s on %s, %d", r.Component, r.Host, r.PID))
+			}
+			return strings.Join(all, "; ")
+		}
+		_, stop := run(t, db, janitor.DefaultConfig(), janitor.Options{Host: "herd", PID: 7})
+		defer stop()
+		time.Sleep(time.Hour)
+		if got := alive(); got != "janitor on herd, 7" {
+			t.Errorf("alive are: %s", got)
+		}
+		first := fmt.Sprint(sessionsOf(t, db))
+		check(t, engine.Update(t.Context(), func(ctx context.Context, tx bmdb.Tx) error {
+			_, err := tx.ExecContext(ctx, "UPDATE session SET ended_at = 1, cause = 'lost'")
+			return err
+		}))
+		time.Sleep(time.Minute)
+		if got := alive(); got != "janitor on herd, 7" || fmt.Sprint(sessionsOf(t, db)) == first {
+			t.Errorf("after it has lost its session, alive are: %s", got)
+		}
+		stop()
+		if got := alive(); got != "" {
+			t.Errorf("it has stopped, and alive are: %s", got)
+		}
+		missing, err := db.Missing(t.Context())
+		check(t, err)
+		if slices.Contains(missing, fleet.RoleJanitor) {
+			t.Error("it is missing at once, before a restart is over")
+		}
+		time.Sleep(2 * time.Minute)
+		missing, err = db.Missing(t.Context())
+		check(t, err)
+		if !slices.Contains(missing, fleet.RoleJanitor) {
+			t.Errorf("missing are %v", missing)
+		}
+	})
+}
+
+func sessionsOf(t *testing.T, db *bmdb.DB) (ids []fleet.SessionID) {
+	t.Helper()
+	rows, err := db.Sessions(t.Context(), false)
+	check(t, err)
+	for _, r := range rows {
+		ids = append(ids, r.ID)
+	}
+	return ids
 }

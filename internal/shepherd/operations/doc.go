@@ -35,5 +35,7 @@
 //
 // A machine that was given back goes, with its facts, when the provider says that it does not have
 // it. A host of a list stays where it is. It is left clean instead: its agent is stopped, and the
-// agent's files are removed.
+// agent's files are removed. Where the agent is in memory nobody answers over SSH, so the attempts
+// fail until the agent, which the agent API tells to leave from the first of them on, has restarted
+// the host (lifecycle/leave.go).
 package operations

@@ -80,6 +80,10 @@ func (o operation) look(fact fleet.Provided, seen bmdb.Change) shepherd.Outcome 
 	_, away := r.Backoffs[fleet.ProcessOperation] // it could not be asked before
 	leaves := o.request.Operation.GivesBack() && fact.Status == fleet.ProviderStatusDeleting
 	if until := o.attempt.AcceptedAt.Add(o.env.Policy.OperationTimeout); !o.now.Before(until) && !away && !leaves {
+		if why := lifecycle.NotRestarted(r, o.env, o.now); why != "" {
+			return o.fail(fmt.Sprintf("%s accepted it at %s, and within %s %s", o.source.Name, o.attempt.AcceptedAt.Format(time.TimeOnly),
+				o.env.Policy.OperationTimeout, why), seen)
+		}
 		return o.fail(fmt.Sprintf("%s accepted it at %s, and %s was not seen within %s; the provider says that the machine is %s",
 			o.source.Name, o.attempt.AcceptedAt.Format(time.TimeOnly), lifecycle.EvidenceOf(o.request.Operation),
 			o.env.Policy.OperationTimeout, fact.Says()), seen)
@@ -135,7 +139,8 @@ func (o operation) begin(ctx context.Context, entry provider.Entry, fact fleet.P
 	case fleet.KindNotFound:
 		return o.gone()
 	case fleet.KindInvalid, fleet.KindConflict, fleet.KindUnsupported, fleet.KindForbidden:
-		if !o.listed() { // what a host says may pass
+		onTheWay := o.request.Operation == fleet.OperationPowerOn && fact.Status == fleet.ProviderStatusOff
+		if !o.listed() && !onTheWay { // what a host says may pass, and so does being switched off
 			return o.fail(shepherd.Cause(err))
 		}
 	}
@@ -253,20 +258,7 @@ func (o operation) giveUp(cause string, changes ...bmdb.Change) shepherd.Outcome
 // done ends the operation with its evidence.
 func (o operation) done(seen string, changes ...bmdb.Change) shepherd.Outcome {
 	o.observe(ResultDone)
-	return shepherd.Finish{Changes: append(changes, bmdb.EndOperation(o.request.Number, true, seen, o.penalty()))}
-}
-
-// penalty is how long the capacity stays unused.
-func (o operation) penalty() time.Duration {
-	// The policy replaces no others.
-	p, failed := o.work.Record.Provided, o.request.Actor == fleet.ActorPolicy
-	if p != nil && p.Status == fleet.ProviderStatusFailed {
-		failed = true
-	}
-	if o.request.Operation != fleet.OperationReplace || !failed {
-		return 0
-	}
-	return o.source.Config.Penalty
+	return shepherd.Finish{Changes: append(changes, bmdb.EndOperation(o.request.Number, true, seen, o.source.Config.Penalty))}
 }
 
 // fail gives the operation up.

@@ -145,7 +145,7 @@ func (o *Operations) Act(ctx context.Context, work *bmdb.Work) shepherd.Outcome 
 // unasked is what is done without anybody's request.
 func unasked(r fleet.Record) shepherd.Outcome {
 	if m := r.Maintenance; m != nil && m.Until != nil && !m.Over {
-		return shepherd.Finish{Changes: []bmdb.Change{bmdb.EndMaintenance()}}
+		return shepherd.Finish{Changes: []bmdb.Change{bmdb.MaintenanceOver()}}
 	}
 	return shepherd.Finish{Changes: []bmdb.Change{bmdb.ReplaceByPolicy()}}
 }

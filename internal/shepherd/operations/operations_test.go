@@ -105,9 +105,11 @@ func TestOperations(t *testing.T) {
 		before func(*shepherdtest.Herd, fleet.MachineID)
 		// deleting is how long the provider takes to delete a machine; zero: three minutes.
 		deleting time.Duration
-		levers   string
-		ended    string
-		state    fleet.State // "": it is gone
+		// within is when it is looked at; zero: after 80 minutes.
+		within time.Duration
+		levers string
+		ended  string
+		state  fleet.State // "": it is gone
 	}{
 		"reboot": {
 			ask: []fleet.Operation{fleet.OperationReboot}, levers: "reboot",
@@ -121,6 +123,22 @@ func TestOperations(t *testing.T) {
 		},
 		"power off and on": {
 			ask:    []fleet.Operation{fleet.OperationPowerOff, fleet.OperationPowerOn},
+			levers: "power-off power-on", ended: "the provider says that it is on", state: fleet.StateAvailable,
+		},
+		"power on while the machine is on its way off": {
+			ask: []fleet.Operation{fleet.OperationPowerOff, fleet.OperationPowerOn},
+			hook: func() func(shepherdtest.Point, fleet.CapacityID) error {
+				pulls := 0
+				return func(at shepherdtest.Point, _ fleet.CapacityID) error {
+					if at == shepherdtest.Pulling {
+						pulls++
+					}
+					if at == shepherdtest.Pulling && pulls > 1 && pulls < 4 {
+						return fleet.Errorf(fleet.KindConflict, "the device is powering off")
+					}
+					return nil
+				}
+			}(),
 			levers: "power-off power-on", ended: "the provider says that it is on", state: fleet.StateAvailable,
 		},
 		"power on of what is on": {
@@ -176,6 +194,26 @@ func TestOperations(t *testing.T) {
 			ask: []fleet.Operation{fleet.OperationReboot}, hook: lost(shepherdtest.Pulling, -1, fleet.Errorf(fleet.KindConflict, "the device is locked")),
 			levers: "", ended: "operation failed: reboot (operation 1): the device is locked", state: fleet.StateAvailable,
 		},
+		"a reboot that comes after the agent was heard again": {
+			ask:    []fleet.Operation{fleet.OperationReboot},
+			before: func(h *shepherdtest.Herd, _ fleet.MachineID) { h.Fake.RestartLag = 50 * time.Second },
+			within: 5 * time.Minute, levers: "reboot",
+			ended: "operation done: reboot (operation 1): an agent was started under another boot ID", state: fleet.StateAvailable,
+		},
+		"a reboot that comes after another agent was started": {
+			ask: []fleet.Operation{fleet.OperationReboot},
+			before: func(h *shepherdtest.Herd, id fleet.MachineID) {
+				h.Fake.RestartLag = 3 * time.Minute
+				h.Change(id, func(h *shepherdtest.Host) { h.Agent = false })
+			},
+			within: 8 * time.Minute, levers: "reboot",
+			ended: "operation done: reboot (operation 1): an agent was started under another boot ID", state: fleet.StateAvailable,
+		},
+		"a reboot that never comes": {
+			ask:    []fleet.Operation{fleet.OperationReboot},
+			before: func(h *shepherdtest.Herd, _ fleet.MachineID) { h.Fake.RestartLag = -1 },
+			levers: "reboot", ended: "within 15m0s the machine was not restarted: its agent is heard", state: fleet.StateAvailable,
+		},
 		"no evidence in its time": {
 			ask: []fleet.Operation{fleet.OperationReboot},
 			before: func(h *shepherdtest.Herd, id fleet.MachineID) {
@@ -211,7 +249,7 @@ func TestOperations(t *testing.T) {
 						time.Sleep(10 * time.Minute)
 					}
 				}
-				time.Sleep(80 * time.Minute)
+				time.Sleep(cmp.Or(c.within, 80*time.Minute))
 				if got := levers(herd); got != c.levers {
 					t.Errorf("pulled %q, want %q", got, c.levers)
 				}
@@ -288,35 +326,6 @@ func TestCrashes(t *testing.T) {
 	}
 }
 
-// TestEvidenceBeforeARepeatedReboot: the reply was lost, and the machine came back before the
-// attempt is repeated: it is not rebooted again.
-func TestEvidenceBeforeARepeatedReboot(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		herd, handler := bench(t, 2, operations.Options{}, nil, nil)
-		id := herd.Machines()[0]
-		defer herd.Start(handler)()
-		time.Sleep(5 * time.Minute)
-		var lost time.Time
-		herd.Fake.Hook = func(at shepherdtest.Point, _ fleet.CapacityID) error {
-			switch {
-			case at == shepherdtest.Pulled:
-				lost = time.Now()
-				return fleet.Errorf(fleet.KindTimeout, "no answer")
-			case at == shepherdtest.Asking && !lost.IsZero() && time.Since(lost) < 15*time.Minute:
-				return fleet.Errorf(fleet.KindTemporary, "out of order") // no attempt meanwhile
-			}
-			return nil
-		}
-		_, err := herd.DB.RequestOperation(t.Context(), "ada", id, fleet.OperationReboot, "new firmware")
-		check(t, err)
-		time.Sleep(time.Hour)
-		if got := levers(herd); got != "reboot" || !strings.Contains(ended(t, herd, id), "operation done: reboot") {
-			t.Errorf("pulled %q; %s", got, ended(t, herd, id))
-		}
-	})
-}
-
 // TestPolicy: what the policy asks for: machines that the provider gave up are replaced, and their
 // capacity waits; a maintenance ends when its time is over.
 func TestPolicy(t *testing.T) {
@@ -346,6 +355,40 @@ func TestPolicy(t *testing.T) {
 		time.Sleep(15 * time.Minute)
 		if m := herd.Record(all[1]).Maintenance; m == nil || !m.Over {
 			t.Errorf("maintenance %+v", m)
+		}
+	})
+}
+
+// TestAPersonReplaces: the capacity of a machine that its provider gave up waits, although the
+// provider says in between that it deletes the machine; that of another machine does not.
+func TestAPersonReplaces(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		herd, handler := bench(t, 2, operations.Options{}, nil, nil)
+		herd.Fake.Deleting = 3 * time.Minute
+		all := herd.Machines()
+		defer herd.Start(handler)()
+		time.Sleep(5 * time.Minute)
+		gaveUp := func(p *provider.Entry) bool {
+			p.Status, p.Detail = fleet.ProviderStatusFailed, "broken"
+			return true
+		}
+		herd.Fake.Change(herd.Host(all[0]).ID, gaveUp)
+		fact := *herd.Record(all[0]).Provided
+		fact.Status, fact.Detail = fleet.ProviderStatusFailed, "broken"
+		set(t, herd, bmdb.SetProvided(all[0], herd.Host(all[0]).ID, fact))
+		for _, id := range all {
+			_, err := herd.DB.RequestOperation(t.Context(), "ada", id, fleet.OperationReplace, "the outage of rack 4")
+			check(t, err)
+		}
+		time.Sleep(10 * time.Minute)
+		penalties, err := herd.DB.Penalties(t.Context(), herd.Name)
+		check(t, err)
+		if p := penalties[fact.Capacity]; len(penalties) != 1 || p.ForEver() || time.Until(p.Until) < 50*time.Minute {
+			t.Errorf("penalties %v of %v", penalties, fact.Capacity)
+		}
+		if len(herd.Fake.Devices()) != 0 {
+			t.Errorf("there are %v", herd.Fake.Devices())
 		}
 	})
 }

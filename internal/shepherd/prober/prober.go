@@ -97,8 +97,8 @@ type Options struct {
 	// Dial makes the connections below SSH and HTTP. Nil: TCP.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Ask takes the place of SSH and HTTP where there is no network: in a rehearsal. It returns nil
-	// where the system answers.
-	Ask func(ctx context.Context, machine fleet.MachineID, address netip.Addr, seenUp fleet.SeenUp) error
+	// where the system of that install answers.
+	Ask func(ctx context.Context, address netip.Addr, seenUp fleet.SeenUp, generation fleet.InstallGeneration, attempt int) error
 }
 
 // Prober is the shepherd.Handler of the process probe.
@@ -168,7 +168,10 @@ func (p *Prober) Act(ctx context.Context, work *bmdb.Work) shepherd.Outcome {
 		return shepherd.Finish{Changes: []bmdb.Change{bmdb.RecordProbe(result)}}
 	}
 	result.Detail = shepherd.Cause(errors.New(plain(err)))
-	if wrong, ok := errors.AsType[*remote.HostKeyError](err); ok {
+	if wrong, ok := errors.AsType[*remote.HostKeyError](err); ok && q.unreported {
+		// The system that was there before is not wrong to answer.
+		result.Detail = "another system than the one of its install answers, with the host key " + wrong.Presented
+	} else if ok {
 		p.observe(q, ResultRefused)
 		result.Detail += "; " + wrong.Remedy(q.machine)
 		return shepherd.Finish{Changes: []bmdb.Change{bmdb.RefuseHostKey(wrong.Key, wrong.Presented), bmdb.RecordProbe(result)}}
@@ -189,6 +192,8 @@ type question struct {
 	seenUp     fleet.SeenUp
 	generation fleet.InstallGeneration
 	attempt    int
+	// unreported: nobody has heard that the disk was written.
+	unreported bool
 	// lastCall is when the unit of the system has last called since it was seen up; zero: never.
 	lastCall time.Time
 	target   remote.Target
@@ -197,10 +202,10 @@ type question struct {
 // question returns what is to be asked of a machine, as of its record.
 func (p *Prober) question(ctx context.Context, source Source, r fleet.Record) (question, error) {
 	q := question{machine: r.ID}
-	awaited := lifecycle.AwaitsProbe(r)
+	await, awaited := lifecycle.AwaitedProbe(r)
 	switch {
 	case awaited:
-		q.seenUp, q.generation, q.attempt = r.InstallRequest.SeenUp, r.InstallReport.Generation, r.InstallReport.Attempt
+		q.seenUp, q.generation, q.attempt, q.unreported = r.InstallRequest.SeenUp, await.Generation, await.Attempt, await.Unreported
 	case lifecycle.Watched(r):
 		q.seenUp, q.generation, q.attempt = r.Installed.SeenUp, r.Installed.Generation, r.Installed.Attempt
 	default:
@@ -225,7 +230,7 @@ func (p *Prober) question(ctx context.Context, source Source, r fleet.Record) (q
 	if err != nil {
 		return q, fmt.Errorf("read the known host keys: %w", err)
 	}
-	q.target.Trust = trust(r, keys, awaited)
+	q.target.Trust = trust(r, keys, awaited, await.Unreported)
 	return q, nil
 }
 
@@ -247,8 +252,9 @@ func (q *question) reachAsListed(ctx context.Context, source Source, id fleet.Pr
 }
 
 // trust is by which host key a system is known: the one that its install brought, or one that a
-// person has accepted since. Once it was seen up, it is what the machine is known by.
-func trust(r fleet.Record, keys fleet.HostKeys, awaited bool) remote.Trust {
+// person has accepted since its disk was written: before that, such a key is another system's. Once
+// it was seen up, it is what the machine is known by.
+func trust(r fleet.Record, keys fleet.HostKeys, awaited, unreported bool) remote.Trust {
 	if !awaited {
 		return remote.Trust{Pinned: keys.Known}
 	}
@@ -257,7 +263,7 @@ func trust(r fleet.Record, keys fleet.HostKeys, awaited bool) remote.Trust {
 		if key := remote.HostKeyOf(a.HostKey); key != "" {
 			known.Injected = []string{key}
 		}
-		if keys.Source == fleet.HostKeyAccepted && keys.At.After(a.At) {
+		if !unreported && keys.Source == fleet.HostKeyAccepted && keys.At.After(a.At) {
 			known.Injected = append(known.Injected, keys.Known...)
 		}
 	}
@@ -267,7 +273,7 @@ func trust(r fleet.Record, keys fleet.HostKeys, awaited bool) remote.Trust {
 // ask asks once, and returns the host key that was verified, if one was.
 func (p *Prober) ask(ctx context.Context, q question) (remote.HostKey, error) {
 	if p.options.Ask != nil {
-		return remote.HostKey{}, p.options.Ask(ctx, q.machine, q.target.Address.Addr(), q.seenUp)
+		return remote.HostKey{}, p.options.Ask(ctx, q.target.Address.Addr(), q.seenUp, q.generation, q.attempt)
 	}
 	if q.seenUp.By == fleet.SeenBySSH {
 		return p.dialer.Probe(ctx, q.target)

@@ -58,6 +58,15 @@ type site struct {
 // newSite returns a machine whose disk is written, and whose system is to be seen in that way.
 func newSite(t *testing.T, seenUp fleet.SeenUp) *site {
 	t.Helper()
+	s, agent := newUnreported(t, seenUp)
+	check(t, s.herd.DB.RecordInstallReport(t.Context(), agent, fleet.InstallReport{Generation: 1, Attempt: 1, OK: true, Disk: "/dev/sda"}))
+	return s
+}
+
+// newUnreported returns a machine that has lost its power in the middle of an install, and who its
+// agent was.
+func newUnreported(t *testing.T, seenUp fleet.SeenUp) (*site, bmdb.AgentIdentity) {
+	t.Helper()
 	db := shepherdtest.OpenDB(t, shepherdtest.OpenEngine(t), bmdb.Options{})
 	_, err := db.SetPolicy(t.Context(), fleet.DefaultPolicy())
 	check(t, err)
@@ -66,12 +75,11 @@ func newSite(t *testing.T, seenUp fleet.SeenUp) *site {
 	s.handler, err = prober.New(db, []prober.Source{{Name: s.herd.Name, Provider: s.herd.Fake}}, prober.DefaultConfig(), nil,
 		prober.Options{Port: 2222, Dial: s.dial})
 	check(t, err)
-	s.install(seenUp)
-	return s
+	return s, s.install(seenUp)
 }
 
 // install has the machine installed, up to the report of its agent.
-func (s *site) install(seenUp fleet.SeenUp) {
+func (s *site) install(seenUp fleet.SeenUp) bmdb.AgentIdentity {
 	s.t.Helper()
 	ctx := s.t.Context()
 	stop := s.herd.Start()
@@ -86,8 +94,8 @@ func (s *site) install(seenUp fleet.SeenUp) {
 	agent := bmdb.AgentIdentity{Machine: s.machine, TakeoverGeneration: r.AgentStarted.TakeoverGeneration, PublicKey: r.AgentStarted.PublicKey}
 	s.order, err = s.herd.DB.HandOutInstall(ctx, agent, 0, 0)
 	check(s.t, err)
-	check(s.t, s.herd.DB.RecordInstallReport(ctx, agent, fleet.InstallReport{Generation: 1, Attempt: 1, OK: true, Disk: "/dev/sda"}))
 	s.herd.Change(s.machine, func(h *shepherdtest.Host) { h.Agent = false })
+	return agent
 }
 
 // dial takes the place of TCP.

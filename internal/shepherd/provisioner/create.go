@@ -23,6 +23,8 @@ type tally struct {
 	takenIn int
 	// waiting counts what is left for later passes, and full what max_machines does not allow.
 	waiting, full int
+	// paused: a person has paused the provider meanwhile, and nothing more is created.
+	paused bool
 }
 
 // creationResult is how one creation ended.
@@ -33,10 +35,14 @@ const (
 	failed
 	// unanswered: a request was made, and nobody knows what became of it.
 	unanswered
+	// paused: nothing was asked for, because a person has paused the provider.
+	paused
 )
 
 func (t *tally) count(c creationResult) {
 	switch c {
+	case paused:
+		t.paused = true
 	case created:
 		t.created++
 	case failed:
@@ -46,7 +52,7 @@ func (t *tally) count(c creationResult) {
 	}
 }
 
-// create creates the chunk of a pass.
+// create creates the chunk of a pass, as far as nobody pauses the provider meanwhile.
 func (p *pass) create(ctx context.Context) error {
 	intents := p.survey.retry
 	room := p.source.Config.ChunkSize
@@ -55,6 +61,10 @@ func (p *pass) create(ctx context.Context) error {
 		intents = intents[:room]
 	}
 	opened, err := p.open(ctx, room-len(intents), len(intents))
+	if errors.Is(err, bmdb.ErrPaused) {
+		p.tally.paused = true
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -92,14 +102,20 @@ func (p *pass) plannedStart(n int) time.Time {
 	return p.view.Now.Add(time.Duration(max(0, short) * float64(p.source.Config.CreateRate.Every)))
 }
 
-// createAll creates in order and at the configured rate. It goes on after a creation that failed.
+// createAll creates in order and at the configured rate. It goes on after a creation that failed,
+// and stops when the provider is paused; creations that are under way then come to their end.
 func (p *pass) createAll(ctx context.Context, intents []fleet.Intent) error {
 	var mu sync.Mutex // of the tally
+	stopped := func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return p.tally.paused
+	}
 	group, working := errgroup.WithContext(ctx)
 	hands := make(chan struct{}, p.source.Config.CreateParallelism)
 	for _, intent := range intents {
 		hands <- struct{}{} // before the token, which would be spent while all hands are full
-		if err := p.source.limiter.Wait(working); err != nil {
+		if err := p.source.limiter.Wait(working); err != nil || stopped() {
 			break
 		}
 		group.Go(func() error {
@@ -127,11 +143,12 @@ func (p *pass) createOne(ctx context.Context, intent fleet.Intent) (creationResu
 	if err != nil {
 		return failed, err
 	}
-	calls := 0
+	calls, stopped := 0, false
 	entry, failure := p.source.Provider.Create(ctx, provider.CreateRequest{
 		Capacity: intent.Capacity, Token: intent.Token, Machine: intent.Machine, HostKey: key,
 		BeforeCall: func(ctx context.Context) error {
 			if err := p.work.Note(ctx, append(injected(intent.Machine, key), bmdb.IntentCalled(intent.Machine))...); err != nil {
+				stopped = errors.Is(err, bmdb.ErrPaused)
 				return fmt.Errorf("record the call: %w", err)
 			}
 			calls++
@@ -143,7 +160,9 @@ func (p *pass) createOne(ctx context.Context, intent fleet.Intent) (creationResu
 	}
 	switch {
 	case failure == nil:
-		return created, p.recordCreated(ctx, intent, entry)
+		return p.recordCreated(ctx, intent, entry)
+	case stopped:
+		return paused, nil // its intent stays open, for the pass after the pause
 	case ctx.Err() != nil:
 		// The intent stays open, and the next pass finds out.
 		return failed, fmt.Errorf("create: %w", context.Cause(ctx))
@@ -174,17 +193,26 @@ func injected(machine fleet.MachineID, key provider.HostKey) []bmdb.Change {
 	return []bmdb.Change{bmdb.InjectHostKey(machine, key.Public, key.Fingerprint)}
 }
 
-func (p *pass) recordCreated(ctx context.Context, intent fleet.Intent, entry provider.Entry) error {
+// recordCreated records the machine that a creation has made. A host of a list is taken in by that
+// alone, and so not any more when the provider is paused.
+func (p *pass) recordCreated(ctx context.Context, intent fleet.Intent, entry provider.Entry) (creationResult, error) {
 	now, err := p.db.Now(ctx)
 	if err == nil {
-		err = p.work.Note(ctx, bmdb.CloseIntentProvided(intent.Machine, entry.ID, entry.Provided(nil, now)))
+		changes := []bmdb.Change{bmdb.CloseIntentProvided(intent.Machine, entry.ID, entry.Provided(nil, now))}
+		if provider.Keeps(p.source.Provider) {
+			changes = append(changes, bmdb.UnlessPaused())
+		}
+		err = p.work.Note(ctx, changes...)
+	}
+	if errors.Is(err, bmdb.ErrPaused) {
+		return paused, nil
 	}
 	if err != nil {
-		return fmt.Errorf("record the machine: %w", err)
+		return failed, fmt.Errorf("record the machine: %w", err)
 	}
 	p.logger.InfoContext(ctx, "machine created",
 		slog.String("machine", string(intent.Machine)), slog.String("provider_id", string(entry.ID)))
-	return nil
+	return created, nil
 }
 
 // recordFailure records what a failed creation means for its intent and its capacity. calls counts

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -219,12 +220,9 @@ func (b *bench) agree(machines int) {
 
 // once returns a hook that fires at the n-th passing of a point.
 func once(at shepherdtest.Point, n int, fire func(capacity fleet.CapacityID) error) func(shepherdtest.Point, fleet.CapacityID) error {
+	var reached atomic.Int64 // several creations are on their way at once
 	return func(point shepherdtest.Point, capacity fleet.CapacityID) error {
-		if point != at {
-			return nil
-		}
-		n--
-		if n == 0 {
+		if point == at && reached.Add(1) == int64(n) {
 			return fire(capacity)
 		}
 		return nil

@@ -1,6 +1,7 @@
 package provisioner_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -143,6 +144,51 @@ func TestWhatAListSaysOfAKnownHost(t *testing.T) {
 			if m.ProviderID == "node-0001" && m.Provided.Location != "rack 9" || m.ProviderID == "node-0003" && m.Provided.Location != "rack 1" {
 				t.Errorf("%s is shown in %s", m.ProviderID, m.Provided.Location)
 			}
+		}
+	})
+}
+
+// pausedList is a list of hosts that a person pauses in front of the third host that is taken.
+type pausedList struct {
+	*static.Provider
+	pause func()
+	taken int
+}
+
+func (p *pausedList) Create(ctx context.Context, request provider.CreateRequest) (provider.Entry, error) {
+	if p.taken++; p.taken == 3 {
+		p.pause()
+	}
+	return p.Provider.Create(ctx, request)
+}
+
+// A pause of a list is rule 8, too: no host is taken in after it, although none is called for.
+func TestAPauseOfAListStopsThePassUnderWay(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 0)
+		b.hostList(8)
+		listed, is := b.provider.(*static.Provider)
+		if !is {
+			t.Fatalf("the list is a %T", b.provider)
+		}
+		b.provider = &pausedList{Provider: listed, pause: func() {
+			if err := b.db.PauseProvider(t.Context(), "ada", source, "the rack moves"); err != nil {
+				t.Error(err)
+			}
+		}}
+		b.config.CreateParallelism = 1
+		b.restart()
+		b.pass()
+		if view := b.view(); len(view.Machines) != 2 || len(view.Intents) != 6 || !strings.Contains(b.result(), "paused meanwhile") {
+			t.Errorf("%d machines, %d intents: %s", len(view.Machines), len(view.Intents), b.result())
+		}
+		if err := b.db.ResumeProvider(t.Context(), "ada", source, "it stands"); err != nil {
+			t.Fatal(err)
+		}
+		b.pass()
+		if view := b.view(); len(view.Machines) != 8 || len(view.Intents) != 0 {
+			t.Errorf("%d machines, %d intents: %s", len(view.Machines), len(view.Intents), b.result())
 		}
 	})
 }

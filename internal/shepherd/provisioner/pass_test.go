@@ -96,6 +96,62 @@ func TestThePlanSaysWhoseTurnItIs(t *testing.T) {
 	})
 }
 
+// TestAPauseStopsThePassUnderWay is rule 8: after a person was told that the provider is paused, no
+// call that could create a machine is begun. What was begun before is not lost, and the pass after
+// the pause goes on where this one stopped.
+func TestAPauseStopsThePassUnderWay(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		point shepherdtest.Point
+		n     int
+		// latency of a call; where it is long, several creations are on their way at once.
+		latency time.Duration
+		// devices that there are after the pass, and intents that are open.
+		devices, intents int
+	}{
+		"before it has opened intents":    {shepherdtest.Listing, 1, 0, 0, 0},
+		"before a creation":               {shepherdtest.Creating, 3, 0, 2, 6},
+		"while a creation is on its way":  {shepherdtest.Sending, 3, 0, 3, 5},
+		"while several are on their way":  {shepherdtest.Created, 1, 2500 * time.Millisecond, 3, 5},
+		"after the last one has answered": {shepherdtest.Created, 8, 0, 8, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t, 8)
+				b.config.CreateParallelism = 4
+				b.restart()
+				b.fake.Latency = c.latency
+				b.fake.Hook = once(c.point, c.n, func(fleet.CapacityID) error {
+					return b.db.PauseProvider(t.Context(), "ada", source, "the bill")
+				})
+				outcome := b.pass()
+				if _, done := outcome.(shepherd.Finish); !done {
+					t.Errorf("the pass ended as %s", text(outcome))
+				}
+				view := b.view()
+				if len(b.fake.Devices()) != c.devices || len(view.Machines) != c.devices || len(view.Intents) != c.intents {
+					t.Errorf("%d devices, %d machines and %d intents, want %d, %d and %d", len(b.fake.Devices()), len(view.Machines),
+						len(view.Intents), c.devices, c.devices, c.intents)
+				}
+				for _, intent := range view.Intents {
+					if intent.Calls > 0 {
+						t.Errorf("a call was recorded for %s", intent.Machine)
+					}
+				}
+				if told := strings.Contains(b.result(), "the provider was paused meanwhile"); told != (c.devices < 8) {
+					t.Errorf("the pass says %q", b.result())
+				}
+				if err := b.db.ResumeProvider(t.Context(), "ada", source, "paid"); err != nil {
+					t.Fatal(err)
+				}
+				b.passes(2)
+				b.agree(8)
+			})
+		})
+	}
+}
+
 // TestRejections: a definite failure of a piece of capacity closes its intent, puts a penalty on it
 // and does not end the chunk; one that is not about the capacity leaves the intent open.
 func TestRejections(t *testing.T) {

@@ -183,6 +183,9 @@ func (p *pass) summary() string {
 	if kept := p.survey.keptOut; len(kept) > 0 {
 		parts = append(parts, fmt.Sprintf("%d kept out until `ironherd provider retry`: %s", len(kept), someOf(kept)))
 	}
+	if p.tally.paused {
+		parts = append(parts, "creation is stopped: the provider was paused meanwhile")
+	}
 	if p.discrepancies > 0 {
 		parts = append(parts, fmt.Sprintf("creation is stopped: %d discrepancies", p.discrepancies))
 	}

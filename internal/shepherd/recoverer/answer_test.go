@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/shepherd/shepherdtest"
 )
@@ -76,7 +77,7 @@ func TestNoneAnswers(t *testing.T) {
 		if pulls := herd.Fake.Pulls(); len(pulls) != 0 {
 			t.Fatalf("%d were restarted", len(pulls))
 		}
-		hold, err := herd.DB.RecoveryHold(t.Context())
+		hold, err := bmdbtest.RecoveryHold(t.Context(), herd.DB)
 		check(t, err)
 		if hold == nil || !strings.Contains(hold.Reason, "the fault is probably ours") {
 			t.Fatalf("recovery is held by %+v", hold)

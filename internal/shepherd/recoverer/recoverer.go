@@ -100,7 +100,7 @@ func (r *Recoverer) Act(ctx context.Context, work *bmdb.Work) shepherd.Outcome {
 		return shepherd.Fail{Err: err}
 	}
 	if rung == "" {
-		return shepherd.Cancel{Reason: "no step is due: " + work.Decision.Reason}
+		return r.endStep(ctx, work)
 	}
 	s := step{
 		Recoverer: r, work: work, source: source, rung: rung,
@@ -111,6 +111,18 @@ func (r *Recoverer) Act(ctx context.Context, work *bmdb.Work) shepherd.Outcome {
 		r.options.Observer.RecoveryStep(rung, result)
 	}
 	return outcome
+}
+
+// endStep ends a step whose time is over, and which has not restarted the machine: that is heard.
+func (r *Recoverer) endStep(ctx context.Context, work *bmdb.Work) shepherd.Outcome {
+	err := work.Note(ctx, bmdb.EndStep())
+	switch {
+	case fleet.KindOf(err) == fleet.KindConflict:
+		return shepherd.Cancel{Reason: "no step is due: " + work.Decision.Reason}
+	case err != nil:
+		return shepherd.Fail{Err: fmt.Errorf("end the step: %w", err)}
+	}
+	return shepherd.Finish{}
 }
 
 // step is one step of the ladder, on its way.
@@ -246,23 +258,15 @@ func (s step) lever() func(context.Context, fleet.ProviderID) error {
 // settled reads the machine once more, after the step was committed, and says why the step must not
 // be taken; "" when it must.
 func (s step) settled(ctx context.Context) (string, error) {
-	r, err := s.db.Machine(ctx, s.work.Record.ID)
+	d, err := s.db.MachineDetails(ctx, s.work.Record.ID)
 	if err != nil {
 		return "", fmt.Errorf("read the machine: %w", err)
 	}
 	// rule 8
-	if hold := r.Holds[fleet.LaneHost]; hold.Session != s.work.Session || hold.Epoch != s.work.Epoch {
+	if hold := d.Record.Holds[fleet.LaneHost]; hold.Session != s.work.Session || hold.Epoch != s.work.Epoch {
 		return "", fleet.ErrLeaseLost
 	}
-	env, err := s.db.Environment(ctx)
-	if err != nil {
-		return "", fmt.Errorf("read the policy: %w", err)
-	}
-	now, err := s.db.Now(ctx)
-	if err != nil {
-		return "", err
-	}
-	if !lifecycle.Repairing(r, env, now) {
+	if !lifecycle.Repairing(d.Record, d.Environment, d.Now) || lifecycle.HeardSinceStep(d.Record) {
 		return "the machine reports again, or nothing is expected of it", nil
 	}
 	return "", nil

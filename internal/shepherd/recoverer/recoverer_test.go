@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/shepherd"
 	"github.com/ironherd/ironherd/internal/shepherd/recoverer"
@@ -138,6 +139,9 @@ func TestRungs(t *testing.T) {
 				}
 				if got := events(t, herd, id, fleet.EventRepaired); c.evidence != "" && (len(got) == 0 || !strings.Contains(got[len(got)-1], c.evidence)) {
 					t.Errorf("evidence %q, want %q", got, c.evidence)
+				}
+				if q := herd.Record(id).Quarantine; c.levers == "reboot reboot power-cycle" && q != nil && !strings.Contains(q.Reason, "2 reboots, 1 power cycle") {
+					t.Errorf("the quarantine does not say which steps failed: %q", q.Reason)
 				}
 				if q := herd.Record(id).Quarantine; c.state == fleet.StateQuarantined && (q == nil || !strings.Contains(q.Reason, "quarantined")) {
 					t.Errorf("the quarantine is %+v", q)
@@ -336,7 +340,7 @@ func TestAllSilentAtOnce(t *testing.T) {
 		}
 		lost := time.Now()
 		time.Sleep(50 * time.Minute)
-		hold, err := herd.DB.RecoveryHold(t.Context())
+		hold, err := bmdbtest.RecoveryHold(t.Context(), herd.DB)
 		check(t, err)
 		if hold == nil || !strings.Contains(hold.Reason, "probably ours") {
 			t.Errorf("recovery is held by %+v", hold)
@@ -367,31 +371,6 @@ func TestAllSilentAtOnce(t *testing.T) {
 			}
 		}
 		t.Logf("the first reboot came %s after the loss, the last %s", pulls[0].At.Sub(lost), pulls[len(pulls)-1].At.Sub(lost))
-	})
-}
-
-// TestReinstallIsANewInstall: after a reinstall the same image is wanted under another generation.
-func TestReinstallIsANewInstall(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		herd, handler := newHerd(t, 3, func(p *fleet.Policy) { p.RecoveryReinstalls = 1 })
-		id := herd.Machines()[0]
-		defer herd.Start(handler)()
-		time.Sleep(5 * time.Minute)
-		herd.Change(id, func(h *shepherdtest.Host) { h.Corrupt, h.Agent = true, false })
-		image := fleet.Image{
-			URL: "http://127.0.0.1/image", Digest: "sha256:" + strings.Repeat("0", 64), Compression: fleet.CompressionNone,
-		}
-		_, err := herd.DB.RequestInstall(t.Context(), "ada", id, fleet.InstallRequest{Image: image, FirstBootData: []byte("data")}, false)
-		check(t, err)
-		time.Sleep(90 * time.Minute)
-		r := herd.Record(id)
-		if r.InstallRequest.Generation != 2 || r.InstallRequest.Actor != "ada" || r.InstallRequest.Image != image {
-			t.Errorf("wanted is %+v", r.InstallRequest)
-		}
-		if got := levers(herd, id); got != "reboot reboot power-cycle reinstall" {
-			t.Errorf("pulled %q", got)
-		}
 	})
 }
 

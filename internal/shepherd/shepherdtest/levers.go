@@ -35,10 +35,21 @@ func (p *FakeProvider) pull(ctx context.Context, id fleet.ProviderID, lever stri
 	if err := p.changeBy(id, lever, change); err != nil {
 		return err
 	}
-	if restarts && p.OnRestart != nil {
-		p.OnRestart(id)
+	if restarts {
+		p.restart(id)
 	}
 	return p.at(ctx, Pulled, capacity)
+}
+
+// restart restarts a device in its time.
+func (p *FakeProvider) restart(id fleet.ProviderID) {
+	switch {
+	case p.OnRestart == nil || p.RestartLag < 0:
+	case p.RestartLag > 0:
+		time.AfterFunc(p.RestartLag, func() { p.OnRestart(id) })
+	default:
+		p.OnRestart(id)
+	}
 }
 
 func (p *FakeProvider) capacityOf(id fleet.ProviderID) (fleet.CapacityID, error) {
@@ -137,9 +148,7 @@ func (p *FakeProvider) PowerCycle(ctx context.Context, id fleet.ProviderID) erro
 		entry.Status = fleet.ProviderStatusActive
 		return true
 	})
-	if p.OnRestart != nil {
-		p.OnRestart(id)
-	}
+	p.restart(id)
 	return nil
 }
 

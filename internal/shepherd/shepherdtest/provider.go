@@ -62,6 +62,9 @@ type FakeProvider struct {
 	Deleting time.Duration
 	// OnRestart, when set, is called when a device was restarted.
 	OnRestart func(id fleet.ProviderID)
+	// RestartLag is how long after it has accepted a restart the provider makes it; negative: it never
+	// does.
+	RestartLag time.Duration
 
 	mu       sync.Mutex
 	pulls    []Pull

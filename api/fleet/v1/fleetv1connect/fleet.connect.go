@@ -152,10 +152,11 @@ type FleetServiceClient interface {
 	// with it where it stopped, and repeats nothing. FAILED_PRECONDITION when it has expired.
 	ConfirmPlan(context.Context, *v1.ConfirmPlanRequest) (*v1.ConfirmPlanResponse, error)
 	// AdoptMachine wants a machine managed that a provider has and the database does not know: the
-	// next pass takes it in. NOT_FOUND unless there is such a discrepancy. Idempotent.
+	// next pass takes it in, of which there is none while the provider is paused. NOT_FOUND unless
+	// there is such a discrepancy. Idempotent.
 	AdoptMachine(context.Context, *v1.AdoptMachineRequest) (*v1.AdoptMachineResponse, error)
-	// PauseProvider keeps new machines from being created at a provider. What is there is looked
-	// after as before.
+	// PauseProvider keeps new machines from being created at a provider, also by the pass under way.
+	// What is there is looked after as before.
 	PauseProvider(context.Context, *v1.PauseProviderRequest) (*v1.PauseProviderResponse, error)
 	// ResumeProvider ends the pause. FAILED_PRECONDITION when there is none.
 	ResumeProvider(context.Context, *v1.ResumeProviderRequest) (*v1.ResumeProviderResponse, error)
@@ -616,10 +617,11 @@ type FleetServiceHandler interface {
 	// with it where it stopped, and repeats nothing. FAILED_PRECONDITION when it has expired.
 	ConfirmPlan(context.Context, *v1.ConfirmPlanRequest) (*v1.ConfirmPlanResponse, error)
 	// AdoptMachine wants a machine managed that a provider has and the database does not know: the
-	// next pass takes it in. NOT_FOUND unless there is such a discrepancy. Idempotent.
+	// next pass takes it in, of which there is none while the provider is paused. NOT_FOUND unless
+	// there is such a discrepancy. Idempotent.
 	AdoptMachine(context.Context, *v1.AdoptMachineRequest) (*v1.AdoptMachineResponse, error)
-	// PauseProvider keeps new machines from being created at a provider. What is there is looked
-	// after as before.
+	// PauseProvider keeps new machines from being created at a provider, also by the pass under way.
+	// What is there is looked after as before.
 	PauseProvider(context.Context, *v1.PauseProviderRequest) (*v1.PauseProviderResponse, error)
 	// ResumeProvider ends the pause. FAILED_PRECONDITION when there is none.
 	ResumeProvider(context.Context, *v1.ResumeProviderRequest) (*v1.ResumeProviderResponse, error)

@@ -143,7 +143,7 @@ func (s *system) claim(session, limit int, loseReply bool) taken {
 
 // unknown returns what the database says the session holds and the session does not know.
 func (s *system) unknown(session int) (works []model.Work) {
-	held, err := s.db.HeldLanes(s.ctx, s.sessions[session].ID(), 100)
+	held, err := bmdbtest.Held(s.ctx, s.db, s.sessions[session].ID())
 	s.must(err)
 	for _, h := range held {
 		l := model.Work{Machine: slices.Index(s.machines, h.Subject.Machine), Session: session, Epoch: int(h.Epoch)}

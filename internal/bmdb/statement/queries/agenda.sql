@@ -1,21 +1,16 @@
--- The page of entries behind the one that is given, due or not, whatever their providers.
+-- The page of entries behind the one that is given, due or not, whatever their providers; on demand
+-- (unfailed = 1) without subjects that failed at the process, and have not succeeded since.
 -- name: ListAgenda :many
-SELECT due_at, subject, provider FROM agenda
-WHERE process = sqlc.arg(process)
-  AND (due_at, subject) > (CAST(sqlc.arg(after_due_at) AS BIGINT), CAST(sqlc.arg(after_subject) AS TEXT))
-ORDER BY due_at, subject LIMIT CAST(sqlc.arg(max_rows) AS BIGINT);
-
--- ListAgenda without subjects that failed at the process, and have not succeeded since.
--- name: ListAgendaUnfailed :many
 SELECT a.due_at, a.subject, a.provider FROM agenda AS a
 WHERE a.process = sqlc.arg(process)
   AND (a.due_at, a.subject) > (CAST(sqlc.arg(after_due_at) AS BIGINT), CAST(sqlc.arg(after_subject) AS TEXT))
-  AND NOT EXISTS (SELECT 1 FROM backoff AS b WHERE b.subject = a.subject AND b.process = a.process)
+  AND (CAST(sqlc.arg(unfailed) AS BIGINT) = 0
+    OR NOT EXISTS (SELECT 1 FROM backoff AS b WHERE b.subject = a.subject AND b.process = a.process))
 ORDER BY a.due_at, a.subject LIMIT CAST(sqlc.arg(max_rows) AS BIGINT);
 
 -- ListAgenda of machines for a process whose number is limited, without those of the providers and
 -- locations that places names (⟨provider│location⟩, or ⟨provider│⟩ for all of it), whatever number
--- of them is due; on demand also without those that failed, as ListAgendaUnfailed.
+-- of them is due.
 -- name: ListAgendaLimited :many
 SELECT a.due_at, a.subject, a.provider, CAST(COALESCE(p.location, '') AS TEXT) AS location
 FROM agenda AS a LEFT JOIN fact_provided AS p ON p.machine = a.subject

@@ -14,7 +14,8 @@ SELECT event, session FROM history
 WHERE subject = sqlc.arg(subject) AND at >= sqlc.arg(not_before) AND started_at = sqlc.arg(started_at)
   AND epoch = sqlc.arg(epoch) AND process = sqlc.arg(process);
 
--- Work of one subject that has more than one end (I4).
--- name: ListEndedTwice :many
-SELECT process, epoch, count(*) AS ends FROM history WHERE subject = sqlc.arg(subject) AND started_at > 0
-GROUP BY process, epoch HAVING count(*) > 1 ORDER BY process, epoch;
+-- Work of one subject that has more than one end, or an end that does not say when it started (I4).
+-- name: ListWrongEnds :many
+SELECT process, epoch, count(*) AS ends, CAST(min(started_at) AS BIGINT) AS started_at FROM history
+WHERE subject = sqlc.arg(subject) AND (started_at > 0 OR event IN ('finished', 'failed', 'cancelled', 'expired', 'revoked'))
+GROUP BY process, epoch HAVING count(*) > 1 OR min(started_at) = 0 ORDER BY process, epoch;

@@ -36,11 +36,24 @@ SET generation = excluded.generation, attempt = excluded.attempt, at = excluded.
   held_generation = excluded.held_generation, held_attempt = excluded.held_attempt;
 
 -- name: PutInstalled :exec
-INSERT INTO installed (machine, generation, attempt, at, boot_id, seen_up)
-VALUES (sqlc.arg(machine), sqlc.arg(generation), sqlc.arg(attempt), sqlc.arg(at), sqlc.arg(boot_id), sqlc.arg(seen_up))
+INSERT INTO installed (machine, generation, attempt, at, boot_id, seen_up, secret_hash)
+VALUES (sqlc.arg(machine), sqlc.arg(generation), sqlc.arg(attempt), sqlc.arg(at), sqlc.arg(boot_id), sqlc.arg(seen_up), sqlc.arg(secret_hash))
 ON CONFLICT (machine) DO UPDATE
 SET generation = excluded.generation, attempt = excluded.attempt, at = excluded.at, boot_id = excluded.boot_id,
-  seen_up = excluded.seen_up;
+  seen_up = excluded.seen_up, secret_hash = excluded.secret_hash;
+
+-- The attempt of the installed system is about to be replaced by a newer one.
+-- name: KeepInstalledSecret :exec
+UPDATE installed SET secret_hash = sqlc.arg(secret_hash)
+WHERE machine = sqlc.arg(machine) AND generation = sqlc.arg(generation) AND attempt = sqlc.arg(attempt);
+
+-- name: GetInstalledSecret :many
+SELECT secret_hash FROM installed
+WHERE machine = sqlc.arg(machine) AND generation = sqlc.arg(generation) AND attempt = sqlc.arg(attempt);
+
+-- The installed system was seen to be up again.
+-- name: SetInstalledAgain :exec
+UPDATE installed SET at = sqlc.arg(at), boot_id = '' WHERE machine = sqlc.arg(machine);
 
 -- name: GetInstallDeadline :many
 SELECT at FROM install_deadline WHERE machine = sqlc.arg(machine);

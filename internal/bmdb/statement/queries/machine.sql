@@ -25,15 +25,12 @@ SELECT count(*) FROM machine WHERE id = sqlc.arg(id) AND session = sqlc.arg(sess
 -- name: GetMachineHeld :many
 SELECT id, process, epoch, since FROM machine WHERE id = sqlc.arg(id) AND session = sqlc.arg(session);
 
--- What a session holds. There is no index for it: it reads all machines.
--- name: ListMachinesHeld :many
-SELECT id, process, epoch, since FROM machine WHERE session = sqlc.arg(session) AND session <> '' ORDER BY id
-LIMIT CAST(sqlc.arg(max_rows) AS BIGINT);
-
--- How much each session holds; it reads all machines, too.
--- name: CountHeldBySession :many
-SELECT session, count(*) AS n FROM machine WHERE session <> '' GROUP BY session
-UNION ALL SELECT session, count(*) AS n FROM provider_lane WHERE session <> '' GROUP BY session;
+-- What sessions hold: lanes of providers, which name no machine, and then machines, which name no
+-- provider. There is no index for it: it reads all machines.
+-- name: ListHeld :many
+SELECT session, provider, CAST('' AS TEXT) AS machine, process, epoch, since FROM provider_lane WHERE session <> ''
+UNION ALL SELECT session, CAST('' AS TEXT) AS provider, id AS machine, process, epoch, since FROM machine WHERE session <> ''
+ORDER BY machine, provider, process;
 
 -- The machines behind the one that is given that a session holds which has ended.
 -- name: ListAbandoned :many
@@ -59,8 +56,8 @@ ON CONFLICT (provider, process) DO UPDATE SET process = excluded.process;
 -- dead or alive, and those (without a session) on which the effect of its work may still come.
 -- name: ListLimited :many
 SELECT m.id, m.session, m.due_recovery, CAST(COALESCE(s.deadline_at, 0) AS BIGINT) AS deadline_at, CAST(COALESCE(s.ended_at, 1) AS BIGINT) AS ended_at,
-  CAST(COALESCE(p.location, '') AS TEXT) AS location
-FROM machine m LEFT JOIN session s ON s.id = m.session LEFT JOIN fact_provided p ON p.machine = m.id
+  CAST(COALESCE(p.location, '') AS TEXT) AS location, CAST(COALESCE(r.at, 0) AS BIGINT) AS step_at
+FROM machine m LEFT JOIN session s ON s.id = m.session LEFT JOIN fact_provided p ON p.machine = m.id LEFT JOIN repair r ON r.machine = m.id
 WHERE m.provider = sqlc.arg(provider) AND m.limited = sqlc.arg(process) AND m.limited <> '' ORDER BY m.id;
 
 -- name: SetProviderID :exec
@@ -108,6 +105,13 @@ SELECT * FROM machine_line WHERE id = sqlc.arg(id);
 SELECT machine FROM machine_state
 WHERE provider = sqlc.arg(provider) AND state = sqlc.arg(state) AND machine > sqlc.arg(after)
 ORDER BY machine LIMIT CAST(sqlc.arg(max_rows) AS BIGINT);
+
+-- The same of those that are in one location: all in that state are looked at.
+-- name: ListMachinesInStateAt :many
+SELECT s.machine FROM machine_state s
+JOIN fact_provided p ON p.machine = s.machine
+WHERE s.provider = sqlc.arg(provider) AND s.state = sqlc.arg(state) AND s.machine > sqlc.arg(after) AND p.location = sqlc.arg(location)
+ORDER BY s.machine LIMIT CAST(sqlc.arg(max_rows) AS BIGINT);
 
 -- The instants of the newest machines, for the durations of the phases.
 -- name: ListPhases :many

@@ -12,10 +12,14 @@ VALUES (sqlc.arg(machine), sqlc.arg(generation), sqlc.arg(at), sqlc.arg(actor), 
 ON CONFLICT (machine) DO UPDATE SET generation = excluded.generation, at = excluded.at, actor = excluded.actor, reason = excluded.reason;
 
 -- name: PutOperationRequest :exec
-INSERT INTO operation_request (machine, number, operation, at, actor, reason)
-VALUES (sqlc.arg(machine), sqlc.arg(number), sqlc.arg(operation), sqlc.arg(at), sqlc.arg(actor), sqlc.arg(reason))
+INSERT INTO operation_request (machine, number, operation, at, actor, reason, given_up)
+VALUES (sqlc.arg(machine), sqlc.arg(number), sqlc.arg(operation), sqlc.arg(at), sqlc.arg(actor), sqlc.arg(reason), sqlc.arg(given_up))
 ON CONFLICT (machine) DO UPDATE
-SET number = excluded.number, operation = excluded.operation, at = excluded.at, actor = excluded.actor, reason = excluded.reason;
+SET number = excluded.number, operation = excluded.operation, at = excluded.at, actor = excluded.actor, reason = excluded.reason,
+  given_up = excluded.given_up;
+
+-- name: WasGivenUp :one
+SELECT given_up FROM operation_request WHERE machine = sqlc.arg(machine);
 
 -- name: PutOperationAttempt :exec
 INSERT INTO operation_attempt (machine, number, attempt, at, boot_id, accepted_at, checked_at)

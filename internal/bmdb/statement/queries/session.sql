@@ -35,3 +35,8 @@ DELETE FROM session WHERE id IN (
   SELECT s.id FROM session s WHERE s.ended_at > 0 AND s.ended_at < sqlc.arg(before) AND s.freed = 1
   ORDER BY s.id LIMIT CAST(sqlc.arg(max_rows) AS BIGINT)
 );
+
+-- Until when each component had a session, or will have it.
+-- name: ListLastSessions :many
+SELECT component, CAST(MAX(CASE WHEN ended_at > 0 AND ended_at < deadline_at THEN ended_at ELSE deadline_at END) AS BIGINT) AS until
+FROM session GROUP BY component;

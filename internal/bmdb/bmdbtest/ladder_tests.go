@@ -1,0 +1,181 @@
+package bmdbtest
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// ladderTests are of the steps of recovery.
+var ladderTests = []test{
+	{"a machine climbs the ladder to its end, and begins anew after a person's word", func(w *world) {
+		a := w.broken("c1")
+		w.pulls(everyLever...)
+		for i, want := range []fleet.Rung{fleet.RungReboot, fleet.RungReboot, fleet.RungPowerCycle, fleet.RungQuarantine} {
+			s := w.session("recoverer")
+			work := w.claimOne(s, fleet.ProcessRecovery)
+			if work.Decision.Rung != want {
+				w.Fatalf("step %d is %s (%s), want %s", i, work.Decision.Rung, work.Decision.Reason, want)
+			}
+			w.wantKind(work.Note(w.ctx, bmdb.TakeStep(fleet.RungReinstall)), fleet.KindConflict)
+			w.must(work.Note(w.ctx, bmdb.TakeStep(want)))
+			w.wantKind(work.Note(w.ctx, bmdb.TakeStep(want), bmdb.RecordHistory("twice", "")), fleet.KindConflict)
+			w.must(work.Finish(w.ctx))
+			if got := w.claim(s, fleet.ProcessRecovery, 1); len(got) != 0 {
+				w.Fatalf("the next step was taken before the last one had time: %s", got[0].Decision.Rung)
+			}
+			w.must(s.Close(w.ctx, "done"))
+			w.shift.Advance(fleet.DefaultPolicy().RecoveryStepTimeout + time.Second)
+		}
+		w.wantHappenedOnce(bmdb.HappeningRecovery, "silent")
+		if r := w.record(a.Machine); r.Quarantine == nil || r.Quarantine.Actor != "recovery" || w.state(a.Machine) != fleet.StateQuarantined {
+			w.Fatalf("quarantine %+v", r.Quarantine)
+		}
+		w.must(w.db.Unquarantine(w.ctx, actor, a.Machine, "a new board"))
+		if r := w.record(a.Machine); r.Repair != nil {
+			w.Fatalf("repair %+v", r.Repair)
+		}
+	}},
+	{"a heartbeat after a step ends the trouble, and history says after which", func(w *world) {
+		a := w.broken("c1")
+		w.pulls(fleet.LeverReboot)
+		work := w.claimOne(w.session("recoverer"), fleet.ProcessRecovery)
+		w.must(work.Note(w.ctx, bmdb.TakeStep(fleet.RungReboot)))
+		w.must(work.Finish(w.ctx))
+		w.shift.Advance(time.Minute)
+		w.must(w.db.RecordSpoken(w.ctx, a, "boot2"))
+		if w.state(a.Machine) != fleet.StateAvailable {
+			w.Fatalf("state %s", w.state(a.Machine))
+		}
+		page, err := w.db.History(w.ctx, a.Machine, 100)
+		w.must(err)
+		if !slices.ContainsFunc(page, func(r bmdb.HistoryRow) bool {
+			return r.Event == fleet.EventRepaired && strings.Contains(r.Detail, "after the step reboot, with another boot ID")
+		}) {
+			w.Fatalf("history %+v", page)
+		}
+		w.shift.Advance(fleet.DefaultPolicy().RecoveryStepTimeout)
+		w.hear(a)
+		if got := w.claim(w.session("recoverer"), fleet.ProcessRecovery, 1); len(got) != 0 {
+			w.Fatalf("a machine that is well is claimed: %s", got[0].Decision.Reason)
+		}
+	}},
+	{"an agent that is started again is a step of the ladder", func(w *world) {
+		a := w.ready("c1", false)
+		w.pulls(fleet.LeverReboot)
+		w.must(w.db.ListenerAlive(w.ctx, 1000*time.Hour, 30*time.Second))
+		w.shift.Advance(time.Hour)
+		next := w.startAgent(a.Machine)
+		r := w.record(a.Machine)
+		if r.Repair == nil || r.Repair.Rung != fleet.RungAgentStart || r.Repair.Steps[fleet.RungAgentStart] != 1 || r.Repair.BootID != "boot1" {
+			w.Fatalf("repair %+v", r.Repair)
+		}
+		w.shift.Advance(fleet.DefaultPolicy().RecoveryStepTimeout + time.Second)
+		work := w.claimOne(w.session("recoverer"), fleet.ProcessRecovery)
+		if work.Decision.Rung != fleet.RungReboot {
+			w.Fatalf("decided %+v", work.Decision)
+		}
+		w.must(w.db.RecordSpoken(w.ctx, next, "boot1")) // it speaks after all
+		w.wantKind(work.Note(w.ctx, bmdb.TakeStep(fleet.RungReboot)), fleet.KindConflict)
+		w.must(work.Cancel(w.ctx, "it speaks"))
+	}},
+	{"the agent from before a restart shows nothing, and its step ends with its time", func(w *world) {
+		a := w.broken("c1")
+		w.pulls(everyLever...)
+		step := fleet.DefaultPolicy().RecoveryStepTimeout
+		s := w.sessionFor("recoverer", time.Hour)
+		work := w.claimOne(s, fleet.ProcessRecovery)
+		w.must(work.Note(w.ctx, bmdb.TakeStep(fleet.RungReboot)))
+		w.must(work.Finish(w.ctx))
+		w.shift.Advance(time.Minute)
+		w.must(w.db.RecordSpoken(w.ctx, a, "boot1"))
+		if state := w.state(a.Machine); state != fleet.StateAvailable || slices.Contains(w.events(a.Machine), "recovered") {
+			w.Fatalf("state %s, %q", state, w.events(a.Machine))
+		}
+		w.shift.Advance(step - time.Minute - time.Second)
+		w.hear(a)
+		if got := w.claim(s, fleet.ProcessRecovery, 1); len(got) != 0 {
+			w.Fatalf("claimed before the time of the step is over: %s", got[0].Decision.Reason)
+		}
+		w.shift.Advance(2 * time.Second)
+		work = w.claimOne(s, fleet.ProcessRecovery)
+		w.wantKind(work.Note(w.ctx, bmdb.TakeStep(fleet.RungReboot)), fleet.KindConflict)
+		w.must(work.Note(w.ctx, bmdb.EndStep()))
+		w.must(work.Finish(w.ctx))
+		if !slices.Contains(w.events(a.Machine), "recovered") {
+			w.Fatalf("events %q", w.events(a.Machine))
+		}
+		if r := w.record(a.Machine).Repair; r == nil || r.Steps[fleet.RungReboot] != 1 || r.BootID != "" {
+			w.Fatalf("repair %+v", r)
+		}
+		if got := w.claim(s, fleet.ProcessRecovery, 1); len(got) != 0 {
+			w.Fatalf("claimed %s (%s)", got[0].Decision.Rung, got[0].Decision.Reason)
+		}
+	}},
+	{"a machine that was restarted counts against the limit while probes show whether that has helped", func(w *world) {
+		p := fleet.DefaultPolicy()
+		p.RecoveryAtOnce, p.SuspectShare = 1, 0
+		_, err := w.db.SetPolicy(w.ctx, p)
+		w.must(err)
+		w.unseenOn("c1", sshWatched)
+		w.unseenOn("c2", sshWatched)
+		w.pulls(fleet.LeverReboot)
+		w.judgeAgain()
+		probed := func(after time.Duration) {
+			w.heardFor(after)
+			for _, work := range w.claim(w.lasting("prober"), fleet.ProcessProbe, 2) {
+				w.must(work.Finish(w.ctx, answers(false)))
+			}
+		}
+		probed(0)
+		probed(p.BootTimeout + p.RecoveryStepTimeout + time.Minute)
+		s := w.sessionFor("recoverer", 10*time.Hour)
+		work := w.recover(s, 2, 1)[0]
+		w.must(work.Note(w.ctx, bmdb.TakeStep(fleet.RungReboot)))
+		w.must(work.Finish(w.ctx))
+		w.recover(s, 2, 0)
+		probed(p.RecoveryStepTimeout - time.Minute)
+		w.recover(s, 2, 0)
+		w.heardFor(2 * time.Minute) // its time is over, and no probe has shown that it has not helped
+		if next := w.recover(s, 2, 1)[0]; next.Subject.Machine == work.Subject.Machine {
+			w.Fatal("the same machine again")
+		}
+	}},
+	{"a machine that was restarted counts against the limit until it is heard of", func(w *world) {
+		w.pulls() // the provider is known
+		a := w.broken("c1")
+		b := w.broken("c2")
+		w.pulls(fleet.LeverReboot)
+		p := fleet.DefaultPolicy()
+		p.RecoveryAtOnce = 1
+		_, err := w.db.SetPolicy(w.ctx, p)
+		w.must(err)
+		w.judgeAgain()
+		s := w.sessionFor("recoverer", time.Hour)
+		work := w.recover(s, 2, 1)[0]
+		first, second := a, b
+		if work.Subject.Machine == b.Machine {
+			first, second = b, a
+		}
+		w.must(work.Note(w.ctx, bmdb.TakeStep(fleet.RungReboot)))
+		w.must(work.Finish(w.ctx))
+		w.recover(s, 2, 0)
+		w.shift.Advance(2 * time.Minute)
+		first = w.startAgentAs(first.Machine, "boot2")
+		w.recover(s, 2, 0) // it was started, and has not spoken
+		w.must(w.db.RecordSpoken(w.ctx, first, "boot2"))
+		work = w.recover(s, 2, 1)[0]
+		if work.Subject.Machine != second.Machine {
+			w.Fatalf("claimed %s", work.Subject)
+		}
+		w.must(work.Note(w.ctx, bmdb.TakeStep(fleet.RungReboot)))
+		w.must(work.Finish(w.ctx))
+		w.shift.Advance(p.RecoveryStepTimeout + time.Second) // its time is over, and the next step is due
+		if work = w.recover(s, 1, 1)[0]; work.Subject.Machine != second.Machine {
+			w.Fatalf("claimed %s", work.Subject)
+		}
+	}},
+}

@@ -1,0 +1,165 @@
+package bmdbtest
+
+import (
+	"strings"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// reinstalling makes a machine whose installed system is to be replaced, and returns the agent that
+// was started for it, and the secret of the installed system.
+func (w *world) reinstalling() (bmdb.AgentIdentity, []byte) {
+	w.Helper()
+	a := w.ready("c1", true)
+	o := w.handOut(a, 0, 0)
+	w.must(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: 1, Attempt: 1, OK: true, Disk: "/dev/sda"}))
+	w.must(errorOf(w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, o.Secret, "boot2")))
+	w.must(w.db.ListenerAlive(w.ctx, 1000*time.Hour, 30*time.Second))
+	w.shift.Advance(time.Hour)
+	next := w.anotherInstall(a)
+	return next, o.Secret
+}
+
+// anotherInstall has a reinstall asked for, and an agent started for it, which speaks from memory.
+func (w *world) anotherInstall(a bmdb.AgentIdentity) bmdb.AgentIdentity {
+	w.Helper()
+	w.must(errorOf2(w.db.RequestInstall(w.ctx, actor, a.Machine, fleet.InstallRequest{Image: image}, true)))
+	next := w.startAgentAs(a.Machine, "boot3")
+	w.must(w.db.RecordSpoken(w.ctx, next, "boot4"))
+	w.must(w.db.RecordHardware(w.ctx, next, []byte("report")))
+	return next
+}
+
+func errorOf2[T any](_ T, err error) error { return err }
+
+// leaves returns why the agent is to leave.
+func (w *world) leaves(a bmdb.AgentIdentity) string {
+	w.Helper()
+	why, err := w.db.LeaveOrder(w.ctx, a)
+	w.must(err)
+	return why
+}
+
+var leaveTests = []test{
+	{"a reinstall that was called off before it was handed out brings the machine back", func(w *world) {
+		a, _ := w.reinstalling()
+		if why := w.leaves(a); why != "" {
+			w.Fatalf("it is to leave: %s", why)
+		}
+		w.must(errorOf2(w.db.CancelInstall(w.ctx, actor, a.Machine, "the wrong image")))
+		if s := w.state(a.Machine); s != fleet.StateReturning {
+			w.Fatalf("state %s", s) // I9: nobody says that the installed system runs
+		}
+		for range 2 { // an answer may be lost
+			if why := w.leaves(a); !strings.Contains(why, "the wrong image") {
+				w.Fatalf("it is told %q", why)
+			}
+		}
+		old := a
+		old.TakeoverGeneration--
+		w.wantKind(errorOf2(w.db.LeaveOrder(w.ctx, old)), fleet.KindForbidden)
+		w.shift.Advance(10 * time.Minute)
+		s := w.session("initializer")
+		work := w.claimOne(s, fleet.ProcessAgentStart)
+		w.must(work.Finish(w.ctx, bmdb.RecordBack()))
+		if r := w.record(a.Machine); w.state(a.Machine) != fleet.StateInstalled || r.Installed.Generation != 1 || w.leaves(a) != "" {
+			w.Fatalf("state %s, %+v", w.state(a.Machine), r.Installed)
+		}
+		w.wantEvents(a.Machine, "install cancelled", "back after a called-off reinstall")
+		w.shift.Advance(10 * time.Hour)
+		for _, process := range []fleet.Process{fleet.ProcessAgentStart, fleet.ProcessRecovery} {
+			if len(w.claim(w.session("any"), process, 1)) != 0 {
+				w.Fatalf("%s is due", process)
+			}
+		}
+	}},
+	{"a reinstall that wrote nothing brings the machine back, whose unit goes on calling", func(w *world) {
+		a, secret := w.reinstalling()
+		for n := range 2 {
+			if o := w.handOut(a, 0, 0); o == nil || o.Attempt != n+1 {
+				w.Fatalf("order %+v", o) // the answer with the first one was lost
+			}
+		}
+		w.must(errorOf(w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, secret, "boot3")))
+		w.wantKind(errorOf(w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, []byte("guess"), "boot3")), fleet.KindForbidden)
+		w.wantKind(errorOf(w.db.RecordInstalled(w.ctx, a.Machine, 2, 1, secret, "boot3")), fleet.KindForbidden)
+		w.must(errorOf2(w.db.CancelInstall(w.ctx, actor, a.Machine, "the wrong image")))
+		if s := w.state(a.Machine); s != fleet.StateInstalling || w.leaves(a) != "" {
+			w.Fatalf("state %s before the agent has said what it wrote", s)
+		}
+		w.must(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: 2, Attempt: 2, Error: "called off"}))
+		if s := w.state(a.Machine); s != fleet.StateReturning || w.leaves(a) == "" {
+			w.Fatalf("state %s", s)
+		}
+		// Its own word does not say that no agent is there.
+		w.must(errorOf(w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, secret, "boot5")))
+		if s := w.state(a.Machine); s != fleet.StateReturning {
+			w.Fatalf("state %s", s)
+		}
+		w.shift.Advance(10 * time.Minute)
+		w.must(w.claimOne(w.session("initializer"), fleet.ProcessAgentStart).Finish(w.ctx, bmdb.RecordBack()))
+		w.must(errorOf(w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, secret, "boot5")))
+		if s := w.state(a.Machine); s != fleet.StateInstalled {
+			w.Fatalf("state %s", s)
+		}
+		// The next one, too, which is above all that was handed out.
+		w.shift.Advance(time.Hour)
+		next := w.anotherInstall(a)
+		if o := w.handOut(next, 2, 2); o == nil || o.Request.Generation != 3 {
+			w.Fatalf("order %+v", o)
+		}
+		w.must(errorOf(w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, secret, "boot5")))
+	}},
+	{"a report that nothing was written does not hide that an attempt before it has", func(w *world) {
+		a, _ := w.reinstalling()
+		w.handOut(a, 0, 0)
+		w.must(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: 2, Attempt: 1, Error: "no space", Disk: "/dev/sda"}))
+		w.must(errorOf2(w.db.RequestInstall(w.ctx, actor, a.Machine, fleet.InstallRequest{Image: image}, true)))
+		w.handOut(a, 2, 1)
+		w.handOut(a, 2, 1) // the answer with the first attempt was lost
+		w.must(errorOf2(w.db.CancelInstall(w.ctx, actor, a.Machine, "the wrong image")))
+		w.must(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: 3, Attempt: 2, Error: "called off"}))
+		if s := w.state(a.Machine); s != fleet.StateAvailable || w.leaves(a) != "" || w.record(a.Machine).InstallReport.Disk != fleet.DiskUnknown {
+			w.Fatalf("state %s, %+v", s, w.record(a.Machine).InstallReport)
+		}
+	}},
+	{"who asked for something else meanwhile is not overruled by a machine that is back", func(w *world) {
+		a, _ := w.reinstalling()
+		w.must(errorOf2(w.db.CancelInstall(w.ctx, actor, a.Machine, "the wrong image")))
+		w.shift.Advance(10 * time.Minute)
+		work := w.claimOne(w.session("initializer"), fleet.ProcessAgentStart)
+		w.must(errorOf2(w.db.RequestInstall(w.ctx, actor, a.Machine, fleet.InstallRequest{Image: image}, true)))
+		if err := work.Finish(w.ctx, bmdb.RecordBack()); err == nil || w.state(a.Machine) == fleet.StateInstalled {
+			w.Fatalf("%v, state %s", err, w.state(a.Machine)) // rule 8
+		}
+		if why := w.leaves(a); why != "" {
+			w.Fatalf("it is to leave: %s", why)
+		}
+	}},
+	{"the agent of a host of a list leaves when the release has begun", func(w *world) {
+		a := w.ready("c1", false)
+		w.pulls(fleet.LeverRelease, fleet.LeverClean)
+		w.ask(a, fleet.OperationRelease)
+		if why := w.leaves(a); why != "" {
+			w.Fatalf("before: %s", why)
+		}
+		work := w.claimOne(w.session("operations"), fleet.ProcessOperation)
+		w.must(work.Note(w.ctx, bmdb.BeginOperation(1, "boot1")))
+		if why := w.leaves(a); !strings.Contains(why, "release") {
+			w.Fatalf("it is told %q", why)
+		}
+		w.must(w.db.WithdrawOperation(w.ctx, actor, a.Machine, "not sold"))
+		if why := w.leaves(a); why != "" {
+			w.Fatalf("after it was withdrawn: %s", why)
+		}
+		w.pulls(fleet.LeverRelease) // a provider that takes its machines back
+		w.ask(a, fleet.OperationRelease)
+		work = w.claimOne(w.session("operations"), fleet.ProcessOperation)
+		w.must(work.Note(w.ctx, bmdb.BeginOperation(2, "boot1")))
+		if why := w.leaves(a); why != "" {
+			w.Fatalf("it is to leave a machine that its provider takes back: %s", why)
+		}
+	}},
+}

@@ -1,0 +1,68 @@
+package postgres_test
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/postgres"
+	"github.com/ironherd/ironherd/internal/bmdb/statement"
+)
+
+// asked remembers the last statement that asked for one row.
+type asked struct {
+	statement.DBTX
+	text string
+	args []any
+}
+
+func (a *asked) QueryRowContext(ctx context.Context, text string, args ...any) *sql.Row {
+	a.text, a.args = text, args
+	return a.DBTX.QueryRowContext(ctx, text, args...)
+}
+
+// TestAWorkEndIsFoundWithoutAScan: a commit that is repeated after a lost reply looks for the end
+// of its work in history, and reads a few pages of it, however long that is.
+func TestAWorkEndIsFoundWithoutAScan(t *testing.T) {
+	t.Parallel()
+	p, url, ids := stocked(t, 1, postgres.Options{})
+	const pages = `SELECT sum(pg_relation_size(c.oid)) / 8192 FROM pg_class c WHERE c.relkind = 'r' AND c.relname LIKE 'history%'`
+	now := time.Now().UnixMicro()
+	query[int](t, url, `WITH made AS (
+		INSERT INTO history (subject, at, actor, process, epoch, started_at, why, event, detail, retry_at, session)
+		SELECT 'other-' || n % 500, CAST($1 AS BIGINT) - n, 'a@h', 'agent-start', n, CAST($1 AS BIGINT) - n, 'it is due', 'finished', '', 0, 's'
+		FROM generate_series(1, 50000) AS n RETURNING 1) SELECT count(*) FROM made`, now)
+	if n := query[int](t, url, pages); n < 500 {
+		t.Fatalf("history has %d pages, too few to tell a scan", n)
+	}
+	p.must(p.shift.View(t.Context(), func(ctx context.Context, tx bmdb.Tx) error {
+		a := &asked{DBTX: tx}
+		_, err := statement.New(a).GetWorkEnd(ctx, statement.GetWorkEndParams{
+			Subject: string(ids[0]), NotBefore: now - time.Hour.Microseconds(), StartedAt: now, Epoch: 1, Process: "agent-start",
+		})
+		if !errors.Is(err, sql.ErrNoRows) {
+			t.Errorf("found an end: %v", err)
+		}
+		var text string
+		if err := tx.QueryRowContext(ctx, "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+a.text, a.args...).Scan(&text); err != nil {
+			return err
+		}
+		var plans []struct {
+			Plan struct {
+				Hit  int `json:"Shared Hit Blocks"`
+				Read int `json:"Shared Read Blocks"`
+			} `json:"Plan"`
+		}
+		if err := json.Unmarshal([]byte(text), &plans); err != nil {
+			return err
+		}
+		if n := plans[0].Plan.Hit + plans[0].Plan.Read; n > 100 {
+			t.Errorf("it read %d pages:\n%s", n, text)
+		}
+		return nil
+	}))
+}

@@ -1,0 +1,128 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// selector says which machines are meant where none is named: those that fit all of it.
+type selector struct {
+	provider          string
+	states, locations []string
+	// limit is how many of them; 0: all.
+	limit int
+}
+
+// selectorFlags adds the flags of a selector to a command. those begins the sentence of each, such
+// as "only machines".
+func (a *app) selectorFlags(cmd *cobra.Command, s *selector, those string) {
+	flags := cmd.Flags()
+	flags.StringVar(&s.provider, "provider", "", those+" of this provider")
+	flags.StringSliceVar(&s.states, "state", nil, those+" in this state; may be given more than once")
+	flags.StringArrayVar(&s.locations, "location", nil, those+" in this location, as their provider names it; may be given more than once")
+	flags.IntVar(&s.limit, "limit", 0, "only this many of the machines that are selected, the first in the order of their IDs")
+	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(stateNames(), cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("provider", a.completeProviders)
+	_ = cmd.RegisterFlagCompletionFunc("location", a.completeLocations)
+}
+
+// narrows reports whether it fits some machines and not others.
+func (s *selector) narrows() bool { return s.provider != "" || len(s.states)+len(s.locations) > 0 }
+
+// selects reports whether any of its flags was given.
+func (s *selector) selects() bool { return s.narrows() || s.limit != 0 }
+
+func (s *selector) check() error {
+	const most = 1 << 30
+	switch {
+	case s.limit < 0 || s.limit > most:
+		return fleet.Errorf(fleet.KindInvalid, "--limit must be a number of machines, not %d", s.limit)
+	case slices.Contains(s.locations, ""):
+		return fleet.Errorf(fleet.KindInvalid, "--location must name a location")
+	}
+	return checkStates(s.states)
+}
+
+// list returns the machines that the selector fits.
+func (s *selector) list(ctx context.Context, client fleetClient) (all []*fleetv1.Machine, err error) {
+	request := &fleetv1.ListMachinesRequest{Provider: s.provider, States: s.states, Locations: s.locations, PageSize: pageSize}
+	if s.limit > 0 {
+		request.PageSize = int32(min(s.limit, pageSize))
+	}
+	err = eachPage(ctx, client, request, func(page []*fleetv1.Machine) (more bool) {
+		all = append(all, page...)
+		return s.limit == 0 || len(all) < s.limit
+	})
+	if s.limit > 0 && len(all) > s.limit {
+		all = all[:s.limit]
+	}
+	return all, err
+}
+
+// pageSize is how many machines are asked for at once.
+const pageSize = 1000
+
+// eachPage asks for page after page, until there is none or no more are wanted.
+func eachPage(ctx context.Context, client fleetClient, request *fleetv1.ListMachinesRequest, take func([]*fleetv1.Machine) (more bool)) error {
+	for {
+		response, err := client.ListMachines(ctx, request)
+		if err != nil {
+			return err
+		}
+		next := response.GetNextPageToken()
+		if !take(response.GetMachines()) || next == "" {
+			return nil
+		}
+		if next == request.GetPageToken() {
+			return fmt.Errorf("the control plane gave the same page of machines twice")
+		}
+		request.PageToken = next
+	}
+}
+
+// completeLocations offers the locations of the machines to the shell.
+func (a *app) completeLocations(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+	var names []string
+	err := a.ask(cmd, 2*time.Second, func(ctx context.Context, client fleetClient) error {
+		return eachPage(ctx, client, &fleetv1.ListMachinesRequest{PageSize: pageSize}, func(page []*fleetv1.Machine) (more bool) {
+			for _, m := range page {
+				if at := m.GetLocation(); at != "" && strings.HasPrefix(at, typed) && !slices.Contains(names, at) {
+					names = append(names, at)
+				}
+			}
+			return len(names) < offered
+		})
+	})
+	if err != nil && len(names) == 0 && !errors.Is(err, context.Canceled) {
+		cobra.CompDebugln(err.Error(), false)
+		return nil, cobra.ShellCompDirectiveError
+	}
+	slices.Sort(names)
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+func checkStates(states []string) error {
+	for _, s := range states {
+		if !slices.Contains(fleet.States(), fleet.State(s)) {
+			return fleet.Errorf(fleet.KindInvalid, "no state is named %q: use %s", s, strings.Join(stateNames(), ", "))
+		}
+	}
+	return nil
+}
+
+func stateNames() []string {
+	all := make([]string, 0, len(fleet.States()))
+	for _, s := range fleet.States() {
+		all = append(all, string(s))
+	}
+	return all
+}

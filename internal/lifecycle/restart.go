@@ -1,0 +1,157 @@
+package lifecycle
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// A restart on purpose, by a person or by recovery, takes a provider a while. Until then the agent
+// from before is heard, and says nothing of the restart:
+//
+//	asked for ─► heard with the same boot ID ─► restarted, without an agent ─► another boot ID
+//	                                         └► never restarted: its time ends
+//
+// While a restart may still come, no install is handed out, because it would be cut half-written.
+// An agent that falls silent meanwhile is started again soon, because the reason is known.
+
+// restart is the newest one on purpose.
+type restart struct {
+	// begun is from before the call, and at when the provider had accepted it, as far as is known.
+	begun, at time.Time
+	// within what time from at it is expected.
+	within time.Duration
+	// bootID is the one from before; empty: nobody knew.
+	bootID string
+	words  string
+}
+
+// restart returns the newest restart on purpose, as far as the provider has accepted that; false:
+// there was none.
+func (c judgement) restart() (newest restart, any bool) {
+	if a := c.operationAttempt(); a != nil && a.AcceptedAt != nil && c.r.Operation.Operation.Restarts() {
+		newest = restart{
+			begun: a.At, at: *a.AcceptedAt, within: c.env.Policy.OperationTimeout, bootID: a.BootID,
+			words: fmt.Sprintf("the %s that %s asked for", c.r.Operation.Operation, c.r.Operation.Actor),
+		}
+		any = true
+	}
+	if r := c.r.Repair; r != nil && r.Rung.Restarts() && r.At.After(newest.at) {
+		newest = restart{
+			begun: r.At, at: r.At, within: c.env.Policy.RecoveryStepTimeout, bootID: r.BootID,
+			words: fmt.Sprintf("the %s by recovery", r.Rung),
+		}
+		any = true
+	}
+	return newest, any
+}
+
+// restartedAt is when the machine was last restarted on purpose; zero: never.
+func (c judgement) restartedAt() time.Time {
+	r, _ := c.restart()
+	return r.at
+}
+
+// awaitedRestart returns the newest restart while nothing has shown another boot and it may still
+// come; false: none is awaited. An agent that is heard after its time shows that it does not come.
+func (c judgement) awaitedRestart() (restart, bool) {
+	r, any := c.restart()
+	if !any || c.bootedSince(r) || c.lastSign().After(r.at.Add(r.within)) {
+		return restart{}, false
+	}
+	return r, true
+}
+
+// bootedSince reports whether an agent was started, or heard, under another boot ID since the
+// restart was begun. Where nobody knew the one before, any start of an agent since is that.
+func (c judgement) bootedSince(r restart) bool {
+	s, seen := c.r.AgentStarted, c.r.AgentSeen
+	if s != nil && s.At.After(r.begun) && (r.bootID == "" || otherBoot(s.BootID, r.bootID)) {
+		return true
+	}
+	return !c.startedInBoot(r.begun, r.bootID) && seen != nil && seen.LastAt.After(r.begun) && otherBoot(seen.BootID, r.bootID)
+}
+
+// startedInBoot reports whether an agent was started since that instant in the boot of that ID.
+// When it jumps into memory it has another boot ID by itself, which says nothing of a restart.
+func (c judgement) startedInBoot(since time.Time, bootID string) bool {
+	s := c.r.AgentStarted
+	return s != nil && s.At.After(since) && s.BootID != "" && s.BootID == bootID
+}
+
+// otherBoot reports whether a boot ID is known to be another one than that before.
+func otherBoot(bootID, before string) bool { return bootID != "" && before != "" && bootID != before }
+
+// lastSign is when the agent in charge was last heard, or was started; zero: there is none.
+func (c judgement) lastSign() time.Time {
+	s := c.agent()
+	switch {
+	case s == nil:
+		return time.Time{}
+	case c.spoken():
+		return later(s.At, c.r.AgentSeen.LastAt)
+	}
+	return s.At
+}
+
+// heardFor is how long after its last heartbeat an agent still counts as heard.
+func (c judgement) heardFor() time.Duration {
+	return max(c.restartPause(), 3*c.env.PromisedInterval)
+}
+
+// agentAfterRestart is when an agent is started on a machine of which a restart is awaited: soon
+// after the restart, but not while the one before is heard.
+func (c judgement) agentAfterRestart(r restart) want {
+	sign := c.lastSign()
+	if !sign.After(r.at) {
+		return dueAt(r.at.Add(c.restartPause()), "the machine was restarted: the agent is started again")
+	}
+	again := dueAt(sign.Add(c.heardFor()), "%s may still come: the agent speaks with the same boot ID, and is started again when it falls silent", r.words)
+	again.deadline = true
+	return again
+}
+
+// installAfterRestart makes an install wait while a restart may cut it.
+func (c judgement) installAfterRestart(w want) want {
+	if q := c.r.OpenOperation(); q != nil && (q.Operation.Restarts() || q.Operation == fleet.OperationPowerOff) {
+		return waiting("%s, asked for by %s, is under way: an install would be cut", q.Operation, q.Actor)
+	}
+	r, any := c.lateRestart()
+	if !any || c.provenBoot(r) {
+		return w
+	}
+	if end := r.at.Add(r.within); !c.lastSign().After(end) && end.After(w.dueAt) {
+		return dueAt(end, "%s may still come: an install would be cut", r.words)
+	}
+	return w
+}
+
+// lateRestart is restart, or the one by recovery after which the start of an agent was the newest
+// step. When that restart was is not recorded any more: it was within the time of a step before.
+func (c judgement) lateRestart() (restart, bool) {
+	newest, any := c.restart()
+	step, within := c.r.Repair, c.env.Policy.RecoveryStepTimeout
+	if step == nil || step.Rung != fleet.RungAgentStart || restarts(*step) == 0 || !step.At.After(newest.at) {
+		return newest, any
+	}
+	return restart{begun: step.At.Add(-within), at: step.At, within: within, bootID: step.BootID, words: "a restart by recovery"}, true
+}
+
+// provenBoot reports whether an agent since the restart can only be one of another boot. Where
+// nobody knew the boot before, it may as well be of that one, and the restart be late.
+func (c judgement) provenBoot(r restart) bool { return r.bootID != "" && c.bootedSince(r) }
+
+// NotRestarted says that a machine runs on although the provider has accepted its restart: its
+// agent is heard, with the boot ID from before; "" when that is not so.
+func NotRestarted(r fleet.Record, env fleet.Environment, now time.Time) string {
+	return judgement{r: r, env: env, now: now}.notRestarted()
+}
+
+func (c judgement) notRestarted() string {
+	r, any := c.restart()
+	if !any || c.bootedSince(r) || !c.heardAfter(r.at) || !c.now.Before(c.r.AgentSeen.LastAt.Add(c.heardFor())) {
+		return ""
+	}
+	return fmt.Sprintf("the machine was not restarted: its agent is heard, last at %s, with the same boot ID", c.r.AgentSeen.LastAt.Format(time.TimeOnly))
+}

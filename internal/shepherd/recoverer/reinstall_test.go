@@ -1,0 +1,36 @@
+package recoverer_test
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/shepherd/shepherdtest"
+)
+
+// TestReinstallIsANewInstall: after a reinstall the same image is wanted under another generation.
+func TestReinstallIsANewInstall(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		herd, handler := newHerd(t, 3, func(p *fleet.Policy) { p.RecoveryReinstalls = 1 })
+		id := herd.Machines()[0]
+		defer herd.Start(handler)()
+		time.Sleep(5 * time.Minute)
+		herd.Change(id, func(h *shepherdtest.Host) { h.Corrupt, h.Agent = true, false })
+		image := fleet.Image{
+			URL: "http://127.0.0.1/image", Digest: "sha256:" + strings.Repeat("0", 64), Compression: fleet.CompressionNone,
+		}
+		_, err := herd.DB.RequestInstall(t.Context(), "ada", id, fleet.InstallRequest{Image: image, FirstBootData: []byte("data")}, false)
+		check(t, err)
+		time.Sleep(90 * time.Minute)
+		r := herd.Record(id)
+		if r.InstallRequest.Generation != 2 || r.InstallRequest.Actor != "ada" || r.InstallRequest.Image != image {
+			t.Errorf("wanted is %+v", r.InstallRequest)
+		}
+		if got := levers(herd, id); got != "reboot reboot power-cycle reinstall" {
+			t.Errorf("pulled %q", got)
+		}
+	})
+}
