@@ -121,7 +121,7 @@ func (in *install) end() {
 		report.OK, report.Error, report.Disk, report.Bytes = false, "the image server closed the connection", "", 0
 		h.sick = true
 	} else {
-		h.system, h.written, h.pending = in.id, h.boots, in
+		h.system, h.written, h.pending, h.unit[in.id] = in.id, h.boots, in, !in.probed
 	}
 	a.report = &report
 	w.cancel(a.next)
@@ -135,7 +135,8 @@ func (in *install) up() {
 		return
 	}
 	if l := w.listening(); l != nil {
-		next, err := l.controller.db.RecordInstalled(w.ctx, in.agent.identity.Machine, in.id.generation, in.id.number, in.secret, h.bootID())
+		next, err := l.controller.db.RecordInstalled(w.ctx, in.agent.identity.Machine, in.id.generation, in.id.number, in.secret, h.bootID(),
+			h.key().Key)
 		w.trace("%s: install %d/%d is up: %s", h.device.capacity, in.id.generation, in.id.number, errorKind(err))
 		if err == nil && in.probed {
 			h.pending = nil // its word shows that the disk was written, and a probe the rest

@@ -18,13 +18,23 @@ func (w *world) happen(e Event) {
 		if d := w.target(e); d != nil {
 			d.host.strike(e.What)
 		}
-	case RackPower:
-		w.powerLoss(e)
+	case PowerLost:
+		w.powerLoss(e, func(*device) bool { return w.chance("power", e.Share) })
+	case RackLost:
+		w.powerLoss(e, func(d *device) bool { return d.rack() == e.Target%racks })
 	case AskInstall, AskReinstall, AskCancel, AskReboot, AskPowerCycle, AskPowerOff, AskPowerOn, AskRelease, AskReplace, AskQuarantine,
-		AskUnquarant, AskMaintain:
+		AskUnquarant, AskMaintain, AskMaintained, AskWithdraw:
 		if d := w.target(e); d != nil {
 			w.ask(e, d)
 		}
+	case HostKeyChanges, Vanishes:
+		if d := w.target(e); d != nil {
+			w.byHand(e, d)
+		}
+	case Foreign:
+		w.foreign(e)
+	case AskPause:
+		w.pauseProviders(e.For)
 	case TenthFails:
 		w.tenthFails()
 	case AskDeploy:
@@ -111,12 +121,12 @@ func (h *host) strike(what What) {
 	}
 }
 
-// powerLoss takes the power from a share of the machines for a while.
-func (w *world) powerLoss(e Event) {
+// powerLoss takes the power from some machines for a while.
+func (w *world) powerLoss(e Event, hit func(*device) bool) {
 	for _, p := range w.providers {
 		for _, d := range slices.Clone(p.base().devices) {
 			h := d.host
-			if !w.chance("power", e.Share) {
+			if !hit(d) {
 				continue
 			}
 			h.sick, h.powered = true, false
@@ -130,25 +140,27 @@ func (w *world) powerLoss(e Event) {
 	}
 }
 
+// person asks for everything, and says that as the reason.
+const person, reason = "operator", "rehearsed"
+
 // ask asks for something in a person's name. A refusal is an answer.
 func (w *world) ask(e Event, d *device) {
 	machine := w.machineOf(d)
 	if machine == "" {
 		return
 	}
-	const who, why = "operator", "rehearsed"
 	var err error
-	request := fleet.InstallRequest{Actor: who, Image: w.setup.Image, SeenUp: w.setup.SeenUp}
-	operation := func(o fleet.Operation) { _, err = w.db.RequestOperation(w.ctx, who, machine, o, why) }
+	request := fleet.InstallRequest{Actor: person, Image: w.setup.Image, SeenUp: w.setup.SeenUp}
+	operation := func(o fleet.Operation) { _, err = w.db.RequestOperation(w.ctx, person, machine, o, reason) }
 	switch e.What {
 	case AskInstall:
-		_, err = w.db.RequestInstall(w.ctx, who, machine, request, false)
+		_, err = w.db.RequestInstall(w.ctx, person, machine, request, false)
 		w.wanted[machine] = true
 	case AskReinstall:
-		_, err = w.db.RequestInstall(w.ctx, who, machine, request, true)
+		_, err = w.db.RequestInstall(w.ctx, person, machine, request, true)
 		w.wanted[machine] = true
 	case AskCancel:
-		_, err = w.db.CancelInstall(w.ctx, who, machine, why)
+		_, err = w.db.CancelInstall(w.ctx, person, machine, reason)
 		w.mayBeOff[machine] = true
 	case AskReboot:
 		operation(fleet.OperationReboot)
@@ -163,17 +175,24 @@ func (w *world) ask(e Event, d *device) {
 	case AskReplace:
 		operation(fleet.OperationReplace)
 	case AskQuarantine:
-		err = w.db.Quarantine(w.ctx, who, machine, why)
+		err = w.db.Quarantine(w.ctx, person, machine, reason)
 		d.host.sick = err == nil || d.host.sick
 	case AskUnquarant:
-		err = w.db.Unquarantine(w.ctx, who, machine, why)
+		err = w.db.Unquarantine(w.ctx, person, machine, reason)
 	case AskMaintain:
 		until := w.now.Add(e.For)
-		err = w.db.BeginMaintenance(w.ctx, who, machine, &until, why)
+		err = w.db.BeginMaintenance(w.ctx, person, machine, &until, reason)
+	case AskMaintained:
+		err = w.db.EndMaintenance(w.ctx, person, machine, reason)
+	case AskWithdraw:
+		err = w.db.WithdrawOperation(w.ctx, person, machine, reason)
 	}
 	w.trace("%s of %s: %s", e.What, w.name(string(machine)), errorKind(err))
-	if err == nil {
+	if err == nil && e.What != AskMaintained { // which takes nothing from anybody
 		w.watch.void(machine)
+	}
+	if err == nil && e.What != AskInstall && e.What != AskReinstall && e.What != AskMaintained && e.What != AskWithdraw {
+		d.host.cut = time.Time{} // it takes the place of what a restart was asked for
 	}
 }
 

@@ -31,13 +31,17 @@ type host struct {
 	hangs, dead bool
 	diskLost    bool
 	boots       int
-	booting     *event
+	// keys is how many SSH host keys it has had.
+	keys    int
+	booting *event
 
 	// system is the install that the disk holds; zero: what the provider delivers.
 	system attempt
 	// written is the boot in which the system was written.
 	written int
-	booted  attempt  // what has booted
+	booted  attempt // what has booted
+	// unit says of which installs a unit tells the host key of their system: one of its own.
+	unit    map[attempt]bool
 	pending *install // what the installed system has not told yet
 	calling *install // whose unit goes on calling, because it is watched
 
@@ -50,6 +54,8 @@ type host struct {
 	started map[string]time.Duration
 	// recovering is when recovery last took a step.
 	recovering time.Time
+	// cut is when a restart that is late comes; zero: none is on its way.
+	cut time.Time
 	// sick: something was wrong with it, so that people may have to look at it.
 	sick bool
 	// upSince is when it last booted, and interrupted when that ended.
@@ -65,7 +71,7 @@ type attempt struct {
 func newHost(w *world, d *device, n int) *host {
 	return &host{
 		world: w, device: d, number: n, address: addressOf(d.source.number, n),
-		powered: true, up: d.source.list, started: make(map[string]time.Duration), boots: 1,
+		powered: true, up: d.source.list, started: make(map[string]time.Duration), boots: 1, unit: make(map[attempt]bool),
 	}
 }
 
@@ -89,7 +95,7 @@ func (h *host) halt() {
 func (h *host) restart(why string) {
 	h.world.watch.restarted(h, why)
 	h.halt()
-	h.hangs = false
+	h.hangs, h.cut = false, time.Time{}
 	h.boots++
 	h.boot(h.world.between("boot", time.Minute, 3*time.Minute))
 }
@@ -117,19 +123,51 @@ func (h *host) wipe() {
 	h.hangs, h.diskLost = false, false
 	h.system, h.booted, h.pending, h.calling, h.seen = attempt{}, attempt{}, nil, nil, 0
 	h.boots++
+	h.keys++
 }
 
-// connection is an SSH connection to a host: initializer.Host.
+// key is the SSH host key that it has. An installed system has its own, unless it is seen by SSH,
+// under a key that goes with the install.
+func (h *host) key() remote.HostKey {
+	text := fmt.Sprintf("%s-%d", h.device.id, h.keys)
+	if h.unit[h.booted] {
+		text += fmt.Sprintf("-install-%d-%d", h.booted.generation, h.booted.number)
+	}
+	return remote.HostKey{Key: "ssh-ed25519 " + text, Fingerprint: "SHA256:" + text}
+}
+
+// identify does what a client does with the host key, whose first one it trusts.
+func (h *host) identify(trust remote.Trust) (remote.HostKey, error) {
+	key := h.key()
+	known := slices.Concat(trust.Attested, trust.Injected, trust.Pinned)
+	switch {
+	case len(known) == 0:
+		key.Source = remote.SourceFirstUse
+	case slices.Contains(known, key.Key):
+		key.Source = remote.SourcePinned
+	default:
+		return remote.HostKey{}, &remote.HostKeyError{
+			Address: netip.AddrPortFrom(h.address, 22), Presented: key.Fingerprint, Key: key.Key, Expected: known, Source: remote.SourcePinned,
+		}
+	}
+	return key, nil
+}
+
+// sshConnection is an SSH connection to a host: initializer.Host.
 type sshConnection struct {
 	controller *controller
 	host       *host
+	key        remote.HostKey
 }
 
 // dial takes the place of SSH.
-func (c *controller) dial(ctx context.Context, target remote.Target) (initializer.Host, error) {
+func (c *controller) dial(ctx context.Context, target remote.Target) (_ initializer.Host, err error) {
 	w := c.world
 	s := &sshConnection{controller: c, host: w.hostAt(target.Address.Addr())}
 	if err := s.wait(ctx, w.between("dial", 50*time.Millisecond, 800*time.Millisecond)); err != nil {
+		return nil, err
+	}
+	if s.key, err = s.host.identify(target.Trust); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -175,7 +213,7 @@ func (s *sshConnection) wait(ctx context.Context, d time.Duration) error {
 
 // HostKey implements initializer.Host.
 func (s *sshConnection) HostKey() remote.HostKey {
-	return remote.HostKey{Key: "ssh-ed25519 simulated", Fingerprint: "SHA256:simulated", Source: remote.SourceAttested}
+	return s.key
 }
 
 // Choose implements initializer.Host.
@@ -260,13 +298,13 @@ func (h *host) takeOver(init *agentv1.TakeoverInit) *agentv1.TakeoverResponse {
 var simulatedAgent = strings.Repeat("ironherd-agent\n", 8)
 
 // probe takes the place of SSH where an installed system is asked whether it is up.
-func (c *controller) probe(ctx context.Context, _ fleet.MachineID, address netip.Addr, _ fleet.SeenUp) error {
+func (c *controller) probe(ctx context.Context, address netip.Addr, seenUp fleet.SeenUp, generation fleet.InstallGeneration, number int) error {
 	w := c.world
 	s := &sshConnection{controller: c, host: w.hostAt(address)}
 	if err := s.wait(ctx, w.between("probe", 50*time.Millisecond, 800*time.Millisecond)); err != nil {
 		return err
 	}
-	if s.host.booted == (attempt{}) {
+	if booted := s.host.booted; booted == (attempt{}) || seenUp.By == fleet.SeenBySSH && booted != (attempt{generation, number}) {
 		return fleet.Errorf(fleet.KindForbidden, "the host has another host key")
 	}
 	s.host.recovering = time.Time{} // it was heard

@@ -102,8 +102,16 @@ func (w *world) unwell(row bmdb.MachineRow) string {
 			return "has no agent"
 		}
 	case fleet.StateInstalled:
-		if d != nil && d.host.system.generation != row.InstallGeneration {
-			return fmt.Sprintf("holds install %d on its disk, and is said to run %d", d.host.system.generation, row.InstallGeneration)
+		r, there := w.watch.record(row.ID) // the newest request may have been called off
+		if d == nil || !there {
+			break
+		}
+		var runs fleet.InstallGeneration
+		if r.Installed != nil {
+			runs = r.Installed.Generation
+		}
+		if d.host.system.generation != runs {
+			return fmt.Sprintf("holds install %d on its disk, and is said to run %d", d.host.system.generation, runs)
 		}
 	case fleet.StateUnreachable:
 		if d != nil && d.host.reachable() {

@@ -37,7 +37,7 @@ type Event struct {
 	At   time.Duration `json:"at"`
 	// For is how long it lasts.
 	For time.Duration `json:"for,omitempty"`
-	// Target is the number of a controller, or of a piece of capacity.
+	// Target is the number of a controller, of a piece of capacity, or of a rack.
 	Target int `json:"target,omitempty"`
 	// Share of the calls or machines that it hits, in percent.
 	Share int `json:"share,omitempty"`
@@ -81,6 +81,12 @@ const (
 	DoubleList What = "double-list"
 	// CreateFails: the provider gives up what it creates.
 	CreateFails What = "create-fails"
+	// SlowRestarts: a share of the restarts comes late, or never.
+	SlowRestarts What = "slow-restarts"
+	// Vanishes: the provider loses a machine. After For somebody forgets it.
+	Vanishes What = "vanishes"
+	// Foreign: somebody makes a machine by hand, where nothing is yet. After For it is adopted.
+	Foreign What = "foreign"
 )
 
 // The faults of hosts and agents.
@@ -93,8 +99,10 @@ const (
 	DiskLost What = "disk-lost"
 	// AgentDies: the host goes on without it.
 	AgentDies What = "agent-dies"
-	// RackPower: a share of the machines has no power; when it is back they start, without agents.
-	RackPower What = "rack-power"
+	// PowerLost: a share of the machines has no power; when it is back they start, without agents.
+	PowerLost What = "power-lost"
+	// RackLost is the same for the machines of one rack of each provider.
+	RackLost What = "rack-lost"
 	// TenthFails: the agents of a tenth of the machines die, and every second of these hangs.
 	TenthFails What = "tenth-fails"
 	// SSHRefused: a share of the SSH connections fails, or breaks half-way.
@@ -103,6 +111,9 @@ const (
 	InstallFails What = "install-fails"
 	// AgentLies: a superseded agent goes on talking, old boot IDs and reports included.
 	AgentLies What = "agent-lies"
+	// HostKeyChanges: the host has another SSH host key, and its agent dies. After For somebody
+	// accepts the key.
+	HostKeyChanges What = "host-key-changes"
 )
 
 // What people ask for.
@@ -119,6 +130,10 @@ const (
 	AskQuarantine What = "ask-quarantine"
 	AskUnquarant  What = "ask-unquarantine"
 	AskMaintain   What = "ask-maintenance"
+	AskMaintained What = "ask-maintenance-end"
+	AskWithdraw   What = "ask-withdraw"
+	// AskPause keeps new machines from being created at every provider, for For.
+	AskPause What = "ask-provider-pause"
 	// AskDeploy asks for an operating system on a share of the machines.
 	AskDeploy What = "ask-deploy"
 )
@@ -183,6 +198,19 @@ func Draw(seed uint64) Plan {
 	for range r.IntN(6) {
 		p.Events = append(p.Events, drawRequest(r, p))
 	}
+	if seed%5 == 4 { // after all others, whose draws it leaves alone
+		p.Events = append(p.Events, Event{What: SlowRestarts, For: p.Length, Share: 30 + r.IntN(70)})
+	}
+	if seed%7 == 3 {
+		p.Events = append(p.Events, Event{
+			What: RackLost, At: time.Duration(r.IntN(600)) * time.Second, For: time.Duration(30+r.IntN(900)) * time.Second, Target: r.IntN(racks),
+		})
+	}
+	if seed%8/2 == 2 {
+		for range 1 + r.IntN(5) {
+			p.Events = append(p.Events, drawByHand(r, p)...)
+		}
+	}
 	p.sort()
 	return p
 }
@@ -225,7 +253,7 @@ func drawFault(r *rand.Rand, p Plan) []Event {
 	case 18:
 		e.What, e.Target = []What{HostHangs, AgentDies, AgentDies}[r.IntN(3)], r.IntN(p.Machines)
 	case 19:
-		e.What, e.For, e.Share = RackPower, seconds(30, 900), 20+r.IntN(80)
+		e.What, e.For, e.Share = PowerLost, seconds(30, 900), 20+r.IntN(80)
 	case 20, 21:
 		e.What, e.For, e.Share = SSHRefused, seconds(60, 900), 20+r.IntN(60)
 	case 22:
@@ -275,6 +303,30 @@ func drawRequest(r *rand.Rand, p Plan) Event {
 		e.Share = 30 + r.IntN(70)
 	}
 	return e
+}
+
+// drawByHand draws what people do beside us, and what they take back.
+func drawByHand(r *rand.Rand, p Plan) []Event {
+	e := Event{
+		At: time.Duration(r.Int64N(int64(p.Length/time.Second))) * time.Second, For: time.Duration(30+r.IntN(900)) * time.Second, Target: r.IntN(p.Machines),
+	}
+	e.What = []What{
+		AskPause, AskPause, AskMaintained, AskWithdraw, AskWithdraw, HostKeyChanges, HostKeyChanges, HostKeyChanges, Vanishes, Vanishes, Foreign, Foreign,
+	}[r.IntN(12)]
+	first := e
+	switch e.What {
+	case AskMaintained:
+		first.What, first.For = AskMaintain, 20*time.Minute
+	case AskWithdraw:
+		first.What, first.For = []What{AskReboot, AskPowerCycle, AskRelease, AskReplace}[r.IntN(4)], 0
+	case Foreign: // before we have made one there
+		e.At = time.Duration(r.IntN(60)) * time.Second
+		return []Event{e}
+	default:
+		return []Event{e}
+	}
+	e.At, e.For = min(e.At+time.Duration(1+r.IntN(120))*time.Second, p.Length), 0
+	return []Event{first, e}
 }
 
 // String tells the event in one clause.

@@ -24,6 +24,8 @@ type source struct {
 	number int
 	name   fleet.ProviderName
 	list   bool
+	// installs: an operating system is asked for on every machine that is created.
+	installs bool
 
 	capacity []fleet.CapacityID
 	devices  []*device // in the order of their creation
@@ -35,6 +37,8 @@ type source struct {
 	second      int64
 	total       map[string]int
 	created     []time.Time
+	// paused is since when a person keeps machines from being created; zero: nobody does.
+	paused time.Time
 }
 
 // device is one machine at the provider.
@@ -70,7 +74,9 @@ var (
 )
 
 func newSource(w *world, p Provider, machines int) provided {
-	s := &source{world: w, number: len(w.providers), name: p.Name, list: p.List, total: make(map[string]int)}
+	s := &source{
+		world: w, number: len(w.providers), name: p.Name, list: p.List, installs: p.Provisioner.Install != nil, total: make(map[string]int),
+	}
 	for i := range machines {
 		s.capacity = append(s.capacity, fleet.CapacityID(fmt.Sprintf("%s-%04d", p.Name, i)))
 	}
@@ -138,11 +144,18 @@ func (s *source) land(capacity fleet.CapacityID, token fleet.Token, machine flee
 // index is the number of the device's piece of capacity.
 func (d *device) index() int { return slices.Index(d.source.capacity, d.capacity) }
 
+// racks is how many racks the machines of a provider are in.
+const racks = 3
+
+// rack is the number of the rack in which the device is, from 0.
+func (d *device) rack() int { return d.index() * racks / len(d.source.capacity) }
+
 // entry is what the provider says of a device.
 func (d *device) entry() provider.Entry {
 	e := provider.Entry{
 		Availability: fleet.AvailabilityKnownUsed, ID: d.id, Capacity: d.capacity, Status: d.status, Detail: string(d.status),
-		Hostname: "host-" + string(d.capacity), Address: d.host.address, Tokens: slices.Clone(d.tokens), CreatedAt: d.created,
+		Hostname: "host-" + string(d.capacity), Address: d.host.address, Location: fmt.Sprintf("rack-%d", d.rack()+1),
+		Tokens: slices.Clone(d.tokens), CreatedAt: d.created,
 	}
 	if d.source.list {
 		e.Availability, e.CreatedAt = fleet.AvailabilityPossiblyUsed, time.Time{}
@@ -361,13 +374,33 @@ func (s *source) pull(ctx context.Context, what string, id fleet.ProviderID, do 
 	})
 }
 
+// restart restarts a device that is on, in its time: at once, late, or never.
+func (d *device) restart(why string) {
+	w := d.source.world
+	if !w.hits(SlowRestarts, "restart") {
+		d.host.restart(why)
+		return
+	}
+	if w.chance("restart is lost", 15) {
+		w.trace("%s: %s is lost", d.capacity, why)
+		return
+	}
+	late, boots := w.between("restart is late", 5*time.Second, 4*time.Minute), d.host.boots
+	d.host.cut = w.now.Add(late)
+	w.after(late, func() {
+		if !d.gone && d.status == fleet.ProviderStatusActive && d.host.boots == boots {
+			d.host.restart(why)
+		}
+	})
+}
+
 // Reboot implements provider.Rebooter.
 func (m metal) Reboot(ctx context.Context, id fleet.ProviderID) error {
 	return m.pull(ctx, "reboot", id, func(d *device) error {
 		if d.status != fleet.ProviderStatusActive {
 			return fleet.Errorf(fleet.KindConflict, "device %s is %s", id, d.status)
 		}
-		d.host.restart("reboot")
+		d.restart("reboot")
 		return nil
 	})
 }
@@ -400,8 +433,13 @@ func (m metal) PowerCycle(ctx context.Context, id fleet.ProviderID) error {
 		if d.status != fleet.ProviderStatusActive && d.status != fleet.ProviderStatusOff {
 			return fleet.Errorf(fleet.KindConflict, "device %s is %s", id, d.status)
 		}
+		off := d.status == fleet.ProviderStatusOff
 		d.status = fleet.ProviderStatusActive
-		d.host.restart("power-cycle")
+		if off { // it does not come on by itself
+			d.host.restart("power-cycle")
+			return nil
+		}
+		d.restart("power-cycle")
 		return nil
 	})
 }

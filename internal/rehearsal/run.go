@@ -119,7 +119,7 @@ func (w *world) open(directory string) error {
 	w.setup.Providers = slices.Clone(w.setup.Providers)
 	for i := range w.setup.Providers {
 		p := &w.setup.Providers[i]
-		if w.plan.Install {
+		if w.plan.Install && p.Provisioner.Install == nil {
 			p.Provisioner.Install = &fleet.InstallRequest{Actor: "configuration", Image: w.setup.Image, SeenUp: w.setup.SeenUp}
 		}
 		w.providers = append(w.providers, newSource(w, *p, w.plan.Machines))

@@ -21,11 +21,11 @@ type Scenario struct {
 // Scenarios lists all scenarios.
 func Scenarios() []Scenario {
 	return []Scenario{
-		{"lose-rack", "a third of the machines is without power for half an hour", 40 * time.Minute, []Event{
-			{What: RackPower, At: time.Minute, For: 30 * time.Minute, Share: 33},
+		{"lose-rack", "one of three racks, or locations, is without power for half an hour", 40 * time.Minute, []Event{
+			{What: RackLost, At: time.Minute, For: 30 * time.Minute, Target: 1},
 		}},
 		{"power-loss", "all machines are without power for 20 minutes", 30 * time.Minute, []Event{
-			{What: RackPower, At: time.Minute, For: 20 * time.Minute, Share: 100},
+			{What: PowerLost, At: time.Minute, For: 20 * time.Minute, Share: 100},
 		}},
 		{"deploy", "an operating system is asked for on every machine at once", 10 * time.Minute, []Event{
 			{What: AskDeploy, At: time.Minute, Share: 100},

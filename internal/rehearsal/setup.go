@@ -24,7 +24,7 @@ func Brisk() Setup {
 	policy.ProbeInterval, policy.WatchInterval, policy.UnreachableAfter = 40*time.Second, 2*time.Minute, 6*time.Minute
 	policy.InstallRetry = fleet.Backoff{Initial: 20 * time.Second, Exponent: 1.5, Maximum: 2 * time.Minute}
 	policy.ProvisionInterval, policy.UpdateInterval, policy.UpdateSettledInterval = 90*time.Second, 90*time.Second, 5*time.Minute
-	policy.RecoveryAtOnce, policy.RecoveryStepTimeout = 2, 6*time.Minute
+	policy.RecoveryAtOnce, policy.RecoveryAtOncePerLocation, policy.RecoveryStepTimeout = 2, 1, 6*time.Minute
 	policy.SuspectFor, policy.OperationTimeout = 8*time.Minute, 8*time.Minute
 	policy.RecoveryMemory = time.Hour
 

@@ -38,7 +38,10 @@ func (v Violation) String() string { return fmt.Sprintf("%s at %s: %s", v.Invari
 //     restarted by a repair; nor is a machine restarted whose agent speaks.
 //   - I10: creations keep their rate in every window, and recovery its limit at every moment.
 //   - rule 5: a session is not given up while it may be trusted.
-//   - rule 7: a superseded agent is not heard.
+//   - rule 7: a superseded agent is not heard; no install is handed out that a restart of ours,
+//     which is on its way, will cut.
+//   - rule 8: nothing is created at a provider that a person has paused, and no host is touched by
+//     ourselves whose machine a person has put in quarantine or in maintenance.
 //   - rule 9: recovery does nothing to a machine whose agent runs and could be heard.
 //
 // I2 and I11 are judged from the database: its own check, and what is left in the end.
@@ -109,6 +112,7 @@ func (w *watch) effect(ctx context.Context, what string, d *device) {
 	if !there {
 		return // it is gone: the caller finds out
 	}
+	w.asPeopleSay(what, work, r)
 	if !w.holds(what, work, r) || d == nil {
 		return
 	}
@@ -120,6 +124,21 @@ func (w *watch) effect(ctx context.Context, what string, d *device) {
 		if a == nil || q == nil || a.Number != q.Number {
 			w.violate("I6", "%s of %s without a committed attempt", what, d.capacity)
 		}
+	}
+}
+
+// asPeopleSay checks that nobody touches a host that a person keeps everything away from. Whoever
+// had begun before learns of it within a lease.
+func (w *watch) asPeopleSay(what string, work *bmdb.Work, r fleet.Record) {
+	if work.Process != fleet.ProcessRecovery && work.Process != fleet.ProcessAgentStart {
+		return // a person has asked for it
+	}
+	said := w.world.now.Add(-w.world.setup.SessionLease)
+	if q := r.Quarantine; q != nil && q.At.Before(said) {
+		w.violate("rule 8", "%s: %s of %s, which is in quarantine", work.Process, what, r.ID)
+	}
+	if m := r.Maintenance; m != nil && !m.Over && m.At.Before(said) && (m.Until == nil || m.Until.After(w.world.now)) {
+		w.violate("rule 8", "%s: %s of %s, which is in maintenance", work.Process, what, r.ID)
 	}
 }
 
@@ -151,6 +170,12 @@ func (w *watch) holds(what string, work *bmdb.Work, r fleet.Record) bool {
 }
 
 func (w *watch) ofProvider(what string, work *bmdb.Work) {
+	for _, p := range w.world.providers {
+		s := p.base()
+		if s.name == work.Subject.Provider && !s.paused.IsZero() && w.world.now.Sub(s.paused) > w.world.setup.SessionLease {
+			w.violate("rule 8", "%s at %s, which was paused %s ago", what, s.name, w.world.now.Sub(s.paused))
+		}
+	}
 	sessions, err := w.world.db.Sessions(w.world.ctx, false)
 	if err != nil {
 		w.failed = err
@@ -191,17 +216,20 @@ func (w *watch) recovers(what string, t *task, r fleet.Record, d *device) {
 	w.recoveredAtOnce(what, d)
 }
 
-// recoveredAtOnce counts the machines of a provider that are under recovery, as far as they are
-// seen from outside.
+// recoveredAtOnce counts the machines of a provider, and of a rack, that are under recovery, as far
+// as they are seen from outside.
 func (w *watch) recoveredAtOnce(what string, d *device) {
 	world, policy := w.world, w.world.setup.Policy
-	n := 1
+	n, there := 1, 1
 	for _, other := range d.source.devices {
 		h := other.host
 		// A takeover is evidence, and so is an installed system that was heard: the step has helped.
 		helped := h.agent != nil && !h.agent.since.Before(h.recovering)
 		if other != d && !h.recovering.IsZero() && world.now.Sub(h.recovering) < policy.RecoveryStepTimeout-time.Minute && !helped && !w.takenAway(other) {
 			n++
+			if other.rack() == d.rack() {
+				there++
+			}
 		}
 	}
 	if what != "power-on" {
@@ -209,6 +237,9 @@ func (w *watch) recoveredAtOnce(what string, d *device) {
 	}
 	if limit := policy.RecoveryAtOnce; limit > 0 && n > limit {
 		w.violate("I10", "%d machines of %s are under recovery at once, and %d may be", n, d.source.name, limit)
+	}
+	if limit := policy.RecoveryAtOncePerLocation; limit > 0 && there > limit {
+		w.violate("I10", "%d machines of one rack of %s are under recovery at once, and %d may be", there, d.source.name, limit)
 	}
 }
 
@@ -307,6 +338,10 @@ func (w *watch) restarted(h *host, why string) {
 
 // handedOut sees an attempt that was handed out.
 func (w *watch) handedOut(h *host, id attempt) {
+	if h.cut.After(w.world.now) {
+		w.violate("rule 7", "install %d/%d of %s is handed out, and will be cut by our own restart in %s", id.generation, id.number, h.device.capacity,
+			h.cut.Sub(w.world.now))
+	}
 	key := fmt.Sprintf("%s %d %d", h.device.id, id.generation, id.number)
 	if w.handed[key] {
 		w.violate("I9", "install %d/%d of %s is handed out twice", id.generation, id.number, h.device.capacity)
@@ -335,7 +370,7 @@ func (w *watch) installs(h *host, a *agent, id attempt) {
 
 // spoke sees that what an agent says counts.
 func (w *watch) spoke(a *agent) {
-	if w.world.plan.Install {
+	if a.host.device.source.installs {
 		w.world.wanted[a.identity.Machine] = true
 	}
 	if a.superseded {
