@@ -1,6 +1,6 @@
-// Command mutants shows that tests can fail: it plants each fault of patches/ in the source and
-// demands that the tests which the patch names catch it. `make mutants` runs it; README.md lists
-// which test catches which fault.
+// Command mutants shows that tests can fail: it plants each fault of patches/ in the source, two at
+// a time, and demands that the tests which the patch names catch it. `make mutants` runs it;
+// README.md lists which test catches which fault.
 //
 // A patch is a unified diff below a header of lines "Key: value": Rule (whose breach it is), Fault
 // (in one clause) and one or more Test (package, then arguments of `go test`), each of which must
@@ -20,8 +20,12 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
+	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 func main() {
@@ -37,6 +41,7 @@ func main() {
 func run(ctx context.Context) error {
 	only := flag.String("only", "", "plant only the faults whose file names match this expression")
 	tests := flag.String("tests", "", "run only the tests that match this expression")
+	jobs := flag.Int("jobs", 2, "how many faults to plant at a time")
 	page := flag.Bool("page", false, "print README.md and plant nothing")
 	root := flag.String("root", ".", "root of the module")
 	flag.Parse()
@@ -56,7 +61,7 @@ func run(ctx context.Context) error {
 		_, err := os.Stdout.WriteString(document(all))
 		return err
 	}
-	return plantAll(ctx, *root, choose(all, match, matchTest))
+	return plantAll(ctx, *root, choose(all, match, matchTest), max(*jobs, 1))
 }
 
 // choose returns the faults whose names match, each with the tests that match.
@@ -70,41 +75,54 @@ func choose(all []mutant, name, test *regexp.Regexp) (chosen []mutant) {
 	return chosen
 }
 
-// plantAll plants the faults, one after the other, and prints a table.
-func plantAll(ctx context.Context, root string, all []mutant) error {
+// plantAll plants the faults, so many at a time, and prints a table.
+func plantAll(ctx context.Context, root string, all []mutant, jobs int) error {
 	dir, err := os.MkdirTemp("", "ironherd-mutants-")
 	if err != nil {
 		return err
 	}
-	planted, escaped := 0, 0
 	fmt.Println("| fault | rule | test | outcome | took |\n|---|---|---|---|---|")
+	var mu sync.Mutex
+	var escaped []string
+	group := new(errgroup.Group)
+	group.SetLimit(jobs)
 	for _, m := range all {
-		planted++
-		caught := true
-		for _, o := range m.run(ctx, root, filepath.Join(dir, m.name)) {
-			fmt.Printf("| %s | %s | `%s` | %s | %s |\n", m.fault, m.rule, o.test, o.verdict, o.took.Round(100*time.Millisecond))
-			if o.verdict != caughtIt && o.verdict != timedOut {
-				caught = false
-				fmt.Fprintf(os.Stderr, "%s: %s\n%s\n", m.name, o.verdict, o.output)
+		group.Go(func() error {
+			if ctx.Err() != nil {
+				return nil
 			}
-		}
-		if !caught {
-			escaped++
-		}
-		if ctx.Err() != nil {
-			break
-		}
+			outcomes := m.run(ctx, root, filepath.Join(dir, m.name))
+			mu.Lock()
+			defer mu.Unlock()
+			if !m.tell(outcomes) {
+				escaped = append(escaped, m.name)
+			}
+			return nil
+		})
 	}
-	err = os.RemoveAll(dir)
+	err = errors.Join(group.Wait(), os.RemoveAll(dir))
 	switch {
 	case ctx.Err() != nil:
 		err = errors.Join(err, context.Cause(ctx))
-	case escaped > 0:
-		err = errors.Join(err, fmt.Errorf("%d of %d faults were not caught", escaped, planted))
-	case planted == 0:
+	case len(escaped) > 0:
+		err = errors.Join(err, fmt.Errorf("%d of %d faults were not caught: %s", len(escaped), len(all), strings.Join(escaped, ", ")))
+	case len(all) == 0:
 		err = errors.Join(err, errors.New("no fault matches"))
 	default:
-		fmt.Printf("\nall %d faults were caught\n", planted)
+		fmt.Printf("\nall %d faults were caught\n", len(all))
 	}
 	return err
+}
+
+// tell prints what became of a fault, and reports whether every test has caught it.
+func (m mutant) tell(outcomes []outcome) (caught bool) {
+	caught = true
+	for _, o := range outcomes {
+		fmt.Printf("| %s | %s | `%s` | %s | %s |\n", m.fault, m.rule, o.test, o.verdict, o.took.Round(100*time.Millisecond))
+		if o.verdict != caughtIt && o.verdict != timedOut {
+			caught = false
+			fmt.Fprintf(os.Stderr, "%s: %s\n%s\n", m.name, o.verdict, o.output)
+		}
+	}
+	return caught
 }
