@@ -59,7 +59,7 @@ vm-disk: setup ## Build the disk that virtual machines of tests start from, of D
 .PHONY: test
 test: setup build kube vm-disk ## Run every test; with the race detector but for the largest (PKG=./internal/bmdb/... for some)
 	@$(PLAIN) vet -trimpath ./...
-	@go test $(RACE) -p 3 -timeout 15m $(or $(PKG),$$(go list ./... | grep -vx '.*/internal/arch')) # three at a time: many wait for others
+	@go test $(RACE) -p 3 -timeout 25m $(or $(PKG),$$(go list ./... | grep -vx '.*/internal/arch')) # three at a time: many wait for others
 	@$(if $(PKG),,$(PLAIN) test -trimpath ./internal/arch) # it reads the source, in one thread
 	@$(if $(PKG),,$(PLAIN) test -trimpath -timeout 20m -run 'TestADay|TestSeeds' ./internal/shepherd ./internal/rehearsal) # a whole fleet and 1,000 seeds; above are smaller ones
 
@@ -151,8 +151,8 @@ torture-upgrade: setup ## Upgrade fleets from the previous version (test/upgrade
 	@go run ./test/upgrade -rounds $(or $(ROUNDS),5) $(ARGS)
 
 .PHONY: mutants
-mutants: setup ## Plant every fault of test/mutants/patches in turn; each must be caught (ONLY=fence TESTS=rehearsal)
-	@go run ./test/mutants $(if $(ONLY),-only '$(ONLY)')$(if $(TESTS), -tests '$(TESTS)')
+mutants: setup ## Plant every fault of test/mutants/patches in turn; each must be caught (ONLY=fence TESTS=rehearsal JOBS=2)
+	@go run ./test/mutants $(if $(ONLY),-only '$(ONLY)')$(if $(TESTS), -tests '$(TESTS)')$(if $(JOBS), -jobs $(JOBS))
 
 .PHONY: torture-reconciler
 torture-reconciler: kube ## Kill and stop reconcilers' leaders N times, take etcd's quorum and the API server away for a minute, walk N times through releases in a storm (N=200)

@@ -123,13 +123,22 @@ func TestCancelledInstallsAcrossKills(t *testing.T) {
 	digest := regexp.MustCompile(`sha256:[0-9a-f]{64}`).FindString(herd.World().Stdout())
 	install := []string{"--image", server.url, "--digest", digest, "--compression", "zstd", "--erase"}
 	half := len(server.image) / 2
+	says := "called off before anything was written"
 	for i, c := range []struct {
 		point killPoint
 		first int
 	}{
-		{killUndelivered, 0}, {killUndelivered, half}, {killTold, 0}, {killTold, half}, {killReported, 0}, {killReported, half}, {killOver, half},
+		{killUndelivered, 0},
+		{killTold, 0},
+		{killReported, 0},
+		{killOver, 0},
+		{killUndelivered, half},
+		{killTold, half},
+		{killReported, half},
+		{killOver, half},
+		{killTold, 0}, // which leaves undefined what the one before left so
 	} {
-		says, ends := "called off before anything was written", "nothing was written"
+		ends := "nothing was written"
 		if c.first > 0 {
 			says, ends = "what the disk holds is undefined", "was wiped and"
 		}

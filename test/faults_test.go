@@ -103,7 +103,7 @@ func startPlane(ctx context.Context, t *testing.T, herd *process.Herd) {
 // eventually repeats a check until it passes, because what it looks at may be a moment behind.
 func eventually(t *testing.T, check func() error) {
 	t.Helper()
-	deadline := time.After(time.Minute)
+	deadline := time.After(3 * time.Minute)
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
 	for {

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -22,7 +23,7 @@ import (
 	"github.com/ironherd/ironherd/internal/vm"
 )
 
-var cuts = flag.Int("cuts", 3, "how often the power is cut while an image is written")
+var cuts = flag.Int("cuts", 20, "how often the power is cut while an image is written")
 
 const (
 	// smallDisk is the size of the disk that the power is cut from, smallSystem that of the systems on
@@ -84,7 +85,7 @@ func TestPowerCuts(t *testing.T) {
 	old := system(t, oldSystem, "the old system is half")
 	check(t, os.WriteFile(target, old, 0o600))
 	check(t, os.Truncate(target, smallDisk))
-	image, digest := serveSystem(t, ctx, dir, system(t, newSystem, halfSystem))
+	image, digest, sluice := serveSystem(t, ctx, dir, system(t, newSystem, halfSystem))
 	disk := vm.Disk{Path: target, Serial: "target"}
 	if what := power(t, ctx, disk); what != oldSystem {
 		t.Fatalf("before anything was written the disk boots: %s", what)
@@ -109,19 +110,26 @@ func TestPowerCuts(t *testing.T) {
 	})
 	seen := map[string]int{}
 	for cut := range *cuts {
-		if !awaitWriting(t, ctx, p, m, rand.Int64N(image.size)) {
-			t.Logf("cut %d came too late: the image was written", cut+1)
-			break
+		most := rand.Int64N(image.size)
+		sluice.letPass(most)
+		_, err := m.AwaitConsole(ctx, "an install was started", 0)
+		check(t, err)
+		sluice.await(t, ctx)
+		select { // what has arrived is written meanwhile
+		case <-time.After(rand.N(time.Second)):
+		case <-ctx.Done():
+			t.Fatal(context.Cause(ctx))
 		}
 		m.Kill()
 		what := power(t, ctx, disk)
 		seen[what]++
 		if what != oldSystem && what != "nothing" {
-			t.Fatalf("after cut %d the disk boots: %s", cut+1, what)
+			t.Fatalf("after cut %d, with %d bytes of the image, the disk boots: %s", cut+1, most, what)
 		}
-		t.Logf("after cut %d the disk boots: %s", cut+1, what)
+		t.Logf("after cut %d, with %d of %d bytes, the disk boots: %s", cut+1, most, image.size, what)
 		m = boot(t, c)
 	}
+	sluice.letPass(image.size)
 	check(t, m.Wait(ctx))
 	if what := power(t, ctx, disk); what != newSystem {
 		t.Errorf("at the end the disk boots: %s", what)
@@ -132,29 +140,90 @@ func TestPowerCuts(t *testing.T) {
 	}
 }
 
-// awaitWriting returns when an attempt has written as much as that since the machine was started,
-// or false when the machine has ended by itself, because it was installed.
-func awaitWriting(t *testing.T, ctx context.Context, p *plane, m *vm.Machine, bytes int64) bool {
+// sluice lets the first bytes of a file pass, and holds up whoever wants more.
+type sluice struct {
+	mu      sync.Mutex
+	most    int64
+	reached chan struct{} // closed when somebody has had all that may pass
+	raised  chan struct{} // closed when more may pass
+}
+
+// letPass has so many bytes of the file pass from now on.
+func (s *sluice) letPass(most int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.raised != nil {
+		close(s.raised)
+	}
+	s.most, s.reached, s.raised = most, make(chan struct{}), make(chan struct{})
+}
+
+// await returns when somebody is held up.
+func (s *sluice) await(t *testing.T, ctx context.Context) {
 	t.Helper()
-	_, err := m.AwaitConsole(ctx, "an install was started", 0)
-	check(t, err)
-	ticker := time.NewTicker(50 * time.Millisecond)
-	defer ticker.Stop()
+	s.mu.Lock()
+	reached := s.reached
+	s.mu.Unlock()
+	select {
+	case <-reached:
+	case <-ctx.Done():
+		t.Fatal(context.Cause(ctx))
+	}
+}
+
+// pass returns how many bytes behind the offset may pass. It waits until there are some.
+func (s *sluice) pass(ctx context.Context, offset int64) (int64, error) {
 	for {
-		machine, err := p.machine(ctx)
-		check(t, err)
-		progress := machine.GetInstallProgress()
-		if progress.GetBytesDone() >= bytes {
-			return true
+		s.mu.Lock()
+		room, raised := s.most-offset, s.raised
+		if room <= 0 {
+			select {
+			case <-s.reached:
+			default:
+				close(s.reached)
+			}
+		}
+		s.mu.Unlock()
+		if room > 0 {
+			return room, nil
 		}
 		select {
-		case <-m.Ended():
-			return false
-		case <-ticker.C:
+		case <-raised:
 		case <-ctx.Done():
-			t.Fatal(context.Cause(ctx))
+			return 0, context.Cause(ctx)
 		}
 	}
+}
+
+// held is a file behind a sluice, as one request reads it.
+type held struct {
+	*os.File
+	ctx    context.Context //nolint:containedctx // the request's
+	sluice *sluice
+	offset int64
+}
+
+func (h *held) Seek(offset int64, whence int) (int64, error) {
+	at, err := h.File.Seek(offset, whence)
+	h.offset = at
+	return at, err
+}
+
+func (h *held) Read(p []byte) (int, error) {
+	size, err := h.File.Stat()
+	if err != nil {
+		return 0, err
+	}
+	if h.offset < size.Size() {
+		room, err := h.sluice.pass(h.ctx, h.offset)
+		if err != nil {
+			return 0, err
+		}
+		p = p[:min(int64(len(p)), room)]
+	}
+	n, err := h.File.Read(p)
+	h.offset += int64(n)
+	return n, err
 }
 
 // power boots a machine from the disk alone and says what it finds there.
@@ -188,18 +257,27 @@ func power(t *testing.T, ctx context.Context, disk vm.Disk) string {
 	}
 }
 
-// serveSystem serves an image to machines.
-func serveSystem(t *testing.T, ctx context.Context, dir string, content []byte) (offer, string) {
+// serveSystem serves an image to machines, through a sluice that is shut.
+func serveSystem(t *testing.T, ctx context.Context, dir string, content []byte) (offer, string, *sluice) {
 	t.Helper()
-	o := offer{path: filepath.Join(dir, "new.raw"), size: int64(len(content))}
+	o, gate := offer{path: filepath.Join(dir, "new.raw"), size: int64(len(content))}, new(sluice)
+	gate.letPass(0)
 	check(t, os.WriteFile(o.path, content, 0o600))
 	sum, err := digest(o.path)
 	check(t, err)
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	check(t, err)
 	o.port = listener.Addr().(*net.TCPAddr).Port
-	server := &http.Server{Handler: http.FileServer(http.Dir(dir)), ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		file, err := os.Open(o.path)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		defer func() { _ = file.Close() }()
+		http.ServeContent(w, r, filepath.Base(o.path), time.Time{}, &held{File: file, ctx: r.Context(), sluice: gate})
+	})}
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(func() { _ = server.Close() })
-	return o, sum
+	return o, sum, gate
 }

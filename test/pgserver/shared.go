@@ -22,7 +22,9 @@ func Shared(tb testing.TB) *Server {
 	shared.Lock()
 	defer shared.Unlock()
 	if shared.server == nil {
-		server, err := Start(context.WithoutCancel(tb.Context()), Options{})
+		// Its launcher starts a worker for each of many databases, again and again, which are emptied
+		// before there is much to clean up.
+		server, err := Start(context.WithoutCancel(tb.Context()), Options{Settings: []string{"autovacuum=off"}})
 		if err != nil {
 			tb.Fatal(err)
 		}
