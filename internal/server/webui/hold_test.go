@@ -14,12 +14,13 @@ func TestPageSaysThatRecoveryIsStopped(t *testing.T) {
 		Machines: 1000, States: []*fleetv1.StateCount{{State: "installed", Machines: 1000}},
 		RecoveryHold: &fleetv1.RecoveryHold{
 			At: stampAt("03:00:00"), Actor: "bmdb", Reason: "900 of 1000 machines with an agent are silent: the fault is probably ours",
+			Suspects: []string{"its certificate: it expired on 2026-11-01"},
 		},
 	}}
 	body := get(t, New(overWire(t, stub), Options{}), "/").Body.String()
 	held, count := strings.Index(body, "Recovery is stopped:"), strings.Index(body, "<h1><b>1")
 	if held < 0 || count < held || !strings.Contains(body, "900 of 1000 machines with an agent are silent: the fault is probably ours") ||
-		strings.Contains(body, "Nothing needs you.") {
+		!strings.Contains(body, "Check its certificate: it expired on 2026-11-01") || strings.Contains(body, "Nothing needs you.") {
 		t.Errorf("the page says:\n%s", body)
 	}
 	stub = &stubFleet{summary: &fleetv1.GetSummaryResponse{Machines: 3}}
