@@ -56,7 +56,7 @@ type machine struct {
 	old  []byte
 }
 
-var oldest = sync.OnceValue(func() []byte { return bytes.Repeat([]byte("old data"), (64*mebibyte+7*512)/8) })
+var oldest = sync.OnceValue(func() []byte { return bytes.Repeat([]byte("old data"), bigSize/8) })
 
 // oldData is what a disk holds before an install. All tests share it: nobody writes to it.
 func oldData(size int) []byte { return oldest()[:size:size] }

@@ -77,16 +77,18 @@ func partitioned(t *testing.T) []byte {
 	})
 }
 
-// bigMachine is a machine whose disk has 64 MiB and 7 sectors.
+// bigSize is larger than the image that is installed there, and no whole number of MiB.
+const bigSize = 24*mebibyte + 7*512
+
+// bigMachine is a machine whose disk is larger than the image, so that a partition can grow.
 func bigMachine(t *testing.T) (*machine, Options) {
 	t.Helper()
 	m := newMachine(t)
-	const size = 64*mebibyte + 7*512
-	if err := os.WriteFile(m.disk, oldData(size), 0o600); err != nil {
+	if err := os.WriteFile(m.disk, oldData(bigSize), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	options := m.options()
-	options.Disks[0].SizeBytes = size
+	options.Disks[0].SizeBytes = bigSize
 	options.MachineID = "m"
 	return m, options
 }
@@ -103,7 +105,7 @@ func TestGrow(t *testing.T) {
 	if said := tool(t, "", "sfdisk", "-V", m.disk); !strings.Contains(said, "No errors detected") {
 		t.Errorf("sfdisk says: %s", said)
 	}
-	offset := FirstBootOffset(64*mebibyte + 7*512)
+	offset := FirstBootOffset(bigSize)
 	table := tool(t, "", "sfdisk", "-d", m.disk)
 	for _, want := range []string{
 		fmt.Sprintf("last-lba: %d\n", offset/512-1),
@@ -148,7 +150,7 @@ func TestNoCloud(t *testing.T) {
 		if said := tool(t, "", "sfdisk", "-V", m.disk); !strings.Contains(said, "No errors detected") {
 			t.Errorf("sfdisk says: %s", said)
 		}
-		at := FirstBootOffset(64*mebibyte+7*512) - seedSize
+		at := FirstBootOffset(bigSize) - seedSize
 		table := tool(t, "", "sfdisk", "-d", m.disk)
 		if want := fmt.Sprintf("start=%12d, size=        4096, type=EBD0A0A2-B9E5-4433-87C0-68B6B72699C7", at/512); !strings.Contains(table, want) {
 			t.Errorf("the table has no %q:\n%s", want, table)

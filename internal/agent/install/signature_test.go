@@ -201,7 +201,7 @@ func TestWhatBecameOfAnInstall(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			write(t, path, FirstBootOffset(64*mebibyte+7*512), string(area))
+			write(t, path, FirstBootOffset(bigSize), string(area))
 		}, "maybe of an install of this machine, by an agent that did not record it"},
 		"another disk holds a newer one": {func(t *testing.T, path string) {
 			t.Helper()
@@ -213,7 +213,7 @@ func TestWhatBecameOfAnInstall(t *testing.T) {
 			if err := os.WriteFile(other, []byte("boots"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			write(t, other, FirstBootOffset(64*mebibyte+7*512), string(area))
+			write(t, other, FirstBootOffset(bigSize), string(area))
 		}, "of an older install of this machine: another disk holds a newer one"},
 	} {
 		t.Run(name, func(t *testing.T) {
