@@ -106,7 +106,7 @@ func requestFor(url string, image []byte) *agentv1.InstallRequest {
 		Image:         &agentv1.Image{Url: url, Digest: digestOf(image), Compression: agentv1.Compression_COMPRESSION_NONE},
 		FirstBootData: []byte("hello"),
 		BootToken:     &agentv1.BootToken{MachineId: "m", Secret: []byte("secret")},
-		TimeoutMs:     60_000,
+		TimeoutMs:     600_000,
 	}
 }
 
