@@ -26,7 +26,7 @@ func Write(path string, data []byte, replace bool) (err error) {
 		}
 	}()
 	_, err = file.Write(data)
-	err = errors.Join(err, giveTo(file, dir), file.Sync(), file.Close())
+	err = errors.Join(err, Give(file), file.Sync(), file.Close())
 	if err != nil {
 		return err
 	}
@@ -41,12 +41,30 @@ func Write(path string, data []byte, replace bool) (err error) {
 	return syncDirectory(dir)
 }
 
-// giveTo gives a file to the owner of a directory, where this process may do so.
-func giveTo(file *os.File, dir string) error {
+// Create opens a file to read and write it. It makes one of mode 0600 where there is none, and
+// that one becomes the directory's owner's, as with Write.
+func Create(path string) (*os.File, error) {
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) { // whose it is was decided by whoever made it
+		return os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := Give(file); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
+}
+
+// Give gives a file that this process has just made to the owner of its directory, where the
+// process is root's. It must not be called for a file that was there before: whoever owns the
+// directory may have put another name of somebody's file there.
+func Give(file *os.File) error {
 	if os.Geteuid() != 0 {
 		return nil
 	}
-	info, err := os.Stat(dir)
+	info, err := os.Stat(filepath.Dir(file.Name()))
 	if err != nil {
 		return err
 	}

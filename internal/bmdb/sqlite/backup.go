@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/secret"
 )
 
 // Backup writes the database at path, as it is at one instant, into a new file. It may run while a
@@ -66,6 +67,9 @@ func duplicate(ctx context.Context, from, to, evidence string) (err error) {
 			}
 		}
 	}()
+	if err := secret.Give(partial); err != nil {
+		return fmt.Errorf("give %s to the owner of its directory: %w", to, err)
+	}
 	err = withFile(ctx, from, func(db *sql.DB) error {
 		if _, err := db.ExecContext(ctx, "SELECT id FROM database_mark"); err != nil {
 			return fleet.Errorf(fleet.KindInvalid, "%s is not a database of Ironherd: %w", from, err)

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"net/url"
-	"os"
 	"path/filepath"
 	"sync"
 
@@ -63,8 +62,8 @@ var _ bmdb.Engine = (*Engine)(nil)
 
 // Open opens the database in the file, which it creates when there is none, and holds it until
 // Close: KindInUse, naming the process, when another one does. KindInvalid when the file cannot be
-// used. Whatever the modes of its files were, they are 0600 then. The schema is left as it is: see
-// Migrate.
+// used. Whatever the modes of its files were, they are 0600 then. What root makes belongs to the
+// owner of the directory, who is to open it afterwards. The schema is left as it is: see Migrate.
 func Open(ctx context.Context, path string, opts Options) (*Engine, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -97,9 +96,9 @@ func Open(ctx context.Context, path string, opts Options) (*Engine, error) {
 
 // closeToOthers gives the database and what belongs to it mode 0600. It makes a database that is
 // not there, because SQLite would let others read it. SQLite gives the files that it makes beside a
-// database the mode of that one.
+// database the mode of that one and, where root runs it, the owner.
 func closeToOthers(path string) error {
-	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	file, err := secret.Create(path)
 	if err != nil {
 		return fleet.Errorf(fleet.KindInvalid, "database %s cannot be opened for writing: %w", path, err)
 	}

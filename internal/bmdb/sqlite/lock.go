@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/secret"
 )
 
 // fileLock is the operating system's lock on the file beside the database. It goes with the
@@ -23,7 +24,7 @@ func (l *fileLock) Close() error {
 }
 
 func lockFile(path string) (*fileLock, error) {
-	f, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := secret.Create(path + ".lock")
 	if err != nil {
 		return nil, fleet.Errorf(fleet.KindInvalid, "database %s cannot be used: %w", path, err)
 	}
@@ -31,7 +32,7 @@ func lockFile(path string) (*fileLock, error) {
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		holder, _ := io.ReadAll(io.LimitReader(f, 32))
 		_ = f.Close()
-		return nil, fleet.Errorf(fleet.KindInUse, "database %s is in use by another process (pid %s)", path,
+		return nil, fleet.Errorf(fleet.KindInUse, "database %s is in use by another process (pid %s): stop that process first", path,
 			strings.TrimSpace(string(holder)))
 	}
 	if err == nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/secret"
 )
 
 // markEvery is how often the mark advances while something is written; a copy older than this is
@@ -226,8 +227,13 @@ func (e *Engine) writeMarkFile(m mark) error {
 	return nil
 }
 
+// writeFile makes the file anew.
 func writeFile(path, text string, synced bool) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	// A file that a crash left may be of another user, and a new one is of the right one.
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := secret.Create(path)
 	if err != nil {
 		return err
 	}
