@@ -159,7 +159,9 @@ func TestServerThatStaysAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		options := m.options()
 		options.Client = away(image, 3*mebibyte, time.Hour)
-		report := Run(t.Context(), requestFor("http://host/image", image), options)
+		request := requestFor("http://host/image", image)
+		request.TimeoutMs = time.Minute.Milliseconds()
+		report := Run(t.Context(), request, options)
 		if report.GetOk() || report.GetError() != "the install did not end within 1m0s: it has waited 1m0s for http://host/image: dial tcp: connection refused" {
 			t.Errorf("report: %v", report)
 		}
