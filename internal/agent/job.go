@@ -117,13 +117,33 @@ func (s *session) installOptions(request *agentv1.InstallRequest) install.Option
 	o := install.Options{
 		Root: s.options.Root, Client: s.options.HTTPClient, MachineID: init.GetMachineId(), Network: s.options.network,
 		Begun: s.state.GetBegunDisk(),
-		Begin: func(disk *agentv1.BegunDisk) error { return s.beginToWrite(init, request, disk) },
-		Warn:  func(err error) { s.log.Warn("an install goes on", attemptOf(request), slog.Any("err", err)) },
+		Begin: func(ctx context.Context, disk *agentv1.BegunDisk) error {
+			if err := s.awaitAnswer(ctx); err != nil {
+				return err
+			}
+			return s.beginToWrite(init, request, disk)
+		},
+		Warn: func(err error) { s.log.Warn("an install goes on", attemptOf(request), slog.Any("err", err)) },
 	}
 	if s.state.GetFirstInstallBootId() == s.bootID {
 		o.FirstGeneration, o.FirstAttempt = s.state.GetFirstInstallGeneration(), s.state.GetFirstInstallAttempt()
 	}
 	return o
+}
+
+// awaitAnswer waits until the control plane has answered this agent. After a jump that is news. The
+// install may have been called off while nobody could tell the agent. And an agent that is never
+// answered must leave the disk alone, so that its contact limit returns the machine to the system
+// there.
+func (s *session) awaitAnswer(ctx context.Context) error {
+	select {
+	case <-s.heard:
+	case <-ctx.Done():
+	}
+	if ctx.Err() != nil { // both may hold
+		return context.Cause(ctx)
+	}
+	return nil
 }
 
 // beginToWrite records that the install is about to write, and which disk. It fails with

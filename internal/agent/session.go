@@ -139,6 +139,8 @@ type session struct {
 	failures, refusals int
 	// admitted tells that a heartbeat was answered.
 	admitted bool
+	// heard is closed when the first answer has been obeyed. No install begins to write before.
+	heard chan struct{}
 
 	// collecting receives the report that is being collected. Nil: none is.
 	collecting chan *agentv1.HardwareReport
@@ -162,7 +164,7 @@ type session struct {
 }
 
 func newSession(options Options) (*session, error) {
-	s := &session{options: options, store: takeover.NewStore(options.Root)}
+	s := &session{options: options, store: takeover.NewStore(options.Root), heard: make(chan struct{})}
 	var err error
 	if s.state, err = s.store.Load(); err != nil {
 		return nil, err
@@ -242,7 +244,7 @@ func (s *session) sendHeartbeat(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return s.failed(ctx, err), nil
 	}
-	s.firstContact()
+	first := s.firstContact()
 	if s.failures > 0 {
 		s.log.Info("the control plane answers again", slog.Int("attempt", s.failures+1))
 	}
@@ -253,10 +255,13 @@ func (s *session) sendHeartbeat(ctx context.Context) (time.Duration, error) {
 	}
 	s.callOff(response.GetCancelInstall())
 	err = s.handleResponse(ctx, request.GetInstallReport(), response.GetInstallRequest())
-	if err == nil {
-		err = s.giveBack(response.GetLeaveMachine())
+	if err != nil {
+		return s.interval, err
 	}
-	return s.interval, err
+	if first {
+		close(s.heard)
+	}
+	return s.interval, s.giveBack(response.GetLeaveMachine())
 }
 
 // giveBack ends the agent with givenBackError when the order is for it. It goes on while it has
@@ -304,18 +309,20 @@ func clean(text string) string {
 	return text
 }
 
-// firstContact forgets what was to be told once, after the first heartbeat that was answered.
-func (s *session) firstContact() {
+// firstContact forgets what was to be told once, after the first heartbeat that was answered. It
+// returns whether this was the first one.
+func (s *session) firstContact() (first bool) {
 	if s.admitted {
-		return
+		return false
 	}
 	s.admitted = true
 	if s.state.GetReturned() == nil {
-		return
+		return true
 	}
 	if err := s.update(func(state *agentv1.AgentState) { state.Returned = nil }); err != nil {
 		s.log.Warn("what became of the last takeover cannot be forgotten", slog.Any("err", err))
 	}
+	return true
 }
 
 // request returns the next heartbeat.

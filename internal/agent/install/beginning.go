@@ -1,6 +1,7 @@
 package install
 
 import (
+	"context"
 	"fmt"
 	"hash"
 
@@ -33,7 +34,7 @@ type beginning struct {
 
 // begin looks at the first MiB, or at all of a smaller image, and wipes the disk where it is of
 // use.
-func (b *beginning) begin(head []byte) (err error) {
+func (b *beginning) begin(ctx context.Context, head []byte) (err error) {
 	if b.stream.ended { // a page that says what went wrong, for instance
 		if err := checkLength(b.request.GetImage(), b.stream); err != nil {
 			return err
@@ -51,7 +52,7 @@ func (b *beginning) begin(head []byte) (err error) {
 	if b.esp, b.doubtful, err = checkBoot(b.options.Root, head); err != nil {
 		return err
 	}
-	err = b.options.Begin(&agentv1.BegunDisk{
+	err = b.options.Begin(ctx, &agentv1.BegunDisk{
 		InstallGeneration: b.request.GetInstallGeneration(),
 		Name:              b.chosen.GetName(), Serial: b.chosen.GetSerial(), Wwn: b.chosen.GetWwn(),
 	})

@@ -2,6 +2,7 @@ package install
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -136,7 +137,7 @@ func TestALaterAttemptWritesTheSameDisk(t *testing.T) {
 		request := requestFor(serveBytes(t, image), image)
 		request.Image.Digest = digestOf(nil)
 		request.RootDisk = &agentv1.DiskSelector{Pick: agentv1.DiskSelector_PICK_SMALLEST, Erase: true}
-		options.Begin = func(disk *agentv1.BegunDisk) error {
+		options.Begin = func(_ context.Context, disk *agentv1.BegunDisk) error {
 			options.Begun = disk
 			return nil
 		}

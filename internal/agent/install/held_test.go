@@ -2,6 +2,7 @@ package install
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -95,7 +96,7 @@ func TestNothingIsWrittenUnlessItMayBegin(t *testing.T) {
 	image := testImage(9, 3*mebibyte)
 	m := newMachine(t)
 	options := m.options()
-	options.Begin = func(*agentv1.BegunDisk) error { return errors.New("a newer takeover") }
+	options.Begin = func(context.Context, *agentv1.BegunDisk) error { return errors.New("a newer takeover") }
 	report := Run(t.Context(), requestFor(serveBytes(t, image), image), options)
 	if report.GetOk() || !strings.Contains(report.GetError(), "a newer takeover") || !bytes.Equal(m.content(t), m.old) {
 		t.Errorf("report: %v", report)

@@ -45,8 +45,8 @@ type Options struct {
 	// nil: none is known. A later attempt at the same install writes no other.
 	Begun *agentv1.BegunDisk
 	// Begin is called before anything is written, with the disk that is to be; nothing is when it
-	// fails. May be nil.
-	Begin func(disk *agentv1.BegunDisk) error
+	// fails. It may wait until ctx ends, which it does when the time of the install is up. May be nil.
+	Begin func(ctx context.Context, disk *agentv1.BegunDisk) error
 	// Client fetches the image. Nil: NewClient's.
 	Client *http.Client
 	// Warn is called with what did not stop the install, and is in the report, too. May be nil.
@@ -111,9 +111,9 @@ func Run(ctx context.Context, request *agentv1.InstallRequest, options Options) 
 	report := &agentv1.InstallReport{InstallGeneration: request.GetInstallGeneration(), Attempt: request.GetAttempt()}
 	begun := false
 	begin := options.Begin
-	options.Begin = func(disk *agentv1.BegunDisk) error {
+	options.Begin = func(ctx context.Context, disk *agentv1.BegunDisk) error {
 		if begin != nil {
-			if err := begin(disk); err != nil {
+			if err := begin(ctx, disk); err != nil {
 				return err
 			}
 		}

@@ -55,7 +55,7 @@ type stream struct {
 	head []byte
 	// begin is called with the first MiB, or all of a smaller image, before anything is written. Its
 	// error ends the stream, and is kept in refused. May be nil.
-	begin   func(head []byte) error
+	begin   func(ctx context.Context, head []byte) error
 	refused error
 	// progress is called with the number of bytes that are written, or about to be.
 	progress func(done int64)
@@ -74,7 +74,7 @@ func (s *stream) run(ctx context.Context) error {
 		return err
 	}
 	if s.begin != nil {
-		if s.refused = s.begin(s.head); s.refused != nil {
+		if s.refused = s.begin(ctx, s.head); s.refused != nil {
 			return s.refused
 		}
 	}

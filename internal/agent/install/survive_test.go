@@ -2,6 +2,7 @@ package install
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"net/http"
 	"strings"
@@ -32,7 +33,7 @@ func TestAFaultFailsTheInstall(t *testing.T) {
 		"preparing": func(o *Options) {
 			o.Progress = func(agentv1.InstallProgress_Phase, int64) { boom() }
 		},
-		"beginning": func(o *Options) { o.Begin = func(*agentv1.BegunDisk) error { boom(); return nil } },
+		"beginning": func(o *Options) { o.Begin = func(context.Context, *agentv1.BegunDisk) error { boom(); return nil } },
 		"fetching":  func(o *Options) { o.Client = body(io.MultiReader(bytes.NewReader(image[:3*mebibyte]), faulty{})) },
 		"writing": func(o *Options) {
 			o.medium = func(m medium) medium { return &faultyLater{medium: m} }

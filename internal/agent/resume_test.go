@@ -1,0 +1,108 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+)
+
+// jumped has the host be in memory, after the jump for an install of that image.
+func (f *fixture) jumped(data []byte) {
+	t := f.t
+	t.Helper()
+	f.host.prepare(t, initMessage(1, f.authority))
+	pending, err := proto.Marshal(installRequest(3, 1, data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.host.change(t, func(state *agentv1.AgentState) {
+		state.InstallGeneration, state.InstallAttempt, state.InstallRunning, state.PendingInstall = 3, 1, true, pending
+	})
+	f.options.HTTPClient, f.options.Mode = imageClient(data), agentv1.TakeoverMode_TAKEOVER_MODE_KEXEC
+}
+
+// untouched says whether nothing was written to the host's disk, nor was to be.
+func (h *host) untouched(tb testing.TB) bool {
+	tb.Helper()
+	disk, err := os.ReadFile(filepath.Join(h.root, "dev/vda"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return len(bytes.Trim(disk, "\x00")) == 0 && h.state(tb).GetFirstInstallBootId() == "" && h.state(tb).GetBegunDisk() == nil
+}
+
+// TestNothingIsWrittenBeforeTheFirstAnswer: after a jump for an install, the control plane may have
+// called it off, and it may be out of reach. The image comes all the same, but the disk is written
+// only when an answer has come and lets the install go on.
+func TestNothingIsWrittenBeforeTheFirstAnswer(t *testing.T) {
+	data := image()
+	for name, c := range map[string]struct {
+		answer *agentv1.HeartbeatResponse // the first one, after some minutes of silence
+		ok     bool
+		err    string // of the report of attempt 1
+	}{
+		"goes on":    {answer: &agentv1.HeartbeatResponse{}, ok: true},
+		"called off": {answer: &agentv1.HeartbeatResponse{CancelInstall: &agentv1.CancelInstall{InstallGeneration: 3, Attempt: 1}}, err: "called off: nothing was written"},
+		"replaced":   {answer: &agentv1.HeartbeatResponse{InstallRequest: installRequest(3, 2, data)}, ok: true},
+		"unanswered": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(f *fixture) {
+				f.jumped(data)
+				f.options.Reboot = func(context.Context) error { f.stop(); return nil }
+				var last *agentv1.InstallReport
+				begun, silent := time.Now(), 5*time.Minute
+				f.answer = func(_ int, request *agentv1.HeartbeatRequest) (*agentv1.HeartbeatResponse, error) {
+					if r := request.GetInstallReport(); r != nil {
+						last = r
+					}
+					if c.answer == nil || time.Since(begun) < silent {
+						if request.GetInstallProgress().GetAttempt() != 1 {
+							f.t.Errorf("a heartbeat does not tell of the install: %v", request)
+						}
+						return nil, status.Error(codes.Unavailable, "nobody is there")
+					}
+					response := &agentv1.HeartbeatResponse{NextIntervalMs: 1000}
+					if last == nil {
+						proto.Merge(response, c.answer) // again and again
+					}
+					return response, nil
+				}
+				f.start(f.t)
+				after(silent - time.Second)
+				if !f.host.untouched(f.t) {
+					f.t.Error("the disk was written before the first answer")
+				}
+				if c.answer == nil || !c.ok {
+					after(time.Minute)
+					if !f.host.untouched(f.t) {
+						f.t.Error("the disk was written")
+					}
+					f.end(f.t)
+				} else {
+					if err := <-f.done; err != nil {
+						f.t.Fatal(err)
+					}
+					synctest.Wait()
+					f.server.Stop()
+				}
+				if c.answer != nil && (last.GetOk() != c.ok || last.GetError() != c.err) {
+					f.t.Errorf("report: %v", last)
+				}
+				if first := f.host.state(f.t).GetFirstInstallAttempt(); name == "replaced" && (first != 2 || last.GetAttempt() != 2) {
+					f.t.Errorf("attempt %d wrote first; report: %v", first, last)
+				}
+			})
+		})
+	}
+}
