@@ -12,9 +12,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/ironherd/ironherd/api/fleet/v1/fleetv1connect"
 	"github.com/ironherd/ironherd/internal/cli"
 	"github.com/ironherd/ironherd/internal/sim/fault"
 )
@@ -267,47 +265,6 @@ func TestNobodyAnswers(t *testing.T) {
 		if r.code != 2 || !strings.Contains(r.stderr, told) || strings.Contains(r.stderr, "secret") {
 			t.Errorf("%s: got %d, %q", server, r.code, r.stderr)
 		}
-	}
-}
-
-func TestServerIsFound(t *testing.T) {
-	t.Parallel()
-	home := t.TempDir()
-	state := filepath.Join(home, ".local", "state", "ironherd")
-	if err := os.MkdirAll(state, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	serve := func(path string) {
-		ln, err := new(net.ListenConfig).Listen(t.Context(), "unix", path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, handler := fleetv1connect.NewFleetServiceHandler(&fakeFleet{})
-		server := &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute}
-		go func() { _ = server.Serve(ln) }()
-		t.Cleanup(func() { _ = server.Close() })
-	}
-	serve(filepath.Join(state, "ironherd.sock"))
-	if r := run(t, []string{"HOME=" + home}, "machine", "list"); r.code != 0 || r.stderr != "" {
-		t.Errorf("the user's own: got %d, %q", r.code, r.stderr)
-	}
-	serve(filepath.Join(home, "s.sock"))
-	if err := os.Symlink(filepath.Join(home, "s.sock"), filepath.Join(state, "demo.sock")); err != nil {
-		t.Fatal(err)
-	}
-	r := run(t, []string{"HOME=" + home}, "machine", "list")
-	if r.code != 2 || !strings.Contains(r.stderr, "several control planes were found") {
-		t.Errorf("two: got %d, %q", r.code, r.stderr)
-	}
-	if r := run(t, []string{"HOME=" + home, "IRONHERD_SERVER=unix://" + home + "/s.sock"}, "machine", "list"); r.code != 0 {
-		t.Errorf("named by the environment: got %d, %q", r.code, r.stderr)
-	}
-	if err := os.Remove(filepath.Join(state, "ironherd.sock")); err != nil {
-		t.Fatal(err)
-	}
-	r = run(t, []string{"HOME=" + home}, "machine", "list")
-	if r.code != 0 || r.stderr != "Asking the demo at unix://"+state+"/demo.sock: name another control plane with --server or --config.\n" {
-		t.Errorf("only a demo: got %d, %q", r.code, r.stderr)
 	}
 }
 

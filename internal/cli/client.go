@@ -6,18 +6,17 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"connectrpc.com/connect"
 
 	"github.com/ironherd/ironherd/api/fleet/v1/fleetv1connect"
-	"github.com/ironherd/ironherd/internal/config"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/secret"
 )
@@ -134,6 +133,10 @@ func explainUnreachable(ctx context.Context, server string, err error) error {
 			return fleet.Errorf(fleet.KindTemporary, "what answers at %s is no control plane, or wants TLS (%w): try https://%s", server, cause, rest)
 		}
 	}
+	if errors.Is(cause, fs.ErrPermission) {
+		return fleet.Errorf(fleet.KindForbidden, "the control plane at %s may not be asked by this user (%w): be root, or use --server with a token",
+			server, cause)
+	}
 	return fleet.Errorf(fleet.KindTemporary, "no control plane answers at %s (%w): is `ironherd serve` running there?", server, cause)
 }
 
@@ -181,53 +184,6 @@ func (a *app) token() (string, error) {
 	}
 	return token, nil
 }
-
-// findServer returns the control plane to ask: the one that was named, else that of the
-// configuration, else the only one that listens at a well-known place.
-func (a *app) findServer() (string, error) {
-	if named := cmp.Or(a.server, a.getenv("IRONHERD_SERVER")); named != "" {
-		return named, nil
-	}
-	if file := cmp.Or(a.configFile, a.getenv("IRONHERD_CONFIG")); file != "" {
-		loaded, err := config.Load(config.Sources{File: file, Environ: a.env.Environ})
-		if err != nil {
-			return "", err
-		}
-		return "unix://" + loaded.OperatorAPI.Socket, nil
-	}
-	var found []string
-	for _, path := range a.wellKnownSockets() {
-		if info, err := os.Stat(path); err == nil && info.Mode()&os.ModeSocket != 0 {
-			found = append(found, "unix://"+path)
-		}
-	}
-	switch len(found) {
-	case 1:
-		// Whoever has a control plane with another directory may not mean a demo.
-		if filepath.Base(found[0]) == demoSocket {
-			a.note("Asking the demo at %s: name another control plane with --server or --config.", found[0])
-		}
-		return found[0], nil
-	case 0:
-		return "", fleet.Errorf(fleet.KindTemporary,
-			"no control plane was found on this host: start one (ironherd demo, ironherd serve) or name one with --server")
-	}
-	return "", fleet.Errorf(fleet.KindInvalid, "several control planes were found (%s): name one with --server", strings.Join(found, ", "))
-}
-
-// wellKnownSockets returns where a control plane with the default directory listens, and where a
-// demo leaves a link to its own socket.
-func (a *app) wellKnownSockets() []string {
-	user := config.UserDir(a.env.Environ)
-	paths := []string{filepath.Join(config.SystemDir, config.SocketName)}
-	if user != "" {
-		paths = append(paths, filepath.Join(user, config.SocketName), filepath.Join(user, demoSocket))
-	}
-	return paths
-}
-
-// demoSocket is the name of the link that a demo leaves in the user's directory.
-const demoSocket = "demo.sock"
 
 // withTimeout bounds ctx; zero: no bound. Its deadline counts as a timeout, not as an interruption.
 func withTimeout(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {

@@ -39,6 +39,9 @@ those hosts out, and "ironherd provider show" says why. It starts nothing and as
 	}
 }
 
+// namedConfig returns the configuration file that was named; "" when none was.
+func (a *app) namedConfig() string { return cmp.Or(a.configFile, a.getenv("IRONHERD_CONFIG")) }
+
 // systemConfig is used when no file is named.
 const systemConfig = "/etc/ironherd/ironherd.yaml"
 
@@ -50,7 +53,7 @@ func (a *app) loadConfig(flags []config.Override) (config.Config, error) {
 
 // loadConfigFrom is loadConfig with sources, which it completes.
 func (a *app) loadConfigFrom(sources config.Sources) (config.Config, error) {
-	a.configFile = cmp.Or(a.configFile, a.getenv("IRONHERD_CONFIG"))
+	a.configFile = a.namedConfig()
 	if a.configFile == "" {
 		for _, file := range a.wellKnownConfigs() {
 			if _, err := os.Stat(file); err == nil {

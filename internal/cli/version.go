@@ -33,7 +33,9 @@ type controlPlaneVersion struct {
 func (a *app) versionCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
-		Short: "Print the version of this program, and of the control plane when --server names one",
+		Short: "Print the version of this program, and of the control plane when one is named",
+		Long: `Version asks the control plane that --server, --config, IRONHERD_SERVER or IRONHERD_CONFIG names. Its own version it prints also where
+that does not answer.`,
 		Example: `  ironherd version
   ironherd version --server unix:///var/lib/ironherd/ironherd.sock -o json`,
 		Args: exactly,
@@ -41,8 +43,9 @@ func (a *app) versionCommand() *cobra.Command {
 	timeout, output := timeoutFlag(cmd, defaultTimeout, timeoutUsage), outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		v := versions{Client: clientVersion{a.env.Version, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}}
-		if cmp.Or(a.server, a.configFile) != "" {
-			err := a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
+		var failed error
+		if a.namesServer() {
+			failed = a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
 				response, err := client.GetVersion(ctx, &fleetv1.GetVersionRequest{})
 				if err != nil {
 					return err
@@ -52,16 +55,14 @@ func (a *app) versionCommand() *cobra.Command {
 				}
 				return nil
 			})
-			if err != nil {
-				return err
-			}
 		}
-		return a.print(*output, v, func(w *screen) {
+		printed := a.print(*output, v, func(w *screen) {
 			w.line("ironherd %s (%s, %s)", v.Client.Version, v.Client.GoVersion, v.Client.Platform)
 			if c := v.ControlPlane; c != nil {
 				w.line("control plane %s (%s, database %s, schema %s)", c.Version, c.GoVersion, c.Database, fmt.Sprint(c.Schema))
 			}
 		})
+		return cmp.Or(failed, printed)
 	}
 	return cmd
 }

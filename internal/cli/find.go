@@ -1,0 +1,106 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"io/fs"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/ironherd/ironherd/internal/config"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// findServer returns the control plane to ask: that of --server, --config, $IRONHERD_SERVER or
+// $IRONHERD_CONFIG, the first of these that is set. Where none is, it is the only one that listens
+// at a well-known place.
+func (a *app) findServer() (string, error) {
+	switch server := a.getenv("IRONHERD_SERVER"); {
+	case a.server != "" && a.configFile != "":
+		return a.server, a.checkServerIsConfigured()
+	case a.server != "":
+		return a.server, nil
+	case a.configFile == "" && server != "":
+		return server, nil
+	}
+	if file := a.namedConfig(); file != "" {
+		loaded, err := a.loadConfig(nil)
+		if err != nil {
+			return "", err
+		}
+		return "unix://" + loaded.OperatorAPI.Socket, nil
+	}
+	return a.findSocket()
+}
+
+// namesServer reports whether a control plane was named.
+func (a *app) namesServer() bool {
+	return cmp.Or(a.server, a.getenv("IRONHERD_SERVER"), a.namedConfig()) != ""
+}
+
+// checkServerIsConfigured refuses a --server where the control plane of --config does not listen.
+// Over TCP that one has names and addresses which are not known here, so the port has to tell.
+func (a *app) checkServerIsConfigured() error {
+	loaded, err := a.loadConfig(nil)
+	if err != nil {
+		return err
+	}
+	u, err := url.Parse(a.server)
+	if err != nil {
+		return badServer(a.server)
+	}
+	same := cmp.Or(u.Path, u.Opaque) == loaded.OperatorAPI.Socket
+	if u.Scheme != "unix" {
+		_, port, _ := net.SplitHostPort(loaded.OperatorAPI.Listen)
+		same = port != "" && (port == u.Port() || port == "0")
+	}
+	if !same {
+		return fleet.Errorf(fleet.KindInvalid, "--server and --config contradict each other, because the control plane of %s listens at unix://%s: "+
+			"give one of them", a.configFile, loaded.OperatorAPI.Socket)
+	}
+	return nil
+}
+
+// findSocket returns the only control plane that listens at a well-known place.
+func (a *app) findSocket() (string, error) {
+	var found, closed []string
+	for _, path := range a.wellKnownSockets() {
+		switch info, err := os.Stat(path); {
+		case err == nil && info.Mode()&os.ModeSocket != 0:
+			found = append(found, "unix://"+path)
+		case errors.Is(err, fs.ErrPermission):
+			closed = append(closed, filepath.Dir(path))
+		}
+	}
+	switch {
+	case len(found) > 1:
+		return "", fleet.Errorf(fleet.KindInvalid, "several control planes were found (%s): name one with --server or --config", strings.Join(found, ", "))
+	case len(found) == 1:
+		// Whoever has a control plane with another directory may not mean a demo.
+		if filepath.Base(found[0]) == demoSocket {
+			a.note("Asking the demo at %s: name another control plane with --server or --config.", found[0])
+		}
+		return found[0], nil
+	case len(closed) > 0:
+		return "", fleet.Errorf(fleet.KindForbidden, "this user may not look for a control plane in %s: be root, or use --server with a token", closed[0])
+	}
+	return "", fleet.Errorf(fleet.KindTemporary,
+		"no control plane was found on this host: start one (ironherd demo, ironherd serve), or name one with --server or --config")
+}
+
+// wellKnownSockets returns where a control plane with the default directory listens, and where a
+// demo leaves a link to its own socket.
+func (a *app) wellKnownSockets() []string {
+	user := config.UserDir(a.env.Environ)
+	paths := []string{filepath.Join(config.SystemDir, config.SocketName)}
+	if user != "" {
+		paths = append(paths, filepath.Join(user, config.SocketName), filepath.Join(user, demoSocket))
+	}
+	return paths
+}
+
+// demoSocket is the name of the link that a demo leaves in the user's directory.
+const demoSocket = "demo.sock"
