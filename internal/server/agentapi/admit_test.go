@@ -179,15 +179,20 @@ func (h *fixture) takeoverAgain(m *host) *host {
 	return next
 }
 
-// outage is an engine that cannot reach its database while it is away.
+// outage is an engine that cannot reach its database while it is away. Its writes fail with an
+// error of their own while there is one.
 type outage struct {
 	bmdb.Engine
 	away atomic.Bool
+	fail atomic.Pointer[error]
 }
 
 func (o *outage) Update(ctx context.Context, fn func(context.Context, bmdb.Tx) error) error {
 	if o.away.Load() {
 		return fleet.Errorf(fleet.KindTemporary, "the database server cannot be reached")
+	}
+	if err := o.fail.Load(); err != nil {
+		return *err
 	}
 	return o.Engine.Update(ctx, fn)
 }

@@ -74,8 +74,12 @@ func (c *counter) of(kinds ...string) int {
 
 func newFixture(tb testing.TB, adapt func(*agentapi.Config, *fleet.Policy)) *fixture {
 	tb.Helper()
+	return newFixtureOn(tb, sqlitetest.Open(tb, filepath.Join(tb.TempDir(), "bmdb"), sqlite.Options{Logger: discard}), adapt)
+}
+
+func newFixtureOn(tb testing.TB, engine bmdb.Engine, adapt func(*agentapi.Config, *fleet.Policy)) *fixture {
+	tb.Helper()
 	h := &fixture{t: tb, counter: &counter{statements: map[string]int{}}}
-	engine := sqlitetest.Open(tb, filepath.Join(tb.TempDir(), "bmdb"), sqlite.Options{Logger: discard})
 	var err error
 	h.db, err = bmdb.Open(tb.Context(), engine, bmdb.Options{Logger: discard, Observer: h.counter})
 	h.must(err)

@@ -116,12 +116,23 @@ func (s *Server) commitHardware(ctx context.Context, a *agent, report *agentv1.H
 	return nil
 }
 
+// commitInstallReport makes a report durable. A report of an attempt that a restored database does
+// not know is acknowledged without effect: the agent would repeat it for ever, and be neither heard
+// nor handed anything else.
 func (s *Server) commitInstallReport(ctx context.Context, a *agent, report *agentv1.InstallReport) error {
 	fact, err := parseInstallReport(report)
 	if err != nil {
 		return s.failure(ctx, "read the install report", a.identity.Machine, err)
 	}
-	if err := s.db.RecordInstallReport(ctx, a.identity, fact, installWarnings(report)...); err != nil {
+	err = s.db.RecordInstallReport(ctx, a.identity, fact, installWarnings(report)...)
+	if fleet.KindOf(err) == fleet.KindConflict && s.neverHandedOut(ctx, a.identity.Machine, fact) {
+		s.options.Logger.WarnContext(ctx, "an agent reports an install that the database does not know: it is forgotten",
+			slog.String("machine", string(a.identity.Machine)), slog.Int64("install_generation", int64(fact.Generation)),
+			slog.Int("attempt", fact.Attempt), slog.Bool("ok", fact.OK), slog.String("error", fact.Error))
+		a.checkInstall, a.checkLeave, a.running = true, true, attempt{}
+		return nil
+	}
+	if err != nil {
 		return s.failure(ctx, "record the install report", a.identity.Machine, err)
 	}
 	s.observer.AgentReport("install")
@@ -129,4 +140,18 @@ func (s *Server) commitInstallReport(ctx context.Context, a *agent, report *agen
 		slog.Int64("install_generation", int64(fact.Generation)), slog.Int("attempt", fact.Attempt), slog.Bool("ok", fact.OK))
 	a.checkInstall, a.checkLeave, a.running = true, true, attempt{}
 	return nil
+}
+
+// neverHandedOut says whether the BMDB knows no such attempt, nor a newer one. A conflict alone does
+// not say it: a database that is being closed is one, too.
+func (s *Server) neverHandedOut(ctx context.Context, id fleet.MachineID, r fleet.InstallReport) bool {
+	record, err := s.db.Machine(ctx, id)
+	if err != nil {
+		return false
+	}
+	newest := attempt{}
+	if a := record.InstallAttempt; a != nil {
+		newest = attempt{generation: a.Generation, number: a.Attempt}
+	}
+	return newest.before(attempt{generation: r.Generation, number: r.Attempt})
 }

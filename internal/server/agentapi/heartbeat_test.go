@@ -137,14 +137,11 @@ func TestHardwareReport(t *testing.T) {
 		t.Errorf("stored as %q", got.GetSystem().GetSerial())
 	}
 	for name, spoil := range map[string]func(*agentv1.HeartbeatRequest){
-		"too many disks":  func(r *agentv1.HeartbeatRequest) { r.HardwareReport.BlockDevices = make([]*agentv1.BlockDevice, 5000) },
-		"too many bytes":  func(r *agentv1.HeartbeatRequest) { r.HardwareReport.Warnings = []string{strings.Repeat("x", 600<<10)} },
-		"no boot ID":      func(r *agentv1.HeartbeatRequest) { r.BootId = "" },
-		"strange boot ID": func(r *agentv1.HeartbeatRequest) { r.BootId = "a\nb" },
-		"negative":        func(r *agentv1.HeartbeatRequest) { r.LastInstallAttempt = -1 },
-		"no such install": func(r *agentv1.HeartbeatRequest) {
-			r.InstallReport = &agentv1.InstallReport{InstallGeneration: 7, Attempt: 1, Ok: true}
-		},
+		"too many disks":    func(r *agentv1.HeartbeatRequest) { r.HardwareReport.BlockDevices = make([]*agentv1.BlockDevice, 5000) },
+		"too many bytes":    func(r *agentv1.HeartbeatRequest) { r.HardwareReport.Warnings = []string{strings.Repeat("x", 600<<10)} },
+		"no boot ID":        func(r *agentv1.HeartbeatRequest) { r.BootId = "" },
+		"strange boot ID":   func(r *agentv1.HeartbeatRequest) { r.BootId = "a\nb" },
+		"negative":          func(r *agentv1.HeartbeatRequest) { r.LastInstallAttempt = -1 },
 		"report of nothing": func(r *agentv1.HeartbeatRequest) { r.InstallReport = &agentv1.InstallReport{} },
 		"both good and bad": func(r *agentv1.HeartbeatRequest) {
 			r.InstallReport = &agentv1.InstallReport{InstallGeneration: 1, Attempt: 1, Ok: true, Error: "bad"}
