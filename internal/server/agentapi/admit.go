@@ -3,7 +3,6 @@ package agentapi
 import (
 	"context"
 	"crypto/ed25519"
-	"errors"
 	"log/slog"
 	"time"
 
@@ -93,7 +92,7 @@ func (s *Server) turnAway(ctx context.Context) error {
 // of these, and then one in ten seconds, whosever it is.
 func (s *Server) failure(ctx context.Context, doing string, id fleet.MachineID, err error) error {
 	switch code := server.StatusOf(err).GRPC; {
-	case ctx.Err() != nil || errors.Is(err, context.Canceled):
+	case ctx.Err() != nil: // an error of another context may say the same, and then there is no cause
 		return status.FromContextError(context.Cause(ctx)).Err()
 	case code == codes.PermissionDenied:
 		s.agents.dropUnless(id, bmdb.AgentIdentity{})

@@ -22,9 +22,10 @@
 // # What is durable when
 //
 // A report (hardware, install, "I am up") is committed before its call returns OK. That of an
-// attempt which a restored BMDB does not know goes to the log instead. The first heartbeat of a takeover generation, a return from silence and a changed boot ID are committed
-// before the answer, too. Only the repetition "still there" is kept in memory and flushed as ages,
-// once a second: a crash may lose a second of liveness, and nothing else.
+// attempt which a restored BMDB does not know goes to the log instead. The first heartbeat of a
+// takeover generation, a return from silence and a changed boot ID are committed before the answer,
+// too. Only the repetition "still there" is kept in memory and flushed as ages, once a second: a
+// crash may lose a second of liveness, and nothing else.
 //
 // # Installs
 //
