@@ -239,13 +239,27 @@ func (c *netplan) routes(link *agentv1.NetworkLink) {
 		} else {
 			c.line(3, "scope: link")
 		}
-		if r.GetOnLink() {
+		if r.GetOnLink() || beyond(link, r.GetGateway()) {
 			c.line(3, "on-link: true")
 		}
 		if r.GetMetric() > 0 {
 			c.line(3, "metric: %d", r.GetMetric())
 		}
 	}
+}
+
+// beyond says whether a gateway is in no network of the link. It was reached as the peer of a
+// point-to-point address, which a network-config cannot say, or by another route. A link-local one
+// is always on the link.
+func beyond(link *agentv1.NetworkLink, gateway string) bool {
+	ip := net.ParseIP(gateway)
+	if ip == nil || ip.IsLinkLocalUnicast() {
+		return false
+	}
+	return !slices.ContainsFunc(link.GetAddresses(), func(a *agentv1.NetworkAddress) bool {
+		_, prefix, err := net.ParseCIDR(a.GetPrefix())
+		return err == nil && prefix.Contains(ip)
+	})
 }
 
 // ownNetwork are what user-data has that brings a network of its own: the key of cloud-init, or a

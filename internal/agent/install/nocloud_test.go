@@ -55,6 +55,30 @@ ethernets:
     - to: "203.0.113.0/24"
       scope: link
 `},
+	"a point-to-point address": {&agentv1.Network{
+		Links: []*agentv1.NetworkLink{{Name: "eth0", Mac: "02:00:00:00:00:01", Addresses: []*agentv1.NetworkAddress{
+			{Prefix: "203.0.113.5/32", Peer: "203.0.113.1/32"}, address("2001:db8::5/128", 0),
+		}}},
+		Routes: []*agentv1.NetworkRoute{
+			{Link: "eth0", Gateway: "203.0.113.1"}, {Link: "eth0", Gateway: "2001:db8::1", Ipv6: true}, {Link: "eth0", Gateway: "fe80::1", Ipv6: true, Metric: 9},
+		},
+	}, `version: 2
+ethernets:
+  "eth0":
+    match: {macaddress: "02:00:00:00:00:01"}
+    set-name: "eth0"
+    addresses: ["203.0.113.5/32", "2001:db8::5/128"]
+    routes:
+    - to: "0.0.0.0/0"
+      via: "203.0.113.1"
+      on-link: true
+    - to: "::/0"
+      via: "2001:db8::1"
+      on-link: true
+    - to: "::/0"
+      via: "fe80::1"
+      metric: 9
+`},
 	"one static, one by DHCP": {&agentv1.Network{
 		Links: []*agentv1.NetworkLink{
 			{Name: "eth0", Mac: "02:00:00:00:00:01", Addresses: []*agentv1.NetworkAddress{address("192.0.2.7/24", 3600_000), address("2001:db8::9/128", 3600_000)}},
