@@ -405,12 +405,22 @@ func (m *memory) options() Options {
 	}
 }
 
-// wroteDisk says whether an install has begun to write under this system. What was on the disk may
-// be no system any more, so the machine stays, and reports.
+// wroteDisk says whether the disk may hold no system any more, so that the machine stays, and
+// reports.
 func (m *memory) wroteDisk() bool {
 	state, err := m.store.Load()
 	bootID, bootErr := takeover.BootID("/")
-	return err == nil && bootErr == nil && state.GetFirstInstallBootId() == bootID
+	return err == nil && bootErr == nil && state.GetFirstInstallBootId() == bootID && !installed(state)
+}
+
+// installed says whether the newest install has ended well, and only its acknowledgment has not
+// come. The disk then holds a system that boots.
+func installed(state *agentv1.AgentState) bool {
+	report := new(agentv1.InstallReport)
+	if proto.Unmarshal(state.GetUnacknowledgedReport(), report) != nil || state.GetInstallRunning() || len(state.GetPendingInstall()) > 0 {
+		return false
+	}
+	return report.GetOk() && report.GetInstallGeneration() == state.GetInstallGeneration() && report.GetAttempt() == state.GetInstallAttempt()
 }
 
 // leave restarts the machine into the system on its disk, and leaves the cause where it can.

@@ -190,3 +190,41 @@ func TestJumpWarningsAreReported(t *testing.T) {
 		t.Errorf("told twice: %v", state.GetJumpWarnings())
 	}
 }
+
+// A machine whose disk was written stays in memory, unless the newest install has ended well: what
+// it has installed boots, and an acknowledgment that never comes keeps nobody.
+func TestWrittenDisk(t *testing.T) {
+	t.Parallel()
+	bootID, err := takeover.BootID("/")
+	if err != nil {
+		t.Skip(err)
+	}
+	report := func(attempt int32, ok bool) []byte {
+		return encodeReport(&agentv1.InstallReport{InstallGeneration: 2, Attempt: attempt, Ok: ok})
+	}
+	for name, test := range map[string]struct {
+		change func(*agentv1.AgentState)
+		stays  bool
+	}{
+		"nothing was written":       {func(s *agentv1.AgentState) { s.FirstInstallBootId = "" }, false},
+		"an install runs":           {func(s *agentv1.AgentState) { s.InstallRunning = true }, true},
+		"it ended well":             {func(s *agentv1.AgentState) { s.UnacknowledgedReport = report(3, true) }, false},
+		"it failed":                 {func(s *agentv1.AgentState) { s.UnacknowledgedReport = report(3, false) }, true},
+		"its report was heard":      {func(*agentv1.AgentState) {}, true},
+		"an older one ended well":   {func(s *agentv1.AgentState) { s.UnacknowledgedReport = report(2, true) }, true},
+		"the next one runs already": {func(s *agentv1.AgentState) { s.UnacknowledgedReport, s.InstallRunning = report(3, true), true }, true},
+		"the next one is pending":   {func(s *agentv1.AgentState) { s.UnacknowledgedReport, s.PendingInstall = report(3, true), []byte{1} }, true},
+		"the report is damaged":     {func(s *agentv1.AgentState) { s.UnacknowledgedReport = []byte{0xff} }, true},
+	} {
+		h := newHost(t)
+		h.prepare(t, initMessage(1, newAuthority(t)))
+		h.change(t, func(state *agentv1.AgentState) {
+			state.InstallGeneration, state.InstallAttempt, state.FirstInstallBootId = 2, 3, bootID
+			test.change(state)
+		})
+		m := &memory{store: takeover.NewStore(h.root)}
+		if stays := m.wroteDisk(); stays != test.stays {
+			t.Errorf("%s: stays %t", name, stays)
+		}
+	}
+}
