@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -119,21 +120,32 @@ var ErrReadOnly = errors.New("the file systems are read-only now")
 // Jump starts the loaded kernel. It first writes what is to be written and mounts every file system
 // read-only, as the kernel does in an emergency, so that the old system finds its disks in order
 // when it is booted again. An error means that the machine still runs, with read-only disks where
-// the error is ErrReadOnly.
+// the error is ErrReadOnly. Where no kernel is loaded, the disks are left alone.
 func Jump() error {
-	unix.Sync()
-	readOnly := os.WriteFile("/proc/sysrq-trigger", []byte("u"), 0) == nil
+	return jump("/", unix.Sync, func() error { return unix.Reboot(unix.LINUX_REBOOT_CMD_KEXEC) })
+}
+
+// jump is Jump of the host below root.
+func jump(root string, sync func(), reboot func() error) error {
+	loaded, err := os.ReadFile(filepath.Join(root, "sys/kernel/kexec_loaded"))
+	switch {
+	case err != nil:
+		return fmt.Errorf("look whether a kernel is loaded: %w", err)
+	case strings.TrimSpace(string(loaded)) != "1": // somebody may have unloaded it
+		return errors.New("start the loaded kernel: none is loaded any more")
+	}
+	sync()
+	readOnly := os.WriteFile(filepath.Join(root, "proc/sysrq-trigger"), []byte("u"), 0) == nil
 	if readOnly {
 		deadline := time.Now().Add(quietWait)
 		ticker := time.NewTicker(20 * time.Millisecond)
 		defer ticker.Stop()
-		for rootWritable() && time.Now().Before(deadline) {
+		for writable(root) && time.Now().Before(deadline) {
 			<-ticker.C
 		}
 	}
-	unix.Sync()
-	err := unix.Reboot(unix.LINUX_REBOOT_CMD_KEXEC)
-	if err == nil {
+	sync()
+	if err = reboot(); err == nil {
 		err = errors.New("the kernel went on")
 	}
 	if readOnly {
@@ -142,8 +154,8 @@ func Jump() error {
 	return fmt.Errorf("start the loaded kernel: %w", err)
 }
 
-// rootWritable says whether the root file system is mounted for writing.
-func rootWritable() bool {
+// writable says whether the file system at the path is mounted for writing.
+func writable(path string) bool {
 	var stat unix.Statfs_t
-	return unix.Statfs("/", &stat) == nil && stat.Flags&unix.ST_RDONLY == 0
+	return unix.Statfs(path, &stat) == nil && stat.Flags&unix.ST_RDONLY == 0
 }
