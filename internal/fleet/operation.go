@@ -33,6 +33,18 @@ func Operations() []Operation {
 // ActorPolicy is who is named where the policy asks for an operation.
 const ActorPolicy = "policy"
 
+// ActorBMDB is who history names where the BMDB itself did something.
+const ActorBMDB = "bmdb"
+
+// ShownActor returns what people are shown of an actor. The BMDB is a part of Ironherd that they
+// need not know.
+func ShownActor(actor string) string {
+	if actor == ActorBMDB {
+		return "ironherd"
+	}
+	return actor
+}
+
 // Lever returns what the provider must be able to do for the operation.
 func (o Operation) Lever() Lever {
 	switch o {

@@ -153,7 +153,7 @@ func refuseForeign(request *agentv1.InstallRequest, options Options, chosen *age
 		return fmt.Errorf("look at what %s holds: %w", devicePath(chosen.GetName()), err)
 	}
 	if len(found) > 0 {
-		return fmt.Errorf("%s holds %s%s, and the request does not allow that to be erased; nothing was written",
+		return fmt.Errorf("%s holds %s%s, and the request does not allow that to be erased (--erase, or root_disk: {erase: true}); nothing was written",
 			devicePath(chosen.GetName()), strings.Join(found, " and "), why)
 	}
 	return nil

@@ -99,7 +99,7 @@ func TestForeignDiskIsRefused(t *testing.T) {
 	}
 	request := requestFor(serveBytes(t, image), image)
 	report := Run(t.Context(), request, m.options())
-	want := "/dev/sda holds an ext2, ext3 or ext4 file system, and the request does not allow that to be erased; nothing was written"
+	want := "/dev/sda holds an ext2, ext3 or ext4 file system, and the request does not allow that to be erased (--erase, or root_disk: {erase: true}); nothing was written"
 	if report.GetOk() || report.GetError() != want {
 		t.Errorf("report: %v", report)
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+	"github.com/ironherd/ironherd/internal/fleet"
 )
 
 // TestPageSaysThatRecoveryIsStopped: it is the first line, and nothing is called well meanwhile.
@@ -13,7 +14,7 @@ func TestPageSaysThatRecoveryIsStopped(t *testing.T) {
 	stub := &stubFleet{summary: &fleetv1.GetSummaryResponse{
 		Machines: 1000, States: []*fleetv1.StateCount{{State: "installed", Machines: 1000}},
 		RecoveryHold: &fleetv1.RecoveryHold{
-			At: stampAt("03:00:00"), Actor: "bmdb", Reason: "900 of 1000 machines with an agent are silent: the fault is probably ours",
+			At: stampAt("03:00:00"), Until: stampAt("04:00:00"), Actor: fleet.ActorBMDB, Reason: "900 of 1000 machines with an agent are silent: the fault is probably ours",
 			Suspects: []string{"its certificate: it expired on 2026-11-01"},
 		},
 	}}
@@ -22,6 +23,9 @@ func TestPageSaysThatRecoveryIsStopped(t *testing.T) {
 	if held < 0 || count < held || !strings.Contains(body, "900 of 1000 machines with an agent are silent: the fault is probably ours") ||
 		!strings.Contains(body, "Check its certificate: it expired on 2026-11-01") || strings.Contains(body, "Nothing needs you.") {
 		t.Errorf("the page says:\n%s", body)
+	}
+	if !strings.Contains(body, "(ironherd,") || !strings.Contains(body, "or ironherd recovery resume") || strings.Contains(body, fleet.ActorBMDB) {
+		t.Errorf("who has stopped it, and what ends that, is not told:\n%s", body)
 	}
 	stub = &stubFleet{summary: &fleetv1.GetSummaryResponse{Machines: 3}}
 	if body := get(t, New(overWire(t, stub), Options{}), "/").Body.String(); strings.Contains(body, "Recovery is stopped") || !strings.Contains(body, "Nothing needs you.") {
@@ -35,10 +39,13 @@ func TestPageSaysWhichProviderIsPaused(t *testing.T) {
 	stub := &stubFleet{summary: &fleetv1.GetSummaryResponse{
 		Machines:        3,
 		PausedProviders: []*fleetv1.ProviderPause{{Provider: "metal", At: stampAt("03:00:00"), Actor: "ada", Reason: "the bill"}},
-	}}
+	}, providers: []*fleetv1.Provider{{Name: "metal", PausedAt: stampAt("03:00:00"), PausedBy: "ada", PausedWhy: "the bill"}}}
 	body := get(t, New(overWire(t, stub), Options{}), "/").Body.String()
 	if !strings.Contains(body, "metal is paused by ada: the bill") || !strings.Contains(body, "Nothing needs you.") {
 		t.Errorf("the page says:\n%s", body)
+	}
+	if n := strings.Count(body, "(ironherd provider resume metal ends that)"); n != 2 {
+		t.Errorf("the page says %d times what ends the pause:\n%s", n, body)
 	}
 }
 

@@ -88,7 +88,8 @@ func (p machinePage) backsOff() bool {
 }
 
 // installCommand puts an operating system on the machine; "" for one that is not ours any more.
-// What is installed already is overwritten only when that is asked for.
+// What is installed already is overwritten only when that is asked for. A first install finds the
+// system that the machine has booted from, which may be erased only when that is asked for, too.
 func (p machinePage) installCommand() string {
 	m := p.GetMachine()
 	command := "ironherd machine install " + m.GetId() + " --image URL --digest sha256:DIGEST"
@@ -99,7 +100,7 @@ func (p machinePage) installCommand() string {
 	case installed || state == fleet.StateRefused:
 		return command + " --reinstall --reason WHY"
 	}
-	return command + " --wait"
+	return command + " --erase --wait"
 }
 
 // installSteps are the phases of an install, in order.

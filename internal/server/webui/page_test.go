@@ -57,7 +57,7 @@ func TestInstallCommand(t *testing.T) {
 		installed bool
 		ends      string
 	}{
-		{fleet.StateAvailable, false, " --wait"},
+		{fleet.StateAvailable, false, " --erase --wait"},
 		{fleet.StateInstalled, true, " --reinstall --reason WHY"},
 		{fleet.StateUnreachable, true, " --reinstall --reason WHY"},
 		{fleet.StateRefused, false, " --reinstall --reason WHY"},
