@@ -158,6 +158,7 @@ func TestFailuresAreToldInOneSentence(t *testing.T) {
 		{"machine maintenance begin x --reason r --until=", 2, "--until must be an instant such as"},
 		{"recovery pause --reason r --for 0s", 2, "--for must be positive, not 0s"},
 		{"machine maintenance begin x --reason r --until tomorrow", 2, "--until must be an instant such as"},
+		{"machine host-key acept x", 2, `there is no command "machine host-key acept": did you mean accept? (see ironherd machine host-key --help)`},
 		{"machine powr on", 2, `there is no command "machine powr": did you mean power?`},
 		{"plan confirm", 2, "PLAN is missing (see ironherd plan confirm --help)"},
 		{"plan confirm not_found", 3, ""},

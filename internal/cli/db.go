@@ -66,7 +66,8 @@ func (a *app) dbAcceptRestoreCommand() *cobra.Command {
 		Use:   "accept-restore",
 		Short: "Make a restored or copied database the one that counts",
 		Long: `While the database looks like a restored or copied one, nothing that destroys or restarts machines is done: another control plane may
-be at work with the original. When you are sure that none is, accept it.`,
+be at work with the original. When you are sure that none is, accept it. The embedded database must not be in use: stop the control plane
+first.`,
 		Example: `  ironherd db accept-restore --config /etc/ironherd/ironherd.yaml`,
 		Args:    exactly,
 		RunE: func(cmd *cobra.Command, _ []string) error {

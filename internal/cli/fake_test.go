@@ -270,7 +270,7 @@ func (f *fakeFleet) GetSummary(context.Context, *fleetv1.GetSummaryRequest) (*fl
 		Processes: []*fleetv1.ProcessCount{{Process: "recovery", Due: 7}},
 		Concerns:  []*fleetv1.Concern{{Kind: "state", Subject: "silent", Count: 900, Text: "900 silent"}},
 		RecoveryHold: &fleetv1.RecoveryHold{
-			At: at(10, 0), Until: at(11, 0), Actor: "bmdb", Reason: "900 of 1000 machines with an agent are silent: the fault is probably ours (listener, network, certificate, clock)",
+			At: at(10, 0), Until: at(11, 0), Actor: fleet.ActorBMDB, Reason: "900 of 1000 machines with an agent are silent: the fault is probably ours (listener, network, certificate, clock)",
 			Suspects: []string{
 				"whether machines reach the listener at herd.example:7443: one is up since 09:00:00 UTC",
 				"its certificate: it has expired at 2026-11-21 09:30:00 UTC",
@@ -342,6 +342,7 @@ func (f *fakeFleet) ListHistory(_ context.Context, r *fleetv1.ListHistoryRequest
 			RetryAt: at(9, 3), StartedAt: at(9, 1), Why: "the machine needs an agent",
 		},
 		{At: at(9, 25), Actor: "agent", Event: string(fleet.EventDiskWritten), Detail: "install generation 1, attempt 1: 67108864 bytes to sda in 2s"},
+		{At: at(9, 30), Actor: fleet.ActorBMDB, Event: string(fleet.EventExpired), Detail: "session 1 ended before the work did"},
 	}}, failing(r.GetMachine())
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+	"github.com/ironherd/ironherd/internal/fleet"
 )
 
 // How many entries of a history are shown, unless --limit says so, and at most.
@@ -61,7 +62,7 @@ func historyTable(w *screen, entries []*fleetv1.HistoryEntry) {
 		if e.GetRetryAt() != nil {
 			details = append(details, "again at "+instant(e.GetRetryAt()))
 		}
-		rows[i] = []string{instant(e.GetAt()), e.GetActor(), process, e.GetEvent(), strings.Join(details, "; ")}
+		rows[i] = []string{instant(e.GetAt()), fleet.ShownActor(e.GetActor()), process, e.GetEvent(), strings.Join(details, "; ")}
 	}
 	w.table([]string{"WHEN", "WHO", "PROCESS", "WHAT", "DETAIL"}, rows)
 }

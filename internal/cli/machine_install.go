@@ -41,20 +41,21 @@ and {address} stands for it. With --watch it goes on asking, or the system goes 
 
 The image is one that the control plane knows by name (see ironherd image list), or a URL with a digest: of the raw image, of the file as it is
 served (which publishers give), or both; an oci URL has one. A disk that holds something is only written with --erase, unless that is the newest
-install of this machine. All attempts write the same disk; name it by serial number or WWN where the machine has several of one size. USB and
+install of this machine. The system that a machine has booted from is such a thing: a first install wants --erase, and what the disk holds is
+lost. All attempts write the same disk; name it by serial number or WWN where the machine has several of one size. USB and
 network disks are written only by name.
 
 With --reinstall, what is on the disk is destroyed: a plan is shown first, see ironherd plan confirm, or give --yes. With --cancel, the install
 that was asked for last is called off: the agent is told to stop, if it has begun. As soon as anything was written, what the disk holds is
 undefined; machine explain says which it is. A reinstall that wrote nothing brings the installed system back. Calling off the install of one machine is done at once all the same: the writing is to stop now.
 Both want --reason, and can select machines by --provider, --state and --location.`,
-		Example: `  ironherd machine install herd-0007 --image debian-13 --grow --wait
-  ironherd machine install herd-0007 --image https://images.example/debian.raw.zst --digest sha256:… --wait
-  ironherd machine install herd-0007 --image https://images.example/debian.raw.xz --file-digest sha512:… --wait
-  ironherd machine install herd-0007 herd-0008 --image http://… --digest sha256:… --root-disk smallest,min-size=200000000000
+		Example: `  ironherd machine install herd-0007 --image debian-13 --grow --erase --wait
+  ironherd machine install herd-0007 --image https://images.example/debian.raw.zst --digest sha256:… --erase --wait
+  ironherd machine install herd-0007 --image https://images.example/debian.raw.xz --file-digest sha512:… --erase --wait
+  ironherd machine install herd-0007 herd-0008 --image http://… --digest sha256:… --root-disk smallest,min-size=200000000000 --erase
   ironherd machine install herd-0007 --image … --digest … --root-disk serial=S4EVNX0R123456 --reinstall --reason "new release"
-  ironherd machine install herd-0007 --image debian-13 --seen-up ssh --watch --wait
-  ironherd machine install herd-0007 --image debian-13 --seen-up http://{address}:8080/healthz
+  ironherd machine install herd-0007 --image debian-13 --erase --seen-up ssh --watch --wait
+  ironherd machine install herd-0007 --image debian-13 --erase --seen-up http://{address}:8080/healthz
   ironherd machine install herd-0007 --cancel --reason "the wrong image"`,
 		ValidArgsFunction: a.completeMachines,
 	}

@@ -24,8 +24,9 @@ not repaired, and stays off until ironherd machine power on.`,
 		}, nil),
 		a.verbCommand(verb{
 			use: "cycle", verb: fleet.VerbPowerCycle, waits: true,
-			short:   "Switch machines off and on",
-			long:    `Cycle has the provider switch machines off and on again. It is done when a machine has come back with another boot ID.`,
+			short: "Switch machines off and on",
+			long: `Cycle has the provider switch machines off and on again. It is done when a machine has come back with another boot ID; of an installed
+system, on which nothing of ours runs, when the provider has accepted it.`,
 			example: `  ironherd machine power cycle herd-0007 --reason "a reboot did not help" --wait`,
 		}, nil),
 	)

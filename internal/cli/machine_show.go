@@ -48,8 +48,8 @@ func showMachine(w *screen, r *fleetv1.GetMachineResponse) {
 		[2]string{"Agent", m.GetAgentVersion()},
 		[2]string{"Last seen", instant(m.GetLastSeenAt())},
 		[2]string{"Created", instant(m.GetCreatedAt())},
-		[2]string{"Takeovers", number(m.GetTakeoverGeneration())},
-		[2]string{"Installs", number(m.GetInstallGeneration())},
+		[2]string{"Takeover generation", number(m.GetTakeoverGeneration())},
+		[2]string{"Install generation", number(m.GetInstallGeneration())},
 		[2]string{"Image", strings.TrimSpace(cmp.Or(r.GetImage().GetName(), r.GetImage().GetLocation()) + " " + namedImage(r.GetImage()).Identity())},
 		[2]string{"Progress", progress(r.GetInstallProgress())},
 	)

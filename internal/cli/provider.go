@@ -133,5 +133,5 @@ func providerTable(w *screen, providers []*fleetv1.Provider) {
 			fmt.Sprint(p.GetDiscrepancies()), fmt.Sprint(p.GetPenalties()), age(p.GetLastPassAt()), lastPass(p),
 		}
 	}
-	w.table([]string{"NAME", "KIND", "MACHINES", "MAXIMUM", "INTENTS", "DISCREPANCIES", "PENALTIES", "PASS", "LAST PASS"}, rows)
+	w.table([]string{"NAME", "KIND", "MACHINES", "MAXIMUM", "INTENTS", "DISCREPANCIES", "PENALTIES", "LAST PASS", "RESULT"}, rows)
 }

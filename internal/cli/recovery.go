@@ -52,12 +52,14 @@ func showRecovery(w *screen, s *fleetv1.GetSummaryResponse) {
 	}
 }
 
-// stopped says who has stopped recovery, why, and until when.
+// stopped says who has stopped recovery, why, until when, and what ends it.
 func stopped(h *fleetv1.RecoveryHold) string {
-	if h.GetUntil() == nil {
-		return fmt.Sprintf("Recovery is stopped by %s since %s: %s. ironherd recovery resume ends that.", h.GetActor(), instant(h.GetAt()), h.GetReason())
+	since, before := instant(h.GetAt()), ""
+	if h.GetUntil() != nil {
+		since, before = since+", until "+instant(h.GetUntil()), " before"
 	}
-	return fmt.Sprintf("Recovery is stopped by %s since %s, until %s: %s.", h.GetActor(), instant(h.GetAt()), instant(h.GetUntil()), h.GetReason())
+	return fmt.Sprintf("Recovery is stopped by %s since %s: %s. ironherd recovery resume ends that%s.", fleet.ShownActor(h.GetActor()), since,
+		h.GetReason(), before)
 }
 
 func (a *app) recoveryPauseCommand() *cobra.Command {
