@@ -152,16 +152,28 @@ func (k hostKexec) jumpForInstall(ctx context.Context, store *takeover.Store, st
 
 // leap records the jump and jumps. After an error nothing is loaded any more.
 func leap(store *takeover.Store, init *agentv1.TakeoverInit) error {
-	bootID, err := takeover.BootID("/")
+	err := recordedJump(store, init, "/", kexec.Jump, rebootKernel)
+	_ = kexec.Unload()
+	return err
+}
+
+// recordedJump jumps from the host below root. A jump that left the old system as it was is no
+// record: the next restart, whenever it comes, is no return from memory.
+func recordedJump(store *takeover.Store, init *agentv1.TakeoverInit, root string, jump func() error, restart func(root string) error) error {
+	bootID, err := takeover.BootID(root)
 	if err == nil {
 		err = store.RecordJump(init, bootID)
 	}
 	if err != nil {
-		_ = kexec.Unload()
 		return fmt.Errorf("record the jump: %w", err)
 	}
-	err = restartReadOnly(kexec.Jump(), rebootKernel)
-	_ = kexec.Unload()
+	err = restartReadOnly(jump(), restart)
+	if errors.Is(err, kexec.ErrReadOnly) {
+		return err
+	}
+	if forget := store.ForgetJump(init); forget != nil {
+		return errors.Join(err, fmt.Errorf("forget the jump: %w", forget))
+	}
 	return err
 }
 

@@ -148,6 +148,33 @@ func TestFailedJump(t *testing.T) {
 	}
 }
 
+// A jump that failed is not told as a return from memory after the next restart of the machine. One
+// that made the disks read-only is left as it is recorded: nothing can be written.
+func TestFailedJumpIsForgotten(t *testing.T) {
+	t.Parallel()
+	refused := errors.New("refused")
+	for name, test := range map[string]struct {
+		jump error
+		kept bool
+	}{
+		"the disks were left alone": {refused, false},
+		"the disks are read-only":   {fmt.Errorf("%w; %w", refused, kexec.ErrReadOnly), true},
+	} {
+		h := newHost(t)
+		init := initMessage(1, newAuthority(t))
+		h.prepare(t, init)
+		err := recordedJump(takeover.NewStore(h.root), init, h.root, func() error {
+			if h.state(t).GetJump().GetBootId() != "boot-1" {
+				t.Errorf("%s: the jump was not recorded before", name)
+			}
+			return test.jump
+		}, func(string) error { return nil })
+		if kept := h.state(t).GetJump() != nil; kept != test.kept || !errors.Is(err, refused) {
+			t.Errorf("%s: kept %t, %v", name, kept, err)
+		}
+	}
+}
+
 // What a jump for an install warned of is told by the report of that install, and not again.
 func TestJumpWarningsAreReported(t *testing.T) {
 	inBubble(t, func(f *fixture) {

@@ -3,6 +3,7 @@ package takeover
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -22,6 +23,19 @@ func (s *Store) RecordJump(init *agentv1.TakeoverInit, bootID string) error {
 		state.Jump = &agentv1.Jump{BootId: bootID, At: timestamppb.Now()}
 		return nil
 	})
+	return err
+}
+
+// ForgetJump takes back that record, because the jump did not take place. Where a newer takeover has
+// replaced the state, there is nothing to take back.
+func (s *Store) ForgetJump(init *agentv1.TakeoverInit) error {
+	_, err := s.Update(init, func(state *agentv1.AgentState) error {
+		state.Jump = nil
+		return nil
+	})
+	if errors.Is(err, ErrSuperseded) {
+		return nil
+	}
 	return err
 }
 
