@@ -48,7 +48,7 @@ func TestReferenceIsCurrent(t *testing.T) {
 
 const introduction = "One YAML file, over it the environment, over that flags. `ironherd config check FILE` reports every fault at once.\n\n" +
 	"A key is set from the environment by its path in capitals, `IRONHERD_SESSION_LEASE` for `session.lease`, and from the\n" +
-	"command line by `--set session.lease=10s`; keys of `providers` only in the file. File names are relative to the file's\n" +
+	"command line by `--set session.lease=10s`; keys of `images` and `providers` only in the file. File names are relative to the file's\n" +
 	"directory. Durations have a unit (`500ms`, `30s`, `1h30m`). A rate is a duration and a number, `250ms,8`: a bucket of eight,\n" +
 	"refilled by one every 250 ms.\n"
 
@@ -120,6 +120,9 @@ func section(v reflect.Value) (element reflect.Value, listed bool) {
 		return reflect.New(v.Type().Elem()).Elem(), false
 	case v.Type() == reflect.TypeFor[[]config.Provider]():
 		return reflect.ValueOf(config.NewProvider("", "")), true
+	case v.Kind() == reflect.Slice && v.Type().Elem().Kind() == reflect.Struct:
+		element, _ := section(reflect.Zero(v.Type().Elem()))
+		return element, true
 	case v.Kind() == reflect.Struct:
 		if _, ok := v.Interface().(encoding.TextMarshaler); !ok {
 			return v, false
