@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -81,6 +82,32 @@ type disk struct {
 	isDevice bool
 	// zero is the index in zeroWays of the cheapest way that has not failed yet.
 	zero int
+	// fault is the first failure of the device itself; nil: none.
+	fault atomic.Pointer[error]
+}
+
+// noted keeps a failure of the device: another error may come first, and hide it.
+func (d *disk) noted(err error) error {
+	if err != nil {
+		d.fault.CompareAndSwap(nil, &err)
+	}
+	return err
+}
+
+// diskError is that an install has failed, and its disk, too, which may have been the reason.
+type diskError struct {
+	error
+	fault error
+}
+
+func (e *diskError) Unwrap() error { return e.error }
+
+// withFault adds to the end of an install what the disk has said.
+func (d *disk) withFault(err error) error {
+	if fault := d.fault.Load(); err != nil && fault != nil {
+		return &diskError{err, *fault}
+	}
+	return err
 }
 
 // zeroWays are modes of fallocate(2) that make a range read as zeros, cheapest first. Both work for
@@ -162,7 +189,7 @@ func (d *disk) sync() error {
 	if !d.isDevice {
 		return nil
 	}
-	return d.medium.Sync()
+	return d.noted(d.medium.Sync())
 }
 
 // readPartitions has the kernel read the partitions of a device anew.
@@ -180,7 +207,7 @@ func (d *disk) readPartitions() error {
 // write writes data at the offset.
 func (d *disk) write(data []byte, offset int64) error {
 	_, err := d.medium.WriteAt(data, offset)
-	return err
+	return d.noted(err)
 }
 
 // makeZero makes the range read as zeros. The offset is a multiple of zeroBlock.
@@ -202,7 +229,7 @@ func (d *disk) makeZero(offset, length int64) error {
 		case errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP):
 			d.zero++
 		default:
-			return &os.PathError{Op: "zero", Path: d.file.Name(), Err: err}
+			return d.noted(&os.PathError{Op: "zero", Path: d.file.Name(), Err: err})
 		}
 	}
 	for length > 0 {

@@ -122,14 +122,7 @@ func Run(ctx context.Context, request *agentv1.InstallRequest, options Options) 
 	}
 	err := Survive(func() error { return install(ctx, request, options, report) })
 	if err != nil && ctx.Err() != nil {
-		if waited, ok := errors.AsType[*waitedError](err); ok {
-			err = waited
-		} else {
-			err = context.Cause(ctx)
-		}
-	}
-	if errors.Is(err, ErrCalledOff) {
-		err = calledOff(report, begun)
+		err = ended(ctx, err, report, begun)
 	}
 	if !begun {
 		report.Disk, report.DiskSerial = "", "" // nothing was written
@@ -140,6 +133,22 @@ func Run(ctx context.Context, request *agentv1.InstallRequest, options Options) 
 	}
 	report.DurationMs = time.Since(started).Milliseconds()
 	return report
+}
+
+// ended says why an install has ended whose context has. What its disk has said is told besides: a
+// broken one may be why the time was up.
+func ended(ctx context.Context, err error, report *agentv1.InstallReport, begun bool) error {
+	why := context.Cause(ctx)
+	if waited, ok := errors.AsType[*waitedError](err); ok {
+		why = waited
+	}
+	if errors.Is(why, ErrCalledOff) {
+		why = calledOff(report, begun)
+	}
+	if broken, ok := errors.AsType[*diskError](err); ok {
+		return fmt.Errorf("%w; the disk has failed: %w", why, broken.fault)
+	}
+	return why
 }
 
 // calledOff says what an install that was called off leaves on the disk. begun: the disk was wiped.
@@ -161,7 +170,7 @@ func clip(text string) string {
 }
 
 // install does the work and fills in the report as it learns.
-func install(ctx context.Context, request *agentv1.InstallRequest, options Options, report *agentv1.InstallReport) error {
+func install(ctx context.Context, request *agentv1.InstallRequest, options Options, report *agentv1.InstallReport) (err error) {
 	options.Progress(agentv1.InstallProgress_PHASE_PREPARING, 0)
 	raw, file, err := digestsOf(request.GetImage())
 	if err != nil {
@@ -196,6 +205,7 @@ func install(ctx context.Context, request *agentv1.InstallRequest, options Optio
 		return err
 	}
 	defer target.close()
+	defer func() { err = target.withFault(err) }()
 
 	buffer := heads.Get().(*[mebibyte]byte)
 	defer heads.Put(buffer)
