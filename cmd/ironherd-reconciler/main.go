@@ -29,6 +29,7 @@ func main() {
 		Stdout: os.Stdout, Stderr: os.Stderr,
 		StderrTerminal: term.IsTerminal(int(os.Stderr.Fd())),
 		Environ:        os.Environ(),
+		ConfigFile:     "/etc/ironherd/reconciler.yaml",
 		Hostname:       hostname,
 		Version:        programVersion(),
 	})

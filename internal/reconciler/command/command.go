@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
+	"os"
 	"strings"
 	"time"
 
@@ -25,6 +27,8 @@ type Env struct {
 	StderrTerminal bool
 	// Environ is the environment, as os.Environ returns it.
 	Environ []string
+	// ConfigFile is the configuration where none is named and it exists; "": there is none.
+	ConfigFile string
 	// Hostname of this host, which is the default for the name of the node.
 	Hostname string
 	// Version of this program.
@@ -127,7 +131,8 @@ cluster's base resources; an API server may serve only when the resources are wh
   ironherd-reconciler status       who leads, what is announced, what blocks and why
   ironherd-reconciler plan         what a pass would change
 
-Every setting is a key of the file, a variable IRONHERD_RECONCILER_KEY, or a flag; the later wins.`,
+Every setting is a key of the file, a variable IRONHERD_RECONCILER_KEY, or a flag; the later wins.
+The file is the one of --config, else of IRONHERD_RECONCILER_CONFIG, else /etc/ironherd/reconciler.yaml where that exists.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.NoArgs,
@@ -173,9 +178,21 @@ func (a *app) note(format string, args ...any) {
 	_, _ = fmt.Fprintf(a.env.Stderr, "ironherd-reconciler: "+format+"\n", args...)
 }
 
+// configFile returns the file that was named, else the default where it exists. One that cannot be
+// looked at does, as far as anybody knows.
+func (a *app) configFile() string {
+	if a.file != "" || a.env.ConfigFile == "" {
+		return a.file
+	}
+	if _, err := os.Stat(a.env.ConfigFile); errors.Is(err, fs.ErrNotExist) {
+		return ""
+	}
+	return a.env.ConfigFile
+}
+
 // config returns the configuration, checked as far as every command needs it.
 func (a *app) config() (config, error) {
-	c, err := load(a.env.Hostname, a.file, a.env.Environ, a.flags)
+	c, err := load(a.env.Hostname, a.configFile(), a.env.Environ, a.flags)
 	return c, errors.Join(err, c.build.Validate(), c.layout.Validate())
 }
 
