@@ -20,6 +20,9 @@ const (
 	firstBootHeader = len(firstBootMagic) + 4 + sha256.Size
 	// maxFirstBoot is the largest payload, in bytes.
 	maxFirstBoot = 128 << 10
+	// firstBootLater is the part of it that is kept for what only the end of an install knows: the
+	// size and digest of the image, and what is on the disk then.
+	firstBootLater = 8 << 10
 	// MaxFirstBootArea is how much of the area may be used, in bytes.
 	MaxFirstBootArea = firstBootHeader + maxFirstBoot
 	// begunMagic starts the record of an install that has begun.
@@ -36,6 +39,25 @@ func FirstBootOffset(size int64) int64 {
 		return -1
 	}
 	return (size - 2*mebibyte) / mebibyte * mebibyte
+}
+
+// firstBootOf returns what a request says of the first-boot area.
+func firstBootOf(request *agentv1.InstallRequest) *agentv1.FirstBoot {
+	return &agentv1.FirstBoot{
+		Token: request.GetBootToken(), Data: request.GetFirstBootData(), Image: proto.CloneOf(request.GetImage()), SshHostKey: request.GetSshHostKey(),
+	}
+}
+
+// checkFirstBoot fails when that will not fit.
+func checkFirstBoot(request *agentv1.InstallRequest) error {
+	if size := len(request.GetFirstBootData()); size > maxFirstBootData {
+		return fmt.Errorf("the first-boot data has %d bytes, and at most %d are allowed", size, maxFirstBootData)
+	}
+	const most = maxFirstBoot - firstBootLater
+	if size := proto.Size(firstBootOf(request)); size > most {
+		return fmt.Errorf("the first-boot area would take %d bytes with the token and what is known of the image, and at most %d fit", size, most)
+	}
+	return nil
 }
 
 // EncodeFirstBoot returns the used beginning of a first-boot area.

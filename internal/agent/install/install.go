@@ -12,8 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 )
 
@@ -176,8 +174,8 @@ func install(ctx context.Context, request *agentv1.InstallRequest, options Optio
 	if err != nil {
 		return err
 	}
-	if size := len(request.GetFirstBootData()); size > maxFirstBootData {
-		return fmt.Errorf("the first-boot data has %d bytes, and at most %d are allowed", size, maxFirstBootData)
+	if err := checkFirstBoot(request); err != nil {
+		return err
 	}
 	marks := readMarks(options.Root, options.Disks)
 	chosen, err := chooseTarget(request, options, marks)
@@ -341,16 +339,14 @@ func checkLength(image *agentv1.Image, s *stream) error {
 // finish writes the first-boot area and the seed, and then what makes the disk boot. It does not
 // stop half-way when the time is up.
 func finish(request *agentv1.InstallRequest, target *disk, c changes, s *stream) error {
-	image := proto.CloneOf(request.GetImage())
-	image.Size, image.Digest = s.total, fmt.Sprintf("sha256:%x", s.hash.Sum(nil))
 	content, err := contentOf(finished{target.file, c.head}, target.size)
 	if err != nil {
 		return fmt.Errorf("read the disk: %w", err)
 	}
-	area, err := EncodeFirstBoot(&agentv1.FirstBoot{
-		Token: request.GetBootToken(), Data: request.GetFirstBootData(), Image: image, ChangedHead: c.changed(),
-		SshHostKey: request.GetSshHostKey(), Content: content,
-	})
+	first := firstBootOf(request)
+	first.ChangedHead, first.Content = c.changed(), content
+	first.Image.Size, first.Image.Digest = s.total, fmt.Sprintf("sha256:%x", s.hash.Sum(nil))
+	area, err := EncodeFirstBoot(first)
 	if err != nil {
 		return err
 	}

@@ -294,6 +294,9 @@ func TestInstallRefusals(t *testing.T) {
 		{"first-boot data too large", image, func(r *agentv1.InstallRequest) {
 			r.FirstBootData = make([]byte, maxFirstBootData+1)
 		}, "first-boot data has", false},
+		{"first-boot area too large", image, func(r *agentv1.InstallRequest) {
+			r.BootToken.CaCertificate = make([]byte, maxFirstBoot-100)
+		}, "the first-boot area would take", false},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -368,6 +371,18 @@ func TestFirstBootArea(t *testing.T) {
 	}
 	if _, err := EncodeFirstBoot(&agentv1.FirstBoot{Data: make([]byte, maxFirstBoot)}); err == nil {
 		t.Error("too large a payload was taken")
+	}
+	later := &agentv1.FirstBoot{
+		Image: &agentv1.Image{Size: 1 << 62, Digest: digestOf(nil)}, ChangedHead: mebibyte, Content: &agentv1.DiskContent{Kinds: []string{kindGPT, kindBackup, kindMBR}},
+	}
+	for _, s := range signatures {
+		later.Content.Kinds = append(later.Content.Kinds, s.what)
+	}
+	for range maxPartitions {
+		later.Content.Partitions = append(later.Content.Partitions, make([]byte, 32))
+	}
+	if size := proto.Size(later); size > firstBootLater {
+		t.Errorf("what is known at the end may take %d bytes, and %d are kept for it", size, firstBootLater)
 	}
 	area, err := EncodeFirstBoot(&agentv1.FirstBoot{Data: []byte("data")})
 	if err != nil {
