@@ -82,7 +82,7 @@ func (db *DB) HandOutInstall(ctx context.Context, a AgentIdentity, lastGeneratio
 		if m.record.InstallRequest.SeenUp.By == fleet.SeenBySSH {
 			hostKey = hostPublic
 		}
-		if order, err = t.newAttempt(ctx, m, secret, hostKey); err != nil {
+		if order, err = t.newAttempt(ctx, m, last, secret, hostKey); err != nil {
 			return false, err
 		}
 		if hostKey != nil {
@@ -133,9 +133,10 @@ func openAttempt(r fleet.Record) *fleet.InstallAttempt {
 	return a
 }
 
-// closeUnknownAttempt closes an open attempt that the agent does not know, without a backoff.
-// Either it never got the answer, and nothing was tried; or the agent that got it is gone, and may
-// have written.
+// closeUnknownAttempt closes an open attempt that the agent does not know, without a backoff. It
+// never got the answer, and nothing was tried. Or the agent that got it is gone, and may have
+// written. Or the agent has started a later install, which an older copy of the database does not
+// know, and starts none before that: then the attempt is refused, as by the disk.
 func (t *transaction) closeUnknownAttempt(ctx context.Context, m *machineRecord, last attemptID) (bool, error) {
 	open := openAttempt(m.record)
 	if open == nil || (attemptID{open.Generation, open.Attempt}) == last {
@@ -148,6 +149,10 @@ func (t *transaction) closeUnknownAttempt(ctx context.Context, m *machineRecord,
 		report.Error = "its end is not known: the agent that it was handed to is gone, and the machine was taken over again"
 		report.Disk = fleet.DiskUnknown
 	}
+	if last.generation > open.Generation {
+		report.Error = fmt.Sprintf("the agent has started install generation %d, attempt %d already", last.generation, last.attempt)
+		report.HeldGeneration, report.HeldAttempt, report.Disk = last.generation, last.attempt, fleet.DiskUnknown
+	}
 	if err := t.putReport(ctx, m, report, actorBMDB); err != nil {
 		return false, err
 	}
@@ -155,8 +160,9 @@ func (t *transaction) closeUnknownAttempt(ctx context.Context, m *machineRecord,
 	return true, nil
 }
 
-// newAttempt commits the next attempt of the newest request.
-func (t *transaction) newAttempt(ctx context.Context, m *machineRecord, secret []byte, hostKey ed25519.PublicKey) (*InstallOrder, error) {
+// newAttempt commits the next attempt of the newest request, above the last that the agent has
+// started.
+func (t *transaction) newAttempt(ctx context.Context, m *machineRecord, last attemptID, secret []byte, hostKey ed25519.PublicKey) (*InstallOrder, error) {
 	id, request := m.record.ID, *m.record.InstallRequest
 	data, err := t.q.GetFirstBootData(ctx, string(id))
 	if err != nil {
@@ -169,6 +175,9 @@ func (t *transaction) newAttempt(ctx context.Context, m *machineRecord, secret [
 	}
 	if was := m.record.InstallAttempt; was != nil && was.Generation == request.Generation {
 		order.Attempt = was.Attempt + 1
+	}
+	if last.generation == request.Generation {
+		order.Attempt = max(order.Attempt, last.attempt+1)
 	}
 	if was, up := m.record.InstallAttempt, m.record.Installed; was != nil && up != nil && was.Generation == up.Generation && was.Attempt == up.Attempt {
 		// Its system may go on, or come back, if the new attempt writes nothing.
@@ -274,8 +283,7 @@ func (db *DB) RecordInstallReport(ctx context.Context, a AgentIdentity, r fleet.
 		if was := m.record.InstallReport; was != nil && was.Generation == r.Generation && was.Attempt == r.Attempt && (was.OK || !r.OK) {
 			return false, nil
 		}
-		superseded := m.record.InstallRequest != nil && m.record.InstallRequest.Generation != r.Generation
-		if !r.OK && !superseded && r.HeldGeneration == 0 {
+		if !r.OK && !notWanted(m.record, r) && r.HeldGeneration == 0 {
 			return true, t.failInstall(ctx, m, r, actorAgent, warnings...)
 		}
 		// A success, the failure of what is not wanted any more, or a refusal, which no time will change:
@@ -286,6 +294,11 @@ func (db *DB) RecordInstallReport(ctx context.Context, a AgentIdentity, r fleet.
 		t.resetInstall(a.Machine)
 		return true, nil
 	})
+}
+
+// notWanted reports whether a newer install than that of a report is wanted.
+func notWanted(r fleet.Record, report fleet.InstallReport) bool {
+	return r.InstallRequest != nil && r.InstallRequest.Generation != report.Generation
 }
 
 // resetInstall lets the next attempt wait for nothing.
@@ -407,14 +420,14 @@ func (t *transaction) installed(ctx context.Context, m *machineRecord, seen seen
 }
 
 // CalledOff is an attempt that an agent works at, as far as is known, and that nobody wants any
-// more.
+// more: it was called off, or a newer install was asked for.
 type CalledOff struct {
 	Machine    fleet.MachineID
 	Generation fleet.InstallGeneration
 	Attempt    int
 }
 
-// CalledOff returns those attempts. It reads the installs that were called off.
+// CalledOff returns those attempts. It reads the installs that are under way.
 func (db *DB) CalledOff(ctx context.Context) ([]CalledOff, error) {
 	return read(ctx, db.view, "installs called off", func(ctx context.Context, t *transaction) (list []CalledOff, err error) {
 		rows, err := t.q.ListCalledOff(ctx)
@@ -452,10 +465,15 @@ func (db *DB) ExpireInstalls(ctx context.Context, limit int) (n int, err error) 
 				return false, err // it was reported and handed out anew meanwhile
 			}
 			expired = true
-			return true, t.failInstall(ctx, m, fleet.InstallReport{
+			report := fleet.InstallReport{
 				Generation: open.Generation, Attempt: open.Attempt,
 				Error: fmt.Sprintf("no report within %s", t.Now().Sub(open.At).Round(time.Second)), Disk: fleet.DiskUnknown,
-			}, actorBMDB)
+			}
+			if notWanted(m.record, report) {
+				t.resetInstall(m.record.ID)
+				return true, t.putReport(ctx, m, report, actorBMDB)
+			}
+			return true, t.failInstall(ctx, m, report, actorBMDB)
 		})
 		switch kind := fleet.KindOf(err); {
 		case kind == fleet.KindTemporary:

@@ -2,6 +2,7 @@ package bmdb
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -38,11 +39,21 @@ func (db *DB) PruneSessions(ctx context.Context, olderThan time.Duration, limit 
 	})
 }
 
-// PruneTokens is PruneHistory for the closed tokens of machines whose rows have gone. A device that
-// surfaces with one of them later is nobody's.
+// PruneTokens is PruneHistory for the closed tokens of machines whose rows have gone, and for what
+// was asked for of those that never came to be. A device that surfaces with one of them later is
+// nobody's.
 func (db *DB) PruneTokens(ctx context.Context, olderThan time.Duration, limit int) (int, error) {
 	return db.prune(ctx, "prune tokens", olderThan, func(ctx context.Context, t *transaction, before int64) (int64, error) {
-		removed, err := t.q.DeleteClosedTokens(ctx, statement.DeleteClosedTokensParams{Before: before, MaxRows: int64(limit)})
+		which := statement.DeleteClosedTokensParams{Before: before, MaxRows: int64(limit)}
+		err := errors.Join(
+			t.q.DropClosedInstallRequests(ctx, statement.DropClosedInstallRequestsParams(which)),
+			t.q.DropClosedInstallCancels(ctx, statement.DropClosedInstallCancelsParams(which)),
+			t.q.DropClosedMaintenances(ctx, statement.DropClosedMaintenancesParams(which)),
+			t.q.DropClosedQuarantines(ctx, statement.DropClosedQuarantinesParams(which)))
+		if err != nil {
+			return 0, err
+		}
+		removed, err := t.q.DeleteClosedTokens(ctx, which)
 		if err != nil {
 			return 0, err
 		}

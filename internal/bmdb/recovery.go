@@ -3,6 +3,7 @@ package bmdb
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
@@ -50,8 +51,9 @@ func (t *transaction) recordOfLine(ctx context.Context, actor string, event flee
 	return err
 }
 
-// ResumeRecovery ends the stop. KindConflict when there is none. Machines that are silent together
-// at that time do not stop the line again, until most of them have been heard.
+// ResumeRecovery ends the stop. Machines that are silent together at that time, so many that they
+// stop the line, do not stop it again until most of them have been heard. KindConflict when there
+// is no stop, or when it is for the budget of recovery, which would stop the line again at once.
 func (db *DB) ResumeRecovery(ctx context.Context, actor, reason string) error {
 	return db.update(ctx, "resume recovery", func(ctx context.Context, t *transaction) error {
 		if err := t.lockRecovery(ctx); err != nil {
@@ -64,14 +66,25 @@ func (db *DB) ResumeRecovery(ctx context.Context, actor, reason string) error {
 		if !holds(env.RecoveryHold, t.Now()) {
 			return fleet.Errorf(fleet.KindConflict, "recovery is not stopped")
 		}
+		if err := t.refuseSpent(ctx, env); err != nil {
+			return err
+		}
+		found, err := t.silence(ctx, env)
+		if err != nil {
+			return err
+		}
 		detail := "recovery"
 		if reason != "" {
 			detail += ": " + reason
 		}
-		// A stop of the BMDB's own that is over is what WatchSilence leaves alone.
-		err = t.q.PutRecoveryHold(ctx, statement.PutRecoveryHoldParams{
-			At: micros(t.Now()), Until: micros(t.Now()), Actor: actorBMDB, Reason: detail,
-		})
+		if found.many(env.Policy) || env.RecoveryHold.Actor == actorBMDB && !found.few(env.Policy) {
+			// A stop of the BMDB's own that is over is what WatchSilence leaves alone.
+			err = t.q.PutRecoveryHold(ctx, statement.PutRecoveryHoldParams{
+				At: micros(t.Now()), Until: micros(t.Now()), Actor: actorBMDB, Reason: detail,
+			})
+		} else {
+			_, err = t.q.DeleteRecoveryHold(ctx)
+		}
 		if err != nil {
 			return err
 		}
@@ -87,9 +100,27 @@ func holds(h *fleet.RecoveryHold, at time.Time) bool {
 	return h != nil && (h.Until == nil || h.Until.After(at))
 }
 
+// faultIsOurs ends the reason of a stop that WatchSilence makes for a silence.
+const faultIsOurs = ": the fault is probably ours (listener, network, certificate, clock)"
+
 // SuspectsUs reports whether a stop was made because so many machines were silent at once that the
 // fault is probably ours.
-func SuspectsUs(h *fleet.RecoveryHold) bool { return h != nil && h.Actor == actorBMDB }
+func SuspectsUs(h *fleet.RecoveryHold) bool {
+	return h != nil && h.Actor == actorBMDB && strings.HasSuffix(h.Reason, faultIsOurs)
+}
+
+// refuseSpent fails where recovery is stopped because its budget is spent.
+func (t *transaction) refuseSpent(ctx context.Context, env fleet.Environment) error {
+	h := env.RecoveryHold
+	if h.Actor != fleet.ActorPolicy && (h.Actor != actorBMDB || SuspectsUs(h)) {
+		return nil
+	}
+	until, err := t.budgetSpent(ctx, env.Policy)
+	if err != nil || until.IsZero() {
+		return err
+	}
+	return fleet.Errorf(fleet.KindConflict, "%s: it goes on by itself at %s, or with a higher limit", spent(env.Policy), until.UTC().Format(time.DateTime))
+}
 
 // budgetWindow is the time in which the budget of recovery counts, and leastStop how long the line
 // stops at least when it is spent: each stop has every machine judged again.
@@ -179,7 +210,7 @@ func (db *DB) WatchSilence(ctx context.Context) (did string, err error) {
 		switch {
 		case found.many(policy) && hold == nil:
 			until := t.Now().Add(policy.SuspectFor)
-			did = found.String() + ": the fault is probably ours (listener, network, certificate, clock)"
+			did = found.String() + faultIsOurs
 			return t.holdRecovery(ctx, actorBMDB, &until, did)
 		case found.few(policy) && hold != nil && hold.Actor == actorBMDB:
 			did = found.String() + ": recovery goes on"

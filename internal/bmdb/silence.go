@@ -107,8 +107,8 @@ func (t *transaction) notUp(ctx context.Context, env fleet.Environment, provider
 		return row.N, row.Oldest, err
 	}
 	since := t.Now().Add(-env.Policy.BootTimeout)
-	if env.ListenerUpSince.IsZero() || env.ListenerUpSince.After(since) {
-		return 0, 0, nil // nobody listened in their time
+	if env.ListenerUpSince.IsZero() || env.ListenerUpSince.After(since) || env.Restored != "" {
+		return 0, 0, nil // nobody listened in their time, or probes wait for an operator
 	}
 	row, err := t.q.CountNotCalled(ctx, statement.CountNotCalledParams{Provider: provider, State: string(state), Since: micros(since)})
 	return row.N, row.Oldest, err

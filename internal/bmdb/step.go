@@ -125,6 +125,9 @@ type BeforeStep struct {
 	// Install and HostKeys are changed by a reinstall alone. Install is nil when none was asked for.
 	Install  *fleet.InstallRequest
 	HostKeys fleet.HostKeys
+	// AgentStart is what agent starts waited for; nil for nothing. It says since when a host that
+	// never had an agent has not answered.
+	AgentStart *fleet.BackoffState
 }
 
 // UndoStep takes back the newest step of the recovery ladder, which certainly had no effect.
@@ -149,6 +152,9 @@ func UndoStep(rung fleet.Rung, was BeforeStep) Change {
 				if err := t.undoReinstall(ctx, c, was); err != nil {
 					return err
 				}
+			}
+			if _, since := c.machine.record.Backoffs[fleet.ProcessAgentStart]; !since && was.AgentStart != nil {
+				t.buffer.backoff(machineSubject(machine), fleet.ProcessAgentStart, *was.AgentStart)
 			}
 			if was.Repair != nil {
 				return t.writeRepair(ctx, machine, *was.Repair)

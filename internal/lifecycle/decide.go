@@ -248,6 +248,8 @@ func (c judgement) agentStart() want {
 		return notWanted("the agent was started (takeover generation %d)", c.agent().TakeoverGeneration)
 	case p.Status == fleet.ProviderStatusFailed || p.Status == fleet.ProviderStatusGone:
 		return notWanted("%s", why)
+	case c.staysOff():
+		return waiting("%s, and nobody has switched it off; %s", c.off(), c.byHand())
 	case p.Status != fleet.ProviderStatusActive:
 		return waiting("waiting for the provider: %s", detail(p))
 	}
@@ -319,6 +321,10 @@ func (c judgement) install() want {
 		return dueAt(c.r.InstallAttempt.At.Add(c.env.Policy.InstallTimeout),
 			"attempt %d is under way since %s; it is given up after %s", c.r.InstallAttempt.Attempt,
 			c.r.InstallAttempt.At.Format(time.TimeOnly), c.env.Policy.InstallTimeout)
+	case c.outdatedAttempt() != nil:
+		a := c.outdatedAttempt()
+		return dueAt(a.At.Add(c.env.Policy.InstallTimeout),
+			"attempt %d at install generation %d, which is not wanted any more, is under way; its agent is told with its next heartbeat", a.Attempt, a.Generation)
 	case c.installRefused():
 		return waiting("refused by the agent: %s; `ironherd machine install --reinstall` overwrites it", c.r.InstallReport.Error)
 	case c.env.Restored != "":
@@ -392,4 +398,17 @@ func (c judgement) attemptOpen() bool {
 		return false
 	}
 	return rep == nil || rep.Generation != a.Generation || rep.Attempt < a.Attempt
+}
+
+// outdatedAttempt returns the attempt that was handed out for a request before the newest one, and
+// has not ended; nil when there is none.
+func (c judgement) outdatedAttempt() *fleet.InstallAttempt {
+	a, rep, up := c.r.InstallAttempt, c.r.InstallReport, c.r.Installed
+	switch {
+	case a == nil || c.r.InstallRequest == nil || a.Generation >= c.r.InstallRequest.Generation,
+		rep != nil && rep.Generation == a.Generation && rep.Attempt >= a.Attempt,
+		up != nil && up.Generation == a.Generation && up.Attempt >= a.Attempt:
+		return nil
+	}
+	return a
 }

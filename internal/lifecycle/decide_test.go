@@ -24,6 +24,16 @@ type scenario struct {
 
 var wayOfAMachine = []scenario{
 	{
+		name: "an install that is not wanted any more is waited for", steps: with(asked, attempt(5, 1, 1), wantInstall(6, 2)), now: 7,
+		state: fleet.StateInstalling,
+		want:  []due{{install, lifecycle.Later, 20, "attempt 1 at install generation 1, which is not wanted any more, is under way"}},
+	},
+	{
+		name: "once it has ended, the newer one is next", steps: with(asked, attempt(5, 1, 1), wantInstall(6, 2), report(8, 1, 1, false)), now: 9,
+		state: fleet.StateInstalling,
+		want:  []due{{install, lifecycle.Due, 6, "handed to the agent with its next heartbeat"}},
+	},
+	{
 		name: "a machine that waits for its turn to be created", steps: []step{intent(2, 0, 0)}, now: 1,
 		state: fleet.StateCreating,
 		want: []due{

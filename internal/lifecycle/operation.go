@@ -67,7 +67,7 @@ func QuarantinedByRecovery(r fleet.Record) bool {
 func EvidenceOf(o fleet.Operation) string {
 	switch o {
 	case fleet.OperationReboot, fleet.OperationPowerCycle:
-		return "a sign of life after the restart"
+		return "a sign of life with another boot ID"
 	case fleet.OperationPowerOn:
 		return "the provider to say that it is on"
 	case fleet.OperationPowerOff:
@@ -113,15 +113,21 @@ func (c judgement) operationEvidence() (string, bool) {
 }
 
 // SwitchedOff says who switched the machine off; "" when nobody did, or when somebody switched it
-// on again.
+// on again. A machine stays switched off that was off when an operation that would have ended that
+// came to nothing: a release, a replace, or switching it on.
 func SwitchedOff(r fleet.Record) string { return judgement{r: r}.switchedOff() }
 
 func (c judgement) switchedOff() string {
-	a := c.operationAttempt()
-	if a == nil || a.AcceptedAt == nil || c.r.Operation.Operation != fleet.OperationPowerOff || c.operationFailed() {
-		return ""
+	q, a, p := c.r.Operation, c.operationAttempt(), c.r.Provided
+	switch {
+	case q == nil:
+	case a != nil && a.AcceptedAt != nil && q.Operation == fleet.OperationPowerOff && !c.operationFailed():
+		return fmt.Sprintf("switched off by %s: %s", q.Actor, q.Reason)
+	case c.operationFailed() && (q.Operation.GivesBack() || q.Operation == fleet.OperationPowerOn) &&
+		p != nil && p.Status == fleet.ProviderStatusOff && !p.At.After(c.r.OperationReport.At):
+		return fmt.Sprintf("off already when the %s that %s asked for came to nothing", q.Operation, q.Actor)
 	}
-	return fmt.Sprintf("switched off by %s: %s", c.r.Operation.Actor, c.r.Operation.Reason)
+	return ""
 }
 
 // givenBack says who gives the machine back; "" when nobody does.

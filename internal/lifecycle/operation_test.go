@@ -25,7 +25,7 @@ var operations = []scenario{
 		steps: with(known, wantOperation(4, 1, fleet.OperationReboot), operating(5, 1, 5, 0)),
 		state: fleet.StateAvailable,
 		want: []due{
-			{operation, lifecycle.Later, 6, "waiting for a sign of life after the restart"},
+			{operation, lifecycle.Later, 6, "waiting for a sign of life with another boot ID"},
 			{agentStart, lifecycle.Later, 6, "the machine was restarted"},
 		},
 	},
@@ -35,7 +35,7 @@ var operations = []scenario{
 		state: fleet.StateInstalling, reason: "reboot, asked for by ada, is under way: an install would be cut",
 		want: []due{
 			{agentStart, lifecycle.Later, 8, "the reboot that ada asked for may still come"},
-			{operation, lifecycle.Due, 6, "waiting for a sign of life after the restart"},
+			{operation, lifecycle.Due, 6, "waiting for a sign of life with another boot ID"},
 			{install, lifecycle.Waiting, 0, "an install would be cut"},
 		},
 	},
@@ -103,6 +103,34 @@ var operations = []scenario{
 		want: []due{
 			{agentStart, lifecycle.NotWanted, 0, "switched off by ada: new firmware; `ironherd machine power on`"},
 			{recovery, lifecycle.NotWanted, 0, "switched off by ada"},
+		},
+	},
+	{
+		name: "it was off when a release came to nothing: it stays so", now: 500,
+		steps: with(known, allLevers, offAt(8), wantOperation(10, 2, fleet.OperationRelease), operated(11, 2, false)),
+		state: fleet.StateOff, reason: "off already when the release that ada asked for came to nothing",
+		want: []due{
+			{agentStart, lifecycle.NotWanted, 0, "`ironherd machine power on`"},
+			{recovery, lifecycle.NotWanted, 0, "off already when the release"},
+		},
+	},
+	{
+		name: "nor is it switched on when that was called off", now: 500,
+		steps: with(known, allLevers, offAt(8), wantOperation(10, 2, fleet.OperationPowerOn), operated(11, 2, false)),
+		state: fleet.StateOff, reason: "off already when the power-on that ada asked for came to nothing",
+	},
+	{
+		name: "it went off after a release came to nothing: it is repaired", now: 500,
+		steps: with(known, allLevers, wantOperation(10, 2, fleet.OperationRelease), operated(11, 2, false), offAt(12), backoff(agentStart, 600, "refused")),
+		state: fleet.StateSilent,
+		want:  []due{{recovery, lifecycle.Due, 23, "metal reboots it"}},
+	},
+	{
+		name: "a machine without an agent that stays off is a person's", now: 90, steps: with(active, allLevers, offAt(60)),
+		state: fleet.StateProvisioning,
+		want: []due{
+			{agentStart, lifecycle.Waiting, 0, "metal says that it is off (since 2026-11-21 01:00:00), and nobody has switched it off; " +
+				"a person can restart the machine (`ironherd machine power on`)"},
 		},
 	},
 	{

@@ -89,6 +89,18 @@ func (c judgement) foundOff() bool {
 	return c.installedRunning() && p != nil && p.Status == fleet.ProviderStatusOff && c.unusable() == "" && c.r.OpenOperation() == nil
 }
 
+// StaysOff reports whether a machine without an agent is off for longer than it takes to come on,
+// and nobody is there who switches it on.
+func StaysOff(r fleet.Record, env fleet.Environment, now time.Time) bool {
+	return judgement{r: r, env: env, now: now}.staysOff()
+}
+
+func (c judgement) staysOff() bool {
+	p := c.r.Provided
+	return p != nil && p.Status == fleet.ProviderStatusOff && c.now.Sub(p.At) >= OffSettles && c.unusable() == "" && c.r.OpenOperation() == nil &&
+		c.agent() == nil && !c.installedRunning() && !c.awaitingBoot() && c.repairing() == nil
+}
+
 // off says that the provider says that the machine is off.
 func (c judgement) off() string {
 	return fmt.Sprintf("%s says that it is off (since %s)", c.r.Provider, c.r.Provided.At.UTC().Format(time.DateTime))

@@ -76,7 +76,9 @@ type Powerer interface {
 	PowerOff(ctx context.Context, id fleet.ProviderID) error
 	// PowerCycle turns a machine off, and on again. A provider without a cycle of its own turns it
 	// off, waits until it is off, and turns it on. Then the context bounds the wait, and an error may
-	// leave the machine off; PowerOn, or another PowerCycle, finishes what was begun.
+	// leave the machine off; PowerOn, or another PowerCycle, finishes what was begun. An error that
+	// says that nothing was done (Throttled, Unauthenticated, Forbidden, InUse) is none of a cycle
+	// that was begun: it is Temporary then.
 	PowerCycle(ctx context.Context, id fleet.ProviderID) error
 }
 

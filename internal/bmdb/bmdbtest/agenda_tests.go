@@ -27,6 +27,14 @@ func (w *world) hear(a bmdb.AgentIdentity) {
 	w.must(w.db.FlushSeen(w.ctx, []bmdb.Seen{{Machine: a.Machine, TakeoverGeneration: a.TakeoverGeneration}}))
 }
 
+// putBack makes the database look restored.
+func (w *world) putBack() {
+	w.Helper()
+	w.must(w.shift.Update(w.ctx, func(ctx context.Context, tx bmdb.Tx) error {
+		return statement.New(tx).PutRestored(ctx, statement.PutRestoredParams{At: 1, Evidence: "put back by hand"})
+	}))
+}
+
 // listening makes silence count from now on, however far the test moves time.
 func (w *world) listening() {
 	w.Helper()
@@ -220,9 +228,7 @@ var agendaTests = []test{
 		id := w.machine("c2")
 		w.listening()
 		w.shift.Advance(time.Hour)
-		w.must(w.shift.Update(w.ctx, func(ctx context.Context, tx bmdb.Tx) error {
-			return statement.New(tx).PutRestored(ctx, statement.PutRestoredParams{At: 1, Evidence: "put back by hand"})
-		}))
+		w.putBack()
 		s := w.lasting("a")
 		for _, process := range []fleet.Process{fleet.ProcessAgentStart, fleet.ProcessOperation, fleet.ProcessRecovery} {
 			if got := w.claim(s, process, 5); len(got) != 0 {

@@ -244,12 +244,23 @@ var factTests = []test{
 				bmdb.CloseIntentRejected(wanted[2].Machine, "no"), bmdb.CloseIntentRejected(wanted[3].Machine, "no")))
 		})
 		closed(tokens[0], tokens[2], tokens[3])
+		// What was asked for of those that never came to be goes with their token.
+		for _, i := range wanted {
+			w.exec("INSERT INTO install_request (machine, generation, at, actor, image, root_disk, first_boot_data, seen_up) " +
+				"VALUES ('" + string(i.Machine) + "', 1, 1, 'a', '{}', '{}', '', '{}')")
+			w.exec("INSERT INTO quarantine (machine, at, actor, reason) VALUES ('" + string(i.Machine) + "', 1, 'a', 'b')")
+		}
 		pruned(10, 0)
+		w.wantNumber(4, "SELECT count(*) FROM install_request")
 		w.shift.Advance(time.Hour + time.Second)
 		pruned(1, 1)
 		pruned(10, 1)
 		closed(tokens[0])
 		w.wantNumber(2, "SELECT count(*) FROM token")
+		w.wantNumber(2, "SELECT count(*) FROM install_request")
+		w.wantNumber(2, "SELECT count(*) FROM quarantine")
+		w.exec("DELETE FROM install_request")
+		w.exec("DELETE FROM quarantine")
 		w.provisioning(func(work *bmdb.Work) { // the open one is still good for something
 			w.must(work.Note(w.ctx, bmdb.AdoptToken(tokens[1], "d2", "c2", providedAs(fleet.ProviderStatusActive, "c2"))))
 		})

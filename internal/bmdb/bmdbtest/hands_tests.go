@@ -240,9 +240,17 @@ var handsTests = []test{
 		if r := w.record(id).Repair; r == nil || r.Rung != fleet.RungReboot || r.Steps[fleet.RungReboot] != 1 {
 			w.Fatalf("repair %+v", r)
 		}
-		w.must(work.Fail(w.ctx, bmdb.Failure{Cause: "throttled", Backoff: growing}, bmdb.UndoStep(fleet.RungReboot, bmdb.BeforeStep{})))
-		if r := w.record(id); r.Repair != nil || r.Backoffs[fleet.ProcessRecovery].Failures != 1 {
+		waited := fleet.BackoffState{
+			NotBefore: w.now().Truncate(time.Second), Interval: time.Minute, Cause: "no route", Failures: 3, UnansweredSince: w.now().Truncate(time.Second),
+		}
+		before := bmdb.BeforeStep{AgentStart: &waited}
+		w.must(work.Fail(w.ctx, bmdb.Failure{Cause: "throttled", Backoff: growing}, bmdb.UndoStep(fleet.RungReboot, before)))
+		r := w.record(id)
+		if r.Repair != nil || r.Backoffs[fleet.ProcessRecovery].Failures != 1 {
 			w.Fatalf("repair %+v, backoffs %v", r.Repair, r.Backoffs)
+		}
+		if got := r.Backoffs[fleet.ProcessAgentStart]; got.Failures != 3 || !got.UnansweredSince.Equal(waited.UnansweredSince) {
+			w.Fatalf("the start of an agent waits: %+v", got)
 		}
 	}},
 	{"the line is stopped by a person, and goes on by one", func(w *world) {
@@ -293,7 +301,9 @@ var handsTests = []test{
 			w.Fatalf("hold %+v, %v", hold, err)
 		}
 		w.wantKind(works[2].Note(w.ctx, bmdb.TakeStep(fleet.RungReboot)), fleet.KindConflict)
-		w.must(w.db.ResumeRecovery(w.ctx, actor, "I want it all the same"))
+		w.wantKind(w.db.ResumeRecovery(w.ctx, actor, "I want it all the same"), fleet.KindConflict)
+		w.must(w.db.HoldRecovery(w.ctx, actor, nil, "mine"))
+		w.must(w.db.ResumeRecovery(w.ctx, actor, "enough"))
 		err = works[2].Note(w.ctx, bmdb.TakeStep(fleet.RungReboot))
 		w.wantKind(err, fleet.KindThrottled) // which does not make the budget larger
 		if e := new(fleet.Error); !errors.As(err, &e) || e.RetryAfter <= 55*time.Minute || e.RetryAfter > time.Hour {

@@ -95,6 +95,53 @@ var installTests = []test{
 			w.Fatalf("order %+v, backoffs %v", o, w.record(a.Machine).Backoffs)
 		}
 	}},
+	{"an agent is told to end what a newer install makes needless", func(w *world) {
+		a := w.ready("c1", true)
+		o := w.handOut(a, 0, 0)
+		off := func(want int) {
+			w.Helper()
+			if off, err := w.db.CalledOff(w.ctx); err != nil || len(off) != want || want == 1 && off[0] != (bmdb.CalledOff{Machine: a.Machine, Generation: 1, Attempt: 1}) {
+				w.Fatalf("called off %v, %v", off, err)
+			}
+		}
+		off(0)
+		_, err := w.db.RequestInstall(w.ctx, "ada", a.Machine, fleet.InstallRequest{Image: image}, false)
+		w.must(err)
+		off(1)
+		if o := w.handOut(a, 1, 1); o != nil {
+			w.Fatalf("beside the other one: %+v", o)
+		}
+		// Nor does the newer one wait when nothing is heard of the older.
+		w.shift.Advance(o.Timeout + time.Second)
+		if n, err := w.db.ExpireInstalls(w.ctx, 10); n != 1 || err != nil {
+			w.Fatalf("expired %d, %v", n, err)
+		}
+		off(0)
+		if o := w.handOut(a, 1, 1); o == nil || o.Request.Generation != 2 {
+			w.Fatalf("order %+v, backoffs %v", o, w.record(a.Machine).Backoffs)
+		}
+	}},
+	{"an agent that has started a later install is known by an older copy of the database", func(w *world) {
+		a := w.ready("c1", true)
+		w.handOut(a, 0, 0)
+		if o := w.handOut(a, 1, 3); o == nil || o.Attempt != 4 {
+			w.Fatalf("after attempt 3 of the agent: %+v", o)
+		}
+		if o := w.handOut(a, 5, 2); o != nil {
+			w.Fatalf("order %+v", o)
+		}
+		if r := w.record(a.Machine).InstallReport; w.state(a.Machine) != fleet.StateRefused || r.HeldGeneration != 5 || r.HeldAttempt != 2 {
+			w.Fatalf("%s: report %+v", w.state(a.Machine), r)
+		}
+		if o := w.handOut(a, 5, 2); o != nil {
+			w.Fatalf("again: %+v", o)
+		}
+		generation, err := w.db.RequestInstall(w.ctx, "ada", a.Machine, fleet.InstallRequest{Image: image}, true)
+		w.must(err)
+		if o := w.handOut(a, 5, 2); generation != 6 || o == nil || o.Request.Generation != 6 {
+			w.Fatalf("generation %d, order %+v", generation, o)
+		}
+	}},
 	{"the reply of the database itself is lost", func(w *world) {
 		a := w.ready("c1", true)
 		w.faults.LoseReply()

@@ -122,6 +122,26 @@ var silenceTests = []test{
 		w.shift.Advance(p.BootTimeout)
 		w.watch("1 of 1 installed systems did not come up: the fault is probably ours (listener, network, certificate, clock)")
 	}},
+	{"who lets recovery go on without such a silence leaves the guard as it was", func(w *world) {
+		p := w.suspecting(2)
+		w.listening()
+		w.must(w.db.HoldRecovery(w.ctx, actor, nil, "a rack moves"))
+		w.must(w.db.ResumeRecovery(w.ctx, actor, "it stands"))
+		w.written("c1", "c2", "c3")
+		w.shift.Advance(p.BootTimeout + time.Minute)
+		w.watch("3 of 3 installed systems did not come up: the fault is probably ours (listener, network, certificate, clock)")
+		w.must(w.db.ResumeRecovery(w.ctx, actor, "it is not"))
+		w.watch("") // that silence is known
+	}},
+	{"systems that wait for probes say nothing while the database looks restored", func(w *world) {
+		p := w.suspecting(1)
+		w.listening()
+		w.unseen(fleet.SeenUp{By: fleet.SeenBySSH})
+		w.putBack()
+		w.judgeAgain()
+		w.shift.Advance(p.BootTimeout + time.Minute)
+		w.watch("")
+	}},
 	{"no installed system had its time while nobody listened", func(w *world) {
 		p := w.suspecting(1)
 		w.written("c1")

@@ -397,9 +397,11 @@ func (q *Queries) ListAdoptions(ctx context.Context, provider string) ([]ListAdo
 
 const listCalledOff = `-- name: ListCalledOff :many
 SELECT a.machine, a.generation, a.attempt
-FROM install_cancel c
-JOIN install_attempt a ON a.machine = c.machine AND a.generation = c.generation
-JOIN install_deadline d ON d.machine = c.machine
+FROM install_deadline d
+JOIN install_attempt a ON a.machine = d.machine
+JOIN install_request q ON q.machine = d.machine
+WHERE q.generation > a.generation
+  OR EXISTS (SELECT 1 FROM install_cancel c WHERE c.machine = d.machine AND c.generation = a.generation)
 ORDER BY a.machine
 `
 
@@ -409,6 +411,7 @@ type ListCalledOffRow struct {
 	Attempt    int64
 }
 
+// The attempts that are under way and not wanted any more: called off, or a newer one is wanted.
 func (q *Queries) ListCalledOff(ctx context.Context) ([]ListCalledOffRow, error) {
 	rows, err := q.db.QueryContext(ctx, listCalledOff)
 	if err != nil {

@@ -58,6 +58,20 @@ func (p *Provider) PowerCycle(ctx context.Context, id fleet.ProviderID) error {
 	if err := p.PowerOff(ctx, id); err != nil {
 		return err
 	}
+	err := p.powerOnAgain(ctx, id)
+	switch fleet.KindOf(err) {
+	case fleet.KindThrottled, fleet.KindUnauthenticated, fleet.KindForbidden, fleet.KindInUse:
+		return &fleet.Error{
+			Kind: fleet.KindTemporary, Message: fmt.Sprintf("device %s was turned off, and is not on again yet: %s", id, err),
+			RetryAfter: fleet.RetryAfter(err),
+		}
+	}
+	return err
+}
+
+// powerOnAgain waits until a device is off that was told to turn off, and asks that it be turned
+// on.
+func (p *Provider) powerOnAgain(ctx context.Context, id fleet.ProviderID) error {
 	wait := firstLook
 	for deadline := time.Now().Add(offPatience); ; wait = min(2*wait, longestLook) {
 		device, err := p.getDevice(ctx, string(id))

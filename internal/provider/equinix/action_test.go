@@ -139,7 +139,7 @@ func TestAPowerCycleWaitsUntilTheDeviceIsOff(t *testing.T) {
 		"failed meanwhile":        {[]answer{accepted}, []answer{inState("powering_off"), inState("failed")}, fleet.KindConflict, 1, time.Second},
 		"gone meanwhile":          {[]answer{accepted}, []answer{{status: 404, body: errorsBody("Not found")}}, fleet.KindNotFound, 1, 0},
 		"the first is refused":    {[]answer{refused}, []answer{inState("reinstalling")}, fleet.KindConflict, 1, 0},
-		"the second is throttled": {[]answer{accepted, {status: 429}}, []answer{inState("inactive")}, fleet.KindThrottled, 2, 0},
+		"the second is throttled": {[]answer{accepted, {status: 429}}, []answer{inState("inactive")}, fleet.KindTemporary, 2, 0},
 	} {
 		inBubble(t, func(t *testing.T, p *Provider, api *scriptedAPI) {
 			t.Helper()

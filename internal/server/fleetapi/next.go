@@ -102,6 +102,14 @@ func (j judged) operators() (command, what string) {
 		return "", fmt.Sprintf("%s cannot restart it: restart it yourself", r.Provider)
 	case fleet.StateOff:
 		return verb("power on"), "the machine is switched on"
+	case fleet.StateProvisioning:
+		switch restart := lifecycle.RestartVerb(r); {
+		case !lifecycle.StaysOff(r, j.env, j.now):
+		case restart != "":
+			return verb(restart), "the machine is switched on"
+		default:
+			return "", fmt.Sprintf("%s cannot switch it on: switch it on yourself", r.Provider)
+		}
 	case fleet.StateMaintenance:
 		if r.Maintenance.Until == nil {
 			return verb("maintenance end"), "the maintenance ends"

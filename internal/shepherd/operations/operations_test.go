@@ -171,7 +171,7 @@ func TestOperations(t *testing.T) {
 			before: func(h *shepherdtest.Herd, id fleet.MachineID) {
 				h.Change(id, func(h *shepherdtest.Host) { h.Dead = true })
 			},
-			levers: "reboot", ended: "a sign of life after the restart was not seen within 15m0s; the provider says that the machine is active",
+			levers: "reboot", ended: "a sign of life with another boot ID was not seen within 15m0s; the provider says that the machine is active",
 			state: fleet.StateSilent,
 		},
 		"a release that is never heard is given up, by what the provider says of the machine": {
@@ -219,7 +219,7 @@ func TestOperations(t *testing.T) {
 			before: func(h *shepherdtest.Herd, id fleet.MachineID) {
 				h.Change(id, func(h *shepherdtest.Host) { h.Dead = true })
 			},
-			levers: "reboot", ended: "a sign of life after the restart was not seen within 15m0s; the provider says that the machine is active",
+			levers: "reboot", ended: "a sign of life with another boot ID was not seen within 15m0s; the provider says that the machine is active",
 			state: fleet.StateSilent,
 		},
 		"a machine that went by itself": {

@@ -189,6 +189,9 @@ func (s step) call(ctx context.Context, entry provider.Entry) (shepherd.Outcome,
 			ResultFailed
 	}
 	was := bmdb.BeforeStep{Repair: s.work.Record.Repair, Install: s.work.Record.InstallRequest}
+	if b, waits := s.work.Record.Backoffs[fleet.ProcessAgentStart]; waits {
+		was.AgentStart = &b
+	}
 	var err error
 	if was.HostKeys, err = s.db.HostKeys(ctx, s.work.Record.ID); err != nil {
 		return shepherd.Fail{Err: fmt.Errorf("read the host keys: %w", err)}, ResultFailed
