@@ -26,8 +26,8 @@ func (s *Store) RecordJump(init *agentv1.TakeoverInit, bootID string) error {
 	return err
 }
 
-// ForgetJump takes back that record, because the jump did not take place. Where a newer takeover has
-// replaced the state, there is nothing to take back.
+// ForgetJump takes back that record, because the jump did not take place. Where a newer takeover
+// has replaced the state, there is nothing to take back.
 func (s *Store) ForgetJump(init *agentv1.TakeoverInit) error {
 	_, err := s.Update(init, func(state *agentv1.AgentState) error {
 		state.Jump = nil

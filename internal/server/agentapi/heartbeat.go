@@ -142,8 +142,8 @@ func (s *Server) commitInstallReport(ctx context.Context, a *agent, report *agen
 	return nil
 }
 
-// neverHandedOut says whether the BMDB knows no such attempt, nor a newer one. A conflict alone does
-// not say it: a database that is being closed is one, too.
+// neverHandedOut says whether the BMDB knows no such attempt, nor a newer one. A conflict alone
+// does not say it: a database that is being closed is one, too.
 func (s *Server) neverHandedOut(ctx context.Context, id fleet.MachineID, r fleet.InstallReport) bool {
 	record, err := s.db.Machine(ctx, id)
 	if err != nil {
