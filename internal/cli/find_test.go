@@ -93,7 +93,8 @@ func TestNamedServer(t *testing.T) {
 		{"", "--server unix:" + served + " --config " + file, 0, ""},
 		{"", "--server " + nobody + " --config " + file, 2, "--server and --config contradict each other, because the control plane of " + file + " listens at unix://" + served},
 		{"", "--server http://127.0.0.1:1 --config " + file, 2, "--server and --config contradict each other"},
-		{"", "--server http://127.0.0.1:7480 --config " + file + " --token-file /nowhere", 2, "token file: "}, // the port of operator_api.listen
+		// the port of operator_api.listen
+		{"", "--server http://127.0.0.1:7480 --config " + file + " --token-file /nowhere", 2, "token file: "},
 	} {
 		for _, command := range []string{"image list", "version"} {
 			var stdout, stderr bytes.Buffer
