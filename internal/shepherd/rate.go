@@ -24,8 +24,15 @@ func newLimiter(r fleet.Rate, clock *trust.Clock) *Limiter {
 // and restarts again and again does not exceed the rate.
 func EmptyLimiter(r fleet.Rate, clock *trust.Clock) *Limiter {
 	l := newLimiter(r, clock)
-	l.limiter.AllowN(clock.Now(), r.Burst)
+	l.Drain()
 	return l
+}
+
+// Drain empties the bucket. What is promised stays promised.
+func (l *Limiter) Drain() {
+	now, burst := l.clock.Now(), l.limiter.Burst()
+	l.limiter.SetBurstAt(now, 0) // a bucket keeps no more than its burst
+	l.limiter.SetBurstAt(now, burst)
 }
 
 // Wait waits for a token and takes it. When ctx ends before, it gives the token back and returns

@@ -61,14 +61,53 @@ func TestCreationRate(t *testing.T) {
 			kill()
 			b.restart()
 		}
-		creates := b.fake.Creates()
-		for i := range creates {
-			for j := i; j < len(creates); j++ {
-				if allowed := rate.Burst + int(creates[j].Sub(creates[i])/rate.Every); j-i+1 > allowed {
-					t.Fatalf("%d creations in %s", j-i+1, creates[j].Sub(creates[i]))
-				}
+		b.keepsRate(rate)
+	})
+}
+
+// keepsRate fails the test unless the creations kept the rate in every window.
+func (b *bench) keepsRate(rate fleet.Rate) {
+	b.t.Helper()
+	creates := b.fake.Creates()
+	for i := range creates {
+		for j := i; j < len(creates); j++ {
+			if allowed := rate.Burst + int(creates[j].Sub(creates[i])/rate.Every); j-i+1 > allowed {
+				b.t.Fatalf("%d creations in %s", j-i+1, creates[j].Sub(creates[i]))
 			}
 		}
+	}
+}
+
+// TestCreationRateIsTheProviders: processes that make passes by turns keep it together, however long
+// each has been there.
+func TestCreationRateIsTheProviders(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 30)
+		rate := fleet.Rate{Every: 10 * time.Minute, Burst: 5}
+		b.config.CreateRate, b.config.ChunkSize = rate, 5
+		b.restart()
+		first := b.holder
+		b.restart()
+		second := b.holder
+		alive, end := context.WithCancel(t.Context())
+		defer end()
+		for _, h := range []*shepherd.Holder{first, second} {
+			go func() {
+				for b.db.Clock().Sleep(alive, time.Second) {
+					_ = h.Extend(alive)
+				}
+			}()
+		}
+		time.Sleep(time.Hour) // both have had time to fill their bucket
+		for i := range 6 {
+			b.holder = []*shepherd.Holder{first, second}[i%2]
+			b.pass()
+		}
+		if len(b.fake.Devices()) != 30 {
+			t.Errorf("%d devices: %s", len(b.fake.Devices()), b.result())
+		}
+		b.keepsRate(rate)
 	})
 }
 

@@ -26,6 +26,8 @@ type sourceState struct {
 	limiter *shepherd.Limiter
 
 	mu sync.Mutex
+	// epoch is that of the newest pass of this process.
+	epoch fleet.Epoch
 	// looks counts, for an open intent, the complete lists in a row that say that another owner has
 	// its capacity. Lists from before the end of the settling time do not count.
 	looks map[fleet.MachineID]int
@@ -60,12 +62,24 @@ func (p *Provisioner) Scope() shepherd.Scope {
 	return shepherd.Scope{Process: fleet.ProcessProvision, Providers: p.sources.Names(), Backoff: DefaultConfig().Backoff}
 }
 
+// begins starts the pass of that epoch. What other processes created since the last pass of this
+// one is not known here: then the bucket begins empty.
+func (s *sourceState) begins(epoch fleet.Epoch) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if epoch != s.epoch+1 {
+		s.limiter.Drain()
+	}
+	s.epoch = epoch
+}
+
 // Act is one pass.
 func (p *Provisioner) Act(ctx context.Context, work *bmdb.Work) shepherd.Outcome {
 	s, err := p.sources.Of(work)
 	if err != nil {
 		return shepherd.Fail{Err: err}
 	}
+	s.begins(work.Epoch)
 	run := &pass{
 		db: p.db, source: s, work: work, logger: p.options.Logger.With(slog.String("provider", string(s.Name))), makeHostKey: p.options.HostKey,
 	}
