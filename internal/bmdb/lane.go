@@ -90,7 +90,7 @@ func (t *transaction) endQuietly(l *lane) {
 }
 
 // actorBMDB is who history names where the BMDB itself did something.
-const actorBMDB = "bmdb"
+const actorBMDB = fleet.ActorBMDB
 
 // expire ends the work of a session that has ended.
 func (t *transaction) expire(subject fleet.Subject, l *lane) {

@@ -209,7 +209,7 @@ func (c judgement) afterRestore(what string, w want) want {
 func (c judgement) unusable() string {
 	switch p := c.r.Provided; {
 	case c.r.Quarantine != nil:
-		return "quarantined by " + c.r.Quarantine.Actor + ": " + c.r.Quarantine.Reason
+		return "quarantined by " + fleet.ShownActor(c.r.Quarantine.Actor) + ": " + c.r.Quarantine.Reason
 	case p == nil:
 		return ""
 	case p.Status == fleet.ProviderStatusFailed:

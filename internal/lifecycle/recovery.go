@@ -269,11 +269,11 @@ func (c judgement) stopped(w want, rung fleet.Rung) want {
 		return w
 	}
 	if h.Until == nil {
-		return waiting("recovery is stopped by %s (%s); `ironherd recovery resume` ends that", h.Actor, h.Reason)
+		return waiting("recovery is stopped by %s (%s); `ironherd recovery resume` ends that", fleet.ShownActor(h.Actor), h.Reason)
 	}
 	if h.Until.After(w.dueAt) {
 		w.dueAt = *h.Until
-		w.reason = fmt.Sprintf("%s; recovery is stopped until then by %s: %s", w.reason, h.Actor, h.Reason)
+		w.reason = fmt.Sprintf("%s; recovery is stopped until then by %s: %s", w.reason, fleet.ShownActor(h.Actor), h.Reason)
 	}
 	return w
 }

@@ -189,7 +189,7 @@ var recoveryLadder = []scenario{
 		state: fleet.StateSilent,
 		want: []due{
 			{agentStart, lifecycle.Due, 14, "started again"},
-			{recovery, lifecycle.Later, 60, "recovery is stopped until then by bmdb: 900 of 1000 machines fell silent"},
+			{recovery, lifecycle.Later, 60, "recovery is stopped until then by ironherd: 900 of 1000 machines fell silent"},
 		},
 	},
 	{

@@ -121,7 +121,7 @@ func (j judged) operators() (command, what string) {
 	case j.env.Restored != "" && (j.plan.State != fleet.StateInstalled || j.operationWaits()):
 		return "ironherd db accept-restore", "what waits because the database looks restored goes on"
 	case h != nil && h.Until == nil && j.plan.State == fleet.StateSilent:
-		return "ironherd recovery resume", fmt.Sprintf("recovery, which %s stopped (%s), goes on", h.Actor, h.Reason)
+		return "ironherd recovery resume", fmt.Sprintf("recovery, which %s stopped (%s), goes on", fleet.ShownActor(h.Actor), h.Reason)
 	}
 	return "", ""
 }
