@@ -78,8 +78,8 @@ func (b *bench) keepsRate(rate fleet.Rate) {
 	}
 }
 
-// TestCreationRateIsTheProviders: processes that make passes by turns keep it together, however long
-// each has been there.
+// TestCreationRateIsTheProviders: processes that make passes by turns keep it together, however
+// long each has been there.
 func TestCreationRateIsTheProviders(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
