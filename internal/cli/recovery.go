@@ -58,8 +58,11 @@ func stopped(h *fleetv1.RecoveryHold) string {
 	if h.GetUntil() != nil {
 		since, before = since+", until "+instant(h.GetUntil()), " before"
 	}
-	return fmt.Sprintf("Recovery is stopped by %s since %s: %s. ironherd recovery resume ends that%s.", fleet.ShownActor(h.GetActor()), since,
-		h.GetReason(), before)
+	text := fmt.Sprintf("Recovery is stopped by %s since %s: %s.", fleet.ShownActor(h.GetActor()), since, h.GetReason())
+	if fleet.ResumableStop(h.GetActor(), len(h.GetSuspects())) {
+		text += fmt.Sprintf(" ironherd recovery resume ends that%s.", before)
+	}
+	return text
 }
 
 func (a *app) recoveryPauseCommand() *cobra.Command {

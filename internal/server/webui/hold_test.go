@@ -27,6 +27,10 @@ func TestPageSaysThatRecoveryIsStopped(t *testing.T) {
 	if !strings.Contains(body, "(ironherd,") || !strings.Contains(body, "or ironherd recovery resume") || strings.Contains(body, fleet.ActorBMDB) {
 		t.Errorf("who has stopped it, and what ends that, is not told:\n%s", body)
 	}
+	stub.summary.RecoveryHold.Actor, stub.summary.RecoveryHold.Suspects = fleet.ActorPolicy, nil
+	if body := get(t, New(overWire(t, stub), Options{}), "/").Body.String(); !strings.Contains(body, "(policy,") || strings.Contains(body, "recovery resume") {
+		t.Errorf("nobody can end a stop for a spent budget, and the page says:\n%s", body)
+	}
 	stub = &stubFleet{summary: &fleetv1.GetSummaryResponse{Machines: 3}}
 	if body := get(t, New(overWire(t, stub), Options{}), "/").Body.String(); strings.Contains(body, "Recovery is stopped") || !strings.Contains(body, "Nothing needs you.") {
 		t.Errorf("nothing is stopped, and the page says:\n%s", body)
