@@ -35,8 +35,9 @@ type Config struct {
 	// KeepHistory and KeepSessions are how long history and ended sessions are kept.
 	KeepHistory  time.Duration `yaml:"keep_history"`
 	KeepSessions time.Duration `yaml:"keep_sessions"`
-	// KeepTokens is how long a creation that came to nothing is remembered: a machine that surfaces
-	// later with its token is reported as unknown instead of adopted.
+	// KeepTokens is how long a creation that came to nothing is remembered, with the install that was
+	// asked for: a machine that surfaces later with its token is reported as unknown instead of
+	// adopted.
 	KeepTokens time.Duration `yaml:"keep_tokens"`
 	// KeepPlans is how long a plan is kept after it has expired.
 	KeepPlans time.Duration `yaml:"keep_plans"`
