@@ -46,8 +46,8 @@ func ShownActor(actor string) string {
 }
 
 // ResumableStop reports whether a person can let recovery go on that was stopped by the actor. The
-// policy's stop, for a budget that is spent, ends by itself. The BMDB's own may be such a stop, too,
-// unless it comes with what to check on our side.
+// policy's stop, for a budget that is spent, ends by itself. The BMDB's own may be such a stop,
+// too, unless it comes with what to check on our side.
 func ResumableStop(actor string, suspects int) bool {
 	return actor != ActorPolicy && (actor != ActorBMDB || suspects > 0)
 }
