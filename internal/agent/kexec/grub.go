@@ -119,11 +119,12 @@ func withoutDevice(path string) string {
 const variable = "\x00"
 
 // grubWords splits a line as GRUB's shell does (GRUB manual, "Shell-like scripting": quoting,
-// variable expansion, comments). Its error is that of a quote without an end.
+// variable expansion, comments). It fails for a quote without an end, and for a line that goes on
+// in the next one.
 func grubWords(line string) (words []string, err error) {
 	var word []byte
 	in, quote := false, byte(0)
-	line = strings.ReplaceAll(line, variable, " ")
+	line = strings.ReplaceAll(strings.TrimRight(line, "\r\n"), variable, " ")
 	for i := 0; i < len(line); i++ {
 		c := line[i]
 		switch {
@@ -131,7 +132,9 @@ func grubWords(line string) (words []string, err error) {
 			quote = 0
 		case quote == '\'':
 			word = append(word, c)
-		case c == '\\' && i+1 < len(line):
+		case c == '\\' && i+1 == len(line):
+			return nil, errors.New("it goes on in the next line")
+		case c == '\\':
 			i++
 			word, in = append(word, line[i]), true
 		case c == '$':

@@ -119,6 +119,7 @@ func TestInitrdsAreAligned(t *testing.T) {
 func FuzzFirstEntry(f *testing.F) {
 	f.Add(generated)
 	f.Add("menuentry a {\nlinux /v \"a b\" 'c'\\ d\ninitrd (x)/i # end\n}\n")
+	f.Add("menuentry {\nlinux /0\"0\"0\\\n}")
 	f.Fuzz(func(t *testing.T, config string) {
 		e, err := firstEntry([]byte(config))
 		if err != nil {
