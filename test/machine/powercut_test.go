@@ -195,22 +195,23 @@ func (s *sluice) pass(ctx context.Context, offset int64) (int64, error) {
 	}
 }
 
-// held is a file behind a sluice, as one request reads it.
+// held is a file behind a sluice, as one request reads it. It has no other methods of the file,
+// by which the kernel would send it past the sluice.
 type held struct {
-	*os.File
+	file   *os.File
 	ctx    context.Context //nolint:containedctx // the request's
 	sluice *sluice
 	offset int64
 }
 
 func (h *held) Seek(offset int64, whence int) (int64, error) {
-	at, err := h.File.Seek(offset, whence)
+	at, err := h.file.Seek(offset, whence)
 	h.offset = at
 	return at, err
 }
 
 func (h *held) Read(p []byte) (int, error) {
-	size, err := h.File.Stat()
+	size, err := h.file.Stat()
 	if err != nil {
 		return 0, err
 	}
@@ -221,7 +222,7 @@ func (h *held) Read(p []byte) (int, error) {
 		}
 		p = p[:min(int64(len(p)), room)]
 	}
-	n, err := h.File.Read(p)
+	n, err := h.file.Read(p)
 	h.offset += int64(n)
 	return n, err
 }
@@ -275,7 +276,7 @@ func serveSystem(t *testing.T, ctx context.Context, dir string, content []byte) 
 			return
 		}
 		defer func() { _ = file.Close() }()
-		http.ServeContent(w, r, filepath.Base(o.path), time.Time{}, &held{File: file, ctx: r.Context(), sluice: gate})
+		http.ServeContent(w, r, filepath.Base(o.path), time.Time{}, &held{file: file, ctx: r.Context(), sluice: gate})
 	})}
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(func() { _ = server.Close() })
