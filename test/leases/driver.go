@@ -25,10 +25,7 @@ type torture struct {
 	kills, stops int
 	seed         uint64
 	lease        time.Duration
-	// again is how long after the lease of a struck process what it held is claimed again at the
-	// latest.
-	again time.Duration
-	told  func(string)
+	told         func(string)
 
 	url, log string
 	alone    bool // the engine allows one process at a time
@@ -110,7 +107,7 @@ func (t *torture) run(ctx context.Context, dir string) (r report, err error) {
 		return r, err
 	}
 	// what was held is to be seen claimed again
-	if err := wait(ctx, t.lease+t.again); err != nil {
+	if err := wait(ctx, t.lease+2*time.Second); err != nil {
 		return r, err
 	}
 	stopping, cancel := context.WithTimeout(ctx, time.Minute)

@@ -252,7 +252,7 @@ func (t *torture) heldAt(lines []line, k lease, at time.Time) bool {
 
 // reclaimed measures how long the machines that a struck process held were not claimed by anybody.
 func (t *torture) reclaimed(r *report, lines []line) {
-	limit := t.lease + t.again
+	limit := t.lease + 2*time.Second
 	for _, b := range t.blows {
 		for machine, epoch := range held(lines, b) {
 			r.heldAtBlow++

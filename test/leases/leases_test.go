@@ -25,8 +25,7 @@ func TestTorture(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 			defer cancel()
-			// Other tests run beside it: they may take the processors for a while.
-			torture := torture{kills: 8, stops: 3, seed: 7, lease: 2 * time.Second, again: 8 * time.Second, told: func(line string) { t.Log(line) }}
+			torture := torture{kills: 8, stops: 3, seed: 7, lease: 2 * time.Second, told: func(line string) { t.Log(line) }}
 			r, err := torture.on(ctx, engine)
 			if err != nil {
 				t.Fatal(err)

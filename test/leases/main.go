@@ -58,7 +58,7 @@ func command(ctx context.Context, args []string) error {
 		}
 		return w.run(ctx)
 	case "torture":
-		t := torture{again: 2 * time.Second, told: func(line string) { fmt.Fprintln(os.Stderr, line) }}
+		t := torture{told: func(line string) { fmt.Fprintln(os.Stderr, line) }}
 		engine := flags.String("engine", "postgres", "postgres or sqlite")
 		flags.IntVar(&t.kills, "kills", 200, "how often to kill")
 		flags.IntVar(&t.stops, "stops", 100, "how often to stop")
