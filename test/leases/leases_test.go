@@ -5,6 +5,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/ironherd/ironherd/internal/fleet"
 )
 
 // TestMain lets the test be its own worker.
@@ -32,5 +34,35 @@ func TestTorture(t *testing.T) {
 			}
 			t.Log(r.row(engine, torture))
 		})
+	}
+}
+
+// TestReclaimed: a machine is claimed again in time, or the run fails. A process that dies between
+// a claim and its line in the log has claimed all the same.
+func TestReclaimed(t *testing.T) {
+	t.Parallel()
+	const struck, next = 7, 8
+	begun := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
+	at := func(seconds float64) time.Time { return begun.Add(time.Duration(seconds * float64(time.Second))) }
+	for name, c := range map[string]struct {
+		epoch   fleet.Epoch // of the claim that is logged, 4.5 s after the blow
+		second  float64     // when epoch 2 was started, as history says
+		claimed time.Duration
+		fails   bool
+	}{
+		"too late":                          {2, 4.4, 4500 * time.Millisecond, true},
+		"in time by who died at once":       {3, 2.25, 2250 * time.Millisecond, false},
+		"too late by who died at once, too": {3, 4.25, 4250 * time.Millisecond, true},
+	} {
+		torture := torture{lease: 2 * time.Second, blows: []blow{{pid: struck, at: begun}}}
+		lines := []line{
+			{at: at(-1), pid: struck, event: "claim", machine: "m", epoch: 1},
+			{at: at(4.5), pid: next, event: "claim", machine: "m", epoch: c.epoch},
+		}
+		var r report
+		torture.reclaimed(&r, lines, map[lease]ending{{"m", 2}: {from: at(c.second)}})
+		if r.slowest != c.claimed || (len(r.faults) > 0) != c.fails {
+			t.Errorf("%s: claimed again after %s, faults %v", name, r.slowest, r.faults)
+		}
 	}
 }
