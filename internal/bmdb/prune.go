@@ -45,13 +45,14 @@ func (db *DB) PruneSessions(ctx context.Context, olderThan time.Duration, limit 
 func (db *DB) PruneTokens(ctx context.Context, olderThan time.Duration, limit int) (int, error) {
 	return db.prune(ctx, "prune tokens", olderThan, func(ctx context.Context, t *transaction, before int64) (int64, error) {
 		which := statement.DeleteClosedTokensParams{Before: before, MaxRows: int64(limit)}
-		err := errors.Join(
-			t.q.DropClosedInstallRequests(ctx, statement.DropClosedInstallRequestsParams(which)),
-			t.q.DropClosedInstallCancels(ctx, statement.DropClosedInstallCancelsParams(which)),
-			t.q.DropClosedMaintenances(ctx, statement.DropClosedMaintenancesParams(which)),
-			t.q.DropClosedQuarantines(ctx, statement.DropClosedQuarantinesParams(which)))
+		machines, err := t.q.ListMachinesOfClosedTokens(ctx, statement.ListMachinesOfClosedTokensParams(which))
 		if err != nil {
 			return 0, err
+		}
+		for _, id := range machines {
+			if err := t.removeWishes(ctx, id); err != nil {
+				return 0, err
+			}
 		}
 		removed, err := t.q.DeleteClosedTokens(ctx, which)
 		if err != nil {
@@ -59,6 +60,13 @@ func (db *DB) PruneTokens(ctx context.Context, olderThan time.Duration, limit in
 		}
 		return removed, t.pruneTurns(ctx) // of what was called with tokens that are not used any more
 	})
+}
+
+// removeWishes removes what was asked for of a machine that never came to be. It was kept for a
+// device that surfaces with the machine's token.
+func (t *transaction) removeWishes(ctx context.Context, machine string) error {
+	_, err := t.q.DeleteQuarantine(ctx, machine)
+	return errors.Join(err, t.q.DropInstallRequest(ctx, machine), t.q.DropInstallCancel(ctx, machine), t.q.DropMaintenance(ctx, machine))
 }
 
 // PrunePlans is PruneHistory for plans that expired longer ago than that.

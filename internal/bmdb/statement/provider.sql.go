@@ -218,80 +218,6 @@ func (q *Queries) DeletePenalties(ctx context.Context, provider string) (int64, 
 	return result.RowsAffected()
 }
 
-const dropClosedInstallCancels = `-- name: DropClosedInstallCancels :exec
-DELETE FROM install_cancel WHERE machine IN (
-  SELECT t.machine FROM token t WHERE t.closed_at > 0 AND t.closed_at < $1
-    AND NOT EXISTS (SELECT 1 FROM machine m WHERE m.id = t.machine)
-  ORDER BY t.token LIMIT CAST($2 AS BIGINT)
-)
-`
-
-type DropClosedInstallCancelsParams struct {
-	Before  int64
-	MaxRows int64
-}
-
-func (q *Queries) DropClosedInstallCancels(ctx context.Context, arg DropClosedInstallCancelsParams) error {
-	_, err := q.db.ExecContext(ctx, dropClosedInstallCancels, arg.Before, arg.MaxRows)
-	return err
-}
-
-const dropClosedInstallRequests = `-- name: DropClosedInstallRequests :exec
-DELETE FROM install_request WHERE machine IN (
-  SELECT t.machine FROM token t WHERE t.closed_at > 0 AND t.closed_at < $1
-    AND NOT EXISTS (SELECT 1 FROM machine m WHERE m.id = t.machine)
-  ORDER BY t.token LIMIT CAST($2 AS BIGINT)
-)
-`
-
-type DropClosedInstallRequestsParams struct {
-	Before  int64
-	MaxRows int64
-}
-
-// What is kept of machines that never came to be, as long as their token is: a device that surfaces
-// with it is taken in as that machine.
-func (q *Queries) DropClosedInstallRequests(ctx context.Context, arg DropClosedInstallRequestsParams) error {
-	_, err := q.db.ExecContext(ctx, dropClosedInstallRequests, arg.Before, arg.MaxRows)
-	return err
-}
-
-const dropClosedMaintenances = `-- name: DropClosedMaintenances :exec
-DELETE FROM maintenance WHERE machine IN (
-  SELECT t.machine FROM token t WHERE t.closed_at > 0 AND t.closed_at < $1
-    AND NOT EXISTS (SELECT 1 FROM machine m WHERE m.id = t.machine)
-  ORDER BY t.token LIMIT CAST($2 AS BIGINT)
-)
-`
-
-type DropClosedMaintenancesParams struct {
-	Before  int64
-	MaxRows int64
-}
-
-func (q *Queries) DropClosedMaintenances(ctx context.Context, arg DropClosedMaintenancesParams) error {
-	_, err := q.db.ExecContext(ctx, dropClosedMaintenances, arg.Before, arg.MaxRows)
-	return err
-}
-
-const dropClosedQuarantines = `-- name: DropClosedQuarantines :exec
-DELETE FROM quarantine WHERE machine IN (
-  SELECT t.machine FROM token t WHERE t.closed_at > 0 AND t.closed_at < $1
-    AND NOT EXISTS (SELECT 1 FROM machine m WHERE m.id = t.machine)
-  ORDER BY t.token LIMIT CAST($2 AS BIGINT)
-)
-`
-
-type DropClosedQuarantinesParams struct {
-	Before  int64
-	MaxRows int64
-}
-
-func (q *Queries) DropClosedQuarantines(ctx context.Context, arg DropClosedQuarantinesParams) error {
-	_, err := q.db.ExecContext(ctx, dropClosedQuarantines, arg.Before, arg.MaxRows)
-	return err
-}
-
 const getIntent = `-- name: GetIntent :one
 SELECT machine, provider, capacity, token, opened_at, planned_at, called_at, calls, rejected FROM intent WHERE machine = $1
 `
@@ -622,6 +548,40 @@ func (q *Queries) ListIntents(ctx context.Context, provider string) ([]Intent, e
 			return nil, err
 		}
 		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listMachinesOfClosedTokens = `-- name: ListMachinesOfClosedTokens :many
+SELECT t.machine FROM token t WHERE t.closed_at > 0 AND t.closed_at < $1
+  AND NOT EXISTS (SELECT 1 FROM machine m WHERE m.id = t.machine)
+ORDER BY t.token LIMIT CAST($2 AS BIGINT)
+`
+
+type ListMachinesOfClosedTokensParams struct {
+	Before  int64
+	MaxRows int64
+}
+
+func (q *Queries) ListMachinesOfClosedTokens(ctx context.Context, arg ListMachinesOfClosedTokensParams) ([]string, error) {
+	rows, err := q.db.QueryContext(ctx, listMachinesOfClosedTokens, arg.Before, arg.MaxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var machine string
+		if err := rows.Scan(&machine); err != nil {
+			return nil, err
+		}
+		items = append(items, machine)
 	}
 	if err := rows.Close(); err != nil {
 		return nil, err

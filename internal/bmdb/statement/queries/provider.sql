@@ -118,35 +118,10 @@ UPDATE token SET epoch = sqlc.arg(epoch) WHERE machine = sqlc.arg(machine);
 -- name: GetTokenEpoch :many
 SELECT epoch FROM token WHERE machine = sqlc.arg(machine);
 
--- What is kept of machines that never came to be, as long as their token is: a device that surfaces
--- with it is taken in as that machine.
--- name: DropClosedInstallRequests :exec
-DELETE FROM install_request WHERE machine IN (
-  SELECT t.machine FROM token t WHERE t.closed_at > 0 AND t.closed_at < sqlc.arg(before)
-    AND NOT EXISTS (SELECT 1 FROM machine m WHERE m.id = t.machine)
-  ORDER BY t.token LIMIT CAST(sqlc.arg(max_rows) AS BIGINT)
-);
-
--- name: DropClosedInstallCancels :exec
-DELETE FROM install_cancel WHERE machine IN (
-  SELECT t.machine FROM token t WHERE t.closed_at > 0 AND t.closed_at < sqlc.arg(before)
-    AND NOT EXISTS (SELECT 1 FROM machine m WHERE m.id = t.machine)
-  ORDER BY t.token LIMIT CAST(sqlc.arg(max_rows) AS BIGINT)
-);
-
--- name: DropClosedMaintenances :exec
-DELETE FROM maintenance WHERE machine IN (
-  SELECT t.machine FROM token t WHERE t.closed_at > 0 AND t.closed_at < sqlc.arg(before)
-    AND NOT EXISTS (SELECT 1 FROM machine m WHERE m.id = t.machine)
-  ORDER BY t.token LIMIT CAST(sqlc.arg(max_rows) AS BIGINT)
-);
-
--- name: DropClosedQuarantines :exec
-DELETE FROM quarantine WHERE machine IN (
-  SELECT t.machine FROM token t WHERE t.closed_at > 0 AND t.closed_at < sqlc.arg(before)
-    AND NOT EXISTS (SELECT 1 FROM machine m WHERE m.id = t.machine)
-  ORDER BY t.token LIMIT CAST(sqlc.arg(max_rows) AS BIGINT)
-);
+-- name: ListMachinesOfClosedTokens :many
+SELECT t.machine FROM token t WHERE t.closed_at > 0 AND t.closed_at < sqlc.arg(before)
+  AND NOT EXISTS (SELECT 1 FROM machine m WHERE m.id = t.machine)
+ORDER BY t.token LIMIT CAST(sqlc.arg(max_rows) AS BIGINT);
 
 -- Tokens of machines that are gone, closed before that instant.
 -- name: DeleteClosedTokens :execrows
