@@ -26,7 +26,7 @@ type Database struct {
 	// PostgreSQL.
 	Isolation string `yaml:"isolation"`
 	// Connections is how many connections transactions use at most. Sessions and notifications use
-	// four more. Only for PostgreSQL.
+	// three more. Only for PostgreSQL.
 	Connections int `yaml:"connections"`
 	// Notify wakes the other processes by NOTIFY when something becomes due. Without it they find it
 	// by their next poll. Only for PostgreSQL.

@@ -35,7 +35,7 @@ type Options struct {
 	// silent transactions are below it. 0: 5s.
 	Lease time.Duration
 	// Connections is how many connections transactions have at most; 0: 16. Extensions have two more,
-	// notifications two.
+	// what others tell comes on another.
 	Connections int
 	// Silent: neither send notifications nor listen to them.
 	Silent bool
@@ -91,10 +91,7 @@ func Open(ctx context.Context, url string, options Options) (*Engine, error) {
 		return nil, errors.Join(err, e.Close())
 	}
 	if !options.Silent {
-		config := e.transactions.Config().ConnConfig.Copy()
-		// nothing runs that could be cancelled at the server
-		config.BuildContextWatcherHandler = giveUpAtOnce
-		e.notifier = startNotifier(ctx, config, e.logger)
+		e.notifier = startNotifier(ctx, e.transactions.Pool, e.logger)
 	}
 	return e, nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -32,10 +33,10 @@ const (
 	reconnectAfter = time.Second
 )
 
-// notifier tells other processes what became due, and hears what they tell. It is only about speed:
-// what fails is forgotten.
+// notifier tells other processes what became due, on connections of the pool, and hears what they
+// tell, on one of its own. It is only about speed: what fails is forgotten.
 type notifier struct {
-	config *pgx.ConnConfig
+	pool   *pgxpool.Pool
 	logger *slog.Logger
 	// self tells our own notifications from those of others.
 	self string
@@ -68,11 +69,11 @@ type hint struct {
 	DueAt    int64              `json:"t"` // microseconds
 }
 
-func startNotifier(ctx context.Context, config *pgx.ConnConfig, logger *slog.Logger) *notifier {
-	n := &notifier{config: config, logger: logger, self: uuid.NewString(), pending: make(map[entry]time.Time), waiting: make(chan struct{}, 1)}
+func startNotifier(ctx context.Context, pool *pgxpool.Pool, logger *slog.Logger) *notifier {
+	n := &notifier{pool: pool, logger: logger, self: uuid.NewString(), pending: make(map[entry]time.Time), waiting: make(chan struct{}, 1)}
 	ctx, n.stop = context.WithCancel(context.WithoutCancel(ctx))
-	n.done.Go(func() { n.keep(ctx, n.send) })
-	n.done.Go(func() { n.keep(ctx, n.listen) })
+	n.done.Go(func() { n.send(ctx) })
+	n.done.Go(func() { n.listen(ctx) })
 	return n
 }
 
@@ -113,40 +114,17 @@ func (n *notifier) add(hints []bmdb.Hint) {
 	}
 }
 
-// keep runs a use of a connection again and again, each time with a new one, until the end.
-func (n *notifier) keep(ctx context.Context, use func(ctx context.Context, conn *pgx.Conn) error) {
-	for ctx.Err() == nil {
-		if err := n.once(ctx, use); ctx.Err() == nil {
-			n.logger.DebugContext(ctx, "notifications are interrupted", slog.Any("err", err))
-			wait(ctx, reconnectAfter)
-		}
-	}
-}
-
-func (n *notifier) once(ctx context.Context, use func(ctx context.Context, conn *pgx.Conn) error) error {
-	conn, err := pgx.ConnectConfig(ctx, n.config.Copy())
-	if err != nil {
-		return err
-	}
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		defer cancel()
-		_ = conn.Close(ctx)
-	}()
-	return use(ctx, conn)
-}
-
-// send tells what waits, and then not again for a moment.
-func (n *notifier) send(ctx context.Context, conn *pgx.Conn) error {
+// send tells what waits, and then not again for a moment, until the end.
+func (n *notifier) send(ctx context.Context) {
 	for {
 		select {
 		case <-n.waiting:
 		case <-ctx.Done():
-			return ctx.Err()
+			return
 		}
 		for _, payload := range n.payloads() {
-			if _, err := conn.Exec(ctx, "SELECT pg_notify($1, $2)", channel, payload); err != nil {
-				return fmt.Errorf("notify: %w", err)
+			if _, err := n.pool.Exec(ctx, "SELECT pg_notify($1, $2)", channel, payload); err != nil && ctx.Err() == nil {
+				n.logger.DebugContext(ctx, "a notification is not sent", slog.Any("err", err))
 			}
 		}
 		wait(ctx, pacing)
@@ -183,8 +161,30 @@ func encoded(v any) string {
 	return string(text)
 }
 
-// listen hears what others tell.
-func (n *notifier) listen(ctx context.Context, conn *pgx.Conn) error {
+// listen hears what others tell, on one connection after another, until the end.
+func (n *notifier) listen(ctx context.Context) {
+	for ctx.Err() == nil {
+		if err := n.listenOnce(ctx); ctx.Err() == nil {
+			n.logger.DebugContext(ctx, "notifications are interrupted", slog.Any("err", err))
+			wait(ctx, reconnectAfter)
+		}
+	}
+}
+
+// listenOnce hears what others tell, until the connection breaks.
+func (n *notifier) listenOnce(ctx context.Context) error {
+	config := n.pool.Config().ConnConfig
+	// nothing runs that could be cancelled at the server
+	config.BuildContextWatcherHandler = giveUpAtOnce
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = conn.Close(ctx)
+	}()
 	if _, err := conn.Exec(ctx, "LISTEN "+channel); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
