@@ -162,15 +162,17 @@ func (e *Engine) settings(own map[string]string) string {
 		// one plan per statement will do; left alone, PostgreSQL believes of some that planning them anew
 		// at each call pays, and spends more time on planning than on them. Joins of more than two tables
 		// are written in the right order, and looking for a better one takes milliseconds. Compiling
-		// costs more than it saves.
-		"random_page_cost":    "1.1",
-		"enable_seqscan":      "off",
-		"enable_hashjoin":     "off",
-		"enable_mergejoin":    "off",
-		"enable_material":     "off",
-		"join_collapse_limit": "1",
-		"plan_cache_mode":     "force_generic_plan",
-		"jit":                 "off",
+		// costs more than it saves, and so do processes that help: with enable_seqscan off, PostgreSQL
+		// starts four of them to read two tables of a few rows.
+		"random_page_cost":                "1.1",
+		"enable_seqscan":                  "off",
+		"enable_hashjoin":                 "off",
+		"enable_mergejoin":                "off",
+		"enable_material":                 "off",
+		"join_collapse_limit":             "1",
+		"plan_cache_mode":                 "force_generic_plan",
+		"jit":                             "off",
+		"max_parallel_workers_per_gather": "0",
 	}
 	calls := []string{
 		// Set off, it would lose what was acknowledged.

@@ -317,6 +317,25 @@ func TestStatements(t *testing.T) {
 	p.sound()
 }
 
+// TestNothingStartsAProcess: what is read from two tables is read by the connection that asks. With
+// enable_seqscan off, helpers look cheap to PostgreSQL.
+func TestNothingStartsAProcess(t *testing.T) {
+	t.Parallel()
+	p, _, _ := stocked(t, 1, postgres.Options{Silent: true})
+	p.must(p.shift.View(t.Context(), func(ctx context.Context, tx bmdb.Tx) error {
+		a := &asked{DBTX: tx}
+		if _, err := statement.New(a).ListHeld(ctx); err != nil {
+			return err
+		}
+		var plan string
+		err := tx.QueryRowContext(ctx, "EXPLAIN (FORMAT JSON) "+a.text, a.args...).Scan(&plan)
+		if err == nil && strings.Contains(plan, "Workers Planned") {
+			t.Errorf("helpers are started:\n%s", plan)
+		}
+		return err
+	}))
+}
+
 // TestCountsAreFolded: state counts stay short however many changes there are, and right when two
 // fold them at once.
 func TestCountsAreFolded(t *testing.T) {

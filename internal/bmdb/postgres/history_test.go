@@ -13,7 +13,7 @@ import (
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
 )
 
-// asked remembers the last statement that asked for one row.
+// asked remembers the last statement that asked for rows.
 type asked struct {
 	statement.DBTX
 	text string
@@ -23,6 +23,11 @@ type asked struct {
 func (a *asked) QueryRowContext(ctx context.Context, text string, args ...any) *sql.Row {
 	a.text, a.args = text, args
 	return a.DBTX.QueryRowContext(ctx, text, args...)
+}
+
+func (a *asked) QueryContext(ctx context.Context, text string, args ...any) (*sql.Rows, error) {
+	a.text, a.args = text, args
+	return a.DBTX.QueryContext(ctx, text, args...)
 }
 
 // TestAWorkEndIsFoundWithoutAScan: a commit that is repeated after a lost reply looks for the end
