@@ -47,7 +47,7 @@ type Server struct {
 	process *process
 	names   atomic.Int64
 	// free are databases that were lent, by their kind, and are empty again.
-	free map[string][]string
+	free map[string][]*lent
 }
 
 // Options of a server.

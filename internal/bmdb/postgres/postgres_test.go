@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -25,6 +26,10 @@ func TestMain(m *testing.M) {
 		}
 	}
 	code := m.Run()
+	if err := kept.close(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
 	if err := pgserver.CloseShared(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
@@ -60,11 +65,52 @@ func open(tb testing.TB, url string, options postgres.Options) *postgres.Engine 
 	return e
 }
 
+// kept are engines that one test uses after the other, each with a database of its own, which is
+// empty each time. A connection costs the server tens of milliseconds, and as much again until it
+// has planned what it is asked.
+var kept engines
+
+type engines struct {
+	mu sync.Mutex
+	of map[string]*postgres.Engine // by the address of its database
+}
+
+// open lends an engine of a kind; those of one kind have the same options.
+func (k *engines) open(tb testing.TB, kind string, options postgres.Options) bmdb.Engine {
+	tb.Helper()
+	s := pgserver.Shared(tb)
+	url := s.URL(s.Borrow(tb, kind, migrate))
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.of == nil {
+		k.of = make(map[string]*postgres.Engine)
+	}
+	if k.of[url] == nil {
+		k.of[url] = open(tb, url, options)
+	}
+	return unclosed{k.of[url]}
+}
+
+func (k *engines) close() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var errs []error
+	for _, e := range k.of {
+		errs = append(errs, e.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// unclosed stays open for the next test.
+type unclosed struct{ *postgres.Engine }
+
+func (unclosed) Close() error { return nil }
+
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	bmdbtest.Run(t, func(t *testing.T) bmdb.Engine {
 		t.Helper()
-		return open(t, migrated(t), postgres.Options{})
+		return kept.open(t, "conformance", postgres.Options{})
 	})
 }
 
@@ -72,6 +118,6 @@ func TestConformanceSerializable(t *testing.T) {
 	t.Parallel()
 	bmdbtest.Run(t, func(t *testing.T) bmdb.Engine {
 		t.Helper()
-		return open(t, migrated(t), postgres.Options{Serializable: true})
+		return kept.open(t, "conformance serializable", postgres.Options{Serializable: true})
 	})
 }
