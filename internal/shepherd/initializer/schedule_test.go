@@ -59,6 +59,10 @@ type crowd struct {
 	takes time.Duration
 	hosts map[netip.Addr]*member
 
+	// dialing has one connection made at a time: bufconn sets timers that end at once, and two of them
+	// at the same time end the race detector of Go 1.26 (SIGSEGV) where time is fake.
+	dialing sync.Mutex
+
 	mu sync.Mutex
 	// taken counts the hosts that were taken over, the last of them at the instant last.
 	taken int
@@ -177,6 +181,8 @@ func (c *crowd) connect(ctx context.Context, _, address string) (net.Conn, error
 		<-ctx.Done()
 		return nil, ctx.Err()
 	default:
+		c.dialing.Lock()
+		defer c.dialing.Unlock()
 		return m.listener.DialContext(ctx)
 	}
 }
