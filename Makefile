@@ -59,8 +59,8 @@ vm-disk: setup ## Build the disk that virtual machines of tests start from, of D
 .PHONY: test
 test: setup build kube vm-disk ## Run every test; with the race detector but for the largest (PKG=./internal/bmdb/... for some)
 	@$(PLAIN) vet -trimpath ./...
-	@go test $(RACE) -p 3 -timeout 25m $(or $(PKG),$$(go list ./... | grep -vx '.*/internal/arch')) # three at a time: many wait for others
-	@$(if $(PKG),,$(PLAIN) test -trimpath ./internal/arch) # it reads the source, in one thread
+	@go test $(RACE) -p 3 -timeout 25m $(or $(PKG),$$(go list ./... | grep -vxE '.*/(internal/arch|test/mutants)')) # three at a time: many wait for others
+	@$(if $(PKG),,$(PLAIN) test -trimpath ./internal/arch ./test/mutants) # they read the source
 	@$(if $(PKG),,$(PLAIN) test -trimpath -timeout 20m -run 'TestADay|TestSeeds' ./internal/shepherd ./internal/rehearsal) # a whole fleet and 1,000 seeds; above are smaller ones
 
 .PHONY: simulate

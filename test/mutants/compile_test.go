@@ -10,6 +10,7 @@ import (
 	"go/token"
 	"go/types"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path"
@@ -32,7 +33,7 @@ type listed struct {
 func list(t *testing.T, dirs []string) (byDir, byPath map[string]listed) {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), "go", append([]string{
-		"list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles,ImportMap",
+		"list", "-trimpath", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles,ImportMap",
 	}, dirs...)...)
 	command.Dir, command.Stderr = root, t.Output()
 	out, err := command.Output()
@@ -59,68 +60,62 @@ func TestPatchesCompile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dirs := map[string]bool{}
-	for _, m := range all {
-		for file := range m.files {
-			if path.Ext(file) == ".go" {
-				dirs["./"+path.Dir(file)] = true
-			}
-		}
-	}
-	var of []string
-	for dir := range dirs {
-		of = append(of, dir)
-	}
-	byDir, byPath := list(t, of)
 	absolute, err := filepath.Abs(root)
 	if err != nil {
 		t.Fatal(err)
 	}
+	planted := map[string]map[string]map[string]string{} // text by directory, fault and name
 	for _, m := range all {
-		t.Run(m.name, func(t *testing.T) {
-			t.Parallel()
-			planted := map[string][]string{} // by directory
-			for file, list := range m.files {
-				if path.Ext(file) != ".go" {
-					continue
-				}
-				text, err := os.ReadFile(filepath.Join(root, file))
-				if err != nil {
-					t.Fatal(err)
-				}
-				changed, err := plant(string(text), list)
-				if err != nil {
-					t.Fatal(err)
-				}
-				dir := filepath.Join(absolute, path.Dir(file))
-				planted[dir] = append(planted[dir], filepath.Base(file), changed)
+		for file, list := range m.files {
+			if path.Ext(file) != ".go" {
+				continue
 			}
-			for dir, files := range planted {
-				if err := compile(byDir[dir], byPath, files); err != nil {
-					t.Error(err)
+			text, err := os.ReadFile(filepath.Join(root, file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			changed, err := plant(string(text), list)
+			if err != nil {
+				t.Fatal(err)
+			}
+			dir := filepath.Join(absolute, path.Dir(file))
+			if planted[dir] == nil {
+				planted[dir] = map[string]map[string]string{}
+			}
+			if planted[dir][m.name] == nil {
+				planted[dir][m.name] = map[string]string{}
+			}
+			planted[dir][m.name][filepath.Base(file)] = changed
+		}
+	}
+	byDir, byPath := list(t, slices.Sorted(maps.Keys(planted)))
+	for dir, faults := range planted {
+		t.Run(strings.TrimPrefix(dir, absolute+"/"), func(t *testing.T) {
+			t.Parallel()
+			p, err := parsePackage(byDir[dir], byPath)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for name, changed := range faults {
+				if err := p.check(changed); err != nil {
+					t.Errorf("%s: %v", name, err)
 				}
 			}
 		})
 	}
 }
 
-// compile checks the types of a package in which files have another text: name, text, name, text.
-func compile(p listed, byPath map[string]listed, planted []string) error {
+// parsed is a package, and what it imports as far as somebody has asked for it.
+type parsed struct {
+	listed
+	set     *token.FileSet
+	files   map[string]*ast.File
+	imports types.Importer
+}
+
+func parsePackage(p listed, byPath map[string]listed) (parsed, error) {
 	if len(p.GoFiles) == 0 {
-		return fmt.Errorf("there is no package in %s", p.Dir)
-	}
-	set := token.NewFileSet()
-	var files []*ast.File
-	for _, name := range p.GoFiles {
-		var text any
-		if i := slices.Index(planted, name); i >= 0 {
-			text = planted[i+1]
-		}
-		file, err := parser.ParseFile(set, filepath.Join(p.Dir, name), text, parser.SkipObjectResolution)
-		if err != nil {
-			return err
-		}
-		files = append(files, file)
+		return parsed{}, fmt.Errorf("there is no package in %s", p.Dir)
 	}
 	lookup := func(imported string) (io.ReadCloser, error) {
 		if mapped, ok := p.ImportMap[imported]; ok {
@@ -131,7 +126,29 @@ func compile(p listed, byPath map[string]listed, planted []string) error {
 		}
 		return os.Open(byPath[imported].Export)
 	}
-	config := types.Config{Importer: importer.ForCompiler(set, "gc", lookup), Sizes: types.SizesFor("gc", runtime.GOARCH)}
-	_, err := config.Check(p.ImportPath, set, files, nil)
+	set := token.NewFileSet()
+	whole := parsed{p, set, map[string]*ast.File{}, importer.ForCompiler(set, "gc", lookup)}
+	for _, name := range p.GoFiles {
+		file, err := parser.ParseFile(set, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
+		if err != nil {
+			return parsed{}, err
+		}
+		whole.files[name] = file
+	}
+	return whole, nil
+}
+
+// check checks the types of the package in which files have another text.
+func (p parsed) check(changed map[string]string) error {
+	files := maps.Clone(p.files)
+	for name, text := range changed {
+		file, err := parser.ParseFile(p.set, filepath.Join(p.Dir, name), text, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		files[name] = file
+	}
+	config := types.Config{Importer: p.imports, Sizes: types.SizesFor("gc", runtime.GOARCH)}
+	_, err := config.Check(p.ImportPath, p.set, slices.Collect(maps.Values(files)), nil)
 	return err
 }
