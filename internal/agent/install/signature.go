@@ -66,15 +66,6 @@ var signatures = []signature{
 // zfsMagic starts the uberblocks of ZFS, in either byte order.
 var zfsMagic = []string{"\x00\x00\x00\x00\x00\xba\xb1\x0c", "\x0c\xb1\xba\x00\x00\x00\x00\x00"}
 
-// contents says what is known of what a disk of that size holds, each thing once.
-func contents(disk io.ReaderAt, size int64) ([]string, error) {
-	ends, err := endsOf(disk, size)
-	if err != nil {
-		return nil, err
-	}
-	return ends.kinds(), nil
-}
-
 // kinds says what is known of what a disk holds, each thing once.
 func (e diskEnds) kinds() []string {
 	head, tail, size := e.head, e.tail, e.size

@@ -2,6 +2,7 @@ package install
 
 import (
 	"bytes"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,6 +22,12 @@ func blank(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// contents says what is known of what a disk of that size holds, each thing once.
+func contents(disk io.ReaderAt, size int64) ([]string, error) {
+	ends, err := endsOf(disk, size)
+	return ends.kinds(), err
 }
 
 // TestContentsByTheirOwnTools has the programs of others make what a disk may hold.
