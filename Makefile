@@ -57,7 +57,7 @@ vm-disk: setup ## Build the disk that virtual machines of tests start from, of D
 	@go run ./test/machine/prepare
 
 .PHONY: test
-test: setup build kube vm-disk ## Run every test; with the race detector but for the largest (PKG=./internal/bmdb/... for some)
+test: setup build kube vm-disk ## Run every test; with the race detector but for the largest, and those of the source (PKG=./internal/bmdb/... for some)
 	@$(PLAIN) vet -trimpath ./...
 	@go test $(RACE) -p 3 -timeout 25m $(or $(PKG),$$(go list ./... | grep -vxE '.*/(internal/arch|test/mutants)')) # three at a time: many wait for others
 	@$(if $(PKG),,$(PLAIN) test -trimpath ./internal/arch ./test/mutants) # they read the source

@@ -113,6 +113,7 @@ type parsed struct {
 	imports types.Importer
 }
 
+// parsePackage reads a package as it is.
 func parsePackage(p listed, byPath map[string]listed) (parsed, error) {
 	if len(p.GoFiles) == 0 {
 		return parsed{}, fmt.Errorf("there is no package in %s", p.Dir)

@@ -46,7 +46,7 @@ func CloseShared() error {
 
 // Borrow lends a database to a test and returns its name. Its tables, which prepare has made when
 // the first of that kind was made, are empty. It is taken back, and emptied for the next test, when
-// this one is over and has no transaction open: that takes a hundredth of making one. Tables of
+// this one is over and has no transaction open: that takes far less than making one. Tables of
 // goose keep their rows. What empties it keeps its connection.
 func (s *Server) Borrow(tb testing.TB, kind string, prepare func(ctx context.Context, url string) error) string {
 	tb.Helper()
