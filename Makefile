@@ -133,7 +133,7 @@ torture-siege: ## 10,000 hostile connections at a time for a minute, with agents
 	@go test -count=1 -timeout 15m -v -run 'TestSiege' ./test -siege=$(or $(N),10000) | grep --line-buffered -Ev '^=== '
 
 .PHONY: torture-hands
-torture-hands: ## What reaches machines, at full numbers: a fleet loses its power, many creates on a faulty wire, starts with a man in the middle (N=10000)
+torture-hands: ## What reaches machines, at full numbers: a fleet loses its power, many creates on a faulty wire, 10,000 starts with a man in the middle (N=10000 for the first two)
 	@go test -count=1 -timeout 4h -v -run 'TestPowerIsLost$$' ./internal/shepherd/recoverer -storm=$(or $(N),10000) | grep --line-buffered -Ev '^=== '
 	@go test -count=1 -timeout 4h -v -run 'TestManyCreates$$' ./internal/shepherd/provisioner -creates=$(or $(N),10000) | grep --line-buffered -Ev '^=== '
 	@go test -count=1 -timeout 4h -v -run 'TestTenThousandStartsAndAManInTheMiddle$$' ./internal/remote | grep --line-buffered -Ev '^=== '

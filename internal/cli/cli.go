@@ -87,8 +87,8 @@ A machine is named by its ID, an unambiguous beginning of it, its host name, or 
 	root.SetErr(a.env.Stderr)
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.server, "server", "", "control plane to ask: unix:///PATH, http://HOST:PORT or https://HOST:PORT ($IRONHERD_SERVER)")
-	flags.StringVar(&a.tokenFile, "token-file", "", "file with your token, for http and https")
-	flags.StringVar(&a.caFile, "ca-file", "", "PEM file with the only certificates to verify the control plane by, for https: its operator-ca.crt")
+	flags.StringVar(&a.tokenFile, "token-file", "", "file with your token, for http and https ($IRONHERD_TOKEN_FILE)")
+	flags.StringVar(&a.caFile, "ca-file", "", "PEM file with the only certificates to verify the control plane by, for https: its operator-ca.crt ($IRONHERD_CA_FILE)")
 	flags.StringVar(&a.configFile, "config", "", "configuration file of the control plane, which names its socket, too ($IRONHERD_CONFIG)")
 	root.Version = a.env.Version
 	root.SetVersionTemplate("ironherd {{.Version}}\n")

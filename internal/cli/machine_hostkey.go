@@ -10,8 +10,9 @@ import (
 
 func (a *app) machineHostKeyCommand() *cobra.Command {
 	cmd := group("host-key", "By which SSH host keys a machine is known", a.hostKeyShowCommand(), a.hostKeyAcceptCommand())
-	cmd.Long = `A machine is known by the host keys that its provider attests, that were seen at first contact (where that is allowed), or that the system
-which was installed on it has told. Another key is refused, and nothing is sent to that host, until somebody accepts it.`
+	cmd.Long = `A machine is known by the host keys that its provider attests, that were put on it when it was created, that were seen at first contact
+(where that is allowed), that its installed system was given or has told, or that a person accepted. Another key is refused, and nothing is
+sent to that host, until somebody accepts it.`
 	return cmd
 }
 

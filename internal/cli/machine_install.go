@@ -78,7 +78,7 @@ Both want --reason, and can select machines by --provider, --state and --locatio
 	flags.BoolVar(&o.reinstall, "reinstall", false, "install over whatever the machines have, by a plan")
 	flags.BoolVar(&o.cancel, "cancel", false, "call off the install that was asked for")
 	flags.BoolVar(&o.wait, "wait", false, "wait until the machines are installed")
-	f := a.verbFlags(cmd)
+	f := a.verbFlags(cmd, true)
 	flags.Lookup("reason").Usage = "why, for history and everybody who asks (required with --reinstall and --cancel)"
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if o.reinstall || o.cancel {

@@ -12,7 +12,7 @@ import (
 )
 
 func (a *app) recoveryCommand() *cobra.Command {
-	return group("recovery", "Look at recovery, and stop the line", a.recoveryStatusCommand(), a.recoveryPauseCommand(), a.recoveryResumeCommand())
+	return group("recovery", "Look at recovery, and stop it", a.recoveryStatusCommand(), a.recoveryPauseCommand(), a.recoveryResumeCommand())
 }
 
 func (a *app) recoveryStatusCommand() *cobra.Command {
@@ -70,7 +70,7 @@ func (a *app) recoveryPauseCommand() *cobra.Command {
 	var lasts time.Duration
 	cmd := &cobra.Command{
 		Use:   "pause",
-		Short: "Stop the line: nothing is rebooted, power-cycled or reinstalled by recovery",
+		Short: "Stop it: nothing is rebooted, power-cycled or reinstalled by recovery",
 		Long: `Pause stops recovery for the whole fleet: no machine is rebooted, power-cycled, reinstalled or quarantined by it. Agents are started as
 before, and what people ask for is done. It ends by itself with --for or --until, else with ironherd recovery resume.`,
 		Example: `  ironherd recovery pause --for 1h --reason "the switch of rack 4 is replaced"`,
@@ -106,9 +106,10 @@ before, and what people ask for is done. It ends by itself with --for or --until
 func (a *app) recoveryResumeCommand() *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
-		Use:     "resume",
-		Short:   "Let recovery go on",
-		Long:    `Resume ends the stop of recovery, also the one that was made because so many machines were silent at once.`,
+		Use:   "resume",
+		Short: "Let recovery go on",
+		Long: `Resume ends the stop of recovery, also the one that was made because so many machines were silent at once. One that was made because
+policy.recovery_per_hour is spent ends by itself, or with a higher limit.`,
 		Example: `  ironherd recovery resume --reason "the listener is back"`,
 		Args:    exactly,
 	}

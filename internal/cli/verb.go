@@ -50,7 +50,7 @@ func (a *app) verbCommand(v verb, more func(request *fleetv1.CreatePlanRequest) 
 		Use: v.use + " " + whichMachines, Short: v.short, Long: v.long + planHelp, Example: v.example,
 		ValidArgsFunction: a.completeMachines,
 	}
-	f := a.verbFlags(cmd)
+	f := a.verbFlags(cmd, v.waits)
 	if v.waits {
 		cmd.Flags().BoolVar(&f.wait, "wait", false, "wait until it is done, or has failed")
 	}
@@ -69,14 +69,18 @@ func (a *app) verbCommand(v verb, more func(request *fleetv1.CreatePlanRequest) 
 	return cmd
 }
 
-// verbFlags adds the flags of a verb to its command.
-func (a *app) verbFlags(cmd *cobra.Command) *verbFlags {
+// verbFlags adds the flags of a verb to its command, which may have a flag to wait.
+func (a *app) verbFlags(cmd *cobra.Command, waits bool) *verbFlags {
 	f := &verbFlags{}
 	flags := cmd.Flags()
 	flags.StringVar(&f.reason, "reason", "", "why, for history and everybody who asks (required)")
 	a.selectorFlags(cmd, &f.selector, "instead of naming machines: those")
 	flags.BoolVar(&f.yes, "yes", false, "do not show a plan first: do it")
-	f.timeout, f.output = timeoutFlag(cmd, 0, timeoutUsage+" (default: 110s without --wait, no limit with it)"), outputFlag(cmd)
+	timeout, usage := confirmTimeout, timeoutUsage
+	if waits {
+		timeout, usage = 0, timeoutUsage+" (default: 110s without --wait, no limit with it)"
+	}
+	f.timeout, f.output = timeoutFlag(cmd, timeout, usage), outputFlag(cmd)
 	return f
 }
 

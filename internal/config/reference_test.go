@@ -68,7 +68,7 @@ func (r *reference) section(path string, value reflect.Value) {
 	var subs []sub
 	var rows strings.Builder
 	for _, k := range keysOf(value) {
-		name, v, text := key(k.field), k.value, inKeys(r.comment(k.owner, k.field.Name), k.owner)
+		name, v, text := key(k.field), k.value, r.inKeys(r.comment(k.owner, k.field.Name), k.owner)
 		inner := strings.TrimPrefix(path+"."+name, ".")
 		if text == "" {
 			r.t.Errorf("%s (%s.%s) has no comment", inner, k.owner, k.field.Name)
@@ -218,15 +218,18 @@ func (r *reference) parse(directory string) map[string]string {
 
 func word(name string) *regexp.Regexp { return regexp.MustCompile(`\b` + name + `\b`) }
 
-// inKeys replaces the names of fields by those of keys: at the beginning, and where a name cannot
-// be an ordinary word.
-func inKeys(text string, t reflect.Type) string {
+// inKeys replaces the names of fields by those of keys: at the beginning, where the comment speaks
+// of that field, too, and where a name cannot be an ordinary word.
+func (r *reference) inKeys(text string, t reflect.Type) string {
+	comment := text
+	speaksOf := func(f reflect.StructField) bool { return !f.Anonymous && r.comment(t, f.Name) == comment }
 	for i := range t.NumField() {
 		f := t.Field(i)
-		if rest, begins := strings.CutPrefix(text, f.Name+" "); begins {
+		rest, begins := strings.CutPrefix(text, f.Name+" ")
+		if begins {
 			text = "`" + key(f) + "` " + rest
 		}
-		if strings.Contains(key(f), "_") {
+		if strings.Contains(key(f), "_") || !begins && speaksOf(f) {
 			text = word(f.Name).ReplaceAllString(text, "`"+key(f)+"`")
 		}
 	}

@@ -14,7 +14,7 @@ type Backoff struct {
 	Initial time.Duration
 	// Exponent is the factor from one interval to the next. Zero or 1: the interval is constant.
 	Exponent float64
-	// Maximum bounds the interval. Zero: Initial where the interval is constant, else an hour.
+	// Maximum bounds the interval. Zero: the initial one where the interval is constant, else an hour.
 	Maximum time.Duration
 }
 

@@ -60,7 +60,8 @@ type Policy struct {
 	// next step is taken.
 	RecoveryStepTimeout time.Duration `json:"recovery_step_timeout"`
 	// RecoveryReboots, RecoveryPowerCycles and RecoveryReinstalls are how often each step may be taken
-	// for one machine before the ladder goes on to the next one. A reinstall destroys the disk.
+	// for one machine before the ladder goes on to the next one. A reinstall has the provider put its
+	// own operating system on the machine, and destroys the disk.
 	RecoveryReboots     int `json:"recovery_reboots"`
 	RecoveryPowerCycles int `json:"recovery_power_cycles"`
 	RecoveryReinstalls  int `json:"recovery_reinstalls"`

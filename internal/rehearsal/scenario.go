@@ -30,7 +30,7 @@ func Scenarios() []Scenario {
 		{"deploy", "an operating system is asked for on every machine at once", 10 * time.Minute, []Event{
 			{What: AskDeploy, At: time.Minute, Share: 100},
 		}},
-		{"agents-die", "the agents of a tenth of the machines die, and every second of these machines hangs", 10 * time.Minute, []Event{
+		{"agents-die", "the agents of a tenth of the machines die, and half of these machines hang", 10 * time.Minute, []Event{
 			{What: TenthFails, At: time.Minute},
 		}},
 		{"provider-throttles", "a tenth of the machines fails while providers refuse four of five calls, for an hour", time.Hour + time.Minute, []Event{
@@ -79,7 +79,7 @@ func (s Scenario) Plan(seed uint64, machines, controllers int, lasts time.Durati
 	return p, p.Validate()
 }
 
-// tenthFails lets the agents of a tenth of the machines die, and every second of their hosts hang.
+// tenthFails lets the agents of a tenth of the machines die, and half of their hosts hang.
 func (w *world) tenthFails() {
 	for _, p := range w.providers {
 		for i, d := range p.base().devices {

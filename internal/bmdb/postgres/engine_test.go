@@ -113,24 +113,30 @@ func TestNotifications(t *testing.T) {
 		t.Fatalf("claimed %d", len(got))
 	}
 	wake := b.Wake(fleet.ProcessAgentStart)
-	for len(wake) > 0 {
-		<-wake
+	woken := func() bool {
+		select {
+		case <-wake:
+			return true
+		default:
+			return false
+		}
+	}
+	for woken() { // what was told before
 	}
 	a.must(work.Cancel(t.Context(), "again"))
-	<-wake // or the test never ends
+	await(t, "what was made due is told", woken)
 	if got := b.claim(other, 1); len(got) != 1 {
 		t.Errorf("claimed %d", len(got))
 	}
 	// A listener that was cut off takes everything for due.
-	for len(wake) > 0 {
-		<-wake
+	for woken() {
 	}
 	killed := query[int](t, url, `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
 		WHERE datname = current_database() AND query LIKE 'LISTEN%'`)
 	if killed == 0 {
 		t.Fatal("nobody listens")
 	}
-	<-wake
+	await(t, "a listener that was cut off looks again", woken)
 }
 
 // record writes rows of history.

@@ -25,7 +25,8 @@ type Config struct {
 	TokenFile string `yaml:"token_file"`
 	// Project is the UUID of the project whose reservations are used.
 	Project string `yaml:"project"`
-	// SSHKeyLabel is the label under which SSHPublicKey is kept in the project.
+	// SSHKeyLabel is the label under which the public half of the SSH key (ssh.key_file) is kept in
+	// the project.
 	SSHKeyLabel string `yaml:"ssh_key_label"`
 	// SSHPublicKey is the public half of the key that machines are reached with, in authorized_keys
 	// form. It is derived from the configured private key, not configured itself.

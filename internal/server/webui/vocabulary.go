@@ -25,7 +25,7 @@ var processes = map[fleet.Process]string{
 	fleet.ProcessAgentStart: "Puts our agent in charge of a machine.",
 	fleet.ProcessInstall:    "Writes an operating system; done by the agent.",
 	fleet.ProcessOperation:  "Carries out what a person asked for: reboot, power, release.",
-	fleet.ProcessRecovery:   "Repairs a machine whose agent is silent.",
+	fleet.ProcessRecovery:   "Repairs a machine that is not heard of.",
 	fleet.ProcessProbe:      "Asks installed systems whether they are up.",
 	fleet.ProcessUpdate:     "Refreshes what is known from a provider.",
 }
