@@ -141,7 +141,7 @@ func (d *Daemon) buildLoops(
 		}},
 		{fleet.RoleProber, c.Loops.Prober, func(logger *slog.Logger) (shepherd.Handler, error) {
 			return prober.New(d.db, sources(providers, instance.forProber), c.Prober, key, prober.Options{
-				Port: c.Initializer.Port, Logger: logger, Observer: probeObserver{d.metrics},
+				Port: c.Initializer.Port, User: c.Initializer.User, Logger: logger, Observer: probeObserver{d.metrics},
 			})
 		}},
 	} {

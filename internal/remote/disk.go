@@ -29,10 +29,6 @@ type disk interface {
 	// explain adds to the error of an operation in a directory what the host does not say by itself:
 	// that there is no space for so many bytes, or that nothing can be written.
 	explain(ctx context.Context, directory string, size int64, err error) error
-	// removeStale removes what uploads to base have left that nobody goes on with: of other contents,
-	// and files that were about to be renamed. fresh is a file that was written just now. A file that
-	// stays is harmless.
-	removeStale(ctx context.Context, base, fresh string) error
 }
 
 // entry is a file on a host.

@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"strings"
 
 	"github.com/pkg/sftp"
 	"golang.org/x/sync/errgroup"
@@ -263,27 +262,4 @@ func (d *sftpDisk) explain(ctx context.Context, directory string, size int64, er
 	}
 	// Without errDamaged in it, because another form would find no space either.
 	return &DirectoryError{Err: fleet.Errorf(fleet.KindTemporary, "%v (%s)", err, hint), hint: hint}
-}
-
-// removeStale goes by the time of the host.
-func (d *sftpDisk) removeStale(ctx context.Context, base, fresh string) error {
-	return d.step(ctx, "remove what was left", func() error {
-		now, err := d.files.Lstat(fresh)
-		if err != nil {
-			return err
-		}
-		entries, err := d.files.ReadDir(path.Dir(base))
-		if err != nil {
-			return err
-		}
-		for _, entry := range entries {
-			name := entry.Name()
-			if strings.HasPrefix(name, path.Base(base)+"-") && entry.Mode().IsRegular() &&
-				(strings.HasSuffix(name, partSuffix) || strings.HasSuffix(name, temporarySuffix)) &&
-				now.ModTime().Sub(entry.ModTime()) >= staleAfter {
-				_ = d.files.Remove(path.Join(path.Dir(base), path.Base(name)))
-			}
-		}
-		return nil
-	})
 }

@@ -191,10 +191,14 @@ func (d shellDisk) digest(ctx context.Context, name string, size int64) (string,
 // explain has nothing to add: the commands say why they fail.
 func (d shellDisk) explain(_ context.Context, _ string, _ int64, err error) error { return err }
 
-func (d shellDisk) removeStale(ctx context.Context, base, _ string) error {
+// removeStale removes what uploads to base have left that nobody goes on with: of other contents,
+// and files that were about to be renamed. It goes by the time of the host. A file that stays is
+// harmless. A host with SFTP is asked the same way: a list of its files would be as long as it
+// likes.
+func (d shellDisk) removeStale(ctx context.Context, base string) error {
 	quoted := func(suffix string) string { return quoteAlways(path.Base(base) + "-*" + suffix) }
 	script := "cd " + quoteAlways(path.Dir(base)) + ` && find . ! -name . -prune -type f \( -name ` + quoted(partSuffix) +
-		" -o -name " + quoted(temporarySuffix) + ` \) -mmin +0 -exec rm -f {} \;`
+		" -o -name " + quoted(temporarySuffix) + fmt.Sprintf(` \) -mmin +%d -exec rm -f {} \;`, staleAfter/time.Minute)
 	_, err := d.run(ctx, "remove what was left", script, Command{})
 	if _, exited := errors.AsType[*ExitError](err); exited {
 		return nil // there is no find, or none that knows minutes

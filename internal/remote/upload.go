@@ -112,7 +112,7 @@ func (u *upload) run(ctx context.Context, base string) error {
 	if err := u.send(ctx); err != nil {
 		return err
 	}
-	return u.disk.removeStale(ctx, u.base, u.path)
+	return shellDisk{u.host}.removeStale(ctx, u.base)
 }
 
 func (u *upload) explain(ctx context.Context, directory string, err error) error {

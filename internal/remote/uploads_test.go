@@ -49,7 +49,7 @@ func fewPrograms(t *testing.T) string {
 func TestUploadsAreCheckedAndResumed(t *testing.T) {
 	t.Parallel()
 	for name, environment := range map[string]string{
-		"compressed": "", "plain": "PATH=/nowhere", "without SFTP": withoutSFTP, "without SFTP, plain": "PATH=" + fewPrograms(t) + " " + withoutSFTP,
+		"compressed": "", "plain": "PATH=" + fewPrograms(t), "without SFTP": withoutSFTP, "without SFTP, plain": "PATH=" + fewPrograms(t) + " " + withoutSFTP,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -200,12 +200,22 @@ func testADamagedPartIsSentAnew(t *testing.T, s *sshd, packed bool) {
 		t.Fatal(err)
 	}
 	_ = os.Chtimes(stale, old, old)
+	// Somebody else is uploading another version.
+	underWay := NewContent([]byte("another")).partial(base, !packed)
+	if err := os.WriteFile(underWay, []byte("ano"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	before := time.Now().Add(-5 * time.Second)
+	_ = os.Chtimes(underWay, before, before)
 	uploaded, err := host.Upload(t.Context(), content, base, 0o700)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if written, err := os.ReadFile(uploaded.Path); err != nil || !bytes.Equal(written, content.data) {
 		t.Errorf("%d bytes of something else, %v", len(written), err)
+	}
+	if err := os.Remove(underWay); err != nil {
+		t.Errorf("what somebody else is uploading: %v", err)
 	}
 	checkDir(t, base, uploaded.Path)
 }

@@ -90,6 +90,8 @@ type Observer interface {
 type Options struct {
 	// Port of SSH where the provider names none. Zero: 22.
 	Port uint16
+	// User is who logs in to a jump host whose list names no user. Empty: root.
+	User string
 	// Logger receives what an operator should know. Nil: nothing is logged.
 	Logger *slog.Logger
 	// Observer may be nil.
@@ -222,7 +224,7 @@ func (p *Prober) question(ctx context.Context, source Source, r fleet.Record) (q
 	}
 	q.target.Address = netip.AddrPortFrom(r.Provided.Address, cmp.Or(p.options.Port, 22))
 	if source.Config.List {
-		if err := q.reachAsListed(ctx, source, r.ProviderID); err != nil {
+		if err := q.reachAsListed(ctx, source, r.ProviderID, p.options.User); err != nil {
 			return q, err
 		}
 	}
@@ -234,8 +236,9 @@ func (p *Prober) question(ctx context.Context, source Source, r fleet.Record) (q
 	return q, nil
 }
 
-// reachAsListed takes in how a list of hosts says that the machine is reached.
-func (q *question) reachAsListed(ctx context.Context, source Source, id fleet.ProviderID) error {
+// reachAsListed takes in how a list of hosts says that the machine is reached. User logs in to a
+// jump host for which the list names none.
+func (q *question) reachAsListed(ctx context.Context, source Source, id fleet.ProviderID, user string) error {
 	entry, err := source.Provider.Get(ctx, id)
 	if err != nil {
 		return fmt.Errorf("ask the provider for the address: %w", err)
@@ -245,7 +248,7 @@ func (q *question) reachAsListed(ctx context.Context, source Source, id fleet.Pr
 	}
 	if jump := entry.Access.Jump; jump != nil {
 		q.target.Via = &remote.Target{
-			Address: jump.Address, User: cmp.Or(jump.User, "root"), Trust: remote.Trust{Attested: []string{jump.HostKey}},
+			Address: jump.Address, User: cmp.Or(jump.User, user, "root"), Trust: remote.Trust{Attested: []string{jump.HostKey}},
 		}
 	}
 	return nil
