@@ -1,10 +1,12 @@
 package webui
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -282,6 +284,60 @@ func TestBeat(t *testing.T) {
 		}
 	})
 }
+
+// TestQuietStreamOverHTTP2: a stream is not ended between two beats. The deadline of a write ends a
+// stream of HTTP/2 though nothing is being written.
+func TestQuietStreamOverHTTP2(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := net.Pipe()
+		conns := make(chan net.Conn, 1)
+		conns <- theirs
+		var protocols http.Protocols
+		protocols.SetUnencryptedHTTP2(true)
+		server := &http.Server{Handler: New(inBubble(smallFleet()), Options{}), Protocols: &protocols, ReadHeaderTimeout: time.Minute}
+		go func() { _ = server.Serve(listener{conns}) }()
+		transport := &http.Transport{Protocols: &protocols, DialContext: func(context.Context, string, string) (net.Conn, error) { return ours, nil }}
+		ctx, leave := context.WithCancel(t.Context())
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://page.invalid/live/", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Accept", "text/event-stream")
+		answer, err := (&http.Client{Transport: transport}).Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		beats := 0
+		for lines := bufio.NewScanner(answer.Body); beats < 5; {
+			if !lines.Scan() {
+				t.Errorf("the stream ended after %d beats: %v", beats, lines.Err())
+				break
+			}
+			if lines.Text() == "event: beat" {
+				beats++
+			}
+		}
+		leave()
+		_ = answer.Body.Close()
+		transport.CloseIdleConnections()
+		close(conns)
+		_ = server.Close()
+	})
+}
+
+// listener hands out connections.
+type listener struct{ conns <-chan net.Conn }
+
+func (l listener) Accept() (net.Conn, error) {
+	if conn, open := <-l.conns; open {
+		return conn, nil
+	}
+	return nil, net.ErrClosed
+}
+
+func (l listener) Close() error   { return nil }
+func (l listener) Addr() net.Addr { return &net.UnixAddr{Net: "unix"} }
 
 // TestCrowd: beyond the bound a viewer is told to come back, and a place that is left is free.
 func TestCrowd(t *testing.T) {

@@ -101,5 +101,10 @@ func (s stream) send(name string, e Event) error {
 	if _, err := s.w.Write(text.Bytes()); err != nil {
 		return err
 	}
-	return s.control.Flush()
+	if err := s.control.Flush(); err != nil {
+		return err
+	}
+	// In HTTP/2 a deadline ends the stream also when there is nothing to write.
+	_ = s.control.SetWriteDeadline(time.Time{})
+	return nil
 }
