@@ -22,8 +22,10 @@ type signature struct {
 	magic  string
 }
 
-// signatures are what a disk may hold that somebody may miss. The offsets are those of libblkid,
-// which the tools of every distribution go by. What lies inside of partitions is not looked at,
+// signatures are what a disk may hold that somebody may miss. The offsets are those of libblkid
+// (util-linux, libblkid/src/superblocks), which the tools of every distribution go by; others have
+// their source beside them. Where a magic has two bytes, the version beside it counts, too, so that
+// noise and boot code are not taken for it. What lies inside of partitions is not looked at,
 // because the table of partitions is found.
 var signatures = []signature{
 	{kindGPT, 512, "EFI PART"},
@@ -42,6 +44,18 @@ var signatures = []signature{
 	{"a FAT file system", 54, "FAT16   "},
 	{"a FAT file system", 82, "FAT32   "},
 	{"an ISO 9660 file system", 32769, "CD001"},
+	// A UDF that does not begin with one of these begins with that of ISO 9660 (ECMA-167, part 2).
+	{"a UDF file system", 32769, "BEA01"},
+	{"a UDF file system", 32769, "NSR02"},
+	{"a UDF file system", 32769, "NSR03"},
+	{"an HFS+ file system", 1024, "H+\x00\x04"}, // version 4 (Apple's Technical Note TN1150)
+	{"an HFS+ file system", 1024, "HX\x00\x05"}, // HFSX, version 5
+	{"a JFS file system", 32768, "JFS1"},
+	{"a NILFS2 file system", 1024, "\x02\x00\x00\x00\x00\x00\x34\x34"}, // of revision 2.0
+	{"a ReiserFS file system", 65588, "ReIsErFs"},
+	{"a ReiserFS file system", 65588, "ReIsEr2Fs"},
+	{"a ReiserFS file system", 65588, "ReIsEr3Fs"},
+	{"a Reiser4 file system", 65536, "ReIsEr4"},
 	{"a GFS2 file system", 65536, "\x01\x16\x19\x70"},
 	{"an OCFS2 file system", 8192, "OCFSV2"},
 	{"a VMFS volume", 1048576, "\x0d\xd0\x01\xc0"},
@@ -53,6 +67,11 @@ var signatures = []signature{
 	{"an LVM physical volume", 512 + 24, "LVM2 001"},
 	{"an LVM physical volume", 1024 + 24, "LVM2 001"},
 	{"an LVM physical volume", 1536 + 24, "LVM2 001"},
+	{"a member of a Stratis pool", 512 + 4, "!Stra0tis\x86\xff\x02^Arh"},
+	{"a member of a Stratis pool", 9*512 + 4, "!Stra0tis\x86\xff\x02^Arh"},
+	{"data of VDO", 0, "dmvdo001"},
+	{"data of dm-integrity", 0, "integrt\x00"}, // Linux, drivers/md/dm-integrity.c: SB_MAGIC
+	{"a disk of Oracle ASM", 32, "ORCLDISK"},   // Linux, oracleasm's disk.h; libvolume_id of udev
 	{"a member of a Linux RAID", 0, "\xfc\x4e\x2b\xa9"},
 	{"a member of a Linux RAID", 4096, "\xfc\x4e\x2b\xa9"},
 	{"a member of a firmware RAID (Intel)", -1024, "Intel Raid ISM Cfg Sig. "},

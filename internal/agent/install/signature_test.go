@@ -69,6 +69,25 @@ func TestContents(t *testing.T) {
 		copy(data[offset:], magic)
 		return data
 	}
+	for what, mark := range map[string]struct {
+		offset int
+		magic  string
+	}{
+		"a member of a Stratis pool": {516, "!Stra0tis\x86\xff\x02\x5e\x41\x72\x68"},
+		"data of VDO":                {0, "dmvdo001"},
+		"data of dm-integrity":       {0, "integrt\x00\x05"},
+		"a disk of Oracle ASM":       {32, "ORCLDISKDATA01"},
+		"a ReiserFS file system":     {64<<10 + 0x34, "ReIsEr2Fs"},
+		"a JFS file system":          {32 << 10, "JFS1\x01"},
+		"a NILFS2 file system":       {1024, "\x02\x00\x00\x00\x00\x00\x34\x34"},
+		"an HFS+ file system":        {1024, "H+\x00\x04"},
+		"a UDF file system":          {32 << 10, "\x00BEA01\x01"},
+	} {
+		found, err := contents(bytes.NewReader(disk(mark.offset, mark.magic)), size)
+		if err != nil || !slices.Equal(found, []string{what}) {
+			t.Errorf("%s at %d: found %q, %v", what, mark.offset, found, err)
+		}
+	}
 	for _, s := range signatures {
 		found, err := contents(bytes.NewReader(disk(int(s.offset), s.magic)), size)
 		if err != nil || !slices.Contains(found, s.what) {
@@ -88,6 +107,8 @@ func TestContents(t *testing.T) {
 		"nothing":            make([]byte, size),
 		"noise":              oldData(size),
 		"boot code, no disk": disk(0, strings.Repeat("\xfa", 510)+"\x55\xaa"),
+		"code like HFS+":     disk(1024, "H+\x90\x90"),
+		"code like NILFS2":   disk(1030, "\x34\x34"),
 	} {
 		if found, err := contents(bytes.NewReader(data), int64(len(data))); err != nil || len(found) > 0 {
 			t.Errorf("%s: found %q, %v", name, found, err)
