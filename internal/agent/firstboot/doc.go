@@ -4,9 +4,9 @@
 //
 //	find the first-boot area → keep the data → run it, if it is a program → report up → done
 //
-// The area is looked for on the disk that the root file system is on, and then on every other disk.
-// A system without one was not installed by a control plane; it has nothing to do, which is no
-// error.
+// The area is looked for on the disk that the root file system is on, or on those of its RAID, and
+// nowhere else. A system without one was not installed by a control plane; it has nothing to do,
+// which is no error.
 //
 // The data is kept in /var/lib/ironherd/first-boot, for root alone. Where it begins with "#!", it
 // is run once: again only if the machine went down while it ran. That it failed is logged, and does

@@ -17,24 +17,14 @@ import (
 	"github.com/ironherd/ironherd/internal/agent/install"
 )
 
-// find returns what the first-boot area of a disk says, and the kernel name of the disk; nil where
-// no disk has one. The disk of the root file system comes first: another one may hold an older
-// install.
+// find returns what the first-boot area of a disk of the root file system says, and the kernel name
+// of that disk; nil where none of them has one. No other disk is read: what lies there is of
+// another install, and may have come with a recycled disk, a USB stick or a LUN.
 func find(root string) (*agentv1.FirstBoot, string, error) {
-	entries, err := os.ReadDir(filepath.Join(root, "sys/block"))
-	if err != nil {
-		return nil, "", fmt.Errorf("list the disks: %w", err)
-	}
-	names := rootDisks(root)
-	for _, entry := range entries {
-		if name := entry.Name(); !slices.Contains(names, name) {
-			names = append(names, name)
-		}
-	}
 	var problems []error
-	for _, name := range names {
+	for _, name := range rootDisks(root) {
 		first, err := read(filepath.Join(root, "dev", strings.ReplaceAll(name, "!", "/")))
-		if err != nil && slices.Contains(rootDisks(root), name) {
+		if err != nil {
 			problems = append(problems, fmt.Errorf("look for the first-boot area of %s: %w", name, err))
 		}
 		if first != nil {
@@ -72,21 +62,31 @@ func read(path string) (*agentv1.FirstBoot, error) {
 	return first, nil
 }
 
-// rootDisks are the kernel names of the disks below the root file system: one, or those of a RAID.
+// rootDisks are the kernel names of the disks below the root file system: one, or those of a RAID;
+// none where it is on no disk, or is one of layers (overlay) or of ZFS.
 func rootDisks(root string) []string {
 	data, err := os.ReadFile(filepath.Join(root, "proc/self/mountinfo"))
 	if err != nil {
 		return nil
 	}
-	number := ""
+	number, source := "", ""
 	lines := bufio.NewScanner(bytes.NewReader(data))
 	for lines.Scan() {
-		if f := strings.Fields(lines.Text()); len(f) > 4 && f[4] == "/" {
-			number = f[2]
+		f := strings.Fields(lines.Text())
+		if at := slices.Index(f, "-"); at > 4 && len(f) > at+2 && f[4] == "/" {
+			number, source = f[2], f[at+2]
 		}
 	}
+	if number == "" {
+		return nil
+	}
 	path, err := filepath.EvalSymlinks(filepath.Join(root, "sys/dev/block", number))
-	if err != nil || number == "" {
+	if err != nil { // Btrfs makes a number up, and names its device
+		if path, err = filepath.EvalSymlinks(filepath.Join(root, source)); err == nil {
+			path, err = filepath.EvalSymlinks(filepath.Join(root, "sys/class/block", filepath.Base(path)))
+		}
+	}
+	if err != nil {
 		return nil
 	}
 	return below(path, 0)

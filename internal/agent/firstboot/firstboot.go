@@ -53,7 +53,9 @@ func Run(ctx context.Context, options Options) error {
 		return err
 	}
 	if first == nil {
-		options.Logger.Info("no disk has a first-boot area: this system was not installed by a control plane")
+		// The next boot looks again: an image may be booted, to be changed, before it is installed.
+		options.Logger.Info("the disk of the root file system has no first-boot area: this system was not installed by a control plane",
+			slog.Any("disks", rootDisks(options.Root)))
 		return nil
 	}
 	options.Logger.Info("first-boot area found", slog.String("disk", disk),

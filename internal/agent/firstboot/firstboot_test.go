@@ -290,6 +290,42 @@ func TestWithoutAnAreaThereIsNothingToDo(t *testing.T) {
 	}
 }
 
+// TestOnlyTheDisksOfTheRootAreRead: the area of a recycled disk, of a USB stick or of a LUN has a
+// program of somebody else.
+func TestOnlyTheDisksOfTheRootAreRead(t *testing.T) {
+	t.Parallel()
+	for name, mounts := range map[string]string{
+		"a disk":     "22 1 8:18 / / rw - ext4 /dev/sdb2 rw\n",
+		"no disk":    "22 1 0:31 / / rw - overlay overlay rw,lowerdir=/media/root-ro\n",
+		"no mounts":  "",
+		"a ZFS pool": "22 1 0:31 / / rw - zfs sda rw\n",
+	} {
+		p := newPlane(t, 0)
+		s := newSystem(t, p, "")
+		s.write(t, "proc/self/mountinfo", mounts)
+		s.disk(t, "sda", &agentv1.FirstBoot{Token: s.token, Data: []byte("#!/bin/sh\necho ran >>runs\n")})
+		s.disk(t, "sdb", nil)
+		err := s.run(t)
+		if _, there := os.Stat(filepath.Join(s.root, "runs")); err != nil || p.calls() != 0 || there == nil {
+			t.Errorf("the root is on %s: the program of another disk was run, or %d calls were made: %v", name, p.calls(), err)
+		}
+	}
+}
+
+// TestRootOnBtrfs: its number is of no block device.
+func TestRootOnBtrfs(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t, 0)
+	s := newSystem(t, p, "")
+	s.write(t, "proc/self/mountinfo", "22 1 0:31 /@ / rw,relatime shared:1 - btrfs /dev/disk/root rw,subvol=/@\n")
+	s.write(t, "dev/sdb2", "")
+	s.link(t, "../sdb2", "dev/disk/root")
+	s.link(t, "../../devices/sdb/sdb2", "sys/class/block/sdb2")
+	if err := s.run(t); err != nil || p.calls() != 1 || p.reports[0].GetMachineId() != "m" {
+		t.Errorf("reports: %v, %v", p.reports, err)
+	}
+}
+
 // TestDamagedAreaIsNoArea holds for whatever foreign bytes lie where an area would.
 func TestDamagedAreaIsNoArea(t *testing.T) {
 	t.Parallel()
