@@ -379,7 +379,8 @@ func (c *Config) fileKeys() []fileKey {
 			}
 		}
 		if p.Install != nil {
-			keys = append(keys, fileKey{join(section, "install.first_boot_data_file"), &p.Install.FirstBootDataFile})
+			keys = append(keys, fileKey{join(section, "install.first_boot_data_file"), &p.Install.FirstBootDataFile},
+				fileKey{join(section, "install.seen_up_ca_file"), &p.Install.SeenUpCAFile})
 		}
 	}
 	return keys

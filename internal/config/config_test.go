@@ -103,9 +103,10 @@ func TestFaults(t *testing.T) {
 		"bad policy":      {minimal + "policy:\n  heartbeat_interval: 1h\n", nil, "ironherd.yaml:4: policy.silent_after must be at least three heartbeat intervals"},
 		"grace too long":  {minimal + "drain_timeout: 15s\nloops: {updater: {grace: 9s}}\n", nil, "ironherd.yaml:5: loops.updater.grace: must be at most half of drain_timeout (15s), not 9s"},
 		"bad log level":   {minimal + "log: {level: loud}\n", nil, `ironherd.yaml:4: log.level: must be debug, info, warn or error, not "loud"`},
+		"no port":         {"initializer: {agent_executable: /dev/null}\nagent_api: {endpoint: 'control:84433'}\n", nil, `ironherd.yaml:2: agent_api.endpoint must be host:port, with a number as port, not "control:84433"`},
 		"half a key pair": {minimal + "  tls:\n    key: /dev/null\n", nil, "ironherd.yaml:4: agent_api.tls.certificate must be set, because key is"},
 		"other kind": {
-			minimal + "providers:\n- name: a\n  kind: static\n  static: {url: 'http://x/'}\n  equinix: {spacing: 1s}\n", nil,
+			minimal + "providers:\n- name: a\n  kind: static\n  static: {url: 'https://x/'}\n  equinix: {spacing: 1s}\n", nil,
 			"ironherd.yaml:8: providers[0].equinix: is for providers of kind equinix, and this one is of kind static: remove it",
 		},
 		"unknown kind": {
@@ -117,11 +118,11 @@ func TestFaults(t *testing.T) {
 			`ironherd.yaml:5: providers[0].kind: "" is no kind of provider: use one of equinix, static`,
 		},
 		"same name": {
-			minimal + "providers:\n- {name: a, kind: static, static: {url: 'http://x/'}}\n- {name: a, kind: static, static: {url: 'http://y/'}}\n", nil,
+			minimal + "providers:\n- {name: a, kind: static, static: {url: 'https://x/'}}\n- {name: a, kind: static, static: {url: 'https://y/'}}\n", nil,
 			`ironherd.yaml:6: providers[1].name: "a" is the name of providers[0] too: names must differ`,
 		},
 		"bad image": {
-			minimal + "providers:\n- name: a\n  kind: static\n  static: {url: 'http://x/'}\n  install:\n    url: http://x/i\n    compression: none\n    digest: sha1:12\n", nil,
+			minimal + "providers:\n- name: a\n  kind: static\n  static: {url: 'https://x/'}\n  install:\n    url: http://x/i\n    compression: none\n    digest: sha1:12\n", nil,
 			`ironherd.yaml:11: providers[0].install.digest: must be sha256: and 64 lower-case hexadecimal digits, not "sha1:12"`,
 		},
 		"image without a name": {
@@ -139,12 +140,12 @@ func TestFaults(t *testing.T) {
 		},
 		"unknown image": {
 			minimal + "images:\n- {name: a, url: 'http://x/i', digest: 'sha256:" + strings.Repeat("a", 64) + "'}\n" +
-				"providers:\n- name: a\n  kind: static\n  static: {url: 'http://x/'}\n  install: {image: b}\n", nil,
+				"providers:\n- name: a\n  kind: static\n  static: {url: 'https://x/'}\n  install: {image: b}\n", nil,
 			`ironherd.yaml:10: providers[0].install.image: must be the name of one of images, not "b"`,
 		},
 		"image twice": {
 			minimal + "images:\n- {name: a, url: 'http://x/i', digest: 'sha256:" + strings.Repeat("a", 64) + "'}\n" +
-				"providers:\n- name: a\n  kind: static\n  static: {url: 'http://x/'}\n  install: {image: a, size: 5}\n", nil,
+				"providers:\n- name: a\n  kind: static\n  static: {url: 'https://x/'}\n  install: {image: a, size: 5}\n", nil,
 			`ironherd.yaml:10: providers[0].install.image: names an image, so url, digest, file_digest, compression and size must be left out`,
 		},
 		"unknown variable": {
@@ -186,7 +187,7 @@ loops:
 providers:
   - name: rack
     kind: static
-    static: {url: http://hosts.example/}
+    static: {url: https://hosts.example/}
     install:
       url: http://images.example/a.zst
       digest: sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef
@@ -312,13 +313,13 @@ func TestEncode(t *testing.T) {
 	want.OperatorAPI.Listen = ""
 	want.Loops.Updater.ClaimRate = fleet.Rate{Every: time.Second, Burst: 3}
 	p := config.NewProvider("rack", builtin.Static)
-	p.Static.URL, p.Static.Spacing, p.TrustFirstUse = "http://hosts.example/", 0, true
+	p.Static.URL, p.Static.Spacing, p.TrustFirstUse = "https://hosts.example/", 0, true
 	p.Install = &config.Install{
 		URL: "http://images.example/a", Digest: "sha256:" + strings.Repeat("0a", 32), Compression: fleet.CompressionNone,
 		RootDisk: fleet.DiskSelector{Serial: "0012", Pick: fleet.PickLargest},
 	}
 	want.Providers = []config.Provider{p, config.NewProvider("other", builtin.Static)}
-	want.Providers[1].Static.URL = "http://other.example/"
+	want.Providers[1].Static.URL = "https://other.example/"
 	want.Resolve(want.Dir)
 	text, err := config.Encode(want, "A comment.")
 	if err != nil {

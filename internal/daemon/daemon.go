@@ -20,6 +20,7 @@ import (
 	"github.com/ironherd/ironherd/internal/server"
 	"github.com/ironherd/ironherd/internal/service"
 	"github.com/ironherd/ironherd/internal/telemetry"
+	"github.com/ironherd/ironherd/internal/token"
 )
 
 // Options is what a control plane is built with besides its configuration.
@@ -93,7 +94,8 @@ func (d *Daemon) open(ctx context.Context) error {
 	if err := d.buildOperators(&components); err != nil {
 		return err
 	}
-	d.tree, err = service.New(service.Options{Logger: d.logger, Drain: d.config.DrainTimeout}, components.all...)
+	mayRead := func(r *http.Request) bool { return server.CallerFrom(r.Context()).May(token.Viewer) == nil }
+	d.tree, err = service.New(service.Options{Logger: d.logger, Drain: d.config.DrainTimeout, MayRead: mayRead}, components.all...)
 	return err
 }
 
@@ -205,9 +207,6 @@ func (d *Daemon) Alive(ctx context.Context) error {
 	}
 	return response.Body.Close()
 }
-
-// Ready serves /readyz: 200 while everything runs.
-func (d *Daemon) Ready() http.Handler { return d.tree.ReadyHandler() }
 
 // Close frees addresses and database. It does not drain; Run does.
 func (d *Daemon) Close() error {

@@ -35,10 +35,10 @@ import (
 //
 //   - The call ran out of attempts or of budget: KindThrottled after 429, with how long to wait,
 //     else KindTimeout. In both cases errors.Is(err, os.ErrDeadlineExceeded).
-//   - A POST got no complete answer: KindTimeout when it ran out of time, else KindTemporary. The
-//     provider may have done it.
+//   - A POST got no complete answer, or one that is too large: KindTimeout when it ran out of time,
+//     else KindTemporary. The provider may have done it.
 //   - The context ended before anything was sent: its error and its cause, wrapped.
-//   - The answer is too large: KindInvalid.
+//   - Another answer is too large: KindInvalid.
 //
 // A transient status in answer to a POST is an answer, and is returned.
 //
@@ -221,7 +221,11 @@ func (t *Transport) exchange(request *http.Request) (*http.Response, error) {
 	case err != nil:
 		err = &failure{err: err}
 	case n > t.limits.AnswerSize:
-		err = fleet.Errorf(fleet.KindInvalid, "the provider's answer has more than %d bytes", t.limits.AnswerSize)
+		kind := fleet.KindInvalid
+		if request.Method == http.MethodPost { // it may have been done
+			kind = fleet.KindTemporary
+		}
+		err = fleet.Errorf(kind, "the provider's answer has more than %d bytes", t.limits.AnswerSize)
 	default:
 		response.Body, response.ContentLength = &body{Reader: bytes.NewReader(buffer.Bytes()), buffer: buffer}, n
 		return response, nil

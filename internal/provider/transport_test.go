@@ -420,13 +420,15 @@ func TestBeforeSendStopsTheCall(t *testing.T) {
 
 func TestAnswersAreBoundedAndWhole(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		server := &stubServer{answer: func(int, *http.Request) (*http.Response, error) { return reply(200, strings.Repeat("x", 101)), nil }}
-		response, err := call(t.Context(), t, newTestTransport(server, Limits{AnswerSize: 100}, nil), http.MethodGet, "")
-		if response != nil || fleet.KindOf(err) != fleet.KindInvalid || server.count() != 1 {
-			t.Errorf("%v, %v, %d requests", response, err, server.count())
-		}
-	})
+	for method, want := range map[string]fleet.Kind{http.MethodGet: fleet.KindInvalid, http.MethodPost: fleet.KindTemporary} {
+		synctest.Test(t, func(t *testing.T) {
+			server := &stubServer{answer: func(int, *http.Request) (*http.Response, error) { return reply(200, strings.Repeat("x", 101)), nil }}
+			response, err := call(t.Context(), t, newTestTransport(server, Limits{AnswerSize: 100}, nil), method, "")
+			if response != nil || fleet.KindOf(err) != want || MayHaveCreated(err) != (method == http.MethodPost) || server.count() != 1 {
+				t.Errorf("%s: %v, %v, %d requests", method, response, err, server.count())
+			}
+		})
+	}
 	synctest.Test(t, func(t *testing.T) {
 		server := &stubServer{answer: func(number int, _ *http.Request) (*http.Response, error) {
 			response := reply(200, "whole")
@@ -436,11 +438,8 @@ func TestAnswersAreBoundedAndWhole(t *testing.T) {
 			return response, nil
 		}}
 		response, err := call(t.Context(), t, newTestTransport(server, Limits{}, nil), http.MethodGet, "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if response.Body != "whole" {
-			t.Errorf("%q", response.Body)
+		if err != nil || response.Body != "whole" {
+			t.Errorf("%+v, %v", response, err)
 		}
 	})
 }

@@ -17,6 +17,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -113,8 +114,8 @@ func unreadable(path string, err error) error {
 }
 
 // MakeDir makes a directory that only its owner may enter, parents included, and closes one that
-// exists to everybody else. It refuses a directory that is meant for all, as /tmp is: closing that
-// would take it from them. An error is of kind Invalid.
+// exists to everybody else. It refuses a directory that is meant for all, as /tmp and /etc are:
+// closing that would take it from them. An error is of kind Invalid.
 func MakeDir(path string) error {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return fleet.Errorf(fleet.KindInvalid, "make directory: %w", err)
@@ -129,10 +130,21 @@ func MakeDir(path string) error {
 	return closeTo(path, info, 0o700)
 }
 
-// Shared reports whether a directory is meant for everybody: the root, or one in which all may
-// write.
+// Shared reports whether a directory is meant for everybody: the root, one in which all may write,
+// or one that is open to others and has directories which they may enter, as /etc and /var/lib do.
 func Shared(path string, info fs.FileInfo) bool {
-	return filepath.Clean(path) == "/" || info.Mode()&fs.ModeSticky != 0
+	const others = 0o055
+	if filepath.Clean(path) == "/" || info.Mode()&fs.ModeSticky != 0 {
+		return true
+	}
+	if info.Mode()&others == 0 {
+		return false
+	}
+	entries, _ := os.ReadDir(path) // where it cannot be read, it cannot be closed either
+	return slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
+		below, err := e.Info()
+		return err == nil && below.IsDir() && below.Mode()&others != 0
+	})
 }
 
 // Close gives a file mode 0600 whatever it was before. A file that is not there is none to close.

@@ -113,7 +113,12 @@ func TestMakeDirAndClose(t *testing.T) {
 	if err := os.Chmod(shared, 0o777|os.ModeSticky); err != nil {
 		t.Fatal(err)
 	}
-	for _, all := range []string{shared, "/"} {
+	// Others enter what is below, as with /etc.
+	above := filepath.Join(dir, "etc")
+	if err := os.MkdirAll(filepath.Join(above, "ssl"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, all := range []string{shared, above, "/"} {
 		before := modeOf(t, all)
 		if err := secret.MakeDir(all); fleet.KindOf(err) != fleet.KindInvalid || modeOf(t, all) != before {
 			t.Errorf("%s is for all: %v, mode %o", all, err, modeOf(t, all))

@@ -16,7 +16,7 @@ type report struct {
 }
 
 // HealthHandler serves /healthz: every component with its condition, as JSON; 200 when all are
-// healthy, 503 otherwise.
+// healthy, 503 otherwise. Their errors are for those who may read (Options).
 func (t *Tree) HealthHandler() http.Handler {
 	return t.handler(func(h Health) bool { return h.Healthy }, false)
 }
@@ -44,6 +44,11 @@ func (t *Tree) handler(good func(Health) bool, drains bool) http.Handler {
 		answer, status := report{Status: "ok", Components: t.Health(ctx)}, http.StatusOK
 		if slices.ContainsFunc(answer.Components, func(h Health) bool { return !good(h) }) {
 			answer.Status, status = "degraded", http.StatusServiceUnavailable
+		}
+		if t.options.MayRead != nil && !t.options.MayRead(r) {
+			for i := range answer.Components {
+				answer.Components[i].Error = ""
+			}
 		}
 		if t.Draining() {
 			answer.Status = "draining"

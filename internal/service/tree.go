@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"log/slog"
+	"net/http"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -20,6 +21,9 @@ type Options struct {
 	// Pause is waited before another start of a component that keeps failing; zero: 2 s. Up to half of
 	// it is added as jitter.
 	Pause time.Duration
+	// MayRead says who is told the errors of components; nil: everybody. They may name hosts, users
+	// and files.
+	MayRead func(*http.Request) bool
 }
 
 // Tree supervises components.

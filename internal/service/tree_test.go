@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"reflect"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -142,7 +143,8 @@ func TestHandlers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sick error
 		var d diary
-		tree := newTree(t, service.Options{}, service.Component{
+		mayRead := func(r *http.Request) bool { return r.URL.Path == "/known" }
+		tree := newTree(t, service.Options{MayRead: mayRead}, service.Component{
 			Name: "db", Serve: d.untilDone("db", time.Second), Check: func(context.Context) error { return sick },
 		})
 		status := func(h http.Handler) (int, string) {
@@ -169,6 +171,13 @@ func TestHandlers(t *testing.T) {
 		expect("running", tree.HealthHandler(), 200, "ok")
 		sick = errors.New("no answer")
 		expect("check fails", tree.HealthHandler(), 503, "degraded")
+		for path, told := range map[string]bool{"/known": true, "/unknown": false} {
+			w := httptest.NewRecorder()
+			tree.HealthHandler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+			if body := w.Body.String(); strings.Contains(body, "no answer") != told || !strings.Contains(body, `"db"`) {
+				t.Errorf("%s: %s", path, body)
+			}
+		}
 		sick = nil
 		cancel()
 		synctest.Wait()

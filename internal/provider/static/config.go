@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/secret"
 )
 
 // Config says where the host list is. Exactly one of Path and URL is set.
@@ -47,6 +48,8 @@ func (c Config) Validate() error {
 			fault("url must be an http or https URL")
 		case u.User != nil:
 			fault("url must be without a user or password, which would stand in the configuration for all to read: serve the list without them")
+		case u.Scheme == "http" && !secret.StaysHere(u.Hostname()):
+			fault("url must be https: the addresses and host keys of the list decide which hosts are taken over, and anybody on the way could put in theirs")
 		}
 	}
 	if c.Spacing < 0 {

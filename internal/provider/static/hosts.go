@@ -84,19 +84,25 @@ func hostNodes(root *yaml.Node) ([]*yaml.Node, error) {
 	return hosts.Content, nil
 }
 
-// place is where a host answers. Behind different jump hosts, or on different ports, the same
-// address is of different hosts.
+// place is where hosts answer. Behind different jump hosts the same address is of different hosts;
+// so it is on different ports.
 type place struct {
-	address netip.AddrPort
+	address netip.Addr
 	jump    netip.AddrPort
 }
 
 func placeOf(entry provider.Entry) place {
-	at := place{address: netip.AddrPortFrom(entry.Address, entry.Access.Port)}
+	at := place{address: entry.Address}
 	if entry.Access.Jump != nil {
 		at.jump = entry.Access.Jump.Address
 	}
 	return at
+}
+
+// samePort reports whether two hosts may answer on the same port. One that names none answers on
+// the port that is configured, which the list does not know.
+func samePort(a, b provider.Entry) bool {
+	return a.Access.Port == b.Access.Port || a.Access.Port == 0 || b.Access.Port == 0
 }
 
 // entriesOf returns one entry for each ID. Hosts that share an ID, an address or a host name are
@@ -106,7 +112,7 @@ func entriesOf(nodes []*yaml.Node) []provider.Entry {
 	entries := make([]provider.Entry, 0, len(nodes))
 	lines := make([]int, 0, len(nodes))
 	byID := make(map[fleet.ProviderID]int, len(nodes))
-	byAddress := make(map[place]int, len(nodes))
+	byAddress := make(map[place][]int, len(nodes))
 	byName := make(map[string]int, len(nodes))
 	for _, node := range nodes {
 		entry := parseHost(node)
@@ -115,10 +121,12 @@ func entriesOf(nodes []*yaml.Node) []provider.Entry {
 			continue
 		}
 		at := placeOf(entry)
-		if first, twice := byAddress[at]; twice && entry.Address.IsValid() {
-			shared := fmt.Sprintf("lines %d and %d: hosts %q and %q have the same address %s",
-				lines[first], node.Line, entries[first].ID, entry.ID, entry.Address)
-			entries[first].Invalid, entry.Invalid = shared, shared
+		for _, first := range byAddress[at] {
+			if entry.Address.IsValid() && samePort(entries[first], entry) {
+				shared := fmt.Sprintf("lines %d and %d: hosts %q and %q have the same address %s",
+					lines[first], node.Line, entries[first].ID, entry.ID, entry.Address)
+				entries[first].Invalid, entry.Invalid = shared, shared
+			}
 		}
 		if first, twice := byName[entry.Hostname]; twice && entry.Hostname != "" {
 			shared := fmt.Sprintf("lines %d and %d: hosts %q and %q have the same hostname %.140q",
@@ -126,7 +134,7 @@ func entriesOf(nodes []*yaml.Node) []provider.Entry {
 			entries[first].Invalid, entry.Invalid = cmp.Or(entries[first].Invalid, shared), cmp.Or(entry.Invalid, shared)
 		}
 		byID[entry.ID] = len(entries)
-		byAddress[at] = len(entries)
+		byAddress[at] = append(byAddress[at], len(entries))
 		byName[entry.Hostname] = len(entries)
 		entries = append(entries, entry)
 		lines = append(lines, node.Line)

@@ -289,6 +289,25 @@ func TestDuplicatesAreNamed(t *testing.T) {
 	}
 }
 
+// TestHostsOnOneAddress: a host that names no port is not told apart from another on its address.
+func TestHostsOnOneAddress(t *testing.T) {
+	t.Parallel()
+	const jump = "jump: {address: 192.0.2.9, host_key: ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJYkuhBCElqTLXHJoZwrvFaOz6bKLQNwNQCcDKZWwOTQ}"
+	p := fromFile(t, "- {id: a, address: 192.0.2.1}\n- {id: b, address: 192.0.2.1, port: 22}\n"+
+		"- {id: c, address: 192.0.2.2, port: 22}\n- {id: d, address: 192.0.2.2, port: 23}\n"+
+		"- {id: e, address: 192.0.2.3}\n- {id: f, address: 192.0.2.3, "+jump+"}\n")
+	entries, err := p.List(t.Context())
+	if err != nil || len(entries) != 6 {
+		t.Fatalf("%v, %v", entries, err)
+	}
+	for _, entry := range entries {
+		shared := entry.ID == "a" || entry.ID == "b"
+		if strings.Contains(entry.Invalid, "same address") != shared || !shared && entry.Invalid != "" {
+			t.Errorf("%s: %q", entry.ID, entry.Invalid)
+		}
+	}
+}
+
 func TestAHostNameIsOfOneHost(t *testing.T) {
 	t.Parallel()
 	// c is called by its id
@@ -371,6 +390,14 @@ func TestValidateReportsEveryFault(t *testing.T) {
 	}
 	config.URL = "https://user:hidden@lists.example/"
 	if err := config.Validate(); err == nil || !strings.Contains(err.Error(), "url must be without a user") || strings.Contains(err.Error(), "hidden") {
+		t.Error(err)
+	}
+	config.URL = "http://lists.example/"
+	if err := config.Validate(); err == nil || !strings.Contains(err.Error(), "url must be https") {
+		t.Error(err)
+	}
+	config.URL = "http://127.0.0.1:80/"
+	if err := config.Validate(); err != nil {
 		t.Error(err)
 	}
 	config.Path, config.URL = "hosts.yaml", ""

@@ -3,6 +3,8 @@ package agentapi
 import (
 	"errors"
 	"net"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -76,9 +78,9 @@ func (c Config) Validate() error {
 			faults = append(faults, fleet.Errorf(fleet.KindInvalid, format, args...))
 		}
 	}
-	check(isHostPort(c.Listen, false), "listen must be host:port or :port, not %q", c.Listen)
+	check(isListen(c.Listen), "listen must be host:port or :port, with a number as port, not %q", c.Listen)
 	check(c.Endpoint != "", "endpoint must be set: where machines reach the agent API, as host:port")
-	check(c.Endpoint == "" || isHostPort(c.Endpoint, true), "endpoint must be host:port, not %q", c.Endpoint)
+	check(c.Endpoint == "" || isEndpoint(c.Endpoint), "endpoint must be host:port, with a number as port, not %q", c.Endpoint)
 	check(c.HeartbeatsPerSecond > 0, "heartbeats_per_second must be positive, not %d", c.HeartbeatsPerSecond)
 	check(c.FlushInterval > 0, "flush_interval must be positive, not %s", c.FlushInterval)
 	check(c.Recheck > 0, "recheck must be positive, not %s", c.Recheck)
@@ -115,7 +117,16 @@ func (c Config) Hosts() []string {
 	return []string{host}
 }
 
-func isHostPort(s string, needHost bool) bool {
-	host, port, err := net.SplitHostPort(s)
-	return err == nil && port != "" && (host != "" || !needHost)
+// isListen reports whether something can be listened at: on any port, where it is 0.
+func isListen(s string) bool {
+	_, port, err := net.SplitHostPort(s)
+	_, notANumber := strconv.ParseUint(port, 10, 16)
+	return err == nil && notANumber == nil
+}
+
+// isEndpoint reports whether a host and a port are named.
+func isEndpoint(s string) bool {
+	host, port, _ := net.SplitHostPort(s)
+	return isListen(s) && host != "" && strings.Trim(port, "0") != ""
+
 }
