@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ironherd/ironherd/internal/agent/kexec"
 )
 
 // rebootKernel restarts the machine at once, as the kernel does it by itself: without asking the
@@ -14,7 +16,7 @@ import (
 func rebootKernel(root string) error {
 	real := filepath.Clean(root) == "/"
 	if real {
-		unix.Sync()
+		kexec.Sync()
 	}
 	err := writeTrigger(filepath.Join(root, "proc/sysrq-trigger"))
 	if err == nil || !real {

@@ -138,7 +138,7 @@ func (e entry) join(w io.Writer, root *os.Root) error {
 
 // Start starts the kernel that LoadInstalled has loaded. It returns only when that fails.
 func Start() error {
-	unix.Sync()
+	Sync()
 	if err := unix.Reboot(unix.LINUX_REBOOT_CMD_KEXEC); err != nil {
 		return fmt.Errorf("start the loaded kernel: %w", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -111,16 +112,21 @@ func (p *Plan) Build(w io.Writer, files []File) error {
 	return nil
 }
 
-// quietWait is how long the disks may take to come to rest.
-const quietWait = 5 * time.Second
+const (
+	// syncWait is how long the kernel may take to write what is to be written, and quietWait how long
+	// it may take to make the file systems read-only.
+	syncWait  = time.Minute
+	quietWait = 5 * time.Second
+)
 
 // ErrReadOnly says that a jump failed after it had made the file systems read-only.
 var ErrReadOnly = errors.New("the file systems are read-only now")
 
-// Jump starts the loaded kernel. It first writes what is to be written and mounts every file system
-// read-only, as the kernel does in an emergency, so that the old system finds its disks in order
-// when it is booted again. An error means that the machine still runs, with read-only disks where
-// the error is ErrReadOnly. Where no kernel is loaded, the disks are left alone.
+// Jump starts the loaded kernel. It first writes what is to be written and mounts every file
+// system read-only, as the kernel does in an emergency, so that the old system finds its disks in
+// order when it is booted again. It does not wait for ever for a disk that hangs. An error means
+// that the machine still runs, with read-only disks where the error is ErrReadOnly. Where no
+// kernel is loaded, the disks are left alone.
 func Jump() error {
 	return jump("/", unix.Sync, func() error { return unix.Reboot(unix.LINUX_REBOOT_CMD_KEXEC) })
 }
@@ -134,7 +140,7 @@ func jump(root string, sync func(), reboot func() error) error {
 	case strings.TrimSpace(string(loaded)) != "1": // somebody may have unloaded it
 		return errors.New("start the loaded kernel: none is loaded any more")
 	}
-	sync()
+	bounded(sync)
 	readOnly := os.WriteFile(filepath.Join(root, "proc/sysrq-trigger"), []byte("u"), 0) == nil
 	if readOnly {
 		deadline := time.Now().Add(quietWait)
@@ -144,7 +150,7 @@ func jump(root string, sync func(), reboot func() error) error {
 			<-ticker.C
 		}
 	}
-	sync()
+	bounded(sync)
 	if err = reboot(); err == nil {
 		err = errors.New("the kernel went on")
 	}
@@ -154,8 +160,42 @@ func jump(root string, sync func(), reboot func() error) error {
 	return fmt.Errorf("start the loaded kernel: %w", err)
 }
 
-// writable says whether the file system at the path is mounted for writing.
-func writable(path string) bool {
-	var stat unix.Statfs_t
-	return unix.Statfs(path, &stat) == nil && stat.Flags&unix.ST_RDONLY == 0
+// writable says whether any file system on a block device is open for writing, by the options of
+// the file systems themselves. Btrfs is on one, and has no number of it.
+func writable(root string) bool {
+	mounts, err := os.ReadFile(filepath.Join(root, "proc/self/mountinfo"))
+	if err != nil {
+		return false
+	}
+	for line := range strings.SplitSeq(string(mounts), "\n") {
+		f := strings.Fields(line)
+		at := slices.Index(f, "-")
+		if at < 6 || len(f) < at+4 {
+			continue
+		}
+		onDevice := !strings.HasPrefix(f[2], "0:") || f[at+1] == "btrfs"
+		if options := strings.Split(f[at+3], ","); onDevice && options[0] == "rw" {
+			return true
+		}
+	}
+	return false
+}
+
+// Sync has the kernel write what is to be written. A file system that nobody answers for (NFS
+// without its server, a disk that hangs) would keep it for ever, so it returns after syncWait at
+// the latest.
+func Sync() { bounded(unix.Sync) }
+
+func bounded(sync func()) {
+	done := make(chan struct{})
+	go func() {
+		sync()
+		close(done)
+	}()
+	timer := time.NewTimer(syncWait)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+	}
 }
